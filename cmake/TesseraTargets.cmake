@@ -1,0 +1,97 @@
+# The two functions that every CMakeLists.txt of the project uses, and the settings that hold everywhere.
+#   tessera_library(ir DEPS mesh tensor SOURCES graph.cc ...)      one folder, one target tessera_ir
+#   tessera_test(graph_test DEPS ir [LABELS fast] [SOURCES ...])   one program of claims, one ctest entry
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+if(TESSERA_SANITIZE)
+  set(CMAKE_CXX_FLAGS_RELEASE "-O1")  # the instrumented build takes longest to compile, not to run
+endif()
+set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g1")
+
+find_program(TESSERA_CCACHE ccache)
+if(TESSERA_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${TESSERA_CCACHE})
+endif()
+
+add_library(tessera_flags INTERFACE)
+target_compile_options(tessera_flags INTERFACE -Wall -Wextra -Werror -Wno-missing-field-initializers)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # gcc 12 reports these falsely inside the standard library and fmt once they are inlined.
+  target_compile_options(tessera_flags INTERFACE -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds
+    -Wno-maybe-uninitialized -Wno-restrict -Wno-dangling-pointer)
+endif()
+target_include_directories(tessera_flags INTERFACE ${CMAKE_SOURCE_DIR})
+if(TESSERA_SANITIZE)
+  target_compile_options(tessera_flags INTERFACE -fsanitize=${TESSERA_SANITIZE} -fno-sanitize-recover=all
+    -fno-omit-frame-pointer -g1)
+  target_link_options(tessera_flags INTERFACE -fsanitize=${TESSERA_SANITIZE})
+endif()
+
+# tessera_library(NAME DEPS folder... SOURCES file... [LINK external...] [PRIVATE_LINK external...])
+function(tessera_library name)
+  cmake_parse_arguments(arg "" "" "DEPS;SOURCES;LINK;PRIVATE_LINK" ${ARGN})
+  add_library(tessera_${name} STATIC ${arg_SOURCES})
+  if(TESSERA_SANITIZE)  # only what its tests need is worth compiling
+    set_target_properties(tessera_${name} PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
+  list(TRANSFORM arg_DEPS PREPEND tessera_)
+  target_link_libraries(tessera_${name} PUBLIC tessera_flags ${arg_DEPS} ${arg_LINK} PRIVATE ${arg_PRIVATE_LINK})
+endfunction()
+
+# tessera_program(NAME DEPS folder... SOURCES file...)
+function(tessera_program name)
+  cmake_parse_arguments(arg "" "" "DEPS;SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  if(TESSERA_SANITIZE)
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
+  list(TRANSFORM arg_DEPS PREPEND tessera_)
+  target_link_libraries(${name} PRIVATE tessera_flags ${arg_DEPS} ${arg_LINK})
+endfunction()
+
+# tessera_test(NAME DEPS folder... [SOURCES file...] [LABELS suite...] [TIMEOUT s]); without SOURCES: NAME.cc.
+# The label names the suite that scripts/test runs it in: `fast` (default) or a slow one's name. `no-sanitizer` in
+# LABELS keeps it out of the sanitizer suites, `threads` puts it into that of TSan.
+function(tessera_test name)
+  if(NOT TESSERA_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(arg "" "TIMEOUT" "DEPS;SOURCES;LABELS;LINK" ${ARGN})
+  if(NOT arg_SOURCES)
+    set(arg_SOURCES ${name}.cc)
+  endif()
+  if(NOT arg_LABELS)
+    set(arg_LABELS fast)
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  if(TESSERA_SANITIZE)
+    # Only what the sanitizer suites run is worth compiling for them.
+    set(wanted fast)
+    if(TESSERA_SANITIZE STREQUAL "thread")
+      set(wanted threads)
+    endif()
+    if(NOT "${wanted}" IN_LIST arg_LABELS OR "no-sanitizer" IN_LIST arg_LABELS)
+      return()
+    endif()
+    math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 5")
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  list(TRANSFORM arg_DEPS PREPEND tessera_)
+  target_link_libraries(${name} PRIVATE tessera_flags ${arg_DEPS} ${arg_LINK} GTest::gmock GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE TESSERA_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
+    TESSERA_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+endfunction()
