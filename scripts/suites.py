@@ -1,0 +1,235 @@
+"""Runs the test suites; scripts/test calls this.
+
+A suite is a ctest label (`fast`, `multiprocess`, ...: whatever the CMakeLists.txt give their tests) or one of
+  asan-ubsan         the fast suite, less what is labelled no-sanitizer, built with those sanitizers
+  tsan               the tests labelled threads: those in which threads of ours meet
+  lint               layers, clang-format, clang-tidy
+Each ends with a line `N passed, N failed[, N skipped]` that counts test cases, not programs.
+"""
+
+import argparse
+import difflib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import lint
+
+ROOT = Path(__file__).resolve().parent.parent
+JOBS = len(os.sched_getaffinity(0))
+SANITIZERS = ("asan-ubsan", "tsan")
+SANITIZER_LABEL = {"asan-ubsan": "fast", "tsan": "threads"}
+NO_SUITE = {"no-sanitizer", "threads"}  # labels that say something about a test but name no suite
+
+ENVIRONMENT = {
+    # Tests that count allocations replace some of operator new's forms and not others.
+    "asan-ubsan": {"ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1:alloc_dealloc_mismatch=0", "UBSAN_OPTIONS": "print_stacktrace=1"},
+    # libgomp is not built with TSan, which therefore sees races in its barriers: one OpenMP thread per rank. The threads
+    # of ranks, transports and data workers are ours and are checked.
+    "tsan": {"TSAN_OPTIONS": "halt_on_error=1", "OMP_THREAD_LIMIT": "1"},
+}
+
+
+@dataclass
+class Count:
+    passed: int = 0
+    failed: int = 0
+    skipped: list[str] = field(default_factory=list)  # "test: reason"
+
+    def line(self):
+        skipped = f", {len(self.skipped)} skipped" if self.skipped else ""
+        return f"{self.passed} passed, {self.failed} failed{skipped}"
+
+
+def configure(preset):
+    log = ROOT / "build" / f"{preset}.configure.log"
+    log.parent.mkdir(exist_ok=True)
+    command = ["cmake", "--preset", preset]
+    if preset == "release":
+        # scripts/demo may have left these off.
+        command += ["-DTESSERA_TESTS=ON", "-DTESSERA_BENCHMARKS=ON"]
+    with open(log, "w") as out:
+        status = subprocess.run(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT).returncode
+    if status != 0:
+        print("".join(log.read_text().splitlines(keepends=True)[-40:]), end="")
+        print(f"cannot configure the preset {preset}, see {log}", flush=True)
+    return status == 0
+
+
+# Ninja writes its one changing line to a terminal; elsewhere only what went wrong is worth reading.
+def build(preset):
+    command = ["cmake", "--build", "--preset", preset, "--", "-k", "0"]
+    if sys.stdout.isatty():
+        return subprocess.run(command, cwd=ROOT).returncode == 0
+    log = ROOT / "build" / f"{preset}.build.log"
+    with open(log, "w") as out:
+        status = subprocess.run(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT).returncode
+    lines = log.read_text(errors="replace").splitlines()
+    if status != 0:
+        print("\n".join([line for line in lines if not re.match(r"\[\d+/\d+\] (Building|Linking)", line)][-200:]))
+    print(f"{preset}: " + (lines[-1] if lines else "nothing to build"), flush=True)
+    return status == 0
+
+
+def tests_of(preset):
+    """The tests that ctest knows in a preset's build folder, as {name: set of labels}."""
+    listing = subprocess.run(["ctest", "--test-dir", ROOT / "build" / preset, "--show-only=json-v1"], cwd=ROOT,
+                             capture_output=True, text=True, check=True).stdout
+    tests = {}
+    for test in json.loads(listing)["tests"]:
+        properties = {p["name"]: p["value"] for p in test.get("properties", [])}
+        tests[test["name"]] = set(properties.get("LABELS", []))
+    return tests
+
+
+def count_test(name, output, ok):
+    """The cases of one ctest entry: GoogleTest's summary, or the plain line, or else the entry itself."""
+    count = Count()
+    ran = re.findall(r"^\[  PASSED  \] (\d+) tests?\.", output, re.M)
+    plain = re.findall(r"^(?:\w+: )?(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", output, re.M)
+    if ran:
+        count.passed = int(ran[-1])
+        failed = re.findall(r"^\[  FAILED  \] (\d+) tests?, listed below:", output, re.M)
+        count.failed = int(failed[-1]) if failed else 0
+        skipped = re.findall(r"^\[  SKIPPED \] (\S+) \(\d+ ms\)$", output, re.M)
+        for case in skipped:
+            reason = re.search(r"^\[ RUN      \] " + re.escape(case) + r"\n(.*?)^\[  SKIPPED \]", output, re.M | re.S)
+            reason = reason.group(1).partition("Skipped\n")[2].strip() if reason else ""
+            count.skipped.append(f"{name}: {case}" + (f": {reason.splitlines()[0]}" if reason else ""))
+    elif plain:
+        passed, failed, skipped = plain[-1]
+        count.passed, count.failed = int(passed), int(failed)
+        count.skipped += re.findall(r"^skipped: (.*)$", output, re.M) or [name] * int(skipped or 0)
+    elif ok:
+        count.passed = 1
+    if not ok and count.failed == 0:
+        count.failed = 1  # a crash, a time-out, or a failure after the last case
+    return count
+
+
+def run_tests(preset, label, full):
+    count = Count()
+    folder = ROOT / "build" / preset
+    report = folder / f"suite-{label}.xml"
+    report.unlink(missing_ok=True)
+    environment = os.environ | ENVIRONMENT.get(preset, {})
+    # Tests run side by side: a thread that waits must not spin on the core that another test needs.
+    environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if full:
+        environment["TESSERA_TEST_FULL"] = "1"
+    command = ["ctest", "--test-dir", folder, "-L", f"^{re.escape(label)}$", "-j", str(JOBS), "--output-on-failure",
+               "--no-tests=error", "--test-output-size-passed", "10000000", "--test-output-size-failed", "10000000",
+               "--output-junit", report]
+    if preset in SANITIZERS:
+        command += ["-LE", "^no-sanitizer$"]
+    status = subprocess.run(command, cwd=ROOT, env=environment).returncode
+    if not report.exists():
+        count.failed = 1
+        return count
+    for case in xml.etree.ElementTree.parse(report).getroot().iter("testcase"):
+        output = case.findtext("system-out") or ""
+        skipped = case.find("skipped")
+        if skipped is not None and "SKIP_" in skipped.get("message", ""):
+            count.skipped.append(case.get("name"))
+            continue
+        one = count_test(case.get("name"), output, case.get("status") == "run")
+        count.passed += one.passed
+        count.failed += one.failed
+        count.skipped += one.skipped
+    if status != 0 and count.failed == 0:
+        count.failed = 1
+    return count
+
+
+class Runner:
+    def __init__(self, full):
+        self.full = full
+        self.parts = []  # (name, seconds, Count or None)
+        self.built = {}  # preset -> whether its build worked
+
+    def timed(self, name, function):
+        start = time.monotonic()
+        result = function()
+        self.parts.append([name, time.monotonic() - start, result if isinstance(result, Count) else None])
+        return result
+
+    def prepare(self, preset):
+        if preset not in self.built:
+            print(f"== build {preset}", flush=True)
+            self.built[preset] = self.timed(f"build {preset}", lambda: configure(preset) and build(preset))
+        return self.built[preset]
+
+    def run(self, suite):
+        preset = suite if suite in SANITIZERS else "release"
+        built = self.prepare(preset)
+        print(f"== {suite}", flush=True)
+        if suite == "lint":
+            count = self.timed(suite, self.run_lint)
+        elif suite in SANITIZERS:
+            count = self.timed(suite, lambda: run_tests(preset, SANITIZER_LABEL[preset], self.full))
+        else:
+            count = self.timed(suite, lambda: run_tests("release", suite, self.full))
+        if not built:
+            count.failed += 1  # what did not compile is not among the tests that ran
+        for test in count.skipped:
+            print(f"skipped: {test}")
+        print(count.line(), flush=True)
+
+    def run_lint(self):
+        count = Count()
+        count.passed, count.failed = lint.run(ROOT, ROOT / "build" / "release", JOBS, self.full)
+        return count
+
+    def print_table(self):
+        print(f"\n{'part':<24}{'minutes':>8}{'passed':>9}{'failed':>9}{'skipped':>9}")
+        for name, seconds, count in self.parts:
+            cells = (count.passed, count.failed, len(count.skipped)) if count else ("", "", "")
+            print(f"{name:<24}{seconds / 60:>8.1f}" + "".join(f"{cell:>9}" for cell in cells))
+        counts = [count for _, _, count in self.parts if count]
+        print(f"{'total':<24}{sum(part[1] for part in self.parts) / 60:>8.1f}{sum(c.passed for c in counts):>9}"
+              f"{sum(c.failed for c in counts):>9}{sum(len(c.skipped) for c in counts):>9}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="scripts/test", description="Builds Tessera and runs its tests.",
+                                     epilog="Without --all: the fast suite.")
+    parser.add_argument("--all", nargs="*", metavar="SUITE", help="every suite, or those named")
+    parser.add_argument("--full", action="store_true", help="whole suites where otherwise a seeded sample runs")
+    parser.add_argument("--list", action="store_true", help="print the suites and how many tests each has")
+    arguments = parser.parse_args()
+
+    if not configure("release"):
+        return 1
+    tests = tests_of("release")
+    labels = {label for labels in tests.values() for label in labels} - NO_SUITE
+    suites = sorted(labels, key=lambda label: (label != "fast", label)) + [*SANITIZERS, "lint"]
+    if arguments.list:
+        for suite in suites:
+            size = sum(1 for labels in tests.values() if suite in labels)
+            print(f"{suite:<16}" + (f"{size} test programs" if size else "see scripts/suites.py"))
+        return 0
+
+    chosen = ["fast"] if arguments.all is None else arguments.all or suites
+    for suite in chosen:
+        if suite not in suites:
+            close = difflib.get_close_matches(suite, suites, 1)
+            parser.error(f"no suite '{suite}'" + (f", did you mean '{close[0]}'?" if close else "") +
+                         f" Suites: {' '.join(suites)}")
+    if "lint" in chosen and subprocess.run([ROOT / "scripts" / "setup", "lint"]).returncode != 0:
+        return 1
+
+    runner = Runner(arguments.full)
+    for suite in chosen:
+        runner.run(suite)
+    runner.print_table()
+    return 1 if any(count and count.failed for _, _, count in runner.parts) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
