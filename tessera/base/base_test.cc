@@ -1,0 +1,99 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tessera/base/crc32c.h"
+#include "tessera/base/error.h"
+#include "tessera/base/file_system.h"
+#include "tessera/base/parallel_for.h"
+#include "tessera/base/random.h"
+#include "tessera/base/strings.h"
+
+namespace tessera {
+namespace {
+
+TEST(Random, PhiloxGivesThePublishedVector) {
+  // Random123's known answer for counter and key of all ones.
+  const auto words = philox4x32({~0U, ~0U, ~0U, ~0U}, {~0U, ~0U});
+  EXPECT_THAT(words, testing::ElementsAre(0x408f276dU, 0x41c83b0eU, 0xa20bc7c6U, 0x6d5451fdU));
+}
+
+TEST(Random, NormalHasMeanZeroAndVarianceOne) {
+  double sum = 0;
+  double squares = 0;
+  constexpr int kCount = 100000;
+  for (int i = 0; i < kCount; ++i) {
+    const double x = random_normal({.seed = 3, .stream = hash_name("w")}, static_cast<uint64_t>(i));
+    sum += x;
+    squares += x * x;
+  }
+  EXPECT_NEAR(sum / kCount, 0, 0.02);
+  EXPECT_NEAR(squares / kCount, 1, 0.02);
+}
+
+TEST(Random, InverseNormalCdfInvertsErfc) {
+  for (const double p : {1e-12, 0.001, 0.1, 0.5, 0.9, 0.999999}) {
+    EXPECT_NEAR(0.5 * std::erfc(-inverse_normal_cdf(p) / std::sqrt(2.0)), p, 1e-14 + p * 1e-13);
+  }
+}
+
+TEST(Random, TruncatedNormalStaysInsideItsLimit) {
+  for (uint64_t i = 0; i < 10000; ++i) EXPECT_LE(std::abs(random_truncated_normal({.seed = 1}, i, 2.0)), 2.0);
+}
+
+TEST(Crc32c, GivesTheIscsiVectors) {
+  const std::vector<std::byte> zeros(32);
+  EXPECT_EQ(crc32c(zeros), 0x8A9136AAU);
+  const std::string digits = "123456789";
+  const auto bytes = std::as_bytes(std::span(digits));
+  EXPECT_EQ(crc32c(bytes), 0xE3069283U);
+  EXPECT_EQ(crc32c(bytes.subspan(4), crc32c(bytes.first(4))), 0xE3069283U);
+}
+
+TEST(Strings, ShortestReadsBack) {
+  EXPECT_EQ(shortest(2.3025851F), "2.3025851");
+  EXPECT_EQ(shortest(0.1F), "0.1");
+  EXPECT_EQ(shortest(2.0F), "2.0");
+  EXPECT_EQ(shortest(std::nanf("")), "nan");
+}
+
+TEST(Strings, ClosestFindsATypo) {
+  EXPECT_EQ(closest("reduce_sim", {"reduce_sum", "relu"}), "reduce_sum");
+  EXPECT_EQ(closest("xyz", {"reduce_sum", "relu"}), "");
+}
+
+TEST(ParallelFor, CoversTheRangeOnceAndRethrows) {
+  const ParallelFor parallel_for(3);
+  std::vector<int> hits(1000);
+  parallel_for(1000, 10, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) ++hits[static_cast<size_t>(i)];
+  });
+  EXPECT_THAT(hits, testing::Each(1));
+  EXPECT_THROW(parallel_for(10, 1, [](int64_t, int64_t) { throw InvalidArgument("no"); }), InvalidArgument);
+}
+
+TEST(FileSystem, AtomicWriteReplacesTheContent) {
+  MemoryFileSystem files;
+  files.create_directories("d");
+  files.write_atomically("d/a", "one");
+  files.write_atomically("d/a", "two");
+  EXPECT_EQ(files.read_text("d/a"), "two");
+  EXPECT_THAT(files.list("d"), testing::ElementsAre("a"));
+}
+
+TEST(FileSystem, NamesAMissingFile) {
+  EXPECT_THROW(
+      {
+        try {
+          FileSystem::local().open("/nonexistent/file");
+        } catch (const IoError& error) {
+          EXPECT_THAT(error.what(), testing::HasSubstr("/nonexistent/file: cannot open: No such file"));
+          throw;
+        }
+      },
+      IoError);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,281 @@
+#include "tessera/base/file_system.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+namespace {
+
+[[noreturn]] void throw_errno(std::string_view operation, const std::string& path) {
+  throw IoError("{}: cannot {}: {}", path, operation, std::strerror(errno));
+}
+
+class LocalWritableFile : public WritableFile {
+ public:
+  LocalWritableFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  ~LocalWritableFile() override {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  void append(std::span<const std::byte> bytes) override {
+    while (!bytes.empty()) {
+      const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
+      if (written < 0) {
+        if (errno == EINTR) continue;
+        throw_errno("write", path_);
+      }
+      bytes = bytes.subspan(static_cast<size_t>(written));
+    }
+  }
+  void sync() override {
+    if (::fsync(fd_) != 0) throw_errno("fsync", path_);
+  }
+  void close() override {
+    const int fd = fd_;
+    fd_ = -1;
+    if (fd >= 0 && ::close(fd) != 0) throw_errno("close", path_);
+  }
+
+ private:
+  std::string path_;
+  int fd_;
+};
+
+class MappedFile : public ReadableFile {
+ public:
+  MappedFile(void* data, size_t size) : data_(data), size_(size) {}
+  ~MappedFile() override {
+    if (size_ > 0) ::munmap(data_, size_);
+  }
+  std::span<const std::byte> bytes() const override { return {static_cast<const std::byte*>(data_), size_}; }
+
+ private:
+  void* data_;
+  size_t size_;
+};
+
+class LocalFileSystem : public FileSystem {
+ public:
+  std::unique_ptr<WritableFile> create(const std::string& path, unsigned mode) override {
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
+    if (fd < 0) throw_errno("create", path);
+    return std::make_unique<LocalWritableFile>(path, fd);
+  }
+
+  std::unique_ptr<ReadableFile> open(const std::string& path) override {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) throw_errno("open", path);
+    struct stat status {};
+    if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
+      ::close(fd);
+      throw IoError("{}: cannot open: not a regular file", path);
+    }
+    const auto size = static_cast<size_t>(status.st_size);
+    void* data = nullptr;
+    if (size > 0) {
+      data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
+      if (data == MAP_FAILED) {
+        ::close(fd);
+        throw_errno("map", path);
+      }
+    }
+    ::close(fd);
+    return std::make_unique<MappedFile>(data, size);
+  }
+
+  bool exists(const std::string& path) override { return ::access(path.c_str(), F_OK) == 0; }
+  bool is_directory(const std::string& path) override {
+    struct stat status {};
+    return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+  }
+  int64_t size_bytes(const std::string& path) override {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0) throw_errno("read the size", path);
+    return status.st_size;
+  }
+  std::vector<std::string> list(const std::string& directory) override {
+    std::error_code error;
+    std::vector<std::string> names;
+    for (std::filesystem::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+      names.push_back(it->path().filename().string());
+    }
+    if (error) throw IoError("{}: cannot list: {}", directory, error.message());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+  void rename(const std::string& from, const std::string& to) override {
+    if (::rename(from.c_str(), to.c_str()) != 0) throw_errno("rename to " + to, from);
+  }
+  void remove(const std::string& path) override {
+    if (::unlink(path.c_str()) != 0) throw_errno("remove", path);
+  }
+  void create_directories(const std::string& path) override {
+    std::error_code error;
+    std::filesystem::create_directories(path, error);
+    if (error) throw IoError("{}: cannot create the directory: {}", path, error.message());
+  }
+  void remove_directory_tree(const std::string& path) override {
+    std::error_code error;
+    std::filesystem::remove_all(path, error);
+    if (error) throw IoError("{}: cannot remove: {}", path, error.message());
+  }
+  void sync_directory(const std::string& directory) override {
+    const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) throw_errno("open", directory);
+    const int result = ::fsync(fd);
+    ::close(fd);
+    if (result != 0) throw_errno("fsync", directory);
+  }
+};
+
+class MemoryReadableFile : public ReadableFile {
+ public:
+  explicit MemoryReadableFile(std::shared_ptr<std::vector<std::byte>> content) : content_(std::move(content)) {}
+  std::span<const std::byte> bytes() const override { return *content_; }
+
+ private:
+  std::shared_ptr<std::vector<std::byte>> content_;
+};
+
+}  // namespace
+
+class MemoryWritableFile : public WritableFile {
+ public:
+  MemoryWritableFile(MemoryFileSystem& owner, std::string path) : owner_(owner), path_(std::move(path)) {}
+  void append(std::span<const std::byte> bytes) override {
+    const std::lock_guard lock(owner_.mutex_);
+    auto& content = owner_.files_[path_];
+    // A reader keeps the bytes it opened: append to a copy, as a mapped file's reader would not see growth either.
+    auto grown = std::make_shared<std::vector<std::byte>>(content ? *content : std::vector<std::byte>());
+    grown->insert(grown->end(), bytes.begin(), bytes.end());
+    content = std::move(grown);
+  }
+  void sync() override {}
+  void close() override {}
+
+ private:
+  MemoryFileSystem& owner_;
+  std::string path_;
+};
+
+FileSystem& FileSystem::local() {
+  static LocalFileSystem file_system;
+  return file_system;
+}
+
+std::string FileSystem::read_text(const std::string& path) {
+  const auto file = open(path);
+  const auto bytes = file->bytes();
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+void FileSystem::write_atomically(const std::string& path, std::string_view content) {
+  static std::atomic<int> counter{0};
+  const std::string temporary = fmt::format("{}.tmp.{}.{}", path, ::getpid(), counter++);
+  try {
+    const auto file = create(temporary);
+    file->append(content);
+    file->sync();
+    file->close();
+    rename(temporary, path);
+  } catch (...) {
+    if (exists(temporary)) remove(temporary);
+    throw;
+  }
+  sync_directory(parent_path(path));
+}
+
+std::unique_ptr<WritableFile> MemoryFileSystem::create(const std::string& path, unsigned) {
+  const std::lock_guard lock(mutex_);
+  files_[path] = std::make_shared<std::vector<std::byte>>();
+  return std::make_unique<MemoryWritableFile>(*this, path);
+}
+std::unique_ptr<ReadableFile> MemoryFileSystem::open(const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  const auto it = files_.find(path);
+  if (it == files_.end()) throw IoError("{}: cannot open: No such file or directory", path);
+  return std::make_unique<MemoryReadableFile>(it->second);
+}
+bool MemoryFileSystem::exists(const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  return files_.contains(path) || directories_.contains(path);
+}
+bool MemoryFileSystem::is_directory(const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  return directories_.contains(path);
+}
+int64_t MemoryFileSystem::size_bytes(const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  const auto it = files_.find(path);
+  if (it == files_.end()) throw IoError("{}: cannot read the size: No such file or directory", path);
+  return static_cast<int64_t>(it->second->size());
+}
+std::vector<std::string> MemoryFileSystem::list(const std::string& directory) {
+  const std::lock_guard lock(mutex_);
+  std::map<std::string, bool> names;
+  const std::string prefix = directory + "/";
+  const auto add = [&](const std::string& path) {
+    if (path.starts_with(prefix))
+      names[path.substr(prefix.size(), path.find('/', prefix.size()) - prefix.size())] = true;
+  };
+  for (const auto& [path, content] : files_) add(path);
+  for (const auto& [path, present] : directories_) add(path);
+  std::vector<std::string> result;
+  for (const auto& [name, present] : names) result.push_back(name);
+  return result;
+}
+void MemoryFileSystem::rename(const std::string& from, const std::string& to) {
+  const std::lock_guard lock(mutex_);
+  if (const auto it = files_.find(from); it != files_.end()) {
+    files_[to] = it->second;
+    files_.erase(from);
+    return;
+  }
+  if (!directories_.contains(from)) throw IoError("{}: cannot rename to {}: No such file or directory", from, to);
+  const std::string prefix = from + "/";
+  std::map<std::string, std::shared_ptr<std::vector<std::byte>>> files;
+  for (auto& [path, content] : files_) {
+    files[path.starts_with(prefix) ? to + "/" + path.substr(prefix.size()) : path] = content;
+  }
+  files_ = std::move(files);
+  std::map<std::string, bool> directories;
+  for (const auto& [path, present] : directories_) {
+    directories[path == from ? to : path.starts_with(prefix) ? to + "/" + path.substr(prefix.size()) : path] = true;
+  }
+  directories_ = std::move(directories);
+}
+void MemoryFileSystem::remove(const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  if (files_.erase(path) == 0) throw IoError("{}: cannot remove: No such file or directory", path);
+}
+void MemoryFileSystem::create_directories(const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  for (std::string at = path; !at.empty() && at != "/" && at != "."; at = parent_path(at)) directories_[at] = true;
+}
+void MemoryFileSystem::remove_directory_tree(const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  const std::string prefix = path + "/";
+  std::erase_if(files_, [&](const auto& entry) { return entry.first == path || entry.first.starts_with(prefix); });
+  std::erase_if(directories_,
+                [&](const auto& entry) { return entry.first == path || entry.first.starts_with(prefix); });
+}
+
+std::string join_path(const std::string& directory, const std::string& name) {
+  return (std::filesystem::path(directory) / name).string();
+}
+std::string parent_path(const std::string& path) {
+  const auto parent = std::filesystem::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+std::string base_name(const std::string& path) { return std::filesystem::path(path).filename().string(); }
+
+}  // namespace tessera

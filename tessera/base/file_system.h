@@ -1,0 +1,92 @@
+// FileSystem: everything that Tessera does with files, passed in so that tests can record, crash and fill it.
+// All paths are UTF-8. Every function throws IoError naming the path, the operation and the system's reason.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+// A file being written, from its beginning. Not on disk for certain before sync().
+class WritableFile {
+ public:
+  virtual ~WritableFile() = default;
+  virtual void append(std::span<const std::byte> bytes) = 0;
+  void append(std::string_view text) { append(std::as_bytes(std::span(text.data(), text.size()))); }
+  // Forces the bytes written so far to the disk (fsync).
+  virtual void sync() = 0;
+  // Reports late errors; the destructor closes silently.
+  virtual void close() = 0;
+};
+
+// A file's bytes, readable at random; memory-mapped where the system can. Valid while the object lives.
+class ReadableFile {
+ public:
+  virtual ~ReadableFile() = default;
+  virtual std::span<const std::byte> bytes() const = 0;
+};
+
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+  // Creates or truncates. `mode` are the permission bits.
+  virtual std::unique_ptr<WritableFile> create(const std::string& path, unsigned mode = 0644) = 0;
+  virtual std::unique_ptr<ReadableFile> open(const std::string& path) = 0;
+  virtual bool exists(const std::string& path) = 0;
+  virtual bool is_directory(const std::string& path) = 0;
+  virtual int64_t size_bytes(const std::string& path) = 0;
+  // Names (not paths) in a directory, sorted.
+  virtual std::vector<std::string> list(const std::string& directory) = 0;
+  // Replaces `to` atomically when it exists.
+  virtual void rename(const std::string& from, const std::string& to) = 0;
+  virtual void remove(const std::string& path) = 0;
+  // Makes the directory and its missing parents.
+  virtual void create_directories(const std::string& path) = 0;
+  virtual void remove_directory_tree(const std::string& path) = 0;
+  // Makes renames, creations and removals in `directory` durable (fsync of the directory).
+  virtual void sync_directory(const std::string& directory) = 0;
+
+  std::string read_text(const std::string& path);
+  // Writes a temporary file beside `path`, syncs it, renames it over `path` and syncs the directory: afterwards `path`
+  // holds either its old content or all of the new.
+  void write_atomically(const std::string& path, std::string_view content);
+
+  // The operating system's.
+  static FileSystem& local();
+};
+
+// Holds files in memory; for tests. Thread-safe.
+class MemoryFileSystem : public FileSystem {
+ public:
+  std::unique_ptr<WritableFile> create(const std::string& path, unsigned mode = 0644) override;
+  std::unique_ptr<ReadableFile> open(const std::string& path) override;
+  bool exists(const std::string& path) override;
+  bool is_directory(const std::string& path) override;
+  int64_t size_bytes(const std::string& path) override;
+  std::vector<std::string> list(const std::string& directory) override;
+  void rename(const std::string& from, const std::string& to) override;
+  void remove(const std::string& path) override;
+  void create_directories(const std::string& path) override;
+  void remove_directory_tree(const std::string& path) override;
+  void sync_directory(const std::string&) override {}
+
+ private:
+  friend class MemoryWritableFile;
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<std::vector<std::byte>>> files_;
+  std::map<std::string, bool> directories_;
+};
+
+// "a/b" + "c" -> "a/b/c"; an absolute `name` wins.
+std::string join_path(const std::string& directory, const std::string& name);
+std::string parent_path(const std::string& path);
+std::string base_name(const std::string& path);
+
+}  // namespace tessera

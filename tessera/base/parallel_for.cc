@@ -1,0 +1,47 @@
+#include "tessera/base/parallel_for.h"
+
+#include <algorithm>
+#include <exception>
+#include <mutex>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+
+ParallelFor::ParallelFor(int num_threads) : num_threads_(num_threads) {
+  if (num_threads < 1) throw InvalidArgument("number of compute threads must be at least 1, got {}", num_threads);
+}
+
+int ParallelFor::num_parts(int64_t n, int64_t grain) const {
+  if (n <= 0) return 0;
+  const int64_t parts = n / std::max<int64_t>(grain, 1);
+  return static_cast<int>(std::clamp<int64_t>(parts, 1, num_threads_));
+}
+
+void ParallelFor::with_parts(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t, int)> body) const {
+  const int parts = num_parts(n, grain);
+  if (parts == 0) return;
+  if (parts == 1) {
+    body(0, n, 0);
+    return;
+  }
+  std::exception_ptr first_error;
+  std::mutex error_mutex;
+  // schedule(static, 1) over parts: part p runs on thread p, run after run.
+#pragma omp parallel for num_threads(parts) schedule(static, 1)
+  for (int part = 0; part < parts; ++part) {
+    try {
+      body(n * part / parts, n * (part + 1) / parts, part);
+    } catch (...) {
+      const std::lock_guard lock(error_mutex);
+      if (!first_error) first_error = std::current_exception();
+    }
+  }
+  if (first_error) std::rethrow_exception(first_error);
+}
+
+void ParallelFor::operator()(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t)> body) const {
+  with_parts(n, grain, [&](int64_t begin, int64_t end, int) { body(begin, end); });
+}
+
+}  // namespace tessera

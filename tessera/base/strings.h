@@ -1,0 +1,28 @@
+// Small text helpers that the standard library lacks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+std::vector<std::string_view> split(std::string_view text, char separator);
+std::string_view trim(std::string_view text);
+
+// The shortest decimal that reads back as the same number: 2.3025851, 1e-05, 0.1. Whole numbers keep ".0"; nan, inf.
+std::string shortest(float value);
+std::string shortest(double value);
+
+// "1.5 GiB", "812 B": for people.
+std::string format_bytes(int64_t bytes);
+
+// Whole-string parses; nullopt-free: throw InvalidArgument naming `what` and the text when it is not a number.
+int64_t parse_int(std::string_view text, std::string_view what);
+double parse_double(std::string_view text, std::string_view what);
+
+// Of `candidates`, the one closest to `name` by edit distance, or "" when none is close: for "did you mean".
+std::string closest(std::string_view name, const std::vector<std::string>& candidates);
+
+}  // namespace tessera
