@@ -1,0 +1,68 @@
+// Kernel: how one operator is computed on one device. Every kernel has one signature and is registered under its
+// operator's name, so that no operator needs binding code.
+//
+// A KernelRegistry maps an operator's name to a factory. The factory is asked once per node, when the schedule is made,
+// with the exact shapes and strides; it may look at them, build what it needs (a oneDNN primitive, say) and say how
+// much scratch memory it wants, or decline. run() is then called every step and must not allocate.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tessera/base/parallel_for.h"
+#include "tessera/tensor/attributes.h"
+#include "tessera/tensor/tensor.h"
+
+namespace tessera {
+
+// What a kernel computes on, for one call. An input and an output may be the same memory only where the kernel's
+// PreparedKernel::in_place says so. `scratch` is aligned to 64 bytes; its content is undefined.
+struct KernelArgs {
+  std::span<const TensorView> inputs;
+  std::span<const TensorView> outputs;
+  const Attributes& attributes;
+  std::span<std::byte> scratch;
+  const ParallelFor& parallel_for;
+};
+
+// What a factory knows: everything but the addresses (the views' data is null).
+struct KernelRequest {
+  std::string op;
+  std::vector<TensorView> inputs;
+  std::vector<TensorView> outputs;
+  Attributes attributes;
+  int num_threads = 1;
+};
+
+struct PreparedKernel {
+  std::string name;  // for schedules and profiles: "reference.matmul", "onednn.matmul"
+  std::function<void(const KernelArgs&)> run;
+  int64_t scratch_bytes = 0;
+  // Pairs (input, output) that may share one piece of memory: each output element is written after the last read of
+  // the input element at the same place.
+  std::vector<std::pair<int, int>> in_place = {};
+};
+
+// nullopt: this factory does not take the request (dtype, strides, shape), the next one is asked.
+using KernelFactory = std::function<std::optional<PreparedKernel>(const KernelRequest&)>;
+
+class KernelRegistry {
+ public:
+  // Factories of an operator are asked in the order of registration.
+  void add(const std::string& op, KernelFactory factory);
+  // Registers a plain function that takes every request and needs no scratch; run is called as `name`.`op`.
+  void add_function(const std::string& op, const std::string& name, void (*run)(const KernelArgs&),
+                    std::vector<std::pair<int, int>> in_place = {});
+  // The first kernel that takes the request, or nullopt.
+  std::optional<PreparedKernel> find(const KernelRequest& request) const;
+  std::vector<std::string> ops() const;
+
+ private:
+  std::map<std::string, std::vector<KernelFactory>> factories_;
+};
+
+}  // namespace tessera

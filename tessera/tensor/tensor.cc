@@ -1,0 +1,151 @@
+#include "tessera/tensor/tensor.h"
+
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+namespace tessera {
+namespace {
+
+template <typename To, typename From>
+To convert(From from) {
+  using Wide = ComputeType<From>;
+  const auto value = static_cast<Wide>(from);
+  if constexpr (std::is_same_v<To, bool>) {
+    return value != Wide(0);
+  } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<Wide>) {
+    if (std::isnan(value)) return 0;
+    // max() of a wide integer rounds up in floating point: compare with >=, where the cast would overflow.
+    if (value >= static_cast<Wide>(std::numeric_limits<To>::max())) return std::numeric_limits<To>::max();
+    if (value <= static_cast<Wide>(std::numeric_limits<To>::lowest())) return std::numeric_limits<To>::lowest();
+    return static_cast<To>(value);
+  } else if constexpr (std::is_integral_v<To> && std::is_integral_v<Wide> && !std::is_same_v<Wide, bool>) {
+    if (std::cmp_less(value, std::numeric_limits<To>::lowest())) return std::numeric_limits<To>::lowest();
+    if (std::cmp_greater(value, std::numeric_limits<To>::max())) return std::numeric_limits<To>::max();
+    return static_cast<To>(value);
+  } else {
+    return static_cast<To>(static_cast<ComputeType<To>>(value));
+  }
+}
+
+// Calls f(offset_a, offset_b, count, stride_a, stride_b) for each innermost row.
+template <typename F>
+void for_each_row(const Shape& shape, const Strides& a, const Strides& b, F&& f) {
+  const int ndim = shape.ndim();
+  if (shape.num_elements() == 0) return;
+  if (ndim == 0) {
+    f(0, 0, 1, 0, 0);
+    return;
+  }
+  std::array<int64_t, kMaxNdim> index{};
+  int64_t offset_a = 0;
+  int64_t offset_b = 0;
+  while (true) {
+    f(offset_a, offset_b, shape[ndim - 1], a[ndim - 1], b[ndim - 1]);
+    int dim = ndim - 2;
+    for (; dim >= 0; --dim) {
+      const auto d = static_cast<size_t>(dim);
+      offset_a += a[dim];
+      offset_b += b[dim];
+      if (++index[d] < shape[dim]) break;
+      offset_a -= a[dim] * shape[dim];
+      offset_b -= b[dim] * shape[dim];
+      index[d] = 0;
+    }
+    if (dim < 0) return;
+  }
+}
+
+}  // namespace
+
+Tensor::Tensor(const Type& type) : type_(type) {
+  const auto bytes = static_cast<size_t>(type.size_bytes());
+  const size_t rounded = (bytes + 63) / 64 * 64;
+  if (rounded == 0) return;
+  void* memory = std::aligned_alloc(64, rounded);
+  if (memory == nullptr) throw std::bad_alloc();
+  storage_ = std::shared_ptr<void>(memory, std::free);
+}
+
+Tensor Tensor::zeros(const Type& type) {
+  Tensor tensor(type);
+  if (tensor.size_bytes() > 0) std::memset(tensor.storage_.get(), 0, static_cast<size_t>(tensor.size_bytes()));
+  return tensor;
+}
+
+Tensor Tensor::full(const Type& type, double value) {
+  Tensor tensor(type);
+  dispatch_any(type.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const auto values = tensor.values<T>();
+    std::fill(values.begin(), values.end(), convert<T>(value));
+  });
+  return tensor;
+}
+
+Tensor Tensor::copy_of(const TensorView& view) {
+  Tensor tensor(view.type());
+  copy_elements(view, tensor.view());
+  return tensor;
+}
+
+double Tensor::item() const {
+  if (num_elements() != 1) throw InvalidArgument("item() needs a tensor with one element, got {}", type_);
+  return to_doubles()[0];
+}
+
+std::vector<double> Tensor::to_doubles() const {
+  std::vector<double> result(static_cast<size_t>(num_elements()));
+  copy_elements(view(), TensorView(result.data(), Type{DType::kF64, shape()}));
+  return result;
+}
+
+Tensor Tensor::reshaped(const Shape& shape) const {
+  if (shape.num_elements() != num_elements()) throw InvalidArgument("cannot reshape {} to {}", type_, shape);
+  Tensor result = *this;
+  result.type_.shape = shape;
+  return result;
+}
+
+Tensor Tensor::cast(DType dtype) const {
+  Tensor result(dtype, shape());
+  copy_elements(view(), result.view());
+  return result;
+}
+
+bool bit_equal(const Tensor& a, const Tensor& b) {
+  if (!(a.type() == b.type())) return false;
+  return a.size_bytes() == 0 || std::memcmp(a.bytes().data(), b.bytes().data(), a.bytes().size()) == 0;
+}
+
+void copy_elements(const TensorView& from, const TensorView& to) {
+  check_equal(from.shape, to.shape, "shapes of a copy");
+  if (from.num_elements() == 0) return;
+  if (from.dtype == to.dtype && from.is_dense() && to.is_dense()) {
+    std::memcpy(to.data, from.data, static_cast<size_t>(from.size_bytes()));
+    return;
+  }
+  dispatch_any(from.dtype, [&](auto from_zero) {
+    dispatch_any(to.dtype, [&](auto to_zero) {
+      using From = decltype(from_zero);
+      using To = decltype(to_zero);
+      for_each_row(from.shape, from.strides, to.strides,
+                   [&](int64_t a, int64_t b, int64_t count, int64_t stride_a, int64_t stride_b) {
+                     const From* source = from.as<From>() + a;
+                     To* target = to.as<To>() + b;
+                     for (int64_t i = 0; i < count; ++i) {
+                       if constexpr (std::is_same_v<From, To>) {
+                         target[i * stride_b] = source[i * stride_a];
+                       } else {
+                         target[i * stride_b] = convert<To>(source[i * stride_a]);
+                       }
+                     }
+                   });
+    });
+  });
+}
+
+}  // namespace tessera

@@ -1,0 +1,98 @@
+#include "tessera/tensor/tensor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tessera/tensor/attributes.h"
+
+namespace tessera {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+TEST(DType, PromotesToTheWiderKind) {
+  EXPECT_EQ(promote(DType::kBool, DType::kI32), DType::kI32);
+  EXPECT_EQ(promote(DType::kI64, DType::kF16), DType::kF16);
+  EXPECT_EQ(promote(DType::kBF16, DType::kF16), DType::kF32);
+  EXPECT_EQ(promote(DType::kF32, DType::kF64), DType::kF64);
+}
+
+TEST(DType, UnknownNameIsRefusedWithTheKnownOnes) {
+  EXPECT_THAT([] { parse_dtype("float33"); }, ThrowsMessage<InvalidArgument>(HasSubstr("unknown dtype \"float33\"")));
+  EXPECT_EQ(parse_dtype("Float32"), DType::kF32);
+  EXPECT_EQ(parse_dtype("BFloat16"), DType::kBF16);
+}
+
+TEST(Half, EveryFloat16RoundTrips) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    Float16 half;
+    half.bits = static_cast<uint16_t>(bits);
+    const float wide = half;
+    if (std::isnan(wide)) continue;
+    ASSERT_EQ(Float16(wide).bits, half.bits) << wide;
+  }
+}
+
+TEST(Half, RoundsToNearestEven) {
+  EXPECT_EQ(static_cast<float>(Float16(2049.0F)), 2048.0F);
+  EXPECT_EQ(static_cast<float>(Float16(2051.0F)), 2052.0F);
+  EXPECT_EQ(static_cast<float>(BFloat16(257.0F)), 256.0F);
+  EXPECT_TRUE(std::isinf(static_cast<float>(Float16(70000.0F))));
+  EXPECT_TRUE(std::isnan(static_cast<float>(BFloat16(std::nanf("")))));
+}
+
+TEST(Shape, BroadcastsAsNumPyDoes) {
+  EXPECT_EQ(broadcast_shapes({4, 1, 3}, {2, 1}), Shape({4, 2, 3}));
+  EXPECT_EQ(broadcast_shapes({0, 1}, {1, 5}), Shape({0, 5}));
+  EXPECT_THAT(
+      [] {
+        broadcast_shapes({2, 3}, {4});
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("shapes [2,3] and [4] do not broadcast")));
+}
+
+TEST(Shape, ChannelsLastKeepsTheLogicalOrder) {
+  EXPECT_EQ(channels_last_strides({2, 3, 4, 5}), Shape({60, 1, 15, 3}));
+  EXPECT_TRUE(is_channels_last({2, 3, 1, 1}, dense_strides({2, 3, 1, 1})));
+}
+
+TEST(Type, TextRoundTrips) {
+  for (const char* text : {"f32[2,3]", "bool[]", "i64[0]"}) EXPECT_EQ(parse_type(text).to_string(), text);
+  EXPECT_THROW(parse_type("f32[-1]"), InvalidArgument);
+  EXPECT_THROW(parse_type("f32[9223372036854775807,2]"), InvalidArgument);
+}
+
+TEST(Tensor, CastSaturatesIntegers) {
+  const auto t = Tensor::of<float>({4}, {300.0F, -1.0F, std::numeric_limits<float>::quiet_NaN(), 2.7F});
+  EXPECT_THAT(t.cast(DType::kU8).to_doubles(), ElementsAre(255, 0, 0, 2));
+}
+
+TEST(Tensor, CopiesAStridedView) {
+  const auto t = Tensor::of<int32_t>({2, 3}, {1, 2, 3, 4, 5, 6});
+  const TensorView transposed(t.view().data, DType::kI32, {3, 2}, {1, 3});
+  EXPECT_THAT(Tensor::copy_of(transposed).to_doubles(), ElementsAre(1, 4, 2, 5, 3, 6));
+}
+
+TEST(Attributes, TextRoundTrips) {
+  const Attributes attributes{{"axes", Ints{0, -1}}, {"empty", Ints{}},          {"none", Doubles{}},
+                              {"eps", 1e-5},         {"keep_dims", true},        {"off", false},
+                              {"mode", "a\"b, {c}"}, {"dtype", DType::kF16},     {"whole", 3.0},
+                              {"n", int64_t{-7}},    {"scales", Doubles{1, 0.5}}};
+  const auto text = attributes.to_string();
+  EXPECT_EQ(parse_attributes(text), attributes) << text;
+  EXPECT_THAT(text, HasSubstr("keep_dims"));
+}
+
+TEST(Attributes, WrongTypeIsNamed) {
+  const Attributes attributes{{"axis", "x"}};
+  EXPECT_THAT([&] { attributes.get_int("axis"); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("attribute axis=\"x\" must be an integer")));
+}
+
+}  // namespace
+}  // namespace tessera
