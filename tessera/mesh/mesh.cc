@@ -1,0 +1,142 @@
+#include "tessera/mesh/mesh.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "tessera/base/error.h"
+
+namespace tessera::mesh {
+
+Mesh::Mesh(std::vector<Axis> axes, std::vector<int> ranks) : axes_(std::move(axes)), ranks_(std::move(ranks)) {
+  int64_t product = 1;
+  std::set<std::string> names;
+  for (const auto& axis : axes_) {
+    if (axis.size < 1) throw InvalidArgument("mesh axis {} must have size at least 1, got {}", axis.name, axis.size);
+    if (!names.insert(axis.name).second) throw InvalidArgument("mesh axis {} is named twice", axis.name);
+    product *= axis.size;
+  }
+  if (ranks_.empty()) {
+    ranks_.resize(static_cast<size_t>(product));
+    std::iota(ranks_.begin(), ranks_.end(), 0);
+  }
+  if (static_cast<int64_t>(ranks_.size()) != product) {
+    throw InvalidArgument("mesh {} needs {} ranks, {} were given", to_string(), product, ranks_.size());
+  }
+  if (std::set<int>(ranks_.begin(), ranks_.end()).size() != ranks_.size()) {
+    throw InvalidArgument("mesh {} names a rank twice", to_string());
+  }
+}
+
+int Mesh::axis_index(std::string_view name) const {
+  for (int i = 0; i < num_axes(); ++i) {
+    if (axis(i).name == name) return i;
+  }
+  throw InvalidArgument("mesh {} has no axis \"{}\"", to_string(), name);
+}
+
+std::vector<int> Mesh::coordinates(int rank) const {
+  const auto at = std::find(ranks_.begin(), ranks_.end(), rank);
+  if (at == ranks_.end()) throw InvalidArgument("rank {} is not in mesh {}", rank, to_string());
+  auto position = static_cast<int>(at - ranks_.begin());
+  std::vector<int> result(axes_.size());
+  for (int i = num_axes() - 1; i >= 0; --i) {
+    result[static_cast<size_t>(i)] = position % axis(i).size;
+    position /= axis(i).size;
+  }
+  return result;
+}
+
+std::vector<int> Mesh::group(int rank, const std::vector<int>& axes) const {
+  const auto own = coordinates(rank);
+  std::vector<int> members;
+  for (const int candidate : ranks_) {
+    const auto other = coordinates(candidate);
+    bool same = true;
+    for (int i = 0; i < num_axes(); ++i) {
+      const auto at = static_cast<size_t>(i);
+      if (own[at] != other[at] && std::find(axes.begin(), axes.end(), i) == axes.end()) same = false;
+    }
+    if (same) members.push_back(candidate);
+  }
+  return members;
+}
+
+std::string Mesh::to_string() const {
+  std::string text = "[";
+  for (const auto& axis : axes_) text += fmt::format("{}{}={}", text.size() > 1 ? ", " : "", axis.name, axis.size);
+  return text + "]";
+}
+
+const char* to_string(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::kSum: return "sum";
+    case Reduction::kMax: return "max";
+    case Reduction::kMin: return "min";
+    case Reduction::kProd: return "prod";
+  }
+  return "?";
+}
+
+bool Sharding::is_replicated() const {
+  return partial.empty() && std::all_of(dims.begin(), dims.end(), [](const auto& axes) { return axes.empty(); });
+}
+
+bool Sharding::splits(int axis) const {
+  return std::any_of(dims.begin(), dims.end(),
+                     [&](const auto& axes) { return std::find(axes.begin(), axes.end(), axis) != axes.end(); });
+}
+
+std::string Sharding::to_string(const Mesh& mesh) const {
+  std::string text = "[";
+  for (size_t dim = 0; dim < dims.size(); ++dim) {
+    if (dim > 0) text += ",";
+    if (dims[dim].empty()) text += "_";
+    for (size_t i = 0; i < dims[dim].size(); ++i) text += (i > 0 ? "*" : "") + mesh.axis(dims[dim][i]).name;
+  }
+  text += "]";
+  for (const auto& p : partial) {
+    text += " +" + mesh.axis(p.axis).name;
+    if (p.reduction != Reduction::kSum) text += std::string(":") + mesh::to_string(p.reduction);
+  }
+  return text;
+}
+
+Range balanced_part(int64_t size, int parts, int index) {
+  const int64_t base = size / parts;
+  const int64_t larger = size % parts;
+  return {base * index + std::min<int64_t>(index, larger), base + (index < larger ? 1 : 0)};
+}
+
+std::vector<int64_t> balanced_sizes(int64_t size, int parts) {
+  std::vector<int64_t> sizes;
+  for (int i = 0; i < parts; ++i) sizes.push_back(balanced_part(size, parts, i).size);
+  return sizes;
+}
+
+std::vector<Range> slice_of(const Shape& shape, const Sharding& sharding, const Mesh& mesh, int rank) {
+  if (static_cast<int>(sharding.dims.size()) != shape.ndim()) {
+    throw InvalidArgument("sharding {} has {} dims, the tensor {} has {}", sharding.to_string(mesh),
+                          sharding.dims.size(), shape, shape.ndim());
+  }
+  const auto at = mesh.coordinates(rank);
+  std::vector<Range> slice;
+  for (int dim = 0; dim < shape.ndim(); ++dim) {
+    Range range{0, shape[dim]};
+    for (const int axis : sharding.dims[static_cast<size_t>(dim)]) {
+      const auto part = balanced_part(range.size, mesh.axis(axis).size, at[static_cast<size_t>(axis)]);
+      range = {range.offset + part.offset, part.size};
+    }
+    slice.push_back(range);
+  }
+  return slice;
+}
+
+Shape local_shape(const Shape& shape, const Sharding& sharding, const Mesh& mesh, int rank) {
+  Shape local = shape;
+  const auto slice = slice_of(shape, sharding, mesh, rank);
+  for (int dim = 0; dim < shape.ndim(); ++dim) local[dim] = slice[static_cast<size_t>(dim)].size;
+  return local;
+}
+
+}  // namespace tessera::mesh

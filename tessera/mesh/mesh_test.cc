@@ -1,0 +1,43 @@
+#include "tessera/mesh/mesh.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/base/error.h"
+
+namespace tessera::mesh {
+namespace {
+
+using testing::ElementsAre;
+
+TEST(BalancedPart, LargerPartsComeFirst) {
+  EXPECT_THAT(balanced_sizes(7, 4), ElementsAre(2, 2, 2, 1));
+  EXPECT_THAT(balanced_sizes(9, 4), ElementsAre(3, 2, 2, 2));
+  EXPECT_THAT(balanced_sizes(2, 4), ElementsAre(1, 1, 0, 0));
+  EXPECT_EQ(balanced_part(7, 4, 3), (Range{6, 1}));
+}
+
+TEST(Sharding, TwoAxesOnOneDimSplitOuterFirst) {
+  const Mesh mesh({{"a", 2}, {"b", 3}});
+  std::vector<int64_t> sizes;
+  for (int rank = 0; rank < 6; ++rank) sizes.push_back(local_shape({10}, {{{0, 1}}, {}}, mesh, rank)[0]);
+  EXPECT_THAT(sizes, ElementsAre(2, 2, 1, 2, 2, 1));
+}
+
+TEST(Sharding, TextNamesAxesAndPartialSums) {
+  const Mesh mesh({{"data", 4}, {"model", 2}});
+  EXPECT_EQ((Sharding{{{0}, {}}, {{1, Reduction::kSum}}}).to_string(mesh), "[data,_] +model");
+  EXPECT_EQ((Sharding{{}, {{0, Reduction::kMax}}}).to_string(mesh), "[] +data:max");
+}
+
+TEST(Mesh, GroupsDifferAlongTheirAxesOnly) {
+  const Mesh mesh({{"data", 2}, {"model", 3}});
+  EXPECT_THAT(mesh.coordinates(4), ElementsAre(1, 1));
+  EXPECT_THAT(mesh.group(4, {0}), ElementsAre(1, 4));
+  EXPECT_THAT(mesh.group(4, {1}), ElementsAre(3, 4, 5));
+}
+
+TEST(Mesh, RefusesRepeatedRanks) { EXPECT_THROW(Mesh({{"data", 2}}, {1, 1}), InvalidArgument); }
+
+}  // namespace
+}  // namespace tessera::mesh
