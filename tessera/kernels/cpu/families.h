@@ -1,0 +1,20 @@
+// The families of the CPU kernels, one .cc each; only cpu_kernels() calls these.
+#pragma once
+
+#include "tessera/tensor/kernel.h"
+
+namespace tessera::kernels::cpu {
+
+void add_convolution(KernelRegistry& registry);
+void add_matmul(KernelRegistry& registry);
+void add_elementwise(KernelRegistry& registry);
+void add_fused_elementwise(KernelRegistry& registry);
+void add_misc(KernelRegistry& registry);
+void add_normalization(KernelRegistry& registry);
+void add_optimizers(KernelRegistry& registry);
+void add_pooling(KernelRegistry& registry);
+void add_reductions(KernelRegistry& registry);
+void add_row_kernels(KernelRegistry& registry);
+void add_shape_ops(KernelRegistry& registry);
+
+}  // namespace tessera::kernels::cpu

@@ -1,0 +1,231 @@
+// Times the CPU kernels on the shapes of a ResNet-50 step and prints, for each, the median and the 95th percentile of
+// the calls, and the rate at which its operands go through memory against what a plain copy of 256 MB reaches with
+// equal threads (convolutions and matmul: FLOP/s). Usage: kernels_bench [threads] [part of a name].
+#include <fmt/format.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "tessera/base/random.h"
+#include "tessera/kernels/registry.h"
+
+namespace tessera::kernels {
+namespace {
+
+struct Case {
+  std::string label;
+  std::string op;
+  std::vector<TensorView> inputs, outputs;
+  Attributes attributes = {};
+  double flops = 0;
+};
+
+TensorView image(int64_t n, int64_t c, int64_t size, DType dtype = DType::kF32) {
+  const Shape shape{n, c, size, size};
+  return {nullptr, dtype, shape, channels_last_strides(shape)};
+}
+TensorView dense(const Shape& shape, DType dtype = DType::kF32) { return {nullptr, Type{dtype, shape}}; }
+
+double median_of(std::vector<double> times, double quantile = 0.5) {
+  std::sort(times.begin(), times.end());
+  return times[static_cast<size_t>(quantile * static_cast<double>(times.size() - 1))];
+}
+
+// Seconds; with one thread those of this thread alone, which other programs disturb less.
+double now(int num_threads) {
+  timespec time;
+  clock_gettime(num_threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+template <typename F>
+std::vector<double> time_calls(int num_threads, F&& call) {
+  std::vector<double> times;
+  for (int i = 0; i < 3; ++i) call();
+  const double begin = now(num_threads);
+  while (times.size() < 10 || (times.size() < 500 && now(num_threads) - begin < 0.7)) {
+    const double start = now(num_threads);
+    call();
+    times.push_back(now(num_threads) - start);
+  }
+  return times;
+}
+
+Tensor filled(const TensorView& view) {
+  const Tensor tensor(view.type());
+  if (view.dtype == DType::kF32) {
+    for (int64_t i = 0; i < tensor.num_elements(); ++i) {
+      tensor.values<float>()[static_cast<size_t>(i)] = random_uniform({1, 2, 3}, static_cast<uint64_t>(i)) + 0.1F;
+    }
+  } else {
+    std::memset(tensor.bytes().data(), 0, tensor.bytes().size());
+  }
+  return tensor;
+}
+
+std::vector<Case> cases() {
+  const int64_t n = 32;
+  const TensorView x = image(n, 64, 112);
+  const TensorView big = image(n, 256, 56);
+  const TensorView narrow = image(n, 64, 56);
+  const TensorView deep = image(n, 2048, 7);
+  const TensorView param = dense({25'000'000});
+  const TensorView scalar = dense({});
+  std::vector<Case> list;
+  const auto vector = [](const TensorView& view) { return dense({view.shape[1]}); };
+  list.push_back({"relu 32x64x112", "relu", {x}, {x}});
+  list.push_back({"relu_grad 32x64x112", "relu_grad", {x, x}, {x}});
+  list.push_back({"add 32x256x56", "add", {big, big}, {big}});
+  list.push_back({"exp 32x64x112", "exp", {x}, {x}});
+  list.push_back({"gelu erf 32x64x112", "gelu", {x}, {x}, {{"approximate", false}}});
+  for (const TensorView& view : {x, narrow, big, deep}) {
+    const std::string shape = fmt::format(" {}x{}", view.shape[1], view.shape[2]);
+    const TensorView c = vector(view);
+    const Attributes attributes = {{"counts", Ints{view.shape[0] * view.shape[2] * view.shape[3]}},
+                                   {"grouped", false},
+                                   {"eps", 1e-5},
+                                   {"batch_stats", true}};
+    list.push_back({"batch_norm_mean" + shape, "batch_norm_mean", {view}, {c}, attributes});
+    list.push_back({"batch_norm_variance" + shape, "batch_norm_variance", {view, c}, {c}, attributes});
+    list.push_back({"batch_norm" + shape, "batch_norm", {view, c, c, c, c}, {view}, attributes});
+    list.push_back(
+        {"batch_norm_grad_reduce" + shape, "batch_norm_grad_reduce", {view, view, c, c}, {c, c}, attributes});
+    list.push_back(
+        {"batch_norm_grad_input" + shape, "batch_norm_grad_input", {view, view, c, c, c, c, c}, {view}, attributes});
+    const TensorView channel = dense({view.shape[1], 1, 1});
+    list.push_back({"bn + add + relu fused" + shape,
+                    "fused_elementwise",
+                    {view, channel, channel, channel, view},
+                    {view},
+                    {{"program", std::string("a=sub a0 a1; b=mul a a2; c=add b a3; d=add c a4; e=relu d; return e")},
+                     {"num_outputs", int64_t{1}}}});
+  }
+  const Attributes pool = {
+      {"kernel", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"padding", Ints{1, 1, 1, 1}}, {"input_size", Ints{112, 112}}};
+  list.push_back({"max_pool 64x112", "max_pool2d", {x}, {narrow, image(n, 64, 56, DType::kU8)}, pool});
+  list.push_back({"max_pool_grad 64x112", "max_pool2d_grad", {narrow, image(n, 64, 56, DType::kU8)}, {x}, pool});
+  list.push_back({"mean over pixels 2048x7",
+                  "reduce_mean",
+                  {deep},
+                  {dense({n, 2048})},
+                  {{"axes", Ints{2, 3}}, {"keep_dims", false}}});
+  list.push_back({"sum 25M", "reduce_sum", {param}, {scalar}, {{"axes", Ints{0}}, {"keep_dims", false}}});
+  list.push_back({"sum over rows 4096x1024",
+                  "reduce_sum",
+                  {dense({4096, 1024})},
+                  {dense({1024})},
+                  {{"axes", Ints{0}}, {"keep_dims", false}}});
+  const Attributes optimizer = {{"weight_decay", 1e-4}, {"loss_scale", 1.0}, {"nesterov", false},
+                                {"beta1", 0.9},         {"beta2", 0.999},    {"eps", 1e-8}};
+  list.push_back({"momentum 25M", "momentum", {param, param, param, scalar, scalar}, {param, param}, optimizer});
+  list.push_back(
+      {"adam 25M", "adam", {param, param, param, param, scalar, scalar, scalar}, {param, param, param}, optimizer});
+  const TensorView nchw = dense({n, 64, 112, 112});
+  list.push_back({"NHWC to NCHW 64x112", "reshape", {x}, {nchw}});
+  list.push_back({"NCHW to NHWC 64x112", "reshape", {nchw}, {x}});
+  list.push_back(
+      {"transpose 4096x4096", "transpose", {dense({4096, 4096})}, {dense({4096, 4096})}, {{"perm", Ints{1, 0}}}});
+  list.push_back({"f32 to bf16 25M", "cast", {param}, {dense({25'000'000}, DType::kBF16)}, {{"dtype", DType::kBF16}}});
+  list.push_back(
+      {"u8 to f32 images", "cast", {image(n, 3, 224, DType::kU8)}, {image(n, 3, 224)}, {{"dtype", DType::kF32}}});
+  list.push_back(
+      {"softmax 8192x1000", "softmax", {dense({8192, 1000})}, {dense({8192, 1000})}, {{"axis", int64_t{-1}}}});
+  list.push_back({"layer_norm 8192x768",
+                  "layer_norm",
+                  {dense({8192, 768}), dense({768}), dense({768})},
+                  {dense({8192, 768}), dense({8192}), dense({8192})},
+                  {{"begin_axis", int64_t{1}}, {"eps", 1e-5}}});
+  list.push_back({"dropout 25M",
+                  "dropout",
+                  {param, dense({}, DType::kI64)},
+                  {param},
+                  {{"keep_prob", 0.9},
+                   {"seed", int64_t{1}},
+                   {"stream", int64_t{2}},
+                   {"global_shape", Ints{}},
+                   {"offset", Ints{}}}});
+  struct Conv {
+    int64_t ci, size, co, kernel, stride;
+  };
+  for (const Conv& c : {Conv{3, 224, 64, 7, 2}, Conv{64, 56, 64, 1, 1}, Conv{64, 56, 64, 3, 1}, Conv{64, 56, 256, 1, 1},
+                        Conv{256, 56, 512, 1, 2}, Conv{128, 28, 128, 3, 1}, Conv{256, 14, 256, 3, 1},
+                        Conv{512, 7, 512, 3, 1}, Conv{2048, 7, 512, 1, 1}}) {
+    const int64_t out = (c.size - 1) / c.stride + 1;
+    const int64_t pad = c.kernel / 2;
+    const Attributes attributes = {{"strides", Ints{c.stride, c.stride}},
+                                   {"padding", Ints{pad, pad, pad, pad}},
+                                   {"dilation", Ints{1, 1}},
+                                   {"groups", int64_t{1}},
+                                   {"input_size", Ints{c.size, c.size}},
+                                   {"kernel_size", Ints{c.kernel, c.kernel}}};
+    const TensorView in = image(n, c.ci, c.size);
+    const TensorView y = image(n, c.co, out);
+    const TensorView weight = dense({c.co, c.ci, c.kernel, c.kernel});
+    const double flops = 2.0 * static_cast<double>(n * out * out * c.co * c.ci * c.kernel * c.kernel);
+    const std::string shape = fmt::format(" {}x{}->{} k{} s{}", c.ci, c.size, c.co, c.kernel, c.stride);
+    list.push_back({"conv" + shape, "conv2d", {in, weight}, {y}, attributes, flops});
+    if (c.ci > 3) list.push_back({"grad_input" + shape, "conv2d_grad_input", {y, weight}, {in}, attributes, flops});
+    list.push_back({"grad_weight" + shape, "conv2d_grad_weight", {y, in}, {weight}, attributes, flops});
+  }
+  list.push_back({"matmul 1024^3",
+                  "matmul",
+                  {dense({1024, 1024}), dense({1024, 1024})},
+                  {dense({1024, 1024})},
+                  {{"transpose_a", false}, {"transpose_b", false}},
+                  2.0 * 1024 * 1024 * 1024});
+  return list;
+}
+
+void run(int num_threads, const std::string& wanted) {
+  const ParallelFor parallel_for(num_threads);
+  const Tensor from = filled(dense({32'000'000}));
+  const Tensor to(from.type());
+  const double copy_rate =
+      2.0 * static_cast<double>(from.size_bytes()) / median_of(time_calls(num_threads, [&] {
+        parallel_for(from.size_bytes(), 65536, [&](int64_t begin, int64_t end) {
+          std::memcpy(to.bytes().data() + begin, from.bytes().data() + begin, static_cast<size_t>(end - begin));
+        });
+      }));
+  fmt::print("{} threads; copy of 128 MB: {:.1f} GB/s read and written\n", num_threads, copy_rate / 1e9);
+  for (const Case& test : cases()) {
+    if (test.label.find(wanted) == std::string::npos) continue;
+    KernelRequest request{test.op, test.inputs, test.outputs, test.attributes, num_threads};
+    const auto kernel = cpu_kernels().find(request);
+    if (!kernel) {
+      fmt::print("{:36} declined\n", test.label);
+      continue;
+    }
+    std::vector<Tensor> tensors;
+    double bytes = 0;
+    const auto place = [&](std::vector<TensorView>& views) {
+      for (TensorView& view : views) {
+        tensors.push_back(filled(view));
+        view.data = tensors.back().bytes().data();
+        bytes += static_cast<double>(view.size_bytes());
+      }
+    };
+    place(request.inputs);
+    place(request.outputs);
+    const Tensor scratch(DType::kU8, {kernel->scratch_bytes + 64});
+    const KernelArgs args{request.inputs, request.outputs, request.attributes, scratch.bytes(), parallel_for};
+    const std::vector<double> times = time_calls(num_threads, [&] { kernel->run(args); });
+    const double median = median_of(times);
+    const std::string rate = test.flops > 0 ? fmt::format("{:7.1f} GFLOP/s", test.flops / median / 1e9)
+                                            : fmt::format("{:7.1f} GB/s  {:3.0f} % of copy", bytes / median / 1e9,
+                                                          100 * bytes / median / copy_rate);
+    fmt::print("{:36} {:8.3f} ms  p95 {:8.3f}  best {:8.3f}  {}\n", test.label, median * 1e3,
+               median_of(times, 0.95) * 1e3, median_of(times, 0) * 1e3, rate);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::kernels
+
+int main(int argc, char** argv) {
+  tessera::kernels::run(argc > 1 ? std::atoi(argv[1]) : 2, argc > 2 ? argv[2] : "");
+  return 0;
+}

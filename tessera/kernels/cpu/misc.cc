@@ -1,0 +1,217 @@
+// Bias, dropout, gather, scatter_add and fills.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "tessera/kernels/cpu/families.h"
+#include "tessera/kernels/cpu/random_rows.h"
+#include "tessera/kernels/cpu/row_ops.h"
+#include "tessera/kernels/cpu/strided.h"
+#include "tessera/kernels/cpu/tile_program.h"
+
+namespace tessera::kernels::cpu {
+namespace {
+
+constexpr int64_t kGrain = 16384;
+
+std::optional<PreparedKernel> prepare_bias_add(const KernelRequest& request) {
+  const TensorView& x = request.inputs[0];
+  const TensorView& y = request.outputs[0];
+  const TensorView& bias = request.inputs[1];
+  if (x.dtype != y.dtype || bias.dtype != y.dtype || y.dtype == DType::kU8 || y.dtype == DType::kBool) {
+    return std::nullopt;
+  }
+  // [c] against [n,c,...] is [c,1,...] as NumPy broadcasts.
+  Slice seen{bias};
+  for (int dim = 2; dim < y.shape.ndim(); ++dim) {
+    seen.view.shape.push_back(1);
+    seen.view.strides.push_back(1);
+  }
+  KernelRequest part = request;
+  part.inputs[1] = seen.view;
+  TileProgram program{.num_inputs = 2};
+  program.results = {program.add(RowOp::kAdd, 0, 1)};
+  auto kernel = prepare_tile_program(part, std::move(program), "cpu." + request.op);
+  if (kernel) std::erase_if(kernel->in_place, [](const auto& pair) { return pair.first == 1; });
+  return kernel;
+}
+
+std::optional<PreparedKernel> prepare_dropout(const KernelRequest& request) {
+  const TensorView& x = request.inputs[0];
+  const TensorView& y = request.outputs[0];
+  if (x.dtype != DType::kF32 || y.dtype != DType::kF32 || y.num_elements() == 0) return std::nullopt;
+  const Ints& global = request.attributes.get_ints("global_shape");
+  const Ints& offset = request.attributes.get_ints("offset");
+  const Strides index_strides = dense_strides(global.empty() ? y.shape : Shape(global));
+  int64_t first = 0;
+  for (size_t d = 0; d < offset.size(); ++d) first += offset[d] * index_strides[static_cast<int>(d)];
+  auto dims = merge_dims(y.shape, {x.strides, y.strides, index_strides}, 1);
+  if (!dims) return std::nullopt;
+  const MergedDim inner = dims->back();
+  if (inner.strides[0] != 1 || inner.strides[1] != 1) return std::nullopt;
+  dims->pop_back();
+  DimCounter outer;
+  for (const MergedDim& dim : *dims) outer.add(dim);
+  const double keep_prob = request.attributes.get_double("keep_prob");
+  // u < keep_prob for u = k / 2^24 is k < keep_prob * 2^24, which is exact in f64.
+  const auto threshold = static_cast<uint32_t>(std::clamp(std::ceil(keep_prob * 0x1p24), 0.0, 0x1p24));
+  const auto run = [=](const KernelArgs& args) {
+    constexpr int64_t kPiece = 512;
+    const TensorView& step = args.inputs[1];
+    const RandomStream stream{static_cast<uint64_t>(args.attributes.get_int("seed")),
+                              static_cast<uint64_t>(args.attributes.get_int("stream")),
+                              static_cast<uint64_t>(*step.as<int64_t>())};
+    const UniformBits draw = uniform_bits();
+    const DropRow drop = drop_row();
+    const auto* from = static_cast<const float*>(args.inputs[0].data);
+    auto* to = static_cast<float*>(args.outputs[0].data);
+    // Pieces of rows, so that one long row is shared out too.
+    const int64_t pieces = (inner.size + kPiece - 1) / kPiece;
+    const int64_t piece_size = std::min(kPiece, inner.size);
+    args.parallel_for(outer.count() * pieces, std::max<int64_t>(1, 4096 / piece_size), [&](int64_t begin, int64_t end) {
+      uint32_t bits[kPiece];
+      for (int64_t item = begin; item < end; ++item) {
+        const int64_t row = item / pieces;
+        const int64_t i = item % pieces * kPiece;
+        const int64_t n = std::min(kPiece, inner.size - i);
+        const int64_t index = first + outer.offset(row, 2) + i * inner.strides[2];
+        draw(stream, static_cast<uint64_t>(index), static_cast<uint64_t>(inner.strides[2]), bits, n);
+        drop(from + outer.offset(row, 0) + i, bits, threshold, static_cast<float>(keep_prob),
+             to + outer.offset(row, 1) + i, n);
+      }
+    });
+  };
+  PreparedKernel kernel{.name = "cpu." + request.op, .run = run};
+  if (x.strides == y.strides) kernel.in_place = {{0, 0}};
+  return kernel;
+}
+
+bool is_index(const TensorView& view) {
+  return (view.dtype == DType::kI32 || view.dtype == DType::kI64) && view.is_dense();
+}
+int64_t index_at(const TensorView& indices, int64_t i) {
+  return indices.dtype == DType::kI32 ? static_cast<const int32_t*>(indices.data)[i]
+                                      : static_cast<const int64_t*>(indices.data)[i];
+}
+
+// A table [rows, ...] and a tensor [indices..., ...] whose rows are runs of memory of equal size.
+struct TableRows {
+  int64_t num_rows, row_size, table_stride;
+};
+std::optional<TableRows> rows_of(const KernelRequest& request, const TensorView& table, const TensorView& indices,
+                                 const TensorView& expanded) {
+  if (table.shape.ndim() == 0 || expanded.num_elements() == 0 || table.num_elements() == 0) return std::nullopt;
+  if (normalize_axis(request.attributes.get_int("axis"), table.shape.ndim(), "axis") != 0) return std::nullopt;
+  if (!is_index(indices) || !expanded.is_dense() || table.dtype != expanded.dtype) return std::nullopt;
+  int64_t row_size = 1;
+  for (int dim = table.shape.ndim() - 1; dim > 0; --dim) {
+    if (table.shape[dim] != 1 && table.strides[dim] != row_size) return std::nullopt;
+    row_size *= table.shape[dim];
+  }
+  return TableRows{table.shape[0], row_size, table.strides[0]};
+}
+
+std::optional<PreparedKernel> prepare_gather(const KernelRequest& request) {
+  const auto rows = rows_of(request, request.inputs[0], request.inputs[1], request.outputs[0]);
+  if (!rows) return std::nullopt;
+  const auto element = static_cast<int64_t>(size_bytes(request.outputs[0].dtype));
+  const int64_t row_bytes = rows->row_size * element;
+  const int64_t table_stride = rows->table_stride * element;
+  const auto run = [rows = *rows, row_bytes, table_stride](const KernelArgs& args) {
+    const auto* table = static_cast<const std::byte*>(args.inputs[0].data);
+    auto* to = static_cast<std::byte*>(args.outputs[0].data);
+    const TensorView& indices = args.inputs[1];
+    args.parallel_for(indices.num_elements(), std::max<int64_t>(1, 4 * kGrain / row_bytes),
+                      [&](int64_t begin, int64_t end) {
+                        for (int64_t i = begin; i < end; ++i) {
+                          const int64_t row = index_at(indices, i);
+                          if (row >= 0 && row < rows.num_rows) {
+                            std::memcpy(to + i * row_bytes, table + row * table_stride, static_cast<size_t>(row_bytes));
+                          } else {
+                            std::memset(to + i * row_bytes, 0, static_cast<size_t>(row_bytes));
+                          }
+                        }
+                      });
+  };
+  return PreparedKernel{.name = "cpu." + request.op, .run = run};
+}
+
+std::optional<PreparedKernel> prepare_scatter_add(const KernelRequest& request) {
+  const TensorView& base = request.inputs[0];
+  const auto rows = rows_of(request, request.outputs[0], request.inputs[1], request.inputs[2]);
+  if (!rows || base.dtype != DType::kF32 || request.outputs[0].dtype != DType::kF32) return std::nullopt;
+  if (!base.is_dense() || !request.outputs[0].is_dense()) return std::nullopt;
+  const auto run = [rows = *rows](const KernelArgs& args) {
+    const auto* from = static_cast<const float*>(args.inputs[0].data);
+    const auto* updates = static_cast<const float*>(args.inputs[2].data);
+    auto* to = static_cast<float*>(args.outputs[0].data);
+    const TensorView& indices = args.inputs[1];
+    const int64_t num_updates = indices.num_elements();
+    const RowFunction add = row_function(RowOp::kAdd);
+    const int64_t elements = rows.num_rows * rows.row_size;
+    if (from != to) {
+      args.parallel_for(elements, kGrain, [&](int64_t begin, int64_t end) {
+        std::memcpy(to + begin, from + begin, static_cast<size_t>(end - begin) * sizeof(float));
+      });
+    }
+    // Every thread has columns of its own and goes through the indices in order: duplicates add up in their order.
+    const int64_t grain = std::max<int64_t>(16, kGrain / std::max<int64_t>(1, num_updates));
+    args.parallel_for(rows.row_size, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = 0; i < num_updates; ++i) {
+        const int64_t row = index_at(indices, i);
+        if (row < 0 || row >= rows.num_rows) continue;
+        float* target = to + row * rows.row_size + begin;
+        add(target, updates + i * rows.row_size + begin, nullptr, target, static_cast<size_t>(end - begin));
+      }
+    });
+  };
+  return PreparedKernel{.name = "cpu." + request.op, .run = run, .in_place = {{0, 0}}};
+}
+
+// fill, zeros_like, ones_like: the bits of one element, repeated over memory without gaps.
+std::optional<PreparedKernel> prepare_fill(const KernelRequest& request, double value) {
+  const TensorView& y = request.outputs[0];
+  if (y.num_elements() == 0) return std::nullopt;
+  const auto dims = merge_dims(y.shape, {y.strides}, 0);
+  if (!dims || dims->size() != 1 || dims->back().strides[0] != 1) return std::nullopt;
+  const Tensor element = Tensor::full({y.dtype, {}}, value);
+  const size_t bytes = size_bytes(y.dtype);
+  uint64_t bits = 0;
+  for (size_t at = 0; at < sizeof bits; at += bytes) {
+    std::memcpy(reinterpret_cast<std::byte*>(&bits) + at, element.bytes().data(), bytes);
+  }
+  const auto total = static_cast<size_t>(y.size_bytes());
+  const auto run = [bits, total](const KernelArgs& args) {
+    auto* to = static_cast<std::byte*>(args.outputs[0].data);
+    const auto words = static_cast<int64_t>(total / sizeof bits);
+    args.parallel_for(words, 4 * kGrain, [&](int64_t begin, int64_t end) {
+      if (bits == 0) {
+        std::memset(to + begin * 8, 0, static_cast<size_t>(end - begin) * sizeof bits);
+        return;
+      }
+      for (int64_t i = begin; i < end; ++i) std::memcpy(to + i * 8, &bits, sizeof bits);
+    });
+    std::memcpy(to + words * 8, &bits, total % sizeof bits);
+  };
+  PreparedKernel kernel{.name = "cpu." + request.op, .run = run};
+  for (size_t i = 0; i < request.inputs.size(); ++i) {
+    if (request.inputs[i].type() == y.type()) kernel.in_place.emplace_back(static_cast<int>(i), 0);
+  }
+  return kernel;
+}
+
+}  // namespace
+
+void add_misc(KernelRegistry& registry) {
+  registry.add("bias_add", prepare_bias_add);
+  registry.add("dropout", prepare_dropout);
+  registry.add("gather", prepare_gather);
+  registry.add("scatter_add", prepare_scatter_add);
+  registry.add("fill", [](const KernelRequest& request) {
+    return prepare_fill(request, request.attributes.get_double("value"));
+  });
+  registry.add("zeros_like", [](const KernelRequest& request) { return prepare_fill(request, 0); });
+  registry.add("ones_like", [](const KernelRequest& request) { return prepare_fill(request, 1); });
+}
+
+}  // namespace tessera::kernels::cpu

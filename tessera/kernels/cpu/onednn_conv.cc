@@ -1,0 +1,229 @@
+// conv2d and its two gradients by oneDNN. Images are taken as they lie in memory (channels-last is what oneDNN likes
+// best); weights are reordered at every call into the blocked form that the chosen implementation wants, which costs a
+// few percent of a step at most: they are small beside the images.
+#include "tessera/kernels/cpu/families.h"
+#include "tessera/kernels/cpu/onednn.h"
+
+namespace tessera::kernels::cpu {
+namespace {
+
+using dnnl::memory;
+
+enum class Pass { kForward, kGradInput, kGradWeight };
+
+// Which of the node's values is the image that the convolution reads, the image that it makes, and the weight.
+struct Role {
+  bool is_output = false;
+  size_t index = 0;
+  template <typename Source>
+  const TensorView& of(const Source& source) const {
+    return is_output ? source.outputs[index] : source.inputs[index];
+  }
+};
+struct Roles {
+  Role source, weight, destination;
+};
+Roles roles_of(Pass pass) {
+  switch (pass) {
+    case Pass::kForward: return {.source = {false, 0}, .weight = {false, 1}, .destination = {true, 0}};
+    case Pass::kGradInput: return {.source = {true, 0}, .weight = {false, 1}, .destination = {false, 0}};
+    default: return {.source = {false, 1}, .weight = {true, 0}, .destination = {false, 0}};
+  }
+}
+
+struct Geometry {
+  memory::dims strides, dilation, padding_before, padding_after;
+  int64_t groups = 1;
+};
+
+Geometry geometry_of(const Attributes& attributes) {
+  const Ints& strides = attributes.get_ints("strides");
+  const Ints& dilation = attributes.get_ints("dilation");
+  const Ints& padding = attributes.get_ints("padding");
+  return {.strides = strides,
+          .dilation = {dilation[0] - 1, dilation[1] - 1},
+          .padding_before = {padding[0], padding[2]},
+          .padding_after = {padding[1], padding[3]},
+          .groups = attributes.get_int("groups")};
+}
+
+// A view whose strides of dims of size 1 are those of the layout that the others say.
+TensorView canonical(TensorView view) {
+  if (is_channels_last(view.shape, view.strides)) {
+    view.strides = channels_last_strides(view.shape);
+  } else if (is_dense(view.shape, view.strides)) {
+    view.strides = dense_strides(view.shape);
+  }
+  return view;
+}
+
+TensorView channels_last(const Shape& shape, DType dtype) {
+  return {nullptr, dtype, shape, channels_last_strides(shape)};
+}
+
+// The weight's dims as oneDNN counts them: with groups, [g, co/g, ci/g, kh, kw].
+memory::dims weight_dims(const Shape& shape, int64_t groups) {
+  if (groups == 1) return onednn_dims(shape);
+  return {groups, shape[0] / groups, shape[1], shape[2], shape[3]};
+}
+memory::dims weight_strides(const TensorView& view, int64_t groups) {
+  if (groups == 1) return onednn_dims(view.strides);
+  return {view.shape[0] / groups * view.strides[0], view.strides[0], view.strides[1], view.strides[2], view.strides[3]};
+}
+
+// Empty when oneDNN has nothing.
+dnnl::primitive_desc make_desc(Pass pass, const Geometry& g, const TensorView& source, const Shape& weight_shape,
+                               DType weight_dtype, const TensorView& destination) {
+  const dnnl::engine& engine = onednn_engine();
+  const dnnl::primitive_attr attributes = onednn_attributes();
+  const auto algorithm = dnnl::algorithm::convolution_direct;
+  const memory::desc weight(weight_dims(weight_shape, g.groups), onednn_dtype(weight_dtype).value(),
+                            memory::format_tag::any);
+  const memory::desc src = onednn_desc(source);
+  const memory::desc dst = onednn_desc(destination);
+  dnnl::convolution_forward::primitive_desc forward(engine, dnnl::prop_kind::forward_training, algorithm, src, weight,
+                                                    dst, g.strides, g.dilation, g.padding_before, g.padding_after,
+                                                    attributes, /*allow_empty=*/true);
+  if (pass == Pass::kForward || !forward) return forward;
+  if (pass == Pass::kGradInput) {
+    return dnnl::convolution_backward_data::primitive_desc(engine, algorithm, src, weight, dst, g.strides, g.dilation,
+                                                           g.padding_before, g.padding_after, forward, attributes,
+                                                           /*allow_empty=*/true);
+  }
+  return dnnl::convolution_backward_weights::primitive_desc(engine, algorithm, src, weight, dst, g.strides, g.dilation,
+                                                            g.padding_before, g.padding_after, forward, attributes,
+                                                            /*allow_empty=*/true);
+}
+
+// How the three operands are laid before oneDNN.
+struct Arrangement {
+  dnnl::primitive_desc desc;
+  TensorView source, destination;
+  DType weight_dtype = DType::kF32;
+};
+
+std::optional<Arrangement> arrange(Pass pass, const Geometry& g, const TensorView& source, const TensorView& weight,
+                                   const TensorView& destination) {
+  std::vector<Arrangement> candidates;
+  const auto consider = [&](const TensorView& src, DType weight_dtype, const TensorView& dst) {
+    if (!candidates.empty() && !is_reference(candidates.back().desc)) return;
+    auto desc = make_desc(pass, g, src, weight.shape, weight_dtype, dst);
+    if (desc) candidates.push_back({std::move(desc), src, dst, weight_dtype});
+  };
+  consider(source, weight.dtype, destination);
+  consider(channels_last(source.shape, source.dtype), weight.dtype,
+           channels_last(destination.shape, destination.dtype));
+  consider(channels_last(source.shape, DType::kF32), DType::kF32, channels_last(destination.shape, DType::kF32));
+  // The first that is not oneDNN's generic code came last; where all are, the last is f32 in the layout it likes.
+  if (candidates.empty()) return std::nullopt;
+  return candidates.back();
+}
+
+struct Convolution {
+  Roles roles;
+  int num_threads = 1;
+  StagedOperand source, weight, destination;
+  std::optional<Primitive> primitive, reorder;
+  size_t source_argument = 0, weight_argument = 0, destination_argument = 0;
+  size_t reorder_from = 0, reorder_to = 0;
+  int64_t blocked_weight = 0;  // its place in scratch, where it is reordered
+
+  void run(const KernelArgs& args) {
+    const OpenMpThreads threads(num_threads);
+    const TensorView& src = roles.source.of(args);
+    const TensorView& w = roles.weight.of(args);
+    const TensorView& dst = roles.destination.of(args);
+    if (!roles.source.is_output) source.copy_in(src, args);
+    if (!roles.weight.is_output) weight.copy_in(w, args);
+    if (!roles.destination.is_output) destination.copy_in(dst, args);
+
+    void* plain = weight.address(w, args);
+    void* blocked = reorder ? args.scratch.data() + blocked_weight : plain;
+    primitive->bind(source_argument, source.address(src, args));
+    primitive->bind(weight_argument, blocked);
+    primitive->bind(destination_argument, destination.address(dst, args));
+    if (reorder) {
+      reorder->bind(reorder_from, roles.weight.is_output ? blocked : plain);
+      reorder->bind(reorder_to, roles.weight.is_output ? plain : blocked);
+    }
+    if (reorder && !roles.weight.is_output) reorder->run(args.scratch);
+    primitive->run(args.scratch);
+    if (reorder && roles.weight.is_output) reorder->run(args.scratch);
+
+    if (roles.source.is_output) source.copy_out(src, args);
+    if (roles.weight.is_output) weight.copy_out(w, args);
+    if (roles.destination.is_output) destination.copy_out(dst, args);
+  }
+};
+
+std::optional<PreparedKernel> prepare(Pass pass, const KernelRequest& request) {
+  for (const auto& views : {request.inputs, request.outputs}) {
+    for (const TensorView& view : views) {
+      if (!onednn_dtype(view.dtype) || view.num_elements() == 0 || view.shape.ndim() != 4) return std::nullopt;
+    }
+  }
+  const OpenMpThreads threads(request.num_threads);
+  const Geometry geometry = geometry_of(request.attributes);
+  const auto made = std::make_shared<Convolution>();
+  made->roles = roles_of(pass);
+  made->num_threads = request.num_threads;
+  const TensorView source = canonical(made->roles.source.of(request));
+  const TensorView destination = canonical(made->roles.destination.of(request));
+  TensorView weight = made->roles.weight.of(request);
+  if (is_dense(weight.shape, weight.strides)) weight.strides = dense_strides(weight.shape);
+
+  const auto arrangement = arrange(pass, geometry, source, weight, destination);
+  if (!arrangement) return std::nullopt;
+  ScratchPlan scratch;
+  const auto stage = [&](const TensorView& view, const TensorView& wanted, const Role& role) {
+    if (view.dtype == wanted.dtype && view.strides == wanted.strides) return StagedOperand();
+    return StagedOperand(view, wanted, role.is_output, request.num_threads, scratch);
+  };
+  made->source = stage(source, arrangement->source, made->roles.source);
+  made->destination = stage(destination, arrangement->destination, made->roles.destination);
+  if (weight.dtype != arrangement->weight_dtype) {
+    const TensorView wanted(nullptr, {arrangement->weight_dtype, weight.shape});
+    made->weight = stage(weight, wanted, made->roles.weight);
+    weight = wanted;
+  }
+
+  const dnnl::primitive_desc& desc = arrangement->desc;
+  made->primitive.emplace(desc, scratch);
+  Primitive& primitive = *made->primitive;
+  const bool grad_input = pass == Pass::kGradInput;
+  const bool grad_weight = pass == Pass::kGradWeight;
+  const int weight_role = grad_weight ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS;
+  const memory::desc blocked = desc.query_md(dnnl::query::exec_arg_md, weight_role);
+  made->source_argument =
+      primitive.add(grad_input ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, onednn_desc(arrangement->source));
+  made->weight_argument = primitive.add(weight_role, blocked);
+  made->destination_argument =
+      primitive.add(pass == Pass::kForward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, onednn_desc(arrangement->destination));
+
+  const memory::desc plain(weight_dims(weight.shape, geometry.groups), onednn_dtype(weight.dtype).value(),
+                           weight_strides(weight, geometry.groups));
+  if (blocked != plain) {
+    const dnnl::engine& engine = onednn_engine();
+    const memory::desc& from = grad_weight ? blocked : plain;
+    const memory::desc& to = grad_weight ? plain : blocked;
+    const dnnl::reorder::primitive_desc reorder(engine, from, engine, to, onednn_attributes(), /*allow_empty=*/true);
+    if (!reorder) return std::nullopt;
+    made->blocked_weight = scratch.add(static_cast<int64_t>(blocked.get_size()));
+    made->reorder.emplace(reorder, scratch);
+    made->reorder_from = made->reorder->add(DNNL_ARG_FROM, from);
+    made->reorder_to = made->reorder->add(DNNL_ARG_TO, to);
+  }
+  return PreparedKernel{.name = "onednn." + request.op,
+                        .run = [made](const KernelArgs& args) { made->run(args); },
+                        .scratch_bytes = scratch.bytes()};
+}
+
+}  // namespace
+
+void add_convolution(KernelRegistry& registry) {
+  registry.add("conv2d", [](const KernelRequest& request) { return prepare(Pass::kForward, request); });
+  registry.add("conv2d_grad_input", [](const KernelRequest& request) { return prepare(Pass::kGradInput, request); });
+  registry.add("conv2d_grad_weight", [](const KernelRequest& request) { return prepare(Pass::kGradWeight, request); });
+}
+
+}  // namespace tessera::kernels::cpu

@@ -1,0 +1,26 @@
+#include "tessera/kernels/registry.h"
+
+#include "tessera/kernels/cpu/families.h"
+
+namespace tessera::kernels {
+
+const KernelRegistry& cpu_kernels() {
+  static const KernelRegistry registry = [] {
+    KernelRegistry made;
+    cpu::add_convolution(made);
+    cpu::add_matmul(made);
+    cpu::add_elementwise(made);
+    cpu::add_fused_elementwise(made);
+    cpu::add_misc(made);
+    cpu::add_normalization(made);
+    cpu::add_optimizers(made);
+    cpu::add_pooling(made);
+    cpu::add_reductions(made);
+    cpu::add_row_kernels(made);
+    cpu::add_shape_ops(made);
+    return made;
+  }();
+  return registry;
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,85 @@
+// Loops over strided views: the dims of several operands merged where all of them allow it, and kernels that work on
+// slices of their operands.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "tessera/tensor/kernel.h"
+
+namespace tessera::kernels::cpu {
+
+inline constexpr int kMaxOperands = 24;
+
+struct MergedDim {
+  int64_t size = 1;
+  std::array<int64_t, kMaxOperands> strides{};  // of each operand
+};
+
+// The strides of `view` seen with `shape` (NumPy broadcasting): 0 where it is repeated; nullopt where it does not fit.
+std::optional<Strides> broadcast_strides(const TensorView& view, const Shape& shape);
+
+// The dims of `shape` outermost first, as operand `ordering` lies in memory: dims of size 1 dropped, neighbours that
+// all operands walk as one merged. At least one dim; a single element has size 1 and strides 1. nullopt when `ordering`
+// has a stride below 1.
+std::optional<std::vector<MergedDim>> merge_dims(const Shape& shape, const std::vector<Strides>& strides,
+                                                 size_t ordering);
+
+// Some of the dims of a merged loop, counted through by one number.
+class DimCounter {
+ public:
+  void add(const MergedDim& dim) {
+    dims_.push_back(dim);
+    count_ *= dim.size;
+  }
+  int64_t count() const { return count_; }
+  // Where item `index` lies in an operand.
+  int64_t offset(int64_t index, size_t operand) const {
+    int64_t offset = 0;
+    for (auto dim = dims_.rbegin(); dim != dims_.rend(); ++dim) {
+      offset += index % dim->size * dim->strides[operand];
+      index /= dim->size;
+    }
+    return offset;
+  }
+
+ private:
+  std::vector<MergedDim> dims_;  // outermost first
+  int64_t count_ = 1;
+};
+
+// Part of an operand: while a kernel is prepared there is no address, so an offset stands for it.
+struct Slice {
+  TensorView view;
+  int64_t offset_bytes = 0;
+};
+// `shape` elements from `offset` (in elements) on.
+Slice slice_of(const TensorView& view, int64_t offset, const Shape& shape, const Strides& strides);
+// [begin, begin + size) of a dim.
+Slice slice_dim(const TensorView& view, int dim, int64_t begin, int64_t size);
+
+// A kernel made of several, each on slices of the operands, one after another.
+class SlicedKernel {
+ public:
+  // The slices are of the inputs from `first_input` on, and of the outputs from `first_output` on.
+  void add(PreparedKernel kernel, std::vector<Slice> inputs, std::vector<Slice> outputs, size_t first_input = 0,
+           size_t first_output = 0);
+  bool empty() const { return parts_.empty(); }
+  void run(const KernelArgs& args) const;
+
+  // The whole as a kernel; its in-place pairs are those of the first part.
+  static PreparedKernel finish(std::shared_ptr<const SlicedKernel> sliced, const std::string& name);
+
+ private:
+  struct Part {
+    PreparedKernel kernel;
+    std::vector<Slice> inputs, outputs;
+    size_t first_input, first_output;
+  };
+  std::vector<Part> parts_;
+  int64_t scratch_bytes_ = 0;
+};
+
+}  // namespace tessera::kernels::cpu
