@@ -1,0 +1,438 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <thread>
+#include <type_traits>
+
+#include "tessera/base/error.h"
+#include "tessera/comm/reduce.h"
+#include "tessera/testing/allocation_count.h"
+#include "tessera/testing/run_ranks.h"
+
+namespace tessera {
+namespace {
+
+using comm::Communicator;
+using comm::ReduceOp;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+constexpr DType kDTypes[] = {DType::kF32, DType::kF64, DType::kBF16, DType::kF16,
+                             DType::kI32, DType::kI64, DType::kU8,   DType::kBool};
+constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin, ReduceOp::kProd};
+constexpr int kSizes[] = {1, 2, 3, 5, 8};
+
+using Bytes = std::vector<std::byte>;
+
+// Rank's own `count` elements: fractions of both signs whose sums depend on their order; a function of (rank, index).
+Bytes values_of(int rank, int64_t count, DType dtype) {
+  Bytes bytes(static_cast<size_t>(count) * size_bytes(dtype));
+  dispatch_dtype(dtype, "test", [&](auto zero) {
+    using T = decltype(zero);
+    for (int64_t i = 0; i < count; ++i) {
+      const auto word =
+          static_cast<uint64_t>(rank + 1) * 0x9E3779B97F4A7C15U ^ static_cast<uint64_t>(i) * 0xD1B54A32D192ED03U;
+      const auto small = static_cast<int>(word >> 40 & 0xFF);
+      T value;
+      if constexpr (std::is_same_v<T, bool>) {
+        value = small % 3 == 0;
+      } else if constexpr (std::is_integral_v<T>) {
+        value = static_cast<T>(small);
+      } else {
+        value = static_cast<T>(static_cast<float>((small - 128) / 100.0 + 0.001 * rank));
+      }
+      std::memcpy(bytes.data() + static_cast<size_t>(i) * sizeof(T), &value, sizeof(T));
+    }
+  });
+  return bytes;
+}
+
+// Integers wrap.
+template <typename T>
+auto widened(T value) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<uint64_t>(value);
+  } else {
+    return value;
+  }
+}
+
+// The definition, one element at a time.
+Bytes reduced(int num_ranks, int64_t count, DType dtype, ReduceOp op) {
+  Bytes out(static_cast<size_t>(count) * size_bytes(dtype));
+  dispatch_dtype(dtype, "test", [&](auto zero) {
+    using T = decltype(zero);
+    using C = ComputeType<T>;
+    std::vector<Bytes> inputs;
+    for (int r = 0; r < num_ranks; ++r) inputs.push_back(values_of(r, count, dtype));
+    for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+      C result{};
+      for (size_t r = 0; r < inputs.size(); ++r) {
+        T value;
+        std::memcpy(&value, inputs[r].data() + i * sizeof(T), sizeof(T));
+        const C x = static_cast<C>(value);
+        if (r == 0) {
+          result = x;
+        } else if (op == ReduceOp::kSum) {
+          result = static_cast<C>(widened(result) + widened(x));
+        } else if (op == ReduceOp::kProd) {
+          result = static_cast<C>(widened(result) * widened(x));
+        } else {
+          result = op == ReduceOp::kMax ? std::max(result, x) : std::min(result, x);
+        }
+      }
+      const T rounded = static_cast<T>(result);
+      std::memcpy(out.data() + i * sizeof(T), &rounded, sizeof(T));
+    }
+  });
+  return out;
+}
+
+std::vector<int64_t> uneven_counts(int num_ranks, int64_t base) {
+  std::vector<int64_t> counts;
+  for (int r = 0; r < num_ranks; ++r) counts.push_back(r % 3 == 1 ? 0 : base + r * 7);
+  return counts;
+}
+
+int64_t sum(std::span<const int64_t> counts) { return std::accumulate(counts.begin(), counts.end(), int64_t{0}); }
+
+Bytes part(const Bytes& all, std::span<const int64_t> counts, int rank, DType dtype) {
+  const auto begin =
+      static_cast<ptrdiff_t>(sum(counts.first(static_cast<size_t>(rank))) * static_cast<int64_t>(size_bytes(dtype)));
+  const auto length =
+      static_cast<ptrdiff_t>(counts[static_cast<size_t>(rank)] * static_cast<int64_t>(size_bytes(dtype)));
+  return {all.begin() + begin, all.begin() + begin + length};
+}
+
+TEST(AllReduce, AddsInRankOrderForEveryTypeOpAndSize) {
+  for (const int size : kSizes) {
+    run_ranks(size, [&](cluster::Context& context) {
+      Communicator& world = context.world();
+      for (const DType dtype : kDTypes) {
+        for (const ReduceOp op : kOps) {
+          if (dtype == DType::kBool && op == ReduceOp::kSum) continue;
+          // One exchange below 16 KiB, chunks above; sizes that no chunk divides; fewer elements than ranks.
+          for (const int64_t count : {0, 1, 7, 1000, 20011}) {
+            Bytes data = values_of(world.rank(), count, dtype);
+            world.all_reduce(data.data(), count, dtype, op, "x");
+            ASSERT_EQ(data, reduced(size, count, dtype, op))
+                << size << " ranks, " << to_string(dtype) << " " << to_string(op) << " " << count;
+          }
+        }
+      }
+    });
+  }
+}
+
+TEST(AllGather, JoinsUnevenPartsOfEveryType) {
+  for (const int size : kSizes) {
+    run_ranks(size, [&](cluster::Context& context) {
+      Communicator& world = context.world();
+      for (const DType dtype : kDTypes) {
+        for (const int64_t base : {0, 1, 5000}) {
+          const auto counts = uneven_counts(size, base);
+          const Bytes in = values_of(world.rank(), counts[static_cast<size_t>(world.rank())], dtype);
+          Bytes out(static_cast<size_t>(sum(counts)) * size_bytes(dtype));
+          world.all_gather(in.data(), out.data(), counts, dtype, "x");
+          for (int r = 0; r < size; ++r) {
+            ASSERT_EQ(part(out, counts, r, dtype), values_of(r, counts[static_cast<size_t>(r)], dtype));
+          }
+          // The own part may lie in its place already.
+          Bytes in_place(out.size());
+          const auto offset =
+              static_cast<size_t>(sum(std::span(counts).first(static_cast<size_t>(world.rank())))) * size_bytes(dtype);
+          std::copy(in.begin(), in.end(), in_place.begin() + static_cast<ptrdiff_t>(offset));
+          world.all_gather(in_place.data() + offset, in_place.data(), counts, dtype, "x");
+          ASSERT_EQ(in_place, out);
+        }
+      }
+    });
+  }
+}
+
+TEST(ReduceScatter, GivesEachRankItsPartOfTheSum) {
+  for (const int size : kSizes) {
+    run_ranks(size, [&](cluster::Context& context) {
+      Communicator& world = context.world();
+      for (const DType dtype : kDTypes) {
+        for (const ReduceOp op : kOps) {
+          if (dtype == DType::kBool && op == ReduceOp::kSum) continue;
+          const auto counts = uneven_counts(size, 3000);
+          const Bytes in = values_of(world.rank(), sum(counts), dtype);
+          Bytes out(static_cast<size_t>(counts[static_cast<size_t>(world.rank())]) * size_bytes(dtype));
+          world.reduce_scatter(in.data(), out.data(), counts, dtype, op, "x");
+          ASSERT_EQ(out, part(reduced(size, sum(counts), dtype, op), counts, world.rank(), dtype));
+        }
+      }
+    });
+  }
+}
+
+TEST(Broadcast, GivesEveryRankTheRootsData) {
+  for (const int size : kSizes) {
+    run_ranks(size, [&](cluster::Context& context) {
+      Communicator& world = context.world();
+      for (const DType dtype : kDTypes) {
+        for (int root = 0; root < size; ++root) {
+          for (const int64_t count : {0, 1, 30000}) {
+            Bytes data = values_of(world.rank(), count, dtype);
+            world.broadcast(data.data(), count, dtype, root, "x");
+            ASSERT_EQ(data, values_of(root, count, dtype));
+          }
+        }
+      }
+    });
+  }
+}
+
+TEST(AllToAll, TransposesUnevenParts) {
+  for (const int size : kSizes) {
+    run_ranks(size, [&](cluster::Context& context) {
+      Communicator& world = context.world();
+      const int me = world.rank();
+      for (const DType dtype : kDTypes) {
+        // From rank a to rank b go (a * 3 + b) % 4 * 500 elements, each marked with its origin.
+        const auto count_of = [](int from, int to) { return int64_t{(from * 3 + to) % 4 * 500}; };
+        std::vector<int64_t> in_counts;
+        std::vector<int64_t> out_counts;
+        for (int p = 0; p < size; ++p) {
+          in_counts.push_back(count_of(me, p));
+          out_counts.push_back(count_of(p, me));
+        }
+        const Bytes in = values_of(me, sum(in_counts), dtype);
+        Bytes out(static_cast<size_t>(sum(out_counts)) * size_bytes(dtype));
+        world.all_to_all(in.data(), in_counts, out.data(), out_counts, dtype, "x");
+        for (int p = 0; p < size; ++p) {
+          std::vector<int64_t> theirs;
+          for (int q = 0; q < size; ++q) theirs.push_back(count_of(p, q));
+          ASSERT_EQ(part(out, out_counts, p, dtype), part(values_of(p, sum(theirs), dtype), theirs, me, dtype));
+        }
+      }
+    });
+  }
+}
+
+TEST(SendReceive, MatchInOrderPerPair) {
+  run_ranks(3, [](cluster::Context& context) {
+    Communicator& world = context.world();
+    for (int message = 0; message < 5; ++message) {
+      const int64_t count = message * 4000;
+      if (world.rank() < 2) {
+        const Bytes data = values_of(world.rank() * 10 + message, count, DType::kF32);
+        world.send(data.data(), count, DType::kF32, 2, "activation");
+      } else {
+        for (const int from : {1, 0}) {
+          Bytes data(static_cast<size_t>(count) * 4);
+          world.receive(data.data(), count, DType::kF32, from, "activation");
+          EXPECT_EQ(data, values_of(from * 10 + message, count, DType::kF32));
+        }
+      }
+    }
+  });
+}
+
+TEST(Collectives, DoNotDependOnALinksSpeed) {
+  const comm::Link slow{.latency_us = 200, .gigabytes_per_second = 2};
+  run_ranks(3,
+            [](cluster::Context& context) {
+              Bytes data = values_of(context.rank(), 100'000, DType::kF32);
+              const auto start = std::chrono::steady_clock::now();
+              context.world().all_reduce(data.data(), 100'000, DType::kF32, ReduceOp::kSum, "x");
+              const double us =
+                  std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+              EXPECT_EQ(data, reduced(3, 100'000, DType::kF32, ReduceOp::kSum));
+              // Two exchanges: latency, then two peers' chunks of 133 kB through a link of 2 GB/s.
+              EXPECT_GE(us, 2 * (200 + 133));
+            },
+            {.link = slow});
+}
+
+TEST(Collectives, ManyMoreRanksThanCores) {
+  run_ranks(32, [](cluster::Context& context) {
+    int64_t total = 0;
+    for (int step = 0; step < 20; ++step) {
+      int64_t value = context.rank() + step;
+      context.world().all_reduce(&value, 1, DType::kI64, ReduceOp::kSum, "x");
+      total += value;
+    }
+    EXPECT_EQ(total, 20 * 496 + 32 * 190);
+  });
+}
+
+TEST(Collectives, GroupsWorkAtTheSameTimeFromTheirOwnThreads) {
+  run_ranks(3, [](cluster::Context& context) {
+    Communicator* reversed = context.create_group("reversed", {2, 1, 0});
+    const auto work = [&](Communicator& group, int64_t scale) {
+      for (int step = 0; step < 200; ++step) {
+        int64_t value = scale * context.rank() + step;
+        group.all_reduce(&value, 1, DType::kI64, ReduceOp::kSum, "x");
+        EXPECT_EQ(value, scale * 3 + 3 * step);
+      }
+    };
+    std::thread other([&] { work(*reversed, 1000); });
+    work(context.world(), 1);
+    other.join();
+  });
+}
+
+TEST(Collectives, AllocateNothingOnceWarm) {
+  run_ranks(3, [](cluster::Context& context) {
+    Communicator& world = context.world();
+    const std::vector<int64_t> counts = {20'000, 0, 10'000};
+    std::vector<float> data(30'000);
+    std::vector<float> out(30'000);
+    const auto step = [&] {
+      for (const int64_t count : {1, 30'000}) {
+        world.all_reduce(data.data(), count, DType::kF32, ReduceOp::kMax, "an operator with a rather long name");
+      }
+      world.all_gather(data.data(), out.data(), counts, DType::kF32, "x");
+      world.reduce_scatter(data.data(), out.data(), counts, DType::kF32, ReduceOp::kMax, "x");
+      world.broadcast(data.data(), 30'000, DType::kF32, 1, "x");
+      world.barrier("x");
+      if (world.rank() == 0) world.send(data.data(), 30'000, DType::kF32, 1, "x");
+      if (world.rank() == 1) world.receive(data.data(), 30'000, DType::kF32, 0, "x");
+    };
+    step();
+    const int64_t before = num_allocations_of_this_thread();
+    for (int i = 0; i < 10; ++i) step();
+    EXPECT_EQ(num_allocations_of_this_thread() - before, 0);
+  });
+}
+
+TEST(Reduction, PropagatesNanUnderEveryOp) {
+  const float a[] = {1, NAN, 3};
+  const float b[] = {NAN, 2, 4};
+  const void* sources[] = {a, b};
+  for (const ReduceOp op : kOps) {
+    float out[3];
+    comm::reduce_in_order(out, sources, 3, DType::kF32, op);
+    EXPECT_TRUE(std::isnan(out[0])) << to_string(op);
+    EXPECT_TRUE(std::isnan(out[1])) << to_string(op);
+    EXPECT_FALSE(std::isnan(out[2])) << to_string(op);
+  }
+}
+
+TEST(Reduction, RoundsHalfTypesOnce) {
+  // 256 + 1 + 1 in bf16 steps stays 256; in f32, rounded once, it is 258.
+  const BFloat16 a[] = {256.0F};
+  const BFloat16 b[] = {1.0F};
+  const void* sources[] = {a, b, b};
+  BFloat16 out[1];
+  comm::reduce_in_order(out, sources, 1, DType::kBF16, ReduceOp::kSum);
+  EXPECT_EQ(static_cast<float>(out[0]), 258.0F);
+}
+
+TEST(Refusals, NameWhatIsWrong) {
+  run_ranks(2, [](cluster::Context& context) {
+    Communicator& world = context.world();
+    bool flag = true;
+    EXPECT_THAT([&] { world.all_reduce(&flag, 1, DType::kBool, ReduceOp::kSum, "any"); },
+                ThrowsMessage<InvalidArgument>(HasSubstr("any: the sum of bools is no bool; use max")));
+    EXPECT_THAT([&] { world.all_reduce(&flag, 1, DType::kI8, ReduceOp::kMax, "x"); },
+                ThrowsMessage<InvalidArgument>(HasSubstr("i8")));
+    const std::vector<int64_t> three = {1, 1, 1};
+    EXPECT_THAT([&] { world.all_gather(&flag, &flag, three, DType::kBool, "g"); },
+                ThrowsMessage<InvalidArgument>("g: group \"world\" has 2 ranks, but 3 counts are given"));
+    EXPECT_THAT([&] { world.broadcast(&flag, 1, DType::kBool, 2, "b"); },
+                ThrowsMessage<InvalidArgument>("b: root 2 is no rank of group \"world\", which has 2"));
+    EXPECT_THAT([&] { world.send(&flag, 1, DType::kBool, world.rank(), "s"); },
+                ThrowsMessage<InvalidArgument>(HasSubstr("names itself as peer")));
+    world.barrier("still usable");
+  });
+  EXPECT_THAT([] { comm::parse_reduce_op("mean"); },
+              ThrowsMessage<InvalidArgument>("unknown reduction \"mean\"; the known ones are sum, max, min, prod"));
+}
+
+TEST(Mismatch, ARankThatMakesAnotherCallIsNamed) {
+  EXPECT_THAT(
+      [] {
+        run_ranks(2, [](cluster::Context& context) {
+          float data[4] = {};
+          context.world().barrier("start");
+          if (context.rank() == 0) {
+            context.world().all_reduce(data, 4, DType::kF32, ReduceOp::kSum, "loss");
+          } else {
+            context.world().broadcast(data, 4, DType::kF32, 1, "weights");
+          }
+        });
+      },
+      ThrowsMessage<IoError>(AllOf(HasSubstr("group \"world\""), HasSubstr("makes another call than rank"),
+                                   HasSubstr("all_reduce \"loss\" #2 (sum of 4 f32)"),
+                                   HasSubstr("broadcast \"weights\" #2 (4 f32 from rank 1 of the group)"))));
+}
+
+TEST(Mismatch, OtherCountsTypesAndNamesAreFound) {
+  const auto two_calls = [](auto first, auto second) {
+    run_ranks(2, [&](cluster::Context& context) {
+      if (context.rank() == 0) first(context.world());
+      if (context.rank() == 1) second(context.world());
+    });
+  };
+  float data[8] = {};
+  const auto all_reduce = [&](int64_t count, DType dtype, const char* who) {
+    return [=](Communicator& world) {
+      double local[8] = {};
+      world.all_reduce(local, count, dtype, ReduceOp::kSum, who);
+    };
+  };
+  EXPECT_THAT([&] { two_calls(all_reduce(3, DType::kF32, "a"), all_reduce(4, DType::kF32, "a")); },
+              ThrowsMessage<IoError>(HasSubstr("another call")));
+  EXPECT_THAT([&] { two_calls(all_reduce(3, DType::kF32, "a"), all_reduce(3, DType::kI32, "a")); },
+              ThrowsMessage<IoError>(HasSubstr("another call")));
+  EXPECT_THAT([&] { two_calls(all_reduce(3, DType::kF32, "a"), all_reduce(3, DType::kF32, "b")); },
+              ThrowsMessage<IoError>(HasSubstr("another call")));
+  EXPECT_THAT(
+      [&] {
+        two_calls([&](Communicator& world) { world.send(data, 3, DType::kF32, 1, "send act"); },
+                  [&](Communicator& world) { world.receive(data, 5, DType::kF32, 0, "receive act"); });
+      },
+      ThrowsMessage<IoError>("rank 1: receive act #1 of group \"world\": rank 1 expects 5 f32 from rank 0, which sends "
+                             "3 f32 in send act #1"));
+}
+
+TEST(Deadline, NamesThePeerGroupNumberAndOp) {
+  EXPECT_THAT(
+      [] {
+        run_ranks(2,
+                  [](cluster::Context& context) {
+                    float x = 0;
+                    context.world().all_reduce(&x, 1, DType::kF32, ReduceOp::kSum, "loss");
+                    if (context.rank() == 0) context.world().all_reduce(&x, 1, DType::kF32, ReduceOp::kSum, "loss");
+                    // Rank 1 waits for something else, in another group, and so never comes.
+                    if (context.rank() == 1) context.world().receive(&x, 1, DType::kF32, 0, "receive");
+                  },
+                  {.timeout_ms = 50});
+      },
+      ThrowsMessage<IoError>(testing::MatchesRegex("rank [01]: (all_reduce \"loss\" #2|receive #1) of group \"world\": "
+                                                   "rank [01] heard nothing from rank [01] for "
+                                                   "[0-9]+ ms; its last call in this group was #[12]")));
+}
+
+TEST(Failure, LeavesTheCommunicatorBroken) {
+  EXPECT_THAT(
+      [] {
+        run_ranks(2, [](cluster::Context& context) {
+          if (context.rank() == 1) return context.abort("gone");
+          std::string first;
+          try {
+            context.world().barrier("a");
+          } catch (const IoError& e) {
+            first = e.what();
+          }
+          // The same error at once, whatever the call.
+          float x = 0;
+          EXPECT_THAT([&] { context.world().all_reduce(&x, 1, DType::kF32, ReduceOp::kSum, "b"); },
+                      ThrowsMessage<IoError>(first));
+          EXPECT_THAT(first, HasSubstr("because rank 1 failed: gone"));
+        });
+      },
+      ThrowsMessage<IoError>("rank 1: gone"));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,68 @@
+// Communicator: one rank's end of an ordered group of ranks, with the collectives that the group can do together.
+//
+// Every rank of the group must make the same calls in the same order; each call has a sequence number, and a peer that
+// makes another call, or none before the deadline, is named in an IoError: who waited for whom, in which group, at
+// which number and operator. After an error the communicator is broken: every later call throws the same error at once.
+// A call blocks until this rank's part is done. Used from one thread at a time; different communicators may be used
+// from different threads.
+//
+// Reductions add in the order of the group's ranks, element by element, so the bits of a result depend on no transport
+// and no run; bf16 and f16 are added in f32 and rounded once. Buffers are dense; counts are in elements and may differ
+// between ranks and be 0. No call allocates after the first of its kind and size.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/tensor/dtype.h"
+
+namespace tessera::comm {
+
+enum class ReduceOp { kSum, kMax, kMin, kProd };
+const char* to_string(ReduceOp op);  // "sum"
+// Throws InvalidArgument naming the text and the four names.
+ReduceOp parse_reduce_op(std::string_view text);
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  const std::string& name() const { return name_; }
+  int rank() const { return rank_; }  // within the group
+  int size() const { return static_cast<int>(ranks_.size()); }
+  const std::vector<int>& ranks() const { return ranks_; }  // world rank of each group rank
+
+  // In place: data[i] = reduction over ranks of data[i]. `who` names the operator in errors; in collectives it is equal
+  // on all ranks, as the counts and types are, and its first 59 bytes are compared.
+  virtual void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, std::string_view who) = 0;
+  // out = the ranks' inputs one after the other; counts[r] elements come from group rank r. `in` may lie at its own
+  // place in `out`.
+  virtual void all_gather(const void* in, void* out, std::span<const int64_t> counts, DType dtype,
+                          std::string_view who) = 0;
+  // out = this rank's part (counts[rank] elements) of the reduction of all inputs (sum of counts elements each).
+  virtual void reduce_scatter(const void* in, void* out, std::span<const int64_t> counts, DType dtype, ReduceOp op,
+                              std::string_view who) = 0;
+  // In place: every rank gets root's data.
+  virtual void broadcast(void* data, int64_t count, DType dtype, int root, std::string_view who) = 0;
+  // Part r of `in` (in_counts[r] elements, parts one after the other) goes to group rank r; out receives likewise.
+  virtual void all_to_all(const void* in, std::span<const int64_t> in_counts, void* out,
+                          std::span<const int64_t> out_counts, DType dtype, std::string_view who) = 0;
+  // Point to point, matched in order per pair of ranks.
+  virtual void send(const void* data, int64_t count, DType dtype, int to, std::string_view who) = 0;
+  virtual void receive(void* data, int64_t count, DType dtype, int from, std::string_view who) = 0;
+  virtual void barrier(std::string_view who) = 0;
+
+ protected:
+  Communicator(std::string name, int rank, std::vector<int> ranks)
+      : name_(std::move(name)), rank_(rank), ranks_(std::move(ranks)) {}
+
+ private:
+  std::string name_;
+  int rank_;
+  std::vector<int> ranks_;
+};
+
+}  // namespace tessera::comm

@@ -1,0 +1,184 @@
+#include "tessera/comm/gloo.h"
+
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/store.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
+#include <signal.h>
+
+#include <chrono>
+#include <mutex>
+#include <set>
+
+#include "tessera/base/error.h"
+
+namespace tessera::comm {
+namespace {
+
+// A peer that has left may have sent its last bytes a moment ago.
+constexpr int64_t kLeftGraceMs = 1000;
+// Gloo waits five times its timeout for a connection.
+constexpr int64_t kConnectFactor = 5;
+
+class StoreAdapter final : public ::gloo::rendezvous::Store {
+ public:
+  StoreAdapter(comm::Store& store, int64_t timeout_ms) : store_(store), timeout_ms_(timeout_ms) {}
+
+  void set(const std::string& key, const std::vector<char>& data) override {
+    store_.set("gloo/" + key, std::string(data.begin(), data.end()));
+  }
+  std::vector<char> get(const std::string& key) override {
+    const std::string value = store_.get("gloo/" + key, timeout_ms_);
+    return {value.begin(), value.end()};
+  }
+  void wait(const std::vector<std::string>& keys) override {
+    for (const std::string& key : keys) get(key);
+  }
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override { wait(keys); }
+
+ private:
+  comm::Store& store_;
+  int64_t timeout_ms_;
+};
+
+class GlooOperation;
+
+class GlooWire final : public Wire, public std::enable_shared_from_this<GlooWire> {
+ public:
+  GlooWire(const GlooOptions& options, comm::Store& store, JobState& job) : job_(job) {
+    struct sigaction action {};
+    if (sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
+    try {
+      ::gloo::transport::tcp::attr attribute(options.address.c_str());
+      std::shared_ptr<::gloo::transport::Device> device = ::gloo::transport::tcp::CreateDevice(attribute);
+      StoreAdapter adapter(store, options.timeout_ms);
+      auto context = std::make_shared<::gloo::rendezvous::Context>(options.rank, options.size);
+      context->setTimeout(std::chrono::milliseconds(options.timeout_ms / kConnectFactor + 1));
+      context->connectFullMesh(adapter, device);
+      context_ = std::move(context);
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& e) {
+      throw IoError("rank {} cannot connect to its peers by Gloo from {}: {}", options.rank, options.address, e.what());
+    }
+    listener_ = job_.add_listener([this] { wake_all(); });
+  }
+  ~GlooWire() override { job_.remove_listener(listener_); }
+
+  std::string name() const override { return "gloo"; }
+  std::unique_ptr<Operation> make_operation() override;
+
+ private:
+  friend class GlooOperation;
+
+  // Ends the waits under way, so that their ranks look at the job.
+  void wake_all() {
+    const std::lock_guard lock(mutex_);
+    for (::gloo::transport::UnboundBuffer* buffer : waiting_) {
+      buffer->abortWaitRecv();
+      buffer->abortWaitSend();
+    }
+  }
+
+  JobState& job_;
+  std::shared_ptr<::gloo::Context> context_;
+  std::mutex mutex_;
+  std::multiset<::gloo::transport::UnboundBuffer*> waiting_;
+  int listener_ = 0;
+};
+
+class GlooOperation final : public Wire::Operation {
+ public:
+  explicit GlooOperation(std::shared_ptr<GlooWire> wire) : wire_(std::move(wire)) {}
+
+  void send(const void* data, int64_t bytes, int peer, int tag) override {
+    start(const_cast<void*>(data), bytes, peer, true);
+    run([&] { buffer_->send(peer, static_cast<uint64_t>(tag), 0, static_cast<size_t>(bytes)); });
+  }
+  void receive(void* data, int64_t bytes, int peer, int tag) override {
+    start(data, bytes, peer, false);
+    run([&] { buffer_->recv(peer, static_cast<uint64_t>(tag), 0, static_cast<size_t>(bytes)); });
+  }
+
+  Wire::End wait(int64_t timeout_ms) override {
+    using Clock = std::chrono::steady_clock;
+    auto deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
+    bool saw_leave = false;
+    const Waiting waiting(*wire_, buffer_.get());
+    while (reason_.empty()) {
+      // Once registered: a failure from here on wakes us.
+      if (wire_->job_.failed()) return Wire::End::kFailed;
+      if (!saw_leave && wire_->job_.has_left(peer_)) {
+        saw_leave = true;
+        deadline = std::min(deadline, Clock::now() + std::chrono::milliseconds(kLeftGraceMs));
+      }
+      // Rounded up: when Gloo's limit is over, so is ours.
+      const auto rest = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+      bool is_done = false;
+      run([&] {
+        const auto limit = std::max(rest, std::chrono::milliseconds(1));
+        is_done = is_send_ ? buffer_->waitSend(nullptr, limit) : buffer_->waitRecv(nullptr, limit);
+      });
+      if (is_done) return Wire::End::kDone;
+      // Gloo's own word for the deadline is an exception, after which all its connections are closed.
+      if (Clock::now() >= deadline) return saw_leave ? Wire::End::kLeft : Wire::End::kLate;
+    }
+    return wire_->job_.failed() ? Wire::End::kFailed : Wire::End::kLost;
+  }
+  std::string reason() const override { return reason_; }
+
+ private:
+  // Lets the wire wake the buffer while it is waited for.
+  class Waiting {
+   public:
+    Waiting(GlooWire& wire, ::gloo::transport::UnboundBuffer* buffer) : wire_(wire) {
+      const std::lock_guard lock(wire_.mutex_);
+      place_ = wire_.waiting_.insert(buffer);
+    }
+    ~Waiting() {
+      const std::lock_guard lock(wire_.mutex_);
+      wire_.waiting_.erase(place_);
+    }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+
+   private:
+    GlooWire& wire_;
+    std::multiset<::gloo::transport::UnboundBuffer*>::iterator place_;
+  };
+
+  void start(void* data, int64_t bytes, int peer, bool is_send) {
+    // A buffer belongs to one address and may hold an abort of an earlier wait.
+    buffer_ = wire_->context_->createUnboundBuffer(data, static_cast<size_t>(bytes));
+    peer_ = peer;
+    is_send_ = is_send;
+    reason_.clear();
+  }
+
+  template <typename F>
+  void run(F&& body) {
+    try {
+      body();
+    } catch (const std::exception& e) {
+      reason_ = e.what();
+    }
+  }
+
+  std::shared_ptr<GlooWire> wire_;
+  std::unique_ptr<::gloo::transport::UnboundBuffer> buffer_;
+  int peer_ = -1;
+  bool is_send_ = false;
+  std::string reason_;
+};
+
+std::unique_ptr<Wire::Operation> GlooWire::make_operation() {
+  return std::make_unique<GlooOperation>(shared_from_this());
+}
+
+}  // namespace
+
+std::shared_ptr<Wire> make_gloo_wire(const GlooOptions& options, Store& store, JobState& job) {
+  return std::make_shared<GlooWire>(options, store, job);
+}
+
+}  // namespace tessera::comm

@@ -1,0 +1,87 @@
+// JobState: what a process knows about the other ranks of its job: whether one failed, and which ones have left. Shared
+// by all waits of the process; every wait looks at it, so that none outlives a failed peer. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tessera/base/error.h"
+
+namespace tessera::comm {
+
+// Another rank's failure, seen by this one.
+class PeerFailure : public IoError {
+ public:
+  PeerFailure(int rank, const std::string& message) : IoError(message), rank_(rank) {}
+  // World rank of the rank that failed first.
+  int rank() const { return rank_; }
+
+ private:
+  int rank_;
+};
+
+class JobState {
+ public:
+  explicit JobState(int size) : left_(static_cast<size_t>(size)) {}
+
+  // Records that `rank` failed with `message`; the first report counts, later ones are dropped.
+  void fail(int rank, const std::string& message) {
+    const std::lock_guard lock(mutex_);
+    if (failed_.load(std::memory_order_relaxed)) return;
+    failed_rank_ = rank;
+    message_ = message;
+    failed_.store(true, std::memory_order_release);
+    for (const auto& [number, listener] : listeners_) listener();
+  }
+  // Records that `rank` has ended well: it will make no more calls.
+  void leave(int rank) {
+    left_[static_cast<size_t>(rank)].store(true, std::memory_order_release);
+    const std::lock_guard lock(mutex_);
+    for (const auto& [number, listener] : listeners_) listener();
+  }
+  // Records that all ranks have ended well.
+  void end() { ended_.store(true, std::memory_order_release); }
+  bool has_ended() const { return ended_.load(std::memory_order_acquire); }
+
+  // `listener` is called, from any thread, whenever a rank fails or leaves, for waits that cannot look by themselves.
+  // It must not call this object. Returns its number for remove_listener(), after which it is not called any more.
+  int add_listener(std::function<void()> listener) {
+    const std::lock_guard lock(mutex_);
+    listeners_.emplace(++last_listener_, std::move(listener));
+    return last_listener_;
+  }
+  void remove_listener(int number) {
+    const std::lock_guard lock(mutex_);
+    listeners_.erase(number);
+  }
+
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+  bool has_left(int rank) const { return left_[static_cast<size_t>(rank)].load(std::memory_order_acquire); }
+  int size() const { return static_cast<int>(left_.size()); }
+
+  // Both are defined once failed().
+  int failed_rank() const {
+    const std::lock_guard lock(mutex_);
+    return failed_rank_;
+  }
+  std::string message() const {
+    const std::lock_guard lock(mutex_);
+    return message_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::atomic<bool> failed_{false};
+  int failed_rank_ = -1;
+  std::string message_;
+  std::map<int, std::function<void()>> listeners_;
+  int last_listener_ = 0;
+  std::vector<std::atomic<bool>> left_;
+  std::atomic<bool> ended_{false};
+};
+
+}  // namespace tessera::comm

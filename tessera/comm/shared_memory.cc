@@ -1,0 +1,204 @@
+#include "tessera/comm/shared_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "tessera/base/error.h"
+
+namespace tessera::comm {
+namespace {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+int create_memory(size_t bytes) {
+  const int fd = memfd_create("tessera", MFD_CLOEXEC);
+  if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
+    const int reason = errno;
+    if (fd >= 0) close(fd);
+    throw IoError("cannot make {} bytes of shared memory: {}", bytes, std::strerror(reason));
+  }
+  return fd;
+}
+
+std::string path_of(const Descriptor& fd) { return fmt::format("/proc/{}/fd/{}", getpid(), fd.get()); }
+
+int open_memory(const std::string& path, int owner) {
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) {
+    throw IoError("cannot open the shared memory of rank {} at {}: {}", owner, path, std::strerror(errno));
+  }
+  return fd;
+}
+
+size_t size_of(const Descriptor& fd) {
+  struct stat status {};
+  return fstat(fd.get(), &status) == 0 ? static_cast<size_t>(status.st_size) : 0;
+}
+
+std::shared_ptr<void> map_shared(const Descriptor& fd, size_t bytes, int protection) {
+  void* memory = mmap(nullptr, bytes, protection, MAP_SHARED, fd.get(), 0);
+  if (memory == MAP_FAILED) throw IoError("cannot map {} bytes of shared memory: {}", bytes, std::strerror(errno));
+  return {memory, [bytes](void* p) { munmap(p, bytes); }};
+}
+
+// The memory that ranks have allocated to be read by their peers. An address is a segment's number and an offset in it.
+// Thread-safe.
+class SegmentSpace final : public AddressSpace {
+ public:
+  SegmentSpace(Store& store, int rank, int64_t timeout_ms) : store_(store), rank_(rank), timeout_ms_(timeout_ms) {}
+
+  // The caller keeps the space alive as long as the memory.
+  void* allocate(size_t bytes) {
+    auto segment = std::make_unique<Segment>(create_memory(bytes));
+    segment->memory = map_shared(segment->fd, bytes, PROT_READ | PROT_WRITE);
+    segment->bytes = bytes;
+    const std::lock_guard lock(mutex_);
+    segment->number = ++last_number_;
+    store_.set(key(rank_, segment->number), path_of(segment->fd));
+    void* memory = segment->memory.get();
+    own_[static_cast<const std::byte*>(memory)] = std::move(segment);
+    return memory;
+  }
+
+  void release(void* memory) {
+    const std::lock_guard lock(mutex_);
+    const auto found = own_.find(static_cast<const std::byte*>(memory));
+    // Peers may keep their mapping; its pages go now.
+    [[maybe_unused]] const int result = ftruncate(found->second->fd.get(), 0);
+    own_.erase(found);
+  }
+
+  std::optional<uint64_t> publish(const void* data, int64_t bytes) override {
+    const auto* begin = static_cast<const std::byte*>(data);
+    const std::lock_guard lock(mutex_);
+    auto next = own_.upper_bound(begin);
+    if (next == own_.begin()) return std::nullopt;
+    const auto& [base, segment] = *--next;
+    if (begin + bytes > base + segment->bytes) return std::nullopt;
+    return segment->number << kOffsetBits | static_cast<uint64_t>(begin - base);
+  }
+
+  const void* resolve(int peer, uint64_t address) override {
+    const uint64_t number = address >> kOffsetBits;
+    const uint64_t offset = address & ((uint64_t{1} << kOffsetBits) - 1);
+    const std::lock_guard lock(mutex_);
+    std::shared_ptr<void>& memory = peers_[{peer, number}];
+    if (memory == nullptr) {
+      const Descriptor fd(open_memory(store_.get(key(peer, number), timeout_ms_), peer));
+      memory = map_shared(fd, size_of(fd), PROT_READ);
+    }
+    return static_cast<const std::byte*>(memory.get()) + offset;
+  }
+
+ private:
+  static constexpr int kOffsetBits = 44;  // 16 TiB; the top bit of an address is the board's
+
+  struct Segment {
+    explicit Segment(int descriptor) : fd(descriptor) {}
+    Descriptor fd;
+    std::shared_ptr<void> memory;
+    size_t bytes = 0;
+    uint64_t number = 0;
+  };
+
+  static std::string key(int rank, uint64_t number) { return fmt::format("segment/{}/{}", rank, number); }
+
+  Store& store_;
+  int rank_;
+  int64_t timeout_ms_;
+  std::mutex mutex_;
+  uint64_t last_number_ = 0;
+  std::map<const std::byte*, std::unique_ptr<Segment>> own_;
+  std::map<std::pair<int, uint64_t>, std::shared_ptr<void>> peers_;
+};
+
+class SharedMemoryTransport final : public Transport {
+ public:
+  SharedMemoryTransport(Store& store, JobState& job, int rank, const SharedMemoryOptions& options)
+      : store_(store),
+        job_(job),
+        segments_(std::make_shared<SegmentSpace>(store, rank, options.wait.timeout_ms)),
+        options_{.wait = options.wait,
+                 .link = {},
+                 .exchange_staging_bytes = options.exchange_staging_bytes,
+                 .message_staging_bytes = options.message_staging_bytes} {}
+
+  std::string name() const override { return "shared memory"; }
+
+  std::unique_ptr<Channel> create_channel(const GroupInfo& group) override {
+    const std::string key = fmt::format("board/{}/{}", group.number, group.ranks.front());
+    const int creator = group.ranks.front();
+    const size_t bytes = board_bytes(static_cast<int>(group.ranks.size()), options_);
+    const Descriptor fd(group.rank == 0 ? create_memory(bytes)
+                                        : open_memory(store_.get(key, options_.wait.timeout_ms), creator));
+    if (size_of(fd) != bytes) {
+      throw IoError(
+          "group \"{}\": rank {} makes another group at this place than rank {}; every rank must create the "
+          "same groups in the same order",
+          group.name, creator, group.ranks[static_cast<size_t>(group.rank)]);
+    }
+    std::shared_ptr<void> memory = map_shared(fd, bytes, PROT_READ | PROT_WRITE);
+    if (group.rank == 0) {
+      initialize_board(memory.get(), group, options_);
+      store_.set(key, path_of(fd));
+    }
+    void* board = memory.get();
+    std::unique_ptr<Channel> channel = make_board_channel(group, board, std::move(memory), segments_, job_, options_);
+    // The creator's descriptor closes when this function returns: all must have opened it by then.
+    meet(group, *channel);
+    return channel;
+  }
+
+  std::shared_ptr<void> allocate(size_t bytes) override {
+    void* memory = segments_->allocate(std::max<size_t>(bytes, 1));
+    return {memory, [segments = segments_](void* p) { segments->release(p); }};
+  }
+
+ private:
+  static void meet(const GroupInfo& group, Channel& channel) {
+    CallHeader header;
+    header.group = group.id();
+    header.set_who("create_group");
+    const std::vector<Channel::Part> parts(group.ranks.size(), {nullptr, 0});
+    const std::vector<Channel::Expected> expected(group.ranks.size(), {0, nullptr});
+    channel.begin(header, parts, expected);
+    for (int p = 0; p < static_cast<int>(group.ranks.size()); ++p) {
+      if (p != group.rank) channel.receive_view(p);
+    }
+    channel.end();
+  }
+
+  Store& store_;
+  JobState& job_;
+  std::shared_ptr<SegmentSpace> segments_;
+  BoardOptions options_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_shared_memory_transport(Store& store, JobState& job, int rank,
+                                                        const SharedMemoryOptions& options) {
+  return std::make_unique<SharedMemoryTransport>(store, job, rank, options);
+}
+
+}  // namespace tessera::comm

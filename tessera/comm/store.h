@@ -1,0 +1,19 @@
+// Store: small texts by name, through which the ranks of a job find each other before they share anything better.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace tessera::comm {
+
+class Store {
+ public:
+  virtual ~Store() = default;
+  // Names are set once.
+  virtual void set(const std::string& name, const std::string& value) = 0;
+  // Waits until the name is set. Throws IoError naming it after `timeout_ms`, PeerFailure when a rank of the job
+  // failed.
+  virtual std::string get(const std::string& name, int64_t timeout_ms) = 0;
+};
+
+}  // namespace tessera::comm
