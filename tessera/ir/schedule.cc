@@ -1,0 +1,42 @@
+#include "tessera/ir/schedule.h"
+
+#include "tessera/base/error.h"
+
+namespace tessera::ir {
+
+void PersistentLayout::add(const std::string& name, const Type& type) {
+  if (!offsets.emplace(name, bytes).second) throw InvalidArgument("\"{}\" is declared twice", name);
+  types.emplace(name, type);
+  bytes += (type.size_bytes() + 63) / 64 * 64;
+}
+
+std::string print(const Schedule& schedule) {
+  std::string text =
+      fmt::format("schedule {}: persistent {} B, planned {} B, peak at step {}\n", schedule.name,
+                  schedule.persistent_bytes, schedule.arena_bytes - schedule.persistent_bytes, schedule.peak_step);
+  const auto name_of = [&](int v) -> const std::string& { return schedule.values[static_cast<size_t>(v)].name; };
+  for (size_t s = 0; s < schedule.steps.size(); ++s) {
+    const Step& step = schedule.steps[s];
+    const bool comm = step.kind == StepKind::kStart || step.kind == StepKind::kWait;
+    text += fmt::format("  {:<4} {:<7} ", s, comm ? "comm" : "compute");
+    switch (step.kind) {
+      case StepKind::kCompute: text += step.kernel; break;
+      case StepKind::kCopy: text += "copy"; break;
+      case StepKind::kStart: text += step.op + ".start"; break;
+      case StepKind::kWait: text += fmt::format("{}.wait {}", step.op, step.joins); break;
+      case StepKind::kCheckFinite: text += "check_finite"; break;
+    }
+    for (size_t i = 0; i < step.inputs.size(); ++i) text += (i > 0 ? ", " : " ") + name_of(step.inputs[i]);
+    if (!step.outputs.empty() && step.kind != StepKind::kWait) text += " ->";
+    for (size_t i = 0; i < step.outputs.size() && step.kind != StepKind::kWait; ++i) {
+      const auto& value = schedule.values[static_cast<size_t>(step.outputs[i])];
+      text += fmt::format("{} {} {} @{}", i > 0 ? "," : "", value.name, value.type, value.offset);
+    }
+    if (step.scratch_bytes > 0) text += fmt::format("  scratch {} B @{}", step.scratch_bytes, step.scratch_offset);
+    if (!step.source.empty()) text += "  " + step.source;
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace tessera::ir

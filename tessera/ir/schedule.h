@@ -1,0 +1,69 @@
+// Schedule: what one rank does in one step, down to bytes: data that the executor runs without knowing how it came
+// about. Compute steps run in order on one lane, collectives in order on another; a wait joins them. All memory is
+// known: every value has an offset in one arena, whose front part (parameters and states) is shared by all schedules of
+// a session.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tessera/tensor/attributes.h"
+#include "tessera/tensor/type.h"
+
+namespace tessera::ir {
+
+// Where parameters and states lie: byte offsets from the arena's start, equal in every schedule of a session.
+struct PersistentLayout {
+  std::map<std::string, int64_t> offsets;
+  std::map<std::string, Type> types;
+  int64_t bytes = 0;
+
+  // Adds a tensor at the end, aligned to 64 bytes. Throws InvalidArgument for a name that is there.
+  void add(const std::string& name, const Type& type);
+};
+
+struct ScheduledValue {
+  std::string name;  // "x", "%12"
+  Type type;
+  Strides strides;
+  int64_t offset = 0;  // bytes from the arena's start
+};
+
+enum class StepKind {
+  kCompute,     // runs a kernel
+  kCopy,        // outputs[0] = inputs[0], any strides
+  kStart,       // hands a collective to the communication lane
+  kWait,        // waits for the collective that step `joins` started
+  kCheckFinite  // stops the step, with nothing updated, when inputs[0] has a non-finite element
+};
+
+struct Step {
+  StepKind kind = StepKind::kCompute;
+  std::string op;      // operator, or collective
+  std::string kernel;  // "onednn.conv2d"
+  Attributes attributes;
+  std::vector<int> inputs;  // indices into Schedule::values
+  std::vector<int> outputs;
+  int64_t scratch_offset = 0;
+  int64_t scratch_bytes = 0;
+  int joins = -1;
+  std::string source;  // attribute path, for errors and profiles
+};
+
+struct Schedule {
+  std::string name;
+  std::vector<ScheduledValue> values;
+  std::vector<Step> steps;
+  std::map<std::string, int> inputs;   // data inputs by name
+  std::map<std::string, int> outputs;  // results by name; updated parameters are in place and not listed
+  int64_t persistent_bytes = 0;
+  int64_t arena_bytes = 0;  // the persistent part included
+  int peak_step = 0;        // where most of the planned part is alive
+};
+
+// One line per step: number, lane, kernel, results with offsets, operands.
+std::string print(const Schedule& schedule);
+
+}  // namespace tessera::ir
