@@ -1,0 +1,31 @@
+// Barrier: how the ranks that write checkpoints together agree, without this folder knowing how they talk. train/
+// implements it on a communicator, tests on threads.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/base/file_system.h"
+
+namespace tessera::checkpoint {
+
+class Barrier {
+ public:
+  virtual ~Barrier() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // Every rank calls it, equally often. Returns, once all have called, what each gave, by rank.
+  virtual std::vector<std::string> exchange(const std::string& mine) = 0;
+};
+
+// The lowest rank that sees the same directory as the calling one: the rank that writes what they all name. Found by
+// looking for the files that the ranks put there for a moment, not by comparing paths: on two hosts one path may be two
+// directories, and two paths may be one. Makes the directory where it is missing. Every rank calls it. `job_id` keeps
+// jobs apart. Throws on every rank, naming the rank, when one cannot write to its directory.
+int find_writer(FileSystem& files, Barrier& barrier, const std::string& directory, const std::string& job_id);
+
+// Exchanges the outcome of a part that some ranks did: `failure` is empty where it went well. Throws IoError naming the
+// first rank that failed and its reason.
+void require_success(Barrier& barrier, const std::string& failure);
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,165 @@
+#include "tessera/checkpoint/choose.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "tessera/base/error.h"
+#include "tessera/base/strings.h"
+#include "tessera/checkpoint/policy.h"
+
+namespace tessera::checkpoint {
+namespace {
+
+struct Candidate {
+  std::string path;
+  Position position;
+  int64_t successor = 0;  // N of CKP_N
+};
+
+// The N of "CKP_N", 0 for "CKP" itself; nullopt for another prefix.
+std::optional<int64_t> successor_of(const std::string& name_prefix, const std::string& prefix) {
+  if (prefix.empty() || name_prefix == prefix) return 0;
+  if (!name_prefix.starts_with(prefix + "_")) return std::nullopt;
+  try {
+    const auto number = parse_int(std::string_view(name_prefix).substr(prefix.size() + 1), "number");
+    return number > 0 ? std::optional(number) : std::nullopt;
+  } catch (const InvalidArgument&) {
+    return std::nullopt;
+  }
+}
+
+// Whether the manifest is right is found out when the checkpoint's turn comes.
+Position position_of(FileSystem& files, const std::string& path, const CheckpointName& name) {
+  for (const auto& manifest_file : {manifest_path(path), pending_manifest_path(path)}) {
+    if (!files.exists(manifest_file)) continue;
+    try {
+      const auto info = parse_manifest(files.read_text(manifest_file), manifest_file).info;
+      return {info.epoch, info.step_in_epoch};
+    } catch (const Error&) {
+    }
+  }
+  return {name.epoch, name.step_in_epoch};
+}
+
+std::vector<Candidate> candidates_newest_first(FileSystem& files, const std::string& directory,
+                                               const std::string& prefix) {
+  std::vector<Candidate> candidates;
+  if (!files.is_directory(directory)) return candidates;
+  for (const auto& file_name : files.list(directory)) {
+    const auto name = parse_checkpoint_name(file_name);
+    if (!name) continue;
+    const auto successor = successor_of(name->prefix, prefix);
+    if (!successor) continue;
+    const auto path = join_path(directory, file_name);
+    candidates.push_back({path, position_of(files, path, *name), *successor});
+  }
+  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+    return std::tie(a.position, a.successor, a.path) > std::tie(b.position, b.successor, b.path);
+  });
+  return candidates;
+}
+
+std::string position_text(const Choice& choice) {
+  return choice.found() ? fmt::format("{} {}", choice.position.epoch, choice.position.step_in_epoch) : "";
+}
+
+Position parse_position(const std::string& text) {
+  const auto parts = split(text, ' ');
+  check(parts.size() == 2, "a rank's position must be two numbers");
+  return {parse_int(parts[0], "epoch"), parse_int(parts[1], "step")};
+}
+
+// What this rank has, for the error that ends a job.
+std::string inventory(FileSystem& files, const std::string& directory, const std::string& prefix) {
+  std::string text;
+  for (const auto& candidate : candidates_newest_first(files, directory, prefix)) {
+    const auto verification = verify(files, candidate.path);
+    text += fmt::format("\n    {}", verification.state == Verified::kNo ? verification.problem : candidate.path);
+  }
+  return text.empty() ? fmt::format(" nothing in {}", directory) : text;
+}
+
+}  // namespace
+
+std::string Choice::describe() const {
+  std::string text;
+  for (const auto& skip : skipped) text += fmt::format("skipped {}\n", skip.reason);
+  if (!found()) return text + "no usable checkpoint";
+  return text + fmt::format("chosen {} (epoch {}, step {}){}", path, position.epoch, position.step_in_epoch,
+                            state == Verified::kYes ? "" : ", not verified: it has no manifest");
+}
+
+void Choice::require_usable() const {
+  if (found() || skipped.empty()) return;
+  std::string reasons;
+  for (const auto& skip : skipped) reasons += "\n    " + skip.reason;
+  throw InvalidArgument("{}: none of the {} checkpoints there can be used:{}", parent_path(skipped[0].path),
+                        skipped.size(), reasons);
+}
+
+Choice find_newest(FileSystem& files, const std::string& directory, const std::string& prefix,
+                   std::optional<Position> at_most) {
+  Choice choice;
+  for (const auto& candidate : candidates_newest_first(files, directory, prefix)) {
+    if (at_most && *at_most < candidate.position) continue;
+    std::string problem;
+    try {
+      auto verification = verify(files, candidate.path);
+      if (verification.state != Verified::kNo) {
+        choice.path = candidate.path;
+        choice.position = candidate.position;
+        choice.state = verification.state;
+        return choice;
+      }
+      problem = std::move(verification.problem);
+    } catch (const IoError& error) {  // a broken sector, a directory of that name
+      problem = error.what();
+    }
+    choice.skipped.push_back({candidate.path, std::move(problem)});
+  }
+  return choice;
+}
+
+Choice find_newest_common(FileSystem& files, Barrier& barrier, const std::string& directory,
+                          const std::string& prefix) {
+  std::vector<SkippedCheckpoint> skipped;
+  std::optional<Position> at_most;
+  while (true) {
+    Choice choice;
+    std::string failure;
+    try {
+      choice = find_newest(files, directory, prefix, at_most);
+    } catch (const Error& error) {
+      failure = error.what();
+    }
+    require_success(barrier, failure);
+    for (auto& skip : choice.skipped) {
+      const bool known =
+          std::any_of(skipped.begin(), skipped.end(), [&](const auto& s) { return s.path == skip.path; });
+      if (!known) skipped.push_back(skip);
+    }
+    const auto positions = barrier.exchange(position_text(choice));
+    const bool any_skipped = [&] {
+      const auto counts = barrier.exchange(choice.skipped.empty() ? "" : "skipped");
+      return std::any_of(counts.begin(), counts.end(), [](const auto& s) { return !s.empty(); });
+    }();
+    const bool none = std::all_of(positions.begin(), positions.end(), [](const auto& p) { return p.empty(); });
+    if (none && !any_skipped && !at_most) return choice;
+    if (std::any_of(positions.begin(), positions.end(), [](const auto& p) { return p.empty(); })) {
+      const auto inventories = barrier.exchange(inventory(files, directory, prefix));
+      std::string text;
+      for (size_t rank = 0; rank < inventories.size(); ++rank)
+        text += fmt::format("\n  rank {}:{}", rank, inventories[rank]);
+      throw InvalidArgument("no checkpoint is usable on every rank; what each rank has:{}", text);
+    }
+    if (std::all_of(positions.begin(), positions.end(), [&](const auto& p) { return p == positions[0]; })) {
+      choice.skipped = std::move(skipped);
+      return choice;
+    }
+    Position oldest = parse_position(positions[0]);
+    for (const auto& position : positions) oldest = std::min(oldest, parse_position(position));
+    at_most = oldest;
+  }
+}
+
+}  // namespace tessera::checkpoint

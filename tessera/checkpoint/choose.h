@@ -1,0 +1,56 @@
+// Which checkpoint to resume from: the newest that is whole, by epoch and step as numbers, never by the order of names
+// or times. Nothing is ever deleted here.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/base/file_system.h"
+#include "tessera/checkpoint/barrier.h"
+#include "tessera/checkpoint/load.h"
+
+namespace tessera::checkpoint {
+
+// Where a checkpoint stands in the order: its manifest's epoch and step_in_epoch, or its name's without a manifest.
+struct Position {
+  int64_t epoch = 0;
+  int64_t step_in_epoch = 0;
+  friend bool operator<(const Position& a, const Position& b) {
+    return std::pair(a.epoch, a.step_in_epoch) < std::pair(b.epoch, b.step_in_epoch);
+  }
+};
+
+struct SkippedCheckpoint {
+  std::string path;
+  std::string reason;
+};
+
+struct Choice {
+  std::string path;  // "" when no checkpoint can be used
+  Position position;
+  Verified state = Verified::kNo;          // kYes, or kNoManifest
+  std::vector<SkippedCheckpoint> skipped;  // newer ones that failed their check, newest first
+
+  bool found() const { return !path.empty(); }
+  // One line for each skipped one, and what was chosen; for logs and errors.
+  std::string describe() const;
+  // Throws InvalidArgument with the reasons when there are checkpoints, but none can be used: training must not
+  // silently start again from nothing.
+  void require_usable() const;
+};
+
+// The newest usable checkpoint in `directory` of `prefix` and its successors (CKP, CKP_1, ...); of any prefix when it
+// is empty. At equal positions the higher successor wins. `at_most` leaves out newer ones. A missing directory has
+// none.
+Choice find_newest(FileSystem& files, const std::string& directory, const std::string& prefix,
+                   std::optional<Position> at_most = std::nullopt);
+
+// The newest position that every rank has a usable checkpoint of, each in its own directory. Not found on any rank when
+// no rank has a checkpoint at all. Throws InvalidArgument on every rank, listing what each rank has, when there is no
+// common one, or when there are checkpoints but none is usable: training must not silently start again. Every rank
+// calls it.
+Choice find_newest_common(FileSystem& files, Barrier& barrier, const std::string& directory, const std::string& prefix);
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,317 @@
+#include "tessera/checkpoint/manifest.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <unordered_set>
+
+#include "tessera/base/crc32c.h"
+#include "tessera/base/error.h"
+
+namespace tessera::checkpoint {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kFormat = "tessera checkpoint manifest";
+constexpr int64_t kVersion = 1;
+// The text is one JSON object, {"crc32c":"xxxxxxxx","manifest":BODY}; the checksum covers BODY's bytes.
+constexpr std::string_view kBeforeCrc = "{\"crc32c\":\"";
+constexpr std::string_view kAfterCrc = "\",\"manifest\":\n";
+constexpr std::string_view kEnd = "\n}\n";
+constexpr size_t kCrcDigits = 8;
+constexpr size_t kBodyStart = kBeforeCrc.size() + kCrcDigits + kAfterCrc.size();
+
+// A manifest of a hundred thousand tensors has some 20 MB; nesting ends at a slice's offset.
+constexpr size_t kMaxBytes = size_t{64} << 20;
+constexpr int kMaxDepth = 8;
+
+std::string hex(uint32_t crc) { return fmt::format("{:08x}", crc); }
+
+uint32_t crc_of(std::string_view text) { return crc32c(std::as_bytes(std::span(text.data(), text.size()))); }
+
+Json shape_json(const Shape& shape) { return Json(shape.to_vector()); }
+
+Json slice_json(const ManifestSlice& slice) {
+  return {{"file", slice.file},
+          {"offset", shape_json(slice.offset)},
+          {"shape", shape_json(slice.shape)},
+          {"size_bytes", slice.size_bytes},
+          {"crc32c", hex(slice.crc32c)}};
+}
+
+Json tensor_json(const ManifestTensor& tensor) {
+  Json json{{"name", tensor.name}, {"dtype", tensor.is_text ? "str" : to_string(tensor.dtype)}};
+  if (!tensor.is_text) json["shape"] = shape_json(tensor.shape);
+  if (tensor.appended) json["appended"] = true;
+  json["slices"] = Json::array();
+  for (const auto& slice : tensor.slices) json["slices"].push_back(slice_json(slice));
+  return json;
+}
+
+// One member a line, one tensor a line: a person can read it, and diff can compare two.
+std::string body_text(const Manifest& manifest) {
+  const auto& info = manifest.info;
+  std::string text = "{";
+  const auto member = [&](std::string_view name, const Json& value) {
+    text += fmt::format("{}\n\"{}\":{}", text.size() > 1 ? "," : "", name, value.dump());
+  };
+  const auto list = [&](std::string_view name, const auto& items, auto&& to_json) {
+    text += fmt::format(",\n\"{}\":[", name);
+    for (size_t i = 0; i < items.size(); ++i) text += (i > 0 ? ",\n" : "\n") + to_json(items[i]).dump();
+    text += "]";
+  };
+  member("format", kFormat);
+  member("version", kVersion);
+  member("epoch", info.epoch);
+  member("step_in_epoch", info.step_in_epoch);
+  member("step", info.step);
+  member("saved_at_ms", info.saved_at_ms);
+  member("job_id", info.job_id);
+  member("world_size", info.world_size);
+  member("network", {{"name", info.network_name}, {"hash", info.network_hash}});
+  member("random", {{"seed", info.seed}, {"state", info.random_state}});
+  member("data_position", info.data_position);
+  list("files", manifest.files, [](const ManifestFile& file) {
+    return Json{{"name", file.name}, {"size_bytes", file.size_bytes}, {"crc32c", hex(file.crc32c)}};
+  });
+  list("tensors", manifest.tensors, tensor_json);
+  return text + "}";
+}
+
+// A value inside the manifest and its name in messages.
+class Field {
+ public:
+  Field(const std::string& path, std::string name, const Json& json)
+      : path_(path), name_(std::move(name)), json_(json) {}
+
+  [[noreturn]] void fail(const std::string& expected) const {
+    std::string found = json_.dump(-1, ' ', false, Json::error_handler_t::replace);
+    if (found.size() > 60) found = found.substr(0, 60) + "...";
+    throw InvalidArgument("{}: {} {}, got {}", path_, name_.empty() ? "the manifest" : name_, expected, found);
+  }
+
+  Field operator[](const char* member) const {
+    if (!json_.is_object()) fail("must be an object");
+    const auto it = json_.find(member);
+    if (it == json_.end())
+      throw InvalidArgument("{}: {}{}{} is missing", path_, name_, name_.empty() ? "" : ".", member);
+    return {path_, name_.empty() ? member : name_ + "." + member, *it};
+  }
+  bool has(const char* member) const { return json_.is_object() && json_.contains(member); }
+
+  std::vector<Field> items(size_t limit) const {
+    if (!json_.is_array()) fail("must be an array");
+    if (json_.size() > limit) {
+      throw InvalidArgument("{}: {} has {} elements, at most {} are accepted", path_, name_, json_.size(), limit);
+    }
+    std::vector<Field> fields;
+    fields.reserve(json_.size());
+    for (size_t i = 0; i < json_.size(); ++i) fields.emplace_back(path_, fmt::format("{}[{}]", name_, i), json_[i]);
+    return fields;
+  }
+
+  std::string text() const {
+    if (!json_.is_string()) fail("must be a string");
+    return json_.get<std::string>();
+  }
+  bool boolean() const {
+    if (!json_.is_boolean()) fail("must be true or false");
+    return json_.get<bool>();
+  }
+  uint64_t unsigned_integer() const {
+    if (!json_.is_number_unsigned()) fail("must be an integer that is not negative");
+    return json_.get<uint64_t>();
+  }
+  // In [0, max].
+  int64_t count(int64_t max = std::numeric_limits<int64_t>::max()) const {
+    if (!json_.is_number_unsigned() || json_.get<uint64_t>() > static_cast<uint64_t>(max)) {
+      fail(fmt::format("must be an integer from 0 to {}", max));
+    }
+    return json_.get<int64_t>();
+  }
+  uint32_t crc() const {
+    const auto digits = text();
+    uint32_t value = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
+    if (error != std::errc() || end != digits.data() + digits.size() || digits != hex(value)) {
+      fail("must be eight lower-case hexadecimal digits");
+    }
+    return value;
+  }
+  Shape shape() const {
+    Shape shape;
+    for (const auto& item : items(kMaxNdim)) shape.push_back(item.count());
+    return shape;
+  }
+
+ private:
+  const std::string& path_;
+  std::string name_;
+  const Json& json_;
+};
+
+constexpr size_t kMaxTensors = size_t{1} << 20;
+constexpr size_t kMaxFiles = size_t{1} << 20;
+constexpr size_t kMaxSlices = size_t{1} << 20;
+
+// nullopt when it does not fit an int64.
+std::optional<int64_t> block_bytes(const Shape& shape, DType dtype) {
+  auto bytes = static_cast<int64_t>(size_bytes(dtype));
+  bool empty = false;
+  for (const int64_t dim : shape) {
+    empty |= dim == 0;
+    if (__builtin_mul_overflow(bytes, std::max<int64_t>(dim, 1), &bytes)) return std::nullopt;
+  }
+  return empty ? 0 : bytes;
+}
+
+ManifestFile read_file(const Field& field) {
+  ManifestFile file{
+      .name = field["name"].text(), .size_bytes = field["size_bytes"].count(), .crc32c = field["crc32c"].crc()};
+  // A manifest must not reach out of its directory.
+  if (file.name.empty() || file.name == "." || file.name == ".." || file.name.find('/') != std::string::npos ||
+      file.name.find('\0') != std::string::npos) {
+    field["name"].fail("must be the plain name of a file beside the manifest");
+  }
+  return file;
+}
+
+ManifestSlice read_slice(const Field& field, const ManifestTensor& tensor, size_t num_files) {
+  ManifestSlice slice{.file = static_cast<int>(field["file"].count(std::numeric_limits<int>::max())),
+                      .offset = field["offset"].shape(),
+                      .shape = field["shape"].shape(),
+                      .size_bytes = field["size_bytes"].count(),
+                      .crc32c = field["crc32c"].crc()};
+  if (static_cast<size_t>(slice.file) >= num_files) {
+    field["file"].fail(fmt::format("must be the index of one of the {} files", num_files));
+  }
+  if (tensor.is_text) return slice;
+  const int ndim = tensor.shape.ndim();
+  if (slice.offset.ndim() != ndim) field["offset"].fail(fmt::format("must have {} elements", ndim));
+  if (slice.shape.ndim() != ndim) field["shape"].fail(fmt::format("must have {} elements", ndim));
+  for (int dim = 0; dim < ndim; ++dim) {
+    if (slice.shape[dim] > tensor.shape[dim] || slice.offset[dim] > tensor.shape[dim] - slice.shape[dim]) {
+      field.fail(fmt::format("must lie inside the tensor's shape {}", tensor.shape));
+    }
+  }
+  if (block_bytes(slice.shape, tensor.dtype) != slice.size_bytes) {
+    field["size_bytes"].fail(fmt::format("must be the size of {}{}", to_string(tensor.dtype), slice.shape));
+  }
+  return slice;
+}
+
+ManifestTensor read_tensor(const Field& field, size_t num_files) {
+  ManifestTensor tensor{.name = field["name"].text()};
+  if (tensor.name.empty()) field["name"].fail("must not be empty");
+  const auto dtype = field["dtype"].text();
+  tensor.is_text = dtype == "str";
+  if (!tensor.is_text) {
+    try {
+      tensor.dtype = parse_dtype(dtype);
+    } catch (const InvalidArgument&) {
+      field["dtype"].fail("must be a dtype");
+    }
+    tensor.shape = field["shape"].shape();
+    if (!block_bytes(tensor.shape, tensor.dtype)) field["shape"].fail("must have no more bytes than an int64 counts");
+  }
+  if (field.has("appended")) tensor.appended = field["appended"].boolean();
+  for (const auto& slice : field["slices"].items(kMaxSlices)) {
+    tensor.slices.push_back(read_slice(slice, tensor, num_files));
+  }
+  return tensor;
+}
+
+// Parses with bounded nesting, and refuses a member that occurs twice: readers would disagree about which one counts.
+Json parse_json(std::string_view text, const std::string& path) {
+  std::vector<std::unordered_set<std::string>> members;
+  const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
+    if (depth > kMaxDepth) throw InvalidArgument("{}: nested deeper than {} levels", path, kMaxDepth);
+    if (event == Json::parse_event_t::object_start) members.emplace_back();
+    if (event == Json::parse_event_t::object_end) members.pop_back();
+    if (event == Json::parse_event_t::key && !members.back().insert(value.get<std::string>()).second) {
+      throw InvalidArgument("{}: the member {} occurs twice in one object", path, value.dump());
+    }
+    return true;
+  };
+  try {
+    return Json::parse(text, watch);
+  } catch (const Json::exception& error) {
+    std::string reason = error.what();
+    reason = reason.substr(reason.find("] ") == std::string::npos ? 0 : reason.find("] ") + 2);
+    throw InvalidArgument("{}: not JSON: {}", path, reason.substr(0, 200));
+  }
+}
+
+// The checked body's text.
+std::string_view body_of(std::string_view text, const std::string& path) {
+  if (text.size() > kMaxBytes) {
+    throw InvalidArgument("{}: has {} bytes, a manifest has at most {}", path, text.size(), kMaxBytes);
+  }
+  const bool framed = text.size() >= kBodyStart + kEnd.size() && text.starts_with(kBeforeCrc) &&
+                      text.substr(kBeforeCrc.size() + kCrcDigits).starts_with(kAfterCrc) && text.ends_with(kEnd);
+  if (!framed) {
+    throw InvalidArgument("{}: is no manifest, or damaged: it must begin with {}...\" and end with }}", path,
+                          kBeforeCrc);
+  }
+  const auto stored = text.substr(kBeforeCrc.size(), kCrcDigits);
+  const auto body = text.substr(kBodyStart, text.size() - kBodyStart - kEnd.size());
+  const auto computed = hex(crc_of(body));
+  if (stored != computed) {
+    throw InvalidArgument("{}: crc32c of the manifest is {}, it must be {}: the manifest is damaged or was edited",
+                          path, computed, stored);
+  }
+  return body;
+}
+
+}  // namespace
+
+std::string manifest_path(const std::string& checkpoint_path) { return checkpoint_path + ".manifest"; }
+std::string pending_manifest_path(const std::string& checkpoint_path) { return checkpoint_path + ".manifest.new"; }
+
+std::string to_text(const Manifest& manifest) {
+  try {
+    const auto body = body_text(manifest);
+    if (body.size() > kMaxBytes - kBodyStart - kEnd.size()) {
+      throw InvalidArgument("manifest: has {} bytes, at most {} are accepted", body.size(), kMaxBytes);
+    }
+    return fmt::format("{}{}{}{}{}", kBeforeCrc, hex(crc_of(body)), kAfterCrc, body, kEnd);
+  } catch (const Json::exception&) {
+    throw InvalidArgument("manifest: a name, job id, data position or random state is not UTF-8");
+  }
+}
+
+Manifest parse_manifest(std::string_view text, const std::string& path) {
+  const Json json = parse_json(body_of(text, path), path);
+  const Field root(path, "", json);
+  if (root["format"].text() != kFormat) root["format"].fail(fmt::format("must be \"{}\"", kFormat));
+  if (root["version"].count() != kVersion) root["version"].fail(fmt::format("must be {}", kVersion));
+  Manifest manifest;
+  auto& info = manifest.info;
+  info.epoch = root["epoch"].count();
+  info.step_in_epoch = root["step_in_epoch"].count();
+  info.step = root["step"].count();
+  info.saved_at_ms = root["saved_at_ms"].count();
+  info.job_id = root["job_id"].text();
+  info.world_size = static_cast<int>(root["world_size"].count(std::numeric_limits<int>::max()));
+  info.network_name = root["network"]["name"].text();
+  info.network_hash = root["network"]["hash"].text();
+  info.seed = root["random"]["seed"].unsigned_integer();
+  info.random_state = root["random"]["state"].text();
+  info.data_position = root["data_position"].text();
+  std::unordered_set<std::string> names;
+  for (const auto& field : root["files"].items(kMaxFiles)) {
+    manifest.files.push_back(read_file(field));
+    if (!names.insert(manifest.files.back().name).second) field["name"].fail("must occur once");
+  }
+  names.clear();
+  for (const auto& field : root["tensors"].items(kMaxTensors)) {
+    manifest.tensors.push_back(read_tensor(field, manifest.files.size()));
+    if (!names.insert(manifest.tensors.back().name).second) field["name"].fail("must occur once");
+  }
+  return manifest;
+}
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,76 @@
+// The manifest: what Tessera writes beside a checkpoint so that it can be verified, resumed exactly and, where it is
+// sharded, put together: checksums, sizes, layouts, step, data position, random state. JSON text under a checksum of
+// its own; the page docs/checkpoint_format.md gives every field.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/tensor/type.h"
+
+namespace tessera::checkpoint {
+
+// Where training stood. Counts begin at 1; 0 is "before the first".
+struct CheckpointInfo {
+  int64_t epoch = 0;
+  int64_t step_in_epoch = 0;
+  int64_t step = 0;         // since the beginning of training
+  int64_t saved_at_ms = 0;  // since 1970-01-01 UTC
+  std::string job_id;
+  int world_size = 1;
+  std::string network_name;
+  std::string network_hash;
+  uint64_t seed = 0;
+  std::string random_state;   // opaque: whoever gave it reads it
+  std::string data_position;  // opaque likewise
+  bool operator==(const CheckpointInfo&) const = default;
+};
+
+struct ManifestFile {
+  std::string name;  // in the manifest's directory
+  int64_t size_bytes = 0;
+  uint32_t crc32c = 0;  // of all its bytes
+  bool operator==(const ManifestFile&) const = default;
+};
+
+// A block of a tensor's global value, as one file holds it.
+struct ManifestSlice {
+  int file = 0;  // index into Manifest::files
+  Shape offset;  // of its first element in the global value
+  Shape shape;
+  int64_t size_bytes = 0;
+  uint32_t crc32c = 0;  // of its content, row-major
+  bool operator==(const ManifestSlice&) const = default;
+};
+
+struct ManifestTensor {
+  std::string name;
+  bool is_text = false;   // then dtype and shape mean nothing
+  bool appended = false;  // information, not a parameter
+  DType dtype = DType::kF32;
+  Shape shape;  // global
+  std::vector<ManifestSlice> slices;
+  bool operator==(const ManifestTensor&) const = default;
+};
+
+struct Manifest {
+  CheckpointInfo info;
+  std::vector<ManifestFile> files;
+  std::vector<ManifestTensor> tensors;
+  bool operator==(const Manifest&) const = default;
+};
+
+// "d/CKP-1_4.ckpt" -> "d/CKP-1_4.ckpt.manifest".
+std::string manifest_path(const std::string& checkpoint_path);
+// Where a manifest waits until the file it describes is in place; see save.h.
+std::string pending_manifest_path(const std::string& checkpoint_path);
+
+// Throws InvalidArgument when a string is not UTF-8.
+std::string to_text(const Manifest& manifest);
+// Throws InvalidArgument naming `path` and the field ("tensors[3].slices[0].size_bytes"): not JSON, nested deeper or
+// larger than a manifest can be, checksum wrong, field missing, ill-typed or contradicting another one.
+Manifest parse_manifest(std::string_view text, const std::string& path);
+
+}  // namespace tessera::checkpoint

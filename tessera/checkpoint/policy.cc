@@ -1,0 +1,192 @@
+#include "tessera/checkpoint/policy.h"
+
+#include <algorithm>
+#include <charconv>
+#include <tuple>
+
+#include "tessera/base/error.h"
+#include "tessera/base/strings.h"
+#include "tessera/checkpoint/load.h"
+
+namespace tessera::checkpoint {
+namespace {
+
+void require_not_negative(int64_t value, std::string_view field) {
+  if (value < 0) throw InvalidArgument("CheckpointConfig: {} must not be negative, got {}", field, value);
+}
+
+std::optional<int64_t> parse_digits(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || text[0] == '-' || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+void require_prefix(const std::string& prefix) {
+  if (prefix.empty() || prefix.find('/') != std::string::npos) {
+    throw InvalidArgument("checkpoint prefix must not be empty nor contain '/', got \"{}\"", prefix);
+  }
+}
+
+}  // namespace
+
+CheckpointConfig validated(CheckpointConfig config) {
+  require_not_negative(config.save_checkpoint_steps, "save_checkpoint_steps");
+  require_not_negative(config.save_checkpoint_seconds, "save_checkpoint_seconds");
+  require_not_negative(config.keep_checkpoint_max, "keep_checkpoint_max");
+  require_not_negative(config.keep_checkpoint_per_n_minutes, "keep_checkpoint_per_n_minutes");
+  if (config.save_checkpoint_steps == 0 && config.save_checkpoint_seconds == 0 && config.keep_checkpoint_max == 0 &&
+      config.keep_checkpoint_per_n_minutes == 0) {
+    throw InvalidArgument(
+        "CheckpointConfig: save_checkpoint_steps, save_checkpoint_seconds, keep_checkpoint_max and "
+        "keep_checkpoint_per_n_minutes are all 0; at least one must be positive");
+  }
+  if (!config.integrated_save) {
+    throw InvalidArgument("CheckpointConfig: integrated_save=false is not available yet; checkpoints are saved whole");
+  }
+  if (config.async_save) {
+    throw InvalidArgument("CheckpointConfig: async_save is not available yet; leave it false");
+  }
+  if (!config.enc_key.empty()) {
+    throw InvalidArgument("CheckpointConfig: enc_key is not available yet; checkpoints are not encrypted");
+  }
+  if (config.enc_mode != "AES-GCM" && config.enc_mode != "AES-CBC") {
+    throw InvalidArgument("CheckpointConfig: enc_mode must be \"AES-GCM\" or \"AES-CBC\", got \"{}\"", config.enc_mode);
+  }
+  for (const auto& name : config.append_info) {
+    if (name != "epoch_num" && name != "step_num") {
+      throw InvalidArgument("CheckpointConfig: append_info takes \"epoch_num\" and \"step_num\", got \"{}\"", name);
+    }
+  }
+  if (config.save_checkpoint_steps > 0) config.save_checkpoint_seconds = 0;
+  if (config.keep_checkpoint_max > 0) config.keep_checkpoint_per_n_minutes = 0;
+  if (config.keep_checkpoint_max == 0 && config.keep_checkpoint_per_n_minutes == 0) config.keep_checkpoint_max = 1;
+  return config;
+}
+
+std::vector<Entry> appended_entries(const CheckpointConfig& config, const CheckpointInfo& info) {
+  std::vector<Entry> entries;
+  for (const auto& name : config.append_info) {
+    entries.push_back(Entry::number(name, name == "epoch_num" ? info.epoch : info.step));
+  }
+  entries.insert(entries.end(), config.append_values.begin(), config.append_values.end());
+  return entries;
+}
+
+std::string checkpoint_name(const std::string& prefix, int64_t epoch, int64_t step_in_epoch) {
+  require_prefix(prefix);
+  return fmt::format("{}-{}_{}.ckpt", prefix, epoch, step_in_epoch);
+}
+
+std::optional<CheckpointName> parse_checkpoint_name(std::string_view file_name) {
+  constexpr std::string_view kSuffix = ".ckpt";
+  if (!file_name.ends_with(kSuffix)) return std::nullopt;
+  file_name.remove_suffix(kSuffix.size());
+  const auto dash = file_name.rfind('-');
+  if (dash == std::string_view::npos || dash == 0) return std::nullopt;
+  const auto numbers = file_name.substr(dash + 1);
+  const auto underscore = numbers.find('_');
+  if (underscore == std::string_view::npos) return std::nullopt;
+  const auto epoch = parse_digits(numbers.substr(0, underscore));
+  const auto step = parse_digits(numbers.substr(underscore + 1));
+  if (!epoch || !step) return std::nullopt;
+  return CheckpointName{std::string(file_name.substr(0, dash)), *epoch, *step};
+}
+
+std::string unused_prefix(FileSystem& files, const std::string& directory, const std::string& prefix) {
+  require_prefix(prefix);
+  if (!files.is_directory(directory)) return prefix;
+  int64_t next = 0;
+  for (const auto& file_name : files.list(directory)) {
+    const auto name = parse_checkpoint_name(file_name);
+    if (!name || !name->prefix.starts_with(prefix)) continue;
+    const auto rest = std::string_view(name->prefix).substr(prefix.size());
+    if (rest.empty()) next = std::max<int64_t>(next, 1);
+    if (!rest.starts_with('_')) continue;
+    const auto number = parse_digits(rest.substr(1));
+    if (number && *number < INT64_MAX) next = std::max(next, *number + 1);
+  }
+  return next == 0 ? prefix : fmt::format("{}_{}", prefix, next);
+}
+
+SaveTrigger::SaveTrigger(const CheckpointConfig& config, const Clock& clock, int64_t resumed_step)
+    : steps_(config.save_checkpoint_steps),
+      seconds_(config.save_checkpoint_seconds),
+      clock_(clock),
+      last_step_(resumed_step),
+      last_time_ns_(clock.monotonic_ns()) {}
+
+bool SaveTrigger::is_due(int64_t step) const {
+  if (step == last_step_) return false;
+  if (steps_ > 0) return step - last_step_ >= steps_;
+  return seconds_ > 0 && (clock_.monotonic_ns() - last_time_ns_) / 1'000'000'000 >= seconds_;
+}
+
+void SaveTrigger::saved(int64_t step) {
+  last_step_ = step;
+  last_time_ns_ = clock_.monotonic_ns();
+}
+
+Retention::Retention(FileSystem& files, std::string directory, std::string prefix, const CheckpointConfig& config)
+    : files_(files),
+      directory_(std::move(directory)),
+      prefix_(std::move(prefix)),
+      keep_max_(config.keep_checkpoint_max),
+      window_ms_(config.keep_checkpoint_per_n_minutes * 60'000) {}
+
+// Reading a file back costs as much as it is long, so each is verified once; its size is looked at every time.
+void Retention::look_at(const std::string& name) {
+  const auto path = join_path(directory_, name);
+  const int64_t size = files_.size_bytes(path);
+  auto& known = known_[name];
+  if (known.is_verified && known.size_bytes == size) return;
+  auto verification = verify(files_, path);
+  known.is_verified = verification.state == Verified::kYes;
+  known.size_bytes = size;
+  if (verification.manifest) known.info = std::move(verification.manifest->info);
+}
+
+std::vector<std::string> Retention::apply() {
+  std::vector<std::string> names;
+  for (const auto& file_name : files_.list(directory_)) {
+    const auto name = parse_checkpoint_name(file_name);
+    if (name && name->prefix == prefix_) names.push_back(file_name);
+  }
+  std::erase_if(known_, [&](const auto& item) { return !std::binary_search(names.begin(), names.end(), item.first); });
+  for (const auto& name : names) look_at(name);
+  std::erase_if(names, [&](const auto& name) { return !known_[name].is_verified; });
+  std::sort(names.begin(), names.end(), [&](const auto& a, const auto& b) {
+    const auto key = [&](const auto& name) {
+      return std::tuple(known_[name].info.epoch, known_[name].info.step_in_epoch);
+    };
+    return key(a) < key(b);
+  });
+
+  std::vector<std::string> removed;
+  if (keep_max_ > 0) {
+    const auto excess = std::max<int64_t>(0, std::ssize(names) - keep_max_);
+    removed.assign(names.begin(), names.begin() + excess);
+  } else {
+    for (size_t i = 1, window = 0; i + 1 < names.size(); ++i) {
+      if (known_[names[i]].info.saved_at_ms - known_[names[window]].info.saved_at_ms < window_ms_) {
+        removed.push_back(names[i]);
+      } else {
+        window = i;
+      }
+    }
+  }
+  if (removed.empty()) return removed;
+  // Data first: a crash in between leaves manifests without data, which nobody looks at, never the reverse.
+  for (const auto& name : removed) files_.remove(join_path(directory_, name));
+  files_.sync_directory(directory_);
+  for (const auto& name : removed) {
+    known_.erase(name);
+    const auto path = join_path(directory_, name);
+    for (const auto& manifest : {manifest_path(path), pending_manifest_path(path)}) {
+      if (files_.exists(manifest)) files_.remove(manifest);
+    }
+  }
+  return removed;
+}
+
+}  // namespace tessera::checkpoint

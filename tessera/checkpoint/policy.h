@@ -1,0 +1,101 @@
+// When checkpoints are saved, what they are called, and which are kept: the fields and defaults of the reference's
+// CheckpointConfig and ModelCheckpoint, except that old checkpoints go only after the new one is committed, and that
+// only verified ones count.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/clock.h"
+#include "tessera/base/file_system.h"
+#include "tessera/checkpoint/ckpt_file.h"
+#include "tessera/checkpoint/manifest.h"
+
+namespace tessera::checkpoint {
+
+struct CheckpointConfig {
+  int64_t save_checkpoint_steps = 1;          // save after this many steps; 0: by time
+  int64_t save_checkpoint_seconds = 0;        // after this many seconds; ignored when steps is set
+  int64_t keep_checkpoint_max = 5;            // keep this many; 0: by time
+  int64_t keep_checkpoint_per_n_minutes = 0;  // keep one per window of so many minutes; ignored when max is set
+  bool integrated_save = true;
+  bool async_save = false;
+  std::vector<std::string> append_info = {};  // of "epoch_num", "step_num"
+  std::vector<Entry> append_values = {};      // further information to append
+  std::string enc_key = {};
+  std::string enc_mode = "AES-GCM";
+};
+
+// The config with its rules applied: steps > 0 disables seconds, max > 0 disables minutes, and where both max and
+// minutes are 0 one checkpoint is kept. Throws InvalidArgument when a field is negative, all four are 0, append_info
+// has an unknown name, or a feature is asked for that is not available: async_save, enc_key, integrated_save = false.
+CheckpointConfig validated(CheckpointConfig config);
+
+// What append_info and append_values ask for: SaveOptions::append_info.
+std::vector<Entry> appended_entries(const CheckpointConfig& config, const CheckpointInfo& info);
+
+// "CKP-2_73.ckpt". Throws InvalidArgument for a prefix that is empty or contains '/'.
+std::string checkpoint_name(const std::string& prefix, int64_t epoch, int64_t step_in_epoch);
+
+struct CheckpointName {
+  std::string prefix;
+  int64_t epoch = 0;
+  int64_t step_in_epoch = 0;
+};
+// nullopt for a name of another form.
+std::optional<CheckpointName> parse_checkpoint_name(std::string_view file_name);
+
+// `prefix` where the directory has no checkpoint of it; else "CKP_1", or "CKP_N+1" where CKP_N is the highest, so that
+// a new run does not mix with an old one. A missing directory has none.
+std::string unused_prefix(FileSystem& files, const std::string& directory, const std::string& prefix);
+
+// Says after which steps to save. Steps are counted from the beginning of training. With several ranks and
+// save_checkpoint_seconds one rank must decide for all: clocks differ.
+class SaveTrigger {
+ public:
+  // `config` is validated; `resumed_step` is the step that training starts after.
+  SaveTrigger(const CheckpointConfig& config, const Clock& clock, int64_t resumed_step = 0);
+  bool is_due(int64_t step) const;
+  // At the end of training the last step is saved if it was not.
+  bool is_due_at_end(int64_t step) const { return step != last_step_; }
+  void saved(int64_t step);
+
+ private:
+  int64_t steps_;
+  int64_t seconds_;
+  const Clock& clock_;
+  int64_t last_step_;
+  int64_t last_time_ns_;
+};
+
+// Removes old checkpoints of one run, which are those of its prefix. Used by the rank that writes.
+class Retention {
+ public:
+  // `config` is validated.
+  Retention(FileSystem& files, std::string directory, std::string prefix, const CheckpointConfig& config);
+  // To be called after a commit. Verifies what it has not seen yet; removes the oldest verified checkpoints beyond
+  // keep_checkpoint_max, or all but the oldest of each window and the newest. What is damaged or has no manifest is
+  // neither counted nor removed. Returns the names removed, oldest first.
+  std::vector<std::string> apply();
+
+ private:
+  struct Known {
+    bool is_verified = false;
+    int64_t size_bytes = 0;
+    CheckpointInfo info;
+  };
+  void look_at(const std::string& name);
+
+  FileSystem& files_;
+  std::string directory_;
+  std::string prefix_;
+  int64_t keep_max_;
+  int64_t window_ms_;
+  std::map<std::string, Known> known_;
+};
+
+}  // namespace tessera::checkpoint
