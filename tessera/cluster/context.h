@@ -1,0 +1,65 @@
+// Context: what one rank knows of the job it belongs to. Created once by cluster::run (or by a test's run_ranks) and
+// passed to whoever needs it; there is no global one.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/base/clock.h"
+#include "tessera/base/file_system.h"
+#include "tessera/comm/communicator.h"
+
+namespace tessera::cluster {
+
+inline constexpr const char* kWorldGroup = "world";
+
+class Context {
+ public:
+  virtual ~Context() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual int local_rank() const = 0;  // among the ranks of this host
+  virtual int local_size() const = 0;
+  // "single", "threads", "shared memory", "gloo", "mpi": for messages and `tessera info`.
+  virtual std::string transport() const = 0;
+  // Threads that this rank computes with: given by the launcher, else the host's cores divided by its ranks, at
+  // least 1.
+  virtual int num_compute_threads() const = 0;
+
+  // The group of all ranks, named kWorldGroup.
+  comm::Communicator& world() { return group(kWorldGroup); }
+  // Makes a group of these world ranks (distinct, in this order). Every rank of the world calls it, in the same order;
+  // a rank outside the group gets nullptr and may not use it. Throws InvalidArgument for a name in use, a repeated or
+  // unknown rank.
+  virtual comm::Communicator* create_group(const std::string& name, const std::vector<int>& ranks) = 0;
+  virtual void destroy_group(const std::string& name) = 0;
+  // Throws InvalidArgument naming the groups that exist.
+  virtual comm::Communicator& group(const std::string& name) = 0;
+  virtual bool has_group(const std::string& name) const = 0;
+  // Both throw InvalidArgument when the rank is not in the group.
+  int world_rank_of(const std::string& group_name, int group_rank);
+  int group_rank_of(const std::string& group_name, int world_rank);
+
+  // Zeroed memory on a page boundary, from which collectives copy the least: on the ranks of one host peers read it
+  // where it lies. Good for gradients and parameters. Throws IoError when there is none. It must go before the context
+  // does.
+  virtual std::shared_ptr<void> allocate_communication_memory(size_t size_bytes) = 0;
+
+  // Tells the other ranks that this one fails, so that their waits end at once with `message` and this rank's number.
+  virtual void abort(const std::string& message) = 0;
+  // Ends this rank's part of the job: it makes no more calls. Returns when all ranks have come here, however long they
+  // work; throws comm::PeerFailure when one of them fails instead. cluster::run calls it after the program's function.
+  virtual void finish() {}
+
+  virtual FileSystem& file_system() { return FileSystem::local(); }
+  virtual Clock& clock() { return Clock::system(); }
+};
+
+// A job of one rank.
+std::unique_ptr<Context> single_context(int num_compute_threads = 0);
+
+}  // namespace tessera::cluster

@@ -1,0 +1,143 @@
+#include "tessera/cluster/launch.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <limits>
+
+#include "tessera/base/error.h"
+#include "tessera/base/strings.h"
+#include "tessera/cluster/environment.h"
+
+namespace tessera::cluster {
+namespace {
+
+std::string read_text(const char* name) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? "" : text;
+}
+
+int64_t read_number(const char* name, int64_t fallback, int64_t at_least, int64_t at_most) {
+  const std::string text = read_text(name);
+  if (text.empty()) return fallback;
+  const int64_t value = parse_int(text, name);
+  if (value < at_least || value > at_most) {
+    throw InvalidArgument("{} must be from {} to {}, got {}", name, at_least, at_most, value);
+  }
+  return value;
+}
+
+constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
+
+// The process is a rank that `tessera run` started, or something that sets the same variables.
+void read_own_place(JobOptions& options) {
+  options.size = static_cast<int>(read_number("TESSERA_SIZE", 1, 1, kMaxInt));
+  options.rank = static_cast<int>(read_number("TESSERA_RANK", 0, 0, options.size - 1));
+  if (options.size > 1 && options.store.empty()) {
+    throw InvalidArgument(
+        "TESSERA_STORE is not set: rank {} of {} must know where rank 0 listens, unix:NAME or "
+        "tcp:HOST:PORT",
+        options.rank, options.size);
+  }
+}
+
+// The process is a rank that mpirun started.
+void read_mpirun_place(JobOptions& options) {
+  options.size = static_cast<int>(read_number("OMPI_COMM_WORLD_SIZE", 1, 1, kMaxInt));
+  options.rank = static_cast<int>(read_number("OMPI_COMM_WORLD_RANK", 0, 0, options.size - 1));
+  const int64_t local_size = read_number("OMPI_COMM_WORLD_LOCAL_SIZE", 0, 0, kMaxInt);
+  const std::string secret = read_text("OMPI_MCA_orte_precondition_transports");
+  const std::string space = read_text("PMIX_NAMESPACE");
+  if (options.job_id.empty()) options.job_id = fmt::format("mpirun {} {}", space, secret);
+  // On one host all ranks know a name that no other job has; across hosts only MPI itself can introduce them.
+  if (options.store.empty() && local_size == options.size && !(space.empty() && secret.empty())) {
+    options.store = fmt::format("unix:tessera-{}-{}-{}", geteuid(), space, secret);
+  }
+}
+
+}  // namespace
+
+TransportKind parse_transport_kind(std::string_view text) {
+  if (text == "threads") return TransportKind::kThreads;
+  if (text == "shm") return TransportKind::kSharedMemory;
+  if (text == "gloo") return TransportKind::kGloo;
+  if (text == "mpi") return TransportKind::kMpi;
+  throw InvalidArgument("unknown transport \"{}\"; the known ones are threads, shm, gloo, mpi", text);
+}
+
+JobOptions job_from_environment() {
+  JobOptions options;
+  options.timeout_ms = read_number("TESSERA_TIMEOUT_MS", options.timeout_ms, 1, kMaxInt);
+  options.num_compute_threads = static_cast<int>(read_number("TESSERA_NUM_THREADS", 0, 1, kMaxInt));
+  options.thread_ranks = static_cast<int>(read_number("TESSERA_THREAD_RANKS", 0, 1, kMaxInt));
+  options.status_fd = static_cast<int>(read_number("TESSERA_STATUS_FD", -1, 0, kMaxInt));
+  // The programs that this one starts are no ranks and must not keep the launcher's pipe open.
+  if (options.status_fd >= 0) fcntl(options.status_fd, F_SETFD, FD_CLOEXEC);
+  options.store = read_text("TESSERA_STORE");
+  options.job_id = read_text("TESSERA_JOB_ID");
+  options.interface = read_text("TESSERA_INTERFACE");
+  options.plugin_directory = read_text("TESSERA_PLUGIN_DIR");
+  const std::string transport = read_text("TESSERA_TRANSPORT");
+  if (!transport.empty()) options.transport = parse_transport_kind(transport);
+  if (options.thread_ranks > 0) {
+    if (options.transport != TransportKind::kAutomatic && options.transport != TransportKind::kThreads) {
+      throw InvalidArgument("TESSERA_TRANSPORT={}: ranks that are threads of one process use threads", transport);
+    }
+    if (const std::string processes = read_text("OMPI_COMM_WORLD_SIZE"); !processes.empty() && processes != "1") {
+      throw InvalidArgument(
+          "TESSERA_THREAD_RANKS={} under mpirun with {} processes: ranks are either threads of one "
+          "process or processes",
+          options.thread_ranks, processes);
+    }
+    return options;
+  }
+  if (!read_text("TESSERA_SIZE").empty()) {
+    read_own_place(options);
+  } else if (!read_text("OMPI_COMM_WORLD_SIZE").empty()) {
+    read_mpirun_place(options);
+  }
+  return options;
+}
+
+std::unique_ptr<Context> context_from_environment() { return join_job(job_from_environment()); }
+
+std::vector<std::string> child_environment(const std::map<std::string, std::string>& settings,
+                                           const std::map<std::string, std::string>& defaults) {
+  std::map<std::string, std::string> values = defaults;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const size_t equals = text.find('=');
+    if (equals == std::string_view::npos) continue;
+    const std::string_view name = text.substr(0, equals);
+    // What belongs to a job that this process is a rank of is nothing of the new job's.
+    if (name == "TESSERA_RANK" || name == "TESSERA_SIZE" || name == "TESSERA_THREAD_RANKS" || name == "TESSERA_STORE" ||
+        name == "TESSERA_JOB_ID" || name == "TESSERA_STATUS_FD") {
+      continue;
+    }
+    values[std::string(name)] = text.substr(equals + 1);
+  }
+  for (const auto& [name, value] : settings) values[name] = value;
+  std::vector<std::string> entries;
+  for (const auto& [name, value] : values) entries.push_back(name + "=" + value);
+  return entries;
+}
+
+std::string find_program(const std::string& name) {
+  const auto is_program = [](const std::string& path) {
+    return access(path.c_str(), X_OK) == 0 && !FileSystem::local().is_directory(path);
+  };
+  if (name.find('/') != std::string::npos) {
+    if (is_program(name)) return name;
+    throw InvalidArgument("program \"{}\" {}", name,
+                          access(name.c_str(), F_OK) == 0 ? "is not executable" : "does not exist");
+  }
+  const std::string path = read_text("PATH");
+  for (const std::string_view directory : split(path, ':')) {
+    const std::string candidate = join_path(directory.empty() ? "." : std::string(directory), name);
+    if (is_program(candidate)) return candidate;
+  }
+  throw InvalidArgument("program \"{}\" is not in PATH; a program of this directory is ./{}", name, name);
+}
+
+}  // namespace tessera::cluster

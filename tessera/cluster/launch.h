@@ -1,0 +1,65 @@
+// How the ranks of a job start and find their places. Environment variables are read in context_from_environment() and
+// job_from_environment() and nowhere else below the front ends.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/cluster/context.h"
+
+namespace tessera::cluster {
+
+// Shared memory where all ranks are on one host, else Gloo, unless a kind is asked for.
+enum class TransportKind { kAutomatic, kThreads, kSharedMemory, kGloo, kMpi };
+// "threads", "shm", "gloo", "mpi"; throws InvalidArgument naming the text and these names.
+TransportKind parse_transport_kind(std::string_view text);
+
+// What the environment says about this process. By default it is a job of one rank.
+struct JobOptions {
+  int rank = 0;          // TESSERA_RANK, else OMPI_COMM_WORLD_RANK
+  int size = 1;          // TESSERA_SIZE, else OMPI_COMM_WORLD_SIZE
+  int thread_ranks = 0;  // TESSERA_THREAD_RANKS: that many ranks as threads of this process; 0: it is one rank
+  std::string store;     // TESSERA_STORE: where rank 0 listens, unix:NAME or tcp:HOST:PORT; empty: ask MPI
+  std::string job_id;    // TESSERA_JOB_ID: peers of another job are refused
+  TransportKind transport = TransportKind::kAutomatic;  // TESSERA_TRANSPORT
+  std::string interface;         // TESSERA_INTERFACE: network interface that Gloo uses, e.g. "eth0"
+  int64_t timeout_ms = 30000;    // TESSERA_TIMEOUT_MS: deadline of every wait for a peer, and of the start
+  int num_compute_threads = 0;   // TESSERA_NUM_THREADS, per rank; 0: the host's cores divided by its ranks
+  std::string plugin_directory;  // TESSERA_PLUGIN_DIR: where the MPI plugin lies; empty: beside this program
+  int status_fd = -1;            // TESSERA_STATUS_FD: where a failing rank tells the launcher whose failure it is
+};
+
+// Throws InvalidArgument naming the variable whose value cannot be used.
+JobOptions job_from_environment();
+
+// Takes this process's place in the job: meets the other ranks and makes the world group. Throws IoError when they do
+// not come, InvalidArgument for a transport that these ranks cannot use and for options.thread_ranks, which need
+// cluster::run.
+std::unique_ptr<Context> join_job(const JobOptions& options);
+// join_job(job_from_environment()).
+std::unique_ptr<Context> context_from_environment();
+
+// What `tessera run` does.
+struct LaunchOptions {
+  std::vector<std::string> command;  // program and arguments; the program is sought in PATH
+  int num_processes = 1;             // ranks, a process each
+  int num_thread_ranks = 0;          // instead: that many ranks as threads of one process
+  std::string log_directory;         // rank R's output goes to the file rank.R in it; empty: here, prefixed with "[R] "
+  std::string transport;             // as TESSERA_TRANSPORT; empty: automatic
+  std::string interface;
+  int64_t timeout_ms = 0;       // 0: the ranks' default
+  int num_compute_threads = 0;  // per rank; 0: the cores divided by the ranks
+  int64_t grace_ms = 3000;      // after a failure, until the other ranks are told to end, and again until killed
+  int out_fd = 1;
+  int err_fd = 2;
+};
+
+// Starts the ranks on this host and waits for them. Returns 0 when all ended with exit code 0. When one fails, ends the
+// others, writes to err_fd which one failed first, how, and its last lines, and returns 1. SIGINT, SIGTERM and SIGHUP
+// end the job and give 128 + their number; no process is left behind, also when this one is killed. The ranks read
+// nothing from standard input. Throws InvalidArgument for fewer than 1 rank and for a program that is not found.
+int launch(const LaunchOptions& options);
+
+}  // namespace tessera::cluster

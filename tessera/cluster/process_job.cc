@@ -1,0 +1,172 @@
+// A process takes its place in a job: meets the others at the hub, learns who shares its host, and opens a transport.
+#include <fcntl.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+#include "tessera/base/strings.h"
+#include "tessera/cluster/hub.h"
+#include "tessera/cluster/launch.h"
+#include "tessera/cluster/network.h"
+#include "tessera/cluster/rank_context.h"
+#include "tessera/comm/gloo.h"
+#include "tessera/comm/mpi.h"
+#include "tessera/comm/shared_memory.h"
+
+namespace tessera::cluster {
+namespace {
+
+std::string first_line(const char* path) {
+  char buffer[256];
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return "";
+  const ssize_t length = read(fd, buffer, sizeof(buffer));
+  close(fd);
+  return length > 0 ? std::string(trim(std::string_view(buffer, static_cast<size_t>(length)))) : "";
+}
+
+// Equal for processes that can share memory: same boot of the same machine, same PID namespace, same user.
+std::string host_name() {
+  char space[256] = {};
+  char name[256] = {};
+  [[maybe_unused]] const ssize_t length = readlink("/proc/self/ns/pid", space, sizeof(space) - 1);
+  gethostname(name, sizeof(name) - 1);
+  return fmt::format("{} {} {} {}", name, first_line("/proc/sys/kernel/random/boot_id"), space, geteuid());
+}
+
+// The cores that this process may use, as text that is equal for equal sets.
+std::string core_set() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return "";
+  std::string text;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &set)) text += fmt::format("{},", core);
+  }
+  return text;
+}
+
+// Where rank 0 listens. MPI, when the job uses it, starts before the hub: it can tell the ranks where that is.
+struct Meeting {
+  HubOptions hub;
+  std::unique_ptr<HubServer> server;  // rank 0's
+  std::shared_ptr<comm::Mpi> mpi;
+};
+
+Meeting open_meeting(const JobOptions& options) {
+  Meeting meeting;
+  meeting.hub = {
+      .address = options.store, .job_id = options.job_id, .size = options.size, .timeout_ms = options.timeout_ms};
+  const bool asks_mpi = options.store.empty() || options.store == "mpi";
+  if (options.transport == TransportKind::kMpi) {
+    meeting.mpi = std::make_shared<comm::Mpi>(options.plugin_directory, options.rank, options.size);
+  } else if (asks_mpi) {
+    try {
+      meeting.mpi = std::make_shared<comm::Mpi>(options.plugin_directory, options.rank, options.size);
+    } catch (const Error& e) {
+      throw IoError("{}; or set TESSERA_STORE=tcp:HOST:PORT, rank 0's host and a free port there, on all ranks",
+                    e.what());
+    }
+  }
+  if (asks_mpi && options.rank == 0) meeting.hub.address = fmt::format("tcp:{}:0", host_ip(options.interface));
+  if (options.rank == 0) {
+    meeting.server = std::make_unique<HubServer>(meeting.hub);
+    meeting.hub.address = meeting.server->address();
+  }
+  if (asks_mpi) meeting.hub.address = meeting.mpi->broadcast(meeting.hub.address, options.timeout_ms);
+  return meeting;
+}
+
+// Keeps what the meeting opened until this rank's connection is closed.
+class ProcessMembership final : public Membership {
+ public:
+  ProcessMembership(Meeting meeting, int rank, const std::string& host)
+      : job_(std::make_shared<comm::JobState>(meeting.hub.size)),
+        meeting_(std::move(meeting)),
+        client_(meeting_.hub, rank, host, job_) {}
+  ~ProcessMembership() override {
+    if (meeting_.mpi != nullptr && job_->has_ended()) meeting_.mpi->finish();
+  }
+
+  comm::JobState& job() { return *job_; }
+  HubClient& client() { return client_; }
+  const std::shared_ptr<comm::Mpi>& mpi() const { return meeting_.mpi; }
+  void announce_failure(const std::string& message) override { client_.announce_failure(message); }
+  void finish() override { client_.finish(); }
+
+ private:
+  std::shared_ptr<comm::JobState> job_;
+  Meeting meeting_;
+  HubClient client_;
+};
+
+std::unique_ptr<comm::Transport> open_transport(const JobOptions& options, const RankPlace& place,
+                                                const comm::WaitOptions& wait, ProcessMembership& membership) {
+  const bool is_one_host = place.local_size == place.size;
+  TransportKind kind = options.transport;
+  if (kind == TransportKind::kAutomatic) kind = is_one_host ? TransportKind::kSharedMemory : TransportKind::kGloo;
+  if (kind == TransportKind::kSharedMemory) {
+    if (is_one_host)
+      return comm::make_shared_memory_transport(membership.client(), membership.job(), place.rank, {.wait = wait});
+    throw InvalidArgument("TESSERA_TRANSPORT=shm: {} of {} ranks are on this host; use gloo or mpi", place.local_size,
+                          place.size);
+  }
+  if (kind == TransportKind::kMpi) {
+    return comm::make_wire_transport(comm::make_mpi_wire(membership.mpi(), membership.job(), wait), membership.job(),
+                                     wait);
+  }
+  // The address by which this rank reaches rank 0 is one by which the others reach it.
+  std::string address = membership.client().local_ip();
+  if (!options.interface.empty()) address = host_ip(options.interface);
+  if (address.empty()) address = is_one_host ? "127.0.0.1" : host_ip("");
+  return comm::make_wire_transport(
+      comm::make_gloo_wire(
+          {.rank = place.rank, .size = place.size, .address = address, .timeout_ms = options.timeout_ms},
+          membership.client(), membership.job()),
+      membership.job(), wait);
+}
+
+}  // namespace
+
+std::unique_ptr<Context> join_job(const JobOptions& options) {
+  if (options.thread_ranks > 1) {
+    throw InvalidArgument("TESSERA_THREAD_RANKS={}: only a program that starts with cluster::run can be several ranks",
+                          options.thread_ranks);
+  }
+  if (options.size == 1) return single_context(options.num_compute_threads);
+  if (options.transport == TransportKind::kThreads) {
+    throw InvalidArgument(
+        "TESSERA_TRANSPORT=threads: the ranks of this job are processes; use shm, gloo or mpi, or start "
+        "the ranks as threads");
+  }
+
+  const std::string host = host_name();
+  auto membership = std::make_unique<ProcessMembership>(open_meeting(options), options.rank, host + "|" + core_set());
+
+  RankPlace place{.rank = options.rank, .size = options.size, .local_rank = 0, .local_size = 0};
+  const std::vector<std::string>& hosts = membership->client().hosts();
+  const std::string& own = hosts[static_cast<size_t>(options.rank)];
+  const int num_sharing = static_cast<int>(std::count(hosts.begin(), hosts.end(), own));  // our cores
+  for (int r = 0; r < options.size; ++r) {
+    if (!hosts[static_cast<size_t>(r)].starts_with(host + "|")) continue;
+    if (r < options.rank) ++place.local_rank;
+    ++place.local_size;
+  }
+  const int cores = num_cores();
+  place.num_compute_threads =
+      options.num_compute_threads > 0 ? options.num_compute_threads : std::max(1, cores / num_sharing);
+  const comm::WaitOptions wait{.timeout_ms = options.timeout_ms, .spin = cores >= num_sharing};
+
+  std::unique_ptr<comm::Transport> transport;
+  try {
+    transport = open_transport(options, place, wait, *membership);
+  } catch (const std::exception& e) {
+    membership->announce_failure(e.what());
+    throw;
+  }
+  return std::make_unique<RankContext>(place, std::move(transport), std::move(membership));
+}
+
+}  // namespace tessera::cluster

@@ -1,0 +1,344 @@
+// Ranks as real processes: what they compute is what threads compute, and what happens to them when one fails.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <list>
+#include <optional>
+#include <regex>
+#include <thread>
+
+#include "tessera/base/error.h"
+#include "tessera/base/strings.h"
+#include "tessera/cluster/hub.h"
+#include "tessera/cluster/launch.h"
+#include "tessera/cluster/test_job.h"
+
+namespace tessera {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+bool is_running(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const size_t name_end = text.rfind(')');
+  return name_end != std::string::npos && text[name_end + 2] != 'Z';
+}
+
+// A launcher in a process of its own, whose ranks wait for ever.
+class WaitingJob {
+ public:
+  explicit WaitingJob(int size) {
+    int ends[2];
+    EXPECT_EQ(pipe(ends), 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      close(ends[0]);
+      int code = 99;
+      try {
+        code = cluster::launch(
+            {.command = {rank_program(), "wait"}, .num_processes = size, .out_fd = ends[1], .err_fd = ends[1]});
+      } catch (...) {
+      }
+      _exit(code);
+    }
+    close(ends[1]);
+    // All ranks have said their process when all lines are there.
+    std::string text;
+    char buffer[256];
+    const std::regex pattern("pid ([0-9]+)\n");
+    while (ranks_.size() < static_cast<size_t>(size)) {
+      const ssize_t count = read(ends[0], buffer, sizeof(buffer));
+      if (count <= 0) break;
+      text.append(buffer, static_cast<size_t>(count));
+      ranks_.clear();
+      for (std::sregex_iterator it(text.begin(), text.end(), pattern), end; it != end; ++it) {
+        ranks_.push_back(static_cast<pid_t>(parse_int((*it)[1].str(), "pid")));
+      }
+    }
+    EXPECT_EQ(ranks_.size(), static_cast<size_t>(size)) << text;
+    reader_ = ends[0];
+  }
+  ~WaitingJob() { close(reader_); }
+
+  int end_by(int number) {
+    kill(pid_, number);
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    return status;
+  }
+  // The kernel ends them after the launcher; false when one still runs after ten seconds.
+  bool all_ranks_end() const {
+    for (int i = 0; i < 1000; ++i) {
+      if (std::none_of(ranks_.begin(), ranks_.end(), is_running)) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
+  }
+
+ private:
+  pid_t pid_ = -1;
+  int reader_ = -1;
+  std::vector<pid_t> ranks_;
+};
+
+TEST(SharedMemory, GivesTheBitsOfThreads) {
+  for (const int size : {2, 3, 4}) {
+    const Outcome outcome = run_job({"script"}, {.num_processes = size});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    const std::string expected = checksum_of_threads(size);
+    for (int rank = 0; rank < size; ++rank) {
+      EXPECT_THAT(outcome.out, HasSubstr(fmt::format("[{}] {} rank {} of {} local {} of {} over shared memory\n", rank,
+                                                     expected, rank, size, rank, size)));
+    }
+  }
+}
+
+TEST(Threads, AreRanksOfOneProcessUnderTheLauncher) {
+  const Outcome outcome = run_job({"script"}, {.num_thread_ranks = 3});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr(checksum_of_threads(3) + " rank 2 of 3 local 2 of 3 over threads\n"));
+}
+
+TEST(Launch, OneRankNeedsNobody) {
+  const Outcome outcome = run_job({"script"}, {.num_processes = 1});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("rank 0 of 1 local 0 of 1 over single\n"));
+}
+
+TEST(Launch, AFailingRankIsNamedWithItsLastLines) {
+  const Outcome outcome = run_job({"throw", "2"}, {.num_processes = 4});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_LT(outcome.seconds, 20);
+  EXPECT_THAT(outcome.err, HasSubstr("[2] rank 2: error: the shape is wrong\n"));
+  for (const int rank : {0, 1, 3}) {
+    EXPECT_THAT(outcome.err,
+                HasSubstr(fmt::format("[{0}] rank {0}: error: stopped in barrier \"after the error\" #2 of "
+                                      "group \"world\" because rank 2 failed: the shape is wrong\n",
+                                      rank)));
+  }
+  EXPECT_THAT(outcome.err, HasSubstr("tessera run: rank 2 failed: exit code 1; its last lines:\n"
+                                     "    rank 2: error: the shape is wrong\n"));
+}
+
+TEST(Launch, AFailingThreadIsNamedToo) {
+  const Outcome outcome = run_job({"throw", "1"}, {.num_thread_ranks = 3});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("rank 1: error: the shape is wrong\nrank 0: error: stopped in barrier"));
+  EXPECT_THAT(outcome.err, HasSubstr("tessera run: rank 1 failed: exit code 1"));
+}
+
+TEST(Launch, AKilledRankEndsTheJobAtOnce) {
+  const Outcome outcome = run_job({"die", "1"}, {.num_processes = 3});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_LT(outcome.seconds, 20);
+  EXPECT_THAT(outcome.err, HasSubstr("because rank 1 failed: its process has ended without a word"));
+  EXPECT_THAT(outcome.err, HasSubstr("tessera run: rank 1 failed: killed by signal SIGKILL; it wrote nothing\n"));
+}
+
+TEST(Launch, KillingRankZeroEndsTheJobToo) {
+  const Outcome outcome = run_job({"die", "0"}, {.num_processes = 3});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_LT(outcome.seconds, 20);
+  EXPECT_THAT(outcome.err, HasSubstr("tessera run: rank 0 failed: killed by signal SIGKILL"));
+}
+
+TEST(Launch, AnExitCodeIsAFailure) {
+  const Outcome outcome = run_job({"code", "1"}, {.num_processes = 2});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("tessera run: rank 1 failed: exit code 7; it wrote nothing\n"));
+}
+
+TEST(Launch, ARankThatLeavesEarlyIsNamed) {
+  const Outcome outcome = run_job({"leave", "1"}, {.num_processes = 2});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.err,
+              HasSubstr("rank 0: error: barrier \"without one\" #1 of group \"world\": rank 0 waits for rank "
+                        "1, which has ended without making this call\n"));
+}
+
+TEST(Launch, ALateRankIsNamedAtTheDeadline) {
+  const Outcome outcome = run_job({"late", "1"}, {.num_processes = 2, .timeout_ms = 500, .grace_ms = 200});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_LT(outcome.seconds, 15);
+  EXPECT_THAT(outcome.err, testing::ContainsRegex(
+                               "rank 0: error: barrier \"too late\" #2 of group \"world\": rank 0 heard nothing from "
+                               "rank 1 for [0-9]+ ms; its last call in this group was #1\n"));
+  EXPECT_THAT(outcome.err, HasSubstr("tessera run: rank 0 failed: exit code 1"));
+}
+
+TEST(Launch, ADifferentCallIsNamed) {
+  const Outcome outcome = run_job({"mismatch", "1"}, {.num_processes = 2});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("makes another call than rank"), HasSubstr("broadcast \"weights\" #1"),
+                                 HasSubstr("all_reduce \"loss\" #1")));
+}
+
+TEST(Launch, FilesOutputsByRank) {
+  const std::string directory = testing::TempDir() + "tessera_logs_" + std::to_string(getpid());
+  const Outcome outcome = run_job({"throw", "1"}, {.num_processes = 2, .log_directory = directory});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(FileSystem::local().read_text(directory + "/rank.1"), "rank 1: error: the shape is wrong\n");
+  EXPECT_THAT(FileSystem::local().read_text(directory + "/rank.0"), HasSubstr("because rank 1 failed"));
+  EXPECT_THAT(outcome.err, HasSubstr("tessera run: rank 1 failed: exit code 1; its last lines in " + directory +
+                                     "/rank.1:\n    rank 1: error: the shape is wrong\n"));
+  FileSystem::local().remove_directory_tree(directory);
+}
+
+TEST(Launch, InterruptLeavesNoProcess) {
+  WaitingJob job(3);
+  const int status = job.end_by(SIGINT);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 128 + SIGINT);
+  EXPECT_TRUE(job.all_ranks_end());
+}
+
+TEST(Launch, KillingTheLauncherLeavesNoProcess) {
+  WaitingJob job(3);
+  job.end_by(SIGKILL);
+  EXPECT_TRUE(job.all_ranks_end());
+}
+
+TEST(Launch, RefusesWhatItCannotStart) {
+  EXPECT_THAT([] { cluster::launch({.command = {"true"}, .num_processes = 0}); },
+              ThrowsMessage<InvalidArgument>("tessera run: a job needs at least 1 rank, got -n 0"));
+  EXPECT_THAT([] { cluster::launch({.command = {"no-such-program-here"}}); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("program \"no-such-program-here\" is not in PATH")));
+  EXPECT_THAT([] { cluster::launch({.command = {"/no/such/program"}}); },
+              ThrowsMessage<InvalidArgument>("program \"/no/such/program\" does not exist"));
+  EXPECT_THAT([] { cluster::launch({.command = {"/etc/passwd"}}); },
+              ThrowsMessage<InvalidArgument>("program \"/etc/passwd\" is not executable"));
+  EXPECT_THAT([] { cluster::launch({.command = {"true"}, .transport = "tcp"}); },
+              ThrowsMessage<InvalidArgument>("unknown transport \"tcp\"; the known ones are threads, shm, gloo, mpi"));
+}
+
+// The value of an environment variable while this lives; nullptr: unset.
+class ScopedVariable {
+ public:
+  ScopedVariable(const char* name, const char* value) : name_(name) {
+    if (const char* old = getenv(name)) old_ = old;
+    value ? setenv(name, value, 1) : unsetenv(name);
+  }
+  ~ScopedVariable() { old_ ? setenv(name_, old_->c_str(), 1) : unsetenv(name_); }
+  ScopedVariable(const ScopedVariable&) = delete;
+  ScopedVariable& operator=(const ScopedVariable&) = delete;
+
+ private:
+  const char* name_;
+  std::optional<std::string> old_;
+};
+
+TEST(Launch, ProcessesDoNotOversubscribeTheCores) {
+  const ScopedVariable threads("OMP_NUM_THREADS", nullptr);
+  const ScopedVariable policy("OMP_WAIT_POLICY", nullptr);
+  const Outcome outcome = run_job({"-c", "echo $TESSERA_RANK/$TESSERA_SIZE $OMP_NUM_THREADS $OMP_WAIT_POLICY"},
+                                  {.command = {"sh"}, .num_processes = 64});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("[63] 63/64 1 passive\n"));
+}
+
+TEST(Launch, KeepsTheUsersOwnThreadSettings) {
+  const ScopedVariable threads("OMP_NUM_THREADS", "3");
+  const ScopedVariable policy("OMP_WAIT_POLICY", "ACTIVE");
+  const Outcome outcome = run_job({"-c", "echo $OMP_NUM_THREADS $OMP_WAIT_POLICY"}, {.command = {"sh"}, .num_processes = 2});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("[1] 3 ACTIVE\n"));
+}
+
+// The hub, without processes.
+
+cluster::HubOptions hub_options(const std::string& address) {
+  return {.address = address, .job_id = "job a", .size = 2, .timeout_ms = 2000};
+}
+
+TEST(Hub, ATakenPortIsNamed) {
+  const cluster::HubServer first(hub_options("tcp:127.0.0.1:0"));
+  EXPECT_THAT([&] { cluster::HubServer second(hub_options(first.address())); },
+              ThrowsMessage<IoError>(
+                  AllOf(HasSubstr("cannot listen at " + first.address()), HasSubstr("Address already in use"))));
+}
+
+TEST(Hub, ATakenPortEndsTheProgram) {
+  const cluster::HubServer taken(hub_options("tcp:127.0.0.1:0"));
+  const Outcome outcome =
+      run_command(fmt::format("TESSERA_RANK=0 TESSERA_SIZE=2 TESSERA_STORE={} {}", taken.address(), rank_program()));
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.out, HasSubstr("rank 0: error: rank 0 cannot listen at " + taken.address()));
+}
+
+TEST(Hub, APeerOfAnotherJobIsRefused) {
+  const cluster::HubServer server(hub_options("tcp:127.0.0.1:0"));
+  cluster::HubOptions other = hub_options(server.address());
+  other.job_id = "job b";
+  EXPECT_THAT([&] { cluster::HubClient(other, 1, "host", std::make_shared<comm::JobState>(2)); },
+              ThrowsMessage<IoError>(HasSubstr("is \"job a\", not \"job b\"")));
+}
+
+TEST(Hub, NamesTheRanksThatDidNotJoin) {
+  cluster::HubOptions options = hub_options("tcp:127.0.0.1:0");
+  options.size = 4;
+  options.timeout_ms = 100;
+  const cluster::HubServer server(options);
+  options.address = server.address();
+  EXPECT_THAT([&] { cluster::HubClient(options, 2, "host", std::make_shared<comm::JobState>(4)); },
+              ThrowsMessage<comm::PeerFailure>(HasSubstr("ranks 0, 1, 3 did not join the job within 100 ms")));
+}
+
+TEST(Hub, AMissingRankZeroIsNamed) {
+  cluster::HubOptions options = hub_options(fmt::format("unix:tessera-test-{}", getpid()));
+  options.timeout_ms = 50;
+  EXPECT_THAT([&] { cluster::HubClient(options, 1, "host", std::make_shared<comm::JobState>(2)); },
+              ThrowsMessage<IoError>(HasSubstr("rank 0 does not answer at unix:tessera-test-")));
+}
+
+TEST(Environment, RefusesWhatMakesNoSense) {
+  const auto job_with = [](std::vector<std::pair<const char*, const char*>> variables) {
+    std::list<ScopedVariable> scoped;
+    for (const auto& [name, value] : variables) scoped.emplace_back(name, value);
+    return cluster::job_from_environment();
+  };
+  EXPECT_THAT(
+      [&] {
+        job_with({{"TESSERA_SIZE", "0"}});
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("TESSERA_SIZE must be from 1 to")));
+  EXPECT_THAT(
+      [&] {
+        job_with({{"TESSERA_SIZE", "2"}, {"TESSERA_RANK", "2"}, {"TESSERA_STORE", "unix:x"}});
+      },
+      ThrowsMessage<InvalidArgument>("TESSERA_RANK must be from 0 to 1, got 2"));
+  EXPECT_THAT([&] { job_with({{"TESSERA_SIZE", "2"}}); }, ThrowsMessage<InvalidArgument>(HasSubstr("TESSERA_STORE")));
+  EXPECT_THAT(
+      [&] {
+        job_with({{"TESSERA_TIMEOUT_MS", "soon"}});
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("TESSERA_TIMEOUT_MS")));
+  EXPECT_THAT(
+      [&] {
+        job_with({{"TESSERA_THREAD_RANKS", "2"}, {"OMPI_COMM_WORLD_SIZE", "2"}});
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("either threads of one process or processes")));
+  EXPECT_THAT(
+      [&] {
+        job_with({{"TESSERA_THREAD_RANKS", "2"}, {"TESSERA_TRANSPORT", "shm"}});
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("threads of one process use threads")));
+  const cluster::JobOptions mpi = job_with({{"OMPI_COMM_WORLD_SIZE", "4"},
+                                            {"OMPI_COMM_WORLD_RANK", "3"},
+                                            {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                                            {"PMIX_NAMESPACE", "12"}});
+  EXPECT_EQ(mpi.rank, 3);
+  EXPECT_EQ(mpi.size, 4);
+  EXPECT_THAT(mpi.store, testing::StartsWith("unix:tessera-"));
+}
+
+}  // namespace
+}  // namespace tessera

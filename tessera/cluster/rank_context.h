@@ -1,0 +1,78 @@
+// RankContext: the Context of every kind of job: a transport for the groups, a membership for what ranks tell each
+// other about their ends.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/cluster/context.h"
+#include "tessera/comm/transport.h"
+
+namespace tessera::cluster {
+
+// Cores that this process may run on, at least 1.
+int num_cores();
+
+struct RankPlace {
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;
+  int local_size = 1;
+  int num_compute_threads = 1;
+};
+
+// How this rank's failure or end reaches the others. Theirs arrive in the job's JobState.
+class Membership {
+ public:
+  virtual ~Membership() = default;
+  virtual void announce_failure(const std::string& message) = 0;
+  // Announces this rank's end and waits for all other ranks' ends; throws PeerFailure when one fails.
+  virtual void finish() = 0;
+};
+
+// Ranks of one process share the JobState itself.
+class LocalMembership final : public Membership {
+ public:
+  LocalMembership(std::shared_ptr<comm::JobState> job, int rank) : job_(std::move(job)), rank_(rank) {}
+  void announce_failure(const std::string& message) override { job_->fail(rank_, message); }
+  // Whoever joins the threads waits for them.
+  void finish() override { job_->leave(rank_); }
+
+ private:
+  std::shared_ptr<comm::JobState> job_;
+  int rank_;
+};
+
+class RankContext final : public Context {
+ public:
+  // `transport` may be null for a job of one rank.
+  RankContext(const RankPlace& place, std::unique_ptr<comm::Transport> transport,
+              std::unique_ptr<Membership> membership);
+
+  int rank() const override { return place_.rank; }
+  int size() const override { return place_.size; }
+  int local_rank() const override { return place_.local_rank; }
+  int local_size() const override { return place_.local_size; }
+  std::string transport() const override { return transport_ ? transport_->name() : "single"; }
+  int num_compute_threads() const override { return place_.num_compute_threads; }
+
+  comm::Communicator* create_group(const std::string& name, const std::vector<int>& ranks) override;
+  void destroy_group(const std::string& name) override;
+  comm::Communicator& group(const std::string& name) override;
+  bool has_group(const std::string& name) const override;
+
+  std::shared_ptr<void> allocate_communication_memory(size_t size_bytes) override;
+  void abort(const std::string& message) override { membership_->announce_failure(message); }
+  void finish() override { membership_->finish(); }
+
+ private:
+  RankPlace place_;
+  std::unique_ptr<Membership> membership_;
+  std::unique_ptr<comm::Transport> transport_;
+  std::map<std::string, std::unique_ptr<comm::Communicator>> groups_;  // null: exists, without this rank
+  int num_created_ = 0;
+};
+
+}  // namespace tessera::cluster

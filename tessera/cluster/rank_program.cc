@@ -1,0 +1,75 @@
+// The ranks of the tests with real processes: `rank_program MODE [RANK]`.
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <thread>
+
+#include "tessera/base/error.h"
+#include "tessera/base/strings.h"
+#include "tessera/cluster/collective_script.h"
+#include "tessera/cluster/run.h"
+
+namespace tessera {
+namespace {
+
+void say(const std::string& line) {
+  std::fputs((line + "\n").c_str(), stdout);
+  std::fflush(stdout);
+}
+
+int run_rank(cluster::Context& context, const cluster::Arguments& arguments) {
+  const std::string mode = arguments.empty() ? "script" : arguments[0];
+  const bool is_chosen = arguments.size() > 1 && context.rank() == parse_int(arguments[1], "RANK");
+  if (mode == "script") {
+    const uint64_t hash = run_collective_script(context);
+    say(fmt::format("checksum {:016x} rank {} of {} local {} of {} over {}", hash, context.rank(), context.size(),
+                    context.local_rank(), context.local_size(), context.transport()));
+    return 0;
+  }
+  if (mode == "code") return is_chosen ? 7 : 0;
+  if (mode == "die") {
+    context.world().barrier("start");
+    if (is_chosen) raise(SIGKILL);
+    context.world().barrier("after the death");
+    return 0;
+  }
+  if (mode == "throw") {
+    context.world().barrier("start");
+    if (is_chosen) throw InvalidArgument("the shape is wrong");
+    context.world().barrier("after the error");
+    return 0;
+  }
+  if (mode == "leave") {
+    if (!is_chosen) context.world().barrier("without one");
+    return 0;
+  }
+  if (mode == "late") {
+    context.world().barrier("start");
+    if (is_chosen) std::this_thread::sleep_for(std::chrono::seconds(20));
+    context.world().barrier("too late");
+    return 0;
+  }
+  if (mode == "mismatch") {
+    float x = 0;
+    if (is_chosen) {
+      context.world().broadcast(&x, 1, DType::kF32, 0, "weights");
+    } else {
+      context.world().all_reduce(&x, 1, DType::kF32, comm::ReduceOp::kSum, "loss");
+    }
+    return 0;
+  }
+  if (mode == "wait") {
+    context.world().barrier("start");
+    say(fmt::format("pid {}", getpid()));
+    while (true) pause();
+  }
+  throw InvalidArgument("unknown mode \"{}\"", mode);
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) { return tessera::cluster::run(argc, argv, tessera::run_rank); }

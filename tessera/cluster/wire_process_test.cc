@@ -1,0 +1,129 @@
+// Ranks as real processes over Gloo, and under mpirun over every transport.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/base/error.h"
+#include "tessera/cluster/hub.h"
+#include "tessera/cluster/network.h"
+#include "tessera/cluster/test_job.h"
+#include "tessera/comm/gloo.h"
+
+namespace tessera {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+void expect_checksums(const Outcome& outcome, int size, const std::string& transport) {
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  const std::string expected = checksum_of_threads(size);
+  for (int rank = 0; rank < size; ++rank) {
+    EXPECT_THAT(outcome.out, HasSubstr(fmt::format("{} rank {} of {} local {} of {} over {}\n", expected, rank, size,
+                                                   rank, size, transport)));
+  }
+}
+
+TEST(Gloo, GivesTheBitsOfThreads) {
+  expect_checksums(run_job({"script"}, {.num_processes = 3, .transport = "gloo"}), 3, "gloo");
+}
+
+TEST(Gloo, UsesTheInterfaceThatIsAskedFor) {
+  expect_checksums(run_job({"script"}, {.num_processes = 2, .transport = "gloo", .interface = "lo"}), 2, "gloo");
+}
+
+TEST(Gloo, AnUnknownInterfaceIsRefusedWithThoseThatExist) {
+  const Outcome outcome = run_job({"script"}, {.num_processes = 2, .transport = "gloo", .interface = "eth99"});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("no network interface \"eth99\"; this host has"), HasSubstr("lo")));
+}
+
+TEST(Gloo, AKilledRankEndsTheJobAtOnce) {
+  const Outcome outcome = run_job({"die", "1"}, {.num_processes = 3, .transport = "gloo"});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_LT(outcome.seconds, 20);
+  EXPECT_THAT(outcome.err, HasSubstr("because rank 1 failed: its process has ended without a word"));
+  EXPECT_THAT(outcome.err, HasSubstr("tessera run: rank 1 failed: killed by signal SIGKILL"));
+}
+
+TEST(Gloo, AnErrorReachesThePeersWithItsMessage) {
+  const Outcome outcome = run_job({"throw", "0"}, {.num_processes = 3, .transport = "gloo"});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_LT(outcome.seconds, 20);
+  EXPECT_THAT(outcome.err,
+              AllOf(HasSubstr("[1] rank 1: error: stopped in"), HasSubstr("because rank 0 failed: the shape is wrong"),
+                    HasSubstr("tessera run: rank 0 failed: exit code 1")));
+}
+
+TEST(Gloo, ALateRankIsNamedAtTheDeadline) {
+  const Outcome outcome =
+      run_job({"late", "1"}, {.num_processes = 2, .transport = "gloo", .timeout_ms = 700, .grace_ms = 200});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_LT(outcome.seconds, 15);
+  EXPECT_THAT(outcome.err, HasSubstr("rank 0: error: barrier \"too late\" #2 of group \"world\": rank 0 heard nothing "
+                                     "from rank 1 for 700 ms\n"));
+}
+
+TEST(Gloo, ARankThatLeavesOrDiffersIsNamed) {
+  EXPECT_THAT(run_job({"leave", "1"}, {.num_processes = 2, .transport = "gloo"}).err,
+              HasSubstr("rank 0 waits for rank 1, which has ended without making this call"));
+  EXPECT_THAT(run_job({"mismatch", "1"}, {.num_processes = 2, .transport = "gloo"}).err,
+              AllOf(HasSubstr("makes another call than rank"), HasSubstr("broadcast \"weights\" #1")));
+}
+
+TEST(Mpi, WithoutMpirunIsRefused) {
+  const Outcome outcome = run_job({"script"}, {.num_processes = 2, .transport = "mpi"});
+  EXPECT_EQ(outcome.code, 1);
+#ifdef TESSERA_MPIEXEC
+  EXPECT_THAT(outcome.err, HasSubstr("start the program by mpirun"));
+#else
+  EXPECT_THAT(outcome.err, HasSubstr("cannot load the MPI plugin"));
+#endif
+}
+
+TEST(Mpi, AMissingPluginIsNamedWithThePlacesSought) {
+  const Outcome outcome = run_command(
+      "TESSERA_RANK=0 TESSERA_SIZE=2 TESSERA_STORE=unix:x TESSERA_TRANSPORT=mpi "
+      "TESSERA_PLUGIN_DIR=/no/such/folder " +
+      rank_program());
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.out, HasSubstr("rank 0: error: cannot load the MPI plugin: no such file; sought at "
+                                     "/no/such/folder/libtessera_mpi_plugin.so"));
+}
+
+#ifdef TESSERA_MPIEXEC
+
+std::string mpirun(const std::string& environment, const std::string& mode) {
+  return environment + " " + TESSERA_MPIEXEC + " --allow-run-as-root --oversubscribe -n 4 " + rank_program() + " " +
+         mode;
+}
+
+TEST(Mpirun, StartsRanksOverSharedMemoryByItself) {
+  expect_checksums(run_command(mpirun("", "script")), 4, "shared memory");
+}
+
+TEST(Mpirun, GlooAndMpiGiveTheBitsOfThreads) {
+  expect_checksums(run_command(mpirun("TESSERA_TRANSPORT=gloo", "script")), 4, "gloo");
+  expect_checksums(run_command(mpirun("TESSERA_TRANSPORT=mpi", "script")), 4, "mpi");
+}
+
+TEST(Mpirun, RanksCanMeetThroughMpi) {
+  // As on several hosts, where no name is known to all.
+  expect_checksums(run_command(mpirun("TESSERA_STORE=mpi", "script")), 4, "shared memory");
+}
+
+TEST(Mpirun, AFailureEndsTheJob) {
+  for (const std::string transport : {"shm", "gloo", "mpi"}) {
+    for (const std::string mode : {"throw 2", "die 2"}) {
+      const Outcome outcome = run_command(mpirun("TESSERA_TRANSPORT=" + transport, mode));
+      EXPECT_NE(outcome.code, 0) << transport << " " << mode;
+      EXPECT_LT(outcome.seconds, 25) << transport << " " << mode;
+      EXPECT_THAT(outcome.out, HasSubstr(mode == "throw 2" ? "rank 2: error: the shape is wrong" : "signal 9"));
+    }
+  }
+}
+
+#endif
+
+}  // namespace
+}  // namespace tessera
