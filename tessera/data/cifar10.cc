@@ -1,0 +1,112 @@
+#include "tessera/data/cifar10.h"
+
+#include <algorithm>
+
+#include "tessera/base/strings.h"
+#include "tessera/data/image_kernels.h"
+
+namespace tessera::data {
+namespace {
+
+constexpr int64_t kSide = 32;
+constexpr int64_t kPlane = kSide * kSide;
+constexpr int64_t kRecord = 1 + 3 * kPlane;
+constexpr int kNumTrainFiles = 5;
+
+// The files of `usage`, in order. Throws when one is missing.
+std::vector<std::string> file_names(FileSystem& files, const std::string& directory, const std::string& usage) {
+  if (!files.exists(directory) || !files.is_directory(directory)) {
+    throw InvalidArgument(
+        "cifar10 \"{}\": no such directory; it must hold data_batch_1.bin .. data_batch_5.bin and "
+        "test_batch.bin",
+        directory);
+  }
+  std::vector<std::string> names;
+  if (usage != "test") {
+    for (int i = 1; i <= kNumTrainFiles || files.exists(join_path(directory, fmt::format("data_batch_{}.bin", i)));
+         ++i) {
+      names.push_back(fmt::format("data_batch_{}.bin", i));
+    }
+  }
+  if (usage != "train") names.emplace_back("test_batch.bin");
+  std::vector<std::string> missing;
+  for (const std::string& name : names) {
+    if (!files.exists(join_path(directory, name))) missing.push_back(name);
+  }
+  if (!missing.empty()) {
+    throw InvalidArgument("cifar10 \"{}\": {} missing; usage \"{}\" needs {}", directory, fmt::join(missing, ", "),
+                          usage, fmt::join(names, ", "));
+  }
+  return names;
+}
+
+class Cifar10 : public Source {
+ public:
+  Cifar10(FileSystem& files, const std::string& directory, const std::string& usage) : usage_(usage) {
+    for (const std::string& name : file_names(files, directory, usage)) add(files, join_path(directory, name));
+  }
+  const std::vector<Column>& columns() const override { return columns_; }
+  int64_t size() const override { return first_.back(); }
+  std::string to_string() const override { return "cifar10 " + usage_; }
+
+  void read(int64_t, int64_t index, std::span<const TensorView> outputs) const override {
+    const auto file = std::upper_bound(first_.begin(), first_.end(), index) - first_.begin() - 1;
+    const auto* record = records_[static_cast<size_t>(file)] + (index - first_[static_cast<size_t>(file)]) * kRecord;
+    const uint8_t* pixels = record + 1;
+    interleave3(pixels, pixels + kPlane, pixels + 2 * kPlane, kPlane, outputs[0].as<uint8_t>());
+    *outputs[1].as<uint32_t>() = *record;
+  }
+
+ private:
+  void add(FileSystem& files, const std::string& path) {
+    auto file = files.open(path);
+    const auto bytes = file->bytes();
+    const auto size = static_cast<int64_t>(bytes.size());
+    if (size == 0 || size % kRecord != 0) {
+      throw InvalidArgument(
+          "cifar10 file \"{}\": size must be a positive multiple of {} bytes, got {} bytes = {} "
+          "records and {} bytes; it is truncated or of another format",
+          path, kRecord, size, size / kRecord, size % kRecord);
+    }
+    const auto* records = reinterpret_cast<const uint8_t*>(bytes.data());
+    for (int64_t i = 0; i < size / kRecord; ++i) {
+      if (records[i * kRecord] > 9) {
+        throw InvalidArgument(
+            "cifar10 file \"{}\" ({} bytes): label of record {} must be in [0, 9], got {}; it is "
+            "damaged or of another format",
+            path, size, i, records[i * kRecord]);
+      }
+    }
+    first_.push_back(first_.back() + size / kRecord);
+    records_.push_back(records);
+    files_.push_back(std::move(file));
+  }
+
+  std::string usage_;
+  std::vector<Column> columns_{{"image", {DType::kU8, {kSide, kSide, 3}}}, {"label", {DType::kU32, {}}}};
+  std::vector<std::unique_ptr<ReadableFile>> files_;
+  std::vector<const uint8_t*> records_;  // of each file
+  std::vector<int64_t> first_{0};        // sample of each file, and the number of all
+};
+
+}  // namespace
+
+Dataset cifar10(FileSystem& files, const std::string& directory, const Cifar10Options& options) {
+  const std::string usage = options.usage.empty() ? "all" : options.usage;
+  if (usage != "all" && usage != "train" && usage != "test") {
+    throw InvalidArgument("cifar10 \"{}\": usage must be \"train\", \"test\", \"all\" or empty, got \"{}\"", directory,
+                          usage);
+  }
+  return {std::make_shared<Cifar10>(files, directory, usage),
+          {.num_samples = options.num_samples,
+           .shuffle = options.shuffle,
+           .num_shards = options.num_shards,
+           .shard_id = options.shard_id,
+           .seed = options.seed}};
+}
+
+Dataset cifar10(const std::string& directory, const Cifar10Options& options) {
+  return cifar10(FileSystem::local(), directory, options);
+}
+
+}  // namespace tessera::data

@@ -1,0 +1,216 @@
+#include "tessera/data/dataset.h"
+
+#include <algorithm>
+
+#include "tessera/data/batch_iterator.h"
+#include "tessera/data/pipeline.h"
+
+namespace tessera::data {
+namespace {
+
+std::shared_ptr<Pipeline> with_text(const Pipeline& pipeline, const std::string& text) {
+  auto copy = std::make_shared<Pipeline>(pipeline);
+  copy->text += text;
+  return copy;
+}
+
+// Appends a stage at the level, samples or batches, that the data set has reached.
+void add_stage(Pipeline& pipeline, std::shared_ptr<const IndexStage> stage) {
+  (pipeline.batch_size > 0 ? pipeline.batch_stages : pipeline.sample_stages).push_back(std::move(stage));
+}
+
+}  // namespace
+
+SourceOrder::SourceOrder(const std::string& source, int64_t num_source_samples, const SourceOptions& options)
+    : num_source_samples_(num_source_samples), options_(options), size_(0) {
+  if (num_source_samples < 1) throw InvalidArgument("{}: has no samples", source);
+  if (options.num_shards < 1 || options.shard_id < 0 || options.shard_id >= options.num_shards) {
+    throw InvalidArgument("{}: shard_id must be in [0, num_shards), got shard_id {} of num_shards {}", source,
+                          options.shard_id, options.num_shards);
+  }
+  if (options.num_samples < 0) {
+    throw InvalidArgument("{}: num_samples must be 0 (all) or positive, got {}", source, options.num_samples);
+  }
+  size_ = (num_source_samples + options.num_shards - 1) / options.num_shards;
+  if (options.num_samples > 0) size_ = std::min(size_, options.num_samples);
+}
+
+SampleRef SourceOrder::sample(Place place) const {
+  const int64_t position = place.index * options_.num_shards + options_.shard_id;
+  const int64_t wrapped = position % num_source_samples_;
+  if (!options_.shuffle) return {place.epoch, wrapped, position};
+  const auto make = [this](int64_t epoch, std::vector<int64_t>& order) {
+    buffer_shuffle({options_.seed, stream_, static_cast<uint64_t>(epoch)}, num_source_samples_, num_source_samples_,
+                   order);
+  };
+  return {place.epoch, cache_.at(place.epoch, wrapped, make), position};
+}
+
+int64_t Pipeline::num_batched_rows() const {
+  const int64_t samples = num_samples();
+  if (batch_size == 0 || samples == kEndless) return samples;
+  return drop_remainder ? samples / batch_size : (samples + batch_size - 1) / batch_size;
+}
+
+RowRange Pipeline::rows(Place place) const {
+  for (auto stage = batch_stages.rbegin(); stage != batch_stages.rend(); ++stage) place = (*stage)->input_place(place);
+  if (batch_size == 0) return {place.epoch, place.index, 1};
+  const int64_t first = place.index * batch_size;
+  return {place.epoch, first, std::min(batch_size, num_samples() - first)};
+}
+
+SampleRef Pipeline::sample(Place place) const {
+  for (auto stage = sample_stages.rbegin(); stage != sample_stages.rend(); ++stage) {
+    place = (*stage)->input_place(place);
+  }
+  return order->sample(place);
+}
+
+Dataset::Dataset(std::shared_ptr<const Source> source, const SourceOptions& options) {
+  auto pipeline = std::make_shared<Pipeline>();
+  pipeline->order = std::make_shared<SourceOrder>(source->to_string(), source->size(), options);
+  if (source->columns().empty()) throw InvalidArgument("{}: has no columns", source->to_string());
+  for (const Column& column : source->columns()) {
+    pipeline->links.emplace_back();
+    pipeline->chains.push_back(std::make_shared<Chain>(column.type, std::vector<ChainLink>{}));
+  }
+  pipeline->nominal_size = pipeline->order->size();
+  pipeline->text = fmt::format("{}: {} of {} samples, {}, shard {} of {}, seed {}", source->to_string(),
+                               pipeline->order->size(), source->size(), options.shuffle ? "shuffled" : "in order",
+                               options.shard_id, options.num_shards, options.seed);
+  pipeline->source = std::move(source);
+  pipeline_ = std::move(pipeline);
+}
+
+Dataset Dataset::map(const std::string& column, const std::vector<Transform>& transforms) const {
+  if (pipeline_->batch_size > 0) {
+    throw InvalidArgument("map \"{}\": stands after batch; transforms work on samples, put map before batch", column);
+  }
+  const std::vector<std::string> names = column_names();
+  const auto found = std::find(names.begin(), names.end(), column);
+  if (found == names.end()) {
+    throw InvalidArgument("map \"{}\": no such column; the data set has {}", column, fmt::join(names, ", "));
+  }
+  std::string text;
+  for (const Transform& transform : transforms) text += ", " + transform.to_string();
+  auto pipeline = with_text(*pipeline_, fmt::format(" | map \"{}\"{}", column, text));
+  const auto i = static_cast<size_t>(found - names.begin());
+  int ordinal = 0;
+  for (const Transform& transform : transforms) {
+    // Two equal transforms of one data set must not draw the same numbers.
+    const uint64_t stream = hash_name(fmt::format("data.map{}.{}", pipeline->num_maps, ordinal++));
+    pipeline->links[i].push_back({transform, stream});
+  }
+  ++pipeline->num_maps;
+  try {
+    pipeline->chains[i] = std::make_shared<Chain>(pipeline->source->columns()[i].type, pipeline->links[i]);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument("map \"{}\": {}", column, error.what());
+  }
+  return Dataset(std::move(pipeline));
+}
+
+Dataset Dataset::shuffle(int64_t buffer_size) const {
+  if (buffer_size < 1) throw InvalidArgument("shuffle: buffer_size must be positive, got {}", buffer_size);
+  if (is_endless()) {
+    throw InvalidArgument("shuffle: stands after a repeat without end; put shuffle before repeat");
+  }
+  auto pipeline = with_text(*pipeline_, fmt::format(" | shuffle {}", buffer_size));
+  const uint64_t stream = hash_name(fmt::format("data.shuffle{}", pipeline->num_shuffles++));
+  add_stage(*pipeline, shuffle_stage(pipeline->size(), buffer_size, pipeline->order->options().seed, stream));
+  return Dataset(std::move(pipeline));
+}
+
+Dataset Dataset::batch(int64_t batch_size, const BatchOptions& options) const {
+  if (batch_size < 1) throw InvalidArgument("batch: batch_size must be positive, got {}", batch_size);
+  if (pipeline_->batch_size > 0) {
+    throw InvalidArgument("batch: the data set is batched already, by {}", pipeline_->batch_size);
+  }
+  for (const Column& column : columns()) {
+    if (column.type.shape.ndim() == kMaxNdim) {
+      throw InvalidArgument("batch: column \"{}\" of type {} has no dim to spare", column.name, column.type);
+    }
+  }
+  auto pipeline =
+      with_text(*pipeline_, fmt::format(" | batch {}{}", batch_size, options.drop_remainder ? " drop_remainder" : ""));
+  pipeline->batch_size = batch_size;
+  pipeline->drop_remainder = options.drop_remainder;
+  pipeline->nominal_size = options.drop_remainder ? pipeline->nominal_size / batch_size
+                                                  : (pipeline->nominal_size + batch_size - 1) / batch_size;
+  return Dataset(std::move(pipeline));
+}
+
+Dataset Dataset::repeat(int64_t count) const {
+  if (count == 0 || count < -1) {
+    throw InvalidArgument("repeat: count must be positive, or -1 for no end, got {}", count);
+  }
+  if (is_endless()) throw InvalidArgument("repeat: the data set repeats without end already");
+  if (pipeline_->size() == 0) {
+    throw InvalidArgument("repeat: there is nothing to repeat; an epoch of \"{}\" is empty", to_string());
+  }
+  auto pipeline = with_text(*pipeline_, count == -1 ? " | repeat" : fmt::format(" | repeat {}", count));
+  add_stage(*pipeline, repeat_stage(pipeline->size(), count == -1 ? kEndless : count));
+  pipeline->repeat_count = count == -1 ? -1 : pipeline->repeat_count * count;
+  if (count != -1) pipeline->nominal_size = pipeline->size();
+  return Dataset(std::move(pipeline));
+}
+
+Dataset Dataset::take(int64_t count) const {
+  if (count < 1) throw InvalidArgument("take: count must be positive, got {}", count);
+  auto pipeline = with_text(*pipeline_, fmt::format(" | take {}", count));
+  add_stage(*pipeline, take_stage(pipeline->size(), count));
+  pipeline->nominal_size = pipeline->size();
+  return Dataset(std::move(pipeline));
+}
+
+Dataset Dataset::skip(int64_t count) const {
+  if (count < 0) throw InvalidArgument("skip: count must not be negative, got {}", count);
+  auto pipeline = with_text(*pipeline_, fmt::format(" | skip {}", count));
+  add_stage(*pipeline, skip_stage(pipeline->size(), count));
+  if (!is_endless()) pipeline->nominal_size = pipeline->size();
+  return Dataset(std::move(pipeline));
+}
+
+int64_t Dataset::get_dataset_size() const { return pipeline_->nominal_size; }
+bool Dataset::is_endless() const { return pipeline_->size() == kEndless; }
+int64_t Dataset::get_batch_size() const { return std::max<int64_t>(pipeline_->batch_size, 1); }
+int64_t Dataset::get_repeat_count() const { return pipeline_->repeat_count; }
+std::string Dataset::to_string() const { return pipeline_->text; }
+
+int64_t Dataset::num_shards() const { return pipeline_->order->options().num_shards; }
+
+std::vector<Column> Dataset::columns() const {
+  std::vector<Column> columns = pipeline_->source->columns();
+  for (size_t i = 0; i < columns.size(); ++i) {
+    Type type = pipeline_->column_type(i);
+    if (pipeline_->batch_size > 0) {
+      Shape shape{pipeline_->batch_size};
+      for (const int64_t size : type.shape) shape.push_back(size);
+      type.shape = shape;
+    }
+    columns[i].type = type;
+  }
+  return columns;
+}
+
+std::vector<std::string> Dataset::column_names() const {
+  std::vector<std::string> names;
+  for (const Column& column : pipeline_->source->columns()) names.push_back(column.name);
+  return names;
+}
+
+std::vector<DType> Dataset::output_types() const {
+  std::vector<DType> dtypes;
+  for (const Column& column : columns()) dtypes.push_back(column.type.dtype);
+  return dtypes;
+}
+
+std::vector<Shape> Dataset::output_shapes() const {
+  std::vector<Shape> shapes;
+  for (const Column& column : columns()) shapes.push_back(column.type.shape);
+  return shapes;
+}
+
+BatchIterator Dataset::batches(const IterateOptions& options) const { return {pipeline_, options}; }
+
+}  // namespace tessera::data

@@ -1,0 +1,447 @@
+#include "tessera/data/dataset.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <numeric>
+
+#include "tessera/data/batch_iterator.h"
+#include "tessera/data/index_stages.h"
+
+extern std::atomic<int64_t> num_allocations;  // of the whole program, counting_new.cc
+
+namespace tessera::data {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+// Samples "id" i64[] = 0 .. n-1.
+Dataset ids(int64_t n, const SourceOptions& options = {}) {
+  return generator(
+      {{"id", {DType::kI64, {}}}}, n,
+      [](int64_t index, std::span<const TensorView> out) { *out[0].as<int64_t>() = index; }, options);
+}
+
+// Small pictures "image" u8[8,8,3] with "label" u32[], augmented in the usual way to f32[3,8,8] and i32[].
+Dataset augmented(int64_t n, const SourceOptions& options = {.shuffle = true, .seed = 5}) {
+  return generator(
+             {{"image", {DType::kU8, {8, 8, 3}}}, {"label", {DType::kU32, {}}}}, n,
+             [](int64_t index, std::span<const TensorView> out) {
+               auto* pixels = out[0].as<uint8_t>();
+               for (int i = 0; i < 192; ++i) pixels[i] = static_cast<uint8_t>(index * 31 + i);
+               *out[1].as<uint32_t>() = static_cast<uint32_t>(index);
+             },
+             options)
+      .map("image", {random_crop(8, {2, 2, 2, 2}), random_horizontal_flip(), rescale(1 / 255.0, 0),
+                     normalize({0.5, 0.4, 0.3}, {0.2, 0.3, 0.4}), hwc2chw()})
+      .map("label", {type_cast(DType::kI32)});
+}
+
+using Batches = std::vector<std::vector<Tensor>>;
+
+Batches all(const Dataset& dataset, const IterateOptions& options = {}) {
+  Batches batches;
+  auto iterator = dataset.batches(options);
+  while (auto batch = iterator.next()) batches.push_back(std::move(*batch));
+  return batches;
+}
+
+// The first column of all batches, one after the other.
+std::vector<double> flat(const Batches& batches, size_t column = 0) {
+  std::vector<double> values;
+  for (const auto& batch : batches) {
+    const auto more = batch[column].to_doubles();
+    values.insert(values.end(), more.begin(), more.end());
+  }
+  return values;
+}
+std::vector<double> order(const Dataset& dataset, int64_t epoch = 0) {
+  return flat(all(dataset, {.start = {epoch, 0}}));
+}
+std::vector<double> count_to(int n) {
+  std::vector<double> values(static_cast<size_t>(n));
+  std::iota(values.begin(), values.end(), 0.0);
+  return values;
+}
+
+void expect_equal(const Batches& a, const Batches& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    ASSERT_EQ(a[i].size(), b[i].size());
+    for (size_t c = 0; c < a[i].size(); ++c)
+      ASSERT_TRUE(bit_equal(a[i][c], b[i][c])) << "batch " << i << " column " << c;
+  }
+}
+
+TEST(Dataset, TellsItsSizesAndTypes) {
+  const Dataset dataset = augmented(100).batch(32).repeat(3);
+  EXPECT_EQ(dataset.get_dataset_size(), 12);
+  EXPECT_EQ(dataset.get_batch_size(), 32);
+  EXPECT_EQ(dataset.get_repeat_count(), 3);
+  EXPECT_THAT(dataset.column_names(), ElementsAre("image", "label"));
+  EXPECT_THAT(dataset.output_types(), ElementsAre(DType::kF32, DType::kI32));
+  EXPECT_THAT(dataset.output_shapes(), ElementsAre(Shape({32, 3, 8, 8}), Shape({32})));
+  EXPECT_EQ(ids(5).get_batch_size(), 1);
+  EXPECT_EQ(ids(5).get_repeat_count(), 1);
+  EXPECT_EQ(ids(5).output_shapes(), std::vector<Shape>{Shape()});
+}
+
+TEST(Dataset, TextSaysAllThatDecidesTheData) {
+  EXPECT_EQ(ids(60, {.shuffle = true, .num_shards = 2, .shard_id = 1, .seed = 9})
+                .map("id", {type_cast(DType::kI32)})
+                .shuffle(10)
+                .batch(8, {.drop_remainder = true})
+                .repeat(2)
+                .take(5)
+                .to_string(),
+            "generator: 30 of 60 samples, shuffled, shard 1 of 2, seed 9 | map \"id\", type_cast(i32) | shuffle 10 | "
+            "batch 8 drop_remainder | repeat 2 | take 5");
+}
+
+TEST(Dataset, ReadsInOrderUnlessShuffled) {
+  EXPECT_EQ(order(ids(10)), count_to(10));
+  const Dataset shuffled = ids(100, {.shuffle = true, .seed = 1});
+  const auto first = order(shuffled);
+  EXPECT_NE(first, count_to(100));
+  EXPECT_EQ(first, order(shuffled));
+  EXPECT_NE(first, order(shuffled, 1));
+  EXPECT_NE(first, order(ids(100, {.shuffle = true, .seed = 2})));
+  for (auto values : {first, order(shuffled, 1)}) {
+    std::sort(values.begin(), values.end());
+    EXPECT_EQ(values, count_to(100));
+  }
+}
+
+TEST(Dataset, ShardsDealOutOneCommonOrderAndWrapAround) {
+  const auto global = order(ids(10, {.shuffle = true, .seed = 3}));
+  for (int64_t shard = 0; shard < 4; ++shard) {
+    std::vector<double> expected;
+    for (int64_t place = shard; expected.size() < 3; place += 4)
+      expected.push_back(global[static_cast<size_t>(place % 10)]);
+    EXPECT_EQ(order(ids(10, {.shuffle = true, .num_shards = 4, .shard_id = shard, .seed = 3})), expected) << shard;
+  }
+  EXPECT_EQ(order(ids(5, {.num_samples = 2, .num_shards = 2, .shard_id = 1})), std::vector<double>({1, 3}));
+}
+
+TEST(Dataset, SixtyThousandSamplesOverEightShardsAreTwoHundredThirtyFourSteps) {
+  EXPECT_EQ(ids(60000, {.shuffle = true, .num_shards = 8}).batch(32, {.drop_remainder = true}).get_dataset_size(), 234);
+}
+
+TEST(Dataset, ASampleIsAugmentedAlikeInEveryShard) {
+  const auto global = all(augmented(30));
+  for (int64_t shard = 0; shard < 3; ++shard) {
+    const auto local = all(augmented(30, {.shuffle = true, .num_shards = 3, .shard_id = shard, .seed = 5}));
+    ASSERT_EQ(local.size(), 10);
+    for (size_t i = 0; i < local.size(); ++i) expect_equal({local[i]}, {global[i * 3 + static_cast<size_t>(shard)]});
+  }
+}
+
+TEST(Dataset, AugmentationDiffersBetweenEpochsAndSamplesAndMaps) {
+  const auto ones = Tensor::full({DType::kF32, {4}}, 1);
+  const Transform draw = custom(
+      "draw", [](const Type& input) { return input; },
+      [](const TensorView&, const TensorView& out, const Draws& draws) { *out.as<float>() = draws.uniform(0); });
+  const Dataset dataset = tensors({{"a", ones}, {"b", ones}}).map("a", {draw}).map("b", {draw}).repeat(2);
+  auto values = flat(all(dataset));
+  const auto second = flat(all(dataset), 1);
+  values.insert(values.end(), second.begin(), second.end());
+  std::sort(values.begin(), values.end());
+  EXPECT_EQ(values.size(), 16);
+  EXPECT_EQ(std::unique(values.begin(), values.end()), values.end());
+}
+
+TEST(Shuffle, BufferHandsOutEachRowOnceAndNoneTooEarly) {
+  std::vector<int64_t> rows;
+  buffer_shuffle({1, 2, 3}, 1000, 10, rows);
+  for (int64_t i = 0; i < 1000; ++i) EXPECT_LT(rows[static_cast<size_t>(i)], i + 10);
+  EXPECT_FALSE(std::is_sorted(rows.begin(), rows.end()));
+  std::sort(rows.begin(), rows.end());
+  for (int64_t i = 0; i < 1000; ++i) ASSERT_EQ(rows[static_cast<size_t>(i)], i);
+  buffer_shuffle({1, 2, 3}, 50, 1, rows);
+  EXPECT_TRUE(std::is_sorted(rows.begin(), rows.end()));
+}
+
+TEST(Shuffle, EveryPermutationIsEquallyLikely) {
+  std::map<std::vector<int64_t>, int> counts;
+  std::vector<int64_t> rows;
+  for (uint64_t epoch = 0; epoch < 6000; ++epoch) {
+    buffer_shuffle({1, 2, epoch}, 3, 8, rows);
+    ++counts[rows];
+  }
+  EXPECT_EQ(counts.size(), 6);
+  for (const auto& [permutation, count] : counts) EXPECT_NEAR(count, 1000, 150);
+}
+
+TEST(Shuffle, OrdersSamplesBeforeBatchAndBatchesAfter) {
+  const auto before = all(ids(12).shuffle(12).batch(4));
+  EXPECT_NE(flat(before), count_to(12));
+  auto after = all(ids(40).batch(4).shuffle(10));
+  EXPECT_NE(flat(after), count_to(40));
+  std::sort(after.begin(), after.end(),
+            [](const auto& a, const auto& b) { return a[0].to_doubles() < b[0].to_doubles(); });
+  EXPECT_EQ(flat(after), count_to(40));
+  // Two shuffles, and two epochs of one, draw different numbers.
+  EXPECT_NE(order(ids(40).shuffle(40)), order(ids(40).shuffle(40), 1));
+  EXPECT_NE(order(ids(40).shuffle(1).shuffle(40)), order(ids(40).shuffle(40).shuffle(1)));
+}
+
+TEST(Batch, KeepsOrDropsTheRemainder) {
+  const auto kept = all(ids(10).batch(4));
+  ASSERT_EQ(kept.size(), 3);
+  EXPECT_THAT(kept[2][0].to_doubles(), ElementsAre(8, 9));
+  EXPECT_EQ(flat(all(ids(10).batch(4, {.drop_remainder = true}))), count_to(8));
+}
+
+TEST(Repeat, IsSeveralEpochsInOneAndBatchesMayStraddleThem) {
+  const Dataset twice = ids(5, {.shuffle = true}).repeat(2).batch(4);
+  EXPECT_EQ(twice.get_dataset_size(), 3);
+  auto expected = order(ids(5, {.shuffle = true}), 2);
+  const auto second = order(ids(5, {.shuffle = true}), 3);
+  expected.insert(expected.end(), second.begin(), second.end());
+  EXPECT_EQ(order(twice, 1), expected);
+}
+
+TEST(Repeat, WithoutEndGoesOn) {
+  const Dataset endless = ids(3).repeat().batch(2);
+  EXPECT_TRUE(endless.is_endless());
+  EXPECT_EQ(endless.get_repeat_count(), -1);
+  EXPECT_EQ(endless.get_dataset_size(), 2);
+  auto iterator = endless.batches();
+  std::vector<double> seen;
+  for (int i = 0; i < 5; ++i) {
+    for (const double id : (*iterator.next())[0].to_doubles()) seen.push_back(id);
+  }
+  EXPECT_THAT(seen, ElementsAre(0, 1, 2, 0, 1, 2, 0, 1, 2, 0));
+  EXPECT_EQ(iterator.position(), (Position{0, 5}));
+  EXPECT_EQ(ids(3).repeat().take(7).get_dataset_size(), 7);
+  EXPECT_THAT([&] { endless.shuffle(2); }, ThrowsMessage<InvalidArgument>(HasSubstr("repeat without end")));
+}
+
+TEST(TakeAndSkip, ChooseRowsOfEachEpoch) {
+  EXPECT_THAT(order(ids(10).skip(2).take(3)), ElementsAre(2, 3, 4));
+  EXPECT_THAT(order(ids(10).batch(2).take(2).repeat(2)), ElementsAre(0, 1, 2, 3, 0, 1, 2, 3));
+  EXPECT_EQ(order(ids(3).take(8)), count_to(3));
+}
+
+TEST(Batches, DoNotDependOnTheNumberOfWorkers) {
+  const Dataset dataset = augmented(67).shuffle(20).batch(16).repeat(2);
+  const auto expected = all(dataset, {.num_epochs = 2, .num_workers = 0});
+  EXPECT_EQ(expected.size(), 20);
+  for (const int num_workers : {1, 2, 5}) {
+    for (const int prefetch : {1, 3}) {
+      expect_equal(all(dataset, {.num_epochs = 2, .num_workers = num_workers, .prefetch = prefetch}), expected);
+    }
+  }
+}
+
+TEST(Batches, ResumeGivesExactlyTheFollowingBatches) {
+  const Dataset dataset = augmented(37).shuffle(9).batch(8);
+  const auto straight = all(dataset, {.num_epochs = 3});
+  auto iterator = dataset.batches({.num_epochs = 3});
+  for (size_t done = 0; done <= straight.size(); ++done) {
+    const Position position = parse_position(iterator.position().to_string());
+    EXPECT_EQ(position, (Position{static_cast<int64_t>(done) / 5, static_cast<int64_t>(done) % 5}));
+    expect_equal(all(dataset, {.start = position, .num_epochs = 3 - position.epoch, .num_workers = 2}),
+                 Batches(straight.begin() + static_cast<int64_t>(done), straight.end()));
+    iterator.next_view();
+  }
+}
+
+TEST(Batches, AnEpochsEndIsTheNextOnesBeginning) {
+  const Dataset dataset = ids(6).batch(2);
+  EXPECT_EQ(dataset.batches({.start = {4, 3}}).position(), (Position{5, 0}));
+  EXPECT_EQ(dataset.batches({.start = {4, 3}}).next(), std::nullopt);
+  EXPECT_EQ(all(dataset, {.start = {4, 3}, .num_epochs = 2}).size(), 3);
+}
+
+TEST(Batches, PartsOfRanksMakeUpTheGlobalBatch) {
+  const Dataset dataset = augmented(37).batch(32);
+  const auto global = all(dataset);
+  for (const int64_t num_parts : {1, 2, 3, 7, 40}) {
+    Batches joined(global.size(), std::vector<Tensor>(2));
+    std::vector<std::vector<double>> images(global.size()), labels(global.size());
+    for (int64_t part = 0; part < num_parts; ++part) {
+      const auto local = all(dataset, {.part = part, .num_parts = num_parts, .num_workers = 2});
+      ASSERT_EQ(local.size(), global.size());
+      if (num_parts == 3) {
+        EXPECT_EQ(local[0][1].shape(), Shape({part < 2 ? 11 : 10}));
+        EXPECT_EQ(local[1][1].shape(), Shape({part < 2 ? 2 : 1}));
+      }
+      for (size_t i = 0; i < local.size(); ++i) {
+        for (const double v : local[i][0].to_doubles()) images[i].push_back(v);
+        for (const double v : local[i][1].to_doubles()) labels[i].push_back(v);
+      }
+    }
+    for (size_t i = 0; i < global.size(); ++i) {
+      EXPECT_EQ(images[i], global[i][0].to_doubles());
+      EXPECT_EQ(labels[i], global[i][1].to_doubles());
+    }
+  }
+  const auto rows = all(dataset, {.row_begin = 4, .row_end = 20});
+  EXPECT_EQ(rows[0][1].num_elements(), 16);
+  EXPECT_EQ(rows[1][1].num_elements(), 1);  // the last batch has 5 rows
+}
+
+TEST(Batches, UnbatchedSamplesAreSplitAlongTheirFirstDim) {
+  const auto values = Tensor::of<int32_t>({2, 3, 2}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
+  const Dataset dataset = tensors({{"x", values}});
+  EXPECT_EQ(order(dataset), count_to(12));
+  const auto last = all(dataset, {.part = 1, .num_parts = 2});
+  EXPECT_EQ(last[1][0].shape(), Shape({1, 2}));
+  EXPECT_THAT(flat(last), ElementsAre(4, 5, 10, 11));
+  EXPECT_THAT([&] { all(ids(4), {.num_parts = 2}); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("column \"id\" is a scalar")));
+}
+
+TEST(Batches, AnExceptionIsThrownAtItsBatchAndAgain) {
+  const Dataset dataset =
+      generator({{"id", {DType::kI64, {}}}}, 40, [](int64_t index, std::span<const TensorView> out) {
+        if (index == 22 || index == 29) throw IoError("sample {} is unreadable", index);
+        *out[0].as<int64_t>() = index;
+      }).batch(10);
+  for (const int num_workers : {0, 1, 4}) {
+    auto iterator = dataset.batches({.num_workers = num_workers});
+    EXPECT_EQ((*iterator.next())[0].to_doubles(), count_to(10));
+    EXPECT_NE(iterator.next(), std::nullopt);
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_THAT([&] { iterator.next(); }, ThrowsMessage<IoError>("sample 22 is unreadable"));
+      EXPECT_EQ(iterator.position(), (Position{0, 2}));
+    }
+  }
+}
+
+TEST(Batches, CanBeLeftAtAnyMoment) {
+  for (int taken = 0; taken < 6; ++taken) {
+    auto iterator = augmented(500).batch(16).batches({.num_epochs = -1, .num_workers = 3});
+    for (int i = 0; i < taken; ++i) iterator.next_view();
+    auto moved = std::move(iterator);
+    EXPECT_EQ(moved.position().batch, taken);
+  }
+}
+
+TEST(Batches, AllocateNothingOnceStarted) {
+  const Dataset dataset = augmented(64).shuffle(16).batch(8);
+  auto iterator = dataset.batches({.num_epochs = -1, .num_workers = 2});
+  Tensor images(DType::kF32, {8, 3, 8, 8}), labels(DType::kI32, {8});
+  const std::array<TensorView, 2> outputs{images.view(), labels.view()};
+  // Four epochs: every remembered order has its memory.
+  for (int i = 0; i < 32; ++i) iterator.next_into(outputs);
+  const int64_t before = num_allocations;
+  for (int i = 0; i < 64; ++i) {
+    iterator.next_into(outputs);
+    iterator.next_view();
+  }
+  EXPECT_EQ(num_allocations - before, 0);
+}
+
+TEST(Batches, ChannelsLastIsAnOrderInMemoryOnly) {
+  const Dataset dataset = augmented(24).batch(8);
+  const auto expected = all(dataset);
+  auto iterator = dataset.batches({.channels_last = true});
+  for (const auto& batch : expected) {
+    const BatchView* view = iterator.next_view();
+    EXPECT_EQ(view->columns[0].strides, channels_last_strides({8, 3, 8, 8}));
+    EXPECT_EQ(view->num_rows, 8);
+    EXPECT_TRUE(bit_equal(Tensor::copy_of(view->columns[0]), batch[0]));
+  }
+  EXPECT_EQ(iterator.next_view(), nullptr);
+}
+
+TEST(Batches, NextIntoHonoursStridesAndChecksTypes) {
+  const Dataset dataset = augmented(20).batch(16);
+  const auto expected = all(dataset);
+  auto iterator = dataset.batches({});
+  EXPECT_EQ(iterator.next_types(), std::vector<Type>({parse_type("f32[16,3,8,8]"), parse_type("i32[16]")}));
+  Tensor memory(DType::kF32, {16, 3, 8, 8}), labels(DType::kI32, {16});
+  const Shape shape = memory.shape();
+  const TensorView nhwc(memory.view().data, DType::kF32, shape, channels_last_strides(shape));
+  EXPECT_TRUE(iterator.next_into(std::array{nhwc, labels.view()}));
+  EXPECT_TRUE(bit_equal(Tensor::copy_of(nhwc), expected[0][0]));
+  EXPECT_TRUE(bit_equal(labels, expected[0][1]));
+  EXPECT_THAT(
+      [&] {
+        iterator.next_into(std::array{nhwc, labels.view()});
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("column \"image\" of batch epoch=0 batch=1 is f32[4,3,8,8], the "
+                                               "output given is f32[16,3,8,8]")));
+  EXPECT_THAT([&] { iterator.next_into(std::array{nhwc}); }, ThrowsMessage<InvalidArgument>(HasSubstr("2 columns")));
+  EXPECT_TRUE(bit_equal((*iterator.next())[0], expected[1][0]));
+  EXPECT_FALSE(iterator.next_into(std::array{nhwc, labels.view()}));
+  EXPECT_TRUE(iterator.next_types().empty());
+}
+
+// A pass over 0 .. n-1 that can only be read forwards.
+std::function<Stream()> counting(int64_t n) {
+  return [n] {
+    return [n, i = int64_t{0}](std::span<const TensorView> out) mutable {
+      if (i == n) return false;
+      *out[0].as<int64_t>() = i++;
+      return true;
+    };
+  };
+}
+const std::vector<Column> kId{{"id", {DType::kI64, {}}}};
+
+TEST(StreamSource, IsCountedReadInOrderAndOpenedAgainForEachEpoch) {
+  const Dataset dataset = stream(kId, counting(7));
+  EXPECT_EQ(dataset.get_dataset_size(), 7);
+  EXPECT_EQ(order(dataset.repeat(2)), order(ids(7).repeat(2)));
+  EXPECT_EQ(flat(all(dataset.shuffle(4).batch(3), {.num_workers = 3})), flat(all(ids(7).shuffle(4).batch(3))));
+  EXPECT_THAT(flat(all(dataset.batch(3), {.start = {5, 1}})), ElementsAre(3, 4, 5, 6));
+}
+
+TEST(StreamSource, APassThatEndsEarlyIsReported) {
+  auto iterator = stream(kId, counting(7), 9).batch(4).batches();
+  iterator.next();
+  EXPECT_THAT([&] { iterator.next(); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("the pass of epoch 0 ended after 7 samples, 9 were promised")));
+  EXPECT_EQ(stream(kId, counting(7), 5).get_dataset_size(), 5);
+  EXPECT_THAT([] { stream(kId, counting(7), 7, {.shuffle = true}); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("need random access")));
+}
+
+TEST(Dataset, RefusesWhatDoesNotFitByName) {
+  const auto refused = [](auto make, const std::string& message) {
+    EXPECT_THAT(make, ThrowsMessage<InvalidArgument>(HasSubstr(message)));
+  };
+  refused([] { ids(0); }, "generator: has no samples");
+  refused([] { ids(4, {.num_shards = 2, .shard_id = 2}); },
+          "shard_id must be in [0, num_shards), got shard_id 2 of num_shards 2");
+  refused([] { ids(4, {.num_samples = -1}); }, "num_samples must be 0 (all) or positive, got -1");
+  refused([] { ids(4).map("image", {}); }, "map \"image\": no such column; the data set has id");
+  refused([] { ids(4).map("id", {hwc2chw()}); }, "map \"id\": hwc2chw: needs an image");
+  refused([] { ids(4).batch(2).map("id", {}); }, "put map before batch");
+  refused([] { ids(4).batch(0); }, "batch_size must be positive, got 0");
+  refused([] { ids(4).batch(2).batch(2); }, "batched already, by 2");
+  refused([] { ids(4).repeat(0); }, "count must be positive, or -1 for no end, got 0");
+  refused([] { ids(4).shuffle(0); }, "buffer_size must be positive, got 0");
+  refused([] { ids(4).take(0); }, "take: count must be positive, got 0");
+  refused([] { ids(4).batch(8, {.drop_remainder = true}).batches(); },
+          "has no batch: 4 samples, batches of 8, the remainder is dropped");
+  refused([] { ids(4).batches({.start = {0, 5}}); }, "start epoch=0 batch=5 lies outside an epoch of 4 batches");
+  refused([] { ids(4).batches({.num_workers = -1}); }, "num_workers");
+  refused([] { ids(4).batches({.prefetch = 0}); }, "prefetch must be positive");
+  refused([] { ids(4).batch(4).batches({.part = 2, .num_parts = 2}); }, "got part 2 of 2");
+  refused([] { ids(4).batch(4).batches({.row_end = 5}); }, "rows [0, 5) are no range of a batch of 4");
+  refused([] { ids(4).batch(4).batches({.row_begin = 1, .num_parts = 2}); }, "either row_begin");
+  refused(
+      [] {
+        generator({{"a", {}}, {"a", {}}}, 1, [](int64_t, std::span<const TensorView>) {});
+      },
+      "two columns are named \"a\"");
+  refused(
+      [] {
+        tensors({{"a", Tensor::zeros({DType::kF32, {2}})}, {"b", Tensor::zeros({DType::kF32, {3}})}});
+      },
+      "\"a\" is f32[2], \"b\" is f32[3]");
+  refused([] { parse_position("epoch=1"); }, "must look like \"epoch=2 batch=17\"");
+  refused([] { parse_position("epoch=-1 batch=0"); }, "must not be negative");
+}
+
+}  // namespace
+}  // namespace tessera::data

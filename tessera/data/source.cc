@@ -1,0 +1,169 @@
+#include "tessera/data/source.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <mutex>
+#include <set>
+
+#include "tessera/data/dataset.h"
+
+namespace tessera::data {
+namespace {
+
+void require_columns(const char* who, const std::vector<Column>& columns) {
+  if (columns.empty()) throw InvalidArgument("{}: needs at least one column", who);
+  std::set<std::string> names;
+  for (const Column& column : columns) {
+    if (column.name.empty()) throw InvalidArgument("{}: a column of type {} has no name", who, column.type);
+    if (!names.insert(column.name).second) throw InvalidArgument("{}: two columns are named \"{}\"", who, column.name);
+  }
+}
+
+class Generator : public Source {
+ public:
+  Generator(std::vector<Column> columns, int64_t size, std::function<void(int64_t, std::span<const TensorView>)> read)
+      : columns_(std::move(columns)), size_(size), read_(std::move(read)) {}
+  const std::vector<Column>& columns() const override { return columns_; }
+  int64_t size() const override { return size_; }
+  void read(int64_t, int64_t index, std::span<const TensorView> outputs) const override { read_(index, outputs); }
+  std::string to_string() const override { return "generator"; }
+
+ private:
+  std::vector<Column> columns_;
+  int64_t size_;
+  std::function<void(int64_t, std::span<const TensorView>)> read_;
+};
+
+class StreamSource : public Source {
+ public:
+  StreamSource(std::vector<Column> columns, std::function<Stream()> open, int64_t size)
+      : columns_(std::move(columns)), open_(std::move(open)), size_(size) {
+    if (size_ >= 0) return;
+    Pass pass{.next = open_()};
+    size_ = 0;
+    std::vector<Tensor> sample = make_sample();
+    std::vector<TensorView> views = views_of(sample);
+    while (pass.next(views)) ++size_;
+  }
+  const std::vector<Column>& columns() const override { return columns_; }
+  int64_t size() const override { return size_; }
+  std::string to_string() const override { return "stream"; }
+
+  void read(int64_t epoch, int64_t index, std::span<const TensorView> outputs) const override {
+    const std::lock_guard lock(mutex_);
+    Pass& pass = pass_of(epoch);
+    while (static_cast<int64_t>(pass.samples.size()) <= index) {
+      std::vector<Tensor> sample = make_sample();
+      const std::vector<TensorView> views = views_of(sample);
+      if (!pass.next(views)) {
+        throw InvalidArgument("stream: the pass of epoch {} ended after {} samples, {} were promised", epoch,
+                              pass.samples.size(), size_);
+      }
+      pass.samples.push_back(std::move(sample));
+    }
+    const std::vector<Tensor>& sample = pass.samples[static_cast<size_t>(index)];
+    for (size_t i = 0; i < sample.size(); ++i) copy_elements(sample[i].view(), outputs[i]);
+  }
+
+ private:
+  struct Pass {
+    int64_t epoch = -1;
+    uint64_t last_used = 0;
+    Stream next;
+    std::vector<std::vector<Tensor>> samples;
+  };
+
+  std::vector<Tensor> make_sample() const {
+    std::vector<Tensor> sample;
+    for (const Column& column : columns_) sample.emplace_back(column.type);
+    return sample;
+  }
+  static std::vector<TensorView> views_of(const std::vector<Tensor>& sample) {
+    std::vector<TensorView> views;
+    for (const Tensor& tensor : sample) views.push_back(tensor.view());
+    return views;
+  }
+  // Batches made ahead reach into the next epoch, so two passes are open at a time.
+  Pass& pass_of(int64_t epoch) const {
+    Pass* oldest = &passes_[0];
+    for (Pass& pass : passes_) {
+      if (pass.epoch == epoch) {
+        pass.last_used = ++uses_;
+        return pass;
+      }
+      if (pass.last_used < oldest->last_used) oldest = &pass;
+    }
+    *oldest = Pass{};
+    oldest->next = open_();
+    oldest->epoch = epoch;
+    oldest->last_used = ++uses_;
+    return *oldest;
+  }
+
+  std::vector<Column> columns_;
+  std::function<Stream()> open_;
+  int64_t size_;
+  mutable std::mutex mutex_;
+  mutable uint64_t uses_ = 0;
+  mutable std::array<Pass, 2> passes_;
+};
+
+class Tensors : public Source {
+ public:
+  explicit Tensors(std::vector<NamedTensor> named) {
+    for (NamedTensor& column : named) {
+      const Shape& shape = column.tensor.shape();
+      columns_.push_back({column.name, {column.tensor.dtype(), Shape(std::span(shape.begin() + 1, shape.end()))}});
+      tensors_.push_back(std::move(column.tensor));
+    }
+  }
+  const std::vector<Column>& columns() const override { return columns_; }
+  int64_t size() const override { return tensors_[0].shape()[0]; }
+  std::string to_string() const override { return "tensors"; }
+  void read(int64_t, int64_t index, std::span<const TensorView> outputs) const override {
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      const auto bytes = static_cast<size_t>(outputs[i].size_bytes());
+      if (bytes == 0) continue;
+      std::memcpy(outputs[i].data, tensors_[i].bytes().data() + static_cast<size_t>(index) * bytes, bytes);
+    }
+  }
+
+ private:
+  std::vector<Column> columns_;
+  std::vector<Tensor> tensors_;
+};
+
+}  // namespace
+
+Dataset generator(std::vector<Column> columns, int64_t size,
+                  std::function<void(int64_t, std::span<const TensorView>)> read, const SourceOptions& options) {
+  require_columns("generator", columns);
+  if (!read) throw InvalidArgument("generator: needs a function that reads a sample");
+  return {std::make_shared<Generator>(std::move(columns), size, std::move(read)), options};
+}
+
+Dataset stream(std::vector<Column> columns, std::function<Stream()> open, int64_t size, const SourceOptions& options) {
+  require_columns("stream", columns);
+  if (!open) throw InvalidArgument("stream: needs a function that opens a pass");
+  if (options.shuffle || options.num_shards != 1) {
+    throw InvalidArgument("stream: shuffle and num_shards need random access; use generator, or .shuffle(buffer_size)");
+  }
+  return {std::make_shared<StreamSource>(std::move(columns), std::move(open), size), options};
+}
+
+Dataset tensors(std::vector<NamedTensor> columns, const SourceOptions& options) {
+  if (columns.empty()) throw InvalidArgument("tensors: needs at least one column");
+  std::vector<Column> types;
+  for (const NamedTensor& column : columns) {
+    types.push_back({column.name, column.tensor.type()});
+    if (column.tensor.ndim() == 0 || column.tensor.shape()[0] != columns[0].tensor.shape()[0]) {
+      throw InvalidArgument("tensors: all columns must have the same dim 0: \"{}\" is {}, \"{}\" is {}",
+                            columns[0].name, columns[0].tensor.type(), column.name, column.tensor.type());
+    }
+  }
+  require_columns("tensors", types);
+  return {std::make_shared<Tensors>(std::move(columns)), options};
+}
+
+}  // namespace tessera::data

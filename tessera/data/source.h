@@ -1,0 +1,45 @@
+// A Source is where a data set's samples come from: columns of fixed types, a number of samples, and random access to
+// them. SourceOptions say in which order they are read and which of them belong to this shard.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tessera/tensor/tensor.h"
+
+namespace tessera::data {
+
+struct Column {
+  std::string name;
+  Type type;
+  bool operator==(const Column&) const = default;
+};
+
+class Source {
+ public:
+  virtual ~Source() = default;
+  virtual const std::vector<Column>& columns() const = 0;
+  virtual int64_t size() const = 0;
+  // Writes sample `index` in [0, size()) of pass `epoch` into one dense view per column. Called by several threads.
+  virtual void read(int64_t epoch, int64_t index, std::span<const TensorView> outputs) const = 0;
+  // What it is, for messages and for the data set's text form: "cifar10 \"dir\" train".
+  virtual std::string to_string() const = 0;
+};
+
+// The order of a source's samples, and this shard's part of it.
+//
+// Without shuffle the order is 0 .. N-1, with it a permutation that depends only on (seed, epoch) and is therefore the
+// same in all shards. Shard s of n has places s, s + n, s + 2n, ... of that order: ceil(N / n) samples in every shard;
+// places from N on wrap around to the order's beginning.
+struct SourceOptions {
+  int64_t num_samples = 0;  // at most so many of this shard's samples, the first ones; 0: all
+  bool shuffle = false;
+  int64_t num_shards = 1;
+  int64_t shard_id = 0;
+  uint64_t seed = 0;  // of everything random in the data set: order, shuffle(), transforms
+};
+
+}  // namespace tessera::data
