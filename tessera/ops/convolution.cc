@@ -1,0 +1,253 @@
+#include "tessera/base/error.h"
+#include "tessera/ops/families.h"
+#include "tessera/ops/op_def.h"
+#include "tessera/ops/require.h"
+
+namespace tessera::ops {
+namespace {
+
+struct Geometry {
+  const Ints& strides;
+  const Ints& padding;  // top, bottom, left, right
+  const Ints& dilation;
+  int64_t groups;
+
+  explicit Geometry(const Attributes& attributes)
+      : strides(require_ints(attributes, "strides", 2, 1)),
+        padding(require_ints(attributes, "padding", 4, 0)),
+        dilation(require_ints(attributes, "dilation", 2, 1)),
+        groups(attributes.get_int("groups")) {
+    if (groups < 1) throw InvalidArgument("attribute groups must be at least 1, is {}", groups);
+  }
+
+  // Positions of a kernel of `taps` along dim `d` (0 height, 1 width) in an image of `size` pixels.
+  int64_t output_size(int64_t size, int64_t taps, size_t d) const {
+    const int64_t padded = size + padding[2 * d] + padding[2 * d + 1];
+    const int64_t reach = dilation[d] * (taps - 1) + 1;
+    if (taps < 1 || reach > padded) {
+      throw InvalidArgument("a kernel that reaches over {} pixels does not fit an image of {} with its padding", reach,
+                            padded);
+    }
+    return (padded - reach) / strides[d] + 1;
+  }
+};
+
+// Checks that x, weight and y belong to one convolution.
+void require_convolution(const Geometry& geometry, const Shape& x, const Shape& weight, const Shape& y) {
+  if (weight[1] * geometry.groups != x[1]) {
+    throw InvalidArgument("weight reads {} input channels in {} group(s), the image has {}", weight[1], geometry.groups,
+                          x[1]);
+  }
+  if (weight[0] % geometry.groups != 0) {
+    throw InvalidArgument("{} output channels do not divide into {} groups", weight[0], geometry.groups);
+  }
+  const Shape expected{x[0], weight[0], geometry.output_size(x[2], weight[2], 0),
+                       geometry.output_size(x[3], weight[3], 1)};
+  if (!(y == expected)) throw InvalidArgument("the convolution's result must be {}, is {}", expected, y);
+}
+
+void require_images(std::span<const Type> inputs, std::string_view first, std::string_view second) {
+  require_ndim(inputs[0], 4, first);
+  require_ndim(inputs[1], 4, second);
+  require_floating(inputs[0], first);
+  require_dtype(inputs[1], inputs[0].dtype, second);
+}
+
+std::vector<Type> infer_conv2d(const Attributes& attributes, std::span<const Type> inputs) {
+  require_images(inputs, "x", "weight");
+  const Geometry geometry(attributes);
+  const Shape& x = inputs[0].shape;
+  const Shape& weight = inputs[1].shape;
+  const Shape y{x[0], weight[0], geometry.output_size(x[2], weight[2], 0), geometry.output_size(x[3], weight[3], 1)};
+  require_convolution(geometry, x, weight, y);
+  return {{inputs[0].dtype, y}};
+}
+
+std::vector<Type> infer_grad_input(const Attributes& attributes, std::span<const Type> inputs) {
+  require_images(inputs, "dy", "weight");
+  const Geometry geometry(attributes);
+  const Ints& size = require_ints(attributes, "input_size", 2, 0);
+  const Shape& dy = inputs[0].shape;
+  const Shape& weight = inputs[1].shape;
+  const Shape x{dy[0], weight[1] * geometry.groups, size[0], size[1]};
+  require_convolution(geometry, x, weight, dy);
+  return {{inputs[0].dtype, x}};
+}
+
+std::vector<Type> infer_grad_weight(const Attributes& attributes, std::span<const Type> inputs) {
+  require_images(inputs, "dy", "x");
+  const Geometry geometry(attributes);
+  const Ints& size = require_ints(attributes, "kernel_size", 2, 1);
+  const Shape& dy = inputs[0].shape;
+  const Shape& x = inputs[1].shape;
+  if (x[1] % geometry.groups != 0) {
+    throw InvalidArgument("{} input channels do not divide into {} groups", x[1], geometry.groups);
+  }
+  const Shape weight{dy[1], x[1] / geometry.groups, size[0], size[1]};
+  require_convolution(geometry, x, weight, dy);
+  return {{inputs[0].dtype, weight}};
+}
+
+// The attributes of the sister operator: the four of the geometry, and one size where it needs it.
+Attributes sister(const Attributes& attributes) {
+  return {{"strides", attributes.get_ints("strides")},
+          {"padding", attributes.get_ints("padding")},
+          {"dilation", attributes.get_ints("dilation")},
+          {"groups", attributes.get_int("groups")}};
+}
+Value forward(Value x, Value weight, const Attributes& attributes) {
+  return apply1("conv2d", {x, weight}, sister(attributes));
+}
+Value grad_input(Value dy, Value weight, Value x, const Attributes& attributes) {
+  Attributes all = sister(attributes);
+  all.set("input_size", Ints{x.shape()[2], x.shape()[3]});
+  return apply1("conv2d_grad_input", {dy, weight}, all);
+}
+Value grad_weight(Value dy, Value x, Value weight, const Attributes& attributes) {
+  Attributes all = sister(attributes);
+  all.set("kernel_size", Ints{weight.shape()[2], weight.shape()[3]});
+  return apply1("conv2d_grad_weight", {dy, x}, all);
+}
+
+// Groups pair slices of the channels: a split of either channel dim would cut through a group.
+IndexRule rule_for(const Attributes& attributes, const char* dense, const char* grouped) {
+  return parse_rule(attributes.get_int("groups") == 1 ? dense : grouped);
+}
+
+double multiply_adds(const Shape& y, const Shape& weight) {
+  double product = 2.0 * static_cast<double>(y.num_elements());
+  for (int dim = 1; dim < 4; ++dim) product *= static_cast<double>(weight[dim]);
+  return product;
+}
+
+std::vector<AttributeDef> geometry_attributes() {
+  return {{"strides", Ints{1, 1}, "steps between windows: height, width"},
+          {"padding", Ints{0, 0, 0, 0}, "zeros around the image: top, bottom, left, right"},
+          {"dilation", Ints{1, 1}, "distance between the kernel's taps: height, width"},
+          {"groups", int64_t{1}, "channels are cut into so many independent convolutions"}};
+}
+std::vector<AttributeDef> geometry_attributes(const char* name, const char* doc) {
+  auto attributes = geometry_attributes();
+  attributes.push_back({name, std::nullopt, doc});
+  return attributes;
+}
+
+struct Case {
+  DType dtype;
+  Shape x;
+  Shape weight;
+  Ints strides = {1, 1};
+  Ints padding = {0, 0, 0, 0};
+  Ints dilation = {1, 1};
+  int64_t groups = 1;
+
+  Attributes attributes() const {
+    return {{"strides", strides}, {"padding", padding}, {"dilation", dilation}, {"groups", groups}};
+  }
+  Shape y() const {
+    const auto all = attributes();
+    return infer_conv2d(all, std::vector<Type>{{dtype, x}, {dtype, weight}})[0].shape;
+  }
+  bool check_gradient() const { return dtype == DType::kF32 || dtype == DType::kF64; }
+};
+
+std::vector<Case> cases() {
+  return {
+      {DType::kF32, {2, 3, 5, 5}, {4, 3, 3, 3}, {1, 1}, {1, 1, 1, 1}},
+      {DType::kF64, {2, 2, 6, 5}, {3, 2, 3, 2}, {2, 1}, {0, 1, 1, 0}},
+      {DType::kF32, {1, 3, 7, 7}, {5, 3, 7, 7}, {2, 2}, {3, 3, 3, 3}},
+      {DType::kF32, {3, 4, 4, 4}, {6, 4, 1, 1}},
+      {DType::kF32, {2, 4, 5, 5}, {6, 4, 1, 1}, {2, 2}},
+      {DType::kF32, {1, 2, 7, 8}, {2, 2, 3, 3}, {1, 2}, {2, 2, 2, 2}, {2, 2}},
+      {DType::kF32, {2, 4, 5, 4}, {6, 2, 3, 3}, {1, 1}, {1, 1, 1, 1}, {1, 1}, 2},
+      {DType::kF64, {2, 3, 5, 5}, {3, 1, 3, 3}, {2, 2}, {1, 0, 0, 1}, {1, 1}, 3},
+      {DType::kF32, {0, 3, 5, 5}, {4, 3, 3, 3}, {1, 1}, {1, 1, 1, 1}},
+      {DType::kBF16, {2, 3, 5, 5}, {4, 3, 3, 3}, {1, 1}, {1, 1, 1, 1}},
+      {DType::kF16, {2, 3, 4, 4}, {4, 3, 2, 2}, {2, 2}},
+  };
+}
+
+}  // namespace
+
+void add_convolution(OpRegistry& registry) {
+  OpDef conv2d{
+      .name = "conv2d",
+      .doc =
+          "Cross-correlation of images x [n,ci,h,w] with weight [co,ci/groups,kh,kw], as neural networks mean by "
+          "convolution: [n,co,oh,ow], oh = (h + top + bottom - dilation*(kh-1) - 1) / stride + 1 rounded down.",
+      .inputs = {"x", "weight"},
+      .attributes = geometry_attributes(),
+      .infer = infer_conv2d,
+      .gradient = [](const GradientContext& context) -> std::vector<Value> {
+        const Value dy = context.cotangent(0);
+        const Value x = context.inputs[0];
+        const Value weight = context.inputs[1];
+        return {grad_input(dy, weight, x, context.attributes), grad_weight(dy, x, weight, context.attributes)};
+      },
+      .rule =
+          [](const Attributes& attributes, std::span<const Type>, std::span<const Type>) {
+            return rule_for(attributes, "n ci _ _, co ci _ _ -> n co _ _", "n _ _ _, _ _ _ _ -> n _ _ _");
+          },
+      .linear_in = {{0}, {1}},
+      .flops = [](const Attributes&, std::span<const Type> inputs,
+                  std::span<const Type> outputs) { return multiply_adds(outputs[0].shape, inputs[1].shape); },
+  };
+  OpDef input_gradient{
+      .name = "conv2d_grad_input",
+      .doc = "The cotangent of conv2d's x, from that of its result dy [n,co,oh,ow] and weight: [n,ci,h,w].",
+      .inputs = {"dy", "weight"},
+      .attributes = geometry_attributes("input_size", "height and width of x"),
+      .infer = infer_grad_input,
+      .gradient = [](const GradientContext& context) -> std::vector<Value> {
+        const Value dx = context.cotangent(0);
+        const Value dy = context.inputs[0];
+        const Value weight = context.inputs[1];
+        return {forward(dx, weight, context.attributes), grad_weight(dy, dx, weight, context.attributes)};
+      },
+      .rule =
+          [](const Attributes& attributes, std::span<const Type>, std::span<const Type>) {
+            return rule_for(attributes, "n co _ _, co ci _ _ -> n ci _ _", "n _ _ _, _ _ _ _ -> n _ _ _");
+          },
+      .linear_in = {{0}, {1}},
+      .flops = [](const Attributes&, std::span<const Type> inputs,
+                  std::span<const Type>) { return multiply_adds(inputs[0].shape, inputs[1].shape); },
+  };
+  OpDef weight_gradient{
+      .name = "conv2d_grad_weight",
+      .doc = "The cotangent of conv2d's weight, from that of its result dy [n,co,oh,ow] and x: [co,ci/groups,kh,kw].",
+      .inputs = {"dy", "x"},
+      .attributes = geometry_attributes("kernel_size", "height and width of the kernel"),
+      .infer = infer_grad_weight,
+      .gradient = [](const GradientContext& context) -> std::vector<Value> {
+        const Value dweight = context.cotangent(0);
+        const Value dy = context.inputs[0];
+        const Value x = context.inputs[1];
+        return {forward(x, dweight, context.attributes), grad_input(dy, dweight, x, context.attributes)};
+      },
+      .rule =
+          [](const Attributes& attributes, std::span<const Type>, std::span<const Type>) {
+            return rule_for(attributes, "n co _ _, n ci _ _ -> co ci _ _", "n _ _ _, n _ _ _ -> _ _ _ _");
+          },
+      .linear_in = {{0}, {1}},
+      .flops = [](const Attributes&, std::span<const Type> inputs,
+                  std::span<const Type> outputs) { return multiply_adds(inputs[0].shape, outputs[0].shape); },
+  };
+
+  for (const Case& c : cases()) {
+    const Type x{c.dtype, c.x};
+    const Type weight{c.dtype, c.weight};
+    const Type y{c.dtype, c.y()};
+    auto attributes = c.attributes();
+    conv2d.examples.push_back({{{x}, {weight}}, attributes, c.check_gradient()});
+    attributes.set("input_size", Ints{c.x[2], c.x[3]});
+    input_gradient.examples.push_back({{{y}, {weight}}, attributes, c.check_gradient()});
+    attributes.erase("input_size");
+    attributes.set("kernel_size", Ints{c.weight[2], c.weight[3]});
+    weight_gradient.examples.push_back({{{y}, {x}}, attributes, c.check_gradient()});
+  }
+  registry.add(std::move(conv2d));
+  registry.add(std::move(input_gradient));
+  registry.add(std::move(weight_gradient));
+}
+
+}  // namespace tessera::ops

@@ -1,0 +1,21 @@
+#include "tessera/ops/families.h"
+
+namespace tessera::ops {
+
+void add_all_families(OpRegistry& registry) {
+  add_elementwise(registry);
+  add_reductions(registry);
+  add_shape_ops(registry);
+  add_creation(registry);
+  add_indexing(registry);
+  add_matmul(registry);
+  add_convolution(registry);
+  add_pooling(registry);
+  add_normalization(registry);
+  add_softmax(registry);
+  add_optimizers(registry);
+  add_collectives(registry);
+  add_fused(registry);
+}
+
+}  // namespace tessera::ops

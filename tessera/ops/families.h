@@ -1,0 +1,24 @@
+// The operator families; each .cc of this folder defines one. Only OpRegistry::instance() calls these.
+#pragma once
+
+namespace tessera::ops {
+
+class OpRegistry;
+
+void add_elementwise(OpRegistry& registry);    // elementwise.cc: arithmetic, comparison, logic, select, cast
+void add_reductions(OpRegistry& registry);     // reduce.cc: reduce_*, argmax, top_k, cumsum
+void add_shape_ops(OpRegistry& registry);      // shape_ops.cc: reshape, transpose, concat, slices, broadcast, ...
+void add_creation(OpRegistry& registry);       // creation.cc: fill, constant, range, random, dropout
+void add_indexing(OpRegistry& registry);       // indexing.cc: one_hot, gather, scatter_add
+void add_matmul(OpRegistry& registry);         // matmul.cc: matmul, batch_matmul, bias_add
+void add_convolution(OpRegistry& registry);    // convolution.cc: conv2d and its gradients
+void add_pooling(OpRegistry& registry);        // pooling.cc
+void add_normalization(OpRegistry& registry);  // normalization.cc: batch_norm*, layer_norm
+void add_softmax(OpRegistry& registry);        // softmax.cc: softmax, log_softmax, cross entropy
+void add_optimizers(OpRegistry& registry);     // optimizer_ops.cc: momentum, sgd, adam, adam_weight_decay
+void add_collectives(OpRegistry& registry);    // collectives.cc
+void add_fused(OpRegistry& registry);          // fused.cc: fused_elementwise
+
+void add_all_families(OpRegistry& registry);
+
+}  // namespace tessera::ops

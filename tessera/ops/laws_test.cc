@@ -1,0 +1,409 @@
+// Laws that hold for every operator of the registry, on the examples of its definition, computed by the reference
+// kernels: shapes are what infer says, gradients equal finite differences, and a computation that is split along any
+// factor of its rule and put together again equals the whole.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "tessera/base/error.h"
+#include "tessera/kernels/registry.h"
+#include "tessera/ops/op_def.h"
+
+namespace tessera::ops {
+namespace {
+
+// Runs a graph node by node. `inputs` in the order of the graph's inputs.
+std::vector<Tensor> evaluate(const ir::Graph& graph, const std::vector<Tensor>& inputs,
+                             const std::vector<Value>& results) {
+  std::vector<Tensor> values(static_cast<size_t>(graph.num_values()));
+  for (size_t i = 0; i < inputs.size(); ++i) values[static_cast<size_t>(graph.inputs()[i].value)] = inputs[i];
+  const ParallelFor serial(1);
+  for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
+    const ir::Node& node = graph.node(n);
+    KernelRequest request{.op = node.op, .attributes = node.attributes};
+    std::vector<TensorView> in;
+    std::vector<TensorView> out;
+    for (const auto v : node.inputs) {
+      const Tensor& tensor = values[static_cast<size_t>(v)];
+      EXPECT_EQ(tensor.type(), graph.type(v)) << graph.node_name(n);
+      in.push_back(tensor.view());
+    }
+    for (const auto v : node.outputs) {
+      // NaN (or true, or -1) where a kernel forgets to write.
+      Tensor fresh(graph.type(v));
+      for (std::byte& byte : fresh.bytes())
+        byte = std::byte{graph.type(v).dtype == DType::kBool ? uint8_t{1} : uint8_t{255}};
+      values[static_cast<size_t>(v)] = fresh;
+      out.push_back(fresh.view());
+    }
+    request.inputs = in;
+    request.outputs = out;
+    const auto kernel = kernels::reference_kernels().find(request);
+    if (!kernel) throw InvalidArgument("no reference kernel for {}", node.op);
+    const Tensor scratch(DType::kU8, {kernel->scratch_bytes});
+    kernel->run({in, out, node.attributes, scratch.bytes(), serial});
+  }
+  std::vector<Tensor> found;
+  for (const Value& value : results) found.push_back(values[static_cast<size_t>(value.id())]);
+  return found;
+}
+
+double fraction(double x) { return x - std::floor(x); }
+
+// Elements of a domain; `salt` differs between the operands, so that no two elements of any are equal.
+Tensor elements(const ExampleInput& input, int salt) {
+  Tensor tensor(DType::kF64, input.type.shape);
+  double i = 1 + 0.37 * salt;
+  for (double& value : tensor.values<double>()) {
+    const double u = fraction(i * 0.6180339887498949);
+    const bool negative = fraction(i * 0.7548776662466927) < 0.5;
+    switch (input.domain) {
+      case Domain::kAny: value = (0.1 + 1.8 * u) * (negative ? -1 : 1); break;
+      case Domain::kPositive: value = 0.5 + 1.5 * u; break;
+      case Domain::kUnit: value = (0.05 + 0.8 * u) * (negative ? -1 : 1); break;
+      case Domain::kBool: value = negative ? 0 : 1; break;
+      case Domain::kIndex: value = std::floor(u * static_cast<double>(input.limit)); break;
+    }
+    ++i;
+  }
+  return tensor.cast(input.type.dtype);
+}
+
+std::vector<Tensor> elements_of(const Example& example) {
+  std::vector<Tensor> tensors;
+  for (size_t i = 0; i < example.inputs.size(); ++i)
+    tensors.push_back(elements(example.inputs[i], static_cast<int>(i)));
+  return tensors;
+}
+
+struct Call {
+  ir::Graph graph;
+  std::vector<Value> inputs;
+  std::vector<Value> outputs;
+};
+
+void make_call(Call& call, const std::string& op, const std::vector<Tensor>& tensors, const Attributes& attributes) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    call.inputs.push_back(call.graph.add_input(ir::InputKind::kInput, fmt::format("x{}", i), tensors[i].type()));
+  }
+  call.outputs = apply(call.graph, op, call.inputs, attributes);
+}
+
+std::vector<Tensor> run(const std::string& op, const std::vector<Tensor>& tensors, const Attributes& attributes) {
+  Call call;
+  make_call(call, op, tensors, attributes);
+  return evaluate(call.graph, tensors, call.outputs);
+}
+
+// Calls f(op, example) on every example, naming it in failures.
+void for_each_example(const std::function<void(const OpDef&, const Example&)>& f) {
+  for (const auto& [name, def] : OpRegistry::instance().all()) {
+    for (const Example& example : def.examples) {
+      std::string text = name;
+      for (const auto& input : example.inputs) text += " " + input.type.to_string();
+      SCOPED_TRACE(text + " " + example.attributes.to_string());
+      try {
+        f(def, example);
+      } catch (const Error& error) {
+        ADD_FAILURE() << error.what();
+      }
+    }
+  }
+}
+
+TEST(Laws, EveryOperatorButTheCollectivesHasExamplesAndAReferenceKernel) {
+  for (const auto& [name, def] : OpRegistry::instance().all()) {
+    EXPECT_EQ(def.examples.empty(), def.collective) << name;
+    EXPECT_FALSE(def.doc.empty()) << name;
+  }
+  for_each_example(
+      [](const OpDef& def, const Example& example) { run(def.name, elements_of(example), example.attributes); });
+}
+
+double loss_of(const std::string& op, const std::vector<Tensor>& tensors, const Attributes& attributes,
+               const std::vector<Tensor>& weights) {
+  const auto outputs = run(op, tensors, attributes);
+  double sum = 0;
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    if (weights[o].num_elements() == 0) continue;
+    const auto y = outputs[o].to_doubles();
+    const auto w = weights[o].to_doubles();
+    for (size_t i = 0; i < y.size(); ++i) sum += y[i] * w[i];
+  }
+  return sum;
+}
+
+TEST(Laws, GradientsEqualFiniteDifferences) {
+  int checked = 0;
+  for_each_example([&](const OpDef& def, const Example& given) {
+    if (!def.gradient || !given.check_gradient) return;
+    // In f64, where the operands allow it.
+    Example example = given;
+    bool floating = false;
+    for (auto& input : example.inputs) {
+      if (!is_floating(input.type.dtype)) continue;
+      if (size_bytes(input.type.dtype) == 2) return;
+      input.type.dtype = DType::kF64;
+      floating = true;
+    }
+    if (!floating) return;
+    auto tensors = elements_of(example);
+    Call call;
+    make_call(call, def.name, tensors, example.attributes);
+    std::vector<Value> cotangents;
+    std::vector<Tensor> weights;
+    std::vector<Tensor> all_inputs = tensors;
+    for (size_t o = 0; o < call.outputs.size(); ++o) {
+      const Type type = call.outputs[o].type();
+      if (!is_floating(type.dtype)) {
+        cotangents.emplace_back();
+        weights.emplace_back(DType::kF64, Shape{0});
+        continue;
+      }
+      weights.push_back(elements({type, Domain::kAny}, 50 + static_cast<int>(o)));
+      cotangents.push_back(call.graph.add_input(ir::InputKind::kInput, fmt::format("dy{}", o), type));
+      all_inputs.push_back(weights.back());
+    }
+    const Attributes attributes = call.graph.node(0).attributes;
+    const auto gradients = def.gradient({call.graph, attributes, call.inputs, call.outputs, cotangents});
+    ASSERT_EQ(gradients.size(), tensors.size());
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (!gradients[i]) continue;
+      ASSERT_EQ(gradients[i].type(), call.inputs[i].type());
+      const auto computed = evaluate(call.graph, all_inputs, {gradients[i]})[0].to_doubles();
+      auto changed = tensors;
+      changed[i] = tensors[i].clone();
+      const auto x = changed[i].values<double>();
+      for (size_t e = 0; e < x.size(); ++e) {
+        constexpr double kStep = 1e-5;
+        const double at = x[e];
+        x[e] = at + kStep;
+        const double above = loss_of(def.name, changed, example.attributes, weights);
+        x[e] = at - kStep;
+        const double below = loss_of(def.name, changed, example.attributes, weights);
+        x[e] = at;
+        const double expected = (above - below) / (2 * kStep);
+        EXPECT_NEAR(computed[e], expected, 1e-6 * (1 + std::abs(expected))) << "operand " << i << " element " << e;
+        ++checked;
+      }
+    }
+  });
+  RecordProperty("checked", checked);
+  EXPECT_GT(checked, 3000);
+}
+
+// f(x + z) = f(x) + f(z) in the operands of each set of linear_in, the others fixed.
+TEST(Laws, OperatorsAreLinearInTheOperandsTheyName) {
+  int checked = 0;
+  for_each_example([&](const OpDef& def, const Example& example) {
+    for (const auto& set : def.linear_in) {
+      const auto x = elements_of(example);
+      auto z = x;
+      auto sum = x;
+      bool exact = true;
+      for (const int operand : set) {
+        const auto i = static_cast<size_t>(operand);
+        exact = exact && (x[i].dtype() == DType::kF64 || x[i].dtype() == DType::kF32);
+        if (!exact) break;
+        z[i] = elements(example.inputs[i], 70 + operand);
+        auto values = x[i].to_doubles();
+        const auto more = z[i].to_doubles();
+        for (size_t e = 0; e < values.size(); ++e) values[e] += more[e];
+        sum[i] = Tensor::of<double>(x[i].shape(), std::span<const double>(values)).cast(x[i].dtype());
+      }
+      if (!exact) continue;
+      const auto of_x = run(def.name, x, example.attributes);
+      const auto of_z = run(def.name, z, example.attributes);
+      const auto of_sum = run(def.name, sum, example.attributes);
+      for (size_t o = 0; o < of_x.size(); ++o) {
+        if (size_bytes(of_x[o].dtype()) < 4) continue;  // rounded
+        const auto a = of_x[o].to_doubles();
+        const auto b = of_z[o].to_doubles();
+        const auto c = of_sum[o].to_doubles();
+        for (size_t e = 0; e < c.size(); ++e) {
+          if (std::isnan(c[e])) continue;
+          EXPECT_NEAR(a[e] + b[e], c[e], 1e-5 * (1 + std::abs(a[e]) + std::abs(b[e])))
+              << "result " << o << " element " << e;
+          ++checked;
+        }
+      }
+    }
+  });
+  RecordProperty("checked", checked);
+  EXPECT_GT(checked, 1000);
+}
+
+Tensor piece_of(const Tensor& whole, const std::vector<mesh::Range>& ranges) {
+  Tensor piece(whole.dtype(), [&] {
+    Shape shape;
+    for (const auto& range : ranges) shape.push_back(range.size);
+    return shape;
+  }());
+  TensorView view = whole.view();
+  int64_t offset = 0;
+  for (int d = 0; d < whole.ndim(); ++d) offset += ranges[static_cast<size_t>(d)].offset * view.strides[d];
+  if (piece.num_elements() == 0) return piece;
+  view.data = static_cast<std::byte*>(view.data) + offset * static_cast<int64_t>(size_bytes(whole.dtype()));
+  view.shape = piece.shape();
+  copy_elements(view, piece.view());
+  return piece;
+}
+
+std::vector<mesh::Range> slice(const Shape& shape, const IndexRule::Dims& dims, const std::string& factor, int parts,
+                               int part) {
+  std::vector<mesh::Range> ranges;
+  for (int d = 0; d < shape.ndim(); ++d) {
+    ranges.push_back(dims[static_cast<size_t>(d)] == factor ? mesh::balanced_part(shape[d], parts, part)
+                                                            : mesh::Range{0, shape[d]});
+  }
+  return ranges;
+}
+
+double tolerance(DType dtype) {
+  switch (dtype) {
+    case DType::kF64: return 1e-12;
+    case DType::kF32: return 2e-5;
+    case DType::kF16: return 1e-2;
+    case DType::kBF16: return 6e-2;
+    default: return 0;
+  }
+}
+
+// What the ranks hold of one result, as doubles.
+struct Assembled {
+  std::vector<double> values;
+  bool is_first = true;
+};
+
+void assemble(Assembled& into, const Tensor& whole, const Tensor& part, const std::vector<mesh::Range>& ranges,
+              bool is_partial, Completion completion) {
+  if (into.is_first) into.values.assign(static_cast<size_t>(whole.num_elements()), 0);
+  Tensor wide(DType::kF64, whole.shape());
+  std::copy(into.values.begin(), into.values.end(), wide.values<double>().begin());
+  const Tensor before = piece_of(wide, ranges);
+  const Tensor values = part.cast(DType::kF64);
+  const Tensor merged = values.clone();
+  if (is_partial && !into.is_first) {
+    for (size_t i = 0; i < static_cast<size_t>(merged.num_elements()); ++i) {
+      const double a = before.values<double>()[i];
+      double& b = merged.values<double>()[i];
+      switch (completion) {
+        case Completion::kSum:
+        case Completion::kMean: b = a + b; break;
+        case Completion::kMax: b = std::max(a, b); break;
+        case Completion::kMin: b = std::min(a, b); break;
+        case Completion::kProd: b = a * b; break;
+      }
+    }
+  }
+  TensorView target = wide.view();
+  int64_t offset = 0;
+  for (int d = 0; d < wide.ndim(); ++d) offset += ranges[static_cast<size_t>(d)].offset * target.strides[d];
+  if (merged.num_elements() > 0) {
+    target.data = wide.values<double>().data() + offset;
+    target.shape = merged.shape();
+    copy_elements(merged.view(), target);
+  }
+  into.values = wide.to_doubles();
+  into.is_first = false;
+}
+
+// Splits one factor of one call into parts, localizes and runs each, and compares.
+void check_split(const OpDef& def, const Attributes& attributes, const std::vector<Tensor>& tensors,
+                 const IndexRule& rule, const std::string& factor, int parts) {
+  Call global;
+  make_call(global, def.name, tensors, attributes);
+  const auto whole = evaluate(global.graph, tensors, global.outputs);
+  std::vector<Assembled> assembled(whole.size());
+  for (int part = 0; part < parts; ++part) {
+    ir::Graph local;
+    LocalizeContext context{local, def.name, attributes, {}, {}, {}, {}, {}, {}, {}};
+    context.parts[factor] = parts;
+    std::vector<Tensor> pieces;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      context.global_inputs.push_back(tensors[i].type());
+      context.input_slices.push_back(slice(tensors[i].shape(), rule.inputs[i], factor, parts, part));
+      pieces.push_back(piece_of(tensors[i], context.input_slices.back()));
+      context.inputs.push_back(local.add_input(ir::InputKind::kInput, fmt::format("x{}", i), pieces[i].type()));
+    }
+    for (size_t o = 0; o < whole.size(); ++o) {
+      context.global_outputs.push_back(whole[o].type());
+      context.output_slices.push_back(slice(whole[o].shape(), rule.outputs[o], factor, parts, part));
+      Shape shape;
+      for (const auto& range : context.output_slices.back()) shape.push_back(range.size);
+      context.local_outputs.push_back({whole[o].dtype(), shape});
+    }
+    const auto results = def.localize ? def.localize(context) : apply(local, def.name, context.inputs, attributes);
+    ASSERT_EQ(results.size(), whole.size());
+    for (size_t o = 0; o < whole.size(); ++o) ASSERT_EQ(results[o].type(), context.local_outputs[o]);
+    const auto values = evaluate(local, pieces, results);
+    for (size_t o = 0; o < whole.size(); ++o) {
+      const auto& dims = rule.outputs[o];
+      const bool is_partial = std::find(dims.begin(), dims.end(), factor) == dims.end();
+      const bool contracts = is_partial && std::any_of(rule.inputs.begin(), rule.inputs.end(), [&](const auto& in) {
+                               return std::find(in.begin(), in.end(), factor) != in.end();
+                             });
+      assemble(assembled[o], whole[o], values[o], context.output_slices[o], contracts, rule.completion(factor));
+    }
+  }
+  for (size_t o = 0; o < whole.size(); ++o) {
+    const auto expected = whole[o].to_doubles();
+    for (size_t i = 0; i < expected.size(); ++i) {
+      if (std::isnan(expected[i])) continue;
+      if (std::isinf(expected[i])) {
+        EXPECT_EQ(assembled[o].values[i], expected[i]);
+      } else {
+        EXPECT_NEAR(assembled[o].values[i], expected[i], tolerance(whole[o].dtype()) * (1 + std::abs(expected[i])))
+            << "result " << o << " element " << i;
+      }
+    }
+  }
+}
+
+TEST(Laws, EverySplitThatARuleAllowsGivesTheWhole) {
+  int checked = 0;
+  int refused = 0;
+  for_each_example([&](const OpDef& def, const Example& example) {
+    const auto tensors = elements_of(example);
+    Call call;
+    make_call(call, def.name, tensors, example.attributes);
+    const Attributes attributes = call.graph.node(0).attributes;
+    std::vector<Type> inputs;
+    std::vector<Type> outputs;
+    for (const Value& v : call.inputs) inputs.push_back(v.type());
+    for (const Value& v : call.outputs) outputs.push_back(v.type());
+    const IndexRule rule = rule_of(def, attributes, inputs, outputs);
+    ASSERT_EQ(rule.inputs.size(), inputs.size());
+    ASSERT_EQ(rule.outputs.size(), outputs.size());
+    std::map<std::string, int> factors;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      ASSERT_EQ(static_cast<int>(rule.inputs[i].size()), inputs[i].shape.ndim()) << rule.to_string();
+      for (const auto& factor : rule.inputs[i]) ++factors[factor];
+    }
+    for (size_t o = 0; o < outputs.size(); ++o) {
+      ASSERT_EQ(static_cast<int>(rule.outputs[o].size()), outputs[o].shape.ndim()) << rule.to_string();
+      for (const auto& factor : rule.outputs[o]) ++factors[factor];
+    }
+    factors.erase("");
+    for (const auto& [factor, uses] : factors) {
+      for (const int parts : {2, 3, 4}) {
+        SCOPED_TRACE(fmt::format("{} in {} parts of {}", factor, parts, rule.to_string()));
+        try {
+          check_split(def, attributes, tensors, rule, factor, parts);
+          ++checked;
+        } catch (const InvalidArgument& error) {
+          // Some splits can be told only when the number of parts is known.
+          ++refused;
+        }
+      }
+    }
+  });
+  RecordProperty("checked", checked);
+  RecordProperty("refused", refused);
+  EXPECT_GT(checked, 1500);
+  EXPECT_LT(refused, checked / 10);
+}
+
+}  // namespace
+}  // namespace tessera::ops

@@ -1,0 +1,139 @@
+// OpDef: all that anyone knows about one operator, in one place: shape inference, gradient, sharding rule, linearity,
+// cost. Text form, functions, documentation, partitioning and the law tests come from it. OpRegistry: all of them by
+// name; built once, never changed.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tessera/ir/graph.h"
+#include "tessera/mesh/mesh.h"
+#include "tessera/ops/index_rule.h"
+
+namespace tessera::ops {
+
+using ir::Value;
+
+struct AttributeDef {
+  std::string name;
+  std::optional<AttributeValue> default_value;  // absent: must be given
+  std::string doc;
+};
+
+// What a gradient function sees. It adds nodes to `graph` and returns one cotangent per input; a null Value where there
+// is none (integer inputs, or no dependence).
+struct GradientContext {
+  ir::Graph& graph;
+  const Attributes& attributes;
+  std::vector<Value> inputs;
+  std::vector<Value> outputs;
+  std::vector<Value> cotangents;  // of the outputs; null where nothing flows back
+  // The cotangent of output i, or zeros of its type where it is null.
+  Value cotangent(int i) const;
+};
+
+// What localize sees: one node of the logical graph, to be written into one rank's graph.
+struct LocalizeContext {
+  ir::Graph& graph;  // the local graph
+  const std::string& op;
+  const Attributes& attributes;  // of the logical node
+  std::vector<Value> inputs;     // local values, already in the shardings the plan asks for
+  std::vector<Type> global_inputs;
+  std::vector<Type> global_outputs;
+  std::vector<Type> local_outputs;                     // what the shardings say the results' types are
+  std::vector<std::vector<mesh::Range>> input_slices;  // which piece of each global input this rank holds
+  std::vector<std::vector<mesh::Range>> output_slices;
+  bool is_split(const std::string& factor) const { return parts.contains(factor); }
+  std::map<std::string, int> parts;  // factor of the rule -> number of parts, for those that are split
+};
+
+struct Cost {
+  double flops = 0;
+  double bytes = 0;  // read and written once
+};
+
+// What the elements of an example's input may be, for the generated tests.
+enum class Domain {
+  kAny,       // about (-2, 2), no two equal, none near 0: safe for kinks
+  kPositive,  // (0.5, 2)
+  kUnit,      // (-0.9, 0.9)
+  kBool,      // 0 or 1
+  kIndex      // integers in [0, limit)
+};
+struct ExampleInput {
+  Type type;
+  Domain domain = Domain::kAny;
+  int64_t limit = 0;
+};
+// A call that the generated tests make: shape inference against execution, reference against fast kernels, gradients
+// against finite differences (for f32/f64 inputs with Domain other than kBool and kIndex, run in f64).
+struct Example {
+  std::vector<ExampleInput> inputs;
+  Attributes attributes = {};
+  bool check_gradient = true;
+};
+
+struct OpDef {
+  std::string name;
+  std::string doc;                  // one sentence or more: what it computes, shapes, source
+  std::vector<std::string> inputs;  // names; a last name "values..." takes any number
+  std::vector<AttributeDef> attributes = {};
+  std::vector<std::string> outputs = {"result"};
+  // Types of the results. Throws InvalidArgument saying what does not fit; apply() puts the operator's name and source
+  // before the message and the operands' types after it.
+  std::function<std::vector<Type>(const Attributes&, std::span<const Type>)> infer;
+  // Empty: not differentiable; nothing flows back through it.
+  std::function<std::vector<Value>(const GradientContext&)> gradient = {};
+  // Empty: nothing can be split.
+  std::function<IndexRule(const Attributes&, std::span<const Type> inputs, std::span<const Type> outputs)> rule = {};
+  // Sets of operands in which it is jointly linear (the others fixed): matmul {{0},{1}}, add {{0,1}}, neg {{0}}.
+  std::vector<std::vector<int>> linear_in = {};
+  // Empty: no arithmetic worth counting; bytes are then those of the operands and results.
+  std::function<double(const Attributes&, std::span<const Type> inputs, std::span<const Type> outputs)> flops = {};
+  // Writes the node for one rank. Empty: the same operator with the same attributes on the local inputs.
+  std::function<std::vector<Value>(const LocalizeContext&)> localize = {};
+  // Touches each element once at one place, without looking at its neighbours: may be fused with others.
+  bool elementwise = false;
+  // Communicates: never merged, moved or dropped.
+  bool collective = false;
+  std::vector<Example> examples = {};
+
+  bool is_variadic() const { return !inputs.empty() && inputs.back().ends_with("..."); }
+};
+
+class OpRegistry {
+ public:
+  // All operators of Tessera.
+  static const OpRegistry& instance();
+
+  // Throws InvalidArgument naming the closest known name.
+  const OpDef& get(const std::string& name) const;
+  const OpDef* find(const std::string& name) const;
+  const std::map<std::string, OpDef>& all() const { return defs_; }
+  void add(OpDef def);
+
+ private:
+  std::map<std::string, OpDef> defs_;
+};
+
+// Adds a node of operator `op`: fills in default attributes, refuses unknown or missing ones and a wrong number of
+// inputs, infers the types. Throws InvalidArgument: `matmul "ffn/up": contracted dims differ ...: lhs f32[8,16], rhs
+// ...`. Operators without inputs need the graph.
+std::vector<Value> apply(ir::Graph& graph, const std::string& op, std::span<const Value> inputs,
+                         Attributes attributes = {});
+std::vector<Value> apply(const std::string& op, std::initializer_list<Value> inputs, Attributes attributes = {});
+// The first result, for operators with one.
+Value apply1(const std::string& op, std::initializer_list<Value> inputs, Attributes attributes = {});
+
+// The attributes with defaults filled in. Throws as apply does.
+Attributes complete_attributes(const OpDef& def, Attributes attributes);
+IndexRule rule_of(const OpDef& def, const Attributes& attributes, std::span<const Type> inputs,
+                  std::span<const Type> outputs);
+Cost cost_of(const OpDef& def, const Attributes& attributes, std::span<const Type> inputs,
+             std::span<const Type> outputs);
+
+}  // namespace tessera::ops
