@@ -1,0 +1,153 @@
+#include "tessera/nn/cell.h"
+
+#include "tessera/base/error.h"
+#include "tessera/base/strings.h"
+
+namespace tessera::nn {
+
+std::string Parameter::full_name() const {
+  const auto path = owner == nullptr ? std::string() : owner->path();
+  return path.empty() ? name : path + "." + name;
+}
+
+ir::Value Parameter::in(ir::Graph& graph) const {
+  const auto full = full_name();
+  if (const auto bound = graph.find_binding(full)) return *bound;
+  return graph.add_input(kind, full, type);
+}
+
+Parameter::operator ir::Value() const {
+  check(owner != nullptr, "a parameter without a cell is read with in(graph)");
+  return in(owner->graph());
+}
+
+void Parameter::assign(ir::Value value) const {
+  in(value.graph());  // makes sure that the graph has it as an input
+  value.graph().assign(full_name(), value);
+}
+
+template <typename Construct>
+Value Cell::trace(ir::Graph& graph, Construct&& construct) {
+  ir::Graph* const outer = graph_;
+  graph_ = &graph;
+  struct Restore {
+    Cell* cell;
+    ir::Graph* outer;
+    ~Restore() { cell->graph_ = outer; }
+  } const restore{this, outer};
+  const auto own = path();
+  const ir::SourceScope scope(graph, own.empty() ? "." : own);
+  return construct();
+}
+
+Value Cell::operator()(Value x) {
+  return trace(x.graph(), [&] { return construct(x); });
+}
+Value Cell::operator()(Value x, Value y) {
+  return trace(x.graph(), [&] { return construct(x, y); });
+}
+Value Cell::operator()(std::span<const Value> inputs) {
+  if (inputs.empty()) throw InvalidArgument("cell \"{}\" was called without inputs", path());
+  return trace(inputs[0].graph(), [&] {
+    if (inputs.size() == 1) return construct(inputs[0]);
+    if (inputs.size() == 2) return construct(inputs[0], inputs[1]);
+    return construct(inputs);
+  });
+}
+
+Value Cell::construct(Value x) { return construct(std::span<const Value>(&x, 1)); }
+Value Cell::construct(Value x, Value y) {
+  const Value inputs[] = {x, y};
+  return construct(std::span<const Value>(inputs));
+}
+Value Cell::construct(std::span<const Value> inputs) {
+  throw InvalidArgument("cell \"{}\" has no construct() for {} inputs", path(), inputs.size());
+}
+
+std::vector<Parameter*> Cell::parameters() {
+  std::vector<Parameter*> result;
+  collect(result);
+  return result;
+}
+
+std::vector<Parameter*> Cell::trainable_parameters() {
+  auto result = parameters();
+  std::erase_if(result, [](const Parameter* p) { return !p->requires_grad; });
+  return result;
+}
+
+void Cell::collect(std::vector<Parameter*>& into) {
+  for (const auto& parameter : parameters_) into.push_back(parameter.get());
+  for (const auto& cell : children_) cell->collect(into);
+}
+
+Parameter& Cell::find_parameter(const std::string& full_name) {
+  std::vector<std::string> names;
+  for (Parameter* parameter : parameters()) {
+    names.push_back(parameter->full_name());
+    if (names.back() == full_name) return *parameter;
+  }
+  const auto near = closest(full_name, names);
+  throw InvalidArgument("no parameter \"{}\"{}", full_name,
+                        near.empty() ? "" : fmt::format("; did you mean {}?", near));
+}
+
+std::vector<std::pair<std::string, Cell*>> Cell::children() const {
+  std::vector<std::pair<std::string, Cell*>> result;
+  for (const auto& cell : children_) result.emplace_back(cell->name_, cell.get());
+  return result;
+}
+
+std::string Cell::path() const {
+  if (parent_ == nullptr) return name_;
+  const auto above = parent_->path();
+  return above.empty() ? name_ : above + "." + name_;
+}
+
+void Cell::apply_settings(const Settings& settings) {
+  settings_ = settings;
+  for (const auto& cell : children_) cell->apply_settings(settings);
+}
+
+ir::Graph& Cell::graph() const {
+  check(graph_ != nullptr, "parameters can be read only inside construct()");
+  return *graph_;
+}
+
+void Cell::check_name(const std::string& name) const {
+  if (name.empty() || name.find_first_of("- \t\n.,(){}=") != std::string::npos) {
+    throw InvalidArgument(
+        "cell \"{}\": \"{}\" cannot name a parameter or child: no spaces and none of - . , ( ) {{ }} =", path(), name);
+  }
+  for (const auto& parameter : parameters_) {
+    if (parameter->name == name) throw InvalidArgument("cell \"{}\" already has a parameter \"{}\"", path(), name);
+  }
+  for (const auto& cell : children_) {
+    if (cell->name_ == name) throw InvalidArgument("cell \"{}\" already has a child \"{}\"", path(), name);
+  }
+}
+
+Parameter& Cell::parameter(const std::string& name, const Type& type, Initializer init, bool requires_grad) {
+  check_name(name);
+  parameters_.push_back(std::make_unique<Parameter>(
+      Parameter{.name = name, .type = type, .init = std::move(init), .requires_grad = requires_grad, .owner = this}));
+  return *parameters_.back();
+}
+
+void Cell::adopt(const std::string& name, std::unique_ptr<Cell> cell) {
+  check_name(name);
+  cell->name_ = name;
+  cell->parent_ = this;
+  children_.push_back(std::move(cell));
+}
+
+void set_parameter_dtype(Cell& cell, DType dtype) {
+  if (!is_floating(dtype)) throw InvalidArgument("parameters cannot become {}: a floating dtype is needed", dtype);
+  for (Parameter* parameter : cell.parameters()) {
+    if (!is_floating(parameter->type.dtype)) continue;
+    parameter->type.dtype = dtype;
+    if (parameter->data) parameter->data = parameter->data->cast(dtype);
+  }
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,105 @@
+// Cell: a piece of a network: parameters, child cells and construct(), which builds graph nodes from symbols; nothing
+// is computed here. A parameter's name is its attribute path: `up.weight` for child<Dense>("up", ...)'s weight.
+//
+//   struct Mlp : nn::Cell {
+//     nn::Dense& up = child<nn::Dense>("up", 64, 256);
+//     nn::Dense& down = child<nn::Dense>("down", 256, 10);
+//     Value construct(Value x) override { return down(relu(up(x))); }
+//   };
+//
+// Not copyable; a cell owns its children. Not thread-safe: ranks that are threads build a network each.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/nn/parameter.h"
+
+namespace tessera::nn {
+
+using ir::Value;
+
+// What the tracer tells every cell before it traces.
+struct Settings {
+  bool training = false;
+  // Parts that the batch is cut into for batch normalisation; each has statistics of its own. 0: one for all.
+  int batch_norm_groups = 0;
+  // Seed of dropout and other random operators.
+  uint64_t seed = 0;
+  bool operator==(const Settings&) const = default;
+};
+
+class Cell {
+ public:
+  Cell() = default;
+  virtual ~Cell() = default;
+  Cell(const Cell&) = delete;
+  Cell& operator=(const Cell&) = delete;
+
+  // Calls construct(). Nodes that it adds have the cell's path as source.
+  Value operator()(Value x);
+  Value operator()(Value x, Value y);
+  Value operator()(std::span<const Value> inputs);
+
+  // Override the one that fits; the others forward or refuse: a cell called with a number of inputs it has no
+  // construct() for throws InvalidArgument naming it.
+  virtual Value construct(Value x);
+  virtual Value construct(Value x, Value y);
+  virtual Value construct(std::span<const Value> inputs);
+
+  // Every parameter below, in the order of declaration, parents first. trainable_parameters: those with requires_grad.
+  std::vector<Parameter*> parameters();
+  std::vector<Parameter*> trainable_parameters();
+  // Throws InvalidArgument naming the closest full name.
+  Parameter& find_parameter(const std::string& full_name);
+  std::vector<std::pair<std::string, Cell*>> children() const;
+
+  // The attribute path: "" for the root, "layer1.0" below.
+  std::string path() const;
+  const Settings& settings() const { return settings_; }
+  // Sets the settings here and below; cells whose parameters depend on them override it and call this.
+  virtual void apply_settings(const Settings& settings);
+
+  // The graph being traced. Only inside construct().
+  ir::Graph& graph() const;
+
+ protected:
+  // A root cell whose nodes come from `source` instead of "."; as a child it has the child's name.
+  explicit Cell(std::string source) : name_(std::move(source)) {}
+
+  // Declares a parameter; the reference lives as long as the cell. Throws InvalidArgument for a name that is taken or
+  // contains '-' or white space (strategy files could not be parsed).
+  Parameter& parameter(const std::string& name, const Type& type, Initializer init, bool requires_grad = true);
+  // Makes and owns a child cell.
+  template <typename T, typename... Args>
+  T& child(const std::string& name, Args&&... args) {
+    auto made = std::make_unique<T>(std::forward<Args>(args)...);
+    T& result = *made;
+    adopt(name, std::move(made));
+    return result;
+  }
+  void adopt(const std::string& name, std::unique_ptr<Cell> cell);
+
+ private:
+  template <typename Construct>
+  Value trace(ir::Graph& graph, Construct&& construct);
+  void collect(std::vector<Parameter*>& into);
+  void check_name(const std::string& name) const;
+
+  std::string name_;
+  Cell* parent_ = nullptr;
+  std::vector<std::unique_ptr<Parameter>> parameters_;
+  std::vector<std::unique_ptr<Cell>> children_;
+  Settings settings_;
+  ir::Graph* graph_ = nullptr;
+};
+
+// Gives every floating parameter of the cell that dtype, and its data if set. Before the first trace. Throws
+// InvalidArgument unless it is floating.
+void set_parameter_dtype(Cell& cell, DType dtype);
+
+}  // namespace tessera::nn

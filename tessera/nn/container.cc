@@ -1,0 +1,28 @@
+#include "tessera/nn/container.h"
+
+#include "tessera/base/error.h"
+#include "tessera/ops/shape_functions.h"
+
+namespace tessera::nn {
+
+void CellList::append(std::unique_ptr<Cell> cell) {
+  if (cell == nullptr) throw InvalidArgument("cell \"{}\": a null cell cannot be appended", path());
+  cells_.push_back(cell.get());
+  adopt(std::to_string(cells_.size() - 1), std::move(cell));
+}
+
+Cell& CellList::operator[](int index) const {
+  if (index < 0 || index >= size()) {
+    throw InvalidArgument("cell \"{}\" has {} children, there is no number {}", path(), size(), index);
+  }
+  return *cells_[static_cast<size_t>(index)];
+}
+
+Value Sequential::construct(Value x) {
+  for (int i = 0; i < size(); ++i) x = (*this)[i](x);
+  return x;
+}
+
+Value Flatten::construct(Value x) { return ops::flatten(x); }
+
+}  // namespace tessera::nn

@@ -1,0 +1,25 @@
+// Dropout: zeroes elements at random while training (Srivastava et al., JMLR 2014).
+#pragma once
+
+#include "tessera/nn/cell.h"
+
+namespace tessera::nn {
+
+// The number of the training step, state "random_step" i64[]: what makes random operators differ from step to step. It
+// is an input of the graph; who runs the graph counts it.
+Value random_step(ir::Graph& graph);
+
+// Training: each element is kept with probability keep_prob and divided by it, else 0. Evaluation: x itself.
+// Which elements is a function of (seed, path of the cell, number of its calls in this trace, step, position).
+class Dropout : public Cell {
+ public:
+  // Throws InvalidArgument unless 0 < keep_prob <= 1.
+  explicit Dropout(double keep_prob = 0.5);
+  using Cell::construct;
+  Value construct(Value x) override;
+
+ private:
+  double keep_prob_;
+};
+
+}  // namespace tessera::nn

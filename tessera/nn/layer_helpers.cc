@@ -1,0 +1,21 @@
+#include "tessera/nn/layer_helpers.h"
+
+#include "tessera/base/error.h"
+#include "tessera/ops/reduce_functions.h"
+
+namespace tessera::nn {
+
+void check_images(const std::string& op, ir::Value x) {
+  if (x.ndim() != 4) {
+    throw InvalidArgument("{} \"{}\": takes images [n,c,h,w], got {}", op, x.graph().origin().source, x.type());
+  }
+}
+
+DType at_least_f32(DType dtype) { return promote(dtype, DType::kF32); }
+
+ir::Value reduce_loss(ir::Value x, const std::string& reduction) {
+  if (reduction == "none") return x;
+  return reduction == "mean" ? ops::reduce_mean(x) : ops::reduce_sum(x);
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,30 @@
+// Optimizer: turns gradients into graph nodes that update the parameters. Its states (moments, learning rate, step) are
+// graph inputs and outputs named as the reference names them: moments.<param>, learning_rate, global_step, ...
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tessera/nn/parameter.h"
+
+namespace tessera::nn {
+
+struct ParameterGradient {
+  const Parameter* parameter = nullptr;
+  ir::Value gradient;
+};
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  // Adds the update of every pair to the graph: states as inputs of kind kState, new values by assign.
+  virtual void update(ir::Graph& graph, std::span<const ParameterGradient> gradients) = 0;
+  // The states that update() reads for these parameters, with their initial values, in the order in which a checkpoint
+  // lists them. Full names.
+  virtual std::vector<Parameter> states(std::span<Parameter* const> parameters) const = 0;
+};
+
+}  // namespace tessera::nn
