@@ -1,0 +1,184 @@
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "tessera/base/error.h"
+#include "tessera/base/strings.h"
+#include "tessera/compiler/passes/passes.h"
+#include "tessera/compiler/passes/rewrite.h"
+#include "tessera/ops/op_def.h"
+
+namespace tessera::compiler {
+namespace {
+
+using ir::Graph;
+using ir::Node;
+using ir::NodeId;
+using ir::Value;
+using ir::ValueId;
+
+// The operators of a fused program; nullopt for what it cannot compute.
+std::optional<std::string> program_op(const Graph& graph, const Node& node) {
+  static const std::set<std::string> kSame = {
+      "neg", "abs",     "sign",    "floor",   "sqrt",      "rsqrt",        "reciprocal", "exp",   "log",
+      "sin", "cos",     "relu",    "sigmoid", "tanh",      "square",       "add",        "sub",   "mul",
+      "div", "maximum", "minimum", "pow",     "relu_grad", "sigmoid_grad", "tanh_grad",  "select"};
+  if (kSame.contains(node.op)) return node.op;
+  if (node.op == "gelu" || node.op == "gelu_grad") {
+    return std::string(node.attributes.get_bool("approximate") ? "gelu_tanh" : "gelu_erf") +
+           (node.op == "gelu_grad" ? "_grad" : "");
+  }
+  if (node.op == "cast") {
+    const DType from = graph.type(node.inputs[0]).dtype;
+    if (from == DType::kBF16 || from == DType::kF16 || from == DType::kU8 || from == DType::kBool) return "copy";
+  }
+  return std::nullopt;
+}
+
+bool is_readable(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16 || dtype == DType::kU8 ||
+         dtype == DType::kBool;
+}
+
+class Fusion {
+ public:
+  Fusion(const Graph& graph, const FusionOptions& options) : graph_(graph), options_(options) {}
+
+  Graph run() {
+    group_of_.assign(static_cast<size_t>(graph_.num_nodes()), -1);
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) visit(n);
+    Rewriter rewriter(graph_);
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      const int group = group_of_[static_cast<size_t>(n)];
+      if (group < 0 || groups_[static_cast<size_t>(group)].nodes.size() < 2) {
+        rewriter.copy(n);
+      } else if (groups_[static_cast<size_t>(group)].nodes.back() == n) {
+        emit(rewriter, groups_[static_cast<size_t>(group)]);
+      }
+    }
+    return rewriter.finish();
+  }
+
+ private:
+  struct Group {
+    Shape shape;
+    std::vector<NodeId> nodes;
+    bool open = true;  // nobody outside has read a result yet: the next node may still join
+  };
+
+  bool is_fusible(NodeId n) const {
+    const Node& node = graph_.node(n);
+    if (!program_op(graph_, node) || node.outputs.size() != 1) return false;
+    if (graph_.type(node.outputs[0]).dtype != DType::kF32) return false;
+    return std::all_of(node.inputs.begin(), node.inputs.end(),
+                       [&](ValueId v) { return is_readable(graph_.type(v).dtype); });
+  }
+
+  // A node joins the group of the last of its producers that is still open and has its shape. It stands where the
+  // group's last node stands, so the other groups that it reads from must not be joined any more.
+  void visit(NodeId n) {
+    const Node& node = graph_.node(n);
+    const bool fusible = is_fusible(n);
+    int best = -1;
+    if (fusible) {
+      const Shape& shape = graph_.type(node.outputs[0]).shape;
+      for (const ValueId v : node.inputs) {
+        const NodeId from = graph_.info(v).node;
+        const int group = from == ir::kNone ? -1 : group_of_[static_cast<size_t>(from)];
+        if (group < 0) continue;
+        const Group& g = groups_[static_cast<size_t>(group)];
+        if (g.open && g.shape == shape && static_cast<int>(g.nodes.size()) < options_.max_nodes) {
+          best = std::max(best, group);
+        }
+      }
+    }
+    for (const ValueId v : node.inputs) {
+      const NodeId from = graph_.info(v).node;
+      const int group = from == ir::kNone ? -1 : group_of_[static_cast<size_t>(from)];
+      if (group >= 0 && group != best) groups_[static_cast<size_t>(group)].open = false;
+    }
+    if (!fusible) return;
+    if (best < 0) {
+      best = static_cast<int>(groups_.size());
+      groups_.push_back({graph_.type(node.outputs[0]).shape, {}, true});
+    }
+    groups_[static_cast<size_t>(best)].nodes.push_back(n);
+    group_of_[static_cast<size_t>(n)] = best;
+  }
+
+  bool is_read_outside(ValueId v, int group) const {
+    for (const auto& output : graph_.outputs()) {
+      if (output.value == v) return true;
+    }
+    for (NodeId n = graph_.info(v).node + 1; n < graph_.num_nodes(); ++n) {
+      if (group_of_[static_cast<size_t>(n)] == group) continue;
+      const auto& inputs = graph_.node(n).inputs;
+      if (std::find(inputs.begin(), inputs.end(), v) != inputs.end()) return true;
+    }
+    return false;
+  }
+
+  void emit(Rewriter& rewriter, const Group& group) {
+    const int index = group_of_[static_cast<size_t>(group.nodes[0])];
+    std::map<ValueId, std::string> names;
+    std::vector<Value> inputs;
+    std::vector<ValueId> results;
+    std::string program;
+    for (const NodeId n : group.nodes) {
+      const Node& node = graph_.node(n);
+      std::string line = fmt::format("t{}={}", names.size(), *program_op(graph_, node));
+      for (const ValueId v : node.inputs) {
+        if (const auto literal = literal_of(v)) {
+          line += " " + *literal;
+          continue;
+        }
+        auto it = names.find(v);
+        if (it == names.end()) {
+          it = names.emplace(v, fmt::format("a{}", inputs.size())).first;
+          inputs.push_back(rewriter.at(v));
+        }
+        line += " " + it->second;
+      }
+      const auto name = line.substr(0, line.find('='));
+      names.emplace(node.outputs[0], name);
+      program += line + "; ";
+      if (is_read_outside(node.outputs[0], index)) results.push_back(node.outputs[0]);
+    }
+    program += "return";
+    for (const ValueId v : results) program += " " + names.at(v);
+    if (inputs.empty()) {  // constants only
+      for (const NodeId n : group.nodes) rewriter.copy(n);
+      return;
+    }
+    rewriter.set_origin(group.nodes.back());
+    const auto made = ops::apply(rewriter.graph(), "fused_elementwise", inputs,
+                                 {{"program", program}, {"num_outputs", static_cast<int64_t>(results.size())}});
+    for (const NodeId n : group.nodes) rewriter.stands_for(n, rewriter.graph().num_nodes() - 1);
+    for (size_t i = 0; i < results.size(); ++i) {
+      check_equal(made[i].type(), graph_.type(results[i]), "type of a fused result");
+      rewriter.set(results[i], made[i]);
+    }
+  }
+
+  // A number that is the same everywhere stands in the program itself.
+  std::optional<std::string> literal_of(ValueId v) const {
+    const NodeId n = graph_.info(v).node;
+    if (n == ir::kNone || graph_.node(n).op != "fill" || graph_.type(v).dtype != DType::kF32) return std::nullopt;
+    if (graph_.type(v).shape.ndim() != 0) return std::nullopt;  // its shape may be what widens the result
+    return shortest(static_cast<double>(static_cast<float>(graph_.node(n).attributes.get_double("value"))));
+  }
+
+  const Graph& graph_;
+  const FusionOptions& options_;
+  std::vector<Group> groups_;
+  std::vector<int> group_of_;
+};
+
+}  // namespace
+
+Graph fuse_elementwise(const Graph& local, const FusionOptions& options) {
+  return remove_dead_code(Fusion(local, options).run());
+}
+
+}  // namespace tessera::compiler

@@ -1,0 +1,44 @@
+// The passes over graphs, each a pure function. simplify runs on the logical graph, before a plan is made; fuse on the
+// local graph; assign_layouts and schedule turn it into a Schedule.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/ir/graph.h"
+#include "tessera/ir/schedule.h"
+#include "tessera/ops/kernel_catalogue.h"
+
+namespace tessera::compiler {
+
+// Removes nodes whose results reach no output; collectives stay.
+ir::Graph remove_dead_code(const ir::Graph& graph);
+// Replaces a node that repeats an earlier one (operator, operands, attributes, not a collective) by it.
+ir::Graph merge_common_subexpressions(const ir::Graph& graph);
+// Evaluates scalar arithmetic on fill nodes, and drops what changes nothing: x*1, x+0, cast to the same type,
+// transposes and reshapes that keep everything.
+ir::Graph fold_constants(const ir::Graph& graph);
+
+struct FusionOptions {
+  int max_nodes = 24;  // per fused node; a longer chain keeps more operands alive than registers hold
+};
+// Joins elementwise nodes of one shape whose inner results nobody else reads into fused_elementwise nodes.
+ir::Graph fuse_elementwise(const ir::Graph& local, const FusionOptions& options = {});
+
+// The strides of every value. Images (what convolutions and poolings touch, and what is elementwise with it) are
+// channels-last in memory; everything else is row-major.
+std::vector<Strides> assign_layouts(const ir::Graph& local, bool channels_last = true);
+
+struct ScheduleOptions {
+  // Every value in memory of its own, nothing in place: what the debug executor runs.
+  bool share_memory = true;
+  bool channels_last = true;
+};
+// Orders the steps, places the collectives' starts and waits, works in place where the kernels allow, and gives every
+// value its offset. Nothing persistent is written before the output "loss" has been checked. Throws InvalidArgument for
+// a parameter that the layout does not have.
+ir::Schedule make_schedule(const ir::Graph& local, const ir::PersistentLayout& persistent,
+                           const ops::KernelCatalogue& catalogue, const ScheduleOptions& options = {});
+
+}  // namespace tessera::compiler
