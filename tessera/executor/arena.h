@@ -1,0 +1,30 @@
+// Arena: one rank's memory for everything that a step touches: parameters and states in front, then what schedules plan
+// by lifetimes. Reserved once; grows only between steps, when a schedule that needs more is added.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tessera::executor {
+
+class Arena {
+ public:
+  // Address space for `capacity_bytes`; memory is taken when it is first touched.
+  explicit Arena(int64_t capacity_bytes);
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  std::byte* data() const { return data_; }
+  int64_t capacity_bytes() const { return capacity_bytes_; }
+  // The bytes that schedules use. Throws InvalidArgument beyond the capacity.
+  int64_t size_bytes() const { return size_bytes_; }
+  void grow_to(int64_t size_bytes);
+
+ private:
+  std::byte* data_ = nullptr;
+  int64_t capacity_bytes_ = 0;
+  int64_t size_bytes_ = 0;
+};
+
+}  // namespace tessera::executor

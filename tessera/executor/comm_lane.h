@@ -1,0 +1,45 @@
+// CommLane: a rank's thread for collectives. Tasks run in the order in which they are started; the compute lane waits
+// for each by its ticket. Nothing is allocated after construction while at most kMaxPending tasks are under way.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace tessera::executor {
+
+class CommLane {
+ public:
+  static constexpr int64_t kMaxPending = 4096;
+
+  explicit CommLane(int rank);
+  // Lets the running task end (its own deadline bounds it), drops the rest.
+  ~CommLane();
+  CommLane(const CommLane&) = delete;
+  CommLane& operator=(const CommLane&) = delete;
+
+  // `task` must live until wait() returns for its ticket. Tickets count up.
+  int64_t start(const std::function<void()>& task);
+  // Returns when the task and all before it have ended. Rethrows the first error of any task; the lane then runs no
+  // further ones.
+  void wait(int64_t ticket);
+
+ private:
+  void work(int rank);
+
+  std::mutex mutex_;
+  std::condition_variable started_;
+  std::condition_variable ended_;
+  std::array<const std::function<void()>*, kMaxPending> tasks_{};
+  int64_t num_started_ = 0;
+  int64_t num_ended_ = 0;
+  std::exception_ptr error_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace tessera::executor

@@ -1,0 +1,156 @@
+#include "tessera/executor/executor.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "tessera/base/strings.h"
+#include "tessera/executor/collectives.h"
+
+namespace tessera::executor {
+
+using ir::Step;
+using ir::StepKind;
+
+bool all_finite(const TensorView& view) {
+  if (!is_floating(view.dtype) || view.num_elements() == 0) return true;
+  const auto finite = [](double x) { return std::isfinite(x); };
+  // Only losses come here on the fast path: one element.
+  if (view.num_elements() == 1) {
+    return dispatch_floating(view.dtype, "all_finite", [&](auto zero) {
+      using T = decltype(zero);
+      return finite(static_cast<ComputeType<T>>(*view.as<T>()));
+    });
+  }
+  for (const double x : Tensor::copy_of(view).to_doubles()) {
+    if (!finite(x)) return false;
+  }
+  return true;
+}
+
+Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& kernels, CommLane* lane,
+                   const GroupResolver& groups)
+    : schedule_(std::move(schedule)), parallel_for_(kernels.num_threads()), lane_(lane), arena_(arena) {
+  arena.grow_to(schedule_.arena_bytes);
+  const auto view = [&](int v) {
+    const auto& value = schedule_.values[static_cast<size_t>(v)];
+    return TensorView(arena.data() + value.offset, value.type.dtype, value.type.shape, value.strides);
+  };
+  tasks_.resize(schedule_.steps.size());
+  for (size_t s = 0; s < schedule_.steps.size(); ++s) {
+    const Step& step = schedule_.steps[s];
+    Task& task = tasks_[s];
+    task.kind = step.kind;
+    for (const int v : step.inputs) task.inputs.push_back(view(v));
+    for (const int v : step.outputs) task.outputs.push_back(view(v));
+    if (step.kind == StepKind::kCompute) {
+      KernelRequest request{.op = step.op,
+                            .inputs = task.inputs,
+                            .outputs = task.outputs,
+                            .attributes = step.attributes,
+                            .num_threads = kernels.num_threads()};
+      for (auto& v : request.inputs) v.data = nullptr;
+      for (auto& v : request.outputs) v.data = nullptr;
+      task.kernel = kernels.prepare(request);
+      check(task.kernel.scratch_bytes <= step.scratch_bytes, "a kernel wants more scratch than was planned");
+      task.scratch = {arena.data() + step.scratch_offset, static_cast<size_t>(step.scratch_bytes)};
+    } else if (step.kind == StepKind::kStart) {
+      check(lane_ != nullptr, "a schedule with collectives needs a communication lane");
+      task.collective = make_collective(step, task, groups);
+    }
+  }
+  for (const auto& [name, v] : schedule_.inputs) inputs_[name] = view(v);
+  for (const auto& [name, v] : schedule_.outputs) outputs_[name] = view(v);
+  nanoseconds_.resize(tasks_.size());
+}
+
+void Executor::run_task(size_t index) {
+  Task& task = tasks_[index];
+  const Step& step = schedule_.steps[index];
+  switch (task.kind) {
+    case StepKind::kCompute:
+      task.kernel.run({task.inputs, task.outputs, step.attributes, task.scratch, parallel_for_});
+      break;
+    case StepKind::kCopy: copy_elements(task.inputs[0], task.outputs[0]); break;
+    case StepKind::kStart: task.ticket = lane_->start(task.collective); break;
+    case StepKind::kWait: lane_->wait(tasks_[static_cast<size_t>(step.joins)].ticket); break;
+    case StepKind::kCheckFinite:
+      if (!all_finite(task.inputs[0])) {
+        throw NonFiniteLoss(fmt::format("loss is {}", shortest(Tensor::copy_of(task.inputs[0]).to_doubles()[0])));
+      }
+      break;
+  }
+}
+
+void Executor::fill_planned_memory() {
+  // All bits set is a NaN in every floating type. The data inputs have been written already and stay.
+  std::vector<Tensor> data;
+  for (const auto& [name, view] : inputs_) data.push_back(Tensor::copy_of(view));
+  std::memset(arena_.data() + schedule_.persistent_bytes, 0xFF,
+              static_cast<size_t>(schedule_.arena_bytes - schedule_.persistent_bytes));
+  size_t i = 0;
+  for (const auto& [name, view] : inputs_) copy_elements(data[i++].view(), view);
+}
+
+void Executor::run() {
+  if (fill_with_nan_) fill_planned_memory();
+  if (!profiling_) {
+    for (size_t s = 0; s < tasks_.size(); ++s) run_task(s);
+    return;
+  }
+  Clock& clock = Clock::system();
+  for (size_t s = 0; s < tasks_.size(); ++s) {
+    const int64_t begin = clock.monotonic_ns();
+    run_task(s);
+    nanoseconds_[s] += clock.monotonic_ns() - begin;
+  }
+}
+
+std::string Executor::find_non_finite() {
+  // Collectives are run too: the other ranks look for theirs at the same time.
+  std::string found;
+  for (size_t s = 0; s < tasks_.size(); ++s) {
+    const Step& step = schedule_.steps[s];
+    if (step.kind == StepKind::kCheckFinite) break;
+    run_task(s);
+    if (!found.empty() || step.kind == StepKind::kStart) continue;
+    for (size_t o = 0; o < step.outputs.size(); ++o) {
+      if (all_finite(tasks_[s].outputs[o])) continue;
+      const auto& value = schedule_.values[static_cast<size_t>(step.outputs[o])];
+      found = fmt::format("{} of {}{}, {}", value.name, step.op,
+                          step.source.empty() ? "" : fmt::format(" \"{}\"", step.source), value.type);
+      break;
+    }
+  }
+  return found;
+}
+
+const TensorView& Executor::input(const std::string& name) const {
+  const auto it = inputs_.find(name);
+  if (it == inputs_.end()) throw InvalidArgument("graph {} has no data input \"{}\"", schedule_.name, name);
+  return it->second;
+}
+
+const TensorView& Executor::output(const std::string& name) const {
+  const auto it = outputs_.find(name);
+  if (it == outputs_.end()) throw InvalidArgument("graph {} has no result \"{}\"", schedule_.name, name);
+  return it->second;
+}
+
+std::vector<StepTime> Executor::profile() const {
+  std::vector<StepTime> times;
+  for (size_t s = 0; s < tasks_.size(); ++s) {
+    const Step& step = schedule_.steps[s];
+    const auto kind = step.kind == StepKind::kStart  ? step.op + ".start"
+                      : step.kind == StepKind::kWait ? step.op + ".wait"
+                      : step.kind == StepKind::kCopy ? "copy"
+                                                     : step.kernel;
+    times.push_back({kind, step.source, static_cast<double>(nanoseconds_[s]) / 1000.0});
+  }
+  return times;
+}
+
+std::function<void()> Executor::make_collective(const Step& step, const Task& task, const GroupResolver& groups) const {
+  return prepare_collective(step, task.inputs, task.outputs, groups(step.attributes));
+}
+
+}  // namespace tessera::executor

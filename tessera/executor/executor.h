@@ -1,0 +1,88 @@
+// Executor: runs one schedule, as often as it is told, in an arena. Knows nothing of how the schedule came about.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/base/clock.h"
+#include "tessera/comm/communicator.h"
+#include "tessera/executor/arena.h"
+#include "tessera/executor/comm_lane.h"
+#include "tessera/executor/kernel_selection.h"
+#include "tessera/ir/schedule.h"
+
+namespace tessera::executor {
+
+// The loss of a step is not finite. Nothing was updated; the data inputs are still in place.
+class NonFiniteLoss : public Error {
+ public:
+  using Error::Error;
+};
+
+// The communicator of a collective's group: its ranks are the step's attribute "ranks".
+using GroupResolver = std::function<comm::Communicator&(const Attributes&)>;
+
+struct StepTime {
+  std::string kernel;
+  std::string source;
+  double microseconds = 0;  // all runs together
+};
+
+class Executor {
+ public:
+  // Prepares every kernel. `arena` must hold the schedule's bytes; `lane` and `groups` are used only by schedules with
+  // collectives. All outlive the executor.
+  Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& kernels, CommLane* lane,
+           const GroupResolver& groups);
+
+  // One step. No allocation. Throws NonFiniteLoss, or what a kernel or collective throws.
+  void run();
+  // One step that looks at each result; the first with a non-finite element is described ("" when there is none) and
+  // the step ends there. Writes nothing persistent before that.
+  std::string find_non_finite();
+
+  // Data inputs to write before run(), results to read after it. Throws InvalidArgument for an unknown name.
+  const TensorView& input(const std::string& name) const;
+  const TensorView& output(const std::string& name) const;
+  const ir::Schedule& schedule() const { return schedule_; }
+
+  // Fills all planned memory with NaN before each step: what reads before it writes shows.
+  void set_fill_with_nan(bool on) { fill_with_nan_ = on; }
+
+  // Time per step from here on, by step index; costs two clock reads a step.
+  void set_profiling(bool on) { profiling_ = on; }
+  std::vector<StepTime> profile() const;
+
+ private:
+  struct Task {
+    ir::StepKind kind = ir::StepKind::kCompute;
+    std::vector<TensorView> inputs;
+    std::vector<TensorView> outputs;
+    PreparedKernel kernel;
+    std::span<std::byte> scratch;
+    std::function<void()> collective;
+    int64_t ticket = -1;
+  };
+  void run_task(size_t index);
+  void fill_planned_memory();
+  std::function<void()> make_collective(const ir::Step& step, const Task& task, const GroupResolver& groups) const;
+
+  ir::Schedule schedule_;
+  ParallelFor parallel_for_;
+  CommLane* lane_;
+  std::vector<Task> tasks_;
+  std::map<std::string, TensorView> inputs_;
+  std::map<std::string, TensorView> outputs_;
+  Arena& arena_;
+  bool fill_with_nan_ = false;
+  bool profiling_ = false;
+  std::vector<int64_t> nanoseconds_;
+};
+
+// Whether every element of a floating view is finite; true for other dtypes.
+bool all_finite(const TensorView& view);
+
+}  // namespace tessera::executor
