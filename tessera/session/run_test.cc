@@ -1,0 +1,204 @@
+// Claims about steps that run: what a non-finite loss leaves behind, profiles, values that are split over ranks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tessera/base/error.h"
+#include "tessera/ops/functions.h"
+#include "tessera/session/session.h"
+#include "tessera/testing/run_ranks.h"
+
+namespace tessera::session {
+namespace {
+
+using ir::InputKind;
+using ir::Value;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::StartsWith;
+using testing::ThrowsMessage;
+
+// loss = sum(log(w * (x - 1))), w moves on by 1. What log reads is worked out in place, behind a change of shape.
+ir::Graph logarithms() {
+  ir::Graph graph("step");
+  const Value x = graph.add_input(InputKind::kInput, "x", {DType::kF32, {2, 2}});
+  const Value w = graph.add_input(InputKind::kParameter, "w", {DType::kF32, {4}});
+  Value v;
+  {
+    const ir::SourceScope scope(graph, "shift");
+    v = ops::reshape(x, {4}) - 1.0;
+  }
+  {
+    const ir::SourceScope scope(graph, "scale");
+    v = v * w;
+  }
+  {
+    const ir::SourceScope scope(graph, "logarithm");
+    v = ops::log(v);
+  }
+  graph.add_output("loss", ops::reduce_sum(v, {0}));
+  graph.assign("w", w + 1.0);
+  graph.finish_assignments();
+  return graph;
+}
+
+void set(Executable& executable, const std::string& name, const Tensor& value) {
+  copy_elements(value.view(), executable.input(name));
+}
+
+class NonFiniteLoss : public testing::TestWithParam<bool> {};
+
+TEST_P(NonFiniteLoss, NamesTheFirstOperatorAndLeavesTheParameters) {
+  const auto context = cluster::single_context(1);
+  Session session(*context, {.reference_kernels = GetParam(), .fuse = false});
+  session.declare("w", {DType::kF32, {4}});
+  session.set_value("w", Tensor::full({DType::kF32, {4}}, 1));
+  const auto step = session.compile_local(logarithms());
+  set(*step, "x", Tensor::of<float>({2, 2}, {2, 3, 4, 5}));
+  step->run();
+  EXPECT_THAT(session.value("w").to_doubles(), ElementsAre(2, 2, 2, 2));
+  set(*step, "x", Tensor::of<float>({2, 2}, {2, 3, 0.5F, 5}));
+  EXPECT_THAT([&] { step->run(); },
+              ThrowsMessage<executor::NonFiniteLoss>(AllOf(StartsWith("loss is nan"), HasSubstr("log \"logarithm\""))));
+  EXPECT_THAT(session.value("w").to_doubles(), ElementsAre(2, 2, 2, 2));
+  // The step can be repeated with other data.
+  set(*step, "x", Tensor::of<float>({2, 2}, {2, 3, 4, 5}));
+  step->run();
+  EXPECT_THAT(session.value("w").to_doubles(), ElementsAre(3, 3, 3, 3));
+}
+
+TEST_P(NonFiniteLoss, ABadParameterIsSeenInWhatFirstReadsIt) {
+  const auto context = cluster::single_context(1);
+  Session session(*context, {.reference_kernels = GetParam(), .fuse = false});
+  session.declare("w", {DType::kF32, {4}});
+  session.set_value("w", Tensor::of<float>({4}, {1, 1, INFINITY, 1}));
+  const auto step = session.compile_local(logarithms());
+  set(*step, "x", Tensor::full({DType::kF32, {2, 2}}, 3));
+  EXPECT_THAT([&] { step->run(); },
+              ThrowsMessage<executor::NonFiniteLoss>(AllOf(StartsWith("loss is inf"), HasSubstr("mul \"scale\""))));
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, NonFiniteLoss, testing::Bool(),
+                         [](const auto& info) { return info.param ? "reference" : "fast"; });
+
+TEST(NonFiniteLossOnRanks, StopsAllOfThemAndIsNamedWhereItIs) {
+  run_ranks(2, [](cluster::Context& context) {
+    Session session(context, {.fuse = false});
+    session.declare("w", {DType::kF32, {4}});
+    session.set_value("w", Tensor::full({DType::kF32, {4}}, 1));
+    // Each rank has two of the four elements.
+    ir::Graph graph("step");
+    const Value x = graph.add_input(InputKind::kInput, "x", {DType::kF32, {4}});
+    const Value w = graph.add_input(InputKind::kParameter, "w", {DType::kF32, {4}});
+    {
+      const ir::SourceScope scope(graph, "logarithm");
+      graph.add_output("loss", ops::reduce_sum(ops::log(x * w), {0}));
+    }
+    graph.assign("w", w + 1.0);
+    graph.finish_assignments();
+    const mesh::Mesh mesh({{"data", 2}});
+    const auto step = session.compile(graph, mesh, {{"x", {.dims = {{0}}, .partial = {}}}});
+    const bool is_bad = context.rank() == 1;
+    set(*step, "x", Tensor::of<float>({2}, {1, is_bad ? -1.0F : 1.0F}));
+    EXPECT_THAT([&] { step->run(); },
+                ThrowsMessage<executor::NonFiniteLoss>(
+                    AllOf(StartsWith("loss is nan"), HasSubstr(is_bad ? "log \"logarithm\"" : "of all_reduce"))));
+    EXPECT_THAT(session.value("w").to_doubles(), ElementsAre(1, 1, 1, 1));
+  });
+}
+
+TEST(Profile, TellsTheTimeOfEachStepOnceAskedFor) {
+  const auto context = cluster::single_context(1);
+  Session session(*context, {.fuse = false});
+  session.declare("w", {DType::kF32, {4}});
+  session.set_value("w", Tensor::full({DType::kF32, {4}}, 1));
+  const auto step = session.compile_local(logarithms());
+  const auto run = [&] {
+    set(*step, "x", Tensor::full({DType::kF32, {2, 2}}, 3));
+    step->run();
+  };
+  run();
+  for (const auto& time : step->executor().profile()) EXPECT_EQ(time.microseconds, 0) << time.kernel;
+  step->executor().set_profiling(true);
+  run();
+  const auto once = step->executor().profile();
+  ASSERT_EQ(once.size(), step->compiled().schedule.steps.size());
+  double total = 0;
+  for (const auto& time : once) total += time.microseconds;
+  EXPECT_GT(total, 0);
+  EXPECT_TRUE(std::any_of(once.begin(), once.end(), [](const executor::StepTime& time) {
+    return time.source == "logarithm" && time.kernel.find("log") != std::string::npos;
+  }));
+  run();
+  const auto twice = step->executor().profile();
+  for (size_t s = 0; s < once.size(); ++s) EXPECT_GE(twice[s].microseconds, once[s].microseconds);
+}
+
+TEST(Arena, IsLargeEnoughForEverySignature) {
+  const auto context = cluster::single_context(1);
+  Session session(*context, {.fuse = false});
+  session.declare("w", {DType::kF32, {4}});
+  session.set_value("w", Tensor::full({DType::kF32, {4}}, 1));
+  const auto step = session.compile_local(logarithms());
+  EXPECT_GE(session.arena_bytes(), step->compiled().schedule.arena_bytes);
+  for (const auto& value : step->compiled().schedule.values) {
+    EXPECT_LE(value.offset + value.type.size_bytes(), step->compiled().schedule.arena_bytes) << value.name;
+  }
+}
+
+TEST(Values, ThatAreSplitAreGatheredWholeAndSetByPiece) {
+  run_ranks(3, [](cluster::Context& context) {
+    const mesh::Mesh mesh({{"data", 3}});
+    const mesh::Sharding rows{.dims = {{0}, {}}, .partial = {}};
+    Session session(context);
+    session.declare("w", {DType::kF32, {4, 2}}, &rows, &mesh);
+    const Tensor whole = Tensor::of<float>({4, 2}, {1, 2, 3, 4, 5, 6, 7, 8});
+    session.set_value("w", whole);
+    EXPECT_EQ(session.view("w").shape[0], context.rank() == 0 ? 2 : 1);
+    EXPECT_TRUE(bit_equal(session.value("w"), whole));
+  });
+}
+
+TEST(Sessions, ShareAContextOneAfterAnotherAndAtOnce) {
+  run_ranks(2, [](cluster::Context& context) {
+    ir::Graph graph("sum");
+    const Value x = graph.add_input(InputKind::kInput, "x", {DType::kF32, {4}});
+    graph.add_output("y", ops::reduce_sum(x, {0}));
+    const mesh::Mesh mesh({{"data", 2}});
+    const auto run = [&](Session& session) {
+      const auto step = session.compile(graph, mesh, {{"x", {.dims = {{0}}, .partial = {}}}});
+      set(*step, "x", Tensor::full({DType::kF32, {2}}, context.rank() + 1));
+      step->run();
+      EXPECT_EQ(Tensor::copy_of(step->output("y")).item(), 6);
+    };
+    for (int i = 0; i < 2; ++i) {
+      Session first(context);
+      Session second(context);
+      run(first);
+      run(second);
+    }
+  });
+}
+
+TEST(Values, OfAnotherTypeOrNameAreRefused) {
+  const auto context = cluster::single_context(1);
+  Session session(*context);
+  session.declare("w", {DType::kF32, {4}});
+  EXPECT_THAT(
+      [&] {
+        session.set_value("w", Tensor::zeros({DType::kF32, {5}}));
+      },
+      ThrowsMessage<InvalidArgument>("\"w\" is f32[4], it cannot be set to f32[5]"));
+  EXPECT_THAT([&] { session.value("v"); }, ThrowsMessage<InvalidArgument>("no parameter or state is named \"v\""));
+  EXPECT_THAT(
+      [&] {
+        session.declare("w", {DType::kF32, {4}});
+      },
+      ThrowsMessage<InvalidArgument>("\"w\" is declared twice"));
+}
+
+}  // namespace
+}  // namespace tessera::session

@@ -1,0 +1,275 @@
+#include "tessera/session/session.h"
+
+#include <cstring>
+#include <set>
+
+#include "tessera/base/error.h"
+#include "tessera/base/random.h"
+#include "tessera/kernels/registry.h"
+
+namespace tessera::session {
+namespace {
+
+std::vector<const KernelRegistry*> registries(const SessionOptions& options) {
+  if (options.reference_kernels) return {&kernels::reference_kernels()};
+  return {&kernels::cpu_kernels(), &kernels::reference_kernels()};
+}
+
+// The piece of a whole tensor that lies at these ranges.
+TensorView piece_of(const Tensor& whole, const std::vector<mesh::Range>& slice) {
+  TensorView view = whole.view();
+  int64_t offset = 0;
+  for (int dim = 0; dim < view.shape.ndim(); ++dim) {
+    offset += slice[static_cast<size_t>(dim)].offset * view.strides[dim];
+    view.shape[dim] = slice[static_cast<size_t>(dim)].size;
+  }
+  view.data = static_cast<std::byte*>(view.data) + offset * static_cast<int64_t>(size_bytes(view.dtype));
+  return view;
+}
+
+}  // namespace
+
+std::vector<mesh::Range> Executable::input_slice(const std::string& name) const {
+  const ir::Input* input = compiled_.logical.find_input(name);
+  if (input == nullptr) throw InvalidArgument("graph {} has no input \"{}\"", compiled_.logical.name(), name);
+  return mesh::slice_of(compiled_.logical.type(input->value).shape,
+                        compiled_.plan.values[static_cast<size_t>(input->value)], compiled_.plan.mesh, rank_);
+}
+
+std::vector<mesh::Range> Executable::output_slice(const std::string& name) const {
+  const auto& outputs = compiled_.logical.outputs();
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i].name != name) continue;
+    return mesh::slice_of(compiled_.logical.type(outputs[i].value).shape, compiled_.plan.outputs[i],
+                          compiled_.plan.mesh, rank_);
+  }
+  throw InvalidArgument("graph {} has no output \"{}\"", compiled_.logical.name(), name);
+}
+
+void Executable::run() {
+  try {
+    executor_->run();
+  } catch (const executor::NonFiniteLoss& error) {
+    // The step's inputs and all parameters are as they were: run it again and look where it begins.
+    const auto where = executor_->find_non_finite();
+    if (where.empty()) throw;
+    throw executor::NonFiniteLoss(fmt::format("{}; first non-finite result: {}", error.what(), where));
+  }
+}
+
+Session::Session(cluster::Context& context, const SessionOptions& options)
+    : context_(context),
+      options_(options),
+      kernels_(registries(options), options.num_threads > 0 ? options.num_threads : context.num_compute_threads()),
+      arena_(options.arena_capacity_bytes) {
+  if (context.size() > 1) lane_ = std::make_unique<executor::CommLane>(context.rank());
+}
+
+Session::~Session() {
+  lane_.reset();  // its thread uses the groups
+  for (const auto& name : made_groups_) context_.destroy_group(name);
+}
+
+void Session::declare(const std::string& name, const Type& global_type, const mesh::Sharding* sharding,
+                      const mesh::Mesh* mesh) {
+  Type local = global_type;
+  if (sharding != nullptr && !sharding->is_replicated()) {
+    splits_.emplace(name, Split{*sharding, *mesh});
+    local.shape = mesh::local_shape(global_type.shape, *sharding, *mesh, context_.rank());
+  }
+  layout_.add(name, local);
+  globals_.emplace(name, global_type);
+  names_.push_back(name);
+  arena_.grow_to(layout_.bytes);
+}
+
+const Type& Session::global_type(const std::string& name) const {
+  const auto it = globals_.find(name);
+  if (it == globals_.end()) throw InvalidArgument("no parameter or state is named \"{}\"", name);
+  return it->second;
+}
+
+TensorView Session::view(const std::string& name) {
+  global_type(name);
+  return {arena_.data() + layout_.offsets.at(name), layout_.types.at(name)};
+}
+
+Tensor Session::value(const std::string& name) {
+  const auto split = splits_.find(name);
+  if (split == splits_.end()) return Tensor::copy_of(view(name));
+  // Gather by a graph: the redistribution that any use of the whole value would make.
+  ir::Graph graph("gather_" + name);
+  const auto input = graph.add_input(ir::InputKind::kParameter, name, global_type(name));
+  graph.add_output("whole", input);
+  auto compiled = compiler::compile(graph, split->second.mesh, {{name, split->second.sharding}}, context_.rank(),
+                                    layout_, kernels_, compile_options());
+  compiled.plan.outputs[0] = mesh::Sharding::replicated(input.ndim());
+  compiled.local = compiler::partition(compiled.logical, compiled.plan, context_.rank());
+  compiled.schedule = compiler::make_schedule(compiled.local, layout_, kernels_);
+  make_groups(split->second.mesh);
+  const auto executable = finish(std::move(compiled), context_.rank());
+  executable->run();
+  return Tensor::copy_of(executable->output("whole"));
+}
+
+void Session::set_value(const std::string& name, const Tensor& whole) {
+  const Type& type = global_type(name);
+  if (!(whole.type() == type)) {
+    throw InvalidArgument("\"{}\" is {}, it cannot be set to {}", name, type, whole.type());
+  }
+  const auto split = splits_.find(name);
+  if (split == splits_.end()) {
+    copy_elements(whole.view(), view(name));
+    return;
+  }
+  const auto slice = mesh::slice_of(type.shape, split->second.sharding, split->second.mesh, context_.rank());
+  copy_elements(piece_of(whole, slice), view(name));
+}
+
+void Session::initialize(std::span<const nn::Parameter> parameters, uint64_t seed) {
+  ir::Graph graph("initialize");
+  bool any = false;
+  for (const nn::Parameter& parameter : parameters) {
+    const auto name = parameter.full_name();
+    const Type& type = global_type(name);
+    if (parameter.data) {
+      set_value(name, *parameter.data);
+      continue;
+    }
+    check(static_cast<bool>(parameter.init), "a parameter needs an initializer or data");
+    graph.add_input(parameter.kind, name, type);
+    const ir::SourceScope scope(graph, name);
+    const auto value = parameter.init({graph, type, name, seed});
+    check_equal(value.type(), type, "type of an initial value");
+    graph.assign(name, value);
+    any = true;
+  }
+  if (!any) return;
+  graph.finish_assignments();
+  // Values that are split are made split: each rank draws the numbers of its own elements.
+  compiler::ShardingHints hints;
+  mesh::Mesh mesh({{"data", context_.size()}});
+  for (const auto& [name, split] : splits_) {
+    hints[name] = split.sharding;
+    mesh = split.mesh;
+  }
+  auto compiled = compiler::compile(graph, mesh, hints, context_.rank(), layout_, kernels_, compile_options());
+  finish(std::move(compiled), context_.rank())->run();
+}
+
+compiler::CompileOptions Session::compile_options() const {
+  compiler::CompileOptions options;
+  options.fuse = options_.fuse && !options_.debug && !options_.reference_kernels;
+  options.schedule.share_memory = !options_.debug;
+  options.partition.bucket_bytes = options_.bucket_bytes;
+  return options;
+}
+
+std::unique_ptr<Executable> Session::compile(const ir::Graph& graph, const mesh::Mesh& mesh,
+                                             const compiler::ShardingHints& input_hints) {
+  compiler::ShardingHints hints = input_hints;
+  for (const auto& [name, split] : splits_) hints[name] = split.sharding;
+  auto compiled = compiler::compile(graph, mesh, hints, context_.rank(), layout_, kernels_, compile_options());
+  if (mesh.size() > 1) {
+    make_groups(mesh);
+    compare_collectives(compiled.local);
+  }
+  return finish(std::move(compiled), context_.rank());
+}
+
+std::unique_ptr<Executable> Session::compile_local(const ir::Graph& graph) {
+  const mesh::Mesh alone({{"data", 1}}, {context_.rank()});
+  auto compiled = compiler::compile(graph, alone, {}, context_.rank(), layout_, kernels_, compile_options());
+  return finish(std::move(compiled), context_.rank());
+}
+
+std::unique_ptr<Executable> Session::finish(compiler::Compiled compiled, int rank) {
+  auto executor = std::make_unique<executor::Executor>(
+      compiled.schedule, arena_, kernels_, lane_.get(), [this](const Attributes& a) -> auto& { return group_of(a); });
+  executor->set_fill_with_nan(options_.debug);
+  return std::make_unique<Executable>(std::move(compiled), std::move(executor), rank);
+}
+
+// Every rank makes every group along every axis, in one order, whichever of them it is in.
+void Session::make_groups(const mesh::Mesh& mesh) {
+  std::set<std::vector<int>> lists;
+  for (int axis = 0; axis < mesh.num_axes(); ++axis) {
+    for (const int rank : mesh.ranks()) lists.insert(mesh.group(rank, {axis}));
+  }
+  for (const auto& ranks : lists) {
+    const std::vector<int64_t> key(ranks.begin(), ranks.end());
+    if (ranks.size() < 2 || groups_.contains(key)) continue;
+    // Not the world's own communicator: that one belongs to the rank's main thread, these to its communication lane.
+    groups_[key] = make_group(fmt::format("lane {}", fmt::join(ranks, "-")), ranks);
+  }
+}
+
+// Other sessions of this context may be alive: each has groups of its own.
+comm::Communicator* Session::make_group(const std::string& name, const std::vector<int>& ranks) {
+  std::string unused = name;
+  for (int number = 2; context_.has_group(unused); ++number) unused = fmt::format("{} #{}", name, number);
+  made_groups_.push_back(unused);
+  return context_.create_group(unused, ranks);
+}
+
+comm::Communicator& Session::group_of(const Attributes& attributes) {
+  const auto& ranks = attributes.get_ints("ranks");
+  const auto it = groups_.find(ranks);
+  if (it != groups_.end() && it->second != nullptr) return *it->second;
+  // A collective that the user wrote: its group exists under its name, or is made now by all its ranks.
+  const auto& name = attributes.get_string("group");
+  if (context_.has_group(name) && context_.group(name).ranks() == std::vector<int>(ranks.begin(), ranks.end())) {
+    return context_.group(name);
+  }
+  const std::vector<int> members(ranks.begin(), ranks.end());
+  auto* made = make_group(fmt::format("lane {} {}", name, fmt::join(members, "-")), members);
+  if (made == nullptr) throw InvalidArgument("rank {} is not in the group \"{}\"", context_.rank(), name);
+  groups_[ranks] = made;
+  return *made;
+}
+
+void Session::compare_collectives(const ir::Graph& local) {
+  const auto list = compiler::collective_list(local);
+  const auto own = static_cast<int64_t>(hash_name(list));
+  std::vector<int64_t> hashes(static_cast<size_t>(context_.size()));
+  const std::vector<int64_t> counts(hashes.size(), 1);
+  context_.world().all_gather(&own, hashes.data(), counts, DType::kI64, "comparing the order of collectives");
+  for (size_t rank = 0; rank < hashes.size(); ++rank) {
+    if (hashes[rank] != hashes[0]) {
+      throw InvalidArgument(
+          "rank {} would communicate in another order than rank 0 in graph {}: the ranks do not run the same program",
+          rank, local.name());
+    }
+  }
+}
+
+std::map<std::string, Tensor> evaluate(const ir::Graph& graph, const std::map<std::string, Tensor>& inputs,
+                                       const SessionOptions& options) {
+  const auto context = cluster::single_context(options.num_threads > 0 ? options.num_threads : 1);
+  Session session(*context, options);
+  for (const auto& input : graph.inputs()) {
+    if (input.kind != ir::InputKind::kInput) session.declare(input.name, graph.type(input.value));
+  }
+  const auto executable = session.compile_local(graph);
+  for (const auto& input : executable->compiled().logical.inputs()) {
+    const auto it = inputs.find(input.name);
+    if (it == inputs.end()) throw InvalidArgument("input \"{}\" is not given", input.name);
+    if (input.kind == ir::InputKind::kInput) {
+      check_equal(it->second.type(), graph.type(graph.find_input(input.name)->value), "type of an input");
+      copy_elements(it->second.view(), executable->input(input.name));
+    } else {
+      session.set_value(input.name, it->second);
+    }
+  }
+  executable->run();
+  std::map<std::string, Tensor> results;
+  for (const auto& output : graph.outputs()) {
+    const ir::Input* input = graph.find_input(output.name);
+    results[output.name] = input != nullptr && input->kind != ir::InputKind::kInput
+                               ? session.value(output.name)
+                               : Tensor::copy_of(executable->output(output.name));
+  }
+  return results;
+}
+
+}  // namespace tessera::session

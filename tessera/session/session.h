@@ -1,0 +1,120 @@
+// Session: one rank's values (parameters and states), and the compiled graphs that work on them in one arena.
+//
+// Graphs are compiled for a mesh of the job's ranks; every rank compiles the same graphs in the same order. Not
+// thread-safe; ranks that are threads have a session each.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/cluster/context.h"
+#include "tessera/compiler/pipeline.h"
+#include "tessera/executor/executor.h"
+#include "tessera/nn/parameter.h"
+
+namespace tessera::session {
+
+struct SessionOptions {
+  // Only plain loops: slow, the same on every machine.
+  bool reference_kernels = false;
+  // Every value in NaN-filled memory of its own, nothing fused: to find errors of planning and kernels.
+  bool debug = false;
+  bool fuse = true;
+  // 0: the context's.
+  int num_threads = 0;
+  int64_t bucket_bytes = 8 << 20;
+  // Address space that is reserved; memory is taken as it is used.
+  int64_t arena_capacity_bytes = int64_t{1} << 36;
+};
+
+// A compiled graph of a session.
+class Executable {
+ public:
+  Executable(compiler::Compiled compiled, std::unique_ptr<executor::Executor> executor, int rank)
+      : compiled_(std::move(compiled)), executor_(std::move(executor)), rank_(rank) {}
+
+  const compiler::Compiled& compiled() const { return compiled_; }
+  executor::Executor& executor() { return *executor_; }
+  // This rank's memory of a data input and of a result.
+  const TensorView& input(const std::string& name) const { return executor_->input(name); }
+  const TensorView& output(const std::string& name) const { return executor_->output(name); }
+  // Which piece of the global data input this rank reads, and of the global result it has: one range per dim.
+  std::vector<mesh::Range> input_slice(const std::string& name) const;
+  std::vector<mesh::Range> output_slice(const std::string& name) const;
+  // One step. Throws executor::NonFiniteLoss with what is known of its origin; nothing has been updated then.
+  void run();
+
+ private:
+  compiler::Compiled compiled_;
+  std::unique_ptr<executor::Executor> executor_;
+  int rank_;
+};
+
+class Session {
+ public:
+  explicit Session(cluster::Context& context, const SessionOptions& options = {});
+  ~Session();
+
+  cluster::Context& context() { return context_; }
+  const SessionOptions& options() const { return options_; }
+
+  // Makes room for a persistent value. Before the first compile. `sharding` splits it over `mesh` (default: whole on
+  // every rank).
+  void declare(const std::string& name, const Type& global_type, const mesh::Sharding* sharding = nullptr,
+               const mesh::Mesh* mesh = nullptr);
+  bool holds(const std::string& name) const { return globals_.contains(name); }
+  // Names in the order of declaration.
+  const std::vector<std::string>& names() const { return names_; }
+  const Type& global_type(const std::string& name) const;
+  // This rank's piece, in place. Throws InvalidArgument for an unknown name.
+  TensorView view(const std::string& name);
+  // The whole value: gathered from all ranks when it is split; then every rank must call.
+  Tensor value(const std::string& name);
+  // Takes the whole value (this rank keeps its piece). Throws InvalidArgument when the type does not fit.
+  void set_value(const std::string& name, const Tensor& whole);
+  // Computes the initial values of these parameters from their initializers (or takes their data).
+  void initialize(std::span<const nn::Parameter> parameters, uint64_t seed);
+
+  // Compiles for the mesh; hints are those of the persistent values and `input_hints` of the data inputs. Collective:
+  // all ranks check that they will communicate in the same order.
+  std::unique_ptr<Executable> compile(const ir::Graph& graph, const mesh::Mesh& mesh,
+                                      const compiler::ShardingHints& input_hints = {});
+  // For one rank on its own, without collectives over a mesh.
+  std::unique_ptr<Executable> compile_local(const ir::Graph& graph);
+
+  int64_t arena_bytes() const { return arena_.size_bytes(); }
+  const executor::KernelSelection& kernels() const { return kernels_; }
+
+ private:
+  struct Split {
+    mesh::Sharding sharding;
+    mesh::Mesh mesh;
+  };
+  comm::Communicator& group_of(const Attributes& attributes);
+  void make_groups(const mesh::Mesh& mesh);
+  comm::Communicator* make_group(const std::string& name, const std::vector<int>& ranks);
+  void compare_collectives(const ir::Graph& local);
+  std::unique_ptr<Executable> finish(compiler::Compiled compiled, int rank);
+  compiler::CompileOptions compile_options() const;
+
+  cluster::Context& context_;
+  SessionOptions options_;
+  executor::KernelSelection kernels_;
+  executor::Arena arena_;
+  std::unique_ptr<executor::CommLane> lane_;
+  ir::PersistentLayout layout_;
+  std::map<std::string, Type> globals_;
+  std::map<std::string, Split> splits_;
+  std::vector<std::string> names_;
+  std::map<std::vector<int64_t>, comm::Communicator*> groups_;
+  std::vector<std::string> made_groups_;  // names, to destroy
+};
+
+// Compiles and runs a graph once on one device, for operators on concrete tensors and for tests. Inputs by name; the
+// results by output name.
+std::map<std::string, Tensor> evaluate(const ir::Graph& graph, const std::map<std::string, Tensor>& inputs,
+                                       const SessionOptions& options = {});
+
+}  // namespace tessera::session

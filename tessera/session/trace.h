@@ -1,0 +1,46 @@
+// Tracing: a network called once with symbols becomes a graph. One graph is the whole step.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tessera/nn/cell.h"
+#include "tessera/nn/optimizer.h"
+
+namespace tessera::session {
+
+struct InputSpec {
+  std::string name;
+  Type type;  // global shape
+};
+
+// The network's forward pass: inputs in order; results named "output".
+ir::Graph trace_forward(nn::Cell& network, std::span<const InputSpec> inputs, const nn::Settings& settings);
+
+// The forward pass and the loss, without gradients: results "loss" and "output". The last input goes to the loss.
+// Settings with training == false give the evaluation of a model.
+ir::Graph trace_loss(nn::Cell& network, nn::Cell& loss, std::span<const InputSpec> inputs,
+                     const nn::Settings& settings);
+
+struct TrainStepOptions {
+  // What the gradient of the loss starts with; the gradients are those of sum(sens * loss).
+  double sens = 1.0;
+};
+// Forward, backward and update. Results: "loss", and every assigned parameter and state. Without a loss cell the
+// network's own result is the loss. The parameters are the network's trainable ones, then the loss cell's.
+ir::Graph trace_train_step(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimizer,
+                           std::span<const InputSpec> inputs, const nn::Settings& settings,
+                           const TrainStepOptions& options = {});
+
+// The value of a function and its gradients with respect to parameters: traced into a graph of its own, differentiated,
+// and inlined into `graph`.
+struct ValueAndGradients {
+  ir::Value value;
+  std::vector<ir::Value> gradients;  // one per parameter
+};
+ValueAndGradients value_and_grad(ir::Graph& graph, const std::function<ir::Value()>& f,
+                                 std::span<nn::Parameter* const> parameters, double sens = 1.0);
+
+}  // namespace tessera::session

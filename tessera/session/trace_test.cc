@@ -1,0 +1,159 @@
+#include "tessera/session/trace.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/base/error.h"
+#include "tessera/nn/container.h"
+#include "tessera/nn/dropout.h"
+#include "tessera/nn/linear.h"
+#include "tessera/nn/losses.h"
+#include "tessera/nn/models/small.h"
+#include "tessera/nn/sgd.h"
+#include "tessera/ops/functions.h"
+#include "tessera/session/session.h"
+
+namespace tessera::session {
+namespace {
+
+using ir::Value;
+using testing::DoubleNear;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Pointwise;
+using testing::ThrowsMessage;
+
+const std::vector<InputSpec> kRows = {{"x", {DType::kF32, {4, 6}}}, {"label", {DType::kI32, {4}}}};
+
+nn::Parameter parameter(const std::string& name, const Shape& shape) {
+  return {.name = name, .type = {DType::kF64, shape}, .init = {}};
+}
+
+Ints all_axes(Value v) {
+  Ints axes;
+  for (int axis = 0; axis < v.ndim(); ++axis) axes.push_back(axis);
+  return axes;
+}
+
+Value sum(Value v) { return ops::reduce_sum(v, all_axes(v)); }
+
+TEST(Trace, ForwardHasTheNetworksResult) {
+  const auto network = nn::mlp(3, 6, 5);
+  const auto graph = trace_forward(*network, std::span(kRows).first(1), {});
+  ASSERT_NE(graph.find_output("output"), nullptr);
+  EXPECT_EQ(graph.type(graph.find_output("output")->value).to_string(), "f32[4,3]");
+  EXPECT_EQ(graph.outputs().size(), 1U);
+}
+
+TEST(Trace, EvaluationHasLossAndOutputAndUpdatesNothing) {
+  const auto network = nn::mlp(3, 6, 5);
+  nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
+  const auto graph = trace_loss(*network, loss, kRows, {});
+  EXPECT_EQ(graph.outputs().size(), 2U);
+  EXPECT_EQ(graph.type(graph.find_output("loss")->value).to_string(), "f32[]");
+}
+
+TEST(Trace, ATrainStepUpdatesEveryTrainableParameterOnce) {
+  const auto network = nn::mlp(3, 6, 5);
+  nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
+  nn::SGD optimizer({.learning_rate = 0.1});
+  const auto graph = trace_train_step(*network, &loss, optimizer, kRows, {.training = true});
+  for (const nn::Parameter* p : network->trainable_parameters()) {
+    EXPECT_NE(graph.find_output(p->full_name()), nullptr) << p->full_name();
+  }
+}
+
+TEST(Trace, TheSensitivityScalesTheGradients) {
+  const auto step_with = [](double sens) {
+    nn::Dense network(2, 1, {.has_bias = false});
+    nn::MSELoss loss;
+    nn::SGD optimizer({.learning_rate = 1.0});
+    const std::vector<InputSpec> inputs = {{"x", {DType::kF32, {1, 2}}}, {"label", {DType::kF32, {1, 1}}}};
+    const auto graph = trace_train_step(network, &loss, optimizer, inputs, {.training = true}, {.sens = sens});
+    std::map<std::string, Tensor> values = {{"x", Tensor::of<float>({1, 2}, {1, 2})},
+                                            {"label", Tensor::of<float>({1, 1}, {1})}};
+    for (const auto& input : graph.inputs()) {
+      if (values.contains(input.name)) continue;
+      values[input.name] =
+          input.name == "learning_rate" ? Tensor::scalar(1.0F) : Tensor::zeros(graph.type(input.value));
+    }
+    return evaluate(graph, values).at("weight").to_doubles();
+  };
+  // loss = (w x - 1)^2 at w = 0: the gradient is -2 x.
+  EXPECT_THAT(step_with(1), ElementsAre(2, 4));
+  EXPECT_THAT(step_with(3), ElementsAre(6, 12));
+}
+
+TEST(Trace, ALossNeedsALabel) {
+  const auto network = nn::mlp(3, 6, 5);
+  nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
+  EXPECT_THAT([&] { trace_loss(*network, loss, std::span(kRows).first(1), {}); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("needs data and a label, got 1")));
+}
+
+TEST(Trace, AStepThatDrawsRandomNumbersMovesTheirCounterOn) {
+  nn::Dropout network(0.5);
+  const auto graph = trace_forward(network, std::span(kRows).first(1), {.training = true, .seed = 3});
+  EXPECT_NE(graph.find_output("random_step"), nullptr);
+  const auto evaluation = trace_forward(network, std::span(kRows).first(1), {.training = false, .seed = 3});
+  EXPECT_EQ(evaluation.find_input("random_step"), nullptr);
+}
+
+TEST(ValueAndGrad, IsTheDerivative) {
+  ir::Graph graph("g");
+  nn::Parameter w = parameter("w", {3});
+  const auto result = value_and_grad(
+      graph, [&] { return sum(w.in(graph)*w.in(graph)); }, std::vector{&w});
+  graph.add_output("value", result.value);
+  graph.add_output("gradient", result.gradients[0]);
+  const auto values = evaluate(graph, {{"w", Tensor::of<double>({3}, {1, 2, -3})}});
+  EXPECT_EQ(values.at("value").item(), 14);
+  EXPECT_THAT(values.at("gradient").to_doubles(), ElementsAre(2, 4, -6));
+}
+
+TEST(ValueAndGrad, NestsGradientsOfGradients) {
+  // f = sum(w^3); loss = f + sum((df/dw)^2) = sum(w^3 + 9 w^4); dloss/dw = 3 w^2 + 36 w^3.
+  ir::Graph graph("g");
+  nn::Parameter w = parameter("w", {3});
+  const std::vector<nn::Parameter*> wrt = {&w};
+  const auto loss = [&] {
+    const auto inner = value_and_grad(
+        graph,
+        [&] {
+          const Value v = w.in(graph);
+          return sum(v * v * v);
+        },
+        wrt);
+    return inner.value + sum(inner.gradients[0] * inner.gradients[0]);
+  };
+  const auto result = value_and_grad(graph, loss, wrt);
+  graph.add_output("value", result.value);
+  graph.add_output("gradient", result.gradients[0]);
+  const auto values = evaluate(graph, {{"w", Tensor::of<double>({3}, {1, 0.5, -2})}});
+  EXPECT_NEAR(values.at("value").item(), 1 + 0.125 - 8 + 9 * (1 + 0.0625 + 16), 1e-12);
+  EXPECT_THAT(values.at("gradient").to_doubles(), Pointwise(DoubleNear(1e-12), {3 + 36.0, 0.75 + 4.5, 12 - 288.0}));
+}
+
+TEST(ValueAndGrad, AnAssignmentInsideIsNotDifferentiatedThrough) {
+  ir::Graph graph("g");
+  nn::Parameter w = parameter("w", {2});
+  nn::Parameter mean = parameter("mean", {2});
+  const auto result = value_and_grad(
+      graph,
+      [&] {
+        mean.assign(w.in(graph)*0.5);
+        return sum(w.in(graph)*mean.in(graph));
+      },
+      std::vector{&w, &mean});
+  graph.add_output("dw", result.gradients[0]);
+  graph.add_output("dmean", result.gradients[1]);
+  graph.finish_assignments();
+  const auto values =
+      evaluate(graph, {{"w", Tensor::of<double>({2}, {1, 2})}, {"mean", Tensor::of<double>({2}, {7, 7})}});
+  EXPECT_THAT(values.at("mean").to_doubles(), ElementsAre(0.5, 1));
+  EXPECT_THAT(values.at("dw").to_doubles(), ElementsAre(1, 2)) << "0.5 w + 0.5 w: through the value that was assigned";
+  EXPECT_THAT(values.at("dmean").to_doubles(), ElementsAre(0, 0)) << "the old mean was never read";
+}
+
+}  // namespace
+}  // namespace tessera::session
