@@ -1,0 +1,57 @@
+// Callback: what happens around training besides training: printing, timing, saving. Called on every rank.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace tessera::train {
+
+class Model;
+
+// Where training stands. Epochs and steps count from 1; a step is one global batch.
+struct RunContext {
+  Model& model;
+  int64_t epoch = 0;
+  int64_t num_epochs = 0;
+  int64_t step_in_epoch = 0;
+  int64_t steps_per_epoch = 0;
+  int64_t step = 0;  // since the beginning of training, resumed steps included
+  double loss = 0;   // of the last step; the mean where the loss is a vector
+  bool stop_requested = false;
+  void request_stop() { stop_requested = true; }
+};
+
+class Callback {
+ public:
+  virtual ~Callback() = default;
+  virtual void begin(RunContext&) {}
+  virtual void epoch_begin(RunContext&) {}
+  // With dataset sinking the two step calls stand around each loop of sink_size steps.
+  virtual void step_begin(RunContext&) {}
+  virtual void step_end(RunContext&) {}
+  virtual void epoch_end(RunContext&) {}
+  virtual void end(RunContext&) {}
+};
+
+// Any callback, by value or shared: model.train(10, dataset, {LossMonitor(), TimeMonitor()}).
+class CallbackHandle {
+ public:
+  // NOLINTBEGIN(google-explicit-constructor): a callback is written where a handle is wanted
+  template <typename T>
+  requires std::is_base_of_v<Callback, T> CallbackHandle(T callback)
+      : callback_(std::make_shared<T>(std::move(callback))) {}
+  template <typename T>
+  requires std::is_base_of_v<Callback, T> CallbackHandle(std::shared_ptr<T> callback)
+      : callback_(std::move(callback)) {}
+  // NOLINTEND(google-explicit-constructor)
+  Callback* operator->() const { return callback_.get(); }
+
+ private:
+  std::shared_ptr<Callback> callback_;
+};
+using Callbacks = std::vector<CallbackHandle>;
+
+}  // namespace tessera::train

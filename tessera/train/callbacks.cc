@@ -1,0 +1,154 @@
+#include "tessera/train/callbacks.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <mutex>
+
+#include "tessera/base/error.h"
+#include "tessera/base/logging.h"
+#include "tessera/base/strings.h"
+#include "tessera/train/model.h"
+#include "tessera/train/rank_barrier.h"
+
+namespace tessera::train {
+
+void print_line(const std::string& line) {
+  // One write per line: threads and processes that share the stream do not cut each other's lines.
+  const std::string text = line + "\n";
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+LossMonitor::LossMonitor(int64_t per_print_times, PrintLine print)
+    : per_print_times_(per_print_times), print_(std::move(print)) {
+  if (per_print_times < 0) {
+    throw InvalidArgument("LossMonitor: per_print_times must not be negative, got {}", per_print_times);
+  }
+}
+
+void LossMonitor::step_end(RunContext& run) {
+  if (per_print_times_ == 0 || run.step - last_print_ < per_print_times_) return;
+  last_print_ = run.step;
+  print_(fmt::format("epoch: {} step: {}, loss is {}", run.epoch, run.step_in_epoch,
+                     shortest(static_cast<float>(run.loss))));
+}
+
+TimeMonitor::TimeMonitor(int64_t data_size, PrintLine print) : data_size_(data_size), print_(std::move(print)) {
+  if (data_size < 0) throw InvalidArgument("TimeMonitor: data_size must not be negative, got {}", data_size);
+}
+
+void TimeMonitor::epoch_begin(RunContext& run) { began_ns_ = run.model.context().clock().monotonic_ns(); }
+
+void TimeMonitor::epoch_end(RunContext& run) {
+  const double ms = static_cast<double>(run.model.context().clock().monotonic_ns() - began_ns_) / 1e6;
+  const int64_t steps = data_size_ > 0 ? data_size_ : run.steps_per_epoch;
+  print_(fmt::format("epoch time: {:5.3f} ms, per step time: {:5.3f} ms", ms, ms / static_cast<double>(steps)));
+}
+
+ProgressBar::ProgressBar(int64_t rows_per_step) : rows_per_step_(rows_per_step), is_terminal_(::isatty(1) == 1) {}
+
+void ProgressBar::epoch_begin(RunContext& run) {
+  began_ns_ = run.model.context().clock().monotonic_ns();
+  drawn_ns_ = 0;
+  first_step_ = run.step;
+  lines_ = 0;
+}
+
+void ProgressBar::step_end(RunContext& run) { draw(run, false); }
+void ProgressBar::epoch_end(RunContext& run) {
+  if (is_terminal_) draw(run, true);
+}
+
+void ProgressBar::draw(const RunContext& run, bool last) {
+  if (run.model.context().rank() != 0) return;
+  const int64_t now = run.model.context().clock().monotonic_ns();
+  if (is_terminal_) {
+    if (!last && now - drawn_ns_ < 100'000'000) return;
+  } else {
+    // Ten lines an epoch, the last step among them.
+    const int64_t due = run.step_in_epoch * 10 / std::max<int64_t>(run.steps_per_epoch, 1);
+    if (due <= lines_) return;
+    lines_ = due;
+  }
+  drawn_ns_ = now;
+  constexpr int64_t kWidth = 24;
+  const int64_t filled = run.step_in_epoch * kWidth / std::max<int64_t>(run.steps_per_epoch, 1);
+  const double seconds = std::max(static_cast<double>(now - began_ns_) / 1e9, 1e-9);
+  const auto steps = static_cast<double>(run.step - first_step_);
+  const double left = steps > 0 ? seconds / steps * static_cast<double>(run.steps_per_epoch - run.step_in_epoch) : 0;
+  const auto text = fmt::format(
+      "epoch {}/{} [{}{}] {}/{}  loss {:.4f}  {:.1f} images/s  {:.0f} s left", run.epoch, run.num_epochs,
+      std::string(static_cast<size_t>(filled), '#'), std::string(static_cast<size_t>(kWidth - filled), '.'),
+      run.step_in_epoch, run.steps_per_epoch, run.loss, steps * static_cast<double>(rows_per_step_) / seconds, left);
+  if (is_terminal_) {
+    std::fprintf(stdout, "\r%s\033[K%s", text.c_str(), last ? "\n" : "");
+    std::fflush(stdout);
+  } else {
+    print_line(text);
+  }
+}
+
+ModelCheckpoint::ModelCheckpoint(std::string prefix, std::string directory, const checkpoint::CheckpointConfig& config)
+    : prefix_(std::move(prefix)), directory_(std::move(directory)), config_(checkpoint::validated(config)) {
+  checkpoint::checkpoint_name(prefix_, 1, 1);  // refuses a prefix that cannot be one
+  if (directory_.empty()) directory_ = ".";
+}
+
+void ModelCheckpoint::begin(RunContext& run) {
+  FileSystem& files = run.model.context().file_system();
+  files.create_directories(directory_);
+  auto prefix = checkpoint::unused_prefix(files, directory_, prefix_);
+  auto& context = run.model.context();
+  if (run.model.options().parallel_mode != ParallelMode::kStandAlone && context.size() > 1) {
+    // All have looked before anyone writes.
+    RankBarrier(context.world()).exchange(prefix);
+  }
+  trigger_.emplace(config_, context.clock(), run.step);
+  retention_.emplace(files, directory_, prefix, config_);
+  prefix_ = prefix;
+}
+
+void ModelCheckpoint::step_end(RunContext& run) {
+  bool due = trigger_->is_due(run.step);
+  auto& context = run.model.context();
+  if (config_.save_checkpoint_steps == 0 && context.size() > 1 &&
+      run.model.options().parallel_mode != ParallelMode::kStandAlone) {
+    // Clocks differ: rank 0 decides.
+    int64_t decision = due ? 1 : 0;
+    context.world().broadcast(&decision, 1, DType::kI64, 0, "ModelCheckpoint");
+    due = decision == 1;
+  }
+  if (due) save(run);
+}
+
+void ModelCheckpoint::end(RunContext& run) {
+  if (trigger_->is_due_at_end(run.step)) save(run);
+}
+
+void ModelCheckpoint::save(RunContext& run) {
+  const auto name = checkpoint::checkpoint_name(prefix_, run.epoch, run.step_in_epoch);
+  const checkpoint::CheckpointInfo info{.epoch = run.epoch, .step_in_epoch = run.step_in_epoch, .step = run.step};
+  latest_ = run.model.save_checkpoint(join_path(directory_, name), checkpoint::appended_entries(config_, info),
+                                      config_.integrated_save);
+  trigger_->saved(run.step);
+  auto& context = run.model.context();
+  const bool together = run.model.options().parallel_mode != ParallelMode::kStandAlone && context.size() > 1;
+  if (!together) {
+    retention_->apply();
+    return;
+  }
+  RankBarrier barrier(context.world());
+  const int writer = checkpoint::find_writer(context.file_system(), barrier, directory_, "tessera");
+  std::string failure;
+  if (writer == context.rank()) {
+    try {
+      retention_->apply();
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+  }
+  checkpoint::require_success(barrier, failure);
+}
+
+}  // namespace tessera::train

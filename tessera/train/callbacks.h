@@ -1,0 +1,91 @@
+// The callbacks that come with Tessera. Those that print do so on every rank, as a script's own print would, but for
+// the progress bar, which belongs to rank 0.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "tessera/checkpoint/policy.h"
+#include "tessera/train/callback.h"
+
+namespace tessera::train {
+
+// Where callbacks write a line, without its end.
+using PrintLine = std::function<void(const std::string&)>;
+// To standard output, flushed: lines of ranks that are threads do not mix.
+void print_line(const std::string& line);
+
+// Prints `epoch: 1 step: 20, loss is 2.3025851` every `per_print_times` steps; 0: never. The number is the shortest
+// that reads back as the same float32. Throws InvalidArgument when negative.
+class LossMonitor : public Callback {
+ public:
+  explicit LossMonitor(int64_t per_print_times = 1, PrintLine print = print_line);
+  void step_end(RunContext& run) override;
+
+ private:
+  int64_t per_print_times_;
+  PrintLine print_;
+  int64_t last_print_ = 0;
+};
+
+// Prints `epoch time: 1234.567 ms, per step time: 12.345 ms` after each epoch. data_size: the steps of an epoch, 0 for
+// what the data set says.
+class TimeMonitor : public Callback {
+ public:
+  explicit TimeMonitor(int64_t data_size = 0, PrintLine print = print_line);
+  void epoch_begin(RunContext& run) override;
+  void epoch_end(RunContext& run) override;
+
+ private:
+  int64_t data_size_;
+  PrintLine print_;
+  int64_t began_ns_ = 0;
+};
+
+// One line that is drawn over: epoch, bar, steps, loss, images per second and time left; on a stream that is no
+// terminal a line every tenth of an epoch. Rank 0 only.
+class ProgressBar : public Callback {
+ public:
+  // `rows_per_step`: the global batch, for the rate.
+  explicit ProgressBar(int64_t rows_per_step);
+  void epoch_begin(RunContext& run) override;
+  void step_end(RunContext& run) override;
+  void epoch_end(RunContext& run) override;
+
+ private:
+  void draw(const RunContext& run, bool last);
+
+  int64_t rows_per_step_;
+  bool is_terminal_;
+  int64_t began_ns_ = 0;
+  int64_t drawn_ns_ = 0;
+  int64_t first_step_ = 0;
+  int64_t lines_ = 0;
+};
+
+// Saves as checkpoint/policy.h says, into `directory` (made if missing) as PREFIX-EPOCH_STEP.ckpt; PREFIX_1 and so on
+// when checkpoints of that prefix are there already. Ranks that name one directory write one checkpoint together.
+// Throws InvalidArgument for a config or prefix that does not fit.
+class ModelCheckpoint : public Callback {
+ public:
+  explicit ModelCheckpoint(std::string prefix = "CKP", std::string directory = ".",
+                           const checkpoint::CheckpointConfig& config = {});
+  void begin(RunContext& run) override;
+  void step_end(RunContext& run) override;
+  void end(RunContext& run) override;
+  // The path of the newest one; "" before the first.
+  const std::string& latest() const { return latest_; }
+
+ private:
+  void save(RunContext& run);
+
+  std::string prefix_;
+  std::string directory_;
+  checkpoint::CheckpointConfig config_;
+  std::optional<checkpoint::SaveTrigger> trigger_;
+  std::optional<checkpoint::Retention> retention_;
+  std::string latest_;
+};
+
+}  // namespace tessera::train

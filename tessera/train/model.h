@@ -1,0 +1,137 @@
+// Model: a network, its loss and its optimizer, and what one does with them: train, eval, predict, save and load, on
+// the ranks of a context, under a parallel mode. Every rank makes the same calls.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/checkpoint/load.h"
+#include "tessera/checkpoint/save.h"
+#include "tessera/cluster/context.h"
+#include "tessera/data/batch_iterator.h"
+#include "tessera/nn/losses.h"
+#include "tessera/nn/optimizer.h"
+#include "tessera/session/session.h"
+#include "tessera/session/trace.h"
+#include "tessera/train/callback.h"
+#include "tessera/train/metrics.h"
+
+namespace tessera::train {
+
+enum class ParallelMode {
+  kStandAlone,    // each rank by itself
+  kDataParallel,  // the global batch is split over the ranks; the result is that of one device on the whole batch
+};
+// "stand_alone", "data_parallel". Throws InvalidArgument listing them; modes that are not available yet are named so.
+ParallelMode parse_parallel_mode(const std::string& text);
+
+// Over which rows batch normalisation takes its statistics in data parallel.
+enum class BatchNormStatistics {
+  kGlobal,  // the global batch: equal to one device
+  kLocal,   // each rank's own rows, without communication; moving statistics are one row per rank
+};
+
+struct ModelOptions {
+  ParallelMode parallel_mode = ParallelMode::kStandAlone;
+  // Data parallel: the gradient is that of the mean over the ranks (true), or of the sum (false).
+  bool gradients_mean = true;
+  // Give all ranks rank 0's initial values. Without it a difference is warned about at the first step.
+  bool parameter_broadcast = false;
+  BatchNormStatistics batch_norm_statistics = BatchNormStatistics::kGlobal;
+  // Of initial values and random operators. All ranks use rank 0's.
+  uint64_t seed = 1;
+  session::SessionOptions session = {};
+  std::vector<std::shared_ptr<Metric>> metrics = {};
+};
+
+struct TrainOptions {
+  // Callbacks run once per `sink_size` steps instead of every step.
+  bool dataset_sink_mode = false;
+  int64_t sink_size = -1;  // -1: the whole epoch
+  int num_workers = 1;     // threads that make batches ahead
+};
+
+class Model {
+ public:
+  // Loss and optimizer may be null for a model that only predicts. All outlive the model.
+  Model(cluster::Context& context, nn::Cell& network, nn::Cell* loss, nn::Optimizer* optimizer,
+        const ModelOptions& options = {});
+  ~Model();
+
+  // Trains until `num_epochs` epochs of the data set are done, those of a loaded checkpoint included. The last column
+  // of the data set is the label. Throws InvalidArgument for data that does not fit the network, Error naming the step
+  // for a loss that is not finite (nothing is updated by that step), IoError when a rank is lost.
+  void train(int64_t num_epochs, const data::Dataset& dataset, const Callbacks& callbacks = {},
+             const TrainOptions& options = {});
+  // The metrics over the data set, by name; the same on every rank. The loss is one of them only where asked for.
+  std::map<std::string, double> eval(const data::Dataset& dataset, const TrainOptions& options = {});
+  // The network's result for these inputs, whole on every rank; each rank computes by itself.
+  Tensor predict(const std::vector<Tensor>& inputs);
+  // Compiles the training step, and the evaluation when `valid` is given, without running them.
+  void build(const data::Dataset& train, const data::Dataset* valid = nullptr);
+  // One step on one global batch: each rank gives its rows. Returns the loss.
+  double train_step(const std::vector<TensorView>& local_batch, int64_t global_rows);
+
+  // Values by name: parameters, then states. value() is collective where values are split.
+  const std::vector<std::string>& names() const { return session_->names(); }
+  Tensor value(const std::string& name) { return session_->value(name); }
+  void set_value(const std::string& name, const Tensor& value) { session_->set_value(name, value); }
+
+  // Writes parameters, states, step, data position and random state so that training resumes exactly. One rank writes
+  // where several name one directory. Returns the path.
+  std::string save_checkpoint(const std::string& path, const std::vector<checkpoint::Entry>& append_info = {},
+                              bool integrated = true);
+  // Takes all values of a checkpoint of this network and optimizer, and where training stood. Throws InvalidArgument
+  // listing missing, unexpected and mis-shaped names; then nothing has changed.
+  checkpoint::CheckpointInfo load_checkpoint(const std::string& path);
+  // The network's parameters only: to evaluate, or to start a new training from them. Other entries are left out.
+  void load_parameters(const std::string& path);
+
+  // Steps since the beginning of training.
+  int64_t step() const { return step_; }
+  const data::Position& position() const { return position_; }
+  cluster::Context& context() { return context_; }
+  session::Session& session() { return *session_; }
+  const ModelOptions& options() const { return options_; }
+  // Measures each kernel of the compiled training steps from here on.
+  void enable_profiling();
+  // The compiled training step; nullptr before the first.
+  session::Executable* train_executable() { return train_; }
+  // The logical graph of the training step for these columns (global shapes).
+  ir::Graph trace_train(const std::vector<session::InputSpec>& inputs);
+
+ private:
+  bool is_parallel() const;
+  void prepare_values();
+  void check_replicas();
+  nn::Settings settings(bool training) const;
+  mesh::Mesh mesh() const;
+  compiler::ShardingHints input_hints(const std::vector<session::InputSpec>& inputs) const;
+  std::vector<session::InputSpec> input_specs(const data::Dataset& dataset, int64_t global_rows) const;
+  session::Executable& train_executable_for(const std::vector<session::InputSpec>& inputs);
+  session::Executable& eval_executable_for(const std::vector<session::InputSpec>& inputs);
+  data::BatchIterator batches_of(const data::Dataset& dataset, data::Position start, int64_t num_epochs,
+                                 const TrainOptions& options, const session::Executable& executable) const;
+  int64_t global_rows_of(const data::Dataset& dataset, int64_t rows) const;
+  double loss_of(session::Executable& executable) const;
+
+  cluster::Context& context_;
+  nn::Cell& network_;
+  nn::Cell* loss_;
+  nn::Optimizer* optimizer_;
+  ModelOptions options_;
+  std::unique_ptr<session::Session> session_;
+  std::vector<nn::Parameter> states_;
+  std::map<std::string, std::unique_ptr<session::Executable>> compiled_;
+  session::Executable* train_ = nullptr;
+  data::Position position_;
+  int64_t epoch_ = 0;
+  int64_t step_in_epoch_ = 0;
+  int64_t step_ = 0;
+  bool replicas_checked_ = false;
+};
+
+}  // namespace tessera::train
