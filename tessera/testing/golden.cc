@@ -1,0 +1,287 @@
+#include "tessera/testing/golden.h"
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+#include "tessera/base/strings.h"
+#include "tessera/compiler/autodiff.h"
+#include "tessera/compiler/pipeline.h"
+#include "tessera/ops/op_def.h"
+#include "tessera/ops/verify.h"
+
+namespace tessera::testing_support {
+namespace {
+
+constexpr std::string_view kCase = "case:";
+constexpr std::string_view kRun = "run:";
+constexpr std::string_view kGives = "gives:";
+constexpr std::string_view kRefuses = "refuses:";
+
+void append_line(std::string& text, std::string_view line) {
+  text += line;
+  text += '\n';
+}
+
+// Blank lines around a block separate it from the next; they are not part of it.
+std::string trim_block(std::string_view text) {
+  while (text.starts_with('\n')) text.remove_prefix(1);
+  while (text.ends_with('\n')) text.remove_suffix(1);
+  return text.empty() ? "" : std::string(text) + "\n";
+}
+
+std::string checked_print(const ir::Graph& graph) {
+  const auto text = ir::print(graph);
+  const auto again = ir::print(ir::parse(text));
+  check_equal(again, text, "a graph's text does not parse back to the same graph");
+  return text;
+}
+
+ir::Graph with_defaults(ir::Graph graph) {
+  for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
+    auto& node = graph.mutable_node(n);
+    node.attributes = ops::complete_attributes(ops::OpRegistry::instance().get(node.op), node.attributes);
+  }
+  return graph;
+}
+
+ir::Graph read_graph(const std::string& input) {
+  ir::Graph graph = ir::parse(input);
+  checked_print(graph);
+  ops::verify_or_throw(graph);
+  return with_defaults(std::move(graph));
+}
+
+mesh::Sharding parse_sharding(std::string_view text, const mesh::Mesh& mesh) {
+  if (!text.starts_with('[') || !text.ends_with(']')) throw InvalidArgument("a sharding is [data,_], got {}", text);
+  text = text.substr(1, text.size() - 2);
+  mesh::Sharding sharding;
+  if (text.empty()) return sharding;
+  for (const auto dim : split(text, ',')) {
+    auto& axes = sharding.dims.emplace_back();
+    if (dim == "_") continue;
+    for (const auto axis : split(dim, '*')) axes.push_back(mesh.axis_index(axis));
+  }
+  return sharding;
+}
+
+// "data=4 x=[data,_] rank=1 unfused", taken apart.
+struct Options {
+  std::vector<mesh::Axis> axes;
+  std::vector<std::pair<std::string, std::string>> hints;
+  std::vector<std::string> kept;
+  int rank = 0;
+  compiler::CompileOptions compile;
+
+  explicit Options(std::span<const std::string> words) {
+    for (const auto& word : words) {
+      const auto at = word.find('=');
+      if (at == std::string::npos) {
+        set_flag(word);
+        continue;
+      }
+      const auto name = word.substr(0, at);
+      const auto value = word.substr(at + 1);
+      if (value.starts_with('[')) {
+        hints.emplace_back(name, value);
+      } else if (name == "rank") {
+        rank = static_cast<int>(parse_int(value, "rank"));
+      } else if (name == "bucket") {
+        compile.partition.bucket_bytes = parse_int(value, "bucket");
+      } else if (name == "kept") {
+        kept.push_back(value);
+      } else {
+        axes.push_back({name, static_cast<int>(parse_int(value, name))});
+      }
+    }
+  }
+  void set_flag(const std::string& word) {
+    if (word == "unfused") {
+      compile.fuse = false;
+    } else if (word == "debug") {
+      compile.schedule.share_memory = false;
+      compile.fuse = false;
+    } else if (word == "row_major") {
+      compile.schedule.channels_last = false;
+    } else {
+      throw InvalidArgument("unknown option {}", word);
+    }
+  }
+  mesh::Mesh mesh() const { return mesh::Mesh(axes.empty() ? std::vector<mesh::Axis>{{"data", 1}} : axes); }
+  compiler::ShardingHints sharding_hints() const {
+    compiler::ShardingHints result;
+    for (const auto& [name, text] : hints) result[name] = parse_sharding(text, mesh());
+    return result;
+  }
+};
+
+compiler::Compiled compile(const ir::Graph& graph, const Options& options, int rank) {
+  const auto mesh = options.mesh();
+  const auto hints = options.sharding_hints();
+  ir::PersistentLayout persistent;
+  for (const auto& input : graph.inputs()) {
+    if (input.kind == ir::InputKind::kInput) continue;
+    if (std::find(options.kept.begin(), options.kept.end(), input.name) != options.kept.end()) continue;
+    Type type = graph.type(input.value);
+    const auto hint = hints.find(input.name);
+    if (hint != hints.end()) type.shape = mesh::local_shape(type.shape, hint->second, mesh, rank);
+    persistent.add(input.name, type);
+  }
+  auto compiled = compiler::compile(graph, mesh, hints, rank, persistent, ops::FakeKernelCatalogue(), options.compile);
+  checked_print(compiled.logical);
+  checked_print(compiled.local);
+  return compiled;
+}
+
+std::string gradients_text(ir::Graph graph, std::span<const std::string> words) {
+  if (words.empty()) throw InvalidArgument("gradients: say of which output");
+  const ir::Output* output = graph.find_output(words[0]);
+  if (output == nullptr) throw InvalidArgument("graph {} has no output \"{}\"", graph.name(), words[0]);
+  std::vector<ir::Value> wrt;
+  std::vector<std::string> names;
+  for (const auto& input : graph.inputs()) {
+    const bool named = std::find(words.begin() + 1, words.end(), input.name) != words.end();
+    if (words.size() > 1 ? !named : !is_floating(graph.type(input.value).dtype)) continue;
+    wrt.push_back(graph.value(input.value));
+    names.push_back(input.name);
+  }
+  const auto found = compiler::gradients(graph.value(output->value), wrt);
+  for (size_t i = 0; i < found.size(); ++i) graph.add_output("d" + names[i], found[i]);
+  ops::verify_or_throw(graph);
+  return checked_print(graph);
+}
+
+std::string layouts_text(const ir::Graph& graph) {
+  const auto strides = compiler::assign_layouts(graph);
+  std::string text;
+  for (ir::ValueId v = 0; v < graph.num_values(); ++v) {
+    const Type& type = graph.type(v);
+    const bool is_image = !(strides[static_cast<size_t>(v)] == dense_strides(type.shape));
+    append_line(text, fmt::format("{} {} {}", graph.value_name(v), type, is_image ? "channels-last" : "row-major"));
+  }
+  return text;
+}
+
+std::string order_text(const ir::Graph& graph, const Options& options) {
+  std::string first;
+  const int ranks = options.mesh().size();
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto list = compiler::collective_list(compile(graph, options, rank).local);
+    if (rank == 0) first = list;
+    if (list != first) throw InvalidArgument("rank {} communicates in another order than rank 0:\n{}", rank, list);
+  }
+  return first.empty() ? "no collectives\n" : first;
+}
+
+}  // namespace
+
+GoldenFile parse_golden(std::string_view text, const std::string& name) {
+  GoldenFile file;
+  std::string* block = &file.header;
+  int number = 0;
+  const auto fail = [&](std::string_view what) { throw InvalidArgument("{}, line {}: {}", name, number, what); };
+  if (text.ends_with('\n')) text.remove_suffix(1);
+  for (const auto line : split(text, '\n')) {
+    ++number;
+    if (line.starts_with(kCase)) {
+      file.cases.push_back({.claim = std::string(trim(line.substr(kCase.size())))});
+      if (file.cases.back().claim.empty()) fail("a case needs a claim");
+      block = &file.cases.back().input;
+    } else if (line.starts_with(kRun)) {
+      if (file.cases.empty()) fail("\"run:\" must be inside a case");
+      file.cases.back().runs.push_back({.command = std::string(trim(line.substr(kRun.size())))});
+      block = nullptr;
+    } else if (line == kGives || line == kRefuses) {
+      if (file.cases.empty() || file.cases.back().runs.empty() || block != nullptr) {
+        fail(fmt::format("\"{}\" must follow a \"run:\"", line));
+      }
+      auto& run = file.cases.back().runs.back();
+      run.refused = line == kRefuses;
+      block = &run.output;
+    } else if (block != nullptr) {
+      append_line(*block, line);
+    } else if (!trim(line).empty()) {
+      fail("expected \"gives:\" or \"refuses:\" after \"run:\"");
+    }
+  }
+  file.header = trim_block(file.header);
+  for (auto& golden : file.cases) {
+    golden.input = trim_block(golden.input);
+    if (golden.runs.empty()) throw InvalidArgument("{}: case \"{}\" runs nothing", name, golden.claim);
+    for (auto& run : golden.runs) run.output = trim_block(run.output);
+  }
+  return file;
+}
+
+std::string print(const GoldenFile& file) {
+  std::string text = file.header;
+  for (const auto& golden : file.cases) {
+    if (!text.empty()) text += '\n';
+    append_line(text, fmt::format("{} {}", kCase, golden.claim));
+    text += golden.input;
+    for (const auto& run : golden.runs) {
+      append_line(text, fmt::format("{} {}", kRun, run.command));
+      append_line(text, run.refused ? kRefuses : kGives);
+      text += run.output;
+    }
+  }
+  return text;
+}
+
+GoldenCase run_golden(const GoldenCase& golden, const GoldenCommand& command) {
+  GoldenCase result = golden;
+  for (auto& run : result.runs) {
+    run.refused = false;
+    try {
+      run.output = command(golden.input, run.command);
+    } catch (const InvalidArgument& error) {
+      run.refused = true;
+      run.output = error.what();
+    }
+    run.output = trim_block(run.output);
+  }
+  return result;
+}
+
+std::string run_compiler_command(const std::string& input, const std::string& command) {
+  std::vector<std::string> words;
+  for (const auto word : split(command, ' ')) {
+    if (!word.empty()) words.emplace_back(word);
+  }
+  if (words.empty()) throw InvalidArgument("an empty command");
+  const auto name = words[0];
+  words.erase(words.begin());
+
+  if (name == "parse") return checked_print(ir::parse(input));
+  if (name == "verify") {
+    const auto faults = ops::verify(ir::parse(input));
+    std::string text;
+    for (const auto& fault : faults) append_line(text, fault);
+    return faults.empty() ? "sound\n" : text;
+  }
+  const ir::Graph graph = read_graph(input);
+  if (name == "dce") return checked_print(compiler::remove_dead_code(graph));
+  if (name == "cse") return checked_print(compiler::merge_common_subexpressions(graph));
+  if (name == "fold") return checked_print(compiler::fold_constants(graph));
+  if (name == "fuse") return checked_print(compiler::fuse_elementwise(graph));
+  if (name == "simplify") {
+    return checked_print(
+        compiler::remove_dead_code(compiler::merge_common_subexpressions(compiler::fold_constants(graph))));
+  }
+  if (name == "layouts") return layouts_text(graph);
+  if (name == "gradients") {
+    std::erase(words, "of");
+    return gradients_text(graph, words);
+  }
+  Options options(words);
+  if (name == "plan")
+    return compiler::print(graph, compiler::propagate(graph, options.mesh(), options.sharding_hints()));
+  if (name == "local") {
+    options.compile.fuse = false;
+    return checked_print(compile(graph, options, options.rank).local);
+  }
+  if (name == "order") return order_text(graph, options);
+  if (name == "schedule") return ir::print(compile(graph, options, options.rank).schedule);
+  throw InvalidArgument("unknown command {}", name);
+}
+
+}  // namespace tessera::testing_support

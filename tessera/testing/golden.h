@@ -1,0 +1,70 @@
+// Golden files: compiler tests as text. A file holds cases; a case is a claim, an input (a graph's text, mostly), and
+// commands with the whole output or refusal that each must give:
+//
+//   # What the file is about.
+//
+//   case: a product with one is dropped
+//   graph g
+//     input x f32[4]
+//     ...
+//     return y = %2
+//   run: fold
+//   gives:
+//   graph g
+//     input x f32[4]
+//     return y = x
+//   run: gradients x
+//   refuses:
+//   graph g has no output "x"
+//
+// Running a file and printing what came out gives the file again, or shows what has changed.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera::testing_support {
+
+struct GoldenRun {
+  std::string command;  // "plan data=4 x=[data,_]"
+  std::string output;
+  bool refused = false;  // output is the message of an InvalidArgument
+};
+
+struct GoldenCase {
+  std::string claim;
+  std::string input;
+  std::vector<GoldenRun> runs;
+};
+
+struct GoldenFile {
+  std::string header;  // comments before the first case
+  std::vector<GoldenCase> cases;
+};
+
+// Throws InvalidArgument naming `name` and the line that is not of the form above.
+GoldenFile parse_golden(std::string_view text, const std::string& name);
+std::string print(const GoldenFile& file);
+
+// The text that a command makes of the input; an InvalidArgument that it throws is a refusal.
+using GoldenCommand = std::function<std::string(const std::string& input, const std::string& command)>;
+// The case with the outputs that the commands give now.
+GoldenCase run_golden(const GoldenCase& golden, const GoldenCommand& command);
+
+// The compiler's commands. Every graph that they read or print is checked: parse(print(g)) prints equally.
+//   parse                       the graph as it is printed
+//   verify                      "sound", or the list of all faults
+//   dce, cse, fold, fuse, simplify (fold, cse, dce)          one pass
+//   layouts                     which values are channels-last
+//   gradients Y [of X ...]      results dX of sum(Y); default: of every floating input
+//   plan MESH HINTS             shardings; MESH: data=4 model=2, HINTS: x=[data,_] label=[data]
+//   local MESH HINTS rank=R     that rank's graph; bucket=BYTES closes buckets there
+//   order MESH HINTS            the list of collectives; refuses ranks that differ
+//   schedule MESH HINTS rank=R  for the fake kernels; `unfused`, `debug` (every value in memory of its own),
+//                               `row_major`, `kept=NAME` leaves a parameter out of the session
+// Operators' defaults need not be written in the input.
+std::string run_compiler_command(const std::string& input, const std::string& command);
+
+}  // namespace tessera::testing_support

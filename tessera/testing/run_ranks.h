@@ -1,0 +1,22 @@
+// run_ranks: a cluster in one process, for tests. Every rank is a thread with its own Context.
+//     run_ranks(3, [](cluster::Context& context) { EXPECT_EQ(context.size(), 3); });
+#pragma once
+
+#include "tessera/base/function_ref.h"
+#include "tessera/cluster/context.h"
+#include "tessera/comm/in_process.h"
+
+namespace tessera {
+
+struct RunRanksOptions {
+  int64_t timeout_ms = 30000;   // deadline of every wait for a peer
+  comm::Link link;              // a simulated slow link, e.g. {.latency_us = 50, .gigabytes_per_second = 1}
+  int num_compute_threads = 1;  // per rank
+};
+
+// Calls f(context) on n threads and returns when all have ended. When ranks fail, throws the error of the one that
+// failed first, `rank R: ` before its message; InvalidArgument, IoError and InternalError keep their type, others
+// become Error.
+void run_ranks(int n, FunctionRef<void(cluster::Context&)> f, const RunRanksOptions& options = {});
+
+}  // namespace tessera
