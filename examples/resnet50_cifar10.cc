@@ -1,0 +1,271 @@
+// ResNet-50 on CIFAR-10, the tutorials' job, on as many ranks as it is started with:
+//   resnet50_cifar10 --data_path cifar-10-batches-bin                        one rank
+//   tessera run -n 4 resnet50_cifar10 --data_path ...                        four processes
+//   tessera run --threads 4 resnet50_cifar10 --data_path ...                 four threads of one process
+//   mpirun -n 4 resnet50_cifar10 --data_path ...                             four of MPI's
+// The batch size is that of the global batch: the losses do not depend on the number of ranks.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <fstream>
+#include <string>
+
+#include "tessera/tessera.h"
+
+namespace {
+
+using namespace tessera;  // NOLINT: an example reads better without prefixes
+
+struct Options {
+  std::string data_path;
+  std::string make_data;
+  int64_t train_records = 2000;
+  int64_t test_records = 500;
+  int64_t epochs = 5;
+  int64_t batch_size = 64;
+  int64_t image_size = 32;
+  int64_t steps = 0;
+  double learning_rate = 0.02;
+  double momentum = 0.9;
+  double weight_decay = 1e-4;
+  double batch_norm_momentum = 0.9;
+  std::string initial_values = "usual";
+  std::string loss = "expand";
+  std::string parallel_mode;
+  std::string batch_norm = "global";
+  bool parameter_broadcast = false;
+  bool dataset_sink_mode = false;
+  int64_t sink_size = -1;
+  bool augment = true;
+  int64_t print_loss = 0;
+  bool progress = true;
+  uint64_t seed = 1;
+  int num_workers = 1;
+  int num_threads = 0;
+  bool debug = false;
+  std::string checkpoint_dir;
+  std::string prefix = "resnet50";
+  int64_t save_checkpoint_steps = 0;
+  int64_t keep_checkpoint_max = 5;
+  std::string resume;
+  std::string evaluate;
+  double min_accuracy = 0;
+  std::string save_graph;
+  bool profile = false;
+};
+
+void add_options(CLI::App& app, Options& o) {
+  app.add_option("--data_path", o.data_path, "folder with CIFAR-10's binary files (data_batch_*.bin, test_batch.bin)");
+  app.add_option("--make_data", o.make_data, "write a small made-up data set in that form into this folder, and end");
+  app.add_option("--train_records", o.train_records, "images of --make_data to train on")->capture_default_str();
+  app.add_option("--test_records", o.test_records, "images of --make_data that are held out")->capture_default_str();
+  app.add_option("--epochs", o.epochs, "times through the training images")->capture_default_str();
+  app.add_option("--batch_size", o.batch_size, "images per step, over all ranks")->capture_default_str();
+  app.add_option("--image_size", o.image_size, "side that images are resized to; the tutorials use 224")
+      ->capture_default_str();
+  app.add_option("--steps", o.steps, "steps per epoch at most; 0: all")->capture_default_str();
+  app.add_option("--learning_rate", o.learning_rate,
+                 "peak of the schedule (warm-up, then cosine); fixed with --initial_values reference")
+      ->capture_default_str();
+  app.add_option("--momentum", o.momentum, "of the Momentum optimizer")->capture_default_str();
+  app.add_option("--weight_decay", o.weight_decay, "not on beta and gamma")->capture_default_str();
+  app.add_option("--batch_norm_momentum", o.batch_norm_momentum, "of the moving statistics")->capture_default_str();
+  app.add_option("--initial_values", o.initial_values, "usual, or reference: the tutorials', first loss ln 10")
+      ->check(CLI::IsMember({"usual", "reference"}))
+      ->capture_default_str();
+  app.add_option("--loss", o.loss, "expand: the tutorials' small operators; fused: one operator")
+      ->check(CLI::IsMember({"expand", "fused"}))
+      ->capture_default_str();
+  app.add_option("--parallel_mode", o.parallel_mode, "stand_alone or data_parallel; default: by the number of ranks");
+  app.add_option("--batch_norm", o.batch_norm, "statistics of the global batch, or local: of each rank's rows")
+      ->check(CLI::IsMember({"global", "local"}))
+      ->capture_default_str();
+  app.add_flag("--parameter_broadcast", o.parameter_broadcast, "start all ranks from rank 0's values");
+  app.add_flag("--dataset_sink_mode,!--no_dataset_sink_mode", o.dataset_sink_mode,
+               "callbacks once per --sink_size steps");
+  app.add_option("--sink_size", o.sink_size, "steps of a sink loop; -1: an epoch")->capture_default_str();
+  app.add_flag("--augment,!--no_augment", o.augment, "random crops and flips (on by default)");
+  app.add_option("--print_loss", o.print_loss, "print a line `epoch: 1 step: N, loss is ...` every so many steps");
+  app.add_flag("--progress,!--no_progress", o.progress, "progress bar on rank 0 (on by default)");
+  app.add_option("--seed", o.seed, "of initial values, order and augmentation")->capture_default_str();
+  app.add_option("--num_workers", o.num_workers, "threads per rank that prepare batches")->capture_default_str();
+  app.add_option("--num_threads", o.num_threads, "compute threads per rank; 0: cores / ranks");
+  app.add_flag("--debug", o.debug, "every value in memory of its own, nothing fused");
+  app.add_option("--checkpoint_dir", o.checkpoint_dir, "save checkpoints here");
+  app.add_option("--prefix", o.prefix, "of checkpoint names")->capture_default_str();
+  app.add_option("--save_checkpoint_steps", o.save_checkpoint_steps, "steps between checkpoints; 0: one per epoch");
+  app.add_option("--keep_checkpoint_max", o.keep_checkpoint_max, "older ones are removed")->capture_default_str();
+  app.add_option("--resume", o.resume,
+                 "checkpoint to go on from, or `newest`: the newest whole one of --checkpoint_dir");
+  app.add_option("--evaluate", o.evaluate, "only evaluate this checkpoint on the test images");
+  app.add_option("--min_accuracy", o.min_accuracy, "fail when the evaluated accuracy is below this");
+  app.add_option("--save_graph", o.save_graph, "write the training step's logical graph as text, and end");
+  app.add_flag("--profile", o.profile, "at the end, memory and the time of each kernel");
+}
+
+// The most memory that this process has had resident so far, in bytes.
+int64_t peak_resident_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::stoll(line.substr(6)) * 1024;
+  }
+  return 0;
+}
+
+data::Dataset images(const Options& o, const std::string& usage, bool augment) {
+  const bool training = usage == "train";
+  std::vector<data::Transform> transforms;
+  if (augment) {
+    transforms.push_back(data::random_crop(32, {4, 4, 4, 4}));
+    transforms.push_back(data::random_horizontal_flip());
+  }
+  if (o.image_size != 32) transforms.push_back(data::resize(o.image_size));
+  transforms.push_back(data::rescale(1.0 / 255.0, 0.0));
+  transforms.push_back(data::normalize({0.4465, 0.4822, 0.4914}, {0.2010, 0.1994, 0.2023}));
+  transforms.push_back(data::hwc2chw());
+  auto dataset = data::cifar10(o.data_path, {.usage = usage, .shuffle = training, .seed = o.seed})
+                     .map("label", {data::type_cast(DType::kI32)})
+                     .map("image", transforms)
+                     .batch(o.batch_size, {.drop_remainder = training});
+  return training && o.steps > 0 ? dataset.take(o.steps) : dataset;
+}
+
+int run(cluster::Context& context, const Options& o) {
+  const auto say = [&](const std::string& line) {
+    if (context.rank() == 0) train::print_line(line);
+  };
+  if (!o.make_data.empty()) {
+    if (context.rank() == 0) {
+      data::write_synthetic_cifar10(context.file_system(), o.make_data,
+                                    {.train_records = o.train_records, .test_records = o.test_records, .seed = o.seed});
+    }
+    say(fmt::format("wrote {} training and {} test images to {}", o.train_records, o.test_records, o.make_data));
+    return 0;
+  }
+  if (o.data_path.empty()) {
+    throw InvalidArgument(
+        "--data_path is missing: a folder with CIFAR-10's binary files; --make_data writes a small one");
+  }
+  const auto mode = o.parallel_mode.empty() ? (context.size() > 1 ? "data_parallel" : "stand_alone") : o.parallel_mode;
+  const bool evaluating = !o.evaluate.empty();
+  const auto dataset = images(o, evaluating ? "test" : "train", o.augment && !evaluating);
+  const int64_t steps_per_epoch = dataset.get_dataset_size();
+  if (steps_per_epoch < 1) {
+    throw InvalidArgument("{} has fewer than {} images: no whole batch; use a smaller --batch_size", o.data_path,
+                          o.batch_size);
+  }
+
+  const auto network = nn::resnet50(
+      10, {.initial_values = o.initial_values == "usual" ? nn::InitialValues::kUsual : nn::InitialValues::kReference,
+           .batch_norm_momentum = o.batch_norm_momentum,
+           .zero_last_gamma = o.initial_values == "usual"});
+  std::unique_ptr<nn::Loss> loss;
+  if (o.loss == "expand") {
+    loss = std::make_unique<nn::SoftmaxCrossEntropyExpand>(nn::SoftmaxCrossEntropyExpandOptions{.sparse = true});
+  } else {
+    loss = std::make_unique<nn::SoftmaxCrossEntropyWithLogits>(
+        nn::SoftmaxCrossEntropyWithLogitsOptions{.sparse = true, .reduction = "mean"});
+  }
+  const int64_t total_steps = o.epochs * steps_per_epoch;
+  // The tutorials' rate is fixed; the usual initial values want a warm-up.
+  nn::LearningRate rate = o.learning_rate;
+  if (o.initial_values == "usual") {
+    rate = nn::with_warmup(nn::cosine_decay_lr({.max_lr = o.learning_rate,
+                                                .total_steps = total_steps,
+                                                .steps_per_epoch = steps_per_epoch,
+                                                .decay_epochs = o.epochs}),
+                           std::max<int64_t>(total_steps / 10, 1));
+  }
+  nn::Momentum optimizer({.learning_rate = rate, .momentum = o.momentum, .weight_decay = o.weight_decay});
+  train::ModelOptions options{.parallel_mode = train::parse_parallel_mode(mode),
+                              .parameter_broadcast = o.parameter_broadcast,
+                              .batch_norm_statistics = o.batch_norm == "global" ? train::BatchNormStatistics::kGlobal
+                                                                                : train::BatchNormStatistics::kLocal,
+                              .seed = o.seed,
+                              .session = {.debug = o.debug, .num_threads = o.num_threads},
+                              .metrics = {train::accuracy(), train::mean_loss()}};
+  train::Model model(context, *network, loss.get(), evaluating ? nullptr : &optimizer, options);
+
+  if (evaluating) {
+    model.load_parameters(o.evaluate);
+    const auto results = model.eval(dataset, {.num_workers = o.num_workers});
+    say(fmt::format("{}: accuracy {:.4f}, loss {:.4f}{}", o.evaluate, results.at("accuracy"), results.at("loss"),
+                    o.min_accuracy > 0 ? fmt::format(" (accuracy must be at least {:.2f})", o.min_accuracy) : ""));
+    if (results.at("accuracy") < o.min_accuracy) {
+      throw Error(fmt::format("accuracy {:.4f} is below the {:.4f} that was asked for", results.at("accuracy"),
+                              o.min_accuracy));
+    }
+    return 0;
+  }
+  if (!o.save_graph.empty()) {
+    std::vector<session::InputSpec> inputs;
+    for (const auto& column : dataset.columns()) inputs.push_back({column.name, column.type});
+    if (context.rank() == 0) {
+      context.file_system().write_atomically(o.save_graph, ir::print(model.trace_train(inputs)));
+    }
+    say("wrote " + o.save_graph);
+    return 0;
+  }
+  if (!o.resume.empty()) {
+    auto path = o.resume;
+    if (path == "newest") {
+      const auto choice = checkpoint::find_newest(context.file_system(), o.checkpoint_dir, o.prefix);
+      choice.require_usable();
+      if (!choice.found()) throw InvalidArgument("--resume newest: no checkpoint in \"{}\"", o.checkpoint_dir);
+      path = choice.path;
+    }
+    const auto info = model.load_checkpoint(path);
+    say(fmt::format("going on from {}: epoch {}, step {}", path, info.epoch, info.step_in_epoch));
+  }
+  say(fmt::format("ResNet-50, {} images of {}x{} a step, {} steps an epoch; {} rank{} ({}), {}", o.batch_size,
+                  o.image_size, o.image_size, steps_per_epoch, context.size(), context.size() == 1 ? "" : "s",
+                  context.transport(), mode));
+
+  train::Callbacks callbacks;
+  if (o.print_loss > 0) callbacks.emplace_back(train::LossMonitor(o.print_loss));
+  if (o.progress) callbacks.emplace_back(train::ProgressBar(o.batch_size));
+  if (!o.checkpoint_dir.empty()) {
+    checkpoint::CheckpointConfig config{
+        .save_checkpoint_steps = o.save_checkpoint_steps > 0 ? o.save_checkpoint_steps : steps_per_epoch,
+        .keep_checkpoint_max = o.keep_checkpoint_max};
+    callbacks.emplace_back(train::ModelCheckpoint(o.prefix, o.checkpoint_dir, config));
+  }
+  const train::TrainOptions train_options{
+      .dataset_sink_mode = o.dataset_sink_mode, .sink_size = o.sink_size, .num_workers = o.num_workers};
+  if (o.profile) {
+    model.build(dataset);
+    model.enable_profiling();
+  }
+  model.train(o.epochs, dataset, callbacks, train_options);
+
+  if (o.profile && context.rank() == 0) {
+    std::map<std::string, double> by_kernel;
+    double total = 0;
+    for (const auto& time : model.train_executable()->executor().profile()) {
+      by_kernel[time.kernel] += time.microseconds;
+      total += time.microseconds;
+    }
+    std::vector<std::pair<double, std::string>> sorted;
+    for (const auto& [kernel, microseconds] : by_kernel) sorted.emplace_back(microseconds, kernel);
+    std::sort(sorted.rbegin(), sorted.rend());
+    say(fmt::format("arena {} of which persistent {}; peak resident {}", format_bytes(model.session().arena_bytes()),
+                    format_bytes(model.train_executable()->executor().schedule().persistent_bytes),
+                    format_bytes(peak_resident_bytes())));
+    for (const auto& [microseconds, kernel] : sorted) {
+      say(fmt::format("{:10.1f} ms/step {:5.1f} %  {}", microseconds / 1000.0 / static_cast<double>(model.step()),
+                      100 * microseconds / total, kernel));
+    }
+  }
+  const auto results = model.eval(images(o, "test", false), {.num_workers = o.num_workers});
+  say(fmt::format("test images: accuracy {:.4f}, loss {:.4f}", results.at("accuracy"), results.at("loss")));
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app("Trains ResNet-50 on CIFAR-10, on one rank or data-parallel on many.");
+  add_options(app, options);
+  CLI11_PARSE(app, argc, argv);
+  return cluster::run(argc, argv, [&](cluster::Context& context) { return run(context, options); });
+}
