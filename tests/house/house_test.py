@@ -1,0 +1,120 @@
+"""Claims about the scripts around the code: the layer check and the counting of test cases."""
+
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+import check_layers
+import suites
+
+
+def faults_of(files):
+    with tempfile.TemporaryDirectory() as folder:
+        for path, text in files.items():
+            file = Path(folder) / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        return check_layers.check(folder)
+
+
+class Layers(unittest.TestCase):
+    def test_the_project_is_clean(self):
+        self.assertEqual(check_layers.check(ROOT), [])
+
+    def test_downward_is_allowed(self):
+        self.assertEqual(faults_of({"tessera/ir/a.h": '#include "tessera/base/error.h"\n#include <vector>\n'}), [])
+
+    def test_upward_is_refused_with_file_line_include_and_rule(self):
+        self.assertEqual(
+            faults_of({"tessera/mesh/a.cc": '// a\n#include "tessera/ir/graph.h"\n'}),
+            ['tessera/mesh/a.cc:2: includes "tessera/ir/graph.h": upward: mesh (layer 2) may include only base, tensor; '
+             "ir is layer 3"])
+
+    def test_sideways_is_refused(self):
+        self.assertIn("sideways", faults_of({"tessera/nn/a.cc": '#include "tessera/compiler/pipeline.h"\n'})[0])
+
+    def test_testing_is_for_tests(self):
+        include = '#include "tessera/testing/run_ranks.h"\n'
+        self.assertEqual(faults_of({"tessera/comm/a_test.cc": include, "tests/laws/laws_test.cc": include}), [])
+        self.assertIn("testing is for tests", faults_of({"tessera/comm/a.cc": include})[0])
+
+    def test_a_helper_that_only_tests_compile_is_a_test(self):
+        tree = {"tessera/comm/CMakeLists.txt": "tessera_library(comm SOURCES comm.cc)\ntessera_test(a_test SOURCES a_test.cc job.cc)\n",
+                "tessera/comm/job.h": '#include "tessera/testing/run_ranks.h"\n'}
+        self.assertEqual(faults_of(tree), [])
+
+    def test_a_test_keeps_to_its_folders_layer(self):
+        self.assertIn("upward", faults_of({"tessera/ops/a_test.cc": '#include "tessera/executor/executor.h"\n'})[0])
+
+    def test_programs_see_only_the_public_header(self):
+        self.assertEqual(faults_of({"examples/a.cc": '#include "tessera/tessera.h"\n',
+                                    "tessera/tools/a.cc": '#include "tessera/tools/run.h"\n'}), [])
+        self.assertIn("includes only tessera/tessera.h", faults_of({"examples/a.cc": '#include "tessera/nn/cell.h"\n'})[0])
+        self.assertIn("is for users", faults_of({"tessera/nn/a.cc": '#include "tessera/tessera.h"\n'})[0])
+
+    def test_an_include_relative_to_the_file_is_refused(self):
+        self.assertIn("from the project's root", faults_of({"tessera/nn/a.cc": '#include "cell.h"\n'})[0])
+
+    def test_cmake_dependencies_go_downward(self):
+        cmake = {"tessera/ir/CMakeLists.txt": "tessera_library(ir DEPS mesh SOURCES graph.cc)\n",
+                 "tessera/mesh/CMakeLists.txt": "tessera_library(mesh DEPS ir SOURCES mesh.cc)\n"}
+        self.assertEqual(faults_of(cmake), ["tessera/mesh/CMakeLists.txt:1: mesh depends on ir: mesh (layer 2) may use "
+                                            "only base, tensor"])
+
+    def test_a_plain_library_counts(self):
+        cmake = {"tessera/mesh/CMakeLists.txt": "add_library(tessera_mesh INTERFACE)\n"
+                                                "target_link_libraries(tessera_mesh INTERFACE tessera_ir)\n",
+                 "tessera/ir/CMakeLists.txt": "tessera_library(ir SOURCES graph.cc)\n"}
+        self.assertEqual(len(faults_of(cmake)), 1)
+
+    def test_cmake_dependencies_lead_to_what_is_included(self):
+        tree = {"tessera/base/CMakeLists.txt": "tessera_library(base SOURCES error.cc)\n",
+                "tessera/tensor/CMakeLists.txt": "tessera_library(tensor DEPS base SOURCES shape.cc)\n",
+                "tessera/mesh/CMakeLists.txt": "tessera_library(mesh DEPS base SOURCES mesh.cc)\n",
+                "tessera/mesh/mesh.cc": '#include "tessera/base/error.h"\n#include "tessera/tensor/shape.h"\n'}
+        self.assertEqual(faults_of(tree), ['tessera/mesh/mesh.cc:2: includes "tessera/tensor/shape.h": DEPS of mesh in '
+                                           "tessera/mesh/CMakeLists.txt do not lead to tensor"])
+
+
+GTEST = """[ RUN      ] Data.ReadsCifar
+../a.cc:1: Skipped
+../shared/data is absent
+
+[  SKIPPED ] Data.ReadsCifar (0 ms)
+[==========] 4 tests from 2 test suites ran. (3 ms total)
+[  PASSED  ] 2 tests.
+[  SKIPPED ] 1 test, listed below:
+[  SKIPPED ] Data.ReadsCifar
+[  FAILED  ] 1 test, listed below:
+[  FAILED  ] Data.Fails
+"""
+
+
+class Counting(unittest.TestCase):
+    def counted(self, output, ok):
+        count = suites.count_test("program", output, ok)
+        return count.passed, count.failed, count.skipped
+
+    def test_googletest_cases_are_counted_and_skipped_ones_named(self):
+        self.assertEqual(self.counted(GTEST, False), (2, 1, ["program: Data.ReadsCifar: ../shared/data is absent"]))
+
+    def test_the_plain_line_is_counted(self):
+        self.assertEqual(self.counted("skipped: torch is absent\n41 passed, 0 failed, 1 skipped\n", True),
+                         (41, 0, ["torch is absent"]))
+
+    def test_a_program_without_a_summary_is_one_case(self):
+        self.assertEqual(self.counted("hello\n", True), (1, 0, []))
+        self.assertEqual(self.counted("hello\n", False), (0, 1, []))
+
+    def test_a_crash_after_the_last_case_is_a_failure(self):
+        self.assertEqual(self.counted("[  PASSED  ] 3 tests.\n", False), (3, 1, []))
+
+
+if __name__ == "__main__":
+    result = unittest.main(exit=False, verbosity=1).result
+    failed = len(result.failures) + len(result.errors)
+    print(f"{result.testsRun - failed} passed, {failed} failed")
+    sys.exit(1 if failed else 0)

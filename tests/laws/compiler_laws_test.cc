@@ -1,0 +1,165 @@
+// Laws of the compiler on random graphs and on the train steps of networks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/compiler/pipeline.h"
+#include "tessera/nn/losses.h"
+#include "tessera/nn/models/registry.h"
+#include "tessera/nn/momentum.h"
+#include "tessera/ops/op_def.h"
+#include "tessera/session/session.h"
+#include "tessera/session/trace.h"
+#include "tests/laws/memory_simulation.h"
+#include "tests/laws/random_graph.h"
+
+namespace tessera::laws {
+namespace {
+
+using testing::IsEmpty;
+
+constexpr uint64_t kSeeds = 60;
+
+compiler::Compiled compile(const ir::Graph& graph, int ranks, int rank, const compiler::CompileOptions& options = {}) {
+  const mesh::Mesh mesh({{"data", ranks}});
+  compiler::ShardingHints hints;
+  ir::PersistentLayout persistent;
+  for (const auto& input : graph.inputs()) {
+    const Type& type = graph.type(input.value);
+    if (input.kind != ir::InputKind::kInput) {
+      persistent.add(input.name, type);
+    } else if (ranks > 1) {
+      hints[input.name] = mesh::Sharding::replicated(type.shape.ndim());
+      hints[input.name].dims[0] = {0};
+    }
+  }
+  return compiler::compile(graph, mesh, hints, rank, persistent, ops::FakeKernelCatalogue(), options);
+}
+
+ir::Graph train_step(const std::string& name, int64_t batch) {
+  const auto& model = nn::find_model(name);
+  const auto network = model.make(10);
+  Shape shape{batch};
+  for (const int64_t size : model.input_shape) shape.push_back(size);
+  if (shape.ndim() == 4) shape[2] = shape[3] = 32;
+  const std::vector<session::InputSpec> inputs = {{"x", {DType::kF32, shape}}, {"label", {DType::kI32, Shape{batch}}}};
+  nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
+  nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+  return session::trace_train_step(*network, &loss, optimizer, inputs, {.training = true});
+}
+
+void expect_bit_equal(const std::map<std::string, Tensor>& actual, const std::map<std::string, Tensor>& expected,
+                      const std::string& what) {
+  for (const auto& [name, tensor] : expected) EXPECT_TRUE(bit_equal(actual.at(name), tensor)) << what << ": " << name;
+}
+
+class RandomGraphs : public testing::TestWithParam<uint64_t> {};
+
+TEST_P(RandomGraphs, TextRoundTrips) {
+  const auto text = ir::print(random_graph(GetParam()));
+  EXPECT_EQ(ir::print(ir::parse(text)), text);
+}
+
+TEST_P(RandomGraphs, MemoryHoldsWhatIsReadOnOneRankAndOnSeveral) {
+  for (const int ranks : {1, 2, 3, 7}) {
+    const bool even = ranks <= 2;
+    const auto graph = random_graph(GetParam(), {.rows = even ? 4 : 5, .with_reshapes = even});
+    for (const bool share : {true, false}) {
+      compiler::CompileOptions options{.partition = {.bucket_bytes = 100}, .schedule = {.share_memory = share}};
+      options.fuse = GetParam() % 2 == 0;
+      const auto compiled = compile(graph, ranks, ranks - 1, options);
+      ASSERT_THAT(memory_faults(compiled.local, compiled.schedule), IsEmpty())
+          << ranks << " ranks\n"
+          << ir::print(compiled.local) << ir::print(compiled.schedule);
+    }
+  }
+}
+
+TEST_P(RandomGraphs, SharedMemoryAndWorkInPlaceChangeNoBit) {
+  const auto graph = random_graph(GetParam());
+  const auto inputs = random_inputs(graph, GetParam());
+  for (const bool reference : {true, false}) {
+    const auto expected = session::evaluate(graph, inputs, {.reference_kernels = reference, .debug = true});
+    const auto actual = session::evaluate(graph, inputs, {.reference_kernels = reference, .fuse = false});
+    expect_bit_equal(actual, expected, reference ? "reference kernels" : "fast kernels");
+  }
+}
+
+TEST_P(RandomGraphs, SimplifyingChangesNoBit) {
+  // Compiled on their own, so that only the pass under test differs: evaluate() simplifies, too, which changes nothing
+  // that is simple already.
+  const auto graph = random_graph(GetParam(), {.with_updates = false});
+  const auto inputs = random_inputs(graph, GetParam());
+  const session::SessionOptions plain{.reference_kernels = true, .debug = true};
+  // What is read by name stays: an input of the graph cannot be folded.
+  const auto folded = compiler::fold_constants(graph);
+  const auto merged = compiler::merge_common_subexpressions(folded);
+  const auto expected = session::evaluate(graph, inputs, plain);
+  for (const auto& [name, tensor] : expected) {
+    EXPECT_EQ(tensor.to_doubles(), session::evaluate(folded, inputs, plain).at(name).to_doubles()) << name;
+    EXPECT_EQ(tensor.to_doubles(), session::evaluate(merged, inputs, plain).at(name).to_doubles()) << name;
+  }
+}
+
+TEST_P(RandomGraphs, EveryRankSendsTheSameListOfCollectives) {
+  for (const int64_t rows : {int64_t{7}, int64_t{2}}) {
+    const auto graph = random_graph(GetParam(), {.rows = rows, .with_reshapes = false});
+    for (const int ranks : {2, 3, 5}) {
+      const auto first = compiler::collective_list(compile(graph, ranks, 0).local);
+      for (int rank = 1; rank < ranks; ++rank) {
+        EXPECT_EQ(compiler::collective_list(compile(graph, ranks, rank).local), first) << rank << " of " << ranks;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomGraphs, testing::Range(uint64_t{1}, kSeeds + 1));
+
+class TrainSteps : public testing::TestWithParam<const char*> {};
+
+TEST_P(TrainSteps, MemoryHoldsWhatIsRead) {
+  const auto graph = train_step(GetParam(), 5);
+  for (const int ranks : {1, 2, 3}) {
+    const auto compiled = compile(graph, ranks, ranks - 1);
+    const auto faults = memory_faults(compiled.local, compiled.schedule);
+    ASSERT_THAT(faults, IsEmpty());
+    EXPECT_LT(compiled.schedule.arena_bytes,
+              compile(graph, ranks, ranks - 1, {.schedule = {.share_memory = false}}).schedule.arena_bytes);
+  }
+}
+
+TEST_P(TrainSteps, GradientsShareBucketsAndLeaveBeforeBackwardEnds) {
+  const auto graph = train_step(GetParam(), 6);
+  const int64_t bucket_bytes = 1 << 20;
+  const auto local = compile(graph, 3, 1, {.fuse = false, .partition = {.bucket_bytes = bucket_bytes}}).local;
+  std::map<int64_t, int64_t> bytes;
+  std::map<int64_t, int64_t> largest;
+  int updates = 0;
+  int num_reduced = 0;
+  for (ir::NodeId n = 0; n < local.num_nodes(); ++n) {
+    const auto& node = local.node(n);
+    updates += node.op == "momentum" ? 1 : 0;
+    if (node.op != "all_reduce") continue;
+    ++num_reduced;
+    EXPECT_EQ(updates, 0) << "an all_reduce stands behind an update: it cannot run while backward does";
+    const int64_t size = local.type(node.inputs[0]).size_bytes();
+    bytes[node.attributes.get_int("bucket")] += size;
+    largest[node.attributes.get_int("bucket")] = std::max(largest[node.attributes.get_int("bucket")], size);
+  }
+  EXPECT_GE(num_reduced, updates);
+  EXPECT_LT(bytes.size(), static_cast<size_t>(num_reduced)) << "no two of them share a bucket";
+  // A bucket is closed when it is full: it is larger than the limit by its last member at most.
+  for (const auto& [bucket, size] : bytes) EXPECT_LT(size, bucket_bytes + largest[bucket]) << bucket;
+}
+
+INSTANTIATE_TEST_SUITE_P(Networks, TrainSteps, testing::Values("mlp", "lenet5", "resnet50"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(MemorySimulation, SeesAValueThatIsWrittenOver) {
+  const auto graph = random_graph(1);
+  auto compiled = compile(graph, 1, 0, {.fuse = false});
+  for (auto& value : compiled.schedule.values) value.offset = compiled.schedule.persistent_bytes;
+  EXPECT_FALSE(memory_faults(compiled.local, compiled.schedule).empty());
+}
+
+}  // namespace
+}  // namespace tessera::laws

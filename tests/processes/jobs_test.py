@@ -1,0 +1,206 @@
+"""Jobs of real processes: every transport and launcher gives the bits that threads give; a job that is stopped and
+resumed ends with the weights of one that was not; what goes wrong is named on every rank, with exit code 1, in seconds."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+BIN = Path(sys.argv.pop(1))
+JOB, TESSERA, RESNET = BIN / "train_job", BIN / "tessera", BIN / "resnet50_cifar10"
+MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+
+
+def run(command, timeout=120, **environment):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("TESSERA_", "OMPI_", "PMIX_"))}
+    env.update(environment)
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=timeout, env=env)
+    return done.returncode, done.stdout, done.stderr
+
+
+def result(output):
+    """Losses by step, and the checksum of all values; without the launcher's prefixes."""
+    losses = dict(re.findall(r"loss (\d+) (\S+)", output))
+    checksums = set(re.findall(r"crc ([0-9a-f]{8})", output))
+    return losses, checksums
+
+
+class Jobs(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = Path(tempfile.mkdtemp(prefix="tessera-jobs."))
+        cls.data = cls.folder / "cifar"
+        code, out, err = run([RESNET, "--make_data", cls.data, "--train_records", 320, "--test_records", 40])
+        assert code == 0, out + err
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder)
+
+    def job(self, *arguments, launcher=(), **environment):
+        code, out, err = run([*launcher, JOB, "--data_path", self.data, *arguments], **environment)
+        self.assertEqual(code, 0, out + err)
+        return result(out)
+
+    def refused(self, command, *patterns, limit_s=30, code=1, **environment):
+        start = time.monotonic()
+        got, out, err = run(command, **environment)
+        self.assertEqual(got, code, out + err)
+        for pattern in patterns:
+            self.assertRegex(out + err, pattern)
+        self.assertLess(time.monotonic() - start, limit_s)
+        return out + err
+
+
+class Transports(Jobs):
+    def test_four_processes_equal_four_threads_bit_for_bit(self):
+        for network, extra in (("small", []), ("lenet5", ["--f64", "--reference"])):
+            arguments = ["--network", network, "--steps", 5, *extra]
+            threads = self.job(*arguments, launcher=[TESSERA, "run", "--threads", 4])
+            self.assertEqual(len(threads[0]), 5)
+            self.assertEqual(len(threads[1]), 1, "the ranks end with different values")
+            rows = {
+                "tessera run, shared memory": dict(launcher=[TESSERA, "run", "-n", 4]),
+                "tessera run, gloo": dict(launcher=[TESSERA, "run", "-n", 4, "--transport", "gloo"]),
+                "mpirun, shared memory": dict(launcher=[*MPIRUN, "-n", 4]),
+                "mpirun, gloo": dict(launcher=[*MPIRUN, "-n", 4, "-x", "TESSERA_TRANSPORT=gloo"]),
+                "mpirun, mpi": dict(launcher=[*MPIRUN, "-n", 4, "-x", "TESSERA_TRANSPORT=mpi"]),
+            }
+            for name, how in rows.items():
+                with self.subTest(network=network, transport=name):
+                    self.assertEqual(self.job(*arguments, **how), threads)
+
+    def test_local_batch_statistics_are_those_of_each_ranks_rows(self):
+        threads = self.job("--batch_norm", "local", "--steps", 4, launcher=[TESSERA, "run", "--threads", 3])
+        processes = self.job("--batch_norm", "local", "--steps", 4, launcher=[TESSERA, "run", "-n", 3])
+        self.assertEqual(threads, processes)
+        shared = self.job("--steps", 4, launcher=[TESSERA, "run", "--threads", 3])
+        self.assertNotEqual(threads[0], shared[0])
+
+    def test_memory_of_its_own_for_every_value_gives_equal_bits(self):
+        # Nothing fused there: f64 is never fused, so only planning differs.
+        arguments = ["--f64", "--steps", 4]
+        self.assertEqual(self.job(*arguments, "--debug"), self.job(*arguments))
+
+
+class Resume(Jobs):
+    def test_stopped_and_resumed_equals_straight(self):
+        for name, launcher in (("one", []), ("three", [TESSERA, "run", "-n", 3])):
+            for stop in (5, 10, 13):
+                with self.subTest(ranks=name, stop=stop):
+                    common = ["--steps", 10, "--epochs", 2]
+                    straight = self.job(*common, launcher=launcher)
+                    folder = self.folder / f"resume-{name}-{stop}"
+                    first = self.job(*common, "--stop_after", stop, "--checkpoint_dir", folder, launcher=launcher)
+                    checkpoint = next(folder.glob("*.ckpt"))
+                    second = self.job(*common, "--resume", checkpoint, launcher=launcher)
+                    self.assertEqual({**first[0], **second[0]}, straight[0])
+                    self.assertEqual(second[1], straight[1])
+
+    def test_local_statistics_resume_too(self):
+        launcher = [TESSERA, "run", "-n", 2]
+        common = ["--steps", 8, "--batch_norm", "local"]
+        straight = self.job(*common, launcher=launcher)
+        folder = self.folder / "resume-local"
+        self.job(*common, "--stop_after", 4, "--checkpoint_dir", folder, launcher=launcher)
+        second = self.job(*common, "--resume", next(folder.glob("*.ckpt")), launcher=launcher)
+        self.assertEqual(second[1], straight[1])
+
+
+class BadInput(Jobs):
+    def test_missing_data(self):
+        self.refused([TESSERA, "run", "-n", 2, JOB, "--data_path", self.folder / "nowhere"], "nowhere")
+
+    def test_truncated_data_names_file_and_size(self):
+        broken = self.folder / "broken"
+        shutil.copytree(self.data, broken, dirs_exist_ok=True)
+        with open(broken / "data_batch_2.bin", "ab") as file:
+            file.truncate(3073 * 10 + 5)
+        self.refused([TESSERA, "run", "-n", 2, JOB, "--data_path", broken], r"data_batch_2\.bin", "30735", "3073")
+
+    def test_a_loss_that_is_not_finite_names_step_and_operator_and_saves_nothing(self):
+        folder = self.folder / "nan"
+        for launcher in ([], [TESSERA, "run", "-n", 2]):
+            text = self.refused([*launcher, JOB, "--data_path", self.data, "--learning_rate", "1e30", "--checkpoint_dir",
+                                 folder, "--save_steps", 1000], r"epoch: 1 step: \d+\. Invalid loss",
+                                "first non-finite result: ", "parameters are those before the step")
+            self.assertFalse(list(folder.glob("*.ckpt")), text)
+
+    def test_a_killed_rank_ends_the_job_with_its_name(self):
+        for launcher in ([TESSERA, "run", "-n", 3], [TESSERA, "run", "-n", 3, "--transport", "gloo"]):
+            self.refused([*launcher, JOB, "--data_path", self.data, "--kill_rank", 1, "--kill_step", 3], "rank 1", "SIGKILL|signal 9|Killed")
+
+    def test_world_size_0(self):
+        self.refused([TESSERA, "run", "-n", 0, JOB, "--data_path", self.data], "at least 1|must be")
+
+    def test_a_program_that_does_not_exist(self):
+        self.refused([TESSERA, "run", "-n", 2, "no-such-program"], "no-such-program")
+
+    def test_a_checkpoint_of_another_network_lists_names(self):
+        folder = self.folder / "other"
+        self.job("--network", "lenet5", "--steps", 1, "--checkpoint_dir", folder)
+        checkpoint = next(folder.glob("*.ckpt"))
+        self.refused([TESSERA, "run", "-n", 2, JOB, "--data_path", self.data, "--resume", checkpoint], "missing",
+                     r"norm\.gamma", "unexpected", r"conv2\.weight", r"conv\.weight|conv1\.weight")
+
+    def test_a_damaged_checkpoint_is_refused(self):
+        folder = self.folder / "damaged"
+        self.job("--steps", 1, "--checkpoint_dir", folder)
+        checkpoint = next(folder.glob("*.ckpt"))
+        content = bytearray(checkpoint.read_bytes())
+        content[len(content) // 2] ^= 1
+        checkpoint.chmod(0o644)
+        checkpoint.write_bytes(content)
+        self.refused([JOB, "--data_path", self.data, "--resume", checkpoint], checkpoint.name)
+        code, out, err = run([TESSERA, "ckpt", "inspect", checkpoint])
+        self.assertEqual(code, 1, out)
+
+    def test_unknown_model_and_stage(self):
+        self.refused([TESSERA, "graph", "resnet51"], "resnet50")
+        self.refused([TESSERA, "graph", "mlp", "--stage", "nowhere"], "logical")
+
+    def test_a_data_set_smaller_than_a_batch(self):
+        self.refused([JOB, "--data_path", self.data, "--batch_size", 1000], "batch|rows|images")
+
+
+class Commands(Jobs):
+    def test_graph_text_of_a_program_is_read_back(self):
+        path = self.folder / "step.graph"
+        code, out, err = run([RESNET, "--data_path", self.data, "--batch_size", 8, "--save_graph", path])
+        self.assertEqual(code, 0, out + err)
+        code, out, err = run([TESSERA, "graph", path])
+        self.assertEqual(out, path.read_text())
+        for stage in ("plan", "local", "schedule"):
+            code, out, err = run([TESSERA, "graph", path, "--ranks", 4, "--rank", 1, "--stage", stage])
+            self.assertEqual(code, 0, out + err)
+            self.assertIn("data" if stage != "schedule" else "all_reduce.start", out)
+
+    def test_info_and_help(self):
+        code, out, _ = run([TESSERA, "info", "--json"])
+        self.assertEqual(code, 0)
+        self.assertIn('"onednn"', out)
+        for words in (["--help"], ["run", "--help"], ["graph", "--help"], ["ckpt", "inspect", "--help"]):
+            code, out, _ = run([TESSERA, *words])
+            self.assertEqual(code, 0)
+            self.assertGreater(len(out), 200)
+
+    def test_loss_lines_have_the_documented_form(self):
+        code, out, err = run([TESSERA, "run", "-n", 2, RESNET, "--data_path", self.data, "--steps", 2, "--epochs", 1,
+                              "--batch_size", 8, "--print_loss", 1, "--no_progress", "--initial_values", "reference",
+                              "--learning_rate", 0.01], timeout=300)
+        self.assertEqual(code, 0, out + err)
+        lines = re.findall(r"epoch: 1 step: \d+, loss is [0-9.e+-]+", out)
+        self.assertEqual(len(lines), 4, out)  # both ranks print
+        self.assertRegex(lines[0], r"loss is 2\.3")
+
+
+del Jobs  # has no tests of its own
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,133 @@
+// A small training job for the tests of real processes: prints each loss with all its bits, and at the end a checksum
+// of all parameters and states, so that two runs can be compared bit by bit.
+#include <signal.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+
+#include "tessera/base/crc32c.h"
+#include "tessera/tessera.h"
+
+namespace {
+
+using namespace tessera;  // NOLINT
+
+struct Options {
+  std::string data_path;
+  std::string network = "small";
+  int64_t epochs = 1;
+  int64_t steps = 10;
+  int64_t batch_size = 16;
+  double learning_rate = 0.05;
+  std::string batch_norm = "global";
+  bool reference = false;
+  bool f64 = false;
+  bool debug = false;
+  bool sink = false;
+  bool broadcast = false;
+  uint64_t seed = 3;
+  std::string checkpoint_dir;
+  int64_t save_steps = 0;
+  std::string resume;
+  int kill_rank = -1;
+  int64_t kill_step = 0;
+  int64_t stop_after = 0;
+};
+
+// Convolution, batch normalisation, dropout and a dense layer: everything that has state or draws random numbers.
+struct SmallNet : nn::Cell {
+  nn::Conv2d& conv = child<nn::Conv2d>("conv", 3, 8, nn::Conv2dOptions{.kernel = 3, .stride = 2});
+  nn::BatchNorm2d& norm = child<nn::BatchNorm2d>("norm", 8);
+  nn::Dropout& dropout = child<nn::Dropout>("dropout", 0.8);
+  nn::Dense& fc = child<nn::Dense>("fc", 8 * 16 * 16, 10);
+  using nn::Cell::construct;
+  nn::Value construct(nn::Value x) override {
+    x = ops::relu(norm(conv(x)));
+    return fc(dropout(ops::reshape(x, {x.shape()[0], -1})));
+  }
+};
+
+std::unique_ptr<nn::Cell> make_network(const std::string& name) {
+  if (name == "small") return std::make_unique<SmallNet>();
+  if (name == "resnet50") return nn::resnet50(10, {.initial_values = nn::InitialValues::kUsual});
+  return nn::make_model(name, 10);
+}
+
+// Prints on rank 0, kills this rank, or asks to stop, as told.
+class Watch : public train::Callback {
+ public:
+  explicit Watch(const Options& options) : options_(options) {}
+  void step_begin(train::RunContext& run) override {
+    if (run.model.context().rank() == options_.kill_rank && run.step + 1 == options_.kill_step) {
+      ::kill(::getpid(), SIGKILL);
+    }
+  }
+  void step_end(train::RunContext& run) override {
+    if (run.model.context().rank() == 0) train::print_line(fmt::format("loss {} {:a}", run.step, run.loss));
+    if (options_.stop_after > 0 && run.step >= options_.stop_after) run.request_stop();
+  }
+
+ private:
+  Options options_;
+};
+
+int run(cluster::Context& context, const Options& o) {
+  const DType dtype = o.f64 ? DType::kF64 : DType::kF32;
+  auto dataset = data::cifar10(o.data_path, {.usage = "train", .seed = 1})
+                     .map("label", {data::type_cast(DType::kI32)})
+                     .map("image", {data::random_crop(32, {4, 4, 4, 4}), data::rescale(1 / 255.0, 0), data::hwc2chw(),
+                                    data::type_cast(dtype)})
+                     .batch(o.batch_size, {.drop_remainder = true});
+  if (o.steps > 0) dataset = dataset.take(o.steps);
+  const auto network = make_network(o.network);
+  for (nn::Parameter* p : network->parameters()) p->type.dtype = dtype;
+  nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
+  nn::Momentum optimizer({.learning_rate = o.learning_rate, .momentum = 0.9, .weight_decay = 1e-4});
+  train::Model model(
+      context, *network, &loss, &optimizer,
+      {.parallel_mode = context.size() > 1 ? train::ParallelMode::kDataParallel : train::ParallelMode::kStandAlone,
+       .parameter_broadcast = o.broadcast,
+       .batch_norm_statistics =
+           o.batch_norm == "local" ? train::BatchNormStatistics::kLocal : train::BatchNormStatistics::kGlobal,
+       .seed = o.seed,
+       .session = {.reference_kernels = o.reference, .debug = o.debug, .num_threads = 1}});
+  if (!o.resume.empty()) model.load_checkpoint(o.resume);
+  train::Callbacks callbacks{Watch(o)};
+  if (!o.checkpoint_dir.empty()) {
+    callbacks.emplace_back(train::ModelCheckpoint(
+        "job", o.checkpoint_dir, {.save_checkpoint_steps = o.save_steps > 0 ? o.save_steps : 1000000}));
+  }
+  model.train(o.epochs, dataset, callbacks, {.dataset_sink_mode = o.sink, .num_workers = 1});
+  uint32_t crc = 0;
+  for (const auto& name : model.names()) crc = crc32c(model.value(name).bytes(), crc);
+  train::print_line(fmt::format("rank {} crc {:08x}", context.rank(), crc));
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options o;
+  CLI::App app("A training job for tests.");
+  app.add_option("--data_path", o.data_path)->required();
+  app.add_option("--network", o.network);
+  app.add_option("--epochs", o.epochs);
+  app.add_option("--steps", o.steps);
+  app.add_option("--batch_size", o.batch_size);
+  app.add_option("--learning_rate", o.learning_rate);
+  app.add_option("--batch_norm", o.batch_norm);
+  app.add_flag("--reference", o.reference);
+  app.add_flag("--f64", o.f64);
+  app.add_flag("--debug", o.debug);
+  app.add_flag("--sink", o.sink);
+  app.add_flag("--broadcast", o.broadcast);
+  app.add_option("--seed", o.seed);
+  app.add_option("--checkpoint_dir", o.checkpoint_dir);
+  app.add_option("--save_steps", o.save_steps);
+  app.add_option("--resume", o.resume);
+  app.add_option("--kill_rank", o.kill_rank);
+  app.add_option("--kill_step", o.kill_step);
+  app.add_option("--stop_after", o.stop_after);
+  CLI11_PARSE(app, argc, argv);
+  return cluster::run(argc, argv, [&](cluster::Context& context) { return run(context, o); });
+}
