@@ -1,0 +1,236 @@
+"""Runs a benchmark: all its sides take turns in one run, so that a change of the machine's speed meets all of them.
+
+A benchmark is a module beside this one with DOC and cases(threads) -> [Case]. A side is a program that speaks the
+protocol of protocol.h, or, for a case with `startup`, one that is started anew in each round and timed until it is ready.
+"""
+
+import argparse
+import importlib
+import json
+import math
+import os
+import platform
+import re
+import selectors
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = ROOT / "build" / "release" / "bin"
+BENCHMARKS = ("resnet50", "data", "startup")
+READY_TIMEOUT_S = 1200  # torch.compile of a whole network takes minutes
+ROUND_TIMEOUT_S = 600
+
+# glibc gives large blocks back to the system each time, which costs PyTorch page faults in every step.
+TUNED_MALLOC = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=34359738368:"
+                                  "glibc.malloc.trim_threshold=34359738368"}
+
+
+@dataclass
+class Side:
+    role: str  # ours, peer or limit
+    name: str
+    command: list
+    env: dict = field(default_factory=dict)
+    needs_torch: bool = False
+
+
+@dataclass
+class Case:
+    name: str
+    sides: list
+    unit: str = "images/s"
+    startup: bool = False
+
+    @property
+    def higher_is_better(self):
+        return self.unit.endswith("/s")
+
+
+class Child:
+    """A side while it runs. Its standard error goes where ours goes."""
+
+    def __init__(self, side, environment):
+        self.side = side
+        self.process = subprocess.Popen([str(word) for word in side.command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        env=environment | side.env, text=True, bufsize=1)
+        self.about = ""
+
+    def read(self, timeout_s):
+        """The next line that is JSON; a program may say other things before it."""
+        deadline = time.monotonic() + timeout_s
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            while True:
+                if not selector.select(max(deadline - time.monotonic(), 0)):
+                    raise RuntimeError(f"{self.side.name} said nothing for {timeout_s} s")
+                line = self.process.stdout.readline()
+                if not line:
+                    raise RuntimeError(f"{self.side.name} ended with exit code {self.process.wait()}: "
+                                       f"{' '.join(map(str, self.side.command))}")
+                if line.startswith("{"):
+                    return json.loads(line)
+
+    def wait_ready(self):
+        self.about = self.read(READY_TIMEOUT_S).get("about", "")
+
+    def round(self):
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        value = self.read(ROUND_TIMEOUT_S)["value"]
+        if not (math.isfinite(value) and value > 0):
+            raise RuntimeError(f"{self.side.name} measured {value}")
+        return value
+
+    def close(self):
+        self.process.stdin.close()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+
+
+def run_case(case, rounds, environment):
+    """{side name: (side, about, values)} of the sides that could be run."""
+    values = {side.name: [] for side in case.sides}
+    abouts = {}
+    if case.startup:
+        for _ in range(rounds):
+            for side in case.sides:
+                start = time.monotonic()
+                child = Child(side, environment)
+                try:
+                    child.wait_ready()
+                    values[side.name].append(time.monotonic() - start)
+                    abouts[side.name] = child.about
+                finally:
+                    child.close()
+    else:
+        children = []
+        try:
+            # One after the other: warming up is part of nobody's measurement, and side by side it would take no less time.
+            for side in case.sides:
+                children.append(Child(side, environment))
+                children[-1].wait_ready()
+                abouts[side.name] = children[-1].about
+            for _ in range(rounds):
+                for child in children:
+                    values[child.side.name].append(child.round())
+        finally:
+            for child in children:
+                child.close()
+    return {side.name: (side, abouts[side.name], values[side.name]) for side in case.sides}
+
+
+def ratio(case, ours, other):
+    """Above 1: ours is better."""
+    if ours is None or other is None:
+        return None
+    return round(ours / other if case.higher_is_better else other / ours, 4)
+
+
+def summarise(case, results):
+    """The row of the JSON form: the peer is the best of the peers, as is the limit."""
+    medians = {}
+    for side, _, values in results.values():
+        medians.setdefault(side.role, []).append(statistics.median(values))
+    best = max if case.higher_is_better else min
+    ours, peer, limit = (best(medians[role]) if role in medians else None for role in ("ours", "peer", "limit"))
+    return {"case": case.name, "unit": case.unit, "ours": ours, "peer": peer, "limit": limit,
+            "ours_over_peer": ratio(case, ours, peer), "ours_over_limit": ratio(case, ours, limit)}
+
+
+def print_case(case, results, row):
+    print(f"\n{case.name}, {case.unit}")
+    print(f"  {'':<28}{'median':>13}{'lowest':>13}{'highest':>13}{'ours/this':>11}")
+    for side, about, values in results.values():
+        median = statistics.median(values)
+        own = ratio(case, row["ours"], median) if side.role != "ours" and row["ours"] is not None else None
+        print(f"  {side.name:<28}{median:>13,.2f}{min(values):>13,.2f}{max(values):>13,.2f}"
+              f"{f'{own:.3f}' if own else '':>11}  {about}", flush=True)
+
+
+def machine():
+    model = platform.processor() or platform.machine()
+    try:
+        model = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.M).group(1)
+        memory = int(re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text()).group(1)) / 2**20
+    except (OSError, AttributeError):
+        return f"{model}, {os.cpu_count()} cores"
+    return f"{model}, {len(os.sched_getaffinity(0))} cores, {memory:.0f} GiB"
+
+
+def commit():
+    """The commit that is measured, with a + where the tree differs from it; "unknown" without git."""
+    try:
+        git = lambda *words: subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=True).stdout
+        return git("rev-parse", "--short=12", "HEAD").strip() + ("+" if git("status", "--porcelain", "-uno").strip() else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def build(targets):
+    log = ROOT / "build" / "benchmarks.log"
+    log.parent.mkdir(exist_ok=True)
+    with open(log, "w") as out:
+        for command in (["cmake", "--preset", "release", "-DTESSERA_BENCHMARKS=ON"],
+                        ["cmake", "--build", "--preset", "release", "--target", *targets]):
+            if subprocess.run(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT).returncode != 0:
+                raise RuntimeError(f"cannot build {' '.join(targets)}, see {log}:\n" +
+                                   "".join(log.read_text().splitlines(keepends=True)[-20:]))
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="benchmarks/run", description="Measures Tessera against its peers and limits.")
+    parser.add_argument("name", nargs="?", choices=BENCHMARKS, metavar="NAME", help=" | ".join(BENCHMARKS))
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result to this file")
+    parser.add_argument("--list", action="store_true", help="print the benchmarks")
+    parser.add_argument("--rounds", type=int, default=7, help="measurements of each side, at least 5 (default: 7)")
+    parser.add_argument("--threads", type=int, default=2, help="compute threads of each side (default: 2)")
+    parser.add_argument("--case", default="", metavar="TEXT", help="only the cases whose name holds this text")
+    arguments = parser.parse_args()
+    modules = {name: importlib.import_module(name) for name in BENCHMARKS}
+    if arguments.list:
+        for name, module in modules.items():
+            print(f"{name:<12}{module.DOC}")
+        return 0
+    if not arguments.name:
+        parser.error("give a benchmark's NAME, or --list")
+    if arguments.rounds < 5:
+        parser.error("fewer than 5 rounds say little about the spread; give --rounds 5 or more")
+    cases = [case for case in modules[arguments.name].cases(arguments.threads) if arguments.case in case.name]
+    if not cases:
+        parser.error(f"no case of {arguments.name} holds '{arguments.case}' in its name")
+
+    sides = [side for case in cases for side in case.sides]
+    environment = os.environ | {"OMP_NUM_THREADS": str(arguments.threads)}
+    try:
+        build(sorted({Path(side.command[0]).name for side in sides if not side.needs_torch}))
+        if any(side.needs_torch for side in sides):
+            python = subprocess.run([sys.executable, ROOT / "scripts" / "torch_env.py"], stdout=subprocess.PIPE, text=True)
+            if python.returncode != 0:
+                raise RuntimeError("no PyTorch to compare with")
+            for side in sides:
+                if side.needs_torch:
+                    side.command = [python.stdout.strip(), "-B", *side.command]
+        result = {"machine": machine(), "commit": commit(), "rows": []}
+        print(f"{arguments.name}: {result['machine']}; commit {result['commit']}; {arguments.threads} threads, "
+              f"{arguments.rounds} rounds, sides in turn", flush=True)
+        for case in cases:
+            results = run_case(case, arguments.rounds, environment)
+            row = summarise(case, results)
+            result["rows"].append(row)
+            print_case(case, results, row)
+    except RuntimeError as error:
+        print(f"benchmarks/run: {error}", file=sys.stderr)
+        return 1
+    if arguments.json:
+        arguments.json.parent.mkdir(parents=True, exist_ok=True)
+        arguments.json.write_text(json.dumps(result, indent=2) + "\n")
+    return 0

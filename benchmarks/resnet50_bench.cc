@@ -1,0 +1,63 @@
+// Our ResNet-50 training step for benchmarks/run resnet50 and startup: one rank, float32, momentum, the same batch
+// again and again.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+
+#include "benchmarks/protocol.h"
+#include "tessera/tessera.h"
+
+namespace tessera::benchmarks {
+namespace {
+
+int run(int argc, char** argv) {
+  int64_t image_size = 224;
+  int64_t batch_size = 32;
+  int threads = 2;
+  int warmup_steps = 3;
+  CLI::App app("A ResNet-50 training step; see benchmarks/README.md");
+  app.add_option("--image_size", image_size)->check(CLI::Range(32, 1024));
+  app.add_option("--batch_size", batch_size)->check(CLI::Range(1, 4096));
+  app.add_option("--threads", threads)->check(CLI::Range(1, 1024));
+  app.add_option("--warmup_steps", warmup_steps)->check(CLI::Range(0, 1000));
+  CLI11_PARSE(app, argc, argv);
+
+  Tensor images(DType::kF32, {batch_size, 3, image_size, image_size});
+  Tensor labels(DType::kI32, {batch_size});
+  const auto pixels = images.values<float>();
+  for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<float>(random_normal({.seed = 1}, i));
+  for (int64_t i = 0; i < batch_size; ++i)
+    labels.values<int32_t>()[static_cast<size_t>(i)] = static_cast<int32_t>(i % 10);
+
+  const auto context = cluster::single_context(threads);
+  const auto network = nn::resnet50(10, {.initial_values = nn::InitialValues::kUsual});
+  nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
+  nn::Momentum optimizer({.learning_rate = 0.01, .momentum = 0.9});
+  train::Model model(*context, *network, &loss, &optimizer, {.session = {.num_threads = threads}});
+  const std::vector<TensorView> batch{images.view(), labels.view()};
+  // The loss is looked at, and the step therefore waited for, as the peer's is.
+  const auto step = [&] {
+    const double value = model.train_step(batch, batch_size);
+    if (!std::isfinite(value)) throw Error(fmt::format("the loss is {}", value));
+  };
+  for (int i = 0; i < warmup_steps; ++i) step();
+  serve_rounds("images/s", fmt::format("{} threads", threads), [&] {
+    const int64_t begin = Clock::system().monotonic_ns();
+    step();
+    return static_cast<double>(batch_size) * 1e9 / static_cast<double>(Clock::system().monotonic_ns() - begin);
+  });
+  return 0;
+}
+
+}  // namespace
+}  // namespace tessera::benchmarks
+
+int main(int argc, char** argv) {
+  try {
+    return tessera::benchmarks::run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "resnet50_bench: {}\n", error.what());
+    return 1;
+  }
+}
