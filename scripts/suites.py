@@ -27,6 +27,10 @@ SANITIZERS = ("asan-ubsan", "tsan")
 SANITIZER_LABEL = {"asan-ubsan": "fast", "tsan": "threads"}
 NO_SUITE = {"no-sanitizer", "threads"}  # labels that say something about a test but name no suite
 
+# Objects compiled in one clone serve another.
+os.environ.setdefault("CCACHE_BASEDIR", str(ROOT))
+os.environ.setdefault("CCACHE_NOHASHDIR", "1")
+
 ENVIRONMENT = {
     # Tests that count allocations replace some of operator new's forms and not others.
     "asan-ubsan": {"ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1:alloc_dealloc_mismatch=0", "UBSAN_OPTIONS": "print_stacktrace=1"},
