@@ -1,9 +1,10 @@
 #include "tessera/executor/collectives.h"
 
+#include <cstring>
 #include <numeric>
 
 #include "tessera/base/error.h"
-#include "tessera/mesh/mesh.h"
+#include "tessera/ops/exchange.h"
 
 namespace tessera::executor {
 namespace {
@@ -46,6 +47,56 @@ Pieces make_pieces(const TensorView& whole, int dim, const Ints& sizes, void* st
 
 void copy_all(const std::vector<TensorView>& from, const std::vector<TensorView>& to) {
   for (size_t i = 0; i < from.size(); ++i) copy_elements(from[i], to[i]);
+}
+
+// The box as a part of `whole`.
+TensorView box_of(const TensorView& whole, const ops::Box& box) {
+  TensorView view = whole;
+  int64_t offset = 0;
+  for (int dim = 0; dim < whole.shape.ndim(); ++dim) {
+    offset += box[static_cast<size_t>(dim)].offset * whole.strides[dim];
+    view.shape[dim] = box[static_cast<size_t>(dim)].size;
+  }
+  view.data = static_cast<std::byte*>(whole.data) + offset * static_cast<int64_t>(size_bytes(whole.dtype));
+  return view;
+}
+
+// The boxes of all ranks but `own`, each also as a contiguous block inside `staging`.
+Pieces make_boxes(const TensorView& whole, const std::vector<ops::Box>& boxes, int own, void* staging) {
+  Pieces pieces;
+  auto* at = static_cast<std::byte*>(staging);
+  for (size_t rank = 0; rank < boxes.size(); ++rank) {
+    const bool stays = static_cast<int>(rank) == own;
+    pieces.counts.push_back(stays ? 0 : ops::num_elements(boxes[rank]));
+    if (pieces.counts.back() == 0) continue;
+    pieces.strided.push_back(box_of(whole, boxes[rank]));
+    pieces.blocks.emplace_back(at, pieces.strided.back().type());
+    at += pieces.blocks.back().size_bytes();
+  }
+  return pieces;
+}
+
+std::function<void()> prepare_exchange(const ir::Step& step, const TensorView& in, const TensorView& staging,
+                                       const TensorView& out, comm::Communicator& group, const std::string& who) {
+  const auto boxes = ops::exchange_boxes(step.attributes, in.shape.ndim());
+  const auto own = static_cast<size_t>(group.rank());
+  auto sent = make_boxes(in, boxes.send, group.rank(), staging.data);
+  const auto received_bytes =
+      static_cast<int64_t>(size_bytes(out.dtype)) *
+      std::accumulate(boxes.receive.begin(), boxes.receive.end(), -ops::num_elements(boxes.receive[own]),
+                      [](int64_t sum, const ops::Box& box) { return sum + ops::num_elements(box); });
+  auto* second = static_cast<std::byte*>(staging.data) + (staging.size_bytes() - received_bytes);
+  auto received = make_boxes(out, boxes.receive, group.rank(), second);
+  const auto kept_from = box_of(in, boxes.send[own]);
+  const auto kept_to = box_of(out, boxes.receive[own]);
+  const bool covers = received_bytes + kept_to.size_bytes() == out.size_bytes();
+  return [&group, in, out, staging, second, sent, received, kept_from, kept_to, covers, who] {
+    copy_all(sent.strided, sent.blocks);
+    if (!covers) std::memset(out.data, 0, static_cast<size_t>(out.size_bytes()));
+    copy_elements(kept_from, kept_to);
+    group.all_to_all(staging.data, sent.counts, second, received.counts, in.dtype, who);
+    copy_all(received.blocks, received.strided);
+  };
 }
 
 std::string name_of(const ir::Step& step) {
@@ -122,6 +173,7 @@ std::function<void()> prepare_collective(const ir::Step& step, std::span<const T
       copy_all(received.blocks, received.strided);
     };
   }
+  if (step.op == "exchange") return prepare_exchange(step, inputs[0], inputs[1], outputs[0], group, who);
   if (step.op == "send") {
     const int peer = static_cast<int>(attributes.get_int("peer"));
     return [&group, in = inputs[0], out = outputs[0], peer, who] {

@@ -17,6 +17,7 @@ void add_normalization(OpRegistry& registry);  // normalization.cc: batch_norm*,
 void add_softmax(OpRegistry& registry);        // softmax.cc: softmax, log_softmax, cross entropy
 void add_optimizers(OpRegistry& registry);     // optimizer_ops.cc: momentum, sgd, adam, adam_weight_decay
 void add_collectives(OpRegistry& registry);    // collectives.cc
+void add_exchange(OpRegistry& registry);       // exchange.cc
 void add_fused(OpRegistry& registry);          // fused.cc: fused_elementwise
 
 void add_all_families(OpRegistry& registry);

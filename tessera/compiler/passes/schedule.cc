@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/passes/passes.h"
+#include "tessera/ops/exchange.h"
 #include "tessera/ops/op_def.h"
 
 namespace tessera::compiler {
@@ -389,14 +390,21 @@ class Scheduler {
   }
 
   // Ranks exchange whole pieces; along any dim but the first those are not contiguous and pass through a second buffer.
+  // 0: needs none. One that is needed has a byte even where this rank has no elements.
   int64_t staging_bytes(const Node& node) const {
+    const auto at_least_one = [](int64_t bytes) { return std::max(bytes, kAlignment); };
     if (node.op == "all_gather" && node.attributes.get_int("dim") != 0) {
-      return graph_.type(node.outputs[0]).size_bytes();
+      return at_least_one(graph_.type(node.outputs[0]).size_bytes());
     }
-    if (node.op == "reduce_scatter" && node.attributes.get_int("dim") != 0) {
-      return graph_.type(node.inputs[0]).size_bytes();
+    const Type* operand = node.inputs.empty() ? nullptr : &graph_.type(node.inputs[0]);
+    if (node.op == "reduce_scatter" && node.attributes.get_int("dim") != 0) return at_least_one(operand->size_bytes());
+    if (node.op == "all_to_all") return at_least_one(2 * align(operand->size_bytes()));
+    if (node.op == "exchange") {
+      const int ndim = operand->shape.ndim();
+      return at_least_one(static_cast<int64_t>(size_bytes(operand->dtype)) *
+                          (ops::exchange_sent_elements(node.attributes, ndim) +
+                           ops::exchange_received_elements(node.attributes, ndim)));
     }
-    if (node.op == "all_to_all") return 2 * align(graph_.type(node.inputs[0]).size_bytes());
     return 0;
   }
 

@@ -1,0 +1,41 @@
+// The boxes of an `exchange`: which piece of its operand a rank sends to each rank of the group, and where in its
+// result it puts what each of them sends. A box is one range per dim; one without elements is not sent.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "tessera/mesh/mesh.h"
+#include "tessera/ops/op_def.h"
+
+namespace tessera::ops {
+
+using Box = std::vector<mesh::Range>;
+
+int64_t num_elements(const Box& box);
+// The elements in both; without elements where they do not meet.
+Box intersection(const Box& a, const Box& b);
+// In coordinates that begin at `origin`.
+Box relative_to(const Box& box, const Box& origin);
+Shape shape_of(const Box& box);
+
+struct ExchangeBoxes {
+  std::vector<Box> send;     // by rank of the group, inside the operand
+  std::vector<Box> receive;  // by rank of the group, inside the result
+};
+// Reads the attributes of an exchange node. Throws InvalidArgument when they are no boxes of `ndim` dims, or none for
+// some rank.
+ExchangeBoxes exchange_boxes(const Attributes& attributes, int ndim);
+// Of the operand and the result of the node, without what stays on this rank.
+int64_t exchange_sent_elements(const Attributes& attributes, int ndim);
+int64_t exchange_received_elements(const Attributes& attributes, int ndim);
+
+// Every rank of a group holds a box of a value; this rank wants `wanted[own]`, the others theirs. Each piece comes from
+// the wanting rank itself if it has it, else from the first holder after it in the group, so that replicas share the
+// work. What no rank holds is filled with zeros. Returns x itself where nobody moves anything.
+// `held` and `wanted` are by rank of the group, in coordinates of the whole value; boxes that are held either are equal
+// or do not meet.
+Value exchange(Value x, const Attributes& group, std::span<const Box> held, std::span<const Box> wanted);
+
+}  // namespace tessera::ops
