@@ -17,7 +17,7 @@ Compiled compile(const ir::Graph& graph, const mesh::Mesh& mesh, const ShardingH
   result.logical = remove_dead_code(result.logical);
 
   // Plan: the shardings of all values; still no rank.
-  result.plan = propagate(result.logical, mesh, hints);
+  result.plan = propagate(result.logical, mesh, hints, options.plan);
 
   // Local: this rank's shapes, collectives as nodes.
   result.local = partition(result.logical, result.plan, rank, options.partition);

@@ -11,6 +11,7 @@ namespace tessera::compiler {
 
 struct CompileOptions {
   bool fuse = true;
+  PlanOptions plan;
   PartitionOptions partition;
   ScheduleOptions schedule;
 };

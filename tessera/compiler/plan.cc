@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/compiler/sharding/node_planner.h"
 #include "tessera/ops/op_def.h"
 
 namespace tessera::compiler {
@@ -12,163 +13,123 @@ namespace {
 using ir::Graph;
 using ir::Node;
 using ir::NodeId;
+using ir::ValueId;
 using mesh::Mesh;
-using mesh::Partial;
-using mesh::Reduction;
 using mesh::Sharding;
 
-Reduction reduction_of(ops::Completion completion) {
-  switch (completion) {
-    case ops::Completion::kSum:
-    case ops::Completion::kMean: return Reduction::kSum;  // localize has scaled each part's sum
-    case ops::Completion::kMax: return Reduction::kMax;
-    case ops::Completion::kMin: return Reduction::kMin;
-    case ops::Completion::kProd: return Reduction::kProd;
+void check_hint(const std::string& name, const Type& type, const mesh::Layout& hint) {
+  try {
+    mesh::validate(type.shape, hint);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument("input \"{}\" {}: {}", name, type, error.what());
   }
-  return Reduction::kSum;
 }
 
-bool has_partial_sum(const Sharding& sharding, int axis) {
-  return std::any_of(sharding.partial.begin(), sharding.partial.end(),
-                     [&](const Partial& p) { return p.axis == axis && p.reduction == Reduction::kSum; });
+std::vector<int> count_uses(const Graph& graph) {
+  std::vector<int> uses(static_cast<size_t>(graph.num_values()));
+  for (NodeId n = 0; n < graph.num_nodes(); ++n) {
+    for (const ValueId v : graph.node(n).inputs) ++uses[static_cast<size_t>(v)];
+  }
+  for (const auto& output : graph.outputs()) ++uses[static_cast<size_t>(output.value)];
+  return uses;
 }
 
-// One node: chooses the factor that each mesh axis splits, then reads off operands and results.
-class NodePlanner {
- public:
-  NodePlanner(const Graph& graph, const Node& node, const Plan& plan)
-      : graph_(graph), node_(node), plan_(plan), def_(ops::OpRegistry::instance().get(node.op)) {
-    for (const auto v : node.inputs) inputs_.push_back(graph.type(v));
-    for (const auto v : node.outputs) outputs_.push_back(graph.type(v));
-    rule_ = ops::rule_of(def_, node.attributes, inputs_, outputs_);
-    check_equal(rule_.inputs.size(), inputs_.size(), "operands of an index rule");
-    check_equal(rule_.outputs.size(), outputs_.size(), "results of an index rule");
+// The parameter that a value is, or is a cast of; kNone for others.
+ValueId parameter_behind(const Graph& graph, ValueId v) {
+  while (graph.info(v).node != ir::kNone) {
+    const Node& producer = graph.node(graph.info(v).node);
+    if (producer.op != "cast" || !producer.strategy.empty()) return ir::kNone;
+    v = producer.inputs[0];
   }
+  return graph.inputs()[static_cast<size_t>(graph.info(v).index)].kind == ir::InputKind::kParameter ? v : ir::kNone;
+}
 
-  void run(std::vector<Sharding>& operands, std::vector<Sharding>& results,
-           std::map<std::string, std::vector<int>>& factors) {
-    for (int axis = 0; axis < plan_.mesh.num_axes(); ++axis) {
-      if (passes_partial(axis)) {
-        through_.insert(axis);
-      } else if (const auto factor = choose_factor(axis); !factor.empty()) {
-        factors[factor].push_back(axis);
-      }
-    }
-    for (size_t i = 0; i < inputs_.size(); ++i) operands.push_back(operand(i, factors));
-    for (size_t o = 0; o < outputs_.size(); ++o) results.push_back(result(o, factors));
-  }
-
- private:
-  const Sharding& produced(size_t input) const { return plan_.values[static_cast<size_t>(node_.inputs[input])]; }
-
-  // The operands that hold partial sums over `axis` are exactly one set that the operator is jointly linear in, and no
-  // other operand is split along it.
-  bool passes_partial(int axis) const {
-    std::vector<int> holders;
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      if (has_partial_sum(produced(i), axis)) holders.push_back(static_cast<int>(i));
-      if (produced(i).splits(axis)) return false;
-    }
-    if (holders.empty()) return false;
-    return std::find(def_.linear_in.begin(), def_.linear_in.end(), holders) != def_.linear_in.end();
-  }
-
-  std::string choose_factor(int axis) const {
-    std::map<std::string, int64_t> bytes;
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      for (size_t dim = 0; dim < rule_.inputs[i].size(); ++dim) {
-        const auto& axes = produced(i).dims[dim];
-        const auto& factor = rule_.inputs[i][dim];
-        if (!factor.empty() && std::find(axes.begin(), axes.end(), axis) != axes.end()) {
-          bytes[factor] += std::max<int64_t>(inputs_[i].size_bytes(), 1);
-        }
-      }
-    }
-    std::string best;
-    for (const auto& [factor, weight] : bytes) {
-      if (best.empty() || weight > bytes[best]) best = factor;
-    }
-    return best;
-  }
-
-  static std::vector<std::vector<int>> split_dims(const ops::IndexRule::Dims& dims,
-                                                  const std::map<std::string, std::vector<int>>& factors) {
-    std::vector<std::vector<int>> result(dims.size());
-    for (size_t dim = 0; dim < dims.size(); ++dim) {
-      if (const auto it = factors.find(dims[dim]); it != factors.end()) result[dim] = it->second;
-    }
-    return result;
-  }
-
-  Sharding operand(size_t i, const std::map<std::string, std::vector<int>>& factors) const {
-    Sharding sharding{split_dims(rule_.inputs[i], factors), {}};
-    for (const int axis : through_) {
-      if (has_partial_sum(produced(i), axis)) sharding.partial.push_back({axis, Reduction::kSum});
-    }
-    return sharding;
-  }
-
-  Sharding result(size_t o, const std::map<std::string, std::vector<int>>& factors) const {
-    Sharding sharding{split_dims(rule_.outputs[o], factors), {}};
-    for (const int axis : through_) sharding.partial.push_back({axis, Reduction::kSum});
-    for (const auto& [factor, axes] : factors) {
-      const auto& dims = rule_.outputs[o];
-      if (std::find(dims.begin(), dims.end(), factor) != dims.end()) continue;
-      for (const int axis : axes) sharding.partial.push_back({axis, reduction_of(rule_.completion(factor))});
-    }
-    std::sort(sharding.partial.begin(), sharding.partial.end(),
-              [](const Partial& a, const Partial& b) { return a.axis < b.axis; });
-    return sharding;
-  }
-
-  const Graph& graph_;
-  const Node& node_;
-  const Plan& plan_;
-  const ops::OpDef& def_;
-  std::vector<Type> inputs_;
-  std::vector<Type> outputs_;
-  ops::IndexRule rule_;
-  std::set<int> through_;
-};
-
-void check_hint(const std::string& name, const Type& type, const Sharding& sharding, const Mesh& mesh) {
-  if (static_cast<int>(sharding.dims.size()) != type.shape.ndim()) {
-    throw InvalidArgument("input \"{}\" is {}, its sharding {} has {} dims", name, type, sharding.to_string(mesh),
-                          sharding.dims.size());
-  }
-  std::set<int> used;
-  const auto use = [&](int axis) {
-    if (axis < 0 || axis >= mesh.num_axes()) {
-      throw InvalidArgument("input \"{}\": its sharding names axis {}, mesh {} has {}", name, axis, mesh.to_string(),
-                            mesh.num_axes());
-    }
-    if (!used.insert(axis).second) {
-      throw InvalidArgument("input \"{}\": its sharding {} uses axis \"{}\" twice", name, sharding.to_string(mesh),
-                            mesh.axis(axis).name);
-    }
+// The sharding that the strategies of its users give each parameter. They must agree.
+std::map<ValueId, Sharding> shardings_by_strategies(const Graph& graph, const MeshChoice& choice) {
+  struct Use {
+    NodeId node;
+    Sharding sharding;
   };
-  for (const auto& axes : sharding.dims) std::for_each(axes.begin(), axes.end(), use);
-  for (const auto& partial : sharding.partial) use(partial.axis);
+  std::map<ValueId, std::vector<Use>> uses;
+  for (NodeId n = 0; n < graph.num_nodes(); ++n) {
+    const Node& node = graph.node(n);
+    if (node.strategy.empty()) continue;
+    const auto factors = factors_of_strategy(graph, n, choice);
+    std::vector<Type> inputs;
+    std::vector<Type> outputs;
+    for (const ValueId v : node.inputs) inputs.push_back(graph.type(v));
+    for (const ValueId v : node.outputs) outputs.push_back(graph.type(v));
+    const auto rule = ops::rule_of(ops::OpRegistry::instance().get(node.op), node.attributes, inputs, outputs);
+    const auto operands = operand_shardings(rule, factors);
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const ValueId parameter = parameter_behind(graph, node.inputs[i]);
+      if (parameter != ir::kNone) uses[parameter].push_back({n, operands[i]});
+    }
+  }
+  std::map<ValueId, Sharding> agreed;
+  for (const auto& [parameter, list] : uses) {
+    agreed[parameter] = list[0].sharding;
+    if (std::all_of(list.begin(), list.end(), [&](const Use& use) { return use.sharding == list[0].sharding; })) {
+      continue;
+    }
+    std::string text;
+    for (const Use& use : list) {
+      text += fmt::format("{}{} by {} {}", text.empty() ? "" : ", ", use.sharding.to_string(choice.mesh()),
+                          graph.node_name(use.node), mesh::to_string(graph.node(use.node).strategy));
+    }
+    throw InvalidArgument(
+        "parameter \"{}\" is split in several ways: {}; the operators that use one parameter must split it alike",
+        graph.value_name(parameter), text);
+  }
+  return agreed;
+}
+
+// The replicas of a parameter share its rows, and with them the states and the work of the optimizer.
+void add_optimizer_shard(Plan& plan, const ir::Input& input, const Type& type) {
+  auto& sharding = plan.values[static_cast<size_t>(input.value)];
+  if (type.shape.ndim() == 0) return;
+  for (int axis = 0; axis < plan.mesh.num_axes(); ++axis) {
+    if (plan.mesh.axis(axis).size > 1 && !sharding.splits(axis)) sharding.dims[0].push_back(axis);
+  }
 }
 
 }  // namespace
 
-Plan propagate(const Graph& graph, const Mesh& mesh, const ShardingHints& hints) {
-  Plan plan{.mesh = mesh};
-  plan.values.resize(static_cast<size_t>(graph.num_values()));
+Plan propagate(const Graph& graph, const Mesh& mesh, const ShardingHints& hints, const PlanOptions& options) {
+  std::vector<mesh::Layout> present;
   for (const auto& input : graph.inputs()) {
-    const Type& type = graph.type(input.value);
-    auto& sharding = plan.values[static_cast<size_t>(input.value)];
     const auto hint = hints.find(input.name);
-    sharding = hint == hints.end() ? Sharding::replicated(type.shape.ndim()) : hint->second;
-    check_hint(input.name, type, sharding, mesh);
+    if (hint == hints.end()) continue;
+    check_hint(input.name, graph.type(input.value), hint->second);
+    present.push_back(hint->second);
   }
-  for (NodeId n = 0; n < graph.num_nodes(); ++n) {
-    const Node& node = graph.node(n);
-    std::vector<Sharding> results;
-    NodePlanner(graph, node, plan).run(plan.operands.emplace_back(), results, plan.factors.emplace_back());
-    for (size_t o = 0; o < results.size(); ++o) plan.values[static_cast<size_t>(node.outputs[o])] = results[o];
+  const MeshChoice choice(mesh, options.strategies ? &graph : nullptr, present);
+  Plan plan{.mesh = choice.mesh()};
+  plan.values.resize(static_cast<size_t>(graph.num_values()));
+  plan.operands.resize(static_cast<size_t>(graph.num_nodes()));
+  plan.factors.resize(static_cast<size_t>(graph.num_nodes()));
+  PlanState state{.graph = graph, .mesh_choice = choice, .options = options, .plan = plan};
+  state.unset.resize(plan.values.size());
+  state.derived.resize(plan.values.size());
+  state.num_uses = count_uses(graph);
+
+  std::map<ValueId, Sharding> agreed;
+  if (options.strategies) agreed = shardings_by_strategies(graph, choice);
+  for (const auto& input : graph.inputs()) {
+    const auto v = static_cast<size_t>(input.value);
+    plan.values[v] = Sharding::replicated(graph.type(input.value).shape.ndim());
+    state.derived[v] = input.kind == ir::InputKind::kInput;
+    if (const auto hint = hints.find(input.name); hint != hints.end()) {
+      plan.values[v] = choice.restate(hint->second);
+    } else if (const auto it = agreed.find(input.value); it != agreed.end()) {
+      plan.values[v] = it->second;
+    } else {
+      state.unset[v] = input.kind == ir::InputKind::kState;
+    }
+    if (options.optimizer_shards.contains(input.name)) add_optimizer_shard(plan, input, graph.type(input.value));
   }
+  for (NodeId n = 0; n < graph.num_nodes(); ++n) plan_node(state, n);
+
   for (const auto& output : graph.outputs()) {
     Sharding wanted = plan.values[static_cast<size_t>(output.value)];
     wanted.partial.clear();
@@ -177,6 +138,12 @@ Plan propagate(const Graph& graph, const Mesh& mesh, const ShardingHints& hints)
     plan.outputs.push_back(wanted);
   }
   return plan;
+}
+
+ShardingHints on_mesh(const Mesh& mesh, const std::map<std::string, Sharding>& shardings) {
+  ShardingHints hints;
+  for (const auto& [name, sharding] : shardings) hints[name] = {mesh, sharding};
+  return hints;
 }
 
 Plan single_device_plan(const Graph& graph) { return propagate(graph, Mesh({{"data", 1}}), {}); }

@@ -3,11 +3,12 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "tessera/ir/graph.h"
-#include "tessera/mesh/mesh.h"
+#include "tessera/mesh/layout.h"
 
 namespace tessera::compiler {
 
@@ -20,14 +21,32 @@ struct Plan {
   std::vector<std::map<std::string, std::vector<int>>> factors;
 };
 
-// Shardings of the graph's inputs by name; what is not named is replicated. An output with the name of an input takes
-// the input's sharding, others are made whole along partial axes and stay split.
-using ShardingHints = std::map<std::string, mesh::Sharding>;
+// Layouts of the graph's inputs by name, on meshes of the same ranks. An output with the name of an input takes the
+// input's sharding, others are made whole along partial axes and stay split.
+using ShardingHints = std::map<std::string, mesh::Layout>;
+// Shardings that are all on one mesh.
+ShardingHints on_mesh(const mesh::Mesh& mesh, const std::map<std::string, mesh::Sharding>& shardings);
 
-// Walks the graph once: each node takes, axis by axis, the split that most bytes of its operands already have and that
-// its rule allows; an operand that is partial stays so where the operator is linear in it, else it is completed first.
-// Throws InvalidArgument naming an input whose hint does not fit it.
-Plan propagate(const ir::Graph& graph, const mesh::Mesh& mesh, const ShardingHints& hints);
+struct PlanOptions {
+  // Whether the strategies that nodes carry hold; else they are as if not there.
+  bool strategies = true;
+  // Semi-automatic parallelism: a forward operator without a strategy splits its batch over all ranks. Otherwise it
+  // follows its operands.
+  bool batch_by_default = false;
+  // Parameters whose replicas share their rows (and with them the optimizer's states and work); gathered where used.
+  std::set<std::string> optimizer_shards = {};
+};
+
+// Walks the graph once. A node with a strategy is split as it says; a gradient as its forward node is; others take,
+// axis by axis, the split that most bytes of their operands already have and that their rule allows. An operand that is
+// partial stays so where the operator is linear in it and that moves no more bytes, else it is completed first.
+//
+// An input without a hint: a parameter is split as the strategies of its users say, a state as its first user reads it,
+// all else is replicated. The plan's mesh is `mesh`, cut finer where strategies and hints need it.
+// Throws InvalidArgument naming an input whose hint does not fit it, a strategy that does not fit its operator, those
+// that do not fit together, and a parameter that its users split differently, with all of them.
+Plan propagate(const ir::Graph& graph, const mesh::Mesh& mesh, const ShardingHints& hints,
+               const PlanOptions& options = {});
 
 // All replicated on one rank.
 Plan single_device_plan(const ir::Graph& graph);

@@ -35,7 +35,7 @@ Value Graph::add_input(InputKind kind, const std::string& name, const Type& type
 std::vector<Value> Graph::add_node(std::string op, std::span<const Value> inputs, Attributes attributes,
                                    std::span<const Type> output_types) {
   const auto node_id = static_cast<NodeId>(nodes_.size());
-  Node node{std::move(op), std::move(attributes), {}, {}, origin_.source, origin_.forward};
+  Node node{std::move(op), std::move(attributes), {}, {}, origin_.source, origin_.forward, {}};
   for (const Value& input : inputs) {
     check(input && &input.graph() == this, "a node's inputs must be values of its graph");
     node.inputs.push_back(input.id());

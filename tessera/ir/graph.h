@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/mesh/strategy.h"
 #include "tessera/tensor/attributes.h"
 #include "tessera/tensor/type.h"
 
@@ -62,6 +63,8 @@ struct Node {
   std::string source;
   // The forward node that a gradient node belongs to.
   NodeId forward = kNone;
+  // How the user wants it split; a hint that holds for every plan. Empty: the plan decides.
+  mesh::Strategy strategy = {};
 };
 
 struct Output {
@@ -160,7 +163,7 @@ class SourceScope {
 //     param fc.weight f32[10,64]
 //     input x f32[32,64]
 //     %1 = matmul x, fc.weight {transpose_b} : f32[32,10] @ fc
-//     %2 = relu %1 : f32[32,10] @ . (grad of %1)
+//     %2 = relu %1 : f32[32,10] shard ((4,1)) @ . (grad of %1)
 //     return loss = %2, fc.weight = %1
 std::string print(const Graph& graph);
 // Throws InvalidArgument naming the line and what was expected. Only the form is checked: see verify for the meaning.

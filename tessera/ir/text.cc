@@ -76,6 +76,18 @@ class Line {
     }
     fail("a closing }");
   }
+  mesh::Strategy strategy() {
+    skip_space();
+    int depth = 0;
+    for (size_t i = 0; i < rest_.size(); ++i) {
+      depth += rest_[i] == '(' ? 1 : rest_[i] == ')' ? -1 : 0;
+      if (depth > 0) continue;
+      auto result = naming_line([&] { return mesh::parse_strategy(rest_.substr(0, i + 1)); });
+      rest_.remove_prefix(i + 1);
+      return result;
+    }
+    fail("a closing )");
+  }
   bool next_is(char c) {
     skip_space();
     return !rest_.empty() && rest_.front() == c;
@@ -155,6 +167,8 @@ class Parser {
     do types.push_back(line.type());
     while (line.take(","));
     if (types.size() != names.size()) line.fail(fmt::format("{} types, one per result, before", names.size()));
+    mesh::Strategy strategy;
+    if (line.take("shard")) strategy = line.strategy();
     Graph::Origin origin;
     if (line.take("@")) origin.source = line.word("a source");
     if (line.take("(grad of")) {
@@ -164,6 +178,7 @@ class Parser {
     graph_.set_origin(origin);
     const auto results = graph_.add_node(op, inputs, attributes, types);
     graph_.set_origin({});
+    graph_.mutable_node(graph_.num_nodes() - 1).strategy = std::move(strategy);
     for (size_t i = 0; i < names.size(); ++i) define(line, names[i], results[i]);
   }
   void outputs(Line& line) {
@@ -207,6 +222,7 @@ std::string print(const Graph& graph) {
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       text += (i > 0 ? ", " : "") + graph.type(node.outputs[i]).to_string();
     }
+    if (!node.strategy.empty()) text += " shard " + mesh::to_string(node.strategy);
     if (!node.source.empty()) text += " @ " + node.source;
     if (node.forward != kNone) text += " (grad of " + name_of(graph.node(node.forward).outputs.at(0)) + ")";
     text += "\n";

@@ -1,5 +1,7 @@
 #include "tessera/nn/cell.h"
 
+#include <set>
+
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
 
@@ -37,7 +39,30 @@ Value Cell::trace(ir::Graph& graph, Construct&& construct) {
   } const restore{this, outer};
   const auto own = path();
   const ir::SourceScope scope(graph, own.empty() ? "." : own);
-  return construct();
+  const ir::NodeId first = graph.num_nodes();
+  const Value result = construct();
+  if (!strategies_.empty() || !optional_strategies_.empty()) apply_strategies(graph, first);
+  return result;
+}
+
+void Cell::shard(const std::string& op, const mesh::Strategy& strategy) { strategies_[op] = strategy; }
+
+void Cell::apply_strategies(ir::Graph& graph, ir::NodeId first) const {
+  const auto source = graph.origin().source;
+  std::set<std::string> added;
+  for (ir::NodeId n = first; n < graph.num_nodes(); ++n) {
+    ir::Node& node = graph.mutable_node(n);
+    if (node.source != source) continue;
+    added.insert(node.op);
+    if (const auto it = optional_strategies_.find(node.op); it != optional_strategies_.end()) node.strategy = it->second;
+    if (const auto it = strategies_.find(node.op); it != strategies_.end()) node.strategy = it->second;
+  }
+  for (const auto& [op, strategy] : strategies_) {
+    if (!added.contains(op)) {
+      throw InvalidArgument("cell \"{}\" has a strategy {} for {}, but its operators are {}", path(),
+                            mesh::to_string(strategy), op, fmt::join(added, ", "));
+    }
+  }
 }
 
 Value Cell::operator()(Value x) {

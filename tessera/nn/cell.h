@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -58,6 +59,11 @@ class Cell {
   Parameter& find_parameter(const std::string& full_name);
   std::vector<std::pair<std::string, Cell*>> children() const;
 
+  // Fixes how the operators of that name which construct() itself adds are split, as op.shard() does in the tutorials:
+  // dense.shard("matmul", {{2, 1}, {4, 1}}). A call of the cell that adds none throws InvalidArgument naming those it
+  // adds. Cells that are made of several operators take their own name, too: see BatchNorm2d.
+  virtual void shard(const std::string& op, const mesh::Strategy& strategy);
+
   // The attribute path: "" for the root, "layer1.0" below.
   std::string path() const;
   const Settings& settings() const { return settings_; }
@@ -83,10 +89,13 @@ class Cell {
     return result;
   }
   void adopt(const std::string& name, std::unique_ptr<Cell> cell);
+  // For operators that construct() adds in some settings only.
+  void shard_if_added(const std::string& op, const mesh::Strategy& strategy) { optional_strategies_[op] = strategy; }
 
  private:
   template <typename Construct>
   Value trace(ir::Graph& graph, Construct&& construct);
+  void apply_strategies(ir::Graph& graph, ir::NodeId first) const;
   void collect(std::vector<Parameter*>& into);
   void check_name(const std::string& name) const;
 
@@ -94,6 +103,8 @@ class Cell {
   Cell* parent_ = nullptr;
   std::vector<std::unique_ptr<Parameter>> parameters_;
   std::vector<std::unique_ptr<Cell>> children_;
+  std::map<std::string, mesh::Strategy> strategies_;           // by operator; construct() must add each of them
+  std::map<std::string, mesh::Strategy> optional_strategies_;  // those it adds in some settings only
   Settings settings_;
   ir::Graph* graph_ = nullptr;
 };

@@ -55,6 +55,25 @@ void BatchNorm2d::apply_settings(const Settings& settings) {
   moving_variance_->type.shape = shape;
 }
 
+void BatchNorm2d::shard(const std::string& op, const mesh::Strategy& strategy) {
+  if (op != "batch_norm") return Cell::shard(op, strategy);
+  if (strategy.empty() || strategy[0].size() != 4) {
+    throw InvalidArgument("batch_norm \"{}\": strategy {} must begin with a tuple (n,c,h,w)", path(),
+                          mesh::to_string(strategy));
+  }
+  const auto& image = strategy[0];
+  const std::vector<int64_t> channels = {image[1]};
+  for (size_t i = 1; i < strategy.size(); ++i) {
+    if (strategy[i] != channels) {
+      throw InvalidArgument("batch_norm \"{}\": strategy {} splits the channels in {} and a vector of them otherwise",
+                            path(), mesh::to_string(strategy), image[1]);
+    }
+  }
+  shard_if_added("batch_norm_mean", {image});
+  shard_if_added("batch_norm_variance", {image, channels});
+  shard_if_added("batch_norm", {image, channels, channels, channels, channels});
+}
+
 std::vector<int64_t> BatchNorm2d::counts_of(const Shape& images) const {
   std::vector<int64_t> counts = mesh::balanced_sizes(images[0], std::max(settings().batch_norm_groups, 1));
   for (int64_t& count : counts) count *= images[2] * images[3];

@@ -38,6 +38,9 @@ class BatchNorm2d : public Cell {
   // Throws InvalidArgument for an x of other channels, and in training for a batch that leaves a group empty.
   Value construct(Value x) override;
   void apply_settings(const Settings& settings) override;
+  // "batch_norm" stands for all its operators: ((n,c,h,w),(c),(c),(c),(c)), of which the first tuple decides; the
+  // statistics are those of the whole batch however it is split.
+  void shard(const std::string& op, const mesh::Strategy& strategy) override;
 
  private:
   // Elements per channel that each group averages.

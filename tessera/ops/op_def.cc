@@ -40,6 +40,17 @@ void OpRegistry::add(OpDef def) {
   if (!defs_.emplace(name, std::move(def)).second) throw InvalidArgument("operator {} is defined twice", name);
 }
 
+Value shard(Value value, const mesh::Strategy& strategy) {
+  ir::Graph& graph = value.graph();
+  const ir::NodeId node = graph.info(value.id()).node;
+  if (node == ir::kNone) {
+    throw InvalidArgument("shard: \"{}\" is an input of the graph; a strategy is given to the operator that reads it",
+                          graph.value_name(value.id()));
+  }
+  graph.mutable_node(node).strategy = strategy;
+  return value;
+}
+
 Attributes complete_attributes(const OpDef& def, Attributes attributes) {
   for (const auto& [name, value] : attributes) {
     bool known = false;

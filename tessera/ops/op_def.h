@@ -12,6 +12,7 @@
 
 #include "tessera/ir/graph.h"
 #include "tessera/mesh/mesh.h"
+#include "tessera/mesh/strategy.h"
 #include "tessera/ops/index_rule.h"
 
 namespace tessera::ops {
@@ -128,6 +129,12 @@ std::vector<Value> apply(ir::Graph& graph, const std::string& op, std::span<cons
 std::vector<Value> apply(const std::string& op, std::initializer_list<Value> inputs, Attributes attributes = {});
 // The first result, for operators with one.
 Value apply1(const std::string& op, std::initializer_list<Value> inputs, Attributes attributes = {});
+
+// Fixes how the operator that makes this value is split: one tuple of counts per operand, one count per dim:
+//   shard(matmul(x, w), {{2, 1}, {1, 4}})
+// Returns the value. What does not fit the operator or the mesh is refused when the graph is planned, by name. Throws
+// InvalidArgument for a value that no operator makes.
+Value shard(Value value, const mesh::Strategy& strategy);
 
 // The attributes with defaults filled in. Throws as apply does.
 Attributes complete_attributes(const OpDef& def, Attributes attributes);

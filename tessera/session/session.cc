@@ -101,7 +101,7 @@ Tensor Session::value(const std::string& name) {
   ir::Graph graph("gather_" + name);
   const auto input = graph.add_input(ir::InputKind::kParameter, name, global_type(name));
   graph.add_output("whole", input);
-  auto compiled = compiler::compile(graph, split->second.mesh, {{name, split->second.sharding}}, context_.rank(),
+  auto compiled = compiler::compile(graph, split->second.mesh, {{name, {split->second.mesh, split->second.sharding}}}, context_.rank(),
                                     layout_, kernels_, compile_options());
   compiled.plan.outputs[0] = mesh::Sharding::replicated(input.ndim());
   compiled.local = compiler::partition(compiled.logical, compiled.plan, context_.rank());
@@ -150,7 +150,7 @@ void Session::initialize(std::span<const nn::Parameter> parameters, uint64_t see
   compiler::ShardingHints hints;
   mesh::Mesh mesh({{"data", context_.size()}});
   for (const auto& [name, split] : splits_) {
-    hints[name] = split.sharding;
+    hints[name] = {split.mesh, split.sharding};
     mesh = split.mesh;
   }
   auto compiled = compiler::compile(graph, mesh, hints, context_.rank(), layout_, kernels_, compile_options());
@@ -168,7 +168,7 @@ compiler::CompileOptions Session::compile_options() const {
 std::unique_ptr<Executable> Session::compile(const ir::Graph& graph, const mesh::Mesh& mesh,
                                              const compiler::ShardingHints& input_hints) {
   compiler::ShardingHints hints = input_hints;
-  for (const auto& [name, split] : splits_) hints[name] = split.sharding;
+  for (const auto& [name, split] : splits_) hints[name] = {split.mesh, split.sharding};
   auto compiled = compiler::compile(graph, mesh, hints, context_.rank(), layout_, kernels_, compile_options());
   if (mesh.size() > 1) {
     make_groups(mesh);

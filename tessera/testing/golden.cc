@@ -109,7 +109,7 @@ struct Options {
   mesh::Mesh mesh() const { return mesh::Mesh(axes.empty() ? std::vector<mesh::Axis>{{"data", 1}} : axes); }
   compiler::ShardingHints sharding_hints() const {
     compiler::ShardingHints result;
-    for (const auto& [name, text] : hints) result[name] = parse_sharding(text, mesh());
+    for (const auto& [name, text] : hints) result[name] = {mesh(), parse_sharding(text, mesh())};
     return result;
   }
 };
@@ -123,7 +123,7 @@ compiler::Compiled compile(const ir::Graph& graph, const Options& options, int r
     if (std::find(options.kept.begin(), options.kept.end(), input.name) != options.kept.end()) continue;
     Type type = graph.type(input.value);
     const auto hint = hints.find(input.name);
-    if (hint != hints.end()) type.shape = mesh::local_shape(type.shape, hint->second, mesh, rank);
+    if (hint != hints.end()) type.shape = mesh::local_shape(type.shape, hint->second.sharding, hint->second.mesh, rank);
     persistent.add(input.name, type);
   }
   auto compiled = compiler::compile(graph, mesh, hints, rank, persistent, ops::FakeKernelCatalogue(), options.compile);

@@ -143,7 +143,7 @@ std::string graph_text(const GraphOptions& options) {
     }
     auto sharding = mesh::Sharding::replicated(type.shape.ndim());
     if (type.shape.ndim() > 0 && options.ranks > 1) sharding.dims[0] = {0};
-    hints[input.name] = sharding;
+    hints[input.name] = {mesh, sharding};
   }
   const ops::FakeKernelCatalogue fake;
   const executor::KernelSelection live({&kernels::cpu_kernels(), &kernels::reference_kernels()}, 1);

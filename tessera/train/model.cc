@@ -172,7 +172,7 @@ compiler::ShardingHints Model::input_hints(const std::vector<session::InputSpec>
   for (const auto& input : inputs) {
     auto sharding = mesh::Sharding::replicated(input.type.shape.ndim());
     sharding.dims[0] = {0};
-    hints[input.name] = sharding;
+    hints[input.name] = {mesh(), sharding};
   }
   return hints;
 }

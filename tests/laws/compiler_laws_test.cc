@@ -28,8 +28,8 @@ compiler::Compiled compile(const ir::Graph& graph, int ranks, int rank, const co
     if (input.kind != ir::InputKind::kInput) {
       persistent.add(input.name, type);
     } else if (ranks > 1) {
-      hints[input.name] = mesh::Sharding::replicated(type.shape.ndim());
-      hints[input.name].dims[0] = {0};
+      hints[input.name] = {mesh, mesh::Sharding::replicated(type.shape.ndim())};
+      hints[input.name].sharding.dims[0] = {0};
     }
   }
   return compiler::compile(graph, mesh, hints, rank, persistent, ops::FakeKernelCatalogue(), options);

@@ -64,7 +64,7 @@ Graph merge_common_subexpressions(const Graph& graph) {
       rewriter.copy(n);
       continue;
     }
-    std::string key = node.op + node.attributes.to_string();
+    std::string key = node.op + node.attributes.to_string() + mesh::to_string(node.strategy);
     for (const ValueId input : node.inputs) key += fmt::format(" {}", rewriter.at(input).id());
     const auto [it, is_new] = seen.emplace(key, n);
     if (is_new) {

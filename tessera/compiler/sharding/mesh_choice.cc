@@ -1,0 +1,177 @@
+#include "tessera/compiler/sharding/mesh_choice.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "tessera/base/error.h"
+#include "tessera/ops/op_def.h"
+
+namespace tessera::compiler {
+namespace {
+
+using ir::Graph;
+using ir::Node;
+using ir::NodeId;
+using mesh::Mesh;
+
+std::vector<int64_t> sizes_of(const Mesh& mesh) {
+  std::vector<int64_t> sizes;
+  for (int axis = 0; axis < mesh.num_axes(); ++axis) sizes.push_back(mesh.axis(axis).size);
+  return sizes;
+}
+
+struct Wish {
+  std::string who;
+  std::vector<int64_t> matrix;
+};
+
+// Names the first two that exclude each other.
+[[noreturn]] void throw_conflict(const std::vector<Wish>& wishes, int num_ranks) {
+  for (size_t i = 0; i < wishes.size(); ++i) {
+    for (size_t j = i + 1; j < wishes.size(); ++j) {
+      const std::vector<std::vector<int64_t>> pair = {wishes[i].matrix, wishes[j].matrix};
+      if (mesh::common_refinement(pair, num_ranks)) continue;
+      throw InvalidArgument(
+          "{} arranges {} ranks as [{}], {} as [{}]: no grid of ranks holds both; split one of them in numbers of parts "
+          "that divide those of the other",
+          wishes[i].who, num_ranks, fmt::join(wishes[i].matrix, ","), wishes[j].who, fmt::join(wishes[j].matrix, ","));
+    }
+  }
+  throw InvalidArgument("the strategies of the graph share no grid of {} ranks", num_ranks);
+}
+
+// `fine` over the axes of `base`, in order: axis "data" cut in two becomes "data.0" and "data.1".
+Mesh cut(const Mesh& base, const std::vector<int64_t>& fine) {
+  std::vector<mesh::Axis> axes;
+  size_t next = 0;
+  for (int i = 0; i < base.num_axes(); ++i) {
+    const size_t first = next;
+    for (int64_t product = 1; product < base.axis(i).size; ++next) product *= fine[next];
+    for (size_t j = first; j < next; ++j) {
+      const auto& name = base.axis(i).name;
+      axes.push_back({next - first == 1 ? name : fmt::format("{}.{}", name, j - first), static_cast<int>(fine[j])});
+    }
+  }
+  return Mesh(axes, base.ranks());
+}
+
+}  // namespace
+
+std::vector<FactorSplit> factor_splits(const std::string& node_name, const ops::IndexRule& rule,
+                                       std::span<const Type> inputs, const mesh::Strategy& strategy, int num_ranks) {
+  const auto fail = [&](const std::string& why) {
+    throw InvalidArgument("{}: strategy {} {}", node_name, mesh::to_string(strategy), why);
+  };
+  if (strategy.size() != inputs.size()) {
+    fail(fmt::format("has {} tuples, the operator has {} operands", strategy.size(), inputs.size()));
+  }
+  std::vector<FactorSplit> splits;
+  const auto add = [&](const std::string& factor, int64_t parts, const std::string& where) {
+    const auto it = std::find_if(splits.begin(), splits.end(), [&](const auto& s) { return s.factor == factor; });
+    if (it == splits.end()) {
+      splits.push_back({factor, parts});
+    } else if (it->parts != parts) {
+      fail(fmt::format("splits {} in {} where the same index of another operand is split in {}", where, parts,
+                       it->parts));
+    }
+  };
+  for (size_t i = 0; i < strategy.size(); ++i) {
+    const auto& dims = rule.inputs[i];
+    // What only the result has (the depth of a one_hot) may stand at the end of the first tuple.
+    ops::IndexRule::Dims all = dims;
+    if (i == 0 && strategy[i].size() > dims.size()) {
+      for (const auto& factor : rule.outputs[0]) {
+        if (!factor.empty() && std::find(all.begin(), all.end(), factor) == all.end()) all.push_back(factor);
+      }
+    }
+    if (strategy[i].size() != dims.size() && strategy[i].size() != all.size()) {
+      fail(fmt::format("has {} counts for operand {}, which is {}", strategy[i].size(), i, inputs[i]));
+    }
+    for (size_t dim = 0; dim < strategy[i].size(); ++dim) {
+      const int64_t parts = strategy[i][dim];
+      const auto where = fmt::format("dim {} of operand {} {}", dim, i, inputs[i]);
+      if (parts < 1) fail(fmt::format("splits {} in {}", where, parts));
+      if (!all[dim].empty()) {
+        add(all[dim], parts, where);
+      } else if (parts > 1) {
+        fail(fmt::format("splits {}, which {} cannot be split in", where, node_name));
+      }
+    }
+  }
+  int64_t product = 1;
+  for (const auto& split : splits) product *= split.parts;
+  if (num_ranks % product != 0) {
+    fail(fmt::format("makes {} parts, which {} ranks cannot share equally", product, num_ranks));
+  }
+  return splits;
+}
+
+MeshChoice::MeshChoice(const Mesh& base, const Graph* strategies, std::span<const mesh::Layout> present)
+    : mesh_(base) {
+  std::vector<Wish> wishes = {{"the mesh " + base.to_string(), sizes_of(base)}};
+  for (const auto& layout : present) {
+    if (layout.mesh.ranks() != base.ranks()) {
+      throw InvalidArgument("a value lies on the mesh {}, whose ranks are not those of {}", layout.mesh.to_string(),
+                            base.to_string());
+    }
+    wishes.push_back({"the mesh " + layout.mesh.to_string() + " of a value", sizes_of(layout.mesh)});
+  }
+  for (NodeId n = 0; strategies != nullptr && n < strategies->num_nodes(); ++n) {
+    const Graph& graph = *strategies;
+    const Node& node = graph.node(n);
+    if (node.strategy.empty()) continue;
+    std::vector<Type> inputs;
+    std::vector<Type> outputs;
+    for (const auto v : node.inputs) inputs.push_back(graph.type(v));
+    for (const auto v : node.outputs) outputs.push_back(graph.type(v));
+    const auto& def = ops::OpRegistry::instance().get(node.op);
+    const auto rule = ops::rule_of(def, node.attributes, inputs, outputs);
+    Wish wish{fmt::format("{} {}", graph.node_name(n), mesh::to_string(node.strategy)), {}};
+    for (const auto& split : factor_splits(graph.node_name(n), rule, inputs, node.strategy, base.size())) {
+      wish.matrix.push_back(split.parts);
+    }
+    wishes.push_back(std::move(wish));
+  }
+  std::vector<std::vector<int64_t>> matrices;
+  for (const auto& wish : wishes) matrices.push_back(wish.matrix);
+  const auto fine = mesh::common_refinement(matrices, base.size());
+  if (!fine) throw_conflict(wishes, base.size());
+  auto own = sizes_of(base);
+  std::erase(own, 1);
+  if (*fine != own) mesh_ = cut(base, *fine);
+}
+
+std::vector<int> MeshChoice::axes_of(std::span<const int64_t> matrix, size_t index) const {
+  int64_t before = 1;  // ranks along what stands left of the entry
+  for (size_t i = 0; i < index; ++i) before *= matrix[i];
+  const int64_t until = before * matrix[index];
+  std::vector<int> axes;
+  int64_t at = 1;
+  for (int axis = 0; axis < mesh_.num_axes(); ++axis) {
+    if (at >= before && at * mesh_.axis(axis).size <= until && mesh_.axis(axis).size > 1) axes.push_back(axis);
+    at *= mesh_.axis(axis).size;
+  }
+  return axes;
+}
+
+mesh::Sharding MeshChoice::restate(const mesh::Layout& layout) const {
+  if (layout.mesh == mesh_) return layout.sharding;
+  const auto matrix = sizes_of(layout.mesh);
+  mesh::Sharding result;
+  for (const auto& axes : layout.sharding.dims) {
+    auto& mine = result.dims.emplace_back();
+    for (const int axis : axes) {
+      const auto fine = axes_of(matrix, static_cast<size_t>(axis));
+      mine.insert(mine.end(), fine.begin(), fine.end());
+    }
+  }
+  for (const auto& partial : layout.sharding.partial) {
+    for (const int axis : axes_of(matrix, static_cast<size_t>(partial.axis))) {
+      result.partial.push_back({axis, partial.reduction});
+    }
+  }
+  std::sort(result.partial.begin(), result.partial.end(), [](const auto& a, const auto& b) { return a.axis < b.axis; });
+  return result;
+}
+
+}  // namespace tessera::compiler

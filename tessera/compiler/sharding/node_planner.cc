@@ -1,0 +1,270 @@
+#include "tessera/compiler/sharding/node_planner.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "tessera/base/error.h"
+
+namespace tessera::compiler {
+namespace {
+
+using ir::Graph;
+using ir::Node;
+using ir::NodeId;
+using ir::ValueId;
+using mesh::Partial;
+using mesh::Reduction;
+using mesh::Sharding;
+
+Reduction reduction_of(ops::Completion completion) {
+  switch (completion) {
+    case ops::Completion::kSum:
+    case ops::Completion::kMean: return Reduction::kSum;  // localize has scaled each part's sum
+    case ops::Completion::kMax: return Reduction::kMax;
+    case ops::Completion::kMin: return Reduction::kMin;
+    case ops::Completion::kProd: return Reduction::kProd;
+  }
+  return Reduction::kSum;
+}
+
+bool contains(const std::vector<int>& axes, int axis) {
+  return std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
+
+bool has_partial_sum(const Sharding& sharding, int axis) {
+  return std::any_of(sharding.partial.begin(), sharding.partial.end(),
+                     [&](const Partial& p) { return p.axis == axis && p.reduction == Reduction::kSum; });
+}
+
+Sharding split_of(const ops::IndexRule::Dims& dims, const FactorAxes& factors) {
+  Sharding sharding = Sharding::replicated(static_cast<int>(dims.size()));
+  for (size_t dim = 0; dim < dims.size(); ++dim) {
+    if (const auto it = factors.find(dims[dim]); it != factors.end()) sharding.dims[dim] = it->second;
+  }
+  return sharding;
+}
+
+ops::IndexRule rule_of_node(const Graph& graph, const Node& node) {
+  std::vector<Type> inputs;
+  std::vector<Type> outputs;
+  for (const auto v : node.inputs) inputs.push_back(graph.type(v));
+  for (const auto v : node.outputs) outputs.push_back(graph.type(v));
+  auto rule = ops::rule_of(ops::OpRegistry::instance().get(node.op), node.attributes, inputs, outputs);
+  check_equal(rule.inputs.size(), inputs.size(), "operands of an index rule");
+  check_equal(rule.outputs.size(), outputs.size(), "results of an index rule");
+  return rule;
+}
+
+class NodePlanner {
+ public:
+  NodePlanner(PlanState& state, NodeId id)
+      : state_(state),
+        plan_(state.plan),
+        graph_(state.graph),
+        id_(id),
+        node_(graph_.node(id)),
+        def_(ops::OpRegistry::instance().get(node_.op)),
+        rule_(rule_of_node(graph_, node_)) {
+    for (size_t i = 0; i < node_.inputs.size(); ++i) wishes_.push_back(wish_for(i));
+  }
+
+  void run() {
+    if (state_.options.strategies && !node_.strategy.empty()) {
+      factors_ = factors_of_strategy(graph_, id_, state_.mesh_choice);
+    } else if (const auto batch = batch_factor(); !batch.empty()) {
+      auto& axes = factors_[batch];
+      for (int axis = 0; axis < plan_.mesh.num_axes(); ++axis) axes.push_back(axis);
+    } else {
+      follow_operands();
+    }
+    write();
+  }
+
+ private:
+  const Sharding& produced(size_t input) const { return plan_.values[static_cast<size_t>(node_.inputs[input])]; }
+
+  // The sharding that this operand would best be taken in, as far as others have decided. What a gradient reads of its
+  // forward node, it reads as that node did; a cotangent is split as its primal is.
+  std::optional<Sharding> wish_for(size_t input) const {
+    const ValueId v = node_.inputs[input];
+    if (state_.unset[static_cast<size_t>(v)]) return std::nullopt;
+    if (node_.forward == ir::kNone) return produced(input);
+    const Node& forward = graph_.node(node_.forward);
+    for (size_t i = 0; i < forward.inputs.size(); ++i) {
+      if (forward.inputs[i] == v) return plan_.operands[static_cast<size_t>(node_.forward)][i];
+    }
+    const NodeId producer = graph_.info(v).node;
+    if (producer == ir::kNone || producer == node_.forward || graph_.node(producer).forward == node_.forward)
+      return produced(input);
+    for (const ValueId primal : forward.outputs) {
+      if (!(graph_.type(primal) == graph_.type(v))) continue;
+      Sharding split{plan_.values[static_cast<size_t>(primal)].dims, {}};
+      return split;
+    }
+    return produced(input);
+  }
+
+  // Forward operators that the user said nothing of split the batch, their data's first dim, over all ranks.
+  std::string batch_factor() const {
+    if (!state_.options.batch_by_default || node_.forward != ir::kNone) return "";
+    for (size_t i = 0; i < node_.inputs.size(); ++i) {
+      if (!state_.derived[static_cast<size_t>(node_.inputs[i])] || rule_.inputs[i].empty()) continue;
+      if (!rule_.inputs[i][0].empty()) return rule_.inputs[i][0];
+    }
+    return "";
+  }
+
+  // Each mesh axis goes to the factor that most bytes of the operands already have it on.
+  void follow_operands() {
+    for (int axis = 0; axis < plan_.mesh.num_axes(); ++axis) {
+      if (passes_partial(axis)) {
+        through_.insert(axis);
+      } else if (const auto factor = choose_factor(axis); !factor.empty()) {
+        factors_[factor].push_back(axis);
+      }
+    }
+    for (auto& [factor, axes] : factors_) {
+      if (axes.size() > 1) order_axes(factor, axes);
+    }
+  }
+
+  // The operands that hold partial sums over `axis` are exactly one set that the operator is jointly linear in, and no
+  // other operand is split along it. A product takes them only where it makes less of them and no one else needs them.
+  bool passes_partial(int axis) const {
+    std::vector<int> holders;
+    int64_t held_bytes = 0;
+    bool shared = false;
+    for (size_t i = 0; i < wishes_.size(); ++i) {
+      const ValueId v = node_.inputs[i];
+      if (!state_.unset[static_cast<size_t>(v)] && has_partial_sum(produced(i), axis)) {
+        holders.push_back(static_cast<int>(i));
+        held_bytes += graph_.type(v).size_bytes();
+        shared = shared || state_.num_uses[static_cast<size_t>(v)] > 1;
+      } else if (wishes_[i] && wishes_[i]->splits(axis)) {
+        return false;
+      }
+    }
+    if (holders.empty()) return false;
+    if (std::find(def_.linear_in.begin(), def_.linear_in.end(), holders) == def_.linear_in.end()) return false;
+    int64_t result_bytes = 0;
+    for (const ValueId v : node_.outputs) result_bytes += graph_.type(v).size_bytes();
+    return def_.elementwise || (!shared && result_bytes <= held_bytes);
+  }
+
+  std::string choose_factor(int axis) const {
+    std::map<std::string, int64_t> bytes;
+    for (size_t i = 0; i < wishes_.size(); ++i) {
+      if (!wishes_[i]) continue;
+      for (size_t dim = 0; dim < rule_.inputs[i].size(); ++dim) {
+        const auto& factor = rule_.inputs[i][dim];
+        if (!factor.empty() && contains(wishes_[i]->dims[dim], axis)) bytes[factor] += bytes_of(i);
+      }
+    }
+    std::string best;
+    for (const auto& [factor, weight] : bytes) {
+      if (best.empty() || weight > bytes[best]) best = factor;
+    }
+    return best;
+  }
+
+  int64_t bytes_of(size_t input) const { return std::max<int64_t>(graph_.type(node_.inputs[input]).size_bytes(), 1); }
+
+  // The order in which the largest operand that has these axes nests them.
+  void order_axes(const std::string& factor, std::vector<int>& axes) const {
+    const std::vector<int>* order = nullptr;
+    int64_t most = 0;
+    for (size_t i = 0; i < wishes_.size(); ++i) {
+      if (!wishes_[i]) continue;
+      for (size_t dim = 0; dim < rule_.inputs[i].size(); ++dim) {
+        const auto& have = wishes_[i]->dims[dim];
+        if (rule_.inputs[i][dim] != factor || have.size() < 2 || bytes_of(i) <= most) continue;
+        most = bytes_of(i);
+        order = &have;
+      }
+    }
+    if (order == nullptr) return;
+    const auto place = [&](int axis) { return std::find(order->begin(), order->end(), axis) - order->begin(); };
+    std::stable_sort(axes.begin(), axes.end(), [&](int a, int b) { return place(a) < place(b); });
+  }
+
+  void write() {
+    auto operands = operand_shardings(rule_, factors_);
+    auto results = result_shardings(rule_, factors_);
+    for (const int axis : through_) {
+      for (size_t i = 0; i < operands.size(); ++i) {
+        if (has_partial_sum(produced(i), axis)) operands[i].partial.push_back({axis, Reduction::kSum});
+      }
+      for (auto& result : results) result.partial.push_back({axis, Reduction::kSum});
+    }
+    for (auto& result : results) {
+      std::sort(result.partial.begin(), result.partial.end(),
+                [](const Partial& a, const Partial& b) { return a.axis < b.axis; });
+    }
+    bool derived = false;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      const auto v = static_cast<size_t>(node_.inputs[i]);
+      derived = derived || state_.derived[v];
+      if (!state_.unset[v]) continue;
+      plan_.values[v] = operands[i];
+      state_.unset[v] = false;
+    }
+    for (size_t o = 0; o < results.size(); ++o) {
+      const auto v = static_cast<size_t>(node_.outputs[o]);
+      plan_.values[v] = std::move(results[o]);
+      state_.derived[v] = derived && node_.forward == ir::kNone;
+    }
+    plan_.operands[static_cast<size_t>(id_)] = std::move(operands);
+    plan_.factors[static_cast<size_t>(id_)] = std::move(factors_);
+  }
+
+  PlanState& state_;
+  Plan& plan_;
+  const Graph& graph_;
+  NodeId id_;
+  const Node& node_;
+  const ops::OpDef& def_;
+  ops::IndexRule rule_;
+  std::vector<std::optional<Sharding>> wishes_;  // by operand; none for one that has no sharding yet
+  FactorAxes factors_;
+  std::set<int> through_;
+};
+
+}  // namespace
+
+std::vector<Sharding> operand_shardings(const ops::IndexRule& rule, const FactorAxes& factors) {
+  std::vector<Sharding> result;
+  for (const auto& dims : rule.inputs) result.push_back(split_of(dims, factors));
+  return result;
+}
+
+std::vector<Sharding> result_shardings(const ops::IndexRule& rule, const FactorAxes& factors) {
+  std::vector<Sharding> result;
+  for (const auto& dims : rule.outputs) {
+    Sharding& sharding = result.emplace_back(split_of(dims, factors));
+    for (const auto& [factor, axes] : factors) {
+      if (std::find(dims.begin(), dims.end(), factor) != dims.end()) continue;
+      for (const int axis : axes) sharding.partial.push_back({axis, reduction_of(rule.completion(factor))});
+    }
+  }
+  return result;
+}
+
+FactorAxes factors_of_strategy(const Graph& graph, NodeId id, const MeshChoice& mesh_choice) {
+  const Node& node = graph.node(id);
+  const auto rule = rule_of_node(graph, node);
+  std::vector<Type> inputs;
+  for (const auto v : node.inputs) inputs.push_back(graph.type(v));
+  const auto splits = factor_splits(graph.node_name(id), rule, inputs, node.strategy, mesh_choice.mesh().size());
+  std::vector<int64_t> matrix;
+  for (const auto& split : splits) matrix.push_back(split.parts);
+  FactorAxes factors;
+  for (size_t i = 0; i < splits.size(); ++i) {
+    if (splits[i].parts > 1) factors[splits[i].factor] = mesh_choice.axes_of(matrix, i);
+  }
+  return factors;
+}
+
+void plan_node(PlanState& state, NodeId node) { NodePlanner(state, node).run(); }
+
+}  // namespace tessera::compiler

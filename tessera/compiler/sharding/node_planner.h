@@ -1,0 +1,41 @@
+// How one node is split: by its strategy, as its operands are, or by the batch. Internal to the compiler.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tessera/compiler/plan.h"
+#include "tessera/compiler/sharding/mesh_choice.h"
+#include "tessera/ops/op_def.h"
+
+namespace tessera::compiler {
+
+// What is known when a node is reached.
+struct PlanState {
+  const ir::Graph& graph;
+  const MeshChoice& mesh_choice;
+  const PlanOptions& options;
+  Plan& plan;
+  // By value. Unset: a state whose first user decides. Derived: computed from the batch, by forward operators.
+  std::vector<bool> unset;
+  std::vector<bool> derived;
+  std::vector<int> num_uses;
+};
+
+// Factor of a node's rule -> the mesh axes that split it, outer first.
+using FactorAxes = std::map<std::string, std::vector<int>>;
+
+// The shardings that a rule gives to operands of these factors.
+std::vector<mesh::Sharding> operand_shardings(const ops::IndexRule& rule, const FactorAxes& factors);
+// Likewise the results': what is contracted leaves them partial.
+std::vector<mesh::Sharding> result_shardings(const ops::IndexRule& rule, const FactorAxes& factors);
+
+// The factors that the node's strategy splits.
+FactorAxes factors_of_strategy(const ir::Graph& graph, ir::NodeId node, const MeshChoice& mesh_choice);
+
+// Decides on the node and writes plan.operands, plan.factors and plan.values of its results.
+void plan_node(PlanState& state, ir::NodeId node);
+
+}  // namespace tessera::compiler
