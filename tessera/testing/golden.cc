@@ -89,6 +89,8 @@ struct Options {
         compile.partition.bucket_bytes = parse_int(value, "bucket");
       } else if (name == "kept") {
         kept.push_back(value);
+      } else if (name == "optimizer_shard") {
+        compile.plan.optimizer_shards.insert(value);
       } else {
         axes.push_back({name, static_cast<int>(parse_int(value, name))});
       }
@@ -100,6 +102,8 @@ struct Options {
     } else if (word == "debug") {
       compile.schedule.share_memory = false;
       compile.fuse = false;
+    } else if (word == "semi_auto") {
+      compile.plan.batch_by_default = true;
     } else if (word == "row_major") {
       compile.schedule.channels_last = false;
     } else {
@@ -117,13 +121,13 @@ struct Options {
 compiler::Compiled compile(const ir::Graph& graph, const Options& options, int rank) {
   const auto mesh = options.mesh();
   const auto hints = options.sharding_hints();
+  const auto plan = compiler::propagate(graph, mesh, hints, options.compile.plan);
   ir::PersistentLayout persistent;
   for (const auto& input : graph.inputs()) {
     if (input.kind == ir::InputKind::kInput) continue;
     if (std::find(options.kept.begin(), options.kept.end(), input.name) != options.kept.end()) continue;
     Type type = graph.type(input.value);
-    const auto hint = hints.find(input.name);
-    if (hint != hints.end()) type.shape = mesh::local_shape(type.shape, hint->second.sharding, hint->second.mesh, rank);
+    type.shape = mesh::local_shape(type.shape, plan.values[static_cast<size_t>(input.value)], plan.mesh, rank);
     persistent.add(input.name, type);
   }
   auto compiled = compiler::compile(graph, mesh, hints, rank, persistent, ops::FakeKernelCatalogue(), options.compile);
@@ -243,6 +247,9 @@ GoldenCase run_golden(const GoldenCase& golden, const GoldenCommand& command) {
 }
 
 std::string run_compiler_command(const std::string& input, const std::string& command) {
+  if (const auto pipe = command.find(" | "); pipe != std::string::npos) {
+    return run_compiler_command(run_compiler_command(input, command.substr(0, pipe)), command.substr(pipe + 3));
+  }
   std::vector<std::string> words;
   for (const auto word : split(command, ' ')) {
     if (!word.empty()) words.emplace_back(word);
@@ -274,7 +281,8 @@ std::string run_compiler_command(const std::string& input, const std::string& co
   }
   Options options(words);
   if (name == "plan")
-    return compiler::print(graph, compiler::propagate(graph, options.mesh(), options.sharding_hints()));
+    return compiler::print(
+        graph, compiler::propagate(graph, options.mesh(), options.sharding_hints(), options.compile.plan));
   if (name == "local") {
     options.compile.fuse = false;
     return checked_print(compile(graph, options, options.rank).local);
