@@ -178,11 +178,11 @@ std::string FileSystem::read_text(const std::string& path) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-void FileSystem::write_atomically(const std::string& path, std::string_view content) {
+void FileSystem::write_atomically(const std::string& path, std::string_view content, unsigned mode) {
   static std::atomic<int> counter{0};
   const std::string temporary = fmt::format("{}.tmp.{}.{}", path, ::getpid(), counter++);
   try {
-    const auto file = create(temporary);
+    const auto file = create(temporary, mode);
     file->append(content);
     file->sync();
     file->close();

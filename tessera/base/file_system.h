@@ -55,8 +55,8 @@ class FileSystem {
 
   std::string read_text(const std::string& path);
   // Writes a temporary file beside `path`, syncs it, renames it over `path` and syncs the directory: afterwards `path`
-  // holds either its old content or all of the new.
-  void write_atomically(const std::string& path, std::string_view content);
+  // holds either its old content or all of the new. `mode` are the permission bits of the new file.
+  void write_atomically(const std::string& path, std::string_view content, unsigned mode = 0644);
 
   // The operating system's.
   static FileSystem& local();

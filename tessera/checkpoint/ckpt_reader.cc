@@ -8,6 +8,7 @@
 #include "tessera/base/crc32c.h"
 #include "tessera/checkpoint/ckpt_file.h"
 #include "tessera/checkpoint/crc32.h"
+#include "tessera/checkpoint/wire.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -23,93 +24,6 @@ constexpr uint64_t kMaxTypeNameBytes = 64;
 constexpr std::string_view kTrailerMark = "crc_num";
 constexpr size_t kTrailerBytes = kTrailerMark.size() + 10;
 
-enum WireType : uint64_t { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
-
-std::string_view as_text(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-// Names come from the file: keep messages printable and short.
-std::string quoted(std::string_view name) {
-  constexpr size_t kShown = 200;
-  std::string text = "\"";
-  for (const char c : name.substr(0, kShown)) text += static_cast<unsigned char>(c) < 0x20 || c == 0x7F ? '?' : c;
-  return text + (name.size() > kShown ? "...\"" : "\"");
-}
-
-// The bytes of one message inside the file, and where they begin in it.
-class Cursor {
- public:
-  Cursor(const std::string& path, std::span<const std::byte> bytes, size_t offset)
-      : path_(path), bytes_(bytes), base_(offset) {}
-
-  bool done() const { return at_ == bytes_.size(); }
-  size_t remaining() const { return bytes_.size() - at_; }
-  size_t offset() const { return base_ + at_; }
-  std::span<const std::byte> rest() const { return bytes_.subspan(at_); }
-
-  template <typename... Args>
-  [[noreturn]] void fail(size_t offset, fmt::format_string<Args...> format, Args&&... args) const {
-    throw InvalidArgument("{}: byte {}: {}", path_, offset, fmt::format(format, std::forward<Args>(args)...));
-  }
-
-  uint64_t varint(std::string_view what) {
-    const size_t start = offset();
-    uint64_t value = 0;
-    for (int shift = 0; shift < 70; shift += 7) {
-      if (done()) fail(start, "the file is truncated or damaged: {} ends after {} bytes", what, offset() - start);
-      const auto byte = static_cast<uint64_t>(bytes_[at_++]);
-      if (shift == 63 && byte > 1) break;  // more than 64 bits
-      value |= (byte & 0x7F) << shift;
-      if (byte < 0x80) return value;
-    }
-    fail(start, "{} is longer than 64 bits", what);
-  }
-
-  // The content of a length-delimited field whose key was read.
-  Cursor message(std::string_view what) {
-    const size_t start = offset();
-    const uint64_t length = varint(what);
-    if (length > remaining()) {
-      fail(start, "the file is truncated or damaged: {} of {} bytes, but {} are left", what, length, remaining());
-    }
-    const Cursor inside(path_, bytes_.subspan(at_, length), offset());
-    at_ += length;
-    return inside;
-  }
-
-  void skip(uint64_t wire_type) {
-    const size_t start = offset();
-    switch (wire_type) {
-      case kVarint: varint("an unknown field"); return;
-      case kLengthDelimited: message("an unknown field"); return;
-      case kFixed64:
-      case kFixed32: {
-        const size_t size = wire_type == kFixed64 ? 8 : 4;
-        if (remaining() < size) fail(start, "the file is truncated or damaged: an unknown field ends early");
-        at_ += size;
-        return;
-      }
-      default: fail(start, "wire type {} is not used by the format", wire_type);
-    }
-  }
-
- private:
-  const std::string& path_;
-  std::span<const std::byte> bytes_;
-  size_t base_;
-  size_t at_ = 0;
-};
-
-struct Key {
-  uint64_t field;
-  uint64_t wire_type;
-};
-Key read_key(Cursor& cursor) {
-  const uint64_t key = cursor.varint("a field's key");
-  return {key >> 3, key & 7};
-}
-
 // One Value message as it stands in the file.
 struct Record {
   size_t offset = 0;
@@ -120,55 +34,58 @@ struct Record {
   std::span<const std::byte> content;
 };
 
-void read_dim(Cursor& cursor, Record& record) {
+void read_dim(WireCursor& cursor, Record& record) {
   const size_t start = cursor.offset();
   const auto dim = static_cast<int64_t>(cursor.varint("a dim"));
-  if (dim < 0)
-    cursor.fail(start, "tensor {}: dim {} is {}, it must not be negative", quoted(record.name), record.num_dims, dim);
+  if (dim < 0) {
+    cursor.fail(start, "tensor {}: dim {} is {}, it must not be negative", quoted_name(record.name), record.num_dims,
+                dim);
+  }
   if (record.num_dims == kMaxNdim) {
-    cursor.fail(start, "tensor {} has more than {} dims", quoted(record.name), kMaxNdim);
+    cursor.fail(start, "tensor {} has more than {} dims", quoted_name(record.name), kMaxNdim);
   }
   record.dims[record.num_dims++] = dim;
 }
 
-void read_tensor(Cursor cursor, Record& record) {
+void read_tensor(WireCursor cursor, Record& record) {
   const size_t start = cursor.offset();
   bool has_type = false;
   bool has_content = false;
   while (!cursor.done()) {
     const size_t at = cursor.offset();
-    const auto [field, wire_type] = read_key(cursor);
+    const auto [field, wire_type] = cursor.key();
     if (field == 1 && wire_type == kVarint) {
       read_dim(cursor, record);
     } else if (field == 1 && wire_type == kLengthDelimited) {  // packed: legal for a reader, written by nobody
-      for (Cursor packed = cursor.message("dims"); !packed.done();) read_dim(packed, record);
+      for (WireCursor packed = cursor.message("dims"); !packed.done();) read_dim(packed, record);
     } else if (field == 2 && wire_type == kLengthDelimited && !has_type) {
       const auto text = cursor.message("tensor_type").rest();
       if (text.size() > kMaxTypeNameBytes)
-        cursor.fail(at, "tensor {}: tensor_type has {} bytes", quoted(record.name), text.size());
+        cursor.fail(at, "tensor {}: tensor_type has {} bytes", quoted_name(record.name), text.size());
       record.type_name = as_text(text);
       has_type = true;
     } else if (field == 3 && wire_type == kLengthDelimited && !has_content) {
       record.content = cursor.message("tensor_content").rest();
       has_content = true;
     } else if (field >= 1 && field <= 3) {
-      cursor.fail(at, "tensor {}: field {} is repeated or has wire type {}", quoted(record.name), field, wire_type);
+      cursor.fail(at, "tensor {}: field {} is repeated or has wire type {}", quoted_name(record.name), field,
+                  wire_type);
     } else {
       cursor.skip(wire_type);
     }
   }
-  if (!has_type) cursor.fail(start, "tensor {} has no tensor_type", quoted(record.name));
-  if (!has_content) cursor.fail(start, "tensor {} has no tensor_content", quoted(record.name));
+  if (!has_type) cursor.fail(start, "tensor {} has no tensor_type", quoted_name(record.name));
+  if (!has_content) cursor.fail(start, "tensor {} has no tensor_content", quoted_name(record.name));
 }
 
-Record read_value(Cursor cursor, size_t offset) {
+Record read_value(WireCursor cursor, size_t offset) {
   Record record;
   record.offset = offset;
   bool has_name = false;
-  std::optional<Cursor> tensor;
+  std::optional<WireCursor> tensor;
   while (!cursor.done()) {
     const size_t at = cursor.offset();
-    const auto [field, wire_type] = read_key(cursor);
+    const auto [field, wire_type] = cursor.key();
     if (field == 1 && wire_type == kLengthDelimited && !has_name) {
       const auto name = cursor.message("a name").rest();
       if (name.empty() || name.size() > kMaxNameBytes) cursor.fail(at, "a name of {} bytes", name.size());
@@ -178,7 +95,7 @@ Record read_value(Cursor cursor, size_t offset) {
     } else if (field == 2 && wire_type == kLengthDelimited && !tensor) {
       tensor.emplace(cursor.message("a tensor"));
     } else if (field == 3) {
-      cursor.fail(at, "value {} is a map tensor; map tensors are not available", quoted(record.name));
+      cursor.fail(at, "value {} is a map tensor; map tensors are not available", quoted_name(record.name));
     } else if (field == 1 || field == 2) {
       cursor.fail(at, "field {} of a value is repeated or has wire type {}", field, wire_type);
     } else {
@@ -186,7 +103,7 @@ Record read_value(Cursor cursor, size_t offset) {
     }
   }
   if (!has_name) cursor.fail(offset, "a value has no name");
-  if (!tensor) cursor.fail(offset, "value {} has no tensor", quoted(record.name));
+  if (!tensor) cursor.fail(offset, "value {} has no tensor", quoted_name(record.name));
   read_tensor(*tensor, record);
   return record;
 }
@@ -197,15 +114,15 @@ uint32_t code_point(std::span<const std::byte> content, size_t index) {
   return code;
 }
 
-StoredEntry text_entry(const Cursor& cursor, const Record& record) {
+StoredEntry text_entry(const WireCursor& cursor, const Record& record) {
   if (record.content.size() % 4 != 0) {
-    cursor.fail(record.offset, "text {} has {} bytes, no multiple of 4 (UTF-32)", quoted(record.name),
+    cursor.fail(record.offset, "text {} has {} bytes, no multiple of 4 (UTF-32)", quoted_name(record.name),
                 record.content.size());
   }
   for (size_t i = 0; i < record.content.size() / 4; ++i) {
     const uint32_t code = code_point(record.content, i);
     if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) {
-      cursor.fail(record.offset, "text {}: character {} is {:#x}, no code point", quoted(record.name), i, code);
+      cursor.fail(record.offset, "text {}: character {} is {:#x}, no code point", quoted_name(record.name), i, code);
     }
   }
   return {.name = std::string(record.name),
@@ -223,11 +140,12 @@ std::optional<DType> dtype_named(std::string_view type_name) {
   }
 }
 
-StoredEntry tensor_entry(const Cursor& cursor, const Record& record) {
+StoredEntry tensor_entry(const WireCursor& cursor, const Record& record) {
   StoredEntry entry{.name = std::string(record.name), .offset = static_cast<int64_t>(record.offset)};
   const auto dtype = dtype_named(record.type_name);
   if (!dtype) {
-    cursor.fail(record.offset, "tensor {} has the unknown dtype {}", quoted(record.name), quoted(record.type_name));
+    cursor.fail(record.offset, "tensor {} has the unknown dtype {}", quoted_name(record.name),
+                quoted_name(record.type_name));
   }
   entry.dtype = *dtype;
   entry.shape = Shape(std::span(record.dims.data(), record.num_dims));
@@ -239,7 +157,7 @@ StoredEntry tensor_entry(const Cursor& cursor, const Record& record) {
   bool overflow = false;
   for (const int64_t dim : entry.shape) overflow |= __builtin_mul_overflow(bytes, std::max<int64_t>(dim, 1), &bytes);
   if (overflow) {
-    cursor.fail(record.offset, "tensor {}: dims {} have more bytes than an int64 counts", quoted(record.name),
+    cursor.fail(record.offset, "tensor {}: dims {} have more bytes than an int64 counts", quoted_name(record.name),
                 entry.shape);
   }
   entry.size_bytes = entry.shape.num_elements() * element_bytes;
@@ -247,17 +165,17 @@ StoredEntry tensor_entry(const Cursor& cursor, const Record& record) {
 }
 
 // Adds a record's content to its entry, of which `missing_bytes` had not come yet.
-void append_piece(const Cursor& cursor, const Record& record, StoredEntry& entry, int64_t& missing_bytes) {
+void append_piece(const WireCursor& cursor, const Record& record, StoredEntry& entry, int64_t& missing_bytes) {
   const auto bytes = static_cast<int64_t>(record.content.size());
   if (bytes > missing_bytes) {
-    cursor.fail(record.offset, "tensor {} {} needs {} bytes, the file has {}", quoted(record.name), entry.type(),
+    cursor.fail(record.offset, "tensor {} {} needs {} bytes, the file has {}", quoted_name(record.name), entry.type(),
                 entry.size_bytes, entry.size_bytes - missing_bytes + bytes);
   }
   if (bytes > 0) entry.pieces.push_back(record.content);
   missing_bytes -= bytes;
 }
 
-void check_trailer(const Cursor& cursor, std::span<const std::byte> covered) {
+void check_trailer(const WireCursor& cursor, std::span<const std::byte> covered) {
   const auto number = cursor.rest().subspan(kTrailerMark.size());
   uint64_t stored = 0;  // ten bytes, big-endian; more than 64 bits cannot match either
   bool too_large = false;
@@ -319,13 +237,13 @@ CkptFile::CkptFile(std::unique_ptr<ReadableFile> file, std::string path)
   if (bytes.empty()) throw InvalidArgument("{}: is empty, it must hold a checkpoint", path_);
   refuse_encrypted(path_, bytes);
   std::unordered_set<std::string_view> names;  // views into the mapped file
-  Cursor cursor(path_, bytes, 0);
+  WireCursor cursor(path_, bytes, 0);
   int64_t missing_bytes = 0;  // of the last entry, when more records must follow
   const auto require_complete = [&] {
     if (missing_bytes == 0) return;
     const auto& entry = entries_.back();
-    cursor.fail(static_cast<size_t>(entry.offset), "tensor {} {} needs {} bytes, the file has {}", quoted(entry.name),
-                entry.type(), entry.size_bytes, entry.size_bytes - missing_bytes);
+    cursor.fail(static_cast<size_t>(entry.offset), "tensor {} {} needs {} bytes, the file has {}",
+                quoted_name(entry.name), entry.type(), entry.size_bytes, entry.size_bytes - missing_bytes);
   };
   while (!cursor.done()) {
     const size_t offset = cursor.offset();
@@ -334,7 +252,7 @@ CkptFile::CkptFile(std::unique_ptr<ReadableFile> file, std::string path)
       has_trailer_ = true;
       break;
     }
-    const auto [field, wire_type] = read_key(cursor);
+    const auto [field, wire_type] = cursor.key();
     if (field != 1 || wire_type != kLengthDelimited) {
       cursor.fail(offset, "field {} of wire type {} where a value must begin: not a .ckpt file, or damaged", field,
                   wire_type);
@@ -346,7 +264,7 @@ CkptFile::CkptFile(std::unique_ptr<ReadableFile> file, std::string path)
       continue;
     }
     require_complete();
-    if (!names.insert(record.name).second) cursor.fail(offset, "the name {} occurs twice", quoted(record.name));
+    if (!names.insert(record.name).second) cursor.fail(offset, "the name {} occurs twice", quoted_name(record.name));
     if (entries_.size() == kMaxEntries) cursor.fail(offset, "more than {} values", kMaxEntries);
     if (is_text) {
       entries_.push_back(text_entry(cursor, record));

@@ -6,6 +6,7 @@
 #include "tessera/base/function_ref.h"
 #include "tessera/checkpoint/ckpt_file.h"
 #include "tessera/checkpoint/crc32.h"
+#include "tessera/checkpoint/wire.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -49,11 +50,6 @@ void stream_row_major(const TensorView& view, Sink sink) {
   }
 }
 
-void append_varint(std::string& to, uint64_t value) {
-  for (; value >= 0x80; value >>= 7) to += static_cast<char>(value | 0x80);
-  to += static_cast<char>(value);
-}
-size_t varint_bytes(uint64_t value) { return static_cast<size_t>(std::max(1, (64 - std::countl_zero(value) + 6) / 7)); }
 size_t field_bytes(uint64_t length) { return 1 + varint_bytes(length) + length; }
 
 // Keys of the length-delimited fields 1 to 3 and of the varint field 1.

@@ -9,6 +9,7 @@
 
 #include "tessera/base/crc32c.h"
 #include "tessera/base/error.h"
+#include "tessera/checkpoint/json_field.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -24,9 +25,8 @@ constexpr std::string_view kEnd = "\n}\n";
 constexpr size_t kCrcDigits = 8;
 constexpr size_t kBodyStart = kBeforeCrc.size() + kCrcDigits + kAfterCrc.size();
 
-// A manifest of a hundred thousand tensors has some 20 MB; nesting ends at a slice's offset.
+// A manifest of a hundred thousand tensors has some 20 MB.
 constexpr size_t kMaxBytes = size_t{64} << 20;
-constexpr int kMaxDepth = 8;
 
 std::string hex(uint32_t crc) { return fmt::format("{:08x}", crc); }
 
@@ -81,77 +81,23 @@ std::string body_text(const Manifest& manifest) {
   return text + "}";
 }
 
-// A value inside the manifest and its name in messages.
-class Field {
- public:
-  Field(const std::string& path, std::string name, const Json& json)
-      : path_(path), name_(std::move(name)), json_(json) {}
+using Field = JsonField;
 
-  [[noreturn]] void fail(const std::string& expected) const {
-    std::string found = json_.dump(-1, ' ', false, Json::error_handler_t::replace);
-    if (found.size() > 60) found = found.substr(0, 60) + "...";
-    throw InvalidArgument("{}: {} {}, got {}", path_, name_.empty() ? "the manifest" : name_, expected, found);
+uint32_t read_crc(const Field& field) {
+  const auto digits = field.text();
+  uint32_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
+  if (error != std::errc() || end != digits.data() + digits.size() || digits != hex(value)) {
+    field.fail("must be eight lower-case hexadecimal digits");
   }
+  return value;
+}
 
-  Field operator[](const char* member) const {
-    if (!json_.is_object()) fail("must be an object");
-    const auto it = json_.find(member);
-    if (it == json_.end())
-      throw InvalidArgument("{}: {}{}{} is missing", path_, name_, name_.empty() ? "" : ".", member);
-    return {path_, name_.empty() ? member : name_ + "." + member, *it};
-  }
-  bool has(const char* member) const { return json_.is_object() && json_.contains(member); }
-
-  std::vector<Field> items(size_t limit) const {
-    if (!json_.is_array()) fail("must be an array");
-    if (json_.size() > limit) {
-      throw InvalidArgument("{}: {} has {} elements, at most {} are accepted", path_, name_, json_.size(), limit);
-    }
-    std::vector<Field> fields;
-    fields.reserve(json_.size());
-    for (size_t i = 0; i < json_.size(); ++i) fields.emplace_back(path_, fmt::format("{}[{}]", name_, i), json_[i]);
-    return fields;
-  }
-
-  std::string text() const {
-    if (!json_.is_string()) fail("must be a string");
-    return json_.get<std::string>();
-  }
-  bool boolean() const {
-    if (!json_.is_boolean()) fail("must be true or false");
-    return json_.get<bool>();
-  }
-  uint64_t unsigned_integer() const {
-    if (!json_.is_number_unsigned()) fail("must be an integer that is not negative");
-    return json_.get<uint64_t>();
-  }
-  // In [0, max].
-  int64_t count(int64_t max = std::numeric_limits<int64_t>::max()) const {
-    if (!json_.is_number_unsigned() || json_.get<uint64_t>() > static_cast<uint64_t>(max)) {
-      fail(fmt::format("must be an integer from 0 to {}", max));
-    }
-    return json_.get<int64_t>();
-  }
-  uint32_t crc() const {
-    const auto digits = text();
-    uint32_t value = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
-    if (error != std::errc() || end != digits.data() + digits.size() || digits != hex(value)) {
-      fail("must be eight lower-case hexadecimal digits");
-    }
-    return value;
-  }
-  Shape shape() const {
-    Shape shape;
-    for (const auto& item : items(kMaxNdim)) shape.push_back(item.count());
-    return shape;
-  }
-
- private:
-  const std::string& path_;
-  std::string name_;
-  const Json& json_;
-};
+Shape read_shape(const Field& field) {
+  Shape shape;
+  for (const auto& item : field.items(kMaxNdim)) shape.push_back(item.count());
+  return shape;
+}
 
 constexpr size_t kMaxTensors = size_t{1} << 20;
 constexpr size_t kMaxFiles = size_t{1} << 20;
@@ -170,7 +116,7 @@ std::optional<int64_t> block_bytes(const Shape& shape, DType dtype) {
 
 ManifestFile read_file(const Field& field) {
   ManifestFile file{
-      .name = field["name"].text(), .size_bytes = field["size_bytes"].count(), .crc32c = field["crc32c"].crc()};
+      .name = field["name"].text(), .size_bytes = field["size_bytes"].count(), .crc32c = read_crc(field["crc32c"])};
   // A manifest must not reach out of its directory.
   if (file.name.empty() || file.name == "." || file.name == ".." || file.name.find('/') != std::string::npos ||
       file.name.find('\0') != std::string::npos) {
@@ -181,10 +127,10 @@ ManifestFile read_file(const Field& field) {
 
 ManifestSlice read_slice(const Field& field, const ManifestTensor& tensor, size_t num_files) {
   ManifestSlice slice{.file = static_cast<int>(field["file"].count(std::numeric_limits<int>::max())),
-                      .offset = field["offset"].shape(),
-                      .shape = field["shape"].shape(),
+                      .offset = read_shape(field["offset"]),
+                      .shape = read_shape(field["shape"]),
                       .size_bytes = field["size_bytes"].count(),
-                      .crc32c = field["crc32c"].crc()};
+                      .crc32c = read_crc(field["crc32c"])};
   if (static_cast<size_t>(slice.file) >= num_files) {
     field["file"].fail(fmt::format("must be the index of one of the {} files", num_files));
   }
@@ -214,7 +160,7 @@ ManifestTensor read_tensor(const Field& field, size_t num_files) {
     } catch (const InvalidArgument&) {
       field["dtype"].fail("must be a dtype");
     }
-    tensor.shape = field["shape"].shape();
+    tensor.shape = read_shape(field["shape"]);
     if (!block_bytes(tensor.shape, tensor.dtype)) field["shape"].fail("must have no more bytes than an int64 counts");
   }
   if (field.has("appended")) tensor.appended = field["appended"].boolean();
@@ -222,27 +168,6 @@ ManifestTensor read_tensor(const Field& field, size_t num_files) {
     tensor.slices.push_back(read_slice(slice, tensor, num_files));
   }
   return tensor;
-}
-
-// Parses with bounded nesting, and refuses a member that occurs twice: readers would disagree about which one counts.
-Json parse_json(std::string_view text, const std::string& path) {
-  std::vector<std::unordered_set<std::string>> members;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (depth > kMaxDepth) throw InvalidArgument("{}: nested deeper than {} levels", path, kMaxDepth);
-    if (event == Json::parse_event_t::object_start) members.emplace_back();
-    if (event == Json::parse_event_t::object_end) members.pop_back();
-    if (event == Json::parse_event_t::key && !members.back().insert(value.get<std::string>()).second) {
-      throw InvalidArgument("{}: the member {} occurs twice in one object", path, value.dump());
-    }
-    return true;
-  };
-  try {
-    return Json::parse(text, watch);
-  } catch (const Json::exception& error) {
-    std::string reason = error.what();
-    reason = reason.substr(reason.find("] ") == std::string::npos ? 0 : reason.find("] ") + 2);
-    throw InvalidArgument("{}: not JSON: {}", path, reason.substr(0, 200));
-  }
 }
 
 // The checked body's text.
@@ -284,8 +209,8 @@ std::string to_text(const Manifest& manifest) {
 }
 
 Manifest parse_manifest(std::string_view text, const std::string& path) {
-  const Json json = parse_json(body_of(text, path), path);
-  const Field root(path, "", json);
+  const auto json = parse_json(body_of(text, path), path);
+  const Field root(path, "the manifest", json);
   if (root["format"].text() != kFormat) root["format"].fail(fmt::format("must be \"{}\"", kFormat));
   if (root["version"].count() != kVersion) root["version"].fail(fmt::format("must be {}", kVersion));
   Manifest manifest;
