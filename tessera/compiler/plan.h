@@ -12,13 +12,15 @@
 
 namespace tessera::compiler {
 
+// Factor of a node's rule -> the mesh axes that split it, outer first.
+using FactorAxes = std::map<std::string, std::vector<int>>;
+
 struct Plan {
   mesh::Mesh mesh;
   std::vector<mesh::Sharding> values;                 // by ValueId: as produced; may be partial
   std::vector<std::vector<mesh::Sharding>> operands;  // by NodeId: what each input must be in
   std::vector<mesh::Sharding> outputs;                // by output of the graph: never partial
-  // By NodeId: the factors of the node's rule that are split, with the mesh axes that split them, outer first.
-  std::vector<std::map<std::string, std::vector<int>>> factors;
+  std::vector<FactorAxes> factors;                    // by NodeId: the factors of the node's rule that are split
 };
 
 // Layouts of the graph's inputs by name, on meshes of the same ranks. An output with the name of an input takes the
@@ -35,6 +37,8 @@ struct PlanOptions {
   bool batch_by_default = false;
   // Parameters whose replicas share their rows (and with them the optimizer's states and work); gathered where used.
   std::set<std::string> optimizer_shards = {};
+  // Nodes that are split so whatever else is said, in axes of the plan's mesh: what a search has chosen.
+  std::map<ir::NodeId, FactorAxes> fixed = {};
 };
 
 // Walks the graph once. A node with a strategy is split as it says; a gradient as its forward node is; others take,

@@ -54,7 +54,8 @@ void Cell::apply_strategies(ir::Graph& graph, ir::NodeId first) const {
     ir::Node& node = graph.mutable_node(n);
     if (node.source != source) continue;
     added.insert(node.op);
-    if (const auto it = optional_strategies_.find(node.op); it != optional_strategies_.end()) node.strategy = it->second;
+    if (const auto it = optional_strategies_.find(node.op); it != optional_strategies_.end())
+      node.strategy = it->second;
     if (const auto it = strategies_.find(node.op); it != strategies_.end()) node.strategy = it->second;
   }
   for (const auto& [op, strategy] : strategies_) {

@@ -13,8 +13,8 @@ std::vector<Box> read_boxes(const Attributes& attributes, std::string_view name,
   const size_t num_ranks = attributes.get_ints("ranks").size();
   const size_t per_box = 2 * static_cast<size_t>(ndim);
   if (flat.size() != num_ranks * per_box) {
-    throw InvalidArgument("attribute {} must have offset and size of {} dims for each of {} ranks, has {} numbers", name,
-                          ndim, num_ranks, flat.size());
+    throw InvalidArgument("attribute {} must have offset and size of {} dims for each of {} ranks, has {} numbers",
+                          name, ndim, num_ranks, flat.size());
   }
   std::vector<Box> boxes;
   for (size_t rank = 0; rank < num_ranks; ++rank) {

@@ -281,8 +281,8 @@ std::string run_compiler_command(const std::string& input, const std::string& co
   }
   Options options(words);
   if (name == "plan")
-    return compiler::print(
-        graph, compiler::propagate(graph, options.mesh(), options.sharding_hints(), options.compile.plan));
+    return compiler::print(graph,
+                           compiler::propagate(graph, options.mesh(), options.sharding_hints(), options.compile.plan));
   if (name == "local") {
     options.compile.fuse = false;
     return checked_print(compile(graph, options, options.rank).local);

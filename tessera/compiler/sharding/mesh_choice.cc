@@ -32,7 +32,8 @@ struct Wish {
       const std::vector<std::vector<int64_t>> pair = {wishes[i].matrix, wishes[j].matrix};
       if (mesh::common_refinement(pair, num_ranks)) continue;
       throw InvalidArgument(
-          "{} arranges {} ranks as [{}], {} as [{}]: no grid of ranks holds both; split one of them in numbers of parts "
+          "{} arranges {} ranks as [{}], {} as [{}]: no grid of ranks holds both; split one of them in numbers of "
+          "parts "
           "that divide those of the other",
           wishes[i].who, num_ranks, fmt::join(wishes[i].matrix, ","), wishes[j].who, fmt::join(wishes[j].matrix, ","));
     }
@@ -106,8 +107,7 @@ std::vector<FactorSplit> factor_splits(const std::string& node_name, const ops::
   return splits;
 }
 
-MeshChoice::MeshChoice(const Mesh& base, const Graph* strategies, std::span<const mesh::Layout> present)
-    : mesh_(base) {
+MeshChoice::MeshChoice(const Mesh& base, const Graph* strategies, std::span<const mesh::Layout> present) : mesh_(base) {
   std::vector<Wish> wishes = {{"the mesh " + base.to_string(), sizes_of(base)}};
   for (const auto& layout : present) {
     if (layout.mesh.ranks() != base.ranks()) {

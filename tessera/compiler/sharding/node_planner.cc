@@ -70,7 +70,9 @@ class NodePlanner {
   }
 
   void run() {
-    if (state_.options.strategies && !node_.strategy.empty()) {
+    if (const auto it = state_.options.fixed.find(id_); it != state_.options.fixed.end()) {
+      factors_ = it->second;
+    } else if (state_.options.strategies && !node_.strategy.empty()) {
       factors_ = factors_of_strategy(graph_, id_, state_.mesh_choice);
     } else if (const auto batch = batch_factor(); !batch.empty()) {
       auto& axes = factors_[batch];
@@ -137,7 +139,7 @@ class NodePlanner {
     bool shared = false;
     for (size_t i = 0; i < wishes_.size(); ++i) {
       const ValueId v = node_.inputs[i];
-      if (!state_.unset[static_cast<size_t>(v)] && has_partial_sum(produced(i), axis)) {
+      if (may_stay_partial(i) && has_partial_sum(produced(i), axis)) {
         holders.push_back(static_cast<int>(i));
         held_bytes += graph_.type(v).size_bytes();
         shared = shared || state_.num_uses[static_cast<size_t>(v)] > 1;
@@ -150,6 +152,14 @@ class NodePlanner {
     int64_t result_bytes = 0;
     for (const ValueId v : node_.outputs) result_bytes += graph_.type(v).size_bytes();
     return def_.elementwise || (!shared && result_bytes <= held_bytes);
+  }
+
+  // What the forward node has read whole is there: its gradient reads the same.
+  bool may_stay_partial(size_t input) const {
+    if (state_.unset[static_cast<size_t>(node_.inputs[input])]) return false;
+    if (node_.forward == ir::kNone) return true;
+    const auto& read = graph_.node(node_.forward).inputs;
+    return std::find(read.begin(), read.end(), node_.inputs[input]) == read.end();
   }
 
   std::string choose_factor(int axis) const {
@@ -193,7 +203,8 @@ class NodePlanner {
     auto results = result_shardings(rule_, factors_);
     for (const int axis : through_) {
       for (size_t i = 0; i < operands.size(); ++i) {
-        if (has_partial_sum(produced(i), axis)) operands[i].partial.push_back({axis, Reduction::kSum});
+        if (may_stay_partial(i) && has_partial_sum(produced(i), axis))
+          operands[i].partial.push_back({axis, Reduction::kSum});
       }
       for (auto& result : results) result.partial.push_back({axis, Reduction::kSum});
     }

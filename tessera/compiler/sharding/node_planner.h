@@ -24,9 +24,6 @@ struct PlanState {
   std::vector<int> num_uses;
 };
 
-// Factor of a node's rule -> the mesh axes that split it, outer first.
-using FactorAxes = std::map<std::string, std::vector<int>>;
-
 // The shardings that a rule gives to operands of these factors.
 std::vector<mesh::Sharding> operand_shardings(const ops::IndexRule& rule, const FactorAxes& factors);
 // Likewise the results': what is contracted leaves them partial.
