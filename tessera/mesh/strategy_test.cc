@@ -1,0 +1,86 @@
+#include "tessera/mesh/strategy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/base/error.h"
+#include "tessera/mesh/mesh.h"
+
+namespace tessera::mesh {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Optional;
+using testing::ThrowsMessage;
+
+TEST(Strategy, ReadsTuplesAsPythonPrintsThem) {
+  EXPECT_EQ(parse_strategy("((2,1),(1,4))"), (Strategy{{2, 1}, {1, 4}}));
+  EXPECT_EQ(parse_strategy(" ( (4, 1) , (2,), () ) "), (Strategy{{4, 1}, {2}, {}}));
+  EXPECT_EQ(parse_strategy("((8, 1, 1, 1),)"), (Strategy{{8, 1, 1, 1}}));
+  EXPECT_EQ(parse_strategy("()"), Strategy{});
+}
+
+TEST(Strategy, TextParsesBack) {
+  EXPECT_EQ(to_string(Strategy{{2, 1}, {4}, {}}), "((2,1),(4,),())");
+  for (const Strategy& strategy : {Strategy{}, Strategy{{}}, Strategy{{3}}, Strategy{{1, 2}, {}, {7}}}) {
+    EXPECT_EQ(parse_strategy(to_string(strategy)), strategy);
+  }
+}
+
+TEST(Strategy, RefusalsNameTheTextAndThePlace) {
+  for (const char* text : {"", "(2,1)", "((2,1)", "((2 1))", "((2,1),(1,4)) x", "((2,,1))", "((a))", "((2,1)(1,4))"}) {
+    EXPECT_THROW(parse_strategy(text), InvalidArgument) << text;
+  }
+  EXPECT_THAT([] { parse_strategy("((2,0))"); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("strategy \"((2,0))\": counts must be at least 1")));
+  EXPECT_THAT([] { parse_strategy("((2,1) 3)"); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("expected \",\" at character 8")));
+}
+
+TEST(CommonRefinement, CutsWhereAnyMatrixIsCut) {
+  using Matrices = std::vector<std::vector<int64_t>>;
+  const auto refine = [](const Matrices& matrices, int64_t num_ranks) {
+    return common_refinement(matrices, num_ranks);
+  };
+  EXPECT_THAT(refine({{4, 2}, {2, 4}}, 8), Optional(ElementsAre(2, 2, 2)));
+  EXPECT_THAT(refine({{8}, {4, 2}}, 8), Optional(ElementsAre(4, 2)));
+  EXPECT_THAT(refine({{12}, {3, 4}, {6, 2}}, 12), Optional(ElementsAre(3, 2, 2)));
+  EXPECT_EQ(refine({{2, 3}, {3, 2}}, 6), std::nullopt);
+  EXPECT_THAT(refine({{1, 6, 1}}, 6), Optional(ElementsAre(6)));
+  EXPECT_THAT(refine({{1}}, 1), Optional(IsEmpty()));
+  EXPECT_THAT(refine({}, 4), Optional(ElementsAre(4)));
+  // Fewer ranks repeat along a last axis.
+  EXPECT_THAT(refine({{4}, {2, 2, 2}}, 8), Optional(ElementsAre(2, 2, 2)));
+  EXPECT_THAT(refine({{2}}, 8), Optional(ElementsAre(2, 4)));
+  EXPECT_THROW(refine({{3}}, 8), InvalidArgument);
+  EXPECT_THROW(refine({{0}}, 8), InvalidArgument);
+}
+
+TEST(RefinesExactly, HoldsJustWhenThePartsAreTheSame) {
+  EXPECT_TRUE(refines_exactly(12, std::vector<int64_t>{6}, std::vector<int64_t>{2, 3}));
+  EXPECT_FALSE(refines_exactly(10, std::vector<int64_t>{6}, std::vector<int64_t>{2, 3}));
+  const auto parts = [](int64_t size, const std::vector<int64_t>& axes) {
+    std::vector<int64_t> sizes{size};
+    for (const int64_t axis : axes) {
+      std::vector<int64_t> split;
+      for (const int64_t part : sizes) {
+        for (const int64_t s : balanced_sizes(part, static_cast<int>(axis))) split.push_back(s);
+      }
+      sizes = split;
+    }
+    return sizes;
+  };
+  using Case = std::pair<std::vector<int64_t>, std::vector<int64_t>>;
+  for (const auto& [coarse, fine] : {Case{{4}, {2, 2}}, Case{{6}, {3, 2}}, Case{{6}, {2, 3}}, Case{{8}, {2, 2, 2}},
+                                     Case{{3, 4}, {3, 2, 2}}, Case{{4, 3}, {1, 2, 2, 3}}, Case{{2, 6}, {2, 2, 3}}}) {
+    for (int64_t size = 0; size < 60; ++size) {
+      EXPECT_EQ(refines_exactly(size, coarse, fine), parts(size, coarse) == parts(size, fine)) << size;
+    }
+  }
+  EXPECT_THROW(refines_exactly(8, std::vector<int64_t>{4, 2}, std::vector<int64_t>{2, 4}), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace tessera::mesh
