@@ -1,0 +1,42 @@
+// Layout: a sharding with the mesh that its axes belong to; where each element of a tensor lies, on which ranks.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "tessera/mesh/mesh.h"
+
+namespace tessera::mesh {
+
+struct Layout {
+  Mesh mesh;
+  Sharding sharding;
+
+  std::string to_string() const { return sharding.to_string(mesh) + " on " + mesh.to_string(); }
+  bool operator==(const Layout&) const = default;
+};
+
+// Throws InvalidArgument unless the sharding has one entry per dim of the shape, names axes of the mesh, each at most
+// once, and lists its partial axes in order.
+void validate(const Shape& shape, const Layout& layout);
+
+// The ranks that differ from `rank` only along `axes`, in the row-major order of `axes` as listed: for the axes of one
+// dim, outer first, that is the order of the dim's parts. Mesh::group orders by mesh axes instead.
+std::vector<int> ordered_group(const Mesh& mesh, int rank, const std::vector<int>& axes);
+// The sizes of the parts of `size` elements split by `axes`, outer first, in the order of ordered_group.
+std::vector<int64_t> part_sizes(int64_t size, const Mesh& mesh, const std::vector<int>& axes);
+// What each position of the mesh's rank list holds: ndim ranges per position, one position after the other.
+std::vector<Range> all_slices(const Shape& shape, const Mesh& mesh, const Sharding& sharding);
+
+// Two layouts of one tensor restated on one mesh.
+struct Refinement {
+  Mesh mesh;  // ranks in the order of the first layout's; an axis that is a factor of "data" is named "data.0", ...
+  Sharding from;
+  Sharding to;
+};
+// The coarsest mesh whose axes, in any order, are factors of both layouts' axes, where all slices stay what they are.
+// nullopt where the ranks differ, the grids do not nest ([2,3] and [3,2]), or an uneven dim would be dealt differently.
+std::optional<Refinement> refine(const Shape& shape, const Layout& from, const Layout& to);
+
+}  // namespace tessera::mesh
