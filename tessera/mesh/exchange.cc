@@ -1,0 +1,250 @@
+#include "tessera/mesh/exchange.h"
+
+#include <algorithm>
+#include <map>
+#include <span>
+#include <unordered_map>
+
+#include "tessera/base/error.h"
+
+namespace tessera::mesh {
+namespace {
+
+using Box = std::vector<Range>;
+
+Range intersect(const Range& a, const Range& b) {
+  const int64_t begin = std::max(a.offset, b.offset);
+  return {begin, std::max<int64_t>(0, std::min(a.offset + a.size, b.offset + b.size) - begin)};
+}
+
+Box intersect(const Box& a, const Box& b) {
+  Box both;
+  for (size_t dim = 0; dim < a.size(); ++dim) both.push_back(intersect(a[dim], b[dim]));
+  return both;
+}
+
+int64_t volume(std::span<const Range> box) {
+  int64_t elements = 1;
+  for (const Range& range : box) elements *= range.size;
+  return elements;
+}
+
+Box relative_to(const Box& origin, Box box) {
+  for (size_t dim = 0; dim < box.size(); ++dim) box[dim].offset -= origin[dim].offset;
+  return box;
+}
+
+// A slice of the tensor, and the ranks that have or need it, ascending.
+struct Cell {
+  Box box;
+  std::vector<int> ranks;
+
+  bool contains(int rank) const { return std::binary_search(ranks.begin(), ranks.end(), rank); }
+  int64_t ranks_below(int rank) const { return std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin(); }
+};
+
+// The distinct slices of a layout that are not empty, in the order of their offsets. Of a partial layout only those of
+// the ranks that share `peer`'s coordinates on the partial axes.
+std::vector<Cell> cells_of(const Shape& shape, const Layout& layout, int peer) {
+  const auto slices = all_slices(shape, layout.mesh, layout.sharding);
+  const auto ndim = static_cast<size_t>(shape.ndim());
+  std::vector<int> others;
+  for (int axis = 0; axis < layout.mesh.num_axes(); ++axis) {
+    const auto& partial = layout.sharding.partial;
+    const auto is_axis = [axis](const Partial& p) { return p.axis == axis; };
+    if (std::none_of(partial.begin(), partial.end(), is_axis)) others.push_back(axis);
+  }
+  std::vector<int> taking_part =
+      layout.sharding.is_partial() ? ordered_group(layout.mesh, peer, others) : std::vector<int>(layout.mesh.ranks());
+  std::sort(taking_part.begin(), taking_part.end());
+  std::map<std::vector<std::pair<int64_t, int64_t>>, Cell> cells;
+  for (size_t position = 0; position < layout.mesh.ranks().size(); ++position) {
+    const int rank = layout.mesh.ranks()[position];
+    if (!std::binary_search(taking_part.begin(), taking_part.end(), rank)) continue;
+    const std::span<const Range> box(slices.data() + position * ndim, ndim);
+    if (volume(box) == 0) continue;
+    std::vector<std::pair<int64_t, int64_t>> key;
+    for (const Range& range : box) key.emplace_back(range.offset, range.size);
+    auto& cell = cells[key];
+    cell.box.assign(box.begin(), box.end());
+    cell.ranks.push_back(rank);
+  }
+  std::vector<Cell> result;
+  for (auto& [key, cell] : cells) {
+    std::sort(cell.ranks.begin(), cell.ranks.end());
+    result.push_back(std::move(cell));
+  }
+  return result;
+}
+
+const Cell* find_cell(const std::vector<Cell>& cells, int rank) {
+  const auto it = std::find_if(cells.begin(), cells.end(), [rank](const Cell& cell) { return cell.contains(rank); });
+  return it == cells.end() ? nullptr : &*it;
+}
+
+// How the holders of one cell share what others need of it. The needed boxes, one per rank that lacks it, ordered by
+// slice and then rank, form one row of elements, and each holder serves an equal stretch of it; where a stretch ends
+// within a box, the box is cut along its longest dim.
+class Shares {
+ public:
+  Shares(const Cell& held, const std::vector<Cell>& needs) : held_(held) {
+    for (const auto& need : needs) {
+      Need& entry = needs_.emplace_back(Need{&need, intersect(held.box, need.box), total_});
+      if (volume(entry.box) == 0) {
+        needs_.pop_back();
+        continue;
+      }
+      total_ += volume(entry.box) * (static_cast<int64_t>(need.ranks.size()) - num_holders_in(need, INT_MAX));
+    }
+  }
+
+  // visit(holder, box) for each part of what `rank`, in `need`, gets from this cell.
+  template <typename Visit>
+  void for_each_source(const Cell& need, int rank, const Visit& visit) const {
+    for (const auto& entry : needs_) {
+      if (entry.cell != &need) continue;
+      const int64_t index = need.ranks_below(rank) - num_holders_in(need, rank);
+      cut(entry, entry.begin + index * volume(entry.box), visit);
+    }
+  }
+
+  // visit(receiver, box) for all that the holder sends.
+  template <typename Visit>
+  void for_each_target(int holder, const Visit& visit) const {
+    for (const auto& entry : needs_) {
+      int64_t begin = entry.begin;
+      for (const int receiver : entry.cell->ranks) {
+        if (held_.contains(receiver)) continue;
+        cut(entry, begin, [&](int source, const Box& box) {
+          if (source == holder) visit(receiver, box);
+        });
+        begin += volume(entry.box);
+      }
+    }
+  }
+
+ private:
+  struct Need {
+    const Cell* cell;
+    Box box;
+    int64_t begin;  // in the row of elements
+  };
+
+  // Of the holders below `rank`, those that need the cell too: they have it already.
+  int64_t num_holders_in(const Cell& need, int rank) const {
+    return std::count_if(held_.ranks.begin(), held_.ranks.end(),
+                         [&](int holder) { return holder < rank && need.contains(holder); });
+  }
+
+  template <typename Visit>
+  void cut(const Need& need, int64_t begin, const Visit& visit) const {
+    const auto longest = std::max_element(need.box.begin(), need.box.end(),
+                                          [](const Range& a, const Range& b) { return a.size < b.size; });
+    if (longest == need.box.end()) {  // a scalar goes whole
+      visit(held_.ranks[holder_at(begin)], need.box);
+      return;
+    }
+    const int64_t size = longest->size;
+    const int64_t slab = volume(need.box) / size;
+    const auto dim = static_cast<size_t>(longest - need.box.begin());
+    // The first slab that the holder at `index` serves: the one whose begin lies in its stretch.
+    const auto first_slab = [&](size_t index) {
+      const auto num_holders = static_cast<__int128>(held_.ranks.size());
+      const __int128 stretch = static_cast<__int128>(total_) * static_cast<int64_t>(index);
+      const __int128 ahead = stretch - begin * num_holders;
+      if (ahead <= 0) return int64_t{0};
+      const __int128 unit = slab * num_holders;
+      return static_cast<int64_t>(std::min<__int128>((ahead + unit - 1) / unit, size));
+    };
+    int64_t from = 0;
+    for (size_t index = holder_at(begin); from < size; ++index) {
+      const int64_t to = index + 1 < held_.ranks.size() ? first_slab(index + 1) : size;
+      if (to == from) continue;
+      Box box = need.box;
+      box[dim] = {box[dim].offset + from, to - from};
+      visit(held_.ranks[index], box);
+      from = to;
+    }
+  }
+
+  // The holder in whose stretch an element of the row lies.
+  size_t holder_at(int64_t element) const {
+    const auto num_holders = static_cast<__int128>(held_.ranks.size());
+    return static_cast<size_t>(element * num_holders / total_);
+  }
+
+  const Cell& held_;
+  std::vector<Need> needs_;
+  int64_t total_ = 0;
+};
+
+}  // namespace
+
+ExchangePlan exchange_plan(const Shape& shape, const Layout& from, const Layout& to, int rank) {
+  validate(shape, from);
+  validate(shape, to);
+  if (from.sharding.partial != to.sharding.partial || (from.sharding.is_partial() && !(from.mesh == to.mesh))) {
+    throw InvalidArgument("exchange from {} to {}: partial axes must be the same, on equal meshes", from.to_string(),
+                          to.to_string());
+  }
+  const auto held = cells_of(shape, from, rank);
+  const auto needed = cells_of(shape, to, rank);
+  const Cell* own = find_cell(held, rank);
+  const Cell* wanted = find_cell(needed, rank);
+  ExchangePlan plan;
+  if (own != nullptr) {
+    Shares(*own, needed).for_each_target(rank, [&](int receiver, const Box& box) {
+      plan.sends.push_back({receiver, relative_to(own->box, box)});
+    });
+  }
+  if (wanted != nullptr) {
+    for (const auto& cell : held) {
+      const Box both = intersect(cell.box, wanted->box);
+      if (volume(both) == 0) continue;
+      if (&cell == own) {
+        plan.kept = {relative_to(own->box, both), relative_to(wanted->box, both)};
+        continue;
+      }
+      Shares(cell, needed).for_each_source(*wanted, rank, [&](int holder, const Box& box) {
+        plan.receives.push_back({holder, relative_to(wanted->box, box)});
+      });
+    }
+  }
+  const auto by_rank = [](const ExchangePiece& a, const ExchangePiece& b) { return a.rank < b.rank; };
+  std::sort(plan.sends.begin(), plan.sends.end(), by_rank);
+  std::sort(plan.receives.begin(), plan.receives.end(), by_rank);
+  return plan;
+}
+
+int64_t exchange_elements(const Shape& shape, const Mesh& from_mesh, const Sharding& from, const Mesh& to_mesh,
+                          const Sharding& to) {
+  const auto ndim = static_cast<size_t>(shape.ndim());
+  const auto held = all_slices(shape, from_mesh, from);
+  const auto needed = all_slices(shape, to_mesh, to);
+  const bool same_order = from_mesh.ranks() == to_mesh.ranks();
+  std::unordered_map<int, size_t> position_of;
+  if (!same_order) {
+    for (size_t i = 0; i < from_mesh.ranks().size(); ++i) position_of[from_mesh.ranks()[i]] = i;
+  }
+  int64_t most = 0;
+  for (size_t position = 0; position < to_mesh.ranks().size(); ++position) {
+    const Range* need = needed.data() + position * ndim;
+    size_t at = position;
+    bool holds = true;
+    if (!same_order) {
+      const auto it = position_of.find(to_mesh.ranks()[position]);
+      holds = it != position_of.end();
+      if (holds) at = it->second;
+    }
+    int64_t wanted = 1;
+    int64_t present = holds ? 1 : 0;
+    for (size_t dim = 0; dim < ndim; ++dim) {
+      wanted *= need[dim].size;
+      if (holds) present *= intersect(held[at * ndim + dim], need[dim]).size;
+    }
+    most = std::max(most, wanted - present);
+  }
+  return most;
+}
+
+}  // namespace tessera::mesh

@@ -1,0 +1,41 @@
+// Exchange: every rank sends the intersections of what it has with what others need, point to point, from any layout of
+// a tensor to any other, also of other ranks. Needs no relation between the two meshes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "tessera/mesh/layout.h"
+
+namespace tessera::mesh {
+
+// A box of a rank's local tensor, one range per dim, and the world rank it goes to or comes from.
+struct ExchangePiece {
+  int rank = 0;
+  std::vector<Range> box;
+  bool operator==(const ExchangePiece&) const = default;
+};
+
+struct ExchangePlan {
+  std::vector<ExchangePiece> sends;     // boxes of the local tensor in `from`; ascending by rank, one per rank
+  std::vector<ExchangePiece> receives;  // boxes of the local tensor in `to`; likewise
+  // What the rank has already: a box of its tensor in `from`, and where it goes in `to`. Absent when empty.
+  struct Kept {
+    std::vector<Range> from_box;
+    std::vector<Range> to_box;
+  };
+  std::optional<Kept> kept;
+};
+
+// What `rank` does in the exchange. Received and kept boxes tile its tensor in `to`; the box that a sends to b has the
+// size of the one that b receives from a. Ranks that hold the same piece serve about equally many elements of it. The
+// rank need not be in both meshes. Partial axes must be the same in both layouts, on equal meshes; values then move
+// between ranks of equal coordinates on them. Throws InvalidArgument when they are not, or a layout does not fit.
+ExchangePlan exchange_plan(const Shape& shape, const Layout& from, const Layout& to, int rank);
+
+// The elements that the busiest rank receives: what it needs less what it has. Looks at every rank.
+int64_t exchange_elements(const Shape& shape, const Mesh& from_mesh, const Sharding& from, const Mesh& to_mesh,
+                          const Sharding& to);
+
+}  // namespace tessera::mesh

@@ -1,0 +1,270 @@
+#include "tessera/mesh/redistribution.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "tessera/base/error.h"
+#include "tessera/mesh/redistribution_search.h"
+
+namespace tessera::mesh {
+namespace {
+
+bool lists(const std::vector<Partial>& partial, int axis) {
+  return std::any_of(partial.begin(), partial.end(), [axis](const Partial& p) { return p.axis == axis; });
+}
+
+// An axis of size 1 splits nothing and leaves nothing partial.
+Sharding without_unit_axes(const Sharding& sharding, const Mesh& mesh) {
+  Sharding result = sharding;
+  for (auto& axes : result.dims) std::erase_if(axes, [&](int axis) { return mesh.axis(axis).size == 1; });
+  std::erase_if(result.partial, [&](const Partial& p) { return mesh.axis(p.axis).size == 1; });
+  return result;
+}
+
+void check_one_reduction(const Layout& from, const Sharding& sharding) {
+  for (const auto& partial : sharding.partial) {
+    if (partial.reduction != sharding.partial[0].reduction) {
+      throw InvalidArgument("redistribution from {}: partial values of several reductions do not commute",
+                            from.to_string());
+    }
+  }
+}
+
+// Both without axes of size 1, on one mesh.
+void check_stays_partial(const Sharding& from, const Sharding& to, const Layout& from_layout, const Layout& to_layout) {
+  for (const auto& partial : to.partial) {
+    if (std::find(from.partial.begin(), from.partial.end(), partial) == from.partial.end()) {
+      throw InvalidArgument("redistribution from {} to {}: a whole value cannot become partial",
+                            from_layout.to_string(), to_layout.to_string());
+    }
+  }
+}
+
+// Fills in what follows from the shardings before and after each step.
+void name_axes(const Sharding& start, std::vector<Step>& steps) {
+  const Sharding* before = &start;
+  for (auto& step : steps) {
+    const auto& old_dims = before->dims;
+    const auto& new_dims = step.after.dims;
+    const auto dim = static_cast<size_t>(step.dim);
+    switch (step.kind) {
+      case StepKind::kSlice: {
+        int num_dims = 0;
+        for (size_t d = 0; d < old_dims.size(); ++d) {
+          if (new_dims[d].size() == old_dims[d].size()) continue;
+          step.axes.insert(step.axes.end(), new_dims[d].begin() + static_cast<std::ptrdiff_t>(old_dims[d].size()),
+                           new_dims[d].end());
+          step.dim = num_dims++ == 0 ? static_cast<int>(d) : -1;
+        }
+        break;
+      }
+      case StepKind::kAllGather:
+      case StepKind::kAllToAll:
+        step.axes.assign(old_dims[dim].begin() + static_cast<std::ptrdiff_t>(new_dims[dim].size()),
+                         old_dims[dim].end());
+        break;
+      case StepKind::kReduceScatter:
+        step.axes.assign(new_dims[dim].begin() + static_cast<std::ptrdiff_t>(old_dims[dim].size()),
+                         new_dims[dim].end());
+        break;
+      case StepKind::kAllReduce:
+        for (const auto& partial : before->partial) {
+          if (!lists(step.after.partial, partial.axis)) step.axes.push_back(partial.axis);
+        }
+        break;
+      case StepKind::kRelabel:
+      case StepKind::kExchange: break;
+    }
+    before = &step.after;
+  }
+}
+
+class Builder {
+ public:
+  Builder(const Shape& shape, int64_t element_bytes, const Layout& from, const Layout& to,
+          const RedistributionOptions& options)
+      : shape_(shape), element_bytes_(element_bytes), from_(from), to_(to), options_(options) {
+    result_.meshes.push_back(from.mesh);
+    start_ = without_unit_axes(from.sharding, from.mesh);
+    goal_ = without_unit_axes(to.sharding, to.mesh);
+    check_one_reduction(from, start_);
+  }
+
+  Redistribution build() {
+    if (from_.mesh == to_.mesh) {
+      check_stays_partial(start_, goal_, from_, to_);
+      run(start_, &goal_);
+      end_on_target();
+    } else if (const auto refined = refine(shape_, {from_.mesh, start_}, {to_.mesh, goal_})) {
+      check_stays_partial(refined->from, refined->to, from_, to_);
+      if (!(refined->from == refined->to)) {
+        if (!(refined->mesh == from_.mesh)) relabel(refined->mesh, refined->from);
+        run(refined->from, &refined->to);
+      }
+      end_on_target();
+    } else if (goal_.is_partial()) {
+      throw InvalidArgument("redistribution from {} to {}: values cannot stay partial between unrelated meshes",
+                            from_.to_string(), to_.to_string());
+    } else if (!options_.enable_alltoall && has_same_ranks()) {
+      const auto replicated = Sharding::replicated(shape_.ndim());
+      run(start_, &replicated);
+      relabel(to_.mesh, replicated);
+      run(replicated, &goal_);
+      end_on_target();
+    } else {
+      run_to_other_mesh();
+    }
+    for (const auto& step : result_.steps) result_.bytes += step.bytes;
+    result_.cost = static_cast<double>(result_.bytes) + options_.latency_bytes * static_cast<double>(latencies_);
+    return std::move(result_);
+  }
+
+ private:
+  // Appends the steps between two shardings of the current mesh, both without axes of size 1.
+  void run(const Sharding& from, const Sharding* to) {
+    const Mesh& mesh = result_.meshes.back();
+    append(
+        search({shape_, mesh, from, to, element_bytes_, options_.latency_bytes, options_.enable_alltoall, {}, 0, {}}),
+        from);
+  }
+
+  void run_to_other_mesh() {
+    int64_t target_parts = 1;
+    int64_t largest_slice = 1;
+    for (int d = 0; d < shape_.ndim(); ++d) {
+      int64_t parts = 1;
+      for (const int axis : goal_.dims[static_cast<size_t>(d)]) parts *= to_.mesh.axis(axis).size;
+      target_parts *= parts;
+      largest_slice *= (shape_[d] + parts - 1) / parts;
+    }
+    std::unordered_set<int> ranks(from_.mesh.ranks().begin(), from_.mesh.ranks().end());
+    ranks.insert(to_.mesh.ranks().begin(), to_.mesh.ranks().end());
+    const auto num_ranks = static_cast<int64_t>(ranks.size());
+    const int64_t num_needing = to_.mesh.size() / target_parts;
+    const auto mean = [&, elements = shape_.num_elements()](int64_t contributions) {
+      const __int128 received = static_cast<__int128>(elements) * (contributions + num_needing - 2);
+      return static_cast<int64_t>((received + num_ranks - 1) / num_ranks);
+    };
+    const auto exchanged = [&](const Sharding& whole) {
+      return exchange_elements(shape_, from_.mesh, whole, to_.mesh, goal_);
+    };
+    auto found = search({shape_, from_.mesh, start_, nullptr, element_bytes_, options_.latency_bytes, true, exchanged,
+                         largest_slice, mean});
+    Step last = std::move(found.steps.back());
+    found.steps.pop_back();
+    append(std::move(found), start_);
+    result_.meshes.push_back(to_.mesh);
+    last.mesh = static_cast<int>(result_.meshes.size()) - 1;
+    last.after = to_.sharding;
+    result_.steps.push_back(std::move(last));
+  }
+
+  void append(SearchResult found, const Sharding& start) {
+    name_axes(start, found.steps);
+    for (auto& step : found.steps) {
+      step.mesh = static_cast<int>(result_.meshes.size()) - 1;
+      result_.steps.push_back(std::move(step));
+    }
+    latencies_ += found.latencies;
+    result_.optimal = result_.optimal && found.optimal;
+  }
+
+  void relabel(const Mesh& mesh, const Sharding& sharding) {
+    result_.meshes.push_back(mesh);
+    Step step;
+    step.mesh = static_cast<int>(result_.meshes.size()) - 1;
+    step.after = sharding;
+    result_.steps.push_back(std::move(step));
+  }
+
+  // The last step ends in `to` as it was written.
+  void end_on_target() {
+    const bool on_target_mesh = result_.meshes.back() == to_.mesh;
+    const Sharding& now = result_.steps.empty() ? from_.sharding : result_.steps.back().after;
+    if (!on_target_mesh) {
+      relabel(to_.mesh, to_.sharding);
+    } else if (!(now == to_.sharding)) {
+      if (result_.steps.empty()) {
+        result_.steps.emplace_back().after = to_.sharding;
+      } else {
+        result_.steps.back().after = to_.sharding;
+      }
+    }
+  }
+
+  bool has_same_ranks() const {
+    auto a = from_.mesh.ranks();
+    auto b = to_.mesh.ranks();
+    std::sort(a.begin(), a.end());
+    std::sort(b.begin(), b.end());
+    return a == b;
+  }
+
+  const Shape& shape_;
+  const int64_t element_bytes_;
+  const Layout& from_;
+  const Layout& to_;
+  const RedistributionOptions& options_;
+  Sharding start_;
+  Sharding goal_;
+  int64_t latencies_ = 0;
+  Redistribution result_;
+};
+
+std::string join_axes(const std::vector<int>& axes, const Mesh& mesh) {
+  std::string text;
+  for (const int axis : axes) text += (text.empty() ? "" : "*") + mesh.axis(axis).name;
+  return text;
+}
+
+}  // namespace
+
+const char* to_string(StepKind kind) {
+  switch (kind) {
+    case StepKind::kRelabel: return "relabel";
+    case StepKind::kSlice: return "slice";
+    case StepKind::kAllGather: return "all_gather";
+    case StepKind::kAllToAll: return "all_to_all";
+    case StepKind::kReduceScatter: return "reduce_scatter";
+    case StepKind::kAllReduce: return "all_reduce";
+    case StepKind::kExchange: return "exchange";
+  }
+  return "?";
+}
+
+Redistribution redistribute(const Shape& shape, int64_t element_bytes, const Layout& from, const Layout& to,
+                            const RedistributionOptions& options) {
+  validate(shape, from);
+  validate(shape, to);
+  if (element_bytes < 1)
+    throw InvalidArgument("redistribution: element_bytes must be at least 1, got {}", element_bytes);
+  if (!(options.latency_bytes >= 0)) {
+    throw InvalidArgument("redistribution: latency_bytes must be at least 0, got {}", options.latency_bytes);
+  }
+  if (from == to) return {{from.mesh}, {}, 0, 0, true};
+  return Builder(shape, element_bytes, from, to, options).build();
+}
+
+std::string to_string(const Redistribution& redistribution) {
+  std::string text;
+  int mesh = 0;
+  for (const auto& step : redistribution.steps) {
+    const Mesh& on = redistribution.meshes[static_cast<size_t>(step.mesh)];
+    text += to_string(step.kind);
+    if (step.reduction != Reduction::kSum &&
+        (step.kind == StepKind::kAllReduce || step.kind == StepKind::kReduceScatter)) {
+      text += std::string(":") + to_string(step.reduction);
+    }
+    if (step.dim >= 0) text += fmt::format(" dim {}", step.dim);
+    if (step.to_dim >= 0) text += fmt::format(" to {}", step.to_dim);
+    if (!step.axes.empty()) text += " over " + join_axes(step.axes, on);
+    text += " -> " + step.after.to_string(on);
+    if (step.mesh != mesh) text += " on " + on.to_string();
+    if (step.bytes > 0) text += fmt::format(" {} B", step.bytes);
+    text += "\n";
+    mesh = step.mesh;
+  }
+  return text;
+}
+
+}  // namespace tessera::mesh

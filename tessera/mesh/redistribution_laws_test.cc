@@ -1,0 +1,329 @@
+// Laws over all pairs of shardings: the values arrive, a step's bytes are those of its busiest rank, they lie between
+// the lower bound and gather-then-slice, and the cost is that of the cheapest path. The fast run takes a sample with a
+// fixed seed; TESSERA_TEST_FULL=1 takes all, and prints where the lower bound is farthest.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <random>
+#include <string_view>
+
+#include "tessera/mesh/redistribution.h"
+#include "tessera/mesh/redistribution_simulator.h"
+
+namespace tessera::mesh {
+namespace {
+
+bool is_full() {
+  const char* value = std::getenv("TESSERA_TEST_FULL");
+  return value != nullptr && std::string_view(value) == "1";
+}
+
+Mesh mesh_of(const std::vector<int>& sizes, std::vector<int> ranks = {}) {
+  std::vector<Axis> axes;
+  for (const int size : sizes) axes.push_back({std::string(1, static_cast<char>('a' + axes.size())), size});
+  return Mesh(std::move(axes), std::move(ranks));
+}
+
+bool stays_partial(const Sharding& from, const Sharding& to) {
+  return std::all_of(to.partial.begin(), to.partial.end(), [&](const Partial& p) {
+    return std::find(from.partial.begin(), from.partial.end(), p) != from.partial.end();
+  });
+}
+
+constexpr int64_t kElementBytes = 4;
+
+// "" when the redistribution keeps every law.
+std::string broken_law(const Shape& shape, const Layout& from, const Layout& to, const RedistributionOptions& options,
+                       uint64_t seed) {
+  const auto found = redistribute(shape, kElementBytes, from, to, options);
+  if (!found.optimal) return "gave up";
+  if (auto wrong = Simulator(shape, from, seed).run(found, to, kElementBytes); !wrong.empty()) return wrong;
+  if (std::is_permutation(from.mesh.ranks().begin(), from.mesh.ranks().end(), to.mesh.ranks().begin(),
+                          to.mesh.ranks().end())) {
+    const int64_t most = gather_then_slice_elements(shape, from, to) * kElementBytes;
+    if (found.bytes > most) return fmt::format("{} B, gather and slice take {}", found.bytes, most);
+  }
+  const int64_t least = lower_bound_bytes(shape, kElementBytes, from, to);
+  if (found.bytes < least) return fmt::format("{} B, the lower bound is {}", found.bytes, least);
+  for (const auto& step : found.steps) {
+    const bool moves_freely = step.kind == StepKind::kAllToAll || step.kind == StepKind::kExchange;
+    if (!options.enable_alltoall && moves_freely) return "moves point to point";
+  }
+  return "";
+}
+
+std::string describe(const Shape& shape, const Layout& from, const Layout& to, const RedistributionOptions& options) {
+  return fmt::format("{} from {} to {} latency {} alltoall {}\n{}", shape, from.to_string(), to.to_string(),
+                     options.latency_bytes, options.enable_alltoall,
+                     to_string(redistribute(shape, kElementBytes, from, to, options)));
+}
+
+class Sample {
+ public:
+  // About one in `one_in` cases of the fast run.
+  explicit Sample(unsigned seed) : random_(seed) {}
+  bool takes(unsigned one_in) { return is_full() || random_() % one_in == 0; }
+  uint64_t seed() { return random_(); }
+  RedistributionOptions options() {
+    RedistributionOptions options;
+    const auto choice = random_() % 4;
+    options.latency_bytes = choice == 0 ? 0 : choice == 1 ? 20 : 16 << 10;
+    options.enable_alltoall = choice != 3;
+    return options;
+  }
+
+ private:
+  std::mt19937 random_;
+};
+
+struct Case {
+  std::vector<int> mesh;
+  unsigned one_in;  // of the 3-dim pairs
+};
+
+TEST(Redistribution, EveryPairOfShardingsOnOneMesh) {
+  Sample sample(20240611);
+  const std::vector<std::vector<Shape>> shapes = {
+      {{}}, {{12}, {7}, {1}, {0}}, {{4, 6}, {5, 7}, {3, 0}}, {{4, 4, 6}, {3, 5, 2}}};
+  for (const auto& [sizes, one_in] :
+       {Case{{2}, 1}, Case{{3}, 1}, Case{{4}, 1}, Case{{2, 2}, 4}, Case{{2, 3}, 4}, Case{{2, 2, 2}, 300}}) {
+    const Mesh mesh = mesh_of(sizes);
+    for (const auto& of_ndim : shapes) {
+      const int ndim = of_ndim[0].ndim();
+      const auto shardings = all_shardings(mesh, ndim, ndim == 1 ? Reduction::kMax : Reduction::kSum);
+      for (const auto& shape : of_ndim) {
+        for (const auto& from : shardings) {
+          for (const auto& to : shardings) {
+            if (!stays_partial(from, to) || !sample.takes(ndim == 3 ? one_in : (one_in + 9) / 10)) continue;
+            const auto options = sample.options();
+            const Layout a{mesh, from};
+            const Layout b{mesh, to};
+            const std::string wrong = broken_law(shape, a, b, options, sample.seed());
+            ASSERT_EQ(wrong, "") << describe(shape, a, b, options);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Redistribution, EveryPairOfDeviceMatrices) {
+  Sample sample(77);
+  std::mt19937 random(5);
+  const std::vector<std::vector<std::vector<int>>> families = {
+      {{6}, {2, 3}, {3, 2}},
+      {{8}, {4, 2}, {2, 4}, {2, 2, 2}},
+      {{12}, {2, 6}, {6, 2}, {3, 4}, {4, 3}, {2, 2, 3}, {2, 3, 2}, {3, 2, 2}}};
+  for (const auto& family : families) {
+    int num_ranks = 1;
+    for (const int size : family[0]) num_ranks *= size;
+    std::vector<int> in_order(static_cast<size_t>(num_ranks));
+    for (int i = 0; i < num_ranks; ++i) in_order[static_cast<size_t>(i)] = i;
+    std::vector<int> transposed;  // as a grid [2, n/2]
+    for (int i = 0; i < num_ranks; ++i) transposed.push_back(i % 2 * (num_ranks / 2) + i / 2);
+    std::vector<int> shuffled = in_order;
+    std::shuffle(shuffled.begin(), shuffled.end(), random);
+    std::vector<int> others = in_order;  // half of them new
+    for (int& rank : others) rank += num_ranks / 2;
+    for (const auto& from_sizes : family) {
+      for (const auto& to_sizes : family) {
+        for (const auto& ranks : {in_order, transposed, shuffled, others}) {
+          const Mesh from_mesh = mesh_of(from_sizes);
+          const Mesh to_mesh = mesh_of(to_sizes, ranks);
+          if (from_mesh == to_mesh) continue;
+          for (const Shape& shape : {Shape{12, 24}, Shape{7, 10}}) {
+            for (const auto& from : all_shardings(from_mesh, 2, Reduction::kSum)) {
+              for (const auto& to : all_shardings(to_mesh, 2, Reduction::kSum)) {
+                if (to.is_partial() || !(is_full() ? sample.seed() % 4 == 0 : sample.takes(400))) continue;
+                auto options = sample.options();
+                options.enable_alltoall = options.enable_alltoall || ranks == others;
+                const Layout a{from_mesh, from};
+                const Layout b{to_mesh, to};
+                const std::string wrong = broken_law(shape, a, b, options, sample.seed());
+                ASSERT_EQ(wrong, "") << describe(shape, a, b, options);
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Costs between all shardings of one mesh by definition: an edge wherever one step leads, weighed rank by rank.
+class AllPaths {
+ public:
+  AllPaths(const Shape& shape, const Mesh& mesh, const RedistributionOptions& options)
+      : shape_(shape), mesh_(mesh), options_(options), shardings_(all_shardings(mesh, shape.ndim(), Reduction::kSum)) {
+    const size_t n = shardings_.size();
+    edges_.assign(n, std::vector<double>(n, kNone));
+    exchanges_.assign(n, std::vector<double>(n, kNone));
+    for (size_t i = 0; i < n; ++i) {
+      for (size_t j = 0; j < n; ++j) weigh(i, j);
+    }
+  }
+  const std::vector<Sharding>& shardings() const { return shardings_; }
+
+  // The cost from every sharding to `target`; infinite where there is no way.
+  std::vector<double> costs_to(size_t target) const {
+    std::vector<double> cost(shardings_.size(), kNone);
+    std::vector<bool> done(shardings_.size());
+    cost[target] = 0;
+    for (size_t round = 0; round < cost.size(); ++round) {
+      size_t next = cost.size();
+      for (size_t i = 0; i < cost.size(); ++i) {
+        if (!done[i] && (next == cost.size() || cost[i] < cost[next])) next = i;
+      }
+      done[next] = true;
+      for (size_t i = 0; i < cost.size(); ++i) {
+        double step = edges_[i][next];
+        if (shardings_[next].partial == shardings_[target].partial) step = std::min(step, exchanges_[i][next]);
+        cost[i] = std::min(cost[i], step + cost[next]);
+      }
+    }
+    return cost;
+  }
+
+ private:
+  static constexpr double kNone = std::numeric_limits<double>::infinity();
+
+  static bool is_prefix(const std::vector<int>& outer, const std::vector<int>& axes) {
+    return outer.size() <= axes.size() && std::equal(outer.begin(), outer.end(), axes.begin());
+  }
+
+  void weigh(size_t i, size_t j) {
+    const Sharding& from = shardings_[i];
+    const Sharding& to = shardings_[j];
+    const Layout a{mesh_, from};
+    const Layout b{mesh_, to};
+    if (i == j || !stays_partial(from, to)) return;
+    const auto cost = [&](int64_t elements) {
+      return static_cast<double>(elements * kElementBytes) + options_.latency_bytes;
+    };
+    std::vector<size_t> grown;
+    std::vector<size_t> shrunk;
+    std::vector<int> added;
+    std::vector<int> removed;
+    bool other = false;
+    for (size_t d = 0; d < from.dims.size(); ++d) {
+      const auto& have = from.dims[d];
+      const auto& want = to.dims[d];
+      if (have == want) continue;
+      if (is_prefix(have, want)) {
+        grown.push_back(d);
+        added.assign(want.begin() + static_cast<std::ptrdiff_t>(have.size()), want.end());
+      } else if (is_prefix(want, have)) {
+        shrunk.push_back(d);
+        removed.assign(have.begin() + static_cast<std::ptrdiff_t>(want.size()), have.end());
+      } else {
+        other = true;
+      }
+    }
+    std::vector<int> completed;
+    for (const auto& p : from.partial) {
+      if (std::find(to.partial.begin(), to.partial.end(), p) == to.partial.end()) completed.push_back(p.axis);
+    }
+    auto& edge = edges_[i][j];
+    if (completed.empty()) {
+      if (options_.enable_alltoall) {
+        exchanges_[i][j] = cost(missing_elements(shape_, a, b)) + options_.latency_bytes;
+      }
+      if (other) return;
+      if (shrunk.empty()) edge = 0;
+      if (shrunk.size() == 1 && grown.empty()) edge = cost(missing_elements(shape_, a, b));
+      if (shrunk.size() == 1 && grown.size() == 1 && added == removed && options_.enable_alltoall) {
+        edge = cost(missing_elements(shape_, a, b));
+      }
+      return;
+    }
+    if (other || !shrunk.empty()) return;
+    if (grown.empty()) edge = cost(all_reduced_elements(shape_, a, completed));
+    std::sort(added.begin(), added.end());
+    if (grown.size() == 1 && added == completed) {
+      const auto members = static_cast<int64_t>(ordered_group(mesh_, mesh_.ranks()[0], completed).size());
+      edge = cost((members - 1) * largest_local(shape_, b));
+    }
+  }
+
+  const Shape& shape_;
+  const Mesh& mesh_;
+  const RedistributionOptions& options_;
+  std::vector<Sharding> shardings_;
+  std::vector<std::vector<double>> edges_;
+  std::vector<std::vector<double>> exchanges_;
+};
+
+TEST(Redistribution, NoPathIsCheaper) {
+  struct Grid {
+    std::vector<int> mesh;
+    Shape shape;
+    bool is_slow = false;
+  };
+  for (const auto& [sizes, shape, is_slow] :
+       {Grid{{4}, {6, 4, 5}}, Grid{{2, 2}, {4, 8}}, Grid{{2, 2}, {5, 3, 7}}, Grid{{2, 3}, {7, 5}},
+        Grid{{2, 3}, {5, 7, 11}}, Grid{{2, 2, 2}, {9, 5}}, Grid{{2, 2, 2}, {8, 16, 8}, true},
+        Grid{{2, 2, 2}, {5, 7, 9}, true}, Grid{{2, 3, 2}, {13, 7, 5}, true}, Grid{{3, 2, 2}, {12, 24, 12}, true}}) {
+    if (is_slow && !is_full()) continue;
+    const Mesh mesh = mesh_of(sizes);
+    for (const double latency_bytes : {0.0, 30.0, 16384.0}) {
+      for (const bool enable_alltoall : {true, false}) {
+        const RedistributionOptions options{latency_bytes, enable_alltoall};
+        const AllPaths paths(shape, mesh, options);
+        for (size_t to = 0; to < paths.shardings().size(); ++to) {
+          const auto expected = paths.costs_to(to);
+          for (size_t from = 0; from < expected.size(); ++from) {
+            const Layout a{mesh, paths.shardings()[from]};
+            const Layout b{mesh, paths.shardings()[to]};
+            if (!stays_partial(a.sharding, b.sharding)) continue;
+            ASSERT_EQ(redistribute(shape, kElementBytes, a, b, options).cost, expected[from])
+                << describe(shape, a, b, options);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Redistribution, DistanceToTheLowerBound) {
+  if (!is_full()) GTEST_SKIP() << "set TESSERA_TEST_FULL=1 for the table";
+  struct Row {
+    double ratio;
+    std::string text;
+  };
+  std::vector<Row> rows;
+  const Shape shape{48, 48, 48};
+  int64_t num_pairs = 0;
+  int64_t num_tight = 0;
+  const RedistributionOptions options{0, true};
+  for (const auto& sizes :
+       std::vector<std::vector<int>>{{8}, {4, 2}, {2, 4}, {2, 2, 2}, {12}, {3, 4}, {2, 6}, {2, 2, 3}}) {
+    const Mesh mesh = mesh_of(sizes);
+    const auto shardings = all_shardings(mesh, 3, Reduction::kSum);
+    for (const auto& from : shardings) {
+      for (const auto& to : shardings) {
+        if (from == to || !stays_partial(from, to)) continue;
+        const Layout a{mesh, from};
+        const Layout b{mesh, to};
+        const auto found = redistribute(shape, kElementBytes, a, b, options);
+        const int64_t bound = lower_bound_bytes(shape, kElementBytes, a, b);
+        ++num_pairs;
+        num_tight += found.bytes == bound ? 1 : 0;
+        if (found.bytes == bound) continue;
+        rows.push_back({static_cast<double>(found.bytes) / static_cast<double>(bound),
+                        fmt::format("{} {} -> {}: {} B, bound {} B", mesh.to_string(), from.to_string(mesh),
+                                    to.to_string(mesh), found.bytes, bound)});
+      }
+    }
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.ratio > b.ratio; });
+  std::printf("%s, %lld pairs on 8 and 12 ranks, %lld at the bound; the farthest:\n", shape.to_string().c_str(),
+              static_cast<long long>(num_pairs), static_cast<long long>(num_tight));
+  for (size_t i = 0; i < std::min<size_t>(10, rows.size()); ++i) {
+    std::printf("%.3f  %s\n", rows[i].ratio, rows[i].text.c_str());
+  }
+}
+
+}  // namespace
+}  // namespace tessera::mesh

@@ -1,0 +1,53 @@
+// All ranks of a redistribution in one place, on small integer tensors: executes the steps literally, from the local
+// values of a step's groups only, and counts what each rank receives. Independent of the search. For tests.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "tessera/mesh/redistribution.h"
+
+namespace tessera::mesh {
+
+// Every sharding of an ndim-dim tensor on the mesh, with any axes partial in `reduction`.
+std::vector<Sharding> all_shardings(const Mesh& mesh, int ndim, Reduction reduction);
+
+// What the busiest rank receives, counted rank by rank from slice_of: needs less has.
+int64_t missing_elements(const Shape& shape, const Layout& from, const Layout& to);
+int64_t largest_local(const Shape& shape, const Layout& layout);
+// Of an all_reduce over `axes`, its stretches of the flattened value dealt by balanced_part.
+int64_t all_reduced_elements(const Shape& shape, const Layout& layout, const std::vector<int>& axes);
+// All_reduce of what must be completed, a gather of every dim that the target splits otherwise, slices.
+int64_t gather_then_slice_elements(const Shape& shape, const Layout& from, const Layout& to);
+
+class Simulator {
+ public:
+  // Contributions to a partial value are made up from `seed`; their sum (or maximum) is the global value.
+  Simulator(const Shape& shape, const Layout& layout, uint64_t seed);
+
+  // Executes the steps. "" if every rank then holds what `to` says, shapes and values, and each step's busiest rank
+  // received what the step states; else what is wrong.
+  std::string run(const Redistribution& redistribution, const Layout& to, int64_t element_bytes);
+
+ private:
+  struct Local {
+    std::vector<int64_t> shape;
+    std::vector<int64_t> values;  // row-major
+  };
+  using Locals = std::map<int, Local>;
+
+  int64_t global_value(int64_t index) const;
+  int64_t contribution(int64_t index, int64_t member, int64_t num_members, Reduction reduction) const;
+  std::string apply(const Step& step, const Layout& after, int64_t element_bytes);
+  Local apply_to(const Step& step, int rank, int64_t& received) const;
+  std::string exchange(const Layout& after, Locals& next, std::map<int, int64_t>& received) const;
+  std::string check_result() const;
+  Local reduced(const std::vector<int>& members, Reduction reduction) const;
+
+  Shape shape_;
+  Layout layout_;
+  uint64_t seed_;
+  Locals locals_;
+};
+
+}  // namespace tessera::mesh
