@@ -233,7 +233,9 @@ std::vector<Value> localize_grad_input(const LocalizeContext& context) {
     const int64_t end = begin + dx[d + 2].size;
     const int64_t first = std::clamp<int64_t>(begin, 0, size[d]);
     const int64_t last = std::clamp<int64_t>(end, first, size[d]);
-    pixels = pad_along(slice_along(pixels, dim, first, last), dim, first - begin, end - last);
+    const int64_t zeros_around = dx[d + 2].size - (last - first);
+    const int64_t before = std::clamp<int64_t>(first - begin, 0, zeros_around);
+    pixels = pad_along(slice_along(pixels, dim, first, last), dim, before, zeros_around - before);
   }
   return {pixels};
 }
