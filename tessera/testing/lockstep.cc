@@ -222,8 +222,13 @@ Tensor gathered(const Members& members, const Attributes& attributes) {
   for (const Walker* member : members) type.shape[dim] += member->operand().shape()[dim];
   Tensor all = unwritten(type);
   int64_t offset = 0;
-  for (const Walker* member : members) {
-    const Tensor& piece = member->operand();
+  const Ints sizes = sizes_along(attributes, type.shape[dim]);
+  for (size_t i = 0; i < members.size(); ++i) {
+    const Tensor& piece = members[i]->operand();
+    if (piece.shape()[dim] != sizes[i]) {
+      throw InternalError(fmt::format("{} brings {} along dim {}, the sizes are [{}]", members[i]->place(),
+                                      piece.type(), dim, fmt::join(sizes, ",")));
+    }
     copy_box(piece.view(), box_of(all.view(), slab(type.shape, dim, offset, piece.shape()[dim])));
     offset += piece.shape()[dim];
   }

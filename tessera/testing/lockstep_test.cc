@@ -123,6 +123,20 @@ TEST(Lockstep, NamesRanksThatArriveAtDifferentCollectives) {
   EXPECT_THAT(mixed(sum, elsewhere), ThrowsMessage<InternalError>(HasSubstr("group \"other\"")));
 }
 
+TEST(Lockstep, ComparesSizesWithWhatIsBrought) {
+  const auto wrong = [] {
+    std::vector<LocalProgram> programs;
+    for (const int rank : {0, 1}) {
+      programs.push_back(program_of(rank, 2, {rank == 0 ? 2 : 1}, [](Value x, const RankGroup& g) {
+        return ops::all_gather(x, g, 0, {2, 1});
+      }));
+      programs.back().graph.mutable_node(0).attributes.set("sizes", Ints{1, 2});
+    }
+    run_lockstep(programs);
+  };
+  EXPECT_THAT(wrong, ThrowsMessage<InternalError>(HasSubstr("brings f64[2] along dim 0, the sizes are [1,2]")));
+}
+
 TEST(Lockstep, RefusesAnInputThatIsMissingOrOfAnotherType) {
   auto program = program_of(0, 1, {2}, [](Value x, auto&) { return x; });
   EXPECT_THAT([&] { run_alone(program.graph, {}); },
