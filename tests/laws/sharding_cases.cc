@@ -21,6 +21,9 @@ using ops::Example;
 using ops::IndexRule;
 using ops::OpDef;
 
+// Of each example on each mesh.
+constexpr int kPropagatedCases = 12;
+
 // A call as shape inference sees it; nullopt where it is refused.
 struct InferredCall {
   Attributes attributes;
@@ -261,8 +264,13 @@ std::vector<FactorAxes> factor_assignments(const std::vector<std::string>& facto
 }
 
 std::string ShardingCase::name() const {
-  return fmt::format("{} by {} on {}, {}, {}", example->name, example->rule.to_string(), mesh->to_string(),
-                     name_of(*mesh, *factors), fitting ? "inputs fitting" : fmt::format("inputs drawn from {}", seed));
+  const auto text = fmt::format("{} by {} on {}, ", example->name, example->rule.to_string(), mesh->to_string());
+  switch (arrival) {
+    case Arrival::kFitting: return text + name_of(*mesh, *factors) + ", inputs fitting";
+    case Arrival::kDrawn: return text + fmt::format("{}, inputs drawn from {}", name_of(*mesh, *factors), seed);
+    case Arrival::kPropagated: return text + fmt::format("following inputs drawn from {}", seed);
+  }
+  return text;
 }
 
 std::vector<OperatorCases> all_sharding_cases(uint64_t seed) {
@@ -274,11 +282,14 @@ std::vector<OperatorCases> all_sharding_cases(uint64_t seed) {
     made.examples = law_examples(def);
     for (const LawExample& example : made.examples) {
       for (const auto& mesh : law_meshes()) {
-        for (const FactorAxes& factors : kept_assignments(example.factors, mesh)) {
-          made.cases.push_back({&example, &mesh, &factors, true, 0});
-          if (!example.inputs.empty()) {
-            made.cases.push_back({&example, &mesh, &factors, false, seed + made.cases.size()});
-          }
+        const auto& assignments = kept_assignments(example.factors, mesh);
+        for (const FactorAxes& factors : assignments) {
+          made.cases.push_back({&example, &mesh, &factors, Arrival::kFitting, 0});
+          if (example.inputs.empty()) continue;
+          made.cases.push_back({&example, &mesh, &factors, Arrival::kDrawn, seed + made.cases.size()});
+        }
+        for (int drawn = 0; drawn < kPropagatedCases && !example.inputs.empty(); ++drawn) {
+          made.cases.push_back({&example, &mesh, assignments.data(), Arrival::kPropagated, seed + made.cases.size()});
         }
       }
     }

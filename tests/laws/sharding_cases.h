@@ -33,12 +33,17 @@ const std::vector<mesh::Mesh>& law_meshes();
 // Every assignment of the mesh's axes to factors, each to one or to none; several axes of one factor in every order.
 std::vector<compiler::FactorAxes> factor_assignments(const std::vector<std::string>& factors, const mesh::Mesh& mesh);
 
+enum class Arrival {
+  kFitting,    // inputs arrive as the operator wants them
+  kDrawn,      // in shardings drawn from the seed, partial sums among them
+  kPropagated  // drawn, and the operator follows them instead of being split as given
+};
+
 struct ShardingCase {
   const LawExample* example = nullptr;
   const mesh::Mesh* mesh = nullptr;
-  const compiler::FactorAxes* factors = nullptr;
-  // The inputs arrive as the operator wants them; else in shardings drawn from `seed`, partial sums among them.
-  bool fitting = true;
+  const compiler::FactorAxes* factors = nullptr;  // empty for kPropagated
+  Arrival arrival = Arrival::kFitting;
   uint64_t seed = 0;
 
   std::string name() const;

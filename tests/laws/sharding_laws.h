@@ -9,10 +9,11 @@
 
 namespace tessera::laws {
 
-// What mutants change between the compiler's steps.
+// What mutants change between the compiler's steps. Each returns whether it has changed something; a case in which
+// nothing is changed is not run and holds.
 struct CaseHooks {
-  std::function<void(const ir::Graph&, compiler::Plan&)> plan = {};
-  std::function<void(ir::Graph& local, int rank)> local = {};
+  std::function<bool(const ShardingCase&, compiler::Plan&)> plan = {};
+  std::function<bool(const ShardingCase&, const compiler::Plan&, ir::Graph& local, int rank)> local = {};
 };
 
 enum class Verdict {
