@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tessera/ops/op_def.h"
-#include "tessera/session/session.h"
+#include "tessera/tensor/tensor.h"
 
 namespace tessera::generated {
 

@@ -9,6 +9,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/random.h"
 #include "tessera/compiler/autodiff.h"
+#include "tessera/session/session.h"
 #include "tests/generated/op_examples.h"
 
 namespace tessera::generated {

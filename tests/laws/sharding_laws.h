@@ -1,0 +1,55 @@
+// The sharding law: what the ranks compute of a case, put together, is what one device computes, results and gradients.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include "tests/laws/sharding_cases.h"
+
+namespace tessera::laws {
+
+// What mutants change between the compiler's steps. Each returns whether it has changed something; a case in which
+// nothing is changed is not run and holds.
+struct CaseHooks {
+  std::function<bool(const ShardingCase&, compiler::Plan&)> plan = {};
+  std::function<bool(const ShardingCase&, const compiler::Plan&, ir::Graph& local, int rank)> local = {};
+};
+
+enum class Verdict {
+  kHolds,
+  kRefused,  // with a clear message: an InvalidArgument of the planner or of partition
+  kFails
+};
+
+struct CaseResult {
+  Verdict verdict = Verdict::kHolds;
+  std::string message = {};
+};
+
+// Fails when a result or gradient differs from one device's by more than 1e-10 of its largest element in f64 (2e-5 in
+// f32, not at all in integers and bool), when replicas differ in a bit, when ranks do not do the same collectives, and
+// on every error that is no refusal.
+CaseResult check_case(const ShardingCase& sharding_case, const CaseHooks& hooks = {});
+
+// Counts over many cases.
+class Tally {
+ public:
+  void add(const ShardingCase& sharding_case, const CaseResult& result);
+  int cases() const { return cases_; }
+  int failures() const { return failures_; }
+  // Refusals by operator and reason, numbers replaced by #, with one case of each; then the counts.
+  std::string report() const;
+
+ private:
+  struct Refusal {
+    int count = 0;
+    std::string first;
+  };
+  int cases_ = 0;
+  int failures_ = 0;
+  int refused_ = 0;
+  std::map<std::string, Refusal> refusals_;
+};
+
+}  // namespace tessera::laws
