@@ -3,6 +3,7 @@
 // fixed seed; TESSERA_TEST_FULL=1 takes all, and prints where the lower bound is farthest.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>

@@ -78,15 +78,15 @@ TEST(Redistribution, LatencyDecidesBetweenFewStepsAndFewBytes) {
             "all_gather dim 0 over data*model -> [_,_] 7168 B\nslice dim 0 over model*data -> [model*data,_]\n");
   // An exchange that saves nothing is not taken.
   EXPECT_EQ(steps({{{kData}, {kModel}}, {}}, kReplicated),
-            "all_gather dim 1 over model -> [data,_] 1024 B\nall_gather dim 0 over data -> [_,_] 6144 B\n");
+            "all_gather dim 0 over data -> [_,model] 3072 B\nall_gather dim 1 over model -> [_,_] 4096 B\n");
 }
 
 TEST(Redistribution, IdleAxesShareTheWorkOfAReduction) {
   // All ranks along `model` hold the same partial values; each completes half of them.
   EXPECT_EQ(steps(partial(kReplicated, {kData}), kReplicated, {.latency_bytes = 0}),
             "slice dim 0 over model -> [model,_] +data\n"
-            "reduce_scatter dim 0 over data -> [model*data,_] 3072 B\n"
-            "all_gather dim 0 over model*data -> [_,_] 7168 B\n");
+            "all_reduce over data -> [model,_] 6144 B\n"
+            "all_gather dim 0 over model -> [_,_] 4096 B\n");
 }
 
 TEST(Redistribution, MeshesThatNestMeetOnTheirRefinement) {
