@@ -10,8 +10,8 @@
 namespace tessera::mesh {
 namespace {
 
-// A search that has not ended here, on some ten axes with several partial, would take seconds.
-constexpr int kMaxExpansions = 20000;
+// A search that has seen so many states, on some ten axes with several partial, would go on for seconds.
+constexpr int kMaxStates = 200'000;
 
 size_t at(int index) { return static_cast<size_t>(index); }
 
@@ -25,8 +25,7 @@ class Search {
     const int plain = plain_path(root);
     if (plain >= 0) limit_ = space_.total(table_[plain].cost);
     push(root, {});
-    int num_expanded = 0;
-    while (!queue_.empty()) {
+    while (!queue_.empty() && table_.size() < kMaxStates) {
       const Entry entry = queue_.top();
       queue_.pop();
       if (!(table_[entry.node].cost == entry.reached_at)) continue;  // a cheaper way was found since
@@ -35,8 +34,6 @@ class Search {
         reach(space_.target(), cost, entry.node, move);
       } else if (table_[entry.node].state == space_.target()) {
         return path_to(entry.node, true);
-      } else if (num_expanded++ == kMaxExpansions) {
-        break;
       } else {
         expand(entry.node);
       }
@@ -71,6 +68,7 @@ class Search {
     if (limit_ >= 0 && space_.total(cost) > limit_) return;
     move.elements = step.elements;
     int node = table_.find(state);
+    if (node < 0 && table_.size() >= kMaxStates && !(state == space_.target())) return;
     if (node >= 0) {
       SearchNode& known = table_[node];
       if (!space_.is_cheaper(cost, known.cost)) return;
@@ -108,8 +106,8 @@ class Search {
     }
     if (whole) return;
     std::array<uint8_t, kMaxSearchAxes> chosen{};
-    reduce_scatter(node, from, state, chosen, 0, 1);
     all_reduce(node, from, state);
+    reduce_scatter(node, from, state, chosen, 0, 1);
   }
 
   // Slices commute: of those in a row, the ones onto lower dims are made first.
@@ -154,12 +152,13 @@ class Search {
     }
   }
 
-  // Every ordered choice of partial axes, onto every dim.
+  // Every ordered choice of partial axes, onto every dim; of very many axes there are more than can be looked at.
   void reduce_scatter(int node, const SearchNode& from, const UnpackedState& state,
                       std::array<uint8_t, kMaxSearchAxes>& chosen, int num_chosen, int64_t ways) {
     for (int axis = 0; axis < space_.num_axes(); ++axis) {
       const auto end = chosen.begin() + num_chosen;
       if ((state.partial >> axis & 1) == 0 || std::find(chosen.begin(), end, axis) != end) continue;
+      if (table_.size() >= kMaxStates) return;
       chosen[at(num_chosen)] = static_cast<uint8_t>(axis);
       const int64_t wider = ways * space_.axis_size(axis);
       for (int d = 0; d < space_.ndim(); ++d) {

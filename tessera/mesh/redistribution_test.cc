@@ -194,6 +194,20 @@ TEST(Redistribution, GroupsFollowTheOrderOfAxes) {
   EXPECT_THAT(part_sizes(10, mesh, {0, 1}), ElementsAre(2, 2, 1, 2, 2, 1));
 }
 
+TEST(Redistribution, ASearchThatGivesUpStillFindsAWay) {
+  std::vector<Axis> axes;
+  for (int i = 0; i < 10; ++i) axes.push_back({"a" + std::to_string(i), 2});
+  const Mesh mesh(axes);
+  Layout from{mesh, {{{}, {}}, {}}};
+  Layout to{mesh, {{{}, {9, 2}}, {}}};
+  for (int i = 0; i < 10; ++i) from.sharding.partial.push_back({i, Reduction::kSum});
+  const auto found = redistribute({4096, 1024}, 4, from, to);
+  EXPECT_FALSE(found.optimal);
+  EXPECT_EQ(found.steps.back().after, to.sharding);
+  EXPECT_LE(found.bytes, 2 * 4096 * 1024 * 4);
+  EXPECT_GE(found.bytes, lower_bound_bytes({4096, 1024}, 4, from, to));
+}
+
 TEST(Redistribution, AThousandRanksTakeNoLongerToSearch) {
   const Mesh mesh({{"pod", 4}, {"host", 16}, {"board", 4}, {"chip", 4}});
   const auto found =

@@ -28,6 +28,8 @@ class SearchTable {
   SearchNode& operator[](int node) { return nodes_[static_cast<size_t>(node)]; }
   const SearchNode& operator[](int node) const { return nodes_[static_cast<size_t>(node)]; }
 
+  int size() const { return static_cast<int>(nodes_.size()); }
+
   // -1 if there is none.
   int find(const ShardingState& state) const { return slots_[slot_of(state)]; }
   // For a state that is not there yet.
