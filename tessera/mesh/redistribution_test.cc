@@ -25,7 +25,7 @@ const Shape kShape{64, 32};  // f32: 8 KiB
 const Sharding kReplicated{{{}, {}}, {}};
 const Sharding kRows{{{kData}, {}}, {}};
 
-Sharding partial(Sharding sharding, std::vector<int> axes, Reduction reduction = Reduction::kSum) {
+Sharding partial(Sharding sharding, const std::vector<int>& axes, Reduction reduction = Reduction::kSum) {
   for (const int axis : axes) sharding.partial.push_back({axis, reduction});
   return sharding;
 }
