@@ -133,6 +133,7 @@ Plan propagate(const Graph& graph, const Mesh& mesh, const ShardingHints& hints,
   for (const auto& output : graph.outputs()) {
     Sharding wanted = plan.values[static_cast<size_t>(output.value)];
     wanted.partial.clear();
+    if (options.whole_results) wanted = Sharding::replicated(static_cast<int>(wanted.dims.size()));
     // A parameter's new value goes where the parameter is.
     if (const ir::Input* input = graph.find_input(output.name)) wanted = plan.values[static_cast<size_t>(input->value)];
     plan.outputs.push_back(wanted);

@@ -37,6 +37,8 @@ struct PlanOptions {
   bool batch_by_default = false;
   // Parameters whose replicas share their rows (and with them the optimizer's states and work); gathered where used.
   std::set<std::string> optimizer_shards = {};
+  // Results that are no parameter's or state's new value are made whole on every rank.
+  bool whole_results = false;
   // Nodes that are split so whatever else is said, in axes of the plan's mesh: what a search has chosen.
   std::map<ir::NodeId, FactorAxes> fixed = {};
 };

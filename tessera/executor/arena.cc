@@ -1,6 +1,7 @@
 #include "tessera/executor/arena.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -31,6 +32,16 @@ void Arena::grow_to(int64_t size_bytes) {
                           format_bytes(capacity_bytes_));
   }
   size_bytes_ = std::max(size_bytes_, size_bytes);
+}
+
+void Arena::shrink_to(int64_t size_bytes) {
+  if (size_bytes >= size_bytes_) return;
+  const int64_t page = ::sysconf(_SC_PAGESIZE);
+  const int64_t first = (size_bytes + page - 1) / page * page;
+  if (first < size_bytes_) {
+    ::madvise(data_ + first, static_cast<size_t>(size_bytes_ - first), MADV_DONTNEED);
+  }
+  size_bytes_ = size_bytes;
 }
 
 }  // namespace tessera::executor

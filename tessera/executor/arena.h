@@ -20,6 +20,8 @@ class Arena {
   // The bytes that schedules use. Throws InvalidArgument beyond the capacity.
   int64_t size_bytes() const { return size_bytes_; }
   void grow_to(int64_t size_bytes);
+  // Back to so many bytes: what lies behind them is forgotten and its memory returned. No schedule may use it.
+  void shrink_to(int64_t size_bytes);
 
  private:
   std::byte* data_ = nullptr;

@@ -49,18 +49,6 @@ void copy_all(const std::vector<TensorView>& from, const std::vector<TensorView>
   for (size_t i = 0; i < from.size(); ++i) copy_elements(from[i], to[i]);
 }
 
-// The box as a part of `whole`.
-TensorView box_of(const TensorView& whole, const ops::Box& box) {
-  TensorView view = whole;
-  int64_t offset = 0;
-  for (int dim = 0; dim < whole.shape.ndim(); ++dim) {
-    offset += box[static_cast<size_t>(dim)].offset * whole.strides[dim];
-    view.shape[dim] = box[static_cast<size_t>(dim)].size;
-  }
-  view.data = static_cast<std::byte*>(whole.data) + offset * static_cast<int64_t>(size_bytes(whole.dtype));
-  return view;
-}
-
 // The boxes of all ranks but `own`, each also as a contiguous block inside `staging`.
 Pieces make_boxes(const TensorView& whole, const std::vector<ops::Box>& boxes, int own, void* staging) {
   Pieces pieces;
@@ -69,7 +57,7 @@ Pieces make_boxes(const TensorView& whole, const std::vector<ops::Box>& boxes, i
     const bool stays = static_cast<int>(rank) == own;
     pieces.counts.push_back(stays ? 0 : ops::num_elements(boxes[rank]));
     if (pieces.counts.back() == 0) continue;
-    pieces.strided.push_back(box_of(whole, boxes[rank]));
+    pieces.strided.push_back(mesh::piece_of(whole, boxes[rank]));
     pieces.blocks.emplace_back(at, pieces.strided.back().type());
     at += pieces.blocks.back().size_bytes();
   }
@@ -87,8 +75,8 @@ std::function<void()> prepare_exchange(const ir::Step& step, const TensorView& i
                       [](int64_t sum, const ops::Box& box) { return sum + ops::num_elements(box); });
   auto* second = static_cast<std::byte*>(staging.data) + (staging.size_bytes() - received_bytes);
   auto received = make_boxes(out, boxes.receive, group.rank(), second);
-  const auto kept_from = box_of(in, boxes.send[own]);
-  const auto kept_to = box_of(out, boxes.receive[own]);
+  const auto kept_from = mesh::piece_of(in, boxes.send[own]);
+  const auto kept_to = mesh::piece_of(out, boxes.receive[own]);
   const bool covers = received_bytes + kept_to.size_bytes() == out.size_bytes();
   return [&group, in, out, staging, second, sent, received, kept_from, kept_to, covers, who] {
     copy_all(sent.strided, sent.blocks);

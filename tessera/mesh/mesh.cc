@@ -139,4 +139,16 @@ Shape local_shape(const Shape& shape, const Sharding& sharding, const Mesh& mesh
   return local;
 }
 
+TensorView piece_of(const TensorView& whole, const std::vector<Range>& slice) {
+  check_equal(slice.size(), static_cast<size_t>(whole.shape.ndim()), "ranges of a piece");
+  TensorView piece = whole;
+  int64_t offset = 0;
+  for (int dim = 0; dim < whole.shape.ndim(); ++dim) {
+    offset += slice[static_cast<size_t>(dim)].offset * whole.strides[dim];
+    piece.shape[dim] = slice[static_cast<size_t>(dim)].size;
+  }
+  piece.data = static_cast<std::byte*>(whole.data) + offset * static_cast<int64_t>(size_bytes(whole.dtype));
+  return piece;
+}
+
 }  // namespace tessera::mesh

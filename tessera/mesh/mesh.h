@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/tensor/shape.h"
+#include "tessera/tensor/tensor.h"
 
 namespace tessera::mesh {
 
@@ -80,5 +80,7 @@ std::vector<int64_t> balanced_sizes(int64_t size, int parts);
 // not fit the shape or the mesh.
 std::vector<Range> slice_of(const Shape& shape, const Sharding& sharding, const Mesh& mesh, int rank);
 Shape local_shape(const Shape& shape, const Sharding& sharding, const Mesh& mesh, int rank);
+// The part of a tensor that lies at these ranges; the same memory.
+TensorView piece_of(const TensorView& whole, const std::vector<Range>& slice);
 
 }  // namespace tessera::mesh

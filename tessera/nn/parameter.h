@@ -31,6 +31,8 @@ struct Parameter {
   Initializer init;
   bool requires_grad = true;
   ir::InputKind kind = ir::InputKind::kParameter;
+  // false: the replicas keep it whole, also where the optimizer's work is shared between them.
+  bool parallel_optimizer = true;
   // When set, the initial value instead of what `init` makes. Must have the type's shape.
   std::optional<Tensor> data = {};
   const Cell* owner = nullptr;

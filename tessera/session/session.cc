@@ -15,18 +15,6 @@ std::vector<const KernelRegistry*> registries(const SessionOptions& options) {
   return {&kernels::cpu_kernels(), &kernels::reference_kernels()};
 }
 
-// The piece of a whole tensor that lies at these ranges.
-TensorView piece_of(const Tensor& whole, const std::vector<mesh::Range>& slice) {
-  TensorView view = whole.view();
-  int64_t offset = 0;
-  for (int dim = 0; dim < view.shape.ndim(); ++dim) {
-    offset += slice[static_cast<size_t>(dim)].offset * view.strides[dim];
-    view.shape[dim] = slice[static_cast<size_t>(dim)].size;
-  }
-  view.data = static_cast<std::byte*>(view.data) + offset * static_cast<int64_t>(size_bytes(view.dtype));
-  return view;
-}
-
 }  // namespace
 
 std::vector<mesh::Range> Executable::input_slice(const std::string& name) const {
@@ -74,7 +62,7 @@ void Session::declare(const std::string& name, const Type& global_type, const me
                       const mesh::Mesh* mesh) {
   Type local = global_type;
   if (sharding != nullptr && !sharding->is_replicated()) {
-    splits_.emplace(name, Split{*sharding, *mesh});
+    splits_[name] = {*mesh, *sharding};
     local.shape = mesh::local_shape(global_type.shape, *sharding, *mesh, context_.rank());
   }
   layout_.add(name, local);
@@ -101,8 +89,8 @@ Tensor Session::value(const std::string& name) {
   ir::Graph graph("gather_" + name);
   const auto input = graph.add_input(ir::InputKind::kParameter, name, global_type(name));
   graph.add_output("whole", input);
-  auto compiled = compiler::compile(graph, split->second.mesh, {{name, {split->second.mesh, split->second.sharding}}},
-                                    context_.rank(), layout_, kernels_, compile_options());
+  auto compiled = compiler::compile(graph, split->second.mesh, {{name, split->second}}, context_.rank(), layout_,
+                                    kernels_, compile_options());
   compiled.plan.outputs[0] = mesh::Sharding::replicated(input.ndim());
   compiled.local = compiler::partition(compiled.logical, compiled.plan, context_.rank(), {}, &compiled.groups);
   compiled.schedule = compiler::make_schedule(compiled.local, layout_, kernels_);
@@ -123,7 +111,7 @@ void Session::set_value(const std::string& name, const Tensor& whole) {
     return;
   }
   const auto slice = mesh::slice_of(type.shape, split->second.sharding, split->second.mesh, context_.rank());
-  copy_elements(piece_of(whole, slice), view(name));
+  copy_elements(mesh::piece_of(whole.view(), slice), view(name));
 }
 
 void Session::initialize(std::span<const nn::Parameter> parameters, uint64_t seed) {
@@ -150,7 +138,7 @@ void Session::initialize(std::span<const nn::Parameter> parameters, uint64_t see
   compiler::ShardingHints hints;
   mesh::Mesh mesh({{"data", context_.size()}});
   for (const auto& [name, split] : splits_) {
-    hints[name] = {split.mesh, split.sharding};
+    hints[name] = split;
     mesh = split.mesh;
   }
   auto compiled = compiler::compile(graph, mesh, hints, context_.rank(), layout_, kernels_, compile_options());
@@ -165,11 +153,53 @@ compiler::CompileOptions Session::compile_options() const {
   return options;
 }
 
+void Session::place(const compiler::ShardingHints& layouts) {
+  std::vector<Tensor> values;
+  for (const auto& name : names_) {
+    if (splits_.contains(name) && layouts.contains(name)) {
+      throw InvalidArgument("\"{}\" is split already and cannot be placed anew", name);
+    }
+    values.push_back(Tensor::copy_of(view(name)));
+  }
+  const auto globals = std::move(globals_);
+  const auto names = std::move(names_);
+  const auto splits = with_splits(layouts);
+  layout_ = {};
+  globals_.clear();
+  names_.clear();
+  splits_.clear();
+  for (const auto& name : names) {
+    const auto at = splits.find(name);
+    const bool is_whole = at == splits.end();
+    declare(name, globals.at(name), is_whole ? nullptr : &at->second.sharding, is_whole ? nullptr : &at->second.mesh);
+  }
+  arena_.shrink_to(layout_.bytes);
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (values[i].type() == view(names[i]).type()) {
+      copy_elements(values[i].view(), view(names[i]));
+    } else {
+      set_value(names[i], values[i]);
+    }
+  }
+}
+
+compiler::ShardingHints Session::with_splits(compiler::ShardingHints hints) const {
+  for (const auto& [name, split] : splits_) hints[name] = split;
+  return hints;
+}
+
+compiler::Plan Session::plan(const ir::Graph& graph, const mesh::Mesh& mesh, const compiler::ShardingHints& input_hints,
+                             const compiler::PlanOptions& options) const {
+  return compiler::propagate(graph, mesh, with_splits(input_hints), options);
+}
+
 std::unique_ptr<Executable> Session::compile(const ir::Graph& graph, const mesh::Mesh& mesh,
-                                             const compiler::ShardingHints& input_hints) {
-  compiler::ShardingHints hints = input_hints;
-  for (const auto& [name, split] : splits_) hints[name] = {split.mesh, split.sharding};
-  auto compiled = compiler::compile(graph, mesh, hints, context_.rank(), layout_, kernels_, compile_options());
+                                             const compiler::ShardingHints& input_hints,
+                                             const compiler::PlanOptions& plan) {
+  const auto hints = with_splits(input_hints);
+  auto options = compile_options();
+  options.plan = plan;
+  auto compiled = compiler::compile(graph, mesh, hints, context_.rank(), layout_, kernels_, options);
   if (mesh.size() > 1) {
     make_groups(compiled.groups);
     compare_collectives(compiled.local);

@@ -77,10 +77,17 @@ class Session {
   // Computes the initial values of these parameters from their initializers (or takes their data).
   void initialize(std::span<const nn::Parameter> parameters, uint64_t seed);
 
+  // Moves persistent values, whole on every rank until then, to where a plan wants them: each rank keeps its piece.
+  // Before the first compile.
+  void place(const compiler::ShardingHints& layouts);
+  // The plan that compile() would make.
+  compiler::Plan plan(const ir::Graph& graph, const mesh::Mesh& mesh, const compiler::ShardingHints& input_hints,
+                      const compiler::PlanOptions& options) const;
   // Compiles for the mesh; hints are those of the persistent values and `input_hints` of the data inputs. Collective:
   // all ranks check that they will communicate in the same order.
   std::unique_ptr<Executable> compile(const ir::Graph& graph, const mesh::Mesh& mesh,
-                                      const compiler::ShardingHints& input_hints = {});
+                                      const compiler::ShardingHints& input_hints = {},
+                                      const compiler::PlanOptions& plan = {});
   // For one rank on its own, without collectives over a mesh.
   std::unique_ptr<Executable> compile_local(const ir::Graph& graph);
 
@@ -88,10 +95,7 @@ class Session {
   const executor::KernelSelection& kernels() const { return kernels_; }
 
  private:
-  struct Split {
-    mesh::Sharding sharding;
-    mesh::Mesh mesh;
-  };
+  compiler::ShardingHints with_splits(compiler::ShardingHints hints) const;
   comm::Communicator& group_of(const Attributes& attributes);
   void make_groups(const compiler::GroupLists& lists);
   comm::Communicator* make_group(const std::string& name, const std::vector<int>& ranks);
@@ -106,7 +110,7 @@ class Session {
   std::unique_ptr<executor::CommLane> lane_;
   ir::PersistentLayout layout_;
   std::map<std::string, Type> globals_;
-  std::map<std::string, Split> splits_;
+  compiler::ShardingHints splits_;  // of the persistent values that are not whole on every rank
   std::vector<std::string> names_;
   std::map<std::vector<int64_t>, comm::Communicator*> groups_;
   std::vector<std::string> made_groups_;  // names, to destroy

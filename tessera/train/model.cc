@@ -49,10 +49,12 @@ Tensor regroup(const Tensor& stored, const Type& wanted) {
 ParallelMode parse_parallel_mode(const std::string& text) {
   if (text == "stand_alone") return ParallelMode::kStandAlone;
   if (text == "data_parallel") return ParallelMode::kDataParallel;
-  if (text == "hybrid_parallel" || text == "semi_auto_parallel" || text == "auto_parallel") {
-    throw InvalidArgument("parallel mode {} is not available yet; available: stand_alone, data_parallel", text);
+  if (text == "semi_auto_parallel") return ParallelMode::kSemiAuto;
+  constexpr const char* kAvailable = "stand_alone, data_parallel, semi_auto_parallel";
+  if (text == "hybrid_parallel" || text == "auto_parallel") {
+    throw InvalidArgument("parallel mode {} is not available yet; available: {}", text, kAvailable);
   }
-  throw InvalidArgument("unknown parallel mode \"{}\"; available: stand_alone, data_parallel", text);
+  throw InvalidArgument("unknown parallel mode \"{}\"; available: {}", text, kAvailable);
 }
 
 Model::Model(cluster::Context& context, nn::Cell& network, nn::Cell* loss, nn::Optimizer* optimizer,
@@ -69,10 +71,10 @@ Model::Model(cluster::Context& context, nn::Cell& network, nn::Cell* loss, nn::O
 
 Model::~Model() = default;
 
-bool Model::is_parallel() const { return options_.parallel_mode == ParallelMode::kDataParallel && context_.size() > 1; }
+bool Model::is_parallel() const { return options_.parallel_mode != ParallelMode::kStandAlone && context_.size() > 1; }
 
 nn::Settings Model::settings(bool training) const {
-  const bool local = is_parallel() && options_.batch_norm_statistics == BatchNormStatistics::kLocal;
+  const bool local = is_parallel() && !is_semi_auto() && options_.batch_norm_statistics == BatchNormStatistics::kLocal;
   return {.training = training, .batch_norm_groups = local ? context_.size() : 0, .seed = options_.seed};
 }
 
@@ -114,6 +116,7 @@ void Model::prepare_values() {
   session_->initialize(all, options_.seed);
   session_->initialize(states_, options_.seed);
   session_->set_value(kRandomStep, Tensor::zeros({DType::kI64, {}}));
+  if (is_semi_auto()) agree_on_values();
   if (is_parallel() && options_.parameter_broadcast) {
     for (const auto& name : session_->names()) {
       const TensorView view = session_->view(name);
@@ -122,6 +125,52 @@ void Model::prepare_values() {
       }
     }
   }
+}
+
+// Initial values that the user made may differ between ranks: all take rank 0's.
+void Model::agree_on_values() {
+  std::string differing;
+  for (const auto& name : session_->names()) {
+    const TensorView view = session_->view(name);
+    const int64_t own = crc32c({static_cast<const std::byte*>(view.data), static_cast<size_t>(view.size_bytes())}, 0);
+    int64_t sums[2] = {own, -own};
+    context_.world().all_reduce(sums, 2, DType::kI64, comm::ReduceOp::kMax, "comparing initial values");
+    if (sums[0] == -sums[1]) continue;
+    if (differing.empty()) differing = name;
+    context_.world().broadcast(view.data, view.num_elements(), view.dtype, 0, "taking rank 0's initial values");
+  }
+  if (differing.empty() || context_.rank() != 0) return;
+  log_warning("the initial values of \"{}\" (and perhaps others) differ between ranks: all take rank 0's", differing);
+}
+
+// Where the first graph that is compiled wants parameters and states, they stay.
+void Model::place_values(const ir::Graph& graph, const std::vector<session::InputSpec>& inputs) {
+  if (values_placed_) return;
+  values_placed_ = true;
+  if (!is_semi_auto() && !(is_parallel() && options_.parallel_optimizer)) return;
+  const auto plan = session_->plan(graph, mesh(), input_hints(inputs), plan_options());
+  compiler::ShardingHints layouts;
+  for (const auto& input : graph.inputs()) {
+    const auto& sharding = plan.values[static_cast<size_t>(input.value)];
+    if (input.kind == ir::InputKind::kInput || sharding.is_replicated()) continue;
+    layouts[input.name] = {plan.mesh, sharding};
+  }
+  session_->place(layouts);
+}
+
+compiler::PlanOptions Model::plan_options() const {
+  compiler::PlanOptions options{.strategies = is_semi_auto(), .batch_by_default = is_semi_auto()};
+  options.whole_results = is_semi_auto();
+  if (!is_parallel() || !options_.parallel_optimizer) return options;
+  const auto add = [&](nn::Cell& cell) {
+    for (const nn::Parameter* parameter : cell.trainable_parameters()) {
+      const bool is_large = parameter->type.size_bytes() >= options_.parallel_optimizer_threshold;
+      if (parameter->parallel_optimizer && is_large) options.optimizer_shards.insert(parameter->full_name());
+    }
+  };
+  add(network_);
+  if (loss_ != nullptr) add(*loss_);
+  return options;
 }
 
 void Model::check_replicas() {
@@ -168,13 +217,71 @@ int64_t Model::global_rows_of(const data::Dataset& dataset, int64_t rows) const 
 
 compiler::ShardingHints Model::input_hints(const std::vector<session::InputSpec>& inputs) const {
   compiler::ShardingHints hints;
-  if (!is_parallel()) return hints;
-  for (const auto& input : inputs) {
-    auto sharding = mesh::Sharding::replicated(input.type.shape.ndim());
-    sharding.dims[0] = {0};
-    hints[input.name] = {mesh(), sharding};
+  if (!is_parallel() || (is_semi_auto() && options_.full_batch)) return hints;
+  const auto& strategy = options_.dataset_strategy;
+  if (is_semi_auto() && !strategy.empty() && strategy.size() != inputs.size()) {
+    throw InvalidArgument("dataset_strategy {} has {} tuples, there are {} inputs", mesh::to_string(strategy),
+                          strategy.size(), inputs.size());
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const int ndim = inputs[i].type.shape.ndim();
+    auto sharding = mesh::Sharding::replicated(ndim);
+    if (!is_semi_auto() || strategy.empty()) {
+      if (ndim > 0) sharding.dims[0] = {0};
+      hints[inputs[i].name] = {mesh(), sharding};
+      continue;
+    }
+    // The tuple as a grid of ranks, repeated along a last axis.
+    std::vector<mesh::Axis> axes;
+    int left = context_.size();
+    if (static_cast<int>(strategy[i].size()) != ndim) {
+      throw InvalidArgument("dataset_strategy {} has {} counts for input \"{}\" {}", mesh::to_string(strategy),
+                            strategy[i].size(), inputs[i].name, inputs[i].type);
+    }
+    for (int dim = 0; dim < ndim; ++dim) {
+      const auto parts = static_cast<int>(strategy[i][static_cast<size_t>(dim)]);
+      if (parts == 1) continue;
+      if (left % parts != 0) {
+        throw InvalidArgument("dataset_strategy {} does not divide {} ranks", mesh::to_string(strategy),
+                              context_.size());
+      }
+      left /= parts;
+      sharding.dims[static_cast<size_t>(dim)] = {static_cast<int>(axes.size())};
+      axes.push_back({fmt::format("dim{}", dim), parts});
+    }
+    if (left > 1) axes.push_back({"repeated", left});
+    hints[inputs[i].name] = {mesh::Mesh(axes), sharding};
   }
   return hints;
+}
+
+std::unique_ptr<session::Executable> Model::compile(const ir::Graph& graph,
+                                                    const std::vector<session::InputSpec>& inputs) {
+  return session_->compile(graph, mesh(), input_hints(inputs), plan_options());
+}
+
+std::vector<TensorView> Model::batch_views(session::Executable& executable,
+                                           const std::vector<session::InputSpec>& inputs) {
+  std::vector<TensorView> views;
+  for (const auto& input : inputs) {
+    if (!is_semi_auto()) {
+      views.push_back(executable.input(input.name));
+      continue;
+    }
+    auto& whole = whole_batches_[fmt::format("{} {}", input.name, input.type)];
+    if (!(whole.type() == input.type)) whole = Tensor(input.type);
+    views.push_back(whole.view());
+  }
+  return views;
+}
+
+void Model::distribute(session::Executable& executable, const std::vector<session::InputSpec>& inputs) {
+  if (!is_semi_auto()) return;
+  for (const auto& input : inputs) {
+    if (executable.compiled().logical.find_input(input.name) == nullptr) continue;
+    const TensorView whole = whole_batches_.at(fmt::format("{} {}", input.name, input.type)).view();
+    copy_elements(mesh::piece_of(whole, executable.input_slice(input.name)), executable.input(input.name));
+  }
 }
 
 ir::Graph Model::trace_train(const std::vector<session::InputSpec>& inputs) {
@@ -186,7 +293,11 @@ ir::Graph Model::trace_train(const std::vector<session::InputSpec>& inputs) {
 
 session::Executable& Model::train_executable_for(const std::vector<session::InputSpec>& inputs) {
   auto& executable = compiled_[signature_of("train", inputs)];
-  if (!executable) executable = session_->compile(trace_train(inputs), mesh(), input_hints(inputs));
+  if (!executable) {
+    const ir::Graph graph = trace_train(inputs);
+    place_values(graph, inputs);
+    executable = compile(graph, inputs);
+  }
   return *executable;
 }
 
@@ -196,7 +307,10 @@ session::Executable& Model::eval_executable_for(const std::vector<session::Input
     ir::Graph graph = loss_ != nullptr ? session::trace_loss(network_, *loss_, inputs, settings(false))
                                        : session::trace_forward(network_, std::span(inputs).first(inputs.size() - 1),
                                                                 settings(false));
-    executable = session_->compile(graph, mesh(), input_hints(inputs));
+    // Parameters lie where training wants them.
+    if (optimizer_ != nullptr && !values_placed_) place_values(trace_train(inputs), inputs);
+    place_values(graph, inputs);
+    executable = compile(graph, inputs);
   }
   return *executable;
 }
@@ -204,7 +318,7 @@ session::Executable& Model::eval_executable_for(const std::vector<session::Input
 data::BatchIterator Model::batches_of(const data::Dataset& dataset, data::Position start, int64_t num_epochs,
                                       const TrainOptions& options, const session::Executable& executable) const {
   data::IterateOptions iterate{.start = start, .num_epochs = num_epochs, .num_workers = options.num_workers};
-  if (is_parallel() && dataset.num_shards() == 1) {
+  if (is_parallel() && !is_semi_auto() && dataset.num_shards() == 1) {
     iterate.part = context_.rank();
     iterate.num_parts = context_.size();
   }
@@ -252,10 +366,7 @@ void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callba
   run.step = step_;
   const int64_t loop = !options.dataset_sink_mode ? 1 : options.sink_size > 0 ? options.sink_size : steps_per_epoch;
 
-  std::vector<TensorView> full_views;
-  for (const auto& input : full_inputs) {
-    full_views.push_back(train_->input(input.name));
-  }
+  const auto full_views = batch_views(*train_, full_inputs);
   for (const auto& callback : callbacks) callback->begin(run);
   for (int64_t epoch = epochs_done; epoch < num_epochs && !run.stop_requested; ++epoch) {
     run.epoch = epoch + 1;
@@ -270,12 +381,12 @@ void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callba
       session::Executable* executable = train_;
       if (rows == full_rows) {
         batches.next_into(full_views);
+        distribute(*executable, full_inputs);
       } else {
         const auto inputs = input_specs(dataset, rows);
         executable = &train_executable_for(inputs);
-        std::vector<TensorView> views;
-        for (const auto& input : inputs) views.push_back(executable->input(input.name));
-        batches.next_into(views);
+        batches.next_into(batch_views(*executable, inputs));
+        distribute(*executable, inputs);
       }
       try {
         executable->run();
@@ -325,6 +436,10 @@ double Model::train_step(const std::vector<TensorView>& local_batch, int64_t glo
   train_ = &executable;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const TensorView& to = executable.input(inputs[i].name);
+    if (is_semi_auto()) {
+      copy_elements(mesh::piece_of(local_batch[i], executable.input_slice(inputs[i].name)), to);
+      continue;
+    }
     if (!(to.shape == local_batch[i].shape)) {
       throw InvalidArgument("train_step: rank {} must give {} rows of {}, it gave {}", context_.rank(), to.shape[0],
                             global_rows, local_batch[i].shape[0]);
@@ -348,13 +463,15 @@ std::map<std::string, double> Model::eval(const data::Dataset& dataset, const Tr
     session::Executable& executable = eval_executable_for(inputs);
     const auto types = batches.next_types();
     Tensor label(types.back());
-    std::vector<TensorView> views;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      const bool is_label = i + 1 == inputs.size();
-      views.push_back(is_label ? label.view() : executable.input(inputs[i].name));
-    }
+    auto views = batch_views(executable, std::vector(inputs.begin(), inputs.end() - 1));
+    views.push_back(label.view());
     batches.next_into(views);
-    if (loss_ != nullptr) copy_elements(label.view(), executable.input(inputs.back().name));
+    if (is_semi_auto()) {
+      whole_batches_[fmt::format("{} {}", inputs.back().name, inputs.back().type)] = label;
+      distribute(executable, inputs);
+    } else if (loss_ != nullptr) {
+      copy_elements(label.view(), executable.input(inputs.back().name));
+    }
     executable.run();
     const Tensor output = Tensor::copy_of(executable.output("output"));
     const double loss = loss_ != nullptr ? loss_of(executable) : 0.0;
@@ -363,7 +480,7 @@ std::map<std::string, double> Model::eval(const data::Dataset& dataset, const Tr
   std::map<std::string, double> results;
   for (const auto& metric : options_.metrics) {
     double sums[2] = {metric->sum(), metric->count()};
-    if (is_parallel() && !metric->is_global()) {
+    if (is_parallel() && !is_semi_auto() && !metric->is_global()) {
       context_.world().all_reduce(sums, 2, DType::kF64, comm::ReduceOp::kSum, "metrics");
     }
     results[metric->name()] = sums[1] > 0 ? sums[0] / sums[1] : 0.0;
@@ -376,7 +493,10 @@ Tensor Model::predict(const std::vector<Tensor>& inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) specs.push_back({fmt::format("input{}", i), inputs[i].type()});
   auto& executable = compiled_[signature_of("predict", specs)];
   if (!executable) {
-    executable = session_->compile(session::trace_forward(network_, specs, settings(false)), mesh());
+    const ir::Graph graph = session::trace_forward(network_, specs, settings(false));
+    auto options = plan_options();
+    options.batch_by_default = false;
+    executable = session_->compile(graph, mesh(), {}, options);
   }
   for (size_t i = 0; i < inputs.size(); ++i) copy_elements(inputs[i].view(), executable->input(specs[i].name));
   executable->run();

@@ -24,8 +24,10 @@ namespace tessera::train {
 enum class ParallelMode {
   kStandAlone,    // each rank by itself
   kDataParallel,  // the global batch is split over the ranks; the result is that of one device on the whole batch
+  kSemiAuto,  // operators are split as their strategies say, the others by the batch; the result is that of one device
 };
-// "stand_alone", "data_parallel". Throws InvalidArgument listing them; modes that are not available yet are named so.
+// "stand_alone", "data_parallel", "semi_auto_parallel". Throws InvalidArgument listing them; modes that are not
+// available yet are named so.
 ParallelMode parse_parallel_mode(const std::string& text);
 
 // Over which rows batch normalisation takes its statistics in data parallel.
@@ -36,6 +38,13 @@ enum class BatchNormStatistics {
 
 struct ModelOptions {
   ParallelMode parallel_mode = ParallelMode::kStandAlone;
+  // Semi-automatic: how the inputs lie. By default their rows are split over all ranks; with full_batch they are whole
+  // on every rank; a dataset_strategy has a tuple of counts for each input, ((1,1,1,8),(1,)).
+  bool full_batch = false;
+  mesh::Strategy dataset_strategy = {};
+  // The replicas of a parameter of at least so many bytes share its rows, the optimizer's states and its work.
+  bool parallel_optimizer = false;
+  int64_t parallel_optimizer_threshold = 64 << 10;
   // Data parallel: the gradient is that of the mean over the ranks (true), or of the sum (false).
   bool gradients_mean = true;
   // Give all ranks rank 0's initial values. Without it a difference is warned about at the first step.
@@ -72,7 +81,8 @@ class Model {
   Tensor predict(const std::vector<Tensor>& inputs);
   // Compiles the training step, and the evaluation when `valid` is given, without running them.
   void build(const data::Dataset& train, const data::Dataset* valid = nullptr);
-  // One step on one global batch: each rank gives its rows. Returns the loss.
+  // One step on one global batch: each rank gives its rows (all of them in semi-automatic parallelism, where it takes
+  // what its plan wants). Returns the loss.
   double train_step(const std::vector<TensorView>& local_batch, int64_t global_rows);
 
   // Values by name: parameters, then states. value() is collective where values are split.
@@ -106,6 +116,15 @@ class Model {
  private:
   bool is_parallel() const;
   void prepare_values();
+  void place_values(const ir::Graph& graph, const std::vector<session::InputSpec>& inputs);
+  void agree_on_values();
+  bool is_semi_auto() const { return is_parallel() && options_.parallel_mode == ParallelMode::kSemiAuto; }
+  compiler::PlanOptions plan_options() const;
+  std::unique_ptr<session::Executable> compile(const ir::Graph& graph, const std::vector<session::InputSpec>& inputs);
+  // The executable's memory of these inputs, or, where every rank reads the whole batch, that of the batch.
+  std::vector<TensorView> batch_views(session::Executable& executable, const std::vector<session::InputSpec>& inputs);
+  // Gives each rank its pieces of what was read whole.
+  void distribute(session::Executable& executable, const std::vector<session::InputSpec>& inputs);
   void check_replicas();
   nn::Settings settings(bool training) const;
   mesh::Mesh mesh() const;
@@ -132,6 +151,8 @@ class Model {
   int64_t step_in_epoch_ = 0;
   int64_t step_ = 0;
   bool replicas_checked_ = false;
+  bool values_placed_ = false;
+  std::map<std::string, Tensor> whole_batches_;  // by signature of an input
 };
 
 }  // namespace tessera::train

@@ -1,0 +1,23 @@
+// Small networks that plans are tried on: float64 throughout, sizes that no number of ranks divides everywhere.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/data/batch_iterator.h"
+#include "tessera/nn/cell.h"
+#include "tessera/tensor/tensor.h"
+
+namespace tessera::equivalence {
+
+// "mlp": two layers; x [n,12]. "resnet": convolutions with batch norm, a residual, pooling; x [n,3,8,8].
+// "transformer": embedding, one block of attention and feed-forward with layer norm, mean over time; x i32[n,6].
+// All give logits [n,10].
+std::unique_ptr<nn::Cell> make_network(const std::string& name, DType dtype);
+
+// The inputs (x, label) of a step: seeded, the same on every rank.
+std::vector<Tensor> make_batch(const std::string& network, int64_t rows, int64_t step, DType dtype);
+
+}  // namespace tessera::equivalence

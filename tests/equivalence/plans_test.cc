@@ -1,0 +1,179 @@
+// The equivalence matrix of plans: whatever the plan, ten steps give the losses and the parameters of one device on the
+// same batches, in float64 on reference kernels to 1e-10, in float32 on fast kernels as closely as each row says.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <mutex>
+
+#include "tessera/nn/losses.h"
+#include "tessera/nn/momentum.h"
+#include "tessera/testing/run_ranks.h"
+#include "tessera/train/model.h"
+#include "tests/equivalence/networks.h"
+
+namespace tessera::equivalence {
+namespace {
+
+struct Plan {
+  std::string name;
+  std::string network;
+  int ranks = 1;
+  // Strategies, by path of a cell and operator.
+  std::vector<std::tuple<std::string, std::string, mesh::Strategy>> strategies = {};
+  bool full_batch = false;
+  mesh::Strategy dataset_strategy = {};
+  bool parallel_optimizer = false;
+  int64_t rows = 8;
+  double float32_deviation = 1e-4;
+};
+
+struct Outcome {
+  std::vector<double> losses;
+  std::map<std::string, std::vector<double>> values;
+};
+
+void shard(nn::Cell& cell, const Plan& plan) {
+  for (const auto& [path, op, strategy] : plan.strategies) {
+    if (cell.path() == path) cell.shard(op, strategy);
+  }
+  for (const auto& [name, child] : cell.children()) shard(*child, plan);
+}
+
+Outcome train(const Plan& plan, DType dtype, bool reference) {
+  Outcome outcome;
+  std::mutex mutex;
+  run_ranks(plan.ranks, [&](cluster::Context& context) {
+    const auto network = make_network(plan.network, dtype);
+    shard(*network, plan);
+    nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
+    nn::Momentum optimizer({.learning_rate = 0.05, .momentum = 0.9, .weight_decay = 1e-4});
+    train::Model model(context, *network, &loss, &optimizer,
+                       {.parallel_mode = train::ParallelMode::kSemiAuto,
+                        .full_batch = plan.full_batch,
+                        .dataset_strategy = plan.dataset_strategy,
+                        .parallel_optimizer = plan.parallel_optimizer,
+                        .parallel_optimizer_threshold = 0,
+                        .seed = 5,
+                        .session = {.reference_kernels = reference, .num_threads = 1}});
+    for (int64_t step = 0; step < 10; ++step) {
+      const auto batch = make_batch(plan.network, plan.rows, step, dtype);
+      const double value = model.train_step({batch[0].view(), batch[1].view()}, plan.rows);
+      const std::lock_guard lock(mutex);
+      if (context.rank() == 0) outcome.losses.push_back(value);
+    }
+    for (const auto& name : model.names()) {
+      const auto value = model.value(name).to_doubles();
+      const std::lock_guard lock(mutex);
+      if (context.rank() == 0) outcome.values[name] = value;
+    }
+  });
+  return outcome;
+}
+
+double deviation(const std::vector<double>& one, const std::vector<double>& many) {
+  check_equal(one.size(), many.size(), "compared numbers");
+  double scale = 1e-300;
+  double difference = 0;
+  for (size_t i = 0; i < one.size(); ++i) {
+    scale = std::max(scale, std::abs(one[i]));
+    difference = std::max(difference, std::isfinite(many[i]) ? std::abs(one[i] - many[i]) : HUGE_VAL);
+  }
+  return difference / scale;
+}
+
+double deviation_of(const Plan& plan, DType dtype, bool reference) {
+  static std::map<std::string, Outcome> known;
+  auto& one = known[fmt::format("{} {} {}", plan.network, plan.rows, dtype)];
+  if (one.losses.empty()) one = train({.network = plan.network, .rows = plan.rows}, dtype, reference);
+  const auto many = train(plan, dtype, reference);
+  double worst = deviation(one.losses, many.losses);
+  for (const auto& [name, value] : one.values) worst = std::max(worst, deviation(value, many.values.at(name)));
+  return worst;
+}
+
+void PrintTo(const Plan& plan, std::ostream* out) { *out << plan.name; }
+
+class Plans : public testing::TestWithParam<Plan> {};
+
+TEST_P(Plans, GiveLossesAndParametersOfOneDevice) {
+  const double exact = deviation_of(GetParam(), DType::kF64, true);
+  const double fast = deviation_of(GetParam(), DType::kF32, false);
+  std::cout << fmt::format("{} {} ranks: float64 {:.1e}, float32 {:.1e}\n", GetParam().name, GetParam().ranks, exact,
+                           fast);
+  EXPECT_LT(exact, 1e-10);
+  EXPECT_LT(fast, GetParam().float32_deviation);
+}
+
+std::vector<Plan> plans() {
+  std::vector<Plan> rows;
+  for (const char* network : {"mlp", "resnet", "transformer"}) {
+    for (const int ranks : {2, 3, 4, 8}) {
+      rows.push_back({.name = fmt::format("{}_data_{}", network, ranks), .network = network, .ranks = ranks});
+    }
+    rows.push_back({.name = fmt::format("{}_full_batch", network), .network = network, .ranks = 4, .full_batch = true});
+    rows.push_back({.name = fmt::format("{}_optimizer_shards", network),
+                    .network = network,
+                    .ranks = 4,
+                    .parallel_optimizer = true});
+    rows.push_back({.name = fmt::format("{}_optimizer_shards_uneven", network),
+                    .network = network,
+                    .ranks = 3,
+                    .parallel_optimizer = true,
+                    .rows = 7});
+  }
+  // Columns, then rows, of a pair of products.
+  const auto tensor_parallel = [](int64_t data, int64_t model) {
+    return std::vector<std::tuple<std::string, std::string, mesh::Strategy>>{
+        {"up", "matmul", {{data, 1}, {model, 1}}},
+        {"down", "matmul", {{data, model}, {1, model}}},
+    };
+  };
+  for (const char* network : {"mlp", "transformer"}) {
+    for (const auto& [data, model] : std::vector<std::pair<int, int>>{{1, 2}, {1, 4}, {2, 2}, {2, 4}}) {
+      rows.push_back({.name = fmt::format("{}_data_{}_model_{}", network, data, model),
+                      .network = network,
+                      .ranks = data * model,
+                      .strategies = tensor_parallel(data, model)});
+    }
+    rows.push_back({.name = fmt::format("{}_data_2_model_2_optimizer_shards", network),
+                    .network = network,
+                    .ranks = 4,
+                    .strategies = tensor_parallel(2, 2),
+                    .parallel_optimizer = true});
+  }
+  rows.push_back({.name = "resnet_split_width",
+                  .network = "resnet",
+                  .ranks = 8,
+                  .strategies = {{"stem", "conv2d", {{1, 1, 1, 8}, {1, 1, 1, 1}}},
+                                 {"bn", "batch_norm", {{1, 1, 1, 8}, {1}, {1}, {1}, {1}}},
+                                 {"conv1", "conv2d", {{1, 1, 2, 4}, {1, 1, 1, 1}}},
+                                 {"bn1", "batch_norm", {{1, 2, 1, 2}, {2}, {2}, {2}, {2}}}},
+                  .dataset_strategy = {{1, 1, 1, 8}, {1}}});
+  rows.push_back({.name = "resnet_split_channels",
+                  .network = "resnet",
+                  .ranks = 4,
+                  .strategies = {{"stem", "conv2d", {{1, 1, 1, 1}, {4, 1, 1, 1}}},
+                                 {"conv1", "conv2d", {{1, 4, 1, 1}, {1, 4, 1, 1}}},
+                                 {"down", "conv2d", {{2, 1, 1, 1}, {2, 1, 1, 1}}}}});
+  rows.push_back({.name = "transformer_split_vocabulary",
+                  .network = "transformer",
+                  .ranks = 4,
+                  .strategies = {{"embedding", "gather", {{4, 1}, {1, 1}}}, {"head", "matmul", {{1, 1}, {4, 1}}}}});
+  rows.push_back({.name = "transformer_split_heads",
+                  .network = "transformer",
+                  .ranks = 4,
+                  .strategies = {{"query", "matmul", {{2, 1}, {2, 1}}},
+                                 {"key", "matmul", {{2, 1}, {2, 1}}},
+                                 {"value", "matmul", {{2, 1}, {2, 1}}},
+                                 {"", "softmax", {{2, 2, 1, 1}}},
+                                 {"output", "matmul", {{2, 2}, {1, 2}}}}});
+  return rows;
+}
+
+INSTANTIATE_TEST_SUITE_P(Matrix, Plans, testing::ValuesIn(plans()), [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace tessera::equivalence
