@@ -1,9 +1,12 @@
 #include "tessera/compiler/partition.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/mesh/exchange.h"
+#include "tessera/ops/exchange.h"
 #include "tessera/ops/op_def.h"
 
 namespace tessera::compiler {
@@ -15,7 +18,6 @@ using ir::NodeId;
 using ir::Value;
 using ir::ValueId;
 using mesh::Mesh;
-using mesh::Partial;
 using mesh::Range;
 using mesh::Sharding;
 
@@ -46,9 +48,18 @@ std::vector<bool> find_updates(const Graph& graph) {
 
 class Partitioner {
  public:
-  Partitioner(const Graph& graph, const Plan& plan, int rank)
-      : graph_(graph), plan_(plan), mesh_(plan.mesh), rank_(rank), local_(graph.name()) {
-    at_ = mesh_.coordinates(rank);
+  Partitioner(const Graph& graph, const Plan& plan, int rank, const PartitionOptions& options)
+      : graph_(graph), plan_(plan), mesh_(plan.mesh), rank_(rank), options_(options), local_(graph.name()) {
+    mesh_.coordinates(rank);  // throws for a rank that is not in it
+  }
+
+  // The groups of all ranks.
+  GroupLists groups() const {
+    GroupLists lists;
+    for (const auto& [mesh, axes] : used_groups_) {
+      for (const int rank : mesh.ranks()) lists.insert(mesh::ordered_group(mesh, rank, axes));
+    }
+    return lists;
   }
 
   Graph run() {
@@ -85,7 +96,11 @@ class Partitioner {
     const ops::OpDef& def = ops::OpRegistry::instance().get(node.op);
     const ir::NodeId forward = node.forward == ir::kNone ? ir::kNone : local_node_[static_cast<size_t>(node.forward)];
     const ir::SourceScope scope(local_, node.source, forward);
-    ops::LocalizeContext context{local_, node.op, node.attributes, {}, {}, {}, {}, {}, {}, {}};
+    ops::Placement placement{.mesh = mesh_, .rank = rank_};
+    placement.inputs = plan_.operands[at];
+    placement.factor_axes = plan_.factors[at];
+    placement.group_over = [this](const std::vector<int>& axes) { return group_over(mesh_, axes); };
+    ops::LocalizeContext context{local_, node.op, node.attributes, {}, {}, {}, {}, {}, {}, {}, &placement};
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const auto& wanted = plan_.operands[at][i];
       const Type& type = graph_.type(node.inputs[i]);
@@ -97,6 +112,7 @@ class Partitioner {
       const Type& type = graph_.type(output);
       const auto& sharding = plan_.values[static_cast<size_t>(output)];
       context.global_outputs.push_back(type);
+      placement.outputs.push_back(sharding);
       context.local_outputs.push_back(local_type(type, sharding));
       context.output_slices.push_back(mesh::slice_of(type.shape, sharding, mesh_, rank_));
     }
@@ -122,17 +138,26 @@ class Partitioner {
     }
   }
 
-  // The values that a later use wants whole in the dims that they are made in.
+  // Partial values that are completed in one way: all their uses want the same, or want it whole as it lies.
   void find_completions() {
+    std::set<ValueId> several;
     const auto look = [&](ValueId v, const Sharding& wanted) {
       const auto& produced = plan_.values[static_cast<size_t>(v)];
-      if (produced.is_partial() && !wanted.is_partial() && produced.dims == wanted.dims) completions_[v] = wanted;
+      if (!produced.is_partial() || wanted.is_partial()) return;
+      const auto [it, is_first] = completions_.emplace(v, wanted);
+      if (!is_first && !(it->second == wanted)) {
+        several.insert(v);
+        if (produced.dims == wanted.dims) it->second = wanted;
+      }
     };
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       const auto& inputs = graph_.node(n).inputs;
       for (size_t i = 0; i < inputs.size(); ++i) look(inputs[i], plan_.operands[static_cast<size_t>(n)][i]);
     }
     for (size_t i = 0; i < graph_.outputs().size(); ++i) look(graph_.outputs()[i].value, plan_.outputs[i]);
+    std::erase_if(completions_, [&](const auto& entry) {
+      return several.contains(entry.first) && entry.second.dims != plan_.values[static_cast<size_t>(entry.first)].dims;
+    });
   }
 
   // The value in the sharding that a use wants; equal uses share the collectives.
@@ -146,65 +171,137 @@ class Partitioner {
     return result;
   }
 
-  // Complete what is partial, gather what is split and should not be (innermost axis first), then slice.
-  Value redistribute(ValueId v, Sharding from, const Sharding& to) {
+  Value redistribute(ValueId v, const Sharding& from, const Sharding& to) {
     Value value = local_values_[static_cast<size_t>(v)];
+    const Type& type = graph_.type(v);
     const NodeId producer = graph_.info(v).node;
     const ir::SourceScope scope(local_, producer == ir::kNone ? graph_.value_name(v) : graph_.node(producer).source);
-    for (const Partial& partial : std::vector<Partial>(from.partial)) {
-      if (std::find(to.partial.begin(), to.partial.end(), partial) != to.partial.end()) continue;
-      value = collective("all_reduce", value, partial.axis,
-                         {{"reduction", std::string(mesh::to_string(partial.reduction))}});
-      std::erase(from.partial, partial);
+    const auto& way = find_way(type, from, to);
+    mesh::Layout at{mesh_, from};
+    for (const auto& step : way.steps) {
+      const mesh::Layout after{way.meshes[static_cast<size_t>(step.mesh)], step.after};
+      value = lower(step, type.shape, value, at, after);
+      at = after;
     }
-    check(from.partial == to.partial, "a whole value cannot become partial");
-    const Shape& shape = graph_.type(v).shape;
-    for (size_t dim = 0; dim < from.dims.size(); ++dim) {
-      auto& have = from.dims[dim];
-      const auto& want = to.dims[dim];
-      // Keep the common outer axes.
-      size_t common = 0;
-      while (common < have.size() && common < want.size() && have[common] == want[common]) ++common;
-      while (have.size() > common) {
-        const int axis = have.back();
-        have.pop_back();
-        const int64_t outer = mesh::local_shape(shape, from, mesh_, rank_)[static_cast<int>(dim)];
-        value = collective(
-            "all_gather", value, axis,
-            {{"dim", static_cast<int64_t>(dim)}, {"sizes", mesh::balanced_sizes(outer, mesh_.axis(axis).size)}});
-      }
+    return value;
+  }
+
+  const mesh::Redistribution& find_way(const Type& type, const Sharding& from, const Sharding& to) {
+    const auto key = fmt::format("{} {} {}", type, from.to_string(mesh_), to.to_string(mesh_));
+    auto [it, is_new] = ways_.try_emplace(key);
+    if (is_new) {
+      it->second = mesh::redistribute(type.shape, static_cast<int64_t>(size_bytes(type.dtype)), {mesh_, from},
+                                      {mesh_, to}, options_.redistribution);
     }
-    if (from == to) return value;
-    const auto held = mesh::slice_of(shape, from, mesh_, rank_);
-    const auto wanted = mesh::slice_of(shape, to, mesh_, rank_);
+    return it->second;
+  }
+
+  // One step of a redistribution as nodes of this rank.
+  Value lower(const mesh::Step& step, const Shape& shape, Value value, const mesh::Layout& before,
+              const mesh::Layout& after) {
+    switch (step.kind) {
+      case mesh::StepKind::kRelabel: return value;
+      case mesh::StepKind::kSlice: return slice(shape, value, before, after);
+      case mesh::StepKind::kAllToAll: return swap_slices(step, shape, value, before, after);
+      case mesh::StepKind::kExchange: return exchange(shape, value, before, after);
+      case mesh::StepKind::kAllReduce:
+      case mesh::StepKind::kAllGather:
+      case mesh::StepKind::kReduceScatter: break;
+    }
+    Attributes attributes = group_over(before.mesh, step.axes);
+    if (attributes.get_ints("ranks").size() == 1) return value;
+    if (step.kind == mesh::StepKind::kAllReduce) {
+      attributes.set("reduction", std::string(mesh::to_string(step.reduction)));
+      return ops::apply1("all_reduce", {value}, attributes);
+    }
+    const bool gathers = step.kind == mesh::StepKind::kAllGather;
+    const auto& whole = gathers ? after : before;
+    const int64_t size = mesh::local_shape(shape, whole.sharding, whole.mesh, rank_)[step.dim];
+    attributes.set("dim", static_cast<int64_t>(step.dim));
+    attributes.set("sizes", mesh::part_sizes(size, before.mesh, step.axes));
+    if (!gathers) attributes.set("reduction", std::string(mesh::to_string(step.reduction)));
+    return ops::apply1(gathers ? "all_gather" : "reduce_scatter", {value}, attributes);
+  }
+
+  std::vector<Range> slice_of(const Shape& shape, const mesh::Layout& layout, int rank) const {
+    return mesh::slice_of(shape, layout.sharding, layout.mesh, rank);
+  }
+
+  Value slice(const Shape& shape, Value value, const mesh::Layout& before, const mesh::Layout& after) const {
+    const auto held = slice_of(shape, before, rank_);
+    const auto wanted = slice_of(shape, after, rank_);
     Ints begin;
     Ints end;
     for (size_t dim = 0; dim < held.size(); ++dim) {
-      begin.push_back(wanted[dim].offset - held[dim].offset);
+      begin.push_back(wanted[dim].size == 0 ? 0 : wanted[dim].offset - held[dim].offset);
       end.push_back(begin.back() + wanted[dim].size);
     }
     return ops::apply1("strided_slice", {value}, {{"begin", begin}, {"end", end}, {"strides", Ints(held.size(), 1)}});
   }
 
-  Value collective(const std::string& op, Value value, int axis, Attributes attributes) {
-    const auto ranks = mesh_.group(rank_, {axis});
-    if (ranks.size() == 1) return value;
-    attributes.set("group", mesh_.axis(axis).name);
+  // Along some axes, between the ranks that differ along them only.
+  Value swap_slices(const mesh::Step& step, const Shape& shape, Value value, const mesh::Layout& before,
+                    const mesh::Layout& after) {
+    const Attributes group = group_over(before.mesh, step.axes);
+    std::vector<ops::Box> held;
+    std::vector<ops::Box> wanted;
+    for (const int64_t rank : group.get_ints("ranks")) {
+      held.push_back(slice_of(shape, before, static_cast<int>(rank)));
+      wanted.push_back(slice_of(shape, after, static_cast<int>(rank)));
+    }
+    return ops::exchange(value, group, held, wanted);
+  }
+
+  // Between all ranks, from any layout to any other.
+  Value exchange(const Shape& shape, Value value, const mesh::Layout& before, const mesh::Layout& after) {
+    std::vector<int> all(static_cast<size_t>(before.mesh.num_axes()));
+    std::iota(all.begin(), all.end(), 0);
+    Attributes attributes = group_over(before.mesh, all);
+    const auto plan = mesh::exchange_plan(shape, before, after, rank_);
+    ops::ExchangeBoxes boxes = ops::no_boxes(attributes.get_ints("ranks").size(), shape.ndim());
+    const auto place = [&](int rank) {
+      const Ints& ranks = attributes.get_ints("ranks");
+      return static_cast<size_t>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+    };
+    for (const auto& piece : plan.sends) boxes.send[place(piece.rank)] = piece.box;
+    for (const auto& piece : plan.receives) boxes.receive[place(piece.rank)] = piece.box;
+    if (plan.kept) {
+      boxes.send[place(rank_)] = plan.kept->from_box;
+      boxes.receive[place(rank_)] = plan.kept->to_box;
+    }
+    ops::set_exchange(attributes, boxes, mesh::local_shape(shape, after.sharding, after.mesh, rank_));
+    return ops::apply1("exchange", {value}, attributes);
+  }
+
+  // The attributes of a collective between the ranks that differ from this one along these axes only.
+  Attributes group_over(const Mesh& mesh, const std::vector<int>& axes) {
+    const auto ranks = mesh::ordered_group(mesh, rank_, axes);
+    std::string name;
+    for (const int axis : axes) name += (name.empty() ? "" : "*") + mesh.axis(axis).name;
+    Attributes attributes;
+    attributes.set("group", name);
     attributes.set("ranks", Ints(ranks.begin(), ranks.end()));
-    attributes.set("rank_in_group", static_cast<int64_t>(at_[static_cast<size_t>(axis)]));
-    return ops::apply1(op, {value}, attributes);
+    attributes.set("rank_in_group", static_cast<int64_t>(std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin()));
+    if (ranks.size() > 1) {
+      const bool known = std::any_of(used_groups_.begin(), used_groups_.end(),
+                                     [&](const auto& used) { return used.second == axes && used.first == mesh; });
+      if (!known) used_groups_.emplace_back(mesh, axes);
+    }
+    return attributes;
   }
 
   const Graph& graph_;
   const Plan& plan_;
   const Mesh& mesh_;
   int rank_;
-  std::vector<int> at_;
+  const PartitionOptions& options_;
   Graph local_;
   std::vector<Value> local_values_;
   std::vector<NodeId> local_node_;
   std::map<std::pair<ValueId, std::string>, Value> redistributed_;
   std::map<ValueId, Sharding> completions_;
+  std::map<std::string, mesh::Redistribution> ways_;
+  std::vector<std::pair<Mesh, std::vector<int>>> used_groups_;
 };
 
 // By value: whether something that is communicated later depends on it.
@@ -245,7 +342,8 @@ void order_collectives(Graph& local, const PartitionOptions& options) {
     const Type& type = local.type(node.inputs[0]);
     // What backward waits for (statistics of a split batch, say) does not travel with gradients that only updates need.
     const auto key =
-        fmt::format("{} {} {}{}", node.attributes.get_string("group"), node.attributes.get_string("reduction"),
+        fmt::format("{} {} {} {}{}", node.attributes.get_string("group"),
+                    fmt::join(node.attributes.get_ints("ranks"), "-"), node.attributes.get_string("reduction"),
                     type.dtype, awaited[static_cast<size_t>(node.outputs[0])] ? " awaited" : "");
     const auto [it, is_new] = open.try_emplace(key);
     if (is_new) it->second.number = next_bucket++;
@@ -274,8 +372,10 @@ void order_collectives(Graph& local, const PartitionOptions& options) {
 
 }  // namespace
 
-Graph partition(const Graph& graph, const Plan& plan, int rank, const PartitionOptions& options) {
-  Graph local = Partitioner(graph, plan, rank).run();
+Graph partition(const Graph& graph, const Plan& plan, int rank, const PartitionOptions& options, GroupLists* groups) {
+  Partitioner partitioner(graph, plan, rank, options);
+  Graph local = partitioner.run();
+  if (groups != nullptr) *groups = partitioner.groups();
   order_collectives(local, options);
   return local;
 }

@@ -8,19 +8,28 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "tessera/compiler/plan.h"
+#include "tessera/mesh/redistribution.h"
 
 namespace tessera::compiler {
+
+// The world ranks of the groups in which the ranks of a plan communicate, each in its order.
+using GroupLists = std::set<std::vector<int>>;
 
 struct PartitionOptions {
   // A bucket is closed when it holds this much; small enough that the first is on its way while backward runs.
   int64_t bucket_bytes = 8 << 20;
+  mesh::RedistributionOptions redistribution;
 };
 
-// Throws InvalidArgument when `rank` is not in the plan's mesh, or a node cannot be written for one rank.
-ir::Graph partition(const ir::Graph& graph, const Plan& plan, int rank, const PartitionOptions& options = {});
+// Throws InvalidArgument when `rank` is not in the plan's mesh, or a node cannot be written for one rank. `groups`
+// receives those of all ranks, the same on every rank.
+ir::Graph partition(const ir::Graph& graph, const Plan& plan, int rank, const PartitionOptions& options = {},
+                    GroupLists* groups = nullptr);
 
 // The collectives of a local graph in their order, one line each with group, operator and size: equal on every rank of
 // a group, or the job must not start.

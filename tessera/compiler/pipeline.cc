@@ -20,7 +20,7 @@ Compiled compile(const ir::Graph& graph, const mesh::Mesh& mesh, const ShardingH
   result.plan = propagate(result.logical, mesh, hints, options.plan);
 
   // Local: this rank's shapes, collectives as nodes.
-  result.local = partition(result.logical, result.plan, rank, options.partition);
+  result.local = partition(result.logical, result.plan, rank, options.partition, &result.groups);
   ops::verify_or_throw(result.local);
   if (options.fuse) result.local = fuse_elementwise(result.local);
 

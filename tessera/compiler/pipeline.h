@@ -21,6 +21,7 @@ struct Compiled {
   ir::Graph logical;  // simplified
   Plan plan;
   ir::Graph local;
+  GroupLists groups;
   ir::Schedule schedule;
 };
 

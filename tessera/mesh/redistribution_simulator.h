@@ -9,17 +9,6 @@
 
 namespace tessera::mesh {
 
-// Every sharding of an ndim-dim tensor on the mesh, with any axes partial in `reduction`.
-std::vector<Sharding> all_shardings(const Mesh& mesh, int ndim, Reduction reduction);
-
-// What the busiest rank receives, counted rank by rank from slice_of: needs less has.
-int64_t missing_elements(const Shape& shape, const Layout& from, const Layout& to);
-int64_t largest_local(const Shape& shape, const Layout& layout);
-// Of an all_reduce over `axes`, its stretches of the flattened value dealt by balanced_part.
-int64_t all_reduced_elements(const Shape& shape, const Layout& layout, const std::vector<int>& axes);
-// All_reduce of what must be completed, a gather of every dim that the target splits otherwise, slices.
-int64_t gather_then_slice_elements(const Shape& shape, const Layout& from, const Layout& to);
-
 class Simulator {
  public:
   // Contributions to a partial value are made up from `seed`; their sum (or maximum) is the global value.

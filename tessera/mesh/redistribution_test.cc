@@ -25,7 +25,7 @@ const Shape kShape{64, 32};  // f32: 8 KiB
 const Sharding kReplicated{{{}, {}}, {}};
 const Sharding kRows{{{kData}, {}}, {}};
 
-Sharding partial(Sharding sharding, std::vector<int> axes, Reduction reduction = Reduction::kSum) {
+Sharding partial(Sharding sharding, const std::vector<int>& axes, Reduction reduction = Reduction::kSum) {
   for (const int axis : axes) sharding.partial.push_back({axis, reduction});
   return sharding;
 }
@@ -78,15 +78,15 @@ TEST(Redistribution, LatencyDecidesBetweenFewStepsAndFewBytes) {
             "all_gather dim 0 over data*model -> [_,_] 7168 B\nslice dim 0 over model*data -> [model*data,_]\n");
   // An exchange that saves nothing is not taken.
   EXPECT_EQ(steps({{{kData}, {kModel}}, {}}, kReplicated),
-            "all_gather dim 1 over model -> [data,_] 1024 B\nall_gather dim 0 over data -> [_,_] 6144 B\n");
+            "all_gather dim 0 over data -> [_,model] 3072 B\nall_gather dim 1 over model -> [_,_] 4096 B\n");
 }
 
 TEST(Redistribution, IdleAxesShareTheWorkOfAReduction) {
   // All ranks along `model` hold the same partial values; each completes half of them.
   EXPECT_EQ(steps(partial(kReplicated, {kData}), kReplicated, {.latency_bytes = 0}),
             "slice dim 0 over model -> [model,_] +data\n"
-            "reduce_scatter dim 0 over data -> [model*data,_] 3072 B\n"
-            "all_gather dim 0 over model*data -> [_,_] 7168 B\n");
+            "all_reduce over data -> [model,_] 6144 B\n"
+            "all_gather dim 0 over model -> [_,_] 4096 B\n");
 }
 
 TEST(Redistribution, MeshesThatNestMeetOnTheirRefinement) {
@@ -192,6 +192,20 @@ TEST(Redistribution, GroupsFollowTheOrderOfAxes) {
   const Mesh mesh({{"a", 2}, {"b", 3}});
   EXPECT_THAT(ordered_group(mesh, 4, {1, 0}), ElementsAre(0, 3, 1, 4, 2, 5));
   EXPECT_THAT(part_sizes(10, mesh, {0, 1}), ElementsAre(2, 2, 1, 2, 2, 1));
+}
+
+TEST(Redistribution, ASearchThatGivesUpStillFindsAWay) {
+  std::vector<Axis> axes;
+  for (int i = 0; i < 10; ++i) axes.push_back({"a" + std::to_string(i), 2});
+  const Mesh mesh(axes);
+  Layout from{mesh, {{{}, {}}, {}}};
+  Layout to{mesh, {{{}, {9, 2}}, {}}};
+  for (int i = 0; i < 10; ++i) from.sharding.partial.push_back({i, Reduction::kSum});
+  const auto found = redistribute({4096, 1024}, 4, from, to);
+  EXPECT_FALSE(found.optimal);
+  EXPECT_EQ(found.steps.back().after, to.sharding);
+  EXPECT_LE(found.bytes, 2 * 4096 * 1024 * 4);
+  EXPECT_GE(found.bytes, lower_bound_bytes({4096, 1024}, 4, from, to));
 }
 
 TEST(Redistribution, AThousandRanksTakeNoLongerToSearch) {

@@ -1,5 +1,8 @@
+#include <algorithm>
+
 #include "tessera/base/error.h"
 #include "tessera/ops/families.h"
+#include "tessera/ops/localize.h"
 #include "tessera/ops/op_def.h"
 #include "tessera/ops/require.h"
 
@@ -114,6 +117,129 @@ IndexRule rule_for(const Attributes& attributes, const char* dense, const char* 
   return parse_rule(attributes.get_int("groups") == 1 ? dense : grouped);
 }
 
+// Images whose height or width is split: each rank fetches the rows and columns of its neighbours that its windows
+// reach into (its halo), and computes with the padding that is left at the image's own edges.
+
+bool splits_pixels(const LocalizeContext& context) { return context.is_split("h") || context.is_split("w"); }
+
+// Along one spatial dim: the pixels that the windows of results [result.offset, + size) read, inside the image.
+mesh::Range pixels_of(const Geometry& geometry, size_t d, const mesh::Range& result, int64_t taps, int64_t image) {
+  if (result.size == 0) return {0, 0};
+  const int64_t begin = result.offset * geometry.strides[d] - geometry.padding[2 * d];
+  const int64_t end = (result.offset + result.size - 1) * geometry.strides[d] - geometry.padding[2 * d] +
+                      geometry.dilation[d] * (taps - 1) + 1;
+  const int64_t first = std::clamp<int64_t>(begin, 0, image);
+  return {first, std::max<int64_t>(std::clamp<int64_t>(end, 0, image) - first, 0)};
+}
+
+// The results whose windows read pixels [image.offset, + size).
+mesh::Range results_of(const Geometry& geometry, size_t d, const mesh::Range& pixels, int64_t taps, int64_t results) {
+  if (pixels.size == 0) return {0, 0};
+  const int64_t reach = geometry.dilation[d] * (taps - 1);
+  const int64_t top = geometry.padding[2 * d];
+  const int64_t step = geometry.strides[d];
+  const int64_t begin = std::max<int64_t>(pixels.offset + top - reach + step - 1, 0) / step;
+  const int64_t end = (pixels.offset + pixels.size - 1 + top) / step + 1;
+  const int64_t first = std::clamp<int64_t>(begin, 0, results);
+  return {first, std::max<int64_t>(std::clamp<int64_t>(end, 0, results) - first, 0)};
+}
+
+// x's slice as the windows of y's slice need it, and the attributes for it: padding where the image ends, none where a
+// neighbour's pixels have come.
+struct Window {
+  Value x;
+  Attributes attributes;
+};
+Window fetch_window(const LocalizeContext& context, size_t input, const Shape& image, const Box& y, const Ints& taps,
+                    const std::function<const Box&(const RankSlices&)>& y_of) {
+  const Geometry geometry(context.attributes);
+  const auto needed = [&](const RankSlices& slices) {
+    Box box = slices.inputs[input];
+    const Box& results = y_of(slices);
+    for (size_t d = 0; d < 2; ++d) {
+      box[d + 2] = pixels_of(geometry, d, results[d + 2], taps[d], image[static_cast<int>(d) + 2]);
+    }
+    return box;
+  };
+  Window window{fetch(context, input, {"h", "w"}, needed), sister(context.attributes)};
+  Ints padding;
+  for (size_t d = 0; d < 2; ++d) {
+    const auto& results = y[d + 2];
+    const auto held = pixels_of(geometry, d, results, taps[d], image[static_cast<int>(d) + 2]);
+    const int64_t begin = results.offset * geometry.strides[d] - geometry.padding[2 * d];
+    const int64_t end = (results.offset + results.size - 1) * geometry.strides[d] - geometry.padding[2 * d] +
+                        geometry.dilation[d] * (taps[d] - 1) + 1;
+    padding.push_back(std::max<int64_t>(held.offset - begin, 0));
+    padding.push_back(std::max<int64_t>(end - held.offset - held.size, 0));
+  }
+  window.attributes.set("padding", padding);
+  return window;
+}
+
+bool has_no_pixels(const Box& box) { return box[2].size == 0 || box[3].size == 0; }
+
+std::vector<Value> localize_forward(const LocalizeContext& context) {
+  if (!splits_pixels(context)) return apply(context.graph, context.op, context.inputs, context.attributes);
+  const Shape& weight = context.global_inputs[1].shape;
+  const Box& y = context.output_slices[0];
+  const auto window = fetch_window(context, 0, context.global_inputs[0].shape, y, {weight[2], weight[3]},
+                                   [](const RankSlices& slices) -> const Box& { return slices.outputs[0]; });
+  if (has_no_pixels(y)) return {zeros(context.graph, context.local_outputs[0])};
+  return {apply1("conv2d", {window.x, context.inputs[1]}, window.attributes)};
+}
+
+std::vector<Value> localize_grad_weight(const LocalizeContext& context) {
+  if (!splits_pixels(context)) return apply(context.graph, context.op, context.inputs, context.attributes);
+  const Ints& taps = context.attributes.get_ints("kernel_size");
+  const Box& dy = context.input_slices[0];
+  auto window = fetch_window(context, 1, context.global_inputs[1].shape, dy, taps,
+                             [](const RankSlices& slices) -> const Box& { return slices.inputs[0]; });
+  if (has_no_pixels(dy)) return {zeros(context.graph, context.local_outputs[0])};
+  window.attributes.set("kernel_size", taps);
+  return {apply1("conv2d_grad_weight", {context.inputs[0], window.x}, window.attributes)};
+}
+
+std::vector<Value> localize_grad_input(const LocalizeContext& context) {
+  if (!splits_pixels(context)) return apply(context.graph, context.op, context.inputs, context.attributes);
+  const Geometry geometry(context.attributes);
+  const Shape& dy = context.global_inputs[0].shape;
+  const Shape& weight = context.global_inputs[1].shape;
+  const Box& dx = context.output_slices[0];
+  const auto reached = [&](const Box& pixels, size_t d) {
+    return results_of(geometry, d, pixels[d + 2], weight[static_cast<int>(d) + 2], dy[static_cast<int>(d) + 2]);
+  };
+  const Value results = fetch(context, 0, {"h", "w"}, [&](const RankSlices& slices) {
+    Box box = slices.inputs[0];
+    for (size_t d = 0; d < 2; ++d) box[d + 2] = reached(slices.outputs[0], d);
+    return box;
+  });
+  if (has_no_pixels(dx) || reached(dx, 0).size == 0 || reached(dx, 1).size == 0) {
+    return {zeros(context.graph, context.local_outputs[0])};
+  }
+  // All pixels that these results read, those outside of the slice and the image too; then the slice of them.
+  Attributes attributes = sister(context.attributes);
+  attributes.set("padding", Ints{0, 0, 0, 0});
+  Ints size;
+  for (size_t d = 0; d < 2; ++d) {
+    size.push_back((reached(dx, d).size - 1) * geometry.strides[d] +
+                   geometry.dilation[d] * (weight[static_cast<int>(d) + 2] - 1) + 1);
+  }
+  attributes.set("input_size", size);
+  Value pixels = apply1("conv2d_grad_input", {results, context.inputs[1]}, attributes);
+  for (size_t d = 0; d < 2; ++d) {
+    const int dim = static_cast<int>(d) + 2;
+    const int64_t origin = reached(dx, d).offset * geometry.strides[d] - geometry.padding[2 * d];
+    const int64_t begin = dx[d + 2].offset - origin;  // of the slice, counted from the first pixel there is
+    const int64_t end = begin + dx[d + 2].size;
+    const int64_t first = std::clamp<int64_t>(begin, 0, size[d]);
+    const int64_t last = std::clamp<int64_t>(end, first, size[d]);
+    const int64_t zeros_around = dx[d + 2].size - (last - first);
+    const int64_t before = std::clamp<int64_t>(first - begin, 0, zeros_around);
+    pixels = pad_along(slice_along(pixels, dim, first, last), dim, before, zeros_around - before);
+  }
+  return {pixels};
+}
+
 double multiply_adds(const Shape& y, const Shape& weight) {
   double product = 2.0 * static_cast<double>(y.num_elements());
   for (int dim = 1; dim < 4; ++dim) product *= static_cast<double>(weight[dim]);
@@ -186,11 +312,12 @@ void add_convolution(OpRegistry& registry) {
       },
       .rule =
           [](const Attributes& attributes, std::span<const Type>, std::span<const Type>) {
-            return rule_for(attributes, "n ci _ _, co ci _ _ -> n co _ _", "n _ _ _, _ _ _ _ -> n _ _ _");
+            return rule_for(attributes, "n ci h w, co ci _ _ -> n co h w", "n _ h w, _ _ _ _ -> n _ h w");
           },
       .linear_in = {{0}, {1}},
       .flops = [](const Attributes&, std::span<const Type> inputs,
                   std::span<const Type> outputs) { return multiply_adds(outputs[0].shape, inputs[1].shape); },
+      .localize = localize_forward,
   };
   OpDef input_gradient{
       .name = "conv2d_grad_input",
@@ -206,11 +333,12 @@ void add_convolution(OpRegistry& registry) {
       },
       .rule =
           [](const Attributes& attributes, std::span<const Type>, std::span<const Type>) {
-            return rule_for(attributes, "n co _ _, co ci _ _ -> n ci _ _", "n _ _ _, _ _ _ _ -> n _ _ _");
+            return rule_for(attributes, "n co h w, co ci _ _ -> n ci h w", "n _ h w, _ _ _ _ -> n _ h w");
           },
       .linear_in = {{0}, {1}},
       .flops = [](const Attributes&, std::span<const Type> inputs,
                   std::span<const Type>) { return multiply_adds(inputs[0].shape, inputs[1].shape); },
+      .localize = localize_grad_input,
   };
   OpDef weight_gradient{
       .name = "conv2d_grad_weight",
@@ -226,11 +354,12 @@ void add_convolution(OpRegistry& registry) {
       },
       .rule =
           [](const Attributes& attributes, std::span<const Type>, std::span<const Type>) {
-            return rule_for(attributes, "n co _ _, n ci _ _ -> co ci _ _", "n _ _ _, n _ _ _ -> _ _ _ _");
+            return rule_for(attributes, "n co h w, n ci h w -> co ci _ _", "n _ h w, n _ h w -> _ _ _ _");
           },
       .linear_in = {{0}, {1}},
       .flops = [](const Attributes&, std::span<const Type> inputs,
                   std::span<const Type> outputs) { return multiply_adds(inputs[0].shape, outputs[0].shape); },
+      .localize = localize_grad_weight,
   };
 
   for (const Case& c : cases()) {

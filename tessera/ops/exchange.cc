@@ -100,6 +100,17 @@ ExchangeBoxes exchange_boxes(const Attributes& attributes, int ndim) {
   return {read_boxes(attributes, "send", ndim), read_boxes(attributes, "receive", ndim)};
 }
 
+ExchangeBoxes no_boxes(size_t num_ranks, int ndim) {
+  const std::vector<Box> none(num_ranks, empty_box(ndim));
+  return {none, none};
+}
+
+void set_exchange(Attributes& group, const ExchangeBoxes& boxes, const Shape& result) {
+  group.set("shape", result.to_vector());
+  group.set("send", write_boxes(boxes.send));
+  group.set("receive", write_boxes(boxes.receive));
+}
+
 int64_t exchange_sent_elements(const Attributes& attributes, int ndim) {
   return elements_of_others(read_boxes(attributes, "send", ndim), attributes.get_int("rank_in_group"));
 }
@@ -117,8 +128,7 @@ Value exchange(Value x, const Attributes& group, std::span<const Box> held, std:
   if (std::equal(held.begin(), held.end(), wanted.begin(), wanted.end())) return x;
 
   const int ndim = x.ndim();
-  std::vector<Box> send(held.size(), empty_box(ndim));
-  std::vector<Box> receive(held.size(), empty_box(ndim));
+  auto [send, receive] = no_boxes(held.size(), ndim);
   for (size_t peer = 0; peer < held.size(); ++peer) {
     if (sender_of(held, peer, own) == peer) {
       receive[peer] = relative_to(intersection(held[peer], wanted[own]), wanted[own]);
@@ -129,9 +139,7 @@ Value exchange(Value x, const Attributes& group, std::span<const Box> held, std:
   }
   Attributes attributes;
   for (const char* name : {"ranks", "group", "rank_in_group"}) attributes.set(name, *group.find(name));
-  attributes.set("shape", shape_of(wanted[own]).to_vector());
-  attributes.set("send", write_boxes(send));
-  attributes.set("receive", write_boxes(receive));
+  set_exchange(attributes, {send, receive}, shape_of(wanted[own]));
   return apply1("exchange", {x}, attributes);
 }
 

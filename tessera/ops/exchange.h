@@ -27,6 +27,9 @@ struct ExchangeBoxes {
 // Reads the attributes of an exchange node. Throws InvalidArgument when they are no boxes of `ndim` dims, or none for
 // some rank.
 ExchangeBoxes exchange_boxes(const Attributes& attributes, int ndim);
+ExchangeBoxes no_boxes(size_t num_ranks, int ndim);
+// Adds what makes the attributes of a group those of an exchange with a result of this shape.
+void set_exchange(Attributes& group, const ExchangeBoxes& boxes, const Shape& result);
 // Of the operand and the result of the node, without what stays on this rank.
 int64_t exchange_sent_elements(const Attributes& attributes, int ndim);
 int64_t exchange_received_elements(const Attributes& attributes, int ndim);

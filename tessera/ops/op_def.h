@@ -37,6 +37,18 @@ struct GradientContext {
   Value cotangent(int i) const;
 };
 
+// Where the node's values lie, for operators that reach over to other ranks.
+struct Placement {
+  const mesh::Mesh& mesh;
+  int rank;
+  std::vector<mesh::Sharding> inputs;
+  std::vector<mesh::Sharding> outputs;
+  std::map<std::string, std::vector<int>> factor_axes;  // the axes that split a factor, outer first
+  // The attributes ranks, group and rank_in_group of a collective over these axes, in the order of the parts that they
+  // make of a dim.
+  std::function<Attributes(const std::vector<int>& axes)> group_over;
+};
+
 // What localize sees: one node of the logical graph, to be written into one rank's graph.
 struct LocalizeContext {
   ir::Graph& graph;  // the local graph
@@ -50,6 +62,7 @@ struct LocalizeContext {
   std::vector<std::vector<mesh::Range>> output_slices;
   bool is_split(const std::string& factor) const { return parts.contains(factor); }
   std::map<std::string, int> parts;  // factor of the rule -> number of parts, for those that are split
+  const Placement* placement = nullptr;
 };
 
 struct Cost {

@@ -4,6 +4,7 @@
 #include "tessera/ops/families.h"
 #include "tessera/ops/gradient_helpers.h"
 #include "tessera/ops/infer_helpers.h"
+#include "tessera/ops/localize.h"
 
 namespace tessera::ops {
 namespace {
@@ -284,6 +285,26 @@ void add_top_k(OpRegistry& registry) {
   registry.add(std::move(grad));
 }
 
+// Running sums over a part of the axis, plus the totals of the parts before it (behind it, in reverse).
+std::vector<Value> localize_cumsum(const LocalizeContext& c) {
+  if (!c.is_split("s")) return apply(c.graph, c.op, c.inputs, c.attributes);
+  const int axis = axis_of(c.attributes, c.inputs[0].type());
+  const DType dtype = c.inputs[0].dtype();
+  const bool is_half = dtype == DType::kBF16 || dtype == DType::kF16;
+  const Value x = is_half ? cast_to(c.inputs[0], DType::kF32) : c.inputs[0];
+  const Value own = apply1("cumsum", {x}, c.attributes);
+  // As wide as sums of integers need, where reduce_sum widens them.
+  const Value total = cast_to(apply1("reduce_sum", {x}, {{"axes", Ints{axis}}, {"keep_dims", true}}), x.dtype());
+  const Ints ones(part_sizes(c, "s", c.global_inputs[0].shape[axis]).size(), 1);
+  const Value totals = gather_over(c, "s", total, axis, ones);
+  const int64_t part = part_index(c, "s");
+  const auto parts = static_cast<int64_t>(ones.size());
+  const bool reverse = c.attributes.get_bool("reverse");
+  const Value others = reverse ? slice_along(totals, axis, part + 1, parts) : slice_along(totals, axis, 0, part);
+  const Value before = cast_to(apply1("reduce_sum", {others}, {{"axes", Ints{axis}}, {"keep_dims", true}}), x.dtype());
+  return {cast_to(apply1("add", {own, before}), dtype)};
+}
+
 void add_cumsum(OpRegistry& registry) {
   OpDef def{
       .name = "cumsum",
@@ -307,10 +328,14 @@ void add_cumsum(OpRegistry& registry) {
       },
       .rule =
           [](const Attributes& attributes, std::span<const Type> inputs, std::span<const Type> outputs) {
-            return matched_rule(inputs, outputs, {axis_of(attributes, inputs[0])});
+            auto rule = matched_rule(inputs, outputs, {});
+            const auto axis = static_cast<size_t>(axis_of(attributes, inputs[0]));
+            rule.inputs[0][axis] = rule.outputs[0][axis] = "s";
+            return rule;
           },
       .linear_in = {{0}},
-      .flops = [](const Attributes&, std::span<const Type> inputs, std::span<const Type>) { return count(inputs[0]); }};
+      .flops = [](const Attributes&, std::span<const Type> inputs, std::span<const Type>) { return count(inputs[0]); },
+      .localize = localize_cumsum};
   const auto add = [&](DType dtype, const Shape& shape, int64_t axis, bool exclusive, bool reverse) {
     def.examples.push_back({.inputs = {{{dtype, shape}, is_floating(dtype) ? Domain::kAny : Domain::kIndex, 9}},
                             .attributes = {{"axis", axis}, {"exclusive", exclusive}, {"reverse", reverse}}});

@@ -4,6 +4,7 @@
 #include "tessera/ops/families.h"
 #include "tessera/ops/gradient_helpers.h"
 #include "tessera/ops/infer_helpers.h"
+#include "tessera/ops/moved_slices.h"
 
 namespace tessera::ops {
 namespace {
@@ -33,49 +34,6 @@ Example example(const Type& input, Attributes attributes) {
 
 // reshape ------------------------------------------------------------------------------------------------------------
 
-struct ReshapeFactor {
-  std::string name;
-  int in_dim;
-  int out_dim;
-};
-
-// Which dims of the operand and the result are split together. Equal leading and trailing dims match; between them, a
-// group of dims with an equal product on both sides is split by its outermost dims, where one's size divides the
-// other's. Splitting such a pair of unequal sizes needs parts that divide both.
-std::vector<ReshapeFactor> reshape_factors(const Shape& in, const Shape& out) {
-  std::vector<ReshapeFactor> factors;
-  const auto match = [&](int i, int j) { factors.push_back({fmt::format("d{}", i), i, j}); };
-  int i = 0;
-  int j = 0;
-  while (i < in.ndim() && j < out.ndim() && in[i] == out[j]) match(i++, j++);
-  int in_end = in.ndim();
-  int out_end = out.ndim();
-  while (in_end > i && out_end > j && in[in_end - 1] == out[out_end - 1]) match(--in_end, --out_end);
-  const auto product = [](const Shape& shape, int begin, int end) {
-    return std::accumulate(shape.begin() + begin, shape.begin() + end, int64_t{1}, std::multiplies<>());
-  };
-  if (product(in, i, in_end) != product(out, j, out_end) || product(in, i, in_end) == 0) return factors;
-  while (i < in_end && j < out_end) {
-    if (in[i] == 1) {
-      ++i;
-    } else if (out[j] == 1) {
-      ++j;
-    } else {
-      if (in[i] % out[j] == 0 || out[j] % in[i] == 0) match(i, j);
-      int64_t in_product = in[i++];
-      int64_t out_product = out[j++];
-      while (in_product != out_product) {
-        if (in_product < out_product) {
-          in_product *= in[i++];
-        } else {
-          out_product *= out[j++];
-        }
-      }
-    }
-  }
-  return factors;
-}
-
 void add_reshape(OpRegistry& registry) {
   OpDef def{.name = "reshape",
             .doc = "The same elements, in row-major order, with other dims.",
@@ -95,29 +53,16 @@ void add_reshape(OpRegistry& registry) {
                 [](const Attributes&, std::span<const Type> inputs, std::span<const Type> outputs) {
                   IndexRule rule{.inputs = {IndexRule::Dims(static_cast<size_t>(inputs[0].shape.ndim()))},
                                  .outputs = {IndexRule::Dims(static_cast<size_t>(outputs[0].shape.ndim()))}};
-                  for (const auto& factor : reshape_factors(inputs[0].shape, outputs[0].shape)) {
-                    rule.inputs[0][static_cast<size_t>(factor.in_dim)] = factor.name;
-                    rule.outputs[0][static_cast<size_t>(factor.out_dim)] = factor.name;
+                  // A group of dims is split by its outermost ones.
+                  for (const auto& group : reshape_groups(inputs[0].shape, outputs[0].shape)) {
+                    if (group.in_dim < 0 || group.out_dim < 0) continue;
+                    rule.inputs[0][static_cast<size_t>(group.in_dim)] = fmt::format("d{}", group.in_dim);
+                    rule.outputs[0][static_cast<size_t>(group.out_dim)] = fmt::format("d{}", group.in_dim);
                   }
                   return rule;
                 },
             .linear_in = {{0}},
-            .localize =
-                [](const LocalizeContext& c) {
-                  const Shape& in = c.global_inputs[0].shape;
-                  const Shape& out = c.global_outputs[0].shape;
-                  for (const auto& factor : reshape_factors(in, out)) {
-                    const auto it = c.parts.find(factor.name);
-                    const int64_t a = in[factor.in_dim];
-                    const int64_t b = out[factor.out_dim];
-                    if (it == c.parts.end() || a == b || (a % it->second == 0 && b % it->second == 0)) continue;
-                    throw InvalidArgument(
-                        "reshape of {} to {}: dims of size {} and {} cannot be split together into {} parts, which "
-                        "must divide both; split another dim or make it whole first",
-                        in, out, a, b, it->second);
-                  }
-                  return localize_shape(c);
-                }};
+            .localize = localize_reshape};
   const auto add = [&](DType dtype, const Shape& from, const Ints& to) {
     def.examples.push_back(example({dtype, from}, {{"shape", to}}));
   };
@@ -277,10 +222,9 @@ void add_concat_and_split(OpRegistry& registry) {
                  for (const Value& input : c.inputs) sizes.push_back(input.shape()[axis]);
                  return apply("split", {c.cotangent(0)}, {{"axis", int64_t{axis}}, {"sizes", sizes}});
                },
-               .rule =
-                   [](const Attributes& attributes, std::span<const Type> inputs, std::span<const Type> outputs) {
-                     return matched_rule(inputs, outputs, {axis_of(attributes, inputs[0])});
-                   }};
+               .rule = [](const Attributes&, std::span<const Type> inputs,
+                          std::span<const Type> outputs) { return matched_rule(inputs, outputs, {}); },
+               .localize = localize_concat};
   const auto concat_example = [&](DType dtype, const std::vector<Shape>& shapes, int64_t axis) {
     Example made{.attributes = {{"axis", axis}}};
     for (const auto& shape : shapes) made.inputs.push_back(example({dtype, shape}, {}).inputs[0]);
@@ -321,11 +265,10 @@ void add_concat_and_split(OpRegistry& registry) {
                 for (size_t i = 0; i < c.outputs.size(); ++i) parts.push_back(c.cotangent(static_cast<int>(i)));
                 return apply(c.graph, "concat", parts, {{"axis", c.attributes.get_int("axis")}});
               },
-              .rule =
-                  [](const Attributes& attributes, std::span<const Type> inputs, std::span<const Type> outputs) {
-                    return matched_rule(inputs, outputs, {axis_of(attributes, inputs[0])});
-                  },
-              .linear_in = {{0}}};
+              .rule = [](const Attributes&, std::span<const Type> inputs,
+                         std::span<const Type> outputs) { return matched_rule(inputs, outputs, {}); },
+              .linear_in = {{0}},
+              .localize = localize_split};
   const auto split_example = [&](DType dtype, const Shape& shape, int64_t axis, const Ints& sizes) {
     split.examples.push_back(example({dtype, shape}, {{"axis", axis}, {"sizes", sizes}}));
   };
@@ -373,26 +316,14 @@ Shape sliced_shape(const Slices& s, const Shape& shape) {
   return result;
 }
 
-// The dims that are not taken whole and in order.
-Ints cut_dims(const Slices& s, const Shape& shape) {
+// The dims that are walked downwards: a part of the result is then no contiguous part of the operand in its order.
+Ints reversed_dims(const Attributes& attributes) {
   Ints dims;
-  for (int d = 0; d < shape.ndim(); ++d) {
-    const auto at = static_cast<size_t>(d);
-    if (s.begin[at] != 0 || s.end[at] != shape[d] || s.strides[at] != 1) dims.push_back(d);
+  const Ints& strides = attributes.get_ints("strides");
+  for (size_t d = 0; d < strides.size(); ++d) {
+    if (strides[d] < 0) dims.push_back(static_cast<int64_t>(d));
   }
   return dims;
-}
-
-// The attributes for a rank that holds `local` of `global`.
-Attributes localize_slices(const Attributes& attributes, const Shape& global, const Shape& local) {
-  Slices s = slices_of(attributes);
-  const Ints cut = cut_dims(s, global);
-  for (int d = 0; d < global.ndim(); ++d) {
-    if (!contains(cut, d)) s.end[static_cast<size_t>(d)] = local[d];
-  }
-  Attributes result = attributes;
-  result.set("end", s.end);
-  return result;
 }
 
 const std::vector<AttributeDef> kSliceAttributes = {
@@ -401,58 +332,48 @@ const std::vector<AttributeDef> kSliceAttributes = {
     {"strides", std::nullopt, "step per dim, not 0"}};
 
 void add_slices(OpRegistry& registry) {
-  OpDef slice{.name = "strided_slice",
-              .doc =
-                  "Per dim the elements begin, begin + stride, ... before end. Normalised: one entry per dim, clamped "
-                  "to the dim; a negative stride walks down to above `end`.",
-              .inputs = {"x"},
-              .attributes = kSliceAttributes,
-              .infer = [](const Attributes& attributes, std::span<const Type> types) -> std::vector<Type> {
-                return {{types[0].dtype, sliced_shape(slices_of(attributes), types[0].shape)}};
-              },
-              .gradient = [](const GradientContext& c) -> Gradients {
-                Attributes attributes = c.attributes;
-                attributes.set("shape", ints_of(c.inputs[0].shape()));
-                return {apply1("strided_slice_grad", {c.cotangent(0)}, attributes)};
-              },
-              .rule =
-                  [](const Attributes& attributes, std::span<const Type> inputs, std::span<const Type> outputs) {
-                    return matched_rule(inputs, outputs, cut_dims(slices_of(attributes), inputs[0].shape));
-                  },
-              .linear_in = {{0}},
-              .localize = [](const LocalizeContext& c) -> std::vector<Value> {
-                return apply(c.graph, c.op, c.inputs,
-                             localize_slices(c.attributes, c.global_inputs[0].shape, c.inputs[0].shape()));
-              }};
-  OpDef grad{.name = "strided_slice_grad",
-             .doc = "The transpose of strided_slice: dy at the places that were sliced, 0 elsewhere.",
-             .inputs = {"dy"},
-             .attributes = kSliceAttributes,
-             .infer = [](const Attributes& attributes, std::span<const Type> types) -> std::vector<Type> {
-               require_kind(types[0], Kind::kCompute, "dy");
-               const Shape shape = shape_attribute(attributes);
-               const Shape sliced = sliced_shape(slices_of(attributes), shape);
-               if (!(sliced == types[0].shape)) {
-                 throw InvalidArgument("a slice of {} has shape {}, dy has {}", shape, sliced, types[0].shape);
-               }
-               return {{types[0].dtype, shape}};
-             },
-             .gradient = [](const GradientContext& c) -> Gradients {
-               Attributes attributes = c.attributes;
-               attributes.erase("shape");
-               return {apply1("strided_slice", {c.cotangent(0)}, attributes)};
-             },
-             .rule =
-                 [](const Attributes& attributes, std::span<const Type> inputs, std::span<const Type> outputs) {
-                   return matched_rule(inputs, outputs, cut_dims(slices_of(attributes), outputs[0].shape));
-                 },
-             .linear_in = {{0}},
-             .localize = [](const LocalizeContext& c) -> std::vector<Value> {
-               Attributes attributes =
-                   localize_slices(c.attributes, c.global_outputs[0].shape, c.local_outputs[0].shape);
-               attributes.set("shape", ints_of(c.local_outputs[0].shape));
-               return apply(c.graph, c.op, c.inputs, attributes);
-             }};
+  OpDef slice{
+      .name = "strided_slice",
+      .doc =
+          "Per dim the elements begin, begin + stride, ... before end. Normalised: one entry per dim, clamped "
+          "to the dim; a negative stride walks down to above `end`.",
+      .inputs = {"x"},
+      .attributes = kSliceAttributes,
+      .infer = [](const Attributes& attributes, std::span<const Type> types) -> std::vector<Type> {
+        return {{types[0].dtype, sliced_shape(slices_of(attributes), types[0].shape)}};
+      },
+      .gradient = [](const GradientContext& c) -> Gradients {
+        Attributes attributes = c.attributes;
+        attributes.set("shape", ints_of(c.inputs[0].shape()));
+        return {apply1("strided_slice_grad", {c.cotangent(0)}, attributes)};
+      },
+      .rule = [](const Attributes& attributes, std::span<const Type> inputs,
+                 std::span<const Type> outputs) { return matched_rule(inputs, outputs, reversed_dims(attributes)); },
+      .linear_in = {{0}},
+      .localize = localize_strided_slice};
+  OpDef grad{
+      .name = "strided_slice_grad",
+      .doc = "The transpose of strided_slice: dy at the places that were sliced, 0 elsewhere.",
+      .inputs = {"dy"},
+      .attributes = kSliceAttributes,
+      .infer = [](const Attributes& attributes, std::span<const Type> types) -> std::vector<Type> {
+        require_kind(types[0], Kind::kCompute, "dy");
+        const Shape shape = shape_attribute(attributes);
+        const Shape sliced = sliced_shape(slices_of(attributes), shape);
+        if (!(sliced == types[0].shape)) {
+          throw InvalidArgument("a slice of {} has shape {}, dy has {}", shape, sliced, types[0].shape);
+        }
+        return {{types[0].dtype, shape}};
+      },
+      .gradient = [](const GradientContext& c) -> Gradients {
+        Attributes attributes = c.attributes;
+        attributes.erase("shape");
+        return {apply1("strided_slice", {c.cotangent(0)}, attributes)};
+      },
+      .rule = [](const Attributes& attributes, std::span<const Type> inputs,
+                 std::span<const Type> outputs) { return matched_rule(inputs, outputs, reversed_dims(attributes)); },
+      .linear_in = {{0}},
+      .localize = localize_strided_slice_grad};
   grad.attributes.push_back({"shape", std::nullopt, "of the operand that was sliced"});
   const auto add = [&](DType dtype, const Shape& shape, const Ints& begin, const Ints& end, const Ints& strides) {
     Attributes attributes{{"begin", begin}, {"end", end}, {"strides", strides}};
@@ -509,14 +430,9 @@ void add_pad(OpRegistry& registry) {
                              {{"begin", begin}, {"end", end}, {"strides", Ints(end.size(), 1)}})};
             },
             // Linear only for value 0, which linear_in cannot say.
-            .rule =
-                [](const Attributes&, std::span<const Type> inputs, std::span<const Type> outputs) {
-                  Ints padded;
-                  for (int d = 0; d < inputs[0].shape.ndim(); ++d) {
-                    if (inputs[0].shape[d] != outputs[0].shape[d]) padded.push_back(d);
-                  }
-                  return matched_rule(inputs, outputs, padded);
-                }};
+            .rule = [](const Attributes&, std::span<const Type> inputs,
+                       std::span<const Type> outputs) { return matched_rule(inputs, outputs, {}); },
+            .localize = localize_pad};
   const auto add = [&](DType dtype, const Shape& shape, const Ints& before, const Ints& after, double value) {
     def.examples.push_back(example({dtype, shape}, {{"before", before}, {"after", after}, {"value", value}}));
   };

@@ -1,5 +1,9 @@
+#include <limits>
+
 #include "tessera/base/error.h"
 #include "tessera/ops/families.h"
+#include "tessera/ops/gradient_helpers.h"
+#include "tessera/ops/localize.h"
 #include "tessera/ops/op_def.h"
 #include "tessera/ops/require.h"
 
@@ -16,12 +20,12 @@ std::vector<Type> infer_along_axis(const Attributes& attributes, std::span<const
   return {inputs[0]};
 }
 
-// All dims but the axis split.
+// The axis itself is the factor "s": along it the ranks combine their maxima and sums.
 IndexRule rule_along_axis(const Attributes& attributes, std::span<const Type> inputs, std::span<const Type>) {
   const int ndim = inputs[0].shape.ndim();
   const int axis = normalize_axis(attributes.get_int("axis"), ndim, "axis");
   IndexRule::Dims dims;
-  for (int dim = 0; dim < ndim; ++dim) dims.push_back(dim == axis ? "" : "d" + std::to_string(dim));
+  for (int dim = 0; dim < ndim; ++dim) dims.push_back(dim == axis ? "s" : "d" + std::to_string(dim));
   return {.inputs = std::vector<IndexRule::Dims>(inputs.size(), dims), .outputs = {dims}};
 }
 
@@ -37,6 +41,54 @@ Value sum_along(const GradientContext& context, Value value) {
 }
 Value mul(Value a, Value b) { return apply1("mul", {a, b}); }
 Value sub(Value a, Value b) { return apply1("sub", {a, b}); }
+
+// x minus its maximum along a split axis, and the sum of its exponentials; half types in f32.
+struct Exponents {
+  Value shifted;
+  Value exponentials;
+  Value sum;
+};
+Exponents exponents(const LocalizeContext& context, Value x, int axis, const std::string& factor) {
+  const Attributes along{{"axes", Ints{axis}}, {"keep_dims", true}};
+  const Value wide = cast_to(x, statistics_dtype(x.dtype()));
+  const Value maximum = reduce_over(context, factor, apply1("reduce_max", {wide}, along), "max");
+  const Value shifted = sub(wide, maximum);
+  const Value exponentials = apply1("exp", {shifted});
+  const Value sum = reduce_over(context, factor, apply1("reduce_sum", {exponentials}, along), "sum");
+  return {shifted, exponentials, sum};
+}
+
+// Writes an operator along an axis for a rank that has a part of the axis: `split` says how, on wide operands.
+auto localize_along_axis(Value (*split)(const LocalizeContext&, int axis)) {
+  return [split](const LocalizeContext& context) -> std::vector<Value> {
+    if (!context.is_split("s")) return apply(context.graph, context.op, context.inputs, context.attributes);
+    const int axis = normalize_axis(context.attributes.get_int("axis"), context.inputs[0].ndim(), "axis");
+    return {cast_to(split(context, axis), context.local_outputs[0].dtype)};
+  };
+}
+Value wide_input(const LocalizeContext& context, size_t i) {
+  return cast_to(context.inputs[i], statistics_dtype(context.inputs[i].dtype()));
+}
+Value whole_sum(const LocalizeContext& context, int axis, Value value) {
+  return reduce_over(context, "s", apply1("reduce_sum", {value}, {{"axes", Ints{axis}}, {"keep_dims", true}}), "sum");
+}
+Value split_softmax(const LocalizeContext& context, int axis) {
+  const auto e = exponents(context, context.inputs[0], axis, "s");
+  return apply1("div", {e.exponentials, e.sum});
+}
+Value split_log_softmax(const LocalizeContext& context, int axis) {
+  const auto e = exponents(context, context.inputs[0], axis, "s");
+  return sub(e.shifted, apply1("log", {e.sum}));
+}
+Value split_softmax_grad(const LocalizeContext& context, int axis) {
+  const Value dy = wide_input(context, 0);
+  const Value y = wide_input(context, 1);
+  return mul(y, sub(dy, whole_sum(context, axis, mul(dy, y))));
+}
+Value split_log_softmax_grad(const LocalizeContext& context, int axis) {
+  const Value dy = wide_input(context, 0);
+  return sub(dy, mul(apply1("exp", {wide_input(context, 1)}), whole_sum(context, axis, dy)));
+}
 
 std::vector<AttributeDef> axis_attribute() {
   return {{"axis", int64_t{-1}, "the dim whose elements are normalised together; -1 counts from the end"}};
@@ -74,6 +126,7 @@ void add_softmax_along_axis(OpRegistry& registry) {
       },
       .rule = rule_along_axis,
       .flops = per_element(5),
+      .localize = localize_along_axis(split_softmax),
       .examples = axis_examples(1),
   });
   registry.add({
@@ -93,6 +146,7 @@ void add_softmax_along_axis(OpRegistry& registry) {
       .rule = rule_along_axis,
       .linear_in = {{0}},
       .flops = per_element(4),
+      .localize = localize_along_axis(split_softmax_grad),
       .examples = axis_examples(2),
   });
   registry.add({
@@ -106,6 +160,7 @@ void add_softmax_along_axis(OpRegistry& registry) {
       },
       .rule = rule_along_axis,
       .flops = per_element(5),
+      .localize = localize_along_axis(split_log_softmax),
       .examples = axis_examples(1),
   });
   registry.add({
@@ -124,6 +179,7 @@ void add_softmax_along_axis(OpRegistry& registry) {
       .rule = rule_along_axis,
       .linear_in = {{0}},
       .flops = per_element(4),
+      .localize = localize_along_axis(split_log_softmax_grad),
       .examples = axis_examples(2),
   });
 }
@@ -169,6 +225,50 @@ std::vector<Value> cross_entropy_second_gradient(const GradientContext& context)
   return {mul(dlogits, scaled_rows), Value(), apply1("reduce_sum", {mul(dlogits, unit)}, {{"axes", Ints{1}}})};
 }
 
+// Classes that are split over ranks: each rank looks for the label among its own.
+
+// A row [n,c] of zeros with a one where the label is, for the classes in `slice`.
+Value one_hot_of(Value labels, const mesh::Range& slice, DType dtype) {
+  ir::Graph& graph = labels.graph();
+  const Value own = sub(labels, scalar(graph, labels.dtype(), static_cast<double>(slice.offset)));
+  return apply1("one_hot", {own, scalar(graph, dtype, 1), scalar(graph, dtype, 0)}, {{"depth", slice.size}});
+}
+
+// bool [n]: whether the label is one of [0, num_classes).
+Value is_class_of(Value labels, int64_t num_classes) {
+  const Value below = apply1("less", {labels, scalar_like(labels, static_cast<double>(num_classes))});
+  return apply1("logical_and", {apply1("greater_equal", {labels, scalar_like(labels, 0)}), below});
+}
+
+std::vector<Value> localize_cross_entropy(const LocalizeContext& context) {
+  if (!context.is_split("c")) return apply(context.graph, context.op, context.inputs, context.attributes);
+  const auto e = exponents(context, context.inputs[0], 1, "c");
+  const Value labels = context.inputs[1];
+  const DType dtype = e.sum.dtype();
+  const Value at_label = apply1("reduce_sum", {mul(one_hot_of(labels, context.input_slices[0][1], dtype), e.shifted)},
+                                {{"axes", Ints{1}}});
+  const Value score = reduce_over(context, "c", at_label, "sum");
+  const Value log_sum = apply1("reshape", {apply1("log", {e.sum})}, {{"shape", score.shape().to_vector()}});
+  // A label that is no class has no loss.
+  const Value is_class = is_class_of(labels, context.global_inputs[0].shape[1]);
+  const Value nan = scalar(context.graph, dtype, std::numeric_limits<double>::quiet_NaN());
+  const Value losses = apply1("select", {is_class, sub(log_sum, score), nan});
+  return {cast_to(losses, context.local_outputs[0].dtype),
+          cast_to(apply1("div", {e.exponentials, e.sum}), context.local_outputs[1].dtype)};
+}
+
+std::vector<Value> localize_cross_entropy_grad(const LocalizeContext& context) {
+  if (!context.is_split("c")) return apply(context.graph, context.op, context.inputs, context.attributes);
+  const Value probabilities = wide_input(context, 0);
+  const Value labels = context.inputs[1];
+  const DType dtype = probabilities.dtype();
+  const Value row = sub(probabilities, one_hot_of(labels, context.input_slices[0][1], dtype));
+  const Value is_class = is_class_of(labels, context.global_inputs[0].shape[1]);
+  const Value dlosses = apply1("select", {is_class, wide_input(context, 2), scalar(context.graph, dtype, 0)});
+  const Value scaled = mul(row, apply1("expand_dims", {dlosses}, {{"axes", Ints{1}}}));
+  return {cast_to(scaled, context.local_outputs[0].dtype)};
+}
+
 void add_cross_entropy(OpRegistry& registry) {
   OpDef loss{
       .name = "softmax_cross_entropy",
@@ -183,8 +283,9 @@ void add_cross_entropy(OpRegistry& registry) {
       },
       .gradient = cross_entropy_gradient,
       .rule = [](const Attributes&, std::span<const Type>,
-                 std::span<const Type>) { return parse_rule("n _, n -> n, n _"); },
+                 std::span<const Type>) { return parse_rule("n c, n -> n, n c"); },
       .flops = per_element(6),
+      .localize = localize_cross_entropy,
   };
   OpDef grad{
       .name = "softmax_cross_entropy_grad",
@@ -200,9 +301,10 @@ void add_cross_entropy(OpRegistry& registry) {
       },
       .gradient = cross_entropy_second_gradient,
       .rule = [](const Attributes&, std::span<const Type>,
-                 std::span<const Type>) { return parse_rule("n _, n, n -> n _"); },
+                 std::span<const Type>) { return parse_rule("n c, n, n -> n c"); },
       .linear_in = {{2}},
       .flops = per_element(2),
+      .localize = localize_cross_entropy_grad,
   };
   struct Case {
     DType dtype;

@@ -100,7 +100,7 @@ TEST(NonFiniteLossOnRanks, StopsAllOfThemAndIsNamedWhereItIs) {
     graph.assign("w", w + 1.0);
     graph.finish_assignments();
     const mesh::Mesh mesh({{"data", 2}});
-    const auto step = session.compile(graph, mesh, {{"x", {.dims = {{0}}, .partial = {}}}});
+    const auto step = session.compile(graph, mesh, {{"x", {mesh, {.dims = {{0}}, .partial = {}}}}});
     const bool is_bad = context.rank() == 1;
     set(*step, "x", Tensor::of<float>({2}, {1, is_bad ? -1.0F : 1.0F}));
     EXPECT_THAT([&] { step->run(); },
@@ -169,7 +169,7 @@ TEST(Sessions, ShareAContextOneAfterAnotherAndAtOnce) {
     graph.add_output("y", ops::reduce_sum(x, {0}));
     const mesh::Mesh mesh({{"data", 2}});
     const auto run = [&](Session& session) {
-      const auto step = session.compile(graph, mesh, {{"x", {.dims = {{0}}, .partial = {}}}});
+      const auto step = session.compile(graph, mesh, {{"x", {mesh, {.dims = {{0}}, .partial = {}}}}});
       set(*step, "x", Tensor::full({DType::kF32, {2}}, context.rank() + 1));
       step->run();
       EXPECT_EQ(Tensor::copy_of(step->output("y")).item(), 6);

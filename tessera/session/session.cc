@@ -101,12 +101,12 @@ Tensor Session::value(const std::string& name) {
   ir::Graph graph("gather_" + name);
   const auto input = graph.add_input(ir::InputKind::kParameter, name, global_type(name));
   graph.add_output("whole", input);
-  auto compiled = compiler::compile(graph, split->second.mesh, {{name, {split->second.mesh, split->second.sharding}}}, context_.rank(),
-                                    layout_, kernels_, compile_options());
+  auto compiled = compiler::compile(graph, split->second.mesh, {{name, {split->second.mesh, split->second.sharding}}},
+                                    context_.rank(), layout_, kernels_, compile_options());
   compiled.plan.outputs[0] = mesh::Sharding::replicated(input.ndim());
-  compiled.local = compiler::partition(compiled.logical, compiled.plan, context_.rank());
+  compiled.local = compiler::partition(compiled.logical, compiled.plan, context_.rank(), {}, &compiled.groups);
   compiled.schedule = compiler::make_schedule(compiled.local, layout_, kernels_);
-  make_groups(split->second.mesh);
+  make_groups(compiled.groups);
   const auto executable = finish(std::move(compiled), context_.rank());
   executable->run();
   return Tensor::copy_of(executable->output("whole"));
@@ -171,7 +171,7 @@ std::unique_ptr<Executable> Session::compile(const ir::Graph& graph, const mesh:
   for (const auto& [name, split] : splits_) hints[name] = {split.mesh, split.sharding};
   auto compiled = compiler::compile(graph, mesh, hints, context_.rank(), layout_, kernels_, compile_options());
   if (mesh.size() > 1) {
-    make_groups(mesh);
+    make_groups(compiled.groups);
     compare_collectives(compiled.local);
   }
   return finish(std::move(compiled), context_.rank());
@@ -190,12 +190,8 @@ std::unique_ptr<Executable> Session::finish(compiler::Compiled compiled, int ran
   return std::make_unique<Executable>(std::move(compiled), std::move(executor), rank);
 }
 
-// Every rank makes every group along every axis, in one order, whichever of them it is in.
-void Session::make_groups(const mesh::Mesh& mesh) {
-  std::set<std::vector<int>> lists;
-  for (int axis = 0; axis < mesh.num_axes(); ++axis) {
-    for (const int rank : mesh.ranks()) lists.insert(mesh.group(rank, {axis}));
-  }
+// Every rank makes every group, in one order, whichever of them it is in.
+void Session::make_groups(const compiler::GroupLists& lists) {
   for (const auto& ranks : lists) {
     const std::vector<int64_t> key(ranks.begin(), ranks.end());
     if (ranks.size() < 2 || groups_.contains(key)) continue;

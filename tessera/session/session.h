@@ -93,7 +93,7 @@ class Session {
     mesh::Mesh mesh;
   };
   comm::Communicator& group_of(const Attributes& attributes);
-  void make_groups(const mesh::Mesh& mesh);
+  void make_groups(const compiler::GroupLists& lists);
   comm::Communicator* make_group(const std::string& name, const std::vector<int>& ranks);
   void compare_collectives(const ir::Graph& local);
   std::unique_ptr<Executable> finish(compiler::Compiled compiled, int rank);

@@ -231,7 +231,8 @@ TEST(UserCollectivesOrder, EqualProgramsAreAcceptedAndRunTogetherWithThePlansOwn
     graph.add_output("plan", ops::reduce_sum(x, {0}));
     graph.add_output("user", ops::all_reduce(y, group_of(context, "pair")));
     session::Session session(context);
-    const auto executable = session.compile(graph, mesh::Mesh({{"data", 2}}), {{"x", {.dims = {{0}}, .partial = {}}}});
+    const mesh::Mesh mesh({{"data", 2}});
+    const auto executable = session.compile(graph, mesh, {{"x", {mesh, {.dims = {{0}}, .partial = {}}}}});
     const float r = static_cast<float>(context.rank());
     copy_elements(Tensor::of<float>({2}, {1 + r, 10 + r}).view(), executable->input("x"));
     copy_elements(Tensor::of<float>({2}, {r, 5}).view(), executable->input("y"));

@@ -1,0 +1,265 @@
+#include "tessera/ops/moved_slices.h"
+
+#include <algorithm>
+
+#include "tessera/ops/gradient_helpers.h"
+#include "tessera/ops/infer_helpers.h"
+#include "tessera/ops/localize.h"
+
+namespace tessera::ops {
+namespace {
+
+std::string factor_of(int dim) { return fmt::format("d{}", dim); }
+
+// The factors of the split dims along which elements move: those that the operator changes.
+template <typename IsMoved>
+std::vector<std::string> moving_factors(const LocalizeContext& context, int ndim, IsMoved&& is_moved) {
+  std::vector<std::string> factors;
+  for (int dim = 0; dim < ndim; ++dim) {
+    if (context.is_split(factor_of(dim)) && is_moved(dim)) factors.push_back(factor_of(dim));
+  }
+  return factors;
+}
+
+mesh::Range clamped(int64_t begin, int64_t end, int64_t size) {
+  const int64_t first = std::clamp<int64_t>(begin, 0, size);
+  return {first, std::max<int64_t>(std::clamp<int64_t>(end, 0, size) - first, 0)};
+}
+
+// One dim of a slice with a positive stride.
+struct DimSlice {
+  int64_t begin;
+  int64_t stride;
+  int64_t count;  // of the result
+
+  bool is_whole(int64_t size) const { return begin == 0 && stride == 1 && count == size; }
+
+  // The operand's elements between the first and the last that this part of the result is made of.
+  mesh::Range operand_of(const mesh::Range& result) const {
+    if (result.size == 0) return {0, 0};
+    return {begin + result.offset * stride, (result.size - 1) * stride + 1};
+  }
+  // The part of the result that lies in this part of the operand.
+  mesh::Range result_of(const mesh::Range& operand) const {
+    if (operand.size == 0) return {0, 0};
+    const auto at_least = [&](int64_t place) {
+      return place <= begin ? int64_t{0} : (place - begin + stride - 1) / stride;
+    };
+    return clamped(at_least(operand.offset), at_least(operand.offset + operand.size), count);
+  }
+};
+
+DimSlice dim_slice(const Attributes& attributes, int dim, int64_t count) {
+  const auto at = static_cast<size_t>(dim);
+  return {attributes.get_ints("begin")[at], attributes.get_ints("strides")[at], count};
+}
+
+void set_at(Attributes& attributes, const char* name, int dim, int64_t value) {
+  Ints values = attributes.get_ints(name);
+  values[static_cast<size_t>(dim)] = value;
+  attributes.set(name, values);
+}
+
+}  // namespace
+
+std::vector<Value> localize_strided_slice(const LocalizeContext& context) {
+  const Shape& in = context.global_inputs[0].shape;
+  const Shape& out = context.global_outputs[0].shape;
+  const auto factors = moving_factors(
+      context, in.ndim(), [&](int dim) { return !dim_slice(context.attributes, dim, out[dim]).is_whole(in[dim]); });
+  const auto needed = [&](const RankSlices& slices) {
+    Box box = slices.inputs[0];
+    for (int dim = 0; dim < in.ndim(); ++dim) {
+      if (!context.is_split(factor_of(dim))) continue;
+      const auto at = static_cast<size_t>(dim);
+      box[at] = dim_slice(context.attributes, dim, out[dim]).operand_of(slices.outputs[0][at]);
+    }
+    return box;
+  };
+  const Value x = factors.empty() ? context.inputs[0] : fetch(context, 0, factors, needed);
+  Attributes attributes = context.attributes;
+  for (int dim = 0; dim < in.ndim(); ++dim) {
+    if (!context.is_split(factor_of(dim))) continue;
+    set_at(attributes, "begin", dim, 0);
+    set_at(attributes, "end", dim, x.shape()[dim]);
+  }
+  return apply(context.graph, context.op, std::vector<Value>{x}, attributes);
+}
+
+std::vector<Value> localize_strided_slice_grad(const LocalizeContext& context) {
+  const Shape& sliced = context.global_inputs[0].shape;
+  const Shape& local = context.local_outputs[0].shape;
+  const Shape& whole = context.global_outputs[0].shape;
+  const auto factors = moving_factors(context, sliced.ndim(), [&](int dim) {
+    return !dim_slice(context.attributes, dim, sliced[dim]).is_whole(whole[dim]);
+  });
+  Attributes attributes = context.attributes;
+  attributes.set("shape", local.to_vector());
+  const auto part_of = [&](int dim, const Box& x) {
+    return dim_slice(context.attributes, dim, sliced[dim]).result_of(x[static_cast<size_t>(dim)]);
+  };
+  const auto needed = [&](const RankSlices& slices) {
+    Box box = slices.inputs[0];
+    for (int dim = 0; dim < sliced.ndim(); ++dim) {
+      if (context.is_split(factor_of(dim))) box[static_cast<size_t>(dim)] = part_of(dim, slices.outputs[0]);
+    }
+    return box;
+  };
+  const Value dy = factors.empty() ? context.inputs[0] : fetch(context, 0, factors, needed);
+  for (int dim = 0; dim < sliced.ndim(); ++dim) {
+    if (!context.is_split(factor_of(dim))) continue;
+    const auto slice = dim_slice(context.attributes, dim, sliced[dim]);
+    const auto part = part_of(dim, context.output_slices[0]);
+    const int64_t first = part.size == 0 ? 0
+                                         : slice.begin + part.offset * slice.stride -
+                                               context.output_slices[0][static_cast<size_t>(dim)].offset;
+    set_at(attributes, "begin", dim, first);
+    set_at(attributes, "end", dim, part.size == 0 ? 0 : first + (part.size - 1) * slice.stride + 1);
+  }
+  return apply(context.graph, context.op, std::vector<Value>{dy}, attributes);
+}
+
+std::vector<Value> localize_pad(const LocalizeContext& context) {
+  const Shape& in = context.global_inputs[0].shape;
+  const auto factors =
+      moving_factors(context, in.ndim(), [&](int dim) { return in[dim] != context.global_outputs[0].shape[dim]; });
+  if (factors.empty()) return apply(context.graph, context.op, context.inputs, context.attributes);
+  const Ints& before = context.attributes.get_ints("before");
+  const auto kept = [&](int dim, const Box& result) {
+    const auto& range = result[static_cast<size_t>(dim)];
+    const int64_t shift = before[static_cast<size_t>(dim)];
+    if (range.size == 0) return mesh::Range{0, 0};
+    return clamped(range.offset - shift, range.offset + range.size - shift, in[dim]);
+  };
+  const Value x = fetch(context, 0, factors, [&](const RankSlices& slices) {
+    Box box = slices.inputs[0];
+    for (int dim = 0; dim < in.ndim(); ++dim) {
+      if (context.is_split(factor_of(dim))) box[static_cast<size_t>(dim)] = kept(dim, slices.outputs[0]);
+    }
+    return box;
+  });
+  Attributes attributes = context.attributes;
+  for (int dim = 0; dim < in.ndim(); ++dim) {
+    if (!context.is_split(factor_of(dim))) continue;
+    const auto& range = context.output_slices[0][static_cast<size_t>(dim)];
+    const int64_t added = range.size - kept(dim, context.output_slices[0]).size;
+    const int64_t left = std::clamp<int64_t>(before[static_cast<size_t>(dim)] - range.offset, 0, added);
+    set_at(attributes, "before", dim, left);
+    set_at(attributes, "after", dim, added - left);
+  }
+  return apply(context.graph, context.op, std::vector<Value>{x}, attributes);
+}
+
+std::vector<Value> localize_concat(const LocalizeContext& context) {
+  const int axis = axis_of(context.attributes, context.global_outputs[0]);
+  if (!context.is_split(factor_of(axis))) return apply(context.graph, context.op, context.inputs, context.attributes);
+  const auto at = static_cast<size_t>(axis);
+  std::vector<Value> pieces;
+  int64_t begin = 0;
+  for (size_t i = 0; i < context.inputs.size(); ++i) {
+    const int64_t size = context.global_inputs[i].shape[axis];
+    pieces.push_back(fetch(context, i, {factor_of(axis)}, [&](const RankSlices& slices) {
+      Box box = slices.inputs[i];
+      const auto& range = slices.outputs[0][at];
+      box[at] =
+          range.size == 0 ? mesh::Range{0, 0} : clamped(range.offset - begin, range.offset + range.size - begin, size);
+      return box;
+    }));
+    begin += size;
+  }
+  return apply(context.graph, context.op, pieces, context.attributes);
+}
+
+std::vector<Value> localize_split(const LocalizeContext& context) {
+  const int axis = axis_of(context.attributes, context.global_inputs[0]);
+  if (!context.is_split(factor_of(axis))) return apply(context.graph, context.op, context.inputs, context.attributes);
+  const auto at = static_cast<size_t>(axis);
+  std::vector<Value> pieces;
+  int64_t begin = 0;
+  for (size_t o = 0; o < context.global_outputs.size(); ++o) {
+    pieces.push_back(fetch(context, 0, {factor_of(axis)}, [&](const RankSlices& slices) {
+      Box box = slices.inputs[0];
+      const auto& range = slices.outputs[o][at];
+      box[at] = range.size == 0 ? mesh::Range{0, 0} : mesh::Range{range.offset + begin, range.size};
+      return box;
+    }));
+    begin += context.global_outputs[o].shape[axis];
+  }
+  return pieces;
+}
+
+std::vector<ReshapeGroup> reshape_groups(const Shape& in, const Shape& out) {
+  std::vector<ReshapeGroup> groups;
+  if (in.num_elements() == 0) return groups;
+  int i = 0;
+  int j = 0;
+  while (i < in.ndim() || j < out.ndim()) {
+    ReshapeGroup group{.in_begin = i, .out_begin = j};
+    int64_t in_product = 1;
+    int64_t out_product = 1;
+    do {
+      if (j == out.ndim() || (i < in.ndim() && in_product <= out_product)) {
+        if (in[i] > 1 && group.in_dim < 0) group.in_dim = i;
+        in_product *= in[i++];
+      } else {
+        if (out[j] > 1 && group.out_dim < 0) group.out_dim = j;
+        out_product *= out[j++];
+      }
+    } while (in_product != out_product);
+    group.in_end = i;
+    group.out_end = j;
+    groups.push_back(group);
+  }
+  return groups;
+}
+
+// In terms of one dim per group a rank holds a box before and after; where they differ, ranks exchange.
+std::vector<Value> localize_reshape(const LocalizeContext& context) {
+  const Ints result = context.local_outputs[0].shape.to_vector();
+  const Shape& in = context.global_inputs[0].shape;
+  const Shape& out = context.global_outputs[0].shape;
+  std::vector<std::string> factors;
+  const auto groups = reshape_groups(in, out);
+  for (const auto& group : groups) {
+    if (group.in_dim >= 0 && context.is_split(factor_of(group.in_dim))) factors.push_back(factor_of(group.in_dim));
+  }
+  const auto flat = [&](const Box& slice, const Shape& shape, bool is_result) {
+    Box box;
+    for (const auto& group : groups) {
+      const int dim = is_result ? group.out_dim : group.in_dim;
+      const int end = is_result ? group.out_end : group.in_end;
+      if (dim < 0) {
+        box.push_back({0, 1});
+        continue;
+      }
+      int64_t inner = 1;
+      for (int d = dim + 1; d < end; ++d) inner *= shape[d];
+      const auto& range = slice[static_cast<size_t>(dim)];
+      box.push_back({range.offset * inner, range.size * inner});
+    }
+    return box;
+  };
+  Value x = context.inputs[0];
+  if (!factors.empty()) {
+    std::vector<int> axes;
+    for (const auto& factor : factors) {
+      const auto& own = context.placement->factor_axes.at(factor);
+      axes.insert(axes.end(), own.begin(), own.end());
+    }
+    const Attributes group = context.placement->group_over(axes);
+    std::vector<Box> held;
+    std::vector<Box> wanted;
+    for (const int64_t rank : group.get_ints("ranks")) {
+      const auto slices = slices_of(context, static_cast<int>(rank));
+      held.push_back(flat(slices.inputs[0], in, false));
+      wanted.push_back(flat(slices.outputs[0], out, true));
+    }
+    if (held != wanted) {
+      const auto own = static_cast<size_t>(group.get_int("rank_in_group"));
+      x = exchange(reshape_to(x, shape_of(held[own])), group, held, wanted);
+    }
+  }
+  return apply(context.graph, "reshape", std::vector<Value>{x}, {{"shape", result}});
+}
+
+}  // namespace tessera::ops
