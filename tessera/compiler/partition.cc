@@ -46,12 +46,31 @@ std::vector<bool> find_updates(const Graph& graph) {
   return updates;
 }
 
+// The local nodes of one logical node. What they read and make as a whole: a rank whose part is empty may leave out
+// nodes, but decides on the order of collectives as if it had not.
+struct LogicalStep {
+  NodeId begin = 0;
+  NodeId end = 0;  // behind its last local node
+  std::vector<ValueId> inputs;
+  std::vector<ValueId> outputs;
+};
+
+// What order_collectives() needs to know beside the local graph, the same on every rank.
+struct CollectiveFacts {
+  std::vector<LogicalStep> steps;
+  // Of the all_reduces of redistributions: bytes of the largest part. Those inside of operators count as nothing: they
+  // are small.
+  std::map<NodeId, int64_t> bytes;
+};
+
 class Partitioner {
  public:
   Partitioner(const Graph& graph, const Plan& plan, int rank, const PartitionOptions& options)
       : graph_(graph), plan_(plan), mesh_(plan.mesh), rank_(rank), options_(options), local_(graph.name()) {
     mesh_.coordinates(rank);  // throws for a rank that is not in it
   }
+
+  const CollectiveFacts& facts() const { return facts_; }
 
   // The groups of all ranks.
   GroupLists groups() const {
@@ -121,6 +140,7 @@ class Partitioner {
       for (const int axis : axes) parts *= mesh_.axis(axis).size;
       if (parts > 1) context.parts[factor] = parts;
     }
+    facts_.steps.push_back({.begin = local_.num_nodes()});
     const auto results =
         def.localize ? def.localize(context) : ops::apply(local_, node.op, context.inputs, node.attributes);
     check_equal(results.size(), node.outputs.size(), "results of a localized node");
@@ -132,6 +152,9 @@ class Partitioner {
       local_values_[static_cast<size_t>(node.outputs[o])] = results[o];
     }
     local_node_[at] = local_.info(results[0].id()).node;
+    facts_.steps.back().end = local_.num_nodes();
+    for (const Value& input : context.inputs) facts_.steps.back().inputs.push_back(input.id());
+    for (const Value& result : results) facts_.steps.back().outputs.push_back(result.id());
     // What will be wanted whole is completed as soon as it is there: its sum travels while the rest is computed.
     for (const ValueId v : node.outputs) {
       if (const auto it = completions_.find(v); it != completions_.end()) use(v, it->second);
@@ -212,6 +235,9 @@ class Partitioner {
     if (attributes.get_ints("ranks").size() == 1) return value;
     if (step.kind == mesh::StepKind::kAllReduce) {
       attributes.set("reduction", std::string(mesh::to_string(step.reduction)));
+      // The first rank of a mesh has the largest parts.
+      const Shape largest = mesh::local_shape(shape, after.sharding, after.mesh, after.mesh.ranks()[0]);
+      facts_.bytes[local_.num_nodes()] = Type{value.dtype(), largest}.size_bytes();
       return ops::apply1("all_reduce", {value}, attributes);
     }
     const bool gathers = step.kind == mesh::StepKind::kAllGather;
@@ -302,29 +328,36 @@ class Partitioner {
   std::map<ValueId, Sharding> completions_;
   std::map<std::string, mesh::Redistribution> ways_;
   std::vector<std::pair<Mesh, std::vector<int>>> used_groups_;
+  CollectiveFacts facts_;
 };
 
 // By value: whether something that is communicated later depends on it.
-std::vector<bool> find_awaited(const Graph& local) {
+std::vector<bool> find_awaited(const Graph& local, const std::vector<LogicalStep>& steps) {
   std::vector<bool> awaited(static_cast<size_t>(local.num_values()));
-  for (NodeId n = local.num_nodes() - 1; n >= 0; --n) {
-    const Node& node = local.node(n);
-    bool leads_on = ops::OpRegistry::instance().get(node.op).collective;
-    for (const ValueId v : node.outputs) leads_on = leads_on || awaited[static_cast<size_t>(v)];
-    if (!leads_on) continue;
-    for (const ValueId v : node.inputs) awaited[static_cast<size_t>(v)] = true;
+  const auto pass_on = [&](bool leads_on, const std::vector<ValueId>& inputs, const std::vector<ValueId>& outputs) {
+    for (const ValueId v : outputs) leads_on = leads_on || awaited[static_cast<size_t>(v)];
+    if (!leads_on) return;
+    for (const ValueId v : inputs) awaited[static_cast<size_t>(v)] = true;
+  };
+  auto step = steps.rbegin();
+  for (NodeId n = local.num_nodes(); n >= 0; --n) {
+    // Behind the last node of a step; a step without nodes of its own hands its operand on.
+    for (; step != steps.rend() && step->end == n; ++step) pass_on(false, step->inputs, step->outputs);
+    if (n == 0) break;
+    const Node& node = local.node(n - 1);
+    pass_on(ops::OpRegistry::instance().get(node.op).collective, node.inputs, node.outputs);
   }
   return awaited;
 }
 
 // Puts all_reduces into buckets, and numbers the collectives in the order in which they are sent: a bucket goes when
 // its last member is there. It is closed when it is full or one of its results is wanted.
-void order_collectives(Graph& local, const PartitionOptions& options) {
+void order_collectives(Graph& local, const CollectiveFacts& facts, const PartitionOptions& options) {
   struct Bucket {
     int64_t number = 0;
     int64_t bytes = 0;
   };
-  const auto awaited = find_awaited(local);
+  const auto awaited = find_awaited(local, facts.steps);
   std::map<std::string, Bucket> open;      // by group, reduction and dtype
   std::map<ValueId, std::string> pending;  // results of open buckets
   std::map<int64_t, NodeId> last_member;
@@ -333,11 +366,16 @@ void order_collectives(Graph& local, const PartitionOptions& options) {
     std::erase_if(pending, [&](const auto& entry) { return entry.second == key; });
   };
   int64_t next_bucket = 0;
-  for (NodeId n = 0; n < local.num_nodes(); ++n) {
-    Node& node = local.mutable_node(n);
-    for (const ValueId input : node.inputs) {
+  const auto close_for = [&](const std::vector<ValueId>& inputs) {
+    for (const ValueId input : inputs) {
       if (const auto it = pending.find(input); it != pending.end()) close(std::string(it->second));
     }
+  };
+  auto step = facts.steps.begin();
+  for (NodeId n = 0; n < local.num_nodes(); ++n) {
+    for (; step != facts.steps.end() && step->begin <= n; ++step) close_for(step->inputs);
+    Node& node = local.mutable_node(n);
+    close_for(node.inputs);
     if (node.op != "all_reduce") continue;
     const Type& type = local.type(node.inputs[0]);
     // What backward waits for (statistics of a split batch, say) does not travel with gradients that only updates need.
@@ -347,7 +385,7 @@ void order_collectives(Graph& local, const PartitionOptions& options) {
                     type.dtype, awaited[static_cast<size_t>(node.outputs[0])] ? " awaited" : "");
     const auto [it, is_new] = open.try_emplace(key);
     if (is_new) it->second.number = next_bucket++;
-    it->second.bytes += type.size_bytes();
+    if (const auto known = facts.bytes.find(n); known != facts.bytes.end()) it->second.bytes += known->second;
     node.attributes.set("bucket", it->second.number);
     last_member[it->second.number] = n;
     pending[node.outputs[0]] = key;
@@ -376,7 +414,7 @@ Graph partition(const Graph& graph, const Plan& plan, int rank, const PartitionO
   Partitioner partitioner(graph, plan, rank, options);
   Graph local = partitioner.run();
   if (groups != nullptr) *groups = partitioner.groups();
-  order_collectives(local, options);
+  order_collectives(local, partitioner.facts(), options);
   return local;
 }
 

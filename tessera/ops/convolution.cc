@@ -122,6 +122,18 @@ IndexRule rule_for(const Attributes& attributes, const char* dense, const char* 
 
 bool splits_pixels(const LocalizeContext& context) { return context.is_split("h") || context.is_split("w"); }
 
+// The spatial dims whose parts need pixels of others: not those that a 1x1 kernel without stride takes as they are.
+std::vector<std::string> halo_factors(const LocalizeContext& context, const Ints& taps) {
+  const Geometry geometry(context.attributes);
+  std::vector<std::string> factors;
+  for (size_t d = 0; d < 2; ++d) {
+    const bool is_pointwise =
+        taps[d] == 1 && geometry.strides[d] == 1 && geometry.padding[2 * d] == 0 && geometry.padding[2 * d + 1] == 0;
+    if (context.is_split(d == 0 ? "h" : "w") && !is_pointwise) factors.emplace_back(d == 0 ? "h" : "w");
+  }
+  return factors;
+}
+
 // Along one spatial dim: the pixels that the windows of results [result.offset, + size) read, inside the image.
 mesh::Range pixels_of(const Geometry& geometry, size_t d, const mesh::Range& result, int64_t taps, int64_t image) {
   if (result.size == 0) return {0, 0};
@@ -161,7 +173,7 @@ Window fetch_window(const LocalizeContext& context, size_t input, const Shape& i
     }
     return box;
   };
-  Window window{fetch(context, input, {"h", "w"}, needed), sister(context.attributes)};
+  Window window{fetch(context, input, halo_factors(context, taps), needed), sister(context.attributes)};
   Ints padding;
   for (size_t d = 0; d < 2; ++d) {
     const auto& results = y[d + 2];
@@ -177,6 +189,8 @@ Window fetch_window(const LocalizeContext& context, size_t input, const Shape& i
 }
 
 bool has_no_pixels(const Box& box) { return box[2].size == 0 || box[3].size == 0; }
+// Nothing to compute, or nothing but padding to compute it from.
+bool is_blank(const Box& y, Value x) { return has_no_pixels(y) || x.shape()[2] == 0 || x.shape()[3] == 0; }
 
 std::vector<Value> localize_forward(const LocalizeContext& context) {
   if (!splits_pixels(context)) return apply(context.graph, context.op, context.inputs, context.attributes);
@@ -184,7 +198,7 @@ std::vector<Value> localize_forward(const LocalizeContext& context) {
   const Box& y = context.output_slices[0];
   const auto window = fetch_window(context, 0, context.global_inputs[0].shape, y, {weight[2], weight[3]},
                                    [](const RankSlices& slices) -> const Box& { return slices.outputs[0]; });
-  if (has_no_pixels(y)) return {zeros(context.graph, context.local_outputs[0])};
+  if (is_blank(y, window.x)) return {zeros(context.graph, context.local_outputs[0])};
   return {apply1("conv2d", {window.x, context.inputs[1]}, window.attributes)};
 }
 
@@ -194,7 +208,7 @@ std::vector<Value> localize_grad_weight(const LocalizeContext& context) {
   const Box& dy = context.input_slices[0];
   auto window = fetch_window(context, 1, context.global_inputs[1].shape, dy, taps,
                              [](const RankSlices& slices) -> const Box& { return slices.inputs[0]; });
-  if (has_no_pixels(dy)) return {zeros(context.graph, context.local_outputs[0])};
+  if (is_blank(dy, window.x)) return {zeros(context.graph, context.local_outputs[0])};
   window.attributes.set("kernel_size", taps);
   return {apply1("conv2d_grad_weight", {context.inputs[0], window.x}, window.attributes)};
 }
@@ -208,7 +222,7 @@ std::vector<Value> localize_grad_input(const LocalizeContext& context) {
   const auto reached = [&](const Box& pixels, size_t d) {
     return results_of(geometry, d, pixels[d + 2], weight[static_cast<int>(d) + 2], dy[static_cast<int>(d) + 2]);
   };
-  const Value results = fetch(context, 0, {"h", "w"}, [&](const RankSlices& slices) {
+  const Value results = fetch(context, 0, halo_factors(context, {weight[2], weight[3]}), [&](const RankSlices& slices) {
     Box box = slices.inputs[0];
     for (size_t d = 0; d < 2; ++d) box[d + 2] = reached(slices.outputs[0], d);
     return box;

@@ -36,7 +36,8 @@ int64_t exchange_received_elements(const Attributes& attributes, int ndim);
 
 // Every rank of a group holds a box of a value; this rank wants `wanted[own]`, the others theirs. Each piece comes from
 // the wanting rank itself if it has it, else from the first holder after it in the group, so that replicas share the
-// work. What no rank holds is filled with zeros. Returns x itself where nobody moves anything.
+// work. What no rank holds is filled with zeros. The node is there even where nothing moves: other groups' pieces may,
+// and all ranks must make the same list of collectives.
 // `held` and `wanted` are by rank of the group, in coordinates of the whole value; boxes that are held either are equal
 // or do not meet.
 Value exchange(Value x, const Attributes& group, std::span<const Box> held, std::span<const Box> wanted);

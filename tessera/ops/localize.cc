@@ -35,6 +35,7 @@ Value fetch(const LocalizeContext& context, size_t input, const std::vector<std:
     const auto& own = axes_of(context, factor);
     axes.insert(axes.end(), own.begin(), own.end());
   }
+  if (axes.empty()) return context.inputs[input];
   const Attributes group = context.placement->group_over(axes);
   std::vector<Box> held;
   std::vector<Box> wanted;

@@ -218,10 +218,16 @@ std::vector<Value> localize_reshape(const LocalizeContext& context) {
   const Ints result = context.local_outputs[0].shape.to_vector();
   const Shape& in = context.global_inputs[0].shape;
   const Shape& out = context.global_outputs[0].shape;
-  std::vector<std::string> factors;
   const auto groups = reshape_groups(in, out);
+  // Those whose parts do not fall on the same elements before and after.
+  std::vector<std::string> factors;
   for (const auto& group : groups) {
-    if (group.in_dim >= 0 && context.is_split(factor_of(group.in_dim))) factors.push_back(factor_of(group.in_dim));
+    if (group.in_dim < 0 || group.out_dim < 0) continue;
+    const auto it = context.parts.find(factor_of(group.in_dim));
+    if (it == context.parts.end()) continue;
+    const int64_t before = in[group.in_dim];
+    const int64_t after = out[group.out_dim];
+    if (before != after && (before % it->second != 0 || after % it->second != 0)) factors.push_back(it->first);
   }
   const auto flat = [&](const Box& slice, const Shape& shape, bool is_result) {
     Box box;
@@ -254,10 +260,8 @@ std::vector<Value> localize_reshape(const LocalizeContext& context) {
       held.push_back(flat(slices.inputs[0], in, false));
       wanted.push_back(flat(slices.outputs[0], out, true));
     }
-    if (held != wanted) {
-      const auto own = static_cast<size_t>(group.get_int("rank_in_group"));
-      x = exchange(reshape_to(x, shape_of(held[own])), group, held, wanted);
-    }
+    const auto own = static_cast<size_t>(group.get_int("rank_in_group"));
+    x = exchange(reshape_to(x, shape_of(held[own])), group, held, wanted);
   }
   return apply(context.graph, "reshape", std::vector<Value>{x}, {{"shape", result}});
 }

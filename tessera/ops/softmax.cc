@@ -247,12 +247,15 @@ std::vector<Value> localize_cross_entropy(const LocalizeContext& context) {
   const DType dtype = e.sum.dtype();
   const Value at_label = apply1("reduce_sum", {mul(one_hot_of(labels, context.input_slices[0][1], dtype), e.shifted)},
                                 {{"axes", Ints{1}}});
-  const Value score = reduce_over(context, "c", at_label, "sum");
-  const Value log_sum = apply1("reshape", {apply1("log", {e.sum})}, {{"shape", score.shape().to_vector()}});
-  // A label that is no class has no loss.
-  const Value is_class = is_class_of(labels, context.global_inputs[0].shape[1]);
-  const Value nan = scalar(context.graph, dtype, std::numeric_limits<double>::quiet_NaN());
-  const Value losses = apply1("select", {is_class, sub(log_sum, score), nan});
+  // The losses are the sum over the ranks of these: minus the label's score where it is, and once the rest.
+  Value losses = apply1("neg", {at_label});
+  if (part_index(context, "c") == 0) {
+    const Value log_sum = apply1("reshape", {apply1("log", {e.sum})}, {{"shape", at_label.shape().to_vector()}});
+    // A label that is no class has no loss.
+    const Value nan = scalar(context.graph, dtype, std::numeric_limits<double>::quiet_NaN());
+    const Value is_class = is_class_of(labels, context.global_inputs[0].shape[1]);
+    losses = apply1("add", {losses, apply1("select", {is_class, log_sum, nan})});
+  }
   return {cast_to(losses, context.local_outputs[0].dtype),
           cast_to(apply1("div", {e.exponentials, e.sum}), context.local_outputs[1].dtype)};
 }
