@@ -120,9 +120,10 @@ std::optional<Example> scaled(const OpDef& def, const Example& example, const st
   return std::nullopt;
 }
 
-// Where two elements are equal, the gradient goes to both or to the first: so it must across ranks.
+// Where two elements are equal, the gradient goes to both or to the first: so it must across ranks. That of a product
+// counts zeros.
 bool may_tie(const OpDef& def) {
-  for (const char* word : {"max", "min", "top_k"}) {
+  for (const char* word : {"max", "min", "top_k", "prod"}) {
     if (def.name.find(word) != std::string::npos && def.name.find("soft") == std::string::npos) return true;
   }
   return false;
@@ -187,6 +188,7 @@ void add_gradients(Graph& graph, const OpDef& def) {
     loss = loss ? ops::apply1("add", {loss, sum}) : sum;
   }
   if (!loss) return;
+  graph.add_output("loss", loss);
   const auto gradients = compiler::gradients(loss, wrt);
   for (size_t i = 0; i < wrt.size(); ++i) {
     graph.add_output("gradient_of_" + graph.value_name(wrt[i].id()), gradients[i]);
