@@ -151,16 +151,17 @@ Mutant result_mutant(const std::string& op, size_t result, const ShardingFault& 
           }}};
 }
 
-// Of the nodes that the operator's gradient consists of, the first of which something can be changed.
+// Of the floating values that the operator's gradient computes, the last of which something can be changed.
 Mutant gradient_mutant(const std::string& op, const ShardingFault& fault) {
   return {fmt::format("{}: a value of its gradient {}", op, fault.text),
           op,
           {.plan = [make = fault.make](const ShardingCase& c, Plan& plan) {
             const Graph& graph = c.example->graph;
-            for (NodeId n = 1; n < graph.num_nodes(); ++n) {
+            for (NodeId n = graph.num_nodes() - 1; n > 0; --n) {
               if (graph.node(n).forward != 0) continue;
               for (const ValueId v : graph.node(n).outputs) {
-                if (make(plan.values[static_cast<size_t>(v)], plan.mesh)) return true;
+                if (is_floating(graph.type(v).dtype) && make(plan.values[static_cast<size_t>(v)], plan.mesh))
+                  return true;
               }
             }
             return false;
@@ -321,23 +322,25 @@ enum class Which { kFirst, kLast, kAll };
 
 // The fault made at nodes of one operator, outside of cases of that operator itself.
 Mutant node_mutant(const std::string& op, Which which, const NodeFault& fault) {
-  const char* place = which == Which::kFirst ? "first" : which == Which::kLast ? "last" : "every";
-  return {fmt::format("partition: the {} {} {}", place, op, fault.text),
+  const char* place = which == Which::kFirst ? "the first" : which == Which::kLast ? "the last" : "every";
+  return {fmt::format("partition: {} {} {}", place, op, fault.text),
           "",
-          {.local = [op, which, make = fault.make](const ShardingCase& c, const Plan& plan, Graph& local, int rank) {
-            if (c.example->graph.node(0).op == op) return false;
-            std::vector<NodeId> nodes;
-            for (NodeId n = 0; n < local.num_nodes(); ++n) {
-              if (local.node(n).op == op) nodes.push_back(n);
-            }
-            if (nodes.empty()) return false;
-            if (which == Which::kFirst) nodes.resize(1);
-            if (which == Which::kLast) nodes.erase(nodes.begin(), nodes.end() - 1);
-            bool changed = false;
-            // From the end: repeating a node moves those behind it.
-            for (auto n = nodes.rbegin(); n != nodes.rend(); ++n) changed = make(plan, local, *n, rank) || changed;
-            return changed;
-          }}};
+          {.local =
+               [op, which, make = fault.make](const ShardingCase& c, const Plan& plan, Graph& local, int rank) {
+                 if (c.example->graph.node(0).op == op) return false;
+                 std::vector<NodeId> nodes;
+                 for (NodeId n = 0; n < local.num_nodes(); ++n) {
+                   if (local.node(n).op == op) nodes.push_back(n);
+                 }
+                 if (nodes.empty()) return false;
+                 if (which == Which::kFirst) nodes.resize(1);
+                 if (which == Which::kLast) nodes.erase(nodes.begin(), nodes.end() - 1);
+                 bool changed = false;
+                 // From the end: repeating a node moves those behind it.
+                 for (auto n = nodes.rbegin(); n != nodes.rend(); ++n) changed = make(plan, local, *n, rank) || changed;
+                 return changed;
+               }},
+          op};
 }
 
 std::vector<NodeFault> faults_of(const std::string& op) {
@@ -376,7 +379,7 @@ std::vector<NodeFault> faults_of(const std::string& op) {
   }
   add("has its group in reverse", [](auto&, Graph& g, NodeId n, int) { return reverse_group(g, n, false); });
   add("has its group and sizes in reverse", [](auto&, Graph& g, NodeId n, int) { return reverse_group(g, n, true); });
-  if (op != "all_to_all" && op != "exchange") {
+  if (op != "exchange") {
     add("has its sizes rotated", [](auto&, Graph& g, NodeId n, int) { return rotate_sizes(g, n); });
   }
   return faults;
@@ -406,7 +409,7 @@ std::vector<Mutant> all_mutants() {
       mutants.push_back(other_ranks_attribute_mutant(op, attribute.name));
     }
   }
-  for (const char* op : {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "exchange", "strided_slice"}) {
+  for (const char* op : {"all_reduce", "all_gather", "reduce_scatter", "exchange", "strided_slice"}) {
     for (const auto& fault : faults_of(op)) {
       for (const auto which : {Which::kFirst, Which::kLast, Which::kAll}) {
         mutants.push_back(node_mutant(op, which, fault));
@@ -416,6 +419,23 @@ std::vector<Mutant> all_mutants() {
   return mutants;
 }
 
-std::string why_equivalent(const std::string&) { return ""; }
+std::string why_equivalent(const std::string& mutant) {
+  const auto begins = [&](const std::string& text) { return mutant.starts_with(text); };
+  const auto says = [&](const char* text) { return mutant.find(text) != std::string::npos; };
+  const bool is_other_split = says("less split than") || says("along another dim") || says("the other way round") ||
+                              says("by another axis of equal size");
+  for (const char* op : {"constant: ", "fill: ", "random_normal: ", "random_truncated_normal: ", "random_uniform: "}) {
+    if (begins(op) && says("result 0") && is_other_split) {
+      return "without an operand that is split, a rank makes whichever slice the plan asks for";
+    }
+  }
+  if (begins("reshape: ") && is_other_split) {
+    return "ranks exchange what the plan says they hold for what it says they need, however both are split";
+  }
+  if ((begins("ones_like: ") || begins("zeros_like: ")) && says("is not completed")) {
+    return "the operand's type is read, not its elements";
+  }
+  return "";
+}
 
 }  // namespace tessera::laws

@@ -13,12 +13,13 @@ struct Mutant {
   std::string name;  // "matmul: result 0, sums over its first partial axis taken as whole"
   std::string op;    // whose cases it runs against; empty: a few of every operator's
   CaseHooks hooks;
+  std::string local_op = {};  // it needs a node of this operator in a local graph
 };
 
 // In the order of the registry, those of collectives last.
 std::vector<Mutant> all_mutants();
 
-// Why no test can tell a mutant from the original, or empty.
+// Why a mutant that survives may: no test can tell it from the original. Empty for all others.
 std::string why_equivalent(const std::string& mutant);
 
 }  // namespace tessera::laws

@@ -8,6 +8,7 @@
 #include "tessera/base/random.h"
 #include "tessera/compiler/partition.h"
 #include "tessera/compiler/sharding/node_planner.h"
+#include "tessera/ops/verify.h"
 
 namespace tessera::laws {
 namespace {
@@ -158,6 +159,13 @@ CaseResult check_case(const ShardingCase& c, const CaseHooks& hooks) {
       if (hooks.local && hooks.local(c, plan, program.graph, program.rank)) is_changed = true;
     }
     if (!is_changed) return {};
+    if (hooks.local) {
+      // As a job would be refused whose local graphs do not verify; kernels trust them.
+      for (const auto& program : programs) {
+        const auto faults = ops::verify(program.graph);
+        if (!faults.empty()) return {Verdict::kFails, faults[0]};
+      }
+    }
     const auto fault = run_and_compare(example, plan, programs);
     if (!fault.empty()) return {Verdict::kFails, fault};
   } catch (const std::exception& error) {

@@ -1,0 +1,23 @@
+// Pieces of tensors and their reduction, as the lockstep and its checks compute them. Internal to testing.
+#pragma once
+
+#include <span>
+
+#include "tessera/mesh/mesh.h"
+#include "tessera/ops/exchange.h"
+#include "tessera/tensor/tensor.h"
+
+namespace tessera::testing_support {
+
+// NaN, -1 or true in every element.
+Tensor unwritten(const Type& type);
+// The box as a part of `whole`.
+TensorView box_of(const TensorView& whole, const ops::Box& box);
+// The piece [offset, offset + size) along `dim`.
+ops::Box slab(const Shape& shape, int dim, int64_t offset, int64_t size);
+// Throws InternalError when the shapes differ.
+void copy_box(const TensorView& from, const TensorView& to);
+// The elementwise reduction of tensors of one type, in their order; half types in f32.
+Tensor reduce(std::span<const Tensor* const> tensors, mesh::Reduction reduction);
+
+}  // namespace tessera::testing_support
