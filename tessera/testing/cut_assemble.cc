@@ -20,7 +20,7 @@ bool distinguishes(const mesh::Sharding& sharding, int axis) {
 
 Tensor cut(const Tensor& whole, const mesh::Sharding& sharding, const mesh::Mesh& mesh, int rank) {
   const auto at = mesh.coordinates(rank);
-  const Tensor piece = Tensor::copy_of(box_of(whole.view(), mesh::slice_of(whole.shape(), sharding, mesh, rank)));
+  Tensor piece = Tensor::copy_of(box_of(whole.view(), mesh::slice_of(whole.shape(), sharding, mesh, rank)));
   for (const auto& partial : sharding.partial) {
     if (at[static_cast<size_t>(partial.axis)] == 0) continue;
     if (partial.reduction == mesh::Reduction::kSum) return Tensor::zeros(piece.type());

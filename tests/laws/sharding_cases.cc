@@ -300,7 +300,7 @@ std::vector<FactorAxes> factor_assignments(const std::vector<std::string>& facto
 }
 
 std::string ShardingCase::name() const {
-  const auto text = fmt::format("{} by {} on {}, ", example->name, example->rule.to_string(), mesh->to_string());
+  auto text = fmt::format("{} by {} on {}, ", example->name, example->rule.to_string(), mesh->to_string());
   switch (arrival) {
     case Arrival::kFitting: return text + name_of(*mesh, *factors) + ", inputs fitting";
     case Arrival::kDrawn: return text + fmt::format("{}, inputs drawn from {}", name_of(*mesh, *factors), seed);

@@ -14,7 +14,6 @@ namespace tessera::laws {
 namespace {
 
 using compiler::Plan;
-using ir::Graph;
 using mesh::Sharding;
 using testing_support::LocalProgram;
 using testing_support::NamedTensors;
