@@ -248,7 +248,8 @@ TEST(Launch, ProcessesDoNotOversubscribeTheCores) {
 TEST(Launch, KeepsTheUsersOwnThreadSettings) {
   const ScopedVariable threads("OMP_NUM_THREADS", "3");
   const ScopedVariable policy("OMP_WAIT_POLICY", "ACTIVE");
-  const Outcome outcome = run_job({"-c", "echo $OMP_NUM_THREADS $OMP_WAIT_POLICY"}, {.command = {"sh"}, .num_processes = 2});
+  const Outcome outcome =
+      run_job({"-c", "echo $OMP_NUM_THREADS $OMP_WAIT_POLICY"}, {.command = {"sh"}, .num_processes = 2});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("[1] 3 ACTIVE\n"));
 }
