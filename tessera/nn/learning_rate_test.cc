@@ -27,7 +27,7 @@ TEST(LearningRate, IsFixedOrATable) {
 
 TEST(LearningRate, RefusesNegativeNotFiniteAndEmpty) {
   EXPECT_THROW(LearningRate(-0.1), InvalidArgument);
-  EXPECT_THROW(LearningRate(std::numeric_limits<double>::infinity()), InvalidArgument);
+  EXPECT_THROW(LearningRate{std::numeric_limits<double>::infinity()}, InvalidArgument);
   EXPECT_THROW(LearningRate(std::vector<double>{}), InvalidArgument);
   EXPECT_THAT(
       [] {

@@ -190,7 +190,12 @@ std::vector<Value> localize_split(const LocalizeContext& context) {
 
 std::vector<ReshapeGroup> reshape_groups(const Shape& in, const Shape& out) {
   std::vector<ReshapeGroup> groups;
-  if (in.num_elements() == 0) return groups;
+  if (in.num_elements() == 0) {
+    // Products say nothing; equal leading dims still are the same.
+    for (int d = 0; d < in.ndim() && d < out.ndim() && in[d] == out[d]; ++d)
+      groups.push_back({d, d + 1, d, d + 1, d, d});
+    return groups;
+  }
   int i = 0;
   int j = 0;
   while (i < in.ndim() || j < out.ndim()) {

@@ -24,7 +24,7 @@ struct ReshapeGroup {
   int in_dim = -1;  // its outermost dims that are not 1: a split of these is one of the group; -1: none
   int out_dim = -1;
 };
-// Throws nothing: shapes of equal sizes always have groups, one for all dims at worst. None for empty tensors.
+// Shapes of equal sizes always have groups, one for all dims at worst; of empty ones the equal leading dims.
 std::vector<ReshapeGroup> reshape_groups(const Shape& in, const Shape& out);
 std::vector<Value> localize_reshape(const LocalizeContext& context);
 

@@ -144,19 +144,19 @@ TEST(Conv2d, RefusesWhatDoesNotFit) {
                  "the convolution's result must be [1,4,7,6], is [1,4,6,6]");
 }
 
-TEST(Conv2d, RulesSplitChannelsUnlessTheyAreGrouped) {
+TEST(Conv2d, RulesSplitPixelsAndChannelsUnlessTheyAreGrouped) {
   const std::vector<Type> images{f32({2, 4, 5, 5}), f32({6, 4, 3, 3})};
-  EXPECT_EQ(rule_text({"conv2d", images}), "n ci _ _, co ci _ _ -> n co _ _");
+  EXPECT_EQ(rule_text({"conv2d", images}), "n ci h w, co ci _ _ -> n co h w");
   EXPECT_EQ(rule_text({"conv2d_grad_input", {f32({2, 6, 3, 3}), images[1]}, {{"input_size", Ints{5, 5}}}}),
-            "n co _ _, co ci _ _ -> n ci _ _");
+            "n co h w, co ci _ _ -> n ci h w");
   EXPECT_EQ(rule_text({"conv2d_grad_weight", {f32({2, 6, 3, 3}), images[0]}, {{"kernel_size", Ints{3, 3}}}}),
-            "n co _ _, n ci _ _ -> co ci _ _");
+            "n co h w, n ci h w -> co ci _ _");
   EXPECT_EQ(rule_text({"conv2d", {images[0], f32({6, 2, 3, 3})}, {{"groups", int64_t{2}}}}),
-            "n _ _ _, _ _ _ _ -> n _ _ _");
+            "n _ h w, _ _ _ _ -> n _ h w");
   EXPECT_EQ(rule_text({"conv2d_grad_weight",
                        {f32({2, 6, 3, 3}), images[0]},
                        {{"kernel_size", Ints{3, 3}}, {"groups", int64_t{2}}}}),
-            "n _ _ _, n _ _ _ -> _ _ _ _");
+            "n _ h w, n _ h w -> _ _ _ _");
 }
 
 TEST(Conv2d, TheThreeOperatorsAreClosedUnderDifferentiation) {
@@ -328,10 +328,10 @@ TEST(LayerNorm, LeadingDimsSplit) {
   expect_refused({"layer_norm", {x, f32({4}), f32({4})}, {{"begin_axis", int64_t{4}}}}, "begin_axis must be in [0, 3]");
 }
 
-TEST(Softmax, AllDimsButTheAxisSplit) {
-  EXPECT_EQ(rule_text({"softmax", {f32({2, 3, 4})}, {{"axis", int64_t{1}}}}), "d0 _ d2 -> d0 _ d2");
-  EXPECT_EQ(rule_text({"log_softmax_grad", {f32({2, 3}), f32({2, 3})}}), "d0 _, d0 _ -> d0 _");
-  EXPECT_EQ(rule_text({"softmax_cross_entropy", {f32({2, 3}), {DType::kI32, {2}}}}), "n _, n -> n, n _");
+TEST(Softmax, AllDimsSplitTheAxisToo) {
+  EXPECT_EQ(rule_text({"softmax", {f32({2, 3, 4})}, {{"axis", int64_t{1}}}}), "d0 s d2 -> d0 s d2");
+  EXPECT_EQ(rule_text({"log_softmax_grad", {f32({2, 3}), f32({2, 3})}}), "d0 s, d0 s -> d0 s");
+  EXPECT_EQ(rule_text({"softmax_cross_entropy", {f32({2, 3}), {DType::kI32, {2}}}}), "n c, n -> n, n c");
   expect_refused({"softmax", {f32({2, 3})}, {{"axis", int64_t{2}}}}, "axis 2 is outside [-2, 2)");
   expect_refused({"softmax_cross_entropy", {f32({2, 3}), {DType::kI32, {3}}}}, "labels must be of shape [2], is [3]");
   expect_refused({"softmax_cross_entropy", {f32({2, 3}), f32({2})}}, "labels must be i32 or i64, are f32");

@@ -10,12 +10,14 @@
 #include <cerrno>
 #include <cstddef>
 
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming): the C library's names.
 extern "C" {
 void* __libc_malloc(size_t bytes);
 void* __libc_calloc(size_t count, size_t bytes);
 void* __libc_realloc(void* memory, size_t bytes);
 void* __libc_memalign(size_t alignment, size_t bytes);
 }
+// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)
 
 namespace tessera::allocation {
 namespace {

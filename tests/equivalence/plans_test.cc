@@ -94,6 +94,7 @@ double deviation_of(const Plan& plan, DType dtype, bool reference) {
   return worst;
 }
 
+// NOLINTNEXTLINE(readability-identifier-naming): GoogleTest finds it by this name
 void PrintTo(const Plan& plan, std::ostream* out) { *out << plan.name; }
 
 class Plans : public testing::TestWithParam<Plan> {};

@@ -44,6 +44,7 @@ std::vector<Named> all_cases() {
   return cases;
 }
 
+// NOLINTNEXTLINE(readability-identifier-naming): GoogleTest finds it by this name
 void PrintTo(const Named& named, std::ostream* out) { *out << named.golden.claim; }
 
 class Goldens : public testing::TestWithParam<Named> {};
