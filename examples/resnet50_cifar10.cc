@@ -31,6 +31,7 @@ struct Options {
   std::string initial_values = "usual";
   std::string loss = "expand";
   std::string parallel_mode;
+  bool parallel_optimizer = false;
   std::string batch_norm = "global";
   bool parameter_broadcast = false;
   bool dataset_sink_mode = false;
@@ -75,7 +76,9 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--loss", o.loss, "expand: the tutorials' small operators; fused: one operator")
       ->check(CLI::IsMember({"expand", "fused"}))
       ->capture_default_str();
-  app.add_option("--parallel_mode", o.parallel_mode, "stand_alone or data_parallel; default: by the number of ranks");
+  app.add_option("--parallel_mode", o.parallel_mode,
+                 "stand_alone, data_parallel or semi_auto_parallel; default: by the number of ranks");
+  app.add_flag("--parallel_optimizer", o.parallel_optimizer, "ranks share the optimizer's states and work");
   app.add_option("--batch_norm", o.batch_norm, "statistics of the global batch, or local: of each rank's rows")
       ->check(CLI::IsMember({"global", "local"}))
       ->capture_default_str();
@@ -177,6 +180,7 @@ int run(cluster::Context& context, const Options& o) {
   }
   nn::Momentum optimizer({.learning_rate = rate, .momentum = o.momentum, .weight_decay = o.weight_decay});
   train::ModelOptions options{.parallel_mode = train::parse_parallel_mode(mode),
+                              .parallel_optimizer = o.parallel_optimizer,
                               .parameter_broadcast = o.parameter_broadcast,
                               .batch_norm_statistics = o.batch_norm == "global" ? train::BatchNormStatistics::kGlobal
                                                                                 : train::BatchNormStatistics::kLocal,
