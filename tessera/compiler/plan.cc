@@ -126,7 +126,12 @@ Plan propagate(const Graph& graph, const Mesh& mesh, const ShardingHints& hints,
     } else {
       state.unset[v] = input.kind == ir::InputKind::kState;
     }
-    if (options.optimizer_shards.contains(input.name)) add_optimizer_shard(plan, input, graph.type(input.value));
+    if (options.optimizer_shards.contains(input.name)) {
+      const auto it = agreed.find(input.value);
+      state.read_as[input.value] =
+          it != agreed.end() ? it->second : Sharding::replicated(graph.type(input.value).shape.ndim());
+      add_optimizer_shard(plan, input, graph.type(input.value));
+    }
   }
   for (NodeId n = 0; n < graph.num_nodes(); ++n) plan_node(state, n);
 

@@ -26,6 +26,7 @@ struct Plan {
   bool full_batch = false;
   mesh::Strategy dataset_strategy = {};
   bool parallel_optimizer = false;
+  train::ParallelMode mode = train::ParallelMode::kSemiAuto;
   int64_t rows = 8;
   double float32_deviation = 1e-4;
 };
@@ -51,7 +52,7 @@ Outcome train(const Plan& plan, DType dtype, bool reference) {
     nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
     nn::Momentum optimizer({.learning_rate = 0.05, .momentum = 0.9, .weight_decay = 1e-4});
     train::Model model(context, *network, &loss, &optimizer,
-                       {.parallel_mode = train::ParallelMode::kSemiAuto,
+                       {.parallel_mode = plan.mode,
                         .full_batch = plan.full_batch,
                         .dataset_strategy = plan.dataset_strategy,
                         .parallel_optimizer = plan.parallel_optimizer,
@@ -60,7 +61,14 @@ Outcome train(const Plan& plan, DType dtype, bool reference) {
                         .session = {.reference_kernels = reference, .num_threads = 1}});
     for (int64_t step = 0; step < 10; ++step) {
       const auto batch = make_batch(plan.network, plan.rows, step, dtype);
-      const double value = model.train_step({batch[0].view(), batch[1].view()}, plan.rows);
+      const bool takes_rows = plan.mode == train::ParallelMode::kDataParallel;
+      const auto rows = mesh::balanced_part(plan.rows, takes_rows ? plan.ranks : 1, takes_rows ? context.rank() : 0);
+      const auto rows_of = [&](const Tensor& tensor) {
+        std::vector<mesh::Range> slice = {rows};
+        for (int dim = 1; dim < tensor.ndim(); ++dim) slice.push_back({0, tensor.shape()[dim]});
+        return mesh::piece_of(tensor.view(), slice);
+      };
+      const double value = model.train_step({rows_of(batch[0]), rows_of(batch[1])}, plan.rows);
       const std::lock_guard lock(mutex);
       if (context.rank() == 0) outcome.losses.push_back(value);
     }
@@ -119,6 +127,11 @@ std::vector<Plan> plans() {
                     .network = network,
                     .ranks = 4,
                     .parallel_optimizer = true});
+    rows.push_back({.name = fmt::format("{}_data_parallel_optimizer_shards", network),
+                    .network = network,
+                    .ranks = 3,
+                    .parallel_optimizer = true,
+                    .mode = train::ParallelMode::kDataParallel});
     rows.push_back({.name = fmt::format("{}_optimizer_shards_uneven", network),
                     .network = network,
                     .ranks = 3,

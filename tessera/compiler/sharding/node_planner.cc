@@ -91,6 +91,7 @@ class NodePlanner {
   std::optional<Sharding> wish_for(size_t input) const {
     const ValueId v = node_.inputs[input];
     if (state_.unset[static_cast<size_t>(v)]) return std::nullopt;
+    if (const auto it = state_.read_as.find(v); it != state_.read_as.end() && !is_update()) return it->second;
     if (node_.forward == ir::kNone) return produced(input);
     const Node& forward = graph_.node(node_.forward);
     for (size_t i = 0; i < forward.inputs.size(); ++i) {
@@ -105,6 +106,17 @@ class NodePlanner {
       return split;
     }
     return produced(input);
+  }
+
+  // Only makes new values of parameters and states.
+  bool is_update() const {
+    return std::all_of(node_.outputs.begin(), node_.outputs.end(), [&](ValueId v) {
+      const auto& outputs = graph_.outputs();
+      return state_.num_uses[static_cast<size_t>(v)] == 1 &&
+             std::any_of(outputs.begin(), outputs.end(), [&](const ir::Output& output) {
+               return output.value == v && graph_.find_input(output.name) != nullptr;
+             });
+    });
   }
 
   // Forward operators that the user said nothing of split the batch, their data's first dim, over all ranks.

@@ -22,6 +22,8 @@ struct PlanState {
   std::vector<bool> unset;
   std::vector<bool> derived;
   std::vector<int> num_uses;
+  // Parameters whose rows are shared for the optimizer's sake: how all but its updates read them.
+  std::map<ir::ValueId, mesh::Sharding> read_as;
 };
 
 // The shardings that a rule gives to operands of these factors.
