@@ -30,6 +30,8 @@ T combined(T a, T b, mesh::Reduction reduction) {
 
 Tensor unwritten(const Type& type) {
   Tensor tensor(type);
+  // No elements have no address.
+  if (tensor.size_bytes() == 0) return tensor;
   std::memset(tensor.view().data, type.dtype == DType::kBool ? 1 : 255, static_cast<size_t>(tensor.size_bytes()));
   return tensor;
 }
