@@ -301,7 +301,7 @@ TEST(Hub, AMissingRankZeroIsNamed) {
 }
 
 TEST(Environment, RefusesWhatMakesNoSense) {
-  const auto job_with = [](std::vector<std::pair<const char*, const char*>> variables) {
+  const auto job_with = [](const std::vector<std::pair<const char*, const char*>>& variables) {
     std::list<ScopedVariable> scoped;
     for (const auto& [name, value] : variables) scoped.emplace_back(name, value);
     return cluster::job_from_environment();

@@ -68,10 +68,9 @@ std::map<ValueId, Sharding> shardings_by_strategies(const Graph& graph, const Me
   }
   std::map<ValueId, Sharding> agreed;
   for (const auto& [parameter, list] : uses) {
-    agreed[parameter] = list[0].sharding;
-    if (std::all_of(list.begin(), list.end(), [&](const Use& use) { return use.sharding == list[0].sharding; })) {
-      continue;
-    }
+    const Sharding& first = list[0].sharding;
+    agreed[parameter] = first;
+    if (std::all_of(list.begin(), list.end(), [&](const Use& use) { return use.sharding == first; })) continue;
     std::string text;
     for (const Use& use : list) {
       text += fmt::format("{}{} by {} {}", text.empty() ? "" : ", ", use.sharding.to_string(choice.mesh()),

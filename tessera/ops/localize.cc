@@ -7,10 +7,10 @@ namespace tessera::ops {
 namespace {
 
 const std::vector<int>& axes_of(const LocalizeContext& context, const std::string& factor) {
-  static const std::vector<int> kNone;
+  static const std::vector<int> none;
   check(context.placement != nullptr, "a split that reaches over to other ranks needs to know where they are");
   const auto it = context.placement->factor_axes.find(factor);
-  return it == context.placement->factor_axes.end() ? kNone : it->second;
+  return it == context.placement->factor_axes.end() ? none : it->second;
 }
 
 }  // namespace

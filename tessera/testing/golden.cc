@@ -30,7 +30,7 @@ std::string trim_block(std::string_view text) {
 }
 
 std::string checked_print(const ir::Graph& graph) {
-  const auto text = ir::print(graph);
+  auto text = ir::print(graph);
   const auto again = ir::print(ir::parse(text));
   check_equal(again, text, "a graph's text does not parse back to the same graph");
   return text;
@@ -280,9 +280,10 @@ std::string run_compiler_command(const std::string& input, const std::string& co
     return gradients_text(graph, words);
   }
   Options options(words);
-  if (name == "plan")
-    return compiler::print(graph,
-                           compiler::propagate(graph, options.mesh(), options.sharding_hints(), options.compile.plan));
+  if (name == "plan") {
+    const auto plan = compiler::propagate(graph, options.mesh(), options.sharding_hints(), options.compile.plan);
+    return compiler::print(graph, plan);
+  }
   if (name == "local") {
     options.compile.fuse = false;
     return checked_print(compile(graph, options, options.rank).local);

@@ -40,6 +40,7 @@ struct SmallResNet : nn::Cell {
 struct Transformer : nn::Cell {
   static constexpr int64_t kWidth = 8;
   static constexpr int64_t kHeads = 2;
+  static constexpr int64_t kHeadWidth = kWidth / kHeads;
   nn::Embedding& embedding = child<nn::Embedding>("embedding", 13, kWidth);
   nn::LayerNorm& norm1 = child<nn::LayerNorm>("norm1", Shape{kWidth});
   nn::Dense& query = child<nn::Dense>("query", kWidth, kWidth);
@@ -55,7 +56,7 @@ struct Transformer : nn::Cell {
 
   // [n*t,w] -> [n,heads,t,w/heads]
   static Value heads(Value x, int64_t rows, int64_t steps) {
-    return ops::transpose(ops::reshape(x, {rows, steps, kHeads, kWidth / kHeads}), {0, 2, 1, 3});
+    return ops::transpose(ops::reshape(x, {rows, steps, kHeads, kHeadWidth}), {0, 2, 1, 3});
   }
   Value construct(Value ids) override {
     const int64_t rows = ids.shape()[0];
@@ -65,7 +66,7 @@ struct Transformer : nn::Cell {
     const Value q = heads(query(y), rows, steps);
     const Value k = heads(key(y), rows, steps);
     const Value v = heads(value(y), rows, steps);
-    const Value scores = ops::batch_matmul(q, k, false, true) * (1 / std::sqrt(static_cast<double>(kWidth / kHeads)));
+    const Value scores = ops::batch_matmul(q, k, false, true) * (1 / std::sqrt(static_cast<double>(kHeadWidth)));
     Value mixed = ops::batch_matmul(ops::softmax(scores, -1), v);
     mixed = ops::reshape(ops::transpose(mixed, {0, 2, 1, 3}), {rows * steps, kWidth});
     x = x + output(mixed);
