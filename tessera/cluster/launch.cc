@@ -119,7 +119,7 @@ std::vector<std::string> child_environment(const std::map<std::string, std::stri
   }
   for (const auto& [name, value] : settings) values[name] = value;
   std::vector<std::string> entries;
-  for (const auto& [name, value] : values) entries.push_back(name + "=" + value);
+  for (const auto& [name, value] : values) entries.push_back(fmt::format("{}={}", name, value));
   return entries;
 }
 
@@ -134,7 +134,7 @@ std::string find_program(const std::string& name) {
   }
   const std::string path = read_text("PATH");
   for (const std::string_view directory : split(path, ':')) {
-    const std::string candidate = join_path(directory.empty() ? "." : std::string(directory), name);
+    std::string candidate = join_path(directory.empty() ? "." : std::string(directory), name);
     if (is_program(candidate)) return candidate;
   }
   throw InvalidArgument("program \"{}\" is not in PATH; a program of this directory is ./{}", name, name);

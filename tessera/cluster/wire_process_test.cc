@@ -13,7 +13,6 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-using testing::ThrowsMessage;
 
 void expect_checksums(const Outcome& outcome, int size, const std::string& transport) {
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;

@@ -26,9 +26,9 @@ T combine(T a, T b) {
       return kOp == ReduceOp::kSum ? a + b : a * b;
     }
   } else if constexpr (kOp == ReduceOp::kMax) {
-    return b > a || b != b ? b : a;
+    return b > a || b != b ? b : a;  // NOLINT(misc-redundant-expression): a NaN
   } else {
-    return b < a || b != b ? b : a;
+    return b < a || b != b ? b : a;  // NOLINT(misc-redundant-expression): a NaN
   }
 }
 

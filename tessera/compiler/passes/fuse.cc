@@ -20,11 +20,11 @@ using ir::ValueId;
 
 // The operators of a fused program; nullopt for what it cannot compute.
 std::optional<std::string> program_op(const Graph& graph, const Node& node) {
-  static const std::set<std::string> kSame = {
+  static const std::set<std::string> same = {
       "neg", "abs",     "sign",    "floor",   "sqrt",      "rsqrt",        "reciprocal", "exp",   "log",
       "sin", "cos",     "relu",    "sigmoid", "tanh",      "square",       "add",        "sub",   "mul",
       "div", "maximum", "minimum", "pow",     "relu_grad", "sigmoid_grad", "tanh_grad",  "select"};
-  if (kSame.contains(node.op)) return node.op;
+  if (same.contains(node.op)) return node.op;
   if (node.op == "gelu" || node.op == "gelu_grad") {
     return std::string(node.attributes.get_bool("approximate") ? "gelu_tanh" : "gelu_erf") +
            (node.op == "gelu_grad" ? "_grad" : "");

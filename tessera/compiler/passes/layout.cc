@@ -12,9 +12,9 @@ using ir::ValueId;
 namespace {
 
 bool is_image_op(const std::string& op) {
-  static const std::set<std::string> kOps = {"conv2d",          "conv2d_grad_input", "max_pool2d",
-                                             "max_pool2d_grad", "avg_pool2d",        "avg_pool2d_grad"};
-  return kOps.contains(op);
+  static const std::set<std::string> ops = {"conv2d",          "conv2d_grad_input", "max_pool2d",
+                                            "max_pool2d_grad", "avg_pool2d",        "avg_pool2d_grad"};
+  return ops.contains(op);
 }
 
 bool is_image(const Type& type) { return type.shape.ndim() == 4; }

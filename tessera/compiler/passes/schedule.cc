@@ -470,8 +470,7 @@ class Scheduler {
     int values_in_buffer = 0;
     for (const auto& p : placement_) values_in_buffer += p.buffer == place.buffer ? 1 : 0;
     // In-place chains share a buffer: all but the last of its values must be dead, which users_ of each tells.
-    if (values_in_buffer > 1) return false;
-    return true;
+    return values_in_buffer <= 1;
   }
 
   void move_buffer(int from, int to, int64_t at) {

@@ -11,7 +11,6 @@ namespace tessera::compiler {
 using ir::Graph;
 using ir::Node;
 using ir::NodeId;
-using ir::Value;
 using ir::ValueId;
 
 namespace {
