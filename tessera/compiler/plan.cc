@@ -55,12 +55,7 @@ std::map<ValueId, Sharding> shardings_by_strategies(const Graph& graph, const Me
     const Node& node = graph.node(n);
     if (node.strategy.empty()) continue;
     const auto factors = factors_of_strategy(graph, n, choice);
-    std::vector<Type> inputs;
-    std::vector<Type> outputs;
-    for (const ValueId v : node.inputs) inputs.push_back(graph.type(v));
-    for (const ValueId v : node.outputs) outputs.push_back(graph.type(v));
-    const auto rule = ops::rule_of(ops::OpRegistry::instance().get(node.op), node.attributes, inputs, outputs);
-    const auto operands = operand_shardings(rule, factors);
+    const auto operands = operand_shardings(ops::rule_of(graph, n), factors);
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const ValueId parameter = parameter_behind(graph, node.inputs[i]);
       if (parameter != ir::kNone) uses[parameter].push_back({n, operands[i]});

@@ -147,6 +147,8 @@ TensorView piece_of(const TensorView& whole, const std::vector<Range>& slice) {
     offset += slice[static_cast<size_t>(dim)].offset * whole.strides[dim];
     piece.shape[dim] = slice[static_cast<size_t>(dim)].size;
   }
+  // What has no elements may have no address.
+  if (piece.num_elements() == 0) return piece;
   piece.data = static_cast<std::byte*>(whole.data) + offset * static_cast<int64_t>(size_bytes(whole.dtype));
   return piece;
 }

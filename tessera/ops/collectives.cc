@@ -5,6 +5,7 @@
 #include "tessera/ops/families.h"
 #include "tessera/ops/gradient_helpers.h"
 #include "tessera/ops/infer_helpers.h"
+#include "tessera/ops/localize.h"
 
 // Collectives are nodes of a local graph: shapes are one rank's. Every rank of the group runs the node with equal
 // `order`. Their gradients are the transposes for a loss that is the sum of the ranks' losses.
@@ -82,14 +83,6 @@ int64_t own_entry(const Ints& values, const Attributes& attributes) {
 
 int64_t sum_of(const Ints& values) { return std::accumulate(values.begin(), values.end(), int64_t{0}); }
 
-Value slice_dim0(Value x, int64_t begin, int64_t end) {
-  Ints begins(static_cast<size_t>(x.ndim()), 0);
-  Ints ends = ints_of(x.shape());
-  begins[0] = begin;
-  ends[0] = end;
-  return apply1("strided_slice", {x}, {{"begin", begins}, {"end", ends}, {"strides", Ints(begins.size(), 1)}});
-}
-
 Gradients all_reduce_gradient(const GradientContext& c) {
   const Value x = c.inputs[0];
   if (!is_floating(x.dtype())) return {Value{}};
@@ -110,7 +103,7 @@ Gradients all_reduce_gradient(const GradientContext& c) {
   gather.set("dim", int64_t{0});
   const Value all = apply1("all_gather", {apply1("expand_dims", {x}, {{"axes", Ints{0}}})}, gather);
   const Value others =
-      apply("concat", {slice_dim0(all, 0, own), slice_dim0(all, own + 1, n)}, {{"axis", int64_t{0}}}).at(0);
+      apply("concat", {slice_along(all, 0, 0, own), slice_along(all, 0, own + 1, n)}, {{"axis", int64_t{0}}}).at(0);
   return {dy * apply1("reduce_prod", {others}, {{"axes", Ints{0}}})};
 }
 

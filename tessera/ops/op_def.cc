@@ -120,6 +120,18 @@ IndexRule rule_of(const OpDef& def, const Attributes& attributes, std::span<cons
   return replicated_rule(in, out);
 }
 
+IndexRule rule_of(const ir::Graph& graph, ir::NodeId id) {
+  const ir::Node& node = graph.node(id);
+  std::vector<Type> inputs;
+  std::vector<Type> outputs;
+  for (const auto v : node.inputs) inputs.push_back(graph.type(v));
+  for (const auto v : node.outputs) outputs.push_back(graph.type(v));
+  IndexRule rule = rule_of(OpRegistry::instance().get(node.op), node.attributes, inputs, outputs);
+  check_equal(rule.inputs.size(), inputs.size(), "operands of an index rule");
+  check_equal(rule.outputs.size(), outputs.size(), "results of an index rule");
+  return rule;
+}
+
 Cost cost_of(const OpDef& def, const Attributes& attributes, std::span<const Type> inputs,
              std::span<const Type> outputs) {
   Cost cost;

@@ -153,6 +153,8 @@ Value shard(Value value, const mesh::Strategy& strategy);
 Attributes complete_attributes(const OpDef& def, Attributes attributes);
 IndexRule rule_of(const OpDef& def, const Attributes& attributes, std::span<const Type> inputs,
                   std::span<const Type> outputs);
+// That of a node of a graph.
+IndexRule rule_of(const ir::Graph& graph, ir::NodeId node);
 Cost cost_of(const OpDef& def, const Attributes& attributes, std::span<const Type> inputs,
              std::span<const Type> outputs);
 

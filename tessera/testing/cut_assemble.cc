@@ -20,7 +20,7 @@ bool distinguishes(const mesh::Sharding& sharding, int axis) {
 
 Tensor cut(const Tensor& whole, const mesh::Sharding& sharding, const mesh::Mesh& mesh, int rank) {
   const auto at = mesh.coordinates(rank);
-  Tensor piece = Tensor::copy_of(box_of(whole.view(), mesh::slice_of(whole.shape(), sharding, mesh, rank)));
+  Tensor piece = Tensor::copy_of(mesh::piece_of(whole.view(), mesh::slice_of(whole.shape(), sharding, mesh, rank)));
   for (const auto& partial : sharding.partial) {
     if (at[static_cast<size_t>(partial.axis)] == 0) continue;
     if (partial.reduction == mesh::Reduction::kSum) return Tensor::zeros(piece.type());
@@ -66,7 +66,7 @@ Tensor assemble(const Type& type, const mesh::Sharding& sharding, const mesh::Me
       check(partial.reduction == reduction, "a value has partial axes of one reduction");
     }
     const Tensor piece = tensors.size() == 1 ? *tensors[0] : reduce(tensors, reduction);
-    copy_box(piece.view(), box_of(whole.view(), boxes[split]));
+    copy_box(piece.view(), mesh::piece_of(whole.view(), boxes[split]));
   }
   return whole;
 }

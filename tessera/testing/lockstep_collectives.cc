@@ -49,7 +49,7 @@ Tensor gathered(std::span<const CollectiveMember> members, const Attributes& att
       throw InternalError(fmt::format("{} brings {} along dim {}, the sizes are [{}]", members[i].place(), piece.type(),
                                       dim, fmt::join(sizes, ",")));
     }
-    copy_box(piece.view(), box_of(all.view(), slab(type.shape, dim, offset, piece.shape()[dim])));
+    copy_box(piece.view(), mesh::piece_of(all.view(), slab(type.shape, dim, offset, piece.shape()[dim])));
     offset += piece.shape()[dim];
   }
   return all;
@@ -60,7 +60,7 @@ std::vector<Tensor> scattered(const Tensor& sum, const Attributes& attributes) {
   std::vector<Tensor> pieces;
   int64_t offset = 0;
   for (const int64_t size : sizes_along(attributes, sum.shape()[dim])) {
-    pieces.push_back(Tensor::copy_of(box_of(sum.view(), slab(sum.shape(), dim, offset, size))));
+    pieces.push_back(Tensor::copy_of(mesh::piece_of(sum.view(), slab(sum.shape(), dim, offset, size))));
     offset += size;
   }
   return pieces;
@@ -81,8 +81,8 @@ std::vector<Tensor> all_to_all(std::span<const CollectiveMember> members, const 
     Tensor result = unwritten(result_type);
     for (int64_t from = 0; from < n; ++from) {
       const TensorView sent = members[static_cast<size_t>(from)].operand->view();
-      copy_box(box_of(sent, slab(type.shape, split, to * part, part)),
-               box_of(result.view(), slab(result_type.shape, concat, from * width, width)));
+      copy_box(mesh::piece_of(sent, slab(type.shape, split, to * part, part)),
+               mesh::piece_of(result.view(), slab(result_type.shape, concat, from * width, width)));
     }
     results.push_back(result);
   }
@@ -105,7 +105,7 @@ std::vector<Tensor> exchanged(std::span<const CollectiveMember> members) {
         throw InternalError(fmt::format("{} sends {} to rank {}, which expects {}", members[from].place(),
                                         ops::shape_of(sent), members[to].rank, ops::shape_of(received)));
       }
-      copy_box(box_of(members[from].operand->view(), sent), box_of(result.view(), received));
+      copy_box(mesh::piece_of(members[from].operand->view(), sent), mesh::piece_of(result.view(), received));
     }
     results.push_back(result);
   }

@@ -36,19 +36,6 @@ Tensor unwritten(const Type& type) {
   return tensor;
 }
 
-TensorView box_of(const TensorView& whole, const ops::Box& box) {
-  TensorView view = whole;
-  int64_t offset = 0;
-  for (int dim = 0; dim < whole.shape.ndim(); ++dim) {
-    offset += box[static_cast<size_t>(dim)].offset * whole.strides[dim];
-    view.shape[dim] = box[static_cast<size_t>(dim)].size;
-  }
-  if (view.num_elements() > 0) {
-    view.data = static_cast<std::byte*>(whole.data) + offset * static_cast<int64_t>(size_bytes(whole.dtype));
-  }
-  return view;
-}
-
 void copy_box(const TensorView& from, const TensorView& to) {
   check_equal(from.shape, to.shape, "shapes of what is sent and received");
   if (from.num_elements() > 0) copy_elements(from, to);

@@ -11,8 +11,6 @@ namespace tessera::testing_support {
 
 // NaN, -1 or true in every element.
 Tensor unwritten(const Type& type);
-// The box as a part of `whole`.
-TensorView box_of(const TensorView& whole, const ops::Box& box);
 // The piece [offset, offset + size) along `dim`.
 ops::Box slab(const Shape& shape, int dim, int64_t offset, int64_t size);
 // Throws InternalError when the shapes differ.

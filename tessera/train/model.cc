@@ -526,12 +526,12 @@ std::string Model::save_checkpoint(const std::string& path, const std::vector<ch
   return checkpoint::save(context_.file_system(), options, entries, info);
 }
 
-checkpoint::CheckpointInfo Model::load_checkpoint(const std::string& path) {
-  const auto loaded = checkpoint::load(context_.file_system(), path);
-  // First into tensors: either everything fits, or nothing changes.
+// First into tensors: either everything fits, or nothing changes.
+void Model::take_values(const checkpoint::Checkpoint& loaded, const std::vector<std::string>& names,
+                        bool allow_unexpected) {
   std::vector<std::pair<std::string, Tensor>> values;
   std::vector<checkpoint::Destination> destinations;
-  for (const auto& name : session_->names()) {
+  for (const auto& name : names) {
     const auto* entry = loaded.find(name);
     if (name == kRandomStep && entry == nullptr) continue;
     const Type& type = session_->global_type(name);
@@ -541,11 +541,16 @@ checkpoint::CheckpointInfo Model::load_checkpoint(const std::string& path) {
     values.emplace_back(name, Tensor(regrouped ? Type{type.dtype, entry->shape} : type));
     destinations.push_back({name, values.back().second.view()});
   }
-  checkpoint::load_into(loaded, destinations);
+  checkpoint::load_into(loaded, destinations, {.allow_unexpected = allow_unexpected});
   for (const auto& [name, value] : values) {
     const Type& type = session_->global_type(name);
     session_->set_value(name, value.type() == type ? value : regroup(value, type));
   }
+}
+
+checkpoint::CheckpointInfo Model::load_checkpoint(const std::string& path) {
+  const auto loaded = checkpoint::load(context_.file_system(), path);
+  take_values(loaded, session_->names(), /*allow_unexpected=*/false);
   if (loaded.find(kRandomStep) == nullptr) session_->set_value(kRandomStep, Tensor::zeros({DType::kI64, {}}));
   checkpoint::CheckpointInfo info;
   if (loaded.manifest()) info = loaded.manifest()->info;
@@ -559,23 +564,9 @@ checkpoint::CheckpointInfo Model::load_checkpoint(const std::string& path) {
 
 void Model::load_parameters(const std::string& path) {
   const auto loaded = checkpoint::load(context_.file_system(), path);
-  std::vector<std::pair<std::string, Tensor>> values;
-  std::vector<checkpoint::Destination> destinations;
-  for (const nn::Parameter* parameter : network_.parameters()) {
-    const auto name = parameter->full_name();
-    const auto* entry = loaded.find(name);
-    const Type& type = session_->global_type(name);
-    const bool regrouped = entry != nullptr && !entry->is_text && entry->shape.ndim() > 0 &&
-                           (name.ends_with("moving_mean") || name.ends_with("moving_variance")) &&
-                           entry->shape.back() == type.shape.back() && entry->shape.ndim() <= 2;
-    values.emplace_back(name, Tensor(regrouped ? Type{type.dtype, entry->shape} : type));
-    destinations.push_back({name, values.back().second.view()});
-  }
-  checkpoint::load_into(loaded, destinations, {.allow_unexpected = true});
-  for (const auto& [name, value] : values) {
-    const Type& type = session_->global_type(name);
-    session_->set_value(name, value.type() == type ? value : regroup(value, type));
-  }
+  std::vector<std::string> names;
+  for (const nn::Parameter* parameter : network_.parameters()) names.push_back(parameter->full_name());
+  take_values(loaded, names, /*allow_unexpected=*/true);
   replicas_checked_ = false;
 }
 

@@ -116,6 +116,7 @@ class Model {
  private:
   bool is_parallel() const;
   void prepare_values();
+  void take_values(const checkpoint::Checkpoint& loaded, const std::vector<std::string>& names, bool allow_unexpected);
   void place_values(const ir::Graph& graph, const std::vector<session::InputSpec>& inputs);
   void agree_on_values();
   bool is_semi_auto() const { return is_parallel() && options_.parallel_mode == ParallelMode::kSemiAuto; }

@@ -121,11 +121,8 @@ MeshChoice::MeshChoice(const Mesh& base, const Graph* strategies, std::span<cons
     const Node& node = graph.node(n);
     if (node.strategy.empty()) continue;
     std::vector<Type> inputs;
-    std::vector<Type> outputs;
     for (const auto v : node.inputs) inputs.push_back(graph.type(v));
-    for (const auto v : node.outputs) outputs.push_back(graph.type(v));
-    const auto& def = ops::OpRegistry::instance().get(node.op);
-    const auto rule = ops::rule_of(def, node.attributes, inputs, outputs);
+    const auto rule = ops::rule_of(graph, n);
     Wish wish{fmt::format("{} {}", graph.node_name(n), mesh::to_string(node.strategy)), {}};
     for (const auto& split : factor_splits(graph.node_name(n), rule, inputs, node.strategy, base.size())) {
       wish.matrix.push_back(split.parts);

@@ -45,17 +45,6 @@ Sharding split_of(const ops::IndexRule::Dims& dims, const FactorAxes& factors) {
   return sharding;
 }
 
-ops::IndexRule rule_of_node(const Graph& graph, const Node& node) {
-  std::vector<Type> inputs;
-  std::vector<Type> outputs;
-  for (const auto v : node.inputs) inputs.push_back(graph.type(v));
-  for (const auto v : node.outputs) outputs.push_back(graph.type(v));
-  auto rule = ops::rule_of(ops::OpRegistry::instance().get(node.op), node.attributes, inputs, outputs);
-  check_equal(rule.inputs.size(), inputs.size(), "operands of an index rule");
-  check_equal(rule.outputs.size(), outputs.size(), "results of an index rule");
-  return rule;
-}
-
 class NodePlanner {
  public:
   NodePlanner(PlanState& state, NodeId id)
@@ -65,7 +54,7 @@ class NodePlanner {
         id_(id),
         node_(graph_.node(id)),
         def_(ops::OpRegistry::instance().get(node_.op)),
-        rule_(rule_of_node(graph_, node_)) {
+        rule_(ops::rule_of(graph_, id)) {
     for (size_t i = 0; i < node_.inputs.size(); ++i) wishes_.push_back(wish_for(i));
   }
 
@@ -275,7 +264,7 @@ std::vector<Sharding> result_shardings(const ops::IndexRule& rule, const FactorA
 
 FactorAxes factors_of_strategy(const Graph& graph, NodeId id, const MeshChoice& mesh_choice) {
   const Node& node = graph.node(id);
-  const auto rule = rule_of_node(graph, node);
+  const auto rule = ops::rule_of(graph, id);
   std::vector<Type> inputs;
   for (const auto v : node.inputs) inputs.push_back(graph.type(v));
   const auto splits = factor_splits(graph.node_name(id), rule, inputs, node.strategy, mesh_choice.mesh().size());
