@@ -5,6 +5,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/sharding/node_planner.h"
+#include "tessera/compiler/sharding/strategy_propagation.h"
 #include "tessera/ops/op_def.h"
 
 namespace tessera::compiler {
@@ -45,31 +46,38 @@ ValueId parameter_behind(const Graph& graph, ValueId v) {
 }
 
 // The sharding that the strategies of its users give each parameter. They must agree.
-std::map<ValueId, Sharding> shardings_by_strategies(const Graph& graph, const MeshChoice& choice) {
+std::map<ValueId, Placed> shardings_by_strategies(const Graph& graph, const MeshChoice& choice) {
   struct Use {
     NodeId node;
-    Sharding sharding;
+    Placed placed;
   };
   std::map<ValueId, std::vector<Use>> uses;
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
     const Node& node = graph.node(n);
     if (node.strategy.empty()) continue;
-    const auto factors = factors_of_strategy(graph, n, choice);
+    const auto [mesh, factors] = factors_of_strategy(graph, n, choice);
     const auto operands = operand_shardings(ops::rule_of(graph, n), factors);
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const ValueId parameter = parameter_behind(graph, node.inputs[i]);
-      if (parameter != ir::kNone) uses[parameter].push_back({n, operands[i]});
+      if (parameter != ir::kNone) uses[parameter].push_back({n, {mesh, operands[i]}});
     }
   }
-  std::map<ValueId, Sharding> agreed;
+  std::map<ValueId, Placed> agreed;
   for (const auto& [parameter, list] : uses) {
-    const Sharding& first = list[0].sharding;
+    const Placed& first = list[0].placed;
     agreed[parameter] = first;
-    if (std::all_of(list.begin(), list.end(), [&](const Use& use) { return use.sharding == first; })) continue;
+    const auto& shape = graph.type(parameter).shape;
+    const auto is_alike = [&, parameter = parameter](const Use& use) {
+      if (use.placed.mesh == first.mesh) return use.placed.sharding == first.sharding;
+      return mesh::all_slices(shape, choice.mesh(use.placed.mesh), use.placed.sharding) ==
+             mesh::all_slices(shape, choice.mesh(first.mesh), first.sharding);
+    };
+    if (std::all_of(list.begin(), list.end(), is_alike)) continue;
     std::string text;
     for (const Use& use : list) {
-      text += fmt::format("{}{} by {} {}", text.empty() ? "" : ", ", use.sharding.to_string(choice.mesh()),
-                          graph.node_name(use.node), mesh::to_string(graph.node(use.node).strategy));
+      text += fmt::format("{}{} by {} {}", text.empty() ? "" : ", ",
+                          use.placed.sharding.to_string(choice.mesh(use.placed.mesh)), graph.node_name(use.node),
+                          mesh::to_string(graph.node(use.node).strategy));
     }
     throw InvalidArgument(
         "parameter \"{}\" is split in several ways: {}; the operators that use one parameter must split it alike",
@@ -78,13 +86,43 @@ std::map<ValueId, Sharding> shardings_by_strategies(const Graph& graph, const Me
   return agreed;
 }
 
-// The replicas of a parameter share its rows, and with them the states and the work of the optimizer.
-void add_optimizer_shard(Plan& plan, const ir::Input& input, const Type& type) {
+// The replicas of a parameter share its rows, and with them the states and the work of the optimizer: neighbouring
+// ranks first, as many as the options allow.
+void add_optimizer_shard(Plan& plan, const ir::Input& input, const Type& type, int max_parts) {
   auto& sharding = plan.values[static_cast<size_t>(input.value)];
   if (type.shape.ndim() == 0) return;
-  for (int axis = 0; axis < plan.mesh.num_axes(); ++axis) {
-    if (plan.mesh.axis(axis).size > 1 && !sharding.splits(axis)) sharding.dims[0].push_back(axis);
+  const Mesh& mesh = plan.mesh_of(input.value);
+  std::vector<int> axes;
+  int64_t parts = 1;
+  for (int axis = mesh.num_axes() - 1; axis >= 0; --axis) {
+    const int64_t size = mesh.axis(axis).size;
+    if (size == 1 || sharding.splits(axis)) continue;
+    if (max_parts > 0 && parts * size > max_parts) break;
+    parts *= size;
+    axes.insert(axes.begin(), axis);
   }
+  sharding.dims[0].insert(sharding.dims[0].end(), axes.begin(), axes.end());
+}
+
+// Where the input lies before anyone has read it.
+void place_input(PlanState& state, const ir::Input& input, const ShardingHints& hints,
+                 const std::map<ValueId, Placed>& agreed) {
+  const auto v = static_cast<size_t>(input.value);
+  const Type& type = state.graph.type(input.value);
+  const Placed whole{0, Sharding::replicated(type.shape.ndim())};
+  const auto by_strategies = agreed.find(input.value);
+  Placed placed = by_strategies != agreed.end() ? by_strategies->second : whole;
+  const Placed read_as = placed;
+  const auto hint = hints.find(input.name);
+  if (hint != hints.end()) placed = state.mesh_choice.restate(hint->second);
+  state.plan.values[v] = placed.sharding;
+  state.plan.value_mesh[v] = placed.mesh;
+  state.derived[v] = input.kind == ir::InputKind::kInput;
+  state.unset[v] = input.kind == ir::InputKind::kState && hint == hints.end() && by_strategies == agreed.end();
+  state.may_hold_partial[v] = state.options.partial_states.contains(input.name);
+  if (!state.options.optimizer_shards.contains(input.name)) return;
+  state.read_as[input.value] = read_as;
+  if (hint == hints.end()) add_optimizer_shard(state.plan, input, type, state.options.optimizer_shard_size);
 }
 
 }  // namespace
@@ -97,36 +135,28 @@ Plan propagate(const Graph& graph, const Mesh& mesh, const ShardingHints& hints,
     check_hint(input.name, graph.type(input.value), hint->second);
     present.push_back(hint->second);
   }
+  // Optimizer shards of a size: a cut of the mesh where they end.
+  const int shard = options.optimizer_shards.empty() ? 0 : options.optimizer_shard_size;
+  if (shard > 1 && mesh.size() % shard == 0 && mesh.size() > shard) {
+    present.push_back({Mesh({{"replica", mesh.size() / shard}, {"shard", shard}}, mesh.ranks()), {}});
+  }
   const MeshChoice choice(mesh, options.strategies ? &graph : nullptr, present);
-  Plan plan{.mesh = choice.mesh()};
+  Plan plan{.meshes = choice.meshes()};
   plan.values.resize(static_cast<size_t>(graph.num_values()));
+  plan.value_mesh.resize(plan.values.size());
   plan.operands.resize(static_cast<size_t>(graph.num_nodes()));
-  plan.factors.resize(static_cast<size_t>(graph.num_nodes()));
+  plan.factors.resize(plan.operands.size());
+  plan.node_mesh.resize(plan.operands.size());
   PlanState state{.graph = graph, .mesh_choice = choice, .options = options, .plan = plan};
   state.unset.resize(plan.values.size());
+  state.may_hold_partial.resize(plan.values.size());
   state.derived.resize(plan.values.size());
   state.num_uses = count_uses(graph);
 
-  std::map<ValueId, Sharding> agreed;
+  std::map<ValueId, Placed> agreed;
   if (options.strategies) agreed = shardings_by_strategies(graph, choice);
-  for (const auto& input : graph.inputs()) {
-    const auto v = static_cast<size_t>(input.value);
-    plan.values[v] = Sharding::replicated(graph.type(input.value).shape.ndim());
-    state.derived[v] = input.kind == ir::InputKind::kInput;
-    if (const auto hint = hints.find(input.name); hint != hints.end()) {
-      plan.values[v] = choice.restate(hint->second);
-    } else if (const auto it = agreed.find(input.value); it != agreed.end()) {
-      plan.values[v] = it->second;
-    } else {
-      state.unset[v] = input.kind == ir::InputKind::kState;
-    }
-    if (options.optimizer_shards.contains(input.name)) {
-      const auto it = agreed.find(input.value);
-      state.read_as[input.value] =
-          it != agreed.end() ? it->second : Sharding::replicated(graph.type(input.value).shape.ndim());
-      add_optimizer_shard(plan, input, graph.type(input.value));
-    }
-  }
+  if (options.strategies && options.propagate_strategies) state.propagated = propagate_strategies(graph, choice);
+  for (const auto& input : graph.inputs()) place_input(state, input, hints, agreed);
   for (NodeId n = 0; n < graph.num_nodes(); ++n) plan_node(state, n);
 
   for (const auto& output : graph.outputs()) {
@@ -140,6 +170,12 @@ Plan propagate(const Graph& graph, const Mesh& mesh, const ShardingHints& hints,
   return plan;
 }
 
+mesh::Layout Plan::output_layout(const Graph& graph, size_t index) const {
+  const auto& output = graph.outputs()[index];
+  const ir::Input* input = graph.find_input(output.name);
+  return {mesh_of(input != nullptr ? input->value : output.value), outputs[index]};
+}
+
 ShardingHints on_mesh(const Mesh& mesh, const std::map<std::string, Sharding>& shardings) {
   ShardingHints hints;
   for (const auto& [name, sharding] : shardings) hints[name] = {mesh, sharding};
@@ -149,8 +185,10 @@ ShardingHints on_mesh(const Mesh& mesh, const std::map<std::string, Sharding>& s
 Plan single_device_plan(const Graph& graph) { return propagate(graph, Mesh({{"data", 1}}), {}); }
 
 std::string print(const Graph& graph, const Plan& plan) {
-  std::string text = fmt::format("plan {} mesh {}\n", graph.name(), plan.mesh.to_string());
-  const auto sharding_of = [&](ir::ValueId v) { return plan.values[static_cast<size_t>(v)].to_string(plan.mesh); };
+  std::string text = fmt::format("plan {} mesh", graph.name());
+  for (const Mesh& mesh : plan.meshes) text += " " + mesh.to_string();
+  text += "\n";
+  const auto sharding_of = [&](ir::ValueId v) { return plan.layout(v).sharding.to_string(plan.mesh_of(v)); };
   for (const auto& input : graph.inputs()) text += fmt::format("  {} {}\n", input.name, sharding_of(input.value));
   int number = 0;
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
@@ -160,18 +198,17 @@ std::string print(const Graph& graph, const Plan& plan) {
       if (o == 0) {
         text += " = " + node.op;
         for (size_t i = 0; i < node.inputs.size(); ++i) {
-          const auto& wanted = plan.operands[static_cast<size_t>(n)][i];
-          const auto& produced = plan.values[static_cast<size_t>(node.inputs[i])];
-          if (!(wanted == produced)) {
-            text += fmt::format("  ({} -> {})", produced.to_string(plan.mesh), wanted.to_string(plan.mesh));
-          }
+          const auto wanted = plan.operand_layout(n, i).sharding.to_string(plan.mesh_of_node(n));
+          const auto produced = sharding_of(node.inputs[i]);
+          if (wanted != produced) text += fmt::format("  ({} -> {})", produced, wanted);
         }
       }
       text += "\n";
     }
   }
   for (size_t i = 0; i < graph.outputs().size(); ++i) {
-    text += fmt::format("  return {} {}\n", graph.outputs()[i].name, plan.outputs[i].to_string(plan.mesh));
+    const auto layout = plan.output_layout(graph, i);
+    text += fmt::format("  return {} {}\n", graph.outputs()[i].name, layout.sharding.to_string(layout.mesh));
   }
   return text;
 }

@@ -16,11 +16,28 @@ namespace tessera::compiler {
 using FactorAxes = std::map<std::string, std::vector<int>>;
 
 struct Plan {
-  mesh::Mesh mesh;
+  // Grids of the same ranks. One, but for strategies that no grid holds together (3 x 2 and 2 x 3 parts on 6 ranks).
+  std::vector<mesh::Mesh> meshes;
+  std::vector<int> value_mesh;                        // by ValueId: the mesh that its sharding is on
+  std::vector<int> node_mesh;                         // by NodeId: that of its operands, factors and results
   std::vector<mesh::Sharding> values;                 // by ValueId: as produced; may be partial
   std::vector<std::vector<mesh::Sharding>> operands;  // by NodeId: what each input must be in
-  std::vector<mesh::Sharding> outputs;                // by output of the graph: never partial
+  std::vector<mesh::Sharding> outputs;                // by output of the graph: partial only if a state's new value is
   std::vector<FactorAxes> factors;                    // by NodeId: the factors of the node's rule that are split
+
+  const std::vector<int>& ranks() const { return meshes[0].ranks(); }
+  const mesh::Mesh& mesh_of(ir::ValueId v) const { return meshes[index_of_value_mesh(v)]; }
+  const mesh::Mesh& mesh_of_node(ir::NodeId n) const { return meshes[index_of_node_mesh(n)]; }
+  mesh::Layout layout(ir::ValueId v) const { return {mesh_of(v), values[static_cast<size_t>(v)]}; }
+  mesh::Layout operand_layout(ir::NodeId n, size_t input) const {
+    return {mesh_of_node(n), operands[static_cast<size_t>(n)][input]};
+  }
+  // Of output `index` of the graph that the plan was made for.
+  mesh::Layout output_layout(const ir::Graph& graph, size_t index) const;
+
+ private:
+  size_t index_of_value_mesh(ir::ValueId v) const { return static_cast<size_t>(value_mesh[static_cast<size_t>(v)]); }
+  size_t index_of_node_mesh(ir::NodeId n) const { return static_cast<size_t>(node_mesh[static_cast<size_t>(n)]); }
 };
 
 // Layouts of the graph's inputs by name, on meshes of the same ranks. An output with the name of an input takes the
@@ -35,11 +52,19 @@ struct PlanOptions {
   // Semi-automatic parallelism: a forward operator without a strategy splits its batch over all ranks. Otherwise it
   // follows its operands.
   bool batch_by_default = false;
+  // Forward operators without a strategy take over those of their neighbours, as far as they reach; see
+  // sharding/strategy_propagation.h. What nothing reaches is split as if this were false.
+  bool propagate_strategies = false;
   // Parameters whose replicas share their rows (and with them the optimizer's states and work); gathered where used.
   std::set<std::string> optimizer_shards = {};
+  // Of an optimizer shard: into how many parts at most, between neighbouring ranks; 0: all replicas share.
+  int optimizer_shard_size = 0;
+  // States that may hold partial sums: one that the first to read it adds to a partial sum becomes partial, too. What
+  // is accumulated over several steps is then completed where it is used, once.
+  std::set<std::string> partial_states = {};
   // Results that are no parameter's or state's new value are made whole on every rank.
   bool whole_results = false;
-  // Nodes that are split so whatever else is said, in axes of the plan's mesh: what a search has chosen.
+  // Nodes that are split so whatever else is said, in axes of the plan's first mesh: what a search has chosen.
   std::map<ir::NodeId, FactorAxes> fixed = {};
 };
 
@@ -48,9 +73,10 @@ struct PlanOptions {
 // partial stays so where the operator is linear in it and that moves no more bytes, else it is completed first.
 //
 // An input without a hint: a parameter is split as the strategies of its users say, a state as its first user reads it,
-// all else is replicated. The plan's mesh is `mesh`, cut finer where strategies and hints need it.
-// Throws InvalidArgument naming an input whose hint does not fit it, a strategy that does not fit its operator, those
-// that do not fit together, and a parameter that its users split differently, with all of them.
+// all else is replicated. The plan's first mesh is `mesh`, cut finer where strategies and hints need it; those that do
+// not fit into that get a mesh of their own, and values move between meshes point to point.
+// Throws InvalidArgument naming an input whose hint does not fit it, a strategy that does not fit its operator, and a
+// parameter that its users split differently, with all of them.
 Plan propagate(const ir::Graph& graph, const mesh::Mesh& mesh, const ShardingHints& hints,
                const PlanOptions& options = {});
 

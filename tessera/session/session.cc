@@ -1,5 +1,6 @@
 #include "tessera/session/session.h"
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 
@@ -20,16 +21,16 @@ std::vector<const KernelRegistry*> registries(const SessionOptions& options) {
 std::vector<mesh::Range> Executable::input_slice(const std::string& name) const {
   const ir::Input* input = compiled_.logical.find_input(name);
   if (input == nullptr) throw InvalidArgument("graph {} has no input \"{}\"", compiled_.logical.name(), name);
-  return mesh::slice_of(compiled_.logical.type(input->value).shape,
-                        compiled_.plan.values[static_cast<size_t>(input->value)], compiled_.plan.mesh, rank_);
+  const auto layout = compiled_.plan.layout(input->value);
+  return mesh::slice_of(compiled_.logical.type(input->value).shape, layout.sharding, layout.mesh, rank_);
 }
 
 std::vector<mesh::Range> Executable::output_slice(const std::string& name) const {
   const auto& outputs = compiled_.logical.outputs();
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (outputs[i].name != name) continue;
-    return mesh::slice_of(compiled_.logical.type(outputs[i].value).shape, compiled_.plan.outputs[i],
-                          compiled_.plan.mesh, rank_);
+    const auto layout = compiled_.plan.output_layout(compiled_.logical, i);
+    return mesh::slice_of(compiled_.logical.type(outputs[i].value).shape, layout.sharding, layout.mesh, rank_);
   }
   throw InvalidArgument("graph {} has no output \"{}\"", compiled_.logical.name(), name);
 }
@@ -110,8 +111,14 @@ void Session::set_value(const std::string& name, const Tensor& whole) {
     copy_elements(whole.view(), view(name));
     return;
   }
-  const auto slice = mesh::slice_of(type.shape, split->second.sharding, split->second.mesh, context_.rank());
+  const auto& [mesh, sharding] = split->second;
+  const auto slice = mesh::slice_of(type.shape, sharding, mesh, context_.rank());
   copy_elements(mesh::piece_of(whole.view(), slice), view(name));
+  // Of a sum the first ranks hold all, the others nothing.
+  const auto at = mesh.coordinates(context_.rank());
+  const bool contributes = std::all_of(sharding.partial.begin(), sharding.partial.end(),
+                                       [&](const auto& p) { return at[static_cast<size_t>(p.axis)] == 0; });
+  if (!contributes) std::memset(view(name).data, 0, static_cast<size_t>(view(name).size_bytes()));
 }
 
 void Session::initialize(std::span<const nn::Parameter> parameters, uint64_t seed) {

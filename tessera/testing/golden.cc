@@ -52,9 +52,14 @@ ir::Graph read_graph(const std::string& input) {
 }
 
 mesh::Sharding parse_sharding(std::string_view text, const mesh::Mesh& mesh) {
+  const auto parts = split(text, '+');
+  mesh::Sharding sharding;
+  for (size_t i = 1; i < parts.size(); ++i) {
+    sharding.partial.push_back({mesh.axis_index(parts[i]), mesh::Reduction::kSum});
+  }
+  text = parts[0];
   if (!text.starts_with('[') || !text.ends_with(']')) throw InvalidArgument("a sharding is [data,_], got {}", text);
   text = text.substr(1, text.size() - 2);
-  mesh::Sharding sharding;
   if (text.empty()) return sharding;
   for (const auto dim : split(text, ',')) {
     auto& axes = sharding.dims.emplace_back();
@@ -89,6 +94,10 @@ struct Options {
         compile.partition.bucket_bytes = parse_int(value, "bucket");
       } else if (name == "kept") {
         kept.push_back(value);
+      } else if (name == "partial_state") {
+        compile.plan.partial_states.insert(value);
+      } else if (name == "optimizer_shard_size") {
+        compile.plan.optimizer_shard_size = static_cast<int>(parse_int(value, name));
       } else if (name == "optimizer_shard") {
         compile.plan.optimizer_shards.insert(value);
       } else {
@@ -104,6 +113,8 @@ struct Options {
       compile.fuse = false;
     } else if (word == "semi_auto") {
       compile.plan.batch_by_default = true;
+    } else if (word == "propagate") {
+      compile.plan.propagate_strategies = true;
     } else if (word == "row_major") {
       compile.schedule.channels_last = false;
     } else {
@@ -127,7 +138,8 @@ compiler::Compiled compile(const ir::Graph& graph, const Options& options, int r
     if (input.kind == ir::InputKind::kInput) continue;
     if (std::find(options.kept.begin(), options.kept.end(), input.name) != options.kept.end()) continue;
     Type type = graph.type(input.value);
-    type.shape = mesh::local_shape(type.shape, plan.values[static_cast<size_t>(input.value)], plan.mesh, rank);
+    type.shape =
+        mesh::local_shape(type.shape, plan.values[static_cast<size_t>(input.value)], plan.mesh_of(input.value), rank);
     persistent.add(input.name, type);
   }
   auto compiled = compiler::compile(graph, mesh, hints, rank, persistent, ops::FakeKernelCatalogue(), options.compile);

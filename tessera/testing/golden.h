@@ -64,7 +64,9 @@ GoldenCase run_golden(const GoldenCase& golden, const GoldenCommand& command);
 //   order MESH HINTS            the list of collectives; refuses ranks that differ
 //   schedule MESH HINTS rank=R  for the fake kernels; `unfused`, `debug` (every value in memory of its own),
 //                               `row_major`, `kept=NAME` leaves a parameter out of the session
-// `semi_auto` lets operators without a strategy split the batch, `optimizer_shard=NAME` shares a parameter's rows.
+// HINTS may be partial: x=[_,_]+data. `semi_auto` lets operators without a strategy split the batch, `propagate` lets
+// them take over those of their neighbours; `optimizer_shard=NAME` shares a parameter's rows, between
+// `optimizer_shard_size=N` ranks; `partial_state=NAME` may hold sums that are not completed.
 // "A | B" gives the text that A prints to B. Operators' defaults need not be written in the input.
 std::string run_compiler_command(const std::string& input, const std::string& command);
 

@@ -151,9 +151,9 @@ void Model::place_values(const ir::Graph& graph, const std::vector<session::Inpu
   const auto plan = session_->plan(graph, mesh(), input_hints(inputs), plan_options());
   compiler::ShardingHints layouts;
   for (const auto& input : graph.inputs()) {
-    const auto& sharding = plan.values[static_cast<size_t>(input.value)];
-    if (input.kind == ir::InputKind::kInput || sharding.is_replicated()) continue;
-    layouts[input.name] = {plan.mesh, sharding};
+    const auto layout = plan.layout(input.value);
+    if (input.kind == ir::InputKind::kInput || layout.sharding.is_replicated()) continue;
+    layouts[input.name] = layout;
   }
   session_->place(layouts);
 }

@@ -118,7 +118,7 @@ Mutant operand_mutant(const std::string& op, size_t operand, const ShardingFault
   return {fmt::format("{}: operand {} {}", op, operand, fault.text),
           op,
           {.plan = [operand, make = fault.make](const ShardingCase&, Plan& plan) {
-            return operand < plan.operands[0].size() && make(plan.operands[0][operand], plan.mesh);
+            return operand < plan.operands[0].size() && make(plan.operands[0][operand], plan.meshes[0]);
           }}};
 }
 
@@ -147,7 +147,7 @@ Mutant result_mutant(const std::string& op, size_t result, const ShardingFault& 
           op,
           {.plan = [result, make = fault.make](const ShardingCase& c, Plan& plan) {
             const auto& outputs = c.example->graph.node(0).outputs;
-            return result < outputs.size() && make(plan.values[static_cast<size_t>(outputs[result])], plan.mesh);
+            return result < outputs.size() && make(plan.values[static_cast<size_t>(outputs[result])], plan.meshes[0]);
           }}};
 }
 
@@ -160,7 +160,7 @@ Mutant gradient_mutant(const std::string& op, const ShardingFault& fault) {
             for (NodeId n = graph.num_nodes() - 1; n > 0; --n) {
               if (graph.node(n).forward != 0) continue;
               for (const ValueId v : graph.node(n).outputs) {
-                if (is_floating(graph.type(v).dtype) && make(plan.values[static_cast<size_t>(v)], plan.mesh))
+                if (is_floating(graph.type(v).dtype) && make(plan.values[static_cast<size_t>(v)], plan.meshes[0]))
                   return true;
               }
             }
@@ -200,7 +200,7 @@ Mutant other_ranks_attribute_mutant(const std::string& op, const std::string& na
           op,
           {.local = [op, name, first](const ShardingCase&, const Plan& plan, Graph& local, int rank) {
             Node* node = find_localized(local, op);
-            if (rank == plan.mesh.ranks()[0]) {
+            if (rank == plan.meshes[0].ranks()[0]) {
               const auto* value = node == nullptr ? nullptr : node->attributes.find(name);
               *first = value == nullptr ? std::nullopt : std::optional<AttributeValue>(*value);
               return false;
@@ -227,12 +227,12 @@ bool isolate(Graph& local, NodeId n, int rank) {
 
 bool use_other_group(const Plan& plan, Graph& local, NodeId n, int rank) {
   auto& attributes = local.mutable_node(n).attributes;
-  for (int axis = 0; axis < plan.mesh.num_axes(); ++axis) {
-    const auto group = plan.mesh.group(rank, {axis});
+  for (int axis = 0; axis < plan.meshes[0].num_axes(); ++axis) {
+    const auto group = plan.meshes[0].group(rank, {axis});
     const Ints ranks(group.begin(), group.end());
     if (ranks.size() != attributes.get_ints("ranks").size() || ranks == attributes.get_ints("ranks")) continue;
     attributes.set("ranks", ranks);
-    attributes.set("group", plan.mesh.axis(axis).name);
+    attributes.set("group", plan.meshes[0].axis(axis).name);
     attributes.set("rank_in_group", int64_t{std::find(ranks.begin(), ranks.end(), rank) - ranks.begin()});
     return true;
   }
@@ -313,7 +313,7 @@ bool repeat(Graph& local, NodeId repeated) {
 
 bool renumber(const Plan& plan, Graph& local, NodeId n, int rank, const char* name) {
   auto& attributes = local.mutable_node(n).attributes;
-  if (rank != plan.mesh.ranks()[0] || !attributes.has(name)) return false;
+  if (rank != plan.meshes[0].ranks()[0] || !attributes.has(name)) return false;
   attributes.set(name, attributes.get_int(name) + 1);
   return true;
 }
@@ -346,7 +346,7 @@ Mutant node_mutant(const std::string& op, Which which, const NodeFault& fault) {
 std::vector<NodeFault> faults_of(const std::string& op) {
   std::vector<NodeFault> faults;
   const auto add = [&](const std::string& text, auto make) { faults.push_back({text, make}); };
-  const auto is_first = [](const Plan& plan, int rank) { return rank == plan.mesh.ranks()[0]; };
+  const auto is_first = [](const Plan& plan, int rank) { return rank == plan.meshes[0].ranks()[0]; };
   if (op == "strided_slice") {
     add("begins one element later", [](auto&, Graph& g, NodeId n, int) { return shift_slice(g, n, 1, false); });
     add("begins one element earlier", [](auto&, Graph& g, NodeId n, int) { return shift_slice(g, n, -1, false); });

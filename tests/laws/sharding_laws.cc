@@ -88,8 +88,9 @@ double scale_of(const Tensor& expected) {
 }
 
 // What is wrong with one result, or nothing.
-std::string compare(const std::string& name, const Tensor& expected, const Sharding& sharding, const mesh::Mesh& mesh,
+std::string compare(const std::string& name, const Tensor& expected, const mesh::Layout& layout,
                     const std::vector<Tensor>& pieces) {
+  const auto& [mesh, sharding] = layout;
   const Tensor whole = testing_support::assemble(expected.type(), sharding, mesh, pieces);
   const double allowed = tolerance_of(expected.dtype()) * scale_of(expected);
   if (deviation(whole, expected) <= allowed) return "";
@@ -112,7 +113,8 @@ std::string run_and_compare(const LawExample& example, const Plan& plan, const s
   for (size_t o = 0; o < outputs.size(); ++o) {
     std::vector<Tensor> pieces;
     for (const auto& named : results) pieces.push_back(named.at(outputs[o].name));
-    auto fault = compare(outputs[o].name, example.expected.at(outputs[o].name), plan.outputs[o], plan.mesh, pieces);
+    const auto layout = plan.output_layout(example.graph, o);
+    auto fault = compare(outputs[o].name, example.expected.at(outputs[o].name), layout, pieces);
     if (!fault.empty()) return fault;
   }
   return "";
@@ -143,7 +145,7 @@ CaseResult check_case(const ShardingCase& c, const CaseHooks& hooks) {
     try {
       plan = compiler::propagate(example.graph, *c.mesh, hints_of(c), options_of(c));
       if (hooks.plan && !hooks.plan(c, plan)) return {};
-      for (const int rank : plan.mesh.ranks()) {
+      for (const int rank : plan.ranks()) {
         programs.push_back({rank, compiler::partition(example.graph, plan, rank), {}});
       }
     } catch (const InvalidArgument& refusal) {
@@ -152,8 +154,9 @@ CaseResult check_case(const ShardingCase& c, const CaseHooks& hooks) {
     bool is_changed = !hooks.local;
     for (auto& program : programs) {
       for (const auto& input : example.graph.inputs()) {
-        program.inputs[input.name] = testing_support::cut(
-            example.inputs.at(input.name), plan.values[static_cast<size_t>(input.value)], plan.mesh, program.rank);
+        program.inputs[input.name] =
+            testing_support::cut(example.inputs.at(input.name), plan.values[static_cast<size_t>(input.value)],
+                                 plan.mesh_of(input.value), program.rank);
       }
       if (hooks.local && hooks.local(c, plan, program.graph, program.rank)) is_changed = true;
     }

@@ -20,27 +20,6 @@ std::vector<int64_t> sizes_of(const Mesh& mesh) {
   return sizes;
 }
 
-struct Wish {
-  std::string who;
-  std::vector<int64_t> matrix;
-};
-
-// Names the first two that exclude each other.
-[[noreturn]] void throw_conflict(const std::vector<Wish>& wishes, int num_ranks) {
-  for (size_t i = 0; i < wishes.size(); ++i) {
-    for (size_t j = i + 1; j < wishes.size(); ++j) {
-      const std::vector<std::vector<int64_t>> pair = {wishes[i].matrix, wishes[j].matrix};
-      if (mesh::common_refinement(pair, num_ranks)) continue;
-      throw InvalidArgument(
-          "{} arranges {} ranks as [{}], {} as [{}]: no grid of ranks holds both; split one of them in numbers of "
-          "parts "
-          "that divide those of the other",
-          wishes[i].who, num_ranks, fmt::join(wishes[i].matrix, ","), wishes[j].who, fmt::join(wishes[j].matrix, ","));
-    }
-  }
-  throw InvalidArgument("the strategies of the graph share no grid of {} ranks", num_ranks);
-}
-
 // `fine` over the axes of `base`, in order: axis "data" cut in two becomes "data.0" and "data.1".
 Mesh cut(const Mesh& base, const std::vector<int64_t>& fine) {
   std::vector<mesh::Axis> axes;
@@ -52,6 +31,15 @@ Mesh cut(const Mesh& base, const std::vector<int64_t>& fine) {
       const auto& name = base.axis(i).name;
       axes.push_back({next - first == 1 ? name : fmt::format("{}.{}", name, j - first), static_cast<int>(fine[j])});
     }
+  }
+  return Mesh(axes, base.ranks());
+}
+
+// A further grid of the ranks of `base`: the second of a choice has the axes "b0", "b1", ...
+Mesh additional(const Mesh& base, const std::vector<int64_t>& sizes, int number) {
+  std::vector<mesh::Axis> axes;
+  for (const int64_t size : sizes) {
+    axes.push_back({fmt::format("{}{}", static_cast<char>('a' + number % 26), axes.size()), static_cast<int>(size)});
   }
   return Mesh(axes, base.ranks());
 }
@@ -107,14 +95,23 @@ std::vector<FactorSplit> factor_splits(const std::string& node_name, const ops::
   return splits;
 }
 
-MeshChoice::MeshChoice(const Mesh& base, const Graph* strategies, std::span<const mesh::Layout> present) : mesh_(base) {
-  std::vector<Wish> wishes = {{"the mesh " + base.to_string(), sizes_of(base)}};
+MeshChoice::MeshChoice(const Mesh& base, const Graph* strategies, std::span<const mesh::Layout> present) {
+  // Each entry: the device matrices of one mesh.
+  std::vector<std::vector<std::vector<int64_t>>> families = {{sizes_of(base)}};
+  const auto add = [&](const std::vector<int64_t>& matrix) {
+    for (auto& family : families) {
+      family.push_back(matrix);
+      if (mesh::common_refinement(family, base.size())) return;
+      family.pop_back();
+    }
+    families.push_back({matrix});
+  };
   for (const auto& layout : present) {
     if (layout.mesh.ranks() != base.ranks()) {
       throw InvalidArgument("a value lies on the mesh {}, whose ranks are not those of {}", layout.mesh.to_string(),
                             base.to_string());
     }
-    wishes.push_back({"the mesh " + layout.mesh.to_string() + " of a value", sizes_of(layout.mesh)});
+    add(sizes_of(layout.mesh));
   }
   for (NodeId n = 0; strategies != nullptr && n < strategies->num_nodes(); ++n) {
     const Graph& graph = *strategies;
@@ -122,50 +119,84 @@ MeshChoice::MeshChoice(const Mesh& base, const Graph* strategies, std::span<cons
     if (node.strategy.empty()) continue;
     std::vector<Type> inputs;
     for (const auto v : node.inputs) inputs.push_back(graph.type(v));
+    std::vector<int64_t> matrix;
     const auto rule = ops::rule_of(graph, n);
-    Wish wish{fmt::format("{} {}", graph.node_name(n), mesh::to_string(node.strategy)), {}};
     for (const auto& split : factor_splits(graph.node_name(n), rule, inputs, node.strategy, base.size())) {
-      wish.matrix.push_back(split.parts);
+      matrix.push_back(split.parts);
     }
-    wishes.push_back(std::move(wish));
+    add(matrix);
   }
-  std::vector<std::vector<int64_t>> matrices;
-  for (const auto& wish : wishes) matrices.push_back(wish.matrix);
-  const auto fine = mesh::common_refinement(matrices, base.size());
-  if (!fine) throw_conflict(wishes, base.size());
-  auto own = sizes_of(base);
-  std::erase(own, 1);
-  if (*fine != own) mesh_ = cut(base, *fine);
+  for (const auto& family : families) {
+    const auto fine = mesh::common_refinement(family, base.size());
+    auto own = sizes_of(base);
+    std::erase(own, 1);
+    if (meshes_.empty()) {
+      meshes_.push_back(*fine == own ? base : cut(base, *fine));
+    } else {
+      meshes_.push_back(additional(base, *fine, static_cast<int>(meshes_.size())));
+    }
+  }
 }
 
-std::vector<int> MeshChoice::axes_of(std::span<const int64_t> matrix, size_t index) const {
+int MeshChoice::mesh_for(std::span<const int64_t> matrix) const {
+  for (size_t index = 0; index < meshes_.size(); ++index) {
+    const std::vector<std::vector<int64_t>> pair = {sizes_of(meshes_[index]), {matrix.begin(), matrix.end()}};
+    auto own = pair[0];
+    std::erase(own, 1);
+    if (mesh::common_refinement(pair, meshes_[index].size()) == own) return static_cast<int>(index);
+  }
+  throw InternalError(fmt::format("no mesh holds the device matrix [{}]", fmt::join(matrix, ",")));
+}
+
+std::vector<int> MeshChoice::axes_of(int mesh_index, std::span<const int64_t> matrix, size_t index) const {
+  const Mesh& grid = mesh(mesh_index);
   int64_t before = 1;  // ranks along what stands left of the entry
   for (size_t i = 0; i < index; ++i) before *= matrix[i];
   const int64_t until = before * matrix[index];
   std::vector<int> axes;
   int64_t at = 1;
-  for (int axis = 0; axis < mesh_.num_axes(); ++axis) {
-    if (at >= before && at * mesh_.axis(axis).size <= until && mesh_.axis(axis).size > 1) axes.push_back(axis);
-    at *= mesh_.axis(axis).size;
+  for (int axis = 0; axis < grid.num_axes(); ++axis) {
+    if (at >= before && at * grid.axis(axis).size <= until && grid.axis(axis).size > 1) axes.push_back(axis);
+    at *= grid.axis(axis).size;
   }
   return axes;
 }
 
-mesh::Sharding MeshChoice::restate(const mesh::Layout& layout) const {
-  if (layout.mesh == mesh_) return layout.sharding;
+Placed MeshChoice::restate(const mesh::Layout& layout) const {
+  for (size_t index = 0; index < meshes_.size(); ++index) {
+    if (meshes_[index] == layout.mesh) return {static_cast<int>(index), layout.sharding};
+  }
+  const int index = mesh_for(sizes_of(layout.mesh));
+  return {index, *restate(layout, index)};
+}
+
+std::optional<mesh::Sharding> MeshChoice::restate(const Placed& placed, int to) const {
+  if (placed.mesh == to) return placed.sharding;
+  return restate(mesh::Layout{mesh(placed.mesh), placed.sharding}, to);
+}
+
+std::optional<mesh::Sharding> MeshChoice::restate(const mesh::Layout& layout, int to) const {
   const auto matrix = sizes_of(layout.mesh);
+  const auto find = [&](int axis) -> std::optional<std::vector<int>> {
+    auto axes = axes_of(to, matrix, static_cast<size_t>(axis));
+    int64_t product = 1;
+    for (const int fine : axes) product *= mesh(to).axis(fine).size;
+    if (product != layout.mesh.axis(axis).size) return std::nullopt;
+    return axes;
+  };
   mesh::Sharding result;
   for (const auto& axes : layout.sharding.dims) {
     auto& mine = result.dims.emplace_back();
     for (const int axis : axes) {
-      const auto fine = axes_of(matrix, static_cast<size_t>(axis));
-      mine.insert(mine.end(), fine.begin(), fine.end());
+      const auto fine = find(axis);
+      if (!fine) return std::nullopt;
+      mine.insert(mine.end(), fine->begin(), fine->end());
     }
   }
   for (const auto& partial : layout.sharding.partial) {
-    for (const int axis : axes_of(matrix, static_cast<size_t>(partial.axis))) {
-      result.partial.push_back({axis, partial.reduction});
-    }
+    const auto fine = find(partial.axis);
+    if (!fine) return std::nullopt;
+    for (const int axis : *fine) result.partial.push_back({axis, partial.reduction});
   }
   std::sort(result.partial.begin(), result.partial.end(), [](const auto& a, const auto& b) { return a.axis < b.axis; });
   return result;

@@ -1,7 +1,8 @@
-// The one mesh that a graph is planned on: fine enough for the mesh that was asked for, for every strategy and for the
-// shardings that values have already.
+// The meshes that a graph is planned on: one, fine enough for the mesh that was asked for, for every strategy and for
+// the shardings that values have already; more where these do not nest.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,20 +25,33 @@ struct FactorSplit {
 std::vector<FactorSplit> factor_splits(const std::string& node_name, const ops::IndexRule& rule,
                                        std::span<const Type> inputs, const mesh::Strategy& strategy, int num_ranks);
 
+// A sharding on one of the meshes of a choice.
+struct Placed {
+  int mesh = 0;
+  mesh::Sharding sharding;
+};
+
 class MeshChoice {
  public:
-  // `base` itself where nothing asks for more. The strategies are those of a graph's nodes; null: none. Throws
-  // InvalidArgument naming two that no grid of the ranks holds together.
+  // `base` itself where nothing asks for more. The strategies are those of a graph's nodes; null: none. What no one
+  // grid holds together is dealt to several, each taken by the first that it nests with.
   MeshChoice(const mesh::Mesh& base, const ir::Graph* strategies, std::span<const mesh::Layout> present);
 
-  const mesh::Mesh& mesh() const { return mesh_; }
-  // The axes of mesh() that together are entry `index` of a device matrix over all its ranks.
-  std::vector<int> axes_of(std::span<const int64_t> matrix, size_t index) const;
-  // The same slices on mesh(). Partial axes too.
-  mesh::Sharding restate(const mesh::Layout& layout) const;
+  const std::vector<mesh::Mesh>& meshes() const { return meshes_; }
+  const mesh::Mesh& mesh(int index) const { return meshes_[static_cast<size_t>(index)]; }
+  // The first mesh that holds a device matrix.
+  int mesh_for(std::span<const int64_t> matrix) const;
+  // The axes of a mesh that together are entry `index` of a device matrix that it holds.
+  std::vector<int> axes_of(int mesh, std::span<const int64_t> matrix, size_t index) const;
+  // The same slices on the first mesh that holds the layout's. Partial axes too.
+  Placed restate(const mesh::Layout& layout) const;
+  // Likewise on mesh `to`; nullopt where its axes cannot say it.
+  std::optional<mesh::Sharding> restate(const Placed& placed, int to) const;
 
  private:
-  mesh::Mesh mesh_;
+  std::optional<mesh::Sharding> restate(const mesh::Layout& layout, int to) const;
+
+  std::vector<mesh::Mesh> meshes_;
 };
 
 }  // namespace tessera::compiler

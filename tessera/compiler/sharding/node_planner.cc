@@ -54,18 +54,21 @@ class NodePlanner {
         id_(id),
         node_(graph_.node(id)),
         def_(ops::OpRegistry::instance().get(node_.op)),
-        rule_(ops::rule_of(graph_, id)) {
-    for (size_t i = 0; i < node_.inputs.size(); ++i) wishes_.push_back(wish_for(i));
-  }
+        rule_(ops::rule_of(graph_, id)) {}
 
   void run() {
     if (const auto it = state_.options.fixed.find(id_); it != state_.options.fixed.end()) {
       factors_ = it->second;
     } else if (state_.options.strategies && !node_.strategy.empty()) {
-      factors_ = factors_of_strategy(graph_, id_, state_.mesh_choice);
+      auto [mesh, factors] = factors_of_strategy(graph_, id_, state_.mesh_choice);
+      mesh_ = mesh;
+      factors_ = std::move(factors);
+    } else if (const auto taken = state_.propagated.find(id_); taken != state_.propagated.end()) {
+      mesh_ = taken->second.mesh;
+      factors_ = taken->second.factors;
     } else if (const auto batch = batch_factor(); !batch.empty()) {
       auto& axes = factors_[batch];
-      for (int axis = 0; axis < plan_.mesh.num_axes(); ++axis) axes.push_back(axis);
+      for (int axis = 0; axis < num_axes(); ++axis) axes.push_back(axis);
     } else {
       follow_operands();
     }
@@ -73,14 +76,42 @@ class NodePlanner {
   }
 
  private:
-  const Sharding& produced(size_t input) const { return plan_.values[static_cast<size_t>(node_.inputs[input])]; }
+  const mesh::Mesh& mesh() const { return state_.mesh_choice.mesh(mesh_); }
+  int num_axes() const { return mesh().num_axes(); }
+
+  Placed placed(ValueId v) const {
+    const auto index = static_cast<size_t>(v);
+    return {plan_.value_mesh[index], plan_.values[index]};
+  }
+  // As the operand lies, in axes of this node's mesh; nothing where these cannot say it.
+  std::optional<Sharding> produced(size_t input) const {
+    return state_.mesh_choice.restate(placed(node_.inputs[input]), mesh_);
+  }
+  bool is_partial_sum(size_t input, int axis) const {
+    const auto& sharding = produced_[input];
+    return sharding && has_partial_sum(*sharding, axis);
+  }
+
+  // The mesh of the forward node, else the one that most bytes of the operands are spread over.
+  int choose_mesh() const {
+    if (plan_.meshes.size() == 1) return 0;
+    if (node_.forward != ir::kNone) return plan_.node_mesh[static_cast<size_t>(node_.forward)];
+    std::vector<int64_t> bytes(plan_.meshes.size());
+    for (size_t i = 0; i < node_.inputs.size(); ++i) {
+      const auto [mesh, sharding] = placed(node_.inputs[i]);
+      if (!sharding.is_replicated()) bytes[static_cast<size_t>(mesh)] += bytes_of(i);
+    }
+    return static_cast<int>(std::max_element(bytes.begin(), bytes.end()) - bytes.begin());
+  }
 
   // The sharding that this operand would best be taken in, as far as others have decided. What a gradient reads of its
   // forward node, it reads as that node did; a cotangent is split as its primal is.
   std::optional<Sharding> wish_for(size_t input) const {
     const ValueId v = node_.inputs[input];
     if (state_.unset[static_cast<size_t>(v)]) return std::nullopt;
-    if (const auto it = state_.read_as.find(v); it != state_.read_as.end() && !is_update()) return it->second;
+    if (const auto it = state_.read_as.find(v); it != state_.read_as.end() && !is_update()) {
+      return state_.mesh_choice.restate(it->second, mesh_);
+    }
     if (node_.forward == ir::kNone) return produced(input);
     const Node& forward = graph_.node(node_.forward);
     for (size_t i = 0; i < forward.inputs.size(); ++i) {
@@ -120,7 +151,12 @@ class NodePlanner {
 
   // Each mesh axis goes to the factor that most bytes of the operands already have it on.
   void follow_operands() {
-    for (int axis = 0; axis < plan_.mesh.num_axes(); ++axis) {
+    mesh_ = choose_mesh();
+    for (size_t i = 0; i < node_.inputs.size(); ++i) {
+      produced_.push_back(produced(i));
+      wishes_.push_back(wish_for(i));
+    }
+    for (int axis = 0; axis < num_axes(); ++axis) {
       if (passes_partial(axis)) {
         through_.insert(axis);
       } else if (const auto factor = choose_factor(axis); !factor.empty()) {
@@ -132,27 +168,45 @@ class NodePlanner {
     }
   }
 
+  // The operands that hold partial sums over `axis`, or may.
+  std::vector<int> partial_operands(int axis) const {
+    std::vector<int> holders;
+    bool any = false;
+    for (size_t i = 0; i < wishes_.size(); ++i) {
+      const bool holds = may_stay_partial(i) && is_partial_sum(i, axis);
+      any = any || holds;
+      if (holds || takes_partial(i)) holders.push_back(static_cast<int>(i));
+    }
+    if (!any) holders.clear();
+    return holders;
+  }
+
   // The operands that hold partial sums over `axis` are exactly one set that the operator is jointly linear in, and no
   // other operand is split along it. A product takes them only where it makes less of them and no one else needs them.
   bool passes_partial(int axis) const {
-    std::vector<int> holders;
+    const auto holders = partial_operands(axis);
+    if (holders.empty()) return false;
     int64_t held_bytes = 0;
     bool shared = false;
     for (size_t i = 0; i < wishes_.size(); ++i) {
       const ValueId v = node_.inputs[i];
-      if (may_stay_partial(i) && has_partial_sum(produced(i), axis)) {
-        holders.push_back(static_cast<int>(i));
+      if (std::find(holders.begin(), holders.end(), static_cast<int>(i)) != holders.end()) {
         held_bytes += graph_.type(v).size_bytes();
         shared = shared || state_.num_uses[static_cast<size_t>(v)] > 1;
       } else if (wishes_[i] && wishes_[i]->splits(axis)) {
         return false;
       }
     }
-    if (holders.empty()) return false;
     if (std::find(def_.linear_in.begin(), def_.linear_in.end(), holders) == def_.linear_in.end()) return false;
     int64_t result_bytes = 0;
     for (const ValueId v : node_.outputs) result_bytes += graph_.type(v).size_bytes();
     return def_.elementwise || (!shared && result_bytes <= held_bytes);
+  }
+
+  // A state of sums that nobody has read yet.
+  bool takes_partial(size_t input) const {
+    const auto v = static_cast<size_t>(node_.inputs[input]);
+    return state_.unset[v] && state_.may_hold_partial[v];
   }
 
   // What the forward node has read whole is there: its gradient reads the same.
@@ -203,9 +257,8 @@ class NodePlanner {
     auto operands = operand_shardings(rule_, factors_);
     auto results = result_shardings(rule_, factors_);
     for (const int axis : through_) {
-      for (size_t i = 0; i < operands.size(); ++i) {
-        if (may_stay_partial(i) && has_partial_sum(produced(i), axis))
-          operands[i].partial.push_back({axis, Reduction::kSum});
+      for (const int i : partial_operands(axis)) {
+        operands[static_cast<size_t>(i)].partial.push_back({axis, Reduction::kSum});
       }
       for (auto& result : results) result.partial.push_back({axis, Reduction::kSum});
     }
@@ -219,13 +272,16 @@ class NodePlanner {
       derived = derived || state_.derived[v];
       if (!state_.unset[v]) continue;
       plan_.values[v] = operands[i];
+      plan_.value_mesh[v] = mesh_;
       state_.unset[v] = false;
     }
     for (size_t o = 0; o < results.size(); ++o) {
       const auto v = static_cast<size_t>(node_.outputs[o]);
       plan_.values[v] = std::move(results[o]);
+      plan_.value_mesh[v] = mesh_;
       state_.derived[v] = derived && node_.forward == ir::kNone;
     }
+    plan_.node_mesh[static_cast<size_t>(id_)] = mesh_;
     plan_.operands[static_cast<size_t>(id_)] = std::move(operands);
     plan_.factors[static_cast<size_t>(id_)] = std::move(factors_);
   }
@@ -237,7 +293,10 @@ class NodePlanner {
   const Node& node_;
   const ops::OpDef& def_;
   ops::IndexRule rule_;
-  std::vector<std::optional<Sharding>> wishes_;  // by operand; none for one that has no sharding yet
+  int mesh_ = 0;
+  // By operand, on this node's mesh: how it lies, and how it is best taken; none for one that has no sharding yet.
+  std::vector<std::optional<Sharding>> produced_;
+  std::vector<std::optional<Sharding>> wishes_;
   FactorAxes factors_;
   std::set<int> through_;
 };
@@ -262,19 +321,19 @@ std::vector<Sharding> result_shardings(const ops::IndexRule& rule, const FactorA
   return result;
 }
 
-FactorAxes factors_of_strategy(const Graph& graph, NodeId id, const MeshChoice& mesh_choice) {
+StrategyFactors factors_of_strategy(const Graph& graph, NodeId id, const MeshChoice& mesh_choice) {
   const Node& node = graph.node(id);
   const auto rule = ops::rule_of(graph, id);
   std::vector<Type> inputs;
   for (const auto v : node.inputs) inputs.push_back(graph.type(v));
-  const auto splits = factor_splits(graph.node_name(id), rule, inputs, node.strategy, mesh_choice.mesh().size());
+  const auto splits = factor_splits(graph.node_name(id), rule, inputs, node.strategy, mesh_choice.mesh(0).size());
   std::vector<int64_t> matrix;
   for (const auto& split : splits) matrix.push_back(split.parts);
-  FactorAxes factors;
+  StrategyFactors result{mesh_choice.mesh_for(matrix), {}};
   for (size_t i = 0; i < splits.size(); ++i) {
-    if (splits[i].parts > 1) factors[splits[i].factor] = mesh_choice.axes_of(matrix, i);
+    if (splits[i].parts > 1) result.factors[splits[i].factor] = mesh_choice.axes_of(result.mesh, matrix, i);
   }
-  return factors;
+  return result;
 }
 
 void plan_node(PlanState& state, NodeId node) { NodePlanner(state, node).run(); }

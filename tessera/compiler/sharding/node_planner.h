@@ -12,18 +12,28 @@
 
 namespace tessera::compiler {
 
+// The factors of a node that are split, in axes of mesh `mesh` of the choice.
+struct StrategyFactors {
+  int mesh = 0;
+  FactorAxes factors;
+};
+
 // What is known when a node is reached.
 struct PlanState {
   const ir::Graph& graph;
   const MeshChoice& mesh_choice;
   const PlanOptions& options;
   Plan& plan;
-  // By value. Unset: a state whose first user decides. Derived: computed from the batch, by forward operators.
+  // By value. Unset: a state whose first user decides; if it may hold partial sums, on these as well. Derived: computed
+  // from the batch, by forward operators.
   std::vector<bool> unset;
+  std::vector<bool> may_hold_partial;
   std::vector<bool> derived;
   std::vector<int> num_uses;
   // Parameters whose rows are shared for the optimizer's sake: how all but its updates read them.
-  std::map<ir::ValueId, mesh::Sharding> read_as;
+  std::map<ir::ValueId, Placed> read_as;
+  // Forward operators that take over a neighbour's strategy.
+  std::map<ir::NodeId, StrategyFactors> propagated = {};
 };
 
 // The shardings that a rule gives to operands of these factors.
@@ -32,9 +42,9 @@ std::vector<mesh::Sharding> operand_shardings(const ops::IndexRule& rule, const 
 std::vector<mesh::Sharding> result_shardings(const ops::IndexRule& rule, const FactorAxes& factors);
 
 // The factors that the node's strategy splits.
-FactorAxes factors_of_strategy(const ir::Graph& graph, ir::NodeId node, const MeshChoice& mesh_choice);
+StrategyFactors factors_of_strategy(const ir::Graph& graph, ir::NodeId node, const MeshChoice& mesh_choice);
 
-// Decides on the node and writes plan.operands, plan.factors and plan.values of its results.
+// Decides on the node and writes what the plan says of it and of its results.
 void plan_node(PlanState& state, ir::NodeId node);
 
 }  // namespace tessera::compiler
