@@ -95,7 +95,9 @@ std::string collective_list(const Graph& local) {
     if (!ops::OpRegistry::instance().get(node.op).collective) continue;
     auto& line = lines[node.attributes.get_int("order")];
     const auto& group = node.attributes.get_string("group");
-    const auto moved = node.op == "all_reduce" ? local.type(node.inputs[0]).to_string() : "";
+    // Of the operand what all ranks share: parts of an uneven split differ from group to group.
+    const Type& type = local.type(node.inputs[0]);
+    const auto moved = fmt::format("{} {}d", type.dtype, type.shape.ndim());
     line += fmt::format("{} {} {};", group, node.op, moved);
   }
   std::string text;

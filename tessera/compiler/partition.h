@@ -31,8 +31,8 @@ struct PartitionOptions {
 ir::Graph partition(const ir::Graph& graph, const Plan& plan, int rank, const PartitionOptions& options = {},
                     GroupLists* groups = nullptr);
 
-// The collectives of a local graph in their order, one line each with group, operator and size: equal on every rank of
-// a group, or the job must not start.
+// The collectives of a local graph in their order, one line each with group, operator, dtype and number of dims: equal
+// on every rank, or the job must not start.
 std::string collective_list(const ir::Graph& local);
 
 }  // namespace tessera::compiler
