@@ -37,8 +37,7 @@ std::string records(const std::vector<int>& labels) {
   return content;
 }
 
-class Cifar10Files : public testing::Test {
- protected:
+struct Cifar10Files : testing::Test {
   Cifar10Files() {
     files.create_directories("d");
     for (int i = 1; i <= 5; ++i) write(files, fmt::format("d/data_batch_{}.bin", i), records({i, i}));

@@ -9,7 +9,6 @@
 namespace tessera::ops {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 
 struct Call {

@@ -80,6 +80,7 @@ struct Row {
   int workers;
 };
 
+// NOLINTNEXTLINE(readability-identifier-naming): GoogleTest finds it by this name
 void PrintTo(const Row& row, std::ostream* out) { *out << row.network << " on " << row.ranks; }
 
 class Training : public testing::TestWithParam<Row> {};

@@ -29,6 +29,7 @@ struct Program {
   int ranks = 3;
 };
 
+// NOLINTNEXTLINE(readability-identifier-naming): GoogleTest finds it by this name
 void PrintTo(const Program& program, std::ostream* out) { *out << program.name; }
 
 RankGroup group_of(const cluster::Context& context, const std::string& name) {

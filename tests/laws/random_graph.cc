@@ -57,14 +57,14 @@ class Builder {
       case 0:
       case 1:
       case 2: {
-        static const char* const kUnary[] = {"neg", "abs", "tanh", "relu", "sigmoid", "square", "sin", "floor"};
-        return ops::apply1(kUnary[below(8)], {below(2) == 0 ? v : tame(v)});
+        static const char* const unary[] = {"neg", "abs", "tanh", "relu", "sigmoid", "square", "sin", "floor"};
+        return ops::apply1(unary[below(8)], {below(2) == 0 ? v : tame(v)});
       }
       case 3:
       case 4:
       case 5: {
-        static const char* const kBinary[] = {"add", "sub", "mul", "maximum", "minimum"};
-        return ops::apply1(kBinary[below(5)], {v, of_shape(v.shape())});
+        static const char* const binary[] = {"add", "sub", "mul", "maximum", "minimum"};
+        return ops::apply1(binary[below(5)], {v, of_shape(v.shape())});
       }
       case 6: return matmul(v);
       case 7:

@@ -56,7 +56,7 @@ std::vector<double> time_calls(int num_threads, F&& call) {
 }
 
 Tensor filled(const TensorView& view) {
-  const Tensor tensor(view.type());
+  Tensor tensor(view.type());
   if (view.dtype == DType::kF32) {
     for (int64_t i = 0; i < tensor.num_elements(); ++i) {
       tensor.values<float>()[static_cast<size_t>(i)] = random_uniform({1, 2, 3}, static_cast<uint64_t>(i)) + 0.1F;

@@ -50,6 +50,11 @@ struct Plan {
     RowFunction run;
     int a, b, c, slot;
   };
+
+  // The operand that holds result `output`.
+  size_t result_slot(const Plan& plan, int output) {
+    return static_cast<size_t>(plan.num_inputs) + static_cast<size_t>(output);
+  }
   std::vector<Step> once;   // what depends on invariant operands only: run once per thread
   std::vector<Step> steps;  // run for every tile
   std::vector<float> constants;
@@ -149,7 +154,7 @@ void assign_tiles(Plan& plan, const TileProgram& program, const std::vector<Vari
     if (variance[i] != Variance::kByTile) continue;
     const size_t slot = static_cast<size_t>(first_result) + i;
     const int output = plan.slot_output[slot];
-    const bool direct = output >= 0 && plan.operands[static_cast<size_t>(plan.num_inputs + output)].direct;
+    const bool direct = output >= 0 && plan.operands[result_slot(plan, output)].direct;
     if (!direct) {
       if (free_tiles.empty()) {
         plan.slot_tile[slot] = next++;
@@ -281,13 +286,13 @@ void run_tiles(const Plan& plan, const KernelArgs& args, int64_t begin, int64_t 
       }
       float*& slot = slots[static_cast<size_t>(step.slot)];
       const int output = plan.slot_output[static_cast<size_t>(step.slot)];
-      if (output >= 0 && plan.operands[static_cast<size_t>(plan.num_inputs + output)].direct) {
+      if (output >= 0 && plan.operands[result_slot(plan, output)].direct) {
         slot = reinterpret_cast<float*>(place(plan.num_inputs + output));
       }
       step.run(operand_of_step(step.a), operand_of_step(step.b), operand_of_step(step.c), slot,
                static_cast<size_t>(rows * columns));
       if (output >= 0) {
-        const Operand& operand = plan.operands[static_cast<size_t>(plan.num_inputs + output)];
+        const Operand& operand = plan.operands[result_slot(plan, output)];
         if (operand.direct) continue;
         std::byte* to = place(plan.num_inputs + output);
         for (int64_t r = 0; r < rows; ++r) {
@@ -339,7 +344,7 @@ std::vector<std::pair<int, int>> in_place_pairs(const Plan& plan, const TileProg
     // What is read once for all tiles, or tile-wise before the first instruction, is read early enough as well, but
     // only direct and like-strided operands are worth the planner's while.
     for (int o = 0; o < num_outputs; ++o) {
-      const Operand& output = plan.operands[static_cast<size_t>(plan.num_inputs + o)];
+      const Operand& output = plan.operands[result_slot(plan, o)];
       const int made = program.results[static_cast<size_t>(o)] - first_result;
       if (input.dtype == output.dtype && input.strides == output.strides && input.row_stride == output.row_stride &&
           input.stride == output.stride && !input.invariant && made >= last) {
