@@ -42,7 +42,8 @@ class Communicator {
   // place in `out`.
   virtual void all_gather(const void* in, void* out, std::span<const int64_t> counts, DType dtype,
                           std::string_view who) = 0;
-  // out = this rank's part (counts[rank] elements) of the reduction of all inputs (sum of counts elements each).
+  // out = this rank's part (counts[rank] elements) of the reduction of all inputs (sum of counts elements each). `out`
+  // may lie at its own place in `in`.
   virtual void reduce_scatter(const void* in, void* out, std::span<const int64_t> counts, DType dtype, ReduceOp op,
                               std::string_view who) = 0;
   // In place: every rank gets root's data.

@@ -1,5 +1,9 @@
 #include "tessera/compiler/collective_order.h"
 
+#include <algorithm>
+#include <limits>
+
+#include "tessera/compiler/passes/node_order.h"
 #include "tessera/ops/op_def.h"
 
 namespace tessera::compiler {
@@ -30,6 +34,36 @@ std::vector<bool> find_awaited(const Graph& local, const std::vector<LogicalStep
   return awaited;
 }
 
+// How collectives of this kind are fused; null for those that are not.
+const Fusion* fusion_of(const std::string& op, const PartitionOptions& options) {
+  if (op == "all_reduce") return &options.all_reduce_fusion;
+  if (op == "all_gather") return &options.all_gather_fusion;
+  if (op == "reduce_scatter") return &options.reduce_scatter_fusion;
+  return nullptr;
+}
+
+// What the members of a bucket have in common.
+std::string shared_by_members(const Graph& local, const Node& node) {
+  const auto reduction = node.attributes.has("reduction") ? node.attributes.get_string("reduction") : "";
+  return fmt::format("{} {} {} {}", node.attributes.get_string("group"),
+                     fmt::join(node.attributes.get_ints("ranks"), "-"), reduction, local.type(node.inputs[0]).dtype);
+}
+
+bool ends_segment(const Fusion& fusion, int64_t number) {
+  return fusion.mode == Fusion::Mode::kIndex &&
+         std::find(fusion.index.begin(), fusion.index.end(), number) != fusion.index.end();
+}
+
+int64_t capacity_of(const Fusion& fusion, const PartitionOptions& options) {
+  switch (fusion.mode) {
+    case Fusion::Mode::kAuto: return options.bucket_bytes;
+    case Fusion::Mode::kSize: return fusion.bytes;
+    case Fusion::Mode::kIndex: return std::numeric_limits<int64_t>::max();
+    case Fusion::Mode::kOff: return 0;
+  }
+  return 0;
+}
+
 }  // namespace
 
 void order_collectives(Graph& local, const CollectiveFacts& facts, const PartitionOptions& options) {
@@ -38,8 +72,9 @@ void order_collectives(Graph& local, const CollectiveFacts& facts, const Partiti
     int64_t bytes = 0;
   };
   const auto awaited = find_awaited(local, facts.steps);
-  std::map<std::string, Bucket> open;      // by group, reduction and dtype
-  std::map<ValueId, std::string> pending;  // results of open buckets
+  std::map<std::string, Bucket> open;       // by what its members share
+  std::map<ValueId, std::string> pending;   // results of open buckets
+  std::map<std::string, int64_t> num_seen;  // by the same
   std::map<int64_t, NodeId> last_member;
   const auto close = [&](const std::string& key) {
     open.erase(key);
@@ -56,35 +91,41 @@ void order_collectives(Graph& local, const CollectiveFacts& facts, const Partiti
     for (; step != facts.steps.end() && step->begin <= n; ++step) close_for(step->inputs);
     Node& node = local.mutable_node(n);
     close_for(node.inputs);
-    if (node.op != "all_reduce") continue;
-    const Type& type = local.type(node.inputs[0]);
+    const auto known = facts.bytes.find(n);
+    const Fusion* fusion = fusion_of(node.op, options);
+    if (fusion == nullptr || (known == facts.bytes.end() && node.op != "all_reduce")) continue;
+    const auto id = facts.fusion_ids.find(n);
+    const bool is_fused = fusion->mode != Fusion::Mode::kOff && (id == facts.fusion_ids.end() || id->second != 0);
     // What backward waits for (statistics of a split batch, say) does not travel with gradients that only updates need.
-    const auto key =
-        fmt::format("{} {} {} {}{}", node.attributes.get_string("group"),
-                    fmt::join(node.attributes.get_ints("ranks"), "-"), node.attributes.get_string("reduction"),
-                    type.dtype, awaited[static_cast<size_t>(node.outputs[0])] ? " awaited" : "");
+    const auto key = fmt::format("{} {} {}{}", node.op, shared_by_members(local, node),
+                                 id == facts.fusion_ids.end() ? 1 : id->second,
+                                 awaited[static_cast<size_t>(node.outputs[0])] ? " awaited" : "");
+    // Segments are counted in gradients: in what has a fusion id.
+    if (id != facts.fusion_ids.end() && ends_segment(*fusion, num_seen[node.op]++)) close(key);
     const auto [it, is_new] = open.try_emplace(key);
     if (is_new) it->second.number = next_bucket++;
-    if (const auto known = facts.bytes.find(n); known != facts.bytes.end()) it->second.bytes += known->second;
+    if (known != facts.bytes.end()) it->second.bytes += known->second;
     node.attributes.set("bucket", it->second.number);
     last_member[it->second.number] = n;
     pending[node.outputs[0]] = key;
-    if (it->second.bytes >= options.bucket_bytes) close(std::string(key));
+    if (!is_fused || it->second.bytes >= capacity_of(*fusion, options)) close(std::string(key));
   }
   int64_t order = 0;
   std::map<int64_t, int64_t> order_of_bucket;
   for (NodeId n = 0; n < local.num_nodes(); ++n) {
     Node& node = local.mutable_node(n);
     if (!ops::OpRegistry::instance().get(node.op).collective) continue;
-    if (node.op != "all_reduce") {
+    const int64_t bucket = bucket_of(node);
+    if (bucket < 0) {
       node.attributes.set("order", order++);
-    } else if (const int64_t bucket = node.attributes.get_int("bucket"); last_member.at(bucket) == n) {
+    } else if (last_member.at(bucket) == n) {
       order_of_bucket[bucket] = order++;
     }
   }
   for (NodeId n = 0; n < local.num_nodes(); ++n) {
     Node& node = local.mutable_node(n);
-    if (node.op == "all_reduce") node.attributes.set("order", order_of_bucket.at(node.attributes.get_int("bucket")));
+    if (!ops::OpRegistry::instance().get(node.op).collective || bucket_of(node) < 0) continue;
+    node.attributes.set("order", order_of_bucket.at(bucket_of(node)));
   }
 }
 

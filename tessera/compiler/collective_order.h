@@ -21,13 +21,16 @@ struct LogicalStep {
 // What order_collectives() needs to know beside the local graph, the same on every rank.
 struct CollectiveFacts {
   std::vector<LogicalStep> steps;
-  // Of the all_reduces of redistributions: bytes of the largest part. Those inside of operators count as nothing: they
-  // are small.
+  // Of the all_reduces, all_gathers and reduce_scatters of redistributions: bytes of the largest buffer on any rank.
+  // Those inside of operators count as nothing: they are small.
   std::map<ir::NodeId, int64_t> bytes;
+  // Of those whose result only the update of one parameter wants, or that make a parameter whole: its fusion id.
+  std::map<ir::NodeId, int> fusion_ids;
 };
 
-// Puts all_reduces into buckets, and numbers the collectives in the order in which they are sent: a bucket goes when
-// its last member is there. It is closed when it is full or one of its results is wanted.
+// Puts collectives of one kind, group, reduction and dtype into buckets, as the options say, and numbers all in the
+// order in which they are sent: a bucket goes when its last member is there. It is closed when it is full or one of its
+// results is wanted.
 void order_collectives(ir::Graph& local, const CollectiveFacts& facts, const PartitionOptions& options);
 
 }  // namespace tessera::compiler

@@ -46,7 +46,12 @@ std::vector<bool> find_updates(const Graph& graph) {
 class Partitioner {
  public:
   Partitioner(const Graph& graph, const Plan& plan, int rank, const PartitionOptions& options)
-      : graph_(graph), plan_(plan), rank_(rank), local_(graph.name()), lowering_(local_, rank, options.redistribution) {
+      : graph_(graph),
+        plan_(plan),
+        rank_(rank),
+        options_(options),
+        local_(graph.name()),
+        lowering_(local_, rank, options.redistribution) {
     plan.meshes[0].coordinates(rank);  // throws for a rank that is not in it
   }
 
@@ -65,14 +70,17 @@ class Partitioner {
     const auto updates = find_updates(graph_);
     for (const bool late : {false, true}) {
       for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-        if (updates[static_cast<size_t>(n)] == late) add_node(n);
+        if (updates[static_cast<size_t>(n)] != late) continue;
+        if (!late) gather_ahead(n, updates);
+        add_node(n);
       }
     }
     for (size_t i = 0; i < graph_.outputs().size(); ++i) {
       const auto& output = graph_.outputs()[i];
       local_.add_output(output.name, use(output.value, plan_.output_layout(graph_, i)));
     }
-    facts_.bytes = lowering_.all_reduce_bytes();
+    facts_.bytes = lowering_.collective_bytes();
+    find_fusion_ids(updates);
     return std::move(local_);
   }
 
@@ -138,6 +146,61 @@ class Partitioner {
     }
   }
 
+  // Starts gathering the parameters that the nodes from `n` on read, up to the limit of what may wait.
+  void gather_ahead(NodeId n, const std::vector<bool>& updates) {
+    for (; ahead_ < graph_.num_nodes() && (ahead_ <= n || gathered_bytes_ < options_.prefetch_bytes); ++ahead_) {
+      if (updates[static_cast<size_t>(ahead_)]) continue;
+      const auto& inputs = graph_.node(ahead_).inputs;
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        const auto layout = plan_.layout(inputs[i]);
+        const auto wanted = plan_.operand_layout(ahead_, i);
+        if (!is_parameter(inputs[i]) || layout.sharding.is_replicated() || layout == wanted) continue;
+        if (redistributed_.contains({inputs[i], wanted.to_string()})) continue;
+        use(inputs[i], wanted);
+        first_use_[ahead_] += graph_.type(inputs[i]).size_bytes();
+        gathered_bytes_ += graph_.type(inputs[i]).size_bytes();
+      }
+    }
+    if (const auto it = first_use_.find(n); it != first_use_.end()) gathered_bytes_ -= it->second;
+  }
+
+  bool is_parameter(ValueId v) const {
+    const auto& info = graph_.info(v);
+    return info.node == ir::kNone && graph_.inputs()[static_cast<size_t>(info.index)].kind == ir::InputKind::kParameter;
+  }
+
+  int fusion_id(const std::string& parameter) const {
+    const auto it = options_.fusion_ids.find(parameter);
+    return it != options_.fusion_ids.end() ? it->second : 1;
+  }
+
+  // The collectives that make a parameter whole, and those of the gradient that its update reads.
+  void find_fusion_ids(const std::vector<bool>& updates) {
+    std::map<ValueId, int> ids;
+    for (const auto& input : graph_.inputs()) {
+      if (input.kind == ir::InputKind::kParameter) ids[input.value] = fusion_id(input.name);
+    }
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (!updates[static_cast<size_t>(n)]) continue;
+      const auto& inputs = graph_.node(n).inputs;
+      const auto parameter = std::find_if(inputs.begin(), inputs.end(), [&](ValueId v) { return is_parameter(v); });
+      if (parameter == inputs.end()) continue;
+      for (const ValueId v : inputs) {
+        if (plan_.values[static_cast<size_t>(v)].is_partial()) ids.try_emplace(v, ids.at(*parameter));
+      }
+    }
+    for (const auto& [use, result] : redistributed_) {
+      const auto id = ids.find(use.first);
+      // All collectives of the way, from the last back to what was there before.
+      for (ValueId v = result.id(); id != ids.end() && v != local_values_[static_cast<size_t>(use.first)].id();) {
+        const NodeId n = local_.info(v).node;
+        if (n == ir::kNone || local_.node(n).inputs.empty()) break;
+        if (facts_.bytes.contains(n)) facts_.fusion_ids[n] = id->second;
+        v = local_.node(n).inputs[0];
+      }
+    }
+  }
+
   // Partial values that are completed in one way: all their uses want the same, or want it whole as it lies.
   void find_completions() {
     std::set<ValueId> several;
@@ -183,12 +246,16 @@ class Partitioner {
   const Graph& graph_;
   const Plan& plan_;
   int rank_;
+  const PartitionOptions& options_;
   Graph local_;
   std::vector<Value> local_values_;
   std::vector<NodeId> local_node_;
   std::map<std::pair<ValueId, std::string>, Value> redistributed_;
   std::map<ValueId, Layout> completions_;
   RedistributionLowering lowering_;
+  NodeId ahead_ = 0;                     // the first node whose parameters have not been asked for
+  int64_t gathered_bytes_ = 0;           // of parameters that wait to be used
+  std::map<NodeId, int64_t> first_use_;  // bytes of the parameters gathered for it
   CollectiveFacts facts_;
 };
 

@@ -2,12 +2,14 @@
 // an operand's sharding differs from the one it was produced in.
 //
 // Every rank gets the same list of collectives in the same order, with equal `order` attributes: the list is made from
-// global shapes only. Sums are completed as soon as they are there; updates of parameters come last. All_reduces of one
-// group, reduction and dtype share a bucket (attribute `bucket`), which the schedule runs as one, those that something
-// communicated later waits for apart from the rest.
+// global shapes only. Sums are completed as soon as they are there, shards of parameters gathered a while before they
+// are used; updates of parameters come last. Collectives of one kind, group, reduction and dtype share a bucket
+// (attribute `bucket`), which the schedule runs as one, those that something communicated later waits for apart from
+// the rest.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -20,9 +22,29 @@ namespace tessera::compiler {
 // The world ranks of the groups in which the ranks of a plan communicate, each in its order.
 using GroupLists = std::set<std::vector<int>>;
 
+// Which collectives of one kind travel together. Never changes a result, only where buckets end.
+struct Fusion {
+  enum class Mode {
+    kAuto,   // a bucket is closed when it holds PartitionOptions::bucket_bytes
+    kSize,   // ... when it holds `bytes`
+    kIndex,  // ... before the gradients (or parameters) of these numbers, counted in the order in which they are ready
+    kOff     // each on its own
+  };
+  Mode mode = Mode::kAuto;
+  int64_t bytes = 0;
+  std::vector<int64_t> index = {};
+};
+
 struct PartitionOptions {
-  // A bucket is closed when it holds this much; small enough that the first is on its way while backward runs.
+  // Small enough that the first bucket is on its way while backward runs.
   int64_t bucket_bytes = 8 << 20;
+  Fusion all_reduce_fusion = {};
+  Fusion all_gather_fusion = {};
+  Fusion reduce_scatter_fusion = {};
+  // By parameter: its collectives share buckets only with those of an equal id; 0: with none. Others have id 1.
+  std::map<std::string, int> fusion_ids = {};
+  // Parameters are gathered ahead of their first use, as long as less than this waits to be used.
+  int64_t prefetch_bytes = 16 << 20;
   mesh::RedistributionOptions redistribution;
 };
 

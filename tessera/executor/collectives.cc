@@ -49,6 +49,59 @@ void copy_all(const std::vector<TensorView>& from, const std::vector<TensorView>
   for (size_t i = 0; i < from.size(); ++i) copy_elements(from[i], to[i]);
 }
 
+// Several wholes, each cut along a dim of its own: rank by rank the members' pieces, side by side in `staging`.
+Pieces make_packed(std::span<const TensorView> wholes, const ir::Step& step, int group_size, void* staging) {
+  const Ints& dims = step.attributes.get_ints("dims");
+  const Ints& sizes = step.attributes.get_ints("sizes");
+  Pieces pieces;
+  pieces.counts.resize(static_cast<size_t>(group_size));
+  std::vector<int64_t> offsets(wholes.size());
+  auto* at = static_cast<std::byte*>(staging);
+  for (size_t rank = 0; rank < pieces.counts.size(); ++rank) {
+    for (size_t member = 0; member < wholes.size(); ++member) {
+      const int64_t size = sizes[member * pieces.counts.size() + rank];
+      pieces.strided.push_back(piece(wholes[member], static_cast<int>(dims[member]), offsets[member], size));
+      pieces.blocks.emplace_back(at, pieces.strided.back().type());
+      pieces.counts[rank] += pieces.blocks.back().num_elements();
+      at += pieces.blocks.back().size_bytes();
+      offsets[member] += size;
+    }
+  }
+  return pieces;
+}
+
+// A bucket of all_gathers or reduce_scatters: one call for all of them.
+std::function<void()> prepare_packed(const ir::Step& step, std::span<const TensorView> inputs,
+                                     std::span<const TensorView> outputs, comm::Communicator& group,
+                                     const std::string& who) {
+  const auto num_members = outputs.size();
+  const auto members = inputs.first(num_members);
+  void* staging = inputs[num_members].data;
+  const bool gathers = step.op == "all_gather";
+  const auto all = make_packed(gathers ? outputs : members, step, group.size(), staging);
+  // What this rank sends, or gets.
+  Pieces own;
+  const auto first = static_cast<ptrdiff_t>(num_members) * group.rank();
+  own.strided = gathers ? std::vector<TensorView>(members.begin(), members.end())
+                        : std::vector<TensorView>(outputs.begin(), outputs.end());
+  own.blocks.assign(all.blocks.begin() + first, all.blocks.begin() + first + static_cast<ptrdiff_t>(num_members));
+  const DType dtype = members[0].dtype;
+  void* place = own.blocks[0].data;
+  if (gathers) {
+    return [&group, all, own, staging, place, dtype, who] {
+      copy_all(own.strided, own.blocks);
+      group.all_gather(place, staging, all.counts, dtype, who);
+      copy_all(all.blocks, all.strided);
+    };
+  }
+  const auto reduction = comm::parse_reduce_op(step.attributes.get_string("reduction"));
+  return [&group, all, own, staging, place, dtype, reduction, who] {
+    copy_all(all.strided, all.blocks);
+    group.reduce_scatter(staging, place, all.counts, dtype, reduction, who);
+    copy_all(own.blocks, own.strided);
+  };
+}
+
 // The boxes of all ranks but `own`, each also as a contiguous block inside `staging`.
 Pieces make_boxes(const TensorView& whole, const std::vector<ops::Box>& boxes, int own, void* staging) {
   Pieces pieces;
@@ -106,6 +159,7 @@ std::function<void()> prepare_collective(const ir::Step& step, std::span<const T
       group.all_reduce(bucket.data, bucket.num_elements(), bucket.dtype, op, who);
     };
   }
+  if (attributes.has("dims")) return prepare_packed(step, inputs, outputs, group, who);
   if (step.op == "all_gather") {
     const TensorView in = inputs[0];
     const TensorView out = outputs[0];

@@ -69,6 +69,17 @@ mesh::Sharding parse_sharding(std::string_view text, const mesh::Mesh& mesh) {
   return sharding;
 }
 
+// "off", "size:BYTES" or "index:2,5".
+compiler::Fusion parse_fusion(std::string_view text) {
+  using Mode = compiler::Fusion::Mode;
+  const auto parts = split(text, ':');
+  if (parts[0] == "off") return {.mode = Mode::kOff};
+  if (parts[0] == "size") return {.mode = Mode::kSize, .bytes = parse_int(parts.at(1), "size")};
+  compiler::Fusion fusion{.mode = Mode::kIndex};
+  for (const auto number : split(parts.at(1), ',')) fusion.index.push_back(parse_int(number, "index"));
+  return fusion;
+}
+
 // "data=4 x=[data,_] rank=1 unfused", taken apart.
 struct Options {
   std::vector<mesh::Axis> axes;
@@ -94,6 +105,17 @@ struct Options {
         compile.partition.bucket_bytes = parse_int(value, "bucket");
       } else if (name == "kept") {
         kept.push_back(value);
+      } else if (name == "prefetch") {
+        compile.partition.prefetch_bytes = parse_int(value, name);
+      } else if (name == "fusion_id") {
+        const auto parts = split(value, ':');
+        compile.partition.fusion_ids[std::string(parts[0])] = static_cast<int>(parse_int(parts.at(1), name));
+      } else if (name == "all_reduce_fusion") {
+        compile.partition.all_reduce_fusion = parse_fusion(value);
+      } else if (name == "all_gather_fusion") {
+        compile.partition.all_gather_fusion = parse_fusion(value);
+      } else if (name == "reduce_scatter_fusion") {
+        compile.partition.reduce_scatter_fusion = parse_fusion(value);
       } else if (name == "partial_state") {
         compile.plan.partial_states.insert(value);
       } else if (name == "optimizer_shard_size") {

@@ -29,7 +29,7 @@ ValueUses find_uses(const Graph& graph) {
 }
 
 int64_t bucket_of(const Node& node) {
-  return node.op == "all_reduce" && node.attributes.has("bucket") ? node.attributes.get_int("bucket") : -1;
+  return node.attributes.has("bucket") ? node.attributes.get_int("bucket") : -1;
 }
 
 NodeOrder order_nodes(const Graph& graph, const ValueUses& uses) {

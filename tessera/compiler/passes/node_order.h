@@ -33,7 +33,7 @@ struct NodeOrder {
 // last bucket's wait does not hold up the first update.
 NodeOrder order_nodes(const ir::Graph& graph, const ValueUses& uses);
 
-// The bucket of an all_reduce that shares one; -1 for all other nodes.
+// The bucket of a collective that is in one; -1 for all other nodes.
 int64_t bucket_of(const ir::Node& node);
 
 }  // namespace tessera::compiler

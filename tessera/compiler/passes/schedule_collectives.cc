@@ -1,4 +1,4 @@
-// The communication lane: where collectives start, what waits for them, how all_reduces share a bucket.
+// The communication lane: where collectives start, what waits for them, how those of a bucket become one.
 #include <algorithm>
 
 #include "tessera/base/error.h"
@@ -15,34 +15,43 @@ using ir::ValueId;
 
 void Scheduler::emit_collective(NodeId n) {
   const Node& node = graph_.node(n);
+  const int64_t bucket = bucket_of(node);
+  if (bucket >= 0 && bucket_size(bucket) > 1) {
+    auto& members = buckets_[bucket];
+    members.push_back(n);
+    if (static_cast<int>(members.size()) < bucket_size(bucket)) return;
+    if (node.op == "all_reduce") {
+      emit_all_reduces(members);
+    } else {
+      emit_packed(members);
+    }
+    return;
+  }
   if (node.op == "all_reduce") {
-    emit_all_reduce(n);
+    emit_all_reduces({n});
     return;
   }
   Step step{.kind = StepKind::kStart, .op = node.op, .attributes = node.attributes, .source = node.source};
   for (const ValueId v : node.inputs) step.inputs.push_back(dense_copy(read(v)));
-  for (const ValueId v : node.outputs) {
-    // Collectives work on row-major buffers.
-    const Type& type = graph_.type(v);
-    step.outputs.push_back(new_result(v, dense_strides(type.shape), memory_.add_buffer(type.size_bytes())));
-  }
-  if (const int64_t bytes = staging_bytes(node); bytes > 0) {
-    const Type staging{DType::kU8, Shape{bytes}};
-    step.inputs.push_back(new_value("staging", staging, dense_strides(staging.shape), memory_.add_buffer(bytes)));
-  }
+  for (const ValueId v : node.outputs) step.outputs.push_back(new_dense_result(v));
+  if (const int64_t bytes = staging_bytes(node); bytes > 0) step.inputs.push_back(new_staging(bytes));
   start(std::move(step), node.outputs);
 }
 
-void Scheduler::emit_all_reduce(NodeId n) {
-  int64_t bucket = bucket_of(graph_.node(n));
-  if (bucket < 0) bucket = -1 - n;  // alone
-  auto& members = buckets_[bucket];
-  members.push_back(n);
-  if (static_cast<int>(members.size()) == bucket_size(bucket)) emit_bucket(members);
+// Collectives work on row-major buffers.
+int Scheduler::new_dense_result(ValueId v) {
+  const Type& type = graph_.type(v);
+  return new_result(v, dense_strides(type.shape), memory_.add_buffer(type.size_bytes()));
+}
+
+// A second buffer of a collective. One that is needed has a byte even where this rank has no elements.
+int Scheduler::new_staging(int64_t bytes) {
+  const int64_t size = std::max(bytes, kBufferAlignment);
+  const Type type{DType::kU8, Shape{size}};
+  return new_value("staging", type, dense_strides(type.shape), memory_.add_buffer(size));
 }
 
 int Scheduler::bucket_size(int64_t bucket) {
-  if (bucket < 0) return 1;
   if (bucket_sizes_.empty()) {
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (const int64_t of_node = bucket_of(graph_.node(n)); of_node >= 0) ++bucket_sizes_[of_node];
@@ -53,7 +62,7 @@ int Scheduler::bucket_size(int64_t bucket) {
 
 // The members' operands are moved into one piece of memory, reduced there, and read there. A member whose operand has
 // other readers is copied; the others are produced in place.
-void Scheduler::emit_bucket(const std::vector<NodeId>& members) {
+void Scheduler::emit_all_reduces(const std::vector<NodeId>& members) {
   Step step{.kind = StepKind::kStart,
             .op = "all_reduce",
             .attributes = graph_.node(members[0]).attributes,
@@ -86,6 +95,31 @@ void Scheduler::emit_bucket(const std::vector<NodeId>& members) {
   start(std::move(step), results);
 }
 
+// All_gathers or reduce_scatters as one: what goes between two ranks is packed side by side in a second buffer. The
+// step has the members' dims in a row, and their sizes, one per rank each.
+void Scheduler::emit_packed(const std::vector<NodeId>& members) {
+  const Node& first = graph_.node(members[0]);
+  Step step{.kind = StepKind::kStart, .op = first.op, .attributes = first.attributes, .source = first.source};
+  std::vector<ValueId> results;
+  Ints dims;
+  Ints sizes;
+  int64_t bytes = 0;
+  for (const NodeId n : members) {
+    const Node& node = graph_.node(n);
+    step.inputs.push_back(dense_copy(read(node.inputs[0])));
+    dims.push_back(node.attributes.get_int("dim"));
+    const Ints& parts = node.attributes.get_ints("sizes");
+    sizes.insert(sizes.end(), parts.begin(), parts.end());
+    bytes += graph_.type(node.op == "all_gather" ? node.outputs[0] : node.inputs[0]).size_bytes();
+    results.push_back(node.outputs[0]);
+  }
+  for (const ValueId v : results) step.outputs.push_back(new_dense_result(v));
+  step.inputs.push_back(new_staging(bytes));
+  step.attributes.set("dims", dims);
+  step.attributes.set("sizes", sizes);
+  start(std::move(step), results);
+}
+
 // Whether a bucket may take over the memory of `v`: a buffer of its own, read by nobody else.
 bool Scheduler::may_move(ValueId v) const {
   const int index = memory_.place(scheduled(v)).buffer;
@@ -98,9 +132,9 @@ bool Scheduler::may_move(ValueId v) const {
 }
 
 // Ranks exchange whole pieces; along any dim but the first those are not contiguous and pass through a second buffer.
-// 0: needs none. One that is needed has a byte even where this rank has no elements.
+// 0: needs none.
 int64_t Scheduler::staging_bytes(const Node& node) const {
-  const auto at_least_one = [](int64_t bytes) { return std::max(bytes, kBufferAlignment); };
+  const auto at_least_one = [](int64_t bytes) { return std::max<int64_t>(bytes, 1); };
   if (node.op == "all_gather" && node.attributes.get_int("dim") != 0) {
     return at_least_one(graph_.type(node.outputs[0]).size_bytes());
   }

@@ -53,8 +53,10 @@ class Scheduler {
 
   // schedule_collectives.cc
   void emit_collective(ir::NodeId n);
-  void emit_all_reduce(ir::NodeId n);
-  void emit_bucket(const std::vector<ir::NodeId>& members);
+  void emit_all_reduces(const std::vector<ir::NodeId>& members);
+  void emit_packed(const std::vector<ir::NodeId>& members);
+  int new_dense_result(ir::ValueId v);
+  int new_staging(int64_t bytes);
   void start(ir::Step step, const std::vector<ir::ValueId>& results);
   void wait_for(int start);
   bool is_under_way(int buffer) const;

@@ -88,15 +88,15 @@ Value RedistributionLowering::lower(const mesh::Step& step, const Shape& shape, 
   }
   Attributes attributes = group_over(before.mesh, step.axes);
   if (attributes.get_ints("ranks").size() == 1) return value;
-  if (step.kind == mesh::StepKind::kAllReduce) {
-    attributes.set("reduction", std::string(mesh::to_string(step.reduction)));
-    // The first rank of a mesh has the largest parts.
-    const Shape largest = mesh::local_shape(shape, after.sharding, after.mesh, after.mesh.ranks()[0]);
-    all_reduce_bytes_[local_.num_nodes()] = Type{value.dtype(), largest}.size_bytes();
-    return ops::apply1("all_reduce", {value}, attributes);
-  }
   const bool gathers = step.kind == mesh::StepKind::kAllGather;
   const auto& whole = gathers ? after : before;
+  // The first rank of a mesh has the largest parts.
+  const Shape largest = mesh::local_shape(shape, whole.sharding, whole.mesh, whole.mesh.ranks()[0]);
+  collective_bytes_[local_.num_nodes()] = Type{value.dtype(), largest}.size_bytes();
+  if (step.kind == mesh::StepKind::kAllReduce) {
+    attributes.set("reduction", std::string(mesh::to_string(step.reduction)));
+    return ops::apply1("all_reduce", {value}, attributes);
+  }
   const int64_t size = mesh::local_shape(shape, whole.sharding, whole.mesh, rank_)[step.dim];
   attributes.set("dim", static_cast<int64_t>(step.dim));
   attributes.set("sizes", mesh::part_sizes(size, before.mesh, step.axes));

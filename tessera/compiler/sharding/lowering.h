@@ -28,8 +28,8 @@ class RedistributionLowering {
   // The world ranks of the groups in which any rank communicates, each in its order.
   std::set<std::vector<int>> groups() const;
 
-  // By all_reduce written: bytes of its largest part on any rank.
-  const std::map<ir::NodeId, int64_t>& all_reduce_bytes() const { return all_reduce_bytes_; }
+  // By all_reduce, all_gather and reduce_scatter written: bytes of the largest buffer on any rank.
+  const std::map<ir::NodeId, int64_t>& collective_bytes() const { return collective_bytes_; }
 
  private:
   const mesh::Redistribution& find_way(const Type& type, const mesh::Layout& from, const mesh::Layout& to);
@@ -45,7 +45,7 @@ class RedistributionLowering {
   const mesh::RedistributionOptions& options_;
   std::map<std::string, mesh::Redistribution> ways_;
   std::vector<std::pair<mesh::Mesh, std::vector<int>>> used_groups_;
-  std::map<ir::NodeId, int64_t> all_reduce_bytes_;
+  std::map<ir::NodeId, int64_t> collective_bytes_;
 };
 
 }  // namespace tessera::compiler

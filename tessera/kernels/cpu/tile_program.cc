@@ -51,10 +51,6 @@ struct Plan {
     int a, b, c, slot;
   };
 
-  // The operand that holds result `output`.
-  size_t result_slot(const Plan& plan, int output) {
-    return static_cast<size_t>(plan.num_inputs) + static_cast<size_t>(output);
-  }
   std::vector<Step> once;   // what depends on invariant operands only: run once per thread
   std::vector<Step> steps;  // run for every tile
   std::vector<float> constants;
@@ -67,6 +63,11 @@ struct Plan {
 
   int64_t scratch_floats() const { return num_tiles_needed * kTile + num_column_buffers * column_buffer_size; }
 };
+
+// The operand that holds result `output`.
+size_t result_slot(const Plan& plan, int output) {
+  return static_cast<size_t>(plan.num_inputs) + static_cast<size_t>(output);
+}
 
 template <typename T>
 void gather_as(const void* from, int64_t stride, float* to, int64_t n) {
