@@ -118,9 +118,11 @@ void place_input(PlanState& state, const ir::Input& input, const ShardingHints& 
   state.plan.values[v] = placed.sharding;
   state.plan.value_mesh[v] = placed.mesh;
   state.derived[v] = input.kind == ir::InputKind::kInput;
-  state.unset[v] = input.kind == ir::InputKind::kState && hint == hints.end() && by_strategies == agreed.end();
+  const bool is_shard = state.options.optimizer_shards.contains(input.name);
+  state.unset[v] = input.kind != ir::InputKind::kInput && hint == hints.end() && by_strategies == agreed.end() &&
+                   !(is_shard && input.kind == ir::InputKind::kParameter);
   state.may_hold_partial[v] = state.options.partial_states.contains(input.name);
-  if (!state.options.optimizer_shards.contains(input.name)) return;
+  if (!is_shard) return;
   state.read_as[input.value] = read_as;
   if (hint == hints.end()) add_optimizer_shard(state.plan, input, type, state.options.optimizer_shard_size);
 }

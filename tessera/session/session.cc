@@ -142,13 +142,10 @@ void Session::initialize(std::span<const nn::Parameter> parameters, uint64_t see
   if (!any) return;
   graph.finish_assignments();
   // Values that are split are made split: each rank draws the numbers of its own elements.
-  compiler::ShardingHints hints;
   mesh::Mesh mesh({{"data", context_.size()}});
-  for (const auto& [name, split] : splits_) {
-    hints[name] = split;
-    mesh = split.mesh;
-  }
-  auto compiled = compiler::compile(graph, mesh, hints, context_.rank(), layout_, kernels_, compile_options());
+  if (!splits_.empty()) mesh = splits_.begin()->second.mesh;
+  auto compiled =
+      compiler::compile(graph, mesh, with_layouts({}, mesh), context_.rank(), layout_, kernels_, compile_options());
   finish(std::move(compiled), context_.rank())->run();
 }
 
@@ -195,6 +192,11 @@ compiler::ShardingHints Session::with_splits(compiler::ShardingHints hints) cons
   return hints;
 }
 
+compiler::ShardingHints Session::with_layouts(compiler::ShardingHints hints, const mesh::Mesh& mesh) const {
+  for (const auto& name : names_) hints[name] = {mesh, mesh::Sharding::replicated(globals_.at(name).shape.ndim())};
+  return with_splits(std::move(hints));
+}
+
 compiler::Plan Session::plan(const ir::Graph& graph, const mesh::Mesh& mesh, const compiler::ShardingHints& input_hints,
                              const compiler::PlanOptions& options) const {
   return compiler::propagate(graph, mesh, with_splits(input_hints), options);
@@ -203,7 +205,7 @@ compiler::Plan Session::plan(const ir::Graph& graph, const mesh::Mesh& mesh, con
 std::unique_ptr<Executable> Session::compile(const ir::Graph& graph, const mesh::Mesh& mesh,
                                              const compiler::ShardingHints& input_hints,
                                              const compiler::PlanOptions& plan) {
-  const auto hints = with_splits(input_hints);
+  const auto hints = with_layouts(input_hints, mesh);
   auto options = compile_options();
   options.plan = plan;
   auto compiled = compiler::compile(graph, mesh, hints, context_.rank(), layout_, kernels_, options);

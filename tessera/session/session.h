@@ -95,7 +95,9 @@ class Session {
   const executor::KernelSelection& kernels() const { return kernels_; }
 
  private:
+  // With the layouts of persistent values that are split; of all of them.
   compiler::ShardingHints with_splits(compiler::ShardingHints hints) const;
+  compiler::ShardingHints with_layouts(compiler::ShardingHints hints, const mesh::Mesh& mesh) const;
   comm::Communicator& group_of(const Attributes& attributes);
   void make_groups(const compiler::GroupLists& lists);
   comm::Communicator* make_group(const std::string& name, const std::vector<int>& ranks);
