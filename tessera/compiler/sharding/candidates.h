@@ -1,0 +1,36 @@
+// What a search chooses from: the strategies that an operator can take, and what each costs.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tessera/compiler/partition.h"
+
+namespace tessera::compiler {
+
+struct CandidateOptions {
+  // Only strategies that use all ranks: none repeats another's work. An operator that cannot be split so far has none.
+  bool use_all_ranks = false;
+  // Also parts without elements.
+  bool allow_empty_parts = false;
+};
+
+// The strategies that the node's rule allows on so many ranks, each once: every number of parts of every factor whose
+// product divides the ranks. The first splits nothing, unless all ranks are to be used. For a node without operands:
+// one, without tuples.
+std::vector<mesh::Strategy> possible_strategies(const ir::Graph& graph, ir::NodeId node, int num_ranks,
+                                                const CandidateOptions& options = {});
+
+// Of the rank with the largest parts.
+struct StrategyCost {
+  double flops = 0;
+  double bytes = 0;            // read and written by its operators
+  int64_t received_bytes = 0;  // from other ranks: halos, statistics, and partial results completed
+};
+
+// The node alone, its operands lying as the strategy wants them, its results completed where they lie. Throws as
+// propagate() does for a strategy that does not fit.
+StrategyCost cost_of_strategy(const ir::Graph& graph, ir::NodeId node, const mesh::Strategy& strategy, int num_ranks,
+                              const PartitionOptions& options = {});
+
+}  // namespace tessera::compiler
