@@ -1,10 +1,13 @@
 #include "tessera/mesh/mesh.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <set>
+#include <span>
 
 #include "tessera/base/error.h"
+#include "tessera/base/strings.h"
 
 namespace tessera::mesh {
 
@@ -100,6 +103,36 @@ std::string Sharding::to_string(const Mesh& mesh) const {
     if (p.reduction != Reduction::kSum) text += std::string(":") + mesh::to_string(p.reduction);
   }
   return text;
+}
+
+Sharding parse_sharding(std::string_view text, const Mesh& mesh) {
+  const auto refuse = [&] {
+    throw InvalidArgument("\"{}\" is no sharding: one is [data,_], or [_,model] +data for partial sums", text);
+  };
+  const auto pieces = split(text, '+');
+  const auto dims = trim(pieces[0]);
+  if (dims.size() < 2 || !dims.starts_with('[') || !dims.ends_with(']')) refuse();
+  Sharding sharding;
+  if (dims != "[]") {
+    for (const auto dim : split(dims.substr(1, dims.size() - 2), ',')) {
+      auto& axes = sharding.dims.emplace_back();
+      if (dim == "_") continue;
+      for (const auto axis : split(dim, '*')) axes.push_back(mesh.axis_index(axis));
+    }
+  }
+  for (const auto piece : std::span(pieces).subspan(1)) {
+    const auto words = split(trim(piece), ':');
+    Partial partial{mesh.axis_index(words[0])};
+    if (words.size() > 1) {
+      const std::array known = {Reduction::kSum, Reduction::kMax, Reduction::kMin, Reduction::kProd};
+      const auto found =
+          std::find_if(known.begin(), known.end(), [&](Reduction r) { return to_string(r) == words[1]; });
+      if (found == known.end() || words.size() > 2) refuse();
+      partial.reduction = *found;
+    }
+    sharding.partial.push_back(partial);
+  }
+  return sharding;
 }
 
 Range balanced_part(int64_t size, int parts, int index) {

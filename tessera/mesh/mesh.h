@@ -65,6 +65,8 @@ struct Sharding {
   std::string to_string(const Mesh& mesh) const;  // "[data,_] +model"; partial maxima as "+model:max"
   bool operator==(const Sharding&) const = default;
 };
+// Reads what to_string() writes. Throws InvalidArgument naming the text, or an axis that the mesh does not have.
+Sharding parse_sharding(std::string_view text, const Mesh& mesh);
 
 // The piece [offset, offset + size) of `size` elements that part `index` of `parts` holds.
 struct Range {
