@@ -11,7 +11,7 @@
 
 namespace tessera::mesh {
 
-Mesh::Mesh(std::vector<Axis> axes, std::vector<int> ranks) : axes_(std::move(axes)), ranks_(std::move(ranks)) {
+Mesh::Mesh(std::vector<Axis> axes, std::vector<int> ranks) : axes_(std::move(axes)) {
   int64_t product = 1;
   std::set<std::string> names;
   for (const auto& axis : axes_) {
@@ -19,16 +19,17 @@ Mesh::Mesh(std::vector<Axis> axes, std::vector<int> ranks) : axes_(std::move(axe
     if (!names.insert(axis.name).second) throw InvalidArgument("mesh axis {} is named twice", axis.name);
     product *= axis.size;
   }
-  if (ranks_.empty()) {
-    ranks_.resize(static_cast<size_t>(product));
-    std::iota(ranks_.begin(), ranks_.end(), 0);
+  if (ranks.empty()) {
+    ranks.resize(static_cast<size_t>(product));
+    std::iota(ranks.begin(), ranks.end(), 0);
   }
-  if (static_cast<int64_t>(ranks_.size()) != product) {
-    throw InvalidArgument("mesh {} needs {} ranks, {} were given", to_string(), product, ranks_.size());
+  if (static_cast<int64_t>(ranks.size()) != product) {
+    throw InvalidArgument("mesh {} needs {} ranks, {} were given", to_string(), product, ranks.size());
   }
-  if (std::set<int>(ranks_.begin(), ranks_.end()).size() != ranks_.size()) {
+  if (std::set<int>(ranks.begin(), ranks.end()).size() != ranks.size()) {
     throw InvalidArgument("mesh {} names a rank twice", to_string());
   }
+  ranks_ = std::make_shared<const std::vector<int>>(std::move(ranks));
 }
 
 int Mesh::axis_index(std::string_view name) const {
@@ -38,10 +39,16 @@ int Mesh::axis_index(std::string_view name) const {
   throw InvalidArgument("mesh {} has no axis \"{}\"", to_string(), name);
 }
 
+int Mesh::position_of(int rank) const {
+  // Most meshes list the ranks from 0 on.
+  if (rank >= 0 && rank < size() && ranks()[static_cast<size_t>(rank)] == rank) return rank;
+  const auto at = std::find(ranks().begin(), ranks().end(), rank);
+  if (at == ranks().end()) throw InvalidArgument("rank {} is not in mesh {}", rank, to_string());
+  return static_cast<int>(at - ranks().begin());
+}
+
 std::vector<int> Mesh::coordinates(int rank) const {
-  const auto at = std::find(ranks_.begin(), ranks_.end(), rank);
-  if (at == ranks_.end()) throw InvalidArgument("rank {} is not in mesh {}", rank, to_string());
-  auto position = static_cast<int>(at - ranks_.begin());
+  int position = position_of(rank);
   std::vector<int> result(axes_.size());
   for (int i = num_axes() - 1; i >= 0; --i) {
     result[static_cast<size_t>(i)] = position % axis(i).size;
@@ -53,7 +60,7 @@ std::vector<int> Mesh::coordinates(int rank) const {
 std::vector<int> Mesh::group(int rank, const std::vector<int>& axes) const {
   const auto own = coordinates(rank);
   std::vector<int> members;
-  for (const int candidate : ranks_) {
+  for (const int candidate : ranks()) {
     const auto other = coordinates(candidate);
     bool same = true;
     for (int i = 0; i < num_axes(); ++i) {
