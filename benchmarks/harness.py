@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / "build" / "release" / "bin"
-BENCHMARKS = ("resnet50", "data", "startup")
+BENCHMARKS = ("resnet50", "data", "startup", "compile")
 READY_TIMEOUT_S = 1200  # torch.compile of a whole network takes minutes
 ROUND_TIMEOUT_S = 600
 
@@ -146,13 +146,17 @@ def summarise(case, results):
             "ours_over_peer": ratio(case, ours, peer), "ours_over_limit": ratio(case, ours, limit)}
 
 
+def shown(value):
+    return f"{value:,.2f}" if value >= 1 else f"{value:.4f}"
+
+
 def print_case(case, results, row):
     print(f"\n{case.name}, {case.unit}")
     print(f"  {'':<28}{'median':>13}{'lowest':>13}{'highest':>13}{'ours/this':>11}")
     for side, about, values in results.values():
         median = statistics.median(values)
         own = ratio(case, row["ours"], median) if side.role != "ours" and row["ours"] is not None else None
-        print(f"  {side.name:<28}{median:>13,.2f}{min(values):>13,.2f}{max(values):>13,.2f}"
+        print(f"  {side.name:<28}{shown(median):>13}{shown(min(values)):>13}{shown(max(values)):>13}"
               f"{f'{own:.3f}' if own else '':>11}  {about}", flush=True)
 
 

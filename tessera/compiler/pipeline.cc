@@ -4,9 +4,8 @@
 
 namespace tessera::compiler {
 
-Compiled compile(const ir::Graph& graph, const mesh::Mesh& mesh, const ShardingHints& hints, int rank,
-                 const ir::PersistentLayout& persistent, const ops::KernelCatalogue& catalogue,
-                 const CompileOptions& options) {
+Compiled plan_ranks(const ir::Graph& graph, const mesh::Mesh& mesh, const ShardingHints& hints,
+                    const CompileOptions& options) {
   Compiled result;
 
   // Logical: global shapes, no rank in it.
@@ -18,15 +17,44 @@ Compiled compile(const ir::Graph& graph, const mesh::Mesh& mesh, const ShardingH
 
   // Plan: the shardings of all values; still no rank.
   result.plan = propagate(result.logical, mesh, hints, options.plan);
+  return result;
+}
 
+void compile_rank(Compiled& planned, int rank, const ir::PersistentLayout& persistent,
+                  const ops::KernelCatalogue& catalogue, const CompileOptions& options) {
   // Local: this rank's shapes, collectives as nodes.
-  result.local = partition(result.logical, result.plan, rank, options.partition, &result.groups);
-  ops::verify_or_throw(result.local);
-  if (options.fuse) result.local = fuse_elementwise(result.local);
+  planned.local = partition(planned.logical, planned.plan, rank, options.partition, &planned.groups);
+  ops::verify_or_throw(planned.local);
+  if (options.fuse) planned.local = fuse_elementwise(planned.local);
 
   // Schedule: kernels, lanes, offsets.
-  result.schedule = make_schedule(result.local, persistent, catalogue, options.schedule);
+  planned.schedule = make_schedule(planned.local, persistent, catalogue, options.schedule);
+}
+
+Compiled compile(const ir::Graph& graph, const mesh::Mesh& mesh, const ShardingHints& hints, int rank,
+                 const ir::PersistentLayout& persistent, const ops::KernelCatalogue& catalogue,
+                 const CompileOptions& options) {
+  Compiled result = plan_ranks(graph, mesh, hints, options);
+  compile_rank(result, rank, persistent, catalogue, options);
   return result;
+}
+
+Compiled compile(const ir::Graph& graph, const mesh::Mesh& mesh, const ShardingHints& hints, int rank,
+                 const ops::KernelCatalogue& catalogue, const CompileOptions& options) {
+  Compiled result = plan_ranks(graph, mesh, hints, options);
+  compile_rank(result, rank, layout_of(result, rank), catalogue, options);
+  return result;
+}
+
+ir::PersistentLayout layout_of(const Compiled& planned, int rank) {
+  ir::PersistentLayout layout;
+  for (const auto& input : planned.logical.inputs()) {
+    if (input.kind == ir::InputKind::kInput) continue;
+    const Type& type = planned.logical.type(input.value);
+    const auto where = planned.plan.layout(input.value);
+    layout.add(input.name, {type.dtype, mesh::local_shape(type.shape, where.sharding, where.mesh, rank)});
+  }
+  return layout;
 }
 
 }  // namespace tessera::compiler

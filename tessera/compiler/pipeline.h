@@ -29,5 +29,17 @@ struct Compiled {
 Compiled compile(const ir::Graph& graph, const mesh::Mesh& mesh, const ShardingHints& hints, int rank,
                  const ir::PersistentLayout& persistent, const ops::KernelCatalogue& catalogue,
                  const CompileOptions& options = {});
+// For a graph that has its memory to itself: parameters and states lie as layout_of() says.
+Compiled compile(const ir::Graph& graph, const mesh::Mesh& mesh, const ShardingHints& hints, int rank,
+                 const ops::KernelCatalogue& catalogue, const CompileOptions& options = {});
+
+// The parts of it. plan_ranks() makes what all ranks share: the simplified graph and the plan; compile_rank() then adds
+// one rank's local graph and schedule, in place of another's.
+Compiled plan_ranks(const ir::Graph& graph, const mesh::Mesh& mesh, const ShardingHints& hints,
+                    const CompileOptions& options = {});
+void compile_rank(Compiled& planned, int rank, const ir::PersistentLayout& persistent,
+                  const ops::KernelCatalogue& catalogue, const CompileOptions& options = {});
+// The rank's pieces of a planned graph's parameters and states, in the order of the inputs.
+ir::PersistentLayout layout_of(const Compiled& planned, int rank);
 
 }  // namespace tessera::compiler

@@ -28,6 +28,7 @@ Value Graph::add_input(InputKind kind, const std::string& name, const Type& type
   }
   const auto id = static_cast<ValueId>(values_.size());
   values_.push_back({type, kNone, static_cast<int>(inputs_.size())});
+  input_numbers_.emplace(name, inputs_.size());
   inputs_.push_back({kind, name, id});
   return value(id);
 }
@@ -54,7 +55,13 @@ std::vector<Value> Graph::add_node(std::string op, std::span<const Value> inputs
 void Graph::add_output(const std::string& name, Value value) {
   check(value && &value.graph() == this, "a graph's outputs must be its values");
   if (find_output(name) != nullptr) throw InvalidArgument("graph {} already has an output \"{}\"", name_, name);
+  output_numbers_.emplace(name, outputs_.size());
   outputs_.push_back({name, value.id()});
+}
+
+void Graph::clear_outputs() {
+  outputs_.clear();
+  output_numbers_.clear();
 }
 
 std::optional<Value> Graph::find_binding(const std::string& name) const {
@@ -83,17 +90,13 @@ void Graph::finish_assignments() {
 }
 
 const Input* Graph::find_input(std::string_view name) const {
-  for (const auto& input : inputs_) {
-    if (input.name == name) return &input;
-  }
-  return nullptr;
+  const auto it = input_numbers_.find(name);
+  return it == input_numbers_.end() ? nullptr : &inputs_[it->second];
 }
 
 const Output* Graph::find_output(std::string_view name) const {
-  for (const auto& output : outputs_) {
-    if (output.name == name) return &output;
-  }
-  return nullptr;
+  const auto it = output_numbers_.find(name);
+  return it == output_numbers_.end() ? nullptr : &outputs_[it->second];
 }
 
 std::string Graph::value_name(ValueId id) const {

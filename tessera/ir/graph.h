@@ -6,8 +6,10 @@
 // its graph, so that operators can be written as functions of values.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -109,7 +111,7 @@ class Graph {
 
   const std::vector<Input>& inputs() const { return inputs_; }
   const std::vector<Output>& outputs() const { return outputs_; }
-  std::vector<Output>& mutable_outputs() { return outputs_; }
+  void clear_outputs();
   const Input* find_input(std::string_view name) const;
   const Output* find_output(std::string_view name) const;
   int num_nodes() const { return static_cast<int>(nodes_.size()); }
@@ -139,6 +141,9 @@ class Graph {
   std::deque<Node> nodes_;
   std::deque<ValueInfo> values_;
   std::vector<Output> outputs_;
+  // Places in inputs_ and outputs_, by name.
+  std::map<std::string, size_t, std::less<>> input_numbers_;
+  std::map<std::string, size_t, std::less<>> output_numbers_;
   std::map<std::string, ValueId> assignments_;
   Origin origin_;
 };

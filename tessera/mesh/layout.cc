@@ -157,8 +157,7 @@ void validate(const Shape& shape, const Layout& layout) {
 
 std::vector<int> ordered_group(const Mesh& mesh, int rank, const std::vector<int>& axes) {
   const auto strides = strides_of(mesh);
-  auto first = static_cast<int64_t>(std::find(mesh.ranks().begin(), mesh.ranks().end(), rank) - mesh.ranks().begin());
-  if (first == mesh.size()) throw InvalidArgument("rank {} is not in mesh {}", rank, mesh.to_string());
+  int64_t first = mesh.position_of(rank);
   for (const int axis : axes) {
     const int64_t stride = strides[static_cast<size_t>(axis)];
     first -= first / stride % mesh.axis(axis).size * stride;

@@ -1,14 +1,17 @@
 #include "tessera/mesh/mesh.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <set>
+#include <span>
 
 #include "tessera/base/error.h"
+#include "tessera/base/strings.h"
 
 namespace tessera::mesh {
 
-Mesh::Mesh(std::vector<Axis> axes, std::vector<int> ranks) : axes_(std::move(axes)), ranks_(std::move(ranks)) {
+Mesh::Mesh(std::vector<Axis> axes, std::vector<int> ranks) : axes_(std::move(axes)) {
   int64_t product = 1;
   std::set<std::string> names;
   for (const auto& axis : axes_) {
@@ -16,16 +19,17 @@ Mesh::Mesh(std::vector<Axis> axes, std::vector<int> ranks) : axes_(std::move(axe
     if (!names.insert(axis.name).second) throw InvalidArgument("mesh axis {} is named twice", axis.name);
     product *= axis.size;
   }
-  if (ranks_.empty()) {
-    ranks_.resize(static_cast<size_t>(product));
-    std::iota(ranks_.begin(), ranks_.end(), 0);
+  if (ranks.empty()) {
+    ranks.resize(static_cast<size_t>(product));
+    std::iota(ranks.begin(), ranks.end(), 0);
   }
-  if (static_cast<int64_t>(ranks_.size()) != product) {
-    throw InvalidArgument("mesh {} needs {} ranks, {} were given", to_string(), product, ranks_.size());
+  if (static_cast<int64_t>(ranks.size()) != product) {
+    throw InvalidArgument("mesh {} needs {} ranks, {} were given", to_string(), product, ranks.size());
   }
-  if (std::set<int>(ranks_.begin(), ranks_.end()).size() != ranks_.size()) {
+  if (std::set<int>(ranks.begin(), ranks.end()).size() != ranks.size()) {
     throw InvalidArgument("mesh {} names a rank twice", to_string());
   }
+  ranks_ = std::make_shared<const std::vector<int>>(std::move(ranks));
 }
 
 int Mesh::axis_index(std::string_view name) const {
@@ -35,10 +39,16 @@ int Mesh::axis_index(std::string_view name) const {
   throw InvalidArgument("mesh {} has no axis \"{}\"", to_string(), name);
 }
 
+int Mesh::position_of(int rank) const {
+  // Most meshes list the ranks from 0 on.
+  if (rank >= 0 && rank < size() && ranks()[static_cast<size_t>(rank)] == rank) return rank;
+  const auto at = std::find(ranks().begin(), ranks().end(), rank);
+  if (at == ranks().end()) throw InvalidArgument("rank {} is not in mesh {}", rank, to_string());
+  return static_cast<int>(at - ranks().begin());
+}
+
 std::vector<int> Mesh::coordinates(int rank) const {
-  const auto at = std::find(ranks_.begin(), ranks_.end(), rank);
-  if (at == ranks_.end()) throw InvalidArgument("rank {} is not in mesh {}", rank, to_string());
-  auto position = static_cast<int>(at - ranks_.begin());
+  int position = position_of(rank);
   std::vector<int> result(axes_.size());
   for (int i = num_axes() - 1; i >= 0; --i) {
     result[static_cast<size_t>(i)] = position % axis(i).size;
@@ -50,7 +60,7 @@ std::vector<int> Mesh::coordinates(int rank) const {
 std::vector<int> Mesh::group(int rank, const std::vector<int>& axes) const {
   const auto own = coordinates(rank);
   std::vector<int> members;
-  for (const int candidate : ranks_) {
+  for (const int candidate : ranks()) {
     const auto other = coordinates(candidate);
     bool same = true;
     for (int i = 0; i < num_axes(); ++i) {
@@ -100,6 +110,36 @@ std::string Sharding::to_string(const Mesh& mesh) const {
     if (p.reduction != Reduction::kSum) text += std::string(":") + mesh::to_string(p.reduction);
   }
   return text;
+}
+
+Sharding parse_sharding(std::string_view text, const Mesh& mesh) {
+  const auto refuse = [&] {
+    throw InvalidArgument("\"{}\" is no sharding: one is [data,_], or [_,model] +data for partial sums", text);
+  };
+  const auto pieces = split(text, '+');
+  const auto dims = trim(pieces[0]);
+  if (dims.size() < 2 || !dims.starts_with('[') || !dims.ends_with(']')) refuse();
+  Sharding sharding;
+  if (dims != "[]") {
+    for (const auto dim : split(dims.substr(1, dims.size() - 2), ',')) {
+      auto& axes = sharding.dims.emplace_back();
+      if (dim == "_") continue;
+      for (const auto axis : split(dim, '*')) axes.push_back(mesh.axis_index(axis));
+    }
+  }
+  for (const auto piece : std::span(pieces).subspan(1)) {
+    const auto words = split(trim(piece), ':');
+    Partial partial{mesh.axis_index(words[0])};
+    if (words.size() > 1) {
+      const std::array known = {Reduction::kSum, Reduction::kMax, Reduction::kMin, Reduction::kProd};
+      const auto found =
+          std::find_if(known.begin(), known.end(), [&](Reduction r) { return to_string(r) == words[1]; });
+      if (found == known.end() || words.size() > 2) refuse();
+      partial.reduction = *found;
+    }
+    sharding.partial.push_back(partial);
+  }
+  return sharding;
 }
 
 Range balanced_part(int64_t size, int parts, int index) {

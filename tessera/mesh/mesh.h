@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,20 +30,25 @@ class Mesh {
 
   int num_axes() const { return static_cast<int>(axes_.size()); }
   const Axis& axis(int index) const { return axes_[static_cast<size_t>(index)]; }
-  int size() const { return static_cast<int>(ranks_.size()); }
-  const std::vector<int>& ranks() const { return ranks_; }
+  int size() const { return static_cast<int>(ranks().size()); }
+  const std::vector<int>& ranks() const { return *ranks_; }
   // Throws InvalidArgument naming the axes that exist.
   int axis_index(std::string_view name) const;
-  // Position of a world rank in the grid; one entry per axis. Throws InvalidArgument when it is not in the mesh.
+  // Position of a world rank in ranks(). Throws InvalidArgument when it is not in the mesh.
+  int position_of(int rank) const;
+  // Its position in the grid; one entry per axis. Throws InvalidArgument when it is not in the mesh.
   std::vector<int> coordinates(int rank) const;
   // The world ranks that differ from `rank` only along `axes`, in the row-major order of those axes.
   std::vector<int> group(int rank, const std::vector<int>& axes) const;
   std::string to_string() const;  // "[data=4, model=2]"
-  bool operator==(const Mesh&) const = default;
+  bool operator==(const Mesh& other) const {
+    return axes_ == other.axes_ && (ranks_ == other.ranks_ || ranks() == other.ranks());
+  }
 
  private:
   std::vector<Axis> axes_;
-  std::vector<int> ranks_;
+  // Shared by copies: every layout has a mesh, a mesh may have thousands of ranks.
+  std::shared_ptr<const std::vector<int>> ranks_ = std::make_shared<const std::vector<int>>();
 };
 
 enum class Reduction { kSum, kMax, kMin, kProd };
@@ -65,6 +71,8 @@ struct Sharding {
   std::string to_string(const Mesh& mesh) const;  // "[data,_] +model"; partial maxima as "+model:max"
   bool operator==(const Sharding&) const = default;
 };
+// Reads what to_string() writes. Throws InvalidArgument naming the text, or an axis that the mesh does not have.
+Sharding parse_sharding(std::string_view text, const Mesh& mesh);
 
 // The piece [offset, offset + size) of `size` elements that part `index` of `parts` holds.
 struct Range {

@@ -30,6 +30,18 @@ TEST(Sharding, TextNamesAxesAndPartialSums) {
   EXPECT_EQ((Sharding{{}, {{0, Reduction::kMax}}}).to_string(mesh), "[] +data:max");
 }
 
+TEST(Sharding, TextParsesBack) {
+  const Mesh mesh({{"data", 4}, {"model", 2}});
+  for (const char* text : {"[]", "[_]", "[data,_]", "[_,data*model]", "[_] +data", "[data] +model:max"}) {
+    EXPECT_EQ(parse_sharding(text, mesh).to_string(mesh), text);
+  }
+  EXPECT_EQ(parse_sharding("[_]+data", mesh).to_string(mesh), "[_] +data");
+  for (const char* text : {"", "data", "[data", "[data] model", "[_] +data:mean", "[_] +data:max:min"}) {
+    EXPECT_THROW(parse_sharding(text, mesh), InvalidArgument) << text;
+  }
+  EXPECT_THROW(parse_sharding("[rows]", mesh), InvalidArgument);
+}
+
 TEST(Mesh, GroupsDifferAlongTheirAxesOnly) {
   const Mesh mesh({{"data", 2}, {"model", 3}});
   EXPECT_THAT(mesh.coordinates(4), ElementsAre(1, 1));

@@ -1,6 +1,7 @@
 #include "tessera/ops/exchange.h"
 
 #include <algorithm>
+#include <map>
 
 #include "tessera/ops/families.h"
 #include "tessera/ops/infer_helpers.h"
@@ -54,15 +55,28 @@ int64_t elements_of_others(std::span<const Box> boxes, int64_t own) {
 
 Box empty_box(int ndim) { return Box(static_cast<size_t>(ndim), mesh::Range{0, 0}); }
 
-// The rank that sends `to` its part of what `from` holds: of the ranks with that same box, `to` itself, else the first
-// after it.
-size_t sender_of(std::span<const Box> held, size_t box_of, size_t to) {
-  for (size_t step = 0; step < held.size(); ++step) {
-    const size_t candidate = (to + step) % held.size();
-    if (held[candidate] == held[box_of]) return candidate;
+// Which ranks hold the same box.
+class Holders {
+ public:
+  explicit Holders(std::span<const Box> held) {
+    for (size_t rank = 0; rank < held.size(); ++rank) {
+      auto& holders = by_box_[write_boxes(held.subspan(rank, 1))];
+      holders.push_back(rank);
+      by_rank_.push_back(&holders);
+    }
   }
-  return box_of;
-}
+  // The rank that sends `to` its part of what `from` holds: of the ranks with that same box, `to` itself, else the
+  // first after it.
+  size_t sender(size_t from, size_t to) const {
+    const auto& holders = *by_rank_[from];
+    const auto it = std::lower_bound(holders.begin(), holders.end(), to);
+    return it == holders.end() ? holders.front() : *it;
+  }
+
+ private:
+  std::map<Ints, std::vector<size_t>> by_box_;  // ascending
+  std::vector<const std::vector<size_t>*> by_rank_;
+};
 
 }  // namespace
 
@@ -125,12 +139,13 @@ Value exchange(Value x, const Attributes& group, std::span<const Box> held, std:
   check_equal(wanted.size(), held.size(), "boxes wanted in an exchange");
   check(x.shape() == shape_of(held[own]), "an exchange's operand has the shape of what the rank holds");
   const int ndim = x.ndim();
+  const Holders holders(held);
   auto [send, receive] = no_boxes(held.size(), ndim);
   for (size_t peer = 0; peer < held.size(); ++peer) {
-    if (sender_of(held, peer, own) == peer) {
+    if (holders.sender(peer, own) == peer) {
       receive[peer] = relative_to(intersection(held[peer], wanted[own]), wanted[own]);
     }
-    if (sender_of(held, own, peer) == own) {
+    if (holders.sender(own, peer) == own) {
       send[peer] = relative_to(intersection(held[own], wanted[peer]), held[own]);
     }
   }

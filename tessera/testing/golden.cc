@@ -51,24 +51,6 @@ ir::Graph read_graph(const std::string& input) {
   return with_defaults(std::move(graph));
 }
 
-mesh::Sharding parse_sharding(std::string_view text, const mesh::Mesh& mesh) {
-  const auto parts = split(text, '+');
-  mesh::Sharding sharding;
-  for (size_t i = 1; i < parts.size(); ++i) {
-    sharding.partial.push_back({mesh.axis_index(parts[i]), mesh::Reduction::kSum});
-  }
-  text = parts[0];
-  if (!text.starts_with('[') || !text.ends_with(']')) throw InvalidArgument("a sharding is [data,_], got {}", text);
-  text = text.substr(1, text.size() - 2);
-  if (text.empty()) return sharding;
-  for (const auto dim : split(text, ',')) {
-    auto& axes = sharding.dims.emplace_back();
-    if (dim == "_") continue;
-    for (const auto axis : split(dim, '*')) axes.push_back(mesh.axis_index(axis));
-  }
-  return sharding;
-}
-
 // "off", "size:BYTES" or "index:2,5".
 compiler::Fusion parse_fusion(std::string_view text) {
   using Mode = compiler::Fusion::Mode;
@@ -146,7 +128,7 @@ struct Options {
   mesh::Mesh mesh() const { return mesh::Mesh(axes.empty() ? std::vector<mesh::Axis>{{"data", 1}} : axes); }
   compiler::ShardingHints sharding_hints() const {
     compiler::ShardingHints result;
-    for (const auto& [name, text] : hints) result[name] = {mesh(), parse_sharding(text, mesh())};
+    for (const auto& [name, text] : hints) result[name] = {mesh(), mesh::parse_sharding(text, mesh())};
     return result;
   }
 };

@@ -6,8 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include <algorithm>
-
 #include "tessera/tessera.h"
 
 namespace tessera::tools {
@@ -94,64 +92,6 @@ std::string info_text(const std::string& version) {
     text += fmt::format("{:<13} {}\n", name, shown);
   }
   return text;
-}
-
-std::string model_names() {
-  std::string names;
-  for (const auto& model : nn::models()) names += (names.empty() ? "" : ", ") + model.name;
-  return names;
-}
-
-std::string graph_text(const GraphOptions& options) {
-  static const std::vector<std::string> kStages = {"forward", "logical", "plan", "local", "schedule"};
-  if (std::find(kStages.begin(), kStages.end(), options.stage) == kStages.end()) {
-    throw InvalidArgument("unknown stage \"{}\"; stages: {}", options.stage, fmt::join(kStages, ", "));
-  }
-  if (options.ranks < 1 || options.rank < 0 || options.rank >= options.ranks) {
-    throw InvalidArgument("--rank {} must be one of --ranks {}", options.rank, options.ranks);
-  }
-  ir::Graph graph;
-  if (FileSystem::local().exists(options.model)) {
-    graph = ir::parse(FileSystem::local().read_text(options.model));
-    ops::verify_or_throw(graph);
-    if (options.stage == "forward") throw InvalidArgument("a file holds a logical graph: there is no stage before it");
-  } else {
-    const auto& model = nn::find_model(options.model);
-    const auto network = model.make(options.num_classes);
-    Shape shape{options.batch_size};
-    for (const int64_t size : model.input_shape) shape.push_back(size);
-    const std::vector<session::InputSpec> inputs = {{"x", {DType::kF32, shape}},
-                                                    {"label", {DType::kI32, Shape{options.batch_size}}}};
-    const nn::Settings settings{.training = true};
-    if (options.stage == "forward") {
-      return ir::print(session::trace_forward(*network, std::span(inputs).first(1), settings));
-    }
-    nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
-    nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
-    graph = session::trace_train_step(*network, &loss, optimizer, inputs, settings);
-  }
-  if (options.stage == "logical") return ir::print(graph);
-
-  const mesh::Mesh mesh({{"data", options.ranks}});
-  compiler::ShardingHints hints;
-  ir::PersistentLayout persistent;
-  for (const auto& input : graph.inputs()) {
-    const Type& type = graph.type(input.value);
-    if (input.kind != ir::InputKind::kInput) {
-      persistent.add(input.name, type);
-      continue;
-    }
-    auto sharding = mesh::Sharding::replicated(type.shape.ndim());
-    if (type.shape.ndim() > 0 && options.ranks > 1) sharding.dims[0] = {0};
-    hints[input.name] = {mesh, sharding};
-  }
-  const ops::FakeKernelCatalogue fake;
-  const executor::KernelSelection live({&kernels::cpu_kernels(), &kernels::reference_kernels()}, 1);
-  const ops::KernelCatalogue& catalogue = options.fake_kernels ? static_cast<const ops::KernelCatalogue&>(fake) : live;
-  const auto compiled = compiler::compile(graph, mesh, hints, options.rank, persistent, catalogue);
-  if (options.stage == "plan") return compiler::print(compiled.logical, compiled.plan);
-  if (options.stage == "local") return ir::print(compiled.local);
-  return ir::print(compiled.schedule);
 }
 
 }  // namespace tessera::tools

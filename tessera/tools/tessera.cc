@@ -1,10 +1,13 @@
-// The command `tessera`: starts jobs, looks into checkpoints and graphs, says what this build can do.
+// The command `tessera`: starts jobs, looks into checkpoints and graphs, simulates, says what this build can do.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <iostream>
 
 #include "tessera/tessera.h"
+#include "tessera/tools/graph_text.h"
 #include "tessera/tools/info.h"
+#include "tessera/tools/measure.h"
+#include "tessera/tools/simulate_text.h"
 
 namespace {
 
@@ -60,26 +63,101 @@ void add_ckpt(CLI::App& app, int& exit_code) {
   });
 }
 
+// What says which step is meant and how it is spread.
+void add_step_options(CLI::App& command, tools::StepOptions& options) {
+  command.add_option("model", options.model, "built-in network, or file with a graph's text")->required();
+  command.add_option("--ranks", options.ranks, "ranks, data parallel where nothing else is said");
+  command.add_option("--mesh", options.mesh,
+                     "the grid of ranks, as data=4,model=2; inputs are split along the first axis");
+  command.add_option("--input", options.inputs, "how an input lies, as x=[data,_]; repeatable")
+      ->allow_extra_args(false);
+  command
+      .add_option("--strategy", options.strategies,
+                  "how operators of a cell are split, as up:matmul=((4,1),(1,1)); repeatable")
+      ->allow_extra_args(false);
+  command.add_flag("--semi_auto", options.semi_auto, "operators without a strategy split the batch over all ranks");
+  command.add_flag("--propagate", options.propagate,
+                   "operators without a strategy take over those of their neighbours");
+  command.add_flag("--optimizer_shards", options.optimizer_shards,
+                   "replicas share the rows of the parameters, with their states and updates");
+  command
+      .add_option("--optimizer_shard_size", options.optimizer_shard_size,
+                  "at most so many replicas share rows; default: all")
+      ->check(CLI::Range(1, 1 << 20));
+  command.add_option("--batch_size", options.batch_size,
+                     fmt::format("rows of the global batch of a built-in network; default: {} for each part of it",
+                                 tools::kRowsPerPart));
+  command.add_option("--num_classes", options.num_classes, "of a built-in network")->capture_default_str();
+}
+
 void add_graph(CLI::App& app) {
   static tools::GraphOptions options;
   auto* graph = app.add_subcommand("graph", "print a network at any stage of its compilation");
   graph->footer(
-      "MODEL is a built-in network or a file with a logical graph's text, which programs write with --save_graph.\n"
-      "Stages: logical (global shapes), plan (shardings), local (one rank's graph), schedule (kernels, offsets).\n"
+      "MODEL is a built-in network (" + tools::model_names() +
+      ") or a file with the text of a logical\n"
+      "graph, as programs write it with --save_graph and as this command prints it; its nodes may carry strategies\n"
+      "(\"shard ((4,1),(1,2))\"). Stages, each made of the one before:\n"
+      "  forward   the network alone, global shapes\n"
+      "  backward  with the loss and the gradients d<parameter>\n"
+      "  logical   the whole step: forward, backward, update\n"
+      "  plan      the sharding of every value and operand; no rank in it yet\n"
+      "  local     what one rank runs: its shapes, collectives as nodes\n"
+      "  schedule  steps with lanes, kernels and memory offsets\n"
       "Examples:\n"
-      "  tessera graph resnet50 --stage logical\n"
-      "  tessera graph mlp --ranks 4 --stage plan\n"
-      "  tessera graph step.graph --ranks 4 --rank 1 --stage local\n"
-      "Built-in: " +
-      tools::model_names());
-  graph->add_option("model", options.model, "built-in name, or file")->required();
-  graph->add_option("--stage", options.stage, "forward, logical, plan, local or schedule")->capture_default_str();
-  graph->add_option("--ranks", options.ranks, "data-parallel ranks")->capture_default_str();
+      "  tessera graph resnet50 --stage logical > step.graph\n"
+      "  tessera graph step.graph --mesh data=4,model=2 --stage plan\n"
+      "  tessera graph mlp --ranks 4 --rank 1 --optimizer_shards --stage local\n"
+      "  tessera graph mlp --mesh data=2,model=2 --strategy 'up:matmul=((2,1),(2,1))' --stage plan\n"
+      "  tessera graph mlp --ranks 4 --stage local --format dot | dot -Tsvg > mlp.svg");
+  add_step_options(*graph, options.step);
+  graph->add_option("--stage", options.stage, "forward, backward, logical, plan, local or schedule")
+      ->capture_default_str();
   graph->add_option("--rank", options.rank, "whose local graph or schedule")->capture_default_str();
-  graph->add_option("--batch_size", options.batch_size, "rows of the global batch")->capture_default_str();
-  graph->add_option("--num_classes", options.num_classes, "of a built-in network")->capture_default_str();
-  graph->add_flag("--fake_kernels", options.fake_kernels, "schedule for no machine in particular");
+  graph->add_option("--format", options.format, "text, or dot for Graphviz")->capture_default_str();
+  graph->add_flag("--fake_kernels", options.step.fake_kernels, "schedule for no machine in particular");
   graph->callback([] { std::fputs(tools::graph_text(options).c_str(), stdout); });
+}
+
+void add_simulate(CLI::App& app) {
+  static tools::SimulateOptions options;
+  static bool live_kernels = false;
+  auto* simulate =
+      app.add_subcommand("simulate", "time, traffic and memory of a train step on machines that are not there");
+  simulate->footer(
+      "Nothing is computed: the step is compiled and its steps are timed by a machine profile, a JSON file with the\n"
+      "speeds of a rank and of its links (tessera info --profile writes this machine's; see docs/simulation.md).\n"
+      "Examples:\n"
+      "  tessera simulate resnet50 --ranks 4096 --optimizer_shards\n"
+      "  tessera simulate step.graph --mesh data=4,model=2 --profile cluster.json --json\n"
+      "  tessera simulate mlp --ranks 8 --trace trace.json      the timeline, for chrome://tracing or Perfetto");
+  add_step_options(*simulate, options.step);
+  simulate->add_option("--profile", options.profile, "machine profile; default: an example");
+  simulate->add_flag("--json", options.json, "as one JSON object");
+  simulate->add_option("--trace", options.trace, "write the timeline to this file");
+  simulate->add_flag("--live_kernels", live_kernels, "scratch memory as this machine's kernels need it; takes longer");
+  simulate->callback([] {
+    options.step.fake_kernels = !live_kernels;
+    std::fputs(tools::simulate_text(options).c_str(), stdout);
+  });
+}
+
+void add_info(CLI::App& app) {
+  static bool json = false;
+  static bool profile = false;
+  static int num_threads = 1;
+  auto* info = app.add_subcommand("info", "build, CPU features, backends and versions");
+  info->add_flag("--json", json, "as one JSON object");
+  info->add_flag("--profile", profile, "instead: measure this machine for tessera simulate, as JSON");
+  info->add_option("--num_threads", num_threads, "compute threads of a rank, for --profile")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  info->callback([] {
+    const auto text = profile ? compiler::to_json(tools::measure_machine(num_threads))
+                      : json  ? tools::info_json(kVersion)
+                              : tools::info_text(kVersion);
+    std::fputs(text.c_str(), stdout);
+  });
 }
 
 }  // namespace
@@ -91,12 +169,10 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", kVersion);
   app.failure_message(CLI::FailureMessage::help);
   add_run(app, exit_code);
-  static bool json = false;
-  auto* info = app.add_subcommand("info", "build, CPU features, backends and versions");
-  info->add_flag("--json", json, "as one JSON object");
-  info->callback([] { std::fputs((json ? tools::info_json(kVersion) : tools::info_text(kVersion)).c_str(), stdout); });
+  add_info(app);
   add_ckpt(app, exit_code);
   add_graph(app);
+  add_simulate(app);
   app.add_subcommand("version", "print the version")->callback([] { std::printf("tessera %s\n", kVersion); });
   try {
     app.parse(argc, argv);

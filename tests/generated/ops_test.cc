@@ -51,7 +51,7 @@ GradientGraph make_gradient_graph(const OpCall& call) {
     wrt.push_back(graph.value(graph.find_input(fmt::format("in{}", i))->value));
   }
   const auto gradients = compiler::gradients(loss, wrt);
-  graph.mutable_outputs().clear();
+  graph.clear_outputs();
   graph.add_output("value", loss);
   for (size_t k = 0; k < gradients.size(); ++k) graph.add_output(fmt::format("grad{}", made.wrt[k]), gradients[k]);
   return made;

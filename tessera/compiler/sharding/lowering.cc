@@ -60,7 +60,13 @@ Value RedistributionLowering::redistribute(Value value, const Type& type, const 
 std::set<std::vector<int>> RedistributionLowering::groups() const {
   std::set<std::vector<int>> lists;
   for (const auto& [mesh, axes] : used_groups_) {
-    for (const int rank : mesh.ranks()) lists.insert(mesh::ordered_group(mesh, rank, axes));
+    std::set<int> met;
+    for (const int rank : mesh.ranks()) {
+      if (met.contains(rank)) continue;
+      const auto group = mesh::ordered_group(mesh, rank, axes);
+      met.insert(group.begin(), group.end());
+      lists.insert(group);
+    }
   }
   return lists;
 }

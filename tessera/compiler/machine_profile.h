@@ -1,0 +1,44 @@
+// MachineProfile: what a simulation has to know of the machines: how fast a rank computes, reads memory and receives
+// bytes. Data: read from JSON, written by `tessera info --profile`.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "tessera/tensor/dtype.h"
+
+namespace tessera::compiler {
+
+// What one rank receives over a link. Where ranks share a link, each has its share.
+struct Link {
+  double bytes_per_second = 0;
+  double latency_seconds = 0;  // from starting a round of messages to the first byte, to however many peers
+};
+
+struct MachineProfile {
+  std::string name;
+  std::map<DType, double> flops_per_second;  // of one rank; f32 is there, dtypes that are not compute as fast as it
+  double memory_bytes_per_second = 0;
+  double kernel_overhead_seconds = 0;  // of every step that computes or copies
+  int ranks_per_host = 1;              // rank r is on host r / ranks_per_host
+  Link intra_host;
+  Link inter_host;
+
+  double flops_of(DType dtype) const;
+  int host_of(int rank) const { return rank / ranks_per_host; }
+};
+
+// No machine in particular: hosts of eight accelerators.
+MachineProfile example_profile();
+
+// {"name": "...", "flops_per_second": {"f32": 1e12, "bf16": 4e12}, "memory_bytes_per_second": 1e11,
+//  "kernel_overhead_seconds": 5e-6, "ranks_per_host": 8,
+//  "intra_host": {"bytes_per_second": 1e11, "latency_seconds": 5e-6}, "inter_host": {...}}
+// Throws InvalidArgument naming `file` and the member that is missing, unknown or out of range: speeds must be
+// positive, overheads and latencies not negative.
+MachineProfile parse_profile(std::string_view text, const std::string& file);
+// Parses back.
+std::string to_json(const MachineProfile& profile);
+
+}  // namespace tessera::compiler

@@ -1,0 +1,349 @@
+#include "tessera/compiler/simulate.h"
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+#include <tuple>
+
+#include "tessera/base/error.h"
+#include "tessera/compiler/passes/memory_plan.h"
+#include "tessera/ops/exchange.h"
+#include "tessera/ops/op_def.h"
+
+namespace tessera::compiler {
+namespace {
+
+using ir::Schedule;
+using ir::Step;
+using ir::StepKind;
+
+std::vector<Type> types_of(const Schedule& schedule, const std::vector<int>& values) {
+  std::vector<Type> types;
+  for (const int v : values) types.push_back(schedule.values[static_cast<size_t>(v)].type);
+  return types;
+}
+
+int64_t bytes_of(const Schedule& schedule, int value) {
+  return schedule.values[static_cast<size_t>(value)].type.size_bytes();
+}
+
+// The dtype that a step computes in: that of its first floating operand.
+DType compute_dtype(const std::vector<Type>& inputs, const std::vector<Type>& outputs) {
+  for (const auto* types : {&inputs, &outputs}) {
+    for (const Type& type : *types) {
+      if (is_floating(type.dtype)) return type.dtype;
+    }
+  }
+  return DType::kF32;
+}
+
+double compute_seconds(const Schedule& schedule, const Step& step, const MachineProfile& profile) {
+  const auto inputs = types_of(schedule, step.inputs);
+  const auto outputs = types_of(schedule, step.outputs);
+  ops::Cost cost;
+  if (step.kind == StepKind::kCompute) {
+    cost = ops::cost_of(ops::OpRegistry::instance().get(step.op), step.attributes, inputs, outputs);
+  } else {
+    for (const auto* types : {&inputs, &outputs}) {
+      for (const Type& type : *types) cost.bytes += static_cast<double>(type.size_bytes());
+    }
+  }
+  return profile.kernel_overhead_seconds + std::max(cost.flops / profile.flops_of(compute_dtype(inputs, outputs)),
+                                                    cost.bytes / profile.memory_bytes_per_second);
+}
+
+// What a member of a group receives in one collective.
+struct Received {
+  int64_t from_host = 0;   // bytes from ranks of its own host
+  int64_t from_other = 0;  // and of others
+  int rounds = 1;
+};
+
+// A group as one of its members sees it.
+class Members {
+ public:
+  Members(const Step& step, int rank, const MachineProfile& profile) : profile_(profile), rank_(rank) {
+    for (const int64_t member : step.attributes.get_ints("ranks")) ranks_.push_back(static_cast<int>(member));
+    own_ = std::find(ranks_.begin(), ranks_.end(), rank) - ranks_.begin();
+    if (own_ == size()) {
+      throw InvalidArgument("rank {} takes part in {} of group \"{}\", whose ranks are {}", rank, step.op,
+                            step.attributes.get_string("group"), fmt::join(ranks_, " "));
+    }
+    for (int64_t i = 0; i < size(); ++i) num_near_ += i != own_ && is_near(i) ? 1 : 0;
+  }
+  const std::vector<int>& ranks() const { return ranks_; }
+  int64_t size() const { return static_cast<int64_t>(ranks_.size()); }
+  int64_t own() const { return own_; }
+  // Peers of its own host, and others.
+  int64_t num_near() const { return num_near_; }
+  int64_t num_far() const { return size() - 1 - num_near_; }
+  bool is_near(int64_t member) const {
+    return profile_.host_of(ranks_[static_cast<size_t>(member)]) == profile_.host_of(rank_);
+  }
+  // `bytes` that come from all peers alike.
+  Received from_all(int64_t bytes, int rounds = 1) const {
+    const int64_t peers = size() - 1;
+    if (peers == 0) return {0, 0, rounds};
+    const int64_t from_host = bytes / peers * num_near_ + bytes % peers * num_near_ / peers;
+    return {from_host, bytes - from_host, rounds};
+  }
+
+ private:
+  const MachineProfile& profile_;
+  int rank_;
+  std::vector<int> ranks_;
+  int64_t own_ = 0;
+  int64_t num_near_ = 0;
+};
+
+Received received_by(const Schedule& schedule, const Step& step, const Members& members) {
+  const int64_t n = members.size();
+  if (step.op == "all_reduce") {
+    // A reduce_scatter and an all_gather of the whole bucket.
+    return members.from_all(2 * (n - 1) * bytes_of(schedule, step.inputs[0]) / n, 2);
+  }
+  // Those of a bucket are one step: as many operands as results, and a second buffer.
+  if (step.op == "all_gather" || step.op == "reduce_scatter") {
+    int64_t operands = 0;
+    int64_t results = 0;
+    for (size_t i = 0; i < step.outputs.size(); ++i) {
+      operands += bytes_of(schedule, step.inputs[i]);
+      results += bytes_of(schedule, step.outputs[i]);
+    }
+    return members.from_all(step.op == "all_gather" ? results - operands : (n - 1) * results);
+  }
+  if (step.op == "all_to_all") return members.from_all((n - 1) * bytes_of(schedule, step.inputs[0]) / n);
+  Received received;
+  const auto add = [&](int64_t from, int64_t bytes) {
+    if (from != members.own()) (members.is_near(from) ? received.from_host : received.from_other) += bytes;
+  };
+  if (step.op == "broadcast") {
+    add(step.attributes.get_int("root"), bytes_of(schedule, step.outputs[0]));
+    return received;
+  }
+  if (step.op == "exchange") {
+    const Type& type = schedule.values[static_cast<size_t>(step.inputs[0])].type;
+    const auto boxes = ops::exchange_boxes(step.attributes, type.shape.ndim());
+    for (size_t i = 0; i < boxes.receive.size(); ++i) {
+      add(static_cast<int64_t>(i), ops::num_elements(boxes.receive[i]) * static_cast<int64_t>(size_bytes(type.dtype)));
+    }
+    return received;
+  }
+  throw InvalidArgument("a step with {} \"{}\" cannot be simulated: which of a class's ranks it is for is not known",
+                        step.op, step.source);
+}
+
+double seconds_of(const Received& received, const Members& members, const MachineProfile& profile) {
+  const double latency = std::max(members.num_near() > 0 ? profile.intra_host.latency_seconds : 0.0,
+                                  members.num_far() > 0 ? profile.inter_host.latency_seconds : 0.0);
+  return received.rounds * latency + static_cast<double>(received.from_host) / profile.intra_host.bytes_per_second +
+         static_cast<double>(received.from_other) / profile.inter_host.bytes_per_second;
+}
+
+// The highest byte that a step touches.
+int64_t highest_byte(const Schedule& schedule) {
+  int64_t end = schedule.persistent_bytes;
+  const auto touch = [&](int v) {
+    end = std::max(end, aligned(schedule.values[static_cast<size_t>(v)].offset + bytes_of(schedule, v)));
+  };
+  for (const auto& [name, v] : schedule.inputs) touch(v);
+  for (const Step& step : schedule.steps) {
+    for (const int v : step.inputs) touch(v);
+    for (const int v : step.outputs) touch(v);
+    end = std::max(end, aligned(step.scratch_offset + step.scratch_bytes));
+  }
+  return end;
+}
+
+// One collective of one group; of a group of classes, all groups whose members are of the same classes.
+struct Meeting {
+  std::vector<int> expected;  // classes
+  int num_arrived = 0;
+  double begin = 0;
+  double seconds = 0;
+  bool is_complete() const { return num_arrived == static_cast<int>(expected.size()); }
+};
+
+// What a class's rank needs to know of one of its groups, whichever collective it is for.
+struct GroupView {
+  Members members;
+  std::vector<int> classes;  // of the members, each once
+  int pattern = 0;           // equal for groups of members of the same classes, host by host
+};
+
+class Simulator {
+ public:
+  Simulator(std::span<const RankClass> classes, const MachineProfile& profile)
+      : classes_(classes), profile_(profile), states_(classes.size()) {
+    for (size_t c = 0; c < classes.size(); ++c) {
+      for (const int rank : classes[c].ranks) class_of_[rank] = static_cast<int>(c);
+      State& state = states_[c];
+      state.end_of_start.resize(classes[c].schedule.steps.size());
+      state.result.ranks = classes[c].ranks;
+      state.result.persistent_bytes = classes[c].schedule.persistent_bytes;
+      state.result.peak_memory_bytes = highest_byte(classes[c].schedule);
+    }
+  }
+
+  Simulation run() {
+    bool moved = true;
+    while (moved) {
+      moved = false;
+      for (size_t c = 0; c < classes_.size(); ++c) {
+        moved = advance_compute(c) || moved;
+        moved = advance_communication(c) || moved;
+      }
+    }
+    Simulation simulation;
+    for (size_t c = 0; c < classes_.size(); ++c) {
+      check_done(c);
+      auto& result = states_[c].result;
+      std::sort(result.timeline.begin(), result.timeline.end(), [](const TimedStep& a, const TimedStep& b) {
+        return std::tie(a.begin_seconds, a.step) < std::tie(b.begin_seconds, b.step);
+      });
+      simulation.step_seconds = std::max(simulation.step_seconds, result.step_seconds());
+      simulation.received_bytes += result.received_bytes * static_cast<int64_t>(result.ranks.size());
+      simulation.classes.push_back(std::move(result));
+    }
+    return simulation;
+  }
+
+ private:
+  // A collective that compute has handed over, and not yet ended.
+  struct Started {
+    int step = 0;
+    double at = 0;
+    Meeting* meeting = nullptr;  // once this class has come to it
+  };
+  struct State {
+    size_t next = 0;  // step of the compute lane
+    double now = 0;
+    double lane_free = 0;  // when the communication lane has ended its last collective
+    std::deque<Started> under_way;
+    std::vector<std::optional<double>> end_of_start;  // by step
+    std::map<Ints, GroupView> groups;                 // by the members' ranks
+    ClassSimulation result;
+  };
+
+  const Step& step_of(size_t c, int step) const { return classes_[c].schedule.steps[static_cast<size_t>(step)]; }
+
+  // Until the end or a wait for what has not ended. Whether anything was done.
+  bool advance_compute(size_t c) {
+    State& state = states_[c];
+    const auto& schedule = classes_[c].schedule;
+    const size_t begin = state.next;
+    for (; state.next < schedule.steps.size(); ++state.next) {
+      const Step& step = schedule.steps[state.next];
+      const auto index = static_cast<int>(state.next);
+      if (step.kind == StepKind::kStart) {
+        state.under_way.push_back({index, state.now});
+      } else if (step.kind == StepKind::kWait) {
+        const auto& end = state.end_of_start[static_cast<size_t>(step.joins)];
+        if (!end) break;
+        if (*end > state.now) {
+          state.result.exposed_seconds += *end - state.now;
+          state.result.timeline.push_back({index, state.now, *end});
+          state.now = *end;
+        }
+      } else {
+        const double seconds = compute_seconds(schedule, step, profile_);
+        state.result.timeline.push_back({index, state.now, state.now + seconds});
+        state.result.compute_seconds += seconds;
+        state.now += seconds;
+      }
+    }
+    return state.next != begin;
+  }
+
+  // Comes to the next collective once the one before has ended; ends those that all members have come to.
+  bool advance_communication(size_t c) {
+    State& state = states_[c];
+    bool moved = false;
+    while (!state.under_way.empty()) {
+      Started& head = state.under_way.front();
+      if (head.meeting == nullptr) {
+        head.meeting = &arrive(c, head);
+        moved = true;
+      }
+      if (!head.meeting->is_complete()) break;
+      const double end = head.meeting->begin + head.meeting->seconds;
+      state.end_of_start[static_cast<size_t>(head.step)] = end;
+      state.lane_free = end;
+      state.result.communication_seconds += head.meeting->seconds;
+      state.result.timeline.push_back({head.step, head.meeting->begin, end});
+      state.result.groups[step_of(c, head.step).attributes.get_string("group")].seconds += head.meeting->seconds;
+      state.under_way.pop_front();
+      moved = true;
+    }
+    return moved;
+  }
+
+  Meeting& arrive(size_t c, const Started& started) {
+    State& state = states_[c];
+    const Step& step = step_of(c, started.step);
+    const GroupView& group = group_of(c, step);
+    const auto received = received_by(classes_[c].schedule, step, group.members);
+    const auto [it, is_new] = meetings_.try_emplace({step.attributes.get_int("order"), group.pattern});
+    Meeting& meeting = it->second;
+    if (is_new) meeting.expected = group.classes;
+    ++meeting.num_arrived;
+    meeting.begin = std::max({meeting.begin, started.at, state.lane_free});
+    meeting.seconds = std::max(meeting.seconds, seconds_of(received, group.members, profile_));
+    auto& traffic = state.result.groups[step.attributes.get_string("group")];
+    traffic.group_size = static_cast<int>(group.members.size());
+    ++traffic.num_collectives;
+    traffic.received_bytes += received.from_host + received.from_other;
+    state.result.received_bytes += received.from_host + received.from_other;
+    return meeting;
+  }
+
+  const GroupView& group_of(size_t c, const Step& step) {
+    auto& known = states_[c].groups;
+    const Ints& ranks = step.attributes.get_ints("ranks");
+    if (const auto it = known.find(ranks); it != known.end()) return it->second;
+    GroupView view{Members(step, classes_[c].ranks[0], profile_), {}, 0};
+    std::map<int, std::vector<int>> by_host;
+    for (const int rank : view.members.ranks()) {
+      const auto it = class_of_.find(rank);
+      if (it == class_of_.end()) {
+        throw InvalidArgument("rank {} of group \"{}\" is in no class", rank, step.attributes.get_string("group"));
+      }
+      by_host[profile_.host_of(rank)].push_back(it->second);
+      view.classes.push_back(it->second);
+    }
+    std::vector<std::vector<int>> hosts;
+    for (auto& [host, classes] : by_host) {
+      std::sort(classes.begin(), classes.end());
+      hosts.push_back(std::move(classes));
+    }
+    std::sort(hosts.begin(), hosts.end());
+    view.pattern = patterns_.emplace(std::move(hosts), static_cast<int>(patterns_.size())).first->second;
+    std::sort(view.classes.begin(), view.classes.end());
+    view.classes.erase(std::unique(view.classes.begin(), view.classes.end()), view.classes.end());
+    return known.emplace(ranks, std::move(view)).first->second;
+  }
+
+  void check_done(size_t c) const {
+    const State& state = states_[c];
+    if (state.next == classes_[c].schedule.steps.size() && state.under_way.empty()) return;
+    const Step& step = step_of(c, state.under_way.front().step);
+    throw InvalidArgument("rank {} waits for ever in {} #{} of group \"{}\": the schedules do not communicate alike",
+                          classes_[c].ranks[0], step.op, step.attributes.get_int("order"),
+                          step.attributes.get_string("group"));
+  }
+
+  std::span<const RankClass> classes_;
+  const MachineProfile& profile_;
+  std::vector<State> states_;
+  std::map<int, int> class_of_;
+  std::map<std::vector<std::vector<int>>, int> patterns_;
+  std::map<std::pair<int64_t, int>, Meeting> meetings_;  // by order and pattern
+};
+
+}  // namespace
+
+Simulation simulate(std::span<const RankClass> classes, const MachineProfile& profile) {
+  return Simulator(classes, profile).run();
+}
+
+}  // namespace tessera::compiler

@@ -1,0 +1,283 @@
+#include "tessera/compiler/simulate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/base/error.h"
+
+namespace tessera::compiler {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+// Numbers whose quotients are exact: 16 operations and 64 bytes a second, half a second a step.
+MachineProfile round_numbers() {
+  return {.name = "round",
+          .flops_per_second = {{DType::kF32, 16}, {DType::kBF16, 64}},
+          .memory_bytes_per_second = 64,
+          .kernel_overhead_seconds = 0.5,
+          .ranks_per_host = 2,
+          .intra_host = {32, 0.25},
+          .inter_host = {8, 1}};
+}
+
+// A schedule written step by step; each value has memory of its own.
+class Builder {
+ public:
+  explicit Builder(int64_t persistent_bytes = 0) {
+    schedule_.persistent_bytes = schedule_.arena_bytes = persistent_bytes;
+  }
+  int value(const Type& type) {
+    schedule_.values.push_back({"v", type, dense_strides(type.shape), schedule_.arena_bytes});
+    schedule_.arena_bytes += (type.size_bytes() + 63) / 64 * 64;
+    return static_cast<int>(schedule_.values.size()) - 1;
+  }
+  int floats(int64_t n) { return value({DType::kF32, {n}}); }
+  // Reads and writes 4 bytes for each element: 0.5 s + n / 8 s.
+  void negate(int64_t n) { compute("neg", {floats(n)}, {floats(n)}); }
+  void compute(const std::string& op, std::vector<int> inputs, std::vector<int> outputs, Attributes attributes = {}) {
+    schedule_.steps.push_back({.op = op,
+                               .kernel = "fake." + op,
+                               .attributes = std::move(attributes),
+                               .inputs = std::move(inputs),
+                               .outputs = std::move(outputs)});
+  }
+  int start(const std::string& op, Ints ranks, int64_t order, std::vector<int> inputs, std::vector<int> outputs) {
+    Attributes attributes{{"group", "g"}, {"ranks", std::move(ranks)}, {"order", order}, {"root", int64_t{0}}};
+    schedule_.steps.push_back({.kind = ir::StepKind::kStart,
+                               .op = op,
+                               .attributes = std::move(attributes),
+                               .inputs = std::move(inputs),
+                               .outputs = std::move(outputs)});
+    return static_cast<int>(schedule_.steps.size()) - 1;
+  }
+  // An all_reduce of n floats.
+  int sum(Ints ranks, int64_t order, int64_t n) {
+    const int bucket = floats(n);
+    return start("all_reduce", std::move(ranks), order, {bucket}, {bucket});
+  }
+  void wait(int started) { schedule_.steps.push_back({.kind = ir::StepKind::kWait, .op = "sum", .joins = started}); }
+  ir::Schedule schedule() const { return schedule_; }
+
+ private:
+  ir::Schedule schedule_;
+};
+
+TEST(Simulate, AStepTakesTheLongerOfItsArithmeticAndItsMemory) {
+  Builder arithmetic;
+  arithmetic.compute("matmul", {arithmetic.value({DType::kF32, {4, 8}}), arithmetic.value({DType::kF32, {8, 2}})},
+                     {arithmetic.value({DType::kF32, {4, 2}})}, {{"transpose_a", false}, {"transpose_b", false}});
+  // 2*4*8*2 operations in 8 s; 4 * (32+16+8) bytes in 3.5 s.
+  EXPECT_EQ(simulate(std::vector<RankClass>{{{0}, arithmetic.schedule()}}, round_numbers()).step_seconds, 8.5);
+
+  Builder memory;
+  memory.negate(32);  // 256 bytes in 4 s, 32 operations in 2 s
+  EXPECT_EQ(simulate(std::vector<RankClass>{{{0}, memory.schedule()}}, round_numbers()).step_seconds, 4.5);
+}
+
+TEST(Simulate, ArithmeticRunsAtTheSpeedOfItsDtype) {
+  Builder half;
+  half.compute("matmul", {half.value({DType::kBF16, {4, 8}}), half.value({DType::kBF16, {8, 2}})},
+               {half.value({DType::kBF16, {4, 2}})}, {{"transpose_a", false}, {"transpose_b", false}});
+  // 128 operations in 2 s; 2 * 56 bytes in 1.75 s.
+  EXPECT_EQ(simulate(std::vector<RankClass>{{{0}, half.schedule()}}, round_numbers()).step_seconds, 2.5);
+}
+
+TEST(Simulate, AnAllReduceIsHiddenBehindComputingAndTheRestIsExposed) {
+  Builder rank;
+  rank.negate(8);                               // until 1.5
+  const int started = rank.sum({0, 1}, 0, 16);  // 64 bytes: 2 rounds of 0.25 s, 64 bytes received in 2 s: until 4
+  rank.negate(4);                               // until 2.5
+  rank.wait(started);                           // until 4
+  rank.negate(4);                               // until 5
+  const auto simulation = simulate(std::vector<RankClass>{{{0, 1}, rank.schedule()}}, round_numbers());
+  ASSERT_EQ(simulation.classes.size(), 1U);
+  const auto& both = simulation.classes[0];
+  EXPECT_EQ(simulation.step_seconds, 5);
+  EXPECT_EQ(both.compute_seconds, 3.5);
+  EXPECT_EQ(both.exposed_seconds, 1.5);
+  EXPECT_EQ(both.communication_seconds, 2.5);
+  EXPECT_EQ(both.received_bytes, 64);
+  EXPECT_EQ(simulation.received_bytes, 128);
+  EXPECT_EQ(both.groups.at("g").num_collectives, 1);
+  EXPECT_EQ(both.groups.at("g").group_size, 2);
+
+  std::vector<std::vector<double>> timeline;
+  for (const auto& step : both.timeline) {
+    timeline.push_back({static_cast<double>(step.step), step.begin_seconds, step.end_seconds});
+  }
+  EXPECT_THAT(timeline, ElementsAre(ElementsAre(0, 0, 1.5), ElementsAre(1, 1.5, 4), ElementsAre(2, 1.5, 2.5),
+                                    ElementsAre(3, 2.5, 4), ElementsAre(4, 4, 5)));
+}
+
+TEST(Simulate, ACollectiveBeginsWhenTheLastRankHasCome) {
+  Builder early;
+  early.wait(early.sum({0, 1}, 0, 16));
+  Builder late;
+  late.negate(60);  // 8 s
+  late.wait(late.sum({0, 1}, 0, 16));
+  const auto simulation =
+      simulate(std::vector<RankClass>{{{0}, early.schedule()}, {{1}, late.schedule()}}, round_numbers());
+  EXPECT_EQ(simulation.step_seconds, 10.5);
+  EXPECT_EQ(simulation.classes[0].exposed_seconds, 10.5);
+  EXPECT_EQ(simulation.classes[0].communication_seconds, 2.5);
+  EXPECT_EQ(simulation.classes[1].exposed_seconds, 2.5);
+}
+
+TEST(Simulate, CollectivesOfARankRunOneAfterTheOther) {
+  Builder rank;
+  const int first = rank.sum({0, 1}, 0, 16);
+  const int second = rank.sum({0, 1}, 1, 16);
+  rank.wait(second);
+  rank.wait(first);
+  EXPECT_EQ(simulate(std::vector<RankClass>{{{0, 1}, rank.schedule()}}, round_numbers()).step_seconds, 5);
+}
+
+TEST(Simulate, WhatComesFromOtherHostsComesOverTheirLink) {
+  Builder rank;
+  const int in = rank.floats(8);
+  rank.wait(rank.start("all_gather", {0, 1, 2, 3}, 0, {in}, {rank.floats(32)}));
+  // 32 bytes of the neighbour in 1 s, 64 of the other host in 8 s, a round over the slower link in 1 s.
+  const auto simulation = simulate(std::vector<RankClass>{{{0, 1, 2, 3}, rank.schedule()}}, round_numbers());
+  EXPECT_EQ(simulation.step_seconds, 10);
+  EXPECT_EQ(simulation.classes[0].received_bytes, 96);
+}
+
+TEST(Simulate, EachCollectiveReceivesWhatItsRankHasNot) {
+  const auto received = [](const std::string& op, int64_t in, int64_t out, int rank) {
+    Builder own;
+    const int operand = own.floats(in);
+    own.wait(own.start(op, {0, 1}, 0, {operand}, {own.floats(out)}));
+    Builder other = own;
+    return simulate(std::vector<RankClass>{{{0}, own.schedule()}, {{1}, other.schedule()}}, round_numbers())
+        .classes[static_cast<size_t>(rank)]
+        .received_bytes;
+  };
+  EXPECT_EQ(received("all_gather", 6, 10, 0), 16);
+  EXPECT_EQ(received("reduce_scatter", 10, 6, 0), 24);
+  EXPECT_EQ(received("all_to_all", 8, 8, 0), 16);
+  EXPECT_EQ(received("broadcast", 8, 8, 0), 0);
+  EXPECT_EQ(received("broadcast", 8, 8, 1), 32);
+}
+
+TEST(Simulate, ABucketOfGathersReceivesWhatEachOfThemDoes) {
+  Builder rank;
+  const int a = rank.floats(2);
+  const int b = rank.floats(3);
+  const int staging = rank.floats(10);
+  rank.wait(rank.start("all_gather", {0, 1}, 0, {a, b, staging}, {rank.floats(4), rank.floats(6)}));
+  EXPECT_EQ(simulate(std::vector<RankClass>{{{0, 1}, rank.schedule()}}, round_numbers()).classes[0].received_bytes, 20);
+}
+
+TEST(Simulate, AGroupOfOneRankReceivesNothing) {
+  Builder rank;
+  rank.wait(rank.sum({0}, 0, 16));
+  const auto simulation = simulate(std::vector<RankClass>{{{0}, rank.schedule()}}, round_numbers());
+  EXPECT_EQ(simulation.step_seconds, 0);
+  EXPECT_EQ(simulation.received_bytes, 0);
+}
+
+TEST(Simulate, MemoryIsTheHighestByteThatAStepTouches) {
+  Builder rank(128);
+  rank.negate(20);  // two values of 80 bytes, 128 each with their alignment
+  rank.floats(1000);
+  const auto simulation = simulate(std::vector<RankClass>{{{0}, rank.schedule()}}, round_numbers());
+  EXPECT_EQ(simulation.classes[0].peak_memory_bytes, 128 + 2 * 128);
+  EXPECT_EQ(simulation.classes[0].persistent_bytes, 128);
+}
+
+TEST(Simulate, RanksThatWaitForOneAnotherForEverAreNamed) {
+  Builder zero;
+  zero.wait(zero.sum({0, 1}, 0, 4));
+  Builder one;
+  one.wait(one.sum({0, 1}, 7, 4));
+  EXPECT_THAT(
+      [&] {
+        simulate(std::vector<RankClass>{{{0}, zero.schedule()}, {{1}, one.schedule()}}, round_numbers());
+      },
+      ThrowsMessage<InvalidArgument>("rank 0 waits for ever in all_reduce #0 of group \"g\": the schedules do not "
+                                     "communicate alike"));
+}
+
+TEST(Simulate, RefusesGroupsWithRanksThatAreNotThereAndPointToPointSteps) {
+  Builder rank;
+  rank.wait(rank.sum({0, 5}, 0, 4));
+  EXPECT_THAT(
+      [&] {
+        simulate(std::vector<RankClass>{{{0}, rank.schedule()}}, round_numbers());
+      },
+      ThrowsMessage<InvalidArgument>("rank 5 of group \"g\" is in no class"));
+  Builder other;
+  other.wait(other.sum({1, 2}, 0, 4));
+  EXPECT_THAT(
+      [&] {
+        simulate(std::vector<RankClass>{{{0}, other.schedule()}}, round_numbers());
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("rank 0 takes part in all_reduce of group \"g\"")));
+  Builder sender;
+  const int x = sender.floats(4);
+  sender.wait(sender.start("send", {0, 1}, 0, {x}, {x}));
+  EXPECT_THAT(
+      [&] {
+        simulate(std::vector<RankClass>{{{0, 1}, sender.schedule()}}, round_numbers());
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("send")));
+}
+
+constexpr const char* kProfile = R"({
+  "name": "two hosts",
+  "flops_per_second": {"f32": 1000000000000.0, "bf16": 4000000000000.0},
+  "memory_bytes_per_second": 100000000000.0,
+  "kernel_overhead_seconds": 1e-06,
+  "ranks_per_host": 4,
+  "intra_host": {"bytes_per_second": 50000000000.0, "latency_seconds": 0.0},
+  "inter_host": {"bytes_per_second": 1000000000.0, "latency_seconds": 5e-05}
+})";
+
+std::string with(std::string text, const std::string& from, const std::string& to) {
+  return text.replace(text.find(from), from.size(), to);
+}
+
+TEST(MachineProfile, ReadsWhatItWrites) {
+  const auto profile = parse_profile(kProfile, "p.json");
+  EXPECT_EQ(profile.name, "two hosts");
+  EXPECT_EQ(profile.flops_of(DType::kBF16), 4e12);
+  EXPECT_EQ(profile.flops_of(DType::kF64), 1e12);
+  EXPECT_EQ(profile.ranks_per_host, 4);
+  EXPECT_EQ(profile.host_of(7), 1);
+  EXPECT_EQ(profile.inter_host.latency_seconds, 5e-5);
+  EXPECT_EQ(to_json(parse_profile(to_json(profile), "again")), to_json(profile));
+  EXPECT_EQ(to_json(parse_profile(to_json(example_profile()), "example")), to_json(example_profile()));
+}
+
+TEST(MachineProfile, RefusalsNameFileMemberAndValue) {
+  const auto refusal = [](const std::string& from, const std::string& to) -> std::string {
+    try {
+      parse_profile(with(kProfile, from, to), "p.json");
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(refusal("\"ranks_per_host\": 4", "\"ranks_per_host\": 0"),
+            "p.json: \"ranks_per_host\" must be a number above 0, got 0");
+  EXPECT_EQ(refusal("\"ranks_per_host\": 4", "\"ranks_per_host\": 1.5"),
+            "p.json: \"ranks_per_host\" must be a whole number from 1 to 1000000, got 1.5");
+  EXPECT_EQ(refusal("\"latency_seconds\": 0.0", "\"latency_seconds\": -1"),
+            "p.json: intra_host: \"latency_seconds\" must be a number of at least 0, got -1");
+  EXPECT_EQ(refusal("\"f32\": 1000000000000.0, ", ""), "p.json: flops_per_second: \"f32\" is missing");
+  EXPECT_EQ(refusal("\"bf16\": 4000000000000.0", "\"bf16\": \"fast\""),
+            "p.json: flops_per_second: \"bf16\" must be a number above 0, got \"fast\"");
+  EXPECT_THAT(refusal("\"bf16\"", "\"b16\""), HasSubstr("b16"));
+  EXPECT_EQ(refusal("\"name\": \"two hosts\"", "\"name\": 7"), "p.json: \"name\" must be a string, got 7");
+  EXPECT_THAT(refusal("\"name\"", "\"nmae\""), HasSubstr("p.json: \"nmae\" is not known; there are: name, "));
+  EXPECT_THAT(refusal("\"ranks_per_host\": 4,", ""), HasSubstr("p.json: \"ranks_per_host\" is missing"));
+  EXPECT_THAT(refusal("{\"bytes_per_second\": 50000000000.0, \"latency_seconds\": 0.0}", "3"),
+              "p.json: intra_host: must be an object, got 3");
+  EXPECT_THAT(refusal("{", ""), HasSubstr("p.json: not JSON: "));
+}
+
+}  // namespace
+}  // namespace tessera::compiler

@@ -1,0 +1,23 @@
+// `tessera simulate`: what a train step would cost on machines that a profile describes.
+#pragma once
+
+#include <string>
+
+#include "tessera/tools/train_step.h"
+
+namespace tessera::tools {
+
+struct SimulateOptions {
+  StepOptions step;
+  std::string profile;  // a file; empty: compiler::example_profile()
+  bool json = false;
+  std::string trace;  // a file for the timeline, as chrome://tracing and Perfetto read it; empty: none
+};
+// A table, or one JSON object; writes the timeline where one is asked for. Throws InvalidArgument as step_graph,
+// parse_profile and simulate do, IoError when a file cannot be read or written.
+std::string simulate_text(const SimulateOptions& options);
+
+// The timeline of each class: a process each, with a thread for either lane. Times in microseconds.
+std::string trace_json(const compiler::Simulation& simulation, std::span<const compiler::RankClass> classes);
+
+}  // namespace tessera::tools

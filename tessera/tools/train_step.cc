@@ -1,0 +1,157 @@
+#include "tessera/tools/train_step.h"
+
+#include <algorithm>
+
+namespace tessera::tools {
+namespace {
+
+// "NAME=VALUE" at the first '='.
+std::pair<std::string, std::string> parse_pair(const std::string& text, const char* option, const char* form) {
+  const auto at = text.find('=');
+  if (at == std::string::npos || at == 0) throw InvalidArgument("--{} {}: must be {}", option, text, form);
+  return {text.substr(0, at), text.substr(at + 1)};
+}
+
+bool is_file(const StepOptions& options) {
+  FileSystem& files = FileSystem::local();
+  return files.exists(options.model) && !files.is_directory(options.model);
+}
+
+ir::Graph read_graph(const StepOptions& options) {
+  ir::Graph graph = ir::parse(FileSystem::local().read_text(options.model));
+  ops::verify_or_throw(graph);
+  for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
+    ir::Node& node = graph.mutable_node(n);
+    node.attributes = ops::complete_attributes(ops::OpRegistry::instance().get(node.op), node.attributes);
+  }
+  return graph;
+}
+
+std::vector<session::InputSpec> input_specs(const StepOptions& options) {
+  const auto& model = nn::find_model(options.model);
+  const int64_t rows = options.batch_size > 0 ? options.batch_size : kRowsPerPart * mesh_of(options).axis(0).size;
+  Shape shape{rows};
+  for (const int64_t size : model.input_shape) shape.push_back(size);
+  return {{"x", {DType::kF32, shape}}, {"label", {DType::kI32, Shape{rows}}}};
+}
+
+const nn::Settings kTraining{.training = true};
+const nn::SoftmaxCrossEntropyWithLogitsOptions kLoss{.sparse = true, .reduction = "mean"};
+
+void add_strategies(ir::Graph& graph, const std::vector<std::string>& strategies) {
+  for (const auto& text : strategies) {
+    const auto [where, strategy] = parse_pair(text, "strategy", "CELL:OPERATOR=STRATEGY, as up:matmul=((4,1),(1,1))");
+    const auto colon = where.rfind(':');
+    const auto source = colon == std::string::npos ? "" : where.substr(0, colon);
+    const auto op = colon == std::string::npos ? where : where.substr(colon + 1);
+    int found = 0;
+    for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
+      ir::Node& node = graph.mutable_node(n);
+      if (node.op != op || node.source != source || node.forward != ir::kNone) continue;
+      node.strategy = mesh::parse_strategy(strategy);
+      ++found;
+    }
+    if (found == 0) throw InvalidArgument("--strategy {}: the graph has no {} of cell \"{}\"", text, op, source);
+  }
+}
+
+}  // namespace
+
+std::string model_names() {
+  std::string names;
+  for (const auto& model : nn::models()) names += (names.empty() ? "" : ", ") + model.name;
+  return names;
+}
+
+ir::Graph forward_graph(const StepOptions& options) {
+  if (is_file(options)) throw InvalidArgument("a file holds a logical graph: there is no stage \"forward\" before it");
+  const auto network = nn::make_model(options.model, options.num_classes);
+  const auto inputs = input_specs(options);
+  return session::trace_forward(*network, std::span(inputs).first(1), kTraining);
+}
+
+ir::Graph backward_graph(const StepOptions& options) {
+  ir::Graph graph;
+  std::vector<std::string> parameters;
+  if (is_file(options)) {
+    graph = read_graph(options);
+    for (const auto& input : graph.inputs()) {
+      if (input.kind == ir::InputKind::kParameter) parameters.push_back(input.name);
+    }
+  } else {
+    const auto network = nn::make_model(options.model, options.num_classes);
+    nn::SoftmaxCrossEntropyWithLogits loss(kLoss);
+    graph = session::trace_loss(*network, loss, input_specs(options), kTraining);
+    for (const nn::Parameter* parameter : network->trainable_parameters()) {
+      if (graph.find_input(parameter->full_name()) != nullptr) parameters.push_back(parameter->full_name());
+    }
+  }
+  const ir::Output* loss = graph.find_output("loss");
+  if (loss == nullptr) throw InvalidArgument("graph {} has no result \"loss\" to differentiate", graph.name());
+  std::vector<ir::Value> values;
+  for (const auto& name : parameters) values.push_back(graph.value(graph.find_input(name)->value));
+  const auto gradients = compiler::gradients(graph.value(loss->value), values);
+  for (size_t i = 0; i < parameters.size(); ++i) graph.add_output("d" + parameters[i], gradients[i]);
+  return graph;
+}
+
+ir::Graph step_graph(const StepOptions& options) {
+  ir::Graph graph;
+  if (is_file(options)) {
+    graph = read_graph(options);
+  } else {
+    const auto network = nn::make_model(options.model, options.num_classes);
+    nn::SoftmaxCrossEntropyWithLogits loss(kLoss);
+    nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+    graph = session::trace_train_step(*network, &loss, optimizer, input_specs(options), kTraining);
+  }
+  add_strategies(graph, options.strategies);
+  return graph;
+}
+
+mesh::Mesh mesh_of(const StepOptions& options) {
+  std::vector<mesh::Axis> axes;
+  for (const auto text : split(options.mesh, ',')) {
+    if (trim(text).empty()) continue;
+    const auto [name, size] = parse_pair(std::string(trim(text)), "mesh", "AXIS=SIZE,..., as data=4,model=2");
+    axes.push_back({name, static_cast<int>(parse_int(size, "--mesh"))});
+  }
+  if (axes.empty()) axes.push_back({"data", std::max(options.ranks, 1)});
+  mesh::Mesh mesh(axes);
+  if (options.ranks > 0 && mesh.size() != options.ranks) {
+    throw InvalidArgument("mesh {} has {} ranks, --ranks says {}", mesh.to_string(), mesh.size(), options.ranks);
+  }
+  return mesh;
+}
+
+Spread spread_of(const StepOptions& options, const ir::Graph& step) {
+  Spread spread{.mesh = mesh_of(options)};
+  auto& plan = spread.compile.plan;
+  plan.batch_by_default = options.semi_auto;
+  plan.propagate_strategies = options.propagate;
+  plan.optimizer_shard_size = options.optimizer_shard_size;
+  for (const auto& input : step.inputs()) {
+    const int ndim = step.type(input.value).shape.ndim();
+    if (input.kind == ir::InputKind::kInput) {
+      auto sharding = mesh::Sharding::replicated(ndim);
+      if (ndim > 0 && spread.mesh.axis(0).size > 1) sharding.dims[0] = {0};
+      spread.hints[input.name] = {spread.mesh, sharding};
+    } else if (input.kind == ir::InputKind::kParameter && options.optimizer_shards) {
+      plan.optimizer_shards.insert(input.name);
+    }
+  }
+  for (const auto& text : options.inputs) {
+    const auto [name, sharding] = parse_pair(text, "input", "NAME=SHARDING, as x=[data,_]");
+    if (step.find_input(name) == nullptr) throw InvalidArgument("--input {}: the graph has no such input", text);
+    spread.hints[name] = {spread.mesh, mesh::parse_sharding(sharding, spread.mesh)};
+  }
+  return spread;
+}
+
+const ops::KernelCatalogue& catalogue_of(const StepOptions& options) {
+  static const ops::FakeKernelCatalogue fake;
+  static const executor::KernelSelection live({&kernels::cpu_kernels(), &kernels::reference_kernels()}, 1);
+  return options.fake_kernels ? static_cast<const ops::KernelCatalogue&>(fake) : live;
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,54 @@
+// The train step that a command is about: a built-in network's or a file's, and how it is to be spread over ranks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/tessera.h"
+
+namespace tessera::tools {
+
+struct StepOptions {
+  std::string model;
+  int64_t batch_size = 0;  // rows of the global batch of a built-in network; 0: kRowsPerPart for each part of it
+  int64_t num_classes = 10;
+  int ranks = 0;                        // 0: as many as the mesh has, or 1
+  std::string mesh;                     // "data=4,model=2"; empty: data=<ranks>
+  std::vector<std::string> inputs;      // "x=[data,_]": how an input lies
+  std::vector<std::string> strategies;  // "up:matmul=((4,1),(1,1))": of the operators of a cell
+  bool semi_auto = false;               // operators without a strategy split the batch
+  bool propagate = false;               // operators without a strategy take over their neighbours'
+  bool optimizer_shards = false;        // replicas share the rows of every parameter
+  int optimizer_shard_size = 0;         // how many at most; 0: all
+  bool fake_kernels = false;
+};
+inline constexpr int64_t kRowsPerPart = 32;
+
+// The names of the built-in networks, separated by commas.
+std::string model_names();
+
+// All throw InvalidArgument for an unknown network, or a file that holds no sound graph. A file's graph is taken for
+// that of the stage that is asked for.
+//
+// The forward pass of a built-in network. Throws InvalidArgument for a file.
+ir::Graph forward_graph(const StepOptions& options);
+// Forward pass, loss and the gradients of "loss" with respect to the parameters, named d<parameter>. A file holds the
+// first two.
+ir::Graph backward_graph(const StepOptions& options);
+// The whole step, with strategies.
+ir::Graph step_graph(const StepOptions& options);
+
+// How the options say that the step is to be compiled.
+struct Spread {
+  mesh::Mesh mesh;
+  compiler::ShardingHints hints;
+  compiler::CompileOptions compile;
+};
+// Inputs are split along the first axis of the mesh where nothing else is said. Throws InvalidArgument for a mesh that
+// does not fit the number of ranks, and for an input that is not there or cannot lie so.
+Spread spread_of(const StepOptions& options, const ir::Graph& step);
+mesh::Mesh mesh_of(const StepOptions& options);
+const ops::KernelCatalogue& catalogue_of(const StepOptions& options);
+
+}  // namespace tessera::tools

@@ -1,0 +1,155 @@
+// Runs the golden files of this folder: a case's input is the file INPUT of its commands. `tools_test --update`
+// rewrites the files with what the command gives now: read the difference before you keep it.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tessera/base/error.h"
+#include "tessera/base/file_system.h"
+#include "tessera/testing/golden.h"
+
+namespace tessera::testing_support {
+namespace {
+
+const std::filesystem::path kFolder = std::filesystem::path(TESSERA_SOURCE_DIR) / "tests/tools";
+const std::string kCommand = std::string(TESSERA_BINARY_DIR) + "/bin/tessera ";
+
+std::string path_of(const std::string& name) { return (kFolder / (name + ".golden")).string(); }
+
+std::filesystem::path scratch(const std::string& name) {
+  return std::filesystem::path(testing::TempDir()) / ("tessera_tools_" + name);
+}
+
+// What the command prints. Throws InvalidArgument with what it prints instead when it fails.
+std::string run_tool(const std::string& arguments) {
+  FILE* pipe = popen((kCommand + arguments + " 2>&1").c_str(), "r");
+  check(pipe != nullptr, "cannot start a process");
+  std::string text;
+  std::array<char, 4096> part{};
+  for (size_t n = 0; (n = fread(part.data(), 1, part.size(), pipe)) > 0;) text.append(part.data(), n);
+  const int status = pclose(pipe);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return text;
+  throw InvalidArgument(text);
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
+    text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
+std::string run_tool_on(const std::string& input, const std::string& command) {
+  const auto file = scratch("input").string();
+  std::ofstream(file) << input;
+  try {
+    return replaced(run_tool(replaced(command, "INPUT", file)), file, "INPUT");
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(replaced(error.what(), file, "INPUT"));
+  }
+}
+
+class ToolGoldens : public testing::TestWithParam<const char*> {};
+
+TEST_P(ToolGoldens, GiveWhatIsWritten) {
+  const auto text = FileSystem::local().read_text(path_of(GetParam()));
+  const auto file = parse_golden(text, GetParam());
+  EXPECT_EQ(print(file), text);
+  for (const auto& expected : file.cases) {
+    const auto actual = run_golden(expected, run_tool_on);
+    for (size_t i = 0; i < expected.runs.size(); ++i) {
+      EXPECT_EQ(actual.runs[i].refused, expected.runs[i].refused) << expected.claim << "\n" << expected.runs[i].command;
+      EXPECT_EQ(actual.runs[i].output, expected.runs[i].output) << expected.claim << "\n" << expected.runs[i].command;
+    }
+  }
+}
+
+constexpr std::array kFiles = {"graph", "simulate"};
+INSTANTIATE_TEST_SUITE_P(All, ToolGoldens, testing::ValuesIn(kFiles),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(Graph, EveryStageOfEveryNetworkPrintsAsTextAndForGraphviz) {
+  for (const char* model : {"mlp", "lenet5"}) {
+    for (const char* stage : {"forward", "backward", "logical", "plan", "local", "schedule"}) {
+      const auto arguments = fmt::format("graph {} --mesh data=2,model=2 --fake_kernels --stage {} ", model, stage);
+      const auto dot = run_tool(arguments + "--format dot");
+      EXPECT_TRUE(dot.starts_with("digraph ") && dot.ends_with("}\n")) << dot;
+      EXPECT_EQ(std::count(dot.begin(), dot.end(), '{'), std::count(dot.begin(), dot.end(), '}')) << arguments;
+      EXPECT_FALSE(run_tool(arguments).empty());
+    }
+  }
+}
+
+TEST(Graph, TheTextOfAStepIsAModelAgain) {
+  const auto file = scratch("step");
+  std::ofstream(file) << run_tool("graph mlp --batch_size 12");
+  for (const char* stage : {"logical", "plan", "local --rank 2", "schedule --fake_kernels"}) {
+    const auto arguments = fmt::format(" --ranks 3 --stage {}", stage);
+    EXPECT_EQ(run_tool("graph " + file.string() + arguments), run_tool("graph mlp --batch_size 12" + arguments));
+  }
+}
+
+TEST(Simulate, TheJsonSaysWhatTheTableRounds) {
+  const auto json = nlohmann::json::parse(run_tool("simulate mlp --ranks 8 --batch_size 100 --json"));
+  EXPECT_EQ(json.at("num_ranks"), 8);
+  ASSERT_EQ(json.at("classes").size(), 2U);
+  for (const auto& c : json.at("classes")) {
+    EXPECT_EQ(c.at("step_seconds").get<double>(),
+              c.at("compute_seconds").get<double>() + c.at("exposed_seconds").get<double>());
+    EXPECT_EQ(c.at("groups").at("data").at("received_bytes"), c.at("received_bytes"));
+  }
+}
+
+TEST(Simulate, TheTraceHoldsEveryStepOnItsLane) {
+  const auto file = scratch("trace");
+  run_tool("simulate mlp --ranks 2 --trace " + file.string());
+  const auto json = nlohmann::json::parse(FileSystem::local().read_text(file.string()));
+  double compute_end = 0;
+  int num_collectives = 0;
+  for (const auto& event : json.at("traceEvents")) {
+    if (event.at("ph") != "X") continue;
+    if (event.at("tid") == 1) {
+      ++num_collectives;
+      continue;
+    }
+    EXPECT_NEAR(event.at("ts").get<double>(), compute_end, 1e-6);
+    compute_end = event.at("ts").get<double>() + event.at("dur").get<double>();
+  }
+  EXPECT_GT(num_collectives, 0);
+  const auto simulated = nlohmann::json::parse(run_tool("simulate mlp --ranks 2 --json"));
+  EXPECT_NEAR(compute_end, simulated.at("step_seconds").get<double>() * 1e6, 1e-6);
+}
+
+TEST(Info, TheProfileOfThisMachineIsOneThatSimulateReads) {
+  const auto file = scratch("profile");
+  std::ofstream(file) << run_tool("info --profile");
+  const auto json = nlohmann::json::parse(run_tool("simulate mlp --ranks 2 --json --profile " + file.string()));
+  EXPECT_EQ(json.at("profile"), "measured, ranks of 1 thread");
+  EXPECT_GT(json.at("step_seconds").get<double>(), 0);
+}
+
+void update() {
+  for (const char* name : kFiles) {
+    auto file = parse_golden(FileSystem::local().read_text(path_of(name)), name);
+    for (auto& golden : file.cases) golden = run_golden(golden, run_tool_on);
+    std::ofstream(path_of(name)) << print(file);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::testing_support
+
+int main(int argc, char** argv) {
+  if (argc > 1 && std::string(argv[1]) == "--update") {
+    tessera::testing_support::update();
+    return 0;
+  }
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
