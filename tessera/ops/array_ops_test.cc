@@ -162,6 +162,7 @@ TEST(ArrayOps, IndexRules) {
       {{"dropout", {"f32[2,3]", "i64[]"}, "{keep_prob=0.5, seed=1, stream=2}"}, "d0 d1, . -> d0 d1"},
       {{"one_hot", {"i32[2,3]", "f32[]", "f32[]"}, "{depth=4, axis=1}"}, "d0 d1, ., . -> d0 v d1"},
       {{"gather", {"f32[7,8]", "i32[2,3]"}}, "d0 d1, i0 i1 -> i0 i1 d1"},
+      {{"gather", {"bool[7]", "i32[2]"}}, "d0, i0 -> i0 : d0=max"},
       {{"scatter_add", {"f32[7,8]", "i32[2]", "f32[2,8]"}}, "d0 d1, i0, i0 d1 -> d0 d1"},
       {{"all_reduce", {"f32[7]"}, "{ranks=[0,1], group=\"g\"}"}, "_ -> _"},
   };

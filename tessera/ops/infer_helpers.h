@@ -25,6 +25,12 @@ int axis_of(const Attributes& attributes, const Type& type, const std::string& n
 Ints checked_axes(const Attributes& attributes, int ndim);
 bool contains(const Ints& values, int64_t value);
 double count(const Type& type);
+// The cost of an operator with so many operations for each element of its first operand.
+inline auto per_element(double flops) {
+  return [flops](const Attributes&, std::span<const Type> inputs, std::span<const Type>) {
+    return flops * count(inputs[0]);
+  };
+}
 
 std::vector<Shape> shapes_of(std::span<const Type> types);
 // "d0", "d1", ...; "" for the dims listed in `not_split`.
