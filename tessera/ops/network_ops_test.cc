@@ -144,7 +144,7 @@ TEST(Conv2d, RefusesWhatDoesNotFit) {
                  "the convolution's result must be [1,4,7,6], is [1,4,6,6]");
 }
 
-TEST(Conv2d, RulesSplitPixelsAndChannelsUnlessTheyAreGrouped) {
+TEST(Conv2d, RulesSplitPixelsAndChannelsOrGroups) {
   const std::vector<Type> images{f32({2, 4, 5, 5}), f32({6, 4, 3, 3})};
   EXPECT_EQ(rule_text({"conv2d", images}), "n ci h w, co ci _ _ -> n co h w");
   EXPECT_EQ(rule_text({"conv2d_grad_input", {f32({2, 6, 3, 3}), images[1]}, {{"input_size", Ints{5, 5}}}}),
@@ -152,11 +152,11 @@ TEST(Conv2d, RulesSplitPixelsAndChannelsUnlessTheyAreGrouped) {
   EXPECT_EQ(rule_text({"conv2d_grad_weight", {f32({2, 6, 3, 3}), images[0]}, {{"kernel_size", Ints{3, 3}}}}),
             "n co h w, n ci h w -> co ci _ _");
   EXPECT_EQ(rule_text({"conv2d", {images[0], f32({6, 2, 3, 3})}, {{"groups", int64_t{2}}}}),
-            "n _ h w, _ _ _ _ -> n _ h w");
+            "n g h w, g _ _ _ -> n g h w");
   EXPECT_EQ(rule_text({"conv2d_grad_weight",
                        {f32({2, 6, 3, 3}), images[0]},
                        {{"kernel_size", Ints{3, 3}}, {"groups", int64_t{2}}}}),
-            "n _ h w, n _ h w -> _ _ _ _");
+            "n g h w, n g h w -> g _ _ _");
 }
 
 TEST(Conv2d, TheThreeOperatorsAreClosedUnderDifferentiation) {
@@ -177,8 +177,8 @@ TEST(Pooling, InfersSizesAndTheIndexType) {
               ElementsAre(f32({2, 64, 56, 56}), Type{DType::kU8, {2, 64, 56, 56}}));
   EXPECT_THAT(result_types({"max_pool2d", {f32({1, 1, 16, 16})}, {{"kernel", Ints{16, 16}}}}),
               ElementsAre(f32({1, 1, 1, 1}), Type{DType::kI32, {1, 1, 1, 1}}));
-  EXPECT_EQ(rule_text({"max_pool2d", {f32({2, 4, 8, 8})}, window}), "n c _ _ -> n c _ _, n c _ _");
-  EXPECT_EQ(rule_text({"avg_pool2d", {f32({2, 4, 8, 8})}, window}), "n c _ _ -> n c _ _");
+  EXPECT_EQ(rule_text({"max_pool2d", {f32({2, 4, 8, 8})}, window}), "n c h w -> n c h w, n c h w");
+  EXPECT_EQ(rule_text({"avg_pool2d", {f32({2, 4, 8, 8})}, window}), "n c h w -> n c h w");
 }
 
 TEST(Pooling, RefusesWindowsWithoutPixels) {
