@@ -12,6 +12,7 @@ void add_all_families(OpRegistry& registry) {
   add_convolution(registry);
   add_pooling(registry);
   add_normalization(registry);
+  add_layer_norm(registry);
   add_softmax(registry);
   add_optimizers(registry);
   add_collectives(registry);

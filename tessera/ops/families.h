@@ -13,7 +13,8 @@ void add_indexing(OpRegistry& registry);       // indexing.cc: one_hot, gather, 
 void add_matmul(OpRegistry& registry);         // matmul.cc: matmul, batch_matmul, bias_add
 void add_convolution(OpRegistry& registry);    // convolution.cc: conv2d and its gradients
 void add_pooling(OpRegistry& registry);        // pooling.cc
-void add_normalization(OpRegistry& registry);  // normalization.cc: batch_norm*, layer_norm
+void add_normalization(OpRegistry& registry);  // normalization.cc: batch_norm*, moving_average
+void add_layer_norm(OpRegistry& registry);     // layer_norm.cc
 void add_softmax(OpRegistry& registry);        // softmax.cc: softmax, log_softmax, cross entropy
 void add_optimizers(OpRegistry& registry);     // optimizer_ops.cc: momentum, sgd, adam, adam_weight_decay
 void add_collectives(OpRegistry& registry);    // collectives.cc
