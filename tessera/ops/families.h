@@ -6,7 +6,8 @@ namespace tessera::ops {
 class OpRegistry;
 
 void add_elementwise(OpRegistry& registry);    // elementwise.cc: arithmetic, comparison, logic, select, cast
-void add_reductions(OpRegistry& registry);     // reduce.cc: reduce_*, argmax, top_k, cumsum
+void add_reductions(OpRegistry& registry);     // reduce.cc: reduce_*, cumsum
+void add_selection(OpRegistry& registry);      // selection.cc: argmax, top_k
 void add_shape_ops(OpRegistry& registry);      // shape_ops.cc: reshape, transpose, concat, slices, broadcast, ...
 void add_creation(OpRegistry& registry);       // creation.cc: fill, constant, range, random, dropout
 void add_indexing(OpRegistry& registry);       // indexing.cc: one_hot, gather, scatter_add
