@@ -1,5 +1,7 @@
 #include "tessera/base/error.h"
 #include "tessera/ops/families.h"
+#include "tessera/ops/gradient_helpers.h"
+#include "tessera/ops/infer_helpers.h"
 #include "tessera/ops/op_def.h"
 #include "tessera/ops/require.h"
 #include "tessera/ops/windows.h"
@@ -61,7 +63,7 @@ std::vector<Type> infer_conv2d(const Attributes& attributes, std::span<const Typ
   const Shape& weight = inputs[1].shape;
   const Shape y{x[0], weight[0], geometry.output_size(x[2], weight[2], 0), geometry.output_size(x[3], weight[3], 1)};
   require_convolution(geometry, x, weight, y);
-  return {{inputs[0].dtype, y}};
+  return {{result_dtype(attributes, inputs[0].dtype), y}};
 }
 
 std::vector<Type> infer_grad_input(const Attributes& attributes, std::span<const Type> inputs) {
@@ -72,7 +74,7 @@ std::vector<Type> infer_grad_input(const Attributes& attributes, std::span<const
   const Shape& weight = inputs[1].shape;
   const Shape x{dy[0], weight[1] * geometry.groups, size[0], size[1]};
   require_convolution(geometry, x, weight, dy);
-  return {{inputs[0].dtype, x}};
+  return {{result_dtype(attributes, inputs[0].dtype), x}};
 }
 
 std::vector<Type> infer_grad_weight(const Attributes& attributes, std::span<const Type> inputs) {
@@ -86,7 +88,7 @@ std::vector<Type> infer_grad_weight(const Attributes& attributes, std::span<cons
   }
   const Shape weight{dy[1], x[1] / geometry.groups, size[0], size[1]};
   require_convolution(geometry, x, weight, dy);
-  return {{inputs[0].dtype, weight}};
+  return {{result_dtype(attributes, inputs[0].dtype), weight}};
 }
 
 // The attributes of the sister operator: the four of the geometry, and one size where it needs it.
@@ -186,7 +188,7 @@ std::vector<Value> localize_forward(const LocalizeContext& context) {
     return groups.over(slices.inputs[1], 0, weight[0], slices.outputs[0][1], weight[0]);
   });
   if (is_blank(y, x)) return {zeros(context.graph, context.local_outputs[0])};
-  Attributes attributes = sister(context.attributes);
+  Attributes attributes = context.attributes;
   attributes.set("padding", padding_around(window, y, image));
   groups.set(attributes, y[1], weight[0]);
   return {groups.own(apply1("conv2d", {x, rows}, attributes), 1, y[1], weight[0])};
@@ -209,7 +211,7 @@ std::vector<Value> localize_grad_weight(const LocalizeContext& context) {
     return groups.over(slices.inputs[0], 1, results[1], slices.outputs[0][0], results[1]);
   });
   if (is_blank(dy, x)) return {zeros(context.graph, context.local_outputs[0])};
-  Attributes attributes = sister(context.attributes);
+  Attributes attributes = context.attributes;
   attributes.set("padding", padding_around(window, dy, image));
   attributes.set("kernel_size", taps);
   groups.set(attributes, rows, results[1]);
@@ -238,7 +240,7 @@ std::vector<Value> localize_grad_input(const LocalizeContext& context) {
   }
   // All pixels that these results read; then the slice of them.
   const Box read = over_pixels_of(window, reached, image, dx);
-  Attributes attributes = sister(context.attributes);
+  Attributes attributes = context.attributes;
   attributes.set("padding", padding_around(window, reached, image));
   attributes.set("input_size", Ints{read[2].size, read[3].size});
   groups.set(attributes, dx[1], image[1]);
@@ -256,7 +258,8 @@ std::vector<AttributeDef> geometry_attributes() {
   return {{"strides", Ints{1, 1}, "steps between windows: height, width"},
           {"padding", Ints{0, 0, 0, 0}, "zeros around the image: top, bottom, left, right"},
           {"dilation", Ints{1, 1}, "distance between the kernel's taps: height, width"},
-          {"groups", int64_t{1}, "channels are cut into so many independent convolutions"}};
+          {"groups", int64_t{1}, "channels are cut into so many independent convolutions"},
+          result_dtype_attribute()};
 }
 std::vector<AttributeDef> geometry_attributes(const char* name, const char* doc) {
   auto attributes = geometry_attributes();
@@ -280,6 +283,7 @@ struct Case {
     const auto all = attributes();
     return infer_conv2d(all, std::vector<Type>{{dtype, x}, {dtype, weight}})[0].shape;
   }
+  bool is_half() const { return dtype == DType::kBF16 || dtype == DType::kF16; }
   bool check_gradient() const { return dtype == DType::kF32 || dtype == DType::kF64; }
 };
 
@@ -311,7 +315,7 @@ void add_convolution(OpRegistry& registry) {
       .attributes = geometry_attributes(),
       .infer = infer_conv2d,
       .gradient = [](const GradientContext& context) -> std::vector<Value> {
-        const Value dy = context.cotangent(0);
+        const Value dy = cast_to(context.cotangent(0), context.inputs[0].dtype());
         const Value x = context.inputs[0];
         const Value weight = context.inputs[1];
         return {grad_input(dy, weight, x, context.attributes), grad_weight(dy, x, weight, context.attributes)};
@@ -332,7 +336,7 @@ void add_convolution(OpRegistry& registry) {
       .attributes = geometry_attributes("input_size", "height and width of x"),
       .infer = infer_grad_input,
       .gradient = [](const GradientContext& context) -> std::vector<Value> {
-        const Value dx = context.cotangent(0);
+        const Value dx = cast_to(context.cotangent(0), context.inputs[0].dtype());
         const Value dy = context.inputs[0];
         const Value weight = context.inputs[1];
         return {forward(dx, weight, context.attributes), grad_weight(dy, dx, weight, context.attributes)};
@@ -353,7 +357,7 @@ void add_convolution(OpRegistry& registry) {
       .attributes = geometry_attributes("kernel_size", "height and width of the kernel"),
       .infer = infer_grad_weight,
       .gradient = [](const GradientContext& context) -> std::vector<Value> {
-        const Value dweight = context.cotangent(0);
+        const Value dweight = cast_to(context.cotangent(0), context.inputs[0].dtype());
         const Value dy = context.inputs[0];
         const Value x = context.inputs[1];
         return {forward(x, dweight, context.attributes), grad_input(dy, dweight, x, context.attributes)};
@@ -372,13 +376,19 @@ void add_convolution(OpRegistry& registry) {
     const Type x{c.dtype, c.x};
     const Type weight{c.dtype, c.weight};
     const Type y{c.dtype, c.y()};
+    const auto add = [&](OpDef& def, const Type& first, const Type& second, Attributes attributes) {
+      def.examples.push_back({{{first}, {second}}, attributes, c.check_gradient()});
+      if (!c.is_half()) return;
+      attributes.set("result_dtype", DType::kF32);
+      def.examples.push_back({{{first}, {second}}, attributes, false});
+    };
     auto attributes = c.attributes();
-    conv2d.examples.push_back({{{x}, {weight}}, attributes, c.check_gradient()});
+    add(conv2d, x, weight, attributes);
     attributes.set("input_size", Ints{c.x[2], c.x[3]});
-    input_gradient.examples.push_back({{{y}, {weight}}, attributes, c.check_gradient()});
+    add(input_gradient, y, weight, attributes);
     attributes.erase("input_size");
     attributes.set("kernel_size", Ints{c.weight[2], c.weight[3]});
-    weight_gradient.examples.push_back({{{y}, {x}}, attributes, c.check_gradient()});
+    add(weight_gradient, y, x, attributes);
   }
   registry.add(std::move(conv2d));
   registry.add(std::move(input_gradient));

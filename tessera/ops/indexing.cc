@@ -121,7 +121,8 @@ void add_gather(OpRegistry& registry) {
               const int axis = axis_of(c.attributes, c.global_inputs[0]);
               const int64_t offset = c.input_slices[0][static_cast<size_t>(axis)].offset;
               return {apply1("gather", {c.inputs[0], shift_indices(c.inputs[1], offset)}, c.attributes)};
-            }};
+            },
+            .disjoint_parts = true};
   const auto add = [&](DType dtype, const Shape& table, DType index, const Shape& indices, int64_t axis) {
     const Domain domain = is_floating(dtype) ? Domain::kAny : dtype == DType::kBool ? Domain::kBool : Domain::kIndex;
     def.examples.push_back({.inputs = {{{dtype, table}, domain, 9}, {{index, indices}, Domain::kIndex, 5}},

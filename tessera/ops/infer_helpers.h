@@ -32,6 +32,11 @@ inline auto per_element(double flops) {
   };
 }
 
+// The attribute of operators that add up products or elements: the dtype of their result, where it is not the
+// operands'.
+AttributeDef result_dtype_attribute();
+DType result_dtype(const Attributes& attributes, DType operands);
+
 std::vector<Shape> shapes_of(std::span<const Type> types);
 // "d0", "d1", ...; "" for the dims listed in `not_split`.
 IndexRule::Dims numbered_dims(int ndim, const Ints& not_split = {}, const std::string& prefix = "d");

@@ -42,6 +42,7 @@ IndexRule reduce_rule(const Attributes& attributes, std::span<const Type> inputs
 
 // A reduced value (or its cotangent) stretched to the operand's shape again.
 Value stretch(const GradientContext& c, Value reduced) {
+  reduced = cast_to(reduced, c.inputs[0].dtype());
   if (!c.attributes.get_bool("keep_dims") && !c.attributes.get_ints("axes").empty()) {
     reduced = apply1("expand_dims", {reduced}, {{"axes", c.attributes.get_ints("axes")}});
   }
@@ -143,6 +144,13 @@ std::vector<Example> reduction_examples(const Reduction& reduction) {
   if (reduction.kind != Kind::kBool) {
     for (const DType dtype : {DType::kF64, DType::kBF16, DType::kF16}) add(dtype, {3, 4}, {1}, false);
   }
+  if (reduction.completion == Completion::kSum || reduction.completion == Completion::kMean) {
+    for (const int64_t axis : {0, 1}) {
+      add(DType::kBF16, {9, 33}, {axis}, false);
+      examples.back().attributes.set("result_dtype", DType::kF32);
+      examples.back().check_gradient = false;
+    }
+  }
   if (reduction.kind == Kind::kNumeric) {
     for (const DType dtype : {DType::kI32, DType::kI64, DType::kU8}) add(dtype, {3, 2}, {0}, false);
   }
@@ -160,7 +168,8 @@ void add_simple_reductions(OpRegistry& registry) {
                                                std::span<const Type> types) -> std::vector<Type> {
                 require_kind(types[0], kind, "the operand");
                 const Ints axes = checked_axes(attributes, types[0].shape.ndim());
-                return {{types[0].dtype, reduced_shape(types[0].shape, axes, attributes.get_bool("keep_dims"))}};
+                return {{result_dtype(attributes, types[0].dtype),
+                         reduced_shape(types[0].shape, axes, attributes.get_bool("keep_dims"))}};
               },
               .rule = [completion = reduction.completion](
                           const Attributes& attributes, std::span<const Type> inputs,
@@ -174,7 +183,10 @@ void add_simple_reductions(OpRegistry& registry) {
         return gradient(c);
       };
     }
-    if (reduction.completion == Completion::kSum || reduction.completion == Completion::kMean) def.linear_in = {{0}};
+    if (reduction.completion == Completion::kSum || reduction.completion == Completion::kMean) {
+      def.linear_in = {{0}};
+      def.attributes.push_back(result_dtype_attribute());
+    }
     if (reduction.completion == Completion::kMean) def.localize = localize_mean;
     registry.add(std::move(def));
   }

@@ -176,7 +176,8 @@ void add_top_k(OpRegistry& registry) {
       .localize = [](const LocalizeContext& c) -> std::vector<Value> {
         const mesh::Range& held = c.output_slices[0].back();
         return {apply1("top_k_grad", {c.inputs[0], shift_indices(c.inputs[1], held.offset)}, {{"size", held.size}})};
-      }};
+      },
+      .disjoint_parts = true};
   for (const DType dtype : {DType::kF32, DType::kF64}) {
     grad.examples.push_back({.inputs = {{{dtype, {3, 1}}}, {{DType::kI32, {3, 1}}, Domain::kIndex, 4}},
                              .attributes = {{"size", int64_t{4}}}});
