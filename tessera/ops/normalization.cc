@@ -1,6 +1,7 @@
 #include "tessera/base/error.h"
 #include "tessera/ops/batch_norm_groups.h"
 #include "tessera/ops/families.h"
+#include "tessera/ops/gradient_helpers.h"
 #include "tessera/ops/infer_helpers.h"
 #include "tessera/ops/op_def.h"
 #include "tessera/ops/require.h"
@@ -92,15 +93,6 @@ Attributes groups_of(const Attributes& attributes, double eps) {
   return result;
 }
 
-Value cast_to(Value value, DType dtype) {
-  return value.dtype() == dtype ? value : apply1("cast", {value}, {{"dtype", dtype}});
-}
-Value scaled(Value value, double factor) {
-  const Value scale =
-      apply(value.graph(), "fill", {}, {{"shape", Ints{}}, {"value", factor}, {"dtype", value.dtype()}})[0];
-  return apply1("mul", {value, scale});
-}
-
 // Sums over the elements that share a statistic, whose cotangent is spread over them: batch_norm_grad_input with unit
 // scale gives (-sum_dy - (x - mean) * sum_dy_xhat) / count for a zero dy, for every grouping and dtype.
 Value spread(const GradientContext& context, Value mean, Value sum_dy, Value sum_dy_xhat) {
@@ -121,7 +113,7 @@ std::vector<Value> mean_gradient(const GradientContext& context) {
 std::vector<Value> variance_gradient(const GradientContext& context) {
   const Value dvariance = context.cotangent(0);
   const Value mean = context.inputs[1];
-  const Value minus_two = scaled(dvariance, -2.0);
+  const Value minus_two = scale_by(dvariance, -2.0);
   const Value dx = spread(context, mean, apply1("zeros_like", {mean}), minus_two);
   // Zero where `mean` is the mean of x, as it is in training.
   const Value own_mean = apply1("batch_norm_mean", {context.inputs[0]}, groups_of(context.attributes));
@@ -156,7 +148,7 @@ std::vector<Value> batch_norm_gradient(const GradientContext& context) {
   const Value r = apply1("rsqrt", {apply1("add", {variance, shift})});
   const Value minus_gamma_r = apply1("neg", {apply1("mul", {r, cast_to(gamma, mean.dtype())})});
   result[1] = apply1("mul", {minus_gamma_r, sums[0]});
-  result[2] = scaled(apply1("mul", {apply1("mul", {minus_gamma_r, r}), sums[1]}), 0.5);
+  result[2] = scale_by(apply1("mul", {apply1("mul", {minus_gamma_r, r}), sums[1]}), 0.5);
   return result;
 }
 
