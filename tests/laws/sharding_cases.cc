@@ -122,10 +122,10 @@ std::optional<Example> scaled(const OpDef& def, const Example& example, const st
 
 // Sums that are rounded once, whatever the parts: their examples in half types are cases as well.
 bool sums_once(const OpDef& def) {
-  static const std::set<std::string> kNames = {"batch_matmul",       "bias_add", "conv2d", "conv2d_grad_input",
-                                               "conv2d_grad_weight", "gather",   "matmul", "reduce_mean",
-                                               "reduce_sum"};
-  return kNames.contains(def.name);
+  static const std::set<std::string> names = {"batch_matmul",       "bias_add", "conv2d", "conv2d_grad_input",
+                                              "conv2d_grad_weight", "gather",   "matmul", "reduce_mean",
+                                              "reduce_sum"};
+  return names.contains(def.name);
 }
 
 bool has_half(const Example& example) {
