@@ -448,7 +448,8 @@ std::string why_equivalent(const std::string& mutant) {
   const auto says = [&](const char* text) { return mutant.find(text) != std::string::npos; };
   const bool is_other_split = says("less split than") || says("along another dim") || says("the other way round") ||
                               says("by another axis of equal size");
-  for (const char* op : {"constant: ", "fill: ", "random_normal: ", "random_truncated_normal: ", "random_uniform: "}) {
+  for (const char* op :
+       {"constant: ", "fill: ", "range: ", "random_normal: ", "random_truncated_normal: ", "random_uniform: "}) {
     if (begins(op) && says("result 0") && is_other_split) {
       return "without an operand that is split, a rank makes whichever slice the plan asks for";
     }
