@@ -15,6 +15,18 @@ using ir::ValueId;
 
 namespace {
 
+bool is_collective(const Graph& local, NodeId n) {
+  return ops::OpRegistry::instance().get(local.node(n).op).collective;
+}
+
+// Of such a step all operands count as communicated: a rank whose part is empty may send what it has not made of them.
+bool communicates(const Graph& local, const LogicalStep& step) {
+  for (NodeId n = step.begin; n < step.end; ++n) {
+    if (is_collective(local, n)) return true;
+  }
+  return false;
+}
+
 // By value: whether something that is communicated later depends on it.
 std::vector<bool> find_awaited(const Graph& local, const std::vector<LogicalStep>& steps) {
   std::vector<bool> awaited(static_cast<size_t>(local.num_values()));
@@ -26,10 +38,12 @@ std::vector<bool> find_awaited(const Graph& local, const std::vector<LogicalStep
   auto step = steps.rbegin();
   for (NodeId n = local.num_nodes(); n >= 0; --n) {
     // Behind the last node of a step; a step without nodes of its own hands its operand on.
-    for (; step != steps.rend() && step->end == n; ++step) pass_on(false, step->inputs, step->outputs);
+    for (; step != steps.rend() && step->end == n; ++step) {
+      pass_on(communicates(local, *step), step->inputs, step->outputs);
+    }
     if (n == 0) break;
     const Node& node = local.node(n - 1);
-    pass_on(ops::OpRegistry::instance().get(node.op).collective, node.inputs, node.outputs);
+    pass_on(is_collective(local, n - 1), node.inputs, node.outputs);
   }
   return awaited;
 }

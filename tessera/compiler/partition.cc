@@ -6,6 +6,8 @@
 #include "tessera/base/error.h"
 #include "tessera/compiler/collective_order.h"
 #include "tessera/compiler/sharding/lowering.h"
+#include "tessera/compiler/sharding/wide_sums.h"
+#include "tessera/ops/elementwise_functions.h"
 #include "tessera/ops/op_def.h"
 
 namespace tessera::compiler {
@@ -77,7 +79,9 @@ class Partitioner {
     }
     for (size_t i = 0; i < graph_.outputs().size(); ++i) {
       const auto& output = graph_.outputs()[i];
-      local_.add_output(output.name, use(output.value, plan_.output_layout(graph_, i)));
+      // A state that is a partial sum keeps its type.
+      const Value value = use(output.value, plan_.output_layout(graph_, i));
+      local_.add_output(output.name, ops::cast(value, graph_.type(output.value).dtype));
     }
     facts_.bytes = lowering_.collective_bytes();
     find_fusion_ids(updates);
@@ -126,13 +130,15 @@ class Partitioner {
       if (parts > 1) context.parts[factor] = parts;
     }
     facts_.steps.push_back({.begin = local_.num_nodes()});
-    const auto results =
-        def.localize ? def.localize(context) : ops::apply(local_, node.op, context.inputs, node.attributes);
+    const auto results = localize_node(def, context);
     check_equal(results.size(), node.outputs.size(), "results of a localized node");
     for (size_t o = 0; o < results.size(); ++o) {
-      if (!(results[o].type() == context.local_outputs[o])) {
+      const Type& planned = context.local_outputs[o];
+      const bool is_planned =
+          results[o].type() == planned || results[o].type() == Type{dtype_of_parts(planned.dtype), planned.shape};
+      if (!is_planned) {
         throw InternalError(fmt::format("{}: rank {} computes {} where the plan says {}", graph_.node_name(n), rank_,
-                                        results[o].type(), context.local_outputs[o]));
+                                        results[o].type(), planned));
       }
       local_values_[static_cast<size_t>(node.outputs[o])] = results[o];
     }

@@ -1,10 +1,10 @@
-#include <algorithm>
-
 #include "tessera/base/error.h"
 #include "tessera/ops/families.h"
-#include "tessera/ops/localize.h"
+#include "tessera/ops/gradient_helpers.h"
+#include "tessera/ops/infer_helpers.h"
 #include "tessera/ops/op_def.h"
 #include "tessera/ops/require.h"
+#include "tessera/ops/windows.h"
 
 namespace tessera::ops {
 namespace {
@@ -63,7 +63,7 @@ std::vector<Type> infer_conv2d(const Attributes& attributes, std::span<const Typ
   const Shape& weight = inputs[1].shape;
   const Shape y{x[0], weight[0], geometry.output_size(x[2], weight[2], 0), geometry.output_size(x[3], weight[3], 1)};
   require_convolution(geometry, x, weight, y);
-  return {{inputs[0].dtype, y}};
+  return {{result_dtype(attributes, inputs[0].dtype), y}};
 }
 
 std::vector<Type> infer_grad_input(const Attributes& attributes, std::span<const Type> inputs) {
@@ -74,7 +74,7 @@ std::vector<Type> infer_grad_input(const Attributes& attributes, std::span<const
   const Shape& weight = inputs[1].shape;
   const Shape x{dy[0], weight[1] * geometry.groups, size[0], size[1]};
   require_convolution(geometry, x, weight, dy);
-  return {{inputs[0].dtype, x}};
+  return {{result_dtype(attributes, inputs[0].dtype), x}};
 }
 
 std::vector<Type> infer_grad_weight(const Attributes& attributes, std::span<const Type> inputs) {
@@ -88,7 +88,7 @@ std::vector<Type> infer_grad_weight(const Attributes& attributes, std::span<cons
   }
   const Shape weight{dy[1], x[1] / geometry.groups, size[0], size[1]};
   require_convolution(geometry, x, weight, dy);
-  return {{inputs[0].dtype, weight}};
+  return {{result_dtype(attributes, inputs[0].dtype), weight}};
 }
 
 // The attributes of the sister operator: the four of the geometry, and one size where it needs it.
@@ -112,146 +112,140 @@ Value grad_weight(Value dy, Value x, Value weight, const Attributes& attributes)
   return apply1("conv2d_grad_weight", {dy, x}, all);
 }
 
-// Groups pair slices of the channels: a split of either channel dim would cut through a group.
+// Groups pair slices of the channels; where there are several, a split of the channels is one of the groups.
 IndexRule rule_for(const Attributes& attributes, const char* dense, const char* grouped) {
   return parse_rule(attributes.get_int("groups") == 1 ? dense : grouped);
 }
 
-// Images whose height or width is split: each rank fetches the rows and columns of its neighbours that its windows
-// reach into (its halo), and computes with the padding that is left at the image's own edges.
+SlidingWindow window_of(const Attributes& attributes, const Ints& taps) {
+  const Geometry geometry(attributes);
+  return {.taps = taps, .strides = geometry.strides, .padding = geometry.padding, .dilation = geometry.dilation};
+}
+SlidingWindow window_of(const Attributes& attributes, const Shape& weight) {
+  return window_of(attributes, Ints{weight[2], weight[3]});
+}
 
-bool splits_pixels(const LocalizeContext& context) { return context.is_split("h") || context.is_split("w"); }
+// Channels of several groups that are split: a rank computes all groups that its channels of the result belong to, with
+// channels fetched from others where parts do not hold whole groups, and keeps its own.
+struct Groups {
+  bool are_split;
+  bool are_cut;
+  int64_t count;
 
-// The spatial dims whose parts need pixels of others: not those that a 1x1 kernel without stride takes as they are.
-std::vector<std::string> halo_factors(const LocalizeContext& context, const Ints& taps) {
-  const Geometry geometry(context.attributes);
-  std::vector<std::string> factors;
-  for (size_t d = 0; d < 2; ++d) {
-    const bool is_pointwise =
-        taps[d] == 1 && geometry.strides[d] == 1 && geometry.padding[2 * d] == 0 && geometry.padding[2 * d + 1] == 0;
-    if (context.is_split(d == 0 ? "h" : "w") && !is_pointwise) factors.emplace_back(d == 0 ? "h" : "w");
+  explicit Groups(const LocalizeContext& context)
+      : are_split(context.is_split("g")),
+        are_cut(are_split && context.attributes.get_int("groups") % context.parts.at("g") != 0),
+        count(context.attributes.get_int("groups")) {}
+
+  // The groups of channels `range` out of `channels`.
+  mesh::Range of(const mesh::Range& range, int64_t channels) const {
+    if (range.size == 0) return {0, 0};
+    const int64_t each = channels / count;
+    const int64_t first = range.offset / each;
+    return {first, (range.offset + range.size - 1) / each + 1 - first};
   }
-  return factors;
-}
-
-// Along one spatial dim: the pixels that the windows of results [result.offset, + size) read, inside the image.
-mesh::Range pixels_of(const Geometry& geometry, size_t d, const mesh::Range& result, int64_t taps, int64_t image) {
-  if (result.size == 0) return {0, 0};
-  const int64_t begin = result.offset * geometry.strides[d] - geometry.padding[2 * d];
-  const int64_t end = (result.offset + result.size - 1) * geometry.strides[d] - geometry.padding[2 * d] +
-                      geometry.dilation[d] * (taps - 1) + 1;
-  const int64_t first = std::clamp<int64_t>(begin, 0, image);
-  return {first, std::max<int64_t>(std::clamp<int64_t>(end, 0, image) - first, 0)};
-}
-
-// The results whose windows read pixels [image.offset, + size).
-mesh::Range results_of(const Geometry& geometry, size_t d, const mesh::Range& pixels, int64_t taps, int64_t results) {
-  if (pixels.size == 0) return {0, 0};
-  const int64_t reach = geometry.dilation[d] * (taps - 1);
-  const int64_t top = geometry.padding[2 * d];
-  const int64_t step = geometry.strides[d];
-  const int64_t begin = std::max<int64_t>(pixels.offset + top - reach + step - 1, 0) / step;
-  const int64_t end = (pixels.offset + pixels.size - 1 + top) / step + 1;
-  const int64_t first = std::clamp<int64_t>(begin, 0, results);
-  return {first, std::max<int64_t>(std::clamp<int64_t>(end, 0, results) - first, 0)};
-}
-
-// x's slice as the windows of y's slice need it, and the attributes for it: padding where the image ends, none where a
-// neighbour's pixels have come.
-struct Window {
-  Value x;
-  Attributes attributes;
-};
-Window fetch_window(const LocalizeContext& context, size_t input, const Shape& image, const Box& y, const Ints& taps,
-                    const std::function<const Box&(const RankSlices&)>& y_of) {
-  const Geometry geometry(context.attributes);
-  const auto needed = [&](const RankSlices& slices) {
-    Box box = slices.inputs[input];
-    const Box& results = y_of(slices);
-    for (size_t d = 0; d < 2; ++d) {
-      box[d + 2] = pixels_of(geometry, d, results[d + 2], taps[d], image[static_cast<int>(d) + 2]);
-    }
+  // `box`, whose dim `dim` are `size` channels, with those of the groups of channels `range` out of `channels`.
+  Box over(Box box, size_t dim, int64_t size, const mesh::Range& range, int64_t channels) const {
+    if (!are_split) return box;
+    const auto groups = of(range, channels);
+    box[dim] = {groups.offset * (size / count), groups.size * (size / count)};
     return box;
-  };
-  Window window{fetch(context, input, halo_factors(context, taps), needed), sister(context.attributes)};
-  Ints padding;
-  for (size_t d = 0; d < 2; ++d) {
-    const auto& results = y[d + 2];
-    const auto held = pixels_of(geometry, d, results, taps[d], image[static_cast<int>(d) + 2]);
-    const int64_t begin = results.offset * geometry.strides[d] - geometry.padding[2 * d];
-    const int64_t end = (results.offset + results.size - 1) * geometry.strides[d] - geometry.padding[2 * d] +
-                        geometry.dilation[d] * (taps[d] - 1) + 1;
-    padding.push_back(std::max<int64_t>(held.offset - begin, 0));
-    padding.push_back(std::max<int64_t>(end - held.offset - held.size, 0));
   }
-  window.attributes.set("padding", padding);
-  return window;
-}
+  std::vector<std::string> and_factors(std::vector<std::string> others) const {
+    if (are_cut) others.emplace_back("g");
+    return others;
+  }
+  // Of a result that has all channels of the groups of `range`, along `dim`, those of `range`.
+  Value own(Value result, int dim, const mesh::Range& range, int64_t channels) const {
+    if (!are_split) return result;
+    const int64_t first = range.offset - of(range, channels).offset * (channels / count);
+    return slice_along(result, dim, first, first + range.size);
+  }
+  void set(Attributes& attributes, const mesh::Range& range, int64_t channels) const {
+    if (are_split) attributes.set("groups", of(range, channels).size);
+  }
+};
 
-bool has_no_pixels(const Box& box) { return box[2].size == 0 || box[3].size == 0; }
+bool needs_others(const LocalizeContext& context) { return splits_pixels(context) || context.is_split("g"); }
+
 // Nothing to compute, or nothing but padding to compute it from.
-bool is_blank(const Box& y, Value x) { return has_no_pixels(y) || x.shape()[2] == 0 || x.shape()[3] == 0; }
+bool is_blank(const Box& y, Value x) {
+  return has_no_pixels(y) || y[1].size == 0 || x.shape()[2] == 0 || x.shape()[3] == 0;
+}
 
 std::vector<Value> localize_forward(const LocalizeContext& context) {
-  if (!splits_pixels(context)) return apply(context.graph, context.op, context.inputs, context.attributes);
+  if (!needs_others(context)) return apply(context.graph, context.op, context.inputs, context.attributes);
+  const Shape& image = context.global_inputs[0].shape;
   const Shape& weight = context.global_inputs[1].shape;
   const Box& y = context.output_slices[0];
-  const auto window = fetch_window(context, 0, context.global_inputs[0].shape, y, {weight[2], weight[3]},
-                                   [](const RankSlices& slices) -> const Box& { return slices.outputs[0]; });
-  if (is_blank(y, window.x)) return {zeros(context.graph, context.local_outputs[0])};
-  return {apply1("conv2d", {window.x, context.inputs[1]}, window.attributes)};
+  const auto window = window_of(context.attributes, weight);
+  const Groups groups(context);
+  const Value x = fetch(context, 0, groups.and_factors(halo_factors(context, window)), [&](const RankSlices& slices) {
+    const Box& results = slices.outputs[0];
+    return groups.over(over_pixels_of(window, results, image, slices.inputs[0]), 1, image[1], results[1], weight[0]);
+  });
+  const Value rows = fetch(context, 1, groups.and_factors({}), [&](const RankSlices& slices) {
+    return groups.over(slices.inputs[1], 0, weight[0], slices.outputs[0][1], weight[0]);
+  });
+  if (is_blank(y, x)) return {zeros(context.graph, context.local_outputs[0])};
+  Attributes attributes = context.attributes;
+  attributes.set("padding", padding_around(window, y, image));
+  groups.set(attributes, y[1], weight[0]);
+  return {groups.own(apply1("conv2d", {x, rows}, attributes), 1, y[1], weight[0])};
 }
 
 std::vector<Value> localize_grad_weight(const LocalizeContext& context) {
-  if (!splits_pixels(context)) return apply(context.graph, context.op, context.inputs, context.attributes);
-  const Ints& taps = context.attributes.get_ints("kernel_size");
+  if (!needs_others(context)) return apply(context.graph, context.op, context.inputs, context.attributes);
+  const Shape& results = context.global_inputs[0].shape;
+  const Shape& image = context.global_inputs[1].shape;
   const Box& dy = context.input_slices[0];
-  auto window = fetch_window(context, 1, context.global_inputs[1].shape, dy, taps,
-                             [](const RankSlices& slices) -> const Box& { return slices.inputs[0]; });
-  if (is_blank(dy, window.x)) return {zeros(context.graph, context.local_outputs[0])};
-  window.attributes.set("kernel_size", taps);
-  return {apply1("conv2d_grad_weight", {context.inputs[0], window.x}, window.attributes)};
+  const mesh::Range& rows = context.output_slices[0][0];
+  const Ints& taps = context.attributes.get_ints("kernel_size");
+  const auto window = window_of(context.attributes, taps);
+  const Groups groups(context);
+  const Value x = fetch(context, 1, groups.and_factors(halo_factors(context, window)), [&](const RankSlices& slices) {
+    return groups.over(over_pixels_of(window, slices.inputs[0], image, slices.inputs[1]), 1, image[1],
+                       slices.outputs[0][0], results[1]);
+  });
+  const Value cotangents = fetch(context, 0, groups.and_factors({}), [&](const RankSlices& slices) {
+    return groups.over(slices.inputs[0], 1, results[1], slices.outputs[0][0], results[1]);
+  });
+  if (is_blank(dy, x)) return {zeros(context.graph, context.local_outputs[0])};
+  Attributes attributes = context.attributes;
+  attributes.set("padding", padding_around(window, dy, image));
+  attributes.set("kernel_size", taps);
+  groups.set(attributes, rows, results[1]);
+  return {groups.own(apply1("conv2d_grad_weight", {cotangents, x}, attributes), 0, rows, results[1])};
 }
 
 std::vector<Value> localize_grad_input(const LocalizeContext& context) {
-  if (!splits_pixels(context)) return apply(context.graph, context.op, context.inputs, context.attributes);
-  const Geometry geometry(context.attributes);
-  const Shape& dy = context.global_inputs[0].shape;
+  if (!needs_others(context)) return apply(context.graph, context.op, context.inputs, context.attributes);
+  const Shape& results = context.global_inputs[0].shape;
   const Shape& weight = context.global_inputs[1].shape;
+  const Shape& image = context.global_outputs[0].shape;
   const Box& dx = context.output_slices[0];
-  const auto reached = [&](const Box& pixels, size_t d) {
-    return results_of(geometry, d, pixels[d + 2], weight[static_cast<int>(d) + 2], dy[static_cast<int>(d) + 2]);
+  const auto window = window_of(context.attributes, weight);
+  const Groups groups(context);
+  const auto read_by = [&](const RankSlices& slices) {
+    const Box& pixels = slices.outputs[0];
+    return groups.over(over_results_of(window, pixels, results, slices.inputs[0]), 1, results[1], pixels[1], image[1]);
   };
-  const Value results = fetch(context, 0, halo_factors(context, {weight[2], weight[3]}), [&](const RankSlices& slices) {
-    Box box = slices.inputs[0];
-    for (size_t d = 0; d < 2; ++d) box[d + 2] = reached(slices.outputs[0], d);
-    return box;
+  const Value dy = fetch(context, 0, groups.and_factors(halo_factors(context, window)), read_by);
+  const Value rows = fetch(context, 1, groups.and_factors({}), [&](const RankSlices& slices) {
+    return groups.over(slices.inputs[1], 0, weight[0], slices.outputs[0][1], image[1]);
   });
-  if (has_no_pixels(dx) || reached(dx, 0).size == 0 || reached(dx, 1).size == 0) {
+  const Box reached = over_results_of(window, dx, results, context.input_slices[0]);
+  if (has_no_pixels(dx) || has_no_pixels(reached) || dx[1].size == 0) {
     return {zeros(context.graph, context.local_outputs[0])};
   }
-  // All pixels that these results read, those outside of the slice and the image too; then the slice of them.
-  Attributes attributes = sister(context.attributes);
-  attributes.set("padding", Ints{0, 0, 0, 0});
-  Ints size;
-  for (size_t d = 0; d < 2; ++d) {
-    size.push_back((reached(dx, d).size - 1) * geometry.strides[d] +
-                   geometry.dilation[d] * (weight[static_cast<int>(d) + 2] - 1) + 1);
-  }
-  attributes.set("input_size", size);
-  Value pixels = apply1("conv2d_grad_input", {results, context.inputs[1]}, attributes);
-  for (size_t d = 0; d < 2; ++d) {
-    const int dim = static_cast<int>(d) + 2;
-    const int64_t origin = reached(dx, d).offset * geometry.strides[d] - geometry.padding[2 * d];
-    const int64_t begin = dx[d + 2].offset - origin;  // of the slice, counted from the first pixel there is
-    const int64_t end = begin + dx[d + 2].size;
-    const int64_t first = std::clamp<int64_t>(begin, 0, size[d]);
-    const int64_t last = std::clamp<int64_t>(end, first, size[d]);
-    const int64_t zeros_around = dx[d + 2].size - (last - first);
-    const int64_t before = std::clamp<int64_t>(first - begin, 0, zeros_around);
-    pixels = pad_along(slice_along(pixels, dim, first, last), dim, before, zeros_around - before);
-  }
-  return {pixels};
+  // All pixels that these results read; then the slice of them.
+  const Box read = over_pixels_of(window, reached, image, dx);
+  Attributes attributes = context.attributes;
+  attributes.set("padding", padding_around(window, reached, image));
+  attributes.set("input_size", Ints{read[2].size, read[3].size});
+  groups.set(attributes, dx[1], image[1]);
+  const Value pixels = groups.own(apply1("conv2d_grad_input", {dy, rows}, attributes), 1, dx[1], image[1]);
+  return {place_pixels(pixels, read, dx)};
 }
 
 double multiply_adds(const Shape& y, const Shape& weight) {
@@ -264,7 +258,8 @@ std::vector<AttributeDef> geometry_attributes() {
   return {{"strides", Ints{1, 1}, "steps between windows: height, width"},
           {"padding", Ints{0, 0, 0, 0}, "zeros around the image: top, bottom, left, right"},
           {"dilation", Ints{1, 1}, "distance between the kernel's taps: height, width"},
-          {"groups", int64_t{1}, "channels are cut into so many independent convolutions"}};
+          {"groups", int64_t{1}, "channels are cut into so many independent convolutions"},
+          result_dtype_attribute()};
 }
 std::vector<AttributeDef> geometry_attributes(const char* name, const char* doc) {
   auto attributes = geometry_attributes();
@@ -288,6 +283,7 @@ struct Case {
     const auto all = attributes();
     return infer_conv2d(all, std::vector<Type>{{dtype, x}, {dtype, weight}})[0].shape;
   }
+  bool is_half() const { return dtype == DType::kBF16 || dtype == DType::kF16; }
   bool check_gradient() const { return dtype == DType::kF32 || dtype == DType::kF64; }
 };
 
@@ -319,14 +315,14 @@ void add_convolution(OpRegistry& registry) {
       .attributes = geometry_attributes(),
       .infer = infer_conv2d,
       .gradient = [](const GradientContext& context) -> std::vector<Value> {
-        const Value dy = context.cotangent(0);
+        const Value dy = cast_to(context.cotangent(0), context.inputs[0].dtype());
         const Value x = context.inputs[0];
         const Value weight = context.inputs[1];
         return {grad_input(dy, weight, x, context.attributes), grad_weight(dy, x, weight, context.attributes)};
       },
       .rule =
           [](const Attributes& attributes, std::span<const Type>, std::span<const Type>) {
-            return rule_for(attributes, "n ci h w, co ci _ _ -> n co h w", "n _ h w, _ _ _ _ -> n _ h w");
+            return rule_for(attributes, "n ci h w, co ci _ _ -> n co h w", "n g h w, g _ _ _ -> n g h w");
           },
       .linear_in = {{0}, {1}},
       .flops = [](const Attributes&, std::span<const Type> inputs,
@@ -340,14 +336,14 @@ void add_convolution(OpRegistry& registry) {
       .attributes = geometry_attributes("input_size", "height and width of x"),
       .infer = infer_grad_input,
       .gradient = [](const GradientContext& context) -> std::vector<Value> {
-        const Value dx = context.cotangent(0);
+        const Value dx = cast_to(context.cotangent(0), context.inputs[0].dtype());
         const Value dy = context.inputs[0];
         const Value weight = context.inputs[1];
         return {forward(dx, weight, context.attributes), grad_weight(dy, dx, weight, context.attributes)};
       },
       .rule =
           [](const Attributes& attributes, std::span<const Type>, std::span<const Type>) {
-            return rule_for(attributes, "n co h w, co ci _ _ -> n ci h w", "n _ h w, _ _ _ _ -> n _ h w");
+            return rule_for(attributes, "n co h w, co ci _ _ -> n ci h w", "n g h w, g _ _ _ -> n g h w");
           },
       .linear_in = {{0}, {1}},
       .flops = [](const Attributes&, std::span<const Type> inputs,
@@ -361,14 +357,14 @@ void add_convolution(OpRegistry& registry) {
       .attributes = geometry_attributes("kernel_size", "height and width of the kernel"),
       .infer = infer_grad_weight,
       .gradient = [](const GradientContext& context) -> std::vector<Value> {
-        const Value dweight = context.cotangent(0);
+        const Value dweight = cast_to(context.cotangent(0), context.inputs[0].dtype());
         const Value dy = context.inputs[0];
         const Value x = context.inputs[1];
         return {forward(x, dweight, context.attributes), grad_input(dy, dweight, x, context.attributes)};
       },
       .rule =
           [](const Attributes& attributes, std::span<const Type>, std::span<const Type>) {
-            return rule_for(attributes, "n co h w, n ci h w -> co ci _ _", "n _ h w, n _ h w -> _ _ _ _");
+            return rule_for(attributes, "n co h w, n ci h w -> co ci _ _", "n g h w, n g h w -> g _ _ _");
           },
       .linear_in = {{0}, {1}},
       .flops = [](const Attributes&, std::span<const Type> inputs,
@@ -380,13 +376,19 @@ void add_convolution(OpRegistry& registry) {
     const Type x{c.dtype, c.x};
     const Type weight{c.dtype, c.weight};
     const Type y{c.dtype, c.y()};
+    const auto add = [&](OpDef& def, const Type& first, const Type& second, Attributes attributes) {
+      def.examples.push_back({{{first}, {second}}, attributes, c.check_gradient()});
+      if (!c.is_half()) return;
+      attributes.set("result_dtype", DType::kF32);
+      def.examples.push_back({{{first}, {second}}, attributes, false});
+    };
     auto attributes = c.attributes();
-    conv2d.examples.push_back({{{x}, {weight}}, attributes, c.check_gradient()});
+    add(conv2d, x, weight, attributes);
     attributes.set("input_size", Ints{c.x[2], c.x[3]});
-    input_gradient.examples.push_back({{{y}, {weight}}, attributes, c.check_gradient()});
+    add(input_gradient, y, weight, attributes);
     attributes.erase("input_size");
     attributes.set("kernel_size", Ints{c.weight[2], c.weight[3]});
-    weight_gradient.examples.push_back({{{y}, {x}}, attributes, c.check_gradient()});
+    add(weight_gradient, y, x, attributes);
   }
   registry.add(std::move(conv2d));
   registry.add(std::move(input_gradient));

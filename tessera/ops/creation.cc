@@ -4,6 +4,7 @@
 #include "tessera/ops/families.h"
 #include "tessera/ops/gradient_helpers.h"
 #include "tessera/ops/infer_helpers.h"
+#include "tessera/ops/localize.h"
 
 namespace tessera::ops {
 namespace {
@@ -117,6 +118,13 @@ void add_constants(OpRegistry& registry) {
                 const double n = std::ceil((limit - start) / delta);
                 if (n >= 0x1p53) throw InvalidArgument("{} to {} by {} are too many elements", start, limit, delta);
                 return {{type.dtype, {n > 0 ? static_cast<int64_t>(n) : 0}}};
+              },
+              .rule = result_rule,
+              // A slice of the whole: a sequence that began elsewhere would round otherwise.
+              .localize = [](const LocalizeContext& c) -> std::vector<Value> {
+                const mesh::Range& held = c.output_slices[0][0];
+                const Value whole = apply(c.graph, c.op, {}, c.attributes)[0];
+                return {slice_along(whole, 0, held.offset, held.offset + held.size)};
               }};
   const auto range_example = [&](AttributeValue start, AttributeValue limit, AttributeValue delta, DType dtype) {
     range.examples.push_back({.attributes = {{"start", start}, {"limit", limit}, {"delta", delta}, {"dtype", dtype}}});

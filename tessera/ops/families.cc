@@ -5,6 +5,7 @@ namespace tessera::ops {
 void add_all_families(OpRegistry& registry) {
   add_elementwise(registry);
   add_reductions(registry);
+  add_selection(registry);
   add_shape_ops(registry);
   add_creation(registry);
   add_indexing(registry);
@@ -12,6 +13,7 @@ void add_all_families(OpRegistry& registry) {
   add_convolution(registry);
   add_pooling(registry);
   add_normalization(registry);
+  add_layer_norm(registry);
   add_softmax(registry);
   add_optimizers(registry);
   add_collectives(registry);

@@ -33,11 +33,9 @@ std::string print_operands(const std::vector<IndexRule::Dims>& operands) {
   return text;
 }
 
-constexpr std::pair<Completion, const char*> kCompletions[] = {{Completion::kSum, "sum"},
-                                                               {Completion::kMax, "max"},
-                                                               {Completion::kMin, "min"},
-                                                               {Completion::kProd, "prod"},
-                                                               {Completion::kMean, "mean"}};
+constexpr std::pair<Completion, const char*> kCompletions[] = {
+    {Completion::kSum, "sum"},   {Completion::kMax, "max"},   {Completion::kMin, "min"},
+    {Completion::kProd, "prod"}, {Completion::kMean, "mean"}, {Completion::kWhole, "whole"}};
 
 }  // namespace
 
@@ -73,7 +71,8 @@ IndexRule parse_rule(std::string_view text) {
           known = true;
         }
       }
-      if (!known) throw InvalidArgument("index rule \"{}\": \"{}\" is not factor=sum|max|min|prod|mean", text, entry);
+      if (!known)
+        throw InvalidArgument("index rule \"{}\": \"{}\" is not factor=sum|max|min|prod|mean|whole", text, entry);
     }
     right = right.substr(0, colon);
   }

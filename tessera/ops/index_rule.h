@@ -2,7 +2,7 @@
 // are split together; `_` is a dim that cannot be split. "m k, k n -> m n": splitting m splits the first operand and
 // the result; splitting k, which no result has, leaves a partial sum. A factor that is only in some operands is
 // replicated in the others. "n c -> n : c=max" completes a split c with a maximum; =mean is a sum that localize must
-// scale.
+// scale; with =whole localize completes the results itself, on every rank.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@
 
 namespace tessera::ops {
 
-enum class Completion { kSum, kMax, kMin, kProd, kMean };
+enum class Completion { kSum, kMax, kMin, kProd, kMean, kWhole };
 
 struct IndexRule {
   using Dims = std::vector<std::string>;  // one factor name per dim, "" where it cannot be split

@@ -2,20 +2,12 @@
 #include "tessera/ops/families.h"
 #include "tessera/ops/gradient_helpers.h"
 #include "tessera/ops/infer_helpers.h"
+#include "tessera/ops/localize.h"
 
 namespace tessera::ops {
 namespace {
 
 using Gradients = std::vector<Value>;
-
-// The indices as a rank sees them that holds the elements from `offset` on along the indexed dim: those of other ranks
-// become out of range.
-Value shift_indices(Value indices, int64_t offset) {
-  if (offset == 0) return indices;
-  // u8 would wrap around.
-  if (indices.dtype() == DType::kU8) indices = cast(indices, DType::kI32);
-  return indices - static_cast<double>(offset);
-}
 
 bool is_whole(const std::vector<mesh::Range>& slices, const Shape& global) {
   for (int d = 0; d < global.ndim(); ++d) {
@@ -110,7 +102,8 @@ void add_gather(OpRegistry& registry) {
               const Value zeros = apply1("zeros_like", {c.inputs[0]});
               return {apply1("scatter_add", {zeros, c.inputs[1], c.cotangent(0)}, c.attributes), Value{}};
             },
-            // A rank that holds a piece of the axis gives zeros for the others' indices: the results add up.
+            // A rank that holds a piece of the axis gives zeros for the others' indices: the results add up, booleans
+            // by "or".
             .rule =
                 [](const Attributes& attributes, std::span<const Type> inputs, std::span<const Type>) {
                   const auto axis = static_cast<size_t>(axis_of(attributes, inputs[0]));
@@ -120,8 +113,7 @@ void add_gather(OpRegistry& registry) {
                   out.insert(out.end(), table.begin(), table.begin() + static_cast<int64_t>(axis));
                   out.insert(out.end(), rule.inputs[1].begin(), rule.inputs[1].end());
                   out.insert(out.end(), table.begin() + static_cast<int64_t>(axis) + 1, table.end());
-                  // An integer or boolean table's pieces could be added too, but nobody splits those.
-                  if (!is_floating(inputs[0].dtype)) rule.inputs[0][axis] = "";
+                  if (inputs[0].dtype == DType::kBool) rule.completions[table[axis]] = Completion::kMax;
                   return rule;
                 },
             .linear_in = {{0}},
@@ -129,10 +121,11 @@ void add_gather(OpRegistry& registry) {
               const int axis = axis_of(c.attributes, c.global_inputs[0]);
               const int64_t offset = c.input_slices[0][static_cast<size_t>(axis)].offset;
               return {apply1("gather", {c.inputs[0], shift_indices(c.inputs[1], offset)}, c.attributes)};
-            }};
+            },
+            .disjoint_parts = true};
   const auto add = [&](DType dtype, const Shape& table, DType index, const Shape& indices, int64_t axis) {
-    def.examples.push_back({.inputs = {{{dtype, table}, is_floating(dtype) ? Domain::kAny : Domain::kIndex, 9},
-                                       {{index, indices}, Domain::kIndex, 5}},
+    const Domain domain = is_floating(dtype) ? Domain::kAny : dtype == DType::kBool ? Domain::kBool : Domain::kIndex;
+    def.examples.push_back({.inputs = {{{dtype, table}, domain, 9}, {{index, indices}, Domain::kIndex, 5}},
                             .attributes = {{"axis", axis}}});
   };
   add(DType::kF32, {5, 3}, DType::kI32, {4}, 0);
@@ -140,6 +133,7 @@ void add_gather(OpRegistry& registry) {
   add(DType::kF32, {2, 5, 2}, DType::kI32, {3}, 1);
   add(DType::kBF16, {7}, DType::kU8, {}, 0);
   add(DType::kI32, {5, 2}, DType::kI32, {7}, 0);
+  add(DType::kBool, {5, 2}, DType::kI64, {4}, 0);
   add(DType::kF32, {5, 3}, DType::kI32, {0}, 0);
   add(DType::kF32, {0, 3}, DType::kI32, {2}, 0);
   registry.add(std::move(def));

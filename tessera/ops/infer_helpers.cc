@@ -65,6 +65,21 @@ bool contains(const Ints& values, int64_t value) {
 
 double count(const Type& type) { return static_cast<double>(type.shape.num_elements()); }
 
+AttributeDef result_dtype_attribute() {
+  return {"result_dtype", std::nullopt, "f32: sums of half types as they are, not rounded; absent: the operands' dtype",
+          /*may_be_absent=*/true};
+}
+
+DType result_dtype(const Attributes& attributes, DType operands) {
+  if (!attributes.has("result_dtype")) return operands;
+  const DType dtype = attributes.get_dtype("result_dtype");
+  const bool is_half = operands == DType::kBF16 || operands == DType::kF16;
+  if (dtype != operands && !(is_half && dtype == DType::kF32)) {
+    throw InvalidArgument("result_dtype must be {}{}, is {}", operands, is_half ? " or f32" : "", dtype);
+  }
+  return dtype;
+}
+
 std::vector<Shape> shapes_of(std::span<const Type> types) {
   std::vector<Shape> shapes;
   for (const auto& type : types) shapes.push_back(type.shape);

@@ -25,6 +25,17 @@ int axis_of(const Attributes& attributes, const Type& type, const std::string& n
 Ints checked_axes(const Attributes& attributes, int ndim);
 bool contains(const Ints& values, int64_t value);
 double count(const Type& type);
+// The cost of an operator with so many operations for each element of its first operand.
+inline auto per_element(double flops) {
+  return [flops](const Attributes&, std::span<const Type> inputs, std::span<const Type>) {
+    return flops * count(inputs[0]);
+  };
+}
+
+// The attribute of operators that add up products or elements: the dtype of their result, where it is not the
+// operands'.
+AttributeDef result_dtype_attribute();
+DType result_dtype(const Attributes& attributes, DType operands);
 
 std::vector<Shape> shapes_of(std::span<const Type> types);
 // "d0", "d1", ...; "" for the dims listed in `not_split`.

@@ -2,6 +2,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/mesh/layout.h"
+#include "tessera/ops/elementwise_functions.h"
 
 namespace tessera::ops {
 namespace {
@@ -11,6 +12,15 @@ const std::vector<int>& axes_of(const LocalizeContext& context, const std::strin
   check(context.placement != nullptr, "a split that reaches over to other ranks needs to know where they are");
   const auto it = context.placement->factor_axes.find(factor);
   return it == context.placement->factor_axes.end() ? none : it->second;
+}
+
+std::vector<int> axes_of(const LocalizeContext& context, const std::vector<std::string>& factors) {
+  std::vector<int> axes;
+  for (const auto& factor : factors) {
+    const auto& own = axes_of(context, factor);
+    axes.insert(axes.end(), own.begin(), own.end());
+  }
+  return axes;
 }
 
 }  // namespace
@@ -30,12 +40,18 @@ RankSlices slices_of(const LocalizeContext& context, int rank) {
 
 Value fetch(const LocalizeContext& context, size_t input, const std::vector<std::string>& factors,
             const std::function<Box(const RankSlices&)>& needed) {
-  std::vector<int> axes;
-  for (const auto& factor : factors) {
-    const auto& own = axes_of(context, factor);
-    axes.insert(axes.end(), own.begin(), own.end());
+  const auto axes = axes_of(context, factors);
+  if (axes.empty()) {
+    // All of it is here; an operator may need less than that.
+    const Box& held = context.input_slices[input];
+    const Box box = needed({context.input_slices, context.output_slices});
+    Value x = context.inputs[input];
+    for (size_t dim = 0; dim < box.size(); ++dim) {
+      const int64_t begin = box[dim].size == 0 ? 0 : box[dim].offset - held[dim].offset;
+      x = slice_along(x, static_cast<int>(dim), begin, begin + box[dim].size);
+    }
+    return x;
   }
-  if (axes.empty()) return context.inputs[input];
   const Attributes group = context.placement->group_over(axes);
   std::vector<Box> held;
   std::vector<Box> wanted;
@@ -47,11 +63,19 @@ Value fetch(const LocalizeContext& context, size_t input, const std::vector<std:
   return exchange(context.inputs[input], group, held, wanted);
 }
 
-Value reduce_over(const LocalizeContext& context, const std::string& factor, Value value,
+Value reduce_over(const LocalizeContext& context, const std::vector<std::string>& factors, Value value,
                   const std::string& reduction) {
-  Attributes attributes = context.placement->group_over(axes_of(context, factor));
+  Attributes attributes = context.placement->group_over(axes_of(context, factors));
   attributes.set("reduction", reduction);
   return apply1("all_reduce", {value}, attributes);
+}
+
+Value scatter_over(const LocalizeContext& context, const std::string& factor, Value value, int dim) {
+  Attributes attributes = context.placement->group_over(axes_of(context, factor));
+  attributes.set("dim", static_cast<int64_t>(dim));
+  attributes.set("sizes", part_sizes(context, factor, value.shape()[dim]));
+  attributes.set("reduction", "sum");
+  return apply1("reduce_scatter", {value}, attributes);
 }
 
 Value gather_over(const LocalizeContext& context, const std::string& factor, Value value, int dim, const Ints& sizes) {
@@ -67,6 +91,13 @@ Ints part_sizes(const LocalizeContext& context, const std::string& factor, int64
 
 int64_t part_index(const LocalizeContext& context, const std::string& factor) {
   return context.placement->group_over(axes_of(context, factor)).get_int("rank_in_group");
+}
+
+Value shift_indices(Value indices, int64_t offset) {
+  if (offset == 0) return indices;
+  // u8 would wrap around.
+  if (indices.dtype() == DType::kU8) indices = apply1("cast", {indices}, {{"dtype", DType::kI32}});
+  return indices - static_cast<double>(offset);
 }
 
 Value slice_along(Value x, int dim, int64_t begin, int64_t end) {

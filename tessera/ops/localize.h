@@ -23,8 +23,11 @@ RankSlices slices_of(const LocalizeContext& context, int rank);
 Value fetch(const LocalizeContext& context, size_t input, const std::vector<std::string>& factors,
             const std::function<Box(const RankSlices&)>& needed);
 
-// The reduction of a local value over the ranks that share the splits of all factors but this one.
-Value reduce_over(const LocalizeContext& context, const std::string& factor, Value value, const std::string& reduction);
+// The reduction of a local value over the ranks that share the splits of all factors but these.
+Value reduce_over(const LocalizeContext& context, const std::vector<std::string>& factors, Value value,
+                  const std::string& reduction);
+// The part along `dim` that this rank has of the sum of their values, when the factor splits that dim.
+Value scatter_over(const LocalizeContext& context, const std::string& factor, Value value, int dim);
 
 // The pieces along `dim` that the ranks of the factor's axes hold, one after the other in the order of its parts;
 // sizes: of all of them.
@@ -34,6 +37,9 @@ Ints part_sizes(const LocalizeContext& context, const std::string& factor, int64
 int64_t part_index(const LocalizeContext& context, const std::string& factor);
 
 // Helpers for writing local nodes.
+// Indices as a rank sees them that holds the elements from `offset` on along the indexed dim: those of other ranks
+// become out of range.
+Value shift_indices(Value indices, int64_t offset);
 Value slice_along(Value x, int dim, int64_t begin, int64_t end);
 Value zeros(ir::Graph& graph, const Type& type);
 // x with zeros around it along `dim`.

@@ -1,5 +1,7 @@
 #include "tessera/base/error.h"
 #include "tessera/ops/families.h"
+#include "tessera/ops/gradient_helpers.h"
+#include "tessera/ops/infer_helpers.h"
 #include "tessera/ops/op_def.h"
 #include "tessera/ops/require.h"
 
@@ -30,7 +32,7 @@ std::vector<Type> infer_product(const Attributes& attributes, const Type& lhs, c
   }
   result.push_back(lhs.shape[transpose_a ? ndim - 1 : ndim - 2]);
   result.push_back(rhs.shape[transpose_b ? ndim - 2 : ndim - 1]);
-  return {{lhs.dtype, result}};
+  return {{result_dtype(attributes, lhs.dtype), result}};
 }
 
 // lhs' and rhs' stand for the operands as the flags read them: d(lhs') = dy rhs'^T, d(rhs') = lhs'^T dy; where an
@@ -40,7 +42,7 @@ std::vector<Value> product_gradient(const std::string& op, const GradientContext
   const bool tb = context.attributes.get_bool("transpose_b");
   const Value lhs = context.inputs[0];
   const Value rhs = context.inputs[1];
-  const Value dy = context.cotangent(0);
+  const Value dy = cast_to(context.cotangent(0), lhs.dtype());
   const auto product = [&](Value a, Value b, bool transpose_a, bool transpose_b) {
     return apply1(op, {a, b}, {{"transpose_a", transpose_a}, {"transpose_b", transpose_b}});
   };
@@ -74,9 +76,15 @@ Example product_example(DType dtype, const Shape& lhs, const Shape& rhs, bool tr
           .check_gradient = dtype == DType::kF32 || dtype == DType::kF64};
 }
 
+Example unrounded(Example example) {
+  example.attributes.set("result_dtype", DType::kF32);
+  return example;
+}
+
 std::vector<AttributeDef> transpose_flags() {
   return {{"transpose_a", false, "lhs is stored with its last two dims swapped"},
-          {"transpose_b", false, "rhs is stored with its last two dims swapped"}};
+          {"transpose_b", false, "rhs is stored with its last two dims swapped"},
+          result_dtype_attribute()};
 }
 
 }  // namespace
@@ -108,7 +116,9 @@ void add_matmul(OpRegistry& registry) {
                    product_example(DType::kBF16, {5, 9}, {9, 6}, false, false),
                    product_example(DType::kF16, {5, 9}, {6, 9}, false, true),
                    product_example(DType::kI32, {3, 4}, {4, 5}, false, false),
-                   product_example(DType::kI64, {3, 4}, {5, 4}, false, true)},
+                   product_example(DType::kI64, {3, 4}, {5, 4}, false, true),
+                   unrounded(product_example(DType::kBF16, {4, 33}, {33, 6}, false, false)),
+                   unrounded(product_example(DType::kF16, {9, 5}, {6, 9}, true, true))},
   });
 
   registry.add({
@@ -135,7 +145,8 @@ void add_matmul(OpRegistry& registry) {
                    product_example(DType::kF32, {2, 4, 3}, {2, 5, 4}, true, true),
                    product_example(DType::kF32, {0, 3, 4}, {0, 4, 5}, false, false),
                    product_example(DType::kBF16, {2, 3, 4}, {2, 4, 5}, false, false),
-                   product_example(DType::kI32, {2, 3, 4}, {2, 4, 5}, false, false)},
+                   product_example(DType::kI32, {2, 3, 4}, {2, 4, 5}, false, false),
+                   unrounded(product_example(DType::kBF16, {2, 3, 4}, {2, 5, 4}, false, true))},
   });
 
   registry.add({

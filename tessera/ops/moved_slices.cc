@@ -1,6 +1,7 @@
 #include "tessera/ops/moved_slices.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "tessera/ops/gradient_helpers.h"
 #include "tessera/ops/infer_helpers.h"
@@ -26,26 +27,34 @@ mesh::Range clamped(int64_t begin, int64_t end, int64_t size) {
   return {first, std::max<int64_t>(std::clamp<int64_t>(end, 0, size) - first, 0)};
 }
 
-// One dim of a slice with a positive stride.
+// One dim of a slice.
 struct DimSlice {
   int64_t begin;
-  int64_t stride;
-  int64_t count;  // of the result
+  int64_t stride;  // negative: from `begin` down
+  int64_t count;   // of the result
+
+  int64_t place(int64_t index) const { return begin + index * stride; }
 
   bool is_whole(int64_t size) const { return begin == 0 && stride == 1 && count == size; }
 
   // The operand's elements between the first and the last that this part of the result is made of.
   mesh::Range operand_of(const mesh::Range& result) const {
     if (result.size == 0) return {0, 0};
-    return {begin + result.offset * stride, (result.size - 1) * stride + 1};
+    const int64_t first = place(result.offset);
+    const int64_t last = place(result.offset + result.size - 1);
+    return {std::min(first, last), std::abs(last - first) + 1};
   }
   // The part of the result that lies in this part of the operand.
   mesh::Range result_of(const mesh::Range& operand) const {
     if (operand.size == 0) return {0, 0};
-    const auto at_least = [&](int64_t place) {
-      return place <= begin ? int64_t{0} : (place - begin + stride - 1) / stride;
+    const int64_t end = operand.offset + operand.size;
+    // How many of an endless slice stand before `limit` on its way, at most on it where it goes down.
+    const auto num_before = [&](int64_t limit) {
+      if (stride > 0) return limit <= begin ? int64_t{0} : (limit - begin + stride - 1) / stride;
+      return limit > begin ? int64_t{0} : (begin - limit) / -stride + 1;
     };
-    return clamped(at_least(operand.offset), at_least(operand.offset + operand.size), count);
+    return stride > 0 ? clamped(num_before(operand.offset), num_before(end), count)
+                      : clamped(num_before(end), num_before(operand.offset), count);
   }
 };
 
@@ -80,8 +89,9 @@ std::vector<Value> localize_strided_slice(const LocalizeContext& context) {
   Attributes attributes = context.attributes;
   for (int dim = 0; dim < in.ndim(); ++dim) {
     if (!context.is_split(factor_of(dim))) continue;
-    set_at(attributes, "begin", dim, 0);
-    set_at(attributes, "end", dim, x.shape()[dim]);
+    const bool is_down = context.attributes.get_ints("strides")[static_cast<size_t>(dim)] < 0;
+    set_at(attributes, "begin", dim, is_down ? x.shape()[dim] - 1 : 0);
+    set_at(attributes, "end", dim, is_down ? -1 : x.shape()[dim]);
   }
   return apply(context.graph, context.op, std::vector<Value>{x}, attributes);
 }
@@ -110,11 +120,13 @@ std::vector<Value> localize_strided_slice_grad(const LocalizeContext& context) {
     if (!context.is_split(factor_of(dim))) continue;
     const auto slice = dim_slice(context.attributes, dim, sliced[dim]);
     const auto part = part_of(dim, context.output_slices[0]);
-    const int64_t first = part.size == 0 ? 0
-                                         : slice.begin + part.offset * slice.stride -
-                                               context.output_slices[0][static_cast<size_t>(dim)].offset;
+    const int64_t step = slice.stride > 0 ? 1 : -1;
+    const int64_t origin = context.output_slices[0][static_cast<size_t>(dim)].offset;
+    // An empty slice begins where one of its direction may end.
+    const int64_t first = part.size == 0 ? std::min<int64_t>(step, 0) : slice.place(part.offset) - origin;
+    const int64_t end = part.size == 0 ? first : slice.place(part.offset + part.size - 1) - origin + step;
     set_at(attributes, "begin", dim, first);
-    set_at(attributes, "end", dim, part.size == 0 ? 0 : first + (part.size - 1) * slice.stride + 1);
+    set_at(attributes, "end", dim, end);
   }
   return apply(context.graph, context.op, std::vector<Value>{dy}, attributes);
 }
@@ -148,6 +160,48 @@ std::vector<Value> localize_pad(const LocalizeContext& context) {
     set_at(attributes, "after", dim, added - left);
   }
   return apply(context.graph, context.op, std::vector<Value>{x}, attributes);
+}
+
+std::vector<Value> localize_tile(const LocalizeContext& context) {
+  const Shape& in = context.global_inputs[0].shape;
+  const Ints& multiples = context.attributes.get_ints("multiples");
+  const auto is_repeated = [&](int dim) { return multiples[static_cast<size_t>(dim)] != 1; };
+  const auto factors = moving_factors(context, in.ndim(), is_repeated);
+  if (factors.empty()) return apply(context.graph, context.op, context.inputs, context.attributes);
+  // A part of the result that reaches over from one copy to the next needs all of the dim.
+  const auto copied = [&](int dim, const Box& result) {
+    const auto& range = result[static_cast<size_t>(dim)];
+    if (range.size == 0) return mesh::Range{0, 0};
+    const int64_t first = range.offset % in[dim];
+    return first + range.size <= in[dim] ? mesh::Range{first, range.size} : mesh::Range{0, in[dim]};
+  };
+  Value x = fetch(context, 0, factors, [&](const RankSlices& slices) {
+    Box box = slices.inputs[0];
+    for (int dim = 0; dim < in.ndim(); ++dim) {
+      if (context.is_split(factor_of(dim)) && is_repeated(dim)) {
+        box[static_cast<size_t>(dim)] = copied(dim, slices.outputs[0]);
+      }
+    }
+    return box;
+  });
+  Attributes attributes = context.attributes;
+  Box own(static_cast<size_t>(in.ndim()));  // the rank's part, in what its copies make
+  for (int dim = 0; dim < in.ndim(); ++dim) {
+    const auto at = static_cast<size_t>(dim);
+    const auto& range = context.output_slices[0][at];
+    own[at] = {0, range.size};
+    if (!context.is_split(factor_of(dim)) || !is_repeated(dim)) continue;
+    const auto held = copied(dim, context.output_slices[0]);
+    if (held.size > 0) own[at].offset = range.offset % in[dim] - held.offset;
+    const int64_t end = own[at].offset + own[at].size;
+    set_at(attributes, "multiples", dim, held.size == 0 ? 1 : (end + held.size - 1) / held.size);
+  }
+  x = apply1("tile", {x}, attributes);
+  for (int dim = 0; dim < in.ndim(); ++dim) {
+    const auto& range = own[static_cast<size_t>(dim)];
+    x = slice_along(x, dim, range.offset, range.offset + range.size);
+  }
+  return {x};
 }
 
 std::vector<Value> localize_concat(const LocalizeContext& context) {

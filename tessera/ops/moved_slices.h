@@ -12,6 +12,7 @@ namespace tessera::ops {
 std::vector<Value> localize_strided_slice(const LocalizeContext& context);
 std::vector<Value> localize_strided_slice_grad(const LocalizeContext& context);
 std::vector<Value> localize_pad(const LocalizeContext& context);
+std::vector<Value> localize_tile(const LocalizeContext& context);
 std::vector<Value> localize_concat(const LocalizeContext& context);
 std::vector<Value> localize_split(const LocalizeContext& context);
 

@@ -144,7 +144,7 @@ TEST(Conv2d, RefusesWhatDoesNotFit) {
                  "the convolution's result must be [1,4,7,6], is [1,4,6,6]");
 }
 
-TEST(Conv2d, RulesSplitPixelsAndChannelsUnlessTheyAreGrouped) {
+TEST(Conv2d, RulesSplitPixelsAndChannelsOrGroups) {
   const std::vector<Type> images{f32({2, 4, 5, 5}), f32({6, 4, 3, 3})};
   EXPECT_EQ(rule_text({"conv2d", images}), "n ci h w, co ci _ _ -> n co h w");
   EXPECT_EQ(rule_text({"conv2d_grad_input", {f32({2, 6, 3, 3}), images[1]}, {{"input_size", Ints{5, 5}}}}),
@@ -152,11 +152,11 @@ TEST(Conv2d, RulesSplitPixelsAndChannelsUnlessTheyAreGrouped) {
   EXPECT_EQ(rule_text({"conv2d_grad_weight", {f32({2, 6, 3, 3}), images[0]}, {{"kernel_size", Ints{3, 3}}}}),
             "n co h w, n ci h w -> co ci _ _");
   EXPECT_EQ(rule_text({"conv2d", {images[0], f32({6, 2, 3, 3})}, {{"groups", int64_t{2}}}}),
-            "n _ h w, _ _ _ _ -> n _ h w");
+            "n g h w, g _ _ _ -> n g h w");
   EXPECT_EQ(rule_text({"conv2d_grad_weight",
                        {f32({2, 6, 3, 3}), images[0]},
                        {{"kernel_size", Ints{3, 3}}, {"groups", int64_t{2}}}}),
-            "n _ h w, n _ h w -> _ _ _ _");
+            "n g h w, n g h w -> g _ _ _");
 }
 
 TEST(Conv2d, TheThreeOperatorsAreClosedUnderDifferentiation) {
@@ -177,8 +177,8 @@ TEST(Pooling, InfersSizesAndTheIndexType) {
               ElementsAre(f32({2, 64, 56, 56}), Type{DType::kU8, {2, 64, 56, 56}}));
   EXPECT_THAT(result_types({"max_pool2d", {f32({1, 1, 16, 16})}, {{"kernel", Ints{16, 16}}}}),
               ElementsAre(f32({1, 1, 1, 1}), Type{DType::kI32, {1, 1, 1, 1}}));
-  EXPECT_EQ(rule_text({"max_pool2d", {f32({2, 4, 8, 8})}, window}), "n c _ _ -> n c _ _, n c _ _");
-  EXPECT_EQ(rule_text({"avg_pool2d", {f32({2, 4, 8, 8})}, window}), "n c _ _ -> n c _ _");
+  EXPECT_EQ(rule_text({"max_pool2d", {f32({2, 4, 8, 8})}, window}), "n c h w -> n c h w, n c h w");
+  EXPECT_EQ(rule_text({"avg_pool2d", {f32({2, 4, 8, 8})}, window}), "n c h w -> n c h w");
 }
 
 TEST(Pooling, RefusesWindowsWithoutPixels) {
@@ -228,11 +228,11 @@ TEST(BatchNorm, RulesSumOverThePixelsButKeepGroups) {
   const Type x = f32({4, 3, 2, 2});
   EXPECT_EQ(rule_text({"batch_norm_mean", {x}, batch_norm({16}, false)}), "n c d2 d3 -> c");
   EXPECT_EQ(rule_text({"batch_norm_variance", {x, f32({3})}, batch_norm({16}, false)}), "n c d2 d3, c -> c");
-  EXPECT_EQ(rule_text({"batch_norm_mean", {x}, batch_norm({8, 8}, true)}), "n c _ _ -> n c");
+  EXPECT_EQ(rule_text({"batch_norm_mean", {x}, batch_norm({8, 8}, true)}), "n c d2 d3 -> n c");
   EXPECT_EQ(rule_text({"batch_norm", {x, f32({3}), f32({3}), f32({3}), f32({3})}, batch_norm({16}, false)}),
             "n c d2 d3, c, c, c, c -> n c d2 d3");
   EXPECT_EQ(rule_text({"batch_norm_grad_reduce", {x, x, f32({2, 3}), f32({2, 3})}, batch_norm({8, 8}, true)}),
-            "n c _ _, n c _ _, n c, n c -> n c, n c");
+            "n c d2 d3, n c d2 d3, n c, n c -> n c, n c");
   EXPECT_EQ(
       rule_text(
           {"batch_norm_grad_input", {x, x, f32({3}), f32({3}), f32({3}), f32({3}), f32({3})}, batch_norm({16}, false)}),
@@ -263,8 +263,13 @@ TEST(BatchNorm, SecondDerivativesAreRefusedByName) {
       ThrowsMessage<InvalidArgument>(HasSubstr("second derivatives of batch_norm")));
 }
 
-// What rank `part` of a batch of `rows` cut at `begin`..`end` gets for groups [first, first + count).
+// What rank 1 of two writes, which has these rows of a batch of five and these groups.
 std::vector<Value> localize_mean(ir::Graph& graph, const Ints& counts, mesh::Range rows, mesh::Range groups) {
+  const mesh::Mesh mesh({{"data", 2}});
+  const auto group_over = [](const std::vector<int>&) {
+    return Attributes{{"ranks", Ints{0, 1}}, {"group", "data"}, {"rank_in_group", int64_t{1}}};
+  };
+  const Placement placement{.mesh = mesh, .rank = 1, .factor_axes = {{"n", {0}}}, .group_over = group_over};
   const std::string op = "batch_norm_mean";
   const Attributes attributes = batch_norm(counts, true);
   const Value x = graph.add_input(ir::InputKind::kInput, "x", f32({rows.size, 3, 2, 2}));
@@ -277,7 +282,8 @@ std::vector<Value> localize_mean(ir::Graph& graph, const Ints& counts, mesh::Ran
                                                   .local_outputs = {f32({groups.size, 3})},
                                                   .input_slices = {{rows, {0, 3}, {0, 2}, {0, 2}}},
                                                   .output_slices = {{groups, {0, 3}}},
-                                                  .parts = {{"n", 2}}});
+                                                  .parts = {{"n", 2}},
+                                                  .placement = &placement});
 }
 
 TEST(BatchNorm, ARankCountsItsOwnGroups) {
@@ -287,15 +293,14 @@ TEST(BatchNorm, ARankCountsItsOwnGroups) {
   EXPECT_THAT(graph.node(0).attributes.get_ints("counts"), ElementsAre(8));
 }
 
-TEST(BatchNorm, ASplitThroughAGroupIsRefused) {
+TEST(BatchNorm, WhereASplitCutsThroughAGroupItsMeanIsThatOfThePartsByTheirShares) {
   ir::Graph graph;
-  EXPECT_THAT(
-      [&] {
-        localize_mean(graph, {4, 8, 4, 4}, {0, 3}, {0, 1});
-      },
-      ThrowsMessage<InvalidArgument>(
-          HasSubstr("batch_norm_mean: the split of the batch cuts through a group of statistics: this rank holds "
-                    "rows [0, 3), its groups are rows [0, 1)")));
+  const Value mean = localize_mean(graph, {4, 16}, {3, 2}, {1, 1})[0];
+  EXPECT_EQ(mean.type(), f32({1, 3}));
+  EXPECT_THAT(graph.node(0).attributes.get_ints("counts"), ElementsAre(8));
+  EXPECT_EQ(graph.node(1).op, "constant");
+  EXPECT_THAT(graph.node(1).attributes.get_doubles("values"), ElementsAre(0.5));
+  EXPECT_EQ(graph.node(graph.num_nodes() - 1).op, "reduce_scatter");
 }
 
 TEST(MovingAverage, ARankKeepsTheScalesOfItsGroups) {
@@ -318,12 +323,13 @@ TEST(MovingAverage, ARankKeepsTheScalesOfItsGroups) {
                  "scales must be one number or one per index of dim 0, has 2");
 }
 
-TEST(LayerNorm, LeadingDimsSplit) {
+TEST(LayerNorm, AllDimsSplitAndStatisticsAreWhole) {
   const Type x = f32({2, 3, 4});
   const Attributes attributes{{"begin_axis", int64_t{2}}};
-  EXPECT_EQ(rule_text({"layer_norm", {x, f32({4}), f32({4})}, attributes}), "d0 d1 _, _, _ -> d0 d1 _, d0 d1, d0 d1");
+  EXPECT_EQ(rule_text({"layer_norm", {x, f32({4}), f32({4})}, attributes}),
+            "d0 d1 d2, d2, d2 -> d0 d1 d2, d0 d1, d0 d1 : d2=whole");
   EXPECT_EQ(rule_text({"layer_norm_grad", {x, x, f32({4}), f32({2, 3}), f32({2, 3})}, attributes}),
-            "d0 d1 _, d0 d1 _, _, d0 d1, d0 d1 -> d0 d1 _, _, _");
+            "d0 d1 d2, d0 d1 d2, d2, d0 d1, d0 d1 -> d0 d1 d2, d2, d2");
   expect_refused({"layer_norm", {x, f32({3}), f32({3})}, attributes}, "gamma must be of shape [4], is [3]");
   expect_refused({"layer_norm", {x, f32({4}), f32({4})}, {{"begin_axis", int64_t{4}}}}, "begin_axis must be in [0, 3]");
 }

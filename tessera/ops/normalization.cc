@@ -1,7 +1,8 @@
-#include <numeric>
-
 #include "tessera/base/error.h"
+#include "tessera/ops/batch_norm_groups.h"
 #include "tessera/ops/families.h"
+#include "tessera/ops/gradient_helpers.h"
+#include "tessera/ops/infer_helpers.h"
 #include "tessera/ops/op_def.h"
 #include "tessera/ops/require.h"
 
@@ -9,12 +10,6 @@ namespace tessera::ops {
 namespace {
 
 // Batch normalisation. Statistics are per channel: [c]; or, grouped, per consecutive group of rows and channel: [G,c].
-
-int64_t pixels_of(const Shape& x) {
-  int64_t pixels = 1;
-  for (int dim = 2; dim < x.ndim(); ++dim) pixels *= x[dim];
-  return pixels;
-}
 
 // Checks x and `counts`; returns the statistics' type.
 Type statistics_of(const Attributes& attributes, const Type& x) {
@@ -48,11 +43,6 @@ Type statistics_of(const Attributes& attributes, const Type& x) {
   return {dtype, {static_cast<int64_t>(counts.size()), x.shape[1]}};
 }
 
-void require_statistics(const Type& given, const Type& expected, std::string_view what) {
-  require_dtype(given, expected.dtype, what);
-  require_shape(given, expected.shape, what);
-}
-
 void require_channels(const Type& given, const Type& x, std::string_view what) {
   if (given.dtype != x.dtype && given.dtype != statistics_dtype(x.dtype)) {
     throw InvalidArgument("{} must be {}, is {}; cast it", what, statistics_dtype(x.dtype), given.dtype);
@@ -60,83 +50,38 @@ void require_channels(const Type& given, const Type& x, std::string_view what) {
   require_shape(given, {x.shape[1]}, what);
 }
 
-void require_like(const Type& given, const Type& x, std::string_view what) {
-  require_dtype(given, x.dtype, what);
-  require_shape(given, x.shape, what);
-}
-
-// x's dims; the pixels split only where a group's rows need not be counted by them.
-IndexRule::Dims image_dims(const Attributes& attributes, const Type& x) {
+IndexRule::Dims image_dims(const Type& x) {
   static constexpr const char* kNames[] = {"n", "c", "d2", "d3", "d4"};
-  IndexRule::Dims dims;
-  for (int dim = 0; dim < x.shape.ndim(); ++dim) {
-    dims.emplace_back(dim >= 2 && attributes.get_bool("grouped") ? "" : kNames[dim]);
-  }
-  return dims;
+  return IndexRule::Dims(kNames, kNames + x.shape.ndim());
 }
-// A group is a whole number of rows, so a split of the rows is one of the groups.
+// Groups lie in the order of their rows: a split of the rows is one of the groups.
 IndexRule::Dims statistics_dims(const Attributes& attributes) {
   return attributes.get_bool("grouped") ? IndexRule::Dims{"n", "c"} : IndexRule::Dims{"c"};
 }
 
-// The rule of an operator on `images` images, then `statistics` statistics, then `channels` vectors [c], then
-// `last_statistics` statistics again.
-struct Operands {
-  int images = 1;
-  int statistics = 0;
-  int channels = 0;
-  int last_statistics = 0;
-  int image_results = 0;
-  int statistics_results = 0;
-};
-auto batch_norm_rule(Operands operands) {
+constexpr BatchNormOperands kMean{.statistics_results = 1, .averages = true};
+constexpr BatchNormOperands kVariance{.statistics = 1, .statistics_results = 1, .averages = true};
+constexpr BatchNormOperands kNorm{.statistics = 2, .channels = 2, .image_results = 1};
+constexpr BatchNormOperands kReduce{.images = 2, .statistics = 2, .statistics_results = 2};
+constexpr BatchNormOperands kInput{.images = 2, .statistics = 2, .channels = 1, .sums = 2, .image_results = 1};
+
+auto batch_norm_rule(BatchNormOperands operands) {
   return [operands](const Attributes& attributes, std::span<const Type> inputs, std::span<const Type>) {
-    const auto image = image_dims(attributes, inputs[0]);
+    const auto image = image_dims(inputs[0]);
     const auto statistics = statistics_dims(attributes);
     IndexRule rule;
     for (int i = 0; i < operands.images; ++i) rule.inputs.push_back(image);
     for (int i = 0; i < operands.statistics; ++i) rule.inputs.push_back(statistics);
     for (int i = 0; i < operands.channels; ++i) rule.inputs.push_back({"c"});
-    for (int i = 0; i < operands.last_statistics; ++i) rule.inputs.push_back(statistics);
+    for (int i = 0; i < operands.sums; ++i) rule.inputs.push_back(statistics);
     for (int i = 0; i < operands.image_results; ++i) rule.outputs.push_back(image);
     for (int i = 0; i < operands.statistics_results; ++i) rule.outputs.push_back(statistics);
     return rule;
   };
 }
 
-// A rank that holds some of the groups counts only those. Input 0 is an image; `statistics` is the slice of one
-// operand or result [G,c].
-std::vector<Value> localize_groups(const LocalizeContext& context, const mesh::Range& groups) {
-  const Ints& counts = context.attributes.get_ints("counts");
-  const int64_t pixels = pixels_of(context.global_inputs[0].shape);
-  const auto first = counts.begin() + groups.offset;
-  const auto rows_of = [&](auto begin, auto end) { return std::accumulate(begin, end, int64_t{0}) / pixels; };
-  const mesh::Range rows{rows_of(counts.begin(), first), rows_of(first, first + groups.size)};
-  const mesh::Range& held = context.input_slices[0][0];
-  // Where nothing is held the offset says nothing.
-  if (held.size != rows.size || (held.size > 0 && held.offset != rows.offset)) {
-    throw InvalidArgument(
-        "{}: the split of the batch cuts through a group of statistics: this rank holds rows [{}, {}), its groups are "
-        "rows [{}, {}); use as many groups as parts",
-        context.op, held.offset, held.offset + held.size, rows.offset, rows.offset + rows.size);
-  }
-  Attributes attributes = context.attributes;
-  attributes.set("counts", Ints(first, first + groups.size));
-  return apply(context.graph, context.op, context.inputs, attributes);
-}
-std::vector<Value> localize_by_result(const LocalizeContext& context) {
-  if (!context.attributes.get_bool("grouped"))
-    return apply(context.graph, context.op, context.inputs, context.attributes);
-  return localize_groups(context, context.output_slices[0][0]);
-}
-// `operand` is the input with the statistics.
-auto localize_by_input(size_t operand) {
-  return [operand](const LocalizeContext& context) {
-    if (!context.attributes.get_bool("grouped")) {
-      return apply(context.graph, context.op, context.inputs, context.attributes);
-    }
-    return localize_groups(context, context.input_slices[operand][0]);
-  };
+auto batch_norm_localize(BatchNormOperands operands) {
+  return [operands](const LocalizeContext& context) { return localize_batch_norm(context, operands); };
 }
 
 Attributes groups_of(const Attributes& attributes) {
@@ -146,15 +91,6 @@ Attributes groups_of(const Attributes& attributes, double eps) {
   Attributes result = groups_of(attributes);
   result.set("eps", eps);
   return result;
-}
-
-Value cast_to(Value value, DType dtype) {
-  return value.dtype() == dtype ? value : apply1("cast", {value}, {{"dtype", dtype}});
-}
-Value scaled(Value value, double factor) {
-  const Value scale =
-      apply(value.graph(), "fill", {}, {{"shape", Ints{}}, {"value", factor}, {"dtype", value.dtype()}})[0];
-  return apply1("mul", {value, scale});
 }
 
 // Sums over the elements that share a statistic, whose cotangent is spread over them: batch_norm_grad_input with unit
@@ -177,7 +113,7 @@ std::vector<Value> mean_gradient(const GradientContext& context) {
 std::vector<Value> variance_gradient(const GradientContext& context) {
   const Value dvariance = context.cotangent(0);
   const Value mean = context.inputs[1];
-  const Value minus_two = scaled(dvariance, -2.0);
+  const Value minus_two = scale_by(dvariance, -2.0);
   const Value dx = spread(context, mean, apply1("zeros_like", {mean}), minus_two);
   // Zero where `mean` is the mean of x, as it is in training.
   const Value own_mean = apply1("batch_norm_mean", {context.inputs[0]}, groups_of(context.attributes));
@@ -212,20 +148,14 @@ std::vector<Value> batch_norm_gradient(const GradientContext& context) {
   const Value r = apply1("rsqrt", {apply1("add", {variance, shift})});
   const Value minus_gamma_r = apply1("neg", {apply1("mul", {r, cast_to(gamma, mean.dtype())})});
   result[1] = apply1("mul", {minus_gamma_r, sums[0]});
-  result[2] = scaled(apply1("mul", {apply1("mul", {minus_gamma_r, r}), sums[1]}), 0.5);
+  result[2] = scale_by(apply1("mul", {apply1("mul", {minus_gamma_r, r}), sums[1]}), 0.5);
   return result;
 }
 
 std::vector<Value> no_second_derivative(const GradientContext&) {
   throw InvalidArgument(
-      "second derivatives of batch_norm and layer_norm are not supported; write the normalisation with reduce_mean and "
-      "arithmetic where they are needed");
-}
-
-auto per_element(double flops) {
-  return [flops](const Attributes&, std::span<const Type> inputs, std::span<const Type>) {
-    return flops * static_cast<double>(inputs[0].shape.num_elements());
-  };
+      "second derivatives of batch_norm are not supported; write the normalisation with reduce_mean and arithmetic "
+      "where they are needed");
 }
 
 std::vector<AttributeDef> group_attributes() {
@@ -282,10 +212,10 @@ void add_statistics(OpRegistry& registry) {
         return {statistics_of(attributes, inputs[0])};
       },
       .gradient = mean_gradient,
-      .rule = batch_norm_rule({.statistics_results = 1}),
+      .rule = batch_norm_rule(kMean),
       .linear_in = {{0}},
       .flops = per_element(1),
-      .localize = localize_by_result,
+      .localize = batch_norm_localize(kMean),
   };
   OpDef variance{
       .name = "batch_norm_variance",
@@ -297,13 +227,13 @@ void add_statistics(OpRegistry& registry) {
       .outputs = {"variance"},
       .infer = [](const Attributes& attributes, std::span<const Type> inputs) -> std::vector<Type> {
         const Type statistics = statistics_of(attributes, inputs[0]);
-        require_statistics(inputs[1], statistics, "mean");
+        require_type(inputs[1], statistics, "mean");
         return {statistics};
       },
       .gradient = variance_gradient,
-      .rule = batch_norm_rule({.statistics = 1, .statistics_results = 1}),
+      .rule = batch_norm_rule(kVariance),
       .flops = per_element(3),
-      .localize = localize_by_result,
+      .localize = batch_norm_localize(kVariance),
   };
   for (const Case& c : cases()) {
     mean.examples.push_back({{{c.image()}}, c.attributes(), c.is_wide()});
@@ -327,16 +257,16 @@ void add_batch_norm(OpRegistry& registry) {
            {"batch_stats", false, "mean and variance are those of x, by batch_norm_mean and _variance"}}),
       .infer = [](const Attributes& attributes, std::span<const Type> inputs) -> std::vector<Type> {
         const Type statistics = statistics_of(attributes, inputs[0]);
-        require_statistics(inputs[1], statistics, "mean");
-        require_statistics(inputs[2], statistics, "variance");
+        require_type(inputs[1], statistics, "mean");
+        require_type(inputs[2], statistics, "variance");
         require_channels(inputs[3], inputs[0], "gamma");
         require_channels(inputs[4], inputs[0], "beta");
         return {inputs[0]};
       },
       .gradient = batch_norm_gradient,
-      .rule = batch_norm_rule({.statistics = 2, .channels = 2, .image_results = 1}),
+      .rule = batch_norm_rule(kNorm),
       .flops = per_element(4),
-      .localize = localize_by_input(1),
+      .localize = batch_norm_localize(kNorm),
   };
   OpDef reduce{
       .name = "batch_norm_grad_reduce",
@@ -348,16 +278,16 @@ void add_batch_norm(OpRegistry& registry) {
       .outputs = {"sum_dy", "sum_dy_xhat"},
       .infer = [](const Attributes& attributes, std::span<const Type> inputs) -> std::vector<Type> {
         const Type statistics = statistics_of(attributes, inputs[1]);
-        require_like(inputs[0], inputs[1], "dy");
-        require_statistics(inputs[2], statistics, "mean");
-        require_statistics(inputs[3], statistics, "variance");
+        require_type(inputs[0], inputs[1], "dy");
+        require_type(inputs[2], statistics, "mean");
+        require_type(inputs[3], statistics, "variance");
         return {statistics, statistics};
       },
       .gradient = no_second_derivative,
-      .rule = batch_norm_rule({.images = 2, .statistics = 2, .statistics_results = 2}),
+      .rule = batch_norm_rule(kReduce),
       .linear_in = {{0}},
       .flops = per_element(5),
-      .localize = localize_by_result,
+      .localize = batch_norm_localize(kReduce),
   };
   OpDef input{
       .name = "batch_norm_grad_input",
@@ -369,19 +299,19 @@ void add_batch_norm(OpRegistry& registry) {
       .outputs = {"dx"},
       .infer = [](const Attributes& attributes, std::span<const Type> inputs) -> std::vector<Type> {
         const Type statistics = statistics_of(attributes, inputs[1]);
-        require_like(inputs[0], inputs[1], "dy");
-        require_statistics(inputs[2], statistics, "mean");
-        require_statistics(inputs[3], statistics, "variance");
+        require_type(inputs[0], inputs[1], "dy");
+        require_type(inputs[2], statistics, "mean");
+        require_type(inputs[3], statistics, "variance");
         require_channels(inputs[4], inputs[1], "gamma");
-        require_statistics(inputs[5], statistics, "sum_dy");
-        require_statistics(inputs[6], statistics, "sum_dy_xhat");
+        require_type(inputs[5], statistics, "sum_dy");
+        require_type(inputs[6], statistics, "sum_dy_xhat");
         return {inputs[1]};
       },
       .gradient = no_second_derivative,
-      .rule = batch_norm_rule({.images = 2, .statistics = 2, .channels = 1, .last_statistics = 2, .image_results = 1}),
+      .rule = batch_norm_rule(kInput),
       .linear_in = {{0, 5, 6}, {4}},
       .flops = per_element(8),
-      .localize = localize_by_input(2),
+      .localize = batch_norm_localize(kInput),
   };
   for (const Case& c : cases()) {
     const ExampleInput image{c.image()};
@@ -415,7 +345,7 @@ void add_moving_average(OpRegistry& registry) {
                      {"scales", Doubles{1.0}, "factors of value: one, or one per index of dim 0"}},
       .infer = [](const Attributes& attributes, std::span<const Type> inputs) -> std::vector<Type> {
         require_floating(inputs[0], "moving");
-        require_like(inputs[1], inputs[0], "value");
+        require_type(inputs[1], inputs[0], "value");
         attributes.get_double("momentum");
         const size_t scales = attributes.get_doubles("scales").size();
         const Shape& shape = inputs[0].shape;
@@ -460,160 +390,12 @@ void add_moving_average(OpRegistry& registry) {
   });
 }
 
-// Layer normalisation: over the dims from begin_axis on.
-
-struct LayerShapes {
-  Shape leading;
-  Shape trailing;
-};
-LayerShapes layer_shapes(const Attributes& attributes, const Type& x) {
-  require_floating(x, "x");
-  const int64_t begin = attributes.get_int("begin_axis");
-  if (begin < 0 || begin > x.shape.ndim()) {
-    throw InvalidArgument("begin_axis must be in [0, {}], is {}", x.shape.ndim(), begin);
-  }
-  LayerShapes shapes;
-  for (int dim = 0; dim < x.shape.ndim(); ++dim) {
-    (dim < begin ? shapes.leading : shapes.trailing).push_back(x.shape[dim]);
-  }
-  return shapes;
-}
-void require_trailing(const Type& given, const Type& x, const Shape& trailing, std::string_view what) {
-  if (given.dtype != x.dtype && given.dtype != statistics_dtype(x.dtype)) {
-    throw InvalidArgument("{} must be {}, is {}; cast it", what, statistics_dtype(x.dtype), given.dtype);
-  }
-  require_shape(given, trailing, what);
-}
-
-struct LayerDims {
-  IndexRule::Dims x;
-  IndexRule::Dims leading;
-  IndexRule::Dims trailing;
-};
-LayerDims layer_dims(const Attributes& attributes, int ndim) {
-  LayerDims dims;
-  for (int dim = 0; dim < ndim; ++dim) {
-    const bool is_leading = dim < attributes.get_int("begin_axis");
-    const std::string name = is_leading ? "d" + std::to_string(dim) : "";
-    dims.x.push_back(name);
-    (is_leading ? dims.leading : dims.trailing).push_back(name);
-  }
-  return dims;
-}
-
-std::vector<Value> layer_norm_gradient(const GradientContext& context) {
-  const Value x = context.inputs[0];
-  const Value gamma = context.inputs[1];
-  const Value mean = context.outputs[1];
-  const Value inv_std = context.outputs[2];
-  const auto grads = apply("layer_norm_grad", {context.cotangent(0), x, gamma, mean, inv_std},
-                           {{"begin_axis", context.attributes.get_int("begin_axis")}});
-  Value dx = grads[0];
-  Ints trailing_axes;
-  double count = 1;
-  for (int dim = mean.ndim(); dim < x.ndim(); ++dim) {
-    trailing_axes.push_back(dim);
-    count *= static_cast<double>(x.shape()[dim]);
-  }
-  const auto spread = [&](Value per_row) { return apply1("expand_dims", {per_row}, {{"axes", trailing_axes}}); };
-  // d mean / dx = 1 / count; d inv_std / dx = -inv_std^3 (x - mean) / count.
-  if (context.cotangents[1]) {
-    const Value ones = apply1("ones_like", {x});
-    dx = apply1("add",
-                {dx, apply1("mul", {ones, cast_to(spread(scaled(context.cotangents[1], 1 / count)), x.dtype())})});
-  }
-  if (context.cotangents[2]) {
-    const Value centred = apply1("sub", {cast_to(x, mean.dtype()), spread(mean)});
-    const Value cubed = apply1("mul", {inv_std, apply1("square", {inv_std})});
-    const Value factor = scaled(apply1("mul", {context.cotangents[2], cubed}), -1 / count);
-    dx = apply1("add", {dx, cast_to(apply1("mul", {centred, spread(factor)}), x.dtype())});
-  }
-  return {dx, grads[1], grads[2]};
-}
-
-void add_layer_norm(OpRegistry& registry) {
-  OpDef norm{
-      .name = "layer_norm",
-      .doc =
-          "y = gamma * (x - mean) * inv_std + beta, with the mean and 1 / sqrt(variance + eps) (biased variance) "
-          "over the dims from begin_axis on (Ba, Kiros and Hinton, 2016). gamma and beta have those dims, mean and "
-          "inv_std (f32 for half types) the ones before.",
-      .inputs = {"x", "gamma", "beta"},
-      .attributes = {{"begin_axis", std::nullopt, "the first dim that is normalised over"}, eps_attribute()},
-      .outputs = {"y", "mean", "inv_std"},
-      .infer = [](const Attributes& attributes, std::span<const Type> inputs) -> std::vector<Type> {
-        const auto shapes = layer_shapes(attributes, inputs[0]);
-        require_trailing(inputs[1], inputs[0], shapes.trailing, "gamma");
-        require_trailing(inputs[2], inputs[0], shapes.trailing, "beta");
-        require_dtype(inputs[2], inputs[1].dtype, "beta");
-        const Type statistics{statistics_dtype(inputs[0].dtype), shapes.leading};
-        return {inputs[0], statistics, statistics};
-      },
-      .gradient = layer_norm_gradient,
-      .rule =
-          [](const Attributes& attributes, std::span<const Type> inputs, std::span<const Type>) {
-            const auto dims = layer_dims(attributes, inputs[0].shape.ndim());
-            return IndexRule{.inputs = {dims.x, dims.trailing, dims.trailing},
-                             .outputs = {dims.x, dims.leading, dims.leading}};
-          },
-      .flops = per_element(8),
-  };
-  OpDef grad{
-      .name = "layer_norm_grad",
-      .doc = "The cotangents of layer_norm's x, gamma and beta, from dy, its operands and its mean and inv_std.",
-      .inputs = {"dy", "x", "gamma", "mean", "inv_std"},
-      .attributes = {{"begin_axis", std::nullopt, "the first dim that is normalised over"}},
-      .outputs = {"dx", "dgamma", "dbeta"},
-      .infer = [](const Attributes& attributes, std::span<const Type> inputs) -> std::vector<Type> {
-        const auto shapes = layer_shapes(attributes, inputs[1]);
-        require_like(inputs[0], inputs[1], "dy");
-        require_trailing(inputs[2], inputs[1], shapes.trailing, "gamma");
-        const Type statistics{statistics_dtype(inputs[1].dtype), shapes.leading};
-        require_statistics(inputs[3], statistics, "mean");
-        require_statistics(inputs[4], statistics, "inv_std");
-        return {inputs[1], inputs[2], inputs[2]};
-      },
-      .gradient = no_second_derivative,
-      .rule =
-          [](const Attributes& attributes, std::span<const Type> inputs, std::span<const Type>) {
-            const auto dims = layer_dims(attributes, inputs[1].shape.ndim());
-            return IndexRule{.inputs = {dims.x, dims.x, dims.trailing, dims.leading, dims.leading},
-                             .outputs = {dims.x, dims.trailing, dims.trailing}};
-          },
-      .linear_in = {{0}},
-      .flops = per_element(12),
-  };
-  struct LayerCase {
-    DType dtype;
-    Shape x;
-    int64_t begin_axis;
-  };
-  for (const auto& [dtype, x, begin_axis] :
-       {LayerCase{DType::kF32, {3, 5}, 1}, LayerCase{DType::kF64, {2, 3, 7}, 2}, LayerCase{DType::kF32, {2, 3, 4}, 1},
-        LayerCase{DType::kF32, {0, 4}, 1}, LayerCase{DType::kF64, {6}, 0}, LayerCase{DType::kBF16, {3, 8}, 1},
-        LayerCase{DType::kF16, {2, 2, 5}, 2}}) {
-    const Attributes attributes{{"begin_axis", begin_axis}};
-    const auto shapes = layer_shapes(attributes, {dtype, x});
-    const ExampleInput image{{dtype, x}};
-    const ExampleInput vector{{statistics_dtype(dtype), shapes.trailing}};
-    const ExampleInput rows{{statistics_dtype(dtype), shapes.leading}};
-    const ExampleInput positive{{statistics_dtype(dtype), shapes.leading}, Domain::kPositive};
-    Attributes with_eps = attributes;
-    with_eps.set("eps", 1e-3);
-    norm.examples.push_back({{image, vector, vector}, with_eps, dtype == DType::kF32 || dtype == DType::kF64});
-    grad.examples.push_back({{image, image, vector, rows, positive}, attributes, false});
-  }
-  registry.add(std::move(norm));
-  registry.add(std::move(grad));
-}
-
 }  // namespace
 
 void add_normalization(OpRegistry& registry) {
   add_statistics(registry);
   add_batch_norm(registry);
   add_moving_average(registry);
-  add_layer_norm(registry);
 }
 
 }  // namespace tessera::ops

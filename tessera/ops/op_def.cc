@@ -62,7 +62,7 @@ Attributes complete_attributes(const OpDef& def, Attributes attributes) {
     }
   }
   for (const auto& known : def.attributes) {
-    if (attributes.has(known.name)) continue;
+    if (attributes.has(known.name) || known.may_be_absent) continue;
     if (!known.default_value) throw InvalidArgument("{}: attribute \"{}\" must be given", def.name, known.name);
     attributes.set(known.name, *known.default_value);
   }

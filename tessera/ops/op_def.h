@@ -23,6 +23,7 @@ struct AttributeDef {
   std::string name;
   std::optional<AttributeValue> default_value;  // absent: must be given
   std::string doc;
+  bool may_be_absent = false;  // then it is not filled in
 };
 
 // What a gradient function sees. It adds nodes to `graph` and returns one cotangent per input; a null Value where there
@@ -110,6 +111,8 @@ struct OpDef {
   std::function<double(const Attributes&, std::span<const Type> inputs, std::span<const Type> outputs)> flops = {};
   // Writes the node for one rank. Empty: the same operator with the same attributes on the local inputs.
   std::function<std::vector<Value>(const LocalizeContext&)> localize = {};
+  // Of the terms of a sum that a split factor leaves, all but one are zero: in half types it is exact.
+  bool disjoint_parts = false;
   // Touches each element once at one place, without looking at its neighbours: may be fused with others.
   bool elementwise = false;
   // Communicates: never merged, moved or dropped.

@@ -2,6 +2,7 @@
 #include "tessera/ops/families.h"
 #include "tessera/ops/op_def.h"
 #include "tessera/ops/require.h"
+#include "tessera/ops/windows.h"
 
 namespace tessera::ops {
 namespace {
@@ -63,6 +64,54 @@ Attributes average_of(const Attributes& attributes) {
   Attributes result = window_of(attributes);
   result.set("count_include_pad", attributes.get_bool("count_include_pad"));
   return result;
+}
+
+SlidingWindow window_over(const Attributes& attributes) {
+  const Window window(attributes);
+  return {.taps = window.kernel, .strides = window.strides, .padding = window.padding};
+}
+
+// Pools on a rank that has a part of the image, its first operand. A place in a window is the same for all ranks.
+std::vector<Value> localize_pooling(const LocalizeContext& context) {
+  if (!splits_pixels(context)) return apply(context.graph, context.op, context.inputs, context.attributes);
+  const Shape& image = context.global_inputs[0].shape;
+  const auto window = window_over(context.attributes);
+  const Box& y = context.output_slices[0];
+  std::vector<Value> inputs = context.inputs;
+  inputs[0] = fetch(context, 0, halo_factors(context, window), [&](const RankSlices& slices) {
+    return over_pixels_of(window, slices.outputs[0], image, slices.inputs[0]);
+  });
+  if (has_no_pixels(y)) {
+    std::vector<Value> empty;
+    for (const Type& type : context.local_outputs) empty.push_back(zeros(context.graph, type));
+    return empty;
+  }
+  Attributes attributes = context.attributes;
+  attributes.set("padding", padding_around(window, y, image));
+  return apply(context.graph, context.op, inputs, attributes);
+}
+
+// A cotangent of the image: all operands are of the results, which a rank fetches where their windows reach its pixels.
+std::vector<Value> localize_pooling_grad(const LocalizeContext& context) {
+  if (!splits_pixels(context)) return apply(context.graph, context.op, context.inputs, context.attributes);
+  const Shape& results = context.global_inputs[0].shape;
+  const Shape& image = context.global_outputs[0].shape;
+  const auto window = window_over(context.attributes);
+  const Box& dx = context.output_slices[0];
+  std::vector<Value> inputs;
+  for (size_t i = 0; i < context.inputs.size(); ++i) {
+    inputs.push_back(fetch(context, i, halo_factors(context, window), [&](const RankSlices& slices) {
+      return over_results_of(window, slices.outputs[0], results, slices.inputs[i]);
+    }));
+  }
+  const Box reached = over_results_of(window, dx, results, context.input_slices[0]);
+  if (has_no_pixels(dx) || has_no_pixels(reached)) return {zeros(context.graph, context.local_outputs[0])};
+  // All pixels that these results read; then the slice of them.
+  const Box read = over_pixels_of(window, reached, image, dx);
+  Attributes attributes = context.attributes;
+  attributes.set("padding", padding_around(window, reached, image));
+  attributes.set("input_size", Ints{read[2].size, read[3].size});
+  return {place_pixels(apply(context.graph, context.op, inputs, attributes)[0], read, dx)};
 }
 
 auto fixed_rule(const char* text) {
@@ -130,9 +179,10 @@ void add_max_pooling(OpRegistry& registry) {
         return {apply1("max_pool2d_grad", {context.cotangent(0), context.outputs[1]},
                        with_input_size(window_of(context.attributes), context.inputs[0]))};
       },
-      .rule = fixed_rule("n c _ _ -> n c _ _, n c _ _"),
+      .rule = fixed_rule("n c h w -> n c h w, n c h w"),
       .flops = [](const Attributes& attributes, std::span<const Type>,
                   std::span<const Type> outputs) { return window_flops(attributes, outputs[0]); },
+      .localize = localize_pooling,
   };
   const auto require_index = [](const Window& window, const Type& index, const Shape& pooled) {
     require_dtype(index, window.index_dtype(), "index");
@@ -156,10 +206,11 @@ void add_max_pooling(OpRegistry& registry) {
         return {apply1("max_pool2d_take", {context.cotangent(0), context.inputs[1]}, window_of(context.attributes)),
                 Value()};
       },
-      .rule = fixed_rule("n c _ _, n c _ _ -> n c _ _"),
+      .rule = fixed_rule("n c h w, n c h w -> n c h w"),
       .linear_in = {{0}},
       .flops = [](const Attributes& attributes, std::span<const Type> inputs,
                   std::span<const Type>) { return window_flops(attributes, inputs[0]); },
+      .localize = localize_pooling_grad,
   };
   OpDef take{
       .name = "max_pool2d_take",
@@ -180,8 +231,9 @@ void add_max_pooling(OpRegistry& registry) {
                        with_input_size(window_of(context.attributes), context.inputs[0])),
                 Value()};
       },
-      .rule = fixed_rule("n c _ _, n c _ _ -> n c _ _"),
+      .rule = fixed_rule("n c h w, n c h w -> n c h w"),
       .linear_in = {{0}},
+      .localize = localize_pooling,
   };
   for (const Case& c : cases()) {
     auto attributes = c.attributes();
@@ -215,10 +267,11 @@ void add_average_pooling(OpRegistry& registry) {
         return {apply1("avg_pool2d_grad", {context.cotangent(0)},
                        with_input_size(average_of(context.attributes), context.inputs[0]))};
       },
-      .rule = fixed_rule("n c _ _ -> n c _ _"),
+      .rule = fixed_rule("n c h w -> n c h w"),
       .linear_in = {{0}},
       .flops = [](const Attributes& attributes, std::span<const Type>,
                   std::span<const Type> outputs) { return window_flops(attributes, outputs[0]); },
+      .localize = localize_pooling,
   };
   OpDef grad{
       .name = "avg_pool2d_grad",
@@ -232,10 +285,11 @@ void add_average_pooling(OpRegistry& registry) {
       .gradient = [](const GradientContext& context) -> std::vector<Value> {
         return {apply1("avg_pool2d", {context.cotangent(0)}, average_of(context.attributes))};
       },
-      .rule = fixed_rule("n c _ _ -> n c _ _"),
+      .rule = fixed_rule("n c h w -> n c h w"),
       .linear_in = {{0}},
       .flops = [](const Attributes& attributes, std::span<const Type> inputs,
                   std::span<const Type>) { return window_flops(attributes, inputs[0]); },
+      .localize = localize_pooling_grad,
   };
   for (const Case& c : cases()) {
     for (const bool count_include_pad : {false, true}) {

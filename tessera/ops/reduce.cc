@@ -42,6 +42,7 @@ IndexRule reduce_rule(const Attributes& attributes, std::span<const Type> inputs
 
 // A reduced value (or its cotangent) stretched to the operand's shape again.
 Value stretch(const GradientContext& c, Value reduced) {
+  reduced = cast_to(reduced, c.inputs[0].dtype());
   if (!c.attributes.get_bool("keep_dims") && !c.attributes.get_ints("axes").empty()) {
     reduced = apply1("expand_dims", {reduced}, {{"axes", c.attributes.get_ints("axes")}});
   }
@@ -143,6 +144,13 @@ std::vector<Example> reduction_examples(const Reduction& reduction) {
   if (reduction.kind != Kind::kBool) {
     for (const DType dtype : {DType::kF64, DType::kBF16, DType::kF16}) add(dtype, {3, 4}, {1}, false);
   }
+  if (reduction.completion == Completion::kSum || reduction.completion == Completion::kMean) {
+    for (const int64_t axis : {0, 1}) {
+      add(DType::kBF16, {9, 33}, {axis}, false);
+      examples.back().attributes.set("result_dtype", DType::kF32);
+      examples.back().check_gradient = false;
+    }
+  }
   if (reduction.kind == Kind::kNumeric) {
     for (const DType dtype : {DType::kI32, DType::kI64, DType::kU8}) add(dtype, {3, 2}, {0}, false);
   }
@@ -160,7 +168,8 @@ void add_simple_reductions(OpRegistry& registry) {
                                                std::span<const Type> types) -> std::vector<Type> {
                 require_kind(types[0], kind, "the operand");
                 const Ints axes = checked_axes(attributes, types[0].shape.ndim());
-                return {{types[0].dtype, reduced_shape(types[0].shape, axes, attributes.get_bool("keep_dims"))}};
+                return {{result_dtype(attributes, types[0].dtype),
+                         reduced_shape(types[0].shape, axes, attributes.get_bool("keep_dims"))}};
               },
               .rule = [completion = reduction.completion](
                           const Attributes& attributes, std::span<const Type> inputs,
@@ -174,115 +183,13 @@ void add_simple_reductions(OpRegistry& registry) {
         return gradient(c);
       };
     }
-    if (reduction.completion == Completion::kSum || reduction.completion == Completion::kMean) def.linear_in = {{0}};
+    if (reduction.completion == Completion::kSum || reduction.completion == Completion::kMean) {
+      def.linear_in = {{0}};
+      def.attributes.push_back(result_dtype_attribute());
+    }
     if (reduction.completion == Completion::kMean) def.localize = localize_mean;
     registry.add(std::move(def));
   }
-}
-
-void add_argmax(OpRegistry& registry) {
-  OpDef def{
-      .name = "argmax",
-      .doc =
-          "The index (i32) of the largest element along `axis`, the first where several tie; a NaN is the "
-          "largest. The axis disappears and must not be empty.",
-      .inputs = {"x"},
-      .attributes = {{"axis", std::nullopt, "in [0, ndim)"}},
-      .infer = [](const Attributes& attributes, std::span<const Type> types) -> std::vector<Type> {
-        require_kind(types[0], Kind::kCompute, "the operand");
-        const int axis = axis_of(attributes, types[0]);
-        if (types[0].shape[axis] == 0) throw InvalidArgument("dim {} is empty and has no largest element", axis);
-        return {{DType::kI32, reduced_shape(types[0].shape, {axis}, false)}};
-      },
-      .rule =
-          [](const Attributes& attributes, std::span<const Type> inputs, std::span<const Type>) {
-            const int axis = axis_of(attributes, inputs[0]);
-            IndexRule rule{.inputs = {numbered_dims(inputs[0].shape.ndim(), {axis})}};
-            rule.outputs = {rule.inputs[0]};
-            rule.outputs[0].erase(rule.outputs[0].begin() + axis);
-            return rule;
-          },
-      .flops = [](const Attributes&, std::span<const Type> inputs, std::span<const Type>) { return count(inputs[0]); }};
-  for (const DType dtype : {DType::kF32, DType::kF64, DType::kF16, DType::kI32}) {
-    def.examples.push_back({.inputs = {{{dtype, {3, 4}}, is_floating(dtype) ? Domain::kAny : Domain::kIndex, 5}},
-                            .attributes = {{"axis", int64_t{1}}},
-                            .check_gradient = false});
-  }
-  def.examples.push_back(
-      {.inputs = {{{DType::kF32, {7, 2, 3}}}}, .attributes = {{"axis", int64_t{0}}}, .check_gradient = false});
-  def.examples.push_back(
-      {.inputs = {{{DType::kF32, {2, 0}}}}, .attributes = {{"axis", int64_t{0}}}, .check_gradient = false});
-  registry.add(std::move(def));
-}
-
-void add_top_k(OpRegistry& registry) {
-  OpDef def{
-      .name = "top_k",
-      .doc =
-          "The k largest elements along the last dim, in descending order, and their indices (i32); of equal "
-          "elements the one with the lower index comes first.",
-      .inputs = {"x"},
-      .attributes = {{"k", std::nullopt, "in [0, size of the last dim]"}},
-      .outputs = {"values", "indices"},
-      .infer = [](const Attributes& attributes, std::span<const Type> types) -> std::vector<Type> {
-        require_kind(types[0], Kind::kNumeric, "the operand");
-        Shape shape = types[0].shape;
-        if (shape.ndim() == 0) throw InvalidArgument("the operand must have a dim to choose from, it is a scalar");
-        const int64_t k = attributes.get_int("k");
-        if (k < 0 || k > shape.back()) {
-          throw InvalidArgument("k={} must be in [0, {}], the size of the last dim", k, shape.back());
-        }
-        shape[shape.ndim() - 1] = k;
-        return {{types[0].dtype, shape}, {DType::kI32, shape}};
-      },
-      .gradient = [](const GradientContext& c) -> Gradients {
-        if (!is_floating(c.inputs[0].dtype())) return {Value{}};
-        return {apply1("top_k_grad", {c.cotangent(0), c.outputs[1]}, {{"size", c.inputs[0].shape().back()}})};
-      },
-      .rule = [](const Attributes&, std::span<const Type> inputs,
-                 std::span<const Type> outputs) { return matched_rule(inputs, outputs, {inputs[0].shape.ndim() - 1}); },
-      .flops = [](const Attributes&, std::span<const Type> inputs,
-                  std::span<const Type>) { return 8 * count(inputs[0]); }};
-  for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kI32}) {
-    def.examples.push_back({.inputs = {{{dtype, {3, 5}}, is_floating(dtype) ? Domain::kAny : Domain::kIndex, 9}},
-                            .attributes = {{"k", int64_t{2}}}});
-  }
-  def.examples.push_back({.inputs = {{{DType::kF32, {4}}}}, .attributes = {{"k", int64_t{4}}}});
-  def.examples.push_back({.inputs = {{{DType::kF32, {2, 4}}}}, .attributes = {{"k", int64_t{0}}}});
-  def.examples.push_back({.inputs = {{{DType::kF32, {0, 3}}}}, .attributes = {{"k", int64_t{1}}}});
-  registry.add(std::move(def));
-
-  OpDef grad{
-      .name = "top_k_grad",
-      .doc = "dvalues placed at their indices in a last dim of `size` elements, 0 elsewhere.",
-      .inputs = {"dvalues", "indices"},
-      .attributes = {{"size", std::nullopt, "of the last dim of the result"}},
-      .infer = [](const Attributes& attributes, std::span<const Type> types) -> std::vector<Type> {
-        require_kind(types[0], Kind::kFloating, "dvalues");
-        require_index(types[1], "indices");
-        Shape shape = types[0].shape;
-        if (shape.ndim() == 0 || !(types[1].shape == shape)) {
-          throw InvalidArgument("dvalues and indices must have one shape of at least one dim");
-        }
-        shape[shape.ndim() - 1] = attributes.get_int("size");
-        return {{types[0].dtype, shape}};
-      },
-      .gradient = [](const GradientContext& c) -> Gradients {
-        // Reads back at the indices: a row of a one_hot per index, times the cotangent.
-        const Value g = c.cotangent(0);
-        const Value chosen = apply1("one_hot", {c.inputs[1], scalar_like(g, 1), scalar_like(g, 0)},
-                                    {{"depth", c.attributes.get_int("size")}, {"axis", int64_t{-1}}});
-        const Value rows = apply1("expand_dims", {g}, {{"axes", Ints{g.ndim() - 1}}});
-        return {apply1("reduce_sum", {chosen * rows}, {{"axes", Ints{g.ndim()}}}), Value{}};
-      },
-      .rule = [](const Attributes&, std::span<const Type> inputs,
-                 std::span<const Type> outputs) { return matched_rule(inputs, outputs, {inputs[0].shape.ndim() - 1}); },
-      .linear_in = {{0}}};
-  for (const DType dtype : {DType::kF32, DType::kF64}) {
-    grad.examples.push_back({.inputs = {{{dtype, {3, 1}}}, {{DType::kI32, {3, 1}}, Domain::kIndex, 4}},
-                             .attributes = {{"size", int64_t{4}}}});
-  }
-  registry.add(std::move(grad));
 }
 
 // Running sums over a part of the axis, plus the totals of the parts before it (behind it, in reverse).
@@ -353,8 +260,6 @@ void add_cumsum(OpRegistry& registry) {
 
 void add_reductions(OpRegistry& registry) {
   add_simple_reductions(registry);
-  add_argmax(registry);
-  add_top_k(registry);
   add_cumsum(registry);
 }
 

@@ -26,6 +26,11 @@ inline void require_shape(const Type& type, const Shape& shape, std::string_view
   if (!(type.shape == shape)) throw InvalidArgument("{} must be of shape {}, is {}", what, shape, type.shape);
 }
 
+inline void require_type(const Type& given, const Type& expected, std::string_view what) {
+  require_dtype(given, expected.dtype, what);
+  require_shape(given, expected.shape, what);
+}
+
 // The ints of attribute `name`, which must be `count` numbers, none below `least`.
 inline const Ints& require_ints(const Attributes& attributes, std::string_view name, size_t count, int64_t least) {
   const Ints& values = attributes.get_ints(name);

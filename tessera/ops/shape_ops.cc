@@ -316,64 +316,52 @@ Shape sliced_shape(const Slices& s, const Shape& shape) {
   return result;
 }
 
-// The dims that are walked downwards: a part of the result is then no contiguous part of the operand in its order.
-Ints reversed_dims(const Attributes& attributes) {
-  Ints dims;
-  const Ints& strides = attributes.get_ints("strides");
-  for (size_t d = 0; d < strides.size(); ++d) {
-    if (strides[d] < 0) dims.push_back(static_cast<int64_t>(d));
-  }
-  return dims;
-}
-
 const std::vector<AttributeDef> kSliceAttributes = {
     {"begin", std::nullopt, "first index per dim, not negative"},
     {"end", std::nullopt, "index after the last per dim; -1 with a negative stride: down to the first"},
     {"strides", std::nullopt, "step per dim, not 0"}};
 
 void add_slices(OpRegistry& registry) {
-  OpDef slice{
-      .name = "strided_slice",
-      .doc =
-          "Per dim the elements begin, begin + stride, ... before end. Normalised: one entry per dim, clamped "
-          "to the dim; a negative stride walks down to above `end`.",
-      .inputs = {"x"},
-      .attributes = kSliceAttributes,
-      .infer = [](const Attributes& attributes, std::span<const Type> types) -> std::vector<Type> {
-        return {{types[0].dtype, sliced_shape(slices_of(attributes), types[0].shape)}};
-      },
-      .gradient = [](const GradientContext& c) -> Gradients {
-        Attributes attributes = c.attributes;
-        attributes.set("shape", ints_of(c.inputs[0].shape()));
-        return {apply1("strided_slice_grad", {c.cotangent(0)}, attributes)};
-      },
-      .rule = [](const Attributes& attributes, std::span<const Type> inputs,
-                 std::span<const Type> outputs) { return matched_rule(inputs, outputs, reversed_dims(attributes)); },
-      .linear_in = {{0}},
-      .localize = localize_strided_slice};
-  OpDef grad{
-      .name = "strided_slice_grad",
-      .doc = "The transpose of strided_slice: dy at the places that were sliced, 0 elsewhere.",
-      .inputs = {"dy"},
-      .attributes = kSliceAttributes,
-      .infer = [](const Attributes& attributes, std::span<const Type> types) -> std::vector<Type> {
-        require_kind(types[0], Kind::kCompute, "dy");
-        const Shape shape = shape_attribute(attributes);
-        const Shape sliced = sliced_shape(slices_of(attributes), shape);
-        if (!(sliced == types[0].shape)) {
-          throw InvalidArgument("a slice of {} has shape {}, dy has {}", shape, sliced, types[0].shape);
-        }
-        return {{types[0].dtype, shape}};
-      },
-      .gradient = [](const GradientContext& c) -> Gradients {
-        Attributes attributes = c.attributes;
-        attributes.erase("shape");
-        return {apply1("strided_slice", {c.cotangent(0)}, attributes)};
-      },
-      .rule = [](const Attributes& attributes, std::span<const Type> inputs,
-                 std::span<const Type> outputs) { return matched_rule(inputs, outputs, reversed_dims(attributes)); },
-      .linear_in = {{0}},
-      .localize = localize_strided_slice_grad};
+  OpDef slice{.name = "strided_slice",
+              .doc =
+                  "Per dim the elements begin, begin + stride, ... before end. Normalised: one entry per dim, clamped "
+                  "to the dim; a negative stride walks down to above `end`.",
+              .inputs = {"x"},
+              .attributes = kSliceAttributes,
+              .infer = [](const Attributes& attributes, std::span<const Type> types) -> std::vector<Type> {
+                return {{types[0].dtype, sliced_shape(slices_of(attributes), types[0].shape)}};
+              },
+              .gradient = [](const GradientContext& c) -> Gradients {
+                Attributes attributes = c.attributes;
+                attributes.set("shape", ints_of(c.inputs[0].shape()));
+                return {apply1("strided_slice_grad", {c.cotangent(0)}, attributes)};
+              },
+              .rule = [](const Attributes&, std::span<const Type> inputs,
+                         std::span<const Type> outputs) { return matched_rule(inputs, outputs, {}); },
+              .linear_in = {{0}},
+              .localize = localize_strided_slice};
+  OpDef grad{.name = "strided_slice_grad",
+             .doc = "The transpose of strided_slice: dy at the places that were sliced, 0 elsewhere.",
+             .inputs = {"dy"},
+             .attributes = kSliceAttributes,
+             .infer = [](const Attributes& attributes, std::span<const Type> types) -> std::vector<Type> {
+               require_kind(types[0], Kind::kCompute, "dy");
+               const Shape shape = shape_attribute(attributes);
+               const Shape sliced = sliced_shape(slices_of(attributes), shape);
+               if (!(sliced == types[0].shape)) {
+                 throw InvalidArgument("a slice of {} has shape {}, dy has {}", shape, sliced, types[0].shape);
+               }
+               return {{types[0].dtype, shape}};
+             },
+             .gradient = [](const GradientContext& c) -> Gradients {
+               Attributes attributes = c.attributes;
+               attributes.erase("shape");
+               return {apply1("strided_slice", {c.cotangent(0)}, attributes)};
+             },
+             .rule = [](const Attributes&, std::span<const Type> inputs,
+                        std::span<const Type> outputs) { return matched_rule(inputs, outputs, {}); },
+             .linear_in = {{0}},
+             .localize = localize_strided_slice_grad};
   grad.attributes.push_back({"shape", std::nullopt, "of the operand that was sliced"});
   const auto add = [&](DType dtype, const Shape& shape, const Ints& begin, const Ints& end, const Ints& strides) {
     Attributes attributes{{"begin", begin}, {"end", end}, {"strides", strides}};
@@ -495,16 +483,10 @@ void add_repetitions(OpRegistry& registry) {
                }
                return {dy};
              },
-             .rule =
-                 [](const Attributes& attributes, std::span<const Type> inputs, std::span<const Type> outputs) {
-                   Ints repeated;
-                   const Ints& multiples = attributes.get_ints("multiples");
-                   for (size_t d = 0; d < multiples.size(); ++d) {
-                     if (multiples[d] != 1) repeated.push_back(static_cast<int64_t>(d));
-                   }
-                   return matched_rule(inputs, outputs, repeated);
-                 },
-             .linear_in = {{0}}};
+             .rule = [](const Attributes&, std::span<const Type> inputs,
+                        std::span<const Type> outputs) { return matched_rule(inputs, outputs, {}); },
+             .linear_in = {{0}},
+             .localize = localize_tile};
   tile.examples = {example({DType::kF32, {7, 2}}, {{"multiples", Ints{1, 3}}}),
                    example({DType::kF64, {2, 3}}, {{"multiples", Ints{2, 2}}}),
                    example({DType::kI32, {3}}, {{"multiples", Ints{0}}}),

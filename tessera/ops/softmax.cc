@@ -3,6 +3,7 @@
 #include "tessera/base/error.h"
 #include "tessera/ops/families.h"
 #include "tessera/ops/gradient_helpers.h"
+#include "tessera/ops/infer_helpers.h"
 #include "tessera/ops/localize.h"
 #include "tessera/ops/op_def.h"
 #include "tessera/ops/require.h"
@@ -29,12 +30,6 @@ IndexRule rule_along_axis(const Attributes& attributes, std::span<const Type> in
   return {.inputs = std::vector<IndexRule::Dims>(inputs.size(), dims), .outputs = {dims}};
 }
 
-auto per_element(double flops) {
-  return [flops](const Attributes&, std::span<const Type> inputs, std::span<const Type>) {
-    return flops * static_cast<double>(inputs[0].shape.num_elements());
-  };
-}
-
 Value sum_along(const GradientContext& context, Value value) {
   const int axis = normalize_axis(context.attributes.get_int("axis"), value.ndim(), "axis");
   return apply1("reduce_sum", {value}, {{"axes", Ints{axis}}, {"keep_dims", true}});
@@ -51,10 +46,10 @@ struct Exponents {
 Exponents exponents(const LocalizeContext& context, Value x, int axis, const std::string& factor) {
   const Attributes along{{"axes", Ints{axis}}, {"keep_dims", true}};
   const Value wide = cast_to(x, statistics_dtype(x.dtype()));
-  const Value maximum = reduce_over(context, factor, apply1("reduce_max", {wide}, along), "max");
+  const Value maximum = reduce_over(context, {factor}, apply1("reduce_max", {wide}, along), "max");
   const Value shifted = sub(wide, maximum);
   const Value exponentials = apply1("exp", {shifted});
-  const Value sum = reduce_over(context, factor, apply1("reduce_sum", {exponentials}, along), "sum");
+  const Value sum = reduce_over(context, {factor}, apply1("reduce_sum", {exponentials}, along), "sum");
   return {shifted, exponentials, sum};
 }
 
@@ -70,7 +65,7 @@ Value wide_input(const LocalizeContext& context, size_t i) {
   return cast_to(context.inputs[i], statistics_dtype(context.inputs[i].dtype()));
 }
 Value whole_sum(const LocalizeContext& context, int axis, Value value) {
-  return reduce_over(context, "s", apply1("reduce_sum", {value}, {{"axes", Ints{axis}}, {"keep_dims", true}}), "sum");
+  return reduce_over(context, {"s"}, apply1("reduce_sum", {value}, {{"axes", Ints{axis}}, {"keep_dims", true}}), "sum");
 }
 Value split_softmax(const LocalizeContext& context, int axis) {
   const auto e = exponents(context, context.inputs[0], axis, "s");

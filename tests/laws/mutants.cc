@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "tessera/base/error.h"
+#include "tessera/ops/op_def.h"
 
 namespace tessera::laws {
 namespace {
@@ -289,8 +290,9 @@ bool shift_slice(Graph& local, NodeId n, int64_t by, bool to_begin) {
   return false;
 }
 
-// A copy of the graph in which a node is done twice, the second time on its first result.
-bool repeat(Graph& local, NodeId repeated) {
+// The graph with another one written for the node: `write` adds it to the copy, given its operands there.
+using Writer = std::function<std::vector<ir::Value>(Graph& copy, const std::vector<ir::Value>& inputs)>;
+void replace_node(Graph& local, NodeId replaced, const Writer& write) {
   Graph copy(local.name());
   std::vector<ir::Value> values(static_cast<size_t>(local.num_values()));
   for (const auto& input : local.inputs()) {
@@ -302,12 +304,33 @@ bool repeat(Graph& local, NodeId repeated) {
     std::vector<Type> types;
     for (const ValueId v : node.inputs) inputs.push_back(values[static_cast<size_t>(v)]);
     for (const ValueId v : node.outputs) types.push_back(local.type(v));
-    auto results = copy.add_node(node.op, inputs, node.attributes, types);
-    if (n == repeated) results = copy.add_node(node.op, results, node.attributes, types);
+    const auto results = n == replaced ? write(copy, inputs) : copy.add_node(node.op, inputs, node.attributes, types);
     for (size_t i = 0; i < results.size(); ++i) values[static_cast<size_t>(node.outputs[i])] = results[i];
   }
   for (const auto& output : local.outputs()) copy.add_output(output.name, values[static_cast<size_t>(output.value)]);
   local = std::move(copy);
+}
+
+// The node is done twice, the second time on its first result.
+bool repeat(Graph& local, NodeId repeated) {
+  const Node node = local.node(repeated);
+  const std::vector<Type> types = {local.type(node.outputs[0])};
+  replace_node(local, repeated, [&](Graph& copy, const std::vector<ir::Value>& inputs) {
+    return copy.add_node(node.op, copy.add_node(node.op, inputs, node.attributes, types), node.attributes, types);
+  });
+  return true;
+}
+
+// The rank's part of a sum is rounded to a half type before it is added up.
+bool round_operand(Graph& local, NodeId rounded) {
+  const Node node = local.node(rounded);
+  const Type type = local.type(node.inputs[0]);
+  if (type.dtype != DType::kF32) return false;
+  replace_node(local, rounded, [&](Graph& copy, const std::vector<ir::Value>& inputs) {
+    const ir::Value part = ops::apply1("cast", {inputs[0]}, {{"dtype", DType::kBF16}});
+    return copy.add_node(node.op, std::vector<ir::Value>{ops::apply1("cast", {part}, {{"dtype", type.dtype}})},
+                         node.attributes, std::vector<Type>{local.type(node.outputs[0])});
+  });
   return true;
 }
 
@@ -362,6 +385,7 @@ std::vector<NodeFault> faults_of(const std::string& op) {
   add("has another order on one rank",
       [](const Plan& plan, Graph& g, NodeId n, int rank) { return renumber(plan, g, n, rank, "order"); });
   if (op == "all_reduce" || op == "reduce_scatter") {
+    add("adds what has been rounded", [](auto&, Graph& g, NodeId n, int) { return round_operand(g, n); });
     const std::vector<std::string> kinds = {"sum", "max", "min", "prod"};
     for (const auto& from : kinds) {
       for (const auto& to : kinds) {
@@ -424,7 +448,8 @@ std::string why_equivalent(const std::string& mutant) {
   const auto says = [&](const char* text) { return mutant.find(text) != std::string::npos; };
   const bool is_other_split = says("less split than") || says("along another dim") || says("the other way round") ||
                               says("by another axis of equal size");
-  for (const char* op : {"constant: ", "fill: ", "random_normal: ", "random_truncated_normal: ", "random_uniform: "}) {
+  for (const char* op :
+       {"constant: ", "fill: ", "range: ", "random_normal: ", "random_truncated_normal: ", "random_uniform: "}) {
     if (begins(op) && says("result 0") && is_other_split) {
       return "without an operand that is split, a rank makes whichever slice the plan asks for";
     }

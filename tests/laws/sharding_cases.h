@@ -13,7 +13,8 @@
 namespace tessera::laws {
 
 // One call of an operator, with its results and the gradients of sum(weights * results) on one device. Floating
-// operands are f64 wherever the operator takes that; examples in half types thereby become others and are left out.
+// operands are f64 wherever the operator takes that; examples in half types thereby become others and are left out, but
+// for the operators that add up elements or products and round once.
 struct LawExample {
   std::string name;  // "matmul f64[5,6] f64[6,8] {transpose_b}"
   ir::Graph graph;   // node 0 is the operator

@@ -28,8 +28,8 @@ struct CaseResult {
 };
 
 // Fails when a result or gradient differs from one device's by more than 1e-10 of its largest element in f64 (2e-5 in
-// f32, not at all in integers and bool), when replicas differ in a bit, when ranks do not do the same collectives, and
-// on every error that is no refusal.
+// f32, and one rounding more in half types; not at all in integers and bool), when replicas differ in a bit, when ranks
+// do not do the same collectives, and on every error that is no refusal.
 CaseResult check_case(const ShardingCase& sharding_case, const CaseHooks& hooks = {});
 
 // Counts over many cases.

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "tessera/mesh/exchange.h"
+#include "tessera/ops/elementwise_functions.h"
 #include "tessera/ops/exchange.h"
 #include "tessera/ops/localize.h"
 #include "tessera/ops/op_def.h"
@@ -53,6 +54,8 @@ Value RedistributionLowering::redistribute(Value value, const Type& type, const 
     const mesh::Layout after{way.meshes[static_cast<size_t>(step.mesh)], step.after};
     value = lower(step, type.shape, value, at, after);
     at = after;
+    // The parts of a sum of half types are f32; what is whole is rounded before it travels on.
+    if (!at.sharding.is_partial()) value = ops::cast(value, type.dtype);
   }
   return value;
 }

@@ -19,7 +19,8 @@ class RedistributionLowering {
   RedistributionLowering(ir::Graph& local, int rank, const mesh::RedistributionOptions& options)
       : local_(local), rank_(rank), options_(options) {}
 
-  // `value`, this rank's slice of a tensor of `type` laid out as `from`, as a slice of it laid out as `to`.
+  // `value`, this rank's slice of a tensor of `type` laid out as `from`, as a slice of it laid out as `to`. A part of a
+  // sum of a half type may be f32; it is rounded when it is whole.
   ir::Value redistribute(ir::Value value, const Type& type, const mesh::Layout& from, const mesh::Layout& to);
 
   // The attributes of a collective between the ranks that differ from this one along these axes only.

@@ -20,6 +20,7 @@ using mesh::Sharding;
 Reduction reduction_of(ops::Completion completion) {
   switch (completion) {
     case ops::Completion::kSum:
+    case ops::Completion::kWhole:
     case ops::Completion::kMean: return Reduction::kSum;  // localize has scaled each part's sum
     case ops::Completion::kMax: return Reduction::kMax;
     case ops::Completion::kMin: return Reduction::kMin;
@@ -315,6 +316,7 @@ std::vector<Sharding> result_shardings(const ops::IndexRule& rule, const FactorA
     Sharding& sharding = result.emplace_back(split_of(dims, factors));
     for (const auto& [factor, axes] : factors) {
       if (std::find(dims.begin(), dims.end(), factor) != dims.end()) continue;
+      if (rule.completion(factor) == ops::Completion::kWhole) continue;
       for (const int axis : axes) sharding.partial.push_back({axis, reduction_of(rule.completion(factor))});
     }
   }

@@ -77,13 +77,19 @@ dnnl::primitive_desc make_desc(Pass pass, const Geometry& g, const TensorView& s
   const dnnl::engine& engine = onednn_engine();
   const dnnl::primitive_attr attributes = onednn_attributes();
   const auto algorithm = dnnl::algorithm::convolution_direct;
-  const memory::desc weight(weight_dims(weight_shape, g.groups), onednn_dtype(weight_dtype).value(),
-                            memory::format_tag::any);
+  const auto weight_desc = [&](DType dtype) {
+    return memory::desc(weight_dims(weight_shape, g.groups), onednn_dtype(dtype).value(), memory::format_tag::any);
+  };
+  const memory::desc weight = weight_desc(weight_dtype);
   const memory::desc src = onednn_desc(source);
   const memory::desc dst = onednn_desc(destination);
-  dnnl::convolution_forward::primitive_desc forward(engine, dnnl::prop_kind::forward_training, algorithm, src, weight,
-                                                    dst, g.strides, g.dilation, g.padding_before, g.padding_after,
-                                                    attributes, /*allow_empty=*/true);
+  // Backward passes ask for the forward one, which has no operand that is wider than the others, as a gradient may be.
+  TensorView forward_source = source;
+  if (pass == Pass::kGradInput) forward_source.dtype = destination.dtype;
+  dnnl::convolution_forward::primitive_desc forward(
+      engine, dnnl::prop_kind::forward_training, algorithm, onednn_desc(forward_source),
+      pass == Pass::kGradWeight ? weight_desc(source.dtype) : weight, dst, g.strides, g.dilation, g.padding_before,
+      g.padding_after, attributes, /*allow_empty=*/true);
   if (pass == Pass::kForward || !forward) return forward;
   if (pass == Pass::kGradInput) {
     return dnnl::convolution_backward_data::primitive_desc(engine, algorithm, src, weight, dst, g.strides, g.dilation,

@@ -24,8 +24,9 @@ struct Reduce {
   RowLoad load = nullptr;  // of a half type: a piece at a time is converted
   RowStore store_row = nullptr;
   int64_t element_bytes = 4;
-  double scale = 1;   // of the result of a sum
-  int64_t inner = 1;  // the dim whose elements are neighbours
+  int64_t result_bytes = 4;  // of an element of the result
+  double scale = 1;          // of the result of a sum
+  int64_t inner = 1;         // the dim whose elements are neighbours
   bool inner_is_reduced = true;
   int64_t inner_out = 0;  // its stride in the result, where it is kept
   int64_t num_rows = 1;   // where it is kept: the dim next to it if that is reduced
@@ -93,7 +94,7 @@ struct Reduce {
           for (int64_t r = 0; r < reduced.count(); ++r) {
             result = row(x + at(kept.offset(k, 0) + reduced.offset(r, 0)), inner, result);
           }
-          put(y + at(kept.offset(k, 1)), result);
+          put(y + kept.offset(k, 1) * result_bytes, result);
         }
       });
       return;
@@ -115,7 +116,7 @@ struct Reduce {
       });
       double result = *sums_at(args, 0);
       for (int part = 1; part < parts; ++part) result = combine(result, *sums_at(args, part));
-      put(y + at(kept.offset(k, 1)), result);
+      put(y + kept.offset(k, 1) * result_bytes, result);
     }
   }
 
@@ -153,7 +154,7 @@ struct Reduce {
   }
 
   void store(const double* sums, std::byte* y, int64_t first, int64_t last) const {
-    for (int64_t c = first; c < last; ++c) put(y + c * inner_out * element_bytes, sums[c - first]);
+    for (int64_t c = first; c < last; ++c) put(y + c * inner_out * result_bytes, sums[c - first]);
   }
 
   void run_columns(const KernelArgs& args, const std::byte* x, std::byte* y) const {
@@ -165,14 +166,14 @@ struct Reduce {
                                    [&](int64_t first, int64_t last, int part) {
                                      for (int64_t k = first; k < last; ++k) {
                                        reduce_columns(args, x + at(kept.offset(k, 0)), 0, num_rows, 0, inner, part);
-                                       store(sums_at(args, part), y + at(kept.offset(k, 1)), 0, inner);
+                                       store(sums_at(args, part), y + kept.offset(k, 1) * result_bytes, 0, inner);
                                      }
                                    });
       return;
     }
     for (int64_t k = 0; k < kept.count(); ++k) {
       const std::byte* from = x + at(kept.offset(k, 0));
-      std::byte* to = y + at(kept.offset(k, 1));
+      std::byte* to = y + kept.offset(k, 1) * result_bytes;
       if (num_rows < inner) {
         args.parallel_for.with_parts(inner, std::max<int64_t>(64, kGrain / (num_rows * reduced.count())),
                                      [&](int64_t first, int64_t last, int part) {
@@ -199,9 +200,10 @@ std::optional<PreparedKernel> prepare(const KernelRequest& request, Reduction re
   const TensorView& x = request.inputs[0];
   const TensorView& y = request.outputs[0];
   const bool is_half = x.dtype == DType::kBF16 || x.dtype == DType::kF16;
-  if ((x.dtype != DType::kF32 && !is_half) || y.dtype != x.dtype || x.num_elements() == 0) return std::nullopt;
+  if ((x.dtype != DType::kF32 && !is_half) || x.num_elements() == 0) return std::nullopt;
   const Ints& axes = request.attributes.get_ints("axes");
   if (axes.empty()) {
+    if (y.dtype != x.dtype) return std::nullopt;
     TileProgram copy{.num_inputs = 1};
     copy.results = {0};
     return prepare_tile_program(request, std::move(copy), "cpu." + request.op);
@@ -223,7 +225,8 @@ std::optional<PreparedKernel> prepare(const KernelRequest& request, Reduction re
 
   Reduce reduce{.reduction = reduction, .functions = &reduce_functions(), .scale = 1};
   if (is_half) reduce.load = row_load(x.dtype);
-  reduce.store_row = row_store(x.dtype);
+  reduce.store_row = row_store(y.dtype);
+  reduce.result_bytes = static_cast<int64_t>(size_bytes(y.dtype));
   reduce.element_bytes = static_cast<int64_t>(size_bytes(x.dtype));
   if (mean) reduce.scale = 1.0 / static_cast<double>(count);
   const bool single = x.num_elements() == 1;

@@ -1,6 +1,7 @@
 #include "tessera/base/error.h"
 #include "tessera/kernels/reference/families.h"
 #include "tessera/kernels/reference/panel.h"
+#include "tessera/kernels/reference/result_dtype.h"
 
 namespace tessera::kernels::reference {
 namespace {
@@ -62,7 +63,7 @@ struct Channels {
 };
 
 // out[n,column,y,x] = sum over taps, rows of source[n,row,y',x'] * weight[row,column,tap].
-template <int Width, typename T>
+template <int Width, typename T, typename Out>
 void gather(const KernelArgs& args, bool backward) {
   const TensorView& source = args.inputs[0];
   const TensorView& weight = args.inputs[1];
@@ -124,11 +125,11 @@ void gather(const KernelArgs& args, bool backward) {
           }
         }
         const int64_t columns = std::min<int64_t>(Width, channels.columns - block * Width);
-        T* to = out.as<T>() + n * out.strides[0] + (group * channels.columns + block * Width) * out.strides[1] +
-                y * out.strides[2];
+        Out* to = out.as<Out>() + n * out.strides[0] + (group * channels.columns + block * Width) * out.strides[1] +
+                  y * out.strides[2];
         for (int r = 0; r < num_pixels; ++r) {
           for (int64_t j = 0; j < columns; ++j) {
-            to[j * out.strides[1] + pixels[r] * out.strides[3]] = static_cast<T>(sums[r * Width + j]);
+            to[j * out.strides[1] + pixels[r] * out.strides[3]] = static_cast<Out>(sums[r * Width + j]);
           }
         }
       }
@@ -157,7 +158,7 @@ constexpr int64_t kPixels = 32;
 
 // out[co,ci,ky,kx] = sum over n, y, x of dy[n,co,y,x] * image[n,ci,y',x']: a product with the pixels contracted.
 // Columns are (ky, kx, ci), ci fastest, of one group.
-template <int Width, typename T>
+template <int Width, typename T, typename Out>
 void sum_over_pixels(const KernelArgs& args) {
   const TensorView& dy = args.inputs[0];
   const TensorView& image = args.inputs[1];
@@ -228,10 +229,10 @@ void sum_over_pixels(const KernelArgs& args) {
         const int64_t channel = (first_column + j) % inputs;
         offsets[j] = channel * out.strides[1] + tap / width.taps * out.strides[2] + tap % width.taps * out.strides[3];
       }
-      T* to = out.as<T>() + (group * outputs + first_output) * out.strides[0];
+      Out* to = out.as<Out>() + (group * outputs + first_output) * out.strides[0];
       for (int64_t c = 0; c < num_outputs; ++c) {
         for (int64_t j = 0; j < num_columns; ++j) {
-          to[c * out.strides[0] + offsets[j]] = static_cast<T>(sums[c * Width + j]);
+          to[c * out.strides[0] + offsets[j]] = static_cast<Out>(sums[c * Width + j]);
         }
       }
     }
@@ -243,8 +244,11 @@ void run_gather(const KernelArgs& args) {
   if (args.outputs[0].num_elements() == 0) return;
   const Channels channels(args.inputs[1], args.attributes.get_int("groups"), Backward);
   dispatch_width(panel_width(channels.columns), [&](auto width) {
-    dispatch_floating(args.outputs[0].dtype, "conv2d",
-                      [&](auto zero) { gather<decltype(width)::value, decltype(zero)>(args, Backward); });
+    dispatch_floating(args.inputs[0].dtype, "conv2d", [&](auto zero) {
+      dispatch_result<decltype(zero)>(args.outputs[0].dtype, [&](auto result) {
+        gather<decltype(width)::value, decltype(zero), decltype(result)>(args, Backward);
+      });
+    });
   });
 }
 
@@ -264,8 +268,11 @@ void run_grad_weight(const KernelArgs& args) {
   const TensorView& out = args.outputs[0];
   if (out.num_elements() == 0) return;
   dispatch_width(panel_width(out.shape[1] * out.shape[2] * out.shape[3]), [&](auto width) {
-    dispatch_floating(out.dtype, "conv2d_grad_weight",
-                      [&](auto zero) { sum_over_pixels<decltype(width)::value, decltype(zero)>(args); });
+    dispatch_floating(args.inputs[0].dtype, "conv2d_grad_weight", [&](auto zero) {
+      dispatch_result<decltype(zero)>(out.dtype, [&](auto result) {
+        sum_over_pixels<decltype(width)::value, decltype(zero), decltype(result)>(args);
+      });
+    });
   });
 }
 

@@ -1,6 +1,7 @@
 #include "tessera/base/error.h"
 #include "tessera/kernels/reference/families.h"
 #include "tessera/kernels/reference/panel.h"
+#include "tessera/kernels/reference/result_dtype.h"
 
 namespace tessera::kernels::reference {
 namespace {
@@ -38,7 +39,7 @@ int64_t batch_size(const Shape& shape) {
   return size;
 }
 
-template <int Width, typename T>
+template <int Width, typename T, typename Out>
 void multiply(const KernelArgs& args) {
   const TensorView& lhs = args.inputs[0];
   const TensorView& rhs = args.inputs[1];
@@ -74,7 +75,7 @@ void multiply(const KernelArgs& args) {
       int64_t offsets[kMaxRows];
       for (int r = 0; r < rows; ++r) offsets[r] = (row + r) * a.row_stride;
       const T* from = lhs.as<T>() + batch_offset(lhs, entry);
-      T* to = out.as<T>() + batch_offset(out, entry);
+      Out* to = out.as<Out>() + batch_offset(out, entry);
       for (int64_t panel = 0; panel < panels; ++panel) {
         Sum<T> sums[kMaxRows * Width] = {};
         multiply_panel<Width>(from, offsets, rows, a.column_stride, depth,
@@ -82,7 +83,8 @@ void multiply(const KernelArgs& args) {
         const int64_t columns = std::min<int64_t>(Width, c.columns - panel * Width);
         for (int r = 0; r < rows; ++r) {
           for (int64_t j = 0; j < columns; ++j) {
-            to[(row + r) * c.row_stride + (panel * Width + j) * c.column_stride] = static_cast<T>(sums[r * Width + j]);
+            to[(row + r) * c.row_stride + (panel * Width + j) * c.column_stride] =
+                static_cast<Out>(sums[r * Width + j]);
           }
         }
       }
@@ -93,12 +95,13 @@ void multiply(const KernelArgs& args) {
 void run_matmul(const KernelArgs& args) {
   if (args.outputs[0].num_elements() == 0) return;
   dispatch_width(panel_width(args.outputs[0].shape.back()), [&](auto width) {
-    dispatch_dtype(args.outputs[0].dtype, "matmul", [&](auto zero) {
+    dispatch_dtype(args.inputs[0].dtype, "matmul", [&](auto zero) {
       using T = decltype(zero);
       if constexpr (std::is_same_v<T, bool>) {
         throw_unsupported_dtype(DType::kBool, "matmul");
       } else {
-        multiply<decltype(width)::value, T>(args);
+        dispatch_result<T>(args.outputs[0].dtype,
+                           [&](auto out) { multiply<decltype(width)::value, T, decltype(out)>(args); });
       }
     });
   });

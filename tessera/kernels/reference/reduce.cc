@@ -4,6 +4,7 @@
 
 #include "tessera/kernels/reference/families.h"
 #include "tessera/kernels/reference/loops.h"
+#include "tessera/kernels/reference/result_dtype.h"
 
 namespace tessera::kernels::reference {
 namespace {
@@ -159,10 +160,10 @@ Dims dims_of(const TensorView& x, const TensorView& y, const Ints& axes, bool ke
   return dims;
 }
 
-template <typename T, typename R>
-void reduce(const KernelArgs& args) {
+template <typename T, typename R, typename Out>
+void reduce_to(const KernelArgs& args) {
   const T* x = args.inputs[0].as<T>();
-  T* y = args.outputs[0].as<T>();
+  Out* y = args.outputs[0].as<Out>();
   const Dims dims =
       dims_of(args.inputs[0], args.outputs[0], args.attributes.get_ints("axes"), args.attributes.get_bool("keep_dims"));
   const int64_t n = dims.reduced.num_elements();
@@ -175,8 +176,13 @@ void reduce(const KernelArgs& args) {
         accumulator = R::template step<A>(accumulator, static_cast<A>(static_cast<ComputeType<T>>(row[i * step[0]])));
       }
     });
-    y[at[1]] = static_cast<T>(static_cast<ComputeType<T>>(R::template end<A>(accumulator, n)));
+    y[at[1]] = static_cast<Out>(static_cast<ComputeType<T>>(R::template end<A>(accumulator, n)));
   });
+}
+
+template <typename T, typename R>
+void reduce(const KernelArgs& args) {
+  dispatch_result<T>(args.outputs[0].dtype, [&](auto result) { reduce_to<T, R, decltype(result)>(args); });
 }
 
 template <typename R>
