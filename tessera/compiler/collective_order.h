@@ -9,16 +9,8 @@
 
 namespace tessera::compiler {
 
-// The local nodes of one logical node. What they read and make as a whole: a rank whose part is empty may leave out
-// nodes, but decides on the order of collectives as if it had not.
-struct LogicalStep {
-  ir::NodeId begin = 0;
-  ir::NodeId end = 0;  // behind its last local node
-  std::vector<ir::ValueId> inputs;
-  std::vector<ir::ValueId> outputs;
-};
-
-// What order_collectives() needs to know beside the local graph, the same on every rank.
+// What order_collectives() needs to know beside the local graph, the same on every rank. A rank whose part is empty
+// decides by its steps as a whole, as if it had left out no node.
 struct CollectiveFacts {
   std::vector<LogicalStep> steps;
   // Of the all_reduces, all_gathers and reduce_scatters of redistributions: bytes of the largest buffer on any rank.

@@ -129,7 +129,7 @@ class Partitioner {
       for (const int axis : axes) parts *= mesh.axis(axis).size;
       if (parts > 1) context.parts[factor] = parts;
     }
-    facts_.steps.push_back({.begin = local_.num_nodes()});
+    facts_.steps.push_back({.node = n, .begin = local_.num_nodes()});
     const auto results = localize_node(def, context);
     check_equal(results.size(), node.outputs.size(), "results of a localized node");
     for (size_t o = 0; o < results.size(); ++o) {
@@ -267,11 +267,13 @@ class Partitioner {
 
 }  // namespace
 
-Graph partition(const Graph& graph, const Plan& plan, int rank, const PartitionOptions& options, GroupLists* groups) {
+Graph partition(const Graph& graph, const Plan& plan, int rank, const PartitionOptions& options, GroupLists* groups,
+                std::vector<LogicalStep>* steps) {
   Partitioner partitioner(graph, plan, rank, options);
   Graph local = partitioner.run();
   if (groups != nullptr) *groups = partitioner.groups();
   order_collectives(local, partitioner.facts(), options);
+  if (steps != nullptr) *steps = partitioner.facts().steps;
   return local;
 }
 

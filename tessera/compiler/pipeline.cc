@@ -1,8 +1,20 @@
 #include "tessera/compiler/pipeline.h"
 
+#include "tessera/base/error.h"
+#include "tessera/compiler/sharding/verify_plan.h"
+#include "tessera/compiler/verify_local.h"
 #include "tessera/ops/verify.h"
 
 namespace tessera::compiler {
+namespace {
+
+void require_none(const std::vector<std::string>& faults, const std::string& graph) {
+  if (faults.empty()) return;
+  throw InternalError(fmt::format("the local graphs of {} have {} fault{}:\n  {}", graph, faults.size(),
+                                  faults.size() == 1 ? "" : "s", fmt::join(faults, "\n  ")));
+}
+
+}  // namespace
 
 Compiled plan_ranks(const ir::Graph& graph, const mesh::Mesh& mesh, const ShardingHints& hints,
                     const CompileOptions& options) {
@@ -17,6 +29,7 @@ Compiled plan_ranks(const ir::Graph& graph, const mesh::Mesh& mesh, const Shardi
 
   // Plan: the shardings of all values; still no rank.
   result.plan = propagate(result.logical, mesh, hints, options.plan);
+  if (options.verification != Verification::kNone) verify_plan_or_throw(result.logical, result.plan);
   return result;
 }
 
@@ -25,6 +38,13 @@ void compile_rank(Compiled& planned, int rank, const ir::PersistentLayout& persi
   // Local: this rank's shapes, collectives as nodes.
   planned.local = partition(planned.logical, planned.plan, rank, options.partition, &planned.groups);
   ops::verify_or_throw(planned.local);
+  if (options.verification != Verification::kNone) {
+    require_none(verify_collectives(planned.local, rank), planned.local.name());
+  }
+  if (options.verification == Verification::kAllRanks && planned.plan.ranks().size() > 1) {
+    const auto ranks = partition_all(planned.logical, planned.plan, options.partition);
+    require_none(verify_local(planned.logical, planned.plan, ranks), planned.local.name());
+  }
   if (options.fuse) planned.local = fuse_elementwise(planned.local);
 
   // Schedule: kernels, lanes, offsets.

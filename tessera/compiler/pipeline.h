@@ -9,8 +9,17 @@
 
 namespace tessera::compiler {
 
+// What compile() makes sure of beside the graphs' soundness. Faults are of the planner's or the partitioner's making,
+// or of a plan's from elsewhere; they end compilation, not training.
+enum class Verification {
+  kNone,
+  kPlan,     // the plan (verify_plan), and this rank's own collectives: a few percent of the time
+  kAllRanks  // also the local graphs of all ranks (verify_local), each of which is made for it
+};
+
 struct CompileOptions {
   bool fuse = true;
+  Verification verification = Verification::kPlan;
   PlanOptions plan;
   PartitionOptions partition;
   ScheduleOptions schedule;
@@ -25,7 +34,8 @@ struct Compiled {
   ir::Schedule schedule;
 };
 
-// Throws InvalidArgument for a graph with faults, a hint or a rank that does not fit, or an operator without a kernel.
+// Throws InvalidArgument for a graph or a plan with faults, a hint or a rank that does not fit, or an operator without
+// a kernel; InternalError for local graphs that are not what the plan says.
 Compiled compile(const ir::Graph& graph, const mesh::Mesh& mesh, const ShardingHints& hints, int rank,
                  const ir::PersistentLayout& persistent, const ops::KernelCatalogue& catalogue,
                  const CompileOptions& options = {});

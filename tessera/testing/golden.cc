@@ -6,6 +6,7 @@
 #include "tessera/base/strings.h"
 #include "tessera/compiler/autodiff.h"
 #include "tessera/compiler/pipeline.h"
+#include "tessera/compiler/sharding/verify_plan.h"
 #include "tessera/ops/op_def.h"
 #include "tessera/ops/verify.h"
 
@@ -66,9 +67,10 @@ compiler::Fusion parse_fusion(std::string_view text) {
 struct Options {
   std::vector<mesh::Axis> axes;
   std::vector<std::pair<std::string, std::string>> hints;
+  std::vector<std::pair<std::string, std::string>> edits;
   std::vector<std::string> kept;
   int rank = 0;
-  compiler::CompileOptions compile;
+  compiler::CompileOptions compile{.verification = compiler::Verification::kAllRanks};
 
   explicit Options(std::span<const std::string> words) {
     for (const auto& word : words) {
@@ -79,7 +81,9 @@ struct Options {
       }
       const auto name = word.substr(0, at);
       const auto value = word.substr(at + 1);
-      if (value.starts_with('[')) {
+      if (name.starts_with('%') || name.starts_with("return.")) {
+        edits.emplace_back(name, value);
+      } else if (value.starts_with('[')) {
         hints.emplace_back(name, value);
       } else if (name == "rank") {
         rank = static_cast<int>(parse_int(value, "rank"));
@@ -179,6 +183,42 @@ std::string layouts_text(const ir::Graph& graph) {
     append_line(text, fmt::format("{} {} {}", graph.value_name(v), type, is_image ? "channels-last" : "row-major"));
   }
   return text;
+}
+
+ir::ValueId find_value(const ir::Graph& graph, std::string_view name) {
+  for (ir::ValueId v = 0; v < graph.num_values(); ++v) {
+    if (graph.value_name(v) == name) return v;
+  }
+  throw InvalidArgument("graph {} has no value {}", graph.name(), name);
+}
+
+// Says of a value, an operand or a result of the graph that it is in another sharding.
+void edit(compiler::Plan& plan, const ir::Graph& graph, const std::string& place, const std::string& text) {
+  const auto dot = place.find('.');
+  const auto name = place.substr(0, dot);
+  if (name == "return") {
+    for (size_t i = 0; i < graph.outputs().size(); ++i) {
+      if (graph.outputs()[i].name != place.substr(dot + 1)) continue;
+      plan.outputs[i] = parse_sharding(text, plan.output_layout(graph, i).mesh);
+    }
+    return;
+  }
+  const auto v = find_value(graph, name);
+  const auto sharding = parse_sharding(text, plan.mesh_of(v));
+  if (dot == std::string::npos) {
+    plan.values[static_cast<size_t>(v)] = sharding;
+  } else {
+    auto& operands = plan.operands[static_cast<size_t>(graph.info(v).node)];
+    operands.at(static_cast<size_t>(parse_int(place.substr(dot + 1), place))) = sharding;
+  }
+}
+
+std::string verify_plan_text(const ir::Graph& graph, const Options& options) {
+  auto plan = compiler::propagate(graph, options.mesh(), options.sharding_hints(), options.compile.plan);
+  for (const auto& [place, text] : options.edits) edit(plan, graph, place, text);
+  std::string text;
+  for (const auto& fault : compiler::verify_plan(graph, plan)) append_line(text, fault);
+  return text.empty() ? "sound\n" : text;
 }
 
 std::string order_text(const ir::Graph& graph, const Options& options) {
@@ -300,6 +340,7 @@ std::string run_compiler_command(const std::string& input, const std::string& co
     const auto plan = compiler::propagate(graph, options.mesh(), options.sharding_hints(), options.compile.plan);
     return compiler::print(graph, plan);
   }
+  if (name == "verify_plan") return verify_plan_text(graph, options);
   if (name == "local") {
     options.compile.fuse = false;
     return checked_print(compile(graph, options, options.rank).local);

@@ -60,6 +60,8 @@ GoldenCase run_golden(const GoldenCase& golden, const GoldenCommand& command);
 //   layouts                     which values are channels-last
 //   gradients Y [of X ...]      results dX of sum(Y); default: of every floating input
 //   plan MESH HINTS             shardings; MESH: data=4 model=2, HINTS: x=[data,_] label=[data]
+//   verify_plan MESH HINTS EDITS   "sound", or the faults of the plan when it says: %2=[_]+data of a value, %2.0=[_,_]
+//                               of operand 0 of the node that makes it, return.y=[data] of a result
 //   local MESH HINTS rank=R     that rank's graph; bucket=BYTES closes buckets there
 //   order MESH HINTS            the list of collectives; refuses ranks that differ
 //   schedule MESH HINTS rank=R  for the fake kernels; `unfused`, `debug` (every value in memory of its own),
