@@ -5,8 +5,8 @@
 #include <set>
 
 #include "tessera/base/error.h"
-#include "tessera/base/random.h"
 #include "tessera/kernels/registry.h"
+#include "tessera/session/compare_collectives.h"
 
 namespace tessera::session {
 namespace {
@@ -152,6 +152,7 @@ void Session::initialize(std::span<const nn::Parameter> parameters, uint64_t see
 compiler::CompileOptions Session::compile_options() const {
   compiler::CompileOptions options;
   options.fuse = options_.fuse && !options_.debug && !options_.reference_kernels;
+  options.verification = options_.debug ? compiler::Verification::kAllRanks : options_.verification;
   options.schedule.share_memory = !options_.debug;
   options.partition.bucket_bytes = options_.bucket_bytes;
   return options;
@@ -211,7 +212,7 @@ std::unique_ptr<Executable> Session::compile(const ir::Graph& graph, const mesh:
   auto compiled = compiler::compile(graph, mesh, hints, context_.rank(), layout_, kernels_, options);
   if (mesh.size() > 1) {
     make_groups(compiled.groups);
-    compare_collectives(compiled.local);
+    compare_collectives(context_, compiled.local);
   }
   return finish(std::move(compiled), context_.rank());
 }
@@ -261,21 +262,6 @@ comm::Communicator& Session::group_of(const Attributes& attributes) {
   if (made == nullptr) throw InvalidArgument("rank {} is not in the group \"{}\"", context_.rank(), name);
   groups_[ranks] = made;
   return *made;
-}
-
-void Session::compare_collectives(const ir::Graph& local) {
-  const auto list = compiler::collective_list(local);
-  const auto own = static_cast<int64_t>(hash_name(list));
-  std::vector<int64_t> hashes(static_cast<size_t>(context_.size()));
-  const std::vector<int64_t> counts(hashes.size(), 1);
-  context_.world().all_gather(&own, hashes.data(), counts, DType::kI64, "comparing the order of collectives");
-  for (size_t rank = 0; rank < hashes.size(); ++rank) {
-    if (hashes[rank] != hashes[0]) {
-      throw InvalidArgument(
-          "rank {} would communicate in another order than rank 0 in graph {}: the ranks do not run the same program",
-          rank, local.name());
-    }
-  }
 }
 
 std::map<std::string, Tensor> evaluate(const ir::Graph& graph, const std::map<std::string, Tensor>& inputs,

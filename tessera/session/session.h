@@ -27,6 +27,8 @@ struct SessionOptions {
   int64_t bucket_bytes = 8 << 20;
   // Address space that is reserved; memory is taken as it is used.
   int64_t arena_capacity_bytes = int64_t{1} << 36;
+  // What is made sure of before anything runs; `debug` verifies the local graphs of all ranks.
+  compiler::Verification verification = compiler::Verification::kPlan;
 };
 
 // A compiled graph of a session.
@@ -101,7 +103,6 @@ class Session {
   comm::Communicator& group_of(const Attributes& attributes);
   void make_groups(const compiler::GroupLists& lists);
   comm::Communicator* make_group(const std::string& name, const std::vector<int>& ranks);
-  void compare_collectives(const ir::Graph& local);
   std::unique_ptr<Executable> finish(compiler::Compiled compiled, int rank);
   compiler::CompileOptions compile_options() const;
 

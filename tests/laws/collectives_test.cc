@@ -221,7 +221,9 @@ TEST(UserCollectivesOrder, ARankThatCommunicatesInAnotherOrderIsRefused) {
       },
       ThrowsMessage<InvalidArgument>(HasSubstr(
           "rank 1 would communicate in another order than rank 0 in graph step: the ranks do not run the same "
-          "program")));
+          "program; in group [0,1] it does #0 all_reduce in bucket 0: sum of f32[2] where rank 0 does #0 all_gather: "
+          "to "
+          "f32[4] along dim 0 of []")));
 }
 
 TEST(UserCollectivesOrder, EqualProgramsAreAcceptedAndRunTogetherWithThePlansOwn) {

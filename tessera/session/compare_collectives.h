@@ -1,0 +1,14 @@
+// Whether the ranks of a job will communicate in the same order: asked once, before the first step of a graph.
+#pragma once
+
+#include "tessera/cluster/context.h"
+#include "tessera/ir/graph.h"
+
+namespace tessera::session {
+
+// Collective over all ranks, each with its own local graph. Group by group the members must have the same collectives
+// under the same numbers, which is compared by hashes. Throws InvalidArgument on every rank naming the first group in
+// which they do not, two of its ranks and the first line in which they differ.
+void compare_collectives(cluster::Context& context, const ir::Graph& local);
+
+}  // namespace tessera::session
