@@ -19,7 +19,8 @@ using testing::IsEmpty;
 
 constexpr uint64_t kSeeds = 60;
 
-compiler::Compiled compile(const ir::Graph& graph, int ranks, int rank, const compiler::CompileOptions& options = {}) {
+compiler::Compiled compile(const ir::Graph& graph, int ranks, int rank, compiler::CompileOptions options = {}) {
+  options.verification = compiler::Verification::kAllRanks;
   const mesh::Mesh mesh({{"data", ranks}});
   compiler::ShardingHints hints;
   ir::PersistentLayout persistent;

@@ -11,6 +11,7 @@ namespace tessera::laws {
 namespace {
 
 using compiler::Plan;
+using compiler::RankGraph;
 using ir::Graph;
 using ir::Node;
 using ir::NodeId;
@@ -116,7 +117,8 @@ constexpr ShardingFault kResultFaults[] = {{"is said to be less split than it is
 // -----------------------------------------------------------------------------------------------------------------
 
 Mutant operand_mutant(const std::string& op, size_t operand, const ShardingFault& fault) {
-  return {fmt::format("{}: operand {} {}", op, operand, fault.text),
+  return {fmt::format("an operand {}", fault.text),
+          fmt::format("{}: operand {} {}", op, operand, fault.text),
           op,
           {.plan = [operand, make = fault.make](const ShardingCase&, Plan& plan) {
             return operand < plan.operands[0].size() && make(plan.operands[0][operand], plan.meshes[0]);
@@ -125,7 +127,9 @@ Mutant operand_mutant(const std::string& op, size_t operand, const ShardingFault
 
 // The operand is taken as it was produced: nothing is moved, or nothing completed.
 Mutant redistribution_mutant(const std::string& op, size_t operand, bool only_partial) {
-  return {fmt::format("{}: operand {} is not {}", op, operand, only_partial ? "completed" : "redistributed"),
+  const char* text = only_partial ? "completed" : "redistributed";
+  return {fmt::format("an operand is not {}", text),
+          fmt::format("{}: operand {} is not {}", op, operand, text),
           op,
           {.plan = [operand, only_partial](const ShardingCase& c, Plan& plan) {
             const auto& inputs = c.example->graph.node(0).inputs;
@@ -144,7 +148,8 @@ Mutant redistribution_mutant(const std::string& op, size_t operand, bool only_pa
 }
 
 Mutant result_mutant(const std::string& op, size_t result, const ShardingFault& fault) {
-  return {fmt::format("{}: result {} {}", op, result, fault.text),
+  return {fmt::format("a result {}", fault.text),
+          fmt::format("{}: result {} {}", op, result, fault.text),
           op,
           {.plan = [result, make = fault.make](const ShardingCase& c, Plan& plan) {
             const auto& outputs = c.example->graph.node(0).outputs;
@@ -154,7 +159,8 @@ Mutant result_mutant(const std::string& op, size_t result, const ShardingFault& 
 
 // Of the floating values that the operator's gradient computes, the last of which something can be changed.
 Mutant gradient_mutant(const std::string& op, const ShardingFault& fault) {
-  return {fmt::format("{}: a value of its gradient {}", op, fault.text),
+  return {fmt::format("a value of a gradient {}", fault.text),
+          fmt::format("{}: a value of its gradient {}", op, fault.text),
           op,
           {.plan = [make = fault.make](const ShardingCase& c, Plan& plan) {
             const Graph& graph = c.example->graph;
@@ -187,21 +193,23 @@ bool set_if_other(Node& node, const std::string& name, const AttributeValue* val
 }
 
 Mutant global_attribute_mutant(const std::string& op, const std::string& name) {
-  return {fmt::format("{}: attribute {} is that of the whole", op, name),
+  return {"an attribute is that of the whole",
+          fmt::format("{}: attribute {} is that of the whole", op, name),
           op,
-          {.local = [op, name](const ShardingCase& c, const Plan&, Graph& local, int) {
-            Node* node = find_localized(local, op);
+          {.local = [op, name](const ShardingCase& c, const Plan&, RankGraph& local) {
+            Node* node = find_localized(local.graph, op);
             return node != nullptr && set_if_other(*node, name, c.example->graph.node(0).attributes.find(name));
           }}};
 }
 
 Mutant other_ranks_attribute_mutant(const std::string& op, const std::string& name) {
   const auto first = std::make_shared<std::optional<AttributeValue>>();
-  return {fmt::format("{}: attribute {} is that of the first rank", op, name),
+  return {"an attribute is that of the first rank",
+          fmt::format("{}: attribute {} is that of the first rank", op, name),
           op,
-          {.local = [op, name, first](const ShardingCase&, const Plan& plan, Graph& local, int rank) {
-            Node* node = find_localized(local, op);
-            if (rank == plan.meshes[0].ranks()[0]) {
+          {.local = [op, name, first](const ShardingCase&, const Plan& plan, RankGraph& local) {
+            Node* node = find_localized(local.graph, op);
+            if (local.rank == plan.meshes[0].ranks()[0]) {
               const auto* value = node == nullptr ? nullptr : node->attributes.find(name);
               *first = value == nullptr ? std::nullopt : std::optional<AttributeValue>(*value);
               return false;
@@ -215,19 +223,20 @@ Mutant other_ranks_attribute_mutant(const std::string& op, const std::string& na
 
 struct NodeFault {
   std::string text;
-  std::function<bool(const Plan&, Graph&, NodeId, int rank)> make;
+  std::function<bool(const Plan&, RankGraph&, NodeId)> make;
 };
 
 // The collective is done by each rank alone.
-bool isolate(Graph& local, NodeId n, int rank) {
-  auto& attributes = local.mutable_node(n).attributes;
-  attributes.set("ranks", Ints{rank});
+bool isolate(RankGraph& local, NodeId n) {
+  auto& attributes = local.graph.mutable_node(n).attributes;
+  attributes.set("ranks", Ints{local.rank});
   attributes.set("rank_in_group", int64_t{0});
   return true;
 }
 
-bool use_other_group(const Plan& plan, Graph& local, NodeId n, int rank) {
-  auto& attributes = local.mutable_node(n).attributes;
+bool use_other_group(const Plan& plan, RankGraph& local, NodeId n) {
+  const int rank = local.rank;
+  auto& attributes = local.graph.mutable_node(n).attributes;
   for (int axis = 0; axis < plan.meshes[0].num_axes(); ++axis) {
     const auto group = plan.meshes[0].group(rank, {axis});
     const Ints ranks(group.begin(), group.end());
@@ -240,8 +249,8 @@ bool use_other_group(const Plan& plan, Graph& local, NodeId n, int rank) {
   return false;
 }
 
-bool reverse_group(Graph& local, NodeId n, bool sizes_too) {
-  auto& attributes = local.mutable_node(n).attributes;
+bool reverse_group(RankGraph& local, NodeId n, bool sizes_too) {
+  auto& attributes = local.graph.mutable_node(n).attributes;
   Ints ranks = attributes.get_ints("ranks");
   std::reverse(ranks.begin(), ranks.end());
   attributes.set("ranks", ranks);
@@ -254,8 +263,8 @@ bool reverse_group(Graph& local, NodeId n, bool sizes_too) {
   return true;
 }
 
-bool rotate_sizes(Graph& local, NodeId n) {
-  auto& attributes = local.mutable_node(n).attributes;
+bool rotate_sizes(RankGraph& local, NodeId n) {
+  auto& attributes = local.graph.mutable_node(n).attributes;
   if (!attributes.has("sizes")) return false;
   Ints sizes = attributes.get_ints("sizes");
   const Ints before = sizes;
@@ -264,17 +273,17 @@ bool rotate_sizes(Graph& local, NodeId n) {
   return sizes != before;
 }
 
-bool reduce_by(Graph& local, NodeId n, const std::string& from, const std::string& to) {
-  auto& attributes = local.mutable_node(n).attributes;
+bool reduce_by(RankGraph& local, NodeId n, const std::string& from, const std::string& to) {
+  auto& attributes = local.graph.mutable_node(n).attributes;
   if (attributes.get_string("reduction") != from) return false;
   attributes.set("reduction", to);
   return true;
 }
 
 // The rank takes the slice that begins `by` elements elsewhere, or at the beginning.
-bool shift_slice(Graph& local, NodeId n, int64_t by, bool to_begin) {
-  const Shape& whole = local.type(local.node(n).inputs[0]).shape;
-  auto& attributes = local.mutable_node(n).attributes;
+bool shift_slice(RankGraph& local, NodeId n, int64_t by, bool to_begin) {
+  const Shape& whole = local.graph.type(local.graph.node(n).inputs[0]).shape;
+  auto& attributes = local.graph.mutable_node(n).attributes;
   Ints begin = attributes.get_ints("begin");
   Ints end = attributes.get_ints("end");
   for (int dim = 0; dim < whole.ndim(); ++dim) {
@@ -292,7 +301,8 @@ bool shift_slice(Graph& local, NodeId n, int64_t by, bool to_begin) {
 
 // The graph with another one written for the node: `write` adds it to the copy, given its operands there.
 using Writer = std::function<std::vector<ir::Value>(Graph& copy, const std::vector<ir::Value>& inputs)>;
-void replace_node(Graph& local, NodeId replaced, const Writer& write) {
+void replace_node(RankGraph& rank_graph, NodeId replaced, const Writer& write) {
+  const Graph& local = rank_graph.graph;
   Graph copy(local.name());
   std::vector<ir::Value> values(static_cast<size_t>(local.num_values()));
   for (const auto& input : local.inputs()) {
@@ -308,13 +318,20 @@ void replace_node(Graph& local, NodeId replaced, const Writer& write) {
     for (size_t i = 0; i < results.size(); ++i) values[static_cast<size_t>(node.outputs[i])] = results[i];
   }
   for (const auto& output : local.outputs()) copy.add_output(output.name, values[static_cast<size_t>(output.value)]);
-  local = std::move(copy);
+  const NodeId added = copy.num_nodes() - local.num_nodes();
+  for (auto& step : rank_graph.steps) {
+    if (step.begin > replaced) step.begin += added;
+    if (step.end > replaced) step.end += added;
+    for (ValueId& v : step.inputs) v = values[static_cast<size_t>(v)].id();
+    for (ValueId& v : step.outputs) v = values[static_cast<size_t>(v)].id();
+  }
+  rank_graph.graph = std::move(copy);
 }
 
 // The node is done twice, the second time on its first result.
-bool repeat(Graph& local, NodeId repeated) {
-  const Node node = local.node(repeated);
-  const std::vector<Type> types = {local.type(node.outputs[0])};
+bool repeat(RankGraph& local, NodeId repeated) {
+  const Node node = local.graph.node(repeated);
+  const std::vector<Type> types = {local.graph.type(node.outputs[0])};
   replace_node(local, repeated, [&](Graph& copy, const std::vector<ir::Value>& inputs) {
     return copy.add_node(node.op, copy.add_node(node.op, inputs, node.attributes, types), node.attributes, types);
   });
@@ -322,21 +339,22 @@ bool repeat(Graph& local, NodeId repeated) {
 }
 
 // The rank's part of a sum is rounded to a half type before it is added up.
-bool round_operand(Graph& local, NodeId rounded) {
-  const Node node = local.node(rounded);
-  const Type type = local.type(node.inputs[0]);
+bool round_operand(RankGraph& local, NodeId rounded) {
+  const Node node = local.graph.node(rounded);
+  const Type type = local.graph.type(node.inputs[0]);
   if (type.dtype != DType::kF32) return false;
+  const std::vector<Type> types = {local.graph.type(node.outputs[0])};
   replace_node(local, rounded, [&](Graph& copy, const std::vector<ir::Value>& inputs) {
     const ir::Value part = ops::apply1("cast", {inputs[0]}, {{"dtype", DType::kBF16}});
     return copy.add_node(node.op, std::vector<ir::Value>{ops::apply1("cast", {part}, {{"dtype", type.dtype}})},
-                         node.attributes, std::vector<Type>{local.type(node.outputs[0])});
+                         node.attributes, types);
   });
   return true;
 }
 
-bool renumber(const Plan& plan, Graph& local, NodeId n, int rank, const char* name) {
-  auto& attributes = local.mutable_node(n).attributes;
-  if (rank != plan.meshes[0].ranks()[0] || !attributes.has(name)) return false;
+bool renumber(const Plan& plan, RankGraph& local, NodeId n, const char* name) {
+  auto& attributes = local.graph.mutable_node(n).attributes;
+  if (local.rank != plan.ranks()[0] || !attributes.has(name)) return false;
   attributes.set(name, attributes.get_int(name) + 1);
   return true;
 }
@@ -346,21 +364,22 @@ enum class Which { kFirst, kLast, kAll };
 // The fault made at nodes of one operator, outside of cases of that operator itself.
 Mutant node_mutant(const std::string& op, Which which, const NodeFault& fault) {
   const char* place = which == Which::kFirst ? "the first" : which == Which::kLast ? "the last" : "every";
-  return {fmt::format("partition: {} {} {}", place, op, fault.text),
+  return {fmt::format("{} {}", op, fault.text),
+          fmt::format("partition: {} {} {}", place, op, fault.text),
           "",
           {.local =
-               [op, which, make = fault.make](const ShardingCase& c, const Plan& plan, Graph& local, int rank) {
+               [op, which, make = fault.make](const ShardingCase& c, const Plan& plan, RankGraph& local) {
                  if (c.example->graph.node(0).op == op) return false;
                  std::vector<NodeId> nodes;
-                 for (NodeId n = 0; n < local.num_nodes(); ++n) {
-                   if (local.node(n).op == op) nodes.push_back(n);
+                 for (NodeId n = 0; n < local.graph.num_nodes(); ++n) {
+                   if (local.graph.node(n).op == op) nodes.push_back(n);
                  }
                  if (nodes.empty()) return false;
                  if (which == Which::kFirst) nodes.resize(1);
                  if (which == Which::kLast) nodes.erase(nodes.begin(), nodes.end() - 1);
                  bool changed = false;
                  // From the end: repeating a node moves those behind it.
-                 for (auto n = nodes.rbegin(); n != nodes.rend(); ++n) changed = make(plan, local, *n, rank) || changed;
+                 for (auto n = nodes.rbegin(); n != nodes.rend(); ++n) changed = make(plan, local, *n) || changed;
                  return changed;
                }},
           op};
@@ -369,42 +388,40 @@ Mutant node_mutant(const std::string& op, Which which, const NodeFault& fault) {
 std::vector<NodeFault> faults_of(const std::string& op) {
   std::vector<NodeFault> faults;
   const auto add = [&](const std::string& text, auto make) { faults.push_back({text, make}); };
-  const auto is_first = [](const Plan& plan, int rank) { return rank == plan.meshes[0].ranks()[0]; };
+  const auto is_first = [](const Plan& plan, const RankGraph& g) { return g.rank == plan.ranks()[0]; };
   if (op == "strided_slice") {
-    add("begins one element later", [](auto&, Graph& g, NodeId n, int) { return shift_slice(g, n, 1, false); });
-    add("begins one element earlier", [](auto&, Graph& g, NodeId n, int) { return shift_slice(g, n, -1, false); });
-    add("is the first rank's", [](auto&, Graph& g, NodeId n, int) { return shift_slice(g, n, 0, true); });
+    add("begins one element later", [](auto&, RankGraph& g, NodeId n) { return shift_slice(g, n, 1, false); });
+    add("begins one element earlier", [](auto&, RankGraph& g, NodeId n) { return shift_slice(g, n, -1, false); });
+    add("is the first rank's", [](auto&, RankGraph& g, NodeId n) { return shift_slice(g, n, 0, true); });
     return faults;
   }
-  add("is left out", [](auto&, Graph& g, NodeId n, int rank) { return isolate(g, n, rank); });
-  add("is left out by one rank", [is_first](const Plan& plan, Graph& g, NodeId n, int rank) {
-    return is_first(plan, rank) && isolate(g, n, rank);
-  });
-  add("is done in another group",
-      [](const Plan& plan, Graph& g, NodeId n, int rank) { return use_other_group(plan, g, n, rank); });
+  add("is left out", [](auto&, RankGraph& g, NodeId n) { return isolate(g, n); });
+  add("is left out by one rank",
+      [is_first](const Plan& plan, RankGraph& g, NodeId n) { return is_first(plan, g) && isolate(g, n); });
+  add("is done in another group", [](const Plan& plan, RankGraph& g, NodeId n) { return use_other_group(plan, g, n); });
   add("has another order on one rank",
-      [](const Plan& plan, Graph& g, NodeId n, int rank) { return renumber(plan, g, n, rank, "order"); });
+      [](const Plan& plan, RankGraph& g, NodeId n) { return renumber(plan, g, n, "order"); });
   if (op == "all_reduce" || op == "reduce_scatter") {
-    add("adds what has been rounded", [](auto&, Graph& g, NodeId n, int) { return round_operand(g, n); });
+    add("adds what has been rounded", [](auto&, RankGraph& g, NodeId n) { return round_operand(g, n); });
     const std::vector<std::string> kinds = {"sum", "max", "min", "prod"};
     for (const auto& from : kinds) {
       for (const auto& to : kinds) {
         if (from == to) continue;
         add(fmt::format("is a {} where it should be a {}", to, from),
-            [from, to](auto&, Graph& g, NodeId n, int) { return reduce_by(g, n, from, to); });
+            [from, to](auto&, RankGraph& g, NodeId n) { return reduce_by(g, n, from, to); });
       }
     }
   }
   if (op == "all_reduce") {
-    add("is done twice", [](auto&, Graph& g, NodeId n, int) { return repeat(g, n); });
+    add("is done twice", [](auto&, RankGraph& g, NodeId n) { return repeat(g, n); });
     add("has another bucket on one rank",
-        [](const Plan& plan, Graph& g, NodeId n, int rank) { return renumber(plan, g, n, rank, "bucket"); });
+        [](const Plan& plan, RankGraph& g, NodeId n) { return renumber(plan, g, n, "bucket"); });
     return faults;
   }
-  add("has its group in reverse", [](auto&, Graph& g, NodeId n, int) { return reverse_group(g, n, false); });
-  add("has its group and sizes in reverse", [](auto&, Graph& g, NodeId n, int) { return reverse_group(g, n, true); });
+  add("has its group in reverse", [](auto&, RankGraph& g, NodeId n) { return reverse_group(g, n, false); });
+  add("has its group and sizes in reverse", [](auto&, RankGraph& g, NodeId n) { return reverse_group(g, n, true); });
   if (op != "exchange") {
-    add("has its sizes rotated", [](auto&, Graph& g, NodeId n, int) { return rotate_sizes(g, n); });
+    add("has its sizes rotated", [](auto&, RankGraph& g, NodeId n) { return rotate_sizes(g, n); });
   }
   return faults;
 }

@@ -10,8 +10,9 @@
 namespace tessera::laws {
 
 struct Mutant {
-  std::string name;  // "matmul: result 0, sums over its first partial axis taken as whole"
-  std::string op;    // whose cases it runs against; empty: a few of every operator's
+  std::string fault;  // the mutation: "a result is summed over its replicas"
+  std::string name;   // "matmul: result 0, sums over its first partial axis taken as whole"
+  std::string op;     // whose cases it runs against; empty: a few of every operator's
   CaseHooks hooks;
   std::string local_op = {};  // it needs a node of this operator in a local graph
 };

@@ -1,5 +1,5 @@
 // How many faults the sharding laws notice: each mutant runs against a fixed sample of the cases that hold, until one
-// no longer does.
+// no longer does. Before it is run, the verifiers of plans and local graphs say what they think of it.
 #include "tests/laws/mutants.h"
 
 #include <gtest/gtest.h>
@@ -32,11 +32,13 @@ Cases cases_that_hold(const std::vector<OperatorCases>& operators) {
     auto& own = cases.by_operator[each.op];
     for (const auto& c : each.cases) {
       std::set<std::string> local_ops;
-      const auto look = [&](const ShardingCase&, const compiler::Plan&, ir::Graph& local, int) {
-        for (ir::NodeId n = 0; n < local.num_nodes(); ++n) local_ops.insert(local.node(n).op);
+      const auto look = [&](const ShardingCase&, const compiler::Plan&, compiler::RankGraph& local) {
+        for (ir::NodeId n = 0; n < local.graph.num_nodes(); ++n) local_ops.insert(local.graph.node(n).op);
         return true;
       };
-      if (check_case(c, {.local = look}).verdict != Verdict::kHolds) continue;
+      const auto unchanged = check_case(c, {.local = look});
+      if (unchanged.verdict != Verdict::kHolds) continue;
+      EXPECT_EQ(unchanged.verifier, "") << "a false alarm in " << c.name();
       own.push_back(c);
       for (const auto& op : local_ops) cases.by_local_operator[op].push_back(c);
     }
@@ -47,20 +49,21 @@ Cases cases_that_hold(const std::vector<OperatorCases>& operators) {
 struct Fate {
   int changed = 0;  // cases in which it made a difference to the plan or a graph
   bool killed = false;
-  std::string first;  // of those cases
+  bool verifier_killed = false;  // in any of those cases
+  std::string first;             // of those cases
 };
 
 Fate run(const Mutant& mutant, const std::vector<ShardingCase>& cases) {
   Fate fate;
   for (const auto& c : cases) {
     bool changes = false;
-    CaseHooks hooks;
+    CaseHooks hooks{.run = !fate.killed};
     if (mutant.hooks.plan) {
       hooks.plan = [&](const ShardingCase& sc, compiler::Plan& plan) { return changes = mutant.hooks.plan(sc, plan); };
     }
     if (mutant.hooks.local) {
-      hooks.local = [&](const ShardingCase& sc, const compiler::Plan& plan, ir::Graph& local, int rank) {
-        const bool here = mutant.hooks.local(sc, plan, local, rank);
+      hooks.local = [&](const ShardingCase& sc, const compiler::Plan& plan, compiler::RankGraph& local) {
+        const bool here = mutant.hooks.local(sc, plan, local);
         changes = changes || here;
         return here;
       };
@@ -69,18 +72,40 @@ Fate run(const Mutant& mutant, const std::vector<ShardingCase>& cases) {
     if (!changes) continue;
     if (fate.changed++ == 0) fate.first = c.name();
     // A refusal notices it as well: the case was accepted before.
-    fate.killed = result.verdict != Verdict::kHolds;
-    if (fate.killed || fate.changed == kChangedCases) break;
+    fate.killed = fate.killed || result.verdict != Verdict::kHolds;
+    fate.verifier_killed = fate.verifier_killed || !result.verifier.empty();
+    if ((fate.killed && fate.verifier_killed) || fate.changed == kChangedCases) break;
   }
   return fate;
 }
+
+// Who has killed how many.
+struct Count {
+  int mutants = 0;
+  int killed = 0;
+  int by_verifier = 0;
+  int by_verifier_alone = 0;
+  int by_execution_alone = 0;
+
+  void add(const Fate& fate) {
+    ++mutants;
+    killed += fate.killed || fate.verifier_killed ? 1 : 0;
+    by_verifier += fate.verifier_killed ? 1 : 0;
+    by_verifier_alone += fate.verifier_killed && !fate.killed ? 1 : 0;
+    by_execution_alone += fate.killed && !fate.verifier_killed ? 1 : 0;
+  }
+  std::string to_string() const {
+    return fmt::format("{} of {} mutants killed ({} by the verifier, {} by it alone, {} by execution alone)", killed,
+                       mutants, by_verifier, by_verifier_alone, by_execution_alone);
+  }
+};
 
 TEST(Mutants, AreNoticedByTheShardingLaws) {
   auto operators = all_sharding_cases(kSeed);
   keep_sample(operators, kCasesPerOperator * operators.size(), kSeed);
   auto cases = cases_that_hold(operators);
-  int killed = 0;
-  int total = 0;
+  Count all;
+  std::map<std::string, Count> by_fault;
   int without_effect = 0;
   for (const auto& mutant : all_mutants()) {
     const auto fate = run(mutant, cases.of(mutant));
@@ -92,14 +117,15 @@ TEST(Mutants, AreNoticedByTheShardingLaws) {
       std::cout << "equivalent: " << mutant.name << ": " << reason << "\n";
       continue;
     }
-    ++total;
-    killed += fate.killed ? 1 : 0;
+    all.add(fate);
+    by_fault[mutant.fault].add(fate);
     EXPECT_TRUE(fate.killed) << "survives in " << fate.changed << " cases: " << mutant.name << "; first in "
                              << fate.first;
   }
-  EXPECT_GE(total, 200);
+  EXPECT_GE(all.mutants, 200);
+  for (const auto& [fault, count] : by_fault) std::cout << fault << ": " << count.to_string() << "\n";
   std::cout << without_effect << " faults cannot be made in any case, seed " << kSeed << "\n"
-            << killed << " of " << total << " mutants killed\n";
+            << all.to_string() << "\n";
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include "tessera/base/random.h"
 #include "tessera/compiler/partition.h"
 #include "tessera/compiler/sharding/node_planner.h"
+#include "tessera/compiler/sharding/verify_plan.h"
+#include "tessera/compiler/verify_local.h"
 #include "tessera/ops/verify.h"
 
 namespace tessera::laws {
@@ -149,43 +151,77 @@ std::string without_numbers(const std::string& text) {
 
 }  // namespace
 
+namespace {
+
+std::string first_of(const std::vector<std::string>& faults) { return faults.empty() ? "" : faults[0]; }
+
+// Of local graphs, by the operators' definitions and by the plan.
+std::string first_fault(const ir::Graph& graph, const Plan& plan, const std::vector<compiler::RankGraph>& ranks) {
+  for (const auto& each : ranks) {
+    if (auto fault = first_of(ops::verify(each.graph)); !fault.empty()) return fault;
+  }
+  return first_of(compiler::verify_local(graph, plan, ranks));
+}
+
+std::vector<LocalProgram> with_inputs(const LawExample& example, const Plan& plan,
+                                      std::vector<compiler::RankGraph> ranks) {
+  std::vector<LocalProgram> programs;
+  for (auto& each : ranks) {
+    LocalProgram& program = programs.emplace_back(LocalProgram{each.rank, std::move(each.graph), {}});
+    for (const auto& input : example.graph.inputs()) {
+      program.inputs[input.name] =
+          testing_support::cut(example.inputs.at(input.name), plan.values[static_cast<size_t>(input.value)],
+                               plan.mesh_of(input.value), each.rank);
+    }
+  }
+  return programs;
+}
+
+}  // namespace
+
 CaseResult check_case(const ShardingCase& c, const CaseHooks& hooks) {
   const LawExample& example = *c.example;
+  CaseResult result;
+  const auto fails = [&](const std::string& message) {
+    result.verdict = Verdict::kFails;
+    result.message = message;
+    return result;
+  };
   try {
-    std::vector<LocalProgram> programs;
+    std::vector<compiler::RankGraph> ranks;
     Plan plan;
     try {
       plan = compiler::propagate(example.graph, *c.mesh, hints_of(c), options_of(c));
       if (hooks.plan && !hooks.plan(c, plan)) return {};
-      for (const int rank : plan.ranks()) {
-        programs.push_back({rank, compiler::partition(example.graph, plan, rank), {}});
-      }
+      result.verifier = first_of(compiler::verify_plan(example.graph, plan));
+      if (!hooks.run && !result.verifier.empty()) return result;
+      ranks = compiler::partition_all(example.graph, plan);
     } catch (const InvalidArgument& refusal) {
-      return {Verdict::kRefused, refusal.what()};
+      result.verdict = Verdict::kRefused;
+      result.message = refusal.what();
+      return result;
     }
     bool is_changed = !hooks.local;
-    for (auto& program : programs) {
-      for (const auto& input : example.graph.inputs()) {
-        program.inputs[input.name] =
-            testing_support::cut(example.inputs.at(input.name), plan.values[static_cast<size_t>(input.value)],
-                                 plan.mesh_of(input.value), program.rank);
-      }
-      if (hooks.local && hooks.local(c, plan, program.graph, program.rank)) is_changed = true;
+    for (auto& each : ranks) {
+      if (hooks.local && hooks.local(c, plan, each)) is_changed = true;
     }
     if (!is_changed) return {};
+    if (result.verifier.empty()) result.verifier = first_fault(example.graph, plan, ranks);
+    const bool is_mutant = hooks.plan || hooks.local;
+    if (!is_mutant && !result.verifier.empty()) return fails("the verifier objects: " + result.verifier);
+    if (!hooks.run) return result;
     if (hooks.local) {
       // As a job would be refused whose local graphs do not verify; kernels trust them.
-      for (const auto& program : programs) {
-        const auto faults = ops::verify(program.graph);
-        if (!faults.empty()) return {Verdict::kFails, faults[0]};
+      for (const auto& each : ranks) {
+        if (const auto fault = first_of(ops::verify(each.graph)); !fault.empty()) return fails(fault);
       }
     }
-    const auto fault = run_and_compare(example, plan, programs);
-    if (!fault.empty()) return {Verdict::kFails, fault};
+    const auto fault = run_and_compare(example, plan, with_inputs(example, plan, std::move(ranks)));
+    if (!fault.empty()) return fails(fault);
   } catch (const std::exception& error) {
-    return {Verdict::kFails, error.what()};
+    return fails(error.what());
   }
-  return {};
+  return result;
 }
 
 void Tally::add(const ShardingCase& sharding_case, const CaseResult& result) {

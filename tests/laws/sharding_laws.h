@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "tessera/compiler/communication.h"
 #include "tests/laws/sharding_cases.h"
 
 namespace tessera::laws {
@@ -13,7 +14,8 @@ namespace tessera::laws {
 // nothing is changed is not run and holds.
 struct CaseHooks {
   std::function<bool(const ShardingCase&, compiler::Plan&)> plan = {};
-  std::function<bool(const ShardingCase&, const compiler::Plan&, ir::Graph& local, int rank)> local = {};
+  std::function<bool(const ShardingCase&, const compiler::Plan&, compiler::RankGraph& local)> local = {};
+  bool run = true;  // else the case is only verified, and holds
 };
 
 enum class Verdict {
@@ -25,11 +27,14 @@ enum class Verdict {
 struct CaseResult {
   Verdict verdict = Verdict::kHolds;
   std::string message = {};
+  // The first fault that the verifiers of graphs, plans and local graphs see before anything is run.
+  std::string verifier = {};
 };
 
 // Fails when a result or gradient differs from one device's by more than 1e-10 of its largest element in f64 (2e-5 in
 // f32, and one rounding more in half types; not at all in integers and bool), when replicas differ in a bit, when ranks
-// do not do the same collectives, and on every error that is no refusal.
+// do not do the same collectives, on every error that is no refusal, and when the verifiers object to what no hook has
+// changed.
 CaseResult check_case(const ShardingCase& sharding_case, const CaseHooks& hooks = {});
 
 // Counts over many cases.
