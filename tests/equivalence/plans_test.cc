@@ -51,6 +51,8 @@ Outcome train(const Plan& plan, DType dtype, bool reference) {
     shard(*network, plan);
     nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
     nn::Momentum optimizer({.learning_rate = 0.05, .momentum = 0.9, .weight_decay = 1e-4});
+    // In one of the two, the local graphs of all ranks are verified before they run.
+    const auto verification = reference ? compiler::Verification::kAllRanks : compiler::Verification::kPlan;
     train::Model model(context, *network, &loss, &optimizer,
                        {.parallel_mode = plan.mode,
                         .full_batch = plan.full_batch,
@@ -58,7 +60,7 @@ Outcome train(const Plan& plan, DType dtype, bool reference) {
                         .parallel_optimizer = plan.parallel_optimizer,
                         .parallel_optimizer_threshold = 0,
                         .seed = 5,
-                        .session = {.reference_kernels = reference, .num_threads = 1}});
+                        .session = {.reference_kernels = reference, .num_threads = 1, .verification = verification}});
     for (int64_t step = 0; step < 10; ++step) {
       const auto batch = make_batch(plan.network, plan.rows, step, dtype);
       const bool takes_rows = plan.mode == train::ParallelMode::kDataParallel;
@@ -157,6 +159,12 @@ std::vector<Plan> plans() {
                     .ranks = 4,
                     .strategies = tensor_parallel(2, 2),
                     .parallel_optimizer = true});
+    // Two groups that reduce parts of different sizes.
+    rows.push_back({.name = fmt::format("{}_data_2_model_2_uneven", network),
+                    .network = network,
+                    .ranks = 4,
+                    .strategies = tensor_parallel(2, 2),
+                    .rows = 7});
   }
   rows.push_back({.name = "resnet_split_width",
                   .network = "resnet",

@@ -52,7 +52,8 @@ Outcome train(const std::string& name, int num_ranks, uint64_t seed, DType dtype
     Outcome mine;
     if (seed > 0) mine.num_strategies = add_random_strategies(graph, num_ranks, seed);
 
-    session::Session session(context, {.reference_kernels = reference, .num_threads = 1});
+    const auto verification = reference ? compiler::Verification::kAllRanks : compiler::Verification::kPlan;
+    session::Session session(context, {.reference_kernels = reference, .num_threads = 1, .verification = verification});
     std::vector<nn::Parameter> parameters;
     std::vector<nn::Parameter*> trainable = network->trainable_parameters();
     for (nn::Parameter* parameter : network->parameters()) parameters.push_back(*parameter);
