@@ -2,6 +2,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/autodiff.h"
+#include "tessera/nn/dropout.h"
 #include "tessera/ops/op_def.h"
 
 namespace tessera::session {
@@ -31,11 +32,11 @@ Value call_with_loss(nn::Cell& network, nn::Cell* loss, std::span<const Value> i
 
 void finish_state(Graph& graph) {
   // Random operators read the number of the training step; a step that used it moves it on.
-  if (graph.find_input("random_step") != nullptr && !graph.assignments().contains("random_step")) {
-    const Value step = *graph.find_binding("random_step");
-    const ir::SourceScope scope(graph, "random_step");
+  if (graph.find_input(nn::kRandomStep) != nullptr && !graph.assignments().contains(nn::kRandomStep)) {
+    const Value step = *graph.find_binding(nn::kRandomStep);
+    const ir::SourceScope scope(graph, nn::kRandomStep);
     const Value one = ops::apply(graph, "fill", {}, {{"shape", Ints{}}, {"value", 1.0}, {"dtype", step.dtype()}})[0];
-    graph.assign("random_step", ops::apply1("add", {step, one}));
+    graph.assign(nn::kRandomStep, ops::apply1("add", {step, one}));
   }
 }
 

@@ -115,28 +115,36 @@ class Model {
 
  private:
   bool is_parallel() const;
-  void prepare_values();
-  void take_values(const checkpoint::Checkpoint& loaded, const std::vector<std::string>& names, bool allow_unexpected);
-  void place_values(const ir::Graph& graph, const std::vector<session::InputSpec>& inputs);
-  void agree_on_values();
   bool is_semi_auto() const { return is_parallel() && options_.parallel_mode == ParallelMode::kSemiAuto; }
+  nn::Settings settings(bool training) const;
+  mesh::Mesh mesh() const;
   compiler::PlanOptions plan_options() const;
   std::unique_ptr<session::Executable> compile(const ir::Graph& graph, const std::vector<session::InputSpec>& inputs);
+  session::Executable& train_executable_for(const std::vector<session::InputSpec>& inputs);
+  session::Executable& eval_executable_for(const std::vector<session::InputSpec>& inputs);
+
+  // model_values.cc: how parameters and states start and where they lie.
+  void prepare_values();
+  void agree_on_values();
+  void place_values(const ir::Graph& graph, const std::vector<session::InputSpec>& inputs);
+  void check_replicas();
+
+  // model_batches.cc: from the data set to the inputs of a step.
+  std::vector<session::InputSpec> input_specs(const data::Dataset& dataset, int64_t global_rows) const;
+  int64_t global_rows_of(const data::Dataset& dataset, int64_t rows) const;
+  compiler::ShardingHints input_hints(const std::vector<session::InputSpec>& inputs) const;
+  data::BatchIterator batches_of(const data::Dataset& dataset, data::Position start, int64_t num_epochs,
+                                 const TrainOptions& options, const session::Executable& executable) const;
   // The executable's memory of these inputs, or, where every rank reads the whole batch, that of the batch.
   std::vector<TensorView> batch_views(session::Executable& executable, const std::vector<session::InputSpec>& inputs);
   // Gives each rank its pieces of what was read whole.
   void distribute(session::Executable& executable, const std::vector<session::InputSpec>& inputs);
-  void check_replicas();
-  nn::Settings settings(bool training) const;
-  mesh::Mesh mesh() const;
-  compiler::ShardingHints input_hints(const std::vector<session::InputSpec>& inputs) const;
-  std::vector<session::InputSpec> input_specs(const data::Dataset& dataset, int64_t global_rows) const;
-  session::Executable& train_executable_for(const std::vector<session::InputSpec>& inputs);
-  session::Executable& eval_executable_for(const std::vector<session::InputSpec>& inputs);
-  data::BatchIterator batches_of(const data::Dataset& dataset, data::Position start, int64_t num_epochs,
-                                 const TrainOptions& options, const session::Executable& executable) const;
-  int64_t global_rows_of(const data::Dataset& dataset, int64_t rows) const;
+
+  // model_training.cc
   double loss_of(session::Executable& executable) const;
+
+  // model_checkpoint.cc
+  void take_values(const checkpoint::Checkpoint& loaded, const std::vector<std::string>& names, bool allow_unexpected);
 
   cluster::Context& context_;
   nn::Cell& network_;
