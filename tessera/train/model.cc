@@ -1,6 +1,8 @@
 #include "tessera/train/model.h"
 
 #include "tessera/base/error.h"
+#include "tessera/nn/gradient_accumulation.h"
+#include "tessera/session/rank_group.h"
 
 namespace tessera::train {
 namespace {
@@ -16,9 +18,10 @@ std::string signature_of(const char* what, const std::vector<session::InputSpec>
 ParallelMode parse_parallel_mode(const std::string& text) {
   if (text == "stand_alone") return ParallelMode::kStandAlone;
   if (text == "data_parallel") return ParallelMode::kDataParallel;
+  if (text == "hybrid_parallel") return ParallelMode::kHybrid;
   if (text == "semi_auto_parallel") return ParallelMode::kSemiAuto;
-  constexpr const char* kAvailable = "stand_alone, data_parallel, semi_auto_parallel";
-  if (text == "hybrid_parallel" || text == "auto_parallel") {
+  constexpr const char* kAvailable = "stand_alone, data_parallel, hybrid_parallel, semi_auto_parallel";
+  if (text == "auto_parallel") {
     throw InvalidArgument("parallel mode {} is not available yet; available: {}", text, kAvailable);
   }
   throw InvalidArgument("unknown parallel mode \"{}\"; available: {}", text, kAvailable);
@@ -27,6 +30,13 @@ ParallelMode parse_parallel_mode(const std::string& text) {
 Model::Model(cluster::Context& context, nn::Cell& network, nn::Cell* loss, nn::Optimizer* optimizer,
              const ModelOptions& options)
     : context_(context), network_(network), loss_(loss), optimizer_(optimizer), options_(options) {
+  if (options_.gradient_accumulation_steps < 1) {
+    throw InvalidArgument("gradient_accumulation_steps must be at least 1, got {}",
+                          options_.gradient_accumulation_steps);
+  }
+  if (is_hybrid() && options_.parallel_optimizer) {
+    throw InvalidArgument("parallel_optimizer is not available in hybrid_parallel");
+  }
   if (is_parallel()) {
     auto seed = static_cast<int64_t>(options_.seed);
     context_.world().broadcast(&seed, 1, DType::kI64, 0, "agreeing on the seed");
@@ -41,18 +51,23 @@ Model::~Model() = default;
 bool Model::is_parallel() const { return options_.parallel_mode != ParallelMode::kStandAlone && context_.size() > 1; }
 
 nn::Settings Model::settings(bool training) const {
-  const bool local = is_parallel() && !is_semi_auto() && options_.batch_norm_statistics == BatchNormStatistics::kLocal;
+  const bool local = is_data_parallel() && options_.batch_norm_statistics == BatchNormStatistics::kLocal;
   return {.training = training, .batch_norm_groups = local ? context_.size() : 0, .seed = options_.seed};
 }
 
 mesh::Mesh Model::mesh() const {
-  if (is_parallel()) return mesh::Mesh({{"data", context_.size()}});
+  if (is_parallel() && !is_hybrid()) return mesh::Mesh({{"data", context_.size()}});
   return mesh::Mesh({{"data", 1}}, {context_.rank()});
 }
 
 compiler::PlanOptions Model::plan_options() const {
   compiler::PlanOptions options{.strategies = is_semi_auto(), .batch_by_default = is_semi_auto()};
   options.whole_results = is_semi_auto();
+  if (is_parallel() && accumulates()) {
+    for (const auto& state : states_) {
+      if (nn::is_accumulation_state(state.full_name())) options.partial_states.insert(state.full_name());
+    }
+  }
   if (!is_parallel() || !options_.parallel_optimizer) return options;
   const auto add = [&](nn::Cell& cell) {
     for (const nn::Parameter* parameter : cell.trainable_parameters()) {
@@ -67,48 +82,64 @@ compiler::PlanOptions Model::plan_options() const {
 
 std::unique_ptr<session::Executable> Model::compile(const ir::Graph& graph,
                                                     const std::vector<session::InputSpec>& inputs) {
+  if (is_hybrid()) return session_->compile_own(graph);
   return session_->compile(graph, mesh(), input_hints(inputs), plan_options());
 }
 
+std::optional<ops::RankGroup> Model::ranks_of_loss() const {
+  return is_hybrid() ? std::optional(session::rank_group(context_)) : std::nullopt;
+}
+
 ir::Graph Model::trace_train(const std::vector<session::InputSpec>& inputs) {
+  return trace_train(inputs, accumulates() ? session::StepPart::kUpdate : session::StepPart::kWhole);
+}
+
+ir::Graph Model::trace_train(const std::vector<session::InputSpec>& inputs, session::StepPart part) {
   if (optimizer_ == nullptr) throw InvalidArgument("training needs an optimizer");
   // The graph's loss is the mean over the global batch; the sum over ranks has a gradient that many times larger.
-  const double sens = is_parallel() && !options_.gradients_mean ? context_.size() : 1.0;
-  return session::trace_train_step(network_, loss_, *optimizer_, inputs, settings(true), {.sens = sens});
+  const double ranks = is_data_parallel() && !options_.gradients_mean ? context_.size() : 1.0;
+  const double sens = ranks / static_cast<double>(options_.gradient_accumulation_steps);
+  auto graph = session::trace_train_step(network_, loss_, *optimizer_, inputs, settings(true),
+                                         {.sens = sens, .part = part, .ranks = ranks_of_loss()});
+  return graph;
 }
 
 session::Executable& Model::train_executable_for(const std::vector<session::InputSpec>& inputs) {
-  auto& executable = compiled_[signature_of("train", inputs)];
-  if (!executable) {
-    const ir::Graph graph = trace_train(inputs);
-    place_values(graph, inputs);
-    executable = compile(graph, inputs);
-  }
-  return *executable;
+  return train_executable_for(inputs, next_part());
+}
+
+session::Executable& Model::train_executable_for(const std::vector<session::InputSpec>& inputs,
+                                                 session::StepPart part) {
+  const bool accumulating = part == session::StepPart::kAccumulate;
+  const auto signature = signature_of(accumulating ? "accumulate" : "train", inputs);
+  if (const auto known = compiled_.find(signature); known != compiled_.end()) return *known->second;
+  // Values lie where the step that updates them wants them.
+  if (!values_placed_) place_values(trace_train(inputs), inputs);
+  auto& executable = *(compiled_[signature] = compile(trace_train(inputs, part), inputs));
+  return executable;
 }
 
 session::Executable& Model::eval_executable_for(const std::vector<session::InputSpec>& inputs) {
-  auto& executable = compiled_[signature_of("eval", inputs)];
-  if (!executable) {
-    ir::Graph graph = loss_ != nullptr ? session::trace_loss(network_, *loss_, inputs, settings(false))
-                                       : session::trace_forward(network_, std::span(inputs).first(inputs.size() - 1),
-                                                                settings(false));
-    // Parameters lie where training wants them.
-    if (optimizer_ != nullptr && !values_placed_) place_values(trace_train(inputs), inputs);
-    place_values(graph, inputs);
-    executable = compile(graph, inputs);
-  }
-  return *executable;
+  const auto signature = signature_of("eval", inputs);
+  if (const auto known = compiled_.find(signature); known != compiled_.end()) return *known->second;
+  auto graph = loss_ != nullptr
+                   ? session::trace_loss(network_, *loss_, inputs, settings(false), ranks_of_loss())
+                   : session::trace_forward(network_, std::span(inputs).first(inputs.size() - 1), settings(false));
+  // Parameters lie where training wants them.
+  if (!values_placed_) place_values(optimizer_ != nullptr ? trace_train(inputs) : graph, inputs);
+  return *(compiled_[signature] = compile(graph, inputs));
 }
 
 void Model::build(const data::Dataset& train, const data::Dataset* valid) {
-  train_executable_for(input_specs(train, global_rows_of(train, train.get_batch_size())));
+  const auto inputs = input_specs(train, global_rows_of(train, train.get_batch_size()));
+  for (const auto part : parts()) train_executable_for(inputs, part);
   if (valid != nullptr) eval_executable_for(input_specs(*valid, global_rows_of(*valid, valid->get_batch_size())));
 }
 
 void Model::enable_profiling() {
   for (auto& [signature, executable] : compiled_) {
-    if (signature.starts_with("train ")) executable->executor().set_profiling(true);
+    if (signature.starts_with("train ") || signature.starts_with("accumulate "))
+      executable->executor().set_profiling(true);
   }
 }
 
@@ -124,15 +155,15 @@ std::map<std::string, double> Model::eval(const data::Dataset& dataset, const Tr
     session::Executable& executable = eval_executable_for(inputs);
     const auto types = batches.next_types();
     Tensor label(types.back());
-    auto views = batch_views(executable, std::vector(inputs.begin(), inputs.end() - 1));
-    views.push_back(label.view());
-    batches.next_into(views);
+    auto place = place_of_batch(executable, std::vector(inputs.begin(), inputs.end() - 1));
+    place.written.push_back(label.view());
     if (is_semi_auto()) {
-      whole_batches_[fmt::format("{} {}", inputs.back().name, inputs.back().type)] = label;
-      distribute(executable, inputs);
+      place.add_piece(executable, inputs.back().name, label.view());
     } else if (loss_ != nullptr) {
-      copy_elements(label.view(), executable.input(inputs.back().name));
+      place.pieces.emplace_back(label.view(), executable.input(inputs.back().name));
     }
+    batches.next_into(place.written);
+    place.distribute();
     executable.run();
     const Tensor output = Tensor::copy_of(executable.output("output"));
     const double loss = loss_ != nullptr ? loss_of(executable) : 0.0;
@@ -141,7 +172,7 @@ std::map<std::string, double> Model::eval(const data::Dataset& dataset, const Tr
   std::map<std::string, double> results;
   for (const auto& metric : options_.metrics) {
     double sums[2] = {metric->sum(), metric->count()};
-    if (is_parallel() && !is_semi_auto() && !metric->is_global()) {
+    if ((is_data_parallel() || is_hybrid()) && !metric->is_global()) {
       context_.world().all_reduce(sums, 2, DType::kF64, comm::ReduceOp::kSum, "metrics");
     }
     results[metric->name()] = sums[1] > 0 ? sums[0] / sums[1] : 0.0;
@@ -154,10 +185,11 @@ Tensor Model::predict(const std::vector<Tensor>& inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) specs.push_back({fmt::format("input{}", i), inputs[i].type()});
   auto& executable = compiled_[signature_of("predict", specs)];
   if (!executable) {
-    const ir::Graph graph = session::trace_forward(network_, specs, settings(false));
+    ir::Graph graph = session::trace_forward(network_, specs, settings(false));
     auto options = plan_options();
     options.batch_by_default = false;
-    executable = session_->compile(graph, mesh(), {}, options);
+    options.strategies = options.strategies && values_placed_;  // until then all values are whole
+    executable = is_hybrid() ? session_->compile_own(graph) : session_->compile(graph, mesh(), {}, options);
   }
   for (size_t i = 0; i < inputs.size(); ++i) copy_elements(inputs[i].view(), executable->input(specs[i].name));
   executable->run();

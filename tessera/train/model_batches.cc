@@ -20,12 +20,12 @@ std::vector<session::InputSpec> Model::input_specs(const data::Dataset& dataset,
 
 int64_t Model::global_rows_of(const data::Dataset& dataset, int64_t rows) const {
   // A data set that is one shard already has the rows of this rank.
-  return is_parallel() && dataset.num_shards() > 1 ? rows * context_.size() : rows;
+  return is_parallel() && !is_hybrid() && dataset.num_shards() > 1 ? rows * context_.size() : rows;
 }
 
 compiler::ShardingHints Model::input_hints(const std::vector<session::InputSpec>& inputs) const {
   compiler::ShardingHints hints;
-  if (!is_parallel() || (is_semi_auto() && options_.full_batch)) return hints;
+  if (!is_parallel() || is_hybrid() || (is_semi_auto() && options_.full_batch)) return hints;
   const auto& strategy = options_.dataset_strategy;
   if (is_semi_auto() && !strategy.empty() && strategy.size() != inputs.size()) {
     throw InvalidArgument("dataset_strategy {} has {} tuples, there are {} inputs", mesh::to_string(strategy),
@@ -63,34 +63,25 @@ compiler::ShardingHints Model::input_hints(const std::vector<session::InputSpec>
   return hints;
 }
 
-std::vector<TensorView> Model::batch_views(session::Executable& executable,
-                                           const std::vector<session::InputSpec>& inputs) {
-  std::vector<TensorView> views;
+BatchPlace Model::place_of_batch(session::Executable& executable, const std::vector<session::InputSpec>& inputs) {
+  BatchPlace place;
   for (const auto& input : inputs) {
     if (!is_semi_auto()) {
-      views.push_back(executable.input(input.name));
+      place.written.push_back(executable.input(input.name));
       continue;
     }
     auto& whole = whole_batches_[fmt::format("{} {}", input.name, input.type)];
     if (!(whole.type() == input.type)) whole = Tensor(input.type);
-    views.push_back(whole.view());
+    place.written.push_back(whole.view());
+    place.add_piece(executable, input.name, whole.view());
   }
-  return views;
-}
-
-void Model::distribute(session::Executable& executable, const std::vector<session::InputSpec>& inputs) {
-  if (!is_semi_auto()) return;
-  for (const auto& input : inputs) {
-    if (executable.compiled().logical.find_input(input.name) == nullptr) continue;
-    const TensorView whole = whole_batches_.at(fmt::format("{} {}", input.name, input.type)).view();
-    copy_elements(mesh::piece_of(whole, executable.input_slice(input.name)), executable.input(input.name));
-  }
+  return place;
 }
 
 data::BatchIterator Model::batches_of(const data::Dataset& dataset, data::Position start, int64_t num_epochs,
                                       const TrainOptions& options, const session::Executable& executable) const {
   data::IterateOptions iterate{.start = start, .num_epochs = num_epochs, .num_workers = options.num_workers};
-  if (is_parallel() && !is_semi_auto() && dataset.num_shards() == 1) {
+  if (is_data_parallel() && dataset.num_shards() == 1) {
     iterate.part = context_.rank();
     iterate.num_parts = context_.size();
   }

@@ -5,6 +5,7 @@
 #include "tessera/base/error.h"
 #include "tessera/checkpoint/match.h"
 #include "tessera/nn/dropout.h"
+#include "tessera/nn/gradient_accumulation.h"
 #include "tessera/train/rank_barrier.h"
 
 namespace tessera::train {
@@ -24,6 +25,9 @@ Tensor regroup(const Tensor& stored, const Type& wanted) {
   return Tensor::of(wanted.shape, std::span<const double>(result)).cast(wanted.dtype);
 }
 
+// States that a checkpoint leaves out while they are zero.
+bool may_be_missing(const std::string& name) { return name == nn::kRandomStep || nn::is_accumulation_state(name); }
+
 }  // namespace
 
 std::string Model::save_checkpoint(const std::string& path, const std::vector<checkpoint::Entry>& append_info,
@@ -31,7 +35,7 @@ std::string Model::save_checkpoint(const std::string& path, const std::vector<ch
   if (!integrated) throw InvalidArgument("integrated_save=false is not available yet");
   std::vector<checkpoint::Entry> entries;
   for (const auto& name : session_->names()) {
-    if (name == nn::kRandomStep && session_->value(name).item() == 0) continue;  // nothing random was drawn
+    if (says_nothing(name)) continue;
     entries.emplace_back(name, session_->value(name));
   }
   const checkpoint::CheckpointInfo info{.epoch = epoch_,
@@ -44,9 +48,42 @@ std::string Model::save_checkpoint(const std::string& path, const std::vector<ch
   checkpoint::SaveOptions options{.path = path, .append_info = append_info};
   if (!is_parallel()) return checkpoint::save(context_.file_system(), options, entries, info);
   RankBarrier barrier(context_.world());
+  const int writer = checkpoint::find_writer(context_.file_system(), barrier, parent_path(path), "tessera");
+  if (is_hybrid()) return save_own(options, entries, info, writer);
   options.barrier = &barrier;
-  options.writer = checkpoint::find_writer(context_.file_system(), barrier, parent_path(path), "tessera");
+  options.writer = writer;
   return checkpoint::save(context_.file_system(), options, entries, info);
+}
+
+// Whether a state has not been used yet, or not since the last step was done.
+bool Model::says_nothing(const std::string& name) {
+  if (name == nn::kRandomStep) return session_->value(name).item() == 0;
+  return nn::is_accumulation_state(name) && accumulated_batches() == 0;
+}
+
+// Each rank writes its own values into a directory of its own.
+std::string Model::save_own(const checkpoint::SaveOptions& options, const std::vector<checkpoint::Entry>& entries,
+                            const checkpoint::CheckpointInfo& info, int first_in_directory) {
+  RankBarrier barrier(context_.world());
+  const bool is_shared = first_in_directory != context_.rank();
+  const auto shared = barrier.exchange(is_shared ? parent_path(options.path) : "");
+  for (size_t rank = 0; rank < shared.size(); ++rank) {
+    if (shared[rank].empty()) continue;
+    throw InvalidArgument(
+        "in hybrid_parallel each rank saves its own slices: rank {} shares directory \"{}\" with a lower rank; name "
+        "one "
+        "for each rank",
+        rank, shared[rank]);
+  }
+  std::string path;
+  std::string failure;
+  try {
+    path = checkpoint::save(context_.file_system(), options, entries, info);
+  } catch (const std::exception& error) {
+    failure = error.what();
+  }
+  checkpoint::require_success(barrier, failure);
+  return path;
 }
 
 // First into tensors: either everything fits, or nothing changes.
@@ -56,7 +93,7 @@ void Model::take_values(const checkpoint::Checkpoint& loaded, const std::vector<
   std::vector<checkpoint::Destination> destinations;
   for (const auto& name : names) {
     const auto* entry = loaded.find(name);
-    if (name == nn::kRandomStep && entry == nullptr) continue;
+    if (may_be_missing(name) && entry == nullptr) continue;
     const Type& type = session_->global_type(name);
     const bool regrouped = entry != nullptr && !entry->is_text && entry->shape.ndim() > 0 && type.shape.ndim() > 0 &&
                            (name.ends_with("moving_mean") || name.ends_with("moving_variance")) &&
@@ -74,7 +111,12 @@ void Model::take_values(const checkpoint::Checkpoint& loaded, const std::vector<
 checkpoint::CheckpointInfo Model::load_checkpoint(const std::string& path) {
   const auto loaded = checkpoint::load(context_.file_system(), path);
   take_values(loaded, session_->names(), /*allow_unexpected=*/false);
-  if (loaded.find(nn::kRandomStep) == nullptr) session_->set_value(nn::kRandomStep, Tensor::zeros({DType::kI64, {}}));
+  for (const auto& name : session_->names()) {
+    if (may_be_missing(name) && loaded.find(name) == nullptr) {
+      session_->set_value(name, Tensor::zeros(session_->global_type(name)));
+    }
+  }
+  loss_sum_ = 0;
   checkpoint::CheckpointInfo info;
   if (loaded.manifest()) info = loaded.manifest()->info;
   step_ = info.step;
