@@ -3,6 +3,7 @@
 #include "tessera/base/error.h"
 #include "tessera/nn/gradient_accumulation.h"
 #include "tessera/session/rank_group.h"
+#include "tessera/train/strategy_record.h"
 
 namespace tessera::train {
 namespace {
@@ -42,6 +43,7 @@ Model::Model(cluster::Context& context, nn::Cell& network, nn::Cell* loss, nn::O
     context_.world().broadcast(&seed, 1, DType::kI64, 0, "agreeing on the seed");
     options_.seed = static_cast<uint64_t>(seed);
   }
+  read_strategies();
   session_ = std::make_unique<session::Session>(context_, options_.session);
   prepare_values();
 }
@@ -68,9 +70,14 @@ compiler::PlanOptions Model::plan_options() const {
       if (nn::is_accumulation_state(state.full_name())) options.partial_states.insert(state.full_name());
     }
   }
-  if (!is_parallel() || !options_.parallel_optimizer) return options;
+  const auto shards = strategies_ ? std::optional(optimizer_shards_of(*strategies_)) : std::nullopt;
+  if (!is_parallel() || (!shards && !options_.parallel_optimizer)) return options;
   const auto add = [&](nn::Cell& cell) {
     for (const nn::Parameter* parameter : cell.trainable_parameters()) {
+      if (shards) {
+        if (shards->contains(parameter->full_name())) options.optimizer_shards.insert(parameter->full_name());
+        continue;
+      }
       const bool is_large = parameter->type.size_bytes() >= options_.parallel_optimizer_threshold;
       if (parameter->parallel_optimizer && is_large) options.optimizer_shards.insert(parameter->full_name());
     }
@@ -101,6 +108,7 @@ ir::Graph Model::trace_train(const std::vector<session::InputSpec>& inputs, sess
   const double sens = ranks / static_cast<double>(options_.gradient_accumulation_steps);
   auto graph = session::trace_train_step(network_, loss_, *optimizer_, inputs, settings(true),
                                          {.sens = sens, .part = part, .ranks = ranks_of_loss()});
+  if (strategies_) apply_strategies(graph, *strategies_, options_.strategy_ckpt_load_file);
   return graph;
 }
 
@@ -116,6 +124,7 @@ session::Executable& Model::train_executable_for(const std::vector<session::Inpu
   // Values lie where the step that updates them wants them.
   if (!values_placed_) place_values(trace_train(inputs), inputs);
   auto& executable = *(compiled_[signature] = compile(trace_train(inputs, part), inputs));
+  if (!accumulating) write_strategies(executable);
   return executable;
 }
 
@@ -125,6 +134,7 @@ session::Executable& Model::eval_executable_for(const std::vector<session::Input
   auto graph = loss_ != nullptr
                    ? session::trace_loss(network_, *loss_, inputs, settings(false), ranks_of_loss())
                    : session::trace_forward(network_, std::span(inputs).first(inputs.size() - 1), settings(false));
+  if (strategies_) apply_known_strategies(graph, *strategies_);
   // Parameters lie where training wants them.
   if (!values_placed_) place_values(optimizer_ != nullptr ? trace_train(inputs) : graph, inputs);
   return *(compiled_[signature] = compile(graph, inputs));
@@ -186,6 +196,7 @@ Tensor Model::predict(const std::vector<Tensor>& inputs) {
   auto& executable = compiled_[signature_of("predict", specs)];
   if (!executable) {
     ir::Graph graph = session::trace_forward(network_, specs, settings(false));
+    if (strategies_) apply_known_strategies(graph, *strategies_);
     auto options = plan_options();
     options.batch_by_default = false;
     options.strategies = options.strategies && values_placed_;  // until then all values are whole

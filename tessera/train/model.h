@@ -11,6 +11,7 @@
 
 #include "tessera/checkpoint/load.h"
 #include "tessera/checkpoint/save.h"
+#include "tessera/checkpoint/strategy_file.h"
 #include "tessera/cluster/context.h"
 #include "tessera/data/batch_iterator.h"
 #include "tessera/nn/losses.h"
@@ -51,6 +52,13 @@ struct ModelOptions {
   // on every rank; a dataset_strategy has a tuple of counts for each input, ((1,1,1,8),(1,)).
   bool full_batch = false;
   mesh::Strategy dataset_strategy = {};
+  // Semi-automatic: where to write how operators and parameters of the training step are split, and from where to take
+  // how they are to be: the strategy file of the tutorials, JSON if the name ends with ".json". What is taken stands
+  // above the network's own strategies and above parallel_optimizer. Then the ranks of each group, and the ranks that
+  // hold what this one holds. Where ranks name one file, one of them writes it. "": none.
+  std::string strategy_ckpt_save_file = {};
+  std::string strategy_ckpt_load_file = {};
+  std::string group_ckpt_save_file = {};
   // The replicas of a parameter of at least so many bytes share its rows, the optimizer's states and its work. Not in
   // hybrid parallel.
   bool parallel_optimizer = false;
@@ -153,6 +161,12 @@ class Model {
   void place_values(const ir::Graph& graph, const std::vector<session::InputSpec>& inputs);
   void check_replicas();
 
+  // model_strategies.cc: strategy files.
+  void read_strategies();
+  // Of the compiled training step, once.
+  void write_strategies(const session::Executable& executable);
+  bool is_writer(const std::string& path);
+
   // model_batches.cc: from the data set to the inputs of a step.
   std::vector<session::InputSpec> input_specs(const data::Dataset& dataset, int64_t global_rows) const;
   int64_t global_rows_of(const data::Dataset& dataset, int64_t rows) const;
@@ -195,6 +209,8 @@ class Model {
   int64_t step_ = 0;
   double loss_sum_ = 0;                                 // of train_step's micro-batches of the present step
   std::set<std::string> own_values_;                    // that differ between ranks by intention
+  std::optional<checkpoint::StrategyFile> strategies_;  // of strategy_ckpt_load_file
+  bool strategies_written_ = false;
   bool replicas_checked_ = false;
   bool values_placed_ = false;
   std::map<std::string, Tensor> whole_batches_;  // by signature of an input
