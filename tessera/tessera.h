@@ -40,6 +40,7 @@
 #include "tessera/nn/sgd.h"
 #include "tessera/ops/functions.h"
 #include "tessera/ops/verify.h"
+#include "tessera/session/rank_group.h"
 #include "tessera/session/session.h"
 #include "tessera/session/trace.h"
 #include "tessera/tensor/tensor.h"

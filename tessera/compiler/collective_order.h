@@ -13,7 +13,8 @@ namespace tessera::compiler {
 // decides by its steps as a whole, as if it had left out no node.
 struct CollectiveFacts {
   std::vector<LogicalStep> steps;
-  // Of the all_reduces, all_gathers and reduce_scatters of redistributions: bytes of the largest buffer on any rank.
+  // Of the all_reduces, all_gathers and reduce_scatters of redistributions: bytes of the largest buffer on any rank; of
+  // the all_reduces that the graph itself has, their bytes.
   // Those inside of operators count as nothing: they are small.
   std::map<ir::NodeId, int64_t> bytes;
   // Of those whose result only the update of one parameter wants, or that make a parameter whole: its fusion id.

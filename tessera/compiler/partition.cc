@@ -83,7 +83,7 @@ class Partitioner {
       const Value value = use(output.value, plan_.output_layout(graph_, i));
       local_.add_output(output.name, ops::cast(value, graph_.type(output.value).dtype));
     }
-    facts_.bytes = lowering_.collective_bytes();
+    facts_.bytes.insert(lowering_.collective_bytes().begin(), lowering_.collective_bytes().end());
     find_fusion_ids(updates);
     return std::move(local_);
   }
@@ -143,6 +143,8 @@ class Partitioner {
       local_values_[static_cast<size_t>(node.outputs[o])] = results[o];
     }
     local_node_[at] = local_.info(results[0].id()).node;
+    // Written by hand: of one shape on all ranks of its group.
+    if (node.op == "all_reduce") facts_.bytes[local_node_[at]] = results[0].type().size_bytes();
     facts_.steps.back().end = local_.num_nodes();
     for (const Value& input : context.inputs) facts_.steps.back().inputs.push_back(input.id());
     for (const Value& result : results) facts_.steps.back().outputs.push_back(result.id());

@@ -100,7 +100,10 @@ std::vector<Parameter> BaseOptimizer::states(std::span<Parameter* const> paramet
 
 Parameter BaseOptimizer::slot_of(const Parameter& parameter, const std::string& slot) {
   // Squared gradients underflow in half types.
-  return state(slot + "." + parameter.full_name(), {at_least_f32(parameter.type.dtype), parameter.type.shape}, 0);
+  Parameter made =
+      state(slot + "." + parameter.full_name(), {at_least_f32(parameter.type.dtype), parameter.type.shape}, 0);
+  made.layerwise_parallel = parameter.layerwise_parallel;
+  return made;
 }
 
 Parameter BaseOptimizer::state(const std::string& name, const Type& type, double value) {

@@ -7,8 +7,6 @@
 namespace tessera::nn {
 namespace {
 
-constexpr const char* kRandomStep = "random_step";
-
 // Calls of the cell at `path` so far: the graph itself remembers, so a new trace counts from 0.
 int calls_before(const ir::Graph& graph, const std::string& path) {
   int calls = 0;

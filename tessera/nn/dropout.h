@@ -5,8 +5,9 @@
 
 namespace tessera::nn {
 
-// The number of the training step, state "random_step" i64[]: what makes random operators differ from step to step. It
+// The number of the training step, a state i64[] of this name: what makes random operators differ from step to step. It
 // is an input of the graph; who runs the graph counts it.
+inline constexpr const char* kRandomStep = "random_step";
 Value random_step(ir::Graph& graph);
 
 // Training: each element is kept with probability keep_prob and divided by it, else 0. Evaluation: x itself.

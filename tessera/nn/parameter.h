@@ -33,6 +33,9 @@ struct Parameter {
   ir::InputKind kind = ir::InputKind::kParameter;
   // false: the replicas keep it whole, also where the optimizer's work is shared between them.
   bool parallel_optimizer = true;
+  // Hybrid parallel: each rank has a slice of its own, of its own shape, which the network combines by hand. Neither its
+  // gradient nor its initial value is shared between ranks. Optimizer states are as their parameter.
+  bool layerwise_parallel = false;
   // When set, the initial value instead of what `init` makes. Must have the type's shape.
   std::optional<Tensor> data = {};
   const Cell* owner = nullptr;

@@ -7,6 +7,8 @@
 #include "tessera/base/error.h"
 #include "tessera/kernels/registry.h"
 #include "tessera/session/compare_collectives.h"
+#include "tessera/session/gather_texts.h"
+#include "tessera/session/rank_programs.h"
 
 namespace tessera::session {
 namespace {
@@ -134,7 +136,10 @@ void Session::initialize(std::span<const nn::Parameter> parameters, uint64_t see
     check(static_cast<bool>(parameter.init), "a parameter needs an initializer or data");
     graph.add_input(parameter.kind, name, type);
     const ir::SourceScope scope(graph, name);
-    const auto value = parameter.init({graph, type, name, seed});
+    // Slices that the ranks hold of one tensor start with numbers of their own.
+    const bool is_own = parameter.layerwise_parallel && context_.rank() > 0;
+    const auto drawn_as = is_own ? fmt::format("{} of rank {}", name, context_.rank()) : name;
+    const auto value = parameter.init({graph, type, drawn_as, seed});
     check_equal(value.type(), type, "type of an initial value");
     graph.assign(name, value);
     any = true;
@@ -180,10 +185,11 @@ void Session::place(const compiler::ShardingHints& layouts) {
   }
   arena_.shrink_to(layout_.bytes);
   for (size_t i = 0; i < names.size(); ++i) {
-    if (values[i].type() == view(names[i]).type()) {
-      copy_elements(values[i].view(), view(names[i]));
-    } else {
+    // What was split already is this rank's piece.
+    if (layouts.contains(names[i])) {
       set_value(names[i], values[i]);
+    } else {
+      copy_elements(values[i].view(), view(names[i]));
     }
   }
 }
@@ -217,6 +223,21 @@ std::unique_ptr<Executable> Session::compile(const ir::Graph& graph, const mesh:
   return finish(std::move(compiled), context_.rank());
 }
 
+std::unique_ptr<Executable> Session::compile_own(const ir::Graph& graph) {
+  const mesh::Mesh alone({{"data", 1}}, {context_.rank()});
+  auto compiled = compiler::compile(graph, alone, {}, context_.rank(), layout_, kernels_, compile_options());
+  if (context_.size() > 1) {
+    std::vector<std::vector<Communication>> by_rank;
+    for (const auto& text : gather_texts(context_.world(), to_text(communications(compiled.local)),
+                                         "comparing the collectives of the ranks")) {
+      by_rank.push_back(parse_communications(text));
+    }
+    require_matching(graph.name(), by_rank);
+    make_groups(groups_of(by_rank));
+  }
+  return finish(std::move(compiled), context_.rank());
+}
+
 std::unique_ptr<Executable> Session::compile_local(const ir::Graph& graph) {
   const mesh::Mesh alone({{"data", 1}}, {context_.rank()});
   auto compiled = compiler::compile(graph, alone, {}, context_.rank(), layout_, kernels_, compile_options());
@@ -224,6 +245,13 @@ std::unique_ptr<Executable> Session::compile_local(const ir::Graph& graph) {
 }
 
 std::unique_ptr<Executable> Session::finish(compiler::Compiled compiled, int rank) {
+  // A network may have collectives of its own on one rank, too.
+  const auto& steps = compiled.schedule.steps;
+  const bool communicates =
+      std::any_of(steps.begin(), steps.end(), [](const ir::Step& step) { return step.kind == ir::StepKind::kStart; });
+  if (lane_ == nullptr && communicates) {
+    lane_ = std::make_unique<executor::CommLane>(context_.rank());
+  }
   auto executor = std::make_unique<executor::Executor>(
       compiled.schedule, arena_, kernels_, lane_.get(), [this](const Attributes& a) -> auto& { return group_of(a); });
   executor->set_fill_with_nan(options_.debug);

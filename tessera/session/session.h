@@ -67,20 +67,24 @@ class Session {
   void declare(const std::string& name, const Type& global_type, const mesh::Sharding* sharding = nullptr,
                const mesh::Mesh* mesh = nullptr);
   bool holds(const std::string& name) const { return globals_.contains(name); }
+  // Whether the ranks hold different pieces of it, or parts of a sum.
+  bool is_split(const std::string& name) const { return splits_.contains(name); }
   // Names in the order of declaration.
   const std::vector<std::string>& names() const { return names_; }
   const Type& global_type(const std::string& name) const;
   // This rank's piece, in place. Throws InvalidArgument for an unknown name.
   TensorView view(const std::string& name);
-  // The whole value: gathered from all ranks when it is split; then every rank must call.
+  // The whole value: gathered from all ranks when it is split, added up when they hold parts of a sum; then every rank
+  // must call.
   Tensor value(const std::string& name);
-  // Takes the whole value (this rank keeps its piece). Throws InvalidArgument when the type does not fit.
+  // Takes the whole value; this rank keeps its piece. Of a sum the first of the ranks that share it takes all. Throws
+  // InvalidArgument when the type does not fit.
   void set_value(const std::string& name, const Tensor& whole);
   // Computes the initial values of these parameters from their initializers (or takes their data).
   void initialize(std::span<const nn::Parameter> parameters, uint64_t seed);
 
   // Moves persistent values, whole on every rank until then, to where a plan wants them: each rank keeps its piece.
-  // Before the first compile.
+  // What was compiled before may not be run any more.
   void place(const compiler::ShardingHints& layouts);
   // The plan that compile() would make.
   compiler::Plan plan(const ir::Graph& graph, const mesh::Mesh& mesh, const compiler::ShardingHints& input_hints,
@@ -90,6 +94,9 @@ class Session {
   std::unique_ptr<Executable> compile(const ir::Graph& graph, const mesh::Mesh& mesh,
                                       const compiler::ShardingHints& input_hints = {},
                                       const compiler::PlanOptions& plan = {});
+  // A graph that this rank wrote for itself, in its own shapes, with collectives (hybrid parallel). Collective: all
+  // ranks check that their graphs' collectives fit together. Throws InvalidArgument naming the ranks that do not agree.
+  std::unique_ptr<Executable> compile_own(const ir::Graph& graph);
   // For one rank on its own, without collectives over a mesh.
   std::unique_ptr<Executable> compile_local(const ir::Graph& graph);
 

@@ -2,6 +2,9 @@
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/autodiff.h"
+#include "tessera/nn/dropout.h"
+#include "tessera/nn/gradient_accumulation.h"
+#include "tessera/ops/functions.h"
 #include "tessera/ops/op_def.h"
 
 namespace tessera::session {
@@ -31,11 +34,26 @@ Value call_with_loss(nn::Cell& network, nn::Cell* loss, std::span<const Value> i
 
 void finish_state(Graph& graph) {
   // Random operators read the number of the training step; a step that used it moves it on.
-  if (graph.find_input("random_step") != nullptr && !graph.assignments().contains("random_step")) {
-    const Value step = *graph.find_binding("random_step");
-    const ir::SourceScope scope(graph, "random_step");
+  if (graph.find_input(nn::kRandomStep) != nullptr && !graph.assignments().contains(nn::kRandomStep)) {
+    const Value step = *graph.find_binding(nn::kRandomStep);
+    const ir::SourceScope scope(graph, nn::kRandomStep);
     const Value one = ops::apply(graph, "fill", {}, {{"shape", Ints{}}, {"value", 1.0}, {"dtype", step.dtype()}})[0];
-    graph.assign("random_step", ops::apply1("add", {step, one}));
+    graph.assign(nn::kRandomStep, ops::apply1("add", {step, one}));
+  }
+}
+
+// The mean over the ranks of their losses, each the mean of its elements.
+Value mean_over_ranks(Value loss, const ops::RankGroup& ranks) {
+  const ir::SourceScope scope(loss.graph(), "loss");
+  const Value own = loss.ndim() == 0 ? loss : ops::reduce_mean(loss);
+  return ops::div(ops::all_reduce(own, ranks), static_cast<double>(ranks.ranks.size()));
+}
+
+void sum_over_ranks(Graph& graph, std::vector<nn::ParameterGradient>& gradients, const ops::RankGroup& ranks) {
+  for (auto& [parameter, gradient] : gradients) {
+    if (parameter->layerwise_parallel) continue;
+    const ir::SourceScope scope(graph, parameter->full_name());
+    gradient = ops::all_reduce(gradient, ranks);
   }
 }
 
@@ -50,13 +68,14 @@ Graph trace_forward(nn::Cell& network, std::span<const InputSpec> inputs, const 
   return graph;
 }
 
-Graph trace_loss(nn::Cell& network, nn::Cell& loss, std::span<const InputSpec> inputs, const nn::Settings& settings) {
+Graph trace_loss(nn::Cell& network, nn::Cell& loss, std::span<const InputSpec> inputs, const nn::Settings& settings,
+                 const std::optional<ops::RankGroup>& ranks) {
   network.apply_settings(settings);
   loss.apply_settings(settings);
   Graph graph("evaluate");
   Value output;
   const Value value = call_with_loss(network, &loss, add_inputs(graph, inputs), &output);
-  graph.add_output("loss", value);
+  graph.add_output("loss", ranks ? mean_over_ranks(value, *ranks) : value);
   graph.add_output("output", output);
   return graph;
 }
@@ -71,16 +90,21 @@ Graph trace_train_step(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimiz
   }
   Graph graph("train_step");
   const auto values = add_inputs(graph, inputs);
+  const double sens = options.ranks ? options.sens / static_cast<double>(options.ranks->ranks.size()) : options.sens;
   const auto result = value_and_grad(
-      graph, [&] { return call_with_loss(network, loss, values, nullptr); }, parameters, options.sens);
+      graph, [&] { return call_with_loss(network, loss, values, nullptr); }, parameters, sens);
   std::vector<nn::ParameterGradient> gradients;
   for (size_t i = 0; i < parameters.size(); ++i) gradients.push_back({parameters[i], result.gradients[i]});
-  {
+  if (options.part == StepPart::kAccumulate) {
+    nn::accumulate(graph, gradients);
+  } else {
+    if (options.part == StepPart::kUpdate) gradients = nn::accumulated(graph, gradients);
+    if (options.ranks) sum_over_ranks(graph, gradients, *options.ranks);
     const ir::SourceScope scope(graph, "optimizer");
     optimizer.update(graph, gradients);
   }
   finish_state(graph);
-  graph.add_output("loss", result.value);
+  graph.add_output("loss", options.ranks ? mean_over_ranks(result.value, *options.ranks) : result.value);
   graph.finish_assignments();
   return graph;
 }

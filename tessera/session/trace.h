@@ -2,12 +2,14 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "tessera/nn/cell.h"
 #include "tessera/nn/optimizer.h"
+#include "tessera/ops/collective_functions.h"
 
 namespace tessera::session {
 
@@ -20,13 +22,25 @@ struct InputSpec {
 ir::Graph trace_forward(nn::Cell& network, std::span<const InputSpec> inputs, const nn::Settings& settings);
 
 // The forward pass and the loss, without gradients: results "loss" and "output". The last input goes to the loss.
-// Settings with training == false give the evaluation of a model.
-ir::Graph trace_loss(nn::Cell& network, nn::Cell& loss, std::span<const InputSpec> inputs,
-                     const nn::Settings& settings);
+// Settings with training == false give the evaluation of a model. `ranks`: see TrainStepOptions.
+ir::Graph trace_loss(nn::Cell& network, nn::Cell& loss, std::span<const InputSpec> inputs, const nn::Settings& settings,
+                     const std::optional<ops::RankGroup>& ranks = std::nullopt);
+
+// Gradient accumulation: a step of several micro-batches is so many graphs.
+enum class StepPart {
+  kWhole,       // one batch, one step
+  kAccumulate,  // gradients are added to their accumulators; nothing else changes but what the forward pass assigns
+  kUpdate       // the last micro-batch of a step: the optimizer gets the sums
+};
 
 struct TrainStepOptions {
   // What the gradient of the loss starts with; the gradients are those of sum(sens * loss).
   double sens = 1.0;
+  StepPart part = StepPart::kWhole;
+  // The graph is one rank's own (hybrid parallel): the loss is the mean of these ranks' losses, of which the gradients
+  // are taken: those of parameters that are not layerwise_parallel are summed over the ranks. Absent: the graph is that
+  // of all ranks.
+  std::optional<ops::RankGroup> ranks = std::nullopt;
 };
 // Forward, backward and update. Results: "loss", and every assigned parameter and state. Without a loss cell the
 // network's own result is the loss. The parameters are the network's trainable ones, then the loss cell's.

@@ -5,17 +5,20 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "tessera/checkpoint/load.h"
 #include "tessera/checkpoint/save.h"
+#include "tessera/checkpoint/strategy_file.h"
 #include "tessera/cluster/context.h"
 #include "tessera/data/batch_iterator.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimizer.h"
 #include "tessera/session/session.h"
 #include "tessera/session/trace.h"
+#include "tessera/train/batch_place.h"
 #include "tessera/train/callback.h"
 #include "tessera/train/metrics.h"
 
@@ -24,10 +27,14 @@ namespace tessera::train {
 enum class ParallelMode {
   kStandAlone,    // each rank by itself
   kDataParallel,  // the global batch is split over the ranks; the result is that of one device on the whole batch
+  // The network is written for one rank: it sees this rank's batch and this rank's slices of parameters that are
+  // layerwise_parallel, and combines them by collectives of its own. The loss is the mean of the ranks' losses; the
+  // gradients of all other parameters are summed over the ranks.
+  kHybrid,
   kSemiAuto,  // operators are split as their strategies say, the others by the batch; the result is that of one device
 };
-// "stand_alone", "data_parallel", "semi_auto_parallel". Throws InvalidArgument listing them; modes that are not
-// available yet are named so.
+// "stand_alone", "data_parallel", "hybrid_parallel", "semi_auto_parallel". Throws InvalidArgument listing them; modes
+// that are not available yet are named so.
 ParallelMode parse_parallel_mode(const std::string& text);
 
 // Over which rows batch normalisation takes its statistics in data parallel.
@@ -38,11 +45,22 @@ enum class BatchNormStatistics {
 
 struct ModelOptions {
   ParallelMode parallel_mode = ParallelMode::kStandAlone;
+  // A step of training is so many batches: their gradients are accumulated (states accu_grads.<parameter>), the
+  // optimizer gets those of the mean of their losses. The batches of an epoch must make whole steps.
+  int64_t gradient_accumulation_steps = 1;
   // Semi-automatic: how the inputs lie. By default their rows are split over all ranks; with full_batch they are whole
   // on every rank; a dataset_strategy has a tuple of counts for each input, ((1,1,1,8),(1,)).
   bool full_batch = false;
   mesh::Strategy dataset_strategy = {};
-  // The replicas of a parameter of at least so many bytes share its rows, the optimizer's states and its work.
+  // Semi-automatic: where to write how operators and parameters of the training step are split, and from where to take
+  // how they are to be: the strategy file of the tutorials, JSON if the name ends with ".json". What is taken stands
+  // above the network's own strategies and above parallel_optimizer. Then the ranks of each group, and the ranks that
+  // hold what this one holds. Where ranks name one file, one of them writes it. "": none.
+  std::string strategy_ckpt_save_file = {};
+  std::string strategy_ckpt_load_file = {};
+  std::string group_ckpt_save_file = {};
+  // The replicas of a parameter of at least so many bytes share its rows, the optimizer's states and its work. Not in
+  // hybrid parallel.
   bool parallel_optimizer = false;
   int64_t parallel_optimizer_threshold = 64 << 10;
   // Data parallel: the gradient is that of the mean over the ranks (true), or of the sum (false).
@@ -71,18 +89,21 @@ class Model {
   ~Model();
 
   // Trains until `num_epochs` epochs of the data set are done, those of a loaded checkpoint included. The last column
-  // of the data set is the label. Throws InvalidArgument for data that does not fit the network, Error naming the step
+  // of the data set is the label. In hybrid parallel each rank has a data set of its own; all have as many batches, and
+  // short ones at the same places. Throws InvalidArgument for data that does not fit the network, Error naming the step
   // for a loss that is not finite (nothing is updated by that step), IoError when a rank is lost.
   void train(int64_t num_epochs, const data::Dataset& dataset, const Callbacks& callbacks = {},
              const TrainOptions& options = {});
   // The metrics over the data set, by name; the same on every rank. The loss is one of them only where asked for.
   std::map<std::string, double> eval(const data::Dataset& dataset, const TrainOptions& options = {});
-  // The network's result for these inputs, whole on every rank; each rank computes by itself.
+  // The network's result for these inputs, whole on every rank; each rank computes by itself, but in hybrid parallel,
+  // where all predict together.
   Tensor predict(const std::vector<Tensor>& inputs);
   // Compiles the training step, and the evaluation when `valid` is given, without running them.
   void build(const data::Dataset& train, const data::Dataset* valid = nullptr);
   // One step on one global batch: each rank gives its rows (all of them in semi-automatic parallelism, where it takes
-  // what its plan wants). Returns the loss.
+  // what its plan wants; in hybrid parallel the batch is its own, and global_rows are its rows). Returns the loss. With
+  // gradient accumulation a call is one micro-batch, and the loss the mean of those of this step so far.
   double train_step(const std::vector<TensorView>& local_batch, int64_t global_rows);
 
   // Values by name: parameters, then states. value() is collective where values are split.
@@ -91,7 +112,8 @@ class Model {
   void set_value(const std::string& name, const Tensor& value) { session_->set_value(name, value); }
 
   // Writes parameters, states, step, data position and random state so that training resumes exactly. One rank writes
-  // where several name one directory. Returns the path.
+  // where several name one directory; in hybrid parallel each rank has values of its own and needs a directory of its
+  // own. Returns the path.
   std::string save_checkpoint(const std::string& path, const std::vector<checkpoint::Entry>& append_info = {},
                               bool integrated = true);
   // Takes all values of a checkpoint of this network and optimizer, and where training stood. Throws InvalidArgument
@@ -108,35 +130,69 @@ class Model {
   const ModelOptions& options() const { return options_; }
   // Measures each kernel of the compiled training steps from here on.
   void enable_profiling();
-  // The compiled training step; nullptr before the first.
+  // What was compiled for the latest training batch; nullptr before the first.
   session::Executable* train_executable() { return train_; }
   // The logical graph of the training step for these columns (global shapes).
   ir::Graph trace_train(const std::vector<session::InputSpec>& inputs);
 
  private:
   bool is_parallel() const;
-  void prepare_values();
-  void take_values(const checkpoint::Checkpoint& loaded, const std::vector<std::string>& names, bool allow_unexpected);
-  void place_values(const ir::Graph& graph, const std::vector<session::InputSpec>& inputs);
-  void agree_on_values();
-  bool is_semi_auto() const { return is_parallel() && options_.parallel_mode == ParallelMode::kSemiAuto; }
-  compiler::PlanOptions plan_options() const;
-  std::unique_ptr<session::Executable> compile(const ir::Graph& graph, const std::vector<session::InputSpec>& inputs);
-  // The executable's memory of these inputs, or, where every rank reads the whole batch, that of the batch.
-  std::vector<TensorView> batch_views(session::Executable& executable, const std::vector<session::InputSpec>& inputs);
-  // Gives each rank its pieces of what was read whole.
-  void distribute(session::Executable& executable, const std::vector<session::InputSpec>& inputs);
-  void check_replicas();
+  bool is_in(ParallelMode mode) const { return is_parallel() && options_.parallel_mode == mode; }
+  bool is_data_parallel() const { return is_in(ParallelMode::kDataParallel); }
+  bool is_hybrid() const { return is_in(ParallelMode::kHybrid); }
+  bool is_semi_auto() const { return is_in(ParallelMode::kSemiAuto); }
+  // The ranks whose losses' mean is the loss, where each rank's graph is its own.
+  std::optional<ops::RankGroup> ranks_of_loss() const;
+  bool accumulates() const { return options_.gradient_accumulation_steps > 1; }
   nn::Settings settings(bool training) const;
   mesh::Mesh mesh() const;
-  compiler::ShardingHints input_hints(const std::vector<session::InputSpec>& inputs) const;
-  std::vector<session::InputSpec> input_specs(const data::Dataset& dataset, int64_t global_rows) const;
+  compiler::PlanOptions plan_options() const;
+  std::unique_ptr<session::Executable> compile(const ir::Graph& graph, const std::vector<session::InputSpec>& inputs);
+  ir::Graph trace_train(const std::vector<session::InputSpec>& inputs, session::StepPart part);
+  // The executable of the next batch: with gradient accumulation that of a step's last one is another.
   session::Executable& train_executable_for(const std::vector<session::InputSpec>& inputs);
+  session::Executable& train_executable_for(const std::vector<session::InputSpec>& inputs, session::StepPart part);
   session::Executable& eval_executable_for(const std::vector<session::InputSpec>& inputs);
+
+  // model_values.cc: how parameters and states start and where they lie.
+  void prepare_values();
+  void check_layerwise(const nn::Parameter& parameter) const;
+  void agree_on_values();
+  void place_values(const ir::Graph& graph, const std::vector<session::InputSpec>& inputs);
+  void check_replicas();
+
+  // model_strategies.cc: strategy files.
+  void read_strategies();
+  // Of the compiled training step, once.
+  void write_strategies(const session::Executable& executable);
+  bool is_writer(const std::string& path);
+
+  // model_batches.cc: from the data set to the inputs of a step.
+  std::vector<session::InputSpec> input_specs(const data::Dataset& dataset, int64_t global_rows) const;
+  int64_t global_rows_of(const data::Dataset& dataset, int64_t rows) const;
+  compiler::ShardingHints input_hints(const std::vector<session::InputSpec>& inputs) const;
   data::BatchIterator batches_of(const data::Dataset& dataset, data::Position start, int64_t num_epochs,
                                  const TrainOptions& options, const session::Executable& executable) const;
-  int64_t global_rows_of(const data::Dataset& dataset, int64_t rows) const;
+  BatchPlace place_of_batch(session::Executable& executable, const std::vector<session::InputSpec>& inputs);
+
+  // model_training.cc
   double loss_of(session::Executable& executable) const;
+  // Micro-batches of the present step that are done. The state of that name.
+  int64_t& accumulated_batches();
+  session::StepPart next_part();
+  std::vector<session::StepPart> parts() const;
+  // Throws InvalidArgument for a data set that does not make whole steps.
+  int64_t steps_per_epoch(const data::Dataset& dataset);
+  void require_equal_steps(int64_t own);
+  void run_batch(session::Executable& executable, const RunContext& run);
+  // Whether the batch was the last of its step.
+  bool count_batch();
+
+  // model_checkpoint.cc
+  bool says_nothing(const std::string& name);
+  std::string save_own(const checkpoint::SaveOptions& options, const std::vector<checkpoint::Entry>& entries,
+                       const checkpoint::CheckpointInfo& info, int first_in_directory);
+  void take_values(const checkpoint::Checkpoint& loaded, const std::vector<std::string>& names, bool allow_unexpected);
 
   cluster::Context& context_;
   nn::Cell& network_;
@@ -151,6 +207,10 @@ class Model {
   int64_t epoch_ = 0;
   int64_t step_in_epoch_ = 0;
   int64_t step_ = 0;
+  double loss_sum_ = 0;                                 // of train_step's micro-batches of the present step
+  std::set<std::string> own_values_;                    // that differ between ranks by intention
+  std::optional<checkpoint::StrategyFile> strategies_;  // of strategy_ckpt_load_file
+  bool strategies_written_ = false;
   bool replicas_checked_ = false;
   bool values_placed_ = false;
   std::map<std::string, Tensor> whole_batches_;  // by signature of an input

@@ -54,14 +54,14 @@ data::Dataset random_images() {
 // Counts from the end of the first step to the end of the last; `ranks` meet before it begins.
 class Counter : public train::Callback {
  public:
-  explicit Counter(int64_t* allocations) : allocations_(allocations) {}
+  Counter(int64_t* allocations, int64_t num_steps) : allocations_(allocations), num_steps_(num_steps) {}
   void step_end(train::RunContext& run) override {
     if (run.step == 1) {
       run.model.context().world().barrier("the first step is done");
       run.model.context().world().barrier("counting begins");
       before_ = num_mallocs();
       if (std::getenv("TESSERA_STOP_AT_MALLOC") != nullptr) stop_at_malloc(true);
-    } else if (run.step == kSteps) {
+    } else if (run.step == num_steps_) {
       stop_at_malloc(false);
       *allocations_ = num_mallocs() - before_;
       run.model.context().world().barrier("counting is done");
@@ -70,6 +70,7 @@ class Counter : public train::Callback {
 
  private:
   int64_t* allocations_;
+  int64_t num_steps_;
   int64_t before_ = 0;
 };
 
@@ -78,10 +79,30 @@ struct Row {
   int ranks;
   int threads;
   int workers;
+  train::ParallelMode mode = train::ParallelMode::kDataParallel;
+  int64_t batches_per_step = 1;
 };
 
+std::string name_of(const Row& row) {
+  std::string name = fmt::format("{}_ranks_{}_threads_{}_workers_{}", row.network, row.ranks, row.threads, row.workers);
+  if (row.mode == train::ParallelMode::kHybrid) name += "_hybrid";
+  if (row.mode == train::ParallelMode::kSemiAuto) name += "_semi_auto";
+  if (row.batches_per_step > 1) name += "_accumulated";
+  return name;
+}
+
 // NOLINTNEXTLINE(readability-identifier-naming): GoogleTest finds it by this name
-void PrintTo(const Row& row, std::ostream* out) { *out << row.network << " on " << row.ranks; }
+void PrintTo(const Row& row, std::ostream* out) { *out << name_of(row); }
+
+std::unique_ptr<nn::Cell> make_network(const Row& row) {
+  return row.network == std::string("lenet5") ? nn::lenet5(10) : std::make_unique<BatchNormNetwork>();
+}
+
+train::ModelOptions options_of(const Row& row) {
+  return {.parallel_mode = row.mode,
+          .gradient_accumulation_steps = row.batches_per_step,
+          .session = {.arena_capacity_bytes = int64_t{1} << 30}};
+}
 
 class Training : public testing::TestWithParam<Row> {};
 
@@ -90,16 +111,14 @@ TEST_P(Training, AllocatesNothingAfterTheFirstStep) {
   std::vector<int64_t> allocations(static_cast<size_t>(row.ranks), -1);
   run_ranks(row.ranks,
             [&](cluster::Context& context) {
-              const std::unique_ptr<nn::Cell> network =
-                  row.network == std::string("lenet5") ? nn::lenet5(10) : std::make_unique<BatchNormNetwork>();
+              const auto network = make_network(row);
               nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
               nn::Momentum optimizer({.learning_rate = 0.01, .momentum = 0.9});
-              train::Model model(context, *network, &loss, &optimizer,
-                                 {.parallel_mode = train::ParallelMode::kDataParallel,
-                                  .session = {.arena_capacity_bytes = int64_t{1} << 30}});
-              model.train(1, random_images(), {Counter(&allocations[static_cast<size_t>(context.rank())])},
+              train::Model model(context, *network, &loss, &optimizer, options_of(row));
+              const int64_t num_steps = kSteps / row.batches_per_step;
+              model.train(1, random_images(), {Counter(&allocations[static_cast<size_t>(context.rank())], num_steps)},
                           {.num_workers = row.workers});
-              EXPECT_EQ(model.step(), kSteps);
+              EXPECT_EQ(model.step(), num_steps);
             },
             {.num_compute_threads = row.threads});
   for (int rank = 0; rank < row.ranks; ++rank) {
@@ -107,15 +126,35 @@ TEST_P(Training, AllocatesNothingAfterTheFirstStep) {
   }
 }
 
+// The memory for values is that of the largest schedule, known once the step is compiled; training takes no more.
+TEST_P(Training, TakesTheMemoryThatWasComputedBeforeTheFirstStep) {
+  const Row row = GetParam();
+  run_ranks(row.ranks,
+            [&](cluster::Context& context) {
+              const auto network = make_network(row);
+              nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
+              nn::Momentum optimizer({.learning_rate = 0.01, .momentum = 0.9});
+              train::Model model(context, *network, &loss, &optimizer, options_of(row));
+              const auto dataset = random_images().take(4);
+              model.build(dataset);
+              const int64_t computed = model.session().arena_bytes();
+              EXPECT_GT(computed, 0);
+              model.train(1, dataset, {}, {.num_workers = row.workers});
+              EXPECT_EQ(model.session().arena_bytes(), computed);
+              EXPECT_LE(model.train_executable()->compiled().schedule.arena_bytes, computed);
+            },
+            {.num_compute_threads = row.threads});
+}
+
 INSTANTIATE_TEST_SUITE_P(Networks, Training,
                          testing::Values(Row{"lenet5", 1, 1, 0}, Row{"lenet5", 1, 1, 1}, Row{"lenet5", 1, 2, 1},
                                          Row{"lenet5", 2, 1, 1}, Row{"batch_norm", 1, 1, 1}, Row{"batch_norm", 2, 1, 1},
-                                         Row{"batch_norm", 3, 2, 2}),
-                         [](const auto& info) {
-                           const Row& row = info.param;
-                           return std::string(row.network) + "_ranks_" + std::to_string(row.ranks) + "_threads_" +
-                                  std::to_string(row.threads) + "_workers_" + std::to_string(row.workers);
-                         });
+                                         Row{"batch_norm", 3, 2, 2},
+                                         Row{"batch_norm", 2, 1, 1, train::ParallelMode::kHybrid},
+                                         Row{"batch_norm", 2, 1, 1, train::ParallelMode::kSemiAuto},
+                                         Row{"batch_norm", 1, 1, 1, train::ParallelMode::kStandAlone, 4},
+                                         Row{"batch_norm", 2, 1, 1, train::ParallelMode::kDataParallel, 4}),
+                         [](const auto& info) { return name_of(info.param); });
 
 TEST(Counting, SeesAnAllocation) {
   const int64_t before = num_mallocs();

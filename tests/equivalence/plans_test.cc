@@ -29,6 +29,7 @@ struct Plan {
   train::ParallelMode mode = train::ParallelMode::kSemiAuto;
   int64_t rows = 8;
   double float32_deviation = 1e-4;
+  int64_t batches_per_step = 1;
 };
 
 struct Outcome {
@@ -55,6 +56,7 @@ Outcome train(const Plan& plan, DType dtype, bool reference) {
     const auto verification = reference ? compiler::Verification::kAllRanks : compiler::Verification::kPlan;
     train::Model model(context, *network, &loss, &optimizer,
                        {.parallel_mode = plan.mode,
+                        .gradient_accumulation_steps = plan.batches_per_step,
                         .full_batch = plan.full_batch,
                         .dataset_strategy = plan.dataset_strategy,
                         .parallel_optimizer = plan.parallel_optimizer,
@@ -96,8 +98,11 @@ double deviation(const std::vector<double>& one, const std::vector<double>& many
 
 double deviation_of(const Plan& plan, DType dtype, bool reference) {
   static std::map<std::string, Outcome> known;
-  auto& one = known[fmt::format("{} {} {}", plan.network, plan.rows, dtype)];
-  if (one.losses.empty()) one = train({.network = plan.network, .rows = plan.rows}, dtype, reference);
+  auto& one = known[fmt::format("{} {} {} {}", plan.network, plan.rows, plan.batches_per_step, dtype)];
+  if (one.losses.empty()) {
+    one = train({.network = plan.network, .rows = plan.rows, .batches_per_step = plan.batches_per_step}, dtype,
+                reference);
+  }
   const auto many = train(plan, dtype, reference);
   double worst = deviation(one.losses, many.losses);
   for (const auto& [name, value] : one.values) worst = std::max(worst, deviation(value, many.values.at(name)));
@@ -140,6 +145,17 @@ std::vector<Plan> plans() {
                     .parallel_optimizer = true,
                     .rows = 7});
   }
+  for (const char* network : {"resnet", "transformer"}) {
+    for (const auto mode : {train::ParallelMode::kDataParallel, train::ParallelMode::kSemiAuto}) {
+      rows.push_back({.name = fmt::format("{}_accumulated{}", network,
+                                          mode == train::ParallelMode::kSemiAuto ? "_optimizer_shards" : ""),
+                      .network = network,
+                      .ranks = 4,
+                      .parallel_optimizer = mode == train::ParallelMode::kSemiAuto,
+                      .mode = mode,
+                      .batches_per_step = 5});
+    }
+  }
   // Columns, then rows, of a pair of products.
   const auto tensor_parallel = [](int64_t data, int64_t model) {
     return std::vector<std::tuple<std::string, std::string, mesh::Strategy>>{
@@ -154,6 +170,11 @@ std::vector<Plan> plans() {
                       .ranks = data * model,
                       .strategies = tensor_parallel(data, model)});
     }
+    rows.push_back({.name = fmt::format("{}_data_2_model_2_accumulated", network),
+                    .network = network,
+                    .ranks = 4,
+                    .strategies = tensor_parallel(2, 2),
+                    .batches_per_step = 2});
     rows.push_back({.name = fmt::format("{}_data_2_model_2_optimizer_shards", network),
                     .network = network,
                     .ranks = 4,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 BIN = Path(sys.argv.pop(1))
 JOB, TESSERA, RESNET = BIN / "train_job", BIN / "tessera", BIN / "resnet50_cifar10"
+HYBRID, HYBRID_EXAMPLE = BIN / "hybrid_job", BIN / "hybrid_parallel"
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
 
 
@@ -55,6 +56,30 @@ class Jobs(unittest.TestCase):
             self.assertRegex(out + err, pattern)
         self.assertLess(time.monotonic() - start, limit_s)
         return out + err
+
+
+class HandWrittenNetworks(unittest.TestCase):
+    def test_slices_combined_by_hand_and_by_strategies_equal_one_device(self):
+        for count in (2, 4):
+            for launcher in (["--threads", count], ["-n", count], ["-n", count, "--transport", "gloo"]):
+                with self.subTest(launcher=launcher):
+                    code, out, err = run([TESSERA, "run", *launcher, HYBRID])
+                    self.assertEqual(code, 0, out + err)
+                    # Five networks, two dtypes, every rank.
+                    self.assertEqual(len(re.findall(rf"rank \d of {count}: equal", out)), 10 * count, out)
+
+    def test_the_example_prints_the_same_losses_on_any_number_of_ranks(self):
+        printed = []
+        for launcher in ([], [TESSERA, "run", "-n", 2], [TESSERA, "run", "-n", 4]):
+            code, out, err = run([*launcher, HYBRID_EXAMPLE])
+            self.assertEqual(code, 0, out + err)
+            for network in ("HybridParallelNet", "SemiAutoParallelNet"):
+                losses = [float(loss) for loss in re.findall(rf"{network} step \d: loss (\S+)", out)]
+                self.assertEqual(len(losses), 5, out)
+                printed.append(losses)
+        for losses in printed:
+            for loss, first in zip(losses, printed[0]):
+                self.assertAlmostEqual(loss / first, 1, delta=1e-4)
 
 
 class Transports(Jobs):

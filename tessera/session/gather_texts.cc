@@ -1,0 +1,24 @@
+#include "tessera/session/gather_texts.h"
+
+#include <numeric>
+
+namespace tessera::session {
+
+std::vector<std::string> gather_texts(comm::Communicator& group, const std::string& mine, const std::string& who) {
+  const auto n = static_cast<size_t>(group.size());
+  std::vector<int64_t> sizes(n);
+  const std::vector<int64_t> ones(n, 1);
+  const auto own = static_cast<int64_t>(mine.size());
+  group.all_gather(&own, sizes.data(), ones, DType::kI64, who);
+  std::string all(static_cast<size_t>(std::accumulate(sizes.begin(), sizes.end(), int64_t{0})), '\0');
+  group.all_gather(mine.data(), all.data(), sizes, DType::kU8, who);
+  std::vector<std::string> result;
+  size_t at = 0;
+  for (const int64_t size : sizes) {
+    result.push_back(all.substr(at, static_cast<size_t>(size)));
+    at += static_cast<size_t>(size);
+  }
+  return result;
+}
+
+}  // namespace tessera::session

@@ -1,0 +1,14 @@
+// What each rank has to say, told to all.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/comm/communicator.h"
+
+namespace tessera::session {
+
+// The texts of the group's ranks, in its order. Every rank of the group calls it; `who` is named in errors.
+std::vector<std::string> gather_texts(comm::Communicator& group, const std::string& mine, const std::string& who);
+
+}  // namespace tessera::session

@@ -1,0 +1,14 @@
+// A group of a job's context, as collectives in a network name it.
+#pragma once
+
+#include <string>
+
+#include "tessera/cluster/context.h"
+#include "tessera/ops/collective_functions.h"
+
+namespace tessera::session {
+
+// Throws InvalidArgument when there is no such group, or this rank is not in it.
+ops::RankGroup rank_group(cluster::Context& context, const std::string& name = cluster::kWorldGroup);
+
+}  // namespace tessera::session

@@ -1,0 +1,170 @@
+// Hybrid parallel: slices that are each rank's own, and what the ranks must agree on.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "tessera/base/error.h"
+#include "tessera/data/dataset.h"
+#include "tessera/nn/initializers.h"
+#include "tessera/nn/linear.h"
+#include "tessera/nn/losses.h"
+#include "tessera/nn/momentum.h"
+#include "tessera/nn/sgd.h"
+#include "tessera/ops/functions.h"
+#include "tessera/session/rank_group.h"
+#include "tessera/testing/run_ranks.h"
+#include "tessera/train/callbacks.h"
+#include "tessera/train/model.h"
+
+namespace tessera::train {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+// `weight` is a slice of each rank's own, `bias` is shared.
+struct Slices : nn::Cell {
+  Slices() { weight.layerwise_parallel = true; }
+  nn::Parameter& weight = parameter("weight", {DType::kF32, {2, 2}}, nn::normal());
+  nn::Parameter& bias = parameter("bias", {DType::kF32, {2}}, nn::normal());
+  using Cell::construct;
+  ir::Value construct(ir::Value x) override { return ops::bias_add(ops::matmul(x, weight), bias); }
+};
+
+TEST(LayerwiseParameters, StartApartAndStayApart) {
+  std::vector<std::vector<double>> weights(2);
+  std::vector<std::vector<double>> biases(2);
+  testing::internal::CaptureStderr();
+  run_ranks(2, [&](cluster::Context& context) {
+    Slices network;
+    nn::MSELoss loss;
+    nn::SGD optimizer({.learning_rate = 0.1});
+    Model model(context, network, &loss, &optimizer,
+                {.parallel_mode = ParallelMode::kHybrid, .parameter_broadcast = true});
+    const Tensor x = Tensor::full({DType::kF32, {2, 2}}, 1);
+    model.train_step({x.view(), x.view()}, 2);
+    weights[static_cast<size_t>(context.rank())] = model.value("weight").to_doubles();
+    biases[static_cast<size_t>(context.rank())] = model.value("bias").to_doubles();
+  });
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_NE(weights[0], weights[1]);
+  EXPECT_EQ(biases[0], biases[1]);
+}
+
+TEST(LayerwiseParameters, AreRefusedWhereTesseraSplits) {
+  for (const auto mode : {ParallelMode::kDataParallel, ParallelMode::kSemiAuto}) {
+    EXPECT_THAT(
+        [&] {
+          run_ranks(2, [&](cluster::Context& context) {
+            Slices network;
+            const Model model(context, network, nullptr, nullptr, {.parallel_mode = mode});
+          });
+        },
+        ThrowsMessage<InvalidArgument>(
+            AllOf(HasSubstr("\"weight\" is layerwise_parallel"), HasSubstr("hybrid_parallel"))));
+  }
+}
+
+TEST(LayerwiseParameters, AreSavedByEachRankInADirectoryOfItsOwn) {
+  const auto folder = std::filesystem::temp_directory_path() / fmt::format("tessera-slices-{}", ::getpid());
+  run_ranks(2, [&](cluster::Context& context) {
+    const auto path = (folder / fmt::format("rank_{}", context.rank()) / "slices.ckpt").string();
+    const ModelOptions options{.parallel_mode = ParallelMode::kHybrid};
+    nn::MSELoss loss;
+    nn::SGD optimizer({.learning_rate = 0.1});
+    Slices network;
+    Model model(context, network, &loss, &optimizer, options);
+    const Tensor x = Tensor::full({DType::kF32, {2, 2}}, 1);
+    model.train_step({x.view(), x.view()}, 2);
+    model.save_checkpoint(path);
+    EXPECT_THAT([&] { model.save_checkpoint((folder / "together" / "slices.ckpt").string()); },
+                ThrowsMessage<InvalidArgument>(HasSubstr("rank 1 shares directory")));
+    Slices fresh;
+    Model resumed(context, fresh, &loss, &optimizer, options);
+    resumed.load_checkpoint(path);
+    for (const auto& name : model.names()) {
+      EXPECT_EQ(resumed.value(name).to_doubles(), model.value(name).to_doubles()) << name;
+    }
+    EXPECT_EQ(resumed.step(), 1);
+  });
+  std::filesystem::remove_all(folder);
+}
+
+// A collective that only one rank calls, or with another shape.
+struct Uneven : nn::Cell {
+  Uneven(const cluster::Context& context, const ops::RankGroup& group) : rank(context.rank()), ranks(group) {}
+  int rank;
+  ops::RankGroup ranks;
+  nn::Dense& dense = child<nn::Dense>("dense", 2, 2);
+  using Cell::construct;
+  ir::Value construct(ir::Value x) override {
+    x = dense(x);
+    return rank == 0 ? ops::all_reduce(x, ranks) : ops::all_gather(x, ranks);
+  }
+};
+
+TEST(HandWrittenCollectives, ThatDoNotMatchAreRefusedBeforeTheFirstStep) {
+  EXPECT_THAT(
+      [] {
+        run_ranks(2, [](cluster::Context& context) {
+          Uneven network(context, session::rank_group(context));
+          Model model(context, network, nullptr, nullptr, {.parallel_mode = ParallelMode::kHybrid});
+          model.predict({Tensor::full({DType::kF32, {2, 2}}, 1)});
+        });
+      },
+      ThrowsMessage<InvalidArgument>(
+          AllOf(HasSubstr("rank 0 comes to all_reduce sum f32[2,2]"), HasSubstr("rank 1 comes to all_gather"))));
+}
+
+data::Dataset ones(int64_t rows) {
+  return data::generator({{"x", {DType::kF32, {2}}}, {"y", {DType::kF32, {2}}}}, rows,
+                         [](int64_t, std::span<const TensorView> outputs) {
+                           for (const auto& output : outputs) output.as<float>()[0] = output.as<float>()[1] = 1;
+                         })
+      .batch(2);
+}
+
+TEST(HybridDataSets, AreEachRanksOwnAndHaveAsManySteps) {
+  const auto train = [](int64_t rows_of_rank_1) {
+    run_ranks(2, [&](cluster::Context& context) {
+      Slices network;
+      nn::MSELoss loss;
+      nn::SGD optimizer({.learning_rate = 0.1});
+      Model model(context, network, &loss, &optimizer,
+                  {.parallel_mode = ParallelMode::kHybrid, .metrics = {mean_loss()}});
+      model.train(2, ones(context.rank() == 0 ? 8 : rows_of_rank_1));
+      EXPECT_EQ(model.step(), 8);
+      EXPECT_GT(model.eval(ones(4)).at("loss"), 0);
+    });
+  };
+  train(8);
+  EXPECT_THAT([&] { train(6); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("rank 1 has 3 steps an epoch, rank 0 has 4")));
+}
+
+TEST(HybridCheckpoints, ResumeEachRankFromItsOwn) {
+  const auto folder = std::filesystem::temp_directory_path() / fmt::format("tessera-hybrid-{}", ::getpid());
+  run_ranks(2, [&](cluster::Context& context) {
+    const auto own = (folder / fmt::format("rank_{}", context.rank())).string();
+    nn::MSELoss loss;
+    nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+    const ModelOptions options{.parallel_mode = ParallelMode::kHybrid};
+    Slices whole_network;
+    Model whole(context, whole_network, &loss, &optimizer, options);
+    whole.train(2, ones(8), {ModelCheckpoint("hybrid", own, {.save_checkpoint_steps = 4})});
+    Slices network;
+    Model resumed(context, network, &loss, &optimizer, options);
+    resumed.load_checkpoint(own + "/hybrid-1_4.ckpt");
+    resumed.train(2, ones(8));
+    for (const auto& name : whole.names()) {
+      EXPECT_EQ(resumed.value(name).to_doubles(), whole.value(name).to_doubles()) << name;
+    }
+  });
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace tessera::train

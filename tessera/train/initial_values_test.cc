@@ -1,0 +1,69 @@
+// Initial values that differ between ranks: who takes whose, and what is said about it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/nn/linear.h"
+#include "tessera/nn/losses.h"
+#include "tessera/nn/sgd.h"
+#include "tessera/testing/run_ranks.h"
+#include "tessera/train/model.h"
+
+namespace tessera::train {
+namespace {
+
+// A dense layer whose weight each rank drew for itself.
+std::unique_ptr<nn::Dense> make_network(const cluster::Context& context) {
+  auto network = std::make_unique<nn::Dense>(2, 2);
+  network->find_parameter("weight").data = Tensor::full({DType::kF32, {2, 2}}, 1.0 + context.rank());
+  return network;
+}
+
+struct Outcome {
+  std::vector<double> first_weights;  // of each rank, before training
+  std::string log;
+};
+
+Outcome run(const ModelOptions& options) {
+  Outcome outcome{.first_weights = std::vector<double>(2)};
+  testing::internal::CaptureStderr();
+  run_ranks(2, [&](cluster::Context& context) {
+    const auto network = make_network(context);
+    nn::MSELoss loss;
+    nn::SGD optimizer({.learning_rate = 0.1});
+    Model model(context, *network, &loss, &optimizer, options);
+    outcome.first_weights[static_cast<size_t>(context.rank())] = model.value("weight").to_doubles()[0];
+    const bool reads_all = options.parallel_mode == ParallelMode::kSemiAuto;
+    const Tensor x = Tensor::full({DType::kF32, {reads_all ? 4 : 2, 2}}, 1);
+    for (int step = 0; step < 3; ++step) model.train_step({x.view(), x.view()}, 4);
+  });
+  outcome.log = testing::internal::GetCapturedStderr();
+  return outcome;
+}
+
+size_t occurrences(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST(DifferingInitialValues, SemiAutomaticTakesRankZerosAndSaysSoOnce) {
+  const auto outcome = run({.parallel_mode = ParallelMode::kSemiAuto});
+  EXPECT_THAT(outcome.first_weights, testing::ElementsAre(1, 1));
+  EXPECT_EQ(occurrences(outcome.log, "the initial values of \"weight\""), 1u) << outcome.log;
+  EXPECT_EQ(occurrences(outcome.log, "[W "), 1u) << outcome.log;
+}
+
+TEST(DifferingInitialValues, DataParallelKeepsThemAndSaysSoOnceAtTheFirstStep) {
+  const auto outcome = run({.parallel_mode = ParallelMode::kDataParallel});
+  EXPECT_THAT(outcome.first_weights, testing::ElementsAre(1, 2));
+  EXPECT_EQ(occurrences(outcome.log, "rank 1 starts from other parameter values than rank 0"), 1u) << outcome.log;
+}
+
+TEST(DifferingInitialValues, ParameterBroadcastGivesAllRankZerosInSilence) {
+  const auto outcome = run({.parallel_mode = ParallelMode::kDataParallel, .parameter_broadcast = true});
+  EXPECT_THAT(outcome.first_weights, testing::ElementsAre(1, 1));
+  EXPECT_EQ(outcome.log, "");
+}
+
+}  // namespace
+}  // namespace tessera::train

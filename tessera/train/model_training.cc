@@ -1,0 +1,209 @@
+#include "tessera/train/model.h"
+
+#include "tessera/base/error.h"
+#include "tessera/base/logging.h"
+#include "tessera/nn/gradient_accumulation.h"
+
+namespace tessera::train {
+namespace {
+
+// The mean of a loss of any shape.
+double mean_of(const TensorView& view) {
+  if (view.num_elements() == 1 && view.dtype == DType::kF32) return static_cast<double>(*view.as<float>());
+  const auto values = Tensor::copy_of(view).to_doubles();
+  double sum = 0;
+  for (const double v : values) sum += v;
+  return sum / static_cast<double>(values.size());
+}
+
+}  // namespace
+
+session::StepPart Model::next_part() {
+  if (!accumulates()) return session::StepPart::kWhole;
+  const bool is_last = accumulated_batches() + 1 == options_.gradient_accumulation_steps;
+  return is_last ? session::StepPart::kUpdate : session::StepPart::kAccumulate;
+}
+
+std::vector<session::StepPart> Model::parts() const {
+  if (!accumulates()) return {session::StepPart::kWhole};
+  return {session::StepPart::kAccumulate, session::StepPart::kUpdate};
+}
+
+int64_t& Model::accumulated_batches() { return *session_->view(nn::kAccumulatedSteps).as<int64_t>(); }
+
+int64_t Model::steps_per_epoch(const data::Dataset& dataset) {
+  if (dataset.is_endless()) throw InvalidArgument("train: the data set repeats without end; give repeat() a count");
+  const int64_t batches = dataset.get_dataset_size();
+  const int64_t per_step = options_.gradient_accumulation_steps;
+  if (batches % per_step != 0) {
+    throw InvalidArgument(
+        "train: {} batches an epoch are no whole number of steps of {} batches; take({}) makes them one", batches,
+        per_step, batches / per_step * per_step);
+  }
+  if (accumulates() && accumulated_batches() != position_.batch % per_step) {
+    throw InvalidArgument("train: {} batches of train_step are accumulated; finish the step of {} first",
+                          accumulated_batches(), per_step);
+  }
+  if (is_hybrid()) require_equal_steps(batches / per_step);
+  return batches / per_step;
+}
+
+// Each rank has a data set of its own, and waits for the others in every step.
+void Model::require_equal_steps(int64_t own) {
+  std::vector<int64_t> all(static_cast<size_t>(context_.size()));
+  const std::vector<int64_t> counts(all.size(), 1);
+  context_.world().all_gather(&own, all.data(), counts, DType::kI64, "comparing the steps of an epoch");
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    throw InvalidArgument("train: rank {} has {} steps an epoch, rank 0 has {}; in hybrid_parallel they must be equal",
+                          rank, all[rank], all[0]);
+  }
+}
+
+void Model::run_batch(session::Executable& executable, const RunContext& run) {
+  try {
+    executable.run();
+  } catch (const executor::NonFiniteLoss& error) {
+    throw Error(fmt::format(
+        "epoch: {} step: {}. Invalid loss, terminating training. {}; the parameters are those before the step",
+        run.epoch, run.step_in_epoch, error.what()));
+  }
+}
+
+bool Model::count_batch() {
+  if (accumulates()) {
+    int64_t& done = accumulated_batches();
+    done = (done + 1) % options_.gradient_accumulation_steps;
+    if (done != 0) return false;
+  }
+  ++step_;
+  return true;
+}
+
+void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callbacks& callbacks,
+                  const TrainOptions& options) {
+  if (num_epochs < 1) throw InvalidArgument("train: the number of epochs must be at least 1, got {}", num_epochs);
+  const int64_t batches_per_step = options_.gradient_accumulation_steps;
+  const int64_t steps = steps_per_epoch(dataset);
+  const int64_t full_rows = global_rows_of(dataset, dataset.get_batch_size());
+  const auto full_inputs = input_specs(dataset, full_rows);
+  // By part of the step: what is compiled for full batches, and where they go.
+  std::map<session::StepPart, std::pair<session::Executable*, BatchPlace>> full;
+  for (const auto part : parts()) {
+    train_ = &train_executable_for(full_inputs, part);
+    full[part] = {train_, place_of_batch(*train_, full_inputs)};
+  }
+  check_replicas();
+
+  // A loaded checkpoint says how many steps of which epoch are done; else epochs count from 1 again while the data goes
+  // on: what is random in it does not repeat.
+  int64_t epochs_done = epoch_;
+  if (step_in_epoch_ > 0 && step_in_epoch_ < steps) --epochs_done;
+  if (epochs_done >= num_epochs) {
+    log_warning("train: {} epochs are done already, {} were asked for", epochs_done, num_epochs);
+    return;
+  }
+  auto batches = batches_of(dataset, position_, num_epochs - epochs_done, options, *train_);
+  RunContext run{*this};
+  run.num_epochs = num_epochs;
+  run.steps_per_epoch = steps;
+  run.step = step_;
+  const int64_t loop = !options.dataset_sink_mode ? 1 : options.sink_size > 0 ? options.sink_size : steps;
+
+  // Returns what the batch is for.
+  const auto read_batch = [&]() -> session::Executable& {
+    const int64_t rows = global_rows_of(dataset, batches.next_global_rows());
+    if (rows == full_rows) {
+      const auto& [compiled, place] = full.at(next_part());
+      batches.next_into(place.written);
+      place.distribute();
+      return *compiled;
+    }
+    const auto inputs = input_specs(dataset, rows);
+    session::Executable& compiled = train_executable_for(inputs);
+    const auto place = place_of_batch(compiled, inputs);
+    batches.next_into(place.written);
+    place.distribute();
+    return compiled;
+  };
+
+  for (const auto& callback : callbacks) callback->begin(run);
+  for (int64_t epoch = epochs_done; epoch < num_epochs && !run.stop_requested; ++epoch) {
+    run.epoch = epoch + 1;
+    for (const auto& callback : callbacks) callback->epoch_begin(run);
+    int64_t in_loop = 0;
+    for (int64_t s = position_.batch / batches_per_step; s < steps && !run.stop_requested; ++s) {
+      run.step_in_epoch = s + 1;
+      if (in_loop++ == 0) {
+        for (const auto& callback : callbacks) callback->step_begin(run);
+      }
+      const bool is_reported = in_loop == loop || run.step_in_epoch == steps;
+      double loss_sum = 0;
+      int64_t num_losses = 0;
+      do {
+        session::Executable& executable = read_batch();
+        run_batch(executable, run);
+        if (is_reported) {
+          loss_sum += loss_of(executable);
+          ++num_losses;
+        }
+        position_ = batches.position();
+      } while (!count_batch());
+      epoch_ = run.epoch;
+      step_in_epoch_ = run.step_in_epoch;
+      run.step = step_;
+      if (is_reported) {
+        run.loss = loss_sum / static_cast<double>(num_losses);
+        in_loop = 0;
+        for (const auto& callback : callbacks) callback->step_end(run);
+      }
+    }
+    for (const auto& callback : callbacks) callback->epoch_end(run);
+  }
+  for (const auto& callback : callbacks) callback->end(run);
+  epoch_ = 0;
+  step_in_epoch_ = 0;
+}
+
+double Model::loss_of(session::Executable& executable) const {
+  const TensorView& view = executable.output("loss");
+  if (!is_parallel() || is_hybrid() || view.shape.ndim() == 0) return mean_of(view);
+  // A vector loss is split over the ranks: the mean over all its elements.
+  double sums[2] = {view.num_elements() == 0 ? 0.0 : mean_of(view) * static_cast<double>(view.num_elements()),
+                    static_cast<double>(view.num_elements())};
+  context_.world().all_reduce(sums, 2, DType::kF64, comm::ReduceOp::kSum, "loss");
+  return sums[0] / sums[1];
+}
+
+double Model::train_step(const std::vector<TensorView>& local_batch, int64_t global_rows) {
+  std::vector<session::InputSpec> inputs;
+  for (size_t i = 0; i < local_batch.size(); ++i) {
+    Type type = local_batch[i].type();
+    if (type.shape.ndim() == 0) throw InvalidArgument("train_step: input {} is a scalar, it has no rows", i);
+    type.shape[0] = global_rows;
+    inputs.push_back({fmt::format("input{}", i), type});
+  }
+  session::Executable& executable = train_executable_for(inputs);
+  check_replicas();
+  train_ = &executable;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const TensorView& to = executable.input(inputs[i].name);
+    if (is_semi_auto()) {
+      copy_elements(mesh::piece_of(local_batch[i], executable.input_slice(inputs[i].name)), to);
+      continue;
+    }
+    if (!(to.shape == local_batch[i].shape)) {
+      throw InvalidArgument("train_step: rank {} must give {} rows of {}, it gave {}", context_.rank(), to.shape[0],
+                            global_rows, local_batch[i].shape[0]);
+    }
+    copy_elements(local_batch[i], to);
+  }
+  executable.run();
+  loss_sum_ += loss_of(executable);
+  const int64_t done = accumulates() ? accumulated_batches() + 1 : 1;
+  const double mean = loss_sum_ / static_cast<double>(done);
+  if (count_batch()) loss_sum_ = 0;
+  return mean;
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,139 @@
+#include "tessera/train/model.h"
+
+#include "tessera/base/crc32c.h"
+#include "tessera/base/error.h"
+#include "tessera/base/logging.h"
+#include "tessera/nn/dropout.h"
+#include "tessera/nn/gradient_accumulation.h"
+
+namespace tessera::train {
+
+void Model::prepare_values() {
+  // What grows a dim when the batch is cut into groups is one row per rank.
+  std::map<std::string, int> plain_ndim;
+  network_.apply_settings({});
+  for (const nn::Parameter* p : network_.parameters()) plain_ndim[p->full_name()] = p->type.shape.ndim();
+  network_.apply_settings(settings(true));
+  if (loss_ != nullptr) loss_->apply_settings(settings(true));
+
+  std::vector<nn::Parameter> all;
+  std::vector<nn::Parameter*> trainable;
+  const auto add = [&](nn::Cell& cell) {
+    for (nn::Parameter* parameter : cell.parameters()) {
+      check_layerwise(*parameter);
+      all.push_back(*parameter);
+      if (parameter->requires_grad) trainable.push_back(parameter);
+    }
+  };
+  add(network_);
+  if (loss_ != nullptr) add(*loss_);
+  if (optimizer_ != nullptr) {
+    states_ = optimizer_->states(trainable);
+    if (accumulates()) {
+      for (auto& state : nn::gradient_accumulators(trainable)) states_.push_back(std::move(state));
+    }
+  }
+  // The moving statistics of a hybrid network are those of each rank's batch.
+  for (const auto& parameter : all) {
+    if (parameter.layerwise_parallel || (is_hybrid() && !parameter.requires_grad)) {
+      own_values_.insert(parameter.full_name());
+    }
+  }
+  for (const auto& state : states_) {
+    if (state.layerwise_parallel) own_values_.insert(state.full_name());
+  }
+  const mesh::Mesh ranks = mesh();
+  for (const auto& parameter : all) {
+    const auto name = parameter.full_name();
+    const auto plain = plain_ndim.find(name);
+    mesh::Sharding sharding = mesh::Sharding::replicated(parameter.type.shape.ndim());
+    if (plain != plain_ndim.end() && plain->second != parameter.type.shape.ndim()) sharding.dims[0] = {0};
+    session_->declare(name, parameter.type, &sharding, &ranks);
+  }
+  for (const auto& state : states_) session_->declare(state.full_name(), state.type);
+  const Type counter{DType::kI64, {}};
+  session_->declare(nn::kRandomStep, counter);
+  session_->set_value(nn::kRandomStep, Tensor::zeros(counter));
+  if (accumulates()) {
+    session_->declare(nn::kAccumulatedSteps, counter);
+    session_->set_value(nn::kAccumulatedSteps, Tensor::zeros(counter));
+  }
+
+  session_->initialize(all, options_.seed);
+  session_->initialize(states_, options_.seed);
+  if (is_semi_auto()) agree_on_values();
+  if (is_parallel() && options_.parameter_broadcast) {
+    for (const auto& name : session_->names()) {
+      if (session_->is_split(name) || own_values_.contains(name)) continue;
+      const TensorView view = session_->view(name);
+      context_.world().broadcast(view.data, view.num_elements(), view.dtype, 0, "parameter_broadcast");
+    }
+  }
+}
+
+// Where Tessera splits, a slice has no meaning of its own.
+void Model::check_layerwise(const nn::Parameter& parameter) const {
+  if (!parameter.layerwise_parallel || !(is_data_parallel() || is_semi_auto())) return;
+  throw InvalidArgument(
+      "parameter \"{}\" is layerwise_parallel, a slice that the network combines by hand: that needs hybrid_parallel",
+      parameter.full_name());
+}
+
+// Initial values that the user made may differ between ranks: all take rank 0's.
+void Model::agree_on_values() {
+  std::string differing;
+  for (const auto& name : session_->names()) {
+    const TensorView view = session_->view(name);
+    const int64_t own = crc32c({static_cast<const std::byte*>(view.data), static_cast<size_t>(view.size_bytes())}, 0);
+    int64_t sums[2] = {own, -own};
+    context_.world().all_reduce(sums, 2, DType::kI64, comm::ReduceOp::kMax, "comparing initial values");
+    if (sums[0] == -sums[1]) continue;
+    if (differing.empty()) differing = name;
+    context_.world().broadcast(view.data, view.num_elements(), view.dtype, 0, "taking rank 0's initial values");
+  }
+  if (differing.empty() || context_.rank() != 0) return;
+  log_warning("the initial values of \"{}\" (and perhaps others) differ between ranks: all take rank 0's", differing);
+}
+
+// Where the first graph that is compiled wants parameters and states, they stay.
+void Model::place_values(const ir::Graph& graph, const std::vector<session::InputSpec>& inputs) {
+  if (values_placed_) return;
+  values_placed_ = true;
+  if (!is_semi_auto() && !is_data_parallel()) return;
+  const auto plan = session_->plan(graph, mesh(), input_hints(inputs), plan_options());
+  compiler::ShardingHints layouts;
+  for (const auto& input : graph.inputs()) {
+    const auto layout = plan.layout(input.value);
+    if (input.kind == ir::InputKind::kInput || layout.sharding.is_replicated() || session_->is_split(input.name))
+      continue;
+    layouts[input.name] = layout;
+  }
+  if (layouts.empty()) return;
+  compiled_.clear();  // predictions made so far: they have the values where they were
+  session_->place(layouts);
+}
+
+void Model::check_replicas() {
+  if (replicas_checked_ || !is_parallel()) return;
+  replicas_checked_ = true;
+  uint32_t crc = 0;
+  for (const auto& name : session_->names()) {
+    if (session_->is_split(name) || own_values_.contains(name)) continue;
+    const TensorView view = session_->view(name);
+    crc = crc32c({static_cast<const std::byte*>(view.data), static_cast<size_t>(view.size_bytes())}, crc);
+  }
+  const int64_t own = crc;
+  std::vector<int64_t> all(static_cast<size_t>(context_.size()));
+  const std::vector<int64_t> counts(all.size(), 1);
+  context_.world().all_gather(&own, all.data(), counts, DType::kI64, "comparing initial values");
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0] || context_.rank() != 0) continue;
+    log_warning(
+        "rank {} starts from other parameter values than rank 0: the replicas will differ; use one seed, or "
+        "parameter_broadcast",
+        rank);
+    return;
+  }
+}
+
+}  // namespace tessera::train
