@@ -102,6 +102,11 @@ std::vector<Parameter*> Cell::trainable_parameters() {
   return result;
 }
 
+void Cell::set_comm_fusion(int id) {
+  if (id < 0) throw InvalidArgument("cell \"{}\": a fusion id must not be negative, got {}", path(), id);
+  for (Parameter* parameter : trainable_parameters()) parameter->comm_fusion = id;
+}
+
 void Cell::collect(std::vector<Parameter*>& into) {
   for (const auto& parameter : parameters_) into.push_back(parameter.get());
   for (const auto& cell : children_) cell->collect(into);

@@ -64,6 +64,10 @@ class Cell {
   // adds. Cells that are made of several operators take their own name, too: see BatchNorm2d.
   virtual void shard(const std::string& op, const mesh::Strategy& strategy);
 
+  // The fusion id of all trainable parameters here and below: what travels together, see Parameter::comm_fusion. Throws
+  // InvalidArgument for a negative id.
+  void set_comm_fusion(int id);
+
   // The attribute path: "" for the root, "layer1.0" below.
   std::string path() const;
   const Settings& settings() const { return settings_; }

@@ -33,6 +33,8 @@ struct Parameter {
   ir::InputKind kind = ir::InputKind::kParameter;
   // false: the replicas keep it whole, also where the optimizer's work is shared between them.
   bool parallel_optimizer = true;
+  // Its gradient, and its shards, travel only with those of parameters of an equal id; 0: alone.
+  int comm_fusion = 1;
   // Hybrid parallel: each rank has a slice of its own, of its own shape, which the network combines by hand. Neither its
   // gradient nor its initial value is shared between ranks. Optimizer states are as their parameter.
   bool layerwise_parallel = false;

@@ -159,7 +159,7 @@ compiler::CompileOptions Session::compile_options() const {
   options.fuse = options_.fuse && !options_.debug && !options_.reference_kernels;
   options.verification = options_.debug ? compiler::Verification::kAllRanks : options_.verification;
   options.schedule.share_memory = !options_.debug;
-  options.partition.bucket_bytes = options_.bucket_bytes;
+  options.partition = options_.partition;
   return options;
 }
 

@@ -24,7 +24,8 @@ struct SessionOptions {
   bool fuse = true;
   // 0: the context's.
   int num_threads = 0;
-  int64_t bucket_bytes = 8 << 20;
+  // How collectives are fused, gathered ahead and redistributed.
+  compiler::PartitionOptions partition = {};
   // Address space that is reserved; memory is taken as it is used.
   int64_t arena_capacity_bytes = int64_t{1} << 36;
   // What is made sure of before anything runs; `debug` verifies the local graphs of all ranks.

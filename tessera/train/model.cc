@@ -38,12 +38,22 @@ Model::Model(cluster::Context& context, nn::Cell& network, nn::Cell* loss, nn::O
   if (is_hybrid() && options_.parallel_optimizer) {
     throw InvalidArgument("parallel_optimizer is not available in hybrid_parallel");
   }
+  if (const int parts = options_.optimizer_weight_shard_size;
+      parts < 0 || (parts > 0 && context_.size() % parts != 0)) {
+    throw InvalidArgument("optimizer_weight_shard_size {} must divide the {} ranks", parts, context_.size());
+  }
   if (is_parallel()) {
     auto seed = static_cast<int64_t>(options_.seed);
     context_.world().broadcast(&seed, 1, DType::kI64, 0, "agreeing on the seed");
     options_.seed = static_cast<uint64_t>(seed);
   }
   read_strategies();
+  for (nn::Cell* cell : {&network_, loss_}) {
+    if (cell == nullptr) continue;
+    for (const nn::Parameter* parameter : cell->trainable_parameters()) {
+      options_.session.partition.fusion_ids[parameter->full_name()] = parameter->comm_fusion;
+    }
+  }
   session_ = std::make_unique<session::Session>(context_, options_.session);
   prepare_values();
 }
@@ -64,6 +74,8 @@ mesh::Mesh Model::mesh() const {
 
 compiler::PlanOptions Model::plan_options() const {
   compiler::PlanOptions options{.strategies = is_semi_auto(), .batch_by_default = is_semi_auto()};
+  options.propagate_strategies = options_.sharding_propagation;
+  options.optimizer_shard_size = options_.optimizer_weight_shard_size;
   options.whole_results = is_semi_auto();
   if (is_parallel() && accumulates()) {
     for (const auto& state : states_) {

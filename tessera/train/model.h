@@ -51,6 +51,9 @@ struct ModelOptions {
   // Semi-automatic: how the inputs lie. By default their rows are split over all ranks; with full_batch they are whole
   // on every rank; a dataset_strategy has a tuple of counts for each input, ((1,1,1,8),(1,)).
   bool full_batch = false;
+  // Semi-automatic: operators without a strategy take over that of a neighbour instead of splitting the batch, where
+  // strategies reach them.
+  bool sharding_propagation = false;
   mesh::Strategy dataset_strategy = {};
   // Semi-automatic: where to write how operators and parameters of the training step are split, and from where to take
   // how they are to be: the strategy file of the tutorials, JSON if the name ends with ".json". What is taken stands
@@ -63,6 +66,8 @@ struct ModelOptions {
   // hybrid parallel.
   bool parallel_optimizer = false;
   int64_t parallel_optimizer_threshold = 64 << 10;
+  // Into how many parts at most, each kept by neighbouring ranks; must divide the ranks. 0: all replicas share.
+  int optimizer_weight_shard_size = 0;
   // Data parallel: the gradient is that of the mean over the ranks (true), or of the sum (false).
   bool gradients_mean = true;
   // Give all ranks rank 0's initial values. Without it a difference is warned about at the first step.

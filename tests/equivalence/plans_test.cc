@@ -26,6 +26,10 @@ struct Plan {
   bool full_batch = false;
   mesh::Strategy dataset_strategy = {};
   bool parallel_optimizer = false;
+  int optimizer_shard_size = 0;
+  bool sharding_propagation = false;
+  compiler::Fusion fusion = {};                // of collectives of all kinds
+  std::map<std::string, int> fusion_ids = {};  // by path of a cell
   train::ParallelMode mode = train::ParallelMode::kSemiAuto;
   int64_t rows = 8;
   double float32_deviation = 1e-4;
@@ -41,6 +45,7 @@ void shard(nn::Cell& cell, const Plan& plan) {
   for (const auto& [path, op, strategy] : plan.strategies) {
     if (cell.path() == path) cell.shard(op, strategy);
   }
+  if (const auto it = plan.fusion_ids.find(cell.path()); it != plan.fusion_ids.end()) cell.set_comm_fusion(it->second);
   for (const auto& [name, child] : cell.children()) shard(*child, plan);
 }
 
@@ -54,15 +59,21 @@ Outcome train(const Plan& plan, DType dtype, bool reference) {
     nn::Momentum optimizer({.learning_rate = 0.05, .momentum = 0.9, .weight_decay = 1e-4});
     // In one of the two, the local graphs of all ranks are verified before they run.
     const auto verification = reference ? compiler::Verification::kAllRanks : compiler::Verification::kPlan;
-    train::Model model(context, *network, &loss, &optimizer,
-                       {.parallel_mode = plan.mode,
-                        .gradient_accumulation_steps = plan.batches_per_step,
-                        .full_batch = plan.full_batch,
-                        .dataset_strategy = plan.dataset_strategy,
-                        .parallel_optimizer = plan.parallel_optimizer,
-                        .parallel_optimizer_threshold = 0,
-                        .seed = 5,
-                        .session = {.reference_kernels = reference, .num_threads = 1, .verification = verification}});
+    const compiler::PartitionOptions partition{
+        .all_reduce_fusion = plan.fusion, .all_gather_fusion = plan.fusion, .reduce_scatter_fusion = plan.fusion};
+    train::Model model(
+        context, *network, &loss, &optimizer,
+        {.parallel_mode = plan.mode,
+         .gradient_accumulation_steps = plan.batches_per_step,
+         .full_batch = plan.full_batch,
+         .sharding_propagation = plan.sharding_propagation,
+         .dataset_strategy = plan.dataset_strategy,
+         .parallel_optimizer = plan.parallel_optimizer,
+         .parallel_optimizer_threshold = 0,
+         .optimizer_weight_shard_size = plan.optimizer_shard_size,
+         .seed = 5,
+         .session = {
+             .reference_kernels = reference, .num_threads = 1, .partition = partition, .verification = verification}});
     for (int64_t step = 0; step < 10; ++step) {
       const auto batch = make_batch(plan.network, plan.rows, step, dtype);
       const bool takes_rows = plan.mode == train::ParallelMode::kDataParallel;
@@ -213,6 +224,36 @@ std::vector<Plan> plans() {
                                  {"value", "matmul", {{2, 1}, {2, 1}}},
                                  {"", "softmax", {{2, 2, 1, 1}}},
                                  {"output", "matmul", {{2, 2}, {1, 2}}}}});
+  rows.push_back({.name = "mlp_data_64", .network = "mlp", .ranks = 64});
+  rows.push_back({.name = "transformer_data_8_model_4",
+                  .network = "transformer",
+                  .ranks = 32,
+                  .strategies = tensor_parallel(8, 4)});
+  rows.push_back({.name = "mlp_propagated",
+                  .network = "mlp",
+                  .ranks = 4,
+                  .strategies = {{"up", "matmul", {{2, 1}, {2, 1}}}},
+                  .sharding_propagation = true});
+  using Mode = compiler::Fusion::Mode;
+  const std::vector<std::pair<std::string, compiler::Fusion>> fusions = {
+      {"off", {.mode = Mode::kOff}},
+      {"size", {.mode = Mode::kSize, .bytes = 600}},
+      {"index", {.mode = Mode::kIndex, .index = {2, 5}}}};
+  for (const bool shards : {false, true}) {
+    for (const auto& [name, fusion] : fusions) {
+      rows.push_back({.name = fmt::format("resnet_fusion_{}{}", name, shards ? "_optimizer_shards" : ""),
+                      .network = "resnet",
+                      .ranks = 4,
+                      .parallel_optimizer = shards,
+                      .fusion = fusion,
+                      .fusion_ids = {{"conv1", 2}, {"down", 0}}});
+    }
+    rows.push_back({.name = fmt::format("transformer_optimizer_shards_of_2_on_{}", shards ? 4 : 8),
+                    .network = "transformer",
+                    .ranks = shards ? 4 : 8,
+                    .parallel_optimizer = true,
+                    .optimizer_shard_size = 2});
+  }
   return rows;
 }
 

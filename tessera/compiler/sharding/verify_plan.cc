@@ -40,7 +40,8 @@ Reduction completing(ops::Completion completion) {
     case ops::Completion::kMin: return Reduction::kMin;
     case ops::Completion::kProd: return Reduction::kProd;
     case ops::Completion::kSum:
-    case ops::Completion::kMean: break;
+    case ops::Completion::kMean:
+    case ops::Completion::kWhole: break;  // the last leaves nothing to complete
   }
   return Reduction::kSum;
 }
@@ -335,6 +336,7 @@ class PlanVerifier {
       Sharding computed = split_by(rule.outputs[o], factors(n));
       for (const auto& [factor, axes] : factors(n)) {
         if (contains(rule.outputs[o], factor)) continue;
+        if (rule.completion(factor) == ops::Completion::kWhole) continue;
         for (const int axis : axes) computed.partial.push_back({axis, completing(rule.completion(factor))});
       }
       for (const int axis : through) computed.partial.push_back({axis, Reduction::kSum});
