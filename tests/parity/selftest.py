@@ -37,8 +37,9 @@ class Writer:
         (self.folder / "index.json").write_text(json.dumps({"format": 1, "cases": self.cases}))
 
 
-def write_training(writer, error=0.0):
-    """Two steps of ResNet-50 on 32x32 images; `error` is added to one gradient's largest element, relative to it."""
+def write_training(writer, error=0.0, **facts):
+    """Two steps of ResNet-50 on 32x32 images, layer4 at a rate of its own; `error` is added to one gradient's largest
+    element, relative to it."""
     torch.manual_seed(1)
     network = resnet50.ResNet50().double()
     resnet50.initialise(network, 1)
@@ -60,11 +61,12 @@ def write_training(writer, error=0.0):
                 if step == 0:
                     tensors[f"gradient.{name}"] = tensor.grad.clone()
                 velocity[name] = 0.9 * velocity.get(name, 0) + tensor.grad
-                tensor -= 0.01 * velocity[name]
+                tensor -= (0.02 if name.startswith("layer4.") else 0.01) * velocity[name]
     tensors["losses"] = torch.tensor(losses, dtype=torch.float64)
     gradient = tensors["gradient.layer3.c.conv2.weight"].view(-1)
     gradient[gradient.abs().argmax()] *= 1 + error
-    writer.case("resnet50 f64", "training", 1e-10, tensors, num_classes=10, learning_rate=0.01, momentum=0.9, steps=2)
+    writer.case("resnet50 f64", "training", 1e-10, tensors, num_classes=10, learning_rate=0.01, learning_rates={"layer4.": 0.02},
+                momentum=0.9, steps=2, **facts)
 
 
 def write_losses(writer, error=0.0):
@@ -150,6 +152,15 @@ class Comparison(unittest.TestCase):
     def test_equal_training_passes_and_one_wrong_gradient_fails(self):
         self.assertEqual(self.compared(write_training), (161 + 2, 0))
         self.assertEqual(self.compared(write_training, error=1e-9), (161 + 2 - 1, 1))
+
+    def test_gradients_by_their_norm(self):
+        self.assertEqual(self.compared(write_training, error=0.1, gradient_limit=0.1), (161 + 2, 0))
+        self.assertEqual(self.compared(write_training, error=1e3, gradient_limit=0.1), (161 + 2 - 1, 1))
+
+    def test_the_loss_of_each_batch_has_to_fall(self):
+        # Two steps on two batches: the first losses are the last.
+        self.assertEqual(self.compared(write_training, num_batches=2, loss_falls_by=0.0), (161 + 2 + 1, 0))
+        self.assertEqual(self.compared(write_training, num_batches=2, loss_falls_by=0.01), (161 + 2, 1))
 
     def test_losses(self):
         self.assertEqual(self.compared(write_losses), (12, 0))
