@@ -53,9 +53,9 @@ int main(int argc, char** argv) {
                   {.name = "ResNet-50 f32, 224x224, batch 8",
                    .image_size = 224,
                    .batch_size = 8,
-                   .learning_rate = 1e-5,
+                   .learning_rate = 2e-5,
                    .learning_rates =
-                       {{"head.", 1e-9}, {"layer1.", 1e-7}, {"layer2.", 1e-6}, {"layer3.", 6e-6}, {"layer4.", 2e-5}},
+                       {{"head.", 2e-9}, {"layer1.", 2e-7}, {"layer2.", 2e-6}, {"layer3.", 1.2e-5}, {"layer4.", 4e-5}},
                    .limit = 1e-3,
                    .gradient_limit = 0.1});
        }},
