@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <map>
@@ -19,6 +18,7 @@
 #include "tessera/nn/normalization.h"
 #include "tessera/nn/sgd.h"
 #include "tessera/ops/functions.h"
+#include "tessera/testing/relative_deviation.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"
 
@@ -288,17 +288,6 @@ Outcome train(const Plan& plan, DType dtype) {
   return outcome;
 }
 
-double deviation(const std::vector<double>& one, const std::vector<double>& many) {
-  check_equal(one.size(), many.size(), "compared numbers");
-  double scale = 1e-300;
-  double difference = 0;
-  for (size_t i = 0; i < one.size(); ++i) {
-    scale = std::max(scale, std::abs(one[i]));
-    difference = std::max(difference, std::isfinite(many[i]) ? std::abs(one[i] - many[i]) : HUGE_VAL);
-  }
-  return difference / scale;
-}
-
 class Accumulation : public testing::TestWithParam<Plan> {};
 
 TEST_P(Accumulation, OnSeveralRanksEqualsOneWithTheSameMicroBatches) {
@@ -306,8 +295,9 @@ TEST_P(Accumulation, OnSeveralRanksEqualsOneWithTheSameMicroBatches) {
     const auto one = train({}, dtype);
     ASSERT_EQ(one.losses.size(), static_cast<size_t>(kSteps));
     const auto many = train(GetParam(), dtype);
-    double worst = deviation(one.losses, many.losses);
-    for (const auto& [name, value] : one.values) worst = std::max(worst, deviation(value, many.values.at(name)));
+    double worst = relative_deviation(one.losses, many.losses);
+    for (const auto& [name, value] : one.values)
+      worst = std::max(worst, relative_deviation(value, many.values.at(name)));
     std::cout << fmt::format("{} {}: {:.1e}\n", GetParam().name, dtype, worst);
     EXPECT_LT(worst, dtype == DType::kF64 ? 1e-12 : 1e-4);
   }

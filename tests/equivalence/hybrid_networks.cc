@@ -11,6 +11,7 @@
 #include "tessera/nn/momentum.h"
 #include "tessera/ops/functions.h"
 #include "tessera/session/rank_group.h"
+#include "tessera/testing/relative_deviation.h"
 
 namespace tessera::equivalence {
 namespace {
@@ -121,16 +122,7 @@ std::vector<Tensor> regression(const Shape& x, const Shape& label, int64_t step,
 }
 
 double deviation(const Tensor& one, const Tensor& other) {
-  const auto expected = one.to_doubles();
-  const auto found = other.to_doubles();
-  check_equal(expected.size(), found.size(), "compared numbers");
-  double scale = 1e-300;
-  double worst = 0;
-  for (size_t i = 0; i < expected.size(); ++i) {
-    scale = std::max(scale, std::abs(expected[i]));
-    worst = std::max(worst, std::isfinite(found[i]) ? std::abs(expected[i] - found[i]) : HUGE_VAL);
-  }
-  return worst / scale;
+  return relative_deviation(one.to_doubles(), other.to_doubles());
 }
 
 // This rank's slice of a parameter of the one device's shape.

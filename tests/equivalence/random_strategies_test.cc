@@ -2,7 +2,6 @@
 // ranks, strategies, how the batch lies and which parameters are optimizer shards follow from a seed.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <iostream>
 #include <map>
 #include <mutex>
@@ -12,6 +11,7 @@
 #include "tessera/nn/momentum.h"
 #include "tessera/session/session.h"
 #include "tessera/session/trace.h"
+#include "tessera/testing/relative_deviation.h"
 #include "tessera/testing/run_ranks.h"
 #include "tests/equivalence/networks.h"
 #include "tests/equivalence/random_strategies.h"
@@ -96,20 +96,9 @@ Outcome train(const std::string& name, int num_ranks, uint64_t seed, DType dtype
   return outcome;
 }
 
-double deviation(const std::vector<double>& one, const std::vector<double>& many) {
-  check_equal(one.size(), many.size(), "compared numbers");
-  double scale = 1e-300;
-  double difference = 0;
-  for (size_t i = 0; i < one.size(); ++i) {
-    scale = std::max(scale, std::abs(one[i]));
-    difference = std::max(difference, std::isfinite(many[i]) ? std::abs(one[i] - many[i]) : HUGE_VAL);
-  }
-  return difference / scale;
-}
-
 double deviation(const Outcome& one, const Outcome& many) {
-  double worst = deviation(one.losses, many.losses);
-  for (const auto& [name, value] : one.values) worst = std::max(worst, deviation(value, many.values.at(name)));
+  double worst = relative_deviation(one.losses, many.losses);
+  for (const auto& [name, value] : one.values) worst = std::max(worst, relative_deviation(value, many.values.at(name)));
   return worst;
 }
 
