@@ -25,6 +25,8 @@ ROOT = Path(__file__).resolve().parent.parent
 JOBS = len(os.sched_getaffinity(0))
 SANITIZERS = ("asan-ubsan", "tsan")
 SANITIZER_LABEL = {"asan-ubsan": "fast", "tsan": "threads"}
+# What a test of very many cases says of them at its end.
+SUMMARY = r"^\d+ cases, \d+ failures.*$|^\d+ of \d+ mutants killed.*$"
 NO_SUITE = {"no-sanitizer", "threads"}  # labels that say something about a test but name no suite
 
 # Objects compiled in one clone serve another.
@@ -142,6 +144,8 @@ def run_tests(preset, label, full):
         if skipped is not None and "SKIP_" in skipped.get("message", ""):
             count.skipped.append(case.get("name"))
             continue
+        for line in re.findall(SUMMARY, output, re.M):
+            print(line)
         one = count_test(case.get("name"), output, case.get("status") == "run")
         count.passed += one.passed
         count.failed += one.failed

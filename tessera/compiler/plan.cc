@@ -67,7 +67,7 @@ std::map<ValueId, Placed> shardings_by_strategies(const Graph& graph, const Mesh
     const Placed& first = list[0].placed;
     agreed[parameter] = first;
     const auto& shape = graph.type(parameter).shape;
-    const auto is_alike = [&, parameter = parameter](const Use& use) {
+    const auto is_alike = [&](const Use& use) {
       if (use.placed.mesh == first.mesh) return use.placed.sharding == first.sharding;
       return mesh::all_slices(shape, choice.mesh(use.placed.mesh), use.placed.sharding) ==
              mesh::all_slices(shape, choice.mesh(first.mesh), first.sharding);
