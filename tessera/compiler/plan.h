@@ -73,8 +73,8 @@ struct PlanOptions {
 // partial stays so where the operator is linear in it and that moves no more bytes, else it is completed first.
 //
 // An input without a hint: a parameter is split as the strategies of its users say, another parameter or a state as its
-// first user reads it, all else is replicated. The plan's first mesh is `mesh`, cut finer where strategies and hints need it; those that do
-// not fit into that get a mesh of their own, and values move between meshes point to point.
+// first user reads it, all else is replicated. The plan's first mesh is `mesh`, cut finer where strategies and hints
+// need it; those that do not fit into that get a mesh of their own, and values move between meshes point to point.
 // Throws InvalidArgument naming an input whose hint does not fit it, a strategy that does not fit its operator, and a
 // parameter that its users split differently, with all of them.
 Plan propagate(const ir::Graph& graph, const mesh::Mesh& mesh, const ShardingHints& hints,

@@ -35,8 +35,8 @@ struct Parameter {
   bool parallel_optimizer = true;
   // Its gradient, and its shards, travel only with those of parameters of an equal id; 0: alone.
   int comm_fusion = 1;
-  // Hybrid parallel: each rank has a slice of its own, of its own shape, which the network combines by hand. Neither its
-  // gradient nor its initial value is shared between ranks. Optimizer states are as their parameter.
+  // Hybrid parallel: each rank has a slice of its own, of its own shape, which the network combines by hand. Neither
+  // its gradient nor its initial value is shared between ranks. Optimizer states are as their parameter.
   bool layerwise_parallel = false;
   // When set, the initial value instead of what `init` makes. Must have the type's shape.
   std::optional<Tensor> data = {};

@@ -12,7 +12,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-Communication sum(std::vector<int64_t> members, const std::string& what = "all_reduce sum f32[4]") {
+Communication sum(const std::vector<int64_t>& members, const std::string& what = "all_reduce sum f32[4]") {
   return {.members = members, .group = members, .what = what, .source = "fc"};
 }
 

@@ -69,9 +69,9 @@ GoldenCase run_golden(const GoldenCase& golden, const GoldenCommand& command);
 // HINTS may be partial: x=[_,_]+data. `semi_auto` lets operators without a strategy split the batch, `propagate` lets
 // them take over those of their neighbours; `optimizer_shard=NAME` shares a parameter's rows, between
 // `optimizer_shard_size=N` ranks; `partial_state=NAME` may hold sums that are not completed.
-// `all_reduce_fusion=`, `all_gather_fusion=`, `reduce_scatter_fusion=` off, size:BYTES or index:2,5; `fusion_id=NAME:ID`;
-// `prefetch=BYTES` limits what is gathered ahead.
-// "A | B" gives the text that A prints to B. Operators' defaults need not be written in the input.
+// `all_reduce_fusion=`, `all_gather_fusion=`, `reduce_scatter_fusion=` off, size:BYTES or index:2,5;
+// `fusion_id=NAME:ID`; `prefetch=BYTES` limits what is gathered ahead. "A | B" gives the text that A prints to B.
+// Operators' defaults need not be written in the input.
 std::string run_compiler_command(const std::string& input, const std::string& command);
 
 }  // namespace tessera::testing_support

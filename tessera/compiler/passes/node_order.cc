@@ -28,9 +28,7 @@ ValueUses find_uses(const Graph& graph) {
   return uses;
 }
 
-int64_t bucket_of(const Node& node) {
-  return node.attributes.has("bucket") ? node.attributes.get_int("bucket") : -1;
-}
+int64_t bucket_of(const Node& node) { return node.attributes.has("bucket") ? node.attributes.get_int("bucket") : -1; }
 
 NodeOrder order_nodes(const Graph& graph, const ValueUses& uses) {
   NodeOrder order;
