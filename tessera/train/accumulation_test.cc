@@ -27,7 +27,6 @@ namespace {
 
 using ir::Value;
 using testing::DoubleEq;
-using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
@@ -229,10 +228,11 @@ data::Dataset images(DType dtype) {
                            const RandomStream stream{.seed = 1, .stream = static_cast<uint64_t>(index)};
                            for (uint64_t i = 0; i < 3 * 6 * 6; ++i) {
                              const double pixel = random_normal(stream, i);
-                             if (dtype == DType::kF64)
+                             if (dtype == DType::kF64) {
                                outputs[0].as<double>()[i] = pixel;
-                             else
+                             } else {
                                outputs[0].as<float>()[i] = static_cast<float>(pixel);
+                             }
                            }
                            *outputs[1].as<int32_t>() = static_cast<int32_t>(index % 5);
                          })

@@ -23,7 +23,6 @@ using ir::Value;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::ThrowsMessage;
 
 struct Mlp : nn::Cell {
   explicit Mlp(int64_t inner = 16) : up(child<nn::Dense>("up", 8, inner)), down(child<nn::Dense>("down", inner, 4)) {}
