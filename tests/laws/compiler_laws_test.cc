@@ -3,14 +3,11 @@
 #include <gtest/gtest.h>
 
 #include "tessera/compiler/pipeline.h"
-#include "tessera/nn/losses.h"
-#include "tessera/nn/models/registry.h"
-#include "tessera/nn/momentum.h"
 #include "tessera/ops/op_def.h"
 #include "tessera/session/session.h"
-#include "tessera/session/trace.h"
 #include "tests/laws/memory_simulation.h"
 #include "tests/laws/random_graph.h"
+#include "tests/laws/train_step.h"
 
 namespace tessera::laws {
 namespace {
@@ -34,18 +31,6 @@ compiler::Compiled compile(const ir::Graph& graph, int ranks, int rank, compiler
     }
   }
   return compiler::compile(graph, mesh, hints, rank, persistent, ops::FakeKernelCatalogue(), options);
-}
-
-ir::Graph train_step(const std::string& name, int64_t batch) {
-  const auto& model = nn::find_model(name);
-  const auto network = model.make(10);
-  Shape shape{batch};
-  for (const int64_t size : model.input_shape) shape.push_back(size);
-  if (shape.ndim() == 4) shape[2] = shape[3] = 32;
-  const std::vector<session::InputSpec> inputs = {{"x", {DType::kF32, shape}}, {"label", {DType::kI32, Shape{batch}}}};
-  nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
-  nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
-  return session::trace_train_step(*network, &loss, optimizer, inputs, {.training = true});
 }
 
 void expect_bit_equal(const std::map<std::string, Tensor>& actual, const std::map<std::string, Tensor>& expected,

@@ -2,25 +2,10 @@
 #include <gtest/gtest.h>
 
 #include "tessera/compiler/simulate.h"
-#include "tessera/nn/losses.h"
-#include "tessera/nn/models/registry.h"
-#include "tessera/nn/momentum.h"
-#include "tessera/session/trace.h"
+#include "tests/laws/train_step.h"
 
 namespace tessera::compiler {
 namespace {
-
-ir::Graph train_step(const std::string& name, int64_t batch) {
-  const auto& model = nn::find_model(name);
-  const auto network = model.make(10);
-  Shape shape{batch};
-  for (const int64_t size : model.input_shape) shape.push_back(size);
-  if (shape.ndim() == 4) shape[2] = shape[3] = 32;
-  const std::vector<session::InputSpec> inputs = {{"x", {DType::kF32, shape}}, {"label", {DType::kI32, Shape{batch}}}};
-  nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
-  nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
-  return session::trace_train_step(*network, &loss, optimizer, inputs, {.training = true});
-}
 
 struct Step {
   ir::Graph graph;
@@ -93,12 +78,13 @@ size_t expect_classes_stand_for_their_ranks(const Step& step) {
 }
 
 TEST(RankClasses, EvenDataParallelIsOneClass) {
-  EXPECT_EQ(expect_classes_stand_for_their_ranks({.graph = train_step("mlp", 128), .mesh = mesh::Mesh({{"data", 64}})}),
-            1U);
+  EXPECT_EQ(
+      expect_classes_stand_for_their_ranks({.graph = laws::train_step("mlp", 128), .mesh = mesh::Mesh({{"data", 64}})}),
+      1U);
 }
 
 TEST(RankClasses, UnevenBatchesAreTwoClassesAndPartsOfParametersMore) {
-  const auto graph = train_step("mlp", 100);
+  const auto graph = laws::train_step("mlp", 100);
   const mesh::Mesh mesh({{"data", 64}});
   EXPECT_EQ(expect_classes_stand_for_their_ranks({.graph = graph, .mesh = mesh, .ranks_per_host = 64}), 2U);
   // The first 36 ranks have two rows of the batch, the first 10 a row of down.weight.
@@ -110,14 +96,15 @@ TEST(RankClasses, UnevenBatchesAreTwoClassesAndPartsOfParametersMore) {
 TEST(RankClasses, PartsThatAreExchangedAreTheSizesOfTheParts) {
   // Gradients of ten rows are summed column by column, then their rows are exchanged: ten ranks receive some, from
   // their host and from others.
-  const Step step{.graph = train_step("resnet50", 64), .mesh = mesh::Mesh({{"data", 64}}), .optimizer_shards = true};
+  const Step step{
+      .graph = laws::train_step("resnet50", 64), .mesh = mesh::Mesh({{"data", 64}}), .optimizer_shards = true};
   const auto local = ir::print(partition(step.planned().logical, step.planned().plan, 0));
   ASSERT_THAT(local, testing::HasSubstr("= exchange "));
   EXPECT_EQ(expect_classes_stand_for_their_ranks(step), 4U);
 }
 
 TEST(RankClasses, HostsThatAreCutUnevenlyTellRanksApart) {
-  const auto graph = train_step("mlp", 128);
+  const auto graph = laws::train_step("mlp", 128);
   // The last host has four ranks instead of five.
   EXPECT_EQ(
       expect_classes_stand_for_their_ranks({.graph = graph, .mesh = mesh::Mesh({{"data", 64}}), .ranks_per_host = 5}),
@@ -160,8 +147,9 @@ TEST(Simulation, MemoryIsThePlanners) {
   for (const bool optimizer_shards : {false, true}) {
     for (const int ranks : {1, 3, 8}) {
       for (const char* name : {"mlp", "lenet5", "resnet50"}) {
-        const Step step{
-            .graph = train_step(name, 24), .mesh = mesh::Mesh({{"data", ranks}}), .optimizer_shards = optimizer_shards};
+        const Step step{.graph = laws::train_step(name, 24),
+                        .mesh = mesh::Mesh({{"data", ranks}}),
+                        .optimizer_shards = optimizer_shards};
         const auto classes = step.classes();
         const auto simulation = simulate(classes, step.profile());
         for (size_t c = 0; c < classes.size(); ++c) {
@@ -173,7 +161,7 @@ TEST(Simulation, MemoryIsThePlanners) {
 }
 
 TEST(Simulation, ThousandsOfRanksAreFewClasses) {
-  const Step step{.graph = train_step("resnet50", 8192), .mesh = mesh::Mesh({{"data", 4096}})};
+  const Step step{.graph = laws::train_step("resnet50", 8192), .mesh = mesh::Mesh({{"data", 4096}})};
   const auto classes = step.classes();
   ASSERT_EQ(classes.size(), 1U);
   EXPECT_EQ(classes[0].ranks.size(), 4096U);
@@ -183,7 +171,7 @@ TEST(Simulation, ThousandsOfRanksAreFewClasses) {
 }
 
 TEST(Simulation, ASlowerNetworkHidesLessOfTheGradients) {
-  const Step step{.graph = train_step("lenet5", 64), .mesh = mesh::Mesh({{"data", 16}})};
+  const Step step{.graph = laws::train_step("lenet5", 64), .mesh = mesh::Mesh({{"data", 16}})};
   const auto classes = step.classes();
   auto profile = step.profile();
   const auto fast = simulate(classes, profile);

@@ -1,0 +1,15 @@
+// The train step of a built-in network, as a graph to compile.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tessera/ir/graph.h"
+
+namespace tessera::laws {
+
+// Forward pass, cross entropy over ten classes, backward pass, momentum: inputs x f32[batch, ...] (images of 32x32) and
+// label i32[batch], result loss. Throws InvalidArgument for an unknown network.
+ir::Graph train_step(const std::string& network, int64_t batch);
+
+}  // namespace tessera::laws
