@@ -99,11 +99,10 @@ Tensor Session::value(const std::string& name) {
   ir::Graph graph("gather_" + name);
   const auto input = graph.add_input(ir::InputKind::kParameter, name, global_type(name));
   graph.add_output("whole", input);
+  auto options = compile_options();
+  options.plan.whole_results = true;
   auto compiled = compiler::compile(graph, split->second.mesh, {{name, split->second}}, context_.rank(), layout_,
-                                    kernels_, compile_options());
-  compiled.plan.outputs[0] = mesh::Sharding::replicated(input.ndim());
-  compiled.local = compiler::partition(compiled.logical, compiled.plan, context_.rank(), {}, &compiled.groups);
-  compiled.schedule = compiler::make_schedule(compiled.local, layout_, kernels_);
+                                    kernels_, options);
   make_groups(compiled.groups);
   const auto executable = finish(std::move(compiled), context_.rank());
   executable->run();
