@@ -63,9 +63,10 @@ std::string shared_by_members(const Graph& local, const Node& node) {
                      fmt::join(node.attributes.get_ints("ranks"), "-"), reduction, local.type(node.inputs[0]).dtype);
 }
 
-bool ends_segment(const Fusion& fusion, int64_t number) {
-  return fusion.mode == Fusion::Mode::kIndex &&
-         std::find(fusion.index.begin(), fusion.index.end(), number) != fusion.index.end();
+// In which of the segments that the options ask for a gradient or parameter of this number is.
+int64_t segment_of(const Fusion& fusion, int64_t number) {
+  if (fusion.mode != Fusion::Mode::kIndex) return 0;
+  return std::count_if(fusion.index.begin(), fusion.index.end(), [&](int64_t begin) { return begin <= number; });
 }
 
 int64_t capacity_of(const Fusion& fusion, const PartitionOptions& options) {
@@ -88,7 +89,7 @@ void order_collectives(Graph& local, const CollectiveFacts& facts, const Partiti
   const auto awaited = find_awaited(local, facts.steps);
   std::map<std::string, Bucket> open;       // by what its members share
   std::map<ValueId, std::string> pending;   // results of open buckets
-  std::map<std::string, int64_t> num_seen;  // by the same
+  std::map<std::string, int64_t> num_seen;  // by operator: those with a fusion id, which segments are counted in
   std::map<int64_t, NodeId> last_member;
   const auto close = [&](const std::string& key) {
     open.erase(key);
@@ -111,11 +112,10 @@ void order_collectives(Graph& local, const CollectiveFacts& facts, const Partiti
     const auto id = facts.fusion_ids.find(n);
     const bool is_fused = fusion->mode != Fusion::Mode::kOff && (id == facts.fusion_ids.end() || id->second != 0);
     // What backward waits for (statistics of a split batch, say) does not travel with gradients that only updates need.
-    const auto key = fmt::format("{} {} {}{}", node.op, shared_by_members(local, node),
-                                 id == facts.fusion_ids.end() ? 1 : id->second,
+    const int64_t segment = id == facts.fusion_ids.end() ? 0 : segment_of(*fusion, num_seen[node.op]++);
+    const auto key = fmt::format("{} {} {} {}{}", node.op, shared_by_members(local, node),
+                                 id == facts.fusion_ids.end() ? 1 : id->second, segment,
                                  awaited[static_cast<size_t>(node.outputs[0])] ? " awaited" : "");
-    // Segments are counted in gradients: in what has a fusion id.
-    if (id != facts.fusion_ids.end() && ends_segment(*fusion, num_seen[node.op]++)) close(key);
     const auto [it, is_new] = open.try_emplace(key);
     if (is_new) it->second.number = next_bucket++;
     if (known != facts.bytes.end()) it->second.bytes += known->second;

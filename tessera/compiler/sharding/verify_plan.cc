@@ -33,6 +33,9 @@ Sharding without_unit_axes(Sharding sharding, const Mesh& mesh) {
   return sharding;
 }
 
+// This and the following stand in the planner, too (node_planner.cc): they are written apart on purpose, so that a
+// fault of the planner is not the verifier's as well.
+//
 // What a rule says of a contracted factor, as the reduction that completes it: localize has scaled the parts of a mean.
 Reduction completing(ops::Completion completion) {
   switch (completion) {
