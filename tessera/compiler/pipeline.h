@@ -18,7 +18,7 @@ enum class Verification {
 };
 
 struct CompileOptions {
-  bool fuse = true;
+  Fusions fusions = {};
   Verification verification = Verification::kPlan;
   PlanOptions plan;
   PartitionOptions partition;

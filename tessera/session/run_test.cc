@@ -53,7 +53,7 @@ class NonFiniteLoss : public testing::TestWithParam<bool> {};
 
 TEST_P(NonFiniteLoss, NamesTheFirstOperatorAndLeavesTheParameters) {
   const auto context = cluster::single_context(1);
-  Session session(*context, {.reference_kernels = GetParam(), .fuse = false});
+  Session session(*context, {.reference_kernels = GetParam(), .fusions = compiler::Fusions::none()});
   session.declare("w", {DType::kF32, {4}});
   session.set_value("w", Tensor::full({DType::kF32, {4}}, 1));
   const auto step = session.compile_local(logarithms());
@@ -72,7 +72,7 @@ TEST_P(NonFiniteLoss, NamesTheFirstOperatorAndLeavesTheParameters) {
 
 TEST_P(NonFiniteLoss, ABadParameterIsSeenInWhatFirstReadsIt) {
   const auto context = cluster::single_context(1);
-  Session session(*context, {.reference_kernels = GetParam(), .fuse = false});
+  Session session(*context, {.reference_kernels = GetParam(), .fusions = compiler::Fusions::none()});
   session.declare("w", {DType::kF32, {4}});
   session.set_value("w", Tensor::of<float>({4}, {1, 1, INFINITY, 1}));
   const auto step = session.compile_local(logarithms());
@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(Kernels, NonFiniteLoss, testing::Bool(),
 
 TEST(NonFiniteLossOnRanks, StopsAllOfThemAndIsNamedWhereItIs) {
   run_ranks(2, [](cluster::Context& context) {
-    Session session(context, {.fuse = false});
+    Session session(context, {.fusions = compiler::Fusions::none()});
     session.declare("w", {DType::kF32, {4}});
     session.set_value("w", Tensor::full({DType::kF32, {4}}, 1));
     // Each rank has two of the four elements.
@@ -112,7 +112,7 @@ TEST(NonFiniteLossOnRanks, StopsAllOfThemAndIsNamedWhereItIs) {
 
 TEST(Profile, TellsTheTimeOfEachStepOnceAskedFor) {
   const auto context = cluster::single_context(1);
-  Session session(*context, {.fuse = false});
+  Session session(*context, {.fusions = compiler::Fusions::none()});
   session.declare("w", {DType::kF32, {4}});
   session.set_value("w", Tensor::full({DType::kF32, {4}}, 1));
   const auto step = session.compile_local(logarithms());
@@ -139,7 +139,7 @@ TEST(Profile, TellsTheTimeOfEachStepOnceAskedFor) {
 
 TEST(Arena, IsLargeEnoughForEverySignature) {
   const auto context = cluster::single_context(1);
-  Session session(*context, {.fuse = false});
+  Session session(*context, {.fusions = compiler::Fusions::none()});
   session.declare("w", {DType::kF32, {4}});
   session.set_value("w", Tensor::full({DType::kF32, {4}}, 1));
   const auto step = session.compile_local(logarithms());

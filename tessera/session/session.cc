@@ -162,7 +162,8 @@ void Session::initialize(std::span<const nn::Parameter> parameters, uint64_t see
 
 compiler::CompileOptions Session::compile_options() const {
   compiler::CompileOptions options;
-  options.fuse = options_.fuse && !options_.debug && !options_.reference_kernels;
+  const bool plain = options_.debug || options_.reference_kernels;
+  options.fusions = plain ? compiler::Fusions::none() : options_.fusions;
   options.verification = options_.debug ? compiler::Verification::kAllRanks : options_.verification;
   options.schedule.share_memory = !options_.debug;
   options.partition = options_.partition;

@@ -21,7 +21,7 @@ struct SessionOptions {
   bool reference_kernels = false;
   // Every value in NaN-filled memory of its own, nothing fused: to find errors of planning and kernels.
   bool debug = false;
-  bool fuse = true;
+  compiler::Fusions fusions = {};
   // 0: the context's.
   int num_threads = 0;
   // How collectives are fused, gathered ahead and redistributed.

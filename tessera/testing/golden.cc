@@ -102,6 +102,8 @@ struct Options {
         compile.partition.all_gather_fusion = parse_fusion(value);
       } else if (name == "reduce_scatter_fusion") {
         compile.partition.reduce_scatter_fusion = parse_fusion(value);
+      } else if (name == "fusions") {
+        compile.fusions = compiler::parse_fusions(value);
       } else if (name == "partial_state") {
         compile.plan.partial_states.insert(value);
       } else if (name == "optimizer_shard_size") {
@@ -115,10 +117,10 @@ struct Options {
   }
   void set_flag(const std::string& word) {
     if (word == "unfused") {
-      compile.fuse = false;
+      compile.fusions = compiler::Fusions::none();
     } else if (word == "debug") {
       compile.schedule.share_memory = false;
-      compile.fuse = false;
+      compile.fusions = compiler::Fusions::none();
     } else if (word == "semi_auto") {
       compile.plan.batch_by_default = true;
     } else if (word == "propagate") {
@@ -342,7 +344,7 @@ std::string run_compiler_command(const std::string& input, const std::string& co
   }
   if (name == "verify_plan") return verify_plan_text(graph, options);
   if (name == "local") {
-    options.compile.fuse = false;
+    options.compile.fusions = compiler::Fusions::none();
     return checked_print(compile(graph, options, options.rank).local);
   }
   if (name == "order") return order_text(graph, options);

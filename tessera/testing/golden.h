@@ -64,8 +64,8 @@ GoldenCase run_golden(const GoldenCase& golden, const GoldenCommand& command);
 //                               of operand 0 of the node that makes it, return.y=[data] of a result
 //   local MESH HINTS rank=R     that rank's graph; bucket=BYTES closes buckets there
 //   order MESH HINTS            the list of collectives; refuses ranks that differ
-//   schedule MESH HINTS rank=R  for the fake kernels; `unfused`, `debug` (every value in memory of its own),
-//                               `row_major`, `kept=NAME` leaves a parameter out of the session
+//   schedule MESH HINTS rank=R  for the fake kernels; `unfused` or `fusions=NAMES`, `debug` (every value in
+//                               memory of its own), `row_major`, `kept=NAME` leaves a parameter out of the session
 // HINTS may be partial: x=[_,_]+data. `semi_auto` lets operators without a strategy split the batch, `propagate` lets
 // them take over those of their neighbours; `optimizer_shard=NAME` shares a parameter's rows, between
 // `optimizer_shard_size=N` ranks; `partial_state=NAME` may hold sums that are not completed.

@@ -12,7 +12,7 @@ constexpr int kRuns = 5;
 // The fastest of some runs of a graph, on inputs that are zero.
 double seconds_of(const ir::Graph& graph, int num_threads) {
   const auto context = cluster::single_context(num_threads);
-  session::Session session(*context, {.fuse = false});
+  session::Session session(*context, {.fusions = compiler::Fusions::none()});
   const auto executable = session.compile_local(graph);
   double best = std::numeric_limits<double>::infinity();
   for (int run = 0; run <= kRuns; ++run) {

@@ -51,7 +51,7 @@ TEST_P(RandomGraphs, MemoryHoldsWhatIsReadOnOneRankAndOnSeveral) {
     const auto graph = random_graph(GetParam(), {.rows = even ? 4 : 5, .with_reshapes = even});
     for (const bool share : {true, false}) {
       compiler::CompileOptions options{.partition = {.bucket_bytes = 100}, .schedule = {.share_memory = share}};
-      options.fuse = GetParam() % 2 == 0;
+      options.fusions.elementwise = GetParam() % 2 == 0;
       const auto compiled = compile(graph, ranks, ranks - 1, options);
       ASSERT_THAT(memory_faults(compiled.local, compiled.schedule), IsEmpty())
           << ranks << " ranks\n"
@@ -65,7 +65,7 @@ TEST_P(RandomGraphs, SharedMemoryAndWorkInPlaceChangeNoBit) {
   const auto inputs = random_inputs(graph, GetParam());
   for (const bool reference : {true, false}) {
     const auto expected = session::evaluate(graph, inputs, {.reference_kernels = reference, .debug = true});
-    const auto actual = session::evaluate(graph, inputs, {.reference_kernels = reference, .fuse = false});
+    const auto actual = session::evaluate(graph, inputs, {.reference_kernels = reference, .fusions = compiler::Fusions::none()});
     expect_bit_equal(actual, expected, reference ? "reference kernels" : "fast kernels");
   }
 }
@@ -116,7 +116,7 @@ TEST_P(TrainSteps, MemoryHoldsWhatIsRead) {
 TEST_P(TrainSteps, GradientsShareBucketsAndLeaveBeforeBackwardEnds) {
   const auto graph = train_step(GetParam(), 6);
   const int64_t bucket_bytes = 1 << 20;
-  const auto local = compile(graph, 3, 1, {.fuse = false, .partition = {.bucket_bytes = bucket_bytes}}).local;
+  const auto local = compile(graph, 3, 1, {.fusions = compiler::Fusions::none(), .partition = {.bucket_bytes = bucket_bytes}}).local;
   std::map<int64_t, int64_t> bytes;
   std::map<int64_t, int64_t> largest;
   int updates = 0;
@@ -142,7 +142,7 @@ INSTANTIATE_TEST_SUITE_P(Networks, TrainSteps, testing::Values("mlp", "lenet5", 
 
 TEST(MemorySimulation, SeesAValueThatIsWrittenOver) {
   const auto graph = random_graph(1);
-  auto compiled = compile(graph, 1, 0, {.fuse = false});
+  auto compiled = compile(graph, 1, 0, {.fusions = compiler::Fusions::none()});
   for (auto& value : compiled.schedule.values) value.offset = compiled.schedule.persistent_bytes;
   EXPECT_FALSE(memory_faults(compiled.local, compiled.schedule).empty());
 }

@@ -43,7 +43,7 @@ bool is_readable(DType dtype) {
 
 class Fusion {
  public:
-  Fusion(const Graph& graph, const FusionOptions& options) : graph_(graph), options_(options) {}
+  Fusion(const Graph& graph, int max_nodes) : graph_(graph), max_nodes_(max_nodes) {}
 
   Graph run() {
     group_of_.assign(static_cast<size_t>(graph_.num_nodes()), -1);
@@ -88,7 +88,7 @@ class Fusion {
         const int group = from == ir::kNone ? -1 : group_of_[static_cast<size_t>(from)];
         if (group < 0) continue;
         const Group& g = groups_[static_cast<size_t>(group)];
-        if (g.open && g.shape == shape && static_cast<int>(g.nodes.size()) < options_.max_nodes) {
+        if (g.open && g.shape == shape && static_cast<int>(g.nodes.size()) < max_nodes_) {
           best = std::max(best, group);
         }
       }
@@ -170,15 +170,13 @@ class Fusion {
   }
 
   const Graph& graph_;
-  const FusionOptions& options_;
+  int max_nodes_;
   std::vector<Group> groups_;
   std::vector<int> group_of_;
 };
 
 }  // namespace
 
-Graph fuse_elementwise(const Graph& local, const FusionOptions& options) {
-  return remove_dead_code(Fusion(local, options).run());
-}
+Graph fuse_elementwise(const Graph& local, int max_nodes) { return remove_dead_code(Fusion(local, max_nodes).run()); }
 
 }  // namespace tessera::compiler

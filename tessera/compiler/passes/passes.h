@@ -20,11 +20,19 @@ ir::Graph merge_common_subexpressions(const ir::Graph& graph);
 // transposes and reshapes that keep everything.
 ir::Graph fold_constants(const ir::Graph& graph);
 
-struct FusionOptions {
-  int max_nodes = 24;  // per fused node; a longer chain keeps more operands alive than registers hold
+// The fusions of compile(), in the order in which they run; each is a pass of its own and can be switched off.
+struct Fusions {
+  bool elementwise = true;  // fuse_elementwise
+
+  static Fusions none() { return {.elementwise = false}; }
 };
-// Joins elementwise nodes of one shape whose inner results nobody else reads into fused_elementwise nodes.
-ir::Graph fuse_elementwise(const ir::Graph& local, const FusionOptions& options = {});
+
+// "all", "none", or those to be made: "elementwise,...". Throws InvalidArgument that lists their names.
+Fusions parse_fusions(const std::string& text);
+
+// Joins elementwise nodes of one shape whose inner results nobody else reads into fused_elementwise nodes, of at most
+// `max_nodes` each: a longer chain keeps more operands alive than registers hold.
+ir::Graph fuse_elementwise(const ir::Graph& local, int max_nodes = 24);
 
 // The strides of every value. Images (what convolutions and poolings touch, and what is elementwise with it) are
 // channels-last in memory; everything else is row-major.

@@ -1,0 +1,34 @@
+#include <map>
+
+#include "tessera/base/error.h"
+#include "tessera/base/strings.h"
+#include "tessera/compiler/passes/passes.h"
+
+namespace tessera::compiler {
+namespace {
+
+const std::map<std::string, bool Fusions::*>& fusions_by_name() {
+  static const std::map<std::string, bool Fusions::*> names = {{"elementwise", &Fusions::elementwise}};
+  return names;
+}
+
+}  // namespace
+
+Fusions parse_fusions(const std::string& text) {
+  if (text == "all") return {};
+  Fusions fusions = Fusions::none();
+  if (text == "none") return fusions;
+  for (const std::string_view part : split(text, ',')) {
+    const std::string name(part);
+    const auto found = fusions_by_name().find(name);
+    if (found == fusions_by_name().end()) {
+      std::vector<std::string> names;
+      for (const auto& [known, member] : fusions_by_name()) names.push_back(known);
+      throw InvalidArgument("\"{}\" is no fusion; give all, none, or some of {}", name, fmt::join(names, ","));
+    }
+    fusions.*(found->second) = true;
+  }
+  return fusions;
+}
+
+}  // namespace tessera::compiler
