@@ -327,7 +327,6 @@ std::string run_compiler_command(const std::string& input, const std::string& co
   if (name == "dce") return checked_print(compiler::remove_dead_code(graph));
   if (name == "cse") return checked_print(compiler::merge_common_subexpressions(graph));
   if (name == "fold") return checked_print(compiler::fold_constants(graph));
-  if (name == "fuse") return checked_print(compiler::fuse_elementwise(graph));
   if (name == "simplify") {
     return checked_print(
         compiler::remove_dead_code(compiler::merge_common_subexpressions(compiler::fold_constants(graph))));
@@ -337,6 +336,8 @@ std::string run_compiler_command(const std::string& input, const std::string& co
     std::erase(words, "of");
     return gradients_text(graph, words);
   }
+  if (name == "fuse")
+    return checked_print(compiler::fuse(graph, compiler::parse_fusions(words.empty() ? "all" : words[0])));
   Options options(words);
   if (name == "plan") {
     const auto plan = compiler::propagate(graph, options.mesh(), options.sharding_hints(), options.compile.plan);

@@ -56,7 +56,8 @@ GoldenCase run_golden(const GoldenCase& golden, const GoldenCommand& command);
 // The compiler's commands. Every graph that they read or print is checked: parse(print(g)) prints equally.
 //   parse                       the graph as it is printed
 //   verify                      "sound", or the list of all faults
-//   dce, cse, fold, fuse, simplify (fold, cse, dce)          one pass
+//   dce, cse, fold, simplify (fold, cse, dce)                one pass
+//   fuse [NAMES]                the fusions of these names (elementwise,...), or all
 //   layouts                     which values are channels-last
 //   gradients Y [of X ...]      results dX of sum(Y); default: of every floating input
 //   plan MESH HINTS             shardings; MESH: data=4 model=2, HINTS: x=[data,_] label=[data]

@@ -31,4 +31,10 @@ Fusions parse_fusions(const std::string& text) {
   return fusions;
 }
 
+ir::Graph fuse(const ir::Graph& local, const Fusions& fusions) {
+  ir::Graph graph = local;
+  if (fusions.elementwise) graph = fuse_elementwise(graph);
+  return graph;
+}
+
 }  // namespace tessera::compiler

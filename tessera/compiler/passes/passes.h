@@ -30,6 +30,9 @@ struct Fusions {
 // "all", "none", or those to be made: "elementwise,...". Throws InvalidArgument that lists their names.
 Fusions parse_fusions(const std::string& text);
 
+// Runs the passes that are asked for, one after the other.
+ir::Graph fuse(const ir::Graph& local, const Fusions& fusions);
+
 // Joins elementwise nodes of one shape whose inner results nobody else reads into fused_elementwise nodes, of at most
 // `max_nodes` each: a longer chain keeps more operands alive than registers hold.
 ir::Graph fuse_elementwise(const ir::Graph& local, int max_nodes = 24);
