@@ -1,10 +1,8 @@
 #include <algorithm>
 #include <map>
-#include <optional>
-#include <set>
 
 #include "tessera/base/error.h"
-#include "tessera/base/strings.h"
+#include "tessera/compiler/passes/fused_program.h"
 #include "tessera/compiler/passes/passes.h"
 #include "tessera/compiler/passes/rewrite.h"
 #include "tessera/ops/op_def.h"
@@ -17,24 +15,6 @@ using ir::Node;
 using ir::NodeId;
 using ir::Value;
 using ir::ValueId;
-
-// The operators of a fused program; nullopt for what it cannot compute.
-std::optional<std::string> program_op(const Graph& graph, const Node& node) {
-  static const std::set<std::string> same = {
-      "neg", "abs",     "sign",    "floor",   "sqrt",      "rsqrt",        "reciprocal", "exp",   "log",
-      "sin", "cos",     "relu",    "sigmoid", "tanh",      "square",       "add",        "sub",   "mul",
-      "div", "maximum", "minimum", "pow",     "relu_grad", "sigmoid_grad", "tanh_grad",  "select"};
-  if (same.contains(node.op)) return node.op;
-  if (node.op == "gelu" || node.op == "gelu_grad") {
-    return std::string(node.attributes.get_bool("approximate") ? "gelu_tanh" : "gelu_erf") +
-           (node.op == "gelu_grad" ? "_grad" : "");
-  }
-  if (node.op == "cast") {
-    const DType from = graph.type(node.inputs[0]).dtype;
-    if (from == DType::kBF16 || from == DType::kF16 || from == DType::kU8 || from == DType::kBool) return "copy";
-  }
-  return std::nullopt;
-}
 
 bool is_readable(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16 || dtype == DType::kU8 ||
@@ -129,7 +109,7 @@ class Fusion {
       const Node& node = graph_.node(n);
       std::string line = fmt::format("t{}={}", names.size(), *program_op(graph_, node));
       for (const ValueId v : node.inputs) {
-        if (const auto literal = literal_of(v)) {
+        if (const auto literal = literal_of(graph_, v)) {
           line += " " + *literal;
           continue;
         }
@@ -159,14 +139,6 @@ class Fusion {
       check_equal(made[i].type(), graph_.type(results[i]), "type of a fused result");
       rewriter.set(results[i], made[i]);
     }
-  }
-
-  // A number that is the same everywhere stands in the program itself.
-  std::optional<std::string> literal_of(ValueId v) const {
-    const NodeId n = graph_.info(v).node;
-    if (n == ir::kNone || graph_.node(n).op != "fill" || graph_.type(v).dtype != DType::kF32) return std::nullopt;
-    if (graph_.type(v).shape.ndim() != 0) return std::nullopt;  // its shape may be what widens the result
-    return shortest(static_cast<double>(static_cast<float>(graph_.node(n).attributes.get_double("value"))));
   }
 
   const Graph& graph_;

@@ -8,7 +8,8 @@ namespace tessera::compiler {
 namespace {
 
 const std::map<std::string, bool Fusions::*>& fusions_by_name() {
-  static const std::map<std::string, bool Fusions::*> names = {{"elementwise", &Fusions::elementwise}};
+  static const std::map<std::string, bool Fusions::*> names = {{"matmul", &Fusions::matmul},
+                                                               {"elementwise", &Fusions::elementwise}};
   return names;
 }
 
@@ -33,6 +34,7 @@ Fusions parse_fusions(const std::string& text) {
 
 ir::Graph fuse(const ir::Graph& local, const Fusions& fusions) {
   ir::Graph graph = local;
+  if (fusions.matmul) graph = fuse_matmul(graph);
   if (fusions.elementwise) graph = fuse_elementwise(graph);
   return graph;
 }

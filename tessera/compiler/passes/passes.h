@@ -22,9 +22,10 @@ ir::Graph fold_constants(const ir::Graph& graph);
 
 // The fusions of compile(), in the order in which they run; each is a pass of its own and can be switched off.
 struct Fusions {
-  bool elementwise = true;  // fuse_elementwise
+  bool matmul = true;
+  bool elementwise = true;
 
-  static Fusions none() { return {.elementwise = false}; }
+  static Fusions none() { return {.matmul = false, .elementwise = false}; }
 };
 
 // "all", "none", or those to be made: "elementwise,...". Throws InvalidArgument that lists their names.
@@ -33,6 +34,9 @@ Fusions parse_fusions(const std::string& text);
 // Runs the passes that are asked for, one after the other.
 ir::Graph fuse(const ir::Graph& local, const Fusions& fusions);
 
+// Joins a matmul with what is done to the elements of its product: a bias, a factor, another value of its shape, an
+// activation that is not needed by itself; where each result has one reader.
+ir::Graph fuse_matmul(const ir::Graph& local);
 // Joins elementwise nodes of one shape whose inner results nobody else reads into fused_elementwise nodes, of at most
 // `max_nodes` each: a longer chain keeps more operands alive than registers hold.
 ir::Graph fuse_elementwise(const ir::Graph& local, int max_nodes = 24);

@@ -1,8 +1,9 @@
 // matmul and batch_matmul by oneDNN; transposed operands are passed as strides.
+#include "tessera/kernels/cpu/onednn_matmul.h"
+
 #include <algorithm>
 
 #include "tessera/kernels/cpu/families.h"
-#include "tessera/kernels/cpu/onednn.h"
 
 namespace tessera::kernels::cpu {
 namespace {
@@ -58,6 +59,7 @@ struct Matmul {
   StagedOperand lhs, rhs, out;
   std::optional<Primitive> primitive;
   size_t lhs_argument = 0, rhs_argument = 0, out_argument = 0;
+  std::vector<std::pair<size_t, size_t>> values;  // an input of the node, the argument that it is
 
   void run(const KernelArgs& args) {
     const OpenMpThreads threads(num_threads);
@@ -73,23 +75,27 @@ struct Matmul {
     primitive->bind(lhs_argument, lhs.address(a, args));
     primitive->bind(rhs_argument, rhs.address(b, args));
     primitive->bind(out_argument, out.address(c, args));
+    for (const auto& [input, argument] : values) primitive->bind(argument, args.inputs[input].data);
     primitive->run(args.scratch);
     out.copy_out(c, args);
   }
 };
 
-dnnl::primitive_desc make_desc(const TensorView& lhs, const TensorView& rhs, const TensorView& out) {
-  return dnnl::matmul::primitive_desc(onednn_engine(), onednn_desc(lhs), onednn_desc(rhs), onednn_desc(out),
-                                      onednn_attributes(), /*allow_empty=*/true);
+dnnl::primitive_desc make_desc(const TensorView& lhs, const TensorView& rhs, const TensorView& out,
+                               const MatmulEpilogue& epilogue) {
+  dnnl::primitive_attr attributes = onednn_attributes();
+  attributes.set_post_ops(epilogue.post_ops);
+  return dnnl::matmul::primitive_desc(onednn_engine(), onednn_desc(lhs), onednn_desc(rhs), epilogue.bias,
+                                      onednn_desc(out), attributes, /*allow_empty=*/true);
 }
 
 TensorView dense_of(const TensorView& view, DType dtype) { return {nullptr, Type{dtype, view.shape}}; }
 
-std::optional<PreparedKernel> prepare(const KernelRequest& request) {
-  for (const auto& views : {request.inputs, request.outputs}) {
-    for (const TensorView& view : views) {
-      if (!onednn_dtype(view.dtype) || view.num_elements() == 0 || view.shape.ndim() < 2) return std::nullopt;
-    }
+}  // namespace
+
+std::optional<PreparedKernel> prepare_matmul(const KernelRequest& request, const MatmulEpilogue& epilogue) {
+  for (const TensorView& view : {request.inputs[0], request.inputs[1], request.outputs[0]}) {
+    if (!onednn_dtype(view.dtype) || view.num_elements() == 0 || view.shape.ndim() < 2) return std::nullopt;
   }
   const OpenMpThreads threads(request.num_threads);
   TensorView lhs = request.inputs[0];
@@ -117,7 +123,7 @@ std::optional<PreparedKernel> prepare(const KernelRequest& request) {
     const TensorView a = wanted(made->lhs_view, is_matrix(made->lhs_view));
     const TensorView b = wanted(made->rhs_view, is_matrix(made->rhs_view));
     const TensorView c = wanted(made->out_view, is_row_major(made->out_view));
-    auto candidate = make_desc(a, b, c);
+    auto candidate = make_desc(a, b, c, epilogue);
     if (!candidate || (desc && is_reference(candidate))) continue;
     desc = std::move(candidate);
     lhs = a;
@@ -139,14 +145,16 @@ std::optional<PreparedKernel> prepare(const KernelRequest& request) {
   made->lhs_argument = made->primitive->add(DNNL_ARG_SRC, onednn_desc(lhs));
   made->rhs_argument = made->primitive->add(DNNL_ARG_WEIGHTS, onednn_desc(rhs));
   made->out_argument = made->primitive->add(DNNL_ARG_DST, onednn_desc(out));
+  for (const auto& value : epilogue.values) {
+    made->values.emplace_back(value.input, made->primitive->add(value.argument, value.desc));
+  }
   return PreparedKernel{.name = "onednn." + request.op,
                         .run = [made](const KernelArgs& args) { made->run(args); },
                         .scratch_bytes = scratch.bytes()};
 }
 
-}  // namespace
-
 void add_matmul(KernelRegistry& registry) {
+  const auto prepare = [](const KernelRequest& request) { return prepare_matmul(request); };
   registry.add("matmul", prepare);
   registry.add("batch_matmul", prepare);
 }

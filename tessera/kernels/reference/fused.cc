@@ -1,12 +1,14 @@
 // fused_elementwise, element by element: the program's text is interpreted as kernels/cpu/fused_elementwise.h states
-// it.
+// it; fused_matmul: the product in scratch memory, then that.
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <map>
+#include <memory>
 #include <sstream>
 
 #include "tessera/kernels/reference/families.h"
+#include "tessera/kernels/reference/matmul.h"
 
 namespace tessera::kernels::reference {
 namespace {
@@ -217,8 +219,43 @@ std::optional<PreparedKernel> prepare(const KernelRequest& request) {
                         .scratch_bytes = static_cast<int64_t>(num_values * sizeof(double))};
 }
 
+std::optional<PreparedKernel> prepare_fused_matmul(const KernelRequest& request) {
+  const DType product_dtype = request.inputs[0].dtype == DType::kF64 ? DType::kF64 : DType::kF32;
+  TensorView product(nullptr, {product_dtype, request.outputs[0].shape});
+  const int64_t product_bytes = (product.size_bytes() + 63) / 64 * 64;
+
+  KernelRequest multiply = request;
+  multiply.inputs.resize(2);
+  multiply.outputs = {product};
+  auto multiplied = prepare_matmul(multiply);
+  KernelRequest finish = request;
+  finish.inputs.assign({product});
+  finish.inputs.insert(finish.inputs.end(), request.inputs.begin() + 2, request.inputs.end());
+  auto finished = prepare(finish);
+  if (!multiplied || !finished) return std::nullopt;
+
+  const int64_t scratch_bytes = product_bytes + std::max(multiplied->scratch_bytes, finished->scratch_bytes);
+  // The operands of the second half; their addresses change from call to call.
+  const auto operands = std::make_shared<std::vector<TensorView>>(finish.inputs);
+  return PreparedKernel{
+      .name = "reference.fused_matmul",
+      .run =
+          [multiply = multiplied->run, finish = finished->run, operands, product_bytes](const KernelArgs& args) {
+            std::copy(args.inputs.begin() + 2, args.inputs.end(), operands->begin() + 1);
+            TensorView& product = operands->front();
+            product.data = args.scratch.data();
+            const auto rest = args.scratch.subspan(static_cast<size_t>(product_bytes));
+            multiply({args.inputs.first(2), {&product, 1}, args.attributes, rest, args.parallel_for});
+            finish({*operands, args.outputs, args.attributes, rest, args.parallel_for});
+          },
+      .scratch_bytes = scratch_bytes};
+}
+
 }  // namespace
 
-void add_fused(KernelRegistry& registry) { registry.add("fused_elementwise", prepare); }
+void add_fused(KernelRegistry& registry) {
+  registry.add("fused_elementwise", prepare);
+  registry.add("fused_matmul", prepare_fused_matmul);
+}
 
 }  // namespace tessera::kernels::reference

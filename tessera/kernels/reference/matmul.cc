@@ -1,3 +1,4 @@
+#include "tessera/kernels/reference/matmul.h"
 #include "tessera/base/error.h"
 #include "tessera/kernels/reference/families.h"
 #include "tessera/kernels/reference/panel.h"
@@ -166,8 +167,12 @@ void run_bias_add(const KernelArgs& args) {
 
 }  // namespace
 
+std::optional<PreparedKernel> prepare_matmul(const KernelRequest& request) {
+  return matmul_factory("reference.matmul")(request);
+}
+
 void add_matmul(KernelRegistry& registry) {
-  registry.add("matmul", matmul_factory("reference.matmul"));
+  registry.add("matmul", prepare_matmul);
   registry.add("batch_matmul", matmul_factory("reference.batch_matmul"));
   registry.add_function("bias_add", "reference", run_bias_add, {{0, 0}});
 }

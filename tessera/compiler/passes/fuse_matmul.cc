@@ -1,0 +1,136 @@
+#include <algorithm>
+#include <optional>
+
+#include "tessera/base/error.h"
+#include "tessera/base/strings.h"
+#include "tessera/compiler/passes/fused_program.h"
+#include "tessera/compiler/passes/node_order.h"
+#include "tessera/compiler/passes/passes.h"
+#include "tessera/compiler/passes/rewrite.h"
+#include "tessera/ops/op_def.h"
+
+namespace tessera::compiler {
+namespace {
+
+using ir::Graph;
+using ir::Node;
+using ir::NodeId;
+using ir::Value;
+using ir::ValueId;
+
+// What a product can take along: the kernel applies it to each element before it is written. relu is not among them:
+// the library's kernel makes 0 of NaN, and it would hide a step that went wrong.
+bool is_epilogue(const std::string& op) {
+  return op == "add" || op == "sub" || op == "mul" || op == "div" || op == "neg" || op == "square" || op == "tanh" ||
+         op == "sigmoid" || op == "gelu" || op == "cast" || op == "bias_add";
+}
+
+bool is_fused_dtype(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16; }
+
+class MatmulFusion {
+ public:
+  explicit MatmulFusion(const Graph& graph) : graph_(graph), uses_(find_uses(graph)) {}
+
+  Graph run() {
+    // The node that ends the chain of a product, by the product; a member of a chain is not copied.
+    std::vector<std::vector<NodeId>> chains(static_cast<size_t>(graph_.num_nodes()));
+    std::vector<bool> taken(static_cast<size_t>(graph_.num_nodes()), false);
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (graph_.node(n).op != "matmul") continue;
+      auto chain = chain_of(n);
+      for (const NodeId member : chain) taken[static_cast<size_t>(member)] = true;
+      chains[static_cast<size_t>(n)] = std::move(chain);
+    }
+    Rewriter rewriter(graph_);
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      const auto& chain = chains[static_cast<size_t>(n)];
+      if (!chain.empty()) {
+        emit(rewriter, n, chain);
+      } else if (!taken[static_cast<size_t>(n)]) {
+        rewriter.copy(n);
+      }
+    }
+    return remove_dead_code(rewriter.finish());
+  }
+
+ private:
+  // The nodes behind product `n` that it takes along: each the only reader of the one before, with other operands that
+  // are there before the product, so that nothing has to wait.
+  std::vector<NodeId> chain_of(NodeId n) const {
+    std::vector<NodeId> chain;
+    if (!is_fused_dtype(graph_.type(graph_.node(n).inputs[0]).dtype)) return chain;
+    NodeId last = n;
+    while (true) {
+      const ValueId v = graph_.node(last).outputs[0];
+      const auto& users = uses_.users[static_cast<size_t>(v)];
+      if (users.size() != 1 || uses_.is_result[static_cast<size_t>(v)]) return chain;
+      if (!may_follow(n, v, users[0])) return chain;
+      last = users[0];
+      chain.push_back(last);
+    }
+  }
+
+  bool may_follow(NodeId product, ValueId v, NodeId n) const {
+    const Node& node = graph_.node(n);
+    if (!is_epilogue(node.op) || node.outputs.size() != 1) return false;
+    const Type& result = graph_.type(node.outputs[0]);
+    if (!(result.shape == graph_.type(v).shape) || !is_fused_dtype(result.dtype)) return false;
+    if (node.op == "bias_add" && node.inputs[0] != v) return false;
+    if (node.op == "div" && node.inputs[0] != v) return false;
+    if (std::count(node.inputs.begin(), node.inputs.end(), v) != 1) return false;
+    return std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId input) {
+      if (input == v) return true;
+      if (!is_fused_dtype(graph_.type(input).dtype)) return false;
+      const NodeId from = graph_.info(input).node;
+      return from == ir::kNone || from < product || literal_of(graph_, input).has_value();
+    });
+  }
+
+  void emit(Rewriter& rewriter, NodeId product, const std::vector<NodeId>& chain) {
+    const Node& matmul = graph_.node(product);
+    std::vector<Value> inputs = {rewriter.at(matmul.inputs[0]), rewriter.at(matmul.inputs[1])};
+    std::string program;
+    std::string before = "a0";
+    ValueId last = matmul.outputs[0];
+    int num_values = 0;
+    int num_results = 0;
+    for (const NodeId n : chain) {
+      const Node& node = graph_.node(n);
+      const std::string op = node.op == "bias_add" ? "add" : program_op(graph_, node).value_or("copy");
+      std::string line = op;
+      for (const ValueId v : node.inputs) {
+        if (v == last) {
+          line += " " + before;
+        } else if (const auto literal = literal_of(graph_, v)) {
+          line += " " + *literal;
+        } else {
+          inputs.push_back(rewriter.at(v));
+          line += fmt::format(" a{}", ++num_values);
+        }
+      }
+      last = node.outputs[0];
+      if (op == "copy") continue;  // a cast: the result's type says it
+      before = fmt::format("t{}", num_results++);
+      program += before + "=" + line + "; ";
+    }
+    program += "return " + before;
+    rewriter.set_origin(product);
+    const auto made = ops::apply(rewriter.graph(), "fused_matmul", inputs,
+                                 {{"transpose_a", matmul.attributes.get_bool("transpose_a")},
+                                  {"transpose_b", matmul.attributes.get_bool("transpose_b")},
+                                  {"program", program},
+                                  {"dtype", graph_.type(last).dtype}});
+    rewriter.stands_for(product, rewriter.graph().num_nodes() - 1);
+    for (const NodeId n : chain) rewriter.stands_for(n, rewriter.graph().num_nodes() - 1);
+    rewriter.set(last, made[0]);
+  }
+
+  const Graph& graph_;
+  const ValueUses uses_;
+};
+
+}  // namespace
+
+Graph fuse_matmul(const Graph& local) { return MatmulFusion(local).run(); }
+
+}  // namespace tessera::compiler

@@ -1,0 +1,38 @@
+#include "tessera/compiler/passes/fused_program.h"
+
+#include <set>
+
+#include "tessera/base/strings.h"
+
+namespace tessera::compiler {
+
+using ir::Graph;
+using ir::Node;
+using ir::NodeId;
+using ir::ValueId;
+
+std::optional<std::string> program_op(const Graph& graph, const Node& node) {
+  static const std::set<std::string> same = {
+      "neg", "abs",     "sign",    "floor",   "sqrt",      "rsqrt",        "reciprocal", "exp",   "log",
+      "sin", "cos",     "relu",    "sigmoid", "tanh",      "square",       "add",        "sub",   "mul",
+      "div", "maximum", "minimum", "pow",     "relu_grad", "sigmoid_grad", "tanh_grad",  "select"};
+  if (same.contains(node.op)) return node.op;
+  if (node.op == "gelu" || node.op == "gelu_grad") {
+    return std::string(node.attributes.get_bool("approximate") ? "gelu_tanh" : "gelu_erf") +
+           (node.op == "gelu_grad" ? "_grad" : "");
+  }
+  if (node.op == "cast") {
+    const DType from = graph.type(node.inputs[0]).dtype;
+    if (from == DType::kBF16 || from == DType::kF16 || from == DType::kU8 || from == DType::kBool) return "copy";
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> literal_of(const Graph& graph, ValueId v) {
+  const NodeId n = graph.info(v).node;
+  if (n == ir::kNone || graph.node(n).op != "fill" || graph.type(v).dtype != DType::kF32) return std::nullopt;
+  if (graph.type(v).shape.ndim() != 0) return std::nullopt;  // its shape may be what widens the result
+  return shortest(static_cast<double>(static_cast<float>(graph.node(n).attributes.get_double("value"))));
+}
+
+}  // namespace tessera::compiler
