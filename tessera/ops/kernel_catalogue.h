@@ -25,7 +25,7 @@ class KernelCatalogue {
   virtual int num_threads() const = 0;
 };
 
-// Takes every request, says "fake.<op>", 0 bytes of scratch; elementwise operators may work in place.
+// Takes every request, says "fake.<op>", 0 bytes of scratch; elementwise operators and optimizers may work in place.
 class FakeKernelCatalogue : public KernelCatalogue {
  public:
   KernelChoice choose(const KernelRequest& request) const override;

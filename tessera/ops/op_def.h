@@ -115,6 +115,9 @@ struct OpDef {
   bool disjoint_parts = false;
   // Touches each element once at one place, without looking at its neighbours: may be fused with others.
   bool elementwise = false;
+  // Of a parameter and its states: (parameter, states..., gradient, scalars...) -> (parameter, states...), element by
+  // element.
+  bool update = false;
   // Communicates: never merged, moved or dropped.
   bool collective = false;
   std::vector<Example> examples = {};

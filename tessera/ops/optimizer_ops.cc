@@ -2,6 +2,7 @@
 #include "tessera/ops/families.h"
 #include "tessera/ops/op_def.h"
 #include "tessera/ops/require.h"
+#include "tessera/tensor/update_group.h"
 
 namespace tessera::ops {
 namespace {
@@ -48,6 +49,7 @@ OpDef optimizer(std::string name, std::string doc, size_t num_states, std::vecto
     for (const Type& type : results) out.push_back(type.shape);
     return elementwise_rule(in, out);
   };
+  def.update = true;
   def.flops = [flops_per_element](const Attributes&, std::span<const Type> types, std::span<const Type>) {
     return flops_per_element * static_cast<double>(types[0].shape.num_elements());
   };
@@ -94,9 +96,71 @@ std::vector<AttributeDef> adam_attributes() {
           {"eps", 1e-8, "added to the root of v"}};
 }
 
+// The types of one member's operands.
+std::vector<Type> member_types(const UpdateGroup& group, std::span<const Type> inputs, size_t member) {
+  std::vector<Type> types;
+  for (size_t i = 0; i < group.num_tensors + group.num_scalars; ++i) types.push_back(inputs[group.input(member, i)]);
+  return types;
+}
+
+void add_update_group(OpRegistry& registry) {
+  registry.add({
+      .name = "update_group",
+      .doc = "The updates of many parameters by one optimizer as one node, made by the fusion pass: its operands are "
+             "(parameter, states..., gradient) for each, then the scalars that they share; its results (parameter, "
+             "states...) for each. No rank splits it: fusion comes after partition.",
+      .inputs = {"values..."},
+      .attributes = {{"optimizer", std::nullopt, "the operator that updates one of them"},
+                     {"settings", std::nullopt, "its attributes, as text"},
+                     {"count", std::nullopt, "number of parameters"},
+                     {"scalars", std::nullopt, "number of shared scalars"}},
+      .infer =
+          [](const Attributes& attributes, std::span<const Type> inputs) {
+            const UpdateGroup group(attributes, inputs.size());
+            const OpDef& optimizer = OpRegistry::instance().get(group.optimizer);
+            if (!optimizer.update) throw InvalidArgument("{} is no optimizer's operator", group.optimizer);
+            std::vector<Type> results;
+            for (size_t m = 0; m < group.count; ++m) {
+              for (const Type& type : optimizer.infer(group.settings, member_types(group, inputs, m))) {
+                results.push_back(type);
+              }
+            }
+            return results;
+          },
+      .flops =
+          [](const Attributes& attributes, std::span<const Type> inputs, std::span<const Type>) {
+            const UpdateGroup group(attributes, inputs.size());
+            const OpDef& optimizer = OpRegistry::instance().get(group.optimizer);
+            double flops = 0;
+            for (size_t m = 0; m < group.count; ++m) {
+              const auto types = member_types(group, inputs, m);
+              flops += optimizer.flops(group.settings, types, {});
+            }
+            return flops;
+          },
+      .examples = {{.inputs = {{{DType::kF32, {3, 5}}},
+                               {{DType::kF32, {3, 5}}},
+                               {{DType::kF32, {3, 5}}},
+                               {{DType::kF32, {7}}},
+                               {{DType::kF32, {7}}},
+                               {{DType::kBF16, {7}}},
+                               {{DType::kF32, {0}}},
+                               {{DType::kF32, {0}}},
+                               {{DType::kF32, {0}}},
+                               {{DType::kF32, {}}},
+                               {{DType::kF32, {}}}},
+                    .attributes = {{"optimizer", "momentum"},
+                                   {"settings", "{loss_scale=2.0, nesterov=false, weight_decay=0.01}"},
+                                   {"count", int64_t{3}},
+                                   {"scalars", int64_t{2}}},
+                    .check_gradient = false}},
+  });
+}
+
 }  // namespace
 
 void add_optimizers(OpRegistry& registry) {
+  add_update_group(registry);
   OpDef momentum = optimizer(
       "momentum",
       "g = grad / loss_scale + weight_decay * param; moment = momentum * moment + g; param -= learning_rate * moment, "

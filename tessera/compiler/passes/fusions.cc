@@ -8,8 +8,8 @@ namespace tessera::compiler {
 namespace {
 
 const std::map<std::string, bool Fusions::*>& fusions_by_name() {
-  static const std::map<std::string, bool Fusions::*> names = {{"matmul", &Fusions::matmul},
-                                                               {"elementwise", &Fusions::elementwise}};
+  static const std::map<std::string, bool Fusions::*> names = {
+      {"matmul", &Fusions::matmul}, {"elementwise", &Fusions::elementwise}, {"updates", &Fusions::updates}};
   return names;
 }
 
@@ -36,6 +36,7 @@ ir::Graph fuse(const ir::Graph& local, const Fusions& fusions) {
   ir::Graph graph = local;
   if (fusions.matmul) graph = fuse_matmul(graph);
   if (fusions.elementwise) graph = fuse_elementwise(graph);
+  if (fusions.updates) graph = fuse_updates(graph);
   return graph;
 }
 

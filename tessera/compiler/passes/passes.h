@@ -24,8 +24,9 @@ ir::Graph fold_constants(const ir::Graph& graph);
 struct Fusions {
   bool matmul = true;
   bool elementwise = true;
+  bool updates = true;
 
-  static Fusions none() { return {.matmul = false, .elementwise = false}; }
+  static Fusions none() { return {.matmul = false, .elementwise = false, .updates = false}; }
 };
 
 // "all", "none", or those to be made: "elementwise,...". Throws InvalidArgument that lists their names.
@@ -40,6 +41,9 @@ ir::Graph fuse_matmul(const ir::Graph& local);
 // Joins elementwise nodes of one shape whose inner results nobody else reads into fused_elementwise nodes, of at most
 // `max_nodes` each: a longer chain keeps more operands alive than registers hold.
 ir::Graph fuse_elementwise(const ir::Graph& local, int max_nodes = 24);
+// Joins the updates of parameters of at most `max_bytes` each that one optimizer makes in the same way, and whose
+// gradients arrive together, into one node: what starting each costs is then paid once. Larger ones are worth a start.
+ir::Graph fuse_updates(const ir::Graph& local, int64_t max_bytes = 256 << 10);
 
 // The strides of every value. Images (what convolutions and poolings touch, and what is elementwise with it) are
 // channels-last in memory; everything else is row-major.

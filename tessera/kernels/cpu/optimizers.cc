@@ -2,6 +2,8 @@
 // rates are scalars, so what is made of them alone is computed once per thread.
 #include "tessera/kernels/cpu/families.h"
 #include "tessera/kernels/cpu/tile_program.h"
+#include "tessera/kernels/registry.h"
+#include "tessera/tensor/update_group.h"
 
 namespace tessera::kernels::cpu {
 namespace {
@@ -132,6 +134,8 @@ void add_optimizers(KernelRegistry& registry) {
   registry.add("sgd", prepare_sgd);
   registry.add("adam", prepare_adam);
   registry.add("adam_weight_decay", prepare_adam_weight_decay);
+  registry.add("update_group",
+               [](const KernelRequest& request) { return prepare_update_group(request, cpu_kernels()); });
 }
 
 }  // namespace tessera::kernels::cpu

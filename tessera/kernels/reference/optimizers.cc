@@ -3,6 +3,8 @@
 #include "tessera/base/error.h"
 #include "tessera/kernels/reference/families.h"
 #include "tessera/kernels/reference/walk.h"
+#include "tessera/kernels/registry.h"
+#include "tessera/tensor/update_group.h"
 
 namespace tessera::kernels::reference {
 namespace {
@@ -162,6 +164,8 @@ void add_optimizers(KernelRegistry& registry) {
   registry.add_function("sgd", "reference", run_sgd, {{0, 0}, {1, 1}});
   registry.add_function("adam", "reference", run_adam, {{0, 0}, {1, 1}, {2, 2}});
   registry.add_function("adam_weight_decay", "reference", run_adam_weight_decay, {{0, 0}, {1, 1}, {2, 2}});
+  registry.add("update_group",
+               [](const KernelRequest& request) { return prepare_update_group(request, reference_kernels()); });
 }
 
 }  // namespace tessera::kernels::reference
