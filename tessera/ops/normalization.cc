@@ -1,5 +1,6 @@
 #include "tessera/base/error.h"
 #include "tessera/ops/batch_norm_groups.h"
+#include "tessera/ops/batch_norm_types.h"
 #include "tessera/ops/families.h"
 #include "tessera/ops/gradient_helpers.h"
 #include "tessera/ops/infer_helpers.h"
@@ -10,45 +11,6 @@ namespace tessera::ops {
 namespace {
 
 // Batch normalisation. Statistics are per channel: [c]; or, grouped, per consecutive group of rows and channel: [G,c].
-
-// Checks x and `counts`; returns the statistics' type.
-Type statistics_of(const Attributes& attributes, const Type& x) {
-  require_floating(x, "x");
-  if (x.shape.ndim() < 2 || x.shape.ndim() > 5) {
-    throw InvalidArgument("x must have 2 to 5 dims [n,c,...], has {}", x.shape.ndim());
-  }
-  const Ints& counts = attributes.get_ints("counts");
-  const DType dtype = statistics_dtype(x.dtype);
-  const int64_t pixels = pixels_of(x.shape);
-  for (const int64_t count : counts) {
-    if (count < 0) throw InvalidArgument("counts must not be negative, one is {}", count);
-  }
-  if (!attributes.get_bool("grouped")) {
-    if (counts.size() != 1) throw InvalidArgument("counts must be one number unless grouped, has {}", counts.size());
-    // A rank holds a part of what is averaged, never more than all.
-    if (counts[0] < x.shape[0] * pixels) {
-      throw InvalidArgument("counts is {}, x alone has {} elements per channel", counts[0], x.shape[0] * pixels);
-    }
-    return {dtype, {x.shape[1]}};
-  }
-  if (pixels == 0) throw InvalidArgument("grouped statistics need images with pixels");
-  int64_t rows = 0;
-  for (const int64_t count : counts) {
-    if (count % pixels != 0) {
-      throw InvalidArgument("a group of {} elements is no whole number of rows of {}", count, pixels);
-    }
-    rows += count / pixels;
-  }
-  if (rows != x.shape[0]) throw InvalidArgument("the groups have {} rows, x has {}", rows, x.shape[0]);
-  return {dtype, {static_cast<int64_t>(counts.size()), x.shape[1]}};
-}
-
-void require_channels(const Type& given, const Type& x, std::string_view what) {
-  if (given.dtype != x.dtype && given.dtype != statistics_dtype(x.dtype)) {
-    throw InvalidArgument("{} must be {}, is {}; cast it", what, statistics_dtype(x.dtype), given.dtype);
-  }
-  require_shape(given, {x.shape[1]}, what);
-}
 
 IndexRule::Dims image_dims(const Type& x) {
   static constexpr const char* kNames[] = {"n", "c", "d2", "d3", "d4"};
@@ -158,47 +120,6 @@ std::vector<Value> no_second_derivative(const GradientContext&) {
       "where they are needed");
 }
 
-std::vector<AttributeDef> group_attributes() {
-  return {{"counts", std::nullopt,
-           "number of elements that each statistic averages over, in the global batch: one; or one per group"},
-          {"grouped", false, "statistics [G,c] of G consecutive groups of rows instead of [c] of all"}};
-}
-std::vector<AttributeDef> group_attributes(std::vector<AttributeDef> more) {
-  auto attributes = group_attributes();
-  attributes.insert(attributes.begin(), more.begin(), more.end());
-  return attributes;
-}
-AttributeDef eps_attribute() { return {"eps", 1e-5, "added to the variance"}; }
-
-// The examples of one operator: `make` gives its operands.
-struct Case {
-  DType dtype;
-  Shape x;
-  Ints counts;
-  bool grouped = false;
-
-  Type image() const { return {dtype, x}; }
-  Type statistics() const {
-    const DType wide = statistics_dtype(dtype);
-    return grouped ? Type{wide, {static_cast<int64_t>(counts.size()), x[1]}} : Type{wide, {x[1]}};
-  }
-  Type channels() const { return {statistics_dtype(dtype), {x[1]}}; }
-  Attributes attributes() const { return {{"counts", counts}, {"grouped", grouped}}; }
-  Attributes attributes(double eps) const { return {{"counts", counts}, {"grouped", grouped}, {"eps", eps}}; }
-  bool is_wide() const { return dtype == DType::kF32 || dtype == DType::kF64; }
-};
-std::vector<Case> cases() {
-  return {{DType::kF32, {4, 3, 3, 2}, {24}},
-          {DType::kF64, {5, 2}, {5}},
-          {DType::kF32, {3, 17, 5}, {15}},
-          {DType::kF64, {2, 3, 2, 2, 2}, {16}},
-          {DType::kF32, {5, 3, 2, 2}, {12, 8}, true},
-          {DType::kF64, {4, 2}, {2, 1, 1}, true},
-          {DType::kBF16, {4, 3, 3, 2}, {24}},
-          {DType::kF16, {3, 2, 4}, {4, 8}, true},
-          {DType::kF32, {0, 3, 2, 2}, {0}}};
-}
-
 void add_statistics(OpRegistry& registry) {
   OpDef mean{
       .name = "batch_norm_mean",
@@ -209,7 +130,7 @@ void add_statistics(OpRegistry& registry) {
       .attributes = group_attributes(),
       .outputs = {"mean"},
       .infer = [](const Attributes& attributes, std::span<const Type> inputs) -> std::vector<Type> {
-        return {statistics_of(attributes, inputs[0])};
+        return {batch_norm_statistics_of(attributes, inputs[0])};
       },
       .gradient = mean_gradient,
       .rule = batch_norm_rule(kMean),
@@ -226,7 +147,7 @@ void add_statistics(OpRegistry& registry) {
       .attributes = group_attributes(),
       .outputs = {"variance"},
       .infer = [](const Attributes& attributes, std::span<const Type> inputs) -> std::vector<Type> {
-        const Type statistics = statistics_of(attributes, inputs[0]);
+        const Type statistics = batch_norm_statistics_of(attributes, inputs[0]);
         require_type(inputs[1], statistics, "mean");
         return {statistics};
       },
@@ -235,7 +156,7 @@ void add_statistics(OpRegistry& registry) {
       .flops = per_element(3),
       .localize = batch_norm_localize(kVariance),
   };
-  for (const Case& c : cases()) {
+  for (const BatchNormExample& c : batch_norm_examples()) {
     mean.examples.push_back({{{c.image()}}, c.attributes(), c.is_wide()});
     // Of no elements the mean, and with it the variance's gradient, is NaN.
     variance.examples.push_back({{{c.image()}, {c.statistics()}}, c.attributes(), c.is_wide() && c.x[0] > 0});
@@ -256,7 +177,7 @@ void add_batch_norm(OpRegistry& registry) {
           {eps_attribute(),
            {"batch_stats", false, "mean and variance are those of x, by batch_norm_mean and _variance"}}),
       .infer = [](const Attributes& attributes, std::span<const Type> inputs) -> std::vector<Type> {
-        const Type statistics = statistics_of(attributes, inputs[0]);
+        const Type statistics = batch_norm_statistics_of(attributes, inputs[0]);
         require_type(inputs[1], statistics, "mean");
         require_type(inputs[2], statistics, "variance");
         require_channels(inputs[3], inputs[0], "gamma");
@@ -277,7 +198,7 @@ void add_batch_norm(OpRegistry& registry) {
       .attributes = group_attributes({eps_attribute()}),
       .outputs = {"sum_dy", "sum_dy_xhat"},
       .infer = [](const Attributes& attributes, std::span<const Type> inputs) -> std::vector<Type> {
-        const Type statistics = statistics_of(attributes, inputs[1]);
+        const Type statistics = batch_norm_statistics_of(attributes, inputs[1]);
         require_type(inputs[0], inputs[1], "dy");
         require_type(inputs[2], statistics, "mean");
         require_type(inputs[3], statistics, "variance");
@@ -298,7 +219,7 @@ void add_batch_norm(OpRegistry& registry) {
       .attributes = group_attributes({eps_attribute()}),
       .outputs = {"dx"},
       .infer = [](const Attributes& attributes, std::span<const Type> inputs) -> std::vector<Type> {
-        const Type statistics = statistics_of(attributes, inputs[1]);
+        const Type statistics = batch_norm_statistics_of(attributes, inputs[1]);
         require_type(inputs[0], inputs[1], "dy");
         require_type(inputs[2], statistics, "mean");
         require_type(inputs[3], statistics, "variance");
@@ -313,7 +234,7 @@ void add_batch_norm(OpRegistry& registry) {
       .flops = per_element(8),
       .localize = batch_norm_localize(kInput),
   };
-  for (const Case& c : cases()) {
+  for (const BatchNormExample& c : batch_norm_examples()) {
     const ExampleInput image{c.image()};
     const ExampleInput statistics{c.statistics()};
     const ExampleInput positive{c.statistics(), Domain::kPositive};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/kernels/cpu/batch_norm_groups.h"
 #include "tessera/kernels/cpu/families.h"
 #include "tessera/kernels/cpu/reduce_rows.h"
 #include "tessera/kernels/cpu/strided.h"
@@ -10,32 +11,6 @@
 
 namespace tessera::kernels::cpu {
 namespace {
-
-// The groups of rows of a batch that are normalised together.
-struct Groups {
-  struct Group {
-    int64_t first_row, num_rows;
-    double count;
-  };
-  std::vector<Group> groups;
-  bool grouped;
-
-  Groups(const Attributes& attributes, const Shape& x) : grouped(attributes.get_bool("grouped")) {
-    const Ints& counts = attributes.get_ints("counts");
-    if (!grouped) {
-      groups.push_back({0, x[0], static_cast<double>(counts[0])});
-      return;
-    }
-    int64_t pixels = 1;
-    for (int dim = 2; dim < x.ndim(); ++dim) pixels *= x[dim];
-    int64_t row = 0;
-    for (const int64_t count : counts) {
-      groups.push_back({row, count / pixels, static_cast<double>(count)});
-      row += count / pixels;
-    }
-    check_equal(row, x[0], "rows of the batch_norm groups");
-  }
-};
 
 // A per-channel vector [c], or row `group` of statistics [G,c], seen as [c,1,1...] against images of `ndim` dims.
 Slice per_channel(const TensorView& view, int64_t group, int ndim) {
@@ -56,10 +31,10 @@ template <typename Make>
 std::optional<PreparedKernel> per_group(const KernelRequest& request, size_t num_images, Make&& make) {
   const Shape& shape = request.outputs[0].shape;
   if (shape.num_elements() == 0) return std::nullopt;
-  const Groups groups(request.attributes, shape);
+  const BatchNormGroups groups(request.attributes, shape);
   const auto sliced = std::make_shared<SlicedKernel>();
   for (size_t g = 0; g < groups.groups.size(); ++g) {
-    const Groups::Group& group = groups.groups[g];
+    const BatchNormGroups::Group& group = groups.groups[g];
     std::vector<Slice> inputs;
     for (size_t i = 0; i < request.inputs.size(); ++i) {
       inputs.push_back(i < num_images ? slice_dim(request.inputs[i], 0, group.first_row, group.num_rows)
@@ -77,7 +52,7 @@ std::optional<PreparedKernel> per_group(const KernelRequest& request, size_t num
 
 std::optional<PreparedKernel> prepare_batch_norm(const KernelRequest& request) {
   enum { kX, kMean, kVariance, kGamma, kBeta };
-  return per_group(request, 1, [&](const Groups::Group&) {
+  return per_group(request, 1, [&](const BatchNormGroups::Group&) {
     TileProgram p{.num_inputs = 5};
     const int eps = p.constant(request.attributes.get_double("eps"));
     const int inverse = p.add(RowOp::kRsqrt, p.add(RowOp::kAdd, kVariance, eps));
@@ -90,7 +65,7 @@ std::optional<PreparedKernel> prepare_batch_norm(const KernelRequest& request) {
 
 std::optional<PreparedKernel> prepare_grad_input(const KernelRequest& request) {
   enum { kDy, kX, kMean, kVariance, kGamma, kSumDy, kSumDyXhat };
-  return per_group(request, 2, [&](const Groups::Group& group) {
+  return per_group(request, 2, [&](const BatchNormGroups::Group& group) {
     TileProgram p{.num_inputs = 7};
     const int eps = p.constant(request.attributes.get_double("eps"));
     const int count = p.constant(group.count);
@@ -144,18 +119,13 @@ std::optional<ImageLayout> layout_of(const TensorView& x) {
   return std::nullopt;
 }
 
-// A statistic's row of a group: [c] or [G,c].
-float* row_of(const TensorView& view, size_t group) {
-  return view.as<float>() + (view.shape.ndim() == 2 ? static_cast<int64_t>(group) * view.strides[0] : 0);
-}
-
 enum class Statistic { kMean, kVariance, kGradients };
 
 // batch_norm_mean, _variance and _grad_reduce: sums over all elements of a channel, group by group.
 struct ChannelSums {
   Statistic statistic;
   ImageLayout layout;
-  Groups groups;
+  BatchNormGroups groups;
   int64_t channels, pixels;
   double eps;
   RowLoad load;      // of images that are not f32: a block of rows at a time is converted
@@ -208,7 +178,8 @@ struct ChannelSums {
     }
   }
 
-  void sum_planes(const KernelArgs& args, const Groups::Group& group, const float* mean, int64_t channel) const {
+  void sum_planes(const KernelArgs& args, const BatchNormGroups::Group& group, const float* mean,
+                  int64_t channel) const {
     double* to = sums(args, 0);
     double& first = to[channel];
     first = 0;
@@ -230,7 +201,7 @@ struct ChannelSums {
 
   void run(const KernelArgs& args) const {
     for (size_t g = 0; g < groups.groups.size(); ++g) {
-      const Groups::Group& group = groups.groups[g];
+      const BatchNormGroups::Group& group = groups.groups[g];
       const float* mean = nullptr;
       if (statistic == Statistic::kVariance) mean = row_of(args.inputs[1], g);
       if (statistic == Statistic::kGradients) mean = row_of(args.inputs[2], g);
@@ -262,7 +233,7 @@ struct ChannelSums {
     }
   }
 
-  void finish(const KernelArgs& args, size_t g, const Groups::Group& group, const double* total) const {
+  void finish(const KernelArgs& args, size_t g, const BatchNormGroups::Group& group, const double* total) const {
     float* out = row_of(args.outputs[0], g);
     if (statistic != Statistic::kGradients) {
       for (int64_t c = 0; c < channels; ++c) out[c] = static_cast<float>(total[c] / group.count);
@@ -288,17 +259,14 @@ std::optional<PreparedKernel> prepare_statistic(const KernelRequest& request, St
   if (num_images == 2 && (layout_of(request.inputs[1]) != layout || request.inputs[1].dtype != x.dtype)) {
     return std::nullopt;
   }
-  const auto is_statistic = [](const TensorView& view) {
-    return view.dtype == DType::kF32 && (view.shape.back() == 1 || view.strides[view.strides.ndim() - 1] == 1);
-  };
   for (size_t i = num_images; i < request.inputs.size(); ++i) {
-    if (!is_statistic(request.inputs[i])) return std::nullopt;
+    if (!is_batch_norm_statistic(request.inputs[i])) return std::nullopt;
   }
-  if (!std::all_of(request.outputs.begin(), request.outputs.end(), is_statistic)) return std::nullopt;
+  if (!std::all_of(request.outputs.begin(), request.outputs.end(), is_batch_norm_statistic)) return std::nullopt;
 
   ChannelSums sums{.statistic = statistic,
                    .layout = *layout,
-                   .groups = Groups(request.attributes, x.shape),
+                   .groups = BatchNormGroups(request.attributes, x.shape),
                    .channels = x.shape[1],
                    .pixels = x.num_elements() / (x.shape[0] * x.shape[1]),
                    .eps = statistic == Statistic::kGradients ? request.attributes.get_double("eps") : 0,
