@@ -19,6 +19,7 @@ void add_all_families(OpRegistry& registry) {
   add_collectives(registry);
   add_exchange(registry);
   add_fused(registry);
+  add_fused_norms(registry);
 }
 
 }  // namespace tessera::ops

@@ -21,6 +21,7 @@ void add_optimizers(OpRegistry& registry);     // optimizer_ops.cc: momentum, sg
 void add_collectives(OpRegistry& registry);    // collectives.cc
 void add_exchange(OpRegistry& registry);       // exchange.cc
 void add_fused(OpRegistry& registry);          // fused.cc: fused_elementwise
+void add_fused_norms(OpRegistry& registry);    // fused_batch_norm.cc: batch norms fused with relu and residuals
 
 void add_all_families(OpRegistry& registry);
 

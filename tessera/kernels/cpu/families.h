@@ -10,6 +10,7 @@ void add_matmul(KernelRegistry& registry);
 void add_elementwise(KernelRegistry& registry);
 void add_fused_elementwise(KernelRegistry& registry);
 void add_fused_matmul(KernelRegistry& registry);
+void add_fused_norms(KernelRegistry& registry);
 void add_misc(KernelRegistry& registry);
 void add_normalization(KernelRegistry& registry);
 void add_optimizers(KernelRegistry& registry);

@@ -12,6 +12,7 @@ const KernelRegistry& cpu_kernels() {
     cpu::add_elementwise(made);
     cpu::add_fused_elementwise(made);
     cpu::add_fused_matmul(made);
+    cpu::add_fused_norms(made);
     cpu::add_misc(made);
     cpu::add_normalization(made);
     cpu::add_optimizers(made);

@@ -17,5 +17,6 @@ void add_normalization(KernelRegistry& registry);
 void add_softmax(KernelRegistry& registry);
 void add_optimizers(KernelRegistry& registry);
 void add_fused(KernelRegistry& registry);
+void add_fused_norms(KernelRegistry& registry);
 
 }  // namespace tessera::kernels::reference

@@ -18,6 +18,7 @@ const KernelRegistry& reference_kernels() {
     reference::add_softmax(made);
     reference::add_optimizers(made);
     reference::add_fused(made);
+    reference::add_fused_norms(made);
     return made;
   }();
   return registry;
