@@ -45,7 +45,7 @@ void compile_rank(Compiled& planned, int rank, const ir::PersistentLayout& persi
     const auto ranks = partition_all(planned.logical, planned.plan, options.partition);
     require_none(verify_local(planned.logical, planned.plan, ranks), planned.local.name());
   }
-  planned.local = fuse(planned.local, options.fusions);
+  planned.local = fuse(planned.local, options.fusions, options.schedule.channels_last);
 
   // Schedule: kernels, lanes, offsets.
   planned.schedule = make_schedule(planned.local, persistent, catalogue, options.schedule);

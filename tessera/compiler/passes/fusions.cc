@@ -9,7 +9,11 @@ namespace {
 
 const std::map<std::string, bool Fusions::*>& fusions_by_name() {
   static const std::map<std::string, bool Fusions::*> names = {
-      {"matmul", &Fusions::matmul}, {"elementwise", &Fusions::elementwise}, {"updates", &Fusions::updates}};
+      {"batch_norm_statistics", &Fusions::batch_norm_statistics},
+      {"batch_norm", &Fusions::batch_norm},
+      {"matmul", &Fusions::matmul},
+      {"elementwise", &Fusions::elementwise},
+      {"updates", &Fusions::updates}};
   return names;
 }
 
@@ -32,8 +36,10 @@ Fusions parse_fusions(const std::string& text) {
   return fusions;
 }
 
-ir::Graph fuse(const ir::Graph& local, const Fusions& fusions) {
+ir::Graph fuse(const ir::Graph& local, const Fusions& fusions, bool channels_last) {
   ir::Graph graph = local;
+  if (fusions.batch_norm_statistics) graph = fuse_batch_norm_statistics(graph, channels_last);
+  if (fusions.batch_norm) graph = fuse_batch_norm(graph, channels_last);
   if (fusions.matmul) graph = fuse_matmul(graph);
   if (fusions.elementwise) graph = fuse_elementwise(graph);
   if (fusions.updates) graph = fuse_updates(graph);

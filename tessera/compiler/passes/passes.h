@@ -22,18 +22,31 @@ ir::Graph fold_constants(const ir::Graph& graph);
 
 // The fusions of compile(), in the order in which they run; each is a pass of its own and can be switched off.
 struct Fusions {
+  bool batch_norm_statistics = true;
+  bool batch_norm = true;
   bool matmul = true;
   bool elementwise = true;
   bool updates = true;
 
-  static Fusions none() { return {.matmul = false, .elementwise = false, .updates = false}; }
+  static Fusions none() {
+    return {
+        .batch_norm_statistics = false, .batch_norm = false, .matmul = false, .elementwise = false, .updates = false};
+  }
 };
 
 // "all", "none", or those to be made: "elementwise,...". Throws InvalidArgument that lists their names.
 Fusions parse_fusions(const std::string& text);
 
-// Runs the passes that are asked for, one after the other.
-ir::Graph fuse(const ir::Graph& local, const Fusions& fusions);
+// Runs the passes that are asked for, one after the other, on a graph whose images will lie channels-last or not.
+ir::Graph fuse(const ir::Graph& local, const Fusions& fusions, bool channels_last = true);
+
+// Makes mean and variance of images in one read, batch_norm_statistics, where the mean is all of what the variance
+// needs. This and fuse_batch_norm leave images alone that are not channels-last.
+ir::Graph fuse_batch_norm_statistics(const ir::Graph& local, bool channels_last = true);
+// Joins batch_norm with the relu behind it, and with the add of a residual in between, into fused_batch_norm; and their
+// gradients: the mask of relu goes into the sums and the cotangent of batch_norm, as does the sum of the cotangents of
+// two branches.
+ir::Graph fuse_batch_norm(const ir::Graph& local, bool channels_last = true);
 
 // Joins a matmul with what is done to the elements of its product: a bias, a factor, another value of its shape, an
 // activation that is not needed by itself; where each result has one reader.
