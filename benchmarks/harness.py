@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / "build" / "release" / "bin"
-BENCHMARKS = ("resnet50", "data", "startup", "compile")
+BENCHMARKS = ("resnet50", "data", "startup", "compile", "collectives", "ranks")
 READY_TIMEOUT_S = 1200  # torch.compile of a whole network takes minutes
 ROUND_TIMEOUT_S = 600
 
@@ -36,6 +36,7 @@ class Side:
     name: str
     command: list
     env: dict = field(default_factory=dict)
+    launcher: list = field(default_factory=list)  # what starts the program, as several processes say
     needs_torch: bool = False
 
 
@@ -56,7 +57,7 @@ class Child:
 
     def __init__(self, side, environment):
         self.side = side
-        self.process = subprocess.Popen([str(word) for word in side.command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        self.process = subprocess.Popen([str(word) for word in side.launcher + side.command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         env=environment | side.env, text=True, bufsize=1)
         self.about = ""
 

@@ -4,6 +4,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/cluster/rank_context.h"
+#include "tessera/comm/transport.h"
 
 namespace tessera::cluster {
 
@@ -23,6 +24,11 @@ int Context::group_rank_of(const std::string& group_name, int world_rank) {
                           fmt::join(ranks, ", "));
   }
   return static_cast<int>(found - ranks.begin());
+}
+
+std::shared_ptr<void> Context::allocate_communication_memory(size_t size_bytes) {
+  std::shared_ptr<void> memory = reserve_shared_memory(size_bytes);
+  return memory != nullptr ? memory : comm::allocate_pages(size_bytes);
 }
 
 std::unique_ptr<Context> single_context(int num_compute_threads) {

@@ -11,6 +11,7 @@
 #include "tessera/base/clock.h"
 #include "tessera/base/file_system.h"
 #include "tessera/comm/communicator.h"
+#include "tessera/comm/speed.h"
 
 namespace tessera::cluster {
 
@@ -44,10 +45,17 @@ class Context {
   int world_rank_of(const std::string& group_name, int group_rank);
   int group_rank_of(const std::string& group_name, int world_rank);
 
-  // Zeroed memory on a page boundary, from which collectives copy the least: on the ranks of one host peers read it
-  // where it lies. Good for gradients and parameters. Throws IoError when there is none. It must go before the context
+  // How fast the world's ranks communicate, the same figures on all of them; measured at the first call, which every
+  // rank makes. Of one rank there is nothing to measure.
+  virtual const comm::GroupSpeed& speed() = 0;
+
+  // Address space on a page boundary, whose bytes the other ranks of this host reach where they lie, so that
+  // collectives copy nothing; zeroed memory is taken as it is touched. Null where no memory is better for that than any
+  // other: of one rank, of threads, across hosts. Throws IoError when there is none. It must go before the context
   // does.
-  virtual std::shared_ptr<void> allocate_communication_memory(size_t size_bytes) = 0;
+  virtual std::shared_ptr<void> reserve_shared_memory(size_t size_bytes) = 0;
+  // The same, or memory of this process alone. Good for gradients and parameters.
+  std::shared_ptr<void> allocate_communication_memory(size_t size_bytes);
 
   // Tells the other ranks that this one fails, so that their waits end at once with `message` and this rank's number.
   virtual void abort(const std::string& message) = 0;

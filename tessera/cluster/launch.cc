@@ -76,6 +76,7 @@ JobOptions job_from_environment() {
   if (options.status_fd >= 0) fcntl(options.status_fd, F_SETFD, FD_CLOEXEC);
   options.store = read_text("TESSERA_STORE");
   options.job_id = read_text("TESSERA_JOB_ID");
+  options.host_id = read_text("TESSERA_HOST_ID");
   options.interface = read_text("TESSERA_INTERFACE");
   options.plugin_directory = read_text("TESSERA_PLUGIN_DIR");
   const std::string transport = read_text("TESSERA_TRANSPORT");

@@ -11,7 +11,8 @@
 
 namespace tessera::cluster {
 
-// Shared memory where all ranks are on one host, else Gloo, unless a kind is asked for.
+// Shared memory where all ranks are on one host, else shared memory within hosts and Gloo between them, unless a kind
+// is asked for: that one then goes between hosts, or on one host between all ranks.
 enum class TransportKind { kAutomatic, kThreads, kSharedMemory, kGloo, kMpi };
 // "threads", "shm", "gloo", "mpi"; throws InvalidArgument naming the text and these names.
 TransportKind parse_transport_kind(std::string_view text);
@@ -24,6 +25,7 @@ struct JobOptions {
   std::string store;     // TESSERA_STORE: where rank 0 listens, unix:NAME or tcp:HOST:PORT; empty: ask MPI
   std::string job_id;    // TESSERA_JOB_ID: peers of another job are refused
   TransportKind transport = TransportKind::kAutomatic;  // TESSERA_TRANSPORT
+  std::string host_id;           // TESSERA_HOST_ID: ranks of different ids do not share memory, also where they could
   std::string interface;         // TESSERA_INTERFACE: network interface that Gloo uses, e.g. "eth0"
   int64_t timeout_ms = 30000;    // TESSERA_TIMEOUT_MS: deadline of every wait for a peer, and of the start
   int num_compute_threads = 0;   // TESSERA_NUM_THREADS, per rank; 0: the host's cores divided by its ranks

@@ -12,6 +12,7 @@
 #include "tessera/cluster/network.h"
 #include "tessera/cluster/rank_context.h"
 #include "tessera/comm/gloo.h"
+#include "tessera/comm/hierarchy.h"
 #include "tessera/comm/mpi.h"
 #include "tessera/comm/shared_memory.h"
 
@@ -27,13 +28,13 @@ std::string first_line(const char* path) {
   return length > 0 ? std::string(trim(std::string_view(buffer, static_cast<size_t>(length)))) : "";
 }
 
-// Equal for processes that can share memory: same boot of the same machine, same PID namespace, same user.
-std::string host_name() {
+// Equal for processes that can share memory: same boot of the same machine, same PID namespace, same user, same id.
+std::string host_name(const std::string& id) {
   char space[256] = {};
   char name[256] = {};
   [[maybe_unused]] const ssize_t length = readlink("/proc/self/ns/pid", space, sizeof(space) - 1);
   gethostname(name, sizeof(name) - 1);
-  return fmt::format("{} {} {} {}", name, first_line("/proc/sys/kernel/random/boot_id"), space, geteuid());
+  return fmt::format("{} {} {} {} {}", name, first_line("/proc/sys/kernel/random/boot_id"), space, geteuid(), id);
 }
 
 // The cores that this process may use, as text that is equal for equal sets.
@@ -102,17 +103,8 @@ class ProcessMembership final : public Membership {
   HubClient client_;
 };
 
-std::unique_ptr<comm::Transport> open_transport(const JobOptions& options, const RankPlace& place,
-                                                const comm::WaitOptions& wait, ProcessMembership& membership) {
-  const bool is_one_host = place.local_size == place.size;
-  TransportKind kind = options.transport;
-  if (kind == TransportKind::kAutomatic) kind = is_one_host ? TransportKind::kSharedMemory : TransportKind::kGloo;
-  if (kind == TransportKind::kSharedMemory) {
-    if (is_one_host)
-      return comm::make_shared_memory_transport(membership.client(), membership.job(), place.rank, {.wait = wait});
-    throw InvalidArgument("TESSERA_TRANSPORT=shm: {} of {} ranks are on this host; use gloo or mpi", place.local_size,
-                          place.size);
-  }
+std::unique_ptr<comm::Transport> open_wire(TransportKind kind, const JobOptions& options, const RankPlace& place,
+                                           const comm::WaitOptions& wait, ProcessMembership& membership) {
   if (kind == TransportKind::kMpi) {
     return comm::make_wire_transport(comm::make_mpi_wire(membership.mpi(), membership.job(), wait), membership.job(),
                                      wait);
@@ -120,12 +112,31 @@ std::unique_ptr<comm::Transport> open_transport(const JobOptions& options, const
   // The address by which this rank reaches rank 0 is one by which the others reach it.
   std::string address = membership.client().local_ip();
   if (!options.interface.empty()) address = host_ip(options.interface);
-  if (address.empty()) address = is_one_host ? "127.0.0.1" : host_ip("");
+  if (address.empty()) address = place.local_size == place.size ? "127.0.0.1" : host_ip("");
   return comm::make_wire_transport(
       comm::make_gloo_wire(
           {.rank = place.rank, .size = place.size, .address = address, .timeout_ms = options.timeout_ms},
           membership.client(), membership.job()),
       membership.job(), wait);
+}
+
+std::unique_ptr<comm::Transport> open_transport(const JobOptions& options, const RankPlace& place,
+                                                const std::vector<int>& host_of, const comm::WaitOptions& wait,
+                                                ProcessMembership& membership) {
+  const bool is_one_host = place.local_size == place.size;
+  TransportKind kind = options.transport;
+  if (kind == TransportKind::kAutomatic) kind = is_one_host ? TransportKind::kSharedMemory : TransportKind::kGloo;
+  const auto open_shared_memory = [&] {
+    return comm::make_shared_memory_transport(membership.client(), membership.job(), place.rank, {.wait = wait});
+  };
+  if (kind == TransportKind::kSharedMemory) {
+    if (is_one_host) return open_shared_memory();
+    throw InvalidArgument("TESSERA_TRANSPORT=shm: {} of {} ranks are on this host; use gloo or mpi", place.local_size,
+                          place.size);
+  }
+  auto wire = open_wire(kind, options, place, wait, membership);
+  if (is_one_host) return wire;
+  return comm::make_hierarchical_transport(open_shared_memory(), std::move(wire), host_of);
 }
 
 }  // namespace
@@ -142,13 +153,20 @@ std::unique_ptr<Context> join_job(const JobOptions& options) {
         "the ranks as threads");
   }
 
-  const std::string host = host_name();
+  const std::string host = host_name(options.host_id);
   auto membership = std::make_unique<ProcessMembership>(open_meeting(options), options.rank, host + "|" + core_set());
 
   RankPlace place{.rank = options.rank, .size = options.size, .local_rank = 0, .local_size = 0};
   const std::vector<std::string>& hosts = membership->client().hosts();
   const std::string& own = hosts[static_cast<size_t>(options.rank)];
   const int num_sharing = static_cast<int>(std::count(hosts.begin(), hosts.end(), own));  // our cores
+  std::vector<int> host_of;                                                               // the first rank there
+  for (const std::string& theirs : hosts) {
+    const auto name = std::string_view(theirs).substr(0, theirs.find('|') + 1);
+    host_of.push_back(static_cast<int>(
+        std::find_if(hosts.begin(), hosts.end(), [&](const std::string& other) { return other.starts_with(name); }) -
+        hosts.begin()));
+  }
   for (int r = 0; r < options.size; ++r) {
     if (!hosts[static_cast<size_t>(r)].starts_with(host + "|")) continue;
     if (r < options.rank) ++place.local_rank;
@@ -161,7 +179,7 @@ std::unique_ptr<Context> join_job(const JobOptions& options) {
 
   std::unique_ptr<comm::Transport> transport;
   try {
-    transport = open_transport(options, place, wait, *membership);
+    transport = open_transport(options, place, host_of, wait, *membership);
   } catch (const std::exception& e) {
     membership->announce_failure(e.what());
     throw;

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tessera/base/error.h"
+#include "tessera/comm/group_calls.h"
 
 namespace tessera::cluster {
 namespace {
@@ -58,7 +59,7 @@ comm::Communicator* RankContext::create_group(const std::string& name, const std
   const comm::GroupInfo info{
       .name = name, .number = number, .rank = static_cast<int>(found - ranks.begin()), .ranks = ranks};
   try {
-    group = comm::make_communicator(info, ranks.size() > 1 ? transport_->create_channel(info) : nullptr);
+    group = ranks.size() > 1 ? transport_->create_communicator(info) : comm::make_single_communicator(info);
   } catch (...) {
     groups_.erase(name);
     throw;
@@ -89,8 +90,13 @@ bool RankContext::has_group(const std::string& name) const {
   return found != groups_.end() && found->second != nullptr;
 }
 
-std::shared_ptr<void> RankContext::allocate_communication_memory(size_t size_bytes) {
-  return transport_ ? transport_->allocate(size_bytes) : comm::allocate_pages(size_bytes);
+const comm::GroupSpeed& RankContext::speed() {
+  if (!speed_) speed_ = place_.size > 1 ? comm::measure_speed(world()) : comm::GroupSpeed{};
+  return *speed_;
+}
+
+std::shared_ptr<void> RankContext::reserve_shared_memory(size_t size_bytes) {
+  return transport_ ? transport_->allocate(size_bytes) : nullptr;
 }
 
 }  // namespace tessera::cluster

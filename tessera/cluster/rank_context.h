@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,7 +64,8 @@ class RankContext final : public Context {
   comm::Communicator& group(const std::string& name) override;
   bool has_group(const std::string& name) const override;
 
-  std::shared_ptr<void> allocate_communication_memory(size_t size_bytes) override;
+  const comm::GroupSpeed& speed() override;
+  std::shared_ptr<void> reserve_shared_memory(size_t size_bytes) override;
   void abort(const std::string& message) override { membership_->announce_failure(message); }
   void finish() override { membership_->finish(); }
 
@@ -73,6 +75,7 @@ class RankContext final : public Context {
   std::unique_ptr<comm::Transport> transport_;
   std::map<std::string, std::unique_ptr<comm::Communicator>> groups_;  // null: exists, without this rank
   int num_created_ = 0;
+  std::optional<comm::GroupSpeed> speed_;
 };
 
 }  // namespace tessera::cluster

@@ -69,12 +69,14 @@ Outcome run_command(const std::string& command) {
   return outcome;
 }
 
-std::string checksum_of_threads(int size) {
+std::string checksum_of_threads(int size, int ranks_per_host) {
   uint64_t hash = 0;
-  run_ranks(size, [&](cluster::Context& context) {
-    const uint64_t own = run_collective_script(context);
-    if (context.rank() == 0) hash = own;
-  });
+  run_ranks(size,
+            [&](cluster::Context& context) {
+              const uint64_t own = run_collective_script(context);
+              if (context.rank() == 0) hash = own;
+            },
+            {.ranks_per_host = ranks_per_host});
   return fmt::format("checksum {:016x}", hash);
 }
 

@@ -22,7 +22,7 @@ Outcome run_job(const std::vector<std::string>& arguments, cluster::LaunchOption
 // A shell command, with both outputs in `out`.
 Outcome run_command(const std::string& command);
 
-// "checksum 0123456789abcdef": what run_collective_script gives on `size` ranks that are threads.
-std::string checksum_of_threads(int size);
+// "checksum 0123456789abcdef": what run_collective_script gives on `size` ranks that are threads, on hosts of so many.
+std::string checksum_of_threads(int size, int ranks_per_host = 0);
 
 }  // namespace tessera

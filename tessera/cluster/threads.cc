@@ -8,6 +8,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/cluster/rank_context.h"
+#include "tessera/comm/hierarchy.h"
 
 namespace tessera::cluster {
 namespace {
@@ -33,6 +34,16 @@ ThreadsResult run_threads(int num_ranks, const ThreadsOptions& options, Function
       num_ranks, comm::WaitOptions{.timeout_ms = options.timeout_ms, .spin = cores >= num_ranks}, options.link);
   const std::shared_ptr<comm::JobState> job(world, &world->job());
 
+  const int per_host = options.ranks_per_host > 0 ? options.ranks_per_host : num_ranks;
+  const auto make_transport = [&]() -> std::unique_ptr<comm::Transport> {
+    if (num_ranks == 1) return nullptr;
+    if (per_host >= num_ranks) return comm::InProcessWorld::transport(world);
+    std::vector<int> host_of;
+    for (int rank = 0; rank < num_ranks; ++rank) host_of.push_back(rank / per_host);
+    return comm::make_hierarchical_transport(comm::InProcessWorld::transport(world),
+                                             comm::InProcessWorld::transport(world), std::move(host_of));
+  };
+
   ThreadsResult result;
   result.codes.resize(static_cast<size_t>(num_ranks));
   result.errors.resize(static_cast<size_t>(num_ranks));
@@ -43,11 +54,10 @@ ThreadsResult run_threads(int num_ranks, const ThreadsOptions& options, Function
     try {
       RankContext context({.rank = rank,
                            .size = num_ranks,
-                           .local_rank = rank,
-                           .local_size = num_ranks,
+                           .local_rank = rank % per_host,
+                           .local_size = std::min(per_host, num_ranks - rank / per_host * per_host),
                            .num_compute_threads = compute_threads},
-                          num_ranks > 1 ? comm::InProcessWorld::transport(world) : nullptr,
-                          std::make_unique<LocalMembership>(job, rank));
+                          make_transport(), std::make_unique<LocalMembership>(job, rank));
       result.codes[index] = f(context);
       context.finish();
     } catch (...) {

@@ -71,6 +71,28 @@ TEST(Gloo, ARankThatLeavesOrDiffersIsNamed) {
               AllOf(HasSubstr("makes another call than rank"), HasSubstr("broadcast \"weights\" #1")));
 }
 
+// Ranks that pretend to be on hosts of two.
+std::vector<std::string> on_hosts_of_two() {
+  return {"sh", "-c", "TESSERA_HOST_ID=$((TESSERA_RANK / 2)) exec " + rank_program() + " \"$@\"", "sh"};
+}
+
+TEST(Hosts, ShareMemoryWithinAndUseGlooBetween) {
+  const Outcome outcome = run_job({"script"}, {.command = on_hosts_of_two(), .num_processes = 5});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const std::string expected = checksum_of_threads(5, 2);
+  for (int rank = 0; rank < 5; ++rank) {
+    EXPECT_THAT(outcome.out, HasSubstr(fmt::format("{} rank {} of 5 local {} of {} over shared memory and gloo\n",
+                                                   expected, rank, rank % 2, rank == 4 ? 1 : 2)));
+  }
+}
+
+TEST(Hosts, AKilledRankEndsTheJobOnAllOfThem) {
+  const Outcome outcome = run_job({"die", "3"}, {.command = on_hosts_of_two(), .num_processes = 4});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_LT(outcome.seconds, 20);
+  EXPECT_THAT(outcome.err, HasSubstr("because rank 3 failed: its process has ended without a word"));
+}
+
 TEST(Mpi, WithoutMpirunIsRefused) {
   const Outcome outcome = run_job({"script"}, {.num_processes = 2, .transport = "mpi"});
   EXPECT_EQ(outcome.code, 1);
@@ -105,6 +127,16 @@ TEST(Mpirun, StartsRanksOverSharedMemoryByItself) {
 TEST(Mpirun, GlooAndMpiGiveTheBitsOfThreads) {
   expect_checksums(run_command(mpirun("TESSERA_TRANSPORT=gloo", "script")), 4, "gloo");
   expect_checksums(run_command(mpirun("TESSERA_TRANSPORT=mpi", "script")), 4, "mpi");
+}
+
+TEST(Mpirun, GoesBetweenHostsOnly) {
+  const std::string program =
+      "sh -c 'TESSERA_HOST_ID=$((OMPI_COMM_WORLD_RANK / 2)) exec " + rank_program() + " script'";
+  const Outcome outcome = run_command(std::string("TESSERA_TRANSPORT=mpi ") + TESSERA_MPIEXEC +
+                                      " --allow-run-as-root --oversubscribe -n 4 " + program);
+  EXPECT_EQ(outcome.code, 0) << outcome.out;
+  EXPECT_THAT(outcome.out,
+              HasSubstr(checksum_of_threads(4, 2) + " rank 3 of 4 local 1 of 2 over shared memory and mpi\n"));
 }
 
 TEST(Mpirun, RanksCanMeetThroughMpi) {

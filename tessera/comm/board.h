@@ -1,10 +1,10 @@
 // Board: memory that all ranks of a group can reach, where they post what they offer and note what they have read. It
 // is the whole protocol of ranks that share memory, be they threads of a process or processes of a host.
 //
-// Per rank: two posts, used in turn, and two counters, `ready` (exchanges posted) and `done` (exchanges read). A rank
-// may post exchange s when all others are done with s - 2. Per ordered pair of ranks: a mailbox of the same kind for
-// point-to-point messages. Waits spin shortly, then yield, then sleep on a futex; a job of more ranks than cores sleeps
-// soon, since whoever is waited for needs the core.
+// Per rank: two posts, each with a slot for copied bytes, used in turn, and two counters, `ready` (exchanges posted)
+// and `done` (exchanges read). A rank may post exchange s when all others are done with s - 2. Per ordered pair of
+// ranks: a mailbox of the same kind for point-to-point messages. Waits spin shortly, then yield, then sleep on a futex;
+// a job of more ranks than cores does not spin, since whoever is waited for needs the core.
 #pragma once
 
 #include <atomic>
@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "tessera/comm/transport.h"
 
@@ -29,9 +31,10 @@ struct Signal {
   }
 };
 
+// What a rank offers to a peer in one exchange.
 struct BoardPart {
-  uint64_t address = 0;  // where the bytes lie, in the terms of the address space
-  int64_t bytes = -1;
+  uint64_t address = 0;  // in the terms of the address space; of bytes that were copied, their place in the slot
+  int64_t bytes = 0;
 };
 
 // A simulated link: a message is there `latency_us` after it was posted and passes at `gigabytes_per_second` (0: at
@@ -46,37 +49,103 @@ struct Link {
 class AddressSpace {
  public:
   virtual ~AddressSpace() = default;
-  // The address under which peers reach [data, data + bytes), or nothing where they cannot: then the bytes are copied
-  // into the board's staging area. The top bit of an address is the board's.
+  // The address under which peers reach [data, data + bytes), or nothing where they cannot. Neighbouring bytes have
+  // neighbouring addresses.
   virtual std::optional<uint64_t> publish(const void* data, int64_t bytes) = 0;
   // Where an address of the rank `peer` of the world lies here.
-  virtual const void* resolve(int peer, uint64_t address) = 0;
+  virtual std::byte* resolve(int peer, uint64_t address) = 0;
 };
 
 // Threads of one process: a pointer is an address.
 class PointerSpace final : public AddressSpace {
  public:
   std::optional<uint64_t> publish(const void* data, int64_t) override { return reinterpret_cast<uint64_t>(data); }
-  const void* resolve(int, uint64_t address) override { return reinterpret_cast<const void*>(address); }
+  std::byte* resolve(int, uint64_t address) override { return reinterpret_cast<std::byte*>(address); }
 };
 
 struct BoardOptions {
   WaitOptions wait;
   Link link;
-  // Staging bytes per rank and exchange, and per pair and message; 0: every address is published directly.
-  int64_t exchange_staging_bytes = 0;
-  int64_t message_staging_bytes = 0;
+  // Bytes of a slot, and of a message's copy. Slots hold at least kMinSlotBytes; 0 for messages: none is copied.
+  int64_t slot_bytes = 0;
+  int64_t message_bytes = 0;
 };
+inline constexpr int64_t kMinSlotBytes = 16 * 1024;
 
-// Bytes of a board for `size` ranks, staging included.
+// Bytes of a board for `size` ranks.
 size_t board_bytes(int size, const BoardOptions& options);
 // Makes the board in zeroed memory; called by one rank before any other uses it.
 void initialize_board(void* memory, const GroupInfo& group, const BoardOptions& options);
 
-// `job` outlives the channel; `memory` holds a board of the group and lives as long as `keep`. Throws IoError when the
-// board belongs to another group.
-std::unique_ptr<Channel> make_board_channel(const GroupInfo& group, void* memory, std::shared_ptr<void> keep,
-                                            std::shared_ptr<AddressSpace> addresses, JobState& job,
-                                            const BoardOptions& options);
+// One rank's end of a group's board. Waits throw IoError at the deadline, PeerFailure when a rank of the job failed.
+class Board {
+ public:
+  // `job` outlives the board; `memory` holds a board of the group and lives as long as `keep`. Throws IoError when it
+  // belongs to another group.
+  Board(const GroupInfo& group, void* memory, std::shared_ptr<void> keep, std::shared_ptr<AddressSpace> addresses,
+        JobState& job, const BoardOptions& options);
+  ~Board();
+
+  // An exchange: open, offer and fill the slot, post; for each peer await_post and read; close. Exchanges are numbered
+  // alike on all ranks; a rank may be one ahead of its peers, and may have two open.
+  //
+  // Returns the number of the next exchange once its post and slot may be written.
+  uint32_t open(const CallHeader& header);
+  void offer(uint32_t step, int peer, const BoardPart& part);
+  int64_t slot_bytes() const;
+  std::byte* slot(int rank, uint32_t step);
+  void post(uint32_t step, const CallHeader& header);
+  // What `peer` posted. Throws IoError when it is another call than ours.
+  const CallHeader& await_post(uint32_t step, int peer);
+  const BoardPart& part_from(uint32_t step, int peer);
+  // This rank has read, and written, what it wants to of this exchange's peers; later for `peer` having done so.
+  void close(uint32_t step);
+  void await_close(uint32_t step, int peer);
+  // Lets as much time pass as a simulated link takes: for bytes that were on their way since the peer's post, or since
+  // now.
+  void pass_link(uint32_t step, int peer, int64_t bytes);
+  void pass_link_from_now(int64_t bytes);
+
+  std::optional<uint64_t> publish(const void* data, int64_t bytes) { return addresses_->publish(data, bytes); }
+  std::byte* resolve(int peer, uint64_t address) {
+    return addresses_->resolve(group_.ranks[static_cast<size_t>(peer)], address);
+  }
+
+  // Point to point, in order per pair; both calls block until the bytes have been taken.
+  void send_message(const CallHeader& header, int to, const void* data, int64_t bytes);
+  void receive_message(const CallHeader& header, int from, void* data, int64_t bytes);
+
+ private:
+  struct Layout;
+  struct RankArea;
+  struct Post;
+  struct Mailbox;
+  friend size_t board_bytes(int size, const BoardOptions& options);
+  friend void initialize_board(void* memory, const GroupInfo& group, const BoardOptions& options);
+
+  RankArea& area(int rank);
+  Post& post_of(int rank, uint32_t step);
+  Mailbox& mailbox(int from, int to);
+  int64_t max_message_bytes() const;
+  void pass_link_since(int64_t posted_at_ns, int64_t bytes);
+  void wait(Signal& signal, uint32_t target, int peer);
+  std::string last_call_of(int peer);
+
+  GroupInfo group_;
+  std::byte* memory_;
+  std::shared_ptr<void> keep_;
+  std::shared_ptr<AddressSpace> addresses_;
+  JobState& job_;
+  BoardOptions options_;
+  std::unique_ptr<Layout> layout_;
+  CallHeader header_;  // of the call under way
+  uint32_t step_ = 0;
+  int64_t link_free_at_ns_ = 0;
+  std::vector<uint32_t> messages_sent_;
+  std::vector<uint32_t> messages_received_;
+};
+
+// The collectives over a board.
+std::unique_ptr<Communicator> make_board_communicator(const GroupInfo& group, std::unique_ptr<Board> board);
 
 }  // namespace tessera::comm

@@ -10,11 +10,12 @@ class InProcessTransport final : public Transport {
   explicit InProcessTransport(std::shared_ptr<InProcessWorld> world) : world_(std::move(world)) {}
 
   std::string name() const override { return "threads"; }
-  std::unique_ptr<Channel> create_channel(const GroupInfo& group) override {
+  std::unique_ptr<Communicator> create_communicator(const GroupInfo& group) override {
     std::shared_ptr<void> board = world_->board_of(group);
     void* memory = board.get();
-    return make_board_channel(group, memory, std::move(board), std::make_shared<PointerSpace>(), world_->job_,
-                              world_->options_);
+    return make_board_communicator(
+        group, std::make_unique<Board>(group, memory, std::move(board), std::make_shared<PointerSpace>(), world_->job_,
+                                       world_->options_));
   }
 
  private:
@@ -32,7 +33,7 @@ std::shared_ptr<void> InProcessWorld::board_of(const GroupInfo& group) {
   constexpr std::align_val_t kAlignment{64};
   const std::lock_guard lock(mutex_);
   // A member that is done with the group before another has joined leaves its board to the others.
-  Entry& entry = boards_[group.number];
+  Entry& entry = boards_[{group.number, group.part}];
   if (entry.board == nullptr) {
     const size_t bytes = board_bytes(static_cast<int>(group.ranks.size()), options_);
     void* memory = ::operator new(bytes, kAlignment);
@@ -42,7 +43,7 @@ std::shared_ptr<void> InProcessWorld::board_of(const GroupInfo& group) {
     entry.num_missing = static_cast<int>(group.ranks.size());
   }
   std::shared_ptr<void> board = entry.board;
-  if (--entry.num_missing == 0) boards_.erase(group.number);
+  if (--entry.num_missing == 0) boards_.erase({group.number, group.part});
   return board;
 }
 

@@ -33,7 +33,7 @@ class InProcessWorld {
     std::shared_ptr<void> board;
     int num_missing = 0;  // members that have not joined yet
   };
-  std::map<int, Entry> boards_;  // by the group's number, until all members have joined
+  std::map<std::pair<int, int>, Entry> boards_;  // by the group's number and part, until all members have joined
 };
 
 }  // namespace tessera::comm

@@ -1,9 +1,11 @@
 #include "tessera/comm/reduce.h"
 
 #include <algorithm>
+#include <cstring>
 #include <type_traits>
 
 #include "tessera/base/error.h"
+#include "tessera/comm/reduce_vectors.h"
 
 namespace tessera::comm {
 namespace {
@@ -32,11 +34,13 @@ T combine(T a, T b) {
   }
 }
 
+// The elements from `begin` on.
 template <ReduceOp kOp, typename T>
-void reduce_typed(T* out, std::span<const void* const> sources, int64_t count) {
+void reduce_typed(std::span<void* const> outs, std::span<const void* const> sources, int64_t begin, int64_t count) {
   using Compute = ComputeType<T>;
   Compute sums[kBlock];
-  for (int64_t begin = 0; begin < count; begin += kBlock) {
+  T rounded[kBlock];
+  for (; begin < count; begin += kBlock) {
     const int64_t length = std::min(kBlock, count - begin);
     const T* first = static_cast<const T*>(sources[0]) + begin;
     for (int64_t i = 0; i < length; ++i) sums[i] = static_cast<Compute>(first[i]);
@@ -44,7 +48,10 @@ void reduce_typed(T* out, std::span<const void* const> sources, int64_t count) {
       const T* source = static_cast<const T*>(sources[s]) + begin;
       for (int64_t i = 0; i < length; ++i) sums[i] = combine<kOp>(sums[i], static_cast<Compute>(source[i]));
     }
-    for (int64_t i = 0; i < length; ++i) out[begin + i] = static_cast<T>(sums[i]);
+    for (int64_t i = 0; i < length; ++i) rounded[i] = static_cast<T>(sums[i]);
+    for (void* out : outs) {
+      std::memcpy(static_cast<T*>(out) + begin, rounded, static_cast<size_t>(length) * sizeof(T));
+    }
   }
 }
 
@@ -57,15 +64,19 @@ void check_reducible(DType dtype, ReduceOp op, std::string_view who) {
   }
 }
 
-void reduce_in_order(void* out, std::span<const void* const> sources, int64_t count, DType dtype, ReduceOp op) {
+void reduce_in_order(std::span<void* const> outs, std::span<const void* const> sources, int64_t count, DType dtype,
+                     ReduceOp op, bool past_caches) {
+  const auto on_line = [](const void* out) { return reinterpret_cast<uintptr_t>(out) % 64 == 0; };
+  const bool streams = past_caches && std::all_of(outs.begin(), outs.end(), on_line);
+  const int64_t done = reduce_vectors(outs, sources, count, dtype, op, streams);
+  if (done == count) return;
   dispatch_dtype(dtype, "reduction", [&](auto zero) {
     using T = decltype(zero);
-    T* typed = static_cast<T*>(out);
     switch (op) {
-      case ReduceOp::kSum: return reduce_typed<ReduceOp::kSum>(typed, sources, count);
-      case ReduceOp::kMax: return reduce_typed<ReduceOp::kMax>(typed, sources, count);
-      case ReduceOp::kMin: return reduce_typed<ReduceOp::kMin>(typed, sources, count);
-      case ReduceOp::kProd: return reduce_typed<ReduceOp::kProd>(typed, sources, count);
+      case ReduceOp::kSum: return reduce_typed<ReduceOp::kSum, T>(outs, sources, done, count);
+      case ReduceOp::kMax: return reduce_typed<ReduceOp::kMax, T>(outs, sources, done, count);
+      case ReduceOp::kMin: return reduce_typed<ReduceOp::kMin, T>(outs, sources, done, count);
+      case ReduceOp::kProd: return reduce_typed<ReduceOp::kProd, T>(outs, sources, done, count);
     }
   });
 }

@@ -14,8 +14,14 @@ namespace tessera::comm {
 // or the sum of bools.
 void check_reducible(DType dtype, ReduceOp op, std::string_view who);
 
-// out[i] = (((sources[0][i] op sources[1][i]) op sources[2][i]) ...) for i in [0, count). bf16 and f16 are reduced in
-// f32 and rounded once. A NaN in any source gives NaN under every op. `out` may be one of the sources.
-void reduce_in_order(void* out, std::span<const void* const> sources, int64_t count, DType dtype, ReduceOp op);
+// result[i] = (((sources[0][i] op sources[1][i]) op sources[2][i]) ...) for i in [0, count), written to each of `outs`,
+// which may be sources. bf16 and f16 are reduced in f32 and rounded once. A NaN in any source gives NaN under every op.
+// `past_caches` writes large results straight to memory: for outs that other cores read next, or nobody soon.
+void reduce_in_order(std::span<void* const> outs, std::span<const void* const> sources, int64_t count, DType dtype,
+                     ReduceOp op, bool past_caches = false);
+
+inline void reduce_in_order(void* out, std::span<const void* const> sources, int64_t count, DType dtype, ReduceOp op) {
+  reduce_in_order(std::span<void* const>(&out, 1), sources, count, dtype, op);
+}
 
 }  // namespace tessera::comm

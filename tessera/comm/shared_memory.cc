@@ -55,10 +55,21 @@ size_t size_of(const Descriptor& fd) {
   return fstat(fd.get(), &status) == 0 ? static_cast<size_t>(status.st_size) : 0;
 }
 
-std::shared_ptr<void> map_shared(const Descriptor& fd, size_t bytes, int protection) {
-  void* memory = mmap(nullptr, bytes, protection, MAP_SHARED, fd.get(), 0);
+// Large mappings begin on a huge page's border, in all processes, so that they can consist of such pages.
+std::shared_ptr<void> map_shared(const Descriptor& fd, size_t bytes) {
+  constexpr size_t kHugePage = size_t{2} << 20;
+  const size_t slack = bytes >= kHugePage ? kHugePage : 0;
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  void* reserved = mmap(nullptr, bytes + slack, PROT_NONE, flags, -1, 0);
+  void* memory = MAP_FAILED;
+  if (reserved != MAP_FAILED) {
+    const auto first = reinterpret_cast<uintptr_t>(reserved);
+    const uintptr_t start = slack == 0 ? first : (first + slack - 1) / slack * slack;
+    memory = mmap(reinterpret_cast<void*>(start), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
+                  fd.get(), 0);
+  }
   if (memory == MAP_FAILED) throw IoError("cannot map {} bytes of shared memory: {}", bytes, std::strerror(errno));
-  return {memory, [bytes](void* p) { munmap(p, bytes); }};
+  return {memory, [reserved, size = bytes + slack](void*) { munmap(reserved, size); }};
 }
 
 // The memory that ranks have allocated to be read by their peers. An address is a segment's number and an offset in it.
@@ -70,7 +81,7 @@ class SegmentSpace final : public AddressSpace {
   // The caller keeps the space alive as long as the memory.
   void* allocate(size_t bytes) {
     auto segment = std::make_unique<Segment>(create_memory(bytes));
-    segment->memory = map_shared(segment->fd, bytes, PROT_READ | PROT_WRITE);
+    segment->memory = map_shared(segment->fd, bytes);
     segment->bytes = bytes;
     const std::lock_guard lock(mutex_);
     segment->number = ++last_number_;
@@ -98,16 +109,17 @@ class SegmentSpace final : public AddressSpace {
     return segment->number << kOffsetBits | static_cast<uint64_t>(begin - base);
   }
 
-  const void* resolve(int peer, uint64_t address) override {
+  std::byte* resolve(int peer, uint64_t address) override {
     const uint64_t number = address >> kOffsetBits;
     const uint64_t offset = address & ((uint64_t{1} << kOffsetBits) - 1);
     const std::lock_guard lock(mutex_);
-    std::shared_ptr<void>& memory = peers_[{peer, number}];
-    if (memory == nullptr) {
-      const Descriptor fd(open_memory(store_.get(key(peer, number), timeout_ms_), peer));
-      memory = map_shared(fd, size_of(fd), PROT_READ);
-    }
-    return static_cast<const std::byte*>(memory.get()) + offset;
+    const auto found = peers_.find({peer, number});
+    if (found != peers_.end()) return static_cast<std::byte*>(found->second->memory.get()) + offset;
+    // Segments that their owner has given up have no bytes any more.
+    std::erase_if(peers_, [](const auto& entry) { return size_of(entry.second->fd) == 0; });
+    auto segment = std::make_unique<Segment>(open_memory(store_.get(key(peer, number), timeout_ms_), peer));
+    segment->memory = map_shared(segment->fd, size_of(segment->fd));
+    return static_cast<std::byte*>((peers_[{peer, number}] = std::move(segment))->memory.get()) + offset;
   }
 
  private:
@@ -129,7 +141,7 @@ class SegmentSpace final : public AddressSpace {
   std::mutex mutex_;
   uint64_t last_number_ = 0;
   std::map<const std::byte*, std::unique_ptr<Segment>> own_;
-  std::map<std::pair<int, uint64_t>, std::shared_ptr<void>> peers_;
+  std::map<std::pair<int, uint64_t>, std::unique_ptr<Segment>> peers_;
 };
 
 class SharedMemoryTransport final : public Transport {
@@ -140,13 +152,13 @@ class SharedMemoryTransport final : public Transport {
         segments_(std::make_shared<SegmentSpace>(store, rank, options.wait.timeout_ms)),
         options_{.wait = options.wait,
                  .link = {},
-                 .exchange_staging_bytes = options.exchange_staging_bytes,
-                 .message_staging_bytes = options.message_staging_bytes} {}
+                 .slot_bytes = options.slot_bytes,
+                 .message_bytes = options.message_bytes} {}
 
   std::string name() const override { return "shared memory"; }
 
-  std::unique_ptr<Channel> create_channel(const GroupInfo& group) override {
-    const std::string key = fmt::format("board/{}/{}", group.number, group.ranks.front());
+  std::unique_ptr<Communicator> create_communicator(const GroupInfo& group) override {
+    const std::string key = fmt::format("board/{}/{}/{}", group.number, group.part, group.ranks.front());
     const int creator = group.ranks.front();
     const size_t bytes = board_bytes(static_cast<int>(group.ranks.size()), options_);
     const Descriptor fd(group.rank == 0 ? create_memory(bytes)
@@ -157,16 +169,16 @@ class SharedMemoryTransport final : public Transport {
           "same groups in the same order",
           group.name, creator, group.ranks[static_cast<size_t>(group.rank)]);
     }
-    std::shared_ptr<void> memory = map_shared(fd, bytes, PROT_READ | PROT_WRITE);
+    std::shared_ptr<void> memory = map_shared(fd, bytes);
     if (group.rank == 0) {
       initialize_board(memory.get(), group, options_);
       store_.set(key, path_of(fd));
     }
-    void* board = memory.get();
-    std::unique_ptr<Channel> channel = make_board_channel(group, board, std::move(memory), segments_, job_, options_);
+    void* place = memory.get();
+    auto board = std::make_unique<Board>(group, place, std::move(memory), segments_, job_, options_);
     // The creator's descriptor closes when this function returns: all must have opened it by then.
-    meet(group, *channel);
-    return channel;
+    meet(group, *board);
+    return make_board_communicator(group, std::move(board));
   }
 
   std::shared_ptr<void> allocate(size_t bytes) override {
@@ -175,17 +187,16 @@ class SharedMemoryTransport final : public Transport {
   }
 
  private:
-  static void meet(const GroupInfo& group, Channel& channel) {
+  static void meet(const GroupInfo& group, Board& board) {
     CallHeader header;
     header.group = group.id();
     header.set_who("create_group");
-    const std::vector<Channel::Part> parts(group.ranks.size(), {nullptr, 0});
-    const std::vector<Channel::Expected> expected(group.ranks.size(), {0, nullptr});
-    channel.begin(header, parts, expected);
+    const uint32_t step = board.open(header);
+    board.post(step, header);
     for (int p = 0; p < static_cast<int>(group.ranks.size()); ++p) {
-      if (p != group.rank) channel.receive_view(p);
+      if (p != group.rank) board.await_post(step, p);
     }
-    channel.end();
+    board.close(step);
   }
 
   Store& store_;

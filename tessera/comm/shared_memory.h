@@ -14,8 +14,8 @@ namespace tessera::comm {
 struct SharedMemoryOptions {
   WaitOptions wait;
   // Large enough that a round's two meetings cost little against its copies, small enough to stay in the cache.
-  int64_t exchange_staging_bytes = int64_t{1} << 20;
-  int64_t message_staging_bytes = int64_t{1} << 18;
+  int64_t slot_bytes = int64_t{1} << 20;
+  int64_t message_bytes = int64_t{1} << 18;
 };
 
 // `rank` is this rank of the world. `store` and `job` outlive the transport.

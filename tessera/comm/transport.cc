@@ -65,14 +65,15 @@ std::string CallHeader::description() const {
 }
 
 uint64_t GroupInfo::id() const {
-  uint64_t hash = mix(0x7465737365726121U, static_cast<uint64_t>(number));
+  uint64_t hash = mix(mix(0x7465737365726121U, static_cast<uint64_t>(number)), static_cast<uint64_t>(part));
   for (const char c : name) hash = mix(hash, static_cast<unsigned char>(c));
   for (const int rank_of_member : ranks) hash = mix(hash, static_cast<uint64_t>(rank_of_member));
   return hash;
 }
 
 std::shared_ptr<void> allocate_pages(size_t bytes) {
-  void* memory = mmap(nullptr, std::max<size_t>(bytes, 1), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* memory = mmap(nullptr, std::max<size_t>(bytes, 1), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw IoError("cannot have {} bytes of memory: {}", bytes, std::strerror(errno));
   return {memory, [bytes](void* p) { munmap(p, std::max<size_t>(bytes, 1)); }};
 }

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "tessera/base/error.h"
+#include "tessera/comm/wire_channel.h"
 
 namespace tessera::comm {
 namespace {
@@ -204,8 +205,8 @@ class WireTransport final : public Transport {
   WireTransport(std::shared_ptr<Wire> wire, JobState& job, const WaitOptions& wait)
       : wire_(std::move(wire)), job_(job), wait_(wait) {}
   std::string name() const override { return wire_->name(); }
-  std::unique_ptr<Channel> create_channel(const GroupInfo& group) override {
-    return std::make_unique<WireChannel>(group, wire_, job_, wait_);
+  std::unique_ptr<Communicator> create_communicator(const GroupInfo& group) override {
+    return make_wire_communicator(group, std::make_unique<WireChannel>(group, wire_, job_, wait_));
   }
 
  private:

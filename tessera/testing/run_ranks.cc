@@ -6,12 +6,15 @@
 namespace tessera {
 
 void run_ranks(int n, FunctionRef<void(cluster::Context&)> f, const RunRanksOptions& options) {
-  const cluster::ThreadsResult result = cluster::run_threads(
-      n, {.timeout_ms = options.timeout_ms, .link = options.link, .num_compute_threads = options.num_compute_threads},
-      [&](cluster::Context& context) {
-        f(context);
-        return 0;
-      });
+  const cluster::ThreadsResult result = cluster::run_threads(n,
+                                                             {.timeout_ms = options.timeout_ms,
+                                                              .link = options.link,
+                                                              .num_compute_threads = options.num_compute_threads,
+                                                              .ranks_per_host = options.ranks_per_host},
+                                                             [&](cluster::Context& context) {
+                                                               f(context);
+                                                               return 0;
+                                                             });
   const int rank = result.first_failed_rank;
   if (rank < 0) return;
   const auto text = [rank](const std::exception& e) { return fmt::format("rank {}: {}", rank, e.what()); };

@@ -12,6 +12,7 @@ struct RunRanksOptions {
   int64_t timeout_ms = 30000;   // deadline of every wait for a peer
   comm::Link link;              // a simulated slow link, e.g. {.latency_us = 50, .gigabytes_per_second = 1}
   int num_compute_threads = 1;  // per rank
+  int ranks_per_host = 0;       // ranks pretend to be on hosts of so many; 0: on one
 };
 
 // Calls f(context) on n threads and returns when all have ended. When ranks fail, throws the error of the one that

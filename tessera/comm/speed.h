@@ -1,0 +1,22 @@
+// How fast a group communicates, measured, and what follows for the size of buckets.
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/comm/communicator.h"
+
+namespace tessera::comm {
+
+struct GroupSpeed {
+  double latency_seconds = 0;   // of an all_reduce of one number
+  double bytes_per_second = 0;  // of a large all_reduce: bytes of one rank's buffer
+};
+
+// Every rank of the group calls it. A few milliseconds on one host; all ranks get the figures of rank 0.
+GroupSpeed measure_speed(Communicator& group);
+
+// Small, so that the first bucket is early on its way and the last one short, but large enough that latency is at most
+// a fiftieth of a bucket's time. A power of two from 1 MiB to 64 MiB: noise seldom changes it.
+int64_t choose_bucket_bytes(const GroupSpeed& speed);
+
+}  // namespace tessera::comm
