@@ -1,6 +1,7 @@
 #include "tessera/tools/plan_memory.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 namespace tessera::tools {
@@ -55,6 +56,33 @@ std::string table(const PlanMemoryOptions& options, const mesh::Mesh& mesh, cons
   return text + "\n  planned memory that is alive, over the steps\n" + curve(report);
 }
 
+// What is computed twice, by operator, the most bytes first.
+std::string recomputed_text(const std::vector<compiler::RecomputedNode>& nodes) {
+  struct Sum {
+    int64_t num = 0;
+    int64_t bytes = 0;
+    double seconds = 0;
+  };
+  Sum all;
+  std::map<std::string, Sum> by_op;
+  for (const auto& node : nodes) {
+    for (Sum* sum : {&all, &by_op[node.name.substr(0, node.name.find(' '))]}) {
+      ++sum->num;
+      sum->bytes += node.bytes;
+      sum->seconds += node.seconds;
+    }
+  }
+  std::vector<std::pair<std::string, Sum>> sorted(by_op.begin(), by_op.end());
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return a.second.bytes > b.second.bytes; });
+  auto text = fmt::format("\n  computed twice: {} steps, {} that are not kept, {:.2f} ms on the machine \"{}\"\n",
+                          all.num, format_bytes(all.bytes), all.seconds * 1e3, compiler::example_profile().name);
+  for (const auto& [op, sum] : sorted) {
+    text += fmt::format("  {:>11}  {} {}, {:.2f} ms\n", format_bytes(sum.bytes), sum.num, op, sum.seconds * 1e3);
+  }
+  return text;
+}
+
 Json json_of(const LivingValue& value) {
   return {{"name", value.name},
           {"type", value.type},
@@ -78,7 +106,11 @@ std::string plan_memory_text(const PlanMemoryOptions& options) {
   compiler::compile_rank(compiled, options.rank, compiler::layout_of(compiled, options.rank),
                          catalogue_of(options.step), spread.compile);
   const auto report = compiler::report_memory(compiled.local, compiled.schedule);
-  if (!options.json) return table(options, spread.mesh, report);
+  if (!options.json) {
+    auto text = table(options, spread.mesh, report);
+    if (!compiled.recomputed.empty()) text += recomputed_text(compiled.recomputed);
+    return text;
+  }
   Json json = {{"model", options.step.model},
                {"mesh", spread.mesh.to_string()},
                {"rank", options.rank},
@@ -92,6 +124,10 @@ std::string plan_memory_text(const PlanMemoryOptions& options) {
                {"at_peak", Json::array()},
                {"alive_bytes", report.alive_bytes}};
   for (const auto& value : report.at_peak) json["at_peak"].push_back(json_of(value));
+  json["recomputed"] = Json::array();
+  for (const auto& node : compiled.recomputed) {
+    json["recomputed"].push_back({{"name", node.name}, {"bytes", node.bytes}, {"seconds", node.seconds}});
+  }
   return json.dump(2) + "\n";
 }
 

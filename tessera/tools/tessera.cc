@@ -85,6 +85,11 @@ void add_step_options(CLI::App& command, tools::StepOptions& options) {
       .add_option("--optimizer_shard_size", options.optimizer_shard_size,
                   "at most so many replicas share rows; default: all")
       ->check(CLI::Range(1, 1 << 20));
+  command
+      .add_option("--recompute", options.recompute,
+                  "auto: compute values again for their gradients until --memory_limit is met")
+      ->capture_default_str();
+  command.add_option("--memory_limit", options.memory_limit, "of a rank's arena, as 2GiB");
   command.add_option("--batch_size", options.batch_size,
                      fmt::format("rows of the global batch of a built-in network; default: {} for each part of it",
                                  tools::kRowsPerPart));
@@ -153,6 +158,7 @@ void add_plan(CLI::App& app) {
       "how much is in use over the step.\n"
       "Examples:\n"
       "  tessera plan resnet50 --memory --batch_size 32 --num_classes 1000\n"
+      "  tessera plan resnet50 --memory --recompute auto --memory_limit 1GiB       what would be computed twice\n"
       "  tessera plan step.graph --memory --mesh data=4,model=2 --rank 3 --json");
   add_step_options(*plan, options.step);
   plan->add_flag("--memory", memory, "what its memory is used for")->required();
