@@ -12,6 +12,7 @@
 #include "tessera/cluster/launch.h"
 #include "tessera/cluster/run.h"
 #include "tessera/compiler/autodiff.h"
+#include "tessera/compiler/memory_report.h"
 #include "tessera/compiler/pipeline.h"
 #include "tessera/compiler/simulate.h"
 #include "tessera/data/batch_iterator.h"

@@ -10,6 +10,8 @@
 namespace tessera {
 namespace {
 
+constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+
 template <typename T>
 std::string shortest_of(T value) {
   if (std::isnan(value)) return "nan";
@@ -43,7 +45,6 @@ std::string shortest(float value) { return shortest_of(value); }
 std::string shortest(double value) { return shortest_of(value); }
 
 std::string format_bytes(int64_t bytes) {
-  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   double value = static_cast<double>(bytes);
   int unit = 0;
   while (value >= 1024 && unit < 4) {
@@ -51,6 +52,21 @@ std::string format_bytes(int64_t bytes) {
     ++unit;
   }
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+int64_t parse_bytes(std::string_view text, std::string_view what) {
+  const auto digits = text.find_first_not_of("0123456789.");
+  const auto unit = digits == std::string_view::npos ? "B" : trim(text.substr(digits));
+  double scale = 1;
+  for (const char* known : kUnits) {
+    if (unit == known) {
+      const double bytes = std::floor(parse_double(text.substr(0, digits), what) * scale);
+      if (bytes >= 1 && bytes < 0x1p62) return static_cast<int64_t>(bytes);
+      break;
+    }
+    scale *= 1024;
+  }
+  throw InvalidArgument("{} must be a number of bytes, as 4096, 300MiB or 2GiB, got \"{}\"", what, text);
 }
 
 int64_t parse_int(std::string_view text, std::string_view what) {

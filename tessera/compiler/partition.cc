@@ -112,7 +112,7 @@ class Partitioner {
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const auto wanted = plan_.operand_layout(n, i);
       const Type& type = graph_.type(node.inputs[i]);
-      context.inputs.push_back(use(node.inputs[i], wanted));
+      context.inputs.push_back(use(node.inputs[i], wanted, gathers_again(n, node.inputs[i])));
       context.global_inputs.push_back(type);
       context.input_slices.push_back(slice_of(type, wanted));
     }
@@ -142,6 +142,9 @@ class Partitioner {
       }
       local_values_[static_cast<size_t>(node.outputs[o])] = results[o];
     }
+    for (NodeId made = facts_.steps.back().begin; made < local_.num_nodes(); ++made) {
+      local_.mutable_node(made).again = node.again;
+    }
     local_node_[at] = local_.info(results[0].id()).node;
     // Written by hand: of one shape on all ranks of its group.
     if (node.op == "all_reduce") facts_.bytes[local_node_[at]] = results[0].type().size_bytes();
@@ -163,8 +166,9 @@ class Partitioner {
         const auto layout = plan_.layout(inputs[i]);
         const auto wanted = plan_.operand_layout(ahead_, i);
         if (!is_parameter(inputs[i]) || layout.sharding.is_replicated() || layout == wanted) continue;
-        if (redistributed_.contains({inputs[i], wanted.to_string()})) continue;
-        use(inputs[i], wanted);
+        const bool again = gathers_again(ahead_, inputs[i]);
+        if (redistributed_.contains(key_of(inputs[i], wanted, again))) continue;
+        use(inputs[i], wanted, again);
         first_use_[ahead_] += graph_.type(inputs[i]).size_bytes();
         gathered_bytes_ += graph_.type(inputs[i]).size_bytes();
       }
@@ -237,11 +241,22 @@ class Partitioner {
     return produced.mesh == wanted.mesh && produced.sharding.dims == wanted.sharding.dims;
   }
 
-  // The value in the layout that a use wants; equal uses share the collectives.
-  Value use(ValueId v, const Layout& wanted) {
+  // Whether node `n` reads a parameter that the forward pass has gathered and let go.
+  bool gathers_again(NodeId n, ValueId v) const {
+    const NodeId forward = graph_.node(n).forward;
+    return forward != ir::kNone && graph_.node(forward).recompute.gathers_parameters && is_parameter(v);
+  }
+
+  static std::pair<ValueId, std::string> key_of(ValueId v, const Layout& wanted, bool again) {
+    return {v, wanted.to_string() + (again ? " again" : "")};
+  }
+
+  // The value in the layout that a use wants; equal uses share the collectives, those before and after it is gathered
+  // `again` with their like.
+  Value use(ValueId v, const Layout& wanted, bool again = false) {
     const auto produced = plan_.layout(v);
     if (produced == wanted) return local_values_[static_cast<size_t>(v)];
-    const auto key = std::make_pair(v, wanted.to_string());
+    const auto key = key_of(v, wanted, again);
     if (const auto it = redistributed_.find(key); it != redistributed_.end()) return it->second;
     const NodeId producer = graph_.info(v).node;
     const ir::SourceScope scope(local_, producer == ir::kNone ? graph_.value_name(v) : graph_.node(producer).source);

@@ -1,6 +1,7 @@
 #include "tessera/compiler/pipeline.h"
 
 #include "tessera/base/error.h"
+#include "tessera/compiler/recompute_blocks.h"
 #include "tessera/compiler/sharding/verify_plan.h"
 #include "tessera/compiler/verify_local.h"
 #include "tessera/ops/verify.h"
@@ -29,6 +30,7 @@ Compiled plan_ranks(const ir::Graph& graph, const mesh::Mesh& mesh, const Shardi
 
   // Plan: the shardings of all values; still no rank.
   result.plan = propagate(result.logical, mesh, hints, options.plan);
+  recompute_blocks(result.logical, result.plan, options.partition);
   if (options.verification != Verification::kNone) verify_plan_or_throw(result.logical, result.plan);
   return result;
 }
@@ -48,7 +50,14 @@ void compile_rank(Compiled& planned, int rank, const ir::PersistentLayout& persi
   planned.local = fuse(planned.local, options.fusions, options.schedule.channels_last);
 
   // Schedule: kernels, lanes, offsets.
-  planned.schedule = make_schedule(planned.local, persistent, catalogue, options.schedule);
+  if (options.memory_limit_bytes == 0) {
+    planned.schedule = make_schedule(planned.local, persistent, catalogue, options.schedule);
+    return;
+  }
+  auto fitted = fit_memory(planned.local, persistent, catalogue, options.schedule, options.memory_limit_bytes);
+  planned.local = std::move(fitted.local);
+  planned.schedule = std::move(fitted.schedule);
+  planned.recomputed = std::move(fitted.recomputed);
 }
 
 Compiled compile(const ir::Graph& graph, const mesh::Mesh& mesh, const ShardingHints& hints, int rank,

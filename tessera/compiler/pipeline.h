@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "tessera/compiler/fit_memory.h"
 #include "tessera/compiler/partition.h"
 #include "tessera/compiler/passes/passes.h"
 #include "tessera/compiler/plan.h"
@@ -23,6 +24,8 @@ struct CompileOptions {
   PlanOptions plan;
   PartitionOptions partition;
   ScheduleOptions schedule;
+  // Of the arena; what does not fit is recomputed (fit_memory.h). 0: as much as it takes.
+  int64_t memory_limit_bytes = 0;
 };
 
 // What each stage made; `tessera graph --stage` prints them.
@@ -32,10 +35,11 @@ struct Compiled {
   ir::Graph local;
   GroupLists groups;
   ir::Schedule schedule;
+  std::vector<RecomputedNode> recomputed;  // for the memory limit
 };
 
-// Throws InvalidArgument for a graph or a plan with faults, a hint or a rank that does not fit, or an operator without
-// a kernel; InternalError for local graphs that are not what the plan says.
+// Throws InvalidArgument for a graph or a plan with faults, a hint or a rank that does not fit, an operator without a
+// kernel, or a memory limit that cannot be met; InternalError for local graphs that are not what the plan says.
 Compiled compile(const ir::Graph& graph, const mesh::Mesh& mesh, const ShardingHints& hints, int rank,
                  const ir::PersistentLayout& persistent, const ops::KernelCatalogue& catalogue,
                  const CompileOptions& options = {});

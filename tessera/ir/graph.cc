@@ -1,5 +1,7 @@
 #include "tessera/ir/graph.h"
 
+#include <algorithm>
+
 #include "tessera/base/error.h"
 
 namespace tessera::ir {
@@ -37,6 +39,7 @@ std::vector<Value> Graph::add_node(std::string op, std::span<const Value> inputs
                                    std::span<const Type> output_types) {
   const auto node_id = static_cast<NodeId>(nodes_.size());
   Node node{std::move(op), std::move(attributes), {}, {}, origin_.source, origin_.forward, {}};
+  if (node.forward == kNone) node.recompute = origin_.recompute;
   for (const Value& input : inputs) {
     check(input && &input.graph() == this, "a node's inputs must be values of its graph");
     node.inputs.push_back(input.id());
@@ -112,6 +115,15 @@ std::string Graph::node_name(NodeId id) const {
   const Node& n = node(id);
   if (n.source.empty()) return n.op;
   return fmt::format("{} \"{}\"", n.op, n.source);
+}
+
+RecomputeScope::RecomputeScope(Graph& graph, bool repeats_collectives, bool gathers_parameters)
+    : graph_(graph), previous_(graph.origin()) {
+  int last = 0;
+  for (NodeId n = 0; n < graph.num_nodes(); ++n) last = std::max(last, graph.node(n).recompute.block);
+  auto origin = previous_;
+  origin.recompute = {last + 1, repeats_collectives, gathers_parameters};
+  graph.set_origin(std::move(origin));
 }
 
 }  // namespace tessera::ir

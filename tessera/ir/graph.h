@@ -56,6 +56,14 @@ struct Input {
   ValueId value = kNone;
 };
 
+// Of a node in a block of the network whose inner values backward computes once more instead of keeping them.
+struct RecomputeMark {
+  int block = 0;                    // numbered from 1; 0: in none
+  bool repeats_collectives = true;  // those in the block; else their results are kept
+  bool gathers_parameters = false;  // those whose rows replicas share, once more; else they are kept whole
+  bool operator==(const RecomputeMark&) const = default;
+};
+
 struct Node {
   std::string op;
   Attributes attributes;
@@ -63,10 +71,13 @@ struct Node {
   std::vector<ValueId> outputs;
   // Where it comes from: the attribute path of the cell, "loss", "optimizer". Printed by errors and profiles.
   std::string source;
-  // The forward node that a gradient node belongs to.
+  // The forward node that a gradient node belongs to, or that this one repeats.
   NodeId forward = kNone;
   // How the user wants it split; a hint that holds for every plan. Empty: the plan decides.
   mesh::Strategy strategy = {};
+  RecomputeMark recompute = {};
+  // Computes for gradients what the node `forward` has computed before.
+  bool again = false;
 };
 
 struct Output {
@@ -126,10 +137,11 @@ class Graph {
   // `conv2d "layer1.conv1"`: how errors name a node.
   std::string node_name(NodeId id) const;
 
-  // What new nodes get as source and forward; set by SourceScope.
+  // What new nodes get as source, forward and mark; set by SourceScope and RecomputeScope.
   struct Origin {
     std::string source;
     NodeId forward = kNone;
+    RecomputeMark recompute = {};
   };
   const Origin& origin() const { return origin_; }
   void set_origin(Origin origin) { origin_ = std::move(origin); }
@@ -152,11 +164,24 @@ class Graph {
 class SourceScope {
  public:
   SourceScope(Graph& graph, std::string source, NodeId forward = kNone) : graph_(graph), previous_(graph.origin()) {
-    graph_.set_origin({std::move(source), forward});
+    graph_.set_origin({std::move(source), forward, previous_.recompute});
   }
   ~SourceScope() { graph_.set_origin(previous_); }
   SourceScope(const SourceScope&) = delete;
   SourceScope& operator=(const SourceScope&) = delete;
+
+ private:
+  Graph& graph_;
+  Graph::Origin previous_;
+};
+
+// Nodes added while it lives are a block that is recomputed, the next of the graph.
+class RecomputeScope {
+ public:
+  RecomputeScope(Graph& graph, bool repeats_collectives, bool gathers_parameters);
+  ~RecomputeScope() { graph_.set_origin(previous_); }
+  RecomputeScope(const RecomputeScope&) = delete;
+  RecomputeScope& operator=(const RecomputeScope&) = delete;
 
  private:
   Graph& graph_;
@@ -169,6 +194,8 @@ class SourceScope {
 //     input x f32[32,64]
 //     %1 = matmul x, fc.weight {transpose_b} : f32[32,10] @ fc
 //     %2 = relu %1 : f32[32,10] shard ((4,1)) @ . (grad of %1)
+//     %3 = relu %1 : f32[32,10] recompute 2 keep_collectives gather_parameters @ block
+//     %4 = relu %1 : f32[32,10] @ block (again %3)
 //     return loss = %2, fc.weight = %1
 std::string print(const Graph& graph);
 // Throws InvalidArgument naming the line and what was expected. Only the form is checked: see verify for the meaning.

@@ -52,6 +52,15 @@ struct Step {
   std::string source;  // attribute path, for errors and profiles
 };
 
+// A piece of the planned memory, which holds values from step `first` to step `last`.
+struct MemoryBlock {
+  int64_t offset = 0;  // bytes from the arena's start
+  int64_t bytes = 0;
+  int first = 0;
+  int last = 0;
+  std::vector<int> values;  // that lie in it, one after another or side by side; scratch memory has none
+};
+
 struct Schedule {
   std::string name;
   std::vector<ScheduledValue> values;
@@ -59,8 +68,10 @@ struct Schedule {
   std::map<std::string, int> inputs;   // data inputs by name
   std::map<std::string, int> outputs;  // results by name; updated parameters are in place and not listed
   int64_t persistent_bytes = 0;
-  int64_t arena_bytes = 0;  // the persistent part included
-  int peak_step = 0;        // where most of the planned part is alive
+  int64_t arena_bytes = 0;          // the persistent part included
+  std::vector<MemoryBlock> blocks;  // of the planned part
+  int64_t peak_bytes = 0;           // most of the planned part that is alive at once: no offsets need less
+  int peak_step = 0;                // where that is
 };
 
 // One line per step: number, lane, kernel, results with offsets, operands.

@@ -169,17 +169,32 @@ class Parser {
     if (types.size() != names.size()) line.fail(fmt::format("{} types, one per result, before", names.size()));
     mesh::Strategy strategy;
     if (line.take("shard")) strategy = line.strategy();
+    RecomputeMark mark;
+    if (line.take("recompute ")) mark = recompute_mark(line);
     Graph::Origin origin;
     if (line.take("@")) origin.source = line.word("a source");
-    if (line.take("(grad of")) {
+    const bool again = line.take("(again");
+    if (again || line.take("(grad of")) {
       origin.forward = graph_.info(use(line).id()).node;
       line.expect(")");
     }
     graph_.set_origin(origin);
     const auto results = graph_.add_node(op, inputs, attributes, types);
     graph_.set_origin({});
-    graph_.mutable_node(graph_.num_nodes() - 1).strategy = std::move(strategy);
+    Node& made = graph_.mutable_node(graph_.num_nodes() - 1);
+    made.strategy = std::move(strategy);
+    made.recompute = mark;
+    made.again = again;
     for (size_t i = 0; i < names.size(); ++i) define(line, names[i], results[i]);
+  }
+  RecomputeMark recompute_mark(Line& line) {
+    const auto number = line.word("a block's number");
+    const auto block = line.naming_line([&] { return parse_int(number, "recompute"); });
+    if (block < 1) line.fail("a block's number, from 1, before");
+    RecomputeMark mark{.block = static_cast<int>(block)};
+    mark.repeats_collectives = !line.take("keep_collectives");
+    mark.gathers_parameters = line.take("gather_parameters");
+    return mark;
   }
   void outputs(Line& line) {
     if (line.done()) return;
@@ -223,8 +238,14 @@ std::string print(const Graph& graph) {
       text += (i > 0 ? ", " : "") + graph.type(node.outputs[i]).to_string();
     }
     if (!node.strategy.empty()) text += " shard " + mesh::to_string(node.strategy);
+    if (node.recompute.block > 0) {
+      text += fmt::format(" recompute {}{}{}", node.recompute.block,
+                          node.recompute.repeats_collectives ? "" : " keep_collectives",
+                          node.recompute.gathers_parameters ? " gather_parameters" : "");
+    }
     if (!node.source.empty()) text += " @ " + node.source;
-    if (node.forward != kNone) text += " (grad of " + name_of(graph.node(node.forward).outputs.at(0)) + ")";
+    if (node.forward != kNone)
+      text += (node.again ? " (again " : " (grad of ") + name_of(graph.node(node.forward).outputs.at(0)) + ")";
     text += "\n";
   }
   text += "  return";

@@ -39,6 +39,8 @@ Value Cell::trace(ir::Graph& graph, Construct&& construct) {
   } const restore{this, outer};
   const auto own = path();
   const ir::SourceScope scope(graph, own.empty() ? "." : own);
+  std::optional<ir::RecomputeScope> block;
+  if (recompute_) block.emplace(graph, recompute_->mp_comm_recompute, recompute_->parallel_optimizer_comm_recompute);
   const ir::NodeId first = graph.num_nodes();
   const Value result = construct();
   if (!strategies_.empty() || !optional_strategies_.empty()) apply_strategies(graph, first);
@@ -105,6 +107,26 @@ std::vector<Parameter*> Cell::trainable_parameters() {
 void Cell::set_comm_fusion(int id) {
   if (id < 0) throw InvalidArgument("cell \"{}\": a fusion id must not be negative, got {}", path(), id);
   for (Parameter* parameter : trainable_parameters()) parameter->comm_fusion = id;
+}
+
+void Cell::recompute(const RecomputeOptions& options) {
+  const Cell* configured = find_recomputed();
+  for (const Cell* above = parent_; above != nullptr && configured == nullptr; above = above->parent_) {
+    if (above->recompute_) configured = above;
+  }
+  if (configured != nullptr) {
+    throw InvalidArgument("cell \"{}\" cannot be recomputed: \"{}\" is already, with all that is below it", path(),
+                          configured->path());
+  }
+  recompute_ = options;
+}
+
+const Cell* Cell::find_recomputed() const {
+  if (recompute_) return this;
+  for (const auto& cell : children_) {
+    if (const Cell* found = cell->find_recomputed()) return found;
+  }
+  return nullptr;
 }
 
 void Cell::collect(std::vector<Parameter*>& into) {

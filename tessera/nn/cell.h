@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -32,6 +33,14 @@ struct Settings {
   // Seed of dropout and other random operators.
   uint64_t seed = 0;
   bool operator==(const Settings&) const = default;
+};
+
+// What is repeated with a cell that is recomputed.
+struct RecomputeOptions {
+  // Collectives inside of it, of operators that are split; else their results are kept.
+  bool mp_comm_recompute = true;
+  // The gathering of parameters whose rows replicas share; else they are kept whole.
+  bool parallel_optimizer_comm_recompute = false;
 };
 
 class Cell {
@@ -68,6 +77,11 @@ class Cell {
   // InvalidArgument for a negative id.
   void set_comm_fusion(int id);
 
+  // Backward computes the values inside of this cell once more instead of keeping them; what it reads and what it
+  // returns is kept. Changes no result. A cell is configured once, with all that is below it: throws InvalidArgument
+  // where it, a cell above or one below is recomputed already.
+  void recompute(const RecomputeOptions& options = {});
+
   // The attribute path: "" for the root, "layer1.0" below.
   std::string path() const;
   const Settings& settings() const { return settings_; }
@@ -101,6 +115,8 @@ class Cell {
   Value trace(ir::Graph& graph, Construct&& construct);
   void apply_strategies(ir::Graph& graph, ir::NodeId first) const;
   void collect(std::vector<Parameter*>& into);
+  // Of this cell or one below; null where there is none.
+  const Cell* find_recomputed() const;
   void check_name(const std::string& name) const;
 
   std::string name_;
@@ -110,6 +126,7 @@ class Cell {
   std::map<std::string, mesh::Strategy> strategies_;           // by operator; construct() must add each of them
   std::map<std::string, mesh::Strategy> optional_strategies_;  // those it adds in some settings only
   Settings settings_;
+  std::optional<RecomputeOptions> recompute_;
   ir::Graph* graph_ = nullptr;
 };
 

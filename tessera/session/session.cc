@@ -166,6 +166,7 @@ compiler::CompileOptions Session::compile_options() const {
   options.fusions = plain ? compiler::Fusions::none() : options_.fusions;
   options.verification = options_.debug ? compiler::Verification::kAllRanks : options_.verification;
   options.schedule.share_memory = !options_.debug;
+  options.memory_limit_bytes = options_.debug ? 0 : options_.memory_limit_bytes;
   options.partition = options_.partition;
   return options;
 }

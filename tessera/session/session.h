@@ -28,6 +28,10 @@ struct SessionOptions {
   compiler::PartitionOptions partition = {};
   // Address space that is reserved; memory is taken as it is used.
   int64_t arena_capacity_bytes = int64_t{1} << 36;
+  // Of the arena on each rank: parameters, states and what a step needs. What would not fit is recomputed, and compiling
+  // throws InvalidArgument where that is not enough. 0: no limit. A session that debugs needs its own memory for every
+  // value and has none.
+  int64_t memory_limit_bytes = 0;
   // What is made sure of before anything runs; `debug` verifies the local graphs of all ranks.
   compiler::Verification verification = compiler::Verification::kPlan;
 };

@@ -91,6 +91,8 @@ struct Options {
         compile.partition.bucket_bytes = parse_int(value, "bucket");
       } else if (name == "kept") {
         kept.push_back(value);
+      } else if (name == "memory_limit") {
+        compile.memory_limit_bytes = parse_int(value, name);
       } else if (name == "prefetch") {
         compile.partition.prefetch_bytes = parse_int(value, name);
       } else if (name == "fusion_id") {

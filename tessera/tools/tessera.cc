@@ -7,6 +7,7 @@
 #include "tessera/tools/graph_text.h"
 #include "tessera/tools/info.h"
 #include "tessera/tools/measure.h"
+#include "tessera/tools/plan_memory.h"
 #include "tessera/tools/simulate_text.h"
 
 namespace {
@@ -84,6 +85,11 @@ void add_step_options(CLI::App& command, tools::StepOptions& options) {
       .add_option("--optimizer_shard_size", options.optimizer_shard_size,
                   "at most so many replicas share rows; default: all")
       ->check(CLI::Range(1, 1 << 20));
+  command
+      .add_option("--recompute", options.recompute,
+                  "auto: compute values again for their gradients until --memory_limit is met")
+      ->capture_default_str();
+  command.add_option("--memory_limit", options.memory_limit, "of a rank's arena, as 2GiB");
   command.add_option("--batch_size", options.batch_size,
                      fmt::format("rows of the global batch of a built-in network; default: {} for each part of it",
                                  tools::kRowsPerPart));
@@ -142,6 +148,27 @@ void add_simulate(CLI::App& app) {
   });
 }
 
+void add_plan(CLI::App& app) {
+  static tools::PlanMemoryOptions options;
+  static bool memory = false;
+  auto* plan = app.add_subcommand("plan", "what is known of a train step before it runs");
+  plan->footer(
+      "With --memory: the arena of one rank, the step at which most of it is in use, what lives there, largest first, "
+      "and\n"
+      "how much is in use over the step.\n"
+      "Examples:\n"
+      "  tessera plan resnet50 --memory --batch_size 32 --num_classes 1000\n"
+      "  tessera plan resnet50 --memory --recompute auto --memory_limit 1GiB       what would be computed twice\n"
+      "  tessera plan step.graph --memory --mesh data=4,model=2 --rank 3 --json");
+  add_step_options(*plan, options.step);
+  plan->add_flag("--memory", memory, "what its memory is used for")->required();
+  plan->add_option("--rank", options.rank, "whose memory")->capture_default_str();
+  plan->add_option("--values", options.num_values, "so many of those that live at the peak")->capture_default_str();
+  plan->add_flag("--json", options.json, "as one JSON object");
+  plan->add_flag("--fake_kernels", options.step.fake_kernels, "without the scratch memory of this machine's kernels");
+  plan->callback([] { std::fputs(tools::plan_memory_text(options).c_str(), stdout); });
+}
+
 void add_info(CLI::App& app) {
   static bool json = false;
   static bool profile = false;
@@ -173,6 +200,7 @@ int main(int argc, char** argv) {
   add_ckpt(app, exit_code);
   add_graph(app);
   add_simulate(app);
+  add_plan(app);
   app.add_subcommand("version", "print the version")->callback([] { std::printf("tessera %s\n", kVersion); });
   try {
     app.parse(argc, argv);

@@ -145,6 +145,15 @@ Spread spread_of(const StepOptions& options, const ir::Graph& step) {
     if (step.find_input(name) == nullptr) throw InvalidArgument("--input {}: the graph has no such input", text);
     spread.hints[name] = {spread.mesh, mesh::parse_sharding(sharding, spread.mesh)};
   }
+  if (options.recompute != "none" && options.recompute != "auto") {
+    throw InvalidArgument("--recompute must be none or auto, got \"{}\"", options.recompute);
+  }
+  if ((options.recompute == "auto") == options.memory_limit.empty()) {
+    throw InvalidArgument("--recompute auto and --memory_limit belong together: one says how, the other how far");
+  }
+  if (!options.memory_limit.empty()) {
+    spread.compile.memory_limit_bytes = parse_bytes(options.memory_limit, "--memory_limit");
+  }
   return spread;
 }
 

@@ -21,6 +21,8 @@ struct StepOptions {
   bool propagate = false;               // operators without a strategy take over their neighbours'
   bool optimizer_shards = false;        // replicas share the rows of every parameter
   int optimizer_shard_size = 0;         // how many at most; 0: all
+  std::string recompute = "none";       // "auto": what memory_limit asks for
+  std::string memory_limit;             // "2GiB": of a rank's arena
   bool fake_kernels = false;
 };
 inline constexpr int64_t kRowsPerPart = 32;
@@ -46,7 +48,8 @@ struct Spread {
   compiler::CompileOptions compile;
 };
 // Inputs are split along the first axis of the mesh where nothing else is said. Throws InvalidArgument for a mesh that
-// does not fit the number of ranks, and for an input that is not there or cannot lie so.
+// does not fit the number of ranks, for an input that is not there or cannot lie so, and for a memory limit without
+// "auto", or the other way round.
 Spread spread_of(const StepOptions& options, const ir::Graph& step);
 mesh::Mesh mesh_of(const StepOptions& options);
 const ops::KernelCatalogue& catalogue_of(const StepOptions& options);

@@ -16,7 +16,9 @@ void Model::read_strategies() {
 void Model::write_strategies(const session::Executable& executable) {
   if (!is_semi_auto() || strategies_written_) return;
   strategies_written_ = true;
-  const auto& [logical, plan, local, groups, schedule] = executable.compiled();
+  const auto& logical = executable.compiled().logical;
+  const auto& plan = executable.compiled().plan;
+  const auto& groups = executable.compiled().groups;
   if (strategies_) require_recorded(*strategies_, logical, plan, options_.strategy_ckpt_load_file);
   FileSystem& files = context_.file_system();
   const bool writes_strategies = is_writer(options_.strategy_ckpt_save_file);

@@ -39,61 +39,35 @@ void MemoryPlan::move_buffer(int from, int to, int64_t at) {
   source.last = -1;
 }
 
-int64_t MemoryPlan::assign_offsets(int64_t base, int num_steps, bool share) {
-  std::vector<int> order;
+bool MemoryPlan::is_planned(const Buffer& buffer) { return !buffer.persistent && buffer.last >= 0 && buffer.bytes > 0; }
+
+MemoryUse MemoryPlan::assign_offsets(int64_t base, int num_steps, bool share) {
+  std::vector<int> planned;
+  std::vector<Lifetime> lifetimes;
   for (size_t b = 0; b < buffers_.size(); ++b) {
     Buffer& buffer = buffers_[b];
-    if (buffer.persistent) continue;
-    if (buffer.last < 0 || buffer.bytes == 0) {
-      buffer.offset = base;  // nothing lives there
-      continue;
-    }
+    if (!buffer.persistent) buffer.offset = base;  // stays so where nothing lives
+    if (!is_planned(buffer)) continue;
     if (!share) {
       buffer.first = 0;
       buffer.last = num_steps;
     }
-    order.push_back(static_cast<int>(b));
+    planned.push_back(static_cast<int>(b));
+    lifetimes.push_back({buffer.bytes, buffer.first, buffer.last});
   }
-  // Largest first, each at the lowest place that is free while it lives: the usual greedy for offline allocation.
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return buffer(a).bytes > buffer(b).bytes; });
-  std::vector<int> placed;  // by offset
-  int64_t end = base;
-  for (const int b : order) {
-    Buffer& own = mutable_buffer(b);
-    int64_t at = base;
-    for (const int p : placed) {
-      const Buffer& other = buffer(p);
-      if (other.last < own.first || other.first > own.last) continue;
-      if (at + own.bytes <= other.offset) break;
-      at = std::max(at, other.offset + other.bytes);
-    }
-    own.offset = at;
-    end = std::max(end, at + own.bytes);
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), b,
-                                   [&](int x, int y) { return buffer(x).offset < buffer(y).offset; }),
-                  b);
-  }
-  return end;
+  const auto packing = pack(lifetimes);
+  for (size_t i = 0; i < planned.size(); ++i) mutable_buffer(planned[i]).offset = base + packing.offsets[i];
+  const auto peak = peak_of(lifetimes);
+  return {.end = base + packing.bytes, .peak_bytes = peak.bytes, .peak_step = peak.step};
 }
 
-int MemoryPlan::peak_step(int num_steps) const {
-  std::vector<int64_t> change(static_cast<size_t>(num_steps) + 2);
+std::vector<ir::MemoryBlock> MemoryPlan::blocks() const {
+  std::vector<ir::MemoryBlock> blocks;
   for (const Buffer& buffer : buffers_) {
-    if (buffer.persistent || buffer.last < 0 || buffer.bytes == 0) continue;
-    change[static_cast<size_t>(std::max(buffer.first, 0))] += buffer.bytes;
-    change[static_cast<size_t>(buffer.last) + 1] -= buffer.bytes;
+    if (!is_planned(buffer)) continue;
+    blocks.push_back({buffer.offset, buffer.bytes, buffer.first, buffer.last, buffer.values});
   }
-  int64_t alive = 0;
-  int64_t most = -1;
-  int peak = 0;
-  for (size_t s = 0; s + 1 < change.size(); ++s) {
-    alive += change[s];
-    if (alive > most) {
-      most = alive;
-      peak = static_cast<int>(s);
-    }
-  }
-  return peak;
+  return blocks;
 }
 
 }  // namespace tessera::compiler

@@ -7,6 +7,9 @@
 #include <limits>
 #include <vector>
 
+#include "tessera/compiler/passes/pack.h"
+#include "tessera/ir/schedule.h"
+
 namespace tessera::compiler {
 
 // A cache line: what the widest vector loads want.
@@ -21,6 +24,13 @@ struct Buffer {
   bool persistent = false;
   bool data_input = false;
   std::vector<int> values;  // that lie in it
+};
+
+// What the buffers that are not persistent take.
+struct MemoryUse {
+  int64_t end = 0;         // of the last of them
+  int64_t peak_bytes = 0;  // alive at once, at peak_step
+  int peak_step = 0;
 };
 
 class MemoryPlan {
@@ -46,13 +56,15 @@ class MemoryPlan {
   void move_buffer(int from, int to, int64_t at);
 
   // Gives the buffers that have none an offset from `base` on: with `share`, those that are never alive together may
-  // have the same memory. Returns the end of the last.
-  int64_t assign_offsets(int64_t base, int num_steps, bool share);
+  // have the same memory.
+  MemoryUse assign_offsets(int64_t base, int num_steps, bool share);
   int64_t offset(int value) const { return buffer_of(value).offset + place(value).at; }
-  // The step at which most of what is not persistent is alive; the first of several.
-  int peak_step(int num_steps) const;
+  // Those that are not persistent and that a step touches, with their offsets.
+  std::vector<ir::MemoryBlock> blocks() const;
 
  private:
+  static bool is_planned(const Buffer& buffer);
+
   std::vector<Buffer> buffers_;
   std::vector<Place> places_;  // by value
 };

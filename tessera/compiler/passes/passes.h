@@ -14,7 +14,8 @@ namespace tessera::compiler {
 
 // Removes nodes whose results reach no output; collectives stay.
 ir::Graph remove_dead_code(const ir::Graph& graph);
-// Replaces a node that repeats an earlier one (operator, operands, attributes, not a collective) by it.
+// Replaces a node that repeats an earlier one (operator, operands, attributes, not a collective) by it, within what is
+// recomputed together.
 ir::Graph merge_common_subexpressions(const ir::Graph& graph);
 // Evaluates scalar arithmetic on fill nodes, and drops what changes nothing: x*1, x+0, cast to the same type,
 // transposes and reshapes that keep everything.

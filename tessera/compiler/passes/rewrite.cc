@@ -41,7 +41,10 @@ void Rewriter::copy(NodeId node) {
   set_origin(node);
   const auto results = to_.add_node(old.op, inputs, old.attributes, types);
   nodes_[static_cast<size_t>(node)] = to_.num_nodes() - 1;
-  to_.mutable_node(to_.num_nodes() - 1).strategy = old.strategy;
+  ir::Node& made = to_.mutable_node(to_.num_nodes() - 1);
+  made.strategy = old.strategy;
+  made.recompute = old.recompute;
+  made.again = old.again;
   for (size_t i = 0; i < results.size(); ++i) set(old.outputs[i], results[i]);
 }
 

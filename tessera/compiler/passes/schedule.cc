@@ -159,8 +159,11 @@ bool Scheduler::is_replaced(int buffer) const {
 
 void Scheduler::finish() {
   schedule_.persistent_bytes = aligned(persistent_.bytes);
-  schedule_.arena_bytes = memory_.assign_offsets(schedule_.persistent_bytes, step_now(), options_.share_memory);
-  schedule_.peak_step = memory_.peak_step(step_now());
+  const auto use = memory_.assign_offsets(schedule_.persistent_bytes, step_now(), options_.share_memory);
+  schedule_.arena_bytes = use.end;
+  schedule_.peak_bytes = use.peak_bytes;
+  schedule_.peak_step = use.peak_step;
+  schedule_.blocks = memory_.blocks();
   for (size_t v = 0; v < schedule_.values.size(); ++v) {
     schedule_.values[v].offset = memory_.offset(static_cast<int>(v));
   }

@@ -64,6 +64,9 @@ Graph merge_common_subexpressions(const Graph& graph) {
       continue;
     }
     std::string key = node.op + node.attributes.to_string() + mesh::to_string(node.strategy);
+    // One for each block that is recomputed, else the first would have to be kept for the second; and what is computed
+    // again is not to be kept.
+    key += fmt::format(" {}{}", node.recompute.block, node.again ? " again" : "");
     for (const ValueId input : node.inputs) key += fmt::format(" {}", rewriter.at(input).id());
     const auto [it, is_new] = seen.emplace(key, n);
     if (is_new) {

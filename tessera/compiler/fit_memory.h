@@ -1,0 +1,32 @@
+// A schedule within a memory limit: where the arena would be larger, values of the forward pass are dropped and
+// computed again for their gradients, those first that cost the least time for each byte.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/compiler/passes/passes.h"
+
+namespace tessera::compiler {
+
+// A node that is computed twice.
+struct RecomputedNode {
+  std::string name;    // conv2d "layer1.conv1"
+  int64_t bytes = 0;   // of its results that are not kept
+  double seconds = 0;  // that it takes once more, on the machine of example_profile()
+};
+
+struct FittedSchedule {
+  ir::Graph local;
+  ir::Schedule schedule;
+  std::vector<RecomputedNode> recomputed;  // in the order of the graph; empty where all fits as it is
+};
+
+// The schedule of a local graph whose arena takes at most `limit_bytes`, parameters and states included. No collective
+// is repeated, so that each rank decides for itself; results are equal to the last bit, as the same kernels compute
+// them. Throws InvalidArgument that says by how much it does not fit and what lives at the peak.
+FittedSchedule fit_memory(const ir::Graph& local, const ir::PersistentLayout& persistent,
+                          const ops::KernelCatalogue& catalogue, const ScheduleOptions& options, int64_t limit_bytes);
+
+}  // namespace tessera::compiler

@@ -1,0 +1,21 @@
+// `tessera plan --memory`: what the memory of a train step is used for.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tessera/tools/train_step.h"
+
+namespace tessera::tools {
+
+struct PlanMemoryOptions {
+  StepOptions step;
+  int rank = 0;
+  bool json = false;
+  int num_values = 24;  // of those alive at the peak, how many the table lists
+};
+// A table, or one JSON object with all that lives at the peak and what is alive at each step. Throws InvalidArgument
+// for a rank that is not there, and as step_graph does.
+std::string plan_memory_text(const PlanMemoryOptions& options);
+
+}  // namespace tessera::tools
