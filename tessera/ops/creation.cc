@@ -5,6 +5,7 @@
 #include "tessera/ops/gradient_helpers.h"
 #include "tessera/ops/infer_helpers.h"
 #include "tessera/ops/localize.h"
+#include "tessera/ops/random_stream.h"
 
 namespace tessera::ops {
 namespace {
@@ -155,45 +156,6 @@ void add_constants(OpRegistry& registry) {
 }
 
 // Random -------------------------------------------------------------------------------------------------------------
-
-std::vector<AttributeDef> stream_attributes() {
-  return {{"seed", std::nullopt, "the user's seed (64 bits)"},
-          {"stream", std::nullopt, "who draws: a hash of the operator's name and call count (64 bits)"},
-          {"global_shape", Ints{}, "of the tensor that this is a slice of; empty: the result's"},
-          {"offset", Ints{}, "of this slice in it; empty: zeros"}};
-}
-
-void check_stream(const Attributes& attributes, const Type& step, const Shape& shape) {
-  attributes.get_int("seed");
-  attributes.get_int("stream");
-  require_scalar(step, "step");
-  if (step.dtype != DType::kI64) throw InvalidArgument("step must be i64, got {}; cast it", step);
-  const Ints& global = attributes.get_ints("global_shape");
-  const Ints& offset = attributes.get_ints("offset");
-  const auto ndim = static_cast<size_t>(shape.ndim());
-  if ((!global.empty() && global.size() != ndim) || (!offset.empty() && offset.size() != ndim)) {
-    throw InvalidArgument("global_shape and offset must be empty or have an entry for each of the {} dims", ndim);
-  }
-  for (size_t d = 0; d < ndim; ++d) {
-    const int64_t size = global.empty() ? shape[static_cast<int>(d)] : global[d];
-    const int64_t from = offset.empty() ? 0 : offset[d];
-    if (from < 0 || from + shape[static_cast<int>(d)] > size) {
-      throw InvalidArgument("dim {}: [{}, {}) must lie inside the global size {}", d, from,
-                            from + shape[static_cast<int>(d)], size);
-    }
-  }
-}
-
-// The coordinates of this rank's slice: draws depend on no layout.
-void localize_stream(const LocalizeContext& c, Attributes& attributes) {
-  if (attributes.get_ints("global_shape").empty()) {
-    attributes.set("global_shape", ints_of(c.global_outputs[0].shape));
-  }
-  Ints offset = attributes.get_ints("offset");
-  offset.resize(static_cast<size_t>(c.global_outputs[0].shape.ndim()));
-  for (size_t d = 0; d < offset.size(); ++d) offset[d] += c.output_slices[0][d].offset;
-  attributes.set("offset", offset);
-}
 
 void add_random(OpRegistry& registry, const char* name, const char* doc, std::vector<AttributeDef> parameters,
                 const std::vector<Attributes>& parameter_examples) {

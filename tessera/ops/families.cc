@@ -15,6 +15,7 @@ void add_all_families(OpRegistry& registry) {
   add_normalization(registry);
   add_layer_norm(registry);
   add_softmax(registry);
+  add_attention(registry);
   add_optimizers(registry);
   add_collectives(registry);
   add_exchange(registry);

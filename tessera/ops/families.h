@@ -5,6 +5,7 @@ namespace tessera::ops {
 
 class OpRegistry;
 
+void add_attention(OpRegistry& registry);      // attention.cc: attention, attention_grad
 void add_elementwise(OpRegistry& registry);    // elementwise.cc: arithmetic, comparison, logic, select, cast
 void add_reductions(OpRegistry& registry);     // reduce.cc: reduce_*, cumsum
 void add_selection(OpRegistry& registry);      // selection.cc: argmax, top_k

@@ -1,6 +1,7 @@
 #include "tessera/ops/network_functions.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "tessera/base/error.h"
 #include "tessera/ops/function_helpers.h"
@@ -161,6 +162,28 @@ Value log_softmax(Value x, int64_t axis) { return along_axis("log_softmax", x, a
 
 Value softmax_cross_entropy(Value logits, Value labels) {
   return apply("softmax_cross_entropy", {logits, labels}).at(0);
+}
+
+Value attention(Value query, Value key, Value value, const AttentionOptions& options) {
+  std::vector<Value> inputs = promoted({query, key, value}, "attention");
+  if (options.mask) {
+    Value mask = options.mask;
+    if (mask.ndim() == 2) mask = apply1("expand_dims", {mask}, {{"axes", Ints{0, 1}}});
+    if (mask.ndim() == 3) mask = expand(mask, 1);
+    inputs.push_back(mask);
+  }
+  if (options.keep_prob < 1) {
+    if (!options.step) throw InvalidArgument("attention: keep_prob {} needs the step", options.keep_prob);
+    inputs.push_back(options.step);
+  }
+  const double depth = query.ndim() > 0 ? static_cast<double>(query.shape().back()) : 1;
+  return apply(query.graph(), "attention", inputs,
+               {{"scale", options.scale.value_or(1 / std::sqrt(depth))},
+                {"causal", options.causal},
+                {"keep_prob", options.keep_prob},
+                {"seed", static_cast<int64_t>(options.source.seed)},
+                {"stream", static_cast<int64_t>(options.source.stream)}})
+      .at(0);
 }
 
 Value layer_norm(Value x, Value gamma, Value beta, int64_t begin_axis, double eps) {

@@ -2,6 +2,9 @@
 // channels in and out. Operands of mixed dtypes are promoted.
 #pragma once
 
+#include <optional>
+
+#include "tessera/ops/creation_functions.h"
 #include "tessera/ops/op_def.h"
 
 namespace tessera::ops {
@@ -50,6 +53,25 @@ Value log_softmax(Value x, int64_t axis = -1);
 // -log(softmax(logits)[label]) per row: logits[n,c] floating, labels[n] i32 or i64 -> [n]. A label outside [0, c) gives
 // NaN.
 Value softmax_cross_entropy(Value logits, Value labels);
+
+struct AttentionOptions {
+  // What queries see of keys, [t,s], [b,t,s] or [b,h,t,s], where b, h and t may be 1: bool, or floating numbers that
+  // are added to the scores. Taken as constant: no gradient flows through it. Absent: all of them.
+  Value mask = {};
+  // Query i sees the keys 0 to i only.
+  bool causal = false;
+  // Times the products of queries and keys are the scores; absent: 1 / sqrt(d).
+  std::optional<double> scale = std::nullopt;
+  // Below 1, weights are dropped as dropout() drops; `step` is then the i64[] step of training.
+  double keep_prob = 1;
+  Value step = {};
+  RandomSource source = {};
+};
+// Scaled dot-product attention: query[b,t,h,d], key[b,s,h,d], value[b,s,h,e] -> softmax(scores) value, [b,t,h,e], for
+// each of the h heads. A query that sees no key gets zeros. Takes memory for the operands and result only: the weights
+// are computed again by the gradient. Vaswani et al., "Attention is all you need" (2017); Dao et al., "FlashAttention"
+// (2022). Throws InvalidArgument for shapes that do not fit, and where dropout lacks its step.
+Value attention(Value query, Value key, Value value, const AttentionOptions& options = {});
 
 // gamma * (x - mean) / sqrt(variance + eps) + beta over the dims from begin_axis on; gamma and beta have those dims.
 // Ba, Kiros and Hinton, "Layer normalization" (2016).

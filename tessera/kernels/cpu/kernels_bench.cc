@@ -1,10 +1,11 @@
-// Times the CPU kernels on the shapes of a ResNet-50 step and prints, for each, the median and the 95th percentile of
-// the calls, and the rate at which its operands go through memory against what a plain copy of 256 MB reaches with
-// equal threads (convolutions and matmul: FLOP/s). Usage: kernels_bench [threads] [part of a name].
+// Times the CPU kernels on the shapes of a ResNet-50 and of a Transformer step and prints, for each, the median and the
+// 95th percentile of the calls, and the rate at which its operands go through memory against what a plain copy of 256
+// MB reaches with equal threads (convolutions and matmul: FLOP/s). Usage: kernels_bench [threads] [part of a name].
 #include <fmt/format.h>
 #include <time.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -180,6 +181,80 @@ std::vector<Case> cases() {
   return list;
 }
 
+// A Transformer of width 512 with 8 heads on 32 rows of 64 tokens, and attention over 1024 tokens: as one operator, and
+// as the operators that it stands for.
+std::vector<Case> transformer_cases() {
+  std::vector<Case> list;
+  for (const auto& [batch, tokens] : {std::pair<int64_t, int64_t>{32, 64}, {2, 1024}}) {
+    constexpr int64_t kHeads = 8;
+    constexpr int64_t kDepth = 64;
+    const double flops = 4.0 * static_cast<double>(batch * kHeads * tokens * tokens * kDepth);
+    const Attributes attributes = {{"scale", 0.125},      {"causal", false},      {"keep_prob", 1.0},
+                                   {"seed", int64_t{0}},  {"stream", int64_t{0}}, {"global_shape", Ints{}},
+                                   {"offset", Ints{}},    {"axis", int64_t{-1}},  {"transpose_a", false},
+                                   {"transpose_b", false}};
+    Attributes transposed = attributes;
+    transposed.set("transpose_b", true);
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const std::string shape = fmt::format(" {}x{} {}", batch, tokens, dtype);
+      const TensorView x = dense({batch, tokens, kHeads, kDepth}, dtype);
+      const TensorView lse = dense({batch, kHeads, tokens});
+      list.push_back({"attention" + shape, "attention", {x, x, x}, {x, lse}, attributes, flops});
+      list.push_back(
+          {"attention_grad" + shape, "attention_grad", {x, x, x, x, x, lse}, {x, x, x}, attributes, 2.5 * flops});
+      const TensorView head = dense({batch, kHeads, tokens, kDepth}, dtype);
+      const TensorView scores = dense({batch, kHeads, tokens, tokens}, dtype);
+      list.push_back({"scores" + shape, "batch_matmul", {head, head}, {scores}, transposed, flops / 2});
+      list.push_back({"scores softmax" + shape, "softmax", {scores}, {scores}, attributes});
+      list.push_back({"scores softmax_grad" + shape, "softmax_grad", {scores, scores}, {scores}, attributes});
+      list.push_back({"scores mix" + shape, "batch_matmul", {scores, head}, {head}, attributes, flops / 2});
+    }
+  }
+  const TensorView rows = dense({2048, 512});
+  const TensorView inner = dense({2048, 2048});
+  const TensorView vector = dense({512});
+  const TensorView per_row = dense({2048});
+  const TensorView logits = dense({2048, 20000});
+  const TensorView table = dense({20000, 512});
+  const TensorView ids = dense({2048}, DType::kI32);
+  const Attributes norm = {{"begin_axis", int64_t{1}}, {"eps", 1e-5}};
+  list.push_back({"layer_norm 2048x512", "layer_norm", {rows, vector, vector}, {rows, per_row, per_row}, norm});
+  list.push_back({"layer_norm_grad 2048x512",
+                  "layer_norm_grad",
+                  {rows, rows, vector, per_row, per_row},
+                  {rows, vector, vector},
+                  norm});
+  const Attributes gelu = {{"approximate", true}};
+  list.push_back({"gelu tanh 2048x2048", "gelu", {inner}, {inner}, gelu});
+  list.push_back({"gelu_grad tanh 2048x2048", "gelu_grad", {inner, inner}, {inner}, gelu});
+  list.push_back({"cross_entropy 2048x20000", "softmax_cross_entropy", {logits, ids}, {per_row, logits}});
+  list.push_back({"cross_entropy_grad 2048x20000", "softmax_cross_entropy_grad", {logits, ids, per_row}, {logits}});
+  const Attributes axis = {{"axis", int64_t{0}}};
+  list.push_back({"gather 20000x512", "gather", {table, ids}, {rows}, axis});
+  list.push_back({"scatter_add 20000x512", "scatter_add", {table, ids, rows}, {table}, axis});
+  list.push_back({"sum of rows 2048x2048", "reduce_sum", {inner}, {dense({2048})}, {{"axes", Ints{0}}, {"keep_dims", false}}});
+  list.push_back({"sum of rows 2048x20000", "reduce_sum", {logits}, {dense({20000})}, {{"axes", Ints{0}}, {"keep_dims", false}}});
+  for (const auto& [m, k, n] : {std::array<int64_t, 3>{2048, 512, 512},
+                                {2048, 512, 2048},
+                                {2048, 2048, 512},
+                                {2048, 512, 20000},
+                                {2048, 20000, 512},
+                                {512, 2048, 20000}}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      for (const bool transpose_b : {false, true}) {
+        const TensorView b = transpose_b ? dense({n, k}, dtype) : dense({k, n}, dtype);
+        list.push_back({fmt::format("matmul {}x{}x{}{} {}", m, k, n, transpose_b ? "'" : "", dtype),
+                        "matmul",
+                        {dense({m, k}, dtype), b},
+                        {dense({m, n}, dtype)},
+                        {{"transpose_a", false}, {"transpose_b", transpose_b}},
+                        2.0 * static_cast<double>(m * k * n)});
+      }
+    }
+  }
+  return list;
+}
+
 void run(int num_threads, const std::string& wanted) {
   const ParallelFor parallel_for(num_threads);
   const Tensor from = filled(dense({32'000'000}));
@@ -191,7 +266,9 @@ void run(int num_threads, const std::string& wanted) {
         });
       }));
   fmt::print("{} threads; copy of 128 MB: {:.1f} GB/s read and written\n", num_threads, copy_rate / 1e9);
-  for (const Case& test : cases()) {
+  auto all = cases();
+  for (Case& test : transformer_cases()) all.push_back(std::move(test));
+  for (const Case& test : all) {
     if (test.label.find(wanted) == std::string::npos) continue;
     KernelRequest request{test.op, test.inputs, test.outputs, test.attributes, num_threads};
     const auto kernel = cpu_kernels().find(request);

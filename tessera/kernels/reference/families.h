@@ -5,6 +5,7 @@
 
 namespace tessera::kernels::reference {
 
+void add_attention(KernelRegistry& registry);
 void add_elementwise(KernelRegistry& registry);
 void add_reductions(KernelRegistry& registry);
 void add_shape_ops(KernelRegistry& registry);

@@ -6,6 +6,7 @@ namespace tessera::kernels {
 const KernelRegistry& reference_kernels() {
   static const KernelRegistry registry = [] {
     KernelRegistry made;
+    reference::add_attention(made);
     reference::add_elementwise(made);
     reference::add_reductions(made);
     reference::add_shape_ops(made);
