@@ -145,8 +145,9 @@ HWY_INLINE void add_gradient(VF gradient, VF centred, float* partial, float* pro
   at.write(hn::MulAdd(gradient, centred, at.read(products)), products);
 }
 
-template <class T>
-struct AddMaskedByX {
+// kRelu: where affine(x) is positive.
+template <class T, bool kRelu>
+struct AddGradients {
   const GradientRows& images;
   float* partial;
   float* products;
@@ -158,13 +159,14 @@ struct AddMaskedByX {
     prefetch(dy);
     prefetch(x);
     const VF centred = centre(images.affine, at.read(x), c, at);
-    const VF gradient = where_positive(apply(images.affine, centred, c, at), at.read(dy));
+    VF gradient = at.read(dy);
+    if constexpr (kRelu) gradient = where_positive(apply(images.affine, centred, c, at), gradient);
     add_gradient(gradient, centred, partial + c, products + c, at);
   }
 };
 
 template <class T, bool kMore>
-struct AddMaskedByY {
+struct AddMaskedGradients {
   const GradientRows& images;
   float* partial;
   float* products;
@@ -197,18 +199,20 @@ void add_gradients(const GradientRows& images, int64_t first, int64_t last, int6
   for (int64_t begin = first; begin < last; begin += kBlockRows) {
     const int64_t end = std::min(begin + kBlockRows, last);
     std::fill_n(partial, 2 * channels, 0.0F);
-    if (images.y == nullptr) {
-      for_each_vector(begin, end, channels, AddMaskedByX<T>{images, partial, products});
+    if (images.y == nullptr && images.affine.scale == nullptr) {
+      for_each_vector(begin, end, channels, AddGradients<T, false>{images, partial, products});
+    } else if (images.y == nullptr) {
+      for_each_vector(begin, end, channels, AddGradients<T, true>{images, partial, products});
     } else if (images.more_dy == nullptr) {
-      for_each_vector(begin, end, channels, AddMaskedByY<T, false>{images, partial, products});
+      for_each_vector(begin, end, channels, AddMaskedGradients<T, false>{images, partial, products});
     } else {
-      for_each_vector(begin, end, channels, AddMaskedByY<T, true>{images, partial, products});
+      for_each_vector(begin, end, channels, AddMaskedGradients<T, true>{images, partial, products});
     }
     for (int64_t c = 0; c < 2 * channels; ++c) sums[c] += partial[c];
   }
 }
 
-template <class T>
+template <class T, bool kRelu>
 struct GradientInput {
   const GradientInputRows& images;
 
@@ -219,7 +223,8 @@ struct GradientInput {
     prefetch(dy);
     prefetch(x);
     const VF centred = centre(images.affine, at.read(x), c, at);
-    const VF gradient = where_positive(apply(images.affine, centred, c, at), at.read(dy));
+    VF gradient = at.read(dy);
+    if constexpr (kRelu) gradient = where_positive(apply(images.affine, centred, c, at), gradient);
     const VF rest = hn::NegMulAdd(centred, at.read(images.slope + c), hn::Sub(gradient, at.read(images.shift + c)));
     at.write(hn::Mul(at.read(images.affine.scale + c), rest), static_cast<T*>(images.dx) + i);
   }
@@ -227,7 +232,8 @@ struct GradientInput {
 
 template <class T>
 void gradient_input(const GradientInputRows& images, int64_t first, int64_t last, int64_t channels) {
-  for_each_vector(first, last, channels, GradientInput<T>{images});
+  if (images.affine.shift == nullptr) return for_each_vector(first, last, channels, GradientInput<T, false>{images});
+  for_each_vector(first, last, channels, GradientInput<T, true>{images});
 }
 
 template <class T>
@@ -271,8 +277,9 @@ void add_moments(const void* images, int64_t first, int64_t last, int64_t channe
     const auto rows = static_cast<double>(end - begin);
     const auto before = static_cast<double>(moments.count);
     const double share = rows / (before + rows);
+    const double per_row = 1 / rows;
     for (int64_t c = 0; c < channels; ++c) {
-      const double shift = differences[c] / rows;
+      const double shift = differences[c] * per_row;
       const double delta = about[c] + shift - moments.mean[c];
       moments.squares[c] += squares[c] - shift * differences[c] + delta * delta * before * share;
       moments.mean[c] += delta * share;

@@ -25,18 +25,19 @@ struct NormaliseRows {
   void* y;
 };
 
-// Sums of the cotangents that reach batch_norm's result: those of dy (and more_dy) where y is positive, which are also
-// stored in `masked`; or, without y, where affine(x) is.
+// The cotangents that reach batch_norm's result: those of dy (and more_dy) where y is positive, which are also stored
+// in `masked`; without y those of dy where affine(x) is positive; with nothing but the mean in `affine` all of dy.
 struct GradientRows {
   const void* dy;
   const void* x;
-  ChannelAffine affine;  // of which only the mean is read with y
+  ChannelAffine affine;
   const void* more_dy = nullptr;
   const void* y = nullptr;
   void* masked = nullptr;
 };
 
-// dx = scale * (dy - shift - (x - mean) * slope), dy masked by affine(x). dx may be dy or x.
+// dx = scale * (dy - shift - (x - mean) * slope), dy where affine(x) is positive or, without affine.shift, all of it.
+// dx may be dy or x.
 struct GradientInputRows {
   const void* dy;
   const void* x;

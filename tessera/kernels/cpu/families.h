@@ -5,13 +5,16 @@
 
 namespace tessera::kernels::cpu {
 
+<<<<<<< HEAD
 void add_attention(KernelRegistry& registry);
+=======
+void add_batch_norm(KernelRegistry& registry);
+>>>>>>> 7db8dcd (Kernels: channels-last batch_norm and its gradients share the fused kernels' loops; docs)
 void add_convolution(KernelRegistry& registry);
 void add_matmul(KernelRegistry& registry);
 void add_elementwise(KernelRegistry& registry);
 void add_fused_elementwise(KernelRegistry& registry);
 void add_fused_matmul(KernelRegistry& registry);
-void add_fused_norms(KernelRegistry& registry);
 void add_misc(KernelRegistry& registry);
 void add_normalization(KernelRegistry& registry);
 void add_optimizers(KernelRegistry& registry);

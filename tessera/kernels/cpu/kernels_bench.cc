@@ -97,6 +97,35 @@ std::vector<Case> cases() {
         {"batch_norm_grad_reduce" + shape, "batch_norm_grad_reduce", {view, view, c, c}, {c, c}, attributes});
     list.push_back(
         {"batch_norm_grad_input" + shape, "batch_norm_grad_input", {view, view, c, c, c, c, c}, {view}, attributes});
+    list.push_back({"batch_norm_statistics" + shape, "batch_norm_statistics", {view}, {c, c}, attributes});
+    for (const char* residual : {"none", "value", "batch_norm"}) {
+      Case norm{fmt::format("fused_batch_norm {}{}", residual, shape),
+                "fused_batch_norm",
+                {view, c, c, c, c},
+                {view},
+                attributes};
+      if (residual != std::string("none")) norm.inputs.push_back(view);
+      if (residual == std::string("batch_norm")) norm.inputs.insert(norm.inputs.end(), {c, c, c, c});
+      norm.attributes.set("relu", true);
+      norm.attributes.set("residual", std::string(residual));
+      norm.attributes.set("residual_eps", 1e-5);
+      list.push_back(norm);
+    }
+    list.push_back({"batch_norm_relu_grad_reduce" + shape,
+                    "batch_norm_relu_grad_reduce",
+                    {view, view, c, c, c, c},
+                    {c, c},
+                    attributes});
+    list.push_back({"batch_norm_relu_grad_input" + shape,
+                    "batch_norm_relu_grad_input",
+                    {view, view, c, c, c, c, c, c},
+                    {view},
+                    attributes});
+    list.push_back({"masked_batch_norm_grad_reduce" + shape,
+                    "masked_batch_norm_grad_reduce",
+                    {view, view, c, c, view, view},
+                    {view, c, c},
+                    attributes});
     const TensorView channel = dense({view.shape[1], 1, 1});
     list.push_back({"bn + add + relu fused" + shape,
                     "fused_elementwise",
@@ -273,7 +302,7 @@ void run(int num_threads, const std::string& wanted) {
     KernelRequest request{test.op, test.inputs, test.outputs, test.attributes, num_threads};
     const auto kernel = cpu_kernels().find(request);
     if (!kernel) {
-      fmt::print("{:36} declined\n", test.label);
+      fmt::print("{:40} declined\n", test.label);
       continue;
     }
     std::vector<Tensor> tensors;
@@ -294,7 +323,7 @@ void run(int num_threads, const std::string& wanted) {
     const std::string rate = test.flops > 0 ? fmt::format("{:7.1f} GFLOP/s", test.flops / median / 1e9)
                                             : fmt::format("{:7.1f} GB/s  {:3.0f} % of copy", bytes / median / 1e9,
                                                           100 * bytes / median / copy_rate);
-    fmt::print("{:36} {:8.3f} ms  p95 {:8.3f}  best {:8.3f}  {}\n", test.label, median * 1e3,
+    fmt::print("{:40} {:8.3f} ms  p95 {:8.3f}  best {:8.3f}  {}\n", test.label, median * 1e3,
                median_of(times, 0.95) * 1e3, median_of(times, 0) * 1e3, rate);
   }
 }

@@ -1,5 +1,6 @@
-// Batch and layer normalisation and moving averages. What is elementwise, per channel or not, is a tile program; the
-// statistics are sums over columns (channels-last: a matrix of pixels by channels) or over planes (dense NCHW).
+// Batch normalisation of images of any layout, the two passes of its statistics, and moving averages. What is
+// elementwise, per channel or not, is a tile program; the statistics are sums over columns (channels-last: a matrix of
+// pixels by channels) or over planes (dense NCHW). What channels-last images need besides is in batch_norm.cc.
 #include <algorithm>
 #include <cmath>
 
@@ -121,14 +122,14 @@ std::optional<ImageLayout> layout_of(const TensorView& x) {
 
 enum class Statistic { kMean, kVariance, kGradients };
 
-// batch_norm_mean, _variance and _grad_reduce: sums over all elements of a channel, group by group.
+// batch_norm_mean, _variance and, of planes, _grad_reduce: sums over all elements of a channel, group by group.
 struct ChannelSums {
   Statistic statistic;
   ImageLayout layout;
   BatchNormGroups groups;
   int64_t channels, pixels;
   double eps;
-  RowLoad load;      // of images that are not f32: a block of rows at a time is converted
+  RowLoad load;      // of an image that is not f32: a block of rows at a time is converted
   int64_t num_sums;  // per channel
   int64_t part_bytes;
   const ReduceFunctions* functions;
@@ -143,39 +144,28 @@ struct ChannelSums {
   // Rows of an image that are converted at a time, so that they are still in cache when they are summed.
   int64_t block_rows() const { return std::max<int64_t>(1, 8192 / channels); }
 
-  // Adds rows [begin, end) of the images to the sums of `part`.
+  // Adds rows [begin, end) of x to the sums of `part`.
   void add_columns(const KernelArgs& args, const float* mean, int64_t begin, int64_t end, int part) const {
     double* to = sums(args, part);
     auto* partial = reinterpret_cast<float*>(to + num_sums * channels);
     std::fill_n(to, num_sums * channels, 0.0);
+    const auto* x = static_cast<const std::byte*>(args.inputs[0].data);
     if (load == nullptr) {
-      const auto rows = [&](size_t input) {
-        return Rows{static_cast<const float*>(args.inputs[input].data) + begin * channels, end - begin, channels,
-                    channels};
-      };
-      return add_rows(rows(0), statistic == Statistic::kGradients ? rows(1) : Rows{}, mean, partial, to);
+      return add_rows({reinterpret_cast<const float*>(x) + begin * channels, end - begin, channels, channels}, mean,
+                      partial, to);
     }
-    float* converted = partial + num_sums * channels;
+    const auto element = static_cast<int64_t>(size_bytes(args.inputs[0].dtype));
+    float* converted = partial + channels;
     for (int64_t first = begin; first < end; first += block_rows()) {
       const int64_t count = std::min(block_rows(), end - first);
-      const auto rows = [&](size_t input) {
-        float* block = converted + static_cast<int64_t>(input) * block_rows() * channels;
-        const auto element = static_cast<int64_t>(size_bytes(args.inputs[input].dtype));
-        load(static_cast<const std::byte*>(args.inputs[input].data) + first * channels * element, block,
-             static_cast<size_t>(count * channels));
-        return Rows{block, count, channels, channels};
-      };
-      const Rows first_image = rows(0);
-      add_rows(first_image, statistic == Statistic::kGradients ? rows(1) : Rows{}, mean, partial, to);
+      load(x + first * channels * element, converted, static_cast<size_t>(count * channels));
+      add_rows({converted, count, channels, channels}, mean, partial, to);
     }
   }
 
-  void add_rows(const Rows& first, const Rows& second, const float* mean, float* partial, double* to) const {
-    switch (statistic) {
-      case Statistic::kMean: return functions->add_columns(first, partial, to);
-      case Statistic::kVariance: return functions->add_column_squares(first, mean, partial, to);
-      case Statistic::kGradients: return functions->add_column_products(first, second, mean, partial, to);
-    }
+  void add_rows(const Rows& x, const float* mean, float* partial, double* to) const {
+    if (statistic == Statistic::kMean) return functions->add_columns(x, partial, to);
+    functions->add_column_squares(x, mean, partial, to);
   }
 
   void sum_planes(const KernelArgs& args, const BatchNormGroups::Group& group, const float* mean,
@@ -255,6 +245,7 @@ std::optional<PreparedKernel> prepare_statistic(const KernelRequest& request, St
   const bool is_f32 = x.dtype == DType::kF32;
   const bool is_half = x.dtype == DType::kBF16 || x.dtype == DType::kF16;
   if (!is_f32 && !(is_half && layout == ImageLayout::kColumns)) return std::nullopt;
+  if (statistic == Statistic::kGradients && layout == ImageLayout::kColumns) return std::nullopt;
   const size_t num_images = statistic == Statistic::kGradients ? 2 : 1;
   if (num_images == 2 && (layout_of(request.inputs[1]) != layout || request.inputs[1].dtype != x.dtype)) {
     return std::nullopt;
@@ -276,7 +267,7 @@ std::optional<PreparedKernel> prepare_statistic(const KernelRequest& request, St
                    .functions = &reduce_functions()};
   const auto float_bytes = static_cast<int64_t>(sizeof(float));
   int64_t bytes = sums.num_sums * sums.channels * (static_cast<int64_t>(sizeof(double)) + float_bytes);
-  if (!is_f32) bytes += sums.num_sums * sums.block_rows() * sums.channels * float_bytes;
+  if (!is_f32) bytes += sums.block_rows() * sums.channels * float_bytes;
   sums.part_bytes = (bytes + 63) / 64 * 64;
   const int64_t scratch_bytes = sums.part_bytes * request.num_threads;
   return PreparedKernel{

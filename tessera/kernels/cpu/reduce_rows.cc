@@ -91,50 +91,6 @@ void add_column_squares(const Rows& x, const float* mean, float* partial, double
   add_columns_of(Squares{mean}, x, partial, sums);
 }
 
-void add_column_products(const Rows& dy, const Rows& x, const float* mean, float* partial, double* sums) {
-  const auto lanes = static_cast<int64_t>(hn::Lanes(DF()));
-  const int64_t columns = x.columns;
-  const int64_t distance = ahead(x);
-  float* products = partial + columns;
-  for (int64_t first = 0; first < x.rows; first += kBlockRows) {
-    const int64_t last = std::min(first + kBlockRows, x.rows);
-    std::fill_n(partial, 2 * columns, 0.0F);
-    for (int64_t r = first; r < last;) {
-      const float* g = dy.data + r * dy.stride;
-      const float* v = x.data + r * x.stride;
-      const int64_t step = last - r >= 2 ? 2 : 1;
-      const float* g1 = g + dy.stride;
-      const float* v1 = v + x.stride;
-      int64_t c = 0;
-      if (step == 2) {
-        for (; c + lanes <= columns; c += lanes) {
-          prefetch(g + c + distance);
-          prefetch(g1 + c + distance);
-          prefetch(v + c + distance);
-          prefetch(v1 + c + distance);
-          const VF m = load(mean + c);
-          const VF a = load(g + c);
-          const VF b = load(g1 + c);
-          const VF product = hn::MulAdd(a, hn::Sub(load(v + c), m), hn::Mul(b, hn::Sub(load(v1 + c), m)));
-          hn::StoreU(hn::Add(load(partial + c), hn::Add(a, b)), DF(), partial + c);
-          hn::StoreU(hn::Add(load(products + c), product), DF(), products + c);
-        }
-        for (; c < columns; ++c) {
-          partial[c] += g[c] + g1[c];
-          products[c] += g[c] * (v[c] - mean[c]) + g1[c] * (v1[c] - mean[c]);
-        }
-      } else {
-        for (; c < columns; ++c) {
-          partial[c] += g[c];
-          products[c] += g[c] * (v[c] - mean[c]);
-        }
-      }
-      r += step;
-    }
-    for (int64_t c = 0; c < 2 * columns; ++c) sums[c] += partial[c];
-  }
-}
-
 template <bool kMax>
 void extreme_columns(const Rows& x, float* extremes) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(DF()));
@@ -272,7 +228,6 @@ const ReduceFunctions& get_reduce_functions() {
   static const ReduceFunctions functions = {
       .add_columns = add_columns,
       .add_column_squares = add_column_squares,
-      .add_column_products = add_column_products,
       .max_columns = extreme_columns<true>,
       .min_columns = extreme_columns<false>,
       .sum = sum,

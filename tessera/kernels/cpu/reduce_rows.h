@@ -21,8 +21,6 @@ struct ReduceFunctions {
   void (*add_columns)(const Rows& x, float* partial, double* sums);
   // sums[c] += the sum of (x - mean[c])^2.
   void (*add_column_squares)(const Rows& x, const float* mean, float* partial, double* sums);
-  // sums[c] += the sum of dy, sums[columns + c] += the sum of dy * (x - mean[c]). partial: 2 * columns floats.
-  void (*add_column_products)(const Rows& dy, const Rows& x, const float* mean, float* partial, double* sums);
   // extremes[c] = the largest (smallest) of itself and column c; NaN wins.
   void (*max_columns)(const Rows& x, float* extremes);
   void (*min_columns)(const Rows& x, float* extremes);

@@ -7,13 +7,16 @@ namespace tessera::kernels {
 const KernelRegistry& cpu_kernels() {
   static const KernelRegistry registry = [] {
     KernelRegistry made;
+<<<<<<< HEAD
     cpu::add_attention(made);
+=======
+    cpu::add_batch_norm(made);
+>>>>>>> 7db8dcd (Kernels: channels-last batch_norm and its gradients share the fused kernels' loops; docs)
     cpu::add_convolution(made);
     cpu::add_matmul(made);
     cpu::add_elementwise(made);
     cpu::add_fused_elementwise(made);
     cpu::add_fused_matmul(made);
-    cpu::add_fused_norms(made);
     cpu::add_misc(made);
     cpu::add_normalization(made);
     cpu::add_optimizers(made);

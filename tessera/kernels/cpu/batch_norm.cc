@@ -1,7 +1,7 @@
-// Batch normalisation fused with relu, residuals and its own statistics, on channels-last images of f32 or a half type
-// (two dims count as channels-last). What is per channel is prepared first, then rows of pixels are split over threads.
+// Batch normalisation of channels-last images (two dims count as such) of f32 or a half type, alone and fused with
+// relu, residuals and its statistics. What is per channel is prepared first, then rows of pixels are split over
+// threads.
 #include <algorithm>
-#include <cmath>
 #include <memory>
 
 #include "tessera/kernels/cpu/batch_norm_groups.h"
@@ -64,13 +64,14 @@ const float* as_floats(const TensorView& vector, float* buffer) {
   return buffer;
 }
 
-// batch_norm's x, mean, variance, gamma and beta from input `first` on, for group `g`; in three vectors of scratch.
+// batch_norm's x, mean, variance, gamma and, unless only its gradient is wanted, beta from input `first` on, for group
+// `g`; in three vectors of scratch.
 constexpr int64_t kAffineVectors = 3;
 ChannelAffine affine_of(const Rows& rows, const KernelArgs& args, size_t first, size_t g, double eps,
-                        int64_t first_vector) {
+                        int64_t first_vector, bool has_beta = true) {
   float* scale = rows.vector(args, first_vector);
   const float* gamma = as_floats(args.inputs[first + 3], rows.vector(args, first_vector + 1));
-  const float* beta = as_floats(args.inputs[first + 4], rows.vector(args, first_vector + 2));
+  const float* beta = has_beta ? as_floats(args.inputs[first + 4], rows.vector(args, first_vector + 2)) : nullptr;
   rows.functions->inverse_deviations(row_of(args.inputs[first + 2], g), static_cast<float>(eps), gamma, rows.channels,
                                      scale);
   return {row_of(args.inputs[first + 1], g), scale, beta};
@@ -85,7 +86,7 @@ PreparedKernel kernel_of(const KernelRequest& request, const Rows& rows, int64_t
           .scratch_bytes = num_vectors * rows.vector_bytes() + part_bytes * request.num_threads};
 }
 
-std::optional<PreparedKernel> prepare_fused_batch_norm(const KernelRequest& request) {
+std::optional<PreparedKernel> prepare_normalise(const KernelRequest& request) {
   const bool has_residual = request.inputs.size() > 5;
   const bool has_norm = request.inputs.size() > 6;
   auto images = views_of(request.inputs, {0});
@@ -99,6 +100,7 @@ std::optional<PreparedKernel> prepare_fused_batch_norm(const KernelRequest& requ
   }
   const auto rows = rows_of(request, images, statistics, vectors);
   if (!rows) return std::nullopt;
+  const bool relu = request.op == "fused_batch_norm" && request.attributes.get_bool("relu");
   const auto run = [=](const Rows& r, const KernelArgs& args) {
     for (size_t g = 0; g < r.groups.groups.size(); ++g) {
       const auto& group = r.groups.groups[g];
@@ -109,7 +111,7 @@ std::optional<PreparedKernel> prepare_fused_batch_norm(const KernelRequest& requ
                                .affine = affine,
                                .residual = has_residual ? args.inputs[5].data : nullptr,
                                .residual_affine = has_norm ? &other : nullptr,
-                               .relu = args.attributes.get_bool("relu"),
+                               .relu = relu,
                                .y = args.outputs[0].data};
       args.parallel_for(r.count(group), r.grain(), [&](int64_t begin, int64_t end) {
         r.functions->normalise(work, r.first(group) + begin, r.first(group) + end, r.channels);
@@ -207,24 +209,27 @@ void sum_gradients(const Rows& rows, const KernelArgs& args, size_t g, const Gra
   }
   float* sum = row_of(args.outputs[first_output], g);
   float* products = row_of(args.outputs[first_output + 1], g);
-  const float* spread = row_of(variance, g);
-  const double eps = args.attributes.get_double("eps");
+  auto* inverse = reinterpret_cast<float*>(total + 2 * rows.vector_floats());
+  rows.functions->inverse_deviations(row_of(variance, g), static_cast<float>(args.attributes.get_double("eps")),
+                                     /*gamma=*/nullptr, rows.channels, inverse);
   for (int64_t c = 0; c < rows.channels; ++c) {
     sum[c] = static_cast<float>(total[c]);
-    products[c] = static_cast<float>(total[rows.channels + c] / std::sqrt(static_cast<double>(spread[c]) + eps));
+    products[c] = static_cast<float>(total[rows.channels + c] * inverse[c]);
   }
 }
 
-std::optional<PreparedKernel> prepare_relu_grad_reduce(const KernelRequest& request) {
+std::optional<PreparedKernel> prepare_grad_reduce(const KernelRequest& request, bool relu) {
   auto statistics = views_of(request.inputs, {2, 3});
   statistics.insert(statistics.end(), request.outputs.begin(), request.outputs.end());
-  const auto rows = rows_of(request, views_of(request.inputs, {0, 1}), statistics, views_of(request.inputs, {4, 5}));
+  const auto vectors = relu ? views_of(request.inputs, {4, 5}) : std::vector<TensorView>();
+  const auto rows = rows_of(request, views_of(request.inputs, {0, 1}), statistics, vectors);
   if (!rows) return std::nullopt;
-  const auto run = [](const Rows& r, const KernelArgs& args) {
+  const auto run = [relu](const Rows& r, const KernelArgs& args) {
     for (size_t g = 0; g < r.groups.groups.size(); ++g) {
-      const GradientRows images{.dy = args.inputs[0].data,
-                                .x = args.inputs[1].data,
-                                .affine = affine_of(r, args, 1, g, args.attributes.get_double("eps"), 0)};
+      GradientRows images{.dy = args.inputs[0].data,
+                          .x = args.inputs[1].data,
+                          .affine = {.mean = row_of(args.inputs[2], g), .scale = nullptr, .shift = nullptr}};
+      if (relu) images.affine = affine_of(r, args, 1, g, args.attributes.get_double("eps"), 0);
       sum_gradients(r, args, g, images, args.inputs[3], kAffineVectors, 0);
     }
   };
@@ -257,20 +262,22 @@ std::optional<PreparedKernel> prepare_masked_grad_reduce(const KernelRequest& re
   return kernel;
 }
 
-std::optional<PreparedKernel> prepare_relu_grad_input(const KernelRequest& request) {
+std::optional<PreparedKernel> prepare_grad_input(const KernelRequest& request, bool relu) {
   auto images = views_of(request.inputs, {0, 1});
   images.push_back(request.outputs[0]);
-  const auto rows = rows_of(request, images, views_of(request.inputs, {2, 3, 6, 7}), views_of(request.inputs, {4, 5}));
+  const size_t sums = relu ? 6 : 5;  // with relu there is beta before them
+  const auto vectors = relu ? views_of(request.inputs, {4, 5}) : views_of(request.inputs, {4});
+  const auto rows = rows_of(request, images, views_of(request.inputs, {2, 3, sums, sums + 1}), vectors);
   if (!rows) return std::nullopt;
-  const auto run = [](const Rows& r, const KernelArgs& args) {
+  const auto run = [relu, sums](const Rows& r, const KernelArgs& args) {
     const double eps = args.attributes.get_double("eps");
     for (size_t g = 0; g < r.groups.groups.size(); ++g) {
       const auto& group = r.groups.groups[g];
-      const ChannelAffine affine = affine_of(r, args, 1, g, eps, 0);
+      const ChannelAffine affine = affine_of(r, args, 1, g, eps, 0, relu);
       float* shift = r.vector(args, kAffineVectors);
       float* slope = r.vector(args, kAffineVectors + 1);
-      const float* sum_dy = row_of(args.inputs[6], g);
-      const float* sum_dy_xhat = row_of(args.inputs[7], g);
+      const float* sum_dy = row_of(args.inputs[sums], g);
+      const float* sum_dy_xhat = row_of(args.inputs[sums + 1], g);
       const auto share = static_cast<float>(1 / group.count);
       r.functions->inverse_deviations(row_of(args.inputs[3], g), static_cast<float>(eps), sum_dy_xhat, r.channels,
                                       slope);
@@ -296,12 +303,17 @@ std::optional<PreparedKernel> prepare_relu_grad_input(const KernelRequest& reque
 
 }  // namespace
 
-void add_fused_norms(KernelRegistry& registry) {
+void add_batch_norm(KernelRegistry& registry) {
   registry.add("batch_norm_statistics", prepare_statistics);
-  registry.add("fused_batch_norm", prepare_fused_batch_norm);
-  registry.add("batch_norm_relu_grad_reduce", prepare_relu_grad_reduce);
-  registry.add("batch_norm_relu_grad_input", prepare_relu_grad_input);
+  registry.add("batch_norm", prepare_normalise);
+  registry.add("fused_batch_norm", prepare_normalise);
+  registry.add("batch_norm_grad_reduce", [](const KernelRequest& r) { return prepare_grad_reduce(r, /*relu=*/false); });
+  registry.add("batch_norm_relu_grad_reduce",
+               [](const KernelRequest& r) { return prepare_grad_reduce(r, /*relu=*/true); });
   registry.add("masked_batch_norm_grad_reduce", prepare_masked_grad_reduce);
+  registry.add("batch_norm_grad_input", [](const KernelRequest& r) { return prepare_grad_input(r, /*relu=*/false); });
+  registry.add("batch_norm_relu_grad_input",
+               [](const KernelRequest& r) { return prepare_grad_input(r, /*relu=*/true); });
 }
 
 }  // namespace tessera::kernels::cpu
