@@ -8,6 +8,8 @@ namespace tessera::kernels::cpu {
 void add_attention(KernelRegistry& registry);
 void add_convolution(KernelRegistry& registry);
 void add_matmul(KernelRegistry& registry);
+void add_matmul_candidates(KernelRegistry& registry);
+void add_matmul_convolution(KernelRegistry& registry);  // candidates
 void add_elementwise(KernelRegistry& registry);
 void add_fused_elementwise(KernelRegistry& registry);
 void add_fused_matmul(KernelRegistry& registry);

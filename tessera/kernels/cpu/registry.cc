@@ -10,6 +10,8 @@ const KernelRegistry& cpu_kernels() {
     cpu::add_attention(made);
     cpu::add_convolution(made);
     cpu::add_matmul(made);
+    cpu::add_matmul_candidates(made);
+    cpu::add_matmul_convolution(made);
     cpu::add_elementwise(made);
     cpu::add_fused_elementwise(made);
     cpu::add_fused_matmul(made);
