@@ -21,6 +21,8 @@ int run(int argc, char** argv) {
   app.add_option("--batch_size", batch_size)->check(CLI::Range(1, 4096));
   app.add_option("--threads", threads)->check(CLI::Range(1, 1024));
   app.add_option("--warmup_steps", warmup_steps)->check(CLI::Range(0, 1000));
+  std::string kernels = "fixed";
+  app.add_option("--kernels", kernels)->check(CLI::IsMember({"fixed", "measured"}));
   CLI11_PARSE(app, argc, argv);
 
   Tensor images(DType::kF32, {batch_size, 3, image_size, image_size});
@@ -34,7 +36,10 @@ int run(int argc, char** argv) {
   const auto network = nn::resnet50(10, {.initial_values = nn::InitialValues::kUsual});
   nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
   nn::Momentum optimizer({.learning_rate = 0.01, .momentum = 0.9});
-  train::Model model(*context, *network, &loss, &optimizer, {.session = {.num_threads = threads}});
+  train::Model model(*context, *network, &loss, &optimizer,
+                     {.session = {.num_threads = threads,
+                                  .kernel_choice = session::parse_kernel_choice(kernels),
+                                  .kernel_cache = cluster::cache_directory_from_environment()}});
   const std::vector<TensorView> batch{images.view(), labels.view()};
   // The loss is looked at, and the step therefore waited for, as the peer's is.
   const auto step = [&] {

@@ -42,6 +42,8 @@ struct Options {
   uint64_t seed = 1;
   int num_workers = 1;
   int num_threads = 0;
+  std::string kernels = "measured";
+  std::string kernel_cache = cluster::cache_directory_from_environment();
   bool debug = false;
   std::string checkpoint_dir;
   std::string prefix = "resnet50";
@@ -92,6 +94,14 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--seed", o.seed, "of initial values, order and augmentation")->capture_default_str();
   app.add_option("--num_workers", o.num_workers, "threads per rank that prepare batches")->capture_default_str();
   app.add_option("--num_threads", o.num_threads, "compute threads per rank; 0: cores / ranks");
+  app.add_option(
+         "--kernels", o.kernels,
+         "measured: of several ways to compute a convolution or matmul the fastest here, found at the first start; or "
+         "fixed")
+      ->check(CLI::IsMember({"fixed", "measured"}))
+      ->capture_default_str();
+  app.add_option("--kernel_cache", o.kernel_cache, "where measured kernels are remembered; empty: nowhere")
+      ->capture_default_str();
   app.add_flag("--debug", o.debug, "every value in memory of its own, nothing fused");
   app.add_option("--checkpoint_dir", o.checkpoint_dir, "save checkpoints here");
   app.add_option("--prefix", o.prefix, "of checkpoint names")->capture_default_str();
@@ -185,7 +195,10 @@ int run(cluster::Context& context, const Options& o) {
                               .batch_norm_statistics = o.batch_norm == "global" ? train::BatchNormStatistics::kGlobal
                                                                                 : train::BatchNormStatistics::kLocal,
                               .seed = o.seed,
-                              .session = {.debug = o.debug, .num_threads = o.num_threads},
+                              .session = {.debug = o.debug,
+                                          .num_threads = o.num_threads,
+                                          .kernel_choice = session::parse_kernel_choice(o.kernels),
+                                          .kernel_cache = o.kernel_cache},
                               .metrics = {train::accuracy(), train::mean_loss()}};
   train::Model model(context, *network, loss.get(), evaluating ? nullptr : &optimizer, options);
 
@@ -271,5 +284,6 @@ int main(int argc, char** argv) {
   CLI::App app("Trains ResNet-50 on CIFAR-10, on one rank or data-parallel on many.");
   add_options(app, options);
   CLI11_PARSE(app, argc, argv);
+  set_log_level(LogLevel::kInfo);
   return cluster::run(argc, argv, [&](cluster::Context& context) { return run(context, options); });
 }

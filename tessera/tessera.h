@@ -21,6 +21,7 @@
 #include "tessera/data/synthetic_cifar10.h"
 #include "tessera/data/transform.h"
 #include "tessera/ir/graph.h"
+#include "tessera/kernels/machine.h"
 #include "tessera/kernels/registry.h"
 #include "tessera/nn/activation.h"
 #include "tessera/nn/adam.h"

@@ -101,6 +101,13 @@ JobOptions job_from_environment() {
   return options;
 }
 
+std::string cache_directory_from_environment() {
+  const std::string cache = read_text("XDG_CACHE_HOME");
+  if (!cache.empty()) return join_path(cache, "tessera");
+  const std::string home = read_text("HOME");
+  return home.empty() ? "" : join_path(home, ".cache/tessera");
+}
+
 std::unique_ptr<Context> context_from_environment() { return join_job(job_from_environment()); }
 
 std::vector<std::string> child_environment(const std::map<std::string, std::string>& settings,

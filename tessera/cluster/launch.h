@@ -1,5 +1,5 @@
-// How the ranks of a job start and find their places. Environment variables are read in context_from_environment() and
-// job_from_environment() and nowhere else below the front ends.
+// How the ranks of a job start and find their places. Environment variables are read by the functions that end in
+// _from_environment() and nowhere else below the front ends.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +42,9 @@ JobOptions job_from_environment();
 std::unique_ptr<Context> join_job(const JobOptions& options);
 // join_job(job_from_environment()).
 std::unique_ptr<Context> context_from_environment();
+
+// Where what later runs can use is kept: $XDG_CACHE_HOME/tessera, else $HOME/.cache/tessera; "" where neither is set.
+std::string cache_directory_from_environment();
 
 // What `tessera run` does.
 struct LaunchOptions {

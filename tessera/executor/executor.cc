@@ -50,7 +50,7 @@ Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& k
                             .num_threads = kernels.num_threads()};
       for (auto& v : request.inputs) v.data = nullptr;
       for (auto& v : request.outputs) v.data = nullptr;
-      task.kernel = kernels.prepare(request);
+      task.kernel = kernels.prepare(request, step.kernel);
       check(task.kernel.scratch_bytes <= step.scratch_bytes, "a kernel wants more scratch than was planned");
       task.scratch = {arena.data() + step.scratch_offset, static_cast<size_t>(step.scratch_bytes)};
     } else if (step.kind == StepKind::kStart) {

@@ -1,15 +1,55 @@
 #include "tessera/executor/kernel_selection.h"
 
 #include "tessera/base/error.h"
+#include "tessera/base/logging.h"
 
 namespace tessera::executor {
+namespace {
+
+constexpr int64_t kReportEveryNs = 2'000'000'000;
+
+double seconds(int64_t ns) { return static_cast<double>(ns) / 1e9; }
+
+}  // namespace
 
 KernelSelection::KernelSelection(std::vector<const KernelRegistry*> registries, int num_threads)
     : registries_(std::move(registries)), num_threads_(num_threads) {}
 
-PreparedKernel KernelSelection::prepare(const KernelRequest& request) const {
+KernelSelection::KernelSelection(std::vector<const KernelRegistry*> registries, int num_threads, KernelTable& table,
+                                 Unknown unknown, Clock& clock)
+    : registries_(std::move(registries)),
+      num_threads_(num_threads),
+      measuring_(new Measuring{.table = &table, .unknown = unknown, .clock = &clock, .timer = KernelTimer(clock)}) {}
+
+// Candidates are those of the first registry that has any.
+const KernelRegistry* KernelSelection::registry_with_candidates(const KernelRequest& request) const {
   for (const KernelRegistry* registry : registries_) {
-    if (auto kernel = registry->find(request)) return std::move(*kernel);
+    if (!registry->candidates(request).empty()) return registry;
+  }
+  return nullptr;
+}
+
+ops::KernelChoice KernelSelection::choose(const KernelRequest& request) const {
+  std::string name;
+  if (measuring_) {
+    const auto* known = measuring_->table->find(request);
+    if (known == nullptr && registry_with_candidates(request) != nullptr) {
+      if (measuring_->unknown == Unknown::kMeasure) {
+        measure(request);
+        known = measuring_->table->find(request);
+      } else {
+        measuring_->noted.emplace(describe(request), request);
+      }
+    }
+    if (known != nullptr) name = known->chosen;
+  }
+  auto kernel = prepare(request, name);
+  return {std::move(kernel.name), kernel.scratch_bytes, std::move(kernel.in_place)};
+}
+
+PreparedKernel KernelSelection::prepare(const KernelRequest& request, const std::string& name) const {
+  for (const KernelRegistry* registry : registries_) {
+    if (auto kernel = registry->find(request, name)) return std::move(*kernel);
   }
   std::string types;
   for (const auto& input : request.inputs) types += (types.empty() ? "" : ", ") + input.type().to_string();
@@ -17,9 +57,33 @@ PreparedKernel KernelSelection::prepare(const KernelRequest& request) const {
                         request.attributes.to_string());
 }
 
-ops::KernelChoice KernelSelection::choose(const KernelRequest& request) const {
-  auto kernel = prepare(request);
-  return {std::move(kernel.name), kernel.scratch_bytes, std::move(kernel.in_place)};
+void KernelSelection::measure(const KernelRequest& request) const {
+  Measuring& m = *measuring_;
+  if (m.count == 0) m.begin_ns = m.reported_ns = m.clock->monotonic_ns();
+  const KernelRegistry* registry = registry_with_candidates(request);
+  m.table->add(registry != nullptr ? m.timer.measure(*registry, request) : KernelMeasurement{.request = request});
+  ++m.count;
+  const int64_t now = m.clock->monotonic_ns();
+  if (now - m.reported_ns < kReportEveryNs) return;
+  m.reported_ns = now;
+  log_info("measuring which kernels are fastest: {} operators in {:.1f} s so far", m.count, seconds(now - m.begin_ns));
+}
+
+std::vector<KernelRequest> KernelSelection::take_noted() const {
+  std::vector<KernelRequest> requests;
+  for (auto& [key, request] : measuring_->noted) requests.push_back(std::move(request));
+  measuring_->noted.clear();
+  return requests;
+}
+
+bool KernelSelection::finish_measuring() const {
+  Measuring& m = *measuring_;
+  if (m.count == 0) return false;
+  log_info("measured which kernels are fastest for {} operators in {:.1f} s", m.count,
+           seconds(m.clock->monotonic_ns() - m.begin_ns));
+  m.count = 0;
+  m.timer.release();
+  return true;
 }
 
 }  // namespace tessera::executor

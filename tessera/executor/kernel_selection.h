@@ -1,25 +1,59 @@
-// The live kernel catalogue: asks kernel registries in order, the fast ones first.
+// The live kernel catalogue: asks kernel registries in order, the fast ones first. Where it has a table of measured
+// kernels, that decides between the candidates.
 #pragma once
 
+#include <map>
+#include <memory>
+#include <string>
 #include <vector>
 
+#include "tessera/executor/kernel_table.h"
 #include "tessera/ops/kernel_catalogue.h"
 
 namespace tessera::executor {
 
 class KernelSelection : public ops::KernelCatalogue {
  public:
+  // What to do about a request with candidates that the table does not know: take the usual kernel and note that it was
+  // asked for, or measure at once.
+  enum class Unknown { kNote, kMeasure };
+
   // Registries live as long as this. num_threads >= 1.
   KernelSelection(std::vector<const KernelRegistry*> registries, int num_threads);
+  // The table lives as long as this.
+  KernelSelection(std::vector<const KernelRegistry*> registries, int num_threads, KernelTable& table, Unknown unknown,
+                  Clock& clock);
 
   ops::KernelChoice choose(const KernelRequest& request) const override;
   int num_threads() const override { return num_threads_; }
-  // The kernel itself. Throws as choose does.
-  PreparedKernel prepare(const KernelRequest& request) const;
+  // The kernel that choose named, whatever has been measured since. Throws as choose does.
+  PreparedKernel prepare(const KernelRequest& request, const std::string& name) const;
+
+  // Measures the request's kernels and adds the result to the table.
+  void measure(const KernelRequest& request) const;
+  // The requests that were noted since the last call.
+  std::vector<KernelRequest> take_noted() const;
+  // Ends a time of measuring: gives the memory for it back, says what it took. Returns whether anything was measured.
+  bool finish_measuring() const;
 
  private:
+  struct Measuring {
+    KernelTable* table = nullptr;
+    Unknown unknown = Unknown::kNote;
+    Clock* clock = nullptr;
+    KernelTimer timer;
+    std::map<std::string, KernelRequest> noted;  // by describe(request)
+    int64_t begin_ns = 0;
+    int64_t reported_ns = 0;
+    int count = 0;
+  };
+
+  const KernelRegistry* registry_with_candidates(const KernelRequest& request) const;
+
   std::vector<const KernelRegistry*> registries_;
   int num_threads_;
+  // Null without a table.
+  std::unique_ptr<Measuring> measuring_;
 };
 
 }  // namespace tessera::executor

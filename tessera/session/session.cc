@@ -5,7 +5,9 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/kernels/machine.h"
 #include "tessera/kernels/registry.h"
+#include "tessera/session/agree_on_kernels.h"
 #include "tessera/session/compare_collectives.h"
 #include "tessera/session/gather_texts.h"
 #include "tessera/session/rank_programs.h"
@@ -23,6 +25,23 @@ constexpr bool kOnlyReference = false;
 std::vector<const KernelRegistry*> registries(const SessionOptions& options) {
   if (options.reference_kernels || kOnlyReference) return {&kernels::reference_kernels()};
   return {&kernels::cpu_kernels(), &kernels::reference_kernels()};
+}
+
+std::unique_ptr<executor::KernelTable> make_kernel_table(cluster::Context& context, const SessionOptions& options) {
+  const bool measured = options.kernel_choice == KernelChoice::kMeasured;
+  if (!measured || options.reference_kernels || options.debug || kOnlyReference) return nullptr;
+  auto table = std::make_unique<executor::KernelTable>(kernels::machine_description());
+  if (context.rank() == 0 && !options.kernel_cache.empty()) table->load(context.file_system(), options.kernel_cache);
+  return table;
+}
+
+executor::KernelSelection make_selection(cluster::Context& context, const SessionOptions& options,
+                                         executor::KernelTable* table) {
+  const int num_threads = options.num_threads > 0 ? options.num_threads : context.num_compute_threads();
+  if (table == nullptr) return {registries(options), num_threads};
+  using Unknown = executor::KernelSelection::Unknown;
+  return {registries(options), num_threads, *table, context.size() > 1 ? Unknown::kNote : Unknown::kMeasure,
+          context.clock()};
 }
 
 }  // namespace
@@ -58,7 +77,8 @@ void Executable::run() {
 Session::Session(cluster::Context& context, const SessionOptions& options)
     : context_(context),
       options_(options),
-      kernels_(registries(options), options.num_threads > 0 ? options.num_threads : context.num_compute_threads()),
+      kernel_table_(make_kernel_table(context, options)),
+      kernels_(make_selection(context, options, kernel_table_.get())),
       arena_(options.arena_capacity_bytes) {
   if (context.size() > 1) lane_ = std::make_unique<executor::CommLane>(context.rank());
 }
@@ -223,7 +243,10 @@ std::unique_ptr<Executable> Session::compile(const ir::Graph& graph, const mesh:
   const auto hints = with_layouts(input_hints, mesh);
   auto options = compile_options();
   options.plan = plan;
-  auto compiled = compiler::compile(graph, mesh, hints, context_.rank(), layout_, kernels_, options);
+  const auto compile = [&] {
+    return compiler::compile(graph, mesh, hints, context_.rank(), layout_, kernels_, options);
+  };
+  auto compiled = mesh.size() > 1 ? compile_with_agreed_kernels(compile) : compile();
   if (mesh.size() > 1) {
     make_groups(compiled.groups);
     compare_collectives(context_, compiled.local);
@@ -233,7 +256,8 @@ std::unique_ptr<Executable> Session::compile(const ir::Graph& graph, const mesh:
 
 std::unique_ptr<Executable> Session::compile_own(const ir::Graph& graph) {
   const mesh::Mesh alone({{"data", 1}}, {context_.rank()});
-  auto compiled = compiler::compile(graph, alone, {}, context_.rank(), layout_, kernels_, compile_options());
+  auto compiled = compile_with_agreed_kernels(
+      [&] { return compiler::compile(graph, alone, {}, context_.rank(), layout_, kernels_, compile_options()); });
   if (context_.size() > 1) {
     std::vector<std::vector<Communication>> by_rank;
     for (const auto& text : gather_texts(context_.world(), to_text(communications(compiled.local)),
@@ -244,6 +268,13 @@ std::unique_ptr<Executable> Session::compile_own(const ir::Graph& graph) {
     make_groups(groups_of(by_rank));
   }
   return finish(std::move(compiled), context_.rank());
+}
+
+compiler::Compiled Session::compile_with_agreed_kernels(const std::function<compiler::Compiled()>& compile) {
+  if (kernel_table_ == nullptr || context_.size() == 1) return compile();
+  kernels_.take_noted();  // those of graphs that no other rank compiles
+  auto compiled = compile();
+  return agree_on_kernels(context_, kernels_, *kernel_table_) ? compile() : std::move(compiled);
 }
 
 std::unique_ptr<Executable> Session::compile_local(const ir::Graph& graph) {
@@ -263,6 +294,9 @@ std::unique_ptr<Executable> Session::finish(compiler::Compiled compiled, int ran
   auto executor = std::make_unique<executor::Executor>(
       compiled.schedule, arena_, kernels_, lane_.get(), [this](const Attributes& a) -> auto& { return group_of(a); });
   executor->set_fill_with_nan(options_.debug);
+  if (kernel_table_ != nullptr && kernels_.finish_measuring() && !options_.kernel_cache.empty()) {
+    kernel_table_->save(context_.file_system(), options_.kernel_cache);
+  }
   return std::make_unique<Executable>(std::move(compiled), std::move(executor), rank);
 }
 

@@ -4,6 +4,7 @@
 // thread-safe; ranks that are threads have a session each.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -13,6 +14,7 @@
 #include "tessera/compiler/pipeline.h"
 #include "tessera/executor/executor.h"
 #include "tessera/nn/parameter.h"
+#include "tessera/session/kernel_choice.h"
 
 namespace tessera::session {
 
@@ -24,6 +26,12 @@ struct SessionOptions {
   compiler::Fusions fusions = {};
   // 0: the context's.
   int num_threads = 0;
+  // kMeasured: results depend on the table of measured kernels, which rank 0's gives all ranks. Without meaning with
+  // reference kernels and in `debug`.
+  KernelChoice kernel_choice = KernelChoice::kFixed;
+  // The directory, made when there is something to write, in which measured kernels are remembered for later sessions;
+  // empty: they are not. cluster::cache_directory_from_environment() names the usual one.
+  std::string kernel_cache = {};
   // How collectives are fused, gathered ahead and redistributed.
   compiler::PartitionOptions partition = {};
   // Address space that is reserved; memory is taken as it is used.
@@ -107,6 +115,8 @@ class Session {
 
   int64_t arena_bytes() const { return arena_.size_bytes(); }
   const executor::KernelSelection& kernels() const { return kernels_; }
+  // What was measured or remembered so far; nullptr unless kernels are chosen by measuring.
+  const executor::KernelTable* kernel_table() const { return kernel_table_.get(); }
 
  private:
   // With the layouts of persistent values that are split; of all of them.
@@ -117,9 +127,12 @@ class Session {
   comm::Communicator* make_group(const std::string& name, const std::vector<int>& ranks);
   std::unique_ptr<Executable> finish(compiler::Compiled compiled, int rank);
   compiler::CompileOptions compile_options() const;
+  // Compiles, once more where that showed that kernels must be agreed on. Collective.
+  compiler::Compiled compile_with_agreed_kernels(const std::function<compiler::Compiled()>& compile);
 
   cluster::Context& context_;
   SessionOptions options_;
+  std::unique_ptr<executor::KernelTable> kernel_table_;
   executor::KernelSelection kernels_;
   executor::Arena arena_;
   std::unique_ptr<executor::CommLane> lane_;

@@ -20,6 +20,30 @@ std::optional<PreparedKernel> KernelRegistry::find(const KernelRequest& request)
   return std::nullopt;
 }
 
+void KernelRegistry::add_candidates(const std::string& op, CandidateLister lister) {
+  listers_[op].push_back(std::move(lister));
+}
+
+std::vector<KernelCandidate> KernelRegistry::candidates(const KernelRequest& request) const {
+  std::vector<KernelCandidate> found;
+  const auto it = listers_.find(request.op);
+  if (it == listers_.end()) return found;
+  for (const auto& lister : it->second) {
+    for (auto& candidate : lister(request)) found.push_back(std::move(candidate));
+  }
+  return found;
+}
+
+std::optional<PreparedKernel> KernelRegistry::find(const KernelRequest& request, const std::string& name) const {
+  auto usual = find(request);
+  if (name.empty() || (usual && usual->name == name)) return usual;
+  for (const auto& candidate : candidates(request)) {
+    if (candidate.name != name) continue;
+    if (auto kernel = candidate.prepare()) return kernel;
+  }
+  return usual;
+}
+
 std::vector<std::string> KernelRegistry::ops() const {
   std::vector<std::string> names;
   for (const auto& [name, factories] : factories_) names.push_back(name);

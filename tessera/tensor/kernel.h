@@ -1,6 +1,9 @@
 // Kernel: how one operator is computed on one device. Every kernel has one signature and is registered under its
 // operator's name, so that no operator needs binding code.
 //
+// Some operators can be computed in several ways, of which the machine and the shapes say which is fastest: a registry
+// lists these candidates, whoever prepares the schedule measures and names one.
+//
 // A KernelRegistry maps an operator's name to a factory. The factory is asked once per node, when the schedule is made,
 // with the exact shapes and strides; it may look at them, build what it needs (a oneDNN primitive, say) and say how
 // much scratch memory it wants, or decline. run() is then called every step and must not allocate.
@@ -50,6 +53,15 @@ struct PreparedKernel {
 // nullopt: this factory does not take the request (dtype, strides, shape), the next one is asked.
 using KernelFactory = std::function<std::optional<PreparedKernel>(const KernelRequest&)>;
 
+// One more way to compute a request, beside the first that takes it.
+struct KernelCandidate {
+  std::string name;  // the prepared kernel's; no two candidates of a request share it
+  // nullopt: it turns out not to take the request.
+  std::function<std::optional<PreparedKernel>()> prepare;
+};
+// Cheap: prepares nothing. The request must outlive the candidates.
+using CandidateLister = std::function<std::vector<KernelCandidate>(const KernelRequest&)>;
+
 class KernelRegistry {
  public:
   // Factories of an operator are asked in the order of registration.
@@ -59,9 +71,17 @@ class KernelRegistry {
                     std::vector<std::pair<int, int>> in_place = {});
   // The first kernel that takes the request, or nullopt.
   std::optional<PreparedKernel> find(const KernelRequest& request) const;
+  // The listers of an operator are asked in the order of registration.
+  void add_candidates(const std::string& op, CandidateLister lister);
+  // All that the listers know for the request; what find(request) prepares is not among them.
+  std::vector<KernelCandidate> candidates(const KernelRequest& request) const;
+  // The kernel of that name, where it is the first that takes the request or a candidate; else that first one, or
+  // nullopt.
+  std::optional<PreparedKernel> find(const KernelRequest& request, const std::string& name) const;
   std::vector<std::string> ops() const;
 
  private:
+  std::map<std::string, std::vector<CandidateLister>> listers_;
   std::map<std::string, std::vector<KernelFactory>> factories_;
 };
 

@@ -1,8 +1,5 @@
 #include "tessera/tools/info.h"
 
-#include <dnnl.hpp>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -10,20 +7,6 @@
 
 namespace tessera::tools {
 namespace {
-
-// Not by FileSystem: files of /proc have no size that could be mapped. Empty where there is none.
-std::string cpu_facts() {
-  std::ifstream file("/proc/cpuinfo");
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-std::string cpu_model() {
-  const auto text = cpu_facts();
-  for (const auto line : split(text, '\n')) {
-    if (line.starts_with("model name")) return std::string(trim(line.substr(line.find(':') + 1)));
-  }
-  return "unknown";
-}
 
 std::vector<std::string> cpu_features() {
   std::vector<std::string> found;
@@ -38,39 +21,24 @@ std::vector<std::string> cpu_features() {
   add("avx512bw", __builtin_cpu_supports("avx512bw"));
   add("avx512_vnni", __builtin_cpu_supports("avx512vnni"));
   add("avx512_bf16", __builtin_cpu_supports("avx512bf16"));
-  const auto flags = cpu_facts();
-  add("amx_tile", flags.find(" amx_tile") != std::string::npos);
-  add("amx_bf16", flags.find(" amx_bf16") != std::string::npos);
+  add("amx_tile", kernels::cpu_has("amx_tile"));
+  add("amx_bf16", kernels::cpu_has("amx_bf16"));
   return found;
 }
 
-const char* onednn_isa() {
-  switch (dnnl::get_effective_cpu_isa()) {
-    case dnnl::cpu_isa::sse41: return "sse4.1";
-    case dnnl::cpu_isa::avx: return "avx";
-    case dnnl::cpu_isa::avx2: return "avx2";
-    case dnnl::cpu_isa::avx512_core: return "avx512_core";
-    case dnnl::cpu_isa::avx512_core_vnni: return "avx512_core_vnni";
-    case dnnl::cpu_isa::avx512_core_bf16: return "avx512_core_bf16";
-    case dnnl::cpu_isa::avx512_core_amx: return "avx512_core_amx";
-    default: return "other";
-  }
-}
-
 nlohmann::ordered_json info(const std::string& version) {
-  const auto* onednn = dnnl::version();
   nlohmann::ordered_json result;
   result["version"] = version;
   result["build"] = TESSERA_BUILD_TYPE;
   result["compiler"] = fmt::format("{} {}", TESSERA_COMPILER, __VERSION__);
-  result["cpu"] = cpu_model();
+  result["cpu"] = kernels::cpu_model();
   result["cores"] = std::thread::hardware_concurrency();
   result["cpu_features"] = cpu_features();
   result["backends"] = {"cpu", "reference"};
   result["transports"] = {"threads", "shm", "gloo"};
   if (TESSERA_HAS_MPI) result["transports"].push_back("mpi");
-  result["onednn"] = fmt::format("{}.{}.{}", onednn->major, onednn->minor, onednn->patch);
-  result["onednn_isa"] = onednn_isa();
+  result["onednn"] = kernels::onednn_version();
+  result["onednn_isa"] = kernels::onednn_isa();
   result["operators"] = ops::OpRegistry::instance().all().size();
   return result;
 }

@@ -6,6 +6,7 @@
 #include "tessera/tessera.h"
 #include "tessera/tools/graph_text.h"
 #include "tessera/tools/info.h"
+#include "tessera/tools/kernels_text.h"
 #include "tessera/tools/measure.h"
 #include "tessera/tools/plan_memory.h"
 #include "tessera/tools/simulate_text.h"
@@ -172,17 +173,24 @@ void add_plan(CLI::App& app) {
 void add_info(CLI::App& app) {
   static bool json = false;
   static bool profile = false;
+  static bool kernels = false;
+  static std::string kernel_cache = cluster::cache_directory_from_environment();
   static int num_threads = 1;
   auto* info = app.add_subcommand("info", "build, CPU features, backends and versions");
   info->add_flag("--json", json, "as one JSON object");
+  info->add_flag("--kernels", kernels, "instead: which kernels were measured to be the fastest here");
+  info->add_option("--kernel_cache", kernel_cache, "where training has remembered them")->capture_default_str();
   info->add_flag("--profile", profile, "instead: measure this machine for tessera simulate, as JSON");
   info->add_option("--num_threads", num_threads, "compute threads of a rank, for --profile")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));
   info->callback([] {
-    const auto text = profile ? compiler::to_json(tools::measure_machine(num_threads))
-                      : json  ? tools::info_json(kVersion)
-                              : tools::info_text(kVersion);
+    auto& files = FileSystem::local();
+    const auto text = kernels && json ? tools::kernels_json(files, kernel_cache)
+                      : kernels       ? tools::kernels_text(files, kernel_cache)
+                      : profile       ? compiler::to_json(tools::measure_machine(num_threads))
+                      : json          ? tools::info_json(kVersion)
+                                      : tools::info_text(kVersion);
     std::fputs(text.c_str(), stdout);
   });
 }

@@ -12,6 +12,8 @@ void add_batch_norm(KernelRegistry& registry);
 >>>>>>> 7db8dcd (Kernels: channels-last batch_norm and its gradients share the fused kernels' loops; docs)
 void add_convolution(KernelRegistry& registry);
 void add_matmul(KernelRegistry& registry);
+void add_matmul_candidates(KernelRegistry& registry);
+void add_matmul_convolution(KernelRegistry& registry);  // candidates
 void add_elementwise(KernelRegistry& registry);
 void add_fused_elementwise(KernelRegistry& registry);
 void add_fused_matmul(KernelRegistry& registry);

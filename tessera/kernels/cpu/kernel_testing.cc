@@ -266,22 +266,51 @@ void expect_equal_in_place(const PreparedKernel& kernel, const TestCase& test, c
 
 }  // namespace
 
+namespace {
+
+// A case's inputs, and what the reference kernel makes of them.
+struct Expectation {
+  std::vector<Operand> inputs, results;
+  Run run;             // with the inputs
+  bool known = false;  // the reference has the operator
+};
+
+Expectation expectation_of(const TestCase& test) {
+  Expectation made{.inputs = make_operands(test.inputs),
+                   .results = make_operands(test.reference_in_f32 ? in_f32(test.outputs) : test.outputs)};
+  auto reference_inputs = make_operands(test.reference_in_f32 ? in_f32(test.inputs) : test.inputs);
+  Run reference_run;
+  for (size_t i = 0; i < made.inputs.size(); ++i) {
+    fill(test.inputs[i], made.inputs[i].view(), 17 + i);
+    copy_elements(made.inputs[i].view(), reference_inputs[i].view());
+    made.run.inputs.push_back(made.inputs[i].view());
+    reference_run.inputs.push_back(reference_inputs[i].view());
+  }
+  for (const Operand& operand : made.results) reference_run.outputs.push_back(operand.view());
+  const auto reference = reference_kernels().find(request_of(test, reference_inputs, made.results));
+  made.known = reference.has_value();
+  if (made.known) run_kernel(*reference, test, reference_run);
+  return made;
+}
+
+// Runs `kernel` into `outputs`, which run.outputs are the views of, and compares.
+void expect_agreement(const PreparedKernel& kernel, const TestCase& test, Run& run, const std::vector<Operand>& outputs,
+                      const std::vector<Operand>& expected) {
+  run_kernel(kernel, test, run);
+  EXPECT_LE(run.allocations, test.max_allocations) << kernel.name << " allocates while it runs";
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    EXPECT_EQ(difference(Tensor::copy_of(outputs[o].view()), Tensor::copy_of(expected[o].view()), test), "")
+        << kernel.name << " output " << o;
+    EXPECT_TRUE(outputs[o].canary_lives()) << kernel.name << " writes beyond output " << o;
+  }
+}
+
+}  // namespace
+
 bool compare_with_reference(const TestCase& test) {
   SCOPED_TRACE(describe(test));
-  auto inputs = make_operands(test.inputs);
-  auto expected_inputs = make_operands(test.reference_in_f32 ? in_f32(test.inputs) : test.inputs);
-  auto expected = make_operands(test.reference_in_f32 ? in_f32(test.outputs) : test.outputs);
-  Run run, reference_run;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    fill(test.inputs[i], inputs[i].view(), 17 + i);
-    copy_elements(inputs[i].view(), expected_inputs[i].view());
-    run.inputs.push_back(inputs[i].view());
-    reference_run.inputs.push_back(expected_inputs[i].view());
-  }
-  for (const Operand& operand : expected) reference_run.outputs.push_back(operand.view());
-  const auto reference = reference_kernels().find(request_of(test, expected_inputs, expected));
-  if (!reference) return false;
-  run_kernel(*reference, test, reference_run);
+  auto [inputs, expected, run, known] = expectation_of(test);
+  if (!known) return false;
 
   for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
     const InstructionSet instruction_set(target);
@@ -292,18 +321,39 @@ bool compare_with_reference(const TestCase& test) {
     const auto fast = cpu_kernels().find(request_of(test, inputs, outputs));
     if (!fast) return false;
     EXPECT_TRUE(test.kernel.empty() || fast->name == test.kernel) << fast->name << ", not " << test.kernel;
-    run_kernel(*fast, test, run);
-    EXPECT_LE(run.allocations, test.max_allocations) << fast->name << " allocates while it runs";
-    for (size_t o = 0; o < outputs.size(); ++o) {
-      EXPECT_EQ(difference(Tensor::copy_of(outputs[o].view()), Tensor::copy_of(expected[o].view()), test), "")
-          << fast->name << " output " << o;
-      EXPECT_TRUE(outputs[o].canary_lives()) << fast->name << " writes beyond output " << o;
-    }
+    expect_agreement(*fast, test, run, outputs, expected);
     expect_equal_in_place(*fast, test, run);
     // The other instruction sets only where that is cheap; oneDNN chooses its own.
     if (!is_small(test) || fast->name.starts_with("onednn")) break;
   }
   return true;
+}
+
+std::vector<std::string> compare_candidates_with_reference(const TestCase& test) {
+  SCOPED_TRACE(describe(test));
+  std::vector<std::string> names;
+  auto [inputs, expected, run, known] = expectation_of(test);
+  EXPECT_TRUE(known) << "the reference lacks " << test.op;
+  if (!known) return names;
+  std::vector<Operand> unused = make_operands(test.outputs);
+  const KernelRequest request = request_of(test, inputs, unused);
+  for (const KernelCandidate& candidate : cpu_kernels().candidates(request)) {
+    const auto kernel = candidate.prepare();
+    if (!kernel) continue;
+    EXPECT_EQ(kernel->name, candidate.name);
+    const auto outputs = make_operands(test.outputs);
+    run.outputs.clear();
+    for (const Operand& operand : outputs) run.outputs.push_back(operand.view());
+    expect_agreement(*kernel, test, run, outputs, expected);
+    std::vector<Tensor> first;
+    for (const Operand& operand : outputs) first.push_back(Tensor::copy_of(operand.view()));
+    run_kernel(*kernel, test, run);
+    for (size_t o = 0; o < outputs.size(); ++o) {
+      EXPECT_TRUE(bit_equal(first[o], Tensor::copy_of(outputs[o].view()))) << kernel->name << " wanders";
+    }
+    names.push_back(kernel->name);
+  }
+  return names;
 }
 
 }  // namespace tessera::kernels::cpu

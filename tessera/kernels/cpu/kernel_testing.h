@@ -50,6 +50,9 @@ struct TestCase {
 // with shared memory, and must give the same bits.
 bool compare_with_reference(const TestCase& test);
 
+// Likewise for every candidate that takes the case, each run twice for equal bits. Returns their names.
+std::vector<std::string> compare_candidates_with_reference(const TestCase& test);
+
 // The name of the kernel that the fast kernels prepare, or "declined".
 std::string fast_kernel_name(const TestCase& test);
 

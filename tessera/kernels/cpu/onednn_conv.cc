@@ -1,6 +1,10 @@
-// conv2d and its two gradients by oneDNN. Images are taken as they lie in memory (channels-last is what oneDNN likes
-// best); weights are reordered at every call into the blocked form that the chosen implementation wants, which costs a
-// few percent of a step at most: they are small beside the images.
+// conv2d and its two gradients by oneDNN's convolutions. Images are taken as they lie in memory (channels-last is what
+// oneDNN likes best); weights are reordered at every call into the blocked form that the chosen implementation wants.
+// That costs little beside large images and as much as the products themselves on images of a few pixels: there the
+// matrix products of conv_matmul.cc are the better candidates.
+#include <set>
+
+#include "tessera/kernels/cpu/convolution.h"
 #include "tessera/kernels/cpu/families.h"
 #include "tessera/kernels/cpu/onednn.h"
 
@@ -8,54 +12,6 @@ namespace tessera::kernels::cpu {
 namespace {
 
 using dnnl::memory;
-
-enum class Pass { kForward, kGradInput, kGradWeight };
-
-// Which of the node's values is the image that the convolution reads, the image that it makes, and the weight.
-struct Role {
-  bool is_output = false;
-  size_t index = 0;
-  template <typename Source>
-  const TensorView& of(const Source& source) const {
-    return is_output ? source.outputs[index] : source.inputs[index];
-  }
-};
-struct Roles {
-  Role source, weight, destination;
-};
-Roles roles_of(Pass pass) {
-  switch (pass) {
-    case Pass::kForward: return {.source = {false, 0}, .weight = {false, 1}, .destination = {true, 0}};
-    case Pass::kGradInput: return {.source = {true, 0}, .weight = {false, 1}, .destination = {false, 0}};
-    default: return {.source = {false, 1}, .weight = {true, 0}, .destination = {false, 0}};
-  }
-}
-
-struct Geometry {
-  memory::dims strides, dilation, padding_before, padding_after;
-  int64_t groups = 1;
-};
-
-Geometry geometry_of(const Attributes& attributes) {
-  const Ints& strides = attributes.get_ints("strides");
-  const Ints& dilation = attributes.get_ints("dilation");
-  const Ints& padding = attributes.get_ints("padding");
-  return {.strides = strides,
-          .dilation = {dilation[0] - 1, dilation[1] - 1},
-          .padding_before = {padding[0], padding[2]},
-          .padding_after = {padding[1], padding[3]},
-          .groups = attributes.get_int("groups")};
-}
-
-// A view whose strides of dims of size 1 are those of the layout that the others say.
-TensorView canonical(TensorView view) {
-  if (is_channels_last(view.shape, view.strides)) {
-    view.strides = channels_last_strides(view.shape);
-  } else if (is_dense(view.shape, view.strides)) {
-    view.strides = dense_strides(view.shape);
-  }
-  return view;
-}
 
 TensorView channels_last(const Shape& shape, DType dtype) {
   return {nullptr, dtype, shape, channels_last_strides(shape)};
@@ -71,12 +27,19 @@ memory::dims weight_strides(const TensorView& view, int64_t groups) {
   return {view.shape[0] / groups * view.strides[0], view.strides[0], view.strides[1], view.strides[2], view.strides[3]};
 }
 
-// Empty when oneDNN has nothing.
-dnnl::primitive_desc make_desc(Pass pass, const Geometry& g, const TensorView& source, const Shape& weight_shape,
-                               DType weight_dtype, const TensorView& destination) {
+// What oneDNN can do; `desc` is empty when that is nothing.
+struct Description {
+  dnnl::primitive_desc desc;
+  // Of the forward pass, for which a backward pass asks; must live while desc.next_impl() is called.
+  dnnl::primitive_desc forward;
+};
+
+Description make_desc(Pass pass, const Geometry& g, const TensorView& source, const Shape& weight_shape,
+                      DType weight_dtype, const TensorView& destination) {
   const dnnl::engine& engine = onednn_engine();
   const dnnl::primitive_attr attributes = onednn_attributes();
   const auto algorithm = dnnl::algorithm::convolution_direct;
+  const memory::dims dilation = {g.dilation[0] - 1, g.dilation[1] - 1};
   const auto weight_desc = [&](DType dtype) {
     return memory::desc(weight_dims(weight_shape, g.groups), onednn_dtype(dtype).value(), memory::format_tag::any);
   };
@@ -88,17 +51,19 @@ dnnl::primitive_desc make_desc(Pass pass, const Geometry& g, const TensorView& s
   if (pass == Pass::kGradInput) forward_source.dtype = destination.dtype;
   dnnl::convolution_forward::primitive_desc forward(
       engine, dnnl::prop_kind::forward_training, algorithm, onednn_desc(forward_source),
-      pass == Pass::kGradWeight ? weight_desc(source.dtype) : weight, dst, g.strides, g.dilation, g.padding_before,
+      pass == Pass::kGradWeight ? weight_desc(source.dtype) : weight, dst, g.strides, dilation, g.padding_before,
       g.padding_after, attributes, /*allow_empty=*/true);
-  if (pass == Pass::kForward || !forward) return forward;
+  if (pass == Pass::kForward || !forward) return {forward};
   if (pass == Pass::kGradInput) {
-    return dnnl::convolution_backward_data::primitive_desc(engine, algorithm, src, weight, dst, g.strides, g.dilation,
-                                                           g.padding_before, g.padding_after, forward, attributes,
-                                                           /*allow_empty=*/true);
-  }
-  return dnnl::convolution_backward_weights::primitive_desc(engine, algorithm, src, weight, dst, g.strides, g.dilation,
+    return {dnnl::convolution_backward_data::primitive_desc(engine, algorithm, src, weight, dst, g.strides, dilation,
                                                             g.padding_before, g.padding_after, forward, attributes,
-                                                            /*allow_empty=*/true);
+                                                            /*allow_empty=*/true),
+            forward};
+  }
+  return {dnnl::convolution_backward_weights::primitive_desc(engine, algorithm, src, weight, dst, g.strides, dilation,
+                                                             g.padding_before, g.padding_after, forward, attributes,
+                                                             /*allow_empty=*/true),
+          forward};
 }
 
 // How the three operands are laid before oneDNN.
@@ -113,7 +78,7 @@ std::optional<Arrangement> arrange(Pass pass, const Geometry& g, const TensorVie
   std::vector<Arrangement> candidates;
   const auto consider = [&](const TensorView& src, DType weight_dtype, const TensorView& dst) {
     if (!candidates.empty() && !is_reference(candidates.back().desc)) return;
-    auto desc = make_desc(pass, g, src, weight.shape, weight_dtype, dst);
+    auto desc = make_desc(pass, g, src, weight.shape, weight_dtype, dst).desc;
     if (desc) candidates.push_back({std::move(desc), src, dst, weight_dtype});
   };
   consider(source, weight.dtype, destination);
@@ -162,52 +127,64 @@ struct Convolution {
   }
 };
 
-std::optional<PreparedKernel> prepare(Pass pass, const KernelRequest& request) {
+// What a request says, in oneDNN's terms; nullopt where it takes none of it.
+struct Problem {
+  Roles roles;
+  Geometry geometry;
+  TensorView source, weight, destination;
+};
+std::optional<Problem> problem_of(Pass pass, const KernelRequest& request) {
   for (const auto& views : {request.inputs, request.outputs}) {
     for (const TensorView& view : views) {
       if (!onednn_dtype(view.dtype) || view.num_elements() == 0 || view.shape.ndim() != 4) return std::nullopt;
     }
   }
-  const OpenMpThreads threads(request.num_threads);
-  const Geometry geometry = geometry_of(request.attributes);
-  const auto made = std::make_shared<Convolution>();
-  made->roles = roles_of(pass);
-  made->num_threads = request.num_threads;
-  const TensorView source = canonical(made->roles.source.of(request));
-  const TensorView destination = canonical(made->roles.destination.of(request));
-  TensorView weight = made->roles.weight.of(request);
+  const Roles roles = roles_of(pass);
+  Problem problem{.roles = roles,
+                  .geometry = geometry_of(request.attributes),
+                  .source = canonical_image(roles.source.of(request)),
+                  .weight = roles.weight.of(request),
+                  .destination = canonical_image(roles.destination.of(request))};
+  TensorView& weight = problem.weight;
   if (is_dense(weight.shape, weight.strides)) weight.strides = dense_strides(weight.shape);
+  return problem;
+}
 
-  const auto arrangement = arrange(pass, geometry, source, weight, destination);
-  if (!arrangement) return std::nullopt;
+std::optional<PreparedKernel> prepare_as(Pass pass, const KernelRequest& request, const Problem& problem,
+                                         const Arrangement& arrangement, const std::string& name) {
+  const OpenMpThreads threads(request.num_threads);
+  const auto made = std::make_shared<Convolution>();
+  made->roles = problem.roles;
+  made->num_threads = request.num_threads;
+  TensorView weight = problem.weight;
+
   ScratchPlan scratch;
   const auto stage = [&](const TensorView& view, const TensorView& wanted, const Role& role) {
     if (view.dtype == wanted.dtype && view.strides == wanted.strides) return StagedOperand();
     return StagedOperand(view, wanted, role.is_output, request.num_threads, scratch);
   };
-  made->source = stage(source, arrangement->source, made->roles.source);
-  made->destination = stage(destination, arrangement->destination, made->roles.destination);
-  if (weight.dtype != arrangement->weight_dtype) {
-    const TensorView wanted(nullptr, {arrangement->weight_dtype, weight.shape});
+  made->source = stage(problem.source, arrangement.source, made->roles.source);
+  made->destination = stage(problem.destination, arrangement.destination, made->roles.destination);
+  if (weight.dtype != arrangement.weight_dtype) {
+    const TensorView wanted(nullptr, {arrangement.weight_dtype, weight.shape});
     made->weight = stage(weight, wanted, made->roles.weight);
     weight = wanted;
   }
 
-  const dnnl::primitive_desc& desc = arrangement->desc;
+  const dnnl::primitive_desc& desc = arrangement.desc;
   made->primitive.emplace(desc, scratch);
   Primitive& primitive = *made->primitive;
   const bool grad_input = pass == Pass::kGradInput;
   const bool grad_weight = pass == Pass::kGradWeight;
   const int weight_role = grad_weight ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS;
   const memory::desc blocked = desc.query_md(dnnl::query::exec_arg_md, weight_role);
-  made->source_argument =
-      primitive.add(grad_input ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, onednn_desc(arrangement->source));
+  made->source_argument = primitive.add(grad_input ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, onednn_desc(arrangement.source));
   made->weight_argument = primitive.add(weight_role, blocked);
   made->destination_argument =
-      primitive.add(pass == Pass::kForward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, onednn_desc(arrangement->destination));
+      primitive.add(pass == Pass::kForward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, onednn_desc(arrangement.destination));
 
-  const memory::desc plain(weight_dims(weight.shape, geometry.groups), onednn_dtype(weight.dtype).value(),
-                           weight_strides(weight, geometry.groups));
+  const memory::desc plain(weight_dims(weight.shape, problem.geometry.groups), onednn_dtype(weight.dtype).value(),
+                           weight_strides(weight, problem.geometry.groups));
   if (blocked != plain) {
     const dnnl::engine& engine = onednn_engine();
     const memory::desc& from = grad_weight ? blocked : plain;
@@ -219,17 +196,68 @@ std::optional<PreparedKernel> prepare(Pass pass, const KernelRequest& request) {
     made->reorder_from = made->reorder->add(DNNL_ARG_FROM, from);
     made->reorder_to = made->reorder->add(DNNL_ARG_TO, to);
   }
-  return PreparedKernel{.name = "onednn." + request.op,
-                        .run = [made](const KernelArgs& args) { made->run(args); },
-                        .scratch_bytes = scratch.bytes()};
+  return PreparedKernel{
+      .name = name, .run = [made](const KernelArgs& args) { made->run(args); }, .scratch_bytes = scratch.bytes()};
+}
+
+std::optional<PreparedKernel> prepare(Pass pass, const KernelRequest& request) {
+  const auto problem = problem_of(pass, request);
+  if (!problem) return std::nullopt;
+  const OpenMpThreads threads(request.num_threads);
+  const auto arrangement = arrange(pass, problem->geometry, problem->source, problem->weight, problem->destination);
+  if (!arrangement) return std::nullopt;
+  return prepare_as(pass, request, *problem, *arrangement, "onednn." + request.op);
+}
+
+// oneDNN orders its implementations by a guess. Those behind the first that take the operands as they lie, but for the
+// ones that are slower for certain: written for older instruction sets, or products of patches, which conv_matmul.cc
+// does better.
+bool may_be_faster(const std::string& implementation, const std::string& first) {
+  const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  return has(implementation, "avx512") == has(first, "avx512") && !has(implementation, "gemm");
+}
+
+std::vector<KernelCandidate> further_implementations(Pass pass, const KernelRequest& request) {
+  std::vector<KernelCandidate> found;
+  const auto problem = problem_of(pass, request);
+  if (!problem) return found;
+  const OpenMpThreads threads(request.num_threads);
+  const auto make_first = [pass, problem = *problem] {
+    return make_desc(pass, problem.geometry, problem.source, problem.weight.shape, problem.weight.dtype,
+                     problem.destination);
+  };
+  auto [desc, forward] = make_first();
+  if (!desc || is_reference(desc)) return found;
+  const std::string first = desc.impl_info_str();
+  // Looked for by name: while primitives of a description are cached, oneDNN may pass by an implementation twice.
+  std::set<std::string> seen = {first};
+  while (desc.next_impl()) {
+    const std::string implementation = desc.impl_info_str();
+    if (is_reference(desc) || !may_be_faster(implementation, first) || !seen.insert(implementation).second) continue;
+    const std::string name = fmt::format("onednn.{}/{}", request.op, implementation);
+    found.push_back({name, [=, &request, problem = *problem]() -> std::optional<PreparedKernel> {
+                       const OpenMpThreads same_threads(request.num_threads);
+                       auto [own, hint] = make_first();
+                       while (implementation != own.impl_info_str()) {
+                         if (!own.next_impl()) return std::nullopt;
+                       }
+                       return prepare_as(pass, request, problem,
+                                         {own, problem.source, problem.destination, problem.weight.dtype}, name);
+                     }});
+  }
+  return found;
 }
 
 }  // namespace
 
 void add_convolution(KernelRegistry& registry) {
-  registry.add("conv2d", [](const KernelRequest& request) { return prepare(Pass::kForward, request); });
-  registry.add("conv2d_grad_input", [](const KernelRequest& request) { return prepare(Pass::kGradInput, request); });
-  registry.add("conv2d_grad_weight", [](const KernelRequest& request) { return prepare(Pass::kGradWeight, request); });
+  for (const auto& [op, pass] : {std::pair{"conv2d", Pass::kForward},
+                                 {"conv2d_grad_input", Pass::kGradInput},
+                                 {"conv2d_grad_weight", Pass::kGradWeight}}) {
+    registry.add(op, [pass = pass](const KernelRequest& request) { return prepare(pass, request); });
+    registry.add_candidates(
+        op, [pass = pass](const KernelRequest& request) { return further_implementations(pass, request); });
+  }
 }
 
 }  // namespace tessera::kernels::cpu

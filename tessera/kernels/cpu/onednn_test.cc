@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "tessera/kernels/cpu/kernel_testing.h"
 
 namespace tessera::kernels::cpu {
@@ -80,6 +82,44 @@ TEST(Convolution, HalfTypesComputeInF32WhereTheCpuLacksThem) {
   }
 }
 
+TEST(ConvolutionCandidates, AgreeWithReferenceInAllDTypesOnLayoutsAndThreads) {
+  // On top of the usual ones: images of few pixels, where some or all but one tap see nothing but padding.
+  auto convolutions = kConvolutions;
+  convolutions.insert(convolutions.end(), {{5, 32, 1, 1, 48, 3, {1, 1}, {1, 1, 1, 1}},
+                                           {3, 32, 2, 2, 16, 3, {1, 1}, {1, 1, 1, 1}},
+                                           {2, 16, 2, 2, 16, 3, {2, 2}, {1, 1, 1, 1}},
+                                           {4, 64, 2, 3, 32, 1, {2, 2}},
+                                           {1, 16, 5, 5, 32, 5, {1, 1}, {0, 4, 3, 1}}});
+  std::set<std::string> seen;
+  int num_threads = 0;
+  for (const ConvCase& convolution : convolutions) {
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+      for (const Layout layout : {Layout::kChannelsLast, Layout::kDense}) {
+        for (TestCase& test : convolution_cases(convolution, dtype, layout)) {
+          test.num_threads = num_threads = num_threads % 3 + 1;
+          const auto names = compare_candidates_with_reference(test);
+          seen.insert(names.begin(), names.end());
+        }
+      }
+    }
+  }
+  for (const char* op : {"conv2d", "conv2d_grad_input", "conv2d_grad_weight"}) {
+    for (const char* suffix : {"", "/split"}) EXPECT_TRUE(seen.contains(fmt::format("matmul.{}{}", op, suffix))) << op;
+  }
+}
+
+TEST(ConvolutionCandidates, SumAWeightsGradientOfHalfImagesInF32) {
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    // 2048 ones under each tap: sums in half types would end at 256 (bf16) or lose every other one (f16).
+    TestCase test = convolution_cases({32, 16, 8, 8, 16, 1}, dtype, Layout::kChannelsLast)[2];
+    test.outputs[0].type.dtype = DType::kF32;
+    for (TestOperand& input : test.inputs) input.low = input.high = 1;
+    test.reference_in_f32 = true;
+    test.rtol = test.atol = 0;
+    compare_candidates_with_reference(test);
+  }
+}
+
 TEST(Convolution, DeclinesEmptyTensorsAndF64) {
   for (const TestCase& test : convolution_cases({0, 3, 8, 8, 4, 3}, DType::kF32, Layout::kChannelsLast)) {
     EXPECT_EQ(fast_kernel_name(test), "declined");
@@ -125,6 +165,28 @@ TEST(Matmul, AgreesWithReferenceOnTransposesLayoutsAndThreads) {
         }
       }
     }
+  }
+}
+
+TEST(MatmulCandidates, AgreeWithReferenceOnTransposesLayoutsDTypesAndThreads) {
+  std::set<std::string> seen;
+  int num_threads = 0;
+  for (const MatmulCase& sizes : {MatmulCase{5, 7, 3}, {1, 33, 10}, {64, 300, 1}, {65, 64, 130}, {16, 2000, 48}}) {
+    for (const int transposes : {0, 1, 2, 3}) {
+      for (const Layout layout : {Layout::kDense, Layout::kPadded, Layout::kReversed}) {
+        for (const Shape& batch : {Shape{}, Shape{5}, Shape{2, 3}}) {
+          for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+            TestCase test = matmul(sizes, transposes & 1, transposes & 2, dtype, layout, batch);
+            test.num_threads = num_threads = num_threads % 3 + 1;
+            const auto names = compare_candidates_with_reference(test);
+            seen.insert(names.begin(), names.end());
+          }
+        }
+      }
+    }
+  }
+  for (const char* name : {"matmul.matmul/split", "matmul.matmul/split_k", "matmul.batch_matmul/split"}) {
+    EXPECT_TRUE(seen.contains(name)) << name;
   }
 }
 

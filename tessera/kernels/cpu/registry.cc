@@ -14,6 +14,8 @@ const KernelRegistry& cpu_kernels() {
 >>>>>>> 7db8dcd (Kernels: channels-last batch_norm and its gradients share the fused kernels' loops; docs)
     cpu::add_convolution(made);
     cpu::add_matmul(made);
+    cpu::add_matmul_candidates(made);
+    cpu::add_matmul_convolution(made);
     cpu::add_elementwise(made);
     cpu::add_fused_elementwise(made);
     cpu::add_fused_matmul(made);
