@@ -26,6 +26,8 @@ struct SessionOptions {
   int num_threads = 0;
   // How collectives are fused, gathered ahead and redistributed.
   compiler::PartitionOptions partition = {};
+  // Whether computing goes on while collectives are under way: off to measure what that gains.
+  bool overlap = true;
   // Address space that is reserved; memory is taken as it is used.
   int64_t arena_capacity_bytes = int64_t{1} << 36;
   // Of the arena on each rank: parameters, states and what a step needs. What would not fit is recomputed, and compiling
@@ -117,6 +119,7 @@ class Session {
   comm::Communicator* make_group(const std::string& name, const std::vector<int>& ranks);
   std::unique_ptr<Executable> finish(compiler::Compiled compiled, int rank);
   compiler::CompileOptions compile_options() const;
+  void size_buckets(compiler::PartitionOptions& options);
 
   cluster::Context& context_;
   SessionOptions options_;
