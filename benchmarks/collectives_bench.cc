@@ -19,6 +19,7 @@
 #include "benchmarks/collectives_protocol.h"
 #include "benchmarks/rank_processes.h"
 #include "tessera/cluster/rank_context.h"
+#include "tessera/executor/arena.h"
 
 namespace tessera::benchmarks {
 namespace {
@@ -43,12 +44,12 @@ struct Common {
 void serve_tessera(const Options& options, int rank) {
   const auto context = cluster::join_job(job_of_processes(rank, options.num_ranks));
   std::vector<float> own(static_cast<size_t>(options.arena ? 0 : options.count()));
-  std::shared_ptr<void> shared;
-  if (options.arena) shared = context->allocate_communication_memory(static_cast<size_t>(options.bytes));
+  executor::Arena arena(options.bytes, context->reserve_shared_memory(static_cast<size_t>(options.bytes)));
+  arena.grow_to(options.bytes);
   AllReduceSide side{.rank = rank,
                      .num_ranks = options.num_ranks,
                      .about = context->transport() + (options.arena ? ", arena" : ", private buffers"),
-                     .data = options.arena ? static_cast<float*>(shared.get()) : own.data(),
+                     .data = options.arena ? reinterpret_cast<float*>(arena.data()) : own.data(),
                      .count = options.count()};
   comm::Communicator& world = context->world();
   side.all_reduce = [&] { world.all_reduce(side.data, side.count, DType::kF32, comm::ReduceOp::kSum, "bench"); };

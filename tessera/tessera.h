@@ -11,6 +11,7 @@
 #include "tessera/cluster/context.h"
 #include "tessera/cluster/launch.h"
 #include "tessera/cluster/run.h"
+#include "tessera/cluster/threads.h"
 #include "tessera/compiler/autodiff.h"
 #include "tessera/compiler/memory_report.h"
 #include "tessera/compiler/pipeline.h"

@@ -18,14 +18,19 @@ namespace {
 
 constexpr int64_t kUnlimited = int64_t{1} << 62;
 constexpr size_t kLine = 64;
-// About 20 us awake where there is a core to spare: a round trip between two cores takes about 1 us.
-constexpr int kSpins = 400;
-// Of a rank that has spun. One that may not yields for longer: to another rank that waits, a turn costs less than to be
-// woken, and one that computes keeps the core for its whole slice.
-constexpr int kYields = 4;
-constexpr int kYieldsUnspun = 200;
+// Awake where there is a core to spare, about 20 us: a round trip between two cores takes about 1 us. At first without
+// pauses, which virtual machines may take for a reason to stop. Then asleep at once: whoever is woken is given a core
+// that is idle, while two ranks that yield to each other stay on one.
+constexpr int kTightSpins = 2000;
+constexpr int kSpins = 300;
+// Of a rank that has no core of its own: to another rank that waits, a turn costs less than to be woken, and one that
+// computes keeps the core for its whole slice.
+constexpr int kYields = 200;
 // A failed peer is noticed after this time even when nobody wakes us.
 constexpr int64_t kSleepNs = 20'000'000;
+
+// How long a rank that leaves waits for the work of others, and they for what the job says of it.
+constexpr int64_t kAbandonNs = 1'000'000'000;
 
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -56,7 +61,9 @@ size_t index(int rank) { return static_cast<size_t>(rank); }
 
 struct Board::RankArea {
   alignas(kLine) Signal ready;
+  std::atomic<bool> has_abandoned{false};
   alignas(kLine) Signal done;
+  std::atomic<bool> is_working{false};
   std::atomic<uint64_t> last_sequence{0};  // of the rank's last call, for messages
 };
 
@@ -169,7 +176,43 @@ const CallHeader& Board::await_post(uint32_t step, int peer) {
 
 const BoardPart& Board::part_from(uint32_t step, int peer) { return post_of(peer, step).parts()[group_.rank]; }
 
-void Board::close(uint32_t step) { area(group_.rank).done.set(step); }
+// Sequentially consistent with abandon(): either we see that the peer has gone, or it sees that we work.
+void Board::begin_work() {
+  area(group_.rank).is_working.store(true);
+  for (int p = 0; p < static_cast<int>(group_.ranks.size()); ++p) {
+    if (area(p).has_abandoned.load()) throw_abandoned(p);
+  }
+}
+
+void Board::end_work() { area(group_.rank).is_working.store(false, std::memory_order_release); }
+
+void Board::close(uint32_t step) {
+  end_work();
+  area(group_.rank).done.set(step);
+}
+
+void Board::abandon() {
+  end_work();
+  area(group_.rank).has_abandoned.store(true);
+  const int64_t start = now_ns();
+  for (int p = 0; p < static_cast<int>(group_.ranks.size()); ++p) {
+    // One that was killed in its work never ends it.
+    while (area(p).is_working.load() && now_ns() - start < kAbandonNs) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+}
+
+void Board::throw_abandoned(int peer) {
+  end_work();
+  // The job knows the reason soon, if there is one that all should know.
+  for (const int64_t start = now_ns(); !job_.failed() && now_ns() - start < kAbandonNs;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  if (job_.failed()) throw_peer_failure(header_, group_, job_);
+  throw IoError("{} of group \"{}\": rank {} has given the group up after an error", header_.label(), group_.name,
+                group_.ranks[index(peer)]);
+}
 
 void Board::await_close(uint32_t step, int peer) { wait(area(peer).done, step, peer); }
 
@@ -219,9 +262,11 @@ void Board::receive_message(const CallHeader& header, int from, void* data, int6
     check_same_bytes(header, group_, from, std::min(slice, bytes - begin), letter.part.bytes);
     if (letter.part.bytes > 0) {
       pass_link_since(letter.posted_at_ns, letter.part.bytes);
+      begin_work();
       const std::byte* sent =
           letter.header.is_direct ? resolve(from, letter.part.address) : memory_ + letter.part.address;
       std::memcpy(static_cast<std::byte*>(data) + begin, sent, static_cast<size_t>(letter.part.bytes));
+      end_work();
     }
     mailbox(from, group_.rank).done.set(number);
   }
@@ -251,12 +296,15 @@ void Board::pass_link_since(int64_t posted_at_ns, int64_t bytes) {
 void Board::wait(Signal& signal, uint32_t target, int peer) {
   if (signal.reached(target)) return;
   if (options_.wait.spin) {
+    for (int i = 0; i < kTightSpins; ++i) {
+      if (signal.reached(target)) return;
+    }
     for (int i = 0; i < kSpins; ++i) {
       __builtin_ia32_pause();
       if (signal.reached(target)) return;
     }
   }
-  for (int i = options_.wait.spin ? kYieldsUnspun - kYields : 0; i < kYieldsUnspun; ++i) {
+  for (int i = 0; !options_.wait.spin && i < kYields; ++i) {
     sched_yield();
     if (signal.reached(target)) return;
   }

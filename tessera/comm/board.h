@@ -98,9 +98,13 @@ class Board {
   // What `peer` posted. Throws IoError when it is another call than ours.
   const CallHeader& await_post(uint32_t step, int peer);
   const BoardPart& part_from(uint32_t step, int peer);
-  // This rank has read, and written, what it wants to of this exchange's peers; later for `peer` having done so.
+  // Between these two a rank reads, and may write, its peers' memory. begin_work() throws IoError when one of them has
+  // abandoned the group. await_close() returns when `peer` has closed, and so is out of our memory.
+  void begin_work();
   void close(uint32_t step);
   void await_close(uint32_t step, int peer);
+  // After an error: returns when no peer works, or will work, in this rank's memory, which may then go.
+  void abandon();
   // Lets as much time pass as a simulated link takes: for bytes that were on their way since the peer's post, or since
   // now.
   void pass_link(uint32_t step, int peer, int64_t bytes);
@@ -128,6 +132,8 @@ class Board {
   Mailbox& mailbox(int from, int to);
   int64_t max_message_bytes() const;
   void pass_link_since(int64_t posted_at_ns, int64_t bytes);
+  void end_work();
+  [[noreturn]] void throw_abandoned(int peer);
   void wait(Signal& signal, uint32_t target, int peer);
   std::string last_call_of(int peer);
 

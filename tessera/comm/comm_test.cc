@@ -1,15 +1,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <numeric>
 #include <thread>
 #include <type_traits>
 
 #include "tessera/base/error.h"
 #include "tessera/comm/reduce.h"
+#include "tessera/comm/speed.h"
+#include "tessera/comm/transport.h"
 #include "tessera/testing/allocation_count.h"
 #include "tessera/testing/run_ranks.h"
 
@@ -305,15 +310,48 @@ TEST(Collectives, AllocateNothingOnceWarm) {
 }
 
 TEST(Reduction, PropagatesNanUnderEveryOp) {
-  const float a[] = {1, NAN, 3};
-  const float b[] = {NAN, 2, 4};
-  const void* sources[] = {a, b};
+  // The first elements are reduced as vectors, the last ones by themselves.
+  constexpr size_t kCount = 67;
   for (const ReduceOp op : kOps) {
-    float out[3];
-    comm::reduce_in_order(out, sources, 3, DType::kF32, op);
-    EXPECT_TRUE(std::isnan(out[0])) << to_string(op);
-    EXPECT_TRUE(std::isnan(out[1])) << to_string(op);
-    EXPECT_FALSE(std::isnan(out[2])) << to_string(op);
+    for (const size_t at : {size_t{0}, size_t{40}, kCount - 3}) {
+      std::vector<float> a(kCount, 1), b(kCount, 2), out(kCount);
+      a[at] = NAN;
+      b[at + 1] = NAN;
+      const void* sources[] = {a.data(), b.data()};
+      comm::reduce_in_order(out.data(), sources, kCount, DType::kF32, op);
+      for (size_t i = 0; i < kCount; ++i) {
+        EXPECT_EQ(std::isnan(out[i]), i == at || i == at + 1) << to_string(op) << " " << at << " " << i;
+      }
+    }
+  }
+}
+
+TEST(Reduction, TheSameBitsGoToAllResultsWhateverTheirAlignment) {
+  constexpr int64_t kCount = 5003;
+  for (const DType dtype : kDTypes) {
+    for (const ReduceOp op : kOps) {
+      if (dtype == DType::kBool && op == ReduceOp::kSum) continue;
+      const Bytes expected = reduced(3, kCount, dtype, op);
+      for (const size_t shift : {size_t{0}, size_t{1}, size_t{5}}) {
+        for (const bool past_caches : {false, true}) {
+          // Two of the sources are results, too, as ranks that share memory have it.
+          const std::unique_ptr<std::byte[], decltype(&std::free)> memory(
+              static_cast<std::byte*>(std::aligned_alloc(64, 1 << 18)), &std::free);
+          std::byte* places[3];
+          for (int r = 0; r < 3; ++r) {
+            places[r] = memory.get() + (size_t{1} << 16) * static_cast<size_t>(r) + shift * size_bytes(dtype);
+            std::ranges::copy(values_of(r, kCount, dtype), places[r]);
+          }
+          void* const outs[] = {places[0], places[2]};
+          const void* const sources[] = {places[0], places[1], places[2]};
+          comm::reduce_in_order(outs, sources, kCount, dtype, op, past_caches);
+          for (const void* out : outs) {
+            EXPECT_EQ(std::memcmp(out, expected.data(), expected.size()), 0)
+                << to_string(dtype) << " " << to_string(op) << " " << shift << " " << past_caches;
+          }
+        }
+      }
+    }
   }
 }
 
@@ -325,6 +363,26 @@ TEST(Reduction, RoundsHalfTypesOnce) {
   BFloat16 out[1];
   comm::reduce_in_order(out, sources, 1, DType::kBF16, ReduceOp::kSum);
   EXPECT_EQ(static_cast<float>(out[0]), 258.0F);
+}
+
+TEST(Speed, IsThatOfRankZeroOnAllRanks) {
+  std::vector<comm::GroupSpeed> speeds(3);
+  run_ranks(3, [&](cluster::Context& context) {
+    speeds[static_cast<size_t>(context.rank())] = context.speed();
+    context.world().barrier("measured");
+  });
+  for (const comm::GroupSpeed& speed : speeds) {
+    EXPECT_GT(speed.latency_seconds, 0);
+    EXPECT_GT(speed.bytes_per_second, 0);
+    EXPECT_EQ(speed.latency_seconds, speeds[0].latency_seconds);
+    EXPECT_EQ(speed.bytes_per_second, speeds[0].bytes_per_second);
+  }
+}
+
+TEST(Speed, ALinkThatIsSlowToStartGetsLargeBuckets) {
+  EXPECT_EQ(comm::choose_bucket_bytes({2e-6, 1e10}), 1 << 20);
+  EXPECT_EQ(comm::choose_bucket_bytes({100e-6, 1e9}), 8 << 20);  // 5 MB, to the next power of two
+  EXPECT_EQ(comm::choose_bucket_bytes({1e-3, 1e10}), 64 << 20);
 }
 
 TEST(Refusals, NameWhatIsWrong) {
@@ -411,6 +469,21 @@ TEST(Deadline, NamesThePeerGroupNumberAndOp) {
       ThrowsMessage<IoError>(testing::MatchesRegex("rank [01]: (all_reduce \"loss\" #2|receive #1) of group \"world\": "
                                                    "rank [01] heard nothing from rank [01] for "
                                                    "[0-9]+ ms; its last call in this group was #[12]")));
+}
+
+TEST(Failure, NobodyIsInTheMemoryOfARankThatHasLeft) {
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    EXPECT_THROW(run_ranks(3,
+                           [&](cluster::Context& context) {
+                             // Given back to the system when the rank's function ends; who writes there then crashes.
+                             const auto memory = comm::allocate_pages(size_t{1} << 22);
+                             for (int step = 0;; ++step) {
+                               if (context.rank() == 1 && step == attempt) throw IoError("the disk is full");
+                               context.world().all_reduce(memory.get(), 1 << 20, DType::kF32, ReduceOp::kSum, "x");
+                             }
+                           }),
+                 IoError);
+  }
 }
 
 TEST(Failure, LeavesTheCommunicatorBroken) {

@@ -6,8 +6,8 @@
 // A call blocks until this rank's part is done. Used from one thread at a time; different communicators may be used
 // from different threads.
 //
-// Reductions add in the order of the group's ranks, element by element, so the bits of a result depend on no transport
-// and no run; bf16 and f16 are added in f32 and rounded once. Buffers are dense; counts are in elements and may differ
+// Reductions add in the order of the group's ranks within a host, then by host: a result's bits depend on no transport
+// and no run; bf16 and f16 are added in f32, rounded once for each. Buffers are dense; counts are elements, may differ
 // between ranks and be 0. No call allocates after the first of its kind and size.
 #pragma once
 

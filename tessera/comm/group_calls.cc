@@ -48,6 +48,7 @@ void GroupCalls::guard(F&& body) {
     body();
   } catch (...) {
     broken_ = std::current_exception();
+    abandon();
     throw;
   }
 }

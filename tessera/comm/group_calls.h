@@ -37,6 +37,8 @@ class GroupCalls : public Communicator {
   virtual void run_barrier(CallHeader& header) = 0;
   virtual void run_send(CallHeader& header, int to, const void* data, int64_t bytes) = 0;
   virtual void run_receive(CallHeader& header, int from, void* data, int64_t bytes) = 0;
+  // After a call has failed, before its error is thrown: no peer may use this rank's memory from here on.
+  virtual void abandon() {}
 
  private:
   CallHeader make_header(CallKind kind, int64_t count, DType dtype, std::string_view who) const;

@@ -71,7 +71,7 @@ int64_t segment_of(const Fusion& fusion, int64_t number) {
 
 int64_t capacity_of(const Fusion& fusion, const PartitionOptions& options) {
   switch (fusion.mode) {
-    case Fusion::Mode::kAuto: return options.bucket_bytes;
+    case Fusion::Mode::kAuto: return options.bucket_bytes > 0 ? options.bucket_bytes : kDefaultBucketBytes;
     case Fusion::Mode::kSize: return fusion.bytes;
     case Fusion::Mode::kIndex: return std::numeric_limits<int64_t>::max();
     case Fusion::Mode::kOff: return 0;

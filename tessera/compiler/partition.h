@@ -46,9 +46,12 @@ struct Fusion {
   std::vector<int64_t> index = {};
 };
 
+// Small enough that the first bucket is on its way while backward runs.
+inline constexpr int64_t kDefaultBucketBytes = 8 << 20;
+
 struct PartitionOptions {
-  // Small enough that the first bucket is on its way while backward runs.
-  int64_t bucket_bytes = 8 << 20;
+  // 0: kDefaultBucketBytes; a session then takes what suits the speed of its ranks' links.
+  int64_t bucket_bytes = 0;
   Fusion all_reduce_fusion = {};
   Fusion all_gather_fusion = {};
   Fusion reduce_scatter_fusion = {};

@@ -30,31 +30,45 @@ int64_t CommLane::start(const std::function<void()>& task) {
 
 void CommLane::wait(int64_t ticket) {
   std::unique_lock lock(mutex_);
-  ended_.wait(lock, [&] { return num_ended_ > ticket || error_; });
+  while (num_ended_ <= ticket && !error_) {
+    if (has_next()) {
+      run_next(lock);
+    } else {
+      ended_.wait(lock);
+    }
+  }
   if (error_) std::rethrow_exception(error_);
+  // The thread may have been told of what follows while we ran a task, and have gone back to sleep.
+  if (has_next()) started_.notify_one();
+}
+
+void CommLane::run_next(std::unique_lock<std::mutex>& lock) {
+  const auto* task = tasks_[static_cast<size_t>(num_ended_ % kMaxPending)];
+  is_running_ = true;
+  lock.unlock();
+  std::exception_ptr error;
+  try {
+    (*task)();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  lock.lock();
+  is_running_ = false;
+  if (error) {
+    error_ = error;
+  } else {
+    ++num_ended_;
+  }
+  ended_.notify_all();
 }
 
 void CommLane::work(int rank) {
   set_log_rank(rank);
   std::unique_lock lock(mutex_);
   while (true) {
-    started_.wait(lock, [&] { return stop_ || (num_ended_ < num_started_ && !error_); });
+    started_.wait(lock, [&] { return stop_ || has_next(); });
     if (stop_) return;
-    const auto* task = tasks_[static_cast<size_t>(num_ended_ % kMaxPending)];
-    lock.unlock();
-    std::exception_ptr error;
-    try {
-      (*task)();
-    } catch (...) {
-      error = std::current_exception();
-    }
-    lock.lock();
-    if (error) {
-      error_ = error;
-    } else {
-      ++num_ended_;
-    }
-    ended_.notify_all();
+    run_next(lock);
   }
 }
 

@@ -1,5 +1,7 @@
 // CommLane: a rank's thread for collectives. Tasks run in the order in which they are started; the compute lane waits
-// for each by its ticket. Nothing is allocated after construction while at most kMaxPending tasks are under way.
+// for each by its ticket, and runs itself what the thread has not come to by then: to wake the thread and be woken by
+// it takes longer than most small collectives. Nothing is allocated after construction while at most kMaxPending tasks
+// are under way.
 #pragma once
 
 #include <array>
@@ -30,6 +32,9 @@ class CommLane {
 
  private:
   void work(int rank);
+  bool has_next() const { return num_ended_ < num_started_ && !is_running_ && !error_; }
+  // Runs the next task with the lock given up.
+  void run_next(std::unique_lock<std::mutex>& lock);
 
   std::mutex mutex_;
   std::condition_variable started_;
@@ -37,6 +42,7 @@ class CommLane {
   std::array<const std::function<void()>*, kMaxPending> tasks_{};
   int64_t num_started_ = 0;
   int64_t num_ended_ = 0;
+  bool is_running_ = false;  // a task, on either thread
   std::exception_ptr error_;
   bool stop_ = false;
   std::thread thread_;

@@ -79,7 +79,8 @@ Session::Session(cluster::Context& context, const SessionOptions& options)
       options_(options),
       kernel_table_(make_kernel_table(context, options)),
       kernels_(make_selection(context, options, kernel_table_.get())),
-      arena_(options.arena_capacity_bytes) {
+      arena_(options.arena_capacity_bytes,
+             context.reserve_shared_memory(static_cast<size_t>(options.arena_capacity_bytes))) {
   if (context.size() > 1) lane_ = std::make_unique<executor::CommLane>(context.rank());
 }
 
@@ -187,8 +188,14 @@ compiler::CompileOptions Session::compile_options() const {
   options.verification = options_.debug ? compiler::Verification::kAllRanks : options_.verification;
   options.schedule.share_memory = !options_.debug;
   options.memory_limit_bytes = options_.debug ? 0 : options_.memory_limit_bytes;
+  options.schedule.overlap = options_.overlap;
   options.partition = options_.partition;
   return options;
+}
+
+// What the user said, else what suits the links.
+void Session::size_buckets(compiler::PartitionOptions& options) {
+  if (options.bucket_bytes == 0) options.bucket_bytes = comm::choose_bucket_bytes(context_.speed());
 }
 
 void Session::place(const compiler::ShardingHints& layouts) {
@@ -243,6 +250,7 @@ std::unique_ptr<Executable> Session::compile(const ir::Graph& graph, const mesh:
   const auto hints = with_layouts(input_hints, mesh);
   auto options = compile_options();
   options.plan = plan;
+  if (mesh.size() > 1) size_buckets(options.partition);
   const auto compile = [&] {
     return compiler::compile(graph, mesh, hints, context_.rank(), layout_, kernels_, options);
   };
@@ -256,8 +264,10 @@ std::unique_ptr<Executable> Session::compile(const ir::Graph& graph, const mesh:
 
 std::unique_ptr<Executable> Session::compile_own(const ir::Graph& graph) {
   const mesh::Mesh alone({{"data", 1}}, {context_.rank()});
+  auto options = compile_options();
+  if (context_.size() > 1) size_buckets(options.partition);
   auto compiled = compile_with_agreed_kernels(
-      [&] { return compiler::compile(graph, alone, {}, context_.rank(), layout_, kernels_, compile_options()); });
+      [&] { return compiler::compile(graph, alone, {}, context_.rank(), layout_, kernels_, options); });
   if (context_.size() > 1) {
     std::vector<std::vector<Communication>> by_rank;
     for (const auto& text : gather_texts(context_.world(), to_text(communications(compiled.local)),

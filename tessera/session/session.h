@@ -34,11 +34,13 @@ struct SessionOptions {
   std::string kernel_cache = {};
   // How collectives are fused, gathered ahead and redistributed.
   compiler::PartitionOptions partition = {};
+  // Whether computing goes on while collectives are under way: off to measure what that gains.
+  bool overlap = true;
   // Address space that is reserved; memory is taken as it is used.
   int64_t arena_capacity_bytes = int64_t{1} << 36;
-  // Of the arena on each rank: parameters, states and what a step needs. What would not fit is recomputed, and compiling
-  // throws InvalidArgument where that is not enough. 0: no limit. A session that debugs needs its own memory for every
-  // value and has none.
+  // Of the arena on each rank: parameters, states and what a step needs. What would not fit is recomputed, and
+  // compiling throws InvalidArgument where that is not enough. 0: no limit. A session that debugs needs its own memory
+  // for every value and has none.
   int64_t memory_limit_bytes = 0;
   // What is made sure of before anything runs; `debug` verifies the local graphs of all ranks.
   compiler::Verification verification = compiler::Verification::kPlan;
@@ -129,6 +131,7 @@ class Session {
   compiler::CompileOptions compile_options() const;
   // Compiles, once more where that showed that kernels must be agreed on. Collective.
   compiler::Compiled compile_with_agreed_kernels(const std::function<compiler::Compiled()>& compile);
+  void size_buckets(compiler::PartitionOptions& options);
 
   cluster::Context& context_;
   SessionOptions options_;

@@ -50,6 +50,17 @@ double kernel_overhead_seconds(int num_threads) {
   return seconds_of(graph, num_threads) / kSteps;
 }
 
+// Between two ranks of this host: an all_reduce of two receives as many bytes as its buffer has, in two rounds.
+compiler::Link link_within_host() {
+  compiler::Link link;
+  cluster::run_threads(2, {.num_compute_threads = 1}, [&](cluster::Context& context) {
+    const auto& speed = context.speed();
+    if (context.rank() == 0) link = {speed.bytes_per_second, speed.latency_seconds / 2};
+    return 0;
+  });
+  return link;
+}
+
 }  // namespace
 
 compiler::MachineProfile measure_machine(int num_threads) {
@@ -62,7 +73,8 @@ compiler::MachineProfile measure_machine(int num_threads) {
           .memory_bytes_per_second = memory,
           .kernel_overhead_seconds = overhead,
           .ranks_per_host = std::max(1, cores / num_threads),
-          .intra_host = {memory / 2, 10 * overhead},
+          .intra_host = link_within_host(),
+          // One host cannot tell: 10 Gbit/s.
           .inter_host = {1.25e9, 50e-6}};
 }
 

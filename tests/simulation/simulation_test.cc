@@ -13,6 +13,7 @@ struct Step {
   bool optimizer_shards = false;
   bool split_inputs = true;  // along the first axis of the mesh
   int ranks_per_host = 8;
+  bool overlap = true;
 
   MachineProfile profile() const {
     auto result = example_profile();
@@ -21,6 +22,7 @@ struct Step {
   }
   CompileOptions options() const {
     CompileOptions result;
+    result.schedule.overlap = overlap;
     for (const auto& input : graph.inputs()) {
       if (optimizer_shards && input.kind == ir::InputKind::kParameter) {
         result.plan.optimizer_shards.insert(input.name);
@@ -180,6 +182,26 @@ TEST(Simulation, ASlowerNetworkHidesLessOfTheGradients) {
   EXPECT_EQ(slow.classes[0].compute_seconds, fast.classes[0].compute_seconds);
   EXPECT_GT(slow.classes[0].exposed_seconds, fast.classes[0].exposed_seconds);
   EXPECT_EQ(slow.received_bytes, fast.received_bytes);
+}
+
+TEST(Simulation, OverlapHidesGradientsThatTakeLessThanComputing) {
+  Step step{.graph = laws::train_step("resnet50", 512), .mesh = mesh::Mesh({{"data", 8}})};
+  const auto overlapped = step.classes();
+  step.overlap = false;
+  const auto one_after_the_other = step.classes();
+  // A link without latency on which the gradients take 70 % of the time of computing.
+  auto profile = step.profile();
+  profile.intra_host.latency_seconds = 0;
+  const auto reference = simulate(overlapped, profile).classes[0];
+  profile.intra_host.bytes_per_second *= reference.communication_seconds / (0.7 * reference.compute_seconds);
+
+  const auto sum = simulate(one_after_the_other, profile);
+  const auto& parts = sum.classes[0];
+  EXPECT_NEAR(parts.communication_seconds, 0.7 * parts.compute_seconds, 1e-9);
+  EXPECT_NEAR(sum.step_seconds, parts.compute_seconds + parts.communication_seconds, 1e-9);
+  // The lower bound is computing alone. What remains is the statistics of batch normalisation, which are waited for,
+  // and the last bucket.
+  EXPECT_LT(simulate(overlapped, profile).step_seconds, 1.15 * parts.compute_seconds);
 }
 
 }  // namespace

@@ -67,6 +67,8 @@ struct ScheduleOptions {
   // Every value in memory of its own, nothing in place: what the debug executor runs.
   bool share_memory = true;
   bool channels_last = true;
+  // Collectives go on beside what does not need them; otherwise each is waited for where it starts.
+  bool overlap = true;
 };
 // Orders the steps, places the collectives' starts and waits, works in place where the kernels allow, and gives every
 // value its offset. Nothing persistent is written before the output "loss" has been checked. Throws InvalidArgument for

@@ -160,6 +160,7 @@ void Scheduler::start(Step step, const std::vector<ValueId>& results) {
   const int index = add_step(std::move(step));
   pending_waits_.push_back(index);
   for (const ValueId v : results) made_by_[v] = index;
+  if (!options_.overlap) wait_for(index);
 }
 
 void Scheduler::wait_for(int start) {

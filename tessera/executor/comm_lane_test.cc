@@ -1,0 +1,55 @@
+#include "tessera/executor/comm_lane.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <numeric>
+#include <vector>
+
+#include "tessera/base/error.h"
+
+namespace tessera::executor {
+namespace {
+
+using testing::ThrowsMessage;
+
+TEST(CommLane, RunsTasksInOrderWhicheverThreadHasTimeForThem) {
+  CommLane lane(0);
+  std::vector<int> order;
+  std::vector<std::function<void()>> tasks;
+  for (int i = 0; i < 300; ++i) tasks.emplace_back([&order, i] { order.push_back(i); });
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    const int64_t ticket = lane.start(tasks[i]);
+    // Some are waited for at once, others in groups.
+    if (i % 3 != 0) lane.wait(ticket);
+    if (i % 3 != 0) EXPECT_EQ(order.size(), i + 1);
+  }
+  std::vector<int> expected(tasks.size());
+  std::iota(expected.begin(), expected.end(), 0);
+  EXPECT_EQ(order, expected);
+}
+
+TEST(CommLane, GoesOnBesideTheThreadThatStartedATask) {
+  CommLane lane(0);
+  std::promise<void> done;
+  const std::function<void()> task = [&] { done.set_value(); };
+  const int64_t ticket = lane.start(task);
+  done.get_future().wait();  // nobody has called wait()
+  lane.wait(ticket);
+}
+
+TEST(CommLane, AnErrorEndsItAndIsToldToEveryWait) {
+  CommLane lane(0);
+  bool was_run = false;
+  const std::function<void()> failing = [] { throw IoError("the peer is gone"); };
+  const std::function<void()> later = [&] { was_run = true; };
+  const int64_t first = lane.start(failing);
+  const int64_t second = lane.start(later);
+  EXPECT_THAT([&] { lane.wait(first); }, ThrowsMessage<IoError>("the peer is gone"));
+  EXPECT_THAT([&] { lane.wait(second); }, ThrowsMessage<IoError>("the peer is gone"));
+  EXPECT_FALSE(was_run);
+}
+
+}  // namespace
+}  // namespace tessera::executor
