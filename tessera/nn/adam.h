@@ -1,5 +1,5 @@
-// Adam (Kingma and Ba, ICLR 2015) and AdamWeightDecay, the form that transformers are trained with: the decay does not
-// pass through the moments (Loshchilov and Hutter, ICLR 2019), and there is no bias correction.
+// Adam (Kingma and Ba, ICLR 2015); AdamW, whose decay does not pass through the moments (Loshchilov and Hutter, ICLR
+// 2019); and AdamWeightDecay, that without bias correction.
 #pragma once
 
 #include "tessera/nn/base_optimizer.h"
@@ -35,6 +35,34 @@ class Adam : public BaseOptimizer {
   double beta2_;
   double eps_;
   bool use_nesterov_;
+};
+
+struct AdamWOptions {
+  LearningRate learning_rate = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.01;
+  double loss_scale = 1;
+  std::vector<ParameterGroup> groups = {};
+};
+
+//   p -= lr weight_decay p;  m, v as above;  p -= lr / (1 - beta1^t) m / (sqrt(v / (1 - beta2^t)) + eps)
+// States as Adam.
+class AdamW : public BaseOptimizer {
+ public:
+  // Throws as Adam does.
+  explicit AdamW(const AdamWOptions& options = {});
+
+ private:
+  std::vector<Parameter> shared_states(DType scalar) const override;
+  std::vector<std::string> slots() const override { return {"moment1", "moment2"}; }
+  std::vector<ir::Value> begin_step(ir::Graph& graph, DType scalar) const override;
+  void add_update(const Update& update) const override;
+
+  double beta1_;
+  double beta2_;
+  double eps_;
 };
 
 struct AdamWeightDecayOptions {

@@ -9,6 +9,8 @@ namespace tessera::nn {
 // is an input of the graph; who runs the graph counts it.
 inline constexpr const char* kRandomStep = "random_step";
 Value random_step(ir::Graph& graph);
+// The stream of the next operator `op` that the cell being traced adds: its path and the number of them so far.
+uint64_t random_stream(const ir::Graph& graph, const std::string& op);
 
 // Training: each element is kept with probability keep_prob and divided by it, else 0. Evaluation: x itself.
 // Which elements is a function of (seed, path of the cell, number of its calls in this trace, step, position).

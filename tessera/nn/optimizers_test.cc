@@ -272,8 +272,9 @@ TEST(Optimizers, StatesListsWhatUpdateReads) {
   Momentum momentum({.learning_rate = std::vector{0.1, 0.2}});
   SGD sgd;
   Adam adam;
+  AdamW adamw;
   AdamWeightDecay adam_weight_decay;
-  for (Optimizer* optimizer : std::initializer_list<Optimizer*>{&momentum, &sgd, &adam, &adam_weight_decay}) {
+  for (Optimizer* optimizer : std::initializer_list<Optimizer*>{&momentum, &sgd, &adam, &adamw, &adam_weight_decay}) {
     std::map<std::string, Type> listed;
     for (const auto& state : optimizer->states(parameters)) listed[state.full_name()] = state.type;
     std::map<std::string, Type> read;
@@ -303,6 +304,7 @@ TEST(Optimizers, SettingsThatCannotWorkAreRefused) {
   EXPECT_THROW(SGD({.momentum = 0.9, .dampening = 0.1, .nesterov = true}), InvalidArgument);
   EXPECT_THROW(Adam({.beta1 = 1}), InvalidArgument);
   EXPECT_THROW(AdamWeightDecay({.eps = 0}), InvalidArgument);
+  EXPECT_THROW(AdamW({.beta1 = 1}), InvalidArgument);
 }
 
 }  // namespace

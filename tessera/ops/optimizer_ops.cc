@@ -213,6 +213,24 @@ void add_optimizers(OpRegistry& registry) {
   }
   add_examples(adam_weight_decay, {{}, {{"beta2", 0.9}, {"weight_decay", 0.01}, {"loss_scale", 4.0}}});
   registry.add(std::move(adam_weight_decay));
+
+  OpDef adamw = optimizer(
+      "adamw",
+      "AdamW (Loshchilov and Hutter, 2019), Adam with bias correction and decoupled weight decay: g = grad / "
+      "loss_scale; "
+      "param *= 1 - learning_rate * weight_decay; m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * g^2; "
+      "param -= learning_rate / (1 - beta1_power) * m / (sqrt(v / (1 - beta2_power)) + eps), the powers being those of "
+      "this step. Returns the new param, m and v.",
+      2, {"param", "m", "v", "grad", "learning_rate", "beta1_power", "beta2_power"}, adam_attributes(), 16);
+  for (AttributeDef& attribute : adamw.attributes) {
+    if (attribute.name == "weight_decay") attribute.doc = "times the learning rate is taken off the parameter";
+  }
+  add_examples(adamw, {{}, {{"beta1", 0.8}, {"weight_decay", 0.01}, {"loss_scale", 4.0}}});
+  for (Example& example : adamw.examples) {
+    example.inputs[5].domain = Domain::kUnit;
+    example.inputs[6].domain = Domain::kUnit;
+  }
+  registry.add(std::move(adamw));
 }
 
 }  // namespace tessera::ops

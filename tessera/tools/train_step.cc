@@ -30,9 +30,10 @@ ir::Graph read_graph(const StepOptions& options) {
 std::vector<session::InputSpec> input_specs(const StepOptions& options) {
   const auto& model = nn::find_model(options.model);
   const int64_t rows = options.batch_size > 0 ? options.batch_size : kRowsPerPart * mesh_of(options).axis(0).size;
-  Shape shape{rows};
-  for (const int64_t size : model.input_shape) shape.push_back(size);
-  return {{"x", {DType::kF32, shape}}, {"label", {DType::kI32, Shape{rows}}}};
+  std::vector<session::InputSpec> specs;
+  for (const auto& input : model.batch_inputs(rows)) specs.push_back({input.name, input.type});
+  specs.push_back({"label", model.batch_labels(rows)});
+  return specs;
 }
 
 const nn::Settings kTraining{.training = true};
@@ -67,7 +68,7 @@ ir::Graph forward_graph(const StepOptions& options) {
   if (is_file(options)) throw InvalidArgument("a file holds a logical graph: there is no stage \"forward\" before it");
   const auto network = nn::make_model(options.model, options.num_classes);
   const auto inputs = input_specs(options);
-  return session::trace_forward(*network, std::span(inputs).first(1), kTraining);
+  return session::trace_forward(*network, std::span(inputs).first(inputs.size() - 1), kTraining);
 }
 
 ir::Graph backward_graph(const StepOptions& options) {

@@ -7,6 +7,7 @@
 #include "tessera/nn/activation.h"
 #include "tessera/nn/convolution.h"
 #include "tessera/nn/linear.h"
+#include "tessera/nn/models/translator.h"
 #include "tessera/nn/normalization.h"
 #include "tessera/ops/functions.h"
 
@@ -76,13 +77,39 @@ struct Transformer : nn::Cell {
   }
 };
 
+struct Translator : nn::Cell {
+  explicit Translator(const nn::TransformerParallel& parallel) {
+    nn::TranslatorOptions options{.source_vocabulary = 13, .target_vocabulary = 10, .max_length = 6};
+    options.transformer = {.hidden_size = 8,
+                           .ffn_hidden_size = 16,
+                           .encoder_layers = 1,
+                           .decoder_layers = 1,
+                           .num_heads = 4,
+                           .parallel = parallel};
+    auto made = nn::translator(options);
+    translator = made.get();
+    adopt("net", std::move(made));
+    // As above: their gradients would be rounding only.
+    for (nn::Parameter* parameter : translator->parameters()) {
+      if (parameter->full_name().ends_with("attention.dense2.bias")) parameter->requires_grad = false;
+    }
+  }
+  using Cell::construct;
+  Value construct(Value ids) override {
+    const Value logits = (*translator)(ids, ids);
+    return ops::reduce_mean(ops::reshape(logits, {ids.shape()[0], ids.shape()[1], 10}), {1});
+  }
+  nn::Cell* translator;
+};
+
 }  // namespace
 
-std::unique_ptr<nn::Cell> make_network(const std::string& name, DType dtype) {
+std::unique_ptr<nn::Cell> make_network(const std::string& name, DType dtype, const nn::TransformerParallel& parallel) {
   std::unique_ptr<nn::Cell> network;
   if (name == "mlp") network = std::make_unique<Mlp>();
   if (name == "resnet") network = std::make_unique<SmallResNet>();
   if (name == "transformer") network = std::make_unique<Transformer>();
+  if (name == "translator") network = std::make_unique<Translator>(parallel);
   check(network != nullptr, "an unknown network");
   nn::set_parameter_dtype(*network, dtype);
   return network;
@@ -95,7 +122,7 @@ std::vector<Tensor> make_batch(const std::string& network, int64_t rows, int64_t
   Tensor labels(DType::kI32, Shape{rows});
   auto label = labels.values<int32_t>();
   for (size_t i = 0; i < label.size(); ++i) label[i] = static_cast<int32_t>(random_below(at(2), i, 10));
-  if (network == "transformer") {
+  if (network == "transformer" || network == "translator") {
     Tensor ids(DType::kI32, Shape{rows, 6});
     auto id = ids.values<int32_t>();
     for (size_t i = 0; i < id.size(); ++i) id[i] = static_cast<int32_t>(random_below(at(1), i, 13));

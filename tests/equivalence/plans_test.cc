@@ -34,6 +34,7 @@ struct Plan {
   int64_t rows = 8;
   double float32_deviation = 1e-4;
   int64_t batches_per_step = 1;
+  nn::TransformerParallel parallel = std::nullopt;
 };
 
 struct Outcome {
@@ -53,7 +54,7 @@ Outcome train(const Plan& plan, DType dtype, bool reference) {
   Outcome outcome;
   std::mutex mutex;
   run_ranks(plan.ranks, [&](cluster::Context& context) {
-    const auto network = make_network(plan.network, dtype);
+    const auto network = make_network(plan.network, dtype, plan.parallel);
     shard(*network, plan);
     nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
     nn::Momentum optimizer({.learning_rate = 0.05, .momentum = 0.9, .weight_decay = 1e-4});
@@ -214,6 +215,13 @@ std::vector<Plan> plans() {
                                  {"value", "matmul", {{2, 1}, {2, 1}}},
                                  {"", "softmax", {{2, 2, 1, 1}}},
                                  {"output", "matmul", {{2, 2}, {1, 2}}}}});
+  for (const auto& [data, model] : std::vector<std::pair<int, int>>{{2, 1}, {1, 2}, {2, 2}, {2, 4}}) {
+    rows.push_back({.name = fmt::format("translator_data_{}_model_{}", data, model),
+                    .network = "translator",
+                    .ranks = data * model,
+                    .parallel = nn::TransformerOpParallelConfig{.data_parallel = data, .model_parallel = model}});
+  }
+  rows.push_back({.name = "translator_data_3_uneven", .network = "translator", .ranks = 3, .rows = 7});
   rows.push_back({.name = "mlp_data_64", .network = "mlp", .ranks = 64});
   rows.push_back({.name = "transformer_data_8_model_4",
                   .network = "transformer",

@@ -8,8 +8,8 @@
 
 namespace tessera::laws {
 
-// Forward pass, cross entropy over ten classes, backward pass, momentum: inputs x f32[batch, ...] (images of 32x32) and
-// label i32[batch], result loss. Throws InvalidArgument for an unknown network.
+// Forward pass, cross entropy over ten classes, backward pass, momentum: the network's inputs (images of
+// 32x32) and label, result loss. Throws InvalidArgument for an unknown network.
 ir::Graph train_step(const std::string& network, int64_t batch);
 
 }  // namespace tessera::laws

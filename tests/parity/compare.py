@@ -134,6 +134,8 @@ def optimizer(case):
                                  nesterov=facts.get("nesterov", False))
     elif kind == "adam":
         theirs = torch.optim.Adam([parameter], rates[0], (beta1, beta2), eps, decay)
+    elif kind == "adamw":
+        theirs = torch.optim.AdamW([parameter], rates[0], (beta1, beta2), eps, decay)
     elif kind == "adam_weight_decay":
         theirs = None
         m, v = torch.zeros_like(parameter), torch.zeros_like(parameter)

@@ -237,6 +237,24 @@ void write_optimizers(CaseFolder& folder) {
                             {"weight_decay", 0.05}},
                            1024});
 
+  write_optimizer(folder, {"AdamW",
+                           maker<nn::AdamW>(nn::AdamWOptions{.learning_rate = 0.01}),
+                           {{"optimizer", "adamw"}, {"learning_rate", 0.01}, {"weight_decay", 0.01}}});
+  write_optimizer(folder, {"AdamW, betas, eps, weight decay, schedule, loss scale",
+                           maker<nn::AdamW>(nn::AdamWOptions{.learning_rate = schedule,
+                                                             .beta1 = 0.8,
+                                                             .beta2 = 0.99,
+                                                             .eps = 1e-3,
+                                                             .weight_decay = 0.05,
+                                                             .loss_scale = 1024}),
+                           {{"optimizer", "adamw"},
+                            {"learning_rate", schedule},
+                            {"beta1", 0.8},
+                            {"beta2", 0.99},
+                            {"eps", 1e-3},
+                            {"weight_decay", 0.05}},
+                           1024});
+
   write_optimizer(folder, {"AdamWeightDecay",
                            maker<nn::AdamWeightDecay>(nn::AdamWeightDecayOptions{.learning_rate = 0.01}),
                            {{"optimizer", "adam_weight_decay"}, {"learning_rate", 0.01}, {"eps", 1e-6}}});

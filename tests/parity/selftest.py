@@ -109,6 +109,10 @@ def write_optimizers(writer, error=0.0):
         rate = 0.1 * (1 - 0.99 ** t) ** 0.5 / (1 - 0.9 ** t)
         return p - rate * m / (v.sqrt() + 1e-3), m, v
 
+    def adamw(p, m, v, g, t):
+        m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
+        return p - 0.1 * (m / (1 - 0.9 ** t) / ((v / (1 - 0.99 ** t)).sqrt() + 1e-3) + 0.05 * p), m, v
+
     def adam_weight_decay(p, m, v, g, _):
         m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
         return p - 0.1 * (m / (v.sqrt() + 1e-3) + 0.05 * p), m, v
@@ -117,6 +121,7 @@ def write_optimizers(writer, error=0.0):
     write("momentum, nesterov, weight decay", momentum(True, 0.01), optimizer="momentum", momentum=0.9, nesterov=True, weight_decay=0.01)
     write("sgd", lambda p, m, v, g, _: (p - 0.1 * g, m, v), optimizer="sgd")
     write("adam", adam, optimizer="adam", beta1=0.9, beta2=0.99, eps=1e-3)
+    write("adamw", adamw, optimizer="adamw", beta1=0.9, beta2=0.99, eps=1e-3, weight_decay=0.05)
     write("adam weight decay", adam_weight_decay, optimizer="adam_weight_decay", beta1=0.9, beta2=0.99, eps=1e-3, weight_decay=0.05)
 
 

@@ -126,6 +126,17 @@ Graph fold_constants(const Graph& graph) {
       keep_input(0);
       continue;
     }
+    // A change of shape back to where it came from.
+    if (node.op == "reshape") {
+      const NodeId before = to.info(rewriter.at(node.inputs[0]).id()).node;
+      if (before != ir::kNone && to.node(before).op == "reshape") {
+        const ir::Value first = to.value(to.node(before).inputs[0]);
+        if (first.type() == type) {
+          rewriter.set(node.outputs[0], first);
+          continue;
+        }
+      }
+    }
     if (node.op == "transpose") {
       const auto& perm = node.attributes.get_ints("perm");
       bool identity = true;

@@ -332,19 +332,24 @@ template <typename Kernel>
 std::optional<PreparedKernel> prepare(const KernelRequest& request) {
   for (const auto& views : {request.inputs, request.outputs}) {
     for (const TensorView& view : views) {
-      if (view.dtype == DType::kF64 || (view.num_elements() == 0)) return std::nullopt;
+      if (view.dtype == DType::kF64 || view.num_elements() == 0) return std::nullopt;
     }
   }
   const OpenMpThreads alone(1);
-  for (const bool widen : {false, true}) {
+  const auto make = [&](bool widen) -> std::optional<PreparedKernel> {
     ScratchPlan scratch;
     const auto kernel = std::make_shared<Kernel>(request, widen, scratch);
-    if (kernel->is_slow() && !widen) continue;
+    if (kernel->is_slow() && !widen) return std::nullopt;
     return PreparedKernel{.name = "cpu." + request.op,
                           .run = [kernel](const KernelArgs& args) { kernel->run(args); },
                           .scratch_bytes = scratch.bytes()};
+  };
+  try {
+    if (auto kernel = make(false)) return kernel;
+  } catch (const dnnl::error&) {
+    // No code at all for this dtype.
   }
-  return std::nullopt;
+  return make(true);
 }
 
 }  // namespace

@@ -127,6 +127,22 @@ std::optional<PreparedKernel> prepare_adam_weight_decay(const KernelRequest& req
   return finish(request, std::move(u), {param, moments.m, moments.v});
 }
 
+std::optional<PreparedKernel> prepare_adamw(const KernelRequest& request) {
+  if (!in_f32_or_half(request)) return std::nullopt;
+  enum { kParam, kM, kV, kGrad, kRate, kBeta1Power, kBeta2Power };
+  Update u(request);
+  Moments moments(u, request.attributes);
+  const int one = u.program.constant(1);
+  const int rate = u.div(kRate, u.sub(one, kBeta1Power));
+  const int root_correction = u.div(one, u.sqrt(u.sub(one, kBeta2Power)));
+  const int g = u.unscaled(kGrad);
+  moments.update(u, kM, kV, g);
+  const int root = u.add(u.mul(u.sqrt(moments.v), root_correction), moments.eps);
+  const int kept = u.decays ? u.mul(kParam, u.sub(one, u.mul(kRate, u.weight_decay))) : kParam;
+  const int param = u.sub(kept, u.div(u.mul(rate, moments.m), root));
+  return finish(request, std::move(u), {param, moments.m, moments.v});
+}
+
 }  // namespace
 
 void add_optimizers(KernelRegistry& registry) {
@@ -136,6 +152,7 @@ void add_optimizers(KernelRegistry& registry) {
   registry.add("adam_weight_decay", prepare_adam_weight_decay);
   registry.add("update_group",
                [](const KernelRequest& request) { return prepare_update_group(request, cpu_kernels()); });
+  registry.add("adamw", prepare_adamw);
 }
 
 }  // namespace tessera::kernels::cpu

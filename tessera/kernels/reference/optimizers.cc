@@ -157,6 +157,29 @@ void run_adam_weight_decay(const KernelArgs& args) {
   });
 }
 
+void run_adamw(const KernelArgs& args) {
+  update_all<2>(args, [&](auto zero) {
+    using C = decltype(zero);
+    const double beta1 = args.attributes.get_double("beta1");
+    const double beta2 = args.attributes.get_double("beta2");
+    const C keep1 = static_cast<C>(beta1);
+    const C take1 = static_cast<C>(1 - beta1);
+    const C keep2 = static_cast<C>(beta2);
+    const C take2 = static_cast<C>(1 - beta2);
+    const C kept = 1 - scalar<C>(args, 4) * number<C>(args, "weight_decay");
+    const C rate = scalar<C>(args, 4) / (1 - scalar<C>(args, 5));
+    const C correction = 1 - scalar<C>(args, 6);
+    const C eps = number<C>(args, "eps");
+    const C loss_scale = number<C>(args, "loss_scale");
+    return [=](C& param, C& m, C& v, C grad) {
+      const C g = grad / loss_scale;
+      m = keep1 * m + take1 * g;
+      v = keep2 * v + take2 * g * g;
+      param = kept * param - rate * m / (std::sqrt(v / correction) + eps);
+    };
+  });
+}
+
 }  // namespace
 
 void add_optimizers(KernelRegistry& registry) {
@@ -166,6 +189,7 @@ void add_optimizers(KernelRegistry& registry) {
   registry.add_function("adam_weight_decay", "reference", run_adam_weight_decay, {{0, 0}, {1, 1}, {2, 2}});
   registry.add("update_group",
                [](const KernelRequest& request) { return prepare_update_group(request, reference_kernels()); });
+  registry.add_function("adamw", "reference", run_adamw, {{0, 0}, {1, 1}, {2, 2}});
 }
 
 }  // namespace tessera::kernels::reference

@@ -143,13 +143,16 @@ TEST(LeNet5, TakesImagesOf32By32) {
 TEST(Models, AreMadeByNameAndTakeTheirInput) {
   for (const auto& model : models()) {
     const auto net = make_model(model.name, 7);
-    Shape batch{2};
-    for (const int64_t size : model.input_shape) batch.push_back(size);
-    EXPECT_EQ(result_of(*net, {kF32, batch}).shape, (Shape{2, 7})) << model.name;
+    ir::Graph graph("model");
+    std::vector<Value> inputs;
+    for (const auto& input : model.batch_inputs(2)) {
+      inputs.push_back(graph.add_input(ir::InputKind::kInput, input.name, input.type));
+    }
+    EXPECT_EQ((*net)(inputs).shape(), (Shape{2 * model.labels, 7})) << model.name;
   }
   EXPECT_THAT([] { make_model("resnet51", 10); },
               ThrowsMessage<InvalidArgument>(
-                  "model \"resnet51\" is not known; there are: resnet50, resnet50_usual, lenet5, mlp"));
+                  "model \"resnet51\" is not known; there are: resnet50, resnet50_usual, lenet5, mlp, transformer"));
   EXPECT_THROW(make_model("mlp", 0), InvalidArgument);
 }
 

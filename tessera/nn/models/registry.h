@@ -10,11 +10,23 @@
 
 namespace tessera::nn {
 
+// An input of a network, for one sample.
+struct ModelInput {
+  std::string name;
+  Type type;  // without the batch: f32[3,224,224]
+};
+
 struct ModelInfo {
   std::string name;
   std::string doc;
-  Shape input_shape;  // of one sample, without the batch: [3,224,224]
+  std::vector<ModelInput> inputs;
+  int64_t labels = 1;  // class numbers that a sample is to be given; the logits have that many rows for each
   std::function<std::unique_ptr<Cell>(int64_t num_classes)> make;
+
+  // The inputs of a batch of `rows` samples.
+  std::vector<ModelInput> batch_inputs(int64_t rows) const;
+  // Of its labels: i32[rows * labels].
+  Type batch_labels(int64_t rows) const { return {DType::kI32, {rows * labels}}; }
 };
 
 const std::vector<ModelInfo>& models();

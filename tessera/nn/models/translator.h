@@ -1,0 +1,25 @@
+// A Transformer that translates: token numbers of a sentence and of its translation so far -> scores of each next token
+// (Vaswani et al., "Attention is all you need", 2017; layer normalisation in front, learned positions).
+#pragma once
+
+#include <memory>
+
+#include "tessera/nn/transformer/transformer.h"
+
+namespace tessera::nn {
+
+struct TranslatorOptions {
+  int64_t source_vocabulary = 20000;
+  int64_t target_vocabulary = 20000;
+  int64_t max_length = 64;  // tokens of a sentence
+  // Also says how the embeddings and the head are split.
+  TransformerOptions transformer = {
+      .hidden_size = 512, .ffn_hidden_size = 2048, .encoder_layers = 6, .decoder_layers = 6, .num_heads = 8};
+};
+
+// {source i32[n,s], target i32[n,t]} -> logits f32[n*t,target_vocabulary], for a label [n*t]. Parameters:
+// src_embedding, tgt_embedding .word_embedding and .position_embedding .embedding_table; base1.encoder.*,
+// base1.decoder.*; head.weight [target_vocabulary,hidden_size].
+std::unique_ptr<Cell> translator(const TranslatorOptions& options = {});
+
+}  // namespace tessera::nn

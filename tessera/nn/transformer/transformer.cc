@@ -1,0 +1,80 @@
+#include "tessera/nn/transformer/transformer.h"
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+
+namespace tessera::nn {
+namespace {
+
+TransformerLayerOptions layer_options(const TransformerOptions& options) {
+  return {.hidden_size = options.hidden_size,
+          .ffn_hidden_size = options.ffn_hidden_size,
+          .num_heads = options.num_heads,
+          .attention_dropout_rate = options.attention_dropout_rate,
+          .hidden_dropout_rate = options.hidden_dropout_rate,
+          .hidden_act = options.hidden_act,
+          .post_layernorm_residual = options.post_layernorm_residual,
+          .parallel = options.parallel};
+}
+
+// The gradients of neighbouring layers travel together, in gradient_aggregation_group groups.
+template <typename Layer>
+void append_layers(const char* who, CellList& blocks, const TransformerStackOptions& options) {
+  if (options.num_layers < 1) throw InvalidArgument("{}: needs at least one layer, got {}", who, options.num_layers);
+  const auto& parallel = options.layer.parallel;
+  for (int64_t i = 0; i < options.num_layers; ++i) {
+    auto& layer = blocks.append<Layer>(options.layer);
+    if (!parallel) continue;
+    const int64_t groups = parallel->gradient_aggregation_group;
+    if (groups < 1) throw InvalidArgument("{}: gradient_aggregation_group must be at least 1, got {}", who, groups);
+    const int64_t layers_per_group = std::max<int64_t>(options.num_layers / groups, 1);
+    layer.set_comm_fusion(static_cast<int>(i / layers_per_group) + 1);
+  }
+}
+
+}  // namespace
+
+TransformerEncoder::TransformerEncoder(const TransformerStackOptions& options) : blocks_(child<CellList>("blocks")) {
+  append_layers<TransformerEncoderLayer>("TransformerEncoder", blocks_, options);
+}
+
+Value TransformerEncoder::construct(std::span<const Value> inputs) {
+  std::vector<Value> operands(inputs.begin(), inputs.end());
+  for (int i = 0; i < blocks_.size(); ++i) operands[0] = blocks_[i](operands);
+  return operands[0];
+}
+
+TransformerDecoder::TransformerDecoder(const TransformerStackOptions& options) : blocks_(child<CellList>("blocks")) {
+  append_layers<TransformerDecoderLayer>("TransformerDecoder", blocks_, options);
+}
+
+Value TransformerDecoder::construct(std::span<const Value> inputs) {
+  std::vector<Value> operands(inputs.begin(), inputs.end());
+  for (int i = 0; i < blocks_.size(); ++i) operands[0] = blocks_[i](operands);
+  return operands[0];
+}
+
+Transformer::Transformer(const TransformerOptions& options)
+    : encoder_(child<TransformerEncoder>("encoder",
+                                         TransformerStackOptions{options.encoder_layers, layer_options(options)})),
+      decoder_(child<TransformerDecoder>("decoder",
+                                         TransformerStackOptions{options.decoder_layers, layer_options(options)})) {}
+
+Value Transformer::construct(std::span<const Value> inputs) {
+  if (inputs.size() == 2) {
+    const std::vector<Value> operands = {inputs[1], encoder_(inputs[0])};
+    return decoder_(operands);
+  }
+  if (inputs.size() != 4 && inputs.size() != 5) {
+    throw InvalidArgument(
+        "cell \"{}\" takes the inputs of encoder and decoder, each followed by its mask or none, and, if wanted, the "
+        "memory's mask; got {} inputs",
+        path(), inputs.size());
+  }
+  std::vector<Value> operands = {inputs[2], encoder_(inputs[0], inputs[1]), inputs[3]};
+  if (inputs.size() == 5) operands.push_back(inputs[4]);
+  return decoder_(operands);
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,68 @@
+// Encoder, decoder, and both as a Transformer (Vaswani et al., 2017) on embedded tokens.
+#pragma once
+
+#include "tessera/nn/container.h"
+#include "tessera/nn/transformer/layers.h"
+
+namespace tessera::nn {
+
+struct TransformerStackOptions {
+  int64_t num_layers = 0;
+  TransformerLayerOptions layer;
+};
+
+// {x [n,t,hidden_size]} and, if given, a mask [n,t,t] -> [n,t,hidden_size]. Parameters: blocks.<i>.* of the layers.
+class TransformerEncoder : public Cell {
+ public:
+  using Options = TransformerStackOptions;
+  explicit TransformerEncoder(const TransformerStackOptions& options);
+  using Cell::construct;
+  Value construct(std::span<const Value> inputs) override;
+
+ private:
+  CellList& blocks_;
+};
+
+// As TransformerDecoderLayer, several times. Parameters: blocks.<i>.*.
+class TransformerDecoder : public Cell {
+ public:
+  using Options = TransformerStackOptions;
+  explicit TransformerDecoder(const TransformerStackOptions& options);
+  using Cell::construct;
+  Value construct(std::span<const Value> inputs) override;
+
+ private:
+  CellList& blocks_;
+};
+
+struct TransformerOptions {
+  int64_t hidden_size = 0;
+  int64_t ffn_hidden_size = 0;
+  int64_t encoder_layers = 3;
+  int64_t decoder_layers = 3;
+  int64_t num_heads = 2;
+  double attention_dropout_rate = 0.1;
+  double hidden_dropout_rate = 0.1;
+  std::string hidden_act = "gelu";
+  bool post_layernorm_residual = false;
+  TransformerParallel parallel = std::nullopt;
+};
+
+// {encoder_inputs [n,s,hidden_size], decoder_inputs [n,t,hidden_size]}, or {encoder_inputs, encoder_mask [n,s,s],
+// decoder_inputs, decoder_mask [n,t,t]} and, if given, memory_mask [n,t,s] -> what the decoder makes,
+// [n,t,hidden_size]. Without masks the encoder sees all tokens, the decoder those up to its own.
+// Parameters: encoder.blocks.<i>.*, decoder.blocks.<i>.*.
+class Transformer : public Cell {
+ public:
+  using Options = TransformerOptions;
+  // Throws InvalidArgument as the layers do, and unless there are layers of both kinds.
+  explicit Transformer(const TransformerOptions& options);
+  using Cell::construct;
+  Value construct(std::span<const Value> inputs) override;
+
+ private:
+  TransformerEncoder& encoder_;
+  TransformerDecoder& decoder_;
+};
+
+}  // namespace tessera::nn
