@@ -5,6 +5,7 @@
 
 namespace tessera::kernels::cpu {
 
+void add_all_finite(KernelRegistry& registry);
 void add_attention(KernelRegistry& registry);
 void add_convolution(KernelRegistry& registry);
 void add_matmul(KernelRegistry& registry);

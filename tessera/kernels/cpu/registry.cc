@@ -7,6 +7,7 @@ namespace tessera::kernels {
 const KernelRegistry& cpu_kernels() {
   static const KernelRegistry registry = [] {
     KernelRegistry made;
+    cpu::add_all_finite(made);
     cpu::add_attention(made);
     cpu::add_convolution(made);
     cpu::add_matmul(made);
