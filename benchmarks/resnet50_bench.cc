@@ -1,5 +1,5 @@
-// Our ResNet-50 training step for benchmarks/run resnet50 and startup: one rank, float32, momentum, the same batch
-// again and again.
+// Our ResNet-50 training step for benchmarks/run resnet50 and startup: one rank, momentum, the same batch again and
+// again.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -16,11 +16,13 @@ int run(int argc, char** argv) {
   int64_t batch_size = 32;
   int threads = 2;
   int warmup_steps = 3;
+  std::string precision = "float32";
   CLI::App app("A ResNet-50 training step; see benchmarks/README.md");
   app.add_option("--image_size", image_size)->check(CLI::Range(32, 1024));
   app.add_option("--batch_size", batch_size)->check(CLI::Range(1, 4096));
   app.add_option("--threads", threads)->check(CLI::Range(1, 1024));
   app.add_option("--warmup_steps", warmup_steps)->check(CLI::Range(0, 1000));
+  app.add_option("--precision", precision)->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
   CLI11_PARSE(app, argc, argv);
 
   Tensor images(DType::kF32, {batch_size, 3, image_size, image_size});
@@ -34,7 +36,8 @@ int run(int argc, char** argv) {
   const auto network = nn::resnet50(10, {.initial_values = nn::InitialValues::kUsual});
   nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
   nn::Momentum optimizer({.learning_rate = 0.01, .momentum = 0.9});
-  train::Model model(*context, *network, &loss, &optimizer, {.session = {.num_threads = threads}});
+  train::Model model(*context, *network, &loss, &optimizer,
+                     {.precision = parse_dtype(precision), .session = {.num_threads = threads}});
   const std::vector<TensorView> batch{images.view(), labels.view()};
   // The loss is looked at, and the step therefore waited for, as the peer's is.
   const auto step = [&] {
