@@ -59,14 +59,18 @@ std::vector<Convolution> resnet50_convolutions(int64_t image_size) {
   return layers;
 }
 
-// Memory that is written once, so that no kernel meets denormal numbers or untouched pages.
-std::shared_ptr<float> filled(size_t bytes) {
+// Memory that is written once, so that no kernel meets denormal numbers or untouched pages. A bf16 number is the upper
+// half of a float.
+std::shared_ptr<std::byte> filled(size_t bytes, memory::data_type dtype) {
   const size_t rounded = (bytes + 63) / 64 * 64;
-  auto* data = static_cast<float*>(std::aligned_alloc(64, rounded));
+  auto* data = static_cast<std::byte*>(std::aligned_alloc(64, rounded));
   if (data == nullptr) throw std::bad_alloc();
+  const size_t size = memory::data_type_size(dtype);
 #pragma omp parallel for
-  for (int64_t i = 0; i < static_cast<int64_t>(rounded / sizeof(float)); ++i) {
-    data[i] = static_cast<float>((i * 2654435761U) % 1024) / 1024.0F - 0.5F;
+  for (int64_t i = 0; i < static_cast<int64_t>(rounded / size); ++i) {
+    const float value = static_cast<float>((i * 2654435761U) % 1024) / 1024.0F - 0.5F;
+    std::memcpy(data + static_cast<size_t>(i) * size, reinterpret_cast<const std::byte*>(&value) + sizeof(value) - size,
+                size);
   }
   return {data, std::free};
 }
@@ -76,25 +80,26 @@ struct Call {
   dnnl::primitive primitive;
   std::string implementation;
   std::unordered_map<int, memory> arguments;
-  std::vector<std::shared_ptr<float>> owned;
+  std::vector<std::shared_ptr<std::byte>> owned;
 };
 
 class Step {
  public:
-  Step(int64_t batch, int64_t image_size) : batch_(batch), layers_(resnet50_convolutions(image_size)) {
+  Step(int64_t batch, int64_t image_size, memory::data_type dtype)
+      : batch_(batch), dtype_(dtype), layers_(resnet50_convolutions(image_size)) {
     size_t largest = 0;
     for (const auto& c : layers_) {
       largest = std::max({largest, bytes_of(c.channels_in, c.size_in), bytes_of(c.channels_out, c.size_out)});
     }
     // Gradients of activations live for one layer only: two buffers take turns.
-    upper_ = filled(largest * 2);
-    lower_ = filled(largest * 2);
+    upper_ = filled(largest * 2, dtype_);
+    lower_ = filled(largest * 2, dtype_);
     for (const auto& c : layers_) {
-      const auto input = activations_.empty() ? filled(bytes_of(16, c.size_in)) : activations_.back();
+      const auto input = activations_.empty() ? filled(bytes_of(16, c.size_in), dtype_) : activations_.back();
       // A projection reads the same input as the convolution after it, but an input of the right size is what counts
       // here.
-      activations_.push_back(filled(std::max(bytes_of(c.channels_out, c.size_out), next_input_bytes())));
-      const auto output = filled(bytes_of(c.channels_out, c.size_out));
+      activations_.push_back(filled(std::max(bytes_of(c.channels_out, c.size_out), next_input_bytes()), dtype_));
+      const auto output = filled(bytes_of(c.channels_out, c.size_out), dtype_);
       forward_.push_back(best(c, "forward", [&](Tag tag) { return convolution_forward(c, tag, input, output); }));
       forward_.push_back(best(c, "norm", [&](Tag tag) { return norm_forward(c, tag, output, activations_.back()); }));
       backward_.push_back(best(c, "by weights", [&](Tag tag) { return convolution_weights(c, tag, input); }));
@@ -126,7 +131,7 @@ class Step {
 
  private:
   size_t bytes_of(int64_t channels, int64_t size) const {
-    return static_cast<size_t>(batch_ * std::max<int64_t>(channels, 16) * size * size) * sizeof(float);
+    return static_cast<size_t>(batch_ * std::max<int64_t>(channels, 16) * size * size) * memory::data_type_size(dtype_);
   }
   // The input of the layer that comes next, which may be larger than this one's output (behind a projection).
   size_t next_input_bytes() const {
@@ -135,13 +140,13 @@ class Step {
   }
 
   memory::desc image(int64_t channels, int64_t size, Tag tag) const {
-    return {{batch_, channels, size, size}, memory::data_type::f32, tag};
+    return {{batch_, channels, size, size}, dtype_, tag};
   }
-  memory view(const memory::desc& desc, const std::shared_ptr<float>& data) const {
+  memory view(const memory::desc& desc, const std::shared_ptr<std::byte>& data) const {
     return {desc, engine_, data.get()};
   }
   memory own(Call& call, const memory::desc& desc) const {
-    call.owned.push_back(filled(desc.get_size()));
+    call.owned.push_back(filled(desc.get_size(), desc.get_data_type()));
     return {desc, engine_, call.owned.back().get()};
   }
 
@@ -154,7 +159,7 @@ class Step {
     // The blocked kernels of the first layer take its 3 channels as planes.
     const Tag planes = tag == Tag::nhwc ? tag : Tag::nchw;
     return {.source = image(c.channels_in, c.size_in, c.channels_in == 3 ? planes : tag),
-            .weights = {{c.channels_out, c.channels_in, c.kernel, c.kernel}, memory::data_type::f32, Tag::any},
+            .weights = {{c.channels_out, c.channels_in, c.kernel, c.kernel}, dtype_, Tag::any},
             .target = image(c.channels_out, c.size_out, tag),
             .strides = {c.stride, c.stride},
             .before = {total / 2, total / 2},
@@ -167,8 +172,8 @@ class Step {
                                                      g.strides, g.before, g.after);
   }
 
-  Call convolution_forward(const Convolution& c, Tag tag, const std::shared_ptr<float>& input,
-                           const std::shared_ptr<float>& output) const {
+  Call convolution_forward(const Convolution& c, Tag tag, const std::shared_ptr<std::byte>& input,
+                           const std::shared_ptr<std::byte>& output) const {
     const auto descriptor = forward_descriptor(c, tag);
     Call call{dnnl::convolution_forward(descriptor), descriptor.impl_info_str(), {}, {input, output}};
     call.arguments = {{DNNL_ARG_SRC, view(descriptor.src_desc(), input)},
@@ -187,7 +192,7 @@ class Step {
                       {DNNL_ARG_DIFF_DST, view(descriptor.diff_dst_desc(), upper_)}};
     return call;
   }
-  Call convolution_weights(const Convolution& c, Tag tag, const std::shared_ptr<float>& input) const {
+  Call convolution_weights(const Convolution& c, Tag tag, const std::shared_ptr<std::byte>& input) const {
     const auto g = geometry(c, tag);
     const dnnl::convolution_backward_weights::primitive_desc descriptor(engine_, dnnl::algorithm::convolution_direct,
                                                                         g.source, g.weights, g.target, g.strides,
@@ -206,8 +211,8 @@ class Step {
     return dnnl::batch_normalization_forward::primitive_desc(engine_, dnnl::prop_kind::forward_training, desc, desc,
                                                              1e-5F, kNormFlags);
   }
-  Call norm_forward(const Convolution& c, Tag tag, const std::shared_ptr<float>& input,
-                    const std::shared_ptr<float>& output) const {
+  Call norm_forward(const Convolution& c, Tag tag, const std::shared_ptr<std::byte>& input,
+                    const std::shared_ptr<std::byte>& output) const {
     const auto descriptor = norm_descriptor(c, tag);
     Call call{dnnl::batch_normalization_forward(descriptor), descriptor.impl_info_str(), {}, {input, output}};
     call.arguments = {{DNNL_ARG_SRC, view(descriptor.src_desc(), input)},
@@ -219,7 +224,7 @@ class Step {
                       {DNNL_ARG_WORKSPACE, own(call, descriptor.workspace_desc())}};
     return call;
   }
-  Call norm_backward(const Convolution& c, Tag tag, const std::shared_ptr<float>& input) const {
+  Call norm_backward(const Convolution& c, Tag tag, const std::shared_ptr<std::byte>& input) const {
     const auto desc = image(c.channels_out, c.size_out, tag);
     const dnnl::batch_normalization_backward::primitive_desc descriptor(
         engine_, dnnl::prop_kind::backward, desc, desc, desc, 1e-5F, kNormFlags, norm_descriptor(c, tag));
@@ -266,14 +271,15 @@ class Step {
   }
 
   int64_t batch_;
+  memory::data_type dtype_;  // of images and weights; statistics are f32
   std::vector<Convolution> layers_;
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
   mutable dnnl::stream stream_{engine_};
   // The format that oneDNN itself prefers on this machine.
   Tag blocked_ = dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core ? Tag::nChw16c : Tag::nChw8c;
-  std::shared_ptr<float> upper_;  // gradient of a convolution's output, and of the batch norm's input
-  std::shared_ptr<float> lower_;  // gradient of a convolution's input, and of the batch norm's output below
-  std::vector<std::shared_ptr<float>> activations_;
+  std::shared_ptr<std::byte> upper_;  // gradient of a convolution's output, and of the batch norm's input
+  std::shared_ptr<std::byte> lower_;  // gradient of a convolution's input, and of the batch norm's output below
+  std::vector<std::shared_ptr<std::byte>> activations_;
   std::vector<Call> forward_;
   std::vector<Call> backward_;  // in the order of the forward pass; run from the end
   std::map<std::pair<std::string, Convolution>, Tag> choices_;
@@ -288,14 +294,17 @@ int main(int argc, char** argv) {
   int64_t batch_size = 32;
   int threads = 2;
   int warmup_steps = 1;
+  std::string precision = "float32";
   app.add_option("--image_size", image_size)->check(CLI::Range(32, 1024));
   app.add_option("--batch_size", batch_size)->check(CLI::Range(1, 4096));
   app.add_option("--threads", threads)->check(CLI::Range(1, 1024));
   app.add_option("--warmup_steps", warmup_steps)->check(CLI::Range(0, 1000));
+  app.add_option("--precision", precision)->check(CLI::IsMember({"float32", "bfloat16"}));
   CLI11_PARSE(app, argc, argv);
   omp_set_num_threads(threads);
 
-  tessera::benchmarks::Step step(batch_size, image_size);
+  tessera::benchmarks::Step step(batch_size, image_size,
+                                 precision == "float32" ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16);
   for (int i = 0; i < warmup_steps; ++i) step.run();
   tessera::benchmarks::serve_rounds("images/s", step.about(),
                                     [&] { return static_cast<double>(batch_size) / step.run(); });

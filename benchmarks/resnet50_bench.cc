@@ -1,5 +1,5 @@
-// Our ResNet-50 training step for benchmarks/run resnet50 and startup: one rank, float32, momentum, the same batch
-// again and again.
+// Our ResNet-50 training step for benchmarks/run resnet50 and startup: one rank, momentum, the same batch again and
+// again.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -16,6 +16,7 @@ int run(int argc, char** argv) {
   int64_t batch_size = 32;
   int threads = 2;
   int warmup_steps = 3;
+  std::string precision = "float32";
   CLI::App app("A ResNet-50 training step; see benchmarks/README.md");
   app.add_option("--image_size", image_size)->check(CLI::Range(32, 1024));
   app.add_option("--batch_size", batch_size)->check(CLI::Range(1, 4096));
@@ -23,6 +24,7 @@ int run(int argc, char** argv) {
   app.add_option("--warmup_steps", warmup_steps)->check(CLI::Range(0, 1000));
   std::string kernels = "fixed";
   app.add_option("--kernels", kernels)->check(CLI::IsMember({"fixed", "measured"}));
+  app.add_option("--precision", precision)->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
   CLI11_PARSE(app, argc, argv);
 
   Tensor images(DType::kF32, {batch_size, 3, image_size, image_size});
@@ -37,7 +39,8 @@ int run(int argc, char** argv) {
   nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
   nn::Momentum optimizer({.learning_rate = 0.01, .momentum = 0.9});
   train::Model model(*context, *network, &loss, &optimizer,
-                     {.session = {.num_threads = threads,
+                     {.precision = parse_dtype(precision),
+                      .session = {.num_threads = threads,
                                   .kernel_choice = session::parse_kernel_choice(kernels),
                                   .kernel_cache = cluster::cache_directory_from_environment()}});
   const std::vector<TensorView> batch{images.view(), labels.view()};

@@ -33,6 +33,9 @@ struct Options {
   std::string parallel_mode;
   bool parallel_optimizer = false;
   std::string batch_norm = "global";
+  std::string precision;
+  std::string amp_level = "O0";
+  double loss_scale = 0;
   bool parameter_broadcast = false;
   bool dataset_sink_mode = false;
   int64_t sink_size = -1;
@@ -84,6 +87,13 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--batch_norm", o.batch_norm, "statistics of the global batch, or local: of each rank's rows")
       ->check(CLI::IsMember({"global", "local"}))
       ->capture_default_str();
+  app.add_option("--precision", o.precision,
+                 "what the network computes in: float32 (the default), bfloat16, or float16 with a dynamic loss scale")
+      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
+  app.add_option("--amp_level", o.amp_level, "instead of --precision: O0, O2, O3 or auto, as the tutorials have it")
+      ->check(CLI::IsMember({"O0", "O2", "O3", "auto"}))
+      ->capture_default_str();
+  app.add_option("--loss_scale", o.loss_scale, "a fixed loss scale instead of a dynamic one");
   app.add_flag("--parameter_broadcast", o.parameter_broadcast, "start all ranks from rank 0's values");
   app.add_flag("--dataset_sink_mode,!--no_dataset_sink_mode", o.dataset_sink_mode,
                "callbacks once per --sink_size steps");
@@ -194,12 +204,15 @@ int run(cluster::Context& context, const Options& o) {
                               .parameter_broadcast = o.parameter_broadcast,
                               .batch_norm_statistics = o.batch_norm == "global" ? train::BatchNormStatistics::kGlobal
                                                                                 : train::BatchNormStatistics::kLocal,
+                              .precision = o.precision.empty() ? std::nullopt : std::optional(parse_dtype(o.precision)),
+                              .amp_level = o.amp_level,
                               .seed = o.seed,
                               .session = {.debug = o.debug,
                                           .num_threads = o.num_threads,
                                           .kernel_choice = session::parse_kernel_choice(o.kernels),
                                           .kernel_cache = o.kernel_cache},
                               .metrics = {train::accuracy(), train::mean_loss()}};
+  if (o.loss_scale > 0) options.loss_scale = nn::fixed_loss_scale(o.loss_scale);
   train::Model model(context, *network, loss.get(), evaluating ? nullptr : &optimizer, options);
 
   if (evaluating) {

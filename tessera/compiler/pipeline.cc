@@ -27,6 +27,7 @@ Compiled plan_ranks(const ir::Graph& graph, const mesh::Mesh& mesh, const Shardi
   result.logical = fold_constants(result.logical);
   result.logical = merge_common_subexpressions(result.logical);
   result.logical = remove_dead_code(result.logical);
+  result.logical = keep_results_wide(result.logical);
 
   // Plan: the shardings of all values; still no rank.
   result.plan = propagate(result.logical, mesh, hints, options.plan);

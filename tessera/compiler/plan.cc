@@ -154,6 +154,10 @@ Plan propagate(const Graph& graph, const Mesh& mesh, const ShardingHints& hints,
   state.may_hold_partial.resize(plan.values.size());
   state.derived.resize(plan.values.size());
   state.num_uses = count_uses(graph);
+  state.user.resize(plan.values.size(), ir::kNone);
+  for (NodeId n = 0; n < graph.num_nodes(); ++n) {
+    for (const ValueId v : graph.node(n).inputs) state.user[static_cast<size_t>(v)] = n;
+  }
 
   std::map<ValueId, Placed> agreed;
   if (options.strategies) agreed = shardings_by_strategies(graph, choice);

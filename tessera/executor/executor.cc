@@ -42,6 +42,7 @@ Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& k
     task.kind = step.kind;
     for (const int v : step.inputs) task.inputs.push_back(view(v));
     for (const int v : step.outputs) task.outputs.push_back(view(v));
+    if (step.guard >= 0) task.guard = view(step.guard).as<bool>();
     if (step.kind == StepKind::kCompute) {
       KernelRequest request{.op = step.op,
                             .inputs = task.inputs,
@@ -66,6 +67,7 @@ Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& k
 void Executor::run_task(size_t index) {
   Task& task = tasks_[index];
   const Step& step = schedule_.steps[index];
+  if (task.guard != nullptr && !*task.guard) return;
   switch (task.kind) {
     case StepKind::kCompute:
       task.kernel.run({task.inputs, task.outputs, step.attributes, task.scratch, parallel_for_});
@@ -110,7 +112,7 @@ std::string Executor::find_non_finite() {
   std::string found;
   for (size_t s = 0; s < tasks_.size(); ++s) {
     const Step& step = schedule_.steps[s];
-    if (step.kind == StepKind::kCheckFinite) break;
+    if (step.kind == StepKind::kCheckFinite || step.guard >= 0) break;
     run_task(s);
     if (!found.empty() || step.kind == StepKind::kStart) continue;
     for (size_t o = 0; o < step.outputs.size(); ++o) {

@@ -41,7 +41,7 @@ class Executor {
   // One step. No allocation. Throws NonFiniteLoss, or what a kernel or collective throws.
   void run();
   // One step that looks at each result; the first with a non-finite element is described ("" when there is none) and
-  // the step ends there. Writes nothing persistent before that.
+  // the step ends there. Writes nothing persistent before that but what a skipped step writes, too.
   std::string find_non_finite();
 
   // Data inputs to write before run(), results to read after it. Throws InvalidArgument for an unknown name.
@@ -65,6 +65,7 @@ class Executor {
     std::span<std::byte> scratch;
     std::function<void()> collective;
     int64_t ticket = -1;
+    const bool* guard = nullptr;  // left out where it is false
   };
   void run_task(size_t index);
   void fill_planned_memory();

@@ -78,12 +78,17 @@ struct Node {
   RecomputeMark recompute = {};
   // Computes for gradients what the node `forward` has computed before.
   bool again = false;
+  // The dtype that the user wants it computed in; a hint that the rewrite for mixed precision follows and takes away.
+  std::optional<DType> compute_dtype = std::nullopt;
 };
 
 struct Output {
   std::string name;  // "loss", or the parameter or state whose new value it is
   ValueId value = kNone;
 };
+// An output of this name, bool[], says whether a step's updates hold. They are written as select(guard, new, old), of
+// which a schedule makes steps that are left out; a loss that is not finite is then no error.
+inline constexpr const char* kUpdateGuard = "all_finite";
 
 // What is known of a value: its type and where it is defined.
 struct ValueInfo {

@@ -32,6 +32,7 @@ std::string print(const Schedule& schedule) {
       const auto& value = schedule.values[static_cast<size_t>(step.outputs[i])];
       text += fmt::format("{} {} {} @{}", i > 0 ? "," : "", value.name, value.type, value.offset);
     }
+    if (step.guard >= 0) text += " if " + name_of(step.guard);
     if (step.scratch_bytes > 0) text += fmt::format("  scratch {} B @{}", step.scratch_bytes, step.scratch_offset);
     if (!step.source.empty()) text += "  " + step.source;
     text += "\n";

@@ -49,6 +49,7 @@ struct Step {
   int64_t scratch_offset = 0;
   int64_t scratch_bytes = 0;
   int joins = -1;
+  int guard = -1;      // a value, bool[]: the step is left out where it is false
   std::string source;  // attribute path, for errors and profiles
 };
 

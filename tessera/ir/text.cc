@@ -76,6 +76,10 @@ class Line {
     }
     fail("a closing }");
   }
+  DType dtype() {
+    const auto text = word("a dtype");
+    return naming_line([&] { return parse_dtype(text); });
+  }
   mesh::Strategy strategy() {
     skip_space();
     int depth = 0;
@@ -167,6 +171,8 @@ class Parser {
     do types.push_back(line.type());
     while (line.take(","));
     if (types.size() != names.size()) line.fail(fmt::format("{} types, one per result, before", names.size()));
+    std::optional<DType> compute_dtype;
+    if (line.take("in")) compute_dtype = line.dtype();
     mesh::Strategy strategy;
     if (line.take("shard")) strategy = line.strategy();
     RecomputeMark mark;
@@ -185,6 +191,7 @@ class Parser {
     made.strategy = std::move(strategy);
     made.recompute = mark;
     made.again = again;
+    made.compute_dtype = compute_dtype;
     for (size_t i = 0; i < names.size(); ++i) define(line, names[i], results[i]);
   }
   RecomputeMark recompute_mark(Line& line) {
@@ -237,6 +244,7 @@ std::string print(const Graph& graph) {
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       text += (i > 0 ? ", " : "") + graph.type(node.outputs[i]).to_string();
     }
+    if (node.compute_dtype) text += fmt::format(" in {}", *node.compute_dtype);
     if (!node.strategy.empty()) text += " shard " + mesh::to_string(node.strategy);
     if (node.recompute.block > 0) {
       text += fmt::format(" recompute {}{}{}", node.recompute.block,

@@ -44,6 +44,7 @@ Value Cell::trace(ir::Graph& graph, Construct&& construct) {
   const ir::NodeId first = graph.num_nodes();
   const Value result = construct();
   if (!strategies_.empty() || !optional_strategies_.empty()) apply_strategies(graph, first);
+  if (compute_dtype_) apply_compute_dtype(graph, first);
   return result;
 }
 
@@ -65,6 +66,20 @@ void Cell::apply_strategies(ir::Graph& graph, ir::NodeId first) const {
       throw InvalidArgument("cell \"{}\" has a strategy {} for {}, but its operators are {}", path(),
                             mesh::to_string(strategy), op, fmt::join(added, ", "));
     }
+  }
+}
+
+void Cell::to_float(DType dtype) {
+  if (dtype != DType::kF32 && dtype != DType::kBF16 && dtype != DType::kF16) {
+    throw InvalidArgument("cell \"{}\" cannot compute in {}: f32, bf16 or f16", path(), dtype);
+  }
+  compute_dtype_ = dtype;
+}
+
+void Cell::apply_compute_dtype(ir::Graph& graph, ir::NodeId first) const {
+  for (ir::NodeId n = first; n < graph.num_nodes(); ++n) {
+    auto& wanted = graph.mutable_node(n).compute_dtype;
+    if (!wanted) wanted = compute_dtype_;
   }
 }
 

@@ -73,6 +73,10 @@ class Cell {
   // adds. Cells that are made of several operators take their own name, too: see BatchNorm2d.
   virtual void shard(const std::string& op, const mesh::Strategy& strategy);
 
+  // What operators added here and below compute in, whatever the precision of the model: f32, bf16 or f16. The cell
+  // nearest to the operator decides; its parameters stay as they are. Throws InvalidArgument for another dtype.
+  void to_float(DType dtype);
+
   // The fusion id of all trainable parameters here and below: what travels together, see Parameter::comm_fusion. Throws
   // InvalidArgument for a negative id.
   void set_comm_fusion(int id);
@@ -114,6 +118,7 @@ class Cell {
   template <typename Construct>
   Value trace(ir::Graph& graph, Construct&& construct);
   void apply_strategies(ir::Graph& graph, ir::NodeId first) const;
+  void apply_compute_dtype(ir::Graph& graph, ir::NodeId first) const;
   void collect(std::vector<Parameter*>& into);
   // Of this cell or one below; null where there is none.
   const Cell* find_recomputed() const;
@@ -125,6 +130,7 @@ class Cell {
   std::vector<std::unique_ptr<Cell>> children_;
   std::map<std::string, mesh::Strategy> strategies_;           // by operator; construct() must add each of them
   std::map<std::string, mesh::Strategy> optional_strategies_;  // those it adds in some settings only
+  std::optional<DType> compute_dtype_;
   Settings settings_;
   std::optional<RecomputeOptions> recompute_;
   ir::Graph* graph_ = nullptr;

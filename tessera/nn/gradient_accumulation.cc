@@ -26,7 +26,11 @@ ir::Value sum_with(const Parameter& accumulator, const ir::Value& gradient) {
 
 }  // namespace
 
-bool is_accumulation_state(const std::string& name) { return name == kAccumulatedSteps || name.starts_with(kPrefix); }
+bool is_accumulation_state(const std::string& name) {
+  return name == kAccumulatedSteps || name == kAccumulatedOverflow || is_accumulated_gradient(name);
+}
+
+bool is_accumulated_gradient(const std::string& name) { return name.starts_with(kPrefix); }
 
 std::vector<Parameter> gradient_accumulators(std::span<Parameter* const> parameters) {
   std::vector<Parameter> result;

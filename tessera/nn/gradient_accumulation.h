@@ -12,8 +12,12 @@ namespace tessera::nn {
 
 // How many micro-batches the accumulators hold, a state i64[]. Who runs the graphs counts it.
 inline constexpr const char* kAccumulatedSteps = "accu_step";
+// Whether a micro-batch of the present step has overflowed, see nn/loss_scale.h.
+inline constexpr const char* kAccumulatedOverflow = "accu_overflow";
 // Whether a state is part of the accumulation: it says nothing between two steps.
 bool is_accumulation_state(const std::string& name);
+
+bool is_accumulated_gradient(const std::string& name);
 
 std::vector<Parameter> gradient_accumulators(std::span<Parameter* const> parameters);
 

@@ -7,10 +7,10 @@
 
 namespace tessera::nn {
 
-// The nodes of a loss have the source "loss".
+// The nodes of a loss have the source "loss". A loss is computed in f32 whatever the precision of the network.
 class Loss : public Cell {
  public:
-  Loss() : Cell("loss") {}
+  Loss() : Cell("loss") { to_float(DType::kF32); }
 };
 
 struct SoftmaxCrossEntropyWithLogitsOptions {

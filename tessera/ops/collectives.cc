@@ -122,7 +122,8 @@ void add_reducing(OpRegistry& registry) {
                   return {types[0]};
                 },
                 .gradient = all_reduce_gradient,
-                .collective = true});
+                .collective = true,
+                .precision = MixedPrecision::kWide});
   registry.add({.name = "all_gather",
                 .doc = "The group's x one after the other along `dim`, on every rank.",
                 .inputs = {"x"},
@@ -177,7 +178,8 @@ void add_reducing(OpRegistry& registry) {
                   attributes.set("sizes", c.attributes.get_ints("sizes"));
                   return {apply1("all_gather", {c.cotangent(0)}, attributes)};
                 },
-                .collective = true});
+                .collective = true,
+                .precision = MixedPrecision::kWide});
 }
 
 void add_moving(OpRegistry& registry) {

@@ -328,6 +328,7 @@ void add_convolution(OpRegistry& registry) {
       .flops = [](const Attributes&, std::span<const Type> inputs,
                   std::span<const Type> outputs) { return multiply_adds(outputs[0].shape, inputs[1].shape); },
       .localize = localize_forward,
+      .precision = MixedPrecision::kLow,
   };
   OpDef input_gradient{
       .name = "conv2d_grad_input",
@@ -349,6 +350,7 @@ void add_convolution(OpRegistry& registry) {
       .flops = [](const Attributes&, std::span<const Type> inputs,
                   std::span<const Type>) { return multiply_adds(inputs[0].shape, inputs[1].shape); },
       .localize = localize_grad_input,
+      .precision = MixedPrecision::kLow,
   };
   OpDef weight_gradient{
       .name = "conv2d_grad_weight",
@@ -370,6 +372,7 @@ void add_convolution(OpRegistry& registry) {
       .flops = [](const Attributes&, std::span<const Type> inputs,
                   std::span<const Type> outputs) { return multiply_adds(inputs[0].shape, outputs[0].shape); },
       .localize = localize_grad_weight,
+      .precision = MixedPrecision::kLow,
   };
 
   for (const Case& c : cases()) {

@@ -229,6 +229,11 @@ const Binary kBinaries[] = {
      }},
 };
 
+// A rounding error of the operand is one of many times its size in the result, or the result leaves f16's range.
+bool loses_digits(const std::string& name) {
+  return name == "exp" || name == "log" || name == "pow" || name == "reciprocal" || name == "rsqrt";
+}
+
 void add_arithmetic(OpRegistry& registry) {
   for (const Unary& unary : kUnaries) {
     OpDef def = elementwise_def(unary.name, unary.doc, {"x"}, infer_broadcast(unary.kind), unary.cost);
@@ -239,6 +244,7 @@ void add_arithmetic(OpRegistry& registry) {
       };
     }
     if (def.name == "neg") def.linear_in = {{0}};
+    if (loses_digits(def.name)) def.precision = MixedPrecision::kWide;
     def.examples = unary_examples(unary.kind, unary.domain, unary.gradient != nullptr);
     registry.add(std::move(def));
   }
@@ -246,6 +252,7 @@ void add_arithmetic(OpRegistry& registry) {
     OpDef def = elementwise_def(binary.name, std::string(binary.doc) + " Operands broadcast.", {"x", "y"},
                                 infer_broadcast(binary.kind), binary.cost);
     def.linear_in = binary.linear_in;
+    if (loses_digits(def.name)) def.precision = MixedPrecision::kWide;
     def.gradient = [gradient = binary.gradient](const GradientContext& c) -> Gradients {
       if (!is_floating(c.inputs[0].dtype())) return {Value{}, Value{}};
       const auto full = gradient(c.inputs[0], c.inputs[1], c.outputs[0], c.cotangent(0));

@@ -5,6 +5,7 @@ namespace tessera::ops {
 void add_all_families(OpRegistry& registry) {
   add_elementwise(registry);
   add_reductions(registry);
+  add_all_finite(registry);
   add_selection(registry);
   add_shape_ops(registry);
   add_creation(registry);

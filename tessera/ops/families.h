@@ -8,6 +8,7 @@ class OpRegistry;
 void add_attention(OpRegistry& registry);      // attention.cc: attention, attention_grad
 void add_elementwise(OpRegistry& registry);    // elementwise.cc: arithmetic, comparison, logic, select, cast
 void add_reductions(OpRegistry& registry);     // reduce.cc: reduce_*, cumsum
+void add_all_finite(OpRegistry& registry);     // all_finite.cc
 void add_selection(OpRegistry& registry);      // selection.cc: argmax, top_k
 void add_shape_ops(OpRegistry& registry);      // shape_ops.cc: reshape, transpose, concat, slices, broadcast, ...
 void add_creation(OpRegistry& registry);       // creation.cc: fill, constant, range, random, dropout

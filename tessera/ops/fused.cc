@@ -1,6 +1,7 @@
 // What the fusion passes make of several nodes: fused_elementwise, fused_matmul. The text form of their programs is
 // described beside the kernel that runs it (kernels/cpu/fused_elementwise.h).
 #include "tessera/base/error.h"
+#include "tessera/base/strings.h"
 #include "tessera/ops/families.h"
 #include "tessera/ops/op_def.h"
 #include "tessera/ops/require.h"
@@ -90,16 +91,25 @@ void add_fused(OpRegistry& registry) {
        .doc =
            "A chain of elementwise operators as one node, made by the fusion pass. `program` is a list of assignments "
            "over inputs a0, a1, ... and numbers, computed in f32: \"t0=add a0 a1; t1=relu t0; return t1\". The "
-           "num_outputs results are f32, of the inputs' broadcast shape.",
+           "num_outputs results are of `dtypes`, f32 where it is absent, and of the inputs' broadcast shape.",
        .inputs = {"values..."},
        .attributes = {{"program", std::nullopt, "assignments, then return"},
-                      {"num_outputs", AttributeValue(int64_t{1}), "number of results"}},
+                      {"num_outputs", AttributeValue(int64_t{1}), "number of results"},
+                      {"dtypes", std::nullopt, "of the results: \"bf16 f32\"", /*may_be_absent=*/true}},
        .infer =
            [](const Attributes& attributes, std::span<const Type> inputs) {
              if (inputs.empty()) throw InvalidArgument("a fused chain needs an input");
              Shape shape = inputs[0].shape;
              for (const Type& input : inputs) shape = broadcast_shapes(shape, input.shape);
-             return std::vector<Type>(static_cast<size_t>(attributes.get_int("num_outputs")), Type{DType::kF32, shape});
+             const auto count = static_cast<size_t>(attributes.get_int("num_outputs"));
+             if (!attributes.has("dtypes")) return std::vector<Type>(count, Type{DType::kF32, shape});
+             std::vector<Type> results;
+             for (const auto dtype : split(attributes.get_string("dtypes"), ' ')) {
+               results.push_back({parse_dtype(dtype), shape});
+             }
+             if (results.size() != count)
+               throw InvalidArgument("dtypes must be {} dtypes, are {}", count, results.size());
+             return results;
            },
        .rule =
            [](const Attributes&, std::span<const Type> inputs, std::span<const Type> outputs) {
@@ -112,6 +122,11 @@ void add_fused(OpRegistry& registry) {
        .examples = {{.inputs = {{{DType::kF32, {3, 5}}}, {{DType::kF32, {5}}}, {{DType::kF32, {}}}},
                      .attributes = {{"program", "t0=add a0 a1; t1=mul t0 a2; t2=relu t1; return t2 t0"},
                                     {"num_outputs", int64_t{2}}}},
+                    {.inputs = {{{DType::kBF16, {3, 5}}}, {{DType::kF32, {5}}}},
+                     .attributes = {{"program", "t0=mul a0 a1; t1=round_bf16 t0; t2=sub t1 a0; return t0 t2"},
+                                    {"num_outputs", int64_t{2}},
+                                    {"dtypes", "bf16 f32"}},
+                     .check_gradient = false},
                     {.inputs = {{{DType::kF32, {0, 2}}}}, .attributes = {{"program", "t0=mul a0 0.5; return t0"}}}}});
 }
 

@@ -187,6 +187,7 @@ void add_layer_norm(OpRegistry& registry) {
           },
       .flops = per_element(8),
       .localize = localize_layer_norm,
+      .precision = MixedPrecision::kWideParams,
   };
   OpDef grad{
       .name = "layer_norm_grad",

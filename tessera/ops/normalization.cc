@@ -137,6 +137,7 @@ void add_statistics(OpRegistry& registry) {
       .linear_in = {{0}},
       .flops = per_element(1),
       .localize = batch_norm_localize(kMean),
+      .precision = MixedPrecision::kWideParams,
   };
   OpDef variance{
       .name = "batch_norm_variance",
@@ -155,6 +156,7 @@ void add_statistics(OpRegistry& registry) {
       .rule = batch_norm_rule(kVariance),
       .flops = per_element(3),
       .localize = batch_norm_localize(kVariance),
+      .precision = MixedPrecision::kWideParams,
   };
   for (const BatchNormExample& c : batch_norm_examples()) {
     mean.examples.push_back({{{c.image()}}, c.attributes(), c.is_wide()});
@@ -188,6 +190,7 @@ void add_batch_norm(OpRegistry& registry) {
       .rule = batch_norm_rule(kNorm),
       .flops = per_element(4),
       .localize = batch_norm_localize(kNorm),
+      .precision = MixedPrecision::kWideParams,
   };
   OpDef reduce{
       .name = "batch_norm_grad_reduce",
@@ -301,6 +304,7 @@ void add_moving_average(OpRegistry& registry) {
             }
             return apply(context.graph, context.op, context.inputs, attributes);
           },
+      .precision = MixedPrecision::kWide,
       .examples = {{{type_of(DType::kF32, {5}), type_of(DType::kF32, {5})}, {{"momentum", 0.9}}},
                    {{type_of(DType::kF64, {3, 4}), type_of(DType::kF64, {3, 4})},
                     {{"momentum", 0.8}, {"scales", Doubles{1.5, 1.25, 2.0}}}},

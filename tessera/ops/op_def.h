@@ -92,6 +92,16 @@ struct Example {
   bool check_gradient = true;
 };
 
+// What an operator computes in where a network is traced in f32 and computed in a half type, the low dtype; see
+// compiler/mixed_precision.h.
+enum class MixedPrecision {
+  kFollows,    // in what its operands are, in f32 where they differ
+  kLow,        // in the low dtype: products of matrices, convolutions
+  kWide,       // in f32: what loses too many digits or overflows
+  kWideSums,   // reads its operand as it is, adds in f32 and keeps that (attribute result_dtype)
+  kWideParams  // reads and writes its data, operand 0, as it is; statistics, scales and shifts are f32
+};
+
 struct OpDef {
   std::string name;
   std::string doc;                  // one sentence or more: what it computes, shapes, source
@@ -120,6 +130,7 @@ struct OpDef {
   bool update = false;
   // Communicates: never merged, moved or dropped.
   bool collective = false;
+  MixedPrecision precision = MixedPrecision::kFollows;
   std::vector<Example> examples = {};
 
   bool is_variadic() const { return !inputs.empty() && inputs.back().ends_with("..."); }

@@ -186,7 +186,9 @@ void add_simple_reductions(OpRegistry& registry) {
     if (reduction.completion == Completion::kSum || reduction.completion == Completion::kMean) {
       def.linear_in = {{0}};
       def.attributes.push_back(result_dtype_attribute());
+      def.precision = MixedPrecision::kWideSums;
     }
+    if (reduction.completion == Completion::kProd) def.precision = MixedPrecision::kWide;
     if (reduction.completion == Completion::kMean) def.localize = localize_mean;
     registry.add(std::move(def));
   }
@@ -242,7 +244,8 @@ void add_cumsum(OpRegistry& registry) {
           },
       .linear_in = {{0}},
       .flops = [](const Attributes&, std::span<const Type> inputs, std::span<const Type>) { return count(inputs[0]); },
-      .localize = localize_cumsum};
+      .localize = localize_cumsum,
+      .precision = MixedPrecision::kWide};
   const auto add = [&](DType dtype, const Shape& shape, int64_t axis, bool exclusive, bool reverse) {
     def.examples.push_back({.inputs = {{{dtype, shape}, is_floating(dtype) ? Domain::kAny : Domain::kIndex, 9}},
                             .attributes = {{"axis", axis}, {"exclusive", exclusive}, {"reverse", reverse}}});

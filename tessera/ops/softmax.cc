@@ -122,6 +122,7 @@ void add_softmax_along_axis(OpRegistry& registry) {
       .rule = rule_along_axis,
       .flops = per_element(5),
       .localize = localize_along_axis(split_softmax),
+      .precision = MixedPrecision::kWide,
       .examples = axis_examples(1),
   });
   registry.add({
@@ -156,6 +157,7 @@ void add_softmax_along_axis(OpRegistry& registry) {
       .rule = rule_along_axis,
       .flops = per_element(5),
       .localize = localize_along_axis(split_log_softmax),
+      .precision = MixedPrecision::kWide,
       .examples = axis_examples(1),
   });
   registry.add({
@@ -284,6 +286,7 @@ void add_cross_entropy(OpRegistry& registry) {
                  std::span<const Type>) { return parse_rule("n c, n -> n, n c"); },
       .flops = per_element(6),
       .localize = localize_cross_entropy,
+      .precision = MixedPrecision::kWide,
   };
   OpDef grad{
       .name = "softmax_cross_entropy_grad",

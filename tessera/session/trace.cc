@@ -42,6 +42,23 @@ void finish_state(Graph& graph) {
   }
 }
 
+// The graph in that precision, open for more nodes: what its outputs assign is assigned again. Its loss.
+Value continue_in(const compiler::Precision& precision, Graph& graph, Value loss) {
+  graph.add_output("loss", loss);
+  graph.finish_assignments();
+  graph = compiler::rewrite_precision(graph, precision);
+  const auto outputs = graph.outputs();
+  graph.clear_outputs();
+  for (const auto& output : outputs) {
+    if (output.name == "loss") {
+      loss = graph.value(output.value);
+    } else {
+      graph.assign(output.name, graph.value(output.value));
+    }
+  }
+  return loss;
+}
+
 // The mean over the ranks of their losses, each the mean of its elements.
 Value mean_over_ranks(Value loss, const ops::RankGroup& ranks) {
   const ir::SourceScope scope(loss.graph(), "loss");
@@ -57,19 +74,39 @@ void sum_over_ranks(Graph& graph, std::vector<nn::ParameterGradient>& gradients,
   }
 }
 
+// Those of sum(sens * value), times the loss scale where there is one.
+std::vector<Value> gradients_of(Value value, std::span<const Value> wrt, double sens,
+                                const std::optional<nn::LossScale>& loss_scale = std::nullopt) {
+  Graph& graph = value.graph();
+  const ir::SourceScope scope(graph, "loss");
+  Value seed = ops::apply(graph, "fill", {},
+                          {{"shape", value.shape().to_vector()}, {"value", sens}, {"dtype", value.dtype()}})[0];
+  if (loss_scale) seed = ops::mul(seed, ops::cast(nn::loss_scale_in(graph, *loss_scale), value.dtype()));
+  return compiler::gradients(value, wrt, seed);
+}
+
+// Only what is finite on all ranks is used.
+void skip_unless(Graph& graph, Value finite, const TrainStepOptions& options) {
+  const ir::SourceScope scope(graph, nn::kLossScale);
+  if (options.ranks) finite = ops::all_reduce(finite, *options.ranks, mesh::Reduction::kMin);
+  nn::guard_assignments(graph, finite);
+  if (options.part != StepPart::kAccumulate) nn::update_loss_scale(*options.loss_scale, finite);
+}
+
 }  // namespace
 
-Graph trace_forward(nn::Cell& network, std::span<const InputSpec> inputs, const nn::Settings& settings) {
+Graph trace_forward(nn::Cell& network, std::span<const InputSpec> inputs, const nn::Settings& settings,
+                    const compiler::Precision& precision) {
   network.apply_settings(settings);
   Graph graph("forward");
   graph.add_output("output", network(add_inputs(graph, inputs)));
   if (settings.training) finish_state(graph);
   graph.finish_assignments();
-  return graph;
+  return compiler::rewrite_precision(graph, precision);
 }
 
 Graph trace_loss(nn::Cell& network, nn::Cell& loss, std::span<const InputSpec> inputs, const nn::Settings& settings,
-                 const std::optional<ops::RankGroup>& ranks) {
+                 const std::optional<ops::RankGroup>& ranks, const compiler::Precision& precision) {
   network.apply_settings(settings);
   loss.apply_settings(settings);
   Graph graph("evaluate");
@@ -77,7 +114,7 @@ Graph trace_loss(nn::Cell& network, nn::Cell& loss, std::span<const InputSpec> i
   const Value value = call_with_loss(network, &loss, add_inputs(graph, inputs), &output);
   graph.add_output("loss", ranks ? mean_over_ranks(value, *ranks) : value);
   graph.add_output("output", output);
-  return graph;
+  return compiler::rewrite_precision(graph, precision);
 }
 
 Graph trace_train_step(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimizer, std::span<const InputSpec> inputs,
@@ -91,20 +128,34 @@ Graph trace_train_step(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimiz
   Graph graph("train_step");
   const auto values = add_inputs(graph, inputs);
   const double sens = options.ranks ? options.sens / static_cast<double>(options.ranks->ranks.size()) : options.sens;
-  const auto result = value_and_grad(
-      graph, [&] { return call_with_loss(network, loss, values, nullptr); }, parameters, sens);
+  // Those that the forward pass does not read have gradients, too.
+  for (const nn::Parameter* parameter : parameters) parameter->in(graph);
+  const Value value = continue_in(options.precision, graph, call_with_loss(network, loss, values, nullptr));
+  // Of parameters as they are before any assignment.
+  std::vector<Value> wrt;
+  for (const nn::Parameter* parameter : parameters) {
+    wrt.push_back(graph.value(graph.find_input(parameter->full_name())->value));
+  }
+  const auto differentiated = gradients_of(value, wrt, sens, options.loss_scale);
   std::vector<nn::ParameterGradient> gradients;
-  for (size_t i = 0; i < parameters.size(); ++i) gradients.push_back({parameters[i], result.gradients[i]});
+  for (size_t i = 0; i < parameters.size(); ++i) gradients.push_back({parameters[i], differentiated[i]});
+  const bool may_skip = options.loss_scale && options.loss_scale->drop_overflow_update;
+  Value finite;
   if (options.part == StepPart::kAccumulate) {
     nn::accumulate(graph, gradients);
+    if (may_skip) finite = nn::note_overflow(value);
   } else {
     if (options.part == StepPart::kUpdate) gradients = nn::accumulated(graph, gradients);
     if (options.ranks) sum_over_ranks(graph, gradients, *options.ranks);
+    if (options.loss_scale) gradients = nn::unscaled(*options.loss_scale, gradients);
+    if (may_skip) finite = nn::all_finite(gradients, value);
+    if (may_skip && options.part == StepPart::kUpdate) finite = nn::without_noted_overflow(finite);
     const ir::SourceScope scope(graph, "optimizer");
     optimizer.update(graph, gradients);
   }
   finish_state(graph);
-  graph.add_output("loss", options.ranks ? mean_over_ranks(result.value, *options.ranks) : result.value);
+  if (may_skip) skip_unless(graph, finite, options);
+  graph.add_output("loss", options.ranks ? mean_over_ranks(value, *options.ranks) : value);
   graph.finish_assignments();
   return graph;
 }
@@ -115,10 +166,7 @@ ValueAndGradients value_and_grad(Graph& graph, const std::function<Value()>& f,
   std::vector<Value> wrt;
   for (const nn::Parameter* parameter : parameters) wrt.push_back(parameter->in(graph));
   const Value value = f();
-  const ir::SourceScope scope(graph, "loss");
-  const Value seed = ops::apply(graph, "fill", {},
-                                {{"shape", value.shape().to_vector()}, {"value", sens}, {"dtype", value.dtype()}})[0];
-  return {value, compiler::gradients(value, wrt, seed)};
+  return {value, gradients_of(value, wrt, sens)};
 }
 
 }  // namespace tessera::session

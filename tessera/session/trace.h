@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "tessera/compiler/mixed_precision.h"
 #include "tessera/nn/cell.h"
+#include "tessera/nn/loss_scale.h"
 #include "tessera/nn/optimizer.h"
 #include "tessera/ops/collective_functions.h"
 
@@ -18,13 +20,16 @@ struct InputSpec {
   Type type;  // global shape
 };
 
-// The network's forward pass: inputs in order; results named "output".
-ir::Graph trace_forward(nn::Cell& network, std::span<const InputSpec> inputs, const nn::Settings& settings);
+// The network's forward pass: inputs in order; results named "output", of the dtypes of a network in f32 whatever the
+// precision.
+ir::Graph trace_forward(nn::Cell& network, std::span<const InputSpec> inputs, const nn::Settings& settings,
+                        const compiler::Precision& precision = {});
 
 // The forward pass and the loss, without gradients: results "loss" and "output". The last input goes to the loss.
 // Settings with training == false give the evaluation of a model. `ranks`: see TrainStepOptions.
 ir::Graph trace_loss(nn::Cell& network, nn::Cell& loss, std::span<const InputSpec> inputs, const nn::Settings& settings,
-                     const std::optional<ops::RankGroup>& ranks = std::nullopt);
+                     const std::optional<ops::RankGroup>& ranks = std::nullopt,
+                     const compiler::Precision& precision = {});
 
 // Gradient accumulation: a step of several micro-batches is so many graphs.
 enum class StepPart {
@@ -41,6 +46,10 @@ struct TrainStepOptions {
   // are taken: those of parameters that are not layerwise_parallel are summed over the ranks. Absent: the graph is that
   // of all ranks.
   std::optional<ops::RankGroup> ranks = std::nullopt;
+  // Of the forward pass and, with it, of the gradients; those of parameters arrive in the parameters' dtypes.
+  compiler::Precision precision = {};
+  // Of a step that may be skipped the graph has a result ir::kUpdateGuard, bool[]: whether it was not.
+  std::optional<nn::LossScale> loss_scale = std::nullopt;
 };
 // Forward, backward and update. Results: "loss", and every assigned parameter and state. Without a loss cell the
 // network's own result is the loss. The parameters are the network's trainable ones, then the loss cell's.

@@ -5,6 +5,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
 #include "tessera/compiler/autodiff.h"
+#include "tessera/compiler/mixed_precision.h"
 #include "tessera/compiler/pipeline.h"
 #include "tessera/compiler/sharding/verify_plan.h"
 #include "tessera/ops/op_def.h"
@@ -61,6 +62,16 @@ compiler::Fusion parse_fusion(std::string_view text) {
   compiler::Fusion fusion{.mode = Mode::kIndex};
   for (const auto number : split(parts.at(1), ',')) fusion.index.push_back(parse_int(number, "index"));
   return fusion;
+}
+
+// "bf16 all": the low dtype, and that nothing is kept in f32 but what nodes ask for.
+compiler::Precision precision_of(std::span<const std::string> words) {
+  compiler::Precision precision{.compute = parse_dtype(words[0])};
+  for (const auto& word : words.subspan(1)) {
+    if (word == "low_norms" || word == "all") precision.keep_norms_f32 = false;
+    if (word == "all") precision.keep_sums_f32 = false;
+  }
+  return precision;
 }
 
 // "data=4 x=[data,_] rank=1 unfused", taken apart.
@@ -333,6 +344,8 @@ std::string run_compiler_command(const std::string& input, const std::string& co
     return checked_print(
         compiler::remove_dead_code(compiler::merge_common_subexpressions(compiler::fold_constants(graph))));
   }
+  if (name == "wide") return checked_print(compiler::keep_results_wide(graph));
+  if (name == "precision") return checked_print(compiler::rewrite_precision(graph, precision_of(words)));
   if (name == "layouts") return layouts_text(graph);
   if (name == "gradients") {
     std::erase(words, "of");

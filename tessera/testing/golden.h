@@ -58,6 +58,8 @@ GoldenCase run_golden(const GoldenCase& golden, const GoldenCommand& command);
 //   verify                      "sound", or the list of all faults
 //   dce, cse, fold, simplify (fold, cse, dce)                one pass
 //   fuse [NAMES]                the fusions of these names (elementwise,...), or all
+//   wide                        results that are only cast to f32 stay f32
+//   precision DTYPE [low_norms] [all]                        the rewrite for mixed precision
 //   layouts                     which values are channels-last
 //   gradients Y [of X ...]      results dX of sum(Y); default: of every floating input
 //   plan MESH HINTS             shardings; MESH: data=4 model=2, HINTS: x=[data,_] label=[data]

@@ -94,6 +94,9 @@ void add_step_options(CLI::App& command, tools::StepOptions& options) {
   command.add_option("--batch_size", options.batch_size,
                      fmt::format("rows of the global batch of a built-in network; default: {} for each part of it",
                                  tools::kRowsPerPart));
+  command.add_option("--precision", options.precision, "what a built-in network computes in")
+      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}))
+      ->capture_default_str();
   command.add_option("--num_classes", options.num_classes, "of a built-in network")->capture_default_str();
 }
 

@@ -36,6 +36,8 @@ std::vector<session::InputSpec> input_specs(const StepOptions& options) {
   return specs;
 }
 
+compiler::Precision precision_of(const StepOptions& options) { return {.compute = parse_dtype(options.precision)}; }
+
 const nn::Settings kTraining{.training = true};
 const nn::SoftmaxCrossEntropyWithLogitsOptions kLoss{.sparse = true, .reduction = "mean"};
 
@@ -68,7 +70,7 @@ ir::Graph forward_graph(const StepOptions& options) {
   if (is_file(options)) throw InvalidArgument("a file holds a logical graph: there is no stage \"forward\" before it");
   const auto network = nn::make_model(options.model, options.num_classes);
   const auto inputs = input_specs(options);
-  return session::trace_forward(*network, std::span(inputs).first(inputs.size() - 1), kTraining);
+  return session::trace_forward(*network, std::span(inputs).first(inputs.size() - 1), kTraining, precision_of(options));
 }
 
 ir::Graph backward_graph(const StepOptions& options) {
@@ -82,7 +84,7 @@ ir::Graph backward_graph(const StepOptions& options) {
   } else {
     const auto network = nn::make_model(options.model, options.num_classes);
     nn::SoftmaxCrossEntropyWithLogits loss(kLoss);
-    graph = session::trace_loss(*network, loss, input_specs(options), kTraining);
+    graph = session::trace_loss(*network, loss, input_specs(options), kTraining, std::nullopt, precision_of(options));
     for (const nn::Parameter* parameter : network->trainable_parameters()) {
       if (graph.find_input(parameter->full_name()) != nullptr) parameters.push_back(parameter->full_name());
     }
@@ -104,7 +106,8 @@ ir::Graph step_graph(const StepOptions& options) {
     const auto network = nn::make_model(options.model, options.num_classes);
     nn::SoftmaxCrossEntropyWithLogits loss(kLoss);
     nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
-    graph = session::trace_train_step(*network, &loss, optimizer, input_specs(options), kTraining);
+    graph = session::trace_train_step(*network, &loss, optimizer, input_specs(options), kTraining,
+                                      {.precision = precision_of(options)});
   }
   add_strategies(graph, options.strategies);
   return graph;

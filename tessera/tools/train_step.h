@@ -11,6 +11,7 @@ namespace tessera::tools {
 
 struct StepOptions {
   std::string model;
+  std::string precision = "float32";  // what a built-in network computes in
   int64_t batch_size = 0;  // rows of the global batch of a built-in network; 0: kRowsPerPart for each part of it
   int64_t num_classes = 10;
   int ranks = 0;                        // 0: as many as the mesh has, or 1

@@ -3,6 +3,7 @@
 #include "tessera/base/error.h"
 #include "tessera/nn/gradient_accumulation.h"
 #include "tessera/session/rank_group.h"
+#include "tessera/train/precision.h"
 #include "tessera/train/strategy_record.h"
 
 namespace tessera::train {
@@ -35,6 +36,7 @@ Model::Model(cluster::Context& context, nn::Cell& network, nn::Cell* loss, nn::O
     throw InvalidArgument("gradient_accumulation_steps must be at least 1, got {}",
                           options_.gradient_accumulation_steps);
   }
+  precision_of(options_);  // refuses what does not fit
   if (is_hybrid() && options_.parallel_optimizer) {
     throw InvalidArgument("parallel_optimizer is not available in hybrid_parallel");
   }
@@ -79,7 +81,7 @@ compiler::PlanOptions Model::plan_options() const {
   options.whole_results = is_semi_auto();
   if (is_parallel() && accumulates()) {
     for (const auto& state : states_) {
-      if (nn::is_accumulation_state(state.full_name())) options.partial_states.insert(state.full_name());
+      if (nn::is_accumulated_gradient(state.full_name())) options.partial_states.insert(state.full_name());
     }
   }
   const auto shards = strategies_ ? std::optional(optimizer_shards_of(*strategies_)) : std::nullopt;
@@ -119,7 +121,11 @@ ir::Graph Model::trace_train(const std::vector<session::InputSpec>& inputs, sess
   const double ranks = is_data_parallel() && !options_.gradients_mean ? context_.size() : 1.0;
   const double sens = ranks / static_cast<double>(options_.gradient_accumulation_steps);
   auto graph = session::trace_train_step(network_, loss_, *optimizer_, inputs, settings(true),
-                                         {.sens = sens, .part = part, .ranks = ranks_of_loss()});
+                                         {.sens = sens,
+                                          .part = part,
+                                          .ranks = ranks_of_loss(),
+                                          .precision = precision_of(options_),
+                                          .loss_scale = loss_scale_of(options_)});
   if (strategies_) apply_strategies(graph, *strategies_, options_.strategy_ckpt_load_file);
   return graph;
 }
@@ -143,9 +149,11 @@ session::Executable& Model::train_executable_for(const std::vector<session::Inpu
 session::Executable& Model::eval_executable_for(const std::vector<session::InputSpec>& inputs) {
   const auto signature = signature_of("eval", inputs);
   if (const auto known = compiled_.find(signature); known != compiled_.end()) return *known->second;
-  auto graph = loss_ != nullptr
-                   ? session::trace_loss(network_, *loss_, inputs, settings(false), ranks_of_loss())
-                   : session::trace_forward(network_, std::span(inputs).first(inputs.size() - 1), settings(false));
+  const auto precision = precision_of(options_);
+  auto graph =
+      loss_ != nullptr
+          ? session::trace_loss(network_, *loss_, inputs, settings(false), ranks_of_loss(), precision)
+          : session::trace_forward(network_, std::span(inputs).first(inputs.size() - 1), settings(false), precision);
   if (strategies_) apply_known_strategies(graph, *strategies_);
   // Parameters lie where training wants them.
   if (!values_placed_) place_values(optimizer_ != nullptr ? trace_train(inputs) : graph, inputs);
@@ -207,7 +215,7 @@ Tensor Model::predict(const std::vector<Tensor>& inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) specs.push_back({fmt::format("input{}", i), inputs[i].type()});
   auto& executable = compiled_[signature_of("predict", specs)];
   if (!executable) {
-    ir::Graph graph = session::trace_forward(network_, specs, settings(false));
+    ir::Graph graph = session::trace_forward(network_, specs, settings(false), precision_of(options_));
     if (strategies_) apply_known_strategies(graph, *strategies_);
     auto options = plan_options();
     options.batch_by_default = false;

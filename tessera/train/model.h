@@ -14,6 +14,7 @@
 #include "tessera/checkpoint/strategy_file.h"
 #include "tessera/cluster/context.h"
 #include "tessera/data/batch_iterator.h"
+#include "tessera/nn/loss_scale.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimizer.h"
 #include "tessera/session/session.h"
@@ -73,6 +74,18 @@ struct ModelOptions {
   // Give all ranks rank 0's initial values. Without it a difference is warned about at the first step.
   bool parameter_broadcast = false;
   BatchNormStatistics batch_norm_statistics = BatchNormStatistics::kGlobal;
+  // What the network computes in; its parameters, their gradients and the optimizer's states are f32 throughout, and
+  // so is the loss. kBF16, as torch.autocast does it; kF16, with a dynamic loss scale unless one is given; absent: as
+  // amp_level says.
+  std::optional<DType> precision = std::nullopt;
+  // The tutorials' word for it. O0: f32; O2: f16 with norms in f32 and a dynamic loss scale; O3: f16 in everything but
+  // the loss, without a loss scale unless one is given; auto: O2 on a GPU, O0 on a CPU.
+  std::string amp_level = "O0";
+  // Scales and shifts of normalisations stay f32. Absent: they do, but not in O3.
+  std::optional<bool> keep_batchnorm_fp32 = std::nullopt;
+  // nn::dynamic_loss_scale() or nn::fixed_loss_scale(). A step whose gradients or loss are not finite is skipped on all
+  // ranks: parameters, moments and counters of the optimizer stay as they were. Absent: as precision or amp_level say.
+  std::optional<nn::LossScale> loss_scale = std::nullopt;
   // Of initial values and random operators. All ranks use rank 0's.
   uint64_t seed = 1;
   session::SessionOptions session = {};
@@ -127,7 +140,9 @@ class Model {
   // The network's parameters only: to evaluate, or to start a new training from them. Other entries are left out.
   void load_parameters(const std::string& path);
 
-  // Steps since the beginning of training.
+  // Whether the latest step, or micro-batch, was skipped because a gradient or the loss was not finite.
+  bool was_skipped() const { return was_skipped_; }
+  // Steps since the beginning of training, skipped ones included.
   int64_t step() const { return step_; }
   const data::Position& position() const { return position_; }
   cluster::Context& context() { return context_; }
@@ -190,6 +205,8 @@ class Model {
   int64_t steps_per_epoch(const data::Dataset& dataset);
   void require_equal_steps(int64_t own);
   void run_batch(session::Executable& executable, const RunContext& run);
+  // Runs it and notes whether it was skipped.
+  void run_step(session::Executable& executable);
   // Whether the batch was the last of its step.
   bool count_batch();
 
@@ -212,6 +229,7 @@ class Model {
   int64_t epoch_ = 0;
   int64_t step_in_epoch_ = 0;
   int64_t step_ = 0;
+  bool was_skipped_ = false;
   double loss_sum_ = 0;                                 // of train_step's micro-batches of the present step
   std::set<std::string> own_values_;                    // that differ between ranks by intention
   std::optional<checkpoint::StrategyFile> strategies_;  // of strategy_ckpt_load_file

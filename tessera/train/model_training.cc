@@ -3,6 +3,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/nn/gradient_accumulation.h"
+#include "tessera/train/precision.h"
 
 namespace tessera::train {
 namespace {
@@ -62,12 +63,27 @@ void Model::require_equal_steps(int64_t own) {
 
 void Model::run_batch(session::Executable& executable, const RunContext& run) {
   try {
-    executable.run();
+    run_step(executable);
   } catch (const executor::NonFiniteLoss& error) {
     throw Error(fmt::format(
         "epoch: {} step: {}. Invalid loss, terminating training. {}; the parameters are those before the step",
         run.epoch, run.step_in_epoch, error.what()));
   }
+}
+
+void Model::run_step(session::Executable& executable) {
+  executable.run();
+  was_skipped_ = false;
+  if (executable.compiled().logical.find_output(ir::kUpdateGuard) == nullptr) return;
+  was_skipped_ = !*executable.output(ir::kUpdateGuard).as<bool>();
+  if (!was_skipped_ || executor::all_finite(executable.output("loss"))) return;
+  // No scale changes the loss, but a dynamic one that has fallen as far as it can has seen nothing else for long.
+  const bool can_fall = loss_scale_of(options_)->is_dynamic() && session_->value(nn::kLossScale).item() > 1;
+  if (can_fall) return;
+  throw executor::NonFiniteLoss(
+      fmt::format("loss is not finite, with a loss scale that cannot fall; first non-finite "
+                  "result: {}",
+                  executable.executor().find_non_finite()));
 }
 
 bool Model::count_batch() {
@@ -198,7 +214,7 @@ double Model::train_step(const std::vector<TensorView>& local_batch, int64_t glo
     }
     copy_elements(local_batch[i], to);
   }
-  executable.run();
+  run_step(executable);
   loss_sum_ += loss_of(executable);
   const int64_t done = accumulates() ? accumulated_batches() + 1 : 1;
   const double mean = loss_sum_ / static_cast<double>(done);

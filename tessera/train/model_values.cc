@@ -5,6 +5,7 @@
 #include "tessera/base/logging.h"
 #include "tessera/nn/dropout.h"
 #include "tessera/nn/gradient_accumulation.h"
+#include "tessera/train/precision.h"
 
 namespace tessera::train {
 
@@ -32,6 +33,10 @@ void Model::prepare_values() {
     if (accumulates()) {
       for (auto& state : nn::gradient_accumulators(trainable)) states_.push_back(std::move(state));
     }
+  }
+  if (const auto loss_scale = loss_scale_of(options_); optimizer_ != nullptr && loss_scale) {
+    for (auto& state : nn::loss_scale_states(*loss_scale)) states_.push_back(std::move(state));
+    if (accumulates()) states_.push_back(nn::accumulated_overflow_state());
   }
   // The moving statistics of a hybrid network are those of each rank's batch.
   for (const auto& parameter : all) {

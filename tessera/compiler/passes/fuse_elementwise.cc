@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/passes/fused_program.h"
@@ -15,6 +16,13 @@ using ir::Node;
 using ir::NodeId;
 using ir::Value;
 using ir::ValueId;
+
+// Programs compute in f32: a result of a half type is rounded before it is used, unless it cannot be anything else.
+bool must_round(const Graph& graph, const Node& node) {
+  static const std::set<std::string> exact = {"neg",     "abs",     "relu",   "relu_grad",
+                                              "maximum", "minimum", "select", "cast"};
+  return is_half(graph.type(node.outputs[0]).dtype) && !exact.contains(node.op);
+}
 
 bool is_readable(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16 || dtype == DType::kU8 ||
@@ -50,7 +58,8 @@ class Fusion {
   bool is_fusible(NodeId n) const {
     const Node& node = graph_.node(n);
     if (!program_op(graph_, node) || node.outputs.size() != 1) return false;
-    if (graph_.type(node.outputs[0]).dtype != DType::kF32) return false;
+    const DType dtype = graph_.type(node.outputs[0]).dtype;
+    if (dtype != DType::kF32 && !is_half(dtype)) return false;
     return std::all_of(node.inputs.begin(), node.inputs.end(),
                        [&](ValueId v) { return is_readable(graph_.type(v).dtype); });
   }
@@ -99,12 +108,20 @@ class Fusion {
     return false;
   }
 
+  bool is_read_inside(ValueId v, const Group& group) const {
+    return std::any_of(group.nodes.begin(), group.nodes.end(), [&](NodeId n) {
+      const auto& inputs = graph_.node(n).inputs;
+      return std::find(inputs.begin(), inputs.end(), v) != inputs.end();
+    });
+  }
+
   void emit(Rewriter& rewriter, const Group& group) {
     const int index = group_of_[static_cast<size_t>(group.nodes[0])];
     std::map<ValueId, std::string> names;
     std::vector<Value> inputs;
     std::vector<ValueId> results;
     std::string program;
+    std::string dtypes;
     for (const NodeId n : group.nodes) {
       const Node& node = graph_.node(n);
       std::string line = fmt::format("t{}={}", names.size(), *program_op(graph_, node));
@@ -120,10 +137,19 @@ class Fusion {
         }
         line += " " + it->second;
       }
-      const auto name = line.substr(0, line.find('='));
-      names.emplace(node.outputs[0], name);
+      auto name = line.substr(0, line.find('='));
       program += line + "; ";
-      if (is_read_outside(node.outputs[0], index)) results.push_back(node.outputs[0]);
+      const DType dtype = graph_.type(node.outputs[0]).dtype;
+      if (must_round(graph_, node) && is_read_inside(node.outputs[0], group)) {
+        const auto rounded = "r" + name.substr(1);
+        program += fmt::format("{}=round_{} {}; ", rounded, dtype, name);
+        name = rounded;
+      }
+      names.emplace(node.outputs[0], name);
+      if (is_read_outside(node.outputs[0], index)) {
+        dtypes += fmt::format("{}{}", results.empty() ? "" : " ", dtype);
+        results.push_back(node.outputs[0]);
+      }
     }
     program += "return";
     for (const ValueId v : results) program += " " + names.at(v);
@@ -132,8 +158,11 @@ class Fusion {
       return;
     }
     rewriter.set_origin(group.nodes.back());
-    const auto made = ops::apply(rewriter.graph(), "fused_elementwise", inputs,
-                                 {{"program", program}, {"num_outputs", static_cast<int64_t>(results.size())}});
+    Attributes attributes = {{"program", program}, {"num_outputs", static_cast<int64_t>(results.size())}};
+    if (dtypes.find("f16") != std::string::npos) {  // bf16, too
+      attributes.set("dtypes", dtypes);
+    }
+    const auto made = ops::apply(rewriter.graph(), "fused_elementwise", inputs, attributes);
     for (const NodeId n : group.nodes) rewriter.stands_for(n, rewriter.graph().num_nodes() - 1);
     for (size_t i = 0; i < results.size(); ++i) {
       check_equal(made[i].type(), graph_.type(results[i]), "type of a fused result");

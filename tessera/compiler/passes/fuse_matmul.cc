@@ -96,7 +96,7 @@ class MatmulFusion {
     int num_results = 0;
     for (const NodeId n : chain) {
       const Node& node = graph_.node(n);
-      const std::string op = node.op == "bias_add" ? "add" : program_op(graph_, node).value_or("copy");
+      const std::string op = node.op == "bias_add" ? "add" : node.op == "cast" ? "copy" : *program_op(graph_, node);
       std::string line = op;
       for (const ValueId v : node.inputs) {
         if (v == last) {

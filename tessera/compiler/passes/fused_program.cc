@@ -22,17 +22,21 @@ std::optional<std::string> program_op(const Graph& graph, const Node& node) {
            (node.op == "gelu_grad" ? "_grad" : "");
   }
   if (node.op == "cast") {
-    const DType from = graph.type(node.inputs[0]).dtype;
-    if (from == DType::kBF16 || from == DType::kF16 || from == DType::kU8 || from == DType::kBool) return "copy";
+    const DType to = graph.type(node.outputs[0]).dtype;
+    return to == DType::kBF16 ? "round_bf16" : to == DType::kF16 ? "round_f16" : "copy";
   }
   return std::nullopt;
 }
 
 std::optional<std::string> literal_of(const Graph& graph, ValueId v) {
   const NodeId n = graph.info(v).node;
-  if (n == ir::kNone || graph.node(n).op != "fill" || graph.type(v).dtype != DType::kF32) return std::nullopt;
+  const DType dtype = graph.type(v).dtype;
+  if (n == ir::kNone || graph.node(n).op != "fill" || (dtype != DType::kF32 && !is_half(dtype))) return std::nullopt;
   if (graph.type(v).shape.ndim() != 0) return std::nullopt;  // its shape may be what widens the result
-  return shortest(static_cast<double>(static_cast<float>(graph.node(n).attributes.get_double("value"))));
+  const auto number = static_cast<float>(graph.node(n).attributes.get_double("value"));
+  if (dtype == DType::kBF16) return shortest(static_cast<double>(static_cast<float>(BFloat16(number))));
+  if (dtype == DType::kF16) return shortest(static_cast<double>(static_cast<float>(Float16(number))));
+  return shortest(static_cast<double>(number));
 }
 
 }  // namespace tessera::compiler

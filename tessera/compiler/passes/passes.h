@@ -21,6 +21,10 @@ ir::Graph merge_common_subexpressions(const ir::Graph& graph);
 // transposes and reshapes that keep everything.
 ir::Graph fold_constants(const ir::Graph& graph);
 
+// Lets operators that add up half types in f32 keep that (attribute result_dtype) where their result is only read by
+// casts to f32, which then fall away.
+ir::Graph keep_results_wide(const ir::Graph& graph);
+
 // The fusions of compile(), in the order in which they run; each is a pass of its own and can be switched off.
 struct Fusions {
   bool batch_norm_statistics = true;
@@ -52,8 +56,8 @@ ir::Graph fuse_batch_norm(const ir::Graph& local, bool channels_last = true);
 // Joins a matmul with what is done to the elements of its product: a bias, a factor, another value of its shape, an
 // activation that is not needed by itself; where each result has one reader.
 ir::Graph fuse_matmul(const ir::Graph& local);
-// Joins elementwise nodes of one shape whose inner results nobody else reads into fused_elementwise nodes, of at most
-// `max_nodes` each: a longer chain keeps more operands alive than registers hold.
+// Joins elementwise nodes of f32 and half types of one shape whose inner results nobody else reads into
+// fused_elementwise nodes, of at most `max_nodes` each: a longer chain keeps more operands alive than registers hold.
 ir::Graph fuse_elementwise(const ir::Graph& local, int max_nodes = 24);
 // Joins the updates of parameters of at most `max_bytes` each that one optimizer makes in the same way, and whose
 // gradients arrive together, into one node: what starting each costs is then paid once. Larger ones are worth a start.

@@ -45,6 +45,7 @@ void Rewriter::copy(NodeId node) {
   made.strategy = old.strategy;
   made.recompute = old.recompute;
   made.again = old.again;
+  made.compute_dtype = old.compute_dtype;
   for (size_t i = 0; i < results.size(); ++i) set(old.outputs[i], results[i]);
 }
 

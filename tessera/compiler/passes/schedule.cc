@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/compiler/passes/guarded_updates.h"
 #include "tessera/compiler/passes/scheduler.h"
 #include "tessera/ops/op_def.h"
 
@@ -17,9 +18,10 @@ using ir::Step;
 using ir::StepKind;
 using ir::ValueId;
 
-Scheduler::Scheduler(const Graph& graph, const ir::PersistentLayout& persistent, const ops::KernelCatalogue& catalogue,
-                     const ScheduleOptions& options)
+Scheduler::Scheduler(const Graph& graph, const std::set<std::string>& guarded, const ir::PersistentLayout& persistent,
+                     const ops::KernelCatalogue& catalogue, const ScheduleOptions& options)
     : graph_(graph),
+      guarded_(guarded),
       persistent_(persistent),
       catalogue_(catalogue),
       options_(options),
@@ -64,6 +66,7 @@ int Scheduler::add_step(Step step) {
   const int index = step_now();
   for (const int v : step.inputs) memory_.touch(v, index);
   for (const int v : step.outputs) memory_.touch(v, index);
+  if (step.guard >= 0) memory_.touch(step.guard, index);
   schedule_.steps.push_back(std::move(step));
   return index;
 }
@@ -121,6 +124,7 @@ void Scheduler::emit_outputs() {
   struct Copy {
     int from;
     int to;
+    int guard;
   };
   std::vector<Copy> copies;
   std::vector<int> results;
@@ -139,10 +143,10 @@ void Scheduler::emit_outputs() {
     if (a.buffer == b.buffer && a.at == b.at) continue;
     // Another parameter's value: read it before that one changes too.
     if (memory_.buffer(a.buffer).persistent) v = add_copy(v, output.name, value(v).strides);
-    copies.push_back({v, target});
+    copies.push_back({v, target, guard_of(output.name)});
   }
   for (const auto& copy : copies) {
-    add_step({.kind = StepKind::kCopy, .op = "copy", .inputs = {copy.from}, .outputs = {copy.to}});
+    add_step({.kind = StepKind::kCopy, .op = "copy", .inputs = {copy.from}, .outputs = {copy.to}, .guard = copy.guard});
   }
   for (const int v : results) memory_.touch(v, step_now());
 }
@@ -174,10 +178,11 @@ void Scheduler::finish() {
 
 // --- nodes -----------------------------------------------------------------------------------------------------------
 
-// Before anything persistent is written: the loss must be finite.
+// Before anything persistent is written: the loss must be finite, unless a guard decides what is written.
 void Scheduler::check_loss() {
   if (loss_checked_) return;
   loss_checked_ = true;
+  if (graph_.find_output(ir::kUpdateGuard) != nullptr) return;
   const ir::Output* loss = graph_.find_output("loss");
   if (loss == nullptr || uses_.updates.empty()) return;
   const int v = read(loss->value);
@@ -186,13 +191,26 @@ void Scheduler::check_loss() {
   for (const auto& [name, input] : schedule_.inputs) memory_.touch(input, step);
 }
 
+int Scheduler::guard_of(const std::string& output) {
+  return guarded_.contains(output) ? read(graph_.find_output(ir::kUpdateGuard)->value) : -1;
+}
+
+// Nobody reads the new values of a guarded node here: all of them are outputs.
+int Scheduler::guard_of_update(const Node& node) {
+  for (const auto& output : graph_.outputs()) {
+    if (output.value == node.outputs[0]) return guard_of(output.name);
+  }
+  return -1;
+}
+
 void Scheduler::emit_node(NodeId n) {
   const Node& node = graph_.node(n);
   if (ops::OpRegistry::instance().get(node.op).collective) {
     emit_collective(n);
     return;
   }
-  if (uses_.is_update(node) && order_.reads_at[static_cast<size_t>(n)] >= order_.first_update) check_loss();
+  const bool is_late = uses_.is_update(node) && order_.reads_at[static_cast<size_t>(n)] >= order_.first_update;
+  if (is_late) check_loss();
   if (emit_alias(n)) return;
 
   Step step{.kind = StepKind::kCompute, .op = node.op, .attributes = node.attributes, .source = node.source};
@@ -211,6 +229,7 @@ void Scheduler::emit_node(NodeId n) {
     throw InvalidArgument("{}: {}", graph_.node_name(n), error.what());
   }
   step.kernel = choice.name;
+  if (is_late) step.guard = guard_of_update(node);
   std::set<int> taken;  // inputs whose memory an output already took
   for (size_t o = 0; o < node.outputs.size(); ++o) {
     const ValueId v = node.outputs[o];
@@ -290,7 +309,8 @@ bool Scheduler::dies_at(ValueId v, NodeId n) const {
 
 Schedule make_schedule(const Graph& local, const ir::PersistentLayout& persistent,
                        const ops::KernelCatalogue& catalogue, const ScheduleOptions& options) {
-  return Scheduler(local, persistent, catalogue, options).run();
+  const GuardedUpdates updates = find_guarded_updates(local);
+  return Scheduler(updates.graph, updates.names, persistent, catalogue, options).run();
 }
 
 }  // namespace tessera::compiler

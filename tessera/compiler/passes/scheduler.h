@@ -15,8 +15,9 @@ namespace tessera::compiler {
 
 class Scheduler {
  public:
-  Scheduler(const ir::Graph& graph, const ir::PersistentLayout& persistent, const ops::KernelCatalogue& catalogue,
-            const ScheduleOptions& options);
+  // `guarded`: the outputs that are written only where the graph's guard holds, see guarded_updates.h.
+  Scheduler(const ir::Graph& graph, const std::set<std::string>& guarded, const ir::PersistentLayout& persistent,
+            const ops::KernelCatalogue& catalogue, const ScheduleOptions& options);
 
   // Call once.
   ir::Schedule run();
@@ -47,6 +48,9 @@ class Scheduler {
   void emit_outputs();
   void finish();
   void check_loss();
+  // The guard of steps that write this output; -1 for none.
+  int guard_of(const std::string& output);
+  int guard_of_update(const ir::Node& node);
   bool dies_at(ir::ValueId v, ir::NodeId n) const;
   bool may_take(ir::NodeId n, ir::ValueId out, ir::ValueId in) const;
   bool is_replaced(int buffer) const;
@@ -66,6 +70,7 @@ class Scheduler {
   int bucket_size(int64_t bucket);
 
   const ir::Graph& graph_;
+  const std::set<std::string>& guarded_;
   const ir::PersistentLayout& persistent_;
   const ops::KernelCatalogue& catalogue_;
   const ScheduleOptions& options_;

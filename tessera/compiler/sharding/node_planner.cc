@@ -129,15 +129,26 @@ class NodePlanner {
     return produced(input);
   }
 
-  // Only makes new values of parameters and states.
+  bool is_new_value(ValueId v) const {
+    const auto& outputs = graph_.outputs();
+    return state_.num_uses[static_cast<size_t>(v)] == 1 &&
+           std::any_of(outputs.begin(), outputs.end(), [&](const ir::Output& output) {
+             return output.value == v && graph_.find_input(output.name) != nullptr;
+           });
+  }
+  // A new value where the graph's guard holds.
+  bool is_guarded_value(ValueId v) const {
+    const auto at = static_cast<size_t>(v);
+    const ir::Output* guard = graph_.find_output(ir::kUpdateGuard);
+    if (guard == nullptr || state_.num_uses[at] != 1 || state_.user[at] == ir::kNone) return false;
+    const Node& user = graph_.node(state_.user[at]);
+    return user.op == "select" && user.inputs[0] == guard->value && is_new_value(user.outputs[0]);
+  }
+  // Only makes new values of parameters and states, or asks whether gradients are finite: works on shards.
   bool is_update() const {
-    return std::all_of(node_.outputs.begin(), node_.outputs.end(), [&](ValueId v) {
-      const auto& outputs = graph_.outputs();
-      return state_.num_uses[static_cast<size_t>(v)] == 1 &&
-             std::any_of(outputs.begin(), outputs.end(), [&](const ir::Output& output) {
-               return output.value == v && graph_.find_input(output.name) != nullptr;
-             });
-    });
+    return node_.op == "all_finite" || std::all_of(node_.outputs.begin(), node_.outputs.end(), [&](ValueId v) {
+             return is_new_value(v) || is_guarded_value(v);
+           });
   }
 
   // Forward operators that the user said nothing of split the batch, their data's first dim, over all ranks.

@@ -30,6 +30,7 @@ struct PlanState {
   std::vector<bool> may_hold_partial;
   std::vector<bool> derived;
   std::vector<int> num_uses;
+  std::vector<ir::NodeId> user = {};  // the last node that reads it
   // Parameters whose rows are shared for the optimizer's sake: how all but its updates read them.
   std::map<ir::ValueId, Placed> read_as;
   // Forward operators that take over a neighbour's strategy.

@@ -5,11 +5,9 @@
 
 namespace tessera::kernels::cpu {
 
-<<<<<<< HEAD
+void add_all_finite(KernelRegistry& registry);
 void add_attention(KernelRegistry& registry);
-=======
 void add_batch_norm(KernelRegistry& registry);
->>>>>>> 7db8dcd (Kernels: channels-last batch_norm and its gradients share the fused kernels' loops; docs)
 void add_convolution(KernelRegistry& registry);
 void add_matmul(KernelRegistry& registry);
 void add_matmul_candidates(KernelRegistry& registry);

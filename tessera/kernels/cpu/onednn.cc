@@ -2,9 +2,24 @@
 
 #include <omp.h>
 
+#include <atomic>
+
+#include "tessera/base/logging.h"
 #include "tessera/kernels/cpu/tile_program.h"
 
 namespace tessera::kernels::cpu {
+
+namespace {
+
+// Once for each dtype: a network has many such kernels.
+void say_widened(DType from) {
+  static std::atomic<bool> said[2];
+  if (from != DType::kBF16 && from != DType::kF16) return;
+  if (said[from == DType::kBF16 ? 0 : 1].exchange(true)) return;
+  log_warning("this CPU lacks some kernels for {}: they compute in f32 and round, which costs time", from);
+}
+
+}  // namespace
 
 const dnnl::engine& onednn_engine() {
   static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
@@ -32,6 +47,7 @@ dnnl::memory::desc onednn_desc(const TensorView& view) {
 StagedOperand::StagedOperand(const TensorView& view, const TensorView& staged, bool is_output, int num_threads,
                              ScratchPlan& scratch)
     : staged_(staged), offset_(scratch.add(staged.size_bytes())) {
+  if (view.dtype != staged.dtype) say_widened(view.dtype);
   KernelRequest request{.op = "cast", .inputs = {view}, .outputs = {staged}, .num_threads = num_threads};
   if (is_output) std::swap(request.inputs, request.outputs);
   TileProgram program{.num_inputs = 1};

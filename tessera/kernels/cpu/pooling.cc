@@ -1,6 +1,6 @@
-// max_pool2d and avg_pool2d with their gradients, channels-last f32: for every output pixel the pixels of its window
-// are gone through with vectors of channels. The gradients gather too (an input pixel asks the windows that hold it),
-// so that no two threads write one place and sums have one order.
+// max_pool2d and avg_pool2d with their gradients, channels-last, f32 or a half type: for every output pixel the pixels
+// of its window are gone through with vectors of channels. The gradients gather too (an input pixel asks the windows
+// that hold it), so that no two threads write one place and sums have one order.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -24,19 +24,20 @@ inline constexpr size_t kMaxTaps = 255;
 // The pixels that one result is made of: for each its channels, its index's channels and its place or weight.
 struct Taps {
   int count = 0;
-  std::array<const float*, kMaxTaps> data;
+  std::array<const void*, kMaxTaps> data;
   std::array<const uint8_t*, kMaxTaps> index;
   std::array<int, kMaxTaps> place;
   std::array<float, kMaxTaps> weight;
 };
 
+// For images of one dtype; half types are compared and added up in f32.
 struct PoolFunctions {
   // y = the largest of the taps, index = its place; the first of equals, the first NaN before all.
-  void (*max)(const Taps& taps, int64_t channels, float* y, uint8_t* index);
+  void (*max)(const Taps& taps, int64_t channels, void* y, uint8_t* index);
   // dx = the sum of the taps whose index is their place.
-  void (*select_sum)(const Taps& taps, int64_t channels, float* dx);
+  void (*select_sum)(const Taps& taps, int64_t channels, void* dx);
   // y = the sum of weight * tap.
-  void (*weighted_sum)(const Taps& taps, int64_t channels, float* y);
+  void (*weighted_sum)(const Taps& taps, int64_t channels, void* y);
 };
 
 }  // namespace tessera::kernels::cpu
@@ -47,30 +48,37 @@ namespace tessera::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-void pool_max(const Taps& taps, int64_t channels, float* y, uint8_t* index) {
+template <typename T>
+const T* tap(const Taps& taps, size_t t) {
+  return static_cast<const T*>(taps.data[t]);
+}
+
+template <typename T>
+void pool_max(const Taps& taps, int64_t channels, void* result, uint8_t* index) {
+  T* y = static_cast<T*>(result);
   const DF d;
   const DI di;
   const hn::Rebind<uint8_t, DI> d8;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t c = 0;
   for (; c + lanes <= channels; c += lanes) {
-    VF best = hn::LoadU(d, taps.data[0] + c);
+    VF best = vload(tap<T>(taps, 0) + c);
     VF place = vset(static_cast<float>(taps.place[0]));
     for (size_t t = 1; t < static_cast<size_t>(taps.count); ++t) {
-      const VF value = hn::LoadU(d, taps.data[t] + c);
+      const VF value = vload(tap<T>(taps, t) + c);
       const auto first_nan = hn::AndNot(hn::IsNaN(best), hn::IsNaN(value));
       const auto better = hn::Or(hn::Gt(value, best), first_nan);
       best = hn::IfThenElse(better, value, best);
       place = hn::IfThenElse(better, vset(static_cast<float>(taps.place[t])), place);
     }
-    hn::StoreU(best, d, y + c);
+    vstore(best, y + c);
     hn::StoreU(hn::DemoteTo(d8, hn::ConvertTo(di, place)), d8, index + c);
   }
   for (; c < channels; ++c) {
-    float best = taps.data[0][c];
+    float best = tap<T>(taps, 0)[c];
     int place = taps.place[0];
     for (size_t t = 1; t < static_cast<size_t>(taps.count); ++t) {
-      const float value = taps.data[t][c];
+      const float value = tap<T>(taps, t)[c];
       if (value > best || (std::isnan(value) && !std::isnan(best))) {
         best = value;
         place = taps.place[t];
@@ -81,7 +89,9 @@ void pool_max(const Taps& taps, int64_t channels, float* y, uint8_t* index) {
   }
 }
 
-void pool_select_sum(const Taps& taps, int64_t channels, float* dx) {
+template <typename T>
+void pool_select_sum(const Taps& taps, int64_t channels, void* result) {
+  T* dx = static_cast<T*>(result);
   const DF d;
   const DI di;
   const hn::Rebind<uint8_t, DI> d8;
@@ -92,42 +102,56 @@ void pool_select_sum(const Taps& taps, int64_t channels, float* dx) {
     for (size_t t = 0; t < static_cast<size_t>(taps.count); ++t) {
       const auto index = hn::PromoteTo(di, hn::LoadU(d8, taps.index[t] + c));
       const auto chosen = hn::RebindMask(d, hn::Eq(index, hn::Set(di, taps.place[t])));
-      sum = hn::Add(sum, hn::IfThenElseZero(chosen, hn::LoadU(d, taps.data[t] + c)));
+      sum = hn::Add(sum, hn::IfThenElseZero(chosen, vload(tap<T>(taps, t) + c)));
     }
-    hn::StoreU(sum, d, dx + c);
+    vstore(sum, dx + c);
   }
   for (; c < channels; ++c) {
     float sum = 0;
     for (size_t t = 0; t < static_cast<size_t>(taps.count); ++t) {
-      if (taps.index[t][c] == taps.place[t]) sum += taps.data[t][c];
+      if (taps.index[t][c] == taps.place[t]) sum += tap<T>(taps, t)[c];
     }
     dx[c] = sum;
   }
 }
 
-void pool_weighted_sum(const Taps& taps, int64_t channels, float* y) {
+template <typename T>
+void pool_weighted_sum(const Taps& taps, int64_t channels, void* result) {
+  T* y = static_cast<T*>(result);
   const DF d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t c = 0;
   for (; c + lanes <= channels; c += lanes) {
     VF sum = hn::Zero(d);
     for (size_t t = 0; t < static_cast<size_t>(taps.count); ++t) {
-      sum = hn::MulAdd(hn::LoadU(d, taps.data[t] + c), vset(taps.weight[t]), sum);
+      sum = hn::MulAdd(vload(tap<T>(taps, t) + c), vset(taps.weight[t]), sum);
     }
-    hn::StoreU(sum, d, y + c);
+    vstore(sum, y + c);
   }
   for (; c < channels; ++c) {
     float sum = 0;
-    for (size_t t = 0; t < static_cast<size_t>(taps.count); ++t) sum += taps.data[t][c] * taps.weight[t];
+    for (size_t t = 0; t < static_cast<size_t>(taps.count); ++t)
+      sum += static_cast<float>(tap<T>(taps, t)[c]) * taps.weight[t];
     y[c] = sum;
   }
 }
 
 }  // namespace
 
-const PoolFunctions& get_pool_functions() {
-  static const PoolFunctions functions = {pool_max, pool_select_sum, pool_weighted_sum};
-  return functions;
+template <typename T>
+const PoolFunctions* functions_of() {
+  static const PoolFunctions functions = {pool_max<T>, pool_select_sum<T>, pool_weighted_sum<T>};
+  return &functions;
+}
+
+// nullptr for dtypes that it does not take.
+const PoolFunctions* get_pool_functions(DType dtype) {
+  switch (dtype) {
+    case DType::kF32: return functions_of<float>();
+    case DType::kBF16: return functions_of<BFloat16>();
+    case DType::kF16: return functions_of<Float16>();
+    default: return nullptr;
+  }
 }
 
 }  // namespace HWY_NAMESPACE
@@ -164,9 +188,12 @@ struct Pool {
   }
 };
 
-template <typename T>
-T* pixel(const TensorView& view, int64_t n, int64_t y, int64_t x) {
-  return static_cast<T*>(view.data) + n * view.strides[0] + y * view.strides[2] + x * view.strides[3];
+std::byte* pixel(const TensorView& view, int64_t n, int64_t y, int64_t x) {
+  const int64_t elements = n * view.strides[0] + y * view.strides[2] + x * view.strides[3];
+  return static_cast<std::byte*>(view.data) + elements * static_cast<int64_t>(size_bytes(view.dtype));
+}
+uint8_t* index_pixel(const TensorView& view, int64_t n, int64_t y, int64_t x) {
+  return reinterpret_cast<uint8_t*>(pixel(view, n, y, x));
 }
 
 // Calls f(n, y, x) for every pixel of a view, lines of pixels in parallel.
@@ -192,15 +219,15 @@ void run_forward(const Pool& pool, const KernelArgs& args) {
     for (int64_t ky = std::max<int64_t>(0, -top); ky < std::min(pool.size[0], x.shape[2] - top); ++ky) {
       for (int64_t kx = std::max<int64_t>(0, -left); kx < std::min(pool.size[1], x.shape[3] - left); ++kx) {
         const auto t = static_cast<size_t>(taps.count++);
-        taps.data[t] = pixel<const float>(x, n, top + ky, left + kx);
+        taps.data[t] = pixel(x, n, top + ky, left + kx);
         taps.place[t] = static_cast<int>(ky * pool.size[1] + kx);
         taps.weight[t] = weight;
       }
     }
     if (pool.average) {
-      pool.functions->weighted_sum(taps, x.shape[1], pixel<float>(y, n, oy, ox));
+      pool.functions->weighted_sum(taps, x.shape[1], pixel(y, n, oy, ox));
     } else {
-      pool.functions->max(taps, x.shape[1], pixel<float>(y, n, oy, ox), pixel<uint8_t>(args.outputs[1], n, oy, ox));
+      pool.functions->max(taps, x.shape[1], pixel(y, n, oy, ox), index_pixel(args.outputs[1], n, oy, ox));
     }
   });
 }
@@ -213,13 +240,13 @@ void run_gradient(const Pool& pool, const KernelArgs& args) {
     for (int64_t oy = pool.first(0, iy); oy < pool.last(0, iy, dy.shape[2]); ++oy) {
       for (int64_t ox = pool.first(1, ix); ox < pool.last(1, ix, dy.shape[3]); ++ox) {
         const auto t = static_cast<size_t>(taps.count++);
-        taps.data[t] = pixel<const float>(dy, n, oy, ox);
-        if (!pool.average) taps.index[t] = pixel<const uint8_t>(args.inputs[1], n, oy, ox);
+        taps.data[t] = pixel(dy, n, oy, ox);
+        if (!pool.average) taps.index[t] = index_pixel(args.inputs[1], n, oy, ox);
         taps.place[t] = static_cast<int>((iy - pool.begin(0, oy)) * pool.size[1] + ix - pool.begin(1, ox));
         taps.weight[t] = pool.weight(dx.shape, oy, ox);
       }
     }
-    float* to = pixel<float>(dx, n, iy, ix);
+    std::byte* to = pixel(dx, n, iy, ix);
     if (pool.average) {
       pool.functions->weighted_sum(taps, dx.shape[1], to);
     } else {
@@ -233,7 +260,7 @@ std::optional<PreparedKernel> prepare(const KernelRequest& request, bool average
     for (const TensorView& view : views) {
       const bool is_index = !average && &view == &views.back();
       if (view.shape.ndim() != 4 || (view.shape[1] != 1 && view.strides[1] != 1)) return std::nullopt;
-      const DType expected = is_index && view.dtype == DType::kU8 ? DType::kU8 : DType::kF32;
+      const DType expected = is_index && view.dtype == DType::kU8 ? DType::kU8 : request.inputs[0].dtype;
       if (view.dtype != expected) return std::nullopt;
     }
   }
@@ -248,7 +275,8 @@ std::optional<PreparedKernel> prepare(const KernelRequest& request, bool average
             .padding = {padding[0], padding[2]},
             .count_include_pad = average && request.attributes.get_bool("count_include_pad"),
             .average = average,
-            .functions = &HWY_DYNAMIC_DISPATCH(get_pool_functions)()};
+            .functions = HWY_DYNAMIC_DISPATCH(get_pool_functions)(request.inputs[0].dtype)};
+  if (pool.functions == nullptr) return std::nullopt;
   const TensorView& image = gradient ? request.outputs[0] : request.inputs[0];
   const TensorView& pooled = gradient ? request.inputs[0] : request.outputs[0];
   for (size_t d = 0; d < 2; ++d) {

@@ -7,11 +7,9 @@ namespace tessera::kernels {
 const KernelRegistry& cpu_kernels() {
   static const KernelRegistry registry = [] {
     KernelRegistry made;
-<<<<<<< HEAD
+    cpu::add_all_finite(made);
     cpu::add_attention(made);
-=======
     cpu::add_batch_norm(made);
->>>>>>> 7db8dcd (Kernels: channels-last batch_norm and its gradients share the fused kernels' loops; docs)
     cpu::add_convolution(made);
     cpu::add_matmul(made);
     cpu::add_matmul_candidates(made);

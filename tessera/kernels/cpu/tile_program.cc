@@ -44,7 +44,7 @@ struct Plan {
 
   std::vector<Operand> operands;  // inputs, then outputs
   int num_inputs = 0;
-  std::vector<int> streams;  // the operands that are read or written in place and move on with every tile
+  std::vector<int> streams;  // the operands whose tiles are runs of memory that move on with every tile
 
   struct Step {
     RowFunction run;
@@ -174,15 +174,18 @@ void assign_tiles(Plan& plan, const TileProgram& program, const std::vector<Vari
 }
 
 void fill_tile(const Operand& operand, const std::byte* from, float* tile, int64_t rows, int64_t columns) {
+  if (operand.stride == 1 && (rows == 1 || operand.row_stride == columns)) {
+    return operand.load(from, tile, static_cast<size_t>(rows * columns));
+  }
   for (int64_t r = 0; r < rows; ++r) {
     load_row(operand, from + r * operand.row_stride * static_cast<int64_t>(operand.element_bytes), tile + r * columns,
              columns);
   }
 }
 
-// Asks for n floats to be brought near; into the second-level cache, the first is full of tiles.
-void prefetch(const std::byte* from, int64_t n, bool to_write) {
-  for (int64_t at = 0; at < n * static_cast<int64_t>(sizeof(float)); at += 64) {
+// Asks for memory to be brought near; into the second-level cache, the first is full of tiles.
+void prefetch(const std::byte* from, int64_t bytes, bool to_write) {
+  for (int64_t at = 0; at < bytes; at += 64) {
     if (to_write) {
       __builtin_prefetch(from + at, 1, 2);
     } else {
@@ -282,8 +285,10 @@ void run_tiles(const Plan& plan, const KernelArgs& args, int64_t begin, int64_t 
       // so much that may be under way at a time.
       for (size_t i = plan.streams.size() * k / plan.steps.size();
            i < plan.streams.size() * (k + 1) / plan.steps.size(); ++i) {
-        prefetch(place(plan.streams[i]) + rows * columns * static_cast<int64_t>(sizeof(float)), rows * columns,
-                 plan.streams[i] >= plan.num_inputs);
+        const int operand = plan.streams[i];
+        const int64_t bytes =
+            rows * columns * static_cast<int64_t>(plan.operands[static_cast<size_t>(operand)].element_bytes);
+        prefetch(place(operand) + bytes, bytes, operand >= plan.num_inputs);
       }
       float*& slot = slots[static_cast<size_t>(step.slot)];
       const int output = plan.slot_output[static_cast<size_t>(step.slot)];
@@ -296,6 +301,10 @@ void run_tiles(const Plan& plan, const KernelArgs& args, int64_t begin, int64_t 
         const Operand& operand = plan.operands[result_slot(plan, output)];
         if (operand.direct) continue;
         std::byte* to = place(plan.num_inputs + output);
+        if (operand.stride == 1 && (rows == 1 || operand.row_stride == columns)) {
+          operand.store(slot, to, static_cast<size_t>(rows * columns));
+          continue;
+        }
         for (int64_t r = 0; r < rows; ++r) {
           store_row(operand, slot + r * columns,
                     to + r * operand.row_stride * static_cast<int64_t>(operand.element_bytes), columns);
@@ -425,13 +434,13 @@ std::optional<PreparedKernel> prepare_tile_program(const KernelRequest& request,
         operand.strides[d] = (*dims)[d].strides[i];
         fixed = fixed && operand.strides[d] == 0;
       }
-      operand.direct = operand.dtype == DType::kF32 && operand.stride == 1 &&
-                       (plan->tile_rows == 1 || operand.row_stride == inner.size);
+      const bool is_run = operand.stride == 1 && (plan->tile_rows == 1 || operand.row_stride == inner.size);
+      operand.direct = operand.dtype == DType::kF32 && is_run;
       operand.columns = operand.direct && !two_level && i < request.inputs.size() && fixed && num_outer > 0 &&
                         inner.size <= kMaxColumns;
-      if (operand.direct && !operand.columns) plan->streams.push_back(static_cast<int>(i));
       const bool whole_row = plan->tile_columns == inner.size || operand.stride == 0;
       operand.invariant = !operand.direct && i < request.inputs.size() && fixed && operand.row_stride == 0 && whole_row;
+      if (is_run && !operand.columns && !operand.invariant) plan->streams.push_back(static_cast<int>(i));
     }
   }
   plan->slot_output.assign(static_cast<size_t>(num_slots), -1);

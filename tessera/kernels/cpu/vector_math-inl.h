@@ -9,9 +9,11 @@
 
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
+#include "tessera/tensor/half.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera::kernels::cpu {
@@ -170,6 +172,31 @@ HWY_INLINE VF vfrom_f16_bits(VU bits) {
   wide = hn::IfThenElse(hn::MaskFromVec(hn::BitCast(d, hn::VecFromMask(di, hn::Lt(r, hn::Set(di, 0x0400))))), subnormal,
                         wide);
   return hn::BitCast(df, hn::Or(sign, wide));
+}
+
+// A vector of elements of T, f32, bf16 or f16, as floats.
+template <typename T>
+HWY_INLINE VF vload(const T* from) {
+  if constexpr (std::is_same_v<T, float>) {
+    return hn::LoadU(DF(), from);
+  } else {
+    const DU d;
+    const auto bits = hn::PromoteTo(d, hn::LoadU(hn::Rebind<uint16_t, DU>(), reinterpret_cast<const uint16_t*>(from)));
+    return std::is_same_v<T, BFloat16> ? hn::BitCast(DF(), hn::ShiftLeft<16>(bits)) : vfrom_f16_bits(bits);
+  }
+}
+// Rounds to T.
+template <typename T>
+HWY_INLINE void vstore(VF x, T* to) {
+  if constexpr (std::is_same_v<T, float>) {
+    hn::StoreU(x, DF(), to);
+  } else {
+    // The arithmetic shift keeps the value within int16, so that the saturating narrowing changes nothing.
+    const VU high = std::is_same_v<T, BFloat16> ? vround_bf16_bits(x) : hn::ShiftLeft<16>(vto_f16_bits(x));
+    const auto bits = hn::ShiftRight<16>(hn::BitCast(DI(), high));
+    const hn::Rebind<int16_t, DF> d16;
+    hn::StoreU(hn::DemoteTo(d16, bits), d16, reinterpret_cast<int16_t*>(to));
+  }
 }
 
 }  // namespace HWY_NAMESPACE

@@ -300,6 +300,18 @@ void run_cumsum(const KernelArgs& args) {
   });
 }
 
+void run_all_finite(const KernelArgs& args) {
+  const TensorView& x = args.inputs[0];
+  bool finite = true;
+  dispatch_floating(x.dtype, "all_finite", [&](auto zero) {
+    using T = decltype(zero);
+    for_each_element<1>(x.shape, {x.strides}, [&](const std::array<int64_t, 1>& at) {
+      finite = finite && std::isfinite(static_cast<ComputeType<T>>(x.as<T>()[at[0]]));
+    });
+  });
+  *args.outputs[0].as<bool>() = finite;
+}
+
 }  // namespace
 
 void add_reductions(KernelRegistry& registry) {
@@ -310,6 +322,7 @@ void add_reductions(KernelRegistry& registry) {
   registry.add_function("reduce_prod", "reference", reduce_numeric<Prod>);
   registry.add_function("reduce_all", "reference", reduce<bool, All>);
   registry.add_function("reduce_any", "reference", reduce<bool, Any>);
+  registry.add_function("all_finite", "reference", run_all_finite);
   registry.add_function("argmax", "reference", run_argmax);
   registry.add_function("top_k", "reference", run_top_k);
   registry.add_function("top_k_grad", "reference", run_top_k_grad);
