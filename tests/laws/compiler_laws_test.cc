@@ -65,7 +65,8 @@ TEST_P(RandomGraphs, SharedMemoryAndWorkInPlaceChangeNoBit) {
   const auto inputs = random_inputs(graph, GetParam());
   for (const bool reference : {true, false}) {
     const auto expected = session::evaluate(graph, inputs, {.reference_kernels = reference, .debug = true});
-    const auto actual = session::evaluate(graph, inputs, {.reference_kernels = reference, .fusions = compiler::Fusions::none()});
+    const auto actual =
+        session::evaluate(graph, inputs, {.reference_kernels = reference, .fusions = compiler::Fusions::none()});
     expect_bit_equal(actual, expected, reference ? "reference kernels" : "fast kernels");
   }
 }
@@ -116,7 +117,8 @@ TEST_P(TrainSteps, MemoryHoldsWhatIsRead) {
 TEST_P(TrainSteps, GradientsShareBucketsAndLeaveBeforeBackwardEnds) {
   const auto graph = train_step(GetParam(), 6);
   const int64_t bucket_bytes = 1 << 20;
-  const auto local = compile(graph, 3, 1, {.fusions = compiler::Fusions::none(), .partition = {.bucket_bytes = bucket_bytes}}).local;
+  const auto local =
+      compile(graph, 3, 1, {.fusions = compiler::Fusions::none(), .partition = {.bucket_bytes = bucket_bytes}}).local;
   std::map<int64_t, int64_t> bytes;
   std::map<int64_t, int64_t> largest;
   int updates = 0;

@@ -146,9 +146,8 @@ class NodePlanner {
   }
   // Only makes new values of parameters and states, or asks whether gradients are finite: works on shards.
   bool is_update() const {
-    return node_.op == "all_finite" || std::all_of(node_.outputs.begin(), node_.outputs.end(), [&](ValueId v) {
-             return is_new_value(v) || is_guarded_value(v);
-           });
+    return node_.op == "all_finite" || std::all_of(node_.outputs.begin(), node_.outputs.end(),
+                                                   [&](ValueId v) { return is_new_value(v) || is_guarded_value(v); });
   }
 
   // Forward operators that the user said nothing of split the batch, their data's first dim, over all ranks.

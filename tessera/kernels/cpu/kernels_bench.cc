@@ -261,8 +261,10 @@ std::vector<Case> transformer_cases() {
   const Attributes axis = {{"axis", int64_t{0}}};
   list.push_back({"gather 20000x512", "gather", {table, ids}, {rows}, axis});
   list.push_back({"scatter_add 20000x512", "scatter_add", {table, ids, rows}, {table}, axis});
-  list.push_back({"sum of rows 2048x2048", "reduce_sum", {inner}, {dense({2048})}, {{"axes", Ints{0}}, {"keep_dims", false}}});
-  list.push_back({"sum of rows 2048x20000", "reduce_sum", {logits}, {dense({20000})}, {{"axes", Ints{0}}, {"keep_dims", false}}});
+  list.push_back(
+      {"sum of rows 2048x2048", "reduce_sum", {inner}, {dense({2048})}, {{"axes", Ints{0}}, {"keep_dims", false}}});
+  list.push_back(
+      {"sum of rows 2048x20000", "reduce_sum", {logits}, {dense({20000})}, {{"axes", Ints{0}}, {"keep_dims", false}}});
   for (const auto& [m, k, n] : {std::array<int64_t, 3>{2048, 512, 512},
                                 {2048, 512, 2048},
                                 {2048, 2048, 512},

@@ -12,8 +12,8 @@
 namespace tessera::kernels {
 namespace {
 
-// The value of the first line "name : value" of /proc/cpuinfo; "" where there is none. Not by FileSystem: files of /proc
-// have no size that could be mapped.
+// The value of the first line "name : value" of /proc/cpuinfo; "" where there is none. Not by FileSystem: files of
+// /proc have no size that could be mapped.
 std::string cpu_fact(const std::string& name) {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
