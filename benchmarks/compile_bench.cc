@@ -75,7 +75,10 @@ int run(int argc, char** argv) {
 
   const auto first = compile(options);
   if (first.schedule.steps.empty()) throw Error("the schedule is empty");
-  const auto about = fmt::format("{} logical nodes, {} steps", first.logical.num_nodes(), first.schedule.steps.size());
+  const auto planned = static_cast<double>(first.schedule.arena_bytes - first.schedule.persistent_bytes);
+  const auto about = fmt::format("{} logical nodes, {} steps, planned memory {:.4f} of what is alive at the peak",
+                                 first.logical.num_nodes(), first.schedule.steps.size(),
+                                 planned / static_cast<double>(first.schedule.peak_bytes));
   serve_rounds(memory ? "MiB" : "s", about, [&] {
     const int64_t begin = Clock::system().monotonic_ns();
     const auto steps = compile(options).schedule.steps.size();

@@ -17,6 +17,7 @@ int run(int argc, char** argv) {
   int threads = 2;
   int warmup_steps = 3;
   std::string precision = "float32";
+  std::string memory_limit;
   CLI::App app("A ResNet-50 training step; see benchmarks/README.md");
   app.add_option("--image_size", image_size)->check(CLI::Range(32, 1024));
   app.add_option("--batch_size", batch_size)->check(CLI::Range(1, 4096));
@@ -25,6 +26,7 @@ int run(int argc, char** argv) {
   std::string kernels = "fixed";
   app.add_option("--kernels", kernels)->check(CLI::IsMember({"fixed", "measured"}));
   app.add_option("--precision", precision)->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
+  app.add_option("--memory_limit", memory_limit, "of the arena, as 2GiB; what does not fit is recomputed");
   CLI11_PARSE(app, argc, argv);
 
   Tensor images(DType::kF32, {batch_size, 3, image_size, image_size});
@@ -38,11 +40,13 @@ int run(int argc, char** argv) {
   const auto network = nn::resnet50(10, {.initial_values = nn::InitialValues::kUsual});
   nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
   nn::Momentum optimizer({.learning_rate = 0.01, .momentum = 0.9});
+  const int64_t limit = memory_limit.empty() ? 0 : parse_bytes(memory_limit, "--memory_limit");
   train::Model model(*context, *network, &loss, &optimizer,
                      {.precision = parse_dtype(precision),
                       .session = {.num_threads = threads,
                                   .kernel_choice = session::parse_kernel_choice(kernels),
-                                  .kernel_cache = cluster::cache_directory_from_environment()}});
+                                  .kernel_cache = cluster::cache_directory_from_environment(),
+                                  .memory_limit_bytes = limit}});
   const std::vector<TensorView> batch{images.view(), labels.view()};
   // The loss is looked at, and the step therefore waited for, as the peer's is.
   const auto step = [&] {
@@ -50,7 +54,8 @@ int run(int argc, char** argv) {
     if (!std::isfinite(value)) throw Error(fmt::format("the loss is {}", value));
   };
   for (int i = 0; i < warmup_steps; ++i) step();
-  serve_rounds("images/s", fmt::format("{} threads", threads), [&] {
+  const auto about = fmt::format("{} threads, arena {}", threads, format_bytes(model.session().arena_bytes()));
+  serve_rounds("images/s", about, [&] {
     const int64_t begin = Clock::system().monotonic_ns();
     step();
     return static_cast<double>(batch_size) * 1e9 / static_cast<double>(Clock::system().monotonic_ns() - begin);

@@ -48,6 +48,7 @@ struct Options {
   std::string kernels = "measured";
   std::string kernel_cache = cluster::cache_directory_from_environment();
   bool debug = false;
+  std::string memory_limit;
   std::string checkpoint_dir;
   std::string prefix = "resnet50";
   int64_t save_checkpoint_steps = 0;
@@ -112,6 +113,8 @@ void add_options(CLI::App& app, Options& o) {
       ->capture_default_str();
   app.add_option("--kernel_cache", o.kernel_cache, "where measured kernels are remembered; empty: nowhere")
       ->capture_default_str();
+  app.add_option("--memory_limit", o.memory_limit,
+                 "of a rank's arena, as 2GiB: what does not fit is computed again for its gradients");
   app.add_flag("--debug", o.debug, "every value in memory of its own, nothing fused");
   app.add_option("--checkpoint_dir", o.checkpoint_dir, "save checkpoints here");
   app.add_option("--prefix", o.prefix, "of checkpoint names")->capture_default_str();
@@ -213,6 +216,7 @@ int run(cluster::Context& context, const Options& o) {
                                           .kernel_cache = o.kernel_cache},
                               .metrics = {train::accuracy(), train::mean_loss()}};
   if (o.loss_scale > 0) options.loss_scale = nn::fixed_loss_scale(o.loss_scale);
+  if (!o.memory_limit.empty()) options.session.memory_limit_bytes = parse_bytes(o.memory_limit, "--memory_limit");
   train::Model model(context, *network, loss.get(), evaluating ? nullptr : &optimizer, options);
 
   if (evaluating) {
@@ -277,8 +281,11 @@ int run(cluster::Context& context, const Options& o) {
     std::vector<std::pair<double, std::string>> sorted;
     for (const auto& [kernel, microseconds] : by_kernel) sorted.emplace_back(microseconds, kernel);
     std::sort(sorted.rbegin(), sorted.rend());
-    say(fmt::format("arena {} of which persistent {}; peak resident {}", format_bytes(model.session().arena_bytes()),
+    const auto memory = model.session().arena_memory();
+    say(fmt::format("arena {} of which persistent {}; resident {}, {} in huge pages; peak of the process {}",
+                    format_bytes(model.session().arena_bytes()),
                     format_bytes(model.train_executable()->executor().schedule().persistent_bytes),
+                    format_bytes(memory.resident_bytes), format_bytes(memory.huge_page_bytes),
                     format_bytes(peak_resident_bytes())));
     for (const auto& [microseconds, kernel] : sorted) {
       say(fmt::format("{:10.1f} ms/step {:5.1f} %  {}", microseconds / 1000.0 / static_cast<double>(model.step()),

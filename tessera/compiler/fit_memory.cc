@@ -9,8 +9,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
-#include "tessera/compiler/machine_profile.h"
 #include "tessera/compiler/memory_report.h"
+#include "tessera/compiler/passes/node_order.h"
 #include "tessera/compiler/passes/repeat.h"
 #include "tessera/ops/op_def.h"
 
@@ -25,7 +25,10 @@ using ir::ValueId;
 // Chains of what is computed again take at most this part of the peak at first, then twice as much, and so on.
 constexpr int64_t kMostParts = 64;
 // Operations for each byte from which on a node is a matrix product or a convolution: others do a few for each element.
-constexpr double kContraction = 4;
+constexpr double kContraction = 8;
+// A rank of a few processor cores. Only what the two are to each other matters for what is chosen.
+constexpr double kFlopsPerSecond = 150e9;
+constexpr double kBytesPerSecond = 15e9;
 constexpr NodeId kNever = std::numeric_limits<NodeId>::max();
 
 // Asking for a kernel may build it, and a node asks for the same in every schedule that is tried.
@@ -132,11 +135,8 @@ class Fitter {
     return ops::cost_of(ops::OpRegistry::instance().get(node.op), node.attributes, inputs, outputs);
   }
   double seconds_of(NodeId n) const {
-    static const MachineProfile profile = example_profile();
     const auto& cost = costs_[static_cast<size_t>(n)];
-    const auto& outputs = local_.node(n).outputs;
-    const DType dtype = outputs.empty() ? DType::kF32 : local_.type(outputs[0]).dtype;
-    return std::max(cost.flops / profile.flops_of(dtype), cost.bytes / profile.memory_bytes_per_second);
+    return std::max(cost.flops / kFlopsPerSecond, cost.bytes / kBytesPerSecond);
   }
   bool contracts(NodeId n) const {
     const auto& cost = costs_[static_cast<size_t>(n)];
@@ -155,8 +155,12 @@ class Fitter {
 
   // Kept anyway for gradients, or made again for them.
   bool is_there_for_gradients(ValueId v) const {
+    if (is_kept_for_gradients(v) || is_result_[static_cast<size_t>(v)]) return true;
     const NodeId from = local_.info(v).node;
-    return from == ir::kNone || is_kept_for_gradients(v) || is_dropped(from) || is_result_[static_cast<size_t>(v)];
+    return from == ir::kNone ? !is_data_input(v) : is_dropped(from);
+  }
+  bool is_data_input(ValueId v) const {
+    return local_.inputs()[static_cast<size_t>(local_.info(v).index)].kind == ir::InputKind::kInput;
   }
 
   // Of what the node makes: bytes that are kept over node `at` for nothing but gradients behind it.
@@ -194,7 +198,7 @@ class Fitter {
     for (const ValueId v : local_.node(n).inputs) {
       if (is_there_for_gradients(v)) continue;
       const NodeId from = local_.info(v).node;
-      if (may_repeat(from)) {
+      if (from != ir::kNone && may_repeat(from)) {
         add_with_operands(from, choice);
       } else {
         choice.bytes -= local_.type(v).size_bytes();
@@ -257,8 +261,10 @@ class Fitter {
   std::vector<ops::Cost> costs_;              // by node
 };
 
-// The node of the old graph that stands at the peak, or the first behind it that is no repetition.
+// The node of the old graph that stands at the peak, or the first behind it that is no repetition. Updates stand where
+// there is time for them; what counts is the last other node before them.
 NodeId node_at_peak(const Repeated& now, const ir::Schedule& schedule) {
+  const auto uses = find_uses(now.graph);
   std::map<std::string, NodeId> makers;
   int number = 0;
   for (NodeId n = 0; n < now.graph.num_nodes(); ++n) {
@@ -267,13 +273,26 @@ NodeId node_at_peak(const Repeated& now, const ir::Schedule& schedule) {
   for (int s = schedule.peak_step; s >= 0; --s) {
     for (const int v : schedule.steps[static_cast<size_t>(s)].outputs) {
       const auto it = makers.find(schedule.values[static_cast<size_t>(v)].name);
-      if (it == makers.end()) continue;
+      if (it == makers.end() || uses.is_update(now.graph.node(it->second))) continue;
       NodeId n = it->second;
       while (n + 1 < now.graph.num_nodes() && now.graph.node(n).again) ++n;
       return now.origin[static_cast<size_t>(n)];
     }
   }
   return 0;
+}
+
+// Whether it takes less time, of two that fit; else less memory.
+bool is_better(const FittedSchedule& fitted, const FittedSchedule& than, int64_t limit_bytes) {
+  const auto excess = [&](const FittedSchedule& f) {
+    return std::max<int64_t>(f.schedule.arena_bytes - limit_bytes, 0);
+  };
+  const auto seconds = [](const FittedSchedule& f) {
+    double sum = 0;
+    for (const auto& node : f.recomputed) sum += node.seconds;
+    return sum;
+  };
+  return std::make_pair(excess(fitted), seconds(fitted)) < std::make_pair(excess(than), seconds(than));
 }
 
 [[noreturn]] void throw_does_not_fit(const Graph& graph, const ir::Schedule& schedule, int64_t limit_bytes) {
@@ -298,9 +317,10 @@ FittedSchedule fit_memory(const Graph& local, const ir::PersistentLayout& persis
                           const ops::KernelCatalogue& catalogue, const ScheduleOptions& options, int64_t limit_bytes) {
   const RememberedKernels kernels(catalogue);
   FittedSchedule best{local, make_schedule(local, persistent, kernels, options), {}};
+  if (best.schedule.arena_bytes <= limit_bytes) return best;
   const int64_t peak_bytes = best.schedule.peak_bytes;
-  // Short chains first: where they do, less is there at once and less is computed twice.
-  for (int64_t parts = kMostParts; parts > 0 && best.schedule.arena_bytes > limit_bytes; parts /= 2) {
+  // Which length of chains is best depends on the network: long ones free more, short ones are there at once.
+  for (int64_t parts = kMostParts; parts > 0; parts /= 2) {
     Fitter fitter(local, peak_bytes / parts);
     Repeated now = repeat_for_gradients(local, fitter.dropped());
     auto schedule = make_schedule(now.graph, persistent, kernels, options);
@@ -309,9 +329,8 @@ FittedSchedule fit_memory(const Graph& local, const ir::PersistentLayout& persis
       now = repeat_for_gradients(local, fitter.dropped());
       schedule = make_schedule(now.graph, persistent, kernels, options);
     }
-    if (schedule.arena_bytes < best.schedule.arena_bytes) {
-      best = {std::move(now.graph), std::move(schedule), fitter.recomputed()};
-    }
+    FittedSchedule fitted{std::move(now.graph), std::move(schedule), fitter.recomputed()};
+    if (is_better(fitted, best, limit_bytes)) best = std::move(fitted);
   }
   if (best.schedule.arena_bytes > limit_bytes) throw_does_not_fit(best.local, best.schedule, limit_bytes);
   return best;

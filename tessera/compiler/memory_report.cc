@@ -67,10 +67,12 @@ class Reporter {
       const auto [it, is_new] = by_place.emplace(value(v).offset, v);
       if (!is_new && made_[static_cast<size_t>(it->second)] < made_[static_cast<size_t>(v)]) it->second = v;
     }
+    // Second buffers of collectives: no step makes what is in them.
+    if (by_place.empty() && block.values.size() == 1) by_place.emplace(block.offset, block.values[0]);
     int64_t rest = block.bytes;
     for (auto it = by_place.begin(); it != by_place.end(); ++it) {
       const int v = it->second;
-      const int made = made_[static_cast<size_t>(v)];
+      const int made = made_[static_cast<size_t>(v)] == kNever ? block.first : made_[static_cast<size_t>(v)];
       const int read = last_read_[static_cast<size_t>(v)];
       // With what alignment adds behind it.
       const int64_t end = std::next(it) == by_place.end() ? block.offset + block.bytes : std::next(it)->first;

@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <string>
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
@@ -14,7 +17,14 @@ namespace tessera::executor {
 namespace {
 
 constexpr int64_t kHugePage = int64_t{2} << 20;
+constexpr int64_t kSmallestPage = 4096;
 constexpr int kAdviseCollapse = 25;  // MADV_COLLAPSE of Linux 6.1, which Debian 12's headers do not name
+
+// "Rss:                 128 kB" -> 131072, where the line is that of `name`; else 0.
+int64_t bytes_of_line(const std::string& line, const char* name) {
+  if (!line.starts_with(name)) return 0;
+  return std::strtoll(line.c_str() + std::strlen(name), nullptr, 10) * 1024;
+}
 
 }  // namespace
 
@@ -25,18 +35,19 @@ Arena::Arena(int64_t capacity_bytes, std::shared_ptr<void> shared)
     return;
   }
   // NORESERVE: a reservation costs nothing until it is touched, so that offsets can stay while schedules are added.
-  void* memory = ::mmap(nullptr, static_cast<size_t>(capacity_bytes_), PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) {
+  reserved_ = ::mmap(nullptr, static_cast<size_t>(capacity_bytes_ + kHugePage), PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved_ == MAP_FAILED) {
     throw IoError("arena: cannot reserve {}: {}", format_bytes(capacity_bytes_), std::strerror(errno));
   }
-  data_ = static_cast<std::byte*>(memory);
+  const auto begin = reinterpret_cast<uintptr_t>(reserved_);
+  data_ = static_cast<std::byte*>(reserved_) + (kHugePage - begin % kHugePage) % kHugePage;
   // First-touch faults of 4 KiB pages cost a large step a third of its time.
-  ::madvise(memory, static_cast<size_t>(capacity_bytes_), MADV_HUGEPAGE);
+  ::madvise(data_, static_cast<size_t>(capacity_bytes_), MADV_HUGEPAGE);
 }
 
 Arena::~Arena() {
-  if (shared_ == nullptr) ::munmap(data_, static_cast<size_t>(capacity_bytes_));
+  if (shared_ == nullptr) ::munmap(reserved_, static_cast<size_t>(capacity_bytes_ + kHugePage));
 }
 
 void Arena::grow_to(int64_t size_bytes) {
@@ -72,6 +83,36 @@ void Arena::shrink_to(int64_t size_bytes) {
     ::madvise(data_ + first, static_cast<size_t>(size_bytes_ - first), MADV_DONTNEED);
   }
   size_bytes_ = size_bytes;
+}
+
+void Arena::touch(int64_t offset, int64_t bytes, const ParallelFor& parallel_for) {
+  check(offset >= 0 && offset + bytes <= size_bytes_, "memory beyond the arena is touched");
+  parallel_for(bytes, kHugePage, [&](int64_t begin, int64_t end) {
+    const auto touch_at = [&](int64_t at) {
+      volatile std::byte* byte = data_ + at;
+      *byte = *byte;
+    };
+    for (int64_t at = offset + begin; at < offset + end; at += kSmallestPage) touch_at(at);
+    touch_at(offset + end - 1);
+  });
+}
+
+ArenaMemory Arena::memory() const {
+  ArenaMemory memory;
+  std::ifstream maps("/proc/self/smaps");
+  bool inside = false;
+  const auto begin = reinterpret_cast<uintptr_t>(data_);
+  const auto end = begin + static_cast<uintptr_t>(capacity_bytes_);
+  for (std::string line; std::getline(maps, line);) {
+    // A mapping begins with its addresses: "7f1200000000-7f2200000000 rw-p ...".
+    char* rest = nullptr;
+    const auto first = std::strtoull(line.c_str(), &rest, 16);
+    if (rest != line.c_str() && *rest == '-') inside = first >= begin && first < end;
+    if (!inside) continue;
+    memory.resident_bytes += bytes_of_line(line, "Rss:");
+    memory.huge_page_bytes += bytes_of_line(line, "AnonHugePages:") + bytes_of_line(line, "ShmemPmdMapped:");
+  }
+  return memory;
 }
 
 }  // namespace tessera::executor

@@ -6,12 +6,21 @@
 #include <cstdint>
 #include <memory>
 
+#include "tessera/base/parallel_for.h"
+
 namespace tessera::executor {
+
+// What of an arena is memory by now.
+struct ArenaMemory {
+  int64_t resident_bytes = 0;
+  int64_t huge_page_bytes = 0;  // of these; 0 where the system has no huge pages or they are switched off
+};
 
 class Arena {
  public:
-  // Address space for `capacity_bytes`; memory is taken when it is first touched. `shared` is used instead of memory of
-  // its own where it is given: as much address space, whose bytes other processes reach.
+  // Address space for `capacity_bytes`, from a huge page's boundary on; memory is taken when it is first touched, in
+  // huge pages where the system has them. `shared` is used instead of memory of its own where it is given: as much
+  // address space, whose bytes other processes reach.
   explicit Arena(int64_t capacity_bytes, std::shared_ptr<void> shared = nullptr);
   ~Arena();
   Arena(const Arena&) = delete;
@@ -24,6 +33,11 @@ class Arena {
   void grow_to(int64_t size_bytes);
   // Back to so many bytes: what lies behind them is forgotten and its memory returned. No schedule may use it.
   void shrink_to(int64_t size_bytes);
+  // Takes the memory of these bytes now, each thread its part, so that it lies near the threads that will work on it
+  // and no step waits for it. What is there stays.
+  void touch(int64_t offset, int64_t bytes, const ParallelFor& parallel_for);
+  // As the system counts it.
+  ArenaMemory memory() const;
 
  private:
   // Has the shared memory up to `size_bytes` consist of huge pages, where the system has them.
@@ -31,6 +45,7 @@ class Arena {
 
   std::shared_ptr<void> shared_;
   int64_t backed_bytes_ = 0;  // of the shared memory
+  void* reserved_ = nullptr;  // begins up to a huge page before data_
   std::byte* data_ = nullptr;
   int64_t capacity_bytes_ = 0;
   int64_t size_bytes_ = 0;

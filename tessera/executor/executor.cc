@@ -31,6 +31,9 @@ Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& k
                    const GroupResolver& groups)
     : schedule_(std::move(schedule)), parallel_for_(kernels.num_threads()), lane_(lane), arena_(arena) {
   arena.grow_to(schedule_.arena_bytes);
+  // As a kernel that makes what lies there splits it between the threads.
+  for (const auto& block : schedule_.blocks) arena.touch(block.offset, block.bytes, parallel_for_);
+  arena.touch(0, schedule_.arena_bytes, parallel_for_);
   const auto view = [&](int v) {
     const auto& value = schedule_.values[static_cast<size_t>(v)];
     return TensorView(arena.data() + value.offset, value.type.dtype, value.type.shape, value.strides);

@@ -116,6 +116,7 @@ class Session {
   std::unique_ptr<Executable> compile_local(const ir::Graph& graph);
 
   int64_t arena_bytes() const { return arena_.size_bytes(); }
+  executor::ArenaMemory arena_memory() const { return arena_.memory(); }
   const executor::KernelSelection& kernels() const { return kernels_; }
   // What was measured or remembered so far; nullptr unless kernels are chosen by measuring.
   const executor::KernelTable* kernel_table() const { return kernel_table_.get(); }

@@ -359,6 +359,10 @@ std::string run_compiler_command(const std::string& input, const std::string& co
     return compiler::print(graph, plan);
   }
   if (name == "verify_plan") return verify_plan_text(graph, options);
+  if (name == "recompute") {
+    return checked_print(
+        compiler::plan_ranks(graph, options.mesh(), options.sharding_hints(), options.compile).logical);
+  }
   if (name == "local") {
     options.compile.fusions = compiler::Fusions::none();
     return checked_print(compile(graph, options, options.rank).local);

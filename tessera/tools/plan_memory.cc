@@ -75,10 +75,10 @@ std::string recomputed_text(const std::vector<compiler::RecomputedNode>& nodes) 
   std::vector<std::pair<std::string, Sum>> sorted(by_op.begin(), by_op.end());
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const auto& a, const auto& b) { return a.second.bytes > b.second.bytes; });
-  auto text = fmt::format("\n  computed twice: {} steps, {} that are not kept, {:.2f} ms on the machine \"{}\"\n",
-                          all.num, format_bytes(all.bytes), all.seconds * 1e3, compiler::example_profile().name);
+  auto text = fmt::format("\n  computed twice: {} steps, {} that are not kept, about {:.1f} ms\n", all.num,
+                          format_bytes(all.bytes), all.seconds * 1e3);
   for (const auto& [op, sum] : sorted) {
-    text += fmt::format("  {:>11}  {} {}, {:.2f} ms\n", format_bytes(sum.bytes), sum.num, op, sum.seconds * 1e3);
+    text += fmt::format("  {:>11}  {} {}, about {:.1f} ms\n", format_bytes(sum.bytes), sum.num, op, sum.seconds * 1e3);
   }
   return text;
 }

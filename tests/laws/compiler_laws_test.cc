@@ -2,7 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tessera/base/error.h"
 #include "tessera/compiler/pipeline.h"
+#include "tessera/executor/kernel_selection.h"
+#include "tessera/kernels/registry.h"
 #include "tessera/ops/op_def.h"
 #include "tessera/session/session.h"
 #include "tests/laws/memory_simulation.h"
@@ -114,6 +117,21 @@ TEST_P(TrainSteps, MemoryHoldsWhatIsRead) {
   }
 }
 
+TEST_P(TrainSteps, ArenaIsWhatIsAliveAtThePeak) {
+  for (const int ranks : {1, 3}) {
+    const auto schedule = compile(train_step(GetParam(), 6), ranks, 0).schedule;
+    const auto planned = static_cast<double>(schedule.arena_bytes - schedule.persistent_bytes);
+    EXPECT_GE(planned, static_cast<double>(schedule.peak_bytes));
+    EXPECT_LE(planned, 1.02 * static_cast<double>(schedule.peak_bytes)) << ranks << " ranks";
+  }
+}
+
+TEST_P(TrainSteps, CannotFitIntoLessThanTheParameters) {
+  const auto graph = train_step(GetParam(), 2);
+  EXPECT_THAT([&] { compile(graph, 1, 0, {.memory_limit_bytes = 1000}); },
+              testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr("more than its memory limit of 1000 B")));
+}
+
 TEST_P(TrainSteps, GradientsShareBucketsAndLeaveBeforeBackwardEnds) {
   const auto graph = train_step(GetParam(), 6);
   const int64_t bucket_bytes = 1 << 20;
@@ -137,6 +155,23 @@ TEST_P(TrainSteps, GradientsShareBucketsAndLeaveBeforeBackwardEnds) {
   EXPECT_LT(bytes.size(), static_cast<size_t>(num_reduced)) << "no two of them share a bucket";
   // A bucket is closed when it is full: it is larger than the limit by its last member at most.
   for (const auto& [bucket, size] : bytes) EXPECT_LT(size, bucket_bytes + largest[bucket]) << bucket;
+}
+
+TEST(MemoryLimit, IsKeptAndChangesNoBit) {
+  const auto graph = train_step("resnet50", 16);
+  const mesh::Mesh alone({{"data", 1}});
+  const executor::KernelSelection kernels({&kernels::cpu_kernels(), &kernels::reference_kernels()}, 1);
+  const auto free = compiler::compile(graph, alone, {}, 0, kernels).schedule;
+  const auto inputs = random_inputs(graph, 1);
+  const auto expected = session::evaluate(graph, inputs);
+  for (const int64_t parts : {10, 4}) {
+    const int64_t limit = free.arena_bytes - free.peak_bytes / parts;
+    const auto fitted = compiler::compile(graph, alone, {}, 0, kernels, {.memory_limit_bytes = limit});
+    EXPECT_LE(fitted.schedule.arena_bytes, limit);
+    EXPECT_FALSE(fitted.recomputed.empty());
+    EXPECT_THAT(memory_faults(fitted.local, fitted.schedule), IsEmpty());
+    expect_bit_equal(session::evaluate(graph, inputs, {.memory_limit_bytes = limit}), expected, "ResNet-50");
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Networks, TrainSteps, testing::Values("mlp", "lenet5", "resnet50"),

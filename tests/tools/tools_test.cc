@@ -70,7 +70,7 @@ TEST_P(ToolGoldens, GiveWhatIsWritten) {
   }
 }
 
-constexpr std::array kFiles = {"graph", "simulate"};
+constexpr std::array kFiles = {"graph", "plan", "simulate"};
 INSTANTIATE_TEST_SUITE_P(All, ToolGoldens, testing::ValuesIn(kFiles),
                          [](const auto& info) { return std::string(info.param); });
 
@@ -124,6 +124,19 @@ TEST(Simulate, TheTraceHoldsEveryStepOnItsLane) {
   EXPECT_GT(num_collectives, 0);
   const auto simulated = nlohmann::json::parse(run_tool("simulate mlp --ranks 2 --json"));
   EXPECT_NEAR(compute_end, simulated.at("step_seconds").get<double>() * 1e6, 1e-6);
+}
+
+TEST(Plan, WhatLivesAtThePeakComesToIt) {
+  for (const char* arguments : {"", " --ranks 3 --rank 2", " --recompute auto --memory_limit 1.8MiB"}) {
+    const auto json = nlohmann::json::parse(run_tool(std::string("plan lenet5 --memory --json") + arguments));
+    int64_t bytes = 0;
+    for (const auto& value : json.at("at_peak")) bytes += value.at("bytes").get<int64_t>();
+    EXPECT_EQ(bytes, json.at("peak_bytes")) << arguments;
+    const auto alive = json.at("alive_bytes").get<std::vector<int64_t>>();
+    EXPECT_EQ(*std::max_element(alive.begin(), alive.end()), bytes) << arguments;
+    EXPECT_EQ(alive.at(json.at("peak_step").get<size_t>()), bytes) << arguments;
+    EXPECT_GE(json.at("planned_bytes").get<int64_t>(), bytes) << arguments;
+  }
 }
 
 TEST(Info, TheProfileOfThisMachineIsOneThatSimulateReads) {

@@ -25,12 +25,15 @@ struct NodeOrder {
   // By NodeId: when the node reads its operands, as an index into `nodes`. The members of a bucket read them when the
   // last of them is there.
   std::vector<int> reads_at;
-  // Where the updates begin whose results nobody reads: all that is before them can be checked before anything is
-  // written.
-  int first_update = 0;
+  // By NodeId: updates whose results nobody reads. They alone may write where the old values are: all that must be
+  // known before stands in front of them.
+  std::vector<bool> is_late_update;
 };
-// As the graph has them, updates that nobody reads at the end, those whose gradients are ready first in front: so the
-// last bucket's wait does not hold up the first update.
+// As the graph has them, but for two things. Neighbours change places where less is alive between them then, as the
+// gradient of a weight and that of the image: the first lets go of what the forward pass kept, the second needs memory.
+// And an update that nobody reads stands where its operands are there, loss and guard are known and nobody reads the
+// old value any more: gradients live shortly. With collectives the updates stand at the end instead, those whose
+// gradients are ready first in front: to wait for a bucket before the next is on its way would cost time.
 NodeOrder order_nodes(const ir::Graph& graph, const ValueUses& uses);
 
 // The bucket of a collective that is in one; -1 for all other nodes.

@@ -18,6 +18,19 @@ using ir::Step;
 using ir::StepKind;
 using ir::ValueId;
 
+namespace {
+
+// Whether elements at the same place of two values are as far from their starts.
+bool lies_alike(const Shape& a, const Strides& a_strides, const Shape& b, const Strides& b_strides) {
+  if (!(a == b)) return false;
+  for (int d = 0; d < a.ndim(); ++d) {
+    if (a[d] > 1 && a_strides[d] != b_strides[d]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 Scheduler::Scheduler(const Graph& graph, const std::set<std::string>& guarded, const ir::PersistentLayout& persistent,
                      const ops::KernelCatalogue& catalogue, const ScheduleOptions& options)
     : graph_(graph),
@@ -209,7 +222,7 @@ void Scheduler::emit_node(NodeId n) {
     emit_collective(n);
     return;
   }
-  const bool is_late = uses_.is_update(node) && order_.reads_at[static_cast<size_t>(n)] >= order_.first_update;
+  const bool is_late = order_.is_late_update[static_cast<size_t>(n)];
   if (is_late) check_loss();
   if (emit_alias(n)) return;
 
@@ -277,7 +290,7 @@ bool Scheduler::may_take(NodeId n, ValueId out, ValueId in) const {
   const Type& type = graph_.type(out);
   if (graph_.type(in).size_bytes() != type.size_bytes() || type.size_bytes() == 0) return false;
   if (is_under_way(index)) return false;
-  if (!(value(scheduled(in)).strides == strides_of(out))) return false;
+  if (!lies_alike(graph_.type(in).shape, value(scheduled(in)).strides, type.shape, strides_of(out))) return false;
   // The node must not read the same memory through another operand.
   int readers = 0;
   for (const ValueId other : graph_.node(n).inputs) readers += buffer_of(other) == index ? 1 : 0;
@@ -286,7 +299,7 @@ bool Scheduler::may_take(NodeId n, ValueId out, ValueId in) const {
   if (buffer.persistent) {
     // Only the parameter's own update may write there, and only after the loss was checked.
     const bool own = update != uses_.updates.end() && update->second == std::vector<ValueId>{in};
-    return own && loss_checked_ && dies_at(in, n);
+    return own && order_.is_late_update[static_cast<size_t>(n)] && dies_at(in, n);
   }
   if (update != uses_.updates.end() || !options_.share_memory) return false;
   if (buffer.data_input) return false;  // kept for a second look
