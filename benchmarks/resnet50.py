@@ -10,7 +10,7 @@ def cases(threads):
             options = ["--image_size", size, "--batch_size", batch, "--threads", threads, "--precision", precision]
             torch = [ROOT / "benchmarks" / "peers" / "torch_resnet50.py", *options]
             found.append(Case(f"training step {size}x{size} batch {batch} {precision}", [
-                Side("ours", "tessera", [BIN / "resnet50_bench", *options]),
+                Side("ours", "tessera", [BIN / "resnet50_bench", *options, "--kernels", "measured"]),
                 Side("peer", "pytorch", torch, needs_torch=True),
                 Side("peer", "pytorch, tuned malloc", torch, env=TUNED_MALLOC, needs_torch=True),
                 Side("limit", "oneDNN alone", [BIN / "onednn_limit", *options]),

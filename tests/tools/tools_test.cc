@@ -147,6 +147,37 @@ TEST(Info, TheProfileOfThisMachineIsOneThatSimulateReads) {
   EXPECT_GT(json.at("step_seconds").get<double>(), 0);
 }
 
+TEST(Info, PrintsTheKernelsThatWereMeasuredHere) {
+  const auto folder = scratch("kernels");
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const auto command = "info --kernels --kernel_cache " + folder.string();
+  const auto empty = run_tool(command);
+  EXPECT_NE(empty.find("nothing was measured yet"), std::string::npos) << empty;
+
+  // The file is named in the text, and has the form of the JSON.
+  auto table = nlohmann::ordered_json::parse(run_tool(command + " --json"));
+  const nlohmann::ordered_json view = {{"type", "f32[2,3,4,5]"}, {"strides", {60, 1, 15, 3}}};
+  table["kernels"].push_back(
+      {{"op", "conv2d"},
+       {"inputs", {view}},
+       {"outputs", {view}},
+       {"attributes", "{groups=1}"},
+       {"threads", 2},
+       {"chosen", "quick"},
+       {"candidates",
+        {{{"kernel", "usual"}, {"microseconds", 2500.0}}, {{"kernel", "quick"}, {"microseconds", 1250.0}}}}});
+  const auto begin = empty.find(folder.string());
+  std::ofstream(empty.substr(begin, empty.find('\n', begin) - begin)) << table.dump();
+  EXPECT_EQ(nlohmann::ordered_json::parse(run_tool(command + " --json")), table);
+  const auto text = run_tool(command);
+  EXPECT_NE(text.find("conv2d (f32[2,3,4,5] channels-last) -> f32[2,3,4,5] channels-last {groups=1}, 2 threads\n"
+                      "       1.250 ms  quick  (chosen)\n"
+                      "       2.500 ms  usual\n"),
+            std::string::npos)
+      << text;
+}
+
 void update() {
   for (const char* name : kFiles) {
     auto file = parse_golden(FileSystem::local().read_text(path_of(name)), name);

@@ -25,15 +25,16 @@ struct Variant {
   // Each thread has a share of the batch and products of its own (the parts of a weight's gradient are added in the
   // order of the threads), instead of all threads sharing one product after the other.
   bool split;
-  // Patches are made in blocks of about so many bytes: per thread what stays in its second-level cache, or more for
-  // fewer passes over a large weight's gradient.
+  // Patches are made in blocks of about so many bytes: per thread what stays in its second-level cache.
   int64_t block_bytes;
   const char* implementation;  // of oneDNN's matmul
 };
+// Those that are most often the fastest come first.
 constexpr Variant kVariants[] = {
-    {"", false, 16 << 20, ""},           {"/gemm", false, 16 << 20, "gemm"},
-    {"/split", true, 512 << 10, ""},     {"/split_gemm", true, 512 << 10, "gemm"},
-    {"/split_large", true, 4 << 20, ""},
+    {"", false, 16 << 20, ""},
+    {"/split", true, 512 << 10, ""},
+    {"/gemm", false, 16 << 20, "gemm"},
+    {"/split_gemm", true, 512 << 10, "gemm"},
 };
 
 struct Sizes {
@@ -160,8 +161,7 @@ bool MatmulConvolution::plan(const KernelRequest& request, const Variant& varian
   const bool in_blocks = gathers_ || scatters_;
   const int64_t lines_per_block =
       in_blocks ? std::max<int64_t>(variant.block_bytes / (line_pixels_ * row_bytes), 1) : num_lines_;
-  // These differ from others in the size of blocks only.
-  if (!in_blocks && (variant.block_bytes > (512 << 10)) && variant.split) return false;
+  // Differs from the others in the size of blocks only.
   if (!in_blocks && variant.split && num_threads_ == 1) return false;
 
   const DType weight_dtype = roles_.weight.of(request).dtype;
@@ -271,10 +271,10 @@ void MatmulConvolution::run_worker(Worker& worker, const KernelArgs& args, const
     std::memset(weight, 0, static_cast<size_t>(elements) * sizeof(float));
   }
   // What is contracted with the weight: the source's patches, or, for the gradient of the input, those of dy.
-  const std::byte* const images = grad_input ? destination : source;
+  std::byte* const images = grad_input ? destination : source;
   const int64_t image_line_bytes = line_pixels_ * (grad_input ? sizes_.co : sizes_.ci) * element_bytes;
   for (const Block& block : worker.blocks) {
-    const std::byte* patches = images + block.begin * image_line_bytes;
+    std::byte* patches = images + block.begin * image_line_bytes;
     if (gathers_) {
       const int64_t row_bytes = line_pixels_ * patches_.row_elements() * element_bytes;
       parallel_for(block.end - block.begin, 1, [&](int64_t begin, int64_t end) {
@@ -329,14 +329,14 @@ void MatmulConvolution::unpack_weight(const TensorView& weight, const KernelArgs
         T* const taps = kernels + patches_.taps()[static_cast<size_t>(t)];
         const int64_t at = (co * num_taps + t) * sizes_.ci;
         const auto part = [&](const Worker& worker) {
-          return reinterpret_cast<const float*>(scratch_at(args, worker.sum)) + at;
+          return reinterpret_cast<float*>(scratch_at(args, worker.sum)) + at;
         };
-        const float* const first = part(workers_[0]);
-        for (int64_t ci = 0; ci < sizes_.ci; ++ci) {
-          float sum = first[ci];
-          for (size_t w = 1; w < workers_.size(); ++w) sum += part(workers_[w])[ci];
-          taps[ci * sizes_.kernel] = static_cast<T>(sum);
+        float* const sum = part(workers_[0]);
+        for (size_t w = 1; w < workers_.size(); ++w) {
+          const float* const other = part(workers_[w]);
+          for (int64_t ci = 0; ci < sizes_.ci; ++ci) sum[ci] += other[ci];
         }
+        for (int64_t ci = 0; ci < sizes_.ci; ++ci) taps[ci * sizes_.kernel] = static_cast<T>(sum[ci]);
       }
     }
   });

@@ -159,12 +159,15 @@ void SplitMatmul::add_parts(const KernelArgs& args) const {
   args.parallel_for(c.rows, 16, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const auto part = [&](const Share& share) {
-        return reinterpret_cast<const float*>(args.scratch.data() + share.sum) + row * c.columns;
+        return reinterpret_cast<float*>(args.scratch.data() + share.sum) + row * c.columns;
       };
+      float* const sum = part(shares_[0]);
+      for (size_t s = 1; s < shares_.size(); ++s) {
+        const float* const other = part(shares_[s]);
+        for (int64_t column = 0; column < c.columns; ++column) sum[column] += other[column];
+      }
       for (int64_t column = 0; column < c.columns; ++column) {
-        float sum = part(shares_[0])[column];
-        for (size_t s = 1; s < shares_.size(); ++s) sum += part(shares_[s])[column];
-        to[row * c.row_stride + column] = static_cast<T>(sum);
+        to[row * c.row_stride + column] = static_cast<T>(sum[column]);
       }
     }
   });

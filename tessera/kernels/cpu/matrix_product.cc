@@ -3,7 +3,10 @@
 namespace tessera::kernels::cpu {
 namespace {
 
-dnnl::memory::desc desc_of(const Matrix& matrix) {
+// Strides of dims of size 1 say nothing; oneDNN takes them for the distance between rows, or columns.
+dnnl::memory::desc desc_of(Matrix matrix) {
+  if (matrix.columns == 1) matrix.column_stride = 1;
+  if (matrix.rows == 1) matrix.row_stride = matrix.column_stride == 1 ? matrix.columns : 1;
   return {{matrix.rows, matrix.columns}, onednn_dtype(matrix.dtype).value(), {matrix.row_stride, matrix.column_stride}};
 }
 
@@ -36,9 +39,9 @@ MatrixProduct::MatrixProduct(const dnnl::primitive_desc& desc, const dnnl::memor
       b_(primitive_.add(DNNL_ARG_WEIGHTS, b)),
       c_(primitive_.add(DNNL_ARG_DST, c)) {}
 
-void MatrixProduct::run(const void* a, const void* b, void* c, std::span<std::byte> scratch) {
-  primitive_.bind(a_, const_cast<void*>(a));  // oneDNN's memory objects know no const
-  primitive_.bind(b_, const_cast<void*>(b));
+void MatrixProduct::run(void* a, void* b, void* c, std::span<std::byte> scratch) {
+  primitive_.bind(a_, a);
+  primitive_.bind(b_, b);
   primitive_.bind(c_, c);
   primitive_.run(scratch);
 }

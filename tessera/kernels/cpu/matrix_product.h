@@ -23,7 +23,8 @@ class MatrixProduct {
   static std::optional<MatrixProduct> make(const Matrix& a, const Matrix& b, const Matrix& c, bool accumulate,
                                            const std::string& implementation, ScratchPlan& scratch);
 
-  void run(const void* a, const void* b, void* c, std::span<std::byte> scratch);
+  // Reads a and b; oneDNN's memory objects know no const.
+  void run(void* a, void* b, void* c, std::span<std::byte> scratch);
 
  private:
   MatrixProduct(const dnnl::primitive_desc& desc, const dnnl::memory::desc& a, const dnnl::memory::desc& b,

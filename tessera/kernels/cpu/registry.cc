@@ -10,10 +10,10 @@ const KernelRegistry& cpu_kernels() {
     cpu::add_all_finite(made);
     cpu::add_attention(made);
     cpu::add_batch_norm(made);
+    cpu::add_matmul_convolution(made);  // its candidates are tried before those of add_convolution
     cpu::add_convolution(made);
     cpu::add_matmul(made);
     cpu::add_matmul_candidates(made);
-    cpu::add_matmul_convolution(made);
     cpu::add_elementwise(made);
     cpu::add_fused_elementwise(made);
     cpu::add_fused_matmul(made);
