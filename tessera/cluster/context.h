@@ -25,7 +25,7 @@ class Context {
   virtual int size() const = 0;
   virtual int local_rank() const = 0;  // among the ranks of this host
   virtual int local_size() const = 0;
-  // "single", "threads", "shared memory", "gloo", "mpi": for messages and `tessera info`.
+  // "single", "threads", "shared memory", "gloo", "mpi", on several hosts "shared memory and gloo": for messages.
   virtual std::string transport() const = 0;
   // Threads that this rank computes with: given by the launcher, else the host's cores divided by its ranks, at
   // least 1.

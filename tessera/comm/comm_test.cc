@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -335,11 +334,11 @@ TEST(Reduction, TheSameBitsGoToAllResultsWhateverTheirAlignment) {
       for (const size_t shift : {size_t{0}, size_t{1}, size_t{5}}) {
         for (const bool past_caches : {false, true}) {
           // Two of the sources are results, too, as ranks that share memory have it.
-          const std::unique_ptr<std::byte[], decltype(&std::free)> memory(
-              static_cast<std::byte*>(std::aligned_alloc(64, 1 << 18)), &std::free);
+          const std::shared_ptr<void> memory = comm::allocate_pages(1 << 18);
           std::byte* places[3];
           for (int r = 0; r < 3; ++r) {
-            places[r] = memory.get() + (size_t{1} << 16) * static_cast<size_t>(r) + shift * size_bytes(dtype);
+            places[r] = static_cast<std::byte*>(memory.get()) + (size_t{1} << 16) * static_cast<size_t>(r) +
+                        shift * size_bytes(dtype);
             std::ranges::copy(values_of(r, kCount, dtype), places[r]);
           }
           void* const outs[] = {places[0], places[2]};

@@ -53,11 +53,14 @@ double kernel_overhead_seconds(int num_threads) {
 // Between two ranks of this host: an all_reduce of two receives as many bytes as its buffer has, in two rounds.
 compiler::Link link_within_host() {
   compiler::Link link;
-  cluster::run_threads(2, {.num_compute_threads = 1}, [&](cluster::Context& context) {
+  const auto result = cluster::run_threads(2, {.num_compute_threads = 1}, [&](cluster::Context& context) {
     const auto& speed = context.speed();
     if (context.rank() == 0) link = {speed.bytes_per_second, speed.latency_seconds / 2};
     return 0;
   });
+  for (const auto& error : result.errors) {
+    if (error) std::rethrow_exception(error);
+  }
   return link;
 }
 
