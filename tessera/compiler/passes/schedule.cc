@@ -175,6 +175,10 @@ bool Scheduler::is_replaced(int buffer) const {
 }
 
 void Scheduler::finish() {
+  // After a skipped step, too, the data may be looked at once more.
+  if (graph_.find_output(ir::kUpdateGuard) != nullptr && step_now() > 0) {
+    for (const auto& [name, input] : schedule_.inputs) memory_.touch(input, step_now() - 1);
+  }
   schedule_.persistent_bytes = aligned(persistent_.bytes);
   const auto use = memory_.assign_offsets(schedule_.persistent_bytes, step_now(), options_.share_memory);
   schedule_.arena_bytes = use.end;
