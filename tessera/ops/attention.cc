@@ -202,6 +202,7 @@ void add_attention(OpRegistry& registry) {
           },
       .flops = flops_per_score(2, 0),
       .localize = localize_attention,
+      .precision = MixedPrecision::kLow,
   };
   OpDef grad{
       .name = "attention_grad",
