@@ -25,6 +25,7 @@ int run(int argc, char** argv) {
   int64_t num_tokens = 64;
   int64_t vocabulary = 20000;
   double dropout = 0.1;
+  std::string precision = "float32";
   int threads = 2;
   int warmup_steps = 2;
   CLI::App app("A Transformer training step; see benchmarks/README.md");
@@ -32,6 +33,7 @@ int run(int argc, char** argv) {
   app.add_option("--tokens", num_tokens)->check(CLI::Range(1, 65536));
   app.add_option("--vocabulary", vocabulary)->check(CLI::Range(1, 1 << 24));
   app.add_option("--dropout", dropout)->check(CLI::Range(0.0, 0.99));
+  app.add_option("--precision", precision)->check(CLI::IsMember({"float32", "bfloat16"}));
   app.add_option("--threads", threads)->check(CLI::Range(1, 1024));
   app.add_option("--warmup_steps", warmup_steps)->check(CLI::Range(0, 1000));
   CLI11_PARSE(app, argc, argv);
@@ -48,7 +50,9 @@ int run(int argc, char** argv) {
   const auto network = nn::translator(options);
   nn::CrossEntropyLoss loss;
   nn::AdamW optimizer({.learning_rate = 1e-4});
-  train::Model model(*context, *network, &loss, &optimizer, {.session = {.num_threads = threads}});
+  train::ModelOptions model_options{.session = {.num_threads = threads}};
+  if (precision == "bfloat16") model_options.precision = DType::kBF16;
+  train::Model model(*context, *network, &loss, &optimizer, model_options);
   const std::vector<TensorView> batch{source.view(), target.view(), labels.view()};
   // The loss is looked at, and the step therefore waited for, as the peer's is.
   const auto step = [&] {

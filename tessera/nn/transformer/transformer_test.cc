@@ -106,7 +106,7 @@ TEST(Transformer, SplitsRowsAndHeadsWhereAConfigurationSaysSo) {
            "shard ((4,2),(2,1)) @ attention.projection",
            "shard ((4,1),(1,)) @ attention.projection",
            "shard ((4,1),(1,2)) @ output.mapping",
-           "shard ((4,2)) @ output",
+           "shard ((4,2),) @ output",
            "shard ((4,1),(1,),(1,)) @ layernorm1",
            "shard ((4,1),()) @ attention.dropout.dropout",
        }) {
