@@ -57,9 +57,9 @@ TEST(ResNet50Precision, LossesOfAHundredStepsAreWithinTwoPercentOfFloat32) {
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
     const auto low = losses_of({.precision = dtype});
     const double deviation = mean(low) / mean(wide) - 1;
-    std::cout << dtype << ": mean of the losses " << mean(low) << ", in float32 " << mean(wide) << ", off by "
-              << deviation << "; the first " << low.front() << " and " << wide.front() << ", the last " << low.back()
-              << " and " << wide.back() << "\n";
+    std::cout << to_string(dtype) << ": mean of the losses " << mean(low) << ", in float32 " << mean(wide)
+              << ", off by " << deviation << "; the first " << low.front() << " and " << wide.front() << ", the last "
+              << low.back() << " and " << wide.back() << "\n";
     EXPECT_LT(std::abs(deviation), 0.02);
   }
 }
