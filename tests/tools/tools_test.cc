@@ -127,8 +127,9 @@ TEST(Simulate, TheTraceHoldsEveryStepOnItsLane) {
 }
 
 TEST(Plan, WhatLivesAtThePeakComesToIt) {
-  for (const char* arguments : {"", " --ranks 3 --rank 2", " --recompute auto --memory_limit 1.8MiB"}) {
-    const auto json = nlohmann::json::parse(run_tool(std::string("plan lenet5 --memory --json") + arguments));
+  for (const char* arguments :
+       {"lenet5", "lenet5 --ranks 3 --rank 2", "resnet50 --batch_size 16 --recompute auto --memory_limit 1GiB"}) {
+    const auto json = nlohmann::json::parse(run_tool(std::string("plan --memory --json ") + arguments));
     int64_t bytes = 0;
     for (const auto& value : json.at("at_peak")) bytes += value.at("bytes").get<int64_t>();
     EXPECT_EQ(bytes, json.at("peak_bytes")) << arguments;
