@@ -40,7 +40,7 @@ int run(int argc, char** argv) {
 
   const Tensor source = tokens({batch_size, num_tokens}, vocabulary, 1);
   const Tensor target = tokens({batch_size, num_tokens}, vocabulary, 2);
-  const Tensor labels = tokens({batch_size * num_tokens}, vocabulary, 3);
+  const Tensor labels = tokens({batch_size, num_tokens}, vocabulary, 3);
 
   const auto context = cluster::single_context(threads);
   nn::TranslatorOptions options{

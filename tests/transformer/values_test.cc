@@ -128,6 +128,8 @@ TEST(CrossEntropyLoss, CountsTheTokensOfTheMask) {
   const Tensor mask = Tensor::of<double>({3}, {1, 0, 1});
   const double log2 = std::log(2.0);
   EXPECT_NEAR(value_of(loss, {logits, labels}, {}).item(), 2 * log2, 1e-12);
+  EXPECT_NEAR(value_of(loss, {logits, labels.reshaped({1, 3}), mask.reshaped({1, 3})}, {}).item(),
+              5 * log2 / (2 + 1e-5), 1e-12);
   EXPECT_NEAR(value_of(loss, {logits, labels, mask}, {}).item(), 5 * log2 / (2 + 1e-5), 1e-12);
 }
 

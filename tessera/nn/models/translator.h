@@ -17,8 +17,8 @@ struct TranslatorOptions {
       .hidden_size = 512, .ffn_hidden_size = 2048, .encoder_layers = 6, .decoder_layers = 6, .num_heads = 8};
 };
 
-// {source i32[n,s], target i32[n,t]} -> logits f32[n*t,target_vocabulary], for a label [n*t]. Parameters:
-// src_embedding, tgt_embedding .word_embedding and .position_embedding .embedding_table; base1.encoder.*,
+// {source i32[n,s], target i32[n,t]} -> logits f32[n*t,target_vocabulary], for CrossEntropyLoss with a label [n,t].
+// Parameters: src_embedding, tgt_embedding .word_embedding and .position_embedding .embedding_table; base1.encoder.*,
 // base1.decoder.*; head.weight [target_vocabulary,hidden_size].
 std::unique_ptr<Cell> translator(const TranslatorOptions& options = {});
 

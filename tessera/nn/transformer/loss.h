@@ -6,7 +6,8 @@
 
 namespace tessera::nn {
 
-// {logits [n,v], label i32 [n]} and, if given, a mask [n] of the tokens that count -> f32[]:
+// {logits [n,v], label i32 [n] or [rows,tokens] of n in all} and, if given, a mask like the label of the tokens that
+// count -> f32[]:
 // sum(mask * -log softmax(logits)[label]) / (sum(mask) + 1e-5), computed in f32; without a mask the mean. The
 // vocabulary may be split.
 class CrossEntropyLoss : public Loss {
