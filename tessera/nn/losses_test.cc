@@ -37,8 +37,8 @@ TEST(SoftmaxCrossEntropyWithLogits, SparseMean) {
   EXPECT_EQ(text_of_loss(loss, {kF32, {8, 10}}, {DType::kI32, {8}}), R"(graph loss
   input logits f32[8,10]
   input label i32[8]
-  %1, %2 = softmax_cross_entropy logits, label : f32[8], f32[8,10] @ loss
-  %3 = reduce_mean %1 {axes=[0], keep_dims=false} : f32[] @ loss
+  %1, %2 = softmax_cross_entropy logits, label : f32[8], f32[8,10] in f32 @ loss
+  %3 = reduce_mean %1 {axes=[0], keep_dims=false} : f32[] in f32 @ loss
   return loss = %3
 )");
 }
@@ -48,10 +48,10 @@ TEST(SoftmaxCrossEntropyWithLogits, DenseLabelsAreDistributions) {
   EXPECT_EQ(text_of_loss(loss, {kF32, {8, 10}}, {kF32, {8, 10}}), R"(graph loss
   input logits f32[8,10]
   input label f32[8,10]
-  %1 = log_softmax logits {axis=1} : f32[8,10] @ loss
-  %2 = mul label, %1 : f32[8,10] @ loss
-  %3 = reduce_sum %2 {axes=[1], keep_dims=false} : f32[8] @ loss
-  %4 = neg %3 : f32[8] @ loss
+  %1 = log_softmax logits {axis=1} : f32[8,10] in f32 @ loss
+  %2 = mul label, %1 : f32[8,10] in f32 @ loss
+  %3 = reduce_sum %2 {axes=[1], keep_dims=false} : f32[8] in f32 @ loss
+  %4 = neg %3 : f32[8] in f32 @ loss
   return loss = %4
 )");
 }
@@ -92,22 +92,22 @@ TEST(SoftmaxCrossEntropyExpand, IsTheTutorialsSequenceOfSmallOperators) {
   EXPECT_EQ(text_of_loss(loss, {kF32, {8, 10}}, {DType::kI32, {8}}), R"(graph loss
   input logits f32[8,10]
   input label i32[8]
-  %1 = reduce_max logits {axes=[1], keep_dims} : f32[8,1] @ loss
-  %2 = sub logits, %1 : f32[8,10] @ loss
-  %3 = exp %2 : f32[8,10] @ loss
-  %4 = reduce_sum %3 {axes=[1], keep_dims} : f32[8,1] @ loss
-  %5 = div %3, %4 : f32[8,10] @ loss
-  %6 = fill {dtype=f32, shape=[], value=1.0} : f32[] @ loss
-  %7 = fill {dtype=f32, shape=[], value=0.0} : f32[] @ loss
-  %8 = one_hot label, %6, %7 {axis=1, depth=10} : f32[8,10] @ loss
-  %9 = fill {dtype=f32, shape=[], value=1e-24} : f32[] @ loss
-  %10 = add %5, %9 : f32[8,10] @ loss
-  %11 = log %10 : f32[8,10] @ loss
-  %12 = mul %11, %8 : f32[8,10] @ loss
-  %13 = reduce_sum %12 {axes=[1], keep_dims=false} : f32[8] @ loss
-  %14 = fill {dtype=f32, shape=[], value=-1.0} : f32[] @ loss
-  %15 = mul %13, %14 : f32[8] @ loss
-  %16 = reduce_mean %15 {axes=[0], keep_dims=false} : f32[] @ loss
+  %1 = reduce_max logits {axes=[1], keep_dims} : f32[8,1] in f32 @ loss
+  %2 = sub logits, %1 : f32[8,10] in f32 @ loss
+  %3 = exp %2 : f32[8,10] in f32 @ loss
+  %4 = reduce_sum %3 {axes=[1], keep_dims} : f32[8,1] in f32 @ loss
+  %5 = div %3, %4 : f32[8,10] in f32 @ loss
+  %6 = fill {dtype=f32, shape=[], value=1.0} : f32[] in f32 @ loss
+  %7 = fill {dtype=f32, shape=[], value=0.0} : f32[] in f32 @ loss
+  %8 = one_hot label, %6, %7 {axis=1, depth=10} : f32[8,10] in f32 @ loss
+  %9 = fill {dtype=f32, shape=[], value=1e-24} : f32[] in f32 @ loss
+  %10 = add %5, %9 : f32[8,10] in f32 @ loss
+  %11 = log %10 : f32[8,10] in f32 @ loss
+  %12 = mul %11, %8 : f32[8,10] in f32 @ loss
+  %13 = reduce_sum %12 {axes=[1], keep_dims=false} : f32[8] in f32 @ loss
+  %14 = fill {dtype=f32, shape=[], value=-1.0} : f32[] in f32 @ loss
+  %15 = mul %13, %14 : f32[8] in f32 @ loss
+  %16 = reduce_mean %15 {axes=[0], keep_dims=false} : f32[] in f32 @ loss
   return loss = %16
 )");
 }

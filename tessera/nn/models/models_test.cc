@@ -123,8 +123,8 @@ TEST(Mlp, ForwardAndLossReadAsTheNetworkIsWritten) {
   %3 = relu %2 : f32[32,256] @ .
   %4 = matmul %3, down.weight {transpose_a=false, transpose_b} : f32[32,10] @ down
   %5 = bias_add %4, down.bias : f32[32,10] @ down
-  %6, %7 = softmax_cross_entropy %5, label : f32[32], f32[32,10] @ loss
-  %8 = reduce_mean %6 {axes=[0], keep_dims=false} : f32[] @ loss
+  %6, %7 = softmax_cross_entropy %5, label : f32[32], f32[32,10] in f32 @ loss
+  %8 = reduce_mean %6 {axes=[0], keep_dims=false} : f32[] in f32 @ loss
   return loss = %8
 )");
   EXPECT_EQ(ir::print(ir::parse(ir::print(graph))), ir::print(graph));
