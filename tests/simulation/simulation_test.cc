@@ -184,8 +184,9 @@ TEST(Simulation, ASlowerNetworkHidesLessOfTheGradients) {
   EXPECT_EQ(slow.received_bytes, fast.received_bytes);
 }
 
-TEST(Simulation, OverlapHidesAPartOfTheGradients) {
-  Step step{.graph = laws::train_step("resnet50", 512), .mesh = mesh::Mesh({{"data", 8}})};
+// Without batch normalisation, whose statistics backward waits for on the one communication lane.
+TEST(Simulation, OverlapHidesMostOfTheGradients) {
+  Step step{.graph = laws::train_step("transformer", 64), .mesh = mesh::Mesh({{"data", 8}})};
   const auto overlapped = step.classes();
   step.overlap = false;
   const auto one_after_the_other = step.classes();
@@ -199,11 +200,9 @@ TEST(Simulation, OverlapHidesAPartOfTheGradients) {
   const auto& parts = sum.classes[0];
   EXPECT_NEAR(parts.communication_seconds, 0.7 * parts.compute_seconds, 1e-9);
   EXPECT_NEAR(sum.step_seconds, parts.compute_seconds + parts.communication_seconds, 1e-9);
-  // The lower bound is computing alone. It is not reached: statistics of batch normalisation, which backward waits for,
-  // stand behind buckets on the one communication lane.
   const double seconds = simulate(overlapped, profile).step_seconds;
   EXPECT_GE(seconds, parts.compute_seconds);
-  EXPECT_LT(seconds, 0.95 * sum.step_seconds);
+  EXPECT_LT(seconds, parts.compute_seconds + 0.5 * parts.communication_seconds);
 }
 
 }  // namespace
