@@ -25,5 +25,6 @@ NB_MODULE(_tessera, m) {
   bind_layers(nn);
   bind_optimizers(nn);
   bind_data(m);
+  bind_checkpoint(m);
   bind_train(m);
 }

@@ -13,6 +13,7 @@ InvalidArgument, a ValueError; a lost disk or rank IoError, an OSError.
 """
 from tessera._tessera import *
 from tessera import _job  # noqa: F401
+import tessera.checkpoint as checkpoint
 import tessera.cluster as cluster
 import tessera.data as data
 import tessera.nn as nn
