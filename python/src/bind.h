@@ -3,7 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
-#include "tracing.h"
+#include "python/src/tracing.h"
 
 namespace tessera::python {
 

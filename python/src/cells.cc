@@ -1,13 +1,13 @@
 // Cells and parameters.
-#include "cells.h"
+#include "python/src/cells.h"
 
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "bind.h"
-#include "parameters.h"
+#include "python/src/bind.h"
+#include "python/src/parameters.h"
 
 namespace tessera::python {
 namespace {
@@ -339,7 +339,7 @@ once.)",
       },
       "auto_prefix"_a = true);
   cell.def("__call__", &call_cell);
-  cell.def("__setattr__", &set_attribute);
+  cell.def("__setattr__", &set_attribute, "name"_a, "value"_a.none());
   cell.def("__delattr__", &delete_attribute);
   cell.def("__getattr__", &get_part);
   cell.def("construct", [](nb::handle self, const nb::args& args) -> nb::object {

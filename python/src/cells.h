@@ -3,7 +3,7 @@
 
 #include <nanobind/trampoline.h>
 
-#include "tracing.h"
+#include "python/src/tracing.h"
 
 namespace tessera::python {
 

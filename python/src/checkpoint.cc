@@ -1,7 +1,7 @@
 // Checkpoints as files of named tensors.
 #include <nanobind/stl/string.h>
 
-#include "bind.h"
+#include "python/src/bind.h"
 
 namespace tessera::python {
 namespace {
@@ -37,9 +37,11 @@ nb::dict load(const std::string& path) {
 void bind_checkpoint(nb::module_& parent) {
   auto m = parent.def_submodule("checkpoint", "Checkpoints as files of named tensors, which are whole or absent.");
   m.def("save", &save, "path"_a, "values"_a,
-        "Writes tensors (and texts) by name, with a manifest; \".ckpt\" is appended where it is missing. Returns the path.");
+        "Writes tensors (and texts) by name, with a manifest; \".ckpt\" is appended where it is missing. Returns the "
+        "path.");
   m.def("load", &load, "path"_a,
-        "The tensors (and texts) of a file by name. Raises InvalidArgument when it is damaged, IoError when it cannot be read.");
+        "The tensors (and texts) of a file by name. Raises InvalidArgument when it is damaged, IoError when it cannot "
+        "be read.");
 }
 
 }  // namespace tessera::python

@@ -5,7 +5,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include "bind.h"
+#include "python/src/bind.h"
 
 namespace tessera::python {
 namespace {

@@ -4,8 +4,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "bind.h"
-#include "cells.h"
+#include "python/src/bind.h"
+#include "python/src/cells.h"
 
 namespace tessera::python {
 namespace {

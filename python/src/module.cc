@@ -1,5 +1,5 @@
 // The module tessera._tessera: the public C++ classes as Python sees them.
-#include "bind.h"
+#include "python/src/bind.h"
 
 namespace tessera::python {
 

@@ -3,7 +3,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "bind.h"
+#include "python/src/bind.h"
 
 namespace tessera::python {
 namespace {

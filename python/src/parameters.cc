@@ -1,4 +1,4 @@
-#include "parameters.h"
+#include "python/src/parameters.h"
 
 namespace tessera::python {
 namespace {

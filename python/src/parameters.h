@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "tracing.h"
+#include "python/src/tracing.h"
 
 namespace tessera::python {
 

@@ -3,8 +3,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "bind.h"
-#include "parameters.h"
+#include "python/src/bind.h"
+#include "python/src/parameters.h"
 
 namespace tessera::python {
 namespace {

@@ -1,10 +1,10 @@
-#include "tracing.h"
+#include "python/src/tracing.h"
 
 #include <omp.h>
 
 #include <algorithm>
 
-#include "parameters.h"
+#include "python/src/parameters.h"
 
 namespace tessera::python {
 namespace {

@@ -6,8 +6,8 @@
 #include <nanobind/stl/vector.h>
 #include <nanobind/trampoline.h>
 
-#include "bind.h"
-#include "parameters.h"
+#include "python/src/bind.h"
+#include "python/src/parameters.h"
 
 namespace tessera::python {
 namespace {
@@ -26,10 +26,12 @@ class PythonCallback : public train::Callback {
   void call(const char* name, train::RunContext& run);
 };
 
-// Lines go where Python's print() goes.
+// Lines go where Python's print() goes, each in one write: those of several ranks do not mix.
 void print_in_python(const std::string& line) {
   const nb::gil_scoped_acquire gil;
-  nb::module_::import_("builtins").attr("print")(line, nb::arg("flush") = true);
+  const nb::object out = nb::module_::import_("sys").attr("stdout");
+  out.attr("write")(line + "\n");
+  out.attr("flush")();
 }
 
 std::vector<nn::Parameter*> parameters_of(nn::Cell& network, nn::Cell* loss) {

@@ -1,10 +1,17 @@
 """Callbacks."""
+import sys
 import time
 
 import numpy as np
 import tessera
 
 from mindspore._missing import missing
+
+
+def _print(line):
+    """In one write: lines of several ranks do not mix."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 class Callback:
@@ -89,7 +96,7 @@ class LossMonitor(Callback):
             self._last_print_time = 0
         if self._per_print_times and params.cur_step_num - self._last_print_time >= self._per_print_times:
             self._last_print_time = params.cur_step_num
-            print(f"epoch: {params.cur_epoch_num} step: {step}, loss is {loss!s}", flush=True)
+            _print(f"epoch: {params.cur_epoch_num} step: {step}, loss is {loss!s}")
 
 
 class TimeMonitor(Callback):
@@ -107,7 +114,7 @@ class TimeMonitor(Callback):
         steps = self.data_size or run_context.original_args().batch_num
         if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
             raise ValueError(f"The argument 'data_size' must be a positive int, but got {steps}.")
-        print(f"epoch time: {milliseconds:5.3f} ms, per step time: {milliseconds / steps:5.3f} ms", flush=True)
+        _print(f"epoch time: {milliseconds:5.3f} ms, per step time: {milliseconds / steps:5.3f} ms")
 
 
 class CheckpointConfig:
