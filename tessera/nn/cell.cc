@@ -30,12 +30,16 @@ void Parameter::assign(ir::Value value) const {
 }
 
 Cell::~Cell() {
-  // What others own, too, lives on without this path.
+  // What others own, too, lives on under the names that it had.
   for (const auto& [name, parameter] : parameters_) {
-    if (parameter->owner == this) parameter->owner = nullptr;
+    if (parameter->owner != this) continue;
+    parameter->name = parameter->full_name();
+    parameter->owner = nullptr;
   }
   for (const auto& [name, cell] : children_) {
-    if (cell->parent_ == this) cell->parent_ = nullptr;
+    if (cell->parent_ != this) continue;
+    cell->name_ = cell->path();
+    cell->parent_ = nullptr;
   }
 }
 
@@ -220,7 +224,8 @@ Parameter& Cell::parameter(const std::string& name, const Type& type, Initialize
 void Cell::adopt(const std::string& name, std::shared_ptr<Parameter> parameter) {
   check_name(name);
   if (parameter->owner == nullptr) {
-    if (parameter->name.empty()) parameter->name = name;
+    const bool has_name = !parameter->name.empty() && parameter->name.find('.') == std::string::npos;
+    if (!has_name) parameter->name = name;  // none, or a path that is no more
     parameter->owner = this;
   }
   parameters_.emplace_back(name, std::move(parameter));
