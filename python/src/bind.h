@@ -15,6 +15,7 @@ void bind_operators(nb::module_& m);
 void bind_cells(nb::module_& m);
 void bind_layers(nb::module_& m);
 void bind_optimizers(nb::module_& m);
+void bind_gradients(nb::module_& m);
 void bind_data(nb::module_& m);
 void bind_checkpoint(nb::module_& m);
 void bind_cluster(nb::module_& m);

@@ -146,6 +146,7 @@ std::unique_ptr<CompiledCall> compile_call(nb::handle self, nn::Cell& cell, cons
     ++next;
   }
   auto call = std::make_unique<CompiledCall>();
+  take_read_by_trace();  // of a trace that failed
   call->result = trace_call(self, cell, nb::borrow<nb::args>(nb::tuple(symbols)), kwargs);
   std::vector<ir::Value> values;
   find_values(call->result, values);
@@ -158,6 +159,9 @@ std::unique_ptr<CompiledCall> compile_call(nb::handle self, nn::Cell& cell, cons
   std::map<std::string, nn::Parameter*> read;
   for (const auto& parameter : parameters_of(cell, false)) {
     if (graph.find_input(parameter->full_name()) != nullptr) read[parameter->full_name()] = parameter.get();
+  }
+  for (nn::Parameter* parameter : take_read_by_trace()) {
+    if (graph.find_input(parameter->full_name()) != nullptr) read[parameter->full_name()] = parameter;
   }
   call->program = std::make_unique<Program>(graph, std::move(read));
   return call;

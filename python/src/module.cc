@@ -24,6 +24,7 @@ NB_MODULE(_tessera, m) {
   bind_cells(nn);
   bind_layers(nn);
   bind_optimizers(nn);
+  bind_gradients(nn);
   bind_data(m);
   bind_checkpoint(m);
   bind_train(m);

@@ -16,7 +16,16 @@ Tensor initial_value(const nn::Parameter& parameter) {
   return session::evaluate(graph, {}).at("value");
 }
 
+std::vector<nn::Parameter*>& extra() {
+  static std::vector<nn::Parameter*> parameters;  // guarded by the GIL
+  return parameters;
+}
+
 }  // namespace
+
+void read_by_trace(nn::Parameter& parameter) { extra().push_back(&parameter); }
+
+std::vector<nn::Parameter*> take_read_by_trace() { return std::exchange(extra(), {}); }
 
 Tensor parameter_value(nn::Parameter& parameter) {
   if (const auto holder = holders().find(&parameter); holder != holders().end()) holder->second->fetch(parameter);

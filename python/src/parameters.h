@@ -14,6 +14,11 @@ Tensor parameter_value(nn::Parameter& parameter);
 // Throws InvalidArgument unless the type fits.
 void set_parameter_value(nn::Parameter& parameter, const Tensor& value);
 
+// Parameters that belong to no cell of the trace, an optimizer's states: what is compiled of it reads them, too.
+void read_by_trace(nn::Parameter& parameter);
+// Those of the trace that is ending.
+std::vector<nn::Parameter*> take_read_by_trace();
+
 // Says that a model holds the values of its cells' parameters.
 class HeldParameters {
  public:

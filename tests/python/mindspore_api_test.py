@@ -134,7 +134,8 @@ def test_a_wrong_parallel_setting_is_refused(settings, error):
     (lambda: ms.dataset.GeneratorDataset([1]), ValueError), (lambda: ms.dataset.vision.RandomHorizontalFlip(2), ValueError),
     (lambda: ms.dataset.NumpySlicesDataset(np.ones((2, 2))).batch(0), ValueError), (lambda: ms.dataset.NumpySlicesDataset(np.ones((2, 2))).shuffle(1), ValueError),
     (lambda: ms.dataset.NumpySlicesDataset(np.ones((2, 2))).repeat(0), ValueError), (lambda: ms.dataset.config.set_seed(-1), ValueError),
-    (lambda: ms.load_distributed_checkpoint, AttributeError),
+    (lambda: ms.load_distributed_checkpoint, AttributeError), (lambda: ops.GradOperation(get_all=1), TypeError),
+    (lambda: ops.GradOperation(get_by_list=True)(nn.ReLU()), TypeError),
 ])
 def test_a_wrong_call_is_refused(call, error):
     with pytest.raises(error):
@@ -249,3 +250,39 @@ def test_checkpoints_of_networks(tmp_path):
     np.testing.assert_array_equal(other.weight.asnumpy(), net.weight.asnumpy())
     with pytest.raises(RuntimeError, match="should have the same shape"):
         ms.load_param_into_net(nn.Dense(4, 3), loaded)
+
+
+def test_a_step_written_as_a_cell_equals_the_models():
+    def net():
+        return nn.Dense(4, 1)
+
+    arrays = dataset(16)
+    by_cell, by_model = net(), net()
+    step = nn.TrainOneStepCell(nn.WithLossCell(by_cell, nn.MSELoss()), nn.Momentum(by_cell.trainable_params(), 0.05, 0.9))
+    step.set_train()
+    losses = [step(Tensor(arrays["x"]), Tensor(arrays["y"])).asnumpy().item() for _ in range(3)]
+    assert losses[0] > losses[1] > losses[2]
+    model = ms.Model(by_model, nn.MSELoss(), nn.Momentum(by_model.trainable_params(), 0.05, 0.9))
+    model.train(3, ms.dataset.NumpySlicesDataset(arrays, shuffle=False).batch(16))
+    np.testing.assert_allclose(by_cell.weight.asnumpy(), by_model.weight.asnumpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("settings, expected", [
+    (dict(), [2, 4]), (dict(get_all=True), ([2, 4], [3, 5])), (dict(get_by_list=True), ([6, 20],)),
+    (dict(get_all=True, get_by_list=True), (([2, 4], [3, 5]), ([6, 20],))), (dict(sens_param=True), [20, 40]),
+], ids=repr)
+def test_gradients(settings, expected):
+    class Product(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.w = Parameter(Tensor([1.0, 1.0]))
+
+        def construct(self, x, y):
+            return x * y * self.w
+
+    def lists(value):
+        return tuple(lists(item) for item in value) if isinstance(value, tuple) else value.asnumpy().tolist()
+
+    net = Product()
+    inputs = [Tensor([3.0, 5.0]), Tensor([2.0, 4.0])] + ([Tensor([10.0, 10.0])] if "sens_param" in settings else [])
+    assert lists(ops.GradOperation(**settings)(net, ParameterTuple([net.w]))(*inputs)) == expected

@@ -1,4 +1,4 @@
-"""Functions of functions: HyperMap, Map, MultitypeFuncGraph."""
+"""Functions of functions: GradOperation, HyperMap, Map, MultitypeFuncGraph."""
 import tessera
 
 from mindspore._missing import missing
@@ -43,6 +43,54 @@ class MultitypeFuncGraph:
                 return function(*args)
         raise TypeError(f"The function '{self.name}' has no form for ({', '.join(kinds)}); it has "
                         f"{', '.join('(' + ', '.join(k) + ')' for k in self.entries)}.")
+
+
+class GradOperation:
+    """GradOperation(...)(function, weights)(*inputs): gradients of the function's first result.
+
+    get_all: with respect to all inputs instead of the first; get_by_list: to the weights; sens_param: the last input is the
+    gradient to start with. With get_all and get_by_list: (those of the inputs, those of the weights)."""
+
+    def __init__(self, get_all=False, get_by_list=False, sens_param=False):
+        for name, value in (("get_all", get_all), ("get_by_list", get_by_list), ("sens_param", sens_param)):
+            if not isinstance(value, bool):
+                raise TypeError(f"For 'GradOperation', the '{name}' should be bool, but got {type(value).__name__}")
+        self.get_all, self.get_by_list, self.sens_param = get_all, get_by_list, sens_param
+
+    def __call__(self, function, weights=None):
+        if self.get_by_list and weights is None:
+            raise TypeError("For 'GradOperation', get_by_list needs the weights")
+        weights = [weights] if isinstance(weights, tessera.Parameter) else list(weights or [])
+
+        def gradients(*inputs):
+            inputs, sens = (inputs[:-1], inputs[-1]) if self.sens_param else (inputs, 1.0)
+            own = list(weights) if self.get_by_list else []
+            numbers = list(range(len(inputs))) if self.get_all else [] if self.get_by_list else [0]
+            _, made = tessera.nn.value_and_grad(function, list(inputs), own, numbers, sens)
+            of_weights, of_inputs = made[:len(own)], made[len(own):]
+            if self.get_all and self.get_by_list:
+                return of_inputs, of_weights
+            if self.get_by_list:
+                return of_weights
+            return of_inputs if self.get_all else of_inputs[0]
+
+        def run(*inputs):
+            return gradients(*inputs) if tessera.nn.is_tracing() else _Traced(gradients, function)(*inputs)
+
+        return run
+
+
+class _Traced(tessera.nn.Cell):
+    """A function as a cell, so that it can be traced."""
+
+    def __init__(self, function, part):
+        super().__init__(auto_prefix=False)
+        if isinstance(part, tessera.nn.Cell):
+            self.part = part
+        self.function = function
+
+    def construct(self, *inputs):
+        return self.function(*inputs)
 
 
 class Map:

@@ -27,6 +27,11 @@ class Optimizer:
         self.parameters = ParameterTuple(params)
         self.native = make(groups)
 
+    def __call__(self, gradients):
+        """Inside construct(): updates the parameters by these gradients. Returns True."""
+        self.native.update(list(self.parameters), list(gradients))
+        return True
+
     def native_for(self, network):
         """tessera's optimizer, for the network's parameters that are among ours."""
         own = {id(p) for p in self.parameters}
