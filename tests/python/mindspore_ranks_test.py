@@ -56,33 +56,86 @@ def test_the_tutorials_all_gather_runs_as_it_is(tmp_path):
     assert err.count('device_target "GPU" is not available') == 1
 
 
-def write_table(path, size):
+def new_table(size):
+    """With a trailing comma and a comment, which are no JSON."""
     devices = [{"device_id": str(i), "device_ip": f"192.1.27.{i}", "rank_id": str(i)} for i in range(size)]
     table = {"version": "1.0", "server_count": "1", "server_list": [{"server_id": "10.0.0.1", "device": devices}], "status": "completed"}
-    path.write_text(json.dumps(table).replace('"completed"}', '"completed",} // a comment'))
+    return json.dumps(table).replace('"completed"}', '"completed",} // a comment')
 
 
-def test_ranks_of_a_rank_table_meet(tmp_path):
-    write_table(tmp_path / "table.json", 4)
+def old_table(size):
+    instances = [{"devices": [{"device_id": str(i), "device_ip": f"192.1.27.{i}"}], "rank_id": str(i), "server_id": "10.0.0.1"} for i in range(size)]
+    return json.dumps({"board_id": "0x0000", "group_list": [{"device_num": str(size), "instance_list": instances}]}).replace("]}]}", ",]}]}")
+
+
+@pytest.mark.parametrize("table, variables", [(new_table, "RANK_ID=$i DEVICE_ID=$i"), (old_table, "DEVICE_ID=$i")])
+def test_ranks_of_a_rank_table_meet(tmp_path, table, variables):
+    (tmp_path / "table.json").write_text(table(4))
     loop = f"""
 for i in 0 1 2 3; do
   mkdir device$i; cd device$i
-  RANK_ID=$i DEVICE_ID=$i {sys.executable} {EXAMPLES / "all_gather.py"} > out 2> err & cd ..
+  {variables} {sys.executable} {EXAMPLES / "all_gather.py"} > out 2> err & cd ..
 done
 wait
 """
     run(["bash", "-c", loop], tmp_path, RANK_TABLE_FILE="table.json", RANK_SIZE=4)
     for i in range(4):
         assert (tmp_path / f"device{i}" / "out").read_text() == GATHERED, (tmp_path / f"device{i}" / "err").read_text()
-    assert "trailing commas or // comments" in (tmp_path / "device0" / "err").read_text()
+    assert "trailing commas and // comments" in (tmp_path / "device0" / "err").read_text()
 
 
 def test_a_rank_without_its_variables_is_told_which(tmp_path):
     code = "import mindspore.communication as c\ntry: c.init()\nexcept RuntimeError as e: print(e)"
     table = tmp_path / "table.json"
-    write_table(table, 2)
+    table.write_text(new_table(2))
     assert "RANK_ID has not been exported" in run([sys.executable, "-c", code], tmp_path, RANK_TABLE_FILE=table)[0]
     assert "please export MINDSPORE_HCCL_CONFIG_PATH or RANK_TABLE_FILE" in run([sys.executable, "-c", code], tmp_path, RANK_ID=0, RANK_SIZE=2)[0]
+
+
+SPLIT = """
+import numpy as np
+from mindspore import Model, Parameter, Tensor, context, dataset, nn, ops
+from mindspore.communication import get_group_size, get_rank, init
+from mindspore.train.callback import LossMonitor
+
+init()
+context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", full_batch=FULL_BATCH)
+
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.weight = Parameter(Tensor(np.random.RandomState(0).rand(8, 6).astype(np.float32)))
+        self.fc = ops.MatMul().shard(((1, 1), (1, get_group_size())))
+        self.reduce = ops.ReduceSum()
+
+    def construct(self, x):
+        return self.reduce(self.fc(x, self.weight), -1)
+
+
+rng = np.random.RandomState(1)
+x = rng.rand(16, 8).astype(np.float32)
+batch, shard = 8, {}
+if not FULL_BATCH:  # the ranks' rows together are those of the whole batch
+    batch, shard = 8 // get_group_size(), dict(num_shards=get_group_size(), shard_id=get_rank())
+data = dataset.NumpySlicesDataset({"x": x, "y": x.sum(1)}, shuffle=False, **shard).batch(batch)
+net = Net()
+model = Model(net, nn.MSELoss(), nn.Momentum(net.trainable_params(), 0.001, 0.9))
+model.train(2, data, [LossMonitor()], dataset_sink_mode=False)
+"""
+
+
+@pytest.mark.parametrize("full_batch", [True, False])
+def test_a_split_network_has_the_losses_of_one_device(tmp_path, full_batch):
+    (tmp_path / "split.py").write_text(SPLIT.replace("FULL_BATCH", str(full_batch)))
+    pattern = r"epoch: (\d+) step: (\d+), loss is (\S+)"
+    alone = re.findall(pattern, run([sys.executable, "split.py"], tmp_path)[0])
+    assert len(alone) == 4
+    for ranks in (2, 3) if full_batch else (2, 4):
+        found = re.findall(pattern, run([*MPIRUN, "-n", ranks, sys.executable, "split.py"], tmp_path)[0])
+        for epoch, step, loss in alone:
+            same = [float(value) for e, s, value in found if (e, s) == (epoch, step)]
+            assert same == pytest.approx(ranks * [float(loss)], rel=1e-5)
 
 
 def test_a_failing_rank_ends_the_job(tmp_path):

@@ -3,15 +3,13 @@
 A job is started by `mpirun -n N python script.py`, by `tessera run -n N python script.py`, or rank by rank with RANK_ID,
 RANK_SIZE and RANK_TABLE_FILE.
 """
-import hashlib
-import json
 import os
-import re
 
 import tessera
 
 from mindspore import context
 from mindspore._missing import missing
+from mindspore.communication._rank_table import place_of_this_process
 
 HCCL_WORLD_COMM_GROUP = "hccl_world_group"
 NCCL_WORLD_COMM_GROUP = "nccl_world_group"
@@ -34,51 +32,6 @@ class GlobalComm:
     CHECK_ENVS = True
 
 
-def _read_table(path):
-    """The rank table's servers: [(server_id, [rank, ...])]. Trailing commas and // comments are accepted."""
-    if not os.path.exists(path) and not os.path.isabs(path) and os.path.exists(os.path.join("..", path)):
-        path = os.path.join("..", path)  # run scripts change the directory before they start a rank
-    try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-    except OSError as error:
-        raise RuntimeError(f"Get hccl rank_table_file failed: RANK_TABLE_FILE {path}: {error.strerror}") from None
-    clean = re.sub(r",(\s*[\]}])", r"\1", re.sub(r'("(?:\\.|[^"\\])*")|//[^\n]*', lambda m: m.group(1) or "", text))
-    if clean != text:
-        context.warn_once(f"{path}: trailing commas or // comments are no JSON; they were left out")
-    try:
-        table = json.loads(clean)
-        if "server_list" in table:
-            return text, [(server["server_id"], [int(device["rank_id"]) for device in server["device"]])
-                          for server in table["server_list"]]
-        return text, [(instance["server_id"], [int(instance["rank_id"])])
-                      for group in table["group_list"] for instance in
-                      [dict(device, server_id=own["server_id"], rank_id=device.get("rank_id", own.get("rank_id")))
-                       for own in group["instance_list"] for device in own["devices"]]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise RuntimeError(f"RANK_TABLE_FILE {path} is no rank table: {error}") from None
-
-
-def _join_by_rank_table():
-    """Tells tessera where the ranks of the table meet, in the words of its own launcher."""
-    if "RANK_ID" not in os.environ:
-        raise RuntimeError("Environment variables RANK_ID has not been exported, please export variables 'RANK_ID'.")
-    path = os.environ.get("MINDSPORE_HCCL_CONFIG_PATH") or os.environ["RANK_TABLE_FILE"]
-    text, servers = _read_table(path)
-    size = sum(len(ranks) for _, ranks in servers)
-    job = hashlib.sha256(f"{text}|{os.getuid()}|{os.getppid()}".encode()).hexdigest()[:24]
-    hosts = {server for server, _ in servers}
-    if len(hosts) > 1:
-        job = hashlib.sha256(text.encode()).hexdigest()[:24]
-        first = next(server for server, ranks in servers if 0 in ranks)
-        port = os.environ.get("TESSERA_PORT") or str(20000 + int(job, 16) % 10000)
-        store = f"tcp:{first}:{port}"
-    else:
-        store = f"unix:tessera-{job}"
-    os.environ.update({"TESSERA_RANK": os.environ["RANK_ID"], "TESSERA_SIZE": str(size), "TESSERA_STORE": store,
-                       "TESSERA_JOB_ID": f"rank table {job}"})
-
-
 def _is_placed():
     """Whether a launcher has said which rank this is."""
     return any(name in os.environ for name in ("OMPI_COMM_WORLD_SIZE", "TESSERA_SIZE", "TESSERA_THREAD_RANKS"))
@@ -96,7 +49,7 @@ def init(backend_name=None):
         raise RuntimeError("MS_ROLE: the launch by a scheduler waits for the scheduler, which Tessera does not have yet")
     if not tessera.cluster.is_initialized():
         if not _is_placed() and ("RANK_TABLE_FILE" in os.environ or "MINDSPORE_HCCL_CONFIG_PATH" in os.environ):
-            _join_by_rank_table()
+            os.environ.update(place_of_this_process(os.environ.get("MINDSPORE_HCCL_CONFIG_PATH") or os.environ["RANK_TABLE_FILE"]))
         elif not _is_placed() and int(os.environ.get("RANK_SIZE", "1")) > 1:
             raise RuntimeError("Get hccl rank_table_file failed, please export MINDSPORE_HCCL_CONFIG_PATH or RANK_TABLE_FILE.")
         tessera.cluster.init()
