@@ -27,8 +27,12 @@ void read_by_trace(nn::Parameter& parameter) { extra().push_back(&parameter); }
 
 std::vector<nn::Parameter*> take_read_by_trace() { return std::exchange(extra(), {}); }
 
-Tensor parameter_value(nn::Parameter& parameter) {
+void fetch_held(nn::Parameter& parameter) {
   if (const auto holder = holders().find(&parameter); holder != holders().end()) holder->second->fetch(parameter);
+}
+
+Tensor parameter_value(nn::Parameter& parameter) {
+  fetch_held(parameter);
   if (!parameter.data) parameter.data = initial_value(parameter);
   return *parameter.data;
 }

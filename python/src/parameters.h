@@ -11,6 +11,8 @@ namespace tessera::python {
 // Made from the initializer where there is no value yet. A model's value that is split over ranks is gathered: then
 // every rank must ask.
 Tensor parameter_value(nn::Parameter& parameter);
+// Brings `data` up to date where a model holds the value.
+void fetch_held(nn::Parameter& parameter);
 // Throws InvalidArgument unless the type fits.
 void set_parameter_value(nn::Parameter& parameter, const Tensor& value);
 

@@ -106,7 +106,8 @@ std::vector<ir::Value> Operation::values(nb::handle sequence) {
 
 std::vector<Tensor> Operation::run(const std::vector<ir::Value>& results) {
   for (size_t i = 0; i < results.size(); ++i) own_.add_output(fmt::format("result{}", i), results[i]);
-  static std::map<std::string, std::unique_ptr<Program>> programs;
+  // Never destroyed: at the process's end its context may go first.
+  static auto& programs = *new std::map<std::string, std::unique_ptr<Program>>();
   if (programs.size() > kMaxPrograms) programs.clear();
   auto& program = programs[ir::print(own_)];
   if (program == nullptr) {

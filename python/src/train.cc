@@ -53,9 +53,7 @@ class PythonModel {
  public:
   PythonModel(nn::Cell& network, nn::Cell* loss, nn::Optimizer* optimizer, const train::ModelOptions& options) {
     auto parameters = parameters_of(network, loss);
-    for (nn::Parameter* parameter : parameters) {
-      if (parameter->data) parameter_value(*parameter);  // another model may have trained it
-    }
+    for (nn::Parameter* parameter : parameters) fetch_held(*parameter);  // another model may have trained it
     cluster::Context& own =
         options.parallel_mode == train::ParallelMode::kStandAlone && !has_context() ? alone() : context();
     {
@@ -105,6 +103,7 @@ std::map<const train::Model*, nb::handle>& python_models() {
 
 void PythonCallback::call(const char* name, train::RunContext& run) {
   const nb::gil_scoped_acquire gil;
+  nb::cast<PythonModel&>(python_models().at(&run.model)).changed();  // what a callback reads is of this step
   const nb::object self = nb::find(static_cast<train::Callback&>(*this));
   self.attr(name)(nb::cast(&run, nb::rv_policy::reference));
 }

@@ -172,6 +172,31 @@ def test_a_callback_sees_every_step_and_may_stop():
     assert callback.seen == ["begin", (1, 1, 4, True), (1, 2, 4, True), (1, 3, 4, True), (1, 4, 4, True), (2, 1, 4, True), "end"]
 
 
+def test_a_callback_reads_the_parameters_of_its_step():
+    net = nn.Dense(4, 1)
+
+    class Read(tessera.Callback):
+        def __init__(self):
+            super().__init__()
+            self.seen = []
+
+        def step_end(self, run):
+            self.seen.append(net.bias.numpy()[0])
+
+    callback = Read()
+    tessera.Model(net, nn.MSELoss(), nn.Momentum(learning_rate=0.01)).train(1, data.tensors(regression()).batch(16), [callback])
+    assert len(set(callback.seen)) == 4 and callback.seen[-1] == net.bias.numpy()[0]
+
+
+def test_a_second_model_goes_on_from_the_first():
+    net = nn.Dense(4, 1)
+    dataset = data.tensors(regression()).batch(16)
+    first = tessera.Model(net, nn.MSELoss(), nn.Momentum(learning_rate=0.01))
+    first.train(1, dataset)
+    second = tessera.Model(net, nn.MSELoss(), nn.Momentum(learning_rate=0.01))
+    np.testing.assert_array_equal(second.value("weight").numpy(), first.value("weight").numpy())
+
+
 def test_an_exception_of_a_callback_or_of_the_data_is_the_callers():
     class Raises(tessera.Callback):
         def step_end(self, run):
