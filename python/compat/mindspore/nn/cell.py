@@ -95,12 +95,12 @@ class Cell(tessera.nn.Cell):
         return self
 
     def recompute(self, **kwargs):
-        """Refused until Tessera recomputes."""
-        raise RuntimeError("Cell.recompute waits for recomputation, which Tessera does not have yet")
+        """Refused until this package offers recomputation."""
+        raise RuntimeError("Cell.recompute is not available in this package yet")
 
     def to_float(self, dst_type):
-        """Refused until Tessera computes cells in a dtype of their own."""
-        raise RuntimeError("Cell.to_float waits for mixed precision, which Tessera does not have yet")
+        """Refused until this package offers mixed precision."""
+        raise RuntimeError("Cell.to_float is not available in this package yet")
 
     def set_grad(self, requires_grad=True):
         """Gradients are made where training asks for them. Returns itself."""

@@ -36,9 +36,9 @@ class Primitive:
         return self
 
     def recompute(self, mode=True):
-        """Refused until Tessera recomputes."""
+        """Refused until this package offers recomputation."""
         if mode:
-            raise RuntimeError(f"'{self.name}': recompute waits for recomputation, which Tessera does not have yet")
+            raise RuntimeError(f"'{self.name}': recompute is not available in this package yet")
         return self
 
     def __call__(self, *args, **kwargs):

@@ -54,8 +54,8 @@ class Model:
         if eval_network is not None or eval_indexes is not None:
             raise NotImplementedError("For 'Model', eval_network and eval_indexes are not available yet")
         if amp_level not in ("O0", None) or boost_level not in ("O0", "", None):
-            raise RuntimeError(f"For 'Model', amp_level={amp_level} and boost_level={boost_level} wait for mixed precision, "
-                               "which Tessera's mindspore package does not have yet: use O0")
+            raise RuntimeError(f"For 'Model', amp_level={amp_level} and boost_level={boost_level} are not available in "
+                               "this package yet: use O0")
         if kwargs:
             raise ValueError(f"For 'Model', the keyword arguments {sorted(kwargs)} are not available")
         self._network, self._optimizer = network, optimizer
