@@ -319,14 +319,15 @@ void method(nb::handle cls, const char* name, const F& f) {
   cls.attr(name) = nb::cpp_function(f, nb::name(name), nb::scope(cls), nb::is_method());
 }
 
-template <typename T>
+// A value's graph lives as long as its trace; Python may keep the value longer.
+bool is_alive(ir::Value value) { return &value.graph() == current_graph(); }
+
 const Type& type_of(nb::handle object) {
-  return nb::cast<T&>(object).type();
-}
-const Type& type_of_any(nb::handle object) {
   if (nb::isinstance<Tensor>(object)) return nb::cast<Tensor&>(object).type();
   if (nb::isinstance<nn::Parameter>(object)) return nb::cast<nn::Parameter&>(object).type;
-  return nb::cast<ir::Value&>(object).type();
+  const auto& value = nb::cast<ir::Value&>(object);
+  if (!is_alive(value)) throw InvalidArgument("a value of a trace that has ended has no shape and no dtype any more");
+  return value.type();
 }
 
 }  // namespace
@@ -381,10 +382,10 @@ void bind_operators_of(nb::handle cls) {
     const nb::object builtin = nb::module_::import_("builtins").attr("property");
     cls.attr(name) = builtin(nb::cpp_function(get, nb::name(name), nb::scope(cls), nb::is_method()));
   };
-  property("shape", [](nb::handle self) { return nb::tuple(nb::cast(type_of_any(self).shape.to_vector())); });
-  property("dtype", [](nb::handle self) { return type_of_any(self).dtype; });
-  property("ndim", [](nb::handle self) { return type_of_any(self).shape.ndim(); });
-  property("size", [](nb::handle self) { return type_of_any(self).shape.num_elements(); });
+  property("shape", [](nb::handle self) { return nb::tuple(nb::cast(type_of(self).shape.to_vector())); });
+  property("dtype", [](nb::handle self) { return type_of(self).dtype; });
+  property("ndim", [](nb::handle self) { return type_of(self).shape.ndim(); });
+  property("size", [](nb::handle self) { return type_of(self).shape.num_elements(); });
 }
 
 void bind_operators(nb::module_& m) {
@@ -405,11 +406,13 @@ void bind_operators(nb::module_& m) {
   refuse("__index__", "number");
   refuse("asnumpy", "elements");
   refuse("numpy", "elements");
-  value.def("__len__", [](ir::Value self) {
-    if (self.ndim() == 0) throw nb::type_error("a value without dims has no length");
-    return self.shape()[0];
+  value.def("__len__", [](nb::handle self) {
+    const Shape& shape = type_of(self).shape;
+    if (shape.ndim() == 0) throw nb::type_error("a value without dims has no length");
+    return shape[0];
   });
-  value.def("__repr__", [](ir::Value self) {
+  value.def("__repr__", [](ir::Value self) -> std::string {
+    if (!is_alive(self)) return "Value(of a trace that has ended)";
     return fmt::format("Value({} {})", self.type(), self.graph().value_name(self.id()));
   });
   bind_operators_of(value);

@@ -166,8 +166,10 @@ def test_a_value_kept_from_a_trace_is_refused():
 
     cell = Keep()
     cell(tessera.Tensor([1.0]))
-    with pytest.raises(ValueError, match="a trace that has ended"):
-        cell.kept + 1
+    for use in (lambda kept: kept + 1, lambda kept: kept.shape, len):
+        with pytest.raises(ValueError, match="a trace that has ended"):
+            use(cell.kept)
+    assert repr(cell.kept) == "Value(of a trace that has ended)"
 
 
 def test_an_error_names_the_cell():
