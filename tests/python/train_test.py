@@ -114,7 +114,8 @@ def test_resnet50_written_in_python_has_the_losses_of_the_one_in_cpp(folder):
     assert len(python) == 3 and python == cpp
     output = subprocess.run([BIN / "resnet50_cifar10", "--data_path", folder, "--epochs", "1", "--batch_size", "16",
                              "--initial_values", "reference", "--learning_rate", "0.01", "--weight_decay", "0",
-                             "--batch_norm_momentum", "0.99", "--no_progress", "--print_loss", "1", "--seed", "1"],
+                             "--batch_norm_momentum", "0.99", "--no_progress", "--print_loss", "1", "--seed", "1",
+                             "--kernels", "fixed"],
                             capture_output=True, text=True, check=True).stdout
     assert re.findall(r"loss is (\S+)", output) == [str(np.float32(value)) for value in python]
 
