@@ -53,13 +53,23 @@ class Count:
         return f"{self.passed} passed, {self.failed} failed{skipped}"
 
 
-def configure(preset):
+def python_options():
+    """What makes the Python packages part of the build; where they cannot be, one line says why."""
+    if subprocess.run([ROOT / "scripts" / "setup", "python"]).returncode == 0:
+        made = subprocess.run([sys.executable, ROOT / "scripts" / "python_env.py"], stdout=subprocess.PIPE, text=True)
+        if made.returncode == 0:
+            return ["-DTESSERA_PYTHON=ON", f"-DPython_EXECUTABLE={made.stdout.strip()}"]
+    print("the Python packages are left out: their virtual environment could not be made", flush=True)
+    return ["-DTESSERA_PYTHON=OFF"]
+
+
+def configure(preset, options=()):
     log = ROOT / "build" / f"{preset}.configure.log"
     log.parent.mkdir(exist_ok=True)
     command = ["cmake", "--preset", preset]
     if preset == "release":
         # scripts/demo may have left these off.
-        command += ["-DTESSERA_TESTS=ON", "-DTESSERA_BENCHMARKS=ON"]
+        command += ["-DTESSERA_TESTS=ON", "-DTESSERA_BENCHMARKS=ON", *options]
     with open(log, "w") as out:
         status = subprocess.run(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT).returncode
     if status != 0:
@@ -212,7 +222,8 @@ def main():
     parser.add_argument("--list", action="store_true", help="print the suites and how many tests each has")
     arguments = parser.parse_args()
 
-    if not configure("release"):
+    wants_python = arguments.all is not None and (not arguments.all or "python" in arguments.all)
+    if not configure("release", python_options() if wants_python else ()):
         return 1
     tests = tests_of("release")
     labels = {label for labels in tests.values() for label in labels} - NO_SUITE

@@ -1,5 +1,6 @@
 #include "tessera/nn/cell.h"
 
+#include <algorithm>
 #include <set>
 
 #include "tessera/base/error.h"
@@ -28,8 +29,21 @@ void Parameter::assign(ir::Value value) const {
   value.graph().assign(full_name(), value);
 }
 
-template <typename Construct>
-Value Cell::trace(ir::Graph& graph, Construct&& construct) {
+Cell::~Cell() {
+  // What others own, too, lives on under the names that it had.
+  for (const auto& [name, parameter] : parameters_) {
+    if (parameter->owner != this) continue;
+    parameter->name = parameter->full_name();
+    parameter->owner = nullptr;
+  }
+  for (const auto& [name, cell] : children_) {
+    if (cell->parent_ != this) continue;
+    cell->name_ = cell->path();
+    cell->parent_ = nullptr;
+  }
+}
+
+void Cell::enter(ir::Graph& graph, const std::function<void()>& construct) {
   ir::Graph* const outer = graph_;
   graph_ = &graph;
   struct Restore {
@@ -42,10 +56,9 @@ Value Cell::trace(ir::Graph& graph, Construct&& construct) {
   std::optional<ir::RecomputeScope> block;
   if (recompute_) block.emplace(graph, recompute_->mp_comm_recompute, recompute_->parallel_optimizer_comm_recompute);
   const ir::NodeId first = graph.num_nodes();
-  const Value result = construct();
+  construct();
   if (!strategies_.empty() || !optional_strategies_.empty()) apply_strategies(graph, first);
   if (compute_dtype_) apply_compute_dtype(graph, first);
-  return result;
 }
 
 void Cell::shard(const std::string& op, const mesh::Strategy& strategy) { strategies_[op] = strategy; }
@@ -84,18 +97,22 @@ void Cell::apply_compute_dtype(ir::Graph& graph, ir::NodeId first) const {
 }
 
 Value Cell::operator()(Value x) {
-  return trace(x.graph(), [&] { return construct(x); });
+  Value result;
+  enter(x.graph(), [&] { result = construct(x); });
+  return result;
 }
 Value Cell::operator()(Value x, Value y) {
-  return trace(x.graph(), [&] { return construct(x, y); });
+  Value result;
+  enter(x.graph(), [&] { result = construct(x, y); });
+  return result;
 }
 Value Cell::operator()(std::span<const Value> inputs) {
   if (inputs.empty()) throw InvalidArgument("cell \"{}\" was called without inputs", path());
-  return trace(inputs[0].graph(), [&] {
-    if (inputs.size() == 1) return construct(inputs[0]);
-    if (inputs.size() == 2) return construct(inputs[0], inputs[1]);
-    return construct(inputs);
-  });
+  if (inputs.size() == 1) return (*this)(inputs[0]);
+  if (inputs.size() == 2) return (*this)(inputs[0], inputs[1]);
+  Value result;
+  enter(inputs[0].graph(), [&] { result = construct(inputs); });
+  return result;
 }
 
 Value Cell::construct(Value x) { return construct(std::span<const Value>(&x, 1)); }
@@ -138,15 +155,17 @@ void Cell::recompute(const RecomputeOptions& options) {
 
 const Cell* Cell::find_recomputed() const {
   if (recompute_) return this;
-  for (const auto& cell : children_) {
+  for (const auto& [name, cell] : children_) {
     if (const Cell* found = cell->find_recomputed()) return found;
   }
   return nullptr;
 }
 
 void Cell::collect(std::vector<Parameter*>& into) {
-  for (const auto& parameter : parameters_) into.push_back(parameter.get());
-  for (const auto& cell : children_) cell->collect(into);
+  for (const auto& [name, parameter] : parameters_) {
+    if (std::find(into.begin(), into.end(), parameter.get()) == into.end()) into.push_back(parameter.get());
+  }
+  for (const auto& [name, cell] : children_) cell->collect(into);
 }
 
 Parameter& Cell::find_parameter(const std::string& full_name) {
@@ -162,19 +181,20 @@ Parameter& Cell::find_parameter(const std::string& full_name) {
 
 std::vector<std::pair<std::string, Cell*>> Cell::children() const {
   std::vector<std::pair<std::string, Cell*>> result;
-  for (const auto& cell : children_) result.emplace_back(cell->name_, cell.get());
+  for (const auto& [name, cell] : children_) result.emplace_back(name, cell.get());
   return result;
 }
 
 std::string Cell::path() const {
   if (parent_ == nullptr) return name_;
   const auto above = parent_->path();
+  if (name_.empty()) return above;
   return above.empty() ? name_ : above + "." + name_;
 }
 
 void Cell::apply_settings(const Settings& settings) {
   settings_ = settings;
-  for (const auto& cell : children_) cell->apply_settings(settings);
+  for (const auto& [name, cell] : children_) cell->apply_settings(settings);
 }
 
 ir::Graph& Cell::graph() const {
@@ -187,26 +207,50 @@ void Cell::check_name(const std::string& name) const {
     throw InvalidArgument(
         "cell \"{}\": \"{}\" cannot name a parameter or child: no spaces and none of - . , ( ) {{ }} =", path(), name);
   }
-  for (const auto& parameter : parameters_) {
-    if (parameter->name == name) throw InvalidArgument("cell \"{}\" already has a parameter \"{}\"", path(), name);
+  for (const auto& [taken, parameter] : parameters_) {
+    if (taken == name) throw InvalidArgument("cell \"{}\" already has a parameter \"{}\"", path(), name);
   }
-  for (const auto& cell : children_) {
-    if (cell->name_ == name) throw InvalidArgument("cell \"{}\" already has a child \"{}\"", path(), name);
+  for (const auto& [taken, cell] : children_) {
+    if (taken == name) throw InvalidArgument("cell \"{}\" already has a child \"{}\"", path(), name);
   }
 }
 
 Parameter& Cell::parameter(const std::string& name, const Type& type, Initializer init, bool requires_grad) {
-  check_name(name);
-  parameters_.push_back(std::make_unique<Parameter>(
-      Parameter{.name = name, .type = type, .init = std::move(init), .requires_grad = requires_grad, .owner = this}));
-  return *parameters_.back();
+  adopt(name, std::make_shared<Parameter>(
+                  Parameter{.name = name, .type = type, .init = std::move(init), .requires_grad = requires_grad}));
+  return *parameters_.back().second;
 }
 
-void Cell::adopt(const std::string& name, std::unique_ptr<Cell> cell) {
+void Cell::adopt(const std::string& name, std::shared_ptr<Parameter> parameter) {
   check_name(name);
-  cell->name_ = name;
-  cell->parent_ = this;
-  children_.push_back(std::move(cell));
+  if (parameter->owner == nullptr) {
+    const bool has_name = !parameter->name.empty() && parameter->name.find('.') == std::string::npos;
+    if (!has_name) parameter->name = name;  // none, or a path that is no more
+    parameter->owner = this;
+  }
+  parameters_.emplace_back(name, std::move(parameter));
+}
+
+void Cell::adopt(const std::string& name, std::shared_ptr<Cell> cell, bool is_in_path) {
+  check_name(name);
+  if (cell->parent_ == nullptr) {
+    cell->name_ = is_in_path ? name : "";
+    cell->parent_ = this;
+  }
+  children_.emplace_back(name, std::move(cell));
+}
+
+void Cell::release(const std::string& name) {
+  std::erase_if(parameters_, [&](const auto& entry) {
+    if (entry.first != name) return false;
+    if (entry.second->owner == this) entry.second->owner = nullptr;
+    return true;
+  });
+  std::erase_if(children_, [&](const auto& entry) {
+    if (entry.first != name) return false;
+    if (entry.second->parent_ == this) entry.second->parent_ = nullptr;
+    return true;
+  });
 }
 
 void set_parameter_dtype(Cell& cell, DType dtype) {

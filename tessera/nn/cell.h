@@ -7,10 +7,12 @@
 //     Value construct(Value x) override { return down(relu(up(x))); }
 //   };
 //
-// Not copyable; a cell owns its children. Not thread-safe: ranks that are threads build a network each.
+// Not copyable; a cell owns its children. A child or parameter may have several owners: the first one names it. Not
+// thread-safe: ranks that are threads build a network each.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -46,7 +48,7 @@ struct RecomputeOptions {
 class Cell {
  public:
   Cell() = default;
-  virtual ~Cell() = default;
+  virtual ~Cell();
   Cell(const Cell&) = delete;
   Cell& operator=(const Cell&) = delete;
 
@@ -67,6 +69,8 @@ class Cell {
   // Throws InvalidArgument naming the closest full name.
   Parameter& find_parameter(const std::string& full_name);
   std::vector<std::pair<std::string, Cell*>> children() const;
+  // The cell's own, by the names that they have here.
+  const std::vector<std::pair<std::string, std::shared_ptr<Parameter>>>& own_parameters() const { return parameters_; }
 
   // Fixes how the operators of that name which construct() itself adds are split, as op.shard() does in the tutorials:
   // dense.shard("matmul", {{2, 1}, {4, 1}}). A call of the cell that adds none throws InvalidArgument naming those it
@@ -110,13 +114,18 @@ class Cell {
     adopt(name, std::move(made));
     return result;
   }
-  void adopt(const std::string& name, std::unique_ptr<Cell> cell);
+  // Takes a child; one that has no parent yet gets its path from here: with this name, or with nothing added.
+  void adopt(const std::string& name, std::shared_ptr<Cell> cell, bool is_in_path = true);
+  // Takes a parameter; one without an owner gets its path from here, and this name if it has none.
+  void adopt(const std::string& name, std::shared_ptr<Parameter> parameter);
+  // Gives up the parameter or child of that name, if there is one.
+  void release(const std::string& name);
+  // Runs `construct` as this cell's: its parameters can be read, nodes come from its path and take its strategies.
+  void enter(ir::Graph& graph, const std::function<void()>& construct);
   // For operators that construct() adds in some settings only.
   void shard_if_added(const std::string& op, const mesh::Strategy& strategy) { optional_strategies_[op] = strategy; }
 
  private:
-  template <typename Construct>
-  Value trace(ir::Graph& graph, Construct&& construct);
   void apply_strategies(ir::Graph& graph, ir::NodeId first) const;
   void apply_compute_dtype(ir::Graph& graph, ir::NodeId first) const;
   void collect(std::vector<Parameter*>& into);
@@ -126,8 +135,8 @@ class Cell {
 
   std::string name_;
   Cell* parent_ = nullptr;
-  std::vector<std::unique_ptr<Parameter>> parameters_;
-  std::vector<std::unique_ptr<Cell>> children_;
+  std::vector<std::pair<std::string, std::shared_ptr<Parameter>>> parameters_;
+  std::vector<std::pair<std::string, std::shared_ptr<Cell>>> children_;
   std::map<std::string, mesh::Strategy> strategies_;           // by operator; construct() must add each of them
   std::map<std::string, mesh::Strategy> optional_strategies_;  // those it adds in some settings only
   std::optional<DType> compute_dtype_;

@@ -5,7 +5,7 @@
 
 namespace tessera::nn {
 
-void CellList::append(std::unique_ptr<Cell> cell) {
+void CellList::append(std::shared_ptr<Cell> cell) {
   if (cell == nullptr) throw InvalidArgument("cell \"{}\": a null cell cannot be appended", path());
   cells_.push_back(cell.get());
   adopt(std::to_string(cells_.size() - 1), std::move(cell));

@@ -14,10 +14,10 @@ class CellList : public Cell {
   T& append(Args&&... args) {
     auto made = std::make_unique<T>(std::forward<Args>(args)...);
     T& result = *made;
-    append(std::unique_ptr<Cell>(std::move(made)));
+    append(std::shared_ptr<Cell>(std::move(made)));
     return result;
   }
-  void append(std::unique_ptr<Cell> cell);
+  void append(std::shared_ptr<Cell> cell);
 
   int size() const { return static_cast<int>(cells_.size()); }
   // Throws InvalidArgument when there is no such cell.

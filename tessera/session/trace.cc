@@ -32,16 +32,6 @@ Value call_with_loss(nn::Cell& network, nn::Cell* loss, std::span<const Value> i
   return (*loss)(result, inputs.back());
 }
 
-void finish_state(Graph& graph) {
-  // Random operators read the number of the training step; a step that used it moves it on.
-  if (graph.find_input(nn::kRandomStep) != nullptr && !graph.assignments().contains(nn::kRandomStep)) {
-    const Value step = *graph.find_binding(nn::kRandomStep);
-    const ir::SourceScope scope(graph, nn::kRandomStep);
-    const Value one = ops::apply(graph, "fill", {}, {{"shape", Ints{}}, {"value", 1.0}, {"dtype", step.dtype()}})[0];
-    graph.assign(nn::kRandomStep, ops::apply1("add", {step, one}));
-  }
-}
-
 // The graph in that precision, open for more nodes: what its outputs assign is assigned again. Its loss.
 Value continue_in(const compiler::Precision& precision, Graph& graph, Value loss) {
   graph.add_output("loss", loss);
@@ -95,12 +85,22 @@ void skip_unless(Graph& graph, Value finite, const TrainStepOptions& options) {
 
 }  // namespace
 
+void advance_random_step(Graph& graph) {
+  // Random operators read the number of the training step; a step that used it moves it on.
+  if (graph.find_input(nn::kRandomStep) != nullptr && !graph.assignments().contains(nn::kRandomStep)) {
+    const Value step = *graph.find_binding(nn::kRandomStep);
+    const ir::SourceScope scope(graph, nn::kRandomStep);
+    const Value one = ops::apply(graph, "fill", {}, {{"shape", Ints{}}, {"value", 1.0}, {"dtype", step.dtype()}})[0];
+    graph.assign(nn::kRandomStep, ops::apply1("add", {step, one}));
+  }
+}
+
 Graph trace_forward(nn::Cell& network, std::span<const InputSpec> inputs, const nn::Settings& settings,
                     const compiler::Precision& precision) {
   network.apply_settings(settings);
   Graph graph("forward");
   graph.add_output("output", network(add_inputs(graph, inputs)));
-  if (settings.training) finish_state(graph);
+  if (settings.training) advance_random_step(graph);
   graph.finish_assignments();
   return compiler::rewrite_precision(graph, precision);
 }
@@ -153,7 +153,7 @@ Graph trace_train_step(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimiz
     const ir::SourceScope scope(graph, "optimizer");
     optimizer.update(graph, gradients);
   }
-  finish_state(graph);
+  advance_random_step(graph);
   if (may_skip) skip_unless(graph, finite, options);
   graph.add_output("loss", options.ranks ? mean_over_ranks(value, *options.ranks) : value);
   graph.finish_assignments();

@@ -31,6 +31,9 @@ ir::Graph trace_loss(nn::Cell& network, nn::Cell& loss, std::span<const InputSpe
                      const std::optional<ops::RankGroup>& ranks = std::nullopt,
                      const compiler::Precision& precision = {});
 
+// Ends the trace of a training graph: random operators that it has draw anew in the next step.
+void advance_random_step(ir::Graph& graph);
+
 // Gradient accumulation: a step of several micro-batches is so many graphs.
 enum class StepPart {
   kWhole,       // one batch, one step

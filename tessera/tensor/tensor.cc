@@ -70,6 +70,13 @@ Tensor::Tensor(const Type& type) : type_(type) {
   storage_ = std::shared_ptr<void>(memory, std::free);
 }
 
+Tensor Tensor::wrap(const Type& type, std::shared_ptr<void> storage) {
+  Tensor tensor;
+  tensor.type_ = type;
+  tensor.storage_ = std::move(storage);
+  return tensor;
+}
+
 Tensor Tensor::zeros(const Type& type) {
   Tensor tensor(type);
   if (tensor.size_bytes() > 0) std::memset(tensor.storage_.get(), 0, static_cast<size_t>(tensor.size_bytes()));

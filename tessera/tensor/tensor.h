@@ -55,6 +55,8 @@ class Tensor {
   static Tensor scalar(T value) {
     return of(Shape{}, std::span<const T>(&value, 1));
   }
+  // Elements that lie dense and row-major in `storage`, which is shared.
+  static Tensor wrap(const Type& type, std::shared_ptr<void> storage);
   static Tensor zeros(const Type& type);
   // Every element is `value`, rounded to the dtype.
   static Tensor full(const Type& type, double value);

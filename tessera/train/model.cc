@@ -176,6 +176,11 @@ void Model::enable_profiling() {
 std::map<std::string, double> Model::eval(const data::Dataset& dataset, const TrainOptions& options) {
   if (options_.metrics.empty()) throw InvalidArgument("eval: the model has no metrics");
   if (dataset.is_endless()) throw InvalidArgument("eval: the data set repeats without end");
+  if (is_semi_auto() && dataset.num_shards() > 1) {
+    throw InvalidArgument(
+        "eval: every rank must read the whole data set, but this is one rank's part of {} (num_shards)",
+        dataset.num_shards());
+  }
   for (const auto& metric : options_.metrics) metric->clear();
   const auto full_inputs = input_specs(dataset, global_rows_of(dataset, dataset.get_batch_size()));
   auto batches = batches_of(dataset, {}, 1, options, eval_executable_for(full_inputs));
@@ -185,7 +190,7 @@ std::map<std::string, double> Model::eval(const data::Dataset& dataset, const Tr
     session::Executable& executable = eval_executable_for(inputs);
     const auto types = batches.next_types();
     Tensor label(types.back());
-    auto place = place_of_batch(executable, std::vector(inputs.begin(), inputs.end() - 1));
+    auto place = place_of_batch(executable, std::vector(inputs.begin(), inputs.end() - 1), !is_semi_auto());
     place.written.push_back(label.view());
     if (is_semi_auto()) {
       place.add_piece(executable, inputs.back().name, label.view());

@@ -193,7 +193,11 @@ class Model {
   compiler::ShardingHints input_hints(const std::vector<session::InputSpec>& inputs) const;
   data::BatchIterator batches_of(const data::Dataset& dataset, data::Position start, int64_t num_epochs,
                                  const TrainOptions& options, const session::Executable& executable) const;
-  BatchPlace place_of_batch(session::Executable& executable, const std::vector<session::InputSpec>& inputs);
+  // `has_own_rows`: the data set is one rank's part, which lies in memory as the step reads it.
+  BatchPlace place_of_batch(session::Executable& executable, const std::vector<session::InputSpec>& inputs,
+                            bool has_own_rows);
+  // Whether a data set gives each rank the rows that it reads. Throws InvalidArgument where all read the whole batch.
+  bool has_own_rows(const data::Dataset& dataset) const;
 
   // model_training.cc
   double loss_of(session::Executable& executable) const;

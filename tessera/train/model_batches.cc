@@ -63,10 +63,22 @@ compiler::ShardingHints Model::input_hints(const std::vector<session::InputSpec>
   return hints;
 }
 
-BatchPlace Model::place_of_batch(session::Executable& executable, const std::vector<session::InputSpec>& inputs) {
+bool Model::has_own_rows(const data::Dataset& dataset) const {
+  if (!is_semi_auto()) return true;
+  if (dataset.num_shards() == 1) return false;
+  if (options_.full_batch || !options_.dataset_strategy.empty()) {
+    throw InvalidArgument(
+        "{}: every rank must read the whole batch, but the data set is one rank's part of {} (num_shards)",
+        options_.full_batch ? "full_batch" : "dataset_strategy", dataset.num_shards());
+  }
+  return true;
+}
+
+BatchPlace Model::place_of_batch(session::Executable& executable, const std::vector<session::InputSpec>& inputs,
+                                 bool has_own_rows) {
   BatchPlace place;
   for (const auto& input : inputs) {
-    if (!is_semi_auto()) {
+    if (has_own_rows) {
       place.written.push_back(executable.input(input.name));
       continue;
     }

@@ -107,7 +107,7 @@ void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callba
   std::map<session::StepPart, std::pair<session::Executable*, BatchPlace>> full;
   for (const auto part : parts()) {
     train_ = &train_executable_for(full_inputs, part);
-    full[part] = {train_, place_of_batch(*train_, full_inputs)};
+    full[part] = {train_, place_of_batch(*train_, full_inputs, has_own_rows(dataset))};
   }
   check_replicas();
 
@@ -137,7 +137,7 @@ void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callba
     }
     const auto inputs = input_specs(dataset, rows);
     session::Executable& compiled = train_executable_for(inputs);
-    const auto place = place_of_batch(compiled, inputs);
+    const auto place = place_of_batch(compiled, inputs, has_own_rows(dataset));
     batches.next_into(place.written);
     place.distribute();
     return compiled;

@@ -1,0 +1,18 @@
+"""Scripts written for MindSpore's API run on Tessera. See docs/compatibility.md for what is here."""
+from mindspore import context
+from mindspore.common import dtype
+from mindspore.common.dtype import *
+from mindspore.common.dtype import dtype_to_nptype, pytype_to_dtype
+from mindspore.common.tensor import Tensor
+from mindspore.common.parameter import Parameter, ParameterTuple
+from mindspore.common.initializer import initializer
+from mindspore.common.seed import get_seed, set_seed
+from mindspore.context import (GRAPH_MODE, PYNATIVE_MODE, ParallelMode, get_auto_parallel_context, get_context,
+                               reset_auto_parallel_context, set_auto_parallel_context, set_context)
+from mindspore import communication, nn, ops, dataset, train
+from mindspore.train import (Callback, CheckpointConfig, LossMonitor, Model, ModelCheckpoint, RunContext, TimeMonitor,
+                             load_checkpoint, load_param_into_net, save_checkpoint)
+from mindspore._missing import missing
+
+__getattr__ = missing(__name__)
+del missing

@@ -1,0 +1,22 @@
+"""The seed of everything random."""
+import numpy as np
+import tessera
+
+_seed = None
+
+
+def set_seed(seed):
+    """Sets the seed of initial values, dropout, data sets, and NumPy. TypeError or ValueError unless an int >= 0."""
+    global _seed
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise TypeError("The argument 'seed' must be type of int.")
+    if seed < 0:
+        raise ValueError("The argument 'seed' must be greater or equal to 0.")
+    _seed = seed
+    np.random.seed(seed % 2**32)
+    tessera.set_seed(seed)
+
+
+def get_seed():
+    """What set_seed() set, else None."""
+    return _seed

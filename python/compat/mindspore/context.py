@@ -1,0 +1,219 @@
+"""The context of a script: device and mode, and how it is spread over ranks."""
+import os
+import sys
+
+import tessera
+
+GRAPH_MODE = 0
+PYNATIVE_MODE = 1
+
+
+class ParallelMode:
+    """How a training is spread over ranks."""
+    STAND_ALONE = "stand_alone"
+    DATA_PARALLEL = "data_parallel"
+    HYBRID_PARALLEL = "hybrid_parallel"
+    SEMI_AUTO_PARALLEL = "semi_auto_parallel"
+    AUTO_PARALLEL = "auto_parallel"
+    MODE_LIST = [STAND_ALONE, DATA_PARALLEL, HYBRID_PARALLEL, SEMI_AUTO_PARALLEL, AUTO_PARALLEL]
+
+
+_said = set()
+
+
+def warn_once(text):
+    """One line on standard error, by rank 0, once per process."""
+    if text in _said:
+        return
+    _said.add(text)
+    if os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("RANK_ID", "0")) == "0":
+        print(f"[WARNING] {text}", file=sys.stderr, flush=True)
+
+
+_DEFAULTS = {
+    "mode": GRAPH_MODE, "device_target": "CPU", "device_id": 0, "save_graphs": False, "save_graphs_path": ".",
+    "enable_graph_kernel": False, "max_device_memory": "1024GB", "max_call_depth": 1000, "enable_sparse": False,
+    "enable_reduce_precision": True, "env_config_path": "", "auto_tune_mode": "NO_TUNE", "precompile_only": False,
+    "enable_compile_cache": False, "reserve_class_name_in_scope": True, "pynative_synchronize": False, "runtime_num_threads": 30,
+    "enable_dump": False, "save_dump_path": ".", "variable_memory_max_size": "30GB", "print_file_path": "",
+    # Settings of early releases, without effect since.
+    "enable_hccl": False, "enable_task_sink": True, "enable_loop_sink": True, "enable_mem_reuse": True,
+    "enable_dynamic_memory": False, "enable_auto_mixed_precision": False, "enable_profiling": False,
+    "profiling_options": "training_trace", "check_bprop": False, "grad_for_scalar": False,
+}
+_context = dict(_DEFAULTS)
+_DEVICES = ("CPU", "GPU", "Ascend", "Davinci")
+
+
+def _set_device(target):
+    if target not in _DEVICES:
+        raise ValueError(f"For 'context.set_context', the argument 'device_target' must be one of {list(_DEVICES)}, but got {target}.")
+    if target == "CPU":
+        return
+    text = f"device_target \"{target}\" is not available to this build: the CPU is used"
+    if os.environ.get("TESSERA_STRICT_DEVICE") == "1":
+        raise RuntimeError(text)
+    warn_once(text)
+
+
+def set_context(**kwargs):
+    """Sets mode, device_target, device_id and so on; ValueError for a key that does not exist."""
+    if "device_target" in kwargs:
+        _set_device(kwargs["device_target"])
+    for key, value in kwargs.items():
+        if key not in _DEFAULTS:
+            raise ValueError(f"For 'context.set_context', the keyword argument {key} is not recognized! "
+                             "For detailed usage of 'set_context', please refer to help(mindspore.set_context).")
+        if key == "mode" and value not in (GRAPH_MODE, PYNATIVE_MODE):
+            raise ValueError(f"For 'context.set_context', the argument 'mode' should be context.GRAPH_MODE (0) or "
+                             f"context.PYNATIVE_MODE (1), but got {value}.")
+        if key == "device_id" and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 4095):
+            raise ValueError(f"For 'context.set_context', the argument 'device_id' must be in range [0, 4095], but got {value}.")
+        _context[key] = value
+
+
+def get_context(attr_key):
+    """ValueError for a key that does not exist."""
+    if attr_key not in _context:
+        raise ValueError(f"For 'context.get_context', the argument {attr_key} is not recognized! "
+                         "For detailed usage of 'get_context', please refer to help(mindspore.set_context).")
+    return _context[attr_key]
+
+
+_PARALLEL_DEFAULTS = {
+    "device_num": 1, "global_rank": 0, "gradients_mean": False, "gradient_fp32_sync": True, "loss_repeated_mean": True,
+    "parallel_mode": ParallelMode.STAND_ALONE, "search_mode": "dynamic_programming", "auto_parallel_search_mode": "dynamic_programming",
+    "parameter_broadcast": False, "strategy_ckpt_load_file": "", "strategy_ckpt_save_file": "", "group_ckpt_save_file": "",
+    "full_batch": False, "dataset_strategy": "data_parallel", "enable_parallel_optimizer": False, "parallel_optimizer_config": {},
+    "optimizer_weight_shard_size": -1, "optimizer_weight_shard_aggregated_save": False, "pipeline_stages": 1,
+    "grad_accumulation_step": 1, "all_reduce_fusion_config": [], "comm_fusion": None, "enable_alltoall": False,
+    "communi_parallel_mode": "all_group_parallel", "sharding_propagation": False,
+}
+_parallel = dict(_PARALLEL_DEFAULTS)
+_set_keys = set()
+_OLD_NAMES = {"mirror_mean": "gradients_mean", "cast_before_mirror": "gradient_fp32_sync"}
+_BOOLS = [key for key, value in _PARALLEL_DEFAULTS.items() if isinstance(value, bool)]
+_RANGES = {"device_num": (1, 4096), "global_rank": (0, 4095), "pipeline_stages": (1, None), "grad_accumulation_step": (1, None),
+           "optimizer_weight_shard_size": (2, None)}
+_CHOICES = {
+    "parallel_mode": ParallelMode.MODE_LIST,
+    "search_mode": ["dynamic_programming", "recursive_programming", "sharding_propagation"],
+    "communi_parallel_mode": ["all_group_parallel", "same_server_group_parallel", "no_group_parallel"],
+}
+_COMM_KINDS = ("allreduce", "allgather", "reducescatter")
+
+
+def _check_comm_fusion(config):
+    if not isinstance(config, dict):
+        raise TypeError(f"The input 'comm_fusion' must be a dict, but got {type(config).__name__}.")
+    if "openstate" in config:
+        if not isinstance(config["openstate"], bool):
+            raise TypeError("The value of 'openstate' must be bool.")
+        return
+    for kind, setting in config.items():
+        if kind not in _COMM_KINDS:
+            raise KeyError(f"The key of 'comm_fusion' must be one of {_COMM_KINDS}, but got {kind}.")
+        if not isinstance(setting, dict):
+            raise TypeError(f"The config of '{kind}' must be a dict, but got {type(setting).__name__}.")
+        if set(setting) != {"mode", "config"}:
+            raise KeyError(f"The config of '{kind}' must have the keys 'mode' and 'config', but got {sorted(setting)}.")
+        modes = ("auto", "size", "index") if kind == "allreduce" else ("auto", "size")
+        if setting["mode"] not in modes:
+            raise KeyError(f"The mode of '{kind}' must be one of {modes}, but got {setting['mode']}.")
+        if setting["mode"] == "size" and not isinstance(setting["config"], int) or \
+                setting["mode"] == "index" and not isinstance(setting["config"], list):
+            raise TypeError(f"The 'config' of '{kind}' in mode '{setting['mode']}' has the wrong type {type(setting['config']).__name__}.")
+
+
+def _check_fusion_indices(indices):
+    if not isinstance(indices, list):
+        raise TypeError(f"For 'set_auto_parallel_context', 'all_reduce_fusion_config' must be a list, but got {type(indices).__name__}.")
+    if not indices or any(isinstance(i, bool) or not isinstance(i, int) for i in indices):
+        raise TypeError("For 'set_auto_parallel_context', 'all_reduce_fusion_config' must be a list of ints that is not empty.")
+    if sorted(set(indices)) != indices:
+        raise ValueError(f"For 'set_auto_parallel_context', the elements of 'all_reduce_fusion_config' must rise, but got {indices}.")
+
+
+def _check_dataset_strategy(value):
+    if isinstance(value, str):
+        if value not in ("full_batch", "data_parallel"):
+            raise ValueError(f"For 'set_auto_parallel_context', the argument 'dataset_strategy' must be 'full_batch' or "
+                             f"'data_parallel', but got {value}.")
+        return
+    if not isinstance(value, tuple):
+        raise TypeError(f"For 'set_auto_parallel_context', the argument 'dataset_strategy' must be str or tuple, but got {type(value).__name__}.")
+    for item in value:
+        if not isinstance(item, tuple):
+            raise TypeError("For 'set_auto_parallel_context', the elements of 'dataset_strategy' must be tuples.")
+        if any(isinstance(n, bool) or not isinstance(n, int) for n in item):
+            raise TypeError("For 'set_auto_parallel_context', 'dataset_strategy' must be tuples of ints.")
+
+
+def _check_parallel(key, value):
+    if key in _BOOLS and not isinstance(value, bool):
+        raise TypeError(f"For 'set_auto_parallel_context', the argument '{key}' must be bool, but got {type(value).__name__}.")
+    if key in _RANGES:
+        low, high = _RANGES[key]
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"For 'set_auto_parallel_context', the argument '{key}' must be int, but got {type(value).__name__}.")
+        if value < low or (high is not None and value > high):
+            raise ValueError(f"For 'set_auto_parallel_context', the argument '{key}' must be in range [{low}, {high if high else 'inf'}], but got {value}.")
+    if key in _CHOICES and value not in _CHOICES[key]:
+        raise ValueError(f"For 'set_auto_parallel_context', the argument '{key}' must be one of {_CHOICES[key]}, but got {value}.")
+    if key in ("strategy_ckpt_load_file", "strategy_ckpt_save_file", "group_ckpt_save_file") and not isinstance(value, str):
+        raise TypeError(f"For 'set_auto_parallel_context', the argument '{key}' must be str, but got {type(value).__name__}.")
+    if key == "comm_fusion":
+        _check_comm_fusion(value)
+    if key == "all_reduce_fusion_config":
+        _check_fusion_indices(value)
+    if key == "dataset_strategy":
+        _check_dataset_strategy(value)
+    if key == "parallel_optimizer_config" and not isinstance(value, dict):
+        raise TypeError(f"For 'set_auto_parallel_context', the argument '{key}' must be dict, but got {type(value).__name__}.")
+    if key == "pipeline_stages" and value > 1:
+        raise RuntimeError("pipeline_stages > 1 waits for pipeline stages, which Tessera does not have yet")
+
+
+def set_auto_parallel_context(**kwargs):
+    """How training is spread over ranks. ValueError for a key that does not exist or a value out of range, TypeError for
+    one of another type. To be called before the network is made."""
+    for key, value in kwargs.items():
+        key = _OLD_NAMES.get(key, key)
+        if key == "auto_parallel_search_mode":
+            key = "search_mode"
+        if key not in _PARALLEL_DEFAULTS:
+            raise ValueError(f"For 'set_auto_parallel_context', the keyword argument {key} is not recognized! "
+                             "For detailed usage of 'set_auto_parallel_context', please refer to "
+                             "help(mindspore.set_auto_parallel_context).")
+        _check_parallel(key, value)
+        if key == "search_mode":
+            _parallel["auto_parallel_search_mode"] = value
+        if key == "dataset_strategy" and isinstance(value, str):
+            _parallel["full_batch"] = value == "full_batch"
+        _parallel[key] = value
+        _set_keys.add(key)
+
+
+def get_auto_parallel_context(attr_key):
+    """ValueError for a key that does not exist. device_num and global_rank are those of the job once it is initialized."""
+    key = _OLD_NAMES.get(attr_key, attr_key)
+    if key not in _PARALLEL_DEFAULTS:
+        raise ValueError(f"For 'get_auto_parallel_context', the argument '{attr_key}' is not recognized! "
+                         "For detailed usage of 'get_auto_parallel_context', please refer to "
+                         "help(mindspore.set_auto_parallel_context).")
+    if key in ("device_num", "global_rank") and key not in _set_keys and tessera.cluster.is_initialized():
+        return tessera.cluster.size() if key == "device_num" else tessera.cluster.rank()
+    return _parallel[key]
+
+
+def reset_auto_parallel_context():
+    """All settings as they are at first."""
+    _parallel.clear()
+    _parallel.update(_PARALLEL_DEFAULTS)
+    _set_keys.clear()
+
+
+from mindspore._missing import missing  # noqa: E402
+
+__getattr__ = missing(__name__)
+del missing

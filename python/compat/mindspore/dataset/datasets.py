@@ -1,0 +1,224 @@
+"""Data sets, each a value: map, shuffle, batch and repeat give new ones. `native` is tessera's."""
+import inspect
+
+import numpy as np
+import tessera
+from tessera import data as _data
+
+from mindspore.dataset import config
+
+
+def _shard(num_shards, shard_id, sampler):
+    if sampler is not None:
+        raise NotImplementedError("sampler is not available; num_shards, shard_id, shuffle and num_samples are")
+    if (num_shards is None) != (shard_id is None):
+        raise RuntimeError("num_shards is specified and currently requires shard_id as well." if shard_id is None else
+                           "shard_id is specified but num_shards is not.")
+    if num_shards is None:
+        return 1, 0
+    for name, value in (("num_shards", num_shards), ("shard_id", shard_id)):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"The argument '{name}' must be int, but got {type(value).__name__}.")
+    if num_shards < 1 or not 0 <= shard_id < num_shards:
+        raise ValueError(f"Input shard_id is not within the required interval of [0, {num_shards - 1}], but got {shard_id}.")
+    return num_shards, shard_id
+
+
+class Dataset:
+    """A data set; map, shuffle, batch, repeat, take and skip give new ones."""
+
+    def __init__(self, native, num_workers=None):
+        self.native = native
+        self.num_workers = num_workers
+
+    def _with(self, native, num_workers=None):
+        return Dataset(native, num_workers or self.num_workers)
+
+    def map(self, operations, input_columns=None, output_columns=None, column_order=None, num_parallel_workers=None, **kwargs):
+        """Replaces a column by what the operations make of it: transforms, or functions of an array."""
+        operations = list(operations) if isinstance(operations, (list, tuple)) else [operations]
+        columns = [input_columns] if isinstance(input_columns, str) else list(input_columns or self.native.column_names()[:1])
+        outputs = [output_columns] if isinstance(output_columns, str) else list(output_columns or columns)
+        if len(columns) != 1 or outputs != columns or column_order is not None:
+            raise NotImplementedError("map of several columns, to other columns or in another order is not available yet")
+        if columns[0] not in self.native.column_names():
+            raise RuntimeError(f"map: there is no column \"{columns[0]}\"; there are {self.native.column_names()}")
+        for operation in operations:
+            if not callable(operation):
+                raise TypeError(f"map: an operation must be callable, but got {type(operation).__name__}.")
+        return self._with(self.native.map(columns[0], [
+            op if isinstance(op, _data.Transform) else _data.function(op, getattr(op, "__name__", "function")) for op in operations
+        ]), num_parallel_workers)
+
+    def shuffle(self, buffer_size):
+        """A new order in each epoch, as a buffer of so many rows gives it."""
+        if isinstance(buffer_size, bool) or not isinstance(buffer_size, int):
+            raise TypeError(f"Argument buffer_size with value {buffer_size} is not of type [<class 'int'>].")
+        if buffer_size < 2:
+            raise ValueError(f"Input buffer_size is not within the required interval of [2, 2147483647], but got {buffer_size}.")
+        return self._with(self.native.shuffle(buffer_size))
+
+    def batch(self, batch_size, drop_remainder=False, num_parallel_workers=None, **kwargs):
+        """Rows of batch_size samples."""
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int):
+            raise TypeError(f"Argument batch_size with value {batch_size} is not of type [<class 'int'>].")
+        if batch_size < 1:
+            raise ValueError(f"Input batch_size is not within the required interval of [1, 2147483647], but got {batch_size}.")
+        return self._with(self.native.batch(batch_size, drop_remainder), num_parallel_workers)
+
+    def repeat(self, count=None):
+        """count epochs become one; None or -1: no end."""
+        count = -1 if count is None else count
+        if isinstance(count, bool) or not isinstance(count, int):
+            raise TypeError(f"Argument count with value {count} is not of type [<class 'int'>].")
+        if count < -1 or count == 0:
+            raise ValueError(f"count should be either -1 or positive integer, but got {count}.")
+        return self if count == 1 else self._with(self.native.repeat(count))
+
+    def take(self, count=-1):
+        """The first count rows."""
+        return self if count == -1 else self._with(self.native.take(count))
+
+    def skip(self, count):
+        """All but the first count rows."""
+        return self._with(self.native.skip(count))
+
+    def get_dataset_size(self):
+        """Rows of an epoch: batches once batched."""
+        return self.native.get_dataset_size()
+
+    def get_batch_size(self):
+        """1 where nothing is batched."""
+        return self.native.get_batch_size()
+
+    def get_repeat_count(self):
+        """The product of the repeats; -1 without end."""
+        return self.native.get_repeat_count()
+
+    def get_col_names(self):
+        """The names of the columns."""
+        return self.native.column_names()
+
+    def output_types(self):
+        """NumPy's types of the columns."""
+        return [np.dtype(dtype.name.rstrip("_")).type for dtype in self.native.output_types()]
+
+    def output_shapes(self):
+        """The sizes of a row's columns."""
+        return [list(shape) for shape in self.native.output_shapes()]
+
+    def reset(self):
+        """Each iterator starts anew anyway."""
+
+    def __len__(self):
+        return self.get_dataset_size()
+
+    def _rows(self, num_epochs, as_numpy):
+        epoch = 0
+        while num_epochs < 0 or epoch < num_epochs:
+            for row in self.native.batches(num_epochs=1, num_workers=self.num_workers or 1):
+                yield [column.numpy() for column in row] if as_numpy else list(row)
+            epoch += 1
+            if num_epochs < 0:
+                return  # one pass; the next iterator makes the next
+
+    def create_tuple_iterator(self, columns=None, num_epochs=-1, output_numpy=False, do_copy=True):
+        """Lists of tensors, one per column."""
+        return self._rows(num_epochs, output_numpy)
+
+    def create_dict_iterator(self, num_epochs=-1, output_numpy=False, do_copy=True):
+        """The same as dictionaries by column."""
+        names = self.native.column_names()
+        return (dict(zip(names, row)) for row in self._rows(num_epochs, output_numpy))
+
+    def __iter__(self):
+        return self.create_tuple_iterator()
+
+
+class Cifar10Dataset(Dataset):
+    """CIFAR-10's binary files: columns image uint8 [32,32,3] and label uint32. usage: train, test, all (None)."""
+
+    def __init__(self, dataset_dir, usage=None, num_samples=None, num_parallel_workers=None, shuffle=None, sampler=None,
+                 num_shards=None, shard_id=None, cache=None):
+        if usage not in (None, "train", "test", "all"):
+            raise ValueError(f"Input usage is not within the valid set of ['train', 'test', 'all'], but got {usage}.")
+        shards, shard = _shard(num_shards, shard_id, sampler)
+        super().__init__(_data.cifar10(dataset_dir, usage or "all", True if shuffle is None else shuffle, num_samples or 0, shards,
+                                       shard, config.get_seed()), num_parallel_workers)
+
+
+class GeneratorDataset(Dataset):
+    """Samples from Python: a generator function, an iterable, or an object with __getitem__ and __len__."""
+
+    def __init__(self, source, column_names=None, column_types=None, schema=None, num_samples=None, num_parallel_workers=1,
+                 shuffle=None, sampler=None, num_shards=None, shard_id=None, python_multiprocessing=True, max_rowsize=6):
+        if column_names is None:
+            raise ValueError("Neither columns_names nor schema are provided.")
+        names = [column_names] if isinstance(column_names, str) else list(column_names)
+        shards, shard = _shard(num_shards, shard_id, sampler)
+        if hasattr(source, "__getitem__") and hasattr(source, "__len__"):
+            native = _data.generator(source, names, num_samples or 0, True if shuffle is None else shuffle, shards, shard, config.get_seed())
+        else:
+            if shards > 1 or shuffle:
+                raise RuntimeError("num_shards and shuffle need a source with __getitem__ and __len__")
+            opened = source if inspect.isfunction(source) or inspect.ismethod(source) or not hasattr(source, "__iter__") else lambda: iter(source)
+            native = _data.stream(opened, names, -1, num_samples or 0, config.get_seed())
+        if column_types is not None:
+            for name, dtype in zip(names, column_types):
+                native = native.map(name, [_data.type_cast(dtype)])
+        super().__init__(native, num_parallel_workers)
+
+
+class NumpySlicesDataset(Dataset):
+    """Row i of each array is sample i."""
+
+    def __init__(self, data, column_names=None, num_samples=None, num_parallel_workers=1, shuffle=None, sampler=None,
+                 num_shards=None, shard_id=None):
+        shards, shard = _shard(num_shards, shard_id, sampler)
+        if isinstance(data, dict):
+            columns = data
+        else:
+            arrays = data if isinstance(data, tuple) else (data,)
+            names = [column_names] if isinstance(column_names, str) else column_names or [f"column_{i}" for i in range(len(arrays))]
+            columns = dict(zip(names, arrays, strict=True))
+        columns = {name: np.asarray(array)[:num_samples] for name, array in columns.items()}
+        super().__init__(_data.tensors(columns, True if shuffle is None else shuffle, shards, shard, config.get_seed()), num_parallel_workers)
+
+
+def native_dataset(dataset):
+    """tessera's data set of a Dataset, or of an object of one's own with get_dataset_size and create_tuple_iterator (or
+    __iter__), whose rows are batches."""
+    if isinstance(dataset, Dataset):
+        return dataset.native, dataset.num_workers or config.get_num_parallel_workers()
+    if isinstance(dataset, _data.Dataset):
+        return dataset, 1
+    return _own_dataset(dataset), 1
+
+
+class _Rows:
+    """The rows of the batches of a data set of one's own, with the batch's size once known."""
+
+    def __init__(self, dataset):
+        self.dataset = dataset
+
+    def batches(self):
+        dataset = self.dataset
+        if hasattr(dataset, "reset"):
+            dataset.reset()
+        make = getattr(dataset, "create_tuple_iterator", None)
+        for batch in make(num_epochs=1) if make is not None else iter(dataset):
+            yield [np.asarray(column) for column in (batch if isinstance(batch, (tuple, list)) else (batch,))]
+
+    def rows(self):
+        for batch in self.batches():
+            yield from zip(*batch)
+
+
+def _own_dataset(dataset):
+    if not hasattr(dataset, "create_tuple_iterator") and not hasattr(dataset, "__iter__"):
+        raise TypeError(f"The data set must be a Dataset or have create_tuple_iterator, but got {type(dataset).__name__}.")
+    rows = _Rows(dataset)
+    first = next(rows.batches())
+    size = first[0].shape[0]
+    count = dataset.get_dataset_size() if hasattr(dataset, "get_dataset_size") else sum(1 for _ in rows.batches())
+    return _data.stream(rows.rows, [f"column_{i}" for i in range(len(first))], count * size).batch(size, True)

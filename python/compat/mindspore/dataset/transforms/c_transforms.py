@@ -1,0 +1,13 @@
+"""Transforms of any column."""
+from tessera import data as _data
+
+from mindspore._missing import missing
+
+
+def TypeCast(data_type):
+    """To another dtype."""
+    return _data.type_cast(data_type)
+
+
+__getattr__ = missing(__name__)
+del missing

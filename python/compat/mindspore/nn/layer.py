@@ -1,0 +1,199 @@
+"""The layers."""
+import tessera
+from tessera import ops as _ops
+
+from mindspore import ops as P
+from mindspore.common.initializer import initializer, to_native
+from mindspore.common.parameter import Parameter
+from mindspore.nn.cell import Cell
+
+
+def _positive(who, name, value):
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"For '{who}', the '{name}' must be int, but got {type(value).__name__}.")
+    if value <= 0:
+        raise ValueError(f"For '{who}', the '{name}' must be greater than 0, but got {value}.")
+    return value
+
+
+class Dense(Cell):
+    """x [..., in_channels] -> x W^T + b. Parameters weight [out_channels, in_channels], bias [out_channels]."""
+
+    def __init__(self, in_channels, out_channels, weight_init="normal", bias_init="zeros", has_bias=True, activation=None):
+        super().__init__()
+        self.in_channels = _positive("Dense", "in_channels", in_channels)
+        self.out_channels = _positive("Dense", "out_channels", out_channels)
+        self.has_bias = has_bias
+        self.weight = Parameter(initializer(weight_init, [out_channels, in_channels]), name="weight")
+        if tuple(self.weight.shape) != (out_channels, in_channels):
+            raise ValueError(f"For 'Dense', weight init shape error: {self.weight.shape}, not {(out_channels, in_channels)}.")
+        if has_bias:
+            self.bias = Parameter(initializer(bias_init, [out_channels]), name="bias")
+            self.bias_add = P.Add()
+        self.matmul = P.MatMul(transpose_b=True)
+        self.activation = get_activation(activation) if isinstance(activation, str) else activation
+        self.activation_flag = self.activation is not None
+
+    def construct(self, x):
+        shape = x.shape
+        if len(shape) != 2:
+            x = _ops.reshape(x, (-1, shape[-1]))
+        x = self.matmul(x, self.weight)
+        if self.has_bias:
+            x = self.bias_add(x, self.bias)
+        if self.activation_flag:
+            x = self.activation(x)
+        return _ops.reshape(x, (*shape[:-1], self.out_channels)) if len(shape) != 2 else x
+
+
+class Conv2d(Cell):
+    """x [n,in_channels,h,w] -> [n,out_channels,h',w']. Parameters weight [out, in / group, kh, kw], bias if has_bias."""
+
+    def __init__(self, in_channels, out_channels, kernel_size, stride=1, pad_mode="same", padding=0, dilation=1, group=1,
+                 has_bias=False, weight_init="normal", bias_init="zeros", data_format="NCHW"):
+        super().__init__()
+        self.in_channels = _positive("Conv2d", "in_channels", in_channels)
+        self.out_channels = _positive("Conv2d", "out_channels", out_channels)
+        if pad_mode not in ("valid", "same", "pad"):
+            raise ValueError(f"For 'Conv2d', the 'pad_mode' must be one of 'valid', 'same', 'pad', but got {pad_mode}.")
+        if data_format != "NCHW":
+            raise ValueError(f"For 'Conv2d', the 'data_format' must be NCHW, but got {data_format}.")
+        kernel = (kernel_size, kernel_size) if isinstance(kernel_size, int) else tuple(kernel_size)
+        self.weight = Parameter(initializer(weight_init, [out_channels, in_channels // group, *kernel]), name="weight")
+        self.has_bias = has_bias
+        if has_bias:
+            self.bias = Parameter(initializer(bias_init, [out_channels]), name="bias")
+            self.bias_add = P.BiasAdd()
+        self.conv2d = P.Conv2D(out_channels, kernel, 1, pad_mode, padding, stride, dilation, group)
+
+    def construct(self, x):
+        x = self.conv2d(x, self.weight)
+        return self.bias_add(x, self.bias) if self.has_bias else x
+
+
+class BatchNorm2d(Cell):
+    """x [n,c,h,w], each channel brought to mean 0 and variance 1; moving = momentum * moving + (1 - momentum) * batch.
+    Parameters gamma, beta, moving_mean, moving_variance, all [num_features]."""
+
+    def __init__(self, num_features, eps=1e-5, momentum=0.9, affine=True, gamma_init="ones", beta_init="zeros",
+                 moving_mean_init="zeros", moving_var_init="ones", use_batch_statistics=None, data_format="NCHW"):
+        super().__init__(auto_prefix=False)
+        _positive("BatchNorm2d", "num_features", num_features)
+        if not 0 <= momentum <= 1:
+            raise ValueError(f"For 'BatchNorm2d', the 'momentum' must be in range [0, 1], but got {momentum}.")
+        self.bn_train = tessera.nn.BatchNorm2d(num_features, eps, momentum, affine, to_native(gamma_init), to_native(beta_init),
+                                               to_native(moving_mean_init), to_native(moving_var_init), use_batch_statistics)
+
+    def construct(self, x):
+        return self.bn_train(x)
+
+    def __getattr__(self, name):
+        if name in ("gamma", "beta", "moving_mean", "moving_variance"):
+            return getattr(self.bn_train, name)
+        return super().__getattr__(name)
+
+
+class LayerNorm(Cell):
+    """Each sample over its last dims. Parameters gamma, beta of normalized_shape."""
+
+    def __init__(self, normalized_shape, begin_norm_axis=-1, begin_params_axis=-1, gamma_init="ones", beta_init="zeros", epsilon=1e-7):
+        super().__init__()
+        self.begin_norm_axis, self.epsilon = begin_norm_axis, epsilon
+        self.gamma = Parameter(initializer(gamma_init, normalized_shape), name="gamma")
+        self.beta = Parameter(initializer(beta_init, normalized_shape), name="beta")
+
+    def construct(self, x):
+        return _ops.layer_norm(x, self.gamma, self.beta, self.begin_norm_axis, self.epsilon)
+
+
+class Embedding(Cell):
+    """ids -> rows of embedding_table [vocab_size, embedding_size]."""
+
+    def __init__(self, vocab_size, embedding_size, use_one_hot=False, embedding_table="normal", dtype=tessera.float32, padding_idx=None):
+        super().__init__()
+        self.embedding_table = Parameter(initializer(embedding_table, [vocab_size, embedding_size], dtype), name="embedding_table")
+        self.gather = P.Gather()
+
+    def construct(self, ids):
+        return self.gather(self.embedding_table, ids, 0)
+
+
+class MaxPool2d(Cell):
+    """The largest element of each window."""
+
+    def __init__(self, kernel_size=1, stride=1, pad_mode="valid", data_format="NCHW"):
+        super().__init__()
+        self.max_pool = P.MaxPool(kernel_size, stride, pad_mode)
+
+    def construct(self, x):
+        return self.max_pool(x)
+
+
+class AvgPool2d(Cell):
+    """The mean of each window."""
+
+    def __init__(self, kernel_size=1, stride=1, pad_mode="valid", data_format="NCHW"):
+        super().__init__()
+        self.avg_pool = P.AvgPool(kernel_size, stride, pad_mode)
+
+    def construct(self, x):
+        return self.avg_pool(x)
+
+
+class Dropout(Cell):
+    """In training each element is kept with probability keep_prob and divided by it, else 0."""
+
+    def __init__(self, keep_prob=0.5, dtype=tessera.float32):
+        super().__init__(auto_prefix=False)
+        if not 0 < keep_prob <= 1:
+            raise ValueError(f"For 'Dropout', the 'keep_prob' must be in range (0, 1], but got {keep_prob}.")
+        self.dropout = tessera.nn.Dropout(keep_prob)
+
+    def construct(self, x):
+        return self.dropout(x)
+
+
+def _activation(name, primitive):
+    class Activation(Cell):
+        def __init__(self):
+            super().__init__()
+            self.run = primitive()
+
+        def construct(self, x):
+            return self.run(x)
+
+    Activation.__name__ = Activation.__qualname__ = name
+    Activation.__doc__ = primitive.__doc__
+    return Activation
+
+
+ReLU = _activation("ReLU", P.ReLU)
+Sigmoid = _activation("Sigmoid", P.Sigmoid)
+Tanh = _activation("Tanh", P.Tanh)
+GELU = _activation("GELU", P.GeLU)
+
+
+class Softmax(Cell):
+    """exp(x) / sum of exp(x) along an axis."""
+
+    def __init__(self, axis=-1):
+        super().__init__()
+        self.softmax = P.Softmax(axis)
+
+    def construct(self, x):
+        return self.softmax(x)
+
+
+class Flatten(Cell):
+    """[n, ...] -> [n, product of the rest]."""
+
+    def construct(self, x):
+        return _ops.flatten(x)
+
+
+def get_activation(name):
+    """The activation cell of that name. KeyError for an unknown one."""
+    known = {"relu": ReLU, "sigmoid": Sigmoid, "tanh": Tanh, "gelu": GELU, "softmax": Softmax}
+    if name not in known:
+        raise KeyError(f"For 'get_activation', the 'name' must be in {list(known)}, but got {name}.")
+    return known[name]()

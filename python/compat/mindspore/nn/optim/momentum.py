@@ -1,0 +1,2 @@
+"""The Momentum optimizer."""
+from mindspore.nn.optim import Momentum

@@ -1,0 +1,12 @@
+"""Operators: as objects with a strategy of their own (MatMul), and as functions (matmul)."""
+from mindspore.ops import composite, functional, operations
+from mindspore.ops.composite import GradOperation, HyperMap, Map, MultitypeFuncGraph
+from mindspore.ops.functional import *
+from mindspore.ops.functional import abs, partial, pow
+from mindspore.ops.operations import *
+from mindspore.ops.operations import comm_ops
+from mindspore.ops.primitive import Primitive
+from mindspore._missing import missing
+
+__getattr__ = missing(__name__)
+del missing

@@ -1,0 +1,124 @@
+"""Functions of functions: GradOperation, HyperMap, Map, MultitypeFuncGraph."""
+import tessera
+
+from mindspore._missing import missing
+
+
+def _kind(value):
+    if isinstance(value, (tessera.Tensor, tessera.Value, tessera.Parameter)):
+        return "Tensor"
+    if isinstance(value, bool):
+        return "Bool"
+    if callable(value):
+        return "Function"
+    if isinstance(value, (int, float)):
+        return "Number"
+    if isinstance(value, str):
+        return "String"
+    if isinstance(value, tuple):
+        return "Tuple"
+    if isinstance(value, list):
+        return "List"
+    return "None" if value is None else type(value).__name__
+
+
+class MultitypeFuncGraph:
+    """A function with a form for each combination of its arguments' kinds: "Tensor", "Number", "Bool", "Function", ..."""
+
+    def __init__(self, name, read_value=False):
+        self.name = name
+        self.entries = {}
+
+    def register(self, *kinds):
+        """Decorates the form for these kinds."""
+        def add(function):
+            self.entries[tuple(str(kind) for kind in kinds)] = function
+            return function
+        return add
+
+    def __call__(self, *args):
+        kinds = tuple(_kind(arg) for arg in args)
+        for known, function in self.entries.items():
+            if len(known) == len(kinds) and all(k == a or (k == "Number" and a == "Bool") for k, a in zip(known, kinds)):
+                return function(*args)
+        raise TypeError(f"The function '{self.name}' has no form for ({', '.join(kinds)}); it has "
+                        f"{', '.join('(' + ', '.join(k) + ')' for k in self.entries)}.")
+
+
+class GradOperation:
+    """GradOperation(...)(function, weights)(*inputs): gradients of the function's first result.
+
+    get_all: with respect to all inputs instead of the first; get_by_list: to the weights; sens_param: the last input is the
+    gradient to start with. With get_all and get_by_list: (those of the inputs, those of the weights)."""
+
+    def __init__(self, get_all=False, get_by_list=False, sens_param=False):
+        for name, value in (("get_all", get_all), ("get_by_list", get_by_list), ("sens_param", sens_param)):
+            if not isinstance(value, bool):
+                raise TypeError(f"For 'GradOperation', the '{name}' should be bool, but got {type(value).__name__}")
+        self.get_all, self.get_by_list, self.sens_param = get_all, get_by_list, sens_param
+
+    def __call__(self, function, weights=None):
+        if self.get_by_list and weights is None:
+            raise TypeError("For 'GradOperation', get_by_list needs the weights")
+        weights = [weights] if isinstance(weights, tessera.Parameter) else list(weights or [])
+
+        def gradients(*inputs):
+            inputs, sens = (inputs[:-1], inputs[-1]) if self.sens_param else (inputs, 1.0)
+            own = list(weights) if self.get_by_list else []
+            numbers = list(range(len(inputs))) if self.get_all else [] if self.get_by_list else [0]
+            _, made = tessera.nn.value_and_grad(function, list(inputs), own, numbers, sens)
+            of_weights, of_inputs = made[:len(own)], made[len(own):]
+            if self.get_all and self.get_by_list:
+                return of_inputs, of_weights
+            if self.get_by_list:
+                return of_weights
+            return of_inputs if self.get_all else of_inputs[0]
+
+        def run(*inputs):
+            return gradients(*inputs) if tessera.nn.is_tracing() else _Traced(gradients, function)(*inputs)
+
+        return run
+
+
+class _Traced(tessera.nn.Cell):
+    """A function as a cell, so that it can be traced."""
+
+    def __init__(self, function, part):
+        super().__init__(auto_prefix=False)
+        if isinstance(part, tessera.nn.Cell):
+            self.part = part
+        self.function = function
+
+    def construct(self, *inputs):
+        return self.function(*inputs)
+
+
+class Map:
+    """Applies a function to the corresponding items of sequences; gives a tuple."""
+
+    def __init__(self, ops=None, reverse=False):
+        self.ops = ops
+
+    def __call__(self, *args):
+        function, sequences = (self.ops, args) if self.ops is not None else (args[0], args[1:])
+        return tuple(self._apply(function, items) for items in zip(*sequences, strict=True))
+
+    def _apply(self, function, items):
+        return function(*items)
+
+
+class HyperMap(Map):
+    """The same, through sequences of sequences."""
+
+    def _apply(self, function, items):
+        if all(isinstance(item, (tuple, list)) for item in items):
+            return tuple(self._apply(function, inner) for inner in zip(*items, strict=True))
+        return function(*items)
+
+    def __call__(self, *args):
+        function, sequences = (self.ops, args) if self.ops is not None else (args[0], args[1:])
+        return self._apply(function, sequences)
+
+
+__getattr__ = missing(__name__)
+del missing

@@ -1,0 +1,197 @@
+"""Callbacks."""
+import sys
+import time
+
+import numpy as np
+import tessera
+
+from mindspore._missing import missing
+
+
+def _print(line):
+    """In one write: lines of several ranks do not mix."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+class Callback:
+    """What happens around training: override some of begin, epoch_begin, step_begin, step_end, epoch_end, end, each
+    called with a RunContext. With data sinking the step calls stand around each sink loop."""
+
+    def begin(self, run_context):
+        """Before training."""
+
+    def epoch_begin(self, run_context):
+        """Before an epoch."""
+
+    def step_begin(self, run_context):
+        """Before a step."""
+
+    def step_end(self, run_context):
+        """After a step."""
+
+    def epoch_end(self, run_context):
+        """After an epoch."""
+
+    def end(self, run_context):
+        """After training."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+
+class _InternalCallbackParam(dict):
+    """Where training stands; entries are attributes."""
+
+    def __getattr__(self, name):
+        return self.get(name)
+
+    def __setattr__(self, name, value):
+        self[name] = value
+
+
+class RunContext:
+    """What a callback sees of the training, and how it ends it."""
+
+    def __init__(self, original_args):
+        if not isinstance(original_args, _InternalCallbackParam):
+            raise TypeError("The argument 'original_args' of RunContext should be a _InternalCallbackParam.")
+        self._original_args = original_args
+        self._stop_requested = False
+
+    def original_args(self):
+        """cur_epoch_num, cur_step_num, batch_num, epoch_num, net_outputs, train_network, ..."""
+        return self._original_args
+
+    def request_stop(self):
+        """Training ends after this step."""
+        self._stop_requested = True
+
+    def get_stop_requested(self):
+        """Whether request_stop() was called."""
+        return self._stop_requested
+
+
+class LossMonitor(Callback):
+    """Prints `epoch: 1 step: 20, loss is 2.3025851` every per_print_times steps; 0: never."""
+
+    def __init__(self, per_print_times=1, has_trained_epoch=0):
+        if isinstance(per_print_times, bool) or not isinstance(per_print_times, int) or per_print_times < 0:
+            raise ValueError(f"The argument 'per_print_times' must be int and >= 0, but got {per_print_times}")
+        self._per_print_times = per_print_times
+        self._last_print_time = 0
+
+    def step_end(self, run_context):
+        params = run_context.original_args()
+        loss = params.net_outputs
+        loss = loss[0] if isinstance(loss, (tuple, list)) else loss
+        loss = np.float32(np.mean(loss.asnumpy()) if isinstance(loss, tessera.Tensor) else loss)
+        step = (params.cur_step_num - 1) % params.batch_num + 1
+        if np.isnan(loss) or np.isinf(loss):
+            raise ValueError(f"epoch: {params.cur_epoch_num} step: {step}. Invalid loss, terminating training.")
+        if params.cur_step_num < self._last_print_time:  # another training
+            self._last_print_time = 0
+        if self._per_print_times and params.cur_step_num - self._last_print_time >= self._per_print_times:
+            self._last_print_time = params.cur_step_num
+            _print(f"epoch: {params.cur_epoch_num} step: {step}, loss is {loss!s}")
+
+
+class TimeMonitor(Callback):
+    """Prints `epoch time: 1234.567 ms, per step time: 12.345 ms` after each epoch."""
+
+    def __init__(self, data_size=None):
+        self.data_size = data_size
+        self.epoch_time = time.time()
+
+    def epoch_begin(self, run_context):
+        self.epoch_time = time.time()
+
+    def epoch_end(self, run_context):
+        milliseconds = (time.time() - self.epoch_time) * 1000
+        steps = self.data_size or run_context.original_args().batch_num
+        if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+            raise ValueError(f"The argument 'data_size' must be a positive int, but got {steps}.")
+        _print(f"epoch time: {milliseconds:5.3f} ms, per step time: {milliseconds / steps:5.3f} ms")
+
+
+class CheckpointConfig:
+    """When checkpoints are saved and which are kept."""
+
+    def __init__(self, save_checkpoint_steps=1, save_checkpoint_seconds=0, keep_checkpoint_max=5, keep_checkpoint_per_n_minutes=0,
+                 integrated_save=True, async_save=False, saved_network=None, append_info=None, enc_key=None, enc_mode="AES-GCM",
+                 exception_save=False):
+        for name, value in (("save_checkpoint_steps", save_checkpoint_steps), ("save_checkpoint_seconds", save_checkpoint_seconds),
+                            ("keep_checkpoint_max", keep_checkpoint_max),
+                            ("keep_checkpoint_per_n_minutes", keep_checkpoint_per_n_minutes)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+                raise ValueError(f"For 'CheckpointConfig', the argument '{name}' must be int and >= 0, but got {value}.")
+        if not (save_checkpoint_steps or save_checkpoint_seconds or keep_checkpoint_max or keep_checkpoint_per_n_minutes):
+            raise ValueError("The input arguments 'save_checkpoint_steps', 'save_checkpoint_seconds', 'keep_checkpoint_max' and "
+                             "'keep_checkpoint_per_n_minutes' can't be all None or 0.")
+        if async_save or enc_key is not None or append_info:
+            raise NotImplementedError("async_save, enc_key and append_info are not available yet")
+        self.save_checkpoint_steps = save_checkpoint_steps or 0
+        self.save_checkpoint_seconds = 0 if save_checkpoint_steps else save_checkpoint_seconds or 0
+        self.keep_checkpoint_max = keep_checkpoint_max or 0
+        self.keep_checkpoint_per_n_minutes = 0 if keep_checkpoint_max else keep_checkpoint_per_n_minutes or 0
+        self.integrated_save = integrated_save
+
+
+class ModelCheckpoint(Callback):
+    """Saves DIRECTORY/PREFIX-EPOCH_STEP.ckpt. directory: "." unless given."""
+
+    def __init__(self, prefix="CKP", directory=None, config=None):
+        if not isinstance(prefix, str) or "/" in prefix:
+            raise ValueError(f"For 'ModelCheckpoint', the argument 'prefix' is invalid, it must be a string without '/', but got {prefix}.")
+        if config is not None and not isinstance(config, CheckpointConfig):
+            raise TypeError(f"For 'ModelCheckpoint', the type of argument 'config' should be 'CheckpointConfig', but got {type(config).__name__}.")
+        config = config or CheckpointConfig()
+        self.native = tessera.ModelCheckpoint(prefix, directory or ".", config.save_checkpoint_steps, config.save_checkpoint_seconds,
+                                              config.keep_checkpoint_max, config.keep_checkpoint_per_n_minutes, config.integrated_save)
+
+    @property
+    def latest_ckpt_file_name(self):
+        """The path of the newest one."""
+        return self.native.latest
+
+
+class Adapter(tessera.Callback):
+    """Tells one of the above what tessera says."""
+
+    def __init__(self, callback, params):
+        super().__init__()
+        self.callback, self.params = callback, params
+
+    def _tell(self, name, run, numbers=()):
+        self.params.update(numbers)
+        context = RunContext(self.params)
+        getattr(self.callback, name)(context)
+        if context.get_stop_requested():
+            run.request_stop()
+
+    def begin(self, run):
+        self._tell("begin", run, {"epoch_num": run.num_epochs, "batch_num": run.steps_per_epoch, "cur_epoch_num": 0, "cur_step_num": 0})
+
+    def epoch_begin(self, run):
+        self._tell("epoch_begin", run, {"cur_epoch_num": run.epoch})
+
+    def step_begin(self, run):
+        self._tell("step_begin", run)
+
+    def step_end(self, run):
+        step = (run.epoch - 1) * run.steps_per_epoch + run.step_in_epoch
+        self._tell("step_end", run, {"cur_epoch_num": run.epoch, "cur_step_num": step,
+                                     "net_outputs": tessera.Tensor(np.float32(run.loss))})
+
+    def epoch_end(self, run):
+        self._tell("epoch_end", run)
+
+    def end(self, run):
+        self._tell("end", run)
+
+
+__getattr__ = missing(__name__)
+del missing

@@ -1,0 +1,27 @@
+// What the parts of the module _tessera share: each binds one part of tessera/tessera.h.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include "python/src/tracing.h"
+
+namespace tessera::python {
+
+using namespace nanobind::literals;  // NOLINT: "axis"_a
+
+void bind_errors(nb::module_& m);
+void bind_tensor(nb::module_& m);
+void bind_operators(nb::module_& m);
+void bind_cells(nb::module_& m);
+void bind_layers(nb::module_& m);
+void bind_optimizers(nb::module_& m);
+void bind_gradients(nb::module_& m);
+void bind_data(nb::module_& m);
+void bind_checkpoint(nb::module_& m);
+void bind_cluster(nb::module_& m);
+void bind_train(nb::module_& m);
+
+// Arithmetic, comparison, indexing, shape and dtype: what tensors, parameters and values have in common.
+void bind_operators_of(nb::handle cls);
+
+}  // namespace tessera::python

@@ -1,0 +1,57 @@
+// This process's place in its job.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "python/src/bind.h"
+
+namespace tessera::python {
+
+void bind_cluster(nb::module_& m) {
+  auto sub = m.def_submodule("cluster", R"(This process's place in its job.
+
+A script is started alone, by `mpirun -n N python script.py` or by `tessera run -n N python script.py`; it joins its job
+at the first use of any of these functions, which waits for the other ranks.)");
+  sub.def(
+      "init", [] { context(); }, "Joins the job. Raises IoError when the other ranks do not come.");
+  sub.def("is_initialized", &has_context);
+  sub.def("leave", &leave, "failure"_a = "",
+          "Ends this rank's part of the job; called at exit. With a failure, the other ranks end with it.");
+  sub.def("transport", [] { return context().transport(); });
+  const auto of_group = [](const std::string& group) -> comm::Communicator& { return context().group(group); };
+  const auto world = cluster::kWorldGroup;
+  sub.def(
+      "rank", [of_group](const std::string& group) { return of_group(group).rank(); }, "group"_a = world,
+      "This process's place in the group.");
+  sub.def(
+      "size", [of_group](const std::string& group) { return of_group(group).size(); }, "group"_a = world,
+      "Ranks of the group.");
+  sub.def(
+      "ranks", [of_group](const std::string& group) { return of_group(group).ranks(); }, "group"_a = world,
+      "The world ranks of the group, in its order.");
+  sub.def(
+      "local_rank", [] { return context().local_rank(); }, "This process's place among those of its host.");
+  sub.def("local_size", [] { return context().local_size(); });
+  sub.def("num_compute_threads", [] { return context().num_compute_threads(); });
+  sub.def(
+      "create_group",
+      [](const std::string& name, const std::vector<int>& ranks) { context().create_group(name, ranks); }, "name"_a,
+      "ranks"_a, "A group of these world ranks. Every rank of the job calls it, in the same order.");
+  sub.def(
+      "destroy_group", [](const std::string& name) { context().destroy_group(name); }, "name"_a);
+  sub.def(
+      "has_group", [](const std::string& name) { return context().has_group(name); }, "name"_a);
+  sub.def(
+      "barrier",
+      [](const std::string& group) {
+        comm::Communicator& own = context().group(group);
+        const nb::gil_scoped_release release;
+        own.barrier("barrier");
+      },
+      "group"_a = world, "Waits until every rank of the group is here.");
+  m.def(
+      "set_seed", [](uint64_t seed) { global_seed() = seed; }, "seed"_a,
+      "Of what is drawn from here on: initial values, dropout, augmentation, order of samples.");
+  m.def("get_seed", [] { return global_seed(); });
+}
+
+}  // namespace tessera::python

@@ -1,0 +1,290 @@
+// Data sets and transforms.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include "python/src/bind.h"
+
+namespace tessera::python {
+namespace {
+
+// A Python object that C++ threads hold: it is let go of under the GIL.
+std::shared_ptr<nb::object> shared(nb::object object) {
+  return {new nb::object(std::move(object)), [](nb::object* held) {
+            const nb::gil_scoped_acquire gil;
+            delete held;
+          }};
+}
+
+// Names and values of one sample: a dict, a tuple or a single value.
+std::vector<nb::object> values_of(nb::handle sample, const std::vector<data::Column>& columns) {
+  std::vector<nb::object> values;
+  if (nb::isinstance<nb::dict>(sample)) {
+    for (const auto& column : columns) values.push_back(sample[column.name.c_str()]);
+  } else if (nb::isinstance<nb::tuple>(sample) || nb::isinstance<nb::list>(sample)) {
+    for (const nb::handle value : sample) values.push_back(nb::borrow(value));
+  } else {
+    values.push_back(nb::borrow(sample));
+  }
+  if (values.size() != columns.size()) {
+    throw InvalidArgument("a sample has {} values, the data set {} columns", values.size(), columns.size());
+  }
+  return values;
+}
+
+void write_sample(nb::handle sample, const std::vector<data::Column>& columns, std::span<const TensorView> outputs) {
+  const auto values = values_of(sample, columns);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Tensor value = to_tensor(values[i]);
+    if (!(value.shape() == outputs[i].shape)) {
+      throw InvalidArgument("column \"{}\": a sample is {}, the first one was {}", columns[i].name, value.type(),
+                            columns[i].type);
+    }
+    copy_elements(value.view(), outputs[i]);
+  }
+}
+
+std::vector<data::Column> columns_of(nb::handle sample, const std::vector<std::string>& names) {
+  std::vector<data::Column> columns;
+  for (const auto& name : names) columns.push_back({name, {}});
+  const auto values = values_of(sample, columns);
+  for (size_t i = 0; i < values.size(); ++i) columns[i].type = to_tensor(values[i]).type();
+  return columns;
+}
+
+data::SourceOptions source_options(int64_t num_samples, bool shuffle, int64_t num_shards, int64_t shard_id,
+                                   std::optional<uint64_t> seed) {
+  return {num_samples, shuffle, num_shards, shard_id, seed.value_or(global_seed())};
+}
+
+data::Dataset generator(const nb::object& source, const std::vector<std::string>& names, int64_t num_samples,
+                        bool shuffle, int64_t num_shards, int64_t shard_id, std::optional<uint64_t> seed) {
+  const auto size = static_cast<int64_t>(nb::len(source));
+  if (size < 1) throw InvalidArgument("generator: the source has no samples");
+  const auto columns = columns_of(source[0], names);
+  const auto held = shared(source);
+  return data::generator(
+      columns, size,
+      [held, columns](int64_t index, std::span<const TensorView> outputs) {
+        const nb::gil_scoped_acquire gil;
+        write_sample((*held)[index], columns, outputs);
+      },
+      source_options(num_samples, shuffle, num_shards, shard_id, seed));
+}
+
+data::Dataset stream(const nb::object& open, const std::vector<std::string>& names, int64_t size, int64_t num_samples,
+                     std::optional<uint64_t> seed) {
+  const nb::object first = nb::module_::import_("builtins").attr("next")(nb::iter(open()), nb::none());
+  if (first.is_none()) throw InvalidArgument("stream: there are no samples");
+  const auto columns = columns_of(first, names);
+  const auto held = shared(open);
+  return data::stream(
+      columns,
+      [held, columns]() -> data::Stream {
+        const nb::gil_scoped_acquire gil;
+        const auto iterator = shared(nb::iter((*held)()));
+        return [iterator, columns](std::span<const TensorView> outputs) {
+          const nb::gil_scoped_acquire own_gil;
+          const nb::object sample = nb::steal(PyIter_Next(iterator->ptr()));
+          if (!sample.is_valid()) {
+            if (PyErr_Occurred() != nullptr) throw nb::python_error();
+            return false;
+          }
+          write_sample(sample, columns, outputs);
+          return true;
+        };
+      },
+      size, source_options(num_samples, false, 1, 0, seed));
+}
+
+data::Transform function(const nb::object& f, const std::string& name) {
+  const auto held = shared(f);
+  const auto call = [held](const TensorView& input) {
+    const nb::object result = (*held)(nb::cast(Tensor::copy_of(input)).attr("numpy")());
+    return to_tensor(result);
+  };
+  return data::custom(
+      name,
+      [call](const Type& input) {
+        const nb::gil_scoped_acquire gil;
+        return call(Tensor::zeros(input).view()).type();
+      },
+      [call, name](const TensorView& input, const TensorView& output, const data::Draws&) {
+        const nb::gil_scoped_acquire gil;
+        const Tensor result = call(input);
+        if (!(result.shape() == output.shape)) {
+          throw InvalidArgument("{}: gives {} for one sample and {} for another", name, result.type(), output.type());
+        }
+        copy_elements(result.view(), output);
+      });
+}
+
+// Batches as Python iterates over them. Workers may wait for the GIL: nothing here waits for them with it.
+class Batches {
+ public:
+  explicit Batches(data::BatchIterator iterator) : iterator_(std::move(iterator)) {}
+  ~Batches() {
+    const nb::gil_scoped_release release;
+    iterator_.reset();
+  }
+  nb::object next() {
+    std::optional<std::vector<Tensor>> batch;
+    {
+      const nb::gil_scoped_release release;
+      batch = iterator_->next();
+    }
+    if (!batch) throw nb::stop_iteration();
+    nb::list columns;
+    for (auto& column : *batch) columns.append(nb::cast(std::move(column)));
+    return nb::tuple(columns);
+  }
+
+ private:
+  std::optional<data::BatchIterator> iterator_;
+};
+
+data::ImageSize to_image_size(nb::handle object) {
+  const Ints sizes = to_ints(object);
+  if (sizes.size() == 1) return sizes[0];
+  if (sizes.size() == 2) return {sizes[0], sizes[1]};
+  throw InvalidArgument("an image size is one number or (height, width), got {} numbers", sizes.size());
+}
+
+data::Padding to_image_padding(nb::handle object) {
+  const Ints sizes = to_ints(object);
+  if (sizes.empty()) return {};
+  if (sizes.size() == 1) return {sizes[0], sizes[0], sizes[0], sizes[0]};
+  if (sizes.size() == 2) return {sizes[0], sizes[1], sizes[0], sizes[1]};
+  if (sizes.size() == 4) return {sizes[0], sizes[1], sizes[2], sizes[3]};
+  throw InvalidArgument(
+      "padding is one number, (left and right, top and bottom) or (left, top, right, bottom), got {} numbers",
+      sizes.size());
+}
+
+void bind_transforms(nb::module_& m) {
+  nb::class_<data::Transform>(m, "Transform",
+                              "What map() does to one column of one sample. Called with a tensor, it gives one.")
+      .def(
+          "__call__", [](const data::Transform& self, nb::handle input) { return self(to_tensor(input)); }, "input"_a)
+      .def("__repr__", &data::Transform::to_string);
+  m.def(
+      "random_crop",
+      [](nb::handle size, nb::handle padding) {
+        return data::random_crop(to_image_size(size), to_image_padding(padding));
+      },
+      "size"_a, "padding"_a = nb::none(), "Pads the image with zeros, then cuts a window of `size` at a random place.");
+  m.def("random_horizontal_flip", &data::random_horizontal_flip, "prob"_a = 0.5, "Mirrors left and right at random.");
+  m.def(
+      "resize", [](nb::handle size) { return data::resize(to_image_size(size)); }, "size"_a, "Bilinear.");
+  m.def("resize_shorter_side", &data::resize_shorter_side, "side"_a);
+  m.def("rescale", &data::rescale, "rescale"_a, "shift"_a = 0.0, "x * rescale + shift, to f32.");
+  m.def("normalize", &data::normalize, "mean"_a, "std"_a, "(x - mean[c]) / std[c] for channel c of [h, w, c], to f32.");
+  m.def("hwc2chw", &data::hwc2chw, "[h, w, c] -> [c, h, w].");
+  m.def(
+      "type_cast", [](nb::handle dtype) { return data::type_cast(to_dtype(dtype)); }, "dtype"_a);
+  m.def("function", &function, "f"_a, "name"_a = "function",
+        "A function of one's own, from array to array, of results of one shape; it is called once with zeros to see "
+        "which.");
+}
+
+}  // namespace
+
+void bind_data(nb::module_& parent) {
+  auto m = parent.def_submodule("data", "Data sets: where samples come from and what is done to them.");
+  bind_transforms(m);
+  nb::class_<Batches>(m, "Batches")
+      .def("__iter__", [](nb::object self) { return self; })
+      .def("__next__", &Batches::next);
+  nb::class_<data::Dataset>(m, "Dataset",
+                            R"(A description of where samples come from and what is done to them; immutable.
+
+A data set describes the global batch: training gives each rank its rows. One with num_shards is a rank's part already.)")
+      .def(
+          "map",
+          [](const data::Dataset& self, const std::string& column, nb::handle transforms) {
+            std::vector<data::Transform> list;
+            if (nb::isinstance<data::Transform>(transforms)) {
+              list.push_back(nb::cast<data::Transform>(transforms));
+            } else {
+              list = nb::cast<std::vector<data::Transform>>(transforms);
+            }
+            return self.map(column, list);
+          },
+          "column"_a, "transforms"_a, "Replaces a column by what the transforms make of it. Before batch().")
+      .def("shuffle", &data::Dataset::shuffle, "buffer_size"_a, "A new order in each epoch.")
+      .def(
+          "batch", [](const data::Dataset& self, int64_t size, bool drop) { return self.batch(size, {drop}); },
+          "batch_size"_a, "drop_remainder"_a = false, "Rows of batch_size samples, one more dim in front.")
+      .def("repeat", &data::Dataset::repeat, "count"_a = -1, "count epochs become one; -1: no end.")
+      .def("take", &data::Dataset::take, "count"_a)
+      .def("skip", &data::Dataset::skip, "count"_a)
+      .def("get_dataset_size", &data::Dataset::get_dataset_size, nb::call_guard<nb::gil_scoped_release>(),
+           "Rows of an epoch: batches once batched.")
+      .def("get_batch_size", &data::Dataset::get_batch_size)
+      .def("get_repeat_count", &data::Dataset::get_repeat_count)
+      .def("num_shards", &data::Dataset::num_shards)
+      .def("column_names", &data::Dataset::column_names)
+      .def("output_types", &data::Dataset::output_types)
+      .def("output_shapes",
+           [](const data::Dataset& self) {
+             nb::list shapes;
+             for (const auto& shape : self.output_shapes()) shapes.append(nb::tuple(nb::cast(shape.to_vector())));
+             return shapes;
+           })
+      .def(
+          "batches",
+          [](const data::Dataset& self, int64_t num_epochs, int num_workers) {
+            const nb::gil_scoped_release release;
+            return std::make_unique<Batches>(self.batches({.num_epochs = num_epochs, .num_workers = num_workers}));
+          },
+          "num_epochs"_a = 1, "num_workers"_a = 1, "Tuples of tensors, one per column; -1 epochs: without end.")
+      .def("__iter__",
+           [](const data::Dataset& self) {
+             const nb::gil_scoped_release release;
+             return std::make_unique<Batches>(self.batches({.num_workers = 0}));
+           })
+      .def("__len__", &data::Dataset::get_dataset_size, nb::call_guard<nb::gil_scoped_release>())
+      .def("__repr__", &data::Dataset::to_string);
+  m.def(
+      "cifar10",
+      [](const std::string& directory, const std::string& usage, bool shuffle, int64_t num_samples, int64_t num_shards,
+         int64_t shard_id, std::optional<uint64_t> seed) {
+        return data::cifar10(directory, {.usage = usage,
+                                         .num_samples = num_samples,
+                                         .shuffle = shuffle,
+                                         .num_shards = num_shards,
+                                         .shard_id = shard_id,
+                                         .seed = seed.value_or(global_seed())});
+      },
+      "directory"_a, "usage"_a = "", "shuffle"_a = true, "num_samples"_a = 0, "num_shards"_a = 1, "shard_id"_a = 0,
+      "seed"_a = nb::none(),
+      "CIFAR-10's binary files: columns image u8[32,32,3] and label u32[]. usage: train, test, or both.");
+  m.def(
+      "write_synthetic_cifar10",
+      [](const std::string& directory, int64_t train_records, int64_t test_records, uint64_t seed) {
+        data::write_synthetic_cifar10(FileSystem::local(), directory,
+                                      {.train_records = train_records, .test_records = test_records, .seed = seed});
+      },
+      "directory"_a, "train_records"_a, "test_records"_a, "seed"_a = 1,
+      "Writes a small made-up data set in CIFAR-10's form.");
+  m.def(
+      "generator", &generator, "source"_a, "column_names"_a, "num_samples"_a = 0, "shuffle"_a = false,
+      "num_shards"_a = 1, "shard_id"_a = 0, "seed"_a = nb::none(),
+      "Samples source[0], ..., source[len(source) - 1]: tuples or dicts of arrays, or single arrays, all of one type.");
+  m.def("stream", &stream, "open"_a, "column_names"_a, "size"_a = -1, "num_samples"_a = 0, "seed"_a = nb::none(),
+        "Samples that are read in order: open() returns an iterator, once per epoch; without a size one pass counts "
+        "them.");
+  m.def(
+      "tensors",
+      [](nb::dict columns, bool shuffle, int64_t num_shards, int64_t shard_id, std::optional<uint64_t> seed) {
+        std::vector<data::NamedTensor> named;
+        for (const auto& [name, value] : columns) named.push_back({nb::cast<std::string>(name), to_tensor(value)});
+        return data::tensors(std::move(named), source_options(0, shuffle, num_shards, shard_id, seed));
+      },
+      "columns"_a, "shuffle"_a = false, "num_shards"_a = 1, "shard_id"_a = 0, "seed"_a = nb::none(),
+      "Row i of each array is sample i.");
+}
+
+}  // namespace tessera::python

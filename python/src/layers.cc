@@ -1,0 +1,203 @@
+// The cells, losses and networks that come with Tessera.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "python/src/bind.h"
+#include "python/src/cells.h"
+
+namespace tessera::python {
+namespace {
+
+nn::Size2 to_size(nb::handle object) {
+  const Ints sizes = to_ints(object);
+  if (sizes.size() == 1) return sizes[0];
+  if (sizes.size() == 2) return {sizes[0], sizes[1]};
+  throw InvalidArgument("a size is one number or (height, width), got {} numbers", sizes.size());
+}
+
+nn::Padding2 to_padding(nb::handle object) {
+  const Ints sizes = to_ints(object);
+  if (sizes.size() == 1) return sizes[0];
+  if (sizes.size() == 4) return {sizes[0], sizes[1], sizes[2], sizes[3]};
+  throw InvalidArgument("padding is one number or (top, bottom, left, right), got {} numbers", sizes.size());
+}
+
+void bind_linear(nb::module_& m) {
+  nb::class_<nn::Dense, nn::Cell>(m, "Dense", R"(x [..., in_channels] -> x W^T + b [..., out_channels].
+
+Parameters: weight [out_channels, in_channels], and bias [out_channels] if has_bias.)")
+      .def(
+          "__init__",
+          [](nn::Dense* self, int64_t in, int64_t out, nb::handle weight, nb::handle bias, bool has_bias,
+             const std::optional<std::string>& activation) {
+            new (self) nn::Dense(in, out,
+                                 {.weight_init = to_init(weight),
+                                  .bias_init = to_init(bias),
+                                  .has_bias = has_bias,
+                                  .activation = activation.value_or("")});
+          },
+          "in_channels"_a, "out_channels"_a, "weight_init"_a = "normal", "bias_init"_a = "zeros", "has_bias"_a = true,
+          "activation"_a = nb::none());
+  nb::class_<nn::Embedding, nn::Cell>(m, "Embedding",
+                                      R"(ids i32 or i64 [...] -> rows of the table [..., embedding_size].
+
+An id outside [0, vocab_size) gives zeros. Parameter: embedding_table [vocab_size, embedding_size].)")
+      .def(
+          "__init__",
+          [](nn::Embedding* self, int64_t vocab, int64_t size, nb::handle table) {
+            new (self) nn::Embedding(vocab, size, {.embedding_table = to_init(table)});
+          },
+          "vocab_size"_a, "embedding_size"_a, "embedding_table"_a = "normal");
+}
+
+void bind_images(nb::module_& m) {
+  nb::class_<nn::Conv2d, nn::Cell>(m, "Conv2d", R"(x f32[n, in_channels, h, w] -> f32[n, out_channels, h', w'].
+
+Sizes: one number or (height, width). pad_mode: same (ceil(size / stride)), valid, or pad with `padding`, one number or
+(top, bottom, left, right). Parameters: weight [out_channels, in_channels / group, kh, kw], and bias if has_bias.)")
+      .def(
+          "__init__",
+          [](nn::Conv2d* self, int64_t in, int64_t out, nb::handle kernel, nb::handle stride, const std::string& mode,
+             nb::handle padding, nb::handle dilation, int64_t group, bool has_bias, nb::handle weight,
+             nb::handle bias) {
+            new (self) nn::Conv2d(in, out,
+                                  {.kernel = to_size(kernel),
+                                   .stride = to_size(stride),
+                                   .pad_mode = mode,
+                                   .padding = to_padding(padding),
+                                   .dilation = to_size(dilation),
+                                   .group = group,
+                                   .has_bias = has_bias,
+                                   .weight_init = to_init(weight),
+                                   .bias_init = to_init(bias)});
+          },
+          "in_channels"_a, "out_channels"_a, "kernel_size"_a, "stride"_a = 1, "pad_mode"_a = "same", "padding"_a = 0,
+          "dilation"_a = 1, "group"_a = 1, "has_bias"_a = false, "weight_init"_a = "normal", "bias_init"_a = "zeros");
+  nb::class_<nn::MaxPool2d, nn::Cell>(m, "MaxPool2d", "x [n,c,h,w] -> [n,c,h',w']: the largest element of each window.")
+      .def(
+          "__init__",
+          [](nn::MaxPool2d* self, nb::handle kernel, nb::handle stride, const std::string& mode, nb::handle padding) {
+            new (self) nn::MaxPool2d({to_size(kernel), to_size(stride), mode, to_padding(padding)});
+          },
+          "kernel_size"_a = 1, "stride"_a = 1, "pad_mode"_a = "valid", "padding"_a = 0);
+  nb::class_<nn::AvgPool2d, nn::Cell>(m, "AvgPool2d", "x [n,c,h,w] -> [n,c,h',w']: the average of each window.")
+      .def(
+          "__init__",
+          [](nn::AvgPool2d* self, nb::handle kernel, nb::handle stride, const std::string& mode, nb::handle padding,
+             bool count) {
+            new (self) nn::AvgPool2d({to_size(kernel), to_size(stride), mode, to_padding(padding), count});
+          },
+          "kernel_size"_a = 1, "stride"_a = 1, "pad_mode"_a = "valid", "padding"_a = 0, "count_include_pad"_a = false);
+}
+
+void bind_normalization(nb::module_& m) {
+  nb::class_<nn::BatchNorm2d, nn::Cell>(m, "BatchNorm2d",
+                                        R"(x f32[n,c,h,w], each channel brought to mean 0 and variance 1.
+
+Ioffe and Szegedy, 2015. moving = momentum * moving + (1 - momentum) * batch. use_batch_statistics: None: the batch's in
+training, the moving ones else. Parameters moving_mean, moving_variance, gamma, beta, all [c].)")
+      .def(
+          "__init__",
+          [](nn::BatchNorm2d* self, int64_t features, double eps, double momentum, bool affine, nb::handle gamma,
+             nb::handle beta, nb::handle mean, nb::handle variance, std::optional<bool> use_batch_statistics) {
+            new (self) nn::BatchNorm2d(features, {.eps = eps,
+                                                  .momentum = momentum,
+                                                  .affine = affine,
+                                                  .gamma_init = to_init(gamma),
+                                                  .beta_init = to_init(beta),
+                                                  .moving_mean_init = to_init(mean),
+                                                  .moving_var_init = to_init(variance),
+                                                  .use_batch_statistics = use_batch_statistics});
+          },
+          "num_features"_a, "eps"_a = 1e-5, "momentum"_a = 0.9, "affine"_a = true, "gamma_init"_a = "ones",
+          "beta_init"_a = "zeros", "moving_mean_init"_a = "zeros", "moving_var_init"_a = "ones",
+          "use_batch_statistics"_a = nb::none());
+  nb::class_<nn::LayerNorm, nn::Cell>(
+      m, "LayerNorm", R"(x [..., normalized_shape] -> the same, each sample brought to mean 0 and variance 1.
+
+Ba et al., 2016. Parameters gamma and beta, both of normalized_shape.)")
+      .def(
+          "__init__",
+          [](nn::LayerNorm* self, nb::handle shape, double eps, nb::handle gamma, nb::handle beta) {
+            new (self) nn::LayerNorm(Shape(to_ints(shape)),
+                                     {.eps = eps, .gamma_init = to_init(gamma), .beta_init = to_init(beta)});
+          },
+          "normalized_shape"_a, "eps"_a = 1e-5, "gamma_init"_a = "ones", "beta_init"_a = "zeros");
+}
+
+void bind_activations(nb::module_& m) {
+  nb::class_<nn::ReLU, nn::Cell>(m, "ReLU", "max(x, 0), element by element.").def(nb::init<>());
+  nb::class_<nn::Sigmoid, nn::Cell>(m, "Sigmoid", "1 / (1 + exp(-x)), element by element.").def(nb::init<>());
+  nb::class_<nn::Tanh, nn::Cell>(m, "Tanh", "tanh(x), element by element.").def(nb::init<>());
+  nb::class_<nn::GELU, nn::Cell>(m, "GELU", "x * P(X <= x) for a standard normal X: Hendrycks and Gimpel, 2016.")
+      .def(nb::init<bool>(), "approximate"_a = true);
+  nb::class_<nn::Softmax, nn::Cell>(m, "Softmax", "exp(x) / sum of exp(x) along an axis.")
+      .def(nb::init<int64_t>(), "axis"_a = -1);
+  nb::class_<nn::Flatten, nn::Cell>(m, "Flatten", "[n, ...] -> [n, product of the rest].").def(nb::init<>());
+  nb::class_<nn::Dropout, nn::Cell>(
+      m, "Dropout", "Training: each element is kept with probability keep_prob and divided by it, else 0.")
+      .def(nb::init<double>(), "keep_prob"_a = 0.5);
+}
+
+void bind_losses(nb::module_& m) {
+  nb::class_<nn::SoftmaxCrossEntropyWithLogits, nn::Cell>(m, "SoftmaxCrossEntropyWithLogits",
+                                                          R"(-sum of label * log softmax(logits).
+
+logits f32[n,c]; label i32[n] if sparse, else f32[n,c]. f32[n] for reduction "none", else its "mean" or "sum", f32[].)")
+      .def(
+          "__init__",
+          [](nn::SoftmaxCrossEntropyWithLogits* self, bool sparse, const std::string& reduction) {
+            new (self) nn::SoftmaxCrossEntropyWithLogits({.sparse = sparse, .reduction = reduction});
+          },
+          "sparse"_a = false, "reduction"_a = "none");
+  nb::class_<nn::SoftmaxCrossEntropyExpand, nn::Cell>(
+      m, "SoftmaxCrossEntropyExpand",
+      R"(The mean cross entropy, written in small operators that can be split one by one.
+
+logits f32[n,c]; label i32[n] if sparse, else f32[n,c]. Returns f32[].)")
+      .def(
+          "__init__",
+          [](nn::SoftmaxCrossEntropyExpand* self, bool sparse, double eps) {
+            new (self) nn::SoftmaxCrossEntropyExpand({.sparse = sparse, .eps = eps});
+          },
+          "sparse"_a = false, "eps"_a = 1e-24);
+  nb::class_<nn::MSELoss, nn::Cell>(m, "MSELoss", "(logits - label)^2; reduction none, mean or sum.")
+      .def(
+          "__init__",
+          [](nn::MSELoss* self, const std::string& reduction) { new (self) nn::MSELoss({.reduction = reduction}); },
+          "reduction"_a = "mean");
+  nb::class_<nn::L1Loss, nn::Cell>(m, "L1Loss", "|logits - label|; reduction none, mean or sum.")
+      .def(
+          "__init__",
+          [](nn::L1Loss* self, const std::string& reduction) { new (self) nn::L1Loss({.reduction = reduction}); },
+          "reduction"_a = "mean");
+}
+
+}  // namespace
+
+void bind_layers(nb::module_& m) {
+  bind_linear(m);
+  bind_images(m);
+  bind_normalization(m);
+  bind_activations(m);
+  bind_losses(m);
+  m.def(
+      "make_model",
+      [](const std::string& name, int64_t classes) -> std::shared_ptr<nn::Cell> {
+        return nn::make_model(name, classes);
+      },
+      "name"_a, "num_classes"_a, "A built-in network by name. Raises InvalidArgument listing them.");
+  m.def(
+      "resnet50",
+      [](int64_t classes, bool usual_values, double momentum) -> std::shared_ptr<nn::Cell> {
+        return nn::resnet50(classes,
+                            {.initial_values = usual_values ? nn::InitialValues::kUsual : nn::InitialValues::kReference,
+                             .batch_norm_momentum = momentum});
+      },
+      "num_classes"_a, "usual_values"_a = false, "batch_norm_momentum"_a = 0.99,
+      "x f32[n,3,h,w] -> logits f32[n,num_classes]: He et al., CVPR 2016, as the tutorials build it.");
+}
+
+}  // namespace tessera::python

@@ -1,0 +1,438 @@
+// The functions of tessera/ops: their operands may be values, tensors, parameters, numbers or arrays. What help() says
+// is the registry's text.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "python/src/bind.h"
+
+namespace tessera::python {
+namespace {
+
+// What Python passes for a parameter of a C++ function, and how it becomes what the function takes.
+template <typename T>
+struct Passed {
+  using type = T;
+  static T convert(Operation&, type value) { return value; }
+};
+template <>
+struct Passed<ir::Value> {
+  using type = nb::handle;
+  static ir::Value convert(Operation& operation, nb::handle object) { return operation.value(object); }
+};
+template <>
+struct Passed<ops::Operand> {
+  using type = nb::handle;
+  static ops::Operand convert(Operation& operation, nb::handle object) { return operation.operand(object); }
+};
+template <>
+struct Passed<const std::vector<ir::Value>&> {
+  using type = nb::handle;
+  static std::vector<ir::Value> convert(Operation& operation, nb::handle object) { return operation.values(object); }
+};
+template <>
+struct Passed<const Ints&> {
+  using type = nb::handle;
+  static Ints convert(Operation&, nb::handle object) { return to_ints(object); }
+};
+template <>
+struct Passed<const Shape&> {
+  using type = nb::handle;
+  static Shape convert(Operation&, nb::handle object) { return Shape(to_ints(object)); }
+};
+template <>
+struct Passed<DType> {
+  using type = nb::handle;
+  static DType convert(Operation&, nb::handle object) { return to_dtype(object); }
+};
+template <>
+struct Passed<ir::Graph&> {};  // the one being traced; see add_creation()
+
+std::string doc_of(const char* op, const std::string& more) {
+  const ops::OpDef* def = ops::OpRegistry::instance().find(op);
+  const std::string doc = def != nullptr ? def->doc : "";
+  return doc + (doc.empty() || more.empty() ? "" : "\n\n") + more;
+}
+
+// Binds f, whose parameters are operands and settings.
+template <typename R, typename... P, typename... Extra>
+void add_function(nb::module_& m, const char* name, R (*f)(P...), const std::string& doc, const Extra&... extra) {
+  m.def(
+      name,
+      [f](typename Passed<P>::type... passed) {
+        Operation operation;
+        return operation.finish(f(Passed<P>::convert(operation, passed)...));
+      },
+      extra..., doc_of(name, doc).c_str());
+}
+
+// The same for a function that makes a value from nothing: its graph comes first.
+template <typename... P, typename... Extra>
+void add_creation(nb::module_& m, const char* name, ir::Value (*f)(ir::Graph&, P...), const std::string& doc,
+                  const Extra&... extra) {
+  m.def(
+      name,
+      [f](typename Passed<P>::type... passed) {
+        Operation operation;
+        return operation.finish(f(operation.graph(), Passed<P>::convert(operation, passed)...));
+      },
+      extra..., doc_of(name, doc).c_str());
+}
+
+void bind_elementwise(nb::module_& m) {
+  const std::string broadcasts = "Operands broadcast and are promoted; raises InvalidArgument when they cannot be.";
+  const std::pair<const char*, ir::Value (*)(ops::Operand, ops::Operand)> two[] = {
+      {"add", ops::add},
+      {"sub", ops::sub},
+      {"mul", ops::mul},
+      {"div", ops::div},
+      {"pow", ops::pow},
+      {"maximum", ops::maximum},
+      {"less", ops::less},
+      {"minimum", ops::minimum},
+      {"equal", ops::equal},
+      {"less_equal", ops::less_equal},
+      {"greater", ops::greater},
+      {"greater_equal", ops::greater_equal},
+      {"not_equal", ops::not_equal}};
+  for (const auto& [name, f] : two) add_function(m, name, f, broadcasts, "x"_a, "y"_a);
+  const std::pair<const char*, ir::Value (*)(ir::Value, ir::Value)> logical[] = {
+      {"logical_and", ops::logical_and}, {"logical_or", ops::logical_or}, {"logical_xor", ops::logical_xor}};
+  for (const auto& [name, f] : logical) add_function(m, name, f, "", "x"_a, "y"_a);
+  const std::pair<const char*, ir::Value (*)(ir::Value)> one[] = {{"neg", ops::neg},
+                                                                  {"abs", ops::abs},
+                                                                  {"sign", ops::sign},
+                                                                  {"square", ops::square},
+                                                                  {"floor", ops::floor},
+                                                                  {"sqrt", ops::sqrt},
+                                                                  {"rsqrt", ops::rsqrt},
+                                                                  {"reciprocal", ops::reciprocal},
+                                                                  {"exp", ops::exp},
+                                                                  {"log", ops::log},
+                                                                  {"sin", ops::sin},
+                                                                  {"cos", ops::cos},
+                                                                  {"relu", ops::relu},
+                                                                  {"sigmoid", ops::sigmoid},
+                                                                  {"tanh", ops::tanh},
+                                                                  {"is_finite", ops::is_finite},
+                                                                  {"logical_not", ops::logical_not},
+                                                                  {"flatten", ops::flatten},
+                                                                  {"zeros_like", ops::zeros_like},
+                                                                  {"ones_like", ops::ones_like}};
+  for (const auto& [name, f] : one) add_function(m, name, f, "", "x"_a);
+  add_function(m, "select", ops::select, "", "condition"_a, "x"_a, "y"_a);
+  add_function(m, "gelu", ops::gelu, "", "x"_a, "approximate"_a = true);
+  add_function(m, "cast", ops::cast, "", "x"_a, "dtype"_a);
+}
+
+void bind_reductions(nb::module_& m) {
+  const std::pair<const char*, ir::Value (*)(ir::Value, const Ints&, bool)> reductions[] = {
+      {"reduce_sum", ops::reduce_sum}, {"reduce_mean", ops::reduce_mean}, {"reduce_max", ops::reduce_max},
+      {"reduce_min", ops::reduce_min}, {"reduce_prod", ops::reduce_prod}, {"reduce_all", ops::reduce_all},
+      {"reduce_any", ops::reduce_any}};
+  for (const auto& [name, f] : reductions) {
+    add_function(m, name, f, "axes: the dims to reduce, one or several; None means all.", "x"_a, "axes"_a = nb::none(),
+                 "keep_dims"_a = false);
+  }
+  add_function(m, "argmax", ops::argmax, "", "x"_a, "axis"_a = -1);
+  add_function(m, "top_k", ops::top_k, "Returns (values, indices).", "x"_a, "k"_a);
+  add_function(m, "cumsum", ops::cumsum, "", "x"_a, "axis"_a, "exclusive"_a = false, "reverse"_a = false);
+}
+
+void bind_shapes(nb::module_& m) {
+  add_function(m, "reshape", ops::reshape, "One size may be -1.", "x"_a, "shape"_a);
+  add_function(m, "transpose", ops::transpose, "Without perm the dims are reversed.", "x"_a, "perm"_a = nb::none());
+  add_function(m, "squeeze", ops::squeeze, "", "x"_a, "axes"_a = nb::none());
+  add_function(m, "expand_dims", ops::expand_dims, "", "x"_a, "axes"_a);
+  add_function(m, "concat", ops::concat, "", "values"_a, "axis"_a = 0);
+  add_function(m, "stack", ops::stack, "", "values"_a, "axis"_a = 0);
+  add_function(m, "split", ops::split, "", "x"_a, "num_parts"_a, "axis"_a = 0);
+  add_function(m, "split_sizes", ops::split_sizes, "", "x"_a, "sizes"_a, "axis"_a = 0);
+  add_function(m, "slice", ops::slice, "", "x"_a, "begin"_a, "end"_a, "strides"_a = nb::none());
+  add_function(m, "pad", ops::pad, "", "x"_a, "before"_a, "after"_a, "value"_a = 0.0);
+  add_function(m, "tile", ops::tile, "", "x"_a, "multiples"_a);
+  add_function(m, "broadcast_to", ops::broadcast_to, "-1 keeps the size of x's dim.", "x"_a, "shape"_a);
+}
+
+void bind_creation(nb::module_& m) {
+  add_creation(m, "fill", ops::fill, "", "shape"_a, "value"_a, "dtype"_a = "float32");
+  add_creation(m, "range", ops::range, "", "start"_a, "limit"_a, "delta"_a = 1.0, "dtype"_a = "int32");
+  m.def(
+      "one_hot",
+      [](nb::handle indices, int64_t depth, nb::handle on, nb::handle off, int64_t axis) {
+        Operation operation;
+        return operation.finish(
+            ops::one_hot(operation.value(indices), depth, operation.value(on), operation.value(off), axis));
+      },
+      "indices"_a, "depth"_a, "on"_a = 1.0, "off"_a = 0.0, "axis"_a = -1, doc_of("one_hot", "").c_str());
+  add_function(m, "gather", ops::gather, "", "table"_a, "indices"_a, "axis"_a = 0);
+  add_function(m, "scatter_add", ops::scatter_add, "", "base"_a, "indices"_a, "updates"_a, "axis"_a = 0);
+}
+
+ops::PadMode pad_mode(const std::string& name) {
+  if (name == "valid") return ops::PadMode::kValid;
+  if (name == "same") return ops::PadMode::kSame;
+  if (name == "pad") return ops::PadMode::kPad;
+  throw InvalidArgument("unknown pad_mode \"{}\"; the known ones are valid, same, pad", name);
+}
+
+void bind_network(nb::module_& m) {
+  add_function(m, "matmul", ops::matmul, "", "lhs"_a, "rhs"_a, "transpose_a"_a = false, "transpose_b"_a = false);
+  add_function(m, "batch_matmul", ops::batch_matmul, "", "lhs"_a, "rhs"_a, "transpose_a"_a = false,
+               "transpose_b"_a = false);
+  add_function(m, "bias_add", ops::bias_add, "", "x"_a, "bias"_a);
+  m.def(
+      "conv2d",
+      [](nb::handle x, nb::handle weight, nb::handle stride, const std::string& mode, nb::handle padding,
+         nb::handle dilation, int64_t groups) {
+        Operation operation;
+        return operation.finish(ops::conv2d(operation.value(x), operation.value(weight),
+                                            {.stride = to_ints(stride),
+                                             .pad_mode = pad_mode(mode),
+                                             .padding = to_ints(padding),
+                                             .dilation = to_ints(dilation),
+                                             .groups = groups}));
+      },
+      "x"_a, "weight"_a, "stride"_a = 1, "pad_mode"_a = "valid", "padding"_a = 0, "dilation"_a = 1, "groups"_a = 1,
+      doc_of("conv2d", "stride, dilation: one number or (height, width); padding: one or (top, bottom, left, right).")
+          .c_str());
+  const auto pool = [&](const char* name, auto f) {
+    m.def(
+        name,
+        [f](nb::handle x, nb::handle kernel, nb::handle stride, const std::string& mode, nb::handle padding) {
+          Operation operation;
+          const ops::PoolOptions options{.kernel = to_ints(kernel),
+                                         .stride = to_ints(stride),
+                                         .pad_mode = pad_mode(mode),
+                                         .padding = to_ints(padding)};
+          return operation.finish(f(operation.value(x), options));
+        },
+        "x"_a, "kernel"_a = 1, "stride"_a = 1, "pad_mode"_a = "valid", "padding"_a = 0, doc_of(name, "").c_str());
+  };
+  pool("max_pool2d", [](ir::Value x, const ops::PoolOptions& options) { return ops::max_pool2d(x, options); });
+  pool("avg_pool2d", [](ir::Value x, const ops::PoolOptions& options) { return ops::avg_pool2d(x, options); });
+  add_function(m, "softmax", ops::softmax, "", "x"_a, "axis"_a = -1);
+  add_function(m, "log_softmax", ops::log_softmax, "", "x"_a, "axis"_a = -1);
+  add_function(m, "softmax_cross_entropy", ops::softmax_cross_entropy, "", "logits"_a, "labels"_a);
+  add_function(m, "layer_norm", ops::layer_norm, "", "x"_a, "gamma"_a, "beta"_a, "begin_axis"_a = -1, "eps"_a = 1e-5);
+}
+
+mesh::Reduction reduction(const std::string& name) {
+  for (const auto known :
+       {mesh::Reduction::kSum, mesh::Reduction::kMax, mesh::Reduction::kMin, mesh::Reduction::kProd}) {
+    if (name == mesh::to_string(known)) return known;
+  }
+  throw InvalidArgument("unknown reduction \"{}\"; the known ones are sum, max, min, prod", name);
+}
+
+ops::RankGroup group_of(const std::string& name) { return session::rank_group(context(), name); }
+
+void bind_collectives(nb::module_& m) {
+  const auto world = cluster::kWorldGroup;
+  m.def(
+      "all_reduce",
+      [](nb::handle x, const std::string& group, const std::string& op) {
+        Operation operation;
+        return operation.finish(ops::all_reduce(operation.value(x), group_of(group), reduction(op)));
+      },
+      "x"_a, "group"_a = world, "reduction"_a = "sum",
+      doc_of("all_reduce", "Every rank of the group must call it.").c_str());
+  m.def(
+      "all_gather",
+      [](nb::handle x, const std::string& group, int64_t dim) {
+        Operation operation;
+        return operation.finish(ops::all_gather(operation.value(x), group_of(group), dim));
+      },
+      "x"_a, "group"_a = world, "dim"_a = 0, doc_of("all_gather", "Every rank of the group must call it.").c_str());
+  m.def(
+      "reduce_scatter",
+      [](nb::handle x, const std::string& group, int64_t dim, const std::string& op) {
+        Operation operation;
+        return operation.finish(ops::reduce_scatter(operation.value(x), group_of(group), dim, reduction(op)));
+      },
+      "x"_a, "group"_a = world, "dim"_a = 0, "reduction"_a = "sum", doc_of("reduce_scatter", "").c_str());
+  m.def(
+      "broadcast",
+      [](nb::handle x, const std::string& group, int root) {
+        Operation operation;
+        return operation.finish(ops::broadcast(operation.value(x), group_of(group), root));
+      },
+      "x"_a, "group"_a = world, "root"_a = 0, doc_of("broadcast", "").c_str());
+  m.def(
+      "all_to_all",
+      [](nb::handle x, const std::string& group, int64_t split_dim, int64_t concat_dim) {
+        Operation operation;
+        return operation.finish(ops::all_to_all(operation.value(x), group_of(group), split_dim, concat_dim));
+      },
+      "x"_a, "group"_a = world, "split_dim"_a = 0, "concat_dim"_a = 0, doc_of("all_to_all", "").c_str());
+}
+
+// x[key] with Python's numbers, slices, ... and None.
+ir::Value index(ir::Value x, nb::handle key) {
+  const nb::tuple keys = nb::isinstance<nb::tuple>(key) ? nb::borrow<nb::tuple>(key) : nb::make_tuple(key);
+  int used = 0;
+  for (const nb::handle k : keys) used += k.is_none() || k.ptr() == Py_Ellipsis ? 0 : 1;
+  if (used > x.ndim()) throw nb::index_error(fmt::format("{} indices for a tensor {}", used, x.type()).c_str());
+  Ints begin, end, strides, dropped, added;
+  int kept = 0;  // dims of the result so far
+  const auto whole = [&] {
+    begin.push_back(0);
+    end.push_back(ops::kToEnd);
+    strides.push_back(1);
+    ++kept;
+  };
+  for (const nb::handle k : keys) {
+    const auto dim = static_cast<int>(begin.size());
+    if (k.is_none()) {
+      added.push_back(kept++);
+    } else if (k.ptr() == Py_Ellipsis) {
+      for (int i = x.ndim() - used; i > 0; --i) whole();
+      used = x.ndim();
+    } else if (PyIndex_Check(k.ptr())) {
+      const auto size = x.shape()[dim];
+      const auto at = nb::cast<int64_t>(nb::int_(k));
+      if (at < -size || at >= size)
+        throw nb::index_error(fmt::format("{} is outside dim {} of {}", at, dim, x.type()).c_str());
+      begin.push_back(at < 0 ? at + size : at);
+      end.push_back(begin.back() + 1);
+      strides.push_back(1);
+      dropped.push_back(dim);
+    } else if (PySlice_Check(k.ptr())) {
+      Py_ssize_t from = 0, to = 0, step = 1;
+      if (PySlice_Unpack(k.ptr(), &from, &to, &step) != 0) throw nb::python_error();
+      if (step < 1) throw nb::index_error("a slice's step must be positive");
+      begin.push_back(from);
+      end.push_back(to == PY_SSIZE_T_MAX ? ops::kToEnd : to);
+      strides.push_back(step);
+      ++kept;
+    } else {
+      throw nb::type_error("an index is a number, a slice, ... or None");
+    }
+  }
+  ir::Value result = begin.empty() ? x : ops::slice(x, begin, end, strides);
+  if (!dropped.empty()) result = ops::squeeze(result, dropped);
+  return added.empty() ? result : ops::expand_dims(result, added);
+}
+
+template <typename F>
+void method(nb::handle cls, const char* name, const F& f) {
+  cls.attr(name) = nb::cpp_function(f, nb::name(name), nb::scope(cls), nb::is_method());
+}
+
+// A value's graph lives as long as its trace; Python may keep the value longer.
+bool is_alive(ir::Value value) { return &value.graph() == current_graph(); }
+
+const Type& type_of(nb::handle object) {
+  if (nb::isinstance<Tensor>(object)) return nb::cast<Tensor&>(object).type();
+  if (nb::isinstance<nn::Parameter>(object)) return nb::cast<nn::Parameter&>(object).type;
+  const auto& value = nb::cast<ir::Value&>(object);
+  if (!is_alive(value)) throw InvalidArgument("a value of a trace that has ended has no shape and no dtype any more");
+  return value.type();
+}
+
+}  // namespace
+
+void bind_operators_of(nb::handle cls) {
+  const auto two = [&](const char* name, const char* reversed, ir::Value (*f)(ops::Operand, ops::Operand)) {
+    method(cls, name, [f](nb::handle x, nb::handle y) {
+      Operation operation;
+      return operation.finish(f(operation.operand(x), operation.operand(y)));
+    });
+    if (reversed == nullptr) return;
+    method(cls, reversed, [f](nb::handle x, nb::handle y) {
+      Operation operation;
+      return operation.finish(f(operation.operand(y), operation.operand(x)));
+    });
+  };
+  two("__add__", "__radd__", ops::add);
+  two("__sub__", "__rsub__", ops::sub);
+  two("__mul__", "__rmul__", ops::mul);
+  two("__truediv__", "__rtruediv__", ops::div);
+  two("__pow__", "__rpow__", ops::pow);
+  two("__lt__", nullptr, ops::less);
+  two("__le__", nullptr, ops::less_equal);
+  two("__gt__", nullptr, ops::greater);
+  two("__ge__", nullptr, ops::greater_equal);
+  two("__eq__", nullptr, ops::equal);
+  two("__ne__", nullptr, ops::not_equal);
+  // Elementwise comparison takes the place of identity; as keys they are still themselves.
+  cls.attr("__hash__") = nb::handle(reinterpret_cast<PyObject*>(&PyBaseObject_Type)).attr("__hash__");
+  method(cls, "__matmul__", [](nb::handle x, nb::handle y) {
+    Operation operation;
+    return operation.finish(ops::matmul(operation.value(x), operation.value(y)));
+  });
+  method(cls, "__neg__", [](nb::handle x) {
+    Operation operation;
+    return operation.finish(ops::neg(operation.value(x)));
+  });
+  method(cls, "__getitem__", [](nb::handle x, nb::handle key) {
+    Operation operation;
+    return operation.finish(index(operation.value(x), key));
+  });
+  method(cls, "astype", [](nb::handle x, nb::handle dtype) {
+    Operation operation;
+    return operation.finish(ops::cast(operation.value(x), to_dtype(dtype)));
+  });
+  method(cls, "reshape", [](nb::handle x, const nb::args& shape) {
+    Operation operation;
+    const nb::handle sizes = shape.size() == 1 ? nb::handle(shape[0]) : nb::handle(shape);
+    return operation.finish(ops::reshape(operation.value(x), to_ints(sizes)));
+  });
+  const auto property = [&](const char* name, auto get) {
+    const nb::object builtin = nb::module_::import_("builtins").attr("property");
+    cls.attr(name) = builtin(nb::cpp_function(get, nb::name(name), nb::scope(cls), nb::is_method()));
+  };
+  property("shape", [](nb::handle self) { return nb::tuple(nb::cast(type_of(self).shape.to_vector())); });
+  property("dtype", [](nb::handle self) { return type_of(self).dtype; });
+  property("ndim", [](nb::handle self) { return type_of(self).shape.ndim(); });
+  property("size", [](nb::handle self) { return type_of(self).shape.num_elements(); });
+}
+
+void bind_operators(nb::module_& m) {
+  auto value =
+      nb::class_<ir::Value>(m, "Value", "What an operator computes, inside construct(): a type without elements yet.");
+  const auto refuse = [&](const char* name, const char* what) {
+    method(value, name, [what](nb::handle) -> nb::object {
+      throw nb::type_error(
+          fmt::format("construct() is traced: a value has no {} before the network runs. Use operators "
+                      "(select instead of if), or what is known of it: shape, dtype",
+                      what)
+              .c_str());
+    });
+  };
+  refuse("__bool__", "truth");
+  refuse("__float__", "number");
+  refuse("__int__", "number");
+  refuse("__index__", "number");
+  refuse("asnumpy", "elements");
+  refuse("numpy", "elements");
+  value.def("__len__", [](nb::handle self) {
+    const Shape& shape = type_of(self).shape;
+    if (shape.ndim() == 0) throw nb::type_error("a value without dims has no length");
+    return shape[0];
+  });
+  value.def("__repr__", [](ir::Value self) -> std::string {
+    if (!is_alive(self)) return "Value(of a trace that has ended)";
+    return fmt::format("Value({} {})", self.type(), self.graph().value_name(self.id()));
+  });
+  bind_operators_of(value);
+
+  auto ops_module =
+      m.def_submodule("ops", "The operators as functions of tensors, of parameters, and of what construct() computes.");
+  bind_elementwise(ops_module);
+  bind_reductions(ops_module);
+  bind_shapes(ops_module);
+  bind_creation(ops_module);
+  bind_network(ops_module);
+  bind_collectives(ops_module);
+  ops_module.def(
+      "shard",
+      [](nb::object x, const mesh::Strategy& strategy) {
+        if (nb::isinstance<ir::Value>(x)) ops::shard(nb::cast<ir::Value>(x), strategy);
+        return x;
+      },
+      "x"_a, "strategy"_a,
+      "Fixes how the operator that makes x is split: one tuple of counts per operand, one count per dim. Returns x.");
+}
+
+}  // namespace tessera::python

@@ -1,0 +1,78 @@
+#include "python/src/parameters.h"
+
+namespace tessera::python {
+namespace {
+
+std::map<const nn::Parameter*, HeldParameters*>& holders() {
+  static std::map<const nn::Parameter*, HeldParameters*> all;  // guarded by the GIL
+  return all;
+}
+
+Tensor initial_value(const nn::Parameter& parameter) {
+  check(static_cast<bool>(parameter.init), "a parameter has an initializer or data");
+  ir::Graph graph("initialize");
+  graph.add_output("value", parameter.init({graph, parameter.type, parameter.full_name(), global_seed()}));
+  const nb::gil_scoped_release release;
+  return session::evaluate(graph, {}).at("value");
+}
+
+std::vector<nn::Parameter*>& extra() {
+  static std::vector<nn::Parameter*> parameters;  // guarded by the GIL
+  return parameters;
+}
+
+}  // namespace
+
+void read_by_trace(nn::Parameter& parameter) { extra().push_back(&parameter); }
+
+std::vector<nn::Parameter*> take_read_by_trace() { return std::exchange(extra(), {}); }
+
+void fetch_held(nn::Parameter& parameter) {
+  if (const auto holder = holders().find(&parameter); holder != holders().end()) holder->second->fetch(parameter);
+}
+
+Tensor parameter_value(nn::Parameter& parameter) {
+  fetch_held(parameter);
+  if (!parameter.data) parameter.data = initial_value(parameter);
+  return *parameter.data;
+}
+
+void set_parameter_value(nn::Parameter& parameter, const Tensor& value) {
+  if (!(value.type() == parameter.type)) {
+    throw InvalidArgument("parameter \"{}\" is {}, it cannot be set to {}", parameter.full_name(), parameter.type,
+                          value.type());
+  }
+  parameter.data = value.clone();
+  if (const auto holder = holders().find(&parameter); holder != holders().end()) {
+    holder->second->model().set_value(parameter.full_name(), value);
+  }
+}
+
+HeldParameters::HeldParameters(train::Model& model, std::vector<nn::Parameter*> parameters)
+    : model_(model), parameters_(std::move(parameters)) {
+  for (const nn::Parameter* parameter : parameters_) holders()[parameter] = this;
+  invalidate();
+}
+
+HeldParameters::~HeldParameters() {
+  for (nn::Parameter* parameter : parameters_) {
+    const auto holder = holders().find(parameter);
+    if (holder == holders().end() || holder->second != this) continue;
+    if (!model_.session().is_split(parameter->full_name())) fetch(*parameter);
+    holders().erase(holder);
+  }
+}
+
+void HeldParameters::fetch(nn::Parameter& parameter) {
+  if (stale_.erase(&parameter) == 0) return;
+  const nb::gil_scoped_release release;
+  parameter.data = model_.value(parameter.full_name());
+}
+
+void HeldParameters::fetch_split() {
+  for (nn::Parameter* parameter : parameters_) {
+    if (model_.session().is_split(parameter->full_name())) fetch(*parameter);
+  }
+}
+
+}  // namespace tessera::python

@@ -1,0 +1,46 @@
+// The values of parameters as Python sees them. A parameter's value is its `data`, unless a model holds it: what
+// training has changed there is fetched when it is asked for, and at the latest when the model goes.
+#pragma once
+
+#include <set>
+
+#include "python/src/tracing.h"
+
+namespace tessera::python {
+
+// Made from the initializer where there is no value yet. A model's value that is split over ranks is gathered: then
+// every rank must ask.
+Tensor parameter_value(nn::Parameter& parameter);
+// Brings `data` up to date where a model holds the value.
+void fetch_held(nn::Parameter& parameter);
+// Throws InvalidArgument unless the type fits.
+void set_parameter_value(nn::Parameter& parameter, const Tensor& value);
+
+// Parameters that belong to no cell of the trace, an optimizer's states: what is compiled of it reads them, too.
+void read_by_trace(nn::Parameter& parameter);
+// Those of the trace that is ending.
+std::vector<nn::Parameter*> take_read_by_trace();
+
+// Says that a model holds the values of its cells' parameters.
+class HeldParameters {
+ public:
+  HeldParameters(train::Model& model, std::vector<nn::Parameter*> parameters);
+  // Takes the values that are whole here back from the model.
+  ~HeldParameters();
+  HeldParameters(const HeldParameters&) = delete;
+  HeldParameters& operator=(const HeldParameters&) = delete;
+
+  // The model's values have changed.
+  void invalidate() { stale_ = {parameters_.begin(), parameters_.end()}; }
+  // Fetches what is split, while all ranks are here to give their pieces.
+  void fetch_split();
+  void fetch(nn::Parameter& parameter);
+  train::Model& model() { return model_; }
+
+ private:
+  train::Model& model_;
+  std::vector<nn::Parameter*> parameters_;
+  std::set<nn::Parameter*> stale_;
+};
+
+}  // namespace tessera::python

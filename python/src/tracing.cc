@@ -1,0 +1,178 @@
+#include "python/src/tracing.h"
+
+#include <omp.h>
+
+#include <algorithm>
+
+#include "python/src/parameters.h"
+
+namespace tessera::python {
+namespace {
+
+ir::Graph* traced = nullptr;  // guarded by the GIL
+std::unique_ptr<cluster::Context> job;
+
+// Compiled graphs that outlive a call are few unless shapes change all the time.
+constexpr size_t kMaxPrograms = 512;
+
+bool communicates(const ir::Graph& graph) {
+  for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
+    if (ops::OpRegistry::instance().get(graph.node(n).op).collective) return true;
+  }
+  return false;
+}
+
+// Where nothing is communicated a process need not have joined its job.
+cluster::Context& context_of(const ir::Graph& graph) {
+  if (has_context() || communicates(graph)) return context();
+  static const auto alone = cluster::single_context();
+  return *alone;
+}
+
+}  // namespace
+
+ir::Graph* current_graph() { return traced; }
+
+TraceScope::TraceScope(ir::Graph& graph) : outer_(traced) { traced = &graph; }
+TraceScope::~TraceScope() { traced = outer_; }
+
+uint64_t& global_seed() {
+  static uint64_t seed = 1;
+  return seed;
+}
+
+bool has_context() { return job != nullptr; }
+
+cluster::Context& context() {
+  if (job == nullptr) {
+    const auto options = cluster::job_from_environment();
+    std::unique_ptr<cluster::Context> made;
+    {
+      const nb::gil_scoped_release release;
+      made = cluster::join_job(options);
+    }
+    job = std::move(made);
+    if (job->size() > 1) set_log_rank(job->rank());
+    omp_set_num_threads(job->num_compute_threads());
+  }
+  return *job;
+}
+
+void leave(const std::string& failure) {
+  if (job == nullptr) return;
+  const nb::gil_scoped_release release;
+  if (failure.empty()) {
+    job->finish();
+  } else {
+    job->abort(failure);
+  }
+}
+
+Operation::Operation() : own_("operator"), graph_(traced != nullptr ? traced : &own_) {}
+
+ir::Value Operation::of_tensor(const Tensor& tensor) {
+  if (graph_ != &own_) return ops::constant(*graph_, tensor);
+  const auto name = std::to_string(inputs_.size());
+  inputs_.push_back(tensor);
+  return own_.add_input(ir::InputKind::kInput, name, tensor.type());
+}
+
+ir::Value Operation::value(nb::handle object) {
+  if (nb::isinstance<ir::Value>(object)) {
+    const auto value = nb::cast<ir::Value>(object);
+    if (traced == nullptr || &value.graph() != traced) {
+      throw InvalidArgument("a value of a trace that has ended was used: keep tensors, not what construct() computes");
+    }
+    return value;
+  }
+  if (nb::isinstance<nn::Parameter>(object)) {
+    auto& parameter = nb::cast<nn::Parameter&>(object);
+    return graph_ == &own_ ? of_tensor(parameter_value(parameter)) : parameter.in(*graph_);
+  }
+  if (is_number(object)) return ops::fill(*graph_, {}, nb::cast<double>(nb::float_(object)));
+  return of_tensor(to_tensor(object));
+}
+
+ops::Operand Operation::operand(nb::handle object) {
+  if (is_number(object)) return nb::cast<double>(nb::float_(object));
+  return value(object);
+}
+
+std::vector<ir::Value> Operation::values(nb::handle sequence) {
+  std::vector<ir::Value> result;
+  for (const nb::handle item : nb::iter(sequence)) result.push_back(value(item));
+  return result;
+}
+
+std::vector<Tensor> Operation::run(const std::vector<ir::Value>& results) {
+  for (size_t i = 0; i < results.size(); ++i) own_.add_output(fmt::format("result{}", i), results[i]);
+  // Never destroyed: at the process's end its context may go first.
+  static auto& programs = *new std::map<std::string, std::unique_ptr<Program>>();
+  if (programs.size() > kMaxPrograms) programs.clear();
+  auto& program = programs[ir::print(own_)];
+  if (program == nullptr) {
+    try {
+      program = std::make_unique<Program>(own_, std::map<std::string, nn::Parameter*>());
+    } catch (...) {
+      programs.erase(ir::print(own_));
+      throw;
+    }
+  }
+  return program->run(inputs_);
+}
+
+nb::object Operation::finish(ir::Value result) {
+  if (graph_ != &own_) return nb::cast(result);
+  return nb::cast(run({result})[0]);
+}
+
+nb::object Operation::finish(const std::vector<ir::Value>& results) {
+  nb::list list;
+  if (graph_ != &own_) {
+    for (const auto& result : results) list.append(nb::cast(result));
+  } else {
+    for (auto& result : run(results)) list.append(nb::cast(std::move(result)));
+  }
+  return nb::tuple(list);
+}
+
+nb::object Operation::finish(const ops::TopK& results) { return finish(std::vector{results.values, results.indices}); }
+
+Program::Program(const ir::Graph& graph, std::map<std::string, nn::Parameter*> parameters)
+    : parameters_(std::move(parameters)) {
+  cluster::Context& own = context_of(graph);
+  session_ = std::make_unique<session::Session>(own);
+  for (const auto& input : graph.inputs()) {
+    if (input.kind == ir::InputKind::kInput) {
+      inputs_.push_back(input.name);
+      continue;
+    }
+    const Type& type = graph.type(input.value);
+    session_->declare(input.name, type);
+    if (!parameters_.contains(input.name)) session_->set_value(input.name, Tensor::zeros(type));
+  }
+  for (const auto& output : graph.outputs()) {
+    if (session_->holds(output.name)) {
+      if (parameters_.contains(output.name)) assigned_.push_back(output.name);
+    } else {
+      results_.push_back(output.name);
+    }
+  }
+  const nb::gil_scoped_release release;
+  executable_ = communicates(graph) ? session_->compile_own(graph) : session_->compile_local(graph);
+}
+
+std::vector<Tensor> Program::run(const std::vector<Tensor>& inputs) {
+  for (const auto& [name, parameter] : parameters_) session_->set_value(name, parameter_value(*parameter));
+  std::vector<Tensor> results;
+  {
+    const nb::gil_scoped_release release;
+    for (size_t i = 0; i < inputs.size(); ++i) copy_elements(inputs[i].view(), executable_->input(inputs_[i]));
+    executable_->run();
+    for (const auto& name : results_) results.push_back(Tensor::copy_of(executable_->output(name)));
+  }
+  for (const auto& name : assigned_) set_parameter_value(*parameters_.at(name), session_->value(name));
+  return results;
+}
+
+}  // namespace tessera::python

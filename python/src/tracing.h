@@ -1,0 +1,95 @@
+// What of the graph that is being traced Python code sees, and what runs where none is.
+//
+// Inside construct() there is one graph, and operators add nodes to it. Outside, an operator on tensors makes a graph
+// of one node, which is compiled once, kept, and run. One thread traces at a time: the one that holds the GIL.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/tessera.h"
+
+namespace tessera::python {
+
+namespace nb = nanobind;
+
+// The graph being traced; nullptr outside construct().
+ir::Graph* current_graph();
+
+class TraceScope {
+ public:
+  explicit TraceScope(ir::Graph& graph);
+  ~TraceScope();
+  TraceScope(const TraceScope&) = delete;
+  TraceScope& operator=(const TraceScope&) = delete;
+
+ private:
+  ir::Graph* outer_;
+};
+
+// One call of an operator from Python: its operands as values of a graph, its results as what the caller gets: values
+// inside construct(), tensors outside. Operands are values, tensors, parameters, numbers, and what NumPy makes arrays
+// of; else TypeError.
+class Operation {
+ public:
+  Operation();
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+
+  ir::Graph& graph() { return *graph_; }
+  ir::Value value(nb::handle object);
+  ops::Operand operand(nb::handle object);
+  std::vector<ir::Value> values(nb::handle sequence);
+
+  nb::object finish(ir::Value result);
+  nb::object finish(const std::vector<ir::Value>& results);
+  nb::object finish(const ops::TopK& results);
+
+ private:
+  std::vector<Tensor> run(const std::vector<ir::Value>& results);
+  ir::Value of_tensor(const Tensor& tensor);
+
+  ir::Graph own_;
+  ir::Graph* graph_;
+  std::vector<Tensor> inputs_;  // of own_, in order
+};
+
+// A graph compiled for this rank, with the values that it keeps from run to run.
+class Program {
+ public:
+  // Parameters that the graph reads and writes, by full name. Other states start at zero and stay here.
+  Program(const ir::Graph& graph, std::map<std::string, nn::Parameter*> parameters);
+
+  // Data inputs in the graph's order; returns the outputs that are no parameters or states, in the graph's order. Gives
+  // up the GIL while computing.
+  std::vector<Tensor> run(const std::vector<Tensor>& inputs);
+
+ private:
+  std::map<std::string, nn::Parameter*> parameters_;
+  std::vector<std::string> inputs_;
+  std::vector<std::string> results_;
+  std::vector<std::string> assigned_;  // parameters with new values
+  std::unique_ptr<session::Session> session_;
+  std::unique_ptr<session::Executable> executable_;
+};
+
+// The process's place in its job, as the environment describes it. Made at the first use, which waits for the others.
+cluster::Context& context();
+bool has_context();
+// Ends this process's part of the job: waits for the other ranks' ends, or tells them of a failure unless it is "".
+void leave(const std::string& failure);
+
+// The seed of what is drawn outside a model: initial values, dropout.
+uint64_t& global_seed();
+
+// The tensor of a tensor, a parameter, a number, or anything that NumPy makes an array of.
+Tensor to_tensor(nb::handle object);
+bool is_number(nb::handle object);
+DType to_dtype(nb::handle object);
+Ints to_ints(nb::handle object);
+
+}  // namespace tessera::python

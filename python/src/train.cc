@@ -1,0 +1,321 @@
+// Model, callbacks and metrics.
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+#include <nanobind/trampoline.h>
+
+#include "python/src/bind.h"
+#include "python/src/parameters.h"
+
+namespace tessera::python {
+namespace {
+
+class PythonCallback : public train::Callback {
+ public:
+  NB_TRAMPOLINE(train::Callback, 6);
+  void begin(train::RunContext& run) override { call("begin", run); }
+  void epoch_begin(train::RunContext& run) override { call("epoch_begin", run); }
+  void step_begin(train::RunContext& run) override { call("step_begin", run); }
+  void step_end(train::RunContext& run) override { call("step_end", run); }
+  void epoch_end(train::RunContext& run) override { call("epoch_end", run); }
+  void end(train::RunContext& run) override { call("end", run); }
+
+ private:
+  void call(const char* name, train::RunContext& run);
+};
+
+// Lines go where Python's print() goes, each in one write: those of several ranks do not mix.
+void print_in_python(const std::string& line) {
+  const nb::gil_scoped_acquire gil;
+  const nb::object out = nb::module_::import_("sys").attr("stdout");
+  out.attr("write")(line + "\n");
+  out.attr("flush")();
+}
+
+std::vector<nn::Parameter*> parameters_of(nn::Cell& network, nn::Cell* loss) {
+  auto all = network.parameters();
+  if (loss != nullptr) {
+    for (nn::Parameter* parameter : loss->parameters()) all.push_back(parameter);
+  }
+  return all;
+}
+
+train::BatchNormStatistics statistics(const std::string& name) {
+  if (name == "global") return train::BatchNormStatistics::kGlobal;
+  if (name == "local") return train::BatchNormStatistics::kLocal;
+  throw InvalidArgument("unknown batch_norm_statistics \"{}\"; the known ones are global, local", name);
+}
+
+// A model, and the values that Python's parameters have in it.
+class PythonModel {
+ public:
+  PythonModel(nn::Cell& network, nn::Cell* loss, nn::Optimizer* optimizer, const train::ModelOptions& options) {
+    auto parameters = parameters_of(network, loss);
+    for (nn::Parameter* parameter : parameters) fetch_held(*parameter);  // another model may have trained it
+    cluster::Context& own =
+        options.parallel_mode == train::ParallelMode::kStandAlone && !has_context() ? alone() : context();
+    {
+      const nb::gil_scoped_release release;
+      model_ = std::make_unique<train::Model>(own, network, loss, optimizer, options);
+    }
+    held_ = std::make_unique<HeldParameters>(*model_, std::move(parameters));
+  }
+
+  train::Model& model() { return *model_; }
+
+  void train(int64_t num_epochs, const data::Dataset& dataset,
+             const std::vector<std::shared_ptr<train::Callback>>& list, const train::TrainOptions& options) {
+    const train::Callbacks callbacks(list.begin(), list.end());
+    held_->invalidate();
+    {
+      const nb::gil_scoped_release release;
+      model_->train(num_epochs, dataset, callbacks, options);
+    }
+    held_->invalidate();
+    held_->fetch_split();
+  }
+  double train_step(const std::vector<Tensor>& batch, int64_t global_rows) {
+    std::vector<TensorView> views;
+    for (const auto& tensor : batch) views.push_back(tensor.view());
+    held_->invalidate();
+    const nb::gil_scoped_release release;
+    return model_->train_step(views, global_rows);
+  }
+  void changed() { held_->invalidate(); }
+
+ private:
+  static cluster::Context& alone() {
+    static const auto context = cluster::single_context();
+    return *context;
+  }
+
+  std::unique_ptr<train::Model> model_;
+  std::unique_ptr<HeldParameters> held_;
+};
+
+// The model that callbacks see: the Python object that trains.
+std::map<const train::Model*, nb::handle>& python_models() {
+  static std::map<const train::Model*, nb::handle> models;
+  return models;
+}
+
+void PythonCallback::call(const char* name, train::RunContext& run) {
+  const nb::gil_scoped_acquire gil;
+  nb::cast<PythonModel&>(python_models().at(&run.model)).changed();  // what a callback reads is of this step
+  const nb::object self = nb::find(static_cast<train::Callback&>(*this));
+  self.attr(name)(nb::cast(&run, nb::rv_policy::reference));
+}
+
+void bind_callbacks(nb::module_& m) {
+  nb::class_<train::RunContext>(m, "RunContext",
+                                "Where training stands. Epochs and steps count from 1; a step is one global batch.")
+      .def_prop_ro("model", [](const train::RunContext& self) { return nb::borrow(python_models().at(&self.model)); })
+      .def_ro("epoch", &train::RunContext::epoch)
+      .def_ro("num_epochs", &train::RunContext::num_epochs)
+      .def_ro("step_in_epoch", &train::RunContext::step_in_epoch)
+      .def_ro("steps_per_epoch", &train::RunContext::steps_per_epoch)
+      .def_ro("step", &train::RunContext::step, "Since the beginning of training, resumed steps included.")
+      .def_ro("loss", &train::RunContext::loss, "Of the last step; the mean where the loss is a vector.")
+      .def("request_stop", &train::RunContext::request_stop);
+  auto callback = nb::class_<train::Callback, PythonCallback>(
+      m, "Callback",
+      R"(What happens around training: override some of begin, epoch_begin, step_begin, step_end, epoch_end, end.
+
+Each is called with a RunContext, on every rank. With dataset_sink_mode the step calls stand around each sink loop.)",
+      nb::dynamic_attr());
+  callback.def(nb::init<>());
+  for (const char* name : {"begin", "epoch_begin", "step_begin", "step_end", "epoch_end", "end"}) {
+    callback.def(
+        name, [](train::Callback&, train::RunContext&) {}, "run"_a);
+  }
+  nb::class_<train::LossMonitor, train::Callback>(
+      m, "LossMonitor", "Prints `epoch: 1 step: 20, loss is 2.3025851` every per_print_times steps; 0: never.")
+      .def(
+          "__init__",
+          [](train::LossMonitor* self, int64_t times) { new (self) train::LossMonitor(times, print_in_python); },
+          "per_print_times"_a = 1);
+  nb::class_<train::TimeMonitor, train::Callback>(
+      m, "TimeMonitor", "Prints `epoch time: 1234.567 ms, per step time: 12.345 ms` after each epoch.")
+      .def(
+          "__init__",
+          [](train::TimeMonitor* self, int64_t size) { new (self) train::TimeMonitor(size, print_in_python); },
+          "data_size"_a = 0);
+  nb::class_<train::ProgressBar, train::Callback>(m, "ProgressBar", "One line that is drawn over, on rank 0.")
+      .def(nb::init<int64_t>(), "rows_per_step"_a);
+  nb::class_<train::ModelCheckpoint, train::Callback>(m, "ModelCheckpoint",
+                                                      R"(Saves checkpoints as DIRECTORY/PREFIX-EPOCH_STEP.ckpt.
+
+Ranks that name one directory write one checkpoint together.)")
+      .def(
+          "__init__",
+          [](train::ModelCheckpoint* self, const std::string& prefix, const std::string& directory, int64_t steps,
+             int64_t seconds, int64_t keep, int64_t minutes, bool integrated) {
+            new (self) train::ModelCheckpoint(prefix, directory,
+                                              {.save_checkpoint_steps = steps,
+                                               .save_checkpoint_seconds = seconds,
+                                               .keep_checkpoint_max = keep,
+                                               .keep_checkpoint_per_n_minutes = minutes,
+                                               .integrated_save = integrated});
+          },
+          "prefix"_a = "CKP", "directory"_a = ".", "save_checkpoint_steps"_a = 1, "save_checkpoint_seconds"_a = 0,
+          "keep_checkpoint_max"_a = 5, "keep_checkpoint_per_n_minutes"_a = 0, "integrated_save"_a = true)
+      .def_prop_ro("latest", &train::ModelCheckpoint::latest);
+}
+
+}  // namespace
+
+void bind_train(nb::module_& m) {
+  bind_callbacks(m);
+  auto model = nb::class_<PythonModel>(m, "Model", R"(Trains a network on one device or on many.
+
+Model(network, loss, optimizer): the last column of a data set is the label, which goes to the loss with what the network
+makes of the others. Without a loss the network's own result is the loss. metrics: accuracy, top_1_accuracy,
+top_5_accuracy, loss. parallel_mode: stand_alone, data_parallel (equal to one device on the global batch),
+hybrid_parallel (the network combines its slices by collectives of its own), semi_auto_parallel (operators are split as
+their strategies say). See help(Model.train).)",
+                                       nb::dynamic_attr(), nb::is_weak_referenceable());
+  model.def(
+      "__init__",
+      [](nb::handle self, nn::Cell& network, nn::Cell* loss, nn::Optimizer* optimizer,
+         const std::vector<std::string>& metrics, const std::string& parallel_mode, std::optional<uint64_t> seed,
+         int64_t accumulation, bool full_batch, const mesh::Strategy& dataset_strategy, bool propagation,
+         const std::string& strategy_save, const std::string& strategy_load, const std::string& group_save,
+         bool parallel_optimizer, int64_t threshold, int shard_size, bool gradients_mean, bool broadcast,
+         const std::string& batch_norm, int num_threads, bool reference_kernels, bool debug) {
+        train::ModelOptions options{.parallel_mode = train::parse_parallel_mode(parallel_mode),
+                                    .gradient_accumulation_steps = accumulation,
+                                    .full_batch = full_batch,
+                                    .sharding_propagation = propagation,
+                                    .dataset_strategy = dataset_strategy,
+                                    .strategy_ckpt_save_file = strategy_save,
+                                    .strategy_ckpt_load_file = strategy_load,
+                                    .group_ckpt_save_file = group_save,
+                                    .parallel_optimizer = parallel_optimizer,
+                                    .parallel_optimizer_threshold = threshold,
+                                    .optimizer_weight_shard_size = shard_size,
+                                    .gradients_mean = gradients_mean,
+                                    .parameter_broadcast = broadcast,
+                                    .batch_norm_statistics = statistics(batch_norm),
+                                    .seed = seed.value_or(global_seed())};
+        options.session.num_threads = num_threads;
+        options.session.reference_kernels = reference_kernels;
+        options.session.debug = debug;
+        for (const auto& name : metrics) options.metrics.push_back(train::make_metric(name));
+        auto* made = new (nb::inst_ptr<PythonModel>(self)) PythonModel(network, loss, optimizer, options);
+        nb::inst_mark_ready(self);
+        python_models()[&made->model()] = self;
+      },
+      "network"_a, "loss"_a = nb::none(), "optimizer"_a = nb::none(), "metrics"_a = nb::make_tuple(),
+      "parallel_mode"_a = "stand_alone", "seed"_a = nb::none(), "gradient_accumulation_steps"_a = 1,
+      "full_batch"_a = false, "dataset_strategy"_a = nb::make_tuple(), "sharding_propagation"_a = false,
+      "strategy_ckpt_save_file"_a = "", "strategy_ckpt_load_file"_a = "", "group_ckpt_save_file"_a = "",
+      "parallel_optimizer"_a = false, "parallel_optimizer_threshold"_a = int64_t{64} << 10,
+      "optimizer_weight_shard_size"_a = 0, "gradients_mean"_a = true, "parameter_broadcast"_a = false,
+      "batch_norm_statistics"_a = "global", "num_threads"_a = 0, "reference_kernels"_a = false, "debug"_a = false,
+      nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>());
+  model.def(
+      "train",
+      [](PythonModel& self, int64_t epochs, const data::Dataset& dataset,
+         const std::vector<std::shared_ptr<train::Callback>>& callbacks, bool sink, int64_t sink_size,
+         int num_workers) {
+        self.train(epochs, dataset, callbacks,
+                   {.dataset_sink_mode = sink, .sink_size = sink_size, .num_workers = num_workers});
+      },
+      "num_epochs"_a, "dataset"_a, "callbacks"_a = nb::make_tuple(), "dataset_sink_mode"_a = false, "sink_size"_a = -1,
+      "num_workers"_a = 1,
+      R"(Trains until num_epochs epochs are done, those of a loaded checkpoint included.
+
+dataset_sink_mode: callbacks run once per sink_size steps, -1: once an epoch. num_workers: threads that make batches
+ahead. Raises InvalidArgument for data that does not fit, Error for a loss that is not finite, IoError when a rank is
+lost.)");
+  model.def(
+      "train_step",
+      [](PythonModel& self, const nb::args& batch, std::optional<int64_t> global_rows) {
+        std::vector<Tensor> tensors;
+        for (const nb::handle item : batch) tensors.push_back(to_tensor(item));
+        if (tensors.empty() || tensors[0].ndim() == 0) throw InvalidArgument("train_step: the batch has no rows");
+        return self.train_step(tensors, global_rows.value_or(tensors[0].shape()[0]));
+      },
+      "batch"_a, "global_rows"_a = nb::none(),
+      "One step on one global batch, of which each rank gives its rows; global_rows: of all ranks. Returns the loss.");
+  model.def(
+      "eval",
+      [](PythonModel& self, const data::Dataset& dataset, int num_workers) {
+        const nb::gil_scoped_release release;
+        return self.model().eval(dataset, {.num_workers = num_workers});
+      },
+      "dataset"_a, "num_workers"_a = 1, "The metrics over the data set, by name; the same on every rank.");
+  model.def(
+      "predict",
+      [](PythonModel& self, const nb::args& inputs) {
+        std::vector<Tensor> tensors;
+        for (const nb::handle item : inputs) tensors.push_back(to_tensor(item));
+        const nb::gil_scoped_release release;
+        return self.model().predict(tensors);
+      },
+      "inputs"_a, "The network's result for these inputs.");
+  model.def(
+      "build",
+      [](PythonModel& self, const data::Dataset& train, const data::Dataset* valid) {
+        const nb::gil_scoped_release release;
+        self.model().build(train, valid);
+      },
+      "train"_a, "valid"_a = nb::none(), "Compiles without running.");
+  model.def(
+      "names", [](PythonModel& self) { return self.model().names(); }, "Of parameters, then of states.");
+  model.def(
+      "value",
+      [](PythonModel& self, const std::string& name) {
+        const nb::gil_scoped_release release;
+        return self.model().value(name);
+      },
+      "name"_a, "A parameter or state. Every rank must ask where it is split.");
+  model.def(
+      "set_value",
+      [](PythonModel& self, const std::string& name, nb::handle value) {
+        self.model().set_value(name, to_tensor(value));
+        self.changed();
+      },
+      "name"_a, "value"_a);
+  model.def(
+      "save_checkpoint",
+      [](PythonModel& self, const std::string& path) {
+        const nb::gil_scoped_release release;
+        return self.model().save_checkpoint(path);
+      },
+      "path"_a, "Parameters, states, step, data position: training resumes exactly. Returns the path.");
+  model.def(
+      "load_checkpoint",
+      [](PythonModel& self, const std::string& path) {
+        {
+          const nb::gil_scoped_release release;
+          self.model().load_checkpoint(path);
+        }
+        self.changed();
+      },
+      "path"_a, "Raises InvalidArgument listing missing, unexpected and mis-shaped names; then nothing has changed.");
+  model.def(
+      "load_parameters",
+      [](PythonModel& self, const std::string& path) {
+        {
+          const nb::gil_scoped_release release;
+          self.model().load_parameters(path);
+        }
+        self.changed();
+      },
+      "path"_a, "The network's parameters only.");
+  model.def_prop_ro(
+      "step", [](PythonModel& self) { return self.model().step(); }, "Steps since training began.");
+  model.def(
+      "graph_text",
+      [](PythonModel& self, const data::Dataset& dataset) {
+        std::vector<session::InputSpec> inputs;
+        for (const auto& column : dataset.columns()) inputs.push_back({column.name, column.type});
+        return ir::print(self.model().trace_train(inputs));
+      },
+      "dataset"_a, "The logical graph of the training step.");
+}
+
+}  // namespace tessera::python

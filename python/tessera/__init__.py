@@ -1,0 +1,21 @@
+"""Tessera trains a neural network that was written for one device on many.
+
+    import tessera
+    from tessera import nn
+
+    network = nn.Dense(64, 10)
+    loss = nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")
+    model = tessera.Model(network, loss, nn.Momentum(learning_rate=0.1), metrics=["accuracy"])
+    model.train(10, dataset, [tessera.LossMonitor()])
+
+Names are those of the C++ classes: help(tessera.nn.Conv2d), help(tessera.ops.matmul). What does not fit raises
+InvalidArgument, a ValueError; a lost disk or rank IoError, an OSError.
+"""
+from tessera._tessera import *
+from tessera import _job  # noqa: F401
+import tessera.checkpoint as checkpoint
+import tessera.cluster as cluster
+import tessera.data as data
+import tessera.nn as nn
+import tessera.ops as ops
+from tessera.nn import Cell, Parameter  # noqa: F401

@@ -1,0 +1,2 @@
+"""Checkpoints as files of named tensors, which are whole or absent."""
+from tessera._tessera.checkpoint import *

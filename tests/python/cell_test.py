@@ -1,0 +1,213 @@
+"""Cells written in Python."""
+import gc
+
+import numpy as np
+import pytest
+import tessera
+from tessera import nn, ops
+
+
+class Mlp(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Dense(64, 256, activation="relu")
+        self.down = nn.Dense(256, 10)
+
+    def construct(self, x):
+        return self.down(self.up(x))
+
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.inner = Mlp()
+        self.scale = tessera.Parameter(np.full(10, 2, np.float32))
+        self.calls = tessera.Parameter(0.0, requires_grad=False)
+
+    def construct(self, x, twice=False):
+        self.calls = self.calls + 1
+        y = self.inner(x) * self.scale
+        return (y, x) if twice else y
+
+
+def test_names_are_attribute_paths():
+    assert [p.name for p in Net().parameters()] == ["scale", "calls", "inner.up.weight", "inner.up.bias", "inner.down.weight",
+                                                    "inner.down.bias"]
+    assert [p.name for p in Net().trainable_parameters()][:2] == ["scale", "inner.up.weight"]
+    net = Net()
+    assert net.inner.down.weight.name == "inner.down.weight" and net.inner.down.path() == "inner.down"
+    assert dict(net.children()).keys() == {"inner"}
+
+
+def test_a_name_of_its_own_replaces_the_last_part():
+    class Named(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.w = tessera.Parameter([1.0], name="weight")
+
+    class Outer(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.part = Named()
+
+    assert [p.name for p in Outer().parameters()] == ["part.weight"]
+
+
+def test_a_cell_runs_at_once_on_tensors():
+    net = Mlp()
+    x = np.random.default_rng(0).normal(size=(3, 64)).astype(np.float32)
+    up, down = net.up, net.down
+    hidden = np.maximum(x @ up.weight.numpy().T + up.bias.numpy(), 0)
+    np.testing.assert_allclose(net(x).numpy(), hidden @ down.weight.numpy().T + down.bias.numpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_results_may_be_nested_and_arguments_anything():
+    y, x = Net()(np.ones((2, 64), np.float32), twice=True)
+    assert y.shape == (2, 10) and x.shape == (2, 64)
+
+
+def test_assigning_to_a_parameter_in_construct_is_an_update_of_every_call():
+    net = Net()
+    for _ in range(3):
+        net(np.ones((1, 64), np.float32))
+    assert net.calls.value().item() == 3
+
+
+def test_setting_a_parameter_changes_what_the_cell_computes():
+    net = Net()
+    x = np.ones((1, 64), np.float32)
+    before = net(x).numpy()
+    net.scale.set_data(np.full(10, 4, np.float32))
+    np.testing.assert_allclose(net(x).numpy(), 2 * before)
+    with pytest.raises(ValueError, match=r'parameter "scale" is f32\[10\], it cannot be set to f32\[3\]'):
+        net.scale.set_data(np.zeros(3, np.float32))
+
+
+def test_a_changed_attribute_is_traced_anew():
+    class Scale(nn.Cell):
+        factor = 2.0
+
+        def construct(self, x):
+            return x * self.factor
+
+    cell = Scale()
+    assert cell(tessera.Tensor([1.0])).item() == 2
+    cell.factor = 3.0
+    assert cell(tessera.Tensor([1.0])).item() == 3
+
+
+def test_a_replaced_child_is_gone():
+    net = Mlp()
+    net.down = nn.Dense(256, 3, has_bias=False)
+    assert [p.name for p in net.parameters()] == ["up.weight", "up.bias", "down.weight"]
+    assert net(np.ones((1, 64), np.float32)).shape == (1, 3)
+    del net.down
+    assert [p.name for p in net.parameters()] == ["up.weight", "up.bias"]
+
+
+def test_a_shared_cell_counts_once_and_keeps_its_first_name():
+    class Twice(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Dense(4, 4)
+            self.second = self.first
+
+        def construct(self, x):
+            return self.second(self.first(x))
+
+    net = Twice()
+    assert [p.name for p in net.parameters()] == ["first.weight", "first.bias"]
+    assert net(np.ones((1, 4), np.float32)).shape == (1, 4)
+
+
+def test_a_cell_without_prefix_adds_nothing_to_the_path():
+    class Wrapper(nn.Cell):
+        def __init__(self, net):
+            super().__init__(auto_prefix=False)
+            self.net = net
+
+        def construct(self, x):
+            return self.net(x)
+
+    assert [p.name for p in Wrapper(Mlp()).parameters()][0] == "up.weight"
+
+
+def test_children_outlive_their_parent_under_their_names():
+    net = Mlp()
+    up = net.up
+    del net
+    gc.collect()
+    assert up.weight.name == "up.weight" and up(np.ones((1, 64), np.float32)).shape == (1, 256)
+
+
+def test_lists_name_their_cells_by_position():
+    net = nn.Sequential(nn.Dense(4, 8), nn.ReLU(), nn.Dense(8, 2))
+    assert [p.name for p in net.parameters()] == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    assert net(np.ones((5, 4), np.float32)).shape == (5, 2)
+    assert len(net) == 3 and net[-1] is net[2] and len(list(net)) == 3
+    with pytest.raises(IndexError, match="has 3 children, there is no number 3"):
+        net[3]
+
+
+def test_a_truth_value_of_a_traced_value_is_refused():
+    class Branch(nn.Cell):
+        def construct(self, x):
+            return x if x > 0 else -x
+
+    with pytest.raises(TypeError, match="construct\\(\\) is traced: a value has no truth"):
+        Branch()(tessera.Tensor(1.0))
+
+
+def test_a_value_kept_from_a_trace_is_refused():
+    class Keep(nn.Cell):
+        def construct(self, x):
+            self.kept = x
+            return x * 2
+
+    cell = Keep()
+    cell(tessera.Tensor([1.0]))
+    for use in (lambda kept: kept + 1, lambda kept: kept.shape, len):
+        with pytest.raises(ValueError, match="a trace that has ended"):
+            use(cell.kept)
+    assert repr(cell.kept) == "Value(of a trace that has ended)"
+
+
+def test_an_error_names_the_cell():
+    class Wrong(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Dense(3, 2)
+
+        def construct(self, x):
+            return self.fc(x)
+
+    with pytest.raises(ValueError, match='"fc"'):
+        Wrong()(np.zeros((1, 4), np.float32))
+
+
+def test_an_exception_in_construct_is_the_callers():
+    class Raises(nn.Cell):
+        def construct(self, x):
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        Raises()(tessera.Tensor([1.0]))
+    assert (tessera.Tensor([1.0]) + 1).item() == 2  # no trace is left behind
+
+
+def test_dropout_draws_anew_in_every_call_and_rests_in_evaluation():
+    drop = nn.Dropout(0.5)
+    x = np.ones(1000, np.float32)
+    np.testing.assert_array_equal(drop(x).numpy(), x)
+    drop.set_train()
+    first, second = drop(x).numpy(), drop(x).numpy()
+    assert set(np.unique(first)) == {0, 2} and (first != second).any()
+
+
+def test_initializers_are_a_function_of_seed_and_name():
+    first, again = Mlp(), Mlp()
+    np.testing.assert_array_equal(first.up.weight.numpy(), again.up.weight.numpy())
+    tessera.set_seed(2)
+    other = Mlp().up.weight.numpy()
+    tessera.set_seed(1)
+    assert (other != first.up.weight.numpy()).any()

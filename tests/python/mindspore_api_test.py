@@ -1,0 +1,288 @@
+"""The package mindspore: names, defaults and errors."""
+import importlib
+
+import numpy as np
+import pytest
+import mindspore as ms
+from mindspore import Parameter, ParameterTuple, Tensor, context, nn, ops
+from mindspore.common.initializer import initializer
+
+
+@pytest.fixture(autouse=True)
+def fresh_context():
+    context.reset_auto_parallel_context()
+    yield
+    context.reset_auto_parallel_context()
+
+
+# The four import dialects.
+@pytest.mark.parametrize("module, names", [
+    ("mindspore", "Tensor Parameter Model context set_context GRAPH_MODE set_auto_parallel_context ParallelMode LossMonitor dtype"),
+    ("mindspore.context", "ParallelMode GRAPH_MODE set_context"),
+    ("mindspore.communication", "init get_rank get_group_size create_group"),
+    ("mindspore.communication.management", "init get_rank get_group_size release"),
+    ("mindspore.common.dtype", "float32 int32"),
+    ("mindspore.common.initializer", "initializer Normal XavierUniform"),
+    ("mindspore.dataset.transforms.c_transforms", "TypeCast"),
+    ("mindspore.dataset.transforms", "TypeCast"),
+    ("mindspore.dataset.vision.c_transforms", "RandomCrop RandomHorizontalFlip Resize Rescale Normalize HWC2CHW"),
+    ("mindspore.dataset.transforms.vision.c_transforms", "RandomCrop HWC2CHW"),
+    ("mindspore.dataset.vision", "RandomCrop HWC2CHW"),
+    ("mindspore.nn", "Cell Conv2d BatchNorm2d Dense MaxPool2d Momentum SoftmaxCrossEntropyWithLogits WithLossCell"),
+    ("mindspore.nn.optim.momentum", "Momentum"),
+    ("mindspore.ops", "MatMul ReduceSum AllReduce AllGather shape scalar_to_array HyperMap MultitypeFuncGraph"),
+    ("mindspore.ops.operations", "MatMul TensorAdd RealDiv OneHot Squeeze"),
+    ("mindspore.ops.operations.comm_ops", "AllReduce ReduceOp"),
+    ("mindspore.ops.functional", "shape scalar_to_array depend partial"),
+    ("mindspore.ops.composite", "HyperMap MultitypeFuncGraph"),
+    ("mindspore.train", "Model LossMonitor ParallelMode"),
+    ("mindspore.train.model", "Model ParallelMode"),
+    ("mindspore.train.callback", "LossMonitor TimeMonitor ModelCheckpoint CheckpointConfig Callback RunContext"),
+    ("mindspore.train.serialization", "save_checkpoint load_checkpoint load_param_into_net"),
+])
+def test_names_are_where_scripts_look_for_them(module, names):
+    loaded = importlib.import_module(module)
+    for name in names.split():
+        assert getattr(loaded, name) is not None
+
+
+def test_what_is_not_there_says_so():
+    with pytest.raises(ImportError, match="mindspore.nn.PipelineCell waits for pipeline stages"):
+        from mindspore.nn import PipelineCell  # noqa: F401
+    with pytest.raises(AttributeError, match="mindspore.nn.PipelineCell waits for pipeline stages"):
+        nn.PipelineCell
+    with pytest.raises(AttributeError, match="mindspore.ops.MatMull is not part of Tessera's mindspore package; it has MatMul"):
+        ops.MatMull
+    assert not hasattr(ms, "set_ps_context")
+
+
+DEFAULTS = dict(device_num=1, global_rank=0, gradients_mean=False, gradient_fp32_sync=True, loss_repeated_mean=True,
+                parallel_mode="stand_alone", search_mode="dynamic_programming", auto_parallel_search_mode="dynamic_programming",
+                parameter_broadcast=False, strategy_ckpt_load_file="", strategy_ckpt_save_file="", full_batch=False,
+                dataset_strategy="data_parallel", enable_parallel_optimizer=False, pipeline_stages=1, grad_accumulation_step=1,
+                all_reduce_fusion_config=[], enable_alltoall=False, communi_parallel_mode="all_group_parallel")
+
+
+@pytest.mark.parametrize("key", DEFAULTS)
+def test_the_parallel_context_has_the_references_defaults(key):
+    assert context.get_auto_parallel_context(key) == DEFAULTS[key]
+
+
+def test_settings_hold_until_they_are_reset():
+    context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", mirror_mean=True, device_num=8)
+    assert context.get_auto_parallel_context("gradients_mean") is True
+    assert context.get_auto_parallel_context("device_num") == 8
+    context.reset_auto_parallel_context()
+    assert context.get_auto_parallel_context("parallel_mode") == "stand_alone"
+    assert context.get_auto_parallel_context("device_num") == 1
+
+
+@pytest.mark.parametrize("settings, error", [
+    (dict(unknown=1), ValueError), (dict(device_num=0), ValueError), (dict(device_num=4097), ValueError),
+    (dict(global_rank=-1), ValueError), (dict(global_rank=4096), ValueError), (dict(parallel_mode="wrong_mode"), ValueError),
+    (dict(device_num="8"), TypeError), (dict(gradients_mean=1), TypeError), (dict(full_batch="yes"), TypeError),
+    (dict(search_mode="wrong"), ValueError), (dict(communi_parallel_mode="wrong"), ValueError),
+    (dict(dataset_strategy="wrong"), ValueError), (dict(dataset_strategy=[1]), TypeError), (dict(dataset_strategy=((1, "2"),)), TypeError),
+    (dict(strategy_ckpt_save_file=3), TypeError), (dict(all_reduce_fusion_config=3), TypeError),
+    (dict(all_reduce_fusion_config=[3, 2]), ValueError), (dict(all_reduce_fusion_config=[2, 2]), ValueError),
+    (dict(comm_fusion=3), TypeError), (dict(comm_fusion={"wrong": {"mode": "auto", "config": None}}), KeyError),
+    (dict(comm_fusion={"allreduce": {"mode": "wrong", "config": None}}), KeyError),
+    (dict(comm_fusion={"allreduce": {"mode": "auto"}}), KeyError),
+    (dict(comm_fusion={"allreduce": {"mode": "size", "config": "32"}}), TypeError),
+    (dict(comm_fusion={"allgather": {"mode": "index", "config": [1]}}), KeyError),
+    (dict(optimizer_weight_shard_size=1), ValueError), (dict(pipeline_stages=0), ValueError), (dict(pipeline_stages=2), RuntimeError),
+], ids=repr)
+def test_a_wrong_parallel_setting_is_refused(settings, error):
+    with pytest.raises(error):
+        context.set_auto_parallel_context(**settings)
+
+
+@pytest.mark.parametrize("call, error", [
+    (lambda: context.set_context(unknown=1), ValueError), (lambda: context.set_context(mode=2), ValueError),
+    (lambda: context.set_context(device_target="TPU"), ValueError), (lambda: context.set_context(device_id=-1), ValueError),
+    (lambda: context.get_context("unknown"), ValueError), (lambda: context.get_auto_parallel_context("unknown"), ValueError),
+    (lambda: ms.communication.init(3), TypeError), (lambda: ms.communication.init("wrong"), RuntimeError),
+    (lambda: ms.communication.get_rank(3), TypeError),
+    (lambda: Parameter(True), ValueError), (lambda: Parameter(1.0, name=3), ValueError), (lambda: Parameter(1.0, name="x" * 1025), ValueError),
+    (lambda: Parameter(1.0, requires_grad=1), TypeError), (lambda: Tensor("text"), TypeError), (lambda: Tensor(), ValueError),
+    (lambda: ParameterTuple([1]), TypeError), (lambda: initializer("wrong", [2]), ValueError), (lambda: initializer([], [2]), TypeError),
+    (lambda: nn.Dense(0, 2), ValueError), (lambda: nn.Dense(2.0, 2), TypeError), (lambda: nn.Conv2d(1, 1, 3, pad_mode="wrong"), ValueError),
+    (lambda: nn.BatchNorm2d(0), ValueError), (lambda: nn.BatchNorm2d(2, momentum=1.1), ValueError), (lambda: nn.Dropout(0), ValueError),
+    (lambda: nn.MSELoss("wrong"), ValueError), (lambda: nn.SoftmaxCrossEntropyWithLogits(sparse=1), TypeError),
+    (lambda: nn.Momentum([], 0.1, 0.9), ValueError), (lambda: nn.Momentum([1], 0.1, 0.9), TypeError),
+    (lambda: nn.Momentum([Parameter(1.0)], -0.1, 0.9), ValueError), (lambda: nn.Momentum([Parameter(1.0)], 0.1, -0.9), ValueError),
+    (lambda: nn.Momentum([{"params": [Parameter(1.0)], "wrong": 1}], 0.1, 0.9), KeyError),
+    (lambda: nn.Momentum([Parameter(1.0)], "0.1", 0.9), (TypeError, ValueError)),
+    (lambda: ops.MatMul(transpose_a=1), TypeError), (lambda: ops.ReduceSum(keep_dims=1), TypeError),
+    (lambda: ops.MatMul().shard([(1, 1)]), TypeError), (lambda: ops.MatMul().shard(((1, 1.5),)), TypeError),
+    (lambda: ops.MatMul()(Tensor([1.0]), Tensor([1.0])), ValueError), (lambda: ops.MatMul().recompute(), RuntimeError),
+    (lambda: nn.Cell().recompute(), RuntimeError), (lambda: nn.Cell().insert_child_to_cell("a.b", nn.ReLU()), KeyError),
+    (lambda: nn.Cell().insert_child_to_cell("a", 1), TypeError), (lambda: nn.Cell().set_comm_fusion(-1), ValueError),
+    (lambda: nn.CellList([1]), TypeError), (lambda: nn.CellList([nn.ReLU()])[1], IndexError),
+    (lambda: ms.Model(1), TypeError), (lambda: ms.Model(nn.ReLU(), metrics={"wrong"}), KeyError), (lambda: ms.Model(nn.ReLU(), metrics=3), TypeError),
+    (lambda: ms.Model(nn.ReLU()).train(0, None), ValueError), (lambda: ms.Model(nn.ReLU()).train(1.5, None), TypeError),
+    (lambda: ms.Model(nn.ReLU()).train(1, None, sink_size=0), ValueError), (lambda: ms.Model(nn.ReLU()).train(1, None, dataset_sink_mode=1), TypeError),
+    (lambda: ms.Model(nn.ReLU()).train(1, ms.dataset.NumpySlicesDataset(np.ones((2, 2)), ["x"]), callbacks=[1]), TypeError),
+    (lambda: ms.Model(nn.ReLU()).eval(None), ValueError), (lambda: ms.Model(nn.ReLU()).predict(2, Tensor([1.0])), TypeError),
+    (lambda: ms.LossMonitor(-1), ValueError), (lambda: ms.CheckpointConfig(save_checkpoint_steps=-1), ValueError),
+    (lambda: ms.CheckpointConfig(0, 0, 0, 0), ValueError), (lambda: ms.ModelCheckpoint(prefix="a/b"), ValueError),
+    (lambda: ms.ModelCheckpoint(config=1), TypeError), (lambda: ms.load_checkpoint("a.txt"), ValueError),
+    (lambda: ms.save_checkpoint(1, "a.ckpt"), TypeError), (lambda: ms.load_param_into_net(1, {}), TypeError),
+    (lambda: ms.load_param_into_net(nn.ReLU(), []), TypeError), (lambda: ms.set_seed(-1), ValueError), (lambda: ms.set_seed(1.5), TypeError),
+    (lambda: ms.dataset.Cifar10Dataset("/none", usage="wrong"), ValueError), (lambda: ms.dataset.Cifar10Dataset("/none", num_shards=2), RuntimeError),
+    (lambda: ms.dataset.Cifar10Dataset("/none", num_shards=2, shard_id=2), ValueError),
+    (lambda: ms.dataset.GeneratorDataset([1]), ValueError), (lambda: ms.dataset.vision.RandomHorizontalFlip(2), ValueError),
+    (lambda: ms.dataset.NumpySlicesDataset(np.ones((2, 2))).batch(0), ValueError), (lambda: ms.dataset.NumpySlicesDataset(np.ones((2, 2))).shuffle(1), ValueError),
+    (lambda: ms.dataset.NumpySlicesDataset(np.ones((2, 2))).repeat(0), ValueError), (lambda: ms.dataset.config.set_seed(-1), ValueError),
+    (lambda: ms.load_distributed_checkpoint, AttributeError), (lambda: ops.GradOperation(get_all=1), TypeError),
+    (lambda: ops.GradOperation(get_by_list=True)(nn.ReLU()), TypeError),
+])
+def test_a_wrong_call_is_refused(call, error):
+    with pytest.raises(error):
+        call()
+
+
+def test_tensors():
+    x = Tensor(np.array([[1, 2]], np.float32))
+    assert isinstance(x, Tensor) and x.shape == (1, 2) and x.dtype == ms.float32
+    assert Tensor(1.0, ms.float16).dtype == ms.float16 and Tensor([1, 2]).dtype == ms.int64
+    assert isinstance(x + 1, Tensor) and (x + 1).asnumpy().tolist() == [[2, 3]]
+    assert Tensor(shape=(2, 2), dtype=ms.float32, init="ones").init_data().asnumpy().tolist() == [[1, 1], [1, 1]]
+
+
+def test_parameters():
+    assert Parameter(1).dtype == ms.int32 and Parameter(1.0).dtype == ms.float32
+    p = Parameter(initializer("ones", [2]), name="w", layerwise_parallel=True)
+    assert isinstance(p, Parameter) and isinstance(p, Tensor) and p.name == "w" and p.layerwise_parallel and p.comm_fusion == 1
+    clones = ParameterTuple([p]).clone("moments", "zeros")
+    assert clones[0].name == "moments.w" and clones[0].asnumpy().tolist() == [0, 0]
+
+
+def test_cells_name_their_parameters_as_checkpoints_do():
+    class Net(nn.Cell):
+        def __init__(self):
+            super(Net, self).__init__()
+            self.block = nn.SequentialCell([nn.Conv2d(3, 4, 3, has_bias=True), nn.BatchNorm2d(4)])
+            self.fc = nn.Dense(4, 2)
+
+        def construct(self, x):
+            return self.fc(ops.ReduceMean()(self.block(x), (2, 3)))
+
+    net = nn.WithLossCell(Net(), nn.MSELoss())
+    assert [p.name for p in net.get_parameters()] == [
+        "block.0.weight", "block.0.bias", "block.1.moving_mean", "block.1.moving_variance", "block.1.gamma", "block.1.beta",
+        "fc.weight", "fc.bias"]
+    assert len(net.trainable_params()) == 6
+    assert net(Tensor(np.ones((2, 3, 8, 8), np.float32)), Tensor(np.zeros((2, 2), np.float32))).shape == ()
+
+
+def test_maps_and_functions_of_many_kinds():
+    scale = ops.MultitypeFuncGraph("scale")
+
+    @scale.register("Number", "Tensor")
+    def _scale(factor, x):
+        return x * factor
+
+    assert [t.asnumpy().tolist() for t in ops.HyperMap()(ops.partial(scale, 2.0), (Tensor([1.0]), Tensor([2.0])))] == [[2], [4]]
+    with pytest.raises(TypeError, match="no form for"):
+        scale("a", "b")
+
+
+def dataset(rows=32):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(rows, 4)).astype(np.float32)
+    return {"x": x, "y": x.sum(1, keepdims=True)}
+
+
+def test_training_prints_the_references_lines(capfd):
+    net = nn.Dense(4, 1)
+    model = ms.Model(net, nn.MSELoss(), nn.Momentum(filter(lambda p: p.requires_grad, net.get_parameters()), 0.05, 0.9))
+    data = ms.dataset.NumpySlicesDataset(dataset(), shuffle=False).batch(8)
+    model.train(2, data, callbacks=[ms.LossMonitor()], dataset_sink_mode=False)
+    lines = capfd.readouterr().out.splitlines()
+    assert [line.rpartition(" ")[0] for line in lines] == [f"epoch: {e} step: {s}, loss is" for e in (1, 2) for s in (1, 2, 3, 4)]
+    model.train(2, data, callbacks=ms.LossMonitor())
+    assert [line.rpartition(" ")[0] for line in capfd.readouterr().out.splitlines()] == [f"epoch: {e} step: 4, loss is" for e in (1, 2)]
+
+
+def test_callbacks_of_ones_own():
+    class Mine(ms.Callback):
+        seen = []
+
+        def step_end(self, run_context):
+            params = run_context.original_args()
+            self.seen.append((params.cur_epoch_num, params.cur_step_num, params.batch_num, params.epoch_num, isinstance(params.net_outputs, Tensor)))
+            if params.cur_step_num == 3:
+                run_context.request_stop()
+
+    net = nn.Dense(4, 1)
+    model = ms.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.05))
+    model.train(2, ms.dataset.NumpySlicesDataset(dataset(), shuffle=False).batch(16), Mine(), dataset_sink_mode=False)
+    assert Mine.seen == [(1, 1, 2, 2, True), (1, 2, 2, 2, True), (2, 3, 2, 2, True)]
+
+
+def test_a_data_set_that_only_has_the_protocol_trains():
+    class Own:
+        def get_dataset_size(self):
+            return 2
+
+        def get_repeat_count(self):
+            return 1
+
+        def create_tuple_iterator(self, num_epochs=-1, do_copy=True):
+            arrays = dataset()
+            return (( Tensor(arrays["x"][i:i + 16]), Tensor(arrays["y"][i:i + 16])) for i in (0, 16))
+
+    net = nn.Dense(4, 1)
+    before = net.weight.asnumpy().copy()
+    ms.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.05)).train(1, Own(), dataset_sink_mode=False)
+    assert (net.weight.asnumpy() != before).any()
+
+
+def test_checkpoints_of_networks(tmp_path):
+    net, other = nn.Dense(4, 2), nn.Dense(4, 2)
+    net.weight.set_data(Tensor(np.arange(8, dtype=np.float32).reshape(2, 4)))
+    path = str(tmp_path / "net.ckpt")
+    ms.save_checkpoint(net, path)
+    loaded = ms.load_checkpoint(path)
+    assert set(loaded) == {"weight", "bias"} and isinstance(loaded["weight"], Parameter)
+    assert ms.load_param_into_net(other, loaded) == []
+    np.testing.assert_array_equal(other.weight.asnumpy(), net.weight.asnumpy())
+    with pytest.raises(RuntimeError, match="should have the same shape"):
+        ms.load_param_into_net(nn.Dense(4, 3), loaded)
+
+
+def test_a_step_written_as_a_cell_equals_the_models():
+    def net():
+        return nn.Dense(4, 1)
+
+    arrays = dataset(16)
+    by_cell, by_model = net(), net()
+    step = nn.TrainOneStepCell(nn.WithLossCell(by_cell, nn.MSELoss()), nn.Momentum(by_cell.trainable_params(), 0.05, 0.9))
+    step.set_train()
+    losses = [step(Tensor(arrays["x"]), Tensor(arrays["y"])).asnumpy().item() for _ in range(3)]
+    assert losses[0] > losses[1] > losses[2]
+    model = ms.Model(by_model, nn.MSELoss(), nn.Momentum(by_model.trainable_params(), 0.05, 0.9))
+    model.train(3, ms.dataset.NumpySlicesDataset(arrays, shuffle=False).batch(16))
+    np.testing.assert_allclose(by_cell.weight.asnumpy(), by_model.weight.asnumpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("settings, expected", [
+    (dict(), [2, 4]), (dict(get_all=True), ([2, 4], [3, 5])), (dict(get_by_list=True), ([6, 20],)),
+    (dict(get_all=True, get_by_list=True), (([2, 4], [3, 5]), ([6, 20],))), (dict(sens_param=True), [20, 40]),
+], ids=repr)
+def test_gradients(settings, expected):
+    class Product(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.w = Parameter(Tensor([1.0, 1.0]))
+
+        def construct(self, x, y):
+            return x * y * self.w
+
+    def lists(value):
+        return tuple(lists(item) for item in value) if isinstance(value, tuple) else value.asnumpy().tolist()
+
+    net = Product()
+    inputs = [Tensor([3.0, 5.0]), Tensor([2.0, 4.0])] + ([Tensor([10.0, 10.0])] if "sens_param" in settings else [])
+    assert lists(ops.GradOperation(**settings)(net, ParameterTuple([net.w]))(*inputs)) == expected

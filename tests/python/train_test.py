@@ -1,0 +1,274 @@
+"""Model: the same bits from Python as from C++, callbacks, data from Python."""
+import gc
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tessera
+from tessera import data, nn, ops
+
+BIN = Path(os.environ["TESSERA_BUILD"]) / "bin"
+
+
+def conv(channels, out_channels, kernel, stride):
+    return nn.Conv2d(channels, out_channels, kernel, stride, weight_init="xavier_uniform")
+
+
+def norm(channels):
+    return nn.BatchNorm2d(channels, momentum=0.99, gamma_init="uniform")
+
+
+class Head(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = conv(3, 64, 7, 2)
+        self.bn1 = norm(64)
+        self.maxpool = nn.MaxPool2d(3, 2, "same")
+
+    def construct(self, x):
+        return self.maxpool(ops.relu(self.bn1(self.conv1(x))))
+
+
+class Block(nn.Cell):
+    def __init__(self, channels, out_channels, stride, has_down_sample):
+        super().__init__()
+        inner = out_channels // 4
+        self.conv1, self.bn1 = conv(channels, inner, 1, stride), norm(inner)
+        self.conv2, self.bn2 = conv(inner, inner, 3, 1), norm(inner)
+        self.conv3, self.bn3 = conv(inner, out_channels, 1, 1), norm(out_channels)
+        if has_down_sample:
+            self.conv_down_sample, self.bn_down_sample = conv(channels, out_channels, 1, stride), norm(out_channels)
+        self.has_down_sample = has_down_sample
+
+    def construct(self, x):
+        y = ops.relu(self.bn1(self.conv1(x)))
+        y = ops.relu(self.bn2(self.conv2(y)))
+        y = self.bn3(self.conv3(y))
+        return ops.relu(y + (self.bn_down_sample(self.conv_down_sample(x)) if self.has_down_sample else x))
+
+
+class Stage(nn.Cell):
+    def __init__(self, num_blocks, channels, out_channels, stride):
+        super().__init__()
+        self.names = "abcdef"[:num_blocks]
+        for i, name in enumerate(self.names):
+            setattr(self, name, Block(channels if i == 0 else out_channels, out_channels, stride if i == 0 else 1, i == 0))
+
+    def construct(self, x):
+        for name in self.names:
+            x = getattr(self, name)(x)
+        return x
+
+
+class ResNet50(nn.Cell):
+    def __init__(self, num_classes):
+        super().__init__()
+        self.head = Head()
+        self.layer1, self.layer2 = Stage(3, 64, 256, 1), Stage(4, 256, 512, 2)
+        self.layer3, self.layer4 = Stage(6, 512, 1024, 2), Stage(3, 1024, 2048, 2)
+        self.fc = nn.Dense(2048, num_classes, weight_init="xavier_uniform", bias_init="uniform")
+
+    def construct(self, x):
+        x = self.layer4(self.layer3(self.layer2(self.layer1(self.head(x)))))
+        return self.fc(ops.squeeze(ops.reduce_mean(x, (2, 3), keep_dims=True), (2, 3)))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = str(tmp_path_factory.mktemp("cifar"))
+    data.write_synthetic_cifar10(path, 48, 16)
+    return path
+
+
+def images(path, batch_size):
+    transforms = [data.random_crop(32, (4, 4, 4, 4)), data.random_horizontal_flip(), data.rescale(1 / 255.0),
+                  data.normalize([0.4465, 0.4822, 0.4914], [0.2010, 0.1994, 0.2023]), data.hwc2chw()]
+    return (data.cifar10(path, "train", seed=1).map("label", [data.type_cast("int32")]).map("image", transforms)
+            .batch(batch_size, drop_remainder=True))
+
+
+class Losses(tessera.Callback):
+    def __init__(self):
+        super().__init__()
+        self.losses = []
+
+    def step_end(self, run):
+        self.losses.append(run.loss)
+
+
+def losses_of(network, dataset, loss, epochs=1, **options):
+    losses = Losses()
+    model = tessera.Model(network, loss, nn.Momentum(learning_rate=0.01), **options)
+    model.train(epochs, dataset, [losses])
+    return losses.losses, model
+
+
+def test_resnet50_written_in_python_has_the_losses_of_the_one_in_cpp(folder):
+    """Of the same network in C++ from Python, and of the C++ program: bit for bit."""
+    loss = nn.SoftmaxCrossEntropyExpand(sparse=True)
+    python, _ = losses_of(ResNet50(10), images(folder, 16), loss, seed=1)
+    cpp, _ = losses_of(nn.resnet50(10), images(folder, 16), loss, seed=1)
+    assert len(python) == 3 and python == cpp
+    output = subprocess.run([BIN / "resnet50_cifar10", "--data_path", folder, "--epochs", "1", "--batch_size", "16",
+                             "--initial_values", "reference", "--learning_rate", "0.01", "--weight_decay", "0",
+                             "--batch_norm_momentum", "0.99", "--no_progress", "--print_loss", "1", "--seed", "1",
+                             "--kernels", "fixed"],
+                            capture_output=True, text=True, check=True).stdout
+    assert re.findall(r"loss is (\S+)", output) == [str(np.float32(value)) for value in python]
+
+
+def regression(rows=64):
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(rows, 4)).astype(np.float32)
+    return {"x": x, "y": (x @ np.array([[1], [-2], [3], [0.5]], np.float32)).astype(np.float32)}
+
+
+def test_training_reaches_the_parameters_that_python_holds():
+    net = nn.Dense(4, 1)
+    before = net.weight.numpy().copy()
+    losses, model = losses_of(net, data.tensors(regression()).batch(16), nn.MSELoss(), epochs=40)
+    assert losses[-1] < 0.1 * losses[0]
+    assert (net.weight.numpy() != before).any()
+    np.testing.assert_array_equal(net.weight.numpy(), model.value("weight").numpy())
+    trained = net.weight.numpy().copy()
+    del model
+    gc.collect()
+    np.testing.assert_array_equal(net.weight.numpy(), trained)
+    x = regression()["x"]
+    np.testing.assert_allclose(net(x).numpy(), x @ trained.T + net.bias.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_loss_written_in_python_equals_the_one_in_cpp():
+    class Mse(nn.Cell):
+        def construct(self, logits, label):
+            return ops.reduce_mean(ops.square(logits - label))
+
+    dataset = data.tensors(regression()).batch(16)
+    assert losses_of(nn.Dense(4, 1), dataset, Mse())[0] == losses_of(nn.Dense(4, 1), dataset, nn.MSELoss())[0]
+
+
+def test_a_callback_sees_every_step_and_may_stop():
+    class Stop(tessera.Callback):
+        def __init__(self):
+            super().__init__()
+            self.seen = []
+
+        def begin(self, run):
+            self.seen.append("begin")
+
+        def step_end(self, run):
+            self.seen.append((run.epoch, run.step_in_epoch, run.steps_per_epoch, run.model is model))
+            if run.step == 5:
+                run.request_stop()
+
+        def end(self, run):
+            self.seen.append("end")
+
+    callback = Stop()
+    model = tessera.Model(nn.Dense(4, 1), nn.MSELoss(), nn.Momentum(learning_rate=0.01))
+    model.train(10, data.tensors(regression()).batch(16), [callback])
+    assert callback.seen == ["begin", (1, 1, 4, True), (1, 2, 4, True), (1, 3, 4, True), (1, 4, 4, True), (2, 1, 4, True), "end"]
+
+
+def test_a_callback_reads_the_parameters_of_its_step():
+    net = nn.Dense(4, 1)
+
+    class Read(tessera.Callback):
+        def __init__(self):
+            super().__init__()
+            self.seen = []
+
+        def step_end(self, run):
+            self.seen.append(net.bias.numpy()[0])
+
+    callback = Read()
+    tessera.Model(net, nn.MSELoss(), nn.Momentum(learning_rate=0.01)).train(1, data.tensors(regression()).batch(16), [callback])
+    assert len(set(callback.seen)) == 4 and callback.seen[-1] == net.bias.numpy()[0]
+
+
+def test_a_second_model_goes_on_from_the_first():
+    net = nn.Dense(4, 1)
+    dataset = data.tensors(regression()).batch(16)
+    first = tessera.Model(net, nn.MSELoss(), nn.Momentum(learning_rate=0.01))
+    first.train(1, dataset)
+    second = tessera.Model(net, nn.MSELoss(), nn.Momentum(learning_rate=0.01))
+    np.testing.assert_array_equal(second.value("weight").numpy(), first.value("weight").numpy())
+
+
+def test_an_exception_of_a_callback_or_of_the_data_is_the_callers():
+    class Raises(tessera.Callback):
+        def step_end(self, run):
+            raise KeyError("from the callback")
+
+    model = tessera.Model(nn.Dense(4, 1), nn.MSELoss(), nn.Momentum(learning_rate=0.01))
+    with pytest.raises(KeyError, match="from the callback"):
+        model.train(1, data.tensors(regression()).batch(16), [Raises()])
+
+    class Bad:
+        def __len__(self):
+            return 32
+
+        def __getitem__(self, index):
+            if index > 20:
+                raise RuntimeError("sample 21 is bad")
+            return np.zeros(4, np.float32), np.zeros(1, np.float32)
+
+    with pytest.raises(RuntimeError, match="sample 21 is bad"):
+        model.train(1, data.generator(Bad(), ["x", "y"]).batch(16), num_workers=2)
+
+
+def test_data_from_python_equals_data_from_arrays():
+    arrays = regression()
+    rows = list(zip(arrays["x"], arrays["y"]))
+    by_array = losses_of(nn.Dense(4, 1), data.tensors(arrays).batch(16), nn.MSELoss())[0]
+    by_index = losses_of(nn.Dense(4, 1), data.generator(rows, ["x", "y"]).batch(16), nn.MSELoss())[0]
+    by_order = losses_of(nn.Dense(4, 1), data.stream(lambda: iter(rows), ["x", "y"]).batch(16), nn.MSELoss())[0]
+    assert by_array == by_index == by_order
+
+
+def test_a_function_maps_samples():
+    dataset = data.tensors({"x": np.arange(6, dtype=np.float32).reshape(3, 2)}).map("x", [data.function(lambda x: x * 2 + 1)])
+    np.testing.assert_array_equal(np.stack([row[0].numpy() for row in dataset]), np.arange(6).reshape(3, 2) * 2 + 1)
+
+
+def test_predict_and_eval():
+    net = nn.Dense(2, 2, weight_init=0.0)
+    net.weight.set_data(np.eye(2, dtype=np.float32))
+    model = tessera.Model(net, nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean"), metrics=["accuracy", "loss"])
+    x = np.array([[3, 1], [0, 2], [5, 4], [1, 0]], np.float32)
+    np.testing.assert_array_equal(model.predict(x).numpy(), x)
+    results = model.eval(data.tensors({"x": x, "y": np.array([0, 1, 1, 0], np.int32)}).batch(2))
+    assert results["accuracy"] == 0.75
+
+
+def test_a_checkpoint_resumes_exactly(tmp_path):
+    dataset = data.tensors(regression()).batch(16)
+    whole, _ = losses_of(nn.Dense(4, 1), dataset, nn.MSELoss(), epochs=2)
+    saver = tessera.ModelCheckpoint("one", str(tmp_path), save_checkpoint_steps=4)
+    first = Losses()
+    tessera.Model(nn.Dense(4, 1), nn.MSELoss(), nn.Momentum(learning_rate=0.01)).train(1, dataset, [first, saver])
+    losses = Losses()
+    resumed = tessera.Model(nn.Dense(4, 1), nn.MSELoss(), nn.Momentum(learning_rate=0.01))
+    assert saver.latest == str(tmp_path / "one-1_4.ckpt")
+    resumed.load_checkpoint(saver.latest)
+    resumed.train(2, dataset, [losses])
+    assert first.losses + losses.losses == whole
+
+
+def test_an_optimizer_for_some_parameters_leaves_the_others():
+    net = nn.Dense(4, 1)
+    weight = net.weight.numpy().copy()
+    chosen = nn.ChosenParameters(nn.Momentum(learning_rate=0.1), [net.bias])
+    tessera.Model(net, nn.MSELoss(), chosen).train(1, data.tensors(regression()).batch(16))
+    np.testing.assert_array_equal(net.weight.numpy(), weight)
+    assert net.bias.numpy()[0] != 0
+
+
+def test_options_that_do_not_exist_are_refused():
+    with pytest.raises(ValueError, match="unknown parallel mode"):
+        tessera.Model(nn.Dense(1, 1), parallel_mode="wrong")
+    with pytest.raises(TypeError):
+        tessera.Model(nn.Dense(1, 1), unknown=1)
