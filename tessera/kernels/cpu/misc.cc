@@ -39,7 +39,8 @@ std::optional<PreparedKernel> prepare_bias_add(const KernelRequest& request) {
 std::optional<PreparedKernel> prepare_dropout(const KernelRequest& request) {
   const TensorView& x = request.inputs[0];
   const TensorView& y = request.outputs[0];
-  if (x.dtype != DType::kF32 || y.dtype != DType::kF32 || y.num_elements() == 0) return std::nullopt;
+  const bool is_half = x.dtype == DType::kBF16 || x.dtype == DType::kF16;
+  if ((x.dtype != DType::kF32 && !is_half) || y.dtype != x.dtype || y.num_elements() == 0) return std::nullopt;
   const Ints& global = request.attributes.get_ints("global_shape");
   const Ints& offset = request.attributes.get_ints("offset");
   const Strides index_strides = dense_strides(global.empty() ? y.shape : Shape(global));
@@ -63,21 +64,34 @@ std::optional<PreparedKernel> prepare_dropout(const KernelRequest& request) {
                               static_cast<uint64_t>(*step.as<int64_t>())};
     const UniformBits draw = uniform_bits();
     const DropRow drop = drop_row();
-    const auto* from = static_cast<const float*>(args.inputs[0].data);
-    auto* to = static_cast<float*>(args.outputs[0].data);
+    const DType dtype = args.outputs[0].dtype;
+    const auto element = static_cast<int64_t>(size_bytes(dtype));
+    const auto* from = static_cast<const std::byte*>(args.inputs[0].data);
+    auto* to = static_cast<std::byte*>(args.outputs[0].data);
+    const RowLoad load = row_load(dtype);
+    const RowStore store = row_store(dtype);
     // Pieces of rows, so that one long row is shared out too.
     const int64_t pieces = (inner.size + kPiece - 1) / kPiece;
     const int64_t piece_size = std::min(kPiece, inner.size);
     args.parallel_for(outer.count() * pieces, std::max<int64_t>(1, 4096 / piece_size), [&](int64_t begin, int64_t end) {
       uint32_t bits[kPiece];
+      float wide[kPiece];
       for (int64_t item = begin; item < end; ++item) {
         const int64_t row = item / pieces;
         const int64_t i = item % pieces * kPiece;
         const int64_t n = std::min(kPiece, inner.size - i);
         const int64_t index = first + outer.offset(row, 2) + i * inner.strides[2];
         draw(stream, static_cast<uint64_t>(index), static_cast<uint64_t>(inner.strides[2]), bits, n);
-        drop(from + outer.offset(row, 0) + i, bits, threshold, static_cast<float>(keep_prob),
-             to + outer.offset(row, 1) + i, n);
+        const std::byte* source = from + (outer.offset(row, 0) + i) * element;
+        std::byte* target = to + (outer.offset(row, 1) + i) * element;
+        const auto divisor = static_cast<float>(keep_prob);
+        if (dtype == DType::kF32) {
+          drop(reinterpret_cast<const float*>(source), bits, threshold, divisor, reinterpret_cast<float*>(target), n);
+          continue;
+        }
+        load(source, wide, static_cast<size_t>(n));
+        drop(wide, bits, threshold, divisor, wide, n);
+        store(wide, target, static_cast<size_t>(n));
       }
     });
   };
