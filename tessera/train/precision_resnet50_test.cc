@@ -33,7 +33,7 @@ std::vector<double> losses_of(const ModelOptions& options) {
   const auto context = cluster::single_context(1);
   const auto network = nn::resnet50(10, {.initial_values = nn::InitialValues::kUsual, .zero_last_gamma = true});
   nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
-  nn::Momentum optimizer({.learning_rate = 0.01, .momentum = 0.9});
+  nn::Momentum optimizer({.learning_rate = 0.002, .momentum = 0.9});
   Model model(*context, *network, &loss, &optimizer, options);
   Tensor labels(DType::kI32, {kBatch});
   for (int64_t i = 0; i < kBatch; ++i) labels.values<int32_t>()[static_cast<size_t>(i)] = static_cast<int32_t>(i % 10);
