@@ -66,6 +66,8 @@ void check_reducible(DType dtype, ReduceOp op, std::string_view who) {
 
 void reduce_in_order(std::span<void* const> outs, std::span<const void* const> sources, int64_t count, DType dtype,
                      ReduceOp op, bool past_caches) {
+  // The gaps between the members of a bucket are reduced with them and may hold anything, which a bool may not.
+  if (dtype == DType::kBool) dtype = DType::kU8;
   const auto on_line = [](const void* out) { return reinterpret_cast<uintptr_t>(out) % 64 == 0; };
   const bool streams = past_caches && std::all_of(outs.begin(), outs.end(), on_line);
   const int64_t done = reduce_vectors(outs, sources, count, dtype, op, streams);
