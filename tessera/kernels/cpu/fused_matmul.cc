@@ -1,12 +1,11 @@
 // fused_matmul: oneDNN's matmul with the program as its bias and post-ops, which it computes before an element of the
 // product is written; where the program is none of these, the product in scratch memory and a pass of the tile program
 // over it.
-#include <algorithm>
-#include <memory>
 
 #include "tessera/kernels/cpu/families.h"
 #include "tessera/kernels/cpu/fused_elementwise.h"
 #include "tessera/kernels/cpu/onednn_matmul.h"
+#include "tessera/tensor/kernel_chain.h"
 
 namespace tessera::kernels::cpu {
 namespace {
@@ -119,8 +118,6 @@ class EpilogueMaker {
 // The product in scratch memory, and the program over it.
 std::optional<PreparedKernel> prepare_two_passes(const KernelRequest& request, const TileProgram& program) {
   const TensorView product(nullptr, {DType::kF32, request.outputs[0].shape});
-  ScratchPlan scratch;
-  scratch.add(product.size_bytes());
   KernelRequest multiply = request;
   multiply.inputs.resize(2);
   multiply.outputs = {product};
@@ -130,20 +127,8 @@ std::optional<PreparedKernel> prepare_two_passes(const KernelRequest& request, c
   finish.inputs.insert(finish.inputs.end(), request.inputs.begin() + 2, request.inputs.end());
   auto finished = prepare_tile_program(finish, program, "");
   if (!multiplied || !finished) return std::nullopt;
-  const auto rest_at = static_cast<size_t>(scratch.bytes());
-  const auto operands = std::make_shared<std::vector<TensorView>>(finish.inputs);
-  return PreparedKernel{
-      .name = "onednn.matmul+cpu.fused_elementwise",
-      .run =
-          [multiply = multiplied->run, finish = finished->run, operands, rest_at](const KernelArgs& args) {
-            std::copy(args.inputs.begin() + 2, args.inputs.end(), operands->begin() + 1);
-            TensorView& at = operands->front();
-            at.data = args.scratch.data();
-            const auto rest = args.scratch.subspan(rest_at);
-            multiply({args.inputs.first(2), {&at, 1}, args.attributes, rest, args.parallel_for});
-            finish({*operands, args.outputs, args.attributes, rest, args.parallel_for});
-          },
-      .scratch_bytes = scratch.bytes() + std::max(multiplied->scratch_bytes, finished->scratch_bytes)};
+  return chain_kernels("onednn.matmul+cpu.fused_elementwise", std::move(*multiplied), std::move(*finished),
+                       std::move(finish.inputs));
 }
 
 std::optional<PreparedKernel> prepare(const KernelRequest& request) {

@@ -4,11 +4,11 @@
 #include <cmath>
 #include <functional>
 #include <map>
-#include <memory>
 #include <sstream>
 
 #include "tessera/kernels/reference/families.h"
 #include "tessera/kernels/reference/matmul.h"
+#include "tessera/tensor/kernel_chain.h"
 
 namespace tessera::kernels::reference {
 namespace {
@@ -221,9 +221,7 @@ std::optional<PreparedKernel> prepare(const KernelRequest& request) {
 
 std::optional<PreparedKernel> prepare_fused_matmul(const KernelRequest& request) {
   const DType product_dtype = request.inputs[0].dtype == DType::kF64 ? DType::kF64 : DType::kF32;
-  TensorView product(nullptr, {product_dtype, request.outputs[0].shape});
-  const int64_t product_bytes = (product.size_bytes() + 63) / 64 * 64;
-
+  const TensorView product(nullptr, {product_dtype, request.outputs[0].shape});
   KernelRequest multiply = request;
   multiply.inputs.resize(2);
   multiply.outputs = {product};
@@ -233,22 +231,8 @@ std::optional<PreparedKernel> prepare_fused_matmul(const KernelRequest& request)
   finish.inputs.insert(finish.inputs.end(), request.inputs.begin() + 2, request.inputs.end());
   auto finished = prepare(finish);
   if (!multiplied || !finished) return std::nullopt;
-
-  const int64_t scratch_bytes = product_bytes + std::max(multiplied->scratch_bytes, finished->scratch_bytes);
-  // The operands of the second half; their addresses change from call to call.
-  const auto operands = std::make_shared<std::vector<TensorView>>(finish.inputs);
-  return PreparedKernel{
-      .name = "reference.fused_matmul",
-      .run =
-          [multiply = multiplied->run, finish = finished->run, operands, product_bytes](const KernelArgs& args) {
-            std::copy(args.inputs.begin() + 2, args.inputs.end(), operands->begin() + 1);
-            TensorView& product = operands->front();
-            product.data = args.scratch.data();
-            const auto rest = args.scratch.subspan(static_cast<size_t>(product_bytes));
-            multiply({args.inputs.first(2), {&product, 1}, args.attributes, rest, args.parallel_for});
-            finish({*operands, args.outputs, args.attributes, rest, args.parallel_for});
-          },
-      .scratch_bytes = scratch_bytes};
+  return chain_kernels("reference.fused_matmul", std::move(*multiplied), std::move(*finished),
+                       std::move(finish.inputs));
 }
 
 }  // namespace
