@@ -25,11 +25,12 @@ void add_all_finite(OpRegistry& registry) {
             return rule;
           },
       .flops = [](const Attributes&, std::span<const Type> inputs, std::span<const Type>) { return count(inputs[0]); }};
-  for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kF16}) {
-    def.examples.push_back({.inputs = {{{dtype, {5, 3}}}, {{DType::kF32, {5, 3}}}}, .check_gradient = false});
-  }
-  for (const Shape& shape : {Shape{}, Shape{0, 2}, Shape{2, 3, 4}}) {
-    def.examples.push_back({.inputs = {{{DType::kF32, shape}}, {{DType::kF32, shape}}}, .check_gradient = false});
+  const auto add_example = [&](DType dtype, const Shape& shape, Domain domain) {
+    def.examples.push_back({.inputs = {{{dtype, shape}, domain}, {{DType::kF32, shape}}}, .check_gradient = false});
+  };
+  for (const Domain domain : {Domain::kOneInfinite, Domain::kAny}) {
+    for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kF16}) add_example(dtype, {5, 3}, domain);
+    for (const Shape& shape : {Shape{}, Shape{0, 2}, Shape{2, 3, 4}}) add_example(DType::kF32, shape, domain);
   }
   registry.add(std::move(def));
 }

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <functional>
+#include <limits>
 
 #include "tessera/base/error.h"
 #include "tessera/kernels/registry.h"
@@ -59,13 +60,17 @@ Tensor elements(const ExampleInput& input, int salt) {
     const double u = fraction(i * 0.6180339887498949);
     const bool negative = fraction(i * 0.7548776662466927) < 0.5;
     switch (input.domain) {
-      case Domain::kAny: value = (0.1 + 1.8 * u) * (negative ? -1 : 1); break;
+      case Domain::kAny:
+      case Domain::kOneInfinite: value = (0.1 + 1.8 * u) * (negative ? -1 : 1); break;
       case Domain::kPositive: value = 0.5 + 1.5 * u; break;
       case Domain::kUnit: value = (0.05 + 0.8 * u) * (negative ? -1 : 1); break;
       case Domain::kBool: value = negative ? 0 : 1; break;
       case Domain::kIndex: value = std::floor(u * static_cast<double>(input.limit)); break;
     }
     ++i;
+  }
+  if (input.domain == Domain::kOneInfinite && tensor.num_elements() > 0) {
+    tensor.values<double>()[0] = std::numeric_limits<double>::infinity();
   }
   return tensor.cast(input.type.dtype);
 }

@@ -73,11 +73,12 @@ struct Cost {
 
 // What the elements of an example's input may be, for the generated tests.
 enum class Domain {
-  kAny,       // about (-2, 2), no two equal, none near 0: safe for kinks
-  kPositive,  // (0.5, 2)
-  kUnit,      // (-0.9, 0.9)
-  kBool,      // 0 or 1
-  kIndex      // integers in [0, limit)
+  kAny,          // about (-2, 2), no two equal, none near 0: safe for kinks
+  kPositive,     // (0.5, 2)
+  kUnit,         // (-0.9, 0.9)
+  kOneInfinite,  // as kAny, but for one element
+  kBool,         // 0 or 1
+  kIndex         // integers in [0, limit)
 };
 struct ExampleInput {
   Type type;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "tessera/base/error.h"
@@ -28,7 +29,8 @@ Tensor make_input(const OpCall& call, size_t i, DType dtype) {
   const auto values = tensor.values<double>();
   const auto n = values.size();
   switch (input.domain) {
-    case ops::Domain::kAny: {
+    case ops::Domain::kAny:
+    case ops::Domain::kOneInfinite: {
       // No two equal and none near 0: a random permutation of a grid that leaves 0 out, slightly stirred.
       std::vector<size_t> order(n);
       std::iota(order.begin(), order.end(), size_t{0});
@@ -39,6 +41,10 @@ Tensor make_input(const OpCall& call, size_t i, DType dtype) {
         const double at = (static_cast<double>(order[k]) + 0.5) / static_cast<double>(n);  // (0, 1)
         const double magnitude = 0.1 + 1.9 * std::abs(2 * at - 1);
         values[k] = at < 0.5 ? -magnitude : magnitude;
+      }
+      if (input.domain == ops::Domain::kOneInfinite && n > 0) {
+        values[static_cast<size_t>(random_below(stream, 0, static_cast<int64_t>(n)))] =
+            std::numeric_limits<double>::infinity();
       }
       break;
     }

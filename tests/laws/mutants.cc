@@ -477,6 +477,7 @@ std::string why_equivalent(const std::string& mutant) {
   if ((begins("ones_like: ") || begins("zeros_like: ")) && says("is not completed")) {
     return "the operand's type is read, not its elements";
   }
+  if (begins("all_finite: operand 1 is not completed")) return "the operand says how the first is split, no more";
   return "";
 }
 
