@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "benchmarks/protocol.h"
+#include "tessera/executor/profile_table.h"
 #include "tessera/tessera.h"
 
 namespace tessera::benchmarks {
@@ -28,6 +29,7 @@ int run(int argc, char** argv) {
   std::string precision = "float32";
   int threads = 2;
   int warmup_steps = 2;
+  int profiled_steps = 0;
   CLI::App app("A Transformer training step; see benchmarks/README.md");
   app.add_option("--batch_size", batch_size)->check(CLI::Range(1, 4096));
   app.add_option("--tokens", num_tokens)->check(CLI::Range(1, 65536));
@@ -36,6 +38,8 @@ int run(int argc, char** argv) {
   app.add_option("--precision", precision)->check(CLI::IsMember({"float32", "bfloat16"}));
   app.add_option("--threads", threads)->check(CLI::Range(1, 1024));
   app.add_option("--warmup_steps", warmup_steps)->check(CLI::Range(0, 1000));
+  app.add_option("--profile", profiled_steps, "instead: that many steps, then the time of each kernel in them")
+      ->check(CLI::Range(1, 1000));
   CLI11_PARSE(app, argc, argv);
 
   const Tensor source = tokens({batch_size, num_tokens}, vocabulary, 1);
@@ -60,6 +64,13 @@ int run(int argc, char** argv) {
     if (!std::isfinite(value)) throw Error(fmt::format("the loss is {}", value));
   };
   for (int i = 0; i < warmup_steps; ++i) step();
+  if (profiled_steps > 0) {
+    model.enable_profiling();
+    for (int i = 0; i < profiled_steps; ++i) step();
+    fmt::print("{}", executor::profile_table(model.train_executable()->executor(), profiled_steps,
+                                             executor::ProfileRows::kNodes));
+    return 0;
+  }
   serve_rounds("tokens/s", fmt::format("{} threads", threads), [&] {
     const int64_t begin = Clock::system().monotonic_ns();
     step();

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <string>
 
+#include "tessera/executor/profile_table.h"
 #include "tessera/tessera.h"
 
 namespace {
@@ -272,25 +273,13 @@ int run(cluster::Context& context, const Options& o) {
   model.train(o.epochs, dataset, callbacks, train_options);
 
   if (o.profile && context.rank() == 0) {
-    std::map<std::string, double> by_kernel;
-    double total = 0;
-    for (const auto& time : model.train_executable()->executor().profile()) {
-      by_kernel[time.kernel] += time.microseconds;
-      total += time.microseconds;
-    }
-    std::vector<std::pair<double, std::string>> sorted;
-    for (const auto& [kernel, microseconds] : by_kernel) sorted.emplace_back(microseconds, kernel);
-    std::sort(sorted.rbegin(), sorted.rend());
     const auto memory = model.session().arena_memory();
     say(fmt::format("arena {} of which persistent {}; resident {}, {} in huge pages; peak of the process {}",
                     format_bytes(model.session().arena_bytes()),
                     format_bytes(model.train_executable()->executor().schedule().persistent_bytes),
                     format_bytes(memory.resident_bytes), format_bytes(memory.huge_page_bytes),
                     format_bytes(peak_resident_bytes())));
-    for (const auto& [microseconds, kernel] : sorted) {
-      say(fmt::format("{:10.1f} ms/step {:5.1f} %  {}", microseconds / 1000.0 / static_cast<double>(model.step()),
-                      100 * microseconds / total, kernel));
-    }
+    say(executor::profile_table(model.train_executable()->executor(), model.step()));
   }
   const auto results = model.eval(images(o, "test", false), {.num_workers = o.num_workers});
   say(fmt::format("test images: accuracy {:.4f}, loss {:.4f}", results.at("accuracy"), results.at("loss")));
