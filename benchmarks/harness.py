@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / "build" / "release" / "bin"
-BENCHMARKS = ("resnet50", "transformer", "step_overhead", "data", "startup", "compile", "collectives", "ranks")
+BENCHMARKS = ("resnet50", "memory", "transformer", "step_overhead", "data", "startup", "compile", "collectives", "ranks")
 READY_TIMEOUT_S = 1200  # torch.compile of a whole network takes minutes
 ROUND_TIMEOUT_S = 600
 
@@ -60,6 +60,7 @@ class Child:
         self.process = subprocess.Popen([str(word) for word in side.launcher + side.command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         env=environment | side.env, text=True, bufsize=1)
         self.about = ""
+        self.peak_mib = None  # of resident memory, of the process that speaks to us
 
     def read(self, timeout_s):
         """The next line that is JSON; a program may say other things before it."""
@@ -88,6 +89,11 @@ class Child:
         return value
 
     def close(self):
+        try:
+            status = Path(f"/proc/{self.process.pid}/status").read_text()
+            self.peak_mib = round(int(re.search(r"^VmHWM:\s+(\d+) kB", status, re.M).group(1)) / 1024, 1)
+        except (OSError, AttributeError):  # it has ended, or this is no Linux
+            pass
         self.process.stdin.close()
         try:
             self.process.wait(10)
@@ -98,9 +104,10 @@ class Child:
 
 
 def run_case(case, rounds, environment):
-    """{side name: (side, about, values)} of the sides that could be run."""
+    """{side name: (side, about, values, peak of resident memory in MiB or None)}."""
     values = {side.name: [] for side in case.sides}
     abouts = {}
+    peaks = {}
     if case.startup:
         for _ in range(rounds):
             for side in case.sides:
@@ -112,6 +119,7 @@ def run_case(case, rounds, environment):
                     abouts[side.name] = child.about
                 finally:
                     child.close()
+                    peaks[side.name] = child.peak_mib
     else:
         children = []
         try:
@@ -126,7 +134,8 @@ def run_case(case, rounds, environment):
         finally:
             for child in children:
                 child.close()
-    return {side.name: (side, abouts[side.name], values[side.name]) for side in case.sides}
+                peaks[child.side.name] = child.peak_mib
+    return {side.name: (side, abouts[side.name], values[side.name], peaks.get(side.name)) for side in case.sides}
 
 
 def ratio(case, ours, other):
@@ -139,12 +148,13 @@ def ratio(case, ours, other):
 def summarise(case, results):
     """The row of the JSON form: the peer is the best of the peers, as is the limit."""
     medians = {}
-    for side, _, values in results.values():
+    for side, _, values, _ in results.values():
         medians.setdefault(side.role, []).append(statistics.median(values))
     best = max if case.higher_is_better else min
     ours, peer, limit = (best(medians[role]) if role in medians else None for role in ("ours", "peer", "limit"))
     return {"case": case.name, "unit": case.unit, "ours": ours, "peer": peer, "limit": limit,
-            "ours_over_peer": ratio(case, ours, peer), "ours_over_limit": ratio(case, ours, limit)}
+            "ours_over_peer": ratio(case, ours, peer), "ours_over_limit": ratio(case, ours, limit),
+            "peak_mib": {name: peak for name, (_, _, _, peak) in results.items()}}
 
 
 def shown(value):
@@ -153,12 +163,12 @@ def shown(value):
 
 def print_case(case, results, row):
     print(f"\n{case.name}, {case.unit}")
-    print(f"  {'':<28}{'median':>13}{'lowest':>13}{'highest':>13}{'ours/this':>11}")
-    for side, about, values in results.values():
+    print(f"  {'':<28}{'median':>13}{'lowest':>13}{'highest':>13}{'ours/this':>11}{'peak MiB':>10}")
+    for side, about, values, peak in results.values():
         median = statistics.median(values)
         own = ratio(case, row["ours"], median) if side.role != "ours" and row["ours"] is not None else None
         print(f"  {side.name:<28}{shown(median):>13}{shown(min(values)):>13}{shown(max(values)):>13}"
-              f"{f'{own:.3f}' if own else '':>11}  {about}", flush=True)
+              f"{f'{own:.3f}' if own else '':>11}{f'{peak:,.0f}' if peak else '':>10}  {about}", flush=True)
 
 
 def machine():

@@ -172,8 +172,8 @@ class Comparison(unittest.TestCase):
         self.assertEqual(self.compared(write_losses, error=1e-11), (6, 6))
 
     def test_optimizers(self):
-        self.assertEqual(self.compared(write_optimizers), (5, 0))
-        self.assertEqual(self.compared(write_optimizers, error=1e-11), (0, 5))
+        self.assertEqual(self.compared(write_optimizers), (6, 0))
+        self.assertEqual(self.compared(write_optimizers, error=1e-11), (0, 6))
 
     def test_transforms(self):
         self.assertEqual(self.compared(write_transforms), (6, 0))
