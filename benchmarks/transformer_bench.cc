@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "benchmarks/protocol.h"
-#include "tessera/executor/profile_table.h"
 #include "tessera/tessera.h"
 
 namespace tessera::benchmarks {

@@ -9,7 +9,6 @@
 #include <fstream>
 #include <string>
 
-#include "tessera/executor/profile_table.h"
 #include "tessera/tessera.h"
 
 namespace {

@@ -23,6 +23,7 @@
 #include "tessera/data/dataset.h"
 #include "tessera/data/synthetic_cifar10.h"
 #include "tessera/data/transform.h"
+#include "tessera/executor/profile_table.h"
 #include "tessera/ir/graph.h"
 #include "tessera/kernels/machine.h"
 #include "tessera/kernels/registry.h"
