@@ -51,6 +51,8 @@
 #include "tessera/session/rank_group.h"
 #include "tessera/session/session.h"
 #include "tessera/session/trace.h"
+#include "tessera/solver/problem_json.h"
+#include "tessera/solver/solve.h"
 #include "tessera/tensor/tensor.h"
 #include "tessera/train/callbacks.h"
 #include "tessera/train/metrics.h"

@@ -10,6 +10,7 @@
 #include "tessera/tools/measure.h"
 #include "tessera/tools/plan_memory.h"
 #include "tessera/tools/simulate_text.h"
+#include "tessera/tools/solve_text.h"
 
 namespace {
 
@@ -173,6 +174,36 @@ void add_plan(CLI::App& app) {
   plan->callback([] { std::fputs(tools::plan_memory_text(options).c_str(), stdout); });
 }
 
+void add_solve(CLI::App& app, int& exit_code) {
+  static tools::SolveCommand command;
+  static bool quiet = false;
+  auto* solve = app.add_subcommand("solve", "one choice for each node of a graph, at the least cost within a limit");
+  solve->footer(
+      "PROBLEM is JSON: nodes with the costs and usages of their choices and the times at which they live, edges with\n"
+      "costs of pairs of choices, a limit on what is in use at any time (the form of the ASPLOS/EuroSys 2025 "
+      "contest).\n"
+      "Prints the cost, a proven lower bound, the gap between them and, as the last line, the choices. Without\n"
+      "--timeout the result is a function of the problem, the seed and the rounds. Exit code 1: no solution.\n"
+      "Examples:\n"
+      "  tessera solve problem.json --timeout 60\n"
+      "  tessera solve problem.json --rounds 500 --gap 0.01 --json");
+  solve->add_option("problem", command.path, "a file")->required();
+  solve->add_option("--timeout", command.timeout, "seconds after which the best that is known is taken")
+      ->check(CLI::PositiveNumber);
+  solve->add_option("--rounds", command.rounds, "of search; default: 200, or what the timeout allows")
+      ->check(CLI::Range(1, 1 << 30));
+  solve->add_option("--gap", command.gap, "good enough: (cost - bound) / cost")->check(CLI::Range(0.0, 1.0));
+  solve->add_option("--seed", command.seed)->capture_default_str();
+  solve->add_flag("--json", command.json, "the result as one JSON object");
+  solve->add_flag("--quiet", quiet, "no progress on standard error");
+  solve->callback([&exit_code] {
+    command.progress = !quiet;
+    const auto result = tools::solve_text(command);
+    std::fputs(result.text.c_str(), stdout);
+    exit_code = result.solved ? 0 : 1;
+  });
+}
+
 void add_info(CLI::App& app) {
   static bool json = false;
   static bool profile = false;
@@ -212,6 +243,7 @@ int main(int argc, char** argv) {
   add_graph(app);
   add_simulate(app);
   add_plan(app);
+  add_solve(app, exit_code);
   app.add_subcommand("version", "print the version")->callback([] { std::printf("tessera %s\n", kVersion); });
   try {
     app.parse(argc, argv);

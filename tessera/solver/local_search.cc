@@ -1,0 +1,326 @@
+#include "tessera/solver/local_search.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tessera::solver {
+namespace {
+
+size_t as_index(int i) { return static_cast<size_t>(i); }
+
+constexpr int64_t kSmallTree = 3;
+constexpr int64_t kLargeTree = 1000;
+
+}  // namespace
+
+LocalSearch::LocalSearch(const Instance& instance, uint64_t seed)
+    : instance_(instance),
+      seed_(seed),
+      choices_(as_index(instance.num_nodes()), 0),
+      usage_(instance.num_points),
+      price_sums_(as_index(instance.num_points) + 1, 0.0),
+      place_(as_index(instance.num_nodes()), -1),
+      neighbours_in_(as_index(instance.num_nodes()), 0),
+      changes_(as_index(instance.num_nodes()), false) {
+  for (int n = 0; n < instance.num_nodes(); ++n) {
+    usage_.add(instance.first_point[as_index(n)], instance.last_point[as_index(n)], instance.usages_of(n)[0]);
+  }
+}
+
+// What another choice of one node costs more.
+double LocalSearch::node_delta(int node, int choice) const {
+  const int now = choices_[as_index(node)];
+  const auto costs = instance_.costs_of(node);
+  double to = costs[as_index(choice)];
+  double from = costs[as_index(now)];
+  for (const auto& incidence : instance_.edges_of(node)) {
+    const int other = choices_[as_index(incidence.other)];
+    to += instance_.beside(incidence, choice)[other];
+    from += instance_.beside(incidence, now)[other];
+  }
+  if (to == kForbidden) return kForbidden;
+  return from == kForbidden ? -kForbidden : to - from;
+}
+
+void LocalSearch::set(int node, int choice) {
+  const auto usages = instance_.usages_of(node);
+  int& now = choices_[as_index(node)];
+  usage_.add(instance_.first_point[as_index(node)], instance_.last_point[as_index(node)],
+             usages[as_index(choice)] - usages[as_index(now)]);
+  now = choice;
+}
+
+bool LocalSearch::begin(const std::vector<int>& choices, const std::vector<double>& prices) {
+  for (int n = 0; n < instance_.num_nodes(); ++n) set(n, choices[as_index(n)]);
+  return repair(prices);
+}
+
+bool LocalSearch::repair(const std::vector<double>& prices) {
+  // Prices that stand for the limit are raised where it is still broken, and trees around what lives there chosen anew.
+  std::vector<double> raised = prices;
+  double scale = 0;
+  for (const double price : prices) scale = std::max(scale, price);
+  if (scale == 0) {
+    double costs = 0;
+    for (int n = 0; n < instance_.num_nodes(); ++n) costs += std::abs(instance_.costs_of(n)[0]);
+    scale = (costs + 1) / (static_cast<double>(instance_.usage_limit) + 1);
+  }
+  const double before = best_cost_;
+  for (int round = 0; round < 400 && !is_feasible(); ++round) {
+    const int point = usage_.where();
+    // The single changes that bring this point down, by what they cost for what they save.
+    struct Option {
+      double rate;
+      int node, choice;
+    };
+    std::vector<Option> options;
+    for (int n = 0; n < instance_.num_nodes(); ++n) {
+      if (instance_.first_point[as_index(n)] > point || instance_.last_point[as_index(n)] <= point) continue;
+      const auto usages = instance_.usages_of(n);
+      const int64_t now = usages[as_index(choices_[as_index(n)])];
+      for (int i = 0; i < instance_.num_choices(n); ++i) {
+        if (usages[as_index(i)] >= now) continue;
+        const double delta = node_delta(n, i);
+        if (delta == kForbidden) continue;
+        options.push_back({delta / static_cast<double>(now - usages[as_index(i)]), n, i});
+      }
+    }
+    std::sort(options.begin(), options.end(), [](const Option& a, const Option& b) { return a.rate < b.rate; });
+    bool any = false;
+    for (const Option& option : options) {
+      if (usage_.at(point) <= instance_.usage_limit) break;
+      const auto usages = instance_.usages_of(option.node);
+      if (usages[as_index(option.choice)] >= usages[as_index(choices_[as_index(option.node)])]) continue;
+      const double delta = node_delta(option.node, option.choice);  // neighbours may have changed
+      if (delta == kForbidden) continue;
+      set(option.node, option.choice);
+      any = true;
+    }
+    if (usage_.at(point) <= instance_.usage_limit && any) continue;
+    // Single changes are forbidden by neighbours: change them together, usage at this point being dear.
+    raised[as_index(point)] = std::max(2 * raised[as_index(point)], scale);
+    price_sums_[0] = 0;
+    for (size_t p = 0; p < raised.size(); ++p) price_sums_[p + 1] = price_sums_[p] + raised[p];
+    for (int n = 0; n < instance_.num_nodes(); ++n) {
+      if (usage_.at(point) <= instance_.usage_limit) break;
+      if (instance_.first_point[as_index(n)] > point || instance_.last_point[as_index(n)] <= point) continue;
+      grow(n, 60);
+      int64_t work = 0;
+      for (const Change& change : choose_tree(work)) set(change.node, change.choice);
+    }
+  }
+  cost_ = 0;
+  for (int n = 0; n < instance_.num_nodes(); ++n) cost_ += instance_.costs_of(n)[as_index(choices_[as_index(n)])];
+  for (int e = 0; e < instance_.num_edges(); ++e) {
+    cost_ +=
+        instance_.row(e, choices_[as_index(instance_.u[as_index(e)])])[choices_[as_index(instance_.v[as_index(e)])]];
+  }
+  keep_best();
+  return best_cost_ < before;
+}
+
+void LocalSearch::keep_best() {
+  if (cost_ < best_cost_ && is_feasible()) {
+    best_cost_ = cost_;
+    best_ = choices_;
+  }
+}
+
+void LocalSearch::restart() {
+  if (!has_solution()) return;
+  for (int n = 0; n < instance_.num_nodes(); ++n) {
+    if (choices_[as_index(n)] != best_[as_index(n)]) set(n, best_[as_index(n)]);
+  }
+  cost_ = best_cost_;
+}
+
+// Makes members_ a tree of up to `size` nodes around the root, with no other edge between them.
+void LocalSearch::grow(int root, int64_t size) {
+  for (const Member& member : members_) {
+    place_[as_index(member.node)] = -1;
+    for (const auto& incidence : instance_.edges_of(member.node)) neighbours_in_[as_index(incidence.other)] = 0;
+  }
+  members_.clear();
+  const auto add = [&](int node, int parent, const Instance::Incidence& up) {
+    place_[as_index(node)] = static_cast<int>(members_.size());
+    members_.push_back({node, parent, up});
+    for (const auto& incidence : instance_.edges_of(node)) ++neighbours_in_[as_index(incidence.other)];
+  };
+  add(root, -1, {});
+  // A random member's neighbours next: members are taken in the order in which they came, or the newest first.
+  const bool deep = uniform() < 0.5;
+  std::vector<int> open{0};
+  size_t head = 0;
+  while (static_cast<int64_t>(members_.size()) < size && head < open.size()) {
+    int member = 0;
+    if (deep) {
+      member = open.back();
+      open.pop_back();
+    } else {
+      member = open[head++];
+    }
+    const int node = members_[as_index(member)].node;
+    const auto edges = instance_.edges_of(node);
+    if (edges.empty()) continue;
+    const auto start = as_index(below(static_cast<int>(edges.size())));
+    for (size_t k = 0; k < edges.size() && static_cast<int64_t>(members_.size()) < size; ++k) {
+      const auto& incidence = edges[(start + k) % edges.size()];
+      const int other = incidence.other;
+      if (place_[as_index(other)] >= 0 || neighbours_in_[as_index(other)] != 1) continue;
+      open.push_back(static_cast<int>(members_.size()));
+      add(other, member, {incidence.edge, node, !incidence.is_first});
+    }
+  }
+}
+
+// The price of a unit of usage over the node's life.
+double LocalSearch::price_of(int node) const {
+  const int first = instance_.first_point[as_index(node)];
+  const int last = instance_.last_point[as_index(node)];
+  const double price = price_sums_[as_index(last)] - price_sums_[as_index(first)];
+  return first <= dear_point_ && dear_point_ < last ? price + dear_price_ : price;
+}
+
+// The choices of members_ that are best for what surrounds them, usage priced by price_sums_: those that change.
+std::vector<LocalSearch::Change> LocalSearch::choose_tree(int64_t& work) {
+  size_t next = 0;
+  first_taken_.clear();
+  size_t next_taken = 0;
+  for (Member& member : members_) {
+    member.first = next;
+    next += as_index(instance_.num_choices(member.node));
+    first_taken_.push_back(next_taken);
+    if (member.parent >= 0) {
+      next_taken += as_index(instance_.num_choices(members_[as_index(member.parent)].node));
+    }
+  }
+  if (table_.size() < next) table_.resize(next);
+  if (taken_.size() < next_taken) taken_.resize(next_taken);
+  for (const Member& member : members_) {
+    double* costs = &table_[member.first];
+    const auto own = instance_.costs_of(member.node);
+    std::copy(own.begin(), own.end(), costs);
+    if (instance_.is_limited(member.node)) {
+      const double price = price_of(member.node);
+      const auto usages = instance_.usages_of(member.node);
+      for (size_t i = 0; i < usages.size(); ++i) costs[i] += price * static_cast<double>(usages[i]);
+    }
+    for (const auto& incidence : instance_.edges_of(member.node)) {
+      if (place_[as_index(incidence.other)] >= 0) continue;
+      const Instance::Incidence opposite{incidence.edge, member.node, !incidence.is_first};
+      const double* beside = instance_.beside(opposite, choices_[as_index(incidence.other)]);
+      for (size_t i = 0; i < own.size(); ++i) costs[i] += beside[i];
+    }
+    work += static_cast<int64_t>(own.size() * (1 + instance_.edges_of(member.node).size()));
+  }
+  for (size_t m = members_.size(); m-- > 1;) {
+    const Member& member = members_[m];
+    const int choices = instance_.num_choices(member.node);
+    const Member& parent = members_[as_index(member.parent)];
+    const Instance::Incidence down{member.up.edge, member.node, !member.up.is_first};
+    const double* costs = &table_[member.first];
+    for (int j = 0; j < instance_.num_choices(parent.node); ++j) {
+      const double* beside = instance_.beside(down, j);
+      double least = kForbidden;
+      int taken = 0;
+      for (int i = 0; i < choices; ++i) {
+        const double cost = costs[i] + beside[i];
+        if (cost < least) {
+          least = cost;
+          taken = i;
+        }
+      }
+      table_[parent.first + as_index(j)] += least;
+      taken_[first_taken_[m] + as_index(j)] = taken;
+    }
+    work += static_cast<int64_t>(choices) * instance_.num_choices(parent.node);
+  }
+  std::vector<Change> changes;
+  std::vector<int> chosen(members_.size());
+  for (size_t m = 0; m < members_.size(); ++m) {
+    const Member& member = members_[m];
+    if (member.parent < 0) {
+      const double* costs = &table_[member.first];
+      const double* least = std::min_element(costs, costs + instance_.num_choices(member.node));
+      // Nothing is allowed beside what surrounds the tree, or nothing is better.
+      if (*least == kForbidden) return {};
+      const int now = choices_[as_index(member.node)];
+      chosen[m] = costs[now] == *least ? now : static_cast<int>(least - costs);
+    } else {
+      chosen[m] = taken_[first_taken_[m] + as_index(chosen[as_index(member.parent)])];
+    }
+    if (chosen[m] != choices_[as_index(member.node)]) changes.push_back({member.node, chosen[m]});
+  }
+  return changes;
+}
+
+// What the nodes of `changes` and the edges around them cost now.
+double LocalSearch::cost_around(const std::vector<Change>& changes) const {
+  double cost = 0;
+  for (const Change& change : changes) {
+    cost += instance_.costs_of(change.node)[as_index(choices_[as_index(change.node)])];
+    for (const auto& incidence : instance_.edges_of(change.node)) {
+      // An edge between two that change is counted once.
+      if (changes_[as_index(incidence.other)] && incidence.other < change.node) continue;
+      cost += instance_.beside(incidence, choices_[as_index(change.node)])[choices_[as_index(incidence.other)]];
+    }
+  }
+  return cost;
+}
+
+// Makes the changes where the result is feasible and costs no more; otherwise says what they would have brought.
+LocalSearch::Outcome LocalSearch::try_changes(const std::vector<Change>& changes) {
+  for (const Change& change : changes) changes_[as_index(change.node)] = true;
+  const double before = cost_around(changes);
+  std::vector<Change> undo;
+  undo.reserve(changes.size());
+  for (const Change& change : changes) {
+    undo.push_back({change.node, choices_[as_index(change.node)]});
+    set(change.node, change.choice);
+  }
+  const double more = cost_around(changes) - before;
+  for (const Change& change : changes) changes_[as_index(change.node)] = false;
+  const Outcome outcome{.more = more, .excess = usage_.largest() - instance_.usage_limit, .point = usage_.where()};
+  if (more <= 0 && outcome.excess <= 0) {
+    cost_ += more;
+  } else {
+    for (const Change& change : undo) set(change.node, change.choice);
+  }
+  return outcome;
+}
+
+void LocalSearch::improve(const std::vector<double>& prices, int64_t work) {
+  if (instance_.num_nodes() == 0 || !is_feasible() || cost_ == kForbidden) return;
+  constexpr double kScales[] = {0.0, 0.5, 0.8, 1.0, 1.0, 1.25, 2.0};
+  constexpr int kTreesPerScale = 50;
+  constexpr int kRetries = 4;
+  while (work > 0) {
+    const double scale = kScales[below(static_cast<int>(std::size(kScales)))];
+    for (size_t p = 0; p < prices.size(); ++p) price_sums_[p + 1] = price_sums_[p] + scale * prices[p];
+    work -= static_cast<int64_t>(prices.size());
+    for (int tree = 0; tree < kTreesPerScale && work > 0; ++tree) {
+      const double size = static_cast<double>(kSmallTree) *
+                          std::pow(static_cast<double>(kLargeTree) / static_cast<double>(kSmallTree), uniform());
+      grow(below(instance_.num_nodes()), static_cast<int64_t>(size));
+      dear_point_ = -1;
+      for (int retry = 0; retry <= kRetries; ++retry) {
+        const auto changes = choose_tree(work);
+        if (changes.empty()) break;
+        const Outcome outcome = try_changes(changes);
+        if (outcome.excess <= 0) break;
+        // Too much at some point: the same tree once more, usage there being dear.
+        if (outcome.point == dear_point_) {
+          dear_price_ *= 4;
+        } else {
+          dear_point_ = outcome.point;
+          dear_price_ = std::max(-outcome.more, 1e-3 * std::abs(cost_) / instance_.num_nodes()) /
+                        static_cast<double>(outcome.excess);
+        }
+      }
+      dear_point_ = -1;
+    }
+  }
+  keep_best();
+}
+
+}  // namespace tessera::solver

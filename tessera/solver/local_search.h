@@ -1,0 +1,86 @@
+// Solutions made better: the choices of a tree of neighbouring nodes are chosen anew, the best for what surrounds it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tessera/base/random.h"
+#include "tessera/solver/instance.h"
+#include "tessera/solver/usage_tree.h"
+
+namespace tessera::solver {
+
+class LocalSearch {
+ public:
+  // Draws are a function of `seed` alone. The instance must outlive the search.
+  LocalSearch(const Instance& instance, uint64_t seed);
+
+  // Begins at `choices`, which need not be feasible; where they are not, they are mended as well as can be, by the
+  // cheapest changes for what they save (`prices`: of usage at each point). True where the result is feasible and
+  // better than best().
+  bool begin(const std::vector<int>& choices, const std::vector<double>& prices);
+  // Random trees until about `work` costs have been looked at. Trees are chosen anew with usage priced at a random
+  // multiple of `prices`; what is feasible and costs no more is kept.
+  void improve(const std::vector<double>& prices, int64_t work);
+  // Goes back to best().
+  void restart();
+
+  bool has_solution() const { return best_cost_ != kForbidden; }
+  double best_cost() const { return best_cost_; }
+  const std::vector<int>& best() const { return best_; }
+
+ private:
+  // A node of the tree that is chosen anew.
+  struct Member {
+    int node;
+    int parent;                   // its place among the members, -1 for the root
+    Instance::Incidence up = {};  // the edge to the parent, as this node sees it
+    size_t first = 0;             // of its choices in table_
+  };
+  struct Change {
+    int node;
+    int choice;
+  };
+  struct Outcome {
+    double more;     // of cost
+    int64_t excess;  // of the largest usage over the limit
+    int point;       // of that usage
+  };
+
+  double uniform() { return random_open_uniform({.seed = seed_}, draws_++); }
+  int below(int n) { return static_cast<int>(random_below({.seed = seed_}, draws_++, n)); }
+
+  double node_delta(int node, int choice) const;
+  void set(int node, int choice);
+  bool repair(const std::vector<double>& prices);
+  void keep_best();
+  void grow(int root, int64_t size);
+  double price_of(int node) const;
+  std::vector<Change> choose_tree(int64_t& work);
+  double cost_around(const std::vector<Change>& changes) const;
+  Outcome try_changes(const std::vector<Change>& changes);
+  bool is_feasible() const { return usage_.largest() <= instance_.usage_limit; }
+
+  const Instance& instance_;
+  uint64_t seed_;
+  uint64_t draws_ = 0;
+  std::vector<int> choices_;
+  double cost_ = kForbidden;
+  UsageTree usage_;
+  std::vector<int> best_;
+  double best_cost_ = kForbidden;
+
+  std::vector<double> price_sums_;  // of the prices before each point
+  std::vector<Member> members_;
+  std::vector<int> place_;          // of each node among the members, -1
+  std::vector<int> neighbours_in_;  // of each node, members beside it
+  std::vector<double> table_;       // of each member and choice: the least cost of the subtree
+  std::vector<int> taken_;          // of each member and choice of its parent: its best choice
+  std::vector<size_t> first_taken_;
+  std::vector<bool> changes_;  // of each node, while a change is tried
+  // Usage at this point costs more than prices say; -1: at none.
+  int dear_point_ = -1;
+  double dear_price_ = 0;
+};
+
+}  // namespace tessera::solver

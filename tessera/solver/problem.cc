@@ -1,0 +1,94 @@
+#include "tessera/solver/problem.h"
+
+#include <cmath>
+#include <map>
+
+#include "tessera/base/error.h"
+
+namespace tessera::solver {
+namespace {
+
+std::string node_text(const Problem& problem, size_t index) {
+  const std::string& name = problem.nodes[index].name;
+  return name.empty() ? fmt::format("node {}", index) : fmt::format("node {} \"{}\"", index, name);
+}
+
+void check_costs(const std::vector<double>& costs, const std::string& where) {
+  for (size_t i = 0; i < costs.size(); ++i) {
+    if (std::isnan(costs[i]) || costs[i] == -kForbidden) {
+      throw InvalidArgument("{}: cost {} is {}, expected a finite number or plus infinity (forbidden)", where, i,
+                            costs[i]);
+    }
+  }
+}
+
+}  // namespace
+
+void validate(const Problem& problem) {
+  for (size_t n = 0; n < problem.nodes.size(); ++n) {
+    const Node& node = problem.nodes[n];
+    const auto where = node_text(problem, n);
+    if (node.costs.empty()) throw InvalidArgument("{}: no choice", where);
+    if (node.costs.size() != node.usages.size()) {
+      throw InvalidArgument("{}: {} costs but {} usages, expected one of each per choice", where, node.costs.size(),
+                            node.usages.size());
+    }
+    check_costs(node.costs, where);
+    for (size_t i = 0; i < node.usages.size(); ++i) {
+      if (node.usages[i] < 0) throw InvalidArgument("{}: usage {} is {}, expected >= 0", where, i, node.usages[i]);
+    }
+  }
+  const auto count = static_cast<int64_t>(problem.nodes.size());
+  for (size_t e = 0; e < problem.edges.size(); ++e) {
+    const Edge& edge = problem.edges[e];
+    for (const int end : {edge.u, edge.v}) {
+      if (end < 0 || end >= count) {
+        throw InvalidArgument("edge {}: there is no node {}, the nodes are 0 to {}", e, end, count - 1);
+      }
+    }
+    const size_t rows = problem.nodes[static_cast<size_t>(edge.u)].costs.size();
+    const size_t columns = problem.nodes[static_cast<size_t>(edge.v)].costs.size();
+    if (edge.costs.size() != rows * columns) {
+      throw InvalidArgument("edge {} between nodes {} and {}: {} costs, expected {} x {}", e, edge.u, edge.v,
+                            edge.costs.size(), rows, columns);
+    }
+    check_costs(edge.costs, fmt::format("edge {} between nodes {} and {}", e, edge.u, edge.v));
+  }
+  if (problem.usage_limit < 0) throw InvalidArgument("usage_limit is {}, expected >= 0", problem.usage_limit);
+}
+
+Evaluation evaluate(const Problem& problem, const std::vector<int>& choices) {
+  if (choices.size() != problem.nodes.size()) {
+    throw InvalidArgument("{} choices for {} nodes", choices.size(), problem.nodes.size());
+  }
+  Evaluation result;
+  std::map<int64_t, int64_t> changes;  // of what is in use, by time
+  for (size_t n = 0; n < choices.size(); ++n) {
+    const Node& node = problem.nodes[n];
+    const int choice = choices[n];
+    if (choice < 0 || static_cast<size_t>(choice) >= node.costs.size()) {
+      throw InvalidArgument("{}: choice {}, expected 0 to {}", node_text(problem, n), choice, node.costs.size() - 1);
+    }
+    result.cost += node.costs[static_cast<size_t>(choice)];
+    if (node.begin >= node.end) continue;
+    changes[node.begin] += node.usages[static_cast<size_t>(choice)];
+    changes[node.end] -= node.usages[static_cast<size_t>(choice)];
+  }
+  for (const Edge& edge : problem.edges) {
+    const auto columns = problem.nodes[static_cast<size_t>(edge.v)].costs.size();
+    const auto row = static_cast<size_t>(choices[static_cast<size_t>(edge.u)]);
+    result.cost += edge.costs[row * columns + static_cast<size_t>(choices[static_cast<size_t>(edge.v)])];
+  }
+  int64_t usage = 0;
+  for (const auto& [time, change] : changes) {
+    usage += change;
+    if (usage > result.peak_usage) {
+      result.peak_usage = usage;
+      result.peak_time = time;
+    }
+  }
+  result.feasible = std::isfinite(result.cost) && result.peak_usage <= problem.usage_limit;
+  return result;
+}
+
+}  // namespace tessera::solver

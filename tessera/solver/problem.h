@@ -1,0 +1,55 @@
+// What the solver solves: one choice for each node, costs on nodes and on pairs of nodes, and a limit on what is in use
+// at any time. It knows nothing of networks: whoever asks says what a choice means.
+//
+//     minimise    sum over nodes v of costs[v][x_v]  +  sum over edges (u, v) of costs[u,v][x_u][x_v]
+//     such that   at each time t:  sum over nodes v that live at t of usages[v][x_v]  <=  usage_limit
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace tessera::solver {
+
+// A cost that forbids a choice.
+inline constexpr double kForbidden = std::numeric_limits<double>::infinity();
+inline constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+
+struct Node {
+  // Lives at the times begin <= t < end; never where end <= begin.
+  int64_t begin = 0;
+  int64_t end = 0;
+  std::vector<double> costs;    // of each choice: finite or kForbidden, any sign
+  std::vector<int64_t> usages;  // of each choice, >= 0; as many as costs
+  std::string name = {};        // for messages; may be empty
+};
+
+struct Edge {
+  int u = 0;
+  int v = 0;                  // may be u, or joined to it by several edges
+  std::vector<double> costs;  // row-major, choices of u by choices of v
+};
+
+struct Problem {
+  std::string name;
+  std::vector<Node> nodes;
+  std::vector<Edge> edges;
+  int64_t usage_limit = kNoLimit;
+};
+
+// Throws InvalidArgument that names the node or edge: no choice, numbers that do not match, a NaN or minus infinity, a
+// negative usage, a node that is not there.
+void validate(const Problem& problem);
+
+struct Evaluation {
+  double cost = 0;  // kForbidden where a forbidden choice is made
+  int64_t peak_usage = 0;
+  int64_t peak_time = 0;  // the first time of that usage
+  bool feasible = false;  // the cost is finite and the peak within the limit
+};
+
+// What `choices`, one for each node, cost; straight from the definition.
+Evaluation evaluate(const Problem& problem, const std::vector<int>& choices);
+
+}  // namespace tessera::solver

@@ -1,0 +1,176 @@
+#include "tessera/solver/solve.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <thread>
+
+#include "tessera/solver/dual.h"
+#include "tessera/solver/exact.h"
+#include "tessera/solver/instance.h"
+#include "tessera/solver/local_search.h"
+#include "tessera/solver/reduce.h"
+
+namespace tessera::solver {
+namespace {
+
+// A round in costs looked at, of the search and of the dual: small enough to be interrupted, large enough for a thread.
+constexpr int64_t kRoundWork = 20'000'000;
+constexpr int kPassesPerPrice = 2;
+constexpr int64_t kExactSteps = 200'000;
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+class Solver {
+ public:
+  Solver(const ReducedProblem& reduced, const SolveOptions& options, std::chrono::steady_clock::time_point begin)
+      : options_(options),
+        begin_(begin),
+        instance_(reduced.problem),
+        dual_(instance_),
+        search_(instance_, options.seed) {
+    const auto pairs = static_cast<int64_t>(instance_.by_u.size() + instance_.cost.size());
+    passes_ = static_cast<int>(std::clamp<int64_t>(kRoundWork / (2 * pairs + 1), 1, 50));
+  }
+
+  Solution run() {
+    Solution solution;
+    std::vector<int> candidate;
+    std::vector<double> prices = dual_.prices();
+    for (; solution.rounds < options_.rounds; ++solution.rounds) {
+      // Both see what the other had found when the round began, so that their speeds do not matter.
+      const double known = search_.best_cost();
+      std::thread other([&] {
+        if (!candidate.empty()) {
+          search_.begin(candidate, prices);
+          // A new beginning gets a round to become the best.
+          if (search_.has_solution() && solution.rounds % 4 != 0) search_.restart();
+        }
+        search_.improve(prices, kRoundWork);
+      });
+      raise_bound(known);
+      other.join();
+      candidate = dual_.choices();
+      prices = best_prices_;
+      solution.bound = bound_;
+      solution.cost = search_.best_cost();
+      if (options_.on_progress) {
+        options_.on_progress({solution.rounds + 1, seconds_since(begin_), solution.cost, solution.bound});
+      }
+      if (is_met(solution) || is_late()) {
+        ++solution.rounds;
+        break;
+      }
+      // A small rest is searched through, ever more rarely.
+      if ((solution.rounds & (solution.rounds + 1)) == 0 && search_exactly_from(solution)) {
+        ++solution.rounds;
+        break;
+      }
+    }
+    if (search_.has_solution() && solution.choices.empty()) solution.choices = search_.best();
+    return solution;
+  }
+
+ private:
+  void raise_bound(double known) {
+    for (int i = 0; i < passes_; ++i) {
+      dual_.pass();
+      if (dual_.bound() > bound_) {
+        bound_ = dual_.bound();
+        best_prices_ = dual_.prices();
+      }
+      if (i % kPassesPerPrice == 0) dual_.follow_usage(known);
+    }
+  }
+
+  // True where nothing is left to be found.
+  bool search_exactly_from(Solution& solution) {
+    const ExactResult exact = search_exactly(instance_, dual_, solution.cost, kExactSteps);
+    if (!exact.choices.empty()) {
+      solution.choices = exact.choices;
+      solution.cost = exact.cost;
+    }
+    if (exact.complete) {
+      if (!exact.choices.empty() || search_.has_solution()) {
+        solution.bound = solution.cost;
+        if (exact.choices.empty()) solution.choices = search_.best();
+      } else {
+        infeasible_ = true;
+      }
+      return true;
+    }
+    if (!exact.choices.empty()) {
+      search_.begin(exact.choices, best_prices_);
+      solution.choices.clear();
+    }
+    return false;
+  }
+
+  bool is_met(const Solution& solution) const {
+    return solution.cost != kForbidden && solution.cost - solution.bound <= options_.gap * std::abs(solution.cost);
+  }
+  bool is_late() const { return options_.timeout_seconds > 0 && seconds_since(begin_) > options_.timeout_seconds; }
+
+ public:
+  bool infeasible() const { return infeasible_; }
+
+ private:
+  const SolveOptions& options_;
+  std::chrono::steady_clock::time_point begin_;
+  Instance instance_;
+  Dual dual_;
+  LocalSearch search_;
+  int passes_ = 1;
+  double bound_ = -kForbidden;
+  std::vector<double> best_prices_;
+  bool infeasible_ = false;
+};
+
+}  // namespace
+
+std::string to_string(Status status) {
+  switch (status) {
+    case Status::kOptimal: return "optimal";
+    case Status::kFeasible: return "feasible";
+    case Status::kInfeasible: return "infeasible";
+    case Status::kUnknown: return "unknown";
+  }
+  return "unknown";
+}
+
+double Solution::gap() const {
+  if (cost == bound) return 0;
+  return (cost - bound) / std::max(std::abs(cost), 1e-300);
+}
+
+Solution solve(const Problem& problem, const SolveOptions& options) {
+  const auto begin = std::chrono::steady_clock::now();
+  validate(problem);
+  const ReducedProblem reduced = reduce(problem);
+  Solution solution;
+  if (problem.nodes.empty()) return {.status = Status::kOptimal, .choices = {}, .cost = 0, .bound = 0};
+  if (reduced.infeasible) {
+    solution.status = Status::kInfeasible;
+    return solution;
+  }
+  Solver solver(reduced, options, begin);
+  solution = solver.run();
+  solution.seconds = seconds_since(begin);
+  if (solver.infeasible()) {
+    solution.status = Status::kInfeasible;
+    return solution;
+  }
+  if (solution.choices.empty()) return solution;
+  solution.choices = reduced.original(solution.choices);
+  // The cost by the definition; what the search added up on its way may be off by a rounding.
+  solution.cost = evaluate(problem, solution.choices).cost;
+  solution.bound = std::min(solution.bound, solution.cost);
+  const bool met = solution.cost - solution.bound <= std::max(options.gap, 1e-9) * std::abs(solution.cost);
+  solution.status = met ? Status::kOptimal : Status::kFeasible;
+  if (met && options.gap == 0) solution.bound = solution.cost;
+  return solution;
+}
+
+}  // namespace tessera::solver

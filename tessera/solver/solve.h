@@ -1,0 +1,57 @@
+// Solves a problem as well as its budget allows and proves how well: the cost of what was found, and a lower bound on
+// the cost of everything.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tessera/solver/problem.h"
+
+namespace tessera::solver {
+
+struct Progress {
+  int round = 0;
+  double seconds = 0;
+  double cost = kForbidden;  // kForbidden: no solution yet
+  double bound = -kForbidden;
+};
+
+struct SolveOptions {
+  // The search ends after so many rounds, or before, when the bound is met. Equal problems, seeds and rounds have equal
+  // solutions, whatever the machine.
+  int rounds = 200;
+  // Where > 0: ends when so much time is over, too; what is found then depends on the machine.
+  double timeout_seconds = 0;
+  // Ends when (cost - bound) <= gap * |cost|.
+  double gap = 0;
+  uint64_t seed = 0;
+  // Called after each round.
+  std::function<void(const Progress&)> on_progress = {};
+};
+
+enum class Status {
+  kOptimal,     // the gap that was asked for is met
+  kFeasible,    // a solution; whether a better one exists is not known
+  kInfeasible,  // proven: there is none
+  kUnknown      // none was found
+};
+// "optimal", "feasible", ...
+std::string to_string(Status status);
+
+struct Solution {
+  Status status = Status::kUnknown;
+  std::vector<int> choices;  // one for each node; empty where there is none
+  double cost = kForbidden;
+  double bound = -kForbidden;  // no solution costs less
+  int rounds = 0;
+  double seconds = 0;
+
+  // (cost - bound) / |cost|; 0 where both are 0.
+  double gap() const;
+};
+
+// Validates the problem first. Uses two threads.
+Solution solve(const Problem& problem, const SolveOptions& options = {});
+
+}  // namespace tessera::solver

@@ -1,0 +1,285 @@
+// Claims about the solver: it equals brute force on small problems, what it says holds by the definition, equal calls
+// have equal results, and files are read or refused.
+#include "tessera/solver/solve.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tessera/base/error.h"
+#include "tessera/base/random.h"
+#include "tessera/solver/dual.h"
+#include "tessera/solver/instance.h"
+#include "tessera/solver/problem_json.h"
+#include "tessera/solver/reduce.h"
+#include "tessera/solver/time_points.h"
+#include "tessera/solver/usage_tree.h"
+
+namespace tessera::solver {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+class Draws {
+ public:
+  explicit Draws(uint64_t seed) : seed_(seed) {}
+  int64_t below(int64_t n) { return random_below({.seed = seed_}, next_++, n); }
+
+ private:
+  uint64_t seed_;
+  uint64_t next_ = 0;
+};
+
+// Up to eight nodes of up to four choices; some costs forbidden; limits from never broken to impossible.
+Problem random_problem(uint64_t seed) {
+  Draws draws(seed);
+  Problem problem{.name = fmt::format("random {}", seed), .nodes = {}, .edges = {}};
+  const int64_t nodes = 1 + draws.below(8);
+  int64_t total = 0;
+  for (int64_t n = 0; n < nodes; ++n) {
+    Node node{.begin = draws.below(10), .end = 0, .costs = {}, .usages = {}};
+    node.end = node.begin + draws.below(8);
+    const int64_t choices = 1 + draws.below(4);
+    for (int64_t i = 0; i < choices; ++i) {
+      node.costs.push_back(draws.below(15) == 0 ? kForbidden : static_cast<double>(draws.below(100) - 20));
+      node.usages.push_back(draws.below(20));
+      total += node.usages.back();
+    }
+    problem.nodes.push_back(node);
+  }
+  const int64_t edges = draws.below(2 * nodes);
+  for (int64_t e = 0; e < edges; ++e) {
+    Edge edge{static_cast<int>(draws.below(nodes)), static_cast<int>(draws.below(nodes)), {}};
+    const size_t pairs = problem.nodes[static_cast<size_t>(edge.u)].costs.size() *
+                         problem.nodes[static_cast<size_t>(edge.v)].costs.size();
+    for (size_t i = 0; i < pairs; ++i) {
+      edge.costs.push_back(draws.below(8) == 0 ? kForbidden : static_cast<double>(draws.below(60)));
+    }
+    problem.edges.push_back(edge);
+  }
+  problem.usage_limit = total / 8 + draws.below(total / 3 + 2);
+  return problem;
+}
+
+// The least cost of all choices, kForbidden where none is feasible.
+double brute_force(const Problem& problem) {
+  std::vector<int> choices(problem.nodes.size(), 0);
+  double least = kForbidden;
+  while (true) {
+    const Evaluation evaluation = evaluate(problem, choices);
+    if (evaluation.feasible) least = std::min(least, evaluation.cost);
+    size_t n = 0;
+    while (n < choices.size() && ++choices[n] == static_cast<int>(problem.nodes[n].costs.size())) choices[n++] = 0;
+    if (n == choices.size()) return least;
+  }
+}
+
+TEST(Solve, EqualsBruteForceAndProvesIt) {
+  int infeasible = 0;
+  for (uint64_t seed = 0; seed < 500; ++seed) {
+    const Problem problem = random_problem(seed);
+    const double expected = brute_force(problem);
+    const Solution solution = solve(problem);
+    if (expected == kForbidden) {
+      EXPECT_EQ(solution.status, Status::kInfeasible) << problem.name;
+      ++infeasible;
+      continue;
+    }
+    ASSERT_EQ(solution.status, Status::kOptimal) << problem.name;
+    EXPECT_EQ(solution.cost, expected) << problem.name;
+    EXPECT_EQ(solution.gap(), 0) << problem.name;
+    const Evaluation evaluation = evaluate(problem, solution.choices);
+    EXPECT_TRUE(evaluation.feasible) << problem.name;
+    EXPECT_EQ(evaluation.cost, solution.cost) << problem.name;
+  }
+  EXPECT_GT(infeasible, 10);
+  EXPECT_LT(infeasible, 250);
+}
+
+TEST(Solve, IsAFunctionOfItsArguments) {
+  const Problem problem = random_problem(7);
+  const Solution a = solve(problem, {.rounds = 5, .seed = 3});
+  const Solution b = solve(problem, {.rounds = 5, .seed = 3});
+  EXPECT_EQ(a.choices, b.choices);
+  EXPECT_EQ(a.bound, b.bound);
+}
+
+TEST(Solve, TellsOfItsProgress) {
+  int calls = 0;
+  const auto solution = solve(random_problem(3), {.rounds = 3, .on_progress = [&](const Progress& progress) {
+                                                    ++calls;
+                                                    EXPECT_EQ(progress.round, calls);
+                                                    EXPECT_LE(progress.bound, progress.cost);
+                                                  }});
+  EXPECT_EQ(calls, solution.rounds);
+}
+
+TEST(Solve, AProblemWithoutNodesCostsNothing) {
+  const Solution solution = solve({});
+  EXPECT_EQ(solution.status, Status::kOptimal);
+  EXPECT_EQ(solution.cost, 0);
+  EXPECT_TRUE(solution.choices.empty());
+}
+
+TEST(Reduce, KeepsTheLeastCost) {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    const Problem problem = random_problem(seed);
+    const ReducedProblem reduced = reduce(problem);
+    const double expected = brute_force(problem);
+    if (reduced.infeasible) {
+      EXPECT_EQ(expected, kForbidden) << problem.name;
+      continue;
+    }
+    EXPECT_EQ(brute_force(reduced.problem), expected) << problem.name;
+    const std::vector<int> first(reduced.problem.nodes.size(), 0);
+    EXPECT_EQ(evaluate(reduced.problem, first).cost, evaluate(problem, reduced.original(first)).cost) << problem.name;
+  }
+}
+
+TEST(Dual, NeverSaysMoreThanTheLeastCost) {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    const ReducedProblem reduced = reduce(random_problem(seed));
+    if (reduced.infeasible) continue;
+    const double least = brute_force(reduced.problem);
+    const Instance instance(reduced.problem);
+    Dual dual(instance);
+    for (int i = 0; i < 30; ++i) {
+      dual.pass();
+      EXPECT_LE(dual.bound(), least + 1e-9 * (1 + std::abs(least))) << seed;
+      dual.follow_usage(least);
+    }
+  }
+}
+
+TEST(Dual, MovedCostsAddUpToTheTrueOnes) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    const ReducedProblem reduced = reduce(random_problem(seed));
+    if (reduced.infeasible) continue;
+    const Instance instance(reduced.problem);
+    Dual dual(instance);
+    for (int i = 0; i < 3; ++i) dual.pass();
+    const std::vector<int> choices(reduced.problem.nodes.size(), 0);
+    double moved = dual.bound_constant();
+    for (int n = 0; n < instance.num_nodes(); ++n) moved += dual.node_cost(n, 0);
+    for (int e = 0; e < instance.num_edges(); ++e) moved += dual.edge_cost(e, 0, 0);
+    const double cost = evaluate(reduced.problem, choices).cost;
+    if (cost == kForbidden) {
+      EXPECT_EQ(moved, kForbidden);
+    } else {
+      EXPECT_NEAR(moved, cost, 1e-9 * (1 + std::abs(cost)));
+    }
+  }
+}
+
+TEST(TimePoints, AreThoseAtWhichMostLive) {
+  Problem problem{.name = "", .nodes = {}, .edges = {}, .usage_limit = 5};
+  const auto add = [&](int64_t begin, int64_t end, int64_t usage) {
+    problem.nodes.push_back({.begin = begin, .end = end, .costs = {0}, .usages = {usage}});
+  };
+  add(0, 10, 3);
+  add(2, 4, 3);    // 6 at 2 and 3
+  add(5, 7, 2);    // 5 at 5: within the limit
+  add(8, 9, 3);    // 6 at 8
+  add(8, 8, 9);    // never lives
+  add(20, 30, 0);  // uses nothing
+  const TimePoints points = time_points(problem);
+  EXPECT_EQ(points.count, 3 - 1 + 1);  // 2, 5 (nearly at the limit) and 8
+  EXPECT_EQ(points.ranges[0], std::pair(0, 3));
+  EXPECT_EQ(points.ranges[1], std::pair(0, 1));
+  EXPECT_EQ(points.ranges[3], std::pair(2, 3));
+  EXPECT_EQ(points.ranges[4].first, points.ranges[4].second);
+}
+
+TEST(UsageTree, IsAnArrayThatKnowsItsLargest) {
+  for (const int count : {1, 2, 7, 64, 100}) {
+    UsageTree tree(count);
+    std::vector<int64_t> plain(static_cast<size_t>(count), 0);
+    Draws draws(static_cast<uint64_t>(count));
+    for (int i = 0; i < 200; ++i) {
+      const auto first = static_cast<int>(draws.below(count));
+      const auto last = first + static_cast<int>(draws.below(count - first + 1));
+      const int64_t amount = draws.below(41) - 20;
+      tree.add(first, last, amount);
+      for (int p = first; p < last; ++p) plain[static_cast<size_t>(p)] += amount;
+      const auto largest = std::max_element(plain.begin(), plain.end());
+      ASSERT_EQ(tree.largest(), *largest);
+      ASSERT_EQ(tree.where(), largest - plain.begin());
+      ASSERT_EQ(tree.at(first), plain[static_cast<size_t>(first)]);
+    }
+  }
+}
+
+TEST(Problem, IsChecked) {
+  const auto message = [](Problem problem) { return [problem] { validate(problem); }; };
+  const Node node{.begin = 0, .end = 1, .costs = {1, 2}, .usages = {0, 0}};
+  EXPECT_THAT(message({.name = "", .nodes = {Node{}}, .edges = {}}),
+              ThrowsMessage<InvalidArgument>("node 0: no choice"));
+  EXPECT_THAT(message({.name = "", .nodes = {node}, .edges = {{0, 1, {1, 2, 3, 4}}}}),
+              ThrowsMessage<InvalidArgument>("edge 0: there is no node 1, the nodes are 0 to 0"));
+  EXPECT_THAT(message({.name = "", .nodes = {node, node}, .edges = {{0, 1, {1, 2}}}}),
+              ThrowsMessage<InvalidArgument>("edge 0 between nodes 0 and 1: 2 costs, expected 2 x 2"));
+  EXPECT_THAT(message({.name = "", .nodes = {{0, 1, {std::nan("")}, {0}, "conv"}}, .edges = {}}),
+              ThrowsMessage<InvalidArgument>(HasSubstr("node 0 \"conv\": cost 0 is nan")));
+  EXPECT_THAT(message({.name = "", .nodes = {{0, 1, {1}, {-4}}}, .edges = {}}),
+              ThrowsMessage<InvalidArgument>("node 0: usage 0 is -4, expected >= 0"));
+}
+
+constexpr const char* kExample = R"({"problem": {"name": "example",
+  "nodes": {"intervals": [[30, 70], [40, 70], [50, 120], [110, 140], [110, 150]],
+            "costs": [[15], [55, 65], [25, 45, 35], [85, 75], [95]],
+            "usages": [[10], [25, 25], [15, 20, 15], [10, 10], [15]]},
+  "edges": {"nodes": [[0, 1], [0, 2], [1, 3], [2, 4], [3, 4]],
+            "costs": [[30, 40], [50, 10, 40], [90, 10, 20, 80], [60, 20, 30], [70, 60]]},
+  "usage_limit": 50}})";
+
+TEST(ProblemJson, IsReadAndSolved) {
+  const Problem problem = parse_problem(kExample, "example.json");
+  EXPECT_EQ(problem.name, "example");
+  const Solution solution = solve(problem);
+  EXPECT_EQ(solution.status, Status::kOptimal);
+  EXPECT_EQ(solution.cost, brute_force(problem));
+  EXPECT_THAT(solution.choices, ElementsAre(0, 0, 2, 1, 0));
+}
+
+TEST(ProblemJson, FaultsAreNamed) {
+  const auto reading = [](const std::string& from, const std::string& to) {
+    std::string text = kExample;
+    text.replace(text.find(from), from.size(), to);
+    return [text] { parse_problem(text, "p.json"); };
+  };
+  EXPECT_THAT(reading("\"costs\": [[15]", "\"kosts\": [[15]"),
+              ThrowsMessage<InvalidArgument>("p.json: problem.nodes has no member \"costs\""));
+  EXPECT_THAT(reading("[30, 70]", "[30]"),
+              ThrowsMessage<InvalidArgument>("p.json: problem.nodes.intervals[0] is no array of two"));
+  EXPECT_THAT(reading("[0, 1]", "[0, 9]"),
+              ThrowsMessage<InvalidArgument>("p.json: problem.edges.nodes[0] names node 9, the nodes are 0 to 4"));
+  EXPECT_THAT(reading("[30, 40]", "[30]"),
+              ThrowsMessage<InvalidArgument>("p.json: edge 0 between nodes 0 and 1: 1 costs, expected 1 x 2"));
+  EXPECT_THAT(reading("[15]", "[\"15\"]"),
+              ThrowsMessage<InvalidArgument>("p.json: problem.nodes.costs[0][0] is string, expected a number"));
+  EXPECT_THAT([] { parse_problem("{", "p.json"); }, ThrowsMessage<InvalidArgument>(HasSubstr("p.json: is no JSON")));
+  EXPECT_THAT([] { parse_problem(std::string(50, '[') + std::string(50, ']'), "p.json"); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("nested deeper than 8")));
+}
+
+TEST(ProblemJson, DamagedTextIsReadOrRefused) {
+  const std::string text = kExample;
+  for (uint64_t seed = 0; seed < 3000; ++seed) {
+    Draws draws(seed);
+    std::string damaged = text;
+    for (int64_t i = draws.below(4); i >= 0; --i) {
+      damaged[static_cast<size_t>(draws.below(static_cast<int64_t>(text.size())))] =
+          static_cast<char>("0123456789[]{},:-\"e."[draws.below(20)]);
+    }
+    try {
+      parse_problem(damaged, "damaged");
+    } catch (const InvalidArgument&) {
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::solver

@@ -1,0 +1,22 @@
+// The times at which a limit on usage can be broken. What lives changes only where a node begins or ends, and of two
+// times the one at which all live that live at the other is enough.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "tessera/solver/problem.h"
+
+namespace tessera::solver {
+
+struct TimePoints {
+  int count = 0;
+  // Of each node, the points first <= p < last at which it lives; first == last where it never uses anything at a point
+  // that is kept.
+  std::vector<std::pair<int, int>> ranges;
+};
+
+// The points of `problem` at which the largest usages together exceed the limit: no other time can.
+TimePoints time_points(const Problem& problem);
+
+}  // namespace tessera::solver
