@@ -294,17 +294,18 @@ void LocalSearch::improve(const std::vector<double>& prices, int64_t work) {
   constexpr double kScales[] = {0.0, 0.5, 0.8, 1.0, 1.0, 1.25, 2.0};
   constexpr int kTreesPerScale = 50;
   constexpr int kRetries = 4;
-  while (work > 0) {
+  int64_t done = 0;
+  while (done < work) {
     const double scale = kScales[below(static_cast<int>(std::size(kScales)))];
     for (size_t p = 0; p < prices.size(); ++p) price_sums_[p + 1] = price_sums_[p] + scale * prices[p];
-    work -= static_cast<int64_t>(prices.size());
-    for (int tree = 0; tree < kTreesPerScale && work > 0; ++tree) {
+    done += static_cast<int64_t>(prices.size());
+    for (int tree = 0; tree < kTreesPerScale && done < work; ++tree) {
       const double size = static_cast<double>(kSmallTree) *
                           std::pow(static_cast<double>(kLargeTree) / static_cast<double>(kSmallTree), uniform());
       grow(below(instance_.num_nodes()), static_cast<int64_t>(size));
       dear_point_ = -1;
       for (int retry = 0; retry <= kRetries; ++retry) {
-        const auto changes = choose_tree(work);
+        const auto changes = choose_tree(done);
         if (changes.empty()) break;
         const Outcome outcome = try_changes(changes);
         if (outcome.excess <= 0) break;
