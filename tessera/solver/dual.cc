@@ -164,8 +164,9 @@ void Dual::follow_usage(double best) {
     passes_without_gain_ = 0;
   }
   if (norm == 0) return;
-  // Polyak's step: how far the bound may still rise, by the square of the direction.
-  const double room = std::isfinite(best) ? std::max(best - bound_, 1e-4 * std::abs(bound_)) : 0.05 * std::abs(bound_);
+  // Polyak's step: how far the bound may still rise, by the square of the direction; where much is left, a part of it.
+  const double usual = 0.05 * std::abs(bound_);
+  const double room = std::clamp(best - bound_, 0.01 * usual, usual);
   const double length = step_ * room / norm;
   std::vector<double> prices = prices_;
   for (size_t p = 0; p < prices.size(); ++p) prices[p] = std::max(0.0, prices[p] + length * mean_excess_[p]);

@@ -10,6 +10,7 @@ size_t as_index(int i) { return static_cast<size_t>(i); }
 
 constexpr int64_t kSmallTree = 3;
 constexpr int64_t kLargeTree = 1000;
+constexpr int64_t kRepairWork = 10'000'000;  // costs looked at before a repair is given up
 
 }  // namespace
 
@@ -31,15 +32,12 @@ LocalSearch::LocalSearch(const Instance& instance, uint64_t seed)
 double LocalSearch::node_delta(int node, int choice) const {
   const int now = choices_[as_index(node)];
   const auto costs = instance_.costs_of(node);
-  double to = costs[as_index(choice)];
-  double from = costs[as_index(now)];
+  double delta = costs[as_index(choice)] - costs[as_index(now)];
   for (const auto& incidence : instance_.edges_of(node)) {
     const int other = choices_[as_index(incidence.other)];
-    to += instance_.beside(incidence, choice)[other];
-    from += instance_.beside(incidence, now)[other];
+    delta += soft(instance_.beside(incidence, choice)[other]) - soft(instance_.beside(incidence, now)[other]);
   }
-  if (to == kForbidden) return kForbidden;
-  return from == kForbidden ? -kForbidden : to - from;
+  return delta;
 }
 
 void LocalSearch::set(int node, int choice) {
@@ -50,12 +48,24 @@ void LocalSearch::set(int node, int choice) {
   now = choice;
 }
 
-bool LocalSearch::begin(const std::vector<int>& choices, const std::vector<double>& prices) {
+void LocalSearch::begin(const std::vector<int>& choices, const std::vector<double>& prices) {
   for (int n = 0; n < instance_.num_nodes(); ++n) set(n, choices[as_index(n)]);
-  return repair(prices);
+  const auto add_up = [&] {
+    sum_ = {};
+    for (int n = 0; n < instance_.num_nodes(); ++n) sum_.add(instance_.costs_of(n)[as_index(choices_[as_index(n)])]);
+    for (int e = 0; e < instance_.num_edges(); ++e) {
+      sum_.add(
+          instance_.row(e, choices_[as_index(instance_.u[as_index(e)])])[choices_[as_index(instance_.v[as_index(e)])]]);
+    }
+  };
+  add_up();
+  dear_ = std::max(dear_, 2 * std::abs(sum_.cost));
+  repair(prices);
+  add_up();
+  keep_best();
 }
 
-bool LocalSearch::repair(const std::vector<double>& prices) {
+void LocalSearch::repair(const std::vector<double>& prices) {
   // Prices that stand for the limit are raised where it is still broken, and trees around what lives there chosen anew.
   std::vector<double> raised = prices;
   double scale = 0;
@@ -65,8 +75,9 @@ bool LocalSearch::repair(const std::vector<double>& prices) {
     for (int n = 0; n < instance_.num_nodes(); ++n) costs += std::abs(instance_.costs_of(n)[0]);
     scale = (costs + 1) / (static_cast<double>(instance_.usage_limit) + 1);
   }
-  const double before = best_cost_;
-  for (int round = 0; round < 400 && !is_feasible(); ++round) {
+  int64_t work = 0;
+  while (work < kRepairWork && !is_within_limit()) {
+    work += instance_.num_nodes();
     const int point = usage_.where();
     // The single changes that bring this point down, by what they cost for what they save.
     struct Option {
@@ -81,7 +92,6 @@ bool LocalSearch::repair(const std::vector<double>& prices) {
       for (int i = 0; i < instance_.num_choices(n); ++i) {
         if (usages[as_index(i)] >= now) continue;
         const double delta = node_delta(n, i);
-        if (delta == kForbidden) continue;
         options.push_back({delta / static_cast<double>(now - usages[as_index(i)]), n, i});
       }
     }
@@ -91,8 +101,7 @@ bool LocalSearch::repair(const std::vector<double>& prices) {
       if (usage_.at(point) <= instance_.usage_limit) break;
       const auto usages = instance_.usages_of(option.node);
       if (usages[as_index(option.choice)] >= usages[as_index(choices_[as_index(option.node)])]) continue;
-      const double delta = node_delta(option.node, option.choice);  // neighbours may have changed
-      if (delta == kForbidden) continue;
+      if (node_delta(option.node, option.choice) >= dear_) continue;  // it would be beside a forbidden choice
       set(option.node, option.choice);
       any = true;
     }
@@ -102,26 +111,17 @@ bool LocalSearch::repair(const std::vector<double>& prices) {
     price_sums_[0] = 0;
     for (size_t p = 0; p < raised.size(); ++p) price_sums_[p + 1] = price_sums_[p] + raised[p];
     for (int n = 0; n < instance_.num_nodes(); ++n) {
-      if (usage_.at(point) <= instance_.usage_limit) break;
+      if (usage_.at(point) <= instance_.usage_limit || work >= kRepairWork) break;
       if (instance_.first_point[as_index(n)] > point || instance_.last_point[as_index(n)] <= point) continue;
       grow(n, 60);
-      int64_t work = 0;
       for (const Change& change : choose_tree(work)) set(change.node, change.choice);
     }
   }
-  cost_ = 0;
-  for (int n = 0; n < instance_.num_nodes(); ++n) cost_ += instance_.costs_of(n)[as_index(choices_[as_index(n)])];
-  for (int e = 0; e < instance_.num_edges(); ++e) {
-    cost_ +=
-        instance_.row(e, choices_[as_index(instance_.u[as_index(e)])])[choices_[as_index(instance_.v[as_index(e)])]];
-  }
-  keep_best();
-  return best_cost_ < before;
 }
 
 void LocalSearch::keep_best() {
-  if (cost_ < best_cost_ && is_feasible()) {
-    best_cost_ = cost_;
+  if (sum_.forbidden == 0 && sum_.cost < best_cost_ && is_within_limit()) {
+    best_cost_ = sum_.cost;
     best_ = choices_;
   }
 }
@@ -131,7 +131,7 @@ void LocalSearch::restart() {
   for (int n = 0; n < instance_.num_nodes(); ++n) {
     if (choices_[as_index(n)] != best_[as_index(n)]) set(n, best_[as_index(n)]);
   }
-  cost_ = best_cost_;
+  sum_ = {best_cost_, 0};
 }
 
 // Makes members_ a tree of up to `size` nodes around the root, with no other edge between them.
@@ -209,7 +209,7 @@ std::vector<LocalSearch::Change> LocalSearch::choose_tree(int64_t& work) {
       if (place_[as_index(incidence.other)] >= 0) continue;
       const Instance::Incidence opposite{incidence.edge, member.node, !incidence.is_first};
       const double* beside = instance_.beside(opposite, choices_[as_index(incidence.other)]);
-      for (size_t i = 0; i < own.size(); ++i) costs[i] += beside[i];
+      for (size_t i = 0; i < own.size(); ++i) costs[i] += soft(beside[i]);
     }
     work += static_cast<int64_t>(own.size() * (1 + instance_.edges_of(member.node).size()));
   }
@@ -224,7 +224,7 @@ std::vector<LocalSearch::Change> LocalSearch::choose_tree(int64_t& work) {
       double least = kForbidden;
       int taken = 0;
       for (int i = 0; i < choices; ++i) {
-        const double cost = costs[i] + beside[i];
+        const double cost = costs[i] + soft(beside[i]);
         if (cost < least) {
           least = cost;
           taken = i;
@@ -242,8 +242,6 @@ std::vector<LocalSearch::Change> LocalSearch::choose_tree(int64_t& work) {
     if (member.parent < 0) {
       const double* costs = &table_[member.first];
       const double* least = std::min_element(costs, costs + instance_.num_choices(member.node));
-      // Nothing is allowed beside what surrounds the tree, or nothing is better.
-      if (*least == kForbidden) return {};
       const int now = choices_[as_index(member.node)];
       chosen[m] = costs[now] == *least ? now : static_cast<int>(least - costs);
     } else {
@@ -255,42 +253,61 @@ std::vector<LocalSearch::Change> LocalSearch::choose_tree(int64_t& work) {
 }
 
 // What the nodes of `changes` and the edges around them cost now.
-double LocalSearch::cost_around(const std::vector<Change>& changes) const {
-  double cost = 0;
+LocalSearch::Sum LocalSearch::sum_around(const std::vector<Change>& changes) const {
+  Sum sum;
   for (const Change& change : changes) {
-    cost += instance_.costs_of(change.node)[as_index(choices_[as_index(change.node)])];
+    const int choice = choices_[as_index(change.node)];
+    sum.add(instance_.costs_of(change.node)[as_index(choice)]);
     for (const auto& incidence : instance_.edges_of(change.node)) {
       // An edge between two that change is counted once.
       if (changes_[as_index(incidence.other)] && incidence.other < change.node) continue;
-      cost += instance_.beside(incidence, choices_[as_index(change.node)])[choices_[as_index(incidence.other)]];
+      sum.add(instance_.beside(incidence, choice)[choices_[as_index(incidence.other)]]);
     }
   }
-  return cost;
+  return sum;
 }
 
-// Makes the changes where the result is feasible and costs no more; otherwise says what they would have brought.
+// Makes the changes and keeps them where they cost no more and break the limit no further, or break it less.
 LocalSearch::Outcome LocalSearch::try_changes(const std::vector<Change>& changes) {
+  const int64_t excess_before = std::max<int64_t>(usage_.largest() - instance_.usage_limit, 0);
   for (const Change& change : changes) changes_[as_index(change.node)] = true;
-  const double before = cost_around(changes);
+  const Sum before = sum_around(changes);
   std::vector<Change> undo;
   undo.reserve(changes.size());
   for (const Change& change : changes) {
     undo.push_back({change.node, choices_[as_index(change.node)]});
     set(change.node, change.choice);
   }
-  const double more = cost_around(changes) - before;
+  const Sum after = sum_around(changes);
   for (const Change& change : changes) changes_[as_index(change.node)] = false;
-  const Outcome outcome{.more = more, .excess = usage_.largest() - instance_.usage_limit, .point = usage_.where()};
-  if (more <= 0 && outcome.excess <= 0) {
-    cost_ += more;
+  const int forbidden = after.forbidden - before.forbidden;
+  Outcome outcome{.more = after.cost - before.cost + dear_ * forbidden,
+                  .excess = usage_.largest() - instance_.usage_limit,
+                  .point = usage_.where(),
+                  .kept = false};
+  const int64_t excess = std::max<int64_t>(outcome.excess, 0);
+  outcome.kept = excess < excess_before || (excess == excess_before && outcome.more <= 0);
+  if (outcome.kept) {
+    sum_.cost += after.cost - before.cost;
+    sum_.forbidden += forbidden;
   } else {
     for (const Change& change : undo) set(change.node, change.choice);
   }
   return outcome;
 }
 
+// A random node, where the limit is broken one that lives there.
+int LocalSearch::root_for(int point) {
+  int node = below(instance_.num_nodes());
+  for (int i = 0; point >= 0 && i < instance_.num_nodes(); ++i) {
+    if (instance_.first_point[as_index(node)] <= point && point < instance_.last_point[as_index(node)]) break;
+    node = (node + 1) % instance_.num_nodes();
+  }
+  return node;
+}
+
 void LocalSearch::improve(const std::vector<double>& prices, int64_t work) {
-  if (instance_.num_nodes() == 0 || !is_feasible() || cost_ == kForbidden) return;
+  if (instance_.num_nodes() == 0) return;
   constexpr double kScales[] = {0.0, 0.5, 0.8, 1.0, 1.0, 1.25, 2.0};
   constexpr int kTreesPerScale = 50;
   constexpr int kRetries = 4;
@@ -302,20 +319,24 @@ void LocalSearch::improve(const std::vector<double>& prices, int64_t work) {
     for (int tree = 0; tree < kTreesPerScale && done < work; ++tree) {
       const double size = static_cast<double>(kSmallTree) *
                           std::pow(static_cast<double>(kLargeTree) / static_cast<double>(kSmallTree), uniform());
-      grow(below(instance_.num_nodes()), static_cast<int64_t>(size));
-      dear_point_ = -1;
+      dear_point_ = is_within_limit() ? -1 : usage_.where();
+      const double usual = std::max(std::abs(sum_.cost), 1.0) / instance_.num_nodes();
+      if (dear_point_ >= 0) {
+        dear_price_ =
+            usual * std::pow(10.0, 4 * uniform() - 2) / static_cast<double>(usage_.largest() - instance_.usage_limit);
+      }
+      grow(root_for(dear_point_), static_cast<int64_t>(size));
       for (int retry = 0; retry <= kRetries; ++retry) {
         const auto changes = choose_tree(done);
         if (changes.empty()) break;
         const Outcome outcome = try_changes(changes);
-        if (outcome.excess <= 0) break;
+        if (outcome.kept || outcome.excess <= 0) break;
         // Too much at some point: the same tree once more, usage there being dear.
         if (outcome.point == dear_point_) {
           dear_price_ *= 4;
         } else {
           dear_point_ = outcome.point;
-          dear_price_ = std::max(-outcome.more, 1e-3 * std::abs(cost_) / instance_.num_nodes()) /
-                        static_cast<double>(outcome.excess);
+          dear_price_ = std::max(-outcome.more, 1e-3 * usual) / static_cast<double>(outcome.excess);
         }
       }
       dear_point_ = -1;

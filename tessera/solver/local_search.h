@@ -1,6 +1,7 @@
 // Solutions made better: the choices of a tree of neighbouring nodes are chosen anew, the best for what surrounds it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -15,12 +16,11 @@ class LocalSearch {
   // Draws are a function of `seed` alone. The instance must outlive the search.
   LocalSearch(const Instance& instance, uint64_t seed);
 
-  // Begins at `choices`, which need not be feasible; where they are not, they are mended as well as can be, by the
-  // cheapest changes for what they save (`prices`: of usage at each point). True where the result is feasible and
-  // better than best().
-  bool begin(const std::vector<int>& choices, const std::vector<double>& prices);
+  // Begins at `choices`, which need not be feasible; where they break the limit they are mended as well as can be, by
+  // the cheapest changes for what they save (`prices`: of usage at each point).
+  void begin(const std::vector<int>& choices, const std::vector<double>& prices);
   // Random trees until about `work` costs have been looked at. Trees are chosen anew with usage priced at a random
-  // multiple of `prices`; what is feasible and costs no more is kept.
+  // multiple of `prices`; what costs no more and breaks the limit no further is kept.
   void improve(const std::vector<double>& prices, int64_t work);
   // Goes back to best().
   void restart();
@@ -45,6 +45,19 @@ class LocalSearch {
     double more;     // of cost
     int64_t excess;  // of the largest usage over the limit
     int point;       // of that usage
+    bool kept;
+  };
+  // Forbidden pairs count apart from what can be added up.
+  struct Sum {
+    double cost = 0;
+    int forbidden = 0;
+    void add(double c) {
+      if (c == kForbidden) {
+        ++forbidden;
+      } else {
+        cost += c;
+      }
+    }
   };
 
   double uniform() { return random_open_uniform({.seed = seed_}, draws_++); }
@@ -52,20 +65,24 @@ class LocalSearch {
 
   double node_delta(int node, int choice) const;
   void set(int node, int choice);
-  bool repair(const std::vector<double>& prices);
+  void repair(const std::vector<double>& prices);
   void keep_best();
   void grow(int root, int64_t size);
   double price_of(int node) const;
   std::vector<Change> choose_tree(int64_t& work);
-  double cost_around(const std::vector<Change>& changes) const;
+  Sum sum_around(const std::vector<Change>& changes) const;
+  int root_for(int point);
   Outcome try_changes(const std::vector<Change>& changes);
-  bool is_feasible() const { return usage_.largest() <= instance_.usage_limit; }
+  // While a solution is made, a forbidden pair costs as much as all else together.
+  double soft(double cost) const { return std::min(cost, dear_); }
+  bool is_within_limit() const { return usage_.largest() <= instance_.usage_limit; }
 
   const Instance& instance_;
   uint64_t seed_;
   uint64_t draws_ = 0;
   std::vector<int> choices_;
-  double cost_ = kForbidden;
+  Sum sum_;  // of choices_
+  double dear_ = 1;
   UsageTree usage_;
   std::vector<int> best_;
   double best_cost_ = kForbidden;

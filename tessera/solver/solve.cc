@@ -17,6 +17,9 @@ namespace {
 // A round in costs looked at, of the search and of the dual: small enough to be interrupted, large enough for a thread.
 constexpr int64_t kRoundWork = 20'000'000;
 constexpr int kPassesPerPrice = 2;
+constexpr int kSmall = 30;  // nodes that are searched through at once
+constexpr int kFirstAttempts = 12;
+constexpr int kFirstPasses = 3;
 constexpr int64_t kExactSteps = 200'000;
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
@@ -37,16 +40,23 @@ class Solver {
 
   Solution run() {
     Solution solution;
-    std::vector<int> candidate;
+    if (instance_.num_nodes() <= kSmall) {
+      dual_.pass();
+      if (search_exactly_from(solution)) return solution;
+    }
+    find_first();
+    std::vector<int> candidate = dual_.choices();
     std::vector<double> prices = dual_.prices();
     for (; solution.rounds < options_.rounds; ++solution.rounds) {
       // Both see what the other had found when the round began, so that their speeds do not matter.
       const double known = search_.best_cost();
       std::thread other([&] {
-        if (!candidate.empty()) {
+        if (search_.has_solution()) {
+          // A new beginning gets some rounds to become the best.
           search_.begin(candidate, prices);
-          // A new beginning gets a round to become the best.
-          if (search_.has_solution() && solution.rounds % 4 != 0) search_.restart();
+          if (solution.rounds % 4 != 0) search_.restart();
+        } else if (solution.rounds % 16 == 1) {
+          search_.begin(candidate, prices);
         }
         search_.improve(prices, kRoundWork);
       });
@@ -74,6 +84,27 @@ class Solver {
   }
 
  private:
+  // A solution to begin with, however dear: usage has one price at all times, which rises until the limit holds.
+  void find_first() {
+    double costs = 0;
+    double usages = 0;
+    for (int n = 0; n < instance_.num_nodes(); ++n) {
+      costs += std::abs(instance_.costs_of(n)[0]);
+      const double life = instance_.last_point[static_cast<size_t>(n)] - instance_.first_point[static_cast<size_t>(n)];
+      usages += life * static_cast<double>(instance_.usages_of(n)[0]);
+    }
+    Dual dual(instance_);
+    double price = 0;
+    for (int attempt = 0; attempt < kFirstAttempts && !search_.has_solution(); ++attempt) {
+      const std::vector<double> prices(static_cast<size_t>(instance_.num_points), price);
+      dual.set_prices(prices);
+      for (int i = 0; i < kFirstPasses; ++i) dual.pass();
+      search_.begin(dual.choices(), prices);
+      price = price == 0 ? (costs + 1) / (usages + 1) : 8 * price;
+      if (is_late()) return;
+    }
+  }
+
   void raise_bound(double known) {
     for (int i = 0; i < passes_; ++i) {
       dual_.pass();
