@@ -111,11 +111,12 @@ void order_collectives(Graph& local, const CollectiveFacts& facts, const Partiti
     if (fusion == nullptr || (known == facts.bytes.end() && node.op != "all_reduce")) continue;
     const auto id = facts.fusion_ids.find(n);
     const bool is_fused = fusion->mode != Fusion::Mode::kOff && (id == facts.fusion_ids.end() || id->second != 0);
-    // What backward waits for (statistics of a split batch, say) does not travel with gradients that only updates need.
     const int64_t segment = id == facts.fusion_ids.end() ? 0 : segment_of(*fusion, num_seen[node.op]++);
-    const auto key = fmt::format("{} {} {} {}{}", node.op, shared_by_members(local, node),
+    // What is awaited does not travel with gradients that only updates need.
+    const auto key = fmt::format("{} {} {} {}{}{}", node.op, shared_by_members(local, node),
                                  id == facts.fusion_ids.end() ? 1 : id->second, segment,
-                                 awaited[static_cast<size_t>(node.outputs[0])] ? " awaited" : "");
+                                 awaited[static_cast<size_t>(node.outputs[0])] ? " awaited" : "",
+                                 facts.written.contains(n) ? " written" : "");
     const auto [it, is_new] = open.try_emplace(key);
     if (is_new) it->second.number = next_bucket++;
     if (known != facts.bytes.end()) it->second.bytes += known->second;
@@ -130,6 +131,8 @@ void order_collectives(Graph& local, const CollectiveFacts& facts, const Partiti
     Node& node = local.mutable_node(n);
     if (!ops::OpRegistry::instance().get(node.op).collective) continue;
     const int64_t bucket = bucket_of(node);
+    const bool is_awaited = awaited[static_cast<size_t>(node.outputs[0])] && !facts.written.contains(n);
+    node.attributes.set("lane", is_awaited ? ir::kAwaitedLane : ir::kGradientLane);
     if (bucket < 0) {
       node.attributes.set("order", order++);
     } else if (last_member.at(bucket) == n) {
@@ -153,7 +156,8 @@ std::string collective_list(const Graph& local) {
     // Of the operand what all ranks share: parts of an uneven split differ from group to group.
     const Type& type = local.type(node.inputs[0]);
     const auto moved = fmt::format("{} {}d", type.dtype, type.shape.ndim());
-    line += fmt::format("{} {} {};", group, node.op, moved);
+    line += fmt::format("{} {} {}{};", group, node.op, moved,
+                        ir::lane_of(node.attributes) == ir::kAwaitedLane ? " awaited" : "");
   }
   std::string text;
   for (const auto& [order, line] : lines) text += fmt::format("{} {}\n", order, line);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,11 +20,14 @@ struct CollectiveFacts {
   std::map<ir::NodeId, int64_t> bytes;
   // Of those whose result only the update of one parameter wants, or that make a parameter whole: its fusion id.
   std::map<ir::NodeId, int> fusion_ids;
+  // Those that the graph itself has. Ranks whose graphs differ may wait for them at different places.
+  std::set<ir::NodeId> written;
 };
 
 // Puts collectives of one kind, group, reduction and dtype into buckets, as the options say, and numbers all in the
 // order in which they are sent: a bucket goes when its last member is there. It is closed when it is full or one of its
-// results is wanted.
+// results is wanted. What later collectives wait for, as backward does for statistics of a split batch, gets a lane of
+// its own, so that it does not stand behind gradients.
 void order_collectives(ir::Graph& local, const CollectiveFacts& facts, const PartitionOptions& options);
 
 }  // namespace tessera::compiler

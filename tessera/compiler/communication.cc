@@ -30,6 +30,7 @@ std::string text_of(const Graph& local, NodeId n) {
   if (is_transfer(node)) return fmt::format("#{} message {}", order, result);
   auto text = fmt::format("#{} {}", order, local.node_name(n));
   if (bucket_of(node) >= 0) text += fmt::format(" in bucket {}", bucket_of(node));
+  if (ir::lane_of(attributes) == ir::kAwaitedLane) text += " in the awaited lane";
   if (node.op == "all_reduce") return fmt::format("{}: {} of {}", text, attributes.get_string("reduction"), result);
   if (node.op == "all_gather") {
     return fmt::format("{}: to {} along dim {} of [{}]", text, result, attributes.get_int("dim"),
@@ -118,7 +119,8 @@ class RankVerifier {
                (!node.attributes.has(name) || *first.attributes.find(name) == *node.attributes.find(name));
       };
       const bool joined = bucket >= 0 && first.op == node.op && bucket_of(first) == bucket && same("ranks") &&
-                          same("reduction") && local_.type(first.inputs[0]).dtype == local_.type(node.inputs[0]).dtype;
+                          same("reduction") && same("lane") &&
+                          local_.type(first.inputs[0]).dtype == local_.type(node.inputs[0]).dtype;
       if (!joined) {
         fault(n, fmt::format("is sent as #{}, as {} is, and is not in one bucket with it", order,
                              local_.node_name(it->second)));

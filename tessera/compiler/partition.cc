@@ -146,6 +146,7 @@ class Partitioner {
       local_.mutable_node(made).again = node.again;
     }
     local_node_[at] = local_.info(results[0].id()).node;
+    if (def.collective) facts_.written.insert(local_node_[at]);
     // Written by hand: of one shape on all ranks of its group.
     if (node.op == "all_reduce") facts_.bytes[local_node_[at]] = results[0].type().size_bytes();
     facts_.steps.back().end = local_.num_nodes();

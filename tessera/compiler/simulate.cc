@@ -1,6 +1,7 @@
 #include "tessera/compiler/simulate.h"
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <optional>
 #include <tuple>
@@ -191,7 +192,7 @@ class Simulator {
       moved = false;
       for (size_t c = 0; c < classes_.size(); ++c) {
         moved = advance_compute(c) || moved;
-        moved = advance_communication(c) || moved;
+        for (Lane& lane : states_[c].lanes) moved = advance_communication(c, lane) || moved;
       }
     }
     Simulation simulation;
@@ -215,11 +216,14 @@ class Simulator {
     double at = 0;
     Meeting* meeting = nullptr;  // once this class has come to it
   };
+  struct Lane {
+    std::deque<Started> under_way;
+    double free_at = 0;  // when it has ended its last collective
+  };
   struct State {
     size_t next = 0;  // step of the compute lane
     double now = 0;
-    double lane_free = 0;  // when the communication lane has ended its last collective
-    std::deque<Started> under_way;
+    std::array<Lane, ir::kNumCommLanes> lanes;
     std::vector<std::optional<double>> end_of_start;  // by step
     std::map<Ints, GroupView> groups;                 // by the members' ranks
     ClassSimulation result;
@@ -236,7 +240,7 @@ class Simulator {
       const Step& step = schedule.steps[state.next];
       const auto index = static_cast<int>(state.next);
       if (step.kind == StepKind::kStart) {
-        state.under_way.push_back({index, state.now});
+        state.lanes[static_cast<size_t>(ir::lane_of(step.attributes))].under_way.push_back({index, state.now});
       } else if (step.kind == StepKind::kWait) {
         const auto& end = state.end_of_start[static_cast<size_t>(step.joins)];
         if (!end) break;
@@ -256,29 +260,29 @@ class Simulator {
   }
 
   // Comes to the next collective once the one before has ended; ends those that all members have come to.
-  bool advance_communication(size_t c) {
+  bool advance_communication(size_t c, Lane& lane) {
     State& state = states_[c];
     bool moved = false;
-    while (!state.under_way.empty()) {
-      Started& head = state.under_way.front();
+    while (!lane.under_way.empty()) {
+      Started& head = lane.under_way.front();
       if (head.meeting == nullptr) {
-        head.meeting = &arrive(c, head);
+        head.meeting = &arrive(c, head, lane.free_at);
         moved = true;
       }
       if (!head.meeting->is_complete()) break;
       const double end = head.meeting->begin + head.meeting->seconds;
       state.end_of_start[static_cast<size_t>(head.step)] = end;
-      state.lane_free = end;
+      lane.free_at = end;
       state.result.communication_seconds += head.meeting->seconds;
       state.result.timeline.push_back({head.step, head.meeting->begin, end});
       state.result.groups[step_of(c, head.step).attributes.get_string("group")].seconds += head.meeting->seconds;
-      state.under_way.pop_front();
+      lane.under_way.pop_front();
       moved = true;
     }
     return moved;
   }
 
-  Meeting& arrive(size_t c, const Started& started) {
+  Meeting& arrive(size_t c, const Started& started, double lane_free_at) {
     State& state = states_[c];
     const Step& step = step_of(c, started.step);
     const GroupView& group = group_of(c, step);
@@ -287,7 +291,7 @@ class Simulator {
     Meeting& meeting = it->second;
     if (is_new) meeting.expected = group.classes;
     ++meeting.num_arrived;
-    meeting.begin = std::max({meeting.begin, started.at, state.lane_free});
+    meeting.begin = std::max({meeting.begin, started.at, lane_free_at});
     meeting.seconds = std::max(meeting.seconds, seconds_of(received, group.members, profile_));
     auto& traffic = state.result.groups[step.attributes.get_string("group")];
     traffic.group_size = static_cast<int>(group.members.size());
@@ -325,11 +329,13 @@ class Simulator {
 
   void check_done(size_t c) const {
     const State& state = states_[c];
-    if (state.next == classes_[c].schedule.steps.size() && state.under_way.empty()) return;
-    const Step& step = step_of(c, state.under_way.front().step);
-    throw InvalidArgument("rank {} waits for ever in {} #{} of group \"{}\": the schedules do not communicate alike",
-                          classes_[c].ranks[0], step.op, step.attributes.get_int("order"),
-                          step.attributes.get_string("group"));
+    for (const Lane& lane : state.lanes) {
+      if (lane.under_way.empty()) continue;
+      const Step& step = step_of(c, lane.under_way.front().step);
+      throw InvalidArgument("rank {} waits for ever in {} #{} of group \"{}\": the schedules do not communicate alike",
+                            classes_[c].ranks[0], step.op, step.attributes.get_int("order"),
+                            step.attributes.get_string("group"));
+    }
   }
 
   std::span<const RankClass> classes_;

@@ -1,7 +1,7 @@
 // Simulation of a step without values: schedules and a machine profile to seconds, bytes and memory.
 //
-// A rank has two lanes, as executor/ has them: compute runs its steps in order, communication its collectives in order;
-// a wait joins them. A step that computes takes the longer of its arithmetic and its reading and writing, each at full
+// A rank has the lanes that executor/ has: compute runs its steps in order, each of two for communication its
+// collectives in order; a wait joins them. A step that computes takes the longer of its arithmetic and its reading and writing, each at full
 // speed, and the overhead. A collective begins when the last rank of its group has come to it and ends for all of them
 // at once, after the time that the busiest member takes: it receives from every peer directly, over the links of the
 // profile. Nothing is random.
@@ -26,7 +26,7 @@ struct GroupSimulation {
   double seconds = 0;  // in which its collectives were running
 };
 
-// When a step ran: a collective's is its time on the communication lane, a wait's the time that compute stood still.
+// When a step ran: a collective's is its time on its communication lane, a wait's the time that compute stood still.
 struct TimedStep {
   int step = 0;
   double begin_seconds = 0;
@@ -37,7 +37,7 @@ struct ClassSimulation {
   std::vector<int> ranks;
   double compute_seconds = 0;        // steps of the compute lane
   double exposed_seconds = 0;        // in which compute waited for communication
-  double communication_seconds = 0;  // in which a collective was running
+  double communication_seconds = 0;  // of its collectives together
   int64_t received_bytes = 0;
   int64_t persistent_bytes = 0;                   // parameters and states
   int64_t peak_memory_bytes = 0;                  // these included: the highest byte that a step touches

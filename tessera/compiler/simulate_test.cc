@@ -44,8 +44,10 @@ class Builder {
                                .inputs = std::move(inputs),
                                .outputs = std::move(outputs)});
   }
-  int start(const std::string& op, Ints ranks, int64_t order, std::vector<int> inputs, std::vector<int> outputs) {
-    Attributes attributes{{"group", "g"}, {"ranks", std::move(ranks)}, {"order", order}, {"root", int64_t{0}}};
+  int start(const std::string& op, Ints ranks, int64_t order, std::vector<int> inputs, std::vector<int> outputs,
+            int64_t lane = ir::kGradientLane) {
+    Attributes attributes{
+        {"group", "g"}, {"ranks", std::move(ranks)}, {"order", order}, {"lane", lane}, {"root", int64_t{0}}};
     schedule_.steps.push_back({.kind = ir::StepKind::kStart,
                                .op = op,
                                .attributes = std::move(attributes),
@@ -54,9 +56,9 @@ class Builder {
     return static_cast<int>(schedule_.steps.size()) - 1;
   }
   // An all_reduce of n floats.
-  int sum(Ints ranks, int64_t order, int64_t n) {
+  int sum(Ints ranks, int64_t order, int64_t n, int64_t lane = ir::kGradientLane) {
     const int bucket = floats(n);
-    return start("all_reduce", std::move(ranks), order, {bucket}, {bucket});
+    return start("all_reduce", std::move(ranks), order, {bucket}, {bucket}, lane);
   }
   void wait(int started) { schedule_.steps.push_back({.kind = ir::StepKind::kWait, .op = "sum", .joins = started}); }
   ir::Schedule schedule() const { return schedule_; }
@@ -126,7 +128,22 @@ TEST(Simulate, ACollectiveBeginsWhenTheLastRankHasCome) {
   EXPECT_EQ(simulation.classes[1].exposed_seconds, 2.5);
 }
 
-TEST(Simulate, CollectivesOfARankRunOneAfterTheOther) {
+TEST(Simulate, WhatIsAwaitedDoesNotStandBehindGradients) {
+  Builder rank;
+  const int gradients = rank.sum({0, 1}, 0, 16);                // until 2.5
+  const int first = rank.sum({0, 1}, 1, 4, ir::kAwaitedLane);   // until 1
+  const int second = rank.sum({0, 1}, 2, 4, ir::kAwaitedLane);  // until 2
+  rank.wait(first);
+  rank.negate(4);  // until 2
+  rank.wait(second);
+  rank.wait(gradients);
+  const auto simulation = simulate(std::vector<RankClass>{{{0, 1}, rank.schedule()}}, round_numbers());
+  EXPECT_EQ(simulation.step_seconds, 2.5);
+  EXPECT_EQ(simulation.classes[0].exposed_seconds, 1.5);
+  EXPECT_EQ(simulation.classes[0].communication_seconds, 4.5);
+}
+
+TEST(Simulate, CollectivesOfALaneRunOneAfterTheOther) {
   Builder rank;
   const int first = rank.sum({0, 1}, 0, 16);
   const int second = rank.sum({0, 1}, 1, 16);

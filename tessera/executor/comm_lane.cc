@@ -16,7 +16,7 @@ CommLane::~CommLane() {
   thread_.join();
 }
 
-int64_t CommLane::start(const std::function<void()>& task) {
+int64_t CommLane::start(const std::function<void()>& task, bool wakes) {
   int64_t ticket;
   {
     const std::lock_guard lock(mutex_);
@@ -24,7 +24,7 @@ int64_t CommLane::start(const std::function<void()>& task) {
     ticket = num_started_++;
     tasks_[static_cast<size_t>(ticket % kMaxPending)] = &task;
   }
-  started_.notify_one();
+  if (wakes) started_.notify_one();
   return ticket;
 }
 

@@ -2,6 +2,9 @@
 // for each by its ticket, and runs itself what the thread has not come to by then: to wake the thread and be woken by
 // it takes longer than most small collectives. Nothing is allocated after construction while at most kMaxPending tasks
 // are under way.
+//
+// A rank has several (CommLanes). All ranks start all their collectives in one order, and wait for none that they have
+// not started; so the first of those under way that has not ended everywhere can go on, whichever lane it is in.
 #pragma once
 
 #include <array>
@@ -11,6 +14,8 @@
 #include <functional>
 #include <mutex>
 #include <thread>
+
+#include "tessera/ir/schedule.h"
 
 namespace tessera::executor {
 
@@ -24,8 +29,9 @@ class CommLane {
   CommLane(const CommLane&) = delete;
   CommLane& operator=(const CommLane&) = delete;
 
-  // `task` must live until wait() returns for its ticket. Tickets count up.
-  int64_t start(const std::function<void()>& task);
+  // `task` must live until wait() returns for its ticket. Tickets count up. The thread sleeps on where `wakes` is
+  // false: wait() follows at once.
+  int64_t start(const std::function<void()>& task, bool wakes = true);
   // Returns when the task and all before it have ended. Rethrows the first error of any task; the lane then runs no
   // further ones.
   void wait(int64_t ticket);
@@ -46,6 +52,16 @@ class CommLane {
   std::exception_ptr error_;
   bool stop_ = false;
   std::thread thread_;
+};
+
+// Those of a rank, by their number (ir::lane_of).
+class CommLanes {
+ public:
+  explicit CommLanes(int rank) : lanes_{CommLane(rank), CommLane(rank)} {}
+  CommLane& operator[](int64_t number) { return lanes_[static_cast<size_t>(number)]; }
+
+ private:
+  std::array<CommLane, ir::kNumCommLanes> lanes_;
 };
 
 }  // namespace tessera::executor

@@ -32,6 +32,37 @@ TEST(CommLane, RunsTasksInOrderWhicheverThreadHasTimeForThem) {
   EXPECT_EQ(order, expected);
 }
 
+TEST(CommLane, ATaskThatIsWaitedForAtOnceNeedsNoWaking) {
+  CommLane lane(0);
+  std::vector<std::thread::id> ran_on;
+  const std::function<void()> task = [&] { ran_on.push_back(std::this_thread::get_id()); };
+  for (int i = 0; i < 10; ++i) lane.wait(lane.start(task, false));
+  EXPECT_EQ(ran_on, std::vector(10, std::this_thread::get_id()));
+}
+
+TEST(CommLane, ATaskThatWakesNobodyIsRunByTheThreadAllTheSame) {
+  CommLane lane(0);
+  std::promise<void> first_done;
+  std::promise<void> second_done;
+  const std::function<void()> first = [&] { first_done.set_value(); };
+  const std::function<void()> second = [&] { second_done.set_value(); };
+  lane.start(first, false);
+  const int64_t ticket = lane.start(second);
+  first_done.get_future().wait();
+  second_done.get_future().wait();
+  lane.wait(ticket);
+}
+
+TEST(CommLanes, OneGoesOnWhileTheOtherWaits) {
+  CommLanes lanes(0);
+  std::promise<void> released;
+  const std::function<void()> waiting = [&] { released.get_future().wait(); };
+  const std::function<void()> releasing = [&] { released.set_value(); };
+  const int64_t gradients = lanes[ir::kGradientLane].start(waiting);
+  lanes[ir::kAwaitedLane].wait(lanes[ir::kAwaitedLane].start(releasing));
+  lanes[ir::kGradientLane].wait(gradients);
+}
+
 TEST(CommLane, GoesOnBesideTheThreadThatStartedATask) {
   CommLane lane(0);
   std::promise<void> done;

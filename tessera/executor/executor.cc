@@ -27,9 +27,9 @@ bool all_finite(const TensorView& view) {
   return true;
 }
 
-Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& kernels, CommLane* lane,
+Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& kernels, CommLanes* lanes,
                    const GroupResolver& groups)
-    : schedule_(std::move(schedule)), parallel_for_(kernels.num_threads()), lane_(lane), arena_(arena) {
+    : schedule_(std::move(schedule)), parallel_for_(kernels.num_threads()), arena_(arena) {
   arena.grow_to(schedule_.arena_bytes);
   // As a kernel that makes what lies there splits it between the threads.
   for (const auto& block : schedule_.blocks) arena.touch(block.offset, block.bytes, parallel_for_);
@@ -58,8 +58,10 @@ Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& k
       check(task.kernel.scratch_bytes <= step.scratch_bytes, "a kernel wants more scratch than was planned");
       task.scratch = {arena.data() + step.scratch_offset, static_cast<size_t>(step.scratch_bytes)};
     } else if (step.kind == StepKind::kStart) {
-      check(lane_ != nullptr, "a schedule with collectives needs a communication lane");
+      check(lanes != nullptr, "a schedule with collectives needs communication lanes");
       task.collective = make_collective(step, task, groups);
+      task.lane = &(*lanes)[ir::lane_of(step.attributes)];
+      task.is_awaited_at_once = s + 1 < tasks_.size() && schedule_.steps[s + 1].joins == static_cast<int>(s);
     }
   }
   for (const auto& [name, v] : schedule_.inputs) inputs_[name] = view(v);
@@ -76,8 +78,12 @@ void Executor::run_task(size_t index) {
       task.kernel.run({task.inputs, task.outputs, step.attributes, task.scratch, parallel_for_});
       break;
     case StepKind::kCopy: copy_elements(task.inputs[0], task.outputs[0]); break;
-    case StepKind::kStart: task.ticket = lane_->start(task.collective); break;
-    case StepKind::kWait: lane_->wait(tasks_[static_cast<size_t>(step.joins)].ticket); break;
+    case StepKind::kStart: task.ticket = task.lane->start(task.collective, !task.is_awaited_at_once); break;
+    case StepKind::kWait: {
+      const Task& started = tasks_[static_cast<size_t>(step.joins)];
+      started.lane->wait(started.ticket);
+      break;
+    }
     case StepKind::kCheckFinite:
       if (!all_finite(task.inputs[0])) {
         throw NonFiniteLoss(fmt::format("loss is {}", shortest(Tensor::copy_of(task.inputs[0]).to_doubles()[0])));

@@ -22,7 +22,7 @@ class NonFiniteLoss : public Error {
   using Error::Error;
 };
 
-// The communicator of a collective's group: its ranks are the step's attribute "ranks".
+// The communicator of a collective's group in its lane: the step's attributes "ranks" and "lane".
 using GroupResolver = std::function<comm::Communicator&(const Attributes&)>;
 
 struct StepTime {
@@ -33,9 +33,9 @@ struct StepTime {
 
 class Executor {
  public:
-  // Prepares every kernel. `arena` must hold the schedule's bytes; `lane` and `groups` are used only by schedules with
+  // Prepares every kernel. `arena` must hold the schedule's bytes; `lanes` and `groups` are used only by schedules with
   // collectives. All outlive the executor.
-  Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& kernels, CommLane* lane,
+  Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& kernels, CommLanes* lanes,
            const GroupResolver& groups);
 
   // One step. No allocation. Throws NonFiniteLoss, or what a kernel or collective throws.
@@ -64,6 +64,8 @@ class Executor {
     PreparedKernel kernel;
     std::span<std::byte> scratch;
     std::function<void()> collective;
+    CommLane* lane = nullptr;
+    bool is_awaited_at_once = false;  // the next step waits for this collective
     int64_t ticket = -1;
     const bool* guard = nullptr;  // left out where it is false
   };
@@ -73,7 +75,6 @@ class Executor {
 
   ir::Schedule schedule_;
   ParallelFor parallel_for_;
-  CommLane* lane_;
   std::vector<Task> tasks_;
   std::map<std::string, TensorView> inputs_;
   std::map<std::string, TensorView> outputs_;

@@ -10,6 +10,10 @@ void PersistentLayout::add(const std::string& name, const Type& type) {
   bytes += (type.size_bytes() + 63) / 64 * 64;
 }
 
+int64_t lane_of(const Attributes& collective) {
+  return collective.has("lane") ? collective.get_int("lane") : kGradientLane;
+}
+
 std::string print(const Schedule& schedule) {
   std::string text =
       fmt::format("schedule {}: persistent {} B, planned {} B, peak at step {}\n", schedule.name,
@@ -22,7 +26,9 @@ std::string print(const Schedule& schedule) {
     switch (step.kind) {
       case StepKind::kCompute: text += step.kernel; break;
       case StepKind::kCopy: text += "copy"; break;
-      case StepKind::kStart: text += step.op + ".start"; break;
+      case StepKind::kStart:
+        text += step.op + (lane_of(step.attributes) == kAwaitedLane ? ".start awaited" : ".start");
+        break;
       case StepKind::kWait: text += fmt::format("{}.wait {}", step.op, step.joins); break;
       case StepKind::kCheckFinite: text += "check_finite"; break;
     }

@@ -1,5 +1,5 @@
 // Schedule: what one rank does in one step, down to bytes: data that the executor runs without knowing how it came
-// about. Compute steps run in order on one lane, collectives in order on another; a wait joins them. All memory is
+// about. Compute steps run in order on one lane, collectives in order on two others; a wait joins them. All memory is
 // known: every value has an offset in one arena, whose front part (parameters and states) is shared by all schedules of
 // a session.
 #pragma once
@@ -34,10 +34,18 @@ struct ScheduledValue {
 enum class StepKind {
   kCompute,     // runs a kernel
   kCopy,        // outputs[0] = inputs[0], any strides
-  kStart,       // hands a collective to the communication lane
+  kStart,       // hands a collective to its communication lane
   kWait,        // waits for the collective that step `joins` started
   kCheckFinite  // stops the step, with nothing updated, when inputs[0] has a non-finite element
 };
+
+// The communication lanes: collectives of one run in their order, and beside those of the other. The attribute "lane"
+// of a collective, alike on all ranks.
+inline constexpr int64_t kGradientLane = 0;  // what nothing but updates and results wait for
+inline constexpr int64_t kAwaitedLane = 1;   // what later collectives wait for
+inline constexpr int64_t kNumCommLanes = 2;
+// kGradientLane where nothing is said.
+int64_t lane_of(const Attributes& collective);
 
 struct Step {
   StepKind kind = StepKind::kCompute;

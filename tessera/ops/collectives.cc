@@ -20,7 +20,8 @@ std::vector<AttributeDef> group_attributes(std::vector<AttributeDef> own) {
                                    {"group", std::nullopt, "name of the group"},
                                    {"rank_in_group", int64_t{0}, "this rank's place in `ranks`"},
                                    {"order", int64_t{0}, "place in the job's total order of collectives"},
-                                   {"bucket", int64_t{-1}, "collectives of one bucket run as one; -1: alone"}};
+                                   {"bucket", int64_t{-1}, "collectives of one bucket run as one; -1: alone"},
+                                   {"lane", int64_t{0}, "1: beside those of lane 0, since computing waits for it"}};
   all.insert(all.end(), own.begin(), own.end());
   return all;
 }

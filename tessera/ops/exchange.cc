@@ -165,6 +165,7 @@ void add_exchange(OpRegistry& registry) {
                       {"group", std::nullopt, "name of the group"},
                       {"rank_in_group", int64_t{0}, "this rank's place in `ranks`"},
                       {"order", int64_t{0}, "place in the job's total order of collectives"},
+                      {"lane", int64_t{0}, "1: beside those of lane 0, since computing waits for it"},
                       {"shape", std::nullopt, "of the result"},
                       {"send", std::nullopt, "per rank of the group offset and size in each dim of x"},
                       {"receive", std::nullopt, "per rank of the group offset and size in each dim of the result"}},

@@ -81,11 +81,11 @@ Session::Session(cluster::Context& context, const SessionOptions& options)
       kernels_(make_selection(context, options, kernel_table_.get())),
       arena_(options.arena_capacity_bytes,
              context.reserve_shared_memory(static_cast<size_t>(options.arena_capacity_bytes))) {
-  if (context.size() > 1) lane_ = std::make_unique<executor::CommLane>(context.rank());
+  if (context.size() > 1) lanes_ = std::make_unique<executor::CommLanes>(context.rank());
 }
 
 Session::~Session() {
-  lane_.reset();  // its thread uses the groups
+  lanes_.reset();  // their threads use the groups
   for (const auto& name : made_groups_) context_.destroy_group(name);
 }
 
@@ -298,11 +298,9 @@ std::unique_ptr<Executable> Session::finish(compiler::Compiled compiled, int ran
   const auto& steps = compiled.schedule.steps;
   const bool communicates =
       std::any_of(steps.begin(), steps.end(), [](const ir::Step& step) { return step.kind == ir::StepKind::kStart; });
-  if (lane_ == nullptr && communicates) {
-    lane_ = std::make_unique<executor::CommLane>(context_.rank());
-  }
+  if (lanes_ == nullptr && communicates) lanes_ = std::make_unique<executor::CommLanes>(context_.rank());
   auto executor = std::make_unique<executor::Executor>(
-      compiled.schedule, arena_, kernels_, lane_.get(), [this](const Attributes& a) -> auto& { return group_of(a); });
+      compiled.schedule, arena_, kernels_, lanes_.get(), [this](const Attributes& a) -> auto& { return group_of(a); });
   executor->set_fill_with_nan(options_.debug);
   if (kernel_table_ != nullptr && kernels_.finish_measuring() && !options_.kernel_cache.empty()) {
     kernel_table_->save(context_.file_system(), options_.kernel_cache);
@@ -314,9 +312,12 @@ std::unique_ptr<Executable> Session::finish(compiler::Compiled compiled, int ran
 void Session::make_groups(const compiler::GroupLists& lists) {
   for (const auto& ranks : lists) {
     const std::vector<int64_t> key(ranks.begin(), ranks.end());
-    if (ranks.size() < 2 || groups_.contains(key)) continue;
-    // Not the world's own communicator: that one belongs to the rank's main thread, these to its communication lane.
-    groups_[key] = make_group(fmt::format("lane {}", fmt::join(ranks, "-")), ranks);
+    if (ranks.size() < 2) continue;
+    // Not the world's own communicator: that one belongs to the rank's main thread, these to its communication lanes.
+    for (size_t lane = 0; lane < groups_.size(); ++lane) {
+      if (groups_[lane].contains(key)) continue;
+      groups_[lane][key] = make_group(fmt::format("lane {} of {}", lane, fmt::join(ranks, "-")), ranks);
+    }
   }
 }
 
@@ -330,8 +331,9 @@ comm::Communicator* Session::make_group(const std::string& name, const std::vect
 
 comm::Communicator& Session::group_of(const Attributes& attributes) {
   const auto& ranks = attributes.get_ints("ranks");
-  const auto it = groups_.find(ranks);
-  if (it != groups_.end() && it->second != nullptr) return *it->second;
+  auto& groups = groups_[static_cast<size_t>(ir::lane_of(attributes))];
+  const auto it = groups.find(ranks);
+  if (it != groups.end() && it->second != nullptr) return *it->second;
   // A collective that the user wrote: its group exists under its name, or is made now by all its ranks.
   const auto& name = attributes.get_string("group");
   if (context_.has_group(name) && context_.group(name).ranks() == std::vector<int>(ranks.begin(), ranks.end())) {
@@ -340,7 +342,7 @@ comm::Communicator& Session::group_of(const Attributes& attributes) {
   const std::vector<int> members(ranks.begin(), ranks.end());
   auto* made = make_group(fmt::format("lane {} {}", name, fmt::join(members, "-")), members);
   if (made == nullptr) throw InvalidArgument("rank {} is not in the group \"{}\"", context_.rank(), name);
-  groups_[ranks] = made;
+  groups[ranks] = made;
   return *made;
 }
 

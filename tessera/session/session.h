@@ -4,6 +4,7 @@
 // thread-safe; ranks that are threads have a session each.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -139,12 +140,13 @@ class Session {
   std::unique_ptr<executor::KernelTable> kernel_table_;
   executor::KernelSelection kernels_;
   executor::Arena arena_;
-  std::unique_ptr<executor::CommLane> lane_;
+  std::unique_ptr<executor::CommLanes> lanes_;
   ir::PersistentLayout layout_;
   std::map<std::string, Type> globals_;
   compiler::ShardingHints splits_;  // of the persistent values that are not whole on every rank
   std::vector<std::string> names_;
-  std::map<std::vector<int64_t>, comm::Communicator*> groups_;
+  // By lane: each has communicators of its own, of the same groups.
+  std::array<std::map<std::vector<int64_t>, comm::Communicator*>, ir::kNumCommLanes> groups_;
   std::vector<std::string> made_groups_;  // names, to destroy
 };
 

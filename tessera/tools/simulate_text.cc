@@ -95,7 +95,7 @@ Json event(const ir::Step& step, const compiler::TimedStep& timed, size_t proces
           {"ts", timed.begin_seconds * 1e6},
           {"dur", (timed.end_seconds - timed.begin_seconds) * 1e6},
           {"pid", process},
-          {"tid", is_communication ? 1 : 0},
+          {"tid", is_communication ? 1 + ir::lane_of(step.attributes) : 0},
           {"args", arguments}};
 }
 
@@ -111,6 +111,7 @@ std::string trace_json(const Simulation& simulation, std::span<const compiler::R
                       {"args", {{"name", "rank " + ranks_text(simulated.ranks)}}}});
     events.push_back(thread_name(c, 0, "compute"));
     events.push_back(thread_name(c, 1, "communication"));
+    events.push_back(thread_name(c, 2, "communication that computing waits for"));
     for (const auto& timed : simulated.timeline) {
       events.push_back(event(classes[c].schedule.steps[static_cast<size_t>(timed.step)], timed, c));
     }

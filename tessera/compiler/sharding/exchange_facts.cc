@@ -133,6 +133,7 @@ ExchangeFacts exchange_facts(const ir::Graph& logical, const Plan& plan, int ran
 std::string exchange_key(Attributes exchange) {
   exchange.erase("order");
   exchange.erase("bucket");
+  exchange.erase("lane");
   return exchange.to_string();
 }
 
