@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "tessera/compiler/passes/node_order.h"
+#include "tessera/ir/schedule.h"
 #include "tessera/ops/op_def.h"
 
 namespace tessera::compiler {
@@ -14,39 +15,6 @@ using ir::NodeId;
 using ir::ValueId;
 
 namespace {
-
-bool is_collective(const Graph& local, NodeId n) {
-  return ops::OpRegistry::instance().get(local.node(n).op).collective;
-}
-
-// Of such a step all operands count as communicated: a rank whose part is empty may send what it has not made of them.
-bool communicates(const Graph& local, const LogicalStep& step) {
-  for (NodeId n = step.begin; n < step.end; ++n) {
-    if (is_collective(local, n)) return true;
-  }
-  return false;
-}
-
-// By value: whether something that is communicated later depends on it.
-std::vector<bool> find_awaited(const Graph& local, const std::vector<LogicalStep>& steps) {
-  std::vector<bool> awaited(static_cast<size_t>(local.num_values()));
-  const auto pass_on = [&](bool leads_on, const std::vector<ValueId>& inputs, const std::vector<ValueId>& outputs) {
-    for (const ValueId v : outputs) leads_on = leads_on || awaited[static_cast<size_t>(v)];
-    if (!leads_on) return;
-    for (const ValueId v : inputs) awaited[static_cast<size_t>(v)] = true;
-  };
-  auto step = steps.rbegin();
-  for (NodeId n = local.num_nodes(); n >= 0; --n) {
-    // Behind the last node of a step; a step without nodes of its own hands its operand on.
-    for (; step != steps.rend() && step->end == n; ++step) {
-      pass_on(communicates(local, *step), step->inputs, step->outputs);
-    }
-    if (n == 0) break;
-    const Node& node = local.node(n - 1);
-    pass_on(is_collective(local, n - 1), node.inputs, node.outputs);
-  }
-  return awaited;
-}
 
 // How collectives of this kind are fused; null for those that are not.
 const Fusion* fusion_of(const std::string& op, const PartitionOptions& options) {
@@ -86,7 +54,6 @@ void order_collectives(Graph& local, const CollectiveFacts& facts, const Partiti
     int64_t number = 0;
     int64_t bytes = 0;
   };
-  const auto awaited = find_awaited(local, facts.steps);
   std::map<std::string, Bucket> open;       // by what its members share
   std::map<ValueId, std::string> pending;   // results of open buckets
   std::map<std::string, int64_t> num_seen;  // by operator: those with a fusion id, which segments are counted in
@@ -113,10 +80,9 @@ void order_collectives(Graph& local, const CollectiveFacts& facts, const Partiti
     const bool is_fused = fusion->mode != Fusion::Mode::kOff && (id == facts.fusion_ids.end() || id->second != 0);
     const int64_t segment = id == facts.fusion_ids.end() ? 0 : segment_of(*fusion, num_seen[node.op]++);
     // What is awaited does not travel with gradients that only updates need.
-    const auto key = fmt::format("{} {} {} {}{}{}", node.op, shared_by_members(local, node),
-                                 id == facts.fusion_ids.end() ? 1 : id->second, segment,
-                                 awaited[static_cast<size_t>(node.outputs[0])] ? " awaited" : "",
-                                 facts.written.contains(n) ? " written" : "");
+    const auto key = fmt::format(
+        "{} {} {} {}{}{}", node.op, shared_by_members(local, node), id == facts.fusion_ids.end() ? 1 : id->second,
+        segment, facts.awaited.contains(n) ? " awaited" : "", facts.written.contains(n) ? " written" : "");
     const auto [it, is_new] = open.try_emplace(key);
     if (is_new) it->second.number = next_bucket++;
     if (known != facts.bytes.end()) it->second.bytes += known->second;
@@ -131,7 +97,7 @@ void order_collectives(Graph& local, const CollectiveFacts& facts, const Partiti
     Node& node = local.mutable_node(n);
     if (!ops::OpRegistry::instance().get(node.op).collective) continue;
     const int64_t bucket = bucket_of(node);
-    const bool is_awaited = awaited[static_cast<size_t>(node.outputs[0])] && !facts.written.contains(n);
+    const bool is_awaited = facts.awaited.contains(n) && !facts.written.contains(n);
     node.attributes.set("lane", is_awaited ? ir::kAwaitedLane : ir::kGradientLane);
     if (bucket < 0) {
       node.attributes.set("order", order++);

@@ -20,6 +20,8 @@ struct CollectiveFacts {
   std::map<ir::NodeId, int64_t> bytes;
   // Of those whose result only the update of one parameter wants, or that make a parameter whole: its fusion id.
   std::map<ir::NodeId, int> fusion_ids;
+  // Those that later ones depend on, on some rank.
+  std::set<ir::NodeId> awaited;
   // Those that the graph itself has. Ranks whose graphs differ may wait for them at different places.
   std::set<ir::NodeId> written;
 };

@@ -6,6 +6,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/passes/node_order.h"
+#include "tessera/ir/schedule.h"
 #include "tessera/ops/exchange.h"
 #include "tessera/ops/op_def.h"
 

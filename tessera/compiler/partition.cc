@@ -85,6 +85,7 @@ class Partitioner {
     }
     facts_.bytes.insert(lowering_.collective_bytes().begin(), lowering_.collective_bytes().end());
     find_fusion_ids(updates);
+    find_awaited();
     return std::move(local_);
   }
 
@@ -112,7 +113,7 @@ class Partitioner {
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const auto wanted = plan_.operand_layout(n, i);
       const Type& type = graph_.type(node.inputs[i]);
-      context.inputs.push_back(use(node.inputs[i], wanted, gathers_again(n, node.inputs[i])));
+      context.inputs.push_back(use(node.inputs[i], wanted, gathers_again(n, node.inputs[i]), n));
       context.global_inputs.push_back(type);
       context.input_slices.push_back(slice_of(type, wanted));
     }
@@ -202,15 +203,58 @@ class Partitioner {
         if (plan_.values[static_cast<size_t>(v)].is_partial()) ids.try_emplace(v, ids.at(*parameter));
       }
     }
-    for (const auto& [use, result] : redistributed_) {
+    for (const auto& [use, way] : redistributed_) {
       const auto id = ids.find(use.first);
       // All collectives of the way, from the last back to what was there before.
-      for (ValueId v = result.id(); id != ids.end() && v != local_values_[static_cast<size_t>(use.first)].id();) {
+      for (ValueId v = way.result.id(); id != ids.end() && v != local_values_[static_cast<size_t>(use.first)].id();) {
         const NodeId n = local_.info(v).node;
         if (n == ir::kNone || local_.node(n).inputs.empty()) break;
         if (facts_.bytes.contains(n)) facts_.fusion_ids[n] = id->second;
         v = local_.node(n).inputs[0];
       }
+    }
+  }
+
+  // The collectives among the local nodes [begin, end), in their order.
+  std::vector<NodeId> collectives(NodeId begin, NodeId end) const {
+    std::vector<NodeId> found;
+    for (NodeId n = begin; n < end; ++n) {
+      if (ops::OpRegistry::instance().get(local_.node(n).op).collective) found.push_back(n);
+    }
+    return found;
+  }
+
+  // Which collectives later ones depend on. By the logical graph, since ranks differ in what they make of a node: one
+  // may contribute to a sum what the others do not have.
+  void find_awaited() {
+    std::vector<bool> leads_on(static_cast<size_t>(graph_.num_values()));
+    for (const auto& [use, way] : redistributed_) {
+      if (!collectives(way.begin, way.end).empty()) leads_on[static_cast<size_t>(use.first)] = true;
+    }
+    std::vector<bool> node_leads_on(static_cast<size_t>(graph_.num_nodes()));
+    for (const auto& step : facts_.steps) {
+      node_leads_on[static_cast<size_t>(step.node)] = !collectives(step.begin, step.end).empty();
+    }
+    const auto any_leads_on = [&](const std::vector<ValueId>& values) {
+      return std::any_of(values.begin(), values.end(), [&](ValueId v) { return leads_on[static_cast<size_t>(v)]; });
+    };
+    for (NodeId n = graph_.num_nodes() - 1; n >= 0; --n) {
+      if (any_leads_on(graph_.node(n).outputs)) node_leads_on[static_cast<size_t>(n)] = true;
+      if (!node_leads_on[static_cast<size_t>(n)]) continue;
+      for (const ValueId v : graph_.node(n).inputs) leads_on[static_cast<size_t>(v)] = true;
+    }
+    // Those of one node, or of one way, wait for each other.
+    const auto add = [&](std::vector<NodeId> found, bool last_is_awaited) {
+      if (!last_is_awaited && !found.empty()) found.pop_back();
+      facts_.awaited.insert(found.begin(), found.end());
+    };
+    for (const auto& step : facts_.steps) {
+      add(collectives(step.begin, step.end), any_leads_on(graph_.node(step.node).outputs));
+    }
+    for (const auto& [use, way] : redistributed_) {
+      add(collectives(way.begin, way.end), std::any_of(way.readers.begin(), way.readers.end(), [&](NodeId reader) {
+            return node_leads_on[static_cast<size_t>(reader)];
+          }));
     }
   }
 
@@ -254,18 +298,30 @@ class Partitioner {
 
   // The value in the layout that a use wants; equal uses share the collectives, those before and after it is gathered
   // `again` with their like.
-  Value use(ValueId v, const Layout& wanted, bool again = false) {
+  Value use(ValueId v, const Layout& wanted, bool again = false, NodeId reader = ir::kNone) {
     const auto produced = plan_.layout(v);
     if (produced == wanted) return local_values_[static_cast<size_t>(v)];
     const auto key = key_of(v, wanted, again);
-    if (const auto it = redistributed_.find(key); it != redistributed_.end()) return it->second;
+    if (const auto it = redistributed_.find(key); it != redistributed_.end()) {
+      if (reader != ir::kNone) it->second.readers.push_back(reader);
+      return it->second.result;
+    }
     const NodeId producer = graph_.info(v).node;
     const ir::SourceScope scope(local_, producer == ir::kNone ? graph_.value_name(v) : graph_.node(producer).source);
-    const Value result =
-        lowering_.redistribute(local_values_[static_cast<size_t>(v)], graph_.type(v), produced, wanted);
-    redistributed_[key] = result;
-    return result;
+    Way way{.begin = local_.num_nodes()};
+    way.result = lowering_.redistribute(local_values_[static_cast<size_t>(v)], graph_.type(v), produced, wanted);
+    way.end = local_.num_nodes();
+    if (reader != ir::kNone) way.readers.push_back(reader);
+    return redistributed_.emplace(key, std::move(way)).first->second.result;
   }
+
+  // A value in another layout: the local nodes [begin, end), and the logical nodes that read it so.
+  struct Way {
+    NodeId begin = 0;
+    NodeId end = 0;
+    Value result;
+    std::vector<NodeId> readers;
+  };
 
   const Graph& graph_;
   const Plan& plan_;
@@ -274,7 +330,7 @@ class Partitioner {
   Graph local_;
   std::vector<Value> local_values_;
   std::vector<NodeId> local_node_;
-  std::map<std::pair<ValueId, std::string>, Value> redistributed_;
+  std::map<std::pair<ValueId, std::string>, Way> redistributed_;
   std::map<ValueId, Layout> completions_;
   RedistributionLowering lowering_;
   NodeId ahead_ = 0;                     // the first node whose parameters have not been asked for
