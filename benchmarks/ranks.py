@@ -15,9 +15,10 @@ def cases(threads):
             side("ours", "two ranks", "parallel", *options),
             side("limit", "two processes, each alone", "alone", *options),
         ]))
-    found.append(Case("overlap with a link of 0.25 GB/s", unit="s", sides=[
-        side("ours", "with overlap", "overlap", "--local_statistics", "--link", 0.25),
-        side("peer", "without overlap", "without overlap", "--local_statistics", "--link", 0.25),
-        side("limit", "computing alone", "instant link", "--local_statistics"),
-    ]))
+    for name, options in (("", []), (", own statistics", ["--local_statistics"])):
+        found.append(Case(f"overlap with a link of 0.25 GB/s{name}", unit="s", sides=[
+            side("ours", "with overlap", "overlap", "--link", 0.25, *options),
+            side("peer", "without overlap", "without overlap", "--link", 0.25, *options),
+            side("limit", "computing alone", "instant link", *options),
+        ]))
     return found

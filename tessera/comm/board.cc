@@ -18,11 +18,13 @@ namespace {
 
 constexpr int64_t kUnlimited = int64_t{1} << 62;
 constexpr size_t kLine = 64;
-// Awake where there is a core to spare, about 20 us: a round trip between two cores takes about 1 us. At first without
-// pauses, which virtual machines may take for a reason to stop. Then asleep at once: whoever is woken is given a core
+// Awake where there is a core for each rank. A round trip between two cores takes about 1 us, but to wake a core of a
+// virtual machine 50: who waits no longer than that for one that sleeps falls asleep in turn, and so on for ever. Then
+// asleep at once, and without spinning where the peer was last seen on our own core: whoever is woken is given a core
 // that is idle, while two ranks that yield to each other stay on one.
-constexpr int kTightSpins = 2000;
-constexpr int kSpins = 300;
+constexpr int64_t kSpinNs = 200'000;
+// Between looks at the clock. Seldom with a pause, of which virtual machines may take many for a reason to stop.
+constexpr int kSpins = 256;
 // Of a rank that has no core of its own: to another rank that waits, a turn costs less than to be woken, and one that
 // computes keeps the core for its whole slice.
 constexpr int kYields = 200;
@@ -62,15 +64,17 @@ size_t index(int rank) { return static_cast<size_t>(rank); }
 struct Board::RankArea {
   alignas(kLine) Signal ready;
   std::atomic<bool> has_abandoned{false};
+  std::atomic<int> core{-1};  // on which the rank was when it last offered something
   alignas(kLine) Signal done;
   std::atomic<bool> is_working{false};
   std::atomic<uint64_t> last_sequence{0};  // of the rank's last call, for messages
 };
 
+// Begins on a cache line, which is all of it that a peer reads of a group of two.
 struct Board::Post {
-  CallHeader header;
+  Posted posted;
   int64_t posted_at_ns = 0;
-  // BoardPart parts[size] follow
+  // BoardPart parts[size] follow, and on a line of its own the CallHeader
   BoardPart* parts() { return reinterpret_cast<BoardPart*>(this + 1); }
 };
 
@@ -88,7 +92,8 @@ struct Board::Mailbox {
 struct Board::Layout {
   Layout(int num_ranks, const BoardOptions& options)
       : size(static_cast<size_t>(num_ranks)),
-        post_bytes(round_up(sizeof(Post) + size * sizeof(BoardPart), kLine)),
+        header_in_post(round_up(sizeof(Post) + size * sizeof(BoardPart), kLine)),
+        post_bytes(round_up(header_in_post + sizeof(CallHeader), kLine)),
         rank_bytes(sizeof(RankArea) + 2 * post_bytes),
         slot_bytes(static_cast<size_t>(std::max(options.slot_bytes, kMinSlotBytes))),
         message_bytes(static_cast<size_t>(options.message_bytes)) {
@@ -108,6 +113,7 @@ struct Board::Layout {
   size_t pair(int from, int to) const { return index(from) * size + index(to); }
 
   size_t size;
+  size_t header_in_post;
   size_t post_bytes;
   size_t rank_bytes;
   size_t slot_bytes;
@@ -128,6 +134,7 @@ Board::Board(const GroupInfo& group, void* memory, std::shared_ptr<void> keep, s
       job_(job),
       options_(options),
       layout_(std::make_unique<Layout>(static_cast<int>(group.ranks.size()), options)),
+      closed_by_(group.ranks.size()),
       messages_sent_(group.ranks.size()),
       messages_received_(group.ranks.size()) {
   const BoardHead& head = *reinterpret_cast<BoardHead*>(memory_);
@@ -143,11 +150,13 @@ Board::~Board() = default;
 
 uint32_t Board::open(const CallHeader& header) {
   header_ = header;
+  digest_ = header.digest();
   ++step_;
-  // Our posts are used in turn: nobody may still read the last but one.
+  // Our posts are used in turn: nobody may still read the last but one. Mostly the peers' posts have said so.
   if (step_ > 2) {
     for (int p = 0; p < static_cast<int>(group_.ranks.size()); ++p) {
-      if (p != group_.rank) wait(area(p).done, step_ - 2, p);
+      const bool is_known = static_cast<int32_t>(closed_by_[index(p)] - (step_ - 2)) >= 0;
+      if (p != group_.rank && !is_known) wait(area(p).done, step_ - 2, p);
     }
   }
   return step_;
@@ -161,24 +170,27 @@ std::byte* Board::slot(int rank, uint32_t step) { return memory_ + layout_->slot
 
 void Board::post(uint32_t step, const CallHeader& header) {
   Post& post = post_of(group_.rank, step);
-  post.header = header;
+  header_of(group_.rank, step) = header;
+  post.posted = {digest_, closed_, header.num_rounds, header.is_direct};
   post.posted_at_ns = options_.link.is_instant() ? 0 : now_ns();
   area(group_.rank).last_sequence.store(header.sequence, std::memory_order_relaxed);
+  area(group_.rank).core.store(sched_getcpu(), std::memory_order_relaxed);
   area(group_.rank).ready.set(step);
 }
 
-const CallHeader& Board::await_post(uint32_t step, int peer) {
+const Posted& Board::await_post(uint32_t step, int peer) {
   wait(area(peer).ready, step, peer);
   const Post& post = post_of(peer, step);
-  check_same_call(header_, post.header, group_, peer);
-  return post.header;
+  if (post.posted.call != digest_) check_same_call(header_, header_of(peer, step), group_, peer);
+  closed_by_[index(peer)] = post.posted.closed;
+  return post.posted;
 }
 
 const BoardPart& Board::part_from(uint32_t step, int peer) { return post_of(peer, step).parts()[group_.rank]; }
 
 // Sequentially consistent with abandon(): either we see that the peer has gone, or it sees that we work.
-void Board::begin_work() {
-  area(group_.rank).is_working.store(true);
+void Board::begin_work(bool in_their_memory) {
+  if (in_their_memory) area(group_.rank).is_working.store(true);
   for (int p = 0; p < static_cast<int>(group_.ranks.size()); ++p) {
     if (area(p).has_abandoned.load()) throw_abandoned(p);
   }
@@ -188,6 +200,7 @@ void Board::end_work() { area(group_.rank).is_working.store(false, std::memory_o
 
 void Board::close(uint32_t step) {
   end_work();
+  closed_ = step;
   area(group_.rank).done.set(step);
 }
 
@@ -262,7 +275,7 @@ void Board::receive_message(const CallHeader& header, int from, void* data, int6
     check_same_bytes(header, group_, from, std::min(slice, bytes - begin), letter.part.bytes);
     if (letter.part.bytes > 0) {
       pass_link_since(letter.posted_at_ns, letter.part.bytes);
-      begin_work();
+      begin_work(letter.header.is_direct);
       const std::byte* sent =
           letter.header.is_direct ? resolve(from, letter.part.address) : memory_ + letter.part.address;
       std::memcpy(static_cast<std::byte*>(data) + begin, sent, static_cast<size_t>(letter.part.bytes));
@@ -276,6 +289,10 @@ Board::RankArea& Board::area(int rank) { return *reinterpret_cast<RankArea*>(mem
 
 Board::Post& Board::post_of(int rank, uint32_t step) {
   return *reinterpret_cast<Post*>(memory_ + layout_->post(rank, step));
+}
+
+CallHeader& Board::header_of(int rank, uint32_t step) {
+  return *reinterpret_cast<CallHeader*>(memory_ + layout_->post(rank, step) + layout_->header_in_post);
 }
 
 Board::Mailbox& Board::mailbox(int from, int to) {
@@ -295,20 +312,19 @@ void Board::pass_link_since(int64_t posted_at_ns, int64_t bytes) {
 
 void Board::wait(Signal& signal, uint32_t target, int peer) {
   if (signal.reached(target)) return;
-  if (options_.wait.spin) {
-    for (int i = 0; i < kTightSpins; ++i) {
-      if (signal.reached(target)) return;
-    }
+  const int64_t start = now_ns();
+  const auto& core_of_peer = area(peer).core;
+  while (options_.wait.spin && core_of_peer.load(std::memory_order_relaxed) != sched_getcpu() &&
+         now_ns() - start < kSpinNs) {
     for (int i = 0; i < kSpins; ++i) {
-      __builtin_ia32_pause();
       if (signal.reached(target)) return;
     }
+    __builtin_ia32_pause();
   }
   for (int i = 0; !options_.wait.spin && i < kYields; ++i) {
     sched_yield();
     if (signal.reached(target)) return;
   }
-  const int64_t start = now_ns();
   while (true) {
     const bool failed = job_.failed();
     const bool left = job_.has_left(group_.ranks[index(peer)]);
@@ -349,7 +365,10 @@ void initialize_board(void* memory, const GroupInfo& group, const BoardOptions& 
   auto* bytes = static_cast<std::byte*>(memory);
   for (int r = 0; r < size; ++r) {
     new (bytes + layout.rank_area(r)) Board::RankArea;
-    for (uint32_t step = 0; step < 2; ++step) new (bytes + layout.post(r, step)) Board::Post;
+    for (uint32_t step = 0; step < 2; ++step) {
+      new (bytes + layout.post(r, step)) Board::Post;
+      new (bytes + layout.post(r, step) + layout.header_in_post) CallHeader;
+    }
     for (int q = 0; q < size; ++q) new (bytes + layout.mailbox(r, q)) Board::Mailbox;
   }
   new (memory) BoardHead{group.id(), group.ranks.size()};

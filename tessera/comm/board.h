@@ -3,8 +3,8 @@
 //
 // Per rank: two posts, each with a slot for copied bytes, used in turn, and two counters, `ready` (exchanges posted)
 // and `done` (exchanges read). A rank may post exchange s when all others are done with s - 2. Per ordered pair of
-// ranks: a mailbox of the same kind for point-to-point messages. Waits spin shortly, then yield, then sleep on a futex;
-// a job of more ranks than cores does not spin, since whoever is waited for needs the core.
+// ranks: a mailbox of the same kind for point-to-point messages. Waits spin for a moment, then sleep on a futex; where
+// ranks outnumber cores they yield instead of spinning, since whoever is waited for needs the core.
 #pragma once
 
 #include <atomic>
@@ -38,7 +38,7 @@ struct BoardPart {
 };
 
 // A simulated link: a message is there `latency_us` after it was posted and passes at `gigabytes_per_second` (0: at
-// once); messages to one rank pass one after the other.
+// once); messages to one rank of a group pass one after the other.
 struct Link {
   double latency_us = 0;
   double gigabytes_per_second = 0;
@@ -77,6 +77,14 @@ size_t board_bytes(int size, const BoardOptions& options);
 // Makes the board in zeroed memory; called by one rank before any other uses it.
 void initialize_board(void* memory, const GroupInfo& group, const BoardOptions& options);
 
+// The head of a post. What else its header says is read only where the calls differ.
+struct Posted {
+  uint64_t call = 0;    // CallHeader::digest()
+  uint32_t closed = 0;  // the last exchange that the peer had closed by then
+  uint32_t num_rounds = 1;
+  bool is_direct = false;
+};
+
 // One rank's end of a group's board. Waits throw IoError at the deadline, PeerFailure when a rank of the job failed.
 class Board {
  public:
@@ -96,13 +104,16 @@ class Board {
   std::byte* slot(int rank, uint32_t step);
   void post(uint32_t step, const CallHeader& header);
   // What `peer` posted. Throws IoError when it is another call than ours.
-  const CallHeader& await_post(uint32_t step, int peer);
+  const Posted& await_post(uint32_t step, int peer);
   const BoardPart& part_from(uint32_t step, int peer);
-  // Between these two a rank reads, and may write, its peers' memory. begin_work() throws IoError when one of them has
-  // abandoned the group. await_close() returns when `peer` has closed, and so is out of our memory.
-  void begin_work();
+  // Between these two a rank reads, and may write, the board and, `in_their_memory`, what its peers offer where it
+  // lies. begin_work() throws IoError when one of them has abandoned the group. await_close() returns when `peer` has
+  // closed, and so is out of our memory.
+  void begin_work(bool in_their_memory);
   void close(uint32_t step);
   void await_close(uint32_t step, int peer);
+  // From now on waits leave the core to others at once.
+  void share_core() { options_.wait.spin = false; }
   // After an error: returns when no peer works, or will work, in this rank's memory, which may then go.
   void abandon();
   // Lets as much time pass as a simulated link takes: for bytes that were on their way since the peer's post, or since
@@ -129,6 +140,7 @@ class Board {
 
   RankArea& area(int rank);
   Post& post_of(int rank, uint32_t step);
+  CallHeader& header_of(int rank, uint32_t step);
   Mailbox& mailbox(int from, int to);
   int64_t max_message_bytes() const;
   void pass_link_since(int64_t posted_at_ns, int64_t bytes);
@@ -144,8 +156,11 @@ class Board {
   JobState& job_;
   BoardOptions options_;
   std::unique_ptr<Layout> layout_;
-  CallHeader header_;  // of the call under way
+  CallHeader header_;    // of the call under way
+  uint64_t digest_ = 0;  // of header_
   uint32_t step_ = 0;
+  uint32_t closed_ = 0;              // our last exchange that is closed
+  std::vector<uint32_t> closed_by_;  // by peer, as far as we know
   int64_t link_free_at_ns_ = 0;
   std::vector<uint32_t> messages_sent_;
   std::vector<uint32_t> messages_received_;

@@ -32,6 +32,8 @@ class BoardCommunicator final : public GroupCalls {
         sources_(group.ranks.size()),
         outs_(group.ranks.size()) {}
 
+  void share_core() override { board_->share_core(); }
+
  protected:
   void run_all_reduce(CallHeader& header, void* data, int64_t count) override {
     if (count * element(header) <= kSmallBytes) {
@@ -196,21 +198,23 @@ class BoardCommunicator final : public GroupCalls {
     };
     uint32_t rounds = header.num_rounds;
     all_direct_ = header.is_direct;
+    bool any_direct = false;  // of the peers
     last_step_ = post();
     for (uint32_t round = 0;; ++round) {
       const uint32_t step = last_step_;
       if (!header.is_direct && num_posted < header.num_rounds) last_step_ = post();
       for (int i = 1; i < size(); ++i) {
         const int p = (rank() + i) % size();
-        const CallHeader& theirs = board_->await_post(step, p);
+        const Posted& theirs = board_->await_post(step, p);
         if (round > 0) continue;
         peers_[index(p)].is_direct = theirs.is_direct;
         all_direct_ = all_direct_ && theirs.is_direct;
+        any_direct = any_direct || theirs.is_direct;
         rounds = std::max(rounds, theirs.num_rounds);
       }
       if (all_direct_) rounds = 1;
       if (num_posted <= round + 1 && num_posted < rounds) last_step_ = post();
-      board_->begin_work();
+      board_->begin_work(any_direct);
       use(step, round);
       if (round + 1 >= rounds) return;
     }

@@ -405,6 +405,20 @@ TEST(Refusals, NameWhatIsWrong) {
               ThrowsMessage<InvalidArgument>("unknown reduction \"mean\"; the known ones are sum, max, min, prod"));
 }
 
+TEST(Waits, GiveTheSameWhetherOrNotTheyLeaveTheCoreToOthers) {
+  run_ranks(3, [](cluster::Context& context) {
+    Communicator& beside = *context.create_group("beside", {0, 1, 2});
+    beside.share_core();
+    for (int i = 0; i < 100; ++i) {
+      for (Communicator* group : {&context.world(), &beside}) {
+        float sum = static_cast<float>(context.rank() + i);
+        group->all_reduce(&sum, 1, DType::kF32, ReduceOp::kSum, "sum");
+        EXPECT_EQ(sum, static_cast<float>(3 + 3 * i));
+      }
+    }
+  });
+}
+
 TEST(Mismatch, ARankThatMakesAnotherCallIsNamed) {
   EXPECT_THAT(
       [] {

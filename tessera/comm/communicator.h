@@ -56,6 +56,9 @@ class Communicator {
   virtual void receive(void* data, int64_t count, DType dtype, int from, std::string_view who) = 0;
   virtual void barrier(std::string_view who) = 0;
 
+  // The calls come from a thread beside those that compute: while it waits for a peer, the core is theirs.
+  virtual void share_core() {}
+
  protected:
   Communicator(std::string name, int rank, std::vector<int> ranks)
       : name_(std::move(name)), rank_(rank), ranks_(std::move(ranks)) {}

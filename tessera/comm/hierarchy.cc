@@ -71,6 +71,8 @@ class HierarchicalCommunicator final : public GroupCalls {
     all_ = between.create_communicator(group);
   }
 
+  void share_core() override { host_group_->share_core(); }
+
  protected:
   // Each rank of a host has the host's sum of one share, adds those of the other hosts, and hands the result round.
   void run_all_reduce(CallHeader& header, void* data, int64_t count) override {

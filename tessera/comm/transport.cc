@@ -44,6 +44,16 @@ void CallHeader::set_who(std::string_view text) {
   std::memset(who + length, 0, sizeof(who) - length);
 }
 
+uint64_t CallHeader::digest() const {
+  uint64_t hash =
+      mix(mix(mix(mix(group, sequence), static_cast<uint64_t>(count)), counts_hash), static_cast<uint64_t>(root));
+  hash = mix(hash, static_cast<uint64_t>(kind) << 16 | static_cast<uint64_t>(dtype) << 8 | static_cast<uint64_t>(op));
+  uint64_t words[sizeof(who) / sizeof(uint64_t) + 1] = {};
+  std::memcpy(words, who, sizeof(who));
+  for (const uint64_t word : words) hash = mix(hash, word);
+  return hash;
+}
+
 std::string CallHeader::label() const {
   const std::string_view name(who);
   const std::string_view verb = to_string(kind);

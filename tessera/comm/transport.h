@@ -32,6 +32,8 @@ struct CallHeader {
   char who[60] = {};
 
   void set_who(std::string_view text);
+  // Equal for calls that check_same_call() takes for the same; of others it differs but for chance.
+  uint64_t digest() const;
   // `all_reduce "fc.weight" #12`
   std::string label() const;
   // `all_reduce "fc.weight" #12 (sum of 1000 f32)`

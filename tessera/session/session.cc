@@ -316,7 +316,9 @@ void Session::make_groups(const compiler::GroupLists& lists) {
     // Not the world's own communicator: that one belongs to the rank's main thread, these to its communication lanes.
     for (size_t lane = 0; lane < groups_.size(); ++lane) {
       if (groups_[lane].contains(key)) continue;
-      groups_[lane][key] = make_group(fmt::format("lane {} of {}", lane, fmt::join(ranks, "-")), ranks);
+      auto* group = make_group(fmt::format("lane {} of {}", lane, fmt::join(ranks, "-")), ranks);
+      if (group != nullptr && lane == ir::kGradientLane) group->share_core();
+      groups_[lane][key] = group;
     }
   }
 }
