@@ -1,10 +1,10 @@
 // Simulation of a step without values: schedules and a machine profile to seconds, bytes and memory.
 //
 // A rank has the lanes that executor/ has: compute runs its steps in order, each of two for communication its
-// collectives in order; a wait joins them. A step that computes takes the longer of its arithmetic and its reading and writing, each at full
-// speed, and the overhead. A collective begins when the last rank of its group has come to it and ends for all of them
-// at once, after the time that the busiest member takes: it receives from every peer directly, over the links of the
-// profile. Nothing is random.
+// collectives in order; a wait joins them. A step that computes takes the longer of its arithmetic and its reading and
+// writing, each at full speed, and the overhead. A collective begins when the last rank of its group has come to it and
+// ends for all of them at once, after the time that the busiest member takes: it receives from every peer directly,
+// over the links of the profile. Nothing is random.
 #pragma once
 
 #include <cstdint>
