@@ -10,6 +10,9 @@
 namespace tessera::checkpoint {
 namespace {
 
+// Far beyond any machine; a file that claims more is damaged, and going through its ranks would take for ever.
+constexpr int64_t kMaxRanks = int64_t{1} << 20;
+
 int64_t num_devices(const ParameterLayout& layout) {
   int64_t product = 1;
   for (const int64_t size : layout.device_matrix) product *= size;
@@ -170,6 +173,9 @@ Placement::Placement(const StrategyFile& strategy, const std::string& path) : pa
     }
   }
   ranks_per_stage_ = num_devices(strategy.layouts[0]);
+  if (ranks_per_stage_ > kMaxRanks) {
+    throw InvalidArgument("{}: is of {} devices, at most {} are accepted", path, ranks_per_stage_, kMaxRanks);
+  }
   std::set<int64_t> stages;
   for (const auto& given : strategy.layouts) {
     ParameterLayout layout = given;

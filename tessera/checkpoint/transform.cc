@@ -13,6 +13,7 @@
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
 #include "tessera/checkpoint/conversion.h"
+#include "tessera/checkpoint/needed_ranks.h"
 #include "tessera/checkpoint/output_writer.h"
 #include "tessera/checkpoint/staging.h"
 

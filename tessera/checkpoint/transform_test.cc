@@ -309,6 +309,7 @@ TEST(Slicing, OptimizerShardsMustMeetEachOther) {
 
 TEST(Placement, RefusesStagesThatDoNotBelongTogether) {
   const auto refusal = [](const StrategyFile& file) { return message_of([&] { Placement(file, "f"); }); };
+  EXPECT_THAT(refusal({.layouts = {split_rows("a", 0x7FFFFFFF)}}), HasSubstr("at most 1048576 are accepted"));
   EXPECT_EQ(refusal({}), "f: has no layouts, so it says nothing of any parameter");
   EXPECT_EQ(refusal({.layouts = {split_rows("0-a", 2), split_rows("2-b", 2)}}),
             "f: has layouts of stage 2, but none of stage 1");
