@@ -20,11 +20,11 @@
 namespace tessera::checkpoint {
 namespace {
 
-constexpr unsigned kMaxDefaultThreads = 4;
+// More than many machines have cores: some of the threads wait for the disk.
+constexpr int kDefaultThreads = 4;
 
 int num_threads(const TransformOptions& options, int64_t num_files) {
-  const auto cores = std::clamp(std::thread::hardware_concurrency(), 1U, kMaxDefaultThreads);
-  const auto wanted = options.num_threads > 0 ? options.num_threads : static_cast<int>(cores);
+  const auto wanted = options.num_threads > 0 ? options.num_threads : kDefaultThreads;
   return static_cast<int>(std::min<int64_t>(wanted, num_files));
 }
 
