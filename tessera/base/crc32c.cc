@@ -23,13 +23,68 @@ uint32_t portable(const std::byte* data, size_t size, uint32_t crc) {
 }
 
 #if defined(__x86_64__)
+// The instruction takes three cycles but starts each cycle: three lanes side by side are three times as fast. The
+// lanes' checksums are put together by shifting: what a checksum becomes when a lane's length of zeros follows.
+constexpr size_t kLaneBytes = 4096;
+constexpr int kNumLanes = 3;
+
+// A linear map of 32 bits, by its columns.
+using Matrix = std::array<uint32_t, 32>;
+
+constexpr uint32_t times(const Matrix& matrix, uint32_t vector) {
+  uint32_t sum = 0;
+  for (size_t bit = 0; bit < 32; ++bit) sum ^= (vector >> bit & 1) != 0 ? matrix[bit] : 0;
+  return sum;
+}
+
+constexpr Matrix make_lane_shift() {
+  Matrix shift{};  // by one byte
+  for (size_t bit = 0; bit < 32; ++bit) {
+    const uint32_t value = 1U << bit;
+    shift[bit] = kTable[value & 0xFF] ^ value >> 8;
+  }
+  for (size_t bytes = 1; bytes < kLaneBytes; bytes *= 2) {
+    Matrix twice{};
+    for (size_t bit = 0; bit < 32; ++bit) twice[bit] = times(shift, shift[bit]);
+    shift = twice;
+  }
+  return shift;
+}
+
+constexpr std::array<std::array<uint32_t, 256>, 4> make_shift_table() {
+  std::array<std::array<uint32_t, 256>, 4> table{};
+  const Matrix shift = make_lane_shift();
+  for (size_t byte = 0; byte < 4; ++byte) {
+    for (uint32_t value = 0; value < 256; ++value) table[byte][value] = times(shift, value << (8 * byte));
+  }
+  return table;
+}
+constexpr auto kShiftTable = make_shift_table();
+
+uint64_t shifted_by_lane(uint64_t crc) {
+  return kShiftTable[0][crc & 0xFF] ^ kShiftTable[1][crc >> 8 & 0xFF] ^ kShiftTable[2][crc >> 16 & 0xFF] ^
+         kShiftTable[3][crc >> 24 & 0xFF];
+}
+
+uint64_t word_at(const std::byte* data) {
+  uint64_t word = 0;
+  std::memcpy(&word, data, sizeof word);
+  return word;
+}
+
 __attribute__((target("sse4.2"))) uint32_t hardware(const std::byte* data, size_t size, uint32_t crc) {
   uint64_t wide = crc;
-  for (; size >= 8; data += 8, size -= 8) {
-    uint64_t word;
-    std::memcpy(&word, data, 8);
-    wide = __builtin_ia32_crc32di(wide, word);
+  for (; size >= kNumLanes * kLaneBytes; data += kNumLanes * kLaneBytes, size -= kNumLanes * kLaneBytes) {
+    uint64_t second = 0;
+    uint64_t third = 0;
+    for (size_t i = 0; i < kLaneBytes; i += 8) {
+      wide = __builtin_ia32_crc32di(wide, word_at(data + i));
+      second = __builtin_ia32_crc32di(second, word_at(data + kLaneBytes + i));
+      third = __builtin_ia32_crc32di(third, word_at(data + 2 * kLaneBytes + i));
+    }
+    wide = shifted_by_lane(shifted_by_lane(wide) ^ second) ^ third;
   }
+  for (; size >= 8; data += 8, size -= 8) wide = __builtin_ia32_crc32di(wide, word_at(data));
   return portable(data, size, static_cast<uint32_t>(wide));
 }
 #endif

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tessera/base/file_system.h"
+#include "tessera/base/function_ref.h"
 #include "tessera/tensor/tensor.h"
 
 namespace tessera::checkpoint {
@@ -111,6 +112,10 @@ class CkptWriter {
   // Throws InvalidArgument for a name that is empty, not UTF-8 or was already written. A tensor without elements
   // leaves no record: the format has no place for it.
   Written add(const Entry& entry);
+  // The same for a tensor that is nowhere in memory as a whole: `produce` is called once and hands its elements,
+  // row-major and in pieces, to what it is given. They must be as many as the type has.
+  using Sink = FunctionRef<void(std::span<const std::byte>)>;
+  Written add(const std::string& name, const Type& type, FunctionRef<void(Sink)> produce);
   void finish();
 
   // Of the bytes so far; of the whole file after finish().
@@ -119,6 +124,7 @@ class CkptWriter {
 
  private:
   struct Splitter;
+  void take_name(const std::string& name);
   void put(std::span<const std::byte> bytes);
   void flush();
 

@@ -5,6 +5,7 @@
 #include "tessera/base/crc32c.h"
 #include "tessera/base/function_ref.h"
 #include "tessera/checkpoint/ckpt_file.h"
+#include "tessera/checkpoint/ckpt_record.h"
 #include "tessera/checkpoint/crc32.h"
 #include "tessera/checkpoint/wire.h"
 
@@ -18,7 +19,7 @@ static_assert(std::endian::native == std::endian::little, "contents are written 
 constexpr int64_t kChunkBytes = 1 << 20;
 constexpr size_t kBufferBytes = 1 << 16;
 
-using Sink = FunctionRef<void(std::span<const std::byte>)>;
+using Sink = CkptWriter::Sink;
 
 // Gives the elements row-major, in pieces of at most about kChunkBytes.
 void stream_row_major(const TensorView& view, Sink sink) {
@@ -58,7 +59,22 @@ constexpr char kField2 = 0x12;
 constexpr char kField3 = 0x1A;
 constexpr char kDim = 0x08;
 
-// Everything of a record up to its content.
+// UTF-8, already checked, to UTF-32 little-endian.
+std::vector<uint32_t> code_points(std::string_view text) {
+  std::vector<uint32_t> codes;
+  for (size_t i = 0; i < text.size();) {
+    const auto lead = static_cast<unsigned char>(text[i]);
+    const size_t length = lead < 0x80 ? 1 : lead >> 5 == 6 ? 2 : lead >> 4 == 14 ? 3 : 4;
+    uint32_t code = length == 1 ? lead : lead & (0x7FU >> length);
+    for (size_t k = 1; k < length; ++k) code = code << 6 | (static_cast<unsigned char>(text[i + k]) & 0x3FU);
+    codes.push_back(code);
+    i += length;
+  }
+  return codes;
+}
+
+}  // namespace
+
 std::string record_header(std::string_view name, std::string_view type_name, std::span<const int64_t> dims,
                           uint64_t content_bytes) {
   uint64_t tensor_bytes = field_bytes(type_name.size()) + field_bytes(content_bytes);
@@ -79,22 +95,6 @@ std::string record_header(std::string_view name, std::string_view type_name, std
   field(kField3, content_bytes);
   return header;
 }
-
-// UTF-8, already checked, to UTF-32 little-endian.
-std::vector<uint32_t> code_points(std::string_view text) {
-  std::vector<uint32_t> codes;
-  for (size_t i = 0; i < text.size();) {
-    const auto lead = static_cast<unsigned char>(text[i]);
-    const size_t length = lead < 0x80 ? 1 : lead >> 5 == 6 ? 2 : lead >> 4 == 14 ? 3 : 4;
-    uint32_t code = length == 1 ? lead : lead & (0x7FU >> length);
-    for (size_t k = 1; k < length; ++k) code = code << 6 | (static_cast<unsigned char>(text[i + k]) & 0x3FU);
-    codes.push_back(code);
-    i += length;
-  }
-  return codes;
-}
-
-}  // namespace
 
 // Spreads one content over records of at most max_record_bytes.
 struct CkptWriter::Splitter {
@@ -150,31 +150,38 @@ CkptWriter::CkptWriter(WritableFile& file, const Options& options) : file_(file)
   check(options.max_record_bytes > 0, "records must have room for content");
 }
 
+void CkptWriter::take_name(const std::string& name) {
+  if (name.empty() || !is_utf8(name)) {
+    throw InvalidArgument("checkpoint: the name of a value must be UTF-8 and not empty, got {} bytes", name.size());
+  }
+  if (!names_.insert(name).second) throw InvalidArgument("checkpoint: the name \"{}\" occurs twice", name);
+}
+
 Written CkptWriter::add(const Entry& entry) {
-  if (entry.name.empty() || !is_utf8(entry.name)) {
-    throw InvalidArgument("checkpoint: the name of a value must be UTF-8 and not empty, got {} bytes",
-                          entry.name.size());
+  if (!entry.is_text) {
+    return add(entry.name, entry.value.type(), [&](Sink sink) { stream_row_major(entry.value, sink); });
   }
-  if (!names_.insert(entry.name).second) throw InvalidArgument("checkpoint: the name \"{}\" occurs twice", entry.name);
-  if (entry.is_text) {
-    if (!is_utf8(entry.text)) throw InvalidArgument("checkpoint: the text \"{}\" is not UTF-8", entry.name);
-    const auto codes = code_points(entry.text);
-    const auto bytes = std::as_bytes(std::span(codes));
-    if (std::ssize(bytes) > options_.max_record_bytes) {
-      throw InvalidArgument("checkpoint: the text \"{}\" has {} bytes, at most {} fit", entry.name, bytes.size(),
-                            options_.max_record_bytes);
-    }
-    constexpr int64_t kTextDims[] = {0};
-    Splitter splitter{*this, entry.name, "str", kTextDims, std::ssize(bytes)};
-    if (bytes.empty()) splitter.next_record();
-    splitter.feed(bytes);
-    return {.size_bytes = std::ssize(bytes), .crc32c = splitter.crc};
+  take_name(entry.name);
+  if (!is_utf8(entry.text)) throw InvalidArgument("checkpoint: the text \"{}\" is not UTF-8", entry.name);
+  const auto codes = code_points(entry.text);
+  const auto bytes = std::as_bytes(std::span(codes));
+  if (std::ssize(bytes) > options_.max_record_bytes) {
+    throw InvalidArgument("checkpoint: the text \"{}\" has {} bytes, at most {} fit", entry.name, bytes.size(),
+                          options_.max_record_bytes);
   }
-  const int64_t total = entry.value.size_bytes();
+  constexpr int64_t kTextDims[] = {0};
+  Splitter splitter{*this, entry.name, "str", kTextDims, std::ssize(bytes)};
+  if (bytes.empty()) splitter.next_record();
+  splitter.feed(bytes);
+  return {.size_bytes = std::ssize(bytes), .crc32c = splitter.crc};
+}
+
+Written CkptWriter::add(const std::string& name, const Type& type, FunctionRef<void(Sink)> produce) {
+  take_name(name);
+  const int64_t total = type.size_bytes();
   if (total == 0) return {};
-  Splitter splitter{*this, entry.name, ckpt_type_name(entry.value.dtype),
-                    std::span(entry.value.shape.begin(), entry.value.shape.end()), total};
-  stream_row_major(entry.value, [&](std::span<const std::byte> bytes) { splitter.feed(bytes); });
+  Splitter splitter{*this, name, ckpt_type_name(type.dtype), std::span(type.shape.begin(), type.shape.end()), total};
+  produce([&](std::span<const std::byte> bytes) { splitter.feed(bytes); });
   check_equal(splitter.left, int64_t{0}, "bytes of a tensor not written");
   return {.size_bytes = total, .crc32c = splitter.crc};
 }

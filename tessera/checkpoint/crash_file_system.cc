@@ -77,7 +77,11 @@ std::unique_ptr<MemoryFileSystem> CrashFileSystem::crash_state(size_t count, Uns
     std::string path;
     int inode;
   };
-  std::vector<std::vector<NameChange>> pending;  // since the directory's last sync; a rename is one change of two names
+  struct Pending {  // since its directory's last sync; a rename is one change of all names that it moves
+    std::string directory;
+    std::vector<NameChange> changes;
+  };
+  std::vector<Pending> pending;
   std::vector<std::string> directories;
   const auto apply = [](std::map<std::string, int>& names, const std::vector<NameChange>& changes) {
     for (const auto& change : changes) {
@@ -88,23 +92,37 @@ std::unique_ptr<MemoryFileSystem> CrashFileSystem::crash_state(size_t count, Uns
       }
     }
   };
-  const auto change = [&](std::vector<NameChange> changes) {
+  const auto change = [&](const std::string& path, std::vector<NameChange> changes) {
     apply(current, changes);
-    pending.push_back(std::move(changes));
+    pending.push_back({parent_path(path), std::move(changes)});
+  };
+  const auto rename = [&](const Operation& op) {
+    std::vector<NameChange> changes;
+    const auto moved = [&](const std::string& path) { return op.to + path.substr(op.path.size()); };
+    const auto is_moved = [&](const std::string& path) { return path == op.path || path.starts_with(op.path + "/"); };
+    for (const auto& [path, inode] : current) {
+      if (!is_moved(path)) continue;
+      changes.push_back({moved(path), inode});
+      changes.push_back({path, -1});
+    }
+    for (auto& directory : directories) {
+      if (is_moved(directory)) directory = moved(directory);
+    }
+    change(op.to, std::move(changes));
   };
   for (size_t i = 0; i < std::min(count, operations_.size()); ++i) {
     const auto& op = operations_[i];
     switch (op.kind) {
-      case Kind::kCreate: change({{op.path, op.file}}); break;
+      case Kind::kCreate: change(op.path, {{op.path, op.file}}); break;
       case Kind::kAppend: inodes[op.file].content += op.content; break;
       case Kind::kSync: inodes[op.file].synced_bytes = inodes[op.file].content.size(); break;
-      case Kind::kRename: change({{op.to, current.at(op.path)}, {op.path, -1}}); break;
-      case Kind::kRemove: change({{op.path, -1}}); break;
+      case Kind::kRename: rename(op); break;
+      case Kind::kRemove: change(op.path, {{op.path, -1}}); break;
       case Kind::kCreateDirectories: directories.push_back(op.path); break;
       case Kind::kSyncDirectory:
-        std::erase_if(pending, [&](const auto& changes) {
-          if (parent_path(changes.front().path) != op.path) return false;
-          apply(durable, changes);
+        std::erase_if(pending, [&](const Pending& change_there) {
+          if (change_there.directory != op.path) return false;
+          apply(durable, change_there.changes);
           return true;
         });
         break;
@@ -112,7 +130,7 @@ std::unique_ptr<MemoryFileSystem> CrashFileSystem::crash_state(size_t count, Uns
   }
   uint64_t draws = 0;
   const auto draw = [&](int64_t n) { return random_below({.seed = seed, .stream = count}, draws++, n); };
-  for (const auto& changes : pending) {
+  for (const auto& [directory, changes] : pending) {
     if (unsynced == Unsynced::kLost || (unsynced == Unsynced::kRandom && draw(2) == 0)) continue;
     apply(durable, changes);
   }

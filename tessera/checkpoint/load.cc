@@ -3,6 +3,7 @@
 #include "tessera/base/crc32c.h"
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/checkpoint/verified_entries.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -39,7 +40,7 @@ std::string damaged_tensors(FileSystem& files, const std::string& path, const Ma
   }
 }
 
-// The file's entries against the manifest's: an intact file can still have a manifest that lies about it.
+// What differs; "" when nothing does.
 std::string compare_entries(const std::vector<StoredEntry>& entries, const Manifest& manifest) {
   size_t next = 0;
   for (const auto& tensor : manifest.tensors) {
@@ -65,29 +66,36 @@ std::string compare_entries(const std::vector<StoredEntry>& entries, const Manif
   return "";
 }
 
+void require_size(const std::string& path, int64_t size, const ManifestFile& described) {
+  if (size == described.size_bytes) return;
+  throw InvalidArgument("{}: has {} bytes, {} were written: {}", path, size, described.size_bytes,
+                        size < described.size_bytes ? "the file is truncated" : "the file was changed");
+}
+
 // Against one manifest. Throws InvalidArgument with what is wrong.
 Manifest verify_against(FileSystem& files, const std::string& path, const std::string& manifest_file) {
   auto manifest = parse_manifest(files.read_text(manifest_file), manifest_file);
   const auto& described = only_file(manifest, manifest_file, base_name(path));
   const auto mapped = files.open(path);
-  const auto size = static_cast<int64_t>(mapped->bytes().size());
-  if (size != described.size_bytes) {
-    throw InvalidArgument("{}: has {} bytes, {} were written: {}", path, size, described.size_bytes,
-                          size < described.size_bytes ? "the file is truncated" : "the file was changed");
-  }
+  require_size(path, std::ssize(mapped->bytes()), described);
   const uint32_t crc = crc32c(mapped->bytes());
   if (crc != described.crc32c) {
     throw InvalidArgument("{}: crc32c is {:08x}, it must be {:08x}{}", path, crc, described.crc32c,
                           damaged_tensors(files, path, manifest));
   }
-  const auto file = CkptFile::open(files, path);
-  if (const auto difference = compare_entries(file.entries(), manifest); !difference.empty()) {
-    throw InvalidArgument("{}: does not match its manifest: {}", path, difference);
-  }
+  require_entries(CkptFile::open(files, path), manifest, manifest_file);
   return manifest;
 }
 
 }  // namespace
+
+void require_entries(const CkptFile& file, const Manifest& manifest, const std::string& manifest_file) {
+  const auto& path = file.path();
+  require_size(path, std::ssize(file.bytes()), only_file(manifest, manifest_file, base_name(path)));
+  if (const auto difference = compare_entries(file.entries(), manifest); !difference.empty()) {
+    throw InvalidArgument("{}: does not match its manifest: {}", path, difference);
+  }
+}
 
 Verification verify(FileSystem& files, const std::string& path) {
   Verification result;

@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "tessera/tessera.h"
+#include "tessera/tools/ckpt_command.h"
 #include "tessera/tools/graph_text.h"
 #include "tessera/tools/info.h"
 #include "tessera/tools/kernels_text.h"
@@ -44,25 +45,6 @@ void add_run(CLI::App& app, int& exit_code) {
     for (const auto& argument : run->remaining()) options.command.push_back(argument);
     options.timeout_ms = static_cast<int64_t>(timeout_s * 1000);
     exit_code = cluster::launch(options);
-  });
-}
-
-void add_ckpt(CLI::App& app, int& exit_code) {
-  static std::string file;
-  static bool json = false;
-  auto* ckpt = app.add_subcommand("ckpt", "look into checkpoints");
-  ckpt->require_subcommand(1);
-  auto* inspect = ckpt->add_subcommand("inspect", "what a checkpoint holds, and whether it is whole");
-  inspect->add_option("file", file, "a .ckpt file")->required();
-  inspect->add_flag("--json", json, "as one JSON object");
-  inspect->callback([&exit_code] {
-    const auto result = json ? checkpoint::inspect_json(FileSystem::local(), file)
-                             : checkpoint::inspect_table(FileSystem::local(), file);
-    std::fputs(result.text.c_str(), stdout);
-    if (result.state == checkpoint::Verified::kNo) {
-      std::fprintf(stderr, "error: %s\n", result.problem.c_str());
-      exit_code = 1;
-    }
   });
 }
 
@@ -239,7 +221,7 @@ int main(int argc, char** argv) {
   app.failure_message(CLI::FailureMessage::help);
   add_run(app, exit_code);
   add_info(app);
-  add_ckpt(app, exit_code);
+  tools::add_ckpt_command(app, exit_code);
   add_graph(app);
   add_simulate(app);
   add_plan(app);

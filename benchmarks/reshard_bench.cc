@@ -1,0 +1,135 @@
+// How fast a checkpoint of 8 ranks becomes one of others, from the page cache to the disk: GB/s of values, everything
+// synced. The limit is what the shell takes to write the same bytes into one file.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <vector>
+
+#include "benchmarks/protocol.h"
+#include "tessera/base/clock.h"
+#include "tessera/base/error.h"
+#include "tessera/checkpoint/ckpt_file.h"
+#include "tessera/checkpoint/commit.h"
+#include "tessera/checkpoint/diff.h"
+#include "tessera/checkpoint/transform.h"
+
+namespace tessera::checkpoint {
+namespace {
+
+constexpr int64_t kFrom = 8;
+constexpr int64_t kRows = 2048;
+constexpr int64_t kColumns = 2048;
+constexpr int64_t kTensorBytes = kRows * kColumns * 4;
+
+// Every other tensor is split by columns.
+ParameterLayout layout_of(int64_t tensor, int64_t num_ranks) {
+  ParameterLayout layout{.name = fmt::format("layer{}.weight", tensor), .device_matrix = {num_ranks}};
+  layout.tensor_map = {{0}, {}};
+  if (tensor % 2 == 1) std::swap(layout.tensor_map[0], layout.tensor_map[1]);
+  layout.tensor_shape = {kRows, kColumns};
+  return layout;
+}
+
+void write_strategy(FileSystem& files, const std::string& path, int64_t num_tensors, int64_t num_ranks) {
+  StrategyFile strategy;
+  for (int64_t i = 0; i < num_tensors; ++i) strategy.layouts.push_back(layout_of(i, num_ranks));
+  write_strategy_file(files, path, strategy);
+}
+
+// Writes rank by rank, without holding more than a tensor.
+void write_source(FileSystem& files, const std::string& directory, int64_t num_tensors) {
+  std::vector<uint32_t> values(static_cast<size_t>(kRows * kColumns / kFrom));
+  for (int64_t rank = 0; rank < kFrom; ++rank) {
+    commit(files, fmt::format("{}/rank_{}/src{}.ckpt", directory, rank, rank), 0644, [&](WritableFile& file) {
+      Manifest manifest{.info = {.world_size = static_cast<int>(kFrom)}};
+      CkptWriter writer(file);
+      for (int64_t i = 0; i < num_tensors; ++i) {
+        for (size_t k = 0; k < values.size(); ++k) {
+          values[k] = static_cast<uint32_t>((k * 2654435761U) ^ static_cast<size_t>(rank * 1000 + i));
+        }
+        const bool by_rows = i % 2 == 0;
+        const Type type{DType::kF32, by_rows ? Shape{kRows / kFrom, kColumns} : Shape{kRows, kColumns / kFrom}};
+        const auto name = layout_of(i, kFrom).name;
+        const auto written =
+            writer.add(name, type, [&](CkptWriter::Sink sink) { sink(std::as_bytes(std::span(values))); });
+        ManifestTensor tensor{.name = name, .shape = {kRows, kColumns}};
+        tensor.slices.push_back({.offset = by_rows ? Shape{rank * kRows / kFrom, 0} : Shape{0, rank * kColumns / kFrom},
+                                 .shape = type.shape,
+                                 .size_bytes = written.size_bytes,
+                                 .crc32c = written.crc32c});
+        manifest.tensors.push_back(tensor);
+      }
+      writer.finish();
+      manifest.files.push_back(
+          {.name = fmt::format("src{}.ckpt", rank), .size_bytes = writer.size_bytes(), .crc32c = writer.crc32c()});
+      return manifest;
+    });
+  }
+}
+
+int run(int argc, char** argv) {
+  int64_t to = 3;
+  int64_t mebibytes = 1024;
+  bool cat = false;
+  bool no_verify = false;
+  TransformOptions options;
+  std::string directory = "build/reshard";
+  CLI::App app("Speed of converting a checkpoint; see benchmarks/README.md");
+  app.add_option("--to", to, "ranks of the destination")->check(CLI::Range(1, 1024));
+  app.add_option("--mib", mebibytes, "size of the checkpoint")->check(CLI::Range(16, 1 << 20));
+  app.add_option("--threads", options.num_threads, "files at the same time")->check(CLI::Range(1, 256));
+  app.add_option("--directory", directory, "for the files, on the disk that is measured");
+  app.add_flag("--no_verify", no_verify, "without comparing the source with its checksums");
+  app.add_flag("--cat", cat, "the limit: the shell's cat and sync");
+  CLI11_PARSE(app, argc, argv);
+  options.verify = !no_verify;
+
+  auto& files = FileSystem::local();
+  const int64_t num_tensors = mebibytes * (int64_t{1} << 20) / kTensorBytes;
+  directory = fmt::format("{}.{}", directory, Clock::system().monotonic_ns());
+  const auto source = directory + "/src";
+  const auto target = directory + "/dst";
+  write_source(files, source, num_tensors);
+  write_strategy(files, directory + "/from.json", num_tensors, kFrom);
+  write_strategy(files, directory + "/to.json", num_tensors, to);
+
+  const auto convert = [&] {
+    transform_checkpoints(files, source, target, "dst", directory + "/from.json", directory + "/to.json", options);
+  };
+  const auto concatenate = [&] {
+    const auto command = fmt::format("cat {0}/rank_*/*.ckpt > {1} && sync", source, target);
+    check(std::system(command.c_str()) == 0, "cat failed");
+  };
+  if (!cat) {
+    convert();
+    check(diff_checkpoints(files, source, target).differences.empty(), "the conversion changed values");
+    files.remove_directory_tree(target);
+  }
+  benchmarks::serve_rounds("GB/s", cat ? "one file" : fmt::format("{} files, manifests, fsync", to), [&] {
+    const int64_t begin = Clock::system().monotonic_ns();
+    if (cat) {
+      concatenate();
+    } else {
+      convert();
+    }
+    const auto seconds = static_cast<double>(Clock::system().monotonic_ns() - begin) * 1e-9;
+    files.remove_directory_tree(target);
+    return static_cast<double>(num_tensors * kTensorBytes) * 1e-9 / seconds;
+  });
+  files.remove_directory_tree(directory);
+  return 0;
+}
+
+}  // namespace
+}  // namespace tessera::checkpoint
+
+int main(int argc, char** argv) {
+  try {
+    return tessera::checkpoint::run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "reshard_bench: {}\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,184 @@
+#include "tessera/checkpoint/box_reader.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "tessera/base/error.h"
+
+namespace tessera::checkpoint {
+namespace {
+
+// So that a job of a thousand ranks does not run out of file descriptors.
+constexpr size_t kMaxOpenFiles = 64;
+// Runs shorter than a page are not worth a system call each: the bytes between them are read along.
+constexpr int64_t kMinRunBytes = 4096;
+
+// Where a box lies in a row-major block that contains it: element offset of its first element and strides.
+struct Place {
+  int64_t offset = 0;
+  Strides strides;
+};
+
+Place place_in(const Box& block, const Box& box) {
+  Place place{0, dense_strides(block.shape)};
+  for (int dim = 0; dim < box.ndim(); ++dim) place.offset += (box.offset[dim] - block.offset[dim]) * place.strides[dim];
+  return place;
+}
+
+// How many elements of a box follow each other in a block of these strides.
+int64_t run_elements(const Shape& shape, const Strides& strides) {
+  int64_t run = 1;
+  for (int dim = shape.ndim() - 1; dim >= 0; --dim) {
+    if (shape[dim] == 1) continue;
+    if (strides[dim] != run) break;
+    run *= shape[dim];
+  }
+  return run;
+}
+
+// From the first to the last element of a box, both included.
+int64_t extent_elements(const Shape& shape, const Strides& strides) {
+  int64_t extent = 1;
+  for (int dim = 0; dim < shape.ndim(); ++dim) extent += (shape[dim] - 1) * strides[dim];
+  return extent;
+}
+
+// Copies elements of a shape from one strided place to another, run by run.
+void copy_strided(const Shape& shape, const std::byte* from, const Strides& from_strides, std::byte* to,
+                  const Strides& to_strides, int64_t element_bytes) {
+  const int64_t run = std::min(run_elements(shape, from_strides), run_elements(shape, to_strides));
+  int inner = shape.ndim();  // dims from here on make up a run
+  for (int64_t covered = 1; inner > 0 && covered * shape[inner - 1] <= run; --inner) covered *= shape[inner - 1];
+  Shape at(std::vector<int64_t>(static_cast<size_t>(inner), 0));
+  while (true) {
+    int64_t from_offset = 0;
+    int64_t to_offset = 0;
+    for (int dim = 0; dim < inner; ++dim) {
+      from_offset += at[dim] * from_strides[dim];
+      to_offset += at[dim] * to_strides[dim];
+    }
+    std::memcpy(to + to_offset * element_bytes, from + from_offset * element_bytes,
+                static_cast<size_t>(run * element_bytes));
+    int dim = inner - 1;
+    while (dim >= 0 && ++at[dim] == shape[dim]) at[dim--] = 0;
+    if (dim < 0) return;
+  }
+}
+
+}  // namespace
+
+void for_each_piece(const Box& box, int64_t max_elements, FunctionRef<void(const Box&)> f) {
+  if (box.is_empty()) return;
+  // The outermost dim whose rows fit; those before it are taken one index at a time.
+  int dim = 0;
+  int64_t row_elements = box.shape.num_elements();
+  for (; dim < box.ndim(); ++dim) {
+    row_elements /= box.shape[dim];
+    if (row_elements <= max_elements) break;
+  }
+  if (dim == box.ndim()) return f(box);
+  const int64_t step = std::max<int64_t>(1, max_elements / row_elements);
+  Box piece = box;
+  for (int outer = 0; outer < dim; ++outer) piece.shape[outer] = 1;
+  while (true) {
+    for (int64_t row = 0; row < box.shape[dim]; row += step) {
+      piece.offset[dim] = box.offset[dim] + row;
+      piece.shape[dim] = std::min(step, box.shape[dim] - row);
+      f(piece);
+    }
+    int outer = dim - 1;
+    while (outer >= 0 && ++piece.offset[outer] == box.offset[outer] + box.shape[outer]) {
+      piece.offset[outer] = box.offset[outer];
+      --outer;
+    }
+    if (outer < 0) return;
+  }
+}
+
+// The piece that is being put together.
+struct BoxReader::Target {
+  const Box& box;
+  std::byte* data;
+};
+
+BoxReader::BoxReader(FileSystem& files, const SourceFiles& sources)
+    : files_(files), sources_(sources), piece_(kPieceBytes), scratch_(kPieceBytes) {}
+
+const RangeReader& BoxReader::reader_of(int64_t rank) {
+  auto it = readers_.find(rank);
+  if (it == readers_.end()) {
+    if (readers_.size() == kMaxOpenFiles) readers_.clear();
+    it = readers_.emplace(rank, open_ranges(files_, sources_.at(rank).path())).first;
+  }
+  return *it->second;
+}
+
+// `offset` bytes into the tensor's content, which may lie in several records.
+void BoxReader::read_range(const SourcePart& part, int64_t offset, std::span<std::byte> to) {
+  for (const Extent& extent : part.tensor->pieces) {
+    if (to.empty()) return;
+    if (offset >= extent.size) {
+      offset -= extent.size;
+      continue;
+    }
+    const auto bytes = to.first(static_cast<size_t>(std::min<int64_t>(std::ssize(to), extent.size - offset)));
+    reader_of(part.rank).read(extent.offset + offset, bytes);
+    to = to.subspan(bytes.size());
+    offset = 0;
+  }
+  check(to.empty(), "a tensor's content is shorter than its shape");
+}
+
+void BoxReader::fill(const SourcePart& part, const Box& wanted, const Target& target) {
+  const auto element_bytes = static_cast<int64_t>(size_bytes(part.tensor->dtype));
+  const Place from = place_in(part.box, wanted);
+  const Place to = place_in(target.box, wanted);
+  const int64_t elements = wanted.shape.num_elements();
+  std::byte* destination = target.data + to.offset * element_bytes;
+  const int64_t extent = extent_elements(wanted.shape, from.strides);
+  if (extent == elements && run_elements(wanted.shape, to.strides) == elements) {
+    return read_range(part, from.offset * element_bytes, {destination, static_cast<size_t>(elements * element_bytes)});
+  }
+  const bool reads_little_more =
+      extent <= 2 * elements || run_elements(wanted.shape, from.strides) * element_bytes < kMinRunBytes;
+  if (extent * element_bytes <= kPieceBytes && reads_little_more) {
+    read_range(part, from.offset * element_bytes,
+               std::span(scratch_).first(static_cast<size_t>(extent * element_bytes)));
+    return copy_strided(wanted.shape, scratch_.data(), from.strides, destination, to.strides, element_bytes);
+  }
+  // Halves along the outermost dim come to what is read at once in the end: a single run, at the latest.
+  int dim = 0;
+  while (wanted.shape[dim] == 1) ++dim;
+  Box half = wanted;
+  half.shape[dim] = wanted.shape[dim] / 2;
+  fill(part, half, target);
+  half.offset[dim] += half.shape[dim];
+  half.shape[dim] = wanted.shape[dim] - half.shape[dim];
+  fill(part, half, target);
+}
+
+void BoxReader::read_piece(const OutputTensor& tensor, const Box& box, std::span<std::byte> to) {
+  for (const auto& part : tensor.sources) {
+    if (const auto common = intersection(part.box, box)) fill(part, *common, {box, to.data()});
+  }
+}
+
+void BoxReader::read(const OutputTensor& tensor, FunctionRef<void(std::span<const std::byte>)> sink) {
+  const auto element_bytes = static_cast<int64_t>(size_bytes(tensor.like->dtype));
+  for_each_piece(tensor.box, kPieceBytes / element_bytes, [&](const Box& box) {
+    const auto piece = std::span(piece_).first(static_cast<size_t>(box.shape.num_elements() * element_bytes));
+    read_piece(tensor, box, piece);
+    sink(piece);
+  });
+}
+
+void BoxReader::read_content(int64_t rank, const SourceTensor& tensor,
+                             FunctionRef<void(std::span<const std::byte>)> sink) {
+  for (int64_t at = 0; at < tensor.size_bytes; at += kPieceBytes) {
+    const auto bytes = std::span(scratch_).first(static_cast<size_t>(std::min(kPieceBytes, tensor.size_bytes - at)));
+    read_range({rank, &tensor, {}}, at, bytes);
+    sink(bytes);
+  }
+}
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,15 @@
+// The bytes of a record of a .ckpt file that come before its content. Internal to this folder.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace tessera::checkpoint {
+
+// As the writer has them: every number as short as it can be.
+std::string record_header(std::string_view name, std::string_view type_name, std::span<const int64_t> dims,
+                          uint64_t content_bytes);
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,36 @@
+// What differs between two checkpoints, whatever ranks and splits they were saved with: whole tensors are compared,
+// piece by piece. `tessera ckpt diff A B`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/base/file_system.h"
+
+namespace tessera::checkpoint {
+
+struct TensorDifference {
+  std::string name;
+  std::string left;  // "f32[2,3]"; "" where it is missing
+  std::string right;
+  // Of equal types:
+  int64_t num_elements = 0;
+  int64_t num_different = 0;
+  double largest = 0;  // absolute difference; infinite where only one is NaN
+};
+
+struct CheckpointDiff {
+  int64_t num_equal = 0;  // values that have the same bits
+  std::vector<TensorDifference> differences;
+};
+
+// Each side is a .ckpt or .safetensors file, taken as it is, or a directory with folders rank_N, whose files are joined
+// by a strategy file, or by their manifests where it is "". Throws InvalidArgument when a side cannot be joined.
+CheckpointDiff diff_checkpoints(FileSystem& files, const std::string& left, const std::string& right,
+                                const std::string& left_strategy_file = "",
+                                const std::string& right_strategy_file = "");
+std::string diff_table(const CheckpointDiff& diff);
+std::string diff_json(const CheckpointDiff& diff);
+
+}  // namespace tessera::checkpoint

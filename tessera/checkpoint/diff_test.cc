@@ -1,0 +1,90 @@
+#include "tessera/checkpoint/diff.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "tessera/checkpoint/list.h"
+#include "tessera/checkpoint/save.h"
+#include "tessera/checkpoint/test_helpers.h"
+#include "tessera/checkpoint/transform.h"
+#include "tessera/checkpoint/transform_cases.h"
+
+namespace tessera::checkpoint {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Diff, NamesWhatIsMissingOtherAndChanged) {
+  MemoryFileSystem files;
+  const auto tensor = [](float value) { return Tensor::full({DType::kF32, {3}}, value); };
+  auto changed = tensor(2);
+  changed.values<float>()[1] = 2.5F;
+  changed.values<float>()[2] = std::nanf("");
+  save(files, {.path = "a"},
+       std::vector{Entry("same", tensor(1)), Entry("left", tensor(1)), Entry("type", tensor(1)),
+                   Entry("values", tensor(2))},
+       {});
+  save(files, {.path = "b"},
+       std::vector{Entry("values", changed), Entry("same", tensor(1)), Entry("type", tensor(1).cast(DType::kF64)),
+                   Entry("right", tensor(1))},
+       {});
+  EXPECT_EQ(diff_table(diff_checkpoints(files, "a.ckpt", "b.ckpt")),
+            "- left f32[3]\n"
+            "! type f32[3] -> f64[3]\n"
+            "~ values f32[3]: 2 of 3 elements differ, by at most inf\n"
+            "+ right f32[3]\n"
+            "1 equal, 4 different\n");
+  EXPECT_TRUE(diff_checkpoints(files, "a.ckpt", "a.ckpt").differences.empty());
+}
+
+TEST(Diff, SeesThroughSplits) {
+  MemoryFileSystem files;
+  std::mt19937 random(5);
+  const auto c = make_case(2, 4, 1, 3, random);
+  write_strategy_file(files, "from.ckpt", c.from.strategy);
+  write_strategy_file(files, "to.ckpt", c.to.strategy);
+  save_side(files, c.from, "src", "CKP");
+  transform_checkpoints(files, "src", "dst", "out", "from.ckpt", "to.ckpt");
+  const auto equal = diff_checkpoints(files, "src", "dst", "from.ckpt");
+  EXPECT_EQ(diff_table(equal), fmt::format("{} equal, 0 different\n", c.from.parameters.size() + 3));
+  EXPECT_THAT(message_of([&] { diff_checkpoints(files, "src", "nothing", "from.ckpt"); }), HasSubstr("nothing"));
+}
+
+TEST(List, ShowsStepsPartsAndWhatIsBroken) {
+  MemoryFileSystem files;
+  std::mt19937 random(5);
+  const auto c = make_case(1, 2, 1, 3, random);
+  write_strategy_file(files, "dst/from.ckpt", c.from.strategy);
+  save_side(files, c.from, "src", "CKP");
+  files.create_directories("dst");
+  overwrite(files, "dst/broken.ckpt", "nothing");
+  for (int rank = 0; rank < 2; ++rank) {
+    files.create_directories(fmt::format("dst/rank_{}", rank));
+    overwrite(files, fmt::format("dst/rank_{}/a.ckpt", rank),
+              files.read_text(fmt::format("src/rank_{0}/CKP{0}.ckpt", rank)));
+  }
+  const auto list = list_checkpoints(files, "dst");
+  ASSERT_EQ(list.size(), 4);
+  EXPECT_EQ(list[0].path, "dst/broken.ckpt");
+  EXPECT_FALSE(list[0].problem.empty());
+  EXPECT_TRUE(list[1].is_strategy);
+  EXPECT_FALSE(list[2].info.has_value());
+  EXPECT_THAT(list_table(list), HasSubstr("no manifest"));
+  const auto saved = list_checkpoints(files, "src/rank_0");
+  ASSERT_EQ(saved.size(), 1);
+  EXPECT_EQ(saved[0].info->step, 21);
+  EXPECT_THAT(list_json(saved), HasSubstr("\"step_in_epoch\": 7"));
+  EXPECT_THAT(message_of([&] { list_checkpoints(files, "nowhere"); }), HasSubstr("no such file"));
+
+  const auto verified = verify_checkpoints(files, "dst");
+  ASSERT_EQ(verified.size(), 3);  // the strategy file is none
+  EXPECT_EQ(verified[0].state, Verified::kNo);
+  EXPECT_THAT(verify_table(verified), HasSubstr("0 verified, 2 without a manifest, 1 damaged"));
+  EXPECT_THAT(verify_table(verify_checkpoints(files, "src/rank_1")), HasSubstr("1 verified, 0 without"));
+}
+
+}  // namespace
+}  // namespace tessera::checkpoint

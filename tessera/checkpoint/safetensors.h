@@ -1,0 +1,28 @@
+// The safetensors format, in and out: eight bytes, the length of a JSON header; the header, which gives dtype, shape
+// and place of each tensor; the values. https://github.com/huggingface/safetensors describes it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/base/file_system.h"
+#include "tessera/checkpoint/source_file.h"
+
+namespace tessera::checkpoint {
+
+// Where the tensors of a file are, in the order of their places. Texts and other metadata are left out. Reads the
+// header only. Throws InvalidArgument naming file and tensor for what is no whole file: a header that is too long or
+// not JSON, an unknown dtype, a place that does not fit the shape, overlaps with another, leaves a hole or lies
+// outside.
+std::vector<SourceTensor> read_safetensors_header(FileSystem& files, const std::string& path);
+
+// Writes the tensors of a checkpoint, each as a whole, to one safetensors file, which appears when it is complete. A
+// directory is joined from its rank_N folders by `strategy_file` ("": by its manifests, or the one file of rank 0).
+// Texts become metadata, appended numbers tensors like others.
+void export_safetensors(FileSystem& files, const std::string& checkpoint, const std::string& path,
+                        const std::string& strategy_file = "");
+// Writes a .ckpt file with its manifest of the tensors of a safetensors file.
+void import_safetensors(FileSystem& files, const std::string& path, const std::string& checkpoint_path);
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,106 @@
+#include "tessera/checkpoint/safetensors.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tessera/checkpoint/load.h"
+#include "tessera/checkpoint/test_helpers.h"
+#include "tessera/checkpoint/transform_cases.h"
+
+namespace tessera::checkpoint {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+std::string file_with(const std::string& header, const std::string& content) {
+  auto length = static_cast<uint64_t>(header.size());
+  std::string bytes(reinterpret_cast<const char*>(&length), sizeof length);
+  return bytes + header + content;
+}
+
+// f32[2] {1, 2} and bf16[] 1, as the format's own library writes them.
+const std::string kGolden = file_with(
+    R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"BF16","shape":[],"data_offsets":[8,10]}})",
+    std::string("\0\0\x80\x3F\0\0\0\x40\x80\x3F", 10));
+
+TEST(Safetensors, AreReadWhereTheyLie) {
+  MemoryFileSystem files;
+  overwrite(files, "net.safetensors", kGolden);
+  const auto tensors = read_safetensors_header(files, "net.safetensors");
+  ASSERT_EQ(tensors.size(), 2);
+  EXPECT_EQ(tensors[0].type_text(), "f32[2]");
+  EXPECT_EQ(tensors[1].type_text(), "bf16[]");
+  import_safetensors(files, "net.safetensors", "net.ckpt");
+  const auto checkpoint = load(files, "net.ckpt");
+  EXPECT_TRUE(checkpoint.is_verified());
+  EXPECT_THAT(checkpoint.find("a")->read().to_doubles(), ElementsAre(1, 2));
+  EXPECT_THAT(checkpoint.find("b")->read().to_doubles(), ElementsAre(1));
+}
+
+TEST(Safetensors, ThereAndBackGivesTheSameBytes) {
+  MemoryFileSystem files;
+  std::mt19937 random(3);
+  const auto c = make_case(2, 3, 1, 1, random);
+  write_strategy_file(files, "from.ckpt", c.from.strategy);
+  save_side(files, c.from, "src", "CKP");
+  export_safetensors(files, "src", "a/net.safetensors", "from.ckpt");
+  import_safetensors(files, "a/net.safetensors", "net.ckpt");
+  const auto checkpoint = load(files, "net.ckpt");
+  for (const auto& parameter : c.from.parameters) {
+    EXPECT_TRUE(bit_equal(checkpoint.find(parameter.name)->read(), parameter.value)) << parameter.name;
+  }
+  export_safetensors(files, "net.ckpt", "again.safetensors");
+  import_safetensors(files, "again.safetensors", "again.ckpt");
+  EXPECT_EQ(files.read_text("again.ckpt"), files.read_text("net.ckpt"));
+  EXPECT_FALSE(files.exists("a/net.safetensors.tmp"));
+}
+
+TEST(Safetensors, HostileFilesAreRefused) {
+  MemoryFileSystem files;
+  const auto refusal = [&](const std::string& bytes) {
+    overwrite(files, "x.safetensors", bytes);
+    const auto message = message_of([&] { import_safetensors(files, "x.safetensors", "x.ckpt"); });
+    EXPECT_FALSE(files.exists("x.ckpt"));
+    EXPECT_THAT(message, StartsWith("x.safetensors: "));
+    return message;
+  };
+  const std::string eight(8, '\0');
+  const auto tensor = [](const std::string& rest) { return R"({"a":{"dtype":"F32",)" + rest + "}}"; };
+  EXPECT_THAT(refusal("1234567"), HasSubstr("too few"));
+  EXPECT_THAT(refusal(std::string(8, '\xFF')), HasSubstr("at most 0 can be"));
+  EXPECT_THAT(refusal(file_with("{", "")), HasSubstr("JSON"));
+  EXPECT_THAT(refusal(file_with(std::string(10000, '['), "")), HasSubstr("deep"));
+  EXPECT_THAT(refusal(file_with("{}", "")), HasSubstr("holds no tensor"));
+  EXPECT_THAT(refusal(file_with("{}", "x")), HasSubstr("its tensors end at"));
+  EXPECT_THAT(refusal(file_with(R"({"a":{"dtype":"F8","shape":[2],"data_offsets":[0,8]}})", eight)),
+              HasSubstr(".dtype must be a dtype"));
+  EXPECT_THAT(refusal(file_with(tensor(R"("shape":[3],"data_offsets":[0,8])"), eight)), HasSubstr("12 bytes apart"));
+  EXPECT_THAT(refusal(file_with(tensor(R"("shape":[2],"data_offsets":[0,9])"), eight)), HasSubstr("data_offsets"));
+  EXPECT_THAT(refusal(file_with(tensor(R"("shape":[2],"data_offsets":[8,0])"), eight)), HasSubstr("data_offsets"));
+  EXPECT_THAT(refusal(file_with(tensor(R"("shape":[-2],"data_offsets":[0,8])"), eight)), HasSubstr("shape"));
+  EXPECT_THAT(refusal(file_with(tensor(R"("shape":[4611686018427387904,4],"data_offsets":[0,0])"), "")),
+              HasSubstr("more bytes than"));
+  const std::string overlap = R"({"a":{"dtype":"U8","shape":[6],"data_offsets":[0,6]},)"
+                              R"("b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})";
+  EXPECT_THAT(refusal(file_with(overlap, eight)), HasSubstr("a hole, or an overlap"));
+  for (size_t size = 0; size < kGolden.size(); ++size) refusal(kGolden.substr(0, size));
+}
+
+TEST(Safetensors, DamagedSourcesAreNotExported) {
+  MemoryFileSystem files;
+  overwrite(files, "net.safetensors", kGolden);
+  import_safetensors(files, "net.safetensors", "net.ckpt");
+  auto bytes = files.read_text("net.ckpt");
+  bytes[30] = static_cast<char>(bytes[30] ^ 4);
+  overwrite(files, "net.ckpt", bytes);
+  EXPECT_THAT(message_of([&] { export_safetensors(files, "net.ckpt", "out.safetensors"); }), StartsWith("net.ckpt"));
+  EXPECT_FALSE(files.exists("out.safetensors"));
+  EXPECT_FALSE(files.exists("out.safetensors.tmp"));
+}
+
+}  // namespace
+}  // namespace tessera::checkpoint

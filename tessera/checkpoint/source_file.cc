@@ -1,0 +1,211 @@
+#include "tessera/checkpoint/source_file.h"
+
+#include <algorithm>
+#include <set>
+
+#include "tessera/base/error.h"
+#include "tessera/base/logging.h"
+#include "tessera/base/strings.h"
+#include "tessera/checkpoint/choose.h"
+#include "tessera/checkpoint/ckpt_file.h"
+#include "tessera/checkpoint/ckpt_record.h"
+#include "tessera/checkpoint/policy.h"
+#include "tessera/checkpoint/safetensors.h"
+#include "tessera/checkpoint/staging.h"
+#include "tessera/checkpoint/verified_entries.h"
+#include "tessera/checkpoint/wire.h"
+
+namespace tessera::checkpoint {
+namespace {
+
+// The manifest that describes these entries. nullopt when there is none; throws when there is, but it does not fit.
+std::optional<Manifest> manifest_of(FileSystem& files, const CkptFile& file) {
+  std::string problem;
+  for (const auto& manifest_file : {manifest_path(file.path()), pending_manifest_path(file.path())}) {
+    if (!files.exists(manifest_file)) continue;
+    try {
+      auto manifest = parse_manifest(files.read_text(manifest_file), manifest_file);
+      require_entries(file, manifest, manifest_file);
+      return manifest;
+    } catch (const InvalidArgument& error) {
+      if (problem.empty()) problem = error.what();
+    }
+  }
+  if (!problem.empty()) throw InvalidArgument(problem);
+  return std::nullopt;
+}
+
+SourceTensor source_tensor(const StoredEntry& entry, const std::byte* file_begin) {
+  SourceTensor tensor{.name = entry.name,
+                      .is_text = entry.is_text,
+                      .appended = entry.appended,
+                      .dtype = entry.dtype,
+                      .shape = entry.shape,
+                      .size_bytes = entry.size_bytes};
+  for (const auto piece : entry.pieces) tensor.pieces.push_back({piece.data() - file_begin, std::ssize(piece)});
+  return tensor;
+}
+
+// Contents have checksums of their own; what is between them must be as the writer of the manifest wrote it. A reader
+// would accept other spellings, such as "float32", but here each flipped bit counts.
+void require_headers(const CkptFile& file) {
+  for (const auto& entry : file.entries()) {
+    constexpr int64_t kTextDims[] = {0};
+    const auto dims =
+        entry.is_text ? std::span<const int64_t>(kTextDims) : std::span(entry.shape.begin(), entry.shape.end());
+    for (const auto piece : entry.pieces) {
+      const auto header =
+          record_header(entry.name, entry.is_text ? "str" : ckpt_type_name(entry.dtype), dims, piece.size());
+      const auto before = file.bytes().first(static_cast<size_t>(piece.data() - file.bytes().data()));
+      if (as_text(before).ends_with(header)) continue;
+      throw InvalidArgument("{}: the header of {} at byte {} is not as it was written: damaged", file.path(),
+                            quoted_name(entry.name), entry.offset);
+    }
+  }
+}
+
+void add_manifest(SourceTensor& tensor, const ManifestTensor& described) {
+  const auto& slice = described.slices[0];
+  tensor.crc32c = slice.crc32c;
+  if (!described.is_text && slice.shape != described.shape) {
+    tensor.part = SourceTensor::Part{{slice.offset, slice.shape}, described.shape};
+  }
+}
+
+struct Candidate {
+  Position position;
+  std::string path;
+};
+
+// What the manifest says; else what the name does; else the beginning.
+Position position_of(FileSystem& files, const std::string& directory, const std::string& name) {
+  const auto path = join_path(directory, name);
+  if (files.exists(manifest_path(path))) {
+    try {
+      const auto info = parse_manifest(files.read_text(manifest_path(path)), manifest_path(path)).info;
+      return {info.epoch, info.step_in_epoch};
+    } catch (const InvalidArgument&) {  // comes up again when the file is opened
+    }
+  }
+  const auto parsed = parse_checkpoint_name(name);
+  return parsed ? Position{parsed->epoch, parsed->step_in_epoch} : Position{};
+}
+
+std::vector<Candidate> candidates_newest_first(FileSystem& files, const std::string& directory) {
+  std::vector<Candidate> candidates;
+  for (const auto& name : files.list(directory)) {
+    if (name.ends_with(".ckpt"))
+      candidates.push_back({position_of(files, directory, name), join_path(directory, name)});
+  }
+  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+    return a.position < b.position || b.position < a.position ? b.position < a.position : b.path < a.path;
+  });
+  return candidates;
+}
+
+// Of each rank the last by name of those at `position`; an empty map when a rank has none.
+std::map<int64_t, std::string> files_at(const std::map<int64_t, std::vector<Candidate>>& candidates,
+                                        const Position& position) {
+  std::map<int64_t, std::string> paths;
+  for (const auto& [rank, list] : candidates) {
+    const auto it = std::find_if(list.begin(), list.end(), [&](const Candidate& candidate) {
+      return !(candidate.position < position) && !(position < candidate.position);
+    });
+    if (it == list.end()) return {};
+    paths[rank] = it->path;
+  }
+  return paths;
+}
+
+}  // namespace
+
+std::optional<int64_t> rank_of_folder(const std::string& name) {
+  constexpr std::string_view kPrefix = "rank_";
+  constexpr size_t kMaxDigits = 9;
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  const auto digits = name.substr(kPrefix.size());
+  if (digits.empty() || digits.size() > kMaxDigits || digits.find_first_not_of("0123456789") != std::string::npos) {
+    return std::nullopt;
+  }
+  return std::stoll(digits);
+}
+
+SourceFile SourceFile::open(FileSystem& files, const std::string& path) {
+  SourceFile source;
+  source.path_ = path;
+  if (path.ends_with(".safetensors")) {
+    source.size_bytes_ = files.size_bytes(path);
+    for (auto& tensor : read_safetensors_header(files, path)) source.add(std::move(tensor));
+    return source;
+  }
+  auto file = CkptFile::open(files, path);
+  source.size_bytes_ = std::ssize(file.bytes());
+  const std::byte* begin = file.bytes().data();
+  auto manifest = manifest_of(files, file);
+  if (manifest) {
+    source.info_ = manifest->info;
+    source.crc32c_ = manifest->files[0].crc32c;
+    require_headers(file);
+  }
+  const Checkpoint checkpoint(std::move(file), std::move(manifest));
+  for (size_t i = 0; i < checkpoint.entries().size(); ++i) {
+    auto tensor = source_tensor(checkpoint.entries()[i], begin);
+    if (checkpoint.manifest()) add_manifest(tensor, checkpoint.manifest()->tensors[i]);
+    source.add(std::move(tensor));
+  }
+  return source;
+}
+
+void SourceFile::add(SourceTensor tensor) {
+  index_.emplace(tensor.name, tensors_.size());
+  tensors_.push_back(std::move(tensor));
+}
+
+const SourceTensor* SourceFile::find(const std::string& name) const {
+  const auto it = index_.find(name);
+  return it == index_.end() ? nullptr : &tensors_[it->second];
+}
+
+bool SourceFile::holds_parts() const {
+  return std::any_of(tensors_.begin(), tensors_.end(), [](const SourceTensor& tensor) { return tensor.part; });
+}
+
+void SourceFile::forget_parts() {
+  for (auto& tensor : tensors_) tensor.part.reset();
+}
+
+SourceFiles open_sources(FileSystem& files, const std::string& given) {
+  const auto directory = plain_path(given);
+  if (!files.is_directory(directory)) throw InvalidArgument("{}: is no directory of checkpoints", directory);
+  std::map<int64_t, std::vector<Candidate>> candidates;
+  for (const auto& name : files.list(directory)) {
+    const auto rank = rank_of_folder(name);
+    const auto folder = join_path(directory, name);
+    if (rank && files.is_directory(folder)) candidates[*rank] = candidates_newest_first(files, folder);
+  }
+  if (candidates.empty()) candidates[0] = candidates_newest_first(files, directory);
+  std::erase_if(candidates, [](const auto& entry) { return entry.second.empty(); });
+  if (candidates.empty()) {
+    throw InvalidArgument("{}: holds no checkpoint: neither rank_N/*.ckpt nor *.ckpt", directory);
+  }
+  std::string problem;
+  std::string newest;
+  for (const Candidate& first : candidates.begin()->second) {
+    const auto paths = files_at(candidates, first.position);
+    if (paths.empty()) continue;
+    try {
+      SourceFiles sources;
+      for (const auto& [rank, path] : paths) sources.emplace(rank, SourceFile::open(files, path));
+      if (!problem.empty()) log_warning("{}; {} is taken instead", problem, paths.begin()->second);
+      return sources;
+    } catch (const InvalidArgument& error) {
+      if (problem.empty()) problem = error.what();
+    }
+  }
+  if (!problem.empty()) throw InvalidArgument(problem);
+  for (const auto& [rank, list] : candidates) newest += fmt::format("\n    rank {}: {}", rank, list[0].path);
+  throw InvalidArgument("{}: there is no step of which every rank has a checkpoint; the newest are{}", directory,
+                        newest);
+}
+
+}  // namespace tessera::checkpoint

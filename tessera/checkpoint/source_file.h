@@ -1,0 +1,85 @@
+// SourceFile: what a checkpoint file holds and where in it, without its values. The file is not kept open or mapped.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "tessera/base/file_system.h"
+#include "tessera/checkpoint/box.h"
+#include "tessera/checkpoint/manifest.h"
+
+namespace tessera::checkpoint {
+
+// A stretch of bytes of a file.
+struct Extent {
+  int64_t offset = 0;
+  int64_t size = 0;
+};
+
+struct SourceTensor {
+  std::string name;
+  bool is_text = false;
+  bool appended = false;
+  DType dtype = DType::kF32;  // of a text: meaningless, as is the shape
+  Shape shape;                // of what this file holds
+  int64_t size_bytes = 0;
+  std::vector<Extent> pieces;  // of the content, in order
+  // Where it lies in the global value, when the manifest says that it is only a part of that.
+  struct Part {
+    Box box;
+    Shape global;
+  };
+  std::optional<Part> part;
+  std::optional<uint32_t> crc32c;  // of the content, when there is a manifest
+
+  std::string type_text() const { return is_text ? "str" : Type{dtype, shape}.to_string(); }
+};
+
+class SourceFile {
+ public:
+  // Reads headers and manifest, not the values. A name that ends in .safetensors is read as such. Throws
+  // InvalidArgument naming file and tensor when the file is no whole checkpoint or its manifest describes another one,
+  // IoError when it cannot be read.
+  static SourceFile open(FileSystem& files, const std::string& path);
+
+  const std::string& path() const { return path_; }
+  int64_t size_bytes() const { return size_bytes_; }
+  // In the order of the file; with a manifest, tensors without elements are here too.
+  const std::vector<SourceTensor>& tensors() const { return tensors_; }
+  const SourceTensor* find(const std::string& name) const;
+  // Absent without a manifest.
+  const std::optional<CheckpointInfo>& info() const { return info_; }
+  // The manifest's, of the whole file.
+  std::optional<uint32_t> crc32c() const { return crc32c_; }
+  bool holds_parts() const;
+  // From now on each tensor is taken for a whole one.
+  void forget_parts();
+
+ private:
+  void add(SourceTensor tensor);
+
+  std::string path_;
+  int64_t size_bytes_ = 0;
+  std::vector<SourceTensor> tensors_;
+  std::unordered_map<std::string, size_t> index_;
+  std::optional<CheckpointInfo> info_;
+  std::optional<uint32_t> crc32c_;
+};
+
+// Rank N's folder is called rank_N; nullopt for other names.
+std::optional<int64_t> rank_of_folder(const std::string& name);
+
+// By rank.
+using SourceFiles = std::map<int64_t, SourceFile>;
+
+// The checkpoint files of all ranks: of each folder rank_N of `directory` the newest, by epoch and step as numbers,
+// that every rank has. Where there are no such folders, the newest checkpoint of `directory` itself is rank 0's. One
+// that is damaged is passed over with a warning that names the reason. Throws InvalidArgument when there is none.
+SourceFiles open_sources(FileSystem& files, const std::string& directory);
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,228 @@
+#include "tessera/tools/ckpt_command.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tessera/tessera.h"
+
+namespace tessera::tools {
+namespace {
+
+constexpr const char* kJsonHelp = "as one JSON object";
+
+void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
+
+void add_ls(CLI::App& ckpt) {
+  static std::string path = ".";
+  static bool json = false;
+  auto* ls = ckpt.add_subcommand("ls", "which checkpoints are in a directory");
+  ls->footer(
+      "Lists *.ckpt and rank_N/*.ckpt with size, number of values, epoch and step. Looks at headers and manifests "
+      "only.\n"
+      "Example:\n"
+      "  tessera ckpt ls checkpoints");
+  ls->add_option("path", path, "directory or file")->capture_default_str();
+  ls->add_flag("--json", json, kJsonHelp);
+  ls->callback([] {
+    const auto list = checkpoint::list_checkpoints(FileSystem::local(), path);
+    print(json ? checkpoint::list_json(list) : checkpoint::list_table(list));
+  });
+}
+
+void add_inspect(CLI::App& ckpt, int& exit_code) {
+  static std::string file;
+  static bool json = false;
+  auto* inspect = ckpt.add_subcommand("inspect", "what a checkpoint holds, and whether it is whole");
+  inspect->footer(
+      "Prints name, type, size and checksum of each value, and the value of numbers and texts. Exit code 1 when it is\n"
+      "damaged.\n"
+      "Example:\n"
+      "  tessera ckpt inspect checkpoints/CKP-2_73.ckpt");
+  inspect->add_option("file", file, "a .ckpt file")->required();
+  inspect->add_flag("--json", json, kJsonHelp);
+  inspect->callback([&exit_code] {
+    const auto result = json ? checkpoint::inspect_json(FileSystem::local(), file)
+                             : checkpoint::inspect_table(FileSystem::local(), file);
+    print(result.text);
+    if (result.state == checkpoint::Verified::kNo) {
+      std::fprintf(stderr, "error: %s\n", result.problem.c_str());
+      exit_code = 1;
+    }
+  });
+}
+
+void add_verify(CLI::App& ckpt, int& exit_code) {
+  static std::string path;
+  static bool json = false;
+  auto* verify = ckpt.add_subcommand("verify", "whether every byte is as it was written");
+  verify->footer(
+      "Reads whole files and compares them with their manifests. Exit code 1 when one is damaged; what is wrong is "
+      "named,\n"
+      "nothing is deleted.\n"
+      "Examples:\n"
+      "  tessera ckpt verify checkpoints/CKP-2_73.ckpt\n"
+      "  tessera ckpt verify dst_checkpoints            also those in rank_0, rank_1, ...");
+  verify->add_option("path", path, "a .ckpt file, or a directory")->required();
+  verify->add_flag("--json", json, kJsonHelp);
+  verify->callback([&exit_code] {
+    const auto list = checkpoint::verify_checkpoints(FileSystem::local(), path);
+    print(json ? checkpoint::verify_json(list) : checkpoint::verify_table(list));
+    for (const auto& file : list) {
+      if (file.state == checkpoint::Verified::kNo) exit_code = 1;
+    }
+  });
+}
+
+void add_diff(CLI::App& ckpt, int& exit_code) {
+  static std::string left;
+  static std::string right;
+  static std::string left_strategy;
+  static std::string right_strategy;
+  static bool json = false;
+  auto* diff = ckpt.add_subcommand("diff", "what differs between two checkpoints, however they are split");
+  diff->footer(
+      "Whole tensors are compared, bit by bit. Directories with rank_N folders are joined by their strategy files, or\n"
+      "by their manifests. Prints - for what only LEFT has, + for what only RIGHT has, ! for other types, ~ for other\n"
+      "values. Exit code 1 when there is a difference.\n"
+      "Examples:\n"
+      "  tessera ckpt diff CKP-1_73.ckpt CKP-2_73.ckpt\n"
+      "  tessera ckpt diff src_checkpoints dst_checkpoints --left_strategy src_strategy.ckpt");
+  diff->add_option("left", left, "file or directory")->required();
+  diff->add_option("right", right, "file or directory")->required();
+  diff->add_option("--left_strategy", left_strategy, "strategy file of LEFT");
+  diff->add_option("--right_strategy", right_strategy, "strategy file of RIGHT");
+  diff->add_flag("--json", json, kJsonHelp);
+  diff->callback([&exit_code] {
+    const auto found = checkpoint::diff_checkpoints(FileSystem::local(), left, right, left_strategy, right_strategy);
+    print(json ? checkpoint::diff_json(found) : checkpoint::diff_table(found));
+    if (!found.differences.empty()) exit_code = 1;
+  });
+}
+
+// One line that changes, on a terminal only.
+void show_progress(const checkpoint::TransformProgress& progress) {
+  if (progress.num_bytes == 0) return;
+  std::fprintf(stderr, "\r%3lld %%  %lld of %lld files, %s of %s ",
+               static_cast<long long>(100 * progress.bytes_done / progress.num_bytes),
+               static_cast<long long>(progress.files_done), static_cast<long long>(progress.num_files),
+               format_bytes(progress.bytes_done).c_str(), format_bytes(progress.num_bytes).c_str());
+  if (progress.files_done == progress.num_files) std::fputc('\n', stderr);
+}
+
+std::string report_json(const checkpoint::TransformReport& report) {
+  return nlohmann::ordered_json{
+             {"files", report.files}, {"bytes_written", report.num_bytes}, {"files_kept", report.files_kept}}
+             .dump(1) +
+         "\n";
+}
+
+void add_transform(CLI::App& ckpt) {
+  static std::string from;
+  static std::string to;
+  static std::string prefix;
+  static std::string src_strategy;
+  static std::string dst_strategy;
+  static checkpoint::TransformOptions options;
+  static bool no_verify = false;
+  static bool any_replica = false;
+  static bool json = false;
+  auto* transform = ckpt.add_subcommand("transform", "convert checkpoints of M ranks to those of N");
+  transform->footer(
+      "Reads SOURCE/rank_M/*.ckpt, of each rank the newest step that all have, and writes "
+      "DESTINATION/rank_N/PREFIXN.ckpt.\n"
+      "Strategy files say how each side is split; without one, a side is one rank that holds everything (a source "
+      "that\n"
+      "tessera converted before needs none: its manifests say it). Of a pipeline, merge the stages' files first.\n"
+      "The destination appears when it is complete; interrupted, the same command goes on where it was.\n"
+      "Examples:\n"
+      "  tessera ckpt transform src_checkpoints dst_checkpoints --prefix transformed \\\n"
+      "      --src_strategy src_strategy.ckpt --dst_strategy dst_strategy.ckpt\n"
+      "  tessera ckpt transform src_checkpoints whole --src_strategy src_strategy.ckpt      one file, for one device");
+  transform->add_option("source", from, "directory with rank_0, rank_1, ...")->required();
+  transform->add_option("destination", to, "directory to be made")->required();
+  transform->add_option("--prefix", prefix, "of the new files' names");
+  transform->add_option("--src_strategy", src_strategy, "strategy file of the source");
+  transform->add_option("--dst_strategy", dst_strategy, "strategy file of the destination");
+  transform->add_option("--threads", options.num_threads, "files at the same time; 0: four")
+      ->check(CLI::Range(0, 256))
+      ->capture_default_str();
+  transform->add_flag("--no_verify", no_verify, "do not compare what is read with the source's checksums");
+  transform->add_flag("--any_replica", any_replica, "accept ranks that hold the same slice with different values");
+  transform->add_flag("--json", json, kJsonHelp);
+  transform->callback([] {
+    options.verify = !no_verify;
+    options.check_replicas = !any_replica;
+    if (::isatty(STDERR_FILENO) != 0) options.progress = show_progress;
+    const auto report =
+        checkpoint::transform_checkpoints(FileSystem::local(), from, to, prefix, src_strategy, dst_strategy, options);
+    if (json) return print(report_json(report));
+    print(fmt::format("{}: {} checkpoints, {} written{}\n", to, report.files.size(), format_bytes(report.num_bytes),
+                      report.files_kept > 0 ? fmt::format(", {} were there already", report.files_kept) : ""));
+  });
+}
+
+void add_merge_strategies(CLI::App& ckpt) {
+  static std::string directory;
+  static std::string file;
+  static bool json = false;
+  auto* merge = ckpt.add_subcommand("merge-strategies", "one strategy file of those of all pipeline stages");
+  merge->footer(
+      "Example:\n"
+      "  tessera ckpt merge-strategies src_pipeline_strategys src_strategy.ckpt");
+  merge->add_option("directory", directory, "the stages' strategy files, .ckpt or .json")->required();
+  merge->add_option("file", file, "strategy file to be written; JSON when it ends with .json")->required();
+  merge->add_flag("--json", json, kJsonHelp);
+  merge->callback([] {
+    checkpoint::merge_pipeline_strategys(FileSystem::local(), directory, file);
+    const auto num_parameters = checkpoint::build_searched_strategy(FileSystem::local(), file).size();
+    print(json ? nlohmann::ordered_json{{"file", file}, {"num_parameters", num_parameters}}.dump(1) + "\n"
+               : fmt::format("{}: {} parameters\n", file, num_parameters));
+  });
+}
+
+void add_export(CLI::App& ckpt) {
+  static std::string source;
+  static std::string file;
+  static std::string strategy;
+  auto* command = ckpt.add_subcommand("export", "write a checkpoint as one .safetensors file of whole tensors");
+  command->footer(
+      "Examples:\n"
+      "  tessera ckpt export CKP-2_73.ckpt net.safetensors\n"
+      "  tessera ckpt export src_checkpoints net.safetensors --strategy src_strategy.ckpt");
+  command->add_option("checkpoint", source, "a .ckpt file, or a directory with rank_0, rank_1, ...")->required();
+  command->add_option("file", file, "a .safetensors file to be written")->required();
+  command->add_option("--strategy", strategy, "strategy file of the directory");
+  command->callback([] { checkpoint::export_safetensors(FileSystem::local(), source, file, strategy); });
+}
+
+void add_import(CLI::App& ckpt) {
+  static std::string file;
+  static std::string target;
+  auto* command = ckpt.add_subcommand("import", "write a .safetensors file as a checkpoint with its manifest");
+  command->footer(
+      "Example:\n"
+      "  tessera ckpt import net.safetensors net.ckpt");
+  command->add_option("file", file, "a .safetensors file")->required();
+  command->add_option("checkpoint", target, "a .ckpt file to be written")->required();
+  command->callback([] { checkpoint::import_safetensors(FileSystem::local(), file, target); });
+}
+
+}  // namespace
+
+void add_ckpt_command(CLI::App& app, int& exit_code) {
+  auto* ckpt = app.add_subcommand("ckpt", "look into checkpoints, compare and convert them");
+  ckpt->require_subcommand(1);
+  add_ls(*ckpt);
+  add_inspect(*ckpt, exit_code);
+  add_verify(*ckpt, exit_code);
+  add_diff(*ckpt, exit_code);
+  add_transform(*ckpt);
+  add_merge_strategies(*ckpt);
+  add_export(*ckpt);
+  add_import(*ckpt);
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,111 @@
+// `tessera ckpt`, run as its users run it, on checkpoints of two ranks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "tessera/base/error.h"
+#include "tessera/base/file_system.h"
+#include "tessera/checkpoint/load.h"
+#include "tessera/checkpoint/save.h"
+#include "tessera/checkpoint/strategy_file.h"
+
+namespace tessera::checkpoint {
+namespace {
+
+using testing::HasSubstr;
+using Json = nlohmann::json;
+
+struct Outcome {
+  int exit_code;
+  std::string text;  // of standard output and standard error
+};
+
+struct CkptCommand : testing::Test {
+  FileSystem& files = FileSystem::local();
+  const std::string folder = join_path(TESSERA_BINARY_DIR, "ckpt_test");
+
+  void SetUp() override {
+    files.remove_directory_tree(folder);
+    for (int rank = 0; rank < 2; ++rank) {
+      save(files, {.path = fmt::format("{}/src/rank_{}/CKP-1_4", folder, rank)},
+           std::vector{Entry("w", Tensor::full({DType::kF32, {4, 2}}, rank)),
+                       Entry("learning_rate", Tensor::scalar(0.1F))},
+           {.epoch = 1, .step_in_epoch = 4, .step = 4, .world_size = 2});
+    }
+    for (const int64_t num_ranks : {2, 3}) {
+      write_strategy_file(files, fmt::format("{}/{}.ckpt", folder, num_ranks),
+                          {.strategies = {{.node = "MatMul_w", .inputs = {{1, 1}, {1, 1}}}},
+                           .layouts = {{.name = "w", .device_matrix = {num_ranks}, .tensor_map = {{0}, {}}}}});
+    }
+  }
+  // Runs in the folder.
+  Outcome run(const std::string& arguments) const {
+    const auto command = fmt::format("cd {} && {}/bin/tessera ckpt {} 2>&1", folder, TESSERA_BINARY_DIR, arguments);
+    FILE* pipe = popen(command.c_str(), "r");
+    check(pipe != nullptr, "cannot start a process");
+    Outcome outcome;
+    std::array<char, 4096> part{};
+    for (size_t n = 0; (n = fread(part.data(), 1, part.size(), pipe)) > 0;) outcome.text.append(part.data(), n);
+    outcome.exit_code = WEXITSTATUS(pclose(pipe));
+    return outcome;
+  }
+  std::string output(const std::string& arguments) const {
+    const auto outcome = run(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+    return outcome.text;
+  }
+};
+
+TEST_F(CkptCommand, ConvertsAndProvesIt) {
+  EXPECT_EQ(output("transform src dst --prefix net --src_strategy 2.ckpt --dst_strategy 3.ckpt"),
+            "dst: 3 checkpoints, 76 B written\n");
+  EXPECT_EQ(output("diff src dst --left_strategy 2.ckpt"), "2 equal, 0 different\n");
+  EXPECT_THAT(output("verify dst"), HasSubstr("3 verified, 0 without a manifest, 0 damaged"));
+  const auto list = Json::parse(output("ls dst --json"))["files"];
+  ASSERT_EQ(list.size(), 3);
+  EXPECT_EQ(list[2]["file"], "dst/rank_2/net2.ckpt");
+  EXPECT_EQ(list[2]["holds_parts"], true);
+  EXPECT_EQ(list[2]["step"], 4);
+  const auto report = Json::parse(output("transform dst whole --json"));
+  EXPECT_EQ(report["files"][0], "whole/rank_0/0.ckpt");
+  EXPECT_EQ(load(files, folder + "/whole/rank_0/0.ckpt").find("w")->shape, (Shape{8, 2}));
+}
+
+TEST_F(CkptCommand, GoesOutToSafetensorsAndBack) {
+  output("export src net.safetensors --strategy 2.ckpt");
+  output("import net.safetensors net.ckpt");
+  EXPECT_EQ(output("diff net.ckpt net.safetensors"), "2 equal, 0 different\n");
+}
+
+TEST_F(CkptCommand, MergesStrategies) {
+  write_strategy_file(files, folder + "/stages/0.ckpt", read_strategy_file(files, folder + "/2.ckpt"));
+  EXPECT_EQ(output("merge-strategies stages merged.ckpt"), "merged.ckpt: 1 parameters\n");
+  const auto merged = read_strategy_file(files, folder + "/merged.ckpt");
+  EXPECT_EQ(merged.layouts[0].name, "0-w");
+}
+
+TEST_F(CkptCommand, FailsWithTheReason) {
+  const auto missing = run("transform src dst --src_strategy 3.ckpt");
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_EQ(missing.text, "error: the checkpoint of rank 2 is needed for rank 0's, but it is missing\n");
+  EXPECT_FALSE(files.exists(folder + "/dst"));
+  const auto differs = run("diff src/rank_0/CKP-1_4.ckpt src/rank_1/CKP-1_4.ckpt");
+  EXPECT_EQ(differs.exit_code, 1);
+  EXPECT_EQ(differs.text, "~ w f32[4,2]: 8 of 8 elements differ, by at most 1.0\n1 equal, 1 different\n");
+  const auto path = folder + "/src/rank_1/CKP-1_4.ckpt";
+  auto bytes = files.read_text(path);
+  bytes[40] = static_cast<char>(bytes[40] ^ 1);
+  files.create(path)->append(bytes);
+  const auto damaged = run("verify src");
+  EXPECT_EQ(damaged.exit_code, 1);
+  EXPECT_THAT(damaged.text, HasSubstr("DAMAGED"));
+  EXPECT_THAT(damaged.text, HasSubstr("1 verified, 0 without a manifest, 1 damaged"));
+  EXPECT_EQ(run("transform").exit_code, 2);
+}
+
+}  // namespace
+}  // namespace tessera::checkpoint
