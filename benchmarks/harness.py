@@ -21,8 +21,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / "build" / "release" / "bin"
-BENCHMARKS = ("resnet50", "memory", "transformer", "step_overhead", "data", "startup", "compile", "collectives", "ranks",
-              "reshard")
+BENCHMARKS = ("resnet50", "memory", "transformer", "step_overhead", "python_overhead", "data", "startup", "compile", "collectives",
+              "ranks", "reshard")
 READY_TIMEOUT_S = 1200  # torch.compile of a whole network takes minutes
 ROUND_TIMEOUT_S = 600
 
@@ -39,6 +39,7 @@ class Side:
     env: dict = field(default_factory=dict)
     launcher: list = field(default_factory=list)  # what starts the program, as several processes say
     needs_torch: bool = False
+    needs_package: bool = False  # a script that imports tessera
 
 
 @dataclass
@@ -191,11 +192,30 @@ def commit():
         return "unknown"
 
 
-def build(targets):
+def python_of(environment):
+    """The interpreter of a virtual environment that a script in scripts/ makes."""
+    python = subprocess.run([sys.executable, ROOT / "scripts" / environment], stdout=subprocess.PIPE, text=True)
+    if python.returncode != 0:
+        raise RuntimeError(f"scripts/{environment} failed")
+    return python.stdout.strip()
+
+
+def use_package(sides):
+    """Runs them with the package of this build. Returns the options that CMake needs for it."""
+    if not sides:
+        return []
+    python = python_of("python_env.py")
+    for side in sides:
+        side.command = [python, "-B", *side.command]
+        side.env["PYTHONPATH"] = str(ROOT / "build" / "release" / "python")
+    return ["-DTESSERA_PYTHON=ON", f"-DPython_EXECUTABLE={python}"]
+
+
+def build(targets, options):
     log = ROOT / "build" / "benchmarks.log"
     log.parent.mkdir(exist_ok=True)
     with open(log, "w") as out:
-        for command in (["cmake", "--preset", "release", "-DTESSERA_BENCHMARKS=ON"],
+        for command in (["cmake", "--preset", "release", "-DTESSERA_BENCHMARKS=ON", *options],
                         ["cmake", "--build", "--preset", "release", "--target", *targets]):
             if subprocess.run(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT).returncode != 0:
                 raise RuntimeError(f"cannot build {' '.join(targets)}, see {log}:\n" +
@@ -214,7 +234,7 @@ def main():
     modules = {name: importlib.import_module(name) for name in BENCHMARKS}
     if arguments.list:
         for name, module in modules.items():
-            print(f"{name:<12}{module.DOC}")
+            print(f"{name:<16}{module.DOC}")
         return 0
     if not arguments.name:
         parser.error("give a benchmark's NAME, or --list")
@@ -227,14 +247,13 @@ def main():
     sides = [side for case in cases for side in case.sides]
     environment = os.environ | {"OMP_NUM_THREADS": str(arguments.threads)}
     try:
-        build(sorted({Path(side.command[0]).name for side in sides if not side.needs_torch}))
+        targets = {"_tessera" if side.needs_package else Path(side.command[0]).name for side in sides if not side.needs_torch}
+        build(sorted(targets), use_package([side for side in sides if side.needs_package]))
         if any(side.needs_torch for side in sides):
-            python = subprocess.run([sys.executable, ROOT / "scripts" / "torch_env.py"], stdout=subprocess.PIPE, text=True)
-            if python.returncode != 0:
-                raise RuntimeError("no PyTorch to compare with")
+            python = python_of("torch_env.py")
             for side in sides:
                 if side.needs_torch:
-                    side.command = [python.stdout.strip(), "-B", *side.command]
+                    side.command = [python, "-B", *side.command]
         result = {"machine": machine(), "commit": commit(), "rows": []}
         print(f"{arguments.name}: {result['machine']}; commit {result['commit']}; {arguments.threads} threads, "
               f"{arguments.rounds} rounds, sides in turn", flush=True)

@@ -14,6 +14,7 @@ void bind_tensor(nb::module_& m);
 void bind_operators(nb::module_& m);
 void bind_cells(nb::module_& m);
 void bind_layers(nb::module_& m);
+void bind_transformer(nb::module_& m);
 void bind_optimizers(nb::module_& m);
 void bind_gradients(nb::module_& m);
 void bind_data(nb::module_& m);

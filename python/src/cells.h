@@ -1,4 +1,4 @@
-// Cells written in Python.
+// Cells as Python sees them, and those that are written in it.
 #pragma once
 
 #include <nanobind/trampoline.h>
@@ -20,7 +20,24 @@ class PythonCell : public nn::Cell {
   nn::Value construct(std::span<const nn::Value> inputs) override;
 };
 
+using OwnParameters = std::vector<std::shared_ptr<nn::Parameter>>;
+// Those here and below, each once.
+OwnParameters parameters_of(const nn::Cell& cell, bool trainable);
+
+// construct() with its branches on values traced, see tessera/_branches.py.
+nb::object construct_of(nb::handle self);
+// Inside construct(): the parameter's new value in every run of the graph.
+void assign_traced(const std::shared_ptr<nn::Parameter>& parameter, nb::handle value);
+// An attribute of a cell has changed: what was compiled before may be traced differently now.
+void note_change();
+
+void bind_initializers(nb::module_& m);
+void bind_parameter(nb::module_& m);
+void bind_calls(nb::module_& m, nb::class_<nn::Cell, PythonCell>& cell);
+
 // An initializer as Python passes it: one that the functions of tessera.initializers make, its name, or a number.
 nn::Init to_init(nb::handle object);
+// One of the first two.
+bool is_initializer(nb::handle object);
 
 }  // namespace tessera::python

@@ -23,6 +23,7 @@ NB_MODULE(_tessera, m) {
   auto nn = m.def_submodule("nn", "Cells, losses, optimizers.");
   bind_cells(nn);
   bind_layers(nn);
+  bind_transformer(nn);
   bind_optimizers(nn);
   bind_gradients(nn);
   bind_data(m);

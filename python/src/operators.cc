@@ -211,6 +211,18 @@ void bind_network(nb::module_& m) {
   };
   pool("max_pool2d", [](ir::Value x, const ops::PoolOptions& options) { return ops::max_pool2d(x, options); });
   pool("avg_pool2d", [](ir::Value x, const ops::PoolOptions& options) { return ops::avg_pool2d(x, options); });
+  m.def(
+      "attention",
+      [](nb::handle query, nb::handle key, nb::handle value, nb::handle mask, bool causal,
+         std::optional<double> scale) {
+        Operation operation;
+        ops::AttentionOptions options{.causal = causal, .scale = scale};
+        if (!mask.is_none()) options.mask = operation.value(mask);
+        return operation.finish(
+            ops::attention(operation.value(query), operation.value(key), operation.value(value), options));
+      },
+      "query"_a, "key"_a, "value"_a, "mask"_a = nb::none(), "causal"_a = false, "scale"_a = nb::none(),
+      doc_of("attention", "").c_str());
   add_function(m, "softmax", ops::softmax, "", "x"_a, "axis"_a = -1);
   add_function(m, "log_softmax", ops::log_softmax, "", "x"_a, "axis"_a = -1);
   add_function(m, "softmax_cross_entropy", ops::softmax_cross_entropy, "", "logits"_a, "labels"_a);
@@ -392,13 +404,7 @@ void bind_operators(nb::module_& m) {
   auto value =
       nb::class_<ir::Value>(m, "Value", "What an operator computes, inside construct(): a type without elements yet.");
   const auto refuse = [&](const char* name, const char* what) {
-    method(value, name, [what](nb::handle) -> nb::object {
-      throw nb::type_error(
-          fmt::format("construct() is traced: a value has no {} before the network runs. Use operators "
-                      "(select instead of if), or what is known of it: shape, dtype",
-                      what)
-              .c_str());
-    });
+    method(value, name, [what](nb::handle) -> nb::object { refuse_use_as(what); });
   };
   refuse("__bool__", "truth");
   refuse("__float__", "number");

@@ -65,6 +65,46 @@ class ChosenParameters : public nn::Optimizer {
   std::set<const nn::Parameter*> chosen_;
 };
 
+// Multiplies the gradients of some parameters.
+class ScaledGradients : public nn::Optimizer {
+ public:
+  ScaledGradients(nn::Optimizer& inner, std::map<const nn::Parameter*, double> factors)
+      : inner_(inner), factors_(std::move(factors)) {}
+  void update(ir::Graph& graph, std::span<const nn::ParameterGradient> gradients) override {
+    std::vector<nn::ParameterGradient> scaled(gradients.begin(), gradients.end());
+    for (auto& [parameter, gradient] : scaled) {
+      if (const auto factor = factors_.find(parameter); factor != factors_.end()) gradient = gradient * factor->second;
+    }
+    inner_.update(graph, scaled);
+  }
+  std::vector<nn::Parameter> states(std::span<nn::Parameter* const> parameters) const override {
+    return inner_.states(parameters);
+  }
+
+ private:
+  nn::Optimizer& inner_;
+  std::map<const nn::Parameter*, double> factors_;
+};
+
+void bind_loss_scale(nb::module_& m) {
+  nb::class_<nn::LossScale>(m, "LossScale", R"(What the loss is multiplied by before it is differentiated.
+
+The gradients of the parameters are divided by it again. A step whose gradients or loss are not finite is skipped on all ranks,
+unless drop_overflow_update is False. Micikevicius et al., 2018. Made by dynamic_loss_scale and fixed_loss_scale.)")
+      .def_ro("initial", &nn::LossScale::initial)
+      .def_ro("factor", &nn::LossScale::factor, "1: the scale is fixed.")
+      .def_ro("window", &nn::LossScale::window)
+      .def_ro("drop_overflow_update", &nn::LossScale::drop_overflow_update);
+  m.def(
+      "dynamic_loss_scale",
+      [](double initial, double factor, int64_t window) {
+        return nn::dynamic_loss_scale({initial, factor, window});
+      },
+      "init_loss_scale"_a = 16777216.0, "scale_factor"_a = 2.0, "scale_window"_a = 2000,
+      "Divided by the factor when a step overflows, not below 1; multiplied by it after scale_window clean steps.");
+  m.def("fixed_loss_scale", &nn::fixed_loss_scale, "loss_scale"_a = 128.0, "drop_overflow_update"_a = true);
+}
+
 }  // namespace
 
 void bind_optimizers(nb::module_& m) {
@@ -74,6 +114,18 @@ void bind_optimizers(nb::module_& m) {
                                               "Another optimizer for some of the parameters only.")
       .def(nb::init<nn::Optimizer&, std::vector<const nn::Parameter*>>(), "optimizer"_a, "parameters"_a,
            nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>());
+  nb::class_<ScaledGradients, nn::Optimizer>(
+      m, "ScaledGradients", "Another optimizer, given the gradients of some parameters times a factor.")
+      .def(
+          "__init__",
+          [](ScaledGradients* self, nn::Optimizer& inner, const nb::dict& factors) {
+            std::map<const nn::Parameter*, double> by_parameter;
+            for (const auto& [parameter, factor] : factors)
+              by_parameter[nb::cast<nn::Parameter*>(parameter)] = nb::cast<double>(nb::float_(factor));
+            new (self) ScaledGradients(inner, std::move(by_parameter));
+          },
+          "optimizer"_a, "factors"_a, nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>());
+  bind_loss_scale(m);
   nb::class_<nn::Momentum, nn::Optimizer>(m, "Momentum", R"(v = momentum * v + g; p -= lr * v. Sutskever et al., 2013.
 
 learning_rate: a number, or one per step. groups: dicts with params, lr, weight_decay.)")
@@ -104,6 +156,16 @@ learning_rate: a number, or one per step. groups: dicts with params, lr, weight_
           },
           "learning_rate"_a = 1e-3, "beta1"_a = 0.9, "beta2"_a = 0.999, "eps"_a = 1e-8, "weight_decay"_a = 0.0,
           "loss_scale"_a = 1.0, "use_nesterov"_a = false, "groups"_a = nb::none());
+  nb::class_<nn::AdamW, nn::Optimizer>(
+      m, "AdamW", "Adam whose decay does not pass through the moments: Loshchilov and Hutter, ICLR 2019.")
+      .def(
+          "__init__",
+          [](nn::AdamW* self, nb::handle rate, double beta1, double beta2, double eps, double decay, double scale,
+             nb::handle groups) {
+            new (self) nn::AdamW({to_rate(rate), beta1, beta2, eps, decay, scale, to_groups(groups)});
+          },
+          "learning_rate"_a = 1e-3, "beta1"_a = 0.9, "beta2"_a = 0.999, "eps"_a = 1e-8, "weight_decay"_a = 0.01,
+          "loss_scale"_a = 1.0, "groups"_a = nb::none());
   nb::class_<nn::AdamWeightDecay, nn::Optimizer>(m, "AdamWeightDecay",
                                                  "Adam without bias correction, with decay beside the moments.")
       .def(

@@ -1,5 +1,7 @@
 #include "python/src/parameters.h"
 
+#include <algorithm>
+
 namespace tessera::python {
 namespace {
 
@@ -16,16 +18,22 @@ Tensor initial_value(const nn::Parameter& parameter) {
   return session::evaluate(graph, {}).at("value");
 }
 
-std::vector<nn::Parameter*>& extra() {
-  static std::vector<nn::Parameter*> parameters;  // guarded by the GIL
+std::vector<std::shared_ptr<nn::Parameter>>& of_trace() {
+  // Never destroyed: at the process's end Python may be gone.
+  static auto& parameters = *new std::vector<std::shared_ptr<nn::Parameter>>();  // guarded by the GIL
   return parameters;
 }
 
 }  // namespace
 
-void read_by_trace(nn::Parameter& parameter) { extra().push_back(&parameter); }
+void read_by_trace(std::shared_ptr<nn::Parameter> parameter) {
+  auto& all = of_trace();
+  if (std::find(all.begin(), all.end(), parameter) == all.end()) all.push_back(std::move(parameter));
+}
 
-std::vector<nn::Parameter*> take_read_by_trace() { return std::exchange(extra(), {}); }
+const std::vector<std::shared_ptr<nn::Parameter>>& read_by_trace() { return of_trace(); }
+
+void forget_trace() { of_trace().clear(); }
 
 void fetch_held(nn::Parameter& parameter) {
   if (const auto holder = holders().find(&parameter); holder != holders().end()) holder->second->fetch(parameter);

@@ -16,10 +16,11 @@ void fetch_held(nn::Parameter& parameter);
 // Throws InvalidArgument unless the type fits.
 void set_parameter_value(nn::Parameter& parameter, const Tensor& value);
 
-// Parameters that belong to no cell of the trace, an optimizer's states: what is compiled of it reads them, too.
-void read_by_trace(nn::Parameter& parameter);
-// Those of the trace that is ending.
-std::vector<nn::Parameter*> take_read_by_trace();
+// Parameters that the trace reads or assigns, whichever cell they belong to: what is compiled of it does so, too.
+// Forgotten when the outermost TraceScope ends.
+void read_by_trace(std::shared_ptr<nn::Parameter> parameter);
+const std::vector<std::shared_ptr<nn::Parameter>>& read_by_trace();
+void forget_trace();
 
 // Says that a model holds the values of its cells' parameters.
 class HeldParameters {

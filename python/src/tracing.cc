@@ -1,8 +1,11 @@
 #include "python/src/tracing.h"
 
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
 #include <omp.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "python/src/parameters.h"
 
@@ -11,6 +14,11 @@ namespace {
 
 ir::Graph* traced = nullptr;  // guarded by the GIL
 std::unique_ptr<cluster::Context> job;
+
+std::vector<TracedCall>& traced_calls() {
+  static auto& calls = *new std::vector<TracedCall>();  // guarded by the GIL; never destroyed, Python may be gone
+  return calls;
+}
 
 // Compiled graphs that outlive a call are few unless shapes change all the time.
 constexpr size_t kMaxPrograms = 512;
@@ -33,8 +41,39 @@ cluster::Context& context_of(const ir::Graph& graph) {
 
 ir::Graph* current_graph() { return traced; }
 
-TraceScope::TraceScope(ir::Graph& graph) : outer_(traced) { traced = &graph; }
-TraceScope::~TraceScope() { traced = outer_; }
+void refuse_use_as(const char* what) {
+  PyFrameObject* frame = PyEval_GetFrame();
+  std::string line;
+  if (frame != nullptr) {
+    const auto code = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
+    line = fmt::format("{}:{}: ", nb::cast<std::string>(code.attr("co_filename")), PyFrame_GetLineNumber(frame));
+  }
+  throw nb::type_error(fmt::format("{}construct() is traced: a value has no {} before the network runs. Use operators "
+                                   "(select, or an if of its own), or what is known of it: shape, dtype",
+                                   line, what)
+                           .c_str());
+}
+
+TraceScope::TraceScope(ir::Graph& graph) : outer_(traced) {
+  if (traced != &graph) calls_.swap(traced_calls());
+  traced = &graph;
+}
+TraceScope::~TraceScope() {
+  if (traced != outer_) calls_.swap(traced_calls());
+  traced = outer_;
+  if (traced == nullptr) forget_trace();
+}
+
+nb::object find_call(nb::handle cell, const std::vector<ir::Value>& inputs) {
+  for (const auto& call : traced_calls()) {
+    if (call.cell.is(cell) && call.inputs == inputs && call.assignments == traced->assignments()) return call.result;
+  }
+  return {};
+}
+
+void remember_call(nb::handle cell, std::vector<ir::Value> inputs, nb::object result) {
+  traced_calls().push_back({cell, std::move(inputs), std::move(result), traced->assignments()});
+}
 
 uint64_t& global_seed() {
   static uint64_t seed = 1;
@@ -87,7 +126,9 @@ ir::Value Operation::value(nb::handle object) {
   }
   if (nb::isinstance<nn::Parameter>(object)) {
     auto& parameter = nb::cast<nn::Parameter&>(object);
-    return graph_ == &own_ ? of_tensor(parameter_value(parameter)) : parameter.in(*graph_);
+    if (graph_ == &own_) return of_tensor(parameter_value(parameter));
+    read_by_trace(nb::cast<std::shared_ptr<nn::Parameter>>(object));
+    return parameter.in(*graph_);
   }
   if (is_number(object)) return ops::fill(*graph_, {}, nb::cast<double>(nb::float_(object)));
   return of_tensor(to_tensor(object));
@@ -112,7 +153,7 @@ std::vector<Tensor> Operation::run(const std::vector<ir::Value>& results) {
   auto& program = programs[ir::print(own_)];
   if (program == nullptr) {
     try {
-      program = std::make_unique<Program>(own_, std::map<std::string, nn::Parameter*>());
+      program = std::make_unique<Program>(own_, Program::Parameters());
     } catch (...) {
       programs.erase(ir::print(own_));
       throw;
@@ -138,9 +179,9 @@ nb::object Operation::finish(const std::vector<ir::Value>& results) {
 
 nb::object Operation::finish(const ops::TopK& results) { return finish(std::vector{results.values, results.indices}); }
 
-Program::Program(const ir::Graph& graph, std::map<std::string, nn::Parameter*> parameters)
-    : parameters_(std::move(parameters)) {
-  cluster::Context& own = context_of(graph);
+Program::Program(const ir::Graph& graph, Parameters parameters, const std::optional<Spread>& spread)
+    : parameters_(std::move(parameters)), whole_inputs_(spread && spread->full_batch) {
+  cluster::Context& own = spread ? context() : context_of(graph);
   session_ = std::make_unique<session::Session>(own);
   for (const auto& input : graph.inputs()) {
     if (input.kind == ir::InputKind::kInput) {
@@ -159,7 +200,32 @@ Program::Program(const ir::Graph& graph, std::map<std::string, nn::Parameter*> p
     }
   }
   const nb::gil_scoped_release release;
-  executable_ = communicates(graph) ? session_->compile_own(graph) : session_->compile_local(graph);
+  executable_ = compile(graph, spread);
+}
+
+std::unique_ptr<session::Executable> Program::compile(const ir::Graph& graph, const std::optional<Spread>& spread) {
+  if (!spread) return communicates(graph) ? session_->compile_own(graph) : session_->compile_local(graph);
+  const mesh::Mesh ranks({{"data", session_->context().size()}});
+  compiler::ShardingHints hints;
+  for (const auto& input : graph.inputs()) {
+    const int ndim = graph.type(input.value).shape.ndim();
+    if (input.kind != ir::InputKind::kInput || ndim == 0 || spread->full_batch) continue;
+    auto sharding = mesh::Sharding::replicated(ndim);
+    sharding.dims[0] = {0};
+    hints[input.name] = {ranks, sharding};
+  }
+  compiler::PlanOptions options{.strategies = spread->strategies, .batch_by_default = spread->strategies};
+  options.propagate_strategies = spread->propagation;
+  options.whole_results = true;
+  return session_->compile(graph, ranks, hints, options);
+}
+
+void Program::set_input(const std::string& name, const Tensor& value) {
+  if (!whole_inputs_) {
+    copy_elements(value.view(), executable_->input(name));
+  } else if (executable_->compiled().logical.find_input(name) != nullptr) {
+    copy_elements(mesh::piece_of(value.view(), executable_->input_slice(name)), executable_->input(name));
+  }
 }
 
 std::vector<Tensor> Program::run(const std::vector<Tensor>& inputs) {
@@ -167,7 +233,7 @@ std::vector<Tensor> Program::run(const std::vector<Tensor>& inputs) {
   std::vector<Tensor> results;
   {
     const nb::gil_scoped_release release;
-    for (size_t i = 0; i < inputs.size(); ++i) copy_elements(inputs[i].view(), executable_->input(inputs_[i]));
+    for (size_t i = 0; i < inputs.size(); ++i) set_input(inputs_[i], inputs[i]);
     executable_->run();
     for (const auto& name : results_) results.push_back(Tensor::copy_of(executable_->output(name)));
   }

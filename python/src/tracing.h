@@ -8,6 +8,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,21 @@ namespace nb = nanobind;
 // The graph being traced; nullptr outside construct().
 ir::Graph* current_graph();
 
+// Throws TypeError naming the line of Python code that uses a value as Python's own: its truth, its number, its
+// elements.
+[[noreturn]] void refuse_use_as(const char* what);
+
+// A call of a cell in the present trace.
+struct TracedCall {
+  nb::handle cell;
+  std::vector<ir::Value> inputs;
+  nb::object result;
+  std::map<std::string, ir::ValueId> assignments;  // of the graph, after it
+};
+// The result of an equal call since which nothing was assigned; an invalid object where there is none.
+nb::object find_call(nb::handle cell, const std::vector<ir::Value>& inputs);
+void remember_call(nb::handle cell, std::vector<ir::Value> inputs, nb::object result);
+
 class TraceScope {
  public:
   explicit TraceScope(ir::Graph& graph);
@@ -29,6 +45,7 @@ class TraceScope {
 
  private:
   ir::Graph* outer_;
+  std::vector<TracedCall> calls_;  // of the outer trace
 };
 
 // One call of an operator from Python: its operands as values of a graph, its results as what the caller gets: values
@@ -58,18 +75,31 @@ class Operation {
   std::vector<Tensor> inputs_;  // of own_, in order
 };
 
+// How a graph is split over the ranks of the job, as Model does it in data and semi-automatic parallelism.
+struct Spread {
+  bool strategies = false;   // they hold, and what has none is split by its batch; else all follows the batch
+  bool propagation = false;  // what has none takes over a neighbour's
+  bool full_batch = false;   // every rank gives the whole inputs; else its rows
+};
+
 // A graph compiled for this rank, with the values that it keeps from run to run.
 class Program {
  public:
-  // Parameters that the graph reads and writes, by full name. Other states start at zero and stay here.
-  Program(const ir::Graph& graph, std::map<std::string, nn::Parameter*> parameters);
+  using Parameters = std::map<std::string, std::shared_ptr<nn::Parameter>>;
+  // Parameters that the graph reads and writes, by full name. Other states start at zero and stay here. With a spread
+  // the graph is that of all ranks, which compile it together; else it is this rank's own.
+  Program(const ir::Graph& graph, Parameters parameters, const std::optional<Spread>& spread = std::nullopt);
 
   // Data inputs in the graph's order; returns the outputs that are no parameters or states, in the graph's order. Gives
   // up the GIL while computing.
   std::vector<Tensor> run(const std::vector<Tensor>& inputs);
 
  private:
-  std::map<std::string, nn::Parameter*> parameters_;
+  std::unique_ptr<session::Executable> compile(const ir::Graph& graph, const std::optional<Spread>& spread);
+  void set_input(const std::string& name, const Tensor& value);
+
+  Parameters parameters_;
+  bool whole_inputs_ = false;  // every rank has them whole and reads its piece
   std::vector<std::string> inputs_;
   std::vector<std::string> results_;
   std::vector<std::string> assigned_;  // parameters with new values

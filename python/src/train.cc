@@ -48,6 +48,28 @@ train::BatchNormStatistics statistics(const std::string& name) {
   throw InvalidArgument("unknown batch_norm_statistics \"{}\"; the known ones are global, local", name);
 }
 
+// In what the network computes, and by which loss scale.
+struct PrecisionArguments {
+  nb::handle precision;
+  std::string amp_level;
+  std::optional<bool> keep_batchnorm_fp32;
+  std::optional<nn::LossScale> loss_scale;
+
+  void give_to(train::ModelOptions& options) const {
+    if (!precision.is_none()) options.precision = to_dtype(precision);
+    options.amp_level = amp_level;
+    options.keep_batchnorm_fp32 = keep_batchnorm_fp32;
+    options.loss_scale = loss_scale;
+  }
+};
+
+// A number of bytes, or a text like "2GiB"; None: 0.
+int64_t to_bytes(nb::handle object, const char* what) {
+  if (object.is_none()) return 0;
+  if (nb::isinstance<nb::str>(object)) return parse_bytes(nb::cast<std::string>(object), what);
+  return nb::cast<int64_t>(object);
+}
+
 // A model, and the values that Python's parameters have in it.
 class PythonModel {
  public:
@@ -174,7 +196,13 @@ Model(network, loss, optimizer): the last column of a data set is the label, whi
 makes of the others. Without a loss the network's own result is the loss. metrics: accuracy, top_1_accuracy,
 top_5_accuracy, loss. parallel_mode: stand_alone, data_parallel (equal to one device on the global batch),
 hybrid_parallel (the network combines its slices by collectives of its own), semi_auto_parallel (operators are split as
-their strategies say). See help(Model.train).)",
+their strategies say). See help(Model.train).
+
+precision: what the network computes in, float32, bfloat16 or float16 (with a dynamic loss scale); or amp_level: O0, O2, O3,
+auto; docs/mixed_precision.md. loss_scale: nn.dynamic_loss_scale() or nn.fixed_loss_scale(). memory_limit of a rank's values and
+of a step, bytes or "2GiB": what would not fit is recomputed. kernels: fixed, or measured, the fastest, remembered in the
+directory kernel_cache. fuse=False: every operator is a kernel of its own. overlap=False: nothing is computed while ranks
+communicate.)",
                                        nb::dynamic_attr(), nb::is_weak_referenceable());
   model.def(
       "__init__",
@@ -183,7 +211,10 @@ their strategies say). See help(Model.train).)",
          int64_t accumulation, bool full_batch, const mesh::Strategy& dataset_strategy, bool propagation,
          const std::string& strategy_save, const std::string& strategy_load, const std::string& group_save,
          bool parallel_optimizer, int64_t threshold, int shard_size, bool gradients_mean, bool broadcast,
-         const std::string& batch_norm, int num_threads, bool reference_kernels, bool debug) {
+         const std::string& batch_norm, nb::handle precision, const std::string& amp_level,
+         std::optional<bool> keep_batchnorm_fp32, const std::optional<nn::LossScale>& loss_scale,
+         nb::handle memory_limit, const std::string& kernels, const std::string& kernel_cache, bool fuse, bool overlap,
+         int num_threads, bool reference_kernels, bool debug) {
         train::ModelOptions options{.parallel_mode = train::parse_parallel_mode(parallel_mode),
                                     .gradient_accumulation_steps = accumulation,
                                     .full_batch = full_batch,
@@ -199,6 +230,12 @@ their strategies say). See help(Model.train).)",
                                     .parameter_broadcast = broadcast,
                                     .batch_norm_statistics = statistics(batch_norm),
                                     .seed = seed.value_or(global_seed())};
+        PrecisionArguments{precision, amp_level, keep_batchnorm_fp32, loss_scale}.give_to(options);
+        options.session.memory_limit_bytes = to_bytes(memory_limit, "memory_limit");
+        options.session.kernel_choice = session::parse_kernel_choice(kernels);
+        options.session.kernel_cache = kernel_cache;
+        if (!fuse) options.session.fusions = compiler::Fusions::none();
+        options.session.overlap = overlap;
         options.session.num_threads = num_threads;
         options.session.reference_kernels = reference_kernels;
         options.session.debug = debug;
@@ -213,8 +250,11 @@ their strategies say). See help(Model.train).)",
       "strategy_ckpt_save_file"_a = "", "strategy_ckpt_load_file"_a = "", "group_ckpt_save_file"_a = "",
       "parallel_optimizer"_a = false, "parallel_optimizer_threshold"_a = int64_t{64} << 10,
       "optimizer_weight_shard_size"_a = 0, "gradients_mean"_a = true, "parameter_broadcast"_a = false,
-      "batch_norm_statistics"_a = "global", "num_threads"_a = 0, "reference_kernels"_a = false, "debug"_a = false,
-      nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>());
+      "batch_norm_statistics"_a = "global", "precision"_a = nb::none(), "amp_level"_a = "O0",
+      "keep_batchnorm_fp32"_a = nb::none(), "loss_scale"_a = nb::none(), "memory_limit"_a = nb::none(),
+      "kernels"_a = "fixed", "kernel_cache"_a = "", "fuse"_a = true, "overlap"_a = true, "num_threads"_a = 0,
+      "reference_kernels"_a = false, "debug"_a = false, nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
+      nb::keep_alive<1, 4>());
   model.def(
       "train",
       [](PythonModel& self, int64_t epochs, const data::Dataset& dataset,
@@ -306,6 +346,20 @@ lost.)");
         self.changed();
       },
       "path"_a, "The network's parameters only.");
+  model.def_prop_ro(
+      "was_skipped", [](PythonModel& self) { return self.model().was_skipped(); },
+      "Whether the latest step was skipped because a gradient or the loss was not finite.");
+  model.def_prop_ro(
+      "arena_bytes", [](PythonModel& self) { return self.model().session().arena_bytes(); },
+      "Of this rank: parameters, states and what a step needs; once compiled.");
+  model.def(
+      "num_replicas",
+      [](PythonModel& self, const std::string& name) {
+        session::Session& session = self.model().session();
+        const int64_t whole = session.global_type(name).shape.num_elements();
+        return session.context().size() * session.view(name).shape.num_elements() / whole;
+      },
+      "name"_a, "How many ranks hold the same piece of an evenly split parameter; once compiled.");
   model.def_prop_ro(
       "step", [](PythonModel& self) { return self.model().step(); }, "Steps since training began.");
   model.def(

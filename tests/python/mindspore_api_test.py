@@ -116,7 +116,7 @@ def test_a_wrong_parallel_setting_is_refused(settings, error):
     (lambda: ops.MatMul(transpose_a=1), TypeError), (lambda: ops.ReduceSum(keep_dims=1), TypeError),
     (lambda: ops.MatMul().shard([(1, 1)]), TypeError), (lambda: ops.MatMul().shard(((1, 1.5),)), TypeError),
     (lambda: ops.MatMul()(Tensor([1.0]), Tensor([1.0])), ValueError), (lambda: ops.MatMul().recompute(), RuntimeError),
-    (lambda: nn.Cell().recompute(), RuntimeError), (lambda: nn.Cell().insert_child_to_cell("a.b", nn.ReLU()), KeyError),
+    (lambda: nn.Cell().recompute(wrong=True), ValueError), (lambda: nn.Cell().insert_child_to_cell("a.b", nn.ReLU()), KeyError),
     (lambda: nn.Cell().insert_child_to_cell("a", 1), TypeError), (lambda: nn.Cell().set_comm_fusion(-1), ValueError),
     (lambda: nn.CellList([1]), TypeError), (lambda: nn.CellList([nn.ReLU()])[1], IndexError),
     (lambda: ms.Model(1), TypeError), (lambda: ms.Model(nn.ReLU(), metrics={"wrong"}), KeyError), (lambda: ms.Model(nn.ReLU(), metrics=3), TypeError),

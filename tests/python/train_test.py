@@ -267,7 +267,118 @@ def test_an_optimizer_for_some_parameters_leaves_the_others():
     assert net.bias.numpy()[0] != 0
 
 
+@pytest.mark.parametrize("options", [dict(precision="bfloat16"), dict(precision="float16", loss_scale=nn.fixed_loss_scale(64)),
+                                     dict(amp_level="O2", loss_scale=nn.dynamic_loss_scale(64)), dict(amp_level="O3")], ids=str)
+def test_a_half_precision_is_near_float32_and_not_equal_to_it(options):
+    dataset = data.tensors(regression()).batch(16)
+    exact = losses_of(nn.Dense(4, 1), dataset, nn.MSELoss(), epochs=3)[0]
+    low, model = losses_of(nn.Dense(4, 1), dataset, nn.MSELoss(), epochs=3, **options)
+    assert low != exact and low == pytest.approx(exact, rel=0.05)
+    assert ("loss_scale" in model.names()) == ("loss_scale" in options)
+    assert model.value("weight").dtype == tessera.float32
+
+
+def test_a_loss_scale_that_overflows_falls_and_the_step_is_skipped():
+    net = nn.Dense(4, 1)
+    before = net.weight.numpy().copy()
+    model = tessera.Model(net, nn.MSELoss(), nn.Momentum(learning_rate=0.01), precision="float16",
+                          loss_scale=nn.dynamic_loss_scale(init_loss_scale=1e38, scale_factor=1e36, scale_window=1000))
+    arrays = regression(16)
+    model.train_step(arrays["x"], arrays["y"])
+    assert model.was_skipped and model.value("loss_scale").item() == pytest.approx(100, rel=1e-5)
+    np.testing.assert_array_equal(net.weight.numpy(), before)
+    model.train_step(arrays["x"], arrays["y"])
+    assert not model.was_skipped and (net.weight.numpy() != before).any()
+
+
+def test_a_fixed_loss_scale_changes_nothing_but_its_state():
+    dataset = data.tensors(regression()).batch(16)
+    plain = losses_of(nn.Dense(4, 1), dataset, nn.MSELoss())[0]
+    scaled, model = losses_of(nn.Dense(4, 1), dataset, nn.MSELoss(), loss_scale=nn.fixed_loss_scale(1024))
+    assert scaled == plain and model.value("loss_scale").item() == 1024
+    scale = nn.fixed_loss_scale(8, drop_overflow_update=False)
+    assert (scale.initial, scale.factor, scale.drop_overflow_update) == (8, 1, False)
+
+
+def test_float16_brings_a_dynamic_loss_scale_along():
+    for options in (dict(precision="float16"), dict(amp_level="O2")):
+        model = tessera.Model(nn.Dense(4, 1), nn.MSELoss(), nn.SGD(0.1), **options)
+        assert model.value("loss_scale").item() == 2 ** 24
+
+
+def deep(recomputed=False):
+    net = nn.Sequential(*(nn.Sequential(*(nn.Dense(64, 64, activation="tanh") for _ in range(4))) for _ in range(3)), nn.Dense(64, 1))
+    if recomputed:
+        for layer in list(net)[:-1]:
+            assert layer.recompute() is layer
+    return net
+
+
+def wide(rows=256):
+    x = np.random.default_rng(0).normal(size=(rows, 64)).astype(np.float32)
+    return data.tensors({"x": x, "y": x.sum(1, keepdims=True)}).batch(rows)
+
+
+def test_recomputation_changes_no_loss_and_takes_less_memory():
+    plain, model = losses_of(deep(), wide(), nn.MSELoss(), epochs=3)
+    for options, net in ((dict(), deep(recomputed=True)), (dict(memory_limit=model.arena_bytes - 100000), deep())):
+        losses, smaller = losses_of(net, wide(), nn.MSELoss(), epochs=3, **options)
+        assert losses == plain and smaller.arena_bytes < model.arena_bytes
+    with pytest.raises(ValueError, match="is already"):
+        deep(recomputed=True).recompute()
+    with pytest.raises(ValueError, match="memory_limit"):
+        tessera.Model(deep(), memory_limit="a lot")
+
+
+def test_a_memory_limit_that_cannot_be_kept_says_so():
+    with pytest.raises(ValueError, match="memory limit of 200.0 KiB"):
+        tessera.Model(deep(), nn.MSELoss(), nn.Momentum(learning_rate=0.01), memory_limit="200KiB").build(wide())
+
+
+def test_kernels_are_fixed_or_measured(tmp_path):
+    dataset = data.tensors(regression()).batch(16)
+    fixed = losses_of(nn.Dense(4, 1), dataset, nn.MSELoss(), kernels="fixed")[0]
+    measured = losses_of(nn.Dense(4, 1), dataset, nn.MSELoss(), kernels="measured", kernel_cache=str(tmp_path / "cache"))[0]
+    assert measured == pytest.approx(fixed, rel=1e-4)
+    with pytest.raises(ValueError, match="fixed, measured|fixed and measured|measured"):
+        tessera.Model(nn.Dense(1, 1), kernels="wrong")
+
+
+def test_without_fusion_every_operator_is_a_kernel_of_its_own():
+    dataset = data.tensors(regression()).batch(16)
+    fused = losses_of(nn.Dense(4, 1), dataset, nn.MSELoss())[0]
+    assert losses_of(nn.Dense(4, 1), dataset, nn.MSELoss(), fuse=False, overlap=False)[0] == pytest.approx(fused, rel=1e-5)
+
+
+def test_adamw_decays_beside_the_moments():
+    """Two steps by hand: Loshchilov and Hutter, 2019."""
+    net = nn.Dense(2, 1, has_bias=False, weight_init=1.0)
+    model = tessera.Model(net, nn.MSELoss(), nn.AdamW(learning_rate=0.1, weight_decay=0.5, eps=1e-8))
+    x, y = np.array([[1, 2], [3, -1]], np.float32), np.array([[0], [1]], np.float32)
+    w, m, v = np.ones(2), np.zeros(2), np.zeros(2)
+    for t in (1, 2):
+        model.train_step(x, y)
+        gradient = 2 * ((x @ w - y[:, 0])[:, None] * x).mean(0)
+        m, v = 0.9 * m + 0.1 * gradient, 0.999 * v + 0.001 * gradient ** 2
+        w = w - 0.1 * 0.5 * w
+        w = w - 0.1 * (m / (1 - 0.9 ** t)) / (np.sqrt(v / (1 - 0.999 ** t)) + 1e-8)
+    np.testing.assert_allclose(net.weight.numpy()[0], w, rtol=1e-5)
+
+
+def test_gradients_of_some_parameters_may_be_scaled():
+    plain, scaled = nn.Dense(4, 1), nn.Dense(4, 1)
+    start = plain.weight.numpy().copy()
+    arrays = regression(16)
+    tessera.Model(plain, nn.MSELoss(), nn.SGD(0.1)).train_step(arrays["x"], arrays["y"])
+    optimizer = nn.ScaledGradients(nn.SGD(0.1), {scaled.weight: 0.5})
+    tessera.Model(scaled, nn.MSELoss(), optimizer).train_step(arrays["x"], arrays["y"])
+    np.testing.assert_allclose(scaled.weight.numpy() - start, 0.5 * (plain.weight.numpy() - start), rtol=1e-4, atol=1e-7)
+    np.testing.assert_array_equal(scaled.bias.numpy(), plain.bias.numpy())
+
+
 def test_options_that_do_not_exist_are_refused():
+    with pytest.raises(ValueError, match="amp_level"):
+        tessera.Model(nn.Dense(1, 1), nn.MSELoss(), nn.SGD(0.1), amp_level="O7").train_step(np.ones((1, 1)), np.ones((1, 1)))
     with pytest.raises(ValueError, match="unknown parallel mode"):
         tessera.Model(nn.Dense(1, 1), parallel_mode="wrong")
     with pytest.raises(TypeError):

@@ -7,11 +7,13 @@ from mindspore.common.tensor import Tensor
 from mindspore.common.parameter import Parameter, ParameterTuple
 from mindspore.common.initializer import initializer
 from mindspore.common.seed import get_seed, set_seed
+from mindspore.common.api import jit, ms_function
 from mindspore.context import (GRAPH_MODE, PYNATIVE_MODE, ParallelMode, get_auto_parallel_context, get_context,
                                reset_auto_parallel_context, set_auto_parallel_context, set_context)
-from mindspore import communication, nn, ops, dataset, train
-from mindspore.train import (Callback, CheckpointConfig, LossMonitor, Model, ModelCheckpoint, RunContext, TimeMonitor,
-                             load_checkpoint, load_param_into_net, save_checkpoint)
+from mindspore import communication, nn, ops, dataset, train, amp, parallel
+from mindspore.train import (Callback, CheckpointConfig, DatasetHelper, DynamicLossScaleManager, FixedLossScaleManager,
+                             LossMonitor, LossScaleManager, Model, ModelCheckpoint, RunContext, TimeMonitor, build_train_network,
+                             connect_network_with_dataset, load_checkpoint, load_param_into_net, save_checkpoint)
 from mindspore._missing import missing
 
 __getattr__ = missing(__name__)

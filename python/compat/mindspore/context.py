@@ -70,6 +70,7 @@ def set_context(**kwargs):
         if key == "device_id" and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 4095):
             raise ValueError(f"For 'context.set_context', the argument 'device_id' must be in range [0, 4095], but got {value}.")
         _context[key] = value
+    tessera.nn.retrace()
 
 
 def get_context(attr_key):
@@ -78,6 +79,11 @@ def get_context(attr_key):
         raise ValueError(f"For 'context.get_context', the argument {attr_key} is not recognized! "
                          "For detailed usage of 'get_context', please refer to help(mindspore.set_context).")
     return _context[attr_key]
+
+
+def default(attr_key):
+    """What a key of set_context() is unless it is set."""
+    return _DEFAULTS[attr_key]
 
 
 _PARALLEL_DEFAULTS = {
@@ -192,6 +198,7 @@ def set_auto_parallel_context(**kwargs):
             _parallel["full_batch"] = value == "full_batch"
         _parallel[key] = value
         _set_keys.add(key)
+    tessera.nn.retrace()
 
 
 def get_auto_parallel_context(attr_key):
@@ -211,6 +218,39 @@ def reset_auto_parallel_context():
     _parallel.clear()
     _parallel.update(_PARALLEL_DEFAULTS)
     _set_keys.clear()
+    tessera.nn.retrace()
+
+
+def check_mode(parallel_mode):
+    """RuntimeError for a parallel mode that PYNATIVE_MODE has not."""
+    if get_context("mode") == PYNATIVE_MODE and parallel_mode not in (ParallelMode.STAND_ALONE, ParallelMode.DATA_PARALLEL):
+        raise RuntimeError(f"PYNATIVE_MODE supports stand_alone and data_parallel, not {parallel_mode}: splitting operators needs the "
+                           "whole graph, set_context(mode=GRAPH_MODE)")
+
+
+def is_literal_gradients_mean(parallel_mode):
+    """Whether gradients are scaled as the reference does where that depends on the plan."""
+    return (os.environ.get("TESSERA_LITERAL_GRADIENTS_MEAN") == "1"
+            and parallel_mode in (ParallelMode.SEMI_AUTO_PARALLEL, ParallelMode.AUTO_PARALLEL))
+
+
+def warn_of_no_search():
+    """Says once what automatic parallel is for now."""
+    warn_once("auto_parallel: there is no search for strategies yet; training is data parallel")
+
+
+def warn_of_gradients_mean(parallel_mode):
+    """Says once what gradients_mean and loss_repeated_mean would do in the reference, in semi-automatic and automatic parallel."""
+    size = tessera.cluster.size()
+    if size == 1:
+        return
+    does = "does" if is_literal_gradients_mean(parallel_mode) else "would have done, and TESSERA_LITERAL_GRADIENTS_MEAN=1 does"
+    if _parallel["gradients_mean"]:
+        warn_once(f"gradients_mean=True in {parallel_mode}: the loss is global already; what the reference {does}: the gradient is "
+                  f"divided by the size of each parameter's group, {size} at most, an effective learning rate of lr/{size}")
+    if not _parallel["loss_repeated_mean"]:
+        warn_once(f"loss_repeated_mean=False in {parallel_mode}: the loss is counted once; what the reference {does}: the gradient is "
+                  f"multiplied by {size}, the ranks that have it")
 
 
 from mindspore._missing import missing  # noqa: E402

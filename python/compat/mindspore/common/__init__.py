@@ -4,6 +4,7 @@ from mindspore.common.tensor import Tensor
 from mindspore.common.parameter import Parameter, ParameterTuple
 from mindspore.common.initializer import initializer
 from mindspore.common.seed import get_seed, set_seed
+from mindspore.common.api import jit, ms_function
 from mindspore._missing import missing
 
 __getattr__ = missing(__name__)

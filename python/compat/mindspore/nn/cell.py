@@ -1,16 +1,39 @@
 """Cell, CellList, SequentialCell."""
 import tessera
 
+from mindspore import context
 from mindspore.common.parameter import Parameter
 
 
 class Cell(tessera.nn.Cell):
-    """A piece of a network: parameters, child cells and construct(), which is traced once for each signature."""
+    """A piece of a network: parameters, child cells and construct(), which is traced once for each signature.
+
+    In PYNATIVE_MODE a cell called with tensors runs construct() as it stands, operator by operator."""
+
+    # Cells whose construct() asks for gradients are traced in any mode.
+    _is_always_traced = False
 
     def __init__(self, auto_prefix=True, flags=None):
         super().__init__(auto_prefix=auto_prefix)
         if flags:
             self.add_flags(**flags)
+
+    def __call__(self, *inputs, **kwargs):
+        if context.get_context("mode") == context.PYNATIVE_MODE and not self._is_always_traced and not tessera.nn.is_tracing():
+            return self.construct(*inputs, **kwargs)
+        return super().__call__(*inputs, **kwargs)
+
+    @property
+    def phase(self):
+        """The name of what the cell is compiled as. Once a script has set it, calls of one phase and signature run what was
+        compiled at the first of them, whatever has become of the flags."""
+        return self.__dict__.get("_phase", "")
+
+    @phase.setter
+    def phase(self, name):
+        if not isinstance(name, str):
+            raise TypeError(f"For 'Cell', the property 'phase' must be str, but got {type(name).__name__}.")
+        self.__dict__["_phase"] = name
 
     def construct(self, *inputs, **kwargs):
         """What the cell computes; to be overridden."""
@@ -74,10 +97,8 @@ class Cell(tessera.nn.Cell):
         setattr(self, child_name, child_cell)
 
     def add_flags(self, **flags):
-        """Sets attributes that construct() looks at. Returns itself."""
-        for name, value in flags.items():
-            setattr(self, name, value)
-        return self
+        """Sets attributes that construct() looks at; for each set of them a cell is compiled once. Returns itself."""
+        return self.set_flags(**flags)
 
     def add_flags_recursive(self, **flags):
         """The same here and below."""
@@ -95,12 +116,64 @@ class Cell(tessera.nn.Cell):
         return self
 
     def recompute(self, **kwargs):
-        """Refused until this package offers recomputation."""
-        raise RuntimeError("Cell.recompute is not available in this package yet")
+        """Backward computes what is inside of this cell once more instead of keeping it.
+
+        mp_comm_recompute=True: collectives, too; parallel_optimizer_comm_recompute=False: the gathering of parameters that
+        share an optimizer, too; recompute_slice_activation=False is accepted. ValueError for any other, TypeError in
+        PYNATIVE_MODE, RuntimeError where this cell, one above or one below is recomputed already."""
+        if context.get_context("mode") == context.PYNATIVE_MODE:
+            raise TypeError("Recompute is not supported in pynative mode currently.")
+        settings = {"mp_comm_recompute": True, "parallel_optimizer_comm_recompute": False, "recompute_slice_activation": False}
+        for name, value in kwargs.items():
+            if name not in settings:
+                raise ValueError(f"Recompute keyword '{name}' is not recognized! It must be one of {list(settings)}.")
+            if not isinstance(value, bool):
+                raise TypeError(f"For 'recompute', the argument '{name}' must be bool, but got {type(value).__name__}.")
+        settings.update(kwargs)
+        if settings.pop("recompute_slice_activation"):
+            context.warn_once("recompute_slice_activation=True: what a block reads is kept as it lies, a slice where it is split already")
+        try:
+            super().recompute(**settings)
+        except ValueError as error:
+            raise RuntimeError(str(error)) from None
 
     def to_float(self, dst_type):
-        """Refused until this package offers mixed precision."""
-        raise RuntimeError("Cell.to_float is not available in this package yet")
+        """What operators here and below compute in: float16 or float32 (bfloat16, too). Returns itself."""
+        if dst_type not in (tessera.float16, tessera.float32, tessera.bfloat16):
+            raise ValueError(f"For 'to_float', the argument 'dst_type' must be float32, float16 or bfloat16, but got {dst_type}.")
+        return super().to_float(dst_type)
+
+    def get_flags(self):
+        """What add_flags() has set."""
+        return dict(self.__dict__.get("_flags", {}))
+
+    @property
+    def pipeline_stage(self):
+        """0: there is one stage. TypeError unless an int >= 0, RuntimeError for any other stage."""
+        return 0
+
+    @pipeline_stage.setter
+    def pipeline_stage(self, value):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError("For 'Cell', the property 'pipeline_stage' must be int type.")
+        if value < 0:
+            raise ValueError("For 'Cell', the property 'pipeline_stage' can not be less than 0.")
+        if value > 0:
+            raise RuntimeError("pipeline_stage > 0 waits for pipeline stages, which Tessera does not have yet")
+
+    @property
+    def param_prefix(self):
+        """What the names of the parameters begin with: the path."""
+        return self.path()
+
+    @property
+    def parameter_layout_dict(self):
+        """{}: layouts are the model's, see strategy_ckpt_save_file."""
+        return {}
+
+    def infer_param_pipeline_stage(self):
+        """The trainable parameters, which are all of the one stage."""
+        return self.trainable_params()
 
     def set_grad(self, requires_grad=True):
         """Gradients are made where training asks for them. Returns itself."""

@@ -1,7 +1,10 @@
 """Training."""
 from mindspore.context import ParallelMode
-from mindspore.train import callback, model, serialization
+from mindspore.train import amp, callback, dataset_helper, loss_scale_manager, model, serialization
+from mindspore.train.amp import build_train_network
 from mindspore.train.callback import Callback, CheckpointConfig, LossMonitor, ModelCheckpoint, RunContext, TimeMonitor
+from mindspore.train.dataset_helper import DatasetHelper, connect_network_with_dataset
+from mindspore.train.loss_scale_manager import DynamicLossScaleManager, FixedLossScaleManager, LossScaleManager
 from mindspore.train.model import Model
 from mindspore.train.serialization import load_checkpoint, load_param_into_net, save_checkpoint
 from mindspore._missing import missing

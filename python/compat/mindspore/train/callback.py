@@ -75,6 +75,43 @@ class RunContext:
         return self._stop_requested
 
 
+class _CallbackManager(Callback):
+    """Several callbacks as one, for training loops of one's own."""
+
+    def __init__(self, callbacks):
+        callbacks = [] if callbacks is None else callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]
+        for callback in callbacks:
+            if not isinstance(callback, Callback):
+                raise TypeError("When the 'callbacks' is a list, the elements in 'callbacks' must be Callback functions, but got "
+                                f"{type(callback).__name__}.")
+            if isinstance(callback, ModelCheckpoint):
+                raise NotImplementedError("ModelCheckpoint needs a Model with an optimizer; save_checkpoint(network, path) saves what a "
+                                          "training step written as a cell has learnt")
+        self._callbacks = list(callbacks)
+
+    def _tell(self, name, run_context):
+        for callback in self._callbacks:
+            getattr(callback, name)(run_context)
+
+    def begin(self, run_context):
+        self._tell("begin", run_context)
+
+    def epoch_begin(self, run_context):
+        self._tell("epoch_begin", run_context)
+
+    def step_begin(self, run_context):
+        self._tell("step_begin", run_context)
+
+    def step_end(self, run_context):
+        self._tell("step_end", run_context)
+
+    def epoch_end(self, run_context):
+        self._tell("epoch_end", run_context)
+
+    def end(self, run_context):
+        self._tell("end", run_context)
+
+
 class LossMonitor(Callback):
     """Prints `epoch: 1 step: 20, loss is 2.3025851` every per_print_times steps; 0: never."""
 

@@ -5,11 +5,15 @@ import tessera
 
 from mindspore import context
 from mindspore._missing import missing
-from mindspore.context import ParallelMode
+from mindspore.context import ParallelMode  # noqa: F401
 from mindspore.dataset.datasets import native_dataset
 from mindspore.nn.cell import Cell
 from mindspore.nn.metrics import _Metric
-from mindspore.train.callback import Adapter, Callback, ModelCheckpoint, _InternalCallbackParam
+from mindspore.train.amp import check_level
+from mindspore.train.callback import Adapter, Callback, ModelCheckpoint, RunContext, _CallbackManager, _InternalCallbackParam
+from mindspore.train.cell_training import train_by_cell
+from mindspore.train.loss_scale_manager import LossScaleManager
+from mindspore.train.parallel_options import agree_on_values, parallel_options, session_options
 
 
 class _LossFunction(Cell):
@@ -53,23 +57,49 @@ class Model:
             raise TypeError(f"For 'Model', the argument 'network' must be Cell, but got {type(network).__name__}.")
         if eval_network is not None or eval_indexes is not None:
             raise NotImplementedError("For 'Model', eval_network and eval_indexes are not available yet")
-        if amp_level not in ("O0", None) or boost_level not in ("O0", "", None):
-            raise RuntimeError(f"For 'Model', amp_level={amp_level} and boost_level={boost_level} are not available in "
-                               "this package yet: use O0")
-        if kwargs:
-            raise ValueError(f"For 'Model', the keyword arguments {sorted(kwargs)} are not available")
+        if boost_level not in ("O0", "", None):
+            raise RuntimeError(f"For 'Model', boost_level={boost_level} is not available: use O0")
+        check_level("Model", amp_level)
+        self._precision = {"amp_level": amp_level} | _precision_options(**kwargs)
+        self._loss_scale_manager = kwargs.get("loss_scale_manager")
         self._network, self._optimizer = network, optimizer
         self._loss_fn = loss_fn if loss_fn is None or isinstance(loss_fn, tessera.nn.Cell) else _LossFunction(loss_fn)
         self._metrics = _metric_names(metrics)
-        self._options = _parallel_options()
+        self._options = parallel_options()
+        self._parallel_mode = context.get_auto_parallel_context("parallel_mode")
         self._native = None
 
-    def _model(self):
+    def _model(self, dataset=None):
         if self._native is None:
-            native_optimizer = None if self._optimizer is None else self._optimizer.native_for(self._network)
-            self._native = tessera.Model(self._network, self._loss_fn, native_optimizer,
-                                         metrics=[native for _, native in self._metrics], **self._options)
+            if self._parallel_mode == ParallelMode.AUTO_PARALLEL:
+                agree_on_values(self._parallel_mode, self._network, self._loss_fn)
+            self._native = self._make(self._native_optimizer(dataset), self._options)
         return self._native
+
+    def _make(self, optimizer, options):
+        return tessera.Model(self._network, self._loss_fn, optimizer, metrics=[native for _, native in self._metrics],
+                             **options, **self._precision, **session_options())
+
+    def _native_optimizer(self, dataset):
+        if self._optimizer is None:
+            return None
+        native = self._optimizer.native_for(self._network)
+        factors = self._gradient_factors(native, dataset)
+        return tessera.nn.ScaledGradients(native, factors) if factors else native
+
+    def _gradient_factors(self, optimizer, dataset):
+        """By parameter, what its gradient is multiplied by: the reference's behaviour where that is not ours."""
+        manager = self._loss_scale_manager
+        if manager is not None and not manager.get_drop_overflow_update():
+            # Only the optimizer's loss_scale divides.
+            return {parameter: manager.get_loss_scale() for parameter in self._network.trainable_parameters()}
+        if not context.is_literal_gradients_mean(self._parallel_mode) or dataset is None:
+            return {}
+        probe = self._make(optimizer, self._options | {"parallel_optimizer": False})
+        probe.build(dataset)
+        size = 1 if context.get_auto_parallel_context("loss_repeated_mean") else tessera.cluster.size()
+        mean = context.get_auto_parallel_context("gradients_mean")
+        return {parameter: size / (probe.num_replicas(parameter.name) if mean else 1) for parameter in self._network.trainable_parameters()}
 
     def train(self, epoch, train_dataset, callbacks=None, dataset_sink_mode=True, sink_size=-1, initial_epoch=0):
         """Trains for `epoch` epochs. dataset_sink_mode: callbacks run once per sink_size steps, -1: once an epoch."""
@@ -85,11 +115,18 @@ class Model:
             raise NotImplementedError("For 'Model.train', initial_epoch is not available yet")
         dataset, num_workers = native_dataset(train_dataset)
         sinks = dataset_sink_mode and os.environ.get("GRAPH_OP_RUN") != "1"
-        params = _InternalCallbackParam(train_network=self._network, network=self._network, loss_fn=self._loss_fn,
-                                        optimizer=self._optimizer, train_dataset=train_dataset, mode="train",
-                                        dataset_sink_mode=sinks, device_number=self._options.get("device_number", 1),
-                                        parallel_mode=context.get_auto_parallel_context("parallel_mode"))
-        self._model().train(epoch, dataset, _callbacks(callbacks, params), sinks, sink_size, num_workers)
+        params = self._params(mode="train", train_dataset=train_dataset, dataset_sink_mode=sinks, list_callback=_as_list(callbacks))
+        if self._optimizer is None and self._loss_fn is None:
+            steps = 1 if not sinks else dataset.get_dataset_size() if sink_size == -1 else sink_size
+            train_by_cell(self._network, epoch, train_dataset, callbacks, params, steps)
+            return
+        self._model(dataset).train(epoch, dataset, _callbacks(callbacks, params), sinks, sink_size, num_workers)
+
+    def _params(self, **entries):
+        number = 1 if self._parallel_mode == ParallelMode.STAND_ALONE else tessera.cluster.size()
+        return _InternalCallbackParam(train_network=self._network, network=self._network, eval_network=self._network,
+                                      loss_fn=self._loss_fn, optimizer=self._optimizer, device_number=number,
+                                      parallel_mode=self._parallel_mode, **entries)
 
     def eval(self, valid_dataset, callbacks=None, dataset_sink_mode=True):
         """The metrics over the data set, by name."""
@@ -97,8 +134,16 @@ class Model:
             raise ValueError("For Model.eval, the model argument 'metrics' can not be None or empty, you should set the "
                              "argument 'metrics' for model.")
         dataset, num_workers = native_dataset(valid_dataset)
+        params = self._params(mode="eval", valid_dataset=valid_dataset, batch_num=dataset.get_dataset_size(), cur_step_num=0,
+                              cur_epoch_num=1, list_callback=_as_list(callbacks))
+        manager, run_context = _CallbackManager(callbacks), RunContext(params)
+        manager.begin(run_context)
+        manager.epoch_begin(run_context)
         results = self._model().eval(dataset, num_workers)
-        return {name: results[native] for name, native in self._metrics}
+        params.metrics = {name: results[native] for name, native in self._metrics}
+        manager.epoch_end(run_context)
+        manager.end(run_context)
+        return params.metrics
 
     def predict(self, *predict_data):
         """The network's result."""
@@ -112,7 +157,7 @@ class Model:
         if isinstance(train_dataset, int):
             context.warn_once("Model.build(epoch, dataset): the arguments stand in the wrong order; the data set comes first")
             train_dataset, valid_dataset = valid_dataset, None
-        self._model().build(native_dataset(train_dataset)[0], None if valid_dataset is None else native_dataset(valid_dataset)[0])
+        self._model(native_dataset(train_dataset)[0]).build(native_dataset(train_dataset)[0], None if valid_dataset is None else native_dataset(valid_dataset)[0])
 
     @property
     def train_network(self):
@@ -130,51 +175,38 @@ class Model:
         return self._network
 
 
+def _precision_options(**kwargs):
+    """tessera's options for Model's keyword arguments."""
+    unknown = set(kwargs) - {"loss_scale_manager", "keep_batchnorm_fp32"}
+    if unknown:
+        raise ValueError(f"For 'Model', the keyword arguments {sorted(unknown)} are not available")
+    options = {}
+    keep, manager = kwargs.get("keep_batchnorm_fp32"), kwargs.get("loss_scale_manager")
+    if keep is not None:
+        if not isinstance(keep, bool):
+            raise TypeError(f"For 'Model', the argument 'keep_batchnorm_fp32' must be bool, but got {type(keep).__name__}.")
+        options["keep_batchnorm_fp32"] = keep
+    if manager is not None:
+        if not isinstance(manager, LossScaleManager):
+            raise TypeError(f"For 'Model', the argument 'loss_scale_manager' must be LossScaleManager, but got {type(manager).__name__}.")
+        if not hasattr(manager, "native"):
+            raise NotImplementedError("For 'Model', loss scale managers of one's own are not available: FixedLossScaleManager and "
+                                      "DynamicLossScaleManager are")
+        options["loss_scale"] = manager.native()
+    return options
+
+
+def _as_list(callbacks):
+    return [] if callbacks is None else list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
+
+
 def _callbacks(callbacks, params):
-    if callbacks is None:
-        return []
     made = []
-    for callback in callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]:
+    for callback in _as_list(callbacks):
         if not isinstance(callback, Callback):
             raise TypeError(f"For 'Model.train', the argument 'callbacks' must be Callback or list of Callback, but got {type(callback).__name__}.")
         made.append(callback.native if isinstance(callback, ModelCheckpoint) else Adapter(callback, params))
     return made
-
-
-def _parallel_options():
-    """tessera's options for the context's settings."""
-    get = context.get_auto_parallel_context
-    mode = get("parallel_mode")
-    if mode == ParallelMode.STAND_ALONE:
-        return {}
-    tessera.cluster.init()
-    options = {"parameter_broadcast": get("parameter_broadcast")}
-    if mode == ParallelMode.HYBRID_PARALLEL:
-        return options | {"parallel_mode": mode}
-    options |= {"parallel_optimizer": get("enable_parallel_optimizer")}
-    threshold = get("parallel_optimizer_config").get("parallel_optimizer_threshold")
-    if threshold is not None:
-        options["parallel_optimizer_threshold"] = threshold * 1024
-    if get("optimizer_weight_shard_size") > 1:
-        options["optimizer_weight_shard_size"] = get("optimizer_weight_shard_size")
-    if mode == ParallelMode.DATA_PARALLEL:
-        # The network sees statistics of the rank's own batch.
-        return options | {"parallel_mode": mode, "gradients_mean": get("gradients_mean"), "batch_norm_statistics": "local"}
-    if get("gradients_mean"):
-        size = tessera.cluster.size()
-        context.warn_once(f"gradients_mean=True in {mode}: the loss is global already, so the gradient is that of one device; the "
-                          f"reference would have divided it by the size of each parameter's group, {size} at most: an "
-                          f"effective learning rate of lr/{size}")
-    if mode == ParallelMode.AUTO_PARALLEL:
-        context.warn_once("auto_parallel: there is no search for strategies yet; training is data parallel")
-        return options | {"parallel_mode": ParallelMode.DATA_PARALLEL}
-    strategy = get("dataset_strategy")
-    return options | {"parallel_mode": mode, "full_batch": get("full_batch"),
-                      "dataset_strategy": [] if isinstance(strategy, str) else [list(item) for item in strategy],
-                      "sharding_propagation": get("search_mode") == "sharding_propagation" or get("sharding_propagation"),
-                      "strategy_ckpt_save_file": get("strategy_ckpt_save_file"),
-                      "strategy_ckpt_load_file": get("strategy_ckpt_load_file"),
-                      "group_ckpt_save_file": get("group_ckpt_save_file")}
 
 
 __getattr__ = missing(__name__)

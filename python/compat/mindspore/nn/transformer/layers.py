@@ -1,0 +1,147 @@
+"""Attention, feed-forward and the layers that are made of them. Their products are computed in float16, softmax, normalisation
+and residuals in float32; parameters are float32."""
+import tessera
+
+from mindspore._missing import missing
+from mindspore.nn.cell import Cell
+from mindspore.nn.transformer.op_parallel_config import (EmbeddingOpParallelConfig, OpParallelConfig, default_dpmp_config,
+                                                         default_embedding_parallel_config)
+
+
+def check_common(who, parallel_config, use_past=False, expert_num=1, **sizes):
+    """TypeError or ValueError for sizes that are no positive ints; what is not available is refused by name."""
+    for name, value in sizes.items():
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"For '{who}', the '{name}' must be int, but got {type(value).__name__}.")
+        if value < 1:
+            raise ValueError(f"For '{who}', the '{name}' must be greater than 0, but got {value}.")
+    if not isinstance(parallel_config, OpParallelConfig):
+        raise TypeError(f"For '{who}', the 'parallel_config' must be OpParallelConfig or one made of it, but got {type(parallel_config).__name__}.")
+    if use_past:
+        raise NotImplementedError(f"For '{who}', use_past=True is not available: keys and values of earlier tokens are not kept")
+    if expert_num != 1:
+        raise NotImplementedError(f"For '{who}', expert_num={expert_num} is not available: there are no experts")
+
+
+class _Native(Cell):
+    """A cell of tessera's, whose parameters and children are this one's."""
+
+    def __init__(self, native, compute_dtype=None):
+        super().__init__(auto_prefix=False)
+        self._native = native
+        if compute_dtype is not None:
+            native.to_float(compute_dtype)
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            return super().__getattr__(name)
+        return getattr(self._native, name)
+
+
+class AttentionMask(_Native):
+    """input_mask [n,t] -> [n,t,t]: 1 where both are tokens and the column is not after the row, else 0."""
+
+    def __init__(self, seq_length, parallel_config=default_dpmp_config):
+        check_common("AttentionMask", parallel_config, seq_length=seq_length)
+        super().__init__(tessera.nn.AttentionMask(seq_length, parallel_config.native()))
+
+    def construct(self, input_mask):
+        return self._native(input_mask)
+
+
+class VocabEmbedding(_Native):
+    """input_ids int32 [n,t] -> (rows of the table, the table). Parameter: embedding_table [vocab_size, embedding_size]."""
+
+    def __init__(self, vocab_size, embedding_size, parallel_config=default_embedding_parallel_config, param_init="normal"):
+        from mindspore.common.initializer import PendingTensor, to_native
+        check_common("VocabEmbedding", parallel_config, vocab_size=vocab_size, embedding_size=embedding_size)
+        if not isinstance(parallel_config, EmbeddingOpParallelConfig):
+            raise TypeError(f"For 'VocabEmbedding', the 'parallel_config' must be EmbeddingOpParallelConfig, but got {type(parallel_config).__name__}.")
+        init = param_init.init if isinstance(param_init, PendingTensor) else None if isinstance(param_init, tessera.Tensor) else to_native(param_init)
+        super().__init__(tessera.nn.VocabEmbedding(vocab_size, embedding_size, init or "zeros", parallel_config.native()))
+        if init is None:
+            self.embedding_table.set_data(param_init)
+        self.vocab_size, self.embedding_size = vocab_size, embedding_size
+
+    def construct(self, input_ids):
+        return self._native(input_ids), self._native.embedding_table
+
+
+class MultiHeadAttention(_Native):
+    """(query, key, value [n,t,hidden_size], attention_mask) -> (the same shape, None)."""
+
+    def __init__(self, batch_size, src_seq_length, tgt_seq_length, hidden_size, num_heads, hidden_dropout_rate=0.1,
+                 attention_dropout_rate=0.1, compute_dtype=tessera.float16, softmax_compute_type=tessera.float32,
+                 param_init_type=tessera.float32, use_past=False, parallel_config=default_dpmp_config):
+        check_common("MultiHeadAttention", parallel_config, use_past, src_seq_length=src_seq_length, tgt_seq_length=tgt_seq_length,
+                     hidden_size=hidden_size, num_heads=num_heads)
+        super().__init__(tessera.nn.MultiHeadAttention(hidden_size, num_heads, float(hidden_dropout_rate), float(attention_dropout_rate),
+                                                       False, parallel_config.native()), compute_dtype)
+
+    def construct(self, query_tensor, key_tensor, value_tensor, attention_mask, key_past=None, value_past=None, batch_valid_length=None):
+        masks = () if attention_mask is None else (attention_mask,)
+        return self._native(query_tensor, key_tensor, value_tensor, *masks), None
+
+
+class FeedForward(_Native):
+    """x [n,t,hidden_size] or [n,hidden_size] -> dropout(act(x M + b) P + c), the same shape."""
+
+    def __init__(self, hidden_size, ffn_hidden_size, dropout_rate, hidden_act="gelu", expert_num=1, expert_group_size=None,
+                 param_init_type=tessera.float32, parallel_config=default_dpmp_config):
+        check_common("FeedForward", parallel_config, False, expert_num, hidden_size=hidden_size, ffn_hidden_size=ffn_hidden_size)
+        super().__init__(tessera.nn.FeedForward(hidden_size, ffn_hidden_size, float(dropout_rate), hidden_act, parallel_config.native()),
+                         tessera.float16)
+        self.hidden_size = hidden_size
+
+    def construct(self, x):
+        if x.ndim == 3:
+            return self._native(x)
+        return tessera.ops.reshape(self._native(tessera.ops.reshape(x, (-1, 1, self.hidden_size))), x.shape)
+
+
+def _in_half(layer, *parts):
+    for part in parts:
+        getattr(layer, part).to_float(tessera.float16)
+    return layer
+
+
+class TransformerEncoderLayer(_Native):
+    """(x [n,t,hidden_size], input_mask [n,t,t]) -> (the same shape, None)."""
+
+    def __init__(self, batch_size, hidden_size, ffn_hidden_size, num_heads, seq_length, attention_dropout_rate=0.1,
+                 hidden_dropout_rate=0.1, post_layernorm_residual=False, layernorm_compute_type=tessera.float32,
+                 softmax_compute_type=tessera.float32, param_init_type=tessera.float32, hidden_act="gelu", use_past=False,
+                 moe_config=None, parallel_config=default_dpmp_config):
+        check_common("TransformerEncoderLayer", parallel_config, use_past, getattr(moe_config, "expert_num", 1), hidden_size=hidden_size,
+                     ffn_hidden_size=ffn_hidden_size, num_heads=num_heads, seq_length=seq_length)
+        layer = tessera.nn.TransformerEncoderLayer(hidden_size, ffn_hidden_size, num_heads, float(attention_dropout_rate),
+                                                   float(hidden_dropout_rate), hidden_act, post_layernorm_residual, parallel_config.native())
+        super().__init__(_in_half(layer, "attention", "output"))
+
+    def construct(self, x, input_mask=None, init_reset=True, batch_valid_length=None):
+        return self._native(*([x] if input_mask is None else [x, input_mask])), None
+
+
+class TransformerDecoderLayer(_Native):
+    """(hidden_stats [n,t,hidden_size], decoder_mask [n,t,t], encoder_output [n,s,hidden_size], memory_mask [n,t,s]) ->
+    (the shape of hidden_stats, None)."""
+
+    def __init__(self, hidden_size, ffn_hidden_size, num_heads, batch_size, src_seq_length, tgt_seq_length, attention_dropout_rate=0.1,
+                 hidden_dropout_rate=0.1, post_layernorm_residual=False, use_past=False, layernorm_compute_type=tessera.float32,
+                 softmax_compute_type=tessera.float32, param_init_type=tessera.float32, hidden_act="gelu", moe_config=None,
+                 parallel_config=default_dpmp_config):
+        check_common("TransformerDecoderLayer", parallel_config, use_past, getattr(moe_config, "expert_num", 1), hidden_size=hidden_size,
+                     ffn_hidden_size=ffn_hidden_size, num_heads=num_heads, src_seq_length=src_seq_length, tgt_seq_length=tgt_seq_length)
+        layer = tessera.nn.TransformerDecoderLayer(hidden_size, ffn_hidden_size, num_heads, float(attention_dropout_rate),
+                                                   float(hidden_dropout_rate), hidden_act, post_layernorm_residual, parallel_config.native())
+        super().__init__(_in_half(layer, "attention", "cross_attention", "output"))
+
+    def construct(self, hidden_stats, decoder_mask, encoder_output=None, memory_mask=None, init_reset=True, batch_valid_length=None):
+        if encoder_output is None:
+            raise ValueError("For 'TransformerDecoderLayer', the 'encoder_output' must be given: there is nothing to attend to")
+        masks = () if decoder_mask is None else (decoder_mask,) if memory_mask is None else (decoder_mask, memory_mask)
+        return self._native(hidden_stats, encoder_output, *masks), None
+
+
+__getattr__ = missing(__name__)
+del missing

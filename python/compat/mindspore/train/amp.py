@@ -1,0 +1,56 @@
+"""Mixed precision for training steps of one's own; Model takes amp_level itself."""
+import tessera
+
+from mindspore._missing import missing
+from mindspore.nn.wrap import TrainOneStepCell, TrainOneStepWithLossScaleCell, WithLossCell
+from mindspore.train.loss_scale_manager import DynamicLossScaleManager
+
+LEVELS = ("O0", "O2", "O3", "auto")
+
+
+def check_level(who, level):
+    """ValueError unless the level is known."""
+    if level not in LEVELS:
+        raise ValueError(f"For '{who}', the amp_level must be one of {list(LEVELS)}, but got {level}.")
+
+
+def _norms(cell):
+    for name, child in cell.children():
+        if isinstance(child, (tessera.nn.BatchNorm2d, tessera.nn.LayerNorm)) or type(child).__name__ in ("BatchNorm2d", "LayerNorm"):
+            yield child
+        else:
+            yield from _norms(child)
+
+
+def _lowered(network, level, keep_batchnorm_fp32):
+    if level in ("O0", "auto"):
+        return network
+    network.to_float(tessera.float16)
+    keeps = level == "O2" if keep_batchnorm_fp32 is None else keep_batchnorm_fp32
+    for norm in _norms(network) if keeps else ():
+        norm.to_float(tessera.float32)
+    return network
+
+
+def build_train_network(network, optimizer, loss_fn=None, level="O0", boost_level="O0", **kwargs):
+    """A training step of the network: O0 in float32; O2 in float16, norms in float32, with a dynamic loss scale; O3 in float16.
+
+    kwargs: loss_scale_manager, keep_batchnorm_fp32, cast_model_type (float16)."""
+    check_level("build_train_network", level)
+    unknown = set(kwargs) - {"loss_scale_manager", "keep_batchnorm_fp32", "cast_model_type"}
+    if unknown:
+        raise ValueError(f"For 'build_train_network', the keyword arguments {sorted(unknown)} are not supported.")
+    _lowered(network, level, kwargs.get("keep_batchnorm_fp32"))
+    manager = kwargs.get("loss_scale_manager", DynamicLossScaleManager() if level == "O2" else None)
+    if loss_fn is not None:
+        network = WithLossCell(network, loss_fn)
+    if manager is None:
+        return TrainOneStepCell(network, optimizer).set_train()
+    update = manager.get_update_cell()
+    if update is None:
+        return TrainOneStepCell(network, optimizer, manager.get_loss_scale()).set_train()
+    return TrainOneStepWithLossScaleCell(network, optimizer, update).set_train()
+
+
+__getattr__ = missing(__name__)
+del missing

@@ -1,0 +1,30 @@
+"""Training by a cell that is a training step itself: Model(step).train(...)."""
+from mindspore.dataset.datasets import native_dataset
+from mindspore.train.callback import RunContext, _CallbackManager
+
+
+def train_by_cell(step, epoch, dataset, callbacks, params, sink_size):
+    """Calls step(*batch) for every batch. sink_size: callbacks of steps stand around so many; 1: around each."""
+    native, num_workers = native_dataset(dataset)
+    batches = native.get_dataset_size()
+    params.update(epoch_num=epoch, batch_num=batches, cur_epoch_num=0, cur_step_num=0)
+    context, manager = RunContext(params), _CallbackManager(callbacks)
+    step.set_train()
+    rows = native.batches(num_epochs=epoch, num_workers=num_workers)
+    manager.begin(context)
+    for number in range(1, epoch + 1):
+        params.cur_epoch_num = number
+        manager.epoch_begin(context)
+        for begin in range(0, batches, sink_size):
+            manager.step_begin(context)
+            for _ in range(begin, min(begin + sink_size, batches)):
+                params.train_dataset_element = next(rows)
+                params.cur_step_num += 1
+                params.net_outputs = step(*params.train_dataset_element)
+            manager.step_end(context)
+            if context.get_stop_requested():
+                break
+        manager.epoch_end(context)
+        if context.get_stop_requested():
+            break
+    manager.end(context)

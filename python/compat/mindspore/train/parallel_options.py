@@ -1,0 +1,72 @@
+"""tessera's options for what the context says."""
+import os
+import zlib
+
+import tessera
+
+from mindspore import context
+from mindspore.context import ParallelMode
+
+
+def session_options():
+    """Of how a step is run. GRAPH_OP_RUN=1: one operator after the other, each as a kernel of its own."""
+    options = {}
+    if os.environ.get("GRAPH_OP_RUN") == "1":
+        options |= {"fuse": False, "overlap": False}
+    limit = context.get_context("max_device_memory")
+    if limit != context.default("max_device_memory"):
+        options["memory_limit"] = limit.upper().replace("GB", "GiB")
+    return options
+
+
+def parallel_options():
+    """Of how a training is spread over ranks."""
+    get = context.get_auto_parallel_context
+    mode = get("parallel_mode")
+    context.check_mode(mode)
+    if mode == ParallelMode.STAND_ALONE:
+        return {}
+    tessera.cluster.init()
+    options = {"parameter_broadcast": get("parameter_broadcast")}
+    if mode == ParallelMode.HYBRID_PARALLEL:
+        return options | {"parallel_mode": mode}
+    options |= {"parallel_optimizer": get("enable_parallel_optimizer")}
+    threshold = get("parallel_optimizer_config").get("parallel_optimizer_threshold")
+    if threshold is not None:
+        options["parallel_optimizer_threshold"] = threshold * 1024
+    if get("optimizer_weight_shard_size") > 1:
+        options["optimizer_weight_shard_size"] = get("optimizer_weight_shard_size")
+    if mode == ParallelMode.DATA_PARALLEL:
+        # The network sees statistics of the rank's own batch.
+        return options | {"parallel_mode": mode, "gradients_mean": get("gradients_mean"), "batch_norm_statistics": "local"}
+    context.warn_of_gradients_mean(mode)
+    if mode == ParallelMode.AUTO_PARALLEL:
+        context.warn_of_no_search()
+        return options | {"parallel_mode": ParallelMode.DATA_PARALLEL}
+    strategy = get("dataset_strategy")
+    return options | {"parallel_mode": mode, "full_batch": get("full_batch"),
+                      "dataset_strategy": [] if isinstance(strategy, str) else [list(item) for item in strategy],
+                      "sharding_propagation": get("search_mode") == "sharding_propagation" or get("sharding_propagation"),
+                      "strategy_ckpt_save_file": get("strategy_ckpt_save_file"),
+                      "strategy_ckpt_load_file": get("strategy_ckpt_load_file"),
+                      "group_ckpt_save_file": get("group_ckpt_save_file")}
+
+
+def agree_on_values(parallel_mode, *cells):
+    """Says once where ranks start from different values. In semi-automatic and automatic parallel, and with parameter_broadcast,
+    all take rank 0's. Every rank calls it."""
+    parameters = [parameter for cell in cells if cell is not None for parameter in cell.parameters() if not parameter.layerwise_parallel]
+    crc = 0
+    for parameter in parameters:
+        crc = zlib.crc32(parameter.numpy().tobytes(), crc)
+    all_of_them = tessera.ops.all_gather(tessera.Tensor([crc], tessera.int64)).numpy().tolist()
+    if len(set(all_of_them)) == 1:
+        return
+    is_global = parallel_mode in (ParallelMode.SEMI_AUTO_PARALLEL, ParallelMode.AUTO_PARALLEL)
+    if not is_global and not context.get_auto_parallel_context("parameter_broadcast"):
+        context.warn_once("ranks start from different parameter values: the replicas will differ; use one seed, or parameter_broadcast")
+        return
+    for parameter in parameters:
+        parameter.set_data(tessera.ops.broadcast(parameter.value()))
+    if is_global:
+        context.warn_once("the initial values of parameters differ between ranks: all take rank 0's")

@@ -1,0 +1,238 @@
+// Calls of cells: traced inside construct(), else compiled, once for each signature of the inputs, and run.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+
+#include "python/src/bind.h"
+#include "python/src/cells.h"
+#include "python/src/parameters.h"
+
+namespace tessera::python {
+namespace {
+
+// Training steps, which differentiate what they have called, are among the outermost cells.
+constexpr int kRememberedDepth = 3;
+
+// The inputs, where all are values.
+std::optional<std::vector<ir::Value>> values_of(const nb::args& args, const nb::kwargs& kwargs) {
+  std::vector<ir::Value> values;
+  for (const nb::handle arg : args) {
+    if (!nb::isinstance<ir::Value>(arg)) return std::nullopt;
+    values.push_back(nb::cast<ir::Value>(arg));
+  }
+  return kwargs.empty() ? std::optional(values) : std::nullopt;
+}
+
+nb::object trace_call(nb::handle self, nn::Cell& cell, const nb::args& args, const nb::kwargs& kwargs) {
+  if (auto* python_cell = dynamic_cast<PythonCell*>(&cell)) {
+    static int depth = 0;
+    struct Inside {
+      Inside() { ++depth; }
+      ~Inside() { --depth; }
+    };
+    nb::object result;
+    {
+      const Inside inside;
+      python_cell->enter(*current_graph(), [&] { result = construct_of(self)(*args, **kwargs); });
+    }
+    if (auto values = values_of(args, kwargs); values && depth <= kRememberedDepth)
+      remember_call(self, std::move(*values), result);
+    return result;
+  }
+  if (!kwargs.empty()) throw nb::type_error("this cell takes its inputs by position");
+  Operation operation;
+  return nb::cast(cell(operation.values(args)));
+}
+
+// Counts changes of cells' attributes: what was traced before one may be traced differently now.
+uint64_t changes = 0;
+
+// What a cell was compiled into for one signature of its inputs.
+struct CompiledCall {
+  std::unique_ptr<Program> program;
+  nb::object result;              // with values of the graph in it
+  std::map<int, size_t> outputs;  // which output a value is
+
+  nb::object fill(nb::handle object, const std::vector<Tensor>& tensors) const {
+    if (nb::isinstance<ir::Value>(object)) return nb::cast(tensors[outputs.at(nb::cast<ir::Value>(object).id())]);
+    if (nb::isinstance<nb::tuple>(object) || nb::isinstance<nb::list>(object)) {
+      nb::list items;
+      for (const nb::handle item : object) items.append(fill(item, tensors));
+      if (nb::isinstance<nb::list>(object)) return items;
+      return nb::tuple(items);
+    }
+    return nb::borrow(object);
+  }
+};
+
+void find_values(nb::handle object, std::vector<ir::Value>& values) {
+  if (nb::isinstance<ir::Value>(object)) {
+    const auto value = nb::cast<ir::Value>(object);
+    if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
+  } else if (nb::isinstance<nb::tuple>(object) || nb::isinstance<nb::list>(object)) {
+    for (const nb::handle item : object) find_values(item, values);
+  }
+}
+
+bool is_tensor_like(nb::handle object) {
+  return nb::isinstance<Tensor>(object) || nb::isinstance<nn::Parameter>(object) ||
+         (nb::hasattr(object, "__array__") && nb::hasattr(object, "dtype"));
+}
+
+// The cell's own and what else the trace has met, as far as the graph reads them.
+Program::Parameters parameters_in(const ir::Graph& graph, const nn::Cell& cell) {
+  Program::Parameters read;
+  OwnParameters all = parameters_of(cell, false);
+  for (const auto& parameter : read_by_trace()) all.push_back(parameter);
+  for (const auto& parameter : all) {
+    const auto name = parameter->full_name();
+    if (graph.find_input(name) == nullptr) continue;
+    if (const auto& known = read.emplace(name, parameter).first->second; known != parameter) {
+      throw InvalidArgument("two parameters are named \"{}\": give them names, or make them attributes of cells", name);
+    }
+  }
+  return read;
+}
+
+// In f32, but where cells ask for another dtype.
+ir::Graph in_asked_dtypes(ir::Graph graph) {
+  for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
+    if (graph.node(n).compute_dtype) return compiler::rewrite_precision(graph, {});
+  }
+  return graph;
+}
+
+std::optional<Spread> spread_of(nb::handle self) {
+  const nb::dict own = nb::borrow<nb::dict>(self.attr("__dict__"));
+  return own.contains("_spread") ? std::optional(nb::cast<Spread>(own["_spread"])) : std::nullopt;
+}
+
+std::unique_ptr<CompiledCall> compile_call(nb::handle self, nn::Cell& cell, const nb::args& args,
+                                           const nb::kwargs& kwargs, const std::vector<Tensor>& inputs) {
+  const auto spread = spread_of(self);
+  ir::Graph graph("forward");
+  const TraceScope scope(graph);
+  nb::list symbols;
+  size_t next = 0;
+  for (const nb::handle arg : args) {
+    if (!is_tensor_like(arg)) {
+      symbols.append(arg);
+      continue;
+    }
+    Type type = inputs[next].type();
+    if (spread && !spread->full_batch && type.shape.ndim() > 0) type.shape[0] *= context().size();
+    symbols.append(nb::cast(graph.add_input(ir::InputKind::kInput, std::to_string(next), type)));
+    ++next;
+  }
+  auto call = std::make_unique<CompiledCall>();
+  call->result = trace_call(self, cell, nb::borrow<nb::args>(nb::tuple(symbols)), kwargs);
+  std::vector<ir::Value> values;
+  find_values(call->result, values);
+  for (size_t i = 0; i < values.size(); ++i) {
+    graph.add_output(fmt::format("result{}", i), values[i]);
+    call->outputs[values[i].id()] = i;
+  }
+  if (cell.settings().training) session::advance_random_step(graph);
+  graph.finish_assignments();
+  auto read = parameters_in(graph, cell);
+  call->program = std::make_unique<Program>(in_asked_dtypes(std::move(graph)), std::move(read), spread);
+  return call;
+}
+
+// Whether any cell has flags, attributes that are part of the key of what is compiled.
+bool flags_are_used = false;
+
+void append_flags(nb::handle self, std::string& key) {
+  const nb::dict own = nb::borrow<nb::dict>(self.attr("__dict__"));
+  if (own.contains("_flags")) key += nb::cast<std::string>(nb::repr(own["_flags"]));
+  for (const auto& [name, child] : nb::cast<nn::Cell&>(self).children()) {
+    if (const nb::object object = nb::find(*child); object.is_valid()) append_flags(object, key);
+  }
+}
+
+// The calls compiled so far. A phase that a script has named stands for what it was compiled as at first; else all is
+// compiled anew after an attribute has changed.
+nb::dict compiled_calls(nb::handle self) {
+  nb::dict own = nb::borrow<nb::dict>(self.attr("__dict__"));
+  if (own.contains("_phase") && nb::len(nb::handle(own["_phase"])) > 0) {
+    if (!own.contains("_phases")) own["_phases"] = nb::dict();
+    nb::dict phases = nb::borrow<nb::dict>(own["_phases"]);
+    if (!phases.contains(own["_phase"])) phases[own["_phase"]] = nb::dict();
+    return nb::borrow<nb::dict>(phases[own["_phase"]]);
+  }
+  if (!own.contains("_calls") || nb::cast<uint64_t>(own["_changes"]) != changes) {
+    own["_calls"] = nb::dict();
+    own["_changes"] = changes;
+  }
+  std::string flags;
+  if (flags_are_used) append_flags(self, flags);
+  nb::dict calls = nb::borrow<nb::dict>(own["_calls"]);
+  if (!calls.contains(flags.c_str())) calls[flags.c_str()] = nb::dict();
+  return nb::borrow<nb::dict>(calls[flags.c_str()]);
+}
+
+// Inside construct() a call is traced; outside it runs at once, compiled once for each signature of its inputs.
+nb::object call_cell(nb::handle self, const nb::args& args, const nb::kwargs& kwargs) {
+  auto& cell = nb::cast<nn::Cell&>(self);
+  if (current_graph() != nullptr) return trace_call(self, cell, args, kwargs);
+  std::vector<Tensor> inputs;
+  std::string signature = cell.settings().training ? "training" : "";
+  for (const nb::handle arg : args) {
+    if (is_tensor_like(arg)) {
+      inputs.push_back(to_tensor(arg));
+      signature += fmt::format(" {}", inputs.back().type());
+    } else {
+      signature += fmt::format(" {}", nb::cast<std::string>(nb::repr(arg)));
+    }
+  }
+  signature += fmt::format(" {}", nb::cast<std::string>(nb::repr(kwargs)));
+  const nb::dict calls = compiled_calls(self);
+  if (!calls.contains(signature.c_str())) {
+    calls[signature.c_str()] =
+        nb::cast(compile_call(self, cell, args, kwargs, inputs).release(), nb::rv_policy::take_ownership);
+  }
+  const auto& call = nb::cast<CompiledCall&>(calls[signature.c_str()]);
+  return call.fill(call.result, call.program->run(inputs));
+}
+
+}  // namespace
+
+nb::object construct_of(nb::handle self) {
+  return nb::module_::import_("tessera._branches").attr("construct_of")(self);
+}
+
+void note_change() { ++changes; }
+
+void bind_calls(nb::module_& m, nb::class_<nn::Cell, PythonCell>& cell) {
+  nb::class_<CompiledCall>(m, "_CompiledCall");
+  nb::class_<Spread>(m, "_Spread");
+  m.def("retrace", &note_change,
+        "Cells are traced anew when they are called next: what construct() looks at outside of them has changed.");
+  cell.def("__call__", &call_cell);
+  cell.def(
+      "set_flags",
+      [](nb::object self, const nb::kwargs& flags) {
+        nb::dict own = nb::borrow<nb::dict>(self.attr("__dict__"));
+        if (!own.contains("_flags")) own["_flags"] = nb::dict();
+        own.attr("update")(flags);
+        own["_flags"].attr("update")(flags);
+        flags_are_used = true;
+        return self;
+      },
+      "Attributes that construct() looks at. For each set of flags a cell is compiled once.");
+  cell.def(
+      "spread",
+      [](nb::object self, bool strategies, bool propagation, bool full_batch) {
+        nb::dict own = nb::borrow<nb::dict>(self.attr("__dict__"));
+        own["_spread"] = nb::cast(Spread{strategies, propagation, full_batch});
+        note_change();
+        return self;
+      },
+      "strategies"_a = false, "propagation"_a = false, "full_batch"_a = false,
+      R"(Calls of this cell are split over the ranks of the job, which all make them; results are whole on every rank.
+
+Each rank gives its rows of the inputs, or with full_batch all of them. strategies: operators are split as they say; else
+all follows the batch. The result is that of one device on the whole batch.)");
+}
+
+}  // namespace tessera::python

@@ -1,0 +1,81 @@
+// The class Parameter.
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+
+#include "python/src/bind.h"
+#include "python/src/cells.h"
+#include "python/src/parameters.h"
+
+namespace tessera::python {
+
+void bind_parameter(nb::module_& m) {
+  auto parameter = nb::class_<nn::Parameter>(m, "Parameter", R"(A named tensor of a network that training may change.
+
+Parameter(value): starts as the tensor, array or number. Parameter(initializer, shape, dtype): starts as the initializer
+(or the one of that name) makes it, a function of the seed and of the parameter's name. The name is the attribute path,
+`layer1.fc.weight`; `name` replaces its last part.
+layerwise_parallel: in hybrid parallel a slice of this rank's own. parallel_optimizer=False: kept whole where optimizers
+share their work. comm_fusion: gradients of equal ids travel together; 0: alone.)",
+                                             nb::dynamic_attr(), nb::is_weak_referenceable());
+  parameter.def(
+      "__init__",
+      [](nn::Parameter* self, nb::handle value, nb::handle shape, nb::handle dtype, const std::string& name,
+         bool requires_grad, bool layerwise_parallel, bool parallel_optimizer, int comm_fusion) {
+        nn::Parameter made{.name = name,
+                           .requires_grad = requires_grad,
+                           .parallel_optimizer = parallel_optimizer,
+                           .comm_fusion = comm_fusion,
+                           .layerwise_parallel = layerwise_parallel};
+        if (is_initializer(value)) {
+          if (shape.is_none()) throw InvalidArgument("parameter \"{}\": an initializer needs a shape", name);
+          made.init = to_init(value);
+          made.type = {dtype.is_none() ? DType::kF32 : to_dtype(dtype), Shape(to_ints(shape))};
+        } else {
+          made.data = to_tensor(value).clone();
+          if (!dtype.is_none()) made.data = made.data->cast(to_dtype(dtype));
+          made.type = made.data->type();
+        }
+        new (self) nn::Parameter(std::move(made));
+      },
+      "value"_a, "shape"_a = nb::none(), "dtype"_a = nb::none(), "name"_a = "", "requires_grad"_a = true,
+      "layerwise_parallel"_a = false, "parallel_optimizer"_a = true, "comm_fusion"_a = 1);
+  parameter.def_prop_ro("name", [](const nn::Parameter& self) { return self.full_name(); });
+  parameter.def_rw("own_name", &nn::Parameter::name, "The last part of the name.");
+  parameter.def_rw("requires_grad", &nn::Parameter::requires_grad);
+  parameter.def_rw("parallel_optimizer", &nn::Parameter::parallel_optimizer);
+  parameter.def_rw("comm_fusion", &nn::Parameter::comm_fusion);
+  parameter.def_rw("layerwise_parallel", &nn::Parameter::layerwise_parallel);
+  parameter.def("value", &parameter_value, "The present value. Every rank must ask where it is split over ranks.");
+  parameter.def(
+      "set_data", [](nn::Parameter& self, nb::handle value) { set_parameter_value(self, to_tensor(value)); }, "value"_a,
+      "Raises InvalidArgument unless shape and dtype are the parameter's.");
+  parameter.def("asnumpy", [](nn::Parameter& self) { return nb::cast(parameter_value(self)).attr("asnumpy")(); });
+  parameter.def("numpy", [](nn::Parameter& self) { return nb::cast(parameter_value(self)).attr("numpy")(); });
+  parameter.def("__array__", [](nn::Parameter& self, const nb::args& args, const nb::kwargs& kwargs) {
+    return nb::cast(parameter_value(self)).attr("__array__")(*args, **kwargs);
+  });
+  parameter.def(
+      "assign",
+      [](const std::shared_ptr<nn::Parameter>& self, nb::handle value) {
+        if (current_graph() == nullptr) {
+          set_parameter_value(*self, to_tensor(value));
+        } else {
+          assign_traced(self, value);
+        }
+      },
+      "value"_a, "Makes this the parameter's value from here on; inside construct(), in every step.");
+  parameter.def("__repr__", [](const nn::Parameter& self) {
+    return fmt::format("Parameter({}, {}, requires_grad={})", self.full_name(), self.type,
+                       self.requires_grad ? "True" : "False");
+  });
+  const auto number = [](nn::Parameter& self, const char* what) {
+    if (current_graph() != nullptr) refuse_use_as(what);
+    return parameter_value(self).item();
+  };
+  parameter.def("__bool__", [number](nn::Parameter& self) { return number(self, "truth") != 0; });
+  parameter.def("__float__", [number](nn::Parameter& self) { return number(self, "number"); });
+  parameter.def("__int__", [number](nn::Parameter& self) { return static_cast<int64_t>(number(self, "number")); });
+  bind_operators_of(parameter);
+}
+
+}  // namespace tessera::python

@@ -1,0 +1,273 @@
+"""An `if` on a value inside construct()."""
+import numpy as np
+import pytest
+import tessera
+from tessera import data, nn, ops
+
+
+def run(construct, *inputs, **attributes):
+    cell = type("Branching", (nn.Cell,), {"construct": construct})()
+    for name, value in attributes.items():
+        setattr(cell, name, value)
+    return cell(*[tessera.Tensor(np.float32(x)) for x in inputs]), cell
+
+
+@pytest.mark.parametrize("x, expected", [(2, 4), (-3, 3)])
+def test_a_variable_takes_the_value_of_the_branch_that_holds(x, expected):
+    def construct(self, x):
+        if x > 0:
+            y = x * 2
+        else:
+            y = -x
+        return y
+
+    assert run(construct, x)[0].item() == expected
+
+
+@pytest.mark.parametrize("x, expected", [(2, 3), (-3, -3)])
+def test_without_an_else_a_variable_keeps_its_value(x, expected):
+    def construct(self, x):
+        y = x
+        if x > 0:
+            y = y + 1
+        return y
+
+    assert run(construct, x)[0].item() == expected
+
+
+@pytest.mark.parametrize("x, expected", [(2, 20), (0.5, -1), (-3, -3)])
+def test_branches_may_return_and_nest(x, expected):
+    def construct(self, x):
+        if x > 0:
+            if x > 1:
+                return x * 10
+            x = -x
+            return x * 2
+        return x
+
+    assert run(construct, x)[0].item() == expected
+
+
+@pytest.mark.parametrize("x, expected", [(3, 1), (-3, -1), (0, 0)])
+def test_elif_and_conditional_expressions(x, expected):
+    def construct(self, x):
+        if x > 0:
+            sign = 1.0
+        elif x < 0:
+            sign = -1.0
+        else:
+            sign = 0.0
+        return sign * (1.0 if ops.abs(x) > 0 else 5.0)
+
+    assert run(construct, x)[0].item() == expected
+
+
+def test_an_if_in_a_loop_is_an_if_of_each_turn():
+    def construct(self, x):
+        count = x * 0
+        for limit in (1, 2, 3):
+            if x > limit:
+                count = count + 1
+        return count
+
+    assert [run(construct, x)[0].item() for x in (0, 1.5, 2.5, 9)] == [0, 1, 2, 3]
+
+
+def test_what_python_decides_is_decided_while_tracing():
+    seen = []
+
+    def construct(self, x, doubled):
+        if doubled:
+            seen.append("doubled")
+            return x * 2
+        seen.append("plain")
+        return x
+
+    cell = type("Plain", (nn.Cell,), {"construct": construct})()
+    assert cell(tessera.Tensor(1.0), True).item() == 2 and cell(tessera.Tensor(1.0), False).item() == 1
+    assert seen == ["doubled", "plain"]
+
+
+@pytest.mark.parametrize("x, expected", [(1, [1, 1]), (-1, [5, 1])])
+def test_a_parameter_is_updated_where_the_branch_holds(x, expected):
+    def construct(self, x):
+        self.calls = self.calls + 1
+        if x > 0:
+            self.count = self.count + 1
+        else:
+            self.count = 5.0
+        return x
+
+    _, cell = run(construct, x, count=tessera.Parameter(0.0), calls=tessera.Parameter(0.0))
+    assert [cell.count.value().item(), cell.calls.value().item()] == expected
+
+
+@pytest.mark.parametrize("flag, expected", [(1, 2), (0, 1)])
+def test_a_parameter_may_be_the_condition(flag, expected):
+    def construct(self, x):
+        return {"y": x * 2, "z": (x, 1)} if self.flag else {"y": x, "z": (x, 1)}
+
+    class Unpack(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.inner = type("Branching", (nn.Cell,), {"construct": construct})()
+            self.inner.flag = tessera.Parameter(float(flag))
+
+        def construct(self, x):
+            return self.inner(x)["y"]
+
+    assert Unpack()(tessera.Tensor(1.0)).item() == expected
+
+
+def test_gradients_flow_through_the_branch_that_holds():
+    class Absolute(nn.Cell):
+        def construct(self, x, w):
+            loss = x * w
+            if loss < 0:
+                loss = -3 * loss
+            return loss
+
+    class Gradient(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.inner = Absolute()
+
+        def construct(self, x, w):
+            return nn.value_and_grad(self.inner, [x, w], argument_numbers=[1])[1][0]
+
+    gradient = Gradient()
+    assert gradient(tessera.Tensor(2.0), tessera.Tensor(1.0)).item() == 2
+    assert gradient(tessera.Tensor(2.0), tessera.Tensor(-1.0)).item() == -6
+
+
+def test_an_optimizer_in_a_branch_updates_only_where_it_holds():
+    class Step(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.Dense(4, 1)
+            self.optimizer = nn.Momentum(learning_rate=0.1)
+
+        def construct(self, x, wanted):
+            loss, gradients = nn.value_and_grad(lambda x: ops.reduce_mean(self.net(x)), [x], self.net.trainable_parameters())
+            if wanted > 0:
+                self.optimizer.update(self.net.trainable_parameters(), gradients)
+            return loss
+
+    step, x = Step(), np.ones((2, 4), np.float32)
+    before = step.net.weight.numpy().copy()
+    step(x, tessera.Tensor(0.0))
+    np.testing.assert_array_equal(step.net.weight.numpy(), before)
+    step(x, tessera.Tensor(1.0))
+    np.testing.assert_allclose(step.net.weight.numpy(), before - 0.1, rtol=1e-6)
+
+
+def test_a_branching_network_trains():
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Dense(4, 1)
+
+        def construct(self, x):
+            y = self.fc(x)
+            if ops.reduce_mean(y) > 100:
+                y = y * 0
+            return y
+
+    x = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32)
+    arrays = data.tensors({"x": x, "y": x.sum(1, keepdims=True)}).batch(16)
+    branching, plain = Net(), nn.Sequential(nn.Dense(4, 1))
+    plain[0].weight.set_data(branching.fc.weight.numpy())
+    for net in (branching, plain):
+        tessera.Model(net, nn.MSELoss(), nn.Momentum(learning_rate=0.1)).train(3, arrays)
+    np.testing.assert_allclose(branching.fc.weight.numpy(), plain[0].weight.numpy(), rtol=1e-5)
+
+
+def test_names_from_around_construct_and_private_ones_stay():
+    factor = 3
+
+    class Private(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.__offset = 1
+
+        def construct(self, x, *, scale=2):
+            if x > 0:
+                x = x * factor
+            return x * scale + self.__offset
+
+    assert Private()(tessera.Tensor(2.0)).item() == 13
+
+
+def line_of(construct, text):
+    import inspect
+    lines, first = inspect.getsourcelines(construct)
+    return f"branches_test.py:{first + next(i for i, line in enumerate(lines) if text in line)}"
+
+
+def loops(self, x):
+    while x > 0:  # here
+        x = x - 1
+    return x
+
+
+def counts(self, x):
+    return x * float(x)  # here
+
+
+def asks_a_parameter(self, x):
+    while self.flag:  # here
+        x = x + 1
+    return x
+
+
+def leaves(self, x):
+    for _ in range(3):
+        if x > 0:  # here
+            break
+        x = x + 1
+    return x
+
+
+def wide(self, x):
+    if ops.stack((x, x)) > 0:  # here
+        x = -x
+    return x
+
+
+def keeps(self, x):
+    if x > 0:  # here
+        self.kept = x
+    return x
+
+
+def differs(self, x):
+    if x > 0:  # here
+        return x
+    return "no tensor"
+
+
+def returns_nothing(self, x):
+    if x > 0:  # here
+        return x
+
+
+@pytest.mark.parametrize("construct, message", [
+    (loops, "a value has no truth"), (asks_a_parameter, "a value has no truth"), (counts, "a value has no number"), (leaves, "a value has no truth"),
+    (wide, "needs one truth, the condition has the shape"), (keeps, "self.kept is set in an `if` on a value"),
+    (differs, "give a Value and a str"), (returns_nothing, "give a Value and nothing"),
+])
+def test_what_no_branch_can_be_is_refused_with_its_line(construct, message):
+    with pytest.raises(TypeError, match=message) as error:
+        run(construct, 1, flag=tessera.Parameter(1.0))
+    assert line_of(construct, "# here") in str(error.value)
+
+
+@pytest.mark.parametrize("use", [ops.exp, lambda y: y + 1, lambda y: 2 * y, lambda y: y.shape, lambda y: y[0], float])
+def test_a_variable_that_one_branch_sets_cannot_be_used_afterwards(use):
+    def construct(self, x):
+        if x > 0:
+            y = x
+        return use(y)
+
+    with pytest.raises(UnboundLocalError, match="one branch of this `if` sets the variable"):
+        run(construct, 1)

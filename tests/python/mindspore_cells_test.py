@@ -1,0 +1,365 @@
+"""Training steps written as cells, and Model: loss scales, precision, callbacks; phases, flags, PyNative mode."""
+import re
+
+import numpy as np
+import pytest
+import mindspore as ms
+from mindspore import Parameter, ParameterTuple, Tensor, context, nn, ops
+from mindspore.nn.wrap.loss_scale import _grad_scale
+from regression import MOMENTUM, RATE, ByHand, assert_equal, batches, regression, rows
+
+
+@pytest.fixture(autouse=True)
+def fresh_context():
+    context.reset_auto_parallel_context()
+    context.set_context(mode=context.GRAPH_MODE)
+    yield
+    context.reset_auto_parallel_context()
+    context.set_context(mode=context.GRAPH_MODE)
+
+
+class TestLossScale:
+    def step(self, scale):
+        net, with_loss, optimizer = regression()
+        return net, nn.TrainOneStepWithLossScaleCell(with_loss, optimizer, scale)
+
+    def test_a_scaled_step_updates_as_an_unscaled_one(self):
+        net, step = self.step(Tensor(256.0))
+        for x, y in batches():
+            loss, overflow, scale = step(Tensor(x), Tensor(y))
+            assert loss.shape == () and not overflow.asnumpy() and scale.asnumpy() == 256
+        assert_equal(net, ByHand().train(batches(), 1))
+
+    def test_a_dynamic_scale_falls_on_overflow_and_grows_after_clean_steps(self):
+        net, step = self.step(nn.DynamicLossScaleUpdateCell(loss_scale_value=1024, scale_factor=2, scale_window=2))
+        x, y = batches()[0]
+        seen = []
+        for spoiled in (True, False, False, False, True, True):
+            step(Tensor(x * (np.inf if spoiled else 1)), Tensor(y))
+            seen.append(float(step.scale_sense.asnumpy()))
+        # Steps 1, 5 and 6 overflow; steps 3 ends a window of two clean ones after step 1.
+        assert seen == [512, 512, 1024, 1024, 512, 256]
+        assert_equal(net, ByHand().train(3 * [(x, y)], 1))
+
+    def test_a_scale_does_not_fall_below_one(self):
+        _, step = self.step(nn.DynamicLossScaleUpdateCell(1, 2, 1000))
+        step(Tensor(batches()[0][0] * np.inf), Tensor(batches()[0][1]))
+        assert step.scale_sense.asnumpy() == 1
+
+    def test_a_scale_may_be_set(self):
+        _, step = self.step(Tensor([2.0]))
+        step.set_sense_scale(Tensor([8.0]))
+        assert step(*(Tensor(array) for array in batches()[0]))[2].asnumpy() == [8]
+
+    def test_gradients_are_divided_in_their_own_dtype(self):
+        scaled = _grad_scale(Tensor(4.0), Tensor(np.array([2, 8], np.float16)))
+        assert scaled.dtype == ms.float16 and scaled.asnumpy().tolist() == [0.5, 2]
+
+    @pytest.mark.parametrize("make, error", [
+        (lambda c: nn.TrainOneStepWithLossScaleCell(*c, 1024), TypeError),
+        (lambda c: nn.TrainOneStepWithLossScaleCell(*c, Tensor([1.0, 2.0])), ValueError),
+        (lambda c: nn.TrainOneStepWithLossScaleCell(*c, Tensor(1.0)).set_sense_scale(2.0), TypeError),
+        (lambda c: nn.DynamicLossScaleUpdateCell(0, 2, 1), ValueError), (lambda c: nn.DynamicLossScaleUpdateCell("1", 2, 1), TypeError),
+        (lambda c: ms.FixedLossScaleManager(0.5), ValueError), (lambda c: ms.DynamicLossScaleManager(0.5), ValueError),
+        (lambda c: ms.DynamicLossScaleManager(scale_window=0), ValueError), (lambda c: ms.DynamicLossScaleManager(scale_factor=1.5), TypeError),
+        (lambda c: ms.Model(c[0], loss_scale_manager=3), TypeError), (lambda c: ms.Model(c[0], keep_batchnorm_fp32=1), TypeError),
+        (lambda c: ms.Model(c[0], amp_level="O7"), ValueError), (lambda c: ms.Model(c[0], wrong=1), ValueError),
+        (lambda c: nn.DistributedGradReducer([], degree=0), ValueError),
+    ])
+    def test_what_is_wrong_is_refused(self, make, error):
+        _, with_loss, optimizer = regression()
+        with pytest.raises(error):
+            make((with_loss, optimizer))
+
+    def test_managers_count_as_their_cells_do(self):
+        manager = ms.DynamicLossScaleManager(1024, 2, 2)
+        seen = []
+        for overflow in (True, False, False, False, True, True):
+            manager.update_loss_scale(overflow)
+            seen.append(manager.get_loss_scale())
+        assert seen == [512, 512, 1024, 1024, 512, 256]
+        assert isinstance(manager.get_update_cell(), nn.DynamicLossScaleUpdateCell) and manager.get_drop_overflow_update()
+        assert ms.FixedLossScaleManager(8, False).get_update_cell() is None
+
+
+class TestModel:
+    @pytest.mark.parametrize("manager, optimizer_scale", [
+        (None, 1.0), (ms.FixedLossScaleManager(1024), 1.0), (ms.FixedLossScaleManager(1024, drop_overflow_update=False), 1024.0),
+        (ms.DynamicLossScaleManager(1024), 1.0)], ids=["none", "fixed", "fixed, the optimizer divides", "dynamic"])
+    def test_a_loss_scale_changes_no_training(self, manager, optimizer_scale):
+        net = nn.Dense(4, 1, weight_init="ones")
+        optimizer = nn.Momentum(net.trainable_params(), RATE, MOMENTUM, loss_scale=optimizer_scale)
+        ms.Model(net, nn.MSELoss(), optimizer, **({} if manager is None else {"loss_scale_manager": manager})).train(1, rows())
+        assert_equal(net, ByHand().train(batches(), 1))
+
+    @pytest.mark.parametrize("level", ["O2", "O3"])
+    def test_amp_levels_compute_in_float16(self, level):
+        net = nn.Dense(4, 1, weight_init="ones")
+        manager = {"loss_scale_manager": ms.DynamicLossScaleManager(1024)} if level == "O2" else {}
+        ms.Model(net, nn.MSELoss(), nn.Momentum(net.trainable_params(), RATE, MOMENTUM), amp_level=level, **manager).train(1, rows())
+        by_hand = ByHand().train(batches(), 1)
+        difference = np.abs(net.weight.asnumpy() - by_hand.w).max()
+        assert 1e-6 < difference < 0.02
+
+    def test_a_step_written_as_a_cell_is_trained_by_a_model(self, capfd):
+        net, with_loss, optimizer = regression()
+
+        class Look(ms.Callback):
+            seen = []
+
+            def step_end(self, run_context):
+                params = run_context.original_args()
+                self.seen.append((params.cur_epoch_num, params.cur_step_num, params.batch_num, params.epoch_num,
+                                  len(params.train_dataset_element), params.train_network is step))
+
+        step = nn.TrainOneStepCell(with_loss, optimizer)
+        ms.Model(step).train(2, rows(3), [ms.LossMonitor(), Look()], dataset_sink_mode=False)
+        assert_equal(net, ByHand().train(2 * batches(3), 1))
+        assert Look.seen == [((i - 1) // 3 + 1, i, 3, 2, 2, True) for i in range(1, 7)]
+        lines = [line for line in capfd.readouterr().out.splitlines() if line.startswith("epoch")]
+        assert [line.rpartition(" ")[0] for line in lines] == [f"epoch: {e} step: {s}, loss is" for e in (1, 2) for s in (1, 2, 3)]
+
+    def test_such_a_step_with_a_loss_scale_is_built_for_a_level(self):
+        net = nn.Dense(4, 1, weight_init="ones")
+        step = ms.build_train_network(net, nn.Momentum(net.trainable_params(), RATE, MOMENTUM), nn.MSELoss(), level="O2",
+                                      loss_scale_manager=ms.DynamicLossScaleManager(1024))
+        loss, overflow, scale = step(*(Tensor(array) for array in batches()[0]))
+        assert scale.asnumpy() == 1024 and not overflow.asnumpy()
+        by_hand = ByHand().train(batches()[:1], 1)
+        difference = np.abs(net.weight.asnumpy() - by_hand.w).max()
+        assert 0 < difference < 0.02
+
+    def test_a_checkpoint_callback_needs_an_optimizer(self):
+        _, with_loss, optimizer = regression()
+        with pytest.raises(NotImplementedError, match="save_checkpoint"):
+            ms.Model(nn.TrainOneStepCell(with_loss, optimizer)).train(1, rows(), [ms.ModelCheckpoint()])
+
+    def test_graph_op_run_runs_operator_by_operator_and_does_not_sink(self, monkeypatch, capfd):
+        losses = {}
+        for value in ("0", "1"):
+            monkeypatch.setenv("GRAPH_OP_RUN", value)
+            net = nn.Dense(4, 1, weight_init="ones")
+            model = ms.Model(net, nn.MSELoss(), nn.Momentum(net.trainable_params(), RATE, MOMENTUM))
+            model.train(1, rows(3), ms.LossMonitor(), dataset_sink_mode=True)
+            losses[value] = re.findall(r"step: (\d+), loss is (\S+)", capfd.readouterr().out)
+        assert [step for step, _ in losses["0"]] == ["3"] and [step for step, _ in losses["1"]] == ["1", "2", "3"]
+        assert float(losses["1"][-1][1]) == pytest.approx(float(losses["0"][0][1]), rel=1e-5)
+
+    def test_device_memory_is_a_limit(self):
+        net = nn.Dense(256, 256)
+        model = ms.Model(net, nn.MSELoss(), nn.Momentum(net.trainable_params(), RATE, MOMENTUM))
+        x = np.zeros((8, 256), np.float32)
+        context.set_context(max_device_memory="0.0001GB")
+        try:
+            with pytest.raises(ValueError, match="memory limit"):
+                model.train(1, ms.dataset.NumpySlicesDataset({"x": x, "y": x}).batch(8))
+        finally:
+            context.set_context(max_device_memory="1024GB")
+
+    def test_callbacks_see_an_evaluation(self):
+        net = nn.Dense(4, 1, weight_init="ones")
+
+        class Look(ms.Callback):
+            def end(self, run_context):
+                self.params = run_context.original_args()
+
+        look = Look()
+        metrics = ms.Model(net, nn.MSELoss(), metrics={"loss"}).eval(rows(), look)
+        assert look.params.mode == "eval" and look.params.metrics == metrics and look.params.batch_num == 6
+
+
+class TestPhases:
+    class Scale(nn.Cell):
+        traces = 0
+
+        def construct(self, x):
+            type(self).traces += 1
+            return x * 2 if getattr(self, "doubled", False) else x
+
+    def test_a_phase_keeps_what_it_was_compiled_as(self):
+        cell, x = self.Scale(), Tensor([3.0])
+        cell.add_flags_recursive(doubled=True)
+        cell.phase = "train0"
+        assert cell(x).asnumpy() == 6
+        cell.add_flags_recursive(doubled=False)
+        cell.phase = "train1"
+        assert cell(x).asnumpy() == 3
+        cell.phase = "train0"
+        assert cell(x).asnumpy() == 6
+        cell.phase = ""
+        assert cell(x).asnumpy() == 3
+
+    def test_for_each_set_of_flags_a_cell_is_compiled_once(self):
+        outer, x = nn.SequentialCell(self.Scale()), Tensor([3.0])
+        self.Scale.traces = 0
+        for doubled in (True, False, True, False):
+            outer.add_flags_recursive(doubled=doubled)
+            assert outer(x).asnumpy() == (6 if doubled else 3)
+        assert self.Scale.traces == 2
+        outer[0].add_flags(doubled=True)
+        assert outer(x).asnumpy() == 6 and self.Scale.traces == 3
+
+
+def test_a_changed_context_is_traced_anew():
+    class Look(nn.Cell):
+        def construct(self, x):
+            return x * context.get_auto_parallel_context("grad_accumulation_step")
+
+    cell = Look()
+    assert cell(Tensor([3.0])).asnumpy() == 3
+    context.set_auto_parallel_context(grad_accumulation_step=2)
+    assert cell(Tensor([3.0])).asnumpy() == 6
+
+
+class TestPynative:
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Dense(4, 1, weight_init="ones")
+            self.seen = []
+
+        def construct(self, x):
+            y = self.fc(x)
+            if isinstance(y, ms.common.tensor.tessera.Tensor):
+                self.seen.append(float(y.asnumpy().sum()))
+            return y
+
+    def test_construct_runs_operator_by_operator(self):
+        context.set_context(mode=context.PYNATIVE_MODE)
+        net = self.Net()
+        assert net(Tensor(np.ones((2, 4), np.float32))).asnumpy().tolist() == [[4], [4]]
+        assert net.seen == [8.0]
+
+    def test_gradients_and_training_steps_are_traced(self):
+        context.set_context(mode=context.PYNATIVE_MODE)
+        net = self.Net()
+        x = Tensor(np.ones((2, 4), np.float32))
+        gradient = ops.GradOperation(get_by_list=True)(net, ParameterTuple(net.trainable_params()))(x)
+        assert gradient[0].asnumpy().tolist() == [[2, 2, 2, 2]] and net.seen == []
+        regression_net, with_loss, optimizer = regression()
+        step = nn.TrainOneStepCell(with_loss, optimizer)
+        for batch in batches():
+            step(*(Tensor(array) for array in batch))
+        assert_equal(regression_net, ByHand().train(batches(), 1))
+
+    @pytest.mark.parametrize("mode", ["semi_auto_parallel", "auto_parallel", "hybrid_parallel"])
+    def test_what_needs_the_whole_graph_is_refused(self, mode):
+        context.set_context(mode=context.PYNATIVE_MODE)
+        context.set_auto_parallel_context(parallel_mode=mode)
+        with pytest.raises(RuntimeError, match="PYNATIVE_MODE supports stand_alone and data_parallel"):
+            ms.Model(nn.Dense(4, 1))
+
+
+class TestRecompute:
+    def test_a_recomputed_network_trains_the_same(self):
+        plain, recomputed = (nn.SequentialCell(nn.Dense(4, 8, weight_init="ones"), nn.Tanh(), nn.Dense(8, 1, weight_init="ones")) for _ in range(2))
+        assert recomputed[0].recompute() is None
+        for net in (plain, recomputed):
+            ms.Model(net, nn.MSELoss(), nn.Momentum(net.trainable_params(), 0.01, 0.9)).train(2, rows())
+        np.testing.assert_array_equal(plain[0].weight.asnumpy(), recomputed[0].weight.asnumpy())
+
+    def test_wrong_settings_are_refused(self):
+        with pytest.raises(ValueError, match="is not recognized"):
+            nn.Dense(1, 1).recompute(wrong=True)
+        net = nn.SequentialCell(nn.Dense(1, 1))
+        net.recompute()
+        with pytest.raises(RuntimeError, match="cannot be recomputed"):
+            net[0].recompute()
+        context.set_context(mode=context.PYNATIVE_MODE)
+        with pytest.raises(TypeError):
+            nn.Dense(1, 1).recompute()
+
+
+def test_a_cell_computes_in_the_dtype_that_it_is_told():
+    net = nn.Dense(4, 1)
+    x = np.random.RandomState(0).rand(8, 4).astype(np.float32)
+    net.weight.set_data(Tensor(np.full((1, 4), 1 / 3, np.float32)))
+    exact = net(Tensor(x)).asnumpy()
+    assert net.to_float(ms.float16) is net
+    low = net(Tensor(x)).asnumpy()
+    assert low.dtype == np.float32 and 0 < np.abs(low - exact).max() < 1e-2
+    with pytest.raises(ValueError):
+        net.to_float(ms.int32)
+
+
+def test_a_network_that_a_step_calls_twice_draws_and_counts_once():
+    """construct() of a step calls the network for the loss and again for the gradients: it is one forward pass."""
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.drop = nn.Dense(4, 1, weight_init="ones"), nn.Dropout(0.5)
+            self.calls = Parameter(Tensor(0.0), requires_grad=False)
+
+        def construct(self, x):
+            self.calls = self.calls + 1
+            return self.fc(self.drop(x))
+
+    class Step(nn.Cell):
+        def __init__(self, net):
+            super().__init__()
+            self.net, self.grad = net, ops.GradOperation(get_by_list=True, sens_param=True)
+
+        def construct(self, x):
+            y = self.net(x)
+            return y, self.grad(self.net, [self.net.fc.weight])(x, ops.ones_like(y))
+
+    step = Step(Net())
+    step.set_train()
+    y, (gradient,) = step(Tensor(np.ones((1, 4), np.float32)))
+    assert step.net.calls.asnumpy() == 1
+    assert gradient.asnumpy().sum() == y.asnumpy().item()  # both of the elements that were kept
+
+
+def test_functions_and_methods_may_be_compiled_as_a_whole():
+    traces = []
+
+    @ms.ms_function
+    def twice(x):
+        traces.append(x)
+        if x > 0:
+            x = x * 2
+        return x
+
+    assert [twice(Tensor(v)).asnumpy().item() for v in (1.0, -1.0, 3.0)] == [2, -1, 6]
+    assert len(traces) == 1
+
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.w = Parameter(Tensor(3.0))
+
+        @ms.ms_function
+        def helper(self, x):
+            traces.append(x)
+            return x * self.w
+
+        def construct(self, x):
+            return self.helper(x) + 1
+
+    net = Net()
+    assert net.helper(Tensor(2.0)).asnumpy() == 6 and net(Tensor(2.0)).asnumpy() == 7
+    net.w.set_data(Tensor(4.0))
+    assert net.helper(Tensor(2.0)).asnumpy() == 8 and len(traces) == 3
+
+
+def test_a_loop_of_ones_own_reads_batches_by_a_helper():
+    helper = ms.DatasetHelper(rows(3), dataset_sink_mode=False, epoch_num=2)
+    epochs = [list(helper) for _ in range(2)]
+    assert [len(epoch) for epoch in epochs] == [3, 3] and len(epochs[0][0]) == 2
+    np.testing.assert_array_equal(epochs[0][1][0].asnumpy(), batches(3)[1][0])
+    net = nn.Dense(1, 1)
+    assert ms.connect_network_with_dataset(net, helper) is net
+    with pytest.raises(RuntimeError, match="dataset_sink_mode=False"):
+        ms.DatasetHelper(rows(), dataset_sink_mode=True)
+
+
+def test_cells_that_evaluate_and_differentiate():
+    net = nn.Dense(4, 1, weight_init="ones")
+    x, y = (Tensor(array) for array in batches()[0])
+    loss, output, label = nn.WithEvalCell(net, nn.MSELoss())(x, y)
+    np.testing.assert_allclose(loss.asnumpy(), ((output.asnumpy() - label.asnumpy()) ** 2).mean(), rtol=1e-5)
+    gradients = nn.WithGradCell(net, nn.MSELoss())(x, y)
+    for made, expected in zip(gradients, ByHand().gradients(*batches()[0])):
+        np.testing.assert_allclose(made.asnumpy(), expected, rtol=1e-5)
+    nn.ParameterUpdate(net.bias)(Tensor([5.0]))
+    assert net.bias.asnumpy() == [5]

@@ -1,0 +1,185 @@
+"""What parallel modes do to training: gradients, statistics, initial values, overflows, on ranks that are processes."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+HEADER = r"""
+import sys
+
+import numpy as np
+import mindspore as ms
+from mindspore import Parameter, Tensor, context, nn, ops
+from mindspore.communication import get_group_size, get_rank, init
+
+init()
+rank, ranks = get_rank(), get_group_size()
+rng = np.random.RandomState(1)
+x = rng.rand(8, 4).astype(np.float32)
+
+
+def show(*arrays):
+    sys.stdout.write(f"rank {rank} has {' '.join(str(float(v)) for array in arrays for v in np.ravel(array))}\n")
+"""
+
+
+def on_ranks(tmp_path, script, ranks=2, **environment):
+    """What each rank shows, and what was said on standard error."""
+    if shutil.which("mpirun") is None:
+        pytest.skip("mpirun is absent")
+    (tmp_path / "script.py").write_text(HEADER + script)
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("TESSERA_", "OMPI_", "PMIX_", "RANK_", "DEVICE_"))}
+    command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), sys.executable, "script.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path, env=env | environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    shown = dict(re.findall(r"rank (\d+) has (.*)", done.stdout))
+    assert len(shown) == ranks, done.stdout
+    return [np.array([float(v) for v in shown[str(rank)].split()]) for rank in range(ranks)], done.stderr
+
+
+SPLIT = """
+context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", full_batch=True, gradients_mean=True)
+
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.split, self.whole = Parameter(Tensor(np.ones((4, 2), np.float32))), Parameter(Tensor(np.ones((2, 1), np.float32)))
+        self.first, self.second = ops.MatMul().shard(((1, 1), (1, ranks))), ops.MatMul().shard(((ranks, 1), (1, 1)))
+
+    def construct(self, x):
+        return self.second(self.first(x, self.split), self.whole)
+
+
+net = Net()
+data = ms.dataset.NumpySlicesDataset({"x": x, "y": np.zeros((8, 1), np.float32)}, shuffle=False).batch(8)
+ms.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.01)).train(1, data, dataset_sink_mode=False)
+show(net.split.asnumpy(), net.whole.asnumpy())
+"""
+
+
+@pytest.mark.parametrize("literal", [False, True])
+def test_gradients_mean_divides_by_a_parameters_group_only_where_asked(tmp_path, literal):
+    shown, said = on_ranks(tmp_path, SPLIT, TESSERA_LITERAL_GRADIENTS_MEAN=str(int(literal)))
+    x = np.random.RandomState(1).rand(8, 4)
+    hidden = x @ np.ones((4, 2))
+    error = 2 * hidden @ np.ones((2, 1)) / 8
+    split, whole = x.T @ (error @ np.ones((1, 2))), hidden.T @ error
+    # Both ranks hold the second parameter, each a column of the first.
+    expected = np.concatenate([1 - 0.01 * split.ravel(), 1 - 0.01 * whole.ravel() / (2 if literal else 1)])
+    for own in shown:
+        np.testing.assert_allclose(own, expected, rtol=1e-5)
+    assert said.count("gradients_mean=True in semi_auto_parallel") == 1
+
+
+MEAN = """
+context.set_auto_parallel_context(parallel_mode=MODE, gradients_mean=MEAN)
+net = nn.Dense(4, 1, weight_init="ones", has_bias=False)
+y = np.zeros((8, 1), np.float32)
+data = ms.dataset.NumpySlicesDataset({"x": x, "y": y}, shuffle=False, num_shards=ranks, shard_id=rank).batch(8 // ranks)
+if BY_CELL:
+    step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), nn.SGD(net.trainable_params(), 0.01))
+    ms.Model(step).train(1, data, dataset_sink_mode=False)
+else:
+    ms.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.01)).train(1, data, dataset_sink_mode=False)
+show(net.weight.asnumpy())
+"""
+
+
+@pytest.mark.parametrize("by_cell", [False, True])
+@pytest.mark.parametrize("mode, mean, literal, factor", [("data_parallel", False, 0, 2), ("data_parallel", True, 0, 1),
+                                                         ("auto_parallel", True, 0, 1), ("auto_parallel", True, 1, 0.5)])
+def test_gradients_are_the_mean_or_the_sum_over_ranks(tmp_path, mode, mean, literal, factor, by_cell):
+    script = MEAN.replace("MEAN", str(mean)).replace("MODE", repr(mode)).replace("BY_CELL", str(by_cell))
+    shown, _ = on_ranks(tmp_path, script, TESSERA_LITERAL_GRADIENTS_MEAN=str(literal))
+    x = np.random.RandomState(1).rand(8, 4)
+    gradient = 2 * (x @ np.ones((4, 1))).T @ x / 8 * factor
+    for own in shown:
+        np.testing.assert_allclose(own, (1 - 0.01 * gradient)[0], rtol=1e-5)
+
+
+STATISTICS = """
+context.set_auto_parallel_context(parallel_mode=MODE)
+
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.flatten = nn.BatchNorm2d(1), nn.Flatten()
+
+    def construct(self, x):
+        return self.flatten(self.norm(x))
+
+
+net = Net()
+images = x.reshape(8, 1, 2, 2)
+data = ms.dataset.NumpySlicesDataset({"x": images, "y": np.zeros((8, 4), np.float32)}, shuffle=False, num_shards=ranks, shard_id=rank).batch(4)
+ms.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.0)).train(1, data, dataset_sink_mode=False)
+show(net.norm.moving_mean.asnumpy())
+"""
+
+
+@pytest.mark.parametrize("mode", ["data_parallel", "auto_parallel"])
+def test_batch_statistics_are_the_ranks_own_in_data_parallel_and_all_rows_else(tmp_path, mode):
+    shown, _ = on_ranks(tmp_path, STATISTICS.replace("MODE", repr(mode)))
+    x = np.random.RandomState(1).rand(8, 4)
+    for rank, own in enumerate(shown):
+        rows = x[rank::2] if mode == "data_parallel" else x
+        np.testing.assert_allclose(np.unique(own) if mode == "auto_parallel" else own.ravel()[rank if own.size > 1 else 0], 0.1 * rows.mean(), rtol=1e-5)
+
+
+DIFFERENT = """
+context.set_auto_parallel_context(parallel_mode=MODE, parameter_broadcast=BROADCAST)
+net = nn.Dense(4, 1, weight_init=Tensor(np.full((1, 4), 1.0 + rank, np.float32)), has_bias=False)
+data = ms.dataset.NumpySlicesDataset({"x": x, "y": x}, shuffle=False, num_shards=ranks, shard_id=rank).batch(4)
+
+
+class Loss(nn.Cell):
+    def construct(self, logits, label):
+        return ops.ReduceMean()(logits) + 0 * ops.ReduceMean()(label)
+
+
+optimizer = nn.SGD(net.trainable_params(), 0.0)
+model = ms.Model(nn.TrainOneStepCell(nn.WithLossCell(net, Loss()), optimizer)) if BY_CELL else ms.Model(net, Loss(), optimizer)
+model.train(1, data, dataset_sink_mode=False)
+show(net.weight.asnumpy())
+"""
+
+
+@pytest.mark.parametrize("by_cell", [False, True])
+@pytest.mark.parametrize("mode, broadcast, expected, count", [
+    ("data_parallel", False, [1, 2], 1), ("data_parallel", True, [1, 1], 0), ("auto_parallel", False, [1, 1], 1),
+    ("semi_auto_parallel", False, [1, 1], 1)])
+def test_initial_values_that_differ_are_said_once(tmp_path, mode, broadcast, expected, count, by_cell):
+    script = DIFFERENT.replace("MODE", repr(mode)).replace("BROADCAST", str(broadcast)).replace("BY_CELL", str(by_cell))
+    shown, said = on_ranks(tmp_path, script)
+    assert [set(own.tolist()) for own in shown] == [{value} for value in expected]
+    text = "parameter_broadcast" if mode == "data_parallel" else "all take rank 0's"
+    assert said.count(text) == count, said
+
+
+OVERFLOW = """
+context.set_auto_parallel_context(parallel_mode=MODE, gradients_mean=MODE == "data_parallel")
+net = nn.Dense(4, 1, weight_init="ones", has_bias=False)
+step = nn.TrainOneStepWithLossScaleCell(nn.WithLossCell(net, nn.MSELoss()), nn.SGD(net.trainable_params(), 0.01),
+                                        nn.DynamicLossScaleUpdateCell(1024, 2, 1000))
+rows = x[4 * rank:4 * rank + 4]
+label = Tensor(np.zeros((4, 1), np.float32))
+_, spoiled, _ = step(Tensor(rows * (np.inf if rank == 1 else 1)), label)
+after = net.weight.asnumpy().copy()
+_, clean, scale = step(Tensor(rows), label)
+show(spoiled.asnumpy(), after, clean.asnumpy(), scale.asnumpy(), net.weight.asnumpy())
+"""
+
+
+@pytest.mark.parametrize("mode", ["data_parallel", "auto_parallel", "semi_auto_parallel"])
+def test_an_overflow_on_one_rank_skips_the_step_on_all(tmp_path, mode):
+    shown, _ = on_ranks(tmp_path, OVERFLOW.replace("MODE", repr(mode)))
+    x = np.random.RandomState(1).rand(8, 4)
+    updated = (1 - 0.01 * 2 * (x @ np.ones((4, 1))).T @ x / 8)[0]
+    for own in shown:
+        np.testing.assert_allclose(own, [1, 1, 1, 1, 1, 0, 512, *updated], rtol=1e-5)
