@@ -7,9 +7,9 @@ import sys
 WAITS = {
     "PipelineCell": "pipeline stages",
     "MicroBatchInterleaved": "pipeline stages",
-    "set_ps_context": "the parameter server",
-    "get_ps_context": "the parameter server",
-    "reset_ps_context": "the parameter server",
+    "set_ps_context": "the scheduler and the parameter server",
+    "get_ps_context": "the scheduler and the parameter server",
+    "reset_ps_context": "the scheduler and the parameter server",
     "load_distributed_checkpoint": "the conversion of checkpoints",
     "transform_checkpoints": "the conversion of checkpoints",
     "transform_checkpoint_by_rank": "the conversion of checkpoints",
@@ -18,7 +18,15 @@ WAITS = {
     "merge_sliced_parameter": "the conversion of checkpoints",
     "build_searched_strategy": "the conversion of checkpoints",
     "restore_group_info_list": "the conversion of checkpoints",
+    "infer_train_layout": "the conversion of checkpoints",
+    "infer_predict_layout": "the conversion of checkpoints",
+    "infer_preict_layout": "the conversion of checkpoints",
 }
+
+
+def waits(name):
+    """What the error says that a name of WAITS gets."""
+    return f"{name} waits for {WAITS[name.rpartition('.')[2]]}, which Tessera does not have yet"
 
 
 def missing(module):
@@ -29,7 +37,7 @@ def missing(module):
             raise AttributeError(name)
         text = f"{module}.{name} is not part of Tessera's mindspore package"
         if name in WAITS:
-            text = f"{module}.{name} waits for {WAITS[name]}, which Tessera does not have yet"
+            text = waits(f"{module}.{name}")
         else:
             near = difflib.get_close_matches(name, [n for n in vars(sys.modules[module]) if not n.startswith("_")], 1)
             text += f"; it has {near[0]}" if near else "; its names are in help(" + module + ")"

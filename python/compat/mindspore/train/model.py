@@ -4,7 +4,7 @@ import os
 import tessera
 
 from mindspore import context
-from mindspore._missing import missing
+from mindspore._missing import WAITS, missing, waits
 from mindspore.context import ParallelMode
 from mindspore.dataset.datasets import native_dataset
 from mindspore.nn.cell import Cell
@@ -113,6 +113,9 @@ class Model:
             context.warn_once("Model.build(epoch, dataset): the arguments stand in the wrong order; the data set comes first")
             train_dataset, valid_dataset = valid_dataset, None
         self._model().build(native_dataset(train_dataset)[0], None if valid_dataset is None else native_dataset(valid_dataset)[0])
+
+    def __getattr__(self, name):
+        raise AttributeError(waits(f"Model.{name}") if name in WAITS else f"'Model' object has no attribute '{name}'")
 
     @property
     def train_network(self):
