@@ -96,7 +96,7 @@ class Model:
         if not self._metrics:
             raise ValueError("For Model.eval, the model argument 'metrics' can not be None or empty, you should set the "
                              "argument 'metrics' for model.")
-        dataset, num_workers = native_dataset(valid_dataset)
+        dataset, num_workers = native_dataset(valid_dataset, trains=False)
         results = self._model().eval(dataset, num_workers)
         return {name: results[native] for name, native in self._metrics}
 
@@ -112,7 +112,7 @@ class Model:
         if isinstance(train_dataset, int):
             context.warn_once("Model.build(epoch, dataset): the arguments stand in the wrong order; the data set comes first")
             train_dataset, valid_dataset = valid_dataset, None
-        self._model().build(native_dataset(train_dataset)[0], None if valid_dataset is None else native_dataset(valid_dataset)[0])
+        self._model().build(native_dataset(train_dataset)[0], None if valid_dataset is None else native_dataset(valid_dataset, trains=False)[0])
 
     def __getattr__(self, name):
         raise AttributeError(waits(f"Model.{name}") if name in WAITS else f"'Model' object has no attribute '{name}'")
