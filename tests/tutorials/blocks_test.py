@@ -11,7 +11,7 @@ import table
 from uses import USES
 
 WITHOUT_WHITE_SPACE = re.compile(r"\s+")
-MINUTES = 10
+MINUTES = 60 if job.FULL else 10
 
 
 def squashed(code):

@@ -1,14 +1,6 @@
-import shutil
-
 import pytest
 
 import job
-
-
-@pytest.fixture(scope="session", autouse=True)
-def mpirun():
-    if shutil.which("mpirun") is None:
-        pytest.skip("mpirun is absent")
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,12 @@
 """Starting scripts as the ranks of a job, and the images that they train on."""
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 import pages
 
@@ -11,7 +14,6 @@ EXAMPLES = pages.ROOT / "examples"
 BIN = Path(os.environ["TESSERA_BUILD"]) / "bin"
 FULL = os.environ.get("TESSERA_TEST_FULL") == "1"
 IMAGE_SIZE = 224 if FULL else 32
-MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
 RECORD = 3073
 # What says which rank a process is must not come from where the tests were started.
 FOREIGN = ("TESSERA_", "OMPI_", "PMIX_", "RANK_", "DEVICE_", "MS_")
@@ -32,10 +34,16 @@ def run(command, cwd, timeout=600, **variables):
     return done.stdout, done.stderr
 
 
+def mpirun(ranks, *options):
+    """The words before a command that mpirun is to start so many times."""
+    if shutil.which("mpirun") is None:
+        pytest.skip("mpirun is absent")
+    return ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", *options, "-n", str(ranks)]
+
+
 def python(ranks, *arguments):
     """The command that starts Python so many times; once without mpirun."""
-    launcher = [*MPIRUN, "-n", str(ranks)] if ranks > 1 else []
-    return [*launcher, sys.executable, "-B", *arguments]
+    return [*(mpirun(ranks) if ranks > 1 else []), sys.executable, "-B", *arguments]
 
 
 def cut_images(folder, num_train, num_test):
