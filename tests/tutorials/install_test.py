@@ -19,7 +19,7 @@ ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
 x = np.random.RandomState(get_rank()).rand(32, 4).astype(np.float32)
 data = ms.dataset.NumpySlicesDataset({"x": x, "y": x.sum(1, keepdims=True)}, shuffle=False).batch(8)
 net = nn.Dense(4, 1)
-ms.Model(net, nn.MSELoss(), nn.Momentum(net.trainable_params(), 0.05, 0.9)).train(5, data, [ms.LossMonitor()])
+ms.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.1)).train(5, data, [ms.LossMonitor()], dataset_sink_mode=False)
 """
 WITHOUT_PACKAGES = {"PYTHONPATH": ""}
 
@@ -49,7 +49,7 @@ def test_the_package_is_whole(installed, tmp_path):
     for part in ("py.typed", "_tessera/__init__.pyi", "bin/tessera", "compat/mindspore/__init__.py"):
         assert (package / part).exists(), part
     assert "mindspore" not in [path.name for path in package.parent.iterdir()]  # only where it is asked for
-    assert "kernels" in job.run([installed / "tessera", "info"], tmp_path, **WITHOUT_PACKAGES)[0]
+    assert "operators" in job.run([installed / "tessera", "info"], tmp_path, **WITHOUT_PACKAGES)[0]
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -60,6 +60,6 @@ def test_it_trains(installed, tmp_path, ranks):
     launcher = job.mpirun(ranks) if ranks > 1 else []
     out, _ = job.run([*launcher, installed / "python", "train.py"], tmp_path, PYTHONPATH=compat)
     losses = [float(loss) for _, _, loss in job.losses(out)]
-    assert len(losses) == 5 * ranks and losses[-1] < losses[0]
+    assert len(losses) == 20 * ranks and losses[-1] < losses[0] / 2
     by_tessera, _ = job.run([installed / "tessera", "run", "-n", ranks, installed / "python", "train.py"], tmp_path, PYTHONPATH=compat)
     assert sorted(job.losses(by_tessera)) == sorted(job.losses(out))

@@ -236,7 +236,8 @@ def test_a_place_names_the_job_and_where_it_meets(tmp_path, monkeypatch):
     assert _rank_table.place_of_this_process(str(tmp_path / "table.json"))["TESSERA_STORE"] == "tcp:10.0.0.1:6667"
 
 
-SEEDS = """
+SEEDS = r"""
+import sys
 import numpy as np
 import mindspore as ms
 from mindspore import Model, Parameter, Tensor, dataset, nn, ops
@@ -255,7 +256,7 @@ start = net.weight.asnumpy().copy()
 data = dataset.NumpySlicesDataset({'x': np.ones((4, 4), np.float32), 'y': np.zeros((4, 1), np.float32)}, shuffle=False).batch(4)
 model = Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 1e-30))
 model.train(1, data)
-print('rank', get_rank(), start.tobytes().hex(), net.weight.asnumpy().tobytes().hex(), flush=True)
+sys.stdout.write(f"rank {get_rank()} {start.tobytes().hex()} {net.weight.asnumpy().tobytes().hex()}\n")  # in one piece
 """
 
 
