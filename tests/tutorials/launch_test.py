@@ -1,6 +1,5 @@
 """How ranks are started: by mpirun, by the tutorials' shell scripts with a rank table, with pytest as the launcher."""
 import json
-import os
 import re
 import subprocess
 import sys
@@ -15,7 +14,6 @@ GATHERED = "[[0.]\n [1.]\n [2.]\n [3.]]\n"
 # Stands for the tutorials' training script, which the scripts start under this name.
 SCRIPT = "resnet50_distributed_training.py"
 GATHERS = """
-import os
 import numpy as np
 from mindspore import Tensor, context, ops
 from mindspore.communication import get_group_size, get_rank, init

@@ -7,9 +7,9 @@ import sys
 WAITS = {
     "PipelineCell": "pipeline stages",
     "MicroBatchInterleaved": "pipeline stages",
-    "set_ps_context": "the scheduler and the parameter server",
-    "get_ps_context": "the scheduler and the parameter server",
-    "reset_ps_context": "the scheduler and the parameter server",
+    "set_ps_context": "the parameter server",
+    "get_ps_context": "the parameter server",
+    "reset_ps_context": "the parameter server",
     "load_distributed_checkpoint": "the conversion of checkpoints",
     "transform_checkpoints": "the conversion of checkpoints",
     "transform_checkpoint_by_rank": "the conversion of checkpoints",
@@ -24,11 +24,6 @@ WAITS = {
 }
 
 
-def waits(name):
-    """What the error says that a name of WAITS gets."""
-    return f"{name} waits for {WAITS[name.rpartition('.')[2]]}, which Tessera does not have yet"
-
-
 def missing(module):
     """The module's __getattr__."""
 
@@ -37,7 +32,7 @@ def missing(module):
             raise AttributeError(name)
         text = f"{module}.{name} is not part of Tessera's mindspore package"
         if name in WAITS:
-            text = waits(f"{module}.{name}")
+            text = f"{module}.{name} waits for {WAITS[name]}, which Tessera does not have yet"
         else:
             near = difflib.get_close_matches(name, [n for n in vars(sys.modules[module]) if not n.startswith("_")], 1)
             text += f"; it has {near[0]}" if near else "; its names are in help(" + module + ")"

@@ -4,7 +4,7 @@ import os
 import tessera
 
 from mindspore import context
-from mindspore._missing import WAITS, missing, waits
+from mindspore._missing import WAITS, missing
 from mindspore.context import ParallelMode
 from mindspore.dataset.datasets import native_dataset
 from mindspore.nn.cell import Cell
@@ -115,7 +115,8 @@ class Model:
         self._model().build(native_dataset(train_dataset)[0], None if valid_dataset is None else native_dataset(valid_dataset, trains=False)[0])
 
     def __getattr__(self, name):
-        raise AttributeError(waits(f"Model.{name}") if name in WAITS else f"'Model' object has no attribute '{name}'")
+        waits = f"Model.{name} waits for {WAITS[name]}, which Tessera does not have yet" if name in WAITS else None
+        raise AttributeError(waits or f"'Model' object has no attribute '{name}'")
 
     @property
     def train_network(self):
