@@ -1,6 +1,7 @@
 """How ranks are started: by mpirun, by the tutorials' shell scripts with a rank table, with pytest as the launcher."""
 import json
 import re
+import socket
 import subprocess
 import sys
 
@@ -14,6 +15,7 @@ GATHERED = "[[0.]\n [1.]\n [2.]\n [3.]]\n"
 # Stands for the tutorials' training script, which the scripts start under this name.
 SCRIPT = "resnet50_distributed_training.py"
 GATHERS = """
+import os
 import numpy as np
 from mindspore import Tensor, context, ops
 from mindspore.communication import get_group_size, get_rank, init
@@ -125,14 +127,21 @@ def test_the_third_pages_loop_takes_ranks_from_devices(tmp_path):
     assert sum("trailing commas and // comments" in log for log in found.values()) == 1
 
 
+def free_port():
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return held.getsockname()[1]
+
+
 def test_two_servers_of_the_cluster_script(tmp_path):
     """Eight ranks each; the two servers are addresses of this machine."""
     (tmp_path / "rank_table.json").write_text(json.dumps(new_table(8, ("127.0.0.1", "127.0.0.2"))))
     (tmp_path / SCRIPT).write_text(GATHERS.replace("int(os.environ[\"RANK_ID\"]) == context.get_context(\"device_id\")",
                                                    "int(os.environ[\"RANK_ID\"])"))
     (tmp_path / "run_cluster.sh").write_text(block("000", "bash", "run_cluster.sh DATA_PATH RANK_TABLE_FILE"))
+    variables = job.environment(TESSERA_PORT=free_port())
     servers = [subprocess.Popen(["bash", "-c", f". ./run_cluster.sh /data {tmp_path}/rank_table.json 16 {first}; wait"], cwd=tmp_path,
-                                env=job.environment(), stdout=subprocess.DEVNULL) for first in (0, 8)]
+                                env=variables, stdout=subprocess.DEVNULL) for first in (0, 8)]
     assert [server.wait(timeout=180) for server in servers] == [0, 0]
     found = logs(tmp_path, "device_*/train*.log", 16)
     assert all("met 16" in log for log in found.values()), found
