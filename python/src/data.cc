@@ -121,6 +121,49 @@ data::Transform function(const nb::object& f, const std::string& name) {
       });
 }
 
+// A function from arrays to as many arrays as there are output columns, which is called once with zeros to see them.
+data::ColumnsFunction columns_function(const nb::object& f, const std::string& name) {
+  const auto held = shared(f);
+  const auto call = [held, name](std::span<const TensorView> inputs) {
+    nb::list arguments;
+    for (const auto& input : inputs) arguments.append(nb::cast(Tensor::copy_of(input)).attr("numpy")());
+    const nb::object result = (*held)(*arguments);
+    std::vector<Tensor> values;
+    if (nb::isinstance<nb::tuple>(result) || nb::isinstance<nb::list>(result)) {
+      for (const nb::handle value : result) values.push_back(to_tensor(value));
+    } else {
+      values.push_back(to_tensor(result));
+    }
+    return values;
+  };
+  return {name,
+          [call](const std::vector<Type>& inputs) {
+            const nb::gil_scoped_acquire gil;
+            std::vector<Tensor> zeros;
+            std::vector<TensorView> views;
+            for (const Type& type : inputs) zeros.push_back(Tensor::zeros(type));
+            for (const Tensor& value : zeros) views.push_back(value.view());
+            std::vector<Type> types;
+            for (const Tensor& value : call(views)) types.push_back(value.type());
+            return types;
+          },
+          [call, name](std::span<const TensorView> inputs, std::span<const TensorView> outputs) {
+            const nb::gil_scoped_acquire gil;
+            const std::vector<Tensor> values = call(inputs);
+            if (values.size() != outputs.size()) {
+              throw InvalidArgument("{}: gives {} values for one sample and {} for another", name, values.size(),
+                                    outputs.size());
+            }
+            for (size_t i = 0; i < values.size(); ++i) {
+              if (!(values[i].shape() == outputs[i].shape)) {
+                throw InvalidArgument("{}: gives {} for one sample and {} for another", name, values[i].type(),
+                                      outputs[i].type());
+              }
+              copy_elements(values[i].view(), outputs[i]);
+            }
+          }};
+}
+
 // Batches as Python iterates over them. Workers may wait for the GIL: nothing here waits for them with it.
 class Batches {
  public:
@@ -213,6 +256,17 @@ A data set describes the global batch: training gives each rank its rows. One wi
             return self.map(column, list);
           },
           "column"_a, "transforms"_a, "Replaces a column by what the transforms make of it. Before batch().")
+      .def(
+          "map_columns",
+          [](const data::Dataset& self, const std::vector<std::string>& inputs, const std::vector<std::string>& outputs,
+             const nb::object& f,
+             const std::string& name) { return self.map(inputs, outputs, columns_function(f, name)); },
+          "inputs"_a, "outputs"_a, "f"_a, "name"_a = "function",
+          "Replaces columns by those that a function makes: from as many arrays as there are inputs to an array, or a "
+          "tuple of as many as there are outputs. Before batch(); called once with zeros to see their types.")
+      .def("project", &data::Dataset::project, "columns"_a, "These columns, in this order. Before batch().")
+      .def("as_part_of", &data::Dataset::as_part_of, "num_parts"_a,
+           "The same rows, taken as one rank's part of the rows of so many ranks; 1: as all rows.")
       .def("shuffle", &data::Dataset::shuffle, "buffer_size"_a, "A new order in each epoch.")
       .def(
           "batch", [](const data::Dataset& self, int64_t size, bool drop) { return self.batch(size, {drop}); },
@@ -235,11 +289,13 @@ A data set describes the global batch: training gives each rank its rows. One wi
            })
       .def(
           "batches",
-          [](const data::Dataset& self, int64_t num_epochs, int num_workers) {
+          [](const data::Dataset& self, int64_t num_epochs, int num_workers, int64_t first_epoch) {
             const nb::gil_scoped_release release;
-            return std::make_unique<Batches>(self.batches({.num_epochs = num_epochs, .num_workers = num_workers}));
+            return std::make_unique<Batches>(
+                self.batches({.start = {first_epoch, 0}, .num_epochs = num_epochs, .num_workers = num_workers}));
           },
-          "num_epochs"_a = 1, "num_workers"_a = 1, "Tuples of tensors, one per column; -1 epochs: without end.")
+          "num_epochs"_a = 1, "num_workers"_a = 1, "first_epoch"_a = 0,
+          "Tuples of tensors, one per column; -1 epochs: without end. Each epoch has an order of its own.")
       .def("__iter__",
            [](const data::Dataset& self) {
              const nb::gil_scoped_release release;

@@ -199,7 +199,7 @@ struct BatchIterator::Impl {
       const bool direct = chains[i]->empty() && outputs[i].is_dense();
       worker.reads[i] = direct ? outputs[i] : worker.samples[i].view();
     }
-    pipeline->source->read(sample.epoch, sample.index, worker.reads);
+    pipeline->source->read(sample, worker.reads);
     const SampleKey key{pipeline->order->options().seed, sample.epoch, sample.position};
     for (size_t i = 0; i < chains.size(); ++i) {
       if (worker.reads[i].data == outputs[i].data) continue;

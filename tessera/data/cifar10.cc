@@ -49,9 +49,10 @@ class Cifar10 : public Source {
   int64_t size() const override { return first_.back(); }
   std::string to_string() const override { return "cifar10 " + usage_; }
 
-  void read(int64_t, int64_t index, std::span<const TensorView> outputs) const override {
-    const auto file = std::upper_bound(first_.begin(), first_.end(), index) - first_.begin() - 1;
-    const auto* record = records_[static_cast<size_t>(file)] + (index - first_[static_cast<size_t>(file)]) * kRecord;
+  void read(const SampleRef& sample, std::span<const TensorView> outputs) const override {
+    const auto file = std::upper_bound(first_.begin(), first_.end(), sample.index) - first_.begin() - 1;
+    const auto* record =
+        records_[static_cast<size_t>(file)] + (sample.index - first_[static_cast<size_t>(file)]) * kRecord;
     const uint8_t* pixels = record + 1;
     interleave3(pixels, pixels + kPlane, pixels + 2 * kPlane, kPlane, outputs[0].as<uint8_t>());
     *outputs[1].as<uint32_t>() = *record;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/data/batch_iterator.h"
+#include "tessera/data/mapped_source.h"
 #include "tessera/data/pipeline.h"
 
 namespace tessera::data {
@@ -75,6 +76,7 @@ Dataset::Dataset(std::shared_ptr<const Source> source, const SourceOptions& opti
     pipeline->chains.push_back(std::make_shared<Chain>(column.type, std::vector<ChainLink>{}));
   }
   pipeline->nominal_size = pipeline->order->size();
+  pipeline->num_parts = options.num_shards;
   pipeline->text = fmt::format("{}: {} of {} samples, {}, shard {} of {}, seed {}", source->to_string(),
                                pipeline->order->size(), source->size(), options.shuffle ? "shuffled" : "in order",
                                options.shard_id, options.num_shards, options.seed);
@@ -107,6 +109,37 @@ Dataset Dataset::map(const std::string& column, const std::vector<Transform>& tr
   } catch (const InvalidArgument& error) {
     throw InvalidArgument("map \"{}\": {}", column, error.what());
   }
+  return Dataset(std::move(pipeline));
+}
+
+Dataset Dataset::map(const std::vector<std::string>& inputs, const std::vector<std::string>& outputs,
+                     const ColumnsFunction& function) const {
+  return with_source(std::make_shared<MappedSource>(pipeline_, inputs, outputs, function),
+                     fmt::format("map \"{}\" to \"{}\", {}", fmt::join(inputs, "\", \""), fmt::join(outputs, "\", \""),
+                                 function.name));
+}
+
+Dataset Dataset::project(const std::vector<std::string>& columns) const {
+  return with_source(std::make_shared<MappedSource>(pipeline_, columns),
+                     fmt::format("project \"{}\"", fmt::join(columns, "\", \"")));
+}
+
+Dataset Dataset::with_source(std::shared_ptr<const Source> source, const std::string& text) const {
+  if (pipeline_->batch_size > 0) throw InvalidArgument("{}: stands after batch; put it before batch", text);
+  auto pipeline = with_text(*pipeline_, " | " + text);
+  pipeline->links.assign(source->columns().size(), {});
+  pipeline->chains.clear();
+  for (const Column& column : source->columns()) {
+    pipeline->chains.push_back(std::make_shared<Chain>(column.type, std::vector<ChainLink>{}));
+  }
+  pipeline->source = std::move(source);
+  return Dataset(std::move(pipeline));
+}
+
+Dataset Dataset::as_part_of(int64_t num_parts) const {
+  if (num_parts < 1) throw InvalidArgument("as_part_of: num_parts must be positive, got {}", num_parts);
+  auto pipeline = with_text(*pipeline_, "");
+  pipeline->num_parts = num_parts;
   return Dataset(std::move(pipeline));
 }
 
@@ -177,7 +210,7 @@ int64_t Dataset::get_batch_size() const { return std::max<int64_t>(pipeline_->ba
 int64_t Dataset::get_repeat_count() const { return pipeline_->repeat_count; }
 std::string Dataset::to_string() const { return pipeline_->text; }
 
-int64_t Dataset::num_shards() const { return pipeline_->order->options().num_shards; }
+int64_t Dataset::num_shards() const { return pipeline_->num_parts; }
 
 std::vector<Column> Dataset::columns() const {
   std::vector<Column> columns = pipeline_->source->columns();

@@ -19,6 +19,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,15 @@ struct IterateOptions {
   bool channels_last = false;
 };
 
+// A function of several columns of one sample that makes others.
+struct ColumnsFunction {
+  std::string name;  // for messages
+  // The types of what `apply` writes for inputs of these types.
+  std::function<std::vector<Type>(const std::vector<Type>& inputs)> output_types;
+  // Several threads call it at once. The views are dense and do not overlap.
+  std::function<void(std::span<const TensorView> inputs, std::span<const TensorView> outputs)> apply;
+};
+
 class Dataset {
  public:
   // Throws InvalidArgument when the options do not fit the source.
@@ -62,6 +72,15 @@ class Dataset {
   // Replaces `column` by what the transforms make of it. Must come before batch. Throws InvalidArgument naming the
   // column and the transform that does not take its type.
   Dataset map(const std::string& column, const std::vector<Transform>& transforms) const;
+  // Replaces the columns `inputs` by the columns `outputs` that the function makes of them, in the place of the first.
+  // Must come before batch. Throws InvalidArgument where columns do not exist or two would have one name.
+  Dataset map(const std::vector<std::string>& inputs, const std::vector<std::string>& outputs,
+              const ColumnsFunction& function) const;
+  // These columns, in this order. Must come before batch.
+  Dataset project(const std::vector<std::string>& columns) const;
+  // The same rows, taken as one rank's part of the rows of so many ranks (1: as all rows), however the source is
+  // sharded.
+  Dataset as_part_of(int64_t num_parts) const;
   // A new order in each epoch, as buffer_shuffle() says; of batches after batch.
   Dataset shuffle(int64_t buffer_size) const;
   // Rows of `batch_size` samples, one more dim in front. Once per data set.
@@ -76,7 +95,7 @@ class Dataset {
   // Rows (batches once batched) of an epoch; of one repetition where there is no end.
   int64_t get_dataset_size() const;
   bool is_endless() const;
-  // Of the source: more than 1 where the data set is one rank's part already.
+  // More than 1 where the data set is one rank's part already: as the source or as_part_of() has it.
   int64_t num_shards() const;
   int64_t get_batch_size() const;    // 1 where nothing is batched
   int64_t get_repeat_count() const;  // the product of the repeats, -1 when one has no end, 1 without
@@ -94,6 +113,8 @@ class Dataset {
 
  private:
   explicit Dataset(std::shared_ptr<const Pipeline> pipeline) : pipeline_(std::move(pipeline)) {}
+  // The same order of the samples of another source.
+  Dataset with_source(std::shared_ptr<const Source> source, const std::string& text) const;
 
   std::shared_ptr<const Pipeline> pipeline_;
 };

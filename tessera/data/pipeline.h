@@ -13,13 +13,6 @@
 
 namespace tessera::data {
 
-// A source sample, and its place for the random transforms.
-struct SampleRef {
-  int64_t epoch = 0;
-  int64_t index = 0;
-  int64_t position = 0;
-};
-
 // The rows [first, first + count) of one epoch before batching.
 struct RowRange {
   int64_t epoch = 0;
@@ -54,6 +47,7 @@ struct Pipeline {
   bool drop_remainder = false;
   std::vector<std::shared_ptr<const IndexStage>> batch_stages;
   int64_t repeat_count = 1;
+  int64_t num_parts = 1;
   int num_maps = 0, num_shuffles = 0;
   int64_t nominal_size = 0;  // rows, where an endless repeat counts once
   std::string text;

@@ -26,7 +26,9 @@ class Generator : public Source {
       : columns_(std::move(columns)), size_(size), read_(std::move(read)) {}
   const std::vector<Column>& columns() const override { return columns_; }
   int64_t size() const override { return size_; }
-  void read(int64_t, int64_t index, std::span<const TensorView> outputs) const override { read_(index, outputs); }
+  void read(const SampleRef& sample, std::span<const TensorView> outputs) const override {
+    read_(sample.index, outputs);
+  }
   std::string to_string() const override { return "generator"; }
 
  private:
@@ -50,20 +52,20 @@ class StreamSource : public Source {
   int64_t size() const override { return size_; }
   std::string to_string() const override { return "stream"; }
 
-  void read(int64_t epoch, int64_t index, std::span<const TensorView> outputs) const override {
+  void read(const SampleRef& sample, std::span<const TensorView> outputs) const override {
     const std::lock_guard lock(mutex_);
-    Pass& pass = pass_of(epoch);
-    while (static_cast<int64_t>(pass.samples.size()) <= index) {
-      std::vector<Tensor> sample = make_sample();
-      const std::vector<TensorView> views = views_of(sample);
+    Pass& pass = pass_of(sample.epoch);
+    while (static_cast<int64_t>(pass.samples.size()) <= sample.index) {
+      std::vector<Tensor> next = make_sample();
+      const std::vector<TensorView> views = views_of(next);
       if (!pass.next(views)) {
-        throw InvalidArgument("stream: the pass of epoch {} ended after {} samples, {} were promised", epoch,
+        throw InvalidArgument("stream: the pass of epoch {} ended after {} samples, {} were promised", sample.epoch,
                               pass.samples.size(), size_);
       }
-      pass.samples.push_back(std::move(sample));
+      pass.samples.push_back(std::move(next));
     }
-    const std::vector<Tensor>& sample = pass.samples[static_cast<size_t>(index)];
-    for (size_t i = 0; i < sample.size(); ++i) copy_elements(sample[i].view(), outputs[i]);
+    const std::vector<Tensor>& values = pass.samples[static_cast<size_t>(sample.index)];
+    for (size_t i = 0; i < values.size(); ++i) copy_elements(values[i].view(), outputs[i]);
   }
 
  private:
@@ -121,11 +123,11 @@ class Tensors : public Source {
   const std::vector<Column>& columns() const override { return columns_; }
   int64_t size() const override { return tensors_[0].shape()[0]; }
   std::string to_string() const override { return "tensors"; }
-  void read(int64_t, int64_t index, std::span<const TensorView> outputs) const override {
+  void read(const SampleRef& sample, std::span<const TensorView> outputs) const override {
     for (size_t i = 0; i < tensors_.size(); ++i) {
       const auto bytes = static_cast<size_t>(outputs[i].size_bytes());
       if (bytes == 0) continue;
-      std::memcpy(outputs[i].data, tensors_[i].bytes().data() + static_cast<size_t>(index) * bytes, bytes);
+      std::memcpy(outputs[i].data, tensors_[i].bytes().data() + static_cast<size_t>(sample.index) * bytes, bytes);
     }
   }
 

@@ -18,13 +18,20 @@ struct Column {
   bool operator==(const Column&) const = default;
 };
 
+// A sample of one pass, and its place in that pass's order over all shards: the random transforms draw by it.
+struct SampleRef {
+  int64_t epoch = 0;
+  int64_t index = 0;
+  int64_t position = 0;
+};
+
 class Source {
  public:
   virtual ~Source() = default;
   virtual const std::vector<Column>& columns() const = 0;
   virtual int64_t size() const = 0;
-  // Writes sample `index` in [0, size()) of pass `epoch` into one dense view per column. Called by several threads.
-  virtual void read(int64_t epoch, int64_t index, std::span<const TensorView> outputs) const = 0;
+  // Writes the sample, of index in [0, size()), into one dense view per column. Called by several threads.
+  virtual void read(const SampleRef& sample, std::span<const TensorView> outputs) const = 0;
   // What it is, for messages and for the data set's text form: "cifar10 \"dir\" train".
   virtual std::string to_string() const = 0;
 };

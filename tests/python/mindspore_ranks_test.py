@@ -1,4 +1,4 @@
-"""Scripts on several ranks, as processes: by mpirun, by `tessera run`, and rank by rank with a rank table."""
+"""Scripts on several ranks, as processes: by mpirun, and rank by rank with a rank table."""
 import json
 import os
 import re
@@ -10,16 +10,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-BIN = Path(os.environ["TESSERA_BUILD"]) / "bin"
 EXAMPLES = ROOT / "examples" / "python"
-TUTORIALS = ROOT.parent / "shared" / "tutorials"
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
 GATHERED = "[[0.]\n [1.]\n [2.]\n [3.]]\n"
-
-
-def printed(out):
-    """The rows that four ranks printed; their line ends mix."""
-    return sorted(re.findall(r"\[?\[\d\.\]\]?", out))
 
 
 def run(command, cwd, timeout=300, **environment):
@@ -34,29 +27,6 @@ def run(command, cwd, timeout=300, **environment):
 def mpirun():
     if shutil.which("mpirun") is None:
         pytest.skip("mpirun is absent")
-
-
-def blocks(number):
-    """The Python code blocks of a tutorial."""
-    files = sorted(TUTORIALS.glob(f"{number}*.txt"))
-    if not files:
-        pytest.skip(f"the tutorial {number} is absent")
-    return re.findall(r"```python\n(.*?)```", files[0].read_text(), re.S)
-
-
-def test_the_example_gathers_on_every_rank(tmp_path):
-    out, _ = run([*MPIRUN, "-n", 4, sys.executable, EXAMPLES / "all_gather.py"], tmp_path)
-    assert printed(out) == printed(4 * GATHERED)
-    out, _ = run([BIN / "tessera", "run", "-n", 4, sys.executable, EXAMPLES / "all_gather.py"], tmp_path)
-    assert printed(out) == printed(4 * GATHERED)
-
-
-def test_the_tutorials_all_gather_runs_as_it_is(tmp_path):
-    script = tmp_path / "nccl_allgather.py"
-    script.write_text(next(block for block in blocks("001") if "nccl_allgather.py" in block))
-    out, err = run([*MPIRUN, "-n", 4, sys.executable, script], tmp_path)
-    assert printed(out) == printed(4 * GATHERED)
-    assert err.count('device_target "GPU" is not available') == 1
 
 
 def new_table(size):
@@ -153,42 +123,3 @@ ops.AllReduce()(Tensor([1.0]))
 """)
     done = subprocess.run([*MPIRUN, "-n", "2", sys.executable, script], capture_output=True, text=True, timeout=60)
     assert done.returncode != 0 and "on purpose" in done.stderr
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory):
-    """128 training records: the tutorial's data set reads training and test files."""
-    path = tmp_path_factory.mktemp("cifar")
-    run([BIN / "resnet50_cifar10", "--make_data", path, "--train_records", 112, "--test_records", 16], path)
-    return path
-
-
-def losses(out, ranks, epochs, steps):
-    found = re.findall(r"^epoch: (\d+) step: (\d+), loss is (\d\.\d+)$", out, re.M)
-    assert sorted((int(e), int(s)) for e, s, _ in found) == sorted(ranks * [(e, steps) for e in range(1, epochs + 1)]), out
-    return [float(loss) for _, _, loss in found]
-
-
-def resnet_script(mode, epochs):
-    """The first tutorial's blocks one after the other; images stay 32 pixels wide."""
-    code = blocks("000")
-    data = next(block for block in code if "def create_dataset" in block)
-    loss = next(block for block in code if "class SoftmaxCrossEntropyExpand" in block)
-    train = next(block for block in code if "def test_train_cifar" in block)
-    train = train.replace("AUTO_PARALLEL", mode).replace("epoch_size=10", f"epoch_size={epochs}")
-    train = train.replace("# set device_id", "\nfrom mindspore.communication import init\ninit()\ndata_path = os.getenv('DATA_PATH')")
-    return "\n".join(["import os", data.replace("224", "32"), loss, train])
-
-
-@pytest.mark.parametrize("mode, ranks", [("AUTO_PARALLEL", 1), ("AUTO_PARALLEL", 2), ("DATA_PARALLEL", 2)])
-def test_the_first_tutorials_resnet50_trains(tmp_path, images, mode, ranks):
-    epochs = 10
-    (tmp_path / "resnet50_distributed_training.py").write_text(resnet_script(mode, epochs))
-    shutil.copy(EXAMPLES / "resnet50" / "resnet.py", tmp_path)
-    launcher = [*MPIRUN, "-n", ranks] if ranks > 1 else []
-    out, err = run([*launcher, sys.executable, "-m", "pytest", "-s", "-v", "resnet50_distributed_training.py"], tmp_path, timeout=600,
-                   DATA_PATH=images, DEVICE_ID=0)
-    found = losses(re.sub(r"^.*::test_train_cifar ", "", out, flags=re.M), ranks, epochs, 4 // ranks)
-    assert min(found[-2 * ranks:]) < found[0]
-    if mode == "AUTO_PARALLEL":
-        assert "no search for strategies yet" in err or "no search for strategies yet" in out

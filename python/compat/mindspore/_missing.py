@@ -18,6 +18,9 @@ WAITS = {
     "merge_sliced_parameter": "the conversion of checkpoints",
     "build_searched_strategy": "the conversion of checkpoints",
     "restore_group_info_list": "the conversion of checkpoints",
+    "infer_train_layout": "the conversion of checkpoints",
+    "infer_predict_layout": "the conversion of checkpoints",
+    "infer_preict_layout": "the conversion of checkpoints",
 }
 
 

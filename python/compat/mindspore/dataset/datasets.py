@@ -5,6 +5,7 @@ import numpy as np
 import tessera
 from tessera import data as _data
 
+from mindspore import context
 from mindspore.dataset import config
 
 
@@ -24,6 +25,61 @@ def _shard(num_shards, shard_id, sampler):
     return num_shards, shard_id
 
 
+def _in_turn(operations):
+    """A function of several columns: the operations one after the other, each of what the one before gives."""
+
+    def call(*columns):
+        for operation in operations:
+            if isinstance(operation, _data.Transform):
+                if len(columns) != 1:
+                    raise RuntimeError(f"map: {operation} takes one column, but there are {len(columns)}")
+                columns = (operation(columns[0]).numpy(),)
+            else:
+                result = operation(*columns)
+                columns = result if isinstance(result, (tuple, list)) else (result,)
+        return tuple(np.asarray(column) for column in columns)
+
+    return call
+
+
+def _of_one(operation):
+    """A function of one column, whose result may stand in a tuple."""
+
+    def call(column):
+        result = operation(column)
+        if not isinstance(result, tuple):
+            return result
+        if len(result) != 1:
+            raise RuntimeError(f"map: an operation gives {len(result)} columns; output_columns must name them")
+        return result[0]
+
+    return _data.function(call, getattr(operation, "__name__", type(operation).__name__))
+
+
+class _Epochs:
+    """Rows of a data set; each loop over it is an epoch."""
+
+    def __init__(self, dataset, num_epochs, convert):
+        self._dataset, self._num_epochs, self._convert = dataset, num_epochs, convert
+        self._epoch, self._rows = 0, None
+
+    def __iter__(self):
+        self._rows = None
+        return self
+
+    def __next__(self):
+        if self._rows is None:
+            if 0 <= self._num_epochs <= self._epoch:
+                raise StopIteration
+            self._rows = self._dataset.native.batches(1, self._dataset.num_workers or 1, self._epoch)
+            self._epoch += 1
+        try:
+            return self._convert(next(self._rows))
+        except StopIteration:
+            self._rows = None
+            raise
+
+
 class Dataset:
     """A data set; map, shuffle, batch, repeat, take and skip give new ones."""
 
@@ -35,20 +91,34 @@ class Dataset:
         return Dataset(native, num_workers or self.num_workers)
 
     def map(self, operations, input_columns=None, output_columns=None, column_order=None, num_parallel_workers=None, **kwargs):
-        """Replaces a column by what the operations make of it: transforms, or functions of an array."""
+        """Replaces columns by what the operations make of them, one after the other: transforms, or functions of as many
+        arrays as there are columns. output_columns: the names of what comes out, where they differ; column_order: the
+        columns that are kept, in their order."""
         operations = list(operations) if isinstance(operations, (list, tuple)) else [operations]
         columns = [input_columns] if isinstance(input_columns, str) else list(input_columns or self.native.column_names()[:1])
         outputs = [output_columns] if isinstance(output_columns, str) else list(output_columns or columns)
-        if len(columns) != 1 or outputs != columns or column_order is not None:
-            raise NotImplementedError("map of several columns, to other columns or in another order is not available yet")
-        if columns[0] not in self.native.column_names():
-            raise RuntimeError(f"map: there is no column \"{columns[0]}\"; there are {self.native.column_names()}")
+        for column in columns:
+            if column not in self.native.column_names():
+                raise RuntimeError(f"map: there is no column \"{column}\"; there are {self.native.column_names()}")
         for operation in operations:
             if not callable(operation):
                 raise TypeError(f"map: an operation must be callable, but got {type(operation).__name__}.")
-        return self._with(self.native.map(columns[0], [
-            op if isinstance(op, _data.Transform) else _data.function(op, getattr(op, "__name__", "function")) for op in operations
-        ]), num_parallel_workers)
+        native = self.native
+        # What works on one column is tessera's to do, which gives each sample random numbers of its own.
+        of_one = len(operations) if columns == outputs else next((i for i, op in enumerate(operations) if not isinstance(op, _data.Transform)), 0)
+        if len(columns) == 1 and of_one:
+            native = native.map(columns[0], [op if isinstance(op, _data.Transform) else _of_one(op) for op in operations[:of_one]])
+            operations = operations[of_one:]
+        if operations:
+            if any(repr(operation).startswith("random") for operation in operations if isinstance(operation, _data.Transform)):
+                raise NotImplementedError("map: a random transform must come first, in a map of one column")
+            names = [getattr(operation, "__name__", type(operation).__name__) for operation in operations]
+            native = native.map_columns(columns, outputs, _in_turn(operations), ", ".join(names))
+        return self._with(native if column_order is None else native.project(list(column_order)), num_parallel_workers)
+
+    def project(self, columns):
+        """These columns, in this order."""
+        return self._with(self.native.project([columns] if isinstance(columns, str) else list(columns)))
 
     def shuffle(self, buffer_size):
         """A new order in each epoch, as a buffer of so many rows gives it."""
@@ -113,23 +183,16 @@ class Dataset:
     def __len__(self):
         return self.get_dataset_size()
 
-    def _rows(self, num_epochs, as_numpy):
-        epoch = 0
-        while num_epochs < 0 or epoch < num_epochs:
-            for row in self.native.batches(num_epochs=1, num_workers=self.num_workers or 1):
-                yield [column.numpy() for column in row] if as_numpy else list(row)
-            epoch += 1
-            if num_epochs < 0:
-                return  # one pass; the next iterator makes the next
-
     def create_tuple_iterator(self, columns=None, num_epochs=-1, output_numpy=False, do_copy=True):
-        """Lists of tensors, one per column."""
-        return self._rows(num_epochs, output_numpy)
+        """Lists of tensors, one per column; each loop over the iterator is an epoch, of num_epochs at most."""
+        names = self.native.column_names()
+        places = range(len(names)) if columns is None else [names.index(name) for name in columns]
+        return _Epochs(self, num_epochs, lambda row: [row[i].numpy() if output_numpy else row[i] for i in places])
 
     def create_dict_iterator(self, num_epochs=-1, output_numpy=False, do_copy=True):
         """The same as dictionaries by column."""
         names = self.native.column_names()
-        return (dict(zip(names, row)) for row in self._rows(num_epochs, output_numpy))
+        return _Epochs(self, num_epochs, lambda row: dict(zip(names, [column.numpy() for column in row] if output_numpy else row)))
 
     def __iter__(self):
         return self.create_tuple_iterator()
@@ -185,14 +248,33 @@ class NumpySlicesDataset(Dataset):
         super().__init__(_data.tensors(columns, True if shuffle is None else shuffle, shards, shard, config.get_seed()), num_parallel_workers)
 
 
-def native_dataset(dataset):
+def native_dataset(dataset, trains=True):
     """tessera's data set of a Dataset, or of an object of one's own with get_dataset_size and create_tuple_iterator (or
-    __iter__), whose rows are batches."""
+    __iter__), whose rows are batches; and how many workers it wants."""
     if isinstance(dataset, Dataset):
-        return dataset.native, dataset.num_workers or config.get_num_parallel_workers()
-    if isinstance(dataset, _data.Dataset):
-        return dataset, 1
-    return _own_dataset(dataset), 1
+        native, num_workers = dataset.native, dataset.num_workers or config.get_num_parallel_workers()
+    else:
+        native, num_workers = dataset if isinstance(dataset, _data.Dataset) else _own_dataset(dataset), 1
+    return _of_this_rank(native) if trains else native, num_workers
+
+
+def _of_this_rank(native):
+    """What a script trains on are rows of its rank's own, whether its source was sharded or not; or, with full_batch or a
+    dataset_strategy, the rows that all ranks read."""
+    setting = context.get_auto_parallel_context
+    mode = setting("parallel_mode")
+    if mode in (context.ParallelMode.STAND_ALONE, context.ParallelMode.HYBRID_PARALLEL):
+        return native
+    has_strategy = not isinstance(setting("dataset_strategy"), str)
+    if has_strategy and mode == context.ParallelMode.AUTO_PARALLEL:
+        raise RuntimeError("dataset_strategy in auto_parallel waits for the search for strategies, which Tessera does not have yet: "
+                           "use semi_auto_parallel")
+    if not setting("full_batch") and not has_strategy:
+        return native.as_part_of(tessera.cluster.size())
+    if native.num_shards() > 1:
+        context.warn_once(f"full_batch and dataset_strategy mean that all ranks read the same rows; with num_shards={native.num_shards()} "
+                          "they do not")
+    return native.as_part_of(1)
 
 
 class _Rows:

@@ -4,7 +4,7 @@ import os
 import tessera
 
 from mindspore import context
-from mindspore._missing import missing
+from mindspore._missing import WAITS, missing
 from mindspore.context import ParallelMode  # noqa: F401
 from mindspore.dataset.datasets import native_dataset
 from mindspore.nn.cell import Cell
@@ -133,7 +133,7 @@ class Model:
         if not self._metrics:
             raise ValueError("For Model.eval, the model argument 'metrics' can not be None or empty, you should set the "
                              "argument 'metrics' for model.")
-        dataset, num_workers = native_dataset(valid_dataset)
+        dataset, num_workers = native_dataset(valid_dataset, trains=False)
         params = self._params(mode="eval", valid_dataset=valid_dataset, batch_num=dataset.get_dataset_size(), cur_step_num=0,
                               cur_epoch_num=1, list_callback=_as_list(callbacks))
         manager, run_context = _CallbackManager(callbacks), RunContext(params)
@@ -157,7 +157,12 @@ class Model:
         if isinstance(train_dataset, int):
             context.warn_once("Model.build(epoch, dataset): the arguments stand in the wrong order; the data set comes first")
             train_dataset, valid_dataset = valid_dataset, None
-        self._model(native_dataset(train_dataset)[0]).build(native_dataset(train_dataset)[0], None if valid_dataset is None else native_dataset(valid_dataset)[0])
+        dataset = native_dataset(train_dataset)[0]
+        self._model(dataset).build(dataset, None if valid_dataset is None else native_dataset(valid_dataset, trains=False)[0])
+
+    def __getattr__(self, name):
+        waits = f"Model.{name} waits for {WAITS[name]}, which Tessera does not have yet" if name in WAITS else None
+        raise AttributeError(waits or f"'Model' object has no attribute '{name}'")
 
     @property
     def train_network(self):

@@ -1,5 +1,6 @@
 """Transforms of images, where early releases had them."""
-from mindspore.dataset.vision.c_transforms import (HWC2CHW, Inter, Normalize, RandomCrop, RandomHorizontalFlip, Rescale, Resize)
+from mindspore.dataset.vision.c_transforms import (HWC2CHW, Inter, Normalize, RandomCrop, RandomHorizontalFlip, Rescale, Resize,
+                                                        SliceMode, SlicePatches)
 from mindspore._missing import missing
 
 __getattr__ = missing(__name__)

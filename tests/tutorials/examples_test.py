@@ -1,0 +1,59 @@
+"""The examples run, in both languages."""
+import math
+import re
+
+import pytest
+
+import job
+
+PYTHON = job.EXAMPLES / "python"
+
+
+def by_tessera(ranks, *command):
+    return [job.BIN / "tessera", "run", "-n", ranks, *command]
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "tessera run"])
+def test_all_gather_in_python(tmp_path, launcher):
+    script = PYTHON / "all_gather.py"
+    out, _ = job.run(job.python(4, script) if launcher == "mpirun" else by_tessera(4, *job.python(1, script)), tmp_path)
+    assert sorted(re.findall(r"\d\.", out)) == sorted(4 * ["0.", "1.", "2.", "3."])
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "tessera run"])
+def test_all_gather_in_cpp(tmp_path, launcher):
+    program = job.BIN / "all_gather"
+    out, _ = job.run([*job.mpirun(4), program] if launcher == "mpirun" else by_tessera(4, program), tmp_path)
+    assert out.count("[0, 1, 2, 3]") == 4, out
+
+
+@pytest.mark.parametrize("language", ["python", "cpp"])
+def test_a_split_weight_costs_what_a_whole_one_does(tmp_path, language):
+    """By hand or by a strategy, on any number of ranks: the losses are those of one rank."""
+    command = job.python(1, PYTHON / "hybrid_parallel.py") if language == "python" else [job.BIN / "hybrid_parallel"]
+    expected = None
+    for ranks in (1, 2, 4):
+        out, _ = job.run(by_tessera(ranks, *command), tmp_path)
+        losses = {name: [float(loss) for loss in re.findall(name + r" step \d: loss ([\d.]+)", out)]
+                  for name in ("HybridParallelNet", "SemiAutoParallelNet")}
+        expected = expected or losses["HybridParallelNet"]
+        assert len(expected) == 5 and expected[-1] < expected[0] / 10
+        for name in losses:
+            assert losses[name] == pytest.approx(expected, rel=1e-5, abs=1e-3), (name, ranks)
+
+
+@pytest.mark.parametrize("mode, ranks", [("stand_alone", 1), ("data_parallel", 2), ("auto_parallel", 2)])
+def test_resnet50_in_python(tmp_path, images, mode, ranks):
+    out, _ = job.run(job.python(ranks, PYTHON / "resnet50" / "train.py", "--data_path", images, "--parallel_mode", mode, "--epochs", "2"), tmp_path)
+    losses = job.losses(out)
+    assert sorted((epoch, step) for epoch, step, _ in losses) == sorted(ranks * [(1, 4 // ranks), (2, 4 // ranks)])
+    assert all(0 < float(loss) < 2 * math.log(10) for _, _, loss in losses)
+    assert len(re.findall(r"epoch time: [\d.]+ ms, per step time: [\d.]+ ms", out)) == 2 * ranks
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_resnet50_in_cpp(tmp_path, images, ranks):
+    out, _ = job.run(by_tessera(ranks, job.BIN / "resnet50_cifar10", "--data_path", images, "--epochs", 1, "--batch_size", 64, "--no_progress",
+                                "--print_loss", 1, "--initial_values", "reference", "--kernels", "fixed"), tmp_path)
+    losses = [float(loss) for _, _, loss in job.losses(out)]
+    assert losses[0] == pytest.approx(math.log(10), abs=0.05)
