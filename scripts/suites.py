@@ -222,7 +222,7 @@ def main():
     parser.add_argument("--list", action="store_true", help="print the suites and how many tests each has")
     arguments = parser.parse_args()
 
-    wants_python = arguments.all is not None and (not arguments.all or "python" in arguments.all)
+    wants_python = arguments.all is not None and (not arguments.all or not {"python", "reference"}.isdisjoint(arguments.all))
     if not configure("release", python_options() if wants_python else ()):
         return 1
     tests = tests_of("release")

@@ -5,8 +5,13 @@ from mindspore.nn.layer import (GELU, AvgPool2d, BatchNorm2d, Conv2d, Dense, Dro
 from mindspore.nn.loss import L1Loss, LossBase, MSELoss, SoftmaxCrossEntropyWithLogits
 from mindspore.nn.optim import SGD, Adam, AdamWeightDecay, Momentum, Optimizer
 from mindspore.nn.wrap import DistributedGradReducer, TrainOneStepCell, WithLossCell
-from mindspore.nn.metrics import Accuracy, Loss, Top1CategoricalAccuracy, Top5CategoricalAccuracy
-from mindspore.nn import loss, optim, wrap
+from mindspore.nn.dynamic_lr import (cosine_decay_lr, exponential_decay_lr, inverse_decay_lr, natural_exp_decay_lr, piecewise_constant_lr,
+                                     polynomial_decay_lr, warmup_lr)
+from mindspore.nn.learning_rate_schedule import (CosineDecayLR, ExponentialDecayLR, InverseDecayLR, NaturalExpDecayLR, PolynomialDecayLR,
+                                                 WarmUpLR)
+from mindspore.nn.metrics import (MAE, MSE, Accuracy, Loss, Metric, Top1CategoricalAccuracy, Top5CategoricalAccuracy,
+                                  TopKCategoricalAccuracy)
+from mindspore.nn import dynamic_lr, learning_rate_schedule, loss, metrics, optim, wrap
 from mindspore._missing import missing
 
 __getattr__ = missing(__name__)

@@ -1,8 +1,9 @@
 """Operators as functions."""
 import functools
 
+import numpy as np
 import tessera
-from tessera.ops import (abs, add, cast, concat, cos, div, equal, exp, expand_dims, floor, gather, gelu, greater,
+from tessera.ops import (abs, add, cast, concat, cos, div, equal, exp, expand_dims, floor, gather, greater,
                          greater_equal, less, less_equal, log, logical_and, logical_not, logical_or, matmul, maximum, minimum,
                          mul, neg, not_equal, one_hot, ones_like, pow, relu, reshape, select, sigmoid, sign, sin, softmax, sqrt,
                          square, squeeze, stack, sub, tanh, tile, transpose, zeros_like)
@@ -40,12 +41,24 @@ def scalar_to_array(value):
     return tessera.Tensor(value)
 
 
-scalar_to_tensor = scalar_to_array
+def scalar_to_tensor(input_x, dtype=tessera.float32):
+    """The number as a tensor of that dtype."""
+    return tessera.Tensor(input_x, dtype)
 
 
-def tuple_to_array(values):
-    """The numbers as a tensor of one dim."""
-    return tessera.Tensor(list(values))
+def tuple_to_array(input_x):
+    """The numbers as a tensor of one dim: i32 if all are ints, else f32."""
+    if not isinstance(input_x, tuple) or not input_x:
+        raise TypeError(f"For 'tuple_to_array', the 'input_x' must be a tuple of numbers that is not empty, but got {input_x!r}.")
+    are_ints = all(isinstance(x, int) and not isinstance(x, bool) for x in input_x)
+    return tessera.Tensor(np.array(input_x, np.int32 if are_ints else np.float32))
+
+
+def gelu(input_x, approximate="none"):
+    """x * P(X <= x) for a standard normal X; approximate: "none", or "tanh" for that approximation."""
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f"For 'gelu', the 'approximate' must be 'none' or 'tanh', but got {approximate}.")
+    return tessera.ops.gelu(input_x, approximate == "tanh")
 
 
 def depend(value, expr):

@@ -4,6 +4,7 @@ import tessera
 
 from mindspore._missing import missing
 from mindspore.common.parameter import Parameter, ParameterTuple
+from mindspore.nn.learning_rate_schedule import LearningRateSchedule
 
 _GROUP_KEYS = ("params", "lr", "weight_decay", "grad_centralization", "order_params")
 
@@ -68,6 +69,8 @@ def _read_groups(dicts):
 
 def rate(value):
     """A learning rate, or one per step, as tessera takes it. TypeError or ValueError for anything else."""
+    if isinstance(value, LearningRateSchedule):
+        return value.table()
     if isinstance(value, bool):
         raise TypeError("For 'Optimizer', the argument 'learning_rate' must not be bool.")
     if isinstance(value, (int, float)):
