@@ -5,22 +5,45 @@ from mindspore import Tensor, nn, ops
 from mindspore.common.initializer import initializer
 
 from kinds import (CASES, HALVES, SINGLE, bools, cell, exactly, floats, grid, ints, metric, operator, optimizer, positive, rate,  # noqa: F401
-                   schedule, seeded, value)
+                   schedule, seeded, set_parameters, value)
 
 # --- elementwise: as objects and as functions
 for name in "Neg Abs Sign Square Floor Exp Sin Cos ReLU Sigmoid Tanh GeLU ZerosLike OnesLike Identity IsFinite".split():
     operator(f"ops.{name}", getattr(ops, name), floats(3, 4))
-for name in "Sqrt Rsqrt Reciprocal Log".split():
+for name in "Ceil IsNan IsInf Expm1 Sinh Cosh ReLU6 Elu Softplus Softsign HSigmoid HSwish Mish L2Loss".split():
+    operator(f"ops.{name}", getattr(ops, name), floats(3, 4))
+    operator(f"ops.{name} far", getattr(ops, name), floats(3, 4, low=-9, high=9))
+operator("ops.Tan", ops.Tan, floats(3, 4, low=-1, high=1))
+operator("ops.tan", lambda: ops.tan, floats(3, 4, low=-1, high=1))
+for name in "ceil isnan isinf isfinite expm1 sinh cosh relu6 elu softplus softsign mish".split():
+    operator(f"ops.{name}", lambda name=name: getattr(ops, name), floats(3, 4))
+for name in "Sqrt Rsqrt Reciprocal Log Log1p Inv".split():
     operator(f"ops.{name}", getattr(ops, name), positive(3, 4))
 for name in "neg abs sign square floor exp sin cos relu sigmoid tanh gelu zeros_like ones_like".split():
     operator(f"ops.{name}", lambda name=name: getattr(ops, name), floats(3, 4))
-for name in "sqrt log".split():
+for name in "sqrt log rsqrt reciprocal log1p".split():
     operator(f"ops.{name}", lambda name=name: getattr(ops, name), positive(3, 4))
 for name in "Add Sub Mul Maximum Minimum".split():
     operator(f"ops.{name}", getattr(ops, name), floats(3, 4), floats(3, 4))
     operator(f"ops.{name} broadcast", getattr(ops, name), floats(2, 3, 4), floats(3, 1))
     operator(f"ops.{name} ties", getattr(ops, name), grid(4, 6), grid(4, 6))
     operator(f"ops.{name} int32", getattr(ops, name), ints(3, 4), ints(4), dtypes=SINGLE)
+operator("ops.SquaredDifference", ops.SquaredDifference, floats(2, 3, 4), floats(3, 1))
+operator("ops.FloorDiv", ops.FloorDiv, floats(3, 4), positive(3, 4))
+operator("ops.FloorDiv int32", ops.FloorDiv, ints(3, 4, low=-9, high=9), ints(3, 4, low=1), dtypes=SINGLE)
+operator("ops.floor_div", lambda: ops.floor_div, floats(3, 4), positive(3, 4))
+operator("ops.DivNoNan", ops.DivNoNan, floats(3, 6), grid(3, 6))
+operator("ops.LogicalXor", ops.LogicalXor, bools(3, 4), bools(3, 4), dtypes=SINGLE)
+operator("ops.logical_xor", lambda: ops.logical_xor, bools(3, 4), bools(3, 4), dtypes=SINGLE)
+operator("ops.AddN", lambda: lambda x, y, z: ops.AddN()((x, y, z)), floats(3, 4), floats(3, 4), floats(3, 4))
+operator("ops.addn", lambda: lambda x, y: ops.addn([x, y]), floats(3, 4), floats(3, 4))
+operator("ops.tensor_pow", lambda: ops.tensor_pow, positive(3, 4), floats(3, 4))
+for name in "lt le gt ge".split():
+    operator(f"ops.tensor_{name}", lambda name=name: getattr(ops, f"tensor_{name}"), grid(4, 6), grid(4, 6))
+operator("ops.clip_by_value", lambda: lambda x: ops.clip_by_value(x, -1.0, 0.5), floats(3, 4))
+operator("ops.clip_by_value tensors", lambda: ops.clip_by_value, floats(3, 4), floats(3, 4, low=-1, high=0), floats(4, low=0.1, high=1))
+operator("ops.clip_by_global_norm", lambda: lambda x, y: ops.clip_by_global_norm((x, y), 1.0), floats(3, 4), floats(2), dtypes=SINGLE)
+operator("ops.clip_by_global_norm small", lambda: lambda x, y: ops.clip_by_global_norm((x, y), 100.0), floats(3, 4), floats(2), dtypes=SINGLE)
 for name in "Div RealDiv".split():
     operator(f"ops.{name}", getattr(ops, name), floats(3, 4), positive(3, 4))
     operator(f"ops.{name} broadcast", getattr(ops, name), floats(2, 3, 4), positive(3, 1))
@@ -80,6 +103,17 @@ for name in "All Any".split():
     operator(f"ops.Reduce{name}", lambda p=primitive: lambda x: p()(x, 1), bools(5, 3), dtypes=SINGLE)
     operator(f"ops.Reduce{name} keep_dims", lambda p=primitive: lambda x: p(keep_dims=True)(x, 0), bools(5, 3), dtypes=SINGLE)
 
+for label, settings in {"": (), "axis": (0,), "int64": (-1, ms.int64)}.items():
+    operator(f"ops.Argmax {label}".strip(), lambda s=settings: ops.Argmax(*s), floats(3, 5), gradient=False)
+for name in "ArgMaxWithValue ArgMinWithValue".split():
+    operator(f"ops.{name}", lambda name=name: getattr(ops, name)(1), floats(3, 5), gradient=False)
+    operator(f"ops.{name} keep_dims", lambda name=name: getattr(ops, name)(0, True), floats(3, 5), gradient=False)
+    operator(f"ops.{name} ties", lambda name=name: getattr(ops, name)(1), grid(4, 12), gradient=False, dtypes=SINGLE)
+operator("ops.TopK", lambda: lambda x: ops.TopK(sorted=True)(x, 3), floats(2, 7))
+operator("ops.CumSum", lambda: lambda x: ops.CumSum()(x, 1), floats(3, 5))
+operator("ops.CumSum exclusive", lambda: lambda x: ops.CumSum(exclusive=True)(x, 0), floats(3, 5))
+operator("ops.CumSum reverse", lambda: lambda x: ops.CumSum(reverse=True)(x, 1), floats(3, 5))
+
 # --- shapes
 operator("ops.Reshape", lambda: lambda x: ops.Reshape()(x, (4, 3)), floats(3, 4))
 operator("ops.Reshape -1", lambda: lambda x: ops.Reshape()(x, (2, -1)), floats(3, 4))
@@ -88,6 +122,13 @@ operator("ops.Transpose", lambda: lambda x: ops.Transpose()(x, (2, 0, 1)), float
 operator("ops.transpose", lambda: lambda x: ops.transpose(x, (1, 0)), floats(3, 4))
 operator("ops.ExpandDims", lambda: lambda x: ops.ExpandDims()(x, 1), floats(3, 4))
 operator("ops.expand_dims", lambda: lambda x: ops.expand_dims(x, -1), floats(3, 4))
+operator("ops.BroadcastTo", lambda: ops.BroadcastTo((2, 3, 4)), floats(3, 1))
+operator("ops.BroadcastTo -1", lambda: ops.BroadcastTo((2, -1, 4)), floats(3, 1))
+operator("ops.broadcast_to", lambda: lambda x: ops.broadcast_to(x, (3, 4)), floats(1, 4))
+operator("ops.Pad", lambda: ops.Pad(((1, 2), (0, 3))), floats(2, 3))
+operator("ops.Unstack", lambda: ops.Unstack(1), floats(2, 3))
+operator("ops.flatten", lambda: ops.flatten, floats(2, 3, 4))
+operator("ops.Size", lambda: lambda x: np.array(ops.Size()(x)), floats(2, 3), gradient=False)
 operator("ops.Squeeze", lambda: ops.Squeeze((0, 2)), floats(1, 3, 1, 4))
 operator("ops.Squeeze all", ops.Squeeze, floats(1, 3, 1))
 operator("ops.squeeze", lambda: lambda x: ops.squeeze(x, 1), floats(3, 1, 4))
@@ -120,6 +161,11 @@ operator("ops.GatherV2", lambda: lambda t, i: ops.GatherV2()(t, i, 0), floats(5,
 operator("ops.gather", lambda: lambda t, i: ops.gather(t, i, 0), floats(5, 3), ints(7))
 operator("ops.Fill", lambda: lambda: ops.Fill()(ms.float32, (2, 3), 1.5), dtypes=SINGLE)
 
+operator("ops.fill", lambda: lambda: ops.fill(ms.float32, (2, 3), 1.5), dtypes=SINGLE)
+for name in "Ones Zeros".split():
+    operator(f"ops.{name}", lambda name=name: lambda: getattr(ops, name)()((2, 3), ms.float32), dtypes=SINGLE)
+    operator(f"ops.{name.lower()}", lambda name=name.lower(): lambda: getattr(ops, name)((2, 3), ms.int32), dtypes=SINGLE)
+
 # --- layers as operators
 for label, settings in (("valid", dict(pad_mode="valid")), ("same", dict(pad_mode="same")), ("same stride", dict(pad_mode="same", stride=2)),
                         ("pad", dict(pad_mode="pad", pad=1)), ("pad four", dict(pad_mode="pad", pad=(0, 1, 2, 1), stride=2)),
@@ -135,6 +181,8 @@ for name in "Softmax LogSoftmax".split():
     operator(f"ops.{name}", getattr(ops, name), floats(3, 4, low=-5, high=5))
     operator(f"ops.{name} axis", lambda name=name: getattr(ops, name)(0), floats(3, 4))
 operator("ops.softmax", lambda: ops.softmax, floats(3, 4))
+operator("ops.log_softmax", lambda: ops.log_softmax, floats(3, 4))
+operator("ops.bias_add", lambda: ops.bias_add, floats(3, 4), floats(4))
 operator("ops.softmax axis", lambda: lambda x: ops.softmax(x, axis=0), floats(3, 4))
 
 # --- numbers, order, updates
@@ -155,6 +203,11 @@ def updated(update):
 
 
 value("ops.Assign", lambda: updated(ops.Assign()))
+value("ops.AssignAdd", lambda: updated(ops.AssignAdd()))
+value("ops.AssignSub", lambda: updated(ops.AssignSub()))
+value("ops.ScalarToTensor", lambda: ops.ScalarToTensor()(2.5, ms.float32))
+value("ops.ScalarToArray", lambda: ops.ScalarToArray()(2.5))
+value("ops.TupleToArray", lambda: ops.TupleToArray()((1, 2, 3)))
 value("ops.assign", lambda: updated(ops.assign))
 value("ops.assign_add", lambda: updated(ops.assign_add))
 value("ops.assign_sub", lambda: updated(ops.assign_sub))
@@ -186,6 +239,23 @@ value("ops.partial", lambda: ops.partial(ops.add, two()[0])(two()[1]))
 value("ops.GradOperation", lambda: ops.GradOperation()(lambda x, y: x * x * y)(*two()))
 value("ops.GradOperation get_all", lambda: ops.GradOperation(get_all=True)(lambda x, y: x * x * y)(*two()))
 value("ops.GradOperation sens_param", lambda: ops.GradOperation(sens_param=True)(lambda x, y: x * x * y)(*two(), two()[1]))
+
+value("ops.grad", lambda: ops.grad(lambda x, y: ops.ReduceSum()(x * x * y))(*two()))
+value("ops.grad positions", lambda: ops.grad(lambda x, y: ops.ReduceSum()(x * x * y), (0, 1))(*two()))
+
+
+def of_weights(grad_position):
+    """The value and the gradients of a cell's input and weights."""
+    network = nn.Dense(2, 2)
+    set_parameters("of_weights", network.get_parameters())
+    weights = ms.ParameterTuple(network.trainable_params())
+    value_of, gradients = ops.value_and_grad(lambda x: ops.ReduceSum()(network(x)), grad_position, weights)(Tensor([[1.0, 2.0]], ms.float32))
+    of_input, of_weights = gradients if grad_position == 0 else (value_of, gradients)
+    return (value_of, of_input, *of_weights)
+
+
+value("ops.value_and_grad", lambda: of_weights(0))
+value("ops.value_and_grad weights", lambda: of_weights(None))
 
 # --- tensors
 for label, function in {"+": lambda x, y: x + y, "-": lambda x, y: x - y, "*": lambda x, y: x * y, "/": lambda x, y: x / y,

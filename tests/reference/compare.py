@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 
 # The largest difference of two elements over the largest magnitude in MindSpore's.
-LIMITS = {"float64": 1e-6, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
+LIMITS = {"float64": 1e-6, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3.2e-2}
 
 # Names that both packages have and that cannot be compared case by case.
 NOT_COMPARED = {
-    "needs several ranks": "ops.AllGather ops.AllReduce ops.AlltoAll ops.Broadcast ops.ReduceScatter ops.ReduceOp nn.DistributedGradReducer",
+    "needs several ranks": "ops.AllGather ops.AllReduce ops.AlltoAll ops.Broadcast ops.NeighborExchange ops.Receive ops.ReduceScatter ops.ReduceOp ops.Send nn.DistributedGradReducer",
     "abstract": "ops.Primitive nn.Optimizer nn.LossBase nn.Metric",
-    "random": "nn.Dropout",
+    "computes nothing": "ops.add_flags",
 }
 
 

@@ -2,6 +2,7 @@
 import tessera
 
 from mindspore._missing import missing
+from mindspore.ops.functional import clip_by_global_norm, clip_by_value  # noqa: F401
 
 
 def _kind(value):
@@ -78,6 +79,55 @@ class GradOperation:
             return gradients(*inputs) if tessera.nn.is_tracing() else _Traced(gradients, function)(*inputs)
 
         return run
+
+
+def value_and_grad(fn, grad_position=0, weights=None, has_aux=False):
+    """The function (inputs) -> (fn's value, gradients): of the inputs at grad_position (a number, several, or None), and of the weights
+    if given, then as (those of the inputs, those of the weights). has_aux: fn's first result only is differentiated."""
+    if grad_position is None and weights is None:
+        raise ValueError("For 'value_and_grad', the 'grad_position' and the 'weights' can not both be None.")
+    positions = () if grad_position is None else (grad_position,) if isinstance(grad_position, int) else tuple(grad_position)
+    own = [weights] if isinstance(weights, tessera.Parameter) else list(weights or [])
+
+    def of(*inputs):
+        value, made = tessera.nn.value_and_grad(fn, list(inputs), own, list(positions), 1.0)
+        of_weights, of_inputs = made[:len(own)], made[len(own):]
+        of_inputs = of_inputs[0] if isinstance(grad_position, int) else of_inputs
+        of_weights = of_weights[0] if isinstance(weights, tessera.Parameter) else of_weights
+        return value, of_inputs if weights is None else of_weights if grad_position is None else (of_inputs, of_weights)
+
+    def run(*inputs):
+        return of(*inputs) if tessera.nn.is_tracing() else _Traced(of, fn)(*inputs)
+
+    return run
+
+
+def grad(fn, grad_position=0, weights=None, has_aux=False):
+    """The gradients of value_and_grad() alone; has_aux: with fn's other results."""
+    both = value_and_grad(fn, grad_position, weights, has_aux)
+
+    def run(*inputs):
+        value, gradients = both(*inputs)
+        return (gradients, value[1:]) if has_aux else gradients
+
+    return run
+
+
+def add_flags(fn=None, **flags):
+    """The function or cell with attributes that tracing may look at; a decorator without fn."""
+    def mark(function):
+        if isinstance(function, tessera.nn.Cell):
+            function.add_flags(**flags)
+        else:
+            function._func_graph_flags = {**getattr(function, "_func_graph_flags", {}), **flags}
+        return function
+
+    return mark if fn is None else mark(fn)
+
+
+def core(fn=None, **flags):
+    """Marks a function as part of the framework; a decorator."""
+    return add_flags(fn, core=True, **flags)
 
 
 class _Traced(tessera.nn.Cell):

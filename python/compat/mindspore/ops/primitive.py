@@ -1,5 +1,9 @@
 """Primitive: an operator as an object, with a strategy of its own."""
+import math
+
 import tessera
+
+from mindspore import context
 
 
 def check_strategy(name, strategy):
@@ -9,6 +13,31 @@ def check_strategy(name, strategy):
     for item in strategy:
         if not isinstance(item, tuple) or any(isinstance(n, bool) or not isinstance(n, int) for n in item):
             raise TypeError(f"For '{name}', the in_strategy must be a tuple of tuples of ints, but got {strategy}.")
+
+
+def _num_devices():
+    """Ranks that a strategy may use; None where that is not known yet."""
+    if context.get_auto_parallel_context("device_num") > 1:
+        return context.get_auto_parallel_context("device_num") // context.get_auto_parallel_context("pipeline_stages")
+    return tessera.cluster.size() if tessera.cluster.is_initialized() else None
+
+
+def check_strategy_fits(name, strategy, inputs):
+    """RuntimeError unless it has one tuple per tensor among the inputs, one count per dim, counts from 1 on, none of whose tuples
+    needs more ranks than there are."""
+    shapes = [tuple(x.shape) for x in inputs if isinstance(x, (tessera.Tensor, tessera.Value, tessera.Parameter))]
+    if len(strategy) != len(shapes):
+        raise RuntimeError(f"For '{name}', the strategy {strategy} has {len(strategy)} tuples, but there are {len(shapes)} tensor inputs: {shapes}.")
+    devices = _num_devices()
+    for counts, shape in zip(strategy, shapes):
+        if len(counts) != len(shape):
+            raise RuntimeError(f"For '{name}', the strategy {counts} has {len(counts)} values, but the input's shape {shape} has {len(shape)} dims.")
+        if any(count < 1 for count in counts):
+            raise RuntimeError(f"For '{name}', the values of the strategy {counts} must be at least 1.")
+        if any(count > size for count, size in zip(counts, shape)):
+            raise RuntimeError(f"For '{name}', the strategy {counts} splits a dim of the input's shape {shape} into more parts than it has elements.")
+        if devices is not None and math.prod(counts) > devices:
+            raise RuntimeError(f"For '{name}', the strategy {counts} needs {math.prod(counts)} devices, but there are {devices}.")
 
 
 class Primitive:
@@ -35,13 +64,27 @@ class Primitive:
         self.attrs[name] = value
         return self
 
-    def recompute(self, mode=True):
-        """Refused until this package offers recomputation."""
-        if mode:
-            raise RuntimeError(f"'{self.name}': recompute is not available in this package yet")
+    def del_prim_attr(self, name):
+        """Forgets a remark. Returns itself."""
+        self.attrs.pop(name, None)
         return self
 
+    def set_stage(self, stage):
+        """Keeps the pipeline stage as a remark. Returns itself."""
+        return self.add_prim_attr("stage", stage)
+
+    def recompute(self, mode=True):
+        """Keeps a remark: a value is computed once more in backward where a cell around it is recomputed. Returns itself."""
+        if context.get_context("mode") == context.PYNATIVE_MODE:
+            raise TypeError("Recompute is not supported in pynative mode currently.")
+        if not isinstance(mode, bool):
+            raise TypeError(f"For 'recompute', the type of input 'mode' should be bool, but got {type(mode).__name__}.")
+        return self.add_prim_attr("recompute", mode)
+
     def __call__(self, *args, **kwargs):
+        if self.in_strategy is not None and tessera.nn.is_tracing():
+            inputs = [item for arg in args for item in (arg if isinstance(arg, (tuple, list)) else [arg])]
+            check_strategy_fits(self.name, self.in_strategy, inputs)
         result = self.run(*args, **kwargs)
         if self.in_strategy is not None:
             tessera.ops.shard(result, [list(item) for item in self.in_strategy])
