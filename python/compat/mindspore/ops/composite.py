@@ -1,6 +1,7 @@
 """Functions of functions: GradOperation, HyperMap, Map, MultitypeFuncGraph."""
 import tessera
 
+from mindspore import _check
 from mindspore._missing import missing
 from mindspore.ops.functional import clip_by_global_norm, clip_by_value  # noqa: F401
 
@@ -27,6 +28,8 @@ class MultitypeFuncGraph:
     """A function with a form for each combination of its arguments' kinds: "Tensor", "Number", "Bool", "Function", ..."""
 
     def __init__(self, name, read_value=False):
+        if not isinstance(name, str):
+            raise TypeError(f"For 'MultitypeFuncGraph', the 'name' must be str, but got {type(name).__name__}.")
         self.name = name
         self.entries = {}
 
@@ -53,12 +56,13 @@ class GradOperation:
     gradient to start with. With get_all and get_by_list: (those of the inputs, those of the weights)."""
 
     def __init__(self, get_all=False, get_by_list=False, sens_param=False):
-        for name, value in (("get_all", get_all), ("get_by_list", get_by_list), ("sens_param", sens_param)):
-            if not isinstance(value, bool):
-                raise TypeError(f"For 'GradOperation', the '{name}' should be bool, but got {type(value).__name__}")
-        self.get_all, self.get_by_list, self.sens_param = get_all, get_by_list, sens_param
+        self.get_all = _check.boolean("GradOperation", "get_all", get_all)
+        self.get_by_list = _check.boolean("GradOperation", "get_by_list", get_by_list)
+        self.sens_param = _check.boolean("GradOperation", "sens_param", sens_param)
 
     def __call__(self, function, weights=None):
+        if not callable(function):
+            raise TypeError(f"For 'GradOperation', the argument must be a function or a Cell, but got {type(function).__name__}.")
         if self.get_by_list and weights is None:
             raise TypeError("For 'GradOperation', get_by_list needs the weights")
         weights = [weights] if isinstance(weights, tessera.Parameter) else list(weights or [])
@@ -151,23 +155,28 @@ class Map:
 
     def __call__(self, *args):
         function, sequences = (self.ops, args) if self.ops is not None else (args[0], args[1:])
-        return tuple(self._apply(function, items) for items in zip(*sequences, strict=True))
+        if not callable(function):
+            raise TypeError(f"For '{type(self).__name__}', the first argument must be a function, but got {type(function).__name__}.")
+        return self.apply(function, sequences)
 
-    def _apply(self, function, items):
-        return function(*items)
+    def apply(self, function, sequences):
+        """function of the corresponding items."""
+        return tuple(function(*items) for items in self.together(sequences))
+
+    def together(self, sequences):
+        """The corresponding items."""
+        if len({len(sequence) for sequence in sequences}) > 1:
+            raise ValueError(f"For '{type(self).__name__}', the sequences must have the same length, but got {[len(s) for s in sequences]}.")
+        return zip(*sequences)
 
 
 class HyperMap(Map):
     """The same, through sequences of sequences."""
 
-    def _apply(self, function, items):
-        if all(isinstance(item, (tuple, list)) for item in items):
-            return tuple(self._apply(function, inner) for inner in zip(*items, strict=True))
-        return function(*items)
-
-    def __call__(self, *args):
-        function, sequences = (self.ops, args) if self.ops is not None else (args[0], args[1:])
-        return self._apply(function, sequences)
+    def apply(self, function, sequences):
+        if all(isinstance(item, (tuple, list)) for item in sequences):
+            return tuple(self.apply(function, items) for items in self.together(sequences))
+        return function(*sequences)
 
 
 __getattr__ = missing(__name__)

@@ -6,6 +6,11 @@ import tessera
 from mindspore import context
 
 
+_TENSORS = (tessera.Tensor, tessera.Value, tessera.Parameter)
+# Where a strategy counts; elsewhere the network sees what is its rank's own.
+_SPLITTING = (context.ParallelMode.SEMI_AUTO_PARALLEL, context.ParallelMode.AUTO_PARALLEL)
+
+
 def check_strategy(name, strategy):
     """TypeError unless it is a tuple of tuples of ints."""
     if not isinstance(strategy, tuple):
@@ -22,24 +27,6 @@ def _num_devices():
     return tessera.cluster.size() if tessera.cluster.is_initialized() else None
 
 
-def check_strategy_fits(name, strategy, inputs):
-    """RuntimeError unless it has one tuple per tensor among the inputs, one count per dim, counts from 1 on, none of whose tuples
-    needs more ranks than there are."""
-    shapes = [tuple(x.shape) for x in inputs if isinstance(x, (tessera.Tensor, tessera.Value, tessera.Parameter))]
-    if len(strategy) != len(shapes):
-        raise RuntimeError(f"For '{name}', the strategy {strategy} has {len(strategy)} tuples, but there are {len(shapes)} tensor inputs: {shapes}.")
-    devices = _num_devices()
-    for counts, shape in zip(strategy, shapes):
-        if len(counts) != len(shape):
-            raise RuntimeError(f"For '{name}', the strategy {counts} has {len(counts)} values, but the input's shape {shape} has {len(shape)} dims.")
-        if any(count < 1 for count in counts):
-            raise RuntimeError(f"For '{name}', the values of the strategy {counts} must be at least 1.")
-        if any(count > size for count, size in zip(counts, shape)):
-            raise RuntimeError(f"For '{name}', the strategy {counts} splits a dim of the input's shape {shape} into more parts than it has elements.")
-        if devices is not None and math.prod(counts) > devices:
-            raise RuntimeError(f"For '{name}', the strategy {counts} needs {math.prod(counts)} devices, but there are {devices}.")
-
-
 class Primitive:
     """Called with tensors it computes; inside construct() it becomes a node of the graph, split as shard() says."""
 
@@ -52,6 +39,8 @@ class Primitive:
         """Fixes how the operator is split: a tuple of counts per input. Returns itself."""
         if in_strategy is not None:
             check_strategy(self.name, in_strategy)
+        elif out_strategy is not None:
+            raise ValueError(f"For '{self.name}', the in_strategy None is not valid beside an out_strategy.")
         if out_strategy is not None:
             raise NotImplementedError(f"For '{self.name}', out_strategy is not available: the output's follows from the inputs'")
         self.in_strategy = in_strategy
@@ -82,13 +71,34 @@ class Primitive:
         return self.add_prim_attr("recompute", mode)
 
     def __call__(self, *args, **kwargs):
-        if self.in_strategy is not None and tessera.nn.is_tracing():
+        is_split = self.in_strategy is not None and tessera.nn.is_tracing() and context.get_auto_parallel_context("parallel_mode") in _SPLITTING
+        if is_split:
             inputs = [item for arg in args for item in (arg if isinstance(arg, (tuple, list)) else [arg])]
-            check_strategy_fits(self.name, self.in_strategy, inputs)
+            self.check_strategy_fits(self.in_strategy, [tuple(x.shape) for x in inputs if isinstance(x, _TENSORS)])
         result = self.run(*args, **kwargs)
-        if self.in_strategy is not None:
+        if is_split:
             tessera.ops.shard(result, [list(item) for item in self.in_strategy])
         return result
+
+    def check_strategy_fits(self, strategy, shapes):
+        """RuntimeError unless it has one tuple for each of the shapes, one count per dim, and no more parts than there are
+        elements or ranks."""
+        if len(strategy) != len(shapes):
+            raise RuntimeError(f"For '{self.name}', the strategy {strategy} has {len(strategy)} tuples, but there are {len(shapes)} tensor inputs: {shapes}.")
+        for counts, shape in zip(strategy, shapes):
+            if len(counts) != len(shape):
+                raise RuntimeError(f"For '{self.name}', the strategy {counts} has {len(counts)} values, but the input's shape {shape} has {len(shape)} dims.")
+            if any(count < 1 for count in counts):
+                raise RuntimeError(f"For '{self.name}', the values of the strategy {counts} must be at least 1.")
+            if any(count > size for count, size in zip(counts, shape)):
+                raise RuntimeError(f"For '{self.name}', the strategy {counts} splits a dim of the input's shape {shape} into more parts than it has elements.")
+            self.check_parts(strategy, counts)
+
+    def check_parts(self, strategy, counts):
+        """RuntimeError where the product of the counts is more than the ranks, as far as they are known."""
+        parts, devices = math.prod(counts), _num_devices()
+        if devices is not None and parts > devices:
+            raise RuntimeError(f"For '{self.name}', the strategy {strategy} needs {parts} devices, but there are {devices}.")
 
     def run(self, *args):
         """What the operator computes."""

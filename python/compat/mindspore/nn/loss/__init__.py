@@ -28,9 +28,9 @@ Loss = _Loss = LossBase
 
 
 class _Native(LossBase):
-    def __init__(self, native, reduction):
+    def __init__(self, reduction, make):
         super().__init__(reduction)
-        self.native = native
+        self.native = make(self.reduction)
 
     def construct(self, logits, labels):
         return self.native(logits, labels)
@@ -42,7 +42,7 @@ class SoftmaxCrossEntropyWithLogits(_Native):
     def __init__(self, sparse=False, reduction="none", is_grad=False):
         if not isinstance(sparse, bool):
             raise TypeError(f"For 'SoftmaxCrossEntropyWithLogits', the 'sparse' must be bool, but got {type(sparse).__name__}.")
-        super().__init__(tessera.nn.SoftmaxCrossEntropyWithLogits(sparse, reduction if reduction is not None else "none"), reduction)
+        super().__init__(reduction, lambda checked: tessera.nn.SoftmaxCrossEntropyWithLogits(sparse, checked))
         self.sparse = sparse
 
 
@@ -50,14 +50,14 @@ class MSELoss(_Native):
     """(logits - labels)^2."""
 
     def __init__(self, reduction="mean"):
-        super().__init__(tessera.nn.MSELoss(reduction), reduction)
+        super().__init__(reduction, tessera.nn.MSELoss)
 
 
 class L1Loss(_Native):
     """|logits - labels|."""
 
     def __init__(self, reduction="mean"):
-        super().__init__(tessera.nn.L1Loss(reduction), reduction)
+        super().__init__(reduction, tessera.nn.L1Loss)
 
 
 __getattr__ = missing(__name__)

@@ -2,6 +2,7 @@
 import tessera
 from tessera import ops as _ops
 
+from mindspore import _check
 from mindspore._missing import missing
 from mindspore.ops import functional as _of
 from mindspore.ops.operations import comm_ops
@@ -10,15 +11,28 @@ from mindspore.ops.operations.comm_ops import (AllGather, AllReduce, AlltoAll, B
 from mindspore.ops.primitive import Primitive
 
 
-def _bool(who, name, value):
-    if not isinstance(value, bool):
-        raise TypeError(f"For '{who}', the type of '{name}' should be bool, but got {type(value).__name__}.")
-    return value
+_BROADCAST = ("Add TensorAdd Sub Mul Div RealDiv Pow Maximum Minimum Equal NotEqual Less LessEqual Greater GreaterEqual LogicalAnd LogicalOr "
+              "LogicalXor FloorDiv SquaredDifference DivNoNan").split()
+
+
+class _Broadcasting(Primitive):
+    """Works element by element on two operands, which broadcast."""
+
+    def check_strategy_fits(self, strategy, shapes):
+        super().check_strategy_fits(strategy, shapes)
+        ndim = max(len(shape) for shape in shapes)
+        parts = [1] * ndim
+        for counts, shape in zip(strategy, shapes):
+            for dim, (count, size) in enumerate(zip(counts, shape), ndim - len(shape)):
+                if size > 1 and parts[dim] not in (1, count):
+                    raise RuntimeError(f"For '{self.name}', the strategy {strategy} does not split the same dim alike; the shapes are {shapes}.")
+                parts[dim] = max(parts[dim], count)
+        self.check_parts(strategy, parts)
 
 
 def _of_function(name, function):
     """A primitive without settings, from the function that computes it."""
-    made = type(name, (Primitive,), {"run": lambda self, *args: function(*args),
+    made = type(name, (_Broadcasting if name in _BROADCAST else Primitive,), {"run": lambda self, *args: function(*args),
                                      "__doc__": getattr(function, "__doc__", None), "__module__": __name__})
     return made
 
@@ -55,14 +69,22 @@ class MatMul(Primitive):
 
     def __init__(self, transpose_a=False, transpose_b=False):
         super().__init__()
-        self.transpose_a = _bool(self.name, "transpose_a", transpose_a)
-        self.transpose_b = _bool(self.name, "transpose_b", transpose_b)
+        self.transpose_a = _check.boolean(self.name, "transpose_a", transpose_a)
+        self.transpose_b = _check.boolean(self.name, "transpose_b", transpose_b)
 
     def run(self, x, y):
         for what, operand in (("x", x), ("y", y)):
             if operand.ndim != 2:
                 raise ValueError(f"For 'MatMul', the input '{what}' must be a 2D tensor, but got {operand.ndim}D shape {operand.shape}.")
         return _ops.matmul(x, y, self.transpose_a, self.transpose_b)
+
+    def check_strategy_fits(self, strategy, shapes):
+        super().check_strategy_fits(strategy, shapes)
+        rows, inner = (strategy[0][-1], strategy[0][-2]) if self.transpose_a else strategy[0][-2:]
+        columns, other = strategy[1][-2:] if self.transpose_b else (strategy[1][-1], strategy[1][-2])
+        if inner != other:
+            raise RuntimeError(f"For '{self.name}', the strategy {strategy} must split the dim that is summed over alike; the shapes are {shapes}.")
+        self.check_parts(strategy, (*strategy[0][:-2], rows, inner, columns))
 
 
 class BatchMatMul(MatMul):
@@ -76,7 +98,7 @@ def _reduction(name, function):
     class Reduction(Primitive):
         def __init__(self, keep_dims=False):
             super().__init__(name)
-            self.keep_dims = _bool(name, "keep_dims", keep_dims)
+            self.keep_dims = _check.boolean(name, "keep_dims", keep_dims)
 
         def run(self, x, axis=()):
             return function(x, axis, self.keep_dims)
@@ -97,7 +119,7 @@ class Argmax(Primitive):
         super().__init__()
         if output_type not in (tessera.int32, tessera.int64):
             raise TypeError(f"For 'Argmax', the 'output_type' must be int32 or int64, but got {output_type}.")
-        self.axis, self.output_type = axis, output_type
+        self.axis, self.output_type = _check.integer(self.name, "axis", axis), output_type
 
     def run(self, x):
         return _ops.cast(_ops.argmax(x, self.axis), self.output_type)
@@ -108,7 +130,7 @@ class ArgMaxWithValue(Primitive):
 
     def __init__(self, axis=0, keep_dims=False):
         super().__init__()
-        self.axis, self.keep_dims = axis, _bool(self.name, "keep_dims", keep_dims)
+        self.axis, self.keep_dims = _check.integer(self.name, "axis", axis), _check.boolean(self.name, "keep_dims", keep_dims)
 
     def run(self, x):
         place, value = _ops.cast(self.place_of(x), tessera.int64), self.value_of(x)
@@ -138,7 +160,7 @@ class TopK(Primitive):
 
     def __init__(self, sorted=True):
         super().__init__()
-        self.sorted = _bool(self.name, "sorted", sorted)
+        self.sorted = _check.boolean(self.name, "sorted", sorted)
 
     def run(self, x, k):
         return tuple(_ops.top_k(x, k))
@@ -149,7 +171,7 @@ class CumSum(Primitive):
 
     def __init__(self, exclusive=False, reverse=False):
         super().__init__()
-        self.exclusive, self.reverse = _bool(self.name, "exclusive", exclusive), _bool(self.name, "reverse", reverse)
+        self.exclusive, self.reverse = _check.boolean(self.name, "exclusive", exclusive), _check.boolean(self.name, "reverse", reverse)
 
     def run(self, x, axis):
         return _ops.cumsum(x, axis, self.exclusive, self.reverse)
@@ -190,7 +212,7 @@ class OneHot(Primitive):
 
     def __init__(self, axis=-1):
         super().__init__()
-        self.axis = axis
+        self.axis = _check.integer(self.name, "axis", axis)
 
     def run(self, indices, depth, on_value, off_value):
         return _ops.one_hot(indices, depth, on_value, off_value, self.axis)
@@ -201,6 +223,8 @@ class Squeeze(Primitive):
 
     def __init__(self, axis=()):
         super().__init__()
+        if not isinstance(axis, (int, tuple, list)) or isinstance(axis, bool):
+            raise TypeError(f"For 'Squeeze', the 'axis' must be int or tuple, but got {type(axis).__name__}.")
         self.axis = axis
 
     def run(self, x):
@@ -212,7 +236,7 @@ class Softmax(Primitive):
 
     def __init__(self, axis=-1):
         super().__init__()
-        self.axis = axis
+        self.axis = _check.integer(self.name, "axis", axis)
 
     def run(self, x):
         return _ops.softmax(x, self.axis)
@@ -230,7 +254,7 @@ class Concat(Primitive):
 
     def __init__(self, axis=0):
         super().__init__()
-        self.axis = axis
+        self.axis = _check.integer(self.name, "axis", axis)
 
     def run(self, values):
         return _ops.concat(values, self.axis)
@@ -248,7 +272,7 @@ class Unstack(Primitive):
 
     def __init__(self, axis=0):
         super().__init__()
-        self.axis = axis
+        self.axis = _check.integer(self.name, "axis", axis)
 
     def run(self, x):
         pieces = _ops.split(x, x.shape[self.axis], self.axis)
@@ -260,7 +284,7 @@ class Split(Primitive):
 
     def __init__(self, axis=0, output_num=1):
         super().__init__()
-        self.axis, self.output_num = axis, output_num
+        self.axis, self.output_num = _check.integer(self.name, "axis", axis), _check.integer(self.name, "output_num", output_num, 1)
 
     def run(self, x):
         return _ops.split(x, self.output_num, self.axis)
