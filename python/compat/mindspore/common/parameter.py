@@ -127,3 +127,9 @@ def clone(parameter, prefix, init="same"):
     value = parameter.value() if isinstance(init, str) and init == "same" else PendingTensor(init, parameter.shape, parameter.dtype)
     return Parameter(value, f"{prefix}.{parameter.name}" if prefix else parameter.name, parameter.requires_grad,
                      parameter.layerwise_parallel, parameter.parallel_optimizer)
+
+
+from mindspore._missing import missing  # noqa: E402
+
+__getattr__ = missing(__name__)
+del missing

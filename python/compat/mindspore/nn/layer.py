@@ -134,6 +134,8 @@ class Embedding(Cell):
         super().__init__()
         _positive("Embedding", "vocab_size", vocab_size)
         _positive("Embedding", "embedding_size", embedding_size)
+        if padding_idx is not None:
+            raise NotImplementedError("For 'Embedding', padding_idx is not available: give an embedding_table whose row is zero")
         self.embedding_table = Parameter(initializer(embedding_table, [vocab_size, embedding_size], dtype), name="embedding_table")
         self.gather = P.Gather()
 
