@@ -350,12 +350,14 @@ REFUSED = {
     "recompute": [
         (lambda: nn.Cell().recompute(wrong=True), ValueError, "wrong"),
         (lambda: in_pynative_mode(lambda: nn.Cell().recompute()), TypeError, "pynative mode"),
-        (lambda: nn.ReLU().recompute().recompute(), RuntimeError, "recompute"),
+        (lambda: (lambda cell: (cell.recompute(), cell.recompute()))(nn.ReLU()), RuntimeError, "recompute"),
+        (lambda: nn.Cell().recompute(mp_comm_recompute=1), TypeError, "'mp_comm_recompute' must be bool"),
     ],
     "Model": [
         (lambda: ms.Model(1), TypeError, "'network' must be Cell"),
         (lambda: ms.Model(nn.ReLU(), metrics={"wrong"}), KeyError, "wrong"),
         (lambda: ms.Model(nn.ReLU(), metrics=3), TypeError, "must be None, dict or set"),
+        (lambda: ms.Model(nn.ReLU(), metrics={"mine": nn.MSE()}), NotImplementedError, "metrics of one's own"),
         (lambda: ms.Model(nn.ReLU(), wrong=1), ValueError, "wrong"),
         (lambda: ms.Model(nn.ReLU()).train(0, None), ValueError, "'epoch' must be greater than 0"),
         (lambda: ms.Model(nn.ReLU()).train(1.5, None), TypeError, "'epoch' must be int"),

@@ -302,11 +302,13 @@ for name in "MaxPool2d AvgPool2d".split():
     for label, settings in {"2": dict(kernel_size=2, stride=2), "same": dict(kernel_size=3, stride=2, pad_mode="same"), "default": {},
                             "rectangle": dict(kernel_size=(1, 3), stride=(2, 1))}.items():
         cell(f"nn.{name} {label}", lambda name=name, s=settings: getattr(nn, name)(**s), floats(2, 3, 7, 7))
-for name in "ReLU Sigmoid Tanh GELU Softmax Flatten".split():
+for name in "ReLU ReLU6 LeakyReLU ELU Sigmoid LogSigmoid Tanh GELU SiLU HSigmoid HSwish Softsign Mish Softmax LogSoftmax Flatten Identity".split():
     cell(f"nn.{name}", getattr(nn, name), floats(3, 4), dtypes=HALVES)
+cell("nn.LeakyReLU alpha", lambda: nn.LeakyReLU(0.05), floats(3, 4))
+cell("nn.LogSoftmax axis", lambda: nn.LogSoftmax(0), floats(3, 4))
 cell("nn.Softmax axis", lambda: nn.Softmax(0), floats(3, 4))
 cell("nn.Dropout evaluation", lambda: nn.Dropout(keep_prob=0.5), floats(3, 4), train=False)
-for name in "relu sigmoid tanh gelu softmax".split():
+for name in "relu relu6 leakyrelu elu sigmoid logsigmoid tanh gelu hsigmoid hswish softsign softmax logsoftmax".split():
     cell(f"nn.get_activation {name}", lambda name=name: nn.get_activation(name), floats(3, 4))
 cell("nn.SequentialCell", lambda: nn.SequentialCell([nn.Dense(4, 5), nn.ReLU(), nn.Dense(5, 2)]), floats(3, 4))
 cell("nn.SequentialCell several", lambda: nn.SequentialCell(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), floats(2, 3, 5, 5))
@@ -334,10 +336,20 @@ cell("nn.WithLossCell", lambda: nn.WithLossCell(nn.Dense(4, 3), nn.MSELoss()), f
 for reduction in ("mean", "sum", "none"):
     for name in "MSELoss L1Loss".split():
         cell(f"nn.{name} {reduction}", lambda name=name, r=reduction: getattr(nn, name)(r), floats(4, 3), floats(4, 3))
+    cell(f"nn.MAELoss {reduction}", lambda r=reduction: nn.MAELoss(r), floats(4, 3), floats(4, 3))
+    cell(f"nn.SmoothL1Loss {reduction}", lambda r=reduction: nn.SmoothL1Loss(0.7, r), floats(4, 3), floats(4, 3))
+    cell(f"nn.BCELoss {reduction}", lambda r=reduction: nn.BCELoss(reduction=r), floats(4, 3, low=0.1, high=0.9), floats(4, 3, low=0, high=1))
+    cell(f"nn.BCEWithLogitsLoss {reduction}", lambda r=reduction: nn.BCEWithLogitsLoss(r), floats(4, 3, low=-9, high=9), floats(4, 3, low=0, high=1))
     cell(f"nn.SoftmaxCrossEntropyWithLogits sparse {reduction}",
          lambda r=reduction: nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction=r), floats(6, 5), ints(6, high=5))
     cell(f"nn.SoftmaxCrossEntropyWithLogits {reduction}",
          lambda r=reduction: nn.SoftmaxCrossEntropyWithLogits(reduction=r), floats(2, 3), exactly([[0.2, 0.5, 0.3], [0.0, 1.0, 0.0]]))
+
+cell("nn.SmoothL1Loss", nn.SmoothL1Loss, floats(4, 3), floats(4, 3))
+cell("nn.RMSELoss", nn.RMSELoss, floats(4, 3), floats(4, 3))
+cell("nn.BCELoss weight", lambda: nn.BCELoss(Tensor(seeded("weight").uniform(0.5, 2, (4, 3)).astype(np.float32))), floats(4, 3, low=0.1, high=0.9), floats(4, 3, low=0, high=1))
+cell("nn.BCEWithLogitsLoss weights", lambda: nn.BCEWithLogitsLoss(weight=Tensor([0.5, 1.0, 2.0], ms.float32), pos_weight=Tensor([2.0, 3.0, 1.0], ms.float32)),
+     floats(4, 3), floats(4, 3, low=0, high=1))
 
 # --- optimizers
 for label, settings in {"": {}, "weight_decay": dict(weight_decay=0.1), "loss_scale": dict(loss_scale=8.0),

@@ -1,7 +1,8 @@
-"""compare.py OURS THEIRS TABLE: how far what Tessera computed (OURS.npz, OURS.json) is from what MindSpore did.
+"""compare.py OURS THEIRS TABLE [part]: how far what Tessera computed (OURS.npz, OURS.json) is from what MindSpore did.
 
 Where they are apart, or where Tessera refuses, the table in the file TABLE says why: a line `| case or pattern | what | why |` between the
-lines `<!-- differences -->` and `<!-- end -->`. A difference without a line is a failure, and so is a line without a difference.
+lines `<!-- differences -->` and `<!-- end -->`. A difference without a line is a failure, and so are a line without a difference and a name
+of both packages without a case, unless only a part of the cases was computed.
 """
 import fnmatch
 import json
@@ -109,8 +110,9 @@ def main():
             print(f"{kind}: {case}: {what} ({reasons[0][1]})")
         else:
             failures.append(f"{case}: {what}")
-    failures += [f"{name} has no case" for name in uncovered(ours, theirs)]
-    failures += [f"the table's line {pattern} says of nothing that it differs" for pattern, _ in table if pattern not in used]
+    if len(sys.argv) < 5:
+        failures += [f"{name} has no case" for name in uncovered(ours, theirs)]
+        failures += [f"the table's line {pattern} says of nothing that it differs" for pattern, _ in table if pattern not in used]
     for failure in failures:
         print(f"FAILED: {failure}")
     print(f"cases: {counts['equal']} equal, {counts['differing']} differing (each explained), {counts['refused']} refused (each explained), "

@@ -36,7 +36,8 @@ def main():
         # It says at length what devices it does not find.
         if not compute(judge, theirs, sys.argv[2:], PYTHONPATH="", GLOG_v="4"):
             return 1
-        return subprocess.run([judge, "-B", HERE / "compare.py", ours, theirs, ROOT / "docs" / "compatibility.md"]).returncode
+        part = ["part"] if sys.argv[2:] else []
+        return subprocess.run([judge, "-B", HERE / "compare.py", ours, theirs, ROOT / "docs" / "compatibility.md", *part]).returncode
 
 
 if __name__ == "__main__":

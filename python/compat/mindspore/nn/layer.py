@@ -208,6 +208,67 @@ Tanh = _activation("Tanh", P.Tanh)
 GELU = _activation("GELU", P.GeLU)
 
 
+ReLU6 = _activation("ReLU6", P.ReLU6)
+HSigmoid = _activation("HSigmoid", P.HSigmoid)
+HSwish = _activation("HSwish", P.HSwish)
+Softsign = _activation("Softsign", P.Softsign)
+Mish = _activation("Mish", P.Mish)
+
+
+class LeakyReLU(Cell):
+    """x where x > 0, else alpha * x."""
+
+    def __init__(self, alpha=0.2):
+        super().__init__()
+        self.alpha = _check.number("LeakyReLU", "alpha", alpha)
+
+    def construct(self, x):
+        return _ops.maximum(x, 0.0) + self.alpha * _ops.minimum(x, 0.0)
+
+
+class ELU(Cell):
+    """x where x > 0, else alpha * (e^x - 1)."""
+
+    def __init__(self, alpha=1.0):
+        super().__init__()
+        self.alpha = _check.number("ELU", "alpha", alpha)
+
+    def construct(self, x):
+        return P.elu(x, self.alpha)
+
+
+class SiLU(Cell):
+    """x * sigmoid(x)."""
+
+    def construct(self, x):
+        return x * _ops.sigmoid(x)
+
+
+class LogSigmoid(Cell):
+    """log(sigmoid(x))."""
+
+    def construct(self, x):
+        return -P.softplus(-x)
+
+
+class LogSoftmax(Cell):
+    """log(exp(x) / sum of exp(x)) along an axis."""
+
+    def __init__(self, axis=-1):
+        super().__init__()
+        self.log_softmax = P.LogSoftmax(axis)
+
+    def construct(self, x):
+        return self.log_softmax(x)
+
+
+class Identity(Cell):
+    """x."""
+
+    def construct(self, x):
+        return x
+
+
 class Softmax(Cell):
     """exp(x) / sum of exp(x) along an axis."""
 
@@ -228,7 +289,8 @@ class Flatten(Cell):
 
 def get_activation(name):
     """The activation cell of that name. KeyError for an unknown one."""
-    known = {"relu": ReLU, "sigmoid": Sigmoid, "tanh": Tanh, "gelu": GELU, "softmax": Softmax}
+    known = {"relu": ReLU, "relu6": ReLU6, "leakyrelu": LeakyReLU, "elu": ELU, "sigmoid": Sigmoid, "logsigmoid": LogSigmoid, "tanh": Tanh,
+             "gelu": GELU, "hsigmoid": HSigmoid, "hswish": HSwish, "softsign": Softsign, "softmax": Softmax, "logsoftmax": LogSoftmax}
     if name not in known:
         raise KeyError(f"For 'get_activation', the 'name' must be in {list(known)}, but got {name}.")
     return known[name]()

@@ -11,8 +11,6 @@ def _array(value):
 class Metric:
     """A metric of one's own overrides clear, update and eval."""
 
-    native = ""  # the name under which tessera computes it during Model.eval
-
     def __init__(self):
         self.clear()
 
@@ -29,7 +27,11 @@ class Metric:
         raise NotImplementedError(f"{type(self).__name__}.eval")
 
 
-class _Metric(Metric):
+class _Metric:
+    """Those that tessera computes during Model.eval, under the name `native`."""
+
+
+class _Average(Metric):
     """A sum over a number of samples."""
 
     def clear(self):
@@ -47,7 +49,7 @@ class _Metric(Metric):
         return [_array(item) for item in inputs]
 
 
-class Accuracy(_Metric):
+class Accuracy(_Average, _Metric):
     """The part of rows whose largest logit is the label's; labels are class numbers, or rows with the largest at the class."""
     native = "accuracy"
 
@@ -67,7 +69,7 @@ class Accuracy(_Metric):
         self._count += hits.size
 
 
-class Loss(_Metric):
+class Loss(_Average, _Metric):
     """The mean loss of the batches."""
     native = "loss"
 
@@ -79,7 +81,7 @@ class Loss(_Metric):
         self._count += 1
 
 
-class MAE(_Metric):
+class MAE(_Average):
     """The sum of |prediction - label| over the number of rows."""
 
     def update(self, *inputs):
@@ -98,7 +100,7 @@ class MSE(MAE):
         return difference**2
 
 
-class TopKCategoricalAccuracy(_Metric):
+class TopKCategoricalAccuracy(_Average):
     """The part of rows whose label is among the k largest logits."""
 
     def __init__(self, k):
@@ -118,7 +120,7 @@ class TopKCategoricalAccuracy(_Metric):
         self._count += labels.shape[0]
 
 
-class Top1CategoricalAccuracy(TopKCategoricalAccuracy):
+class Top1CategoricalAccuracy(TopKCategoricalAccuracy, _Metric):
     """The part of rows whose label is the largest logit."""
     native = "top_1_accuracy"
 
@@ -126,7 +128,7 @@ class Top1CategoricalAccuracy(TopKCategoricalAccuracy):
         super().__init__(1)
 
 
-class Top5CategoricalAccuracy(TopKCategoricalAccuracy):
+class Top5CategoricalAccuracy(TopKCategoricalAccuracy, _Metric):
     """The part of rows whose label is among the five largest logits."""
     native = "top_5_accuracy"
 
