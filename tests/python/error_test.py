@@ -1,5 +1,7 @@
 """The package mindspore: which error a wrong call raises, and where scripts may read the text, its words."""
 import re
+import tempfile
+from pathlib import Path
 
 import mindspore as ms
 import mindspore.dataset as ds
@@ -44,6 +46,25 @@ def traced(function, *shapes, **settings):
 def in_pynative_mode(call):
     context.set_context(mode=context.PYNATIVE_MODE)
     return call()
+
+
+def launched(table=None, **environment):
+    """init() in a process that a launcher has told this."""
+    def call():
+        with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+            for name in ("RANK_ID", "RANK_SIZE", "DEVICE_ID", "RANK_TABLE_FILE", "MINDSPORE_HCCL_CONFIG_PATH", "OMPI_COMM_WORLD_SIZE"):
+                patch.delenv(name, raising=False)
+            if table is not None:
+                path = Path(folder) / "rank_table.json"
+                path.write_text(table)
+                patch.setenv("RANK_TABLE_FILE", str(path))
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            communication.init()
+    return call
+
+
+TABLE = '{"server_list": [{"server_id": "10.0.0.1", "device": [{"device_id": "0", "device_ip": "", "rank_id": "0"}]}], "server_count": "1"}'
 
 
 def parallel(**settings):
@@ -121,6 +142,14 @@ REFUSED = {
         (lambda: communication.destroy_group(3), TypeError, "must be type of string"),
         (lambda: communication.get_world_rank_from_group_rank("g", "0"), TypeError, "must be type of int"),
         (lambda: communication.get_group_rank_from_world_rank("0", "g"), TypeError, "must be type of int"),
+        (launched(RANK_SIZE="2"), RuntimeError, "Get hccl rank_table_file failed, please export MINDSPORE_HCCL_CONFIG_PATH or RANK_TABLE_FILE."),
+        (launched(RANK_SIZE="2", RANK_ID="0"), RuntimeError, "Get hccl rank_table_file failed"),
+        (launched(RANK_TABLE_FILE="/none/table.json", RANK_ID="0"), RuntimeError, "/none/table.json"),
+        (launched(TABLE), RuntimeError, "Environment variables RANK_ID has not been exported"),
+        (launched(TABLE, RANK_ID="3"), RuntimeError, "RANK_ID 3 is not in"),
+        (launched("{wrong", RANK_ID="0"), RuntimeError, "is no rank table"),
+        (launched("{}", RANK_ID="0"), RuntimeError, "is no rank table"),
+        (launched(MS_ROLE="MS_WORKER"), RuntimeError, "waits for the scheduler"),
         (lambda: communication.get_rank(), RuntimeError, "init"),
         (lambda: communication.get_group_size(), RuntimeError, "init"),
     ],
@@ -347,12 +376,6 @@ REFUSED = {
         (lambda: ops.AllGather(), RuntimeError, "init"),
         (lambda: comm_ops.ReduceOp.WRONG, AttributeError, "WRONG"),
     ],
-    "recompute": [
-        (lambda: nn.Cell().recompute(wrong=True), ValueError, "wrong"),
-        (lambda: in_pynative_mode(lambda: nn.Cell().recompute()), TypeError, "pynative mode"),
-        (lambda: (lambda cell: (cell.recompute(), cell.recompute()))(nn.ReLU()), RuntimeError, "recompute"),
-        (lambda: nn.Cell().recompute(mp_comm_recompute=1), TypeError, "'mp_comm_recompute' must be bool"),
-    ],
     "Model": [
         (lambda: ms.Model(1), TypeError, "'network' must be Cell"),
         (lambda: ms.Model(nn.ReLU(), metrics={"wrong"}), KeyError, "wrong"),
@@ -365,7 +388,7 @@ REFUSED = {
         (lambda: ms.Model(nn.ReLU()).train(1, None, sink_size=-2), ValueError, "equal to -1 or positive"),
         (lambda: ms.Model(nn.ReLU()).train(1, None, dataset_sink_mode=1), TypeError, "'dataset_sink_mode' must be bool"),
         (lambda: ms.Model(nn.ReLU()).train(1, 3), TypeError, "data set"),
-        (lambda: ms.Model(nn.ReLU()).train(1, rows().batch(2), callbacks=[1]), TypeError, "must be Callback or list of Callback"),
+        (lambda: ms.Model(nn.ReLU()).train(1, rows().batch(2), callbacks=[1]), TypeError, "must be Callback"),
         (lambda: ms.Model(nn.ReLU()).eval(None), ValueError, "'metrics' can not be None or empty"),
         (lambda: ms.Model(nn.ReLU()).predict(2, Tensor([1.0])), TypeError, "without a number of epochs"),
     ],

@@ -175,6 +175,21 @@ class AvgPool2d(Cell):
         return self.avg_pool(x)
 
 
+class _DropoutOperator(P.Primitive):
+    """What a Dropout calls: takes a strategy, as operators do."""
+
+    def __init__(self, cell):
+        super().__init__("Dropout")
+        self.cell = cell
+
+    def __call__(self, x):
+        # In evaluation it is no operator of the graph.
+        return super().__call__(x) if self.cell.training else x
+
+    def run(self, x):
+        return self.cell(x)
+
+
 class Dropout(Cell):
     """In training each element is kept with probability keep_prob and divided by it, else 0."""
 
@@ -182,7 +197,8 @@ class Dropout(Cell):
         super().__init__(auto_prefix=False)
         if not 0 < _check.number("Dropout", "keep_prob", keep_prob) <= 1:
             raise ValueError(f"For 'Dropout', the 'keep_prob' must be in range (0, 1], but got {keep_prob}.")
-        self.dropout = tessera.nn.Dropout(keep_prob)
+        self.cell = tessera.nn.Dropout(keep_prob)
+        self.dropout = _DropoutOperator(self.cell)
 
     def construct(self, x):
         return self.dropout(x)

@@ -3,6 +3,7 @@ import tessera
 
 from mindspore import _check
 from mindspore._missing import missing
+from mindspore.ops._traced import Traced
 from mindspore.ops.functional import clip_by_global_norm, clip_by_value  # noqa: F401
 
 
@@ -80,7 +81,7 @@ class GradOperation:
             return of_inputs if self.get_all else of_inputs[0]
 
         def run(*inputs):
-            return gradients(*inputs) if tessera.nn.is_tracing() else _Traced(gradients, function)(*inputs)
+            return gradients(*inputs) if tessera.nn.is_tracing() else Traced(gradients, function)(*inputs)
 
         return run
 
@@ -101,7 +102,7 @@ def value_and_grad(fn, grad_position=0, weights=None, has_aux=False):
         return value, of_inputs if weights is None else of_weights if grad_position is None else (of_inputs, of_weights)
 
     def run(*inputs):
-        return of(*inputs) if tessera.nn.is_tracing() else _Traced(of, fn)(*inputs)
+        return of(*inputs) if tessera.nn.is_tracing() else Traced(of, fn)(*inputs)
 
     return run
 
@@ -132,19 +133,6 @@ def add_flags(fn=None, **flags):
 def core(fn=None, **flags):
     """Marks a function as part of the framework; a decorator."""
     return add_flags(fn, core=True, **flags)
-
-
-class _Traced(tessera.nn.Cell):
-    """A function as a cell, so that it can be traced."""
-
-    def __init__(self, function, part):
-        super().__init__(auto_prefix=False)
-        if isinstance(part, tessera.nn.Cell):
-            self.part = part
-        self.function = function
-
-    def construct(self, *inputs):
-        return self.function(*inputs)
 
 
 class Map:

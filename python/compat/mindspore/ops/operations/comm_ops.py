@@ -1,8 +1,10 @@
 """Collectives: every rank of the group calls the same ones in the same order."""
+import tessera
 from tessera import ops as _ops
 
 from mindspore._missing import missing
 from mindspore.communication.management import HCCL_WORLD_COMM_GROUP, get_group_size, get_rank, native_group
+from mindspore.ops._traced import Traced
 from mindspore.ops.primitive import Primitive
 
 
@@ -155,6 +157,11 @@ class NeighborExchange(_Collective):
         shapes = tuple(tuple(value.shape) for value in values)
         if shapes != self.send_shapes:
             raise ValueError(f"For 'NeighborExchange', the inputs must have the 'send_shapes' {self.send_shapes}, but got {shapes}.")
+        # The ranks compare the collectives of a graph: one without the others' would be another graph than theirs.
+        return self.exchanged(*values) if tessera.nn.is_tracing() else Traced(self.exchanged)(*values)
+
+    def exchanged(self, *values):
+        """The messages, inside construct()."""
         own = get_rank(self.group)
         # All ranks take the messages in one order, so that none waits for another that waits for it.
         sends = [((own, peer), number) for number, peer in enumerate(self.send_rank_ids)]
