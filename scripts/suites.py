@@ -26,7 +26,8 @@ JOBS = len(os.sched_getaffinity(0))
 SANITIZERS = ("asan-ubsan", "tsan")
 SANITIZER_LABEL = {"asan-ubsan": "fast", "tsan": "threads"}
 # What a test of very many cases says of them at its end.
-SUMMARY = r"^\d+ cases, \d+ failures.*$|^\d+ of \d+ mutants killed.*$"
+SUMMARY = (r"^\d+ cases, \d+ failures.*$|^\d+ of \d+ mutants killed.*$|^reference: \d+ equal.*$|^\d+ wrong calls$"
+           r"|^\d+ names work, \d+ are refused$")
 NO_SUITE = {"no-sanitizer", "threads"}  # labels that say something about a test but name no suite
 
 # Objects compiled in one clone serve another.

@@ -115,7 +115,7 @@ def main():
         failures += [f"the table's line {pattern} says of nothing that it differs" for pattern, _ in table if pattern not in used]
     for failure in failures:
         print(f"FAILED: {failure}")
-    print(f"cases: {counts['equal']} equal, {counts['differing']} differing (each explained), {counts['refused']} refused (each explained), "
+    print(f"reference: {counts['equal']} equal, {counts['differing']} differing (each explained), {counts['refused']} refused (each explained), "
           f"{counts['Tessera alone has']} that Tessera alone has, {counts['refused by both']} refused by both")
     print(f"{counts['equal'] + counts['differing'] + counts['refused']} passed, {len(failures)} failed")
     return 1 if failures else 0
