@@ -5,7 +5,7 @@ from mindspore import Tensor, nn, ops
 from mindspore.common.initializer import initializer
 
 from kinds import (CASES, HALVES, SINGLE, bools, cell, exactly, floats, grid, ints, metric, operator, optimizer, positive, rate,  # noqa: F401
-                   schedule, seeded, value)
+                   schedule, seeded, training, value)
 
 # --- elementwise: as objects and as functions
 for name in "Neg Abs Sign Square Floor Exp Sin Cos ReLU Sigmoid Tanh GeLU ZerosLike OnesLike Identity IsFinite".split():
@@ -374,6 +374,32 @@ optimizer("nn.Adam WarmUpLR", lambda net: nn.Adam(net.trainable_params(), nn.War
 optimizer("nn.SGD PolynomialDecayLR", lambda net: nn.SGD(net.trainable_params(), nn.PolynomialDecayLR(0.2, 0.05, 3, 0.5)), steps=6)
 optimizer("nn.SGD group CosineDecayLR", lambda net: nn.SGD([{"params": [net.weight], "lr": nn.CosineDecayLR(0.01, 0.2, 3)}, {"params": [net.beta]}], 0.1),
           steps=5)
+
+# --- all together
+
+
+class Images(nn.Cell):
+    """A small network of images."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, has_bias=True)
+        self.bn = nn.BatchNorm2d(8, momentum=0.9)
+        self.relu, self.pool, self.flatten = nn.ReLU(), nn.MaxPool2d(2, 2), nn.Flatten()
+        self.fc = nn.SequentialCell(nn.Dense(8 * 16, 16, activation="tanh"), nn.Dense(16, 5))
+
+    def construct(self, x):
+        return self.fc(self.flatten(self.pool(self.relu(self.bn(self.conv(x))))))
+
+
+# Before the batch norm a bias has no gradient but rounding errors, which Adam with a small eps would divide by themselves.
+for label, make in {"Momentum": lambda net: nn.Momentum(net.trainable_params(), 0.01, 0.9, weight_decay=1e-3), "Adam": lambda net: nn.Adam(net.trainable_params(), 1e-3, eps=1e-3),
+                    "SGD": lambda net: nn.SGD(net.trainable_params(), nn.cosine_decay_lr(0.001, 0.02, 6, 1, 6)),
+                    "AdamWeightDecay": lambda net: nn.AdamWeightDecay(net.trainable_params(), 1e-3, weight_decay=0.01)}.items():
+    training(f"training {label}", Images, lambda: nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean"), make,
+             floats(8, 3, 8, 8), ints(8, high=5))
+training("training of rows", lambda: nn.SequentialCell(nn.Dense(6, 8), nn.ReLU(), nn.Dense(8, 2)), nn.MSELoss,
+         lambda net: nn.Momentum(net.trainable_params(), 0.02, 0.9), floats(16, 6), floats(16, 2), steps=10)
 
 # --- schedules
 schedule("nn.exponential_decay_lr", lambda: nn.exponential_decay_lr(0.1, 0.9, 12, 3, 2))

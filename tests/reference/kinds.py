@@ -179,6 +179,23 @@ def optimizer(name, make, steps=4):
     add(name, SINGLE, compute)
 
 
+def training(name, make, make_loss, make_optimizer, *inputs, steps=6):
+    """The losses of several steps, and all parameters after them."""
+    def compute(dtype):
+        network = make()
+        every = list(network.get_parameters())
+        set_parameters(name, every)
+        step = nn.TrainOneStepCell(nn.WithLossCell(network, make_loss()), make_optimizer(network))
+        step.set_train()
+        found = {}
+        for number in range(steps):
+            rng = seeded(name, number % 2)
+            found[f"loss.{number}"] = step(*[make_input(rng, dtype) for make_input in inputs])
+        return found | {f"after.{p.name}": p.asnumpy().copy() for p in every}
+
+    add(name, SINGLE, compute)
+
+
 def schedule(name, make):
     """A list of learning rates, one per step."""
     add(name, SINGLE, lambda _: {"rates": np.array(make(), np.float64)})
