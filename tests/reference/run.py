@@ -10,11 +10,26 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 
 
-def compute(python, out, pattern, **environment):
-    done = subprocess.run([python, "-B", HERE / "compute.py", out, *pattern], env=os.environ | environment)
-    if done.returncode != 0:
-        print(f"reference: {python} exited with {done.returncode}")
-    return done.returncode == 0
+def runner(python, **environment):
+    """A function that runs a program of this folder, and says whether it ended well."""
+    def run(program, *arguments):
+        done = subprocess.run([python, "-B", HERE / program, *arguments], env=os.environ | environment)
+        if done.returncode != 0:
+            print(f"reference: {program} in {python} exited with {done.returncode}")
+        return done.returncode == 0
+
+    return run
+
+
+def exchange_checkpoints(folder, run):
+    """Whether each package reads what the other wrote, and both write the same bytes."""
+    files = {side: f"{folder}/{side}.ckpt" for side in ("ours", "theirs")}
+    good = all(run[side]("checkpoint.py", "write", file) for side, file in files.items())
+    good = good and run["ours"]("checkpoint.py", "read", files["theirs"]) and run["theirs"]("checkpoint.py", "read", files["ours"])
+    if good and Path(files["ours"]).read_bytes() != Path(files["theirs"]).read_bytes():
+        print("FAILED: the two packages write the same tensors in other bytes")
+        good = False
+    return good
 
 
 def main():
@@ -29,15 +44,16 @@ def main():
         return 0
     package = Path(sys.argv[1]) / "python" / "tessera"
     judge = made.stdout.strip()
+    # MindSpore says at length what devices it does not find.
+    run = {"ours": runner(sys.executable, PYTHONPATH=f"{package.parent}:{package / 'compat'}"), "theirs": runner(judge, PYTHONPATH="", GLOG_v="4")}
     with tempfile.TemporaryDirectory(prefix="tessera-reference-") as folder:
-        ours, theirs = f"{folder}/ours", f"{folder}/theirs"
-        if not compute(sys.executable, ours, sys.argv[2:], PYTHONPATH=f"{package.parent}:{package / 'compat'}"):
+        results = {side: f"{folder}/{side}" for side in run}
+        if not all(run[side]("compute.py", out, *sys.argv[2:]) for side, out in results.items()):
             return 1
-        # It says at length what devices it does not find.
-        if not compute(judge, theirs, sys.argv[2:], PYTHONPATH="", GLOG_v="4"):
-            return 1
+        good = bool(sys.argv[2:]) or exchange_checkpoints(folder, run)
         part = ["part"] if sys.argv[2:] else []
-        return subprocess.run([judge, "-B", HERE / "compare.py", ours, theirs, ROOT / "docs" / "compatibility.md", *part]).returncode
+        good = run["theirs"]("compare.py", *results.values(), ROOT / "docs" / "compatibility.md", *part) and good
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

@@ -6,6 +6,9 @@ import sys
 
 # Parts of the reference that Tessera will have, by what they wait for.
 WAITS = {
+    "set_algo_parameters": "the search for strategies",
+    "get_algo_parameters": "the search for strategies",
+    "reset_algo_parameters": "the search for strategies",
     "PipelineCell": "pipeline stages",
     "MicroBatchInterleaved": "pipeline stages",
     "set_ps_context": "the parameter server",
@@ -22,9 +25,6 @@ WAITS = {
     "merge_sliced_parameter": "the conversion of checkpoints",
     "build_searched_strategy": "the conversion of checkpoints",
     "restore_group_info_list": "the conversion of checkpoints",
-    "set_algo_parameters": "the search for strategies",
-    "get_algo_parameters": "the search for strategies",
-    "reset_algo_parameters": "the search for strategies",
 }
 # What to use instead of parts that it will not have.
 INSTEAD = {
@@ -38,6 +38,7 @@ INSTEAD = {
     "NPUGetFloatStatus": "overflow shows in the gradients: TrainOneStepWithLossScaleCell, ops.IsFinite",
     "NPUClearFloatStatus": "overflow shows in the gradients: TrainOneStepWithLossScaleCell, ops.IsFinite",
     "FloatStatus": "overflow shows in the gradients: TrainOneStepWithLossScaleCell, ops.IsFinite",
+    "set_data": "a tensor does not change: make another",
     "mindspore._c_expression": "data sets are read by Model.train",
     "mindspore._checkparam": "check arguments in Python",
     "mindspore.numpy": "use NumPy, or mindspore.ops",
