@@ -191,6 +191,8 @@ REFUSED = {
         (lambda: nn.Cell().insert_param_to_cell("a.b", weight()), KeyError, "should not contain '.'"),
         (lambda: nn.Cell().insert_param_to_cell("a", 1), TypeError, "must be 'Parameter'"),
         (lambda: nn.Cell().set_comm_fusion(-1), ValueError, "int >= 0"),
+        (lambda: nn.Cell().set_param_ps(), RuntimeError, "waits for the parameter server"),
+        (lambda: nn.Cell().update_parameters_name("a."), RuntimeError, "is the path of the attributes"),
         (lambda: nn.CellList([1]), TypeError, "subclass of Cell"),
         (lambda: nn.CellList([nn.ReLU()])[1], IndexError, "index must be in"),
         (lambda: nn.CellList([nn.ReLU()])["0"], TypeError, "type of index must be int"),
@@ -398,6 +400,8 @@ REFUSED = {
         *[(lambda key=key: ms.CheckpointConfig(**{key: -1}), ValueError, f"'{key}' must be int and >= 0") for key in (
             "save_checkpoint_steps", "save_checkpoint_seconds", "keep_checkpoint_max", "keep_checkpoint_per_n_minutes")],
         (lambda: ms.CheckpointConfig(0, 0, 0, 0), ValueError, "can't be all None or 0"),
+        *[(lambda s=s: ms.CheckpointConfig(**s), NotImplementedError, "not available yet") for s in (
+            dict(async_save=True), dict(enc_key=b"0123456789abcdef"), dict(append_info=[{}]), dict(exception_save=True), dict(saved_network=nn.ReLU()))],
         (lambda: ms.ModelCheckpoint(prefix="a/b"), ValueError, "without '/'"),
         (lambda: ms.ModelCheckpoint(prefix=3), ValueError, "'prefix' is invalid"),
         (lambda: ms.ModelCheckpoint(config=1), TypeError, "should be 'CheckpointConfig'"),

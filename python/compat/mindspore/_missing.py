@@ -38,7 +38,6 @@ INSTEAD = {
     "NPUGetFloatStatus": "overflow shows in the gradients: TrainOneStepWithLossScaleCell, ops.IsFinite",
     "NPUClearFloatStatus": "overflow shows in the gradients: TrainOneStepWithLossScaleCell, ops.IsFinite",
     "FloatStatus": "overflow shows in the gradients: TrainOneStepWithLossScaleCell, ops.IsFinite",
-    "set_data": "a tensor does not change: make another",
     "mindspore._c_expression": "data sets are read by Model.train",
     "mindspore._checkparam": "check arguments in Python",
     "mindspore.numpy": "use NumPy, or mindspore.ops",
