@@ -26,7 +26,8 @@ JOBS = len(os.sched_getaffinity(0))
 SANITIZERS = ("asan-ubsan", "tsan")
 SANITIZER_LABEL = {"asan-ubsan": "fast", "tsan": "threads"}
 # What a test of very many cases says of them at its end.
-SUMMARY = r"^\d+ cases, \d+ failures.*$|^\d+ of \d+ mutants killed.*$"
+SUMMARY = (r"^\d+ cases, \d+ failures.*$|^\d+ of \d+ mutants killed.*$|^reference: \d+ equal.*$|^\d+ wrong calls$"
+           r"|^\d+ names work, \d+ are refused$")
 NO_SUITE = {"no-sanitizer", "threads"}  # labels that say something about a test but name no suite
 
 # Objects compiled in one clone serve another.
@@ -222,7 +223,8 @@ def main():
     parser.add_argument("--list", action="store_true", help="print the suites and how many tests each has")
     arguments = parser.parse_args()
 
-    wants_python = arguments.all is not None and (not arguments.all or not {"python", "tutorials"}.isdisjoint(arguments.all))
+    wants_python = arguments.all is not None and (
+        not arguments.all or not {"python", "reference", "tutorials"}.isdisjoint(arguments.all))
     if not configure("release", python_options() if wants_python else ()):
         return 1
     tests = tests_of("release")

@@ -277,6 +277,21 @@ void bind_collectives(nb::module_& m) {
         return operation.finish(ops::all_to_all(operation.value(x), group_of(group), split_dim, concat_dim));
       },
       "x"_a, "group"_a = world, "split_dim"_a = 0, "concat_dim"_a = 0, doc_of("all_to_all", "").c_str());
+  m.def(
+      "send",
+      [](nb::handle x, int peer, const std::string& group) {
+        Operation operation;
+        return operation.finish(ops::send(operation.value(x), group_of(group), peer));
+      },
+      "x"_a, "peer"_a, "group"_a = world, doc_of("send", "").c_str());
+  m.def(
+      "receive",
+      [](nb::handle shape, nb::handle dtype, int peer, const std::string& group) {
+        Operation operation;
+        return operation.finish(
+            ops::receive(operation.graph(), group_of(group), peer, {to_dtype(dtype), Shape(to_ints(shape))}));
+      },
+      "shape"_a, "dtype"_a, "peer"_a, "group"_a = world, doc_of("receive", "").c_str());
 }
 
 // x[key] with Python's numbers, slices, ... and None.

@@ -1,4 +1,5 @@
 """Scripts written for MindSpore's API run on Tessera. See docs/compatibility.md for what is here."""
+from mindspore._missing import explain_missing_modules
 from mindspore import context
 from mindspore.common import dtype
 from mindspore.common.dtype import *
@@ -16,5 +17,6 @@ from mindspore.train import (Callback, CheckpointConfig, DatasetHelper, DynamicL
                              connect_network_with_dataset, load_checkpoint, load_param_into_net, save_checkpoint)
 from mindspore._missing import missing
 
+explain_missing_modules()
 __getattr__ = missing(__name__)
-del missing
+del explain_missing_modules, missing

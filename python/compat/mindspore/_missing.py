@@ -1,15 +1,22 @@
 """What a script gets that asks for a name which is not here: an error that says so, and what there is instead."""
 import dis
 import difflib
+import pkgutil
 import sys
 
 # Parts of the reference that Tessera will have, by what they wait for.
 WAITS = {
+    "set_algo_parameters": "the search for strategies",
+    "get_algo_parameters": "the search for strategies",
+    "reset_algo_parameters": "the search for strategies",
     "PipelineCell": "pipeline stages",
     "MicroBatchInterleaved": "pipeline stages",
     "set_ps_context": "the parameter server",
     "get_ps_context": "the parameter server",
     "reset_ps_context": "the parameter server",
+    "set_param_ps": "the parameter server",
+    "infer_param_pipeline_stage": "pipeline stages",
+    "pipeline_stage": "pipeline stages",
     "load_distributed_checkpoint": "the conversion of checkpoints",
     "transform_checkpoints": "the conversion of checkpoints",
     "transform_checkpoint_by_rank": "the conversion of checkpoints",
@@ -22,6 +29,39 @@ WAITS = {
     "infer_predict_layout": "the conversion of checkpoints",
     "infer_preict_layout": "the conversion of checkpoints",
 }
+# What to use instead of parts that it will not have.
+INSTEAD = {
+    "Lamb": "use nn.AdamWeightDecay",
+    "FTRL": "use nn.Adam",
+    "LazyAdam": "use nn.Adam, which it equals on dense gradients",
+    "ms_function": "what construct() calls is compiled with the cell: call the function from a cell",
+    "jit": "what construct() calls is compiled with the cell: call the function from a cell",
+    "stop_gradient": "differentiate with respect to what needs it: nn.Cell.trainable_params, ops.GradOperation",
+    "NPUAllocFloatStatus": "overflow shows in the gradients: TrainOneStepWithLossScaleCell, ops.IsFinite",
+    "NPUGetFloatStatus": "overflow shows in the gradients: TrainOneStepWithLossScaleCell, ops.IsFinite",
+    "NPUClearFloatStatus": "overflow shows in the gradients: TrainOneStepWithLossScaleCell, ops.IsFinite",
+    "FloatStatus": "overflow shows in the gradients: TrainOneStepWithLossScaleCell, ops.IsFinite",
+    "mindspore._c_expression": "data sets are read by Model.train",
+    "mindspore._checkparam": "check arguments in Python",
+    "mindspore.numpy": "use NumPy, or mindspore.ops",
+    "mindspore.parallel": "strategies and modes are set by shard() and set_auto_parallel_context",
+    "mindspore.profiler": "use the examples' --profile",
+    "DatasetHelper": "Model.train feeds the network",
+    "connect_network_with_dataset": "Model.train feeds the network",
+    "mindspore.train.dataset_helper": "Model.train feeds the network",
+    "_CallbackManager": "Model.train calls the callbacks",
+    "mindspore.common.api": "what construct() calls is compiled with the cell: call the function from a cell",
+    "Profiler": "use the examples' --profile",
+}
+
+
+def _text(where, names, key):
+    """Of the error for `where`, which is none of `names`."""
+    if key in WAITS:
+        return f"{where} waits for {WAITS[key]}, which Tessera does not have yet"
+    near = difflib.get_close_matches(where.rpartition(".")[2], names, 1)
+    instead = INSTEAD.get(key) or INSTEAD.get(where) or (f"it has {near[0]}" if near else f"its names are in help({where.rpartition('.')[0]})")
+    return f"{where} is not part of Tessera's mindspore package; {instead}"
 
 
 def missing(module):
@@ -30,14 +70,29 @@ def missing(module):
     def __getattr__(name):
         if name.startswith("__"):
             raise AttributeError(name)
-        text = f"{module}.{name} is not part of Tessera's mindspore package"
-        if name in WAITS:
-            text = f"{module}.{name} waits for {WAITS[name]}, which Tessera does not have yet"
-        else:
-            near = difflib.get_close_matches(name, [n for n in vars(sys.modules[module]) if not n.startswith("_")], 1)
-            text += f"; it has {near[0]}" if near else "; its names are in help(" + module + ")"
+        text = _text(f"{module}.{name}", [n for n in vars(sys.modules[module]) if not n.startswith("_")], name)
         frame = sys._getframe(1)
         is_import = dis.opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"
         raise (ImportError if is_import else AttributeError)(text)
 
     return __getattr__
+
+
+class _MissingModules:
+    """The last to be asked for a module: says of one of this package's that it is not there."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if not name.startswith("mindspore."):
+            return None
+        parent, _, own = name.rpartition(".")
+        names = [f"{parent}.{module.name}" for module in pkgutil.iter_modules(path or ()) if not module.name.startswith("_")]
+        near = difflib.get_close_matches(name, names, 1, cutoff=0.8)
+        instead = INSTEAD.get(name) or (f"it has {near[0]}" if near else f"see help({parent})")
+        raise ModuleNotFoundError(f"{name} is not part of Tessera's mindspore package; {instead}", name=name)
+
+
+def explain_missing_modules():
+    """From here on an import of a module that is not here says so."""
+    if _MissingModules not in sys.meta_path:
+        sys.meta_path.append(_MissingModules)

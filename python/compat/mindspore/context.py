@@ -140,6 +140,21 @@ def _check_fusion_indices(indices):
         raise ValueError(f"For 'set_auto_parallel_context', the elements of 'all_reduce_fusion_config' must rise, but got {indices}.")
 
 
+def _check_optimizer_config(config):
+    who = "For 'set_auto_parallel_context', the"
+    if not isinstance(config, dict):
+        raise TypeError(f"{who} argument 'parallel_optimizer_config' must be dict, but got {type(config).__name__}.")
+    for key, value in config.items():
+        if key not in ("gradient_accumulation_shard", "parallel_optimizer_threshold"):
+            raise ValueError(f"{who} 'parallel_optimizer_config' has the keys 'gradient_accumulation_shard' and 'parallel_optimizer_threshold', not {key}.")
+        if key == "gradient_accumulation_shard" and not isinstance(value, bool):
+            raise TypeError(f"{who} '{key}' must be bool, but got {type(value).__name__}.")
+        if key == "parallel_optimizer_threshold" and (isinstance(value, bool) or not isinstance(value, int)):
+            raise TypeError(f"{who} '{key}' must be int, but got {type(value).__name__}.")
+        if key == "parallel_optimizer_threshold" and value < 0:
+            raise ValueError(f"{who} '{key}' must be at least 0, but got {value}.")
+
+
 def _check_dataset_strategy(value):
     if isinstance(value, str):
         if value not in ("full_batch", "data_parallel"):
@@ -174,8 +189,8 @@ def _check_parallel(key, value):
         _check_fusion_indices(value)
     if key == "dataset_strategy":
         _check_dataset_strategy(value)
-    if key == "parallel_optimizer_config" and not isinstance(value, dict):
-        raise TypeError(f"For 'set_auto_parallel_context', the argument '{key}' must be dict, but got {type(value).__name__}.")
+    if key == "parallel_optimizer_config":
+        _check_optimizer_config(value)
     if key == "pipeline_stages" and value > 1:
         raise RuntimeError("pipeline_stages > 1 waits for pipeline stages, which Tessera does not have yet")
 

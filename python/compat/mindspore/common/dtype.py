@@ -32,3 +32,9 @@ def pytype_to_dtype(obj):
     if name not in DType.__members__:
         raise NotImplementedError(f"Unsupported convert python type {obj} to MindSpore type.")
     return DType[name]
+
+
+from mindspore._missing import missing  # noqa: E402
+
+__getattr__ = missing(__name__)
+del missing

@@ -45,9 +45,18 @@ class XavierUniform(Initializer):
         super().__init__(_native.xavier_uniform(gain))
 
 
+class HeUniform(Initializer):
+    """Even in +-sqrt(6 / fan_in)."""
+
+    def __init__(self, negative_slope=0, mode="fan_in", nonlinearity="leaky_relu"):
+        if negative_slope != 0 or mode != "fan_in" or nonlinearity not in ("leaky_relu", "relu"):
+            raise NotImplementedError("For 'HeUniform', settings other than negative_slope=0, mode=\"fan_in\" and a rectifier are not available")
+        super().__init__(_native.he_uniform())
+
+
 _NAMES = {"zeros": Zero, "zero": Zero, "ones": One, "one": One, "normal": Normal, "uniform": Uniform,
           "truncatednormal": TruncatedNormal, "truncated_normal": TruncatedNormal, "xavieruniform": XavierUniform,
-          "xavier_uniform": XavierUniform}
+          "xavier_uniform": XavierUniform, "heuniform": HeUniform, "he_uniform": HeUniform}
 
 
 def to_native(init):
@@ -89,3 +98,9 @@ def initializer(init, shape=None, dtype=tessera.float32):
     if shape is None:
         shape = ()
     return PendingTensor(init, shape, dtype)
+
+
+from mindspore._missing import missing  # noqa: E402
+
+__getattr__ = missing(__name__)
+del missing

@@ -36,3 +36,9 @@ class Tensor(metaclass=_TensorType):
     def from_numpy(array):
         """Shares the array's memory."""
         return tessera.Tensor.from_numpy(array)
+
+
+from mindspore._missing import missing  # noqa: E402
+
+__getattr__ = missing(__name__)
+del missing

@@ -179,6 +179,14 @@ class Cell(tessera.nn.Cell):
         """Gradients are made where training asks for them. Returns itself."""
         return self
 
+    def set_param_ps(self, recurse=True, init_in_server=False):
+        """Refused until there is a parameter server."""
+        raise RuntimeError("Cell.set_param_ps waits for the parameter server, which Tessera does not have yet")
+
+    def update_parameters_name(self, prefix="", recurse=True):
+        """Refused: names follow from attributes."""
+        raise RuntimeError("Cell.update_parameters_name is not available: a parameter's name is the path of the attributes that lead to it")
+
     def set_auto_parallel(self):
         """How a network is split is the context's business."""
 

@@ -2,6 +2,7 @@
 import tessera
 from tessera import ops as _ops
 
+from mindspore import _check
 from mindspore import ops as P
 from mindspore.common.initializer import initializer, to_native
 from mindspore.common.parameter import Parameter
@@ -9,11 +10,20 @@ from mindspore.nn.cell import Cell
 
 
 def _positive(who, name, value):
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"For '{who}', the '{name}' must be int, but got {type(value).__name__}.")
-    if value <= 0:
-        raise ValueError(f"For '{who}', the '{name}' must be greater than 0, but got {value}.")
-    return value
+    return _check.integer(who, name, value, 1)
+
+
+def _nchw(who, data_format):
+    if data_format != "NCHW":
+        raise ValueError(f"For '{who}', the 'data_format' must be NCHW, but got {data_format}.")
+
+
+def _initial(who, what, init, shape):
+    """A parameter's first value, of that shape."""
+    made = initializer(init, shape)
+    if tuple(made.shape) != tuple(shape):
+        raise ValueError(f"For '{who}', {what} init shape error: it must be {tuple(shape)}, but got {tuple(made.shape)}.")
+    return made
 
 
 class Dense(Cell):
@@ -23,12 +33,12 @@ class Dense(Cell):
         super().__init__()
         self.in_channels = _positive("Dense", "in_channels", in_channels)
         self.out_channels = _positive("Dense", "out_channels", out_channels)
-        self.has_bias = has_bias
-        self.weight = Parameter(initializer(weight_init, [out_channels, in_channels]), name="weight")
-        if tuple(self.weight.shape) != (out_channels, in_channels):
-            raise ValueError(f"For 'Dense', weight init shape error: {self.weight.shape}, not {(out_channels, in_channels)}.")
+        self.has_bias = _check.boolean("Dense", "has_bias", has_bias)
+        if activation is not None and not isinstance(activation, (str, tessera.nn.Cell, P.Primitive)):
+            raise TypeError(f"For 'Dense', the 'activation' must be str or Cell or Primitive, but got {type(activation).__name__}.")
+        self.weight = Parameter(_initial("Dense", "weight", weight_init, [out_channels, in_channels]), name="weight")
         if has_bias:
-            self.bias = Parameter(initializer(bias_init, [out_channels]), name="bias")
+            self.bias = Parameter(_initial("Dense", "bias", bias_init, [out_channels]), name="bias")
             self.bias_add = P.Add()
         self.matmul = P.MatMul(transpose_b=True)
         self.activation = get_activation(activation) if isinstance(activation, str) else activation
@@ -54,15 +64,21 @@ class Conv2d(Cell):
         super().__init__()
         self.in_channels = _positive("Conv2d", "in_channels", in_channels)
         self.out_channels = _positive("Conv2d", "out_channels", out_channels)
-        if pad_mode not in ("valid", "same", "pad"):
-            raise ValueError(f"For 'Conv2d', the 'pad_mode' must be one of 'valid', 'same', 'pad', but got {pad_mode}.")
-        if data_format != "NCHW":
-            raise ValueError(f"For 'Conv2d', the 'data_format' must be NCHW, but got {data_format}.")
-        kernel = (kernel_size, kernel_size) if isinstance(kernel_size, int) else tuple(kernel_size)
-        self.weight = Parameter(initializer(weight_init, [out_channels, in_channels // group, *kernel]), name="weight")
-        self.has_bias = has_bias
+        for name, sizes in (("kernel_size", kernel_size), ("stride", stride), ("dilation", dilation)):
+            _check.sizes("Conv2d", name, sizes)
+        _check.one_of("Conv2d", "pad_mode", pad_mode, ("valid", "same", "pad"))
+        _check.sizes("Conv2d", "padding", padding, count=4, low=0)
+        if pad_mode != "pad" and padding not in (0, (0, 0, 0, 0)):
+            raise ValueError(f"For 'Conv2d', the 'padding' must be zero when 'pad_mode' is '{pad_mode}', but got {padding}.")
+        _positive("Conv2d", "group", group)
+        if in_channels % group or out_channels % group:
+            raise ValueError(f"For 'Conv2d', the channels {in_channels} and {out_channels} must be divisible by 'group' {group}.")
+        _nchw("Conv2d", data_format)
+        kernel = (kernel_size, kernel_size) if isinstance(kernel_size, int) else kernel_size
+        self.weight = Parameter(_initial("Conv2d", "weight", weight_init, [out_channels, in_channels // group, *kernel]), name="weight")
+        self.has_bias = _check.boolean("Conv2d", "has_bias", has_bias)
         if has_bias:
-            self.bias = Parameter(initializer(bias_init, [out_channels]), name="bias")
+            self.bias = Parameter(_initial("Conv2d", "bias", bias_init, [out_channels]), name="bias")
             self.bias_add = P.BiasAdd()
         self.conv2d = P.Conv2D(out_channels, kernel, 1, pad_mode, padding, stride, dilation, group)
 
@@ -81,6 +97,9 @@ class BatchNorm2d(Cell):
         _positive("BatchNorm2d", "num_features", num_features)
         if not 0 <= momentum <= 1:
             raise ValueError(f"For 'BatchNorm2d', the 'momentum' must be in range [0, 1], but got {momentum}.")
+        if use_batch_statistics not in (None, True, False) or isinstance(use_batch_statistics, int) and not isinstance(use_batch_statistics, bool):
+            raise TypeError(f"For 'BatchNorm2d', the 'use_batch_statistics' must be bool or None, but got {type(use_batch_statistics).__name__}.")
+        _nchw("BatchNorm2d", data_format)
         self.bn_train = tessera.nn.BatchNorm2d(num_features, eps, momentum, affine, to_native(gamma_init), to_native(beta_init),
                                                to_native(moving_mean_init), to_native(moving_var_init), use_batch_statistics)
 
@@ -98,6 +117,8 @@ class LayerNorm(Cell):
 
     def __init__(self, normalized_shape, begin_norm_axis=-1, begin_params_axis=-1, gamma_init="ones", beta_init="zeros", epsilon=1e-7):
         super().__init__()
+        if not isinstance(normalized_shape, (tuple, list)):
+            raise TypeError(f"For 'LayerNorm', the 'normalized_shape' must be tuple[int] or list[int], but got {type(normalized_shape).__name__}.")
         self.begin_norm_axis, self.epsilon = begin_norm_axis, epsilon
         self.gamma = Parameter(initializer(gamma_init, normalized_shape), name="gamma")
         self.beta = Parameter(initializer(beta_init, normalized_shape), name="beta")
@@ -111,6 +132,10 @@ class Embedding(Cell):
 
     def __init__(self, vocab_size, embedding_size, use_one_hot=False, embedding_table="normal", dtype=tessera.float32, padding_idx=None):
         super().__init__()
+        _positive("Embedding", "vocab_size", vocab_size)
+        _positive("Embedding", "embedding_size", embedding_size)
+        if padding_idx is not None:
+            raise NotImplementedError("For 'Embedding', padding_idx is not available: give an embedding_table whose row is zero")
         self.embedding_table = Parameter(initializer(embedding_table, [vocab_size, embedding_size], dtype), name="embedding_table")
         self.gather = P.Gather()
 
@@ -118,11 +143,20 @@ class Embedding(Cell):
         return self.gather(self.embedding_table, ids, 0)
 
 
+def _check_window(who, kernel_size, stride, pad_mode, data_format):
+    _check.sizes(who, "kernel_size", kernel_size)
+    _check.sizes(who, "stride", stride)
+    if not isinstance(pad_mode, str) or pad_mode.lower() not in ("valid", "same"):
+        raise ValueError(f"For '{who}', the 'pad_mode' must be 'valid' or 'same', but got {pad_mode}.")
+    _nchw(who, data_format)
+
+
 class MaxPool2d(Cell):
     """The largest element of each window."""
 
     def __init__(self, kernel_size=1, stride=1, pad_mode="valid", data_format="NCHW"):
         super().__init__()
+        _check_window("MaxPool2d", kernel_size, stride, pad_mode, data_format)
         self.max_pool = P.MaxPool(kernel_size, stride, pad_mode)
 
     def construct(self, x):
@@ -134,10 +168,26 @@ class AvgPool2d(Cell):
 
     def __init__(self, kernel_size=1, stride=1, pad_mode="valid", data_format="NCHW"):
         super().__init__()
+        _check_window("AvgPool2d", kernel_size, stride, pad_mode, data_format)
         self.avg_pool = P.AvgPool(kernel_size, stride, pad_mode)
 
     def construct(self, x):
         return self.avg_pool(x)
+
+
+class _DropoutOperator(P.Primitive):
+    """What a Dropout calls: takes a strategy, as operators do."""
+
+    def __init__(self, cell):
+        super().__init__("Dropout")
+        self.cell = cell
+
+    def __call__(self, x):
+        # In evaluation it is no operator of the graph.
+        return super().__call__(x) if self.cell.training else x
+
+    def run(self, x):
+        return self.cell(x)
 
 
 class Dropout(Cell):
@@ -145,9 +195,10 @@ class Dropout(Cell):
 
     def __init__(self, keep_prob=0.5, dtype=tessera.float32):
         super().__init__(auto_prefix=False)
-        if not 0 < keep_prob <= 1:
+        if not 0 < _check.number("Dropout", "keep_prob", keep_prob) <= 1:
             raise ValueError(f"For 'Dropout', the 'keep_prob' must be in range (0, 1], but got {keep_prob}.")
-        self.dropout = tessera.nn.Dropout(keep_prob)
+        self.cell = tessera.nn.Dropout(keep_prob)
+        self.dropout = _DropoutOperator(self.cell)
 
     def construct(self, x):
         return self.dropout(x)
@@ -173,6 +224,67 @@ Tanh = _activation("Tanh", P.Tanh)
 GELU = _activation("GELU", P.GeLU)
 
 
+ReLU6 = _activation("ReLU6", P.ReLU6)
+HSigmoid = _activation("HSigmoid", P.HSigmoid)
+HSwish = _activation("HSwish", P.HSwish)
+Softsign = _activation("Softsign", P.Softsign)
+Mish = _activation("Mish", P.Mish)
+
+
+class LeakyReLU(Cell):
+    """x where x > 0, else alpha * x."""
+
+    def __init__(self, alpha=0.2):
+        super().__init__()
+        self.alpha = _check.number("LeakyReLU", "alpha", alpha)
+
+    def construct(self, x):
+        return _ops.maximum(x, 0.0) + self.alpha * _ops.minimum(x, 0.0)
+
+
+class ELU(Cell):
+    """x where x > 0, else alpha * (e^x - 1)."""
+
+    def __init__(self, alpha=1.0):
+        super().__init__()
+        self.alpha = _check.number("ELU", "alpha", alpha)
+
+    def construct(self, x):
+        return P.elu(x, self.alpha)
+
+
+class SiLU(Cell):
+    """x * sigmoid(x)."""
+
+    def construct(self, x):
+        return x * _ops.sigmoid(x)
+
+
+class LogSigmoid(Cell):
+    """log(sigmoid(x))."""
+
+    def construct(self, x):
+        return -P.softplus(-x)
+
+
+class LogSoftmax(Cell):
+    """log(exp(x) / sum of exp(x)) along an axis."""
+
+    def __init__(self, axis=-1):
+        super().__init__()
+        self.log_softmax = P.LogSoftmax(axis)
+
+    def construct(self, x):
+        return self.log_softmax(x)
+
+
+class Identity(Cell):
+    """x."""
+
+    def construct(self, x):
+        return x
+
+
 class Softmax(Cell):
     """exp(x) / sum of exp(x) along an axis."""
 
@@ -193,7 +305,8 @@ class Flatten(Cell):
 
 def get_activation(name):
     """The activation cell of that name. KeyError for an unknown one."""
-    known = {"relu": ReLU, "sigmoid": Sigmoid, "tanh": Tanh, "gelu": GELU, "softmax": Softmax}
+    known = {"relu": ReLU, "relu6": ReLU6, "leakyrelu": LeakyReLU, "elu": ELU, "sigmoid": Sigmoid, "logsigmoid": LogSigmoid, "tanh": Tanh,
+             "gelu": GELU, "hsigmoid": HSigmoid, "hswish": HSwish, "softsign": Softsign, "softmax": Softmax, "logsoftmax": LogSoftmax}
     if name not in known:
         raise KeyError(f"For 'get_activation', the 'name' must be in {list(known)}, but got {name}.")
     return known[name]()

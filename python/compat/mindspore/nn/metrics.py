@@ -1,29 +1,140 @@
-"""Metrics, by the names that tessera knows them under."""
+"""Metrics: clear(), update(...) once per batch, eval()."""
+import numpy as np
+
+from mindspore._missing import missing
+
+
+def _array(value):
+    return value.asnumpy() if hasattr(value, "asnumpy") else np.asarray(value)
+
+
+class Metric:
+    """A metric of one's own overrides clear, update and eval."""
+
+    def __init__(self):
+        self.clear()
+
+    def clear(self):
+        """Forgets what update() was told."""
+        raise NotImplementedError(f"{type(self).__name__}.clear")
+
+    def update(self, *inputs):
+        """Takes a batch into account."""
+        raise NotImplementedError(f"{type(self).__name__}.update")
+
+    def eval(self):
+        """The metric of all batches since clear()."""
+        raise NotImplementedError(f"{type(self).__name__}.eval")
 
 
 class _Metric:
-    native = ""
+    """Those that tessera computes during Model.eval, under the name `native`."""
 
 
-class Accuracy(_Metric):
-    """The part of rows whose largest logit is the label's."""
+class _Average(Metric):
+    """A sum over a number of samples."""
+
+    def clear(self):
+        self._sum, self._count = 0.0, 0
+
+    def eval(self):
+        if self._count == 0:
+            raise RuntimeError(f"The '{type(self).__name__}' can not be calculated, because the number of samples is 0, please check whether your "
+                               "inputs(predicted value, true value) are empty, or has called update method before calling eval method.")
+        return self._sum / self._count
+
+    def _inputs(self, count, inputs):
+        if len(inputs) != count:
+            raise ValueError(f"For '{type(self).__name__}.update', it needs {count} inputs, but got {len(inputs)}.")
+        return [_array(item) for item in inputs]
+
+
+class Accuracy(_Average, _Metric):
+    """The part of rows whose largest logit is the label's; labels are class numbers, or rows with the largest at the class."""
     native = "accuracy"
 
     def __init__(self, eval_type="classification"):
         if eval_type != "classification":
             raise NotImplementedError(f"For 'Accuracy', the eval_type {eval_type} is not available; classification is")
+        super().__init__()
+
+    def update(self, *inputs):
+        logits, labels = self._inputs(2, inputs)
+        if labels.ndim == logits.ndim and (logits.ndim == 1 or labels.shape[1] == logits.shape[1]):
+            labels = labels.argmax(axis=1)
+        if labels.ndim != logits.ndim - 1:
+            raise ValueError(f"For 'Accuracy.update', the labels {labels.shape} do not fit the predictions {logits.shape}.")
+        hits = logits.argmax(axis=1) == labels
+        self._sum += hits.sum()
+        self._count += hits.size
 
 
-class Loss(_Metric):
-    """The mean loss."""
+class Loss(_Average, _Metric):
+    """The mean loss of the batches."""
     native = "loss"
 
+    def update(self, *inputs):
+        loss, = self._inputs(1, inputs)
+        if loss.size != 1:
+            raise ValueError(f"For 'Loss.update', the loss must have one element, but got {loss.shape}.")
+        self._sum += float(loss.reshape(()))
+        self._count += 1
 
-class Top1CategoricalAccuracy(_Metric):
+
+class MAE(_Average):
+    """The sum of |prediction - label| over the number of rows."""
+
+    def update(self, *inputs):
+        predictions, labels = self._inputs(2, inputs)
+        self._sum += self._errors(labels.reshape(predictions.shape) - predictions).sum()
+        self._count += labels.shape[0]
+
+    def _errors(self, difference):
+        return np.abs(difference)
+
+
+class MSE(MAE):
+    """The sum of (prediction - label)^2 over the number of rows."""
+
+    def _errors(self, difference):
+        return difference**2
+
+
+class TopKCategoricalAccuracy(_Average):
+    """The part of rows whose label is among the k largest logits."""
+
+    def __init__(self, k):
+        if isinstance(k, bool) or not isinstance(k, int):
+            raise TypeError(f"For 'TopKCategoricalAccuracy', the 'k' should be int, but got {type(k).__name__}.")
+        if k < 1:
+            raise ValueError(f"For 'TopKCategoricalAccuracy', the 'k' must be greater than 0, but got {k}.")
+        self.k = k
+        super().__init__()
+
+    def update(self, *inputs):
+        logits, labels = self._inputs(2, inputs)
+        if labels.ndim == logits.ndim:
+            labels = labels.argmax(axis=1)
+        best = np.argsort(-logits, axis=1, kind="stable")[:, :self.k]
+        self._sum += (best == labels[:, None]).any(axis=1).sum()
+        self._count += labels.shape[0]
+
+
+class Top1CategoricalAccuracy(TopKCategoricalAccuracy, _Metric):
     """The part of rows whose label is the largest logit."""
     native = "top_1_accuracy"
 
+    def __init__(self):
+        super().__init__(1)
 
-class Top5CategoricalAccuracy(_Metric):
+
+class Top5CategoricalAccuracy(TopKCategoricalAccuracy, _Metric):
     """The part of rows whose label is among the five largest logits."""
     native = "top_5_accuracy"
+
+    def __init__(self):
+        super().__init__(5)
+
+
+__getattr__ = missing(__name__)
+del missing

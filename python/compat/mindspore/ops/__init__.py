@@ -1,6 +1,6 @@
 """Operators: as objects with a strategy of their own (MatMul), and as functions (matmul)."""
 from mindspore.ops import composite, functional, operations
-from mindspore.ops.composite import GradOperation, HyperMap, Map, MultitypeFuncGraph
+from mindspore.ops.composite import GradOperation, HyperMap, Map, MultitypeFuncGraph, add_flags, core, grad, value_and_grad
 from mindspore.ops.functional import *
 from mindspore.ops.functional import abs, partial, pow
 from mindspore.ops.operations import *

@@ -1,7 +1,10 @@
 """Functions of functions: GradOperation, HyperMap, Map, MultitypeFuncGraph."""
 import tessera
 
+from mindspore import _check
 from mindspore._missing import missing
+from mindspore.ops._traced import Traced
+from mindspore.ops.functional import clip_by_global_norm, clip_by_value  # noqa: F401
 
 
 def _kind(value):
@@ -26,6 +29,8 @@ class MultitypeFuncGraph:
     """A function with a form for each combination of its arguments' kinds: "Tensor", "Number", "Bool", "Function", ..."""
 
     def __init__(self, name, read_value=False):
+        if not isinstance(name, str):
+            raise TypeError(f"For 'MultitypeFuncGraph', the 'name' must be str, but got {type(name).__name__}.")
         self.name = name
         self.entries = {}
 
@@ -52,12 +57,13 @@ class GradOperation:
     gradient to start with. With get_all and get_by_list: (those of the inputs, those of the weights)."""
 
     def __init__(self, get_all=False, get_by_list=False, sens_param=False):
-        for name, value in (("get_all", get_all), ("get_by_list", get_by_list), ("sens_param", sens_param)):
-            if not isinstance(value, bool):
-                raise TypeError(f"For 'GradOperation', the '{name}' should be bool, but got {type(value).__name__}")
-        self.get_all, self.get_by_list, self.sens_param = get_all, get_by_list, sens_param
+        self.get_all = _check.boolean("GradOperation", "get_all", get_all)
+        self.get_by_list = _check.boolean("GradOperation", "get_by_list", get_by_list)
+        self.sens_param = _check.boolean("GradOperation", "sens_param", sens_param)
 
     def __call__(self, function, weights=None):
+        if not callable(function):
+            raise TypeError(f"For 'GradOperation', the argument must be a function or a Cell, but got {type(function).__name__}.")
         if self.get_by_list and weights is None:
             raise TypeError("For 'GradOperation', get_by_list needs the weights")
         weights = [weights] if isinstance(weights, tessera.Parameter) else list(weights or [])
@@ -75,22 +81,58 @@ class GradOperation:
             return of_inputs if self.get_all else of_inputs[0]
 
         def run(*inputs):
-            return gradients(*inputs) if tessera.nn.is_tracing() else _Traced(gradients, function)(*inputs)
+            return gradients(*inputs) if tessera.nn.is_tracing() else Traced(gradients, function)(*inputs)
 
         return run
 
 
-class _Traced(tessera.nn.Cell):
-    """A function as a cell, so that it can be traced."""
+def value_and_grad(fn, grad_position=0, weights=None, has_aux=False):
+    """The function (inputs) -> (fn's value, gradients): of the inputs at grad_position (a number, several, or None), and of the weights
+    if given, then as (those of the inputs, those of the weights). has_aux: fn's first result only is differentiated."""
+    if grad_position is None and weights is None:
+        raise ValueError("For 'value_and_grad', the 'grad_position' and the 'weights' can not both be None.")
+    positions = () if grad_position is None else (grad_position,) if isinstance(grad_position, int) else tuple(grad_position)
+    own = [weights] if isinstance(weights, tessera.Parameter) else list(weights or [])
 
-    def __init__(self, function, part):
-        super().__init__(auto_prefix=False)
-        if isinstance(part, tessera.nn.Cell):
-            self.part = part
-        self.function = function
+    def of(*inputs):
+        value, made = tessera.nn.value_and_grad(fn, list(inputs), own, list(positions), 1.0)
+        of_weights, of_inputs = made[:len(own)], made[len(own):]
+        of_inputs = of_inputs[0] if isinstance(grad_position, int) else of_inputs
+        of_weights = of_weights[0] if isinstance(weights, tessera.Parameter) else of_weights
+        return value, of_inputs if weights is None else of_weights if grad_position is None else (of_inputs, of_weights)
 
-    def construct(self, *inputs):
-        return self.function(*inputs)
+    def run(*inputs):
+        return of(*inputs) if tessera.nn.is_tracing() else Traced(of, fn)(*inputs)
+
+    return run
+
+
+def grad(fn, grad_position=0, weights=None, has_aux=False):
+    """The gradients of value_and_grad() alone; has_aux: with fn's other results."""
+    both = value_and_grad(fn, grad_position, weights, has_aux)
+
+    def run(*inputs):
+        value, gradients = both(*inputs)
+        return (gradients, value[1:]) if has_aux else gradients
+
+    return run
+
+
+def add_flags(fn=None, **flags):
+    """The function or cell with attributes that tracing may look at; a decorator without fn."""
+    def mark(function):
+        if isinstance(function, tessera.nn.Cell):
+            function.add_flags(**flags)
+        else:
+            function._func_graph_flags = {**getattr(function, "_func_graph_flags", {}), **flags}
+        return function
+
+    return mark if fn is None else mark(fn)
+
+
+def core(fn=None, **flags):
+    """Marks a function as part of the framework; a decorator."""
+    return add_flags(fn, core=True, **flags)
 
 
 class Map:
@@ -101,23 +143,28 @@ class Map:
 
     def __call__(self, *args):
         function, sequences = (self.ops, args) if self.ops is not None else (args[0], args[1:])
-        return tuple(self._apply(function, items) for items in zip(*sequences, strict=True))
+        if not callable(function):
+            raise TypeError(f"For '{type(self).__name__}', the first argument must be a function, but got {type(function).__name__}.")
+        return self.apply(function, sequences)
 
-    def _apply(self, function, items):
-        return function(*items)
+    def apply(self, function, sequences):
+        """function of the corresponding items."""
+        return tuple(function(*items) for items in self.together(sequences))
+
+    def together(self, sequences):
+        """The corresponding items."""
+        if len({len(sequence) for sequence in sequences}) > 1:
+            raise ValueError(f"For '{type(self).__name__}', the sequences must have the same length, but got {[len(s) for s in sequences]}.")
+        return zip(*sequences)
 
 
 class HyperMap(Map):
     """The same, through sequences of sequences."""
 
-    def _apply(self, function, items):
-        if all(isinstance(item, (tuple, list)) for item in items):
-            return tuple(self._apply(function, inner) for inner in zip(*items, strict=True))
-        return function(*items)
-
-    def __call__(self, *args):
-        function, sequences = (self.ops, args) if self.ops is not None else (args[0], args[1:])
-        return self._apply(function, sequences)
+    def apply(self, function, sequences):
+        if all(isinstance(item, (tuple, list)) for item in sequences):
+            return tuple(self.apply(function, items) for items in self.together(sequences))
+        return function(*sequences)
 
 
 __getattr__ = missing(__name__)

@@ -1,11 +1,13 @@
 """Operators as functions."""
-import functools
+import functools as _functools
 
-import tessera
-from tessera.ops import (abs, add, cast, concat, cos, div, equal, exp, expand_dims, floor, gather, gelu, greater,
-                         greater_equal, less, less_equal, log, logical_and, logical_not, logical_or, matmul, maximum, minimum,
-                         mul, neg, not_equal, one_hot, ones_like, pow, relu, reshape, select, sigmoid, sign, sin, softmax, sqrt,
-                         square, squeeze, stack, sub, tanh, tile, transpose, zeros_like)
+import numpy as _np
+import tessera as _tessera
+from tessera.ops import (abs, add, bias_add, cast, concat, cos, div, equal, exp, expand_dims, flatten, floor, gather, greater,
+                         greater_equal, less, less_equal, log, log_softmax, logical_and, logical_not, logical_or, logical_xor,
+                         matmul, maximum, minimum, mul, neg, not_equal, one_hot, ones_like, pow, reciprocal, relu, reshape, rsqrt,
+                         select, sigmoid, sign, sin, softmax, sqrt, square, squeeze, stack, sub, tanh, tile, transpose, zeros_like)
+from tessera.ops import is_finite as isfinite
 
 from mindspore._missing import missing
 
@@ -13,6 +15,8 @@ tensor_add = add
 tensor_sub = sub
 tensor_mul = mul
 tensor_div = div
+tensor_pow = pow
+tensor_lt, tensor_le, tensor_gt, tensor_ge = less, less_equal, greater, greater_equal
 
 
 def shape(x):
@@ -37,15 +41,27 @@ def size(x):
 
 def scalar_to_array(value):
     """The number as a tensor: f32, or i64 for an int."""
-    return tessera.Tensor(value)
+    return _tessera.Tensor(value)
 
 
-scalar_to_tensor = scalar_to_array
+def scalar_to_tensor(input_x, dtype=_tessera.float32):
+    """The number as a tensor of that dtype."""
+    return _tessera.Tensor(input_x, dtype)
 
 
-def tuple_to_array(values):
-    """The numbers as a tensor of one dim."""
-    return tessera.Tensor(list(values))
+def tuple_to_array(input_x):
+    """The numbers as a tensor of one dim: i32 if all are ints, else f32."""
+    if not isinstance(input_x, tuple) or not input_x:
+        raise TypeError(f"For 'tuple_to_array', the 'input_x' must be a tuple of numbers that is not empty, but got {input_x!r}.")
+    are_ints = all(isinstance(x, int) and not isinstance(x, bool) for x in input_x)
+    return _tessera.Tensor(_np.array(input_x, _np.int32 if are_ints else _np.float32))
+
+
+def gelu(input_x, approximate="none"):
+    """x * P(X <= x) for a standard normal X; approximate: "none", or "tanh" for that approximation."""
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f"For 'gelu', the 'approximate' must be 'none' or 'tanh', but got {approximate}.")
+    return _tessera.ops.gelu(input_x, approximate == "tanh")
 
 
 def depend(value, expr):
@@ -71,7 +87,153 @@ def assign_sub(parameter, value):
     return assign_add(parameter, -value)
 
 
-partial = functools.partial
+def floor_div(x, y):
+    """The largest whole number not above x / y, in their dtype."""
+    quotient = floor(div(x, y))
+    return cast(quotient, (x + y).dtype)
+
+
+def squared_difference(x, y):
+    """(x - y)^2."""
+    return square(sub(x, y))
+
+
+def div_no_nan(x, y):
+    """x / y, and 0 where y is 0."""
+    is_zero = equal(y, 0)
+    return select(is_zero, zeros_like(x + y), div(x, select(is_zero, ones_like(y), y)))
+
+
+def ceil(x):
+    """The smallest whole number not below x."""
+    return -floor(-x)
+
+
+def tan(x):
+    """sin(x) / cos(x)."""
+    return sin(x) / cos(x)
+
+
+def isnan(x):
+    """Where x is not a number."""
+    return not_equal(x, x)
+
+
+def isinf(x):
+    """Where x is infinite."""
+    return equal(abs(x), float("inf"))
+
+
+def log1p(x):
+    """log(1 + x)."""
+    return log(x + 1.0)
+
+
+def expm1(x):
+    """exp(x) - 1."""
+    return exp(x) - 1.0
+
+
+def sinh(x):
+    """(e^x - e^-x) / 2."""
+    return (exp(x) - exp(-x)) * 0.5
+
+
+def cosh(x):
+    """(e^x + e^-x) / 2."""
+    return (exp(x) + exp(-x)) * 0.5
+
+
+def relu6(x):
+    """min(max(x, 0), 6)."""
+    return minimum(relu(x), 6.0)
+
+
+def elu(x, alpha=1.0):
+    """x where x > 0, else alpha * (e^x - 1)."""
+    return select(greater(x, 0.0), x, alpha * (exp(minimum(x, 0.0)) - 1.0))
+
+
+def softplus(x):
+    """log(1 + e^x)."""
+    return relu(x) + log(1.0 + exp(-abs(x)))
+
+
+def softsign(x):
+    """x / (1 + |x|)."""
+    return x / (1.0 + abs(x))
+
+
+def hsigmoid(x):
+    """min(max(x + 3, 0), 6) / 6."""
+    return relu6(x + 3.0) / 6.0
+
+
+def hswish(x):
+    """x * hsigmoid(x)."""
+    return x * hsigmoid(x)
+
+
+def mish(x):
+    """x * tanh(log(1 + e^x))."""
+    return x * tanh(softplus(x))
+
+
+def addn(x):
+    """The sum of several tensors."""
+    if not isinstance(x, (tuple, list)) or not x:
+        raise TypeError(f"For 'AddN', the input must be a tuple or list of tensors that is not empty, but got {type(x).__name__}.")
+    return _functools.reduce(add, x)
+
+
+def l2_loss(x):
+    """Half the sum of the squares."""
+    return _tessera.ops.reduce_sum(square(x)) * 0.5
+
+
+def ones(shape, dtype=_tessera.float32):
+    """Ones in that shape."""
+    return _tessera.ops.fill(shape, 1, dtype)
+
+
+def zeros(shape, dtype=_tessera.float32):
+    """Zeros in that shape."""
+    return _tessera.ops.fill(shape, 0, dtype)
+
+
+def fill(type, shape, value):
+    """The number in that shape."""
+    return _tessera.ops.fill(shape, value, type)
+
+
+def broadcast_to(input, shape):
+    """x repeated along dims of size 1 until it has that shape; -1 keeps a size."""
+    return _tessera.ops.broadcast_to(input, shape)
+
+
+def clip_by_value(x, clip_value_min=None, clip_value_max=None):
+    """x, at least the one and at most the other."""
+    if clip_value_min is None and clip_value_max is None:
+        raise ValueError("For 'clip_by_value', at least one of 'clip_value_min' and 'clip_value_max' must be given.")
+    if isinstance(x, (tuple, list)):
+        return type(x)(clip_by_value(item, clip_value_min, clip_value_max) for item in x)
+    if clip_value_min is not None:
+        x = maximum(x, clip_value_min)
+    return x if clip_value_max is None else minimum(x, clip_value_max)
+
+
+def clip_by_global_norm(x, clip_norm=1.0, use_norm=None):
+    """Tensors scaled so that the norm of all together is at most clip_norm."""
+    if use_norm is not None:
+        raise ValueError(f"For 'clip_by_global_norm', the 'use_norm' must be None, but got {use_norm}.")
+    if not isinstance(clip_norm, (int, float)) or clip_norm <= 0:
+        raise ValueError(f"For 'clip_by_global_norm', the 'clip_norm' must be greater than 0, but got {clip_norm}.")
+    norm = sqrt(_functools.reduce(add, [_tessera.ops.reduce_sum(square(item)) for item in x]))
+    scale = clip_norm / maximum(norm, clip_norm)
+    return tuple(item * scale for item in x)
+
+
+partial = _functools.partial
 
 __getattr__ = missing(__name__)
 del missing

@@ -1,5 +1,14 @@
 """Primitive: an operator as an object, with a strategy of its own."""
+import math
+
 import tessera
+
+from mindspore import context
+
+
+_TENSORS = (tessera.Tensor, tessera.Value, tessera.Parameter)
+# Where a strategy counts; elsewhere the network sees what is its rank's own.
+_SPLITTING = (context.ParallelMode.SEMI_AUTO_PARALLEL, context.ParallelMode.AUTO_PARALLEL)
 
 
 def check_strategy(name, strategy):
@@ -9,6 +18,13 @@ def check_strategy(name, strategy):
     for item in strategy:
         if not isinstance(item, tuple) or any(isinstance(n, bool) or not isinstance(n, int) for n in item):
             raise TypeError(f"For '{name}', the in_strategy must be a tuple of tuples of ints, but got {strategy}.")
+
+
+def _num_devices():
+    """Ranks that a strategy may use; None where that is not known yet."""
+    if context.get_auto_parallel_context("device_num") > 1:
+        return context.get_auto_parallel_context("device_num") // context.get_auto_parallel_context("pipeline_stages")
+    return tessera.cluster.size() if tessera.cluster.is_initialized() else None
 
 
 class Primitive:
@@ -23,6 +39,8 @@ class Primitive:
         """Fixes how the operator is split: a tuple of counts per input. Returns itself."""
         if in_strategy is not None:
             check_strategy(self.name, in_strategy)
+        elif out_strategy is not None:
+            raise ValueError(f"For '{self.name}', the in_strategy None is not valid beside an out_strategy.")
         if out_strategy is not None:
             raise NotImplementedError(f"For '{self.name}', out_strategy is not available: the output's follows from the inputs'")
         self.in_strategy = in_strategy
@@ -35,17 +53,52 @@ class Primitive:
         self.attrs[name] = value
         return self
 
-    def recompute(self, mode=True):
-        """Refused until this package offers recomputation."""
-        if mode:
-            raise RuntimeError(f"'{self.name}': recompute is not available in this package yet")
+    def del_prim_attr(self, name):
+        """Forgets a remark. Returns itself."""
+        self.attrs.pop(name, None)
         return self
 
+    def set_stage(self, stage):
+        """Keeps the pipeline stage as a remark. Returns itself."""
+        return self.add_prim_attr("stage", stage)
+
+    def recompute(self, mode=True):
+        """Keeps a remark: a value is computed once more in backward where a cell around it is recomputed. Returns itself."""
+        if context.get_context("mode") == context.PYNATIVE_MODE:
+            raise TypeError("Recompute is not supported in pynative mode currently.")
+        if not isinstance(mode, bool):
+            raise TypeError(f"For 'recompute', the type of input 'mode' should be bool, but got {type(mode).__name__}.")
+        return self.add_prim_attr("recompute", mode)
+
     def __call__(self, *args, **kwargs):
+        is_split = self.in_strategy is not None and tessera.nn.is_tracing() and context.get_auto_parallel_context("parallel_mode") in _SPLITTING
+        if is_split:
+            inputs = [item for arg in args for item in (arg if isinstance(arg, (tuple, list)) else [arg])]
+            self.check_strategy_fits(self.in_strategy, [tuple(x.shape) for x in inputs if isinstance(x, _TENSORS)])
         result = self.run(*args, **kwargs)
-        if self.in_strategy is not None:
+        if is_split:
             tessera.ops.shard(result, [list(item) for item in self.in_strategy])
         return result
+
+    def check_strategy_fits(self, strategy, shapes):
+        """RuntimeError unless it has one tuple for each of the shapes, one count per dim, and no more parts than there are
+        elements or ranks."""
+        if len(strategy) != len(shapes):
+            raise RuntimeError(f"For '{self.name}', the strategy {strategy} has {len(strategy)} tuples, but there are {len(shapes)} tensor inputs: {shapes}.")
+        for counts, shape in zip(strategy, shapes):
+            if len(counts) != len(shape):
+                raise RuntimeError(f"For '{self.name}', the strategy {counts} has {len(counts)} values, but the input's shape {shape} has {len(shape)} dims.")
+            if any(count < 1 for count in counts):
+                raise RuntimeError(f"For '{self.name}', the values of the strategy {counts} must be at least 1.")
+            if any(count > size for count, size in zip(counts, shape)):
+                raise RuntimeError(f"For '{self.name}', the strategy {counts} splits a dim of the input's shape {shape} into more parts than it has elements.")
+            self.check_parts(strategy, counts)
+
+    def check_parts(self, strategy, counts):
+        """RuntimeError where the product of the counts is more than the ranks, as far as they are known."""
+        parts, devices = math.prod(counts), _num_devices()
+        if devices is not None and parts > devices:
+            raise RuntimeError(f"For '{self.name}', the strategy {strategy} needs {parts} devices, but there are {devices}.")
 
     def run(self, *args):
         """What the operator computes."""

@@ -168,8 +168,8 @@ class CheckpointConfig:
         if not (save_checkpoint_steps or save_checkpoint_seconds or keep_checkpoint_max or keep_checkpoint_per_n_minutes):
             raise ValueError("The input arguments 'save_checkpoint_steps', 'save_checkpoint_seconds', 'keep_checkpoint_max' and "
                              "'keep_checkpoint_per_n_minutes' can't be all None or 0.")
-        if async_save or enc_key is not None or append_info:
-            raise NotImplementedError("async_save, enc_key and append_info are not available yet")
+        if async_save or enc_key is not None or append_info or exception_save or saved_network is not None:
+            raise NotImplementedError("async_save, enc_key, append_info, exception_save and saved_network are not available yet")
         self.save_checkpoint_steps = save_checkpoint_steps or 0
         self.save_checkpoint_seconds = 0 if save_checkpoint_steps else save_checkpoint_seconds or 0
         self.keep_checkpoint_max = keep_checkpoint_max or 0

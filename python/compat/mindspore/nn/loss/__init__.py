@@ -1,8 +1,11 @@
 """Losses."""
 import tessera
+from tessera import ops as _ops
 
+from mindspore import _check
 from mindspore._missing import missing
 from mindspore.nn.cell import Cell
+from mindspore.ops import functional as _functional
 
 
 class LossBase(Cell):
@@ -28,9 +31,9 @@ Loss = _Loss = LossBase
 
 
 class _Native(LossBase):
-    def __init__(self, native, reduction):
+    def __init__(self, reduction, make):
         super().__init__(reduction)
-        self.native = native
+        self.native = make(self.reduction)
 
     def construct(self, logits, labels):
         return self.native(logits, labels)
@@ -42,7 +45,7 @@ class SoftmaxCrossEntropyWithLogits(_Native):
     def __init__(self, sparse=False, reduction="none", is_grad=False):
         if not isinstance(sparse, bool):
             raise TypeError(f"For 'SoftmaxCrossEntropyWithLogits', the 'sparse' must be bool, but got {type(sparse).__name__}.")
-        super().__init__(tessera.nn.SoftmaxCrossEntropyWithLogits(sparse, reduction if reduction is not None else "none"), reduction)
+        super().__init__(reduction, lambda checked: tessera.nn.SoftmaxCrossEntropyWithLogits(sparse, checked))
         self.sparse = sparse
 
 
@@ -50,14 +53,72 @@ class MSELoss(_Native):
     """(logits - labels)^2."""
 
     def __init__(self, reduction="mean"):
-        super().__init__(tessera.nn.MSELoss(reduction), reduction)
+        super().__init__(reduction, tessera.nn.MSELoss)
 
 
 class L1Loss(_Native):
     """|logits - labels|."""
 
     def __init__(self, reduction="mean"):
-        super().__init__(tessera.nn.L1Loss(reduction), reduction)
+        super().__init__(reduction, tessera.nn.L1Loss)
+
+
+class SmoothL1Loss(LossBase):
+    """(logits - labels)^2 / (2 beta) where |logits - labels| < beta, else |logits - labels| - beta / 2."""
+
+    def __init__(self, beta=1.0, reduction="none"):
+        super().__init__(reduction)
+        self.beta = _check.positive("SmoothL1Loss", "beta", beta)
+
+    def construct(self, logits, labels):
+        apart = _ops.abs(logits - labels)
+        near = _ops.minimum(apart, self.beta)
+        return self.get_loss(near * near / (2.0 * self.beta) + (apart - near))
+
+
+class MAELoss(LossBase):
+    """|logits - labels|."""
+
+    def construct(self, logits, labels):
+        return self.get_loss(_ops.abs(logits - labels))
+
+
+class RMSELoss(LossBase):
+    """The square root of the mean of (logits - labels)^2."""
+
+    def __init__(self):
+        super().__init__()
+
+    def construct(self, logits, labels):
+        return _ops.sqrt(_ops.reduce_mean(_ops.square(logits - labels)))
+
+
+class BCELoss(LossBase):
+    """-(labels * log(logits) + (1 - labels) * log(1 - logits)) * weight, for logits in (0, 1)."""
+
+    def __init__(self, weight=None, reduction="mean"):
+        super().__init__(reduction)
+        self.weight = weight
+
+    def construct(self, logits, labels):
+        # As large as 100 where the logarithm would be infinite.
+        log = lambda x: _ops.maximum(_ops.log(x), -100.0)  # noqa: E731
+        loss = -(labels * log(logits) + (1.0 - labels) * log(1.0 - logits))
+        return self.get_loss(loss if self.weight is None else loss * self.weight)
+
+
+class BCEWithLogitsLoss(LossBase):
+    """The same of sigmoid(logits); pos_weight: a factor of the labels' term."""
+
+    def __init__(self, reduction="mean", weight=None, pos_weight=None):
+        super().__init__(reduction)
+        self.weight, self.pos_weight = weight, pos_weight
+
+    def construct(self, logits, labels):
+        # -log sigmoid(x) and -log(1 - sigmoid(x)).
+        positive = _functional.softplus(-logits)
+        loss = labels * (positive if self.pos_weight is None else positive * self.pos_weight) + (1.0 - labels) * _functional.softplus(logits)
+        return self.get_loss(loss if self.weight is None else loss * self.weight)
 
 
 __getattr__ = missing(__name__)

@@ -2,8 +2,10 @@
 import numpy as np
 import tessera
 
+from mindspore import _check, context
 from mindspore._missing import missing
 from mindspore.common.parameter import Parameter, ParameterTuple
+from mindspore.nn.learning_rate_schedule import LearningRateSchedule
 
 _GROUP_KEYS = ("params", "lr", "weight_decay", "grad_centralization", "order_params")
 
@@ -12,6 +14,8 @@ class Optimizer:
     """Updates parameters from their gradients. params: parameters, or dicts with params, lr, weight_decay, order_params."""
 
     def __init__(self, params, make):
+        if isinstance(params, Parameter) or not hasattr(params, "__iter__"):
+            raise TypeError(f"For 'Optimizer', the argument parameters must be Iterable type of 'Parameter' or 'dict', but got {type(params).__name__}.")
         params = list(params)
         if not params:
             raise ValueError("For 'Optimizer', the argument parameters must not be empty.")
@@ -24,6 +28,7 @@ class Optimizer:
                                 f"but got {type(parameter).__name__}.")
         if len({id(p) for p in params}) != len(params):
             raise RuntimeError("For 'Optimizer', a parameter is in the argument parameters twice.")
+        _check_parallel(len(params))
         self.parameters = ParameterTuple(params)
         self.native = make(groups)
 
@@ -40,6 +45,20 @@ class Optimizer:
         return tessera.nn.ChosenParameters(self.native, list(self.parameters))
 
 
+def _check_parallel(num_parameters):
+    """RuntimeError where the context asks for a parallel optimizer in a mode that has none, or of too few parameters."""
+    if not context.get_auto_parallel_context("enable_parallel_optimizer"):
+        return
+    mode = context.get_auto_parallel_context("parallel_mode")
+    if mode in (context.ParallelMode.STAND_ALONE, context.ParallelMode.HYBRID_PARALLEL):
+        raise RuntimeError(f"For 'Optimizer', the parallel optimizer is not supported in {mode}, you should set parallel mode to "
+                           "'data_parallel', 'semi_auto_parallel' or 'auto_parallel'.")
+    devices = context.get_auto_parallel_context("device_num")
+    if mode == context.ParallelMode.DATA_PARALLEL and num_parameters < devices:
+        raise RuntimeError(f"For 'Optimizer', the number of parameters {num_parameters} must not be less than the number of devices "
+                           f"{devices} when the parallel optimizer is on.")
+
+
 def _read_groups(dicts):
     groups, params, order = [], [], None
     for group in dicts:
@@ -53,7 +72,7 @@ def _read_groups(dicts):
             continue
         if not group.get("params"):
             raise ValueError("Optimizer got an empty group params.")
-        if group.get("grad_centralization"):
+        if _check.boolean("Optimizer", "grad_centralization", group.get("grad_centralization", False)):
             raise NotImplementedError("grad_centralization is not available")
         own = list(group["params"])
         params += own
@@ -61,13 +80,17 @@ def _read_groups(dicts):
         if "lr" in group:
             made["lr"] = rate(group["lr"])
         if "weight_decay" in group:
-            made["weight_decay"] = float(group["weight_decay"])
+            made["weight_decay"] = _check.non_negative("Optimizer", "weight_decay", group["weight_decay"])
         groups.append(made)
+    if order is not None and sorted(map(id, order)) != sorted(map(id, params)):
+        raise ValueError("For 'Optimizer', the 'order_params' must have the parameters of all groups, each once.")
     return groups, order or params
 
 
 def rate(value):
     """A learning rate, or one per step, as tessera takes it. TypeError or ValueError for anything else."""
+    if isinstance(value, LearningRateSchedule):
+        return value.table()
     if isinstance(value, bool):
         raise TypeError("For 'Optimizer', the argument 'learning_rate' must not be bool.")
     if isinstance(value, (int, float)):
@@ -78,6 +101,8 @@ def rate(value):
         value = value.asnumpy()
     if isinstance(value, np.ndarray) and value.ndim > 1:
         raise ValueError("For 'Optimizer', if 'learning_rate' is Tensor type, its dimension should be 0 or 1.")
+    if isinstance(value, str):
+        raise TypeError("For 'Optimizer', the argument 'learning_rate' must be int, float, Tensor or Iterable, but got str.")
     try:
         values = [float(x) for x in np.atleast_1d(np.asarray(value if isinstance(value, np.ndarray) else list(value)))]
     except TypeError:
@@ -85,30 +110,30 @@ def rate(value):
     return values[0] if isinstance(value, np.ndarray) and value.ndim == 0 else values
 
 
-def _non_negative(who, **values):
-    for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise TypeError(f"For '{who}', the argument '{name}' must be float, but got {type(value).__name__}.")
-        if value < 0:
-            raise ValueError(f"For '{who}', the argument '{name}' must be at least 0.0, but got {value}.")
+def _betas(who, beta1, beta2, eps):
+    return (_check.between(who, "beta1", beta1, 0, 1, "(0.0, 1.0)"), _check.between(who, "beta2", beta2, 0, 1, "(0.0, 1.0)"),
+            _check.positive(who, "eps", eps))
 
 
 class Momentum(Optimizer):
     """v = momentum * v + g; p -= lr * v. use_nesterov: p -= lr * g + lr * momentum * v."""
 
     def __init__(self, params, learning_rate, momentum, weight_decay=0.0, loss_scale=1.0, use_nesterov=False):
-        _non_negative("Momentum", momentum=momentum, weight_decay=weight_decay)
-        super().__init__(params, lambda groups: tessera.nn.Momentum(rate(learning_rate), float(momentum), float(weight_decay),
-                                                                    float(loss_scale), use_nesterov, groups))
+        who = "Momentum"
+        settings = (_check.non_negative(who, "momentum", momentum), _check.non_negative(who, "weight_decay", weight_decay),
+                    _check.positive(who, "loss_scale", loss_scale), _check.boolean(who, "use_nesterov", use_nesterov))
+        super().__init__(params, lambda groups: tessera.nn.Momentum(rate(learning_rate), *settings, groups))
 
 
 class SGD(Optimizer):
     """p -= lr * v, v = momentum * v + (1 - dampening) * g."""
 
     def __init__(self, params, learning_rate=0.1, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False, loss_scale=1.0):
-        _non_negative("SGD", momentum=momentum, dampening=dampening, weight_decay=weight_decay)
-        super().__init__(params, lambda groups: tessera.nn.SGD(rate(learning_rate), float(momentum), float(dampening),
-                                                               float(weight_decay), float(loss_scale), nesterov, groups))
+        who = "SGD"
+        settings = (_check.non_negative(who, "momentum", momentum), _check.non_negative(who, "dampening", dampening),
+                    _check.non_negative(who, "weight_decay", weight_decay), _check.positive(who, "loss_scale", loss_scale),
+                    _check.boolean(who, "nesterov", nesterov))
+        super().__init__(params, lambda groups: tessera.nn.SGD(rate(learning_rate), *settings, groups))
 
 
 class Adam(Optimizer):
@@ -116,18 +141,20 @@ class Adam(Optimizer):
 
     def __init__(self, params, learning_rate=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, use_locking=False, use_nesterov=False,
                  weight_decay=0.0, loss_scale=1.0):
-        _non_negative("Adam", weight_decay=weight_decay)
-        super().__init__(params, lambda groups: tessera.nn.Adam(rate(learning_rate), beta1, beta2, eps, float(weight_decay),
-                                                                float(loss_scale), use_nesterov, groups))
+        who = "Adam"
+        _check.boolean(who, "use_locking", use_locking)
+        settings = (*_betas(who, beta1, beta2, eps), _check.non_negative(who, "weight_decay", weight_decay),
+                    _check.positive(who, "loss_scale", loss_scale), _check.boolean(who, "use_nesterov", use_nesterov))
+        super().__init__(params, lambda groups: tessera.nn.Adam(rate(learning_rate), *settings, groups))
 
 
 class AdamWeightDecay(Optimizer):
     """Adam without bias correction; the decay does not pass through the moments."""
 
     def __init__(self, params, learning_rate=1e-3, beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.0):
-        _non_negative("AdamWeightDecay", weight_decay=weight_decay)
-        super().__init__(params, lambda groups: tessera.nn.AdamWeightDecay(rate(learning_rate), beta1, beta2, eps,
-                                                                           float(weight_decay), groups))
+        who = "AdamWeightDecay"
+        settings = (*_betas(who, beta1, beta2, eps), _check.non_negative(who, "weight_decay", weight_decay))
+        super().__init__(params, lambda groups: tessera.nn.AdamWeightDecay(rate(learning_rate), *settings, groups))
 
 
 __getattr__ = missing(__name__)

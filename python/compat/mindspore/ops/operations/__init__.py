@@ -2,21 +2,37 @@
 import tessera
 from tessera import ops as _ops
 
+from mindspore import _check
 from mindspore._missing import missing
+from mindspore.ops import functional as _of
 from mindspore.ops.operations import comm_ops
-from mindspore.ops.operations.comm_ops import (AllGather, AllReduce, AlltoAll, Broadcast, ReduceOp, ReduceScatter)
+from mindspore.ops.operations.comm_ops import (AllGather, AllReduce, AlltoAll, Broadcast, NeighborExchange, Receive, ReduceOp,
+                                               ReduceScatter, Send)
 from mindspore.ops.primitive import Primitive
 
 
-def _bool(who, name, value):
-    if not isinstance(value, bool):
-        raise TypeError(f"For '{who}', the type of '{name}' should be bool, but got {type(value).__name__}.")
-    return value
+_BROADCAST = ("Add TensorAdd Sub Mul Div RealDiv Pow Maximum Minimum Equal NotEqual Less LessEqual Greater GreaterEqual LogicalAnd LogicalOr "
+              "LogicalXor FloorDiv SquaredDifference DivNoNan").split()
+
+
+class _Broadcasting(Primitive):
+    """Works element by element on two operands, which broadcast."""
+
+    def check_strategy_fits(self, strategy, shapes):
+        super().check_strategy_fits(strategy, shapes)
+        ndim = max(len(shape) for shape in shapes)
+        parts = [1] * ndim
+        for counts, shape in zip(strategy, shapes):
+            for dim, (count, size) in enumerate(zip(counts, shape), ndim - len(shape)):
+                if size > 1 and parts[dim] not in (1, count):
+                    raise RuntimeError(f"For '{self.name}', the strategy {strategy} does not split the same dim alike; the shapes are {shapes}.")
+                parts[dim] = max(parts[dim], count)
+        self.check_parts(strategy, parts)
 
 
 def _of_function(name, function):
     """A primitive without settings, from the function that computes it."""
-    made = type(name, (Primitive,), {"run": lambda self, *args: function(*args),
+    made = type(name, (_Broadcasting if name in _BROADCAST else Primitive,), {"run": lambda self, *args: function(*args),
                                      "__doc__": getattr(function, "__doc__", None), "__module__": __name__})
     return made
 
@@ -25,7 +41,12 @@ for _name, _function in {
         "Add": _ops.add, "TensorAdd": _ops.add, "Sub": _ops.sub, "Mul": _ops.mul, "Div": _ops.div, "RealDiv": _ops.div,
         "Pow": _ops.pow, "Maximum": _ops.maximum, "Minimum": _ops.minimum, "Equal": _ops.equal, "NotEqual": _ops.not_equal,
         "Less": _ops.less, "LessEqual": _ops.less_equal, "Greater": _ops.greater, "GreaterEqual": _ops.greater_equal,
-        "LogicalAnd": _ops.logical_and, "LogicalOr": _ops.logical_or, "LogicalNot": _ops.logical_not, "Select": _ops.select,
+        "LogicalAnd": _ops.logical_and, "LogicalOr": _ops.logical_or, "LogicalNot": _ops.logical_not, "LogicalXor": _ops.logical_xor,
+        "Select": _ops.select, "FloorDiv": _of.floor_div, "SquaredDifference": _of.squared_difference, "DivNoNan": _of.div_no_nan,
+        "Ceil": _of.ceil, "Tan": _of.tan, "IsNan": _of.isnan, "IsInf": _of.isinf, "Inv": _ops.reciprocal, "Log1p": _of.log1p,
+        "Expm1": _of.expm1, "Sinh": _of.sinh, "Cosh": _of.cosh, "ReLU6": _of.relu6, "Elu": _of.elu, "Softplus": _of.softplus,
+        "Softsign": _of.softsign, "HSigmoid": _of.hsigmoid, "HSwish": _of.hswish, "Mish": _of.mish, "AddN": _of.addn,
+        "L2Loss": _of.l2_loss, "Size": lambda x: x.size, "Ones": _of.ones, "Zeros": _of.zeros,
         "Neg": _ops.neg, "Abs": _ops.abs, "Sign": _ops.sign, "Square": _ops.square, "Floor": _ops.floor, "Sqrt": _ops.sqrt,
         "Rsqrt": _ops.rsqrt, "Reciprocal": _ops.reciprocal, "Exp": _ops.exp, "Log": _ops.log, "Sin": _ops.sin, "Cos": _ops.cos,
         "ReLU": _ops.relu, "Sigmoid": _ops.sigmoid, "Tanh": _ops.tanh, "GeLU": _ops.gelu, "ZerosLike": _ops.zeros_like,
@@ -35,7 +56,8 @@ for _name, _function in {
         "Fill": lambda dtype, shape, value: _ops.fill(shape, value, dtype),
         "Shape": lambda x: x.shape, "DType": lambda x: x.dtype, "Rank": lambda x: x.ndim, "Identity": lambda x: x,
         "Depend": lambda value, _: value, "IsFinite": _ops.is_finite,
-        "Assign": lambda parameter, value: parameter.assign(value) or value,
+        "Assign": _of.assign, "AssignAdd": _of.assign_add, "AssignSub": _of.assign_sub,
+        "ScalarToArray": _of.scalar_to_array, "ScalarToTensor": _of.scalar_to_tensor, "TupleToArray": _of.tuple_to_array,
 }.items():
     globals()[_name] = _of_function(_name, _function)
 GatherV2 = Gather  # noqa: F821
@@ -47,14 +69,22 @@ class MatMul(Primitive):
 
     def __init__(self, transpose_a=False, transpose_b=False):
         super().__init__()
-        self.transpose_a = _bool(self.name, "transpose_a", transpose_a)
-        self.transpose_b = _bool(self.name, "transpose_b", transpose_b)
+        self.transpose_a = _check.boolean(self.name, "transpose_a", transpose_a)
+        self.transpose_b = _check.boolean(self.name, "transpose_b", transpose_b)
 
     def run(self, x, y):
         for what, operand in (("x", x), ("y", y)):
             if operand.ndim != 2:
                 raise ValueError(f"For 'MatMul', the input '{what}' must be a 2D tensor, but got {operand.ndim}D shape {operand.shape}.")
         return _ops.matmul(x, y, self.transpose_a, self.transpose_b)
+
+    def check_strategy_fits(self, strategy, shapes):
+        super().check_strategy_fits(strategy, shapes)
+        rows, inner = (strategy[0][-1], strategy[0][-2]) if self.transpose_a else strategy[0][-2:]
+        columns, other = strategy[1][-2:] if self.transpose_b else (strategy[1][-1], strategy[1][-2])
+        if inner != other:
+            raise RuntimeError(f"For '{self.name}', the strategy {strategy} must split the dim that is summed over alike; the shapes are {shapes}.")
+        self.check_parts(strategy, (*strategy[0][:-2], rows, inner, columns))
 
 
 class BatchMatMul(MatMul):
@@ -68,7 +98,7 @@ def _reduction(name, function):
     class Reduction(Primitive):
         def __init__(self, keep_dims=False):
             super().__init__(name)
-            self.keep_dims = _bool(name, "keep_dims", keep_dims)
+            self.keep_dims = _check.boolean(name, "keep_dims", keep_dims)
 
         def run(self, x, axis=()):
             return function(x, axis, self.keep_dims)
@@ -82,12 +112,107 @@ for _name in ("Sum", "Mean", "Max", "Min", "Prod", "All", "Any"):
     globals()["Reduce" + _name] = _reduction("Reduce" + _name, getattr(_ops, "reduce_" + _name.lower()))
 
 
+class Argmax(Primitive):
+    """The place of the largest element along an axis, the first of several."""
+
+    def __init__(self, axis=-1, output_type=tessera.int32):
+        super().__init__()
+        if output_type not in (tessera.int32, tessera.int64):
+            raise TypeError(f"For 'Argmax', the 'output_type' must be int32 or int64, but got {output_type}.")
+        self.axis, self.output_type = _check.integer(self.name, "axis", axis), output_type
+
+    def run(self, x):
+        return _ops.cast(_ops.argmax(x, self.axis), self.output_type)
+
+
+class ArgMaxWithValue(Primitive):
+    """(place, value) of the largest element along an axis."""
+
+    def __init__(self, axis=0, keep_dims=False):
+        super().__init__()
+        self.axis, self.keep_dims = _check.integer(self.name, "axis", axis), _check.boolean(self.name, "keep_dims", keep_dims)
+
+    def run(self, x):
+        place, value = _ops.cast(self.place_of(x), tessera.int64), self.value_of(x)
+        return _ops.expand_dims(place, self.axis) if self.keep_dims else place, value
+
+    def place_of(self, x):
+        """Without the axis."""
+        return _ops.argmax(x, self.axis)
+
+    def value_of(self, x):
+        """With the axis, of size 1, if keep_dims."""
+        return _ops.reduce_max(x, self.axis, self.keep_dims)
+
+
+class ArgMinWithValue(ArgMaxWithValue):
+    """(place, value) of the smallest element along an axis."""
+
+    def place_of(self, x):
+        return _ops.argmax(-x, self.axis)
+
+    def value_of(self, x):
+        return _ops.reduce_min(x, self.axis, self.keep_dims)
+
+
+class TopK(Primitive):
+    """(values, places) of the k largest elements of the last dim, falling."""
+
+    def __init__(self, sorted=True):
+        super().__init__()
+        self.sorted = _check.boolean(self.name, "sorted", sorted)
+
+    def run(self, x, k):
+        return tuple(_ops.top_k(x, k))
+
+
+class CumSum(Primitive):
+    """Sums of the elements so far along an axis."""
+
+    def __init__(self, exclusive=False, reverse=False):
+        super().__init__()
+        self.exclusive, self.reverse = _check.boolean(self.name, "exclusive", exclusive), _check.boolean(self.name, "reverse", reverse)
+
+    def run(self, x, axis):
+        return _ops.cumsum(x, axis, self.exclusive, self.reverse)
+
+
+class BroadcastTo(Primitive):
+    """x repeated along dims of size 1 until it has that shape; -1 keeps a size."""
+
+    def __init__(self, shape):
+        super().__init__()
+        if not isinstance(shape, tuple) or not shape:
+            raise TypeError(f"For 'BroadcastTo', the 'shape' must be a tuple that is not empty, but got {shape!r}.")
+        self.shape = shape
+
+    def run(self, x):
+        return _ops.broadcast_to(x, self.shape)
+
+
+class Pad(Primitive):
+    """Zeros around x: (before, after) of each dim."""
+
+    def __init__(self, paddings):
+        super().__init__()
+        if not isinstance(paddings, tuple):
+            raise TypeError(f"For 'Pad', the 'paddings' must be tuple, but got {type(paddings).__name__}.")
+        if any(len(pair) != 2 for pair in paddings):
+            raise ValueError(f"For 'Pad', the 'paddings' must be pairs (before, after), but got {paddings}.")
+        if any(size < 0 for pair in paddings for size in pair):
+            raise ValueError(f"For 'Pad', the 'paddings' must be at least 0, but got {paddings}.")
+        self.paddings = paddings
+
+    def run(self, x):
+        return _ops.pad(x, [before for before, _ in self.paddings], [after for _, after in self.paddings])
+
+
 class OneHot(Primitive):
     """indices [...] -> [..., depth]: on_value at the index, off_value elsewhere."""
 
     def __init__(self, axis=-1):
         super().__init__()
-        self.axis = axis
+        self.axis = _check.integer(self.name, "axis", axis)
 
     def run(self, indices, depth, on_value, off_value):
         return _ops.one_hot(indices, depth, on_value, off_value, self.axis)
@@ -98,6 +223,8 @@ class Squeeze(Primitive):
 
     def __init__(self, axis=()):
         super().__init__()
+        if not isinstance(axis, (int, tuple, list)) or isinstance(axis, bool):
+            raise TypeError(f"For 'Squeeze', the 'axis' must be int or tuple, but got {type(axis).__name__}.")
         self.axis = axis
 
     def run(self, x):
@@ -109,7 +236,7 @@ class Softmax(Primitive):
 
     def __init__(self, axis=-1):
         super().__init__()
-        self.axis = axis
+        self.axis = _check.integer(self.name, "axis", axis)
 
     def run(self, x):
         return _ops.softmax(x, self.axis)
@@ -127,7 +254,7 @@ class Concat(Primitive):
 
     def __init__(self, axis=0):
         super().__init__()
-        self.axis = axis
+        self.axis = _check.integer(self.name, "axis", axis)
 
     def run(self, values):
         return _ops.concat(values, self.axis)
@@ -140,12 +267,24 @@ class Stack(Concat):
         return _ops.stack(values, self.axis)
 
 
+class Unstack(Primitive):
+    """The slices along an axis, which is no longer there."""
+
+    def __init__(self, axis=0):
+        super().__init__()
+        self.axis = _check.integer(self.name, "axis", axis)
+
+    def run(self, x):
+        pieces = _ops.split(x, x.shape[self.axis], self.axis)
+        return tuple(_ops.squeeze(piece, self.axis) for piece in pieces)
+
+
 class Split(Primitive):
     """output_num equal pieces along an axis."""
 
     def __init__(self, axis=0, output_num=1):
         super().__init__()
-        self.axis, self.output_num = axis, output_num
+        self.axis, self.output_num = _check.integer(self.name, "axis", axis), _check.integer(self.name, "output_num", output_num, 1)
 
     def run(self, x):
         return _ops.split(x, self.output_num, self.axis)

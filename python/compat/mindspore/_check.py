@@ -1,0 +1,62 @@
+"""Checks of arguments: each returns the value, or raises TypeError or ValueError naming who wanted what."""
+
+
+def boolean(who, name, value):
+    """A bool."""
+    if not isinstance(value, bool):
+        raise TypeError(f"For '{who}', the '{name}' must be bool, but got {type(value).__name__}.")
+    return value
+
+
+def integer(who, name, value, low=None):
+    """An int, at least `low`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"For '{who}', the '{name}' must be int, but got {type(value).__name__}.")
+    if low is not None and value < low:
+        raise ValueError(f"For '{who}', the '{name}' must be " + (f"greater than 0, but got {value}." if low == 1 else f"at least {low}, but got {value}."))
+    return value
+
+
+def number(who, name, value):
+    """An int or float, as a float."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"For '{who}', the '{name}' must be float, but got {type(value).__name__}.")
+    return float(value)
+
+
+def non_negative(who, name, value):
+    """A number from 0 on."""
+    if number(who, name, value) < 0:
+        raise ValueError(f"For '{who}', the '{name}' must be at least 0.0, but got {value}.")
+    return float(value)
+
+
+def positive(who, name, value):
+    """A number above 0."""
+    if number(who, name, value) <= 0:
+        raise ValueError(f"For '{who}', the '{name}' must be greater than 0.0, but got {value}.")
+    return float(value)
+
+
+def between(who, name, value, low, high, text):
+    """A number inside of (low, high); `text` is how the error writes the range."""
+    if not low < number(who, name, value) < high:
+        raise ValueError(f"For '{who}', the '{name}' must be in range {text}, but got {value}.")
+    return float(value)
+
+
+def one_of(who, name, value, choices):
+    """One of several values."""
+    if value not in choices:
+        raise ValueError(f"For '{who}', the '{name}' must be one of {list(choices)}, but got {value}.")
+    return value
+
+
+def sizes(who, name, value, count=2, low=1):
+    """A size, or a tuple of `count`; all at least `low`."""
+    items = value if isinstance(value, tuple) else (value,)
+    if isinstance(value, tuple) and len(value) != count:
+        raise ValueError(f"For '{who}', the '{name}' must be int or a tuple of {count} ints, but got {value}.")
+    for item in items:
+        integer(who, name, item, low)
+    return value

@@ -1,0 +1,190 @@
+"""The package mindspore: operators as objects, functions of functions, collectives between ranks."""
+import os
+import shutil
+import subprocess
+import sys
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import Tensor, context, nn, ops
+from mindspore.ops import operations as P
+from mindspore.ops.operations import comm_ops
+
+PRIMITIVES = """MatMul BatchMatMul ReduceSum ReduceMean ReduceMax Exp Log Neg ReLU Sigmoid Sub Mul Add TensorAdd RealDiv Div OneHot Squeeze
+    Reshape Transpose Cast ExpandDims Gather NotEqual Concat StridedSlice Shape DType Fill ZerosLike LogicalOr Select Less LessEqual""".split()
+
+
+@pytest.mark.parametrize("name", PRIMITIVES)
+def test_each_primitive_takes_a_strategy_and_remarks(name):
+    primitive = getattr(P, name)()
+    assert isinstance(primitive, ops.Primitive) and getattr(ops, name) is getattr(P, name)
+    assert primitive.shard(((1, 1), (1, 1))) is primitive and primitive.in_strategy == ((1, 1), (1, 1))
+    assert primitive.set_strategy(((2,),)) is primitive and primitive.in_strategy == ((2,),)
+    assert primitive.add_prim_attr("cross_batch", True) is primitive and primitive.attrs["cross_batch"] is True
+    assert primitive.recompute() is primitive and primitive.recompute(False).attrs["recompute"] is False
+    assert primitive.del_prim_attr("cross_batch") is primitive and "cross_batch" not in primitive.attrs
+    assert primitive.set_stage(0) is primitive
+    assert name.removeprefix("Tensor") in repr(primitive)
+
+
+def test_the_cells_operators_take_strategies():
+    dense, softmax, dropout = nn.Dense(4, 2), nn.Softmax(), nn.Dropout(keep_prob=0.5)
+    assert dense.matmul.shard(((2, 1), (1, 1))) is dense.matmul and dense.bias_add.shard(((2, 1), (1,))) is dense.bias_add
+    assert softmax.softmax.shard(((2, 1),)) is softmax.softmax and dropout.dropout.shard(((2, 1),)) is dropout.dropout
+    x = Tensor(np.ones((4, 4), np.float32))
+    assert dropout(x).asnumpy().tolist() == x.asnumpy().tolist()
+    dropout.set_train()
+    assert set(np.unique(dropout(x).asnumpy())) <= {0.0, 2.0}
+
+
+def test_a_virtual_dataset_is_its_inputs():
+    data, label = Tensor([1.0, 2.0]), Tensor([3.0])
+    assert comm_ops._VirtualDataset()(data, label) == (data, label) and comm_ops._VirtualDataset()(data) is data
+
+
+def test_maps_go_through_sequences():
+    add = ops.MultitypeFuncGraph("add")
+
+    @add.register("Tensor", "Tensor")
+    def _tensors(x, y):
+        return x + y
+
+    @add.register("Tensor", "Number")
+    def _number(x, y):
+        return x * y
+
+    @add.register("Function", "Tensor")
+    def _function(f, x):
+        return f(x)
+
+    @add.register("Bool", "Tensor")
+    def _bool(flag, x):
+        return x if flag else -x
+
+    def numbers(result):
+        return tuple(numbers(item) for item in result) if isinstance(result, tuple) else result.asnumpy().tolist()
+
+    one, two = Tensor([1.0]), Tensor([2.0])
+    assert numbers(ops.Map(add)((one, two), (two, two))) == ([3.0], [4.0])
+    assert numbers(ops.HyperMap()(add, ((one, two), one), ((two, two), 5.0))) == (([3.0], [4.0]), [5.0])
+    assert numbers(ops.HyperMap(add)(ops.Neg(), two)) == [-2.0] and numbers(add(False, two)) == [-2.0]
+    assert numbers(ops.HyperMap()(ops.partial(add, ops.Exp()), (Tensor([0.0]),))) == ([1.0],)
+
+
+class Scaled(nn.Cell):
+    """x * w."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = ms.Parameter(Tensor([2.0, 3.0]), name="w")
+
+    def construct(self, x):
+        return x * self.w
+
+
+def test_flags_mark_functions_and_cells():
+    @ops.core(loop=True)
+    def function(x):
+        return x
+
+    assert function._func_graph_flags == {"core": True, "loop": True} and function(3) == 3
+    assert ops.add_flags(Scaled(), part="a").part == "a"
+
+
+COLLECTIVES = '''
+import numpy as np
+import mindspore as ms
+from mindspore import Tensor, communication, nn, ops
+
+communication.init()
+rank, size = communication.get_rank(), communication.get_group_size()
+right, left = (rank + 1) % size, (rank - 1) % size
+
+
+def of(*numbers):
+    return Tensor(np.array(numbers, np.float32))
+
+
+def check(tensor, numbers):
+    assert tensor.asnumpy().tolist() == numbers, (rank, tensor, numbers)
+
+
+ranks = list(range(size))
+check(ops.AllReduce()(of(rank, 1)), [sum(ranks), size])
+check(ops.AllReduce(ops.ReduceOp.MAX)(of(rank)), [size - 1])
+check(ops.AllReduce("min")(of(rank)), [0])
+check(ops.AllReduce("prod")(of(2)), [2 ** size])
+check(ops.AllGather()(of(rank)), ranks)
+check(ops.ReduceScatter()(of(*ranks)), [rank * size])
+check(ops.Broadcast(1)((of(rank),))[0], [1])
+check(ops.AlltoAll(size, 0, 0)(of(*[10 * rank + i for i in ranks])), [10 * i + rank for i in ranks])
+exchange = ops.NeighborExchange([right], [left], [(2,)], [(2,)], ms.float32)
+check(exchange((of(rank, -1),))[0], [left, -1])
+both = ops.NeighborExchange([right, left], [left, right], [(1,), (1,)], [(1,), (1,)], ms.float32)
+check(both((of(rank), of(-rank)))[0], [left])
+# Far more than a buffer holds.
+many = ops.NeighborExchange([right], [left], [(1 << 20,)], [(1 << 20,)], ms.float32)
+assert many((Tensor(np.full(1 << 20, rank, np.float32)),))[0].asnumpy().sum() == left << 20
+
+
+class InPairs(nn.Cell):
+    """An even rank sends to the next, which receives."""
+
+    def construct(self, x):
+        return ops.Receive(0, rank - 1, (2,), ms.float32)() * 2.0 if rank % 2 else ops.Send(0, rank + 1)(x)
+
+
+check(InPairs()(of(rank, 4)), [2 * (rank - 1), 8] if rank % 2 else [rank, 4])
+
+
+class Ring(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.exchange, self.sum = exchange, ops.AllReduce()
+
+    def construct(self, x):
+        return self.exchange((x,))[0] * 2.0 + self.sum(x)
+
+
+check(Ring()(of(rank, 1)), [2 * left + sum(ranks), 2 + size])
+for wrong, error in ((lambda: ops.AlltoAll(size + 1, 0, 0), ValueError), (lambda: ops.AlltoAll("2", 0, 0), TypeError),
+                     (lambda: ops.AlltoAll(size, 1, 0)(of(*ranks)), IndexError), (lambda: ops.AlltoAll(size, 0, 0)(of(*ranks, 1)), ValueError),
+                     (lambda: ops.AllReduce("wrong"), ValueError), (lambda: ops.AllReduce(3), TypeError), (lambda: ops.Broadcast("0"), TypeError),
+                     (lambda: ops.Send("0", 1), TypeError), (lambda: ops.Receive(0, 0, 2, ms.float32), TypeError),
+                     (lambda: ops.NeighborExchange([right], [left], [], [(2,)], ms.float32), ValueError),
+                     (lambda: exchange((of(1),)), ValueError), (lambda: communication.get_rank("none"), ValueError),
+                     (lambda: communication.create_group("g", 3), TypeError), (lambda: communication.create_group("g", []), ValueError),
+                     (lambda: communication.create_group("g", [0, 0]), ValueError),
+                     (lambda: communication.destroy_group("hccl_world_group"), ValueError),
+                     (lambda: communication.get_world_rank_from_group_rank("hccl_world_group", size), ValueError),
+                     (lambda: communication.get_group_rank_from_world_rank(size, "hccl_world_group"), ValueError)):
+    try:
+        wrong()
+    except error:
+        continue
+    raise AssertionError(f"{error.__name__} was expected")
+print("all well")
+'''
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_collectives(ranks, tmp_path):
+    if shutil.which("mpirun") is None:
+        pytest.skip("mpirun is absent")
+    script = tmp_path / "collectives.py"
+    script.write_text(COLLECTIVES)
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("TESSERA_", "OMPI_", "PMIX_", "RANK_", "DEVICE_"))}
+    done = subprocess.run(["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), sys.executable, script],
+                          capture_output=True, text=True, timeout=120, cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("all well") == ranks
+
+
+def test_recompute_is_for_graphs():
+    context.set_context(mode=context.PYNATIVE_MODE)
+    try:
+        with pytest.raises(TypeError, match="pynative"):
+            ops.MatMul().recompute()
+    finally:
+        context.set_context(mode=context.GRAPH_MODE)
