@@ -378,6 +378,12 @@ REFUSED = {
         (lambda: ops.AllGather(), RuntimeError, "init"),
         (lambda: comm_ops.ReduceOp.WRONG, AttributeError, "WRONG"),
     ],
+    "recompute": [
+        (lambda: nn.Cell().recompute(wrong=True), ValueError, "wrong"),
+        (lambda: in_pynative_mode(lambda: nn.Cell().recompute()), TypeError, "pynative mode"),
+        (lambda: (lambda cell: (cell.recompute(), cell.recompute()))(nn.ReLU()), RuntimeError, "recompute"),
+        (lambda: nn.Cell().recompute(mp_comm_recompute=1), TypeError, "'mp_comm_recompute' must be bool"),
+    ],
     "Model": [
         (lambda: ms.Model(1), TypeError, "'network' must be Cell"),
         (lambda: ms.Model(nn.ReLU(), metrics={"wrong"}), KeyError, "wrong"),

@@ -83,6 +83,21 @@ class Scaled(nn.Cell):
         return x * self.w
 
 
+def test_gradients_of_a_cell_that_a_function_calls():
+    net = Scaled()
+    weights = ms.ParameterTuple(net.trainable_params())
+    x = Tensor([5.0, 7.0])
+    value, (of_x, of_weights) = ops.value_and_grad(lambda x: ops.ReduceSum()(net(x)), 0, weights)(x)
+    assert value.asnumpy() == 31 and of_x.asnumpy().tolist() == [2, 3] and of_weights[0].asnumpy().tolist() == [5, 7]
+    assert ops.grad(lambda x: ops.ReduceSum()(net(x)))(x).asnumpy().tolist() == [2, 3]
+    (value, more), gradient = ops.value_and_grad(lambda x: (ops.ReduceSum()(net(x)), x * 2.0), 0, has_aux=True)(x)
+    assert value.asnumpy() == 31 and more.asnumpy().tolist() == [10, 14] and gradient.asnumpy().tolist() == [2, 3]
+    gradient, (more,) = ops.grad(lambda x: (ops.ReduceSum()(net(x)), x * 2.0), has_aux=True)(x)
+    assert gradient.asnumpy().tolist() == [2, 3] and more.asnumpy().tolist() == [10, 14]
+    made = ops.GradOperation(get_by_list=True)(lambda x: ops.ReduceSum()(net(x)), weights)(x)
+    assert made[0].asnumpy().tolist() == [5, 7]
+
+
 def test_flags_mark_functions_and_cells():
     @ops.core(loop=True)
     def function(x):

@@ -4,8 +4,8 @@ import numpy as np
 from mindspore import Tensor, nn, ops
 from mindspore.common.initializer import initializer
 
-from kinds import (CASES, HALVES, SINGLE, bools, cell, exactly, floats, grid, ints, metric, operator, optimizer, positive, rate,  # noqa: F401
-                   schedule, seeded, training, value)
+from kinds import (CASES, HALVES, SINGLE, GivenGradients, bools, cell, exactly, floats, grid, ints, metric, operator,  # noqa: F401
+                   optimizer, positive, rate, schedule, seeded, set_parameters, training, value)
 
 # --- elementwise: as objects and as functions
 for name in "Neg Abs Sign Square Floor Exp Sin Cos ReLU Sigmoid Tanh GeLU ZerosLike OnesLike Identity IsFinite".split():
@@ -244,7 +244,18 @@ value("ops.grad", lambda: ops.grad(lambda x, y: ops.ReduceSum()(x * x * y))(*two
 value("ops.grad positions", lambda: ops.grad(lambda x, y: ops.ReduceSum()(x * x * y), (0, 1))(*two()))
 
 
-value("ops.value_and_grad", lambda: ops.value_and_grad(lambda x, y: ops.ReduceSum()(x * x * y), (0, 1))(*two())[1])
+def of_weights(grad_position):
+    """The value and the gradients of a cell's input and weights."""
+    network = nn.Dense(2, 2)
+    set_parameters("of_weights", network.get_parameters())
+    weights = ms.ParameterTuple(network.trainable_params())
+    value_of, gradients = ops.value_and_grad(lambda x: ops.ReduceSum()(network(x)), grad_position, weights)(Tensor([[1.0, 2.0]], ms.float32))
+    of_input, of_weights = gradients if grad_position == 0 else (value_of, gradients)
+    return (value_of, of_input, *of_weights)
+
+
+value("ops.value_and_grad", lambda: of_weights(0))
+value("ops.value_and_grad weights", lambda: of_weights(None))
 
 # --- tensors
 for label, function in {"+": lambda x, y: x + y, "-": lambda x, y: x - y, "*": lambda x, y: x * y, "/": lambda x, y: x / y,
@@ -301,6 +312,13 @@ for name in "relu relu6 leakyrelu elu sigmoid logsigmoid tanh gelu hsigmoid hswi
     cell(f"nn.get_activation {name}", lambda name=name: nn.get_activation(name), floats(3, 4))
 cell("nn.SequentialCell", lambda: nn.SequentialCell([nn.Dense(4, 5), nn.ReLU(), nn.Dense(5, 2)]), floats(3, 4))
 cell("nn.SequentialCell several", lambda: nn.SequentialCell(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), floats(2, 3, 5, 5))
+
+
+# Arithmetic in float16, parameters in float32.
+for name, make in {"Dense": lambda: nn.Dense(4, 3), "Conv2d": lambda: nn.Conv2d(4, 6, 3, has_bias=True),
+                   "SequentialCell": lambda: nn.SequentialCell(nn.Dense(4, 5), nn.Tanh(), nn.Dense(5, 2))}.items():
+    cell(f"nn.{name} to_float", lambda make=make: make().to_float(ms.float16), floats(2, 4, 8, 8) if name == "Conv2d" else floats(5, 4),
+         dtypes=("float16",))
 
 
 class Listed(nn.Cell):
@@ -367,6 +385,96 @@ for label, settings in {"": {}, "weight_decay": dict(weight_decay=0.1), "betas":
     optimizer(f"nn.AdamWeightDecay {label}".strip(), lambda net, s=settings: nn.AdamWeightDecay(net.trainable_params(), 0.01, **s))
 optimizer("nn.AdamWeightDecay rates", lambda net: nn.AdamWeightDecay(net.trainable_params(), [0.01, 0.02, 0.03, 0.04], weight_decay=0.1))
 optimizer("nn.TrainOneStepCell", lambda net: nn.SGD(net.trainable_params(), 0.1))
+
+# --- cells around networks
+def evaluated(**settings):
+    """What a WithEvalCell gives."""
+    network = nn.Dense(4, 3)
+    set_parameters("WithEvalCell", network.get_parameters())
+    rng = seeded("WithEvalCell")
+    return nn.WithEvalCell(network, nn.MSELoss(), **settings)(*[Tensor(rng.uniform(-1, 1, shape).astype(np.float32)) for shape in ((5, 4), (5, 3))])
+
+
+value("nn.WithEvalCell", evaluated)
+value("nn.WithEvalCell float32", lambda: evaluated(add_cast_fp32=True))
+
+
+def gradients_of_cell(sens):
+    """What a WithGradCell gives."""
+    network = nn.Dense(4, 3)
+    set_parameters("WithGradCell", network.get_parameters())
+    rng = seeded("WithGradCell")
+    inputs = [Tensor(rng.uniform(-1, 1, shape).astype(np.float32)) for shape in ((5, 4), (5, 3))]
+    return nn.WithGradCell(network, nn.MSELoss(), sens)(*inputs)
+
+
+value("nn.WithGradCell", lambda: gradients_of_cell(None))
+
+
+def parameter_after_update():
+    """A ParameterUpdate's parameter."""
+    network = nn.Dense(2, 2)
+    update = nn.ParameterUpdate(network.bias)
+    update.phase = "update_param"
+    result = update(Tensor([1.0, -2.0], ms.float32))
+    return result, Tensor(network.bias.asnumpy())
+
+
+value("nn.ParameterUpdate", parameter_after_update)
+
+
+class StepWithLossScale(nn.TrainOneStepWithLossScaleCell):
+    """MindSpore's CPU has no operator that looks for an overflow; this one has."""
+
+    def start_overflow_check(self, pre_cond, compute_input):
+        return Tensor(False), compute_input
+
+    def get_overflow_status(self, status, compute_output):
+        overflow = Tensor(False)
+        for gradient in compute_output:
+            overflow = ops.LogicalOr()(overflow, ops.LogicalNot()(ops.ReduceAll()(ops.IsFinite()(gradient))))
+        return overflow
+
+
+def scaled_step(make_scale, gradients):
+    """Steps with a loss scale; the gradients' factors, some of them too large for float32."""
+    network = GivenGradients()
+    step = StepWithLossScale(network, nn.Momentum(network.trainable_params(), 0.1, 0.9), make_scale())
+    step.set_train()
+    found = []
+    for number, factor in enumerate(gradients):
+        rng = seeded("scaled_step", number)
+        inputs = [Tensor((factor * rng.uniform(-1, 1, shape)).astype(np.float32)) for shape in ((3, 4), (5,))]
+        found += [step(*inputs)[1], Tensor(network.weight.asnumpy()), Tensor(step.scale_sense.asnumpy())]
+    return found
+
+
+class Rescaled(nn.Cell):
+    """A scale, and a cell that makes the next one."""
+
+    def __init__(self, update):
+        super().__init__()
+        self.update = update
+        self.scale = ms.Parameter(Tensor(update.get_loss_scale(), ms.float32), name="scale", requires_grad=False)
+
+    def construct(self, overflow):
+        return self.update(self.scale, overflow)
+
+
+def scales(update, overflows):
+    """The scale after each of several steps."""
+    network, found = Rescaled(update), []
+    for overflow in overflows:
+        network(Tensor(bool(overflow)))
+        found.append(Tensor(network.scale.asnumpy()))
+    return found
+
+
+value("nn.FixedLossScaleUpdateCell alone", lambda: scales(nn.FixedLossScaleUpdateCell(64.0), (0, 1, 0, 0)))
+value("nn.DynamicLossScaleUpdateCell alone", lambda: scales(nn.DynamicLossScaleUpdateCell(4.0, 2, 3), (0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 1)))
+value("nn.TrainOneStepWithLossScaleCell", lambda: scaled_step(lambda: Tensor(8.0, ms.float32), (1, 1, 1e38, 1)))
+value("nn.FixedLossScaleUpdateCell", lambda: scaled_step(lambda: nn.FixedLossScaleUpdateCell(64.0), (1, 1e38, 1)))
+value("nn.DynamicLossScaleUpdateCell", lambda: scaled_step(lambda: nn.DynamicLossScaleUpdateCell(16.0, 2, 3), (1, 1e38, 1, 1, 1, 1, 1e38, 1)))
 
 # A schedule that ends, as a learning rate.
 optimizer("nn.Momentum CosineDecayLR", lambda net: nn.Momentum(net.trainable_params(), nn.CosineDecayLR(0.01, 0.2, 3), 0.9), steps=6)
