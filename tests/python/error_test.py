@@ -67,6 +67,17 @@ def launched(table=None, **environment):
 TABLE = '{"server_list": [{"server_id": "10.0.0.1", "device": [{"device_id": "0", "device_ip": "", "rank_id": "0"}]}], "server_count": "1"}'
 
 
+def transformer(**settings):
+    """A small Transformer with these settings."""
+    return nn.transformer.Transformer(**{**dict(hidden_size=8, batch_size=2, ffn_hidden_size=8, src_seq_length=4, tgt_seq_length=4, encoder_layers=1,
+                                                decoder_layers=1, num_heads=2), **settings})
+
+
+def config(**settings):
+    """How a Transformer is spread."""
+    return nn.transformer.TransformerOpParallelConfig(**settings)
+
+
 def parallel(**settings):
     return lambda: context.set_auto_parallel_context(**settings)
 
@@ -383,6 +394,40 @@ REFUSED = {
         (lambda: in_pynative_mode(lambda: nn.Cell().recompute()), TypeError, "pynative mode"),
         (lambda: (lambda cell: (cell.recompute(), cell.recompute()))(nn.ReLU()), RuntimeError, "recompute"),
         (lambda: nn.Cell().recompute(mp_comm_recompute=1), TypeError, "'mp_comm_recompute' must be bool"),
+    ],
+    "steps of training": [
+        (lambda: nn.TrainOneStepWithLossScaleCell(nn.ReLU(), nn.SGD([weight()]), 8.0), TypeError, "'scale_sense' must be Cell or Tensor"),
+        (lambda: nn.TrainOneStepWithLossScaleCell(nn.ReLU(), nn.SGD([weight()]), Tensor([8.0, 8.0])), ValueError, "shape of 'scale_sense'"),
+        (lambda: nn.DynamicLossScaleUpdateCell(0, 2, 1), ValueError, "'loss_scale_value' must be greater than 0"),
+        (lambda: nn.DynamicLossScaleUpdateCell(8, "2", 1), TypeError, "'scale_factor' must be a number"),
+        (lambda: nn.DynamicLossScaleUpdateCell(8, 2, 0), ValueError, "'scale_window' must be greater than 0"),
+        (lambda: nn.WithEvalCell(nn.ReLU(), nn.MSELoss(), 1), TypeError, "'add_cast_fp32' must be bool"),
+        (lambda: nn.ParameterUpdate(1), TypeError, "'param' must be Parameter"),
+        (lambda: nn.ReLU().to_float(ms.int32), ValueError, "'dst_type' must be float32, float16 or bfloat16"),
+        (lambda: ms.Model(nn.ReLU(), amp_level="O9"), ValueError, "amp_level"),
+        (lambda: ms.Model(nn.ReLU(), boost_level="O1"), RuntimeError, "boost_level=O1 is not available"),
+    ],
+    "nn.transformer": [
+        (lambda: transformer(hidden_size=10, num_heads=3), ValueError, "hidden_size|num_heads"),
+        (lambda: transformer(num_heads=2, parallel_config=config(model_parallel=3)), ValueError, "num_heads|model_parallel"),
+        (lambda: transformer(ffn_hidden_size=9, parallel_config=config(model_parallel=2)), ValueError, "ffn_hidden_size|model_parallel"),
+        (lambda: transformer(hidden_dropout_rate=1.0), ValueError, "dropout"),
+        (lambda: transformer(attention_dropout_rate=-0.1), ValueError, "dropout"),
+        (lambda: transformer(hidden_size="8"), TypeError, "'hidden_size' must be int"),
+        (lambda: transformer(encoder_layers=0), ValueError, "'encoder_layers' must be greater than 0"),
+        (lambda: transformer(hidden_act="wrong"), (KeyError, ValueError), "wrong"),
+        (lambda: transformer(use_past=True), NotImplementedError, "use_past"),
+        (lambda: transformer(parallel_config=1), TypeError, "parallel_config"),
+        (lambda: config(data_parallel=0), ValueError, "'data_parallel' must be greater than 0"),
+        (lambda: config(model_parallel="2"), TypeError, "'model_parallel' must be int"),
+        (lambda: config(vocab_emb_dp=1), TypeError, "'vocab_emb_dp' must be bool"),
+        (lambda: config(optimizer_shard=1), TypeError, "'optimizer_shard' must be bool"),
+        (lambda: config(recompute=1), TypeError, "'recompute' must be a TransformerRecomputeConfig"),
+        (lambda: config(pipeline_stage=2), RuntimeError, "waits for pipeline stages"),
+        (lambda: nn.transformer.VocabEmbedding(0, 4), ValueError, "'vocab_size' must be greater than 0"),
+        (lambda: nn.transformer.VocabEmbedding(4, 4, 1), TypeError, "'parallel_config' must be"),
+        (lambda: nn.transformer.AttentionMask(0), ValueError, "'seq_length' must be greater than 0"),
+        (lambda: nn.transformer.CrossEntropyLoss(1), TypeError, "must be OpParallelConfig"),
     ],
     "Model": [
         (lambda: ms.Model(1), TypeError, "'network' must be Cell"),
