@@ -65,20 +65,26 @@ TEST_F(LocalGraphs, ShowAMemberThatIsMissing) {
   set(3, "all_reduce", "fc", "ranks", Ints{3});
   set(3, "all_reduce", "fc", "rank_in_group", int64_t{0});
   EXPECT_THAT(faults(), ElementsAre("group [2,3]: rank 3 does nothing, where rank 2 does "
-                                    "#0 all_reduce \"fc\" in bucket 0: sum of f32[2,4]"));
+                                    "#0 all_reduce \"fc\" in bucket 0 in the awaited lane: sum of f32[2,4]"));
 }
 
 TEST_F(LocalGraphs, ShowCollectivesInAnotherOrder) {
   set(0, "all_reduce", "fc", "order", int64_t{7});
-  EXPECT_THAT(faults(), ElementsAre("rank 0: %5 = all_reduce \"fc\": is sent as #1 and waits for what is sent as #7",
-                                    "group [0,1]: rank 1 does #0 all_reduce \"fc\" in bucket 0: sum of f32[3,4], where "
-                                    "rank 0 does #7 all_reduce \"fc\" in bucket 0: sum of f32[3,4]"));
+  EXPECT_THAT(
+      faults(),
+      ElementsAre(
+          "rank 0: %5 = all_reduce \"fc\": is sent as #1 and waits for what is sent as #7",
+          "group [0,1]: rank 1 does #0 all_reduce \"fc\" in bucket 0 in the awaited lane: sum of f32[3,4], where "
+          "rank 0 does #7 all_reduce \"fc\" in bucket 0 in the awaited lane: sum of f32[3,4]"));
 }
 
 TEST_F(LocalGraphs, ShowAnotherReductionOnOneRank) {
   set(1, "all_reduce", "fc", "reduction", std::string("max"));
-  EXPECT_THAT(faults(), ElementsAre("group [0,1]: rank 1 does #0 all_reduce \"fc\" in bucket 0: max of f32[3,4], where "
-                                    "rank 0 does #0 all_reduce \"fc\" in bucket 0: sum of f32[3,4]"));
+  EXPECT_THAT(
+      faults(),
+      ElementsAre(
+          "group [0,1]: rank 1 does #0 all_reduce \"fc\" in bucket 0 in the awaited lane: max of f32[3,4], where "
+          "rank 0 does #0 all_reduce \"fc\" in bucket 0 in the awaited lane: sum of f32[3,4]"));
 }
 
 TEST_F(LocalGraphs, ShowARankAtAnotherPlaceOfItsGroup) {
@@ -91,9 +97,10 @@ TEST_F(LocalGraphs, ShowASumInTheWrongGroup) {
     set(rank, "all_reduce", "fc", "ranks", Ints{rank % 2, rank % 2 + 2});
     set(rank, "all_reduce", "fc", "rank_in_group", int64_t{rank / 2});
   }
-  EXPECT_EQ(faults().at(0),
-            "group [0,2]: rank 2 does #0 all_reduce \"fc\" in bucket 0: sum of f32[2,4], where rank 0 "
-            "does #0 all_reduce \"fc\" in bucket 0: sum of f32[3,4]");
+  EXPECT_EQ(
+      faults().at(0),
+      "group [0,2]: rank 2 does #0 all_reduce \"fc\" in bucket 0 in the awaited lane: sum of f32[2,4], where rank 0 "
+      "does #0 all_reduce \"fc\" in bucket 0 in the awaited lane: sum of f32[3,4]");
 }
 
 TEST_F(LocalGraphs, ShowASumThatIsLeftOutByAll) {

@@ -241,8 +241,9 @@ TEST(Functions, CollectivesCarryTheirGroup) {
   EXPECT_EQ(broadcast(x, group, 2).type(), type);
   EXPECT_EQ(send(x, group, 0).type(), type);
   EXPECT_EQ(receive(w.graph, group, 0, type).type(), type);
-  EXPECT_THAT(w.text(), HasSubstr("all_reduce x0 {bucket=-1, group=\"model\", order=0, rank_in_group=1, ranks=[2,5,7], "
-                                  "reduction=\"max\"} : f32[3,2]"));
+  EXPECT_THAT(w.text(),
+              HasSubstr("all_reduce x0 {bucket=-1, group=\"model\", lane=0, order=0, rank_in_group=1, ranks=[2,5,7], "
+                        "reduction=\"max\"} : f32[3,2]"));
 }
 
 }  // namespace
