@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / "build" / "release" / "bin"
 BENCHMARKS = ("resnet50", "memory", "transformer", "step_overhead", "python_overhead", "data", "startup", "compile", "collectives",
-              "ranks", "reshard")
+              "ranks", "reshard", "iopddl")
 READY_TIMEOUT_S = 1200  # torch.compile of a whole network takes minutes
 ROUND_TIMEOUT_S = 600
 
@@ -48,6 +48,7 @@ class Case:
     sides: list
     unit: str = "images/s"
     startup: bool = False
+    rounds: int | None = None  # instead of --rounds, where what is measured hardly varies
 
     @property
     def higher_is_better(self):
@@ -85,7 +86,9 @@ class Child:
     def round(self):
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
-        value = self.read(ROUND_TIMEOUT_S)["value"]
+        answer = self.read(ROUND_TIMEOUT_S)
+        value = answer["value"]
+        self.about = answer.get("about", self.about)  # what is known only after the round
         if not (math.isfinite(value) and value > 0):
             raise RuntimeError(f"{self.side.name} measured {value}")
         return value
@@ -133,6 +136,7 @@ def run_case(case, rounds, environment):
             for _ in range(rounds):
                 for child in children:
                     values[child.side.name].append(child.round())
+                    abouts[child.side.name] = child.about
         finally:
             for child in children:
                 child.close()
@@ -258,7 +262,7 @@ def main():
         print(f"{arguments.name}: {result['machine']}; commit {result['commit']}; {arguments.threads} threads, "
               f"{arguments.rounds} rounds, sides in turn", flush=True)
         for case in cases:
-            results = run_case(case, arguments.rounds, environment)
+            results = run_case(case, case.rounds or arguments.rounds, environment)
             row = summarise(case, results)
             result["rows"].append(row)
             print_case(case, results, row)
