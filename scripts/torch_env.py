@@ -6,16 +6,14 @@ gigabytes of CUDA libraries just to be imported; on a CPU none of them is ever c
 those that the machine lacks are replaced by stub libraries beside torch's own, in which every function returns an error.
 """
 
-import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-VENV = ROOT / ".venv-torch"
+import virtual_environment
+
 # torch, and of what it requires all but CUDA and Triton.
 PACKAGES = ["torch==2.15.0", "numpy", "filelock", "typing-extensions", "sympy", "mpmath", "networkx", "jinja2", "markupsafe",
             "fsspec", "setuptools"]
@@ -84,32 +82,10 @@ def make_stubs(folder):
                       *([f"-Wl,--version-script={script}"] if script.read_text() else []), source, "-o", folder / library)
 
 
-def works(python):
-    return subprocess.run([python, "-c", "import torch; torch.zeros(1)"], capture_output=True, text=True, cwd="/")
-
-
-def main():
-    python = VENV / "bin" / "python"
-    ready = VENV / "ready"
-    if not ready.exists():
-        shutil.rmtree(VENV, ignore_errors=True)
-        print("torch_env: installing PyTorch into .venv-torch (0.5 GB to fetch, 1.5 GB on disk)", file=sys.stderr, flush=True)
-        base = "/usr/bin/python3" if os.access("/usr/bin/python3", os.X_OK) else sys.executable
-        output_of(base, "-m", "venv", VENV)
-        install = subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
-                                  *PACKAGES], capture_output=True, text=True)
-        if install.returncode != 0:
-            print(install.stderr[-2000:], "torch_env: pip could not install PyTorch", sep="\n", file=sys.stderr)
-            return 1
-        make_stubs(Path(output_of(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()) / "torch" / "lib")
-        test = works(python)
-        if test.returncode != 0:
-            print(test.stderr[-2000:], "torch_env: PyTorch is installed but cannot be imported", sep="\n", file=sys.stderr)
-            return 1
-        ready.touch()
-    print(python)
-    return 0
+def finish(python):
+    make_stubs(Path(output_of(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()) / "torch" / "lib")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(virtual_environment.make(".venv-torch", PACKAGES, options=["--no-deps"], check="import torch; torch.zeros(1)", finish=finish,
+                                      announce="installing PyTorch (0.5 GB to fetch, 1.5 GB on disk)"))

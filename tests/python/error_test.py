@@ -15,13 +15,7 @@ from mindspore.ops.operations import comm_ops
 F32 = np.float32
 
 
-@pytest.fixture(autouse=True)
-def fresh_context():
-    context.reset_auto_parallel_context()
-    context.set_context(mode=context.GRAPH_MODE)
-    yield
-    context.reset_auto_parallel_context()
-    context.set_context(mode=context.GRAPH_MODE)
+pytestmark = pytest.mark.usefixtures("fresh_context")
 
 
 def weight(shape=(2,), name="w"):

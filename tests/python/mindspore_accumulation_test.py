@@ -16,13 +16,7 @@ from regression import ByHand, assert_equal, batches, regression
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "python" / "gradient_accumulation.py"
 
 
-@pytest.fixture(autouse=True)
-def fresh_context():
-    context.reset_auto_parallel_context()
-    context.set_context(mode=context.GRAPH_MODE)
-    yield
-    context.reset_auto_parallel_context()
-    context.set_context(mode=context.GRAPH_MODE)
+pytestmark = pytest.mark.usefixtures("fresh_context")
 
 
 def example():

@@ -8,11 +8,7 @@ from mindspore import Parameter, ParameterTuple, Tensor, context, nn, ops
 from mindspore.common.initializer import initializer
 
 
-@pytest.fixture(autouse=True)
-def fresh_context():
-    context.reset_auto_parallel_context()
-    yield
-    context.reset_auto_parallel_context()
+pytestmark = pytest.mark.usefixtures("fresh_context")
 
 
 # The four import dialects.

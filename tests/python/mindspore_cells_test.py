@@ -9,13 +9,7 @@ from mindspore.nn.wrap.loss_scale import _grad_scale
 from regression import MOMENTUM, RATE, ByHand, assert_equal, batches, regression, rows
 
 
-@pytest.fixture(autouse=True)
-def fresh_context():
-    context.reset_auto_parallel_context()
-    context.set_context(mode=context.GRAPH_MODE)
-    yield
-    context.reset_auto_parallel_context()
-    context.set_context(mode=context.GRAPH_MODE)
+pytestmark = pytest.mark.usefixtures("fresh_context")
 
 
 class TestLossScale:

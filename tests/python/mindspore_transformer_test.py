@@ -15,11 +15,7 @@ from mindspore.nn import transformer as T
 H, HEADS, FFN, N, S = 8, 2, 16, 2, 4
 
 
-@pytest.fixture(autouse=True)
-def fresh_context():
-    context.reset_auto_parallel_context()
-    yield
-    context.reset_auto_parallel_context()
+pytestmark = pytest.mark.usefixtures("fresh_context")
 
 
 @pytest.mark.parametrize("module", ["mindspore.nn.transformer", "mindspore.parallel._transformer"])

@@ -24,7 +24,7 @@ class Counter:
 
 
 def main():
-    build, test = Path(sys.argv[1]), sys.argv[2]
+    build, test = Path(sys.argv[1]).resolve(), sys.argv[2]
     package = build / "python"
     os.environ["TESSERA_BUILD"] = str(build)
     os.environ["PYTHONPATH"] = f"{package}:{package / 'tessera' / 'compat'}"
