@@ -119,8 +119,9 @@ TEST(Mutants, AreNoticedByTheShardingLaws) {
     }
     all.add(fate);
     by_fault[mutant.fault].add(fate);
-    EXPECT_TRUE(fate.killed) << "survives in " << fate.changed << " cases: " << mutant.name << "; first in "
-                             << fate.first;
+    // Execution cannot see every one: the maximum of a positive scalar and the zeros beside it is their sum.
+    EXPECT_TRUE(fate.killed || fate.verifier_killed)
+        << "survives in " << fate.changed << " cases: " << mutant.name << "; first in " << fate.first;
   }
   EXPECT_GE(all.mutants, 200);
   for (const auto& [fault, count] : by_fault) std::cout << fault << ": " << count.to_string() << "\n";

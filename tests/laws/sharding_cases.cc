@@ -352,7 +352,15 @@ std::vector<OperatorCases> all_sharding_cases(uint64_t seed) {
 }
 
 void keep_sample(std::vector<OperatorCases>& operators, size_t count, uint64_t seed) {
-  for (auto& each : operators) shuffle(each.cases, {.seed = seed, .stream = hash_name(each.op)});
+  for (auto& each : operators) {
+    shuffle(each.cases, {.seed = seed, .stream = hash_name(each.op)});
+    // One case of each example in turn: an example with few cases (a scalar, say) takes no place from the others.
+    std::map<const LawExample*, size_t> seen;
+    std::vector<std::pair<size_t, ShardingCase>> turns;
+    for (const ShardingCase& c : each.cases) turns.emplace_back(seen[c.example]++, c);
+    std::stable_sort(turns.begin(), turns.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (size_t i = 0; i < turns.size(); ++i) each.cases[i] = turns[i].second;
+  }
   std::vector<size_t> kept(operators.size());
   size_t total = 0;
   for (bool grew = true; grew && total < count;) {

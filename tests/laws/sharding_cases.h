@@ -60,7 +60,8 @@ struct OperatorCases {
 // as the program.
 std::vector<OperatorCases> all_sharding_cases(uint64_t seed);
 
-// Leaves at most `count` cases in all, drawn from the seed, from each operator as many until it has no more.
+// Leaves at most `count` cases in all, drawn from the seed, from each operator and each of its examples as many until
+// it has no more.
 void keep_sample(std::vector<OperatorCases>& operators, size_t count, uint64_t seed);
 
 }  // namespace tessera::laws
