@@ -17,6 +17,7 @@ namespace {
 // A round in costs looked at, of the search and of the dual: small enough to be interrupted, large enough for a thread.
 constexpr int64_t kRoundWork = 20'000'000;
 constexpr int kPassesPerPrice = 2;
+constexpr int kRoundsPerBeginning = 16;
 constexpr int kSmall = 30;  // nodes that are searched through at once
 constexpr int kFirstAttempts = 12;
 constexpr int kFirstPasses = 3;
@@ -51,13 +52,10 @@ class Solver {
       // Both see what the other had found when the round began, so that their speeds do not matter.
       const double known = search_.best_cost();
       std::thread other([&] {
-        if (search_.has_solution()) {
-          // A new beginning gets some rounds to become the best.
-          search_.begin(candidate, prices);
-          if (solution.rounds % 4 != 0) search_.restart();
-        } else if (solution.rounds % 16 == 1) {
-          search_.begin(candidate, prices);
-        }
+        // What the dual suggests gets some rounds to become the best.
+        const int phase = solution.rounds % kRoundsPerBeginning;
+        if (phase == 0) search_.begin(candidate, prices);
+        if (phase == kRoundsPerBeginning / 2) search_.restart();
         search_.improve(prices, kRoundWork);
       });
       raise_bound(known);
@@ -82,6 +80,8 @@ class Solver {
     if (search_.has_solution() && solution.choices.empty()) solution.choices = search_.best();
     return solution;
   }
+  // Whether the search has shown that there is no solution.
+  bool is_infeasible() const { return is_infeasible_; }
 
  private:
   // A solution to begin with, however dear: usage has one price at all times, which rises until the limit holds.
@@ -128,7 +128,7 @@ class Solver {
         solution.bound = solution.cost;
         if (exact.choices.empty()) solution.choices = search_.best();
       } else {
-        infeasible_ = true;
+        is_infeasible_ = true;
       }
       return true;
     }
@@ -144,10 +144,6 @@ class Solver {
   }
   bool is_late() const { return options_.timeout_seconds > 0 && seconds_since(begin_) > options_.timeout_seconds; }
 
- public:
-  bool infeasible() const { return infeasible_; }
-
- private:
   const SolveOptions& options_;
   std::chrono::steady_clock::time_point begin_;
   Instance instance_;
@@ -156,7 +152,7 @@ class Solver {
   int passes_ = 1;
   double bound_ = -kForbidden;
   std::vector<double> best_prices_;
-  bool infeasible_ = false;
+  bool is_infeasible_ = false;
 };
 
 }  // namespace
@@ -189,7 +185,7 @@ Solution solve(const Problem& problem, const SolveOptions& options) {
   Solver solver(reduced, options, begin);
   solution = solver.run();
   solution.seconds = seconds_since(begin);
-  if (solver.infeasible()) {
+  if (solver.is_infeasible()) {
     solution.status = Status::kInfeasible;
     return solution;
   }
