@@ -21,7 +21,8 @@ constexpr size_t kLine = 64;
 // Awake where there is a core for each rank. A round trip between two cores takes about 1 us, but to wake a core of a
 // virtual machine 50: who waits no longer than that for one that sleeps falls asleep in turn, and so on for ever. Then
 // asleep at once, and without spinning where the peer was last seen on our own core: whoever is woken is given a core
-// that is idle, while two ranks that yield to each other stay on one.
+// that is idle, while two ranks that yield to each other stay on one. Two that wake each other in turn may stay there,
+// too: after some such waits in a row one moves to another core; where that does not last, ever more seldom.
 constexpr int64_t kSpinNs = 200'000;
 // Between looks at the clock. Seldom with a pause, of which virtual machines may take many for a reason to stop.
 constexpr int kSpins = 256;
@@ -33,6 +34,16 @@ constexpr int64_t kSleepNs = 20'000'000;
 
 // How long a rank that leaves waits for the work of others, and they for what the job says of it.
 constexpr int64_t kAbandonNs = 1'000'000'000;
+
+// Moves this thread to another of the cores that it may use, where there is one.
+void leave_core() {
+  cpu_set_t allowed;
+  const int core = sched_getcpu();
+  if (core < 0 || sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) < 2) return;
+  cpu_set_t others = allowed;
+  CPU_CLR(static_cast<size_t>(core), &others);
+  if (sched_setaffinity(0, sizeof(others), &others) == 0) sched_setaffinity(0, sizeof(allowed), &allowed);
+}
 
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -314,8 +325,16 @@ void Board::wait(Signal& signal, uint32_t target, int peer) {
   if (signal.reached(target)) return;
   const int64_t start = now_ns();
   const auto& core_of_peer = area(peer).core;
-  while (options_.wait.spin && core_of_peer.load(std::memory_order_relaxed) != sched_getcpu() &&
-         now_ns() - start < kSpinNs) {
+  const auto is_apart = [&] { return core_of_peer.load(std::memory_order_relaxed) != sched_getcpu(); };
+  if (options_.wait.spin && is_apart()) {
+    waits_together_ = 0;
+    separation_ = std::max(separation_ - 1, kFirstSeparation);
+  } else if (options_.wait.spin && ++waits_together_ == separation_) {
+    waits_together_ = 0;
+    separation_ = std::min(2 * separation_, kLastSeparation);
+    leave_core();
+  }
+  while (options_.wait.spin && is_apart() && now_ns() - start < kSpinNs) {
     for (int i = 0; i < kSpins; ++i) {
       if (signal.reached(target)) return;
     }

@@ -161,6 +161,10 @@ class Board {
   uint32_t step_ = 0;
   uint32_t closed_ = 0;              // our last exchange that is closed
   std::vector<uint32_t> closed_by_;  // by peer, as far as we know
+  static constexpr int64_t kFirstSeparation = 8;
+  static constexpr int64_t kLastSeparation = int64_t{1} << 24;
+  int64_t waits_together_ = 0;             // in a row, with the peer on our core
+  int64_t separation_ = kFirstSeparation;  // so many of them until we leave it
   int64_t link_free_at_ns_ = 0;
   std::vector<uint32_t> messages_sent_;
   std::vector<uint32_t> messages_received_;
