@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cmath>
 #include <cstdio>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -26,9 +27,12 @@ SolveText solve_text(const SolveCommand& command) {
       if (progress.cost >= told && progress.seconds < told_at + 5) return;
       told = progress.cost;
       told_at = progress.seconds;
-      fmt::print(stderr, "{:8.1f} s  round {:6}  cost {:<16.10g}  bound {:<16.10g}  gap {:.3f} %\n", progress.seconds,
-                 progress.round, progress.cost, progress.bound,
-                 100 * (progress.cost - progress.bound) / std::abs(progress.cost));
+      const auto found = progress.cost == solver::kForbidden
+                             ? std::string("no solution yet")
+                             : fmt::format("cost {:<16.10g}  gap {:.3f} %", progress.cost,
+                                           100 * (progress.cost - progress.bound) / std::abs(progress.cost));
+      fmt::print(stderr, "{:8.1f} s  round {:6}  bound {:<16.10g}  {}\n", progress.seconds, progress.round,
+                 progress.bound, found);
     };
   }
   const auto solution = solver::solve(problem, options);

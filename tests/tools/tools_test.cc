@@ -106,6 +106,39 @@ TEST(Simulate, TheJsonSaysWhatTheTableRounds) {
   }
 }
 
+// Two nodes of two choices; apart they would take 0 and 0, which is forbidden.
+std::string small_problem(int64_t usage_limit) {
+  return fmt::format(R"({{"problem": {{"name": "small",
+      "nodes": {{"intervals": [[0, 2], [1, 3]], "costs": [[1, 2], [1, 5]], "usages": [[3, 4], [3, 1]]}},
+      "edges": {{"nodes": [[0, 1]], "costs": [[1000000000000000000, 0, 0, 0]]}}, "usage_limit": {}}}}})",
+                     usage_limit);
+}
+
+TEST(Solve, TheLastLineIsTheChoices) {
+  const auto file = scratch("problem");
+  std::ofstream(file) << small_problem(7);
+  const auto text = run_tool("solve --quiet " + file.string());
+  EXPECT_TRUE(text.starts_with("small: 2 nodes, 1 edges: optimal after ")) << text;
+  EXPECT_TRUE(text.ends_with("cost 3, bound 3, gap 0.000 %\npeak usage 7 at 1 of 7\n[1, 0]\n")) << text;
+  const auto json = run_tool("solve --quiet --json " + file.string());
+  const auto result = nlohmann::json::parse(json.substr(0, json.find('\n')));
+  EXPECT_EQ(result.at("status"), "optimal");
+  EXPECT_EQ(result.at("cost"), 3);
+  EXPECT_EQ(result.at("bound"), 3);
+  EXPECT_TRUE(json.ends_with("\n[1, 0]\n")) << json;
+}
+
+TEST(Solve, WithoutASolutionItFails) {
+  const auto file = scratch("problem");
+  std::ofstream(file) << small_problem(3);
+  try {
+    run_tool("solve --quiet " + file.string());
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_TRUE(std::string(error.what()).starts_with("small: 2 nodes, 1 edges: infeasible")) << error.what();
+  }
+}
+
 TEST(Simulate, TheTraceHoldsEveryStepOnItsLane) {
   const auto file = scratch("trace");
   run_tool("simulate mlp --ranks 2 --trace " + file.string());
