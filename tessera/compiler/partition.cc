@@ -252,9 +252,9 @@ class Partitioner {
       add(collectives(step.begin, step.end), any_leads_on(graph_.node(step.node).outputs));
     }
     for (const auto& [use, way] : redistributed_) {
-      add(collectives(way.begin, way.end), std::any_of(way.readers.begin(), way.readers.end(), [&](NodeId reader) {
-            return node_leads_on[static_cast<size_t>(reader)];
-          }));
+      const bool is_read = std::any_of(way.readers.begin(), way.readers.end(),
+                                       [&](NodeId reader) { return node_leads_on[static_cast<size_t>(reader)]; });
+      add(collectives(way.begin, way.end), is_read || way.is_awaited);
     }
   }
 
@@ -272,7 +272,9 @@ class Partitioner {
     };
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       const auto& inputs = graph_.node(n).inputs;
-      for (size_t i = 0; i < inputs.size(); ++i) look(inputs[i], plan_.operand_layout(n, i));
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        look(inputs[i], plan_.copies.contains(inputs[i]) ? plan_.source_layout(inputs[i]) : plan_.operand_layout(n, i));
+      }
     }
     for (size_t i = 0; i < graph_.outputs().size(); ++i) {
       look(graph_.outputs()[i].value, plan_.output_layout(graph_, i));
@@ -304,13 +306,25 @@ class Partitioner {
     const auto key = key_of(v, wanted, again);
     if (const auto it = redistributed_.find(key); it != redistributed_.end()) {
       if (reader != ir::kNone) it->second.readers.push_back(reader);
+      // What reads it reads the copy that it is made of.
+      const auto source = key_of(v, plan_.source_layout(v), again);
+      if (reader != ir::kNone && source != key && redistributed_.contains(source)) {
+        redistributed_.at(source).readers.push_back(reader);
+      }
       return it->second.result;
     }
+    // From the copy that several readers share, where there is one.
+    const auto source = plan_.source_layout(v);
+    const bool from_copy = !(source == produced) && !(source == wanted);
+    const Value held = from_copy ? use(v, source, again, reader) : local_values_[static_cast<size_t>(v)];
     const NodeId producer = graph_.info(v).node;
     const ir::SourceScope scope(local_, producer == ir::kNone ? graph_.value_name(v) : graph_.node(producer).source);
     Way way{.begin = local_.num_nodes()};
-    way.result = lowering_.redistribute(local_values_[static_cast<size_t>(v)], graph_.type(v), produced, wanted);
+    way.result = lowering_.redistribute(held, graph_.type(v), from_copy ? source : produced, wanted);
     way.end = local_.num_nodes();
+    if (from_copy && !collectives(way.begin, way.end).empty()) {
+      redistributed_.at(key_of(v, source, again)).is_awaited = true;
+    }
     if (reader != ir::kNone) way.readers.push_back(reader);
     return redistributed_.emplace(key, std::move(way)).first->second.result;
   }
@@ -321,6 +335,7 @@ class Partitioner {
     NodeId end = 0;
     Value result;
     std::vector<NodeId> readers;
+    bool is_awaited = false;  // by collectives on the way from it to others
   };
 
   const Graph& graph_;

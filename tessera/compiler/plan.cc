@@ -143,7 +143,7 @@ Plan propagate(const Graph& graph, const Mesh& mesh, const ShardingHints& hints,
     present.push_back({Mesh({{"replica", mesh.size() / shard}, {"shard", shard}}, mesh.ranks()), {}});
   }
   const MeshChoice choice(mesh, options.strategies ? &graph : nullptr, present);
-  Plan plan{.meshes = choice.meshes()};
+  Plan plan{.meshes = choice.meshes(), .copies = options.copies};
   plan.values.resize(static_cast<size_t>(graph.num_values()));
   plan.value_mesh.resize(plan.values.size());
   plan.operands.resize(static_cast<size_t>(graph.num_nodes()));

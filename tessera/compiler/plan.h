@@ -15,6 +15,14 @@ namespace tessera::compiler {
 // Factor of a node's rule -> the mesh axes that split it, outer first.
 using FactorAxes = std::map<std::string, std::vector<int>>;
 
+// All that can be decided of one node.
+struct NodeChoice {
+  FactorAxes factors;
+  // Axis -> the operands that hold partial sums over it, which pass through; no other operand is split along it.
+  std::map<int, std::vector<int>> through = {};
+  bool operator==(const NodeChoice&) const = default;
+};
+
 struct Plan {
   // Grids of the same ranks. One, but for strategies that no grid holds together (3 x 2 and 2 x 3 parts on 6 ranks).
   std::vector<mesh::Mesh> meshes;
@@ -22,8 +30,11 @@ struct Plan {
   std::vector<int> node_mesh;                         // by NodeId: that of its operands, factors and results
   std::vector<mesh::Sharding> values;                 // by ValueId: as produced; may be partial
   std::vector<std::vector<mesh::Sharding>> operands;  // by NodeId: what each input must be in
-  std::vector<mesh::Sharding> outputs;                // by output of the graph: partial only if a state's new value is
-  std::vector<FactorAxes> factors;                    // by NodeId: the factors of the node's rule that are split
+  // Values that are brought into one sharding for several readers, on the value's mesh; each reader takes them from
+  // there. Others go from where they are produced straight to each reader.
+  std::map<ir::ValueId, mesh::Sharding> copies = {};
+  std::vector<mesh::Sharding> outputs;  // by output of the graph: partial only if a state's new value is
+  std::vector<FactorAxes> factors;      // by NodeId: the factors of the node's rule that are split
 
   const std::vector<int>& ranks() const { return meshes[0].ranks(); }
   const mesh::Mesh& mesh_of(ir::ValueId v) const { return meshes[index_of_value_mesh(v)]; }
@@ -31,6 +42,11 @@ struct Plan {
   mesh::Layout layout(ir::ValueId v) const { return {mesh_of(v), values[static_cast<size_t>(v)]}; }
   mesh::Layout operand_layout(ir::NodeId n, size_t input) const {
     return {mesh_of_node(n), operands[static_cast<size_t>(n)][input]};
+  }
+  // Where the readers of a value take it from.
+  mesh::Layout source_layout(ir::ValueId v) const {
+    const auto copy = copies.find(v);
+    return copy == copies.end() ? layout(v) : mesh::Layout{mesh_of(v), copy->second};
   }
   // Of output `index` of the graph that the plan was made for.
   mesh::Layout output_layout(const ir::Graph& graph, size_t index) const;
@@ -65,7 +81,9 @@ struct PlanOptions {
   // Results that are no parameter's or state's new value are made whole on every rank.
   bool whole_results = false;
   // Nodes that are split so whatever else is said, in axes of the plan's first mesh: what a search has chosen.
-  std::map<ir::NodeId, FactorAxes> fixed = {};
+  std::map<ir::NodeId, NodeChoice> fixed = {};
+  // Plan::copies, on the plan's first mesh.
+  std::map<ir::ValueId, mesh::Sharding> copies = {};
 };
 
 // Walks the graph once. A node with a strategy is split as it says; a gradient as its forward node is; others take,

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "tessera/base/error.h"
+#include "tessera/compiler/collective_time.h"
 #include "tessera/compiler/passes/memory_plan.h"
 #include "tessera/ops/exchange.h"
 #include "tessera/ops/op_def.h"
@@ -53,51 +54,17 @@ double compute_seconds(const Schedule& schedule, const Step& step, const Machine
                                                     cost.bytes / profile.memory_bytes_per_second);
 }
 
-// What a member of a group receives in one collective.
-struct Received {
-  int64_t from_host = 0;   // bytes from ranks of its own host
-  int64_t from_other = 0;  // and of others
-  int rounds = 1;
-};
-
-// A group as one of its members sees it.
-class Members {
- public:
-  Members(const Step& step, int rank, const MachineProfile& profile) : profile_(profile), rank_(rank) {
-    for (const int64_t member : step.attributes.get_ints("ranks")) ranks_.push_back(static_cast<int>(member));
-    own_ = std::find(ranks_.begin(), ranks_.end(), rank) - ranks_.begin();
-    if (own_ == size()) {
-      throw InvalidArgument("rank {} takes part in {} of group \"{}\", whose ranks are {}", rank, step.op,
-                            step.attributes.get_string("group"), fmt::join(ranks_, " "));
-    }
-    for (int64_t i = 0; i < size(); ++i) num_near_ += i != own_ && is_near(i) ? 1 : 0;
+GroupMembers members_of(const Step& step, int rank, const MachineProfile& profile) {
+  const Ints& members = step.attributes.get_ints("ranks");
+  GroupMembers group(std::vector<int>(members.begin(), members.end()), rank, profile);
+  if (group.own() == group.size()) {
+    throw InvalidArgument("rank {} takes part in {} of group \"{}\", whose ranks are {}", rank, step.op,
+                          step.attributes.get_string("group"), fmt::join(group.ranks(), " "));
   }
-  const std::vector<int>& ranks() const { return ranks_; }
-  int64_t size() const { return static_cast<int64_t>(ranks_.size()); }
-  int64_t own() const { return own_; }
-  // Peers of its own host, and others.
-  int64_t num_near() const { return num_near_; }
-  int64_t num_far() const { return size() - 1 - num_near_; }
-  bool is_near(int64_t member) const {
-    return profile_.host_of(ranks_[static_cast<size_t>(member)]) == profile_.host_of(rank_);
-  }
-  // `bytes` that come from all peers alike.
-  Received from_all(int64_t bytes, int rounds = 1) const {
-    const int64_t peers = size() - 1;
-    if (peers == 0) return {0, 0, rounds};
-    const int64_t from_host = bytes / peers * num_near_ + bytes % peers * num_near_ / peers;
-    return {from_host, bytes - from_host, rounds};
-  }
+  return group;
+}
 
- private:
-  const MachineProfile& profile_;
-  int rank_;
-  std::vector<int> ranks_;
-  int64_t own_ = 0;
-  int64_t num_near_ = 0;
-};
-
-Received received_by(const Schedule& schedule, const Step& step, const Members& members) {
+Received received_by(const Schedule& schedule, const Step& step, const GroupMembers& members) {
   const int64_t n = members.size();
   if (step.op == "all_reduce") {
     // A reduce_scatter and an all_gather of the whole bucket.
@@ -134,13 +101,6 @@ Received received_by(const Schedule& schedule, const Step& step, const Members& 
                         step.op, step.source);
 }
 
-double seconds_of(const Received& received, const Members& members, const MachineProfile& profile) {
-  const double latency = std::max(members.num_near() > 0 ? profile.intra_host.latency_seconds : 0.0,
-                                  members.num_far() > 0 ? profile.inter_host.latency_seconds : 0.0);
-  return received.rounds * latency + static_cast<double>(received.from_host) / profile.intra_host.bytes_per_second +
-         static_cast<double>(received.from_other) / profile.inter_host.bytes_per_second;
-}
-
 // The highest byte that a step touches.
 int64_t highest_byte(const Schedule& schedule) {
   int64_t end = schedule.persistent_bytes;
@@ -167,7 +127,7 @@ struct Meeting {
 
 // What a class's rank needs to know of one of its groups, whichever collective it is for.
 struct GroupView {
-  Members members;
+  GroupMembers members;
   std::vector<int> classes;  // of the members, each once
   int pattern = 0;           // equal for groups of members of the same classes, host by host
 };
@@ -292,7 +252,7 @@ class Simulator {
     if (is_new) meeting.expected = group.classes;
     ++meeting.num_arrived;
     meeting.begin = std::max({meeting.begin, started.at, lane_free_at});
-    meeting.seconds = std::max(meeting.seconds, seconds_of(received, group.members, profile_));
+    meeting.seconds = std::max(meeting.seconds, group.members.seconds_of(received));
     auto& traffic = state.result.groups[step.attributes.get_string("group")];
     traffic.group_size = static_cast<int>(group.members.size());
     ++traffic.num_collectives;
@@ -305,7 +265,7 @@ class Simulator {
     auto& known = states_[c].groups;
     const Ints& ranks = step.attributes.get_ints("ranks");
     if (const auto it = known.find(ranks); it != known.end()) return it->second;
-    GroupView view{Members(step, classes_[c].ranks[0], profile_), {}, 0};
+    GroupView view{members_of(step, classes_[c].ranks[0], profile_), {}, 0};
     std::map<int, std::vector<int>> by_host;
     for (const int rank : view.members.ranks()) {
       const auto it = class_of_.find(rank);

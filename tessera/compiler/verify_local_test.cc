@@ -129,7 +129,7 @@ TEST_F(LocalGraphs, ShowASumThatIsTakenTwice) {
 TEST(LocalGraphsOfSlices, ShowOneThatBeginsElsewhere) {
   const Graph graph = ir::parse("graph g\n  input x f32[6]\n  %1 = relu x : f32[6]\n  return y = %1\n");
   const Mesh mesh({{"data", 2}});
-  auto plan = propagate(graph, mesh, {}, {.fixed = {{0, {{"d0", {0}}}}}});
+  auto plan = propagate(graph, mesh, {}, {.fixed = {{0, {.factors = {{"d0", {0}}}}}}});
   auto ranks = partition_all(graph, plan);
   ASSERT_THAT(verify_local(graph, plan, ranks), IsEmpty());
   auto& slice = ranks[1].graph.mutable_node(0);

@@ -55,7 +55,7 @@ compiler::ShardingHints hints_of(const ShardingCase& c) {
 
 compiler::PlanOptions options_of(const ShardingCase& c) {
   if (c.arrival == Arrival::kPropagated) return {};
-  return {.fixed = {{0, *c.factors}}};
+  return {.fixed = {{0, {.factors = *c.factors}}}};
 }
 
 // Of the largest element. Half types are summed in f32.

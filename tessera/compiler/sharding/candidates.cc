@@ -73,7 +73,7 @@ int64_t received_bytes_of(const Graph& local, const Node& node) {
 }
 
 // The node on its own: its operands are the graph's inputs.
-Graph alone(const Graph& graph, NodeId id, const mesh::Strategy& strategy) {
+Graph alone(const Graph& graph, NodeId id, const mesh::Strategy& strategy = {}) {
   const Node& node = graph.node(id);
   Graph result(node.op);
   std::vector<ir::Value> inputs;
@@ -87,7 +87,91 @@ Graph alone(const Graph& graph, NodeId id, const mesh::Strategy& strategy) {
   return result;
 }
 
+LocalWork work_of(const Graph& local) {
+  LocalWork work;
+  for (NodeId n = 0; n < local.num_nodes(); ++n) {
+    const Node& step = local.node(n);
+    const auto& def = ops::OpRegistry::instance().get(step.op);
+    if (def.collective) {
+      const Ints& ranks = step.attributes.get_ints("ranks");
+      work.collectives.push_back(
+          {{ranks.begin(), ranks.end()}, received_bytes_of(local, step), step.op == "all_reduce" ? 2 : 1});
+      continue;
+    }
+    std::vector<Type> inputs;
+    std::vector<Type> outputs;
+    for (const auto v : step.inputs) inputs.push_back(local.type(v));
+    for (const auto v : step.outputs) outputs.push_back(local.type(v));
+    const auto own = ops::cost_of(def, step.attributes, inputs, outputs);
+    work.flops += own.flops;
+    work.bytes += own.bytes;
+  }
+  return work;
+}
+
+// What an axis can be used for: a factor, or operands that pass partial sums; neither: nothing.
+struct AxisUse {
+  std::string factor;
+  std::vector<int> through;
+};
+
+std::vector<AxisUse> uses_of_axis(const std::vector<Factor>& factors, const ops::OpDef& def) {
+  std::vector<AxisUse> uses{{}};
+  for (const Factor& factor : factors) uses.push_back({factor.name, {}});
+  for (const auto& operands : def.linear_in) uses.push_back({"", operands});
+  return uses;
+}
+
 }  // namespace
+
+std::vector<NodeChoice> possible_choices(const Graph& graph, NodeId id, const mesh::Mesh& mesh) {
+  const Node& node = graph.node(id);
+  if (!node.strategy.empty()) {
+    const MeshChoice held(mesh, nullptr, {});
+    return {{.factors = factors_of_strategy(graph, id, held).factors}};
+  }
+  const auto& def = ops::OpRegistry::instance().get(node.op);
+  const auto rule = ops::rule_of(graph, id);
+  const auto factors = factors_of(graph, node, rule);
+  const auto uses = uses_of_axis(factors, def);
+  std::vector<NodeChoice> choices;
+  std::vector<size_t> use(static_cast<size_t>(mesh.num_axes()), 0);
+  while (true) {
+    NodeChoice choice;
+    std::map<std::string, int64_t> parts;
+    for (int axis = 0; axis < mesh.num_axes(); ++axis) {
+      const AxisUse& taken = uses[use[static_cast<size_t>(axis)]];
+      if (!taken.factor.empty()) {
+        choice.factors[taken.factor].push_back(axis);
+        parts.try_emplace(taken.factor, 1).first->second *= mesh.axis(axis).size;
+      } else if (!taken.through.empty()) {
+        choice.through[axis] = taken.through;
+      }
+    }
+    const bool is_empty = std::any_of(factors.begin(), factors.end(), [&](const Factor& factor) {
+      const auto it = parts.find(factor.name);
+      return it != parts.end() && it->second > std::max<int64_t>(factor.size, 1);
+    });
+    if (!is_empty) choices.push_back(std::move(choice));
+    size_t axis = use.size();
+    while (axis > 0 && ++use[axis - 1] == uses.size()) use[--axis] = 0;
+    if (axis == 0) return choices;
+  }
+}
+
+LocalWork work_of_choice(const Graph& graph, NodeId id, const mesh::Mesh& mesh, const NodeChoice& choice,
+                         const PartitionOptions& options) {
+  const Graph single = alone(graph, id);
+  const NodeId node = single.num_nodes() - 1;
+  const auto operands = operand_shardings(ops::rule_of(single, node), choice.factors);
+  ShardingHints hints;
+  for (size_t i = 0; i < operands.size(); ++i) hints[single.inputs()[i].name] = {mesh, operands[i]};
+  // Results stay as they are left: nothing is completed.
+  Graph open = single;
+  open.clear_outputs();
+  const auto plan = propagate(open, mesh, hints, {.fixed = {{node, {.factors = choice.factors}}}});
+  return work_of(partition(open, plan, mesh.ranks()[0], options));
+}
 
 std::vector<mesh::Strategy> possible_strategies(const Graph& graph, NodeId id, int num_ranks,
                                                 const CandidateOptions& options) {
@@ -119,23 +203,11 @@ StrategyCost cost_of_strategy(const Graph& graph, NodeId id, const mesh::Strateg
   ShardingHints hints;
   for (size_t i = 0; i < operands.size(); ++i) hints[single.inputs()[i].name] = {choice.mesh(mesh), operands[i]};
   const auto plan = propagate(single, ranks, hints);
-  const Graph local = partition(single, plan, 0, options);
   StrategyCost cost;
-  for (NodeId n = 0; n < local.num_nodes(); ++n) {
-    const Node& step = local.node(n);
-    const auto& def = ops::OpRegistry::instance().get(step.op);
-    if (def.collective) {
-      cost.received_bytes += received_bytes_of(local, step);
-      continue;
-    }
-    std::vector<Type> inputs;
-    std::vector<Type> outputs;
-    for (const auto v : step.inputs) inputs.push_back(local.type(v));
-    for (const auto v : step.outputs) outputs.push_back(local.type(v));
-    const auto own = ops::cost_of(def, step.attributes, inputs, outputs);
-    cost.flops += own.flops;
-    cost.bytes += own.bytes;
-  }
+  const LocalWork work = work_of(partition(single, plan, 0, options));
+  cost.flops = work.flops;
+  cost.bytes = work.bytes;
+  for (const auto& collective : work.collectives) cost.received_bytes += collective.received_bytes;
   return cost;
 }
 

@@ -21,6 +21,28 @@ struct CandidateOptions {
 std::vector<mesh::Strategy> possible_strategies(const ir::Graph& graph, ir::NodeId node, int num_ranks,
                                                 const CandidateOptions& options = {});
 
+// Everything that can be decided of the node on this mesh: each axis splits one factor, or none, or is that of partial
+// sums that pass through operands in which the operator is linear. The first splits nothing. A node with a strategy has
+// one choice, that. No part is without elements.
+//
+// Throws InvalidArgument where the mesh cannot hold the node's strategy.
+std::vector<NodeChoice> possible_choices(const ir::Graph& graph, ir::NodeId node, const mesh::Mesh& mesh);
+
+// What one rank has to do for a node.
+struct LocalWork {
+  struct Collective {
+    std::vector<int> ranks;  // of the group, in its order
+    int64_t received_bytes = 0;
+    int rounds = 1;  // of messages
+  };
+  double flops = 0;
+  double bytes = 0;  // read and written by its operators
+  std::vector<Collective> collectives;
+};
+// Of the first rank, for the node alone, its operands lying as the choice wants them, its results as it leaves them.
+LocalWork work_of_choice(const ir::Graph& graph, ir::NodeId node, const mesh::Mesh& mesh, const NodeChoice& choice,
+                         const PartitionOptions& options = {});
+
 // Of the rank with the largest parts.
 struct StrategyCost {
   double flops = 0;

@@ -117,15 +117,20 @@ class Collector {
 ExchangeFacts exchange_facts(const ir::Graph& logical, const Plan& plan, int rank,
                              const mesh::RedistributionOptions& options, const MachineProfile& profile) {
   Collector collector(plan, rank, options, profile);
+  const auto add_use = [&](ir::ValueId v, const Layout& wanted) {
+    if (plan.layout(v) == wanted) return;
+    const auto source = plan.source_layout(v);
+    collector.add_use(logical.type(v), plan.layout(v), source);
+    collector.add_use(logical.type(v), source, wanted);
+  };
   for (ir::NodeId n = 0; n < logical.num_nodes(); ++n) {
     const auto& inputs = logical.node(n).inputs;
     for (size_t i = 0; i < inputs.size(); ++i) {
-      collector.add_use(logical.type(inputs[i]), plan.layout(inputs[i]), plan.operand_layout(n, i));
+      add_use(inputs[i], plan.operand_layout(n, i));
     }
   }
   for (size_t i = 0; i < plan.outputs.size(); ++i) {
-    const ir::ValueId v = logical.outputs()[i].value;
-    collector.add_use(logical.type(v), plan.layout(v), plan.output_layout(logical, i));
+    add_use(logical.outputs()[i].value, plan.output_layout(logical, i));
   }
   return collector.finish();
 }

@@ -59,7 +59,8 @@ class NodePlanner {
 
   void run() {
     if (const auto it = state_.options.fixed.find(id_); it != state_.options.fixed.end()) {
-      factors_ = it->second;
+      factors_ = it->second.factors;
+      through_ = it->second.through;
     } else if (state_.options.strategies && !node_.strategy.empty()) {
       auto [mesh, factors] = factors_of_strategy(graph_, id_, state_.mesh_choice);
       mesh_ = mesh;
@@ -169,7 +170,7 @@ class NodePlanner {
     }
     for (int axis = 0; axis < num_axes(); ++axis) {
       if (passes_partial(axis)) {
-        through_.insert(axis);
+        through_[axis] = partial_operands(axis);
       } else if (const auto factor = choose_factor(axis); !factor.empty()) {
         factors_[factor].push_back(axis);
       }
@@ -267,16 +268,7 @@ class NodePlanner {
   void write() {
     auto operands = operand_shardings(rule_, factors_);
     auto results = result_shardings(rule_, factors_);
-    for (const int axis : through_) {
-      for (const int i : partial_operands(axis)) {
-        operands[static_cast<size_t>(i)].partial.push_back({axis, Reduction::kSum});
-      }
-      for (auto& result : results) result.partial.push_back({axis, Reduction::kSum});
-    }
-    for (auto& result : results) {
-      std::sort(result.partial.begin(), result.partial.end(),
-                [](const Partial& a, const Partial& b) { return a.axis < b.axis; });
-    }
+    add_partial_sums(through_, operands, results);
     bool derived = false;
     for (size_t i = 0; i < operands.size(); ++i) {
       const auto v = static_cast<size_t>(node_.inputs[i]);
@@ -309,7 +301,7 @@ class NodePlanner {
   std::vector<std::optional<Sharding>> produced_;
   std::vector<std::optional<Sharding>> wishes_;
   FactorAxes factors_;
-  std::set<int> through_;
+  std::map<int, std::vector<int>> through_;
 };
 
 }  // namespace
@@ -331,6 +323,18 @@ std::vector<Sharding> result_shardings(const ops::IndexRule& rule, const FactorA
     }
   }
   return result;
+}
+
+void add_partial_sums(const std::map<int, std::vector<int>>& through, std::vector<Sharding>& operands,
+                      std::vector<Sharding>& results) {
+  for (const auto& [axis, holders] : through) {
+    for (const int i : holders) operands[static_cast<size_t>(i)].partial.push_back({axis, Reduction::kSum});
+    for (auto& result : results) result.partial.push_back({axis, Reduction::kSum});
+  }
+  for (auto& result : results) {
+    std::sort(result.partial.begin(), result.partial.end(),
+              [](const Partial& a, const Partial& b) { return a.axis < b.axis; });
+  }
 }
 
 StrategyFactors factors_of_strategy(const Graph& graph, NodeId id, const MeshChoice& mesh_choice) {

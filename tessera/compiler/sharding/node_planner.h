@@ -42,6 +42,10 @@ std::vector<mesh::Sharding> operand_shardings(const ops::IndexRule& rule, const 
 // Likewise the results': what is contracted leaves them partial.
 std::vector<mesh::Sharding> result_shardings(const ops::IndexRule& rule, const FactorAxes& factors);
 
+// Makes the operands that hold partial sums partial, and all results with them (NodeChoice::through).
+void add_partial_sums(const std::map<int, std::vector<int>>& through, std::vector<mesh::Sharding>& operands,
+                      std::vector<mesh::Sharding>& results);
+
 // The factors that the node's strategy splits.
 StrategyFactors factors_of_strategy(const ir::Graph& graph, ir::NodeId node, const MeshChoice& mesh_choice);
 

@@ -85,6 +85,7 @@ class PlanVerifier {
       const auto why = misfit(graph_.type(input.value), plan_.mesh_of(input.value), value(input.value));
       if (!why.empty()) fault(fmt::format("{} {}: {}", ir::to_string(input.kind), input.name, why));
     }
+    for (const auto& [v, copy] : plan_.copies) check_copy(v, copy);
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) check_node(n);
     for (size_t i = 0; i < graph_.outputs().size(); ++i) check_output(i);
     return std::move(faults_);
@@ -163,6 +164,19 @@ class PlanVerifier {
       return fmt::format("{}: partial values of several reductions do not commute", sharding.to_string(mesh));
     }
     return "";
+  }
+
+  // What readers take a value from: made of the value, so partial only where that is.
+  void check_copy(ValueId v, const Sharding& copy) {
+    if (v < 0 || v >= graph_.num_values()) return fault(fmt::format("the plan copies value {}, which is not there", v));
+    const Mesh& mesh = plan_.mesh_of(v);
+    auto why = misfit(graph_.type(v), mesh, copy);
+    for (const Partial& partial : copy.partial) {
+      const Partial* produced = why.empty() ? find_partial(value(v), partial.axis) : nullptr;
+      if (!why.empty() || (produced != nullptr && *produced == partial)) continue;
+      why = fmt::format("{} cannot be made of {}", copy.to_string(mesh), value(v).to_string(mesh));
+    }
+    if (!why.empty()) fault(fmt::format("the copy of {}: {}", graph_.value_name(v), why));
   }
 
   void check_node(NodeId n) {

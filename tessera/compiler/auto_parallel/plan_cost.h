@@ -1,0 +1,42 @@
+// What a plan costs, whoever made it: the same sums that a search minimises, but counted straight from the plan, as the
+// partitioner carries it out. A value that several read in one sharding is moved once.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tessera/compiler/machine_profile.h"
+#include "tessera/compiler/partition.h"
+#include "tessera/compiler/plan.h"
+
+namespace tessera::compiler {
+
+// Of the rank with the largest parts.
+struct NodeCost {
+  double compute_seconds = 0;
+  double own_seconds = 0;      // communication within the operator: halos, statistics
+  double way_seconds = 0;      // of moving its operands to where it wants them, those that no earlier reader has moved
+  int64_t received_bytes = 0;  // in both
+  int64_t result_bytes = 0;
+  int64_t live_bytes = 0;  // of all values that live while it runs; parameters and states included
+};
+
+struct PlanCost {
+  std::vector<NodeCost> nodes;  // by NodeId
+  // Of results, and of new values on their way to where parameters and states lie.
+  double output_seconds = 0;
+  int64_t output_bytes = 0;
+  // Sums, and the most that lives at a time.
+  double compute_seconds = 0;
+  double communication_seconds = 0;
+  int64_t received_bytes = 0;
+  int64_t persistent_bytes = 0;  // parameters, states and inputs
+  int64_t peak_bytes = 0;
+
+  double seconds() const { return compute_seconds + communication_seconds; }
+};
+
+PlanCost cost_of_plan(const ir::Graph& graph, const Plan& plan, const MachineProfile& profile,
+                      const PartitionOptions& options = {});
+
+}  // namespace tessera::compiler

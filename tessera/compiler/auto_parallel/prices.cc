@@ -1,0 +1,80 @@
+#include "tessera/compiler/auto_parallel/prices.h"
+
+#include <algorithm>
+
+#include "tessera/compiler/collective_time.h"
+#include "tessera/compiler/sharding/wide_sums.h"
+#include "tessera/ops/op_def.h"
+#include "tessera/solver/problem.h"
+
+namespace tessera::compiler {
+namespace {
+
+DType dtype_held(const Type& type, const mesh::Sharding& sharding) {
+  return sharding.is_partial() ? dtype_of_parts(type.dtype) : type.dtype;
+}
+
+bool is_possible(const mesh::Sharding& from, const mesh::Sharding& to) {
+  const bool is_mixed = std::any_of(from.partial.begin(), from.partial.end(),
+                                    [&](const auto& p) { return p.reduction != from.partial[0].reduction; });
+  return !is_mixed && std::all_of(to.partial.begin(), to.partial.end(), [&](const mesh::Partial& partial) {
+    return std::find(from.partial.begin(), from.partial.end(), partial) != from.partial.end();
+  });
+}
+
+// Rounds of messages.
+int rounds_of(mesh::StepKind kind) {
+  switch (kind) {
+    case mesh::StepKind::kRelabel:
+    case mesh::StepKind::kSlice: return 0;
+    case mesh::StepKind::kAllReduce: return 2;
+    case mesh::StepKind::kAllGather:
+    case mesh::StepKind::kAllToAll:
+    case mesh::StepKind::kReduceScatter:
+    case mesh::StepKind::kExchange: return 1;
+  }
+  return 1;
+}
+
+}  // namespace
+
+Type largest_part(const Type& type, const mesh::Mesh& mesh, const mesh::Sharding& sharding) {
+  Type local{dtype_held(type, sharding), type.shape};
+  for (int dim = 0; dim < type.shape.ndim(); ++dim) {
+    for (const int axis : sharding.dims[static_cast<size_t>(dim)]) {
+      const int64_t parts = mesh.axis(axis).size;
+      local.shape[dim] = (local.shape[dim] + parts - 1) / parts;
+    }
+  }
+  return local;
+}
+
+double work_seconds(const ir::Node& node, std::span<const Type> inputs, std::span<const Type> outputs,
+                    const MachineProfile& profile) {
+  const auto cost = ops::cost_of(ops::OpRegistry::instance().get(node.op), node.attributes, inputs, outputs);
+  const auto floating =
+      std::find_if(inputs.begin(), inputs.end(), [](const Type& type) { return is_floating(type.dtype); });
+  const DType dtype = floating == inputs.end() ? DType::kF32 : floating->dtype;
+  return profile.kernel_overhead_seconds +
+         std::max(cost.flops / profile.flops_of(dtype), cost.bytes / profile.memory_bytes_per_second);
+}
+
+WayPrice price_of_way(const Type& type, const mesh::Layout& from, const mesh::Layout& to, const MachineProfile& profile,
+                      const mesh::RedistributionOptions& options) {
+  if (!is_possible(from.sharding, to.sharding)) return {solver::kForbidden, 0};
+  const auto element_bytes = static_cast<int64_t>(size_bytes(dtype_held(type, from.sharding)));
+  const auto way = mesh::redistribute(type.shape, element_bytes, from, to, options);
+  WayPrice price{0, way.bytes};
+  for (const auto& step : way.steps) {
+    const int rounds = rounds_of(step.kind);
+    if (rounds == 0) continue;
+    const auto& mesh = way.meshes[static_cast<size_t>(step.mesh)];
+    const int rank = mesh.ranks()[0];
+    const bool among_all = step.kind == mesh::StepKind::kExchange;
+    const GroupMembers group(among_all ? mesh.ranks() : mesh::ordered_group(mesh, rank, step.axes), rank, profile);
+    price.seconds += group.seconds_of(group.from_all(step.bytes, rounds));
+  }
+  return price;
+}
+
+}  // namespace tessera::compiler

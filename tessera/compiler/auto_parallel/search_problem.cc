@@ -1,0 +1,202 @@
+#include "tessera/compiler/auto_parallel/search_problem.h"
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+#include "tessera/ops/op_def.h"
+
+namespace tessera::compiler {
+namespace {
+
+using ir::NodeId;
+using ir::ValueId;
+using mesh::Sharding;
+
+// All ways of a persistent value to lie: each axis splits one dim, or none.
+std::vector<Sharding> placements(const Shape& shape, const mesh::Mesh& mesh) {
+  std::vector<Sharding> found{Sharding::replicated(shape.ndim())};
+  for (int axis = 0; axis < mesh.num_axes(); ++axis) {
+    const size_t so_far = found.size();
+    for (size_t i = 0; i < so_far; ++i) {
+      for (int dim = 0; dim < shape.ndim(); ++dim) {
+        Sharding next = found[i];
+        next.dims[static_cast<size_t>(dim)].push_back(axis);
+        int64_t parts = 1;
+        for (const int a : next.dims[static_cast<size_t>(dim)]) parts *= mesh.axis(a).size;
+        if (parts <= shape[dim]) found.push_back(std::move(next));
+      }
+    }
+  }
+  return found;
+}
+
+bool is_update(const ir::Node& node) { return ops::OpRegistry::instance().get(node.op).update; }
+
+}  // namespace
+
+SearchProblem::SearchProblem(const ir::Graph& graph, CostModel& costs, const SearchProblemOptions& options)
+    : graph_(graph), costs_(costs), options_given_(options) {
+  problem_.name = graph.name();
+  if (options.memory_limit_bytes > 0) problem_.usage_limit = options.memory_limit_bytes;
+  readers_.resize(static_cast<size_t>(graph.num_values()));
+  for (NodeId n = 0; n < graph.num_nodes(); ++n) {
+    const auto& inputs = graph.node(n).inputs;
+    for (size_t i = 0; i < inputs.size(); ++i) readers_[static_cast<size_t>(inputs[i])].push_back({n, i});
+  }
+  add_inputs();
+  add_operators();
+  add_values();
+  add_outputs();
+}
+
+void SearchProblem::add_inputs() {
+  for (const auto& input : graph_.inputs()) {
+    auto& table = costs_.shardings_of(graph_.type(input.value));
+    const auto hint = options_given_.hints.find(input.name);
+    auto& numbers = inputs_.emplace_back();
+    if (hint != options_given_.hints.end()) {
+      check(hint->second.mesh == costs_.mesh(), "a search's hints are on its mesh");
+      numbers.push_back(costs_.number_of(table, hint->second.sharding));
+    } else {
+      for (const auto& sharding : placements(table.type.shape, costs_.mesh())) {
+        numbers.push_back(costs_.number_of(table, sharding));
+      }
+    }
+    solver::Node node{.begin = 0, .end = graph_.num_nodes(), .name = input.name};
+    for (const int number : numbers) {
+      node.costs.push_back(0);
+      node.usages.push_back(table.bytes[static_cast<size_t>(number)]);
+    }
+    problem_.nodes.push_back(std::move(node));
+  }
+  first_operator_ = static_cast<int>(problem_.nodes.size());
+}
+
+void SearchProblem::add_operators() {
+  for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+    const ir::Node& operation = graph_.node(n);
+    const NodeOptions& options = *options_.emplace_back(&costs_.options_of(graph_, n));
+    // What several read lives on as their copy.
+    int64_t last = n;
+    for (const ValueId v : operation.outputs) {
+      const auto& readers = readers_[static_cast<size_t>(v)];
+      if (!readers.empty()) last = std::max<int64_t>(last, readers.front().node);
+    }
+    solver::Node node{.begin = n, .end = last + 1, .name = graph_.node_name(n)};
+    for (size_t choice = 0; choice < options.choices.size(); ++choice) {
+      node.costs.push_back(options.compute_seconds[choice] + options.communication_seconds[choice]);
+      // New values of parameters and states take the place of the old ones.
+      node.usages.push_back(is_update(operation) ? 0 : options.result_bytes[choice]);
+    }
+    fix(node, n);
+    problem_.nodes.push_back(std::move(node));
+  }
+}
+
+// Forbids all choices but the given one.
+void SearchProblem::fix(solver::Node& node, NodeId n) const {
+  const auto given = options_given_.fixed.find(n);
+  if (given == options_given_.fixed.end()) return;
+  const auto& choices = options_of(n).choices;
+  if (std::find(choices.begin(), choices.end(), given->second) == choices.end()) {
+    throw InvalidArgument("{} cannot be split as is asked for", graph_.node_name(n));
+  }
+  for (size_t choice = 0; choice < choices.size(); ++choice) {
+    if (!(choices[choice] == given->second)) node.costs[choice] = solver::kForbidden;
+  }
+}
+
+SearchProblem::Source SearchProblem::source_of(ValueId v) const {
+  const auto& info = graph_.info(v);
+  const auto index = static_cast<size_t>(info.index);
+  if (info.node == ir::kNone) return {node_of_input(index), &inputs_[index]};
+  return {node_of(info.node), &options_of(info.node).results[index]};
+}
+
+void SearchProblem::add_values() {
+  for (ValueId v = 0; v < graph_.num_values(); ++v) {
+    const auto& readers = readers_[static_cast<size_t>(v)];
+    if (readers.empty()) continue;
+    Source source = source_of(v);
+    if (readers.size() > 1) source = add_copy(v, source, readers);
+    for (const Reader& reader : readers) {
+      add_way(v, source, node_of(reader.node), options_of(reader.node).operands[reader.operand]);
+    }
+  }
+}
+
+SearchProblem::Source SearchProblem::add_copy(ValueId v, const Source& from, const std::vector<Reader>& readers) {
+  std::vector<int> shardings = *from.shardings;
+  for (const Reader& reader : readers) {
+    const auto& wanted = options_of(reader.node).operands[reader.operand];
+    shardings.insert(shardings.end(), wanted.begin(), wanted.end());
+  }
+  std::sort(shardings.begin(), shardings.end());
+  shardings.erase(std::unique(shardings.begin(), shardings.end()), shardings.end());
+  const int at = static_cast<int>(problem_.nodes.size());
+  const auto& numbers = copies_.emplace_back(std::make_unique<Copy>(Copy{v, at, std::move(shardings)}))->shardings;
+  const auto& table = costs_.shardings_of(graph_.type(v));
+  // A persistent value is there all the time.
+  const bool is_persistent = graph_.info(v).node == ir::kNone;
+  solver::Node node{
+      .begin = readers.front().node, .end = is_persistent ? readers.front().node : readers.back().node + 1, .name = {}};
+  for (const int number : numbers) {
+    node.costs.push_back(0);
+    node.usages.push_back(table.bytes[static_cast<size_t>(number)]);
+  }
+  problem_.nodes.push_back(std::move(node));
+  add_way(v, from, at, numbers);
+  return {at, &numbers};
+}
+
+void SearchProblem::add_way(ValueId v, const Source& from, int to_node, const std::vector<int>& to) {
+  auto& table = costs_.shardings_of(graph_.type(v));
+  solver::Edge edge{.u = from.node, .v = to_node};
+  edge.costs.reserve(from.shardings->size() * to.size());
+  for (const int had : *from.shardings) {
+    for (const int wanted : to) edge.costs.push_back(costs_.way_seconds(table, had, wanted));
+  }
+  problem_.edges.push_back(std::move(edge));
+}
+
+void SearchProblem::add_outputs() {
+  for (const auto& output : graph_.outputs()) {
+    const Source source = source_of(output.value);
+    auto& table = costs_.shardings_of(graph_.type(output.value));
+    if (const ir::Input* input = graph_.find_input(output.name)) {
+      const auto at = static_cast<size_t>(graph_.info(input->value).index);
+      if (source.node != node_of_input(at)) add_way(output.value, source, node_of_input(at), inputs_[at]);
+      continue;
+    }
+    auto& costs = problem_.nodes[static_cast<size_t>(source.node)].costs;
+    for (size_t choice = 0; choice < costs.size(); ++choice) {
+      const int had = (*source.shardings)[choice];
+      Sharding wanted = table.shardings[static_cast<size_t>(had)];
+      wanted.partial.clear();
+      if (options_given_.whole_results) wanted = Sharding::replicated(static_cast<int>(wanted.dims.size()));
+      costs[choice] += costs_.way_seconds(table, had, costs_.number_of(table, wanted));
+    }
+  }
+}
+
+PlanChoices SearchProblem::choices_of(const std::vector<int>& solution) const {
+  PlanChoices result{.mesh = costs_.mesh()};
+  for (size_t i = 0; i < graph_.inputs().size(); ++i) {
+    const auto& input = graph_.inputs()[i];
+    const int number = inputs_[i][static_cast<size_t>(solution[i])];
+    result.inputs[input.name] = costs_.shardings_of(graph_.type(input.value)).shardings[static_cast<size_t>(number)];
+  }
+  for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+    result.nodes[n] = options_of(n).choices[static_cast<size_t>(solution[static_cast<size_t>(node_of(n))])];
+  }
+  for (const auto& copy : copies_) {
+    const Source source = source_of(copy->value);
+    const int produced = (*source.shardings)[static_cast<size_t>(solution[static_cast<size_t>(source.node)])];
+    const int number = copy->shardings[static_cast<size_t>(solution[static_cast<size_t>(copy->node)])];
+    if (number == produced) continue;
+    result.copies[copy->value] = costs_.shardings_of(graph_.type(copy->value)).shardings[static_cast<size_t>(number)];
+  }
+  return result;
+}
+
+}  // namespace tessera::compiler

@@ -1,0 +1,93 @@
+// How a graph is to be split on one mesh, as a problem for the solver: a node for each operator, whose choices are all
+// that can be decided of it; a node for each parameter, state and data input, whose choices are how it may lie; a node
+// for each value with several readers: how it lies for them, so that what is moved once is paid once. Edges are what
+// moving values costs. In use at a time are the bytes of the values that live then.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/compiler/auto_parallel/cost_model.h"
+#include "tessera/solver/problem.h"
+
+namespace tessera::compiler {
+
+// What has been decided of a graph on one mesh: PlanOptions::fixed and layouts of inputs for propagate().
+struct PlanChoices {
+  mesh::Mesh mesh;
+  std::map<ir::NodeId, NodeChoice> nodes;
+  std::map<std::string, mesh::Sharding> inputs;
+  std::map<ir::ValueId, mesh::Sharding> copies;
+};
+
+struct SearchProblemOptions {
+  // Inputs that lie so already. They must be on the search's mesh.
+  ShardingHints hints = {};
+  // Operators whose choice is given.
+  std::map<ir::NodeId, NodeChoice> fixed = {};
+  // Results that are no new values are wanted whole on every rank.
+  bool whole_results = false;
+  // Of a rank's memory for values; 0: no limit.
+  int64_t memory_limit_bytes = 0;
+};
+
+class SearchProblem {
+ public:
+  // Graph and cost model must outlive it.
+  SearchProblem(const ir::Graph& graph, CostModel& costs, const SearchProblemOptions& options = {});
+
+  const solver::Problem& problem() const { return problem_; }
+  // What a solution says of the graph.
+  PlanChoices choices_of(const std::vector<int>& solution) const;
+
+  const mesh::Mesh& mesh() const { return costs_.mesh(); }
+  // What it costs to bring a value from one sharding to another, by their numbers.
+  double way_seconds(ir::ValueId v, int from, int to) const {
+    return costs_.way_seconds(costs_.shardings_of(graph_.type(v)), from, to);
+  }
+  // The solver's node for an operator, and for an input.
+  int node_of(ir::NodeId node) const { return first_operator_ + node; }
+  int node_of_input(size_t input) const { return static_cast<int>(input); }
+  const NodeOptions& options_of(ir::NodeId node) const { return *options_[static_cast<size_t>(node)]; }
+
+ private:
+  // A value as its readers find it: the solver's node that says how it lies, and the sharding of each choice.
+  struct Source {
+    int node = 0;
+    const std::vector<int>* shardings = nullptr;
+  };
+  struct Reader {
+    ir::NodeId node;
+    size_t operand;
+  };
+
+  void add_inputs();
+  void add_operators();
+  void fix(solver::Node& node, ir::NodeId n) const;
+  void add_values();
+  void add_outputs();
+  Source source_of(ir::ValueId v) const;
+  Source add_copy(ir::ValueId v, const Source& from, const std::vector<Reader>& readers);
+  void add_way(ir::ValueId v, const Source& from, int to_node, const std::vector<int>& to);
+
+  const ir::Graph& graph_;
+  CostModel& costs_;
+  const SearchProblemOptions& options_given_;
+  solver::Problem problem_;
+  int first_operator_ = 0;
+  std::vector<const NodeOptions*> options_;   // by operator
+  std::vector<std::vector<int>> inputs_;      // by input: the sharding of each choice
+  std::vector<std::vector<Reader>> readers_;  // by value
+  // A value that several read.
+  struct Copy {
+    ir::ValueId value;
+    int node;                    // the solver's
+    std::vector<int> shardings;  // of its choices
+  };
+  std::vector<std::unique_ptr<Copy>> copies_;
+};
+
+}  // namespace tessera::compiler
