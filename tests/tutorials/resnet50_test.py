@@ -44,7 +44,7 @@ def mean_of(numbers, epoch):
 
 @pytest.mark.parametrize("mode, ranks, sinks", [
     ("DATA_PARALLEL", 2, True), ("DATA_PARALLEL", 4, True), ("AUTO_PARALLEL", 2, True), ("AUTO_PARALLEL", 4, True),
-    ("DATA_PARALLEL", 2, False), ("AUTO_PARALLEL", 2, False)], ids=lambda value: {True: "sink", False: "GRAPH_OP_RUN"}.get(value, str(value)))
+    ("DATA_PARALLEL", 2, False), ("DATA_PARALLEL", 4, False), ("AUTO_PARALLEL", 2, False), ("AUTO_PARALLEL", 4, False)], ids=lambda value: {True: "sink", False: "GRAPH_OP_RUN"}.get(value, str(value)))
 def test_resnet50_learns(tmp_path, images, mode, ranks, sinks):
     (tmp_path / SCRIPT).write_text(script(mode))
     shutil.copy(job.EXAMPLES / "python" / "resnet50" / "resnet.py", tmp_path)
