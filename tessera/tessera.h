@@ -35,6 +35,7 @@
 #include "tessera/ir/graph.h"
 #include "tessera/kernels/machine.h"
 #include "tessera/kernels/registry.h"
+#include "tessera/mesh/strategy_error.h"
 #include "tessera/nn/activation.h"
 #include "tessera/nn/adam.h"
 #include "tessera/nn/cell.h"
