@@ -115,6 +115,7 @@ void bind_elementwise(nb::module_& m) {
                                                                   {"sigmoid", ops::sigmoid},
                                                                   {"tanh", ops::tanh},
                                                                   {"is_finite", ops::is_finite},
+                                                                  {"stop_gradient", ops::stop_gradient},
                                                                   {"logical_not", ops::logical_not},
                                                                   {"flatten", ops::flatten},
                                                                   {"zeros_like", ops::zeros_like},

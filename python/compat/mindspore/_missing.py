@@ -36,7 +36,6 @@ INSTEAD = {
     "LazyAdam": "use nn.Adam, which it equals on dense gradients",
     "ms_function": "what construct() calls is compiled with the cell: call the function from a cell",
     "jit": "what construct() calls is compiled with the cell: call the function from a cell",
-    "stop_gradient": "differentiate with respect to what needs it: nn.Cell.trainable_params, ops.GradOperation",
     "NPUAllocFloatStatus": "overflow shows in the gradients: TrainOneStepWithLossScaleCell, ops.IsFinite",
     "NPUGetFloatStatus": "overflow shows in the gradients: TrainOneStepWithLossScaleCell, ops.IsFinite",
     "NPUClearFloatStatus": "overflow shows in the gradients: TrainOneStepWithLossScaleCell, ops.IsFinite",
