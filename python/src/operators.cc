@@ -79,6 +79,12 @@ void add_creation(nb::module_& m, const char* name, ir::Value (*f)(ir::Graph&, P
       extra..., doc_of(name, doc).c_str());
 }
 
+nb::object binary(ir::Value (*f)(ops::Operand, ops::Operand), nb::handle x, nb::handle y) {
+  Operation operation;
+  const auto [a, b] = operation.operands(x, y);
+  return operation.finish(f(a, b));
+}
+
 void bind_elementwise(nb::module_& m) {
   const std::string broadcasts = "Operands broadcast and are promoted; raises InvalidArgument when they cannot be.";
   const std::pair<const char*, ir::Value (*)(ops::Operand, ops::Operand)> two[] = {
@@ -95,7 +101,11 @@ void bind_elementwise(nb::module_& m) {
       {"greater", ops::greater},
       {"greater_equal", ops::greater_equal},
       {"not_equal", ops::not_equal}};
-  for (const auto& [name, f] : two) add_function(m, name, f, broadcasts, "x"_a, "y"_a);
+  for (const auto& [name, f] : two) {
+    m.def(
+        name, [f = f](nb::handle x, nb::handle y) { return binary(f, x, y); }, "x"_a, "y"_a,
+        doc_of(name, broadcasts).c_str());
+  }
   const std::pair<const char*, ir::Value (*)(ir::Value, ir::Value)> logical[] = {
       {"logical_and", ops::logical_and}, {"logical_or", ops::logical_or}, {"logical_xor", ops::logical_xor}};
   for (const auto& [name, f] : logical) add_function(m, name, f, "", "x"_a, "y"_a);
@@ -121,7 +131,19 @@ void bind_elementwise(nb::module_& m) {
                                                                   {"zeros_like", ops::zeros_like},
                                                                   {"ones_like", ops::ones_like}};
   for (const auto& [name, f] : one) add_function(m, name, f, "", "x"_a);
-  add_function(m, "select", ops::select, "", "condition"_a, "x"_a, "y"_a);
+  m.def(
+      "select",
+      [](nb::handle condition, nb::handle x, nb::handle y) {
+        Operation operation;
+        const auto [a, b] = operation.operands(x, y);
+        return operation.finish(ops::select(operation.value(condition), a, b));
+      },
+      "condition"_a, "x"_a, "y"_a, doc_of("select", "").c_str());
+  m.def(
+      "promote_numbers", [](bool promote) { numbers_promote() = promote; }, "promote"_a,
+      "From here on a float makes an integer or bool tensor that it meets float32, and an int a bool one int64. "
+      "Without it a "
+      "number takes the tensor's dtype, and one that the dtype cannot hold is refused.");
   add_function(m, "gelu", ops::gelu, "", "x"_a, "approximate"_a = true);
   add_function(m, "cast", ops::cast, "", "x"_a, "dtype"_a);
 }
@@ -362,15 +384,9 @@ const Type& type_of(nb::handle object) {
 
 void bind_operators_of(nb::handle cls) {
   const auto two = [&](const char* name, const char* reversed, ir::Value (*f)(ops::Operand, ops::Operand)) {
-    method(cls, name, [f](nb::handle x, nb::handle y) {
-      Operation operation;
-      return operation.finish(f(operation.operand(x), operation.operand(y)));
-    });
+    method(cls, name, [f](nb::handle x, nb::handle y) { return binary(f, x, y); });
     if (reversed == nullptr) return;
-    method(cls, reversed, [f](nb::handle x, nb::handle y) {
-      Operation operation;
-      return operation.finish(f(operation.operand(y), operation.operand(x)));
-    });
+    method(cls, reversed, [f](nb::handle x, nb::handle y) { return binary(f, y, x); });
   };
   two("__add__", "__radd__", ops::add);
   two("__sub__", "__rsub__", ops::sub);

@@ -203,3 +203,37 @@ def test_recompute_is_for_graphs():
             ops.MatMul().recompute()
     finally:
         context.set_context(mode=context.GRAPH_MODE)
+
+
+NUMBERS = [
+    (ms.int32, lambda x: x + 0.5, ms.float32), (ms.int32, lambda x: 2.0 * x, ms.float32), (ms.uint8, lambda x: x - 0.5, ms.float32),
+    (ms.int64, lambda x: x**0.5, ms.float32), (ms.int32, lambda x: x / 2, ms.float32), (ms.int32, lambda x: x + 1, ms.int32),
+    (ms.bool_, lambda x: x + 1, ms.int64), (ms.bool_, lambda x: 1.5 - x, ms.float32), (ms.float16, lambda x: x + 0.5, ms.float16),
+    (ms.float16, lambda x: x * np.float32(0.5), ms.float16), (ms.int32, lambda x: x + np.float64(0.5), ms.float32),
+    (ms.int32, lambda x: x < 1.5, ms.bool_), (ms.int32, lambda x: ops.Maximum()(x, 1.5), ms.float32),
+    (ms.int32, lambda x: ops.select(x < 1.5, x, 0.5), ms.float32), (ms.int32, lambda x: ops.clip_by_value(x, 0.5, 1.5), ms.int32)]
+
+
+@pytest.mark.parametrize("dtype, function, expected", NUMBERS, ids=lambda value: value.name if isinstance(value, ms.dtype.DType) else "")
+@pytest.mark.parametrize("is_traced", [False, True])
+def test_a_float_makes_an_integer_tensor_float32(dtype, function, expected, is_traced):
+    class Net(nn.Cell):
+        def construct(self, x):
+            return function(x)
+
+    values = np.array([0, 1] if dtype is ms.bool_ else [1, 2])
+    found = (Net() if is_traced else function)(Tensor(values, dtype))
+    assert found.dtype is expected
+    cast = Tensor(values.astype(np.float32))
+    np.testing.assert_allclose(found.asnumpy(), function(cast).asnumpy().astype(found.asnumpy().dtype), rtol=1e-6)
+
+
+def test_no_gradient_flows_through_stop_gradient():
+    class Net(nn.Cell):
+        def construct(self, x):
+            return x * x * ops.stop_gradient(x)
+
+    x = Tensor([1.0, 2.0])
+    assert Net()(x).asnumpy().tolist() == [1, 8]
+    assert ops.GradOperation()(Net())(x).asnumpy().tolist() == [2, 8]  # 2 x * x, not 3 x * x
+    assert ops.stop_gradient(Tensor([1, 2])).dtype is ms.int64

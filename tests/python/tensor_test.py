@@ -116,3 +116,16 @@ def test_a_checkpoint_holds_tensors_and_texts(tmp_path):
     np.testing.assert_array_equal(loaded["b.c"].numpy(), np.arange(3))
     with pytest.raises(OSError):
         tessera.checkpoint.load(str(tmp_path / "absent.ckpt"))
+
+
+def test_a_number_takes_the_tensors_dtype_unless_numbers_promote():
+    x = tessera.Tensor([1, 2])
+    with pytest.raises(tessera.InvalidArgument, match="the number 0.5 is no i64"):
+        x + 0.5
+    assert (x * 2.0).dtype is tessera.int64 and (tessera.Tensor([1.0], tessera.float16) + np.float32(1)).dtype is tessera.float32
+    ops.promote_numbers(True)
+    try:
+        assert (x + 0.5).numpy().tolist() == [1.5, 2.5] and (x * 2.0).dtype is tessera.float32
+    finally:
+        ops.promote_numbers(False)
+    assert (x * 2.0).dtype is tessera.int64

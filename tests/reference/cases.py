@@ -266,7 +266,18 @@ for label, function in {"+": lambda x, y: x + y, "-": lambda x, y: x - y, "*": l
                         }.items():
     operator(f"Tensor {label}", lambda function=function: function, floats(3, 4), positive(3, 4))
 operator("Tensor int32 / int32", lambda: lambda x, y: x / y, ints(3, 4), ints(3, 4, low=1), dtypes=SINGLE)
-operator("Tensor int32 + float", lambda: lambda x: x + 0.5, ints(3, 4), dtypes=SINGLE)
+for label, function in {"+ float": lambda x: x + 0.5, "* float": lambda x: x * 2.0, "float -": lambda x: 0.5 - x, "/ int": lambda x: x / 2,
+                        "** float": lambda x: x**0.5, "< float": lambda x: x < 1.5, "== float": lambda x: x == 2.0, "+ int": lambda x: x + 1,
+                        "+ np.float32": lambda x: x + np.float32(0.5), "Maximum float": lambda x: ops.Maximum()(x, 1.5),
+                        "select float": lambda x: ops.select(x < 2, x, 0.5), "clip float": lambda x: ops.clip_by_value(x, 0.5, 2.5)}.items():
+    operator(f"Tensor int32 {label}", lambda function=function: function, ints(3, 4), dtypes=SINGLE)
+    if label not in ("** float", "select float"):
+        operator(f"Tensor {label}", lambda function=function: function, grid(3, 4))
+for label, function in {"+ int": lambda x: x + 1, "+ float": lambda x: x + 0.5, "int -": lambda x: 1 - x, "* float": lambda x: x * 2.0,
+                        "== True": lambda x: x == True}.items():  # noqa: E712
+    operator(f"Tensor bool {label}", lambda function=function: function, bools(3, 4), dtypes=SINGLE)
+operator("ops.stop_gradient", lambda: lambda x: x * ops.stop_gradient(x), floats(3, 4))
+operator("ops.stop_gradient int32", lambda: ops.stop_gradient, ints(3, 4), dtypes=SINGLE)
 operator("Tensor int32 + float32", lambda: lambda x, y: x + y, ints(3, 4), floats(3, 4))
 value("Tensor of a list", lambda: Tensor([1.5, 2.0]))
 value("Tensor of ints", lambda: Tensor([1, 2]))
