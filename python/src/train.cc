@@ -6,6 +6,8 @@
 #include <nanobind/stl/vector.h>
 #include <nanobind/trampoline.h>
 
+#include <numeric>
+
 #include "python/src/bind.h"
 #include "python/src/parameters.h"
 
@@ -70,10 +72,48 @@ int64_t to_bytes(nb::handle object, const char* what) {
   return nb::cast<int64_t>(object);
 }
 
+// The rows of all ranks, one rank's after the other's.
+Tensor all_rows(const Tensor& own) {
+  if (own.ndim() == 0) return own;
+  comm::Communicator& world = context().world();
+  const auto ranks = static_cast<size_t>(context().size());
+  const int64_t rows = own.shape()[0];
+  std::vector<int64_t> counts(ranks);
+  world.all_gather(&rows, counts.data(), std::vector<int64_t>(ranks, 1), DType::kI64, "rows for metrics");
+  Ints shape = own.shape().to_vector();
+  shape[0] = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  Tensor all(own.dtype(), Shape(shape));
+  for (int64_t& count : counts) count *= Shape(Ints(shape.begin() + 1, shape.end())).num_elements();
+  world.all_gather(own.view().data, all.view().data, counts, own.dtype(), "metrics");
+  return all;
+}
+
+// Shows each batch of an evaluation to objects of Python: update(output, label, loss).
+class Observers : public train::Metric {
+ public:
+  explicit Observers(bool rows_are_own) : Metric(""), rows_are_own_(rows_are_own) {}
+  bool is_global() const override { return true; }
+  void update(const Tensor& output, const Tensor& label, double loss, int64_t) override {
+    if (objects_.empty()) return;
+    const Tensor outputs = rows_are_own_ ? all_rows(output) : output;
+    const Tensor labels = rows_are_own_ ? all_rows(label) : label;
+    const nb::gil_scoped_acquire gil;
+    for (const auto& object : objects_) object.attr("update")(outputs, labels, loss);
+  }
+  // From here on these are shown; with the GIL held.
+  void set(std::vector<nb::object> objects) { objects_ = std::move(objects); }
+
+ private:
+  bool rows_are_own_;  // of each rank, which only together are the batch
+  std::vector<nb::object> objects_;
+};
+
 // A model, and the values that Python's parameters have in it.
 class PythonModel {
  public:
-  PythonModel(nn::Cell& network, nn::Cell* loss, nn::Optimizer* optimizer, const train::ModelOptions& options) {
+  PythonModel(nn::Cell& network, nn::Cell* loss, nn::Optimizer* optimizer, train::ModelOptions options) {
+    num_metrics_ = options.metrics.size();
+    options.metrics.push_back(observers_ = std::make_shared<Observers>(has_own_rows(options.parallel_mode)));
     auto parameters = parameters_of(network, loss);
     for (nn::Parameter* parameter : parameters) fetch_held(*parameter);  // another model may have trained it
     cluster::Context& own =
@@ -107,12 +147,33 @@ class PythonModel {
   }
   void changed() { held_->invalidate(); }
 
+  std::map<std::string, double> eval(const data::Dataset& dataset, int num_workers, std::vector<nb::object> objects) {
+    if (num_metrics_ == 0 && objects.empty()) throw InvalidArgument("eval: the model has no metrics");
+    struct Shown {
+      Shown(Observers& observers, std::vector<nb::object> objects) : observers(observers) {
+        observers.set(std::move(objects));
+      }
+      ~Shown() { observers.set({}); }
+      Observers& observers;
+    } shown(*observers_, std::move(objects));
+    const nb::gil_scoped_release release;
+    auto results = model_->eval(dataset, {.num_workers = num_workers});
+    results.erase(observers_->name());
+    return results;
+  }
+
  private:
+  static bool has_own_rows(train::ParallelMode mode) {
+    const bool by_rank = mode == train::ParallelMode::kDataParallel || mode == train::ParallelMode::kHybrid;
+    return by_rank && context().size() > 1;
+  }
   static cluster::Context& alone() {
     static const auto context = cluster::single_context();
     return *context;
   }
 
+  std::shared_ptr<Observers> observers_;
+  size_t num_metrics_ = 0;
   std::unique_ptr<train::Model> model_;
   std::unique_ptr<HeldParameters> held_;
 };
@@ -282,11 +343,13 @@ lost.)");
       "One step on one global batch, of which each rank gives its rows; global_rows: of all ranks. Returns the loss.");
   model.def(
       "eval",
-      [](PythonModel& self, const data::Dataset& dataset, int num_workers) {
-        const nb::gil_scoped_release release;
-        return self.model().eval(dataset, {.num_workers = num_workers});
+      [](PythonModel& self, const data::Dataset& dataset, int num_workers, std::vector<nb::object> metrics) {
+        return self.eval(dataset, num_workers, std::move(metrics));
       },
-      "dataset"_a, "num_workers"_a = 1, "The metrics over the data set, by name; the same on every rank.");
+      "dataset"_a, "num_workers"_a = 1, "metrics"_a = nb::make_tuple(),
+      R"(The model's metrics over the data set, by name; the same on every rank.
+
+metrics: objects of one's own, whose update(output, label, loss) is called after each batch with the rows of all ranks.)");
   model.def(
       "predict",
       [](PythonModel& self, const nb::args& inputs) {

@@ -244,6 +244,24 @@ def test_predict_and_eval():
     assert results["accuracy"] == 0.75
 
 
+def test_eval_shows_the_batches_to_metrics_of_ones_own():
+    class Seen:
+        def __init__(self):
+            self.batches = []
+
+        def update(self, output, label, loss):
+            self.batches.append((output.shape, label.numpy().ravel().tolist(), loss))
+
+    net, seen = nn.Dense(1, 1, weight_init=1.0), Seen()
+    dataset = data.tensors({"x": np.ones((3, 1), np.float32), "y": np.array([[1], [1], [3]], np.float32)}).batch(2)
+    model = tessera.Model(net, nn.MSELoss(), metrics=["loss"])
+    assert model.eval(dataset, metrics=[seen]) == {"loss": pytest.approx(4 / 3)}
+    assert seen.batches == [((2, 1), [1, 1], 0.0), ((1, 1), [3], 4.0)]
+    assert tessera.Model(net, nn.MSELoss()).eval(dataset, metrics=[seen]) == {} and len(seen.batches) == 4
+    with pytest.raises(tessera.InvalidArgument, match="no metrics"):
+        tessera.Model(net, nn.MSELoss()).eval(dataset)
+
+
 def test_a_checkpoint_resumes_exactly(tmp_path):
     dataset = data.tensors(regression()).batch(16)
     whole, _ = losses_of(nn.Dense(4, 1), dataset, nn.MSELoss(), epochs=2)
