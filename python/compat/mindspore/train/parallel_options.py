@@ -40,11 +40,13 @@ def parallel_options():
         # The network sees statistics of the rank's own batch.
         return options | {"parallel_mode": mode, "gradients_mean": get("gradients_mean"), "batch_norm_statistics": "local"}
     context.warn_of_gradients_mean(mode)
+    strategy = get("dataset_strategy")
     if mode == ParallelMode.AUTO_PARALLEL:
         context.warn_of_no_search()
-        return options | {"parallel_mode": ParallelMode.DATA_PARALLEL}
-    strategy = get("dataset_strategy")
-    return options | {"parallel_mode": mode, "full_batch": get("full_batch"),
+        if isinstance(strategy, str):
+            return options | {"parallel_mode": ParallelMode.DATA_PARALLEL}
+    # Data that are split as they say need a plan that starts from them.
+    return options | {"parallel_mode": ParallelMode.SEMI_AUTO_PARALLEL, "full_batch": get("full_batch"),
                       "dataset_strategy": [] if isinstance(strategy, str) else [list(item) for item in strategy],
                       "sharding_propagation": get("search_mode") == "sharding_propagation" or get("sharding_propagation"),
                       "strategy_ckpt_save_file": get("strategy_ckpt_save_file"),
