@@ -171,6 +171,7 @@ for wrong, error in ((lambda: ops.AlltoAll(size + 1, 0, 0), ValueError), (lambda
                      (lambda: exchange((of(1),)), ValueError), (lambda: communication.get_rank("none"), ValueError),
                      (lambda: communication.create_group("g", 3), TypeError), (lambda: communication.create_group("g", []), ValueError),
                      (lambda: communication.create_group("g", [0, 0]), ValueError),
+                     (lambda: communication.create_group("g", ["0"]), TypeError), (lambda: communication.create_group("nccl_world_group", [0]), ValueError),
                      (lambda: communication.destroy_group("hccl_world_group"), ValueError),
                      (lambda: communication.get_world_rank_from_group_rank("hccl_world_group", size), ValueError),
                      (lambda: communication.get_group_rank_from_world_rank(size, "hccl_world_group"), ValueError)):
