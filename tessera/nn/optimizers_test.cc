@@ -7,6 +7,7 @@
 #include "tessera/nn/initializers.h"
 #include "tessera/nn/momentum.h"
 #include "tessera/nn/sgd.h"
+#include "tessera/ops/functions.h"
 #include "tessera/ops/verify.h"
 
 namespace tessera::nn {
@@ -106,6 +107,20 @@ TEST(Momentum, AScheduleIsATableReadByTheStep) {
   const auto states = momentum.states(parameters);
   EXPECT_EQ(states[1].name, "learning_rate");
   EXPECT_TRUE(bit_equal(*states[1].data, Tensor::of<float>({3}, {0.1f, 0.01f, 0.001f})));
+}
+
+TEST(Momentum, AScheduleOfOperatorsIsAddedToTheGraphAndIsNoState) {
+  const LearningRate::Schedule half_of_step = [](ir::Value step) { return ops::cast(step, DType::kF32) * 0.5; };
+  Momentum momentum({.learning_rate = half_of_step});
+  EXPECT_THAT(text_of(momentum), HasSubstr(R"(  %1 = reshape global_step {shape=[]} : i32[] @ optimizer
+  %2 = cast %1 {dtype=f32} : f32[] @ optimizer
+  %3 = fill {dtype=f32, shape=[], value=0.5} : f32[] @ optimizer
+  %4 = mul %2, %3 : f32[] @ optimizer
+  %5 = reshape %4 {shape=[]} : f32[] @ optimizer
+  %6, %7 = momentum weight, moments.weight, d_weight, %5, momentum)"));
+  EXPECT_THAT(state_names(momentum),
+              ElementsAre("global_step i32[1]", "momentum f32[]", "moments.weight f32[3,4]", "moments.gamma f32[4]"));
+  EXPECT_THROW(LearningRate(LearningRate::Schedule()), InvalidArgument);
 }
 
 TEST(Sgd, TellsItsFirstStepFromTheCounter) {

@@ -401,3 +401,30 @@ def test_options_that_do_not_exist_are_refused():
         tessera.Model(nn.Dense(1, 1), parallel_mode="wrong")
     with pytest.raises(TypeError):
         tessera.Model(nn.Dense(1, 1), unknown=1)
+
+
+def test_a_learning_rate_is_what_a_cell_makes_of_the_step():
+    class Halving(nn.Cell):
+        def construct(self, step):
+            return 0.01 * ops.pow(0.5, ops.cast(step, "float32"))
+
+    dataset = data.tensors(regression()).batch(16)
+    found = []
+    for rate in ([0.01 * 0.5**i for i in range(8)], Halving()):
+        losses = Losses()
+        model = tessera.Model(nn.Dense(4, 1), nn.MSELoss(), nn.Momentum(learning_rate=rate))
+        model.train(2, dataset, [losses])
+        found.append(losses.losses)
+    assert found[1] == pytest.approx(found[0], rel=1e-6) and len(found[0]) == 8
+    assert "global_step" in model.names() and "learning_rate" not in model.names()
+
+
+def test_gradients_are_centralized():
+    net = nn.Dense(2, 3, weight_init=0.0)
+    inner = nn.SGD(learning_rate=1.0)
+    model = tessera.Model(net, nn.MSELoss(), nn.CentralizedGradients(inner, [net.weight, net.bias]))
+    x, y = np.array([[1.0, 3.0]], np.float32), np.array([[3.0, 6.0, 9.0]], np.float32)
+    model.train_step(x, y)
+    gradient = -2 / 3 * y.T @ x
+    np.testing.assert_allclose(net.weight.numpy(), -(gradient - gradient.mean(1, keepdims=True)), rtol=1e-6)
+    np.testing.assert_allclose(net.bias.numpy(), 2 / 3 * y[0], rtol=1e-6)

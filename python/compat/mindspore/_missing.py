@@ -33,7 +33,6 @@ WAITS = {
 INSTEAD = {
     "Lamb": "use nn.AdamWeightDecay",
     "FTRL": "use nn.Adam",
-    "LazyAdam": "use nn.Adam, which it equals on dense gradients",
     "ms_function": "what construct() calls is compiled with the cell: call the function from a cell",
     "jit": "what construct() calls is compiled with the cell: call the function from a cell",
     "NPUAllocFloatStatus": "overflow shows in the gradients: TrainOneStepWithLossScaleCell, ops.IsFinite",
