@@ -53,6 +53,12 @@ def test_metrics_have_names():
     assert model({"mae", "mse", "loss"}).eval(data()) == {"mae": 1.0, "mse": 1.0, "loss": 1.0}
 
 
+def test_labels_may_be_several():
+    made = ms.Model(nn.ReLU(), nn.MSELoss(), metrics={"all": nn.Accuracy("multilabel")})
+    rows = NumpySlicesDataset({"x": np.eye(4, dtype=np.float32), "y": np.diag([1, 1, 0, 1]).astype(np.float32)}).batch(2)
+    assert made.eval(rows) == {"all": 0.75}
+
+
 def test_what_is_derived_from_a_metric_counts():
     class Half(nn.Loss):
         def eval(self):

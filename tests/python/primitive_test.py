@@ -238,3 +238,39 @@ def test_no_gradient_flows_through_stop_gradient():
     assert Net()(x).asnumpy().tolist() == [1, 8]
     assert ops.GradOperation()(Net())(x).asnumpy().tolist() == [2, 8]  # 2 x * x, not 3 x * x
     assert ops.stop_gradient(Tensor([1, 2])).dtype is ms.int64
+
+
+@pytest.mark.parametrize("masks, begin, end, expected", [
+    ({}, (0, 1, 0), (2, 3, 4), np.s_[0:2, 1:3, 0:4]), (dict(begin_mask=2), (1, 2, 0), (2, 3, 4), np.s_[1:2, :3, 0:4]),
+    (dict(end_mask=5), (0, 1, 1), (1, 3, 2), np.s_[0:, 1:3, 1:]), (dict(new_axis_mask=2), (0, 0, 1), (2, 1, 3), np.s_[0:2, None, 1:3]),
+    (dict(shrink_axis_mask=1), (1, 0, 1), (2, 2, 3), np.s_[1, 0:2, 1:3]), (dict(ellipsis_mask=1), (0, 1), (0, 3), np.s_[..., 1:3]),
+    (dict(begin_mask=4, ellipsis_mask=2, shrink_axis_mask=1), (1, 0, 3), (0, 0, 4), np.s_[1, ..., :4])])
+def test_masks_of_a_slice(masks, begin, end, expected):
+    array = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    found = P.StridedSlice(**masks)(Tensor(array), begin, end, (1,) * len(begin)).asnumpy()
+    np.testing.assert_array_equal(found, array[expected])
+
+
+def test_a_schedule_of_ones_own_is_a_learning_rate():
+    class Thirds(nn.LearningRateSchedule):
+        def construct(self, global_step):
+            return 0.3 / (1.0 + ops.cast(global_step, ms.float32))
+
+    net = Scaled()
+    step = nn.TrainOneStepCell(net, nn.SGD(net.trainable_params(), Thirds()))
+    step.set_train()
+    before, rates = net.w.asnumpy().copy(), []
+    for _ in range(3):
+        step(Tensor([1.0, 1.0]))
+        rates.append(before - net.w.asnumpy())
+        before = net.w.asnumpy().copy()
+    np.testing.assert_allclose(np.array(rates), [[0.3, 0.3], [0.15, 0.15], [0.1, 0.1]], rtol=1e-5)
+
+
+def test_groups_may_have_their_gradients_centralized():
+    net = nn.Dense(2, 2, weight_init="ones")
+    x = Tensor(np.array([[1.0, 3.0]], np.float32))
+    step = nn.TrainOneStepCell(net, nn.SGD([{"params": [net.weight], "grad_centralization": True}, {"params": [net.bias]}], 1.0))
+    step(x)
+    np.testing.assert_allclose(net.weight.asnumpy(), [[2, 0], [2, 0]], rtol=1e-6)  # the gradient is [1, 3] less its mean
+    np.testing.assert_allclose(net.bias.asnumpy(), [-1, -1], rtol=1e-6)

@@ -73,15 +73,21 @@ class _Average(Metric):
 
 
 class Accuracy(_Average):
-    """The part of rows whose largest logit is the label's; labels are class numbers, or rows with the largest at the class."""
+    """The part of rows whose largest logit is the label's; labels are class numbers, or rows with the largest at the class.
+    multilabel: the part of rows, of zeros and ones, that are predicted wholly."""
+
     def __init__(self, eval_type="classification"):
-        if eval_type != "classification":
-            raise NotImplementedError(f"For 'Accuracy', the eval_type {eval_type} is not available; classification is")
+        if eval_type not in ("classification", "multilabel"):
+            raise TypeError(f"For 'Accuracy', the 'eval_type' must be in ['classification', 'multilabel'], but got {eval_type}.")
+        self.eval_type = eval_type
         super().__init__()
 
     @rearrange_inputs
     def update(self, *inputs):
         logits, labels = self._inputs(2, inputs)
+        if self.eval_type == "multilabel":
+            self._update_multilabel(logits, labels)
+            return
         if labels.ndim == logits.ndim and (logits.ndim == 1 or labels.shape[1] == logits.shape[1]):
             labels = labels.argmax(axis=1)
         if labels.ndim != logits.ndim - 1:
@@ -90,9 +96,17 @@ class Accuracy(_Average):
         self._sum += hits.sum()
         self._count += hits.size
 
+    def _update_multilabel(self, predictions, labels):
+        if predictions.ndim < 2 or labels.shape != predictions.shape:
+            raise ValueError(f"For 'Accuracy.update', the labels {labels.shape} do not fit the predictions {predictions.shape}.")
+        hits = np.equal(predictions, labels).all(axis=1)
+        self._sum += hits.sum()
+        self._count += hits.size
+
 
 class Loss(_Average):
     """The mean loss of the batches."""
+
     @rearrange_inputs
     def update(self, *inputs):
         loss, = self._inputs(1, inputs)
@@ -160,7 +174,8 @@ _NATIVE = {Accuracy: "accuracy", Loss: "loss", Top1CategoricalAccuracy: "top_1_a
 
 def native_name(metric):
     """tessera's name for what it computes itself; None for a metric of one's own, also for one derived from these."""
-    return None if metric.indexes else _NATIVE.get(type(metric))
+    is_ours = not metric.indexes and getattr(metric, "eval_type", "classification") == "classification"
+    return _NATIVE.get(type(metric)) if is_ours else None
 
 
 __getattr__ = missing(__name__)
