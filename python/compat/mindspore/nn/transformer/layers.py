@@ -124,22 +124,15 @@ class TransformerEncoderLayer(KeepsPast, _Native):
         layer = tessera.nn.TransformerEncoderLayer(hidden_size, ffn_hidden_size, num_heads, float(attention_dropout_rate),
                                                    float(hidden_dropout_rate), hidden_act, post_layernorm_residual, parallel_config.native())
         super().__init__(_in_half(layer, "attention", "output"))
-        self._num_heads, self._post_layernorm_residual, self._use_past = num_heads, post_layernorm_residual, use_past
+        self._post_layernorm_residual, self._use_past = post_layernorm_residual, use_past
         if use_past:
             self._add_past(batch_size, num_heads, hidden_size, seq_length)
 
     def construct(self, x, input_mask=None, init_reset=True, batch_valid_length=None):
         if not self._use_past:
             return self._native(*([x] if input_mask is None else [x, input_mask])), None
-        kept = []
-
-        def attention(tokens):
-            result, present = self._attend(self._num_heads, tokens, input_mask, init_reset, batch_valid_length)
-            kept.append(present)
-            return result
-
-        x = self._residual(self._native.layernorm1, x, attention)
-        return self._residual(self._native.layernorm2, x, self._native.output), kept[0]
+        x, present = self._attend_itself(x, input_mask, init_reset, batch_valid_length)
+        return self._residual(self._native.layernorm2, x, self._native.output), present
 
 
 class TransformerDecoderLayer(KeepsPast, _Native):
@@ -156,7 +149,7 @@ class TransformerDecoderLayer(KeepsPast, _Native):
         layer = tessera.nn.TransformerDecoderLayer(hidden_size, ffn_hidden_size, num_heads, float(attention_dropout_rate),
                                                    float(hidden_dropout_rate), hidden_act, post_layernorm_residual, parallel_config.native())
         super().__init__(_in_half(layer, "attention", "cross_attention", "output"))
-        self._num_heads, self._post_layernorm_residual, self._use_past = num_heads, post_layernorm_residual, use_past
+        self._post_layernorm_residual, self._use_past = post_layernorm_residual, use_past
         if use_past:
             self._add_past(batch_size, num_heads, hidden_size, tgt_seq_length)
 
@@ -166,17 +159,10 @@ class TransformerDecoderLayer(KeepsPast, _Native):
         masks = () if decoder_mask is None else (decoder_mask,) if memory_mask is None else (decoder_mask, memory_mask)
         if not self._use_past:
             return self._native(hidden_stats, encoder_output, *masks), None
-        kept = []
-
-        def attention(tokens):
-            result, present = self._attend(self._num_heads, tokens, decoder_mask, init_reset, batch_valid_length)
-            kept.append(present)
-            return result
-
-        x = self._residual(self._native.layernorm1, hidden_stats, attention)
+        x, present = self._attend_itself(hidden_stats, decoder_mask, init_reset, batch_valid_length)
         x = self._residual(self._native.cross_attention_layernorm, x,
                            lambda tokens: self._native.cross_attention(tokens, encoder_output, encoder_output, *masks[1:]))
-        return self._residual(self._native.layernorm2, x, self._native.output), kept[0]
+        return self._residual(self._native.layernorm2, x, self._native.output), present
 
 
 __getattr__ = missing(__name__)

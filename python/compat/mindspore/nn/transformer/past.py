@@ -58,8 +58,21 @@ class KeepsPast:
     def _add_past(self, *sizes):
         self.key_past, self.value_past = make_past(type(self).__name__, *sizes)
 
-    def _attend(self, num_heads, x, mask, init_reset, batch_valid_length):
-        """Of the tokens x to each other, and (key, value) as kept."""
+    def _attend_itself(self, x, mask, init_reset, batch_valid_length):
+        """x with what its tokens see of each other and of earlier ones, and (key, value) as kept."""
+        past, present = self._past(x, init_reset, batch_valid_length), None
+
+        def attention(tokens):
+            nonlocal present
+            result, present = attend(self._native.attention, self.key_past.shape[1], tokens, tokens, tokens, mask, past, batch_valid_length)
+            return result
+
+        x = self._residual(self._native.layernorm1, x, attention)
+        self.key_past, self.value_past = present
+        return x, present
+
+    def _past(self, x, init_reset, batch_valid_length):
+        """(key, value) that were kept, None where all tokens are there at once; after a look at what was passed."""
         who = type(self).__name__
         if self.training:
             raise RuntimeError(f"For '{who}', use_past=True is for prediction: call set_train(False) first")
@@ -69,13 +82,10 @@ class KeepsPast:
         if x.shape[:2] != (self.key_past.shape[0], tokens):
             raise ValueError(f"For '{who}', 'x' must be of {(self.key_past.shape[0], tokens)} tokens where is_first_iteration is "
                              f"{self.is_first_iteration}, but got {x.shape}.")
-        past = None
-        if not self.is_first_iteration:
-            reuse = ops.cast(tessera.Tensor([init_reset]) if isinstance(init_reset, bool) else init_reset, _HALF)
-            past = self.key_past * reuse, self.value_past * reuse
-        result, present = attend(self._native.attention, num_heads, x, x, x, mask, past, batch_valid_length)
-        self.key_past, self.value_past = present
-        return result, present
+        if self.is_first_iteration:
+            return None
+        reuse = ops.cast(tessera.Tensor([init_reset]) if isinstance(init_reset, bool) else init_reset, _HALF)
+        return self.key_past * reuse, self.value_past * reuse
 
     def _residual(self, norm, x, part):
         """x (or, with post_layernorm_residual, norm(x)) + part(norm(x))."""
