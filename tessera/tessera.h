@@ -43,6 +43,7 @@
 #include "tessera/nn/convolution.h"
 #include "tessera/nn/dropout.h"
 #include "tessera/nn/initializers.h"
+#include "tessera/nn/lamb.h"
 #include "tessera/nn/learning_rate.h"
 #include "tessera/nn/linear.h"
 #include "tessera/nn/losses.h"

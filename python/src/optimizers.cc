@@ -203,6 +203,17 @@ learning_rate: a number, one per step, or a cell that makes it of the step, i32[
           },
           "learning_rate"_a = 1e-3, "beta1"_a = 0.9, "beta2"_a = 0.999, "eps"_a = 1e-8, "weight_decay"_a = 0.01,
           "loss_scale"_a = 1.0, "groups"_a = nb::none());
+  nb::class_<nn::Lamb, nn::Optimizer>(
+      m, "Lamb",
+      "Adam whose step is as long, for each parameter, as the parameter times the rate. You et al., ICLR 2020.")
+      .def(
+          "__init__",
+          [](nn::Lamb* self, nb::handle rate, double beta1, double beta2, double eps, double decay, double scale,
+             nb::handle groups) {
+            new (self) nn::Lamb({to_rate(rate), beta1, beta2, eps, decay, scale, to_groups(groups)});
+          },
+          "learning_rate"_a = 1e-3, "beta1"_a = 0.9, "beta2"_a = 0.999, "eps"_a = 1e-6, "weight_decay"_a = 0.0,
+          "loss_scale"_a = 1.0, "groups"_a = nb::none());
   nb::class_<nn::AdamWeightDecay, nn::Optimizer>(m, "AdamWeightDecay",
                                                  "Adam without bias correction, with decay beside the moments.")
       .def(

@@ -5,6 +5,7 @@
 #include "tessera/nn/adam.h"
 #include "tessera/nn/cell.h"
 #include "tessera/nn/initializers.h"
+#include "tessera/nn/lamb.h"
 #include "tessera/nn/momentum.h"
 #include "tessera/nn/sgd.h"
 #include "tessera/ops/functions.h"
@@ -289,7 +290,9 @@ TEST(Optimizers, StatesListsWhatUpdateReads) {
   Adam adam;
   AdamW adamw;
   AdamWeightDecay adam_weight_decay;
-  for (Optimizer* optimizer : std::initializer_list<Optimizer*>{&momentum, &sgd, &adam, &adamw, &adam_weight_decay}) {
+  Lamb lamb;
+  for (Optimizer* optimizer :
+       std::initializer_list<Optimizer*>{&momentum, &sgd, &adam, &adamw, &adam_weight_decay, &lamb}) {
     std::map<std::string, Type> listed;
     for (const auto& state : optimizer->states(parameters)) listed[state.full_name()] = state.type;
     std::map<std::string, Type> read;
@@ -320,6 +323,8 @@ TEST(Optimizers, SettingsThatCannotWorkAreRefused) {
   EXPECT_THROW(Adam({.beta1 = 1}), InvalidArgument);
   EXPECT_THROW(AdamWeightDecay({.eps = 0}), InvalidArgument);
   EXPECT_THROW(AdamW({.beta1 = 1}), InvalidArgument);
+  EXPECT_THROW(Lamb({.beta2 = 0}), InvalidArgument);
+  EXPECT_THROW(Lamb({.eps = 0}), InvalidArgument);
 }
 
 }  // namespace

@@ -302,6 +302,7 @@ REFUSED = {
         *[(lambda made=made: made(beta1="0.9"), TypeError, "'beta1' must be float") for made in (
             lambda **s: nn.Adam([weight()], **s), lambda **s: nn.AdamWeightDecay([weight()], **s))],
         (lambda: nn.AdamWeightDecay([weight()], weight_decay=-1.0), ValueError, "'weight_decay' must be at least 0.0"),
+        (lambda: nn.Lamb([weight()], 0.1, beta1=1.0), ValueError, r"'beta1' must be in range \(0.0, 1.0\)"),
         (lambda: nn.Adam([weight()], use_nesterov=1), TypeError, "'use_nesterov' must be bool"),
     ],
     "optimizer parallel": [

@@ -428,3 +428,33 @@ def test_gradients_are_centralized():
     gradient = -2 / 3 * y.T @ x
     np.testing.assert_allclose(net.weight.numpy(), -(gradient - gradient.mean(1, keepdims=True)), rtol=1e-6)
     np.testing.assert_allclose(net.bias.numpy(), 2 / 3 * y[0], rtol=1e-6)
+
+
+def lamb_in_numpy(w, gradients, rate, decay):
+    """The paper's formulas, step by step."""
+    m, v = np.zeros_like(w), np.zeros_like(w)
+    for t, g in enumerate(gradients, 1):
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+        r = m / (1 - 0.9**t) / (np.sqrt(v / (1 - 0.999**t)) + 1e-6) + decay * w
+        norms = np.linalg.norm(w), np.linalg.norm(r)
+        w = w - rate * (norms[0] / norms[1] if min(norms) > 0 else 1) * r
+    return w
+
+
+@pytest.mark.parametrize("start", [0.0, 1.0])
+def test_lamb_is_what_the_paper_says(start):
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.w = tessera.Parameter(np.full((2, 3), start, np.float32))
+
+        def construct(self, g):
+            return ops.reduce_sum(self.w * g)
+
+    net = Net()
+    model = tessera.Model(net, None, nn.Lamb(learning_rate=0.1, weight_decay=0.01))
+    gradients = np.random.RandomState(0).randn(4, 2, 3).astype(np.float32)
+    for g in gradients:
+        model.train_step(g)
+    np.testing.assert_allclose(net.w.numpy(), lamb_in_numpy(np.full((2, 3), start), gradients, 0.1, 0.01), rtol=2e-4, atol=1e-6)
+    assert model.names()[1:5] == ["global_step", "learning_rate", "lamb_m.w", "lamb_v.w"]

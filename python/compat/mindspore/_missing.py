@@ -31,7 +31,6 @@ WAITS = {
 }
 # What to use instead of parts that it will not have.
 INSTEAD = {
-    "Lamb": "use nn.AdamWeightDecay",
     "FTRL": "use nn.Adam",
     "ms_function": "what construct() calls is compiled with the cell: call the function from a cell",
     "jit": "what construct() calls is compiled with the cell: call the function from a cell",

@@ -10,7 +10,7 @@ from mindspore.nn.learning_rate_schedule import (CosineDecayLR, ExponentialDecay
 from mindspore.nn.loss import (BCELoss, BCEWithLogitsLoss, L1Loss, LossBase, MAELoss, MSELoss, RMSELoss, SmoothL1Loss,
                                SoftmaxCrossEntropyWithLogits)
 from mindspore.nn.metrics import MAE, MSE, Metric, TopKCategoricalAccuracy, rearrange_inputs
-from mindspore.nn.optim import SGD, Adam, AdamWeightDecay, LazyAdam, Momentum, Optimizer
+from mindspore.nn.optim import SGD, Adam, AdamWeightDecay, Lamb, LazyAdam, Momentum, Optimizer
 from mindspore.nn.wrap import (DistributedGradReducer, DynamicLossScaleUpdateCell, FixedLossScaleUpdateCell, ParameterUpdate,
                                TrainOneStepCell, TrainOneStepWithLossScaleCell, WithEvalCell,
                                WithGradCell, WithLossCell)

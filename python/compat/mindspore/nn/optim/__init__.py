@@ -164,5 +164,14 @@ class AdamWeightDecay(Optimizer):
         super().__init__(params, lambda groups: tessera.nn.AdamWeightDecay(rate(learning_rate), *settings, groups))
 
 
+class Lamb(Optimizer):
+    """Adam whose step is as long, for each parameter, as the parameter times the rate. You et al., ICLR 2020."""
+
+    def __init__(self, params, learning_rate, beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.0):
+        who = "Lamb"
+        settings = (*_betas(who, beta1, beta2, eps), _check.non_negative(who, "weight_decay", weight_decay))
+        super().__init__(params, lambda groups: tessera.nn.Lamb(rate(learning_rate), *settings, groups=groups))
+
+
 __getattr__ = missing(__name__)
 del missing
