@@ -502,6 +502,7 @@ value("nn.DynamicLossScaleUpdateCell", lambda: scaled_step(lambda: nn.DynamicLos
 # A schedule as a learning rate.
 optimizer("nn.Momentum ExponentialDecayLR", lambda net: nn.Momentum(net.trainable_params(), nn.ExponentialDecayLR(0.1, 0.5, 2), 0.9), steps=6)
 optimizer("nn.SGD InverseDecayLR", lambda net: nn.SGD(net.trainable_params(), nn.InverseDecayLR(0.1, 0.5, 2)), steps=6)
+optimizer("nn.Lamb", lambda net: nn.Lamb(net.trainable_params(), 0.1), steps=2)
 optimizer("nn.LazyAdam", lambda net: nn.LazyAdam(net.trainable_params(), 0.03), steps=2)
 optimizer("nn.Momentum CosineDecayLR", lambda net: nn.Momentum(net.trainable_params(), nn.CosineDecayLR(0.01, 0.2, 3), 0.9), steps=6)
 optimizer("nn.Adam WarmUpLR", lambda net: nn.Adam(net.trainable_params(), nn.WarmUpLR(0.1, 3)), steps=6)
@@ -562,6 +563,23 @@ rate("nn.WarmUpLR", lambda: nn.WarmUpLR(0.1, 5))
 metric("nn.Accuracy", nn.Accuracy, (floats(6, 4), ints(6, high=4)), (floats(3, 4), ints(3, high=4)))
 metric("nn.Accuracy one-hot", nn.Accuracy, (floats(2, 3), exactly([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])))
 metric("nn.Accuracy multilabel", lambda: nn.Accuracy("multilabel"), (exactly([[0, 1, 1], [1, 0, 1]]), exactly([[0, 1, 1], [1, 1, 1]])))
+
+
+class SwappedMean(nn.Metric):
+    """The mean of the second input."""
+
+    def clear(self):
+        self.found = []
+
+    @nn.rearrange_inputs
+    def update(self, *inputs):
+        self.found.append(inputs[0].asnumpy().mean())
+
+    def eval(self):
+        return float(np.mean(self.found))
+
+
+metric("nn.rearrange_inputs", lambda: SwappedMean().set_indexes([1, 0]), (floats(4, 3), floats(4, 3)))
 metric("nn.Loss", nn.Loss, (exactly(1.5),), (exactly(2.0),))
 metric("nn.MAE", nn.MAE, (floats(4, 3), floats(4, 3)), (floats(2, 3), floats(2, 3)))
 metric("nn.MSE", nn.MSE, (floats(4, 3), floats(4, 3)), (floats(2, 3), floats(2, 3)))
