@@ -161,6 +161,7 @@ class Search {
     }
     if (best == nullptr) refuse();
     result.choices = best->problem.choices_of(best->solution);
+    result.live_bytes = solver::evaluate(best->problem.problem(), best->solution).peak_usage;
     result.cost = best->outcome.cost;
     result.bound = std::min(result.bound, result.cost);
     result.seconds = seconds_since(begin_);
