@@ -191,6 +191,40 @@ void PythonCallback::call(const char* name, train::RunContext& run) {
   self.attr(name)(nb::cast(&run, nb::rv_policy::reference));
 }
 
+// What the keys of `search` say.
+train::AutomaticPlanOptions search_options(const nb::dict& given) {
+  train::AutomaticPlanOptions options;
+  for (const auto& [key, value] : given) {
+    const auto name = nb::cast<std::string>(key);
+    if (name == "algorithm") {
+      options.search.algorithm = compiler::parse_search_algorithm(nb::cast<std::string>(value));
+    } else if (name == "rounds") {
+      options.search.rounds = nb::cast<int>(value);
+    } else if (name == "timeout") {
+      options.search.timeout_seconds = nb::cast<double>(value);
+    } else if (name == "max_axes") {
+      options.search.max_axes = nb::cast<int>(value);
+    } else if (name == "fully_use_devices") {
+      options.search.use_all_ranks = nb::cast<bool>(value);
+    } else if (name == "slice_align_size") {
+      options.search.slice_align_size = nb::cast<int64_t>(value);
+    } else if (name == "profile") {
+      const auto path = nb::cast<std::string>(value);
+      options.profile = compiler::parse_profile(FileSystem::local().read_text(path), path);
+    } else if (name == "save") {
+      options.save_file = nb::cast<std::string>(value);
+    } else if (name == "load") {
+      options.load_file = nb::cast<std::string>(value);
+    } else {
+      throw InvalidArgument(
+          "search has no key \"{}\"; there are: algorithm, rounds, timeout, max_axes, fully_use_devices, "
+          "slice_align_size, profile, save, load",
+          name);
+    }
+  }
+  return options;
+}
+
 void bind_callbacks(nb::module_& m) {
   nb::class_<train::RunContext>(m, "RunContext",
                                 "Where training stands. Epochs and steps count from 1; a step is one global batch.")
@@ -257,7 +291,11 @@ Model(network, loss, optimizer): the last column of a data set is the label, whi
 makes of the others. Without a loss the network's own result is the loss. metrics: accuracy, top_1_accuracy,
 top_5_accuracy, loss. parallel_mode: stand_alone, data_parallel (equal to one device on the global batch),
 hybrid_parallel (the network combines its slices by collectives of its own), semi_auto_parallel (operators are split as
-their strategies say). See help(Model.train).
+their strategies say), auto_parallel (a search decides; strategies hold). See help(Model.train).
+
+search, of auto_parallel: {"algorithm": "certified", "dynamic_programming" or "recursive_programming", "rounds": 50,
+"timeout": seconds, "max_axes": 2, "fully_use_devices": False, "slice_align_size": 1, "profile": a machine profile's file,
+"save": a file for the plan, "load": a plan's file, in place of a search}. Equal on all ranks; docs/planning.md.
 
 precision: what the network computes in, float32, bfloat16 or float16 (with a dynamic loss scale); or amp_level: O0, O2, O3,
 auto; docs/mixed_precision.md. loss_scale: nn.dynamic_loss_scale() or nn.fixed_loss_scale(). memory_limit of a rank's values and
@@ -275,7 +313,7 @@ communicate.)",
          const std::string& batch_norm, nb::handle precision, const std::string& amp_level,
          std::optional<bool> keep_batchnorm_fp32, const std::optional<nn::LossScale>& loss_scale,
          nb::handle memory_limit, const std::string& kernels, const std::string& kernel_cache, bool fuse, bool overlap,
-         int num_threads, bool reference_kernels, bool debug) {
+         int num_threads, bool reference_kernels, bool debug, const nb::dict& search) {
         train::ModelOptions options{.parallel_mode = train::parse_parallel_mode(parallel_mode),
                                     .gradient_accumulation_steps = accumulation,
                                     .full_batch = full_batch,
@@ -297,6 +335,7 @@ communicate.)",
         options.session.kernel_cache = kernel_cache;
         if (!fuse) options.session.fusions = compiler::Fusions::none();
         options.session.overlap = overlap;
+        options.automatic = search_options(search);
         options.session.num_threads = num_threads;
         options.session.reference_kernels = reference_kernels;
         options.session.debug = debug;
@@ -314,8 +353,8 @@ communicate.)",
       "batch_norm_statistics"_a = "global", "precision"_a = nb::none(), "amp_level"_a = "O0",
       "keep_batchnorm_fp32"_a = nb::none(), "loss_scale"_a = nb::none(), "memory_limit"_a = nb::none(),
       "kernels"_a = "fixed", "kernel_cache"_a = "", "fuse"_a = true, "overlap"_a = true, "num_threads"_a = 0,
-      "reference_kernels"_a = false, "debug"_a = false, nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
-      nb::keep_alive<1, 4>());
+      "reference_kernels"_a = false, "debug"_a = false, "search"_a = nb::dict(), nb::keep_alive<1, 2>(),
+      nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>());
   model.def(
       "train",
       [](PythonModel& self, int64_t epochs, const data::Dataset& dataset,

@@ -6,9 +6,6 @@ import sys
 
 # Parts of the reference that Tessera will have, by what they wait for.
 WAITS = {
-    "set_algo_parameters": "the search for strategies",
-    "get_algo_parameters": "the search for strategies",
-    "reset_algo_parameters": "the search for strategies",
     "PipelineCell": "pipeline stages",
     "MicroBatchInterleaved": "pipeline stages",
     "set_ps_context": "the parameter server",

@@ -286,9 +286,14 @@ def is_literal_gradients_mean(parallel_mode):
             and parallel_mode in (ParallelMode.SEMI_AUTO_PARALLEL, ParallelMode.AUTO_PARALLEL))
 
 
-def warn_of_no_search():
-    """Says once what automatic parallel is for now."""
-    warn_once("auto_parallel: there is no search for strategies yet; training is data parallel")
+def was_set(key):
+    """Whether the script has set this key of the parallel context, or this parameter of the search."""
+    return key in _set_keys
+
+
+def note_set(key, is_set=True):
+    """Remembers that a parameter of the search was set, or forgets it."""
+    (_set_keys.add if is_set else _set_keys.discard)(key)
 
 
 def warn_of_gradients_mean(parallel_mode):

@@ -41,6 +41,9 @@ struct SearchOptions {
   // The grids that are looked at; none: all with up to `max_axes` axes.
   std::vector<mesh::Mesh> meshes = {};
   int max_axes = 2;
+  // See SearchProblemOptions.
+  bool use_all_ranks = false;
+  int64_t slice_align_size = 1;
   // Operators whose choice is given, on the one mesh of `meshes`.
   std::map<ir::NodeId, NodeChoice> fixed = {};
   // Of the solver, for each mesh. Equal graphs, profiles and options have equal results unless there is a timeout.

@@ -89,6 +89,7 @@ void SearchProblem::add_operators() {
       node.usages.push_back(is_update(operation) ? 0 : options.result_bytes[choice]);
     }
     fix(node, n);
+    forbid(node, n);
     problem_.nodes.push_back(std::move(node));
   }
 }
@@ -104,6 +105,46 @@ void SearchProblem::fix(solver::Node& node, NodeId n) const {
   for (size_t choice = 0; choice < choices.size(); ++choice) {
     if (!(choices[choice] == given->second)) node.costs[choice] = solver::kForbidden;
   }
+}
+
+// What the options rule out; unless that is everything.
+void SearchProblem::forbid(solver::Node& node, NodeId n) const {
+  const ir::Node& operation = graph_.node(n);
+  if (!operation.strategy.empty() || options_given_.fixed.contains(n)) return;
+  const auto& choices = options_of(n).choices;
+  const auto forbid_unless = [&](const auto& is_allowed) {
+    std::vector<bool> allowed(choices.size());
+    for (size_t choice = 0; choice < choices.size(); ++choice) allowed[choice] = is_allowed(choice);
+    if (std::find(allowed.begin(), allowed.end(), true) == allowed.end()) return;
+    for (size_t choice = 0; choice < choices.size(); ++choice) {
+      if (!allowed[choice]) node.costs[choice] = solver::kForbidden;
+    }
+  };
+  if (options_given_.use_all_ranks && operation.forward == ir::kNone) {
+    forbid_unless([&](size_t choice) {
+      size_t used = choices[choice].through.size();
+      for (const auto& [factor, axes] : choices[choice].factors) used += axes.size();
+      return static_cast<int>(used) == costs_.mesh().num_axes();
+    });
+  }
+  if (options_given_.slice_align_size > 1) {
+    forbid_unless([&](size_t choice) { return is_aligned(n, choice); });
+  }
+}
+
+bool SearchProblem::is_aligned(NodeId n, size_t choice) const {
+  const ir::Node& operation = graph_.node(n);
+  if (operation.op != "matmul" && operation.op != "batch_matmul") return true;
+  for (size_t i = 0; i < operation.inputs.size(); ++i) {
+    const auto& table = costs_.shardings_of(graph_.type(operation.inputs[i]));
+    const auto& sharding = table.shardings[static_cast<size_t>(options_of(n).operands[i][choice])];
+    for (int dim = 0; dim < table.type.shape.ndim(); ++dim) {
+      int64_t parts = 1;
+      for (const int axis : sharding.dims[static_cast<size_t>(dim)]) parts *= costs_.mesh().axis(axis).size;
+      if (parts > 1 && table.type.shape[dim] % (parts * options_given_.slice_align_size) != 0) return false;
+    }
+  }
+  return true;
 }
 
 SearchProblem::Source SearchProblem::source_of(ValueId v) const {

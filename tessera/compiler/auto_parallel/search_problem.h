@@ -29,6 +29,10 @@ struct SearchProblemOptions {
   ShardingHints hints = {};
   // Operators whose choice is given.
   std::map<ir::NodeId, NodeChoice> fixed = {};
+  // Forward operators that can be split over all ranks are.
+  bool use_all_ranks = false;
+  // The parts of a dim of a product's operands are multiples of so many elements.
+  int64_t slice_align_size = 1;
   // Results that are no new values are wanted whole on every rank.
   bool whole_results = false;
   // Of a rank's memory for values; 0: no limit.
@@ -75,6 +79,8 @@ class SearchProblem {
   void add_inputs();
   void add_operators();
   void fix(solver::Node& node, ir::NodeId n) const;
+  void forbid(solver::Node& node, ir::NodeId n) const;
+  bool is_aligned(ir::NodeId n, size_t choice) const;
   void add_values();
   void add_outputs();
   Source source_of(ir::ValueId v) const;
