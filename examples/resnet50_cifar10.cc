@@ -31,6 +31,8 @@ struct Options {
   std::string initial_values = "usual";
   std::string loss = "expand";
   std::string parallel_mode;
+  std::string plan_save_file;
+  std::string plan_load_file;
   std::string strategy_ckpt_save_file;
   std::string strategy_ckpt_load_file;
   bool parallel_optimizer = false;
@@ -86,7 +88,9 @@ void add_options(CLI::App& app, Options& o) {
       ->check(CLI::IsMember({"expand", "fused"}))
       ->capture_default_str();
   app.add_option("--parallel_mode", o.parallel_mode,
-                 "stand_alone, data_parallel or semi_auto_parallel; default: by the number of ranks");
+                 "stand_alone, data_parallel, semi_auto_parallel or auto_parallel; default: by the number of ranks");
+  app.add_option("--plan_save_file", o.plan_save_file, "write the plan that auto_parallel has found into this file");
+  app.add_option("--plan_load_file", o.plan_load_file, "take the plan of this file in place of a search");
   app.add_option("--strategy_ckpt_save_file", o.strategy_ckpt_save_file,
                  "write how semi_auto_parallel splits operators and parameters into this file");
   app.add_option("--strategy_ckpt_load_file", o.strategy_ckpt_load_file, "split them as this file says");
@@ -212,6 +216,7 @@ int run(cluster::Context& context, const Options& o) {
   train::ModelOptions options{.parallel_mode = train::parse_parallel_mode(mode),
                               .strategy_ckpt_save_file = o.strategy_ckpt_save_file,
                               .strategy_ckpt_load_file = o.strategy_ckpt_load_file,
+                              .automatic = {.load_file = o.plan_load_file, .save_file = o.plan_save_file},
                               .parallel_optimizer = o.parallel_optimizer,
                               .parameter_broadcast = o.parameter_broadcast,
                               .batch_norm_statistics = o.batch_norm == "global" ? train::BatchNormStatistics::kGlobal

@@ -51,6 +51,17 @@ def test_resnet50_in_python(tmp_path, images, mode, ranks):
     assert len(re.findall(r"epoch time: [\d.]+ ms, per step time: [\d.]+ ms", out)) == 2 * ranks
 
 
+def test_resnet50_searched_in_cpp(tmp_path, images):
+    """The plan is said in one line, saved, and taken again: equal losses."""
+    command = [job.BIN / "resnet50_cifar10", "--data_path", images, "--epochs", 1, "--batch_size", 64, "--no_progress", "--print_loss", 1,
+               "--kernels", "fixed", "--parallel_mode", "auto_parallel"]
+    out, err = job.run(by_tessera(2, *command, "--plan_save_file", "plan.json"), tmp_path)
+    assert len(re.findall("auto_parallel: .*; a step is predicted to take", out + err)) == 1
+    again, err = job.run(by_tessera(2, *command, "--plan_load_file", "plan.json"), tmp_path)
+    assert (again + err).count("auto_parallel: the plan of plan.json") == 1
+    assert job.losses(out) == job.losses(again) != []
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_resnet50_in_cpp(tmp_path, images, ranks):
     out, _ = job.run(by_tessera(ranks, job.BIN / "resnet50_cifar10", "--data_path", images, "--epochs", 1, "--batch_size", 64, "--no_progress",
