@@ -16,6 +16,8 @@ namespace {
 
 // A round in costs looked at, of the search and of the dual: small enough to be interrupted, large enough for a thread.
 constexpr int64_t kRoundWork = 20'000'000;
+// Of a small problem a round looks at each cost so often.
+constexpr int64_t kWorkPerCost = 100;
 constexpr int kPassesPerPrice = 2;
 constexpr int kRoundsPerBeginning = 16;
 constexpr int kSmall = 30;  // nodes that are searched through at once
@@ -37,6 +39,7 @@ class Solver {
         search_(instance_, options.seed) {
     const auto pairs = static_cast<int64_t>(instance_.by_u.size() + instance_.cost.size());
     passes_ = static_cast<int>(std::clamp<int64_t>(kRoundWork / (2 * pairs + 1), 1, 50));
+    round_work_ = std::min(kRoundWork, kWorkPerCost * (pairs + 100));
   }
 
   Solution run() {
@@ -56,7 +59,7 @@ class Solver {
         const int phase = solution.rounds % kRoundsPerBeginning;
         if (phase == 0) search_.begin(candidate, prices);
         if (phase == kRoundsPerBeginning / 2) search_.restart();
-        search_.improve(prices, kRoundWork);
+        search_.improve(prices, round_work_);
       });
       raise_bound(known);
       other.join();
@@ -150,6 +153,7 @@ class Solver {
   Dual dual_;
   LocalSearch search_;
   int passes_ = 1;
+  int64_t round_work_ = kRoundWork;
   double bound_ = -kForbidden;
   std::vector<double> best_prices_;
   bool is_infeasible_ = false;

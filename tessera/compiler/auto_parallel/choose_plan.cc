@@ -15,10 +15,12 @@ namespace {
 constexpr int kAttempts = 4;
 
 struct Predicted {
-  double seconds = solver::kForbidden;
+  double seconds = solver::kForbidden;  // infinite where it does not fit
   int64_t peak_bytes = 0;
+  int64_t peak_unlimited_bytes = 0;  // without computing anything twice
 };
 
+// Within the memory limit: what does not fit is computed again, if that is enough (fit_memory.h).
 Predicted predict(const ir::Graph& graph, const PlanChoices& choices, const MachineProfile& profile,
                   const SearchOptions& options) {
   Compiled planned;
@@ -26,11 +28,25 @@ Predicted predict(const ir::Graph& graph, const PlanChoices& choices, const Mach
   planned.plan = plan_of(graph, choices, options.whole_results);
   // Kernels of no machine in particular: what is compared is the plans.
   static const ops::FakeKernelCatalogue catalogue;
-  const auto classes = schedule_classes(std::move(planned), profile, catalogue, {.partition = options.partition});
-  const auto simulation = simulate(classes, profile);
-  Predicted predicted{simulation.step_seconds};
-  for (const auto& ranks : simulation.classes) {
-    predicted.peak_bytes = std::max(predicted.peak_bytes, ranks.peak_memory_bytes);
+  Predicted predicted;
+  const auto simulate_within = [&](int64_t limit) {
+    const auto classes =
+        schedule_classes(planned, profile, catalogue, {.partition = options.partition, .memory_limit_bytes = limit});
+    const auto simulation = simulate(classes, profile);
+    predicted.seconds = simulation.step_seconds;
+    predicted.peak_bytes = 0;
+    for (const auto& ranks : simulation.classes) {
+      predicted.peak_bytes = std::max(predicted.peak_bytes, ranks.peak_memory_bytes);
+    }
+  };
+  simulate_within(0);
+  predicted.peak_unlimited_bytes = predicted.peak_bytes;
+  const int64_t limit = options.memory_limit_bytes;
+  if (limit == 0 || predicted.peak_bytes <= limit) return predicted;
+  try {
+    simulate_within(limit);
+  } catch (const InvalidArgument&) {
+    predicted.seconds = solver::kForbidden;
   }
   return predicted;
 }
@@ -45,16 +61,28 @@ ChosenPlan choose_plan(const ir::Graph& graph, const std::vector<int>& ranks, co
   ChosenPlan chosen{.search = search(graph, ranks, profile, searching)};
   auto found = predict(graph, chosen.search.choices, profile, options);
   // What the search counts and what is planned differ: values that are fused away, places that are used again. They
-  // differ in much the same way for all plans.
-  for (int attempt = 0; limit > 0 && found.peak_bytes > limit; ++attempt) {
-    if (attempt == kAttempts) {
-      throw InvalidArgument("no plan of {} was found that fits into {} a rank; the last takes {}", graph.name(),
-                            format_bytes(limit), format_bytes(found.peak_bytes));
+  // differ in much the same way for all plans. A plan that needs less stands against computing again.
+  auto last = found;
+  int64_t live_bytes = chosen.search.live_bytes;
+  for (int attempt = 0; attempt < kAttempts && limit > 0 && last.peak_unlimited_bytes > limit; ++attempt) {
+    const double share = static_cast<double>(limit) / static_cast<double>(last.peak_unlimited_bytes);
+    searching.memory_limit_bytes = static_cast<int64_t>(0.98 * share * static_cast<double>(live_bytes));
+    SearchResult tighter;
+    try {
+      tighter = search(graph, ranks, profile, searching);
+    } catch (const InvalidArgument&) {
+      if (found.seconds == solver::kForbidden) throw;
+      break;
     }
-    const double share = static_cast<double>(limit) / static_cast<double>(found.peak_bytes);
-    searching.memory_limit_bytes = static_cast<int64_t>(0.98 * share * static_cast<double>(chosen.search.live_bytes));
-    chosen.search = search(graph, ranks, profile, searching);
-    found = predict(graph, chosen.search.choices, profile, options);
+    live_bytes = tighter.live_bytes;
+    last = predict(graph, tighter.choices, profile, options);
+    if (last.seconds >= found.seconds) continue;
+    found = last;
+    chosen.search = std::move(tighter);
+  }
+  if (found.seconds == solver::kForbidden) {
+    throw InvalidArgument("no plan of {} was found that fits into {} a rank; the last takes {}", graph.name(),
+                          format_bytes(limit), format_bytes(last.peak_unlimited_bytes));
   }
   chosen.simulated_seconds = found.seconds;
   chosen.peak_memory_bytes = found.peak_bytes;
@@ -67,8 +95,7 @@ ChosenPlan choose_plan(const ir::Graph& graph, const std::vector<int>& ranks, co
     return false;
   }();
   const auto other = has_strategies ? Predicted{} : predict(graph, plain, profile, options);
-  const bool fits = limit == 0 || other.peak_bytes <= limit;
-  chosen.data_parallel_seconds = fits ? other.seconds : solver::kForbidden;
+  chosen.data_parallel_seconds = other.seconds;
   if (chosen.simulated_seconds > (1 - kWorthwhile) * chosen.data_parallel_seconds) {
     chosen.is_data_parallel = true;
     chosen.simulated_seconds = other.seconds;

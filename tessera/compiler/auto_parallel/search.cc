@@ -199,8 +199,8 @@ class Search {
     problem.usage_limit = solver::kNoLimit;
     int64_t reached = 0;
     // What takes least over all time is not what takes least at its peak: the limit is pulled down from there.
-    for (int attempt = 0; attempt < 12; ++attempt) {
-      const auto found = solver::solve(problem, {.rounds = 3});
+    for (int attempt = 0; attempt < 6; ++attempt) {
+      const auto found = solver::solve(problem, {.rounds = 2});
       if (found.choices.empty()) break;
       reached = solver::evaluate(problem, found.choices).peak_usage;
       problem.usage_limit = reached - std::max<int64_t>(reached / 50, 1);

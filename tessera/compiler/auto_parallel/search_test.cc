@@ -97,7 +97,7 @@ TEST(Search, SplitsTheVocabularyWhereMemoryIsTight) {
   constexpr int64_t limit = 200 << 20;
   const auto plain = plan_of(graph, data_parallel_choices(graph, ranks(4), {}, false));
   EXPECT_GT(cost_of_plan(graph, plain, profile()).peak_bytes, limit);
-  const auto tight = search(graph, ranks(4), profile(), {.memory_limit_bytes = limit, .max_axes = 1});
+  const auto tight = search(graph, ranks(4), profile(), {.memory_limit_bytes = limit, .max_axes = 1, .rounds = 5});
   EXPECT_LE(tight.live_bytes, limit);
   EXPECT_EQ(layout_of(tight, "table"), "[x,_]");
 }
@@ -195,6 +195,17 @@ TEST(ChoosePlan, IsNeverSlowerThanDataParallel) {
       EXPECT_FALSE(chosen.is_data_parallel);
     }
   }
+}
+
+TEST(ChoosePlan, KeepsTheMemoryLimit) {
+  const ir::Graph graph = vocabulary_network(1024, 1 << 15, 256);
+  const auto free = choose_plan(graph, ranks(4), profile(), {.max_axes = 1});
+  const int64_t limit = free.peak_memory_bytes * 95 / 100;
+  const auto tight = choose_plan(graph, ranks(4), profile(), {.memory_limit_bytes = limit, .max_axes = 1, .rounds = 5});
+  EXPECT_LE(tight.peak_memory_bytes, limit);
+  EXPECT_GE(tight.simulated_seconds, free.simulated_seconds);
+  EXPECT_THROW(choose_plan(graph, ranks(4), profile(), {.memory_limit_bytes = 1 << 20, .max_axes = 1, .rounds = 3}),
+               InvalidArgument);
 }
 
 TEST(PlanRecord, ReadsWhatItWrites) {
