@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tessera/base/file_system.h"
+#include "tessera/base/function_ref.h"
 
 namespace tessera::checkpoint {
 
@@ -27,5 +28,9 @@ int find_writer(FileSystem& files, Barrier& barrier, const std::string& director
 // Exchanges the outcome of a part that some ranks did: `failure` is empty where it went well. Throws IoError naming the
 // first rank that failed and its reason.
 void require_success(Barrier& barrier, const std::string& failure);
+// Runs a part of the work on this rank and returns what each rank's returned, by rank. When it throws on any rank,
+// nobody goes on: throws this rank's own error where it has one, else IoError naming the first rank that failed, what
+// it could not do ("cannot save") and its reason.
+std::vector<std::string> run_together(Barrier& barrier, const char* what_fails, FunctionRef<std::string()> part);
 
 }  // namespace tessera::checkpoint

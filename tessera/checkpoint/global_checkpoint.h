@@ -28,9 +28,9 @@ class GlobalCheckpoint {
   //   NAME.ckpt         that checkpoint, with all its files; where it is one rank's part and lies in a folder rank_N,
   //                     with NAME.ckpt of the folders rank_0 to rank_W-1 beside it, W being the ranks that saved
   //   a directory       its newest checkpoint, or the newest that all folders rank_N of it together hold
-  // Logs one warning where a manifest is missing. Throws InvalidArgument naming file and tensor when a file is missing,
-  // damaged or of another checkpoint, or when the files together do not hold every element once; IoError when one
-  // cannot be read.
+  // Logs one warning where a manifest is missing. Throws InvalidArgument naming file and tensor when a file is damaged
+  // or of another checkpoint, or when a file of the directory is missing; IoError when one cannot be read. Of folders
+  // rank_N only those must be there whose values are read.
   static GlobalCheckpoint open(FileSystem& files, const std::string& path);
 
   const std::string& path() const { return path_; }
@@ -51,12 +51,15 @@ class GlobalCheckpoint {
   struct Report {
     int64_t bytes_wanted = 0;  // of the boxes, as stored
     int64_t bytes_read = 0;    // of the files
-    // Values of which all bytes were read by some rank, and had the checksums of the manifest.
-    int64_t values_verified = 0;
+    // Of the stored slices that this rank, or the ranks together, read from: those that were read completely and had
+    // the manifest's checksum, and the others.
+    int64_t slices_verified = 0;
+    int64_t slices_unverified = 0;
   };
-  // Fills every destination. Where ranks read together each gives its barrier; then each checks what it read, and all
-  // together also those slices of which each rank read a part. Throws InvalidArgument naming file and tensor for a
-  // checksum that differs, on all ranks; IoError when a file cannot be read. Destinations then have any values.
+  // Fills every destination. Each rank checks the slices that it read completely; where ranks read together and give
+  // their barrier, all together also check those of which each read a part. Throws on all ranks: InvalidArgument naming
+  // the tensor for a checksum that differs, or elements that no file holds; IoError when a file cannot be read.
+  // Destinations then have any values.
   Report read(std::span<const Wanted> wanted, Barrier* barrier = nullptr) const;
   // A whole value. Throws InvalidArgument for a text or an unknown name.
   Tensor read_whole(const std::string& name) const;
@@ -64,14 +67,15 @@ class GlobalCheckpoint {
  private:
   // A box of a value and where it is stored.
   struct Part {
-    size_t file = 0;
+    size_t source = 0;
     const SourceTensor* tensor = nullptr;
     Box box;
   };
+  class Reading;
 
-  GlobalCheckpoint(FileSystem& files, std::string path, std::vector<SourceFile> sources);
-  void add(size_t file, const SourceTensor& tensor);
-  void require_complete() const;
+  GlobalCheckpoint(FileSystem& files, std::string path, std::vector<SourceFile> sources,
+                   std::vector<std::string> missing);
+  void add(size_t source, const SourceTensor& tensor);
 
   FileSystem* files_;
   std::string path_;
@@ -80,6 +84,7 @@ class GlobalCheckpoint {
   std::vector<StoredEntry> entries_;
   std::vector<std::vector<Part>> parts_;  // of each entry
   std::unordered_map<std::string, size_t> index_;
+  std::vector<std::string> missing_;  // files of other ranks
 };
 
 }  // namespace tessera::checkpoint

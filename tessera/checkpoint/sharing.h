@@ -23,6 +23,12 @@ struct HeldValue {
 
 // What a rank holds of the value; nullopt where that is no element.
 std::optional<Box> held_box(const HeldValue& value, int rank);
+// The boxes that ranks of `among` hold, each with those ranks in their order.
+struct Holders {
+  Box box;
+  std::vector<int> ranks;
+};
+std::vector<Holders> holders(const HeldValue& value, std::span<const int> among);
 // Whether no lower rank holds the same box.
 bool is_first_holder(const HeldValue& value, int rank);
 

@@ -20,8 +20,10 @@
 #include "tessera/nn/optimizer.h"
 #include "tessera/session/session.h"
 #include "tessera/session/trace.h"
+#include "tessera/train/background_save.h"
 #include "tessera/train/batch_place.h"
 #include "tessera/train/callback.h"
+#include "tessera/train/checkpoint_job.h"
 #include "tessera/train/metrics.h"
 
 namespace tessera::train {
@@ -147,8 +149,8 @@ class Model {
 
   // Writes parameters, states, step, data position and random state so that training resumes exactly, under this plan
   // or another. Ranks that name one directory write one checkpoint together; in hybrid parallel each rank has values of
-  // its own and needs a directory of its own. Returns the path. Every rank calls it; when one fails all throw, naming it
-  // and the reason, and no directory has changed.
+  // its own and needs a directory of its own. Returns the path. Every rank calls it; when one fails all throw, naming
+  // it and the reason, and no directory has changed.
   std::string save_checkpoint(const std::string& path, const SaveCheckpointOptions& options = {});
   // Waits for a save that a thread is writing. Throws its error, once.
   void finish_saves();
@@ -239,9 +241,12 @@ class Model {
 
   // model_checkpoint.cc
   bool says_nothing(const std::string& name);
-  std::string save_own(const checkpoint::SaveOptions& options, const std::vector<checkpoint::Entry>& entries,
-                       const checkpoint::CheckpointInfo& info, int first_in_directory);
-  void take_values(const checkpoint::Checkpoint& loaded, const std::vector<std::string>& names, bool allow_unexpected);
+  std::vector<CheckpointJob::Value> held_values();
+  CheckpointJob::Form form_of_save(bool integrated) const;
+  void require_own_directory(const std::string& directory, bool is_shared);
+  comm::Communicator& save_group();
+  void take_values(const checkpoint::GlobalCheckpoint& loaded, const std::vector<std::string>& names,
+                   bool allow_unexpected);
 
   cluster::Context& context_;
   nn::Cell& network_;
@@ -264,6 +269,9 @@ class Model {
   bool replicas_checked_ = false;
   bool values_placed_ = false;
   std::map<std::string, Tensor> whole_batches_;  // by signature of an input
+  checkpoint::GlobalCheckpoint::Report load_report_;
+  std::string save_group_;  // the name of the group that threads save with; "" before the first
+  BackgroundSave background_save_;
 };
 
 }  // namespace tessera::train
