@@ -19,7 +19,7 @@ std::vector<std::string> run_together(Barrier& barrier, const char* what_fails, 
   std::exception_ptr own;
   std::string outcome;
   try {
-    outcome = "=" + part();
+    barrier.run_long([&] { outcome = "=" + part(); });
   } catch (const std::exception& error) {
     own = std::current_exception();
     outcome = kFailed + std::string(error.what());

@@ -17,6 +17,9 @@ class Barrier {
   virtual int size() const = 0;
   // Every rank calls it, equally often. Returns, once all have called, what each gave, by rank.
   virtual std::vector<std::string> exchange(const std::string& mine) = 0;
+  // Every rank calls it. Runs `work`, which may take as long as a disk takes and does not use this barrier, and throws
+  // what it throws. Where waiting ranks give up after a time, they are told meanwhile that this one is alive.
+  virtual void run_long(FunctionRef<void()> work) { work(); }
 };
 
 // The lowest rank that sees the same directory as the calling one: the rank that writes what they all name. Found by

@@ -27,6 +27,28 @@ void finish_pending(FileSystem& files, const std::string& path) {
   files.sync_directory(parent_path(path));
 }
 
+// Syncs as it goes, so that what is left for the end is never long: other ranks wait.
+class SteadyFile : public WritableFile {
+ public:
+  explicit SteadyFile(WritableFile& file) : file_(file) {}
+  using WritableFile::append;
+  void append(std::span<const std::byte> bytes) override {
+    file_.append(bytes);
+    unsynced_bytes_ += std::ssize(bytes);
+    if (unsynced_bytes_ >= kMaxUnsyncedBytes) sync();
+  }
+  void sync() override {
+    file_.sync();
+    unsynced_bytes_ = 0;
+  }
+  void close() override { file_.close(); }
+
+ private:
+  static constexpr int64_t kMaxUnsyncedBytes = int64_t{256} << 20;
+  WritableFile& file_;
+  int64_t unsynced_bytes_ = 0;
+};
+
 void write_durably(FileSystem& files, const std::string& path, std::string_view text) {
   const auto file = files.create(path);
   file->append(text);
@@ -51,7 +73,8 @@ Manifest write_durably(FileSystem& files, const std::string& path, unsigned mode
                        FunctionRef<Manifest(WritableFile&)> write) {
   remove_if_there(files, path);  // a read-only one could not be opened for writing
   const auto file = files.create(path, mode);
-  auto manifest = write(*file);
+  SteadyFile steady(*file);
+  auto manifest = write(steady);
   file->sync();
   file->close();
   return manifest;

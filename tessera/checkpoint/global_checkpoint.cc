@@ -17,7 +17,9 @@ namespace {
 
 // Large enough for full disk speed, small enough to stay in the cache until the checksum is taken.
 constexpr int64_t kPieceBytes = 1 << 20;
-// Rows shorter than a page are read whole: the disk reads pages anyway.
+// Shorter runs are not worth a system call each: as long as rows fit into a page, which the disk reads anyway, what
+// lies between them is read along.
+constexpr int64_t kMinRunBytes = 512;
 constexpr int64_t kPageBytes = 4096;
 // So that a checkpoint of a thousand ranks does not run out of file descriptors.
 constexpr size_t kMaxOpenFiles = 64;
@@ -77,14 +79,17 @@ std::vector<Box> without(Box box, const Box& part) {
   return rest;
 }
 
-// A box with its rows made whole in the container as long as those are short.
-Box with_whole_rows(Box box, const Box& container, int64_t element_bytes) {
+// What to read for a box: itself, with whole rows of its container where its own runs are short.
+Box box_to_read(Box box, const Box& container, int64_t element_bytes) {
+  int64_t run_bytes = element_bytes;
   int64_t row_bytes = element_bytes;
   for (int dim = box.ndim() - 1; dim > 0; --dim) {
+    run_bytes *= box.shape[dim];
     row_bytes *= container.shape[dim];
-    if (row_bytes > kPageBytes) break;
+    if (run_bytes >= kMinRunBytes || row_bytes > kPageBytes) break;
     box.offset[dim] = container.offset[dim];
     box.shape[dim] = container.shape[dim];
+    run_bytes = row_bytes;
   }
   return box;
 }
@@ -130,6 +135,11 @@ GlobalCheckpoint GlobalCheckpoint::open(FileSystem& files, const std::string& pa
     }
     if (!problem.empty()) throw InvalidArgument(problem);
     throw InvalidArgument("{}: holds no checkpoint: neither rank_0/*.ckpt nor *.ckpt", path);
+  }
+  if (!files.exists(path) && rank_of_folder(base_name(parent_path(path)))) {
+    // A rank of a larger job than that which saved.
+    const auto first = join_path(join_path(parent_path(parent_path(path)), "rank_0"), base_name(path));
+    if (first != path && files.exists(first)) return open(files, first);
   }
   auto sources = SourceFile::open_all(files, path);
   std::vector<std::string> missing;
@@ -298,7 +308,7 @@ class GlobalCheckpoint::Reading {
     slice.path = checkpoint_.sources_[part.source].path();
     slice.size_bytes = part.tensor->size_bytes;
     slice.expected = part.tensor->crc32c;
-    for_each_run(with_whole_rows(common, part.box, element_bytes), part.box, [&](const Box& run) {
+    for_each_run(box_to_read(common, part.box, element_bytes), part.box, [&](const Box& run) {
       for_each_piece(run, kPieceBytes / element_bytes, [&](const Box& piece) {
         const Box needed = *intersection(piece, common);
         const TensorView to = view_of(wanted.to, relative(needed, wanted.box));

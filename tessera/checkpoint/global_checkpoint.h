@@ -26,7 +26,8 @@ class GlobalCheckpoint {
  public:
   // Reads headers and manifests, not the values. `path`:
   //   NAME.ckpt         that checkpoint, with all its files; where it is one rank's part and lies in a folder rank_N,
-  //                     with NAME.ckpt of the folders rank_0 to rank_W-1 beside it, W being the ranks that saved
+  //                     with NAME.ckpt of the folders rank_0 to rank_W-1 beside it, W being the ranks that saved;
+  //                     a folder rank_N that has none (N >= W) stands for rank_0
   //   a directory       its newest checkpoint, or the newest that all folders rank_N of it together hold
   // Logs one warning where a manifest is missing. Throws InvalidArgument naming file and tensor when a file is damaged
   // or of another checkpoint, or when a file of the directory is missing; IoError when one cannot be read. Of folders
@@ -50,7 +51,7 @@ class GlobalCheckpoint {
   };
   struct Report {
     int64_t bytes_wanted = 0;  // of the boxes, as stored
-    int64_t bytes_read = 0;    // of the files
+    int64_t bytes_read = 0;    // of the files: more only where runs of less than 512 bytes are wanted
     // Of the stored slices that this rank, or the ranks together, read from: those that were read completely and had
     // the manifest's checksum, and the others.
     int64_t slices_verified = 0;

@@ -75,7 +75,7 @@ using PathOf = std::function<std::string(int rank)>;
 std::string together(int) { return "d/CKP-1_4.ckpt"; }
 std::string apart(int rank) { return fmt::format("d/rank_{}/CKP-1_4.ckpt", rank); }
 
-void save_on(FileSystem& files, const Grid& grid, const PathOf& path_of) {
+void save_on(FileSystem& files, const Grid& grid, const PathOf& path_of, int64_t step = 4) {
   const auto values = values_on(grid);
   const auto messages = ThreadBarrier::run(grid.size(), [&](Barrier& barrier) {
     const auto path = path_of(barrier.rank());
@@ -89,7 +89,7 @@ void save_on(FileSystem& files, const Grid& grid, const PathOf& path_of) {
       if (boxes[i]) slices.back().value = view_of(owners.back().view(), *boxes[i]);
     }
     save_slices(files, barrier, {.path = path, .together = ranks}, slices,
-                {.epoch = 1, .step_in_epoch = 4, .step = 4, .world_size = grid.size()});
+                {.epoch = 1, .step_in_epoch = step, .step = step, .world_size = grid.size()});
   });
   ASSERT_THAT(messages, Each("no error"));
 }
@@ -142,9 +142,17 @@ TEST(GlobalCheckpoint, AnyGridReadsTheBytesOfAnyOtherThatItNeedsAndTogetherTheyA
 TEST(GlobalCheckpoint, ADirectoryStandsForItsNewestCheckpoint) {
   MemoryFileSystem files;
   save_on(files, {2, 1}, apart);
-  save_on(files, {2, 1}, [](int rank) { return fmt::format("d/rank_{}/CKP-1_3.ckpt", rank); });
+  save_on(
+      files, {2, 1}, [](int rank) { return fmt::format("d/rank_{}/CKP-1_3.ckpt", rank); }, 3);
   save_on(files, {3, 1}, together);
+  EXPECT_EQ(GlobalCheckpoint::open(files, "d").path(), "d/rank_0/CKP-1_4.ckpt");
+  // Of which not all ranks have theirs is none.
+  files.remove("d/rank_1/CKP-1_4.ckpt");
+  testing::internal::CaptureStderr();
   EXPECT_EQ(GlobalCheckpoint::open(files, "d").path(), "d/rank_0/CKP-1_3.ckpt");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("d/rank_1/CKP-1_4.ckpt: is missing"));
+  for (const int rank : {0, 1}) files.remove_directory_tree(fmt::format("d/rank_{}", rank));
+  EXPECT_EQ(GlobalCheckpoint::open(files, "d").path(), "d/CKP-1_4.ckpt");
 }
 
 TEST(GlobalCheckpoint, AFlippedBitIsNoticedByAllRanksThoughEachReadsAPart) {

@@ -141,7 +141,7 @@ void Retention::look_at(const std::string& name, int64_t size) {
   if (verification.manifest) known.info = std::move(verification.manifest->info);
 }
 
-// The files of the run's checkpoints, by the names of the latter; what has no NAME.ckpt is left over.
+// The files of the run's checkpoints by the names of these, NAME.ckpt first where it is there.
 std::map<std::string, std::vector<std::string>> Retention::files_of_checkpoints() const {
   std::map<std::string, std::vector<std::string>> files;
   for (const auto& file_name : files_.list(directory_)) {
@@ -151,20 +151,20 @@ std::map<std::string, std::vector<std::string>> Retention::files_of_checkpoints(
     const auto checkpoint = file_name.substr(0, end + kSuffix.size());
     const auto name = parse_checkpoint_name(checkpoint);
     if (!name || name->prefix != prefix_) continue;
-    if (file_name == checkpoint || slice_file_generation(file_name, checkpoint)) files[checkpoint].push_back(file_name);
+    const bool belongs = file_name == checkpoint || file_name == manifest_path(checkpoint) ||
+                         file_name == pending_manifest_path(checkpoint) || file_name == temporary_path(checkpoint) ||
+                         slice_file_generation(file_name, checkpoint);
+    if (belongs) files[checkpoint].push_back(file_name);
   }
   return files;
 }
 
-// Only a removal that was cut short leaves slices without their NAME.ckpt: no other save is under way.
+// What a crash left of a save or a removal has no NAME.ckpt: no other save is under way.
 void Retention::remove_leftovers(std::map<std::string, std::vector<std::string>>& checkpoints) {
   for (auto it = checkpoints.begin(); it != checkpoints.end();) {
-    if (it->second.front() == it->first) {
-      ++it;
-      continue;
-    }
-    remove_rest(it->first, it->second);
-    it = checkpoints.erase(it);
+    const bool is_left_over = it->second.front() != it->first;
+    if (is_left_over) remove_rest(it->first, it->second);
+    it = is_left_over ? checkpoints.erase(it) : std::next(it);
   }
 }
 
@@ -172,8 +172,6 @@ void Retention::remove_rest(const std::string& checkpoint, const std::vector<std
   for (const auto& file_name : file_names) {
     if (file_name != checkpoint) files_.remove(join_path(directory_, file_name));
   }
-  const auto path = join_path(directory_, checkpoint);
-  for (const auto& manifest : {manifest_path(path), pending_manifest_path(path)}) remove_if_there(files_, manifest);
 }
 
 std::vector<std::string> Retention::apply() {

@@ -79,7 +79,8 @@ class Retention {
   Retention(FileSystem& files, std::string directory, std::string prefix, const CheckpointConfig& config);
   // To be called after a commit. Verifies what it has not seen yet; removes the oldest verified checkpoints beyond
   // keep_checkpoint_max, or all but the oldest of each window and the newest. What is damaged or has no manifest is
-  // neither counted nor removed. Returns the names removed, oldest first.
+  // neither counted nor removed, but what a crash left of a save that was never committed is. Returns the names
+  // removed, oldest first.
   std::vector<std::string> apply();
 
  private:

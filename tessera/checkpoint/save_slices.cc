@@ -20,6 +20,14 @@ std::optional<int64_t> parse_number(std::string_view text) {
   return is_number ? std::optional(value) : std::nullopt;
 }
 
+TensorView record_of(const Slice& slice) {
+  if (!slice.without_first_dim) return slice.value;
+  TensorView row = slice.value;
+  row.shape = Shape(std::span(slice.value.shape.begin() + 1, slice.value.shape.end()));
+  row.strides = Strides(std::span(slice.value.strides.begin() + 1, slice.value.strides.end()));
+  return row;
+}
+
 // One save of the ranks that see one directory, as one of them does its part.
 class SliceSave {
  public:
@@ -103,7 +111,7 @@ class SliceSave {
       Manifest described{.info = info_};
       CkptWriter writer(file, {.max_record_bytes = options_.max_record_bytes});
       for (const auto& slice : slices_) {
-        if (slice.box) described.tensors.push_back(describe(slice, writer.add(Entry(slice.name, slice.value))));
+        if (slice.box) described.tensors.push_back(describe(slice, writer.add(Entry(slice.name, record_of(slice)))));
       }
       if (is_leader()) {
         for (const auto& entry : options_.append_info) {

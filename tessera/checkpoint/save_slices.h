@@ -34,11 +34,13 @@ struct Slice {
   Type type;               // global
   std::optional<Box> box;  // nullopt: nothing
   TensorView value;        // the elements of the box, any strides
+  // The box is one row, and the file holds it without its first dim, as one device's file would.
+  bool without_first_dim = false;
 };
 
 struct SliceSaveOptions {
-  std::string path;                      // ".ckpt" is appended where it is missing
-  std::vector<Entry> append_info = {};   // written once per directory
+  std::string path;                     // ".ckpt" is appended where it is missing
+  std::vector<Entry> append_info = {};  // written once per directory
   // The ranks that see the directory of `path`, ascending: ranks_of_directory().
   std::vector<int> together;
   int64_t max_record_bytes = kMaxRecordBytes;

@@ -65,6 +65,7 @@ void require_headers(const CkptFile& file) {
 
 void add_manifest(SourceTensor& tensor, const ManifestTensor& described, const ManifestSlice& slice) {
   tensor.crc32c = slice.crc32c;
+  if (!described.is_text) tensor.shape = slice.shape;
   if (!described.is_text && slice.shape != described.shape) {
     tensor.part = SourceTensor::Part{{slice.offset, slice.shape}, described.shape};
   }

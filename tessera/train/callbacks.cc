@@ -127,7 +127,6 @@ void ModelCheckpoint::step_end(RunContext& run) {
 
 void ModelCheckpoint::end(RunContext& run) {
   if (trigger_->is_due_at_end(run.step)) save(run);
-  run.model.finish_saves();
 }
 
 void ModelCheckpoint::save(RunContext& run) {

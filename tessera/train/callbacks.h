@@ -77,7 +77,7 @@ class ModelCheckpoint : public Callback {
   void begin(RunContext& run) override;
   void step_end(RunContext& run) override;
   void end(RunContext& run) override;
-  // The path of the newest one; "" before the first.
+  // The path of the newest one, which a thread may still be writing; "" before the first.
   const std::string& latest() const { return latest_; }
 
  private:

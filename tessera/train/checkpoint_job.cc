@@ -132,21 +132,25 @@ std::string CheckpointJob::save_whole() {
     if (!firsts[rank].empty()) receivers.push_back(static_cast<int>(rank));
   }
   Gather gather(*group, values, receivers);
-  checkpoint::run_together(barrier, "cannot save", [&] {
-    std::exception_ptr failure;
-    if (is_first_in_directory()) {
-      try {
-        checkpoint::save(
-            *files, {.path = path, .append_info = append_info}, values.size(),
-            [&](size_t i) { return checkpoint::Entry(values[i].held.name, gather.next(i)); }, info);
-      } catch (const std::exception&) {
-        failure = std::current_exception();
-      }
+  std::string failure;
+  std::exception_ptr own;
+  if (is_first_in_directory()) {
+    try {
+      checkpoint::save(
+          *files, {.path = path, .append_info = append_info}, values.size(),
+          [&](size_t i) { return checkpoint::Entry(values[i].held.name, gather.next(i)); }, info);
+    } catch (const std::exception& error) {
+      own = std::current_exception();
+      failure = fmt::format("cannot save: {}", error.what());
     }
-    gather.finish();
-    if (failure) std::rethrow_exception(failure);
-    return std::string();
-  });
+  }
+  gather.finish();
+  try {
+    checkpoint::require_success(barrier, failure);
+  } catch (const IoError&) {
+    if (own) std::rethrow_exception(own);
+    throw;
+  }
   return checkpoint::with_ckpt_suffix(path);
 }
 
@@ -159,6 +163,7 @@ std::string CheckpointJob::save_slices() {
     slice.name = values[i].held.name;
     slice.type = values[i].held.type;
     slice.box = boxes[i];
+    slice.without_first_dim = values[i].is_row_of_rank && together.size() == 1;
     if (boxes[i]) slice.value = checkpoint::view_of(values[i].piece, checkpoint::relative(*boxes[i], *values[i].box));
   }
   return checkpoint::save_slices(*files, barrier, {.path = path, .append_info = append_info, .together = together},

@@ -29,6 +29,7 @@ class CheckpointJob {
     std::optional<checkpoint::Box> box;  // what `piece` holds; nullopt: nothing
     TensorView piece;                    // this rank's
     Tensor copy;                         // what `piece` looks at, where that is not the model's own memory
+    bool is_row_of_rank = false;         // one row per rank: of one device, it has no first dim
   };
 
   Form form = Form::kAlone;

@@ -127,7 +127,8 @@ class Model {
   // Trains until `num_epochs` epochs of the data set are done, those of a loaded checkpoint included. The last column
   // of the data set is the label. In hybrid parallel each rank has a data set of its own; all have as many batches, and
   // short ones at the same places. Throws InvalidArgument for data that does not fit the network, Error naming the step
-  // for a loss that is not finite (nothing is updated by that step), IoError when a rank is lost.
+  // for a loss that is not finite (nothing is updated by that step), IoError when a rank is lost. When it returns,
+  // saves that a thread was writing are done; what one of them threw, it throws.
   void train(int64_t num_epochs, const data::Dataset& dataset, const Callbacks& callbacks = {},
              const TrainOptions& options = {});
   // The metrics over the data set, by name; the same on every rank. The loss is one of them only where asked for.
@@ -245,6 +246,7 @@ class Model {
   CheckpointJob::Form form_of_save(bool integrated) const;
   void require_own_directory(const std::string& directory, bool is_shared);
   comm::Communicator& save_group();
+  checkpoint::GlobalCheckpoint open_checkpoint(const std::string& path);
   void take_values(const checkpoint::GlobalCheckpoint& loaded, const std::vector<std::string>& names,
                    bool allow_unexpected);
 

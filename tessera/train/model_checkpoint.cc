@@ -26,10 +26,14 @@ Tensor regroup(const Tensor& stored, const Type& wanted) {
   return Tensor::of(wanted.shape, std::span<const double>(result)).cast(wanted.dtype);
 }
 
-// Moving statistics that may be of another number of parts than this model's.
+// Moving statistics, which have a row for each part that a batch is normalised in.
+bool is_statistic(const std::string& name) {
+  return name.ends_with("moving_mean") || name.ends_with("moving_variance");
+}
+
+// Whether they are of another number of parts than this model's.
 bool is_regrouped(const checkpoint::StoredEntry& entry, const std::string& name, const Type& type) {
-  const bool is_statistic = name.ends_with("moving_mean") || name.ends_with("moving_variance");
-  return is_statistic && !entry.is_text && entry.shape != type.shape && entry.shape.ndim() > 0 &&
+  return is_statistic(name) && !entry.is_text && entry.shape != type.shape && entry.shape.ndim() > 0 &&
          entry.shape.ndim() <= 2 && type.shape.ndim() > 0 && entry.shape.back() == type.shape.back();
 }
 
@@ -61,6 +65,7 @@ std::vector<CheckpointJob::Value> Model::held_values() {
       value.piece = value.copy.view();
     }
     value.box = checkpoint::held_box(value.held, context_.rank());
+    value.is_row_of_rank = value.held.layout && is_statistic(name) && is_data_parallel();
   }
   return values;
 }
@@ -125,6 +130,25 @@ std::string Model::save_checkpoint(const std::string& path, const SaveCheckpoint
 
 void Model::finish_saves() { background_save_.finish(); }
 
+// Ranks with disks of their own may not see the same checkpoint.
+checkpoint::GlobalCheckpoint Model::open_checkpoint(const std::string& path) {
+  finish_saves();
+  const auto open = [&] { return checkpoint::GlobalCheckpoint::open(context_.file_system(), path); };
+  if (!is_parallel() || is_hybrid()) return open();
+  std::optional<checkpoint::GlobalCheckpoint> opened;
+  RankBarrier barrier(context_.world());
+  const auto found = checkpoint::run_together(barrier, "cannot load", [&] {
+    opened = open();
+    const auto& info = opened->info();
+    return info ? fmt::format("step {} of {} ranks", info->step, info->world_size) : "no step, without a manifest";
+  });
+  for (size_t rank = 1; rank < found.size(); ++rank) {
+    if (found[rank] == found[0]) continue;
+    throw InvalidArgument("{}: rank 0 finds {} there, rank {} {}", path, found[0], rank, found[rank]);
+  }
+  return std::move(*opened);
+}
+
 // First into tensors: either everything fits and is whole, or nothing changes.
 void Model::take_values(const checkpoint::GlobalCheckpoint& loaded, const std::vector<std::string>& names,
                         bool allow_unexpected) {
@@ -167,8 +191,7 @@ void Model::take_values(const checkpoint::GlobalCheckpoint& loaded, const std::v
 }
 
 checkpoint::CheckpointInfo Model::load_checkpoint(const std::string& path) {
-  finish_saves();
-  const auto loaded = checkpoint::GlobalCheckpoint::open(context_.file_system(), path);
+  const auto loaded = open_checkpoint(path);
   take_values(loaded, session_->names(), /*allow_unexpected=*/false);
   for (const auto& name : session_->names()) {
     if (may_be_missing(name) && loaded.find(name) == nullptr) {
@@ -186,8 +209,7 @@ checkpoint::CheckpointInfo Model::load_checkpoint(const std::string& path) {
 }
 
 void Model::load_parameters(const std::string& path) {
-  finish_saves();
-  const auto loaded = checkpoint::GlobalCheckpoint::open(context_.file_system(), path);
+  const auto loaded = open_checkpoint(path);
   std::vector<std::string> names;
   for (const nn::Parameter* parameter : network_.parameters()) names.push_back(parameter->full_name());
   take_values(loaded, names, /*allow_unexpected=*/true);

@@ -9,11 +9,14 @@
 
 #include "tessera/base/random.h"
 #include "tessera/checkpoint/load.h"
+#include "tessera/checkpoint/transform.h"
 #include "tessera/data/dataset.h"
+#include "tessera/nn/convolution.h"
 #include "tessera/nn/dropout.h"
 #include "tessera/nn/linear.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/momentum.h"
+#include "tessera/nn/normalization.h"
 #include "tessera/ops/functions.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/callbacks.h"
@@ -165,6 +168,135 @@ INSTANTIATE_TEST_SUITE_P(Forms, Resume,
                                          Form{"whole_in_own_directories", true, false, true},
                                          Form{"slices_float32", false, false, false, DType::kF32}),
                          [](const auto& info) { return info.param.name; });
+
+class Saves : public testing::Test {
+ protected:
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string in(const std::string& name) const { return (folder_ / name).string(); }
+
+ private:
+  std::filesystem::path folder_ = std::filesystem::temp_directory_path() / fmt::format("tessera-saves-{}", ::getpid());
+};
+
+TEST_F(Saves, ThatFailInTheBackgroundAreReportedOnceOnEveryRank) {
+  run_ranks(3, [&](cluster::Context& context) {
+    nn::Dense network(8, 5);
+    nn::MSELoss loss;
+    nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+    Model model(context, network, &loss, &optimizer, {.parallel_mode = ParallelMode::kDataParallel});
+    FileSystem::local().create_directories(in("x.ckpt.tmp"));  // where a file must be
+    for (const bool integrated : {true, false}) {
+      const SaveCheckpointOptions options{.integrated = integrated, .async = true};
+      EXPECT_EQ(model.save_checkpoint(in("x"), options), in("x.ckpt"));
+      EXPECT_THAT([&] { model.finish_saves(); },
+                  testing::ThrowsMessage<IoError>(testing::HasSubstr("x.ckpt.tmp: cannot remove")));
+      model.finish_saves();
+      model.save_checkpoint(in("x"), options);
+      EXPECT_THAT([&] { model.save_checkpoint(in("y"), options); },
+                  testing::ThrowsMessage<IoError>(testing::HasSubstr("x.ckpt.tmp: cannot remove")));
+      model.save_checkpoint(in("y"), options);
+      model.finish_saves();
+      EXPECT_EQ(checkpoint::verify(FileSystem::local(), in("y.ckpt")).state, checkpoint::Verified::kYes);
+    }
+  });
+}
+
+TEST_F(Saves, InTheBackgroundHoldTheValuesOfTheirStep) {
+  run_ranks(2, [&](cluster::Context& context) {
+    nn::Dense network(8, 5);
+    nn::MSELoss loss;
+    nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+    Model model(context, network, &loss, &optimizer, {.parallel_mode = ParallelMode::kDataParallel});
+    for (const bool integrated : {true, false}) {
+      const auto before = model.value("weight").to_doubles();
+      model.save_checkpoint(in("x"), {.integrated = integrated, .async = true});
+      model.set_value("weight", Tensor::zeros(model.value("weight").type()));
+      model.finish_saves();
+      EXPECT_EQ(checkpoint::load(FileSystem::local(), in("x.ckpt")).find("weight")->read().to_doubles(), before);
+      model.load_checkpoint(in("x.ckpt"));
+      EXPECT_EQ(model.value("weight").to_doubles(), before);
+    }
+  });
+}
+
+TEST_F(Saves, OfSlicesAreConvertedWithTheirStrategyFileAndWithoutIt) {
+  run_ranks(8, [&](cluster::Context& context) {
+    Mlp network(2, 4, DType::kF32);
+    nn::MSELoss loss;
+    nn::Momentum optimizer({.learning_rate = 0.05, .momentum = 0.9});
+    Model model(context, network, &loss, &optimizer,
+                {.parallel_mode = ParallelMode::kSemiAuto,
+                 .strategy_ckpt_save_file = in("strategy.ckpt"),
+                 .parallel_optimizer = true,
+                 .parallel_optimizer_threshold = 0});
+    model.build(samples(DType::kF32));
+    model.save_checkpoint(in(fmt::format("slices/rank_{}/x.ckpt", context.rank())), {.integrated = false});
+    model.save_checkpoint(in("whole/x.ckpt"));
+    model.save_checkpoint(in("together/x.ckpt"), {.integrated = false});
+  });
+  auto& files = FileSystem::local();
+  checkpoint::transform_checkpoints(files, in("slices"), in("by_strategy"), "x", in("strategy.ckpt"), "");
+  checkpoint::transform_checkpoints(files, in("slices"), in("by_manifest"), "x", "", "");
+  checkpoint::transform_checkpoints(files, in("together"), in("of_one_directory"), "x", "", "");
+  const auto whole = checkpoint::load(files, in("whole/x.ckpt"));
+  for (const char* name : {"by_strategy", "by_manifest", "of_one_directory"}) {
+    const auto converted = checkpoint::load(files, in(name) + "/rank_0/x0.ckpt");
+    ASSERT_EQ(converted.entries().size(), whole.entries().size()) << name;
+    for (const auto& entry : whole.entries()) {
+      EXPECT_TRUE(bit_equal(converted.find(entry.name)->read(), entry.read())) << name << " " << entry.name;
+    }
+  }
+}
+
+struct Normalised : nn::Cell {
+  nn::Conv2d& conv = child<nn::Conv2d>("conv", 3, 4, nn::Conv2dOptions{.kernel = 3});
+  nn::BatchNorm2d& norm = child<nn::BatchNorm2d>("norm", 4);
+  using Cell::construct;
+  ir::Value construct(ir::Value x) override { return ops::reduce_mean(norm(conv(x)), {2, 3}); }
+};
+
+TEST_F(Saves, OfStatisticsOfEachRanksBatchHaveItsRowAndMeetInTheMean) {
+  const std::string name = "norm.moving_mean";
+  std::vector<double> rows;  // of all ranks
+  const auto on_ranks = [&](int ranks, const std::function<void(Model&)>& f) {
+    run_ranks(ranks, [&](cluster::Context& context) {
+      Normalised network;
+      nn::MSELoss loss;
+      nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+      Model model(context, network, &loss, &optimizer,
+                  {.parallel_mode = ParallelMode::kDataParallel, .batch_norm_statistics = BatchNormStatistics::kLocal});
+      f(model);
+    });
+  };
+  on_ranks(4, [&](Model& model) {
+    const int rank = model.context().rank();
+    const Tensor x = Tensor::full({DType::kF32, {2, 3, 6, 6}}, rank);
+    const Tensor y = Tensor::zeros({DType::kF32, {2, 4}});
+    model.train_step({x.view(), y.view()}, 8);
+    const auto all = model.value(name);
+    if (rank == 0) rows = all.to_doubles();
+    model.save_checkpoint(in(fmt::format("rank_{}/x.ckpt", rank)), {.integrated = false});
+    const auto own = checkpoint::load(FileSystem::local(), in(fmt::format("rank_{}/x.ckpt", rank)));
+    EXPECT_EQ(own.find(name)->shape, Shape({4}));
+    const auto begin = all.to_doubles().begin() + rank * 4;
+    EXPECT_EQ(own.find(name)->read().to_doubles(), std::vector<double>(begin, begin + 4));
+  });
+  EXPECT_NE(rows[0], rows[4]);
+  on_ranks(4, [&](Model& model) {
+    model.load_checkpoint(in("rank_0/x.ckpt"));
+    EXPECT_EQ(model.value(name).to_doubles(), rows);
+  });
+  for (const int ranks : {1, 2, 6}) {
+    on_ranks(ranks, [&](Model& model) {
+      model.load_checkpoint(in(fmt::format("rank_{}/x.ckpt", model.context().rank())));
+      const auto values = model.value(name).to_doubles();
+      for (size_t i = 0; i < values.size(); ++i) {
+        const size_t channel = i % 4;
+        EXPECT_NEAR(values[i], (rows[channel] + rows[channel + 4] + rows[channel + 8] + rows[channel + 12]) / 4, 1e-6);
+      }
+    });
+  }
+}
 
 }  // namespace
 }  // namespace tessera::train
