@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <exception>
 #include <map>
 
 #include "tessera/base/error.h"
@@ -47,17 +48,9 @@ class SliceSave {
     const auto space = leaders.find(' ');
     generation_ = parse_number(leaders.substr(0, space)).value();
     path_ = path_beside(path_, leaders.substr(space + 1));
-    try {
-      const auto written = run_together(barrier_, "cannot save", [&] { return writes() ? to_text(write_file()) : ""; });
-      run_together(barrier_, "cannot save", [&] {
-        if (is_leader()) stage_manifest(files_, path_, merge(written));
-        return std::string();
-      });
-    } catch (...) {
-      remove_own_files();
-      throw;
-    }
-    publish_all();
+    const auto written = write_all();
+    lead([&] { stage_manifest(files_, path_, merge(written)); }, /*together=*/true);
+    lead([&] { publish(files_, path_); }, /*together=*/false);
     run_together(barrier_, "cannot save", [&] {
       if (is_leader()) finish();
       return std::string();
@@ -175,24 +168,34 @@ class SliceSave {
     return manifest;
   }
 
-  // Each directory by itself: where the rename fails, its ranks take their files back.
-  void publish_all() {
+  std::vector<std::string> write_all() {
+    try {
+      return run_together(barrier_, "cannot save", [&] { return writes() ? to_text(write_file()) : ""; });
+    } catch (...) {
+      remove_own_files();
+      throw;
+    }
+  }
+
+  // A step that the leaders take. Where one of them fails, files are taken back: of all directories (`together`), or of
+  // its own. Where this rank does not hear how it went, since another was lost, its file stays: the leader may go on.
+  void lead(FunctionRef<void()> step, bool together) {
     std::exception_ptr own;
     std::string failure;
     if (is_leader()) {
       try {
-        publish(files_, path_);
+        step();
       } catch (const std::exception& error) {
         own = std::current_exception();
         failure = error.what();
       }
     }
     const auto failures = barrier_.exchange(failure);
-    if (!failures[static_cast<size_t>(leader_)].empty()) remove_own_files();
+    const auto failed = std::find_if(failures.begin(), failures.end(), [](const auto& text) { return !text.empty(); });
+    if (failed == failures.end()) return;
+    if (together || !failures[static_cast<size_t>(leader_)].empty()) remove_own_files();
     if (own) std::rethrow_exception(own);
-    for (size_t rank = 0; rank < failures.size(); ++rank) {
-      if (!failures[rank].empty()) throw IoError("rank {}: cannot save: {}", rank, failures[rank]);
-    }
+    throw IoError("rank {}: cannot save: {}", failed - failures.begin(), *failed);
   }
 
   void finish() {

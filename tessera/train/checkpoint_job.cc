@@ -95,6 +95,9 @@ void CheckpointJob::copy_values() {
     value.copy = value.box ? Tensor::copy_of(value.piece) : Tensor();
     value.piece = value.copy.view();
   }
+  for (auto& entry : append_info) {
+    if (!entry.is_text) entry = checkpoint::Entry(entry.name, Tensor::copy_of(entry.value));
+  }
 }
 
 std::string CheckpointJob::run() {

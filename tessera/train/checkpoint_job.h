@@ -42,7 +42,7 @@ class CheckpointJob {
   std::vector<int> together;           // the ranks that see the directory, ascending
   std::function<void()> after_commit;  // may be empty
 
-  // Replaces the pieces that this rank will need by copies, and lets go of the others.
+  // Replaces the pieces that this rank will need, and what is appended, by copies, and lets go of the other pieces.
   void copy_values();
   // Every rank of the group calls it. Returns the path.
   std::string run();
