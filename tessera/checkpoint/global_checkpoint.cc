@@ -256,7 +256,7 @@ class GlobalCheckpoint::Reading {
     std::string text;
     for (const auto& [key, slice] : slices_) {
       if (slice.is_verified || !slice.expected || slice.first.num_bytes() == 0) continue;
-      text += fmt::format("{} {} {}\n", slice.first.num_bytes(), slice.first.sum(), key);
+      text += fmt::format("{} {} {}\n", slice.first.num_bytes(), slice.first.crc32c(), key);
     }
     return text;
   }
@@ -270,7 +270,7 @@ class GlobalCheckpoint::Reading {
         const auto sum_end = line.find(' ', bytes_end + 1);
         const auto bytes = parse_int(line.substr(0, bytes_end), "bytes");
         const auto sum = parse_int(line.substr(bytes_end + 1, sum_end - bytes_end - 1), "checksum");
-        sums[std::string(line.substr(sum_end + 1))].add(CrcSum::of(bytes, static_cast<uint32_t>(sum)));
+        sums[std::string(line.substr(sum_end + 1))].add(CrcSum(bytes, static_cast<uint32_t>(sum)));
       }
     }
     for (auto& [key, slice] : slices_) {
