@@ -33,10 +33,10 @@ class Work {
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
 
-  // Whether it is done, after a second at most.
+  // Whether it is done, after a while at most that is short beside any deadline.
   bool wait() {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(1), [this] { return is_done_; });
+    return changed_.wait_for(lock, std::chrono::milliseconds(100), [this] { return is_done_; });
   }
   // Throws what the call threw.
   void finish() {

@@ -13,7 +13,7 @@ class RankBarrier : public checkpoint::Barrier {
   int rank() const override { return group_.rank(); }
   int size() const override { return group_.size(); }
   std::vector<std::string> exchange(const std::string& mine) override;
-  // The work has a thread of its own; this one meets the other ranks every second.
+  // The work has a thread of its own; this one meets the other ranks every 100 ms.
   void run_long(FunctionRef<void()> work) override;
 
  private:
