@@ -54,6 +54,13 @@ std::string format_bytes(int64_t bytes) {
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
+std::string format_seconds(double seconds) {
+  if (seconds == 0) return "0";
+  if (seconds < 1e-3) return fmt::format("{:.1f} us", seconds * 1e6);
+  if (seconds < 1) return fmt::format("{:.2f} ms", seconds * 1e3);
+  return fmt::format("{:.3f} s", seconds);
+}
+
 int64_t parse_bytes(std::string_view text, std::string_view what) {
   const auto digits = text.find_first_not_of("0123456789.");
   const auto unit = digits == std::string_view::npos ? "B" : trim(text.substr(digits));

@@ -17,6 +17,8 @@ std::string shortest(double value);
 
 // "1.5 GiB", "812 B": for people.
 std::string format_bytes(int64_t bytes);
+// "12.5 us", "3.20 ms", "1.500 s": for people.
+std::string format_seconds(double seconds);
 // "2GiB", "1.5 MiB", "4096": the other way. Throws InvalidArgument naming `what` for any other unit and below 1 byte.
 int64_t parse_bytes(std::string_view text, std::string_view what);
 

@@ -1,6 +1,7 @@
 #include "tessera/compiler/pipeline.h"
 
 #include "tessera/base/error.h"
+#include "tessera/compiler/auto_parallel/plan_record.h"
 #include "tessera/compiler/recompute_blocks.h"
 #include "tessera/compiler/sharding/verify_plan.h"
 #include "tessera/compiler/verify_local.h"
@@ -15,22 +16,44 @@ void require_none(const std::vector<std::string>& faults, const std::string& gra
                                   faults.size() == 1 ? "" : "s", fmt::join(faults, "\n  ")));
 }
 
+// What is given of inputs holds; all else is as the record says.
+Plan plan_of_record(const ir::Graph& logical, const ShardingHints& hints, const PlanOptions& options) {
+  auto choices = choices_for(logical, *options.record);
+  auto layouts = on_mesh(choices.mesh, choices.inputs);
+  for (const auto& [name, layout] : hints) layouts[name] = layout;
+  PlanOptions recorded = options;
+  recorded.strategies = false;
+  recorded.fixed = std::move(choices.nodes);
+  recorded.copies = std::move(choices.copies);
+  Plan plan = propagate(logical, choices.mesh, layouts, recorded);
+  if (!(plan.meshes[0] == choices.mesh)) {
+    throw InvalidArgument("the inputs of {} lie on a finer grid than the plan's {}", logical.name(),
+                          choices.mesh.to_string());
+  }
+  return plan;
+}
+
 }  // namespace
+
+ir::Graph simplify(const ir::Graph& graph) {
+  ops::verify_or_throw(graph);
+  ir::Graph logical = remove_dead_code(graph);
+  logical = fold_constants(logical);
+  logical = merge_common_subexpressions(logical);
+  logical = remove_dead_code(logical);
+  return keep_results_wide(logical);
+}
 
 Compiled plan_ranks(const ir::Graph& graph, const mesh::Mesh& mesh, const ShardingHints& hints,
                     const CompileOptions& options) {
   Compiled result;
 
   // Logical: global shapes, no rank in it.
-  ops::verify_or_throw(graph);
-  result.logical = remove_dead_code(graph);
-  result.logical = fold_constants(result.logical);
-  result.logical = merge_common_subexpressions(result.logical);
-  result.logical = remove_dead_code(result.logical);
-  result.logical = keep_results_wide(result.logical);
+  result.logical = simplify(graph);
 
   // Plan: the shardings of all values; still no rank.
-  result.plan = propagate(result.logical, mesh, hints, options.plan);
+  result.plan = options.plan.record != nullptr ? plan_of_record(result.logical, hints, options.plan)
+                                               : propagate(result.logical, mesh, hints, options.plan);
   recompute_blocks(result.logical, result.plan, options.partition);
   if (options.verification != Verification::kNone) verify_plan_or_throw(result.logical, result.plan);
   return result;

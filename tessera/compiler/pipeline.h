@@ -47,6 +47,9 @@ Compiled compile(const ir::Graph& graph, const mesh::Mesh& mesh, const ShardingH
 Compiled compile(const ir::Graph& graph, const mesh::Mesh& mesh, const ShardingHints& hints, int rank,
                  const ops::KernelCatalogue& catalogue, const CompileOptions& options = {});
 
+// The logical graph as it is planned: without dead, repeated and constant work.
+ir::Graph simplify(const ir::Graph& graph);
+
 // The parts of it. plan_ranks() makes what all ranks share: the simplified graph and the plan; compile_rank() then adds
 // one rank's local graph and schedule, in place of another's.
 Compiled plan_ranks(const ir::Graph& graph, const mesh::Mesh& mesh, const ShardingHints& hints,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -62,6 +63,8 @@ using ShardingHints = std::map<std::string, mesh::Layout>;
 // Shardings that are all on one mesh.
 ShardingHints on_mesh(const mesh::Mesh& mesh, const std::map<std::string, mesh::Sharding>& shardings);
 
+struct PlanRecord;  // auto_parallel/plan_record.h
+
 struct PlanOptions {
   // Whether the strategies that nodes carry hold; else they are as if not there.
   bool strategies = true;
@@ -82,6 +85,9 @@ struct PlanOptions {
   bool whole_results = false;
   // Nodes that are split so whatever else is said, in axes of the plan's first mesh: what a search has chosen.
   std::map<ir::NodeId, NodeChoice> fixed = {};
+  // A plan that was made before, of this graph or of another of the same network: it takes the place of strategies and
+  // of the mesh that is given. Looked at by plan_ranks(), which knows the simplified graph that it speaks of.
+  std::shared_ptr<const PlanRecord> record = nullptr;
   // Plan::copies, on the plan's first mesh.
   std::map<ir::ValueId, mesh::Sharding> copies = {};
 };

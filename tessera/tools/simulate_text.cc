@@ -10,13 +10,6 @@ using Json = nlohmann::ordered_json;
 using compiler::ClassSimulation;
 using compiler::Simulation;
 
-std::string format_seconds(double seconds) {
-  if (seconds == 0) return "0";
-  if (seconds < 1e-3) return fmt::format("{:.1f} us", seconds * 1e6);
-  if (seconds < 1) return fmt::format("{:.2f} ms", seconds * 1e3);
-  return fmt::format("{:.3f} s", seconds);
-}
-
 // More classes than these say no more in a table.
 constexpr size_t kMaxClasses = 16;
 

@@ -23,11 +23,11 @@ ParallelMode parse_parallel_mode(const std::string& text) {
   if (text == "data_parallel") return ParallelMode::kDataParallel;
   if (text == "hybrid_parallel") return ParallelMode::kHybrid;
   if (text == "semi_auto_parallel") return ParallelMode::kSemiAuto;
-  constexpr const char* kAvailable = "stand_alone, data_parallel, hybrid_parallel, semi_auto_parallel";
-  if (text == "auto_parallel") {
-    throw InvalidArgument("parallel mode {} is not available yet; available: {}", text, kAvailable);
-  }
-  throw InvalidArgument("unknown parallel mode \"{}\"; available: {}", text, kAvailable);
+  if (text == "auto_parallel") return ParallelMode::kAutomatic;
+  throw InvalidArgument(
+      "unknown parallel mode \"{}\"; available: stand_alone, data_parallel, hybrid_parallel, semi_auto_parallel, "
+      "auto_parallel",
+      text);
 }
 
 Model::Model(cluster::Context& context, nn::Cell& network, nn::Cell* loss, nn::Optimizer* optimizer,
@@ -83,6 +83,10 @@ mesh::Mesh Model::mesh() const {
 }
 
 compiler::PlanOptions Model::plan_options() const {
+  if (is_automatic()) {
+    // Before the training step is known all values are whole.
+    return {.strategies = false, .whole_results = true, .record = plan_};
+  }
   compiler::PlanOptions options{.strategies = is_semi_auto(), .batch_by_default = is_semi_auto()};
   options.propagate_strategies = options_.sharding_propagation;
   options.optimizer_shard_size = options_.optimizer_weight_shard_size;

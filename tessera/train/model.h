@@ -20,6 +20,7 @@
 #include "tessera/nn/optimizer.h"
 #include "tessera/session/session.h"
 #include "tessera/session/trace.h"
+#include "tessera/train/automatic_plan.h"
 #include "tessera/train/background_save.h"
 #include "tessera/train/batch_place.h"
 #include "tessera/train/callback.h"
@@ -36,9 +37,12 @@ enum class ParallelMode {
   // gradients of all other parameters are summed over the ranks.
   kHybrid,
   kSemiAuto,  // operators are split as their strategies say, the others by the batch; the result is that of one device
+  // A search decides how everything is split (compiler/auto_parallel); strategies hold. The result is that of one
+  // device.
+  kAutomatic,
 };
-// "stand_alone", "data_parallel", "hybrid_parallel", "semi_auto_parallel". Throws InvalidArgument listing them; modes
-// that are not available yet are named so.
+// "stand_alone", "data_parallel", "hybrid_parallel", "semi_auto_parallel", "auto_parallel". Throws InvalidArgument
+// listing them.
 ParallelMode parse_parallel_mode(const std::string& text);
 
 // Over which rows batch normalisation takes its statistics in data parallel.
@@ -66,6 +70,9 @@ struct ModelOptions {
   std::string strategy_ckpt_save_file = {};
   std::string strategy_ckpt_load_file = {};
   std::string group_ckpt_save_file = {};
+  // Automatic: how to search, on which machines, and files for the plan. What the search is told of memory is
+  // session.memory_limit_bytes. parallel_optimizer has no meaning then: the search decides on it, too.
+  AutomaticPlanOptions automatic = {};
   // The replicas of a parameter of at least so many bytes share its rows, the optimizer's states and its work. Not in
   // hybrid parallel.
   bool parallel_optimizer = false;
@@ -186,7 +193,9 @@ class Model {
   bool is_in(ParallelMode mode) const { return is_parallel() && options_.parallel_mode == mode; }
   bool is_data_parallel() const { return is_in(ParallelMode::kDataParallel); }
   bool is_hybrid() const { return is_in(ParallelMode::kHybrid); }
-  bool is_semi_auto() const { return is_in(ParallelMode::kSemiAuto); }
+  // Operators are split one by one, by the user or by a search.
+  bool is_semi_auto() const { return is_in(ParallelMode::kSemiAuto) || is_automatic(); }
+  bool is_automatic() const { return is_in(ParallelMode::kAutomatic); }
   // The ranks whose losses' mean is the loss, where each rank's graph is its own.
   std::optional<ops::RankGroup> ranks_of_loss() const;
   bool accumulates() const { return options_.gradient_accumulation_steps > 1; }
@@ -205,6 +214,8 @@ class Model {
   void check_layerwise(const nn::Parameter& parameter) const;
   void agree_on_values();
   void place_values(const ir::Graph& graph, const std::vector<session::InputSpec>& inputs);
+  std::shared_ptr<const compiler::PlanRecord> search_plan(const ir::Graph& graph,
+                                                          const std::vector<session::InputSpec>& inputs);
   void check_replicas();
 
   // model_strategies.cc: strategy files.
@@ -266,6 +277,7 @@ class Model {
   bool was_skipped_ = false;
   double loss_sum_ = 0;                                 // of train_step's micro-batches of the present step
   std::set<std::string> own_values_;                    // that differ between ranks by intention
+  std::shared_ptr<const compiler::PlanRecord> plan_;    // automatic: of the training step, once it is known
   std::optional<checkpoint::StrategyFile> strategies_;  // of strategy_ckpt_load_file
   bool strategies_written_ = false;
   bool replicas_checked_ = false;

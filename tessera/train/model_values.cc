@@ -105,8 +105,18 @@ void Model::place_values(const ir::Graph& graph, const std::vector<session::Inpu
   if (values_placed_) return;
   values_placed_ = true;
   if (!is_semi_auto() && !is_data_parallel()) return;
-  const auto plan = session_->plan(graph, mesh(), input_hints(inputs), plan_options());
   compiler::ShardingHints layouts;
+  if (is_automatic()) {
+    plan_ = search_plan(graph, inputs);
+    for (const auto& [name, sharding] : plan_->inputs) {
+      if (session_->holds(name) && !sharding.is_replicated()) layouts[name] = {plan_->mesh, sharding};
+    }
+    if (layouts.empty()) return;
+    compiled_.clear();
+    session_->place(layouts);
+    return;
+  }
+  const auto plan = session_->plan(graph, mesh(), input_hints(inputs), plan_options());
   for (const auto& input : graph.inputs()) {
     const auto layout = plan.layout(input.value);
     if (input.kind == ir::InputKind::kInput || layout.sharding.is_replicated() || session_->is_split(input.name))
@@ -116,6 +126,16 @@ void Model::place_values(const ir::Graph& graph, const std::vector<session::Inpu
   if (layouts.empty()) return;
   compiled_.clear();  // predictions made so far: they have the values where they were
   session_->place(layouts);
+}
+
+std::shared_ptr<const compiler::PlanRecord> Model::search_plan(const ir::Graph& graph,
+                                                               const std::vector<session::InputSpec>& inputs) {
+  AutomaticPlanOptions options = options_.automatic;
+  options.search.hints = input_hints(inputs);
+  options.search.whole_results = true;
+  options.search.memory_limit_bytes = options_.session.memory_limit_bytes;
+  options.search.partition = options_.session.partition;
+  return plan_automatically(context_, graph, options);
 }
 
 void Model::check_replicas() {

@@ -2,11 +2,14 @@
 // same batches, in float64 on reference kernels to 1e-10, in float32 on fast kernels as closely as each row says.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <iostream>
 #include <map>
 #include <mutex>
+#include <numeric>
 
+#include "tessera/base/random.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/momentum.h"
 #include "tessera/testing/relative_deviation.h"
@@ -35,12 +38,55 @@ struct Plan {
   double float32_deviation = 1e-4;
   int64_t batches_per_step = 1;
   nn::TransformerParallel parallel = std::nullopt;
+  // Automatic: whether the plan is the search's own, by a profile of fast or of slow links, or one at random among all
+  // that are possible.
+  enum class Search { kFastLinks, kSlowLinks, kRandom } search = Search::kFastLinks;
+  uint64_t random_seed = 0;
 };
 
 struct Outcome {
   std::vector<double> losses;
   std::map<std::string, std::vector<double>> values;
 };
+
+// A plan that no one would want: all operators, parameters and copies at random, as far as one can be made of the
+// other.
+compiler::PlanRecord random_plan(const ir::Graph& graph, int ranks, uint64_t seed) {
+  std::vector<int> all(static_cast<size_t>(ranks));
+  std::iota(all.begin(), all.end(), 0);
+  const auto meshes = compiler::candidate_meshes(all, 2);
+  compiler::CostModel costs(meshes[seed % meshes.size()], compiler::example_profile());
+  const compiler::SearchProblem search(graph, costs, {.whole_results = true});
+  solver::Problem problem = search.problem();
+  int64_t draws = 0;
+  const auto randomize = [&](double& cost) {
+    if (cost != solver::kForbidden) cost = random_open_uniform({.seed = seed}, draws++);
+  };
+  for (auto& node : problem.nodes) std::for_each(node.costs.begin(), node.costs.end(), randomize);
+  for (auto& edge : problem.edges) std::for_each(edge.costs.begin(), edge.costs.end(), randomize);
+  const auto found = solver::solve(problem, {.rounds = 2});
+  return compiler::record_plan(graph, search.choices_of(found.choices));
+}
+
+train::AutomaticPlanOptions automatic_options(const Plan& plan) {
+  train::AutomaticPlanOptions options;
+  options.search.rounds = 8;
+  options.profile = compiler::example_profile();
+  if (plan.search == Plan::Search::kFastLinks) {
+    // Splitting pays even for networks as small as these.
+    options.profile->flops_per_second = {{DType::kF32, 1e6}};
+    options.profile->memory_bytes_per_second = 1e6;
+    options.profile->kernel_overhead_seconds = 0;
+    options.profile->intra_host = {1e12, 1e-9};
+  } else if (plan.search == Plan::Search::kSlowLinks) {
+    options.profile->intra_host = {1e6, 1e-3};
+  } else if (plan.search == Plan::Search::kRandom) {
+    options.planner = [ranks = plan.ranks, seed = plan.random_seed](const ir::Graph& graph) {
+      return random_plan(graph, ranks, seed);
+    };
+  }
+  return options;
+}
 
 void shard(nn::Cell& cell, const Plan& plan) {
   for (const auto& [path, op, strategy] : plan.strategies) {
@@ -70,6 +116,7 @@ Outcome train(const Plan& plan, DType dtype, bool reference) {
          .full_batch = plan.full_batch,
          .sharding_propagation = plan.sharding_propagation,
          .dataset_strategy = plan.dataset_strategy,
+         .automatic = automatic_options(plan),
          .parallel_optimizer = plan.parallel_optimizer,
          .parallel_optimizer_threshold = 0,
          .optimizer_weight_shard_size = plan.optimizer_shard_size,
@@ -131,6 +178,26 @@ std::vector<Plan> plans() {
     for (const int ranks : {2, 3, 4, 8}) {
       rows.push_back({.name = fmt::format("{}_data_{}", network, ranks), .network = network, .ranks = ranks});
     }
+    for (const int ranks : {2, 4, 6}) {
+      const auto add = [&](const std::string& name, Plan::Search search, uint64_t seed = 0) {
+        rows.push_back({.name = fmt::format("{}_auto_{}_{}", network, name, ranks),
+                        .network = network,
+                        .ranks = ranks,
+                        .mode = train::ParallelMode::kAutomatic,
+                        .search = search,
+                        .random_seed = seed});
+      };
+      add("fast_links", Plan::Search::kFastLinks);
+      add("slow_links", Plan::Search::kSlowLinks);
+      for (const uint64_t seed : {1, 2, 3, 4}) add(fmt::format("random_{}", seed), Plan::Search::kRandom, seed);
+    }
+    rows.push_back({.name = fmt::format("{}_auto_accumulated", network),
+                    .network = network,
+                    .ranks = 4,
+                    .mode = train::ParallelMode::kAutomatic,
+                    .batches_per_step = 2,
+                    .search = Plan::Search::kRandom,
+                    .random_seed = 5});
     rows.push_back({.name = fmt::format("{}_full_batch", network), .network = network, .ranks = 4, .full_batch = true});
     rows.push_back({.name = fmt::format("{}_optimizer_shards", network),
                     .network = network,

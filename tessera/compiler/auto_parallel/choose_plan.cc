@@ -1,0 +1,115 @@
+#include "tessera/compiler/auto_parallel/choose_plan.h"
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+#include "tessera/base/strings.h"
+#include "tessera/compiler/rank_classes.h"
+#include "tessera/compiler/simulate.h"
+#include "tessera/ops/kernel_catalogue.h"
+
+namespace tessera::compiler {
+namespace {
+
+struct Predicted {
+  double seconds = solver::kForbidden;
+  int64_t peak_bytes = 0;
+};
+
+Predicted predict(const ir::Graph& graph, const PlanChoices& choices, const MachineProfile& profile,
+                  const SearchOptions& options) {
+  Compiled planned;
+  planned.logical = graph;
+  planned.plan = plan_of(graph, choices, options.whole_results);
+  // Kernels of no machine in particular: what is compared is the plans.
+  static const ops::FakeKernelCatalogue catalogue;
+  const auto classes = schedule_classes(std::move(planned), profile, catalogue, {.partition = options.partition});
+  const auto simulation = simulate(classes, profile);
+  Predicted predicted{simulation.step_seconds};
+  for (const auto& ranks : simulation.classes) {
+    predicted.peak_bytes = std::max(predicted.peak_bytes, ranks.peak_memory_bytes);
+  }
+  return predicted;
+}
+
+}  // namespace
+
+ChosenPlan choose_plan(const ir::Graph& graph, const std::vector<int>& ranks, const MachineProfile& profile,
+                       const SearchOptions& options) {
+  ChosenPlan chosen{.search = search(graph, ranks, profile, options)};
+  const auto found = predict(graph, chosen.search.choices, profile, options);
+  chosen.simulated_seconds = found.seconds;
+  chosen.peak_memory_bytes = found.peak_bytes;
+  const PlanChoices* best = &chosen.search.choices;
+  const auto plain = data_parallel_choices(graph, ranks, options.hints, options.whole_results);
+  const bool has_strategies = [&] {
+    for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
+      if (!graph.node(n).strategy.empty()) return true;
+    }
+    return false;
+  }();
+  const auto other = has_strategies ? Predicted{} : predict(graph, plain, profile, options);
+  const bool fits = options.memory_limit_bytes == 0 || other.peak_bytes <= options.memory_limit_bytes;
+  chosen.data_parallel_seconds = fits ? other.seconds : solver::kForbidden;
+  if (chosen.simulated_seconds > (1 - kWorthwhile) * chosen.data_parallel_seconds) {
+    chosen.is_data_parallel = true;
+    chosen.simulated_seconds = other.seconds;
+    chosen.peak_memory_bytes = other.peak_bytes;
+    best = &plain;
+  }
+  chosen.record = record_plan(graph, *best, chosen.simulated_seconds);
+  return chosen;
+}
+
+std::string ChosenPlan::summary(const ir::Graph& graph) const {
+  std::string text = is_data_parallel ? "data parallel"
+                                      : fmt::format("{} operators on {}", graph.num_nodes(), record.mesh.to_string());
+  text += fmt::format("; a step is predicted to take {} and {} a rank", format_seconds(simulated_seconds),
+                      format_bytes(peak_memory_bytes));
+  if (!is_data_parallel) {
+    text += data_parallel_seconds == solver::kForbidden
+                ? "; data parallel does not fit"
+                : fmt::format(", data parallel {}", format_seconds(data_parallel_seconds));
+  }
+  text +=
+      fmt::format("; searched {} grid{} in {}, proven to be within {:.2f} % of the least cost", search.meshes.size(),
+                  search.meshes.size() == 1 ? "" : "s", format_seconds(search.seconds), 100 * search.gap());
+  return text;
+}
+
+PlanChoices data_parallel_choices(const ir::Graph& graph, const std::vector<int>& ranks, const ShardingHints& hints,
+                                  bool whole_results) {
+  const mesh::Mesh mesh({{"x", static_cast<int>(ranks.size())}}, ranks);
+  ShardingHints split;
+  for (const auto& input : graph.inputs()) {
+    const int ndim = graph.type(input.value).shape.ndim();
+    auto sharding = mesh::Sharding::replicated(ndim);
+    if (input.kind == ir::InputKind::kInput) {
+      if (ndim > 0) sharding.dims[0] = {0};
+    } else if (hints.contains(input.name)) {
+      continue;
+    }
+    split[input.name] = {mesh, sharding};
+  }
+  return choices_of(graph, propagate(graph, mesh, split, {.strategies = false, .whole_results = whole_results}));
+}
+
+PlanChoices choices_of(const ir::Graph& graph, const Plan& plan) {
+  if (plan.meshes.size() != 1)
+    throw InvalidArgument("a plan of choices has one grid, this one has {}", plan.meshes.size());
+  PlanChoices choices{.mesh = plan.meshes[0], .copies = plan.copies};
+  for (const auto& input : graph.inputs()) {
+    choices.inputs[input.name] = plan.values[static_cast<size_t>(input.value)];
+  }
+  for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
+    NodeChoice choice{.factors = plan.factors[static_cast<size_t>(n)]};
+    const auto& operands = plan.operands[static_cast<size_t>(n)];
+    for (size_t i = 0; i < operands.size(); ++i) {
+      for (const auto& partial : operands[i].partial) choice.through[partial.axis].push_back(static_cast<int>(i));
+    }
+    choices.nodes[n] = std::move(choice);
+  }
+  return choices;
+}
+
+}  // namespace tessera::compiler

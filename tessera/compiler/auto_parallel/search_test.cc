@@ -1,0 +1,239 @@
+// The search finds what people have found by hand, keeps what is given, and says what it cannot do.
+#include "tessera/compiler/auto_parallel/search.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "tessera/base/error.h"
+#include "tessera/compiler/auto_parallel/choose_plan.h"
+#include "tessera/compiler/auto_parallel/plan_cost.h"
+#include "tessera/compiler/autodiff.h"
+#include "tessera/compiler/pipeline.h"
+#include "tessera/compiler/sharding/verify_plan.h"
+#include "tessera/ops/functions.h"
+
+namespace tessera::compiler {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<int> ranks(int count) {
+  std::vector<int> all(static_cast<size_t>(count));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+MachineProfile profile() {
+  auto machine = example_profile();
+  machine.kernel_overhead_seconds = 0;
+  machine.intra_host.latency_seconds = 1e-7;
+  return machine;
+}
+
+// One step of gradient descent.
+void add_update(ir::Graph& graph, ir::Value loss, const std::vector<std::string>& parameters) {
+  std::vector<ir::Value> values;
+  for (const auto& name : parameters) values.push_back(graph.value(graph.find_input(name)->value));
+  const auto gradients = compiler::gradients(loss, values);
+  for (size_t i = 0; i < parameters.size(); ++i) graph.assign(parameters[i], ops::sub(values[i], gradients[i]));
+  graph.add_output("loss", loss);
+  graph.finish_assignments();
+}
+
+ir::Value parameter(ir::Graph& graph, const std::string& name, const Shape& shape) {
+  return graph.add_input(ir::InputKind::kParameter, name, {DType::kF32, shape});
+}
+
+// relu(x up) down, and the mean of it.
+ir::Graph wide_network(int64_t rows, int64_t width, int64_t hidden) {
+  ir::Graph graph("wide");
+  const auto x = graph.add_input(ir::InputKind::kInput, "x", {DType::kF32, {rows, width}});
+  const auto up = ops::relu(ops::matmul(x, parameter(graph, "up", {width, hidden})));
+  const auto down = ops::matmul(up, parameter(graph, "down", {hidden, width}));
+  add_update(graph, ops::reduce_mean(ops::mul(down, down)), {"up", "down"});
+  return simplify(graph);
+}
+
+// Rows of a large table, and the logits of all of them.
+ir::Graph vocabulary_network(int64_t tokens, int64_t words, int64_t width) {
+  ir::Graph graph("vocabulary");
+  const auto ids = graph.add_input(ir::InputKind::kInput, "ids", {DType::kI32, {tokens}});
+  const auto table = parameter(graph, "table", {words, width});
+  const auto hidden = ops::gather(table, ids, 0);
+  const auto logits = ops::matmul(hidden, table, false, true);
+  add_update(graph, ops::reduce_mean(ops::mul(logits, logits)), {"table"});
+  return simplify(graph);
+}
+
+ir::NodeId first(const ir::Graph& graph, const std::string& op) {
+  for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
+    if (graph.node(n).op == op && graph.node(n).forward == ir::kNone) return n;
+  }
+  return ir::kNone;
+}
+
+std::string layout_of(const SearchResult& found, const std::string& input) {
+  return found.choices.inputs.at(input).to_string(found.choices.mesh);
+}
+
+TEST(Search, SplitsTheBatchWhereItIsLarge) {
+  const ir::Graph graph = wide_network(1 << 16, 512, 512);
+  const auto found = search(graph, ranks(4), profile(), {.max_axes = 1});
+  EXPECT_EQ(found.choices.nodes.at(first(graph, "matmul")).factors, (FactorAxes{{"m", {0}}}));
+  EXPECT_EQ(found.gap(), 0);
+}
+
+TEST(Search, SplitsColumnsThenRowsWhereTheLayerIsWide) {
+  const ir::Graph graph = wide_network(16, 1024, 1 << 16);
+  const auto found = search(graph, ranks(4), profile(), {.max_axes = 1});
+  EXPECT_EQ(layout_of(found, "up"), "[_,x]");
+  EXPECT_EQ(layout_of(found, "down"), "[x,_]");
+}
+
+TEST(Search, SplitsTheVocabularyWhereMemoryIsTight) {
+  const ir::Graph graph = vocabulary_network(1024, 1 << 15, 256);
+  auto machine = profile();
+  // Completing a gradient costs less than gathering what the loss needs.
+  const auto unlimited = search(graph, ranks(4), machine, {.max_axes = 1});
+  EXPECT_EQ(layout_of(unlimited, "table"), "[_,_]");
+  const auto whole = cost_of_plan(graph, plan_of(graph, unlimited.choices), machine);
+  std::cout << whole.peak_bytes / 1048576.0 << "\n";
+  const int64_t limit = whole.peak_bytes * 3 / 4;
+  const auto tight = search(graph, ranks(4), machine, {.memory_limit_bytes = limit, .max_axes = 1});
+  EXPECT_LE(cost_of_plan(graph, plan_of(graph, tight.choices), machine).peak_bytes, limit);
+  EXPECT_EQ(layout_of(tight, "table"), "[x,_]");
+}
+
+TEST(Search, SaysHowMuchMemoryWouldDo) {
+  const ir::Graph graph = wide_network(64, 256, 256);
+  try {
+    search(graph, ranks(2), profile(), {.memory_limit_bytes = 1000, .rounds = 3});
+    FAIL() << "fits";
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("no plan of wide on 2 ranks fits into 1000 B a rank; the smallest"));
+  }
+}
+
+TEST(Search, KeepsStrategiesAndLayoutsThatAreGiven) {
+  ir::Graph graph = wide_network(64, 256, 256);
+  const ir::NodeId matmul = first(graph, "matmul");
+  graph.mutable_node(matmul).strategy = {{2, 1}, {1, 4}};
+  const mesh::Mesh rows({{"data", 8}});
+  const auto found = search(graph, ranks(8), profile(), {.hints = {{"x", {rows, {{{0}, {}}, {}}}}}});
+  EXPECT_EQ(found.choices.mesh.to_string(), "[x=2, y=4]");
+  EXPECT_EQ(found.choices.nodes.at(matmul).factors, (FactorAxes{{"m", {0}}, {"n", {1}}}));
+  EXPECT_EQ(layout_of(found, "x"), "[x*y,_]");
+}
+
+TEST(Search, RefusesStrategiesThatNoGridHolds) {
+  ir::Graph graph = wide_network(64, 256, 256);
+  graph.mutable_node(first(graph, "matmul")).strategy = {{5, 1}, {1, 1}};
+  EXPECT_THROW(search(graph, ranks(8), profile()), InvalidArgument);
+}
+
+TEST(Search, AnOperatorCanBeFixed) {
+  const ir::Graph graph = wide_network(64, 256, 256);
+  const ir::NodeId matmul = first(graph, "matmul");
+  const auto meshes = candidate_meshes(ranks(4), 1);
+  const auto free = search(graph, ranks(4), profile(), {.meshes = meshes});
+  const auto fixed =
+      search(graph, ranks(4), profile(), {.meshes = meshes, .fixed = {{matmul, {.factors = {{"k", {0}}}}}}});
+  EXPECT_EQ(fixed.choices.nodes.at(matmul).factors, (FactorAxes{{"k", {0}}}));
+  EXPECT_GE(fixed.cost, free.cost);
+}
+
+// What the solver adds up is what the plan costs, counted apart; and the plan is sound.
+TEST(Search, CostsAreThoseOfThePlan) {
+  for (const auto algorithm :
+       {SearchAlgorithm::kCertified, SearchAlgorithm::kDynamicProgramming, SearchAlgorithm::kRecursiveProgramming}) {
+    for (const ir::Graph& graph : {wide_network(64, 256, 1024), vocabulary_network(64, 512, 32)}) {
+      const auto found = search(graph, ranks(6), profile(), {.algorithm = algorithm});
+      const Plan plan = plan_of(graph, found.choices);
+      EXPECT_THAT(verify_plan(graph, plan), testing::IsEmpty());
+      // Elimination may pay for moves that no one needs.
+      const double cost = cost_of_plan(graph, plan, profile()).seconds();
+      EXPECT_LE(cost, found.cost * (1 + 1e-9)) << to_string(algorithm);
+      if (algorithm == SearchAlgorithm::kCertified) {
+        EXPECT_NEAR(cost, found.cost, 1e-9 * found.cost);
+      }
+    }
+  }
+}
+
+TEST(Search, OtherAlgorithmsAreNoBetterThanTheBound) {
+  const ir::Graph graph = vocabulary_network(64, 512, 32);
+  const auto certified = search(graph, ranks(8), profile());
+  for (const auto algorithm : {SearchAlgorithm::kDynamicProgramming, SearchAlgorithm::kRecursiveProgramming}) {
+    EXPECT_GE(search(graph, ranks(8), profile(), {.algorithm = algorithm}).cost, certified.bound);
+  }
+}
+
+TEST(Search, SameResultEachTime) {
+  const ir::Graph graph = wide_network(64, 256, 1024);
+  const auto once = search(graph, ranks(8), profile(), {.rounds = 5});
+  const auto again = search(graph, ranks(8), profile(), {.rounds = 5});
+  EXPECT_EQ(to_json(record_plan(graph, once.choices)), to_json(record_plan(graph, again.choices)));
+}
+
+TEST(CandidateMeshes, AreAllGrids) {
+  std::string text;
+  for (const auto& mesh : candidate_meshes(ranks(8), 3)) text += mesh.to_string();
+  EXPECT_EQ(text, "[x=8][x=4, y=2][x=2, y=4][x=2, y=2, z=2]");
+}
+
+TEST(ChoosePlan, PrefersDataParallelWhereNothingIsFaster) {
+  const ir::Graph graph = wide_network(1 << 16, 512, 512);
+  const auto chosen = choose_plan(graph, ranks(4), profile(), {.whole_results = true, .max_axes = 1});
+  EXPECT_TRUE(chosen.is_data_parallel);
+  EXPECT_THAT(chosen.summary(graph), HasSubstr("data parallel; a step is predicted to take"));
+}
+
+TEST(ChoosePlan, IsNeverSlowerThanDataParallel) {
+  for (const int64_t hidden : {256, 1 << 12, 1 << 16}) {
+    const ir::Graph graph = wide_network(16, 1024, hidden);
+    const auto chosen = choose_plan(graph, ranks(4), profile(), {.whole_results = true});
+    EXPECT_LE(chosen.simulated_seconds, chosen.data_parallel_seconds);
+    if (hidden == 1 << 16) {
+      EXPECT_FALSE(chosen.is_data_parallel);
+    }
+  }
+}
+
+TEST(PlanRecord, ReadsWhatItWrites) {
+  const ir::Graph graph = vocabulary_network(64, 512, 32);
+  const auto found = search(graph, ranks(6), profile());
+  const auto record = record_plan(graph, found.choices, found.cost, found.bound);
+  const auto text = to_json(record);
+  const auto parsed = parse_plan_record(text, "plan.json");
+  EXPECT_EQ(to_json(parsed), text);
+  EXPECT_EQ(print(graph, plan_of(graph, choices_for(graph, parsed))), print(graph, plan_of(graph, found.choices)));
+}
+
+TEST(PlanRecord, SaysWhatIsWrong) {
+  const ir::Graph graph = wide_network(64, 256, 256);
+  const auto found = search(graph, ranks(2), profile());
+  const auto text = to_json(record_plan(graph, found.choices));
+  const auto fault = [&](const std::string& from, const std::string& to) -> std::string {
+    auto edited = text;
+    const auto at = edited.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    edited.replace(at, from.size(), to);
+    try {
+      choices_for(graph, parse_plan_record(edited, "plan.json"));
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(fault("tessera plan", "plan"), HasSubstr("plan.json.format must be \"tessera plan\""));
+  EXPECT_THAT(fault("\"version\": 1", "\"version\": 2"), HasSubstr("plan.json.version must be a whole number"));
+  EXPECT_THAT(fault("\"mesh\"", "\"grid\""), HasSubstr("\"mesh\" is missing"));
+  EXPECT_THAT(fault(":matmul\"", ":matmoul\""), HasSubstr("\":matmoul\" is not one of"));
+  EXPECT_THAT(fault("{\n", "{"), testing::Eq(""));
+  EXPECT_THROW(parse_plan_record("{", "plan.json"), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace tessera::compiler

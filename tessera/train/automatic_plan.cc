@@ -1,0 +1,135 @@
+#include "tessera/train/automatic_plan.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "tessera/base/error.h"
+#include "tessera/base/logging.h"
+#include "tessera/ops/functions.h"
+
+namespace tessera::train {
+namespace {
+
+// The fastest of a few runs, on inputs that are zero.
+double seconds_of(cluster::Context& context, const ir::Graph& graph) {
+  constexpr int kRuns = 4;
+  session::Session session(context, {.fusions = compiler::Fusions::none()});
+  const auto executable = session.compile_local(graph);
+  double best = std::numeric_limits<double>::infinity();
+  for (int run = 0; run < kRuns; ++run) {
+    const int64_t begin = context.clock().monotonic_ns();
+    executable->run();
+    best = std::min(best, std::max(static_cast<double>(context.clock().monotonic_ns() - begin) / 1e9, 1e-9));
+  }
+  return best;
+}
+
+// A graph of one input, and what is made of it.
+template <typename Make>
+ir::Graph graph_of(const Type& type, Make make) {
+  ir::Graph graph("measure");
+  graph.add_output("y", make(graph.add_input(ir::InputKind::kInput, "x", type)));
+  return graph;
+}
+
+// Rank 0's text on all ranks.
+std::string broadcast(cluster::Context& context, std::string text, const char* what) {
+  auto size = static_cast<int64_t>(text.size());
+  context.world().broadcast(&size, 1, DType::kI64, 0, what);
+  text.resize(static_cast<size_t>(size));
+  if (size > 0) context.world().broadcast(text.data(), size, DType::kU8, 0, what);
+  return text;
+}
+
+std::string search_for_plan(cluster::Context& context, const ir::Graph& graph, const AutomaticPlanOptions& options,
+                            const compiler::MachineProfile& profile) {
+  FileSystem& files = context.file_system();
+  std::string json;
+  if (!options.load_file.empty()) {
+    json = files.read_text(options.load_file);
+    const auto record = compiler::parse_plan_record(json, options.load_file);
+    if (record.mesh.size() != context.size()) {
+      throw InvalidArgument("{} is a plan for {} ranks, there are {}", options.load_file, record.mesh.size(),
+                            context.size());
+    }
+    log_info("auto_parallel: the plan of {}, on {}", options.load_file, record.mesh.to_string());
+  } else if (options.planner) {
+    json = compiler::to_json(options.planner(graph));
+  } else {
+    std::vector<int> ranks(static_cast<size_t>(context.size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    const auto chosen = compiler::choose_plan(graph, ranks, profile, options.search);
+    log_info("auto_parallel: {}", chosen.summary(graph));
+    json = compiler::to_json(chosen.record);
+  }
+  if (!options.save_file.empty()) files.write_atomically(options.save_file, json);
+  return json;
+}
+
+}  // namespace
+
+compiler::MachineProfile measure_briefly(cluster::Context& context) {
+  constexpr int64_t kSize = 384;
+  constexpr int64_t kNumbers = 4 << 20;
+  constexpr int kSteps = 200;
+  double figures[3] = {};
+  if (context.rank() == 0) {
+    const auto product = graph_of({DType::kF32, {kSize, kSize}}, [](ir::Value x) { return ops::matmul(x, x); });
+    const auto copy = graph_of({DType::kF32, {kNumbers}}, [](ir::Value x) { return ops::neg(x); });
+    const auto steps = graph_of({DType::kF32, {8}}, [](ir::Value x) {
+      for (int i = 0; i < kSteps; ++i) x = ops::neg(x);
+      return x;
+    });
+    figures[0] = 2.0 * kSize * kSize * kSize / seconds_of(context, product);
+    figures[1] = 2.0 * kNumbers * sizeof(float) / seconds_of(context, copy);
+    figures[2] = seconds_of(context, steps) / kSteps;
+  }
+  context.world().broadcast(figures, 3, DType::kF64, 0, "measuring the machine");
+  const auto& speed = context.speed();
+  // An all_reduce is two rounds; between two ranks each receives as many bytes as the buffer has.
+  const double received = 2.0 * (context.size() - 1) / context.size();
+  const compiler::Link link{speed.bytes_per_second * received, speed.latency_seconds / 2};
+  return {.name = "measured when training began",
+          .flops_per_second = {{DType::kF32, figures[0]}},
+          .memory_bytes_per_second = figures[1],
+          .kernel_overhead_seconds = figures[2],
+          .ranks_per_host = context.size(),
+          .intra_host = link,
+          .inter_host = link};
+}
+
+std::shared_ptr<const compiler::PlanRecord> plan_automatically(cluster::Context& context, const ir::Graph& graph,
+                                                               const AutomaticPlanOptions& options) {
+  const bool is_given = options.planner || !options.load_file.empty();
+  const auto profile =
+      options.profile || is_given ? options.profile.value_or(compiler::example_profile()) : measure_briefly(context);
+  const ir::Graph simplified = compiler::simplify(graph);
+  std::string json;
+  std::string failure;
+  if (context.rank() == 0) {
+    try {
+      json = search_for_plan(context, simplified, options, profile);
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+  }
+  failure = broadcast(context, failure, "taking rank 0's plan");
+  if (!failure.empty()) throw InvalidArgument("auto_parallel: {}", failure);
+  json = broadcast(context, json, "taking rank 0's plan");
+  auto record = std::make_shared<const compiler::PlanRecord>(compiler::parse_plan_record(json, "rank 0's plan"));
+  // A rank with another network would wait for ever.
+  const std::string hash = compiler::hash_of(simplified);
+  const std::string first = broadcast(context, hash, "comparing the ranks' graphs");
+  int64_t differs = hash == first ? context.size() : context.rank();
+  context.world().all_reduce(&differs, 1, DType::kI64, comm::ReduceOp::kMin, "comparing the ranks' graphs");
+  if (differs < context.size()) {
+    throw InvalidArgument(
+        "auto_parallel: the training step of rank {} is not that of rank 0: networks, batches and "
+        "options must be equal on all ranks",
+        differs);
+  }
+  return record;
+}
+
+}  // namespace tessera::train
