@@ -1,5 +1,6 @@
 // CrcSum: the CRC-32C of a content whose bytes come in pieces, in any order and on several ranks. What a piece adds to
-// the checksum of the whole is its own, moved over the bytes that follow it; all pieces together (exclusive or) make it.
+// the checksum of the whole is its own, moved over the bytes that follow it; all pieces together (exclusive or) make
+// it.
 #pragma once
 
 #include <cstddef>
