@@ -31,6 +31,10 @@ struct Options {
   std::string initial_values = "usual";
   std::string loss = "expand";
   std::string parallel_mode;
+  std::string plan_save_file;
+  std::string plan_load_file;
+  std::string strategy_ckpt_save_file;
+  std::string strategy_ckpt_load_file;
   bool parallel_optimizer = false;
   std::string batch_norm = "global";
   std::string precision;
@@ -41,6 +45,7 @@ struct Options {
   int64_t sink_size = -1;
   bool augment = true;
   int64_t print_loss = 0;
+  bool print_time = false;
   bool progress = true;
   uint64_t seed = 1;
   int num_workers = 1;
@@ -83,7 +88,12 @@ void add_options(CLI::App& app, Options& o) {
       ->check(CLI::IsMember({"expand", "fused"}))
       ->capture_default_str();
   app.add_option("--parallel_mode", o.parallel_mode,
-                 "stand_alone, data_parallel or semi_auto_parallel; default: by the number of ranks");
+                 "stand_alone, data_parallel, semi_auto_parallel or auto_parallel; default: by the number of ranks");
+  app.add_option("--plan_save_file", o.plan_save_file, "write the plan that auto_parallel has found into this file");
+  app.add_option("--plan_load_file", o.plan_load_file, "take the plan of this file in place of a search");
+  app.add_option("--strategy_ckpt_save_file", o.strategy_ckpt_save_file,
+                 "write how semi_auto_parallel splits operators and parameters into this file");
+  app.add_option("--strategy_ckpt_load_file", o.strategy_ckpt_load_file, "split them as this file says");
   app.add_flag("--parallel_optimizer", o.parallel_optimizer, "ranks share the optimizer's states and work");
   app.add_option("--batch_norm", o.batch_norm, "statistics of the global batch, or local: of each rank's rows")
       ->check(CLI::IsMember({"global", "local"}))
@@ -101,6 +111,7 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--sink_size", o.sink_size, "steps of a sink loop; -1: an epoch")->capture_default_str();
   app.add_flag("--augment,!--no_augment", o.augment, "random crops and flips (on by default)");
   app.add_option("--print_loss", o.print_loss, "print a line `epoch: 1 step: N, loss is ...` every so many steps");
+  app.add_flag("--print_time", o.print_time, "print the time of an epoch and of its steps");
   app.add_flag("--progress,!--no_progress", o.progress, "progress bar on rank 0 (on by default)");
   app.add_option("--seed", o.seed, "of initial values, order and augmentation")->capture_default_str();
   app.add_option("--num_workers", o.num_workers, "threads per rank that prepare batches")->capture_default_str();
@@ -203,6 +214,9 @@ int run(cluster::Context& context, const Options& o) {
   }
   nn::Momentum optimizer({.learning_rate = rate, .momentum = o.momentum, .weight_decay = o.weight_decay});
   train::ModelOptions options{.parallel_mode = train::parse_parallel_mode(mode),
+                              .strategy_ckpt_save_file = o.strategy_ckpt_save_file,
+                              .strategy_ckpt_load_file = o.strategy_ckpt_load_file,
+                              .automatic = {.load_file = o.plan_load_file, .save_file = o.plan_save_file},
                               .parallel_optimizer = o.parallel_optimizer,
                               .parameter_broadcast = o.parameter_broadcast,
                               .batch_norm_statistics = o.batch_norm == "global" ? train::BatchNormStatistics::kGlobal
@@ -256,6 +270,7 @@ int run(cluster::Context& context, const Options& o) {
 
   train::Callbacks callbacks;
   if (o.print_loss > 0) callbacks.emplace_back(train::LossMonitor(o.print_loss));
+  if (o.print_time) callbacks.emplace_back(train::TimeMonitor());
   if (o.progress) callbacks.emplace_back(train::ProgressBar(o.batch_size));
   if (!o.checkpoint_dir.empty()) {
     checkpoint::CheckpointConfig config{
@@ -289,7 +304,7 @@ int run(cluster::Context& context, const Options& o) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("Trains ResNet-50 on CIFAR-10, on one rank or data-parallel on many.");
+  CLI::App app("Trains ResNet-50 on CIFAR-10, on one rank or spread over many.");
   add_options(app, options);
   CLI11_PARSE(app, argc, argv);
   set_log_level(LogLevel::kInfo);

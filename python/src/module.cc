@@ -8,7 +8,9 @@ void bind_errors(nb::module_& m) {
   nb::exception<Error>(m, "Error", PyExc_RuntimeError);
   nb::exception<InternalError>(m, "InternalError", PyExc_RuntimeError);
   nb::exception<IoError>(m, "IoError", PyExc_OSError);
-  nb::exception<InvalidArgument>(m, "InvalidArgument", PyExc_ValueError);
+  const auto invalid_argument = nb::exception<InvalidArgument>(m, "InvalidArgument", PyExc_ValueError);
+  nb::exception<mesh::StrategyError>(m, "StrategyError",
+                                     nb::make_tuple(invalid_argument, nb::handle(PyExc_RuntimeError)));
 }
 
 }  // namespace tessera::python

@@ -79,6 +79,12 @@ void add_creation(nb::module_& m, const char* name, ir::Value (*f)(ir::Graph&, P
       extra..., doc_of(name, doc).c_str());
 }
 
+nb::object binary(ir::Value (*f)(ops::Operand, ops::Operand), nb::handle x, nb::handle y) {
+  Operation operation;
+  const auto [a, b] = operation.operands(x, y);
+  return operation.finish(f(a, b));
+}
+
 void bind_elementwise(nb::module_& m) {
   const std::string broadcasts = "Operands broadcast and are promoted; raises InvalidArgument when they cannot be.";
   const std::pair<const char*, ir::Value (*)(ops::Operand, ops::Operand)> two[] = {
@@ -95,7 +101,11 @@ void bind_elementwise(nb::module_& m) {
       {"greater", ops::greater},
       {"greater_equal", ops::greater_equal},
       {"not_equal", ops::not_equal}};
-  for (const auto& [name, f] : two) add_function(m, name, f, broadcasts, "x"_a, "y"_a);
+  for (const auto& [name, f] : two) {
+    m.def(
+        name, [f = f](nb::handle x, nb::handle y) { return binary(f, x, y); }, "x"_a, "y"_a,
+        doc_of(name, broadcasts).c_str());
+  }
   const std::pair<const char*, ir::Value (*)(ir::Value, ir::Value)> logical[] = {
       {"logical_and", ops::logical_and}, {"logical_or", ops::logical_or}, {"logical_xor", ops::logical_xor}};
   for (const auto& [name, f] : logical) add_function(m, name, f, "", "x"_a, "y"_a);
@@ -115,12 +125,25 @@ void bind_elementwise(nb::module_& m) {
                                                                   {"sigmoid", ops::sigmoid},
                                                                   {"tanh", ops::tanh},
                                                                   {"is_finite", ops::is_finite},
+                                                                  {"stop_gradient", ops::stop_gradient},
                                                                   {"logical_not", ops::logical_not},
                                                                   {"flatten", ops::flatten},
                                                                   {"zeros_like", ops::zeros_like},
                                                                   {"ones_like", ops::ones_like}};
   for (const auto& [name, f] : one) add_function(m, name, f, "", "x"_a);
-  add_function(m, "select", ops::select, "", "condition"_a, "x"_a, "y"_a);
+  m.def(
+      "select",
+      [](nb::handle condition, nb::handle x, nb::handle y) {
+        Operation operation;
+        const auto [a, b] = operation.operands(x, y);
+        return operation.finish(ops::select(operation.value(condition), a, b));
+      },
+      "condition"_a, "x"_a, "y"_a, doc_of("select", "").c_str());
+  m.def(
+      "promote_numbers", [](bool promote) { numbers_promote() = promote; }, "promote"_a,
+      "From here on a float makes an integer or bool tensor that it meets float32, and an int a bool one int64. "
+      "Without it a "
+      "number takes the tensor's dtype, and one that the dtype cannot hold is refused.");
   add_function(m, "gelu", ops::gelu, "", "x"_a, "approximate"_a = true);
   add_function(m, "cast", ops::cast, "", "x"_a, "dtype"_a);
 }
@@ -341,9 +364,70 @@ ir::Value index(ir::Value x, nb::handle key) {
   return added.empty() ? result : ops::expand_dims(result, added);
 }
 
-template <typename F>
-void method(nb::handle cls, const char* name, const F& f) {
-  cls.attr(name) = nb::cpp_function(f, nb::name(name), nb::scope(cls), nb::is_method());
+template <typename F, typename... Extra>
+void method(nb::handle cls, const char* name, const F& f, const Extra&... extra) {
+  cls.attr(name) = nb::cpp_function(f, nb::name(name), nb::scope(cls), nb::is_method(), extra...);
+}
+
+DType dtype_of(const ops::Operand& x, const ops::Operand& y) {
+  if (x.is_number() || y.is_number()) return (x.is_number() ? y : x).value().dtype();
+  return promote(x.value().dtype(), y.value().dtype());
+}
+
+// The largest whole number that is not above x / y, and what is left of x beyond so many times y.
+ir::Value floor_div(ops::Operand x, ops::Operand y) { return ops::cast(ops::floor(ops::div(x, y)), dtype_of(x, y)); }
+ir::Value floor_mod(ops::Operand x, ops::Operand y) { return ops::sub(x, ops::mul(floor_div(x, y), y)); }
+
+// What NumPy's arrays have as methods.
+void bind_methods_of(nb::handle cls) {
+  const std::pair<const char*, ir::Value (*)(ir::Value)> one[] = {
+      {"__abs__", ops::abs}, {"__invert__", ops::logical_not}, {"abs", ops::abs},  {"exp", ops::exp}, {"log", ops::log},
+      {"sqrt", ops::sqrt},   {"square", ops::square},          {"tanh", ops::tanh}};
+  for (const auto& [name, f] : one) {
+    method(cls, name, [f = f](nb::handle x) {
+      Operation operation;
+      return operation.finish(f(operation.value(x)));
+    });
+  }
+  const std::pair<const char*, ir::Value (*)(ir::Value, ir::Value)> logical[] = {{"__and__", ops::logical_and},
+                                                                                 {"__or__", ops::logical_or}};
+  for (const auto& [name, f] : logical) {
+    method(cls, name, [f = f](nb::handle x, nb::handle y) {
+      Operation operation;
+      return operation.finish(f(operation.value(x), operation.value(y)));
+    });
+  }
+  const std::pair<const char*, ir::Value (*)(ir::Value, const Ints&, bool)> reductions[] = {
+      {"sum", ops::reduce_sum},   {"mean", ops::reduce_mean}, {"max", ops::reduce_max}, {"min", ops::reduce_min},
+      {"prod", ops::reduce_prod}, {"all", ops::reduce_all},   {"any", ops::reduce_any}};
+  for (const auto& [name, f] : reductions) {
+    method(
+        cls, name,
+        [f = f](nb::handle x, nb::handle axis, bool keep_dims) {
+          Operation operation;
+          return operation.finish(f(operation.value(x), to_ints(axis), keep_dims));
+        },
+        "axis"_a = nb::none(), "keep_dims"_a = false);
+  }
+  method(cls, "transpose", [](nb::handle x, const nb::args& perm) {
+    Operation operation;
+    const nb::handle dims = perm.size() == 1 ? nb::handle(perm[0]) : nb::handle(perm);
+    return operation.finish(ops::transpose(operation.value(x), to_ints(dims)));
+  });
+  method(
+      cls, "squeeze",
+      [](nb::handle x, nb::handle axis) {
+        Operation operation;
+        return operation.finish(ops::squeeze(operation.value(x), to_ints(axis)));
+      },
+      "axis"_a = nb::none());
+  method(
+      cls, "expand_dims",
+      [](nb::handle x, nb::handle axis) {
+        Operation operation;
+        return operation.finish(ops::expand_dims(operation.value(x), to_ints(axis)));
+      },
+      "axis"_a);
 }
 
 // A value's graph lives as long as its trace; Python may keep the value longer.
@@ -361,21 +445,17 @@ const Type& type_of(nb::handle object) {
 
 void bind_operators_of(nb::handle cls) {
   const auto two = [&](const char* name, const char* reversed, ir::Value (*f)(ops::Operand, ops::Operand)) {
-    method(cls, name, [f](nb::handle x, nb::handle y) {
-      Operation operation;
-      return operation.finish(f(operation.operand(x), operation.operand(y)));
-    });
+    method(cls, name, [f](nb::handle x, nb::handle y) { return binary(f, x, y); });
     if (reversed == nullptr) return;
-    method(cls, reversed, [f](nb::handle x, nb::handle y) {
-      Operation operation;
-      return operation.finish(f(operation.operand(y), operation.operand(x)));
-    });
+    method(cls, reversed, [f](nb::handle x, nb::handle y) { return binary(f, y, x); });
   };
   two("__add__", "__radd__", ops::add);
   two("__sub__", "__rsub__", ops::sub);
   two("__mul__", "__rmul__", ops::mul);
   two("__truediv__", "__rtruediv__", ops::div);
   two("__pow__", "__rpow__", ops::pow);
+  two("__floordiv__", "__rfloordiv__", floor_div);
+  two("__mod__", "__rmod__", floor_mod);
   two("__lt__", nullptr, ops::less);
   two("__le__", nullptr, ops::less_equal);
   two("__gt__", nullptr, ops::greater);
@@ -392,10 +472,13 @@ void bind_operators_of(nb::handle cls) {
     Operation operation;
     return operation.finish(ops::neg(operation.value(x)));
   });
-  method(cls, "__getitem__", [](nb::handle x, nb::handle key) {
-    Operation operation;
-    return operation.finish(index(operation.value(x), key));
-  });
+  method(
+      cls, "__getitem__",
+      [](nb::handle x, nb::handle key) {
+        Operation operation;
+        return operation.finish(index(operation.value(x), key));
+      },
+      "key"_a.none());
   method(cls, "astype", [](nb::handle x, nb::handle dtype) {
     Operation operation;
     return operation.finish(ops::cast(operation.value(x), to_dtype(dtype)));
@@ -405,6 +488,8 @@ void bind_operators_of(nb::handle cls) {
     const nb::handle sizes = shape.size() == 1 ? nb::handle(shape[0]) : nb::handle(shape);
     return operation.finish(ops::reshape(operation.value(x), to_ints(sizes)));
   });
+  cls.attr("view") = cls.attr("reshape");
+  bind_methods_of(cls);
   const auto property = [&](const char* name, auto get) {
     const nb::object builtin = nb::module_::import_("builtins").attr("property");
     cls.attr(name) = builtin(nb::cpp_function(get, nb::name(name), nb::scope(cls), nb::is_method()));

@@ -1,14 +1,22 @@
 // Optimizers and learning rates.
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+
+#include <numeric>
 
 #include "python/src/bind.h"
 
 namespace tessera::python {
 namespace {
 
+// A number, one per step, or a cell that makes it of the step.
 nn::LearningRate to_rate(nb::handle object) {
+  if (nb::isinstance<nn::Cell>(object)) {
+    const auto cell = nb::cast<std::shared_ptr<nn::Cell>>(object);
+    return nn::LearningRate::Schedule([cell](ir::Value step) { return (*cell)(step); });
+  }
   if (is_number(object)) return nb::cast<double>(nb::float_(object));
   std::vector<double> table;
   for (const nb::handle item : nb::iter(object)) table.push_back(nb::cast<double>(nb::float_(item)));
@@ -86,6 +94,30 @@ class ScaledGradients : public nn::Optimizer {
   std::map<const nn::Parameter*, double> factors_;
 };
 
+// Takes from the gradients of some parameters their mean over all dims but the first. Yong et al., ECCV 2020.
+class CentralizedGradients : public nn::Optimizer {
+ public:
+  CentralizedGradients(nn::Optimizer& inner, std::vector<const nn::Parameter*> chosen)
+      : inner_(inner), chosen_(chosen.begin(), chosen.end()) {}
+  void update(ir::Graph& graph, std::span<const nn::ParameterGradient> gradients) override {
+    std::vector<nn::ParameterGradient> central(gradients.begin(), gradients.end());
+    for (auto& [parameter, gradient] : central) {
+      if (!chosen_.contains(parameter) || !gradient || gradient.ndim() < 2) continue;
+      Ints dims(static_cast<size_t>(gradient.ndim()) - 1);
+      std::iota(dims.begin(), dims.end(), 1);
+      gradient = gradient - ops::reduce_mean(gradient, dims, /*keep_dims=*/true);
+    }
+    inner_.update(graph, central);
+  }
+  std::vector<nn::Parameter> states(std::span<nn::Parameter* const> parameters) const override {
+    return inner_.states(parameters);
+  }
+
+ private:
+  nn::Optimizer& inner_;
+  std::set<const nn::Parameter*> chosen_;
+};
+
 void bind_loss_scale(nb::module_& m) {
   nb::class_<nn::LossScale>(m, "LossScale", R"(What the loss is multiplied by before it is differentiated.
 
@@ -125,10 +157,15 @@ void bind_optimizers(nb::module_& m) {
             new (self) ScaledGradients(inner, std::move(by_parameter));
           },
           "optimizer"_a, "factors"_a, nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>());
+  nb::class_<CentralizedGradients, nn::Optimizer>(m, "CentralizedGradients",
+                                                  "Another optimizer, given the gradients of some parameters less "
+                                                  "their mean over all dims but the first. Yong et al., ECCV 2020.")
+      .def(nb::init<nn::Optimizer&, std::vector<const nn::Parameter*>>(), "optimizer"_a, "parameters"_a,
+           nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>());
   bind_loss_scale(m);
   nb::class_<nn::Momentum, nn::Optimizer>(m, "Momentum", R"(v = momentum * v + g; p -= lr * v. Sutskever et al., 2013.
 
-learning_rate: a number, or one per step. groups: dicts with params, lr, weight_decay.)")
+learning_rate: a number, one per step, or a cell that makes it of the step, i32[]. groups: dicts with params, lr, weight_decay.)")
       .def(
           "__init__",
           [](nn::Momentum* self, nb::handle rate, double momentum, double decay, double scale, bool nesterov,
@@ -165,6 +202,17 @@ learning_rate: a number, or one per step. groups: dicts with params, lr, weight_
             new (self) nn::AdamW({to_rate(rate), beta1, beta2, eps, decay, scale, to_groups(groups)});
           },
           "learning_rate"_a = 1e-3, "beta1"_a = 0.9, "beta2"_a = 0.999, "eps"_a = 1e-8, "weight_decay"_a = 0.01,
+          "loss_scale"_a = 1.0, "groups"_a = nb::none());
+  nb::class_<nn::Lamb, nn::Optimizer>(
+      m, "Lamb",
+      "Adam whose step is as long, for each parameter, as the parameter times the rate. You et al., ICLR 2020.")
+      .def(
+          "__init__",
+          [](nn::Lamb* self, nb::handle rate, double beta1, double beta2, double eps, double decay, double scale,
+             nb::handle groups) {
+            new (self) nn::Lamb({to_rate(rate), beta1, beta2, eps, decay, scale, to_groups(groups)});
+          },
+          "learning_rate"_a = 1e-3, "beta1"_a = 0.9, "beta2"_a = 0.999, "eps"_a = 1e-6, "weight_decay"_a = 0.0,
           "loss_scale"_a = 1.0, "groups"_a = nb::none());
   nb::class_<nn::AdamWeightDecay, nn::Optimizer>(m, "AdamWeightDecay",
                                                  "Adam without bias correction, with decay beside the moments.")

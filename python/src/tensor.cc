@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "python/src/bind.h"
+#include "python/src/cells.h"
 #include "python/src/parameters.h"
 
 namespace tessera::python {
@@ -138,6 +139,17 @@ Operators on tensors run at once. Numbers, arrays and tensors broadcast as NumPy
     return fmt::format("Tensor({}, {})", self.type(), nb::cast<std::string>(nb::str(to_numpy(self))));
   });
   tensor.def("clone", &Tensor::clone);
+  tensor.def(
+      "set_data",
+      [](Tensor& self, nb::handle data) {
+        const Tensor given = to_tensor(data);
+        if (given.shape() != self.shape()) {
+          throw InvalidArgument("set_data: a tensor of {} cannot take a value of {}", self.type(), given.type());
+        }
+        self = given.cast(self.dtype());
+        note_change();
+      },
+      "data"_a, "Gives it other elements, in the same shape and dtype. Raises InvalidArgument for another shape.");
   bind_operators_of(tensor);
 }
 

@@ -37,6 +37,21 @@ cluster::Context& context_of(const ir::Graph& graph) {
   return *alone;
 }
 
+// Of a scalar of NumPy the number; any other object as it is.
+nb::object as_number(nb::handle object) {
+  static const nb::handle scalar = nb::object(nb::module_::import_("numpy").attr("generic")).release();
+  return nb::isinstance(object, scalar) ? object.attr("item")() : nb::borrow(object);
+}
+
+// An operand in the dtype that it takes beside this object.
+ops::Operand promoted(const ops::Operand& operand, nb::handle number) {
+  if (operand.is_number() || !is_number(number)) return operand;
+  const DType dtype = operand.value().dtype();
+  if (PyFloat_Check(number.ptr()) && !is_floating(dtype)) return ops::cast(operand.value(), DType::kF32);
+  const bool is_int = PyLong_Check(number.ptr()) && !PyBool_Check(number.ptr());
+  return is_int && dtype == DType::kBool ? ops::cast(operand.value(), DType::kI64) : operand;
+}
+
 }  // namespace
 
 ir::Graph* current_graph() { return traced; }
@@ -78,6 +93,11 @@ void remember_call(nb::handle cell, std::vector<ir::Value> inputs, nb::object re
 uint64_t& global_seed() {
   static uint64_t seed = 1;
   return seed;
+}
+
+bool& numbers_promote() {
+  static bool promote = false;  // guarded by the GIL
+  return promote;
 }
 
 bool has_context() { return job != nullptr; }
@@ -137,6 +157,12 @@ ir::Value Operation::value(nb::handle object) {
 ops::Operand Operation::operand(nb::handle object) {
   if (is_number(object)) return nb::cast<double>(nb::float_(object));
   return value(object);
+}
+
+std::pair<ops::Operand, ops::Operand> Operation::operands(nb::handle x, nb::handle y) {
+  if (!numbers_promote()) return {operand(x), operand(y)};
+  const nb::object first = as_number(x), second = as_number(y);
+  return {promoted(operand(first), second), promoted(operand(second), first)};
 }
 
 std::vector<ir::Value> Operation::values(nb::handle sequence) {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/tessera.h"
@@ -60,6 +61,8 @@ class Operation {
   ir::Graph& graph() { return *graph_; }
   ir::Value value(nb::handle object);
   ops::Operand operand(nb::handle object);
+  // Two operands of one operator: beside a number a tensor keeps its dtype, unless numbers_promote().
+  std::pair<ops::Operand, ops::Operand> operands(nb::handle x, nb::handle y);
   std::vector<ir::Value> values(nb::handle sequence);
 
   nb::object finish(ir::Value result);
@@ -112,6 +115,10 @@ cluster::Context& context();
 bool has_context();
 // Ends this process's part of the job: waits for the other ranks' ends, or tells them of a failure unless it is "".
 void leave(const std::string& failure);
+
+// Whether a float makes an integer or bool tensor that it meets float32, and an int a bool one int64, and NumPy's
+// scalars count as numbers.
+bool& numbers_promote();
 
 // The seed of what is drawn outside a model: initial values, dropout.
 uint64_t& global_seed();

@@ -6,6 +6,8 @@
 #include <nanobind/stl/vector.h>
 #include <nanobind/trampoline.h>
 
+#include <numeric>
+
 #include "python/src/bind.h"
 #include "python/src/parameters.h"
 
@@ -70,10 +72,48 @@ int64_t to_bytes(nb::handle object, const char* what) {
   return nb::cast<int64_t>(object);
 }
 
+// The rows of all ranks, one rank's after the other's.
+Tensor all_rows(const Tensor& own) {
+  if (own.ndim() == 0) return own;
+  comm::Communicator& world = context().world();
+  const auto ranks = static_cast<size_t>(context().size());
+  const int64_t rows = own.shape()[0];
+  std::vector<int64_t> counts(ranks);
+  world.all_gather(&rows, counts.data(), std::vector<int64_t>(ranks, 1), DType::kI64, "rows for metrics");
+  Ints shape = own.shape().to_vector();
+  shape[0] = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  Tensor all(own.dtype(), Shape(shape));
+  for (int64_t& count : counts) count *= Shape(Ints(shape.begin() + 1, shape.end())).num_elements();
+  world.all_gather(own.view().data, all.view().data, counts, own.dtype(), "metrics");
+  return all;
+}
+
+// Shows each batch of an evaluation to objects of Python: update(output, label, loss).
+class Observers : public train::Metric {
+ public:
+  explicit Observers(bool rows_are_own) : Metric(""), rows_are_own_(rows_are_own) {}
+  bool is_global() const override { return true; }
+  void update(const Tensor& output, const Tensor& label, double loss, int64_t) override {
+    if (objects_.empty()) return;
+    const Tensor outputs = rows_are_own_ ? all_rows(output) : output;
+    const Tensor labels = rows_are_own_ ? all_rows(label) : label;
+    const nb::gil_scoped_acquire gil;
+    for (const auto& object : objects_) object.attr("update")(outputs, labels, loss);
+  }
+  // From here on these are shown; with the GIL held.
+  void set(std::vector<nb::object> objects) { objects_ = std::move(objects); }
+
+ private:
+  bool rows_are_own_;  // of each rank, which only together are the batch
+  std::vector<nb::object> objects_;
+};
+
 // A model, and the values that Python's parameters have in it.
 class PythonModel {
  public:
-  PythonModel(nn::Cell& network, nn::Cell* loss, nn::Optimizer* optimizer, const train::ModelOptions& options) {
+  PythonModel(nn::Cell& network, nn::Cell* loss, nn::Optimizer* optimizer, train::ModelOptions options) {
+    num_metrics_ = options.metrics.size();
+    options.metrics.push_back(observers_ = std::make_shared<Observers>(has_own_rows(options.parallel_mode)));
     auto parameters = parameters_of(network, loss);
     for (nn::Parameter* parameter : parameters) fetch_held(*parameter);  // another model may have trained it
     cluster::Context& own =
@@ -107,12 +147,33 @@ class PythonModel {
   }
   void changed() { held_->invalidate(); }
 
+  std::map<std::string, double> eval(const data::Dataset& dataset, int num_workers, std::vector<nb::object> objects) {
+    if (num_metrics_ == 0 && objects.empty()) throw InvalidArgument("eval: the model has no metrics");
+    struct Shown {
+      Shown(Observers& observers, std::vector<nb::object> objects) : observers(observers) {
+        observers.set(std::move(objects));
+      }
+      ~Shown() { observers.set({}); }
+      Observers& observers;
+    } shown(*observers_, std::move(objects));
+    const nb::gil_scoped_release release;
+    auto results = model_->eval(dataset, {.num_workers = num_workers});
+    results.erase(observers_->name());
+    return results;
+  }
+
  private:
+  static bool has_own_rows(train::ParallelMode mode) {
+    const bool by_rank = mode == train::ParallelMode::kDataParallel || mode == train::ParallelMode::kHybrid;
+    return by_rank && context().size() > 1;
+  }
   static cluster::Context& alone() {
     static const auto context = cluster::single_context();
     return *context;
   }
 
+  std::shared_ptr<Observers> observers_;
+  size_t num_metrics_ = 0;
   std::unique_ptr<train::Model> model_;
   std::unique_ptr<HeldParameters> held_;
 };
@@ -128,6 +189,40 @@ void PythonCallback::call(const char* name, train::RunContext& run) {
   nb::cast<PythonModel&>(python_models().at(&run.model)).changed();  // what a callback reads is of this step
   const nb::object self = nb::find(static_cast<train::Callback&>(*this));
   self.attr(name)(nb::cast(&run, nb::rv_policy::reference));
+}
+
+// What the keys of `search` say.
+train::AutomaticPlanOptions search_options(const nb::dict& given) {
+  train::AutomaticPlanOptions options;
+  for (const auto& [key, value] : given) {
+    const auto name = nb::cast<std::string>(key);
+    if (name == "algorithm") {
+      options.search.algorithm = compiler::parse_search_algorithm(nb::cast<std::string>(value));
+    } else if (name == "rounds") {
+      options.search.rounds = nb::cast<int>(value);
+    } else if (name == "timeout") {
+      options.search.timeout_seconds = nb::cast<double>(value);
+    } else if (name == "max_axes") {
+      options.search.max_axes = nb::cast<int>(value);
+    } else if (name == "fully_use_devices") {
+      options.search.use_all_ranks = nb::cast<bool>(value);
+    } else if (name == "slice_align_size") {
+      options.search.slice_align_size = nb::cast<int64_t>(value);
+    } else if (name == "profile") {
+      const auto path = nb::cast<std::string>(value);
+      options.profile = compiler::parse_profile(FileSystem::local().read_text(path), path);
+    } else if (name == "save") {
+      options.save_file = nb::cast<std::string>(value);
+    } else if (name == "load") {
+      options.load_file = nb::cast<std::string>(value);
+    } else {
+      throw InvalidArgument(
+          "search has no key \"{}\"; there are: algorithm, rounds, timeout, max_axes, fully_use_devices, "
+          "slice_align_size, profile, save, load",
+          name);
+    }
+  }
+  return options;
 }
 
 void bind_callbacks(nb::module_& m) {
@@ -196,7 +291,11 @@ Model(network, loss, optimizer): the last column of a data set is the label, whi
 makes of the others. Without a loss the network's own result is the loss. metrics: accuracy, top_1_accuracy,
 top_5_accuracy, loss. parallel_mode: stand_alone, data_parallel (equal to one device on the global batch),
 hybrid_parallel (the network combines its slices by collectives of its own), semi_auto_parallel (operators are split as
-their strategies say). See help(Model.train).
+their strategies say), auto_parallel (a search decides; strategies hold). See help(Model.train).
+
+search, of auto_parallel: {"algorithm": "certified", "dynamic_programming" or "recursive_programming", "rounds": 50,
+"timeout": seconds, "max_axes": 2, "fully_use_devices": False, "slice_align_size": 1, "profile": a machine profile's file,
+"save": a file for the plan, "load": a plan's file, in place of a search}. Equal on all ranks; docs/planning.md.
 
 precision: what the network computes in, float32, bfloat16 or float16 (with a dynamic loss scale); or amp_level: O0, O2, O3,
 auto; docs/mixed_precision.md. loss_scale: nn.dynamic_loss_scale() or nn.fixed_loss_scale(). memory_limit of a rank's values and
@@ -214,7 +313,7 @@ communicate.)",
          const std::string& batch_norm, nb::handle precision, const std::string& amp_level,
          std::optional<bool> keep_batchnorm_fp32, const std::optional<nn::LossScale>& loss_scale,
          nb::handle memory_limit, const std::string& kernels, const std::string& kernel_cache, bool fuse, bool overlap,
-         int num_threads, bool reference_kernels, bool debug) {
+         int num_threads, bool reference_kernels, bool debug, const nb::dict& search) {
         train::ModelOptions options{.parallel_mode = train::parse_parallel_mode(parallel_mode),
                                     .gradient_accumulation_steps = accumulation,
                                     .full_batch = full_batch,
@@ -236,6 +335,7 @@ communicate.)",
         options.session.kernel_cache = kernel_cache;
         if (!fuse) options.session.fusions = compiler::Fusions::none();
         options.session.overlap = overlap;
+        options.automatic = search_options(search);
         options.session.num_threads = num_threads;
         options.session.reference_kernels = reference_kernels;
         options.session.debug = debug;
@@ -253,8 +353,8 @@ communicate.)",
       "batch_norm_statistics"_a = "global", "precision"_a = nb::none(), "amp_level"_a = "O0",
       "keep_batchnorm_fp32"_a = nb::none(), "loss_scale"_a = nb::none(), "memory_limit"_a = nb::none(),
       "kernels"_a = "fixed", "kernel_cache"_a = "", "fuse"_a = true, "overlap"_a = true, "num_threads"_a = 0,
-      "reference_kernels"_a = false, "debug"_a = false, nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
-      nb::keep_alive<1, 4>());
+      "reference_kernels"_a = false, "debug"_a = false, "search"_a = nb::dict(), nb::keep_alive<1, 2>(),
+      nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>());
   model.def(
       "train",
       [](PythonModel& self, int64_t epochs, const data::Dataset& dataset,
@@ -282,11 +382,13 @@ lost.)");
       "One step on one global batch, of which each rank gives its rows; global_rows: of all ranks. Returns the loss.");
   model.def(
       "eval",
-      [](PythonModel& self, const data::Dataset& dataset, int num_workers) {
-        const nb::gil_scoped_release release;
-        return self.model().eval(dataset, {.num_workers = num_workers});
+      [](PythonModel& self, const data::Dataset& dataset, int num_workers, std::vector<nb::object> metrics) {
+        return self.eval(dataset, num_workers, std::move(metrics));
       },
-      "dataset"_a, "num_workers"_a = 1, "The metrics over the data set, by name; the same on every rank.");
+      "dataset"_a, "num_workers"_a = 1, "metrics"_a = nb::make_tuple(),
+      R"(The model's metrics over the data set, by name; the same on every rank.
+
+metrics: objects of one's own, whose update(output, label, loss) is called after each batch with the rows of all ranks.)");
   model.def(
       "predict",
       [](PythonModel& self, const nb::args& inputs) {

@@ -6,6 +6,7 @@
 #include "tessera/base/error.h"
 #include "tessera/compiler/sharding/node_planner.h"
 #include "tessera/compiler/sharding/strategy_propagation.h"
+#include "tessera/mesh/strategy_error.h"
 #include "tessera/ops/op_def.h"
 
 namespace tessera::compiler {
@@ -79,7 +80,7 @@ std::map<ValueId, Placed> shardings_by_strategies(const Graph& graph, const Mesh
                           use.placed.sharding.to_string(choice.mesh(use.placed.mesh)), graph.node_name(use.node),
                           mesh::to_string(graph.node(use.node).strategy));
     }
-    throw InvalidArgument(
+    throw mesh::StrategyError(
         "parameter \"{}\" is split in several ways: {}; the operators that use one parameter must split it alike",
         graph.value_name(parameter), text);
   }

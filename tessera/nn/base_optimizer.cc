@@ -86,10 +86,10 @@ std::vector<Parameter> BaseOptimizer::states(std::span<Parameter* const> paramet
     reads_common_rate = reads_common_rate || !has_own_rate(group);
   }
   std::vector<Parameter> result = {state("global_step", kStepType, 0)};
-  if (reads_common_rate) result.push_back(rate_state(std::nullopt, scalar));
+  if (reads_common_rate && !settings_.learning_rate.schedule()) result.push_back(rate_state(std::nullopt, scalar));
   for (size_t i = 0; i < settings_.groups.size(); ++i) {
     if (!is_used[i]) throw InvalidArgument("{}: parameter group {} matches none of the parameters", name_, i);
-    if (settings_.groups[i].learning_rate) result.push_back(rate_state(i, scalar));
+    if (has_own_rate(i) && !rate_of(i).schedule()) result.push_back(rate_state(i, scalar));
   }
   for (auto& shared : shared_states(scalar)) result.push_back(std::move(shared));
   for (const auto& slot : slots()) {
@@ -138,8 +138,12 @@ std::string BaseOptimizer::rate_name(std::optional<size_t> group) const {
   return has_own_rate(group) ? fmt::format("learning_rate_group_{}", *group) : "learning_rate";
 }
 
+const LearningRate& BaseOptimizer::rate_of(std::optional<size_t> group) const {
+  return has_own_rate(group) ? *settings_.groups[*group].learning_rate : settings_.learning_rate;
+}
+
 Parameter BaseOptimizer::rate_state(std::optional<size_t> group, DType scalar) const {
-  const LearningRate& rate = has_own_rate(group) ? *settings_.groups[*group].learning_rate : settings_.learning_rate;
+  const LearningRate& rate = rate_of(group);
   const std::string name = rate_name(group);
   if (rate.is_fixed()) return state(name, {scalar, {}}, rate.values()[0]);
   const Shape shape{static_cast<int64_t>(rate.values().size())};
@@ -149,6 +153,9 @@ Parameter BaseOptimizer::rate_state(std::optional<size_t> group, DType scalar) c
 }
 
 ir::Value BaseOptimizer::read_rate(ir::Graph& graph, std::optional<size_t> group, DType scalar) const {
+  if (const auto& schedule = rate_of(group).schedule()) {
+    return ops::cast(ops::reshape(schedule(ops::reshape(global_step(graph), {})), {}), scalar);
+  }
   const Parameter rate = rate_state(group, scalar);
   const ir::Value value = rate.in(graph);
   if (value.ndim() == 0) return value;

@@ -2,7 +2,7 @@
 // scale, step counter. An optimizer adds its own states and the node that updates one parameter.
 //
 // States, in the order of a checkpoint: global_step i32[1], counted up after each step has read it; learning_rate,
-// f32[] if fixed, else the table f32[steps]; learning_rate_group_<i> of the groups with a rate of their own; then what
+// f32[] if fixed, the table f32[steps], none for a schedule; learning_rate_group_<i> of the groups with a rate of their own; then what
 // the optimizer adds. A network with f64 parameters gets f64 rates.
 #pragma once
 
@@ -78,6 +78,7 @@ class BaseOptimizer : public Optimizer {
   bool has_own_rate(std::optional<size_t> group) const;
   // The state that holds this group's rate, the optimizer's own for nullopt or a group without.
   std::string rate_name(std::optional<size_t> group) const;
+  const LearningRate& rate_of(std::optional<size_t> group) const;
   Parameter rate_state(std::optional<size_t> group, DType scalar) const;
   ir::Value read_rate(ir::Graph& graph, std::optional<size_t> group, DType scalar) const;
 

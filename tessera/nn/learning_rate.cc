@@ -44,6 +44,10 @@ LearningRate::LearningRate(std::vector<double> table) : is_fixed_(false), values
   }
 }
 
+LearningRate::LearningRate(Schedule schedule) : is_fixed_(false), schedule_(std::move(schedule)) {
+  if (!schedule_) throw InvalidArgument("learning rate: the schedule is empty");
+}
+
 std::vector<double> piecewise_constant_lr(const std::vector<int64_t>& milestones, const std::vector<double>& rates) {
   if (milestones.size() != rates.size() || milestones.empty()) {
     throw InvalidArgument(

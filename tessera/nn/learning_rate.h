@@ -1,25 +1,36 @@
-// LearningRate: one number, or one per step. Tables of the usual schedules, each `total_steps` long; epochs are counted
-// from 0 and one epoch is `steps_per_epoch` steps, so that with steps_per_epoch = 1 they change at every step.
+// LearningRate: one number, or one per step, from a table or by operators. Tables of the usual schedules, each
+// `total_steps` long; epochs are counted from 0 and one epoch is `steps_per_epoch` steps, so that with steps_per_epoch
+// = 1 they change at every step.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
+
+#include "tessera/ir/graph.h"
 
 namespace tessera::nn {
 
 class LearningRate {
  public:
-  // Both throw InvalidArgument for a value that is negative or not finite, and for an empty table.
+  // Adds the rate of a step, i32[], to the step's graph: one floating element.
+  using Schedule = std::function<ir::Value(ir::Value step)>;
+
+  // The first two throw InvalidArgument for a value that is negative or not finite, and for an empty table.
   LearningRate(double fixed);               // NOLINT: implicit, {.learning_rate = 0.1}
   LearningRate(std::vector<double> table);  // NOLINT: the value of each step; the last one holds for all later steps
+  LearningRate(Schedule schedule);          // NOLINT
 
+  // Null unless the rate is one.
+  const Schedule& schedule() const { return schedule_; }
   bool is_fixed() const { return is_fixed_; }
-  // One entry if fixed.
+  // One entry if fixed, none of a schedule.
   const std::vector<double>& values() const { return values_; }
 
  private:
   bool is_fixed_;
   std::vector<double> values_;
+  Schedule schedule_;
 };
 
 // All of the following throw InvalidArgument for counts below 1 and rates below 0.

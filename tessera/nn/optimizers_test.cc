@@ -5,8 +5,10 @@
 #include "tessera/nn/adam.h"
 #include "tessera/nn/cell.h"
 #include "tessera/nn/initializers.h"
+#include "tessera/nn/lamb.h"
 #include "tessera/nn/momentum.h"
 #include "tessera/nn/sgd.h"
+#include "tessera/ops/functions.h"
 #include "tessera/ops/verify.h"
 
 namespace tessera::nn {
@@ -106,6 +108,20 @@ TEST(Momentum, AScheduleIsATableReadByTheStep) {
   const auto states = momentum.states(parameters);
   EXPECT_EQ(states[1].name, "learning_rate");
   EXPECT_TRUE(bit_equal(*states[1].data, Tensor::of<float>({3}, {0.1f, 0.01f, 0.001f})));
+}
+
+TEST(Momentum, AScheduleOfOperatorsIsAddedToTheGraphAndIsNoState) {
+  const LearningRate::Schedule half_of_step = [](ir::Value step) { return ops::cast(step, DType::kF32) * 0.5; };
+  Momentum momentum({.learning_rate = half_of_step});
+  EXPECT_THAT(text_of(momentum), HasSubstr(R"(  %1 = reshape global_step {shape=[]} : i32[] @ optimizer
+  %2 = cast %1 {dtype=f32} : f32[] @ optimizer
+  %3 = fill {dtype=f32, shape=[], value=0.5} : f32[] @ optimizer
+  %4 = mul %2, %3 : f32[] @ optimizer
+  %5 = reshape %4 {shape=[]} : f32[] @ optimizer
+  %6, %7 = momentum weight, moments.weight, d_weight, %5, momentum)"));
+  EXPECT_THAT(state_names(momentum),
+              ElementsAre("global_step i32[1]", "momentum f32[]", "moments.weight f32[3,4]", "moments.gamma f32[4]"));
+  EXPECT_THROW(LearningRate(LearningRate::Schedule()), InvalidArgument);
 }
 
 TEST(Sgd, TellsItsFirstStepFromTheCounter) {
@@ -274,7 +290,9 @@ TEST(Optimizers, StatesListsWhatUpdateReads) {
   Adam adam;
   AdamW adamw;
   AdamWeightDecay adam_weight_decay;
-  for (Optimizer* optimizer : std::initializer_list<Optimizer*>{&momentum, &sgd, &adam, &adamw, &adam_weight_decay}) {
+  Lamb lamb;
+  for (Optimizer* optimizer :
+       std::initializer_list<Optimizer*>{&momentum, &sgd, &adam, &adamw, &adam_weight_decay, &lamb}) {
     std::map<std::string, Type> listed;
     for (const auto& state : optimizer->states(parameters)) listed[state.full_name()] = state.type;
     std::map<std::string, Type> read;
@@ -305,6 +323,8 @@ TEST(Optimizers, SettingsThatCannotWorkAreRefused) {
   EXPECT_THROW(Adam({.beta1 = 1}), InvalidArgument);
   EXPECT_THROW(AdamWeightDecay({.eps = 0}), InvalidArgument);
   EXPECT_THROW(AdamW({.beta1 = 1}), InvalidArgument);
+  EXPECT_THROW(Lamb({.beta2 = 0}), InvalidArgument);
+  EXPECT_THROW(Lamb({.eps = 0}), InvalidArgument);
 }
 
 }  // namespace

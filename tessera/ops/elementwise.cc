@@ -107,6 +107,7 @@ const Unary kUnaries[] = {
     {"abs", "The absolute value of x.", Kind::kNumeric, Domain::kAny, kSimple,
      [](Value x, Value, Value dy) { return dy * sign(x); }},
     {"sign", "-1, 0 or 1: the sign of x; NaN stays NaN.", Kind::kNumeric, Domain::kAny, kSimple, nullptr},
+    {"stop_gradient", "x; no gradient flows back through it.", Kind::kAny, Domain::kAny, kSimple, nullptr},
     {"square", "x * x.", Kind::kNumeric, Domain::kAny, kSimple, [](Value x, Value, Value dy) { return dy * x * 2.0; }},
     {"floor", "The largest whole number that is not above x.", Kind::kFloating, Domain::kAny, kSimple, nullptr},
     {"sqrt", "The square root of x; NaN below 0.", Kind::kFloating, Domain::kPositive, kTranscendental,
@@ -243,7 +244,7 @@ void add_arithmetic(OpRegistry& registry) {
         return {gradient(c.inputs[0], c.outputs[0], c.cotangent(0))};
       };
     }
-    if (def.name == "neg") def.linear_in = {{0}};
+    if (def.name == "neg" || def.name == "stop_gradient") def.linear_in = {{0}};
     if (loses_digits(def.name)) def.precision = MixedPrecision::kWide;
     def.examples = unary_examples(unary.kind, unary.domain, unary.gradient != nullptr);
     registry.add(std::move(def));

@@ -73,6 +73,7 @@ Value select(Value condition, Operand x, Operand y) {
 Value neg(Value x) { return apply1("neg", {x}); }
 Value abs(Value x) { return apply1("abs", {x}); }
 Value sign(Value x) { return apply1("sign", {x}); }
+Value stop_gradient(Value x) { return apply1("stop_gradient", {x}); }
 Value square(Value x) { return apply1("square", {x}); }
 Value floor(Value x) { return apply1("floor", {x}); }
 Value sqrt(Value x) { return apply1("sqrt", {x}); }

@@ -72,6 +72,8 @@ Value tanh(Value x);
 Value gelu(Value x, bool approximate = true);
 Value is_finite(Value x);  // bool: neither infinite nor NaN
 
+// x, of any dtype; no gradient flows back through it.
+Value stop_gradient(Value x);
 // x in another dtype (any, storage-only ones included); x itself when it has it. To an integer: towards zero,
 // saturating, NaN becomes 0; to bool: non-zero is true.
 Value cast(Value x, DType dtype);

@@ -1,6 +1,9 @@
 #include "tessera/train/automatic_plan.h"
 
 #include <algorithm>
+#include <chrono>
+#include <functional>
+#include <future>
 #include <limits>
 #include <numeric>
 
@@ -40,6 +43,18 @@ std::string broadcast(cluster::Context& context, std::string text, const char* w
   text.resize(static_cast<size_t>(size));
   if (size > 0) context.world().broadcast(text.data(), size, DType::kU8, 0, what);
   return text;
+}
+
+// Rank 0 runs it, however long it takes; the others hear from it meanwhile, so that none gives it up.
+void run_while_others_wait(cluster::Context& context, const std::function<void()>& run) {
+  constexpr auto kInterval = std::chrono::milliseconds(200);
+  std::future<void> running;
+  if (context.rank() == 0) running = std::async(std::launch::async, run);
+  int64_t is_done = 0;
+  while (is_done == 0) {
+    if (context.rank() == 0) is_done = running.wait_for(kInterval) == std::future_status::ready ? 1 : 0;
+    context.world().broadcast(&is_done, 1, DType::kI64, 0, "waiting for rank 0's plan");
+  }
 }
 
 std::string search_for_plan(cluster::Context& context, const ir::Graph& graph, const AutomaticPlanOptions& options,
@@ -107,13 +122,14 @@ std::shared_ptr<const compiler::PlanRecord> plan_automatically(cluster::Context&
   const ir::Graph simplified = compiler::simplify(graph);
   std::string json;
   std::string failure;
-  if (context.rank() == 0) {
+  const auto search = [&] {
     try {
       json = search_for_plan(context, simplified, options, profile);
     } catch (const std::exception& error) {
       failure = error.what();
     }
-  }
+  };
+  run_while_others_wait(context, search);
   failure = broadcast(context, failure, "taking rank 0's plan");
   if (!failure.empty()) throw InvalidArgument("auto_parallel: {}", failure);
   json = broadcast(context, json, "taking rank 0's plan");

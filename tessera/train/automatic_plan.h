@@ -17,7 +17,8 @@ namespace tessera::train {
 compiler::MachineProfile measure_briefly(cluster::Context& context);
 
 struct AutomaticPlanOptions {
-  compiler::SearchOptions search = {};
+  // What is put in order by a simulation, and stands against data parallel by a percent, need not be proven further.
+  compiler::SearchOptions search = {.rounds = 16, .gap = 5e-3};
   // Absent: measure_briefly().
   std::optional<compiler::MachineProfile> profile = std::nullopt;
   // A planner of one's own, in place of the search: from the step as it is planned to the choices for it.

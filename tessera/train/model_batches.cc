@@ -1,6 +1,7 @@
 #include "tessera/train/model.h"
 
 #include "tessera/base/error.h"
+#include "tessera/mesh/strategy_error.h"
 
 namespace tessera::train {
 
@@ -28,7 +29,7 @@ compiler::ShardingHints Model::input_hints(const std::vector<session::InputSpec>
   if (!is_parallel() || is_hybrid() || (is_semi_auto() && options_.full_batch)) return hints;
   const auto& strategy = options_.dataset_strategy;
   if (is_semi_auto() && !strategy.empty() && strategy.size() != inputs.size()) {
-    throw InvalidArgument("dataset_strategy {} has {} tuples, there are {} inputs", mesh::to_string(strategy),
+    throw mesh::StrategyError("dataset_strategy {} has {} tuples, there are {} inputs", mesh::to_string(strategy),
                           strategy.size(), inputs.size());
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -43,14 +44,14 @@ compiler::ShardingHints Model::input_hints(const std::vector<session::InputSpec>
     std::vector<mesh::Axis> axes;
     int left = context_.size();
     if (static_cast<int>(strategy[i].size()) != ndim) {
-      throw InvalidArgument("dataset_strategy {} has {} counts for input \"{}\" {}", mesh::to_string(strategy),
+      throw mesh::StrategyError("dataset_strategy {} has {} counts for input \"{}\" {}", mesh::to_string(strategy),
                             strategy[i].size(), inputs[i].name, inputs[i].type);
     }
     for (int dim = 0; dim < ndim; ++dim) {
       const auto parts = static_cast<int>(strategy[i][static_cast<size_t>(dim)]);
       if (parts == 1) continue;
       if (left % parts != 0) {
-        throw InvalidArgument("dataset_strategy {} does not divide {} ranks", mesh::to_string(strategy),
+        throw mesh::StrategyError("dataset_strategy {} does not divide {} ranks", mesh::to_string(strategy),
                               context_.size());
       }
       left /= parts;

@@ -68,7 +68,11 @@ def test_settings_hold_until_they_are_reset():
     context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", mirror_mean=True, device_num=8)
     assert context.get_auto_parallel_context("gradients_mean") is True
     assert context.get_auto_parallel_context("device_num") == 8
+    context.set_auto_parallel_context(strategy_ckpt_config={"save_file": "a.ckpt"})
+    assert context.get_auto_parallel_context("strategy_ckpt_save_file") == "a.ckpt"
+    assert context.get_auto_parallel_context("strategy_ckpt_config") == {"load_file": "", "save_file": "a.ckpt", "only_trainable_params": True}
     context.reset_auto_parallel_context()
+    assert context.get_auto_parallel_context("strategy_ckpt_save_file") == ""
     assert context.get_auto_parallel_context("parallel_mode") == "stand_alone"
     assert context.get_auto_parallel_context("device_num") == 1
 

@@ -183,3 +183,26 @@ def test_an_overflow_on_one_rank_skips_the_step_on_all(tmp_path, mode):
     updated = (1 - 0.01 * 2 * (x @ np.ones((4, 1))).T @ x / 8)[0]
     for own in shown:
         np.testing.assert_allclose(own, [1, 1, 1, 1, 1, 0, 512, *updated], rtol=1e-5)
+
+
+LAMB = """
+context.set_auto_parallel_context(parallel_mode="MODE", gradients_mean=True, enable_parallel_optimizer=SHARDS, full_batch=MODE_IS_GLOBAL,
+                                  parallel_optimizer_config={"parallel_optimizer_threshold": 0})
+net = nn.SequentialCell(nn.Dense(4, 8, activation="relu"), nn.Dense(8, 1))
+rows = slice(None) if MODE_IS_GLOBAL else slice(rank, None, ranks)
+data = ms.dataset.NumpySlicesDataset({"x": x[rows], "y": x[rows].sum(1, keepdims=True)}, shuffle=False).batch(len(x[rows]))
+ms.Model(net, nn.MSELoss(), nn.Lamb(net.trainable_params(), nn.ExponentialDecayLR(0.1, 0.5, 2), weight_decay=0.01)).train(4, data, dataset_sink_mode=False)
+show(*[parameter.asnumpy() for parameter in net.get_parameters()])
+"""
+
+
+@pytest.mark.parametrize("mode", ["data_parallel", "semi_auto_parallel"])
+def test_norms_of_split_parameters_are_those_of_one_device(tmp_path, mode):
+    def trained(ranks, shards):
+        script = LAMB.replace("MODE_IS_GLOBAL", str(mode != "data_parallel")).replace("MODE", mode).replace("SHARDS", str(shards))
+        return on_ranks(tmp_path, script, ranks)[0]
+
+    alone = trained(1, False)[0]
+    for shards in (False, True):
+        for rank in trained(2, shards):
+            np.testing.assert_allclose(rank, alone, rtol=1e-4, atol=1e-6)

@@ -111,6 +111,62 @@ def test_a_split_network_has_the_losses_of_one_device(tmp_path, full_batch):
             assert same == pytest.approx(ranks * [float(loss)], rel=1e-5)
 
 
+UNFIT = """
+import sys
+
+import numpy as np
+from mindspore import Model, Parameter, Tensor, context, dataset, nn, ops
+from mindspore.communication import get_rank, init
+
+init()
+
+
+class Twice(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.weight = Parameter(Tensor(np.ones((8, 8), np.float32)))
+        self.first, self.second = ops.MatMul().shard(((2, 1), (1, 1))), ops.MatMul().shard(((1, 2), (2, 1)))
+
+    def construct(self, x):
+        return self.second(self.first(x, self.weight), self.weight)
+
+
+class Between(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.weight = Parameter(Tensor(np.ones((8, 8), np.float32)))
+        self.mul, self.relu = ops.Mul().shard(((2, 1), (2, 1))), ops.ReLU().shard(((1, 2),))
+
+    def construct(self, x):
+        return self.relu(ops.sigmoid(self.mul(x, self.weight)))
+
+
+def refused(net, **settings):
+    context.reset_auto_parallel_context()
+    context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", **settings)
+    data = dataset.NumpySlicesDataset({"x": np.ones((8, 8), np.float32), "y": np.ones((8, 8), np.float32)}).batch(8)
+    try:
+        Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.1)).train(1, data)
+    except RuntimeError as error:
+        sys.stdout.write(f"refused {error}\\n")
+
+
+refused(Twice(), full_batch=True)
+refused(Between(), full_batch=True, search_mode="sharding_propagation")
+refused(nn.Dense(8, 8), dataset_strategy=((3, 1), (1, 1)))
+refused(nn.Dense(8, 8), dataset_strategy=((2, 1),))
+refused(nn.Dense(8, 8), dataset_strategy=((2,), (2,)))
+"""
+
+
+def test_strategies_that_do_not_fit_are_runtime_errors(tmp_path):
+    (tmp_path / "unfit.py").write_text(UNFIT)
+    out = run([*MPIRUN, "-n", 2, sys.executable, "unfit.py"], tmp_path)[0]
+    for words in ('parameter "weight" is split in several ways', "cannot follow both", "does not divide 2 ranks", "has 1 tuples, there are 2 inputs",
+                  "has 1 counts for input"):
+        assert len(re.findall(f"refused .*{words}", out)) == 2, out
+
+
 def test_a_failing_rank_ends_the_job(tmp_path):
     script = tmp_path / "fails.py"
     script.write_text("""

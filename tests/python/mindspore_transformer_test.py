@@ -206,7 +206,8 @@ MP2 = T.TransformerOpParallelConfig(model_parallel=2)
     (lambda: small(hidden_size=9, num_heads=3, parallel_config=MP2), ValueError), (lambda: small(ffn_hidden_size=15, parallel_config=MP2), ValueError),
     (lambda: small(hidden_dropout_rate=1.0), ValueError), (lambda: small(attention_dropout_rate=-0.1), ValueError),
     (lambda: small(hidden_size=0), ValueError), (lambda: small(hidden_size=8.0), TypeError), (lambda: small(encoder_layers=0), ValueError),
-    (lambda: small(use_past=True), NotImplementedError), (lambda: small(parallel_config=T.OpParallelConfig()), TypeError),
+    (lambda: small(use_past=True), NotImplementedError), (lambda: T.TransformerEncoderLayer(0, H, FFN, HEADS, S, use_past=True), ValueError),
+    (lambda: small(parallel_config=T.OpParallelConfig()), TypeError),
     (lambda: small(hidden_act="wrong"), ValueError), (lambda: T.OpParallelConfig(0), ValueError), (lambda: T.OpParallelConfig(1.0), TypeError),
     (lambda: T.EmbeddingOpParallelConfig(vocab_emb_dp=1), TypeError), (lambda: T.TransformerRecomputeConfig(recompute=1), TypeError),
     (lambda: T.TransformerOpParallelConfig(expert_parallel=2), NotImplementedError), (lambda: T.TransformerOpParallelConfig(recompute=3), TypeError),
@@ -280,3 +281,78 @@ def test_a_split_transformer_has_the_losses_of_one_device(tmp_path):
     assert alone[-1] < alone[0]
     for ranks in (2, 4):  # products are rounded to float16
         np.testing.assert_allclose([float(loss) for _, _, loss in found[ranks][::ranks]], alone, rtol=2e-3)
+
+
+CAUSAL = np.tril(np.ones((N, S, S), np.float32))
+
+
+def token_by_token(cell, x, first, *more):
+    """Results at all places: of the first ones at once, then one after the other. more: behind the mask."""
+    padded = x.copy()
+    padded[:, first:] = 7.0
+    valid = Tensor(np.full(N, first, np.int32))
+    cell.add_flags_recursive(is_first_iteration=True)
+    results = [cell(Tensor(padded), Tensor(CAUSAL), *more, init_reset=Tensor([True]), batch_valid_length=valid)[0].asnumpy()[:, :first]]
+    cell.add_flags_recursive(is_first_iteration=False)
+    for place in range(first, S):
+        later = [None if item is None else item[:, :1] if item.shape == CAUSAL.shape else item for item in more]
+        y, present = cell(Tensor(x[:, place:place + 1]), Tensor(np.ones((N, 1, S), np.float32)), *later, init_reset=Tensor([True]), batch_valid_length=valid)
+        results.append(y.asnumpy())
+    return np.concatenate(results, 1), present
+
+
+@pytest.mark.parametrize("first", [1, 3])
+@pytest.mark.parametrize("post", [False, True])
+def test_an_encoder_layer_goes_on_from_what_it_has_kept(first, post):
+    settings = dict(batch_size=N, hidden_size=H, ffn_hidden_size=FFN, num_heads=HEADS, seq_length=S, attention_dropout_rate=0.0,
+                    hidden_dropout_rate=0.0, post_layernorm_residual=post)
+    x = inputs()[0]
+    whole, stepwise = T.TransformerEncoderLayer(**settings), T.TransformerEncoderLayer(use_past=True, **settings)
+    fill(whole)
+    for mine, other in zip(whole.trainable_params(), stepwise.trainable_params(), strict=True):
+        other.set_data(mine)
+    expected = whole(Tensor(x), Tensor(CAUSAL))[0].asnumpy()
+    found, present = token_by_token(stepwise, x, first)
+    np.testing.assert_allclose(found, expected, atol=0.02)
+    assert present[0].shape == (N, HEADS, H // HEADS, S) and present[1].shape == (N, HEADS, S, H // HEADS)
+    assert stepwise.key_past.asnumpy().tolist() == present[0].asnumpy().tolist() and present[0].asnumpy()[..., -1].any()
+
+
+def test_a_decoder_goes_on_from_what_it_has_kept():
+    settings = dict(num_layers=2, batch_size=N, hidden_size=H, ffn_hidden_size=FFN, src_seq_length=S, tgt_seq_length=S, num_heads=HEADS,
+                    attention_dropout_rate=0.0, hidden_dropout_rate=0.0)
+    x = inputs()[0]
+    memory = Tensor(np.random.RandomState(2).randn(N, S, H).astype(np.float32))
+    whole, stepwise = T.TransformerDecoder(**settings), T.TransformerDecoder(use_past=True, **settings)
+    fill(whole)
+    for mine, other in zip(whole.trainable_params(), stepwise.trainable_params(), strict=True):
+        other.set_data(mine)
+    every = Tensor(np.ones((N, S, S), np.float32))
+    expected = whole(Tensor(x), Tensor(CAUSAL), memory, every)[0].asnumpy()
+    np.testing.assert_allclose(token_by_token(stepwise, x, 2, memory, every)[0], expected, atol=0.04)
+
+
+def test_what_was_kept_can_be_forgotten():
+    net = small(use_past=True, decoder_layers=0)
+    fill(net)
+    x = inputs()[0]
+    valid = Tensor(np.full(N, 2, np.int32))
+    net(Tensor(x), Tensor(CAUSAL), batch_valid_length=valid)
+    net.add_flags_recursive(is_first_iteration=False)
+    one, mask = Tensor(x[:, :1]), Tensor(np.ones((N, 1, S), np.float32))
+    goes_on, presents, _ = net(one, mask, init_reset=Tensor([True]))
+    assert [len(present) for present in presents] == [2, 2]
+    alone = net(one, mask, init_reset=Tensor([False]))[0].asnumpy()
+    assert np.abs(goes_on.asnumpy() - alone).max() > 0.01
+    np.testing.assert_allclose(net(one, mask, init_reset=Tensor([False]))[0].asnumpy(), alone, atol=1e-6)
+
+
+@pytest.mark.parametrize("call, error, words", [
+    (lambda net, x: net(x, Tensor(CAUSAL)), ValueError, "batch_valid_length"),
+    (lambda net, x: net(x[:, :1], Tensor(CAUSAL), batch_valid_length=Tensor([1, 1])), ValueError, "must be of"),
+    (lambda net, x: (net.set_train(), net(x, Tensor(CAUSAL), batch_valid_length=Tensor([1, 1]))), RuntimeError, "is for prediction"),
+    (lambda net, x: small(use_past=True), NotImplementedError, "beside decoder layers"),
+])
+def test_what_incremental_prediction_needs(call, error, words):
+    with pytest.raises(error, match=words):
+        call(small(use_past=True, decoder_layers=0), Tensor(inputs()[0]))

@@ -171,6 +171,7 @@ for wrong, error in ((lambda: ops.AlltoAll(size + 1, 0, 0), ValueError), (lambda
                      (lambda: exchange((of(1),)), ValueError), (lambda: communication.get_rank("none"), ValueError),
                      (lambda: communication.create_group("g", 3), TypeError), (lambda: communication.create_group("g", []), ValueError),
                      (lambda: communication.create_group("g", [0, 0]), ValueError),
+                     (lambda: communication.create_group("g", ["0"]), TypeError), (lambda: communication.create_group("nccl_world_group", [0]), ValueError),
                      (lambda: communication.destroy_group("hccl_world_group"), ValueError),
                      (lambda: communication.get_world_rank_from_group_rank("hccl_world_group", size), ValueError),
                      (lambda: communication.get_group_rank_from_world_rank(size, "hccl_world_group"), ValueError)):
@@ -203,3 +204,73 @@ def test_recompute_is_for_graphs():
             ops.MatMul().recompute()
     finally:
         context.set_context(mode=context.GRAPH_MODE)
+
+
+NUMBERS = [
+    (ms.int32, lambda x: x + 0.5, ms.float32), (ms.int32, lambda x: 2.0 * x, ms.float32), (ms.uint8, lambda x: x - 0.5, ms.float32),
+    (ms.int64, lambda x: x**0.5, ms.float32), (ms.int32, lambda x: x / 2, ms.float32), (ms.int32, lambda x: x + 1, ms.int32),
+    (ms.bool_, lambda x: x + 1, ms.int64), (ms.bool_, lambda x: 1.5 - x, ms.float32), (ms.float16, lambda x: x + 0.5, ms.float16),
+    (ms.float16, lambda x: x * np.float32(0.5), ms.float16), (ms.int32, lambda x: x + np.float64(0.5), ms.float32),
+    (ms.int32, lambda x: x < 1.5, ms.bool_), (ms.int32, lambda x: ops.Maximum()(x, 1.5), ms.float32),
+    (ms.int32, lambda x: ops.select(x < 1.5, x, 0.5), ms.float32), (ms.int32, lambda x: ops.clip_by_value(x, 0.5, 1.5), ms.int32)]
+
+
+@pytest.mark.parametrize("dtype, function, expected", NUMBERS, ids=lambda value: value.name if isinstance(value, ms.dtype.DType) else "")
+@pytest.mark.parametrize("is_traced", [False, True])
+def test_a_float_makes_an_integer_tensor_float32(dtype, function, expected, is_traced):
+    class Net(nn.Cell):
+        def construct(self, x):
+            return function(x)
+
+    values = np.array([0, 1] if dtype is ms.bool_ else [1, 2])
+    found = (Net() if is_traced else function)(Tensor(values, dtype))
+    assert found.dtype is expected
+    cast = Tensor(values.astype(np.float32))
+    np.testing.assert_allclose(found.asnumpy(), function(cast).asnumpy().astype(found.asnumpy().dtype), rtol=1e-6)
+
+
+def test_no_gradient_flows_through_stop_gradient():
+    class Net(nn.Cell):
+        def construct(self, x):
+            return x * x * ops.stop_gradient(x)
+
+    x = Tensor([1.0, 2.0])
+    assert Net()(x).asnumpy().tolist() == [1, 8]
+    assert ops.GradOperation()(Net())(x).asnumpy().tolist() == [2, 8]  # 2 x * x, not 3 x * x
+    assert ops.stop_gradient(Tensor([1, 2])).dtype is ms.int64
+
+
+@pytest.mark.parametrize("masks, begin, end, expected", [
+    ({}, (0, 1, 0), (2, 3, 4), np.s_[0:2, 1:3, 0:4]), (dict(begin_mask=2), (1, 2, 0), (2, 3, 4), np.s_[1:2, :3, 0:4]),
+    (dict(end_mask=5), (0, 1, 1), (1, 3, 2), np.s_[0:, 1:3, 1:]), (dict(new_axis_mask=2), (0, 0, 1), (2, 1, 3), np.s_[0:2, None, 1:3]),
+    (dict(shrink_axis_mask=1), (1, 0, 1), (2, 2, 3), np.s_[1, 0:2, 1:3]), (dict(ellipsis_mask=1), (0, 1), (0, 3), np.s_[..., 1:3]),
+    (dict(begin_mask=4, ellipsis_mask=2, shrink_axis_mask=1), (1, 0, 3), (0, 0, 4), np.s_[1, ..., :4])])
+def test_masks_of_a_slice(masks, begin, end, expected):
+    array = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    found = P.StridedSlice(**masks)(Tensor(array), begin, end, (1,) * len(begin)).asnumpy()
+    np.testing.assert_array_equal(found, array[expected])
+
+
+def test_a_schedule_of_ones_own_is_a_learning_rate():
+    class Thirds(nn.LearningRateSchedule):
+        def construct(self, global_step):
+            return 0.3 / (1.0 + ops.cast(global_step, ms.float32))
+
+    net = Scaled()
+    step = nn.TrainOneStepCell(net, nn.SGD(net.trainable_params(), Thirds()))
+    step.set_train()
+    before, rates = net.w.asnumpy().copy(), []
+    for _ in range(3):
+        step(Tensor([1.0, 1.0]))
+        rates.append(before - net.w.asnumpy())
+        before = net.w.asnumpy().copy()
+    np.testing.assert_allclose(np.array(rates), [[0.3, 0.3], [0.15, 0.15], [0.1, 0.1]], rtol=1e-5)
+
+
+def test_groups_may_have_their_gradients_centralized():
+    net = nn.Dense(2, 2, weight_init="ones")
+    x = Tensor(np.array([[1.0, 3.0]], np.float32))
+    step = nn.TrainOneStepCell(net, nn.SGD([{"params": [net.weight], "grad_centralization": True}, {"params": [net.bias]}], 1.0))
+    step(x)
+    np.testing.assert_allclose(net.weight.asnumpy(), [[2, 0], [2, 0]], rtol=1e-6)  # the gradient is [1, 3] less its mean
+    np.testing.assert_allclose(net.bias.asnumpy(), [-1, -1], rtol=1e-6)

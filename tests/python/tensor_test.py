@@ -116,3 +116,46 @@ def test_a_checkpoint_holds_tensors_and_texts(tmp_path):
     np.testing.assert_array_equal(loaded["b.c"].numpy(), np.arange(3))
     with pytest.raises(OSError):
         tessera.checkpoint.load(str(tmp_path / "absent.ckpt"))
+
+
+def test_a_number_takes_the_tensors_dtype_unless_numbers_promote():
+    x = tessera.Tensor([1, 2])
+    with pytest.raises(tessera.InvalidArgument, match="the number 0.5 is no i64"):
+        x + 0.5
+    assert (x * 2.0).dtype is tessera.int64 and (tessera.Tensor([1.0], tessera.float16) + np.float32(1)).dtype is tessera.float32
+    ops.promote_numbers(True)
+    try:
+        assert (x + 0.5).numpy().tolist() == [1.5, 2.5] and (x * 2.0).dtype is tessera.float32
+    finally:
+        ops.promote_numbers(False)
+    assert (x * 2.0).dtype is tessera.int64
+
+
+@pytest.mark.parametrize("method", [
+    lambda x: x.sum(), lambda x: x.mean(1), lambda x: x.max(0), lambda x: x.min(), lambda x: x.prod(-1), lambda x: (x > 2).all(), lambda x: (x > 2).any(),
+    lambda x: x.transpose(1, 0), lambda x: x.transpose(), lambda x: abs(-x), lambda x: x // 2, lambda x: 7 // x, lambda x: x % 2.5, lambda x: (-x) % 3,
+    lambda x: (x > 2) & (x < 5) | ~(x > 1), lambda x: x[None].squeeze(0)])
+def test_methods_are_numpys(method):
+    array = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_allclose(method(tessera.Tensor(array)).numpy(), method(array), rtol=1e-6)
+
+
+def test_methods_keep_dims_and_integers():
+    x = tessera.Tensor([[1, 2], [3, 4]])
+    assert x.sum(1, keep_dims=True).shape == (2, 1) and x.expand_dims(0).shape == (1, 2, 2) and x.view(4).shape == (4,)
+    assert (x // 2).numpy().tolist() == [[0, 1], [1, 2]] and (x // 2).dtype is tessera.int64 and (-x % 3).numpy().tolist() == [[2, 1], [0, 2]]
+
+
+def test_a_tensor_takes_other_elements():
+    x = tessera.Tensor([1.0, 2.0])
+
+    class Net(tessera.nn.Cell):
+        def construct(self, y):
+            return y * x
+
+    net = Net()
+    assert net(tessera.Tensor([1.0, 1.0])).numpy().tolist() == [1, 2]
+    x.set_data([3, 4])
+    assert x.dtype is tessera.float32 and net(tessera.Tensor([1.0, 1.0])).numpy().tolist() == [3, 4]
+    with pytest.raises(tessera.InvalidArgument, match="cannot take a value of"):
+        x.set_data([1.0])

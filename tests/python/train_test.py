@@ -244,6 +244,24 @@ def test_predict_and_eval():
     assert results["accuracy"] == 0.75
 
 
+def test_eval_shows_the_batches_to_metrics_of_ones_own():
+    class Seen:
+        def __init__(self):
+            self.batches = []
+
+        def update(self, output, label, loss):
+            self.batches.append((output.shape, label.numpy().ravel().tolist(), loss))
+
+    net, seen = nn.Dense(1, 1, weight_init=1.0), Seen()
+    dataset = data.tensors({"x": np.ones((3, 1), np.float32), "y": np.array([[1], [1], [3]], np.float32)}).batch(2)
+    model = tessera.Model(net, nn.MSELoss(), metrics=["loss"])
+    assert model.eval(dataset, metrics=[seen]) == {"loss": pytest.approx(4 / 3)}
+    assert seen.batches == [((2, 1), [1, 1], 0.0), ((1, 1), [3], 4.0)]
+    assert tessera.Model(net, nn.MSELoss()).eval(dataset, metrics=[seen]) == {} and len(seen.batches) == 4
+    with pytest.raises(tessera.InvalidArgument, match="no metrics"):
+        tessera.Model(net, nn.MSELoss()).eval(dataset)
+
+
 def test_a_checkpoint_resumes_exactly(tmp_path):
     dataset = data.tensors(regression()).batch(16)
     whole, _ = losses_of(nn.Dense(4, 1), dataset, nn.MSELoss(), epochs=2)
@@ -383,3 +401,60 @@ def test_options_that_do_not_exist_are_refused():
         tessera.Model(nn.Dense(1, 1), parallel_mode="wrong")
     with pytest.raises(TypeError):
         tessera.Model(nn.Dense(1, 1), unknown=1)
+
+
+def test_a_learning_rate_is_what_a_cell_makes_of_the_step():
+    class Halving(nn.Cell):
+        def construct(self, step):
+            return 0.01 * ops.pow(0.5, ops.cast(step, "float32"))
+
+    dataset = data.tensors(regression()).batch(16)
+    found = []
+    for rate in ([0.01 * 0.5**i for i in range(8)], Halving()):
+        losses = Losses()
+        model = tessera.Model(nn.Dense(4, 1), nn.MSELoss(), nn.Momentum(learning_rate=rate))
+        model.train(2, dataset, [losses])
+        found.append(losses.losses)
+    assert found[1] == pytest.approx(found[0], rel=1e-6) and len(found[0]) == 8
+    assert "global_step" in model.names() and "learning_rate" not in model.names()
+
+
+def test_gradients_are_centralized():
+    net = nn.Dense(2, 3, weight_init=0.0)
+    inner = nn.SGD(learning_rate=1.0)
+    model = tessera.Model(net, nn.MSELoss(), nn.CentralizedGradients(inner, [net.weight, net.bias]))
+    x, y = np.array([[1.0, 3.0]], np.float32), np.array([[3.0, 6.0, 9.0]], np.float32)
+    model.train_step(x, y)
+    gradient = -2 / 3 * y.T @ x
+    np.testing.assert_allclose(net.weight.numpy(), -(gradient - gradient.mean(1, keepdims=True)), rtol=1e-6)
+    np.testing.assert_allclose(net.bias.numpy(), 2 / 3 * y[0], rtol=1e-6)
+
+
+def lamb_in_numpy(w, gradients, rate, decay):
+    """The paper's formulas, step by step."""
+    m, v = np.zeros_like(w), np.zeros_like(w)
+    for t, g in enumerate(gradients, 1):
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+        r = m / (1 - 0.9**t) / (np.sqrt(v / (1 - 0.999**t)) + 1e-6) + decay * w
+        norms = np.linalg.norm(w), np.linalg.norm(r)
+        w = w - rate * (norms[0] / norms[1] if min(norms) > 0 else 1) * r
+    return w
+
+
+@pytest.mark.parametrize("start", [0.0, 1.0])
+def test_lamb_is_what_the_paper_says(start):
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.w = tessera.Parameter(np.full((2, 3), start, np.float32))
+
+        def construct(self, g):
+            return ops.reduce_sum(self.w * g)
+
+    net = Net()
+    model = tessera.Model(net, None, nn.Lamb(learning_rate=0.1, weight_decay=0.01))
+    gradients = np.random.RandomState(0).randn(4, 2, 3).astype(np.float32)
+    for g in gradients:
+        model.train_step(g)
+    np.testing.assert_allclose(net.w.numpy(), lamb_in_numpy(np.full((2, 3), start), gradients, 0.1, 0.01), rtol=2e-4, atol=1e-6)
+    assert model.names()[1:5] == ["global_step", "learning_rate", "lamb_m.w", "lamb_v.w"]

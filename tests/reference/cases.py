@@ -141,6 +141,10 @@ operator("ops.Stack", lambda: lambda x, y: ops.Stack(1)((x, y)), floats(2, 3), f
 operator("ops.stack", lambda: lambda x, y: ops.stack((x, y), 0), floats(2, 3), floats(2, 3))
 operator("ops.Split", lambda: ops.Split(1, 3), floats(2, 6))
 operator("ops.StridedSlice", lambda: lambda x: ops.StridedSlice()(x, (0, 1, 0), (2, 3, 4), (1, 1, 2)), floats(2, 3, 4))
+# Other masks: MindSpore's CPU kernel does not write all of the result, and its gradients are of another slice.
+for label, masks, place in (("shrink_axis_mask", (0, 0, 0, 0, 1), ((1, 0, 1), (2, 2, 3))), ("ellipsis_mask", (0, 0, 1), ((0, 1), (0, 3)))):
+    operator(f"ops.StridedSlice {label}", lambda masks=masks, place=place: lambda x: ops.StridedSlice(*masks)(x, *place, (1,) * len(place[0])),
+             floats(2, 3, 4))
 operator("ops.Shape", lambda: lambda x: np.array(ops.Shape()(x)), floats(2, 3), gradient=False)
 operator("ops.Rank", lambda: lambda x: np.array(ops.Rank()(x)), floats(2, 3), gradient=False)
 operator("ops.shape", lambda: lambda x: np.array(ops.shape(x)), floats(2, 3), gradient=False)
@@ -265,8 +269,27 @@ for label, function in {"+": lambda x, y: x + y, "-": lambda x, y: x - y, "*": l
                         "index": lambda x, y: x[1] + y[2], "slice": lambda x, y: x[1:, ::2] * y[:2, 1:3], "...": lambda x, y: x[..., 1] * y[..., None, 0]
                         }.items():
     operator(f"Tensor {label}", lambda function=function: function, floats(3, 4), positive(3, 4))
+for label, function in {"mean": lambda x: x.mean(), "mean axis": lambda x: x.mean(1), "sum": lambda x: x.sum(), "max": lambda x: x.max(),
+                        "min": lambda x: x.min(), "abs": lambda x: abs(x), "exp": lambda x: x.exp(), "transpose": lambda x: x.transpose((1, 0)),
+                        "view": lambda x: x.view(4, 3), "expand_dims": lambda x: x.expand_dims(1), "squeeze": lambda x: x.expand_dims(0).squeeze(0),
+                        "// number": lambda x: x // 0.75, "% number": lambda x: x % 0.75}.items():
+    operator(f"Tensor.{label}", lambda function=function: function, floats(3, 4))
+operator("Tensor int32 // int", lambda: lambda x: x // 2, ints(3, 4, low=-5), dtypes=SINGLE)
+operator("Tensor int32 % int", lambda: lambda x: x % 3, ints(3, 4, low=-5), dtypes=SINGLE)
+operator("Tensor bool & |", lambda: lambda x, y: (x & y) | ~x, bools(3, 4), bools(3, 4), dtypes=SINGLE)
 operator("Tensor int32 / int32", lambda: lambda x, y: x / y, ints(3, 4), ints(3, 4, low=1), dtypes=SINGLE)
-operator("Tensor int32 + float", lambda: lambda x: x + 0.5, ints(3, 4), dtypes=SINGLE)
+for label, function in {"+ float": lambda x: x + 0.5, "* float": lambda x: x * 2.0, "float -": lambda x: 0.5 - x, "/ int": lambda x: x / 2,
+                        "** float": lambda x: x**0.5, "< float": lambda x: x < 1.5, "== float": lambda x: x == 2.0, "+ int": lambda x: x + 1,
+                        "+ np.float32": lambda x: x + np.float32(0.5), "Maximum float": lambda x: ops.Maximum()(x, 1.5),
+                        "select float": lambda x: ops.select(x < 2, x, 0.5), "clip float": lambda x: ops.clip_by_value(x, 0.5, 2.5)}.items():
+    operator(f"Tensor int32 {label}", lambda function=function: function, ints(3, 4), dtypes=SINGLE)
+    if label not in ("** float", "select float"):
+        operator(f"Tensor {label}", lambda function=function: function, grid(3, 4))
+for label, function in {"+ int": lambda x: x + 1, "+ float": lambda x: x + 0.5, "int -": lambda x: 1 - x, "* float": lambda x: x * 2.0,
+                        "== True": lambda x: x == True}.items():  # noqa: E712
+    operator(f"Tensor bool {label}", lambda function=function: function, bools(3, 4), dtypes=SINGLE)
+operator("ops.stop_gradient", lambda: lambda x: x * ops.stop_gradient(x), floats(3, 4))
+operator("ops.stop_gradient int32", lambda: ops.stop_gradient, ints(3, 4), dtypes=SINGLE)
 operator("Tensor int32 + float32", lambda: lambda x, y: x + y, ints(3, 4), floats(3, 4))
 value("Tensor of a list", lambda: Tensor([1.5, 2.0]))
 value("Tensor of ints", lambda: Tensor([1, 2]))
@@ -476,7 +499,11 @@ value("nn.TrainOneStepWithLossScaleCell", lambda: scaled_step(lambda: Tensor(8.0
 value("nn.FixedLossScaleUpdateCell", lambda: scaled_step(lambda: nn.FixedLossScaleUpdateCell(64.0), (1, 1e38, 1)))
 value("nn.DynamicLossScaleUpdateCell", lambda: scaled_step(lambda: nn.DynamicLossScaleUpdateCell(16.0, 2, 3), (1, 1e38, 1, 1, 1, 1, 1e38, 1)))
 
-# A schedule that ends, as a learning rate.
+# A schedule as a learning rate.
+optimizer("nn.Momentum ExponentialDecayLR", lambda net: nn.Momentum(net.trainable_params(), nn.ExponentialDecayLR(0.1, 0.5, 2), 0.9), steps=6)
+optimizer("nn.SGD InverseDecayLR", lambda net: nn.SGD(net.trainable_params(), nn.InverseDecayLR(0.1, 0.5, 2)), steps=6)
+optimizer("nn.Lamb", lambda net: nn.Lamb(net.trainable_params(), 0.1), steps=2)
+optimizer("nn.LazyAdam", lambda net: nn.LazyAdam(net.trainable_params(), 0.03), steps=2)
 optimizer("nn.Momentum CosineDecayLR", lambda net: nn.Momentum(net.trainable_params(), nn.CosineDecayLR(0.01, 0.2, 3), 0.9), steps=6)
 optimizer("nn.Adam WarmUpLR", lambda net: nn.Adam(net.trainable_params(), nn.WarmUpLR(0.1, 3)), steps=6)
 optimizer("nn.SGD PolynomialDecayLR", lambda net: nn.SGD(net.trainable_params(), nn.PolynomialDecayLR(0.2, 0.05, 3, 0.5)), steps=6)
@@ -535,6 +562,24 @@ rate("nn.WarmUpLR", lambda: nn.WarmUpLR(0.1, 5))
 # --- metrics
 metric("nn.Accuracy", nn.Accuracy, (floats(6, 4), ints(6, high=4)), (floats(3, 4), ints(3, high=4)))
 metric("nn.Accuracy one-hot", nn.Accuracy, (floats(2, 3), exactly([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])))
+metric("nn.Accuracy multilabel", lambda: nn.Accuracy("multilabel"), (exactly([[0, 1, 1], [1, 0, 1]]), exactly([[0, 1, 1], [1, 1, 1]])))
+
+
+class SwappedMean(nn.Metric):
+    """The mean of the second input."""
+
+    def clear(self):
+        self.found = []
+
+    @nn.rearrange_inputs
+    def update(self, *inputs):
+        self.found.append(inputs[0].asnumpy().mean())
+
+    def eval(self):
+        return float(np.mean(self.found))
+
+
+metric("nn.rearrange_inputs", lambda: SwappedMean().set_indexes([1, 0]), (floats(4, 3), floats(4, 3)))
 metric("nn.Loss", nn.Loss, (exactly(1.5),), (exactly(2.0),))
 metric("nn.MAE", nn.MAE, (floats(4, 3), floats(4, 3)), (floats(2, 3), floats(2, 3)))
 metric("nn.MSE", nn.MSE, (floats(4, 3), floats(4, 3)), (floats(2, 3), floats(2, 3)))

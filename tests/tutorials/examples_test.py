@@ -42,7 +42,7 @@ def test_a_split_weight_costs_what_a_whole_one_does(tmp_path, language):
             assert losses[name] == pytest.approx(expected, rel=1e-5, abs=1e-3), (name, ranks)
 
 
-@pytest.mark.parametrize("mode, ranks", [("stand_alone", 1), ("data_parallel", 2), ("auto_parallel", 2)])
+@pytest.mark.parametrize("mode, ranks", [("stand_alone", 1), ("data_parallel", 2), ("semi_auto_parallel", 2), ("auto_parallel", 2)])
 def test_resnet50_in_python(tmp_path, images, mode, ranks):
     out, _ = job.run(job.python(ranks, PYTHON / "resnet50" / "train.py", "--data_path", images, "--parallel_mode", mode, "--epochs", "2"), tmp_path)
     losses = job.losses(out)
@@ -51,9 +51,36 @@ def test_resnet50_in_python(tmp_path, images, mode, ranks):
     assert len(re.findall(r"epoch time: [\d.]+ ms, per step time: [\d.]+ ms", out)) == 2 * ranks
 
 
+def test_resnet50_searched_in_cpp(tmp_path, images):
+    """The plan is said in one line, saved, and taken again: equal losses."""
+    command = [job.BIN / "resnet50_cifar10", "--data_path", images, "--epochs", 1, "--batch_size", 64, "--no_progress", "--print_loss", 1,
+               "--kernels", "fixed", "--parallel_mode", "auto_parallel"]
+    out, err = job.run(by_tessera(2, *command, "--plan_save_file", "plan.json"), tmp_path)
+    assert len(re.findall("auto_parallel: .*; a step is predicted to take", out + err)) == 1
+    again, err = job.run(by_tessera(2, *command, "--plan_load_file", "plan.json"), tmp_path)
+    assert (again + err).count("auto_parallel: the plan of plan.json") == 1
+    assert job.losses(out) == job.losses(again) != []
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_resnet50_in_cpp(tmp_path, images, ranks):
     out, _ = job.run(by_tessera(ranks, job.BIN / "resnet50_cifar10", "--data_path", images, "--epochs", 1, "--batch_size", 64, "--no_progress",
                                 "--print_loss", 1, "--initial_values", "reference", "--kernels", "fixed"), tmp_path)
     losses = [float(loss) for _, _, loss in job.losses(out)]
     assert losses[0] == pytest.approx(math.log(10), abs=0.05)
+
+
+def test_resnet50_in_cpp_is_split_as_a_strategy_file_says(tmp_path, images):
+    """The losses are those of one rank; what one training wrote about its strategies another one takes."""
+    def losses(ranks, *options):
+        command = [job.BIN / "resnet50_cifar10", "--data_path", images, "--epochs", 1, "--batch_size", 64, "--no_progress", "--no_augment", "--print_loss",
+                   1, "--print_time", "--initial_values", "reference", "--kernels", "fixed", *options]
+        out, _ = job.run(by_tessera(ranks, *command), tmp_path)
+        assert len(re.findall(r"epoch time: [\d.]+ ms, per step time: [\d.]+ ms", out)) == ranks
+        return [float(loss) for _, _, loss in job.losses(out)][::ranks]
+
+    alone = losses(1)
+    assert len(alone) == 2
+    assert losses(2, "--parallel_mode", "semi_auto_parallel", "--strategy_ckpt_save_file", "strategy.ckpt") == pytest.approx(alone, rel=1e-3)
+    assert (tmp_path / "strategy.ckpt").stat().st_size > 0
+    assert losses(2, "--parallel_mode", "semi_auto_parallel", "--strategy_ckpt_load_file", "strategy.ckpt") == pytest.approx(alone, rel=1e-3)

@@ -6,9 +6,6 @@ import sys
 
 # Parts of the reference that Tessera will have, by what they wait for.
 WAITS = {
-    "set_algo_parameters": "the search for strategies",
-    "get_algo_parameters": "the search for strategies",
-    "reset_algo_parameters": "the search for strategies",
     "PipelineCell": "pipeline stages",
     "MicroBatchInterleaved": "pipeline stages",
     "set_ps_context": "the parameter server",
@@ -31,12 +28,9 @@ WAITS = {
 }
 # What to use instead of parts that it will not have.
 INSTEAD = {
-    "Lamb": "use nn.AdamWeightDecay",
     "FTRL": "use nn.Adam",
-    "LazyAdam": "use nn.Adam, which it equals on dense gradients",
     "ms_function": "what construct() calls is compiled with the cell: call the function from a cell",
     "jit": "what construct() calls is compiled with the cell: call the function from a cell",
-    "stop_gradient": "differentiate with respect to what needs it: nn.Cell.trainable_params, ops.GradOperation",
     "NPUAllocFloatStatus": "overflow shows in the gradients: TrainOneStepWithLossScaleCell, ops.IsFinite",
     "NPUGetFloatStatus": "overflow shows in the gradients: TrainOneStepWithLossScaleCell, ops.IsFinite",
     "NPUClearFloatStatus": "overflow shows in the gradients: TrainOneStepWithLossScaleCell, ops.IsFinite",

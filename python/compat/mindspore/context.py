@@ -1,5 +1,6 @@
 """The context of a script: device and mode, and how it is spread over ranks."""
 import os
+import re
 import sys
 
 import tessera
@@ -45,7 +46,15 @@ _context = dict(_DEFAULTS)
 _DEVICES = ("CPU", "GPU", "Ascend", "Davinci")
 
 
+def _check_type(who, key, value, default):
+    """TypeError unless the value is of the default's type; a number does for a bool."""
+    types = (bool, int) if isinstance(default, bool) else type(default)
+    if not isinstance(value, types) or isinstance(value, bool) and isinstance(default, int) and not isinstance(default, bool):
+        raise TypeError(f"For '{who}', the argument '{key}' must be {type(default).__name__}, but got {type(value).__name__}.")
+
+
 def _set_device(target):
+    _check_type("set_context", "device_target", target, "CPU")
     if target not in _DEVICES:
         raise ValueError(f"For 'context.set_context', the argument 'device_target' must be one of {list(_DEVICES)}, but got {target}.")
     if target == "CPU":
@@ -64,6 +73,9 @@ def set_context(**kwargs):
         if key not in _DEFAULTS:
             raise ValueError(f"For 'context.set_context', the keyword argument {key} is not recognized! "
                              "For detailed usage of 'set_context', please refer to help(mindspore.set_context).")
+        _check_type("set_context", key, value, _DEFAULTS[key])
+        if key == "max_device_memory" and not re.fullmatch(r"(?!0*(\.0*)?GB)[0-9]+(\.[0-9]*)?GB", value):
+            raise ValueError(f"For 'context.set_context', the argument 'max_device_memory' must be a positive number and \"GB\", but got {value}.")
         if key == "mode" and value not in (GRAPH_MODE, PYNATIVE_MODE):
             raise ValueError(f"For 'context.set_context', the argument 'mode' should be context.GRAPH_MODE (0) or "
                              f"context.PYNATIVE_MODE (1), but got {value}.")
@@ -95,6 +107,9 @@ _PARALLEL_DEFAULTS = {
     "grad_accumulation_step": 1, "all_reduce_fusion_config": [], "comm_fusion": None, "enable_alltoall": False,
     "communi_parallel_mode": "all_group_parallel", "sharding_propagation": False,
 }
+# The later way to name the two strategy files. Layouts of parameters that training leaves alone are written in any case.
+_STRATEGY_CONFIG = {"load_file": "", "save_file": "", "only_trainable_params": True}
+_PARALLEL_DEFAULTS["strategy_ckpt_config"] = _STRATEGY_CONFIG
 _parallel = dict(_PARALLEL_DEFAULTS)
 _set_keys = set()
 _OLD_NAMES = {"mirror_mean": "gradients_mean", "cast_before_mirror": "gradient_fp32_sync"}
@@ -129,15 +144,30 @@ def _check_comm_fusion(config):
         if setting["mode"] == "size" and not isinstance(setting["config"], int) or \
                 setting["mode"] == "index" and not isinstance(setting["config"], list):
             raise TypeError(f"The 'config' of '{kind}' in mode '{setting['mode']}' has the wrong type {type(setting['config']).__name__}.")
+        if setting["mode"] == "size" and setting["config"] < 1:
+            raise ValueError(f"The 'config' of '{kind}' in mode 'size' must be greater than 0, but got {setting['config']}.")
+        if setting["mode"] == "index":
+            _check_fusion_indices("comm_fusion", setting["config"])
 
 
-def _check_fusion_indices(indices):
+def _check_fusion_indices(key, indices):
     if not isinstance(indices, list):
-        raise TypeError(f"For 'set_auto_parallel_context', 'all_reduce_fusion_config' must be a list, but got {type(indices).__name__}.")
-    if not indices or any(isinstance(i, bool) or not isinstance(i, int) for i in indices):
-        raise TypeError("For 'set_auto_parallel_context', 'all_reduce_fusion_config' must be a list of ints that is not empty.")
-    if sorted(set(indices)) != indices:
-        raise ValueError(f"For 'set_auto_parallel_context', the elements of 'all_reduce_fusion_config' must rise, but got {indices}.")
+        raise TypeError(f"For 'set_auto_parallel_context', '{key}' must be a list, but got {type(indices).__name__}.")
+    if any(isinstance(i, bool) or not isinstance(i, int) for i in indices):
+        raise TypeError(f"For 'set_auto_parallel_context', '{key}' must be a list of ints, but got {indices}.")
+    if not indices or indices[0] < 0 or sorted(set(indices)) != indices:
+        raise ValueError(f"For 'set_auto_parallel_context', '{key}' must not be empty, and its elements must rise from at least 0, but got {indices}.")
+
+
+def _check_strategy_config(config):
+    who = "For 'set_auto_parallel_context', the"
+    if not isinstance(config, dict):
+        raise TypeError(f"{who} argument 'strategy_ckpt_config' must be dict, but got {type(config).__name__}.")
+    for key, value in config.items():
+        if key not in _STRATEGY_CONFIG:
+            raise ValueError(f"{who} 'strategy_ckpt_config' has the keys {list(_STRATEGY_CONFIG)}, not {key}.")
+        if not isinstance(value, type(_STRATEGY_CONFIG[key])):
+            raise TypeError(f"{who} '{key}' must be {type(_STRATEGY_CONFIG[key]).__name__}, but got {type(value).__name__}.")
 
 
 def _check_optimizer_config(config):
@@ -179,6 +209,8 @@ def _check_parallel(key, value):
             raise TypeError(f"For 'set_auto_parallel_context', the argument '{key}' must be int, but got {type(value).__name__}.")
         if value < low or (high is not None and value > high):
             raise ValueError(f"For 'set_auto_parallel_context', the argument '{key}' must be in range [{low}, {high if high else 'inf'}], but got {value}.")
+    if key in _CHOICES:
+        _check_type("set_auto_parallel_context", key, value, "")
     if key in _CHOICES and value not in _CHOICES[key]:
         raise ValueError(f"For 'set_auto_parallel_context', the argument '{key}' must be one of {_CHOICES[key]}, but got {value}.")
     if key in ("strategy_ckpt_load_file", "strategy_ckpt_save_file", "group_ckpt_save_file") and not isinstance(value, str):
@@ -186,7 +218,9 @@ def _check_parallel(key, value):
     if key == "comm_fusion":
         _check_comm_fusion(value)
     if key == "all_reduce_fusion_config":
-        _check_fusion_indices(value)
+        _check_fusion_indices(key, value)
+    if key == "strategy_ckpt_config":
+        _check_strategy_config(value)
     if key == "dataset_strategy":
         _check_dataset_strategy(value)
     if key == "parallel_optimizer_config":
@@ -209,6 +243,9 @@ def set_auto_parallel_context(**kwargs):
         _check_parallel(key, value)
         if key == "search_mode":
             _parallel["auto_parallel_search_mode"] = value
+        if key == "strategy_ckpt_config":
+            value = _STRATEGY_CONFIG | value
+            _parallel.update(strategy_ckpt_load_file=value["load_file"], strategy_ckpt_save_file=value["save_file"])
         if key == "dataset_strategy" and isinstance(value, str):
             _parallel["full_batch"] = value == "full_batch"
         _parallel[key] = value
@@ -249,9 +286,14 @@ def is_literal_gradients_mean(parallel_mode):
             and parallel_mode in (ParallelMode.SEMI_AUTO_PARALLEL, ParallelMode.AUTO_PARALLEL))
 
 
-def warn_of_no_search():
-    """Says once what automatic parallel is for now."""
-    warn_once("auto_parallel: there is no search for strategies yet; training is data parallel")
+def was_set(key):
+    """Whether the script has set this key of the parallel context, or this parameter of the search."""
+    return key in _set_keys
+
+
+def note_set(key, is_set=True):
+    """Remembers that a parameter of the search was set, or forgets it."""
+    (_set_keys.add if is_set else _set_keys.discard)(key)
 
 
 def warn_of_gradients_mean(parallel_mode):

@@ -11,6 +11,9 @@
 namespace tessera::compiler {
 namespace {
 
+// Of searches within a memory limit, each with a tighter one.
+constexpr int kAttempts = 4;
+
 struct Predicted {
   double seconds = solver::kForbidden;
   int64_t peak_bytes = 0;
@@ -36,8 +39,23 @@ Predicted predict(const ir::Graph& graph, const PlanChoices& choices, const Mach
 
 ChosenPlan choose_plan(const ir::Graph& graph, const std::vector<int>& ranks, const MachineProfile& profile,
                        const SearchOptions& options) {
-  ChosenPlan chosen{.search = search(graph, ranks, profile, options)};
-  const auto found = predict(graph, chosen.search.choices, profile, options);
+  const int64_t limit = options.memory_limit_bytes;
+  SearchOptions searching = options;
+  searching.memory_limit_bytes = 0;
+  ChosenPlan chosen{.search = search(graph, ranks, profile, searching)};
+  auto found = predict(graph, chosen.search.choices, profile, options);
+  // What the search counts and what is planned differ: values that are fused away, places that are used again. They
+  // differ in much the same way for all plans.
+  for (int attempt = 0; limit > 0 && found.peak_bytes > limit; ++attempt) {
+    if (attempt == kAttempts) {
+      throw InvalidArgument("no plan of {} was found that fits into {} a rank; the last takes {}", graph.name(),
+                            format_bytes(limit), format_bytes(found.peak_bytes));
+    }
+    const double share = static_cast<double>(limit) / static_cast<double>(found.peak_bytes);
+    searching.memory_limit_bytes = static_cast<int64_t>(0.98 * share * static_cast<double>(chosen.search.live_bytes));
+    chosen.search = search(graph, ranks, profile, searching);
+    found = predict(graph, chosen.search.choices, profile, options);
+  }
   chosen.simulated_seconds = found.seconds;
   chosen.peak_memory_bytes = found.peak_bytes;
   const PlanChoices* best = &chosen.search.choices;
@@ -49,7 +67,7 @@ ChosenPlan choose_plan(const ir::Graph& graph, const std::vector<int>& ranks, co
     return false;
   }();
   const auto other = has_strategies ? Predicted{} : predict(graph, plain, profile, options);
-  const bool fits = options.memory_limit_bytes == 0 || other.peak_bytes <= options.memory_limit_bytes;
+  const bool fits = limit == 0 || other.peak_bytes <= limit;
   chosen.data_parallel_seconds = fits ? other.seconds : solver::kForbidden;
   if (chosen.simulated_seconds > (1 - kWorthwhile) * chosen.data_parallel_seconds) {
     chosen.is_data_parallel = true;

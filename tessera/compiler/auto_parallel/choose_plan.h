@@ -22,7 +22,9 @@ struct ChosenPlan {
 // A plan must be so much faster than data parallel, as a share of its time, to be preferred to it.
 inline constexpr double kWorthwhile = 0.01;
 
-// `graph` as plan_ranks() simplifies it. Deterministic. Throws as search() does.
+// `graph` as plan_ranks() simplifies it. Deterministic. The memory limit is that of the planned memory, a rank's arena:
+// where the best plan of all does not fit, the search is told a limit of its own count that has proved to lead there.
+// Throws as search() does.
 ChosenPlan choose_plan(const ir::Graph& graph, const std::vector<int>& ranks, const MachineProfile& profile,
                        const SearchOptions& options);
 

@@ -71,7 +71,10 @@ class PlanCounter {
 
   void read(ValueId v, const mesh::Layout& wanted, NodeId reader, NodeCost& cost) {
     const auto produced = plan_.layout(v);
-    if (produced == wanted) return;
+    if (produced == wanted) {
+      last_reader_[v] = reader;
+      return;
+    }
     for (Copy& copy : copies_[v]) {
       if (!(copy.layout == wanted)) continue;
       copy.last = reader;
@@ -79,7 +82,11 @@ class PlanCounter {
     }
     const auto source = plan_.source_layout(v);
     const bool from_copy = !(source == produced) && !(source == wanted);
-    if (from_copy) read(v, source, reader, cost);
+    if (from_copy) {
+      read(v, source, reader, cost);
+    } else {
+      last_reader_[v] = reader;
+    }
     copies_[v].push_back({wanted, reader, reader});
     const auto price =
         price_of_way(graph_.type(v), from_copy ? source : produced, wanted, profile_, options_.redistribution);
@@ -104,10 +111,6 @@ class PlanCounter {
   }
 
   void count_lives() {
-    std::map<ValueId, NodeId> last_reader;
-    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      for (const ValueId v : graph_.node(n).inputs) last_reader[v] = n;
-    }
     for (const auto& [v, copies] : copies_) {
       for (const Copy& copy : copies) lives(copy.first, copy.last, bytes_of(v, copy.layout));
     }
@@ -115,8 +118,8 @@ class PlanCounter {
       // New values take the place of the old ones.
       if (ops::OpRegistry::instance().get(graph_.node(n).op).update) continue;
       for (const ValueId v : graph_.node(n).outputs) {
-        const auto it = last_reader.find(v);
-        lives(n, it == last_reader.end() ? n : it->second, bytes_of(v, plan_.layout(v)));
+        const auto it = last_reader_.find(v);
+        lives(n, it == last_reader_.end() ? n : it->second, bytes_of(v, plan_.layout(v)));
       }
     }
     int64_t live = cost_.persistent_bytes;
@@ -145,7 +148,8 @@ class PlanCounter {
   const PartitionOptions& options_;
   PlanCost cost_;
   std::map<ValueId, std::vector<Copy>> copies_;
-  std::vector<int64_t> born_;  // bytes more than before, by node
+  std::map<ValueId, NodeId> last_reader_;  // of the value where it is produced
+  std::vector<int64_t> born_;              // bytes more than before, by node
 };
 
 }  // namespace

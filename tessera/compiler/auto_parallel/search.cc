@@ -46,6 +46,8 @@ struct Candidate {
       : costs(mesh, profile, options.partition),
         problem_options{.hints = std::move(hints),
                         .fixed = options.fixed,
+                        .use_all_ranks = options.use_all_ranks,
+                        .slice_align_size = options.slice_align_size,
                         .whole_results = options.whole_results,
                         .memory_limit_bytes = options.memory_limit_bytes},
         problem(graph, costs, problem_options),
@@ -161,6 +163,7 @@ class Search {
     }
     if (best == nullptr) refuse();
     result.choices = best->problem.choices_of(best->solution);
+    result.live_bytes = solver::evaluate(best->problem.problem(), best->solution).peak_usage;
     result.cost = best->outcome.cost;
     result.bound = std::min(result.bound, result.cost);
     result.seconds = seconds_since(begin_);
@@ -260,6 +263,9 @@ SearchResult search(const ir::Graph& graph, const std::vector<int>& ranks, const
   if (ranks.empty()) throw InvalidArgument("a search needs at least one rank");
   if (options.max_axes < 1 || options.max_axes > 3) {
     throw InvalidArgument("a search looks at grids of 1 to 3 axes, got {}", options.max_axes);
+  }
+  if (options.slice_align_size < 1) {
+    throw InvalidArgument("slice_align_size must be at least 1, got {}", options.slice_align_size);
   }
   return Search(graph, ranks, profile, options).run();
 }

@@ -36,11 +36,14 @@ struct SearchOptions {
   ShardingHints hints = {};
   // Results that are no new values are wanted whole on every rank.
   bool whole_results = false;
-  // Of what lives on a rank at a time, in bytes; 0: no limit.
+  // Of what lives on a rank at a time, in bytes, as the search counts it; 0: no limit.
   int64_t memory_limit_bytes = 0;
   // The grids that are looked at; none: all with up to `max_axes` axes.
   std::vector<mesh::Mesh> meshes = {};
   int max_axes = 2;
+  // See SearchProblemOptions.
+  bool use_all_ranks = false;
+  int64_t slice_align_size = 1;
   // Operators whose choice is given, on the one mesh of `meshes`.
   std::map<ir::NodeId, NodeChoice> fixed = {};
   // Of the solver, for each mesh. Equal graphs, profiles and options have equal results unless there is a timeout.
@@ -62,8 +65,9 @@ struct MeshOutcome {
 
 struct SearchResult {
   PlanChoices choices;
-  double cost = 0;   // seconds of a step: what the solver added up
-  double bound = 0;  // no plan on any of the meshes costs less; minus infinity where the algorithm proves nothing
+  double cost = 0;         // seconds of a step: what the solver added up
+  double bound = 0;        // no plan on any of the meshes costs less; minus infinity where the algorithm proves nothing
+  int64_t live_bytes = 0;  // of a rank, at most, as the search counts them (search_problem.h)
   std::vector<MeshOutcome> meshes;
   double seconds = 0;  // that the search took
 

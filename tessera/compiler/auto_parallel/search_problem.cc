@@ -76,19 +76,20 @@ void SearchProblem::add_operators() {
   for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
     const ir::Node& operation = graph_.node(n);
     const NodeOptions& options = *options_.emplace_back(&costs_.options_of(graph_, n));
-    // What several read lives on as their copy.
-    int64_t last = n;
+    // From its first reader on it lives as what the readers take.
+    int64_t end = n + 1;
     for (const ValueId v : operation.outputs) {
       const auto& readers = readers_[static_cast<size_t>(v)];
-      if (!readers.empty()) last = std::max<int64_t>(last, readers.front().node);
+      if (!readers.empty()) end = std::max<int64_t>(end, readers.front().node);
     }
-    solver::Node node{.begin = n, .end = last + 1, .name = graph_.node_name(n)};
+    solver::Node node{.begin = n, .end = end, .name = graph_.node_name(n)};
     for (size_t choice = 0; choice < options.choices.size(); ++choice) {
       node.costs.push_back(options.compute_seconds[choice] + options.communication_seconds[choice]);
       // New values of parameters and states take the place of the old ones.
       node.usages.push_back(is_update(operation) ? 0 : options.result_bytes[choice]);
     }
     fix(node, n);
+    forbid(node, n);
     problem_.nodes.push_back(std::move(node));
   }
 }
@@ -106,6 +107,46 @@ void SearchProblem::fix(solver::Node& node, NodeId n) const {
   }
 }
 
+// What the options rule out; unless that is everything.
+void SearchProblem::forbid(solver::Node& node, NodeId n) const {
+  const ir::Node& operation = graph_.node(n);
+  if (!operation.strategy.empty() || options_given_.fixed.contains(n)) return;
+  const auto& choices = options_of(n).choices;
+  const auto forbid_unless = [&](const auto& is_allowed) {
+    std::vector<bool> allowed(choices.size());
+    for (size_t choice = 0; choice < choices.size(); ++choice) allowed[choice] = is_allowed(choice);
+    if (std::find(allowed.begin(), allowed.end(), true) == allowed.end()) return;
+    for (size_t choice = 0; choice < choices.size(); ++choice) {
+      if (!allowed[choice]) node.costs[choice] = solver::kForbidden;
+    }
+  };
+  if (options_given_.use_all_ranks && operation.forward == ir::kNone) {
+    forbid_unless([&](size_t choice) {
+      size_t used = choices[choice].through.size();
+      for (const auto& [factor, axes] : choices[choice].factors) used += axes.size();
+      return static_cast<int>(used) == costs_.mesh().num_axes();
+    });
+  }
+  if (options_given_.slice_align_size > 1) {
+    forbid_unless([&](size_t choice) { return is_aligned(n, choice); });
+  }
+}
+
+bool SearchProblem::is_aligned(NodeId n, size_t choice) const {
+  const ir::Node& operation = graph_.node(n);
+  if (operation.op != "matmul" && operation.op != "batch_matmul") return true;
+  for (size_t i = 0; i < operation.inputs.size(); ++i) {
+    const auto& table = costs_.shardings_of(graph_.type(operation.inputs[i]));
+    const auto& sharding = table.shardings[static_cast<size_t>(options_of(n).operands[i][choice])];
+    for (int dim = 0; dim < table.type.shape.ndim(); ++dim) {
+      int64_t parts = 1;
+      for (const int axis : sharding.dims[static_cast<size_t>(dim)]) parts *= costs_.mesh().axis(axis).size;
+      if (parts > 1 && table.type.shape[dim] % (parts * options_given_.slice_align_size) != 0) return false;
+    }
+  }
+  return true;
+}
+
 SearchProblem::Source SearchProblem::source_of(ValueId v) const {
   const auto& info = graph_.info(v);
   const auto index = static_cast<size_t>(info.index);
@@ -118,7 +159,7 @@ void SearchProblem::add_values() {
     const auto& readers = readers_[static_cast<size_t>(v)];
     if (readers.empty()) continue;
     Source source = source_of(v);
-    if (readers.size() > 1) source = add_copy(v, source, readers);
+    if (readers.size() > 1 || options_given_.memory_limit_bytes > 0) source = add_copy(v, source, readers);
     for (const Reader& reader : readers) {
       add_way(v, source, node_of(reader.node), options_of(reader.node).operands[reader.operand]);
     }
@@ -133,20 +174,45 @@ SearchProblem::Source SearchProblem::add_copy(ValueId v, const Source& from, con
   }
   std::sort(shardings.begin(), shardings.end());
   shardings.erase(std::unique(shardings.begin(), shardings.end()), shardings.end());
-  const int at = static_cast<int>(problem_.nodes.size());
-  const auto& numbers = copies_.emplace_back(std::make_unique<Copy>(Copy{v, at, std::move(shardings)}))->shardings;
+  Copy& copy = *copies_.emplace_back(
+      std::make_unique<Copy>(Copy{v, static_cast<int>(problem_.nodes.size()), std::move(shardings), {}}));
+  solver::Node node{.begin = readers.front().node, .end = readers.back().node + 1};
+  // A persistent value is there all the time: its readers take more memory only where they take something else.
+  if (graph_.info(v).node == ir::kNone && options_given_.memory_limit_bytes > 0) {
+    add_made_of(from, copy, node);
+    return {copy.node, &copy.shardings};
+  }
   const auto& table = costs_.shardings_of(graph_.type(v));
-  // A persistent value is there all the time.
-  const bool is_persistent = graph_.info(v).node == ir::kNone;
-  solver::Node node{
-      .begin = readers.front().node, .end = is_persistent ? readers.front().node : readers.back().node + 1, .name = {}};
-  for (const int number : numbers) {
+  for (const int number : copy.shardings) {
     node.costs.push_back(0);
     node.usages.push_back(table.bytes[static_cast<size_t>(number)]);
   }
   problem_.nodes.push_back(std::move(node));
-  add_way(v, from, at, numbers);
-  return {at, &numbers};
+  add_way(v, from, copy.node, copy.shardings);
+  return {copy.node, &copy.shardings};
+}
+
+// The choices become pairs: what the value lies as, and what it is taken as.
+void SearchProblem::add_made_of(const Source& from, Copy& copy, solver::Node& node) {
+  auto& table = costs_.shardings_of(graph_.type(copy.value));
+  std::vector<int> taken;
+  for (const int had : *from.shardings) {
+    for (const int wanted : copy.shardings) {
+      const double seconds = costs_.way_seconds(table, had, wanted);
+      if (seconds == solver::kForbidden) continue;
+      copy.made_of.push_back(had);
+      taken.push_back(wanted);
+      node.costs.push_back(seconds);
+      node.usages.push_back(had == wanted ? 0 : table.bytes[static_cast<size_t>(wanted)]);
+    }
+  }
+  copy.shardings = std::move(taken);
+  solver::Edge edge{.u = from.node, .v = copy.node};
+  for (const int had : *from.shardings) {
+    for (const int made_of : copy.made_of) edge.costs.push_back(had == made_of ? 0 : solver::kForbidden);
+  }
+  problem_.nodes.push_back(std::move(node));
+  problem_.edges.push_back(std::move(edge));
 }
 
 void SearchProblem::add_way(ValueId v, const Source& from, int to_node, const std::vector<int>& to) {

@@ -1,7 +1,8 @@
 // How a graph is to be split on one mesh, as a problem for the solver: a node for each operator, whose choices are all
 // that can be decided of it; a node for each parameter, state and data input, whose choices are how it may lie; a node
 // for each value with several readers: how it lies for them, so that what is moved once is paid once. Edges are what
-// moving values costs. In use at a time are the bytes of the values that live then.
+// moving values costs. Where memory has a limit each value that is read has such a node, and in use at a time are the
+// bytes of the values that live then: a result until its first reader, from there on what the readers take.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +29,10 @@ struct SearchProblemOptions {
   ShardingHints hints = {};
   // Operators whose choice is given.
   std::map<ir::NodeId, NodeChoice> fixed = {};
+  // Forward operators that can be split over all ranks are.
+  bool use_all_ranks = false;
+  // The parts of a dim of a product's operands are multiples of so many elements.
+  int64_t slice_align_size = 1;
   // Results that are no new values are wanted whole on every rank.
   bool whole_results = false;
   // Of a rank's memory for values; 0: no limit.
@@ -59,6 +64,13 @@ class SearchProblem {
     int node = 0;
     const std::vector<int>* shardings = nullptr;
   };
+  // A value that several read.
+  struct Copy {
+    ir::ValueId value;
+    int node;                    // the solver's
+    std::vector<int> shardings;  // of its choices
+    std::vector<int> made_of;    // of a persistent value that memory is counted of: what it lies as, by choice
+  };
   struct Reader {
     ir::NodeId node;
     size_t operand;
@@ -67,10 +79,13 @@ class SearchProblem {
   void add_inputs();
   void add_operators();
   void fix(solver::Node& node, ir::NodeId n) const;
+  void forbid(solver::Node& node, ir::NodeId n) const;
+  bool is_aligned(ir::NodeId n, size_t choice) const;
   void add_values();
   void add_outputs();
   Source source_of(ir::ValueId v) const;
   Source add_copy(ir::ValueId v, const Source& from, const std::vector<Reader>& readers);
+  void add_made_of(const Source& from, Copy& copy, solver::Node& node);
   void add_way(ir::ValueId v, const Source& from, int to_node, const std::vector<int>& to);
 
   const ir::Graph& graph_;
@@ -81,12 +96,6 @@ class SearchProblem {
   std::vector<const NodeOptions*> options_;   // by operator
   std::vector<std::vector<int>> inputs_;      // by input: the sharding of each choice
   std::vector<std::vector<Reader>> readers_;  // by value
-  // A value that several read.
-  struct Copy {
-    ir::ValueId value;
-    int node;                    // the solver's
-    std::vector<int> shardings;  // of its choices
-  };
   std::vector<std::unique_ptr<Copy>> copies_;
 };
 

@@ -122,6 +122,10 @@ Graph fold_constants(const Graph& graph) {
         continue;
       }
     }
+    if (node.op == "stop_gradient") {  // the gradients are there by now
+      keep_input(0);
+      continue;
+    }
     if ((node.op == "cast" || node.op == "reshape" || node.op == "broadcast_to") && same_as_input(0)) {
       keep_input(0);
       continue;

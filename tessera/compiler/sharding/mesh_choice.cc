@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "tessera/base/error.h"
+#include "tessera/mesh/strategy_error.h"
 #include "tessera/ops/op_def.h"
 
 namespace tessera::compiler {
@@ -49,7 +50,7 @@ Mesh additional(const Mesh& base, const std::vector<int64_t>& sizes, int number)
 std::vector<FactorSplit> factor_splits(const std::string& node_name, const ops::IndexRule& rule,
                                        std::span<const Type> inputs, const mesh::Strategy& strategy, int num_ranks) {
   const auto fail = [&](const std::string& why) {
-    throw InvalidArgument("{}: strategy {} {}", node_name, mesh::to_string(strategy), why);
+    throw mesh::StrategyError("{}: strategy {} {}", node_name, mesh::to_string(strategy), why);
   };
   if (strategy.size() != inputs.size()) {
     fail(fmt::format("has {} tuples, the operator has {} operands", strategy.size(), inputs.size()));

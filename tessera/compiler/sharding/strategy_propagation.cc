@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/mesh/redistribution.h"
+#include "tessera/mesh/strategy_error.h"
 
 namespace tessera::compiler {
 namespace {
@@ -147,7 +148,7 @@ class StrategyPropagation {
           mesh::all_slices(type.shape, there.mesh, there.sharding)) {
         continue;
       }
-      throw InvalidArgument(
+      throw mesh::StrategyError(
           "{} cannot follow both {} {}, which splits {} as {}, and {} {}, which splits it as {}: give {} a strategy of "
           "its own, or put a cast between them",
           graph_.node_name(node), graph_.node_name(own.origin), mesh::to_string(graph_.node(own.origin).strategy), type,

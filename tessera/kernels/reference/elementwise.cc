@@ -229,7 +229,7 @@ void run_select(const KernelArgs& args) {
   });
 }
 
-void run_cast(const KernelArgs& args) { copy_elements(args.inputs[0], args.outputs[0]); }
+void run_copy(const KernelArgs& args) { copy_elements(args.inputs[0], args.outputs[0]); }
 
 struct Entry {
   const char* op;
@@ -240,6 +240,7 @@ constexpr Entry kUnaries[] = {
     {"neg", run_neg},
     {"abs", numeric_unary<kAbs>},
     {"sign", numeric_unary<kSign>},
+    {"stop_gradient", run_copy},
     {"square", numeric_unary<kSquare>},
     {"floor", floating_unary<kFloor>},
     {"sqrt", floating_unary<kSqrt>},
@@ -290,7 +291,7 @@ void add_elementwise(KernelRegistry& registry) {
   for (const auto& entry : kComparisons) registry.add_function(entry.op, "reference", entry.run);
   registry.add_function("is_finite", "reference", run_is_finite);
   registry.add_function("select", "reference", run_select, {{1, 0}, {2, 0}});
-  registry.add_function("cast", "reference", run_cast);
+  registry.add_function("cast", "reference", run_copy);
 }
 
 }  // namespace tessera::kernels::reference

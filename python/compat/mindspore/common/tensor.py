@@ -4,6 +4,8 @@ import tessera
 
 from mindspore.common.initializer import PendingTensor
 
+tessera.ops.promote_numbers(True)  # what Tensor(1, int32) + 0.5 is
+
 
 class _TensorType(type):
     """All tensors are tessera's: this class only makes and recognises them."""

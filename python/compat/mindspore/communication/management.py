@@ -120,11 +120,14 @@ def get_group_rank_from_world_rank(world_rank_id, group):
 
 def create_group(group, rank_ids):
     """A group of these world ranks. Every rank of the job calls it, in the same order."""
-    native_group(group)
+    if native_group(group) == "world":
+        raise ValueError("The world's group is there already.")
     if not isinstance(rank_ids, list):
         raise TypeError(f"The argument 'rank_ids' must be type of list, but got the type : {type(rank_ids).__name__}.")
     if not rank_ids:
         raise ValueError("The argument 'rank_ids' must be a list that is not empty.")
+    if any(isinstance(rank, bool) or not isinstance(rank, int) for rank in rank_ids):
+        raise TypeError(f"The argument 'rank_ids' must be a list of ints, but got {rank_ids}.")
     if len(set(rank_ids)) != len(rank_ids):
         raise ValueError("List rank_ids in 'create_group' has duplicate items.")
     tessera.cluster.create_group(group, rank_ids)

@@ -266,9 +266,6 @@ def _of_this_rank(native):
     if mode in (context.ParallelMode.STAND_ALONE, context.ParallelMode.HYBRID_PARALLEL):
         return native
     has_strategy = not isinstance(setting("dataset_strategy"), str)
-    if has_strategy and mode == context.ParallelMode.AUTO_PARALLEL:
-        raise RuntimeError("dataset_strategy in auto_parallel waits for the search for strategies, which Tessera does not have yet: "
-                           "use semi_auto_parallel")
     if not setting("full_batch") and not has_strategy:
         return native.as_part_of(tessera.cluster.size())
     if native.num_shards() > 1:

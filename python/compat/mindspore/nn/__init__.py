@@ -5,12 +5,12 @@ from mindspore.nn.dynamic_lr import (cosine_decay_lr, exponential_decay_lr, inve
 from mindspore.nn.layer import (ELU, GELU, AvgPool2d, BatchNorm2d, Conv2d, Dense, Dropout, Embedding, Flatten, HSigmoid, HSwish, Identity,
                                 LayerNorm, LeakyReLU, LogSigmoid, LogSoftmax, MaxPool2d, Mish, ReLU, ReLU6, Sigmoid, SiLU, Softmax,
                                 Softsign, Tanh, get_activation)
-from mindspore.nn.learning_rate_schedule import (CosineDecayLR, ExponentialDecayLR, InverseDecayLR, NaturalExpDecayLR, PolynomialDecayLR,
-                                                 WarmUpLR)
+from mindspore.nn.learning_rate_schedule import (CosineDecayLR, ExponentialDecayLR, InverseDecayLR, LearningRateSchedule, NaturalExpDecayLR,
+                                                 PolynomialDecayLR, WarmUpLR)
 from mindspore.nn.loss import (BCELoss, BCEWithLogitsLoss, L1Loss, LossBase, MAELoss, MSELoss, RMSELoss, SmoothL1Loss,
                                SoftmaxCrossEntropyWithLogits)
-from mindspore.nn.metrics import MAE, MSE, Metric, TopKCategoricalAccuracy
-from mindspore.nn.optim import SGD, Adam, AdamWeightDecay, Momentum, Optimizer
+from mindspore.nn.metrics import MAE, MSE, Metric, TopKCategoricalAccuracy, rearrange_inputs
+from mindspore.nn.optim import SGD, Adam, AdamWeightDecay, Lamb, LazyAdam, Momentum, Optimizer
 from mindspore.nn.wrap import (DistributedGradReducer, DynamicLossScaleUpdateCell, FixedLossScaleUpdateCell, ParameterUpdate,
                                TrainOneStepCell, TrainOneStepWithLossScaleCell, WithEvalCell,
                                WithGradCell, WithLossCell)

@@ -1,7 +1,6 @@
-"""Learning rates as cells: step -> rate. For an optimizer a schedule that ends becomes a table of its steps."""
+"""Learning rates as cells: step -> rate."""
 import math
 
-import numpy as np
 import tessera
 from tessera import ops as _ops
 
@@ -11,15 +10,6 @@ from mindspore.nn.cell import Cell
 
 class LearningRateSchedule(Cell):
     """A learning rate as a function of the step, an i32[]; construct(global_step) is to be overridden."""
-
-    num_steps = None  # from this step on the rate does not change; None: it always does
-
-    def table(self):
-        """The rates of the steps up to the last change, as an optimizer wants them."""
-        if self.num_steps is None:
-            raise NotImplementedError(f"{type(self).__name__} as a learning_rate is not available, for it never ends: pass a table, such as "
-                                      "nn.exponential_decay_lr(...) makes, or [float(schedule(Tensor(i))) for i in range(steps)]")
-        return self(tessera.Tensor(np.arange(self.num_steps + 1, dtype=np.int32))).asnumpy().tolist()
 
 
 def _check(who, positive=(), steps=(), flags=()):
@@ -90,7 +80,6 @@ class CosineDecayLR(LearningRateSchedule):
         _check("CosineDecayLR", (("max_lr", max_lr),), (("decay_steps", decay_steps),))
         _check_end("CosineDecayLR", "min_lr", min_lr, "max_lr", max_lr)
         self.min_lr, self.max_lr, self.decay_steps = min_lr, max_lr, decay_steps
-        self.num_steps = decay_steps
 
     def construct(self, global_step):
         p = _ops.minimum(_ops.cast(global_step, tessera.float32), float(self.decay_steps))
@@ -108,7 +97,6 @@ class PolynomialDecayLR(LearningRateSchedule):
         _check_end("PolynomialDecayLR", "end_learning_rate", end_learning_rate, "learning_rate", learning_rate)
         self.learning_rate, self.end_learning_rate, self.power = learning_rate, end_learning_rate, power
         self.decay_steps, self.update_decay_steps = decay_steps, update_decay_steps
-        self.num_steps = None if update_decay_steps else decay_steps
 
     def construct(self, global_step):
         step = _ops.cast(global_step, tessera.float32)
@@ -128,7 +116,6 @@ class WarmUpLR(LearningRateSchedule):
         _check("WarmUpLR", (), (("warmup_steps", warmup_steps),))
         _check_end("WarmUpLR", "learning_rate", learning_rate, "inf", math.inf)
         self.learning_rate, self.warmup_steps = learning_rate, warmup_steps
-        self.num_steps = warmup_steps
 
     def construct(self, global_step):
         return _ops.minimum(_ops.cast(global_step, tessera.float32), float(self.warmup_steps)) * (self.learning_rate / self.warmup_steps)

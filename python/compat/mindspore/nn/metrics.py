@@ -1,4 +1,6 @@
 """Metrics: clear(), update(...) once per batch, eval()."""
+import functools
+
 import numpy as np
 
 from mindspore._missing import missing
@@ -8,11 +10,36 @@ def _array(value):
     return value.asnumpy() if hasattr(value, "asnumpy") else np.asarray(value)
 
 
+def rearrange_inputs(update):
+    """Decorates an update(): its inputs are those that set_indexes() names."""
+
+    @functools.wraps(update)
+    def rearranged(self, *inputs):
+        return update(self, *([inputs[i] for i in self.indexes] if self.indexes else inputs))
+
+    return rearranged
+
+
 class Metric:
-    """A metric of one's own overrides clear, update and eval."""
+    """A metric of one's own overrides clear, update and eval. Model.eval tells update() the outputs and labels of each batch, of all
+    ranks; a Loss the batch's loss."""
+    _indexes = None
 
     def __init__(self):
         self.clear()
+
+    @property
+    def indexes(self):
+        """Which inputs an update() decorated with rearrange_inputs takes; None: all as they come."""
+        return self._indexes
+
+    def set_indexes(self, indexes):
+        """Picks and orders the inputs of update(). Returns itself."""
+        if not isinstance(indexes, list) or not all(isinstance(i, int) for i in indexes):
+            raise ValueError("For 'set_indexes', the argument 'indexes' must be a list and all its elements must be int, but got "
+                             f"{indexes}.")
+        self._indexes = indexes
+        return self
 
     def clear(self):
         """Forgets what update() was told."""
@@ -25,10 +52,6 @@ class Metric:
     def eval(self):
         """The metric of all batches since clear()."""
         raise NotImplementedError(f"{type(self).__name__}.eval")
-
-
-class _Metric:
-    """Those that tessera computes during Model.eval, under the name `native`."""
 
 
 class _Average(Metric):
@@ -49,17 +72,22 @@ class _Average(Metric):
         return [_array(item) for item in inputs]
 
 
-class Accuracy(_Average, _Metric):
-    """The part of rows whose largest logit is the label's; labels are class numbers, or rows with the largest at the class."""
-    native = "accuracy"
+class Accuracy(_Average):
+    """The part of rows whose largest logit is the label's; labels are class numbers, or rows with the largest at the class.
+    multilabel: the part of rows, of zeros and ones, that are predicted wholly."""
 
     def __init__(self, eval_type="classification"):
-        if eval_type != "classification":
-            raise NotImplementedError(f"For 'Accuracy', the eval_type {eval_type} is not available; classification is")
+        if eval_type not in ("classification", "multilabel"):
+            raise TypeError(f"For 'Accuracy', the 'eval_type' must be in ['classification', 'multilabel'], but got {eval_type}.")
+        self.eval_type = eval_type
         super().__init__()
 
+    @rearrange_inputs
     def update(self, *inputs):
         logits, labels = self._inputs(2, inputs)
+        if self.eval_type == "multilabel":
+            self._update_multilabel(logits, labels)
+            return
         if labels.ndim == logits.ndim and (logits.ndim == 1 or labels.shape[1] == logits.shape[1]):
             labels = labels.argmax(axis=1)
         if labels.ndim != logits.ndim - 1:
@@ -68,11 +96,18 @@ class Accuracy(_Average, _Metric):
         self._sum += hits.sum()
         self._count += hits.size
 
+    def _update_multilabel(self, predictions, labels):
+        if predictions.ndim < 2 or labels.shape != predictions.shape:
+            raise ValueError(f"For 'Accuracy.update', the labels {labels.shape} do not fit the predictions {predictions.shape}.")
+        hits = np.equal(predictions, labels).all(axis=1)
+        self._sum += hits.sum()
+        self._count += hits.size
 
-class Loss(_Average, _Metric):
+
+class Loss(_Average):
     """The mean loss of the batches."""
-    native = "loss"
 
+    @rearrange_inputs
     def update(self, *inputs):
         loss, = self._inputs(1, inputs)
         if loss.size != 1:
@@ -84,6 +119,7 @@ class Loss(_Average, _Metric):
 class MAE(_Average):
     """The sum of |prediction - label| over the number of rows."""
 
+    @rearrange_inputs
     def update(self, *inputs):
         predictions, labels = self._inputs(2, inputs)
         self._sum += self._errors(labels.reshape(predictions.shape) - predictions).sum()
@@ -111,6 +147,7 @@ class TopKCategoricalAccuracy(_Average):
         self.k = k
         super().__init__()
 
+    @rearrange_inputs
     def update(self, *inputs):
         logits, labels = self._inputs(2, inputs)
         if labels.ndim == logits.ndim:
@@ -120,20 +157,25 @@ class TopKCategoricalAccuracy(_Average):
         self._count += labels.shape[0]
 
 
-class Top1CategoricalAccuracy(TopKCategoricalAccuracy, _Metric):
+class Top1CategoricalAccuracy(TopKCategoricalAccuracy):
     """The part of rows whose label is the largest logit."""
-    native = "top_1_accuracy"
-
     def __init__(self):
         super().__init__(1)
 
 
-class Top5CategoricalAccuracy(TopKCategoricalAccuracy, _Metric):
+class Top5CategoricalAccuracy(TopKCategoricalAccuracy):
     """The part of rows whose label is among the five largest logits."""
-    native = "top_5_accuracy"
-
     def __init__(self):
         super().__init__(5)
+
+
+_NATIVE = {Accuracy: "accuracy", Loss: "loss", Top1CategoricalAccuracy: "top_1_accuracy", Top5CategoricalAccuracy: "top_5_accuracy"}
+
+
+def native_name(metric):
+    """tessera's name for what it computes itself; None for a metric of one's own, also for one derived from these."""
+    is_ours = not metric.indexes and getattr(metric, "eval_type", "classification") == "classification"
+    return _NATIVE.get(type(metric)) if is_ours else None
 
 
 __getattr__ = missing(__name__)

@@ -6,7 +6,7 @@ import tessera as _tessera
 from tessera.ops import (abs, add, bias_add, cast, concat, cos, div, equal, exp, expand_dims, flatten, floor, gather, greater,
                          greater_equal, less, less_equal, log, log_softmax, logical_and, logical_not, logical_or, logical_xor,
                          matmul, maximum, minimum, mul, neg, not_equal, one_hot, ones_like, pow, reciprocal, relu, reshape, rsqrt,
-                         select, sigmoid, sign, sin, softmax, sqrt, square, squeeze, stack, sub, tanh, tile, transpose, zeros_like)
+                         select, sigmoid, sign, sin, softmax, sqrt, square, squeeze, stack, stop_gradient, sub, tanh, tile, transpose, zeros_like)
 from tessera.ops import is_finite as isfinite
 
 from mindspore._missing import missing
@@ -217,9 +217,10 @@ def clip_by_value(x, clip_value_min=None, clip_value_max=None):
         raise ValueError("For 'clip_by_value', at least one of 'clip_value_min' and 'clip_value_max' must be given.")
     if isinstance(x, (tuple, list)):
         return type(x)(clip_by_value(item, clip_value_min, clip_value_max) for item in x)
+    dtype = x.dtype
     if clip_value_min is not None:
         x = maximum(x, clip_value_min)
-    return x if clip_value_max is None else minimum(x, clip_value_max)
+    return cast(x if clip_value_max is None else minimum(x, clip_value_max), dtype)
 
 
 def clip_by_global_norm(x, clip_norm=1.0, use_norm=None):

@@ -15,8 +15,9 @@ def _print(line):
 
 
 class Callback:
-    """What happens around training: override some of begin, epoch_begin, step_begin, step_end, epoch_end, end, each
-    called with a RunContext. With data sinking the step calls stand around each sink loop."""
+    """What happens around training and evaluation: override some of begin, epoch_begin, step_begin, step_end, epoch_end, end, each
+    called with a RunContext; or, of only one of the two, on_train_begin, on_eval_begin and so on. With data sinking the step calls
+    of training stand around each sink loop."""
 
     def begin(self, run_context):
         """Before training."""
@@ -41,6 +42,23 @@ class Callback:
 
     def __exit__(self, *error):
         pass
+
+
+_MOMENTS = ("begin", "epoch_begin", "step_begin", "step_end", "epoch_end", "end")
+
+
+def _default(moment, what):
+    def method(self, run_context):
+        getattr(self, moment)(run_context)
+
+    method.__name__ = f"on_{what}_{moment}"
+    method.__doc__ = f"{moment}(), of {'training' if what == 'train' else 'evaluation'}."
+    return method
+
+
+for _what in ("train", "eval"):
+    for _moment in _MOMENTS:
+        setattr(Callback, f"on_{_what}_{_moment}", _default(_moment, _what))
 
 
 class _InternalCallbackParam(dict):
@@ -89,27 +107,21 @@ class _CallbackManager(Callback):
                                           "training step written as a cell has learnt")
         self._callbacks = list(callbacks)
 
-    def _tell(self, name, run_context):
+    def __bool__(self):
+        return bool(self._callbacks)
+
+
+def _each(name):
+    def method(self, run_context):
         for callback in self._callbacks:
             getattr(callback, name)(run_context)
 
-    def begin(self, run_context):
-        self._tell("begin", run_context)
+    method.__name__ = name
+    return method
 
-    def epoch_begin(self, run_context):
-        self._tell("epoch_begin", run_context)
 
-    def step_begin(self, run_context):
-        self._tell("step_begin", run_context)
-
-    def step_end(self, run_context):
-        self._tell("step_end", run_context)
-
-    def epoch_end(self, run_context):
-        self._tell("epoch_end", run_context)
-
-    def end(self, run_context):
-        self._tell("end", run_context)
+for _name in [*_MOMENTS, *(f"on_{_what}_{_moment}" for _what in ("train", "eval") for _moment in _MOMENTS)]:
+    setattr(_CallbackManager, _name, _each(_name))
 
 
 class LossMonitor(Callback):
@@ -205,7 +217,7 @@ class Adapter(tessera.Callback):
     def _tell(self, name, run, numbers=()):
         self.params.update(numbers)
         context = RunContext(self.params)
-        getattr(self.callback, name)(context)
+        getattr(self.callback, f"on_train_{name}")(context)
         if context.get_stop_requested():
             run.request_stop()
 

@@ -11,20 +11,20 @@ def train_by_cell(step, epoch, dataset, callbacks, params, sink_size):
     context, manager = RunContext(params), _CallbackManager(callbacks)
     step.set_train()
     rows = native.batches(num_epochs=epoch, num_workers=num_workers)
-    manager.begin(context)
+    manager.on_train_begin(context)
     for number in range(1, epoch + 1):
         params.cur_epoch_num = number
-        manager.epoch_begin(context)
+        manager.on_train_epoch_begin(context)
         for begin in range(0, batches, sink_size):
-            manager.step_begin(context)
+            manager.on_train_step_begin(context)
             for _ in range(begin, min(begin + sink_size, batches)):
                 params.train_dataset_element = next(rows)
                 params.cur_step_num += 1
                 params.net_outputs = step(*params.train_dataset_element)
-            manager.step_end(context)
+            manager.on_train_step_end(context)
             if context.get_stop_requested():
                 break
-        manager.epoch_end(context)
+        manager.on_train_epoch_end(context)
         if context.get_stop_requested():
             break
-    manager.end(context)
+    manager.on_train_end(context)

@@ -8,10 +8,10 @@ from mindspore._missing import WAITS, missing
 from mindspore.context import ParallelMode  # noqa: F401
 from mindspore.dataset.datasets import native_dataset
 from mindspore.nn.cell import Cell
-from mindspore.nn.metrics import _Metric
 from mindspore.train.amp import check_level
-from mindspore.train.callback import Adapter, Callback, ModelCheckpoint, RunContext, _CallbackManager, _InternalCallbackParam
+from mindspore.train.callback import Adapter, Callback, ModelCheckpoint, _InternalCallbackParam
 from mindspore.train.cell_training import train_by_cell
+from mindspore.train.evaluation import Evaluation, Metrics
 from mindspore.train.loss_scale_manager import LossScaleManager
 from mindspore.train.parallel_options import agree_on_values, parallel_options, session_options
 
@@ -25,27 +25,6 @@ class _LossFunction(Cell):
 
     def construct(self, logits, labels):
         return self._function(logits, labels)
-
-
-def _metric_names(metrics):
-    """(name of ours, tessera's name) of each."""
-    if metrics is None:
-        return []
-    if isinstance(metrics, dict):
-        pairs = []
-        for name, metric in metrics.items():
-            if not isinstance(metric, _Metric):
-                raise NotImplementedError(f"metric \"{name}\": metrics of one's own are not available yet")
-            pairs.append((name, metric.native))
-        return pairs
-    known = {"acc": "accuracy", "accuracy": "accuracy", "loss": "loss", "top_1_accuracy": "top_1_accuracy",
-             "top_5_accuracy": "top_5_accuracy"}
-    if not isinstance(metrics, (set, list, tuple)):
-        raise TypeError(f"For 'Model', the argument 'metrics' must be None, dict or set, but got {type(metrics).__name__}.")
-    for name in metrics:
-        if name not in known:
-            raise KeyError(f"For 'Model', the metric must be one of {list(known)}, but got {name}.")
-    return [(name, known[name]) for name in metrics]
 
 
 class Model:
@@ -64,7 +43,7 @@ class Model:
         self._loss_scale_manager = kwargs.get("loss_scale_manager")
         self._network, self._optimizer = network, optimizer
         self._loss_fn = loss_fn if loss_fn is None or isinstance(loss_fn, tessera.nn.Cell) else _LossFunction(loss_fn)
-        self._metrics = _metric_names(metrics)
+        self._metrics = Metrics(metrics)
         self._options = parallel_options()
         self._parallel_mode = context.get_auto_parallel_context("parallel_mode")
         self._native = None
@@ -77,7 +56,7 @@ class Model:
         return self._native
 
     def _make(self, optimizer, options):
-        return tessera.Model(self._network, self._loss_fn, optimizer, metrics=[native for _, native in self._metrics],
+        return tessera.Model(self._network, self._loss_fn, optimizer, metrics=self._metrics.native,
                              **options, **self._precision, **session_options())
 
     def _native_optimizer(self, dataset):
@@ -136,14 +115,8 @@ class Model:
         dataset, num_workers = native_dataset(valid_dataset, trains=False)
         params = self._params(mode="eval", valid_dataset=valid_dataset, batch_num=dataset.get_dataset_size(), cur_step_num=0,
                               cur_epoch_num=1, list_callback=_as_list(callbacks))
-        manager, run_context = _CallbackManager(callbacks), RunContext(params)
-        manager.begin(run_context)
-        manager.epoch_begin(run_context)
-        results = self._model().eval(dataset, num_workers)
-        params.metrics = {name: results[native] for name, native in self._metrics}
-        manager.epoch_end(run_context)
-        manager.end(run_context)
-        return params.metrics
+        model = self._model()
+        return Evaluation(self._metrics, callbacks, params).run(lambda observers: model.eval(dataset, num_workers, observers))
 
     def predict(self, *predict_data):
         """The network's result."""

@@ -40,16 +40,29 @@ def parallel_options():
         # The network sees statistics of the rank's own batch.
         return options | {"parallel_mode": mode, "gradients_mean": get("gradients_mean"), "batch_norm_statistics": "local"}
     context.warn_of_gradients_mean(mode)
-    if mode == ParallelMode.AUTO_PARALLEL:
-        context.warn_of_no_search()
-        return options | {"parallel_mode": ParallelMode.DATA_PARALLEL}
     strategy = get("dataset_strategy")
-    return options | {"parallel_mode": mode, "full_batch": get("full_batch"),
+    propagates = get("search_mode") == "sharding_propagation" or get("sharding_propagation")
+    if mode == ParallelMode.AUTO_PARALLEL and not propagates:
+        options |= {"parallel_mode": mode, "search": search_options()}
+    else:
+        options |= {"parallel_mode": ParallelMode.SEMI_AUTO_PARALLEL}
+    return options | {"full_batch": get("full_batch"),
                       "dataset_strategy": [] if isinstance(strategy, str) else [list(item) for item in strategy],
-                      "sharding_propagation": get("search_mode") == "sharding_propagation" or get("sharding_propagation"),
+                      "sharding_propagation": propagates,
                       "strategy_ckpt_save_file": get("strategy_ckpt_save_file"),
                       "strategy_ckpt_load_file": get("strategy_ckpt_load_file"),
                       "group_ckpt_save_file": get("group_ckpt_save_file")}
+
+
+def search_options():
+    """How automatic parallel searches. The certified solver, unless a search_mode was asked for."""
+    from mindspore.parallel import get_algo_parameters
+    options = {"fully_use_devices": context.was_set("fully_use_devices") and get_algo_parameters("fully_use_devices")}
+    if get_algo_parameters("tensor_slice_align_enable"):
+        options["slice_align_size"] = get_algo_parameters("tensor_slice_align_size")
+    if context.was_set("search_mode"):
+        options["algorithm"] = context.get_auto_parallel_context("search_mode")
+    return options
 
 
 def agree_on_values(parallel_mode, *cells):

@@ -11,7 +11,9 @@ _GROUP_KEYS = ("params", "lr", "weight_decay", "grad_centralization", "order_par
 
 
 class Optimizer:
-    """Updates parameters from their gradients. params: parameters, or dicts with params, lr, weight_decay, order_params."""
+    """Updates parameters from their gradients. params: parameters, or dicts with params, lr, weight_decay,
+    grad_centralization (of matrices and filters the gradient less its mean over all dims but the first; before weight decay),
+    order_params."""
 
     def __init__(self, params, make):
         if isinstance(params, Parameter) or not hasattr(params, "__iter__"):
@@ -19,9 +21,9 @@ class Optimizer:
         params = list(params)
         if not params:
             raise ValueError("For 'Optimizer', the argument parameters must not be empty.")
-        groups = None
+        groups, centralized = None, []
         if all(isinstance(p, dict) for p in params):
-            groups, params = _read_groups(params)
+            groups, params, centralized = _read_groups(params)
         for parameter in params:
             if not isinstance(parameter, Parameter):
                 raise TypeError(f"For 'Optimizer', the argument parameters must be Iterable type of 'Parameter' or 'dict', "
@@ -30,7 +32,7 @@ class Optimizer:
             raise RuntimeError("For 'Optimizer', a parameter is in the argument parameters twice.")
         _check_parallel(len(params))
         self.parameters = ParameterTuple(params)
-        self.native = make(groups)
+        self.native = tessera.nn.CentralizedGradients(make(groups), centralized) if centralized else make(groups)
 
     def __call__(self, gradients):
         """Inside construct(): updates the parameters by these gradients. Returns True."""
@@ -60,7 +62,8 @@ def _check_parallel(num_parameters):
 
 
 def _read_groups(dicts):
-    groups, params, order = [], [], None
+    """The groups as tessera takes them, all their parameters, and those whose gradients are to be centralized."""
+    groups, params, centralized, order = [], [], [], None
     for group in dicts:
         unknown = [key for key in group if key not in _GROUP_KEYS]
         if unknown:
@@ -72,9 +75,9 @@ def _read_groups(dicts):
             continue
         if not group.get("params"):
             raise ValueError("Optimizer got an empty group params.")
-        if _check.boolean("Optimizer", "grad_centralization", group.get("grad_centralization", False)):
-            raise NotImplementedError("grad_centralization is not available")
         own = list(group["params"])
+        if _check.boolean("Optimizer", "grad_centralization", group.get("grad_centralization", False)):
+            centralized += own
         params += own
         made = {"params": own}
         if "lr" in group:
@@ -84,13 +87,13 @@ def _read_groups(dicts):
         groups.append(made)
     if order is not None and sorted(map(id, order)) != sorted(map(id, params)):
         raise ValueError("For 'Optimizer', the 'order_params' must have the parameters of all groups, each once.")
-    return groups, order or params
+    return groups, order or params, centralized
 
 
 def rate(value):
-    """A learning rate, or one per step, as tessera takes it. TypeError or ValueError for anything else."""
+    """A learning rate, one per step, or a schedule, as tessera takes it. TypeError or ValueError for anything else."""
     if isinstance(value, LearningRateSchedule):
-        return value.table()
+        return value
     if isinstance(value, bool):
         raise TypeError("For 'Optimizer', the argument 'learning_rate' must not be bool.")
     if isinstance(value, (int, float)):
@@ -148,6 +151,10 @@ class Adam(Optimizer):
         super().__init__(params, lambda groups: tessera.nn.Adam(rate(learning_rate), *settings, groups))
 
 
+class LazyAdam(Adam):
+    """Adam: gradients are dense, so no row of a parameter is left out."""
+
+
 class AdamWeightDecay(Optimizer):
     """Adam without bias correction; the decay does not pass through the moments."""
 
@@ -155,6 +162,15 @@ class AdamWeightDecay(Optimizer):
         who = "AdamWeightDecay"
         settings = (*_betas(who, beta1, beta2, eps), _check.non_negative(who, "weight_decay", weight_decay))
         super().__init__(params, lambda groups: tessera.nn.AdamWeightDecay(rate(learning_rate), *settings, groups))
+
+
+class Lamb(Optimizer):
+    """Adam whose step is as long, for each parameter, as the parameter times the rate. You et al., ICLR 2020."""
+
+    def __init__(self, params, learning_rate, beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.0):
+        who = "Lamb"
+        settings = (*_betas(who, beta1, beta2, eps), _check.non_negative(who, "weight_decay", weight_decay))
+        super().__init__(params, lambda groups: tessera.nn.Lamb(rate(learning_rate), *settings, groups=groups))
 
 
 __getattr__ = missing(__name__)

@@ -6,9 +6,10 @@ from mindspore._missing import missing
 from mindspore.nn.cell import Cell
 from mindspore.nn.transformer.op_parallel_config import (EmbeddingOpParallelConfig, OpParallelConfig, default_dpmp_config,
                                                          default_embedding_parallel_config)
+from mindspore.nn.transformer.past import KeepsPast, attend
 
 
-def check_common(who, parallel_config, use_past=False, expert_num=1, **sizes):
+def check_common(who, parallel_config, expert_num=1, **sizes):
     """TypeError or ValueError for sizes that are no positive ints; what is not available is refused by name."""
     for name, value in sizes.items():
         if isinstance(value, bool) or not isinstance(value, int):
@@ -17,8 +18,6 @@ def check_common(who, parallel_config, use_past=False, expert_num=1, **sizes):
             raise ValueError(f"For '{who}', the '{name}' must be greater than 0, but got {value}.")
     if not isinstance(parallel_config, OpParallelConfig):
         raise TypeError(f"For '{who}', the 'parallel_config' must be OpParallelConfig or one made of it, but got {type(parallel_config).__name__}.")
-    if use_past:
-        raise NotImplementedError(f"For '{who}', use_past=True is not available: keys and values of earlier tokens are not kept")
     if expert_num != 1:
         raise NotImplementedError(f"For '{who}', expert_num={expert_num} is not available: there are no experts")
 
@@ -68,17 +67,25 @@ class VocabEmbedding(_Native):
 
 
 class MultiHeadAttention(_Native):
-    """(query, key, value [n,t,hidden_size], attention_mask) -> (the same shape, None)."""
+    """(query, key, value [n,t,hidden_size], attention_mask) -> (the same shape, None).
+
+    use_past: the second is (key, value) for key_past and value_past of the next call. is_first_iteration, a flag: whether these
+    are all tokens, or one more behind what key_past and value_past hold."""
+    is_first_iteration = True
 
     def __init__(self, batch_size, src_seq_length, tgt_seq_length, hidden_size, num_heads, hidden_dropout_rate=0.1,
                  attention_dropout_rate=0.1, compute_dtype=tessera.float16, softmax_compute_type=tessera.float32,
                  param_init_type=tessera.float32, use_past=False, parallel_config=default_dpmp_config):
-        check_common("MultiHeadAttention", parallel_config, use_past, src_seq_length=src_seq_length, tgt_seq_length=tgt_seq_length,
+        check_common("MultiHeadAttention", parallel_config, src_seq_length=src_seq_length, tgt_seq_length=tgt_seq_length,
                      hidden_size=hidden_size, num_heads=num_heads)
         super().__init__(tessera.nn.MultiHeadAttention(hidden_size, num_heads, float(hidden_dropout_rate), float(attention_dropout_rate),
                                                        False, parallel_config.native()), compute_dtype)
+        self._num_heads, self._use_past = num_heads, use_past
 
     def construct(self, query_tensor, key_tensor, value_tensor, attention_mask, key_past=None, value_past=None, batch_valid_length=None):
+        if self._use_past:
+            past = None if self.is_first_iteration else (key_past, value_past)
+            return attend(self._native, self._num_heads, query_tensor, key_tensor, value_tensor, attention_mask, past, batch_valid_length)
         masks = () if attention_mask is None else (attention_mask,)
         return self._native(query_tensor, key_tensor, value_tensor, *masks), None
 
@@ -88,7 +95,7 @@ class FeedForward(_Native):
 
     def __init__(self, hidden_size, ffn_hidden_size, dropout_rate, hidden_act="gelu", expert_num=1, expert_group_size=None,
                  param_init_type=tessera.float32, parallel_config=default_dpmp_config):
-        check_common("FeedForward", parallel_config, False, expert_num, hidden_size=hidden_size, ffn_hidden_size=ffn_hidden_size)
+        check_common("FeedForward", parallel_config, expert_num, hidden_size=hidden_size, ffn_hidden_size=ffn_hidden_size)
         super().__init__(tessera.nn.FeedForward(hidden_size, ffn_hidden_size, float(dropout_rate), hidden_act, parallel_config.native()),
                          tessera.float16)
         self.hidden_size = hidden_size
@@ -105,42 +112,57 @@ def _in_half(layer, *parts):
     return layer
 
 
-class TransformerEncoderLayer(_Native):
-    """(x [n,t,hidden_size], input_mask [n,t,t]) -> (the same shape, None)."""
+class TransformerEncoderLayer(KeepsPast, _Native):
+    """(x [n,t,hidden_size], input_mask [n,t,t]) -> (the same shape, None; with use_past the keys and values that are kept)."""
 
     def __init__(self, batch_size, hidden_size, ffn_hidden_size, num_heads, seq_length, attention_dropout_rate=0.1,
                  hidden_dropout_rate=0.1, post_layernorm_residual=False, layernorm_compute_type=tessera.float32,
                  softmax_compute_type=tessera.float32, param_init_type=tessera.float32, hidden_act="gelu", use_past=False,
                  moe_config=None, parallel_config=default_dpmp_config):
-        check_common("TransformerEncoderLayer", parallel_config, use_past, getattr(moe_config, "expert_num", 1), hidden_size=hidden_size,
+        check_common("TransformerEncoderLayer", parallel_config, getattr(moe_config, "expert_num", 1), hidden_size=hidden_size,
                      ffn_hidden_size=ffn_hidden_size, num_heads=num_heads, seq_length=seq_length)
         layer = tessera.nn.TransformerEncoderLayer(hidden_size, ffn_hidden_size, num_heads, float(attention_dropout_rate),
                                                    float(hidden_dropout_rate), hidden_act, post_layernorm_residual, parallel_config.native())
         super().__init__(_in_half(layer, "attention", "output"))
+        self._post_layernorm_residual, self._use_past = post_layernorm_residual, use_past
+        if use_past:
+            self._add_past(batch_size, num_heads, hidden_size, seq_length)
 
     def construct(self, x, input_mask=None, init_reset=True, batch_valid_length=None):
-        return self._native(*([x] if input_mask is None else [x, input_mask])), None
+        if not self._use_past:
+            return self._native(*([x] if input_mask is None else [x, input_mask])), None
+        x, present = self._attend_itself(x, input_mask, init_reset, batch_valid_length)
+        return self._residual(self._native.layernorm2, x, self._native.output), present
 
 
-class TransformerDecoderLayer(_Native):
+class TransformerDecoderLayer(KeepsPast, _Native):
     """(hidden_stats [n,t,hidden_size], decoder_mask [n,t,t], encoder_output [n,s,hidden_size], memory_mask [n,t,s]) ->
-    (the shape of hidden_stats, None)."""
+    (the shape of hidden_stats, None; with use_past the keys and values that are kept of it). The encoder's output is needed whole,
+    also where one token follows the other."""
 
     def __init__(self, hidden_size, ffn_hidden_size, num_heads, batch_size, src_seq_length, tgt_seq_length, attention_dropout_rate=0.1,
                  hidden_dropout_rate=0.1, post_layernorm_residual=False, use_past=False, layernorm_compute_type=tessera.float32,
                  softmax_compute_type=tessera.float32, param_init_type=tessera.float32, hidden_act="gelu", moe_config=None,
                  parallel_config=default_dpmp_config):
-        check_common("TransformerDecoderLayer", parallel_config, use_past, getattr(moe_config, "expert_num", 1), hidden_size=hidden_size,
+        check_common("TransformerDecoderLayer", parallel_config, getattr(moe_config, "expert_num", 1), hidden_size=hidden_size,
                      ffn_hidden_size=ffn_hidden_size, num_heads=num_heads, src_seq_length=src_seq_length, tgt_seq_length=tgt_seq_length)
         layer = tessera.nn.TransformerDecoderLayer(hidden_size, ffn_hidden_size, num_heads, float(attention_dropout_rate),
                                                    float(hidden_dropout_rate), hidden_act, post_layernorm_residual, parallel_config.native())
         super().__init__(_in_half(layer, "attention", "cross_attention", "output"))
+        self._post_layernorm_residual, self._use_past = post_layernorm_residual, use_past
+        if use_past:
+            self._add_past(batch_size, num_heads, hidden_size, tgt_seq_length)
 
     def construct(self, hidden_stats, decoder_mask, encoder_output=None, memory_mask=None, init_reset=True, batch_valid_length=None):
         if encoder_output is None:
             raise ValueError("For 'TransformerDecoderLayer', the 'encoder_output' must be given: there is nothing to attend to")
         masks = () if decoder_mask is None else (decoder_mask,) if memory_mask is None else (decoder_mask, memory_mask)
-        return self._native(hidden_stats, encoder_output, *masks), None
+        if not self._use_past:
+            return self._native(hidden_stats, encoder_output, *masks), None
+        x, present = self._attend_itself(hidden_stats, decoder_mask, init_reset, batch_valid_length)
+        x = self._residual(self._native.cross_attention_layernorm, x,
+                           lambda tokens: self._native.cross_attention(tokens, encoder_output, encoder_output, *masks[1:]))
+        return self._residual(self._native.layernorm2, x, self._native.output), present
 
 
 __getattr__ = missing(__name__)

@@ -41,49 +41,53 @@ class _Stack(Cell):
 
 
 class TransformerEncoder(_Stack):
-    """(hidden_states [n,t,hidden_size], attention_mask [n,t,t]) -> (the same shape, a None for each layer)."""
+    """(hidden_states [n,t,hidden_size], attention_mask [n,t,t]) -> (the same shape, for each layer a None or, with use_past, its keys and values)."""
 
     def __init__(self, batch_size, num_layers, hidden_size, ffn_hidden_size, seq_length, num_heads, attention_dropout_rate=0.1,
                  hidden_dropout_rate=0.1, hidden_act="gelu", post_layernorm_residual=False, layernorm_compute_type=tessera.float32,
                  softmax_compute_type=tessera.float32, param_init_type=tessera.float32, lambda_func=None, offset=0, use_past=False,
                  moe_config=None, parallel_config=default_transformer_config):
         super().__init__()
-        check_common("TransformerEncoder", parallel_config, use_past, num_layers=num_layers)
+        check_common("TransformerEncoder", parallel_config, num_layers=num_layers)
         self._add_blocks(num_layers, lambda: TransformerEncoderLayer(
             batch_size, hidden_size, ffn_hidden_size, num_heads, seq_length, attention_dropout_rate, hidden_dropout_rate,
             post_layernorm_residual, layernorm_compute_type, softmax_compute_type, param_init_type, hidden_act, use_past, moe_config,
             parallel_config), parallel_config, lambda_func, offset)
 
     def construct(self, hidden_states, attention_mask, init_reset=True, batch_valid_length=None):
+        presents = []
         for block in self.blocks:
-            hidden_states, _ = block(hidden_states, attention_mask)
-        return hidden_states, (None,) * self.num_layers
+            hidden_states, present = block(hidden_states, attention_mask, init_reset, batch_valid_length)
+            presents.append(present)
+        return hidden_states, tuple(presents)
 
 
 class TransformerDecoder(_Stack):
     """(hidden_states [n,t,hidden_size], attention_mask [n,t,t], encoder_output [n,s,hidden_size], memory_mask [n,t,s]) ->
-    (the shape of hidden_states, a None for each layer)."""
+    (the shape of hidden_states, for each layer a None or, with use_past, its keys and values)."""
 
     def __init__(self, num_layers, batch_size, hidden_size, ffn_hidden_size, src_seq_length, tgt_seq_length, num_heads,
                  attention_dropout_rate=0.1, hidden_dropout_rate=0.1, post_layernorm_residual=False,
                  layernorm_compute_type=tessera.float32, softmax_compute_type=tessera.float32, param_init_type=tessera.float32,
                  hidden_act="gelu", lambda_func=None, use_past=False, offset=0, moe_config=None, parallel_config=default_transformer_config):
         super().__init__()
-        check_common("TransformerDecoder", parallel_config, use_past, num_layers=num_layers)
+        check_common("TransformerDecoder", parallel_config, num_layers=num_layers)
         self._add_blocks(num_layers, lambda: TransformerDecoderLayer(
             hidden_size, ffn_hidden_size, num_heads, batch_size, src_seq_length, tgt_seq_length, attention_dropout_rate,
             hidden_dropout_rate, post_layernorm_residual, use_past, layernorm_compute_type, softmax_compute_type, param_init_type,
             hidden_act, moe_config, parallel_config), parallel_config, lambda_func, offset)
 
     def construct(self, hidden_states, attention_mask, encoder_output=None, memory_mask=None, init_reset=True, batch_valid_length=None):
+        presents = []
         for block in self.blocks:
-            hidden_states, _ = block(hidden_states, attention_mask, encoder_output, memory_mask)
-        return hidden_states, (None,) * self.num_layers
+            hidden_states, present = block(hidden_states, attention_mask, encoder_output, memory_mask, init_reset, batch_valid_length)
+            presents.append(present)
+        return hidden_states, tuple(presents)
 
 
 class Transformer(Cell):
     """(encoder_inputs, encoder_masks, decoder_inputs, decoder_masks, memory_mask) -> (output, a None for each encoder layer, a None
-    for each decoder layer). With decoder_layers=0 the output is the encoder's. Vaswani et al., 2017."""
+    for each decoder layer; with use_past the keys and values of encoder layers). With decoder_layers=0 the output is the encoder's. Vaswani et al., 2017."""
 
     def __init__(self, hidden_size, batch_size, ffn_hidden_size, src_seq_length, tgt_seq_length, encoder_layers=3, decoder_layers=3,
                  num_heads=2, attention_dropout_rate=0.1, hidden_dropout_rate=0.1, hidden_act="gelu", post_layernorm_residual=False,
@@ -92,6 +96,9 @@ class Transformer(Cell):
         super().__init__()
         if encoder_layers < 1:
             raise ValueError(f"For 'Transformer', the 'encoder_layers' must be greater than 0, but got {encoder_layers}.")
+        if use_past and decoder_layers > 0:
+            raise NotImplementedError("For 'Transformer', use_past=True beside decoder layers is not available: predict with TransformerEncoder and "
+                                      "TransformerDecoder, which needs the encoder's whole output for each token")
         self.encoder_layers, self.decoder_layers = encoder_layers, decoder_layers
         common = dict(hidden_size=hidden_size, ffn_hidden_size=ffn_hidden_size, num_heads=num_heads, batch_size=batch_size,
                       attention_dropout_rate=attention_dropout_rate, hidden_dropout_rate=hidden_dropout_rate, hidden_act=hidden_act,
@@ -108,7 +115,7 @@ class Transformer(Cell):
 
     def construct(self, encoder_inputs, encoder_masks, decoder_inputs=None, decoder_masks=None, memory_mask=None, init_reset=True,
                   batch_valid_length=None):
-        output, encoder_present = self.encoder(encoder_inputs, encoder_masks)
+        output, encoder_present = self.encoder(encoder_inputs, encoder_masks, init_reset, batch_valid_length)
         decoder_present = None
         if self.decoder_layers > 0:
             if decoder_inputs is None:

@@ -132,7 +132,7 @@ class TrainOneStepCell(Cell):
         tessera.cluster.init()
         context.warn_of_gradients_mean(self.parallel_mode)
         if self.parallel_mode == ParallelMode.AUTO_PARALLEL:
-            context.warn_of_no_search()
+            context.warn_once("auto_parallel: a training step written as a cell is data parallel; a Model searches")
         if not isinstance(context.get_auto_parallel_context("dataset_strategy"), str):
             raise RuntimeError(f"For '{type(self).__name__}', a dataset_strategy of tuples is not available: give the network, its loss "
                                "and the optimizer to a Model")

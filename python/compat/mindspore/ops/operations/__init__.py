@@ -291,15 +291,25 @@ class Split(Primitive):
 
 
 class StridedSlice(Primitive):
-    """x[begin:end:strides] in every dim."""
+    """x[begin:end:strides] in every dim. Bit i of a mask is about entry i: begin_mask, end_mask: the slice is open there;
+    ellipsis_mask: it is `...`; new_axis_mask: a new dim of size 1; shrink_axis_mask: the index begin[i], without its dim."""
 
     def __init__(self, begin_mask=0, end_mask=0, ellipsis_mask=0, new_axis_mask=0, shrink_axis_mask=0):
         super().__init__()
-        if begin_mask or end_mask or ellipsis_mask or new_axis_mask or shrink_axis_mask:
-            raise NotImplementedError("For 'StridedSlice', masks are not available: index the tensor, x[1:, ..., None]")
+        self.masks = [_check.integer(self.name, name, mask, 0) for name, mask in (
+            ("begin_mask", begin_mask), ("end_mask", end_mask), ("ellipsis_mask", ellipsis_mask), ("new_axis_mask", new_axis_mask),
+            ("shrink_axis_mask", shrink_axis_mask))]
+        if ellipsis_mask & (ellipsis_mask - 1):
+            raise ValueError(f"For 'StridedSlice', only one bit of the 'ellipsis_mask' may be set, but got {ellipsis_mask}.")
 
     def run(self, x, begin, end, strides):
-        return _ops.slice(x, begin, end, strides)
+        return x[tuple(self._entry(i, *place) for i, place in enumerate(zip(begin, end, strides, strict=True)))]
+
+    def _entry(self, i, begin, end, stride):
+        is_open, is_open_at_end, is_ellipsis, is_new, is_index = (mask >> i & 1 for mask in self.masks)
+        if is_ellipsis or is_new:
+            return ... if is_ellipsis else None
+        return begin if is_index else slice(None if is_open else begin, None if is_open_at_end else end, stride)
 
 
 class Conv2D(Primitive):

@@ -27,11 +27,12 @@ class _Collective(Primitive):
 
 class _Reduction(_Collective):
     def __init__(self, op, group):
-        super().__init__(group)
+        who = type(self).__name__
         if not isinstance(op, str):
-            raise TypeError(f"For '{self.name}', the 'op' must be str, but got {type(op).__name__}.")
+            raise TypeError(f"For '{who}', the 'op' must be str, but got {type(op).__name__}.")
         if op not in (ReduceOp.SUM, ReduceOp.MAX, ReduceOp.MIN, ReduceOp.PROD):
-            raise ValueError(f"For '{self.name}', the 'op' must be one of 'sum', 'max', 'min', 'prod', but got {op}.")
+            raise ValueError(f"For '{who}', the 'op' must be one of 'sum', 'max', 'min', 'prod', but got {op}.")
+        super().__init__(group)
         self.op = op
 
 
@@ -69,9 +70,8 @@ class Broadcast(_Collective):
     """The tensors of the rank root_rank of the group, on every rank."""
 
     def __init__(self, root_rank, group=HCCL_WORLD_COMM_GROUP):
+        root_rank = _int("Broadcast", "root_rank", root_rank)
         super().__init__(group)
-        if isinstance(root_rank, bool) or not isinstance(root_rank, int):
-            raise TypeError(f"For 'Broadcast', the 'root_rank' must be int, but got {type(root_rank).__name__}.")
         self.root_rank = root_rank
 
     def run(self, values):
@@ -84,10 +84,9 @@ class AlltoAll(_Collective):
     """Cut into split_count parts along split_dim, part i for rank i; what arrives is joined along concat_dim."""
 
     def __init__(self, split_count, split_dim, concat_dim, group=HCCL_WORLD_COMM_GROUP):
-        super().__init__(group)
         for what, value in (("split_count", split_count), ("split_dim", split_dim), ("concat_dim", concat_dim)):
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise TypeError(f"For 'AlltoAll', the '{what}' must be int, but got {type(value).__name__}.")
+            _int("AlltoAll", what, value)
+        super().__init__(group)
         size = get_group_size(group)
         if split_count != size:
             raise ValueError(f"For 'AlltoAll', the 'split_count' must be equal to the group's size {size}, but got {split_count}.")
