@@ -7,6 +7,7 @@
 #include "tessera/base/strings.h"
 #include "tessera/checkpoint/choose.h"
 #include "tessera/checkpoint/diff.h"
+#include "tessera/checkpoint/global_checkpoint.h"
 #include "tessera/checkpoint/group_file.h"
 #include "tessera/checkpoint/inspect.h"
 #include "tessera/checkpoint/list.h"

@@ -1,5 +1,7 @@
 #include "tessera/checkpoint/barrier.h"
 
+#include <exception>
+
 #include "tessera/base/error.h"
 #include "tessera/base/random.h"
 
@@ -10,6 +12,25 @@ void require_success(Barrier& barrier, const std::string& failure) {
   for (size_t rank = 0; rank < failures.size(); ++rank) {
     if (!failures[rank].empty()) throw IoError("rank {}: {}", rank, failures[rank]);
   }
+}
+
+std::vector<std::string> run_together(Barrier& barrier, const char* what_fails, FunctionRef<std::string()> part) {
+  constexpr char kFailed = '!';
+  std::exception_ptr own;
+  std::string outcome;
+  try {
+    barrier.run_long([&] { outcome = "=" + part(); });
+  } catch (const std::exception& error) {
+    own = std::current_exception();
+    outcome = kFailed + std::string(error.what());
+  }
+  auto outcomes = barrier.exchange(outcome);
+  if (own) std::rethrow_exception(own);
+  for (size_t rank = 0; rank < outcomes.size(); ++rank) {
+    if (outcomes[rank].front() == kFailed) throw IoError("rank {}: {}: {}", rank, what_fails, outcomes[rank].substr(1));
+    outcomes[rank].erase(0, 1);
+  }
+  return outcomes;
 }
 
 namespace {

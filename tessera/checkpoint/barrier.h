@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tessera/base/file_system.h"
+#include "tessera/base/function_ref.h"
 
 namespace tessera::checkpoint {
 
@@ -16,6 +17,9 @@ class Barrier {
   virtual int size() const = 0;
   // Every rank calls it, equally often. Returns, once all have called, what each gave, by rank.
   virtual std::vector<std::string> exchange(const std::string& mine) = 0;
+  // Every rank calls it. Runs `work`, which may take as long as a disk takes and does not use this barrier, and throws
+  // what it throws. Where waiting ranks give up after a time, they are told meanwhile that this one is alive.
+  virtual void run_long(FunctionRef<void()> work) { work(); }
 };
 
 // The lowest rank that sees the same directory as the calling one: the rank that writes what they all name. Found by
@@ -27,5 +31,9 @@ int find_writer(FileSystem& files, Barrier& barrier, const std::string& director
 // Exchanges the outcome of a part that some ranks did: `failure` is empty where it went well. Throws IoError naming the
 // first rank that failed and its reason.
 void require_success(Barrier& barrier, const std::string& failure);
+// Runs a part of the work on this rank and returns what each rank's returned, by rank. When it throws on any rank,
+// nobody goes on: throws this rank's own error where it has one, else IoError naming the first rank that failed, what
+// it could not do ("cannot save") and its reason.
+std::vector<std::string> run_together(Barrier& barrier, const char* what_fails, FunctionRef<std::string()> part);
 
 }  // namespace tessera::checkpoint

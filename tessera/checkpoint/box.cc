@@ -32,4 +32,32 @@ std::optional<Box> intersection(const Box& a, const Box& b) {
   return common;
 }
 
+Box relative(const Box& box, const Box& container) {
+  Box result = box;
+  for (int dim = 0; dim < box.ndim(); ++dim) result.offset[dim] -= container.offset[dim];
+  return result;
+}
+
+bool covers_once(std::span<const Box> boxes, const Shape& shape) {
+  int64_t elements = 0;
+  for (size_t i = 0; i < boxes.size(); ++i) {
+    elements += boxes[i].shape.num_elements();
+    for (size_t j = 0; j < i; ++j) {
+      if (intersection(boxes[i], boxes[j])) return false;
+    }
+  }
+  return elements == shape.num_elements();
+}
+
+TensorView view_of(const TensorView& global, const Box& box) {
+  TensorView view = global;
+  int64_t offset = 0;
+  for (int dim = 0; dim < box.ndim(); ++dim) {
+    offset += box.offset[dim] * global.strides[dim];
+    view.shape[dim] = box.shape[dim];
+  }
+  view.data = static_cast<std::byte*>(view.data) + offset * static_cast<int64_t>(size_bytes(view.dtype));
+  return view;
+}
+
 }  // namespace tessera::checkpoint

@@ -4,9 +4,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
-#include "tessera/tensor/shape.h"
+#include "tessera/tensor/tensor.h"
 
 namespace tessera::checkpoint {
 
@@ -24,5 +25,14 @@ struct Box {
 
 // What both hold of one tensor; nullopt when that is nothing. The boxes have equally many dims.
 std::optional<Box> intersection(const Box& a, const Box& b);
+
+// A box by its place in a container of it.
+Box relative(const Box& box, const Box& container);
+
+// Whether the boxes hold each element of a tensor of this shape once.
+bool covers_once(std::span<const Box> boxes, const Shape& shape);
+
+// The part of a global value that a box is; the same memory.
+TensorView view_of(const TensorView& global, const Box& box);
 
 }  // namespace tessera::checkpoint

@@ -14,10 +14,6 @@ void make_durable_directory(FileSystem& files, const std::string& directory) {
   files.sync_directory(parent);
 }
 
-void remove_if_there(FileSystem& files, const std::string& path) {
-  if (files.exists(path)) files.remove(path);
-}
-
 // An earlier save may have ended between its steps 3 and 4: then the waiting manifest is the one that describes the
 // file, and must be put in place before its name is used again.
 void finish_pending(FileSystem& files, const std::string& path) {
@@ -31,6 +27,28 @@ void finish_pending(FileSystem& files, const std::string& path) {
   files.sync_directory(parent_path(path));
 }
 
+// Syncs as it goes, so that what is left for the end is never long: other ranks wait.
+class SteadyFile : public WritableFile {
+ public:
+  explicit SteadyFile(WritableFile& file) : file_(file) {}
+  using WritableFile::append;
+  void append(std::span<const std::byte> bytes) override {
+    file_.append(bytes);
+    unsynced_bytes_ += std::ssize(bytes);
+    if (unsynced_bytes_ >= kMaxUnsyncedBytes) sync();
+  }
+  void sync() override {
+    file_.sync();
+    unsynced_bytes_ = 0;
+  }
+  void close() override { file_.close(); }
+
+ private:
+  static constexpr int64_t kMaxUnsyncedBytes = int64_t{256} << 20;
+  WritableFile& file_;
+  int64_t unsynced_bytes_ = 0;
+};
+
 void write_durably(FileSystem& files, const std::string& path, std::string_view text) {
   const auto file = files.create(path);
   file->append(text);
@@ -38,41 +56,61 @@ void write_durably(FileSystem& files, const std::string& path, std::string_view 
   file->close();
 }
 
-// Step 1; returns the manifest of what was written.
-Manifest write_data(FileSystem& files, const std::string& temporary, unsigned mode,
-                    FunctionRef<Manifest(WritableFile&)> write) {
-  remove_if_there(files, temporary);  // a read-only one could not be opened for writing
-  const auto file = files.create(temporary, mode);
-  auto manifest = write(*file);
+}  // namespace
+
+std::string temporary_path(const std::string& path) { return path + ".tmp"; }
+
+void remove_if_there(FileSystem& files, const std::string& path) {
+  if (files.exists(path)) files.remove(path);
+}
+
+void prepare_commit(FileSystem& files, const std::string& path) {
+  make_durable_directory(files, parent_path(path));
+  finish_pending(files, path);
+}
+
+Manifest write_durably(FileSystem& files, const std::string& path, unsigned mode,
+                       FunctionRef<Manifest(WritableFile&)> write) {
+  remove_if_there(files, path);  // a read-only one could not be opened for writing
+  const auto file = files.create(path, mode);
+  SteadyFile steady(*file);
+  auto manifest = write(steady);
   file->sync();
   file->close();
   return manifest;
 }
 
-}  // namespace
+void stage_manifest(FileSystem& files, const std::string& path, const Manifest& manifest) {
+  write_durably(files, pending_manifest_path(path), to_text(manifest));
+  files.sync_directory(parent_path(path));
+}
+
+void publish(FileSystem& files, const std::string& path) { files.rename(temporary_path(path), path); }
+
+void finish_commit(FileSystem& files, const std::string& path) {
+  files.sync_directory(parent_path(path));
+  files.rename(pending_manifest_path(path), manifest_path(path));
+  files.sync_directory(parent_path(path));
+}
+
+void abandon_commit(FileSystem& files, const std::string& path) {
+  try {
+    remove_if_there(files, temporary_path(path));
+    remove_if_there(files, pending_manifest_path(path));
+  } catch (const Error&) {  // on a full or dead disk
+  }
+}
 
 void commit(FileSystem& files, const std::string& path, unsigned mode, FunctionRef<Manifest(WritableFile&)> write) {
-  const auto directory = parent_path(path);
-  const auto temporary = path + ".tmp";
-  const auto pending = pending_manifest_path(path);
-  make_durable_directory(files, directory);
-  finish_pending(files, path);
+  prepare_commit(files, path);
   try {
-    const auto manifest = write_data(files, temporary, mode, write);
-    write_durably(files, pending, to_text(manifest));
-    files.sync_directory(directory);
-    files.rename(temporary, path);
+    stage_manifest(files, path, write_durably(files, temporary_path(path), mode, write));
+    publish(files, path);
   } catch (...) {
-    try {  // give the space back; the first error is the one that counts
-      remove_if_there(files, temporary);
-      remove_if_there(files, pending);
-    } catch (const Error&) {
-    }
+    abandon_commit(files, path);
     throw;
   }
-  files.sync_directory(directory);
-  files.rename(pending, manifest_path(path));
-  files.sync_directory(directory);
+  finish_commit(files, path);
 }
 
 }  // namespace tessera::checkpoint

@@ -1,5 +1,5 @@
-// The commit of one checkpoint file with its manifest: docs/checkpoint_format.md, "How a checkpoint is committed".
-// Internal to this folder.
+// The commit of a checkpoint with its manifest: docs/checkpoint_format.md, "How a checkpoint is committed". Internal to
+// this folder.
 #pragma once
 
 #include <string>
@@ -14,5 +14,24 @@ namespace tessera::checkpoint {
 // returns, `path` and its manifest survive a power failure; when it throws, they are what they were before and the
 // temporary files are removed. `mode` are the permission bits of the file.
 void commit(FileSystem& files, const std::string& path, unsigned mode, FunctionRef<Manifest(WritableFile&)> write);
+
+// Its steps, for ranks that do them together. First the directory is made, and what an earlier save of that name left
+// is put in place or removed.
+void prepare_commit(FileSystem& files, const std::string& path);
+// "d/CKP-1_4.ckpt.tmp": where the data wait for their commit.
+std::string temporary_path(const std::string& path);
+// Writes a file of data and syncs it; returns what `write` returned.
+Manifest write_durably(FileSystem& files, const std::string& path, unsigned mode,
+                       FunctionRef<Manifest(WritableFile&)> write);
+// The manifest waits, durable, beside the data.
+void stage_manifest(FileSystem& files, const std::string& path, const Manifest& manifest);
+// The data take their name: the commit.
+void publish(FileSystem& files, const std::string& path);
+// The manifest takes its name.
+void finish_commit(FileSystem& files, const std::string& path);
+// Instead, as long as nothing is published: removes the temporary files. Does not throw: what made the save fail is the
+// error that counts.
+void abandon_commit(FileSystem& files, const std::string& path);
+void remove_if_there(FileSystem& files, const std::string& path);
 
 }  // namespace tessera::checkpoint

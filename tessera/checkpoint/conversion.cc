@@ -63,7 +63,11 @@ Conversion::Conversion(const Placement& from, const Placement& to, const SourceF
   if (!from.has_layouts()) {
     by_manifest_ = describe_themselves(sources);
     const auto& info = sources.begin()->second.info();
-    if (by_manifest_ && info->world_size != std::ssize(sources)) {
+    // Of the files of one directory each says where its values lie; a rank may have had nothing to write.
+    const auto directory = parent_path(sources.begin()->second.path());
+    const bool is_one_checkpoint =
+        sources.size() > 1 && parent_path(std::next(sources.begin())->second.path()) == directory;
+    if (by_manifest_ && !is_one_checkpoint && info->world_size != std::ssize(sources)) {
       throw InvalidArgument("{}: is of {} ranks by its manifest, the checkpoints of {} are there",
                             sources.begin()->second.path(), info->world_size, sources.size());
     }

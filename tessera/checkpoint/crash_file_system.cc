@@ -30,7 +30,10 @@ class CrashWritableFile : public WritableFile {
 };
 
 void CrashFileSystem::record(Operation operation) {
-  if (operations_.size() >= fail_from_) throw IoError("{}: cannot write: No space left on device", operation.path);
+  const std::lock_guard lock(record_mutex_);
+  // Giving space back works on a full disk, too.
+  const bool fails = operations_.size() >= fail_from_ && operation.kind != Kind::kRemove;
+  if (fails) throw IoError("{}: cannot write: No space left on device", operation.path);
   operations_.push_back(std::move(operation));
 }
 
@@ -44,10 +47,7 @@ void CrashFileSystem::rename(const std::string& from, const std::string& to) {
   MemoryFileSystem::rename(from, to);
 }
 void CrashFileSystem::remove(const std::string& path) {
-  // Giving space back works on a full disk, too.
-  const auto fails = std::exchange(fail_from_, SIZE_MAX);
   record({.kind = Kind::kRemove, .path = path});
-  fail_from_ = fails;
   MemoryFileSystem::remove(path);
 }
 void CrashFileSystem::create_directories(const std::string& path) {

@@ -1,10 +1,12 @@
 // For tests: a file system that remembers what was durable. It records every operation; crash_state() gives the files
-// as they may be found when power was lost after the first k of them.
+// as they may be found when power was lost after the first k of them. Thread-safe while it records.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -49,8 +51,9 @@ class CrashFileSystem : public MemoryFileSystem {
   };
   void record(Operation operation);
 
+  std::mutex record_mutex_;
   std::vector<Operation> operations_;
-  int num_files_ = 0;
+  std::atomic<int> num_files_ = 0;
   size_t fail_from_ = SIZE_MAX;
 };
 

@@ -50,7 +50,7 @@ View look(FileSystem& files, const std::string& path) {
   }
   try {
     if (view.verification.state == Verified::kYes) {
-      view.checkpoint.emplace(CkptFile::open(files, path), view.verification.manifest);
+      view.checkpoint.emplace(open_files(files, path, view.verification.manifest), path, view.verification.manifest);
     } else {
       view.file.emplace(CkptFile::open(files, path));
     }

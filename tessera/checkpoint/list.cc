@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
@@ -50,13 +51,20 @@ bool is_strategy_file(FileSystem& files, const std::string& path) {
 ListedFile look_at(FileSystem& files, const std::string& path) {
   ListedFile listed{.path = path, .size_bytes = files.size_bytes(path)};
   try {
-    const auto file = SourceFile::open(files, path);
-    listed.num_values = std::ssize(file.tensors());
-    for (const auto& tensor : file.tensors()) {
-      if (!tensor.is_text) listed.num_elements += tensor.shape.num_elements();
+    std::set<std::string> names;
+    int64_t bytes = 0;
+    for (const auto& file : SourceFile::open_all(files, path)) {
+      for (const auto& tensor : file.tensors()) {
+        names.insert(tensor.name);
+        if (!tensor.is_text) listed.num_elements += tensor.shape.num_elements();
+      }
+      bytes += file.size_bytes();
+      ++listed.num_files;
+      listed.holds_parts = listed.holds_parts || file.holds_parts();
+      listed.info = file.info();
     }
-    listed.holds_parts = file.holds_parts();
-    listed.info = file.info();
+    listed.num_values = std::ssize(names);
+    listed.size_bytes = bytes;
   } catch (const InvalidArgument& error) {
     listed.is_strategy = is_strategy_file(files, path);
     if (!listed.is_strategy) listed.problem = error.what();
@@ -68,6 +76,7 @@ std::string remark(const ListedFile& file) {
   if (file.is_strategy) return "strategy file";
   if (!file.problem.empty()) return "BROKEN: " + file.problem;
   if (!file.info) return "no manifest";
+  if (file.num_files > 1) return fmt::format("{} files of {} ranks", file.num_files, file.info->world_size);
   return file.holds_parts ? fmt::format("part of {} ranks", file.info->world_size) : "";
 }
 
@@ -111,6 +120,7 @@ std::string list_json(const std::vector<ListedFile>& list) {
     if (!file.is_strategy && file.problem.empty()) {
       one["num_values"] = file.num_values;
       one["num_elements"] = file.num_elements;
+      one["num_files"] = file.num_files;
       one["holds_parts"] = file.holds_parts;
       one["has_manifest"] = file.info.has_value();
     }

@@ -14,7 +14,8 @@ namespace tessera::checkpoint {
 
 struct ListedFile {
   std::string path;
-  int64_t size_bytes = 0;
+  int64_t size_bytes = 0;    // of all files of the checkpoint
+  int64_t num_files = 0;     // more than one where ranks saved into one directory
   bool is_strategy = false;  // a strategy file, which has the same suffix
   int64_t num_values = 0;
   int64_t num_elements = 0;

@@ -1,30 +1,23 @@
 #include "tessera/checkpoint/load.h"
 
+#include <algorithm>
+
 #include "tessera/base/crc32c.h"
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/checkpoint/box.h"
 #include "tessera/checkpoint/verified_entries.h"
 
 namespace tessera::checkpoint {
 namespace {
 
-// What the manifest says of a file of that name, when it is one that a single file can fulfil.
-const ManifestFile& only_file(const Manifest& manifest, const std::string& manifest_file, const std::string& name) {
-  if (manifest.files.size() != 1) {
-    throw InvalidArgument("{}: describes {} files; loading a checkpoint of several files is not available yet",
-                          manifest_file, manifest.files.size());
-  }
-  if (manifest.files[0].name != name) {
-    throw InvalidArgument("{}: describes {}, not {}", manifest_file, manifest.files[0].name, name);
-  }
-  return manifest.files[0];
-}
-
 // Names the tensor that a damaged byte lies in, if the file can still be parsed.
-std::string damaged_tensors(FileSystem& files, const std::string& path, const Manifest& manifest) {
+std::string damaged_tensors(FileSystem& files, const std::string& path, const Manifest& manifest, int index) {
   std::unordered_map<std::string, uint32_t> expected;
   for (const auto& tensor : manifest.tensors) {
-    if (tensor.slices.size() == 1) expected[tensor.name] = tensor.slices[0].crc32c;
+    for (const auto& slice : tensor.slices) {
+      if (slice.file == index) expected[tensor.name] = slice.crc32c;
+    }
   }
   try {
     const auto file = CkptFile::open(files, path);
@@ -40,26 +33,40 @@ std::string damaged_tensors(FileSystem& files, const std::string& path, const Ma
   }
 }
 
+bool leaves_no_record(const ManifestTensor& tensor, const ManifestSlice& slice) {
+  return !tensor.is_text && slice.size_bytes == 0;
+}
+
+// A row may be there without its first dim.
+bool is_block(const Shape& shape, const Shape& block) {
+  if (shape == block) return true;
+  return block.ndim() == shape.ndim() + 1 && block[0] == 1 && std::equal(shape.begin(), shape.end(), block.begin() + 1);
+}
+
+// What differs from one value of the manifest; "" when nothing does.
+std::string compare_entry(const StoredEntry& entry, size_t place, const ManifestTensor& tensor,
+                          const ManifestSlice& slice) {
+  if (entry.name != tensor.name) {
+    return fmt::format("value {} is \"{}\", it must be \"{}\"", place, entry.name, tensor.name);
+  }
+  const bool same_type = entry.is_text == tensor.is_text &&
+                         (entry.is_text || (entry.dtype == tensor.dtype && is_block(entry.shape, slice.shape)));
+  if (same_type && entry.size_bytes == slice.size_bytes) return "";
+  return fmt::format("tensor \"{}\" is {} of {} bytes, it must be {} of {} bytes", entry.name, entry.type_text(),
+                     entry.size_bytes, tensor.is_text ? "str" : Type{tensor.dtype, slice.shape}.to_string(),
+                     slice.size_bytes);
+}
+
 // What differs; "" when nothing does.
-std::string compare_entries(const std::vector<StoredEntry>& entries, const Manifest& manifest) {
+std::string compare_entries(const std::vector<StoredEntry>& entries, const Manifest& manifest, int index) {
   size_t next = 0;
   for (const auto& tensor : manifest.tensors) {
-    if (tensor.slices.size() != 1) {
-      return fmt::format("tensor \"{}\" has {} slices; only one is available yet", tensor.name, tensor.slices.size());
-    }
-    const auto& slice = tensor.slices[0];
-    if (!tensor.is_text && slice.size_bytes == 0) continue;  // leaves no record
-    if (next == entries.size()) return fmt::format("tensor \"{}\" is missing in the file", tensor.name);
-    const auto& entry = entries[next++];
-    if (entry.name != tensor.name) {
-      return fmt::format("value {} is \"{}\", it must be \"{}\"", next - 1, entry.name, tensor.name);
-    }
-    const bool same_type = entry.is_text == tensor.is_text &&
-                           (entry.is_text || (entry.dtype == tensor.dtype && entry.shape == slice.shape));
-    if (!same_type || entry.size_bytes != slice.size_bytes) {
-      return fmt::format("tensor \"{}\" is {} of {} bytes, it must be {} of {} bytes", entry.name, entry.type_text(),
-                         entry.size_bytes, tensor.is_text ? "str" : Type{tensor.dtype, slice.shape}.to_string(),
-                         slice.size_bytes);
+    if (tensor.slices.empty()) return fmt::format("tensor \"{}\" has no slices", tensor.name);
+    for (const auto& slice : tensor.slices) {
+      if (slice.file != index || leaves_no_record(tensor, slice)) continue;
+      if (next == entries.size()) return fmt::format("tensor \"{}\" is missing in the file", tensor.name);
+      if (auto text = compare_entry(entries[next], next, tensor, slice); !text.empty()) return text;
+      ++next;
     }
   }
   if (next < entries.size()) return fmt::format("the file has the value \"{}\" too", entries[next].name);
@@ -72,29 +79,72 @@ void require_size(const std::string& path, int64_t size, const ManifestFile& des
                         size < described.size_bytes ? "the file is truncated" : "the file was changed");
 }
 
-// Against one manifest. Throws InvalidArgument with what is wrong.
-Manifest verify_against(FileSystem& files, const std::string& path, const std::string& manifest_file) {
-  auto manifest = parse_manifest(files.read_text(manifest_file), manifest_file);
-  const auto& described = only_file(manifest, manifest_file, base_name(path));
+// One of the manifest's files, its bytes included.
+void verify_file(FileSystem& files, const std::string& path, const Manifest& manifest, int index,
+                 const std::string& manifest_file) {
+  if (!files.exists(path)) throw InvalidArgument("{}: is missing; {} describes it", path, manifest_file);
+  const auto& described = manifest.files[static_cast<size_t>(index)];
   const auto mapped = files.open(path);
   require_size(path, std::ssize(mapped->bytes()), described);
   const uint32_t crc = crc32c(mapped->bytes());
   if (crc != described.crc32c) {
     throw InvalidArgument("{}: crc32c is {:08x}, it must be {:08x}{}", path, crc, described.crc32c,
-                          damaged_tensors(files, path, manifest));
+                          damaged_tensors(files, path, manifest, index));
   }
   require_entries(CkptFile::open(files, path), manifest, manifest_file);
+}
+
+// Against one manifest. Throws InvalidArgument with what is wrong.
+Manifest verify_against(FileSystem& files, const std::string& path, const std::string& manifest_file) {
+  auto manifest = parse_manifest(files.read_text(manifest_file), manifest_file);
+  file_index(manifest, manifest_file, base_name(path));
+  int index = 0;
+  for (const auto& file : manifest.files) {
+    verify_file(files, path_beside(path, file.name), manifest, index++, manifest_file);
+  }
   return manifest;
 }
 
 }  // namespace
 
+int file_index(const Manifest& manifest, const std::string& manifest_file, const std::string& name) {
+  const auto it = std::find_if(manifest.files.begin(), manifest.files.end(),
+                               [&](const ManifestFile& file) { return file.name == name; });
+  if (it != manifest.files.end()) return static_cast<int>(it - manifest.files.begin());
+  if (manifest.files.empty()) throw InvalidArgument("{}: describes no file", manifest_file);
+  throw InvalidArgument("{}: describes {}{}, not {}", manifest_file, manifest.files[0].name,
+                        manifest.files.size() > 1 ? fmt::format(" and {} more", manifest.files.size() - 1) : "", name);
+}
+
 void require_entries(const CkptFile& file, const Manifest& manifest, const std::string& manifest_file) {
   const auto& path = file.path();
-  require_size(path, std::ssize(file.bytes()), only_file(manifest, manifest_file, base_name(path)));
-  if (const auto difference = compare_entries(file.entries(), manifest); !difference.empty()) {
+  const int index = file_index(manifest, manifest_file, base_name(path));
+  require_size(path, std::ssize(file.bytes()), manifest.files[static_cast<size_t>(index)]);
+  if (const auto difference = compare_entries(file.entries(), manifest, index); !difference.empty()) {
     throw InvalidArgument("{}: does not match its manifest: {}", path, difference);
   }
+}
+
+std::vector<DescribedEntry> described_entries(const CkptFile& file, const Manifest& manifest, int index) {
+  std::vector<DescribedEntry> described;
+  size_t next = 0;
+  for (size_t t = 0; t < manifest.tensors.size(); ++t) {
+    const auto& tensor = manifest.tensors[t];
+    for (size_t s = 0; s < tensor.slices.size(); ++s) {
+      const auto& slice = tensor.slices[s];
+      if (slice.file != index) continue;
+      auto& [tensor_index, slice_index, entry] = described.emplace_back();
+      tensor_index = t;
+      slice_index = s;
+      if (leaves_no_record(tensor, slice)) {
+        entry = {.name = tensor.name, .dtype = tensor.dtype, .shape = slice.shape};
+      } else {
+        entry = file.entries()[next++];
+      }
+      entry.appended = tensor.appended;
+    }
+  }
+  return described;
 }
 
 Verification verify(FileSystem& files, const std::string& path) {
@@ -120,22 +170,59 @@ Verification verify(FileSystem& files, const std::string& path) {
   return result;
 }
 
-Checkpoint::Checkpoint(CkptFile file, std::optional<Manifest> manifest)
-    : file_(std::move(file)), manifest_(std::move(manifest)) {
+std::vector<CkptFile> open_files(FileSystem& files, const std::string& path, const std::optional<Manifest>& manifest) {
+  std::vector<CkptFile> opened;
+  if (!manifest) {
+    opened.push_back(CkptFile::open(files, path));
+    return opened;
+  }
+  for (const auto& file : manifest->files) opened.push_back(CkptFile::open(files, path_beside(path, file.name)));
+  return opened;
+}
+
+Checkpoint::Checkpoint(std::vector<CkptFile> files, std::string path, std::optional<Manifest> manifest)
+    : files_(std::move(files)), path_(std::move(path)), manifest_(std::move(manifest)) {
   if (!manifest_) {
-    entries_ = file_.entries();
+    entries_ = files_[0].entries();
   } else {
-    size_t next = 0;
-    for (const auto& tensor : manifest_->tensors) {
-      if (!tensor.is_text && tensor.slices[0].size_bytes == 0) {
-        entries_.push_back({.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.slices[0].shape});
-      } else {
-        entries_.push_back(file_.entries()[next++]);
-      }
-      entries_.back().appended = tensor.appended;
-    }
+    join_files();
   }
   for (size_t i = 0; i < entries_.size(); ++i) index_.emplace(entries_[i].name, i);
+}
+
+// What one file holds is taken as it is there. What several hold is put together in memory.
+void Checkpoint::join_files() {
+  std::vector<std::vector<DescribedEntry>> of_tensor(manifest_->tensors.size());
+  for (size_t file = 0; file < files_.size(); ++file) {
+    for (auto& described : described_entries(files_[file], *manifest_, static_cast<int>(file))) {
+      of_tensor[described.tensor].push_back(std::move(described));
+    }
+  }
+  for (size_t t = 0; t < of_tensor.size(); ++t) {
+    const auto& tensor = manifest_->tensors[t];
+    const bool is_whole =
+        of_tensor[t].size() == 1 && (tensor.is_text || files_.size() == 1 || tensor.slices[0].shape == tensor.shape);
+    entries_.push_back(is_whole ? std::move(of_tensor[t][0].entry) : join_slices(tensor, of_tensor[t]));
+  }
+}
+
+StoredEntry Checkpoint::join_slices(const ManifestTensor& tensor, const std::vector<DescribedEntry>& slices) {
+  const Tensor& whole = joined_.emplace_back(Type{tensor.dtype, tensor.shape});
+  std::vector<Box> boxes;
+  for (const auto& described : slices) {
+    const auto& slice = tensor.slices[described.slice];
+    boxes.push_back({slice.offset, slice.shape});
+    described.entry.read_into(view_of(whole.view(), boxes.back()));
+  }
+  if (!covers_once(boxes, tensor.shape)) {
+    throw InvalidArgument("{}: its files do not hold each element of \"{}\" {} once", path_, tensor.name, whole.type());
+  }
+  return {.name = tensor.name,
+          .dtype = tensor.dtype,
+          .shape = tensor.shape,
+          .size_bytes = whole.size_bytes(),
+          .pieces = {whole.bytes()},
+          .appended = tensor.appended};
 }
 
 const StoredEntry* Checkpoint::find(std::string_view name) const {
@@ -150,7 +237,8 @@ Checkpoint load(FileSystem& files, const std::string& path) {
   if (verification.state == Verified::kNoManifest) {
     log_warning("{}: no manifest beside it, so nothing was verified", path);
   }
-  return {CkptFile::open(files, path), std::move(verification.manifest)};
+  auto opened = open_files(files, path, verification.manifest);
+  return {std::move(opened), path, std::move(verification.manifest)};
 }
 
 }  // namespace tessera::checkpoint

@@ -26,17 +26,27 @@ struct Verification {
   std::optional<Manifest> manifest;
 };
 
-// Reads the whole file once and compares sizes, checksums, names, dtypes and shapes with the manifest. Throws IoError
-// only when the file cannot be read.
+// Reads the whole checkpoint once, all its files, and compares sizes, checksums, names, dtypes and shapes with the
+// manifest. Throws IoError only when the file cannot be read.
 Verification verify(FileSystem& files, const std::string& path);
 
-// A loaded checkpoint. Entries look into the mapped file; reading one copies it.
+// The files of a checkpoint, in the order of the manifest; without one, `path` alone. Throws InvalidArgument when one
+// is no whole checkpoint file, IoError when it cannot be read.
+std::vector<CkptFile> open_files(FileSystem& files, const std::string& path, const std::optional<Manifest>& manifest);
+
+struct DescribedEntry;
+
+// A loaded checkpoint. Entries look into the mapped files; reading one copies it. Tensors that several files hold parts
+// of are put together in memory. One file by itself is taken for all there is: where its manifest says that it is one
+// rank's part of a checkpoint (GlobalCheckpoint reads those together), entries have the shapes of the parts.
 class Checkpoint {
  public:
-  Checkpoint(CkptFile file, std::optional<Manifest> manifest);
+  // `files` as open_files() gives them.
+  Checkpoint(std::vector<CkptFile> files, std::string path, std::optional<Manifest> manifest);
 
-  const std::string& path() const { return file_.path(); }
-  const CkptFile& file() const { return file_; }
+  const std::string& path() const { return path_; }
+  // NAME.ckpt itself.
+  const CkptFile& file() const { return files_[0]; }
   const std::optional<Manifest>& manifest() const { return manifest_; }
   bool is_verified() const { return manifest_.has_value(); }
   // In order of the file. With a manifest, tensors without elements are here too, though the file has no place for
@@ -46,8 +56,13 @@ class Checkpoint {
   const StoredEntry* find(std::string_view name) const;
 
  private:
-  CkptFile file_;
+  void join_files();
+  StoredEntry join_slices(const ManifestTensor& tensor, const std::vector<DescribedEntry>& slices);
+
+  std::vector<CkptFile> files_;
+  std::string path_;
   std::optional<Manifest> manifest_;
+  std::vector<Tensor> joined_;
   std::vector<StoredEntry> entries_;
   std::unordered_map<std::string, size_t> index_;
 };

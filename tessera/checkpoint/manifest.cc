@@ -9,6 +9,7 @@
 
 #include "tessera/base/crc32c.h"
 #include "tessera/base/error.h"
+#include "tessera/base/file_system.h"
 #include "tessera/checkpoint/json_field.h"
 
 namespace tessera::checkpoint {
@@ -195,6 +196,10 @@ std::string_view body_of(std::string_view text, const std::string& path) {
 
 std::string manifest_path(const std::string& checkpoint_path) { return checkpoint_path + ".manifest"; }
 std::string pending_manifest_path(const std::string& checkpoint_path) { return checkpoint_path + ".manifest.new"; }
+
+std::string path_beside(const std::string& checkpoint_path, const std::string& name) {
+  return checkpoint_path.substr(0, checkpoint_path.size() - base_name(checkpoint_path).size()) + name;
+}
 
 std::string to_text(const Manifest& manifest) {
   try {

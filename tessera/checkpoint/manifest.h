@@ -67,6 +67,9 @@ std::string manifest_path(const std::string& checkpoint_path);
 // Where a manifest waits until the file it describes is in place; see save.h.
 std::string pending_manifest_path(const std::string& checkpoint_path);
 
+// Where a file of that name lies that a manifest describes: in the directory of its checkpoint.
+std::string path_beside(const std::string& checkpoint_path, const std::string& name);
+
 // Throws InvalidArgument when a string is not UTF-8.
 std::string to_text(const Manifest& manifest);
 // Throws InvalidArgument naming `path` and the field ("tensors[3].slices[0].size_bytes"): not JSON, nested deeper or

@@ -64,7 +64,13 @@ std::string Match::describe(size_t max_names) const {
 }
 
 Match compare(const Checkpoint& checkpoint, std::span<const Destination> network, const MatchOptions& options) {
+  return compare(checkpoint.entries(), network, options);
+}
+
+Match compare(std::span<const StoredEntry> entries, std::span<const Destination> network, const MatchOptions& options) {
   Match match;
+  std::unordered_map<std::string_view, const StoredEntry*> stored;
+  for (const auto& entry : entries) stored.emplace(entry.name, &entry);
   std::unordered_set<std::string_view> expected;
   std::vector<std::string> missing_names;
   std::vector<std::string> unexpected_names;
@@ -72,7 +78,8 @@ Match compare(const Checkpoint& checkpoint, std::span<const Destination> network
     if (!expected.insert(destination.name).second) {
       throw InvalidArgument("the network has two parameters named \"{}\"", destination.name);
     }
-    const auto* entry = checkpoint.find(destination.name);
+    const auto it = stored.find(destination.name);
+    const auto* entry = it == stored.end() ? nullptr : it->second;
     const auto type = destination.value.type().to_string();
     if (entry == nullptr) {
       if (destination.value.num_elements() == 0) continue;
@@ -82,7 +89,7 @@ Match compare(const Checkpoint& checkpoint, std::span<const Destination> network
       match.differences.push_back({destination.name, entry->type_text(), type});
     }
   }
-  for (const auto& entry : checkpoint.entries()) {
+  for (const auto& entry : entries) {
     if (expected.contains(entry.name) || is_information(entry)) continue;
     match.unexpected.push_back(entry.name + " " + entry.type_text());
     unexpected_names.push_back(entry.name);
@@ -95,11 +102,14 @@ Match compare(const Checkpoint& checkpoint, std::span<const Destination> network
   return match;
 }
 
+void require_fit(const std::string& path, const Match& match, const MatchOptions& options) {
+  if (match.fits(options)) return;
+  throw InvalidArgument("{}: is of another network; nothing was loaded{}", path, match.describe());
+}
+
 Match load_into(const Checkpoint& checkpoint, std::span<const Destination> network, const MatchOptions& options) {
   auto match = compare(checkpoint, network, options);
-  if (!match.fits(options)) {
-    throw InvalidArgument("{}: is of another network; nothing was loaded{}", checkpoint.path(), match.describe());
-  }
+  require_fit(checkpoint.path(), match, options);
   for (const auto& destination : network) {
     const auto* entry = checkpoint.find(destination.name);
     if (entry != nullptr && destination.value.num_elements() > 0) entry->read_into(destination.value);

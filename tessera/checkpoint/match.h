@@ -41,7 +41,12 @@ struct Match {
 
 // Appended values (epoch_num, step_num) and texts are no parameters and not compared. A parameter without elements is
 // not missing: the file has no place for it.
+Match compare(std::span<const StoredEntry> entries, std::span<const Destination> network,
+              const MatchOptions& options = {});
 Match compare(const Checkpoint& checkpoint, std::span<const Destination> network, const MatchOptions& options = {});
+
+// Throws InvalidArgument naming `path` and listing missing, unexpected and different names where those are not allowed.
+void require_fit(const std::string& path, const Match& match, const MatchOptions& options);
 
 // Copies every entry to the destination of its name. Returns the comparison, which names what the options allowed to be
 // left out. Throws InvalidArgument naming the file and listing missing, unexpected and different names; then no

@@ -6,7 +6,9 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
+#include "tessera/checkpoint/commit.h"
 #include "tessera/checkpoint/load.h"
+#include "tessera/checkpoint/save_slices.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -40,12 +42,6 @@ CheckpointConfig validated(CheckpointConfig config) {
     throw InvalidArgument(
         "CheckpointConfig: save_checkpoint_steps, save_checkpoint_seconds, keep_checkpoint_max and "
         "keep_checkpoint_per_n_minutes are all 0; at least one must be positive");
-  }
-  if (!config.integrated_save) {
-    throw InvalidArgument("CheckpointConfig: integrated_save=false is not available yet; checkpoints are saved whole");
-  }
-  if (config.async_save) {
-    throw InvalidArgument("CheckpointConfig: async_save is not available yet; leave it false");
   }
   if (!config.enc_key.empty()) {
     throw InvalidArgument("CheckpointConfig: enc_key is not available yet; checkpoints are not encrypted");
@@ -134,10 +130,9 @@ Retention::Retention(FileSystem& files, std::string directory, std::string prefi
       keep_max_(config.keep_checkpoint_max),
       window_ms_(config.keep_checkpoint_per_n_minutes * 60'000) {}
 
-// Reading a file back costs as much as it is long, so each is verified once; its size is looked at every time.
-void Retention::look_at(const std::string& name) {
+// Reading a checkpoint back costs as much as it is long, so each is verified once; its sizes are looked at every time.
+void Retention::look_at(const std::string& name, int64_t size) {
   const auto path = join_path(directory_, name);
-  const int64_t size = files_.size_bytes(path);
   auto& known = known_[name];
   if (known.is_verified && known.size_bytes == size) return;
   auto verification = verify(files_, path);
@@ -146,14 +141,50 @@ void Retention::look_at(const std::string& name) {
   if (verification.manifest) known.info = std::move(verification.manifest->info);
 }
 
-std::vector<std::string> Retention::apply() {
-  std::vector<std::string> names;
+// The files of the run's checkpoints by the names of these, NAME.ckpt first where it is there.
+std::map<std::string, std::vector<std::string>> Retention::files_of_checkpoints() const {
+  std::map<std::string, std::vector<std::string>> files;
   for (const auto& file_name : files_.list(directory_)) {
-    const auto name = parse_checkpoint_name(file_name);
-    if (name && name->prefix == prefix_) names.push_back(file_name);
+    constexpr std::string_view kSuffix = ".ckpt";
+    const auto end = file_name.find(kSuffix);
+    if (end == std::string::npos) continue;
+    const auto checkpoint = file_name.substr(0, end + kSuffix.size());
+    const auto name = parse_checkpoint_name(checkpoint);
+    if (!name || name->prefix != prefix_) continue;
+    const bool belongs = file_name == checkpoint || file_name == manifest_path(checkpoint) ||
+                         file_name == pending_manifest_path(checkpoint) || file_name == temporary_path(checkpoint) ||
+                         slice_file_generation(file_name, checkpoint);
+    if (belongs) files[checkpoint].push_back(file_name);
   }
+  return files;
+}
+
+// What a crash left of a save or a removal has no NAME.ckpt: no other save is under way.
+void Retention::remove_leftovers(std::map<std::string, std::vector<std::string>>& checkpoints) {
+  for (auto it = checkpoints.begin(); it != checkpoints.end();) {
+    const bool is_left_over = it->second.front() != it->first;
+    if (is_left_over) remove_rest(it->first, it->second);
+    it = is_left_over ? checkpoints.erase(it) : std::next(it);
+  }
+}
+
+void Retention::remove_rest(const std::string& checkpoint, const std::vector<std::string>& file_names) {
+  for (const auto& file_name : file_names) {
+    if (file_name != checkpoint) files_.remove(join_path(directory_, file_name));
+  }
+}
+
+std::vector<std::string> Retention::apply() {
+  auto checkpoints = files_of_checkpoints();
+  remove_leftovers(checkpoints);
+  std::vector<std::string> names;
+  for (const auto& [name, file_names] : checkpoints) names.push_back(name);
   std::erase_if(known_, [&](const auto& item) { return !std::binary_search(names.begin(), names.end(), item.first); });
-  for (const auto& name : names) look_at(name);
+  for (const auto& [name, file_names] : checkpoints) {
+    int64_t size = 0;
+    for (const auto& file_name : file_names) size += files_.size_bytes(join_path(directory_, file_name));
+    look_at(name, size);
+  }
   std::erase_if(names, [&](const auto& name) { return !known_[name].is_verified; });
   std::sort(names.begin(), names.end(), [&](const auto& a, const auto& b) {
     const auto key = [&](const auto& name) {
@@ -176,15 +207,12 @@ std::vector<std::string> Retention::apply() {
     }
   }
   if (removed.empty()) return removed;
-  // Data first: a crash in between leaves manifests without data, which nobody looks at, never the reverse.
+  // NAME.ckpt first: a crash in between leaves slices and manifests without it, which nobody takes for a checkpoint.
   for (const auto& name : removed) files_.remove(join_path(directory_, name));
   files_.sync_directory(directory_);
   for (const auto& name : removed) {
     known_.erase(name);
-    const auto path = join_path(directory_, name);
-    for (const auto& manifest : {manifest_path(path), pending_manifest_path(path)}) {
-      if (files_.exists(manifest)) files_.remove(manifest);
-    }
+    remove_rest(name, checkpoints.at(name));
   }
   return removed;
 }

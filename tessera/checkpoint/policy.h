@@ -22,8 +22,8 @@ struct CheckpointConfig {
   int64_t save_checkpoint_seconds = 0;        // after this many seconds; ignored when steps is set
   int64_t keep_checkpoint_max = 5;            // keep this many; 0: by time
   int64_t keep_checkpoint_per_n_minutes = 0;  // keep one per window of so many minutes; ignored when max is set
-  bool integrated_save = true;
-  bool async_save = false;
+  bool integrated_save = true;                // one file of whole values; false: each rank writes its slices
+  bool async_save = false;                    // a thread writes a copy while training goes on
   std::vector<std::string> append_info = {};  // of "epoch_num", "step_num"
   std::vector<Entry> append_values = {};      // further information to append
   std::string enc_key = {};
@@ -32,7 +32,7 @@ struct CheckpointConfig {
 
 // The config with its rules applied: steps > 0 disables seconds, max > 0 disables minutes, and where both max and
 // minutes are 0 one checkpoint is kept. Throws InvalidArgument when a field is negative, all four are 0, append_info
-// has an unknown name, or a feature is asked for that is not available: async_save, enc_key, integrated_save = false.
+// has an unknown name, or a feature is asked for that is not available: enc_key.
 CheckpointConfig validated(CheckpointConfig config);
 
 // What append_info and append_values ask for: SaveOptions::append_info.
@@ -79,7 +79,8 @@ class Retention {
   Retention(FileSystem& files, std::string directory, std::string prefix, const CheckpointConfig& config);
   // To be called after a commit. Verifies what it has not seen yet; removes the oldest verified checkpoints beyond
   // keep_checkpoint_max, or all but the oldest of each window and the newest. What is damaged or has no manifest is
-  // neither counted nor removed. Returns the names removed, oldest first.
+  // neither counted nor removed, but what a crash left of a save that was never committed is. Returns the names
+  // removed, oldest first.
   std::vector<std::string> apply();
 
  private:
@@ -88,7 +89,10 @@ class Retention {
     int64_t size_bytes = 0;
     CheckpointInfo info;
   };
-  void look_at(const std::string& name);
+  std::map<std::string, std::vector<std::string>> files_of_checkpoints() const;
+  void remove_leftovers(std::map<std::string, std::vector<std::string>>& checkpoints);
+  void remove_rest(const std::string& checkpoint, const std::vector<std::string>& file_names);
+  void look_at(const std::string& name, int64_t size);
 
   FileSystem& files_;
   std::string directory_;

@@ -51,8 +51,6 @@ TEST(CheckpointConfig, RefusalsNameTheField) {
   EXPECT_THAT(config_refusal({.save_checkpoint_steps = 0, .keep_checkpoint_max = 0}), HasSubstr("are all 0"));
   EXPECT_THAT(config_refusal({.save_checkpoint_steps = -1}),
               HasSubstr("save_checkpoint_steps must not be negative, got -1"));
-  EXPECT_THAT(config_refusal({.integrated_save = false}), HasSubstr("integrated_save=false is not available yet"));
-  EXPECT_THAT(config_refusal({.async_save = true}), HasSubstr("async_save is not available yet"));
   EXPECT_THAT(config_refusal({.enc_key = "0123456789abcdef"}), HasSubstr("enc_key is not available yet"));
   EXPECT_THAT(config_refusal({.enc_mode = "ROT13"}), HasSubstr("enc_mode must be"));
   EXPECT_THAT(config_refusal({.append_info = {"epoch"}}),

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "tessera/base/file_system.h"
+#include "tessera/base/function_ref.h"
 #include "tessera/checkpoint/barrier.h"
 #include "tessera/checkpoint/ckpt_file.h"
 #include "tessera/checkpoint/manifest.h"
@@ -37,6 +38,11 @@ struct SaveOptions {
 // a power failure. Throws InvalidArgument for names that are empty, not UTF-8 or occur twice, IoError when the disk
 // fails or is full; then NAME.ckpt is what it was before, and the temporary files are removed.
 std::string save(FileSystem& files, const SaveOptions& options, std::span<const Entry> entries,
+                 const CheckpointInfo& info);
+
+// The same where not all values are in memory at once: on the rank that writes, `entry` is called with 0, 1, ... and
+// its result is written before the next call.
+std::string save(FileSystem& files, const SaveOptions& options, size_t num_entries, FunctionRef<Entry(size_t)> entry,
                  const CheckpointInfo& info);
 
 }  // namespace tessera::checkpoint

@@ -20,19 +20,18 @@ namespace {
 
 // The manifest that describes these entries. nullopt when there is none; throws when there is, but it does not fit.
 std::optional<Manifest> manifest_of(FileSystem& files, const CkptFile& file) {
-  std::string problem;
-  for (const auto& manifest_file : {manifest_path(file.path()), pending_manifest_path(file.path())}) {
-    if (!files.exists(manifest_file)) continue;
-    try {
-      auto manifest = parse_manifest(files.read_text(manifest_file), manifest_file);
-      require_entries(file, manifest, manifest_file);
-      return manifest;
-    } catch (const InvalidArgument& error) {
-      if (problem.empty()) problem = error.what();
-    }
+  const auto manifest_file = manifest_path(file.path());
+  const bool is_pending = files.exists(pending_manifest_path(file.path()));
+  if (!is_pending && !files.exists(manifest_file)) return std::nullopt;
+  if (is_pending) {
+    // After a crash: which of the two describes the values, only the values can tell.
+    auto verification = verify(files, file.path());
+    if (verification.state == Verified::kNo) throw InvalidArgument(verification.problem);
+    return std::move(verification.manifest);
   }
-  if (!problem.empty()) throw InvalidArgument(problem);
-  return std::nullopt;
+  auto manifest = parse_manifest(files.read_text(manifest_file), manifest_file);
+  require_entries(file, manifest, manifest_file);
+  return manifest;
 }
 
 SourceTensor source_tensor(const StoredEntry& entry, const std::byte* file_begin) {
@@ -64,9 +63,9 @@ void require_headers(const CkptFile& file) {
   }
 }
 
-void add_manifest(SourceTensor& tensor, const ManifestTensor& described) {
-  const auto& slice = described.slices[0];
+void add_manifest(SourceTensor& tensor, const ManifestTensor& described, const ManifestSlice& slice) {
   tensor.crc32c = slice.crc32c;
+  if (!described.is_text) tensor.shape = slice.shape;
   if (!described.is_text && slice.shape != described.shape) {
     tensor.part = SourceTensor::Part{{slice.offset, slice.shape}, described.shape};
   }
@@ -130,30 +129,57 @@ std::optional<int64_t> rank_of_folder(const std::string& name) {
   return std::stoll(digits);
 }
 
+std::vector<std::string> checkpoints_newest_first(FileSystem& files, const std::string& directory) {
+  std::vector<std::string> paths;
+  for (auto& candidate : candidates_newest_first(files, directory)) paths.push_back(std::move(candidate.path));
+  return paths;
+}
+
 SourceFile SourceFile::open(FileSystem& files, const std::string& path) {
-  SourceFile source;
-  source.path_ = path;
   if (path.ends_with(".safetensors")) {
+    SourceFile source;
+    source.path_ = path;
     source.size_bytes_ = files.size_bytes(path);
     for (auto& tensor : read_safetensors_header(files, path)) source.add(std::move(tensor));
     return source;
   }
-  auto file = CkptFile::open(files, path);
-  source.size_bytes_ = std::ssize(file.bytes());
+  const auto file = CkptFile::open(files, path);
+  return SourceFile(file, manifest_of(files, file));
+}
+
+std::vector<SourceFile> SourceFile::open_all(FileSystem& files, const std::string& path) {
+  if (path.ends_with(".safetensors")) return {open(files, path)};
+  const auto first = CkptFile::open(files, path);
+  const auto manifest = manifest_of(files, first);
+  std::vector<SourceFile> opened{SourceFile(first, manifest)};
+  for (size_t i = 0; manifest && i < manifest->files.size(); ++i) {
+    const auto other = path_beside(path, manifest->files[i].name);
+    if (manifest->files[i].name == base_name(path)) continue;
+    if (!files.exists(other)) throw InvalidArgument("{}: is missing; {} describes it", other, manifest_path(path));
+    const auto file = CkptFile::open(files, other);
+    require_entries(file, *manifest, manifest_path(path));
+    opened.push_back(SourceFile(file, manifest));
+  }
+  return opened;
+}
+
+SourceFile::SourceFile(const CkptFile& file, const std::optional<Manifest>& manifest)
+    : path_(file.path()), size_bytes_(std::ssize(file.bytes())) {
   const std::byte* begin = file.bytes().data();
-  auto manifest = manifest_of(files, file);
-  if (manifest) {
-    source.info_ = manifest->info;
-    source.crc32c_ = manifest->files[0].crc32c;
-    require_headers(file);
+  if (!manifest) {
+    for (const auto& entry : file.entries()) add(source_tensor(entry, begin));
+    return;
   }
-  const Checkpoint checkpoint(std::move(file), std::move(manifest));
-  for (size_t i = 0; i < checkpoint.entries().size(); ++i) {
-    auto tensor = source_tensor(checkpoint.entries()[i], begin);
-    if (checkpoint.manifest()) add_manifest(tensor, checkpoint.manifest()->tensors[i]);
-    source.add(std::move(tensor));
+  require_headers(file);
+  const int index = file_index(*manifest, manifest_path(path_), base_name(path_));
+  info_ = manifest->info;
+  crc32c_ = manifest->files[static_cast<size_t>(index)].crc32c;
+  for (const auto& described : described_entries(file, *manifest, index)) {
+    const auto& tensor = manifest->tensors[described.tensor];
+    auto source = source_tensor(described.entry, begin);
+    add_manifest(source, tensor, tensor.slices[described.slice]);
+    add(std::move(source));
   }
-  return source;
 }
 
 void SourceFile::add(SourceTensor tensor) {
@@ -183,7 +209,8 @@ SourceFiles open_sources(FileSystem& files, const std::string& given) {
     const auto folder = join_path(directory, name);
     if (rank && files.is_directory(folder)) candidates[*rank] = candidates_newest_first(files, folder);
   }
-  if (candidates.empty()) candidates[0] = candidates_newest_first(files, directory);
+  const bool has_folders = !candidates.empty();
+  if (!has_folders) candidates[0] = candidates_newest_first(files, directory);
   std::erase_if(candidates, [](const auto& entry) { return entry.second.empty(); });
   if (candidates.empty()) {
     throw InvalidArgument("{}: holds no checkpoint: neither rank_N/*.ckpt nor *.ckpt", directory);
@@ -195,7 +222,12 @@ SourceFiles open_sources(FileSystem& files, const std::string& given) {
     if (paths.empty()) continue;
     try {
       SourceFiles sources;
-      for (const auto& [rank, path] : paths) sources.emplace(rank, SourceFile::open(files, path));
+      if (has_folders) {
+        for (const auto& [rank, path] : paths) sources.emplace(rank, SourceFile::open(files, path));
+      } else {
+        for (auto& file : SourceFile::open_all(files, paths.at(0)))
+          sources.emplace(std::ssize(sources), std::move(file));
+      }
       if (!problem.empty()) log_warning("{}; {} is taken instead", problem, paths.begin()->second);
       return sources;
     } catch (const InvalidArgument& error) {

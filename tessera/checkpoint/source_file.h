@@ -11,6 +11,7 @@
 
 #include "tessera/base/file_system.h"
 #include "tessera/checkpoint/box.h"
+#include "tessera/checkpoint/ckpt_file.h"
 #include "tessera/checkpoint/manifest.h"
 
 namespace tessera::checkpoint {
@@ -46,6 +47,9 @@ class SourceFile {
   // InvalidArgument naming file and tensor when the file is no whole checkpoint or its manifest describes another one,
   // IoError when it cannot be read.
   static SourceFile open(FileSystem& files, const std::string& path);
+  // The files of a checkpoint, the one called `path` first; more than that one where ranks saved into one directory.
+  // Throws InvalidArgument naming a file that is missing, too.
+  static std::vector<SourceFile> open_all(FileSystem& files, const std::string& path);
 
   const std::string& path() const { return path_; }
   int64_t size_bytes() const { return size_bytes_; }
@@ -61,6 +65,8 @@ class SourceFile {
   void forget_parts();
 
  private:
+  SourceFile(const CkptFile& file, const std::optional<Manifest>& manifest);
+  SourceFile() = default;
   void add(SourceTensor tensor);
 
   std::string path_;
@@ -73,6 +79,9 @@ class SourceFile {
 
 // Rank N's folder is called rank_N; nullopt for other names.
 std::optional<int64_t> rank_of_folder(const std::string& name);
+
+// The paths of the .ckpt files of a directory, newest first, by epoch and step as numbers.
+std::vector<std::string> checkpoints_newest_first(FileSystem& files, const std::string& directory);
 
 // By rank.
 using SourceFiles = std::map<int64_t, SourceFile>;

@@ -3,14 +3,27 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "tessera/checkpoint/ckpt_file.h"
 #include "tessera/checkpoint/manifest.h"
 
 namespace tessera::checkpoint {
 
+// Which of the manifest's files has this name. Throws InvalidArgument when none has.
+int file_index(const Manifest& manifest, const std::string& manifest_file, const std::string& name);
+
 // Throws InvalidArgument unless the manifest describes exactly this file: its name, size, and the names, types and
 // sizes of its values in their order. Contents are not read.
 void require_entries(const CkptFile& file, const Manifest& manifest, const std::string& manifest_file);
+
+// A value of a file and what the manifest says of it.
+struct DescribedEntry {
+  size_t tensor = 0;  // index into Manifest::tensors
+  size_t slice = 0;   // index into its slices
+  StoredEntry entry;  // without pieces for a tensor without elements, which has no record
+};
+// In the order of the file, which require_entries() has found to be as the manifest says.
+std::vector<DescribedEntry> described_entries(const CkptFile& file, const Manifest& manifest, int file_index);
 
 }  // namespace tessera::checkpoint

@@ -108,6 +108,11 @@ const Type& Session::global_type(const std::string& name) const {
   return it->second;
 }
 
+const mesh::Layout* Session::layout(const std::string& name) const {
+  const auto split = splits_.find(name);
+  return split == splits_.end() ? nullptr : &split->second;
+}
+
 TensorView Session::view(const std::string& name) {
   global_type(name);
   return {arena_.data() + layout_.offsets.at(name), layout_.types.at(name)};
@@ -142,8 +147,15 @@ void Session::set_value(const std::string& name, const Tensor& whole) {
   }
   const auto& [mesh, sharding] = split->second;
   const auto slice = mesh::slice_of(type.shape, sharding, mesh, context_.rank());
-  copy_elements(mesh::piece_of(whole.view(), slice), view(name));
+  set_piece(name, mesh::piece_of(whole.view(), slice));
+}
+
+void Session::set_piece(const std::string& name, const TensorView& piece) {
+  copy_elements(piece, view(name));
+  const auto split = splits_.find(name);
+  if (split == splits_.end()) return;
   // Of a sum the first ranks hold all, the others nothing.
+  const auto& [mesh, sharding] = split->second;
   const auto at = mesh.coordinates(context_.rank());
   const bool contributes = std::all_of(sharding.partial.begin(), sharding.partial.end(),
                                        [&](const auto& p) { return at[static_cast<size_t>(p.axis)] == 0; });

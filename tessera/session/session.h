@@ -85,6 +85,8 @@ class Session {
   bool holds(const std::string& name) const { return globals_.contains(name); }
   // Whether the ranks hold different pieces of it, or parts of a sum.
   bool is_split(const std::string& name) const { return splits_.contains(name); }
+  // How it lies; nullptr for a value that is whole on every rank.
+  const mesh::Layout* layout(const std::string& name) const;
   // Names in the order of declaration.
   const std::vector<std::string>& names() const { return names_; }
   const Type& global_type(const std::string& name) const;
@@ -96,6 +98,9 @@ class Session {
   // Takes the whole value; this rank keeps its piece. Of a sum the first of the ranks that share it takes all. Throws
   // InvalidArgument when the type does not fit.
   void set_value(const std::string& name, const Tensor& whole);
+  // Takes this rank's piece, in the shape of view(). Of a sum it is given to the first of the ranks that share it,
+  // zeros to the others: each rank gives the same, and this puts it where it belongs.
+  void set_piece(const std::string& name, const TensorView& piece);
   // Computes the initial values of these parameters from their initializers (or takes their data).
   void initialize(std::span<const nn::Parameter> parameters, uint64_t seed);
 

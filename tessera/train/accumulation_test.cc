@@ -177,7 +177,7 @@ TEST(GradientAccumulation, ReducesGradientsOverRanksOnceAStep) {
 TEST(GradientAccumulation, OfSeveralRanksIsSavedAsItsSumAndFinishedByOne) {
   const auto folder = std::filesystem::temp_directory_path() / fmt::format("tessera-accumulation-{}", ::getpid());
   const auto path = (folder / "sum.ckpt").string();
-  const auto weight_after = [&](const std::vector<int>& ranks_of_batch) {
+  const auto weight_after = [&](const std::vector<int>& ranks_of_batch, bool integrated = true) {
     std::vector<double> weight;
     for (size_t batch = 0; batch < ranks_of_batch.size(); ++batch) {
       run_ranks(ranks_of_batch[batch], [&](cluster::Context& context) {
@@ -194,7 +194,7 @@ TEST(GradientAccumulation, OfSeveralRanksIsSavedAsItsSumAndFinishedByOne) {
           x.values<double>()[static_cast<size_t>(r)] = static_cast<double>(rows.offset + r + 1);
         const Tensor y = Tensor::full(x.type(), 1);
         model.train_step({x.view(), y.view()}, 2);
-        model.save_checkpoint(path);
+        model.save_checkpoint(path, {.integrated = integrated});
         const auto value = model.value("weight").to_doubles();
         if (context.rank() == 0) weight = value;
       });
@@ -206,6 +206,7 @@ TEST(GradientAccumulation, OfSeveralRanksIsSavedAsItsSumAndFinishedByOne) {
   EXPECT_THAT(weight_after({1, 1}), DoubleEq(2 - 0.25 * 7));
   EXPECT_THAT(weight_after({2, 1}), DoubleEq(2 - 0.25 * 7));
   EXPECT_THAT(weight_after({1, 2}), DoubleEq(2 - 0.25 * 7));
+  EXPECT_THAT(weight_after({2, 1}, /*integrated=*/false), DoubleEq(2 - 0.25 * 7));
 }
 
 // Convolution with batch normalisation, and a dense layer.

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <mutex>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
@@ -98,15 +99,17 @@ ModelCheckpoint::ModelCheckpoint(std::string prefix, std::string directory, cons
 void ModelCheckpoint::begin(RunContext& run) {
   FileSystem& files = run.model.context().file_system();
   files.create_directories(directory_);
-  auto prefix = checkpoint::unused_prefix(files, directory_, prefix_);
+  auto number = checkpoint::unused_prefix(files, directory_, prefix_).substr(prefix_.size());  // "", "_1"
   auto& context = run.model.context();
   if (run.model.options().parallel_mode != ParallelMode::kStandAlone && context.size() > 1) {
-    // All have looked before anyone writes.
-    RankBarrier(context.world()).exchange(prefix);
+    // All have looked before anyone writes. Where directories differ, all take the highest number.
+    for (const auto& other : RankBarrier(context.world()).exchange(number)) {
+      if (std::pair(other.size(), other) > std::pair(number.size(), number)) number = other;
+    }
   }
+  prefix_ += number;
   trigger_.emplace(config_, context.clock(), run.step);
-  retention_.emplace(files, directory_, prefix, config_);
-  prefix_ = prefix;
+  retention_ = std::make_shared<checkpoint::Retention>(files, directory_, prefix_, config_);
 }
 
 void ModelCheckpoint::step_end(RunContext& run) {
@@ -129,26 +132,13 @@ void ModelCheckpoint::end(RunContext& run) {
 void ModelCheckpoint::save(RunContext& run) {
   const auto name = checkpoint::checkpoint_name(prefix_, run.epoch, run.step_in_epoch);
   const checkpoint::CheckpointInfo info{.epoch = run.epoch, .step_in_epoch = run.step_in_epoch, .step = run.step};
-  latest_ = run.model.save_checkpoint(join_path(directory_, name), checkpoint::appended_entries(config_, info),
-                                      config_.integrated_save);
+  // The first rank of each directory looks after what is kept there, once all have committed.
+  latest_ = run.model.save_checkpoint(join_path(directory_, name),
+                                      {.append_info = checkpoint::appended_entries(config_, info),
+                                       .integrated = config_.integrated_save,
+                                       .async = config_.async_save,
+                                       .after_commit = [retention = retention_] { retention->apply(); }});
   trigger_->saved(run.step);
-  auto& context = run.model.context();
-  const bool together = run.model.options().parallel_mode != ParallelMode::kStandAlone && context.size() > 1;
-  if (!together) {
-    retention_->apply();
-    return;
-  }
-  RankBarrier barrier(context.world());
-  const int writer = checkpoint::find_writer(context.file_system(), barrier, directory_, "tessera");
-  std::string failure;
-  if (writer == context.rank()) {
-    try {
-      retention_->apply();
-    } catch (const std::exception& error) {
-      failure = error.what();
-    }
-  }
-  checkpoint::require_success(barrier, failure);
 }
 
 }  // namespace tessera::train

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -65,7 +66,9 @@ class ProgressBar : public Callback {
 };
 
 // Saves as checkpoint/policy.h says, into `directory` (made if missing) as PREFIX-EPOCH_STEP.ckpt; PREFIX_1 and so on
-// when checkpoints of that prefix are there already. Ranks that name one directory write one checkpoint together.
+// when checkpoints of that prefix are there already. Ranks that name one directory write one checkpoint together. With
+// async_save a copy of the values is written while training goes on: the next save waits for it and throws its error,
+// and so does the end of training.
 // Throws InvalidArgument for a config or prefix that does not fit.
 class ModelCheckpoint : public Callback {
  public:
@@ -74,7 +77,7 @@ class ModelCheckpoint : public Callback {
   void begin(RunContext& run) override;
   void step_end(RunContext& run) override;
   void end(RunContext& run) override;
-  // The path of the newest one; "" before the first.
+  // The path of the newest one, which a thread may still be writing; "" before the first.
   const std::string& latest() const { return latest_; }
 
  private:
@@ -84,7 +87,7 @@ class ModelCheckpoint : public Callback {
   std::string directory_;
   checkpoint::CheckpointConfig config_;
   std::optional<checkpoint::SaveTrigger> trigger_;
-  std::optional<checkpoint::Retention> retention_;
+  std::shared_ptr<checkpoint::Retention> retention_;  // shared with a save that a thread writes
   std::string latest_;
 };
 

@@ -154,7 +154,8 @@ TEST(HybridCheckpoints, ResumeEachRankFromItsOwn) {
     const ModelOptions options{.parallel_mode = ParallelMode::kHybrid};
     Slices whole_network;
     Model whole(context, whole_network, &loss, &optimizer, options);
-    whole.train(2, ones(8), {ModelCheckpoint("hybrid", own, {.save_checkpoint_steps = 4})});
+    const checkpoint::CheckpointConfig config{.save_checkpoint_steps = 4, .integrated_save = false, .async_save = true};
+    whole.train(2, ones(8), {ModelCheckpoint("hybrid", own, config)});
     Slices network;
     Model resumed(context, network, &loss, &optimizer, options);
     resumed.load_checkpoint(own + "/hybrid-1_4.ckpt");

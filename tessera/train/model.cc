@@ -1,6 +1,7 @@
 #include "tessera/train/model.h"
 
 #include "tessera/base/error.h"
+#include "tessera/base/logging.h"
 #include "tessera/nn/gradient_accumulation.h"
 #include "tessera/session/rank_group.h"
 #include "tessera/train/precision.h"
@@ -60,7 +61,14 @@ Model::Model(cluster::Context& context, nn::Cell& network, nn::Cell* loss, nn::O
   prepare_values();
 }
 
-Model::~Model() = default;
+Model::~Model() {
+  try {
+    finish_saves();
+  } catch (const std::exception& error) {
+    log_error("a checkpoint was not saved: {}", error.what());
+  }
+  if (!save_group_.empty()) context_.destroy_group(save_group_);
+}
 
 bool Model::is_parallel() const { return options_.parallel_mode != ParallelMode::kStandAlone && context_.size() > 1; }
 

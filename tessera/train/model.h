@@ -2,6 +2,7 @@
 // the ranks of a context, under a parallel mode. Every rank makes the same calls.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -9,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/checkpoint/load.h"
+#include "tessera/checkpoint/global_checkpoint.h"
 #include "tessera/checkpoint/save.h"
 #include "tessera/checkpoint/strategy_file.h"
 #include "tessera/cluster/context.h"
@@ -20,8 +21,10 @@
 #include "tessera/session/session.h"
 #include "tessera/session/trace.h"
 #include "tessera/train/automatic_plan.h"
+#include "tessera/train/background_save.h"
 #include "tessera/train/batch_place.h"
 #include "tessera/train/callback.h"
+#include "tessera/train/checkpoint_job.h"
 #include "tessera/train/metrics.h"
 
 namespace tessera::train {
@@ -106,6 +109,21 @@ struct TrainOptions {
   int num_workers = 1;     // threads that make batches ahead
 };
 
+// How Model::save_checkpoint saves.
+struct SaveCheckpointOptions {
+  // Information after the values, such as epoch_num and step_num.
+  std::vector<checkpoint::Entry> append_info = {};
+  // True: one file of whole values, as one device would write it. False: each rank writes the slices that it holds, at
+  // once and without sending anything; ranks that name one directory write each slice once, into one checkpoint.
+  bool integrated = true;
+  // Copy the values that this rank writes and return; a thread writes them while training goes on. One save is under
+  // way at a time: the next one waits for it, and throws its error.
+  bool async = false;
+  // Called when the checkpoint is committed, before the save counts as done; on the first rank of each directory, by
+  // the thread that wrote.
+  std::function<void()> after_commit = {};
+};
+
 class Model {
  public:
   // Loss and optimizer may be null for a model that only predicts. All outlive the model.
@@ -116,7 +134,8 @@ class Model {
   // Trains until `num_epochs` epochs of the data set are done, those of a loaded checkpoint included. The last column
   // of the data set is the label. In hybrid parallel each rank has a data set of its own; all have as many batches, and
   // short ones at the same places. Throws InvalidArgument for data that does not fit the network, Error naming the step
-  // for a loss that is not finite (nothing is updated by that step), IoError when a rank is lost.
+  // for a loss that is not finite (nothing is updated by that step), IoError when a rank is lost. When it returns,
+  // saves that a thread was writing are done; what one of them threw, it throws.
   void train(int64_t num_epochs, const data::Dataset& dataset, const Callbacks& callbacks = {},
              const TrainOptions& options = {});
   // The metrics over the data set, by name; the same on every rank. The loss is one of them only where asked for.
@@ -136,16 +155,23 @@ class Model {
   Tensor value(const std::string& name) { return session_->value(name); }
   void set_value(const std::string& name, const Tensor& value) { session_->set_value(name, value); }
 
-  // Writes parameters, states, step, data position and random state so that training resumes exactly. One rank writes
-  // where several name one directory; in hybrid parallel each rank has values of its own and needs a directory of its
-  // own. Returns the path.
-  std::string save_checkpoint(const std::string& path, const std::vector<checkpoint::Entry>& append_info = {},
-                              bool integrated = true);
-  // Takes all values of a checkpoint of this network and optimizer, and where training stood. Throws InvalidArgument
-  // listing missing, unexpected and mis-shaped names; then nothing has changed.
+  // Writes parameters, states, step, data position and random state so that training resumes exactly, under this plan
+  // or another. Ranks that name one directory write one checkpoint together; in hybrid parallel each rank has values of
+  // its own and needs a directory of its own. Returns the path. Every rank calls it; when one fails all throw, naming
+  // it and the reason, and no directory has changed.
+  std::string save_checkpoint(const std::string& path, const SaveCheckpointOptions& options = {});
+  // Waits for a save that a thread is writing. Throws its error, once.
+  void finish_saves();
+  // Takes all values of a checkpoint of this network and optimizer, and where training stood. The checkpoint may have
+  // been saved by any number of ranks, under any plan, whole or in slices (checkpoint/global_checkpoint.h says what
+  // `path` may name); each rank reads what its own plan wants, which is known after build(): before, that is
+  // everything. Throws InvalidArgument listing missing, unexpected and mis-shaped names, or naming a damaged file; then
+  // nothing has changed. Every rank calls it.
   checkpoint::CheckpointInfo load_checkpoint(const std::string& path);
   // The network's parameters only: to evaluate, or to start a new training from them. Other entries are left out.
   void load_parameters(const std::string& path);
+  // What the latest of these two read.
+  const checkpoint::GlobalCheckpoint::Report& load_report() const { return load_report_; }
 
   // Whether the latest step, or micro-batch, was skipped because a gradient or the loss was not finite.
   bool was_skipped() const { return was_skipped_; }
@@ -227,9 +253,13 @@ class Model {
 
   // model_checkpoint.cc
   bool says_nothing(const std::string& name);
-  std::string save_own(const checkpoint::SaveOptions& options, const std::vector<checkpoint::Entry>& entries,
-                       const checkpoint::CheckpointInfo& info, int first_in_directory);
-  void take_values(const checkpoint::Checkpoint& loaded, const std::vector<std::string>& names, bool allow_unexpected);
+  std::vector<CheckpointJob::Value> held_values();
+  CheckpointJob::Form form_of_save(bool integrated) const;
+  void require_own_directory(const std::string& directory, bool is_shared);
+  comm::Communicator& save_group();
+  checkpoint::GlobalCheckpoint open_checkpoint(const std::string& path);
+  void take_values(const checkpoint::GlobalCheckpoint& loaded, const std::vector<std::string>& names,
+                   bool allow_unexpected);
 
   cluster::Context& context_;
   nn::Cell& network_;
@@ -253,6 +283,9 @@ class Model {
   bool replicas_checked_ = false;
   bool values_placed_ = false;
   std::map<std::string, Tensor> whole_batches_;  // by signature of an input
+  checkpoint::GlobalCheckpoint::Report load_report_;
+  std::string save_group_;  // the name of the group that threads save with; "" before the first
+  BackgroundSave background_save_;
 };
 
 }  // namespace tessera::train

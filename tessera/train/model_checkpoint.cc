@@ -4,6 +4,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/checkpoint/match.h"
+#include "tessera/checkpoint/save_slices.h"
 #include "tessera/nn/dropout.h"
 #include "tessera/nn/gradient_accumulation.h"
 #include "tessera/train/rank_barrier.h"
@@ -25,35 +26,21 @@ Tensor regroup(const Tensor& stored, const Type& wanted) {
   return Tensor::of(wanted.shape, std::span<const double>(result)).cast(wanted.dtype);
 }
 
+// Moving statistics, which have a row for each part that a batch is normalised in.
+bool is_statistic(const std::string& name) {
+  return name.ends_with("moving_mean") || name.ends_with("moving_variance");
+}
+
+// Whether they are of another number of parts than this model's.
+bool is_regrouped(const checkpoint::StoredEntry& entry, const std::string& name, const Type& type) {
+  return is_statistic(name) && !entry.is_text && entry.shape != type.shape && entry.shape.ndim() > 0 &&
+         entry.shape.ndim() <= 2 && type.shape.ndim() > 0 && entry.shape.back() == type.shape.back();
+}
+
 // States that a checkpoint leaves out while they are zero.
 bool may_be_missing(const std::string& name) { return name == nn::kRandomStep || nn::is_accumulation_state(name); }
 
 }  // namespace
-
-std::string Model::save_checkpoint(const std::string& path, const std::vector<checkpoint::Entry>& append_info,
-                                   bool integrated) {
-  if (!integrated) throw InvalidArgument("integrated_save=false is not available yet");
-  std::vector<checkpoint::Entry> entries;
-  for (const auto& name : session_->names()) {
-    if (says_nothing(name)) continue;
-    entries.emplace_back(name, session_->value(name));
-  }
-  const checkpoint::CheckpointInfo info{.epoch = epoch_,
-                                        .step_in_epoch = step_in_epoch_,
-                                        .step = step_,
-                                        .saved_at_ms = context_.clock().wall_ms(),
-                                        .world_size = context_.size(),
-                                        .seed = options_.seed,
-                                        .data_position = position_.to_string()};
-  checkpoint::SaveOptions options{.path = path, .append_info = append_info};
-  if (!is_parallel()) return checkpoint::save(context_.file_system(), options, entries, info);
-  RankBarrier barrier(context_.world());
-  const int writer = checkpoint::find_writer(context_.file_system(), barrier, parent_path(path), "tessera");
-  if (is_hybrid()) return save_own(options, entries, info, writer);
-  options.barrier = &barrier;
-  options.writer = writer;
-  return checkpoint::save(context_.file_system(), options, entries, info);
-}
 
 // Whether a state has not been used yet, or not since the last step was done.
 bool Model::says_nothing(const std::string& name) {
@@ -61,55 +48,150 @@ bool Model::says_nothing(const std::string& name) {
   return nn::is_accumulation_state(name) && accumulated_batches() == 0;
 }
 
+// What this rank holds, where it lies. Collective for values that are sums.
+std::vector<CheckpointJob::Value> Model::held_values() {
+  std::vector<CheckpointJob::Value> values;
+  for (const auto& name : session_->names()) {
+    if (says_nothing(name)) continue;
+    auto& value = values.emplace_back();
+    value.held = {.name = name, .type = session_->global_type(name)};
+    if (const auto* layout = session_->layout(name)) value.held.layout = *layout;
+    value.piece = session_->view(name);
+    if (value.held.layout && value.held.layout->sharding.is_partial()) {
+      auto& [mesh, sharding] = *value.held.layout;
+      sharding.partial.clear();
+      const auto slice = mesh::slice_of(value.held.type.shape, sharding, mesh, context_.rank());
+      value.copy = Tensor::copy_of(mesh::piece_of(session_->value(name).view(), slice));
+      value.piece = value.copy.view();
+    }
+    value.box = checkpoint::held_box(value.held, context_.rank());
+    value.is_row_of_rank = value.held.layout && is_statistic(name) && is_data_parallel();
+  }
+  return values;
+}
+
+CheckpointJob::Form Model::form_of_save(bool integrated) const {
+  if (!is_parallel()) return CheckpointJob::Form::kAlone;
+  if (is_hybrid()) return CheckpointJob::Form::kOwn;
+  return integrated ? CheckpointJob::Form::kWhole : CheckpointJob::Form::kSlices;
+}
+
 // Each rank writes its own values into a directory of its own.
-std::string Model::save_own(const checkpoint::SaveOptions& options, const std::vector<checkpoint::Entry>& entries,
-                            const checkpoint::CheckpointInfo& info, int first_in_directory) {
-  RankBarrier barrier(context_.world());
-  const bool is_shared = first_in_directory != context_.rank();
-  const auto shared = barrier.exchange(is_shared ? parent_path(options.path) : "");
+void Model::require_own_directory(const std::string& directory, bool is_shared) {
+  const auto shared = RankBarrier(context_.world()).exchange(is_shared ? directory : "");
   for (size_t rank = 0; rank < shared.size(); ++rank) {
     if (shared[rank].empty()) continue;
     throw InvalidArgument(
         "in hybrid_parallel each rank saves its own slices: rank {} shares directory \"{}\" with a lower rank; name "
-        "one "
-        "for each rank",
+        "one for each rank",
         rank, shared[rank]);
   }
-  std::string path;
-  std::string failure;
-  try {
-    path = checkpoint::save(context_.file_system(), options, entries, info);
-  } catch (const std::exception& error) {
-    failure = error.what();
-  }
-  checkpoint::require_success(barrier, failure);
-  return path;
 }
 
-// First into tensors: either everything fits, or nothing changes.
-void Model::take_values(const checkpoint::Checkpoint& loaded, const std::vector<std::string>& names,
+// Saves of threads have a group of their own: training goes on using the world's.
+comm::Communicator& Model::save_group() {
+  if (save_group_.empty()) {
+    save_group_ = "checkpoints";
+    for (int number = 2; context_.has_group(save_group_); ++number)
+      save_group_ = fmt::format("checkpoints #{}", number);
+    context_.create_group(save_group_, context_.world().ranks())->share_core();
+  }
+  return context_.group(save_group_);
+}
+
+std::string Model::save_checkpoint(const std::string& path, const SaveCheckpointOptions& options) {
+  finish_saves();
+  CheckpointJob job;
+  job.form = form_of_save(options.integrated);
+  job.files = &context_.file_system();
+  job.path = path;
+  job.append_info = options.append_info;
+  job.after_commit = options.after_commit;
+  job.info = {.epoch = epoch_,
+              .step_in_epoch = step_in_epoch_,
+              .step = step_,
+              .saved_at_ms = context_.clock().wall_ms(),
+              .world_size = context_.size(),
+              .seed = options_.seed,
+              .data_position = position_.to_string()};
+  if (is_parallel()) {
+    RankBarrier barrier(context_.world());
+    const auto directory = parent_path(path);
+    job.together = checkpoint::ranks_of_directory(*job.files, barrier, directory, "tessera");
+    if (is_hybrid()) require_own_directory(directory, job.together.front() != context_.rank());
+    job.group = options.async ? &save_group() : &context_.world();
+  }
+  job.values = held_values();
+  if (!options.async) return job.run();
+  job.copy_values();
+  background_save_.start([job = std::move(job)]() mutable { job.run(); });
+  return checkpoint::with_ckpt_suffix(path);
+}
+
+void Model::finish_saves() { background_save_.finish(); }
+
+// Ranks with disks of their own may not see the same checkpoint.
+checkpoint::GlobalCheckpoint Model::open_checkpoint(const std::string& path) {
+  finish_saves();
+  const auto open = [&] { return checkpoint::GlobalCheckpoint::open(context_.file_system(), path); };
+  if (!is_parallel() || is_hybrid()) return open();
+  std::optional<checkpoint::GlobalCheckpoint> opened;
+  RankBarrier barrier(context_.world());
+  const auto found = checkpoint::run_together(barrier, "cannot load", [&] {
+    opened = open();
+    const auto& info = opened->info();
+    return info ? fmt::format("step {} of {} ranks", info->step, info->world_size) : "no step, without a manifest";
+  });
+  for (size_t rank = 1; rank < found.size(); ++rank) {
+    if (found[rank] == found[0]) continue;
+    throw InvalidArgument("{}: rank 0 finds {} there, rank {} {}", path, found[0], rank, found[rank]);
+  }
+  return std::move(*opened);
+}
+
+// First into tensors: either everything fits and is whole, or nothing changes.
+void Model::take_values(const checkpoint::GlobalCheckpoint& loaded, const std::vector<std::string>& names,
                         bool allow_unexpected) {
-  std::vector<std::pair<std::string, Tensor>> values;
   std::vector<checkpoint::Destination> destinations;
+  std::vector<checkpoint::GlobalCheckpoint::Wanted> wanted;
+  std::vector<Tensor> pieces;
   for (const auto& name : names) {
     const auto* entry = loaded.find(name);
     if (may_be_missing(name) && entry == nullptr) continue;
-    const Type& type = session_->global_type(name);
-    const bool regrouped = entry != nullptr && !entry->is_text && entry->shape.ndim() > 0 && type.shape.ndim() > 0 &&
-                           (name.ends_with("moving_mean") || name.ends_with("moving_variance")) &&
-                           entry->shape.back() == type.shape.back() && entry->shape.ndim() <= 2;
-    values.emplace_back(name, Tensor(regrouped ? Type{type.dtype, entry->shape} : type));
-    destinations.push_back({name, values.back().second.view()});
+    checkpoint::HeldValue held{.name = name, .type = session_->global_type(name)};
+    const bool regrouped = entry != nullptr && is_regrouped(*entry, name, held.type);
+    if (regrouped) {
+      held.type.shape = entry->shape;
+    } else if (const auto* layout = session_->layout(name)) {
+      held.layout = *layout;
+    }
+    destinations.push_back({name, TensorView(nullptr, held.type)});
+    const auto box = checkpoint::held_box(held, context_.rank());
+    if (!box) continue;
+    pieces.emplace_back(Type{held.type.dtype, box->shape});
+    wanted.push_back({name, *box, pieces.back().view(), is_first_holder(held, context_.rank())});
   }
-  checkpoint::load_into(loaded, destinations, {.allow_unexpected = allow_unexpected});
-  for (const auto& [name, value] : values) {
+  const checkpoint::MatchOptions options{.allow_unexpected = allow_unexpected};
+  checkpoint::require_fit(loaded.path(), checkpoint::compare(loaded.entries(), destinations, options), options);
+  if (is_parallel() && !is_hybrid()) {
+    RankBarrier barrier(context_.world());
+    load_report_ = loaded.read(wanted, &barrier);
+  } else {
+    load_report_ = loaded.read(wanted);
+  }
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const auto& name = wanted[i].name;
     const Type& type = session_->global_type(name);
-    session_->set_value(name, value.type() == type ? value : regroup(value, type));
+    if (is_regrouped(*loaded.find(name), name, type)) {
+      session_->set_value(name, pieces[i].type() == type ? pieces[i] : regroup(pieces[i], type));
+    } else {
+      session_->set_piece(name, pieces[i].view());
+    }
   }
 }
 
 checkpoint::CheckpointInfo Model::load_checkpoint(const std::string& path) {
-  const auto loaded = checkpoint::load(context_.file_system(), path);
+  const auto loaded = open_checkpoint(path);
   take_values(loaded, session_->names(), /*allow_unexpected=*/false);
   for (const auto& name : session_->names()) {
     if (may_be_missing(name) && loaded.find(name) == nullptr) {
@@ -117,8 +199,7 @@ checkpoint::CheckpointInfo Model::load_checkpoint(const std::string& path) {
     }
   }
   loss_sum_ = 0;
-  checkpoint::CheckpointInfo info;
-  if (loaded.manifest()) info = loaded.manifest()->info;
+  const auto info = loaded.info().value_or(checkpoint::CheckpointInfo{});
   step_ = info.step;
   epoch_ = info.epoch;
   step_in_epoch_ = info.step_in_epoch;
@@ -128,7 +209,7 @@ checkpoint::CheckpointInfo Model::load_checkpoint(const std::string& path) {
 }
 
 void Model::load_parameters(const std::string& path) {
-  const auto loaded = checkpoint::load(context_.file_system(), path);
+  const auto loaded = open_checkpoint(path);
   std::vector<std::string> names;
   for (const nn::Parameter* parameter : network_.parameters()) names.push_back(parameter->full_name());
   take_values(loaded, names, /*allow_unexpected=*/true);

@@ -177,6 +177,7 @@ void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callba
     for (const auto& callback : callbacks) callback->epoch_end(run);
   }
   for (const auto& callback : callbacks) callback->end(run);
+  finish_saves();
   epoch_ = 0;
   step_in_epoch_ = 0;
 }

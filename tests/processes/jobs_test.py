@@ -137,6 +137,37 @@ class Resume(Jobs):
         self.assertEqual(second[1], straight[1])
 
 
+    def test_slices_saved_in_the_background_go_on_with_other_ranks_and_transports(self):
+        common = ["--steps", 8, "--f64", "--reference", "--shards"]
+        saving = ["--slices", "--async_save", "--save_steps", 1]
+        straight = self.job(*common)
+        launchers = {"memory": [TESSERA, "run", "-n", 4], "gloo": [TESSERA, "run", "-n", 4, "--transport", "gloo"],
+                     "mpi": [*MPIRUN, "-n", 4, "-x", "TESSERA_TRANSPORT=mpi"]}
+        for name, launcher in launchers.items():
+            with self.subTest(transport=name):
+                folder = self.folder / f"slices-{name}"
+                first = self.job(*common, *saving, "--stop_after", 3, "--checkpoint_dir", folder, launcher=launcher)
+                self.assertEqual(len(list(folder.glob("job-1_3.ckpt.rank_*"))), 3)
+                self.assertEqual(len(list(folder.glob("*.ckpt"))), 1)
+                second = self.job(*common, "--resume", folder, launcher=[TESSERA, "run", "-n", 3])
+                losses = {**first[0], **second[0]}
+                self.assertEqual(losses.keys(), straight[0].keys())
+                for step, loss in straight[0].items():
+                    self.assertAlmostEqual(float.fromhex(losses[step]) / float.fromhex(loss), 1, delta=1e-10)
+
+    def test_ranks_killed_while_slices_are_saved_leave_a_checkpoint_to_go_on_from(self):
+        common = ["--data_path", self.data, "--steps", 8, "--shards"]
+        for step in (3, 4, 5, 6):
+            with self.subTest(killed_before=step):
+                folder = self.folder / f"killed-{step}"
+                self.refused([TESSERA, "run", "-n", 3, JOB, *common, "--slices", "--async_save", "--save_steps", 1,
+                              "--checkpoint_dir", folder, "--kill_rank", 1, "--kill_step", step], "rank 1")
+                code, out, err = run([TESSERA, "run", "-n", 2, JOB, *common, "--resume", folder])
+                self.assertEqual(code, 0, out + err)
+                # Step K-1 was done, and its save begun; that of K-2 was complete before.
+                self.assertIn(int(re.search(r"loss (\d+)", out)[1]), (step - 1, step))
+
+
 class BadInput(Jobs):
     def test_missing_data(self):
         self.refused([TESSERA, "run", "-n", 2, JOB, "--data_path", self.folder / "nowhere"], "nowhere")

@@ -28,6 +28,9 @@ struct Options {
   uint64_t seed = 3;
   std::string checkpoint_dir;
   int64_t save_steps = 0;
+  bool shards = false;
+  bool slices = false;
+  bool async_save = false;
   std::string resume;
   int kill_rank = -1;
   int64_t kill_step = 0;
@@ -86,16 +89,22 @@ int run(cluster::Context& context, const Options& o) {
   train::Model model(
       context, *network, &loss, &optimizer,
       {.parallel_mode = context.size() > 1 ? train::ParallelMode::kDataParallel : train::ParallelMode::kStandAlone,
+       .parallel_optimizer = o.shards,
+       .parallel_optimizer_threshold = 0,
        .parameter_broadcast = o.broadcast,
        .batch_norm_statistics =
            o.batch_norm == "local" ? train::BatchNormStatistics::kLocal : train::BatchNormStatistics::kGlobal,
        .seed = o.seed,
        .session = {.reference_kernels = o.reference, .debug = o.debug, .num_threads = 1}});
+  model.build(dataset);
   if (!o.resume.empty()) model.load_checkpoint(o.resume);
   train::Callbacks callbacks{Watch(o)};
   if (!o.checkpoint_dir.empty()) {
-    callbacks.emplace_back(train::ModelCheckpoint(
-        "job", o.checkpoint_dir, {.save_checkpoint_steps = o.save_steps > 0 ? o.save_steps : 1000000}));
+    callbacks.emplace_back(train::ModelCheckpoint("job", o.checkpoint_dir,
+                                                  {.save_checkpoint_steps = o.save_steps > 0 ? o.save_steps : 1000000,
+                                                   .keep_checkpoint_max = 1,
+                                                   .integrated_save = !o.slices,
+                                                   .async_save = o.async_save}));
   }
   model.train(o.epochs, dataset, callbacks, {.dataset_sink_mode = o.sink, .num_workers = 1});
   uint32_t crc = 0;
@@ -124,6 +133,9 @@ int main(int argc, char** argv) {
   app.add_option("--seed", o.seed);
   app.add_option("--checkpoint_dir", o.checkpoint_dir);
   app.add_option("--save_steps", o.save_steps);
+  app.add_flag("--shards", o.shards);
+  app.add_flag("--slices", o.slices);
+  app.add_flag("--async_save", o.async_save);
   app.add_option("--resume", o.resume);
   app.add_option("--kill_rank", o.kill_rank);
   app.add_option("--kill_step", o.kill_step);

@@ -1,0 +1,91 @@
+// GlobalCheckpoint: the values of a checkpoint as global tensors, whatever files hold them: one file of whole values,
+// files of several ranks in one directory, or NAME.ckpt in folders rank_0, rank_1, ... A rank reads the boxes that its
+// own plan wants, and no other bytes.
+//     const auto checkpoint = GlobalCheckpoint::open(files, "ckpt/CKP-2_73.ckpt");
+//     checkpoint.read({{"fc.weight", box, view}}, &barrier);
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "tessera/base/file_system.h"
+#include "tessera/checkpoint/barrier.h"
+#include "tessera/checkpoint/box.h"
+#include "tessera/checkpoint/ckpt_file.h"
+#include "tessera/checkpoint/manifest.h"
+#include "tessera/checkpoint/source_file.h"
+
+namespace tessera::checkpoint {
+
+class GlobalCheckpoint {
+ public:
+  // Reads headers and manifests, not the values. `path`:
+  //   NAME.ckpt         that checkpoint, with all its files; where it is one rank's part and lies in a folder rank_N,
+  //                     with NAME.ckpt of the folders rank_0 to rank_W-1 beside it, W being the ranks that saved;
+  //                     a folder rank_N that has none (N >= W) stands for rank_0
+  //   a directory       its newest checkpoint, or the newest that all folders rank_N of it together hold
+  // Logs one warning where a manifest is missing. Throws InvalidArgument naming file and tensor when a file is damaged
+  // or of another checkpoint, or when a file of the directory is missing; IoError when one cannot be read. Of folders
+  // rank_N only those must be there whose values are read.
+  static GlobalCheckpoint open(FileSystem& files, const std::string& path);
+
+  const std::string& path() const { return path_; }
+  // Absent without a manifest.
+  const std::optional<CheckpointInfo>& info() const { return info_; }
+  // In the order of the files, with global shapes; without pieces: nothing is mapped.
+  const std::vector<StoredEntry>& entries() const { return entries_; }
+  // nullptr when there is none of that name.
+  const StoredEntry* find(std::string_view name) const;
+
+  struct Wanted {
+    std::string name;
+    Box box;
+    TensorView to;  // of the box's shape, any strides; another dtype is converted
+    // Whether this rank answers for these bytes' checksum: of the ranks that want the same box, one does.
+    bool is_first = true;
+  };
+  struct Report {
+    int64_t bytes_wanted = 0;  // of the boxes, as stored
+    int64_t bytes_read = 0;    // of the files: more only where runs of less than 512 bytes are wanted
+    // Of the stored slices that this rank, or the ranks together, read from: those that were read completely and had
+    // the manifest's checksum, and the others.
+    int64_t slices_verified = 0;
+    int64_t slices_unverified = 0;
+  };
+  // Fills every destination. Each rank checks the slices that it read completely; where ranks read together and give
+  // their barrier, all together also check those of which each read a part. Throws on all ranks: InvalidArgument naming
+  // the tensor for a checksum that differs, or elements that no file holds; IoError when a file cannot be read.
+  // Destinations then have any values.
+  Report read(std::span<const Wanted> wanted, Barrier* barrier = nullptr) const;
+  // A whole value. Throws InvalidArgument for a text or an unknown name.
+  Tensor read_whole(const std::string& name) const;
+
+ private:
+  // A box of a value and where it is stored.
+  struct Part {
+    size_t source = 0;
+    const SourceTensor* tensor = nullptr;
+    Box box;
+  };
+  class Reading;
+
+  GlobalCheckpoint(FileSystem& files, std::string path, std::vector<SourceFile> sources,
+                   std::vector<std::string> missing);
+  void add(size_t source, const SourceTensor& tensor);
+
+  FileSystem* files_;
+  std::string path_;
+  std::vector<SourceFile> sources_;
+  std::optional<CheckpointInfo> info_;
+  std::vector<StoredEntry> entries_;
+  std::vector<std::vector<Part>> parts_;  // of each entry
+  std::unordered_map<std::string, size_t> index_;
+  std::vector<std::string> missing_;  // files of other ranks
+};
+
+}  // namespace tessera::checkpoint

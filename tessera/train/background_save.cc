@@ -1,0 +1,33 @@
+#include "tessera/train/background_save.h"
+
+#include <utility>
+
+#include "tessera/base/logging.h"
+
+namespace tessera::train {
+
+BackgroundSave::~BackgroundSave() {
+  try {
+    finish();
+  } catch (const std::exception& error) {
+    log_error("a checkpoint was not saved: {}", error.what());
+  }
+}
+
+void BackgroundSave::start(std::function<void()> save) {
+  finish();
+  thread_ = std::thread([this, save = std::move(save)] {
+    try {
+      save();
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+  });
+}
+
+void BackgroundSave::finish() {
+  if (thread_.joinable()) thread_.join();
+  if (const auto error = std::exchange(error_, nullptr)) std::rethrow_exception(error);
+}
+
+}  // namespace tessera::train

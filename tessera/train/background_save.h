@@ -1,0 +1,29 @@
+// BackgroundSave: a thread that writes a checkpoint while training goes on. One save at a time, so that no more than
+// one copy of the values waits in memory.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <thread>
+
+namespace tessera::train {
+
+class BackgroundSave {
+ public:
+  BackgroundSave() = default;
+  // Waits for the thread. An error that nobody has asked for is logged.
+  ~BackgroundSave();
+  BackgroundSave(const BackgroundSave&) = delete;
+  BackgroundSave& operator=(const BackgroundSave&) = delete;
+
+  // Waits for the save before, throws its error, else begins this one.
+  void start(std::function<void()> save);
+  // Waits. Throws what the save threw, once.
+  void finish();
+
+ private:
+  std::thread thread_;
+  std::exception_ptr error_;  // the thread's until it is joined
+};
+
+}  // namespace tessera::train

@@ -1,0 +1,176 @@
+#include "tessera/train/checkpoint_job.h"
+
+#include <algorithm>
+#include <exception>
+#include <numeric>
+
+#include "tessera/base/error.h"
+#include "tessera/checkpoint/barrier.h"
+#include "tessera/checkpoint/save.h"
+#include "tessera/checkpoint/save_slices.h"
+#include "tessera/train/rank_barrier.h"
+
+namespace tessera::train {
+namespace {
+
+constexpr const char* kWho = "checkpoint";
+
+// Puts whole values together, one after the other, on the ranks that write them.
+class Gather {
+ public:
+  Gather(comm::Communicator& group, std::span<const CheckpointJob::Value> values, std::vector<int> receivers)
+      : group_(group), values_(values), receivers_(std::move(receivers)), ranks_(static_cast<size_t>(group.size())) {
+    std::iota(ranks_.begin(), ranks_.end(), 0);
+  }
+
+  // Every rank calls it, with 0, 1, ... A receiver gets the value whole, valid until its next call.
+  TensorView next(size_t index) {
+    next_ = index + 1;
+    const auto& value = values_[index];
+    if (!value.held.layout) return value.piece;
+    const auto boxes = checkpoint::holders(value.held, ranks_);
+    for (const int receiver : receivers_) {
+      if (receiver == group_.rank()) whole_ = Tensor(value.held.type);
+      for (const auto& [box, ranks] : boxes) {
+        const bool holds = std::find(ranks.begin(), ranks.end(), receiver) != ranks.end();
+        pass(value, box, holds ? receiver : ranks.front(), receiver);
+      }
+    }
+    return whole_.view();
+  }
+  // What is left, when a receiver has nothing to do with it any more: the others send it all the same.
+  void finish() {
+    while (next_ < values_.size()) next(next_);
+  }
+
+ private:
+  void pass(const CheckpointJob::Value& value, const checkpoint::Box& box, int from, int to) {
+    const Type type{value.held.type.dtype, box.shape};
+    if (group_.rank() == to) {
+      const auto place = checkpoint::view_of(whole_.view(), box);
+      if (from == to) return copy_elements(value.piece, place);
+      const Tensor received(type);
+      group_.receive(received.bytes().data(), received.size_bytes(), DType::kU8, from, kWho);
+      copy_elements(received.view(), place);
+    } else if (group_.rank() == from) {
+      const Tensor dense = value.piece.is_dense() ? Tensor() : Tensor::copy_of(value.piece);
+      const void* data = value.piece.is_dense() ? value.piece.data : dense.bytes().data();
+      group_.send(data, type.size_bytes(), DType::kU8, to, kWho);
+    }
+  }
+
+  comm::Communicator& group_;
+  std::span<const CheckpointJob::Value> values_;
+  std::vector<int> receivers_;
+  std::vector<int> ranks_;
+  Tensor whole_;
+  size_t next_ = 0;
+};
+
+}  // namespace
+
+bool CheckpointJob::is_first_in_directory() const { return group == nullptr || together.front() == group->rank(); }
+
+std::vector<checkpoint::HeldValue> CheckpointJob::held_values() const {
+  std::vector<checkpoint::HeldValue> held;
+  for (const auto& value : values) held.push_back(value.held);
+  return held;
+}
+
+std::vector<std::optional<checkpoint::Box>> CheckpointJob::boxes_to_write() const {
+  return checkpoint::written_boxes(held_values(), together, group->rank());
+}
+
+void CheckpointJob::copy_values() {
+  const auto boxes = form == Form::kSlices ? boxes_to_write() : std::vector<std::optional<checkpoint::Box>>();
+  for (size_t i = 0; i < values.size(); ++i) {
+    auto& value = values[i];
+    if (form == Form::kSlices) {
+      if (boxes[i]) value.piece = checkpoint::view_of(value.piece, checkpoint::relative(*boxes[i], *value.box));
+      value.box = boxes[i];
+    } else if (form == Form::kWhole && !is_first_in_directory()) {
+      const bool sends = value.held.layout && is_first_holder(value.held, group->rank());
+      if (!sends) value.box = std::nullopt;
+    }
+    value.copy = value.box ? Tensor::copy_of(value.piece) : Tensor();
+    value.piece = value.copy.view();
+  }
+  for (auto& entry : append_info) {
+    if (!entry.is_text) entry = checkpoint::Entry(entry.name, Tensor::copy_of(entry.value));
+  }
+}
+
+std::string CheckpointJob::run() {
+  if (form == Form::kAlone) {
+    auto saved = save_alone();
+    if (after_commit) after_commit();
+    return saved;
+  }
+  RankBarrier barrier(*group);
+  std::string saved;
+  switch (form) {
+    case Form::kAlone: break;
+    case Form::kOwn: checkpoint::run_together(barrier, "cannot save", [&] { return saved = save_alone(); }); break;
+    case Form::kWhole: saved = save_whole(); break;
+    case Form::kSlices: saved = save_slices(); break;
+  }
+  checkpoint::run_together(barrier, "cannot save", [&] {
+    if (after_commit && is_first_in_directory()) after_commit();
+    return std::string();
+  });
+  return saved;
+}
+
+std::string CheckpointJob::save_alone() {
+  return checkpoint::save(
+      *files, {.path = path, .append_info = append_info}, values.size(),
+      [&](size_t i) { return checkpoint::Entry(values[i].held.name, values[i].piece); }, info);
+}
+
+std::string CheckpointJob::save_whole() {
+  RankBarrier barrier(*group);
+  const auto firsts = barrier.exchange(is_first_in_directory() ? "writes" : "");
+  std::vector<int> receivers;
+  for (size_t rank = 0; rank < firsts.size(); ++rank) {
+    if (!firsts[rank].empty()) receivers.push_back(static_cast<int>(rank));
+  }
+  Gather gather(*group, values, receivers);
+  std::string failure;
+  std::exception_ptr own;
+  if (is_first_in_directory()) {
+    try {
+      checkpoint::save(
+          *files, {.path = path, .append_info = append_info}, values.size(),
+          [&](size_t i) { return checkpoint::Entry(values[i].held.name, gather.next(i)); }, info);
+    } catch (const std::exception& error) {
+      own = std::current_exception();
+      failure = fmt::format("cannot save: {}", error.what());
+    }
+  }
+  gather.finish();
+  try {
+    checkpoint::require_success(barrier, failure);
+  } catch (const IoError&) {
+    if (own) std::rethrow_exception(own);
+    throw;
+  }
+  return checkpoint::with_ckpt_suffix(path);
+}
+
+std::string CheckpointJob::save_slices() {
+  RankBarrier barrier(*group);
+  const auto boxes = boxes_to_write();
+  std::vector<checkpoint::Slice> slices;
+  for (size_t i = 0; i < values.size(); ++i) {
+    auto& slice = slices.emplace_back();
+    slice.name = values[i].held.name;
+    slice.type = values[i].held.type;
+    slice.box = boxes[i];
+    slice.without_first_dim = values[i].is_row_of_rank && together.size() == 1;
+    if (boxes[i]) slice.value = checkpoint::view_of(values[i].piece, checkpoint::relative(*boxes[i], *values[i].box));
+  }
+  return checkpoint::save_slices(*files, barrier, {.path = path, .append_info = append_info, .together = together},
+                                 slices, info);
+}
+
+}  // namespace tessera::train

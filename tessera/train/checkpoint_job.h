@@ -1,0 +1,59 @@
+// CheckpointJob: one save, as one rank does its part of it. It looks at no model: what it needs was put into it, so
+// that a thread can run it while training goes on.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/base/file_system.h"
+#include "tessera/checkpoint/ckpt_file.h"
+#include "tessera/checkpoint/manifest.h"
+#include "tessera/checkpoint/sharing.h"
+#include "tessera/comm/communicator.h"
+
+namespace tessera::train {
+
+class CheckpointJob {
+ public:
+  // Who saves what.
+  enum class Form {
+    kAlone,   // this rank, all its values, without the others
+    kOwn,     // each rank all its values, into a directory of its own; they fail together
+    kWhole,   // one rank of each directory, whole values, which the others send
+    kSlices,  // each rank its slices
+  };
+  struct Value {
+    checkpoint::HeldValue held;
+    std::optional<checkpoint::Box> box;  // what `piece` holds; nullopt: nothing
+    TensorView piece;                    // this rank's
+    Tensor copy;                         // what `piece` looks at, where that is not the model's own memory
+    bool is_row_of_rank = false;         // one row per rank: of one device, it has no first dim
+  };
+
+  Form form = Form::kAlone;
+  FileSystem* files = nullptr;
+  comm::Communicator* group = nullptr;  // of all ranks; nullptr for kAlone
+  std::string path;
+  std::vector<checkpoint::Entry> append_info;
+  checkpoint::CheckpointInfo info;
+  std::vector<Value> values;
+  std::vector<int> together;           // the ranks that see the directory, ascending
+  std::function<void()> after_commit;  // may be empty
+
+  // Replaces the pieces that this rank will need, and what is appended, by copies, and lets go of the other pieces.
+  void copy_values();
+  // Every rank of the group calls it. Returns the path.
+  std::string run();
+
+ private:
+  bool is_first_in_directory() const;
+  std::vector<checkpoint::HeldValue> held_values() const;
+  std::vector<std::optional<checkpoint::Box>> boxes_to_write() const;
+  std::string save_alone();
+  std::string save_whole();
+  std::string save_slices();
+};
+
+}  // namespace tessera::train

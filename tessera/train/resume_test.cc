@@ -1,0 +1,302 @@
+// Training that is stopped and goes on with another number of ranks: the losses are those of one device that was never
+// stopped, whatever the checkpoint's form.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <mutex>
+
+#include "tessera/base/random.h"
+#include "tessera/checkpoint/load.h"
+#include "tessera/checkpoint/transform.h"
+#include "tessera/data/dataset.h"
+#include "tessera/nn/convolution.h"
+#include "tessera/nn/dropout.h"
+#include "tessera/nn/linear.h"
+#include "tessera/nn/losses.h"
+#include "tessera/nn/momentum.h"
+#include "tessera/nn/normalization.h"
+#include "tessera/ops/functions.h"
+#include "tessera/testing/run_ranks.h"
+#include "tessera/train/callbacks.h"
+#include "tessera/train/model.h"
+
+namespace tessera::train {
+namespace {
+
+constexpr int64_t kRows = 12;
+constexpr int64_t kStepsPerEpoch = 4;
+constexpr int64_t kEpochs = 3;
+
+// Of `parts` x `columns` ranks: the batch over the first, the inner dim, which divides unevenly, over the second.
+struct Mlp : nn::Cell {
+  Mlp(int parts, int columns, DType dtype)
+      : up(child<nn::Dense>("up", 12, 22)),
+        dropout(child<nn::Dropout>("dropout", 0.8)),
+        down(child<nn::Dense>("down", 22, 5)) {
+    up.shard("matmul", {{parts, 1}, {columns, 1}});
+    down.shard("matmul", {{parts, columns}, {1, columns}});
+    for (nn::Parameter* p : parameters()) p->type.dtype = dtype;
+  }
+  nn::Dense& up;
+  nn::Dropout& dropout;
+  nn::Dense& down;
+  using Cell::construct;
+  ir::Value construct(ir::Value x) override { return down(dropout(ops::tanh(up(x)))); }
+};
+
+data::Dataset samples(DType dtype) {
+  return data::generator({{"x", {dtype, {12}}}, {"y", {dtype, {5}}}}, kRows * kStepsPerEpoch,
+                         [dtype](int64_t index, std::span<const TensorView> outputs) {
+                           for (size_t column = 0; column < outputs.size(); ++column) {
+                             Tensor values(DType::kF64, outputs[column].shape);
+                             const auto at = values.values<double>();
+                             for (size_t i = 0; i < at.size(); ++i) {
+                               at[i] = random_normal(
+                                   {.seed = 3, .stream = column, .step = static_cast<uint64_t>(index)}, i);
+                             }
+                             copy_elements(values.cast(dtype).view(), outputs[column]);
+                           }
+                         })
+      .shuffle(16)
+      .batch(kRows);
+}
+
+class Losses : public Callback {
+ public:
+  Losses(std::vector<double>& losses, int64_t last_step) : losses_(losses), last_step_(last_step) {}
+  void step_end(RunContext& run) override {
+    if (run.model.context().rank() == 0) losses_.push_back(run.loss);
+    if (run.step == last_step_) run.request_stop();
+  }
+
+ private:
+  std::vector<double>& losses_;
+  int64_t last_step_;
+};
+
+struct Stage {
+  int parts;
+  int columns;
+  int64_t last_step;
+};
+
+struct Form {
+  std::string name;
+  bool integrated;
+  bool async;
+  bool own_directories;
+  DType dtype = DType::kF64;
+};
+
+class Resume : public testing::TestWithParam<Form> {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() / fmt::format("tessera-resume-{}-{}", GetParam().name, ::getpid());
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string directory_of(int rank) const {
+    return GetParam().own_directories ? (folder_ / fmt::format("rank_{}", rank)).string() : folder_.string();
+  }
+
+  // From `first`, the checkpoint of an earlier stage ("" for none), to the stage's last step.
+  void train(const Stage& stage, const std::string& prefix, const std::string& first,
+             std::vector<double>& losses) const {
+    const Form& form = GetParam();
+    run_ranks(stage.parts * stage.columns, [&](cluster::Context& context) {
+      Mlp network(stage.parts, stage.columns, form.dtype);
+      nn::MSELoss loss;
+      nn::Momentum optimizer({.learning_rate = 0.05, .momentum = 0.9, .weight_decay = 1e-3});
+      Model model(context, network, &loss, &optimizer,
+                  {.parallel_mode = ParallelMode::kSemiAuto,
+                   .parallel_optimizer = true,
+                   .parallel_optimizer_threshold = 0,
+                   .seed = 5,
+                   .session = {.reference_kernels = form.dtype == DType::kF64}});
+      const auto dataset = samples(form.dtype);
+      model.build(dataset);
+      const auto directory = directory_of(context.rank());
+      if (!first.empty()) {
+        model.load_checkpoint(join_path(directory_of(context.rank() % 2), first));
+        EXPECT_EQ(model.load_report().slices_unverified, 0);
+        EXPECT_GT(model.load_report().slices_verified, 0);
+      }
+      const checkpoint::CheckpointConfig config{
+          .keep_checkpoint_max = 1, .integrated_save = form.integrated, .async_save = form.async};
+      model.train(kEpochs, dataset, {ModelCheckpoint(prefix, directory, config), Losses(losses, stage.last_step)});
+    });
+  }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+TEST_P(Resume, OnOtherRanksGivesTheLossesOfOneDevice) {
+  std::vector<double> whole;
+  run_ranks(1, [&](cluster::Context& context) {
+    Mlp network(1, 1, GetParam().dtype);
+    nn::MSELoss loss;
+    nn::Momentum optimizer({.learning_rate = 0.05, .momentum = 0.9, .weight_decay = 1e-3});
+    Model model(context, network, &loss, &optimizer,
+                {.seed = 5, .session = {.reference_kernels = GetParam().dtype == DType::kF64}});
+    model.train(kEpochs, samples(GetParam().dtype), {Losses(whole, -1)});
+  });
+  ASSERT_EQ(std::ssize(whole), kEpochs * kStepsPerEpoch);
+
+  std::vector<double> parts;
+  train({2, 4, 5}, "eight", "", parts);
+  train({2, 3, 7}, "six", "eight-2_1.ckpt", parts);
+  train({1, 1, 12}, "one", "six-2_3.ckpt", parts);
+  ASSERT_EQ(parts.size(), whole.size());
+  const double tolerance = GetParam().dtype == DType::kF64 ? 1e-10 : 1e-5;
+  for (size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(parts[i], whole[i], std::abs(whole[i]) * tolerance) << i;
+
+  // One checkpoint is kept, verified, with as many files as there were ranks to write them.
+  auto& files = FileSystem::local();
+  EXPECT_EQ(checkpoint::verify(files, join_path(directory_of(0), "eight-2_1.ckpt")).state, checkpoint::Verified::kYes);
+  EXPECT_FALSE(files.exists(join_path(directory_of(0), "eight-1_4.ckpt")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, Resume,
+                         testing::Values(Form{"whole", true, false, false}, Form{"slices", false, false, false},
+                                         Form{"whole_async", true, true, false},
+                                         Form{"slices_async", false, true, false},
+                                         Form{"slices_of_own_directories", false, false, true},
+                                         Form{"slices_of_own_directories_async", false, true, true},
+                                         Form{"whole_in_own_directories", true, false, true},
+                                         Form{"slices_float32", false, false, false, DType::kF32}),
+                         [](const auto& info) { return info.param.name; });
+
+class Saves : public testing::Test {
+ protected:
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string in(const std::string& name) const { return (folder_ / name).string(); }
+
+ private:
+  std::filesystem::path folder_ = std::filesystem::temp_directory_path() / fmt::format("tessera-saves-{}", ::getpid());
+};
+
+TEST_F(Saves, ThatFailInTheBackgroundAreReportedOnceOnEveryRank) {
+  run_ranks(3, [&](cluster::Context& context) {
+    nn::Dense network(8, 5);
+    nn::MSELoss loss;
+    nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+    Model model(context, network, &loss, &optimizer, {.parallel_mode = ParallelMode::kDataParallel});
+    FileSystem::local().create_directories(in("x.ckpt.tmp"));  // where a file must be
+    for (const bool integrated : {true, false}) {
+      const SaveCheckpointOptions options{.integrated = integrated, .async = true};
+      EXPECT_EQ(model.save_checkpoint(in("x"), options), in("x.ckpt"));
+      EXPECT_THAT([&] { model.finish_saves(); },
+                  testing::ThrowsMessage<IoError>(testing::HasSubstr("x.ckpt.tmp: cannot remove")));
+      model.finish_saves();
+      model.save_checkpoint(in("x"), options);
+      EXPECT_THAT([&] { model.save_checkpoint(in("y"), options); },
+                  testing::ThrowsMessage<IoError>(testing::HasSubstr("x.ckpt.tmp: cannot remove")));
+      model.save_checkpoint(in("y"), options);
+      model.finish_saves();
+      EXPECT_EQ(checkpoint::verify(FileSystem::local(), in("y.ckpt")).state, checkpoint::Verified::kYes);
+    }
+  });
+}
+
+TEST_F(Saves, InTheBackgroundHoldTheValuesOfTheirStep) {
+  run_ranks(2, [&](cluster::Context& context) {
+    nn::Dense network(8, 5);
+    nn::MSELoss loss;
+    nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+    Model model(context, network, &loss, &optimizer, {.parallel_mode = ParallelMode::kDataParallel});
+    for (const bool integrated : {true, false}) {
+      const auto before = model.value("weight").to_doubles();
+      model.save_checkpoint(in("x"), {.integrated = integrated, .async = true});
+      model.set_value("weight", Tensor::zeros(model.value("weight").type()));
+      model.finish_saves();
+      EXPECT_EQ(checkpoint::load(FileSystem::local(), in("x.ckpt")).find("weight")->read().to_doubles(), before);
+      model.load_checkpoint(in("x.ckpt"));
+      EXPECT_EQ(model.value("weight").to_doubles(), before);
+    }
+  });
+}
+
+TEST_F(Saves, OfSlicesAreConvertedWithTheirStrategyFileAndWithoutIt) {
+  run_ranks(8, [&](cluster::Context& context) {
+    Mlp network(2, 4, DType::kF32);
+    nn::MSELoss loss;
+    nn::Momentum optimizer({.learning_rate = 0.05, .momentum = 0.9});
+    Model model(context, network, &loss, &optimizer,
+                {.parallel_mode = ParallelMode::kSemiAuto,
+                 .strategy_ckpt_save_file = in("strategy.ckpt"),
+                 .parallel_optimizer = true,
+                 .parallel_optimizer_threshold = 0});
+    model.build(samples(DType::kF32));
+    model.save_checkpoint(in(fmt::format("slices/rank_{}/x.ckpt", context.rank())), {.integrated = false});
+    model.save_checkpoint(in("whole/x.ckpt"));
+    model.save_checkpoint(in("together/x.ckpt"), {.integrated = false});
+  });
+  auto& files = FileSystem::local();
+  checkpoint::transform_checkpoints(files, in("slices"), in("by_strategy"), "x", in("strategy.ckpt"), "");
+  checkpoint::transform_checkpoints(files, in("slices"), in("by_manifest"), "x", "", "");
+  checkpoint::transform_checkpoints(files, in("together"), in("of_one_directory"), "x", "", "");
+  const auto whole = checkpoint::load(files, in("whole/x.ckpt"));
+  for (const char* name : {"by_strategy", "by_manifest", "of_one_directory"}) {
+    const auto converted = checkpoint::load(files, in(name) + "/rank_0/x0.ckpt");
+    ASSERT_EQ(converted.entries().size(), whole.entries().size()) << name;
+    for (const auto& entry : whole.entries()) {
+      EXPECT_TRUE(bit_equal(converted.find(entry.name)->read(), entry.read())) << name << " " << entry.name;
+    }
+  }
+}
+
+struct Normalised : nn::Cell {
+  nn::Conv2d& conv = child<nn::Conv2d>("conv", 3, 4, nn::Conv2dOptions{.kernel = 3});
+  nn::BatchNorm2d& norm = child<nn::BatchNorm2d>("norm", 4);
+  using Cell::construct;
+  ir::Value construct(ir::Value x) override { return ops::reduce_mean(norm(conv(x)), {2, 3}); }
+};
+
+TEST_F(Saves, OfStatisticsOfEachRanksBatchHaveItsRowAndMeetInTheMean) {
+  const std::string name = "norm.moving_mean";
+  std::vector<double> rows;  // of all ranks
+  const auto on_ranks = [&](int ranks, const std::function<void(Model&)>& f) {
+    run_ranks(ranks, [&](cluster::Context& context) {
+      Normalised network;
+      nn::MSELoss loss;
+      nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+      Model model(context, network, &loss, &optimizer,
+                  {.parallel_mode = ParallelMode::kDataParallel, .batch_norm_statistics = BatchNormStatistics::kLocal});
+      f(model);
+    });
+  };
+  on_ranks(4, [&](Model& model) {
+    const int rank = model.context().rank();
+    const Tensor x = Tensor::full({DType::kF32, {2, 3, 6, 6}}, rank);
+    const Tensor y = Tensor::zeros({DType::kF32, {2, 4}});
+    model.train_step({x.view(), y.view()}, 8);
+    const auto all = model.value(name).to_doubles();
+    if (rank == 0) rows = all;
+    model.save_checkpoint(in(fmt::format("rank_{}/x.ckpt", rank)), {.integrated = false});
+    const auto own = checkpoint::load(FileSystem::local(), in(fmt::format("rank_{}/x.ckpt", rank)));
+    EXPECT_EQ(own.find(name)->shape, Shape({4}));
+    const auto begin = all.begin() + rank * 4;
+    EXPECT_EQ(own.find(name)->read().to_doubles(), std::vector<double>(begin, begin + 4));
+  });
+  EXPECT_NE(rows[0], rows[4]);
+  on_ranks(4, [&](Model& model) {
+    model.load_checkpoint(in("rank_0/x.ckpt"));
+    EXPECT_EQ(model.value(name).to_doubles(), rows);
+  });
+  for (const int ranks : {1, 2, 6}) {
+    on_ranks(ranks, [&](Model& model) {
+      model.load_checkpoint(in(fmt::format("rank_{}/x.ckpt", model.context().rank())));
+      const auto values = model.value(name).to_doubles();
+      for (size_t i = 0; i < values.size(); ++i) {
+        const size_t channel = i % 4;
+        EXPECT_NEAR(values[i], (rows[channel] + rows[channel + 4] + rows[channel + 8] + rows[channel + 12]) / 4, 1e-6);
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace tessera::train
