@@ -2,6 +2,7 @@
 
 A suite is a ctest label (`fast`, `multiprocess`, ...: whatever the CMakeLists.txt give their tests) or one of
   asan-ubsan         the fast suite, less what is labelled no-sanitizer, built with those sanitizers
+                     (`fuzz` is a label of its own, and runs in that build too)
   tsan               the tests labelled threads: those in which threads of ours meet
   lint               layers, clang-format, clang-tidy
 Each ends with a line `N passed, N failed[, N skipped]` that counts test cases, not programs.
@@ -25,6 +26,8 @@ ROOT = Path(__file__).resolve().parent.parent
 JOBS = len(os.sched_getaffinity(0))
 SANITIZERS = ("asan-ubsan", "tsan")
 SANITIZER_LABEL = {"asan-ubsan": "fast", "tsan": "threads"}
+# Suites that run in another build than release, and the one target that they need of it.
+OTHER_BUILD = {"fuzz": ("asan-ubsan", "fuzz")}
 # What a test of very many cases says of them at its end.
 SUMMARY = (r"^\d+ cases, \d+ failures.*$|^\d+ of \d+ mutants killed.*$|^reference: \d+ equal.*$|^\d+ wrong calls$"
            r"|^\d+ names work, \d+ are refused$")
@@ -80,8 +83,8 @@ def configure(preset, options=()):
 
 
 # Ninja writes its one changing line to a terminal; elsewhere only what went wrong is worth reading.
-def build(preset):
-    command = ["cmake", "--build", "--preset", preset, "--", "-k", "0"]
+def build(preset, target):
+    command = ["cmake", "--build", "--preset", preset, "--target", target, "--", "-k", "0"]
     if sys.stdout.isatty():
         return subprocess.run(command, cwd=ROOT).returncode == 0
     log = ROOT / "build" / f"{preset}.build.log"
@@ -170,7 +173,7 @@ class Runner:
     def __init__(self, full):
         self.full = full
         self.parts = []  # (name, seconds, Count or None)
-        self.built = {}  # preset -> whether its build worked
+        self.built = {}  # (preset, target) -> whether its build worked
 
     def timed(self, name, function):
         start = time.monotonic()
@@ -178,22 +181,23 @@ class Runner:
         self.parts.append([name, time.monotonic() - start, result if isinstance(result, Count) else None])
         return result
 
-    def prepare(self, preset):
-        if preset not in self.built:
-            print(f"== build {preset}", flush=True)
-            self.built[preset] = self.timed(f"build {preset}", lambda: configure(preset) and build(preset))
-        return self.built[preset]
+    def prepare(self, preset, target):
+        if (preset, target) not in self.built:
+            name = f"build {preset}" + ("" if target == "all" else f" {target}")
+            print(f"== {name}", flush=True)
+            self.built[preset, target] = self.timed(name, lambda: configure(preset) and build(preset, target))
+        return self.built[preset, target]
 
     def run(self, suite):
-        preset = suite if suite in SANITIZERS else "release"
-        built = self.prepare(preset)
+        preset, target = OTHER_BUILD.get(suite, (suite if suite in SANITIZERS else "release", "all"))
+        built = self.prepare(preset, target)
         print(f"== {suite}", flush=True)
         if suite == "lint":
             count = self.timed(suite, self.run_lint)
         elif suite in SANITIZERS:
             count = self.timed(suite, lambda: run_tests(preset, SANITIZER_LABEL[preset], self.full))
         else:
-            count = self.timed(suite, lambda: run_tests("release", suite, self.full))
+            count = self.timed(suite, lambda: run_tests(preset, suite, self.full))
         if not built:
             count.failed += 1  # what did not compile is not among the tests that ran
         for test in count.skipped:

@@ -1,0 +1,86 @@
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tessera/ir/graph.h"
+#include "tessera/solver/problem_json.h"
+#include "tests/fuzz/mutators.h"
+#include "tests/fuzz/round_trip.h"
+#include "tests/fuzz/targets.h"
+
+namespace tessera::fuzz {
+namespace {
+
+// Problems of the solver
+
+constexpr const char* kProblem =
+    R"({"problem":{"name":"p","nodes":{"intervals":[[0,2],[1,3],[2,2]],"costs":[[1,2],[3.5,1e18],[0]],)"
+    R"("usages":[[5,6],[7,0],[1]]},"edges":{"nodes":[[0,1],[1,2]],"costs":[[1,2,3,4],[5,6]]},"usage_limit":10}})";
+
+std::string print_problem(const solver::Problem& problem) {
+  nlohmann::json json = {{"name", problem.name}, {"nodes", nlohmann::json::object()}};
+  json["edges"] = {{"nodes", nlohmann::json::array()}, {"costs", nlohmann::json::array()}};
+  for (const char* member : {"intervals", "costs", "usages"}) json["nodes"][member] = nlohmann::json::array();
+  const auto costs = [](const std::vector<double>& values) {
+    nlohmann::json list = nlohmann::json::array();
+    for (const double cost : values) list.push_back(cost == solver::kForbidden ? 1e18 : cost);
+    return list;
+  };
+  for (const auto& node : problem.nodes) {
+    json["nodes"]["intervals"].push_back({node.begin, node.end});
+    json["nodes"]["costs"].push_back(costs(node.costs));
+    json["nodes"]["usages"].push_back(node.usages);
+  }
+  for (const auto& edge : problem.edges) {
+    json["edges"]["nodes"].push_back({edge.u, edge.v});
+    json["edges"]["costs"].push_back(costs(edge.costs));
+  }
+  json["usage_limit"] = problem.usage_limit;
+  return nlohmann::json{{"problem", json}}.dump();
+}
+
+bool same_problem(const solver::Problem& a, const solver::Problem& b) {
+  const auto nodes = [](const solver::Node& x, const solver::Node& y) {
+    return x.begin == y.begin && x.end == y.end && x.costs == y.costs && x.usages == y.usages;
+  };
+  const auto edges = [](const solver::Edge& x, const solver::Edge& y) {
+    return x.u == y.u && x.v == y.v && x.costs == y.costs;
+  };
+  return a.name == b.name && a.usage_limit == b.usage_limit &&
+         std::equal(a.nodes.begin(), a.nodes.end(), b.nodes.begin(), b.nodes.end(), nodes) &&
+         std::equal(a.edges.begin(), a.edges.end(), b.edges.begin(), b.edges.end(), edges);
+}
+
+bool problem_parses(const std::string& text) {
+  return comes_back(
+      text, [](const std::string& bytes) { return solver::parse_problem(bytes, "f"); }, print_problem, same_problem);
+}
+
+// Graph text
+
+constexpr const char* kGraph = R"(graph train_step
+  param fc.weight f32[10,64]
+  state moments.fc.weight f32[10,64]
+  input x f32[32,64]
+  input labels i32[32]
+  %1 = matmul x, fc.weight {transpose_b} : f32[32,10] @ fc
+  %2 = relu %1 : f32[32,10] in bf16 shard ((4,1)) @ . (grad of %1)
+  %3, %4 = softmax_cross_entropy %2, labels {axis=1, scale=0.5, name="a \"b\"", dims=[1,-2]} : f32[], f32[32,10] @ loss
+  %5 = relu %1 : f32[32,10] recompute 2 keep_collectives gather_parameters @ block
+  %6 = relu %1 : f32[32,10] @ block (again %5)
+  return loss = %3, fc.weight = %4
+)";
+
+bool graph_parses(const std::string& text) {
+  return comes_back(
+      text, [](const std::string& bytes) { return ir::print(ir::parse(bytes)); },
+      [](const std::string& printed) { return printed; }, std::equal_to<>());
+}
+
+}  // namespace
+
+std::vector<Target> text_targets() {
+  return {{"problem", {kProblem}, mutate_json, problem_parses}, {"graph", {kGraph}, mutate_lines, graph_parses}};
+}
+
+}  // namespace tessera::fuzz
