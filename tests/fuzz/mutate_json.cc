@@ -64,7 +64,7 @@ void edit(Json& root, Draws& draws) {
       if (value.is_object()) value[draws.pick(telling_texts())] = telling_value(draws);
       break;
     case 5:
-      if (value.is_number_integer()) value = value.get<int64_t>() + static_cast<int64_t>(draws.below(5)) - 2;
+      if (value.is_number_integer()) value = static_cast<int64_t>(value.get<uint64_t>() + draws.below(5) - 2);
       break;
     default: value = telling_value(draws); break;
   }
