@@ -33,6 +33,7 @@ TEST(Graph, ParserRefusesASecondDefinition) {
   EXPECT_THROW(parse("graph g\n  input x f32[]\n  %1 = relu x : f32[]\n  %1 = relu x : f32[]\n  return\n"),
                InvalidArgument);
   EXPECT_THROW(parse("graph g\n  input x f32[]\n  input x f32[]\n  return\n"), InvalidArgument);
+  EXPECT_THROW(parse("graph g\n  input %1 f32[]\n  %2 = relu %1 : f32[]\n  return\n"), InvalidArgument);
 }
 
 TEST(Graph, AssignmentIsWhatLaterReadsSeeAndBecomesAnOutput) {

@@ -149,6 +149,7 @@ class Parser {
   }
   void input(Line& line, InputKind kind) {
     const auto name = line.word("an input's name");
+    if (name.starts_with('%')) line.fail("an input's name, which % does not begin, before");
     const auto type = line.type();
     if (values_.contains(name)) line.fail(fmt::format("a new name instead of {} before", name));
     define(line, name, graph_.add_input(kind, name, type));

@@ -70,6 +70,10 @@ size_t find_outside(std::string_view text, char separator) {
   return std::string_view::npos;
 }
 
+bool is_name_character(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
+}
+
 }  // namespace
 
 const AttributeValue* Attributes::find(std::string_view name) const {
@@ -181,6 +185,9 @@ Attributes parse_attributes(std::string_view text) {
     const auto equals = find_outside(entry, '=');
     const auto name = trim(entry.substr(0, equals));
     if (name.empty()) throw InvalidArgument("attribute without a name in \"{}\"", entry);
+    if (!std::all_of(name.begin(), name.end(), is_name_character)) {
+      throw InvalidArgument("attribute \"{}\": a name has letters, digits, _ and . only", name);
+    }
     attributes.set(name, equals == std::string_view::npos ? AttributeValue(true)
                                                           : parse_attribute_value(entry.substr(equals + 1)));
     if (end == std::string_view::npos) break;

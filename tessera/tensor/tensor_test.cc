@@ -88,6 +88,12 @@ TEST(Attributes, TextRoundTrips) {
   EXPECT_THAT(text, HasSubstr("keep_dims"));
 }
 
+TEST(Attributes, NamesAreWords) {
+  // What is no name would be sorted elsewhere, and so be read differently the next time.
+  EXPECT_THAT([] { parse_attributes("{dims=[32,10],-2]}"); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("attribute \"-2]\": a name has letters")));
+}
+
 TEST(Attributes, WrongTypeIsNamed) {
   const Attributes attributes{{"axis", "x"}};
   EXPECT_THAT([&] { attributes.get_int("axis"); },
