@@ -1,6 +1,7 @@
 #include "tessera/base/file_system.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include <filesystem>
 
 #include "tessera/base/error.h"
+#include "tessera/base/logging.h"
 
 namespace tessera {
 namespace {
@@ -37,7 +39,11 @@ class LocalWritableFile : public WritableFile {
     }
   }
   void sync() override {
-    if (::fsync(fd_) != 0) throw_errno("fsync", path_);
+    while (::fsync(fd_) != 0) {
+      // Only an interruption may be tried again: after any other failure the system may have dropped the bytes, and a
+      // second fsync would say that all is well.
+      if (errno != EINTR) throw_errno("fsync", path_);
+    }
   }
   void close() override {
     const int fd = fd_;
@@ -63,6 +69,17 @@ class MappedFile : public ReadableFile {
   size_t size_;
 };
 
+class LocalFileLock : public FileLock {
+ public:
+  explicit LocalFileLock(int fd) : fd_(fd) {}
+  ~LocalFileLock() override { ::close(fd_); }
+  LocalFileLock(const LocalFileLock&) = delete;
+  LocalFileLock& operator=(const LocalFileLock&) = delete;
+
+ private:
+  int fd_;
+};
+
 class LocalFileSystem : public FileSystem {
  public:
   std::unique_ptr<WritableFile> create(const std::string& path, unsigned mode) override {
@@ -72,7 +89,7 @@ class LocalFileSystem : public FileSystem {
   }
 
   std::unique_ptr<ReadableFile> open(const std::string& path) override {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not keep us waiting
     if (fd < 0) throw_errno("open", path);
     struct stat status {};
     if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
@@ -97,6 +114,12 @@ class LocalFileSystem : public FileSystem {
     struct stat status {};
     return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
   }
+  std::string real_path(const std::string& path) override {
+    std::error_code error;
+    const auto real = std::filesystem::canonical(path, error);
+    if (error) throw IoError("{}: cannot follow: {}", path, error.message());
+    return real.string();
+  }
   int64_t size_bytes(const std::string& path) override {
     struct stat status {};
     if (::stat(path.c_str(), &status) != 0) throw_errno("read the size", path);
@@ -120,8 +143,15 @@ class LocalFileSystem : public FileSystem {
   }
   void create_directories(const std::string& path) override {
     std::error_code error;
-    std::filesystem::create_directories(path, error);
-    if (error) throw IoError("{}: cannot create the directory: {}", path, error.message());
+    std::vector<std::string> missing;
+    for (std::string at = path; !is_directory(at) && (missing.empty() || at != missing.back()); at = parent_path(at)) {
+      missing.push_back(at);
+    }
+    for (; !missing.empty(); missing.pop_back()) {
+      std::filesystem::create_directory(missing.back(), error);
+      if (error) throw IoError("{}: cannot create the directory: {}", path, error.message());
+      sync_directory(parent_path(missing.back()));
+    }
   }
   void remove_directory_tree(const std::string& path) override {
     std::error_code error;
@@ -134,6 +164,25 @@ class LocalFileSystem : public FileSystem {
     const int result = ::fsync(fd);
     ::close(fd);
     if (result != 0) throw_errno("fsync", directory);
+  }
+  std::unique_ptr<FileLock> try_lock(const std::string& path) override {
+    while (true) {
+      const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+      if (fd < 0) throw_errno("open", path);
+      auto lock = std::make_unique<LocalFileLock>(fd);
+      if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno == EWOULDBLOCK) return nullptr;
+        if (errno != ENOSYS && errno != ENOLCK && errno != EOPNOTSUPP) throw_errno("lock", path);
+        log_warning("{}: this file system has no locks: two jobs that write here would not notice each other", path);
+      }
+      // Whoever held it may have removed the file in between: then it is another one that counts.
+      struct stat locked {};
+      struct stat named {};
+      if (::fstat(fd, &locked) != 0) throw_errno("lock", path);
+      if (::stat(path.c_str(), &named) == 0 && named.st_ino == locked.st_ino && named.st_dev == locked.st_dev) {
+        return lock;
+      }
+    }
   }
 };
 
@@ -267,6 +316,23 @@ void MemoryFileSystem::remove_directory_tree(const std::string& path) {
   std::erase_if(files_, [&](const auto& entry) { return entry.first == path || entry.first.starts_with(prefix); });
   std::erase_if(directories_,
                 [&](const auto& entry) { return entry.first == path || entry.first.starts_with(prefix); });
+}
+
+std::unique_ptr<FileLock> MemoryFileSystem::try_lock(const std::string& path) {
+  class Handle : public FileLock {
+   public:
+    explicit Handle(std::shared_ptr<FileLock> held) : held_(std::move(held)) {}
+
+   private:
+    std::shared_ptr<FileLock> held_;
+  };
+  const std::lock_guard lock(mutex_);
+  auto& held = locks_[path];
+  if (!held.expired()) return nullptr;
+  if (!files_.contains(path)) files_[path] = std::make_shared<std::vector<std::byte>>();
+  const auto made = std::make_shared<FileLock>();
+  held = made;
+  return std::make_unique<Handle>(made);
 }
 
 std::string join_path(const std::string& directory, const std::string& name) {

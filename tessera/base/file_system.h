@@ -33,6 +33,12 @@ class ReadableFile {
   virtual std::span<const std::byte> bytes() const = 0;
 };
 
+// Held while the object lives. The system lets go when the process ends, however it ends.
+class FileLock {
+ public:
+  virtual ~FileLock() = default;
+};
+
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
@@ -41,17 +47,22 @@ class FileSystem {
   virtual std::unique_ptr<ReadableFile> open(const std::string& path) = 0;
   virtual bool exists(const std::string& path) = 0;
   virtual bool is_directory(const std::string& path) = 0;
+  // `path` itself, where its directories or it are links, what they lead to.
+  virtual std::string real_path(const std::string& path) { return path; }
   virtual int64_t size_bytes(const std::string& path) = 0;
   // Names (not paths) in a directory, sorted.
   virtual std::vector<std::string> list(const std::string& directory) = 0;
   // Replaces `to` atomically when it exists.
   virtual void rename(const std::string& from, const std::string& to) = 0;
   virtual void remove(const std::string& path) = 0;
-  // Makes the directory and its missing parents.
+  // Makes the directory and its missing parents, durable when this returns.
   virtual void create_directories(const std::string& path) = 0;
   virtual void remove_directory_tree(const std::string& path) = 0;
   // Makes renames, creations and removals in `directory` durable (fsync of the directory).
   virtual void sync_directory(const std::string& directory) = 0;
+  // Locks the file at `path`, made where it is missing, against all other holders, of this process too. nullptr when
+  // there is one.
+  virtual std::unique_ptr<FileLock> try_lock(const std::string& path) = 0;
 
   std::string read_text(const std::string& path);
   // Writes a temporary file beside `path`, syncs it, renames it over `path` and syncs the directory: afterwards `path`
@@ -76,12 +87,14 @@ class MemoryFileSystem : public FileSystem {
   void create_directories(const std::string& path) override;
   void remove_directory_tree(const std::string& path) override;
   void sync_directory(const std::string&) override {}
+  std::unique_ptr<FileLock> try_lock(const std::string& path) override;
 
  private:
   friend class MemoryWritableFile;
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<std::vector<std::byte>>> files_;
   std::map<std::string, bool> directories_;
+  std::map<std::string, std::weak_ptr<FileLock>> locks_;
 };
 
 // "a/b" + "c" -> "a/b/c"; an absolute `name` wins.

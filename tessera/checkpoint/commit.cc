@@ -6,14 +6,6 @@
 namespace tessera::checkpoint {
 namespace {
 
-void make_durable_directory(FileSystem& files, const std::string& directory) {
-  if (files.is_directory(directory)) return;
-  const auto parent = parent_path(directory);
-  if (parent != directory) make_durable_directory(files, parent);
-  files.create_directories(directory);
-  files.sync_directory(parent);
-}
-
 // An earlier save may have ended between its steps 3 and 4: then the waiting manifest is the one that describes the
 // file, and must be put in place before its name is used again.
 void finish_pending(FileSystem& files, const std::string& path) {
@@ -65,7 +57,7 @@ void remove_if_there(FileSystem& files, const std::string& path) {
 }
 
 void prepare_commit(FileSystem& files, const std::string& path) {
-  make_durable_directory(files, parent_path(path));
+  files.create_directories(parent_path(path));
   finish_pending(files, path);
 }
 

@@ -13,7 +13,8 @@ namespace {
 
 class LocalRangeReader : public RangeReader {
  public:
-  explicit LocalRangeReader(const std::string& path) : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  explicit LocalRangeReader(const std::string& path)
+      : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // a pipe must not keep us waiting
     if (fd_ < 0) throw IoError("{}: cannot open: {}", path_, std::strerror(errno));
   }
   ~LocalRangeReader() override { ::close(fd_); }
