@@ -7,6 +7,12 @@
 #include "tessera/base/random.h"
 
 namespace tessera::checkpoint {
+namespace {
+
+// Smaller than a disk's, so that the small files of tests have some.
+constexpr size_t kBlockBytes = 64;
+
+}  // namespace
 
 class CrashWritableFile : public WritableFile {
  public:
@@ -138,12 +144,20 @@ std::unique_ptr<MemoryFileSystem> CrashFileSystem::crash_state(size_t count, Uns
   for (const auto& directory : directories) state->create_directories(directory);
   for (const auto& [path, file] : durable) {
     const auto& inode = inodes[file];
-    size_t size = inode.content.size();
-    if (unsynced == Unsynced::kLost || unsynced == Unsynced::kContentLost) size = inode.synced_bytes;
+    std::string content = inode.content;
+    if (unsynced == Unsynced::kLost || unsynced == Unsynced::kContentLost) content.resize(inode.synced_bytes);
     if (unsynced == Unsynced::kRandom) {
-      size = inode.synced_bytes + static_cast<size_t>(draw(static_cast<int64_t>(size - inode.synced_bytes) + 1));
+      const auto at_risk = static_cast<int64_t>(content.size() - inode.synced_bytes);
+      content.resize(inode.synced_bytes + static_cast<size_t>(draw(at_risk + 1)));
+      // Blocks reach the disk in any order: a file may have its size and holes in it.
+      const bool has_holes = draw(2) == 0;
+      for (size_t at = inode.synced_bytes; has_holes && at < content.size(); at += kBlockBytes) {
+        if (draw(2) == 0) continue;
+        std::fill_n(content.begin() + static_cast<std::ptrdiff_t>(at), std::min(kBlockBytes, content.size() - at),
+                    '\0');
+      }
     }
-    state->create(path)->append(std::string_view(inode.content).substr(0, size));
+    state->create(path)->append(content);
   }
   return state;
 }

@@ -19,7 +19,7 @@ enum class Unsynced {
   kKept,         // all of them reached the disk: also what a killed process leaves
   kLost,         // none did
   kContentLost,  // names did, contents did not: the classic empty file after a rename without fsync
-  kRandom,       // each name change by itself, and any prefix of each file's content
+  kRandom,       // each name change by itself, and of each file's content any prefix or any blocks, the others zero
 };
 
 class CrashFileSystem : public MemoryFileSystem {
