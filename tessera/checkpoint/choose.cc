@@ -93,8 +93,8 @@ void Choice::require_usable() const {
   if (found() || skipped.empty()) return;
   std::string reasons;
   for (const auto& skip : skipped) reasons += "\n    " + skip.reason;
-  throw InvalidArgument("{}: none of the {} checkpoints there can be used:{}", parent_path(skipped[0].path),
-                        skipped.size(), reasons);
+  throw NoUsableCheckpoint("{}: none of the {} checkpoints there can be used:{}", parent_path(skipped[0].path),
+                           skipped.size(), reasons);
 }
 
 Choice find_newest(FileSystem& files, const std::string& directory, const std::string& prefix,
@@ -150,7 +150,7 @@ Choice find_newest_common(FileSystem& files, Barrier& barrier, const std::string
       std::string text;
       for (size_t rank = 0; rank < inventories.size(); ++rank)
         text += fmt::format("\n  rank {}:{}", rank, inventories[rank]);
-      throw InvalidArgument("no checkpoint is usable on every rank; what each rank has:{}", text);
+      throw NoUsableCheckpoint("no checkpoint is usable on every rank; what each rank has:{}", text);
     }
     if (std::all_of(positions.begin(), positions.end(), [&](const auto& p) { return p == positions[0]; })) {
       choice.skipped = std::move(skipped);

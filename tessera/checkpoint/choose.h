@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/base/error.h"
 #include "tessera/base/file_system.h"
 #include "tessera/checkpoint/barrier.h"
 #include "tessera/checkpoint/load.h"
@@ -20,6 +21,12 @@ struct Position {
   friend bool operator<(const Position& a, const Position& b) {
     return std::pair(a.epoch, a.step_in_epoch) < std::pair(b.epoch, b.step_in_epoch);
   }
+};
+
+// There are checkpoints, but none can be used. That there is none at all is no error.
+class NoUsableCheckpoint : public InvalidArgument {
+ public:
+  using InvalidArgument::InvalidArgument;
 };
 
 struct SkippedCheckpoint {
@@ -36,7 +43,7 @@ struct Choice {
   bool found() const { return !path.empty(); }
   // One line for each skipped one, and what was chosen; for logs and errors.
   std::string describe() const;
-  // Throws InvalidArgument with the reasons when there are checkpoints, but none can be used: training must not
+  // Throws NoUsableCheckpoint with the reasons when there are checkpoints, but none can be used: training must not
   // silently start again from nothing.
   void require_usable() const;
 };
@@ -48,8 +55,8 @@ Choice find_newest(FileSystem& files, const std::string& directory, const std::s
                    std::optional<Position> at_most = std::nullopt);
 
 // The newest position that every rank has a usable checkpoint of, each in its own directory. Not found on any rank when
-// no rank has a checkpoint at all. Throws InvalidArgument on every rank, listing what each rank has, when there is no
-// common one, or when there are checkpoints but none is usable: training must not silently start again. Every rank
+// no rank has a checkpoint at all. Throws NoUsableCheckpoint on every rank, listing what each rank has, when there is
+// no common one, or when there are checkpoints but none is usable: training must not silently start again. Every rank
 // calls it.
 Choice find_newest_common(FileSystem& files, Barrier& barrier, const std::string& directory, const std::string& prefix);
 

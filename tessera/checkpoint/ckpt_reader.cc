@@ -8,6 +8,7 @@
 #include "tessera/base/crc32c.h"
 #include "tessera/checkpoint/ckpt_file.h"
 #include "tessera/checkpoint/crc32.h"
+#include "tessera/checkpoint/encryption.h"
 #include "tessera/checkpoint/wire.h"
 
 namespace tessera::checkpoint {
@@ -191,13 +192,8 @@ void check_trailer(const WireCursor& cursor, std::span<const std::byte> covered)
 }
 
 void refuse_encrypted(const std::string& path, std::span<const std::byte> bytes) {
-  constexpr uint32_t kGcmMagic = 0x7F3A5ED8;
-  constexpr uint32_t kCbcMagic = 0x7F3A5ED9;
-  uint32_t magic = 0;
-  if (bytes.size() >= 4) std::memcpy(&magic, bytes.data(), 4);
-  if (magic == kGcmMagic || magic == kCbcMagic) {
-    throw InvalidArgument("{}: is encrypted ({}); reading with a key is not available yet, save it without enc_key",
-                          path, magic == kGcmMagic ? "AES-GCM" : "AES-CBC");
+  if (const auto mode = encryption_mode_of(bytes)) {
+    throw InvalidArgument("{}: is encrypted ({}); its key is needed to read it", path, *mode);
   }
 }
 

@@ -6,6 +6,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/checkpoint/box.h"
+#include "tessera/checkpoint/cut_value.h"
 #include "tessera/checkpoint/verified_entries.h"
 
 namespace tessera::checkpoint {
@@ -73,10 +74,23 @@ std::string compare_entries(const std::vector<StoredEntry>& entries, const Manif
   return "";
 }
 
+// A manifest speaks of files beside it: it must not make us read others.
+void refuse_link_out(FileSystem& files, const std::string& path, const std::string& manifest_file) {
+  const auto real = files.real_path(path);
+  if (parent_path(real) == files.real_path(parent_path(path))) return;
+  throw InvalidArgument("{}: is a link to {}, {} describes a file beside it", path, real, manifest_file);
+}
+
 void require_size(const std::string& path, int64_t size, const ManifestFile& described) {
   if (size == described.size_bytes) return;
   throw InvalidArgument("{}: has {} bytes, {} were written: {}", path, size, described.size_bytes,
                         size < described.size_bytes ? "the file is truncated" : "the file was changed");
+}
+
+void require_values(const CkptFile& file, const Manifest& manifest, int index) {
+  if (const auto difference = compare_entries(file.entries(), manifest, index); !difference.empty()) {
+    throw InvalidArgument("{}: does not match its manifest: {}", file.path(), difference);
+  }
 }
 
 // One of the manifest's files, its bytes included.
@@ -84,14 +98,24 @@ void verify_file(FileSystem& files, const std::string& path, const Manifest& man
                  const std::string& manifest_file) {
   if (!files.exists(path)) throw InvalidArgument("{}: is missing; {} describes it", path, manifest_file);
   const auto& described = manifest.files[static_cast<size_t>(index)];
+  refuse_link_out(files, path, manifest_file);
   const auto mapped = files.open(path);
+  const bool is_plain = described.encryption.empty();
+  if (is_plain && std::ssize(mapped->bytes()) < described.size_bytes) {
+    throw InvalidArgument(
+        "{}: has {} bytes, {} were written: the file is truncated; \"{}\" is the first value that is not whole", path,
+        mapped->bytes().size(), described.size_bytes, first_cut_value(mapped->bytes(), manifest, index));
+  }
   require_size(path, std::ssize(mapped->bytes()), described);
   const uint32_t crc = crc32c(mapped->bytes());
   if (crc != described.crc32c) {
     throw InvalidArgument("{}: crc32c is {:08x}, it must be {:08x}{}", path, crc, described.crc32c,
-                          damaged_tensors(files, path, manifest, index));
+                          is_plain ? damaged_tensors(files, path, manifest, index) : "");
   }
-  require_entries(CkptFile::open(files, path), manifest, manifest_file);
+  if (encryption_mode_of(mapped->bytes()).value_or("") != described.encryption) {
+    throw InvalidArgument("{}: is not encrypted as its manifest says, with \"{}\"", path, described.encryption);
+  }
+  if (is_plain) require_entries(CkptFile::open(files, path), manifest, manifest_file);
 }
 
 // Against one manifest. Throws InvalidArgument with what is wrong.
@@ -120,9 +144,7 @@ void require_entries(const CkptFile& file, const Manifest& manifest, const std::
   const auto& path = file.path();
   const int index = file_index(manifest, manifest_file, base_name(path));
   require_size(path, std::ssize(file.bytes()), manifest.files[static_cast<size_t>(index)]);
-  if (const auto difference = compare_entries(file.entries(), manifest, index); !difference.empty()) {
-    throw InvalidArgument("{}: does not match its manifest: {}", path, difference);
-  }
+  require_values(file, manifest, index);
 }
 
 std::vector<DescribedEntry> described_entries(const CkptFile& file, const Manifest& manifest, int index) {
@@ -230,12 +252,50 @@ const StoredEntry* Checkpoint::find(std::string_view name) const {
   return it == index_.end() ? nullptr : &entries_[it->second];
 }
 
-Checkpoint load(FileSystem& files, const std::string& path) {
+namespace {
+
+void warn_of_no_manifest(const std::string& path) {
+  log_warning("{}: no manifest beside it, so nothing was verified", path);
+}
+
+// What a wrong key makes of a file whose mode does not notice it is no checkpoint.
+CkptFile parse_decrypted(std::unique_ptr<ReadableFile> plain, const std::string& path) {
+  try {
+    return {std::move(plain), path};
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument("{} (decrypted: either the key is another one, or the file is damaged)", error.what());
+  }
+}
+
+Checkpoint load_encrypted(FileSystem& files, const std::string& path, const Encryption& decryption) {
+  std::optional<Manifest> manifest;
+  if (files.exists(manifest_path(path)) || files.exists(pending_manifest_path(path))) {
+    auto verification = verify(files, path);
+    if (verification.state != Verified::kYes) throw InvalidArgument(verification.problem);
+    manifest = std::move(verification.manifest);
+  }
+  std::vector<CkptFile> opened;
+  opened.push_back(parse_decrypted(decrypt(files.open(path)->bytes(), path, decryption), path));
+  if (manifest) {
+    require_values(opened[0], *manifest, file_index(*manifest, manifest_path(path), base_name(path)));
+  } else {
+    warn_of_no_manifest(path);
+  }
+  return {std::move(opened), path, std::move(manifest)};
+}
+
+}  // namespace
+
+Checkpoint load(FileSystem& files, const std::string& path, const Encryption& decryption) {
   if (!path.ends_with(".ckpt")) throw InvalidArgument("{}: a checkpoint's name must end in .ckpt", path);
+  check_encryption(decryption);
+  if (decryption.is_on() || encryption_mode_of(files.open(path)->bytes())) {
+    return load_encrypted(files, path, decryption);
+  }
   auto verification = verify(files, path);
   if (verification.state == Verified::kNo) throw InvalidArgument(verification.problem);
   if (verification.state == Verified::kNoManifest) {
-    log_warning("{}: no manifest beside it, so nothing was verified", path);
+    warn_of_no_manifest(path);
   }
   auto opened = open_files(files, path, verification.manifest);
   return {std::move(opened), path, std::move(verification.manifest)};

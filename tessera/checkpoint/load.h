@@ -9,6 +9,7 @@
 
 #include "tessera/base/file_system.h"
 #include "tessera/checkpoint/ckpt_file.h"
+#include "tessera/checkpoint/encryption.h"
 #include "tessera/checkpoint/manifest.h"
 
 namespace tessera::checkpoint {
@@ -27,7 +28,7 @@ struct Verification {
 };
 
 // Reads the whole checkpoint once, all its files, and compares sizes, checksums, names, dtypes and shapes with the
-// manifest. Throws IoError only when the file cannot be read.
+// manifest. Throws IoError only when the file cannot be read. Encrypted files need no key: their bytes are compared.
 Verification verify(FileSystem& files, const std::string& path);
 
 // The files of a checkpoint, in the order of the manifest; without one, `path` alone. Throws InvalidArgument when one
@@ -69,6 +70,7 @@ class Checkpoint {
 
 // Loads and verifies. Where there is no manifest it logs one warning that nothing was verified. Throws InvalidArgument
 // naming file and tensor when the checkpoint is damaged, IoError when it cannot be read; the name must end in ".ckpt".
-Checkpoint load(FileSystem& files, const std::string& path);
+// An encrypted file needs its key and mode, and memory of its size; another key is an InvalidArgument that says so.
+Checkpoint load(FileSystem& files, const std::string& path, const Encryption& decryption = {});
 
 }  // namespace tessera::checkpoint

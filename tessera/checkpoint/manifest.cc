@@ -76,7 +76,9 @@ std::string body_text(const Manifest& manifest) {
   member("random", {{"seed", info.seed}, {"state", info.random_state}});
   member("data_position", info.data_position);
   list("files", manifest.files, [](const ManifestFile& file) {
-    return Json{{"name", file.name}, {"size_bytes", file.size_bytes}, {"crc32c", hex(file.crc32c)}};
+    Json json{{"name", file.name}, {"size_bytes", file.size_bytes}, {"crc32c", hex(file.crc32c)}};
+    if (!file.encryption.empty()) json["encryption"] = file.encryption;
+    return json;
   });
   list("tensors", manifest.tensors, tensor_json);
   return text + "}";
@@ -122,6 +124,12 @@ ManifestFile read_file(const Field& field) {
   if (file.name.empty() || file.name == "." || file.name == ".." || file.name.find('/') != std::string::npos ||
       file.name.find('\0') != std::string::npos) {
     field["name"].fail("must be the plain name of a file beside the manifest");
+  }
+  if (field.has("encryption")) {
+    file.encryption = field["encryption"].text();
+    if (file.encryption != "AES-GCM" && file.encryption != "AES-CBC") {
+      field["encryption"].fail("must be \"AES-GCM\" or \"AES-CBC\"");
+    }
   }
   return file;
 }

@@ -32,6 +32,8 @@ struct ManifestFile {
   std::string name;  // in the manifest's directory
   int64_t size_bytes = 0;
   uint32_t crc32c = 0;  // of all its bytes
+  // "AES-GCM" or "AES-CBC"; then the slices have no checksums, which would tell of the values. "" for plain files.
+  std::string encryption = {};
   bool operator==(const ManifestFile&) const = default;
 };
 

@@ -17,6 +17,7 @@
 #include "tessera/base/function_ref.h"
 #include "tessera/checkpoint/barrier.h"
 #include "tessera/checkpoint/ckpt_file.h"
+#include "tessera/checkpoint/encryption.h"
 #include "tessera/checkpoint/manifest.h"
 
 namespace tessera::checkpoint {
@@ -32,6 +33,7 @@ struct SaveOptions {
   Barrier* barrier = nullptr;
   int writer = 0;
   int64_t max_record_bytes = kMaxRecordBytes;
+  Encryption encryption = {};  // of the .ckpt file; the manifest stays readable: names, types and shapes, no values
 };
 
 // Writes `entries`, in their order, and the manifest. Returns the file's path. When it returns, the checkpoint survives

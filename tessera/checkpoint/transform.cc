@@ -164,7 +164,12 @@ TransformReport transform_checkpoints(FileSystem& files, const std::string& src_
       report.num_bytes += planned.bytes[static_cast<size_t>(rank)];
     }
   }
-  require_space(files, dst_directory, report.num_bytes);
+  try {
+    require_space(files, dst_directory, report.num_bytes);
+  } catch (const IoError&) {
+    if (report.files_kept == 0) staging.discard();
+    throw;
+  }
 
   ProgressCounter progress(options, std::ssize(ranks), report.num_bytes);
   OutputWriter writer(files, sources, options.verify, [&](int64_t bytes) { progress.add(0, bytes); });

@@ -117,7 +117,7 @@ TEST_F(TwoRanks, AMissingRankIsNamed) {
               "none: is no directory of checkpoints");
 }
 
-TEST_F(TwoRanks, AnotherStrategyIsRefused) {
+TEST_F(TwoRanks, F48_AnotherStrategyIsRefused) {
   EXPECT_EQ(refusal("four.ckpt", "two.ckpt"), "the checkpoint of rank 2 is needed for rank 1's, but it is missing");
   write_strategy_file(files, "one.ckpt", {.layouts = {split_rows("w", 1)}});
   EXPECT_EQ(refusal("one.ckpt", "two.ckpt"), "src/rank_1/CKP-1_4.ckpt: is of rank 1, but one.ckpt is of ranks 0 to 0");
@@ -138,7 +138,7 @@ TEST_F(TwoRanks, AnotherStrategyIsRefused) {
   EXPECT_THAT(refusal("hand.ckpt"), HasSubstr("is split by hand"));
 }
 
-TEST_F(TwoRanks, ReplicasThatDifferAreRefused) {
+TEST_F(TwoRanks, F52_ReplicasThatDifferAreRefused) {
   ParameterLayout whole{.name = "w", .device_matrix = {2}, .tensor_map = {{}, {}}};
   write_strategy_file(files, "whole.ckpt", {.layouts = {whole}});
   EXPECT_THAT(refusal("whole.ckpt"), HasSubstr("ranks 0 and 1 hold the same part of \"w\", but not the same values"));
@@ -146,7 +146,7 @@ TEST_F(TwoRanks, ReplicasThatDifferAreRefused) {
   EXPECT_TRUE(bit_equal(load(files, "dst/rank_0/out0.ckpt").find("w")->read(), rows(0, 4)));
 }
 
-TEST_F(TwoRanks, SourceAndOtherFilesStayAsTheyAre) {
+TEST_F(TwoRanks, F51_SourceAndOtherFilesStayAsTheyAre) {
   EXPECT_THAT(message_of([&] { transform_checkpoints(files, "src", "./src/", "", "two.ckpt", ""); }),
               HasSubstr("is source and destination"));
   files.create("dst/rank_4/out4.ckpt")->append("x");
@@ -342,7 +342,7 @@ TEST_F(Stages, AreMergedUnderTheirNumbers) {
   EXPECT_EQ(strategies[1].stage, 1);
 }
 
-TEST_F(Stages, ThatAreMissingOrDifferAreRefused) {
+TEST_F(Stages, F47_ThatAreMissingOrDifferAreRefused) {
   const auto refusal = [&] {
     const auto message = message_of([&] { merge_pipeline_strategys(files, "stages", "merged.ckpt"); });
     EXPECT_FALSE(files.exists("merged.ckpt"));

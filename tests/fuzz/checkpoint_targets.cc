@@ -5,6 +5,7 @@
 
 #include "tessera/base/crc32c.h"
 #include "tessera/checkpoint/ckpt_file.h"
+#include "tessera/checkpoint/encryption.h"
 #include "tessera/checkpoint/group_file.h"
 #include "tessera/checkpoint/manifest.h"
 #include "tessera/checkpoint/safetensors.h"
@@ -267,12 +268,43 @@ bool safetensors_parses(const std::string& bytes) {
   return comes_back(bytes, parse_safetensors, print_safetensors, same);
 }
 
+// Encrypted files
+
+const Encryption kEncryption{.key = "0123456789abcdef", .mode = "AES-CBC"};
+
+std::string encrypt(const std::string& plain, const Encryption& encryption) {
+  std::string bytes;
+  StringFile file(bytes);
+  EncryptingFile encrypting(file, encryption, 64);
+  encrypting.append(plain);
+  encrypting.finish();
+  return bytes;
+}
+
+std::string decrypt_with(const std::string& bytes, const Encryption& encryption) {
+  const auto plain = decrypt(std::as_bytes(std::span(bytes.data(), bytes.size())), "f", encryption);
+  return {reinterpret_cast<const char*>(plain->bytes().data()), plain->bytes().size()};
+}
+
+bool encrypted_parses(const std::string& bytes) {
+  auto encryption = kEncryption;
+  if (const auto mode = encryption_mode_of(std::as_bytes(std::span(bytes.data(), bytes.size()))))
+    encryption.mode = *mode;
+  return comes_back(
+      bytes, [&](const std::string& text) { return decrypt_with(text, encryption); },
+      [&](const std::string& plain) { return encrypt(plain, encryption); }, std::equal_to<>());
+}
+
 }  // namespace
 
 std::vector<Target> checkpoint_targets() {
   const auto strategy = strategy_example();
   const GroupFile groups{.groups = {{"4-global", {0, 4}}, {"world", {0, 1, 2, 3}}}, .restore_ranks = {0, 4}};
   return {{"ckpt", ckpt_examples(), mutate_wire, ckpt_parses},
+          {"encrypted",
+           {encrypt(ckpt_examples()[0], kEncryption), encrypt(ckpt_examples()[2], {.key = kEncryption.key})},
+           mutate_bytes,
+           encrypted_parses},
           {"manifest", manifest_examples(), mutate_manifest, manifest_parses},
           {"strategy",
            {strategy_to_protobuf(strategy), source_file("tessera/checkpoint/testdata/reference_2_10_strategy.ckpt")},

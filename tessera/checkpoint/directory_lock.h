@@ -1,0 +1,50 @@
+// DirectoryLock: one job at a time writes checkpoints into a directory. Two would take each other's files for their own
+// when they name, resume and remove them.
+//
+// The lock is the system's (flock) on the file .tessera-lock, so it ends with its holder, also by kill -9 or a power
+// failure: a lock without a holder cannot be left behind. The file says who holds it. A holder that ends in good order
+// removes it; one that is found unlocked was left by a dead one, and its generation is counted up.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "tessera/base/file_system.h"
+
+namespace tessera::checkpoint {
+
+struct LockHolder {
+  std::string job_id;
+  std::string host;
+  int64_t pid = 0;
+  int64_t generation = 0;
+};
+
+class DirectoryLock {
+ public:
+  // Makes the directory. Throws InvalidArgument naming the job, process and host that hold it; IoError when the file
+  // cannot be written. Several locks of one process share the directory.
+  DirectoryLock(FileSystem& files, const std::string& directory, const std::string& job_id);
+  ~DirectoryLock();
+  DirectoryLock(const DirectoryLock&) = delete;
+  DirectoryLock& operator=(const DirectoryLock&) = delete;
+
+  // 1, and one more than the dead holder's where it was taken over.
+  int64_t generation() const { return generation_; }
+  // The dead holder that it was taken over from.
+  const std::optional<LockHolder>& taken_over_from() const { return taken_over_from_; }
+
+ private:
+  FileSystem& files_;
+  std::string path_;
+  std::unique_ptr<FileLock> lock_;  // null: another lock of this process holds it
+  int64_t generation_ = 1;
+  std::optional<LockHolder> taken_over_from_;
+};
+
+// "d" -> "d/.tessera-lock".
+std::string directory_lock_path(const std::string& directory);
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,171 @@
+#include "tessera/checkpoint/encryption.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tessera/checkpoint/choose.h"
+#include "tessera/checkpoint/load.h"
+#include "tessera/checkpoint/save.h"
+#include "tessera/checkpoint/test_helpers.h"
+
+namespace tessera::checkpoint {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::string kKey = "0123456789abcdef";
+const std::string kOtherKey = "0123456789abcdeF";
+constexpr const char* kPath = "d/CKP-1_1.ckpt";
+
+std::vector<Entry> entries() {
+  return {Entry("secret.weight", Tensor::full({DType::kF32, {4, 4}}, 0.25)), Entry("empty", Tensor(DType::kF32, {0})),
+          Entry("note", std::string("a text"))};
+}
+
+void save_with(FileSystem& files, const Encryption& encryption, const std::string& path = kPath) {
+  save(files, {.path = path, .encryption = encryption}, entries(), {.epoch = 1, .step_in_epoch = 1, .step = 1});
+}
+
+uint32_t word_at(const std::string& bytes, size_t at) {
+  uint32_t value = 0;
+  std::memcpy(&value, bytes.data() + at, sizeof(value));
+  return value;
+}
+
+// What `plain` becomes in blocks of so many bytes.
+std::string encrypted(const std::string& plain, const Encryption& encryption, int64_t block_bytes) {
+  MemoryFileSystem files;
+  const auto file = files.create("f");
+  EncryptingFile encrypting(*file, encryption, block_bytes);
+  encrypting.append(plain);
+  encrypting.finish();
+  return files.read_text("f");
+}
+
+std::string decrypted(const std::string& bytes, const Encryption& encryption) {
+  const auto file = decrypt(std::as_bytes(std::span(bytes.data(), bytes.size())), "f", encryption);
+  return {reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size()};
+}
+
+struct Modes : testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(, Modes, testing::Values("AES-GCM", "AES-CBC"),
+                         [](const auto& parameter) { return parameter.param == "AES-GCM" ? "Gcm" : "Cbc"; });
+
+TEST_P(Modes, WhatIsSavedIsLoadedWithItsKey) {
+  for (const size_t key_bytes : {16, 24, 32}) {
+    MemoryFileSystem files;
+    const Encryption encryption{std::string(key_bytes, 'k'), GetParam()};
+    save_with(files, encryption);
+    const auto loaded = load(files, kPath, encryption);
+    EXPECT_TRUE(loaded.is_verified());
+    EXPECT_TRUE(bit_equal(loaded.find("secret.weight")->read(), entries()[0].owner));
+    EXPECT_EQ(loaded.find("note")->read_text(), "a text");
+    EXPECT_EQ(loaded.find("empty")->shape, (Shape{0}));
+  }
+}
+
+TEST_P(Modes, AnotherKeyIsAClearError) {
+  MemoryFileSystem files;
+  save_with(files, {kKey, GetParam()});
+  const auto refusal = [&](const Encryption& decryption) {
+    return message_of([&] { load(files, kPath, decryption); });
+  };
+  EXPECT_THAT(
+      refusal({kOtherKey, GetParam()}),
+      AllOf(HasSubstr(kPath), HasSubstr("the key is another one, or the file is damaged"), Not(HasSubstr(kOtherKey))));
+  EXPECT_THAT(refusal({}), HasSubstr("d/CKP-1_1.ckpt: is encrypted (" + GetParam() + "); give its key"));
+  const std::string other_mode = GetParam() == "AES-GCM" ? "AES-CBC" : "AES-GCM";
+  EXPECT_THAT(refusal({kKey, other_mode}), HasSubstr("is encrypted with " + GetParam() + ", not with " + other_mode));
+  EXPECT_THAT(refusal({"short", GetParam()}),
+              AllOf(HasSubstr("16, 24 or 32 bytes, it has 5"), Not(HasSubstr("short"))));
+  EXPECT_THAT(refusal({kKey, "DES"}), HasSubstr("must be \"AES-GCM\" or \"AES-CBC\", got \"DES\""));
+}
+
+TEST_P(Modes, FilesShowNeitherValuesNorKey) {
+  MemoryFileSystem files;
+  save_with(files, {kKey, GetParam()});
+  const auto file = files.read_text(kPath);
+  const auto manifest = files.read_text(manifest_path(kPath));
+  for (const auto& text : {file, manifest}) EXPECT_THAT(text, Not(HasSubstr(kKey)));
+  EXPECT_THAT(file, Not(HasSubstr("secret.weight")));
+  EXPECT_THAT(manifest, AllOf(HasSubstr("\"encryption\":\"" + GetParam() + "\""), HasSubstr("secret.weight")));
+  for (const auto& tensor : parse_manifest(manifest, "m").tensors) EXPECT_EQ(tensor.slices[0].crc32c, 0);
+}
+
+TEST_P(Modes, EveryBitFlipIsDetectedWithoutAKey) {
+  MemoryFileSystem files;
+  save_with(files, {kKey, GetParam()}, "d/CKP-1_1.ckpt");
+  EXPECT_EQ(verify(files, kPath).state, Verified::kYes);
+  EXPECT_EQ(find_newest(files, "d", "CKP").path, kPath);
+  const auto whole = files.read_text(kPath);
+  for (size_t bit = 0; bit < whole.size() * 8; ++bit) {
+    auto damaged = whole;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ 1 << bit % 8);
+    overwrite(files, kPath, damaged);
+    ASSERT_EQ(verify(files, kPath).state, Verified::kNo) << bit;
+  }
+}
+
+TEST_P(Modes, WithoutAManifestStructureAndKeyStillCount) {
+  MemoryFileSystem files;
+  save_with(files, {kKey, GetParam()});
+  files.remove(manifest_path(kPath));
+  EXPECT_FALSE(load(files, kPath, {kKey, GetParam()}).is_verified());
+  const auto whole = files.read_text(kPath);
+  for (size_t size = 0; size < whole.size(); ++size) {
+    overwrite(files, kPath, whole.substr(0, size));
+    ASSERT_NE(message_of([&] { load(files, kPath, {kKey, GetParam()}); }), "no error") << size;
+  }
+}
+
+TEST_P(Modes, BlocksAreLaidOutAsDocumented) {
+  const bool gcm = GetParam() == "AES-GCM";
+  const std::string plain = "forty bytes of plain text, in two blocks";
+  const auto bytes = encrypted(plain, {kKey, GetParam()}, 32);
+  size_t at = 0;
+  for (const size_t content : {gcm ? 32 : 48, gcm ? 8 : 16}) {
+    EXPECT_EQ(word_at(bytes, at), gcm ? 0x7F3A5ED8 : 0x7F3A5ED9);
+    at += gcm ? 4 + 16 : 4;
+    EXPECT_EQ(word_at(bytes, at), 4 + 16 + 4 + content);
+    EXPECT_EQ(word_at(bytes, at + 4), 16);
+    EXPECT_EQ(word_at(bytes, at + 24), content);
+    at += 28 + content;
+  }
+  EXPECT_EQ(at, bytes.size());
+  EXPECT_EQ(decrypted(bytes, {kKey, GetParam()}), plain);
+  EXPECT_NE(encrypted(plain, {kKey, GetParam()}, 32), bytes) << "an initial vector is used once";
+}
+
+TEST(Encryption, ReadsBytesOfTheOpensslProgram) {
+  // printf 'one block of plain text' | openssl enc -aes-128-cbc -K 303132...66 -iv 00..0f
+  std::string bytes("\xD9\x5E\x3A\x7F\x38\x00\x00\x00\x10\x00\x00\x00", 12);
+  for (char i = 0; i < 16; ++i) bytes += i;
+  bytes += std::string("\x20\x00\x00\x00", 4);
+  for (const int byte :
+       {0x89, 0x09, 0x89, 0x88, 0x4F, 0xEB, 0xCA, 0xFD, 0x64, 0xAF, 0xCC, 0x42, 0xE8, 0x94, 0xEB, 0x4A,
+        0x4C, 0xDD, 0xFE, 0xFC, 0x32, 0xDA, 0xDE, 0x74, 0x02, 0x34, 0x33, 0xC7, 0x1B, 0xD9, 0xC5, 0xFA})
+    bytes += static_cast<char>(byte);
+  EXPECT_EQ(decrypted(bytes, {kKey, "AES-CBC"}), "one block of plain text");
+}
+
+TEST(Encryption, AKeyForAPlainFileIsRefused) {
+  MemoryFileSystem files;
+  save_with(files, {});
+  EXPECT_THAT(message_of([&] { load(files, kPath, {kKey}); }), HasSubstr("is not encrypted, but a key was given"));
+}
+
+TEST(Encryption, AManifestThatSaysOtherwiseIsRefused) {
+  MemoryFileSystem files;
+  save_with(files, {});
+  auto manifest = parse_manifest(files.read_text(manifest_path(kPath)), "m");
+  manifest.files[0].encryption = "AES-GCM";
+  overwrite(files, manifest_path(kPath), to_text(manifest));
+  EXPECT_THAT(message_of([&] { load(files, kPath); }), HasSubstr("is not encrypted as its manifest says"));
+}
+
+}  // namespace
+}  // namespace tessera::checkpoint
