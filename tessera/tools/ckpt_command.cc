@@ -76,6 +76,32 @@ void add_verify(CLI::App& ckpt, int& exit_code) {
   });
 }
 
+// Scripts that restart a job must tell "nothing yet" from "all damaged".
+constexpr int kNoCheckpoint = 3;
+constexpr int kNoUsableCheckpoint = 4;
+
+void add_newest(CLI::App& ckpt, int& exit_code) {
+  static std::string directory = ".";
+  static std::string prefix;
+  auto* newest = ckpt.add_subcommand("newest", "the checkpoint that a job would go on from");
+  newest->footer(
+      "Prints the path of the newest one that is whole, by epoch and step; what was passed over, and why, goes to "
+      "standard\n"
+      "error. Exit code 3 when there is none, 4 when there are some and none can be used.\n"
+      "Example:\n"
+      "  tessera ckpt newest checkpoints --prefix CKP");
+  newest->add_option("directory", directory, "with the checkpoints")->capture_default_str();
+  newest->add_option("--prefix", prefix, "of their names, and its successors PREFIX_1 and so on; default: any");
+  newest->callback([&exit_code] {
+    const auto choice = checkpoint::find_newest(FileSystem::local(), directory, prefix);
+    for (const auto& skip : choice.skipped) std::fprintf(stderr, "skipped %s\n", skip.reason.c_str());
+    if (choice.found()) return print(choice.path + "\n");
+    std::fprintf(stderr, "%s: %s\n", directory.c_str(),
+                 choice.skipped.empty() ? "no checkpoint" : "no checkpoint that can be used");
+    exit_code = choice.skipped.empty() ? kNoCheckpoint : kNoUsableCheckpoint;
+  });
+}
+
 void add_diff(CLI::App& ckpt, int& exit_code) {
   static std::string left;
   static std::string right;
@@ -218,6 +244,7 @@ void add_ckpt_command(CLI::App& app, int& exit_code) {
   add_ls(*ckpt);
   add_inspect(*ckpt, exit_code);
   add_verify(*ckpt, exit_code);
+  add_newest(*ckpt, exit_code);
   add_diff(*ckpt, exit_code);
   add_transform(*ckpt);
   add_merge_strategies(*ckpt);

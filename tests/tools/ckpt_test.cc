@@ -107,5 +107,17 @@ TEST_F(CkptCommand, FailsWithTheReason) {
   EXPECT_EQ(run("transform").exit_code, 2);
 }
 
+TEST_F(CkptCommand, F37_NewestTellsNoneFromAllDamaged) {
+  EXPECT_EQ(output("newest src/rank_0"), "src/rank_0/CKP-1_4.ckpt\n");
+  const auto none = run("newest src/rank_0 --prefix other");
+  EXPECT_EQ(none.exit_code, 3);
+  EXPECT_EQ(none.text, "src/rank_0: no checkpoint\n");
+  files.create(folder + "/src/rank_0/CKP-1_4.ckpt")->append("nothing");
+  const auto damaged = run("newest src/rank_0");
+  EXPECT_EQ(damaged.exit_code, 4);
+  EXPECT_THAT(damaged.text, HasSubstr("skipped src/rank_0/CKP-1_4.ckpt: has 7 bytes"));
+  EXPECT_THAT(damaged.text, HasSubstr("src/rank_0: no checkpoint that can be used"));
+}
+
 }  // namespace
 }  // namespace tessera::checkpoint
