@@ -22,6 +22,15 @@ namespace {
   throw IoError("{}: cannot {}: {}", path, operation, std::strerror(errno));
 }
 
+// Only an interruption may be tried again: after any other failure the system may have dropped the bytes, and a second
+// fsync would say that all is well.
+int sync_descriptor(int fd) {
+  while (::fsync(fd) != 0) {
+    if (errno != EINTR) return -1;
+  }
+  return 0;
+}
+
 class LocalWritableFile : public WritableFile {
  public:
   LocalWritableFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
@@ -39,11 +48,7 @@ class LocalWritableFile : public WritableFile {
     }
   }
   void sync() override {
-    while (::fsync(fd_) != 0) {
-      // Only an interruption may be tried again: after any other failure the system may have dropped the bytes, and a
-      // second fsync would say that all is well.
-      if (errno != EINTR) throw_errno("fsync", path_);
-    }
+    if (sync_descriptor(fd_) != 0) throw_errno("fsync", path_);
   }
   void close() override {
     const int fd = fd_;
@@ -161,8 +166,10 @@ class LocalFileSystem : public FileSystem {
   void sync_directory(const std::string& directory) override {
     const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) throw_errno("open", directory);
-    const int result = ::fsync(fd);
+    const int result = sync_descriptor(fd);
+    const int error = errno;
     ::close(fd);
+    errno = error;
     if (result != 0) throw_errno("fsync", directory);
   }
   std::unique_ptr<FileLock> try_lock(const std::string& path) override {

@@ -1,0 +1,62 @@
+// A process that saves or converts checkpoints, to be killed in mid commit: TESSERA_FAILPOINT says where, see
+// failpoints.h.
+//   checkpoint_job save DIRECTORY FIRST LAST KEEP     steps FIRST to LAST, each saved, only the newest KEEP kept
+//   checkpoint_job convert SOURCE DESTINATION SRC_STRATEGY DST_STRATEGY
+//   checkpoint_job hold DIRECTORY JOB_ID              locks the directory, prints its generation, waits for a line
+// Prints each step when it is committed. Exit code 1 with the error on standard error.
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "tessera/base/error.h"
+#include "tessera/base/strings.h"
+#include "tessera/checkpoint/directory_lock.h"
+#include "tessera/checkpoint/transform.h"
+#include "tests/faults/failpoints.h"
+#include "tests/faults/storage.h"
+
+namespace tessera::faults {
+namespace {
+
+std::optional<Failpoint> failpoint_of_environment() {
+  const char* text = std::getenv("TESSERA_FAILPOINT");
+  return text == nullptr ? std::nullopt : std::optional(parse_failpoint(text));
+}
+
+int run(const std::vector<std::string>& arguments) {
+  FailpointFileSystem files(FileSystem::local(), failpoint_of_environment());
+  if (arguments.size() == 5 && arguments[0] == "save") {
+    const auto last = parse_int(arguments[3], "LAST");
+    for (int64_t step = parse_int(arguments[2], "FIRST"); step <= last; ++step) {
+      save_step_keeping(files, step, parse_int(arguments[4], "KEEP"), arguments[1]);
+      std::printf("%lld\n", static_cast<long long>(step));
+      std::fflush(stdout);
+    }
+    return 0;
+  }
+  if (arguments.size() == 5 && arguments[0] == "convert") {
+    checkpoint::transform_checkpoints(files, arguments[1], arguments[2], "out", arguments[3], arguments[4]);
+    return 0;
+  }
+  if (arguments.size() == 3 && arguments[0] == "hold") {
+    const checkpoint::DirectoryLock lock(files, arguments[1], arguments[2]);
+    std::printf("%lld\n", static_cast<long long>(lock.generation()));
+    std::fflush(stdout);
+    std::getchar();
+    return 0;
+  }
+  throw InvalidArgument("usage: checkpoint_job save|convert|hold ...");
+}
+
+}  // namespace
+}  // namespace tessera::faults
+
+int main(int argc, char** argv) {
+  try {
+    return tessera::faults::run({argv + 1, argv + argc});
+  } catch (const tessera::Error& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return 1;
+  }
+}

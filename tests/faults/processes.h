@@ -1,0 +1,50 @@
+// Processes of their own for what would take the test with it: killed ones, ones with mounts or limits of their own.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace tessera::faults {
+
+struct Ended {
+  int exit_code = -1;  // -1 where a signal ended it
+  int signal = 0;
+};
+
+// Runs checkpoint_job with these arguments and this failpoint ("": none). Its output goes to the test's own.
+Ended run_job(const std::vector<std::string>& arguments, const std::string& failpoint = "");
+
+// A checkpoint_job that holds a directory's lock until it is killed or let go.
+class HoldingJob {
+ public:
+  // Waits until it has the lock; `generation` is what it printed, "" where it was refused.
+  HoldingJob(const std::string& directory, const std::string& job_id);
+  ~HoldingJob();
+  HoldingJob(const HoldingJob&) = delete;
+  HoldingJob& operator=(const HoldingJob&) = delete;
+  const std::string& generation() const { return generation_; }
+  pid_t pid() const { return pid_; }
+  void kill();
+  void let_go();
+
+ private:
+  void wait();
+
+  pid_t pid_ = -1;
+  int input_ = -1;
+  std::string generation_;
+};
+
+// Runs `body` in a child that has a fresh tmpfs of so many bytes at `directory`, in a mount namespace of its own.
+// Failures of GoogleTest's checks in it fail the calling test; where mounting is not permitted, the test is skipped
+// with the reason: call it as the last thing of a test.
+void in_private_tmpfs(const std::string& directory, size_t size_bytes, const std::function<void()>& body);
+void remount_read_only(const std::string& directory, bool read_only);
+
+// Runs `body` in a child process and gives how it ended: exit code 0, or 1 after a failed check.
+Ended in_child(const std::function<void()>& body);
+
+}  // namespace tessera::faults

@@ -1,0 +1,36 @@
+// What the fault tests save and how they look at what is left: values that all show their step, so that no mixture of
+// two steps can pass for one.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/base/file_system.h"
+#include "tessera/checkpoint/choose.h"
+#include "tessera/checkpoint/save.h"
+
+namespace tessera::faults {
+
+// TESSERA_TEST_FULL=1: `whole`; else a tenth.
+int64_t sample_size(int64_t whole);
+
+// f32[64] "w" and bf16[8] "moments.w", all elements equal to the step, and an appended step_num.
+std::vector<checkpoint::Entry> entries_of_step(int64_t step);
+checkpoint::CheckpointInfo info_of_step(int64_t step);
+// "d/CKP-1_7.ckpt".
+std::string path_of_step(int64_t step, const std::string& directory = "d");
+// Saves it there, and nothing else.
+std::string save_step(FileSystem& files, int64_t step, const std::string& directory = "d");
+// The same, and then removes all but the newest `keep` verified ones.
+void save_step_keeping(FileSystem& files, int64_t step, int64_t keep, const std::string& directory = "d");
+
+// The step that a checkpoint's values, its appended number and its manifest all show; nullopt when they do not agree.
+std::optional<int64_t> step_of(const checkpoint::Checkpoint& checkpoint);
+// The step that a job would go on from; nullopt when it finds no verified one, or a mixture.
+std::optional<int64_t> recovered_step(FileSystem& files, const std::string& directory = "d");
+
+std::string with_flipped_bit(std::string bytes, size_t bit);
+
+}  // namespace tessera::faults

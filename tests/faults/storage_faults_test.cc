@@ -1,0 +1,315 @@
+// What storage may do to checkpoints, each fault by its number in docs/faults.md. Here: damage to files, failing
+// operations, hostile contents; storage_processes_test.cc kills processes and fills disks.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "tessera/base/random.h"
+#include "tessera/checkpoint/directory_lock.h"
+#include "tessera/checkpoint/policy.h"
+#include "tessera/checkpoint/test_helpers.h"
+#include "tests/faults/failpoints.h"
+#include "tests/faults/storage.h"
+
+namespace tessera::faults {
+namespace {
+
+using namespace checkpoint;
+using testing::AllOf;
+using testing::AnyOf;
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Optional;
+using testing::StartsWith;
+
+// A directory of the real file system, empty at first, gone afterwards.
+struct OnDisk : testing::Test {
+  OnDisk() { FileSystem::local().remove_directory_tree(directory); }
+  ~OnDisk() override { FileSystem::local().remove_directory_tree(directory); }
+
+  std::vector<std::string> names() { return FileSystem::local().list(directory); }
+
+  std::string directory = join_path(TESSERA_BINARY_DIR, "storage_faults_test");
+  FileSystem& disk = FileSystem::local();
+};
+
+std::vector<std::string> reasons(const Choice& choice) {
+  std::vector<std::string> texts;
+  for (const auto& skip : choice.skipped) texts.push_back(skip.reason);
+  return texts;
+}
+
+// An operation that fails, at any place in a save, with any error: the user hears of it, what was there stays, nothing
+// of the failed save is left, and the next one works.
+TEST_F(OnDisk, F31_AFailingOperationFailsTheSaveAndNothingElse) {
+  int failed = 0;
+  for (const char* error : {"EIO", "ENOSPC", "EROFS"}) {
+    for (const char* operation : {"create", "write", "fsync", "close", "rename"}) {
+      for (int64_t nth = 1;; ++nth) {
+        SCOPED_TRACE(fmt::format("{} {} {}", operation, error, nth));
+        disk.remove_directory_tree(directory);
+        save_step(disk, 1, directory);
+        FailpointFileSystem files(disk, Failpoint{.operation = operation, .action = error, .nth = nth});
+        const auto message = message_of([&] { save_step(files, 2, directory); });
+        if (!files.has_fired()) {
+          EXPECT_EQ(message, "no error");
+          break;
+        }
+        ++failed;
+        EXPECT_THAT(message, AllOf(StartsWith(path_of_step(2, directory)), HasSubstr("cannot")));
+        // After the rename that commits, the new step is there in spite of the error.
+        EXPECT_THAT(recovered_step(disk, directory), AnyOf(Optional(1), Optional(2)));
+        for (const auto& name : names()) EXPECT_FALSE(name.ends_with(".tmp")) << name;
+        save_step(disk, 3, directory);
+        EXPECT_EQ(recovered_step(disk, directory), 3);
+      }
+    }
+  }
+  EXPECT_GE(failed, 3 * 9);
+}
+
+// fsync that fails may have dropped the bytes, and the next one then says that all is well.
+TEST_F(OnDisk, F31_AfterAFailedFsyncTheFileIsWrittenAnew) {
+  save_step(disk, 1, directory);
+  FailpointFileSystem files(disk, parse_failpoint("fsync:EIO:1"));
+  EXPECT_THAT(message_of([&] { save_step(files, 2, directory); }), HasSubstr("cannot fsync: Input/output error"));
+  EXPECT_FALSE(disk.exists(path_of_step(2, directory) + ".tmp")) << "the doubtful bytes are gone";
+  save_step(files, 2, directory);  // of the same failpoint, which has fired: written from memory again
+  EXPECT_EQ(recovered_step(disk, directory), 2);
+}
+
+TEST_F(OnDisk, F30_HalfAWriteIsNoCheckpoint) {
+  save_step(disk, 1, directory);
+  for (int64_t nth = 1; nth <= 2; ++nth) {
+    FailpointFileSystem files(disk, Failpoint{.operation = "write", .action = "half", .nth = nth});
+    EXPECT_THAT(message_of([&] { save_step(files, 2, directory); }), HasSubstr("No space left on device"));
+    EXPECT_EQ(recovered_step(disk, directory), 1);
+    EXPECT_THAT(names(), ElementsAre("CKP-1_1.ckpt", "CKP-1_1.ckpt.manifest"));
+  }
+}
+
+TEST(Faults, F34_TruncatedNewestFile) {
+  MemoryFileSystem files;
+  save_step(files, 1);
+  const auto path = save_step(files, 2);
+  const auto whole = files.read_text(path);
+  const auto checkpoint = load(files, path);
+  struct Cut {
+    size_t size;
+    std::string value;  // that is no longer whole
+  };
+  std::vector<Cut> cuts;
+  for (const auto& entry : checkpoint.entries()) cuts.push_back({static_cast<size_t>(entry.offset), entry.name});
+  for (uint64_t draw = 0; draw < 200; ++draw) {
+    const auto size = static_cast<size_t>(random_below({.seed = 34}, draw, static_cast<int64_t>(whole.size())));
+    std::string value;
+    for (const auto& entry : checkpoint.entries()) {
+      if (static_cast<size_t>(entry.offset) <= size) value = entry.name;
+    }
+    cuts.push_back({size, value});
+  }
+  for (const auto& [size, value] : cuts) {
+    SCOPED_TRACE(size);
+    overwrite(files, path, whole.substr(0, size));
+    EXPECT_EQ(recovered_step(files), 1);
+    EXPECT_THAT(reasons(find_newest(files, "d", "CKP")),
+                ElementsAre(AllOf(StartsWith(path), HasSubstr("the file is truncated"),
+                                  HasSubstr(fmt::format("\"{}\" is the first value", value)))));
+  }
+}
+
+TEST(Faults, F35_AFlippedBitNamesFileAndTensor) {
+  MemoryFileSystem files;
+  save_step(files, 1);
+  const auto path = save_step(files, 2);
+  const auto whole = files.read_text(path);
+  const auto checkpoint = load(files, path);
+  for (const auto& entry : checkpoint.entries()) {
+    const auto first_byte = static_cast<size_t>(entry.pieces[0].data() - checkpoint.file().bytes().data());
+    overwrite(files, path, with_flipped_bit(whole, 8 * first_byte + 3));
+    EXPECT_EQ(recovered_step(files), 1);
+    EXPECT_THAT(reasons(find_newest(files, "d", "CKP")),
+                ElementsAre(AllOf(StartsWith(path), HasSubstr(fmt::format("the tensor \"{}\"", entry.name)),
+                                  HasSubstr("is damaged"))));
+  }
+}
+
+TEST(Faults, F36_AFileOfAnotherPlaceIsRefused) {
+  const auto path = path_of_step(2);
+  const auto with = [&](const std::function<void(FileSystem&)>& fault) {
+    MemoryFileSystem files;
+    save_step(files, 1);
+    save_step(files, 2);
+    save_step(files, 1, "other");
+    save(files, {.path = "job/CKP-1_2.ckpt"}, entries_of_step(2), {.job_id = "another job"});
+    const auto before = files.list("d").size();
+    fault(files);
+    EXPECT_EQ(recovered_step(files), 1);
+    EXPECT_GE(files.list("d").size() + 1, before) << "nothing is deleted";
+    return reasons(find_newest(files, "d", "CKP"));
+  };
+  const auto put = [&](FileSystem& files, const std::string& from, const std::string& to) {
+    overwrite(files, to, files.read_text(from));
+  };
+  EXPECT_THAT(with([&](FileSystem& files) { files.remove(path); }), ElementsAre()) << "missing";
+  EXPECT_THAT(with([&](FileSystem& files) { overwrite(files, path, ""); }), ElementsAre(HasSubstr("has 0 bytes")));
+  EXPECT_THAT(with([&](FileSystem& files) { put(files, path_of_step(1), path); }), ElementsAre(HasSubstr("crc32c is")))
+      << "of another step";
+  EXPECT_THAT(with([&](FileSystem& files) {
+                put(files, path_of_step(1), path);
+                put(files, manifest_path(path_of_step(1)), manifest_path(path));
+              }),
+              ElementsAre(HasSubstr("describes CKP-1_1.ckpt, not CKP-1_2.ckpt")))
+      << "of another step, with its manifest";
+  EXPECT_THAT(with([&](FileSystem& files) { put(files, "job/CKP-1_2.ckpt", path); }), ElementsAre(StartsWith(path)))
+      << "of another job";
+  EXPECT_THAT(with([&](FileSystem& files) { put(files, "job/CKP-1_2.ckpt.manifest", manifest_path(path)); }),
+              ElementsAre(StartsWith(path)))
+      << "under another job's manifest";
+}
+
+TEST(Faults, F37_AllDamagedIsNotTheSameAsNone) {
+  MemoryFileSystem files;
+  files.create_directories("d");
+  const auto none = find_newest(files, "d", "CKP");
+  EXPECT_FALSE(none.found());
+  EXPECT_NO_THROW(none.require_usable());
+  for (int64_t step = 1; step <= 3; ++step) {
+    const auto path = save_step(files, step);
+    overwrite(files, path, with_flipped_bit(files.read_text(path), static_cast<size_t>(100 * step)));
+  }
+  const auto before = files.list("d");
+  const auto damaged = find_newest(files, "d", "CKP");
+  EXPECT_FALSE(damaged.found());
+  EXPECT_THROW(damaged.require_usable(), NoUsableCheckpoint);
+  const auto message = message_of([&] { damaged.require_usable(); });
+  for (int64_t step = 1; step <= 3; ++step) EXPECT_THAT(message, HasSubstr(path_of_step(step) + ": crc32c is"));
+  EXPECT_EQ(files.list("d"), before) << "nothing is deleted";
+}
+
+TEST(Faults, F38_OrderIsNumericAndTheManifests) {
+  for (const auto& [older, newer] : {std::pair{9, 10}, {99, 100}, {2, 11}}) {
+    MemoryFileSystem files;
+    save_step(files, newer);
+    save_step(files, older);
+    EXPECT_EQ(recovered_step(files), newer);
+  }
+  MemoryFileSystem files;  // a name that says more than its manifest
+  save(files, {.path = "d/CKP-1_0099.ckpt", .append_info = {Entry::number("step_num", int64_t{99})}},
+       entries_of_step(99), info_of_step(99));
+  save_step(files, 100);
+  EXPECT_EQ(recovered_step(files), 100);
+  MemoryFileSystem renamed;
+  save(renamed, {.path = "d/CKP-1_7.ckpt", .append_info = {Entry::number("step_num", int64_t{70})}},
+       entries_of_step(70), info_of_step(70));
+  save_step(renamed, 8);
+  EXPECT_EQ(recovered_step(renamed), 70) << "the manifest says how far training was, not the name";
+}
+
+TEST(Faults, F39_TwoJobsInOneDirectory) {
+  MemoryFileSystem files;
+  {
+    const DirectoryLock first(files, "d", "job-a");
+    EXPECT_EQ(first.generation(), 1);
+    EXPECT_NO_THROW(DirectoryLock(files, "other", "job-b"));
+    const DirectoryLock shared(files, "d", "job-a");  // of the same process
+    EXPECT_EQ(shared.generation(), 1);
+    // As another process would see it.
+    overwrite(files, directory_lock_path("d"), R"({"job_id":"job-a","host":"h1","pid":4711,"generation":1})");
+    EXPECT_THAT(message_of([&] { const DirectoryLock second(files, "d", "job-b"); }),
+                AllOf(HasSubstr("d: job \"job-a\" (process 4711 on h1) writes checkpoints here"), HasSubstr("job-b")));
+  }
+  EXPECT_FALSE(files.exists(directory_lock_path("d"))) << "a holder that ends in good order leaves nothing";
+  // What a dead one left is taken over.
+  overwrite(files, directory_lock_path("d"), R"({"job_id":"job-a","host":"h1","pid":4711,"generation":3})");
+  const DirectoryLock next(files, "d", "job-b");
+  EXPECT_EQ(next.generation(), 4);
+  ASSERT_TRUE(next.taken_over_from());
+  EXPECT_EQ(next.taken_over_from()->job_id, "job-a");
+}
+
+TEST(Faults, F39_ALockFileThatSaysNothingIsTakenOver) {
+  for (const char* content : {"", "{", "[1]", R"({"job_id":1})"}) {
+    MemoryFileSystem files;
+    files.create_directories("d");
+    overwrite(files, directory_lock_path("d"), content);
+    EXPECT_EQ(DirectoryLock(files, "d", "job").generation(), 1) << content;
+  }
+}
+
+TEST(Faults, F40_ManifestsThatReachOutOfTheirDirectory) {
+  MemoryFileSystem files;
+  save_step(files, 1);
+  const auto path = save_step(files, 2);
+  const auto manifest = parse_manifest(files.read_text(manifest_path(path)), "m");
+  for (const char* name : {"../CKP-1_2.ckpt", "/etc/passwd", "..", ".", "", "a/b", "/dev/zero"}) {
+    auto edited = manifest;
+    edited.files[0].name = name;
+    overwrite(files, manifest_path(path), to_text(edited));
+    EXPECT_EQ(recovered_step(files), 1) << name;
+    EXPECT_THAT(reasons(find_newest(files, "d", "CKP")), ElementsAre(HasSubstr("must be the plain name of a file")));
+  }
+}
+
+TEST_F(OnDisk, F40_LinksPipesAndDevicesAreNoCheckpoints) {
+  save_step(disk, 1, directory);
+  save_step(disk, 2, directory);
+  const auto outside = directory + ".outside";
+  const auto path = path_of_step(2, directory);
+  disk.rename(path, outside);
+  const auto expect_refused = [&](const std::string& reason) {
+    EXPECT_EQ(recovered_step(disk, directory), 1);
+    EXPECT_THAT(reasons(find_newest(disk, directory, "CKP")), ElementsAre(AllOf(StartsWith(path), HasSubstr(reason))));
+    disk.remove(path);
+  };
+  std::filesystem::create_symlink(outside, path);
+  expect_refused("is a link to " + disk.real_path(outside));
+  std::filesystem::create_symlink("/dev/zero", path);
+  expect_refused("is a link to /dev/zero");
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  expect_refused("not a regular file");  // and does not wait for a writer
+  ASSERT_EQ(::mkdir(path.c_str(), 0700), 0);
+  EXPECT_EQ(recovered_step(disk, directory), 1);
+  disk.remove_directory_tree(path);
+  disk.remove(outside);
+}
+
+TEST(Faults, F42_RetentionKeepsWhatIsVerified) {
+  MemoryFileSystem files;
+  for (int64_t step = 1; step <= 2; ++step) save_step(files, step);
+  const auto path = save_step(files, 3);
+  overwrite(files, path, with_flipped_bit(files.read_text(path), 77));
+  Retention retention(files, "d", "CKP", validated({.keep_checkpoint_max = 2}));
+  EXPECT_THAT(retention.apply(), ElementsAre()) << "of three only two are verified";
+  EXPECT_EQ(recovered_step(files), 2);
+  save_step(files, 4);
+  EXPECT_THAT(retention.apply(), ElementsAre("CKP-1_1.ckpt"));
+  EXPECT_TRUE(files.exists(path)) << "damaged ones are kept for whoever wants to look";
+  files.remove(path_of_step(4));
+  EXPECT_EQ(recovered_step(files), 2);
+}
+
+TEST_F(OnDisk, F42_ARemovalThatFailsIsMadeUpForLater) {
+  for (int64_t nth = 1; nth <= 4; ++nth) {
+    disk.remove_directory_tree(directory);
+    for (int64_t step = 1; step <= 4; ++step) save_step(disk, step, directory);
+    FailpointFileSystem files(disk, Failpoint{.operation = "remove", .action = "EIO", .nth = nth});
+    Retention retention(files, directory, "CKP", validated({.keep_checkpoint_max = 2}));
+    EXPECT_THAT(message_of([&] { retention.apply(); }), HasSubstr("cannot remove"));
+    EXPECT_EQ(recovered_step(disk, directory), 4);
+    EXPECT_EQ(verify(disk, path_of_step(3, directory)).state, Verified::kYes);
+    retention.apply();
+    save_step_keeping(disk, 5, 2, directory);
+    EXPECT_EQ(verify(disk, path_of_step(4, directory)).state, Verified::kYes);
+    EXPECT_EQ(recovered_step(disk, directory), 5);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::faults
