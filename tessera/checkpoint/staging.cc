@@ -27,7 +27,7 @@ Staging::Staging(FileSystem& files, const std::string& directory, const std::str
   const auto marker = join_path(partial_, kMarker);
   if (files_.is_directory(partial_)) {
     if (!files_.exists(marker)) {
-      if (!files_.list(partial_).empty()) {
+      if (!was_just_begun()) {
         throw InvalidArgument("{}: is in the way, and was not made by a conversion; move it away", partial_);
       }
     } else if (files_.read_text(marker) == fingerprint) {
@@ -37,6 +37,13 @@ Staging::Staging(FileSystem& files, const std::string& directory, const std::str
   }
   files_.create_directories(partial_);
   files_.write_atomically(marker, fingerprint);
+}
+
+// Stopped before the marker was in place: there is nothing but what writing it leaves.
+bool Staging::was_just_begun() const {
+  const auto names = files_.list(partial_);
+  return std::all_of(names.begin(), names.end(),
+                     [](const std::string& name) { return name.starts_with(fmt::format("{}.tmp.", kMarker)); });
 }
 
 void Staging::refuse_other_files() const {

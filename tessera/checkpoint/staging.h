@@ -28,6 +28,7 @@ class Staging {
   void discard();
 
  private:
+  bool was_just_begun() const;
   void refuse_other_files() const;
   void replace(const std::string& name) const;
 

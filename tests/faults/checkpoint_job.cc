@@ -1,6 +1,7 @@
 // A process that saves or converts checkpoints, to be killed in mid commit: TESSERA_FAILPOINT says where, see
 // failpoints.h.
 //   checkpoint_job save DIRECTORY FIRST LAST KEEP     steps FIRST to LAST, each saved, only the newest KEEP kept
+//   checkpoint_job slices DIRECTORY FIRST LAST KEEP   the same by four ranks, each its part
 //   checkpoint_job convert SOURCE DESTINATION SRC_STRATEGY DST_STRATEGY
 //   checkpoint_job hold DIRECTORY JOB_ID              locks the directory, prints its generation, waits for a line
 // Prints each step when it is committed. Exit code 1 with the error on standard error.
@@ -19,6 +20,8 @@
 namespace tessera::faults {
 namespace {
 
+constexpr int kRanks = 4;
+
 std::optional<Failpoint> failpoint_of_environment() {
   const char* text = std::getenv("TESSERA_FAILPOINT");
   return text == nullptr ? std::nullopt : std::optional(parse_failpoint(text));
@@ -26,10 +29,16 @@ std::optional<Failpoint> failpoint_of_environment() {
 
 int run(const std::vector<std::string>& arguments) {
   FailpointFileSystem files(FileSystem::local(), failpoint_of_environment());
-  if (arguments.size() == 5 && arguments[0] == "save") {
+  if (arguments.size() == 5 && (arguments[0] == "save" || arguments[0] == "slices")) {
+    const auto& directory = arguments[1];
     const auto last = parse_int(arguments[3], "LAST");
+    const auto keep = parse_int(arguments[4], "KEEP");
     for (int64_t step = parse_int(arguments[2], "FIRST"); step <= last; ++step) {
-      save_step_keeping(files, step, parse_int(arguments[4], "KEEP"), arguments[1]);
+      if (arguments[0] == "save") {
+        save_step_keeping(files, step, keep, directory);
+      } else {
+        save_step_in_slices(files, step, kRanks, path_of_step(step, directory), keep);
+      }
       std::printf("%lld\n", static_cast<long long>(step));
       std::fflush(stdout);
     }

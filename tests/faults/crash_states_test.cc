@@ -56,7 +56,11 @@ const std::vector<Commit>& commits() {
   static const std::vector<Commit> all = {
       {"ANewName", [](FileSystem& files, int64_t step) { save_step_keeping(files, step, 1); }},
       {"TheSameName", save_over},
-      {"FourRanks", save_by_ranks},
+      {"FourRanksOneWrites", save_by_ranks},
+      {"FourRanksWriteSlices",
+       [](FileSystem& files, int64_t step) { save_step_in_slices(files, step, kRanks, path_of_step(step), 1); }},
+      {"FourRanksWriteSlicesOverTheSameName",
+       [](FileSystem& files, int64_t step) { save_step_in_slices(files, step, kRanks, "d/CKP-1_1.ckpt"); }},
   };
   return all;
 }
@@ -118,30 +122,48 @@ TEST_P(CrashStates, F29_SampledLossesAndOrdersLeaveThisStepOrTheOneBefore) {
   }
 }
 
-TEST(BitFlips, F35_EachOneIsDetected) {
-  MemoryFileSystem files;
-  save_step(files, 1);
-  const auto path = save_step(files, 2);
-  const std::string names[] = {path, manifest_path(path)};
-  const std::string contents[] = {files.read_text(names[0]), files.read_text(names[1])};
-  const size_t bits = 8 * (contents[0].size() + contents[1].size());
+// In the newest of two checkpoints, in any of its files.
+void flip_bits(MemoryFileSystem& files, const std::string& what) {
+  std::vector<std::string> names;
+  std::vector<std::string> contents;
+  size_t bits = 0;
+  const auto path = path_of_step(2);
+  for (const auto& name : files.list("d")) {
+    if (!name.starts_with(base_name(path))) continue;
+    names.push_back(join_path("d", name));
+    contents.push_back(files.read_text(names.back()));
+    bits += 8 * contents.back().size();
+  }
   int64_t missed = 0;
   const auto flips = sample_size(kFlips);
   for (int64_t i = 0; i < flips; ++i) {
     auto bit = static_cast<size_t>(
         random_below({.seed = kSeed, .stream = 1}, static_cast<uint64_t>(i), static_cast<int64_t>(bits)));
-    const size_t which = bit < 8 * contents[0].size() ? 0 : 1;
-    if (which == 1) bit -= 8 * contents[0].size();
+    size_t which = 0;
+    for (; bit >= 8 * contents[which].size(); ++which) bit -= 8 * contents[which].size();
     overwrite(files, names[which], with_flipped_bit(contents[which], bit));
     const auto choice = find_newest(files, "d", "CKP");
     // The step before stands in, and the reason names the file.
     const bool detected = choice.path == path_of_step(1) && choice.skipped.size() == 1 &&
-                          choice.skipped[0].reason.find(path) != std::string::npos;
+                          choice.skipped[0].reason.find(names[which]) != std::string::npos;
     if (!detected && missed++ < 5) ADD_FAILURE() << "not detected: bit " << bit << " of " << names[which];
     overwrite(files, names[which], contents[which]);
   }
-  std::cout << flips << " cases, " << missed << " failures: single bit flips in a checkpoint and its manifest, seed "
-            << kSeed << "\n";
+  std::cout << flips << " cases, " << missed << " failures: single bit flips in " << what << ", " << names.size()
+            << " files, seed " << kSeed << "\n";
+}
+
+TEST(BitFlips, F35_EachOneIsDetected) {
+  MemoryFileSystem files;
+  save_step(files, 1);
+  save_step(files, 2);
+  flip_bits(files, "a checkpoint and its manifest");
+}
+
+TEST(BitFlips, F35_EachOneIsDetectedInTheFilesOfFourRanks) {
+  MemoryFileSystem files;
+  for (int64_t step = 1; step <= 2; ++step) save_step_in_slices(files, step, kRanks, path_of_step(step));
+  flip_bits(files, "the files of four ranks and their manifest");
 }
 
 }  // namespace

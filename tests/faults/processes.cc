@@ -43,7 +43,10 @@ Ended wait_for(pid_t pid) {
 Ended run_job(const std::vector<std::string>& arguments, const std::string& failpoint) {
   std::cout.flush();
   const pid_t pid = ::fork();
-  if (pid == 0) exec_job(arguments, failpoint);
+  if (pid == 0) {
+    ::dup2(::open("/dev/null", O_WRONLY | O_CLOEXEC), STDOUT_FILENO);
+    exec_job(arguments, failpoint);
+  }
   return wait_for(pid);
 }
 
@@ -87,9 +90,15 @@ Ended in_child(const std::function<void()>& body) {
   std::cout.flush();
   const pid_t pid = ::fork();
   if (pid == 0) {
-    body();
+    bool failed = false;
+    try {
+      body();
+    } catch (const std::exception& error) {
+      std::cout << error.what() << std::endl;
+      failed = true;
+    }
     std::cout.flush();
-    ::_exit(testing::Test::HasFailure() ? 1 : 0);
+    ::_exit(failed || testing::Test::HasFailure() ? 1 : 0);
   }
   return wait_for(pid);
 }

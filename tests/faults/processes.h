@@ -14,7 +14,7 @@ struct Ended {
   int signal = 0;
 };
 
-// Runs checkpoint_job with these arguments and this failpoint ("": none). Its output goes to the test's own.
+// Runs checkpoint_job with these arguments and this failpoint ("": none). What it prints is thrown away, its errors are not.
 Ended run_job(const std::vector<std::string>& arguments, const std::string& failpoint = "");
 
 // A checkpoint_job that holds a directory's lock until it is killed or let go.

@@ -5,6 +5,9 @@
 
 #include "tessera/base/error.h"
 #include "tessera/checkpoint/policy.h"
+#include "tessera/checkpoint/save_slices.h"
+#include "tessera/checkpoint/sharing.h"
+#include "tessera/checkpoint/test_helpers.h"
 
 namespace tessera::faults {
 
@@ -16,9 +19,9 @@ int64_t sample_size(int64_t whole) {
 }
 
 std::vector<Entry> entries_of_step(int64_t step) {
-  const auto value = static_cast<double>(step);
-  return {Entry("w", Tensor::full({DType::kF32, {64}}, value)),
-          Entry("moments.w", Tensor::full({DType::kBF16, {8}}, value))};
+  Tensor w(DType::kF32, {64});
+  for (size_t i = 0; i < 64; ++i) w.values<float>()[i] = static_cast<float>(step) + static_cast<float>(i) / 64;
+  return {Entry("w", w), Entry("moments.w", Tensor::full({DType::kBF16, {8}}, static_cast<double>(step)))};
 }
 
 CheckpointInfo info_of_step(int64_t step) {
@@ -37,6 +40,31 @@ std::string save_step(FileSystem& files, int64_t step, const std::string& direct
 void save_step_keeping(FileSystem& files, int64_t step, int64_t keep, const std::string& directory) {
   save_step(files, step, directory);
   Retention(files, directory, "CKP", validated({.keep_checkpoint_max = keep})).apply();
+}
+
+void save_step_in_slices(FileSystem& files, int64_t step, int num_ranks, const std::string& path, int64_t keep) {
+  const mesh::Mesh mesh({{"data", num_ranks}});
+  const auto directory = parent_path(path);
+  const auto messages = ThreadBarrier::run(num_ranks, [&](Barrier& barrier) {
+    const auto together = ranks_of_directory(files, barrier, directory, "job");
+    const auto entries = entries_of_step(step);
+    const std::vector<HeldValue> values = {{entries[0].name, entries[0].owner.type(), mesh::Layout{mesh, {{{0}}, {}}}},
+                                           {entries[1].name, entries[1].owner.type(), std::nullopt}};
+    const auto boxes = written_boxes(values, together, barrier.rank());
+    std::vector<Slice> slices;
+    for (size_t i = 0; i < values.size(); ++i) {
+      slices.push_back({values[i].name, values[i].type, boxes[i], {}});
+      if (boxes[i]) slices.back().value = view_of(entries[i].value, *boxes[i]);
+    }
+    save_slices(files, barrier, {.path = path, .append_info = {Entry::number("step_num", step)}, .together = together},
+                slices, info_of_step(step));
+    if (keep > 0 && barrier.rank() == together[0]) {
+      Retention(files, directory, "CKP", validated({.keep_checkpoint_max = keep})).apply();
+    }
+  });
+  for (const auto& message : messages) {
+    if (message != "no error") throw IoError(message);
+  }
 }
 
 std::optional<int64_t> step_of(const Checkpoint& checkpoint) {

@@ -16,7 +16,7 @@ namespace tessera::faults {
 // TESSERA_TEST_FULL=1: `whole`; else a tenth.
 int64_t sample_size(int64_t whole);
 
-// f32[64] "w" and bf16[8] "moments.w", all elements equal to the step, and an appended step_num.
+// f32[64] "w" = step + i / 64 and bf16[8] "moments.w" = step.
 std::vector<checkpoint::Entry> entries_of_step(int64_t step);
 checkpoint::CheckpointInfo info_of_step(int64_t step);
 // "d/CKP-1_7.ckpt".
@@ -25,6 +25,10 @@ std::string path_of_step(int64_t step, const std::string& directory = "d");
 std::string save_step(FileSystem& files, int64_t step, const std::string& directory = "d");
 // The same, and then removes all but the newest `keep` verified ones.
 void save_step_keeping(FileSystem& files, int64_t step, int64_t keep, const std::string& directory = "d");
+
+// The same by ranks as threads, each its part of "w" into a file of its own, under one manifest; the first of them
+// removes. Throws IoError with the first rank's message when one fails.
+void save_step_in_slices(FileSystem& files, int64_t step, int num_ranks, const std::string& path, int64_t keep = 0);
 
 // The step that a checkpoint's values, its appended number and its manifest all show; nullopt when they do not agree.
 std::optional<int64_t> step_of(const checkpoint::Checkpoint& checkpoint);

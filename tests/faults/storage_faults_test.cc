@@ -12,6 +12,7 @@
 #include "tessera/base/random.h"
 #include "tessera/checkpoint/directory_lock.h"
 #include "tessera/checkpoint/policy.h"
+#include "tessera/checkpoint/save_slices.h"
 #include "tessera/checkpoint/test_helpers.h"
 #include "tests/faults/failpoints.h"
 #include "tests/faults/storage.h"
@@ -147,7 +148,8 @@ TEST(Faults, F36_AFileOfAnotherPlaceIsRefused) {
     save_step(files, 1);
     save_step(files, 2);
     save_step(files, 1, "other");
-    save(files, {.path = "job/CKP-1_2.ckpt"}, entries_of_step(2), {.job_id = "another job"});
+    save(files, {.path = "job/CKP-1_2.ckpt"}, entries_of_step(2),
+         {.epoch = 1, .step_in_epoch = 2, .step = 2, .job_id = "another job"});
     const auto before = files.list("d").size();
     fault(files);
     EXPECT_EQ(recovered_step(files), 1);
@@ -172,6 +174,35 @@ TEST(Faults, F36_AFileOfAnotherPlaceIsRefused) {
   EXPECT_THAT(with([&](FileSystem& files) { put(files, "job/CKP-1_2.ckpt.manifest", manifest_path(path)); }),
               ElementsAre(StartsWith(path)))
       << "under another job's manifest";
+}
+
+TEST(Faults, F36_AFileOfAnotherRankIsRefused) {
+  const auto path = path_of_step(2);
+  const auto with = [&](const std::function<void(FileSystem&)>& fault) {
+    MemoryFileSystem files;
+    for (int64_t step = 1; step <= 2; ++step) save_step_in_slices(files, step, 4, path_of_step(step));
+    EXPECT_EQ(recovered_step(files), 2);
+    fault(files);
+    const auto left = files.list("d");
+    EXPECT_EQ(recovered_step(files), 1);
+    EXPECT_EQ(files.list("d"), left) << "nothing is deleted";
+    return reasons(find_newest(files, "d", "CKP"));
+  };
+  const auto of_rank = [&](int64_t step, int rank) { return slice_file_path(path_of_step(step), rank); };
+  EXPECT_THAT(with([&](FileSystem& files) { files.remove(of_rank(2, 3)); }),
+              ElementsAre(HasSubstr(of_rank(2, 3) + ": is missing")));
+  EXPECT_THAT(with([&](FileSystem& files) { overwrite(files, of_rank(2, 1), ""); }),
+              ElementsAre(HasSubstr(of_rank(2, 1) + ": has 0 bytes")));
+  EXPECT_THAT(with([&](FileSystem& files) {
+                files.rename(of_rank(2, 1), "d/swap");
+                files.rename(of_rank(2, 2), of_rank(2, 1));
+                files.rename("d/swap", of_rank(2, 2));
+              }),
+              ElementsAre(StartsWith(of_rank(2, 1))))
+      << "two ranks' files, one for the other";
+  EXPECT_THAT(with([&](FileSystem& files) { overwrite(files, of_rank(2, 2), files.read_text(of_rank(1, 2))); }),
+              ElementsAre(HasSubstr(of_rank(2, 2) + ": crc32c is")))
+      << "of the step before";
 }
 
 TEST(Faults, F37_AllDamagedIsNotTheSameAsNone) {

@@ -41,16 +41,16 @@ struct Processes : testing::Test {
 };
 
 // Every operation on the disk between the first and the last of a commit is a place to die at.
-TEST_F(Processes, F28_KilledAtEveryOperationOfACommit) {
-  const auto directory = in("d");
+void kill_at_every_operation(const std::string& command, const std::string& directory) {
+  FileSystem& disk = FileSystem::local();
   int64_t kills = 0;
   bool seen[3] = {};
   for (const char* action : {"crash", "after"}) {
     for (int64_t nth = 1;; ++nth) {
       SCOPED_TRACE(fmt::format("any:{}:{}", action, nth));
       disk.remove_directory_tree(directory);
-      ASSERT_EQ(run_job({"save", directory, "1", "1", "1"}).exit_code, 0);
-      const auto ended = run_job({"save", directory, "2", "2", "1"}, fmt::format("any:{}:{}", action, nth));
+      ASSERT_EQ(run_job({command, directory, "1", "1", "1"}).exit_code, 0);
+      const auto ended = run_job({command, directory, "2", "2", "1"}, fmt::format("any:{}:{}", action, nth));
       const auto found = recovered_step(disk, directory);
       if (ended.signal == 0) {
         ASSERT_EQ(ended.exit_code, 0);
@@ -61,13 +61,25 @@ TEST_F(Processes, F28_KilledAtEveryOperationOfACommit) {
       ASSERT_THAT(found, AnyOf(Optional(1), Optional(2)));
       seen[*found] = true;
       ++kills;
-      ASSERT_EQ(run_job({"save", directory, "3", "3", "1"}).exit_code, 0);
+      ASSERT_EQ(run_job({command, directory, "3", "3", "1"}).exit_code, 0);
       ASSERT_EQ(recovered_step(disk, directory), 3);
     }
   }
   EXPECT_TRUE(seen[1] && seen[2]);
   EXPECT_GE(kills, 2 * 12);
-  std::cout << kills << " cases, 0 failures: processes killed in a commit\n";
+  std::cout << kills << " cases, 0 failures: processes killed in a commit, " << command << "\n";
+}
+
+TEST_F(Processes, F28_KilledAtEveryOperationOfACommit) { kill_at_every_operation("save", in("d")); }
+
+TEST_F(Processes, F28_FourRanksKilledAtEveryOperationOfACommit) { kill_at_every_operation("slices", in("d")); }
+
+void fill(const std::string& path) {
+  const auto file = FileSystem::local().create(path);
+  const auto write_for_ever = [&] {
+    while (true) file->append(std::string(4096, 'x'));
+  };
+  EXPECT_THROW(write_for_ever(), IoError);
 }
 
 TEST_F(Processes, F30_ADiskThatFillsUpDuringASave) {
@@ -75,8 +87,7 @@ TEST_F(Processes, F30_ADiskThatFillsUpDuringASave) {
   disk.create_directories(directory);
   in_private_tmpfs(directory, 64 << 10, [&] {
     save_step(disk, 1, directory);
-    const auto filler = disk.create(in("d/filler"));
-    EXPECT_THROW(while (true) filler->append(std::string(4096, 'x')), IoError);
+    fill(in("d/filler"));
     EXPECT_THAT(message_of([&] { save_step(disk, 2, directory); }), HasSubstr("No space left on device"));
     EXPECT_THAT(disk.list(directory), ElementsAre("CKP-1_1.ckpt", "CKP-1_1.ckpt.manifest", "filler"));
     EXPECT_EQ(recovered_step(disk, directory), 1);
@@ -174,7 +185,7 @@ TEST_F(Conversions, F49_KilledAnywhereAndRunAgain) {
 TEST_F(Conversions, F50_UnderALimitOnMemory) {
   constexpr int64_t kRowBytes = 4096;
   constexpr rlim_t kLimit = 64 << 20;
-  const int64_t bytes = sample_size(int64_t{4} << 30) / 2;
+  const int64_t bytes = sample_size(int64_t{4} << 30);
   save_source(bytes / kRowBytes / 8 * 8);
   const auto ended = in_child([&] {
     // What a process may write to: its heap, its stacks and private mappings.
