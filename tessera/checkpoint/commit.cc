@@ -72,6 +72,20 @@ Manifest write_durably(FileSystem& files, const std::string& path, unsigned mode
   return manifest;
 }
 
+Manifest write_encrypted(WritableFile& file, const Encryption& encryption, FunctionRef<Manifest(WritableFile&)> write) {
+  if (!encryption.is_on()) return write(file);
+  EncryptingFile encrypting(file, encryption);
+  auto manifest = write(encrypting);
+  encrypting.finish();
+  auto& described = manifest.files[0];
+  described.size_bytes = encrypting.size_bytes();
+  described.crc32c = encrypting.crc32c();
+  described.encryption = encryption.mode;
+  // Checksums of values in a file that nobody else can read would say what small ones are.
+  for (auto& tensor : manifest.tensors) tensor.slices[0].crc32c = 0;
+  return manifest;
+}
+
 void stage_manifest(FileSystem& files, const std::string& path, const Manifest& manifest) {
   write_durably(files, pending_manifest_path(path), to_text(manifest));
   files.sync_directory(parent_path(path));

@@ -6,6 +6,7 @@
 
 #include "tessera/base/file_system.h"
 #include "tessera/base/function_ref.h"
+#include "tessera/checkpoint/encryption.h"
 #include "tessera/checkpoint/manifest.h"
 
 namespace tessera::checkpoint {
@@ -14,6 +15,9 @@ namespace tessera::checkpoint {
 // returns, `path` and its manifest survive a power failure; when it throws, they are what they were before and the
 // temporary files are removed. `mode` are the permission bits of the file.
 void commit(FileSystem& files, const std::string& path, unsigned mode, FunctionRef<Manifest(WritableFile&)> write);
+
+// `write` as above, into `file` by way of encryption where that is on; then the manifest describes the encrypted file.
+Manifest write_encrypted(WritableFile& file, const Encryption& encryption, FunctionRef<Manifest(WritableFile&)> write);
 
 // Its steps, for ranks that do them together. First the directory is made, and what an earlier save of that name left
 // is put in place or removed.

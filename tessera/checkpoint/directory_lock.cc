@@ -17,6 +17,10 @@ std::string this_host() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
 }
 
+std::string named(const std::string& job_id) {
+  return job_id.empty() ? "another job" : fmt::format("job \"{}\"", job_id);
+}
+
 std::string to_text(const LockHolder& holder) {
   return nlohmann::ordered_json{
              {"job_id", holder.job_id}, {"host", holder.host}, {"pid", holder.pid}, {"generation", holder.generation}}
@@ -59,9 +63,8 @@ DirectoryLock::DirectoryLock(FileSystem& files, const std::string& directory, co
     if (!holder) throw InvalidArgument("{}: another job writes checkpoints here; give each job its own", directory);
     if (holder->host != self.host || holder->pid != self.pid) {
       throw InvalidArgument(
-          "{}: job \"{}\" (process {} on {}) writes checkpoints here, job \"{}\" cannot; give each job a directory of "
-          "its own",
-          directory, holder->job_id, holder->pid, holder->host, job_id);
+          "{}: {} (process {} on {}) writes checkpoints here; this one cannot: give each job a directory of its own",
+          directory, named(holder->job_id), holder->pid, holder->host);
     }
     generation_ = holder->generation;
     return;
@@ -69,8 +72,8 @@ DirectoryLock::DirectoryLock(FileSystem& files, const std::string& directory, co
   if (holder) {
     self.generation = generation_ = holder->generation + 1;
     taken_over_from_ = holder;
-    log_warning("{}: job \"{}\" (process {} on {}) ended without letting go; job \"{}\" takes over, generation {}",
-                directory, holder->job_id, holder->pid, holder->host, job_id, generation_);
+    log_warning("{}: {} (process {} on {}) ended without letting go of it; taken over, generation {}", directory,
+                named(holder->job_id), holder->pid, holder->host, generation_);
   }
   write_holder(files_, path_, self);
 }

@@ -3,11 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 
 #include "tessera/checkpoint/choose.h"
+#include "tessera/checkpoint/decrypt_checkpoint.h"
+#include "tessera/checkpoint/global_checkpoint.h"
 #include "tessera/checkpoint/load.h"
 #include "tessera/checkpoint/save.h"
+#include "tessera/checkpoint/save_slices.h"
 #include "tessera/checkpoint/test_helpers.h"
 
 namespace tessera::checkpoint {
@@ -150,6 +154,26 @@ TEST(Encryption, ReadsBytesOfTheOpensslProgram) {
         0x4C, 0xDD, 0xFE, 0xFC, 0x32, 0xDA, 0xDE, 0x74, 0x02, 0x34, 0x33, 0xC7, 0x1B, 0xD9, 0xC5, 0xFA})
     bytes += static_cast<char>(byte);
   EXPECT_EQ(decrypted(bytes, {kKey, "AES-CBC"}), "one block of plain text");
+}
+
+TEST_P(Modes, FilesOfSeveralRanksAreReadTogether) {
+  MemoryFileSystem files;
+  const Encryption encryption{kKey, GetParam()};
+  constexpr int kRanks = 3;
+  const auto messages = ThreadBarrier::run(kRanks, [&](Barrier& barrier) {
+    const auto rank = static_cast<int64_t>(barrier.rank());
+    const Tensor row = Tensor::full({DType::kF32, {1, 4}}, static_cast<double>(rank));
+    const Slice slice{"w", {DType::kF32, {kRanks, 4}}, Box{{rank, 0}, {1, 4}}, row.view()};
+    save_slices(files, barrier, {.path = kPath, .together = {0, 1, 2}, .encryption = encryption}, std::array{slice},
+                {.epoch = 1, .step_in_epoch = 1, .step = 1});
+  });
+  EXPECT_THAT(messages, testing::Each("no error"));
+  EXPECT_EQ(verify(files, kPath).state, Verified::kYes);
+  const std::vector<double> expected = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2};
+  EXPECT_EQ(load(files, kPath, encryption).find("w")->read().to_doubles(), expected);
+  const auto plain = decrypt_checkpoint(files, kPath, encryption);
+  EXPECT_EQ(GlobalCheckpoint::open(*plain, kPath).read_whole("w").to_doubles(), expected);
+  EXPECT_THAT(message_of([&] { GlobalCheckpoint::open(files, kPath); }), HasSubstr("is encrypted"));
 }
 
 TEST(Encryption, AKeyForAPlainFileIsRefused) {

@@ -7,6 +7,7 @@
 #include "tessera/base/logging.h"
 #include "tessera/checkpoint/box.h"
 #include "tessera/checkpoint/cut_value.h"
+#include "tessera/checkpoint/decrypt_checkpoint.h"
 #include "tessera/checkpoint/verified_entries.h"
 
 namespace tessera::checkpoint {
@@ -87,12 +88,6 @@ void require_size(const std::string& path, int64_t size, const ManifestFile& des
                         size < described.size_bytes ? "the file is truncated" : "the file was changed");
 }
 
-void require_values(const CkptFile& file, const Manifest& manifest, int index) {
-  if (const auto difference = compare_entries(file.entries(), manifest, index); !difference.empty()) {
-    throw InvalidArgument("{}: does not match its manifest: {}", file.path(), difference);
-  }
-}
-
 // One of the manifest's files, its bytes included.
 void verify_file(FileSystem& files, const std::string& path, const Manifest& manifest, int index,
                  const std::string& manifest_file) {
@@ -138,6 +133,12 @@ int file_index(const Manifest& manifest, const std::string& manifest_file, const
   if (manifest.files.empty()) throw InvalidArgument("{}: describes no file", manifest_file);
   throw InvalidArgument("{}: describes {}{}, not {}", manifest_file, manifest.files[0].name,
                         manifest.files.size() > 1 ? fmt::format(" and {} more", manifest.files.size() - 1) : "", name);
+}
+
+void require_values(const CkptFile& file, const Manifest& manifest, int index) {
+  if (const auto difference = compare_entries(file.entries(), manifest, index); !difference.empty()) {
+    throw InvalidArgument("{}: does not match its manifest: {}", file.path(), difference);
+  }
 }
 
 void require_entries(const CkptFile& file, const Manifest& manifest, const std::string& manifest_file) {
@@ -252,50 +253,16 @@ const StoredEntry* Checkpoint::find(std::string_view name) const {
   return it == index_.end() ? nullptr : &entries_[it->second];
 }
 
-namespace {
-
-void warn_of_no_manifest(const std::string& path) {
-  log_warning("{}: no manifest beside it, so nothing was verified", path);
-}
-
-// What a wrong key makes of a file whose mode does not notice it is no checkpoint.
-CkptFile parse_decrypted(std::unique_ptr<ReadableFile> plain, const std::string& path) {
-  try {
-    return {std::move(plain), path};
-  } catch (const InvalidArgument& error) {
-    throw InvalidArgument("{} (decrypted: either the key is another one, or the file is damaged)", error.what());
-  }
-}
-
-Checkpoint load_encrypted(FileSystem& files, const std::string& path, const Encryption& decryption) {
-  std::optional<Manifest> manifest;
-  if (files.exists(manifest_path(path)) || files.exists(pending_manifest_path(path))) {
-    auto verification = verify(files, path);
-    if (verification.state != Verified::kYes) throw InvalidArgument(verification.problem);
-    manifest = std::move(verification.manifest);
-  }
-  std::vector<CkptFile> opened;
-  opened.push_back(parse_decrypted(decrypt(files.open(path)->bytes(), path, decryption), path));
-  if (manifest) {
-    require_values(opened[0], *manifest, file_index(*manifest, manifest_path(path), base_name(path)));
-  } else {
-    warn_of_no_manifest(path);
-  }
-  return {std::move(opened), path, std::move(manifest)};
-}
-
-}  // namespace
-
 Checkpoint load(FileSystem& files, const std::string& path, const Encryption& decryption) {
   if (!path.ends_with(".ckpt")) throw InvalidArgument("{}: a checkpoint's name must end in .ckpt", path);
   check_encryption(decryption);
   if (decryption.is_on() || encryption_mode_of(files.open(path)->bytes())) {
-    return load_encrypted(files, path, decryption);
+    return load(*decrypt_checkpoint(files, path, decryption), path);
   }
   auto verification = verify(files, path);
   if (verification.state == Verified::kNo) throw InvalidArgument(verification.problem);
   if (verification.state == Verified::kNoManifest) {
-    warn_of_no_manifest(path);
+    log_warning("{}: no manifest beside it, so nothing was verified", path);
   }
   auto opened = open_files(files, path, verification.manifest);
   return {std::move(opened), path, std::move(verification.manifest)};

@@ -43,12 +43,10 @@ CheckpointConfig validated(CheckpointConfig config) {
         "CheckpointConfig: save_checkpoint_steps, save_checkpoint_seconds, keep_checkpoint_max and "
         "keep_checkpoint_per_n_minutes are all 0; at least one must be positive");
   }
-  if (!config.enc_key.empty()) {
-    throw InvalidArgument("CheckpointConfig: enc_key is not available yet; checkpoints are not encrypted");
-  }
   if (config.enc_mode != "AES-GCM" && config.enc_mode != "AES-CBC") {
     throw InvalidArgument("CheckpointConfig: enc_mode must be \"AES-GCM\" or \"AES-CBC\", got \"{}\"", config.enc_mode);
   }
+  check_encryption({config.enc_key, config.enc_mode});
   for (const auto& name : config.append_info) {
     if (name != "epoch_num" && name != "step_num") {
       throw InvalidArgument("CheckpointConfig: append_info takes \"epoch_num\" and \"step_num\", got \"{}\"", name);

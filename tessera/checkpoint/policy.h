@@ -13,6 +13,7 @@
 #include "tessera/base/clock.h"
 #include "tessera/base/file_system.h"
 #include "tessera/checkpoint/ckpt_file.h"
+#include "tessera/checkpoint/encryption.h"
 #include "tessera/checkpoint/manifest.h"
 
 namespace tessera::checkpoint {
@@ -26,13 +27,13 @@ struct CheckpointConfig {
   bool async_save = false;                    // a thread writes a copy while training goes on
   std::vector<std::string> append_info = {};  // of "epoch_num", "step_num"
   std::vector<Entry> append_values = {};      // further information to append
-  std::string enc_key = {};
+  std::string enc_key = {};                   // encrypts the files, see encryption.h
   std::string enc_mode = "AES-GCM";
 };
 
 // The config with its rules applied: steps > 0 disables seconds, max > 0 disables minutes, and where both max and
 // minutes are 0 one checkpoint is kept. Throws InvalidArgument when a field is negative, all four are 0, append_info
-// has an unknown name, or a feature is asked for that is not available: enc_key.
+// has an unknown name, or enc_key and enc_mode are no key and mode of an encryption.
 CheckpointConfig validated(CheckpointConfig config);
 
 // What append_info and append_values ask for: SaveOptions::append_info.

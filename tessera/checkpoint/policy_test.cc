@@ -51,7 +51,8 @@ TEST(CheckpointConfig, RefusalsNameTheField) {
   EXPECT_THAT(config_refusal({.save_checkpoint_steps = 0, .keep_checkpoint_max = 0}), HasSubstr("are all 0"));
   EXPECT_THAT(config_refusal({.save_checkpoint_steps = -1}),
               HasSubstr("save_checkpoint_steps must not be negative, got -1"));
-  EXPECT_THAT(config_refusal({.enc_key = "0123456789abcdef"}), HasSubstr("enc_key is not available yet"));
+  EXPECT_EQ(config_refusal({.enc_key = "0123456789abcdef"}), "no error");
+  EXPECT_THAT(config_refusal({.enc_key = "0123"}), HasSubstr("must have 16, 24 or 32 bytes, it has 4"));
   EXPECT_THAT(config_refusal({.enc_mode = "ROT13"}), HasSubstr("enc_mode must be"));
   EXPECT_THAT(config_refusal({.append_info = {"epoch"}}),
               HasSubstr("append_info takes \"epoch_num\" and \"step_num\""));

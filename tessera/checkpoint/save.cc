@@ -29,24 +29,11 @@ Manifest write_data(WritableFile& file, const std::string& name, const SaveOptio
   return manifest;
 }
 
-// Checksums of values in a file that nobody else can read would say what small ones are.
-void describe_encrypted(Manifest& manifest, const EncryptingFile& file, const Encryption& encryption) {
-  manifest.files[0].size_bytes = file.size_bytes();
-  manifest.files[0].crc32c = file.crc32c();
-  manifest.files[0].encryption = encryption.mode;
-  for (auto& tensor : manifest.tensors) tensor.slices[0].crc32c = 0;
-}
-
 void save_alone(FileSystem& files, const std::string& path, const SaveOptions& options, const Entries& entries,
                 const CheckpointInfo& info) {
-  check_encryption(options.encryption);
   commit(files, path, options.read_only ? 0400 : 0644, [&](WritableFile& file) {
-    if (!options.encryption.is_on()) return write_data(file, base_name(path), options, entries, info);
-    EncryptingFile encrypting(file, options.encryption);
-    auto manifest = write_data(encrypting, base_name(path), options, entries, info);
-    encrypting.finish();
-    describe_encrypted(manifest, encrypting, options.encryption);
-    return manifest;
+    return write_encrypted(file, options.encryption,
+                           [&](WritableFile& to) { return write_data(to, base_name(path), options, entries, info); });
   });
 }
 

@@ -100,20 +100,22 @@ class SliceSave {
 
   Manifest write_file() {
     const auto name = is_leader() ? base_name(path_) : base_name(own_path());
-    auto manifest = write_durably(files_, own_path(), 0644, [&](WritableFile& file) {
-      Manifest described{.info = info_};
-      CkptWriter writer(file, {.max_record_bytes = options_.max_record_bytes});
-      for (const auto& slice : slices_) {
-        if (slice.box) described.tensors.push_back(describe(slice, writer.add(Entry(slice.name, record_of(slice)))));
-      }
-      if (is_leader()) {
-        for (const auto& entry : options_.append_info) {
-          described.tensors.push_back(manifest_tensor(entry, writer.add(entry), /*appended=*/true));
+    auto manifest = write_durably(files_, own_path(), 0644, [&](WritableFile& destination) {
+      return write_encrypted(destination, options_.encryption, [&](WritableFile& file) {
+        Manifest described{.info = info_};
+        CkptWriter writer(file, {.max_record_bytes = options_.max_record_bytes});
+        for (const auto& slice : slices_) {
+          if (slice.box) described.tensors.push_back(describe(slice, writer.add(Entry(slice.name, record_of(slice)))));
         }
-      }
-      writer.finish();
-      described.files.push_back({.name = name, .size_bytes = writer.size_bytes(), .crc32c = writer.crc32c()});
-      return described;
+        if (is_leader()) {
+          for (const auto& entry : options_.append_info) {
+            described.tensors.push_back(manifest_tensor(entry, writer.add(entry), /*appended=*/true));
+          }
+        }
+        writer.finish();
+        described.files.push_back({.name = name, .size_bytes = writer.size_bytes(), .crc32c = writer.crc32c()});
+        return described;
+      });
     });
     files_.sync_directory(parent_path(path_));
     return manifest;

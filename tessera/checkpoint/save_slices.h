@@ -24,6 +24,7 @@
 #include "tessera/checkpoint/barrier.h"
 #include "tessera/checkpoint/box.h"
 #include "tessera/checkpoint/ckpt_file.h"
+#include "tessera/checkpoint/encryption.h"
 #include "tessera/checkpoint/manifest.h"
 
 namespace tessera::checkpoint {
@@ -44,6 +45,7 @@ struct SliceSaveOptions {
   // The ranks that see the directory of `path`, ascending: ranks_of_directory().
   std::vector<int> together;
   int64_t max_record_bytes = kMaxRecordBytes;
+  Encryption encryption = {};  // of all files; see SaveOptions
 };
 
 // The ranks that see the same directory as the calling one, ascending. Every rank calls it.

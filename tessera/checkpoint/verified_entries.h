@@ -17,6 +17,9 @@ int file_index(const Manifest& manifest, const std::string& manifest_file, const
 // sizes of its values in their order. Contents are not read.
 void require_entries(const CkptFile& file, const Manifest& manifest, const std::string& manifest_file);
 
+// The same of its values alone, not of its name and size.
+void require_values(const CkptFile& file, const Manifest& manifest, int file_index);
+
 // A value of a file and what the manifest says of it.
 struct DescribedEntry {
   size_t tensor = 0;  // index into Manifest::tensors

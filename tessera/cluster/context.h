@@ -25,6 +25,8 @@ class Context {
   virtual int size() const = 0;
   virtual int local_rank() const = 0;  // among the ranks of this host
   virtual int local_size() const = 0;
+  // Of the launcher, the same on all ranks of a job; "" where there was none.
+  virtual std::string job_id() const { return ""; }
   // "single", "threads", "shared memory", "gloo", "mpi", on several hosts "shared memory and gloo": for messages.
   virtual std::string transport() const = 0;
   // Threads that this rank computes with: given by the launcher, else the host's cores divided by its ranks, at

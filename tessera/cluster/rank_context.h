@@ -22,6 +22,7 @@ struct RankPlace {
   int local_rank = 0;
   int local_size = 1;
   int num_compute_threads = 1;
+  std::string job_id = {};
 };
 
 // How this rank's failure or end reaches the others. Theirs arrive in the job's JobState.
@@ -56,6 +57,7 @@ class RankContext final : public Context {
   int size() const override { return place_.size; }
   int local_rank() const override { return place_.local_rank; }
   int local_size() const override { return place_.local_size; }
+  std::string job_id() const override { return place_.job_id; }
   std::string transport() const override { return transport_ ? transport_->name() : "single"; }
   int num_compute_threads() const override { return place_.num_compute_threads; }
 

@@ -9,6 +9,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
+#include "tessera/checkpoint/save_slices.h"
 #include "tessera/train/model.h"
 #include "tessera/train/rank_barrier.h"
 
@@ -98,7 +99,7 @@ ModelCheckpoint::ModelCheckpoint(std::string prefix, std::string directory, cons
 
 void ModelCheckpoint::begin(RunContext& run) {
   FileSystem& files = run.model.context().file_system();
-  files.create_directories(directory_);
+  lock_directory(run);
   auto number = checkpoint::unused_prefix(files, directory_, prefix_).substr(prefix_.size());  // "", "_1"
   auto& context = run.model.context();
   if (run.model.options().parallel_mode != ParallelMode::kStandAlone && context.size() > 1) {
@@ -127,6 +128,26 @@ void ModelCheckpoint::step_end(RunContext& run) {
 
 void ModelCheckpoint::end(RunContext& run) {
   if (trigger_->is_due_at_end(run.step)) save(run);
+  run.model.finish_saves();
+  lock_.reset();
+}
+
+// Ranks that name one directory are one job: the first of them keeps others out.
+void ModelCheckpoint::lock_directory(RunContext& run) {
+  auto& context = run.model.context();
+  FileSystem& files = context.file_system();
+  const bool is_alone = run.model.options().parallel_mode == ParallelMode::kStandAlone || context.size() == 1;
+  if (is_alone) {
+    files.create_directories(directory_);
+    if (context.rank() == 0) lock_.emplace(files, directory_, context.job_id());
+    return;
+  }
+  RankBarrier barrier(context.world());
+  const auto together = checkpoint::ranks_of_directory(files, barrier, directory_, "tessera");
+  checkpoint::run_together(barrier, "cannot save checkpoints", [&] {
+    if (together.front() == context.rank()) lock_.emplace(files, directory_, context.job_id());
+    return std::string();
+  });
 }
 
 void ModelCheckpoint::save(RunContext& run) {
@@ -137,6 +158,7 @@ void ModelCheckpoint::save(RunContext& run) {
                                       {.append_info = checkpoint::appended_entries(config_, info),
                                        .integrated = config_.integrated_save,
                                        .async = config_.async_save,
+                                       .encryption = {config_.enc_key, config_.enc_mode},
                                        .after_commit = [retention = retention_] { retention->apply(); }});
   trigger_->saved(run.step);
 }

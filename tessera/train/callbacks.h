@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "tessera/checkpoint/directory_lock.h"
 #include "tessera/checkpoint/policy.h"
 #include "tessera/train/callback.h"
 
@@ -68,7 +69,7 @@ class ProgressBar : public Callback {
 // Saves as checkpoint/policy.h says, into `directory` (made if missing) as PREFIX-EPOCH_STEP.ckpt; PREFIX_1 and so on
 // when checkpoints of that prefix are there already. Ranks that name one directory write one checkpoint together. With
 // async_save a copy of the values is written while training goes on: the next save waits for it and throws its error,
-// and so does the end of training.
+// and so does the end of training. While it trains, no other job can write checkpoints into the directory.
 // Throws InvalidArgument for a config or prefix that does not fit.
 class ModelCheckpoint : public Callback {
  public:
@@ -81,6 +82,7 @@ class ModelCheckpoint : public Callback {
   const std::string& latest() const { return latest_; }
 
  private:
+  void lock_directory(RunContext& run);
   void save(RunContext& run);
 
   std::string prefix_;
@@ -88,6 +90,7 @@ class ModelCheckpoint : public Callback {
   checkpoint::CheckpointConfig config_;
   std::optional<checkpoint::SaveTrigger> trigger_;
   std::shared_ptr<checkpoint::Retention> retention_;  // shared with a save that a thread writes
+  std::optional<checkpoint::DirectoryLock> lock_;     // while it trains
   std::string latest_;
 };
 

@@ -123,7 +123,7 @@ std::string CheckpointJob::run() {
 
 std::string CheckpointJob::save_alone() {
   return checkpoint::save(
-      *files, {.path = path, .append_info = append_info}, values.size(),
+      *files, {.path = path, .append_info = append_info, .encryption = encryption}, values.size(),
       [&](size_t i) { return checkpoint::Entry(values[i].held.name, values[i].piece); }, info);
 }
 
@@ -140,7 +140,7 @@ std::string CheckpointJob::save_whole() {
   if (is_first_in_directory()) {
     try {
       checkpoint::save(
-          *files, {.path = path, .append_info = append_info}, values.size(),
+          *files, {.path = path, .append_info = append_info, .encryption = encryption}, values.size(),
           [&](size_t i) { return checkpoint::Entry(values[i].held.name, gather.next(i)); }, info);
     } catch (const std::exception& error) {
       own = std::current_exception();
@@ -169,8 +169,9 @@ std::string CheckpointJob::save_slices() {
     slice.without_first_dim = values[i].is_row_of_rank && together.size() == 1;
     if (boxes[i]) slice.value = checkpoint::view_of(values[i].piece, checkpoint::relative(*boxes[i], *values[i].box));
   }
-  return checkpoint::save_slices(*files, barrier, {.path = path, .append_info = append_info, .together = together},
-                                 slices, info);
+  return checkpoint::save_slices(
+      *files, barrier, {.path = path, .append_info = append_info, .together = together, .encryption = encryption},
+      slices, info);
 }
 
 }  // namespace tessera::train

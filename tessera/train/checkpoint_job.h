@@ -9,6 +9,7 @@
 
 #include "tessera/base/file_system.h"
 #include "tessera/checkpoint/ckpt_file.h"
+#include "tessera/checkpoint/encryption.h"
 #include "tessera/checkpoint/manifest.h"
 #include "tessera/checkpoint/sharing.h"
 #include "tessera/comm/communicator.h"
@@ -38,6 +39,7 @@ class CheckpointJob {
   std::string path;
   std::vector<checkpoint::Entry> append_info;
   checkpoint::CheckpointInfo info;
+  checkpoint::Encryption encryption;
   std::vector<Value> values;
   std::vector<int> together;           // the ranks that see the directory, ascending
   std::function<void()> after_commit;  // may be empty

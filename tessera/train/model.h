@@ -119,6 +119,7 @@ struct SaveCheckpointOptions {
   // Copy the values that this rank writes and return; a thread writes them while training goes on. One save is under
   // way at a time: the next one waits for it, and throws its error.
   bool async = false;
+  checkpoint::Encryption encryption = {};
   // Called when the checkpoint is committed, before the save counts as done; on the first rank of each directory, by
   // the thread that wrote.
   std::function<void()> after_commit = {};
@@ -167,9 +168,10 @@ class Model {
   // `path` may name); each rank reads what its own plan wants, which is known after build(): before, that is
   // everything. Throws InvalidArgument listing missing, unexpected and mis-shaped names, or naming a damaged file; then
   // nothing has changed. Every rank calls it.
-  checkpoint::CheckpointInfo load_checkpoint(const std::string& path);
+  // An encrypted checkpoint needs its key, and twice its size in memory.
+  checkpoint::CheckpointInfo load_checkpoint(const std::string& path, const checkpoint::Encryption& decryption = {});
   // The network's parameters only: to evaluate, or to start a new training from them. Other entries are left out.
-  void load_parameters(const std::string& path);
+  void load_parameters(const std::string& path, const checkpoint::Encryption& decryption = {});
   // What the latest of these two read.
   const checkpoint::GlobalCheckpoint::Report& load_report() const { return load_report_; }
 
@@ -257,7 +259,11 @@ class Model {
   CheckpointJob::Form form_of_save(bool integrated) const;
   void require_own_directory(const std::string& directory, bool is_shared);
   comm::Communicator& save_group();
-  checkpoint::GlobalCheckpoint open_checkpoint(const std::string& path);
+  struct OpenedCheckpoint {
+    std::unique_ptr<FileSystem> plain;  // what was encrypted, in memory; the checkpoint reads from it
+    checkpoint::GlobalCheckpoint checkpoint;
+  };
+  OpenedCheckpoint open_checkpoint(const std::string& path, const checkpoint::Encryption& decryption);
   void take_values(const checkpoint::GlobalCheckpoint& loaded, const std::vector<std::string>& names,
                    bool allow_unexpected);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/checkpoint/decrypt_checkpoint.h"
 #include "tessera/checkpoint/match.h"
 #include "tessera/checkpoint/save_slices.h"
 #include "tessera/nn/dropout.h"
@@ -106,11 +107,13 @@ std::string Model::save_checkpoint(const std::string& path, const SaveCheckpoint
   job.files = &context_.file_system();
   job.path = path;
   job.append_info = options.append_info;
+  job.encryption = options.encryption;
   job.after_commit = options.after_commit;
   job.info = {.epoch = epoch_,
               .step_in_epoch = step_in_epoch_,
               .step = step_,
               .saved_at_ms = context_.clock().wall_ms(),
+              .job_id = context_.job_id(),
               .world_size = context_.size(),
               .seed = options_.seed,
               .data_position = position_.to_string()};
@@ -131,15 +134,20 @@ std::string Model::save_checkpoint(const std::string& path, const SaveCheckpoint
 void Model::finish_saves() { background_save_.finish(); }
 
 // Ranks with disks of their own may not see the same checkpoint.
-checkpoint::GlobalCheckpoint Model::open_checkpoint(const std::string& path) {
+Model::OpenedCheckpoint Model::open_checkpoint(const std::string& path, const checkpoint::Encryption& decryption) {
   finish_saves();
-  const auto open = [&] { return checkpoint::GlobalCheckpoint::open(context_.file_system(), path); };
+  const auto open = [&] {
+    auto& files = context_.file_system();
+    auto plain = decryption.is_on() ? checkpoint::decrypt_checkpoint(files, path, decryption) : nullptr;
+    auto opened = checkpoint::GlobalCheckpoint::open(plain ? *plain : files, path);
+    return OpenedCheckpoint{std::move(plain), std::move(opened)};
+  };
   if (!is_parallel() || is_hybrid()) return open();
-  std::optional<checkpoint::GlobalCheckpoint> opened;
+  std::optional<OpenedCheckpoint> opened;
   RankBarrier barrier(context_.world());
   const auto found = checkpoint::run_together(barrier, "cannot load", [&] {
     opened = open();
-    const auto& info = opened->info();
+    const auto& info = opened->checkpoint.info();
     return info ? fmt::format("step {} of {} ranks", info->step, info->world_size) : "no step, without a manifest";
   });
   for (size_t rank = 1; rank < found.size(); ++rank) {
@@ -190,8 +198,9 @@ void Model::take_values(const checkpoint::GlobalCheckpoint& loaded, const std::v
   }
 }
 
-checkpoint::CheckpointInfo Model::load_checkpoint(const std::string& path) {
-  const auto loaded = open_checkpoint(path);
+checkpoint::CheckpointInfo Model::load_checkpoint(const std::string& path, const checkpoint::Encryption& decryption) {
+  const auto opened = open_checkpoint(path, decryption);
+  const auto& loaded = opened.checkpoint;
   take_values(loaded, session_->names(), /*allow_unexpected=*/false);
   for (const auto& name : session_->names()) {
     if (may_be_missing(name) && loaded.find(name) == nullptr) {
@@ -208,8 +217,9 @@ checkpoint::CheckpointInfo Model::load_checkpoint(const std::string& path) {
   return info;
 }
 
-void Model::load_parameters(const std::string& path) {
-  const auto loaded = open_checkpoint(path);
+void Model::load_parameters(const std::string& path, const checkpoint::Encryption& decryption) {
+  const auto opened = open_checkpoint(path, decryption);
+  const auto& loaded = opened.checkpoint;
   std::vector<std::string> names;
   for (const nn::Parameter* parameter : network_.parameters()) names.push_back(parameter->full_name());
   take_values(loaded, names, /*allow_unexpected=*/true);

@@ -17,7 +17,7 @@
 #include "tests/faults/failpoints.h"
 #include "tests/faults/storage.h"
 
-namespace tessera::faults {
+namespace tessera::checkpoint::faults {
 namespace {
 
 constexpr int kRanks = 4;
@@ -59,11 +59,11 @@ int run(const std::vector<std::string>& arguments) {
 }
 
 }  // namespace
-}  // namespace tessera::faults
+}  // namespace tessera::checkpoint::faults
 
 int main(int argc, char** argv) {
   try {
-    return tessera::faults::run({argv + 1, argv + argc});
+    return tessera::checkpoint::faults::run({argv + 1, argv + argc});
   } catch (const tessera::Error& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
     return 1;

@@ -12,10 +12,9 @@
 #include "tessera/checkpoint/test_helpers.h"
 #include "tests/faults/storage.h"
 
-namespace tessera::faults {
+namespace tessera::checkpoint::faults {
 namespace {
 
-using namespace checkpoint;
 using testing::AnyOf;
 using testing::Optional;
 
@@ -167,4 +166,4 @@ TEST(BitFlips, F35_EachOneIsDetectedInTheFilesOfFourRanks) {
 }
 
 }  // namespace
-}  // namespace tessera::faults
+}  // namespace tessera::checkpoint::faults

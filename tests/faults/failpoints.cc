@@ -9,7 +9,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
 
-namespace tessera::faults {
+namespace tessera::checkpoint::faults {
 namespace {
 
 constexpr std::array kOperations = {"create", "write", "fsync",           "close", "rename",
@@ -103,4 +103,4 @@ void FailpointFileSystem::sync_directory(const std::string& directory) {
   at("fsync_directory", directory, [&] { inner_.sync_directory(directory); });
 }
 
-}  // namespace tessera::faults
+}  // namespace tessera::checkpoint::faults

@@ -19,7 +19,7 @@
 
 #include "tessera/base/file_system.h"
 
-namespace tessera::faults {
+namespace tessera::checkpoint::faults {
 
 struct Failpoint {
   std::string operation;
@@ -68,4 +68,4 @@ class FailpointFileSystem : public FileSystem {
   std::atomic<int64_t> matches_ = 0;
 };
 
-}  // namespace tessera::faults
+}  // namespace tessera::checkpoint::faults

@@ -16,10 +16,8 @@
 #include "tessera/checkpoint/wire.h"
 #include "tests/fuzz/memory_peak.h"
 
-namespace tessera::faults {
+namespace tessera::checkpoint::faults {
 namespace {
-
-using namespace checkpoint;
 
 constexpr int64_t kMaxMemoryBytes = 16 << 20;
 constexpr double kMaxSeconds = 0.1;
@@ -208,4 +206,4 @@ TEST(HeaderBombs, F41_EncryptedFiles) {
 }
 
 }  // namespace
-}  // namespace tessera::faults
+}  // namespace tessera::checkpoint::faults

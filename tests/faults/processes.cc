@@ -14,7 +14,7 @@
 #include <cstring>
 #include <iostream>
 
-namespace tessera::faults {
+namespace tessera::checkpoint::faults {
 namespace {
 
 constexpr int kNoPrivilege = 77;
@@ -122,4 +122,4 @@ void remount_read_only(const std::string& directory, bool read_only) {
   ASSERT_EQ(::mount("none", directory.c_str(), nullptr, flags, nullptr), 0) << std::strerror(errno);
 }
 
-}  // namespace tessera::faults
+}  // namespace tessera::checkpoint::faults

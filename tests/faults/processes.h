@@ -7,14 +7,15 @@
 #include <string>
 #include <vector>
 
-namespace tessera::faults {
+namespace tessera::checkpoint::faults {
 
 struct Ended {
   int exit_code = -1;  // -1 where a signal ended it
   int signal = 0;
 };
 
-// Runs checkpoint_job with these arguments and this failpoint ("": none). What it prints is thrown away, its errors are not.
+// Runs checkpoint_job with these arguments and this failpoint ("": none). What it prints is thrown away, its errors are
+// not.
 Ended run_job(const std::vector<std::string>& arguments, const std::string& failpoint = "");
 
 // A checkpoint_job that holds a directory's lock until it is killed or let go.
@@ -47,4 +48,4 @@ void remount_read_only(const std::string& directory, bool read_only);
 // Runs `body` in a child process and gives how it ended: exit code 0, or 1 after a failed check.
 Ended in_child(const std::function<void()>& body);
 
-}  // namespace tessera::faults
+}  // namespace tessera::checkpoint::faults

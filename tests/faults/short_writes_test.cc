@@ -44,7 +44,7 @@ int __wrap_fsync(int fd) {  // NOLINT
 }
 }
 
-namespace tessera::faults {
+namespace tessera::checkpoint::faults {
 namespace {
 
 struct Kernel : testing::Test {
@@ -82,4 +82,4 @@ TEST_F(Kernel, F31_AFailedFsyncIsNotTriedAgain) {
 }
 
 }  // namespace
-}  // namespace tessera::faults
+}  // namespace tessera::checkpoint::faults

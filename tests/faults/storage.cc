@@ -9,9 +9,7 @@
 #include "tessera/checkpoint/sharing.h"
 #include "tessera/checkpoint/test_helpers.h"
 
-namespace tessera::faults {
-
-using namespace checkpoint;
+namespace tessera::checkpoint::faults {
 
 int64_t sample_size(int64_t whole) {
   const char* value = std::getenv("TESSERA_TEST_FULL");
@@ -90,4 +88,4 @@ std::string with_flipped_bit(std::string bytes, size_t bit) {
   return bytes;
 }
 
-}  // namespace tessera::faults
+}  // namespace tessera::checkpoint::faults

@@ -11,7 +11,7 @@
 #include "tessera/checkpoint/choose.h"
 #include "tessera/checkpoint/save.h"
 
-namespace tessera::faults {
+namespace tessera::checkpoint::faults {
 
 // TESSERA_TEST_FULL=1: `whole`; else a tenth.
 int64_t sample_size(int64_t whole);
@@ -37,4 +37,4 @@ std::optional<int64_t> recovered_step(FileSystem& files, const std::string& dire
 
 std::string with_flipped_bit(std::string bytes, size_t bit);
 
-}  // namespace tessera::faults
+}  // namespace tessera::checkpoint::faults

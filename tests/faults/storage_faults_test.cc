@@ -17,10 +17,9 @@
 #include "tests/faults/failpoints.h"
 #include "tests/faults/storage.h"
 
-namespace tessera::faults {
+namespace tessera::checkpoint::faults {
 namespace {
 
-using namespace checkpoint;
 using testing::AllOf;
 using testing::AnyOf;
 using testing::Each;
@@ -254,7 +253,7 @@ TEST(Faults, F39_TwoJobsInOneDirectory) {
     // As another process would see it.
     overwrite(files, directory_lock_path("d"), R"({"job_id":"job-a","host":"h1","pid":4711,"generation":1})");
     EXPECT_THAT(message_of([&] { const DirectoryLock second(files, "d", "job-b"); }),
-                AllOf(HasSubstr("d: job \"job-a\" (process 4711 on h1) writes checkpoints here"), HasSubstr("job-b")));
+                HasSubstr("d: job \"job-a\" (process 4711 on h1) writes checkpoints here"));
   }
   EXPECT_FALSE(files.exists(directory_lock_path("d"))) << "a holder that ends in good order leaves nothing";
   // What a dead one left is taken over.
@@ -343,4 +342,4 @@ TEST_F(OnDisk, F42_ARemovalThatFailsIsMadeUpForLater) {
 }
 
 }  // namespace
-}  // namespace tessera::faults
+}  // namespace tessera::checkpoint::faults

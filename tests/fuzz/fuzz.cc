@@ -40,7 +40,7 @@ void say_what_ran() {
 }
 
 void die(int signal) {
-  say_what_ran();
+  say_what_ran();  // NOLINT(bugprone-signal-handler): the process is lost anyway
   std::signal(signal, SIG_DFL);
   std::raise(signal);
 }
@@ -124,7 +124,7 @@ int show_one(const Target& target, uint64_t seed, int64_t execution) {
 }  // namespace tessera::fuzz
 
 int main(int argc, char** argv) {
-  using namespace tessera::fuzz;
+  using namespace tessera::fuzz;  // NOLINT: the functions above are the whole program
   const char* full = std::getenv("TESSERA_TEST_FULL");
   int64_t executions = full != nullptr && std::string(full) == "1" ? kFull : kSample;
   uint64_t seed = 1;
