@@ -139,13 +139,14 @@ void ModelCheckpoint::lock_directory(RunContext& run) {
   const bool is_alone = run.model.options().parallel_mode == ParallelMode::kStandAlone || context.size() == 1;
   if (is_alone) {
     files.create_directories(directory_);
-    if (context.rank() == 0) lock_.emplace(files, directory_, context.job_id());
+    if (context.rank() == 0) lock_ = std::make_shared<checkpoint::DirectoryLock>(files, directory_, context.job_id());
     return;
   }
   RankBarrier barrier(context.world());
   const auto together = checkpoint::ranks_of_directory(files, barrier, directory_, "tessera");
   checkpoint::run_together(barrier, "cannot save checkpoints", [&] {
-    if (together.front() == context.rank()) lock_.emplace(files, directory_, context.job_id());
+    if (together.front() == context.rank())
+      lock_ = std::make_shared<checkpoint::DirectoryLock>(files, directory_, context.job_id());
     return std::string();
   });
 }

@@ -90,7 +90,7 @@ class ModelCheckpoint : public Callback {
   checkpoint::CheckpointConfig config_;
   std::optional<checkpoint::SaveTrigger> trigger_;
   std::shared_ptr<checkpoint::Retention> retention_;  // shared with a save that a thread writes
-  std::optional<checkpoint::DirectoryLock> lock_;     // while it trains
+  std::shared_ptr<checkpoint::DirectoryLock> lock_;   // while it trains
   std::string latest_;
 };
 
