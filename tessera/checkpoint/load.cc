@@ -75,13 +75,6 @@ std::string compare_entries(const std::vector<StoredEntry>& entries, const Manif
   return "";
 }
 
-// A manifest speaks of files beside it: it must not make us read others.
-void refuse_link_out(FileSystem& files, const std::string& path, const std::string& manifest_file) {
-  const auto real = files.real_path(path);
-  if (parent_path(real) == files.real_path(parent_path(path))) return;
-  throw InvalidArgument("{}: is a link to {}, {} describes a file beside it", path, real, manifest_file);
-}
-
 void require_size(const std::string& path, int64_t size, const ManifestFile& described) {
   if (size == described.size_bytes) return;
   throw InvalidArgument("{}: has {} bytes, {} were written: {}", path, size, described.size_bytes,
@@ -125,6 +118,12 @@ Manifest verify_against(FileSystem& files, const std::string& path, const std::s
 }
 
 }  // namespace
+
+void refuse_link_out(FileSystem& files, const std::string& path, const std::string& manifest_file) {
+  const auto real = files.real_path(path);
+  if (parent_path(real) == files.real_path(parent_path(path))) return;
+  throw InvalidArgument("{}: is a link to {}, {} describes a file beside it", path, real, manifest_file);
+}
 
 int file_index(const Manifest& manifest, const std::string& manifest_file, const std::string& name) {
   const auto it = std::find_if(manifest.files.begin(), manifest.files.end(),

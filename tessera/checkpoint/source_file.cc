@@ -30,6 +30,7 @@ std::optional<Manifest> manifest_of(FileSystem& files, const CkptFile& file) {
     return std::move(verification.manifest);
   }
   auto manifest = parse_manifest(files.read_text(manifest_file), manifest_file);
+  refuse_link_out(files, file.path(), manifest_file);
   require_entries(file, manifest, manifest_file);
   return manifest;
 }
@@ -156,6 +157,7 @@ std::vector<SourceFile> SourceFile::open_all(FileSystem& files, const std::strin
     const auto other = path_beside(path, manifest->files[i].name);
     if (manifest->files[i].name == base_name(path)) continue;
     if (!files.exists(other)) throw InvalidArgument("{}: is missing; {} describes it", other, manifest_path(path));
+    refuse_link_out(files, other, manifest_path(path));
     const auto file = CkptFile::open(files, other);
     require_entries(file, *manifest, manifest_path(path));
     opened.push_back(SourceFile(file, manifest));

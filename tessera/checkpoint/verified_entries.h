@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/file_system.h"
 #include "tessera/checkpoint/ckpt_file.h"
 #include "tessera/checkpoint/manifest.h"
 
@@ -12,6 +13,10 @@ namespace tessera::checkpoint {
 
 // Which of the manifest's files has this name. Throws InvalidArgument when none has.
 int file_index(const Manifest& manifest, const std::string& manifest_file, const std::string& name);
+
+// A manifest speaks of files beside it and must not make us read others: throws InvalidArgument where `path` is a link
+// that leads out of its directory.
+void refuse_link_out(FileSystem& files, const std::string& path, const std::string& manifest_file);
 
 // Throws InvalidArgument unless the manifest describes exactly this file: its name, size, and the names, types and
 // sizes of its values in their order. Contents are not read.

@@ -11,6 +11,7 @@
 
 #include "tessera/base/random.h"
 #include "tessera/checkpoint/directory_lock.h"
+#include "tessera/checkpoint/global_checkpoint.h"
 #include "tessera/checkpoint/policy.h"
 #include "tessera/checkpoint/save_slices.h"
 #include "tessera/checkpoint/test_helpers.h"
@@ -307,6 +308,18 @@ TEST_F(OnDisk, F40_LinksPipesAndDevicesAreNoCheckpoints) {
   ASSERT_EQ(::mkdir(path.c_str(), 0700), 0);
   EXPECT_EQ(recovered_step(disk, directory), 1);
   disk.remove_directory_tree(path);
+  disk.remove(outside);
+}
+
+TEST_F(OnDisk, F40_ARanksFileThatIsALinkIsRefused) {
+  const auto path = path_of_step(1, directory);
+  save_step_in_slices(disk, 1, 4, path);
+  const auto outside = directory + ".outside";
+  disk.rename(slice_file_path(path, 2), outside);
+  std::filesystem::create_symlink(outside, slice_file_path(path, 2));
+  EXPECT_EQ(recovered_step(disk, directory), std::nullopt);
+  EXPECT_THAT(message_of([&] { GlobalCheckpoint::open(disk, path); }),
+              AllOf(StartsWith(slice_file_path(path, 2)), HasSubstr("is a link to")));
   disk.remove(outside);
 }
 
