@@ -54,7 +54,7 @@ struct Kernel : testing::Test {
     disk.remove_directory_tree(directory);
   }
   FileSystem& disk = FileSystem::local();
-  std::string directory = join_path(TESSERA_BINARY_DIR, "short_writes_test");
+  std::string directory = join_path(TESSERA_BINARY_DIR, fmt::format("short_writes_test.{}", ::getpid()));
 };
 
 TEST_F(Kernel, F33_ShortWritesAndInterruptions) {

@@ -36,7 +36,7 @@ struct OnDisk : testing::Test {
 
   std::vector<std::string> names() { return FileSystem::local().list(directory); }
 
-  std::string directory = join_path(TESSERA_BINARY_DIR, "storage_faults_test");
+  std::string directory = join_path(TESSERA_BINARY_DIR, fmt::format("storage_faults_test.{}", ::getpid()));
   FileSystem& disk = FileSystem::local();
 };
 

@@ -36,7 +36,7 @@ struct Processes : testing::Test {
   std::string in(const std::string& name) const { return join_path(root, name); }
 
   FileSystem& disk = FileSystem::local();
-  std::string root = join_path(TESSERA_BINARY_DIR, "storage_processes_test");
+  std::string root = join_path(TESSERA_BINARY_DIR, fmt::format("storage_processes_test.{}", ::getpid()));
 };
 
 // Every operation on the disk between the first and the last of a commit is a place to die at.
