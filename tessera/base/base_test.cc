@@ -59,6 +59,9 @@ TEST(Crc32c, OfAWholeIsThatOfItsPieces) {
     uint32_t crc = 0;
     for (size_t at = 0; at < size; at += 5) crc = crc32c(whole.subspan(at, std::min<size_t>(5, size - at)), crc);
     EXPECT_EQ(crc32c(whole), crc) << size;
+    const auto first = whole.first(size / 3);
+    const auto second = whole.subspan(size / 3);
+    EXPECT_EQ(crc32c_combine(crc32c(first), crc32c(second), second.size()), crc) << size;
   }
 }
 

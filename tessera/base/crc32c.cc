@@ -17,6 +17,17 @@ constexpr std::array<uint32_t, 256> make_table() {
 }
 constexpr auto kTable = make_table();
 
+// A checksum is a polynomial over GF(2), its highest power in the lowest bit. The product of two, modulo the
+// checksum's polynomial.
+constexpr uint32_t multiply(uint32_t a, uint32_t b) {
+  uint32_t product = 0;
+  for (uint32_t bit = 1U << 31; bit != 0; bit >>= 1) {
+    if ((a & bit) != 0) product ^= b;
+    b = b >> 1 ^ ((b & 1) != 0 ? 0x82F63B78U : 0U);
+  }
+  return product;
+}
+
 uint32_t portable(const std::byte* data, size_t size, uint32_t crc) {
   for (size_t i = 0; i < size; ++i) crc = kTable[(crc ^ static_cast<uint32_t>(data[i])) & 0xFF] ^ crc >> 8;
   return crc;
@@ -97,6 +108,17 @@ uint32_t crc32c(std::span<const std::byte> bytes, uint32_t previous) {
   if (__builtin_cpu_supports("sse4.2")) return ~hardware(bytes.data(), bytes.size(), start);
 #endif
   return ~portable(bytes.data(), bytes.size(), start);
+}
+
+uint32_t crc32c_combine(uint32_t first, uint32_t second, uint64_t second_bytes) {
+  constexpr uint32_t kOne = 1U << 31;
+  uint32_t power = kOne >> 8;  // x^8, then its squares: what one, two, four... more bytes do to a checksum
+  uint32_t shift = kOne;
+  for (; second_bytes != 0; second_bytes >>= 1) {
+    if ((second_bytes & 1) != 0) shift = multiply(shift, power);
+    power = multiply(power, power);
+  }
+  return multiply(first, shift) ^ second;
 }
 
 }  // namespace tessera
