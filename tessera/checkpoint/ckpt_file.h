@@ -126,6 +126,7 @@ class CkptWriter {
   struct Splitter;
   void take_name(const std::string& name);
   void put(std::span<const std::byte> bytes);
+  void put_unsummed(std::span<const std::byte> bytes);  // the caller adds to crc32c_
   void flush();
 
   WritableFile& file_;

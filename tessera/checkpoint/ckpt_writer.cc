@@ -96,6 +96,11 @@ std::string record_header(std::string_view name, std::string_view type_name, std
   return header;
 }
 
+void require_value_name(const std::string& name) {
+  if (!name.empty() && is_utf8(name)) return;
+  throw InvalidArgument("checkpoint: the name of a value must be UTF-8 and not empty, got {} bytes", name.size());
+}
+
 // Spreads one content over records of at most max_record_bytes.
 struct CkptWriter::Splitter {
   CkptWriter& writer;
@@ -104,20 +109,29 @@ struct CkptWriter::Splitter {
   std::span<const int64_t> dims;
   int64_t left;  // of the content
   int64_t left_in_record = 0;
-  uint32_t crc = 0;
+  int64_t record_bytes = 0;
+  uint32_t record_crc = 0;
+  uint32_t crc = 0;  // of the complete records
 
   void next_record() {
-    left_in_record = std::min(left, writer.options_.max_record_bytes);
+    left_in_record = record_bytes = std::min(left, writer.options_.max_record_bytes);
+    record_crc = 0;
     const auto header = record_header(name, type_name, dims, static_cast<uint64_t>(left_in_record));
     writer.put(std::as_bytes(std::span(header)));
   }
+  // Each byte is looked at once: the file's checksum is put together from the records'.
   void feed(std::span<const std::byte> bytes) {
-    crc = tessera::crc32c(bytes, crc);
     while (!bytes.empty()) {
       if (left_in_record == 0) next_record();
       const auto part = bytes.first(static_cast<size_t>(std::min<int64_t>(left_in_record, std::ssize(bytes))));
-      writer.put(part);
+      record_crc = tessera::crc32c(part, record_crc);
+      writer.put_unsummed(part);
       left_in_record -= std::ssize(part);
+      if (left_in_record == 0) {
+        const auto size = static_cast<uint64_t>(record_bytes);
+        crc = crc32c_combine(crc, record_crc, size);
+        writer.crc32c_ = crc32c_combine(writer.crc32c_, record_crc, size);
+      }
       left -= std::ssize(part);
       bytes = bytes.subspan(part.size());
     }
@@ -151,9 +165,7 @@ CkptWriter::CkptWriter(WritableFile& file, const Options& options) : file_(file)
 }
 
 void CkptWriter::take_name(const std::string& name) {
-  if (name.empty() || !is_utf8(name)) {
-    throw InvalidArgument("checkpoint: the name of a value must be UTF-8 and not empty, got {} bytes", name.size());
-  }
+  require_value_name(name);
   if (!names_.insert(name).second) throw InvalidArgument("checkpoint: the name \"{}\" occurs twice", name);
 }
 
@@ -200,6 +212,10 @@ void CkptWriter::finish() {
 
 void CkptWriter::put(std::span<const std::byte> bytes) {
   crc32c_ = tessera::crc32c(bytes, crc32c_);
+  put_unsummed(bytes);
+}
+
+void CkptWriter::put_unsummed(std::span<const std::byte> bytes) {
   if (options_.trailer) crc32_ = checkpoint::crc32(bytes, crc32_);
   size_bytes_ += std::ssize(bytes);
   if (buffer_.size() + bytes.size() > kBufferBytes) flush();
