@@ -11,7 +11,6 @@
 #include "tessera/base/strings.h"
 #include "tessera/checkpoint/box_reader.h"
 #include "tessera/checkpoint/conversion.h"
-#include "tessera/checkpoint/output_writer.h"
 #include "tessera/tensor/tensor.h"
 
 namespace tessera::checkpoint {
@@ -36,15 +35,13 @@ struct Side {
   Conversion conversion;
   OutputFile output;
   BoxReader reader;
-  OutputWriter texts;
 
   Side(FileSystem& files, const std::string& path, const std::string& strategy_file)
       : sources(open_side(files, path)),
         placement(Placement::read(files, strategy_file)),
         conversion(placement, whole, sources, /*check_replicas=*/true),
         output(conversion.output(0)),
-        reader(files, sources),
-        texts(files, sources, /*verify=*/false, [](int64_t) {}) {}
+        reader(files, sources) {}
   Side(const Side&) = delete;
   Side& operator=(const Side&) = delete;
 };
@@ -73,12 +70,15 @@ void compare_piece(const Type& type, std::span<std::byte> left, std::span<std::b
   }
 }
 
-TensorDifference compare(Side& left, const OutputTensor& a, Side& right, const OutputTensor& b) {
+TensorDifference compare(FileSystem& files, Side& left, const OutputTensor& a, Side& right, const OutputTensor& b) {
   TensorDifference result{.name = a.like->name, .left = type_text(a), .right = type_text(b)};
   if (result.left != result.right) return result;
   if (a.like->is_text) {
+    const auto text_of = [&](const Side& side, const OutputTensor& tensor) {
+      return read_text(files, side.sources.at(tensor.sources[0].rank), tensor.like->name);
+    };
     result.num_elements = 1;
-    result.num_different = left.texts.text_of(a) == right.texts.text_of(b) ? 0 : 1;
+    result.num_different = text_of(left, a) == text_of(right, b) ? 0 : 1;
     return result;
   }
   result.num_elements = a.box.shape.num_elements();
@@ -111,7 +111,7 @@ CheckpointDiff diff_checkpoints(FileSystem& files, const std::string& left, cons
       diff.differences.push_back({.name = tensor.like->name, .left = type_text(tensor)});
       continue;
     }
-    const auto result = compare(a, tensor, b, *it->second);
+    const auto result = compare(files, a, tensor, b, *it->second);
     others.erase(it);
     if (differs(result)) {
       diff.differences.push_back(result);

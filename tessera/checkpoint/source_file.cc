@@ -119,6 +119,14 @@ std::map<int64_t, std::string> files_at(const std::map<int64_t, std::vector<Cand
 
 }  // namespace
 
+std::string read_text(FileSystem& files, const SourceFile& source, const std::string& name) {
+  const auto file = CkptFile::open(files, source.path());
+  for (const auto& entry : file.entries()) {
+    if (entry.name == name) return entry.read_text();
+  }
+  throw IoError("{}: changed while it was read", source.path());
+}
+
 std::optional<int64_t> rank_of_folder(const std::string& name) {
   constexpr std::string_view kPrefix = "rank_";
   constexpr size_t kMaxDigits = 9;

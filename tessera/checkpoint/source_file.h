@@ -71,6 +71,10 @@ class SourceFile {
   std::optional<uint32_t> crc32c_;
 };
 
+// The value of a text, as UTF-8: of its file only the values' beginnings are looked at. Throws IoError when the file
+// has changed since it was opened.
+std::string read_text(FileSystem& files, const SourceFile& source, const std::string& name);
+
 // Rank N's folder is called rank_N; nullopt for other names.
 std::optional<int64_t> rank_of_folder(const std::string& name);
 

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "tessera/base/error.h"
-#include "tessera/checkpoint/manifest.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -63,6 +62,26 @@ void Staging::refuse_other_files() const {
       if (!expected.contains(join_path(name, inner))) refuse(join_path(name, inner));
     }
   }
+}
+
+std::unique_ptr<WritableFile> Staging::create(const std::string& name) {
+  const auto directory = parent_path(path(name));
+  files_.create_directories(directory);
+  if (files_.exists(manifest_path(path(name)))) {  // of a file that was changed since
+    files_.remove(manifest_path(path(name)));
+    files_.sync_directory(directory);
+  }
+  return files_.create(path(name));
+}
+
+void Staging::complete(const std::string& name, const Manifest& manifest) {
+  const auto pending = pending_manifest_path(path(name));
+  const auto file = files_.create(pending);
+  file->append(to_text(manifest));
+  file->sync();
+  file->close();
+  files_.rename(pending, manifest_path(path(name)));
+  files_.sync_directory(parent_path(pending));
 }
 
 bool Staging::is_complete(const std::string& name) const {

@@ -146,7 +146,7 @@ void add_transform(CLI::App& ckpt) {
   transform->add_option("--prefix", prefix, "of the new files' names");
   transform->add_option("--src_strategy", src_strategy, "strategy file of the source");
   transform->add_option("--dst_strategy", dst_strategy, "strategy file of the destination");
-  transform->add_option("--threads", options.num_threads, "files at the same time; 0: four")
+  transform->add_option("--threads", options.num_threads, "that copy values; 0: four")
       ->check(CLI::Range(0, 256))
       ->capture_default_str();
   transform->add_flag("--no_verify", no_verify, "do not compare what is read with the source's checksums");
