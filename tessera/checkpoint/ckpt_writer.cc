@@ -7,6 +7,7 @@
 #include "tessera/checkpoint/ckpt_file.h"
 #include "tessera/checkpoint/ckpt_record.h"
 #include "tessera/checkpoint/crc32.h"
+#include "tessera/checkpoint/element_hash.h"
 #include "tessera/checkpoint/wire.h"
 
 namespace tessera::checkpoint {
@@ -171,7 +172,9 @@ void CkptWriter::take_name(const std::string& name) {
 
 Written CkptWriter::add(const Entry& entry) {
   if (!entry.is_text) {
-    return add(entry.name, entry.value.type(), [&](Sink sink) { stream_row_major(entry.value, sink); });
+    const auto type = entry.value.type();
+    const auto part = entry.part.value_or(Entry::Part{Box::whole(type.shape), type.shape});
+    return add(entry.name, type, part, [&](Sink sink) { stream_row_major(entry.value, sink); });
   }
   take_name(entry.name);
   if (!is_utf8(entry.text)) throw InvalidArgument("checkpoint: the text \"{}\" is not UTF-8", entry.name);
@@ -188,14 +191,20 @@ Written CkptWriter::add(const Entry& entry) {
   return {.size_bytes = std::ssize(bytes), .crc32c = splitter.crc};
 }
 
-Written CkptWriter::add(const std::string& name, const Type& type, FunctionRef<void(Sink)> produce) {
+Written CkptWriter::add(const std::string& name, const Type& type, const Entry::Part& part,
+                        FunctionRef<void(Sink)> produce) {
   take_name(name);
+  check(part.box.shape == type.shape, "a part has the shape of its value");
   const int64_t total = type.size_bytes();
-  if (total == 0) return {};
+  if (total == 0) return {.hash = 0};
+  BoxHash hash(part.box, part.global, static_cast<int64_t>(tessera::size_bytes(type.dtype)));
   Splitter splitter{*this, name, ckpt_type_name(type.dtype), std::span(type.shape.begin(), type.shape.end()), total};
-  produce([&](std::span<const std::byte> bytes) { splitter.feed(bytes); });
+  produce([&](std::span<const std::byte> bytes) {
+    hash.add(bytes);
+    splitter.feed(bytes);
+  });
   check_equal(splitter.left, int64_t{0}, "bytes of a tensor not written");
-  return {.size_bytes = total, .crc32c = splitter.crc};
+  return {.size_bytes = total, .crc32c = splitter.crc, .hash = hash.sum()};
 }
 
 void CkptWriter::finish() {

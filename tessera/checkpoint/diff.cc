@@ -11,6 +11,7 @@
 #include "tessera/base/strings.h"
 #include "tessera/checkpoint/box_reader.h"
 #include "tessera/checkpoint/conversion.h"
+#include "tessera/checkpoint/tensor_hashes.h"
 #include "tessera/tensor/tensor.h"
 
 namespace tessera::checkpoint {
@@ -34,6 +35,7 @@ struct Side {
   Placement whole;
   Conversion conversion;
   OutputFile output;
+  TensorHashes hashes;
   BoxReader reader;
 
   Side(FileSystem& files, const std::string& path, const std::string& strategy_file)
@@ -41,6 +43,7 @@ struct Side {
         placement(Placement::read(files, strategy_file)),
         conversion(placement, whole, sources, /*check_replicas=*/true),
         output(conversion.output(0)),
+        hashes(sources),
         reader(files, sources) {}
   Side(const Side&) = delete;
   Side& operator=(const Side&) = delete;
@@ -94,12 +97,20 @@ TensorDifference compare(FileSystem& files, Side& left, const OutputTensor& a, S
   return result;
 }
 
+bool have_equal_hashes(const Side& left, const OutputTensor& a, const Side& right, const OutputTensor& b) {
+  if (a.like->is_text || type_text(a) != type_text(b)) return false;
+  if (!(a.box == Box::whole(a.global)) || a.global != b.global) return false;
+  const auto hash = left.hashes.find(a.like->name, a.global);
+  return hash && hash == right.hashes.find(b.like->name, b.global);
+}
+
 bool differs(const TensorDifference& result) { return result.left != result.right || result.num_different > 0; }
 
 }  // namespace
 
 CheckpointDiff diff_checkpoints(FileSystem& files, const std::string& left, const std::string& right,
-                                const std::string& left_strategy_file, const std::string& right_strategy_file) {
+                                const std::string& left_strategy_file, const std::string& right_strategy_file,
+                                bool read_all) {
   Side a(files, left, left_strategy_file);
   Side b(files, right, right_strategy_file);
   std::unordered_map<std::string, const OutputTensor*> others;
@@ -109,6 +120,12 @@ CheckpointDiff diff_checkpoints(FileSystem& files, const std::string& left, cons
     const auto it = others.find(tensor.like->name);
     if (it == others.end()) {
       diff.differences.push_back({.name = tensor.like->name, .left = type_text(tensor)});
+      continue;
+    }
+    if (!read_all && have_equal_hashes(a, tensor, b, *it->second)) {
+      others.erase(it);
+      ++diff.num_equal;
+      ++diff.num_by_hash;
       continue;
     }
     const auto result = compare(files, a, tensor, b, *it->second);
@@ -140,11 +157,12 @@ std::string diff_table(const CheckpointDiff& diff) {
                           one.num_elements, shortest(one.largest));
     }
   }
-  return text + fmt::format("{} equal, {} different\n", diff.num_equal, diff.differences.size());
+  const auto how = diff.num_by_hash > 0 ? fmt::format(" ({} by their hashes)", diff.num_by_hash) : "";
+  return text + fmt::format("{} equal{}, {} different\n", diff.num_equal, how, diff.differences.size());
 }
 
 std::string diff_json(const CheckpointDiff& diff) {
-  Json json{{"num_equal", diff.num_equal}, {"differences", Json::array()}};
+  Json json{{"num_equal", diff.num_equal}, {"num_by_hash", diff.num_by_hash}, {"differences", Json::array()}};
   for (const auto& one : diff.differences) {
     Json row{{"name", one.name}};
     if (!one.left.empty()) row["left"] = one.left;

@@ -6,6 +6,7 @@
 #include "tessera/base/error.h"
 #include "tessera/checkpoint/ckpt_assembly.h"
 #include "tessera/checkpoint/commit.h"
+#include "tessera/checkpoint/tensor_hashes.h"
 #include "tessera/checkpoint/threads.h"
 
 namespace tessera::checkpoint {
@@ -24,7 +25,9 @@ std::vector<CkptAssembly::Value> values_of(const OutputFile& output) {
   return values;
 }
 
-ManifestTensor manifest_tensor(const OutputTensor& tensor, const Written& written) {
+using Hashes = std::vector<std::optional<uint64_t>>;  // by tensor
+
+ManifestTensor manifest_tensor(const OutputTensor& tensor, const Written& written, std::optional<uint64_t> hash) {
   ManifestTensor described{
       .name = tensor.like->name, .is_text = tensor.like->is_text, .appended = tensor.like->appended};
   ManifestSlice slice{.size_bytes = written.size_bytes, .crc32c = written.crc32c};
@@ -33,17 +36,18 @@ ManifestTensor manifest_tensor(const OutputTensor& tensor, const Written& writte
     described.shape = tensor.global;
     slice.offset = tensor.box.offset;
     slice.shape = tensor.box.shape;
+    slice.hash = tensor.box.is_empty() ? 0 : hash;
   }
   described.slices.push_back(slice);
   return described;
 }
 
-Manifest manifest_of(const OutputFile& output, const CkptAssembly& assembly, const std::string& name,
-                     int64_t world_size) {
+Manifest manifest_of(const OutputFile& output, const CkptAssembly& assembly, const Hashes& hashes,
+                     const std::string& name, int64_t world_size) {
   Manifest manifest{.info = output.info.value_or(CheckpointInfo{})};
   manifest.info.world_size = static_cast<int>(world_size);
   for (size_t t = 0; t < output.tensors.size(); ++t) {
-    manifest.tensors.push_back(manifest_tensor(output.tensors[t], assembly.written(t)));
+    manifest.tensors.push_back(manifest_tensor(output.tensors[t], assembly.written(t), hashes[t]));
   }
   manifest.files.push_back({.name = name, .size_bytes = assembly.size_bytes(), .crc32c = assembly.crc32c()});
   return manifest;
@@ -80,22 +84,27 @@ OutputWriter::OutputWriter(FileSystem& files, const SourceFiles& sources, Option
 std::vector<Manifest> OutputWriter::write(std::span<const OutputFile> outputs, std::span<WritableFile* const> files,
                                           std::span<const std::string> names, int64_t world_size) {
   std::vector<std::unique_ptr<CkptAssembly>> assemblies;
+  std::vector<Hashes> hashes;
   for (size_t i = 0; i < outputs.size(); ++i) {
     assemblies.push_back(std::make_unique<CkptAssembly>(*files[i], values_of(outputs[i])));
+    hashes.emplace_back(outputs[i].tensors.size());
   }
   const auto passes = planner_.plan(outputs);
   Readers readers(files_, sources_);
   for_each_in_threads(options_.num_threads, passes.size(), [&](size_t i) {
     auto reader = readers.take();
     try {
-      passes[i].run(sources_, *reader,
-                    [&](std::span<const TensorPass::Holder> holders, std::span<const std::byte> bytes) {
-                      if (stopped_) throw IoError("stopped, because another file could not be written");
-                      for (const auto& holder : holders) {
-                        assemblies[holder.output]->write(holder.tensor, bytes);
-                        if (options_.count) options_.count(std::ssize(bytes));
-                      }
-                    });
+      const auto hashed = passes[i].run(
+          sources_, *reader, [&](std::span<const TensorPass::Holder> holders, std::span<const std::byte> bytes) {
+            if (stopped_) throw IoError("stopped, because another file could not be written");
+            for (const auto& holder : holders) {
+              assemblies[holder.output]->write(holder.tensor, bytes);
+              if (options_.count) options_.count(std::ssize(bytes));
+            }
+          });
+      for (const auto& one : hashed) {
+        for (const auto& holder : one.holders) hashes[holder.output][holder.tensor] = one.hash;
+      }
     } catch (...) {
       stopped_ = true;
       throw;
@@ -104,7 +113,7 @@ std::vector<Manifest> OutputWriter::write(std::span<const OutputFile> outputs, s
   });
   std::vector<Manifest> manifests;
   for (size_t i = 0; i < outputs.size(); ++i) {
-    manifests.push_back(manifest_of(outputs[i], *assemblies[i], names[i], world_size));
+    manifests.push_back(manifest_of(outputs[i], *assemblies[i], hashes[i], names[i], world_size));
   }
   return manifests;
 }
@@ -113,7 +122,11 @@ void OutputWriter::commit(const OutputFile& output, int64_t world_size, const st
   checkpoint::commit(files_, path, 0644, [&](WritableFile& file) {
     WritableFile* const to[] = {&file};
     const std::string names[] = {base_name(path)};
-    return std::move(write(std::span(&output, 1), to, names, world_size)[0]);
+    auto manifest = std::move(write(std::span(&output, 1), to, names, world_size)[0]);
+    TensorHashes written;
+    written.add(manifest);
+    written.require_same(TensorHashes(sources_), path);
+    return manifest;
   });
 }
 

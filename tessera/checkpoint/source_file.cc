@@ -67,6 +67,7 @@ void require_headers(const CkptFile& file) {
 void add_manifest(SourceTensor& tensor, const ManifestTensor& described) {
   const auto& slice = described.slices[0];
   tensor.crc32c = slice.crc32c;
+  tensor.hash = slice.hash;
   if (!described.is_text && slice.shape != described.shape) {
     tensor.part = SourceTensor::Part{{slice.offset, slice.shape}, described.shape};
   }
@@ -179,7 +180,10 @@ bool SourceFile::holds_parts() const {
 }
 
 void SourceFile::forget_parts() {
-  for (auto& tensor : tensors_) tensor.part.reset();
+  for (auto& tensor : tensors_) {
+    if (tensor.part) tensor.hash.reset();  // it counts elements by their places in the global value
+    tensor.part.reset();
+  }
 }
 
 SourceFiles open_sources(FileSystem& files, const std::string& given) {

@@ -36,6 +36,7 @@ struct SourceTensor {
   };
   std::optional<Part> part;
   std::optional<uint32_t> crc32c;  // of the content, when there is a manifest
+  std::optional<uint64_t> hash;    // its share of the tensor's layout-free hash, when the manifest has it
 
   std::string type_text() const { return is_text ? "str" : Type{dtype, shape}.to_string(); }
 };

@@ -88,11 +88,16 @@ bool Staging::is_complete(const std::string& name) const {
   const auto file = path(name);
   if (!files_.exists(file) || !files_.exists(manifest_path(file))) return false;
   try {
-    const auto manifest = parse_manifest(files_.read_text(manifest_path(file)), manifest_path(file));
-    return manifest.files.size() == 1 && manifest.files[0].size_bytes == files_.size_bytes(file);
+    const auto described = manifest(name);
+    return described.files.size() == 1 && described.files[0].size_bytes == files_.size_bytes(file);
   } catch (const InvalidArgument&) {
     return false;
   }
+}
+
+Manifest Staging::manifest(const std::string& name) const {
+  const auto file = manifest_path(path(name));
+  return parse_manifest(files_.read_text(file), file);
 }
 
 // The order in which a single checkpoint is committed.

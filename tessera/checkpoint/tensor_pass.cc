@@ -9,6 +9,7 @@
 
 #include "tessera/base/crc32c.h"
 #include "tessera/base/error.h"
+#include "tessera/checkpoint/element_hash.h"
 #include "tessera/checkpoint/wire.h"
 
 namespace tessera::checkpoint {
@@ -70,7 +71,7 @@ int64_t TensorPass::piece_elements() const {
   return std::max<int64_t>(1, BoxReader::kPieceBytes / element_bytes_ / times);
 }
 
-void TensorPass::run(const SourceFiles& files, BoxReader& reader, Sink sink) const {
+std::vector<TensorPass::Hashed> TensorPass::run(const SourceFiles& files, BoxReader& reader, Sink sink) const {
   struct Chunk {  // of a source, in the present piece
     Box box;
     std::span<std::byte> bytes;
@@ -78,6 +79,10 @@ void TensorPass::run(const SourceFiles& files, BoxReader& reader, Sink sink) con
   std::vector<std::optional<Chunk>> chunks(sources_.size());
   std::vector<std::optional<Box>> needed(sources_.size());
   std::vector<uint32_t> crcs(sources_.size(), 0);
+  std::vector<BoxHash> hashes;
+  if (!is_text_) {
+    for (const auto& target : targets_) hashes.emplace_back(target.box, global_, element_bytes_);
+  }
   std::vector<std::byte> read;
   std::vector<std::byte> joined;
   const auto bytes_of = [&](const Box& box) { return static_cast<size_t>(box.shape.num_elements() * element_bytes_); };
@@ -108,7 +113,13 @@ void TensorPass::run(const SourceFiles& files, BoxReader& reader, Sink sink) con
     }
   };
 
-  const auto feed = [&](const Target& target, const Box& wanted) {
+  const auto give = [&](size_t t, std::span<const std::byte> bytes) {
+    if (!is_text_) hashes[t].add(bytes);
+    sink(targets_[t].holders, bytes);
+  };
+
+  const auto feed = [&](size_t t, const Box& wanted) {
+    const auto& target = targets_[t];
     if (joined.size() < bytes_of(wanted)) joined.resize(bytes_of(wanted));
     const BoxBytes to{wanted, std::span(joined).first(bytes_of(wanted))};
     for (const size_t s : target.sources) {
@@ -116,17 +127,17 @@ void TensorPass::run(const SourceFiles& files, BoxReader& reader, Sink sink) con
       if (!common) continue;
       const BoxBytes from{chunks[s]->box, chunks[s]->bytes};
       if (const auto all = dense_part(from, wanted, element_bytes_); *common == wanted && !all.empty()) {
-        return sink(target.holders, all);  // it lies there as it is wanted
+        return give(t, all);  // it lies there as it is wanted
       }
       copy_box(from, to, *common, element_bytes_);
     }
-    sink(target.holders, to.bytes);
+    give(t, to.bytes);
   };
 
   for_each_piece(Box::whole(global_), piece_elements(), [&](const Box& piece) {
     read_sources(piece);
-    for (const auto& target : targets_) {
-      if (const auto wanted = intersection(target.box, piece)) feed(target, *wanted);
+    for (size_t t = 0; t < targets_.size(); ++t) {
+      if (const auto wanted = intersection(targets_[t].box, piece)) feed(t, *wanted);
     }
   });
   for (size_t s = 0; s < sources_.size(); ++s) {
@@ -136,12 +147,15 @@ void TensorPass::run(const SourceFiles& files, BoxReader& reader, Sink sink) con
   if (global_.num_elements() == 0) {  // an empty text has a record
     for (const auto& target : targets_) sink(target.holders, {});
   }
+  std::vector<Hashed> result;
+  for (size_t t = 0; t < hashes.size(); ++t) result.push_back({targets_[t].holders, hashes[t].sum()});
+  return result;
 }
 
 TensorPass PassPlanner::make(std::span<const OutputFile> outputs, std::span<const Holder> holders) {
   TensorPass pass;
   const auto& first = tensor_of(outputs, holders[0]);
-  const bool is_text = first.like->is_text;  // a text is copied as a row of bytes
+  const bool is_text = pass.is_text_ = first.like->is_text;  // a text is copied as a row of bytes
   pass.global_ = is_text ? Shape{first.like->size_bytes} : first.global;
   pass.element_bytes_ = is_text ? 1 : static_cast<int64_t>(size_bytes(first.like->dtype));
   std::unordered_map<const SourceTensor*, size_t> index;

@@ -26,9 +26,15 @@ class TensorPass {
   // Called with the holders, all of which have the same content, and its next bytes.
   using Sink = FunctionRef<void(std::span<const Holder>, std::span<const std::byte>)>;
 
-  // Reads and hands on everything. Throws InvalidArgument naming file and tensor when a source that it verifies is
-  // damaged, IoError when one cannot be read.
-  void run(const SourceFiles& files, BoxReader& reader, Sink sink) const;
+  // The layout-free hash of what some holders have been given.
+  struct Hashed {
+    std::span<const Holder> holders;
+    uint64_t hash = 0;
+  };
+
+  // Reads and hands on everything. Returns the hashes, of a text none. Throws InvalidArgument naming file and tensor
+  // when a source that it verifies is damaged, IoError when one cannot be read.
+  std::vector<Hashed> run(const SourceFiles& files, BoxReader& reader, Sink sink) const;
 
  private:
   friend class PassPlanner;
@@ -43,6 +49,7 @@ class TensorPass {
   };
   int64_t piece_elements() const;
 
+  bool is_text_ = false;
   Shape global_;
   int64_t element_bytes_ = 1;
   std::vector<Source> sources_;

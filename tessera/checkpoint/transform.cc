@@ -15,6 +15,7 @@
 #include "tessera/checkpoint/needed_ranks.h"
 #include "tessera/checkpoint/output_writer.h"
 #include "tessera/checkpoint/staging.h"
+#include "tessera/checkpoint/tensor_hashes.h"
 #include "tessera/checkpoint/threads.h"
 
 namespace tessera::checkpoint {
@@ -177,6 +178,10 @@ TransformReport transform_checkpoints(FileSystem& files, const std::string& src_
       }
       convert(writer, outputs, conversion.num_outputs(), planned.names, staging, num_threads, progress);
     }
+    // The proof, of files that were kept too: by what was written, not by how it came to be.
+    TensorHashes written;
+    for (const auto& name : planned.names) written.add(staging.manifest(name));
+    written.require_same(TensorHashes(sources), dst_directory);
   } catch (const InvalidArgument&) {  // damaged sources: what was made of them is worth nothing
     staging.discard();
     throw;
