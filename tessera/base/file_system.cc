@@ -81,6 +81,9 @@ class MappedFile : public ReadableFile {
     if (size_ > 0) ::munmap(data_, size_);
   }
   std::span<const std::byte> bytes() const override { return {static_cast<const std::byte*>(data_), size_}; }
+  void release_pages() const override {
+    if (size_ > 0) ::madvise(data_, size_, MADV_DONTNEED);
+  }
 
  private:
   void* data_;

@@ -34,6 +34,9 @@ class ReadableFile {
  public:
   virtual ~ReadableFile() = default;
   virtual std::span<const std::byte> bytes() const = 0;
+  // Gives back the memory of the pages that were looked at, where bytes() are mapped; they can be looked at again. For
+  // who goes through a large file and must stay small.
+  virtual void release_pages() const {}
 };
 
 class FileSystem {

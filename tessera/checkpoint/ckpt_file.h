@@ -88,6 +88,8 @@ class CkptFile {
 
   const std::string& path() const { return path_; }
   std::span<const std::byte> bytes() const { return file_->bytes(); }
+  // See ReadableFile.
+  void release_pages() const { file_->release_pages(); }
   // In the order of the file.
   const std::vector<StoredEntry>& entries() const { return entries_; }
   // True when the file ended with the reference's checksum trailer, which then was right.

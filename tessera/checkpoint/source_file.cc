@@ -49,7 +49,10 @@ SourceTensor source_tensor(const StoredEntry& entry, const std::byte* file_begin
 // Contents have checksums of their own; what is between them must be as the writer of the manifest wrote it. A reader
 // would accept other spellings, such as "float32", but here each flipped bit counts.
 void require_headers(const CkptFile& file) {
-  for (const auto& entry : file.entries()) {
+  constexpr size_t kEntriesPerRelease = 64;  // as in the reader
+  for (size_t i = 0; i < file.entries().size(); ++i) {
+    const auto& entry = file.entries()[i];
+    if (i % kEntriesPerRelease == 0) file.release_pages();
     constexpr int64_t kTextDims[] = {0};
     const auto dims =
         entry.is_text ? std::span<const int64_t>(kTextDims) : std::span(entry.shape.begin(), entry.shape.end());
