@@ -134,8 +134,10 @@ def run_case(case, rounds, environment):
                 children.append(Child(side, environment))
                 children[-1].wait_ready()
                 abouts[side.name] = children[-1].about
-            for _ in range(rounds):
-                for child in children:
+            for i in range(rounds):
+                # Each begins a round in turn: what a side leaves behind, dirty pages or a hot core, meets all the others.
+                first = i % len(children)
+                for child in children[first:] + children[:first]:
                     values[child.side.name].append(child.round())
                     abouts[child.side.name] = child.about
         finally:
