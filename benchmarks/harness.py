@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / "build" / "release" / "bin"
 BENCHMARKS = ("resnet50", "memory", "transformer", "step_overhead", "python_overhead", "data", "startup", "compile", "collectives",
-              "ranks", "reshard", "iopddl")
+              "ranks", "checkpoint", "reshard", "iopddl")
 READY_TIMEOUT_S = 1200  # torch.compile of a whole network takes minutes
 ROUND_TIMEOUT_S = 600
 
@@ -49,6 +49,7 @@ class Case:
     unit: str = "images/s"
     startup: bool = False
     rounds: int | None = None  # instead of --rounds, where what is measured hardly varies
+    only_by_name: bool = False  # runs where --case asks for it
 
     @property
     def higher_is_better(self):
@@ -133,8 +134,10 @@ def run_case(case, rounds, environment):
                 children.append(Child(side, environment))
                 children[-1].wait_ready()
                 abouts[side.name] = children[-1].about
-            for _ in range(rounds):
-                for child in children:
+            for i in range(rounds):
+                # Each begins a round in turn: what a side leaves behind, dirty pages or a hot core, meets all the others.
+                first = i % len(children)
+                for child in children[first:] + children[:first]:
                     values[child.side.name].append(child.round())
                     abouts[child.side.name] = child.about
         finally:
@@ -244,7 +247,8 @@ def main():
         parser.error("give a benchmark's NAME, or --list")
     if arguments.rounds < 5:
         parser.error("fewer than 5 rounds say little about the spread; give --rounds 5 or more")
-    cases = [case for case in modules[arguments.name].cases(arguments.threads) if arguments.case in case.name]
+    cases = [case for case in modules[arguments.name].cases(arguments.threads)
+             if arguments.case in case.name and (arguments.case or not case.only_by_name)]
     if not cases:
         parser.error(f"no case of {arguments.name} holds '{arguments.case}' in its name")
 

@@ -20,6 +20,9 @@ class WritableFile {
   virtual ~WritableFile() = default;
   virtual void append(std::span<const std::byte> bytes) = 0;
   void append(std::string_view text) { append(std::as_bytes(std::span(text.data(), text.size()))); }
+  // Writes at `offset`, wherever the file ends; what was never written before it is zero. For files that are not
+  // appended to. Any thread.
+  virtual void write_at(int64_t offset, std::span<const std::byte> bytes) = 0;
   // Forces the bytes written so far to the disk (fsync).
   virtual void sync() = 0;
   // Reports late errors; the destructor closes silently.
@@ -31,6 +34,9 @@ class ReadableFile {
  public:
   virtual ~ReadableFile() = default;
   virtual std::span<const std::byte> bytes() const = 0;
+  // Gives back the memory of the pages that were looked at, where bytes() are mapped; they can be looked at again. For
+  // who goes through a large file and must stay small.
+  virtual void release_pages() const {}
 };
 
 // Held while the object lives. The system lets go when the process ends, however it ends.

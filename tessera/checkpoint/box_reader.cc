@@ -95,14 +95,22 @@ void for_each_piece(const Box& box, int64_t max_elements, FunctionRef<void(const
   }
 }
 
-// The piece that is being put together.
-struct BoxReader::Target {
-  const Box& box;
-  std::byte* data;
-};
+void copy_box(const BoxBytes& from, const BoxBytes& to, const Box& common, int64_t element_bytes) {
+  const Place source = place_in(from.box, common);
+  const Place target = place_in(to.box, common);
+  copy_strided(common.shape, from.bytes.data() + source.offset * element_bytes, source.strides,
+               to.bytes.data() + target.offset * element_bytes, target.strides, element_bytes);
+}
 
-BoxReader::BoxReader(FileSystem& files, const SourceFiles& sources)
-    : files_(files), sources_(sources), piece_(kPieceBytes), scratch_(kPieceBytes) {}
+std::span<std::byte> dense_part(const BoxBytes& from, const Box& box, int64_t element_bytes) {
+  const Place place = place_in(from.box, box);
+  const int64_t elements = box.shape.num_elements();
+  if (run_elements(box.shape, place.strides) != elements) return {};
+  return from.bytes.subspan(static_cast<size_t>(place.offset * element_bytes),
+                            static_cast<size_t>(elements * element_bytes));
+}
+
+BoxReader::BoxReader(FileSystem& files, const SourceFiles& sources) : files_(files), sources_(sources) {}
 
 const RangeReader& BoxReader::reader_of(int64_t rank) {
   auto it = readers_.find(rank);
@@ -129,55 +137,40 @@ void BoxReader::read_range(const SourcePart& part, int64_t offset, std::span<std
   check(to.empty(), "a tensor's content is shorter than its shape");
 }
 
-void BoxReader::fill(const SourcePart& part, const Box& wanted, const Target& target) {
-  const auto element_bytes = static_cast<int64_t>(size_bytes(part.tensor->dtype));
+void BoxReader::read_box(const SourcePart& part, int64_t element_bytes, const Box& wanted, const BoxBytes& to) {
   const Place from = place_in(part.box, wanted);
-  const Place to = place_in(target.box, wanted);
   const int64_t elements = wanted.shape.num_elements();
-  std::byte* destination = target.data + to.offset * element_bytes;
   const int64_t extent = extent_elements(wanted.shape, from.strides);
-  if (extent == elements && run_elements(wanted.shape, to.strides) == elements) {
-    return read_range(part, from.offset * element_bytes, {destination, static_cast<size_t>(elements * element_bytes)});
+  if (extent == elements) {
+    if (const auto all = dense_part(to, wanted, element_bytes); !all.empty()) {
+      return read_range(part, from.offset * element_bytes, all);
+    }
   }
   const bool reads_little_more =
       extent <= 2 * elements || run_elements(wanted.shape, from.strides) * element_bytes < kMinRunBytes;
   if (extent * element_bytes <= kPieceBytes && reads_little_more) {
+    scratch_.resize(kPieceBytes);  // where boxes lie dense, it never takes memory
     read_range(part, from.offset * element_bytes,
                std::span(scratch_).first(static_cast<size_t>(extent * element_bytes)));
-    return copy_strided(wanted.shape, scratch_.data(), from.strides, destination, to.strides, element_bytes);
+    const Place target = place_in(to.box, wanted);
+    return copy_strided(wanted.shape, scratch_.data(), from.strides, to.bytes.data() + target.offset * element_bytes,
+                        target.strides, element_bytes);
   }
   // Halves along the outermost dim come to what is read at once in the end: a single run, at the latest.
   int dim = 0;
   while (wanted.shape[dim] == 1) ++dim;
   Box half = wanted;
   half.shape[dim] = wanted.shape[dim] / 2;
-  fill(part, half, target);
+  read_box(part, element_bytes, half, to);
   half.offset[dim] += half.shape[dim];
   half.shape[dim] = wanted.shape[dim] - half.shape[dim];
-  fill(part, half, target);
+  read_box(part, element_bytes, half, to);
 }
 
 void BoxReader::read_piece(const OutputTensor& tensor, const Box& box, std::span<std::byte> to) {
-  for (const auto& part : tensor.sources) {
-    if (const auto common = intersection(part.box, box)) fill(part, *common, {box, to.data()});
-  }
-}
-
-void BoxReader::read(const OutputTensor& tensor, FunctionRef<void(std::span<const std::byte>)> sink) {
   const auto element_bytes = static_cast<int64_t>(size_bytes(tensor.like->dtype));
-  for_each_piece(tensor.box, kPieceBytes / element_bytes, [&](const Box& box) {
-    const auto piece = std::span(piece_).first(static_cast<size_t>(box.shape.num_elements() * element_bytes));
-    read_piece(tensor, box, piece);
-    sink(piece);
-  });
-}
-
-void BoxReader::read_content(int64_t rank, const SourceTensor& tensor,
-                             FunctionRef<void(std::span<const std::byte>)> sink) {
-  for (int64_t at = 0; at < tensor.size_bytes; at += kPieceBytes) {
-    const auto bytes = std::span(scratch_).first(static_cast<size_t>(std::min(kPieceBytes, tensor.size_bytes - at)));
-    read_range({rank, &tensor, {}}, at, bytes);
-    sink(bytes);
+  for (const auto& part : tensor.sources) {
+    if (const auto common = intersection(part.box, box)) read_box(part, element_bytes, *common, {box, to});
   }
 }
 

@@ -1,5 +1,5 @@
-// BoxReader: reads a box of a global tensor out of the parts that source files hold, row-major, in pieces. It keeps two
-// buffers of kPieceBytes and reads each byte once, however large the tensor is. One thread uses it.
+// BoxReader: reads boxes of a global tensor out of the parts that source files hold. It keeps files open and a buffer
+// of kPieceBytes. One thread uses it.
 #pragma once
 
 #include <cstddef>
@@ -19,6 +19,16 @@ namespace tessera::checkpoint {
 // Calls `f` with the consecutive row-major parts of a box that have at most `max_elements` each.
 void for_each_piece(const Box& box, int64_t max_elements, FunctionRef<void(const Box&)> f);
 
+// The elements of a box, dense and row-major.
+struct BoxBytes {
+  Box box;
+  std::span<std::byte> bytes;
+};
+// Copies what both boxes hold of `common`.
+void copy_box(const BoxBytes& from, const BoxBytes& to, const Box& common, int64_t element_bytes);
+// The bytes of `box`, which lies within from.box, if they follow each other there; else empty.
+std::span<std::byte> dense_part(const BoxBytes& from, const Box& box, int64_t element_bytes);
+
 class BoxReader {
  public:
   // Large enough for full disk speed, small enough to stay in the cache between the read, the checksum and the write.
@@ -27,24 +37,19 @@ class BoxReader {
   // Both must outlive the reader.
   BoxReader(FileSystem& files, const SourceFiles& sources);
 
-  // Hands the elements of tensor.box to `sink`, in pieces of at most kPieceBytes. Throws IoError when a file cannot be
+  // `wanted`, which lies within part.box and within to.box, to its place there. Throws IoError when the file cannot be
   // read.
-  void read(const OutputTensor& tensor, FunctionRef<void(std::span<const std::byte>)> sink);
-  // One piece of it: a part of tensor.box, to `to`, which has room for exactly that.
+  void read_box(const SourcePart& part, int64_t element_bytes, const Box& wanted, const BoxBytes& to);
+  // A part of tensor.box, from all its sources, to `to`, which has room for exactly that.
   void read_piece(const OutputTensor& tensor, const Box& box, std::span<std::byte> to);
-  // The whole content of a source tensor, likewise.
-  void read_content(int64_t rank, const SourceTensor& tensor, FunctionRef<void(std::span<const std::byte>)> sink);
 
  private:
-  struct Target;
-  void fill(const SourcePart& part, const Box& wanted, const Target& target);
   void read_range(const SourcePart& part, int64_t offset, std::span<std::byte> to);
   const RangeReader& reader_of(int64_t rank);
 
   FileSystem& files_;
   const SourceFiles& sources_;
   std::unordered_map<int64_t, std::unique_ptr<RangeReader>> readers_;
-  std::vector<std::byte> piece_;
   std::vector<std::byte> scratch_;
 };
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 
 #include "tessera/base/file_system.h"
 #include "tessera/base/function_ref.h"
+#include "tessera/checkpoint/box.h"
 #include "tessera/tensor/tensor.h"
 
 namespace tessera::checkpoint {
@@ -32,6 +34,12 @@ struct Entry {
   bool is_text = false;  // then `text` (UTF-8) is saved, and `value` means nothing
   std::string text;
   Tensor owner;  // what `value` looks at, where the entry owns it
+  // Where the value lies in the global one of shape `global`, when it is only a part of that.
+  struct Part {
+    Box box;
+    Shape global;
+  };
+  std::optional<Part> part;
 
   Entry(std::string name, Tensor tensor) : name(std::move(name)), value(tensor.view()), owner(std::move(tensor)) {}
   // The memory must live until the entry was saved.
@@ -80,6 +88,8 @@ class CkptFile {
 
   const std::string& path() const { return path_; }
   std::span<const std::byte> bytes() const { return file_->bytes(); }
+  // See ReadableFile.
+  void release_pages() const { file_->release_pages(); }
   // In the order of the file.
   const std::vector<StoredEntry>& entries() const { return entries_; }
   // True when the file ended with the reference's checksum trailer, which then was right.
@@ -96,6 +106,7 @@ class CkptFile {
 struct Written {
   int64_t size_bytes = 0;
   uint32_t crc32c = 0;
+  std::optional<uint64_t> hash;  // layout-free, see element_hash.h; absent for texts
 };
 
 // Writes entries one after the other. The file is complete after finish(); the caller syncs, closes and renames it.
@@ -115,7 +126,9 @@ class CkptWriter {
   // The same for a tensor that is nowhere in memory as a whole: `produce` is called once and hands its elements,
   // row-major and in pieces, to what it is given. They must be as many as the type has.
   using Sink = FunctionRef<void(std::span<const std::byte>)>;
-  Written add(const std::string& name, const Type& type, FunctionRef<void(Sink)> produce);
+  Written add(const std::string& name, const Type& type, FunctionRef<void(Sink)> produce) {
+    return add(name, type, {Box::whole(type.shape), type.shape}, produce);
+  }
   void finish();
 
   // Of the bytes so far; of the whole file after finish().
@@ -124,8 +137,10 @@ class CkptWriter {
 
  private:
   struct Splitter;
+  Written add(const std::string& name, const Type& type, const Entry::Part& part, FunctionRef<void(Sink)> produce);
   void take_name(const std::string& name);
   void put(std::span<const std::byte> bytes);
+  void put_unsummed(std::span<const std::byte> bytes);  // the caller adds to crc32c_
   void flush();
 
   WritableFile& file_;

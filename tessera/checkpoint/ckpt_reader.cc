@@ -22,6 +22,9 @@ constexpr size_t kMaxEntries = size_t{1} << 20;
 constexpr uint64_t kMaxNameBytes = 1 << 16;
 constexpr uint64_t kMaxTypeNameBytes = 64;
 
+// Each header that is looked at brings the pages around it into memory, some 64 KiB.
+constexpr size_t kEntriesPerRelease = 64;
+
 constexpr std::string_view kTrailerMark = "crc_num";
 constexpr size_t kTrailerBytes = kTrailerMark.size() + 10;
 
@@ -243,6 +246,7 @@ CkptFile::CkptFile(std::unique_ptr<ReadableFile> file, std::string path)
   };
   while (!cursor.done()) {
     const size_t offset = cursor.offset();
+    if (entries_.size() % kEntriesPerRelease == kEntriesPerRelease - 1) file_->release_pages();
     if (cursor.remaining() == kTrailerBytes && as_text(cursor.rest()).starts_with(kTrailerMark)) {
       check_trailer(cursor, bytes.first(offset));
       has_trailer_ = true;

@@ -7,6 +7,7 @@
 #include "tessera/checkpoint/ckpt_file.h"
 #include "tessera/checkpoint/ckpt_record.h"
 #include "tessera/checkpoint/crc32.h"
+#include "tessera/checkpoint/element_hash.h"
 #include "tessera/checkpoint/wire.h"
 
 namespace tessera::checkpoint {
@@ -96,6 +97,11 @@ std::string record_header(std::string_view name, std::string_view type_name, std
   return header;
 }
 
+void require_value_name(const std::string& name) {
+  if (!name.empty() && is_utf8(name)) return;
+  throw InvalidArgument("checkpoint: the name of a value must be UTF-8 and not empty, got {} bytes", name.size());
+}
+
 // Spreads one content over records of at most max_record_bytes.
 struct CkptWriter::Splitter {
   CkptWriter& writer;
@@ -104,20 +110,29 @@ struct CkptWriter::Splitter {
   std::span<const int64_t> dims;
   int64_t left;  // of the content
   int64_t left_in_record = 0;
-  uint32_t crc = 0;
+  int64_t record_bytes = 0;
+  uint32_t record_crc = 0;
+  uint32_t crc = 0;  // of the complete records
 
   void next_record() {
-    left_in_record = std::min(left, writer.options_.max_record_bytes);
+    left_in_record = record_bytes = std::min(left, writer.options_.max_record_bytes);
+    record_crc = 0;
     const auto header = record_header(name, type_name, dims, static_cast<uint64_t>(left_in_record));
     writer.put(std::as_bytes(std::span(header)));
   }
+  // Each byte is looked at once: the file's checksum is put together from the records'.
   void feed(std::span<const std::byte> bytes) {
-    crc = tessera::crc32c(bytes, crc);
     while (!bytes.empty()) {
       if (left_in_record == 0) next_record();
       const auto part = bytes.first(static_cast<size_t>(std::min<int64_t>(left_in_record, std::ssize(bytes))));
-      writer.put(part);
+      record_crc = tessera::crc32c(part, record_crc);
+      writer.put_unsummed(part);
       left_in_record -= std::ssize(part);
+      if (left_in_record == 0) {
+        const auto size = static_cast<uint64_t>(record_bytes);
+        crc = crc32c_combine(crc, record_crc, size);
+        writer.crc32c_ = crc32c_combine(writer.crc32c_, record_crc, size);
+      }
       left -= std::ssize(part);
       bytes = bytes.subspan(part.size());
     }
@@ -151,15 +166,15 @@ CkptWriter::CkptWriter(WritableFile& file, const Options& options) : file_(file)
 }
 
 void CkptWriter::take_name(const std::string& name) {
-  if (name.empty() || !is_utf8(name)) {
-    throw InvalidArgument("checkpoint: the name of a value must be UTF-8 and not empty, got {} bytes", name.size());
-  }
+  require_value_name(name);
   if (!names_.insert(name).second) throw InvalidArgument("checkpoint: the name \"{}\" occurs twice", name);
 }
 
 Written CkptWriter::add(const Entry& entry) {
   if (!entry.is_text) {
-    return add(entry.name, entry.value.type(), [&](Sink sink) { stream_row_major(entry.value, sink); });
+    const auto type = entry.value.type();
+    const auto part = entry.part.value_or(Entry::Part{Box::whole(type.shape), type.shape});
+    return add(entry.name, type, part, [&](Sink sink) { stream_row_major(entry.value, sink); });
   }
   take_name(entry.name);
   if (!is_utf8(entry.text)) throw InvalidArgument("checkpoint: the text \"{}\" is not UTF-8", entry.name);
@@ -176,14 +191,20 @@ Written CkptWriter::add(const Entry& entry) {
   return {.size_bytes = std::ssize(bytes), .crc32c = splitter.crc};
 }
 
-Written CkptWriter::add(const std::string& name, const Type& type, FunctionRef<void(Sink)> produce) {
+Written CkptWriter::add(const std::string& name, const Type& type, const Entry::Part& part,
+                        FunctionRef<void(Sink)> produce) {
   take_name(name);
+  check(part.box.shape == type.shape, "a part has the shape of its value");
   const int64_t total = type.size_bytes();
-  if (total == 0) return {};
+  if (total == 0) return {.hash = 0};
+  BoxHash hash(part.box, part.global, static_cast<int64_t>(tessera::size_bytes(type.dtype)));
   Splitter splitter{*this, name, ckpt_type_name(type.dtype), std::span(type.shape.begin(), type.shape.end()), total};
-  produce([&](std::span<const std::byte> bytes) { splitter.feed(bytes); });
+  produce([&](std::span<const std::byte> bytes) {
+    hash.add(bytes);
+    splitter.feed(bytes);
+  });
   check_equal(splitter.left, int64_t{0}, "bytes of a tensor not written");
-  return {.size_bytes = total, .crc32c = splitter.crc};
+  return {.size_bytes = total, .crc32c = splitter.crc, .hash = hash.sum()};
 }
 
 void CkptWriter::finish() {
@@ -200,6 +221,10 @@ void CkptWriter::finish() {
 
 void CkptWriter::put(std::span<const std::byte> bytes) {
   crc32c_ = tessera::crc32c(bytes, crc32c_);
+  put_unsummed(bytes);
+}
+
+void CkptWriter::put_unsummed(std::span<const std::byte> bytes) {
   if (options_.trailer) crc32_ = checkpoint::crc32(bytes, crc32_);
   size_bytes_ += std::ssize(bytes);
   if (buffer_.size() + bytes.size() > kBufferBytes) flush();

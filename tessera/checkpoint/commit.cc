@@ -29,6 +29,7 @@ class SteadyFile : public WritableFile {
     unsynced_bytes_ += std::ssize(bytes);
     if (unsynced_bytes_ >= kMaxUnsyncedBytes) sync();
   }
+  void write_at(int64_t offset, std::span<const std::byte> bytes) override { file_.write_at(offset, bytes); }
   void sync() override {
     file_.sync();
     unsynced_bytes_ = 0;
@@ -82,7 +83,10 @@ Manifest write_encrypted(WritableFile& file, const Encryption& encryption, Funct
   described.crc32c = encrypting.crc32c();
   described.encryption = encryption.mode;
   // Checksums of values in a file that nobody else can read would say what small ones are.
-  for (auto& tensor : manifest.tensors) tensor.slices[0].crc32c = 0;
+  for (auto& tensor : manifest.tensors) {
+    tensor.slices[0].crc32c = 0;
+    tensor.slices[0].hash.reset();
+  }
   return manifest;
 }
 

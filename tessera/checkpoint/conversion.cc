@@ -52,6 +52,11 @@ bool describe_themselves(const SourceFiles& sources) {
                      [&](const auto& it) { return it.second.holds_parts() || names_of(it.second) != names; });
 }
 
+// By their manifests.
+bool have_equal_values(const SourceTensor& a, const SourceTensor& b) {
+  return a.crc32c == b.crc32c && (!a.hash || !b.hash || *a.hash == *b.hash);
+}
+
 Box part_of(const SourceTensor& tensor) { return tensor.part ? tensor.part->box : Box::whole(tensor.shape); }
 const Shape& global_of(const SourceTensor& tensor) { return tensor.part ? tensor.part->global : tensor.shape; }
 
@@ -180,15 +185,15 @@ void Conversion::require_equal_replicas(const std::string& name, const Known& kn
   const auto* parameter = from_.find(name);
   const auto stages = parameter == nullptr ? std::vector<int64_t>{0} : parameter->stages;
   const int64_t num_ranks = from_.ranks_per_stage();
-  std::map<int64_t, std::pair<int64_t, uint32_t>> first;  // by slice: rank and checksum
+  std::map<int64_t, std::pair<int64_t, const SourceTensor*>> first;  // by slice, with its rank
   for (const int64_t stage : stages) {
     for (int64_t rank = stage * num_ranks; rank < (stage + 1) * num_ranks; ++rank) {
       const auto* file = source(rank);
       const auto* tensor = file == nullptr ? nullptr : file->find(name);
       if (tensor == nullptr || !tensor->crc32c) continue;
       const int64_t slice = known.slicing.slice_index(rank % num_ranks);
-      const auto [it, is_first] = first.emplace(slice, std::pair(rank, *tensor->crc32c));
-      if (is_first || it->second.second == *tensor->crc32c) continue;
+      const auto [it, is_first] = first.emplace(slice, std::pair(rank, tensor));
+      if (is_first || have_equal_values(*it->second.second, *tensor)) continue;
       throw InvalidArgument(
           "{}: ranks {} and {} hold the same part of {}, but not the same values; take away the checkpoint of the one "
           "that is wrong, or accept any replica",
@@ -284,7 +289,7 @@ std::optional<OutputTensor> Conversion::joined_by_manifest(const std::string& na
     for (const auto& other : output.sources) {
       if (other.box == part.box) {
         is_replica = true;
-        if (check_replicas_ && other.tensor->crc32c != part.tensor->crc32c) {
+        if (check_replicas_ && !have_equal_values(*other.tensor, *part.tensor)) {
           throw InvalidArgument("{}: ranks {} and {} hold the same part of {}, but not the same values",
                                 sources_.at(part.rank).path(), other.rank, part.rank, quoted_name(name));
         }

@@ -25,6 +25,14 @@ class CrashWritableFile : public WritableFile {
                    .file = file_});
     inner_->append(bytes);
   }
+  void write_at(int64_t offset, std::span<const std::byte> bytes) override {
+    owner_.record({.kind = CrashFileSystem::Kind::kWriteAt,
+                   .path = path_,
+                   .content = {reinterpret_cast<const char*>(bytes.data()), bytes.size()},
+                   .file = file_,
+                   .offset = static_cast<size_t>(offset)});
+    inner_->write_at(offset, bytes);
+  }
   void sync() override { owner_.record({.kind = CrashFileSystem::Kind::kSync, .path = path_, .file = file_}); }
   void close() override {}
 
@@ -66,7 +74,8 @@ void CrashFileSystem::sync_directory(const std::string& directory) {
 
 std::string CrashFileSystem::describe(size_t operation) const {
   if (operation == 0) return "nothing";
-  constexpr const char* kNames[] = {"create", "append", "fsync", "rename", "remove", "mkdir", "fsync directory"};
+  constexpr const char* kNames[] = {"create", "append", "write", "fsync",
+                                    "rename", "remove", "mkdir", "fsync directory"};
   const auto& last = operations_[operation - 1];
   return fmt::format("{} {}", kNames[static_cast<int>(last.kind)], last.path);
 }
@@ -121,6 +130,12 @@ std::unique_ptr<MemoryFileSystem> CrashFileSystem::crash_state(size_t count, Uns
     switch (op.kind) {
       case Kind::kCreate: change(op.path, {{op.path, op.file}}); break;
       case Kind::kAppend: inodes[op.file].content += op.content; break;
+      case Kind::kWriteAt: {
+        auto& content = inodes[op.file].content;
+        content.resize(std::max(content.size(), op.offset + op.content.size()));
+        content.replace(op.offset, op.content.size(), op.content);
+        break;
+      }
       case Kind::kSync: inodes[op.file].synced_bytes = inodes[op.file].content.size(); break;
       case Kind::kRename: rename(op); break;
       case Kind::kRemove: change(op.path, {{op.path, -1}}); break;

@@ -41,13 +41,14 @@ class CrashFileSystem : public MemoryFileSystem {
 
  private:
   friend class CrashWritableFile;
-  enum class Kind { kCreate, kAppend, kSync, kRename, kRemove, kCreateDirectories, kSyncDirectory };
+  enum class Kind { kCreate, kAppend, kWriteAt, kSync, kRename, kRemove, kCreateDirectories, kSyncDirectory };
   struct Operation {
     Kind kind;
     std::string path;
     std::string to;       // of a rename
-    std::string content;  // of an append
-    int file = -1;        // which created file: create, append, sync
+    std::string content;  // of an append, or written at an offset
+    int file = -1;        // which created file: create, append, write, sync
+    size_t offset = 0;    // of a write
   };
   void record(Operation operation);
 

@@ -21,15 +21,18 @@ struct TensorDifference {
 };
 
 struct CheckpointDiff {
-  int64_t num_equal = 0;  // values that have the same bits
+  int64_t num_equal = 0;    // values that have the same bits
+  int64_t num_by_hash = 0;  // of these, tensors of which only the manifests' hashes were compared
   std::vector<TensorDifference> differences;
 };
 
 // Each side is a .ckpt or .safetensors file, taken as it is, or a directory with folders rank_N, whose files are joined
-// by a strategy file, or by their manifests where it is "". Throws InvalidArgument when a side cannot be joined.
+// by a strategy file, or by their manifests where it is "". Tensors whose slices have equal hashes in the manifests of
+// both sides are equal; the values of others, or with `read_all` of all, are compared. Throws InvalidArgument when a
+// side cannot be joined.
 CheckpointDiff diff_checkpoints(FileSystem& files, const std::string& left, const std::string& right,
-                                const std::string& left_strategy_file = "",
-                                const std::string& right_strategy_file = "");
+                                const std::string& left_strategy_file = "", const std::string& right_strategy_file = "",
+                                bool read_all = false);
 std::string diff_table(const CheckpointDiff& diff);
 std::string diff_json(const CheckpointDiff& diff);
 

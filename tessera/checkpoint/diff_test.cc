@@ -36,7 +36,9 @@ TEST(Diff, NamesWhatIsMissingOtherAndChanged) {
             "! type f32[3] -> f64[3]\n"
             "~ values f32[3]: 2 of 3 elements differ, by at most inf\n"
             "+ right f32[3]\n"
-            "1 equal, 4 different\n");
+            "1 equal (1 by their hashes), 4 different\n");
+  EXPECT_THAT(diff_table(diff_checkpoints(files, "a.ckpt", "b.ckpt", "", "", /*read_all=*/true)),
+              HasSubstr("\n1 equal, 4 different\n"));
   EXPECT_TRUE(diff_checkpoints(files, "a.ckpt", "a.ckpt").differences.empty());
 }
 
@@ -49,7 +51,14 @@ TEST(Diff, SeesThroughSplits) {
   save_side(files, c.from, "src", "CKP");
   transform_checkpoints(files, "src", "dst", "out", "from.ckpt", "to.ckpt");
   const auto equal = diff_checkpoints(files, "src", "dst", "from.ckpt");
-  EXPECT_EQ(diff_table(equal), fmt::format("{} equal, 0 different\n", c.from.parameters.size() + 3));
+  EXPECT_EQ(equal.num_equal, std::ssize(c.from.parameters) + 3);
+  EXPECT_TRUE(equal.differences.empty());
+  // What was converted says where its slices lie: after that, no value need be read.
+  transform_checkpoints(files, "dst", "back", "CKP", "to.ckpt", "from.ckpt");
+  const auto again = diff_checkpoints(files, "dst", "back");
+  EXPECT_EQ(again.num_by_hash, again.num_equal - 1);  // all but a text
+  EXPECT_EQ(again.num_equal, equal.num_equal);
+  EXPECT_EQ(diff_checkpoints(files, "dst", "back", "", "", /*read_all=*/true).num_equal, equal.num_equal);
   EXPECT_THAT(message_of([&] { diff_checkpoints(files, "src", "nothing", "from.ckpt"); }), HasSubstr("nothing"));
 }
 

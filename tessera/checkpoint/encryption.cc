@@ -168,6 +168,10 @@ EncryptingFile::~EncryptingFile() {
   OPENSSL_cleanse(block_.data(), block_.size());
 }
 
+void EncryptingFile::write_at(int64_t /*offset*/, std::span<const std::byte> /*bytes*/) {
+  throw InternalError("an encrypted file is written from its beginning to its end");
+}
+
 void EncryptingFile::append(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const size_t count = std::min(bytes.size(), block_bytes_ - block_.size());

@@ -36,6 +36,8 @@ class EncryptingFile : public WritableFile {
 
   using WritableFile::append;
   void append(std::span<const std::byte> bytes) override;
+  // What is encrypted goes from the beginning to the end: throws InternalError.
+  void write_at(int64_t offset, std::span<const std::byte> bytes) override;
   void sync() override { file_.sync(); }
   void close() override { file_.close(); }
   void finish();

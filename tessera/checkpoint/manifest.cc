@@ -36,11 +36,13 @@ uint32_t crc_of(std::string_view text) { return crc32c(std::as_bytes(std::span(t
 Json shape_json(const Shape& shape) { return Json(shape.to_vector()); }
 
 Json slice_json(const ManifestSlice& slice) {
-  return {{"file", slice.file},
-          {"offset", shape_json(slice.offset)},
-          {"shape", shape_json(slice.shape)},
-          {"size_bytes", slice.size_bytes},
-          {"crc32c", hex(slice.crc32c)}};
+  Json json{{"file", slice.file},
+            {"offset", shape_json(slice.offset)},
+            {"shape", shape_json(slice.shape)},
+            {"size_bytes", slice.size_bytes},
+            {"crc32c", hex(slice.crc32c)}};
+  if (slice.hash) json["hash"] = fmt::format("{:016x}", *slice.hash);
+  return json;
 }
 
 Json tensor_json(const ManifestTensor& tensor) {
@@ -86,15 +88,20 @@ std::string body_text(const Manifest& manifest) {
 
 using Field = JsonField;
 
-uint32_t read_crc(const Field& field) {
+// All digits of an unsigned integer, leading zeros too.
+template <typename T>
+T read_hex(const Field& field, const char* how_many) {
   const auto digits = field.text();
-  uint32_t value = 0;
+  T value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
-  if (error != std::errc() || end != digits.data() + digits.size() || digits != hex(value)) {
-    field.fail("must be eight lower-case hexadecimal digits");
+  if (error != std::errc() || end != digits.data() + digits.size() ||
+      digits != fmt::format("{:0{}x}", value, 2 * sizeof(T))) {
+    field.fail(fmt::format("must be {} lower-case hexadecimal digits", how_many));
   }
   return value;
 }
+
+uint32_t read_crc(const Field& field) { return read_hex<uint32_t>(field, "eight"); }
 
 Shape read_shape(const Field& field) {
   Shape shape;
@@ -144,6 +151,7 @@ ManifestSlice read_slice(const Field& field, const ManifestTensor& tensor, size_
     field["file"].fail(fmt::format("must be the index of one of the {} files", num_files));
   }
   if (tensor.is_text) return slice;
+  if (field.has("hash")) slice.hash = read_hex<uint64_t>(field["hash"], "sixteen");
   const int ndim = tensor.shape.ndim();
   if (slice.offset.ndim() != ndim) field["offset"].fail(fmt::format("must have {} elements", ndim));
   if (slice.shape.ndim() != ndim) field["shape"].fail(fmt::format("must have {} elements", ndim));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,6 +45,8 @@ struct ManifestSlice {
   Shape shape;
   int64_t size_bytes = 0;
   uint32_t crc32c = 0;  // of its content, row-major
+  // Its share of the tensor's layout-free hash, see element_hash.h; absent for texts and in older manifests.
+  std::optional<uint64_t> hash;
   bool operator==(const ManifestSlice&) const = default;
 };
 

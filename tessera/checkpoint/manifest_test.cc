@@ -30,7 +30,7 @@ Manifest example() {
       {.name = "fc.weight",
        .dtype = DType::kBF16,
        .shape = {4, 3},
-       .slices = {{.offset = {2, 0}, .shape = {2, 3}, .size_bytes = 12, .crc32c = 7}}},
+       .slices = {{.offset = {2, 0}, .shape = {2, 3}, .size_bytes = 12, .crc32c = 7, .hash = 0x1F}}},
       {.name = "h\xC3\xA9", .is_text = true, .appended = true, .slices = {{.size_bytes = 8, .crc32c = 1}}}};
   return manifest;
 }
@@ -77,10 +77,17 @@ TEST(Manifest, IsTheDocumentedText) {
 "files":[
 {"name":"CKP-2_73.ckpt","size_bytes":100,"crc32c":"8a9136aa"}],
 "tensors":[
-{"name":"fc.weight","dtype":"bf16","shape":[4,3],"slices":[{"file":0,"offset":[2,0],"shape":[2,3],"size_bytes":12,"crc32c":"00000007"}]},
+{"name":"fc.weight","dtype":"bf16","shape":[4,3],"slices":[{"file":0,"offset":[2,0],"shape":[2,3],"size_bytes":12,"crc32c":"00000007","hash":"000000000000001f"}]},
 {"name":"hé","dtype":"str","appended":true,"slices":[{"file":0,"offset":[],"shape":[],"size_bytes":8,"crc32c":"00000001"}]}]}
 }
 )");
+}
+
+TEST(Manifest, NeedsNoHashes) {
+  auto manifest = parse_manifest(edited(",\"hash\":\"000000000000001f\"", ""), "m");
+  EXPECT_FALSE(manifest.tensors[0].slices[0].hash.has_value());
+  manifest.tensors[0].slices[0].hash = 0x1F;
+  EXPECT_EQ(manifest, example());
 }
 
 TEST(Manifest, EveryBitFlipIsDetected) {
@@ -110,6 +117,8 @@ TEST(Manifest, ErrorsNameTheField) {
   EXPECT_THAT(refusal(edited("\"seed\":1", "\"seed\":9")), HasSubstr("random.seed must be an integer")) << "over 2^64";
   EXPECT_THAT(refusal(edited("\"version\":1", "\"version\":2")), HasSubstr("version must be 1, got 2"));
   EXPECT_THAT(refusal(edited("8a9136aa", "8A9136AA")), HasSubstr("files[0].crc32c must be eight lower-case hex"));
+  EXPECT_THAT(refusal(edited("000000000000001f", "1f")),
+              HasSubstr("tensors[0].slices[0].hash must be sixteen lower-case hexadecimal digits, got \"1f\""));
   EXPECT_THAT(refusal(edited("\"size_bytes\":12", "\"size_bytes\":13")),
               HasSubstr("tensors[0].slices[0].size_bytes must be the size of bf16[2,3], got 13"));
   EXPECT_THAT(refusal(edited("\"file\":0", "\"file\":1")), HasSubstr("tensors[0].slices[0].file must be the index"));

@@ -1,30 +1,33 @@
 #include "tessera/checkpoint/output_writer.h"
 
-#include "tessera/base/crc32c.h"
+#include <memory>
+#include <mutex>
+
 #include "tessera/base/error.h"
+#include "tessera/checkpoint/ckpt_assembly.h"
 #include "tessera/checkpoint/commit.h"
-#include "tessera/checkpoint/wire.h"
+#include "tessera/checkpoint/tensor_hashes.h"
+#include "tessera/checkpoint/threads.h"
 
 namespace tessera::checkpoint {
 namespace {
 
-void require_checksum(const SourceFile& file, const SourceTensor& tensor, uint32_t crc) {
-  if (crc == *tensor.crc32c) return;
-  throw InvalidArgument("{}: the tensor {} {} at byte {} is damaged: its crc32c is {:08x}, it must be {:08x}",
-                        file.path(), quoted_name(tensor.name), tensor.type_text(),
-                        tensor.pieces.empty() ? 0 : tensor.pieces[0].offset, crc, *tensor.crc32c);
+CkptAssembly::Value value_of(const OutputTensor& tensor) {
+  const auto& like = *tensor.like;
+  if (like.is_text) return {like.name, "str", {0}, like.size_bytes, true};
+  const int64_t bytes = tensor.box.shape.num_elements() * static_cast<int64_t>(size_bytes(like.dtype));
+  return {like.name, ckpt_type_name(like.dtype), tensor.box.shape, bytes, bytes > 0};
 }
 
-// Of a text, which is small: of its file only the values' beginnings are looked at.
-std::string read_text(FileSystem& files, const SourceFile& source, const std::string& name) {
-  const auto file = CkptFile::open(files, source.path());
-  for (const auto& entry : file.entries()) {
-    if (entry.name == name) return entry.read_text();
-  }
-  throw IoError("{}: changed while it was read", source.path());
+std::vector<CkptAssembly::Value> values_of(const OutputFile& output) {
+  std::vector<CkptAssembly::Value> values;
+  for (const auto& tensor : output.tensors) values.push_back(value_of(tensor));
+  return values;
 }
 
-ManifestTensor manifest_tensor(const OutputTensor& tensor, const Written& written) {
+using Hashes = std::vector<std::optional<uint64_t>>;  // by tensor
+
+ManifestTensor manifest_tensor(const OutputTensor& tensor, const Written& written, std::optional<uint64_t> hash) {
   ManifestTensor described{
       .name = tensor.like->name, .is_text = tensor.like->is_text, .appended = tensor.like->appended};
   ManifestSlice slice{.size_bytes = written.size_bytes, .crc32c = written.crc32c};
@@ -33,108 +36,107 @@ ManifestTensor manifest_tensor(const OutputTensor& tensor, const Written& writte
     described.shape = tensor.global;
     slice.offset = tensor.box.offset;
     slice.shape = tensor.box.shape;
+    slice.hash = tensor.box.is_empty() ? 0 : hash;
   }
   described.slices.push_back(slice);
   return described;
 }
 
+Manifest manifest_of(const OutputFile& output, const CkptAssembly& assembly, const Hashes& hashes,
+                     const std::string& name, int64_t world_size) {
+  Manifest manifest{.info = output.info.value_or(CheckpointInfo{})};
+  manifest.info.world_size = static_cast<int>(world_size);
+  for (size_t t = 0; t < output.tensors.size(); ++t) {
+    manifest.tensors.push_back(manifest_tensor(output.tensors[t], assembly.written(t), hashes[t]));
+  }
+  manifest.files.push_back({.name = name, .size_bytes = assembly.size_bytes(), .crc32c = assembly.crc32c()});
+  return manifest;
+}
+
+// The readers of all threads; each is used by one at a time.
+class Readers {
+ public:
+  Readers(FileSystem& files, const SourceFiles& sources) : files_(files), sources_(sources) {}
+  std::unique_ptr<BoxReader> take() {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) return std::make_unique<BoxReader>(files_, sources_);
+    auto reader = std::move(free_.back());
+    free_.pop_back();
+    return reader;
+  }
+  void give_back(std::unique_ptr<BoxReader> reader) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(std::move(reader));
+  }
+
+ private:
+  FileSystem& files_;
+  const SourceFiles& sources_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<BoxReader>> free_;
+};
+
 }  // namespace
 
-OutputWriter::OutputWriter(FileSystem& files, const SourceFiles& sources, bool verify,
-                           std::function<void(int64_t)> count)
-    : files_(files), sources_(sources), verify_(verify), count_(std::move(count)) {}
+OutputWriter::OutputWriter(FileSystem& files, const SourceFiles& sources, Options options)
+    : files_(files), sources_(sources), options_(std::move(options)), planner_(options_.verify) {}
 
-void OutputWriter::stop() {
-  const std::lock_guard lock(mutex_);
-  stopped_ = true;
-  changed_.notify_all();
-}
-
-void OutputWriter::require_running() const {
-  const std::lock_guard lock(mutex_);
-  if (stopped_) throw IoError("stopped, because another file could not be written");
-}
-
-// True for one caller only, which then verifies the tensor.
-bool OutputWriter::claim(const SourceTensor& tensor) {
-  const std::lock_guard lock(mutex_);
-  return verified_.emplace(&tensor, Verified::kInProgress).second;
-}
-
-// A file must not be committed while another thread still looks at what it was made of.
-void OutputWriter::wait_until_verified(const OutputFile& output) {
-  std::unique_lock lock(mutex_);
-  for (const auto& tensor : output.tensors) {
-    for (const auto& part : tensor.sources) {
-      if (!part.tensor->crc32c) continue;
-      changed_.wait(lock, [&] { return stopped_ || verified_.at(part.tensor) == Verified::kYes; });
-      if (stopped_) throw IoError("stopped, because another file could not be written");
-    }
+std::vector<Manifest> OutputWriter::write(std::span<const OutputFile> outputs, std::span<WritableFile* const> files,
+                                          std::span<const std::string> names, int64_t world_size) {
+  std::vector<std::unique_ptr<CkptAssembly>> assemblies;
+  std::vector<Hashes> hashes;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    assemblies.push_back(std::make_unique<CkptAssembly>(*files[i], values_of(outputs[i])));
+    hashes.emplace_back(outputs[i].tensors.size());
   }
-}
-
-// Reads a source tensor as a whole unless that has just happened. It was read right before, so that the second reading
-// is from memory.
-void OutputWriter::verify(const OutputTensor& tensor, uint32_t written_crc, BoxReader& reader) {
-  for (const auto& part : tensor.sources) {
-    if (!part.tensor->crc32c || !claim(*part.tensor)) continue;
-    const bool is_copy = tensor.sources.size() == 1 && (part.tensor->is_text || part.box == tensor.box);
-    uint32_t crc = written_crc;
-    if (!is_copy) {
-      crc = 0;
-      reader.read_content(part.rank, *part.tensor, [&](std::span<const std::byte> bytes) { crc = crc32c(bytes, crc); });
+  const auto passes = planner_.plan(outputs);
+  Readers readers(files_, sources_);
+  for_each_in_threads(options_.num_threads, passes.size(), [&](size_t i) {
+    auto reader = readers.take();
+    try {
+      const auto hashed = passes[i].run(
+          sources_, *reader, [&](std::span<const TensorPass::Holder> holders, std::span<const std::byte> bytes) {
+            if (stopped_) throw IoError("stopped, because another file could not be written");
+            for (const auto& holder : holders) {
+              assemblies[holder.output]->write(holder.tensor, bytes);
+              if (options_.count) options_.count(std::ssize(bytes));
+            }
+          });
+      for (const auto& one : hashed) {
+        for (const auto& holder : one.holders) hashes[holder.output][holder.tensor] = one.hash;
+      }
+    } catch (...) {
+      stopped_ = true;
+      throw;
     }
-    require_checksum(sources_.at(part.rank), *part.tensor, crc);
-    const std::lock_guard lock(mutex_);
-    verified_[part.tensor] = Verified::kYes;
-    changed_.notify_all();
-  }
-}
-
-std::string OutputWriter::text_of(const OutputTensor& tensor) const {
-  return read_text(files_, sources_.at(tensor.sources[0].rank), tensor.like->name);
-}
-
-void OutputWriter::copy(const OutputTensor& tensor, BoxReader& reader,
-                        FunctionRef<void(std::span<const std::byte>)> sink) {
-  uint32_t crc = 0;
-  reader.read(tensor, [&](std::span<const std::byte> bytes) {
-    crc = crc32c(bytes, crc);
-    sink(bytes);
+    readers.give_back(std::move(reader));
   });
-  if (verify_) verify(tensor, crc, reader);
-}
-
-Written OutputWriter::add(CkptWriter& writer, const OutputTensor& tensor, BoxReader& reader) {
-  const auto& name = tensor.like->name;
-  if (tensor.like->is_text) {
-    count_(tensor.like->size_bytes);
-    return writer.add(Entry(name, text_of(tensor)));
+  std::vector<Manifest> manifests;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    manifests.push_back(manifest_of(outputs[i], *assemblies[i], hashes[i], names[i], world_size));
   }
-  return writer.add(name, {tensor.like->dtype, tensor.box.shape}, [&](CkptWriter::Sink sink) {
-    reader.read(tensor, [&](std::span<const std::byte> bytes) {
-      require_running();
-      sink(bytes);
-      count_(std::ssize(bytes));
-    });
-  });
+  return manifests;
 }
 
-void OutputWriter::write(const OutputFile& output, int64_t world_size, const std::string& path, BoxReader& reader) {
-  commit(files_, path, 0644, [&](WritableFile& file) {
-    Manifest manifest{.info = output.info.value_or(CheckpointInfo{})};
-    manifest.info.world_size = static_cast<int>(world_size);
-    CkptWriter writer(file);
-    for (const auto& tensor : output.tensors) {
-      const auto written = add(writer, tensor, reader);
-      if (verify_) verify(tensor, written.crc32c, reader);
-      manifest.tensors.push_back(manifest_tensor(tensor, written));
-    }
-    writer.finish();
-    if (verify_) wait_until_verified(output);
-    manifest.files.push_back({.name = base_name(path), .size_bytes = writer.size_bytes(), .crc32c = writer.crc32c()});
+void OutputWriter::commit(const OutputFile& output, int64_t world_size, const std::string& path) {
+  checkpoint::commit(files_, path, 0644, [&](WritableFile& file) {
+    WritableFile* const to[] = {&file};
+    const std::string names[] = {base_name(path)};
+    auto manifest = std::move(write(std::span(&output, 1), to, names, world_size)[0]);
+    TensorHashes written;
+    written.add(manifest);
+    written.require_same(TensorHashes(sources_), path);
     return manifest;
   });
+}
+
+void OutputWriter::copy(const OutputFile& output, FunctionRef<void(std::span<const std::byte>)> sink) {
+  BoxReader reader(files_, sources_);
+  for (const auto& pass : planner_.plan(std::span(&output, 1))) {
+    pass.run(sources_, reader, [&](std::span<const TensorPass::Holder> holders, std::span<const std::byte> bytes) {
+      if (!output.tensors[holders[0].tensor].like->is_text) sink(bytes);
+    });
+  }
 }
 
 }  // namespace tessera::checkpoint

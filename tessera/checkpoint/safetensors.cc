@@ -147,10 +147,10 @@ void export_safetensors(FileSystem& files, const std::string& checkpoint, const 
   const Placement whole;
   Conversion conversion(from, whole, sources, /*check_replicas=*/true);
   const auto output = conversion.output(0);
-  OutputWriter verifier(files, sources, /*verify=*/true, [](int64_t) {});
   Json metadata = Json::object();
   for (const auto& tensor : output.tensors) {
-    if (tensor.like->is_text) metadata[tensor.like->name] = verifier.text_of(tensor);
+    if (tensor.like->is_text)
+      metadata[tensor.like->name] = read_text(files, sources.at(tensor.sources[0].rank), tensor.like->name);
   }
   const auto header = header_text(output, metadata);
   const auto length = static_cast<uint64_t>(header.size());
@@ -160,11 +160,7 @@ void export_safetensors(FileSystem& files, const std::string& checkpoint, const 
     const auto file = files.create(temporary);
     file->append(std::as_bytes(std::span(&length, 1)));
     file->append(header);
-    BoxReader reader(files, sources);
-    for (const auto& tensor : output.tensors) {
-      if (tensor.like->is_text) continue;
-      verifier.copy(tensor, reader, [&](std::span<const std::byte> bytes) { file->append(bytes); });
-    }
+    OutputWriter(files, sources, {}).copy(output, [&](std::span<const std::byte> bytes) { file->append(bytes); });
     file->sync();
     file->close();
     files.rename(temporary, path);
@@ -186,9 +182,7 @@ void import_safetensors(FileSystem& files, const std::string& path, const std::s
   Conversion conversion(whole, whole, sources, /*check_replicas=*/false);
   const auto output = conversion.output(0);
   if (output.size_bytes == 0) throw InvalidArgument("{}: holds no tensor with elements", path);
-  OutputWriter writer(files, sources, /*verify=*/false, [](int64_t) {});
-  BoxReader reader(files, sources);
-  writer.write(output, 1, checkpoint_path, reader);
+  OutputWriter(files, sources, {.verify = false}).commit(output, 1, checkpoint_path);
 }
 
 }  // namespace tessera::checkpoint

@@ -46,6 +46,7 @@ ManifestTensor manifest_tensor(const Entry& entry, const Written& written, bool 
     tensor.dtype = entry.value.dtype;
     tensor.shape = entry.value.shape;
     slice.shape = tensor.shape;
+    slice.hash = written.hash;
     slice.offset = Shape(std::vector<int64_t>(static_cast<size_t>(tensor.shape.ndim()), 0));
   }
   tensor.slices.push_back(slice);

@@ -105,7 +105,11 @@ class SliceSave {
         Manifest described{.info = info_};
         CkptWriter writer(file, {.max_record_bytes = options_.max_record_bytes});
         for (const auto& slice : slices_) {
-          if (slice.box) described.tensors.push_back(describe(slice, writer.add(Entry(slice.name, record_of(slice)))));
+          if (!slice.box) continue;
+          Entry entry(slice.name, record_of(slice));
+          // A row of a value that is written without its first dim has no hash: it does not say where it lies.
+          if (!slice.without_first_dim) entry.part = Entry::Part{*slice.box, slice.type.shape};
+          described.tensors.push_back(describe(slice, writer.add(entry)));
         }
         if (is_leader()) {
           for (const auto& entry : options_.append_info) {
@@ -128,7 +132,8 @@ class SliceSave {
             .slices = {{.offset = slice.box->offset,
                         .shape = slice.box->shape,
                         .size_bytes = written.size_bytes,
-                        .crc32c = written.crc32c}}};
+                        .crc32c = written.crc32c,
+                        .hash = slice.without_first_dim ? std::nullopt : written.hash}}};
   }
 
   // One manifest of those that describe the files of this directory's ranks.

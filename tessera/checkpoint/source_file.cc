@@ -49,7 +49,10 @@ SourceTensor source_tensor(const StoredEntry& entry, const std::byte* file_begin
 // Contents have checksums of their own; what is between them must be as the writer of the manifest wrote it. A reader
 // would accept other spellings, such as "float32", but here each flipped bit counts.
 void require_headers(const CkptFile& file) {
-  for (const auto& entry : file.entries()) {
+  constexpr size_t kEntriesPerRelease = 64;  // as in the reader
+  for (size_t i = 0; i < file.entries().size(); ++i) {
+    const auto& entry = file.entries()[i];
+    if (i % kEntriesPerRelease == 0) file.release_pages();
     constexpr int64_t kTextDims[] = {0};
     const auto dims =
         entry.is_text ? std::span<const int64_t>(kTextDims) : std::span(entry.shape.begin(), entry.shape.end());
@@ -67,6 +70,7 @@ void require_headers(const CkptFile& file) {
 void add_manifest(SourceTensor& tensor, const ManifestTensor& described, const ManifestSlice& slice) {
   tensor.crc32c = slice.crc32c;
   if (!described.is_text) tensor.shape = slice.shape;
+  tensor.hash = slice.hash;
   if (!described.is_text && slice.shape != described.shape) {
     tensor.part = SourceTensor::Part{{slice.offset, slice.shape}, described.shape};
   }
@@ -118,6 +122,14 @@ std::map<int64_t, std::string> files_at(const std::map<int64_t, std::vector<Cand
 }
 
 }  // namespace
+
+std::string read_text(FileSystem& files, const SourceFile& source, const std::string& name) {
+  const auto file = CkptFile::open(files, source.path());
+  for (const auto& entry : file.entries()) {
+    if (entry.name == name) return entry.read_text();
+  }
+  throw IoError("{}: changed while it was read", source.path());
+}
 
 std::optional<int64_t> rank_of_folder(const std::string& name) {
   constexpr std::string_view kPrefix = "rank_";
@@ -199,7 +211,10 @@ bool SourceFile::holds_parts() const {
 }
 
 void SourceFile::forget_parts() {
-  for (auto& tensor : tensors_) tensor.part.reset();
+  for (auto& tensor : tensors_) {
+    if (tensor.part) tensor.hash.reset();  // it counts elements by their places in the global value
+    tensor.part.reset();
+  }
 }
 
 SourceFiles open_sources(FileSystem& files, const std::string& given) {

@@ -37,6 +37,7 @@ struct SourceTensor {
   };
   std::optional<Part> part;
   std::optional<uint32_t> crc32c;  // of the content, when there is a manifest
+  std::optional<uint64_t> hash;    // its share of the tensor's layout-free hash, when the manifest has it
 
   std::string type_text() const { return is_text ? "str" : Type{dtype, shape}.to_string(); }
 };
@@ -76,6 +77,10 @@ class SourceFile {
   std::optional<CheckpointInfo> info_;
   std::optional<uint32_t> crc32c_;
 };
+
+// The value of a text, as UTF-8: of its file only the values' beginnings are looked at. Throws IoError when the file
+// has changed since it was opened.
+std::string read_text(FileSystem& files, const SourceFile& source, const std::string& name);
 
 // Rank N's folder is called rank_N; nullopt for other names.
 std::optional<int64_t> rank_of_folder(const std::string& name);

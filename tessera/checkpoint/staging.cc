@@ -5,7 +5,6 @@
 #include <set>
 
 #include "tessera/base/error.h"
-#include "tessera/checkpoint/manifest.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -72,15 +71,40 @@ void Staging::refuse_other_files() const {
   }
 }
 
+std::unique_ptr<WritableFile> Staging::create(const std::string& name) {
+  const auto directory = parent_path(path(name));
+  files_.create_directories(directory);
+  if (files_.exists(manifest_path(path(name)))) {  // of a file that was changed since
+    files_.remove(manifest_path(path(name)));
+    files_.sync_directory(directory);
+  }
+  return files_.create(path(name));
+}
+
+void Staging::complete(const std::string& name, const Manifest& manifest) {
+  const auto pending = pending_manifest_path(path(name));
+  const auto file = files_.create(pending);
+  file->append(to_text(manifest));
+  file->sync();
+  file->close();
+  files_.rename(pending, manifest_path(path(name)));
+  files_.sync_directory(parent_path(pending));
+}
+
 bool Staging::is_complete(const std::string& name) const {
   const auto file = path(name);
   if (!files_.exists(file) || !files_.exists(manifest_path(file))) return false;
   try {
-    const auto manifest = parse_manifest(files_.read_text(manifest_path(file)), manifest_path(file));
-    return manifest.files.size() == 1 && manifest.files[0].size_bytes == files_.size_bytes(file);
+    const auto described = manifest(name);
+    return described.files.size() == 1 && described.files[0].size_bytes == files_.size_bytes(file);
   } catch (const InvalidArgument&) {
     return false;
   }
+}
+
+Manifest Staging::manifest(const std::string& name) const {
+  const auto file = manifest_path(path(name));
+  return parse_manifest(files_.read_text(file), file);
 }
 
 // The order in which a single checkpoint is committed.

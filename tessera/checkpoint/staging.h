@@ -3,10 +3,12 @@
 // folder.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "tessera/base/file_system.h"
+#include "tessera/checkpoint/manifest.h"
 
 namespace tessera::checkpoint {
 
@@ -18,10 +20,14 @@ class Staging {
   Staging(FileSystem& files, const std::string& directory, const std::string& fingerprint,
           std::vector<std::string> names);
 
-  // Where to write a file of that name.
-  std::string path(const std::string& name) const { return join_path(partial_, name); }
-  // Whether an earlier attempt completed it.
+  // Begins a file of that name.
+  std::unique_ptr<WritableFile> create(const std::string& name);
+  // Makes a file that was written and synced complete: its manifest is put beside it, durably.
+  void complete(const std::string& name, const Manifest& manifest);
+  // Whether that has been done, by an earlier attempt perhaps.
   bool is_complete(const std::string& name) const;
+  // Of a complete file.
+  Manifest manifest(const std::string& name) const;
   // Puts everything in place: at once where the directory was missing or empty, else file by file.
   void publish();
   // Removes what was made.
@@ -29,6 +35,7 @@ class Staging {
 
  private:
   bool was_just_begun() const;
+  std::string path(const std::string& name) const { return join_path(partial_, name); }
   void refuse_other_files() const;
   void replace(const std::string& name) const;
 

@@ -1,12 +1,11 @@
 #include "tessera/checkpoint/transform.h"
 
 #include <algorithm>
-#include <atomic>
 #include <filesystem>
+#include <memory>
 #include <mutex>
 #include <numeric>
 #include <set>
-#include <thread>
 
 #include "tessera/base/crc32c.h"
 #include "tessera/base/error.h"
@@ -16,17 +15,16 @@
 #include "tessera/checkpoint/needed_ranks.h"
 #include "tessera/checkpoint/output_writer.h"
 #include "tessera/checkpoint/staging.h"
+#include "tessera/checkpoint/tensor_hashes.h"
+#include "tessera/checkpoint/threads.h"
 
 namespace tessera::checkpoint {
 namespace {
 
 // More than many machines have cores: some of the threads wait for the disk.
 constexpr int kDefaultThreads = 4;
-
-int num_threads(const TransformOptions& options, int64_t num_files) {
-  const auto wanted = options.num_threads > 0 ? options.num_threads : kDefaultThreads;
-  return static_cast<int>(std::min<int64_t>(wanted, num_files));
-}
+// So that a destination of a thousand ranks does not run out of file descriptors.
+constexpr size_t kFilesAtOnce = 64;
 
 void refuse_same_directory(FileSystem& files, const std::string& from, const std::string& to) {
   std::error_code ignored;
@@ -115,24 +113,25 @@ class ProgressCounter {
   TransformProgress progress_;
 };
 
-// Runs `body` on so many threads; rethrows the first exception, after `stop` has told the others.
-void run_threads(int count, const std::function<void()>& body, const std::function<void()>& stop) {
-  std::mutex mutex;
-  std::exception_ptr first;
-  const auto guarded = [&] {
-    try {
-      body();
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      if (!first) first = std::current_exception();
-      stop();
-    }
-  };
-  std::vector<std::thread> threads;
-  for (int i = 1; i < count; ++i) threads.emplace_back(guarded);
-  guarded();
-  for (auto& thread : threads) thread.join();
-  if (first) std::rethrow_exception(first);
+// Writes some files of the destination in one pass over the sources.
+void convert(OutputWriter& writer, std::span<const OutputFile> outputs, int64_t world_size,
+             const std::vector<std::string>& names, Staging& staging, int num_threads, ProgressCounter& progress) {
+  std::vector<std::unique_ptr<WritableFile>> opened;
+  std::vector<WritableFile*> to;
+  std::vector<std::string> own_names;
+  for (const auto& output : outputs) {
+    const auto& name = names[static_cast<size_t>(output.rank)];
+    own_names.push_back(base_name(name));
+    opened.push_back(staging.create(name));
+    to.push_back(opened.back().get());
+  }
+  const auto manifests = writer.write(outputs, to, own_names, world_size);
+  for_each_in_threads(num_threads, outputs.size(), [&](size_t i) {
+    to[i]->sync();
+    to[i]->close();
+    staging.complete(names[static_cast<size_t>(outputs[i].rank)], manifests[i]);
+    progress.add(1, 0);
+  });
 }
 
 }  // namespace
@@ -172,23 +171,22 @@ TransformReport transform_checkpoints(FileSystem& files, const std::string& src_
   }
 
   ProgressCounter progress(options, std::ssize(ranks), report.num_bytes);
-  OutputWriter writer(files, sources, options.verify, [&](int64_t bytes) { progress.add(0, bytes); });
-  std::mutex planning;
-  std::atomic<size_t> next = 0;
-  const auto work = [&] {
-    BoxReader reader(files, sources);
-    for (size_t i = next++; i < ranks.size(); i = next++) {
-      const auto output = [&] {
-        const std::lock_guard lock(planning);
-        return conversion.output(ranks[i]);
-      }();
-      writer.write(output, conversion.num_outputs(), staging.path(planned.names[static_cast<size_t>(ranks[i])]),
-                   reader);
-      progress.add(1, 0);
-    }
-  };
+  const int num_threads = options.num_threads > 0 ? options.num_threads : kDefaultThreads;
+  OutputWriter writer(
+      files, sources,
+      {.verify = options.verify, .num_threads = num_threads, .count = [&](int64_t bytes) { progress.add(0, bytes); }});
   try {
-    run_threads(num_threads(options, std::ssize(ranks)), work, [&] { writer.stop(); });
+    for (size_t first = 0; first < ranks.size(); first += kFilesAtOnce) {
+      std::vector<OutputFile> outputs;
+      for (size_t i = first; i < std::min(first + kFilesAtOnce, ranks.size()); ++i) {
+        outputs.push_back(conversion.output(ranks[i]));
+      }
+      convert(writer, outputs, conversion.num_outputs(), planned.names, staging, num_threads, progress);
+    }
+    // The proof, of files that were kept too: by what was written, not by how it came to be.
+    TensorHashes written;
+    for (const auto& name : planned.names) written.add(staging.manifest(name));
+    written.require_same(TensorHashes(sources), dst_directory);
   } catch (const InvalidArgument&) {  // damaged sources: what was made of them is worth nothing
     staging.discard();
     throw;
@@ -248,9 +246,11 @@ void transform_checkpoint_by_rank(FileSystem& files, int64_t rank,
   warn_of_slices(conversion, from, to);
   require_space(files, parent_path(save_path), output.size_bytes);
   ProgressCounter progress(options, 1, output.size_bytes);
-  OutputWriter writer(files, sources, options.verify, [&](int64_t bytes) { progress.add(0, bytes); });
-  BoxReader reader(files, sources);
-  writer.write(output, conversion.num_outputs(), save_path, reader);
+  OutputWriter(files, sources,
+               {.verify = options.verify,
+                .num_threads = options.num_threads > 0 ? options.num_threads : kDefaultThreads,
+                .count = [&](int64_t bytes) { progress.add(0, bytes); }})
+      .commit(output, conversion.num_outputs(), save_path);
   progress.add(1, 0);
 }
 

@@ -28,7 +28,7 @@ struct TransformProgress {
 };
 
 struct TransformOptions {
-  // Files that are converted at the same time; 0: four.
+  // That copy values, each another tensor at a time; 0: four.
   int num_threads = 0;
   // Compare the values that are read with the checksums in the source's manifests, where there are any.
   bool verify = true;

@@ -246,6 +246,31 @@ TEST_F(TwoRanks, ManifestsThatLieAreRefused) {
   EXPECT_EQ(refusal(2, 8), "no error");
 }
 
+TEST_F(TwoRanks, ProveThemselvesByTheHashesOfTheirSlices) {
+  transform();
+  const auto hash_of = [&](const std::string& path) {
+    return *parse_manifest(files.read_text(manifest_path(path)), path).tensors[0].slices[0].hash;
+  };
+  uint64_t sum = 0;
+  for (int rank = 0; rank < 4; ++rank) sum += hash_of(fmt::format("dst/rank_{0}/out{0}.ckpt", rank));
+  transform_checkpoints(files, "dst", "whole", "net");
+  EXPECT_EQ(hash_of("whole/rank_0/net0.ckpt"), sum);
+  // Values and checksums are right, and yet these were not the values that were saved.
+  const auto path = manifest_path("dst/rank_1/out1.ckpt");
+  auto manifest = parse_manifest(files.read_text(path), path);
+  *manifest.tensors[0].slices[0].hash += 1;
+  overwrite(files, path, to_text(manifest));
+  const auto convert = [&] { transform_checkpoints(files, "dst", "again", "net"); };
+  EXPECT_EQ(message_of(convert), fmt::format("again: \"w\" [8,2] has other values than the source: the hashes of its "
+                                             "slices add up to {:016x}, those of the source's to {:016x}",
+                                             sum, sum + 1));
+  EXPECT_FALSE(files.exists("again"));
+  // A manifest of an earlier version has none.
+  manifest.tensors[0].slices[0].hash.reset();
+  overwrite(files, path, to_text(manifest));
+  EXPECT_EQ(message_of(convert), "no error");
+}
+
 TEST_F(TwoRanks, SharedByTwoStagesMustHaveEqualValues) {
   ParameterLayout stage{.name = "0-w", .device_matrix = {1}, .tensor_map = {{}, {}}};
   auto next = stage;

@@ -107,11 +107,13 @@ void add_diff(CLI::App& ckpt, int& exit_code) {
   static std::string right;
   static std::string left_strategy;
   static std::string right_strategy;
+  static bool bytes = false;
   static bool json = false;
   auto* diff = ckpt.add_subcommand("diff", "what differs between two checkpoints, however they are split");
   diff->footer(
-      "Whole tensors are compared, bit by bit. Directories with rank_N folders are joined by their strategy files, or\n"
-      "by their manifests. Prints - for what only LEFT has, + for what only RIGHT has, ! for other types, ~ for other\n"
+      "Whole tensors are compared: by their hashes where the manifests of both sides have them, else bit by bit.\n"
+      "Directories with rank_N folders are joined by their strategy files, or by their manifests.\n"
+      "Prints - for what only LEFT has, + for what only RIGHT has, ! for other types, ~ for other\n"
       "values. Exit code 1 when there is a difference.\n"
       "Examples:\n"
       "  tessera ckpt diff CKP-1_73.ckpt CKP-2_73.ckpt\n"
@@ -120,9 +122,11 @@ void add_diff(CLI::App& ckpt, int& exit_code) {
   diff->add_option("right", right, "file or directory")->required();
   diff->add_option("--left_strategy", left_strategy, "strategy file of LEFT");
   diff->add_option("--right_strategy", right_strategy, "strategy file of RIGHT");
+  diff->add_flag("--bytes", bytes, "read and compare all values, whatever the manifests say");
   diff->add_flag("--json", json, kJsonHelp);
   diff->callback([&exit_code] {
-    const auto found = checkpoint::diff_checkpoints(FileSystem::local(), left, right, left_strategy, right_strategy);
+    const auto found =
+        checkpoint::diff_checkpoints(FileSystem::local(), left, right, left_strategy, right_strategy, bytes);
     print(json ? checkpoint::diff_json(found) : checkpoint::diff_table(found));
     if (!found.differences.empty()) exit_code = 1;
   });
@@ -172,7 +176,7 @@ void add_transform(CLI::App& ckpt) {
   transform->add_option("--prefix", prefix, "of the new files' names");
   transform->add_option("--src_strategy", src_strategy, "strategy file of the source");
   transform->add_option("--dst_strategy", dst_strategy, "strategy file of the destination");
-  transform->add_option("--threads", options.num_threads, "files at the same time; 0: four")
+  transform->add_option("--threads", options.num_threads, "that copy values; 0: four")
       ->check(CLI::Range(0, 256))
       ->capture_default_str();
   transform->add_flag("--no_verify", no_verify, "do not compare what is read with the source's checksums");

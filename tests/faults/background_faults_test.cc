@@ -59,6 +59,10 @@ class SlowDisk : public MemoryFileSystem {
       if (is_data()) disk_.wait(path_);
       inner_->append(bytes);
     }
+    void write_at(int64_t offset, std::span<const std::byte> bytes) override {
+      if (is_data()) disk_.wait(path_);
+      inner_->write_at(offset, bytes);
+    }
     void sync() override {}
     void close() override {}
 

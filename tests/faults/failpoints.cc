@@ -72,6 +72,11 @@ class FailpointFile : public WritableFile {
     owner_.at(
         "write", path_, [&] { inner_->append(bytes); }, [&] { inner_->append(bytes.first(bytes.size() / 2)); });
   }
+  void write_at(int64_t offset, std::span<const std::byte> bytes) override {
+    owner_.at(
+        "write", path_, [&] { inner_->write_at(offset, bytes); },
+        [&] { inner_->write_at(offset, bytes.first(bytes.size() / 2)); });
+  }
   void sync() override {
     owner_.at("fsync", path_, [&] { inner_->sync(); });
   }

@@ -63,7 +63,8 @@ struct CkptCommand : testing::Test {
 TEST_F(CkptCommand, ConvertsAndProvesIt) {
   EXPECT_EQ(output("transform src dst --prefix net --src_strategy 2.ckpt --dst_strategy 3.ckpt"),
             "dst: 3 checkpoints, 76 B written\n");
-  EXPECT_EQ(output("diff src dst --left_strategy 2.ckpt"), "2 equal, 0 different\n");
+  EXPECT_EQ(output("diff src dst --left_strategy 2.ckpt"), "2 equal (1 by their hashes), 0 different\n");
+  EXPECT_EQ(output("diff src dst --left_strategy 2.ckpt --bytes"), "2 equal, 0 different\n");
   EXPECT_THAT(output("verify dst"), HasSubstr("3 verified, 0 without a manifest, 0 damaged"));
   const auto list = Json::parse(output("ls dst --json"))["files"];
   ASSERT_EQ(list.size(), 3);
@@ -95,7 +96,8 @@ TEST_F(CkptCommand, FailsWithTheReason) {
   EXPECT_FALSE(files.exists(folder + "/dst"));
   const auto differs = run("diff src/rank_0/CKP-1_4.ckpt src/rank_1/CKP-1_4.ckpt");
   EXPECT_EQ(differs.exit_code, 1);
-  EXPECT_EQ(differs.text, "~ w f32[4,2]: 8 of 8 elements differ, by at most 1.0\n1 equal, 1 different\n");
+  EXPECT_EQ(differs.text,
+            "~ w f32[4,2]: 8 of 8 elements differ, by at most 1.0\n1 equal (1 by their hashes), 1 different\n");
   const auto path = folder + "/src/rank_1/CKP-1_4.ckpt";
   auto bytes = files.read_text(path);
   bytes[40] = static_cast<char>(bytes[40] ^ 1);
