@@ -48,6 +48,8 @@
 #include "tessera/nn/learning_rate.h"
 #include "tessera/nn/linear.h"
 #include "tessera/nn/losses.h"
+#include "tessera/nn/models/gpt.h"
+#include "tessera/nn/models/llama.h"
 #include "tessera/nn/models/registry.h"
 #include "tessera/nn/models/resnet.h"
 #include "tessera/nn/models/small.h"

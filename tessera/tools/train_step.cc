@@ -29,11 +29,17 @@ ir::Graph read_graph(const StepOptions& options) {
 
 std::vector<session::InputSpec> input_specs(const StepOptions& options) {
   const auto& model = nn::find_model(options.model);
-  const int64_t rows = options.batch_size > 0 ? options.batch_size : kRowsPerPart * mesh_of(options).axis(0).size;
+  const int64_t rows =
+      options.batch_size > 0 ? options.batch_size : model.samples_per_part * mesh_of(options).axis(0).size;
   std::vector<session::InputSpec> specs;
   for (const auto& input : model.batch_inputs(rows)) specs.push_back({input.name, input.type});
   specs.push_back({"label", model.batch_labels(rows)});
   return specs;
+}
+
+std::unique_ptr<nn::Cell> make_network(const StepOptions& options) {
+  const auto& model = nn::find_model(options.model);
+  return nn::make_model(model.name, options.num_classes != 0 ? options.num_classes : model.num_classes);
 }
 
 compiler::Precision precision_of(const StepOptions& options) { return {.compute = parse_dtype(options.precision)}; }
@@ -68,7 +74,7 @@ std::string model_names() {
 
 ir::Graph forward_graph(const StepOptions& options) {
   if (is_file(options)) throw InvalidArgument("a file holds a logical graph: there is no stage \"forward\" before it");
-  const auto network = nn::make_model(options.model, options.num_classes);
+  const auto network = make_network(options);
   const auto inputs = input_specs(options);
   return session::trace_forward(*network, std::span(inputs).first(inputs.size() - 1), kTraining, precision_of(options));
 }
@@ -82,7 +88,7 @@ ir::Graph backward_graph(const StepOptions& options) {
       if (input.kind == ir::InputKind::kParameter) parameters.push_back(input.name);
     }
   } else {
-    const auto network = nn::make_model(options.model, options.num_classes);
+    const auto network = make_network(options);
     nn::SoftmaxCrossEntropyWithLogits loss(kLoss);
     graph = session::trace_loss(*network, loss, input_specs(options), kTraining, std::nullopt, precision_of(options));
     for (const nn::Parameter* parameter : network->trainable_parameters()) {
@@ -103,10 +109,10 @@ ir::Graph step_graph(const StepOptions& options) {
   if (is_file(options)) {
     graph = read_graph(options);
   } else {
-    const auto network = nn::make_model(options.model, options.num_classes);
+    const auto network = make_network(options);
     nn::SoftmaxCrossEntropyWithLogits loss(kLoss);
-    nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
-    graph = session::trace_train_step(*network, &loss, optimizer, input_specs(options), kTraining,
+    const auto optimizer = nn::find_model(options.model).make_optimizer();
+    graph = session::trace_train_step(*network, &loss, *optimizer, input_specs(options), kTraining,
                                       {.precision = precision_of(options)});
   }
   add_strategies(graph, options.strategies);

@@ -12,8 +12,8 @@ namespace tessera::tools {
 struct StepOptions {
   std::string model;
   std::string precision = "float32";  // what a built-in network computes in
-  int64_t batch_size = 0;  // rows of the global batch of a built-in network; 0: kRowsPerPart for each part of it
-  int64_t num_classes = 10;
+  int64_t batch_size = 0;  // samples of the global batch of a built-in network; 0: ModelInfo::samples_per_part for each
+  int64_t num_classes = 0;              // of a built-in network; 0: ModelInfo::num_classes
   int ranks = 0;                        // 0: as many as the mesh has, or 1
   std::string mesh;                     // "data=4,model=2"; empty: data=<ranks>
   std::vector<std::string> inputs;      // "x=[data,_]": how an input lies
@@ -26,7 +26,6 @@ struct StepOptions {
   std::string memory_limit;             // "2GiB": of a rank's arena
   bool fake_kernels = false;
 };
-inline constexpr int64_t kRowsPerPart = 32;
 
 // The names of the built-in networks, separated by commas.
 std::string model_names();

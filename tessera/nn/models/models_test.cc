@@ -3,6 +3,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/nn/losses.h"
+#include "tessera/nn/models/gpt.h"
+#include "tessera/nn/models/llama.h"
 #include "tessera/nn/models/registry.h"
 #include "tessera/nn/models/resnet.h"
 #include "tessera/nn/models/small.h"
@@ -140,6 +142,31 @@ TEST(LeNet5, TakesImagesOf32By32) {
       ThrowsMessage<InvalidArgument>(HasSubstr("Dense \"fc1\": takes [...,400], got f32[4,256]")));
 }
 
+// Shapes alone are counted: no machine could hold the values of the largest.
+TEST(LanguageModels, HaveTheKnownNumberOfParameters) {
+  const auto parameters_of = [](const char* name) {
+    const auto& model = find_model(name);
+    return num_elements(model.make(model.num_classes)->trainable_parameters());
+  };
+  EXPECT_EQ(parameters_of("gpt2_small"), 124'439'808);
+  EXPECT_EQ(parameters_of("gpt3_96"), 174'604'259'328);
+  EXPECT_EQ(parameters_of("llama_8b"), 8'030'261'248);
+}
+
+TEST(LanguageModels, RefuseHeadsThatDoNotFit) {
+  EXPECT_THAT([] { llama({.num_heads = 32, .num_key_value_heads = 5}); },
+              ThrowsMessage<InvalidArgument>("llama: num_key_value_heads 5 must divide num_heads 32"));
+  EXPECT_THAT([] { llama({.hidden_size = 32, .num_heads = 32}); },
+              ThrowsMessage<InvalidArgument>("llama: 2 * num_heads 64 must divide hidden_size 32"));
+  EXPECT_THAT([] { gpt({.num_layers = 0}); }, ThrowsMessage<InvalidArgument>("gpt: needs at least one layer, got 0"));
+  const auto net = gpt({.max_length = 8, .hidden_size = 4, .num_layers = 1, .num_heads = 1});
+  EXPECT_THAT(
+      [&] {
+        result_of(*net, {DType::kI32, {2, 9}});
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("more tokens than the 8")));
+}
+
 TEST(Models, AreMadeByNameAndTakeTheirInput) {
   for (const auto& model : models()) {
     const auto net = make_model(model.name, 7);
@@ -152,7 +179,8 @@ TEST(Models, AreMadeByNameAndTakeTheirInput) {
   }
   EXPECT_THAT([] { make_model("resnet51", 10); },
               ThrowsMessage<InvalidArgument>(
-                  "model \"resnet51\" is not known; there are: resnet50, resnet50_usual, lenet5, mlp, transformer"));
+                  "model \"resnet51\" is not known; there are: resnet50, resnet50_usual, lenet5, mlp, transformer, "
+                  "gpt2_small, gpt3_96, llama_8b"));
   EXPECT_THROW(make_model("mlp", 0), InvalidArgument);
 }
 

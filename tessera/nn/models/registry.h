@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/nn/cell.h"
+#include "tessera/nn/optimizer.h"
 
 namespace tessera::nn {
 
@@ -16,12 +17,17 @@ struct ModelInput {
   Type type;  // without the batch: f32[3,224,224]
 };
 
+// No values are made with a network: one of any size can be traced and planned.
 struct ModelInfo {
   std::string name;
   std::string doc;
   std::vector<ModelInput> inputs;
   int64_t labels = 1;  // class numbers that a sample is to be given; the logits have that many rows for each
   std::function<std::unique_ptr<Cell>(int64_t num_classes)> make;
+  int64_t num_classes = 10;       // where nothing else is said; of a language model its vocabulary
+  int64_t samples_per_part = 32;  // of a batch, for each part that it is split into, where nothing else is said
+  // What it is usually trained with.
+  std::function<std::unique_ptr<Optimizer>()> make_optimizer;
 
   // The inputs of a batch of `rows` samples.
   std::vector<ModelInput> batch_inputs(int64_t rows) const;
