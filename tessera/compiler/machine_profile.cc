@@ -13,15 +13,21 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// One JSON object of a profile, whose members are all read, and no others there.
+constexpr int64_t kMostRanks = 1000000;
+constexpr double kMostBytes = 1e18;
+
+// One JSON object of a profile, whose members are all read, and no others there but optional ones.
 class Section {
  public:
-  Section(const Json& json, std::string path, const std::vector<std::string>& members)
+  Section(const Json& json, std::string path, const std::vector<std::string>& members,
+          const std::vector<std::string>& optional = {})
       : json_(json), path_(std::move(path)) {
     if (!json_.is_object()) throw InvalidArgument("{}: must be an object, got {}", path_, json_.dump());
     for (const auto& [name, value] : json_.items()) {
-      if (std::find(members.begin(), members.end(), name) == members.end()) {
-        throw InvalidArgument("{}: \"{}\" is not known; there are: {}", path_, name, fmt::join(members, ", "));
+      auto known = members;
+      known.insert(known.end(), optional.begin(), optional.end());
+      if (std::find(known.begin(), known.end(), name) == known.end()) {
+        throw InvalidArgument("{}: \"{}\" is not known; there are: {}", path_, name, fmt::join(known, ", "));
       }
     }
     for (const auto& name : members) {
@@ -29,6 +35,7 @@ class Section {
     }
   }
 
+  bool has(const std::string& name) const { return json_.contains(name); }
   const Json& member(const std::string& name) const { return json_.at(name); }
   double positive(const std::string& name) const { return number(name, false); }
   double not_negative(const std::string& name) const { return number(name, true); }
@@ -52,17 +59,38 @@ Link read_link(const Section& profile, const std::string& name) {
   return {link.positive("bytes_per_second"), link.not_negative("latency_seconds")};
 }
 
-std::map<DType, double> read_flops(const Section& profile) {
-  const Json& json = profile.member("flops_per_second");
-  std::vector<std::string> names = {to_string(DType::kF32)};
-  if (json.is_object()) {
-    for (const auto& [name, value] : json.items()) {
-      if (name != names[0]) names.push_back(name);
-    }
+// The names of an object's members, behind those that must be there.
+std::vector<std::string> names_in(const Json& json, std::vector<std::string> names = {}) {
+  if (!json.is_object()) return names;
+  for (const auto& [name, value] : json.items()) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   }
-  const Section flops(json, profile.path_of("flops_per_second"), names);
+  return names;
+}
+
+std::map<DType, double> read_flops(const Section& profile, const std::string& member,
+                                   const std::vector<std::string>& required) {
+  const Json& json = profile.member(member);
+  const auto names = names_in(json, required);
+  const Section flops(json, profile.path_of(member), names);
   std::map<DType, double> result;
   for (const auto& name : names) result[parse_dtype(name)] = flops.positive(name);
+  return result;
+}
+
+std::map<int, Link> read_links(const Section& profile, const std::string& member) {
+  const Json& json = profile.member(member);
+  const auto names = names_in(json);
+  const Section links(json, profile.path_of(member), names);
+  std::map<int, Link> result;
+  for (const auto& name : names) {
+    const int64_t ranks = parse_int(name, links.path_of(name));
+    if (ranks < 2 || ranks > kMostRanks) {
+      throw InvalidArgument("{}: \"{}\" must be a number of ranks from 2 to {}", profile.path_of(member), name,
+                            kMostRanks);
+    }
+    result[static_cast<int>(ranks)] = read_link(links, name);
+  }
   return result;
 }
 
@@ -75,6 +103,17 @@ Json link_json(const Link& link) {
 double MachineProfile::flops_of(DType dtype) const {
   const auto it = flops_per_second.find(dtype);
   return it != flops_per_second.end() ? it->second : flops_per_second.at(DType::kF32);
+}
+
+double MachineProfile::flops_of(DType dtype, std::string_view op) const {
+  const auto it = convolution_flops_per_second.find(dtype);
+  return op.starts_with("conv2d") && it != convolution_flops_per_second.end() ? it->second : flops_of(dtype);
+}
+
+const Link& MachineProfile::intra_host_of(int64_t num_ranks) const {
+  const auto it = std::find_if(intra_host_by_ranks.rbegin(), intra_host_by_ranks.rend(),
+                               [&](const auto& link) { return link.first <= num_ranks; });
+  return it != intra_host_by_ranks.rend() ? it->second : intra_host;
 }
 
 MachineProfile example_profile() {
@@ -96,21 +135,34 @@ MachineProfile parse_profile(std::string_view text, const std::string& file) {
   }
   const Section profile(json, file,
                         {"name", "flops_per_second", "memory_bytes_per_second", "kernel_overhead_seconds",
-                         "ranks_per_host", "intra_host", "inter_host"});
+                         "ranks_per_host", "intra_host", "inter_host"},
+                        {"convolution_flops_per_second", "intra_host_by_ranks", "memory_bytes"});
   const Json& name = profile.member("name");
   if (!name.is_string()) throw InvalidArgument("{}: \"name\" must be a string, got {}", file, name.dump());
   const double ranks = profile.positive("ranks_per_host");
-  if (ranks != std::floor(ranks) || ranks > 1e6) {
-    throw InvalidArgument("{}: \"ranks_per_host\" must be a whole number from 1 to 1000000, got {}", file,
+  if (ranks != std::floor(ranks) || ranks > kMostRanks) {
+    throw InvalidArgument("{}: \"ranks_per_host\" must be a whole number from 1 to {}, got {}", file, kMostRanks,
                           shortest(ranks));
   }
-  return {.name = name.get<std::string>(),
-          .flops_per_second = read_flops(profile),
-          .memory_bytes_per_second = profile.positive("memory_bytes_per_second"),
-          .kernel_overhead_seconds = profile.not_negative("kernel_overhead_seconds"),
-          .ranks_per_host = static_cast<int>(ranks),
-          .intra_host = read_link(profile, "intra_host"),
-          .inter_host = read_link(profile, "inter_host")};
+  const double memory = profile.has("memory_bytes") ? profile.positive("memory_bytes") : 0;
+  if (memory > kMostBytes) {
+    throw InvalidArgument("{}: \"memory_bytes\" must be at most 1e18, got {}", file, shortest(memory));
+  }
+  MachineProfile result = {.name = name.get<std::string>(),
+                           .flops_per_second = read_flops(profile, "flops_per_second", {to_string(DType::kF32)}),
+                           .memory_bytes_per_second = profile.positive("memory_bytes_per_second"),
+                           .kernel_overhead_seconds = profile.not_negative("kernel_overhead_seconds"),
+                           .ranks_per_host = static_cast<int>(ranks),
+                           .intra_host = read_link(profile, "intra_host"),
+                           .inter_host = read_link(profile, "inter_host"),
+                           .memory_bytes = static_cast<int64_t>(memory)};
+  if (profile.has("convolution_flops_per_second")) {
+    result.convolution_flops_per_second = read_flops(profile, "convolution_flops_per_second", {});
+  }
+  if (profile.has("intra_host_by_ranks")) {
+    result.intra_host_by_ranks = read_links(profile, "intra_host_by_ranks");
+  }
+  return result;
 }
 
 std::string to_json(const MachineProfile& profile) {
@@ -122,6 +174,13 @@ std::string to_json(const MachineProfile& profile) {
   json["ranks_per_host"] = profile.ranks_per_host;
   json["intra_host"] = link_json(profile.intra_host);
   json["inter_host"] = link_json(profile.inter_host);
+  for (const auto& [dtype, flops] : profile.convolution_flops_per_second) {
+    json["convolution_flops_per_second"][to_string(dtype)] = flops;
+  }
+  for (const auto& [ranks, link] : profile.intra_host_by_ranks) {
+    json["intra_host_by_ranks"][std::to_string(ranks)] = link_json(link);
+  }
+  if (profile.memory_bytes > 0) json["memory_bytes"] = profile.memory_bytes;
   return json.dump(2) + "\n";
 }
 

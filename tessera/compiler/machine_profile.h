@@ -1,7 +1,8 @@
-// MachineProfile: what a simulation has to know of the machines: how fast a rank computes, reads memory and receives
-// bytes. Data: read from JSON, written by `tessera info --profile`.
+// MachineProfile: what a simulation or a search has to know of the machines: how fast a rank computes, reads memory and
+// receives bytes, and how much memory it has. Data: read from JSON, written by `tessera calibrate`.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
@@ -19,13 +20,21 @@ struct Link {
 struct MachineProfile {
   std::string name;
   std::map<DType, double> flops_per_second;  // of one rank; f32 is there, dtypes that are not compute as fast as it
+  std::map<DType, double> convolution_flops_per_second = {};  // dtypes that are not there: as flops_per_second
   double memory_bytes_per_second = 0;
   double kernel_overhead_seconds = 0;  // of every step that computes or copies
   int ranks_per_host = 1;              // rank r is on host r / ranks_per_host
   Link intra_host;
   Link inter_host;
+  // Where the ranks of a host slow each other down: the link of groups of at least so many of them.
+  std::map<int, Link> intra_host_by_ranks = {};
+  int64_t memory_bytes = 0;  // of a rank; 0: not known
 
   double flops_of(DType dtype) const;
+  // Of an operator, by name.
+  double flops_of(DType dtype, std::string_view op) const;
+  // Between so many ranks of one host, at least 2.
+  const Link& intra_host_of(int64_t num_ranks) const;
   int host_of(int rank) const { return rank / ranks_per_host; }
 };
 
@@ -35,8 +44,10 @@ MachineProfile example_profile();
 // {"name": "...", "flops_per_second": {"f32": 1e12, "bf16": 4e12}, "memory_bytes_per_second": 1e11,
 //  "kernel_overhead_seconds": 5e-6, "ranks_per_host": 8,
 //  "intra_host": {"bytes_per_second": 1e11, "latency_seconds": 5e-6}, "inter_host": {...}}
+// and, if wanted, "convolution_flops_per_second": {"bf16": 2e12}, "intra_host_by_ranks": {"4": {...}, "8": {...}} and
+// "memory_bytes": 8e10.
 // Throws InvalidArgument naming `file` and the member that is missing, unknown or out of range: speeds must be
-// positive, overheads and latencies not negative.
+// positive, overheads and latencies not negative, numbers of ranks at least 2.
 MachineProfile parse_profile(std::string_view text, const std::string& file);
 // Parses back.
 std::string to_json(const MachineProfile& profile);

@@ -269,6 +269,22 @@ TEST(MachineProfile, ReadsWhatItWrites) {
   EXPECT_EQ(to_json(parse_profile(to_json(example_profile()), "example")), to_json(example_profile()));
 }
 
+TEST(MachineProfile, SpeedsOfConvolutionsAndOfLargerGroupsMayDiffer) {
+  const auto profile = parse_profile(with(kProfile, "\"name\"", R"("memory_bytes": 8e10,
+      "convolution_flops_per_second": {"bf16": 3e12},
+      "intra_host_by_ranks": {"3": {"bytes_per_second": 2e10, "latency_seconds": 1e-6},
+                              "4": {"bytes_per_second": 1e10, "latency_seconds": 2e-6}}, "name")"),
+                                     "p.json");
+  EXPECT_EQ(profile.memory_bytes, 80'000'000'000);
+  EXPECT_EQ(profile.flops_of(DType::kBF16, "conv2d_grad_input"), 3e12);
+  EXPECT_EQ(profile.flops_of(DType::kF32, "conv2d"), 1e12);
+  EXPECT_EQ(profile.flops_of(DType::kBF16, "matmul"), 4e12);
+  EXPECT_EQ(profile.intra_host_of(2).bytes_per_second, 5e10);
+  EXPECT_EQ(profile.intra_host_of(3).bytes_per_second, 2e10);
+  EXPECT_EQ(profile.intra_host_of(64).latency_seconds, 2e-6);
+  EXPECT_EQ(to_json(parse_profile(to_json(profile), "again")), to_json(profile));
+}
+
 TEST(MachineProfile, RefusalsNameFileMemberAndValue) {
   const auto refusal = [](const std::string& from, const std::string& to) -> std::string {
     try {
@@ -294,6 +310,10 @@ TEST(MachineProfile, RefusalsNameFileMemberAndValue) {
   EXPECT_THAT(refusal("{\"bytes_per_second\": 50000000000.0, \"latency_seconds\": 0.0}", "3"),
               "p.json: intra_host: must be an object, got 3");
   EXPECT_THAT(refusal("{", ""), HasSubstr("p.json: not JSON: "));
+  EXPECT_EQ(refusal("\"name\"", "\"memory_bytes\": 0, \"name\""),
+            "p.json: \"memory_bytes\" must be a number above 0, got 0");
+  EXPECT_EQ(refusal("\"name\"", "\"intra_host_by_ranks\": {\"1\": 3}, \"name\""),
+            "p.json: intra_host_by_ranks: \"1\" must be a number of ranks from 2 to 1000000");
 }
 
 }  // namespace

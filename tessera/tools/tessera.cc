@@ -4,11 +4,11 @@
 #include <iostream>
 
 #include "tessera/tessera.h"
+#include "tessera/tools/calibrate.h"
 #include "tessera/tools/ckpt_command.h"
 #include "tessera/tools/graph_text.h"
 #include "tessera/tools/info.h"
 #include "tessera/tools/kernels_text.h"
-#include "tessera/tools/measure.h"
 #include "tessera/tools/plan_memory.h"
 #include "tessera/tools/simulate_text.h"
 #include "tessera/tools/solve_text.h"
@@ -75,12 +75,13 @@ void add_step_options(CLI::App& command, tools::StepOptions& options) {
       ->capture_default_str();
   command.add_option("--memory_limit", options.memory_limit, "of a rank's arena, as 2GiB");
   command.add_option("--batch_size", options.batch_size,
-                     fmt::format("rows of the global batch of a built-in network; default: {} for each part of it",
-                                 tools::kRowsPerPart));
+                     "samples of the global batch of a built-in network; default: 32 for each part of it, 1 of a "
+                     "language model");
   command.add_option("--precision", options.precision, "what a built-in network computes in")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}))
       ->capture_default_str();
-  command.add_option("--num_classes", options.num_classes, "of a built-in network")->capture_default_str();
+  command.add_option("--num_classes", options.num_classes,
+                     "of a built-in network; default: 10, or a language model's vocabulary");
 }
 
 void add_graph(CLI::App& app) {
@@ -119,7 +120,7 @@ void add_simulate(CLI::App& app) {
       app.add_subcommand("simulate", "time, traffic and memory of a train step on machines that are not there");
   simulate->footer(
       "Nothing is computed: the step is compiled and its steps are timed by a machine profile, a JSON file with the\n"
-      "speeds of a rank and of its links (tessera info --profile writes this machine's; see docs/simulation.md).\n"
+      "speeds of a rank and of its links (tessera calibrate writes this machine's; see docs/simulation.md).\n"
       "Examples:\n"
       "  tessera simulate resnet50 --ranks 4096 --optimizer_shards\n"
       "  tessera simulate step.graph --mesh data=4,model=2 --profile cluster.json --json\n"
@@ -188,26 +189,39 @@ void add_solve(CLI::App& app, int& exit_code) {
 
 void add_info(CLI::App& app) {
   static bool json = false;
-  static bool profile = false;
   static bool kernels = false;
   static std::string kernel_cache = cluster::cache_directory_from_environment();
-  static int num_threads = 1;
   auto* info = app.add_subcommand("info", "build, CPU features, backends and versions");
   info->add_flag("--json", json, "as one JSON object");
   info->add_flag("--kernels", kernels, "instead: which kernels were measured to be the fastest here");
   info->add_option("--kernel_cache", kernel_cache, "where training has remembered them")->capture_default_str();
-  info->add_flag("--profile", profile, "instead: measure this machine for tessera simulate, as JSON");
-  info->add_option("--num_threads", num_threads, "compute threads of a rank, for --profile")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1024));
   info->callback([] {
     auto& files = FileSystem::local();
     const auto text = kernels && json ? tools::kernels_json(files, kernel_cache)
                       : kernels       ? tools::kernels_text(files, kernel_cache)
-                      : profile       ? compiler::to_json(tools::measure_machine(num_threads))
                       : json          ? tools::info_json(kVersion)
                                       : tools::info_text(kVersion);
     std::fputs(text.c_str(), stdout);
+  });
+}
+
+void add_calibrate(CLI::App& app) {
+  static tools::CalibrateOptions options;
+  static bool quiet = false;
+  auto* calibrate = app.add_subcommand("calibrate", "measure this machine, for tessera simulate and tessera plan");
+  calibrate->footer(
+      "Prints a machine profile (docs/simulation.md). Takes less than a minute, in which nothing else should run.\n"
+      "Examples:\n"
+      "  tessera calibrate --out here.json\n"
+      "  tessera calibrate --num_threads 4 > ranks_of_4.json");
+  calibrate->add_option("--out", options.out, "write the profile to this file; default: print it");
+  calibrate->add_option("--num_threads", options.num_threads, "compute threads of a rank")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  calibrate->add_flag("--quiet", quiet, "no progress on standard error");
+  calibrate->callback([] {
+    options.progress = !quiet;
+    std::fputs(tools::calibrate_text(options).c_str(), stdout);
   });
 }
 
@@ -221,6 +235,7 @@ int main(int argc, char** argv) {
   app.failure_message(CLI::FailureMessage::help);
   add_run(app, exit_code);
   add_info(app);
+  add_calibrate(app);
   tools::add_ckpt_command(app, exit_code);
   add_graph(app);
   add_simulate(app);

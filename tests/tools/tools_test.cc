@@ -173,9 +173,10 @@ TEST(Plan, WhatLivesAtThePeakComesToIt) {
   }
 }
 
-TEST(Info, TheProfileOfThisMachineIsOneThatSimulateReads) {
+TEST(Calibrate, TheProfileOfThisMachineIsOneThatSimulateReads) {
   const auto file = scratch("profile");
-  std::ofstream(file) << run_tool("info --profile");
+  const auto text = run_tool("calibrate --quiet --out " + file.string());
+  EXPECT_TRUE(text.starts_with(file.string() + ": ")) << text;
   const auto json = nlohmann::json::parse(run_tool("simulate mlp --ranks 2 --json --profile " + file.string()));
   EXPECT_EQ(json.at("profile"), "measured, ranks of 1 thread");
   EXPECT_GT(json.at("step_seconds").get<double>(), 0);

@@ -1,0 +1,25 @@
+// `tessera calibrate`: how fast this machine is, for simulations and plans of jobs on machines like it.
+#pragma once
+
+#include <string>
+
+#include "tessera/tessera.h"
+
+namespace tessera::tools {
+
+struct CalibrateOptions {
+  int num_threads = 1;    // of a rank
+  std::string out;        // a file for the profile; empty: it is the text
+  bool progress = false;  // a line for each figure, on standard error
+};
+
+// Takes seconds, at most a minute. Computing and memory are measured with a rank of so many threads, alone; links with
+// ranks that are threads, in groups of 2, 4, ... up to as many as the host has room for, all at work. The memory of a
+// rank is its share of what this process may use. Other hosts cannot be measured from here: they are taken to be 10
+// Gbit/s and 50 us away.
+compiler::MachineProfile measure_machine(const CalibrateOptions& options);
+
+// The profile as JSON, or, where it goes to a file, what was measured. Throws IoError when it cannot be written.
+std::string calibrate_text(const CalibrateOptions& options);
+
+}  // namespace tessera::tools
