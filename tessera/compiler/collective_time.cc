@@ -19,9 +19,10 @@ Received GroupMembers::from_all(int64_t bytes, int rounds) const {
 }
 
 double GroupMembers::seconds_of(const Received& received) const {
-  const double latency = std::max(num_near() > 0 ? profile_.intra_host.latency_seconds : 0.0,
-                                  num_far() > 0 ? profile_.inter_host.latency_seconds : 0.0);
-  return received.rounds * latency + static_cast<double>(received.from_host) / profile_.intra_host.bytes_per_second +
+  const Link& near = profile_.intra_host_of(num_near() + 1);
+  const double latency =
+      std::max(num_near() > 0 ? near.latency_seconds : 0.0, num_far() > 0 ? profile_.inter_host.latency_seconds : 0.0);
+  return received.rounds * latency + static_cast<double>(received.from_host) / near.bytes_per_second +
          static_cast<double>(received.from_other) / profile_.inter_host.bytes_per_second;
 }
 

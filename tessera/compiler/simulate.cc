@@ -50,8 +50,9 @@ double compute_seconds(const Schedule& schedule, const Step& step, const Machine
       for (const Type& type : *types) cost.bytes += static_cast<double>(type.size_bytes());
     }
   }
-  return profile.kernel_overhead_seconds + std::max(cost.flops / profile.flops_of(compute_dtype(inputs, outputs)),
-                                                    cost.bytes / profile.memory_bytes_per_second);
+  return profile.kernel_overhead_seconds +
+         std::max(cost.flops / profile.flops_of(compute_dtype(inputs, outputs), step.op),
+                  cost.bytes / profile.memory_bytes_per_second);
 }
 
 GroupMembers members_of(const Step& step, int rank, const MachineProfile& profile) {

@@ -162,6 +162,21 @@ TEST(Simulate, WhatComesFromOtherHostsComesOverTheirLink) {
   EXPECT_EQ(simulation.classes[0].received_bytes, 96);
 }
 
+TEST(Simulate, LargerGroupsOfAHostMayHaveSlowerLinks) {
+  auto profile = round_numbers();
+  profile.ranks_per_host = 4;
+  profile.intra_host_by_ranks = {{3, {16, 0.5}}};
+  const auto seconds_among = [&](const std::vector<int>& ranks) {
+    Builder rank;
+    const int in = rank.floats(8);
+    const auto num = static_cast<int64_t>(ranks.size());
+    rank.wait(rank.start("all_gather", Ints(ranks.begin(), ranks.end()), 0, {in}, {rank.floats(8 * num)}));
+    return simulate(std::vector<RankClass>{{ranks, rank.schedule()}}, profile).step_seconds;
+  };
+  EXPECT_EQ(seconds_among({0, 1}), 0.25 + 32.0 / 32);
+  EXPECT_EQ(seconds_among({0, 1, 2, 3}), 0.5 + 96.0 / 16);
+}
+
 TEST(Simulate, EachCollectiveReceivesWhatItsRankHasNot) {
   const auto received = [](const std::string& op, int64_t in, int64_t out, int rank) {
     Builder own;
