@@ -20,6 +20,7 @@
 #include "tessera/cluster/launch.h"
 #include "tessera/cluster/run.h"
 #include "tessera/cluster/threads.h"
+#include "tessera/compiler/auto_parallel/choose_plan.h"
 #include "tessera/compiler/auto_parallel/plan_cost.h"
 #include "tessera/compiler/auto_parallel/plan_record.h"
 #include "tessera/compiler/auto_parallel/search.h"

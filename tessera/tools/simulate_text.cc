@@ -114,9 +114,7 @@ std::string trace_json(const Simulation& simulation, std::span<const compiler::R
 
 std::string simulate_text(const SimulateOptions& options) {
   FileSystem& files = FileSystem::local();
-  const auto profile = options.profile.empty()
-                           ? compiler::example_profile()
-                           : compiler::parse_profile(files.read_text(options.profile), options.profile);
+  const auto profile = read_profile(options.profile);
   const auto step = step_graph(options.step);
   const auto spread = spread_of(options.step, step);
   const auto classes = compiler::schedule_classes(compiler::plan_ranks(step, spread.mesh, spread.hints, spread.compile),

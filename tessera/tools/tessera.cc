@@ -9,9 +9,10 @@
 #include "tessera/tools/graph_text.h"
 #include "tessera/tools/info.h"
 #include "tessera/tools/kernels_text.h"
-#include "tessera/tools/plan_memory.h"
+#include "tessera/tools/plan_command.h"
 #include "tessera/tools/simulate_text.h"
 #include "tessera/tools/solve_text.h"
+#include "tessera/tools/step_arguments.h"
 
 namespace {
 
@@ -48,42 +49,6 @@ void add_run(CLI::App& app, int& exit_code) {
   });
 }
 
-// What says which step is meant and how it is spread.
-void add_step_options(CLI::App& command, tools::StepOptions& options) {
-  command.add_option("model", options.model, "built-in network, or file with a graph's text")->required();
-  command.add_option("--ranks", options.ranks, "ranks, data parallel where nothing else is said");
-  command.add_option("--mesh", options.mesh,
-                     "the grid of ranks, as data=4,model=2; inputs are split along the first axis");
-  command.add_option("--input", options.inputs, "how an input lies, as x=[data,_]; repeatable")
-      ->allow_extra_args(false);
-  command
-      .add_option("--strategy", options.strategies,
-                  "how operators of a cell are split, as up:matmul=((4,1),(1,1)); repeatable")
-      ->allow_extra_args(false);
-  command.add_flag("--semi_auto", options.semi_auto, "operators without a strategy split the batch over all ranks");
-  command.add_flag("--propagate", options.propagate,
-                   "operators without a strategy take over those of their neighbours");
-  command.add_flag("--optimizer_shards", options.optimizer_shards,
-                   "replicas share the rows of the parameters, with their states and updates");
-  command
-      .add_option("--optimizer_shard_size", options.optimizer_shard_size,
-                  "at most so many replicas share rows; default: all")
-      ->check(CLI::Range(1, 1 << 20));
-  command
-      .add_option("--recompute", options.recompute,
-                  "auto: compute values again for their gradients until --memory_limit is met")
-      ->capture_default_str();
-  command.add_option("--memory_limit", options.memory_limit, "of a rank's arena, as 2GiB");
-  command.add_option("--batch_size", options.batch_size,
-                     "samples of the global batch of a built-in network; default: 32 for each part of it, 1 of a "
-                     "language model");
-  command.add_option("--precision", options.precision, "what a built-in network computes in")
-      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}))
-      ->capture_default_str();
-  command.add_option("--num_classes", options.num_classes,
-                     "of a built-in network; default: 10, or a language model's vocabulary");
-}
-
 void add_graph(CLI::App& app) {
   static tools::GraphOptions options;
   auto* graph = app.add_subcommand("graph", "print a network at any stage of its compilation");
@@ -104,7 +69,7 @@ void add_graph(CLI::App& app) {
       "  tessera graph mlp --ranks 4 --rank 1 --optimizer_shards --stage local\n"
       "  tessera graph mlp --mesh data=2,model=2 --strategy 'up:matmul=((2,1),(2,1))' --stage plan\n"
       "  tessera graph mlp --ranks 4 --stage local --format dot | dot -Tsvg > mlp.svg");
-  add_step_options(*graph, options.step);
+  tools::add_step_options(*graph, options.step);
   graph->add_option("--stage", options.stage, "forward, backward, logical, plan, local or schedule")
       ->capture_default_str();
   graph->add_option("--rank", options.rank, "whose local graph or schedule")->capture_default_str();
@@ -125,7 +90,7 @@ void add_simulate(CLI::App& app) {
       "  tessera simulate resnet50 --ranks 4096 --optimizer_shards\n"
       "  tessera simulate step.graph --mesh data=4,model=2 --profile cluster.json --json\n"
       "  tessera simulate mlp --ranks 8 --trace trace.json      the timeline, for chrome://tracing or Perfetto");
-  add_step_options(*simulate, options.step);
+  tools::add_step_options(*simulate, options.step);
   simulate->add_option("--profile", options.profile, "machine profile; default: an example");
   simulate->add_flag("--json", options.json, "as one JSON object");
   simulate->add_option("--trace", options.trace, "write the timeline to this file");
@@ -134,27 +99,6 @@ void add_simulate(CLI::App& app) {
     options.step.fake_kernels = !live_kernels;
     std::fputs(tools::simulate_text(options).c_str(), stdout);
   });
-}
-
-void add_plan(CLI::App& app) {
-  static tools::PlanMemoryOptions options;
-  static bool memory = false;
-  auto* plan = app.add_subcommand("plan", "what is known of a train step before it runs");
-  plan->footer(
-      "With --memory: the arena of one rank, the step at which most of it is in use, what lives there, largest first, "
-      "and\n"
-      "how much is in use over the step.\n"
-      "Examples:\n"
-      "  tessera plan resnet50 --memory --batch_size 32 --num_classes 1000\n"
-      "  tessera plan resnet50 --memory --recompute auto --memory_limit 1GiB       what would be computed twice\n"
-      "  tessera plan step.graph --memory --mesh data=4,model=2 --rank 3 --json");
-  add_step_options(*plan, options.step);
-  plan->add_flag("--memory", memory, "what its memory is used for")->required();
-  plan->add_option("--rank", options.rank, "whose memory")->capture_default_str();
-  plan->add_option("--values", options.num_values, "so many of those that live at the peak")->capture_default_str();
-  plan->add_flag("--json", options.json, "as one JSON object");
-  plan->add_flag("--fake_kernels", options.step.fake_kernels, "without the scratch memory of this machine's kernels");
-  plan->callback([] { std::fputs(tools::plan_memory_text(options).c_str(), stdout); });
 }
 
 void add_solve(CLI::App& app, int& exit_code) {
@@ -239,7 +183,7 @@ int main(int argc, char** argv) {
   tools::add_ckpt_command(app, exit_code);
   add_graph(app);
   add_simulate(app);
-  add_plan(app);
+  tools::add_plan_command(app, exit_code);
   add_solve(app, exit_code);
   app.add_subcommand("version", "print the version")->callback([] { std::printf("tessera %s\n", kVersion); });
   try {

@@ -12,11 +12,6 @@ std::pair<std::string, std::string> parse_pair(const std::string& text, const ch
   return {text.substr(0, at), text.substr(at + 1)};
 }
 
-bool is_file(const StepOptions& options) {
-  FileSystem& files = FileSystem::local();
-  return files.exists(options.model) && !files.is_directory(options.model);
-}
-
 ir::Graph read_graph(const StepOptions& options) {
   ir::Graph graph = ir::parse(FileSystem::local().read_text(options.model));
   ops::verify_or_throw(graph);
@@ -65,6 +60,11 @@ void add_strategies(ir::Graph& graph, const std::vector<std::string>& strategies
 }
 
 }  // namespace
+
+bool is_file(const StepOptions& options) {
+  FileSystem& files = FileSystem::local();
+  return files.exists(options.model) && !files.is_directory(options.model);
+}
 
 std::string model_names() {
   std::string names;
@@ -134,6 +134,16 @@ mesh::Mesh mesh_of(const StepOptions& options) {
   return mesh;
 }
 
+compiler::ShardingHints given_layouts(const StepOptions& options, const ir::Graph& step, const mesh::Mesh& mesh) {
+  compiler::ShardingHints layouts;
+  for (const auto& text : options.inputs) {
+    const auto [name, sharding] = parse_pair(text, "input", "NAME=SHARDING, as x=[data,_]");
+    if (step.find_input(name) == nullptr) throw InvalidArgument("--input {}: the graph has no such input", text);
+    layouts[name] = {mesh, mesh::parse_sharding(sharding, mesh)};
+  }
+  return layouts;
+}
+
 Spread spread_of(const StepOptions& options, const ir::Graph& step) {
   Spread spread{.mesh = mesh_of(options)};
   auto& plan = spread.compile.plan;
@@ -150,11 +160,7 @@ Spread spread_of(const StepOptions& options, const ir::Graph& step) {
       plan.optimizer_shards.insert(input.name);
     }
   }
-  for (const auto& text : options.inputs) {
-    const auto [name, sharding] = parse_pair(text, "input", "NAME=SHARDING, as x=[data,_]");
-    if (step.find_input(name) == nullptr) throw InvalidArgument("--input {}: the graph has no such input", text);
-    spread.hints[name] = {spread.mesh, mesh::parse_sharding(sharding, spread.mesh)};
-  }
+  for (auto& [name, layout] : given_layouts(options, step, spread.mesh)) spread.hints[name] = layout;
   if (options.recompute != "none" && options.recompute != "auto") {
     throw InvalidArgument("--recompute must be none or auto, got \"{}\"", options.recompute);
   }
@@ -171,6 +177,11 @@ const ops::KernelCatalogue& catalogue_of(const StepOptions& options) {
   static const ops::FakeKernelCatalogue fake;
   static const executor::KernelSelection live({&kernels::cpu_kernels(), &kernels::reference_kernels()}, 1);
   return options.fake_kernels ? static_cast<const ops::KernelCatalogue&>(fake) : live;
+}
+
+compiler::MachineProfile read_profile(const std::string& path) {
+  if (path.empty()) return compiler::example_profile();
+  return compiler::parse_profile(FileSystem::local().read_text(path), path);
 }
 
 }  // namespace tessera::tools

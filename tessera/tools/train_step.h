@@ -27,6 +27,8 @@ struct StepOptions {
   bool fake_kernels = false;
 };
 
+// Whether the step is that of a file; else of a built-in network.
+bool is_file(const StepOptions& options);
 // The names of the built-in networks, separated by commas.
 std::string model_names();
 
@@ -52,6 +54,10 @@ struct Spread {
 // "auto", or the other way round.
 Spread spread_of(const StepOptions& options, const ir::Graph& step);
 mesh::Mesh mesh_of(const StepOptions& options);
+// What the options say of inputs. Throws InvalidArgument as spread_of does.
+compiler::ShardingHints given_layouts(const StepOptions& options, const ir::Graph& step, const mesh::Mesh& mesh);
 const ops::KernelCatalogue& catalogue_of(const StepOptions& options);
+// A file's; without one compiler::example_profile(). Throws as parse_profile does, IoError where it cannot be read.
+compiler::MachineProfile read_profile(const std::string& path);
 
 }  // namespace tessera::tools

@@ -70,7 +70,7 @@ TEST_P(ToolGoldens, GiveWhatIsWritten) {
   }
 }
 
-constexpr std::array kFiles = {"graph", "plan", "simulate"};
+constexpr std::array kFiles = {"graph", "plan", "planning", "simulate"};
 INSTANTIATE_TEST_SUITE_P(All, ToolGoldens, testing::ValuesIn(kFiles),
                          [](const auto& info) { return std::string(info.param); });
 
@@ -171,6 +171,103 @@ TEST(Plan, WhatLivesAtThePeakComesToIt) {
     EXPECT_EQ(alive.at(json.at("peak_step").get<size_t>()), bytes) << arguments;
     EXPECT_GE(json.at("planned_bytes").get<int64_t>(), bytes) << arguments;
   }
+}
+
+// The failing command's text.
+std::string refusal_of(const std::string& arguments) {
+  try {
+    return "accepted: " + run_tool(arguments);
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+}
+
+constexpr const char* kPlanMlp = "plan mlp --devices 4 --batch_size 4096 --quiet ";
+
+TEST(Plan, WhatIsWrittenIsLoadedAndCostsTheSame) {
+  const auto file = scratch("plan").string();
+  const auto searched = nlohmann::json::parse(run_tool(kPlanMlp + ("--json --out " + file)));
+  const auto loaded = nlohmann::json::parse(run_tool(kPlanMlp + ("--json --load " + file)));
+  EXPECT_EQ(loaded.at("plan"), searched.at("plan"));
+  EXPECT_EQ(loaded.at("operators"), searched.at("operators"));
+  EXPECT_FALSE(loaded.contains("search"));
+  EXPECT_TRUE(
+      run_tool(kPlanMlp + fmt::format("--diff {} {}", file, file)).ends_with("all operators are split alike\n"));
+  EXPECT_EQ(refusal_of("plan mlp --quiet --devices 8 --load " + file),
+            "error: " + file + " is for 4 ranks, --ranks says 8\n");
+}
+
+TEST(Plan, TheBoundIsNoMoreThanTheCostAndThatIsTheSumOfItsOperators) {
+  const auto json = nlohmann::json::parse(run_tool(kPlanMlp + std::string("--json")));
+  const auto& search = json.at("search");
+  EXPECT_LE(search.at("bound_seconds").get<double>(), search.at("cost_seconds").get<double>());
+  double seconds = json.at("output_seconds").get<double>();
+  for (const auto& op : json.at("operators")) {
+    for (const char* part : {"compute_seconds", "own_seconds", "way_seconds"}) seconds += op.at(part).get<double>();
+  }
+  EXPECT_NEAR(seconds, json.at("plan").at("seconds").get<double>(), 1e-9 * seconds);
+  EXPECT_NEAR(seconds, search.at("cost_seconds").get<double>(), 1e-6 * seconds);
+  EXPECT_LE(seconds, json.at("data_parallel").at("seconds").get<double>() * (1 + 1e-9));
+}
+
+TEST(Plan, ADifferenceNamesWhatAnEditChanged) {
+  const auto first = scratch("first").string();
+  const auto second = scratch("second").string();
+  run_tool(kPlanMlp + ("--out " + first));
+  auto plan = nlohmann::ordered_json::parse(FileSystem::local().read_text(first));
+  for (auto& op : plan.at("operators")) {
+    if (op.at("operator") == "up:matmul" && !op.contains("gradient")) op.erase("split");
+  }
+  std::ofstream(second) << plan.dump();
+  const auto text = run_tool(kPlanMlp + fmt::format("--diff {} {}", first, second));
+  EXPECT_NE(text.find("  up:matmul: n=x -> not split\n"), std::string::npos) << text;
+}
+
+TEST(Plan, ABudgetIsMetUntilAFigureGrowsByMoreThanItsTolerance) {
+  const auto file = scratch("budget").string();
+  run_tool(kPlanMlp + ("--write_budget " + file));
+  const auto met = run_tool(kPlanMlp + ("--check " + file));
+  EXPECT_EQ(met.find("FAIL"), std::string::npos) << met;
+  EXPECT_NE(met.find("ok    step_seconds "), std::string::npos) << met;
+
+  auto budget = nlohmann::ordered_json::parse(FileSystem::local().read_text(file));
+  auto& most = budget.at("budget").at("peak_bytes").at("most");
+  most = most.get<int64_t>() * 9 / 10;
+  std::ofstream(file) << budget.dump();
+  const auto text = refusal_of(kPlanMlp + ("--check " + file));
+  EXPECT_NE(text.find("FAIL  peak_bytes "), std::string::npos) << text;
+  EXPECT_NE(text.find("ok    received_bytes "), std::string::npos) << text;
+  // What is within the tolerance is met again.
+  budget.at("budget").at("peak_bytes").at("tolerance") = 0.2;
+  std::ofstream(file) << budget.dump();
+  run_tool(kPlanMlp + ("--check " + file));
+}
+
+TEST(Plan, ABudgetOfAnotherStepIsRefused) {
+  const auto file = scratch("budget").string();
+  run_tool(kPlanMlp + ("--write_budget " + file));
+  EXPECT_EQ(refusal_of("plan mlp --devices 2 --quiet --check " + file),
+            "error: " + file + ": the budget is for num_ranks 4, this plan is for 2\n");
+  EXPECT_EQ(refusal_of("plan lenet5 --devices 4 --quiet --check " + file),
+            "error: " + file + ": the budget is for model \"mlp\", this plan is for \"lenet5\"\n");
+  std::ofstream(file) << "{}";
+  EXPECT_EQ(refusal_of(kPlanMlp + ("--check " + file)),
+            "error: " + file + ": is no budget; tessera plan --write_budget makes one\n");
+}
+
+TEST(Plan, ThePageHoldsEveryOperatorAndAsksForNothing) {
+  const auto file = scratch("page").string();
+  run_tool(kPlanMlp + ("--simulate --html " + file));
+  const auto page = FileSystem::local().read_text(file);
+  const std::string begin = R"(<script type="application/json" id="plan">)";
+  const auto at = page.find(begin) + begin.size();
+  const auto data = nlohmann::json::parse(page.substr(at, page.find("</script>", at) - at));
+  EXPECT_EQ(data.at("operators").size(),
+            nlohmann::json::parse(run_tool(kPlanMlp + std::string("--json"))).at("operators").size());
+  EXPECT_FALSE(data.at("lanes").at("steps").empty());
+  EXPECT_EQ(page.find("src="), std::string::npos);
+  EXPECT_EQ(page.find("href="), std::string::npos);
+  EXPECT_EQ(page.find("fetch("), std::string::npos);
 }
 
 TEST(Calibrate, TheProfileOfThisMachineIsOneThatSimulateReads) {

@@ -1,0 +1,133 @@
+#include "tessera/tools/plan_command.h"
+
+#include <cstdio>
+
+#include "tessera/tools/plan_budget.h"
+#include "tessera/tools/plan_memory.h"
+#include "tessera/tools/plan_page.h"
+#include "tessera/tools/plan_step.h"
+#include "tessera/tools/plan_text.h"
+#include "tessera/tools/plan_why.h"
+#include "tessera/tools/step_arguments.h"
+
+namespace tessera::tools {
+namespace {
+
+// What the options below fill in.
+struct Arguments {
+  PlanCommand plan;
+  PlanMemoryOptions memory;
+  bool shows_memory = false;
+  bool json = false;
+  bool quiet = false;
+  int num_rows = 40;
+  std::string why;  // an operator
+  int num_choices = 5;
+  std::vector<std::string> diff;  // two plan files
+  std::string check;              // a budget's file
+  std::string write_budget;       // a file
+  std::string html;               // a file
+};
+
+constexpr const char* kFooter =
+    "Searches for the best way to split every operator, parameter and state over so many ranks, on every grid of "
+    "them,\n"
+    "and prints what it found: each operator, what it takes, the proven bound, data parallel beside it\n"
+    "(docs/planning.md). With --memory instead: the arena of one rank, as the options say that the step is spread, "
+    "the\n"
+    "step at which most of it is in use, what lives there, largest first, and how much is in use over the step.\n"
+    "Examples:\n"
+    "  tessera plan gpt2_small --devices 8 --profile cluster.json --out plan.json\n"
+    "  tessera plan llama_8b --devices 64 --memory_limit 80GiB --simulate\n"
+    "  tessera plan gpt2_small --load plan.json        what an edited plan costs\n"
+    "  tessera plan resnet50 --memory --batch_size 32 --num_classes 1000\n"
+    "  tessera plan resnet50 --memory --recompute auto --memory_limit 1GiB       what would be computed twice\n"
+    "  tessera plan step.graph --memory --mesh data=4,model=2 --rank 3 --json";
+
+void add_search_options(CLI::App& plan, PlanCommand& command) {
+  plan.add_option("--profile", command.profile, "machine profile; default: an example");
+  plan.add_option("--algorithm", command.algorithm, "certified, dynamic_programming or recursive_programming")
+      ->capture_default_str();
+  plan.add_option("--max_axes", command.max_axes, "of the grids that are looked at")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 3));
+  plan.add_option("--rounds", command.rounds, "of search on each grid; default: 50, or what the timeout allows")
+      ->check(CLI::Range(1, 1 << 30));
+  plan.add_option("--timeout", command.timeout, "seconds after which the best that is known is taken")
+      ->check(CLI::PositiveNumber);
+  plan.add_option("--gap", command.gap, "good enough: (cost - bound) / cost")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
+  plan.add_option("--seed", command.seed, "of the search")->capture_default_str();
+  plan.add_option("--out", command.out, "write the plan to this file, to be read, edited, loaded");
+  plan.add_option("--load", command.load, "a plan from a file, instead of a search");
+  plan.add_flag("--simulate", command.simulate, "also a step's time with communication beside computing, exact memory");
+}
+
+// Returns the exit code.
+int run(Arguments& arguments) {
+  if (arguments.shows_memory) {
+    arguments.memory.step = arguments.plan.step;
+    arguments.memory.json = arguments.json;
+    std::fputs(plan_memory_text(arguments.memory).c_str(), stdout);
+    return 0;
+  }
+  auto command = arguments.plan;
+  command.progress = !arguments.quiet;
+  if (!arguments.diff.empty()) {
+    std::fputs(diff_text(command, arguments.diff[0], arguments.diff[1]).c_str(), stdout);
+    return 0;
+  }
+  const auto& model = command.step.model;
+  const auto planned = plan_step(command);
+  if (!arguments.write_budget.empty()) {
+    FileSystem::local().write_atomically(arguments.write_budget, budget_json(planned, model));
+  }
+  if (!arguments.html.empty()) {
+    FileSystem::local().write_atomically(arguments.html, plan_page(planned, model));
+  }
+  if (!arguments.check.empty()) {
+    const auto budget = FileSystem::local().read_text(arguments.check);
+    const auto check = check_budget(planned, model, budget, arguments.check);
+    std::fputs(check.text.c_str(), stdout);
+    return check.is_met ? 0 : 1;
+  }
+  const auto text = !arguments.why.empty() ? why_text(planned, command, arguments.why, arguments.num_choices)
+                    : arguments.json       ? plan_json(planned, model)
+                                           : plan_text(planned, model, arguments.num_rows);
+  std::fputs(text.c_str(), stdout);
+  return 0;
+}
+
+}  // namespace
+
+void add_plan_command(CLI::App& app, int& exit_code) {
+  static Arguments arguments;
+  auto* plan = app.add_subcommand("plan", "the best way to split a train step over ranks, and what it costs");
+  plan->footer(kFooter);
+  add_step_options(*plan, arguments.plan.step);
+  add_search_options(*plan, arguments.plan);
+  plan->add_option("--rows", arguments.num_rows, "so many rows of operators, those that take longest")
+      ->capture_default_str();
+  plan->add_option("--why", arguments.why,
+                   "instead: what the next best choices of an operator would cost, as up:matmul or 'gradient "
+                   "up:matmul'");
+  plan->add_option("--choices", arguments.num_choices, "with --why: so many")->capture_default_str();
+  plan->add_option("--diff", arguments.diff, "instead: what two plan files for this step do differently")->expected(2);
+  plan->add_option("--html", arguments.html,
+                   "write a page with the graph, memory and lanes (with --simulate) and all operators to this file");
+  plan->add_option("--check", arguments.check,
+                   "instead: whether the plan keeps within this budget; exit code 1 where not");
+  plan->add_option("--write_budget", arguments.write_budget, "write what the plan takes to this file, as a budget");
+  plan->add_flag("--json", arguments.json, "as one JSON object");
+  plan->add_flag("--quiet", arguments.quiet, "no progress on standard error");
+  plan->add_flag("--memory", arguments.shows_memory, "instead: what the memory of one rank is used for");
+  plan->add_option("--rank", arguments.memory.rank, "with --memory: whose")->capture_default_str();
+  plan->add_option("--values", arguments.memory.num_values, "with --memory: so many of those that live at the peak")
+      ->capture_default_str();
+  plan->add_flag("--fake_kernels", arguments.plan.step.fake_kernels,
+                 "with --memory: without the scratch memory of this machine's kernels");
+  plan->callback([&exit_code] { exit_code = run(arguments); });
+}
+
+}  // namespace tessera::tools

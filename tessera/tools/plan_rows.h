@@ -1,0 +1,35 @@
+// The operators of a planned step as rows of a table: those of equal layers that are split alike are one row.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/tools/plan_step.h"
+
+namespace tessera::tools {
+
+struct PlanRow {
+  std::string name;  // "blocks.0-11.attention.dense1:matmul"
+  bool is_gradient = false;
+  std::string strategy;  // "((4,1),(1,2))"
+  std::string split;     // as split_text
+  int count = 1;
+  // Sums of all its operators.
+  double compute_seconds = 0;
+  double communication_seconds = 0;  // of moving operands to where they are wanted, and within the operator
+  int64_t received_bytes = 0;
+  int64_t result_bytes = 0;
+  std::vector<ir::NodeId> nodes;
+
+  double seconds() const { return compute_seconds + communication_seconds; }
+};
+
+// In the order of the graph.
+std::vector<PlanRow> folded_rows(const PlannedStep& planned);
+
+// Names that differ in numbers only, as one: equal numbers stay, others are "0-11", "0,5" or, of many, "*".
+std::string joined_name(const std::vector<std::string>& names);
+// The name with "*" for each number between dots: equal for what joined_name() joins.
+std::string layer_pattern(const std::string& name);
+
+}  // namespace tessera::tools

@@ -1,0 +1,174 @@
+#include "tessera/tools/plan_step.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace tessera::tools {
+namespace {
+
+// Search lines on standard error: each improvement, and a sign of life.
+constexpr double kSecondsBetweenLines = 5;
+
+std::function<void(const compiler::SearchProgress&)> printed_progress() {
+  struct Told {
+    int mesh = 0;
+    double cost = std::numeric_limits<double>::infinity();
+    double at = -kSecondsBetweenLines;
+  };
+  return [told = Told(), begin = Clock::system().monotonic_ns()](const compiler::SearchProgress& progress) mutable {
+    const double seconds = static_cast<double>(Clock::system().monotonic_ns() - begin) / 1e9;
+    const double cost = progress.solver.cost;
+    if (progress.mesh_number == told.mesh && cost >= told.cost && seconds < told.at + kSecondsBetweenLines) return;
+    told = {progress.mesh_number, cost, seconds};
+    const auto found = std::isinf(cost) ? std::string("no plan yet")
+                                        : fmt::format("cost {:<12.6g} gap {:6.2f} %", cost,
+                                                      100 * std::max(0.0, cost - progress.solver.bound) / cost);
+    fmt::print(stderr, "{:8.1f} s  grid {}/{} {:<18} round {:4}  bound {:<12.6g} {}\n", seconds, progress.mesh_number,
+               progress.num_meshes, progress.mesh.to_string(), progress.solver.round, progress.solver.bound, found);
+  };
+}
+
+void refuse_other_ways(const StepOptions& step) {
+  const auto refuse = [](const char* option) {
+    throw InvalidArgument(
+        "--{} says how a step is split, and so does a search: leave it out, or ask tessera simulate what it costs",
+        option);
+  };
+  if (step.semi_auto) refuse("semi_auto");
+  if (step.propagate) refuse("propagate");
+  if (step.optimizer_shards) refuse("optimizer_shards");
+  if (step.recompute != "none") refuse("recompute");
+  if (!step.inputs.empty() && step.mesh.empty()) {
+    throw InvalidArgument("--input {} names axes of a grid: say which with --mesh", step.inputs[0]);
+  }
+}
+
+SimulatedStep simulate_step(const PlannedStep& planned, const compiler::Plan& plan) {
+  static const ops::FakeKernelCatalogue catalogue;
+  compiler::Compiled compiled;
+  compiled.logical = planned.graph;
+  compiled.plan = plan;
+  SimulatedStep result;
+  result.classes = compiler::schedule_classes(std::move(compiled), planned.profile, catalogue);
+  result.simulation = compiler::simulate(result.classes, planned.profile);
+  for (const auto& c : result.simulation.classes) {
+    result.peak_memory_bytes = std::max(result.peak_memory_bytes, c.peak_memory_bytes);
+  }
+  return result;
+}
+
+}  // namespace
+
+compiler::SearchOptions search_options(const PlanCommand& command, const PlannedStep& planned) {
+  compiler::SearchOptions options{.algorithm = compiler::parse_search_algorithm(command.algorithm),
+                                  .memory_limit_bytes = planned.memory_limit_bytes,
+                                  .max_axes = command.max_axes,
+                                  .timeout_seconds = command.timeout,
+                                  .gap = command.gap,
+                                  .seed = command.seed};
+  if (command.rounds > 0) {
+    options.rounds = command.rounds;
+  } else if (command.timeout > 0) {
+    options.rounds = std::numeric_limits<int>::max();
+  }
+  if (!command.step.mesh.empty()) {
+    const auto mesh = mesh_of(command.step);
+    options.meshes = {mesh};
+    options.hints = given_layouts(command.step, planned.graph, mesh);
+  }
+  if (command.progress) options.on_progress = printed_progress();
+  return options;
+}
+
+compiler::PlanCost count(const PlannedStep& planned, const compiler::PlanChoices& choices) {
+  return compiler::cost_of_plan(planned.graph, compiler::plan_of(planned.graph, choices), planned.profile);
+}
+
+PlannedStep plan_step(PlanCommand command) {
+  refuse_other_ways(command.step);
+  PlannedStep planned;
+  planned.profile = read_profile(command.profile);
+  std::optional<compiler::PlanRecord> record;
+  if (!command.load.empty()) {
+    record = compiler::parse_plan_record(FileSystem::local().read_text(command.load), command.load);
+    if (command.step.ranks == 0) command.step.ranks = record->mesh.size();
+    if (command.step.ranks != record->mesh.size()) {
+      throw InvalidArgument("{} is for {} ranks, --ranks says {}", command.load, record->mesh.size(),
+                            command.step.ranks);
+    }
+  }
+  if (command.step.ranks == 0 && command.step.mesh.empty()) {
+    throw InvalidArgument("how many ranks? Say --ranks N, or --mesh AXIS=SIZE,... for one grid of them");
+  }
+  const int num_ranks = mesh_of(command.step).size();
+  if (command.step.batch_size == 0 && !is_file(command.step)) {
+    // However the grid will be: the batch is that of data parallel training.
+    command.step.batch_size = nn::find_model(command.step.model).samples_per_part * num_ranks;
+  }
+  planned.memory_limit_bytes = command.step.memory_limit.empty()
+                                   ? planned.profile.memory_bytes
+                                   : parse_bytes(command.step.memory_limit, "--memory_limit");
+  planned.graph = compiler::simplify(step_graph(command.step));
+  planned.names = compiler::operator_names(planned.graph);
+  std::vector<int> ranks(static_cast<size_t>(num_ranks));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  if (record) {
+    planned.choices = compiler::choices_for(planned.graph, *record);
+  } else {
+    planned.search = compiler::search(planned.graph, ranks, planned.profile, search_options(command, planned));
+    planned.choices = planned.search->choices;
+  }
+  planned.plan = compiler::plan_of(planned.graph, planned.choices);
+  planned.cost = compiler::cost_of_plan(planned.graph, planned.plan, planned.profile);
+  const auto by_batch = compiler::plan_of(
+      planned.graph, compiler::data_parallel_choices(planned.graph, ranks, {}, /*whole_results=*/false));
+  planned.data_parallel = compiler::cost_of_plan(planned.graph, by_batch, planned.profile);
+  if (command.simulate) {
+    planned.simulated = simulate_step(planned, planned.plan);
+    planned.data_parallel_simulated = simulate_step(planned, by_batch);
+  }
+  if (!command.out.empty()) {
+    const double bound = planned.search ? planned.search->bound : record->bound;
+    const auto written =
+        compiler::record_plan(planned.graph, planned.choices, planned.cost.seconds(), std::isinf(bound) ? 0 : bound);
+    FileSystem::local().write_atomically(command.out, compiler::to_json(written));
+  }
+  return planned;
+}
+
+std::string strategy_text(const compiler::Plan& plan, ir::NodeId node) {
+  mesh::Strategy strategy;
+  const auto& mesh = plan.mesh_of_node(node);
+  for (const auto& operand : plan.operands[static_cast<size_t>(node)]) {
+    auto& tuple = strategy.emplace_back();
+    for (const auto& axes : operand.dims) {
+      int64_t parts = 1;
+      for (const int axis : axes) parts *= mesh.axis(axis).size;
+      tuple.push_back(parts);
+    }
+  }
+  return mesh::to_string(strategy);
+}
+
+std::string split_text(const mesh::Mesh& mesh, const compiler::NodeChoice& choice) {
+  std::vector<std::string> parts;
+  for (const auto& [factor, axes] : choice.factors) {
+    std::string names;
+    for (const int axis : axes) names += (names.empty() ? "" : ",") + mesh.axis(axis).name;
+    parts.push_back(factor + "=" + names);
+  }
+  for (const auto& [axis, operands] : choice.through) {
+    parts.push_back(fmt::format("sum {} through {}", mesh.axis(axis).name, fmt::join(operands, ",")));
+  }
+  return fmt::format("{}", fmt::join(parts, " "));
+}
+
+std::string to_string(const compiler::OperatorName& name) {
+  return name.is_gradient ? "gradient " + name.text : name.text;
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,66 @@
+// A train step with the plan that a search found for it, or that a file says, and what that costs: what all forms of
+// `tessera plan` but --memory show.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/tools/train_step.h"
+
+namespace tessera::tools {
+
+struct PlanCommand {
+  StepOptions step;     // memory_limit: of what a rank holds at a time; default: the profile's
+  std::string profile;  // a file; empty: compiler::example_profile()
+  std::string algorithm = "certified";
+  int max_axes = 2;    // of the grids that are looked at, where step.mesh says none
+  int rounds = 0;      // of the solver, for each grid; 0: SearchOptions::rounds, or as many as the timeout allows
+  double timeout = 0;  // seconds of the search; 0: none
+  double gap = 1e-3;   // good enough: (cost - bound) / cost
+  uint64_t seed = 0;
+  std::string load;       // a plan's file, instead of a search
+  std::string out;        // write the plan to this file
+  bool simulate = false;  // also the time and the memory of a step that overlaps
+  bool progress = false;  // of the search, on standard error
+};
+
+struct SimulatedStep {
+  std::vector<compiler::RankClass> classes;
+  compiler::Simulation simulation;
+  int64_t peak_memory_bytes = 0;  // of the rank that takes most
+};
+
+struct PlannedStep {
+  ir::Graph graph;  // simplified: what the plan is of
+  compiler::MachineProfile profile;
+  int64_t memory_limit_bytes = 0;  // 0: none
+  compiler::PlanChoices choices;
+  compiler::Plan plan;
+  compiler::PlanCost cost;
+  std::vector<compiler::OperatorName> names;     // by NodeId
+  std::optional<compiler::SearchResult> search;  // absent: the plan is a file's
+  compiler::PlanCost data_parallel;
+  std::optional<SimulatedStep> simulated;
+  std::optional<SimulatedStep> data_parallel_simulated;
+};
+
+// Traces the step, searches (or loads), counts what the plan costs, simulates it and writes it, as the command says.
+// Throws InvalidArgument as step_graph, parse_profile, search and parse_plan_record do, and where the number of ranks
+// is not said; IoError for files.
+PlannedStep plan_step(PlanCommand command);
+
+// The parts of it that comparisons make again.
+compiler::SearchOptions search_options(const PlanCommand& command, const PlannedStep& planned);
+compiler::PlanCost count(const PlannedStep& planned, const compiler::PlanChoices& choices);
+
+// "((4,1),(1,2))": the parts of each operand's dims.
+std::string strategy_text(const compiler::Plan& plan, ir::NodeId node);
+// "m=x n=y": the factors that are split, each with its axes; "sum y through 0": partial sums over y that the operator
+// passes through, in operand 0. Empty where nothing is split.
+std::string split_text(const mesh::Mesh& mesh, const compiler::NodeChoice& choice);
+// "gradient up:matmul"
+std::string to_string(const compiler::OperatorName& name);
+
+}  // namespace tessera::tools

@@ -1,0 +1,190 @@
+#include "tessera/tools/plan_text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tessera/tools/plan_rows.h"
+
+namespace tessera::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using compiler::MeshOutcome;
+using compiler::PlanCost;
+
+std::string cost_text(const PlanCost& cost) {
+  return fmt::format("{} = {} computing + {} communicating, {} received, {} at the peak",
+                     format_seconds(cost.seconds()), format_seconds(cost.compute_seconds),
+                     format_seconds(cost.communication_seconds), format_bytes(cost.received_bytes),
+                     format_bytes(cost.peak_bytes));
+}
+
+std::string simulation_text(const SimulatedStep& simulated) {
+  const auto& classes = simulated.simulation.classes;
+  const auto slowest = std::max_element(
+      classes.begin(), classes.end(), [](const auto& a, const auto& b) { return a.step_seconds() < b.step_seconds(); });
+  return fmt::format("{} = {} computing + {} waiting, {} received, {} at the peak",
+                     format_seconds(simulated.simulation.step_seconds), format_seconds(slowest->compute_seconds),
+                     format_seconds(slowest->exposed_seconds), format_bytes(slowest->received_bytes),
+                     format_bytes(simulated.peak_memory_bytes));
+}
+
+std::string finite_seconds(double seconds) { return std::isfinite(seconds) ? format_seconds(seconds) : "-"; }
+
+std::string proof_text(const PlannedStep& planned) {
+  if (!planned.search) return "  search    none: the plan is a file's\n";
+  const auto& search = *planned.search;
+  if (std::isinf(search.bound))
+    return fmt::format("  search    {}, which proves no bound\n", format_seconds(search.cost));
+  return fmt::format("  search    {}, no plan on these grids below {}: gap {:.3f} %\n", format_seconds(search.cost),
+                     format_seconds(search.bound), 100 * search.gap());
+}
+
+std::string grids_text(const std::vector<MeshOutcome>& meshes) {
+  auto text = fmt::format("\n  {:<24}{:>12}{:>12}  {}\n", "grid", "cost", "bound", "search");
+  for (const auto& outcome : meshes) {
+    text += fmt::format("  {:<24}{:>12}{:>12}  {}\n", outcome.mesh.to_string(), finite_seconds(outcome.cost),
+                        finite_seconds(outcome.bound), solver::to_string(outcome.status));
+  }
+  return text;
+}
+
+// The rows that take longest, in the order of the graph, and the sum of the others.
+std::string rows_text(const std::vector<PlanRow>& all, int num_rows) {
+  std::vector<const PlanRow*> longest;
+  for (const auto& row : all) longest.push_back(&row);
+  std::stable_sort(longest.begin(), longest.end(),
+                   [](const auto* a, const auto* b) { return a->seconds() > b->seconds(); });
+  const auto shown = std::min(longest.size(), static_cast<size_t>(std::max(num_rows, 0)));
+  const std::vector<const PlanRow*> others(longest.begin() + static_cast<std::ptrdiff_t>(shown), longest.end());
+  longest.resize(shown);
+  std::sort(longest.begin(), longest.end());
+
+  const std::string name_title = "operator (d: of a gradient)";
+  size_t name_width = name_title.size();
+  size_t split_width = 5;
+  for (const auto* row : longest) {
+    name_width = std::max(name_width, row->name.size() + (row->is_gradient ? 2 : 0));
+    split_width = std::max(split_width, row->strategy.size() + 1 + row->split.size());
+  }
+  const auto line = [&](const std::string& count, const std::string& name, const std::string& split,
+                        const std::string& compute, const std::string& communication, const std::string& received,
+                        const std::string& results) {
+    auto made = fmt::format("{:>5}  {:<{}}  {:<{}}{:>11}{:>15}{:>12}{:>12}", count, name, name_width, split,
+                            split_width, compute, communication, received, results);
+    return made + "\n";
+  };
+  auto text = "\n" + line("count", name_title, "split", "computing", "communicating", "received", "results");
+  for (const auto* row : longest) {
+    text += line(std::to_string(row->count), (row->is_gradient ? "d " : "") + row->name,
+                 row->strategy + (row->split.empty() ? "" : " " + row->split), format_seconds(row->compute_seconds),
+                 format_seconds(row->communication_seconds), format_bytes(row->received_bytes),
+                 format_bytes(row->result_bytes));
+  }
+  if (others.empty()) return text;
+  PlanRow rest{.count = 0};
+  for (const auto* row : others) {
+    rest.count += row->count;
+    rest.compute_seconds += row->compute_seconds;
+    rest.communication_seconds += row->communication_seconds;
+    rest.received_bytes += row->received_bytes;
+    rest.result_bytes += row->result_bytes;
+  }
+  return text + line(std::to_string(rest.count), "others", "", format_seconds(rest.compute_seconds),
+                     format_seconds(rest.communication_seconds), format_bytes(rest.received_bytes),
+                     format_bytes(rest.result_bytes));
+}
+
+Json json_of(const PlanCost& cost) {
+  return {{"seconds", cost.seconds()},
+          {"compute_seconds", cost.compute_seconds},
+          {"communication_seconds", cost.communication_seconds},
+          {"received_bytes", cost.received_bytes},
+          {"persistent_bytes", cost.persistent_bytes},
+          {"peak_bytes", cost.peak_bytes}};
+}
+
+Json json_of(const SimulatedStep& simulated) {
+  return {{"step_seconds", simulated.simulation.step_seconds},
+          {"received_bytes_by_all", simulated.simulation.received_bytes},
+          {"peak_memory_bytes", simulated.peak_memory_bytes}};
+}
+
+// Infinity is no number of JSON.
+Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(); }
+
+}  // namespace
+
+std::string plan_summary(const PlannedStep& planned, const std::string& model) {
+  const auto& mesh = planned.choices.mesh;
+  auto text =
+      fmt::format("{} on {} ranks as {}, machines \"{}\"", model, mesh.size(), mesh.to_string(), planned.profile.name);
+  if (planned.memory_limit_bytes > 0) text += fmt::format(", {} a rank", format_bytes(planned.memory_limit_bytes));
+  text += "\n\nadded up, a step, nothing beside anything else:\n";
+  text += "  this plan " + cost_text(planned.cost) + "\n";
+  text += proof_text(planned);
+  text += "  data      " + cost_text(planned.data_parallel) + ": data parallel\n";
+  if (planned.simulated) {
+    text += "simulated, communication beside computing, operators fused, memory exact:\n";
+    text += "  this plan " + simulation_text(*planned.simulated) + "\n";
+    text += "  data      " + simulation_text(*planned.data_parallel_simulated) + ": data parallel\n";
+  }
+  return text;
+}
+
+std::string plan_text(const PlannedStep& planned, const std::string& model, int num_rows) {
+  auto text = plan_summary(planned, model);
+  if (planned.search) text += grids_text(planned.search->meshes);
+  text += rows_text(folded_rows(planned), num_rows);
+  return text + fmt::format("results are moved to where they are wanted in {}, {} received\n",
+                            format_seconds(planned.cost.output_seconds), format_bytes(planned.cost.output_bytes));
+}
+
+std::string plan_json(const PlannedStep& planned, const std::string& model) {
+  const auto& mesh = planned.choices.mesh;
+  Json json = {
+      {"model", model},           {"num_ranks", mesh.size()},      {"profile", planned.profile.name},
+      {"mesh", mesh.to_string()}, {"plan", json_of(planned.cost)}, {"data_parallel", json_of(planned.data_parallel)}};
+  if (planned.memory_limit_bytes > 0) json["memory_limit_bytes"] = planned.memory_limit_bytes;
+  if (planned.search) {
+    const auto& search = *planned.search;
+    json["search"] = {{"cost_seconds", search.cost},
+                      {"bound_seconds", finite(search.bound)},
+                      {"gap", finite(search.gap())},
+                      {"meshes", Json::array()}};
+    for (const auto& outcome : search.meshes) {
+      json["search"]["meshes"].push_back({{"mesh", outcome.mesh.to_string()},
+                                          {"status", solver::to_string(outcome.status)},
+                                          {"cost_seconds", finite(outcome.cost)},
+                                          {"bound_seconds", finite(outcome.bound)},
+                                          {"nodes", outcome.num_nodes},
+                                          {"edges", outcome.num_edges},
+                                          {"choices", outcome.num_choices}});
+    }
+  }
+  if (planned.simulated) {
+    json["simulation"] = json_of(*planned.simulated);
+    json["data_parallel_simulation"] = json_of(*planned.data_parallel_simulated);
+  }
+  json["output_seconds"] = planned.cost.output_seconds;
+  json["operators"] = Json::array();
+  for (ir::NodeId n = 0; n < planned.graph.num_nodes(); ++n) {
+    const auto i = static_cast<size_t>(n);
+    const auto& cost = planned.cost.nodes[i];
+    const auto it = planned.choices.nodes.find(n);
+    json["operators"].push_back({{"operator", planned.names[i].text},
+                                 {"gradient", planned.names[i].is_gradient},
+                                 {"strategy", strategy_text(planned.plan, n)},
+                                 {"split", it == planned.choices.nodes.end() ? "" : split_text(mesh, it->second)},
+                                 {"compute_seconds", cost.compute_seconds},
+                                 {"own_seconds", cost.own_seconds},
+                                 {"way_seconds", cost.way_seconds},
+                                 {"received_bytes", cost.received_bytes},
+                                 {"result_bytes", cost.result_bytes},
+                                 {"live_bytes", cost.live_bytes}});
+  }
+  return json.dump(2) + "\n";
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,40 @@
+#include "tessera/tools/step_arguments.h"
+
+namespace tessera::tools {
+
+void add_step_options(CLI::App& command, StepOptions& options) {
+  command.add_option("model", options.model, "built-in network, or file with a graph's text")->required();
+  command.add_option("--ranks,--devices", options.ranks, "ranks, data parallel where nothing else is said");
+  command.add_option("--mesh", options.mesh,
+                     "the grid of ranks, as data=4,model=2; inputs are split along the first axis");
+  command.add_option("--input", options.inputs, "how an input lies, as x=[data,_]; repeatable")
+      ->allow_extra_args(false);
+  command
+      .add_option("--strategy", options.strategies,
+                  "how operators of a cell are split, as up:matmul=((4,1),(1,1)); repeatable")
+      ->allow_extra_args(false);
+  command.add_flag("--semi_auto", options.semi_auto, "operators without a strategy split the batch over all ranks");
+  command.add_flag("--propagate", options.propagate,
+                   "operators without a strategy take over those of their neighbours");
+  command.add_flag("--optimizer_shards", options.optimizer_shards,
+                   "replicas share the rows of the parameters, with their states and updates");
+  command
+      .add_option("--optimizer_shard_size", options.optimizer_shard_size,
+                  "at most so many replicas share rows; default: all")
+      ->check(CLI::Range(1, 1 << 20));
+  command
+      .add_option("--recompute", options.recompute,
+                  "auto: compute values again for their gradients until --memory_limit is met")
+      ->capture_default_str();
+  command.add_option("--memory_limit", options.memory_limit, "of a rank's arena, as 2GiB");
+  command.add_option("--batch_size", options.batch_size,
+                     "samples of the global batch of a built-in network; default: 32 for each part of it, 1 of a "
+                     "language model");
+  command.add_option("--precision", options.precision, "what a built-in network computes in")
+      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}))
+      ->capture_default_str();
+  command.add_option("--num_classes", options.num_classes,
+                     "of a built-in network; default: 10, or a language model's vocabulary");
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,172 @@
+"""The page of `tessera plan --html` in a headless Chromium, spoken to over its debugging pipe: it loads from disk,
+reports no error, and folds, unfolds and filters.
+
+    python3 tests/tools/plan_page_test.py BUILD [--screenshot FILE]
+
+Without a browser nothing runs, and the reason is printed. Debian's package `chromium` is one.
+"""
+
+import argparse
+import base64
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+TIMEOUT_S = 60
+
+
+class Browser:
+    """One page of a Chromium: commands are JSON, each ended by a zero byte, on its descriptors 3 and 4."""
+
+    def __init__(self, program, profile):
+        to_browser, self.commands = os.pipe()
+        self.answers, from_browser = os.pipe()
+
+        def take_descriptors():
+            # Through numbers that are out of the way: one of them may be 3 or 4 already.
+            os.dup2(to_browser, 103)
+            os.dup2(from_browser, 104)
+            os.dup2(103, 3)
+            os.dup2(104, 4)
+
+        self.process = subprocess.Popen(
+            [program, "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--window-size=1400,1600",
+             f"--user-data-dir={profile}", "--no-first-run", "--disable-background-networking"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, close_fds=False, preexec_fn=take_descriptors)
+        os.close(to_browser)
+        os.close(from_browser)
+        self.number = 0
+        self.buffer = b""
+        self.errors = []
+        self.events = []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.session = None
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+
+    def read(self):
+        while b"\0" not in self.buffer:
+            part = os.read(self.answers, 1 << 16)
+            if not part:
+                raise RuntimeError("the browser has ended")
+            self.buffer += part
+        message, self.buffer = self.buffer.split(b"\0", 1)
+        message = json.loads(message)
+        method, params = message.get("method"), message.get("params", {})
+        if method == "Runtime.exceptionThrown":
+            self.errors.append(json.dumps(params["exceptionDetails"]))
+        elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
+            self.errors.append(json.dumps(params["args"]))
+        elif method == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
+            self.errors.append(params["entry"]["text"])
+        elif method == "Network.requestWillBeSent" and not params["request"]["url"].startswith(("file:", "data:")):
+            self.errors.append("asks the network for " + params["request"]["url"])
+        elif method:
+            self.events.append(method)
+        return message
+
+    def call(self, method, **params):
+        self.number += 1
+        message = {"id": self.number, "method": method, "params": params}
+        if getattr(self, "session", None):
+            message["sessionId"] = self.session
+        os.write(self.commands, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self.read()
+            if answer.get("id") == self.number:
+                if "error" in answer:
+                    raise RuntimeError(f"{method}: {answer['error']}")
+                return answer["result"]
+
+    def open(self, path):
+        self.events.clear()
+        self.call("Page.navigate", url=path.as_uri())
+        while "Page.loadEventFired" not in self.events:
+            self.read()
+
+    def value_of(self, expression):
+        result = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        if "exceptionDetails" in result:
+            raise RuntimeError(f"{expression}: {result['exceptionDetails']}")
+        return result["result"].get("value")
+
+    def close(self):
+        self.process.terminate()
+        self.process.wait(TIMEOUT_S)
+
+
+def check(condition, claim):
+    if not condition:
+        raise AssertionError(claim)
+
+
+def click(cell):
+    return ("[...document.querySelectorAll('svg .box')].find(b => b.querySelector('text').textContent === "
+            f"{json.dumps(cell)}).dispatchEvent(new MouseEvent('click', {{bubbles: true}}))")
+
+
+def check_page(browser, page):
+    browser.open(page)
+    boxes = "document.querySelectorAll('svg .box').length"
+    rows = "document.querySelectorAll('#body tr').length"
+    few = browser.value_of(boxes)
+    check(0 < few <= 60, f"the graph is folded to few boxes, {few}")
+    check(browser.value_of("document.querySelectorAll('canvas').length") == 2, "memory and lanes are drawn")
+    folded = browser.value_of(
+        "[...document.querySelectorAll('svg .box')].map(b => [...b.querySelectorAll('text')].map(t => t.textContent))"
+        ".filter(([, facts]) => /^\\d+ operators/.test(facts)).map(([name]) => name)")
+    check(folded, "some cells are folded")
+    browser.value_of(click(folded[0]))
+    unfolded = browser.value_of(boxes)
+    check(unfolded > few, f"a click on {folded[0]} unfolds it: {few} boxes, {unfolded} then")
+    browser.value_of("[...document.querySelectorAll('#unfolded button')].find(b => b.textContent === "
+                     f"{json.dumps('− ' + folded[0])}).click()")
+    check(browser.value_of(boxes) == few, "its button folds it again")
+    all_rows = browser.value_of(rows)
+    browser.value_of("const f = document.getElementById('filter'); f.value = 'Word_Embedding'; f.dispatchEvent(new Event('input'))")
+    some_rows = browser.value_of(rows)
+    check(0 < some_rows < all_rows, f"the filter leaves some rows: {some_rows} of {all_rows}")
+    browser.value_of("document.querySelectorAll('#head th')[3].click()")
+    browser.value_of("document.getElementById('lanes').dispatchEvent(new WheelEvent('wheel', {deltaY: -1, cancelable: true}))")
+    browser.value_of("f.value = ''; f.dispatchEvent(new Event('input'))")
+    check(not browser.errors, "no error is reported: " + "; ".join(browser.errors))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("build", type=Path)
+    parser.add_argument("--screenshot", type=Path)
+    args = parser.parse_args()
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        print("skipped: plan_page_test: no chromium is installed (Debian: apt-get install chromium)")
+        print("0 passed, 0 failed, 1 skipped")
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "plan.html"
+        command = [args.build / "bin" / "tessera", "plan", "gpt2_small", "--devices", "8", "--simulate", "--quiet", "--html", page]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        browser = Browser(program, Path(folder) / "profile")
+        try:
+            check_page(browser, page)
+            if args.screenshot:
+                size = browser.call("Page.getLayoutMetrics")["cssContentSize"]
+                clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+                image = browser.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)["data"]
+                args.screenshot.write_bytes(base64.b64decode(image))
+        except AssertionError as failure:
+            print(f"FAILED: {failure}\n0 passed, 1 failed")
+            return 1
+        finally:
+            browser.close()
+    print("1 passed, 0 failed")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
