@@ -18,6 +18,11 @@ Tensor initial_value(const nn::Parameter& parameter) {
   return session::evaluate(graph, {}).at("value");
 }
 
+std::optional<TensorView> shown_slice(const nn::Parameter& parameter) {
+  const auto holder = holders().find(&parameter);
+  return holder == holders().end() ? std::nullopt : holder->second->slice(parameter);
+}
+
 std::vector<std::shared_ptr<nn::Parameter>>& of_trace() {
   // Never destroyed: at the process's end Python may be gone.
   static auto& parameters = *new std::vector<std::shared_ptr<nn::Parameter>>();  // guarded by the GIL
@@ -39,13 +44,27 @@ void fetch_held(nn::Parameter& parameter) {
   if (const auto holder = holders().find(&parameter); holder != holders().end()) holder->second->fetch(parameter);
 }
 
-Tensor parameter_value(nn::Parameter& parameter) {
+Tensor whole_value(nn::Parameter& parameter) {
   fetch_held(parameter);
   if (!parameter.data) parameter.data = initial_value(parameter);
   return *parameter.data;
 }
 
+Tensor parameter_value(nn::Parameter& parameter) {
+  const auto slice = shown_slice(parameter);
+  return slice ? Tensor::copy_of(*slice) : whole_value(parameter);
+}
+
+Type parameter_type(const nn::Parameter& parameter) {
+  const auto slice = current_graph() == nullptr ? shown_slice(parameter) : std::nullopt;
+  return slice ? slice->type() : parameter.type;
+}
+
 void set_parameter_value(nn::Parameter& parameter, const Tensor& value) {
+  if (const auto slice = shown_slice(parameter); slice && slice->type() == value.type()) {
+    holders().at(&parameter)->set_slice(parameter, value);
+    return;
+  }
   if (!(value.type() == parameter.type)) {
     throw InvalidArgument("parameter \"{}\" is {}, it cannot be set to {}", parameter.full_name(), parameter.type,
                           value.type());
@@ -56,8 +75,8 @@ void set_parameter_value(nn::Parameter& parameter, const Tensor& value) {
   }
 }
 
-HeldParameters::HeldParameters(train::Model& model, std::vector<nn::Parameter*> parameters)
-    : model_(model), parameters_(std::move(parameters)) {
+HeldParameters::HeldParameters(train::Model& model, std::vector<nn::Parameter*> parameters, bool shows_slices)
+    : model_(model), parameters_(std::move(parameters)), shows_slices_(shows_slices) {
   for (const nn::Parameter* parameter : parameters_) holders()[parameter] = this;
   invalidate();
 }
@@ -75,6 +94,17 @@ void HeldParameters::fetch(nn::Parameter& parameter) {
   if (stale_.erase(&parameter) == 0) return;
   const nb::gil_scoped_release release;
   parameter.data = model_.value(parameter.full_name());
+}
+
+std::optional<TensorView> HeldParameters::slice(const nn::Parameter& parameter) {
+  const auto name = parameter.full_name();
+  if (!shows_slices_ || !model_.session().is_split(name)) return std::nullopt;
+  return model_.session().view(name);
+}
+
+void HeldParameters::set_slice(nn::Parameter& parameter, const Tensor& value) {
+  copy_elements(value.view(), *slice(parameter));
+  stale_.insert(&parameter);
 }
 
 void HeldParameters::fetch_split() {

@@ -111,7 +111,8 @@ class Observers : public train::Metric {
 // A model, and the values that Python's parameters have in it.
 class PythonModel {
  public:
-  PythonModel(nn::Cell& network, nn::Cell* loss, nn::Optimizer* optimizer, train::ModelOptions options) {
+  PythonModel(nn::Cell& network, nn::Cell* loss, nn::Optimizer* optimizer, train::ModelOptions options,
+              bool shows_slices) {
     num_metrics_ = options.metrics.size();
     options.metrics.push_back(observers_ = std::make_shared<Observers>(has_own_rows(options.parallel_mode)));
     auto parameters = parameters_of(network, loss);
@@ -122,7 +123,7 @@ class PythonModel {
       const nb::gil_scoped_release release;
       model_ = std::make_unique<train::Model>(own, network, loss, optimizer, options);
     }
-    held_ = std::make_unique<HeldParameters>(*model_, std::move(parameters));
+    held_ = std::make_unique<HeldParameters>(*model_, std::move(parameters), shows_slices);
   }
 
   train::Model& model() { return *model_; }
@@ -301,7 +302,8 @@ precision: what the network computes in, float32, bfloat16 or float16 (with a dy
 auto; docs/mixed_precision.md. loss_scale: nn.dynamic_loss_scale() or nn.fixed_loss_scale(). memory_limit of a rank's values and
 of a step, bytes or "2GiB": what would not fit is recomputed. kernels: fixed, or measured, the fastest, remembered in the
 directory kernel_cache. fuse=False: every operator is a kernel of its own. overlap=False: nothing is computed while ranks
-communicate.)",
+communicate. sliced_parameters=True: once compiled, a parameter that is split over ranks has shape and value of this rank's
+slice; set_data takes a slice or the whole.)",
                                        nb::dynamic_attr(), nb::is_weak_referenceable());
   model.def(
       "__init__",
@@ -313,7 +315,7 @@ communicate.)",
          const std::string& batch_norm, nb::handle precision, const std::string& amp_level,
          std::optional<bool> keep_batchnorm_fp32, const std::optional<nn::LossScale>& loss_scale,
          nb::handle memory_limit, const std::string& kernels, const std::string& kernel_cache, bool fuse, bool overlap,
-         int num_threads, bool reference_kernels, bool debug, const nb::dict& search) {
+         int num_threads, bool reference_kernels, bool debug, const nb::dict& search, bool sliced_parameters) {
         train::ModelOptions options{.parallel_mode = train::parse_parallel_mode(parallel_mode),
                                     .gradient_accumulation_steps = accumulation,
                                     .full_batch = full_batch,
@@ -340,7 +342,8 @@ communicate.)",
         options.session.reference_kernels = reference_kernels;
         options.session.debug = debug;
         for (const auto& name : metrics) options.metrics.push_back(train::make_metric(name));
-        auto* made = new (nb::inst_ptr<PythonModel>(self)) PythonModel(network, loss, optimizer, options);
+        auto* made =
+            new (nb::inst_ptr<PythonModel>(self)) PythonModel(network, loss, optimizer, options, sliced_parameters);
         nb::inst_mark_ready(self);
         python_models()[&made->model()] = self;
       },
@@ -353,7 +356,7 @@ communicate.)",
       "batch_norm_statistics"_a = "global", "precision"_a = nb::none(), "amp_level"_a = "O0",
       "keep_batchnorm_fp32"_a = nb::none(), "loss_scale"_a = nb::none(), "memory_limit"_a = nb::none(),
       "kernels"_a = "fixed", "kernel_cache"_a = "", "fuse"_a = true, "overlap"_a = true, "num_threads"_a = 0,
-      "reference_kernels"_a = false, "debug"_a = false, "search"_a = nb::dict(), nb::keep_alive<1, 2>(),
+      "reference_kernels"_a = false, "debug"_a = false, "search"_a = nb::dict(), "sliced_parameters"_a = false, nb::keep_alive<1, 2>(),
       nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>());
   model.def(
       "train",
@@ -405,6 +408,23 @@ metrics: objects of one's own, whose update(output, label, loss) is called after
         self.model().build(train, valid);
       },
       "train"_a, "valid"_a = nb::none(), "Compiles without running.");
+  model.def(
+      "build_predict",
+      [](PythonModel& self, const nb::args& inputs) {
+        std::vector<Type> types;
+        for (const nb::handle item : inputs) types.push_back(to_tensor(item).type());
+        {
+          const nb::gil_scoped_release release;
+          self.model().build_predict(types);
+        }
+        self.changed();
+      },
+      "inputs"_a,
+      "Compiles the prediction for inputs like these; in semi-automatic parallelism parameters then lie as strategies "
+      "say.");
+  model.def_prop_ro(
+      "layouts", [](PythonModel& self) { return self.model().layouts(); },
+      "How parameters and states lie on the ranks: a list of checkpoint.ParameterLayout, empty before compiling.");
   model.def(
       "names", [](PythonModel& self) { return self.model().names(); }, "Of parameters, then of states.");
   model.def(

@@ -40,6 +40,7 @@ def parallel_options():
         # The network sees statistics of the rank's own batch.
         return options | {"parallel_mode": mode, "gradients_mean": get("gradients_mean"), "batch_norm_statistics": "local"}
     context.warn_of_gradients_mean(mode)
+    options["sliced_parameters"] = True
     strategy = get("dataset_strategy")
     propagates = get("search_mode") == "sharding_propagation" or get("sharding_propagation")
     if mode == ParallelMode.AUTO_PARALLEL and not propagates:
