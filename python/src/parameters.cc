@@ -23,6 +23,17 @@ std::optional<TensorView> shown_slice(const nn::Parameter& parameter) {
   return holder == holders().end() ? std::nullopt : holder->second->slice(parameter);
 }
 
+// Its ranks have gone with their pieces of the value.
+void lose(nn::Parameter& parameter) {
+  parameter.data.reset();
+  parameter.init = [name = parameter.full_name()](const nn::InitContext&) -> ir::Value {
+    throw InvalidArgument(
+        "the value of \"{}\" was split over the ranks of a model that is gone: keep the model as long as the network "
+        "is used",
+        name);
+  };
+}
+
 std::vector<std::shared_ptr<nn::Parameter>>& of_trace() {
   // Never destroyed: at the process's end Python may be gone.
   static auto& parameters = *new std::vector<std::shared_ptr<nn::Parameter>>();  // guarded by the GIL
@@ -71,26 +82,33 @@ void set_parameter_value(nn::Parameter& parameter, const Tensor& value) {
   }
   parameter.data = value.clone();
   if (const auto holder = holders().find(&parameter); holder != holders().end()) {
-    holder->second->model().set_value(parameter.full_name(), value);
+    holder->second->set_whole(parameter, value);
   }
 }
 
 HeldParameters::HeldParameters(train::Model& model, std::vector<nn::Parameter*> parameters, bool shows_slices)
-    : model_(model), parameters_(std::move(parameters)), shows_slices_(shows_slices) {
+    : model_(model),
+      parameters_(std::move(parameters)),
+      shows_slices_(shows_slices),
+      stale_(parameters_.begin(), parameters_.end()) {
   for (const nn::Parameter* parameter : parameters_) holders()[parameter] = this;
-  invalidate();
 }
 
 HeldParameters::~HeldParameters() {
   for (nn::Parameter* parameter : parameters_) {
     const auto holder = holders().find(parameter);
     if (holder == holders().end() || holder->second != this) continue;
-    if (!model_.session().is_split(parameter->full_name())) fetch(*parameter);
+    if (!model_.session().is_split(parameter->full_name())) {
+      fetch(*parameter);
+    } else if (changed_.contains(parameter)) {
+      lose(*parameter);
+    }
     holders().erase(holder);
   }
 }
 
 void HeldParameters::fetch(nn::Parameter& parameter) {
+  changed_.erase(&parameter);
   if (stale_.erase(&parameter) == 0) return;
   const nb::gil_scoped_release release;
   parameter.data = model_.value(parameter.full_name());
@@ -105,6 +123,13 @@ std::optional<TensorView> HeldParameters::slice(const nn::Parameter& parameter) 
 void HeldParameters::set_slice(nn::Parameter& parameter, const Tensor& value) {
   copy_elements(value.view(), *slice(parameter));
   stale_.insert(&parameter);
+  changed_.insert(&parameter);
+}
+
+void HeldParameters::set_whole(nn::Parameter& parameter, const Tensor& value) {
+  model_.set_value(parameter.full_name(), value);
+  stale_.erase(&parameter);
+  changed_.erase(&parameter);
 }
 
 void HeldParameters::fetch_split() {

@@ -31,26 +31,29 @@ class HeldParameters {
  public:
   // shows_slices: scripts see this rank's slices of what is split.
   HeldParameters(train::Model& model, std::vector<nn::Parameter*> parameters, bool shows_slices);
-  // Takes the values that are whole here back from the model.
+  // Takes the values that are whole here back from the model. What is split and has changed since it was fetched is
+  // lost: reading it is an error from here on.
   ~HeldParameters();
   HeldParameters(const HeldParameters&) = delete;
   HeldParameters& operator=(const HeldParameters&) = delete;
 
   // The model's values have changed.
-  void invalidate() { stale_ = {parameters_.begin(), parameters_.end()}; }
+  void invalidate() { stale_ = changed_ = {parameters_.begin(), parameters_.end()}; }
   // Fetches what is split, while all ranks are here to give their pieces.
   void fetch_split();
   void fetch(nn::Parameter& parameter);
   // This rank's, in place, where scripts see slices and the parameter is split.
   std::optional<TensorView> slice(const nn::Parameter& parameter);
   void set_slice(nn::Parameter& parameter, const Tensor& value);
+  void set_whole(nn::Parameter& parameter, const Tensor& value);
   train::Model& model() { return model_; }
 
  private:
   train::Model& model_;
   std::vector<nn::Parameter*> parameters_;
   bool shows_slices_;
-  std::set<nn::Parameter*> stale_;
+  std::set<nn::Parameter*> stale_;    // `data` may not be the model's value
+  std::set<nn::Parameter*> changed_;  // it is not
 };
 
 }  // namespace tessera::python

@@ -413,11 +413,8 @@ metrics: objects of one's own, whose update(output, label, loss) is called after
       [](PythonModel& self, const nb::args& inputs) {
         std::vector<Type> types;
         for (const nb::handle item : inputs) types.push_back(to_tensor(item).type());
-        {
-          const nb::gil_scoped_release release;
-          self.model().build_predict(types);
-        }
-        self.changed();
+        const nb::gil_scoped_release release;
+        self.model().build_predict(types);
       },
       "inputs"_a,
       "Compiles the prediction for inputs like these; in semi-automatic parallelism parameters then lie as strategies "

@@ -53,3 +53,9 @@ def layout_dict(layouts):
         result[layout.name] = (list(layout.device_matrix), tensor_map, _slice_shape(layout, rank), layout.field, True,
                                _shard_group(layout, rank), list(layout.tensor_shape))
     return result
+
+
+def whole_layouts(network):
+    """The same where one rank holds everything."""
+    return {parameter.name: ([1], [-1] * len(parameter.shape), list(parameter.shape), 0, True, "", list(parameter.shape))
+            for parameter in network.parameters()}

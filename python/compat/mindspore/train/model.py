@@ -12,7 +12,7 @@ from mindspore.train.amp import check_level
 from mindspore.train.callback import Adapter, Callback, ModelCheckpoint, _InternalCallbackParam
 from mindspore.train.cell_training import train_by_cell
 from mindspore.train.evaluation import Evaluation, Metrics
-from mindspore.train.layouts import layout_dict
+from mindspore.train.layouts import layout_dict, whole_layouts
 from mindspore.train.loss_scale_manager import LossScaleManager
 from mindspore.train.parallel_options import agree_on_values, parallel_options, session_options
 
@@ -146,7 +146,9 @@ class Model:
                              f"in Model.train, but got the value of epoch in build {built_epoch} and the value of epoch in train {epoch}.")
 
     def _note_layouts(self):
-        layouts = layout_dict(self._native.layouts) if self._native is not None else {}
+        layouts = layout_dict(self._native.layouts)
+        if not layouts and self._parallel_mode in (ParallelMode.SEMI_AUTO_PARALLEL, ParallelMode.AUTO_PARALLEL):
+            layouts = whole_layouts(self._network)
         if isinstance(self._network, Cell):
             self._network.__dict__["_parameter_layouts"] = layouts
         return layouts
