@@ -26,4 +26,7 @@ void bind_train(nb::module_& m);
 // Arithmetic, comparison, indexing, shape and dtype: what tensors, parameters and values have in common.
 void bind_operators_of(nb::handle cls);
 
+// Tensors and texts by name, to be saved. Throws InvalidArgument for others.
+std::vector<checkpoint::Entry> to_entries(const nb::dict& values);
+
 }  // namespace tessera::python

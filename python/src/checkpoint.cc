@@ -5,9 +5,8 @@
 #include "python/src/bind.h"
 
 namespace tessera::python {
-namespace {
 
-std::vector<checkpoint::Entry> entries_of(const nb::dict& values) {
+std::vector<checkpoint::Entry> to_entries(const nb::dict& values) {
   std::vector<checkpoint::Entry> entries;
   for (const auto& [key, value] : values) {
     const auto name = nb::cast<std::string>(key);
@@ -20,17 +19,19 @@ std::vector<checkpoint::Entry> entries_of(const nb::dict& values) {
   return entries;
 }
 
+namespace {
+
 std::string save(const std::string& path, const nb::dict& values, const nb::dict& appended, bool read_only,
                  bool trailer) {
-  const auto entries = entries_of(values);
+  const auto entries = to_entries(values);
   const checkpoint::SaveOptions options{
-      .path = path, .append_info = entries_of(appended), .read_only = read_only, .trailer = trailer};
+      .path = path, .append_info = to_entries(appended), .read_only = read_only, .trailer = trailer};
   const nb::gil_scoped_release release;
   return checkpoint::save(FileSystem::local(), options, entries, {});
 }
 
 void save_safetensors(const std::string& path, const nb::dict& values) {
-  const auto entries = entries_of(values);
+  const auto entries = to_entries(values);
   const nb::gil_scoped_release release;
   checkpoint::save_safetensors(FileSystem::local(), path, entries);
 }
@@ -47,32 +48,42 @@ nb::object value_of(const checkpoint::StoredEntry& entry) {
   return entry.is_text ? nb::cast(entry.read_text()) : nb::cast(entry.read());
 }
 
-checkpoint::Checkpoint open(const std::string& path) {
+class OpenCheckpoint {
+ public:
+  explicit OpenCheckpoint(const std::string& path)
+      : loaded_(std::make_unique<checkpoint::Checkpoint>(checkpoint::load(FileSystem::local(), path))) {}
+  const checkpoint::Checkpoint& get() const { return *loaded_; }
+
+ private:
+  std::unique_ptr<checkpoint::Checkpoint> loaded_;
+};
+
+OpenCheckpoint open(const std::string& path) {
   const nb::gil_scoped_release release;
-  return checkpoint::load(FileSystem::local(), path);
+  return OpenCheckpoint(path);
 }
 
 nb::dict load(const std::string& path) {
   const auto loaded = open(path);
   nb::dict values;
-  for (const auto& entry : loaded.entries()) values[entry.name.c_str()] = value_of(entry);
+  for (const auto& entry : loaded.get().entries()) values[entry.name.c_str()] = value_of(entry);
   return values;
 }
 
 void bind_file(nb::module_& m) {
-  auto file = nb::class_<checkpoint::Checkpoint>(
+  auto file = nb::class_<OpenCheckpoint>(
       m, "Checkpoint",
       "A checkpoint file whose values are read when they are asked for: file[name], a tensor or a text.");
-  file.def("keys", [](const checkpoint::Checkpoint& self) {
+  file.def("keys", [](const OpenCheckpoint& self) {
     std::vector<std::string> names;
-    for (const auto& entry : self.entries()) names.push_back(entry.name);
+    for (const auto& entry : self.get().entries()) names.push_back(entry.name);
     return names;
   });
-  file.def("__len__", [](const checkpoint::Checkpoint& self) { return self.entries().size(); });
+  file.def("__len__", [](const OpenCheckpoint& self) { return self.get().entries().size(); });
   file.def("__contains__",
-           [](const checkpoint::Checkpoint& self, const std::string& name) { return self.find(name) != nullptr; });
-  file.def("__getitem__", [](const checkpoint::Checkpoint& self, const std::string& name) {
-    const auto* entry = self.find(name);
+           [](const OpenCheckpoint& self, const std::string& name) { return self.get().find(name) != nullptr; });
+  file.def("__getitem__", [](const OpenCheckpoint& self, const std::string& name) {
+    const auto* entry = self.get().find(name);
     if (entry == nullptr) throw nb::key_error(name.c_str());
     return value_of(*entry);
   });

@@ -121,7 +121,7 @@ std::optional<TensorView> HeldParameters::slice(const nn::Parameter& parameter) 
 }
 
 void HeldParameters::set_slice(nn::Parameter& parameter, const Tensor& value) {
-  copy_elements(value.view(), *slice(parameter));
+  model_.session().set_piece(parameter.full_name(), value.view());
   stale_.insert(&parameter);
   changed_.insert(&parameter);
 }

@@ -265,20 +265,27 @@ Each is called with a RunContext, on every rank. With dataset_sink_mode the step
   nb::class_<train::ModelCheckpoint, train::Callback>(m, "ModelCheckpoint",
                                                       R"(Saves checkpoints as DIRECTORY/PREFIX-EPOCH_STEP.ckpt.
 
-Ranks that name one directory write one checkpoint together.)")
+Ranks that name one directory write one checkpoint together. integrated_save=False: each rank writes the slices that it
+holds. async_save: a thread writes a copy of the values while training goes on. append_info: "epoch_num", "step_num".
+append_values: further tensors and texts by name.)")
       .def(
           "__init__",
           [](train::ModelCheckpoint* self, const std::string& prefix, const std::string& directory, int64_t steps,
-             int64_t seconds, int64_t keep, int64_t minutes, bool integrated) {
+             int64_t seconds, int64_t keep, int64_t minutes, bool integrated, bool async,
+             const std::vector<std::string>& append_info, const nb::dict& append_values) {
             new (self) train::ModelCheckpoint(prefix, directory,
                                               {.save_checkpoint_steps = steps,
                                                .save_checkpoint_seconds = seconds,
                                                .keep_checkpoint_max = keep,
                                                .keep_checkpoint_per_n_minutes = minutes,
-                                               .integrated_save = integrated});
+                                               .integrated_save = integrated,
+                                               .async_save = async,
+                                               .append_info = append_info,
+                                               .append_values = to_entries(append_values)});
           },
           "prefix"_a = "CKP", "directory"_a = ".", "save_checkpoint_steps"_a = 1, "save_checkpoint_seconds"_a = 0,
-          "keep_checkpoint_max"_a = 5, "keep_checkpoint_per_n_minutes"_a = 0, "integrated_save"_a = true)
+          "keep_checkpoint_max"_a = 5, "keep_checkpoint_per_n_minutes"_a = 0, "integrated_save"_a = true,
+          "async_save"_a = false, "append_info"_a = nb::make_tuple(), "append_values"_a = nb::dict())
       .def_prop_ro("latest", &train::ModelCheckpoint::latest);
 }
 
@@ -432,6 +439,10 @@ metrics: objects of one's own, whose update(output, label, loss) is called after
       },
       "name"_a, "A parameter or state. Every rank must ask where it is split.");
   model.def(
+      "local_value",
+      [](PythonModel& self, const std::string& name) { return Tensor::copy_of(self.model().session().view(name)); },
+      "name"_a, "This rank's piece of a parameter or state.");
+  model.def(
       "set_value",
       [](PythonModel& self, const std::string& name, nb::handle value) {
         self.model().set_value(name, to_tensor(value));
@@ -440,11 +451,24 @@ metrics: objects of one's own, whose update(output, label, loss) is called after
       "name"_a, "value"_a);
   model.def(
       "save_checkpoint",
-      [](PythonModel& self, const std::string& path) {
+      [](PythonModel& self, const std::string& path, const nb::dict& append_info, bool integrated, bool async) {
+        const train::SaveCheckpointOptions options{
+            .append_info = to_entries(append_info), .integrated = integrated, .async = async};
         const nb::gil_scoped_release release;
-        return self.model().save_checkpoint(path);
+        return self.model().save_checkpoint(path, options);
       },
-      "path"_a, "Parameters, states, step, data position: training resumes exactly. Returns the path.");
+      "path"_a, "append_info"_a = nb::dict(), "integrated"_a = true, "async_save"_a = false,
+      R"(Parameters, states, step, data position: training resumes exactly, on any number of ranks. Returns the path.
+
+integrated: one file of whole values; else each rank writes the slices that it holds, those that name one directory into one
+checkpoint. async_save: a thread writes a copy; the next save, and finish_saves(), wait for it and raise its error.)");
+  model.def(
+      "finish_saves",
+      [](PythonModel& self) {
+        const nb::gil_scoped_release release;
+        self.model().finish_saves();
+      },
+      "Waits for a save that a thread is writing, and raises its error.");
   model.def(
       "load_checkpoint",
       [](PythonModel& self, const std::string& path) {
@@ -454,7 +478,11 @@ metrics: objects of one's own, whose update(output, label, loss) is called after
         }
         self.changed();
       },
-      "path"_a, "Raises InvalidArgument listing missing, unexpected and mis-shaped names; then nothing has changed.");
+      "path"_a,
+      R"(Takes all values of a checkpoint that any number of ranks saved, whole or in slices, and where training stood.
+
+path: a checkpoint, or a directory, whose newest one is taken. After build() each rank reads only what it holds. Raises
+InvalidArgument listing missing, unexpected and mis-shaped names; then nothing has changed.)");
   model.def(
       "load_parameters",
       [](PythonModel& self, const std::string& path) {

@@ -205,6 +205,42 @@ def test_a_model_is_trained_for_as_many_epochs_as_it_was_built_for():
     model.train(2, data)
 
 
+def trainer(columns=6):
+    """(model, data set of two steps)."""
+    data = ms.dataset.NumpySlicesDataset({"x": whole(8, columns) / 100, "y": whole(8, columns)[:, :2]}, shuffle=False).batch(4)
+    net = nn.Dense(columns, 2)
+    return ms.Model(net, nn.MSELoss(), nn.Momentum(net.trainable_params(), 0.01, 0.9)), data
+
+
+def test_a_thread_saves_while_a_model_trains(tmp_path):
+    model, data = trainer()
+    info = ["epoch_num", "step_num", {"note": "as is", "rate": 0.5, "table": Tensor([1, 2])}]
+    saver = ms.ModelCheckpoint("net", str(tmp_path), ms.CheckpointConfig(save_checkpoint_steps=2, keep_checkpoint_max=2, async_save=True, append_info=info))
+    model.train(3, data, saver)
+    assert sorted(path.name for path in tmp_path.glob("*.ckpt")) == ["net-2_2.ckpt", "net-3_2.ckpt"]
+    found = ms.load_checkpoint(saver.latest_ckpt_file_name)
+    assert found["epoch_num"].asnumpy() == 3 and found["step_num"].asnumpy() == 6 and found["note"] == "as is"
+    assert found["rate"].asnumpy() == 0.5 and found["table"].asnumpy().tolist() == [1, 2]
+    np.testing.assert_array_equal(found["weight"].asnumpy(), model.train_network.weight.asnumpy())
+
+
+def test_an_exception_leaves_a_breakpoint(tmp_path):
+    class Fails(ms.Callback):
+        def step_end(self, run_context):
+            if run_context.original_args().cur_step_num == 3:
+                raise KeyError("on purpose")
+
+    for saves in (True, False):
+        model, data = trainer()
+        folder = tmp_path / str(saves)
+        config = ms.CheckpointConfig(save_checkpoint_steps=100, append_info=["epoch_num"], exception_save=saves)
+        with pytest.raises(KeyError, match="on purpose"):
+            model.train(2, data, [ms.ModelCheckpoint("net", str(folder), config), Fails()], dataset_sink_mode=False)
+        assert [path.name for path in folder.glob("*.ckpt")] == (["net-2_1_breakpoint.ckpt"] if saves else [])
+    found = ms.load_checkpoint(str(tmp_path / "True" / "net-2_1_breakpoint.ckpt"))
+    assert found["epoch_num"].asnumpy() == 2 and {"weight", "bias", "moments.weight"} <= set(found)
+
+
 def test_layouts_are_those_of_split_networks():
     model = ms.Model(nn.Dense(6, 2))
     with pytest.raises(RuntimeError, match="only supports semi auto parallel"):

@@ -62,9 +62,14 @@ assert layouts["w1"] == ([4, 2], [-1, 1], [16, 6], 0, True, layouts["w1"][5], [1
 group = layouts["w1"][5]  # who shares this rank's slice
 assert get_group_size(group) == 2 and get_rank(group) == rank % 2
 assert "moments.w1" in layouts
-model.train(3, data)
+config = ms.CheckpointConfig(keep_checkpoint_max=1, integrated_save=False, async_save=True, append_info=["epoch_num", {"note": "slices"}])
+model.train(3, data, ms.ModelCheckpoint("CKP", f"src/rank_{rank}", config))
 assert net.w1.shape == (8, 6) and net.w1.asnumpy().shape == (8, 6)
-ms.save_checkpoint(net, trained[rank], integrated_save=False)
+saved = ms.load_checkpoint(trained[rank])
+assert all((saved[p.name].asnumpy() == p.asnumpy()).all() for p in net.get_parameters())
+assert saved["moments.w1"].shape == (8, 6) and saved["note"] == "slices" and saved["epoch_num"].asnumpy() == 3
+ms.save_checkpoint(net, f"slices_{rank}.ckpt", integrated_save=False)
+assert (ms.load_checkpoint(f"slices_{rank}.ckpt")["w2"].asnumpy() == saved["w2"].asnumpy()).all()
 ms.save_checkpoint(net, f"whole_{rank}.ckpt")
 say(f"restore {rank} {ms.restore_group_info_list(f'group_{rank}.pb')}")
 np.save(f"output_{rank}.npy", model.predict(Tensor(x)).asnumpy())

@@ -245,6 +245,12 @@ callback_size = 4
 callback = [ms.TimeMonitor(callback_size), ms.LossMonitor(callback_size)]
 """)
 MOMENTUM = imports("from mindspore.nn import Momentum")
+SAVED = """
+assert rank_id != 0 or device_num == 1 or os.path.exists('../src_strategy.ckpt')
+saved = ms.load_checkpoint('../src_checkpoints/rank_{}/src_checkpoint-2_4.ckpt'.format(rank_id))
+assert saved['dense.weight'].shape == saved['moments.dense.weight'].shape == (8 // device_num, 16)
+assert (saved['dense.weight'].asnumpy() == net.dense.weight.asnumpy()).all()
+"""
 BUILT = """
 assert rank_id != 0 or device_num == 1 or os.path.exists('../dst_strategy.ckpt')
 assert net.dense.weight.shape == (8 // device_num, 16)  # a slice
@@ -330,8 +336,7 @@ USES = [
     Use("002", 3, "SoftmaxCrossEntropyExpand", check=A_LOSS),
     Use("002", 4, "train ResNet-50", (OS, DATA_PATH, INIT, 2, 3), check=TRAIN),
     *ascend_page("003", "'...'", (OS, DATA_PATH, INIT, 2, 5), (OS, DATA_PATH, INIT, 2, 5, 6)),
-    Use("004", 1, "train and save slices and strategy", (A_NETWORK, MOMENTUM), waits="checkpoints of slices",
-        says="integrated_save=false is not available yet"),
+    Use("004", 1, "train and save slices and strategy", (A_NETWORK, MOMENTUM), check=SAVED),
     Use("004", 2, "compile for training", (A_NETWORK, MOMENTUM), check=BUILT),
     Use("004", 3, "compile for prediction", (A_SHAPE, MOMENTUM), check=BUILT),
     Use("004", 4, "transform_checkpoints", (SOURCES,), check=TRANSFORMED),

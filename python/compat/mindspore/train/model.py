@@ -101,7 +101,14 @@ class Model:
             steps = 1 if not sinks else dataset.get_dataset_size() if sink_size == -1 else sink_size
             train_by_cell(self._network, epoch, train_dataset, callbacks, params, steps)
             return
-        self._model(dataset).train(epoch, dataset, _callbacks(callbacks, params), sinks, sink_size, num_workers)
+        native = self._model(dataset)
+        try:
+            native.train(epoch, dataset, _callbacks(callbacks, params), sinks, sink_size, num_workers)
+        except Exception:
+            for callback in _as_list(callbacks):
+                if isinstance(callback, ModelCheckpoint):
+                    callback.save_breakpoint(native, dataset.get_dataset_size())
+            raise
         self._note_layouts()
 
     def _params(self, **entries):

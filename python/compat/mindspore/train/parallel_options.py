@@ -53,7 +53,7 @@ def parallel_options():
                       "sharding_propagation": propagates,
                       "strategy_ckpt_save_file": get("strategy_ckpt_save_file"),
                       "strategy_ckpt_load_file": _strategies_to_repeat(get("strategy_ckpt_load_file")),
-                      "group_ckpt_save_file": get("group_ckpt_save_file")}
+                      "group_ckpt_save_file": get("group_ckpt_save_file") or os.environ.get("GROUP_INFO_FILE", "")}
 
 
 def search_options():

@@ -12,8 +12,8 @@ from mindspore.communication.management import get_group_size, get_rank
 from mindspore.train.conversion import (Layout, axes_of, build_searched_strategy, merge_pipeline_strategys, merge_sliced_parameter,  # noqa: F401
                                         rank_list_for_transform, restore_group_info_list, transform_checkpoint_by_rank,
                                         transform_checkpoints)
-from mindspore.train.key import check_key
 from mindspore.train.layouts import product
+from mindspore.train.saving import appended_values, check_key, is_async, tensor_of
 
 _FLOATS = (tessera.float16, tessera.float32, tessera.float64, tessera.bfloat16)
 _INTS = (tessera.int8, tessera.int16, tessera.int32, tessera.int64)
@@ -52,15 +52,6 @@ class _Writing:
 _writing = _Writing()
 
 
-def _value(data, is_integrated):
-    """A tensor of what is to be saved."""
-    if isinstance(data, tessera.Parameter):
-        return data.whole_value() if is_integrated else data.value()
-    if isinstance(data, (tessera.Tensor, str)):
-        return data
-    raise TypeError(f"For 'save_checkpoint', what is saved must be Tensor or Parameter, but got {type(data).__name__}.")
-
-
 def _values_of(save_obj, is_integrated, choice_func):
     """What is to be saved, by name."""
     if isinstance(save_obj, tessera.nn.Cell):
@@ -73,22 +64,7 @@ def _values_of(save_obj, is_integrated, choice_func):
                 raise TypeError("For 'save_checkpoint', when 'save_obj' is a list, its elements must be Parameter or "
                                 f"{{'name': ..., 'data': ...}}, but got {type(item).__name__}.")
         items = [(item.name, item) if isinstance(item, Parameter) else (item["name"], item["data"]) for item in save_obj]
-    return {name: _value(data, is_integrated) for name, data in items if choice_func is None or choice_func(name)}
-
-
-def _appended(append_dict):
-    """append_dict as tensors and texts."""
-    if append_dict is None:
-        return {}
-    if not isinstance(append_dict, dict):
-        raise TypeError(f"For 'save_checkpoint', the argument 'append_dict' must be dict, but got {type(append_dict).__name__}.")
-    values = {}
-    for name, value in append_dict.items():
-        if not isinstance(name, str) or not isinstance(value, (int, float, bool, str, tessera.Tensor, tessera.Parameter)):
-            raise TypeError("For 'save_checkpoint', the keys of 'append_dict' must be str and its values int, float, bool, str, Tensor or "
-                            f"Parameter, but got {type(name).__name__} and {type(value).__name__}.")
-        values[name] = _value(value, True) if isinstance(value, (str, tessera.Tensor, tessera.Parameter)) else tessera.Tensor(value)
-    return values
+    return {name: tensor_of("save_checkpoint", data, is_integrated) for name, data in items if choice_func is None or choice_func(name)}
 
 
 def _check_format(who, form):
@@ -112,13 +88,10 @@ def save_checkpoint(save_obj, ckpt_file_name, integrated_save=True, async_save=F
         raise IsADirectoryError(f"For '{who}', the argument 'ckpt_file_name' {ckpt_file_name} is a directory, it must be a file name.")
     if not isinstance(integrated_save, bool):
         raise TypeError(f"For '{who}', the argument 'integrated_save' must be bool, but got {type(integrated_save).__name__}.")
-    if not isinstance(async_save, (bool, str)):
-        raise TypeError(f"For '{who}', the argument 'async_save' must be bool or str, but got {type(async_save).__name__}.")
-    if isinstance(async_save, str) and async_save not in ("process", "thread"):
-        raise ValueError(f"For '{who}', the argument 'async_save' must be 'process' or 'thread', but got {async_save}.")
+    async_save = is_async(who, async_save)
     _check_format(who, format)
     encryption = check_key(who, enc_key, enc_mode, format)
-    values, appended = _values_of(save_obj, integrated_save, choice_func), _appended(append_dict)
+    values, appended = _values_of(save_obj, integrated_save, choice_func), appended_values(who, "append_dict", append_dict)
     if format == "safetensors":
         name = ckpt_file_name if ckpt_file_name.endswith(".safetensors") else ckpt_file_name + ".safetensors"
 
