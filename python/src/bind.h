@@ -2,6 +2,11 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "python/src/tracing.h"
 

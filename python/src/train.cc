@@ -363,8 +363,8 @@ slice; set_data takes a slice or the whole.)",
       "batch_norm_statistics"_a = "global", "precision"_a = nb::none(), "amp_level"_a = "O0",
       "keep_batchnorm_fp32"_a = nb::none(), "loss_scale"_a = nb::none(), "memory_limit"_a = nb::none(),
       "kernels"_a = "fixed", "kernel_cache"_a = "", "fuse"_a = true, "overlap"_a = true, "num_threads"_a = 0,
-      "reference_kernels"_a = false, "debug"_a = false, "search"_a = nb::dict(), "sliced_parameters"_a = false, nb::keep_alive<1, 2>(),
-      nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>());
+      "reference_kernels"_a = false, "debug"_a = false, "search"_a = nb::dict(), "sliced_parameters"_a = false,
+      nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>());
   model.def(
       "train",
       [](PythonModel& self, int64_t epochs, const data::Dataset& dataset,
@@ -442,6 +442,19 @@ metrics: objects of one's own, whose update(output, label, loss) is called after
       "local_value",
       [](PythonModel& self, const std::string& name) { return Tensor::copy_of(self.model().session().view(name)); },
       "name"_a, "This rank's piece of a parameter or state.");
+  model.def(
+      "set_local_value",
+      [](PythonModel& self, const std::string& name, nb::handle value) {
+        const Tensor piece = to_tensor(value);
+        session::Session& session = self.model().session();
+        if (!(piece.type() == session.view(name).type())) {
+          throw InvalidArgument("this rank's piece of \"{}\" is {}, it cannot be set to {}", name,
+                                session.view(name).type(), piece.type());
+        }
+        session.set_piece(name, piece.view());
+        self.changed();
+      },
+      "name"_a, "value"_a, "Sets this rank's piece. Every rank sets its own.");
   model.def(
       "set_value",
       [](PythonModel& self, const std::string& name, nb::handle value) {

@@ -224,6 +224,29 @@ def test_a_thread_saves_while_a_model_trains(tmp_path):
     np.testing.assert_array_equal(found["weight"].asnumpy(), model.train_network.weight.asnumpy())
 
 
+@pytest.mark.parametrize("is_built", [False, True])
+def test_an_optimizer_goes_on_from_its_states(tmp_path, is_built):
+    model, data = trainer()
+    saver = ms.ModelCheckpoint("net", str(tmp_path), ms.CheckpointConfig(save_checkpoint_steps=2))
+    model.train(2, data, saver)
+    at_once = model.train_network.weight.asnumpy()
+    saved = ms.load_checkpoint(str(tmp_path / "net-1_2.ckpt"))
+    _, data = trainer()
+    net = nn.Dense(6, 2)
+    optimizer = nn.Momentum(net.trainable_params(), 0.01, 0.9)
+    model = ms.Model(net, nn.MSELoss(), optimizer)
+    if is_built:
+        model.build(data)
+    assert ms.load_param_into_net(net, saved) == ms.load_param_into_net(optimizer, saved) == []
+    model.train(1, data)
+    # Without the moments it is another.
+    np.testing.assert_allclose(net.weight.asnumpy(), at_once, rtol=1e-5)
+    if is_built:
+        assert ms.load_param_into_net(optimizer, {}) == ["moments.weight", "moments.bias", "learning_rate", "momentum"]
+        with pytest.raises(RuntimeError, match="moments.bias in the argument 'parameter_dict' does not fit"):
+            ms.load_param_into_net(optimizer, {"moments.bias": Parameter(Tensor([1.0]), "moments.bias")})
+
+
 def test_an_exception_leaves_a_breakpoint(tmp_path):
     class Fails(ms.Callback):
         def step_end(self, run_context):

@@ -14,6 +14,7 @@ MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none
 TOLERANCE = 1e-5
 
 NETWORK = """
+import os
 import sys
 import numpy as np
 import mindspore as ms
@@ -77,7 +78,11 @@ np.save(f"output_{rank}.npy", model.predict(Tensor(x)).asnumpy())
 
 COMPILE = NETWORK + """
 ms.set_auto_parallel_context(**semi_auto, strategy_ckpt_save_file=f"dst_{ranks}.ckpt")
-layouts = ms.Model(Net(ranks)).infer_predict_layout(Tensor(x))
+os.environ["GROUP_INFO_FILE"] = f"compiled_{rank}.pb"
+net = Net(ranks)
+layouts = ms.Model(net).infer_predict_layout(Tensor(x))
+assert net.w1.sliced
+assert ranks == 1 or ms.restore_group_info_list(f"compiled_{rank}.pb") == [rank]
 assert layouts["w1"] == ([ranks], [-1, 0 if ranks > 1 else -1], [16, 24 // ranks], 0, True, "", [16, 24])
 """
 

@@ -181,7 +181,8 @@ def _append_info(entries):
         elif entry in ("epoch_num", "step_num"):
             names.append(entry)
         else:
-            raise TypeError("For 'CheckpointConfig', the elements of 'append_info' must be dict, \"epoch_num\" or \"step_num\", "
+            wrong = ValueError if isinstance(entry, str) else TypeError
+            raise wrong("For 'CheckpointConfig', the elements of 'append_info' must be dict, \"epoch_num\" or \"step_num\", "
                             f"but got {entry!r}.")
     return names, values
 

@@ -45,6 +45,10 @@ def native_layout(name, layout):
                   field=layout.field, param_split_shape=[n for item in layout.param_split_shape for n in item.dim])
 
 
+class _NoFolder(NotADirectoryError, ValueError):
+    """What is said of a missing folder: releases of the reference raise the one or the other."""
+
+
 def _integer(who, name, value):
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"For '{who}', the '{name}' should be a int, but got {type(value).__name__}.")
@@ -55,16 +59,29 @@ def _string(who, name, value):
         raise TypeError(f"For '{who}', the '{name}' should be a str, but got {type(value).__name__}.")
 
 
+def _require_file(who, what, name):
+    if not isinstance(name, str):
+        raise TypeError(f"For '{who}', the argument '{what}' should be str, but got {type(name).__name__}.")
+    if not os.path.isfile(name):
+        raise ValueError(f"For '{who}', no such file: {name}. Please check whether the '{what}' exists.")
+    if os.path.getsize(name) == 0:
+        raise ValueError(f"For '{who}', the file {name} should not be empty.")
+
+
+def _layouts(who, what, file):
+    """tessera's layouts of a strategy file, by name."""
+    _require_file(who, what, file)
+    try:
+        return tessera.checkpoint.build_searched_strategy(file)
+    except tessera.InvalidArgument as error:
+        raise TypeError(f"For '{who}', the '{what}' should be a strategy file, as JSON or as Protocol Buffers: {error}") from None
+
+
 def _strategy_files(who, *files):
     """tessera's names of strategy files: "" for None."""
     for name, file in zip(("src_strategy_file", "dst_strategy_file"), files):
-        if file is None:
-            continue
-        _string(who, name, file)
-        if not os.path.isfile(file):
-            raise ValueError(f"For '{who}', the '{name}' {file} does not exist.")
-        if os.path.getsize(file) == 0:
-            raise ValueError(f"For '{who}', the '{name}' {file} should not be empty.")
+        if file is not None:
+            _layouts(who, name, file)
     return [file or "" for file in files]
 
 
@@ -76,7 +93,7 @@ def transform_checkpoints(src_checkpoints_dir, dst_checkpoints_dir, ckpt_prefix,
     for name, value in (("src_checkpoints_dir", src_checkpoints_dir), ("dst_checkpoints_dir", dst_checkpoints_dir), ("ckpt_prefix", ckpt_prefix)):
         _string(who, name, value)
     if not os.path.isdir(src_checkpoints_dir):
-        raise NotADirectoryError(f"src_checkpoints_dir {src_checkpoints_dir} is not a directory.")
+        raise _NoFolder(f"src_checkpoints_dir {src_checkpoints_dir} is not a directory.")
     if output_format != "ckpt":
         raise ValueError(f"For '{who}', the 'output_format' must be 'ckpt', but got {output_format}; `tessera ckpt export` writes safetensors")
     files = _strategy_files(who, src_strategy_file, dst_strategy_file)
@@ -116,19 +133,10 @@ def merge_pipeline_strategys(src_strategy_dirs, dst_strategy_file):
     tessera.checkpoint.merge_pipeline_strategys(src_strategy_dirs, dst_strategy_file)
 
 
-def _require_file(who, what, name):
-    if not isinstance(name, str):
-        raise TypeError(f"For '{who}', the argument '{what}' should be str, but got {type(name).__name__}.")
-    if not os.path.isfile(name):
-        raise ValueError(f"For '{who}', no such file: {name}. Please check whether the '{what}' exists.")
-    if os.path.getsize(name) == 0:
-        raise ValueError(f"For '{who}', the file {name} should not be empty.")
-
-
 def build_searched_strategy(strategy_filename):
     """{parameter: ParallelLayouts} of a strategy file."""
-    _require_file("build_searched_strategy", "strategy_filename", strategy_filename)
-    return {name: ParallelLayouts(layout) for name, layout in tessera.checkpoint.build_searched_strategy(strategy_filename).items()}
+    layouts = _layouts("build_searched_strategy", "strategy_filename", strategy_filename)
+    return {name: ParallelLayouts(layout) for name, layout in layouts.items()}
 
 
 def restore_group_info_list(group_info_file_name):
@@ -160,7 +168,10 @@ def merge_sliced_parameter(sliced_parameters, strategy=None):
     if strategy:
         if first.name not in strategy:
             raise KeyError(f"For '{who}', the parameter name {first.name} should be a key in the 'strategy'.")
-        layout = native_layout(first.name, strategy[first.name])
+        try:
+            layout = native_layout(first.name, strategy[first.name])
+        except (AttributeError, IndexError) as error:
+            raise ValueError(f"For '{who}', please make sure that 'strategy' is correct: {error}.") from None
     whole = tessera.checkpoint.merge_sliced_parameter([parameter.value() for parameter in sliced_parameters], layout)
     return Parameter(whole, first.name, first.requires_grad, first.layerwise_parallel)
 

@@ -55,6 +55,8 @@ class Model:
             if self._parallel_mode == ParallelMode.AUTO_PARALLEL:
                 agree_on_values(self._parallel_mode, self._network, self._loss_fn)
             self._native = self._make(self._native_optimizer(dataset), self._options)
+            if self._optimizer is not None:
+                self._optimizer.states.belong_to(self._native, self._network)
         return self._native
 
     def _make(self, optimizer, options):
@@ -156,6 +158,8 @@ class Model:
         layouts = layout_dict(self._native.layouts)
         if not layouts and self._parallel_mode in (ParallelMode.SEMI_AUTO_PARALLEL, ParallelMode.AUTO_PARALLEL):
             layouts = whole_layouts(self._network)
+        for parameter in self._network.parameters():
+            parameter.sliced = parameter.name in layouts
         if isinstance(self._network, Cell):
             self._network.__dict__["_parameter_layouts"] = layouts
         return layouts

@@ -2,12 +2,12 @@
 import tessera
 
 
-def check_key(who, key, mode, format="ckpt"):
-    """tessera's arguments for an encrypted file: none without a key."""
+def check_key(who, key, mode, kind="enc", format="ckpt"):
+    """tessera's arguments for an encrypted file, enc_key and enc_mode or dec_key and dec_mode: none without a key."""
     if key is not None and not isinstance(key, bytes):
-        raise TypeError(f"For '{who}', the key must be bytes, but got {type(key).__name__}.")
+        raise ValueError(f"For '{who}', the key must be bytes, but got {type(key).__name__}.")
     if not isinstance(mode, str):
-        raise TypeError(f"For '{who}', the mode of encryption must be str, but got {type(mode).__name__}.")
+        raise ValueError(f"For '{who}', the mode of encryption must be str, but got {type(mode).__name__}.")
     if key is None:
         return {}
     if format != "ckpt":

@@ -9,6 +9,7 @@ from mindspore import context
 from mindspore._missing import missing
 from mindspore.common.parameter import Parameter
 from mindspore.communication.management import get_group_size, get_rank
+from mindspore.nn.optim import Optimizer
 from mindspore.train.conversion import (Layout, axes_of, build_searched_strategy, merge_pipeline_strategys, merge_sliced_parameter,  # noqa: F401
                                         rank_list_for_transform, restore_group_info_list, transform_checkpoint_by_rank,
                                         transform_checkpoints)
@@ -83,14 +84,14 @@ def save_checkpoint(save_obj, ckpt_file_name, integrated_save=True, async_save=F
     if not isinstance(save_obj, (tessera.nn.Cell, list, dict)):
         raise TypeError(f"For '{who}', the argument 'save_obj' should be nn.Cell or list, but got {type(save_obj).__name__}.")
     if not isinstance(ckpt_file_name, str):
-        raise ValueError(f"For '{who}', the argument 'ckpt_file_name' must be string, but got {type(ckpt_file_name).__name__}.")
+        raise TypeError(f"For '{who}', the argument 'ckpt_file_name' must be string, but got {type(ckpt_file_name).__name__}.")
     if os.path.isdir(ckpt_file_name):
         raise IsADirectoryError(f"For '{who}', the argument 'ckpt_file_name' {ckpt_file_name} is a directory, it must be a file name.")
     if not isinstance(integrated_save, bool):
         raise TypeError(f"For '{who}', the argument 'integrated_save' must be bool, but got {type(integrated_save).__name__}.")
     async_save = is_async(who, async_save)
     _check_format(who, format)
-    encryption = check_key(who, enc_key, enc_mode, format)
+    encryption = check_key(who, enc_key, enc_mode, format=format)
     values, appended = _values_of(save_obj, integrated_save, choice_func), appended_values(who, "append_dict", append_dict)
     if format == "safetensors":
         name = ckpt_file_name if ckpt_file_name.endswith(".safetensors") else ckpt_file_name + ".safetensors"
@@ -126,11 +127,13 @@ def load_checkpoint(ckpt_file_name, net=None, strict_load=False, filter_prefix=N
     filter_prefix: what begins so is left out; specify_prefix: what does not is. choice_func(name): whether to take it. A damaged file
     raises ValueError, with crc_check or without."""
     _check_format("load_checkpoint", format)
-    if not isinstance(ckpt_file_name, str) or not ckpt_file_name.endswith("." + format):
+    if not isinstance(ckpt_file_name, str):
+        raise TypeError(f"For 'load_checkpoint', the argument 'ckpt_file_name' must be string, but got {type(ckpt_file_name).__name__}.")
+    if not ckpt_file_name.endswith("." + format):
         raise ValueError(f"For 'load_checkpoint', the checkpoint file must be a string that ends with '.{format}', but got {ckpt_file_name}.")
     if not isinstance(strict_load, bool):
         raise TypeError(f"For 'load_checkpoint', the argument 'strict_load' must be bool, but got {type(strict_load).__name__}.")
-    decryption = check_key("load_checkpoint", dec_key, dec_mode, format)
+    decryption = check_key("load_checkpoint", dec_key, dec_mode, "dec", format)
     left_out, wanted = _prefixes("filter_prefix", filter_prefix), _prefixes("specify_prefix", specify_prefix)
     _writing.wait()
     if not os.path.exists(ckpt_file_name):
@@ -202,6 +205,8 @@ def load_param_into_net(net, parameter_dict, strict_load=False):
         if not isinstance(name, str) or not isinstance(value, (Parameter, str)):
             raise TypeError("For 'load_param_into_net', the element in the argument 'parameter_dict' should be a 'str' and "
                             f"'Parameter' type, but got {type(name).__name__} and {type(value).__name__}.")
+    if isinstance(net, Optimizer):
+        return net.states.load({name: value for name, value in parameter_dict.items() if isinstance(value, Parameter)})
     not_loaded = []
     for parameter in net.parameters():
         value = parameter_dict.get(parameter.name)
@@ -222,7 +227,7 @@ def _check_predict_strategy(predict_strategy):
     if predict_strategy is None:
         return
     if not isinstance(predict_strategy, dict):
-        raise TypeError(f"For 'load_distributed_checkpoint', the 'predict_strategy' must be dict, but got {type(predict_strategy).__name__}.")
+        raise ValueError(f"For 'load_distributed_checkpoint', the 'predict_strategy' must be dict, but got {type(predict_strategy).__name__}.")
     for name, entry in predict_strategy.items():
         good = isinstance(name, str) and isinstance(entry, (list, tuple)) and len(entry) >= 4
         if not good or not all(isinstance(part, (list, tuple)) for part in entry[:3]) or not isinstance(entry[3], int):
@@ -273,7 +278,7 @@ def load_distributed_checkpoint(network, checkpoint_filenames=None, predict_stra
     Model.infer_predict_layout gives; None: the network is whole on this rank. One parameter at a time is whole in memory."""
     who = "load_distributed_checkpoint"
     if not isinstance(network, tessera.nn.Cell):
-        raise TypeError(f"For '{who}', the 'network' must be Cell, but got {type(network).__name__}.")
+        raise ValueError(f"For '{who}', the 'network' must be Cell, but got {type(network).__name__}.")
     if not isinstance(checkpoint_filenames, (list, tuple)):
         raise TypeError(f"For '{who}', the 'checkpoint_filenames' must be list, but got {type(checkpoint_filenames).__name__}.")
     for index, name in enumerate(checkpoint_filenames):
@@ -281,7 +286,7 @@ def load_distributed_checkpoint(network, checkpoint_filenames=None, predict_stra
             raise ValueError(f"For '{who}', please check 'checkpoint_filenames': {name} at index {index} must be the name of a checkpoint "
                              "file that ends with '.ckpt' and is not empty.")
     _check_predict_strategy(predict_strategy)
-    decryption = check_key(who, dec_key, dec_mode)
+    decryption = check_key(who, dec_key, dec_mode, "dec")
     strategy_file = train_strategy_filename if train_strategy_filename is not None else context.get_auto_parallel_context("strategy_ckpt_load_file")
     build_searched_strategy(strategy_file)  # says what is wrong with the name
     slices = _Slices([tessera.checkpoint.open(name, **decryption) for name in checkpoint_filenames], strategy_file)
