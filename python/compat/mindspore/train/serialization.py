@@ -194,8 +194,9 @@ def load_param_into_net(net, parameter_dict, strict_load=False):
 
     Unless strict_load, floats and integers of other sizes are converted, and where names of the network are not found those that
     have one more prefix are taken. After Model.build and Model.infer_predict_layout a parameter that is split over ranks takes this
-    rank's slice (or the whole)."""
-    if not isinstance(net, tessera.nn.Cell):
+    rank's slice (or the whole). An optimizer in place of the network takes the values of its
+    states."""
+    if not isinstance(net, (tessera.nn.Cell, Optimizer)):
         raise TypeError(f"For 'load_param_into_net', the argument 'net' should be a Cell, but got {type(net).__name__}.")
     if not isinstance(parameter_dict, dict):
         raise TypeError(f"For 'load_param_into_net', the argument 'parameter_dict' should be a dict, but got {type(parameter_dict).__name__}.")
