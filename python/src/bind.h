@@ -2,6 +2,11 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "python/src/tracing.h"
 
@@ -19,10 +24,14 @@ void bind_optimizers(nb::module_& m);
 void bind_gradients(nb::module_& m);
 void bind_data(nb::module_& m);
 void bind_checkpoint(nb::module_& m);
+void bind_conversion(nb::module_& checkpoint);
 void bind_cluster(nb::module_& m);
 void bind_train(nb::module_& m);
 
 // Arithmetic, comparison, indexing, shape and dtype: what tensors, parameters and values have in common.
 void bind_operators_of(nb::handle cls);
+
+// Tensors and texts by name, to be saved. Throws InvalidArgument for others.
+std::vector<checkpoint::Entry> to_entries(const nb::dict& values);
 
 }  // namespace tessera::python

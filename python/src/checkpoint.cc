@@ -1,12 +1,12 @@
 // Checkpoints as files of named tensors.
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include "python/src/bind.h"
 
 namespace tessera::python {
-namespace {
 
-std::string save(const std::string& path, const nb::dict& values) {
+std::vector<checkpoint::Entry> to_entries(const nb::dict& values) {
   std::vector<checkpoint::Entry> entries;
   for (const auto& [key, value] : values) {
     const auto name = nb::cast<std::string>(key);
@@ -16,32 +16,98 @@ std::string save(const std::string& path, const nb::dict& values) {
       entries.emplace_back(name, to_tensor(value));
     }
   }
+  return entries;
+}
+
+namespace {
+
+std::string save(const std::string& path, const nb::dict& values, const nb::dict& appended, bool read_only,
+                 bool trailer) {
+  const auto entries = to_entries(values);
+  const checkpoint::SaveOptions options{
+      .path = path, .append_info = to_entries(appended), .read_only = read_only, .trailer = trailer};
   const nb::gil_scoped_release release;
-  return checkpoint::save(FileSystem::local(), {.path = path}, entries, {});
+  return checkpoint::save(FileSystem::local(), options, entries, {});
+}
+
+void save_safetensors(const std::string& path, const nb::dict& values) {
+  const auto entries = to_entries(values);
+  const nb::gil_scoped_release release;
+  checkpoint::save_safetensors(FileSystem::local(), path, entries);
+}
+
+nb::dict load_safetensors(const std::string& path) {
+  nb::dict values;
+  for (const auto& [name, tensor] : checkpoint::load_safetensors(FileSystem::local(), path)) {
+    values[name.c_str()] = nb::cast(tensor);
+  }
+  return values;
+}
+
+nb::object value_of(const checkpoint::StoredEntry& entry) {
+  return entry.is_text ? nb::cast(entry.read_text()) : nb::cast(entry.read());
+}
+
+class OpenCheckpoint {
+ public:
+  explicit OpenCheckpoint(const std::string& path)
+      : loaded_(std::make_unique<checkpoint::Checkpoint>(checkpoint::load(FileSystem::local(), path))) {}
+  const checkpoint::Checkpoint& get() const { return *loaded_; }
+
+ private:
+  std::unique_ptr<checkpoint::Checkpoint> loaded_;
+};
+
+OpenCheckpoint open(const std::string& path) {
+  const nb::gil_scoped_release release;
+  return OpenCheckpoint(path);
 }
 
 nb::dict load(const std::string& path) {
-  const auto loaded = [&] {
-    const nb::gil_scoped_release release;
-    return checkpoint::load(FileSystem::local(), path);
-  }();
+  const auto loaded = open(path);
   nb::dict values;
-  for (const auto& entry : loaded.entries()) {
-    values[entry.name.c_str()] = entry.is_text ? nb::cast(entry.read_text()) : nb::cast(entry.read());
-  }
+  for (const auto& entry : loaded.get().entries()) values[entry.name.c_str()] = value_of(entry);
   return values;
+}
+
+void bind_file(nb::module_& m) {
+  auto file = nb::class_<OpenCheckpoint>(
+      m, "Checkpoint",
+      "A checkpoint file whose values are read when they are asked for: file[name], a tensor or a text.");
+  file.def("keys", [](const OpenCheckpoint& self) {
+    std::vector<std::string> names;
+    for (const auto& entry : self.get().entries()) names.push_back(entry.name);
+    return names;
+  });
+  file.def("__len__", [](const OpenCheckpoint& self) { return self.get().entries().size(); });
+  file.def("__contains__",
+           [](const OpenCheckpoint& self, const std::string& name) { return self.get().find(name) != nullptr; });
+  file.def("__getitem__", [](const OpenCheckpoint& self, const std::string& name) {
+    const auto* entry = self.get().find(name);
+    if (entry == nullptr) throw nb::key_error(name.c_str());
+    return value_of(*entry);
+  });
+  m.def("open", &open, "path"_a,
+        "The file, verified. Raises InvalidArgument when it is damaged, IoError when it cannot be read.");
 }
 
 }  // namespace
 
 void bind_checkpoint(nb::module_& parent) {
   auto m = parent.def_submodule("checkpoint", "Checkpoints as files of named tensors, which are whole or absent.");
-  m.def("save", &save, "path"_a, "values"_a,
-        "Writes tensors (and texts) by name, with a manifest; \".ckpt\" is appended where it is missing. Returns the "
-        "path.");
+  m.def(
+      "save", &save, "path"_a, "values"_a, "append_info"_a = nb::dict(), "read_only"_a = false, "trailer"_a = false,
+      R"(Writes tensors (and texts) by name, with a manifest; ".ckpt" is appended where it is missing. Returns the path.
+
+append_info: information after the parameters. read_only: mode 0400. trailer: a CRC-32 at the file's end.)");
+  m.def("save_safetensors", &save_safetensors, "path"_a, "values"_a,
+        "Writes tensors by name as a .safetensors file; texts become metadata.");
+  m.def("load_safetensors", &load_safetensors, "path"_a, "The tensors of a .safetensors file by name.");
   m.def("load", &load, "path"_a,
         "The tensors (and texts) of a file by name. Raises InvalidArgument when it is damaged, IoError when it cannot "
         "be read.");
+  bind_file(m);
+  bind_conversion(m);
 }
 
 }  // namespace tessera::python

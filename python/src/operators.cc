@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "python/src/bind.h"
+#include "python/src/parameters.h"
 
 namespace tessera::python {
 namespace {
@@ -433,9 +434,9 @@ void bind_methods_of(nb::handle cls) {
 // A value's graph lives as long as its trace; Python may keep the value longer.
 bool is_alive(ir::Value value) { return &value.graph() == current_graph(); }
 
-const Type& type_of(nb::handle object) {
+Type type_of(nb::handle object) {
   if (nb::isinstance<Tensor>(object)) return nb::cast<Tensor&>(object).type();
-  if (nb::isinstance<nn::Parameter>(object)) return nb::cast<nn::Parameter&>(object).type;
+  if (nb::isinstance<nn::Parameter>(object)) return parameter_type(nb::cast<nn::Parameter&>(object));
   const auto& value = nb::cast<ir::Value&>(object);
   if (!is_alive(value)) throw InvalidArgument("a value of a trace that has ended has no shape and no dtype any more");
   return value.type();
@@ -513,7 +514,7 @@ void bind_operators(nb::module_& m) {
   refuse("asnumpy", "elements");
   refuse("numpy", "elements");
   value.def("__len__", [](nb::handle self) {
-    const Shape& shape = type_of(self).shape;
+    const Shape shape = type_of(self).shape;
     if (shape.ndim() == 0) throw nb::type_error("a value without dims has no length");
     return shape[0];
   });

@@ -1,6 +1,7 @@
 // The class Parameter.
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include "python/src/bind.h"
 #include "python/src/cells.h"
@@ -45,7 +46,15 @@ share their work. comm_fusion: gradients of equal ids travel together; 0: alone.
   parameter.def_rw("parallel_optimizer", &nn::Parameter::parallel_optimizer);
   parameter.def_rw("comm_fusion", &nn::Parameter::comm_fusion);
   parameter.def_rw("layerwise_parallel", &nn::Parameter::layerwise_parallel);
-  parameter.def("value", &parameter_value, "The present value. Every rank must ask where it is split over ranks.");
+  parameter.def("value", &parameter_value,
+                "The present value. Every rank must ask where it is split over ranks, unless the model shows slices: "
+                "then it is this "
+                "rank's.");
+  parameter.def_prop_ro(
+      "whole_shape", [](const nn::Parameter& self) { return nb::tuple(nb::cast(self.type.shape.to_vector())); },
+      "The shape, also where the model shows slices.");
+  parameter.def("whole_value", &whole_value,
+                "The present value, whole. Every rank must ask where it is split over ranks.");
   parameter.def(
       "set_data", [](nn::Parameter& self, nb::handle value) { set_parameter_value(self, to_tensor(value)); }, "value"_a,
       "Raises InvalidArgument unless shape and dtype are the parameter's.");

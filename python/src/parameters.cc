@@ -18,6 +18,22 @@ Tensor initial_value(const nn::Parameter& parameter) {
   return session::evaluate(graph, {}).at("value");
 }
 
+std::optional<TensorView> shown_slice(const nn::Parameter& parameter) {
+  const auto holder = holders().find(&parameter);
+  return holder == holders().end() ? std::nullopt : holder->second->slice(parameter);
+}
+
+// Its ranks have gone with their pieces of the value.
+void lose(nn::Parameter& parameter) {
+  parameter.data.reset();
+  parameter.init = [name = parameter.full_name()](const nn::InitContext&) -> ir::Value {
+    throw InvalidArgument(
+        "the value of \"{}\" was split over the ranks of a model that is gone: keep the model as long as the network "
+        "is used",
+        name);
+  };
+}
+
 std::vector<std::shared_ptr<nn::Parameter>>& of_trace() {
   // Never destroyed: at the process's end Python may be gone.
   static auto& parameters = *new std::vector<std::shared_ptr<nn::Parameter>>();  // guarded by the GIL
@@ -39,42 +55,81 @@ void fetch_held(nn::Parameter& parameter) {
   if (const auto holder = holders().find(&parameter); holder != holders().end()) holder->second->fetch(parameter);
 }
 
-Tensor parameter_value(nn::Parameter& parameter) {
+Tensor whole_value(nn::Parameter& parameter) {
   fetch_held(parameter);
   if (!parameter.data) parameter.data = initial_value(parameter);
   return *parameter.data;
 }
 
+Tensor parameter_value(nn::Parameter& parameter) {
+  const auto slice = shown_slice(parameter);
+  return slice ? Tensor::copy_of(*slice) : whole_value(parameter);
+}
+
+Type parameter_type(const nn::Parameter& parameter) {
+  const auto slice = current_graph() == nullptr ? shown_slice(parameter) : std::nullopt;
+  return slice ? slice->type() : parameter.type;
+}
+
 void set_parameter_value(nn::Parameter& parameter, const Tensor& value) {
+  if (const auto slice = shown_slice(parameter); slice && slice->type() == value.type()) {
+    holders().at(&parameter)->set_slice(parameter, value);
+    return;
+  }
   if (!(value.type() == parameter.type)) {
     throw InvalidArgument("parameter \"{}\" is {}, it cannot be set to {}", parameter.full_name(), parameter.type,
                           value.type());
   }
   parameter.data = value.clone();
   if (const auto holder = holders().find(&parameter); holder != holders().end()) {
-    holder->second->model().set_value(parameter.full_name(), value);
+    holder->second->set_whole(parameter, value);
   }
 }
 
-HeldParameters::HeldParameters(train::Model& model, std::vector<nn::Parameter*> parameters)
-    : model_(model), parameters_(std::move(parameters)) {
+HeldParameters::HeldParameters(train::Model& model, std::vector<nn::Parameter*> parameters, bool shows_slices)
+    : model_(model),
+      parameters_(std::move(parameters)),
+      shows_slices_(shows_slices),
+      stale_(parameters_.begin(), parameters_.end()) {
   for (const nn::Parameter* parameter : parameters_) holders()[parameter] = this;
-  invalidate();
 }
 
 HeldParameters::~HeldParameters() {
   for (nn::Parameter* parameter : parameters_) {
     const auto holder = holders().find(parameter);
     if (holder == holders().end() || holder->second != this) continue;
-    if (!model_.session().is_split(parameter->full_name())) fetch(*parameter);
+    if (!model_.session().is_split(parameter->full_name())) {
+      fetch(*parameter);
+    } else if (changed_.contains(parameter)) {
+      lose(*parameter);
+    }
     holders().erase(holder);
   }
 }
 
 void HeldParameters::fetch(nn::Parameter& parameter) {
+  changed_.erase(&parameter);
   if (stale_.erase(&parameter) == 0) return;
   const nb::gil_scoped_release release;
   parameter.data = model_.value(parameter.full_name());
+}
+
+std::optional<TensorView> HeldParameters::slice(const nn::Parameter& parameter) {
+  const auto name = parameter.full_name();
+  if (!shows_slices_ || !model_.session().is_split(name)) return std::nullopt;
+  return model_.session().view(name);
+}
+
+void HeldParameters::set_slice(nn::Parameter& parameter, const Tensor& value) {
+  model_.session().set_piece(parameter.full_name(), value.view());
+  stale_.insert(&parameter);
+  changed_.insert(&parameter);
+}
+
+void HeldParameters::set_whole(nn::Parameter& parameter, const Tensor& value) {
+  model_.set_value(parameter.full_name(), value);
+  stale_.erase(&parameter);
+  changed_.erase(&parameter);
 }
 
 void HeldParameters::fetch_split() {

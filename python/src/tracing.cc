@@ -255,7 +255,7 @@ void Program::set_input(const std::string& name, const Tensor& value) {
 }
 
 std::vector<Tensor> Program::run(const std::vector<Tensor>& inputs) {
-  for (const auto& [name, parameter] : parameters_) session_->set_value(name, parameter_value(*parameter));
+  for (const auto& [name, parameter] : parameters_) session_->set_value(name, whole_value(*parameter));
   std::vector<Tensor> results;
   {
     const nb::gil_scoped_release release;

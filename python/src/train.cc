@@ -111,7 +111,8 @@ class Observers : public train::Metric {
 // A model, and the values that Python's parameters have in it.
 class PythonModel {
  public:
-  PythonModel(nn::Cell& network, nn::Cell* loss, nn::Optimizer* optimizer, train::ModelOptions options) {
+  PythonModel(nn::Cell& network, nn::Cell* loss, nn::Optimizer* optimizer, train::ModelOptions options,
+              bool shows_slices) {
     num_metrics_ = options.metrics.size();
     options.metrics.push_back(observers_ = std::make_shared<Observers>(has_own_rows(options.parallel_mode)));
     auto parameters = parameters_of(network, loss);
@@ -122,7 +123,7 @@ class PythonModel {
       const nb::gil_scoped_release release;
       model_ = std::make_unique<train::Model>(own, network, loss, optimizer, options);
     }
-    held_ = std::make_unique<HeldParameters>(*model_, std::move(parameters));
+    held_ = std::make_unique<HeldParameters>(*model_, std::move(parameters), shows_slices);
   }
 
   train::Model& model() { return *model_; }
@@ -264,20 +265,27 @@ Each is called with a RunContext, on every rank. With dataset_sink_mode the step
   nb::class_<train::ModelCheckpoint, train::Callback>(m, "ModelCheckpoint",
                                                       R"(Saves checkpoints as DIRECTORY/PREFIX-EPOCH_STEP.ckpt.
 
-Ranks that name one directory write one checkpoint together.)")
+Ranks that name one directory write one checkpoint together. integrated_save=False: each rank writes the slices that it
+holds. async_save: a thread writes a copy of the values while training goes on. append_info: "epoch_num", "step_num".
+append_values: further tensors and texts by name.)")
       .def(
           "__init__",
           [](train::ModelCheckpoint* self, const std::string& prefix, const std::string& directory, int64_t steps,
-             int64_t seconds, int64_t keep, int64_t minutes, bool integrated) {
+             int64_t seconds, int64_t keep, int64_t minutes, bool integrated, bool async,
+             const std::vector<std::string>& append_info, const nb::dict& append_values) {
             new (self) train::ModelCheckpoint(prefix, directory,
                                               {.save_checkpoint_steps = steps,
                                                .save_checkpoint_seconds = seconds,
                                                .keep_checkpoint_max = keep,
                                                .keep_checkpoint_per_n_minutes = minutes,
-                                               .integrated_save = integrated});
+                                               .integrated_save = integrated,
+                                               .async_save = async,
+                                               .append_info = append_info,
+                                               .append_values = to_entries(append_values)});
           },
           "prefix"_a = "CKP", "directory"_a = ".", "save_checkpoint_steps"_a = 1, "save_checkpoint_seconds"_a = 0,
-          "keep_checkpoint_max"_a = 5, "keep_checkpoint_per_n_minutes"_a = 0, "integrated_save"_a = true)
+          "keep_checkpoint_max"_a = 5, "keep_checkpoint_per_n_minutes"_a = 0, "integrated_save"_a = true,
+          "async_save"_a = false, "append_info"_a = nb::make_tuple(), "append_values"_a = nb::dict())
       .def_prop_ro("latest", &train::ModelCheckpoint::latest);
 }
 
@@ -301,7 +309,8 @@ precision: what the network computes in, float32, bfloat16 or float16 (with a dy
 auto; docs/mixed_precision.md. loss_scale: nn.dynamic_loss_scale() or nn.fixed_loss_scale(). memory_limit of a rank's values and
 of a step, bytes or "2GiB": what would not fit is recomputed. kernels: fixed, or measured, the fastest, remembered in the
 directory kernel_cache. fuse=False: every operator is a kernel of its own. overlap=False: nothing is computed while ranks
-communicate.)",
+communicate. sliced_parameters=True: once compiled, a parameter that is split over ranks has shape and value of this rank's
+slice; set_data takes a slice or the whole.)",
                                        nb::dynamic_attr(), nb::is_weak_referenceable());
   model.def(
       "__init__",
@@ -313,7 +322,7 @@ communicate.)",
          const std::string& batch_norm, nb::handle precision, const std::string& amp_level,
          std::optional<bool> keep_batchnorm_fp32, const std::optional<nn::LossScale>& loss_scale,
          nb::handle memory_limit, const std::string& kernels, const std::string& kernel_cache, bool fuse, bool overlap,
-         int num_threads, bool reference_kernels, bool debug, const nb::dict& search) {
+         int num_threads, bool reference_kernels, bool debug, const nb::dict& search, bool sliced_parameters) {
         train::ModelOptions options{.parallel_mode = train::parse_parallel_mode(parallel_mode),
                                     .gradient_accumulation_steps = accumulation,
                                     .full_batch = full_batch,
@@ -340,7 +349,8 @@ communicate.)",
         options.session.reference_kernels = reference_kernels;
         options.session.debug = debug;
         for (const auto& name : metrics) options.metrics.push_back(train::make_metric(name));
-        auto* made = new (nb::inst_ptr<PythonModel>(self)) PythonModel(network, loss, optimizer, options);
+        auto* made =
+            new (nb::inst_ptr<PythonModel>(self)) PythonModel(network, loss, optimizer, options, sliced_parameters);
         nb::inst_mark_ready(self);
         python_models()[&made->model()] = self;
       },
@@ -353,8 +363,8 @@ communicate.)",
       "batch_norm_statistics"_a = "global", "precision"_a = nb::none(), "amp_level"_a = "O0",
       "keep_batchnorm_fp32"_a = nb::none(), "loss_scale"_a = nb::none(), "memory_limit"_a = nb::none(),
       "kernels"_a = "fixed", "kernel_cache"_a = "", "fuse"_a = true, "overlap"_a = true, "num_threads"_a = 0,
-      "reference_kernels"_a = false, "debug"_a = false, "search"_a = nb::dict(), nb::keep_alive<1, 2>(),
-      nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>());
+      "reference_kernels"_a = false, "debug"_a = false, "search"_a = nb::dict(), "sliced_parameters"_a = false,
+      nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>());
   model.def(
       "train",
       [](PythonModel& self, int64_t epochs, const data::Dataset& dataset,
@@ -406,6 +416,20 @@ metrics: objects of one's own, whose update(output, label, loss) is called after
       },
       "train"_a, "valid"_a = nb::none(), "Compiles without running.");
   model.def(
+      "build_predict",
+      [](PythonModel& self, const nb::args& inputs) {
+        std::vector<Type> types;
+        for (const nb::handle item : inputs) types.push_back(to_tensor(item).type());
+        const nb::gil_scoped_release release;
+        self.model().build_predict(types);
+      },
+      "inputs"_a,
+      "Compiles the prediction for inputs like these; in semi-automatic parallelism parameters then lie as strategies "
+      "say.");
+  model.def_prop_ro(
+      "layouts", [](PythonModel& self) { return self.model().layouts(); },
+      "How parameters and states lie on the ranks: a list of checkpoint.ParameterLayout, empty before compiling.");
+  model.def(
       "names", [](PythonModel& self) { return self.model().names(); }, "Of parameters, then of states.");
   model.def(
       "value",
@@ -415,6 +439,23 @@ metrics: objects of one's own, whose update(output, label, loss) is called after
       },
       "name"_a, "A parameter or state. Every rank must ask where it is split.");
   model.def(
+      "local_value",
+      [](PythonModel& self, const std::string& name) { return Tensor::copy_of(self.model().session().view(name)); },
+      "name"_a, "This rank's piece of a parameter or state.");
+  model.def(
+      "set_local_value",
+      [](PythonModel& self, const std::string& name, nb::handle value) {
+        const Tensor piece = to_tensor(value);
+        session::Session& session = self.model().session();
+        if (!(piece.type() == session.view(name).type())) {
+          throw InvalidArgument("this rank's piece of \"{}\" is {}, it cannot be set to {}", name,
+                                session.view(name).type(), piece.type());
+        }
+        session.set_piece(name, piece.view());
+        self.changed();
+      },
+      "name"_a, "value"_a, "Sets this rank's piece. Every rank sets its own.");
+  model.def(
       "set_value",
       [](PythonModel& self, const std::string& name, nb::handle value) {
         self.model().set_value(name, to_tensor(value));
@@ -423,11 +464,24 @@ metrics: objects of one's own, whose update(output, label, loss) is called after
       "name"_a, "value"_a);
   model.def(
       "save_checkpoint",
-      [](PythonModel& self, const std::string& path) {
+      [](PythonModel& self, const std::string& path, const nb::dict& append_info, bool integrated, bool async) {
+        const train::SaveCheckpointOptions options{
+            .append_info = to_entries(append_info), .integrated = integrated, .async = async};
         const nb::gil_scoped_release release;
-        return self.model().save_checkpoint(path);
+        return self.model().save_checkpoint(path, options);
       },
-      "path"_a, "Parameters, states, step, data position: training resumes exactly. Returns the path.");
+      "path"_a, "append_info"_a = nb::dict(), "integrated"_a = true, "async_save"_a = false,
+      R"(Parameters, states, step, data position: training resumes exactly, on any number of ranks. Returns the path.
+
+integrated: one file of whole values; else each rank writes the slices that it holds, those that name one directory into one
+checkpoint. async_save: a thread writes a copy; the next save, and finish_saves(), wait for it and raise its error.)");
+  model.def(
+      "finish_saves",
+      [](PythonModel& self) {
+        const nb::gil_scoped_release release;
+        self.model().finish_saves();
+      },
+      "Waits for a save that a thread is writing, and raises its error.");
   model.def(
       "load_checkpoint",
       [](PythonModel& self, const std::string& path) {
@@ -437,7 +491,11 @@ metrics: objects of one's own, whose update(output, label, loss) is called after
         }
         self.changed();
       },
-      "path"_a, "Raises InvalidArgument listing missing, unexpected and mis-shaped names; then nothing has changed.");
+      "path"_a,
+      R"(Takes all values of a checkpoint that any number of ranks saved, whole or in slices, and where training stood.
+
+path: a checkpoint, or a directory, whose newest one is taken. After build() each rank reads only what it holds. Raises
+InvalidArgument listing missing, unexpected and mis-shaped names; then nothing has changed.)");
   model.def(
       "load_parameters",
       [](PythonModel& self, const std::string& path) {

@@ -41,10 +41,14 @@ std::map<int64_t, StageFile> read_stages(FileSystem& files, const std::string& d
   return stages;
 }
 
-void copy_to_box(const Tensor& slice, const Tensor& whole, const Box& box) {
+TensorView part_of(const Tensor& whole, const Box& box) {
   std::vector<mesh::Range> ranges;
   for (int dim = 0; dim < box.ndim(); ++dim) ranges.push_back({box.offset[dim], box.shape[dim]});
-  copy_elements(slice.view(), mesh::piece_of(whole.view(), ranges));
+  return mesh::piece_of(whole.view(), ranges);
+}
+
+void copy_to_box(const Tensor& slice, const Tensor& whole, const Box& box) {
+  copy_elements(slice.view(), part_of(whole, box));
 }
 
 // Slices one below the other.
@@ -125,6 +129,19 @@ Tensor merge_sliced_parameter(const std::vector<Tensor>& slices, const Parameter
     copy_to_box(slice, whole, box);
   }
   return whole;
+}
+
+Tensor slice_parameter(const Tensor& whole, const ParameterLayout& layout, int64_t rank) {
+  const Slicing slicing(layout, "slice_parameter");
+  if (rank < 0 || rank >= slicing.num_ranks()) {
+    throw InvalidArgument("slice_parameter: there is no rank {}, the layout of \"{}\" is on {}", rank, layout.name,
+                          slicing.num_ranks());
+  }
+  if (slicing.ndim() != whole.ndim()) {
+    throw InvalidArgument("slice_parameter: \"{}\" is {}, its layout has {} dims", layout.name,
+                          whole.type().to_string(), slicing.ndim());
+  }
+  return Tensor::copy_of(part_of(whole, slicing.box(whole.shape(), rank)));
 }
 
 }  // namespace tessera::checkpoint

@@ -93,22 +93,61 @@ SourceFiles open_checkpoint(FileSystem& files, const std::string& path) {
   return sources;
 }
 
-std::string header_text(const OutputFile& output, const Json& metadata) {
-  Json header = Json::object();
-  if (!metadata.empty()) header[kMetadata] = metadata;
-  int64_t at = 0;
-  for (const auto& tensor : output.tensors) {
-    if (tensor.like->is_text) continue;
-    const int64_t bytes = Type{tensor.like->dtype, tensor.box.shape}.size_bytes();
-    header[tensor.like->name] = {{"dtype", type_name(tensor.like->dtype)},
-                                 {"shape", tensor.box.shape.to_vector()},
-                                 {"data_offsets", {at, at + bytes}}};
-    at += bytes;
+// The header, and then the values as they are handed to append(); the file appears with finish().
+class SafetensorsWriter {
+ public:
+  SafetensorsWriter(FileSystem& files, const std::string& path) : files_(files), path_(path) {
+    if (!path.ends_with(".safetensors")) throw InvalidArgument("{}: the name must end in .safetensors", path);
   }
-  auto text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');  // so that values are aligned
-  return text;
-}
+  ~SafetensorsWriter() {
+    if (file_ == nullptr) return;
+    try {
+      if (files_.exists(temporary())) files_.remove(temporary());
+    } catch (const std::exception&) {  // the failure that led here is the one to tell
+    }
+  }
+  SafetensorsWriter(const SafetensorsWriter&) = delete;
+  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
+
+  void add_text(const std::string& name, const std::string& text) { metadata_[name] = text; }
+  void add(const std::string& name, const Type& type) {
+    if (header_.contains(name)) throw InvalidArgument("{}: two tensors are named \"{}\"", path_, name);
+    header_[name] = {{"dtype", type_name(type.dtype)},
+                     {"shape", type.shape.to_vector()},
+                     {"data_offsets", {size_bytes_, size_bytes_ + type.size_bytes()}}};
+    size_bytes_ += type.size_bytes();
+  }
+  void begin() {
+    Json all = Json::object();
+    if (!metadata_.empty()) all[kMetadata] = metadata_;
+    all.update(header_);
+    auto text = all.dump();
+    text.resize((text.size() + 7) / 8 * 8, ' ');  // so that values are aligned
+    const auto length = static_cast<uint64_t>(text.size());
+    files_.create_directories(parent_path(path_));
+    file_ = files_.create(temporary());
+    file_->append(std::as_bytes(std::span(&length, 1)));
+    file_->append(text);
+  }
+  void append(std::span<const std::byte> bytes) { file_->append(bytes); }
+  void finish() {
+    file_->sync();
+    file_->close();
+    files_.rename(temporary(), path_);
+    file_.reset();
+    files_.sync_directory(parent_path(path_));
+  }
+
+ private:
+  std::string temporary() const { return path_ + ".tmp"; }
+
+  FileSystem& files_;
+  std::string path_;
+  Json header_ = Json::object();
+  Json metadata_ = Json::object();
+  int64_t size_bytes_ = 0;
+  std::unique_ptr<WritableFile> file_;
+};
 
 }  // namespace
 
@@ -139,36 +178,52 @@ std::vector<SourceTensor> read_safetensors_header(FileSystem& files, const std::
   return tensors;
 }
 
+std::vector<std::pair<std::string, Tensor>> load_safetensors(FileSystem& files, const std::string& path) {
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  const auto headers = read_safetensors_header(files, path);
+  const auto reader = open_ranges(files, path);
+  for (const auto& header : headers) {
+    Tensor tensor(header.dtype, header.shape);
+    if (!header.pieces.empty()) reader->read(header.pieces[0].offset, tensor.bytes());
+    tensors.emplace_back(header.name, std::move(tensor));
+  }
+  return tensors;
+}
+
+void save_safetensors(FileSystem& files, const std::string& path, std::span<const Entry> entries) {
+  SafetensorsWriter writer(files, path);
+  for (const auto& entry : entries) {
+    if (entry.is_text) {
+      writer.add_text(entry.name, entry.text);
+    } else {
+      writer.add(entry.name, entry.value.type());
+    }
+  }
+  writer.begin();
+  for (const auto& entry : entries) {
+    if (!entry.is_text) writer.append(Tensor::copy_of(entry.value).bytes());
+  }
+  writer.finish();
+}
+
 void export_safetensors(FileSystem& files, const std::string& checkpoint, const std::string& path,
                         const std::string& strategy_file) {
-  if (!path.ends_with(".safetensors")) throw InvalidArgument("{}: the name must end in .safetensors", path);
+  SafetensorsWriter writer(files, path);
   const auto sources = open_checkpoint(files, checkpoint);
   const auto from = Placement::read(files, strategy_file);
   const Placement whole;
   Conversion conversion(from, whole, sources, /*check_replicas=*/true);
   const auto output = conversion.output(0);
-  Json metadata = Json::object();
   for (const auto& tensor : output.tensors) {
-    if (tensor.like->is_text)
-      metadata[tensor.like->name] = read_text(files, sources.at(tensor.sources[0].rank), tensor.like->name);
+    if (tensor.like->is_text) {
+      writer.add_text(tensor.like->name, read_text(files, sources.at(tensor.sources[0].rank), tensor.like->name));
+    } else {
+      writer.add(tensor.like->name, {tensor.like->dtype, tensor.box.shape});
+    }
   }
-  const auto header = header_text(output, metadata);
-  const auto length = static_cast<uint64_t>(header.size());
-  const auto temporary = path + ".tmp";
-  files.create_directories(parent_path(path));
-  try {
-    const auto file = files.create(temporary);
-    file->append(std::as_bytes(std::span(&length, 1)));
-    file->append(header);
-    OutputWriter(files, sources, {}).copy(output, [&](std::span<const std::byte> bytes) { file->append(bytes); });
-    file->sync();
-    file->close();
-    files.rename(temporary, path);
-  } catch (...) {
-    if (files.exists(temporary)) files.remove(temporary);
-    throw;
-  }
-  files.sync_directory(parent_path(path));
+  writer.begin();
+  OutputWriter(files, sources, {}).copy(output, [&](std::span<const std::byte> bytes) { writer.append(bytes); });
+  writer.finish();
 }
 
 void import_safetensors(FileSystem& files, const std::string& path, const std::string& checkpoint_path) {

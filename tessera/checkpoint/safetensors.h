@@ -3,10 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/base/file_system.h"
+#include "tessera/checkpoint/ckpt_file.h"
 #include "tessera/checkpoint/source_file.h"
 
 namespace tessera::checkpoint {
@@ -16,6 +19,12 @@ namespace tessera::checkpoint {
 // not JSON, an unknown dtype, a place that does not fit the shape, overlaps with another, leaves a hole or lies
 // outside.
 std::vector<SourceTensor> read_safetensors_header(FileSystem& files, const std::string& path);
+
+// All tensors of a file, by name, in the order of their places.
+std::vector<std::pair<std::string, Tensor>> load_safetensors(FileSystem& files, const std::string& path);
+// Writes tensors, in the order given; texts become metadata. The file appears when it is complete. Throws
+// InvalidArgument when the name does not end in ".safetensors" or a name occurs twice.
+void save_safetensors(FileSystem& files, const std::string& path, std::span<const Entry> entries);
 
 // Writes the tensors of a checkpoint, each as a whole, to one safetensors file, which appears when it is complete. A
 // directory is joined from its rank_N folders by `strategy_file` ("": by its manifests, or the one file of rank 0).

@@ -41,6 +41,24 @@ TEST(Safetensors, AreReadWhereTheyLie) {
   EXPECT_THAT(checkpoint.find("b")->read().to_doubles(), ElementsAre(1));
 }
 
+TEST(Safetensors, TensorsAreSavedAndLoaded) {
+  MemoryFileSystem files;
+  const std::vector<Entry> entries = {
+      {"a", Tensor::of<float>({2}, {1, 2})}, {"name", "a text"}, {"b", Tensor::scalar(int64_t{7})}};
+  save_safetensors(files, "d/net.safetensors", entries);
+  const auto loaded = load_safetensors(files, "d/net.safetensors");
+  ASSERT_EQ(loaded.size(), 2);
+  EXPECT_EQ(loaded[0].first, "a");
+  EXPECT_TRUE(bit_equal(loaded[0].second, entries[0].owner));
+  EXPECT_EQ(loaded[1].first, "b");
+  EXPECT_TRUE(bit_equal(loaded[1].second, entries[2].owner));
+  EXPECT_FALSE(files.exists("d/net.safetensors.tmp"));
+  EXPECT_THROW(save_safetensors(files, "net.ckpt", entries), InvalidArgument);
+  const std::vector<Entry> twice = {entries[0], entries[0]};
+  EXPECT_THAT(message_of([&] { save_safetensors(files, "net.safetensors", twice); }),
+              HasSubstr("two tensors are named \"a\""));
+}
+
 TEST(Safetensors, ThereAndBackGivesTheSameBytes) {
   MemoryFileSystem files;
   std::mt19937 random(3);

@@ -82,5 +82,8 @@ std::map<std::string, ParameterLayout> build_searched_strategy(FileSystem& files
 // The whole tensor of the slices that the ranks hold, given in rank order; joined along dim 0 without a layout. Throws
 // InvalidArgument when their number, dtypes or shapes do not fit.
 Tensor merge_sliced_parameter(const std::vector<Tensor>& slices, const ParameterLayout* layout = nullptr);
+// The slice that `rank` (of the stage) holds of a whole tensor. Throws InvalidArgument when the layout has no such rank
+// or another number of dims.
+Tensor slice_parameter(const Tensor& whole, const ParameterLayout& layout, int64_t rank);
 
 }  // namespace tessera::checkpoint

@@ -402,6 +402,22 @@ TEST(MergeSlicedParameter, JoinsWhatTheRanksHold) {
   EXPECT_THROW(merge_sliced_parameter({}), InvalidArgument);
 }
 
+TEST(SliceParameter, GivesWhatMergingJoins) {
+  const ParameterLayout layout{.name = "w",
+                               .device_matrix = {2, 2},
+                               .tensor_map = {{0}, {}},
+                               .opt_weight_shard_step = 2,
+                               .opt_weight_shard_size = 2};
+  const auto whole = rows(0, 7, 3);
+  std::vector<Tensor> slices;
+  for (int64_t rank = 0; rank < 4; ++rank) slices.push_back(slice_parameter(whole, layout, rank));
+  EXPECT_TRUE(bit_equal(slices[1], rows(4, 6, 3)));
+  EXPECT_TRUE(bit_equal(merge_sliced_parameter(slices, &layout), whole));
+  EXPECT_THAT(message_of([&] { slice_parameter(whole, layout, 4); }), HasSubstr("there is no rank 4"));
+  EXPECT_THAT(message_of([&] { slice_parameter(Tensor::scalar(1.0F), layout, 0); }),
+              HasSubstr("its layout has 2 dims"));
+}
+
 TEST(Strategy, WithoutLayoutsSaysNothing) {
   MemoryFileSystem files;
   write_strategy_file(files, "s.ckpt", {.strategies = {{.node = "MatMul_a", .inputs = {{1, 1}}}}});

@@ -154,7 +154,7 @@ session::Executable& Model::train_executable_for(const std::vector<session::Inpu
   // Values lie where the step that updates them wants them.
   if (!values_placed_) place_values(trace_train(inputs), inputs);
   auto& executable = *(compiled_[signature] = compile(trace_train(inputs, part), inputs));
-  if (!accumulating) write_strategies(executable);
+  if (!accumulating) write_strategies(executable, /*is_training=*/true);
   return executable;
 }
 
@@ -227,21 +227,39 @@ std::map<std::string, double> Model::eval(const data::Dataset& dataset, const Tr
   return results;
 }
 
+session::Executable& Model::predict_executable_for(const std::vector<session::InputSpec>& inputs, bool places_values) {
+  const auto signature = signature_of("predict", inputs);
+  const bool is_placed = values_placed_ || predicts_split_;
+  if (const auto known = compiled_.find(signature); known != compiled_.end() && (is_placed || !places_values)) {
+    return *known->second;
+  }
+  ir::Graph graph = session::trace_forward(network_, inputs, settings(false), precision_of(options_));
+  if (strategies_) apply_known_strategies(graph, *strategies_);
+  if (is_hybrid()) return *(compiled_[signature] = session_->compile_own(graph));
+  auto options = plan_options();
+  options.batch_by_default = false;
+  options.strategies = options.strategies && (is_placed || places_values);  // until then all values are whole
+  if (places_values && !is_placed && is_semi_auto()) {
+    options.optimizer_shards.clear();  // what predicts has no optimizer
+    place_values(graph, session_->plan(graph, mesh(), {}, options));
+    predicts_split_ = true;
+  }
+  return *(compiled_[signature] = session_->compile(graph, mesh(), {}, options));
+}
+
+void Model::build_predict(const std::vector<Type>& inputs) {
+  std::vector<session::InputSpec> specs;
+  for (size_t i = 0; i < inputs.size(); ++i) specs.push_back({fmt::format("input{}", i), inputs[i]});
+  write_strategies(predict_executable_for(specs, /*places_values=*/true), /*is_training=*/false);
+}
+
 Tensor Model::predict(const std::vector<Tensor>& inputs) {
   std::vector<session::InputSpec> specs;
   for (size_t i = 0; i < inputs.size(); ++i) specs.push_back({fmt::format("input{}", i), inputs[i].type()});
-  auto& executable = compiled_[signature_of("predict", specs)];
-  if (!executable) {
-    ir::Graph graph = session::trace_forward(network_, specs, settings(false), precision_of(options_));
-    if (strategies_) apply_known_strategies(graph, *strategies_);
-    auto options = plan_options();
-    options.batch_by_default = false;
-    options.strategies = options.strategies && values_placed_;  // until then all values are whole
-    executable = is_hybrid() ? session_->compile_own(graph) : session_->compile(graph, mesh(), {}, options);
-  }
-  for (size_t i = 0; i < inputs.size(); ++i) copy_elements(inputs[i].view(), executable->input(specs[i].name));
-  executable->run();
-  return Tensor::copy_of(executable->output("output"));
+  auto& executable = predict_executable_for(specs, /*places_values=*/false);
+  for (size_t i = 0; i < inputs.size(); ++i) copy_elements(inputs[i].view(), executable.input(specs[i].name));
+  executable.run();
+  return Tensor::copy_of(executable.output("output"));
 }
 
 }  // namespace tessera::train

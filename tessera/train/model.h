@@ -146,6 +146,12 @@ class Model {
   Tensor predict(const std::vector<Tensor>& inputs);
   // Compiles the training step, and the evaluation when `valid` is given, without running them.
   void build(const data::Dataset& train, const data::Dataset* valid = nullptr);
+  // Compiles the prediction for inputs of these types. In semi-automatic parallelism the parameters come to lie as the
+  // network's strategies say, where no training step has placed them before, and the strategy file is written.
+  void build_predict(const std::vector<Type>& inputs);
+  // How parameters and states lie on the ranks, as a strategy file says it, with their shapes: of the training step,
+  // else of the prediction that was built. Empty before, and where each rank has values of its own.
+  const std::vector<checkpoint::ParameterLayout>& layouts() const { return layouts_; }
   // One step on one global batch: each rank gives its rows (all of them in semi-automatic parallelism, where it takes
   // what its plan wants; in hybrid parallel the batch is its own, and global_rows are its rows). Returns the loss. With
   // gradient accumulation a call is one micro-batch, and the loss the mean of those of this step so far.
@@ -210,20 +216,24 @@ class Model {
   session::Executable& train_executable_for(const std::vector<session::InputSpec>& inputs);
   session::Executable& train_executable_for(const std::vector<session::InputSpec>& inputs, session::StepPart part);
   session::Executable& eval_executable_for(const std::vector<session::InputSpec>& inputs);
+  // places_values: where they lie whole until now, and strategies are to split them.
+  session::Executable& predict_executable_for(const std::vector<session::InputSpec>& inputs, bool places_values);
 
   // model_values.cc: how parameters and states start and where they lie.
   void prepare_values();
   void check_layerwise(const nn::Parameter& parameter) const;
   void agree_on_values();
   void place_values(const ir::Graph& graph, const std::vector<session::InputSpec>& inputs);
+  void place_values(const ir::Graph& graph, const compiler::Plan& plan);
+  void place(const compiler::ShardingHints& layouts);
   std::shared_ptr<const compiler::PlanRecord> search_plan(const ir::Graph& graph,
                                                           const std::vector<session::InputSpec>& inputs);
   void check_replicas();
 
   // model_strategies.cc: strategy files.
   void read_strategies();
-  // Of the compiled training step, once.
-  void write_strategies(const session::Executable& executable);
+  // Of the compiled training step, or prediction, once; notes its layouts.
+  void write_strategies(const session::Executable& executable, bool is_training);
   bool is_writer(const std::string& path);
 
   // model_batches.cc: from the data set to the inputs of a step.
@@ -285,7 +295,9 @@ class Model {
   std::set<std::string> own_values_;                    // that differ between ranks by intention
   std::shared_ptr<const compiler::PlanRecord> plan_;    // automatic: of the training step, once it is known
   std::optional<checkpoint::StrategyFile> strategies_;  // of strategy_ckpt_load_file
+  std::vector<checkpoint::ParameterLayout> layouts_;
   bool strategies_written_ = false;
+  bool predicts_split_ = false;  // values lie as strategies say
   bool replicas_checked_ = false;
   bool values_placed_ = false;
   std::map<std::string, Tensor> whole_batches_;  // by signature of an input

@@ -13,13 +13,15 @@ void Model::read_strategies() {
   strategies_ = checkpoint::read_strategy_file(context_.file_system(), options_.strategy_ckpt_load_file);
 }
 
-void Model::write_strategies(const session::Executable& executable) {
-  if (!is_semi_auto() || strategies_written_) return;
-  strategies_written_ = true;
+void Model::write_strategies(const session::Executable& executable, bool is_training) {
+  if (!is_semi_auto() && !is_data_parallel()) return;
   const auto& logical = executable.compiled().logical;
   const auto& plan = executable.compiled().plan;
   const auto& groups = executable.compiled().groups;
-  if (strategies_) require_recorded(*strategies_, logical, plan, options_.strategy_ckpt_load_file);
+  if (is_training || layouts_.empty()) layouts_ = record_layouts(logical, plan);
+  if (!is_semi_auto() || strategies_written_) return;
+  strategies_written_ = true;
+  if (strategies_ && is_training) require_recorded(*strategies_, logical, plan, options_.strategy_ckpt_load_file);
   FileSystem& files = context_.file_system();
   const bool writes_strategies = is_writer(options_.strategy_ckpt_save_file);
   const bool writes_groups = is_writer(options_.group_ckpt_save_file);

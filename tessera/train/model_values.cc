@@ -105,24 +105,32 @@ void Model::place_values(const ir::Graph& graph, const std::vector<session::Inpu
   if (values_placed_) return;
   values_placed_ = true;
   if (!is_semi_auto() && !is_data_parallel()) return;
-  compiler::ShardingHints layouts;
-  if (is_automatic()) {
-    plan_ = search_plan(graph, inputs);
-    for (const auto& [name, sharding] : plan_->inputs) {
-      if (session_->holds(name) && !sharding.is_replicated()) layouts[name] = {plan_->mesh, sharding};
-    }
-    if (layouts.empty()) return;
-    compiled_.clear();
-    session_->place(layouts);
+  if (!is_automatic()) {
+    place_values(graph, session_->plan(graph, mesh(), input_hints(inputs), plan_options()));
     return;
   }
-  const auto plan = session_->plan(graph, mesh(), input_hints(inputs), plan_options());
+  plan_ = search_plan(graph, inputs);
+  compiler::ShardingHints layouts;
+  for (const auto& [name, sharding] : plan_->inputs) {
+    if (session_->holds(name) && !sharding.is_replicated() && !session_->is_split(name)) {
+      layouts[name] = {plan_->mesh, sharding};
+    }
+  }
+  place(layouts);
+}
+
+void Model::place_values(const ir::Graph& graph, const compiler::Plan& plan) {
+  compiler::ShardingHints layouts;
   for (const auto& input : graph.inputs()) {
     const auto layout = plan.layout(input.value);
     if (input.kind == ir::InputKind::kInput || layout.sharding.is_replicated() || session_->is_split(input.name))
       continue;
     layouts[input.name] = layout;
   }
+  place(layouts);
+}
+
+void Model::place(const compiler::ShardingHints& layouts) {
   if (layouts.empty()) return;
   compiled_.clear();  // predictions made so far: they have the values where they were
   session_->place(layouts);

@@ -196,15 +196,21 @@ StrategyFile record_strategies(const Graph& graph, const compiler::Plan& plan) {
           graph.node_name(n), mesh::to_string(strategy.inputs), mesh::to_string(known->inputs));
     }
   }
+  file.layouts = record_layouts(graph, plan);
+  return file;
+}
+
+std::vector<ParameterLayout> record_layouts(const Graph& graph, const compiler::Plan& plan) {
+  std::vector<ParameterLayout> layouts;
   const auto read = read_layouts(graph, plan);
   for (const auto& input : graph.inputs()) {
     if (input.kind == ir::InputKind::kInput) continue;
     const bool is_state = input.kind == ir::InputKind::kState;
     const auto it = read.find(is_state ? owner_of(input.name) : input.name);
     if (it == read.end()) continue;
-    file.layouts.push_back(layout_of(input.name, graph.type(input.value), plan.layout(input.value), it->second));
+    layouts.push_back(layout_of(input.name, graph.type(input.value), plan.layout(input.value), it->second));
   }
-  return file;
+  return layouts;
 }
 
 void apply_known_strategies(Graph& graph, const StrategyFile& file) {

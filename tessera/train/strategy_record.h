@@ -20,6 +20,9 @@ std::string strategy_node_name(const ir::Graph& graph, ir::NodeId node);
 // one (moments.fc.weight). Throws InvalidArgument where two operators share a name and are split differently.
 checkpoint::StrategyFile record_strategies(const ir::Graph& graph, const compiler::Plan& plan);
 
+// The layouts alone.
+std::vector<checkpoint::ParameterLayout> record_layouts(const ir::Graph& graph, const compiler::Plan& plan);
+
 // Gives the operators the file's strategies. Throws InvalidArgument naming `path` and each name of the file that the
 // graph lacks, or whose shape or number of operands is another.
 void apply_strategies(ir::Graph& graph, const checkpoint::StrategyFile& file, const std::string& path);

@@ -136,6 +136,40 @@ TEST_F(StrategyFiles, OfGroupsNameTheRanksThatHoldTheSame) {
   for (const auto& group : file.groups) EXPECT_THAT(group.ranks, testing::Contains(3));
 }
 
+// A prediction that was built splits the parameters; it and a training after it give what one rank gives.
+TEST_F(StrategyFiles, AreWrittenOfAPredictionToo) {
+  const auto run = [&](cluster::Context& context, bool builds_prediction) {
+    Mlp network;
+    network.up.shard("matmul", {{2, 1}, {2, 1}});
+    nn::MSELoss loss;
+    nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+    Model model(context, network, &loss, &optimizer,
+                {.parallel_mode = ParallelMode::kSemiAuto, .strategy_ckpt_save_file = in("predict.json")});
+    const Tensor x = Tensor::full({DType::kF32, {8, 8}}, 0.5);
+    const Tensor y = Tensor::full({DType::kF32, {8, 4}}, 0.25);
+    EXPECT_TRUE(model.layouts().empty());
+    if (builds_prediction) {
+      model.build_predict({x.type()});
+      EXPECT_EQ(model.session().view("up.weight").shape, Shape({8, 8}));
+      EXPECT_EQ(item(model.layouts(), &checkpoint::ParameterLayout::name, "up.weight").num_optimizer_shards(), 1);
+    }
+    auto results = model.predict({x}).to_doubles();
+    for (int step = 0; step < 2; ++step) results.push_back(model.train_step({x.view(), y.view()}, 8));
+    if (context.size() > 1) item(model.layouts(), &checkpoint::ParameterLayout::name, "moments.up.weight");
+    return results;
+  };
+  std::vector<double> alone;
+  run_ranks(1, [&](cluster::Context& context) { alone = run(context, false); });
+  run_ranks(4, [&](cluster::Context& context) {
+    const auto split = run(context, true);
+    ASSERT_EQ(split.size(), alone.size());
+    for (size_t i = 0; i < split.size(); ++i) EXPECT_NEAR(split[i], alone[i], 1e-6) << i;
+  });
+  const auto weight = item(read("predict.json").layouts, &checkpoint::ParameterLayout::name, "up.weight");
+  EXPECT_THAT(weight.device_matrix, ElementsAre(2, 2));
+  EXPECT_THAT(weight.tensor_map, ElementsAre(ElementsAre(0), ElementsAre()));
+}
+
 TEST_F(StrategyFiles, ThatDoNotFitAreRefusedByName) {
   plan_of(true, {.strategy_ckpt_save_file = in("good.json")});
   const auto refused = [&](const std::function<void(checkpoint::StrategyFile&)>& edit, int64_t inner = 16) {

@@ -32,6 +32,14 @@ def exchange_checkpoints(folder, run):
     return good
 
 
+def convert_checkpoints(folder, run):
+    """Whether both packages convert checkpoints to the same bytes, and read what the other one converted."""
+    folders = {side: f"{folder}/{side}_converted" for side in ("ours", "theirs")}
+    good = all(run[side]("conversion.py", "convert", folders[side]) for side in folders)
+    good = good and run["ours"]("conversion.py", "read", folders["theirs"]) and run["theirs"]("conversion.py", "read", folders["ours"])
+    return good and run["ours"]("compare_conversions.py", *folders.values())
+
+
 def main():
     if len(sys.argv) < 2:
         print("usage: run.py BUILD_FOLDER [PATTERN]   PATTERN: only the cases whose name fits it")
@@ -50,7 +58,7 @@ def main():
         results = {side: f"{folder}/{side}" for side in run}
         if not all(run[side]("compute.py", out, *sys.argv[2:]) for side, out in results.items()):
             return 1
-        good = bool(sys.argv[2:]) or exchange_checkpoints(folder, run)
+        good = bool(sys.argv[2:]) or (exchange_checkpoints(folder, run) and convert_checkpoints(folder, run))
         part = ["part"] if sys.argv[2:] else []
         good = run["theirs"]("compare.py", *results.values(), ROOT / "docs" / "compatibility.md", *part) and good
     return 0 if good else 1

@@ -55,6 +55,32 @@ CHECKS = {
 }
 
 
+def converted(ours, theirs):
+    """The same of compare_conversions.py. Each side: (answers, {path: bytes})."""
+    with tempfile.TemporaryDirectory() as folder:
+        for side, (facts, files) in (("ours", ours), ("theirs", theirs)):
+            for path, data in ({"facts.json": json.dumps(facts).encode()} | files).items():
+                (Path(folder) / side / path).parent.mkdir(parents=True, exist_ok=True)
+                (Path(folder) / side / path).write_bytes(data)
+        done = subprocess.run([sys.executable, "-B", HERE / "compare_conversions.py", f"{folder}/ours", f"{folder}/theirs"], capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+
+RECORDS = b"\x0a\x01a", b"\x0a\x01b"
+RANKS = "case: ranks for 0"
+CHECKS |= {
+    "equal files": (converted(({"a": 1}, {"x": b"1"}), ({"a": 1}, {"x": b"1"})), 0, "1 equal answers, 1 equal files, 0 failed"),
+    "other bytes": (converted(({}, {"x": b"1"}), ({}, {"x": b"2"})), 1, "FAILED: conversion: x has other bytes"),
+    "a missing file": (converted(({}, {}), ({}, {"x": b"2"})), 1, "FAILED: conversion: x is missing"),
+    "another order": (converted(({}, {"pipeline/x": RECORDS[0] + RECORDS[1]}), ({}, {"pipeline/x": RECORDS[1] + RECORDS[0]})), 0, "1 in another order"),
+    "other records": (converted(({}, {"pipeline/x": RECORDS[0] * 2}), ({}, {"pipeline/x": RECORDS[1] + RECORDS[0]})), 1, "has other bytes"),
+    "fewer ranks": (converted(({RANKS: [1]}, {}), ({RANKS: [0, 1]}, {})), 0, "1 fewer ranks"),
+    "other ranks": (converted(({RANKS: [2]}, {}), ({RANKS: [0, 1]}, {})), 1, "FAILED: conversion: case: ranks for 0: [2], MindSpore [0, 1]"),
+    "MindSpore raises": (converted(({RANKS: [2]}, {}), ({RANKS: "ValueError"}, {})), 0, "1 MindSpore raises"),
+    "Tessera raises": (converted(({RANKS: "ValueError"}, {}), ({RANKS: [0]}, {})), 1, "FAILED"),
+}
+
+
 def main():
     failed = 0
     for name, ((status, output), expected, words) in CHECKS.items():

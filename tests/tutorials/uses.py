@@ -163,7 +163,7 @@ def ascend_page(page, path, train_given, save_given):
         Use(page, 6, "train ResNet-50", train_given, check=TRAIN),
         Use(page, 7, "train, with checkpoints", save_given, check=TRAIN_AND_SAVE),
         Use(page, 8, "load a checkpoint", (RESNET, A_RESNET_FILE), in_place, LOADED),
-        Use(page, 9, "load for another strategy", waits="the conversion of checkpoints"),
+        Use(page, 9, "load for another strategy", (A_RETRAINING,), check=RETRAINED),
         Use(page, 10, "auto parallel", (CONTEXT, MODE), check=mode_is("auto_parallel")),
         Use(page, 11, "data parallel", (CONTEXT, MODE), check=mode_is("data_parallel")),
         Use(page, 12, "save SemiAutoParallelNet", (NUMPY, PARAMETER, 4, CHECKPOINT) + ((RANK, INIT) if path is None else ()),
@@ -174,9 +174,58 @@ def ascend_page(page, path, train_given, save_given):
     ]
 
 
+# A training of three ranks, as files: rank r has rows of the weight, all have the bias.
+A_TRAINING = """
+import json
+import os
+import numpy as np
+import mindspore as ms
+WEIGHT = np.arange(8 * 16, dtype=np.float32).reshape(8, 16) / 100
+BIAS = np.arange(8, dtype=np.float32)
+ROWS = [(0, 3), (3, 6), (6, 8)]
+def write_strategy(path, ranks, names=('dense.weight', 'dense.bias'), stage=0):
+    tensors = {'dense.weight': ([0, -1], [8, 16]), 'dense.bias': ([-1], [8])}
+    layouts = {name: {'dev_matrix': [ranks], 'field': 0, 'opt_weight_shard_size': 0, 'opt_weight_shard_step': 0,
+                      'tensor_map': tensors[name][0], 'tensor_shape': tensors[name][1]} for name in names}
+    operators = {'Operator_' + name: {'stage': stage, 'parallel_strategy': [[1, 1], [ranks, 1]]} for name in names}
+    with open(path, 'w') as file:
+        json.dump({'current_stage': 1, 'parallel_strategy_item': operators, 'parallel_layout_item': layouts}, file)
+def write_slice(path, first, last, names=('dense.weight', 'dense.bias')):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    values = {'dense.weight': WEIGHT[first:last], 'dense.bias': BIAS}
+    ms.save_checkpoint([{'name': name, 'data': ms.Tensor(values[name])} for name in names], path)
+"""
+A_RETRAINING = Given("`create_custom_dataset`, `ResNet50`, `Momentum`, `SoftmaxCrossEntropyWithLogits`, `create_ckpt_file_list`", A_TRAINING + """
+from mindspore import Model, nn
+class ResNet50(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.dense = nn.Dense(16, 8)
+        self.dense.matmul.shard(((1, 1), (ms.communication.get_group_size(), 1)))
+    def construct(self, x):
+        return self.dense(x)
+def Momentum():
+    return nn.Momentum(resnet.trainable_params(), 0.0, 0.9)  # what is loaded stays
+def SoftmaxCrossEntropyWithLogits():
+    return nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction='mean')
+def create_custom_dataset():
+    return ms.dataset.NumpySlicesDataset({'x': np.ones((16, 16), np.float32), 'y': np.zeros(16, np.int32)}, shuffle=False).batch(8)
+def create_ckpt_file_list():
+    return ['trained/rank_%d/net-1_2.ckpt' % rank for rank in range(3)]
+write_strategy('train_strategy.ckpt', 3)
+for file, (first, last) in zip(create_ckpt_file_list(), ROWS):
+    write_slice(file, first, last)
+""")
+RETRAINED = """
+from mindspore.communication import get_group_size, get_rank
+rows, first = 8 // get_group_size(), 8 // get_group_size() * get_rank()
+assert (resnet.dense.weight.asnumpy() == WEIGHT[first:first + rows]).all() and (resnet.dense.bias.asnumpy() == BIAS).all()
+"""
+
 # The network and the data that the page on elastic training leaves to its reader: a split matmul, the loss inside.
 A_NETWORK = Given("`Net`, `dataset`", """
 import glob
+import os
 import numpy as np
 import mindspore as ms
 import mindspore.communication
@@ -196,13 +245,81 @@ callback_size = 4
 callback = [ms.TimeMonitor(callback_size), ms.LossMonitor(callback_size)]
 """)
 MOMENTUM = imports("from mindspore.nn import Momentum")
-BUILT = "assert rank_id != 0 or device_num == 1 or glob.glob('../dst_strategy.ckpt')\n"
-A_NET_FILE = Given("`ckpt_file`", """
+SAVED = """
+assert rank_id != 0 or device_num == 1 or os.path.exists('../src_strategy.ckpt')
+saved = ms.load_checkpoint('../src_checkpoints/rank_{}/src_checkpoint-2_4.ckpt'.format(rank_id))
+assert saved['dense.weight'].shape == saved['moments.dense.weight'].shape == (8 // device_num, 16)
+assert (saved['dense.weight'].asnumpy() == net.dense.weight.asnumpy()).all()
+"""
+BUILT = """
+assert rank_id != 0 or device_num == 1 or os.path.exists('../dst_strategy.ckpt')
+assert net.dense.weight.shape == (8 // device_num, 16)  # a slice
+"""
+A_PREDICTION = """
 import os
-ckpt_file = 'net_{}.ckpt'.format(os.getpid())
-ms.save_checkpoint([{'name': 'dense.weight', 'data': ms.Tensor(np.full((8, 16), 0.25, np.float32))},
+import numpy as np
+import mindspore as ms
+import mindspore.communication
+from mindspore import Tensor, nn
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.dense = nn.Dense(16, 8, weight_init='ones')
+        self.dense.matmul.shard(((1, 1), (ms.communication.get_group_size(), 1)))
+    def construct(self, x):
+        return self.dense(x)
+ms.communication.init()
+"""
+A_SHAPE = Given("`Net`, `data_shape`, `import numpy as np`, `from mindspore import Tensor`", A_PREDICTION + "data_shape = (4, 16)\n")
+DATA_TO_PREDICT = Given("`Net`, `predict_data`", A_PREDICTION + "predict_data = Tensor(np.ones((4, 16), np.float32))\n")
+# This rank's slice.
+A_SLICE = Given("`ckpt_file`", """
+WHOLE = np.arange(8 * 16, dtype=np.float32).reshape(8, 16) / 100
+rows = 8 // ms.communication.get_group_size()
+first = rows * ms.communication.get_rank()
+ckpt_file = 'slice.ckpt'
+ms.save_checkpoint([{'name': 'dense.weight', 'data': ms.Tensor(WHOLE[first:first + rows])},
                     {'name': 'dense.bias', 'data': ms.Tensor(np.zeros(8, np.float32))}], ckpt_file)
 """)
+PREDICTED = """
+found = model.predict(predict_data).asnumpy()
+np.testing.assert_allclose(found, np.tile(WHOLE.sum(1), (4, 1)), rtol=1e-6)
+"""
+SOURCES = Given("`src_checkpoints_dir`, `dst_checkpoints_dir`, the strategy files", A_TRAINING + """
+src_checkpoints_dir, dst_checkpoints_dir = 'src_checkpoints', 'dst_checkpoints'
+src_strategy_file, dst_strategy_file = 'src_strategy.ckpt', 'dst_strategy.ckpt'
+write_strategy(src_strategy_file, 3)
+write_strategy(dst_strategy_file, 2)
+for rank, (first, last) in enumerate(ROWS):
+    write_slice('src_checkpoints/rank_%d/src_checkpoint%d.ckpt' % (rank, rank), first, last)
+""")
+TRANSFORMED = """
+for rank in range(2):
+    converted = ms.load_checkpoint('dst_checkpoints/rank_%d/transformed%d.ckpt' % (rank, rank))
+    assert (converted['dense.weight'].asnumpy() == WEIGHT[4 * rank:4 * rank + 4]).all() and (converted['dense.bias'].asnumpy() == BIAS).all()
+"""
+RANK_TO_TRANSFORM = Given("`transform_rank`", "transform_rank = 1")
+TRANSFORMED_BY_RANK = """
+assert sorted(rank_list) == [1, 2]
+converted = ms.load_checkpoint(save_checkpoint_path)
+assert (converted['dense.weight'].asnumpy() == WEIGHT[4:]).all() and (converted['dense.bias'].asnumpy() == BIAS).all()
+"""
+A_PIPELINE = Given("`src_pipeline_strategys_dir`, `src_checkpoints_dir`, `dst_checkpoints_dir`, the strategy files", A_TRAINING + """
+src_checkpoints_dir, dst_checkpoints_dir = 'src_checkpoints_pipeline', 'dst_checkpoints_pipeline'
+src_pipeline_strategys_dir = 'src_pipeline_strategys'
+src_strategy_file, dst_strategy_file = 'merged.json', 'dst_pipeline_strategy.ckpt'
+os.makedirs(src_pipeline_strategys_dir, exist_ok=True)
+for stage, name in enumerate(('dense.weight', 'dense.bias')):
+    write_strategy('src_pipeline_strategys/src_strategy%d.json' % stage, 2, [name], stage)
+    for rank in range(2):
+        write_slice('src_checkpoints_pipeline/rank_%d/src.ckpt' % (2 * stage + rank), 4 * rank, 4 * rank + 4, [name])
+write_strategy(dst_strategy_file, 3)
+""")
+PIPELINE_TRANSFORMED = """
+for rank, (first, last) in enumerate(ROWS):
+    converted = ms.load_checkpoint('dst_checkpoints_pipeline/rank_%d/transformed%d.ckpt' % (rank, rank))
+    assert (converted['dense.weight'].asnumpy() == WEIGHT[first:last]).all() and (converted['dense.bias'].asnumpy() == BIAS).all()
+"""
 
 USES = [
     *ascend_page("000", None, (OS, DATA_PATH, INIT, 2, 5), (OS, INIT, 2, 5, 6)),
@@ -219,14 +336,14 @@ USES = [
     Use("002", 3, "SoftmaxCrossEntropyExpand", check=A_LOSS),
     Use("002", 4, "train ResNet-50", (OS, DATA_PATH, INIT, 2, 3), check=TRAIN),
     *ascend_page("003", "'...'", (OS, DATA_PATH, INIT, 2, 5), (OS, DATA_PATH, INIT, 2, 5, 6)),
-    Use("004", 1, "train and save slices and strategy", (A_NETWORK, MOMENTUM), waits="checkpoints of slices",
-        says="integrated_save=false is not available yet"),
+    Use("004", 1, "train and save slices and strategy", (A_NETWORK, MOMENTUM), check=SAVED),
     Use("004", 2, "compile for training", (A_NETWORK, MOMENTUM), check=BUILT),
-    Use("004", 3, "compile for prediction", (A_NETWORK, MOMENTUM), waits="the conversion of checkpoints"),
-    Use("004", 4, "transform_checkpoints", waits="the conversion of checkpoints"),
-    Use("004", 5, "transform_checkpoint_by_rank", waits="the conversion of checkpoints"),
-    Use("004", 6, "load and train on", (A_NETWORK, MOMENTUM, A_NET_FILE), check=BUILT),
-    Use("004", 7, "load and predict", (A_NETWORK, MOMENTUM, A_NET_FILE), waits="the conversion of checkpoints"),
+    Use("004", 3, "compile for prediction", (A_SHAPE, MOMENTUM), check=BUILT),
+    Use("004", 4, "transform_checkpoints", (SOURCES,), check=TRANSFORMED),
+    Use("004", 5, "transform_checkpoint_by_rank", (OS, SOURCES, RANK_TO_TRANSFORM), check=TRANSFORMED_BY_RANK),
+    Use("004", 6, "load and train on", (A_NETWORK, MOMENTUM, A_SLICE), check=BUILT),
+    Use("004", 7, "load and predict", (DATA_TO_PREDICT, MOMENTUM, A_SLICE), ("model.predict(2, predict_data)", "model.predict(predict_data)",
+        "prediction has no epochs"), check=BUILT + PREDICTED),
     Use("004", 8, "train a pipeline", (A_NETWORK, MOMENTUM, imports("from mindspore.nn import PipelineCell")), waits="pipeline stages"),
-    Use("004", 9, "merge a pipeline's strategies", waits="the conversion of checkpoints"),
+    Use("004", 9, "merge a pipeline's strategies", (A_PIPELINE,), check=PIPELINE_TRANSFORMED),
 ]

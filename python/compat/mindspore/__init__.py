@@ -15,6 +15,9 @@ from mindspore import communication, nn, ops, dataset, train, amp, parallel
 from mindspore.train import (Callback, CheckpointConfig, DatasetHelper, DynamicLossScaleManager, FixedLossScaleManager,
                              LossMonitor, LossScaleManager, Model, ModelCheckpoint, RunContext, TimeMonitor, build_train_network,
                              connect_network_with_dataset, load_checkpoint, load_param_into_net, save_checkpoint)
+from mindspore.train.serialization import (build_searched_strategy, load_distributed_checkpoint, merge_pipeline_strategys,
+                                           merge_sliced_parameter, rank_list_for_transform, restore_group_info_list,
+                                           transform_checkpoint_by_rank, transform_checkpoints)
 from mindspore._missing import missing
 
 explain_missing_modules()

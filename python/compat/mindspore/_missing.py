@@ -14,17 +14,6 @@ WAITS = {
     "set_param_ps": "the parameter server",
     "infer_param_pipeline_stage": "pipeline stages",
     "pipeline_stage": "pipeline stages",
-    "load_distributed_checkpoint": "the conversion of checkpoints",
-    "transform_checkpoints": "the conversion of checkpoints",
-    "transform_checkpoint_by_rank": "the conversion of checkpoints",
-    "rank_list_for_transform": "the conversion of checkpoints",
-    "merge_pipeline_strategys": "the conversion of checkpoints",
-    "merge_sliced_parameter": "the conversion of checkpoints",
-    "build_searched_strategy": "the conversion of checkpoints",
-    "restore_group_info_list": "the conversion of checkpoints",
-    "infer_train_layout": "the conversion of checkpoints",
-    "infer_predict_layout": "the conversion of checkpoints",
-    "infer_preict_layout": "the conversion of checkpoints",
 }
 # What to use instead of parts that it will not have.
 INSTEAD = {

@@ -168,8 +168,9 @@ class Cell(tessera.nn.Cell):
 
     @property
     def parameter_layout_dict(self):
-        """{}: layouts are the model's, see strategy_ckpt_save_file."""
-        return {}
+        """How the parameters lie on the ranks, once a Model was built with this network, or trained: {name: (device_matrix, tensor_map,
+        slice_shape, field, uniform_split, opt_shard_group, full_shape)}."""
+        return dict(self.__dict__.get("_parameter_layouts", {}))
 
     def infer_param_pipeline_stage(self):
         """The trainable parameters, which are all of the one stage."""

@@ -1,4 +1,5 @@
 """Callbacks."""
+import os
 import sys
 import time
 
@@ -6,6 +7,7 @@ import numpy as np
 import tessera
 
 from mindspore._missing import missing
+from mindspore.train.saving import appended_values, check_key, is_async
 
 
 def _print(line):
@@ -166,8 +168,31 @@ class TimeMonitor(Callback):
         _print(f"epoch time: {milliseconds:5.3f} ms, per step time: {milliseconds / steps:5.3f} ms")
 
 
+def _append_info(entries):
+    """(names of "epoch_num" and "step_num", further values) of append_info."""
+    if entries is None:
+        return [], {}
+    if not isinstance(entries, list):
+        raise TypeError(f"For 'CheckpointConfig', the argument 'append_info' must be list, but got {type(entries).__name__}.")
+    names, values = [], {}
+    for entry in entries:
+        if isinstance(entry, dict):
+            values |= appended_values("CheckpointConfig", "append_info", entry)
+        elif entry in ("epoch_num", "step_num"):
+            names.append(entry)
+        else:
+            wrong = ValueError if isinstance(entry, str) else TypeError
+            raise wrong("For 'CheckpointConfig', the elements of 'append_info' must be dict, \"epoch_num\" or \"step_num\", "
+                            f"but got {entry!r}.")
+    return names, values
+
+
 class CheckpointConfig:
-    """When checkpoints are saved and which are kept."""
+    """When checkpoints are saved, what they hold and which are kept.
+
+    integrated_save: of parameters that are split over ranks the whole; else each rank writes its slices. async_save: a thread writes
+    a copy while training goes on. append_info: a list of "epoch_num", "step_num" and dicts of further values. exception_save: when
+    training ends with an exception, what this rank holds is written as PREFIX-EPOCH_STEP_breakpoint.ckpt."""
 
     def __init__(self, save_checkpoint_steps=1, save_checkpoint_seconds=0, keep_checkpoint_max=5, keep_checkpoint_per_n_minutes=0,
                  integrated_save=True, async_save=False, saved_network=None, append_info=None, enc_key=None, enc_mode="AES-GCM",
@@ -180,13 +205,19 @@ class CheckpointConfig:
         if not (save_checkpoint_steps or save_checkpoint_seconds or keep_checkpoint_max or keep_checkpoint_per_n_minutes):
             raise ValueError("The input arguments 'save_checkpoint_steps', 'save_checkpoint_seconds', 'keep_checkpoint_max' and "
                              "'keep_checkpoint_per_n_minutes' can't be all None or 0.")
-        if async_save or enc_key is not None or append_info or exception_save or saved_network is not None:
-            raise NotImplementedError("async_save, enc_key, append_info, exception_save and saved_network are not available yet")
+        if saved_network is not None:
+            raise NotImplementedError("saved_network is not available: save_checkpoint(network, path) in a callback saves a part")
+        for name, value in (("integrated_save", integrated_save), ("exception_save", exception_save)):
+            if not isinstance(value, bool):
+                raise TypeError(f"For 'CheckpointConfig', the argument '{name}' must be bool, but got {type(value).__name__}.")
+        self.encryption = check_key("CheckpointConfig", enc_key, enc_mode)
         self.save_checkpoint_steps = save_checkpoint_steps or 0
         self.save_checkpoint_seconds = 0 if save_checkpoint_steps else save_checkpoint_seconds or 0
         self.keep_checkpoint_max = keep_checkpoint_max or 0
         self.keep_checkpoint_per_n_minutes = 0 if keep_checkpoint_max else keep_checkpoint_per_n_minutes or 0
-        self.integrated_save = integrated_save
+        self.integrated_save, self.exception_save = integrated_save, exception_save
+        self.async_save = is_async("CheckpointConfig", async_save)
+        self.append_info, self.append_dict = _append_info(append_info)
 
 
 class ModelCheckpoint(Callback):
@@ -197,14 +228,27 @@ class ModelCheckpoint(Callback):
             raise ValueError(f"For 'ModelCheckpoint', the argument 'prefix' is invalid, it must be a string without '/', but got {prefix}.")
         if config is not None and not isinstance(config, CheckpointConfig):
             raise TypeError(f"For 'ModelCheckpoint', the type of argument 'config' should be 'CheckpointConfig', but got {type(config).__name__}.")
-        config = config or CheckpointConfig()
-        self.native = tessera.ModelCheckpoint(prefix, directory or ".", config.save_checkpoint_steps, config.save_checkpoint_seconds,
-                                              config.keep_checkpoint_max, config.keep_checkpoint_per_n_minutes, config.integrated_save)
+        self._config = config = config or CheckpointConfig()
+        self._prefix, self._directory = prefix, directory or "."
+        self.native = tessera.ModelCheckpoint(prefix, self._directory, config.save_checkpoint_steps, config.save_checkpoint_seconds,
+                                              config.keep_checkpoint_max, config.keep_checkpoint_per_n_minutes, config.integrated_save,
+                                              config.async_save, config.append_info, config.append_dict, **config.encryption)
 
     @property
     def latest_ckpt_file_name(self):
         """The path of the newest one."""
         return self.native.latest
+
+    def save_breakpoint(self, model, steps_per_epoch):
+        """With exception_save: writes what this rank holds, without asking the others, who may be gone."""
+        if not self._config.exception_save or model.step == 0:
+            return
+        epoch, step = (model.step - 1) // steps_per_epoch + 1, (model.step - 1) % steps_per_epoch + 1
+        rank = f"_rank_{tessera.cluster.rank()}" if tessera.cluster.is_initialized() and tessera.cluster.size() > 1 else ""
+        numbers = {"epoch_num": epoch, "step_num": model.step}
+        appended = {name: tessera.Tensor(numbers[name]) for name in self._config.append_info} | self._config.append_dict
+        path = os.path.join(self._directory, f"{self._prefix}-{epoch}_{step}{rank}_breakpoint.ckpt")
+        tessera.checkpoint.save(path, {name: model.local_value(name) for name in model.names()}, appended, **self._config.encryption)
 
 
 class Adapter(tessera.Callback):

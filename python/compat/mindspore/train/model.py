@@ -12,6 +12,7 @@ from mindspore.train.amp import check_level
 from mindspore.train.callback import Adapter, Callback, ModelCheckpoint, _InternalCallbackParam
 from mindspore.train.cell_training import train_by_cell
 from mindspore.train.evaluation import Evaluation, Metrics
+from mindspore.train.layouts import layout_dict, whole_layouts
 from mindspore.train.loss_scale_manager import LossScaleManager
 from mindspore.train.parallel_options import agree_on_values, parallel_options, session_options
 
@@ -47,12 +48,15 @@ class Model:
         self._options = parallel_options()
         self._parallel_mode = context.get_auto_parallel_context("parallel_mode")
         self._native = None
+        self._built_for = (None, None)  # data set and epochs of build()
 
     def _model(self, dataset=None):
         if self._native is None:
             if self._parallel_mode == ParallelMode.AUTO_PARALLEL:
                 agree_on_values(self._parallel_mode, self._network, self._loss_fn)
             self._native = self._make(self._native_optimizer(dataset), self._options)
+            if self._optimizer is not None:
+                self._optimizer.states.belong_to(self._native, self._network)
         return self._native
 
     def _make(self, optimizer, options):
@@ -88,8 +92,8 @@ class Model:
             raise ValueError(f"For 'Model.train', the argument 'epoch' must be greater than 0, but got {epoch}.")
         if not isinstance(dataset_sink_mode, bool):
             raise TypeError(f"For 'Model.train', the argument 'dataset_sink_mode' must be bool, but got {type(dataset_sink_mode).__name__}.")
-        if isinstance(sink_size, bool) or not isinstance(sink_size, int) or sink_size < -1 or sink_size == 0:
-            raise ValueError(f"For 'Model.train', The argument 'sink_size' must be equal to -1 or positive, but got {sink_size}.")
+        _check_sink_size("Model.train", sink_size)
+        self._check_epoch(epoch, train_dataset)
         if initial_epoch:
             raise NotImplementedError("For 'Model.train', initial_epoch is not available yet")
         dataset, num_workers = native_dataset(train_dataset)
@@ -99,7 +103,15 @@ class Model:
             steps = 1 if not sinks else dataset.get_dataset_size() if sink_size == -1 else sink_size
             train_by_cell(self._network, epoch, train_dataset, callbacks, params, steps)
             return
-        self._model(dataset).train(epoch, dataset, _callbacks(callbacks, params), sinks, sink_size, num_workers)
+        native = self._model(dataset)
+        try:
+            native.train(epoch, dataset, _callbacks(callbacks, params), sinks, sink_size, num_workers)
+        except Exception:
+            for callback in _as_list(callbacks):
+                if isinstance(callback, ModelCheckpoint):
+                    callback.save_breakpoint(native, dataset.get_dataset_size())
+            raise
+        self._note_layouts()
 
     def _params(self, **entries):
         number = 1 if self._parallel_mode == ParallelMode.STAND_ALONE else tessera.cluster.size()
@@ -126,12 +138,64 @@ class Model:
         return self._model().predict(*predict_data)
 
     def build(self, train_dataset=None, valid_dataset=None, sink_size=-1, epoch=1):
-        """Compiles without running."""
+        """Compiles without running. In semi-automatic parallel the network's parameters then have the shapes of this rank's slices.
+        epoch: what train() will be given for this data set."""
         if isinstance(train_dataset, int):
             context.warn_once("Model.build(epoch, dataset): the arguments stand in the wrong order; the data set comes first")
-            train_dataset, valid_dataset = valid_dataset, None
+            train_dataset, valid_dataset, epoch = valid_dataset, None, train_dataset
         dataset = native_dataset(train_dataset)[0]
         self._model(dataset).build(dataset, None if valid_dataset is None else native_dataset(valid_dataset, trains=False)[0])
+        self._built_for = (train_dataset, epoch)
+        self._note_layouts()
+
+    def _check_epoch(self, epoch, dataset):
+        built, built_epoch = self._built_for
+        if dataset is built and epoch != built_epoch:
+            raise ValueError("when use Model.build to initialize model, the value of parameter 'epoch' in Model.build should be equal to value "
+                             f"in Model.train, but got the value of epoch in build {built_epoch} and the value of epoch in train {epoch}.")
+
+    def _note_layouts(self):
+        layouts = layout_dict(self._native.layouts)
+        if not layouts and self._parallel_mode in (ParallelMode.SEMI_AUTO_PARALLEL, ParallelMode.AUTO_PARALLEL):
+            layouts = whole_layouts(self._network)
+        for parameter in self._network.parameters():
+            parameter.sliced = parameter.name in layouts
+        if isinstance(self._network, Cell):
+            self._network.__dict__["_parameter_layouts"] = layouts
+        return layouts
+
+    def _check_layouts(self, what):
+        if context.get_context("mode") != context.GRAPH_MODE:
+            raise RuntimeError(f"Model.{what}: parameter layouts are those of a graph: set_context(mode=GRAPH_MODE)")
+        if self._parallel_mode not in (ParallelMode.SEMI_AUTO_PARALLEL, ParallelMode.AUTO_PARALLEL):
+            raise RuntimeError(f"Model.{what} only supports semi auto parallel and auto parallel mode, but got {self._parallel_mode}.")
+
+    def infer_train_layout(self, train_dataset, dataset_sink_mode=True, sink_size=-1):
+        """Compiles the training step. Returns the network's parameter_layout_dict."""
+        self._check_layouts("infer_train_layout")
+        if not isinstance(dataset_sink_mode, bool):
+            raise TypeError(f"For 'Model.infer_train_layout', the argument 'dataset_sink_mode' must be bool, but got {type(dataset_sink_mode).__name__}.")
+        if not dataset_sink_mode:
+            raise ValueError("For 'Model.infer_train_layout', the argument 'dataset_sink_mode' must be True.")
+        _check_sink_size("Model.infer_train_layout", sink_size)
+        dataset = native_dataset(train_dataset)[0]
+        self._model(dataset).build(dataset)
+        return self._note_layouts()
+
+    def infer_predict_layout(self, *predict_data):
+        """Compiles the prediction for data like these, which are whole on every rank: the network's parameters then have the shapes of
+        this rank's slices. Returns its parameter_layout_dict."""
+        self._check_layouts("infer_predict_layout")
+        for data in predict_data:
+            if not isinstance(data, tessera.Tensor):
+                raise TypeError(f"For 'Model.infer_predict_layout', the inputs must be Tensor, but got {type(data).__name__}.")
+        self._model().build_predict(*predict_data)
+        return self._note_layouts()
+
+    def infer_preict_layout(self, *predict_data):
+        """infer_predict_layout, as one of the tutorials writes it."""
+        context.warn_once("Model.infer_preict_layout is taken for infer_predict_layout")
+        return self.infer_predict_layout(*predict_data)
 
     def __getattr__(self, name):
         waits = f"Model.{name} waits for {WAITS[name]}, which Tessera does not have yet" if name in WAITS else None
@@ -172,6 +236,11 @@ def _precision_options(**kwargs):
                                       "DynamicLossScaleManager are")
         options["loss_scale"] = manager.native()
     return options
+
+
+def _check_sink_size(who, sink_size):
+    if isinstance(sink_size, bool) or not isinstance(sink_size, int) or sink_size < -1 or sink_size == 0:
+        raise ValueError(f"For '{who}', The argument 'sink_size' must be equal to -1 or positive, but got {sink_size}.")
 
 
 def _as_list(callbacks):

@@ -6,6 +6,7 @@ import tessera
 
 from mindspore import context
 from mindspore.context import ParallelMode
+from mindspore.train.layouts import product
 
 
 def session_options():
@@ -40,6 +41,7 @@ def parallel_options():
         # The network sees statistics of the rank's own batch.
         return options | {"parallel_mode": mode, "gradients_mean": get("gradients_mean"), "batch_norm_statistics": "local"}
     context.warn_of_gradients_mean(mode)
+    options["sliced_parameters"] = True
     strategy = get("dataset_strategy")
     propagates = get("search_mode") == "sharding_propagation" or get("sharding_propagation")
     if mode == ParallelMode.AUTO_PARALLEL and not propagates:
@@ -50,8 +52,8 @@ def parallel_options():
                       "dataset_strategy": [] if isinstance(strategy, str) else [list(item) for item in strategy],
                       "sharding_propagation": propagates,
                       "strategy_ckpt_save_file": get("strategy_ckpt_save_file"),
-                      "strategy_ckpt_load_file": get("strategy_ckpt_load_file"),
-                      "group_ckpt_save_file": get("group_ckpt_save_file")}
+                      "strategy_ckpt_load_file": _strategies_to_repeat(get("strategy_ckpt_load_file")),
+                      "group_ckpt_save_file": get("group_ckpt_save_file") or os.environ.get("GROUP_INFO_FILE", "")}
 
 
 def search_options():
@@ -63,6 +65,17 @@ def search_options():
     if context.was_set("search_mode"):
         options["algorithm"] = context.get_auto_parallel_context("search_mode")
     return options
+
+
+def _strategies_to_repeat(path):
+    """The strategy file, where it is of as many ranks; that of others only says how a checkpoint is split."""
+    if not path or not os.path.exists(path):
+        return path
+    sizes = {product(layout.device_matrix) for layout in tessera.checkpoint.build_searched_strategy(path).values()}
+    if tessera.cluster.size() in sizes:
+        return path
+    context.warn_once(f"strategy_ckpt_load_file {path} is of {max(sizes, default=0)} ranks: operators are split as the network says, not as the file")
+    return ""
 
 
 def agree_on_values(parallel_mode, *cells):

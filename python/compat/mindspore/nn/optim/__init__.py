@@ -6,6 +6,7 @@ from mindspore import _check, context
 from mindspore._missing import missing
 from mindspore.common.parameter import Parameter, ParameterTuple
 from mindspore.nn.learning_rate_schedule import LearningRateSchedule
+from mindspore.nn.optim.states import States
 
 _GROUP_KEYS = ("params", "lr", "weight_decay", "grad_centralization", "order_params")
 
@@ -33,6 +34,7 @@ class Optimizer:
         _check_parallel(len(params))
         self.parameters = ParameterTuple(params)
         self.native = tessera.nn.CentralizedGradients(make(groups), centralized) if centralized else make(groups)
+        self.states = States()
 
     def __call__(self, gradients):
         """Inside construct(): updates the parameters by these gradients. Returns True."""
