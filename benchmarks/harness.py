@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / "build" / "release" / "bin"
 BENCHMARKS = ("resnet50", "memory", "transformer", "step_overhead", "python_overhead", "data", "startup", "compile", "collectives",
-              "ranks", "checkpoint", "reshard", "iopddl")
+              "ranks", "checkpoint", "reshard", "iopddl", "planning", "plan_quality")
 READY_TIMEOUT_S = 1200  # torch.compile of a whole network takes minutes
 ROUND_TIMEOUT_S = 600
 
@@ -38,6 +38,7 @@ class Side:
     command: list
     env: dict = field(default_factory=dict)
     launcher: list = field(default_factory=list)  # what starts the program, as several processes say
+    also: list = field(default_factory=list)  # targets that it needs beside the program
     needs_torch: bool = False
     needs_package: bool = False  # a script that imports tessera
 
@@ -256,6 +257,7 @@ def main():
     environment = os.environ | {"OMP_NUM_THREADS": str(arguments.threads)}
     try:
         targets = {"_tessera" if side.needs_package else Path(side.command[0]).name for side in sides if not side.needs_torch}
+        targets |= {target for side in sides for target in side.also}
         build(sorted(targets), use_package([side for side in sides if side.needs_package]))
         if any(side.needs_torch for side in sides):
             python = python_of("torch_env.py")

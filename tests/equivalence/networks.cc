@@ -17,19 +17,23 @@ namespace {
 using ir::Value;
 
 struct Mlp : nn::Cell {
-  nn::Dense& up = child<nn::Dense>("up", 12, 16);
-  nn::Dense& down = child<nn::Dense>("down", 16, 10);
+  explicit Mlp(int64_t scale)
+      : up(child<nn::Dense>("up", 12 * scale, 16 * scale)), down(child<nn::Dense>("down", 16 * scale, 10)) {}
+  nn::Dense& up;
+  nn::Dense& down;
   using Cell::construct;
   Value construct(Value x) override { return down(ops::relu(up(x))); }
 };
 
 struct SmallResNet : nn::Cell {
-  nn::Conv2d& stem = child<nn::Conv2d>("stem", 3, 8, nn::Conv2dOptions{.kernel = 3});
-  nn::BatchNorm2d& bn = child<nn::BatchNorm2d>("bn", 8);
-  nn::Conv2d& conv1 = child<nn::Conv2d>("conv1", 8, 8, nn::Conv2dOptions{.kernel = 3, .stride = 2});
-  nn::BatchNorm2d& bn1 = child<nn::BatchNorm2d>("bn1", 8);
-  nn::Conv2d& down = child<nn::Conv2d>("down", 8, 8, nn::Conv2dOptions{.kernel = 1, .stride = 2});
-  nn::Dense& fc = child<nn::Dense>("fc", 8, 10);
+  explicit SmallResNet(int64_t scale) : channels(8 * scale) {}
+  int64_t channels;
+  nn::Conv2d& stem = child<nn::Conv2d>("stem", 3, channels, nn::Conv2dOptions{.kernel = 3});
+  nn::BatchNorm2d& bn = child<nn::BatchNorm2d>("bn", channels);
+  nn::Conv2d& conv1 = child<nn::Conv2d>("conv1", channels, channels, nn::Conv2dOptions{.kernel = 3, .stride = 2});
+  nn::BatchNorm2d& bn1 = child<nn::BatchNorm2d>("bn1", channels);
+  nn::Conv2d& down = child<nn::Conv2d>("down", channels, channels, nn::Conv2dOptions{.kernel = 1, .stride = 2});
+  nn::Dense& fc = child<nn::Dense>("fc", channels, 10);
   using Cell::construct;
   Value construct(Value x) override {
     x = ops::relu(bn(stem(x)));
@@ -39,41 +43,42 @@ struct SmallResNet : nn::Cell {
 };
 
 struct Transformer : nn::Cell {
-  static constexpr int64_t kWidth = 8;
+  explicit Transformer(int64_t scale) : width(8 * scale), head_width(width / kHeads) {}
   static constexpr int64_t kHeads = 2;
-  static constexpr int64_t kHeadWidth = kWidth / kHeads;
-  nn::Embedding& embedding = child<nn::Embedding>("embedding", 13, kWidth);
-  nn::LayerNorm& norm1 = child<nn::LayerNorm>("norm1", Shape{kWidth});
-  nn::Dense& query = child<nn::Dense>("query", kWidth, kWidth);
+  int64_t width;
+  int64_t head_width;
+  nn::Embedding& embedding = child<nn::Embedding>("embedding", 13, width);
+  nn::LayerNorm& norm1 = child<nn::LayerNorm>("norm1", Shape{width});
+  nn::Dense& query = child<nn::Dense>("query", width, width);
   // A bias of the keys changes nothing: its gradient would be rounding only.
-  nn::Dense& key = child<nn::Dense>("key", kWidth, kWidth, nn::DenseOptions{.has_bias = false});
-  nn::Dense& value = child<nn::Dense>("value", kWidth, kWidth);
-  nn::Dense& output = child<nn::Dense>("output", kWidth, kWidth);
-  nn::LayerNorm& norm2 = child<nn::LayerNorm>("norm2", Shape{kWidth});
-  nn::Dense& up = child<nn::Dense>("up", kWidth, 16);
-  nn::Dense& down = child<nn::Dense>("down", 16, kWidth);
-  nn::Dense& head = child<nn::Dense>("head", kWidth, 10);
+  nn::Dense& key = child<nn::Dense>("key", width, width, nn::DenseOptions{.has_bias = false});
+  nn::Dense& value = child<nn::Dense>("value", width, width);
+  nn::Dense& output = child<nn::Dense>("output", width, width);
+  nn::LayerNorm& norm2 = child<nn::LayerNorm>("norm2", Shape{width});
+  nn::Dense& up = child<nn::Dense>("up", width, 2 * width);
+  nn::Dense& down = child<nn::Dense>("down", 2 * width, width);
+  nn::Dense& head = child<nn::Dense>("head", width, 10);
   using Cell::construct;
 
   // [n*t,w] -> [n,heads,t,w/heads]
-  static Value heads(Value x, int64_t rows, int64_t steps) {
-    return ops::transpose(ops::reshape(x, {rows, steps, kHeads, kHeadWidth}), {0, 2, 1, 3});
+  Value heads(Value x, int64_t rows, int64_t steps) const {
+    return ops::transpose(ops::reshape(x, {rows, steps, kHeads, head_width}), {0, 2, 1, 3});
   }
   Value construct(Value ids) override {
     const int64_t rows = ids.shape()[0];
     const int64_t steps = ids.shape()[1];
-    Value x = ops::reshape(embedding(ids), {rows * steps, kWidth});
+    Value x = ops::reshape(embedding(ids), {rows * steps, width});
     Value y = norm1(x);
     const Value q = heads(query(y), rows, steps);
     const Value k = heads(key(y), rows, steps);
     const Value v = heads(value(y), rows, steps);
-    const Value scores = ops::batch_matmul(q, k, false, true) * (1 / std::sqrt(static_cast<double>(kHeadWidth)));
+    const Value scores = ops::batch_matmul(q, k, false, true) * (1 / std::sqrt(static_cast<double>(head_width)));
     Value mixed = ops::batch_matmul(ops::softmax(scores, -1), v);
-    mixed = ops::reshape(ops::transpose(mixed, {0, 2, 1, 3}), {rows * steps, kWidth});
+    mixed = ops::reshape(ops::transpose(mixed, {0, 2, 1, 3}), {rows * steps, width});
     x = x + output(mixed);
     y = norm2(x);
     x = x + down(ops::gelu(up(y)));
-    return head(ops::reduce_mean(ops::reshape(x, {rows, steps, kWidth}), {1}));
+    return head(ops::reduce_mean(ops::reshape(x, {rows, steps, width}), {1}));
   }
 };
 
@@ -104,18 +109,19 @@ struct Translator : nn::Cell {
 
 }  // namespace
 
-std::unique_ptr<nn::Cell> make_network(const std::string& name, DType dtype, const nn::TransformerParallel& parallel) {
+std::unique_ptr<nn::Cell> make_network(const std::string& name, DType dtype, const nn::TransformerParallel& parallel,
+                                       int64_t scale) {
   std::unique_ptr<nn::Cell> network;
-  if (name == "mlp") network = std::make_unique<Mlp>();
-  if (name == "resnet") network = std::make_unique<SmallResNet>();
-  if (name == "transformer") network = std::make_unique<Transformer>();
+  if (name == "mlp") network = std::make_unique<Mlp>(scale);
+  if (name == "resnet") network = std::make_unique<SmallResNet>(scale);
+  if (name == "transformer") network = std::make_unique<Transformer>(scale);
   if (name == "translator") network = std::make_unique<Translator>(parallel);
   check(network != nullptr, "an unknown network");
   nn::set_parameter_dtype(*network, dtype);
   return network;
 }
 
-std::vector<Tensor> make_batch(const std::string& network, int64_t rows, int64_t step, DType dtype) {
+std::vector<Tensor> make_batch(const std::string& network, int64_t rows, int64_t step, DType dtype, int64_t scale) {
   const auto at = [&](uint64_t stream) {
     return RandomStream{.seed = 11, .stream = stream, .step = static_cast<uint64_t>(step)};
   };
@@ -128,7 +134,7 @@ std::vector<Tensor> make_batch(const std::string& network, int64_t rows, int64_t
     for (size_t i = 0; i < id.size(); ++i) id[i] = static_cast<int32_t>(random_below(at(1), i, 13));
     return {ids, labels};
   }
-  Tensor x(DType::kF64, network == "mlp" ? Shape{rows, 12} : Shape{rows, 3, 8, 8});
+  Tensor x(DType::kF64, network == "mlp" ? Shape{rows, 12 * scale} : Shape{rows, 3, 8, 8});
   auto values = x.values<double>();
   for (size_t i = 0; i < values.size(); ++i) values[i] = random_normal(at(1), i);
   return {x.cast(dtype), labels};

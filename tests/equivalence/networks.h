@@ -16,11 +16,11 @@ namespace tessera::equivalence {
 // "mlp": two layers; x [n,12]. "resnet": convolutions with batch norm, a residual, pooling; x [n,3,8,8].
 // "transformer": embedding, one block of attention and feed-forward with layer norm, mean over time; x i32[n,6].
 // "translator": encoder and decoder with dropout, mean over time, split as `parallel` says; x i32[n,6].
-// All give logits [n,10].
+// All give logits [n,10]. The first three are `scale` times as wide, the mlp's inputs, too.
 std::unique_ptr<nn::Cell> make_network(const std::string& name, DType dtype,
-                                       const nn::TransformerParallel& parallel = std::nullopt);
+                                       const nn::TransformerParallel& parallel = std::nullopt, int64_t scale = 1);
 
 // The inputs (x, label) of a step: seeded, the same on every rank.
-std::vector<Tensor> make_batch(const std::string& network, int64_t rows, int64_t step, DType dtype);
+std::vector<Tensor> make_batch(const std::string& network, int64_t rows, int64_t step, DType dtype, int64_t scale = 1);
 
 }  // namespace tessera::equivalence

@@ -14,44 +14,36 @@ namespace {
 // Of searches within a memory limit, each with a tighter one.
 constexpr int kAttempts = 4;
 
-struct Predicted {
-  double seconds = solver::kForbidden;  // infinite where it does not fit
-  int64_t peak_bytes = 0;
-  int64_t peak_unlimited_bytes = 0;  // without computing anything twice
-};
+}  // namespace
 
-// Within the memory limit: what does not fit is computed again, if that is enough (fit_memory.h).
-Predicted predict(const ir::Graph& graph, const PlanChoices& choices, const MachineProfile& profile,
-                  const SearchOptions& options) {
+PlanPrediction predict(const ir::Graph& graph, const PlanChoices& choices, const MachineProfile& profile,
+                       const SearchOptions& options) {
   Compiled planned;
   planned.logical = graph;
   planned.plan = plan_of(graph, choices, options.whole_results);
-  // Kernels of no machine in particular: what is compared is the plans.
   static const ops::FakeKernelCatalogue catalogue;
-  Predicted predicted;
+  PlanPrediction predicted;
   const auto simulate_within = [&](int64_t limit) {
     const auto classes =
         schedule_classes(planned, profile, catalogue, {.partition = options.partition, .memory_limit_bytes = limit});
     const auto simulation = simulate(classes, profile);
-    predicted.seconds = simulation.step_seconds;
-    predicted.peak_bytes = 0;
+    predicted.step_seconds = simulation.step_seconds;
+    predicted.peak_memory_bytes = 0;
     for (const auto& ranks : simulation.classes) {
-      predicted.peak_bytes = std::max(predicted.peak_bytes, ranks.peak_memory_bytes);
+      predicted.peak_memory_bytes = std::max(predicted.peak_memory_bytes, ranks.peak_memory_bytes);
     }
   };
   simulate_within(0);
-  predicted.peak_unlimited_bytes = predicted.peak_bytes;
+  predicted.peak_unlimited_bytes = predicted.peak_memory_bytes;
   const int64_t limit = options.memory_limit_bytes;
-  if (limit == 0 || predicted.peak_bytes <= limit) return predicted;
+  if (limit == 0 || predicted.peak_memory_bytes <= limit) return predicted;
   try {
     simulate_within(limit);
   } catch (const InvalidArgument&) {
-    predicted.seconds = solver::kForbidden;
+    predicted.step_seconds = solver::kForbidden;
   }
   return predicted;
 }
-
-}  // namespace
 
 ChosenPlan choose_plan(const ir::Graph& graph, const std::vector<int>& ranks, const MachineProfile& profile,
                        const SearchOptions& options) {
@@ -71,21 +63,21 @@ ChosenPlan choose_plan(const ir::Graph& graph, const std::vector<int>& ranks, co
     try {
       tighter = search(graph, ranks, profile, searching);
     } catch (const InvalidArgument&) {
-      if (found.seconds == solver::kForbidden) throw;
+      if (found.step_seconds == solver::kForbidden) throw;
       break;
     }
     live_bytes = tighter.live_bytes;
     last = predict(graph, tighter.choices, profile, options);
-    if (last.seconds >= found.seconds) continue;
+    if (last.step_seconds >= found.step_seconds) continue;
     found = last;
     chosen.search = std::move(tighter);
   }
-  if (found.seconds == solver::kForbidden) {
+  if (found.step_seconds == solver::kForbidden) {
     throw InvalidArgument("no plan of {} was found that fits into {} a rank; the last takes {}", graph.name(),
                           format_bytes(limit), format_bytes(last.peak_unlimited_bytes));
   }
-  chosen.simulated_seconds = found.seconds;
-  chosen.peak_memory_bytes = found.peak_bytes;
+  chosen.simulated_seconds = found.step_seconds;
+  chosen.peak_memory_bytes = found.peak_memory_bytes;
   const PlanChoices* best = &chosen.search.choices;
   const auto plain = data_parallel_choices(graph, ranks, options.hints, options.whole_results);
   const bool has_strategies = [&] {
@@ -94,12 +86,12 @@ ChosenPlan choose_plan(const ir::Graph& graph, const std::vector<int>& ranks, co
     }
     return false;
   }();
-  const auto other = has_strategies ? Predicted{} : predict(graph, plain, profile, options);
-  chosen.data_parallel_seconds = other.seconds;
+  const auto other = has_strategies ? PlanPrediction{} : predict(graph, plain, profile, options);
+  chosen.data_parallel_seconds = other.step_seconds;
   if (chosen.simulated_seconds > (1 - kWorthwhile) * chosen.data_parallel_seconds) {
     chosen.is_data_parallel = true;
-    chosen.simulated_seconds = other.seconds;
-    chosen.peak_memory_bytes = other.peak_bytes;
+    chosen.simulated_seconds = other.step_seconds;
+    chosen.peak_memory_bytes = other.peak_memory_bytes;
     best = &plain;
   }
   chosen.record = record_plan(graph, *best, chosen.simulated_seconds);

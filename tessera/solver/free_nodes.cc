@@ -1,0 +1,164 @@
+#include "tessera/solver/free_nodes.h"
+
+#include <map>
+#include <set>
+#include <utility>
+
+#include "tessera/solver/time_points.h"
+
+namespace tessera::solver {
+namespace {
+
+// A pair of neighbours with more pairs of choices than this is not joined: the edge would cost more than the node.
+constexpr size_t kMaxPairs = 1 << 14;
+
+size_t at(int i) { return static_cast<size_t>(i); }
+
+class Eliminator {
+ public:
+  Eliminator(Problem& problem, std::vector<FreeNodes::Taken>& taken)
+      : problem_(problem), taken_(taken), points_(time_points(problem)) {
+    edges_of_.resize(problem.nodes.size());
+    for (size_t e = 0; e < problem.edges.size(); ++e) {
+      edges_of_[at(problem.edges[e].u)][problem.edges[e].v] = e;
+      edges_of_[at(problem.edges[e].v)][problem.edges[e].u] = e;
+    }
+    for (size_t n = 0; n < problem.nodes.size(); ++n) look_at(static_cast<int>(n));
+  }
+
+  void run() {
+    while (!queue_.empty()) {
+      const int node = queue_.begin()->second;
+      queue_.erase(queue_.begin());
+      if (can_go(node)) take_out(node);
+    }
+  }
+
+ private:
+  size_t size(int node) const { return problem_.nodes[at(node)].costs.size(); }
+
+  // Fewer neighbours first, then the order of nodes.
+  void look_at(int node) {
+    const size_t degree = edges_of_[at(node)].size();
+    if (degree == 1 || degree == 2) queue_.insert({degree, node});
+  }
+
+  bool can_go(int node) const {
+    const auto [first, last] = points_.ranges[at(node)];
+    if (first < last) return false;
+    const auto& around = edges_of_[at(node)];
+    if (around.empty() || around.size() > 2) return false;
+    return around.size() == 1 || size(around.begin()->first) * size(around.rbegin()->first) <= kMaxPairs;
+  }
+
+  // Of the edge to `other`: row-major by the choices of `other`, then of the node.
+  std::vector<double> by_other(int node, int other, size_t edge) const {
+    const auto& costs = problem_.edges[edge].costs;
+    if (problem_.edges[edge].u == other) return costs;
+    std::vector<double> turned(costs.size());
+    const size_t rows = size(node);
+    const size_t columns = size(other);
+    for (size_t i = 0; i < rows; ++i) {
+      for (size_t j = 0; j < columns; ++j) turned[j * rows + i] = costs[i * columns + j];
+    }
+    return turned;
+  }
+
+  void take_out(int node) {
+    const auto around = edges_of_[at(node)];
+    const int first = around.begin()->first;
+    const int second = around.size() == 2 ? around.rbegin()->first : -1;
+    const auto beside_first = by_other(node, first, around.begin()->second);
+    const auto beside_second =
+        second < 0 ? std::vector<double>(size(node), 0.0) : by_other(node, second, around.rbegin()->second);
+    const auto& own = problem_.nodes[at(node)].costs;
+    const size_t rows = size(first);
+    const size_t columns = second < 0 ? 1 : size(second);
+    std::vector<double> least(rows * columns);
+    FreeNodes::Taken taken{node, {first, second}, std::vector<int>(rows * columns)};
+    std::vector<double> with_first(own.size());
+    for (size_t i = 0; i < rows; ++i) {
+      for (size_t x = 0; x < own.size(); ++x) with_first[x] = own[x] + beside_first[i * own.size() + x];
+      for (size_t j = 0; j < columns; ++j) {
+        const double* with_second = &beside_second[j * own.size()];
+        size_t best = 0;
+        double cost = with_first[0] + with_second[0];
+        for (size_t x = 1; x < own.size(); ++x) {
+          if (with_first[x] + with_second[x] >= cost) continue;
+          cost = with_first[x] + with_second[x];
+          best = x;
+        }
+        least[i * columns + j] = cost;
+        taken.best[i * columns + j] = static_cast<int>(best);
+      }
+    }
+    taken_.push_back(std::move(taken));
+    for (const auto& [other, edge] : around) {
+      problem_.edges[edge].costs = {};
+      edges_of_[at(other)].erase(node);
+    }
+    edges_of_[at(node)].clear();
+    if (second < 0) {
+      for (size_t i = 0; i < rows; ++i) problem_.nodes[at(first)].costs[i] += least[i];
+    } else {
+      join(first, second, std::move(least));
+      look_at(second);
+    }
+    look_at(first);
+  }
+
+  // first < second.
+  void join(int first, int second, std::vector<double> costs) {
+    const auto [place, is_new] = edges_of_[at(first)].emplace(second, problem_.edges.size());
+    if (is_new) {
+      edges_of_[at(second)].emplace(first, problem_.edges.size());
+      problem_.edges.push_back({first, second, std::move(costs)});
+      return;
+    }
+    auto& sum = problem_.edges[place->second].costs;
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += costs[i];
+  }
+
+  Problem& problem_;
+  std::vector<FreeNodes::Taken>& taken_;
+  TimePoints points_;
+  std::vector<std::map<int, size_t>> edges_of_;  // by node: its neighbours, each with the edge
+  std::set<std::pair<size_t, int>> queue_;
+};
+
+}  // namespace
+
+std::vector<int> FreeNodes::original(const std::vector<int>& choices) const {
+  std::vector<int> result(num_choices_.size(), 0);
+  for (size_t i = 0; i < kept.size(); ++i) result[at(kept[i])] = choices[i];
+  for (auto it = taken.rbegin(); it != taken.rend(); ++it) {
+    const auto& [first, second] = it->neighbours;
+    size_t pair = at(result[at(first)]);
+    if (second >= 0) pair = pair * at(num_choices_[at(second)]) + at(result[at(second)]);
+    result[at(it->node)] = it->best[pair];
+  }
+  return result;
+}
+
+FreeNodes take_out_free_nodes(Problem problem) {
+  FreeNodes result;
+  for (const Node& node : problem.nodes) result.num_choices_.push_back(static_cast<int>(node.costs.size()));
+  Eliminator(problem, result.taken).run();
+  std::vector<int> numbers(problem.nodes.size(), 0);
+  for (const auto& taken : result.taken) numbers[at(taken.node)] = -1;
+  result.problem.name = problem.name;
+  result.problem.usage_limit = problem.usage_limit;
+  for (size_t n = 0; n < numbers.size(); ++n) {
+    if (numbers[n] < 0) continue;
+    numbers[n] = static_cast<int>(result.kept.size());
+    result.kept.push_back(static_cast<int>(n));
+    result.problem.nodes.push_back(std::move(problem.nodes[n]));
+  }
+  for (Edge& edge : problem.edges) {
+    if (edge.costs.empty()) continue;
+    result.problem.edges.push_back({numbers[at(edge.u)], numbers[at(edge.v)], std::move(edge.costs)});
+  }
+  return result;
+}
+
+}  // namespace tessera::solver

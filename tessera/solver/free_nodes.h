@@ -1,0 +1,35 @@
+// Nodes that no limit concerns and that have one or two neighbours are decided exactly: each takes what is best beside
+// every pair of its neighbours' choices, and the neighbours pay for it.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "tessera/solver/problem.h"
+
+namespace tessera::solver {
+
+struct FreeNodes {
+  Problem problem;        // without them; the others keep their order
+  std::vector<int> kept;  // the original's node for each of them
+  // Nodes that were taken out, in this order.
+  struct Taken {
+    int node = 0;
+    std::array<int, 2> neighbours{};  // the second is -1 where there is one
+    std::vector<int> best;            // its choice, row-major by theirs
+  };
+  std::vector<Taken> taken;
+
+  // The original's choices for those of `problem`.
+  std::vector<int> original(const std::vector<int>& choices) const;
+
+ private:
+  friend FreeNodes take_out_free_nodes(Problem problem);
+  std::vector<int> num_choices_;  // of the original's nodes
+};
+
+// `problem` as reduce() leaves it. Solutions of what is left are, completed by original(), solutions of the same cost;
+// none of the original is better than the best of them.
+FreeNodes take_out_free_nodes(Problem problem);
+
+}  // namespace tessera::solver
