@@ -21,6 +21,7 @@ class Reducer {
       result_.choices.emplace_back(node.costs.size());
       std::iota(result_.choices.back().begin(), result_.choices.back().end(), 0);
     }
+    is_new_.assign(problem.nodes.size(), true);
     join_edges(problem);
   }
 
@@ -128,6 +129,7 @@ class Reducer {
         if (keep[is_row ? i / columns : i % columns]) edge.costs[to++] = edge.costs[i];
       }
       edge.costs.resize(to);
+      is_new_[static_cast<size_t>(is_row ? edge.v : edge.u)] = true;
     }
     select(nodes()[n].costs);
     select(nodes()[n].usages);
@@ -151,6 +153,7 @@ class Reducer {
       }
       for (size_t i = 0; i < rows; ++i) nodes()[static_cast<size_t>(edge.u)].costs[i] += edge.costs[i * columns];
       for (size_t j = 0; j < columns; ++j) nodes()[static_cast<size_t>(edge.v)].costs[j] += edge.costs[j] - first;
+      is_new_[static_cast<size_t>(edge.u)] = is_new_[static_cast<size_t>(edge.v)] = true;
       return true;
     });
   }
@@ -160,6 +163,15 @@ class Reducer {
     const Node& node = result_.problem.nodes[n];
     if (node.begin < node.end && node.usages[a] > node.usages[b]) return false;
     double more = node.costs[a] - node.costs[b];
+    // Most pairs differ already beside the neighbours' choices that suit b best.
+    double beside_cheapest = more;
+    for (size_t e = 0; e < of_node_[n].size(); ++e) {
+      const Edge& edge = result_.problem.edges[of_node_[n][e]];
+      const size_t j = cheapest_[e][b];
+      const double with_b = cost(edge, n, b, j);
+      if (with_b != kForbidden) beside_cheapest += cost(edge, n, a, j) - with_b;
+    }
+    if (beside_cheapest > 0) return false;
     for (const size_t e : of_node_[n]) {
       const Edge& edge = result_.problem.edges[e];
       double most = -kForbidden;
@@ -174,6 +186,22 @@ class Reducer {
     return more <= 0;
   }
 
+  // For each edge of node n and each of its choices the choice at the other end that costs least beside it.
+  void find_cheapest(size_t n) {
+    cheapest_.assign(of_node_[n].size(), std::vector<size_t>(nodes()[n].costs.size(), 0));
+    for (size_t e = 0; e < cheapest_.size(); ++e) {
+      const Edge& edge = edges()[of_node_[n][e]];
+      for (size_t i = 0; i < cheapest_[e].size(); ++i) {
+        double least = kForbidden;
+        for (size_t j = 0; j < other_size(edge, n); ++j) {
+          if (cost(edge, n, i, j) >= least) continue;
+          least = cost(edge, n, i, j);
+          cheapest_[e][i] = j;
+        }
+      }
+    }
+  }
+
   bool drop_dominated() {
     bool any = false;
     for (size_t n = 0; n < nodes().size(); ++n) {
@@ -182,7 +210,9 @@ class Reducer {
       double width = 1;
       for (const size_t e : of_node_[n]) width += static_cast<double>(other_size(edges()[e], n));
       comparisons *= width;
-      if (count == 1 || comparisons > kMaxComparisons) continue;
+      if (!is_new_[n] || count == 1 || comparisons > kMaxComparisons) continue;
+      is_new_[n] = false;
+      find_cheapest(n);
       std::vector<bool> keep(count, true);
       for (size_t b = 0; b < count; ++b) {
         for (size_t a = 0; a < count && keep[b]; ++a) {
@@ -196,6 +226,8 @@ class Reducer {
 
   ReducedProblem result_;
   std::vector<std::vector<size_t>> of_node_;
+  std::vector<std::vector<size_t>> cheapest_;  // of the node that is looked at: by edge and choice
+  std::vector<bool> is_new_;                   // by node: something around it changed since it was looked at
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "tessera/solver/dual.h"
 #include "tessera/solver/exact.h"
+#include "tessera/solver/free_nodes.h"
 #include "tessera/solver/instance.h"
 #include "tessera/solver/local_search.h"
 #include "tessera/solver/reduce.h"
@@ -29,14 +30,46 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
+// What is left of a problem when all that can be decided without search is.
+class Core {
+ public:
+  explicit Core(const Problem& problem) : problem_(reduced(problem)) {
+    // What is decided of some nodes lets choices of others go, and those further nodes.
+    while (!is_infeasible_) {
+      auto free = take_out_free_nodes(std::move(problem_));
+      problem_ = std::move(free.problem);
+      if (free.taken.empty()) break;
+      steps_.push_back([free = std::move(free)](const std::vector<int>& choices) { return free.original(choices); });
+      problem_ = reduced(problem_);
+    }
+  }
+
+  const Problem& problem() const { return problem_; }
+  bool is_infeasible() const { return is_infeasible_; }
+  // The original's choices for those of problem().
+  std::vector<int> original(std::vector<int> choices) const {
+    for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) choices = (*step)(choices);
+    return choices;
+  }
+
+ private:
+  Problem reduced(const Problem& problem) {
+    auto made = reduce(problem);
+    is_infeasible_ = made.infeasible;
+    Problem smaller = std::move(made.problem);
+    steps_.push_back([made = std::move(made)](const std::vector<int>& choices) { return made.original(choices); });
+    return smaller;
+  }
+
+  bool is_infeasible_ = false;
+  std::vector<std::function<std::vector<int>(const std::vector<int>&)>> steps_;
+  Problem problem_;
+};
+
 class Solver {
  public:
-  Solver(const ReducedProblem& reduced, const SolveOptions& options, std::chrono::steady_clock::time_point begin)
-      : options_(options),
-        begin_(begin),
-        instance_(reduced.problem),
-        dual_(instance_),
-        search_(instance_, options.seed) {
+  Solver(const Problem& core, const SolveOptions& options, std::chrono::steady_clock::time_point begin)
+      : options_(options), begin_(begin), instance_(core), dual_(instance_), search_(instance_, options.seed) {
     const auto pairs = static_cast<int64_t>(instance_.by_u.size() + instance_.cost.size());
     passes_ = static_cast<int>(std::clamp<int64_t>(kRoundWork / (2 * pairs + 1), 1, 50));
     round_work_ = std::min(kRoundWork, kWorkPerCost * (pairs + 100));
@@ -70,7 +103,7 @@ class Solver {
       if (options_.on_progress) {
         options_.on_progress({solution.rounds + 1, seconds_since(begin_), solution.cost, solution.bound});
       }
-      if (is_met(solution) || is_late()) {
+      if (is_met(solution) || solution.bound >= options_.cutoff || is_late()) {
         ++solution.rounds;
         break;
       }
@@ -179,14 +212,14 @@ double Solution::gap() const {
 Solution solve(const Problem& problem, const SolveOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
   validate(problem);
-  const ReducedProblem reduced = reduce(problem);
   Solution solution;
   if (problem.nodes.empty()) return {.status = Status::kOptimal, .choices = {}, .cost = 0, .bound = 0};
-  if (reduced.infeasible) {
+  const Core core(problem);
+  if (core.is_infeasible()) {
     solution.status = Status::kInfeasible;
     return solution;
   }
-  Solver solver(reduced, options, begin);
+  Solver solver(core.problem(), options, begin);
   solution = solver.run();
   solution.seconds = seconds_since(begin);
   if (solver.is_infeasible()) {
@@ -194,7 +227,7 @@ Solution solve(const Problem& problem, const SolveOptions& options) {
     return solution;
   }
   if (solution.choices.empty()) return solution;
-  solution.choices = reduced.original(solution.choices);
+  solution.choices = core.original(solution.choices);
   // The cost by the definition; what the search added up on its way may be off by a rounding.
   solution.cost = evaluate(problem, solution.choices).cost;
   solution.bound = std::min(solution.bound, solution.cost);

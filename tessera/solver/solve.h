@@ -25,6 +25,8 @@ struct SolveOptions {
   double timeout_seconds = 0;
   // Ends when (cost - bound) <= gap * |cost|.
   double gap = 0;
+  // Ends when the bound is not below this: what costs as much is not wanted.
+  double cutoff = kForbidden;
   uint64_t seed = 0;
   // Called after each round.
   std::function<void(const Progress&)> on_progress = {};

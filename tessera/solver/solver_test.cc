@@ -10,6 +10,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/random.h"
 #include "tessera/solver/dual.h"
+#include "tessera/solver/free_nodes.h"
 #include "tessera/solver/instance.h"
 #include "tessera/solver/problem_json.h"
 #include "tessera/solver/reduce.h"
@@ -137,6 +138,36 @@ TEST(Reduce, KeepsTheLeastCost) {
     const std::vector<int> first(reduced.problem.nodes.size(), 0);
     EXPECT_EQ(evaluate(reduced.problem, first).cost, evaluate(problem, reduced.original(first)).cost) << problem.name;
   }
+}
+
+TEST(FreeNodes, AreTakenOutWithoutLoss) {
+  size_t taken = 0;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    const ReducedProblem reduced = reduce(random_problem(seed));
+    if (reduced.infeasible) continue;
+    const FreeNodes free = take_out_free_nodes(reduced.problem);
+    taken += free.taken.size();
+    EXPECT_EQ(free.problem.nodes.size() + free.taken.size(), reduced.problem.nodes.size());
+    EXPECT_EQ(brute_force(free.problem), brute_force(reduced.problem)) << seed;
+    const std::vector<int> first(free.problem.nodes.size(), 0);
+    EXPECT_EQ(evaluate(free.problem, first).cost, evaluate(reduced.problem, free.original(first)).cost) << seed;
+  }
+  EXPECT_GT(taken, 100U);
+}
+
+TEST(Solve, EndsWhereNothingCostsLessThanTheCutoff) {
+  Problem problem;
+  Draws draws(5);
+  for (int n = 0; n < 60; ++n) problem.nodes.push_back({.costs = {1, 2, 3}, .usages = {0, 0, 0}});
+  for (int u = 0; u < 60; ++u) {
+    for (int v = u + 1; v < 60; ++v) {
+      Edge edge{u, v, {}};
+      for (int pair = 0; pair < 9; ++pair) edge.costs.push_back(static_cast<double>(draws.below(50)));
+      problem.edges.push_back(std::move(edge));
+    }
+  }
+  EXPECT_EQ(solve(problem, {.rounds = 4}).rounds, 4);
+  EXPECT_EQ(solve(problem, {.rounds = 4, .cutoff = 0}).rounds, 1);
 }
 
 TEST(Dual, NeverSaysMoreThanTheLeastCost) {

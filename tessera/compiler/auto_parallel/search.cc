@@ -75,9 +75,10 @@ class Search {
     const bool one_pass = candidates_.size() == 1 || options_.algorithm != SearchAlgorithm::kCertified;
     for (auto& candidate : candidates_) solve(*candidate, one_pass ? options_.rounds : kFirstRounds);
     if (!one_pass) {
-      // The most promising first: what it reaches may rule out the others.
+      // The most promising first: what it reaches may rule out the others. After so few rounds bounds say more than
+      // costs do.
       std::stable_sort(candidates_.begin(), candidates_.end(),
-                       [](const auto& a, const auto& b) { return a->outcome.cost < b->outcome.cost; });
+                       [](const auto& a, const auto& b) { return a->outcome.bound < b->outcome.bound; });
       for (auto& candidate : candidates_) {
         if (candidate->outcome.bound < best_cost() && !is_met(candidate->outcome)) solve(*candidate, options_.rounds);
       }
@@ -104,16 +105,19 @@ class Search {
       if (!holds_strategies(mesh, graph_)) continue;
       auto hints = restated(options_.hints, mesh);
       if (!hints) continue;
+      const auto begin = Clock::now();
       candidates_.push_back(std::make_unique<Candidate>(graph_, mesh, profile_, options_, std::move(*hints)));
+      candidates_.back()->outcome.problem_seconds = seconds_since(begin);
     }
   }
 
   void solve(Candidate& candidate, int rounds) {
     ++number_;
+    const auto begin = Clock::now();
     const auto& problem = candidate.problem.problem();
     solver::Solution found;
     if (options_.algorithm == SearchAlgorithm::kCertified) {
-      solver::SolveOptions solving{.rounds = rounds, .gap = options_.gap, .seed = options_.seed};
+      solver::SolveOptions solving{.rounds = rounds, .gap = options_.gap, .cutoff = best_cost(), .seed = options_.seed};
       if (options_.timeout_seconds > 0) {
         solving.timeout_seconds = std::max(options_.timeout_seconds - seconds_since(begin_), 1e-3);
       }
@@ -130,6 +134,7 @@ class Search {
       found = search_recursively(graph_, candidate.problem);
     }
     auto& outcome = candidate.outcome;
+    outcome.solve_seconds += seconds_since(begin);
     outcome.bound = std::max(outcome.bound, found.bound);
     if (outcome.status == solver::Status::kUnknown || found.cost < outcome.cost) {
       outcome.status = found.status;

@@ -61,6 +61,7 @@ struct MeshOutcome {
   double cost = solver::kForbidden;  // seconds; of the best that was found
   double bound = -solver::kForbidden;
   int64_t num_nodes = 0, num_edges = 0, num_choices = 0;  // of the problem
+  double problem_seconds = 0, solve_seconds = 0;          // that making and solving it took
 };
 
 struct SearchResult {
