@@ -94,7 +94,7 @@ class Eliminator {
     }
     taken_.push_back(std::move(taken));
     for (const auto& [other, edge] : around) {
-      problem_.edges[edge].costs = {};
+      problem_.edges[edge].costs = SharedCosts();
       edges_of_[at(other)].erase(node);
     }
     edges_of_[at(node)].clear();
@@ -115,7 +115,7 @@ class Eliminator {
       problem_.edges.push_back({first, second, std::move(costs)});
       return;
     }
-    auto& sum = problem_.edges[place->second].costs;
+    auto& sum = problem_.edges[place->second].costs.own();
     for (size_t i = 0; i < sum.size(); ++i) sum[i] += costs[i];
   }
 

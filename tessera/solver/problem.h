@@ -6,8 +6,11 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tessera::solver {
@@ -25,10 +28,35 @@ struct Node {
   std::string name = {};        // for messages; may be empty
 };
 
+// Costs that equal edges share: a copy is another view of the same numbers until one of the two is changed.
+class SharedCosts {
+ public:
+  SharedCosts() = default;
+  SharedCosts(std::vector<double> values) : values_(std::make_shared<std::vector<double>>(std::move(values))) {}
+  SharedCosts(std::initializer_list<double> values) : SharedCosts(std::vector<double>(values)) {}
+
+  operator const std::vector<double>&() const { return *values_; }
+  double operator[](size_t i) const { return (*values_)[i]; }
+  size_t size() const { return values_->size(); }
+  bool empty() const { return values_->empty(); }
+  auto begin() const { return values_->cbegin(); }
+  auto end() const { return values_->cend(); }
+  // The same for all that share these numbers.
+  const void* identity() const { return values_.get(); }
+  // To be changed: first made this edge's own.
+  std::vector<double>& own() {
+    if (values_.use_count() > 1) values_ = std::make_shared<std::vector<double>>(*values_);
+    return *values_;
+  }
+
+ private:
+  std::shared_ptr<std::vector<double>> values_ = std::make_shared<std::vector<double>>();
+};
+
 struct Edge {
   int u = 0;
-  int v = 0;                  // may be u, or joined to it by several edges
-  std::vector<double> costs;  // row-major, choices of u by choices of v
+  int v = 0;          // may be u, or joined to it by several edges
+  SharedCosts costs;  // row-major, choices of u by choices of v
 };
 
 struct Problem {

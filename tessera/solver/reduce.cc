@@ -42,8 +42,17 @@ class Reducer {
   std::vector<Edge>& edges() { return result_.problem.edges; }
   size_t size(int node) const { return result_.problem.nodes[static_cast<size_t>(node)].costs.size(); }
 
+  static std::vector<double> turn(const std::vector<double>& costs, size_t rows, size_t columns) {
+    std::vector<double> turned(costs.size());
+    for (size_t i = 0; i < rows; ++i) {
+      for (size_t j = 0; j < columns; ++j) turned[j * rows + i] = costs[i * columns + j];
+    }
+    return turned;
+  }
+
   void join_edges(const Problem& problem) {
     std::map<std::pair<int, int>, size_t> places;
+    std::map<std::pair<const void*, size_t>, SharedCosts> turned;
     for (const Edge& edge : problem.edges) {
       const size_t columns = size(edge.v);
       if (edge.u == edge.v) {
@@ -53,16 +62,15 @@ class Reducer {
       }
       Edge upward{std::min(edge.u, edge.v), std::max(edge.u, edge.v), edge.costs};
       if (edge.u > edge.v) {
-        const size_t rows = size(edge.u);
-        for (size_t i = 0; i < rows; ++i) {
-          for (size_t j = 0; j < columns; ++j) upward.costs[j * rows + i] = edge.costs[i * columns + j];
-        }
+        auto [known, is_first] = turned.try_emplace({edge.costs.identity(), columns});
+        if (is_first) known->second = turn(edge.costs, size(edge.u), columns);
+        upward.costs = known->second;
       }
       const auto [place, is_new] = places.emplace(std::pair{upward.u, upward.v}, edges().size());
       if (is_new) {
         edges().push_back(std::move(upward));
       } else {
-        auto& sum = edges()[place->second].costs;
+        auto& sum = edges()[place->second].costs.own();
         for (size_t i = 0; i < sum.size(); ++i) sum[i] += upward.costs[i];
       }
     }
@@ -124,11 +132,12 @@ class Reducer {
       Edge& edge = edges()[e];
       const bool is_row = static_cast<size_t>(edge.u) == n;
       const size_t columns = size(edge.v);
-      size_t to = 0;
+      std::vector<double> kept;
       for (size_t i = 0; i < edge.costs.size(); ++i) {
-        if (keep[is_row ? i / columns : i % columns]) edge.costs[to++] = edge.costs[i];
+        if (keep[is_row ? i / columns : i % columns]) kept.push_back(edge.costs[i]);
       }
-      edge.costs.resize(to);
+      kept.shrink_to_fit();
+      edge.costs = std::move(kept);
       is_new_[static_cast<size_t>(is_row ? edge.v : edge.u)] = true;
     }
     select(nodes()[n].costs);

@@ -57,7 +57,7 @@ Problem random_problem(uint64_t seed) {
     const size_t pairs = problem.nodes[static_cast<size_t>(edge.u)].costs.size() *
                          problem.nodes[static_cast<size_t>(edge.v)].costs.size();
     for (size_t i = 0; i < pairs; ++i) {
-      edge.costs.push_back(draws.below(8) == 0 ? kForbidden : static_cast<double>(draws.below(60)));
+      edge.costs.own().push_back(draws.below(8) == 0 ? kForbidden : static_cast<double>(draws.below(60)));
     }
     problem.edges.push_back(edge);
   }
@@ -162,7 +162,7 @@ TEST(Solve, EndsWhereNothingCostsLessThanTheCutoff) {
   for (int u = 0; u < 60; ++u) {
     for (int v = u + 1; v < 60; ++v) {
       Edge edge{u, v, {}};
-      for (int pair = 0; pair < 9; ++pair) edge.costs.push_back(static_cast<double>(draws.below(50)));
+      for (int pair = 0; pair < 9; ++pair) edge.costs.own().push_back(static_cast<double>(draws.below(50)));
       problem.edges.push_back(std::move(edge));
     }
   }

@@ -199,7 +199,7 @@ class Search {
       }
     }
     for (auto& edge : problem.edges) {
-      for (double& cost : edge.costs) cost = cost == solver::kForbidden ? cost : 0;
+      for (double& cost : edge.costs.own()) cost = cost == solver::kForbidden ? cost : 0;
     }
     problem.usage_limit = solver::kNoLimit;
     int64_t reached = 0;

@@ -207,22 +207,27 @@ void SearchProblem::add_made_of(const Source& from, Copy& copy, solver::Node& no
     }
   }
   copy.shardings = std::move(taken);
-  solver::Edge edge{.u = from.node, .v = copy.node};
+  std::vector<double> costs;
   for (const int had : *from.shardings) {
-    for (const int made_of : copy.made_of) edge.costs.push_back(had == made_of ? 0 : solver::kForbidden);
+    for (const int made_of : copy.made_of) costs.push_back(had == made_of ? 0 : solver::kForbidden);
   }
   problem_.nodes.push_back(std::move(node));
-  problem_.edges.push_back(std::move(edge));
+  problem_.edges.push_back({from.node, copy.node, std::move(costs)});
 }
 
 void SearchProblem::add_way(ValueId v, const Source& from, int to_node, const std::vector<int>& to) {
   auto& table = costs_.shardings_of(graph_.type(v));
-  solver::Edge edge{.u = from.node, .v = to_node};
-  edge.costs.reserve(from.shardings->size() * to.size());
-  for (const int had : *from.shardings) {
-    for (const int wanted : to) edge.costs.push_back(costs_.way_seconds(table, had, wanted));
+  // Layers that are alike have ways that are alike.
+  auto [known, is_new] = ways_.try_emplace({&table, *from.shardings, to});
+  if (is_new) {
+    std::vector<double> costs;
+    costs.reserve(from.shardings->size() * to.size());
+    for (const int had : *from.shardings) {
+      for (const int wanted : to) costs.push_back(costs_.way_seconds(table, had, wanted));
+    }
+    known->second = std::move(costs);
   }
-  problem_.edges.push_back(std::move(edge));
+  problem_.edges.push_back({from.node, to_node, known->second});
 }
 
 void SearchProblem::add_outputs() {

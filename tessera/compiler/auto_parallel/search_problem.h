@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "tessera/compiler/auto_parallel/cost_model.h"
@@ -97,6 +98,8 @@ class SearchProblem {
   std::vector<std::vector<int>> inputs_;      // by input: the sharding of each choice
   std::vector<std::vector<Reader>> readers_;  // by value
   std::vector<std::unique_ptr<Copy>> copies_;
+  // Costs of ways: by the type's table, the shardings that there are and those that are wanted.
+  std::map<std::tuple<const ShardingTable*, std::vector<int>, std::vector<int>>, solver::SharedCosts> ways_;
 };
 
 }  // namespace tessera::compiler
