@@ -10,6 +10,8 @@
 #include "tessera/base/error.h"
 #include "tessera/base/random.h"
 #include "tessera/solver/dual.h"
+#include "tessera/solver/elimination.h"
+#include "tessera/solver/fold.h"
 #include "tessera/solver/free_nodes.h"
 #include "tessera/solver/instance.h"
 #include "tessera/solver/problem_json.h"
@@ -137,6 +139,62 @@ TEST(Reduce, KeepsTheLeastCost) {
     EXPECT_EQ(brute_force(reduced.problem), expected) << problem.name;
     const std::vector<int> first(reduced.problem.nodes.size(), 0);
     EXPECT_EQ(evaluate(reduced.problem, first).cost, evaluate(problem, reduced.original(first)).cost) << problem.name;
+  }
+}
+
+TEST(Fold, IsTheBestOfChoicesThatAreAlike) {
+  // A chain of equal links, each with a node at its side, closed into a ring: the last edge joins the first class with
+  // itself.
+  constexpr int kLinks = 3;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    uint64_t draws = 0;
+    const auto costs = [&](size_t count) {
+      std::vector<double> drawn(count);
+      for (double& cost : drawn) cost = random_open_uniform({.seed = seed}, draws++);
+      return drawn;
+    };
+    const auto node = costs(3);
+    const auto side = costs(2);
+    const SharedCosts along(costs(9));
+    const SharedCosts beside(costs(6));
+    Problem problem;
+    std::vector<int> classes;
+    for (int i = 0; i < kLinks; ++i) {
+      problem.nodes.push_back({.costs = node, .usages = {0, 0, 0}});
+      problem.nodes.push_back({.costs = side, .usages = {0, 0}});
+      problem.edges.push_back({2 * i, (2 * i + 2) % (2 * kLinks), along});
+      problem.edges.push_back({2 * i, 2 * i + 1, beside});
+      classes.insert(classes.end(), {0, 1});
+    }
+    double best = kForbidden;
+    for (int a = 0; a < 3; ++a) {
+      for (int b = 0; b < 2; ++b) best = std::min(best, evaluate(problem, {a, b, a, b, a, b}).cost);
+    }
+    const FoldedProblem folded = fold(problem, classes);
+    const auto solution = solve(folded.problem);
+    EXPECT_NEAR(solution.cost, best, 1e-12);
+    EXPECT_NEAR(evaluate(problem, folded.unfold(solution.choices)).cost, best, 1e-12);
+  }
+  const Problem uneven{.nodes = {{.costs = {1, 2}, .usages = {0, 0}}, {.costs = {1}, .usages = {0}}}};
+  EXPECT_THROW(fold(uneven, std::vector<int>{0, 0}), InvalidArgument);
+}
+
+TEST(Elimination, IsExactOnSeriesParallelGraphsAndNeverBelowTheBest) {
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    Problem problem = random_problem(seed);
+    problem.usage_limit = kNoLimit;
+    const double best = brute_force(problem);
+    const auto solution = solve_by_elimination(problem);
+    if (best == kForbidden) {
+      EXPECT_TRUE(solution.choices.empty());
+      continue;
+    }
+    if (solution.status == Status::kOptimal) {
+      EXPECT_NEAR(solution.cost, best, 1e-9) << seed;
+      EXPECT_NEAR(solution.bound, best, 1e-9) << seed;
+    } else if (!solution.choices.empty()) {
+      EXPECT_GE(solution.cost, best - 1e-9) << seed;
+    }
   }
 }
 

@@ -109,6 +109,10 @@ void ModelCheckpoint::begin(RunContext& run) {
     }
   }
   prefix_ += number;
+  // How the step is spread stands beside what it has made: one file for the ranks of a directory.
+  if (const auto* plan = run.model.plan(); plan != nullptr && lock_ != nullptr) {
+    files.write_atomically(join_path(directory_, prefix_ + "-plan.json"), compiler::to_json(*plan));
+  }
   trigger_.emplace(config_, context.clock(), run.step);
   retention_ = std::make_shared<checkpoint::Retention>(files, directory_, prefix_, config_);
 }

@@ -69,7 +69,8 @@ class ProgressBar : public Callback {
 // Saves as checkpoint/policy.h says, into `directory` (made if missing) as PREFIX-EPOCH_STEP.ckpt; PREFIX_1 and so on
 // when checkpoints of that prefix are there already. Ranks that name one directory write one checkpoint together. With
 // async_save a copy of the values is written while training goes on: the next save waits for it and throws its error,
-// and so does the end of training. While it trains, no other job can write checkpoints into the directory.
+// and so does the end of training. While it trains, no other job can write checkpoints into the directory. In automatic
+// parallel the plan stands beside the checkpoints, as PREFIX-plan.json.
 // Throws InvalidArgument for a config or prefix that does not fit.
 class ModelCheckpoint : public Callback {
  public:

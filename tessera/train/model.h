@@ -183,6 +183,8 @@ class Model {
 
   // Whether the latest step, or micro-batch, was skipped because a gradient or the loss was not finite.
   bool was_skipped() const { return was_skipped_; }
+  // Automatic: the plan of the training step, once it is compiled; nullptr before, and in other modes.
+  const compiler::PlanRecord* plan() const { return plan_.get(); }
   // Steps since the beginning of training, skipped ones included.
   int64_t step() const { return step_; }
   const data::Position& position() const { return position_; }

@@ -55,7 +55,8 @@ def test_resnet50_searched_in_cpp(tmp_path, images):
     """The plan is said in one line, saved, and taken again: equal losses."""
     command = [job.BIN / "resnet50_cifar10", "--data_path", images, "--epochs", 1, "--batch_size", 64, "--no_progress", "--print_loss", 1,
                "--kernels", "fixed", "--parallel_mode", "auto_parallel"]
-    out, err = job.run(by_tessera(2, *command, "--plan_save_file", "plan.json"), tmp_path)
+    out, err = job.run(by_tessera(2, *command, "--plan_save_file", "plan.json", "--checkpoint_dir", "checkpoints"), tmp_path)
+    assert [path.read_text() for path in (tmp_path / "checkpoints").glob("*-plan.json")] == [(tmp_path / "plan.json").read_text()]
     assert len(re.findall("auto_parallel: .*; a step is predicted to take", out + err)) == 1
     again, err = job.run(by_tessera(2, *command, "--plan_load_file", "plan.json"), tmp_path)
     assert (again + err).count("auto_parallel: the plan of plan.json") == 1

@@ -11,6 +11,7 @@
 #include "tessera/compiler/auto_parallel/recursive_search.h"
 #include "tessera/compiler/sharding/mesh_choice.h"
 #include "tessera/solver/elimination.h"
+#include "tessera/solver/fold.h"
 
 namespace tessera::compiler {
 namespace {
@@ -52,14 +53,22 @@ struct Candidate {
                         .memory_limit_bytes = options.memory_limit_bytes},
         problem(graph, costs, problem_options),
         outcome{.mesh = mesh} {
-    const auto& made = problem.problem();
+    if (graph.num_nodes() > options.fold_above && options.memory_limit_bytes == 0 &&
+        options.algorithm == SearchAlgorithm::kCertified) {
+      folded = solver::fold(problem.problem(), problem.classes());
+    }
+    const auto& made = solved();
     outcome.num_nodes = static_cast<int64_t>(made.nodes.size());
     outcome.num_edges = static_cast<int64_t>(made.edges.size());
     for (const auto& node : made.nodes) outcome.num_choices += static_cast<int64_t>(node.costs.size());
   }
+  // What the solver sees.
+  const solver::Problem& solved() const { return folded ? folded->problem : problem.problem(); }
+
   CostModel costs;
   SearchProblemOptions problem_options;
   SearchProblem problem;
+  std::optional<solver::FoldedProblem> folded;
   MeshOutcome outcome;
   std::vector<int> solution;
 };
@@ -114,7 +123,7 @@ class Search {
   void solve(Candidate& candidate, int rounds) {
     ++number_;
     const auto begin = Clock::now();
-    const auto& problem = candidate.problem.problem();
+    const auto& problem = candidate.solved();
     solver::Solution found;
     if (options_.algorithm == SearchAlgorithm::kCertified) {
       solver::SolveOptions solving{.rounds = rounds, .gap = options_.gap, .cutoff = best_cost(), .seed = options_.seed};
@@ -139,7 +148,8 @@ class Search {
     if (outcome.status == solver::Status::kUnknown || found.cost < outcome.cost) {
       outcome.status = found.status;
       outcome.cost = found.cost;
-      candidate.solution = found.choices;
+      candidate.solution =
+          candidate.folded && !found.choices.empty() ? candidate.folded->unfold(found.choices) : found.choices;
     }
   }
 
@@ -169,6 +179,7 @@ class Search {
     if (best == nullptr) refuse();
     result.choices = best->problem.choices_of(best->solution);
     result.live_bytes = solver::evaluate(best->problem.problem(), best->solution).peak_usage;
+    result.is_folded = best->folded.has_value();
     result.cost = best->outcome.cost;
     result.bound = std::min(result.bound, result.cost);
     result.seconds = seconds_since(begin_);

@@ -46,6 +46,9 @@ struct SearchOptions {
   int64_t slice_align_size = 1;
   // Operators whose choice is given, on the one mesh of `meshes`.
   std::map<ir::NodeId, NodeChoice> fixed = {};
+  // Where a graph has more operators than this, and memory no limit, layers that are alike are split alike: they are
+  // solved as one, and the bound is one on such plans.
+  int fold_above = 2000;
   // Of the solver, for each mesh. Equal graphs, profiles and options have equal results unless there is a timeout.
   int rounds = 50;
   double timeout_seconds = 0;  // for all meshes together; 0: none
@@ -69,6 +72,7 @@ struct SearchResult {
   double cost = 0;         // seconds of a step: what the solver added up
   double bound = 0;        // no plan on any of the meshes costs less; minus infinity where the algorithm proves nothing
   int64_t live_bytes = 0;  // of a rank, at most, as the search counts them (search_problem.h)
+  bool is_folded = false;  // layers that are alike are split alike, and the bound is one on such plans
   std::vector<MeshOutcome> meshes;
   double seconds = 0;  // that the search took
 

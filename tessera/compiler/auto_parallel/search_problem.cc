@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/base/strings.h"
 #include "tessera/ops/op_def.h"
 
 namespace tessera::compiler {
@@ -28,6 +29,17 @@ std::vector<Sharding> placements(const Shape& shape, const mesh::Mesh& mesh) {
     }
   }
   return found;
+}
+
+// "blocks.5.attention" -> "blocks.*.attention".
+std::string without_numbers(const std::string& path) {
+  std::string text;
+  for (const auto part : split(path, '.')) {
+    const bool is_number = !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
+    text += text.empty() ? "" : ".";
+    text += is_number ? "*" : part;
+  }
+  return text;
 }
 
 bool is_update(const ir::Node& node) { return ops::OpRegistry::instance().get(node.op).update; }
@@ -248,6 +260,46 @@ void SearchProblem::add_outputs() {
       costs[choice] += costs_.way_seconds(table, had, costs_.number_of(table, wanted));
     }
   }
+}
+
+std::vector<int> SearchProblem::classes() const {
+  std::map<std::string, int> numbers;
+  const auto number_of = [&](const std::string& text) {
+    return numbers.try_emplace(text, static_cast<int>(numbers.size())).first->second;
+  };
+  std::vector<int> classes(problem_.nodes.size());
+  for (size_t i = 0; i < graph_.inputs().size(); ++i) {
+    const auto& input = graph_.inputs()[i];
+    const bool is_given = options_given_.hints.contains(input.name);
+    classes[i] = number_of(
+        fmt::format("input {} {}", is_given ? input.name : without_numbers(input.name), graph_.type(input.value)));
+  }
+  const auto class_of_value = [&](ValueId v) {
+    const auto& info = graph_.info(v);
+    const int node = info.node == ir::kNone ? node_of_input(static_cast<size_t>(info.index)) : node_of(info.node);
+    return fmt::format("{}.{}", classes[static_cast<size_t>(node)], info.node == ir::kNone ? 0 : info.index);
+  };
+  std::map<std::string, int> seen;
+  for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+    const ir::Node& operation = graph_.node(n);
+    const auto place = without_numbers(operation.source);
+    auto text = fmt::format("{}:{} {} {}", place, operation.op, operation.forward != ir::kNone,
+                            static_cast<const void*>(options_[static_cast<size_t>(n)]));
+    if (place != operation.source) {
+      // The first, second, ... of its kind in its own layer.
+      text += fmt::format(
+          " #{}", ++seen[fmt::format("{}:{} {}", operation.source, operation.op, operation.forward != ir::kNone)]);
+    } else {
+      // Of no layer, as updates are: what it reads says where it belongs.
+      for (const ValueId v : operation.inputs) text += " " + class_of_value(v);
+    }
+    classes[static_cast<size_t>(node_of(n))] = number_of(text);
+  }
+  for (const auto& copy : copies_) {
+    classes[static_cast<size_t>(copy->node)] = number_of(fmt::format(
+        "copy {} {} {}", class_of_value(copy->value), fmt::join(copy->shardings, ","), fmt::join(copy->made_of, ",")));
+  }
+  return classes;
 }
 
 PlanChoices SearchProblem::choices_of(const std::vector<int>& solution) const {

@@ -49,6 +49,9 @@ class SearchProblem {
   // What a solution says of the graph.
   PlanChoices choices_of(const std::vector<int>& solution) const;
 
+  // Nodes of the problem by what they are in a layer: those at the same place of layers that are alike, which a list of
+  // cells numbers, have one number, all others one of their own. For solver::fold().
+  std::vector<int> classes() const;
   const mesh::Mesh& mesh() const { return costs_.mesh(); }
   // What it costs to bring a value from one sharding to another, by their numbers.
   double way_seconds(ir::ValueId v, int from, int to) const {

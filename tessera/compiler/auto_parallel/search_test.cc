@@ -173,6 +173,37 @@ TEST(Search, SameResultEachTime) {
   EXPECT_EQ(to_json(record_plan(graph, once.choices)), to_json(record_plan(graph, again.choices)));
 }
 
+// Equal layers in a list of cells, whose update reads like an optimizer's.
+ir::Graph deep_network(int layers) {
+  ir::Graph graph("deep");
+  auto x = graph.add_input(ir::InputKind::kInput, "x", {DType::kF32, {64, 128}});
+  std::vector<std::string> names;
+  for (int i = 0; i < layers; ++i) {
+    const ir::SourceScope scope(graph, fmt::format("layers.{}", i));
+    names.push_back(fmt::format("layers.{}.weight", i));
+    x = ops::relu(ops::matmul(x, parameter(graph, names.back(), {128, 128})));
+  }
+  add_update(graph, ops::reduce_mean(ops::mul(x, x)), names);
+  return simplify(graph);
+}
+
+TEST(Search, LayersThatAreAlikeAreSplitAlike) {
+  const ir::Graph graph = deep_network(6);
+  const auto meshes = candidate_meshes(ranks(4), 1);
+  const auto each = search(graph, ranks(4), profile(), {.meshes = meshes, .gap = 0});
+  const auto alike = search(graph, ranks(4), profile(), {.meshes = meshes, .fold_above = 0, .gap = 0});
+  EXPECT_FALSE(each.is_folded);
+  EXPECT_TRUE(alike.is_folded);
+  EXPECT_LT(3 * alike.meshes[0].num_nodes, 2 * each.meshes[0].num_nodes);
+  EXPECT_GE(alike.cost, each.cost * (1 - 1e-9));
+  const Plan plan = plan_of(graph, alike.choices);
+  EXPECT_THAT(verify_plan(graph, plan), testing::IsEmpty());
+  EXPECT_NEAR(cost_of_plan(graph, plan, profile()).seconds(), alike.cost, 1e-9 * alike.cost);
+  for (int i = 1; i < 6; ++i) {
+    EXPECT_EQ(layout_of(alike, fmt::format("layers.{}.weight", i)), layout_of(alike, "layers.0.weight"));
+  }
+}
+
 TEST(CandidateMeshes, AreAllGrids) {
   std::string text;
   for (const auto& mesh : candidate_meshes(ranks(8), 3)) text += mesh.to_string();
