@@ -220,7 +220,10 @@ TEST(Plan, ADifferenceNamesWhatAnEditChanged) {
   }
   std::ofstream(second) << plan.dump();
   const auto text = run_tool(kPlanMlp + fmt::format("--diff {} {}", first, second));
-  EXPECT_NE(text.find("  up:matmul: n=x -> not split\n"), std::string::npos) << text;
+  // Plans that cost the same may split it along another factor.
+  const auto at = text.find("  up:matmul: ");
+  ASSERT_NE(at, std::string::npos) << text;
+  EXPECT_TRUE(text.substr(at, text.find('\n', at) - at).ends_with("=x -> not split")) << text;
 }
 
 TEST(Plan, ABudgetIsMetUntilAFigureGrowsByMoreThanItsTolerance) {
