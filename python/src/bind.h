@@ -34,4 +34,7 @@ void bind_operators_of(nb::handle cls);
 // Tensors and texts by name, to be saved. Throws InvalidArgument for others.
 std::vector<checkpoint::Entry> to_entries(const nb::dict& values);
 
+// None: no encryption.
+checkpoint::Encryption to_encryption(const std::optional<nb::bytes>& key, const std::string& mode);
+
 }  // namespace tessera::python

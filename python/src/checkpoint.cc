@@ -19,13 +19,24 @@ std::vector<checkpoint::Entry> to_entries(const nb::dict& values) {
   return entries;
 }
 
+checkpoint::Encryption to_encryption(const std::optional<nb::bytes>& key, const std::string& mode) {
+  if (!key) return {};
+  checkpoint::Encryption encryption{.key = std::string(key->c_str(), key->size()), .mode = mode};
+  if (encryption.key.empty()) throw InvalidArgument("a key of encryption must have 16, 24 or 32 bytes, got none");
+  check_encryption(encryption);
+  return encryption;
+}
+
 namespace {
 
 std::string save(const std::string& path, const nb::dict& values, const nb::dict& appended, bool read_only,
-                 bool trailer) {
+                 bool trailer, const std::optional<nb::bytes>& key, const std::string& mode) {
   const auto entries = to_entries(values);
-  const checkpoint::SaveOptions options{
-      .path = path, .append_info = to_entries(appended), .read_only = read_only, .trailer = trailer};
+  const checkpoint::SaveOptions options{.path = path,
+                                        .append_info = to_entries(appended),
+                                        .read_only = read_only,
+                                        .trailer = trailer,
+                                        .encryption = to_encryption(key, mode)};
   const nb::gil_scoped_release release;
   return checkpoint::save(FileSystem::local(), options, entries, {});
 }
@@ -50,21 +61,22 @@ nb::object value_of(const checkpoint::StoredEntry& entry) {
 
 class OpenCheckpoint {
  public:
-  explicit OpenCheckpoint(const std::string& path)
-      : loaded_(std::make_unique<checkpoint::Checkpoint>(checkpoint::load(FileSystem::local(), path))) {}
+  OpenCheckpoint(const std::string& path, const checkpoint::Encryption& decryption)
+      : loaded_(std::make_unique<checkpoint::Checkpoint>(checkpoint::load(FileSystem::local(), path, decryption))) {}
   const checkpoint::Checkpoint& get() const { return *loaded_; }
 
  private:
   std::unique_ptr<checkpoint::Checkpoint> loaded_;
 };
 
-OpenCheckpoint open(const std::string& path) {
+OpenCheckpoint open(const std::string& path, const std::optional<nb::bytes>& key, const std::string& mode) {
+  const auto decryption = to_encryption(key, mode);
   const nb::gil_scoped_release release;
-  return OpenCheckpoint(path);
+  return {path, decryption};
 }
 
-nb::dict load(const std::string& path) {
-  const auto loaded = open(path);
+nb::dict load(const std::string& path, const std::optional<nb::bytes>& key, const std::string& mode) {
+  const auto loaded = open(path, key, mode);
   nb::dict values;
   for (const auto& entry : loaded.get().entries()) values[entry.name.c_str()] = value_of(entry);
   return values;
@@ -87,7 +99,7 @@ void bind_file(nb::module_& m) {
     if (entry == nullptr) throw nb::key_error(name.c_str());
     return value_of(*entry);
   });
-  m.def("open", &open, "path"_a,
+  m.def("open", &open, "path"_a, "dec_key"_a = nb::none(), "dec_mode"_a = "AES-GCM",
         "The file, verified. Raises InvalidArgument when it is damaged, IoError when it cannot be read.");
 }
 
@@ -97,13 +109,15 @@ void bind_checkpoint(nb::module_& parent) {
   auto m = parent.def_submodule("checkpoint", "Checkpoints as files of named tensors, which are whole or absent.");
   m.def(
       "save", &save, "path"_a, "values"_a, "append_info"_a = nb::dict(), "read_only"_a = false, "trailer"_a = false,
+      "enc_key"_a = nb::none(), "enc_mode"_a = "AES-GCM",
       R"(Writes tensors (and texts) by name, with a manifest; ".ckpt" is appended where it is missing. Returns the path.
 
-append_info: information after the parameters. read_only: mode 0400. trailer: a CRC-32 at the file's end.)");
+append_info: information after the parameters. read_only: mode 0400. trailer: a CRC-32 at the file's end. enc_key: 16, 24 or 32
+bytes, the file is encrypted by AES-GCM or AES-CBC; the manifest, names, types and shapes, is not.)");
   m.def("save_safetensors", &save_safetensors, "path"_a, "values"_a,
         "Writes tensors by name as a .safetensors file; texts become metadata.");
   m.def("load_safetensors", &load_safetensors, "path"_a, "The tensors of a .safetensors file by name.");
-  m.def("load", &load, "path"_a,
+  m.def("load", &load, "path"_a, "dec_key"_a = nb::none(), "dec_mode"_a = "AES-GCM",
         "The tensors (and texts) of a file by name. Raises InvalidArgument when it is damaged, IoError when it cannot "
         "be read.");
   bind_file(m);

@@ -267,12 +267,14 @@ Each is called with a RunContext, on every rank. With dataset_sink_mode the step
 
 Ranks that name one directory write one checkpoint together. integrated_save=False: each rank writes the slices that it
 holds. async_save: a thread writes a copy of the values while training goes on. append_info: "epoch_num", "step_num".
-append_values: further tensors and texts by name.)")
+append_values: further tensors and texts by name. enc_key: 16, 24 or 32 bytes, encrypts by AES-GCM or AES-CBC.)")
       .def(
           "__init__",
           [](train::ModelCheckpoint* self, const std::string& prefix, const std::string& directory, int64_t steps,
              int64_t seconds, int64_t keep, int64_t minutes, bool integrated, bool async,
-             const std::vector<std::string>& append_info, const nb::dict& append_values) {
+             const std::vector<std::string>& append_info, const nb::dict& append_values,
+             const std::optional<nb::bytes>& key, const std::string& mode) {
+            const auto encryption = to_encryption(key, mode);
             new (self) train::ModelCheckpoint(prefix, directory,
                                               {.save_checkpoint_steps = steps,
                                                .save_checkpoint_seconds = seconds,
@@ -281,11 +283,14 @@ append_values: further tensors and texts by name.)")
                                                .integrated_save = integrated,
                                                .async_save = async,
                                                .append_info = append_info,
-                                               .append_values = to_entries(append_values)});
+                                               .append_values = to_entries(append_values),
+                                               .enc_key = encryption.key,
+                                               .enc_mode = encryption.mode});
           },
           "prefix"_a = "CKP", "directory"_a = ".", "save_checkpoint_steps"_a = 1, "save_checkpoint_seconds"_a = 0,
           "keep_checkpoint_max"_a = 5, "keep_checkpoint_per_n_minutes"_a = 0, "integrated_save"_a = true,
-          "async_save"_a = false, "append_info"_a = nb::make_tuple(), "append_values"_a = nb::dict())
+          "async_save"_a = false, "append_info"_a = nb::make_tuple(), "append_values"_a = nb::dict(),
+          "enc_key"_a = nb::none(), "enc_mode"_a = "AES-GCM")
       .def_prop_ro("latest", &train::ModelCheckpoint::latest);
 }
 
@@ -363,8 +368,8 @@ slice; set_data takes a slice or the whole.)",
       "batch_norm_statistics"_a = "global", "precision"_a = nb::none(), "amp_level"_a = "O0",
       "keep_batchnorm_fp32"_a = nb::none(), "loss_scale"_a = nb::none(), "memory_limit"_a = nb::none(),
       "kernels"_a = "fixed", "kernel_cache"_a = "", "fuse"_a = true, "overlap"_a = true, "num_threads"_a = 0,
-      "reference_kernels"_a = false, "debug"_a = false, "search"_a = nb::dict(), "sliced_parameters"_a = false,
-      nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>());
+      "reference_kernels"_a = false, "debug"_a = false, "search"_a = nb::dict(), "sliced_parameters"_a = false, nb::keep_alive<1, 2>(),
+      nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>());
   model.def(
       "train",
       [](PythonModel& self, int64_t epochs, const data::Dataset& dataset,
@@ -464,13 +469,17 @@ metrics: objects of one's own, whose update(output, label, loss) is called after
       "name"_a, "value"_a);
   model.def(
       "save_checkpoint",
-      [](PythonModel& self, const std::string& path, const nb::dict& append_info, bool integrated, bool async) {
-        const train::SaveCheckpointOptions options{
-            .append_info = to_entries(append_info), .integrated = integrated, .async = async};
+      [](PythonModel& self, const std::string& path, const nb::dict& append_info, bool integrated, bool async,
+         const std::optional<nb::bytes>& key, const std::string& mode) {
+        const train::SaveCheckpointOptions options{.append_info = to_entries(append_info),
+                                                   .integrated = integrated,
+                                                   .async = async,
+                                                   .encryption = to_encryption(key, mode)};
         const nb::gil_scoped_release release;
         return self.model().save_checkpoint(path, options);
       },
-      "path"_a, "append_info"_a = nb::dict(), "integrated"_a = true, "async_save"_a = false,
+      "path"_a, "append_info"_a = nb::dict(), "integrated"_a = true, "async_save"_a = false, "enc_key"_a = nb::none(),
+      "enc_mode"_a = "AES-GCM",
       R"(Parameters, states, step, data position: training resumes exactly, on any number of ranks. Returns the path.
 
 integrated: one file of whole values; else each rank writes the slices that it holds, those that name one directory into one
@@ -484,28 +493,30 @@ checkpoint. async_save: a thread writes a copy; the next save, and finish_saves(
       "Waits for a save that a thread is writing, and raises its error.");
   model.def(
       "load_checkpoint",
-      [](PythonModel& self, const std::string& path) {
+      [](PythonModel& self, const std::string& path, const std::optional<nb::bytes>& key, const std::string& mode) {
         {
+          const auto decryption = to_encryption(key, mode);
           const nb::gil_scoped_release release;
-          self.model().load_checkpoint(path);
+          self.model().load_checkpoint(path, decryption);
         }
         self.changed();
       },
-      "path"_a,
+      "path"_a, "dec_key"_a = nb::none(), "dec_mode"_a = "AES-GCM",
       R"(Takes all values of a checkpoint that any number of ranks saved, whole or in slices, and where training stood.
 
 path: a checkpoint, or a directory, whose newest one is taken. After build() each rank reads only what it holds. Raises
 InvalidArgument listing missing, unexpected and mis-shaped names; then nothing has changed.)");
   model.def(
       "load_parameters",
-      [](PythonModel& self, const std::string& path) {
+      [](PythonModel& self, const std::string& path, const std::optional<nb::bytes>& key, const std::string& mode) {
         {
+          const auto decryption = to_encryption(key, mode);
           const nb::gil_scoped_release release;
-          self.model().load_parameters(path);
+          self.model().load_parameters(path, decryption);
         }
         self.changed();
       },
-      "path"_a, "The network's parameters only.");
+      "path"_a, "dec_key"_a = nb::none(), "dec_mode"_a = "AES-GCM", "The network's parameters only.");
   model.def_prop_ro(
       "was_skipped", [](PythonModel& self) { return self.model().was_skipped(); },
       "Whether the latest step was skipped because a gradient or the loss was not finite.");

@@ -205,6 +205,27 @@ def test_a_model_is_trained_for_as_many_epochs_as_it_was_built_for():
     model.train(2, data)
 
 
+@pytest.mark.parametrize("mode", ["AES-GCM", "AES-CBC"])
+def test_what_is_encrypted_needs_the_key(tmp_path, mode):
+    key, path = b"0123456789abcdef", str(tmp_path / "net.ckpt")
+    ms.save_checkpoint([{"name": "w", "data": Tensor(whole())}], path, enc_key=key, enc_mode=mode)
+    assert whole().tobytes() not in (tmp_path / "net.ckpt").read_bytes()
+    np.testing.assert_array_equal(ms.load_checkpoint(path, dec_key=key, dec_mode=mode)["w"].asnumpy(), whole())
+    with pytest.raises(ValueError, match="encrypted"):
+        ms.load_checkpoint(path)
+    with pytest.raises(ValueError):
+        ms.load_checkpoint(path, dec_key=b"another key 1234", dec_mode=mode)
+    (tmp_path / "s.json").write_text(json.dumps({"current_stage": 1, "parallel_layout_item": {"w": layout([1], [-1, -1], [8, 6])}, "parallel_strategy_item": {}}))
+    net = OneWeight()
+    ms.load_distributed_checkpoint(net, [path], None, str(tmp_path / "s.json"), dec_key=key, dec_mode=mode)
+    np.testing.assert_array_equal(net.w.asnumpy(), whole())
+    model, data = trainer()
+    saver = ms.ModelCheckpoint("model", str(tmp_path), ms.CheckpointConfig(enc_key=key, enc_mode=mode))
+    model.train(1, data, saver)
+    found = ms.load_checkpoint(saver.latest_ckpt_file_name, dec_key=key, dec_mode=mode)
+    np.testing.assert_array_equal(found["weight"].asnumpy(), model.train_network.weight.asnumpy())
+
+
 def trainer(columns=6):
     """(model, data set of two steps)."""
     data = ms.dataset.NumpySlicesDataset({"x": whole(8, columns) / 100, "y": whole(8, columns)[:, :2]}, shuffle=False).batch(4)

@@ -12,7 +12,9 @@ def check_key(who, key, mode, kind="enc", format="ckpt"):
         return {}
     if format != "ckpt":
         raise ValueError(f"For '{who}', a file of the format {format} cannot be encrypted")
-    raise NotImplementedError(f"For '{who}', encrypted files are not available yet")
+    if mode not in ("AES-GCM", "AES-CBC"):
+        raise ValueError(f"For '{who}', the mode of encryption must be 'AES-GCM' or 'AES-CBC', but got {mode}.")
+    return {f"{kind}_key": key, f"{kind}_mode": mode}
 
 
 def is_async(who, value):
