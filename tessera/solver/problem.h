@@ -41,6 +41,7 @@ class SharedCosts {
   bool empty() const { return values_->empty(); }
   auto begin() const { return values_->cbegin(); }
   auto end() const { return values_->cend(); }
+  bool operator==(const SharedCosts& other) const { return *values_ == *other.values_; }
   // The same for all that share these numbers.
   const void* identity() const { return values_.get(); }
   // To be changed: first made this edge's own.

@@ -63,7 +63,10 @@ compiler::PlanRecord random_plan(const ir::Graph& graph, int ranks, uint64_t see
     if (cost != solver::kForbidden) cost = random_open_uniform({.seed = seed}, draws++);
   };
   for (auto& node : problem.nodes) std::for_each(node.costs.begin(), node.costs.end(), randomize);
-  for (auto& edge : problem.edges) std::for_each(edge.costs.begin(), edge.costs.end(), randomize);
+  for (auto& edge : problem.edges) {
+    auto& costs = edge.costs.own();
+    std::for_each(costs.begin(), costs.end(), randomize);
+  }
   const auto found = solver::solve(problem, {.rounds = 2});
   return compiler::record_plan(graph, search.choices_of(found.choices));
 }
