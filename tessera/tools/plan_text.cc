@@ -37,8 +37,9 @@ std::string proof_text(const PlannedStep& planned) {
   const auto& search = *planned.search;
   if (std::isinf(search.bound))
     return fmt::format("  search    {}, which proves no bound\n", format_seconds(search.cost));
-  return fmt::format("  search    {}, no plan on these grids below {}: gap {:.3f} %\n", format_seconds(search.cost),
-                     format_seconds(search.bound), 100 * search.gap());
+  return fmt::format("  search    {}, no plan on these grids{} below {}: gap {:.3f} %\n", format_seconds(search.cost),
+                     search.is_folded ? " that splits like layers alike" : "", format_seconds(search.bound),
+                     100 * search.gap());
 }
 
 std::string grids_text(const std::vector<MeshOutcome>& meshes) {
@@ -152,6 +153,7 @@ std::string plan_json(const PlannedStep& planned, const std::string& model) {
     json["search"] = {{"cost_seconds", search.cost},
                       {"bound_seconds", finite(search.bound)},
                       {"gap", finite(search.gap())},
+                      {"layers_alike", search.is_folded},
                       {"meshes", Json::array()}};
     for (const auto& outcome : search.meshes) {
       json["search"]["meshes"].push_back({{"mesh", outcome.mesh.to_string()},
