@@ -204,6 +204,18 @@ TEST(Search, LayersThatAreAlikeAreSplitAlike) {
   }
 }
 
+TEST(VerifyPlan, LooksAtCopies) {
+  const ir::Graph graph = wide_network(64, 256, 256);
+  Plan plan = plan_of(graph, data_parallel_choices(graph, ranks(2), {}, false));
+  const ir::ValueId up = graph.node(first(graph, "matmul")).outputs[0];
+  plan.copies[up] = {{{}, {}}, {{0, mesh::Reduction::kSum}}};
+  EXPECT_THAT(verify_plan(graph, plan), testing::Contains("the copy of %1: [_,_] +x cannot be made of [x,_]"));
+  plan.copies[up] = {{{0}, {0}}, {}};
+  EXPECT_THAT(verify_plan(graph, plan), testing::Contains(HasSubstr("the copy of %1: ")));
+  plan.copies = {{graph.num_values(), {}}};
+  EXPECT_THAT(verify_plan(graph, plan), testing::Contains(HasSubstr("which is not there")));
+}
+
 TEST(CandidateMeshes, AreAllGrids) {
   std::string text;
   for (const auto& mesh : candidate_meshes(ranks(8), 3)) text += mesh.to_string();
