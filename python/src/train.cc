@@ -368,8 +368,8 @@ slice; set_data takes a slice or the whole.)",
       "batch_norm_statistics"_a = "global", "precision"_a = nb::none(), "amp_level"_a = "O0",
       "keep_batchnorm_fp32"_a = nb::none(), "loss_scale"_a = nb::none(), "memory_limit"_a = nb::none(),
       "kernels"_a = "fixed", "kernel_cache"_a = "", "fuse"_a = true, "overlap"_a = true, "num_threads"_a = 0,
-      "reference_kernels"_a = false, "debug"_a = false, "search"_a = nb::dict(), "sliced_parameters"_a = false, nb::keep_alive<1, 2>(),
-      nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>());
+      "reference_kernels"_a = false, "debug"_a = false, "search"_a = nb::dict(), "sliced_parameters"_a = false,
+      nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>());
   model.def(
       "train",
       [](PythonModel& self, int64_t epochs, const data::Dataset& dataset,

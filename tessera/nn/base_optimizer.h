@@ -2,8 +2,8 @@
 // scale, step counter. An optimizer adds its own states and the node that updates one parameter.
 //
 // States, in the order of a checkpoint: global_step i32[1], counted up after each step has read it; learning_rate,
-// f32[] if fixed, the table f32[steps], none for a schedule; learning_rate_group_<i> of the groups with a rate of their own; then what
-// the optimizer adds. A network with f64 parameters gets f64 rates.
+// f32[] if fixed, the table f32[steps], none for a schedule; learning_rate_group_<i> of the groups with a rate of their
+// own; then what the optimizer adds. A network with f64 parameters gets f64 rates.
 #pragma once
 
 #include <functional>

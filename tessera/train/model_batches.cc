@@ -30,7 +30,7 @@ compiler::ShardingHints Model::input_hints(const std::vector<session::InputSpec>
   const auto& strategy = options_.dataset_strategy;
   if (is_semi_auto() && !strategy.empty() && strategy.size() != inputs.size()) {
     throw mesh::StrategyError("dataset_strategy {} has {} tuples, there are {} inputs", mesh::to_string(strategy),
-                          strategy.size(), inputs.size());
+                              strategy.size(), inputs.size());
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     const int ndim = inputs[i].type.shape.ndim();
@@ -45,14 +45,14 @@ compiler::ShardingHints Model::input_hints(const std::vector<session::InputSpec>
     int left = context_.size();
     if (static_cast<int>(strategy[i].size()) != ndim) {
       throw mesh::StrategyError("dataset_strategy {} has {} counts for input \"{}\" {}", mesh::to_string(strategy),
-                            strategy[i].size(), inputs[i].name, inputs[i].type);
+                                strategy[i].size(), inputs[i].name, inputs[i].type);
     }
     for (int dim = 0; dim < ndim; ++dim) {
       const auto parts = static_cast<int>(strategy[i][static_cast<size_t>(dim)]);
       if (parts == 1) continue;
       if (left % parts != 0) {
         throw mesh::StrategyError("dataset_strategy {} does not divide {} ranks", mesh::to_string(strategy),
-                              context_.size());
+                                  context_.size());
       }
       left /= parts;
       sharding.dims[static_cast<size_t>(dim)] = {static_cast<int>(axes.size())};
