@@ -65,7 +65,11 @@ uint64_t hash(const uint8_t* bytes, size_t count, uint64_t first_index) {
     sum1 = hn::Add(sum1, mixed(hn::Add(load<T>(bytes + (i + lanes) * sizeof(T)), next)));
     places = hn::Add(next, vector_step);
   }
-  uint64_t sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(sum0, sum1)));
+  // Lane by lane: the compiler's sum of all lanes is one of signed numbers, which must not overflow.
+  HWY_ALIGN uint64_t sums[hn::MaxLanes(d)];
+  hn::Store(hn::Add(sum0, sum1), d, sums);
+  uint64_t sum = 0;
+  for (size_t lane = 0; lane < lanes; ++lane) sum += sums[lane];
   place += i * kStep;
   for (; i < count; ++i, place += kStep) {
     T element;
