@@ -29,7 +29,7 @@ bool is_fused_dtype(DType dtype) { return dtype == DType::kF32 || dtype == DType
 
 class MatmulFusion {
  public:
-  explicit MatmulFusion(const Graph& graph) : graph_(graph), uses_(find_uses(graph)) {}
+  explicit MatmulFusion(const Graph& graph) : graph_(graph), uses_(find_uses(graph)), behind_(nodes_behind(graph)) {}
 
   Graph run() {
     // The node that ends the chain of a product, by the product; a member of a chain is not copied.
@@ -82,7 +82,7 @@ class MatmulFusion {
       if (input == v) return true;
       if (!is_fused_dtype(graph_.type(input).dtype)) return false;
       const NodeId from = graph_.info(input).node;
-      return from == ir::kNone || from < product || literal_of(graph_, input).has_value();
+      return from == ir::kNone || behind_[static_cast<size_t>(from)] < product || literal_of(graph_, input).has_value();
     });
   }
 
@@ -127,6 +127,7 @@ class MatmulFusion {
 
   const Graph& graph_;
   const ValueUses uses_;
+  const std::vector<NodeId> behind_;
 };
 
 }  // namespace

@@ -35,6 +35,17 @@ ValueUses find_uses(const Graph& graph) {
 
 int64_t bucket_of(const Node& node) { return node.attributes.has("bucket") ? node.attributes.get_int("bucket") : -1; }
 
+std::vector<NodeId> nodes_behind(const Graph& graph) {
+  std::map<int64_t, NodeId> last;
+  for (NodeId n = 0; n < graph.num_nodes(); ++n) last[bucket_of(graph.node(n))] = n;
+  std::vector<NodeId> behind;
+  for (NodeId n = 0; n < graph.num_nodes(); ++n) {
+    const int64_t bucket = bucket_of(graph.node(n));
+    behind.push_back(bucket < 0 ? n : last.at(bucket));
+  }
+  return behind;
+}
+
 namespace {
 
 bool is_collective(const Node& node) { return ops::OpRegistry::instance().get(node.op).collective; }

@@ -38,5 +38,7 @@ NodeOrder order_nodes(const ir::Graph& graph, const ValueUses& uses);
 
 // The bucket of a collective that is in one; -1 for all other nodes.
 int64_t bucket_of(const ir::Node& node);
+// By NodeId: the node behind which its results are there. The node itself, or the last of its bucket.
+std::vector<ir::NodeId> nodes_behind(const ir::Graph& graph);
 
 }  // namespace tessera::compiler
