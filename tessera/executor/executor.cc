@@ -57,6 +57,10 @@ Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& k
       task.kernel = kernels.prepare(request, step.kernel);
       check(task.kernel.scratch_bytes <= step.scratch_bytes, "a kernel wants more scratch than was planned");
       task.scratch = {arena.data() + step.scratch_offset, static_cast<size_t>(step.scratch_bytes)};
+    } else if (step.kind == StepKind::kCopy) {
+      const TensorView& from = task.inputs[0];
+      check_equal(from.type(), task.outputs[0].type(), "types of a copy");
+      task.copy.emplace(from.shape, from.strides, task.outputs[0].strides, size_bytes(from.dtype));
     } else if (step.kind == StepKind::kStart) {
       check(lanes != nullptr, "a schedule with collectives needs communication lanes");
       task.collective = make_collective(step, task, groups);
@@ -77,7 +81,11 @@ void Executor::run_task(size_t index) {
     case StepKind::kCompute:
       task.kernel.run({task.inputs, task.outputs, step.attributes, task.scratch, parallel_for_});
       break;
-    case StepKind::kCopy: copy_elements(task.inputs[0], task.outputs[0]); break;
+    case StepKind::kCopy:
+      parallel_for_(task.copy->num_units(), 1, [&](int64_t begin, int64_t end) {
+        task.copy->run(task.inputs[0].data, task.outputs[0].data, begin, end);
+      });
+      break;
     case StepKind::kStart: task.ticket = task.lane->start(task.collective, !task.is_awaited_at_once); break;
     case StepKind::kWait: {
       const Task& started = tasks_[static_cast<size_t>(step.joins)];

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "tessera/executor/comm_lane.h"
 #include "tessera/executor/kernel_selection.h"
 #include "tessera/ir/schedule.h"
+#include "tessera/tensor/strided_copy.h"
 
 namespace tessera::executor {
 
@@ -63,6 +65,7 @@ class Executor {
     std::vector<TensorView> outputs;
     PreparedKernel kernel;
     std::span<std::byte> scratch;
+    std::optional<StridedCopy> copy;
     std::function<void()> collective;
     CommLane* lane = nullptr;
     bool is_awaited_at_once = false;  // the next step waits for this collective

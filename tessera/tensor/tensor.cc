@@ -7,6 +7,8 @@
 #include <limits>
 #include <utility>
 
+#include "tessera/tensor/strided_copy.h"
+
 namespace tessera {
 namespace {
 
@@ -135,6 +137,10 @@ void copy_elements(const TensorView& from, const TensorView& to) {
     std::memcpy(to.data, from.data, static_cast<size_t>(from.size_bytes()));
     return;
   }
+  if (from.dtype == to.dtype) {
+    StridedCopy(from.shape, from.strides, to.strides, size_bytes(from.dtype)).run(from.data, to.data);
+    return;
+  }
   dispatch_any(from.dtype, [&](auto from_zero) {
     dispatch_any(to.dtype, [&](auto to_zero) {
       using From = decltype(from_zero);
@@ -143,13 +149,7 @@ void copy_elements(const TensorView& from, const TensorView& to) {
                    [&](int64_t a, int64_t b, int64_t count, int64_t stride_a, int64_t stride_b) {
                      const From* source = from.as<From>() + a;
                      To* target = to.as<To>() + b;
-                     for (int64_t i = 0; i < count; ++i) {
-                       if constexpr (std::is_same_v<From, To>) {
-                         target[i * stride_b] = source[i * stride_a];
-                       } else {
-                         target[i * stride_b] = convert<To>(source[i * stride_a]);
-                       }
-                     }
+                     for (int64_t i = 0; i < count; ++i) target[i * stride_b] = convert<To>(source[i * stride_a]);
                    });
     });
   });

@@ -3,10 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <numeric>
+#include <vector>
 
 #include "tessera/tensor/attributes.h"
+#include "tessera/tensor/strided_copy.h"
 
 namespace tessera {
 namespace {
@@ -76,6 +81,60 @@ TEST(Tensor, CopiesAStridedView) {
   const auto t = Tensor::of<int32_t>({2, 3}, {1, 2, 3, 4, 5, 6});
   const TensorView transposed(t.view().data, DType::kI32, {3, 2}, {1, 3});
   EXPECT_THAT(Tensor::copy_of(transposed).to_doubles(), ElementsAre(1, 4, 2, 5, 3, 6));
+}
+
+// Views of `shape` inside a larger block whose dims lie in `order`, with `room` elements more along each.
+Strides spread_strides(const Shape& shape, const std::vector<int>& order, int64_t room) {
+  Strides strides = shape;
+  int64_t stride = 1;
+  for (size_t i = order.size(); i-- > 0;) {
+    strides[order[i]] = stride;
+    stride *= shape[order[i]] + room;
+  }
+  return strides;
+}
+
+TEST(StridedCopy, CopiesEveryLayoutToEveryOtherWholeAndInUnits) {
+  for (const Shape& shape :
+       {Shape{}, Shape{0, 3}, Shape{70, 1, 20}, Shape{3, 17, 66}, Shape{2, 5, 4, 9}, Shape{300, 90}}) {
+    std::vector<int> order(static_cast<size_t>(shape.ndim()));
+    std::iota(order.begin(), order.end(), 0);
+    std::vector<Strides> layouts = {spread_strides(shape, order, 0)};
+    do {
+      layouts.push_back(spread_strides(shape, order, 3));
+    } while (std::next_permutation(order.begin(), order.end()));
+    layouts.push_back(spread_strides(shape, order, 0));
+    for (int dim = 0; dim < shape.ndim(); ++dim) layouts.back()[dim] = dim % 2 == 0 ? 0 : layouts.back()[dim];
+    for (const DType dtype : {DType::kU8, DType::kBF16, DType::kF32, DType::kF64}) {
+      for (const auto& from : layouts) {
+        for (size_t to = 0; to + 1 < layouts.size(); ++to) {
+          constexpr int64_t kRoom = 30'000;
+          std::vector<uint8_t> source(kRoom * size_bytes(dtype));
+          for (size_t i = 0; i < source.size(); ++i) source[i] = static_cast<uint8_t>(i * 37 + i / 251);
+          std::vector<uint8_t> expected(source.size(), 0xEE);
+          for (int64_t n = 0; n < shape.num_elements(); ++n) {
+            int64_t rest = n;
+            int64_t a = 0;
+            int64_t b = 0;
+            for (int dim = shape.ndim(); dim-- > 0;) {
+              a += rest % shape[dim] * from[dim];
+              b += rest % shape[dim] * layouts[to][dim];
+              rest /= shape[dim];
+            }
+            std::memcpy(&expected[static_cast<size_t>(b) * size_bytes(dtype)],
+                        &source[static_cast<size_t>(a) * size_bytes(dtype)], size_bytes(dtype));
+          }
+          std::vector<uint8_t> whole(source.size(), 0xEE);
+          const StridedCopy copy(shape, from, layouts[to], size_bytes(dtype));
+          copy.run(source.data(), whole.data());
+          ASSERT_TRUE(whole == expected) << shape.to_string() << from.to_string() << layouts[to].to_string();
+          std::vector<uint8_t> parts(source.size(), 0xEE);
+          for (int64_t unit = copy.num_units(); unit-- > 0;) copy.run(source.data(), parts.data(), unit, unit + 1);
+          ASSERT_TRUE(parts == expected) << shape.to_string() << from.to_string() << layouts[to].to_string();
+        }
+      }
+    }
+  }
 }
 
 TEST(Attributes, TextRoundTrips) {

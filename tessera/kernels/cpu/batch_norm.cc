@@ -6,6 +6,7 @@
 
 #include "tessera/kernels/cpu/batch_norm_groups.h"
 #include "tessera/kernels/cpu/batch_norm_rows.h"
+#include "tessera/kernels/cpu/copied.h"
 #include "tessera/kernels/cpu/families.h"
 #include "tessera/kernels/cpu/row_ops.h"
 
@@ -301,19 +302,29 @@ std::optional<PreparedKernel> prepare_grad_input(const KernelRequest& request, b
   return kernel;
 }
 
+std::vector<std::pair<std::string, KernelFactory>> factories() {
+  return {
+      {"batch_norm_statistics", prepare_statistics},
+      {"batch_norm", prepare_normalise},
+      {"fused_batch_norm", prepare_normalise},
+      {"batch_norm_grad_reduce", [](const KernelRequest& r) { return prepare_grad_reduce(r, /*relu=*/false); }},
+      {"batch_norm_relu_grad_reduce", [](const KernelRequest& r) { return prepare_grad_reduce(r, /*relu=*/true); }},
+      {"masked_batch_norm_grad_reduce", prepare_masked_grad_reduce},
+      {"batch_norm_grad_input", [](const KernelRequest& r) { return prepare_grad_input(r, /*relu=*/false); }},
+      {"batch_norm_relu_grad_input", [](const KernelRequest& r) { return prepare_grad_input(r, /*relu=*/true); }},
+  };
+}
+
 }  // namespace
 
 void add_batch_norm(KernelRegistry& registry) {
-  registry.add("batch_norm_statistics", prepare_statistics);
-  registry.add("batch_norm", prepare_normalise);
-  registry.add("fused_batch_norm", prepare_normalise);
-  registry.add("batch_norm_grad_reduce", [](const KernelRequest& r) { return prepare_grad_reduce(r, /*relu=*/false); });
-  registry.add("batch_norm_relu_grad_reduce",
-               [](const KernelRequest& r) { return prepare_grad_reduce(r, /*relu=*/true); });
-  registry.add("masked_batch_norm_grad_reduce", prepare_masked_grad_reduce);
-  registry.add("batch_norm_grad_input", [](const KernelRequest& r) { return prepare_grad_input(r, /*relu=*/false); });
-  registry.add("batch_norm_relu_grad_input",
-               [](const KernelRequest& r) { return prepare_grad_input(r, /*relu=*/true); });
+  for (const auto& [op, factory] : factories()) registry.add(op, factory);
+}
+
+void add_copied_batch_norm(KernelRegistry& registry) {
+  for (const auto& [op, factory] : factories()) {
+    registry.add(op, [factory = factory](const KernelRequest& request) { return prepare_copied(request, factory); });
+  }
 }
 
 }  // namespace tessera::kernels::cpu

@@ -111,11 +111,22 @@ TEST(FusedBatchNorm, TakesGammaAndBetaOfHalfTypes) {
   }
 }
 
-TEST(FusedBatchNorm, DeclinesImagesThatAreNotChannelsLast) {
-  for (const Layout layout : {Layout::kDense, Layout::kPadded}) {
-    Operands operands = operands_of({{4, 6, 5, 5}}, DType::kF32);
-    operands.image.layout = layout;
-    for (const TestCase& test : cases_of(operands)) EXPECT_EQ(fast_kernel_name(test), "declined") << test.op;
+TEST(FusedBatchNorm, TakesImagesThatLieOtherwiseByCopies) {
+  for (const Layout layout : {Layout::kDense, Layout::kPadded, Layout::kReversed}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      Operands operands = operands_of({{4, 6, 5, 5}, {3, 1}}, dtype);
+      operands.image.layout = layout;
+      for (TestCase& test : cases_of(operands)) {
+        test.rtol = 1e-5;
+        test.atol = 1e-3;
+        test.kernel = "cpu." + test.op + ".copied";
+        EXPECT_TRUE(compare_with_reference(test));
+        // Some of the images only.
+        test.inputs[0].layout = Layout::kChannelsLast;
+        test.kernel.clear();
+        EXPECT_TRUE(compare_with_reference(test));
+      }
+    }
   }
 }
 

@@ -19,6 +19,7 @@ const KernelRegistry& cpu_kernels() {
     cpu::add_fused_matmul(made);
     cpu::add_misc(made);
     cpu::add_normalization(made);
+    cpu::add_copied_batch_norm(made);  // what none of the others take
     cpu::add_optimizers(made);
     cpu::add_pooling(made);
     cpu::add_reductions(made);
