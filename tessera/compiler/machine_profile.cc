@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMostRanks = 1000000;
-constexpr double kMostBytes = 1e18;
+constexpr int64_t kMostBytes = 1'000'000'000'000'000'000;
 
 // One JSON object of a profile, whose members are all read, and no others there but optional ones.
 class Section {
@@ -78,18 +78,43 @@ std::map<DType, double> read_flops(const Section& profile, const std::string& me
   return result;
 }
 
-std::map<int, Link> read_links(const Section& profile, const std::string& member) {
-  const Json& json = profile.member(member);
-  const auto names = names_in(json);
-  const Section links(json, profile.path_of(member), names);
-  std::map<int, Link> result;
-  for (const auto& name : names) {
-    const int64_t ranks = parse_int(name, links.path_of(name));
-    if (ranks < 2 || ranks > kMostRanks) {
-      throw InvalidArgument("{}: \"{}\" must be a number of ranks from 2 to {}", profile.path_of(member), name,
-                            kMostRanks);
+// Members whose names are whole numbers from `least` to `most`.
+std::map<int64_t, std::string> read_numbers(const Section& profile, const std::string& member, const char* what,
+                                            int64_t least, int64_t most) {
+  std::map<int64_t, std::string> numbers;
+  for (const auto& name : names_in(profile.member(member))) {
+    const int64_t number = parse_int(name, profile.path_of(member));
+    if (number < least || number > most) {
+      throw InvalidArgument("{}: \"{}\" must be a number of {} from {} to {}", profile.path_of(member), name, what,
+                            least, most);
     }
+    numbers[number] = name;
+  }
+  return numbers;
+}
+
+std::map<int, Link> read_links(const Section& profile, const std::string& member) {
+  const Section links(profile.member(member), profile.path_of(member), names_in(profile.member(member)));
+  std::map<int, Link> result;
+  for (const auto& [ranks, name] : read_numbers(profile, member, "ranks", 2, kMostRanks)) {
     result[static_cast<int>(ranks)] = read_link(links, name);
+  }
+  return result;
+}
+
+std::map<int64_t, double> read_cached(const Section& profile, const std::string& member, double memory) {
+  const Section speeds(profile.member(member), profile.path_of(member), names_in(profile.member(member)));
+  std::map<int64_t, double> result;
+  for (const auto& [bytes, name] : read_numbers(profile, member, "bytes", 1, kMostBytes)) {
+    result[bytes] = speeds.positive(name);
+  }
+  double least = memory;
+  for (auto it = result.rbegin(); it != result.rend(); ++it) {
+    if (it->second < least) {
+      throw InvalidArgument("{}: {} bytes a second of {} bytes are less than {} of more bytes", profile.path_of(member),
+                            shortest(it->second), it->first, shortest(least));
+    }
+    least = it->second;
   }
   return result;
 }
@@ -100,14 +125,24 @@ Json link_json(const Link& link) {
 
 }  // namespace
 
-double MachineProfile::flops_of(DType dtype) const {
+double MachineProfile::flops_of(DType dtype, std::string_view op) const {
+  const bool is_product = op.find("matmul") != std::string_view::npos || op.starts_with("attention");
+  const auto& own = is_product                 ? flops_per_second
+                    : op.starts_with("conv2d") ? convolution_flops_per_second
+                                               : vector_flops_per_second;
+  if (const auto it = own.find(dtype); it != own.end()) return it->second;
   const auto it = flops_per_second.find(dtype);
   return it != flops_per_second.end() ? it->second : flops_per_second.at(DType::kF32);
 }
 
-double MachineProfile::flops_of(DType dtype, std::string_view op) const {
-  const auto it = convolution_flops_per_second.find(dtype);
-  return op.starts_with("conv2d") && it != convolution_flops_per_second.end() ? it->second : flops_of(dtype);
+double MachineProfile::bytes_per_second_of(double bytes) const {
+  const auto it = std::find_if(cached_bytes_per_second.begin(), cached_bytes_per_second.end(),
+                               [&](const auto& level) { return bytes <= static_cast<double>(level.first); });
+  return it != cached_bytes_per_second.end() ? it->second : memory_bytes_per_second;
+}
+
+double MachineProfile::work_seconds(std::string_view op, DType dtype, double flops, double bytes) const {
+  return kernel_overhead_seconds + std::max(flops / flops_of(dtype, op), bytes / bytes_per_second_of(bytes));
 }
 
 const Link& MachineProfile::intra_host_of(int64_t num_ranks) const {
@@ -136,7 +171,8 @@ MachineProfile parse_profile(std::string_view text, const std::string& file) {
   const Section profile(json, file,
                         {"name", "flops_per_second", "memory_bytes_per_second", "kernel_overhead_seconds",
                          "ranks_per_host", "intra_host", "inter_host"},
-                        {"convolution_flops_per_second", "intra_host_by_ranks", "memory_bytes"});
+                        {"convolution_flops_per_second", "vector_flops_per_second", "cached_bytes_per_second",
+                         "intra_host_by_ranks", "communication_load", "memory_bytes"});
   const Json& name = profile.member("name");
   if (!name.is_string()) throw InvalidArgument("{}: \"name\" must be a string, got {}", file, name.dump());
   const double ranks = profile.positive("ranks_per_host");
@@ -145,7 +181,7 @@ MachineProfile parse_profile(std::string_view text, const std::string& file) {
                           shortest(ranks));
   }
   const double memory = profile.has("memory_bytes") ? profile.positive("memory_bytes") : 0;
-  if (memory > kMostBytes) {
+  if (memory > static_cast<double>(kMostBytes)) {
     throw InvalidArgument("{}: \"memory_bytes\" must be at most 1e18, got {}", file, shortest(memory));
   }
   MachineProfile result = {.name = name.get<std::string>(),
@@ -158,6 +194,19 @@ MachineProfile parse_profile(std::string_view text, const std::string& file) {
                            .memory_bytes = static_cast<int64_t>(memory)};
   if (profile.has("convolution_flops_per_second")) {
     result.convolution_flops_per_second = read_flops(profile, "convolution_flops_per_second", {});
+  }
+  if (profile.has("vector_flops_per_second")) {
+    result.vector_flops_per_second = read_flops(profile, "vector_flops_per_second", {});
+  }
+  if (profile.has("cached_bytes_per_second")) {
+    result.cached_bytes_per_second = read_cached(profile, "cached_bytes_per_second", result.memory_bytes_per_second);
+  }
+  if (profile.has("communication_load")) {
+    result.communication_load = profile.not_negative("communication_load");
+    if (result.communication_load > 1) {
+      throw InvalidArgument("{}: \"communication_load\" must be from 0 to 1, got {}", file,
+                            shortest(result.communication_load));
+    }
   }
   if (profile.has("intra_host_by_ranks")) {
     result.intra_host_by_ranks = read_links(profile, "intra_host_by_ranks");
@@ -177,9 +226,16 @@ std::string to_json(const MachineProfile& profile) {
   for (const auto& [dtype, flops] : profile.convolution_flops_per_second) {
     json["convolution_flops_per_second"][to_string(dtype)] = flops;
   }
+  for (const auto& [dtype, flops] : profile.vector_flops_per_second) {
+    json["vector_flops_per_second"][to_string(dtype)] = flops;
+  }
+  for (const auto& [bytes, speed] : profile.cached_bytes_per_second) {
+    json["cached_bytes_per_second"][std::to_string(bytes)] = speed;
+  }
   for (const auto& [ranks, link] : profile.intra_host_by_ranks) {
     json["intra_host_by_ranks"][std::to_string(ranks)] = link_json(link);
   }
+  if (profile.communication_load > 0) json["communication_load"] = profile.communication_load;
   if (profile.memory_bytes > 0) json["memory_bytes"] = profile.memory_bytes;
   return json.dump(2) + "\n";
 }

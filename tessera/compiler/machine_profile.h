@@ -19,20 +19,30 @@ struct Link {
 
 struct MachineProfile {
   std::string name;
-  std::map<DType, double> flops_per_second;  // of one rank; f32 is there, dtypes that are not compute as fast as it
+  // Of one rank, in products of matrices; f32 is there, dtypes that are not compute as fast as it.
+  std::map<DType, double> flops_per_second;
   std::map<DType, double> convolution_flops_per_second = {};  // dtypes that are not there: as flops_per_second
+  std::map<DType, double> vector_flops_per_second = {};       // of all other operators; as flops_per_second, too
   double memory_bytes_per_second = 0;
+  // Of steps that read and write at most so many bytes, which stay in a cache. Falls as sizes rise.
+  std::map<int64_t, double> cached_bytes_per_second = {};
   double kernel_overhead_seconds = 0;  // of every step that computes or copies
   int ranks_per_host = 1;              // rank r is on host r / ranks_per_host
   Link intra_host;
   Link inter_host;
   // Where the ranks of a host slow each other down: the link of groups of at least so many of them.
   std::map<int, Link> intra_host_by_ranks = {};
+  // How much longer a rank computes for each second of a collective that runs meanwhile: 0 where other hardware moves
+  // the bytes, 1 where the cores that compute do and nothing is hidden.
+  double communication_load = 0;
   int64_t memory_bytes = 0;  // of a rank; 0: not known
 
-  double flops_of(DType dtype) const;
   // Of an operator, by name.
   double flops_of(DType dtype, std::string_view op) const;
+  // Of a step that reads and writes so many bytes.
+  double bytes_per_second_of(double bytes) const;
+  // Of a step of an operator: the longer of its arithmetic and its reading and writing, and the overhead.
+  double work_seconds(std::string_view op, DType dtype, double flops, double bytes) const;
   // Between so many ranks of one host, at least 2.
   const Link& intra_host_of(int64_t num_ranks) const;
   int host_of(int rank) const { return rank / ranks_per_host; }
@@ -44,10 +54,12 @@ MachineProfile example_profile();
 // {"name": "...", "flops_per_second": {"f32": 1e12, "bf16": 4e12}, "memory_bytes_per_second": 1e11,
 //  "kernel_overhead_seconds": 5e-6, "ranks_per_host": 8,
 //  "intra_host": {"bytes_per_second": 1e11, "latency_seconds": 5e-6}, "inter_host": {...}}
-// and, if wanted, "convolution_flops_per_second": {"bf16": 2e12}, "intra_host_by_ranks": {"4": {...}, "8": {...}} and
-// "memory_bytes": 8e10.
+// and, if wanted, "convolution_flops_per_second": {"bf16": 2e12}, "vector_flops_per_second": {"f32": 1e11},
+// "cached_bytes_per_second": {"1048576": 4e11}, "intra_host_by_ranks": {"4": {...}, "8": {...}},
+// "communication_load": 0.5 and "memory_bytes": 8e10.
 // Throws InvalidArgument naming `file` and the member that is missing, unknown or out of range: speeds must be
-// positive, overheads and latencies not negative, numbers of ranks at least 2.
+// positive, those of caches fall to that of the memory, overheads and latencies not negative, loads at most 1, numbers
+// of ranks at least 2.
 MachineProfile parse_profile(std::string_view text, const std::string& file);
 // Parses back.
 std::string to_json(const MachineProfile& profile);

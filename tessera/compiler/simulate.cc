@@ -50,9 +50,7 @@ double compute_seconds(const Schedule& schedule, const Step& step, const Machine
       for (const Type& type : *types) cost.bytes += static_cast<double>(type.size_bytes());
     }
   }
-  return profile.kernel_overhead_seconds +
-         std::max(cost.flops / profile.flops_of(compute_dtype(inputs, outputs), step.op),
-                  cost.bytes / profile.memory_bytes_per_second);
+  return profile.work_seconds(step.op, compute_dtype(inputs, outputs), cost.flops, cost.bytes);
 }
 
 GroupMembers members_of(const Step& step, int rank, const MachineProfile& profile) {
@@ -140,7 +138,7 @@ class Simulator {
     for (size_t c = 0; c < classes.size(); ++c) {
       for (const int rank : classes[c].ranks) class_of_[rank] = static_cast<int>(c);
       State& state = states_[c];
-      state.end_of_start.resize(classes[c].schedule.steps.size());
+      state.ended.resize(classes[c].schedule.steps.size());
       state.result.ranks = classes[c].ranks;
       state.result.persistent_bytes = classes[c].schedule.persistent_bytes;
       state.result.peak_memory_bytes = highest_byte(classes[c].schedule);
@@ -181,12 +179,16 @@ class Simulator {
     std::deque<Started> under_way;
     double free_at = 0;  // when it has ended its last collective
   };
+  struct Ended {
+    double at = 0;
+    double seconds = 0;  // in which it was running
+  };
   struct State {
     size_t next = 0;  // step of the compute lane
     double now = 0;
     std::array<Lane, ir::kNumCommLanes> lanes;
-    std::vector<std::optional<double>> end_of_start;  // by step
-    std::map<Ints, GroupView> groups;                 // by the members' ranks
+    std::vector<std::optional<Ended>> ended;  // collectives, by the step that starts them
+    std::map<Ints, GroupView> groups;         // by the members' ranks
     ClassSimulation result;
   };
 
@@ -203,12 +205,15 @@ class Simulator {
       if (step.kind == StepKind::kStart) {
         state.lanes[static_cast<size_t>(ir::lane_of(step.attributes))].under_way.push_back({index, state.now});
       } else if (step.kind == StepKind::kWait) {
-        const auto& end = state.end_of_start[static_cast<size_t>(step.joins)];
-        if (!end) break;
-        if (*end > state.now) {
-          state.result.exposed_seconds += *end - state.now;
-          state.result.timeline.push_back({index, state.now, *end});
-          state.now = *end;
+        const auto& ended = state.ended[static_cast<size_t>(step.joins)];
+        if (!ended) break;
+        const double stands = std::max(0.0, ended->at - state.now);
+        // What was hidden behind compute has slowed it down.
+        const double lost = profile_.communication_load * std::max(0.0, ended->seconds - stands);
+        if (stands + lost > 0) {
+          state.result.exposed_seconds += stands + lost;
+          state.result.timeline.push_back({index, state.now, state.now + stands + lost});
+          state.now += stands + lost;
         }
       } else {
         const double seconds = compute_seconds(schedule, step, profile_);
@@ -232,7 +237,7 @@ class Simulator {
       }
       if (!head.meeting->is_complete()) break;
       const double end = head.meeting->begin + head.meeting->seconds;
-      state.end_of_start[static_cast<size_t>(head.step)] = end;
+      state.ended[static_cast<size_t>(head.step)] = {end, head.meeting->seconds};
       lane.free_at = end;
       state.result.communication_seconds += head.meeting->seconds;
       state.result.timeline.push_back({head.step, head.meeting->begin, end});

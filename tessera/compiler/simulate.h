@@ -4,7 +4,8 @@
 // collectives in order; a wait joins them. A step that computes takes the longer of its arithmetic and its reading and
 // writing, each at full speed, and the overhead. A collective begins when the last rank of its group has come to it and
 // ends for all of them at once, after the time that the busiest member takes: it receives from every peer directly,
-// over the links of the profile. Nothing is random.
+// over the links of the profile. Where the cores that compute move the bytes, too, what a collective takes of their
+// time while it is hidden behind compute is added where it is waited for. Nothing is random.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +37,7 @@ struct TimedStep {
 struct ClassSimulation {
   std::vector<int> ranks;
   double compute_seconds = 0;        // steps of the compute lane
-  double exposed_seconds = 0;        // in which compute waited for communication
+  double exposed_seconds = 0;        // in which compute waited for communication, or was slowed down by it
   double communication_seconds = 0;  // of its collectives together
   int64_t received_bytes = 0;
   int64_t persistent_bytes = 0;                   // parameters and states

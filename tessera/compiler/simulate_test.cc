@@ -114,6 +114,19 @@ TEST(Simulate, AnAllReduceIsHiddenBehindComputingAndTheRestIsExposed) {
                                     ElementsAre(3, 2.5, 4), ElementsAre(4, 4, 5)));
 }
 
+TEST(Simulate, WhatIsHiddenSlowsComputingDownWhereTheSameCoresDoIt) {
+  Builder rank;
+  const int started = rank.sum({0, 1}, 0, 16);  // until 2.5
+  rank.negate(4);                               // until 1
+  rank.wait(started);                           // stands for 1.5, and has lost half of 1
+  auto profile = round_numbers();
+  profile.communication_load = 0.5;
+  const auto simulation = simulate(std::vector<RankClass>{{{0, 1}, rank.schedule()}}, profile);
+  EXPECT_EQ(simulation.step_seconds, 3);
+  EXPECT_EQ(simulation.classes[0].exposed_seconds, 2);
+  EXPECT_EQ(simulation.classes[0].communication_seconds, 2.5);
+}
+
 TEST(Simulate, ACollectiveBeginsWhenTheLastRankHasCome) {
   Builder early;
   early.wait(early.sum({0, 1}, 0, 16));
@@ -275,8 +288,8 @@ std::string with(std::string text, const std::string& from, const std::string& t
 TEST(MachineProfile, ReadsWhatItWrites) {
   const auto profile = parse_profile(kProfile, "p.json");
   EXPECT_EQ(profile.name, "two hosts");
-  EXPECT_EQ(profile.flops_of(DType::kBF16), 4e12);
-  EXPECT_EQ(profile.flops_of(DType::kF64), 1e12);
+  EXPECT_EQ(profile.flops_of(DType::kBF16, "matmul"), 4e12);
+  EXPECT_EQ(profile.flops_of(DType::kF64, "matmul"), 1e12);
   EXPECT_EQ(profile.ranks_per_host, 4);
   EXPECT_EQ(profile.host_of(7), 1);
   EXPECT_EQ(profile.inter_host.latency_seconds, 5e-5);
@@ -294,9 +307,27 @@ TEST(MachineProfile, SpeedsOfConvolutionsAndOfLargerGroupsMayDiffer) {
   EXPECT_EQ(profile.flops_of(DType::kBF16, "conv2d_grad_input"), 3e12);
   EXPECT_EQ(profile.flops_of(DType::kF32, "conv2d"), 1e12);
   EXPECT_EQ(profile.flops_of(DType::kBF16, "matmul"), 4e12);
+  EXPECT_EQ(profile.flops_of(DType::kBF16, "gelu"), 4e12);
   EXPECT_EQ(profile.intra_host_of(2).bytes_per_second, 5e10);
   EXPECT_EQ(profile.intra_host_of(3).bytes_per_second, 2e10);
   EXPECT_EQ(profile.intra_host_of(64).latency_seconds, 2e-6);
+  EXPECT_EQ(to_json(parse_profile(to_json(profile), "again")), to_json(profile));
+}
+
+TEST(MachineProfile, CachesAndOtherOperatorsMayHaveSpeedsOfTheirOwn) {
+  const auto profile = parse_profile(with(kProfile, "\"name\"", R"("vector_flops_per_second": {"f32": 1e11},
+      "cached_bytes_per_second": {"1000": 4e11, "1000000": 2e11}, "communication_load": 0.25, "name")"),
+                                     "p.json");
+  EXPECT_EQ(profile.flops_of(DType::kF32, "softmax"), 1e11);
+  EXPECT_EQ(profile.flops_of(DType::kF32, "fused_matmul"), 1e12);
+  EXPECT_EQ(profile.flops_of(DType::kF32, "attention"), 1e12);
+  EXPECT_EQ(profile.flops_of(DType::kF32, "conv2d"), 1e12);
+  EXPECT_EQ(profile.bytes_per_second_of(1000), 4e11);
+  EXPECT_EQ(profile.bytes_per_second_of(1001), 2e11);
+  EXPECT_EQ(profile.bytes_per_second_of(1e7), 1e11);
+  EXPECT_EQ(profile.communication_load, 0.25);
+  EXPECT_EQ(profile.work_seconds("add", DType::kF32, 1e6, 2e6), 1e-6 + 2e-5);
+  EXPECT_EQ(profile.work_seconds("add", DType::kF32, 1e7, 100), 1e-6 + 1e-4);
   EXPECT_EQ(to_json(parse_profile(to_json(profile), "again")), to_json(profile));
 }
 
@@ -325,6 +356,16 @@ TEST(MachineProfile, RefusalsNameFileMemberAndValue) {
   EXPECT_THAT(refusal("{\"bytes_per_second\": 50000000000.0, \"latency_seconds\": 0.0}", "3"),
               "p.json: intra_host: must be an object, got 3");
   EXPECT_THAT(refusal("{", ""), HasSubstr("p.json: not JSON: "));
+  EXPECT_EQ(refusal("\"name\"", "\"communication_load\": 1.5, \"name\""),
+            "p.json: \"communication_load\" must be from 0 to 1, got 1.5");
+  EXPECT_EQ(refusal("\"name\"", "\"cached_bytes_per_second\": {\"0\": 3e11}, \"name\""),
+            "p.json: cached_bytes_per_second: \"0\" must be a number of bytes from 1 to 1000000000000000000");
+  EXPECT_EQ(refusal("\"name\"", "\"cached_bytes_per_second\": {\"10\": 3e11, \"20\": 4e11}, \"name\""),
+            "p.json: cached_bytes_per_second: 3e+11 bytes a second of 10 bytes are less than 4e+11 of more "
+            "bytes");
+  EXPECT_EQ(refusal("\"name\"", "\"cached_bytes_per_second\": {\"10\": 3e10}, \"name\""),
+            "p.json: cached_bytes_per_second: 3e+10 bytes a second of 10 bytes are less than 1e+11 of more "
+            "bytes");
   EXPECT_EQ(refusal("\"name\"", "\"memory_bytes\": 0, \"name\""),
             "p.json: \"memory_bytes\" must be a number above 0, got 0");
   EXPECT_EQ(refusal("\"name\"", "\"intra_host_by_ranks\": {\"1\": 3}, \"name\""),

@@ -13,10 +13,10 @@ struct CalibrateOptions {
   bool progress = false;  // a line for each figure, on standard error
 };
 
-// Takes seconds, at most a minute. Computing and memory are measured with a rank of so many threads, alone; links with
-// ranks that are threads, in groups of 2, 4, ... up to as many as the host has room for, all at work. The memory of a
-// rank is its share of what this process may use. Other hosts cannot be measured from here: they are taken to be 10
-// Gbit/s and 50 us away.
+// Takes seconds, at most a minute. Ranks are threads, each with so many for its work, and as many of them as the host
+// has room for are at work at once; links are measured in groups of 2, 4, ... up to all of them. The memory of a rank
+// is its share of what this process may use. Other hosts cannot be measured from here: they are taken to be 10 Gbit/s
+// and 50 us away.
 compiler::MachineProfile measure_machine(const CalibrateOptions& options);
 
 // The profile as JSON, or, where it goes to a file, what was measured. Throws IoError when it cannot be written.

@@ -55,8 +55,7 @@ double work_seconds(const ir::Node& node, std::span<const Type> inputs, std::spa
   const auto floating =
       std::find_if(inputs.begin(), inputs.end(), [](const Type& type) { return is_floating(type.dtype); });
   const DType dtype = floating == inputs.end() ? DType::kF32 : floating->dtype;
-  return profile.kernel_overhead_seconds +
-         std::max(cost.flops / profile.flops_of(dtype, node.op), cost.bytes / profile.memory_bytes_per_second);
+  return profile.work_seconds(node.op, dtype, cost.flops, cost.bytes);
 }
 
 WayPrice price_of_way(const Type& type, const mesh::Layout& from, const mesh::Layout& to, const MachineProfile& profile,
