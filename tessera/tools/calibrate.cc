@@ -5,115 +5,31 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <limits>
 #include <thread>
 
 namespace tessera::tools {
 namespace {
 
-constexpr int kRuns = 5;
 // What takes so long is long enough to be measured.
 constexpr double kLongEnough = 0.02;
-// And what takes longer than this is not tried at a larger size.
-constexpr double kTooLong = 0.5;
 
 double now() { return static_cast<double>(Clock::system().monotonic_ns()) / 1e9; }
 
-// The fastest of some runs of a graph, on inputs that are zero.
-double seconds_of(const ir::Graph& graph, int num_threads) {
-  const auto context = cluster::single_context(num_threads);
-  session::Session session(*context, {.fusions = compiler::Fusions::none()});
-  const auto executable = session.compile_local(graph);
-  double best = std::numeric_limits<double>::infinity();
-  for (int run = 0; run <= kRuns; ++run) {
-    const double begin = now();
-    executable->run();
-    const double seconds = now() - begin;
-    // The first run touches the memory; of what takes long it is near enough.
-    if (run > 0 || seconds > kTooLong) best = std::min(best, seconds);
-    if (seconds > kTooLong) break;
-  }
-  return best;
-}
-
-// Of a graph that does flops(size) operations, at the first size that takes long enough.
-template <typename Graph>
-double flops_per_second(int64_t size, int64_t largest, int num_threads, Graph make) {
+// Operations a second, at the first size that takes long enough.
+double flops_per_second(int64_t size, int64_t largest, FunctionRef<session::Measured(int64_t)> measure) {
   for (;; size *= 2) {
-    const auto [graph, flops] = make(size);
-    const double seconds = seconds_of(graph, num_threads);
-    if (seconds >= kLongEnough || size >= largest) return flops / seconds;
+    const auto measured = measure(size);
+    if (measured.seconds >= kLongEnough || size >= largest) return measured.per_second();
   }
 }
 
-double matmul_flops(DType dtype, int num_threads) {
-  return flops_per_second(128, 2048, num_threads, [&](int64_t size) {
-    ir::Graph graph("product");
-    const auto a = graph.add_input(ir::InputKind::kInput, "a", {dtype, {size, size}});
-    const auto b = graph.add_input(ir::InputKind::kInput, "b", {dtype, {size, size}});
-    graph.add_output("c", ops::matmul(a, b));
-    const auto n = static_cast<double>(size);
-    return std::pair(std::move(graph), 2 * n * n * n);
-  });
-}
-
-// 3x3, as in the middle of a residual network; `rows` images.
-double convolution_flops(DType dtype, int num_threads) {
-  constexpr int64_t kChannels = 128;
-  constexpr int64_t kSize = 28;
-  return flops_per_second(1, 64, num_threads, [&](int64_t rows) {
-    ir::Graph graph("convolution");
-    const auto x = graph.add_input(ir::InputKind::kInput, "x", {dtype, {rows, kChannels, kSize, kSize}});
-    const auto weight = graph.add_input(ir::InputKind::kInput, "weight", {dtype, {kChannels, kChannels, 3, 3}});
-    graph.add_output("y", ops::conv2d(x, weight, {.pad_mode = ops::PadMode::kSame}));
-    constexpr int64_t kPerImage = 2 * kSize * kSize * kChannels * kChannels * 9;
-    return std::pair(std::move(graph), static_cast<double>(rows * kPerImage));
-  });
-}
-
-double memory_bytes_per_second(int num_threads) {
-  constexpr int64_t kSize = 1 << 25;  // beyond every cache
-  ir::Graph graph("copy");
-  const auto x = graph.add_input(ir::InputKind::kInput, "x", {DType::kF32, {kSize}});
-  graph.add_output("y", ops::neg(x));
-  return 2.0 * kSize * sizeof(float) / seconds_of(graph, num_threads);
-}
-
-double kernel_overhead_seconds(int num_threads) {
-  constexpr int kSteps = 1000;
-  ir::Graph graph("steps");
-  auto x = graph.add_input(ir::InputKind::kInput, "x", {DType::kF32, {8}});
-  for (int i = 0; i < kSteps; ++i) x = ops::neg(x);
-  graph.add_output("y", x);
-  return seconds_of(graph, num_threads) / kSteps;
-}
-
-// The median all_reduce of so many numbers, as rank 0 sees it.
-double all_reduce_seconds(comm::Communicator& group, std::vector<float>& data, int64_t count) {
-  constexpr int kReduces = 15;
-  std::vector<double> seconds;
-  for (int run = 0; run <= kReduces; ++run) {
-    const double begin = now();
-    group.all_reduce(data.data(), count, DType::kF32, comm::ReduceOp::kMax, "calibrate");
-    if (run > 0) seconds.push_back(now() - begin);
-  }
-  std::nth_element(seconds.begin(), seconds.begin() + kReduces / 2, seconds.end());
-  return seconds[kReduces / 2];
-}
-
-// Between so many ranks of this host. An all_reduce is two rounds, in which a rank receives 2 (n-1)/n of its buffer.
+// Between so many ranks of this host. Gradients do not lie in caches.
 compiler::Link link_among(int num_ranks) {
-  constexpr int64_t kCount = 4 << 20;  // 16 MiB: gradients do not lie in caches
+  constexpr comm::SpeedOptions kOptions{.large_bytes = 16 << 20, .num_runs = 15};
   compiler::Link link;
   const auto result = cluster::run_threads(num_ranks, {.num_compute_threads = 1}, [&](cluster::Context& context) {
-    std::vector<float> data(kCount);
-    const double few = all_reduce_seconds(context.world(), data, 1);
-    const double many = all_reduce_seconds(context.world(), data, kCount);
-    if (context.rank() == 0) {
-      const double received = 2.0 * (num_ranks - 1) / num_ranks * kCount * sizeof(float);
-      // Noise must not make it infinitely fast.
-      link = {received / std::max(many - few, many / 2), few / 2};
-    }
+    const auto speed = comm::measure_speed(context.world(), kOptions);
+    if (context.rank() == 0) link = session::link_of(speed, num_ranks);
     return 0;
   });
   for (const auto& error : result.errors) {
@@ -144,6 +60,7 @@ compiler::MachineProfile measure_machine(const CalibrateOptions& options) {
     if (options.progress) fmt::print(stderr, "{:6.1f} s  {}\n", now() - begin, figure);
   };
   const int threads = options.num_threads;
+  const auto context = cluster::single_context(threads);
   const auto cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   compiler::MachineProfile profile{
       .name = fmt::format("measured, ranks of {} thread{}", threads, threads == 1 ? "" : "s"),
@@ -151,15 +68,18 @@ compiler::MachineProfile measure_machine(const CalibrateOptions& options) {
       .inter_host = {1.25e9, 50e-6}};
   profile.memory_bytes = memory_of_machine() / profile.ranks_per_host;
   for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kF16}) {
-    profile.flops_per_second[dtype] = matmul_flops(dtype, threads);
+    profile.flops_per_second[dtype] =
+        flops_per_second(128, 2048, [&](int64_t size) { return session::measure_matmul(*context, dtype, size); });
     tell(fmt::format("matmul {:<22}{:10.1f} GFLOP/s", to_string(dtype), profile.flops_per_second[dtype] / 1e9));
-    profile.convolution_flops_per_second[dtype] = convolution_flops(dtype, threads);
+    profile.convolution_flops_per_second[dtype] =
+        flops_per_second(1, 64, [&](int64_t images) { return session::measure_convolution(*context, dtype, images); });
     tell(fmt::format("convolution {:<17}{:10.1f} GFLOP/s", to_string(dtype),
                      profile.convolution_flops_per_second[dtype] / 1e9));
   }
-  profile.memory_bytes_per_second = memory_bytes_per_second(threads);
+  profile.memory_bytes_per_second = session::measure_memory(*context, 1 << 25).per_second();  // beyond every cache
   tell(fmt::format("{:<29}{:10.1f} GB/s", "memory", profile.memory_bytes_per_second / 1e9));
-  profile.kernel_overhead_seconds = kernel_overhead_seconds(threads);
+  const auto kernels = session::measure_kernels(*context, 1000);
+  profile.kernel_overhead_seconds = kernels.seconds / kernels.amount;
   tell(fmt::format("{:<29}{:10.2f} us", "a kernel's overhead", profile.kernel_overhead_seconds * 1e6));
   for (int ranks = 2; ranks <= std::max(2, profile.ranks_per_host); ranks *= 2) {
     const auto link = link_among(ranks);
