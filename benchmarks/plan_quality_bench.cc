@@ -13,7 +13,11 @@
 #include <set>
 
 #include "benchmarks/protocol.h"
+#include "tessera/compiler/rank_classes.h"
 #include "tessera/compiler/sharding/candidates.h"
+#include "tessera/compiler/simulate.h"
+#include "tessera/executor/profile_table.h"
+#include "tessera/ops/kernel_catalogue.h"
 #include "tessera/solver/elimination.h"
 #include "tessera/tessera.h"
 #include "tests/equivalence/networks.h"
@@ -30,7 +34,8 @@ struct Options {
   int num_plans = 64;
   std::string profile;
   std::string out;
-  int steps = 2;  // that are timed, of a round
+  int explained = -1;  // instead: where the time of this plan goes
+  int steps = 2;       // that are timed, of a round
 };
 
 // A plan with what was said of it and what it took.
@@ -152,17 +157,44 @@ class Rank {
       : context_(context), options_(options), profile_(profile), plans_(plans) {
     batch_ = equivalence::make_batch(options.network, options.rows, 0, DType::kF32, options.scale);
     // The first model brings the graph that all plans are of.
-    std::optional<ir::Graph> graph;
     add_model([&](const ir::Graph& step) {
-      graph = step;
+      graph_ = step;
       return compiler::record_plan(step, compiler::data_parallel_choices(step, {0, 1}, {}, false));
     });
     models_.clear();
-    if (graph) plans_ = Plans(*graph, profile_).make(options_.num_plans);
+    if (context.rank() == 0) plans_ = Plans(graph_, profile_).make(options_.num_plans);
     context_.world().barrier("plans");
     for (const auto& plan : plans_) {
       add_model([&](const ir::Graph&) { return plan.record; });
     }
+  }
+
+  // Where the time of a plan goes: what rank 0 measures of each kernel, and what is simulated of each operator.
+  void explain(size_t plan) {
+    constexpr int kSteps = 20;
+    train::Model& model = *models_[plan].model;
+    model.enable_profiling();
+    for (int i = 0; i < kSteps; ++i) step(model);
+    if (context_.rank() > 0) return;
+    fmt::print("{}, measured\n{}", plans_[plan].origin,
+               executor::profile_table(model.train_executable()->executor(), kSteps));
+    compiler::Compiled planned;
+    planned.logical = graph_;
+    planned.plan = compiler::plan_of(graph_, compiler::choices_for(graph_, plans_[plan].record));
+    static const ops::FakeKernelCatalogue catalogue;
+    const auto classes = compiler::schedule_classes(std::move(planned), profile_, catalogue);
+    const auto simulation = compiler::simulate(classes, profile_);
+    std::map<std::string, double> seconds;
+    for (const auto& timed : simulation.classes[0].timeline) {
+      const auto& step = classes[0].schedule.steps[static_cast<size_t>(timed.step)];
+      const char* after = step.kind == ir::StepKind::kWait ? ".wait" : step.kind == ir::StepKind::kStart ? ".run" : "";
+      seconds[step.op + after] += timed.end_seconds - timed.begin_seconds;
+    }
+    std::vector<std::pair<double, std::string>> longest;
+    for (const auto& [op, sum] : seconds) longest.emplace_back(sum, op);
+    std::sort(longest.rbegin(), longest.rend());
+    fmt::print("simulated, {:.1f} ms\n", 1e3 * simulation.step_seconds);
+    for (const auto& [sum, op] : longest) fmt::print("{:8.2f} ms  {}\n", 1e3 * sum, op);
   }
 
   // Seconds of a step of each plan, as the slower rank sees it.
@@ -211,6 +243,7 @@ class Rank {
   std::vector<Candidate>& plans_;
   std::vector<Tensor> batch_;
   std::vector<Training> models_;
+  ir::Graph graph_;  // rank 0: of the training step
 };
 
 double quantile(std::vector<double> values, double share) {
@@ -298,6 +331,7 @@ int run(int argc, char** argv) {
   app.add_option("--rows", options.rows)->check(CLI::Range(2, 1 << 20));
   app.add_option("--plans", options.num_plans)->check(CLI::Range(8, 1000));
   app.add_option("--profile", options.profile, "of tessera calibrate")->required();
+  app.add_option("--explain", options.explained, "instead: where the time of the plan of this number goes, from 0");
   app.add_option("--out", options.out, "all plans as JSON");
   CLI11_PARSE(app, argc, argv);
   const auto profile = compiler::parse_profile(FileSystem::local().read_text(options.profile), options.profile);
@@ -313,6 +347,12 @@ int run(int argc, char** argv) {
           return value > 0;
         };
         rank.round(false);
+        if (options.explained >= 0) {
+          if (static_cast<size_t>(options.explained) >= plans.size())
+            throw InvalidArgument("there are {} plans", plans.size());
+          rank.explain(static_cast<size_t>(options.explained));
+          return 0;
+        }
         if (context.rank() > 0) {
           while (goes_on(0)) rank.round(true);
           return 0;

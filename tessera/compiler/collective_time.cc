@@ -22,7 +22,9 @@ double GroupMembers::seconds_of(const Received& received) const {
   const Link& near = profile_.intra_host_of(num_near() + 1);
   const double latency =
       std::max(num_near() > 0 ? near.latency_seconds : 0.0, num_far() > 0 ? profile_.inter_host.latency_seconds : 0.0);
-  return received.rounds * latency + static_cast<double>(received.from_host) / near.bytes_per_second +
+  const double moved = 2.0 * static_cast<double>(received.packed);
+  return received.rounds * latency + moved / profile_.bytes_per_second_of(moved) +
+         static_cast<double>(received.from_host) / near.bytes_per_second +
          static_cast<double>(received.from_other) / profile_.inter_host.bytes_per_second;
 }
 

@@ -14,6 +14,7 @@ struct Received {
   int64_t from_host = 0;   // bytes from ranks of its own host
   int64_t from_other = 0;  // and of others
   int rounds = 1;
+  int64_t packed = 0;  // bytes copied on this rank between where values lie and what is sent or received in one piece
 };
 
 // A group as one of its members sees it.
@@ -34,7 +35,8 @@ class GroupMembers {
   }
   // `bytes` that come from all peers alike.
   Received from_all(int64_t bytes, int rounds = 1) const;
-  // A latency for each round, and the bytes at the speed of the links that they come over.
+  // A latency for each round, the bytes at the speed of the links that they come over, and those that are packed, read
+  // and written, at the memory's.
   double seconds_of(const Received& received) const;
 
  private:

@@ -63,6 +63,7 @@ GroupMembers members_of(const Step& step, int rank, const MachineProfile& profil
   return group;
 }
 
+// What comes from other ranks; packing is not in it.
 Received received_by(const Schedule& schedule, const Step& step, const GroupMembers& members) {
   const int64_t n = members.size();
   if (step.op == "all_reduce") {
@@ -92,12 +93,19 @@ Received received_by(const Schedule& schedule, const Step& step, const GroupMemb
     const Type& type = schedule.values[static_cast<size_t>(step.inputs[0])].type;
     const auto boxes = ops::exchange_boxes(step.attributes, type.shape.ndim());
     for (size_t i = 0; i < boxes.receive.size(); ++i) {
-      add(static_cast<int64_t>(i), ops::num_elements(boxes.receive[i]) * static_cast<int64_t>(size_bytes(type.dtype)));
+      add(static_cast<int64_t>(i), mesh::num_elements(boxes.receive[i]) * static_cast<int64_t>(size_bytes(type.dtype)));
     }
     return received;
   }
   throw InvalidArgument("a step with {} \"{}\" cannot be simulated: which of a class's ranks it is for is not known",
                         step.op, step.source);
+}
+
+// What goes through the second buffer: everything once, and in a bucket this rank's own part once more.
+int64_t packed_by(const Schedule& schedule, const Step& step, int64_t group_size) {
+  if (step.op == "all_reduce" || step.inputs.size() <= step.outputs.size()) return 0;
+  const int64_t staging = bytes_of(schedule, step.inputs.back());
+  return step.attributes.has("dims") ? staging + staging / group_size : staging;
 }
 
 // The highest byte that a step touches.
@@ -252,7 +260,8 @@ class Simulator {
     State& state = states_[c];
     const Step& step = step_of(c, started.step);
     const GroupView& group = group_of(c, step);
-    const auto received = received_by(classes_[c].schedule, step, group.members);
+    auto received = received_by(classes_[c].schedule, step, group.members);
+    received.packed = packed_by(classes_[c].schedule, step, group.members.size());
     const auto [it, is_new] = meetings_.try_emplace({step.attributes.get_int("order"), group.pattern});
     Meeting& meeting = it->second;
     if (is_new) meeting.expected = group.classes;

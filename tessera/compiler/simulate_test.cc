@@ -216,6 +216,15 @@ TEST(Simulate, ABucketOfGathersReceivesWhatEachOfThemDoes) {
   EXPECT_EQ(simulate(std::vector<RankClass>{{{0, 1}, rank.schedule()}}, round_numbers()).classes[0].received_bytes, 20);
 }
 
+TEST(Simulate, WhatPassesThroughASecondBufferIsCopied) {
+  Builder rank;
+  const int in = rank.floats(8);
+  const int staging = rank.floats(16);
+  rank.wait(rank.start("all_gather", {0, 1}, 0, {in, staging}, {rank.floats(16)}));
+  // A round in 0.25 s, 32 bytes received in 1 s, 64 read and written in 2 s.
+  EXPECT_EQ(simulate(std::vector<RankClass>{{{0, 1}, rank.schedule()}}, round_numbers()).step_seconds, 3.25);
+}
+
 TEST(Simulate, AGroupOfOneRankReceivesNothing) {
   Builder rank;
   rank.wait(rank.sum({0}, 0, 16));

@@ -36,6 +36,21 @@ int rounds_of(mesh::StepKind kind) {
   return 1;
 }
 
+// What is copied into one piece, or out of it, where `received` bytes come from the others of n ranks.
+int64_t packed_by(const mesh::Step& step, int64_t received, int64_t n) {
+  const int64_t whole = n > 1 ? received * n / (n - 1) : 0;
+  switch (step.kind) {
+    case mesh::StepKind::kAllGather:
+    case mesh::StepKind::kReduceScatter: return step.dim == 0 ? 0 : whole;
+    case mesh::StepKind::kAllToAll: return 2 * whole;
+    case mesh::StepKind::kExchange: return 2 * received;
+    case mesh::StepKind::kRelabel:
+    case mesh::StepKind::kSlice:
+    case mesh::StepKind::kAllReduce: return 0;
+  }
+  return 0;
+}
+
 }  // namespace
 
 Type largest_part(const Type& type, const mesh::Mesh& mesh, const mesh::Sharding& sharding) {
@@ -66,12 +81,20 @@ WayPrice price_of_way(const Type& type, const mesh::Layout& from, const mesh::La
   WayPrice price{0, way.bytes};
   for (const auto& step : way.steps) {
     const int rounds = rounds_of(step.kind);
+    if (step.kind == mesh::StepKind::kSlice) {
+      const double moved =
+          2.0 *
+          static_cast<double>(largest_part(type, way.meshes[static_cast<size_t>(step.mesh)], step.after).size_bytes());
+      price.seconds += profile.kernel_overhead_seconds + moved / profile.bytes_per_second_of(moved);
+    }
     if (rounds == 0) continue;
     const auto& mesh = way.meshes[static_cast<size_t>(step.mesh)];
     const int rank = mesh.ranks()[0];
     const bool among_all = step.kind == mesh::StepKind::kExchange;
     const GroupMembers group(among_all ? mesh.ranks() : mesh::ordered_group(mesh, rank, step.axes), rank, profile);
-    price.seconds += group.seconds_of(group.from_all(step.bytes, rounds));
+    auto received = group.from_all(step.bytes, rounds);
+    received.packed = packed_by(step, step.bytes, group.size());
+    price.seconds += group.seconds_of(received);
   }
   return price;
 }

@@ -82,7 +82,7 @@ TEST(Search, SplitsTheBatchWhereItIsLarge) {
   const ir::Graph graph = wide_network(1 << 16, 512, 512);
   const auto found = search(graph, ranks(4), profile(), {.max_axes = 1});
   EXPECT_EQ(found.choices.nodes.at(first(graph, "matmul")).factors, (FactorAxes{{"m", {0}}}));
-  EXPECT_EQ(found.gap(), 0);
+  EXPECT_LE(found.gap(), 1e-12);
 }
 
 TEST(Search, SplitsColumnsThenRowsWhereTheLayerIsWide) {
