@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tessera/base/function_ref.h"
+#include "tessera/compiler/autodiff.h"
 #include "tessera/ops/functions.h"
 #include "tessera/ops/op_def.h"
 #include "tessera/session/session.h"
@@ -72,13 +73,17 @@ Measured measure_matmul(cluster::Context& context, DType dtype, int64_t size) {
 
 Measured measure_convolution(cluster::Context& context, DType dtype, int64_t num_images) {
   constexpr int64_t kChannels = 128;
-  constexpr int64_t kSize = 28;
+  constexpr int64_t kSize = 14;
   constexpr int64_t kPerImage = 2 * kSize * kSize * kChannels * kChannels * 9;
   ir::Graph graph("convolution");
   const auto x = input(graph, "x", {dtype, {num_images, kChannels, kSize, kSize}});
   const auto weight = input(graph, "weight", {dtype, {kChannels, kChannels, 3, 3}});
-  graph.add_output("y", ops::conv2d(x, weight, {.pad_mode = ops::PadMode::kSame}));
-  return {static_cast<double>(num_images * kPerImage), fastest_run_seconds(context, graph)};
+  const auto y = ops::conv2d(x, weight, {.pad_mode = ops::PadMode::kSame});
+  graph.add_output("y", y);
+  const auto gradients = compiler::gradients(y, std::vector<ir::Value>{x, weight}, y);
+  graph.add_output("dx", gradients[0]);
+  graph.add_output("dweight", gradients[1]);
+  return {3.0 * static_cast<double>(num_images * kPerImage), fastest_run_seconds(context, graph)};
 }
 
 Measured measure_functions(cluster::Context& context, DType dtype) {

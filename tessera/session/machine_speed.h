@@ -25,7 +25,7 @@ double fastest_run_seconds(cluster::Context& context, const ir::Graph& graph);
 
 // Operations of a product of two matrices [size,size].
 Measured measure_matmul(cluster::Context& context, DType dtype, int64_t size);
-// Operations of a 3x3 convolution of so many images, as in the middle of a residual network.
+// Operations of a 3x3 convolution of so many images, as in the middle of a residual network, and of its two gradients.
 Measured measure_convolution(cluster::Context& context, DType dtype, int64_t num_images);
 // Operations of what is neither, as ops::Cost counts them: a transcendental function of values in a cache.
 Measured measure_functions(cluster::Context& context, DType dtype);

@@ -96,7 +96,7 @@ compiler::MachineProfile measure_machine(const CalibrateOptions& options) {
     };
     note("matmul", profile.flops_per_second, flops_per_second(ranks, 128, 2048, dtype, session::measure_matmul));
     note("convolution", profile.convolution_flops_per_second,
-         flops_per_second(ranks, 1, 64, dtype, session::measure_convolution));
+         flops_per_second(ranks, 4, 64, dtype, session::measure_convolution));
     note("other operators", profile.vector_flops_per_second,
          per_second(ranks, [&](cluster::Context& context) { return session::measure_functions(context, dtype); }));
   }

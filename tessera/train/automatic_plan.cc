@@ -66,7 +66,7 @@ compiler::MachineProfile measure_briefly(cluster::Context& context) {
       .name = "measured when training began", .ranks_per_host = context.size(), .intra_host = link, .inter_host = link};
   profile.flops_per_second[DType::kF32] = session::measure_matmul(context, DType::kF32, 384).per_second();
   profile.convolution_flops_per_second[DType::kF32] =
-      session::measure_convolution(context, DType::kF32, 1).per_second();
+      session::measure_convolution(context, DType::kF32, 4).per_second();
   profile.vector_flops_per_second[DType::kF32] = session::measure_functions(context, DType::kF32).per_second();
   constexpr int64_t kMost = 64 << 20;
   profile.memory_bytes_per_second = session::measure_memory(context, kMost).per_second();
