@@ -173,7 +173,7 @@ class Model {
   // been saved by any number of ranks, under any plan, whole or in slices (checkpoint/global_checkpoint.h says what
   // `path` may name); each rank reads what its own plan wants, which is known after build(): before, that is
   // everything. Throws InvalidArgument listing missing, unexpected and mis-shaped names, or naming a damaged file; then
-  // nothing has changed. Every rank calls it.
+  // nothing has changed. IoError when a file cannot be read. Files must not change meanwhile. Every rank calls it.
   // An encrypted checkpoint needs its key, and twice its size in memory.
   checkpoint::CheckpointInfo load_checkpoint(const std::string& path, const checkpoint::Encryption& decryption = {});
   // The network's parameters only: to evaluate, or to start a new training from them. Other entries are left out.
