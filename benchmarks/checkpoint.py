@@ -1,6 +1,6 @@
 from harness import BIN, Case, ROOT, Side
 
-DOC = "saving and loading 1 GiB in one file: against torch.save and torch.load, and writing and reading plainly; what sums cost"
+DOC = "saving and loading 1 GiB: against torch.save and torch.load, writing and reading plainly; what sums cost, what training feels"
 
 
 def cases(threads):
@@ -13,9 +13,23 @@ def cases(threads):
             Side("peer", "torch.load" if options else "torch.save", [torch, *options], needs_torch=True),
             Side("limit", "the bytes alone", [program, *options, "--raw"]),
         ]))
-    for name, sums in (("with CRC-32C", "crc"), ("with CRC-32C and hash", "crc+hash")):
-        found.append(Case(f"writing {name}, fsync, 1 GiB", unit="GB/s", sides=[
-            Side("ours", name, [program, "--raw", "--sums", sums]),
-            Side("limit", "the bytes alone", [program, "--raw"]),
+    for name, sums, without, named in (("CRC-32C", "crc", "none", "without sums"), ("hash", "crc+hash", "crc", "with CRC-32C only")):
+        found.append(Case(f"saving with {name}, fsync, 1 GiB", unit="GB/s", sides=[
+            Side("ours", f"with {name}", [program, "--sums", sums]),
+            Side("limit", named, [program, "--sums", without]),
         ]))
+    training = BIN / "training_save_bench"
+    for name, what in (("longest", "longest"), ("mean", "mean")):
+        found.append(Case(f"the {name} training step while 1 GiB is saved", unit="s", sides=[
+            Side("ours", "async save", [training, "--what", what, "--threads", threads]),
+            Side("limit", "without a save", [training, "--what", "step", "--threads", threads]),
+        ]))
+    found.append(Case("the call that begins an async save, 1 GiB", unit="GB/s", sides=[
+        Side("ours", "save_checkpoint", [training, "--what", "call", "--threads", threads]),
+        Side("limit", "copying the values", [training, "--what", "copy", "--threads", threads]),
+    ]))
+    found.append(Case("taking up training, from the page cache, 1 GiB", unit="GB/s", sides=[
+        Side("ours", "load_checkpoint", [training, "--what", "load", "--threads", threads]),
+        Side("limit", "the bytes alone", [program, "--load", "--raw"]),
+    ]))
     return found

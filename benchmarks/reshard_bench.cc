@@ -21,43 +21,48 @@ namespace tessera::checkpoint {
 namespace {
 
 constexpr int64_t kFrom = 8;
-constexpr int64_t kRows = 2048;
-constexpr int64_t kColumns = 2048;
-constexpr int64_t kTensorBytes = kRows * kColumns * 4;
+
+// Square tensors of f32.
+struct Tensors {
+  int64_t count;
+  int64_t side;
+  int64_t bytes() const { return count * side * side * 4; }
+};
 
 // Every other tensor is split by columns.
-ParameterLayout layout_of(int64_t tensor, int64_t num_ranks) {
+ParameterLayout layout_of(const Tensors& tensors, int64_t tensor, int64_t num_ranks) {
   ParameterLayout layout{.name = fmt::format("layer{}.weight", tensor), .device_matrix = {num_ranks}};
   layout.tensor_map = {{0}, {}};
   if (tensor % 2 == 1) std::swap(layout.tensor_map[0], layout.tensor_map[1]);
-  layout.tensor_shape = {kRows, kColumns};
+  layout.tensor_shape = {tensors.side, tensors.side};
   return layout;
 }
 
-void write_strategy(FileSystem& files, const std::string& path, int64_t num_tensors, int64_t num_ranks) {
+void write_strategy(FileSystem& files, const std::string& path, const Tensors& tensors, int64_t num_ranks) {
   StrategyFile strategy;
-  for (int64_t i = 0; i < num_tensors; ++i) strategy.layouts.push_back(layout_of(i, num_ranks));
+  for (int64_t i = 0; i < tensors.count; ++i) strategy.layouts.push_back(layout_of(tensors, i, num_ranks));
   write_strategy_file(files, path, strategy);
 }
 
 // Writes rank by rank, without holding more than a tensor.
-void write_source(FileSystem& files, const std::string& directory, int64_t num_tensors) {
-  std::vector<uint32_t> values(static_cast<size_t>(kRows * kColumns / kFrom));
+void write_source(FileSystem& files, const std::string& directory, const Tensors& tensors) {
+  const int64_t side = tensors.side;
+  std::vector<uint32_t> values(static_cast<size_t>(side * side / kFrom));
   for (int64_t rank = 0; rank < kFrom; ++rank) {
     commit(files, fmt::format("{}/rank_{}/src{}.ckpt", directory, rank, rank), 0644, [&](WritableFile& file) {
       Manifest manifest{.info = {.world_size = static_cast<int>(kFrom)}};
       CkptWriter writer(file);
-      for (int64_t i = 0; i < num_tensors; ++i) {
+      for (int64_t i = 0; i < tensors.count; ++i) {
         for (size_t k = 0; k < values.size(); ++k) {
           values[k] = static_cast<uint32_t>((k * 2654435761U) ^ static_cast<size_t>(rank * 1000 + i));
         }
         const bool by_rows = i % 2 == 0;
-        const Type type{DType::kF32, by_rows ? Shape{kRows / kFrom, kColumns} : Shape{kRows, kColumns / kFrom}};
-        const auto name = layout_of(i, kFrom).name;
+        const Type type{DType::kF32, by_rows ? Shape{side / kFrom, side} : Shape{side, side / kFrom}};
+        const auto name = layout_of(tensors, i, kFrom).name;
         const auto written =
             writer.add(name, type, [&](CkptWriter::Sink sink) { sink(std::as_bytes(std::span(values))); });
-        ManifestTensor tensor{.name = name, .shape = {kRows, kColumns}};
-        tensor.slices.push_back({.offset = by_rows ? Shape{rank * kRows / kFrom, 0} : Shape{0, rank * kColumns / kFrom},
+        ManifestTensor tensor{.name = name, .shape = {side, side}};
+        tensor.slices.push_back({.offset = by_rows ? Shape{rank * side / kFrom, 0} : Shape{0, rank * side / kFrom},
                                  .shape = type.shape,
                                  .size_bytes = written.size_bytes,
                                  .crc32c = written.crc32c});
@@ -84,6 +89,7 @@ int64_t bytes_read() {
 int run(int argc, char** argv) {
   int64_t to = 3;
   int64_t mebibytes = 1024;
+  int64_t side = 2048;
   bool cat = false;
   bool no_verify = false;
   TransformOptions options;
@@ -91,6 +97,8 @@ int run(int argc, char** argv) {
   CLI::App app("Speed of converting a checkpoint; see benchmarks/README.md");
   app.add_option("--to", to, "ranks of the destination")->check(CLI::Range(1, 1024));
   app.add_option("--mib", mebibytes, "size of the checkpoint")->check(CLI::Range(16, 1 << 20));
+  app.add_option("--side", side, "of the tensors, in elements: smaller ones are more, which is what memory grows with")
+      ->check(CLI::Range(8, 1 << 14));
   app.add_option("--threads", options.num_threads, "that copy values; 0: four")->check(CLI::Range(0, 256));
   app.add_option("--directory", directory, "for the files, on the disk that is measured");
   app.add_flag("--no_verify", no_verify, "without comparing the source with its checksums");
@@ -99,13 +107,14 @@ int run(int argc, char** argv) {
   options.verify = !no_verify;
 
   auto& files = FileSystem::local();
-  const int64_t num_tensors = mebibytes * (int64_t{1} << 20) / kTensorBytes;
+  side -= side % kFrom;
+  const Tensors tensors{.count = (mebibytes << 20) / (side * side * 4), .side = side};
   directory = fmt::format("{}.{}", directory, Clock::system().monotonic_ns());
   const auto source = directory + "/src";
   const auto target = directory + "/dst";
-  write_source(files, source, num_tensors);
-  write_strategy(files, directory + "/from.json", num_tensors, kFrom);
-  write_strategy(files, directory + "/to.json", num_tensors, to);
+  write_source(files, source, tensors);
+  write_strategy(files, directory + "/from.json", tensors, kFrom);
+  write_strategy(files, directory + "/to.json", tensors, to);
 
   const auto convert = [&] {
     transform_checkpoints(files, source, target, "dst", directory + "/from.json", directory + "/to.json", options);
@@ -118,7 +127,7 @@ int run(int argc, char** argv) {
   if (!cat) {
     const int64_t before = bytes_read();
     convert();
-    read_ratio = static_cast<double>(bytes_read() - before) / static_cast<double>(num_tensors * kTensorBytes);
+    read_ratio = static_cast<double>(bytes_read() - before) / static_cast<double>(tensors.bytes());
     check(diff_checkpoints(files, source, target).differences.empty(), "the conversion changed values");
   }
   const auto about =
@@ -137,7 +146,7 @@ int run(int argc, char** argv) {
     }
     const auto seconds = static_cast<double>(Clock::system().monotonic_ns() - begin) * 1e-9;
     remove_target();
-    return static_cast<double>(num_tensors * kTensorBytes) * 1e-9 / seconds;
+    return static_cast<double>(tensors.bytes()) * 1e-9 / seconds;
   });
   files.remove_directory_tree(directory);
   return 0;

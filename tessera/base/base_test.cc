@@ -54,7 +54,8 @@ TEST(Crc32c, GivesTheIscsiVectors) {
 TEST(Crc32c, OfAWholeIsThatOfItsPieces) {
   std::vector<std::byte> bytes(100'003);
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * i >> 7);
-  for (const size_t size : {12'287UL, 12'288UL, 12'289UL, 24'576UL, 100'003UL}) {
+  for (const size_t size :
+       {511UL, 512UL, 513UL, 767UL, 768UL, 1'025UL, 12'287UL, 12'288UL, 12'289UL, 24'576UL, 100'003UL}) {
     const auto whole = std::span<const std::byte>(bytes).first(size);
     uint32_t crc = 0;
     for (size_t at = 0; at < size; at += 5) crc = crc32c(whole.subspan(at, std::min<size_t>(5, size - at)), crc);

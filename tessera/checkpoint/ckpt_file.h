@@ -102,6 +102,8 @@ class CkptFile {
   bool has_trailer_ = false;
 };
 
+class RecordWriter;
+
 // What was written of one entry.
 struct Written {
   int64_t size_bytes = 0;
@@ -119,6 +121,7 @@ class CkptWriter {
   // `file` must outlive the writer.
   explicit CkptWriter(WritableFile& file) : CkptWriter(file, Options{}) {}
   CkptWriter(WritableFile& file, const Options& options);
+  ~CkptWriter();
 
   // Throws InvalidArgument for a name that is empty, not UTF-8 or was already written. A tensor without elements
   // leaves no record: the format has no place for it.
@@ -132,24 +135,16 @@ class CkptWriter {
   void finish();
 
   // Of the bytes so far; of the whole file after finish().
-  int64_t size_bytes() const { return size_bytes_; }
-  uint32_t crc32c() const { return crc32c_; }
+  int64_t size_bytes() const;
+  uint32_t crc32c() const;
 
  private:
-  struct Splitter;
   Written add(const std::string& name, const Type& type, const Entry::Part& part, FunctionRef<void(Sink)> produce);
   void take_name(const std::string& name);
-  void put(std::span<const std::byte> bytes);
-  void put_unsummed(std::span<const std::byte> bytes);  // the caller adds to crc32c_
-  void flush();
 
-  WritableFile& file_;
-  Options options_;
-  std::vector<std::byte> buffer_;
+  int64_t max_record_bytes_;
   std::unordered_set<std::string> names_;
-  int64_t size_bytes_ = 0;
-  uint32_t crc32c_ = 0;
-  uint32_t crc32_ = 0;
+  std::unique_ptr<RecordWriter> records_;
 };
 
 // "x" -> "x.ckpt"; a name that ends so stays.

@@ -5,8 +5,10 @@
 
 #include <functional>
 
+#include "tessera/base/crc32c.h"
 #include "tessera/base/random.h"
 #include "tessera/checkpoint/crc32.h"
+#include "tessera/checkpoint/element_hash.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -328,6 +330,62 @@ TEST(CkptReader, RandomDamageIsRefusedNamingTheFile) {
       ASSERT_THAT(error.what(), testing::StartsWith("x.ckpt: ")) << "round " << round;
     }
   }
+}
+
+// Large enough that another thread computes the sums.
+Tensor large_tensor() {
+  Tensor tensor(DType::kI32, {700, 1024});
+  const auto values = tensor.values<int32_t>();
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int32_t>(i * 2654435761U);
+  return tensor;
+}
+
+TEST(CkptWriter, SumsOfLargeValuesAreThoseOfTheirBytesHoweverTheyAreCut) {
+  const Tensor large = large_tensor();
+  const Tensor other = Tensor::of<int32_t>({3}, {1, 2, 3});
+  TensorView columns = large.view();  // rows that do not follow each other
+  columns.shape[1] = 1000;
+  const Tensor cut = Tensor::copy_of(columns);
+  for (const int64_t record_bytes : {kMaxRecordBytes, int64_t{100'003}}) {
+    for (const bool trailer : {false, true}) {
+      MemoryFileSystem files;
+      const auto file = files.create("x.ckpt");
+      CkptWriter writer(*file, {.trailer = trailer, .max_record_bytes = record_bytes});
+      const Written written[] = {writer.add(Entry("large", large)), writer.add(Entry("other", other)),
+                                 writer.add(Entry("cut", columns))};
+      writer.finish();
+      const auto bytes = files.read_text("x.ckpt");
+      EXPECT_EQ(writer.crc32c(), crc32c(std::as_bytes(std::span(bytes))));
+      const auto loaded = parse(bytes);  // compares the trailer, too
+      EXPECT_EQ(loaded.has_trailer(), trailer);
+      const Tensor* const tensors[] = {&large, &other, &cut};
+      for (size_t i = 0; i < 3; ++i) {
+        EXPECT_TRUE(bit_equal(loaded.entries()[i].read(), *tensors[i]));
+        EXPECT_EQ(written[i].crc32c, crc32c(tensors[i]->bytes()));
+        EXPECT_EQ(written[i].hash, hash_elements(tensors[i]->bytes(), 4, 0));
+      }
+    }
+  }
+}
+
+TEST(CkptWriter, AFullDiskEndsALargeValue) {
+  class FullFile : public WritableFile {
+   public:
+    void append(std::span<const std::byte> bytes) override {
+      left_ -= std::ssize(bytes);
+      if (left_ < 0) throw IoError("x.ckpt: no space");
+    }
+    void write_at(int64_t, std::span<const std::byte>) override {}
+    void sync() override {}
+    void close() override {}
+
+   private:
+    int64_t left_ = 2'000'000;
+  };
+  const Tensor large = large_tensor();
+  FullFile file;
+  CkptWriter writer(file);
+  EXPECT_THROW(writer.add(Entry("large", large)), IoError);
 }
 
 TEST(CkptWriter, RefusesNamesThatNoReaderCouldTake) {

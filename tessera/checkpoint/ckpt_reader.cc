@@ -7,6 +7,7 @@
 
 #include "tessera/base/crc32c.h"
 #include "tessera/checkpoint/ckpt_file.h"
+#include "tessera/checkpoint/copy_views.h"
 #include "tessera/checkpoint/crc32.h"
 #include "tessera/checkpoint/encryption.h"
 #include "tessera/checkpoint/wire.h"
@@ -292,14 +293,17 @@ void StoredEntry::read_into(const TensorView& to) const {
     return;
   }
   auto* at = static_cast<std::byte*>(to.data);
+  std::vector<ViewCopy> copies;
   for (const auto piece : pieces) {
     if (dtype == DType::kBool) {  // any other byte would be undefined as a bool
       std::transform(piece.begin(), piece.end(), at, [](std::byte b) { return std::byte{b != std::byte{0}}; });
-    } else if (!piece.empty()) {
-      std::memcpy(at, piece.data(), piece.size());
+    } else {
+      const Type bytes{DType::kU8, {std::ssize(piece)}};
+      copies.push_back({{const_cast<std::byte*>(piece.data()), bytes}, {at, bytes}});
     }
     at += piece.size();
   }
+  copy_views(copies);
 }
 
 std::string StoredEntry::read_text() const {

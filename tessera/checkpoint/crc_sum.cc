@@ -1,8 +1,26 @@
 #include "tessera/checkpoint/crc_sum.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "tessera/base/crc32c.h"
+#include "tessera/checkpoint/threads.h"
 
 namespace tessera::checkpoint {
+
+uint32_t crc32c_in_threads(std::span<const std::byte> bytes) {
+  constexpr size_t kPieceBytes = 16 << 20;  // long stretches, which the system reads ahead of a thread
+  std::vector<std::span<const std::byte>> pieces;
+  for (auto left = bytes; !left.empty(); left = left.subspan(pieces.back().size())) {
+    pieces.push_back(left.first(std::min(kPieceBytes, left.size())));
+  }
+  std::vector<uint32_t> sums(pieces.size());
+  for_each_in_threads(threads_for(std::ssize(bytes)), pieces.size(),
+                      [&](size_t i) { sums[i] = tessera::crc32c(pieces[i]); });
+  uint32_t crc = 0;
+  for (size_t i = 0; i < pieces.size(); ++i) crc = crc32c_combine(crc, sums[i], pieces[i].size());
+  return crc;
+}
 
 void CrcSum::add(std::span<const std::byte> bytes, int64_t offset, int64_t size_bytes) {
   const int64_t num_after = size_bytes - offset - std::ssize(bytes);

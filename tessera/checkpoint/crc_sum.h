@@ -9,6 +9,9 @@
 
 namespace tessera::checkpoint {
 
+// The CRC-32C of bytes of which there may be many, by several threads.
+uint32_t crc32c_in_threads(std::span<const std::byte> bytes);
+
 class CrcSum {
  public:
   CrcSum() = default;

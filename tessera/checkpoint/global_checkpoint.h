@@ -64,6 +64,9 @@ class GlobalCheckpoint {
   // the tensor for a checksum that differs, or elements that no file holds; IoError when a file cannot be read.
   // Destinations then have any values.
   Report read(std::span<const Wanted> wanted, Barrier* barrier = nullptr) const;
+  // Reads the same bytes and throws as read() does, but writes to no destination: for who must know that all is whole
+  // before the first value changes.
+  Report verify(std::span<const Wanted> wanted, Barrier* barrier = nullptr) const;
   // A whole value. Throws InvalidArgument for a text or an unknown name.
   Tensor read_whole(const std::string& name) const;
 

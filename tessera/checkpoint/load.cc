@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "tessera/base/crc32c.h"
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/checkpoint/box.h"
+#include "tessera/checkpoint/crc_sum.h"
 #include "tessera/checkpoint/cut_value.h"
 #include "tessera/checkpoint/decrypt_checkpoint.h"
 #include "tessera/checkpoint/verified_entries.h"
@@ -95,7 +95,7 @@ void verify_file(FileSystem& files, const std::string& path, const Manifest& man
         mapped->bytes().size(), described.size_bytes, first_cut_value(mapped->bytes(), manifest, index));
   }
   require_size(path, std::ssize(mapped->bytes()), described);
-  const uint32_t crc = crc32c(mapped->bytes());
+  const uint32_t crc = crc32c_in_threads(mapped->bytes());
   if (crc != described.crc32c) {
     throw InvalidArgument("{}: crc32c is {:08x}, it must be {:08x}{}", path, crc, described.crc32c,
                           is_plain ? damaged_tensors(files, path, manifest, index) : "");

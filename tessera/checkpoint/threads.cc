@@ -10,13 +10,17 @@
 namespace tessera::checkpoint {
 
 void for_each_in_threads(int num_threads, size_t count, FunctionRef<void(size_t)> body) {
+  for_each_in_threads(num_threads, count, [&](size_t, size_t i) { body(i); });
+}
+
+void for_each_in_threads(int num_threads, size_t count, FunctionRef<void(size_t, size_t)> body) {
   std::atomic<size_t> next = 0;
   std::mutex mutex;
   std::exception_ptr first;
-  const auto work = [&] {
+  const auto work = [&](size_t thread) {
     for (size_t i = next++; i < count; i = next++) {
       try {
-        body(i);
+        body(thread, i);
       } catch (...) {
         const std::lock_guard lock(mutex);
         if (!first) first = std::current_exception();
@@ -25,10 +29,18 @@ void for_each_in_threads(int num_threads, size_t count, FunctionRef<void(size_t)
     }
   };
   std::vector<std::thread> threads;
-  for (size_t i = 1; i < std::min(static_cast<size_t>(num_threads), count); ++i) threads.emplace_back(work);
-  work();
+  for (size_t i = 1; i < std::min(static_cast<size_t>(num_threads), count); ++i) threads.emplace_back(work, i);
+  work(0);
   for (auto& thread : threads) thread.join();
   if (first) std::rethrow_exception(first);
+}
+
+int threads_for(int64_t num_bytes) {
+  constexpr int64_t kMaxThreads = 8;
+  constexpr int64_t kMinBytesPerThread = 4 << 20;
+  const int64_t cores = std::thread::hardware_concurrency();  // 0 where nobody knows
+  return static_cast<int>(
+      std::clamp<int64_t>(num_bytes / kMinBytesPerThread, 1, std::clamp<int64_t>(cores, 1, kMaxThreads)));
 }
 
 }  // namespace tessera::checkpoint

@@ -113,9 +113,10 @@ class ProgressCounter {
   TransformProgress progress_;
 };
 
-// Writes some files of the destination in one pass over the sources.
-void convert(OutputWriter& writer, std::span<const OutputFile> outputs, int64_t world_size,
-             const std::vector<std::string>& names, Staging& staging, int num_threads, ProgressCounter& progress) {
+// Writes some files of the destination in one pass over the sources. Returns their manifests.
+std::vector<Manifest> convert(OutputWriter& writer, std::span<const OutputFile> outputs, int64_t world_size,
+                              const std::vector<std::string>& names, Staging& staging, int num_threads,
+                              ProgressCounter& progress) {
   std::vector<std::unique_ptr<WritableFile>> opened;
   std::vector<WritableFile*> to;
   std::vector<std::string> own_names;
@@ -125,13 +126,14 @@ void convert(OutputWriter& writer, std::span<const OutputFile> outputs, int64_t 
     opened.push_back(staging.create(name));
     to.push_back(opened.back().get());
   }
-  const auto manifests = writer.write(outputs, to, own_names, world_size);
+  auto manifests = writer.write(outputs, to, own_names, world_size);
   for_each_in_threads(num_threads, outputs.size(), [&](size_t i) {
     to[i]->sync();
     to[i]->close();
     staging.complete(names[static_cast<size_t>(outputs[i].rank)], manifests[i]);
     progress.add(1, 0);
   });
+  return manifests;
 }
 
 }  // namespace
@@ -152,12 +154,14 @@ TransformReport transform_checkpoints(FileSystem& files, const std::string& src_
                   planned.names);
 
   TransformReport report;
+  TensorHashes written;  // of files that were kept, too
   std::vector<int64_t> ranks;
   for (int64_t rank = 0; rank < conversion.num_outputs(); ++rank) {
     const auto& name = planned.names[static_cast<size_t>(rank)];
     report.files.push_back(join_path(plain_path(dst_directory), name));
     if (staging.is_complete(name)) {
       ++report.files_kept;
+      written.add(staging.manifest(name));
     } else {
       ranks.push_back(rank);
       report.num_bytes += planned.bytes[static_cast<size_t>(rank)];
@@ -181,11 +185,12 @@ TransformReport transform_checkpoints(FileSystem& files, const std::string& src_
       for (size_t i = first; i < std::min(first + kFilesAtOnce, ranks.size()); ++i) {
         outputs.push_back(conversion.output(ranks[i]));
       }
-      convert(writer, outputs, conversion.num_outputs(), planned.names, staging, num_threads, progress);
+      for (const auto& manifest :
+           convert(writer, outputs, conversion.num_outputs(), planned.names, staging, num_threads, progress)) {
+        written.add(manifest);
+      }
     }
-    // The proof, of files that were kept too: by what was written, not by how it came to be.
-    TensorHashes written;
-    for (const auto& name : planned.names) written.add(staging.manifest(name));
+    // The proof: by what was written, not by how it came to be.
     written.require_same(TensorHashes(sources), dst_directory);
   } catch (const InvalidArgument&) {  // damaged sources: what was made of them is worth nothing
     staging.discard();

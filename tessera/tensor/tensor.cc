@@ -1,5 +1,7 @@
 #include "tessera/tensor/tensor.h"
 
+#include <sys/mman.h>
+
 #include <array>
 #include <cmath>
 #include <cstdlib>
@@ -61,6 +63,20 @@ void for_each_row(const Shape& shape, const Strides& a, const Strides& b, F&& f)
   }
 }
 
+// Memory that is new to the process costs a fault for each of its pages, which for large values takes longer than
+// writing to them: fewer pages, fewer faults.
+void ask_for_huge_pages([[maybe_unused]] void* memory, [[maybe_unused]] size_t size) {
+#if defined(MADV_HUGEPAGE)
+  constexpr size_t kHugePage = size_t{2} << 20;
+  constexpr size_t kMinBytes = 2 * kHugePage;
+  if (size < kMinBytes) return;
+  const auto begin = reinterpret_cast<uintptr_t>(memory);
+  const auto first = (begin + kHugePage - 1) / kHugePage * kHugePage;
+  const auto last = (begin + size) / kHugePage * kHugePage;
+  ::madvise(static_cast<std::byte*>(memory) + (first - begin), last - first, MADV_HUGEPAGE);  // a hint
+#endif
+}
+
 }  // namespace
 
 Tensor::Tensor(const Type& type) : type_(type) {
@@ -69,6 +85,7 @@ Tensor::Tensor(const Type& type) : type_(type) {
   if (rounded == 0) return;
   void* memory = std::aligned_alloc(64, rounded);
   if (memory == nullptr) throw std::bad_alloc();
+  ask_for_huge_pages(memory, rounded);
   storage_ = std::shared_ptr<void>(memory, std::free);
 }
 

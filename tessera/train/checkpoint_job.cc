@@ -6,6 +6,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/checkpoint/barrier.h"
+#include "tessera/checkpoint/copy_views.h"
 #include "tessera/checkpoint/save.h"
 #include "tessera/checkpoint/save_slices.h"
 #include "tessera/train/rank_barrier.h"
@@ -83,6 +84,7 @@ std::vector<std::optional<checkpoint::Box>> CheckpointJob::boxes_to_write() cons
 
 void CheckpointJob::copy_values() {
   const auto boxes = form == Form::kSlices ? boxes_to_write() : std::vector<std::optional<checkpoint::Box>>();
+  std::vector<checkpoint::ViewCopy> copies;
   for (size_t i = 0; i < values.size(); ++i) {
     auto& value = values[i];
     if (form == Form::kSlices) {
@@ -92,9 +94,12 @@ void CheckpointJob::copy_values() {
       const bool sends = value.held.layout && is_first_holder(value.held, group->rank());
       if (!sends) value.box = std::nullopt;
     }
-    value.copy = value.box ? Tensor::copy_of(value.piece) : Tensor();
+    if (value.box && value.copy.size_bytes() > 0) continue;  // it looks at one already
+    value.copy = value.box ? Tensor(value.piece.type()) : Tensor();
+    if (value.box) copies.push_back({value.piece, value.copy.view()});
     value.piece = value.copy.view();
   }
+  checkpoint::copy_views(copies);
   for (auto& entry : append_info) {
     if (!entry.is_text) entry = checkpoint::Entry(entry.name, Tensor::copy_of(entry.value));
   }

@@ -184,7 +184,8 @@ class Model {
   // `path` may name); each rank reads what its own plan wants, which is known after build(): before, that is
   // everything. Throws InvalidArgument listing missing, unexpected and mis-shaped names, naming a damaged file, or the
   // training whose checkpoint it is where that is another one; then nothing has changed. Of a directory what is damaged
-  // or of another training is passed over, with a warning. Every rank calls it.
+  // or of another training is passed over, with a warning. IoError when a file cannot be read. Files must not change
+  // meanwhile. Every rank calls it.
   // An encrypted checkpoint needs its key, and twice its size in memory.
   checkpoint::CheckpointInfo load_checkpoint(const std::string& path, const LoadCheckpointOptions& options = {});
   // The network's parameters only, of any training: to evaluate, or to start a new training from them. Other entries

@@ -160,12 +160,13 @@ Model::OpenedCheckpoint Model::open_checkpoint(const std::string& path, const ch
   return std::move(*opened);
 }
 
-// First into tensors: either everything fits and is whole, or nothing changes.
+// Values are read to where they lie, once all of them are known to be whole: either everything fits, or nothing
+// changes.
 void Model::take_values(const checkpoint::GlobalCheckpoint& loaded, const std::vector<std::string>& names,
                         bool allow_unexpected) {
   std::vector<checkpoint::Destination> destinations;
   std::vector<checkpoint::GlobalCheckpoint::Wanted> wanted;
-  std::vector<Tensor> pieces;
+  std::vector<std::pair<std::string, Tensor>> elsewhere;  // of values that do not lie as the checkpoint has them
   for (const auto& name : names) {
     const auto* entry = loaded.find(name);
     if (may_be_missing(name) && entry == nullptr) continue;
@@ -179,24 +180,26 @@ void Model::take_values(const checkpoint::GlobalCheckpoint& loaded, const std::v
     destinations.push_back({name, TensorView(nullptr, held.type)});
     const auto box = checkpoint::held_box(held, context_.rank());
     if (!box) continue;
-    pieces.emplace_back(Type{held.type.dtype, box->shape});
-    wanted.push_back({name, *box, pieces.back().view(), is_first_holder(held, context_.rank())});
+    auto to = session_->view(name);
+    const bool is_sum = held.layout && held.layout->sharding.is_partial();
+    if (regrouped || is_sum || to.shape != box->shape) {
+      to = elsewhere.emplace_back(name, Tensor(Type{held.type.dtype, box->shape})).second.view();
+    }
+    wanted.push_back({name, *box, to, is_first_holder(held, context_.rank())});
   }
   const checkpoint::MatchOptions options{.allow_unexpected = allow_unexpected};
   checkpoint::require_fit(loaded.path(), checkpoint::compare(loaded.entries(), destinations, options), options);
-  if (is_parallel() && !is_hybrid()) {
-    RankBarrier barrier(context_.world());
-    load_report_ = loaded.read(wanted, &barrier);
-  } else {
-    load_report_ = loaded.read(wanted);
-  }
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    const auto& name = wanted[i].name;
+  std::optional<RankBarrier> barrier;
+  if (is_parallel() && !is_hybrid()) barrier.emplace(context_.world());
+  auto* together = barrier ? &*barrier : nullptr;
+  if (loaded.info()) loaded.verify(wanted, together);
+  load_report_ = loaded.read(wanted, together);
+  for (const auto& [name, piece] : elsewhere) {
     const Type& type = session_->global_type(name);
     if (is_regrouped(*loaded.find(name), name, type)) {
-      session_->set_value(name, pieces[i].type() == type ? pieces[i] : regroup(pieces[i], type));
+      session_->set_value(name, piece.type() == type ? piece : regroup(piece, type));
     } else {
-      session_->set_piece(name, pieces[i].view());
+      session_->set_piece(name, piece.view());
     }
   }
 }

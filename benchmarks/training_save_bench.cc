@@ -1,0 +1,170 @@
+// What training feels of its checkpoints of 1 GiB of parameters and moments: how long a step takes while a thread saves
+// them, how fast the call is that begins such a save, and taking up training from what was saved.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "benchmarks/protocol.h"
+#include "tessera/tessera.h"
+
+namespace tessera::benchmarks {
+namespace {
+
+constexpr int64_t kFeatures = 4096;
+constexpr int64_t kBatch = 64;
+constexpr int kSteps = 5;  // of a round without a save
+
+// Square products in a row: 64 MiB of parameters each, and as much of moments.
+class Products : public nn::Cell {
+ public:
+  explicit Products(int count) {
+    for (int i = 0; i < count; ++i) {
+      children_.push_back(
+          &child<nn::Dense>(fmt::format("layer{}", i), kFeatures, kFeatures, nn::DenseOptions{.has_bias = false}));
+    }
+  }
+  using Cell::construct;
+  ir::Value construct(ir::Value x) override {
+    for (auto* layer : children_) x = (*layer)(x);
+    return x;
+  }
+
+ private:
+  std::vector<nn::Dense*> children_;
+};
+
+double now_s() { return static_cast<double>(Clock::system().monotonic_ns()) * 1e-9; }
+
+class Training {
+ public:
+  Training(cluster::Context& context, int num_layers, int num_threads)
+      : network_(num_layers),
+        model_(context, network_, &loss_, &optimizer_, {.session = {.num_threads = num_threads}}),
+        images_(DType::kF32, {kBatch, kFeatures}),
+        labels_(DType::kI32, {kBatch}) {
+    const auto values = images_.values<float>();
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(random_normal({.seed = 1}, i));
+    const auto labels = labels_.values<int32_t>();
+    for (size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<int32_t>(i);
+  }
+
+  double seconds_of_step() {
+    const double begin = now_s();
+    const double loss = model_.train_step({images_.view(), labels_.view()}, kBatch);
+    if (!std::isfinite(loss)) throw Error(fmt::format("the loss is {}", loss));
+    return now_s() - begin;
+  }
+  double median_step() {
+    std::vector<double> steps;
+    for (int i = 0; i < kSteps; ++i) steps.push_back(seconds_of_step());
+    std::nth_element(steps.begin(), steps.begin() + kSteps / 2, steps.end());
+    return steps[kSteps / 2];
+  }
+
+  struct Save {
+    double call = 0;            // until save_checkpoint returns
+    std::vector<double> steps;  // until the save is done, the call counted with the first
+  };
+  Save save(const std::string& path) {
+    std::atomic<bool> done = false;
+    Save save;
+    const double begin = now_s();
+    model_.save_checkpoint(path, {.async = true, .after_commit = [&] { done = true; }});
+    save.call = now_s() - begin;
+    save.steps.push_back(save.call + seconds_of_step());
+    while (!done) save.steps.push_back(seconds_of_step());
+    model_.finish_saves();
+    return save;
+  }
+  // Seconds of copying all values to where copies were before.
+  double copy() {
+    if (copies_.empty()) {
+      for (const auto& name : model_.names()) copies_.push_back(model_.value(name));
+    }
+    const double begin = now_s();
+    for (size_t i = 0; i < copies_.size(); ++i)
+      copy_elements(model_.session().view(model_.names()[i]), copies_[i].view());
+    return now_s() - begin;
+  }
+  double load(const std::string& path) {
+    const double begin = now_s();
+    model_.load_checkpoint(path);
+    return now_s() - begin;
+  }
+  int64_t num_bytes() {
+    int64_t bytes = 0;
+    for (const auto& name : model_.names()) bytes += model_.session().view(name).size_bytes();
+    return bytes;
+  }
+
+ private:
+  Products network_;
+  nn::SoftmaxCrossEntropyWithLogits loss_{{.sparse = true, .reduction = "mean"}};
+  nn::Momentum optimizer_{{.learning_rate = 1e-4, .momentum = 0.9}};
+  train::Model model_;
+  Tensor images_;
+  Tensor labels_;
+  std::vector<Tensor> copies_;
+};
+
+int run(int argc, char** argv) {
+  int threads = 2;
+  int layers = 8;
+  std::string what = "longest";
+  std::string directory = "build/training_save";
+  CLI::App app("What training feels of its checkpoints; see benchmarks/README.md");
+  app.add_option("--threads", threads)->check(CLI::Range(1, 1024));
+  app.add_option("--layers", layers, "of 128 MiB each")->check(CLI::Range(1, 1024));
+  app.add_option(
+         "--what", what,
+         "s: the longest and the mean step while a save goes on, a step without one; GB/s: the call that begins "
+         "a save, copying the values, loading them")
+      ->check(CLI::IsMember({"longest", "mean", "step", "call", "copy", "load"}));
+  app.add_option("--directory", directory, "for the files, on the disk that is measured");
+  CLI11_PARSE(app, argc, argv);
+
+  const auto context = cluster::single_context(threads);
+  Training training(*context, layers, threads);
+  training.median_step();
+  auto& files = FileSystem::local();
+  directory = fmt::format("{}.{}", directory, Clock::system().monotonic_ns());
+  files.create_directories(directory);
+  const auto path = directory + "/net.ckpt";
+  if (what == "load") training.save(path);
+  if (what == "copy") training.copy();
+  const auto gigabytes = static_cast<double>(training.num_bytes()) * 1e-9;
+  const auto measure = [&] {
+    if (what == "step") return training.median_step();
+    if (what == "copy") return gigabytes / training.copy();
+    if (what == "load") return gigabytes / training.load(path);
+    const auto save = training.save(path);
+    files.remove_directory_tree(directory);
+    files.create_directories(directory);
+    if (what == "call") return gigabytes / save.call;
+    if (what == "longest") return *std::max_element(save.steps.begin(), save.steps.end());
+    double sum = 0;
+    for (const double step : save.steps) sum += step;
+    return sum / static_cast<double>(save.steps.size());
+  };
+  serve_rounds(what == "step" || what == "longest" || what == "mean" ? "s" : "GB/s",
+               fmt::format("{} MiB, {} threads", training.num_bytes() >> 20, threads), measure);
+  files.remove_directory_tree(directory);
+  return 0;
+}
+
+}  // namespace
+}  // namespace tessera::benchmarks
+
+int main(int argc, char** argv) {
+  try {
+    return tessera::benchmarks::run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "training_save_bench: {}\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,68 @@
+#include "tessera/checkpoint/companion.h"
+
+#include <utility>
+
+namespace tessera::checkpoint {
+
+Companion::~Companion() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stops_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Companion::run(FunctionRef<void()> here, FunctionRef<void()> there) {
+  if (std::thread::hardware_concurrency() == 1) {
+    there();
+    here();
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    task_ = there;
+  }
+  if (thread_.joinable()) {
+    changed_.notify_all();
+  } else {
+    thread_ = std::thread([this] { work(); });
+  }
+  try {
+    here();
+  } catch (...) {
+    wait();  // what `there` looks at may be gone after this call
+    error_ = nullptr;
+    throw;
+  }
+  wait();
+  if (const auto error = std::exchange(error_, nullptr)) std::rethrow_exception(error);
+}
+
+void Companion::wait() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !task_; });
+}
+
+void Companion::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return task_ || stops_; });
+    if (!task_) return;
+    const auto task = *task_;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      task();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    error_ = error;
+    task_.reset();
+    changed_.notify_all();
+  }
+}
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,316 @@
+// Reading boxes of values: in threads, each byte of a file once, its checksum taken while it is in the cache.
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include "tessera/base/error.h"
+#include "tessera/base/strings.h"
+#include "tessera/checkpoint/box_reader.h"
+#include "tessera/checkpoint/crc_sum.h"
+#include "tessera/checkpoint/global_checkpoint.h"
+#include "tessera/checkpoint/range_reader.h"
+#include "tessera/checkpoint/threads.h"
+#include "tessera/checkpoint/wire.h"
+
+namespace tessera::checkpoint {
+namespace {
+
+// Small enough to stay in a core's own cache until the checksum is taken.
+constexpr int64_t kPieceBytes = 256 << 10;
+// What a thread reads in one go: long stretches, which the system reads ahead of it.
+constexpr int64_t kTaskBytes = 16 << 20;
+// Shorter runs are not worth a system call each: as long as rows fit into a page, which the disk reads anyway, what
+// lies between them is read along.
+constexpr int64_t kMinRunBytes = 512;
+constexpr int64_t kPageBytes = 4096;
+// So that a checkpoint of a thousand ranks does not run out of file descriptors.
+constexpr size_t kMaxOpenFiles = 64;
+
+// From here on the dims of a box lie one row after the other in its container.
+int first_contiguous_dim(const Box& box, const Box& container) {
+  int dim = std::max(box.ndim() - 1, 0);
+  while (dim > 0 && box.shape[dim] == container.shape[dim]) --dim;
+  return dim;
+}
+
+// Calls `f` with the parts of a box that are contiguous in a container of it, in order.
+void for_each_run(const Box& box, const Box& container, FunctionRef<void(const Box&)> f) {
+  const int inner = first_contiguous_dim(box, container);
+  Box run = box;
+  for (int dim = 0; dim < inner; ++dim) run.shape[dim] = 1;
+  while (true) {
+    f(run);
+    int dim = inner - 1;
+    while (dim >= 0 && ++run.offset[dim] == box.offset[dim] + box.shape[dim]) {
+      run.offset[dim] = box.offset[dim];
+      --dim;
+    }
+    if (dim < 0) return;
+  }
+}
+
+// In elements, row-major.
+int64_t offset_in(const Box& container, const Box& box) {
+  const auto strides = dense_strides(container.shape);
+  int64_t offset = 0;
+  for (int dim = 0; dim < box.ndim(); ++dim) offset += (box.offset[dim] - container.offset[dim]) * strides[dim];
+  return offset;
+}
+
+// What is left of a box without a part of it.
+std::vector<Box> without(Box box, const Box& part) {
+  std::vector<Box> rest;
+  for (int dim = 0; dim < box.ndim(); ++dim) {
+    const int64_t end = box.offset[dim] + box.shape[dim];
+    const int64_t part_end = part.offset[dim] + part.shape[dim];
+    const auto cut = [&](int64_t from, int64_t to) {
+      if (from == to) return;
+      Box piece = box;
+      piece.offset[dim] = from;
+      piece.shape[dim] = to - from;
+      rest.push_back(piece);
+    };
+    cut(box.offset[dim], part.offset[dim]);
+    cut(part_end, end);
+    box.offset[dim] = part.offset[dim];
+    box.shape[dim] = part.shape[dim];
+  }
+  return rest;
+}
+
+// What to read for a box: itself, with whole rows of its container where its own runs are short.
+Box box_to_read(Box box, const Box& container, int64_t element_bytes) {
+  int64_t run_bytes = element_bytes;
+  int64_t row_bytes = element_bytes;
+  for (int dim = box.ndim() - 1; dim > 0; --dim) {
+    run_bytes *= box.shape[dim];
+    row_bytes *= container.shape[dim];
+    if (run_bytes >= kMinRunBytes || row_bytes > kPageBytes) break;
+    box.offset[dim] = container.offset[dim];
+    box.shape[dim] = container.shape[dim];
+    run_bytes = row_bytes;
+  }
+  return box;
+}
+
+}  // namespace
+
+// One rank's part in read().
+class GlobalCheckpoint::Reading {
+ public:
+  explicit Reading(const GlobalCheckpoint& checkpoint) : checkpoint_(checkpoint) {}
+
+  // Notes what is to be read for a box. `wanted` must outlive the reading.
+  void add(const Wanted& wanted) {
+    const auto it = checkpoint_.index_.find(wanted.name);
+    if (it == checkpoint_.index_.end() || checkpoint_.entries_[it->second].is_text) {
+      throw InvalidArgument("{}: holds no tensor {}", checkpoint_.path_, quoted_name(wanted.name));
+    }
+    if (wanted.box.is_empty()) return;
+    report.bytes_wanted +=
+        wanted.box.shape.num_elements() * static_cast<int64_t>(size_bytes(checkpoint_.entries_[it->second].dtype));
+    std::vector<Box> rest{wanted.box};
+    for (const auto& part : checkpoint_.parts_[it->second]) {
+      std::vector<Box> left;
+      for (const Box& box : rest) {
+        const auto common = intersection(box, part.box);
+        if (!common) {
+          left.push_back(box);
+          continue;
+        }
+        add_tasks(part, *common, wanted);
+        const auto others = without(box, *common);
+        left.insert(left.end(), others.begin(), others.end());
+      }
+      rest = std::move(left);
+    }
+    if (rest.empty()) return;
+    throw InvalidArgument(
+        "{}: holds no {} of {}{}", checkpoint_.path_, rest[0].to_string(), quoted_name(wanted.name),
+        checkpoint_.missing_.empty() ? std::string() : fmt::format("; {} is missing", checkpoint_.missing_[0]));
+  }
+
+  // Reads all that was noted.
+  void run();
+
+  // Checks what this rank read completely by itself.
+  void verify_own() {
+    for (auto& [key, slice] : slices_) {
+      if (!slice.expected || slice.all.num_bytes() != slice.size_bytes) continue;
+      require(key, slice, slice.all);
+      slice.is_verified = true;
+    }
+  }
+
+  // What is left to check together: a line for each slice.
+  std::string open_sums() const {
+    std::string text;
+    for (const auto& [key, slice] : slices_) {
+      if (slice.is_verified || !slice.expected || slice.first.num_bytes() == 0) continue;
+      text += fmt::format("{} {} {}\n", slice.first.num_bytes(), slice.first.crc32c(), key);
+    }
+    return text;
+  }
+
+  void verify_together(const std::vector<std::string>& of_ranks) {
+    std::map<std::string, CrcSum> sums;
+    for (const auto& text : of_ranks) {
+      for (const auto& line : split(text, '\n')) {
+        if (line.empty()) continue;
+        const auto bytes_end = line.find(' ');
+        const auto sum_end = line.find(' ', bytes_end + 1);
+        const auto bytes = parse_int(line.substr(0, bytes_end), "bytes");
+        const auto sum = parse_int(line.substr(bytes_end + 1, sum_end - bytes_end - 1), "checksum");
+        sums[std::string(line.substr(sum_end + 1))].add(CrcSum(bytes, static_cast<uint32_t>(sum)));
+      }
+    }
+    for (auto& [key, slice] : slices_) {
+      const auto it = sums.find(key);
+      if (slice.is_verified || it == sums.end() || it->second.num_bytes() != slice.size_bytes) continue;
+      require(key, slice, it->second);
+      slice.is_verified = true;
+    }
+    for (const auto& [key, slice] : slices_) ++(slice.is_verified ? report.slices_verified : report.slices_unverified);
+  }
+
+  Report report;
+
+ private:
+  // What was read of a stored slice, by all of this rank's boxes, and by those for which it answers.
+  struct Slice {
+    std::string path;
+    int64_t size_bytes = 0;
+    std::optional<uint32_t> expected;
+    CrcSum all;
+    CrcSum first;
+    bool is_verified = false;
+  };
+
+  static void require(const std::string& key, const Slice& slice, const CrcSum& sum) {
+    if (sum.crc32c() == *slice.expected) return;
+    throw InvalidArgument("{}: {} is damaged: crc32c is {:08x}, it must be {:08x}", slice.path, key, sum.crc32c(),
+                          *slice.expected);
+  }
+
+  // A part of a wanted box, as one file holds it.
+  struct Task {
+    const Part* part;
+    const Wanted* wanted;
+    Slice* slice;
+    Box box;
+  };
+
+  // What a thread works with.
+  class Reader {
+   public:
+    explicit Reader(const GlobalCheckpoint& checkpoint) : checkpoint_(checkpoint) {}
+    // Returns what the task's bytes add to the checksum of its slice.
+    CrcSum read(const Task& task);
+    int64_t bytes_read() const { return bytes_read_; }
+
+   private:
+    const RangeReader& reader_of(size_t source);
+
+    const GlobalCheckpoint& checkpoint_;
+    std::unordered_map<size_t, std::unique_ptr<RangeReader>> readers_;
+    std::vector<std::byte> scratch_;
+    int64_t bytes_read_ = 0;
+  };
+
+  void add_tasks(const Part& part, const Box& common, const Wanted& wanted) {
+    auto& slice = slices_[fmt::format("{} {}", part.box.to_string(), quoted_name(wanted.name))];
+    slice.path = checkpoint_.sources_[part.source].path();
+    slice.size_bytes = part.tensor->size_bytes;
+    slice.expected = part.tensor->crc32c;
+    const auto task_elements = kTaskBytes / static_cast<int64_t>(size_bytes(part.tensor->dtype));
+    for_each_piece(common, task_elements, [&](const Box& box) { tasks_.push_back({&part, &wanted, &slice, box}); });
+  }
+
+  const GlobalCheckpoint& checkpoint_;
+  std::map<std::string, Slice> slices_;  // by box and name
+  std::vector<Task> tasks_;
+};
+
+CrcSum GlobalCheckpoint::Reading::Reader::read(const Task& task) {
+  const Part& part = *task.part;
+  const Wanted& wanted = *task.wanted;
+  const Box& box = task.box;
+  const DType dtype = part.tensor->dtype;
+  const auto element_bytes = static_cast<int64_t>(size_bytes(dtype));
+  CrcSum sum;
+  for_each_run(box_to_read(box, part.box, element_bytes), part.box, [&](const Box& run) {
+    for_each_piece(run, kPieceBytes / element_bytes, [&](const Box& piece) {
+      const Box needed = *intersection(piece, box);
+      const bool is_wanted = wanted.to.data != nullptr;
+      const TensorView to = is_wanted ? view_of(wanted.to, relative(needed, wanted.box)) : TensorView();
+      const bool in_place = is_wanted && needed == piece && to.dtype == dtype && to.is_dense();
+      const int64_t bytes = piece.shape.num_elements() * element_bytes;
+      if (!in_place) scratch_.resize(static_cast<size_t>(kPieceBytes));
+      const std::span<std::byte> content(in_place ? static_cast<std::byte*>(to.data) : scratch_.data(),
+                                         static_cast<size_t>(bytes));
+      read_content(reader_of(part.source), part.tensor->pieces, offset_in(part.box, piece) * element_bytes, content);
+      bytes_read_ += bytes;
+      for_each_run(needed, piece, [&](const Box& counted) {
+        const auto begin = static_cast<size_t>(offset_in(piece, counted) * element_bytes);
+        const auto size = static_cast<size_t>(counted.shape.num_elements() * element_bytes);
+        sum.add(content.subspan(begin, size), offset_in(part.box, counted) * element_bytes, task.slice->size_bytes);
+      });
+      if (!is_wanted || in_place) return;
+      copy_elements(view_of({content.data(), Type{dtype, piece.shape}}, relative(needed, piece)), to);
+    });
+  });
+  return sum;
+}
+
+const RangeReader& GlobalCheckpoint::Reading::Reader::reader_of(size_t source) {
+  auto it = readers_.find(source);
+  if (it == readers_.end()) {
+    if (readers_.size() == kMaxOpenFiles) readers_.clear();
+    it = readers_.emplace(source, open_ranges(*checkpoint_.files_, checkpoint_.sources_[source].path())).first;
+  }
+  return *it->second;
+}
+
+void GlobalCheckpoint::Reading::run() {
+  const int num_threads = threads_for(report.bytes_wanted);
+  std::vector<Reader> readers;
+  for (int i = 0; i < num_threads; ++i) readers.emplace_back(checkpoint_);
+  std::vector<CrcSum> sums(tasks_.size());
+  for_each_in_threads(num_threads, tasks_.size(),
+                      [&](size_t thread, size_t i) { sums[i] = readers[thread].read(tasks_[i]); });
+  for (size_t i = 0; i < tasks_.size(); ++i) {
+    tasks_[i].slice->all.add(sums[i]);
+    if (tasks_[i].wanted->is_first) tasks_[i].slice->first.add(sums[i]);
+  }
+  for (const auto& reader : readers) report.bytes_read += reader.bytes_read();
+}
+
+GlobalCheckpoint::Report GlobalCheckpoint::read(std::span<const Wanted> wanted, Barrier* barrier) const {
+  Reading reading(*this);
+  const auto read_own = [&] {
+    for (const auto& each : wanted) reading.add(each);
+    reading.run();
+    reading.verify_own();
+    return reading.open_sums();
+  };
+  if (barrier == nullptr) {
+    read_own();
+    reading.verify_together({});
+  } else {
+    const auto sums = run_together(*barrier, "cannot load", read_own);
+    // All ranks see the same sums, but only those that read from a slice know what it must be.
+    run_together(*barrier, "cannot load", [&] {
+      reading.verify_together(sums);
+      return std::string();
+    });
+  }
+  return reading.report;
+}
+
+GlobalCheckpoint::Report GlobalCheckpoint::verify(std::span<const Wanted> wanted, Barrier* barrier) const {
+  std::vector<Wanted> read_only(wanted.begin(), wanted.end());
+  for (auto& each : read_only) each.to = TensorView();
+  return read(read_only, barrier);
+}
+
+}  // namespace tessera::checkpoint
