@@ -121,37 +121,21 @@ const RangeReader& BoxReader::reader_of(int64_t rank) {
   return *it->second;
 }
 
-// `offset` bytes into the tensor's content, which may lie in several records.
-void BoxReader::read_range(const SourcePart& part, int64_t offset, std::span<std::byte> to) {
-  for (const Extent& extent : part.tensor->pieces) {
-    if (to.empty()) return;
-    if (offset >= extent.size) {
-      offset -= extent.size;
-      continue;
-    }
-    const auto bytes = to.first(static_cast<size_t>(std::min<int64_t>(std::ssize(to), extent.size - offset)));
-    reader_of(part.rank).read(extent.offset + offset, bytes);
-    to = to.subspan(bytes.size());
-    offset = 0;
-  }
-  check(to.empty(), "a tensor's content is shorter than its shape");
-}
-
 void BoxReader::read_box(const SourcePart& part, int64_t element_bytes, const Box& wanted, const BoxBytes& to) {
   const Place from = place_in(part.box, wanted);
   const int64_t elements = wanted.shape.num_elements();
   const int64_t extent = extent_elements(wanted.shape, from.strides);
   if (extent == elements) {
     if (const auto all = dense_part(to, wanted, element_bytes); !all.empty()) {
-      return read_range(part, from.offset * element_bytes, all);
+      return read_content(reader_of(part.rank), part.tensor->pieces, from.offset * element_bytes, all);
     }
   }
   const bool reads_little_more =
       extent <= 2 * elements || run_elements(wanted.shape, from.strides) * element_bytes < kMinRunBytes;
   if (extent * element_bytes <= kPieceBytes && reads_little_more) {
     scratch_.resize(kPieceBytes);  // where boxes lie dense, it never takes memory
-    read_range(part, from.offset * element_bytes,
-               std::span(scratch_).first(static_cast<size_t>(extent * element_bytes)));
+    read_content(reader_of(part.rank), part.tensor->pieces, from.offset * element_bytes,
+                 std::span(scratch_).first(static_cast<size_t>(extent * element_bytes)));
     const Place target = place_in(to.box, wanted);
     return copy_strided(wanted.shape, scratch_.data(), from.strides, to.bytes.data() + target.offset * element_bytes,
                         target.strides, element_bytes);

@@ -44,7 +44,6 @@ class BoxReader {
   void read_piece(const OutputTensor& tensor, const Box& box, std::span<std::byte> to);
 
  private:
-  void read_range(const SourcePart& part, int64_t offset, std::span<std::byte> to);
   const RangeReader& reader_of(int64_t rank);
 
   FileSystem& files_;

@@ -317,7 +317,8 @@ class GlobalCheckpoint::Reading {
         if (!in_place) scratch_.resize(static_cast<size_t>(kPieceBytes));
         const std::span<std::byte> content(in_place ? static_cast<std::byte*>(to.data) : scratch_.data(),
                                            static_cast<size_t>(bytes));
-        read_range(part, offset_in(part.box, piece) * element_bytes, content);
+        read_content(reader_of(part.source), part.tensor->pieces, offset_in(part.box, piece) * element_bytes, content);
+        report.bytes_read += bytes;
         for_each_run(needed, piece, [&](const Box& counted) {
           const auto begin = static_cast<size_t>(offset_in(piece, counted) * element_bytes);
           const auto size = static_cast<size_t>(counted.shape.num_elements() * element_bytes);
@@ -330,23 +331,6 @@ class GlobalCheckpoint::Reading {
         if (!in_place) copy_elements(view_of({content.data(), Type{dtype, piece.shape}}, relative(needed, piece)), to);
       });
     });
-  }
-
-  // `offset` bytes into the tensor's content, which may lie in several records.
-  void read_range(const Part& part, int64_t offset, std::span<std::byte> to) {
-    report.bytes_read += std::ssize(to);
-    for (const Extent& extent : part.tensor->pieces) {
-      if (to.empty()) return;
-      if (offset >= extent.size) {
-        offset -= extent.size;
-        continue;
-      }
-      const auto bytes = to.first(static_cast<size_t>(std::min<int64_t>(std::ssize(to), extent.size - offset)));
-      reader_of(part.source).read(extent.offset + offset, bytes);
-      to = to.subspan(bytes.size());
-      offset = 0;
-    }
-    check(to.empty(), "a tensor's content is shorter than its shape");
   }
 
   const RangeReader& reader_of(size_t source) {

@@ -13,14 +13,9 @@
 #include "tessera/checkpoint/box.h"
 #include "tessera/checkpoint/ckpt_file.h"
 #include "tessera/checkpoint/manifest.h"
+#include "tessera/checkpoint/range_reader.h"
 
 namespace tessera::checkpoint {
-
-// A stretch of bytes of a file.
-struct Extent {
-  int64_t offset = 0;
-  int64_t size = 0;
-};
 
 struct SourceTensor {
   std::string name;
