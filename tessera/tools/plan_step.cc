@@ -133,8 +133,7 @@ PlannedStep plan_step(PlanCommand command) {
   }
   if (!command.out.empty()) {
     const double bound = planned.search ? planned.search->bound : record->bound;
-    const auto written =
-        compiler::record_plan(planned.graph, planned.choices, planned.cost.seconds(), std::isinf(bound) ? 0 : bound);
+    const auto written = compiler::record_plan(planned.graph, planned.choices, planned.cost.seconds(), bound);
     FileSystem::local().write_atomically(command.out, compiler::to_json(written));
   }
   return planned;

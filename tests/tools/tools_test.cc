@@ -197,6 +197,24 @@ TEST(Plan, WhatIsWrittenIsLoadedAndCostsTheSame) {
             "error: " + file + " is for 4 ranks, --ranks says 8\n");
 }
 
+TEST(Plan, WhatProvesNoBoundIsWrittenWithoutOne) {
+  const auto bound_in = [](const std::string& file) {
+    const auto predicted = nlohmann::json::parse(FileSystem::local().read_text(file)).at("predicted");
+    EXPECT_GT(predicted.at("seconds").get<double>(), 0);
+    return predicted.value("bound", nlohmann::json());
+  };
+  const auto proven = scratch("proven").string();
+  run_tool(kPlanMlp + ("--out " + proven));
+  EXPECT_GT(bound_in(proven).get<double>(), 0);
+  const auto unproven = scratch("unproven").string();
+  run_tool(kPlanMlp + ("--algorithm recursive_programming --out " + unproven));
+  EXPECT_TRUE(bound_in(unproven).is_null()) << bound_in(unproven);
+  // Loaded and written again it says no more.
+  const auto again = scratch("again").string();
+  run_tool(kPlanMlp + fmt::format("--load {} --out {}", unproven, again));
+  EXPECT_EQ(FileSystem::local().read_text(again), FileSystem::local().read_text(unproven));
+}
+
 TEST(Plan, TheBoundIsNoMoreThanTheCostAndThatIsTheSumOfItsOperators) {
   const auto json = nlohmann::json::parse(run_tool(kPlanMlp + std::string("--json")));
   const auto& search = json.at("search");
