@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from mindspore.communication import _rank_table
+from mindspore.communication import _place, _rank_table
 
 import job
 import pages
@@ -206,7 +206,7 @@ def test_a_wrong_rank_table_is_refused(tmp_path, monkeypatch, table, says):
     for name, value in (("RANK_ID", "0"), ("DEVICE_ID", "0"), ("RANK_SIZE", "2")):
         monkeypatch.setenv(name, value)
     with pytest.raises(RuntimeError, match=says):
-        _rank_table.place_of_this_process(str(path))
+        _place.place_of_this_process(str(path))
 
 
 @pytest.mark.parametrize("variables, says", [
@@ -218,7 +218,7 @@ def test_a_rank_that_is_not_in_the_table_is_refused(tmp_path, monkeypatch, varia
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(RuntimeError, match=says):
-        _rank_table.place_of_this_process(str(tmp_path / "table.json"))
+        _place.place_of_this_process(str(tmp_path / "table.json"))
 
 
 @pytest.mark.parametrize("table, variables, says", [
@@ -228,7 +228,7 @@ def test_what_only_other_devices_mind_is_a_warning(tmp_path, monkeypatch, capfd,
     (tmp_path / "table.json").write_text(json.dumps(table))
     for name, value in ({"RANK_ID": "0", "RANK_SIZE": str(sum(len(s["device"]) for s in table["server_list"]))} | variables).items():
         monkeypatch.setenv(name, value)
-    assert _rank_table.place_of_this_process(str(tmp_path / "table.json"))["TESSERA_RANK"] == "0"
+    assert _place.place_of_this_process(str(tmp_path / "table.json"))["TESSERA_RANK"] == "0"
     assert says in capfd.readouterr().err
 
 
@@ -237,10 +237,10 @@ def test_a_place_names_the_job_and_where_it_meets(tmp_path, monkeypatch):
     monkeypatch.delenv("RANK_SIZE", raising=False)
     for servers, store in ((("10.0.0.1",), r"unix:tessera-[0-9a-f]{24}"), (("10.0.0.1", "10.0.0.2"), r"tcp:10\.0\.0\.1:\d{5}")):
         (tmp_path / "table.json").write_text(json.dumps(new_table(2, servers)))
-        place = _rank_table.place_of_this_process(str(tmp_path / "table.json"))
+        place = _place.place_of_this_process(str(tmp_path / "table.json"))
         assert re.fullmatch(store, place["TESSERA_STORE"]) and place["TESSERA_RANK"] == "1"
     monkeypatch.setenv("TESSERA_PORT", "6667")
-    assert _rank_table.place_of_this_process(str(tmp_path / "table.json"))["TESSERA_STORE"] == "tcp:10.0.0.1:6667"
+    assert _place.place_of_this_process(str(tmp_path / "table.json"))["TESSERA_STORE"] == "tcp:10.0.0.1:6667"
 
 
 SEEDS = r"""

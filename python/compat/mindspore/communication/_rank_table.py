@@ -1,18 +1,13 @@
-"""Rank tables: which rank is which device of which server. Two formats, with "server_list" and, older, "group_list"."""
-import hashlib
+"""Rank tables: which rank is which device of which server. Two formats, with "server_list" and, older, "group_list".
+Anyone may have written them: nothing is taken for what it should be before it was looked at. Imports nothing of ours."""
 import json
-import os
 import re
-from collections import namedtuple
-
-from mindspore import context
+from collections import Counter, namedtuple
 
 Place = namedtuple("Place", "rank device address server")
 # A table's places, its faults, and what is worth a warning.
 Table = namedtuple("Table", "places is_old faults notes")
 
-# A port for ranks of several servers, where none is given.
-_FIRST_PORT, _NUM_PORTS = 20000, 10000
 _DEVICES_OF_A_RING = 4
 
 
@@ -23,43 +18,78 @@ def _json(text):
     return json.loads(clean), clean != text
 
 
+def _fail(expected, value):
+    raise ValueError(f"{expected} must stand where {repr(value)[:80]} does")
+
+
+def _number(value):
+    """Tables write numbers as such or as texts."""
+    if not re.fullmatch("[0-9]{1,9}", value if isinstance(value, str) else repr(value)):
+        _fail("a number", value)
+    return int(value)
+
+
+def _text(value):
+    if not isinstance(value, str):
+        _fail("a text", value)
+    return value
+
+
+def _server(value):
+    """The name or address of a host; it becomes part of an address, and of a variable of the environment."""
+    if not re.fullmatch(r"[A-Za-z0-9_.:*%\[\]-]+", _text(value)):
+        _fail("a server's name or address", value)
+    return value
+
+
+def _list(table, name):
+    if not isinstance(table[name], list):
+        _fail(f"the list {name}", table[name])
+    return table[name]
+
+
+def _place(holder_of_rank, device, server):
+    rank, number = _number(holder_of_rank["rank_id"]), _number(device["device_id"])
+    address = device.get("device_ip")
+    return Place(rank, str(number), None if address is None else _text(address), server)
+
+
 def _expect(faults, what, stated, found):
     """A number that the table states beside what can be counted; tables may leave it out."""
-    if stated is not None and int(stated) != found:
+    if stated is not None and _number(stated) != found:
         faults.append(f"{what} is {stated}, but there are {found}")
 
 
 def _expect_unique(faults, what, values):
-    repeated = sorted({value for value in values if values.count(value) > 1})
+    repeated = sorted(value for value, times in Counter(values).items() if times > 1)
     if repeated:
-        faults.append(f"{what} must be unique, but {', '.join(map(str, repeated))} is there more than once")
+        faults.append(f"{what} must be unique, but {', '.join(repeated)} is there more than once")
 
 
 def _new_format(table, faults):
-    servers = table["server_list"]
+    servers = _list(table, "server_list")
     if table.get("version", "1.0") != "1.0":
         faults.append(f"version must be 1.0, but it is {table['version']}")
     _expect(faults, "server_count", table.get("server_count"), len(servers))
-    _expect_unique(faults, "server_id", [server["server_id"] for server in servers])
-    places = [Place(int(device["rank_id"]), str(device["device_id"]), device.get("device_ip"), server["server_id"])
-              for server in servers for device in server["device"]]
-    by_rank = [place.server for place in sorted(places)]
+    _expect_unique(faults, "server_id", [_server(server["server_id"]) for server in servers])
+    places = [_place(device, device, server["server_id"]) for server in servers for device in _list(server, "device")]
+    by_rank = [place.server for place in sorted(places, key=lambda place: place.rank)]
     if by_rank != sorted(by_rank):
         faults.append("the ranks of several servers must be in the order of their server_id")
     return places
 
 
 def _old_format(table, faults):
-    _expect(faults, "group_count", table.get("group_count"), len(table["group_list"]))
+    groups = _list(table, "group_list")
+    _expect(faults, "group_count", table.get("group_count"), len(groups))
     places = []
-    for group in table["group_list"]:
-        instances = group["instance_list"]
+    for group in groups:
+        instances = _list(group, "instance_list")
         for what, stated in (("device_num", group.get("device_num")), ("instance_count", group.get("instance_count")),
                              ("para_plane_nic_num", table.get("para_plane_nic_num"))):
             _expect(faults, what, stated, len(instances))
-        _expect(faults, "server_num", group.get("server_num"), len({instance["server_id"] for instance in instances}))
-        places += [Place(int(instance["rank_id"]), str(device["device_id"]), device.get("device_ip"), instance["server_id"])
-                   for instance in instances for device in instance["devices"]]
+        _expect(faults, "server_num", group.get("server_num"), len({_server(instance["server_id"]) for instance in instances}))
+        places += [_place(instance, device, instance["server_id"]) for instance in instances for device in _list(instance, "devices")]
     return places
 
 
@@ -71,23 +101,26 @@ def _limits_of_other_devices(places):
             yield f"{len(places)} devices on {len(servers)} servers: the devices that the table names work in eights"
     elif len(places) not in (1, 2, 4, 8):
         yield f"{len(places)} devices on one server: the devices that the table names work as 1, 2, 4 or 8"
-    elif len(places) < 8 and len({int(place.device) // _DEVICES_OF_A_RING for place in places if place.device.isdigit()}) > 1:
+    elif len(places) < 8 and len({int(place.device) // _DEVICES_OF_A_RING for place in places}) > 1:
         yield "devices 0 to 3 and 4 to 7 are rings of their own; the table takes devices of both"
 
 
-def read_table(path, text):
-    """The table in the text of the file `path`. RuntimeError where it is none."""
+def read_table(path, content):
+    """The table in the content of the file `path`, a text or its bytes in UTF-8. RuntimeError where it is none."""
     faults, notes = [], []
     try:
-        table, was_repaired = _json(text)
+        table, was_repaired = _json(content if isinstance(content, str) else content.decode())
         is_old = "server_list" not in table
         places = _old_format(table, faults) if is_old else _new_format(table, faults)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise RuntimeError(f"{path} is no rank table: {type(error).__name__}: {error}") from None
     if table.get("status", "completed") != "completed":
         faults.append(f"status must be completed, but it is {table['status']}")
-    if sorted(place.rank for place in places) != list(range(len(places))):
-        faults.append(f"the ranks must be 0 to {len(places) - 1}, but they are {sorted(place.rank for place in places)}")
+    ranks = sorted(place.rank for place in places)
+    if not ranks:
+        faults.append("there are no ranks")
+    elif ranks != list(range(len(ranks))):
+        faults.append(f"the ranks must be 0 to {len(ranks) - 1}, but they are {ranks}")
     _expect_unique(faults, "device_id within a server", [f"{place.server}/{place.device}" for place in places])
     _expect_unique(faults, "device_ip", [place.address for place in places if place.address is not None])
     if was_repaired:
@@ -95,56 +128,3 @@ def read_table(path, text):
     if not faults:
         notes += _limits_of_other_devices(places)
     return Table(places, is_old, faults, notes)
-
-
-def _own_place(path, table):
-    """This process's place, by RANK_ID or, in the older format, by DEVICE_ID."""
-    rank, device, size = (os.environ.get(name) for name in ("RANK_ID", "DEVICE_ID", "RANK_SIZE"))
-    if size is not None and int(size) != len(table.places):
-        raise RuntimeError(f"RANK_SIZE is {size}, but {path} has {len(table.places)} ranks")
-    if rank is None and table.is_old and device is not None:
-        found = [place for place in table.places if place.device == device]
-        if len(found) != 1:
-            raise RuntimeError(f"DEVICE_ID {device} is {len(found)} times in {path}: export RANK_ID")
-        return found[0]
-    if rank is None:
-        raise RuntimeError("Environment variables RANK_ID has not been exported, please export variables 'RANK_ID'.")
-    found = next((place for place in table.places if place.rank == int(rank)), None)
-    if found is None:
-        raise RuntimeError(f"RANK_ID {rank} is not in {path}, which has {len(table.places)} ranks")
-    if device is not None and device != found.device:
-        table.notes.append(f"DEVICE_ID is {device}, but rank {rank} is device {found.device} there")
-    return found
-
-
-def _read(path):
-    if not os.path.exists(path) and not os.path.isabs(path) and os.path.exists(os.path.join("..", path)):
-        path = os.path.join("..", path)  # run scripts change the directory before they start a rank
-    try:
-        with open(path, encoding="utf-8") as file:
-            return path, file.read()
-    except OSError as error:
-        raise RuntimeError(f"Get hccl rank_table_file failed: {path}: {error.strerror}") from None
-
-
-def place_of_this_process(path):
-    """The variables that tell tessera its rank and where the ranks meet: on one server at a local name made of the table,
-    the user and the process that started the ranks; on several at the server of rank 0, TESSERA_PORT or one made of
-    the table. RANK_ID, too, is set then."""
-    path, text = _read(path)
-    table = read_table(path, text)
-    if table.faults:
-        raise RuntimeError(f"{path} is no usable rank table: " + "; ".join(table.faults))
-    own = _own_place(path, table)
-    os.environ.setdefault("RANK_ID", str(own.rank))
-    for note in table.notes:
-        context.warn_once(f"{path}: {note}")
-    if len({place.server for place in table.places}) == 1:
-        job = hashlib.sha256(f"{text}|{os.getuid()}|{os.getppid()}".encode()).hexdigest()[:24]
-        store = f"unix:tessera-{job}"
-    else:
-        job = hashlib.sha256(text.encode()).hexdigest()[:24]
-        server = next(place.server for place in table.places if place.rank == 0)
-        store = f"tcp:{server}:{os.environ.get('TESSERA_PORT') or _FIRST_PORT + int(job, 16) % _NUM_PORTS}"
-    return {"TESSERA_RANK": str(own.rank), "TESSERA_SIZE": str(len(table.places)), "TESSERA_STORE": store,
-            "TESSERA_JOB_ID": f"rank table {job}"}

@@ -9,7 +9,7 @@ import tessera
 
 from mindspore import context
 from mindspore._missing import missing
-from mindspore.communication._rank_table import place_of_this_process
+from mindspore.communication._place import place_of_this_process
 
 HCCL_WORLD_COMM_GROUP = "hccl_world_group"
 NCCL_WORLD_COMM_GROUP = "nccl_world_group"
