@@ -29,6 +29,7 @@ constexpr int64_t kMaxMemoryBytes = 16 << 20;
 constexpr double kMaxSeconds = 0.1;  // of processor time
 constexpr unsigned kHangSeconds = 60;
 constexpr int kFailuresShown = 5;
+constexpr int64_t kRepeated = 100;
 
 // For the last words of a process that a sanitizer, a signal or the alarm ends.
 const char* running_target = "";
@@ -60,6 +61,12 @@ double processor_seconds() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
+std::vector<Target> all_targets() {
+  auto targets = checkpoint_targets();
+  for (auto& target : text_targets()) targets.push_back(std::move(target));
+  return targets;
+}
+
 std::string input_of(const Target& target, uint64_t seed, int64_t execution) {
   Draws draws(hash_name(target.name) ^ Draws(seed).next() ^ Draws(static_cast<uint64_t>(execution)).next());
   return target.mutate(draws.pick(target.examples), draws);
@@ -80,6 +87,14 @@ std::string execute(const Target& target, const std::string& input, int64_t& par
   if (problem.empty() && seconds > kMaxSeconds) problem = fmt::format("took {:.3f} s", seconds);
   if (problem.empty() && memory > kMaxMemoryBytes) problem = fmt::format("took {} bytes of memory", memory);
   return problem;
+}
+
+// Whether executions have the same bytes with another set of targets.
+bool repeats(const Target& target, const Target& again, uint64_t seed) {
+  for (int64_t i = 0; i < kRepeated; ++i) {
+    if (input_of(target, seed, i) != input_of(again, seed, i)) return false;
+  }
+  return true;
 }
 
 int64_t run(const Target& target, int64_t executions, uint64_t seed) {
@@ -139,14 +154,19 @@ int main(int argc, char** argv) {
   app.add_option("--only", only, "the execution of this number, its input on standard output");
   CLI11_PARSE(app, argc, argv);
 
-  auto targets = checkpoint_targets();
-  for (auto& target : text_targets()) targets.push_back(std::move(target));
+  const auto targets = all_targets();
+  const auto made_again = all_targets();
   watch_for_death();
   int64_t failures = 0;
   bool found = false;
-  for (const auto& target : targets) {
+  for (size_t i = 0; i < targets.size(); ++i) {
+    const auto& target = targets[i];
     if (!name.empty() && target.name != name) continue;
     found = true;
+    if (!repeats(target, made_again[i], seed)) {
+      std::printf("fuzz %s: an execution is not always the same\n", target.name.c_str());
+      ++failures;
+    }
     failures += only >= 0 ? show_one(target, seed, only) : run(target, executions, seed);
   }
   if (!found) {
