@@ -176,11 +176,4 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace tessera::checkpoint
 
-int main(int argc, char** argv) {
-  try {
-    return tessera::checkpoint::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "checkpoint_bench: {}\n", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return tessera::benchmarks::run_benchmark(argc, argv, tessera::checkpoint::run); }

@@ -1,6 +1,5 @@
 // all_reduce between processes of this host, by Tessera, by Gloo or by a plain program, for benchmarks/run collectives.
 // The program starts its ranks itself.
-#include <fmt/format.h>
 #include <gloo/allreduce_halving_doubling.h>
 #include <gloo/allreduce_ring_chunked.h>
 #include <gloo/rendezvous/context.h>
@@ -17,6 +16,7 @@
 #include <thread>
 
 #include "benchmarks/collectives_protocol.h"
+#include "benchmarks/protocol.h"
 #include "benchmarks/rank_processes.h"
 #include "tessera/cluster/rank_context.h"
 #include "tessera/executor/arena.h"
@@ -182,11 +182,4 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace tessera::benchmarks
 
-int main(int argc, char** argv) {
-  try {
-    return tessera::benchmarks::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "collectives_bench: {}\n", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return tessera::benchmarks::run_benchmark(argc, argv, tessera::benchmarks::run); }

@@ -119,11 +119,4 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace tessera::data
 
-int main(int argc, char** argv) {
-  try {
-    return tessera::data::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "data_bench: {}\n", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return tessera::benchmarks::run_benchmark(argc, argv, tessera::data::run); }

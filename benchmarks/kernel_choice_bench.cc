@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 
+#include "benchmarks/protocol.h"
 #include "tessera/executor/kernel_measurement.h"
 #include "tessera/tessera.h"
 
@@ -107,11 +108,4 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace tessera::benchmarks
 
-int main(int argc, char** argv) {
-  try {
-    return tessera::benchmarks::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "kernel_choice_bench: {}\n", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return tessera::benchmarks::run_benchmark(argc, argv, tessera::benchmarks::run); }

@@ -128,4 +128,4 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace tessera::benchmarks
 
-int main(int argc, char** argv) { return tessera::benchmarks::run(argc, argv); }
+int main(int argc, char** argv) { return tessera::benchmarks::run_benchmark(argc, argv, tessera::benchmarks::run); }

@@ -6,8 +6,10 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <exception>
 #include <iostream>
 #include <string>
+#include <string_view>
 
 #include "tessera/base/function_ref.h"
 
@@ -21,6 +23,18 @@ inline void serve_rounds(const std::string& unit, const std::string& about, Func
   for (std::string line; std::getline(std::cin, line) && line == "go";) {
     fmt::print("{{\"value\": {}}}\n", round());
     std::fflush(stdout);
+  }
+}
+
+// What a benchmark's main() does: what `run` throws becomes a line on standard error that begins with the program's
+// name, and exit code 1.
+inline int run_benchmark(int argc, char** argv, int (*run)(int argc, char** argv)) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    const std::string_view path = argc > 0 ? argv[0] : "";
+    fmt::print(stderr, "{}: {}\n", path.substr(path.rfind('/') + 1), error.what());
+    return 1;
   }
 }
 
