@@ -137,7 +137,7 @@ class RankVerifier {
     const Ints& ranks = node.attributes.get_ints("ranks");
     for (size_t a = 0; a < boxes.size(); ++a) {
       for (size_t b = a + 1; b < boxes.size(); ++b) {
-        if (ops::num_elements(ops::intersection(boxes[a], boxes[b])) == 0 || boxes[a].empty()) continue;
+        if (mesh::num_elements(mesh::intersection(boxes[a], boxes[b])) == 0 || boxes[a].empty()) continue;
         fault(n, fmt::format("the pieces of ranks {} and {} overlap where they arrive", ranks[a], ranks[b]));
       }
     }
@@ -222,11 +222,11 @@ class JobVerifier {
         for (size_t to = 0; to < boxes.size(); ++to) {
           const auto& sent = boxes[from].send[to];
           const auto& expected = boxes[to].receive[from];
-          if (ops::num_elements(sent) == 0 && ops::num_elements(expected) == 0) continue;
-          if (ops::shape_of(sent) == ops::shape_of(expected)) continue;
+          if (mesh::num_elements(sent) == 0 && mesh::num_elements(expected) == 0) continue;
+          if (mesh::shape_of(sent) == mesh::shape_of(expected)) continue;
           faults_.push_back(fmt::format("group {}: in {} rank {} sends {} to rank {}, which expects {}",
                                         group_text(group), (*list_of(group[0], group))[i].text, group[from],
-                                        ops::shape_of(sent), group[to], ops::shape_of(expected)));
+                                        mesh::shape_of(sent), group[to], mesh::shape_of(expected)));
         }
       }
     }

@@ -10,8 +10,8 @@ namespace {
 
 using ir::Node;
 using ir::ValueId;
+using mesh::Box;
 using mesh::Range;
-using ops::Box;
 
 bool contains(const std::vector<int>& ranks, int rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
@@ -97,10 +97,10 @@ class Meeting {
       total += sizes[i];
       Box beside = box;
       beside[dim] = own().box[dim];
-      if (!(ops::shape_of(beside) == ops::shape_of(own().box)) || !belongs_to_own_term(member)) {
+      if (!(mesh::shape_of(beside) == mesh::shape_of(own().box)) || !belongs_to_own_term(member)) {
         return refused(differs("joins", member));
       }
-      if (ops::num_elements(box) == 0) continue;
+      if (mesh::num_elements(box) == 0) continue;
       if (last == nullptr) {
         whole.box = box;
       } else {
@@ -127,7 +127,7 @@ class Meeting {
     int64_t filled = 0;
     for (size_t from = 0; from < members_.size(); ++from) {
       const Member& member = members_[from];
-      if (ops::num_elements(expected[from]) == 0) continue;
+      if (mesh::num_elements(expected[from]) == 0) continue;
       if (!belongs_to_own_term(member)) return refused(differs("joins", member));
       const Box sent = ops::exchange_boxes(member.node->attributes, ndim).send[own_];
       Box at = result.box;
@@ -139,10 +139,10 @@ class Meeting {
                                    text_of(member.piece), member.rank, text_of(result)));
       }
       result.box = at;
-      filled += ops::num_elements(expected[from]);
+      filled += mesh::num_elements(expected[from]);
     }
-    if (filled != ops::num_elements(result.box)) {
-      return refused(fmt::format("fills {} of {} elements", filled, ops::num_elements(result.box)));
+    if (filled != mesh::num_elements(result.box)) {
+      return refused(fmt::format("fills {} of {} elements", filled, mesh::num_elements(result.box)));
     }
     return {result, ""};
   }
@@ -178,7 +178,7 @@ Piece piece_of(const Type& type, ValueId v, const mesh::Layout& layout, int rank
 }
 
 bool same_box(const Box& a, const Box& b) {
-  if (ops::num_elements(a) == 0 || ops::num_elements(b) == 0) return ops::shape_of(a) == ops::shape_of(b);
+  if (mesh::num_elements(a) == 0 || mesh::num_elements(b) == 0) return mesh::shape_of(a) == mesh::shape_of(b);
   return a == b;
 }
 

@@ -15,7 +15,7 @@ namespace tessera::compiler {
 
 struct Piece {
   ir::ValueId logical = ir::kNone;
-  ops::Box box;
+  mesh::Box box;
   // The world ranks, ascending, whose pieces are the terms of it; this rank alone where it is whole.
   std::vector<int> terms;
   std::string reduction = "sum";  // of the terms
@@ -24,7 +24,7 @@ struct Piece {
 // What `rank` has of a value of that type and layout.
 Piece piece_of(const Type& type, ir::ValueId v, const mesh::Layout& layout, int rank);
 // Boxes without elements are alike.
-bool same_box(const ops::Box& a, const ops::Box& b);
+bool same_box(const mesh::Box& a, const mesh::Box& b);
 bool same_terms(const Piece& a, const Piece& b);
 // "[0:2,0:4]", "[0:2,0:4] as the sum of ranks 0,1".
 std::string text_of(const Piece& piece);

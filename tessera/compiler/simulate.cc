@@ -92,7 +92,7 @@ Received received_by(const Schedule& schedule, const Step& step, const GroupMemb
     const Type& type = schedule.values[static_cast<size_t>(step.inputs[0])].type;
     const auto boxes = ops::exchange_boxes(step.attributes, type.shape.ndim());
     for (size_t i = 0; i < boxes.receive.size(); ++i) {
-      add(static_cast<int64_t>(i), ops::num_elements(boxes.receive[i]) * static_cast<int64_t>(size_bytes(type.dtype)));
+      add(static_cast<int64_t>(i), mesh::num_elements(boxes.receive[i]) * static_cast<int64_t>(size_bytes(type.dtype)));
     }
     return received;
   }

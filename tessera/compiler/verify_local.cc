@@ -15,7 +15,7 @@ using ir::Graph;
 using ir::Node;
 using ir::NodeId;
 using ir::ValueId;
-using ops::Box;
+using mesh::Box;
 
 bool contains(const std::vector<int>& ranks, int rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();

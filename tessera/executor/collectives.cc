@@ -103,12 +103,12 @@ std::function<void()> prepare_packed(const ir::Step& step, std::span<const Tenso
 }
 
 // The boxes of all ranks but `own`, each also as a contiguous block inside `staging`.
-Pieces make_boxes(const TensorView& whole, const std::vector<ops::Box>& boxes, int own, void* staging) {
+Pieces make_boxes(const TensorView& whole, const std::vector<mesh::Box>& boxes, int own, void* staging) {
   Pieces pieces;
   auto* at = static_cast<std::byte*>(staging);
   for (size_t rank = 0; rank < boxes.size(); ++rank) {
     const bool stays = static_cast<int>(rank) == own;
-    pieces.counts.push_back(stays ? 0 : ops::num_elements(boxes[rank]));
+    pieces.counts.push_back(stays ? 0 : mesh::num_elements(boxes[rank]));
     if (pieces.counts.back() == 0) continue;
     pieces.strided.push_back(mesh::piece_of(whole, boxes[rank]));
     pieces.blocks.emplace_back(at, pieces.strided.back().type());
@@ -124,8 +124,8 @@ std::function<void()> prepare_exchange(const ir::Step& step, const TensorView& i
   auto sent = make_boxes(in, boxes.send, group.rank(), staging.data);
   const auto received_bytes =
       static_cast<int64_t>(size_bytes(out.dtype)) *
-      std::accumulate(boxes.receive.begin(), boxes.receive.end(), -ops::num_elements(boxes.receive[own]),
-                      [](int64_t sum, const ops::Box& box) { return sum + ops::num_elements(box); });
+      std::accumulate(boxes.receive.begin(), boxes.receive.end(), -mesh::num_elements(boxes.receive[own]),
+                      [](int64_t sum, const mesh::Box& box) { return sum + mesh::num_elements(box); });
   auto* second = static_cast<std::byte*>(staging.data) + (staging.size_bytes() - received_bytes);
   auto received = make_boxes(out, boxes.receive, group.rank(), second);
   const auto kept_from = mesh::piece_of(in, boxes.send[own]);

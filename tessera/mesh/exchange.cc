@@ -10,30 +10,6 @@
 namespace tessera::mesh {
 namespace {
 
-using Box = std::vector<Range>;
-
-Range intersect(const Range& a, const Range& b) {
-  const int64_t begin = std::max(a.offset, b.offset);
-  return {begin, std::max<int64_t>(0, std::min(a.offset + a.size, b.offset + b.size) - begin)};
-}
-
-Box intersect(const Box& a, const Box& b) {
-  Box both;
-  for (size_t dim = 0; dim < a.size(); ++dim) both.push_back(intersect(a[dim], b[dim]));
-  return both;
-}
-
-int64_t volume(std::span<const Range> box) {
-  int64_t elements = 1;
-  for (const Range& range : box) elements *= range.size;
-  return elements;
-}
-
-Box relative_to(const Box& origin, Box box) {
-  for (size_t dim = 0; dim < box.size(); ++dim) box[dim].offset -= origin[dim].offset;
-  return box;
-}
-
 // A slice of the tensor, and the ranks that have or need it, ascending.
 struct Cell {
   Box box;
@@ -62,7 +38,7 @@ std::vector<Cell> cells_of(const Shape& shape, const Layout& layout, int peer) {
     const int rank = layout.mesh.ranks()[position];
     if (!std::binary_search(taking_part.begin(), taking_part.end(), rank)) continue;
     const std::span<const Range> box(slices.data() + position * ndim, ndim);
-    if (volume(box) == 0) continue;
+    if (num_elements(box) == 0) continue;
     std::vector<std::pair<int64_t, int64_t>> key;
     for (const Range& range : box) key.emplace_back(range.offset, range.size);
     auto& cell = cells[key];
@@ -89,12 +65,12 @@ class Shares {
  public:
   Shares(const Cell& held, const std::vector<Cell>& needs) : held_(held) {
     for (const auto& need : needs) {
-      Need& entry = needs_.emplace_back(Need{&need, intersect(held.box, need.box), total_});
-      if (volume(entry.box) == 0) {
+      Need& entry = needs_.emplace_back(Need{&need, intersection(held.box, need.box), total_});
+      if (num_elements(entry.box) == 0) {
         needs_.pop_back();
         continue;
       }
-      total_ += volume(entry.box) * (static_cast<int64_t>(need.ranks.size()) - num_holders_in(need, INT_MAX));
+      total_ += num_elements(entry.box) * (static_cast<int64_t>(need.ranks.size()) - num_holders_in(need, INT_MAX));
     }
   }
 
@@ -104,7 +80,7 @@ class Shares {
     for (const auto& entry : needs_) {
       if (entry.cell != &need) continue;
       const int64_t index = need.ranks_below(rank) - num_holders_in(need, rank);
-      cut(entry, entry.begin + index * volume(entry.box), visit);
+      cut(entry, entry.begin + index * num_elements(entry.box), visit);
     }
   }
 
@@ -118,7 +94,7 @@ class Shares {
         cut(entry, begin, [&](int source, const Box& box) {
           if (source == holder) visit(receiver, box);
         });
-        begin += volume(entry.box);
+        begin += num_elements(entry.box);
       }
     }
   }
@@ -145,7 +121,7 @@ class Shares {
       return;
     }
     const int64_t size = longest->size;
-    const int64_t slab = volume(need.box) / size;
+    const int64_t slab = num_elements(need.box) / size;
     const auto dim = static_cast<size_t>(longest - need.box.begin());
     // The first slab that the holder at `index` serves: the one whose begin lies in its stretch.
     const auto first_slab = [&](size_t index) {
@@ -194,19 +170,19 @@ ExchangePlan exchange_plan(const Shape& shape, const Layout& from, const Layout&
   ExchangePlan plan;
   if (own != nullptr) {
     Shares(*own, needed).for_each_target(rank, [&](int receiver, const Box& box) {
-      plan.sends.push_back({receiver, relative_to(own->box, box)});
+      plan.sends.push_back({receiver, relative_to(box, own->box)});
     });
   }
   if (wanted != nullptr) {
     for (const auto& cell : held) {
-      const Box both = intersect(cell.box, wanted->box);
-      if (volume(both) == 0) continue;
+      const Box both = intersection(cell.box, wanted->box);
+      if (num_elements(both) == 0) continue;
       if (&cell == own) {
-        plan.kept = {relative_to(own->box, both), relative_to(wanted->box, both)};
+        plan.kept = {relative_to(both, own->box), relative_to(both, wanted->box)};
         continue;
       }
       Shares(cell, needed).for_each_source(*wanted, rank, [&](int holder, const Box& box) {
-        plan.receives.push_back({holder, relative_to(wanted->box, box)});
+        plan.receives.push_back({holder, relative_to(box, wanted->box)});
       });
     }
   }
@@ -240,7 +216,7 @@ int64_t exchange_elements(const Shape& shape, const Mesh& from_mesh, const Shard
     int64_t present = holds ? 1 : 0;
     for (size_t dim = 0; dim < ndim; ++dim) {
       wanted *= need[dim].size;
-      if (holds) present *= intersect(held[at * ndim + dim], need[dim]).size;
+      if (holds) present *= intersection(held[at * ndim + dim], need[dim]).size;
     }
     most = std::max(most, wanted - present);
   }

@@ -6,14 +6,15 @@
 #include <optional>
 #include <vector>
 
+#include "tessera/mesh/box.h"
 #include "tessera/mesh/layout.h"
 
 namespace tessera::mesh {
 
-// A box of a rank's local tensor, one range per dim, and the world rank it goes to or comes from.
+// A box of a rank's local tensor, and the world rank it goes to or comes from.
 struct ExchangePiece {
   int rank = 0;
-  std::vector<Range> box;
+  Box box;
   bool operator==(const ExchangePiece&) const = default;
 };
 
@@ -22,8 +23,8 @@ struct ExchangePlan {
   std::vector<ExchangePiece> receives;  // boxes of the local tensor in `to`; likewise
   // What the rank has already: a box of its tensor in `from`, and where it goes in `to`. Absent when empty.
   struct Kept {
-    std::vector<Range> from_box;
-    std::vector<Range> to_box;
+    Box from_box;
+    Box to_box;
   };
   std::optional<Kept> kept;
 };

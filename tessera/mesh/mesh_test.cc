@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
+#include "tessera/mesh/box.h"
 
 namespace tessera::mesh {
 namespace {
@@ -47,6 +48,19 @@ TEST(Mesh, GroupsDifferAlongTheirAxesOnly) {
   EXPECT_THAT(mesh.coordinates(4), ElementsAre(1, 1));
   EXPECT_THAT(mesh.group(4, {0}), ElementsAre(1, 4));
   EXPECT_THAT(mesh.group(4, {1}), ElementsAre(3, 4, 5));
+}
+
+TEST(Box, AnIntersectionLiesInBothAndIsEmptyWhereTheyDoNotMeet) {
+  const Box a{{0, 4}, {2, 6}};
+  const Box b{{3, 5}, {0, 4}};
+  EXPECT_EQ(intersection(a, b), (Box{{3, 1}, {2, 2}}));
+  EXPECT_EQ(intersection(b, a), intersection(a, b));
+  EXPECT_EQ(relative_to(intersection(a, b), a), (Box{{3, 1}, {0, 2}}));
+  EXPECT_EQ(shape_of(a), Shape({4, 6}));
+  EXPECT_EQ(num_elements(a), 24);
+  EXPECT_EQ(intersection(a, Box{{0, 4}, {8, 1}}), empty_box(2));
+  EXPECT_EQ(num_elements(empty_box(2)), 0);
+  EXPECT_EQ(num_elements(Box{}), 1) << "a scalar";
 }
 
 TEST(Mesh, RefusesRepeatedRanks) { EXPECT_THROW(Mesh({{"data", 2}}, {1, 1}), InvalidArgument); }

@@ -2,17 +2,9 @@
 
 #include <algorithm>
 
+#include "tessera/mesh/box.h"
+
 namespace tessera::mesh {
-namespace {
-
-int64_t volume(const std::vector<Range>& box) {
-  int64_t elements = 1;
-  for (const Range& range : box) elements *= range.size;
-  return elements;
-}
-
-}  // namespace
-
 std::vector<Sharding> all_shardings(const Mesh& mesh, int ndim, Reduction reduction) {
   std::vector<Sharding> result{Sharding::replicated(ndim)};
   for (int axis = 0; axis < mesh.num_axes(); ++axis) {
@@ -38,7 +30,7 @@ int64_t missing_elements(const Shape& shape, const Layout& from, const Layout& t
   int64_t most = 0;
   for (const int rank : to.mesh.ranks()) {
     const auto need = slice_of(shape, to.sharding, to.mesh, rank);
-    int64_t missing = volume(need);
+    int64_t missing = num_elements(need);
     if (std::find(from.mesh.ranks().begin(), from.mesh.ranks().end(), rank) != from.mesh.ranks().end()) {
       const auto have = slice_of(shape, from.sharding, from.mesh, rank);
       int64_t both = 1;
@@ -57,7 +49,7 @@ int64_t missing_elements(const Shape& shape, const Layout& from, const Layout& t
 int64_t largest_local(const Shape& shape, const Layout& layout) {
   int64_t most = 0;
   for (const int rank : layout.mesh.ranks()) {
-    most = std::max(most, volume(slice_of(shape, layout.sharding, layout.mesh, rank)));
+    most = std::max(most, num_elements(slice_of(shape, layout.sharding, layout.mesh, rank)));
   }
   return most;
 }
@@ -66,7 +58,7 @@ int64_t all_reduced_elements(const Shape& shape, const Layout& layout, const std
   int64_t most = 0;
   for (const int rank : layout.mesh.ranks()) {
     const auto members = static_cast<int>(ordered_group(layout.mesh, rank, axes).size());
-    const int64_t elements = volume(slice_of(shape, layout.sharding, layout.mesh, rank));
+    const int64_t elements = num_elements(slice_of(shape, layout.sharding, layout.mesh, rank));
     for (int i = 0; i < members; ++i) {
       const int64_t own = balanced_part(elements, members, i).size;
       most = std::max(most, (members - 1) * own + elements - own);

@@ -36,22 +36,20 @@ void for_each_index(const std::vector<int64_t>& shape, const std::function<void(
   }
 }
 
-std::vector<int64_t> sizes_of(const std::vector<Range>& box) {
+std::vector<int64_t> sizes_of(const Box& box) {
   std::vector<int64_t> sizes;
   for (const Range& range : box) sizes.push_back(range.size);
   return sizes;
 }
 
-int64_t volume(const std::vector<Range>& box) { return product(sizes_of(box)); }
-
-std::vector<Range> whole(const std::vector<int64_t>& shape) {
-  std::vector<Range> box;
+Box whole(const std::vector<int64_t>& shape) {
+  Box box;
   for (const int64_t size : shape) box.push_back({0, size});
   return box;
 }
 
 // to[to_box] = from[from_box]; false when sizes differ or a box does not fit.
-bool copy_box(const auto& from, const std::vector<Range>& from_box, auto& to, const std::vector<Range>& to_box) {
+bool copy_box(const auto& from, const Box& from_box, auto& to, const Box& to_box) {
   if (sizes_of(from_box) != sizes_of(to_box)) return false;
   for (size_t d = 0; d < from_box.size(); ++d) {
     if (from_box[d].offset < 0 || from_box[d].offset + from_box[d].size > from.shape[d]) return false;
@@ -70,7 +68,7 @@ bool copy_box(const auto& from, const std::vector<Range>& from_box, auto& to, co
   return true;
 }
 
-std::vector<Range> with_range(std::vector<Range> box, int dim, Range range) {
+Box with_range(Box box, int dim, Range range) {
   box[static_cast<size_t>(dim)] = range;
   return box;
 }
@@ -159,13 +157,13 @@ Simulator::Local Simulator::apply_to(const Step& step, int rank, int64_t& receiv
   if (step.kind == StepKind::kReduceScatter) {
     const Local sum = reduced(members, step.reduction);
     const auto box = with_range(whole(sum.shape), step.dim, part_range(sum, step.dim));
-    Local result{sizes_of(box), std::vector<int64_t>(static_cast<size_t>(volume(box)))};
+    Local result{sizes_of(box), std::vector<int64_t>(static_cast<size_t>(num_elements(box)))};
     copy_box(sum, box, result, whole(result.shape));
-    received = (static_cast<int64_t>(members.size()) - 1) * volume(box);
+    received = (static_cast<int64_t>(members.size()) - 1) * num_elements(box);
     return result;
   }
   // A gather, or an all_to_all: the members' pieces one after the other along `dim`.
-  std::vector<std::pair<int, std::vector<Range>>> pieces;
+  std::vector<std::pair<int, Box>> pieces;
   Local result{own.shape, {}};
   result.shape[static_cast<size_t>(step.dim)] = 0;
   for (const int other : members) {
@@ -177,7 +175,7 @@ Simulator::Local Simulator::apply_to(const Step& step, int rank, int64_t& receiv
     if (step.kind == StepKind::kAllToAll) {
       result.shape[static_cast<size_t>(step.to_dim)] = box[static_cast<size_t>(step.to_dim)].size;
     }
-    if (other != rank) received += volume(box);
+    if (other != rank) received += num_elements(box);
   }
   result.values.assign(static_cast<size_t>(product(result.shape)), kUnwritten);
   int64_t offset = 0;
@@ -204,7 +202,7 @@ std::string Simulator::exchange(const Layout& after, Locals& next, std::map<int,
     int64_t written = 0;
     if (plan.kept) {
       if (!copy_box(locals_.at(rank), plan.kept->from_box, local, plan.kept->to_box)) return "kept box does not fit";
-      written += volume(plan.kept->to_box);
+      written += num_elements(plan.kept->to_box);
     }
     num_receives += plan.receives.size();
     for (const auto& piece : plan.receives) {
@@ -214,8 +212,8 @@ std::string Simulator::exchange(const Layout& after, Locals& next, std::map<int,
       if (sent == sends.end()) return fmt::format("rank {} expects a box that {} does not send", rank, piece.rank);
       if (piece.rank == rank) return fmt::format("rank {} sends to itself", rank);
       if (!copy_box(locals_.at(piece.rank), sent->box, local, piece.box)) return "sent and received boxes differ";
-      written += volume(piece.box);
-      received[rank] += volume(piece.box);
+      written += num_elements(piece.box);
+      received[rank] += num_elements(piece.box);
     }
     if (written != product(local.shape)) return fmt::format("rank {} is written {} elements", rank, written);
     next[rank] = std::move(local);
@@ -235,9 +233,9 @@ std::string Simulator::apply(const Step& step, const Layout& after, int64_t elem
         auto box = target;
         const auto own = slice_of(shape_, layout_.sharding, layout_.mesh, rank);
         for (size_t d = 0; d < box.size(); ++d) box[d].offset -= own[d].offset;
-        Local local{sizes_of(box), std::vector<int64_t>(static_cast<size_t>(volume(box)))};
+        Local local{sizes_of(box), std::vector<int64_t>(static_cast<size_t>(num_elements(box)))};
         if (step.kind == StepKind::kRelabel && own != target) return fmt::format("rank {} would change", rank);
-        if (volume(box) > 0 && !copy_box(locals_.at(rank), box, local, whole(local.shape))) {
+        if (num_elements(box) > 0 && !copy_box(locals_.at(rank), box, local, whole(local.shape))) {
           return fmt::format("rank {} lacks what it should keep", rank);
         }
         next[rank] = std::move(local);

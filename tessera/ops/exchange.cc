@@ -53,8 +53,6 @@ int64_t elements_of_others(std::span<const Box> boxes, int64_t own) {
   return sum;
 }
 
-Box empty_box(int ndim) { return Box(static_cast<size_t>(ndim), mesh::Range{0, 0}); }
-
 // Which ranks hold the same box.
 class Holders {
  public:
@@ -80,42 +78,12 @@ class Holders {
 
 }  // namespace
 
-int64_t num_elements(const Box& box) {
-  int64_t count = 1;
-  for (const auto& range : box) count *= range.size;
-  return count;
-}
-
-Box intersection(const Box& a, const Box& b) {
-  Box result;
-  for (size_t dim = 0; dim < a.size(); ++dim) {
-    const int64_t begin = std::max(a[dim].offset, b[dim].offset);
-    const int64_t end = std::min(a[dim].offset + a[dim].size, b[dim].offset + b[dim].size);
-    if (end <= begin) return empty_box(static_cast<int>(a.size()));
-    result.push_back({begin, end - begin});
-  }
-  return result;
-}
-
-Box relative_to(const Box& box, const Box& origin) {
-  Box result = box;
-  if (num_elements(box) == 0) return empty_box(static_cast<int>(box.size()));
-  for (size_t dim = 0; dim < box.size(); ++dim) result[dim].offset -= origin[dim].offset;
-  return result;
-}
-
-Shape shape_of(const Box& box) {
-  Shape shape;
-  for (const auto& range : box) shape.push_back(range.size);
-  return shape;
-}
-
 ExchangeBoxes exchange_boxes(const Attributes& attributes, int ndim) {
   return {read_boxes(attributes, "send", ndim), read_boxes(attributes, "receive", ndim)};
 }
 
 ExchangeBoxes no_boxes(size_t num_ranks, int ndim) {
-  const std::vector<Box> none(num_ranks, empty_box(ndim));
+  const std::vector<Box> none(num_ranks, mesh::empty_box(ndim));
   return {none, none};
 }
 

@@ -1,24 +1,17 @@
 // The boxes of an `exchange`: which piece of its operand a rank sends to each rank of the group, and where in its
-// result it puts what each of them sends. A box is one range per dim; one without elements is not sent.
+// result it puts what each of them sends. A box without elements is not sent.
 #pragma once
 
 #include <functional>
 #include <span>
 #include <vector>
 
-#include "tessera/mesh/mesh.h"
+#include "tessera/mesh/box.h"
 #include "tessera/ops/op_def.h"
 
 namespace tessera::ops {
 
-using Box = std::vector<mesh::Range>;
-
-int64_t num_elements(const Box& box);
-// The elements in both; without elements where they do not meet.
-Box intersection(const Box& a, const Box& b);
-// In coordinates that begin at `origin`.
-Box relative_to(const Box& box, const Box& origin);
-Shape shape_of(const Box& box);
+using mesh::Box;
 
 struct ExchangeBoxes {
   std::vector<Box> send;     // by rank of the group, inside the operand

@@ -8,7 +8,7 @@
 namespace tessera::testing_support {
 namespace {
 
-using ops::Box;
+using mesh::Box;
 
 // Axes along which ranks hold different pieces: split or partial.
 bool distinguishes(const mesh::Sharding& sharding, int axis) {
@@ -41,9 +41,9 @@ Tensor assemble(const Type& type, const mesh::Sharding& sharding, const mesh::Me
   for (size_t i = 0; i < pieces.size(); ++i) {
     const int rank = mesh.ranks()[i];
     const Box box = mesh::slice_of(type.shape, sharding, mesh, rank);
-    if (!(pieces[i].type() == Type{type.dtype, ops::shape_of(box)})) {
+    if (!(pieces[i].type() == Type{type.dtype, mesh::shape_of(box)})) {
       throw InternalError(fmt::format("rank {} holds {} of {} {}, its slice has the shape {}", rank, pieces[i].type(),
-                                      type, sharding.to_string(mesh), ops::shape_of(box)));
+                                      type, sharding.to_string(mesh), mesh::shape_of(box)));
     }
     auto distinct = mesh.coordinates(rank);
     auto split = distinct;

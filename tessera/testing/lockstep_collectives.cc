@@ -98,12 +98,12 @@ std::vector<Tensor> exchanged(std::span<const CollectiveMember> members) {
   for (size_t to = 0; to < members.size(); ++to) {
     Tensor result = Tensor::zeros({members[to].operand->dtype(), members[to].node().attributes.get_shape("shape")});
     for (size_t from = 0; from < members.size(); ++from) {
-      const ops::Box& sent = boxes[from].send[to];
-      const ops::Box& received = boxes[to].receive[from];
-      if (ops::num_elements(sent) == 0 && ops::num_elements(received) == 0) continue;
-      if (!(ops::shape_of(sent) == ops::shape_of(received))) {
+      const mesh::Box& sent = boxes[from].send[to];
+      const mesh::Box& received = boxes[to].receive[from];
+      if (mesh::num_elements(sent) == 0 && mesh::num_elements(received) == 0) continue;
+      if (!(mesh::shape_of(sent) == mesh::shape_of(received))) {
         throw InternalError(fmt::format("{} sends {} to rank {}, which expects {}", members[from].place(),
-                                        ops::shape_of(sent), members[to].rank, ops::shape_of(received)));
+                                        mesh::shape_of(sent), members[to].rank, mesh::shape_of(received)));
       }
       copy_box(mesh::piece_of(members[from].operand->view(), sent), mesh::piece_of(result.view(), received));
     }

@@ -83,8 +83,8 @@ TEST(Lockstep, ComputesWhatTheCollectivesNamesSay) {
 TEST(Lockstep, ExchangesBoxesAndFillsTheRestWithZeros) {
   // Rank 0 holds [0, 2) and rank 1 [2, 4); each wants one more element of the other, and rank 1 what no one has.
   const auto results = run({{2}, {2}}, [](Value x, const RankGroup& g) {
-    const std::vector<ops::Box> held = {{{0, 2}}, {{2, 2}}};
-    const std::vector<ops::Box> wanted = {{{0, 3}}, {{1, 4}}};
+    const std::vector<mesh::Box> held = {{{0, 2}}, {{2, 2}}};
+    const std::vector<mesh::Box> wanted = {{{0, 3}}, {{1, 4}}};
     const Attributes group = {{"group", "all"}, {"ranks", Ints{0, 1}}, {"rank_in_group", int64_t{g.own}}};
     return ops::exchange(x, group, held, wanted);
   });

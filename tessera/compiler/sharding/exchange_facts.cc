@@ -81,23 +81,23 @@ class Collector {
     const auto wanted = mesh::all_slices(type.shape, move.after.mesh, move.after.sharding);
     const auto box = [&](const std::vector<mesh::Range>& slices, const mesh::Mesh& mesh, int rank) {
       const auto* begin = slices.data() + static_cast<size_t>(mesh.position_of(rank)) * ndim;
-      return ops::Box(begin, begin + ndim);
+      return mesh::Box(begin, begin + ndim);
     };
     const auto element = static_cast<int64_t>(size_bytes(type.dtype));
     for (size_t i = 0; i < ranks_.size(); ++i) {
       const int rank = ranks_[i];
       const auto has = box(held, move.before.mesh, rank);
       const auto needs = box(wanted, move.after.mesh, rank);
-      const int64_t kept = ops::num_elements(ops::intersection(has, needs));
+      const int64_t kept = mesh::num_elements(mesh::intersection(has, needs));
       int64_t near = 0;
       for (const int peer : on_host_.at(profile_.host_of(rank))) {
         if (peer == rank || !is_one_group(move, peer, rank)) continue;
-        near += ops::num_elements(ops::intersection(box(held, move.before.mesh, peer), needs));
+        near += mesh::num_elements(mesh::intersection(box(held, move.before.mesh, peer), needs));
       }
       auto& facts = facts_.by_rank[i];
       facts.push_back(near * element);
-      facts.push_back((ops::num_elements(needs) - kept - near) * element);
-      facts.push_back((ops::num_elements(has) - kept) * element);
+      facts.push_back((mesh::num_elements(needs) - kept - near) * element);
+      facts.push_back((mesh::num_elements(has) - kept) * element);
     }
   }
 

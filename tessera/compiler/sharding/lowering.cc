@@ -130,8 +130,8 @@ Value RedistributionLowering::slice(const Shape& shape, Value value, const mesh:
 Value RedistributionLowering::swap_slices(const mesh::Step& step, const Shape& shape, Value value,
                                           const mesh::Layout& before, const mesh::Layout& after) {
   const Attributes group = group_over(before.mesh, step.axes);
-  std::vector<ops::Box> held;
-  std::vector<ops::Box> wanted;
+  std::vector<mesh::Box> held;
+  std::vector<mesh::Box> wanted;
   for (const int64_t rank : group.get_ints("ranks")) {
     held.push_back(slice_of(shape, before, static_cast<int>(rank)));
     wanted.push_back(slice_of(shape, after, static_cast<int>(rank)));
