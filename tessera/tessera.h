@@ -62,6 +62,7 @@
 #include "tessera/nn/transformer.h"
 #include "tessera/ops/functions.h"
 #include "tessera/ops/verify.h"
+#include "tessera/session/machine_speed.h"
 #include "tessera/session/rank_group.h"
 #include "tessera/session/session.h"
 #include "tessera/session/trace.h"

@@ -9,30 +9,30 @@
 namespace tessera::comm {
 namespace {
 
-constexpr int kRuns = 9;
-constexpr int64_t kLargeCount = int64_t{1} << 18;  // f32: 1 MiB
 constexpr double kLatencyShare = 1.0 / 50;
 
 // The median, which a run that something else disturbed does not move.
-double seconds_of(Communicator& group, float* data, int64_t count) {
+double seconds_of(Communicator& group, std::vector<float>& data, int64_t count, int num_runs) {
   std::vector<double> seconds;
-  for (int run = 0; run <= kRuns; ++run) {
+  for (int run = 0; run <= num_runs; ++run) {
     const int64_t begin = Clock::system().monotonic_ns();
-    group.all_reduce(data, count, DType::kF32, ReduceOp::kMax, "measure speed");
+    group.all_reduce(data.data(), count, DType::kF32, ReduceOp::kMax, "measure speed");
     // The first one touches memory.
     if (run > 0) seconds.push_back(static_cast<double>(Clock::system().monotonic_ns() - begin) / 1e9);
   }
-  std::nth_element(seconds.begin(), seconds.begin() + kRuns / 2, seconds.end());
-  return std::max(seconds[kRuns / 2], 1e-9);
+  const auto middle = seconds.begin() + num_runs / 2;
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  return std::max(*middle, 1e-9);
 }
 
 }  // namespace
 
-GroupSpeed measure_speed(Communicator& group) {
-  std::vector<float> data(static_cast<size_t>(kLargeCount));
-  double figures[2] = {seconds_of(group, data.data(), 1), seconds_of(group, data.data(), kLargeCount)};
+GroupSpeed measure_speed(Communicator& group, const SpeedOptions& options) {
+  std::vector<float> data(static_cast<size_t>(options.large_bytes) / sizeof(float));
+  double figures[2] = {seconds_of(group, data, 1, options.num_runs),
+                       seconds_of(group, data, std::ssize(data), options.num_runs)};
   group.broadcast(figures, 2, DType::kF64, 0, "measure speed");
-  return {figures[0], static_cast<double>(kLargeCount) * sizeof(float) / figures[1]};
+  return {figures[0], static_cast<double>(options.large_bytes) / figures[1]};
 }
 
 int64_t choose_bucket_bytes(const GroupSpeed& speed) {

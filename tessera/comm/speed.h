@@ -12,8 +12,12 @@ struct GroupSpeed {
   double bytes_per_second = 0;  // of a large all_reduce: bytes of one rank's buffer
 };
 
-// Every rank of the group calls it. A few milliseconds on one host; all ranks get the figures of rank 0.
-GroupSpeed measure_speed(Communicator& group);
+struct SpeedOptions {
+  int64_t large_bytes = 1 << 20;
+  int num_runs = 9;  // of which the median counts
+};
+// Every rank of the group calls it. By default a few milliseconds on one host; all ranks get the figures of rank 0.
+GroupSpeed measure_speed(Communicator& group, const SpeedOptions& options = {});
 
 // Small, so that the first bucket is early on its way and the last one short, but large enough that latency is at most
 // a fiftieth of a bucket's time. A power of two from 1 MiB to 64 MiB: noise seldom changes it.

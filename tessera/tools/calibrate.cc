@@ -6,17 +6,13 @@
 #include <charconv>
 #include <cstdio>
 #include <functional>
-#include <limits>
 #include <thread>
 
 namespace tessera::tools {
 namespace {
 
-constexpr int kRuns = 5;
 // What takes so long is long enough to be measured.
 constexpr double kLongEnough = 0.02;
-// And what takes longer than this is not tried at a larger size.
-constexpr double kTooLong = 0.5;
 
 double now() { return static_cast<double>(Clock::system().monotonic_ns()) / 1e9; }
 
@@ -41,161 +37,80 @@ double on_all(const Ranks& ranks, const std::function<double(cluster::Context&)>
   return figure;
 }
 
-// From when all ranks have come until the last is done.
-double seconds_together(cluster::Context& context, const std::function<void()>& run) {
-  context.world().barrier("calibrate");
-  const double begin = now();
-  run();
-  double seconds = now() - begin;
-  context.world().all_reduce(&seconds, 1, DType::kF64, comm::ReduceOp::kMax, "calibrate");
-  return seconds;
-}
-
-// The fastest of some runs.
-double least_seconds(cluster::Context& context, const std::function<void()>& run) {
-  double best = std::numeric_limits<double>::infinity();
-  for (int i = 0; i <= kRuns; ++i) {
-    const double seconds = seconds_together(context, run);
-    // The first run touches the memory; of what takes long it is near enough.
-    if (i > 0 || seconds > kTooLong) best = std::min(best, seconds);
-    if (seconds > kTooLong) break;
-  }
-  return best;
-}
-
-// Of a graph, on inputs that are zero.
-double seconds_of(const ir::Graph& graph, const Ranks& ranks) {
-  return on_all(ranks, [&](cluster::Context& context) {
-    session::Session session(context, {.fusions = compiler::Fusions::none()});
-    const auto executable = session.compile_local(graph);
-    return least_seconds(context, [&] { executable->run(); });
-  });
-}
-
-// Of a graph that does flops(size) operations, at the first size that takes long enough.
-template <typename Graph>
-double flops_per_second(int64_t size, int64_t largest, const Ranks& ranks, Graph make) {
+// Operations a second, at the first size that takes long enough.
+double flops_per_second(int64_t size, int64_t largest, FunctionRef<session::Measured(int64_t)> measure) {
   for (;; size *= 2) {
-    const auto [graph, flops] = make(size);
-    const double seconds = seconds_of(graph, ranks);
-    if (seconds >= kLongEnough || size >= largest) return flops / seconds;
+    const auto measured = measure(size);
+    if (measured.seconds >= kLongEnough || size >= largest) return measured.per_second();
   }
 }
 
-ir::Graph product_of(DType dtype, int64_t size) {
-  ir::Graph graph("product");
-  const auto a = graph.add_input(ir::InputKind::kInput, "a", {dtype, {size, size}});
-  const auto b = graph.add_input(ir::InputKind::kInput, "b", {dtype, {size, size}});
-  graph.add_output("c", ops::matmul(a, b));
-  return graph;
-}
-
-double matmul_flops(DType dtype, const Ranks& ranks) {
-  return flops_per_second(128, 2048, ranks, [&](int64_t size) {
-    const auto n = static_cast<double>(size);
-    return std::pair(product_of(dtype, size), 2 * n * n * n);
-  });
+double matmul_flops(cluster::Context& context, DType dtype) {
+  return flops_per_second(128, 2048, [&](int64_t size) { return session::measure_matmul(context, dtype, size); });
 }
 
 // 3x3, as in the middle of a residual network; `rows` images.
-double convolution_flops(DType dtype, const Ranks& ranks) {
+double convolution_flops(cluster::Context& context, DType dtype) {
   constexpr int64_t kChannels = 128;
   constexpr int64_t kSize = 28;
-  return flops_per_second(1, 64, ranks, [&](int64_t rows) {
+  constexpr int64_t kPerImage = 2 * kSize * kSize * kChannels * kChannels * 9;
+  return flops_per_second(1, 64, [&](int64_t rows) {
     ir::Graph graph("convolution");
     const auto x = graph.add_input(ir::InputKind::kInput, "x", {dtype, {rows, kChannels, kSize, kSize}});
     const auto weight = graph.add_input(ir::InputKind::kInput, "weight", {dtype, {kChannels, kChannels, 3, 3}});
     graph.add_output("y", ops::conv2d(x, weight, {.pad_mode = ops::PadMode::kSame}));
-    constexpr int64_t kPerImage = 2 * kSize * kSize * kChannels * kChannels * 9;
-    return std::pair(std::move(graph), static_cast<double>(rows * kPerImage));
+    return session::Measured{static_cast<double>(rows * kPerImage), session::least_seconds(context, graph)};
   });
-}
-
-// Of `count` steps, one after the other, each on the result of the one before.
-template <typename Step>
-double chain_seconds(const Type& type, int count, const Ranks& ranks, Step step) {
-  ir::Graph graph("chain");
-  const auto other = graph.add_input(ir::InputKind::kInput, "other", type);
-  auto x = graph.add_input(ir::InputKind::kInput, "x", type);
-  for (int i = 0; i < count; ++i) x = step(x, other);
-  graph.add_output("y", x);
-  return seconds_of(graph, ranks) / count;
 }
 
 // What is neither a product nor a convolution: transcendental functions on values in a cache.
-double vector_flops(DType dtype, const Ranks& ranks) {
+double vector_flops(cluster::Context& context, DType dtype) {
   const Type type{dtype, {1 << 15}};
   const auto& tanh = ops::OpRegistry::instance().get("tanh");
   const double flops = ops::cost_of(tanh, {}, std::vector<Type>{type}, std::vector<Type>{type}).flops;
-  return flops / chain_seconds(type, 100, ranks, [](ir::Value x, ir::Value) { return ops::tanh(x); });
+  return flops / session::chain_seconds(context, type, 100, [](ir::Value x, ir::Value) { return ops::tanh(x); });
 }
 
 // Of steps that read and write so many bytes.
-double bytes_per_second(int64_t bytes, const Ranks& ranks) {
+double bytes_per_second(cluster::Context& context, int64_t bytes) {
   constexpr int64_t kBytesOfAll = int64_t{1} << 29;
-  const int64_t count = std::clamp<int64_t>(kBytesOfAll / bytes, 2, 1000);
-  // Two operands and a result.
-  const Type type{DType::kF32, {bytes / 3 / static_cast<int64_t>(sizeof(float))}};
-  return static_cast<double>(bytes) /
-         chain_seconds(type, static_cast<int>(count), ranks, [](ir::Value x, ir::Value y) { return x + y; });
-}
-
-double kernel_overhead_seconds(const Ranks& ranks) {
-  return chain_seconds({DType::kF32, {8}}, 1000, ranks, [](ir::Value x, ir::Value) { return ops::neg(x); });
+  const auto count = static_cast<int>(std::clamp<int64_t>(kBytesOfAll / bytes, 2, 1000));
+  return session::measure_memory(context, bytes, count).per_second();
 }
 
 // The share of a collective's time by which computing takes longer while it runs beside it.
-double communication_load(const Ranks& ranks) {
+double communication_load(cluster::Context& context) {
   constexpr int64_t kCount = 4 << 20;
-  return on_all(ranks, [&](cluster::Context& context) {
-    session::Session session(context, {.fusions = compiler::Fusions::none()});
-    const auto executable = session.compile_local(product_of(DType::kF32, 1024));
-    std::vector<float> data(kCount);
-    const auto reduce = [&] {
-      context.world().all_reduce(data.data(), kCount, DType::kF32, comm::ReduceOp::kMax, "calibrate");
-    };
-    // Both take about as long.
-    const double once = least_seconds(context, reduce);
-    const double compute = least_seconds(context, [&] { executable->run(); });
-    const int repeats = static_cast<int>(std::clamp(compute / once, 1.0, 1000.0));
-    const auto reduces = [&] {
-      for (int i = 0; i < repeats; ++i) reduce();
-    };
-    const double communication = least_seconds(context, reduces);
-    const double together = least_seconds(context, [&] {
-      std::thread lane(reduces);
-      executable->run();
-      lane.join();
-    });
-    const double longer = together - std::max(compute, communication);
-    return std::clamp(longer / std::min(compute, communication), 0.0, 1.0);
+  session::Session session(context, {.fusions = compiler::Fusions::none()});
+  const auto executable = session.compile_local(session::product_graph(DType::kF32, 1024));
+  std::vector<float> data(kCount);
+  const auto reduce = [&] {
+    context.world().all_reduce(data.data(), kCount, DType::kF32, comm::ReduceOp::kMax, "calibrate");
+  };
+  // Both take about as long.
+  const double once = session::least_seconds(context, reduce);
+  const double compute = session::least_seconds(context, [&] { executable->run(); });
+  const int repeats = static_cast<int>(std::clamp(compute / once, 1.0, 1000.0));
+  const auto reduces = [&] {
+    for (int i = 0; i < repeats; ++i) reduce();
+  };
+  const double communication = session::least_seconds(context, reduces);
+  const double together = session::least_seconds(context, [&] {
+    std::thread lane(reduces);
+    executable->run();
+    lane.join();
   });
+  const double longer = together - std::max(compute, communication);
+  return std::clamp(longer / std::min(compute, communication), 0.0, 1.0);
 }
 
-// The median all_reduce of so many numbers, as rank 0 sees it.
-double all_reduce_seconds(comm::Communicator& group, std::vector<float>& data, int64_t count) {
-  constexpr int kReduces = 15;
-  std::vector<double> seconds;
-  for (int run = 0; run <= kReduces; ++run) {
-    const double begin = now();
-    group.all_reduce(data.data(), count, DType::kF32, comm::ReduceOp::kMax, "calibrate");
-    if (run > 0) seconds.push_back(now() - begin);
-  }
-  std::nth_element(seconds.begin(), seconds.begin() + kReduces / 2, seconds.end());
-  return seconds[kReduces / 2];
-}
-
-// Between so many ranks of this host. An all_reduce is two rounds, in which a rank receives 2 (n-1)/n of its buffer.
+// Between so many ranks of this host. Gradients do not lie in caches.
 compiler::Link link_among(int num_ranks) {
-  constexpr int64_t kCount = 4 << 20;  // 16 MiB: gradients do not lie in caches
+  constexpr comm::SpeedOptions kOptions{.large_bytes = 16 << 20, .num_runs = 15};
   compiler::Link link;
   on_all({.num_ranks = num_ranks}, [&](cluster::Context& context) {
-    std::vector<float> data(kCount);
-    const double few = all_reduce_seconds(context.world(), data, 1);
-    const double many = all_reduce_seconds(context.world(), data, kCount);
-    const double received = 2.0 * (num_ranks - 1) / num_ranks * kCount * sizeof(float);
-    // Noise must not make it infinitely fast.
-    if (context.rank() == 0) link = {received / std::max(many - few, many / 2), few / 2};
+    const auto speed = comm::measure_speed(context.world(), kOptions);
+    if (context.rank() == 0) link = session::link_of(speed, num_ranks);
     return 0;
   });
   return link;
@@ -232,23 +147,27 @@ compiler::MachineProfile measure_machine(const CalibrateOptions& options) {
   const Ranks ranks{profile.ranks_per_host, threads};
   for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kF16}) {
     const auto measure = [&](const char* what, std::map<DType, double>& speeds, auto flops) {
-      speeds[dtype] = flops(dtype, ranks);
+      speeds[dtype] = on_all(ranks, [&](cluster::Context& context) { return flops(context, dtype); });
       tell(fmt::format("{:<29}{:10.1f} GFLOP/s", fmt::format("{} {}", what, to_string(dtype)), speeds[dtype] / 1e9));
     };
     measure("matmul", profile.flops_per_second, matmul_flops);
     measure("convolution", profile.convolution_flops_per_second, convolution_flops);
     measure("other operators", profile.vector_flops_per_second, vector_flops);
   }
-  profile.memory_bytes_per_second = bytes_per_second(int64_t{400} << 20, ranks);
+  const auto speed_of_bytes = [&](int64_t bytes) {
+    return on_all(ranks, [&](cluster::Context& context) { return bytes_per_second(context, bytes); });
+  };
+  profile.memory_bytes_per_second = speed_of_bytes(int64_t{400} << 20);
   tell(fmt::format("{:<29}{:10.1f} GB/s", "memory", profile.memory_bytes_per_second / 1e9));
   double slower = profile.memory_bytes_per_second;
   for (const int64_t bytes : {int64_t{64} << 20, int64_t{16} << 20, int64_t{4} << 20, int64_t{1} << 20}) {
     // What is larger is not faster, but by noise.
-    slower = std::max(slower, bytes_per_second(bytes, ranks));
+    slower = std::max(slower, speed_of_bytes(bytes));
     profile.cached_bytes_per_second[bytes] = slower;
     tell(fmt::format("{:<29}{:10.1f} GB/s", fmt::format("up to {}", format_bytes(bytes)), slower / 1e9));
   }
-  profile.kernel_overhead_seconds = kernel_overhead_seconds(ranks);
+  profile.kernel_overhead_seconds =
+      on_all(ranks, [](cluster::Context& context) { return session::kernel_overhead_seconds(context, 1000); });
   tell(fmt::format("{:<29}{:10.2f} us", "a kernel's overhead", profile.kernel_overhead_seconds * 1e6));
   for (int among = 2; among <= std::max(2, profile.ranks_per_host); among *= 2) {
     const auto link = link_among(among);
@@ -260,7 +179,7 @@ compiler::MachineProfile measure_machine(const CalibrateOptions& options) {
     tell(fmt::format("{:<29}{:10.1f} GB/s, {:.1f} us", fmt::format("link among {} ranks", among),
                      link.bytes_per_second / 1e9, link.latency_seconds * 1e6));
   }
-  profile.communication_load = communication_load({std::max(2, profile.ranks_per_host), threads});
+  profile.communication_load = on_all({std::max(2, profile.ranks_per_host), threads}, communication_load);
   tell(fmt::format("{:<29}{:10.2f}", "load by communication", profile.communication_load));
   return profile;
 }

@@ -1,40 +1,16 @@
 #include "tessera/train/automatic_plan.h"
 
-#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <future>
-#include <limits>
 #include <numeric>
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
-#include "tessera/ops/functions.h"
+#include "tessera/session/machine_speed.h"
 
 namespace tessera::train {
 namespace {
-
-// The fastest of a few runs, on inputs that are zero.
-double seconds_of(cluster::Context& context, const ir::Graph& graph) {
-  constexpr int kRuns = 4;
-  session::Session session(context, {.fusions = compiler::Fusions::none()});
-  const auto executable = session.compile_local(graph);
-  double best = std::numeric_limits<double>::infinity();
-  for (int run = 0; run < kRuns; ++run) {
-    const int64_t begin = context.clock().monotonic_ns();
-    executable->run();
-    best = std::min(best, std::max(static_cast<double>(context.clock().monotonic_ns() - begin) / 1e9, 1e-9));
-  }
-  return best;
-}
-
-// A graph of one input, and what is made of it.
-template <typename Make>
-ir::Graph graph_of(const Type& type, Make make) {
-  ir::Graph graph("measure");
-  graph.add_output("y", make(graph.add_input(ir::InputKind::kInput, "x", type)));
-  return graph;
-}
 
 // Rank 0's text on all ranks.
 std::string broadcast(cluster::Context& context, std::string text, const char* what) {
@@ -85,30 +61,14 @@ std::string search_for_plan(cluster::Context& context, const ir::Graph& graph, c
 }  // namespace
 
 compiler::MachineProfile measure_briefly(cluster::Context& context) {
-  constexpr int64_t kSize = 384;
-  constexpr int64_t kNumbers = 4 << 20;
-  constexpr int kSteps = 200;
-  double figures[3] = {};
-  if (context.rank() == 0) {
-    const auto product = graph_of({DType::kF32, {kSize, kSize}}, [](ir::Value x) { return ops::matmul(x, x); });
-    const auto copy = graph_of({DType::kF32, {kNumbers}}, [](ir::Value x) { return ops::neg(x); });
-    const auto steps = graph_of({DType::kF32, {8}}, [](ir::Value x) {
-      for (int i = 0; i < kSteps; ++i) x = ops::neg(x);
-      return x;
-    });
-    figures[0] = 2.0 * kSize * kSize * kSize / seconds_of(context, product);
-    figures[1] = 2.0 * kNumbers * sizeof(float) / seconds_of(context, copy);
-    figures[2] = seconds_of(context, steps) / kSteps;
-  }
-  context.world().broadcast(figures, 3, DType::kF64, 0, "measuring the machine");
-  const auto& speed = context.speed();
-  // An all_reduce is two rounds; between two ranks each receives as many bytes as the buffer has.
-  const double received = 2.0 * (context.size() - 1) / context.size();
-  const compiler::Link link{speed.bytes_per_second * received, speed.latency_seconds / 2};
+  const double flops = session::measure_matmul(context, DType::kF32, 384).per_second();
+  const double memory = session::measure_memory(context, 24 << 20, 2).per_second();
+  const double overhead = session::kernel_overhead_seconds(context, 200);
+  const auto link = session::link_of(context.speed(), context.size());
   return {.name = "measured when training began",
-          .flops_per_second = {{DType::kF32, figures[0]}},
-          .memory_bytes_per_second = figures[1],
-          .kernel_overhead_seconds = figures[2],
+          .flops_per_second = {{DType::kF32, flops}},
+          .memory_bytes_per_second = memory,
+          .kernel_overhead_seconds = overhead,
           .ranks_per_host = context.size(),
           .intra_host = link,
           .inter_host = link};
