@@ -25,6 +25,7 @@
 #include "tessera/compiler/auto_parallel/plan_record.h"
 #include "tessera/compiler/auto_parallel/search.h"
 #include "tessera/compiler/autodiff.h"
+#include "tessera/compiler/layer_pattern.h"
 #include "tessera/compiler/memory_report.h"
 #include "tessera/compiler/pipeline.h"
 #include "tessera/compiler/simulate.h"

@@ -2,8 +2,6 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <cctype>
 #include <map>
 #include <set>
 
@@ -12,18 +10,6 @@ namespace {
 
 // More numbers than these say no more in a table.
 constexpr size_t kListedNumbers = 3;
-
-bool is_number(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
-}
-
-// "blocks.3.attention:matmul#2" -> blocks, 3, attention, and ":matmul#2".
-std::pair<std::vector<std::string>, std::string> parts_of(const std::string& name) {
-  const auto colon = std::min(name.rfind(':'), name.size());
-  std::vector<std::string> parts;
-  for (const auto part : split(std::string_view(name).substr(0, colon), '.')) parts.emplace_back(part);
-  return {parts, name.substr(colon)};
-}
 
 std::string joined_numbers(const std::set<int64_t>& numbers) {
   if (numbers.size() == 1) return std::to_string(*numbers.begin());
@@ -34,20 +20,12 @@ std::string joined_numbers(const std::set<int64_t>& numbers) {
 
 }  // namespace
 
-std::string layer_pattern(const std::string& name) {
-  auto [parts, op] = parts_of(name);
-  for (auto& part : parts) {
-    if (is_number(part)) part = "*";
-  }
-  return fmt::format("{}{}", fmt::join(parts, "."), op);
-}
-
 std::string joined_name(const std::vector<std::string>& names) {
-  auto [parts, op] = parts_of(names.at(0));
+  auto [parts, op] = compiler::layer_path(names.at(0));
   for (size_t i = 0; i < parts.size(); ++i) {
-    if (!is_number(parts[i])) continue;
+    if (!compiler::is_layer_number(parts[i])) continue;
     std::set<int64_t> numbers;
-    for (const auto& name : names) numbers.insert(parse_int(parts_of(name).first.at(i), "layer"));
+    for (const auto& name : names) numbers.insert(parse_int(compiler::layer_path(name).first.at(i), "layer"));
     parts[i] = joined_numbers(numbers);
   }
   return fmt::format("{}{}", fmt::join(parts, "."), op);
@@ -63,7 +41,8 @@ std::vector<PlanRow> folded_rows(const PlannedStep& planned) {
     if (const auto it = planned.choices.nodes.find(n); it != planned.choices.nodes.end()) {
       row.split = split_text(planned.choices.mesh, it->second);
     }
-    const auto key = fmt::format("{} {} {} {}", name.is_gradient, layer_pattern(name.text), row.strategy, row.split);
+    const auto key =
+        fmt::format("{} {} {} {}", name.is_gradient, compiler::layer_pattern(name.text), row.strategy, row.split);
     const auto [it, is_new] = row_of.try_emplace(key, rows.size());
     if (is_new) {
       row.count = 0;

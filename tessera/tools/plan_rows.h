@@ -27,9 +27,7 @@ struct PlanRow {
 // In the order of the graph.
 std::vector<PlanRow> folded_rows(const PlannedStep& planned);
 
-// Names that differ in numbers only, as one: equal numbers stay, others are "0-11", "0,5" or, of many, "*".
+// Names of one compiler::layer_pattern(), as one: equal numbers stay, others are "0-11", "0,5" or, of many, "*".
 std::string joined_name(const std::vector<std::string>& names);
-// The name with "*" for each number between dots: equal for what joined_name() joins.
-std::string layer_pattern(const std::string& name);
 
 }  // namespace tessera::tools

@@ -36,7 +36,7 @@ std::string where_seconds_go(const PlannedStep& planned, const PlanCost& a, cons
     const double seconds = seconds_of(b.nodes[i]) - seconds_of(a.nodes[i]);
     if (seconds == 0) continue;
     const auto& name = planned.names[i];
-    auto& difference = differences[{name.is_gradient, layer_pattern(name.text)}];
+    auto& difference = differences[{name.is_gradient, compiler::layer_pattern(name.text)}];
     difference.seconds += seconds;
     difference.names.push_back(name.text);
     difference.is_gradient = name.is_gradient;
@@ -176,7 +176,7 @@ std::string diff_text(const PlanCommand& command, const std::string& first, cons
     const auto after = choice_text(b, choice_of(b.choices, n));
     if (before == after) continue;
     const auto& name = a.names[i];
-    const auto key = fmt::format("{} {} {} / {}", name.is_gradient, layer_pattern(name.text), before, after);
+    const auto key = fmt::format("{} {} {} / {}", name.is_gradient, compiler::layer_pattern(name.text), before, after);
     const auto [it, is_new] = group_of.try_emplace(key, groups.size());
     if (is_new) groups.push_back({.before = before, .after = after, .is_gradient = name.is_gradient});
     auto& group = groups[it->second];

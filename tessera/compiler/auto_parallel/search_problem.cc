@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
-#include "tessera/base/strings.h"
+#include "tessera/compiler/layer_pattern.h"
 #include "tessera/ops/op_def.h"
 
 namespace tessera::compiler {
@@ -29,17 +29,6 @@ std::vector<Sharding> placements(const Shape& shape, const mesh::Mesh& mesh) {
     }
   }
   return found;
-}
-
-// "blocks.5.attention" -> "blocks.*.attention".
-std::string without_numbers(const std::string& path) {
-  std::string text;
-  for (const auto part : split(path, '.')) {
-    const bool is_number = !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
-    text += text.empty() ? "" : ".";
-    text += is_number ? "*" : part;
-  }
-  return text;
 }
 
 bool is_update(const ir::Node& node) { return ops::OpRegistry::instance().get(node.op).update; }
@@ -272,7 +261,7 @@ std::vector<int> SearchProblem::classes() const {
     const auto& input = graph_.inputs()[i];
     const bool is_given = options_given_.hints.contains(input.name);
     classes[i] = number_of(
-        fmt::format("input {} {}", is_given ? input.name : without_numbers(input.name), graph_.type(input.value)));
+        fmt::format("input {} {}", is_given ? input.name : layer_pattern(input.name), graph_.type(input.value)));
   }
   const auto class_of_value = [&](ValueId v) {
     const auto& info = graph_.info(v);
@@ -282,7 +271,7 @@ std::vector<int> SearchProblem::classes() const {
   std::map<std::string, int> seen;
   for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
     const ir::Node& operation = graph_.node(n);
-    const auto place = without_numbers(operation.source);
+    const auto place = layer_pattern(operation.source);
     auto text = fmt::format("{}:{} {} {}", place, operation.op, operation.forward != ir::kNone,
                             static_cast<const void*>(options_[static_cast<size_t>(n)]));
     if (place != operation.source) {
