@@ -14,7 +14,7 @@ using compiler::MeshOutcome;
 using compiler::PlanCost;
 
 std::string cost_text(const PlanCost& cost) {
-  return fmt::format("{} = {} computing + {} communicating, {} received, {} at the peak",
+  return fmt::format("{} = {} computing + {} communicating, {} received, {} alive at the peak",
                      format_seconds(cost.seconds()), format_seconds(cost.compute_seconds),
                      format_seconds(cost.communication_seconds), format_bytes(cost.received_bytes),
                      format_bytes(cost.peak_bytes));
@@ -24,7 +24,7 @@ std::string simulation_text(const SimulatedStep& simulated) {
   const auto& classes = simulated.simulation.classes;
   const auto slowest = std::max_element(
       classes.begin(), classes.end(), [](const auto& a, const auto& b) { return a.step_seconds() < b.step_seconds(); });
-  return fmt::format("{} = {} computing + {} waiting, {} received, {} at the peak",
+  return fmt::format("{} = {} computing + {} waiting, {} received, an arena of {}",
                      format_seconds(simulated.simulation.step_seconds), format_seconds(slowest->compute_seconds),
                      format_seconds(slowest->exposed_seconds), format_bytes(slowest->received_bytes),
                      format_bytes(simulated.peak_memory_bytes));
@@ -121,7 +121,8 @@ std::string plan_summary(const PlannedStep& planned, const std::string& model) {
   const auto& mesh = planned.choices.mesh;
   auto text =
       fmt::format("{} on {} ranks as {}, machines \"{}\"", model, mesh.size(), mesh.to_string(), planned.profile.name);
-  if (planned.memory_limit_bytes > 0) text += fmt::format(", {} a rank", format_bytes(planned.memory_limit_bytes));
+  if (planned.memory_limit_bytes > 0)
+    text += fmt::format(", at most {} alive on a rank", format_bytes(planned.memory_limit_bytes));
   text += "\n\nadded up, a step, nothing beside anything else:\n";
   text += "  this plan " + cost_text(planned.cost) + "\n";
   text += proof_text(planned);
@@ -130,6 +131,12 @@ std::string plan_summary(const PlannedStep& planned, const std::string& model) {
     text += "simulated, communication beside computing, operators fused, memory exact:\n";
     text += "  this plan " + simulation_text(*planned.simulated) + "\n";
     text += "  data      " + simulation_text(*planned.data_parallel_simulated) + ": data parallel\n";
+    if (planned.memory_limit_bytes > 0 && planned.simulated->peak_memory_bytes > planned.memory_limit_bytes) {
+      text +=
+          "  the arena of this plan is larger than the limit, which is of what is alive; a job that has this limit for "
+          "its arena\n"
+          "  takes a plan that needs less, or computes values again\n";
+    }
   }
   return text;
 }

@@ -26,7 +26,8 @@ void add_step_options(CLI::App& command, StepOptions& options) {
       .add_option("--recompute", options.recompute,
                   "auto: compute values again for their gradients until --memory_limit is met")
       ->capture_default_str();
-  command.add_option("--memory_limit", options.memory_limit, "of a rank's arena, as 2GiB");
+  command.add_option("--memory_limit", options.memory_limit,
+                     "of a rank's arena, as 2GiB; of a search, of what is alive on a rank at a time");
   command.add_option("--batch_size", options.batch_size,
                      "samples of the global batch of a built-in network; default: 32 for each part of it, 1 of a "
                      "language model");
