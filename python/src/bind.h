@@ -37,4 +37,7 @@ std::vector<checkpoint::Entry> to_entries(const nb::dict& values);
 // None: no encryption.
 checkpoint::Encryption to_encryption(const std::optional<nb::bytes>& key, const std::string& mode);
 
+// What the keys of Model's `search` say. Throws InvalidArgument listing them for an unknown one.
+train::AutomaticPlanOptions search_options(const nb::dict& given);
+
 }  // namespace tessera::python

@@ -222,17 +222,20 @@ void bind_calls(nb::module_& m, nb::class_<nn::Cell, PythonCell>& cell) {
       "Attributes that construct() looks at. For each set of flags a cell is compiled once.");
   cell.def(
       "spread",
-      [](nb::object self, bool strategies, bool propagation, bool full_batch) {
+      [](nb::object self, bool strategies, bool propagation, bool full_batch, const std::optional<nb::dict>& search) {
+        Spread spread{strategies, propagation, full_batch};
+        if (search) spread.search = search_options(*search);
         nb::dict own = nb::borrow<nb::dict>(self.attr("__dict__"));
-        own["_spread"] = nb::cast(Spread{strategies, propagation, full_batch});
+        own["_spread"] = nb::cast(std::move(spread));
         note_change();
         return self;
       },
-      "strategies"_a = false, "propagation"_a = false, "full_batch"_a = false,
+      "strategies"_a = false, "propagation"_a = false, "full_batch"_a = false, "search"_a = nb::none(),
       R"(Calls of this cell are split over the ranks of the job, which all make them; results are whole on every rank.
 
-Each rank gives its rows of the inputs, or with full_batch all of them. strategies: operators are split as they say; else
-all follows the batch. The result is that of one device on the whole batch.)");
+Each rank gives its rows of the inputs, or with full_batch all of them. strategies: operators are split as they say; search:
+a search decides, strategies hold, with the keys of Model's search; else all follows the batch. The result is that of one
+device on the whole batch.)");
 }
 
 }  // namespace tessera::python

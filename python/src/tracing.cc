@@ -229,6 +229,26 @@ Program::Program(const ir::Graph& graph, Parameters parameters, const std::optio
   executable_ = compile(graph, spread);
 }
 
+// Parameters are whole between two calls, so that is how the search is to take them; states of the program's own come
+// to lie as it says.
+std::shared_ptr<const compiler::PlanRecord> Program::search_plan(const ir::Graph& graph, const mesh::Mesh& ranks,
+                                                                 const compiler::ShardingHints& inputs,
+                                                                 train::AutomaticPlanOptions options) {
+  options.search.hints = inputs;
+  options.search.whole_results = true;
+  for (const auto& input : graph.inputs()) {
+    if (!parameters_.contains(input.name)) continue;
+    options.search.hints[input.name] = {ranks, mesh::Sharding::replicated(graph.type(input.value).shape.ndim())};
+  }
+  auto plan = train::plan_automatically(session_->context(), graph, options);
+  compiler::ShardingHints layouts;
+  for (const auto& [name, sharding] : plan->inputs) {
+    if (session_->holds(name) && !sharding.is_replicated()) layouts[name] = {plan->mesh, sharding};
+  }
+  if (!layouts.empty()) session_->place(layouts);
+  return plan;
+}
+
 std::unique_ptr<session::Executable> Program::compile(const ir::Graph& graph, const std::optional<Spread>& spread) {
   if (!spread) return communicates(graph) ? session_->compile_own(graph) : session_->compile_local(graph);
   const mesh::Mesh ranks({{"data", session_->context().size()}});
@@ -243,6 +263,10 @@ std::unique_ptr<session::Executable> Program::compile(const ir::Graph& graph, co
   compiler::PlanOptions options{.strategies = spread->strategies, .batch_by_default = spread->strategies};
   options.propagate_strategies = spread->propagation;
   options.whole_results = true;
+  if (spread->search) {
+    options.strategies = options.batch_by_default = false;
+    options.record = search_plan(graph, ranks, hints, *spread->search);
+  }
   return session_->compile(graph, ranks, hints, options);
 }
 

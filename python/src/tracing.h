@@ -78,11 +78,12 @@ class Operation {
   std::vector<Tensor> inputs_;  // of own_, in order
 };
 
-// How a graph is split over the ranks of the job, as Model does it in data and semi-automatic parallelism.
+// How a graph is split over the ranks of the job, as Model does it in data, semi-automatic and automatic parallelism.
 struct Spread {
   bool strategies = false;   // they hold, and what has none is split by its batch; else all follows the batch
   bool propagation = false;  // what has none takes over a neighbour's
   bool full_batch = false;   // every rank gives the whole inputs; else its rows
+  std::optional<train::AutomaticPlanOptions> search = std::nullopt;  // present: a search decides; strategies hold
 };
 
 // A graph compiled for this rank, with the values that it keeps from run to run.
@@ -99,6 +100,9 @@ class Program {
 
  private:
   std::unique_ptr<session::Executable> compile(const ir::Graph& graph, const std::optional<Spread>& spread);
+  std::shared_ptr<const compiler::PlanRecord> search_plan(const ir::Graph& graph, const mesh::Mesh& ranks,
+                                                          const compiler::ShardingHints& inputs,
+                                                          train::AutomaticPlanOptions options);
   void set_input(const std::string& name, const Tensor& value);
 
   Parameters parameters_;

@@ -192,40 +192,6 @@ void PythonCallback::call(const char* name, train::RunContext& run) {
   self.attr(name)(nb::cast(&run, nb::rv_policy::reference));
 }
 
-// What the keys of `search` say.
-train::AutomaticPlanOptions search_options(const nb::dict& given) {
-  train::AutomaticPlanOptions options;
-  for (const auto& [key, value] : given) {
-    const auto name = nb::cast<std::string>(key);
-    if (name == "algorithm") {
-      options.search.algorithm = compiler::parse_search_algorithm(nb::cast<std::string>(value));
-    } else if (name == "rounds") {
-      options.search.rounds = nb::cast<int>(value);
-    } else if (name == "timeout") {
-      options.search.timeout_seconds = nb::cast<double>(value);
-    } else if (name == "max_axes") {
-      options.search.max_axes = nb::cast<int>(value);
-    } else if (name == "fully_use_devices") {
-      options.search.use_all_ranks = nb::cast<bool>(value);
-    } else if (name == "slice_align_size") {
-      options.search.slice_align_size = nb::cast<int64_t>(value);
-    } else if (name == "profile") {
-      const auto path = nb::cast<std::string>(value);
-      options.profile = compiler::parse_profile(FileSystem::local().read_text(path), path);
-    } else if (name == "save") {
-      options.save_file = nb::cast<std::string>(value);
-    } else if (name == "load") {
-      options.load_file = nb::cast<std::string>(value);
-    } else {
-      throw InvalidArgument(
-          "search has no key \"{}\"; there are: algorithm, rounds, timeout, max_axes, fully_use_devices, "
-          "slice_align_size, profile, save, load",
-          name);
-    }
-  }
-  return options;
-}
-
 void bind_callbacks(nb::module_& m) {
   nb::class_<train::RunContext>(m, "RunContext",
                                 "Where training stands. Epochs and steps count from 1; a step is one global batch.")
@@ -295,6 +261,39 @@ append_values: further tensors and texts by name. enc_key: 16, 24 or 32 bytes, e
 }
 
 }  // namespace
+
+train::AutomaticPlanOptions search_options(const nb::dict& given) {
+  train::AutomaticPlanOptions options;
+  for (const auto& [key, value] : given) {
+    const auto name = nb::cast<std::string>(key);
+    if (name == "algorithm") {
+      options.search.algorithm = compiler::parse_search_algorithm(nb::cast<std::string>(value));
+    } else if (name == "rounds") {
+      options.search.rounds = nb::cast<int>(value);
+    } else if (name == "timeout") {
+      options.search.timeout_seconds = nb::cast<double>(value);
+    } else if (name == "max_axes") {
+      options.search.max_axes = nb::cast<int>(value);
+    } else if (name == "fully_use_devices") {
+      options.search.use_all_ranks = nb::cast<bool>(value);
+    } else if (name == "slice_align_size") {
+      options.search.slice_align_size = nb::cast<int64_t>(value);
+    } else if (name == "profile") {
+      const auto path = nb::cast<std::string>(value);
+      options.profile = compiler::parse_profile(FileSystem::local().read_text(path), path);
+    } else if (name == "save") {
+      options.save_file = nb::cast<std::string>(value);
+    } else if (name == "load") {
+      options.load_file = nb::cast<std::string>(value);
+    } else {
+      throw InvalidArgument(
+          "search has no key \"{}\"; there are: algorithm, rounds, timeout, max_axes, fully_use_devices, "
+          "slice_align_size, profile, save, load",
+          name);
+    }
+  }
+  return options;
+}
 
 void bind_train(nb::module_& m) {
   bind_callbacks(m);

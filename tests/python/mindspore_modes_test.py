@@ -185,6 +185,45 @@ def test_an_overflow_on_one_rank_skips_the_step_on_all(tmp_path, mode):
         np.testing.assert_allclose(own, [1, 1, 1, 1, 1, 0, 512, *updated], rtol=1e-5)
 
 
+OWN_STEP = """
+context.set_auto_parallel_context(parallel_mode=MODE, full_batch=FULL_BATCH)
+
+
+# With a step of the script's own: the gradients are clipped.
+class Step(nn.TrainOneStepCell):
+    def construct(self, x, y):
+        loss = self.network(x, y)
+        gradients = self.grad(self.network, self.weights)(x, y, ops.fill(loss.dtype, loss.shape, 1.0))
+        self.optimizer(self.grad_reducer(tuple(ops.clip_by_value(gradient, Tensor(-0.05, ms.float32), Tensor(0.05, ms.float32))
+                                               for gradient in gradients)))
+        return loss
+
+
+def made(shape, seed):
+    return Tensor(np.random.RandomState(seed).rand(*shape).astype(np.float32) - 0.5)
+
+
+net = nn.SequentialCell(nn.Dense(4, 512, weight_init=made((512, 4), 2), activation="tanh"), nn.Dense(512, 2, weight_init=made((2, 512), 3)))
+step = Step(nn.WithLossCell(net, nn.MSELoss()), nn.Momentum(net.trainable_params(), 0.1, 0.9))
+step.set_train()
+own = slice(None) if FULL_BATCH else slice(rank * 8 // ranks, (rank + 1) * 8 // ranks)
+losses = [step(Tensor(x[own]), Tensor(x[own, :2])).asnumpy() for _ in range(4)]
+show(*losses, *[parameter.asnumpy() for parameter in net.get_parameters()])
+"""
+
+
+@pytest.mark.parametrize("full_batch", [False, True])
+def test_a_step_of_ones_own_is_searched_for_and_equal_to_one_device(tmp_path, full_batch):
+    script = OWN_STEP.replace("FULL_BATCH", str(full_batch))
+    alone = on_ranks(tmp_path, script.replace("MODE", "'stand_alone'"), 1)[0][0]
+    assert alone[0] > alone[3]
+    for ranks in (2, 4):
+        shown, said = on_ranks(tmp_path, script.replace("MODE", "'auto_parallel'"), ranks)
+        assert len(re.findall("auto_parallel: .*; a step is predicted to take", said)) == 1, said
+        for rank in shown:
+            np.testing.assert_allclose(rank, alone, rtol=1e-4, atol=1e-6)
+
+
 LAMB = """
 context.set_auto_parallel_context(parallel_mode="MODE", gradients_mean=True, enable_parallel_optimizer=SHARDS, full_batch=MODE_IS_GLOBAL,
                                   parallel_optimizer_config={"parallel_optimizer_threshold": 0})

@@ -43,17 +43,22 @@ def parallel_options():
     context.warn_of_gradients_mean(mode)
     options["sliced_parameters"] = True
     strategy = get("dataset_strategy")
-    propagates = get("search_mode") == "sharding_propagation" or get("sharding_propagation")
-    if mode == ParallelMode.AUTO_PARALLEL and not propagates:
+    if mode == ParallelMode.AUTO_PARALLEL and not propagates():
         options |= {"parallel_mode": mode, "search": search_options()}
     else:
         options |= {"parallel_mode": ParallelMode.SEMI_AUTO_PARALLEL}
     return options | {"full_batch": get("full_batch"),
                       "dataset_strategy": [] if isinstance(strategy, str) else [list(item) for item in strategy],
-                      "sharding_propagation": propagates,
+                      "sharding_propagation": propagates(),
                       "strategy_ckpt_save_file": get("strategy_ckpt_save_file"),
                       "strategy_ckpt_load_file": _strategies_to_repeat(get("strategy_ckpt_load_file")),
                       "group_ckpt_save_file": get("group_ckpt_save_file") or os.environ.get("GROUP_INFO_FILE", "")}
+
+
+def propagates():
+    """Whether operators without a strategy take over a neighbour's."""
+    get = context.get_auto_parallel_context
+    return get("search_mode") == "sharding_propagation" or get("sharding_propagation")
 
 
 def search_options():

@@ -131,16 +131,15 @@ class TrainOneStepCell(Cell):
         context.check_mode(self.parallel_mode)
         tessera.cluster.init()
         context.warn_of_gradients_mean(self.parallel_mode)
-        if self.parallel_mode == ParallelMode.AUTO_PARALLEL:
-            context.warn_once("auto_parallel: a training step written as a cell is data parallel; a Model searches")
         if not isinstance(context.get_auto_parallel_context("dataset_strategy"), str):
             raise RuntimeError(f"For '{type(self).__name__}', a dataset_strategy of tuples is not available: give the network, its loss "
                                "and the optimizer to a Model")
         if context.is_literal_gradients_mean(self.parallel_mode):
             self._scale_literally()
-        self.spread(strategies=self.parallel_mode == ParallelMode.SEMI_AUTO_PARALLEL,
-                    propagation=context.get_auto_parallel_context("search_mode") == "sharding_propagation",
-                    full_batch=context.get_auto_parallel_context("full_batch"))
+        from mindspore.train.parallel_options import propagates, search_options
+        searches = self.parallel_mode == ParallelMode.AUTO_PARALLEL and not propagates()
+        self.spread(strategies=not searches, propagation=propagates(), full_batch=context.get_auto_parallel_context("full_batch"),
+                    search=search_options() if searches else None)
 
     def _scale_literally(self):
         if self.parallel_mode == ParallelMode.SEMI_AUTO_PARALLEL:
