@@ -314,7 +314,8 @@ auto; docs/mixed_precision.md. loss_scale: nn.dynamic_loss_scale() or nn.fixed_l
 of a step, bytes or "2GiB": what would not fit is recomputed. kernels: fixed, or measured, the fastest, remembered in the
 directory kernel_cache. fuse=False: every operator is a kernel of its own. overlap=False: nothing is computed while ranks
 communicate. sliced_parameters=True: once compiled, a parameter that is split over ranks has shape and value of this rank's
-slice; set_data takes a slice or the whole.)",
+slice; set_data takes a slice or the whole. job_name: of this training, written into its checkpoints; load_checkpoint then
+refuses those of another name.)",
                                        nb::dynamic_attr(), nb::is_weak_referenceable());
   model.def(
       "__init__",
@@ -326,7 +327,8 @@ slice; set_data takes a slice or the whole.)",
          const std::string& batch_norm, nb::handle precision, const std::string& amp_level,
          std::optional<bool> keep_batchnorm_fp32, const std::optional<nn::LossScale>& loss_scale,
          nb::handle memory_limit, const std::string& kernels, const std::string& kernel_cache, bool fuse, bool overlap,
-         int num_threads, bool reference_kernels, bool debug, const nb::dict& search, bool sliced_parameters) {
+         int num_threads, bool reference_kernels, bool debug, const nb::dict& search, bool sliced_parameters,
+         const std::string& job_name) {
         train::ModelOptions options{.parallel_mode = train::parse_parallel_mode(parallel_mode),
                                     .gradient_accumulation_steps = accumulation,
                                     .full_batch = full_batch,
@@ -341,7 +343,8 @@ slice; set_data takes a slice or the whole.)",
                                     .gradients_mean = gradients_mean,
                                     .parameter_broadcast = broadcast,
                                     .batch_norm_statistics = statistics(batch_norm),
-                                    .seed = seed.value_or(global_seed())};
+                                    .seed = seed.value_or(global_seed()),
+                                    .job_name = job_name};
         PrecisionArguments{precision, amp_level, keep_batchnorm_fp32, loss_scale}.give_to(options);
         options.session.memory_limit_bytes = to_bytes(memory_limit, "memory_limit");
         options.session.kernel_choice = session::parse_kernel_choice(kernels);
@@ -368,7 +371,7 @@ slice; set_data takes a slice or the whole.)",
       "keep_batchnorm_fp32"_a = nb::none(), "loss_scale"_a = nb::none(), "memory_limit"_a = nb::none(),
       "kernels"_a = "fixed", "kernel_cache"_a = "", "fuse"_a = true, "overlap"_a = true, "num_threads"_a = 0,
       "reference_kernels"_a = false, "debug"_a = false, "search"_a = nb::dict(), "sliced_parameters"_a = false,
-      nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>());
+      "job_name"_a = "", nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>());
   model.def(
       "train",
       [](PythonModel& self, int64_t epochs, const data::Dataset& dataset,
@@ -492,19 +495,22 @@ checkpoint. async_save: a thread writes a copy; the next save, and finish_saves(
       "Waits for a save that a thread is writing, and raises its error.");
   model.def(
       "load_checkpoint",
-      [](PythonModel& self, const std::string& path, const std::optional<nb::bytes>& key, const std::string& mode) {
+      [](PythonModel& self, const std::string& path, const std::optional<nb::bytes>& key, const std::string& mode,
+         bool accept_other_jobs) {
         {
-          const auto decryption = to_encryption(key, mode);
+          const train::LoadCheckpointOptions options{.decryption = to_encryption(key, mode),
+                                                     .accept_other_jobs = accept_other_jobs};
           const nb::gil_scoped_release release;
-          self.model().load_checkpoint(path, decryption);
+          self.model().load_checkpoint(path, options);
         }
         self.changed();
       },
-      "path"_a, "dec_key"_a = nb::none(), "dec_mode"_a = "AES-GCM",
+      "path"_a, "dec_key"_a = nb::none(), "dec_mode"_a = "AES-GCM", "accept_other_jobs"_a = false,
       R"(Takes all values of a checkpoint that any number of ranks saved, whole or in slices, and where training stood.
 
 path: a checkpoint, or a directory, whose newest one is taken. After build() each rank reads only what it holds. Raises
-InvalidArgument listing missing, unexpected and mis-shaped names; then nothing has changed.)");
+InvalidArgument listing missing, unexpected and mis-shaped names, or where the checkpoint is of a training with another
+job_name, unless accept_other_jobs; then nothing has changed.)");
   model.def(
       "load_parameters",
       [](PythonModel& self, const std::string& path, const std::optional<nb::bytes>& key, const std::string& mode) {
@@ -515,7 +521,7 @@ InvalidArgument listing missing, unexpected and mis-shaped names; then nothing h
         }
         self.changed();
       },
-      "path"_a, "dec_key"_a = nb::none(), "dec_mode"_a = "AES-GCM", "The network's parameters only.");
+      "path"_a, "dec_key"_a = nb::none(), "dec_mode"_a = "AES-GCM", "The network's parameters only, of any training.");
   model.def_prop_ro(
       "was_skipped", [](PythonModel& self) { return self.model().was_skipped(); },
       "Whether the latest step was skipped because a gradient or the loss was not finite.");

@@ -116,16 +116,25 @@ OtherRanks other_ranks(FileSystem& files, const std::string& path, int world_siz
   return others;
 }
 
+// What has no name may be of any training.
+void require_job(const std::string& path, const std::optional<CheckpointInfo>& info, const std::string& job_name) {
+  if (!info || info->job_name.empty() || job_name.empty() || info->job_name == job_name) return;
+  throw InvalidArgument(
+      "{}: is of the training \"{}\", not of \"{}\"; to go on with it nevertheless accept other jobs, to start a new "
+      "training from its weights load the parameters only",
+      path, info->job_name, job_name);
+}
+
 }  // namespace
 
-GlobalCheckpoint GlobalCheckpoint::open(FileSystem& files, const std::string& path) {
+GlobalCheckpoint GlobalCheckpoint::open(FileSystem& files, const std::string& path, const std::string& job_name) {
   if (files.is_directory(path)) {
     const auto first_folder = join_path(path, "rank_0");
     const auto folder = files.is_directory(first_folder) ? first_folder : path;
     std::string problem;
     for (const auto& candidate : checkpoints_newest_first(files, folder)) {
       try {
-        auto checkpoint = open(files, candidate);
+        auto checkpoint = open(files, candidate, job_name);
         if (!checkpoint.missing_.empty()) throw InvalidArgument("{}: is missing", checkpoint.missing_[0]);
         if (!problem.empty()) log_warning("{}; {} is taken instead", problem, candidate);
         return checkpoint;
@@ -139,23 +148,17 @@ GlobalCheckpoint GlobalCheckpoint::open(FileSystem& files, const std::string& pa
   if (!files.exists(path) && rank_of_folder(base_name(parent_path(path)))) {
     // A rank of a larger job than that which saved.
     const auto first = join_path(join_path(parent_path(parent_path(path)), "rank_0"), base_name(path));
-    if (first != path && files.exists(first)) return open(files, first);
+    if (first != path && files.exists(first)) return open(files, first, job_name);
   }
   auto sources = SourceFile::open_all(files, path);
+  require_job(path, sources[0].info(), job_name);
   std::vector<std::string> missing;
   if (sources.size() == 1 && sources[0].holds_parts()) {
-    const CheckpointInfo info = *sources[0].info();
-    auto others = other_ranks(files, path, info.world_size);
+    auto others = other_ranks(files, path, sources[0].info()->world_size);
     missing = std::move(others.missing);
     for (const auto& other : others.paths) {
       for (auto& file : SourceFile::open_all(files, other)) {
-        const auto& its = file.info();
-        if (!its || its->epoch != info.epoch || its->step != info.step || its->world_size != info.world_size) {
-          throw InvalidArgument(
-              "{}: is of another checkpoint than {}: {}, not step {} of {} ranks", other, path,
-              its ? fmt::format("step {} of {} ranks", its->step, its->world_size) : std::string("without a manifest"),
-              info.step, info.world_size);
-        }
+        require_same_save(sources[0], file);
         sources.push_back(std::move(file));
       }
     }

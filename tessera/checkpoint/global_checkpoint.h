@@ -32,7 +32,9 @@ class GlobalCheckpoint {
   // Logs one warning where a manifest is missing. Throws InvalidArgument naming file and tensor when a file is damaged
   // or of another checkpoint, or when a file of the directory is missing; IoError when one cannot be read. Of folders
   // rank_N only those must be there whose values are read.
-  static GlobalCheckpoint open(FileSystem& files, const std::string& path);
+  // `job_name`: a checkpoint of a training of another name is refused, too, and passed over in a directory, with a
+  // warning. One without a name is of any, and "" stands for any.
+  static GlobalCheckpoint open(FileSystem& files, const std::string& path, const std::string& job_name = "");
 
   const std::string& path() const { return path_; }
   // Absent without a manifest.

@@ -104,6 +104,7 @@ std::string info_lines(const CheckpointInfo& info) {
   std::string text =
       fmt::format("epoch {}, step {} of it, step {} in all\n", info.epoch, info.step_in_epoch, info.step);
   if (info.saved_at_ms > 0) text += fmt::format("saved {}\n", time_text(info.saved_at_ms));
+  if (!info.job_name.empty()) text += fmt::format("training \"{}\"\n", info.job_name);
   text += fmt::format("job \"{}\", {} rank{}, seed {}\n", info.job_id, info.world_size, info.world_size == 1 ? "" : "s",
                       info.seed);
   if (!info.network_name.empty() || !info.network_hash.empty()) {
@@ -167,6 +168,7 @@ Inspection inspect_json(FileSystem& files, const std::string& path) {
                         {"network", {{"name", info.network_name}, {"hash", info.network_hash}}},
                         {"random", {{"seed", info.seed}, {"state", info.random_state}}},
                         {"data_position", info.data_position}};
+    if (!info.job_name.empty()) json["manifest"]["job_name"] = info.job_name;
   }
   json["num_elements"] = view.num_elements;
   json["values"] = Json::array();

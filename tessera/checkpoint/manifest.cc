@@ -73,6 +73,7 @@ std::string body_text(const Manifest& manifest) {
   member("step", info.step);
   member("saved_at_ms", info.saved_at_ms);
   member("job_id", info.job_id);
+  if (!info.job_name.empty()) member("job_name", info.job_name);
   member("world_size", info.world_size);
   member("network", {{"name", info.network_name}, {"hash", info.network_hash}});
   member("random", {{"seed", info.seed}, {"state", info.random_state}});
@@ -225,7 +226,7 @@ std::string to_text(const Manifest& manifest) {
     }
     return fmt::format("{}{}{}{}{}", kBeforeCrc, hex(crc_of(body)), kAfterCrc, body, kEnd);
   } catch (const Json::exception&) {
-    throw InvalidArgument("manifest: a name, job id, data position or random state is not UTF-8");
+    throw InvalidArgument("manifest: a name, job id, job name, data position or random state is not UTF-8");
   }
 }
 
@@ -241,6 +242,7 @@ Manifest parse_manifest(std::string_view text, const std::string& path) {
   info.step = root["step"].count();
   info.saved_at_ms = root["saved_at_ms"].count();
   info.job_id = root["job_id"].text();
+  if (root.has("job_name")) info.job_name = root["job_name"].text();
   info.world_size = static_cast<int>(root["world_size"].count(std::numeric_limits<int>::max()));
   info.network_name = root["network"]["name"].text();
   info.network_hash = root["network"]["hash"].text();

@@ -19,7 +19,8 @@ struct CheckpointInfo {
   int64_t step_in_epoch = 0;
   int64_t step = 0;         // since the beginning of training
   int64_t saved_at_ms = 0;  // since 1970-01-01 UTC
-  std::string job_id;
+  std::string job_id;       // of the processes that saved it: another one after each start
+  std::string job_name;     // of the training, which goes on under it; "": it has none
   int world_size = 1;
   std::string network_name;
   std::string network_hash;

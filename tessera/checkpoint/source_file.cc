@@ -121,7 +121,24 @@ std::map<int64_t, std::string> files_at(const std::map<int64_t, std::vector<Cand
   return paths;
 }
 
+std::string save_text(const CheckpointInfo& info) {
+  const auto job = info.job_id.empty() ? "" : fmt::format(" of job \"{}\"", info.job_id);
+  return fmt::format("step {} of {} ranks{}", info.step, info.world_size, job);
+}
+
 }  // namespace
+
+void require_same_save(const SourceFile& first, const SourceFile& other) {
+  const auto& info = first.info();
+  const auto& its = other.info();
+  check(info.has_value(), "what is compared with has a manifest");
+  if (its && its->epoch == info->epoch && its->step == info->step && its->world_size == info->world_size &&
+      its->job_id == info->job_id) {
+    return;
+  }
+  throw InvalidArgument("{}: is of another checkpoint than {}: {}, not {}", other.path(), first.path(),
+                        its ? save_text(*its) : "without a manifest", save_text(*info));
+}
 
 std::string read_text(FileSystem& files, const SourceFile& source, const std::string& name) {
   const auto file = CkptFile::open(files, source.path());
@@ -240,7 +257,11 @@ SourceFiles open_sources(FileSystem& files, const std::string& given) {
     try {
       SourceFiles sources;
       if (has_folders) {
-        for (const auto& [rank, path] : paths) sources.emplace(rank, SourceFile::open(files, path));
+        for (const auto& [rank, path] : paths) {
+          const auto& file = sources.emplace(rank, SourceFile::open(files, path)).first->second;
+          const auto& first = sources.begin()->second;
+          if (first.info() && file.info()) require_same_save(first, file);
+        }
       } else {
         for (auto& file : SourceFile::open_all(files, paths.at(0)))
           sources.emplace(std::ssize(sources), std::move(file));

@@ -73,6 +73,10 @@ class SourceFile {
   std::optional<uint32_t> crc32c_;
 };
 
+// Throws InvalidArgument naming both unless `other` is of the same save as `first`, by their manifests: of its step,
+// its number of ranks and its job. `first` has a manifest.
+void require_same_save(const SourceFile& first, const SourceFile& other);
+
 // The value of a text, as UTF-8: of its file only the values' beginnings are looked at. Throws IoError when the file
 // has changed since it was opened.
 std::string read_text(FileSystem& files, const SourceFile& source, const std::string& name);
@@ -87,8 +91,9 @@ std::vector<std::string> checkpoints_newest_first(FileSystem& files, const std::
 using SourceFiles = std::map<int64_t, SourceFile>;
 
 // The checkpoint files of all ranks: of each folder rank_N of `directory` the newest, by epoch and step as numbers,
-// that every rank has. Where there are no such folders, the newest checkpoint of `directory` itself is rank 0's. One
-// that is damaged is passed over with a warning that names the reason. Throws InvalidArgument when there is none.
+// that every rank has of one save. Where there are no such folders, the newest checkpoint of `directory` itself is rank
+// 0's. One that is damaged is passed over with a warning that names the reason. Throws InvalidArgument when there is
+// none.
 SourceFiles open_sources(FileSystem& files, const std::string& directory);
 
 }  // namespace tessera::checkpoint

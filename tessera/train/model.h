@@ -98,6 +98,9 @@ struct ModelOptions {
   std::optional<nn::LossScale> loss_scale = std::nullopt;
   // Of initial values and random operators. All ranks use rank 0's.
   uint64_t seed = 1;
+  // Of this training, by which its checkpoints are known when it is started again: a checkpoint of another name is not
+  // resumed. Not of the network: two trainings of one network differ in it. "": checkpoints of any name are resumed.
+  std::string job_name = {};
   session::SessionOptions session = {};
   std::vector<std::shared_ptr<Metric>> metrics = {};
 };
@@ -123,6 +126,13 @@ struct SaveCheckpointOptions {
   // Called when the checkpoint is committed, before the save counts as done; on the first rank of each directory, by
   // the thread that wrote.
   std::function<void()> after_commit = {};
+};
+
+// How Model::load_checkpoint loads.
+struct LoadCheckpointOptions {
+  checkpoint::Encryption decryption = {};
+  // Go on with the checkpoint of a training of another name (ModelOptions::job_name).
+  bool accept_other_jobs = false;
 };
 
 class Model {
@@ -172,11 +182,13 @@ class Model {
   // Takes all values of a checkpoint of this network and optimizer, and where training stood. The checkpoint may have
   // been saved by any number of ranks, under any plan, whole or in slices (checkpoint/global_checkpoint.h says what
   // `path` may name); each rank reads what its own plan wants, which is known after build(): before, that is
-  // everything. Throws InvalidArgument listing missing, unexpected and mis-shaped names, or naming a damaged file; then
-  // nothing has changed. Every rank calls it.
+  // everything. Throws InvalidArgument listing missing, unexpected and mis-shaped names, naming a damaged file, or the
+  // training whose checkpoint it is where that is another one; then nothing has changed. Of a directory what is damaged
+  // or of another training is passed over, with a warning. Every rank calls it.
   // An encrypted checkpoint needs its key, and twice its size in memory.
-  checkpoint::CheckpointInfo load_checkpoint(const std::string& path, const checkpoint::Encryption& decryption = {});
-  // The network's parameters only: to evaluate, or to start a new training from them. Other entries are left out.
+  checkpoint::CheckpointInfo load_checkpoint(const std::string& path, const LoadCheckpointOptions& options = {});
+  // The network's parameters only, of any training: to evaluate, or to start a new training from them. Other entries
+  // are left out.
   void load_parameters(const std::string& path, const checkpoint::Encryption& decryption = {});
   // What the latest of these two read.
   const checkpoint::GlobalCheckpoint::Report& load_report() const { return load_report_; }
@@ -275,7 +287,9 @@ class Model {
     std::unique_ptr<FileSystem> plain;  // what was encrypted, in memory; the checkpoint reads from it
     checkpoint::GlobalCheckpoint checkpoint;
   };
-  OpenedCheckpoint open_checkpoint(const std::string& path, const checkpoint::Encryption& decryption);
+  // job_name: as in checkpoint::GlobalCheckpoint::open.
+  OpenedCheckpoint open_checkpoint(const std::string& path, const checkpoint::Encryption& decryption,
+                                   const std::string& job_name);
   void take_values(const checkpoint::GlobalCheckpoint& loaded, const std::vector<std::string>& names,
                    bool allow_unexpected);
 

@@ -114,6 +114,7 @@ std::string Model::save_checkpoint(const std::string& path, const SaveCheckpoint
               .step = step_,
               .saved_at_ms = context_.clock().wall_ms(),
               .job_id = context_.job_id(),
+              .job_name = options_.job_name,
               .world_size = context_.size(),
               .seed = options_.seed,
               .data_position = position_.to_string()};
@@ -134,12 +135,13 @@ std::string Model::save_checkpoint(const std::string& path, const SaveCheckpoint
 void Model::finish_saves() { background_save_.finish(); }
 
 // Ranks with disks of their own may not see the same checkpoint.
-Model::OpenedCheckpoint Model::open_checkpoint(const std::string& path, const checkpoint::Encryption& decryption) {
+Model::OpenedCheckpoint Model::open_checkpoint(const std::string& path, const checkpoint::Encryption& decryption,
+                                               const std::string& job_name) {
   finish_saves();
   const auto open = [&] {
     auto& files = context_.file_system();
     auto plain = decryption.is_on() ? checkpoint::decrypt_checkpoint(files, path, decryption) : nullptr;
-    auto opened = checkpoint::GlobalCheckpoint::open(plain ? *plain : files, path);
+    auto opened = checkpoint::GlobalCheckpoint::open(plain ? *plain : files, path, job_name);
     return OpenedCheckpoint{std::move(plain), std::move(opened)};
   };
   if (!is_parallel() || is_hybrid()) return open();
@@ -148,7 +150,8 @@ Model::OpenedCheckpoint Model::open_checkpoint(const std::string& path, const ch
   const auto found = checkpoint::run_together(barrier, "cannot load", [&] {
     opened = open();
     const auto& info = opened->checkpoint.info();
-    return info ? fmt::format("step {} of {} ranks", info->step, info->world_size) : "no step, without a manifest";
+    return info ? fmt::format("step {} of {} ranks of job \"{}\"", info->step, info->world_size, info->job_id)
+                : "no step, without a manifest";
   });
   for (size_t rank = 1; rank < found.size(); ++rank) {
     if (found[rank] == found[0]) continue;
@@ -198,8 +201,9 @@ void Model::take_values(const checkpoint::GlobalCheckpoint& loaded, const std::v
   }
 }
 
-checkpoint::CheckpointInfo Model::load_checkpoint(const std::string& path, const checkpoint::Encryption& decryption) {
-  const auto opened = open_checkpoint(path, decryption);
+checkpoint::CheckpointInfo Model::load_checkpoint(const std::string& path, const LoadCheckpointOptions& options) {
+  const auto opened =
+      open_checkpoint(path, options.decryption, options.accept_other_jobs ? std::string() : options_.job_name);
   const auto& loaded = opened.checkpoint;
   take_values(loaded, session_->names(), /*allow_unexpected=*/false);
   for (const auto& name : session_->names()) {
@@ -218,7 +222,7 @@ checkpoint::CheckpointInfo Model::load_checkpoint(const std::string& path, const
 }
 
 void Model::load_parameters(const std::string& path, const checkpoint::Encryption& decryption) {
-  const auto opened = open_checkpoint(path, decryption);
+  const auto opened = open_checkpoint(path, decryption, "");
   const auto& loaded = opened.checkpoint;
   std::vector<std::string> names;
   for (const nn::Parameter* parameter : network_.parameters()) names.push_back(parameter->full_name());

@@ -248,6 +248,46 @@ TEST_F(Saves, OfSlicesAreConvertedWithTheirStrategyFileAndWithoutIt) {
   }
 }
 
+TEST_F(Saves, F36_OfAnotherTrainingAreResumedOnlyWhereTheyAreAccepted) {
+  run_ranks(2, [&](cluster::Context& context) {
+    nn::MSELoss loss;
+    nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+    const auto with_job = [&](const std::string& job_name, const std::function<void(Model&)>& f) {
+      nn::Dense network(8, 5);
+      Model model(context, network, &loss, &optimizer,
+                  {.parallel_mode = ParallelMode::kDataParallel, .job_name = job_name});
+      f(model);
+    };
+    std::vector<double> saved;
+    with_job("first", [&](Model& model) {
+      const Tensor x = Tensor::full({DType::kF32, {2, 8}}, 1);
+      const Tensor y = Tensor::zeros({DType::kF32, {2, 5}});
+      model.train_step({x.view(), y.view()}, 4);
+      model.save_checkpoint(in("x"));
+      saved = model.value("weight").to_doubles();
+    });
+    with_job("second", [&](Model& model) {
+      model.set_value("weight", Tensor::zeros(model.value("weight").type()));
+      EXPECT_THAT([&] { model.load_checkpoint(in("x.ckpt")); },
+                  testing::ThrowsMessage<InvalidArgument>(
+                      testing::HasSubstr("x.ckpt: is of the training \"first\", not of \"second\"")));
+      EXPECT_EQ(model.value("weight").to_doubles(), std::vector<double>(40, 0.0)) << "nothing has changed";
+      EXPECT_EQ(model.step(), 0);
+      model.load_parameters(in("x.ckpt"));
+      EXPECT_EQ(model.value("weight").to_doubles(), saved);
+      EXPECT_EQ(model.step(), 0);
+      EXPECT_EQ(model.load_checkpoint(in("x.ckpt"), {.accept_other_jobs = true}).job_name, "first");
+      EXPECT_EQ(model.step(), 1);
+    });
+    for (const char* name : {"first", ""}) {
+      with_job(name, [&](Model& model) {
+        model.load_checkpoint(in("x.ckpt"));
+        EXPECT_EQ(model.step(), 1);
+      });
+    }
+  });
+}
+
 struct Normalised : nn::Cell {
   nn::Conv2d& conv = child<nn::Conv2d>("conv", 3, 4, nn::Conv2dOptions{.kernel = 3});
   nn::BatchNorm2d& norm = child<nn::BatchNorm2d>("norm", 4);

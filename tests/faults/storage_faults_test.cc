@@ -205,6 +205,65 @@ TEST(Faults, F36_AFileOfAnotherRankIsRefused) {
       << "of the step before";
 }
 
+TEST(Faults, F36_AWholeCheckpointOfAnotherTrainingIsPassedOver) {
+  MemoryFileSystem files;
+  const auto save_of = [&](const std::string& job_name, int64_t step, const std::string& directory) {
+    return save(files, {.path = path_of_step(step, directory)}, entries_of_step(step),
+                {.epoch = 1, .step_in_epoch = step, .step = step, .job_name = job_name});
+  };
+  save_of("", 1, "d");
+  save_of("pictures", 2, "d");
+  const auto foreign = save_of("texts", 3, "d");
+  const auto names = files.list("d");
+  const auto step_of = [&](const std::string& job_name) {
+    return GlobalCheckpoint::open(files, "d", job_name).info()->step;
+  };
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(step_of("pictures"), 2);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr(foreign + ": is of the training \"texts\", not of \"pictures\""),
+                    HasSubstr(path_of_step(2) + " is taken instead")));
+  EXPECT_EQ(step_of("texts"), 3);
+  EXPECT_EQ(step_of(""), 3) << "a training without a name";
+  EXPECT_EQ(step_of("sounds"), 1) << "a checkpoint without a name";
+  EXPECT_THAT(message_of([&] { GlobalCheckpoint::open(files, foreign, "pictures"); }),
+              StartsWith(foreign + ": is of the training \"texts\""));
+  EXPECT_EQ(files.list("d"), names) << "nothing is deleted";
+}
+
+// Ranks that save apart write a manifest each; those of one step of two jobs are not one checkpoint.
+TEST(Faults, F36_ARanksWholeCheckpointOfAnotherJobIsRefused) {
+  MemoryFileSystem files;
+  const auto save_of = [&](const std::string& job_id, int64_t step, const std::string& root) {
+    const auto messages = ThreadBarrier::run(2, [&](Barrier& barrier) {
+      const auto path = path_of_step(step, join_path(root, fmt::format("rank_{}", barrier.rank())));
+      const Box half{{barrier.rank()}, {1}};
+      const auto value = Tensor::full({DType::kF32, {1}}, static_cast<double>(step));
+      const std::vector<Slice> slices = {{"w", {DType::kF32, {2}}, half, value.view()}};
+      save_slices(files, barrier,
+                  {.path = path, .together = ranks_of_directory(files, barrier, parent_path(path), "job")}, slices,
+                  {.epoch = 1, .step_in_epoch = step, .step = step, .job_id = job_id, .world_size = 2});
+    });
+    EXPECT_THAT(messages, Each("no error"));
+  };
+  save_of("first", 1, "d");
+  save_of("first", 2, "d");
+  save_of("second", 2, "other");
+  EXPECT_EQ(GlobalCheckpoint::open(files, "d").info()->step, 2);
+  EXPECT_EQ(open_sources(files, "d").at(1).info()->step, 2);
+  const auto path = path_of_step(2, "d/rank_1");
+  for (const char* suffix : {"", ".manifest"}) {
+    overwrite(files, path + suffix, files.read_text(path_of_step(2, "other/rank_1") + suffix));
+  }
+  const auto refusal = path + ": is of another checkpoint than " + path_of_step(2, "d/rank_0") +
+                       ": step 2 of 2 ranks of job \"second\", not step 2 of 2 ranks of job \"first\"";
+  EXPECT_EQ(message_of([&] { GlobalCheckpoint::open(files, path); }), refusal);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(GlobalCheckpoint::open(files, "d").info()->step, 1);
+  EXPECT_EQ(open_sources(files, "d").at(1).info()->step, 1) << "a conversion";
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr(refusal));
+}
+
 TEST(Faults, F37_AllDamagedIsNotTheSameAsNone) {
   MemoryFileSystem files;
   files.create_directories("d");

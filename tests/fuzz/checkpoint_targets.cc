@@ -132,6 +132,7 @@ std::vector<std::string> manifest_examples() {
                              .step = 146,
                              .saved_at_ms = 1'700'000'000'123,
                              .job_id = "job-7",
+                             .job_name = "pictures, third try",
                              .world_size = 4,
                              .network_name = "net",
                              .seed = 1}};

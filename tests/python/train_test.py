@@ -276,6 +276,20 @@ def test_a_checkpoint_resumes_exactly(tmp_path):
     assert first.losses + losses.losses == whole
 
 
+def test_a_checkpoint_of_another_job_is_not_resumed(tmp_path):
+    def job(name):
+        return tessera.Model(nn.Dense(4, 1), nn.MSELoss(), nn.Momentum(learning_rate=0.01), job_name=name)
+
+    path = job("first").save_checkpoint(str(tmp_path / "x.ckpt"))
+    other = job("second")
+    with pytest.raises(tessera.InvalidArgument, match='is of the training "first", not of "second"'):
+        other.load_checkpoint(path)
+    other.load_parameters(path)
+    other.load_checkpoint(path, accept_other_jobs=True)
+    for name in ("first", ""):
+        job(name).load_checkpoint(path)
+
+
 def test_an_optimizer_for_some_parameters_leaves_the_others():
     net = nn.Dense(4, 1)
     weight = net.weight.numpy().copy()
