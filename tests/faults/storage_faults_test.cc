@@ -257,7 +257,7 @@ TEST(Faults, F36_ARanksWholeCheckpointOfAnotherJobIsRefused) {
   }
   const auto refusal = path + ": is of another checkpoint than " + path_of_step(2, "d/rank_0") +
                        ": step 2 of 2 ranks of job \"second\", not step 2 of 2 ranks of job \"first\"";
-  EXPECT_EQ(message_of([&] { GlobalCheckpoint::open(files, path); }), refusal);
+  EXPECT_EQ(message_of([&] { GlobalCheckpoint::open(files, path_of_step(2, "d/rank_0")); }), refusal);
   testing::internal::CaptureStderr();
   EXPECT_EQ(GlobalCheckpoint::open(files, "d").info()->step, 1);
   EXPECT_EQ(open_sources(files, "d").at(1).info()->step, 1) << "a conversion";
