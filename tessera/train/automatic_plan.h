@@ -12,8 +12,8 @@
 
 namespace tessera::train {
 
-// How fast these ranks are, in a fraction of a second: rank 0's speed of computing, and the speed of the world's
-// collectives. Every rank calls it; all get the same.
+// How fast these ranks are, all at work, and the world's collectives; takes a fraction of a second. Every rank calls
+// it; all get the same.
 compiler::MachineProfile measure_briefly(cluster::Context& context);
 
 struct AutomaticPlanOptions {

@@ -1,4 +1,6 @@
 """What parallel modes do to training: gradients, statistics, initial values, overflows, on ranks that are processes."""
+import json
+import math
 import os
 import re
 import shutil
