@@ -229,15 +229,15 @@ Program::Program(const ir::Graph& graph, Parameters parameters, const std::optio
   executable_ = compile(graph, spread);
 }
 
-// Parameters are whole between two calls, so that is how the search is to take them; states of the program's own come
-// to lie as it says.
+// Parameters are whole between two calls, so that is how the search is to take them, unless all operators, their updates
+// too, must use all ranks. What it wants split comes to lie so.
 std::shared_ptr<const compiler::PlanRecord> Program::search_plan(const ir::Graph& graph, const mesh::Mesh& ranks,
                                                                  const compiler::ShardingHints& inputs,
                                                                  train::AutomaticPlanOptions options) {
   options.search.hints = inputs;
   options.search.whole_results = true;
   for (const auto& input : graph.inputs()) {
-    if (!parameters_.contains(input.name)) continue;
+    if (!parameters_.contains(input.name) || options.search.use_all_ranks) continue;
     options.search.hints[input.name] = {ranks, mesh::Sharding::replicated(graph.type(input.value).shape.ndim())};
   }
   auto plan = train::plan_automatically(session_->context(), graph, options);
