@@ -235,12 +235,16 @@ TEST(Faults, F36_AWholeCheckpointOfAnotherTrainingIsPassedOver) {
 TEST(Faults, F36_ARanksWholeCheckpointOfAnotherJobIsRefused) {
   MemoryFileSystem files;
   const auto save_of = [&](const std::string& job_id, int64_t step, const std::string& root) {
-    for (int64_t rank = 0; rank < 2; ++rank) {
-      auto entry = Entry("w", Tensor::full({DType::kF32, {4}}, static_cast<double>(rank)));
-      entry.part = Entry::Part{{{4 * rank}, {4}}, {8}};
-      save(files, {.path = path_of_step(step, join_path(root, fmt::format("rank_{}", rank)))}, std::vector{entry},
-           {.epoch = 1, .step_in_epoch = step, .step = step, .job_id = job_id, .world_size = 2});
-    }
+    const auto messages = ThreadBarrier::run(2, [&](Barrier& barrier) {
+      const auto path = path_of_step(step, join_path(root, fmt::format("rank_{}", barrier.rank())));
+      const Box half{{barrier.rank()}, {1}};
+      const auto value = Tensor::full({DType::kF32, {1}}, static_cast<double>(step));
+      const std::vector<Slice> slices = {{"w", {DType::kF32, {2}}, half, value.view()}};
+      save_slices(files, barrier,
+                  {.path = path, .together = ranks_of_directory(files, barrier, parent_path(path), "job")}, slices,
+                  {.epoch = 1, .step_in_epoch = step, .step = step, .job_id = job_id, .world_size = 2});
+    });
+    EXPECT_THAT(messages, Each("no error"));
   };
   save_of("first", 1, "d");
   save_of("first", 2, "d");
@@ -253,7 +257,7 @@ TEST(Faults, F36_ARanksWholeCheckpointOfAnotherJobIsRefused) {
   }
   const auto refusal = path + ": is of another checkpoint than " + path_of_step(2, "d/rank_0") +
                        ": step 2 of 2 ranks of job \"second\", not step 2 of 2 ranks of job \"first\"";
-  EXPECT_EQ(message_of([&] { GlobalCheckpoint::open(files, path); }), refusal);
+  EXPECT_EQ(message_of([&] { GlobalCheckpoint::open(files, path_of_step(2, "d/rank_0")); }), refusal);
   testing::internal::CaptureStderr();
   EXPECT_EQ(GlobalCheckpoint::open(files, "d").info()->step, 1);
   EXPECT_EQ(open_sources(files, "d").at(1).info()->step, 1) << "a conversion";
