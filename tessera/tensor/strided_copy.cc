@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 
 #include "tessera/base/error.h"
@@ -52,9 +53,9 @@ void StridedCopy::take_dims(const Shape& shape, const Strides& from, const Strid
   int count = 0;
   for (int d = 0; d < shape.ndim(); ++d) {
     if (shape[d] == 1) continue;
-    check(to[d] > 0, "the elements of a copy's result lie apart");
+    check(to[d] != 0, "the elements of a copy's result lie apart");
     int at = count++;
-    for (; at > 0 && dims[static_cast<size_t>(at - 1)].to < to[d]; --at) {
+    for (; at > 0 && std::abs(dims[static_cast<size_t>(at - 1)].to) < std::abs(to[d]); --at) {
       dims[static_cast<size_t>(at)] = dims[static_cast<size_t>(at - 1)];
     }
     dims[static_cast<size_t>(at)] = {shape[d], from[d], to[d]};

@@ -11,8 +11,8 @@ namespace tessera {
 // Prepared once for two views of one shape, run on any addresses. Does not allocate.
 class StridedCopy {
  public:
-  // Strides in elements. `from` may repeat elements (stride 0); those of `to` must be positive where a dim has more
-  // than one element, and no two of its elements may share memory. element_bytes is 1, 2, 4 or 8.
+  // Strides in elements, which may be negative. `from` may repeat elements (stride 0); no two elements of `to` may
+  // share memory. element_bytes is 1, 2, 4 or 8.
   StridedCopy(const Shape& shape, const Strides& from, const Strides& to, size_t element_bytes);
 
   // Parts that threads may copy independently, each of about bytes_per_unit() bytes.

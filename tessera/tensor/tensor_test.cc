@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -92,6 +93,16 @@ Strides spread_strides(const Shape& shape, const std::vector<int>& order, int64_
     stride *= shape[order[i]] + room;
   }
   return strides;
+}
+
+TEST(StridedCopy, WalksBackwards) {
+  Tensor x(DType::kF32, {2, 3});
+  for (size_t i = 0; i < 6; ++i) x.values<float>()[i] = static_cast<float>(i);
+  std::array<float, 6> y{};
+  StridedCopy({2, 3}, {3, 1}, {-3, -1}, 4).run(x.bytes().data(), &y[5]);
+  EXPECT_THAT(y, ElementsAre(5, 4, 3, 2, 1, 0));
+  StridedCopy({2, 3}, {-3, 1}, {1, -2}, 4).run(&x.values<float>()[3], &y[4]);
+  EXPECT_THAT(y, ElementsAre(5, 2, 4, 1, 3, 0));
 }
 
 TEST(StridedCopy, CopiesEveryLayoutToEveryOtherWholeAndInUnits) {
