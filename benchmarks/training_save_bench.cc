@@ -160,11 +160,4 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace tessera::benchmarks
 
-int main(int argc, char** argv) {
-  try {
-    return tessera::benchmarks::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "training_save_bench: {}\n", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return tessera::benchmarks::run_benchmark(argc, argv, tessera::benchmarks::run); }

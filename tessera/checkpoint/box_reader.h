@@ -32,7 +32,7 @@ std::span<std::byte> dense_part(const BoxBytes& from, const Box& box, int64_t el
 class BoxReader {
  public:
   // Large enough for full disk speed, small enough to stay in the cache between the read, the checksum and the write.
-  static constexpr int64_t kPieceBytes = 1 << 20;
+  static constexpr int64_t kPieceBytes = 512 << 10;
 
   // Both must outlive the reader.
   BoxReader(FileSystem& files, const SourceFiles& sources);

@@ -176,6 +176,28 @@ TEST(GlobalCheckpoint, AFlippedBitIsNoticedByAllRanksThoughEachReadsAPart) {
   }
 }
 
+TEST(GlobalCheckpoint, VerifyFindsDamageAndWritesNothing) {
+  MemoryFileSystem files;
+  save_on(files, {2, 2}, together);
+  const auto before = counting({DType::kF32, {64, 8192}});
+  const Tensor destination = Tensor::full(before.type(), 7);
+  const GlobalCheckpoint::Wanted wanted{"w", Box::whole(before.shape()), destination.view()};
+  const auto report = GlobalCheckpoint::open(files, "d/CKP-1_4.ckpt").verify({&wanted, 1});
+  EXPECT_EQ(report.bytes_read, before.size_bytes());
+  EXPECT_EQ(report.slices_verified, 4);
+  EXPECT_TRUE(bit_equal(destination, Tensor::full(before.type(), 7)));
+
+  const std::string path = "d/CKP-1_4.ckpt.rank_2";
+  const auto content = SourceFile::open_all(files, "d/CKP-1_4.ckpt")[2].find("w")->pieces[0];
+  auto damaged = files.read_text(path);
+  damaged[static_cast<size_t>(content.offset + content.size / 2)] ^= 4;
+  overwrite(files, path, damaged);
+  EXPECT_THAT(message_of([&] {
+                GlobalCheckpoint::open(files, "d/CKP-1_4.ckpt").verify({&wanted, 1});
+              }),
+              AllOf(HasSubstr(path), HasSubstr("\"w\" is damaged")));
+}
+
 TEST(GlobalCheckpoint, AMissingRankIsNamedWhenItsValuesAreWanted) {
   MemoryFileSystem files;
   save_on(files, {3, 1}, apart);

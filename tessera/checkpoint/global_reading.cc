@@ -206,13 +206,17 @@ class GlobalCheckpoint::Reading {
     explicit Reader(const GlobalCheckpoint& checkpoint) : checkpoint_(checkpoint) {}
     // Returns what the task's bytes add to the checksum of its slice.
     CrcSum read(const Task& task);
+    // The same of bytes that nobody wants but for their checksum: they are looked at where they lie, not copied.
+    CrcSum look_at(const Task& task);
     int64_t bytes_read() const { return bytes_read_; }
 
    private:
     const RangeReader& reader_of(size_t source);
+    const ReadableFile& mapped(size_t source);
 
     const GlobalCheckpoint& checkpoint_;
     std::unordered_map<size_t, std::unique_ptr<RangeReader>> readers_;
+    std::unordered_map<size_t, std::unique_ptr<ReadableFile>> mapped_;
     std::vector<std::byte> scratch_;
     int64_t bytes_read_ = 0;
   };
@@ -241,9 +245,8 @@ CrcSum GlobalCheckpoint::Reading::Reader::read(const Task& task) {
   for_each_run(box_to_read(box, part.box, element_bytes), part.box, [&](const Box& run) {
     for_each_piece(run, kPieceBytes / element_bytes, [&](const Box& piece) {
       const Box needed = *intersection(piece, box);
-      const bool is_wanted = wanted.to.data != nullptr;
-      const TensorView to = is_wanted ? view_of(wanted.to, relative(needed, wanted.box)) : TensorView();
-      const bool in_place = is_wanted && needed == piece && to.dtype == dtype && to.is_dense();
+      const TensorView to = view_of(wanted.to, relative(needed, wanted.box));
+      const bool in_place = needed == piece && to.dtype == dtype && to.is_dense();
       const int64_t bytes = piece.shape.num_elements() * element_bytes;
       if (!in_place) scratch_.resize(static_cast<size_t>(kPieceBytes));
       const std::span<std::byte> content(in_place ? static_cast<std::byte*>(to.data) : scratch_.data(),
@@ -255,10 +258,40 @@ CrcSum GlobalCheckpoint::Reading::Reader::read(const Task& task) {
         const auto size = static_cast<size_t>(counted.shape.num_elements() * element_bytes);
         sum.add(content.subspan(begin, size), offset_in(part.box, counted) * element_bytes, task.slice->size_bytes);
       });
-      if (!is_wanted || in_place) return;
+      if (in_place) return;
       copy_elements(view_of({content.data(), Type{dtype, piece.shape}}, relative(needed, piece)), to);
     });
   });
+  return sum;
+}
+
+CrcSum GlobalCheckpoint::Reading::Reader::look_at(const Task& task) {
+  const Part& part = *task.part;
+  const auto element_bytes = static_cast<int64_t>(size_bytes(part.tensor->dtype));
+  const auto& file = mapped(part.source);
+  const auto in_file = file.bytes();
+  CrcSum sum;
+  for_each_run(task.box, part.box, [&](const Box& run) {
+    int64_t begin = offset_in(part.box, run) * element_bytes;
+    const int64_t end = begin + run.shape.num_elements() * element_bytes;
+    bytes_read_ += end - begin;
+    int64_t extent_begin = 0;
+    for (const Extent& extent : part.tensor->pieces) {
+      const int64_t extent_end = extent_begin + extent.size;
+      if (begin < std::min(end, extent_end)) {
+        const int64_t size = std::min(end, extent_end) - begin;
+        const int64_t offset = extent.offset + begin - extent_begin;
+        if (offset + size > std::ssize(in_file)) {
+          throw IoError("{}: ends at byte {}; it was longer when it was opened", task.slice->path, in_file.size());
+        }
+        sum.add(in_file.subspan(static_cast<size_t>(offset), static_cast<size_t>(size)), begin, task.slice->size_bytes);
+        begin += size;
+      }
+      extent_begin = extent_end;
+    }
+    check_equal(begin, end, "bytes of a tensor that its records hold");
+  });
+  file.release_pages();
   return sum;
 }
 
@@ -271,13 +304,24 @@ const RangeReader& GlobalCheckpoint::Reading::Reader::reader_of(size_t source) {
   return *it->second;
 }
 
+const ReadableFile& GlobalCheckpoint::Reading::Reader::mapped(size_t source) {
+  auto it = mapped_.find(source);
+  if (it == mapped_.end()) {
+    if (mapped_.size() == kMaxOpenFiles) mapped_.clear();
+    it = mapped_.emplace(source, checkpoint_.files_->open(checkpoint_.sources_[source].path())).first;
+  }
+  return *it->second;
+}
+
 void GlobalCheckpoint::Reading::run() {
   const int num_threads = threads_for(report.bytes_wanted);
   std::vector<Reader> readers;
   for (int i = 0; i < num_threads; ++i) readers.emplace_back(checkpoint_);
   std::vector<CrcSum> sums(tasks_.size());
-  for_each_in_threads(num_threads, tasks_.size(),
-                      [&](size_t thread, size_t i) { sums[i] = readers[thread].read(tasks_[i]); });
+  for_each_in_threads(num_threads, tasks_.size(), [&](size_t thread, size_t i) {
+    const bool is_wanted = tasks_[i].wanted->to.data != nullptr;
+    sums[i] = is_wanted ? readers[thread].read(tasks_[i]) : readers[thread].look_at(tasks_[i]);
+  });
   for (size_t i = 0; i < tasks_.size(); ++i) {
     tasks_[i].slice->all.add(sums[i]);
     if (tasks_[i].wanted->is_first) tasks_[i].slice->first.add(sums[i]);

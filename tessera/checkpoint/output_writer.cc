@@ -1,7 +1,6 @@
 #include "tessera/checkpoint/output_writer.h"
 
 #include <memory>
-#include <mutex>
 
 #include "tessera/base/error.h"
 #include "tessera/checkpoint/ckpt_assembly.h"
@@ -53,29 +52,6 @@ Manifest manifest_of(const OutputFile& output, const CkptAssembly& assembly, con
   return manifest;
 }
 
-// The readers of all threads; each is used by one at a time.
-class Readers {
- public:
-  Readers(FileSystem& files, const SourceFiles& sources) : files_(files), sources_(sources) {}
-  std::unique_ptr<BoxReader> take() {
-    const std::lock_guard lock(mutex_);
-    if (free_.empty()) return std::make_unique<BoxReader>(files_, sources_);
-    auto reader = std::move(free_.back());
-    free_.pop_back();
-    return reader;
-  }
-  void give_back(std::unique_ptr<BoxReader> reader) {
-    const std::lock_guard lock(mutex_);
-    free_.push_back(std::move(reader));
-  }
-
- private:
-  FileSystem& files_;
-  const SourceFiles& sources_;
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<BoxReader>> free_;
-};
-
 }  // namespace
 
 OutputWriter::OutputWriter(FileSystem& files, const SourceFiles& sources, Options options)
@@ -90,18 +66,19 @@ std::vector<Manifest> OutputWriter::write(std::span<const OutputFile> outputs, s
     hashes.emplace_back(outputs[i].tensors.size());
   }
   const auto passes = planner_.plan(outputs);
-  Readers readers(files_, sources_);
-  for_each_in_threads(options_.num_threads, passes.size(), [&](size_t i) {
-    auto reader = readers.take();
+  std::vector<BoxReader> readers;  // of each thread
+  for (int i = 0; i < options_.num_threads; ++i) readers.emplace_back(files_, sources_);
+  for_each_in_threads(options_.num_threads, passes.size(), [&](size_t thread, size_t i) {
     try {
-      const auto hashed = passes[i].run(
-          sources_, *reader, [&](std::span<const TensorPass::Holder> holders, std::span<const std::byte> bytes) {
-            if (stopped_) throw IoError("stopped, because another file could not be written");
-            for (const auto& holder : holders) {
-              assemblies[holder.output]->write(holder.tensor, bytes);
-              if (options_.count) options_.count(std::ssize(bytes));
-            }
-          });
+      const auto hashed =
+          passes[i].run(sources_, readers[thread],
+                        [&](std::span<const TensorPass::Holder> holders, std::span<const std::byte> bytes) {
+                          if (stopped_) throw IoError("stopped, because another file could not be written");
+                          for (const auto& holder : holders) {
+                            assemblies[holder.output]->write(holder.tensor, bytes);
+                            if (options_.count) options_.count(std::ssize(bytes));
+                          }
+                        });
       for (const auto& one : hashed) {
         for (const auto& holder : one.holders) hashes[holder.output][holder.tensor] = one.hash;
       }
@@ -109,7 +86,6 @@ std::vector<Manifest> OutputWriter::write(std::span<const OutputFile> outputs, s
       stopped_ = true;
       throw;
     }
-    readers.give_back(std::move(reader));
   });
   std::vector<Manifest> manifests;
   for (size_t i = 0; i < outputs.size(); ++i) {
