@@ -229,15 +229,16 @@ Program::Program(const ir::Graph& graph, Parameters parameters, const std::optio
   executable_ = compile(graph, spread);
 }
 
-// Parameters are whole between two calls, so that is how the search is to take them, unless all operators, their updates
-// too, must use all ranks. What it wants split comes to lie so.
+// Parameters are whole between two calls, so that is how the search is to take them: all ranks repeat their updates,
+// whatever else must use all ranks. States of the program's own come to lie as it says.
 std::shared_ptr<const compiler::PlanRecord> Program::search_plan(const ir::Graph& graph, const mesh::Mesh& ranks,
                                                                  const compiler::ShardingHints& inputs,
                                                                  train::AutomaticPlanOptions options) {
   options.search.hints = inputs;
   options.search.whole_results = true;
+  options.search.use_all_ranks = false;
   for (const auto& input : graph.inputs()) {
-    if (!parameters_.contains(input.name) || options.search.use_all_ranks) continue;
+    if (!parameters_.contains(input.name)) continue;
     options.search.hints[input.name] = {ranks, mesh::Sharding::replicated(graph.type(input.value).shape.ndim())};
   }
   auto plan = train::plan_automatically(session_->context(), graph, options);
