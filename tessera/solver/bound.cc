@@ -102,6 +102,7 @@ void Bound::shrink(double known, bool joins) {
     relaxation_ = std::move(made.relaxation);
     dual_ = std::make_unique<Dual>(*relaxation_.graph, std::move(made.state));
     dual_->set_constant(constant);
+    if (joins) prices_.restart();
     // Pairs that became one choice may be impossible.
     joins = false;
     how.is_out.assign(relaxation_.graph->cost.size(), false);

@@ -9,8 +9,13 @@ namespace {
 
 // A new direction's share in the mean that prices follow.
 constexpr double kShare = 0.1;
-constexpr int kPatience = 20;  // calls without a better bound until the step is made shorter
+// Calls without a better bound until the step is made shorter, and begins again at the best prices; less where much of
+// the bound is lost.
+constexpr int kPatience = 20;
+constexpr int kShortPatience = 4;
+constexpr double kLoss = 0.01;
 constexpr double kShorter = 0.7;
+constexpr double kLonger = 1.05;
 
 size_t as_index(int i) { return static_cast<size_t>(i); }
 
@@ -19,6 +24,7 @@ size_t as_index(int i) { return static_cast<size_t>(i); }
 Prices::Prices(const Instance& instance)
     : instance_(instance),
       values_(as_index(instance.num_points), 0.0),
+      best_values_(values_),
       sums_(values_.size() + 1, 0.0),
       mean_excess_(values_.size(), 0.0) {}
 
@@ -54,10 +60,13 @@ std::vector<double> Prices::next(const std::vector<int>& choices, double bound, 
   }
   if (bound > best_bound_ + 1e-9 * std::abs(best_bound_)) {
     best_bound_ = bound;
+    best_values_ = values_;
     calls_without_gain_ = 0;
-  } else if (++calls_without_gain_ >= kPatience) {
+    step_ = std::min(1.0, kLonger * step_);
+  } else if (++calls_without_gain_ >= (bound < best_bound_ - kLoss * std::abs(best_bound_) ? kShortPatience : kPatience)) {
     step_ *= kShorter;
     calls_without_gain_ = 0;
+    return best_values_;
   }
   std::vector<double> values = values_;
   if (norm == 0) return values;

@@ -24,9 +24,15 @@ class Prices {
   // `bound` is what these prices say, `best` the cost of the best solution that is known, kForbidden where none is.
   std::vector<double> next(const std::vector<int>& choices, double bound, double best);
 
+  // Steps are long again: the bound has become better at all prices.
+  void restart() { step_ = 1; }
+  // Those with the highest bound that next() was told of.
+  const std::vector<double>& best() const { return best_values_; }
+
  private:
   const Instance& instance_;
   std::vector<double> values_;
+  std::vector<double> best_values_;  // those of best_bound_
   std::vector<double> sums_;         // of the prices before each point
   std::vector<double> mean_excess_;  // of usage over the limit, at each point
   double best_bound_ = -kForbidden;

@@ -23,6 +23,7 @@ constexpr int kSmall = 30;  // nodes that are searched through at once
 constexpr int kFirstAttempts = 12;
 constexpr int kFirstPasses = 3;
 constexpr int64_t kExactSteps = 200'000;
+constexpr double kRounding = 1e-9;  // a gap below this share of the cost is none: sums of doubles are not exact
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -129,7 +130,8 @@ class Solver {
   }
 
   bool is_met(const Solution& solution) const {
-    return solution.cost != kForbidden && solution.cost - solution.bound <= options_.gap * std::abs(solution.cost);
+    const double gap = std::max(options_.gap, kRounding);
+    return solution.cost != kForbidden && solution.cost - solution.bound <= gap * std::abs(solution.cost);
   }
   bool is_late() const { return options_.timeout_seconds > 0 && seconds_since(begin_) > options_.timeout_seconds; }
 
@@ -181,7 +183,7 @@ Solution solve(const Problem& problem, const SolveOptions& options) {
   // The cost by the definition; what the search added up on its way may be off by a rounding.
   solution.cost = evaluate(problem, solution.choices).cost;
   solution.bound = std::min(solution.bound, solution.cost);
-  const bool met = solution.cost - solution.bound <= std::max(options.gap, 1e-9) * std::abs(solution.cost);
+  const bool met = solution.cost - solution.bound <= std::max(options.gap, kRounding) * std::abs(solution.cost);
   solution.status = met ? Status::kOptimal : Status::kFeasible;
   if (met && options.gap == 0) solution.bound = solution.cost;
   return solution;
