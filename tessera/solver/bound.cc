@@ -4,12 +4,16 @@
 #include <cmath>
 #include <utility>
 
+#include "tessera/solver/contract.h"
+#include "tessera/solver/needless.h"
+#include "tessera/solver/partners.h"
+
 namespace tessera::solver {
 namespace {
 
 constexpr int kPassesPerPrice = 2;
 constexpr int kMostPasses = 50;  // of a round
-constexpr int kRoundsPerLook = 4;
+constexpr int kPassesPerLook = 200;
 constexpr double kStalled = 0.02;  // of the gap: a gain that is not worth more rounds
 constexpr double kManyOut = 0.05;  // of the choices: worth a new graph
 constexpr PartnerLimits kLimits{.choices = 2000, .pairs = 4'000'000};
@@ -74,24 +78,27 @@ void Bound::raise(double known, int64_t work) {
   if (value_ >= known) return;
   const auto& out = dual_->is_out();
   const auto num_out = std::count(out.begin(), out.end(), true);
-  const bool looks = ++rounds_ % kRoundsPerLook == 0;
+  const bool looks = passes_ - passes_before_ >= kPassesPerLook;
   const bool joins = looks && known != kForbidden && value_ - value_before_ < kStalled * (known - value_);
-  if (looks) value_before_ = value_;
+  if (looks) {
+    passes_before_ = passes_;
+    value_before_ = value_;
+  }
   if (joins || static_cast<double>(num_out) > kManyOut * static_cast<double>(out.size())) shrink(known, joins);
 }
 
 // Leaves out what was marked and, where `joins`, makes groups larger.
 void Bound::shrink(double known, bool joins) {
   const double slack = known == kForbidden ? 0 : 1e-9 * std::abs(known);  // sums of doubles are not exact
-  Contraction how{.is_out = dual_->is_out(), .partner = {}, .most = known - dual_->bound() + slack};
+  Contraction how{.is_out = dual_->is_out(), .partner = {}, .most = known - dual_->sum_of_least() + slack};
   while (true) {
-    if (!mark_impossible(instance_, relaxation_, how.is_out)) {
+    if (!mark_needless(instance_, relaxation_, how.is_out)) {
       value_ = known;
       return;
     }
     how.partner.assign(relaxation_.members.size(), -1);
     if (joins) how.partner = choose_partners(relaxation_, *dual_, how.is_out, how.most, kLimits);
-    if (!joins && std::find(how.is_out.begin(), how.is_out.end(), true) == how.is_out.end()) return;
+    if (!joins && std::find(how.is_out.begin(), how.is_out.end(), true) == how.is_out.end()) break;
     auto made = contract(relaxation_, *dual_, how);
     if (made.is_empty) {
       value_ = known;
@@ -107,6 +114,7 @@ void Bound::shrink(double known, bool joins) {
     joins = false;
     how.is_out.assign(relaxation_.graph->cost.size(), false);
   }
+  pass(known);
 }
 
 }  // namespace tessera::solver

@@ -47,8 +47,8 @@ class Bound {
   std::vector<double> best_prices_;
   double value_ = -kForbidden;
   int passes_ = 0;
-  double value_before_ = -kForbidden;  // some rounds ago
-  int rounds_ = 0;
+  int passes_before_ = 0;  // when it was last looked whether the bound stands still
+  double value_before_ = -kForbidden;
 };
 
 }  // namespace tessera::solver

@@ -137,8 +137,7 @@ void Dual::pass(double limit) {
   }
   go_back(limit);
   // Each edge was collected last at the end that comes first, so that its least is zero.
-  bound_ = constant_;
-  for (int n = 0; n < nodes; ++n) bound_ += least(n);
+  bound_ = sum_of_least();
   is_current_ = true;
 }
 
@@ -151,6 +150,12 @@ void Dual::add(int node, const double* more) {
 void Dual::set_constant(double constant) {
   constant_ = constant;
   is_current_ = false;
+}
+
+double Dual::sum_of_least() const {
+  double sum = constant_;
+  for (int n = 0; n < graph_.num_nodes(); ++n) sum += least(n);
+  return sum;
 }
 
 double Dual::least(int node) const {

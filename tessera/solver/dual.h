@@ -45,6 +45,8 @@ class Dual {
   double node_cost(int node, int choice) const;
   double edge_cost(int edge, int i, int j) const;
   double least(int node) const;
+  // constant() + least() of all nodes: the bound, once a pass was made, of the costs as they are.
+  double sum_of_least() const;
   double constant() const { return constant_; }
   const State& state() const { return state_; }
   // Where the state has what was moved onto an edge: by the choices of u; those of v follow.
@@ -65,7 +67,7 @@ class Dual {
   double constant_ = 0;
   double bound_ = -kForbidden;
   bool is_prepared_ = false;  // the forward pass relies on what a backward pass leaves behind
-  bool is_current_ = false;  // the bound is that of the costs as they are
+  bool is_current_ = false;   // the bound is that of the costs as they are
   std::vector<int> choices_;
   std::vector<bool> is_out_;
   std::vector<double> local_;  // work space of collect and choose

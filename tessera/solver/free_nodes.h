@@ -16,7 +16,7 @@ struct FreeNodes {
   struct Taken {
     int node = 0;
     std::array<int, 2> neighbours{-1, -1};  // those that it has first
-    std::vector<int> best;            // its choice, row-major by theirs
+    std::vector<int> best;                  // its choice, row-major by theirs
   };
   std::vector<Taken> taken;
   int num_fixed = 0;  // of those, not decided exactly
@@ -30,8 +30,8 @@ struct FreeNodes {
   std::vector<int> num_choices_;  // of the original's nodes
 };
 
-// Those with a neighbour. `problem` as reduce() leaves it. Solutions of what is left are, completed by original(), solutions of the same cost;
-// none of the original is better than the best of them.
+// Those with a neighbour. `problem` as reduce() leaves it. Solutions of what is left are, completed by original(),
+// solutions of the same cost; none of the original is better than the best of them.
 FreeNodes take_out_free_nodes(Problem problem);
 
 // As if there was no limit, until no node is left: where none has at most two neighbours, the one with most is fixed,

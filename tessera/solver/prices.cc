@@ -34,8 +34,7 @@ void Prices::set(std::vector<double> values) {
 }
 
 double Prices::of(int node) const {
-  return sums_[as_index(instance_.last_point[as_index(node)])] -
-         sums_[as_index(instance_.first_point[as_index(node)])];
+  return sums_[as_index(instance_.last_point[as_index(node)])] - sums_[as_index(instance_.first_point[as_index(node)])];
 }
 
 double Prices::of_limit() const {
@@ -63,7 +62,8 @@ std::vector<double> Prices::next(const std::vector<int>& choices, double bound, 
     best_values_ = values_;
     calls_without_gain_ = 0;
     step_ = std::min(1.0, kLonger * step_);
-  } else if (++calls_without_gain_ >= (bound < best_bound_ - kLoss * std::abs(best_bound_) ? kShortPatience : kPatience)) {
+  } else if (++calls_without_gain_ >=
+             (bound < best_bound_ - kLoss * std::abs(best_bound_) ? kShortPatience : kPatience)) {
     step_ *= kShorter;
     calls_without_gain_ = 0;
     return best_values_;

@@ -6,7 +6,6 @@
 #include <memory>
 #include <vector>
 
-#include "tessera/solver/dual.h"
 #include "tessera/solver/graph.h"
 #include "tessera/solver/instance.h"
 
@@ -24,33 +23,5 @@ struct Relaxation {
   // The instance's choices for those of the groups.
   std::vector<int> of_instance(const std::vector<int>& of_groups) const;
 };
-
-// What a smaller relaxation is made of.
-struct Contraction {
-  std::vector<bool> is_out;  // by choice of the graph: left out
-  std::vector<int> partner;  // by group: joined with it, -1: with none; of two, each is the other's
-  double most = kForbidden;  // pairs that the dual says cost more than the least by this are left out
-};
-
-struct Contracted {
-  Relaxation relaxation;
-  Dual::State state;  // the dual's, as the new graph has it; it says no less
-  bool is_empty = false;  // some group has no choice left; nothing else means anything then
-};
-
-// `state` is that after a pass of a dual of the graph.
-Contracted contract(const Relaxation& relaxation, const Dual& dual, const Contraction& how);
-
-// Marks choices that are forbidden, stand beside no allowed choice of a neighbour, or use more than the limit leaves
-// beside the least of all others; whether any of the others is left of each group.
-bool mark_impossible(const Instance& instance, const Relaxation& relaxation, std::vector<bool>& is_out);
-
-struct PartnerLimits {
-  size_t choices;  // of a group
-  size_t pairs;    // of the graph, in all
-};
-// Groups to be joined: small ones, those that have most neighbours in common first.
-std::vector<int> choose_partners(const Relaxation& relaxation, const Dual& dual, const std::vector<bool>& is_out,
-                                 double most, const PartnerLimits& limits);
 
 }  // namespace tessera::solver
