@@ -20,8 +20,6 @@ constexpr PartnerLimits kLimits{.choices = 2000, .pairs = 4'000'000};
 
 size_t as_index(int i) { return static_cast<size_t>(i); }
 
-size_t num_pairs(const Graph& graph) { return graph.by_u.size() + graph.cost.size(); }
-
 }  // namespace
 
 Bound::Bound(const Instance& instance)
@@ -67,7 +65,7 @@ void Bound::price(const std::vector<double>& prices, int passes) {
 }
 
 void Bound::raise(double known, int64_t work) {
-  const auto pairs = static_cast<int64_t>(num_pairs(*relaxation_.graph));
+  const auto pairs = static_cast<int64_t>(relaxation_.graph->num_pairs + relaxation_.graph->cost.size());
   const auto passes = std::clamp<int64_t>(work / (2 * pairs + 1), 1, kMostPasses);
   for (int64_t i = 0; i < passes && value_ < known; ++i) {
     pass(known);

@@ -36,21 +36,13 @@ class Contractor {
       }
       add_group(relaxation, n, partner, picks);
     }
-    make_edges();
     Graph graph;
-    graph.cost.reserve(cost_.size());
     for (const auto& costs : cost_) graph.add_node(costs);
-    size_t pairs = 0;
-    for (const NewEdge& edge : edges_) pairs += edge.costs.size();
-    graph.by_u.reserve(pairs);
-    graph.by_v.reserve(pairs);
-    for (NewEdge& edge : edges_) {
-      graph.add_edge(edge.u, edge.v, edge.costs);
-      edge.costs = {};
-      made.state.moved.insert(made.state.moved.end(), edge.moved_at_u.begin(), edge.moved_at_u.end());
-      made.state.moved.insert(made.state.moved.end(), edge.moved_at_v.begin(), edge.moved_at_v.end());
-    }
+    make_edges(graph, made.state.moved);
     graph.finish();
+    // With what edges have become part of.
+    auto cost = graph.cost.begin();
+    for (const auto& costs : cost_) cost = std::copy(costs.begin(), costs.end(), cost);
     for (const auto& left : left_) made.state.node.insert(made.state.node.end(), left.begin(), left.end());
     relaxation.graph = std::make_shared<const Graph>(std::move(graph));
     return made;
@@ -136,7 +128,7 @@ class Contractor {
   }
 
   // The sums of the edges between the members of each two groups.
-  void make_edges() {
+  void make_edges(Graph& graph, std::vector<double>& moved) {
     std::vector<std::tuple<int, int, int>> between;  // groups, in order, and an edge
     for (int e = 0; e < graph_.num_edges(); ++e) {
       const int a = group_of_[as_index(graph_.u[as_index(e)])];
@@ -152,7 +144,10 @@ class Contractor {
       for (; begin < between.size() && std::get<0>(between[begin]) == a && std::get<1>(between[begin]) == b; ++begin) {
         add_up(edge, std::get<2>(between[begin]));
       }
-      if (!separate(edge)) edges_.push_back(std::move(edge));
+      if (separate(edge)) continue;
+      graph.add_edge(a, b, edge.costs);
+      moved.insert(moved.end(), edge.moved_at_u.begin(), edge.moved_at_u.end());
+      moved.insert(moved.end(), edge.moved_at_v.begin(), edge.moved_at_v.end());
     }
   }
 
@@ -215,7 +210,6 @@ class Contractor {
   std::vector<int> group_of_;         // of each old group
   std::vector<std::vector<int>> as_;  // of each old group, by choice of the new one: its own
   std::vector<std::vector<double>> cost_, left_;
-  std::vector<NewEdge> edges_;
 };
 
 }  // namespace

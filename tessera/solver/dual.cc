@@ -17,6 +17,20 @@ size_t num_moved(const Graph& graph) {
   return sum;
 }
 
+// Most of the time is spent here; the compiler makes a version for processors with wider registers beside the usual
+// one.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__) && \
+    !defined(__SANITIZE_ADDRESS__)
+__attribute__((target_clones("avx2", "default")))
+#endif
+void lower(double* least, const double* costs, double moved, int count) {
+#pragma omp simd
+  for (int i = 0; i < count; ++i) {
+    const double cost = costs[i] + moved;
+    least[i] = cost < least[i] ? cost : least[i];
+  }
+}
+
 }  // namespace
 
 Dual::Dual(const Graph& graph) : Dual(graph, {graph.cost, std::vector<double>(num_moved(graph), 0.0)}) {}
@@ -53,9 +67,7 @@ void Dual::collect(const Graph::Incidence& incidence, int node) {
   std::fill_n(least, own, kForbidden);
   const Graph::Incidence opposite{incidence.edge, node, !incidence.is_first};
   for (int j = 0; j < others; ++j) {
-    const double* costs = graph_.beside(opposite, j);
-    const double moved = far[j];
-    for (int i = 0; i < own; ++i) least[i] = std::min(least[i], costs[i] + moved);
+    lower(least, graph_.beside(opposite, j), far[j], own);
   }
   double* left = &state_.node[as_index(graph_.first_choice[as_index(node)])];
   for (int i = 0; i < own; ++i) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 namespace tessera::solver {
@@ -49,8 +50,9 @@ struct Graph {
   std::vector<int> first_choice{0};  // of each node and behind the last: where its choices begin in cost
   std::vector<double> cost;
   std::vector<int> u, v;           // of each edge, u < v
-  std::vector<size_t> first_pair;  // of each edge
+  std::vector<size_t> first_pair;  // of each edge; edges of equal costs have the same numbers
   std::vector<double> by_u, by_v;  // row-major by the choices of u, and by those of v
+  size_t num_pairs = 0;            // over all edges
   std::vector<int> first_incidence;
   std::vector<Incidence> incidences;
 
@@ -59,6 +61,9 @@ struct Graph {
   static T at(const std::vector<T>& values, int i) {
     return values[static_cast<size_t>(i)];
   }
+
+ private:
+  std::unordered_map<size_t, std::vector<int>> alike_;  // edges by the hash of their costs, until finish()
 };
 
 }  // namespace tessera::solver

@@ -52,10 +52,13 @@ std::vector<double> Prices::next(const std::vector<int>& choices, double bound, 
   }
   double sum = 0;
   double norm = 0;
+  double norm_now = 0;
   for (size_t p = 0; p < values_.size(); ++p) {
     sum += excess[p];
-    mean_excess_[p] += kShare * (sum - static_cast<double>(instance_.usage_limit) - mean_excess_[p]);
+    const double now = sum - static_cast<double>(instance_.usage_limit);
+    mean_excess_[p] += kShare * (now - mean_excess_[p]);
     if (values_[p] > 0 || mean_excess_[p] > 0) norm += mean_excess_[p] * mean_excess_[p];
+    if (values_[p] > 0 || now > 0) norm_now += now * now;
   }
   if (bound > best_bound_ + 1e-9 * std::abs(best_bound_)) {
     best_bound_ = bound;
@@ -77,7 +80,8 @@ std::vector<double> Prices::next(const std::vector<int>& choices, double bound, 
   for (const double excess_at : mean_excess_) longest = std::max(longest, std::abs(excess_at));
   // No further than prices that make the limit worth the whole bound: what is added to costs stays exact.
   const double most = (std::abs(bound) + 1) / (longest * (static_cast<double>(instance_.usage_limit) + 1));
-  const double length = std::min(step_ * room / norm, most);
+  // Where the mean is short as usage goes up and down, steps are no longer for it.
+  const double length = std::min(step_ * room / std::max(norm, norm_now), most);
   for (size_t p = 0; p < values.size(); ++p) values[p] = std::max(0.0, values[p] + length * mean_excess_[p]);
   return values;
 }

@@ -33,7 +33,7 @@ class Solver {
  public:
   Solver(const Problem& core, const SolveOptions& options, std::chrono::steady_clock::time_point begin)
       : options_(options), begin_(begin), instance_(core), bound_(instance_), search_(instance_, options.seed) {
-    const auto pairs = static_cast<int64_t>(instance_.by_u.size() + instance_.cost.size());
+    const auto pairs = static_cast<int64_t>(instance_.num_pairs + instance_.cost.size());
     round_work_ = std::min(kRoundWork, kWorkPerCost * (pairs + 100));
   }
 
