@@ -77,7 +77,8 @@ void Bound::raise(double known, int64_t work) {
   const auto& out = dual_->is_out();
   const auto num_out = std::count(out.begin(), out.end(), true);
   const bool looks = passes_ - passes_before_ >= kPassesPerLook;
-  const bool joins = looks && known != kForbidden && value_ - value_before_ < kStalled * (known - value_);
+  const bool stalls = value_ - value_before_ < kStalled * (known - value_) && prices_.is_settled();
+  const bool joins = looks && known != kForbidden && stalls;
   if (looks) {
     passes_before_ = passes_;
     value_before_ = value_;

@@ -7,15 +7,15 @@
 namespace tessera::solver {
 namespace {
 
-// A new direction's share in the mean that prices follow.
-constexpr double kShare = 0.1;
-// Calls without a better bound until the step is made shorter, and begins again at the best prices; less where much of
-// the bound is lost.
-constexpr int kPatience = 20;
-constexpr int kShortPatience = 4;
-constexpr double kLoss = 0.01;
-constexpr double kShorter = 0.7;
-constexpr double kLonger = 1.05;
+// The volume algorithm's constants (Barahona and Anbil, "The volume algorithm", Mathematical Programming 2000).
+constexpr double kShare = 0.1;  // of a new direction in the mean that prices follow
+constexpr int kPatience = 20;   // calls without a better bound until the step is made shorter
+constexpr double kShorter = 0.66;
+constexpr double kLonger = 1.1;
+constexpr double kFirstStep = 0.1;
+constexpr double kNextStep = 0.05;  // after restart()
+constexpr double kSettledStep = 0.025;
+constexpr double kLongestStep = 1;
 
 size_t as_index(int i) { return static_cast<size_t>(i); }
 
@@ -24,9 +24,11 @@ size_t as_index(int i) { return static_cast<size_t>(i); }
 Prices::Prices(const Instance& instance)
     : instance_(instance),
       values_(as_index(instance.num_points), 0.0),
-      best_values_(values_),
       sums_(values_.size() + 1, 0.0),
-      mean_excess_(values_.size(), 0.0) {}
+      center_(values_),
+      recent_(values_),
+      mean_excess_(values_.size(), 0.0),
+      step_(kFirstStep) {}
 
 void Prices::set(std::vector<double> values) {
   values_ = std::move(values);
@@ -43,47 +45,63 @@ double Prices::of_limit() const {
 
 std::vector<double> Prices::next(const std::vector<int>& choices, double bound, double best) {
   if (values_.empty()) return {};
-  std::vector<double> excess(values_.size() + 1, 0.0);
+  std::vector<double> changes(values_.size() + 1, 0.0);  // of usage from point to point
   for (int n = 0; n < instance_.num_nodes(); ++n) {
     if (!instance_.is_limited(n)) continue;
     const auto used = static_cast<double>(instance_.usages_of(n)[as_index(choices[as_index(n)])]);
-    excess[as_index(instance_.first_point[as_index(n)])] += used;
-    excess[as_index(instance_.last_point[as_index(n)])] -= used;
+    changes[as_index(instance_.first_point[as_index(n)])] += used;
+    changes[as_index(instance_.last_point[as_index(n)])] -= used;
   }
-  double sum = 0;
+  double usage = 0;
+  double agreement = 0;  // of this direction with the mean that led here
   double norm = 0;
-  double norm_now = 0;
+  double longest = 0;
   for (size_t p = 0; p < values_.size(); ++p) {
-    sum += excess[p];
-    const double now = sum - static_cast<double>(instance_.usage_limit);
-    mean_excess_[p] += kShare * (now - mean_excess_[p]);
-    if (values_[p] > 0 || mean_excess_[p] > 0) norm += mean_excess_[p] * mean_excess_[p];
-    if (values_[p] > 0 || now > 0) norm_now += now * now;
+    usage += changes[p];
+    const double excess = usage - static_cast<double>(instance_.usage_limit);
+    agreement += excess * mean_excess_[p];
+    mean_excess_[p] += (is_first_ ? 1 : kShare) * (excess - mean_excess_[p]);
+    if (center_[p] > 0 || mean_excess_[p] > 0) norm += mean_excess_[p] * mean_excess_[p];
+    longest = std::max(longest, std::abs(mean_excess_[p]));
   }
-  if (bound > best_bound_ + 1e-9 * std::abs(best_bound_)) {
+  if (bound > best_bound_) {
+    if (!is_first_ && agreement > 0) step_ = std::min(kLongestStep, kLonger * step_);
     best_bound_ = bound;
-    best_values_ = values_;
+    center_ = values_;
     calls_without_gain_ = 0;
-    step_ = std::min(1.0, kLonger * step_);
-  } else if (++calls_without_gain_ >=
-             (bound < best_bound_ - kLoss * std::abs(best_bound_) ? kShortPatience : kPatience)) {
-    step_ *= kShorter;
-    calls_without_gain_ = 0;
-    return best_values_;
+    recent_bound_ = -kForbidden;
+  } else {
+    if (bound > recent_bound_) {
+      recent_bound_ = bound;
+      recent_ = values_;
+    }
+    if (++calls_without_gain_ >= kPatience) {
+      // The bound also depends on how costs were moved before: that of the center may be out of reach by now.
+      step_ *= kShorter;
+      calls_without_gain_ = 0;
+      center_ = recent_;
+      best_bound_ = recent_bound_;
+      recent_bound_ = -kForbidden;
+    }
   }
-  std::vector<double> values = values_;
-  if (norm == 0) return values;
+  is_first_ = false;
+  if (norm == 0) return center_;
   // Polyak's step: how far the bound may still rise, by the square of the direction; where much is left, a part of it.
   const double usual = 0.05 * std::abs(bound);
-  const double room = std::clamp(best - bound, 0.01 * usual, usual);
-  double longest = 0;
-  for (const double excess_at : mean_excess_) longest = std::max(longest, std::abs(excess_at));
+  const double room = std::clamp(best - best_bound_, 0.001 * usual, usual);
   // No further than prices that make the limit worth the whole bound: what is added to costs stays exact.
   const double most = (std::abs(bound) + 1) / (longest * (static_cast<double>(instance_.usage_limit) + 1));
-  // Where the mean is short as usage goes up and down, steps are no longer for it.
-  const double length = std::min(step_ * room / std::max(norm, norm_now), most);
+  const double length = std::min(step_ * room / norm, most);
+  std::vector<double> values = center_;
   for (size_t p = 0; p < values.size(); ++p) values[p] = std::max(0.0, values[p] + length * mean_excess_[p]);
   return values;
+}
+
+bool Prices::is_settled() const { return values_.empty() || step_ < kSettledStep; }
+
+void Prices::restart() {
+  step_ = std::max(step_, kNextStep);
+  best_bound_ = -kForbidden;
 }
 
 }  // namespace tessera::solver

@@ -20,24 +20,27 @@ class Prices {
   // Of all that the limit allows.
   double of_limit() const;
 
-  // Prices moved along the usage of `choices`, averaged over the last calls, that is above or below the limit.
-  // `bound` is what these prices say, `best` the cost of the best solution that is known, kForbidden where none is.
+  // Prices near the best ones, which are those with the highest bound that this was told of: moved along the usage of
+  // `choices`, averaged over the last calls, that is above or below the limit. `bound` is what the prices as they are
+  // say, `best` the cost of the best solution that is known, kForbidden where none is.
   std::vector<double> next(const std::vector<int>& choices, double bound, double best);
-
+  // Whether steps have become short: little is to be gained any more.
+  bool is_settled() const;
   // Steps are long again: the bound has become better at all prices.
-  void restart() { step_ = 1; }
-  // Those with the highest bound that next() was told of.
-  const std::vector<double>& best() const { return best_values_; }
+  void restart();
 
  private:
   const Instance& instance_;
   std::vector<double> values_;
-  std::vector<double> best_values_;  // those of best_bound_
   std::vector<double> sums_;         // of the prices before each point
+  std::vector<double> center_;       // the best prices
+  double best_bound_ = -kForbidden;  // with them
+  std::vector<double> recent_;       // the best since the center is the center
+  double recent_bound_ = -kForbidden;
   std::vector<double> mean_excess_;  // of usage over the limit, at each point
-  double best_bound_ = -kForbidden;
-  double step_ = 1;
+  double step_;
   int calls_without_gain_ = 0;
+  bool is_first_ = true;
 };
 
 }  // namespace tessera::solver
