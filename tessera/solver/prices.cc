@@ -16,6 +16,7 @@ constexpr double kFirstStep = 0.1;
 constexpr double kNextStep = 0.05;  // after restart()
 constexpr double kSettledStep = 0.025;
 constexpr double kLongestStep = 1;
+constexpr double kNearly = 0.01;  // of the gap
 
 size_t as_index(int i) { return static_cast<size_t>(i); }
 
@@ -76,11 +77,13 @@ std::vector<double> Prices::next(const std::vector<int>& choices, double bound, 
       recent_ = values_;
     }
     if (++calls_without_gain_ >= kPatience) {
-      // The bound also depends on how costs were moved before: that of the center may be out of reach by now.
       step_ *= kShorter;
       calls_without_gain_ = 0;
-      center_ = recent_;
-      best_bound_ = recent_bound_;
+      // The bound also depends on how costs were moved before: that of the center may be just out of reach by now.
+      if (recent_bound_ > best_bound_ - kNearly * (best - best_bound_)) {
+        center_ = recent_;
+        best_bound_ = recent_bound_;
+      }
       recent_bound_ = -kForbidden;
     }
   }

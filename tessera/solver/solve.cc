@@ -16,6 +16,7 @@ namespace {
 
 // A round in costs looked at, of the search and of the dual: small enough to be interrupted, large enough for a thread.
 constexpr int64_t kRoundWork = 20'000'000;
+constexpr int64_t kBoundWork = 3 * kRoundWork;  // a dual's passes look at costs one after the other, which is faster
 // Of a small problem a round looks at each cost so often.
 constexpr int64_t kWorkPerCost = 100;
 constexpr int kRoundsPerBeginning = 16;
@@ -56,7 +57,7 @@ class Solver {
         if (phase == kRoundsPerBeginning / 2) search_.restart();
         search_.improve(prices, round_work_);
       });
-      bound_.raise(known, kRoundWork);
+      bound_.raise(known, kBoundWork);
       other.join();
       candidate = bound_.choices();
       prices = bound_.prices();
