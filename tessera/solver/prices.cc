@@ -16,7 +16,7 @@ constexpr double kFirstStep = 0.1;
 constexpr double kNextStep = 0.05;  // after restart()
 constexpr double kSettledStep = 0.025;
 constexpr double kLongestStep = 1;
-constexpr double kNearly = 0.01;  // of the gap
+constexpr double kNearly = 0.01;  // of what the bound may still rise
 
 size_t as_index(int i) { return static_cast<size_t>(i); }
 
@@ -44,8 +44,8 @@ double Prices::of_limit() const {
   return values_.empty() ? 0 : static_cast<double>(instance_.usage_limit) * sums_.back();
 }
 
-std::vector<double> Prices::next(const std::vector<int>& choices, double bound, double best) {
-  if (values_.empty()) return {};
+// Makes the usage of `choices` above or below the limit part of the mean. Says whether it leads on where the mean did.
+bool Prices::add_direction(const std::vector<int>& choices) {
   std::vector<double> changes(values_.size() + 1, 0.0);  // of usage from point to point
   for (int n = 0; n < instance_.num_nodes(); ++n) {
     if (!instance_.is_limited(n)) continue;
@@ -54,19 +54,25 @@ std::vector<double> Prices::next(const std::vector<int>& choices, double bound, 
     changes[as_index(instance_.last_point[as_index(n)])] -= used;
   }
   double usage = 0;
-  double agreement = 0;  // of this direction with the mean that led here
-  double norm = 0;
-  double longest = 0;
+  double agreement = 0;
   for (size_t p = 0; p < values_.size(); ++p) {
     usage += changes[p];
     const double excess = usage - static_cast<double>(instance_.usage_limit);
     agreement += excess * mean_excess_[p];
     mean_excess_[p] += (is_first_ ? 1 : kShare) * (excess - mean_excess_[p]);
-    if (center_[p] > 0 || mean_excess_[p] > 0) norm += mean_excess_[p] * mean_excess_[p];
-    longest = std::max(longest, std::abs(mean_excess_[p]));
   }
+  is_first_ = false;
+  return agreement > 0;
+}
+
+std::vector<double> Prices::next(const std::vector<int>& choices, double bound, double best) {
+  if (values_.empty()) return {};
+  const bool leads_on = add_direction(choices);
+  // How far the bound may still rise; where much is left, a part of it.
+  const double usual = 0.05 * std::max(std::abs(bound), best == kForbidden ? 0.0 : std::abs(best));
+  const double room = std::clamp(best - std::max(bound, best_bound_), 0.001 * usual, usual);
   if (bound > best_bound_) {
-    if (!is_first_ && agreement > 0) step_ = std::min(kLongestStep, kLonger * step_);
+    if (leads_on) step_ = std::min(kLongestStep, kLonger * step_);
     best_bound_ = bound;
     center_ = values_;
     calls_without_gain_ = 0;
@@ -80,20 +86,24 @@ std::vector<double> Prices::next(const std::vector<int>& choices, double bound, 
       step_ *= kShorter;
       calls_without_gain_ = 0;
       // The bound also depends on how costs were moved before: that of the center may be just out of reach by now.
-      if (recent_bound_ > best_bound_ - kNearly * (best - best_bound_)) {
+      if (recent_bound_ > best_bound_ - kNearly * room) {
         center_ = recent_;
         best_bound_ = recent_bound_;
       }
       recent_bound_ = -kForbidden;
     }
   }
-  is_first_ = false;
+  double norm = 0;
+  double longest = 0;
+  for (size_t p = 0; p < values_.size(); ++p) {
+    if (center_[p] == 0 && mean_excess_[p] <= 0) continue;
+    norm += mean_excess_[p] * mean_excess_[p];
+    longest = std::max(longest, std::abs(mean_excess_[p]));
+  }
   if (norm == 0) return center_;
-  // Polyak's step: how far the bound may still rise, by the square of the direction; where much is left, a part of it.
-  const double usual = 0.05 * std::abs(bound);
-  const double room = std::clamp(best - best_bound_, 0.001 * usual, usual);
   // No further than prices that make the limit worth the whole bound: what is added to costs stays exact.
   const double most = (std::abs(bound) + 1) / (longest * (static_cast<double>(instance_.usage_limit) + 1));
+  // Polyak's step: what the bound may still rise, by the square of the direction.
   const double length = std::min(step_ * room / norm, most);
   std::vector<double> values = center_;
   for (size_t p = 0; p < values.size(); ++p) values[p] = std::max(0.0, values[p] + length * mean_excess_[p]);

@@ -1,5 +1,7 @@
 // Prices of usage that stand for the limit: what is in use at a time point costs its price, what the limit allows is
-// paid back. For any prices that are not negative no solution costs more by it (Lagrangian relaxation).
+// paid back. For any prices that are not negative no solution costs more by it (Lagrangian relaxation). They are found
+// by the volume algorithm (Barahona and Anbil, Mathematical Programming 2000): a mean of the directions in which the
+// limit is missed leads away from the best prices, and these move only where the bound rises.
 #pragma once
 
 #include <vector>
@@ -30,6 +32,8 @@ class Prices {
   void restart();
 
  private:
+  bool add_direction(const std::vector<int>& choices);
+
   const Instance& instance_;
   std::vector<double> values_;
   std::vector<double> sums_;         // of the prices before each point

@@ -264,6 +264,32 @@ TEST(Bound, LeavesOutNoBetterSolution) {
   }
 }
 
+TEST(Bound, FindsThePriceOfTheLimit) {
+  // Half of the nodes have to pay 5 for not using 10 each.
+  Problem problem{.name = "", .nodes = {}, .edges = {}, .usage_limit = 50};
+  for (int n = 0; n < 10; ++n) problem.nodes.push_back({.begin = 0, .end = 1, .costs = {0, 5}, .usages = {10, 0}});
+  const Instance instance(problem);
+  Bound bound(instance);
+  for (int round = 0; round < 100; ++round) bound.raise(40, 1000);
+  EXPECT_GT(bound.value(), 24.9);
+  EXPECT_LE(bound.value(), 25 + 1e-9);
+}
+
+TEST(Graph, EqualEdgesShareTheirCosts) {
+  Graph graph;
+  for (int n = 0; n < 3; ++n) graph.add_node(std::vector<double>{0, 0});
+  const std::vector<double> costs{1, 2, 3, 4};
+  graph.add_edge(0, 1, costs);
+  graph.add_edge(1, 2, costs);
+  graph.add_edge(0, 2, std::vector<double>{1, 2, 3, 5});
+  graph.finish();
+  EXPECT_EQ(graph.by_u.size(), 8U);
+  EXPECT_EQ(graph.num_pairs, 12U);
+  EXPECT_EQ(graph.row(1, 1)[0], 3);
+  EXPECT_EQ(graph.column(1, 1)[0], 2);
+  EXPECT_EQ(graph.column(2, 1)[1], 5);
+}
+
 TEST(Dual, MovedCostsAddUpToTheTrueOnes) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     const ReducedProblem reduced = reduce(random_problem(seed));
