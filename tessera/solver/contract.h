@@ -21,7 +21,7 @@ struct Contracted {
   bool is_empty = false;  // some group has no choice left; nothing else means anything then
 };
 
-// `state` is that after a pass of a dual of the graph.
+// `dual` is one of the graph and has made a pass, so that no edge has a cost below zero.
 Contracted contract(const Relaxation& relaxation, const Dual& dual, const Contraction& how);
 
 }  // namespace tessera::solver
