@@ -1,61 +1,75 @@
-// A lower bound by Lagrangian duality: costs are moved between nodes and edges so that what is minimal at each of them
-// alone adds up to as much as possible, and a price on usage at each time point stands for the limit.
+// A lower bound on the cost of a graph's choices: costs are moved between nodes and edges so that what is least at each
+// of them alone adds up to as much as possible.
 //
-// Moving costs is block-coordinate ascent along the order of nodes (SRMP: Kolmogorov, "A new look at reweighted message
-// passing", PAMI 2015; on pairs of nodes it has the fixed points of TRW-S). Prices follow projected subgradients.
+// Block-coordinate ascent along the order of nodes (SRMP: Kolmogorov, "A new look at reweighted message passing", PAMI
+// 2015; on pairs of nodes it has the fixed points of TRW-S).
 #pragma once
 
 #include <vector>
 
-#include "tessera/solver/instance.h"
+#include "tessera/solver/graph.h"
+#include "tessera/solver/problem.h"
 
 namespace tessera::solver {
 
 class Dual {
  public:
-  explicit Dual(const Instance& instance);
+  // Where costs are: what is left at each node, by choice, and what was moved onto each edge, by the choices of u, then
+  // by those of v, edge after edge.
+  struct State {
+    std::vector<double> node;
+    std::vector<double> moved;
+  };
+
+  // The graph must outlive the dual.
+  explicit Dual(const Graph& graph);
+  Dual(const Graph& graph, State state);
 
   // One pass over the nodes forth and back. The forward pass also chooses, node by node, what is best beside the nodes
-  // before it and the bound of those behind it: choices().
-  void pass();
-  // Of the last pass; no solution costs less.
+  // before it and the bound of those behind it: choices(). Choices that are part of no solution below `limit` are
+  // marked, as far as is seen on the way.
+  void pass(double limit = kForbidden);
+  // Of the last pass; nothing costs less.
   double bound() const { return bound_; }
   const std::vector<int>& choices() const { return choices_; }
-  // Per unit of usage, at each time point, >= 0.
-  const std::vector<double>& prices() const { return prices_; }
-  // Moves the prices along the usage of choices(), averaged over the last passes, that is above or below the limit.
-  // `best` is the cost of the best solution that is known, kForbidden where none is.
-  void follow_usage(double best);
-  // Takes prices as they are given. The bound is that of the next pass.
-  void set_prices(std::vector<double> prices);
+  // By choice: marked by a pass.
+  const std::vector<bool>& is_out() const { return is_out_; }
 
-  // With costs moved as they are now, the cost of a choice or pair of choices, such that bound_constant() + these over
-  // all nodes and edges is the cost of a solution plus the prices of what it uses less the prices of the limit, and
-  // each is at least what least() says of its node; edges are at least zero.
+  // Costs change: `more` at each choice of a node, and a constant beside all of them. The bound is that of the next
+  // pass.
+  void add(int node, const double* more);
+  void set_constant(double constant);
+
+  // With costs moved as they are now, the cost of a choice or pair of choices, such that constant() + these over all
+  // nodes and edges is the whole cost, and each is at least what least() says of its node; edges are at least zero.
   double node_cost(int node, int choice) const;
   double edge_cost(int edge, int i, int j) const;
   double least(int node) const;
-  double bound_constant() const { return -limit_price_; }
+  // constant() + least() of all nodes: the bound, once a pass was made, of the costs as they are.
+  double sum_of_least() const;
+  double constant() const { return constant_; }
+  const State& state() const { return state_; }
+  // Where the state has what was moved onto an edge: by the choices of u; those of v follow.
+  size_t first_moved(int edge) const { return first_at_u_[static_cast<size_t>(edge)]; }
 
  private:
-  void collect(const Instance::Incidence& incidence, int node);
+  void collect(const Graph::Incidence& incidence, int node);
   void distribute(int node, bool forward);
   void choose(int node);
+  void go_back(double limit);
+  void mark(int node, double bound, double limit);
 
-  const Instance& instance_;
-  std::vector<double> node_;        // of each choice: what is left at the node
+  const Graph& graph_;
+  State state_;
   std::vector<size_t> first_at_u_;  // of each edge
   std::vector<size_t> first_at_v_;
-  std::vector<double> moved_;         // onto each edge, by the choices of u, then by those of v
   std::vector<int> before_, behind_;  // neighbours of each node in the order
-  std::vector<double> prices_;
-  std::vector<double> mean_excess_;  // of usage over the limit, at each point
-  double limit_price_ = 0;
+  double constant_ = 0;
   double bound_ = -kForbidden;
-  double best_bound_ = -kForbidden;
-  double step_ = 1;
-  int passes_without_gain_ = 0;
+  bool is_prepared_ = false;  // the forward pass relies on what a backward pass leaves behind
+  bool is_current_ = false;   // the bound is that of the costs as they are
   std::vector<int> choices_;
+  std::vector<bool> is_out_;
   std::vector<double> local_;  // work space of collect and choose
 };
 

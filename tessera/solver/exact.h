@@ -6,16 +6,19 @@
 
 #include "tessera/solver/dual.h"
 #include "tessera/solver/instance.h"
+#include "tessera/solver/relaxation.h"
 
 namespace tessera::solver {
 
 struct ExactResult {
   bool complete = false;     // all that could be better than the given cost was looked at
-  std::vector<int> choices;  // better than the given cost; empty where nothing is
+  std::vector<int> choices;  // the instance's, better than the given cost; empty where nothing is
   double cost = kForbidden;
 };
 
-// Depth first over the nodes in their order, with the dual's moved costs as bounds; gives up after `max_steps`.
-ExactResult search_exactly(const Instance& instance, const Dual& dual, double cost, int64_t max_steps);
+// Depth first over the groups in their order, with the moved costs of a dual of their graph as bounds; gives up after
+// `max_steps`.
+ExactResult search_exactly(const Instance& instance, const Relaxation& relaxation, const Dual& dual, double cost,
+                           int64_t max_steps);
 
 }  // namespace tessera::solver

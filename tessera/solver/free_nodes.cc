@@ -1,5 +1,7 @@
 #include "tessera/solver/free_nodes.h"
 
+#include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 #include <utility>
@@ -16,9 +18,11 @@ size_t at(int i) { return static_cast<size_t>(i); }
 
 class Eliminator {
  public:
-  Eliminator(Problem& problem, std::vector<FreeNodes::Taken>& taken)
-      : problem_(problem), taken_(taken), points_(time_points(problem)) {
+  // `max_pairs`: see kMaxPairs.
+  Eliminator(Problem& problem, FreeNodes& result, size_t max_pairs)
+      : problem_(problem), result_(result), max_pairs_(max_pairs), points_(time_points(problem)) {
     edges_of_.resize(problem.nodes.size());
+    is_left_.assign(problem.nodes.size(), true);
     for (size_t e = 0; e < problem.edges.size(); ++e) {
       edges_of_[at(problem.edges[e].u)][problem.edges[e].v] = e;
       edges_of_[at(problem.edges[e].v)][problem.edges[e].u] = e;
@@ -26,11 +30,27 @@ class Eliminator {
     for (size_t n = 0; n < problem.nodes.size(); ++n) look_at(static_cast<int>(n));
   }
 
-  void run() {
+  void take_out_free() {
     while (!queue_.empty()) {
       const int node = queue_.begin()->second;
       queue_.erase(queue_.begin());
       if (can_go(node)) take_out(node);
+    }
+  }
+
+  void take_out_all() {
+    for (take_out_free();; take_out_free()) {
+      int most = -1;
+      for (size_t n = 0; n < is_left_.size(); ++n) {
+        if (!is_left_[n]) continue;
+        if (most < 0 || edges_of_[n].size() >= edges_of_[at(most)].size()) most = static_cast<int>(n);
+      }
+      if (most < 0) return;
+      if (edges_of_[at(most)].empty()) {
+        take_out(most);
+      } else {
+        fix(most);
+      }
     }
   }
 
@@ -48,7 +68,7 @@ class Eliminator {
     if (first < last) return false;
     const auto& around = edges_of_[at(node)];
     if (around.empty() || around.size() > 2) return false;
-    return around.size() == 1 || size(around.begin()->first) * size(around.rbegin()->first) <= kMaxPairs;
+    return around.size() == 1 || size(around.begin()->first) * size(around.rbegin()->first) <= max_pairs_;
   }
 
   // Of the edge to `other`: row-major by the choices of `other`, then of the node.
@@ -66,13 +86,13 @@ class Eliminator {
 
   void take_out(int node) {
     const auto around = edges_of_[at(node)];
-    const int first = around.begin()->first;
-    const int second = around.size() == 2 ? around.rbegin()->first : -1;
-    const auto beside_first = by_other(node, first, around.begin()->second);
-    const auto beside_second =
-        second < 0 ? std::vector<double>(size(node), 0.0) : by_other(node, second, around.rbegin()->second);
+    const int first = around.empty() ? -1 : around.begin()->first;
+    const int second = around.size() < 2 ? -1 : around.rbegin()->first;
+    const std::vector<double> nothing(size(node), 0.0);
+    const auto beside_first = first < 0 ? nothing : by_other(node, first, around.begin()->second);
+    const auto beside_second = second < 0 ? nothing : by_other(node, second, around.rbegin()->second);
     const auto& own = problem_.nodes[at(node)].costs;
-    const size_t rows = size(first);
+    const size_t rows = first < 0 ? 1 : size(first);
     const size_t columns = second < 0 ? 1 : size(second);
     std::vector<double> least(rows * columns);
     FreeNodes::Taken taken{node, {first, second}, std::vector<int>(rows * columns)};
@@ -92,19 +112,47 @@ class Eliminator {
         taken.best[i * columns + j] = static_cast<int>(best);
       }
     }
-    taken_.push_back(std::move(taken));
+    remove(node, std::move(taken));
+    if (second >= 0) {
+      join(first, second, std::move(least));
+    } else if (first >= 0) {
+      for (size_t i = 0; i < rows; ++i) problem_.nodes[at(first)].costs[i] += least[i];
+    }
+    for (const auto& [other, edge] : around) look_at(other);
+  }
+
+  // To the choice that is best beside the least that the neighbours can cost, who pay for it.
+  void fix(int node) {
+    const auto around = edges_of_[at(node)];
+    std::vector<double> total = problem_.nodes[at(node)].costs;
     for (const auto& [other, edge] : around) {
+      const auto beside = by_other(node, other, edge);
+      const auto& costs = problem_.nodes[at(other)].costs;
+      for (size_t x = 0; x < total.size(); ++x) {
+        double least = kForbidden;
+        for (size_t j = 0; j < costs.size(); ++j) least = std::min(least, beside[j * total.size() + x] + costs[j]);
+        total[x] += least;
+      }
+    }
+    const auto best = static_cast<size_t>(std::min_element(total.begin(), total.end()) - total.begin());
+    for (const auto& [other, edge] : around) {
+      const auto beside = by_other(node, other, edge);
+      auto& costs = problem_.nodes[at(other)].costs;
+      for (size_t j = 0; j < costs.size(); ++j) costs[j] += beside[j * total.size() + best];
+    }
+    ++result_.num_fixed;
+    remove(node, {node, {-1, -1}, {static_cast<int>(best)}});
+    for (const auto& [other, edge] : around) look_at(other);
+  }
+
+  void remove(int node, FreeNodes::Taken taken) {
+    result_.taken.push_back(std::move(taken));
+    is_left_[at(node)] = false;
+    for (const auto& [other, edge] : edges_of_[at(node)]) {
       problem_.edges[edge].costs = SharedCosts();
       edges_of_[at(other)].erase(node);
     }
     edges_of_[at(node)].clear();
-    if (second < 0) {
-      for (size_t i = 0; i < rows; ++i) problem_.nodes[at(first)].costs[i] += least[i];
-    } else {
-      join(first, second, std::move(least));
-      look_at(second);
-    }
-    look_at(first);
   }
 
   // first < second.
@@ -120,8 +168,10 @@ class Eliminator {
   }
 
   Problem& problem_;
-  std::vector<FreeNodes::Taken>& taken_;
+  FreeNodes& result_;
+  size_t max_pairs_;
   TimePoints points_;
+  std::vector<bool> is_left_;
   std::vector<std::map<int, size_t>> edges_of_;  // by node: its neighbours, each with the edge
   std::set<std::pair<size_t, int>> queue_;
 };
@@ -133,7 +183,7 @@ std::vector<int> FreeNodes::original(const std::vector<int>& choices) const {
   for (size_t i = 0; i < kept.size(); ++i) result[at(kept[i])] = choices[i];
   for (auto it = taken.rbegin(); it != taken.rend(); ++it) {
     const auto& [first, second] = it->neighbours;
-    size_t pair = at(result[at(first)]);
+    size_t pair = first < 0 ? 0 : at(result[at(first)]);
     if (second >= 0) pair = pair * at(num_choices_[at(second)]) + at(result[at(second)]);
     result[at(it->node)] = it->best[pair];
   }
@@ -143,7 +193,7 @@ std::vector<int> FreeNodes::original(const std::vector<int>& choices) const {
 FreeNodes take_out_free_nodes(Problem problem) {
   FreeNodes result;
   for (const Node& node : problem.nodes) result.num_choices_.push_back(static_cast<int>(node.costs.size()));
-  Eliminator(problem, result.taken).run();
+  Eliminator(problem, result, kMaxPairs).take_out_free();
   std::vector<int> numbers(problem.nodes.size(), 0);
   for (const auto& taken : result.taken) numbers[at(taken.node)] = -1;
   result.problem.name = problem.name;
@@ -158,6 +208,14 @@ FreeNodes take_out_free_nodes(Problem problem) {
     if (edge.costs.empty()) continue;
     result.problem.edges.push_back({numbers[at(edge.u)], numbers[at(edge.v)], std::move(edge.costs)});
   }
+  return result;
+}
+
+FreeNodes take_out_all_nodes(Problem problem) {
+  problem.usage_limit = kNoLimit;
+  FreeNodes result;
+  for (const Node& node : problem.nodes) result.num_choices_.push_back(static_cast<int>(node.costs.size()));
+  Eliminator(problem, result, std::numeric_limits<size_t>::max()).take_out_all();
   return result;
 }
 

@@ -1,4 +1,4 @@
-// Nodes that no limit concerns and that have one or two neighbours are decided exactly: each takes what is best beside
+// Nodes that no limit concerns and that have at most two neighbours are decided exactly: each takes what is best beside
 // every pair of its neighbours' choices, and the neighbours pay for it.
 #pragma once
 
@@ -15,21 +15,27 @@ struct FreeNodes {
   // Nodes that were taken out, in this order.
   struct Taken {
     int node = 0;
-    std::array<int, 2> neighbours{};  // the second is -1 where there is one
-    std::vector<int> best;            // its choice, row-major by theirs
+    std::array<int, 2> neighbours{-1, -1};  // those that it has first
+    std::vector<int> best;                  // its choice, row-major by theirs
   };
   std::vector<Taken> taken;
+  int num_fixed = 0;  // of those, not decided exactly
 
   // The original's choices for those of `problem`.
   std::vector<int> original(const std::vector<int>& choices) const;
 
  private:
   friend FreeNodes take_out_free_nodes(Problem problem);
+  friend FreeNodes take_out_all_nodes(Problem problem);
   std::vector<int> num_choices_;  // of the original's nodes
 };
 
-// `problem` as reduce() leaves it. Solutions of what is left are, completed by original(), solutions of the same cost;
-// none of the original is better than the best of them.
+// Those with a neighbour. `problem` as reduce() leaves it. Solutions of what is left are, completed by original(),
+// solutions of the same cost; none of the original is better than the best of them.
 FreeNodes take_out_free_nodes(Problem problem);
+
+// As if there was no limit, until no node is left: where none has at most two neighbours, the one with most is fixed,
+// to what is best beside the least that each neighbour can cost.
+FreeNodes take_out_all_nodes(Problem problem);
 
 }  // namespace tessera::solver

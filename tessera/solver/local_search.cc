@@ -92,6 +92,7 @@ void LocalSearch::repair(const std::vector<double>& prices) {
       for (int i = 0; i < instance_.num_choices(n); ++i) {
         if (usages[as_index(i)] >= now) continue;
         const double delta = node_delta(n, i);
+        work += 1 + static_cast<int64_t>(instance_.edges_of(n).size());
         options.push_back({delta / static_cast<double>(now - usages[as_index(i)]), n, i});
       }
     }

@@ -1,0 +1,33 @@
+#include "tessera/solver/core.h"
+
+#include <utility>
+
+#include "tessera/solver/free_nodes.h"
+#include "tessera/solver/reduce.h"
+
+namespace tessera::solver {
+
+Core::Core(const Problem& problem) : problem_(reduced(problem)) {
+  while (!is_infeasible_) {
+    auto free = take_out_free_nodes(std::move(problem_));
+    problem_ = std::move(free.problem);
+    if (free.taken.empty()) break;
+    steps_.push_back([free = std::move(free)](const std::vector<int>& choices) { return free.original(choices); });
+    problem_ = reduced(problem_);
+  }
+}
+
+std::vector<int> Core::original(std::vector<int> choices) const {
+  for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) choices = (*step)(choices);
+  return choices;
+}
+
+Problem Core::reduced(const Problem& problem) {
+  auto made = reduce(problem);
+  is_infeasible_ = made.infeasible;
+  Problem smaller = std::move(made.problem);
+  steps_.push_back([made = std::move(made)](const std::vector<int>& choices) { return made.original(choices); });
+  return smaller;
+}
+
+}  // namespace tessera::solver

@@ -1,0 +1,20 @@
+// Which groups of a relaxation are joined next.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "tessera/solver/dual.h"
+#include "tessera/solver/relaxation.h"
+
+namespace tessera::solver {
+
+struct PartnerLimits {
+  size_t choices;  // of a group
+  size_t pairs;    // of the graph, in all
+};
+// Groups to be joined: small ones, those that have most neighbours in common first.
+std::vector<int> choose_partners(const Relaxation& relaxation, const Dual& dual, const std::vector<bool>& is_out,
+                                 double most, const PartnerLimits& limits);
+
+}  // namespace tessera::solver
