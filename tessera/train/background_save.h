@@ -1,5 +1,5 @@
 // BackgroundSave: a thread that writes a checkpoint while training goes on. One save at a time, so that no more than
-// one copy of the values waits in memory.
+// one copy of the values waits in memory. It gives way to other threads.
 #pragma once
 
 #include <exception>
