@@ -318,9 +318,10 @@ void GlobalCheckpoint::Reading::run() {
   std::vector<Reader> readers;
   for (int i = 0; i < num_threads; ++i) readers.emplace_back(checkpoint_);
   std::vector<CrcSum> sums(tasks_.size());
-  for_each_in_threads(num_threads, tasks_.size(), [&](size_t thread, size_t i) {
-    const bool is_wanted = tasks_[i].wanted->to.data != nullptr;
-    sums[i] = is_wanted ? readers[thread].read(tasks_[i]) : readers[thread].look_at(tasks_[i]);
+  for_each_in_threads(num_threads, tasks_.size(), [&](const ThreadTurn& turn) {
+    auto& reader = readers[turn.thread];
+    const auto& task = tasks_[turn.i];
+    sums[turn.i] = task.wanted->to.data != nullptr ? reader.read(task) : reader.look_at(task);
   });
   for (size_t i = 0; i < tasks_.size(); ++i) {
     tasks_[i].slice->all.add(sums[i]);

@@ -68,23 +68,16 @@ std::vector<Manifest> OutputWriter::write(std::span<const OutputFile> outputs, s
   const auto passes = planner_.plan(outputs);
   std::vector<BoxReader> readers;  // of each thread
   for (int i = 0; i < options_.num_threads; ++i) readers.emplace_back(files_, sources_);
-  for_each_in_threads(options_.num_threads, passes.size(), [&](size_t thread, size_t i) {
-    try {
-      const auto hashed =
-          passes[i].run(sources_, readers[thread],
-                        [&](std::span<const TensorPass::Holder> holders, std::span<const std::byte> bytes) {
-                          if (stopped_) throw IoError("stopped, because another file could not be written");
-                          for (const auto& holder : holders) {
-                            assemblies[holder.output]->write(holder.tensor, bytes);
-                            if (options_.count) options_.count(std::ssize(bytes));
-                          }
-                        });
-      for (const auto& one : hashed) {
-        for (const auto& holder : one.holders) hashes[holder.output][holder.tensor] = one.hash;
+  for_each_in_threads(options_.num_threads, passes.size(), [&](const ThreadTurn& turn) {
+    const auto write_piece = [&](std::span<const TensorPass::Holder> holders, std::span<const std::byte> bytes) {
+      if (turn.failed) throw IoError("stopped, because another tensor could not be converted");
+      for (const auto& holder : holders) {
+        assemblies[holder.output]->write(holder.tensor, bytes);
+        if (options_.count) options_.count(std::ssize(bytes));
       }
-    } catch (...) {
-      stopped_ = true;
-      throw;
+    };
+    for (const auto& one : passes[turn.i].run(sources_, readers[turn.thread], write_piece)) {
+      for (const auto& holder : one.holders) hashes[holder.output][holder.tensor] = one.hash;
     }
   });
   std::vector<Manifest> manifests;

@@ -2,7 +2,6 @@
 // with the checksums in the source's manifests. Internal to this folder.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -42,7 +41,6 @@ class OutputWriter {
   const SourceFiles& sources_;
   const Options options_;
   PassPlanner planner_;
-  std::atomic<bool> stopped_ = false;
 };
 
 }  // namespace tessera::checkpoint

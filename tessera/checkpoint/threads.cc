@@ -10,21 +10,22 @@
 namespace tessera::checkpoint {
 
 void for_each_in_threads(int num_threads, size_t count, FunctionRef<void(size_t)> body) {
-  for_each_in_threads(num_threads, count, [&](size_t, size_t i) { body(i); });
+  for_each_in_threads(num_threads, count, [&](const ThreadTurn& turn) { body(turn.i); });
 }
 
-void for_each_in_threads(int num_threads, size_t count, FunctionRef<void(size_t, size_t)> body) {
+void for_each_in_threads(int num_threads, size_t count, FunctionRef<void(const ThreadTurn&)> body) {
   std::atomic<size_t> next = 0;
   std::mutex mutex;
   std::exception_ptr first;
+  std::atomic<bool> failed = false;
   const auto work = [&](size_t thread) {
-    for (size_t i = next++; i < count; i = next++) {
+    for (size_t i = next++; i < count && !failed; i = next++) {
       try {
-        body(thread, i);
+        body({thread, i, failed});
       } catch (...) {
         const std::lock_guard lock(mutex);
         if (!first) first = std::current_exception();
-        next = count;
+        failed = true;  // not before: whoever leaves off because of it must not be taken for the first
       }
     }
   };

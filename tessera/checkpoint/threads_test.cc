@@ -19,9 +19,9 @@ TEST(Threads, EachItemIsTakenOnceByAThreadOfTheirNumber) {
   constexpr size_t kThreads = 3;
   std::vector<std::atomic<int>> taken(1000);
   std::vector<int> by_thread(kThreads);  // each thread its own
-  for_each_in_threads(kThreads, taken.size(), [&](size_t thread, size_t i) {
-    ++taken[i];
-    ++by_thread[thread];
+  for_each_in_threads(kThreads, taken.size(), [&](const ThreadTurn& turn) {
+    ++taken[turn.i];
+    ++by_thread[turn.thread];
   });
   for (const auto& count : taken) EXPECT_EQ(count, 1);
   EXPECT_EQ(by_thread[0] + by_thread[1] + by_thread[2], 1000);
@@ -36,6 +36,18 @@ TEST(Threads, AnErrorEndsTheWork) {
                                    }),
                InvalidArgument);
   EXPECT_LT(calls, 1'000'000);
+}
+
+TEST(Threads, WhoLeavesOffBecauseOfAnErrorDoesNotHideIt) {
+  for (int round = 0; round < 100; ++round) {
+    EXPECT_THROW(for_each_in_threads(3, 3,
+                                     [](const ThreadTurn& turn) {
+                                       if (turn.i == 1) throw InvalidArgument("one");
+                                       while (!turn.failed) std::this_thread::yield();
+                                       throw IoError("left off");
+                                     }),
+                 InvalidArgument);
+  }
 }
 
 TEST(Threads, LittleWorkTakesOneThread) {
