@@ -200,8 +200,8 @@ const Posted& Board::await_post(uint32_t step, int peer) {
 const BoardPart& Board::part_from(uint32_t step, int peer) { return post_of(peer, step).parts()[group_.rank]; }
 
 // Sequentially consistent with abandon(): either we see that the peer has gone, or it sees that we work.
-void Board::begin_work(bool in_their_memory) {
-  if (in_their_memory) area(group_.rank).is_working.store(true);
+void Board::begin_work() {
+  area(group_.rank).is_working.store(true);
   for (int p = 0; p < static_cast<int>(group_.ranks.size()); ++p) {
     if (area(p).has_abandoned.load()) throw_abandoned(p);
   }
@@ -286,7 +286,7 @@ void Board::receive_message(const CallHeader& header, int from, void* data, int6
     check_same_bytes(header, group_, from, std::min(slice, bytes - begin), letter.part.bytes);
     if (letter.part.bytes > 0) {
       pass_link_since(letter.posted_at_ns, letter.part.bytes);
-      begin_work(letter.header.is_direct);
+      if (letter.header.is_direct) begin_work();
       const std::byte* sent =
           letter.header.is_direct ? resolve(from, letter.part.address) : memory_ + letter.part.address;
       std::memcpy(static_cast<std::byte*>(data) + begin, sent, static_cast<size_t>(letter.part.bytes));

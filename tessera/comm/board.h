@@ -106,10 +106,11 @@ class Board {
   // What `peer` posted. Throws IoError when it is another call than ours.
   const Posted& await_post(uint32_t step, int peer);
   const BoardPart& part_from(uint32_t step, int peer);
-  // Between these two a rank reads, and may write, the board and, `in_their_memory`, what its peers offer where it
-  // lies. begin_work() throws IoError when one of them has abandoned the group. await_close() returns when `peer` has
-  // closed, and so is out of our memory.
-  void begin_work(bool in_their_memory);
+  // Between these two a rank reads, and may write, what its peers offer where it lies. begin_work() throws IoError when
+  // one of them has abandoned the group: its memory may be gone. What lies on the board stays, so that a call which
+  // needs no more is done once all have posted, whatever becomes of them afterwards. await_close() returns when `peer`
+  // has closed, and so is out of our memory.
+  void begin_work();
   void close(uint32_t step);
   void await_close(uint32_t step, int peer);
   // From now on waits leave the core to others at once.

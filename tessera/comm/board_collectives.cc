@@ -144,7 +144,6 @@ class BoardCommunicator final : public GroupCalls {
   }
 
   void run_barrier(CallHeader& header) override {
-    header.is_direct = true;
     exchange(
         header, [](uint32_t, uint32_t) {}, [&](uint32_t step, uint32_t) { board_->close(step); });
   }
@@ -214,7 +213,7 @@ class BoardCommunicator final : public GroupCalls {
       }
       if (all_direct_) rounds = 1;
       if (num_posted <= round + 1 && num_posted < rounds) last_step_ = post();
-      board_->begin_work(any_direct);
+      if (any_direct) board_->begin_work();
       use(step, round);
       if (round + 1 >= rounds) return;
     }

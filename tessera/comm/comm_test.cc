@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -496,6 +497,22 @@ TEST(Failure, NobodyIsInTheMemoryOfARankThatHasLeft) {
                              }
                            }),
                  IoError);
+  }
+}
+
+TEST(Failure, DoesNotUndoACallThatAllHaveMade) {
+  for (int attempt = 0; attempt < 200; ++attempt) {
+    std::atomic<int> passed = 0;
+    EXPECT_THROW(run_ranks(3,
+                           [&](cluster::Context& context) {
+                             float x = 1;
+                             context.world().all_reduce(&x, 1, DType::kF32, ReduceOp::kSum, "x");
+                             context.world().barrier("all are here");
+                             ++passed;
+                             if (context.rank() == 1) throw IoError("the disk is full");
+                           }),
+                 IoError);
+    EXPECT_EQ(passed, 3);
   }
 }
 
