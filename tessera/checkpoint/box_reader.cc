@@ -1,9 +1,9 @@
 #include "tessera/checkpoint/box_reader.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "tessera/base/error.h"
+#include "tessera/tensor/strided_copy.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -43,28 +43,6 @@ int64_t extent_elements(const Shape& shape, const Strides& strides) {
   return extent;
 }
 
-// Copies elements of a shape from one strided place to another, run by run.
-void copy_strided(const Shape& shape, const std::byte* from, const Strides& from_strides, std::byte* to,
-                  const Strides& to_strides, int64_t element_bytes) {
-  const int64_t run = std::min(run_elements(shape, from_strides), run_elements(shape, to_strides));
-  int inner = shape.ndim();  // dims from here on make up a run
-  for (int64_t covered = 1; inner > 0 && covered * shape[inner - 1] <= run; --inner) covered *= shape[inner - 1];
-  Shape at(std::vector<int64_t>(static_cast<size_t>(inner), 0));
-  while (true) {
-    int64_t from_offset = 0;
-    int64_t to_offset = 0;
-    for (int dim = 0; dim < inner; ++dim) {
-      from_offset += at[dim] * from_strides[dim];
-      to_offset += at[dim] * to_strides[dim];
-    }
-    std::memcpy(to + to_offset * element_bytes, from + from_offset * element_bytes,
-                static_cast<size_t>(run * element_bytes));
-    int dim = inner - 1;
-    while (dim >= 0 && ++at[dim] == shape[dim]) at[dim--] = 0;
-    if (dim < 0) return;
-  }
-}
-
 }  // namespace
 
 void for_each_piece(const Box& box, int64_t max_elements, FunctionRef<void(const Box&)> f) {
@@ -98,8 +76,8 @@ void for_each_piece(const Box& box, int64_t max_elements, FunctionRef<void(const
 void copy_box(const BoxBytes& from, const BoxBytes& to, const Box& common, int64_t element_bytes) {
   const Place source = place_in(from.box, common);
   const Place target = place_in(to.box, common);
-  copy_strided(common.shape, from.bytes.data() + source.offset * element_bytes, source.strides,
-               to.bytes.data() + target.offset * element_bytes, target.strides, element_bytes);
+  StridedCopy(common.shape, source.strides, target.strides, static_cast<size_t>(element_bytes))
+      .run(from.bytes.data() + source.offset * element_bytes, to.bytes.data() + target.offset * element_bytes);
 }
 
 std::span<std::byte> dense_part(const BoxBytes& from, const Box& box, int64_t element_bytes) {
@@ -137,8 +115,8 @@ void BoxReader::read_box(const SourcePart& part, int64_t element_bytes, const Bo
     read_content(reader_of(part.rank), part.tensor->pieces, from.offset * element_bytes,
                  std::span(scratch_).first(static_cast<size_t>(extent * element_bytes)));
     const Place target = place_in(to.box, wanted);
-    return copy_strided(wanted.shape, scratch_.data(), from.strides, to.bytes.data() + target.offset * element_bytes,
-                        target.strides, element_bytes);
+    return StridedCopy(wanted.shape, from.strides, target.strides, static_cast<size_t>(element_bytes))
+        .run(scratch_.data(), to.bytes.data() + target.offset * element_bytes);
   }
   // Halves along the outermost dim come to what is read at once in the end: a single run, at the latest.
   int dim = 0;

@@ -82,7 +82,7 @@ void Executor::run_task(size_t index) {
       task.kernel.run({task.inputs, task.outputs, step.attributes, task.scratch, parallel_for_});
       break;
     case StepKind::kCopy:
-      parallel_for_(task.copy->num_units(), 1, [&](int64_t begin, int64_t end) {
+      parallel_for_(task.copy->num_units(), task.copy->grain(), [&](int64_t begin, int64_t end) {
         task.copy->run(task.inputs[0].data, task.outputs[0].data, begin, end);
       });
       break;

@@ -95,7 +95,7 @@ void StridedCopy::divide(int64_t element_bytes) {
   // Whole blocks of a transpose.
   unit_size_ = std::min(whole, std::max<int64_t>(1, kUnitBytes / bytes_of_one / kAcross) * kAcross);
   units_per_outer_ = (whole + unit_size_ - 1) / unit_size_;
-  bytes_per_unit_ = unit_size_ * bytes_of_one;
+  grain_ = std::max<int64_t>(1, kUnitBytes / (unit_size_ * bytes_of_one));
 }
 
 void StridedCopy::run(const void* from, void* to, int64_t begin, int64_t end) const {

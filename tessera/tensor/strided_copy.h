@@ -15,9 +15,9 @@ class StridedCopy {
   // share memory. element_bytes is 1, 2, 4 or 8.
   StridedCopy(const Shape& shape, const Strides& from, const Strides& to, size_t element_bytes);
 
-  // Parts that threads may copy independently, each of about bytes_per_unit() bytes.
+  // Parts that threads may copy independently, and how many of them are worth a thread.
   int64_t num_units() const { return num_outer_ * units_per_outer_; }
-  int64_t bytes_per_unit() const { return bytes_per_unit_; }
+  int64_t grain() const { return grain_; }
   void run(const void* from, void* to) const { run(from, to, 0, num_units()); }
   void run(const void* from, void* to, int64_t begin, int64_t end) const;
 
@@ -48,7 +48,7 @@ class StridedCopy {
   // A unit is so many of across, or of inner where there is nothing across.
   int64_t unit_size_ = 1;
   int64_t units_per_outer_ = 1;
-  int64_t bytes_per_unit_ = 0;
+  int64_t grain_ = 1;
 };
 
 }  // namespace tessera

@@ -52,7 +52,7 @@ struct CopiedKernel {
     return view;
   }
   static void copy(const Copied& copied, const void* from, void* to, const ParallelFor& parallel_for) {
-    parallel_for(copied.copy.num_units(), 1,
+    parallel_for(copied.copy.num_units(), copied.copy.grain(),
                  [&](int64_t begin, int64_t end) { copied.copy.run(from, to, begin, end); });
   }
 };

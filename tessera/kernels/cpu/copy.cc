@@ -1,13 +1,9 @@
 #include "tessera/kernels/cpu/copy.h"
 
-#include <algorithm>
-
 #include "tessera/tensor/strided_copy.h"
 
 namespace tessera::kernels::cpu {
 namespace {
-
-constexpr int64_t kGrainBytes = 65536;
 
 bool lies_apart(const TensorView& view) {
   for (int dim = 0; dim < view.shape.ndim(); ++dim) {
@@ -22,9 +18,8 @@ std::optional<PreparedKernel> prepare_copy(const TensorView& from, const TensorV
   const auto strides = broadcast_strides(from, to.shape);
   if (from.dtype != to.dtype || !strides || !lies_apart(to)) return std::nullopt;
   const StridedCopy copy(to.shape, *strides, to.strides, size_bytes(to.dtype));
-  const int64_t grain = std::max<int64_t>(1, kGrainBytes / std::max<int64_t>(1, copy.bytes_per_unit()));
-  return PreparedKernel{.name = name, .run = [copy, grain](const KernelArgs& args) {
-                          args.parallel_for(copy.num_units(), grain, [&](int64_t begin, int64_t end) {
+  return PreparedKernel{.name = name, .run = [copy](const KernelArgs& args) {
+                          args.parallel_for(copy.num_units(), copy.grain(), [&](int64_t begin, int64_t end) {
                             copy.run(args.inputs[0].data, args.outputs[0].data, begin, end);
                           });
                         }};
