@@ -80,15 +80,14 @@ WayPrice price_of_way(const Type& type, const mesh::Layout& from, const mesh::La
   const auto way = mesh::redistribute(type.shape, element_bytes, from, to, options);
   WayPrice price{0, way.bytes};
   for (const auto& step : way.steps) {
-    const int rounds = rounds_of(step.kind);
-    if (step.kind == mesh::StepKind::kSlice) {
-      const double moved =
-          2.0 *
-          static_cast<double>(largest_part(type, way.meshes[static_cast<size_t>(step.mesh)], step.after).size_bytes());
-      price.seconds += profile.kernel_overhead_seconds + moved / profile.bytes_per_second_of(moved);
-    }
-    if (rounds == 0) continue;
     const auto& mesh = way.meshes[static_cast<size_t>(step.mesh)];
+    if (step.kind == mesh::StepKind::kSlice) {
+      const Type part = largest_part(type, mesh, step.after);
+      price.seconds +=
+          profile.work_seconds("strided_slice", part.dtype, 0, 2.0 * static_cast<double>(part.size_bytes()));
+    }
+    const int rounds = rounds_of(step.kind);
+    if (rounds == 0) continue;
     const int rank = mesh.ranks()[0];
     const bool among_all = step.kind == mesh::StepKind::kExchange;
     const GroupMembers group(among_all ? mesh.ranks() : mesh::ordered_group(mesh, rank, step.axes), rank, profile);
