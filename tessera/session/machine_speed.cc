@@ -102,6 +102,17 @@ Measured measure_memory(cluster::Context& context, int64_t bytes) {
           chain_seconds(context, type, steps, [](ir::Value x, ir::Value other) { return x + other; })};
 }
 
+std::map<int64_t, double> measure_caches(cluster::Context& context, double memory, std::span<const int64_t> sizes) {
+  std::map<int64_t, double> speeds;
+  double least = memory;
+  for (const int64_t bytes : sizes) {
+    // What is larger is not faster, but by noise.
+    least = std::max(least, measure_memory(context, bytes).per_second());
+    speeds[bytes] = least;
+  }
+  return speeds;
+}
+
 Measured measure_kernels(cluster::Context& context, int num_kernels) {
   return {static_cast<double>(num_kernels),
           chain_seconds(context, {DType::kF32, {8}}, num_kernels, [](ir::Value x, ir::Value) { return ops::neg(x); })};

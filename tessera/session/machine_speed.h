@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <span>
 
 #include "tessera/cluster/context.h"
 #include "tessera/comm/speed.h"
@@ -31,6 +33,9 @@ Measured measure_convolution(cluster::Context& context, DType dtype, int64_t num
 Measured measure_functions(cluster::Context& context, DType dtype);
 // Bytes, of steps that read and write so many of them each.
 Measured measure_memory(cluster::Context& context, int64_t bytes);
+// Bytes a second of steps of each of these sizes, largest first: not less than `memory`, that of larger ones, and not
+// less than those of the sizes before. MachineProfile::cached_bytes_per_second.
+std::map<int64_t, double> measure_caches(cluster::Context& context, double memory, std::span<const int64_t> sizes);
 // So many kernels that have next to nothing to do.
 Measured measure_kernels(cluster::Context& context, int num_kernels);
 // By what share of a collective's time computing takes longer while it runs beside it, from 0 to 1.

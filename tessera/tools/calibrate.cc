@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdio>
 #include <thread>
@@ -100,17 +101,16 @@ compiler::MachineProfile measure_machine(const CalibrateOptions& options) {
     note("other operators", profile.vector_flops_per_second,
          per_second(ranks, [&](cluster::Context& context) { return session::measure_functions(context, dtype); }));
   }
-  const auto bytes_per_second = [&](int64_t bytes) {
-    return per_second(ranks, [&](cluster::Context& context) { return session::measure_memory(context, bytes); });
-  };
-  profile.memory_bytes_per_second = bytes_per_second(int64_t{400} << 20);  // beyond every cache
+  constexpr int64_t kMemory = 400 << 20;  // beyond every cache
+  constexpr std::array<int64_t, 4> kCaches = {64 << 20, 16 << 20, 4 << 20, 1 << 20};
+  profile.memory_bytes_per_second =
+      per_second(ranks, [](cluster::Context& context) { return session::measure_memory(context, kMemory); });
   tell(fmt::format("{:<29}{:10.1f} GB/s", "memory", profile.memory_bytes_per_second / 1e9));
-  double least = profile.memory_bytes_per_second;
-  for (const int64_t bytes : {int64_t{64} << 20, int64_t{16} << 20, int64_t{4} << 20, int64_t{1} << 20}) {
-    // What is larger is not faster, but by noise.
-    least = std::max(least, bytes_per_second(bytes));
-    profile.cached_bytes_per_second[bytes] = least;
-    tell(fmt::format("{:<29}{:10.1f} GB/s", fmt::format("up to {}", format_bytes(bytes)), least / 1e9));
+  profile.cached_bytes_per_second = on_all<std::map<int64_t, double>>(ranks, [&](cluster::Context& context) {
+    return session::measure_caches(context, profile.memory_bytes_per_second, kCaches);
+  });
+  for (const auto& [bytes, speed] : profile.cached_bytes_per_second) {
+    tell(fmt::format("{:<29}{:10.1f} GB/s", fmt::format("up to {}", format_bytes(bytes)), speed / 1e9));
   }
   profile.kernel_overhead_seconds =
       1 / per_second(ranks, [](cluster::Context& context) { return session::measure_kernels(context, 1000); });

@@ -1,5 +1,6 @@
 #include "tessera/train/automatic_plan.h"
 
+#include <array>
 #include <chrono>
 #include <functional>
 #include <future>
@@ -68,14 +69,10 @@ compiler::MachineProfile measure_briefly(cluster::Context& context) {
   profile.convolution_flops_per_second[DType::kF32] =
       session::measure_convolution(context, DType::kF32, 4).per_second();
   profile.vector_flops_per_second[DType::kF32] = session::measure_functions(context, DType::kF32).per_second();
-  constexpr int64_t kMost = 64 << 20;
-  profile.memory_bytes_per_second = session::measure_memory(context, kMost).per_second();
-  double least = profile.memory_bytes_per_second;
-  for (const int64_t bytes : {kMost / 8, kMost / 64}) {
-    // What is larger is not faster, but by noise.
-    least = std::max(least, session::measure_memory(context, bytes).per_second());
-    profile.cached_bytes_per_second[bytes] = least;
-  }
+  constexpr int64_t kMemory = 64 << 20;
+  constexpr std::array<int64_t, 2> kCaches = {8 << 20, 1 << 20};
+  profile.memory_bytes_per_second = session::measure_memory(context, kMemory).per_second();
+  profile.cached_bytes_per_second = session::measure_caches(context, profile.memory_bytes_per_second, kCaches);
   profile.kernel_overhead_seconds = 1 / session::measure_kernels(context, 200).per_second();
   profile.communication_load = session::measure_communication_load(context);
   return profile;
