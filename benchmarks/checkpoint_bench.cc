@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/measured_directory.h"
 #include "benchmarks/protocol.h"
 #include "tessera/base/clock.h"
 #include "tessera/base/error.h"
@@ -127,10 +128,10 @@ int run(int argc, char** argv) {
   bool cold = false;
   bool raw = false;
   std::string sums;
-  std::string directory = "build/checkpoint";
+  std::string prefix = "build/checkpoint";
   CLI::App app("Speed of saving and loading a checkpoint; see benchmarks/README.md");
   app.add_option("--mib", mebibytes, "size of the checkpoint")->check(CLI::Range(1, 1 << 20));
-  app.add_option("--directory", directory, "for the files, on the disk that is measured");
+  app.add_option("--directory", prefix, "for the files, on the disk that is measured");
   app.add_flag("--load", reads, "load, instead of saving");
   app.add_flag("--cold", cold, "load from the disk, not from the page cache");
   app.add_flag("--raw", raw, "the limit: nothing but reading or writing");
@@ -140,9 +141,8 @@ int run(int argc, char** argv) {
   const Sums which = sums == "none" ? Sums::kNone : sums == "crc" ? Sums::kCrc : Sums::kCrcAndHash;
 
   auto& files = FileSystem::local();
-  directory = fmt::format("{}.{}", directory, Clock::system().monotonic_ns());
-  files.create_directories(directory);
-  const auto path = directory + "/net.ckpt";
+  const benchmarks::MeasuredDirectory directory(prefix);
+  const auto path = directory.path() + "/net.ckpt";
   const auto entries = make_model(mebibytes << 20);
   int64_t bytes = 0;
   for (const auto& entry : entries) bytes += entry.owner.size_bytes();
@@ -185,13 +185,11 @@ int run(int argc, char** argv) {
     }
     const auto seconds = static_cast<double>(Clock::system().monotonic_ns() - begin) * 1e-9;
     if (!reads) {
-      files.remove_directory_tree(directory);
-      files.create_directories(directory);
+      directory.clear();
       ::sync();  // what the disk has to do for that is nobody's next round
     }
     return static_cast<double>(bytes) * 1e-9 / seconds;
   });
-  files.remove_directory_tree(directory);
   return 0;
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/measured_directory.h"
 #include "benchmarks/protocol.h"
 #include "tessera/base/clock.h"
 #include "tessera/base/error.h"
@@ -93,14 +94,14 @@ int run(int argc, char** argv) {
   bool cat = false;
   bool no_verify = false;
   TransformOptions options;
-  std::string directory = "build/reshard";
+  std::string prefix = "build/reshard";
   CLI::App app("Speed of converting a checkpoint; see benchmarks/README.md");
   app.add_option("--to", to, "ranks of the destination")->check(CLI::Range(1, 1024));
   app.add_option("--mib", mebibytes, "size of the checkpoint")->check(CLI::Range(16, 1 << 20));
   app.add_option("--side", side, "of the tensors, in elements: smaller ones are more, which is what memory grows with")
       ->check(CLI::Range(8, 1 << 14));
   app.add_option("--threads", options.num_threads, "that copy values; 0: four")->check(CLI::Range(0, 256));
-  app.add_option("--directory", directory, "for the files, on the disk that is measured");
+  app.add_option("--directory", prefix, "for the files, on the disk that is measured");
   app.add_flag("--no_verify", no_verify, "without comparing the source with its checksums");
   app.add_flag("--cat", cat, "the limit: the shell's cat and sync");
   CLI11_PARSE(app, argc, argv);
@@ -109,7 +110,8 @@ int run(int argc, char** argv) {
   auto& files = FileSystem::local();
   side -= side % kFrom;
   const Tensors tensors{.count = (mebibytes << 20) / (side * side * 4), .side = side};
-  directory = fmt::format("{}.{}", directory, Clock::system().monotonic_ns());
+  const benchmarks::MeasuredDirectory measured(prefix);
+  const std::string& directory = measured.path();
   const auto source = directory + "/src";
   const auto target = directory + "/dst";
   write_source(files, source, tensors);
@@ -148,7 +150,6 @@ int run(int argc, char** argv) {
     remove_target();
     return static_cast<double>(tensors.bytes()) * 1e-9 / seconds;
   });
-  files.remove_directory_tree(directory);
   return 0;
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/measured_directory.h"
 #include "benchmarks/protocol.h"
 #include "tessera/tessera.h"
 
@@ -116,7 +117,7 @@ int run(int argc, char** argv) {
   int threads = 2;
   int layers = 8;
   std::string what = "longest";
-  std::string directory = "build/training_save";
+  std::string prefix = "build/training_save";
   CLI::App app("What training feels of its checkpoints; see benchmarks/README.md");
   app.add_option("--threads", threads)->check(CLI::Range(1, 1024));
   app.add_option("--layers", layers, "of 128 MiB each")->check(CLI::Range(1, 1024));
@@ -125,16 +126,14 @@ int run(int argc, char** argv) {
          "s: the longest and the mean step while a save goes on, a step without one; GB/s: the call that begins "
          "a save, copying the values, loading them")
       ->check(CLI::IsMember({"longest", "mean", "step", "call", "copy", "load"}));
-  app.add_option("--directory", directory, "for the files, on the disk that is measured");
+  app.add_option("--directory", prefix, "for the files, on the disk that is measured");
   CLI11_PARSE(app, argc, argv);
 
   const auto context = cluster::single_context(threads);
   Training training(*context, layers, threads);
   training.median_step();
-  auto& files = FileSystem::local();
-  directory = fmt::format("{}.{}", directory, Clock::system().monotonic_ns());
-  files.create_directories(directory);
-  const auto path = directory + "/net.ckpt";
+  const benchmarks::MeasuredDirectory directory(prefix);
+  const auto path = directory.path() + "/net.ckpt";
   if (what == "load") training.save(path);
   if (what == "copy") training.copy();
   const auto gigabytes = static_cast<double>(training.num_bytes()) * 1e-9;
@@ -143,8 +142,7 @@ int run(int argc, char** argv) {
     if (what == "copy") return gigabytes / training.copy();
     if (what == "load") return gigabytes / training.load(path);
     const auto save = training.save(path);
-    files.remove_directory_tree(directory);
-    files.create_directories(directory);
+    directory.clear();
     if (what == "call") return gigabytes / save.call;
     if (what == "longest") return *std::max_element(save.steps.begin(), save.steps.end());
     double sum = 0;
@@ -153,7 +151,6 @@ int run(int argc, char** argv) {
   };
   serve_rounds(what == "step" || what == "longest" || what == "mean" ? "s" : "GB/s",
                fmt::format("{} MiB, {} threads", training.num_bytes() >> 20, threads), measure);
-  files.remove_directory_tree(directory);
   return 0;
 }
 

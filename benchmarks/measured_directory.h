@@ -1,0 +1,42 @@
+// The directory in which a benchmark of checkpoints writes its files, on the disk that it measures.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <string>
+
+#include "tessera/base/clock.h"
+#include "tessera/base/file_system.h"
+
+namespace tessera::benchmarks {
+
+// Exists, under a name that nobody else has, as long as the object does: an error leaves no gigabytes behind.
+class MeasuredDirectory {
+ public:
+  explicit MeasuredDirectory(const std::string& prefix)
+      : path_(fmt::format("{}.{}", prefix, Clock::system().monotonic_ns())) {
+    FileSystem::local().create_directories(path_);
+  }
+  ~MeasuredDirectory() {
+    try {
+      FileSystem::local().remove_directory_tree(path_);
+    } catch (const std::exception& error) {
+      fmt::print(stderr, "{} was not removed: {}\n", path_, error.what());
+    }
+  }
+  MeasuredDirectory(const MeasuredDirectory&) = delete;
+  MeasuredDirectory& operator=(const MeasuredDirectory&) = delete;
+
+  const std::string& path() const { return path_; }
+  void clear() const {
+    FileSystem::local().remove_directory_tree(path_);
+    FileSystem::local().create_directories(path_);
+  }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace tessera::benchmarks
