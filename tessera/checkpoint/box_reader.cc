@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "tessera/base/error.h"
 #include "tessera/tensor/strided_copy.h"
 
 namespace tessera::checkpoint {
