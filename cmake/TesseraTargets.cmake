@@ -90,8 +90,15 @@ function(tessera_test name)
   add_executable(${name} ${arg_SOURCES})
   list(TRANSFORM arg_DEPS PREPEND tessera_)
   target_link_libraries(${name} PRIVATE tessera_flags ${arg_DEPS} ${arg_LINK} GTest::gmock GTest::gtest_main)
-  target_compile_definitions(${name} PRIVATE TESSERA_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
-    TESSERA_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  # Only sources that name these paths are compiled with them: the objects of the others serve every clone.
+  foreach(source IN LISTS arg_SOURCES)
+    get_filename_component(path ${source} ABSOLUTE)
+    file(STRINGS ${path} uses REGEX "TESSERA_(SOURCE|BINARY)_DIR" LIMIT_COUNT 1)
+    if(uses)
+      set_property(SOURCE ${source} APPEND PROPERTY COMPILE_DEFINITIONS TESSERA_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
+        TESSERA_BINARY_DIR="${CMAKE_BINARY_DIR}")
+    endif()
+  endforeach()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
 endfunction()
