@@ -7,6 +7,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/file_system.h"
 #include "tessera/base/parallel_for.h"
+#include "tessera/base/printable.h"
 #include "tessera/base/random.h"
 #include "tessera/base/strings.h"
 
@@ -76,6 +77,21 @@ TEST(Strings, ShortestReadsBack) {
 TEST(Strings, ClosestFindsATypo) {
   EXPECT_EQ(closest("reduce_sim", {"reduce_sum", "relu"}), "reduce_sum");
   EXPECT_EQ(closest("xyz", {"reduce_sum", "relu"}), "");
+}
+
+TEST(Strings, PrintableShowsWhatWouldSteerATerminal) {
+  EXPECT_EQ(printable("a\x1b[31mb\r\n\tc\x7f"), "a\\x1b[31mb\\x0d\n\tc\\x7f");
+  EXPECT_EQ(printable("Grüße, 東京 😀"), "Grüße, 東京 😀");
+  EXPECT_EQ(printable("\xc2\x9b"
+                      "2J"),
+            "\\xc2\\x9b2J");  // a control sequence of one character
+  EXPECT_EQ(printable("\xe2\x80\xae"
+                      "x"),
+            "\\xe2\\x80\\xaex");  // right to left from here on
+  EXPECT_EQ(printable("\xff\xc3"
+                      "A\xc0\xaf"),
+            "\\xff\\xc3A\\xc0\\xaf");  // no UTF-8, cut off, too long a form
+  EXPECT_EQ(printable(std::string_view("\0x", 2)), "\\x00x");
 }
 
 TEST(ParallelFor, CoversTheRangeOnceAndRethrows) {
