@@ -2,15 +2,17 @@
 
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
-#include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <mutex>
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/base/printable.h"
+#include "tessera/comm/gloo_pair.h"
 
 namespace tessera::comm {
 namespace {
@@ -19,16 +21,23 @@ namespace {
 constexpr int64_t kLeftGraceMs = 1000;
 // Gloo waits five times its timeout for a connection.
 constexpr int64_t kConnectFactor = 5;
+// To connect all ranks. What fails for a stranger fails within the proof's limit, and is tried again; the last attempt
+// has the job's own limit, for ranks that are only slow.
+constexpr int kMaxAttempts = 4;
+constexpr int64_t kFirstConnectMs = 5000;
+constexpr int64_t kFirstProofMs = 2000;
 
 class StoreAdapter final : public ::gloo::rendezvous::Store {
  public:
-  StoreAdapter(comm::Store& store, int64_t timeout_ms) : store_(store), timeout_ms_(timeout_ms) {}
+  // Each attempt has names of its own.
+  StoreAdapter(comm::Store& store, int attempt, int64_t timeout_ms)
+      : store_(store), prefix_(fmt::format("gloo/{}/", attempt)), timeout_ms_(timeout_ms) {}
 
   void set(const std::string& key, const std::vector<char>& data) override {
-    store_.set("gloo/" + key, std::string(data.begin(), data.end()));
+    store_.set(prefix_ + key, std::string(data.begin(), data.end()));
   }
   std::vector<char> get(const std::string& key) override {
-    const std::string value = store_.get("gloo/" + key, timeout_ms_);
+    const std::string value = store_.get(prefix_ + key, timeout_ms_);
     return {value.begin(), value.end()};
   }
   void wait(const std::vector<std::string>& keys) override {
@@ -38,8 +47,59 @@ class StoreAdapter final : public ::gloo::rendezvous::Store {
 
  private:
   comm::Store& store_;
+  std::string prefix_;
   int64_t timeout_ms_;
 };
+
+using Context = ::gloo::rendezvous::Context;
+
+std::shared_ptr<Context> connect(const GlooOptions& options, comm::Store& store, int attempt) {
+  const bool is_last = attempt + 1 == kMaxAttempts;
+  const auto limit = [&](int64_t first_ms) {
+    return is_last ? options.timeout_ms : std::min(options.timeout_ms, first_ms << attempt);
+  };
+  auto device = make_proven_device(options.address, {.secret = options.secret,
+                                                     .size = options.size,
+                                                     .attempt = attempt,
+                                                     .time_limit = std::chrono::milliseconds(limit(kFirstProofMs))});
+  StoreAdapter adapter(store, attempt, options.timeout_ms);
+  auto context = std::make_shared<Context>(options.rank, options.size);
+  context->setTimeout(std::chrono::milliseconds(limit(kFirstConnectMs) / kConnectFactor + 1));
+  context->connectFullMesh(adapter, device);
+  return context;
+}
+
+// What went wrong in this attempt, by rank; "" where nothing did. All ranks learn the same.
+std::vector<std::string> exchange_outcomes(const GlooOptions& options, comm::Store& store, int attempt,
+                                           const std::string& own) {
+  const auto key = [&](int rank) { return fmt::format("gloo/{}/outcome/{}", attempt, rank); };
+  store.set(key(options.rank), own);
+  std::vector<std::string> outcomes;
+  // The slowest rank gives up when its time to connect and its proof's are over.
+  for (int rank = 0; rank < options.size; ++rank) outcomes.push_back(store.get(key(rank), 3 * options.timeout_ms));
+  return outcomes;
+}
+
+std::shared_ptr<Context> connect_all(const GlooOptions& options, comm::Store& store) {
+  std::string failures;
+  for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
+    std::shared_ptr<Context> context;
+    std::string own;
+    try {
+      context = connect(options, store, attempt);
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& e) {
+      own = *e.what() == '\0' ? "unknown" : e.what();
+    }
+    const std::vector<std::string> outcomes = exchange_outcomes(options, store, attempt, own.substr(0, 1024));
+    const auto failed = std::find_if(outcomes.begin(), outcomes.end(), [](const auto& text) { return !text.empty(); });
+    if (failed == outcomes.end()) return context;
+    failures = fmt::format("rank {}: {}", failed - outcomes.begin(), printable(*failed));
+  }
+  throw IoError("rank {} cannot connect to its peers by Gloo from {} in {} attempts; the last one ended for {}",
+                options.rank, options.address, kMaxAttempts, failures);
+}
 
 class GlooOperation;
 
@@ -48,19 +108,8 @@ class GlooWire final : public Wire, public std::enable_shared_from_this<GlooWire
   GlooWire(const GlooOptions& options, comm::Store& store, JobState& job) : job_(job) {
     struct sigaction action {};
     if (sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
-    try {
-      ::gloo::transport::tcp::attr attribute(options.address.c_str());
-      std::shared_ptr<::gloo::transport::Device> device = ::gloo::transport::tcp::CreateDevice(attribute);
-      StoreAdapter adapter(store, options.timeout_ms);
-      auto context = std::make_shared<::gloo::rendezvous::Context>(options.rank, options.size);
-      context->setTimeout(std::chrono::milliseconds(options.timeout_ms / kConnectFactor + 1));
-      context->connectFullMesh(adapter, device);
-      context_ = std::move(context);
-    } catch (const Error&) {
-      throw;
-    } catch (const std::exception& e) {
-      throw IoError("rank {} cannot connect to its peers by Gloo from {}: {}", options.rank, options.address, e.what());
-    }
+    context_ = connect_all(options, store);
+    context_->setTimeout(std::chrono::milliseconds(options.timeout_ms / kConnectFactor + 1));
     listener_ = job_.add_listener([this] { wake_all(); });
   }
   ~GlooWire() override { job_.remove_listener(listener_); }
