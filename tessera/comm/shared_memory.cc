@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "tessera/base/error.h"
+#include "tessera/base/printable.h"
 
 namespace tessera::comm {
 namespace {
@@ -42,10 +43,49 @@ int create_memory(size_t bytes) {
 
 std::string path_of(const Descriptor& fd) { return fmt::format("/proc/{}/fd/{}", getpid(), fd.get()); }
 
+// What the link in /proc names, without opening it.
+std::string target_of(const std::string& path) {
+  char text[64];
+  const ssize_t length = readlink(path.c_str(), text, sizeof(text));
+  return length < 0 ? "" : std::string(text, static_cast<size_t>(length));
+}
+
+bool is_descriptor_path(std::string_view path) {
+  const auto skip = [&](std::string_view part) {
+    const bool is_there = path.starts_with(part);
+    if (is_there) path.remove_prefix(part.size());
+    return is_there;
+  };
+  const auto skip_number = [&] {
+    const size_t digits = std::min(path.find_first_not_of("0123456789"), path.size());
+    path.remove_prefix(digits);
+    return digits > 0 && digits <= 10;
+  };
+  return skip("/proc/") && skip_number() && skip("/fd/") && skip_number() && path.empty();
+}
+
+// Opens the memory of another rank, which is a memfd of this user and named as ours are. Other things are not opened at
+// all: opening a device or a FIFO may wait or act.
 int open_memory(const std::string& path, int owner) {
-  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd < 0) {
-    throw IoError("cannot open the shared memory of rank {} at {}: {}", owner, path, std::strerror(errno));
+  const auto refuse = [&](const std::string& reason) {
+    return IoError("cannot open the shared memory of rank {} at {}: {}", owner, printable(path), reason);
+  };
+  if (!is_descriptor_path(path)) throw refuse("that is no descriptor of a process");
+  const Descriptor place(open(path.c_str(), O_PATH | O_CLOEXEC));
+  if (place.get() < 0) throw refuse(std::strerror(errno));
+  const std::string own_path = fmt::format("/proc/self/fd/{}", place.get());
+  struct stat status {};
+  if (target_of(own_path) != "/memfd:tessera (deleted)" || fstat(place.get(), &status) != 0 ||
+      !S_ISREG(status.st_mode)) {
+    throw refuse("that is no memory of a rank");
+  }
+  if (status.st_uid != geteuid()) throw refuse("it belongs to another user");
+  const int fd = open(own_path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) throw refuse(std::strerror(errno));
+  // Only memory files have seals: a file on a disk may be named like one.
+  if (fcntl(fd, F_GET_SEALS) < 0) {
+    close(fd);
+    throw refuse("that is no memory of a rank");
   }
   return fd;
 }
@@ -118,7 +158,11 @@ class SegmentSpace final : public AddressSpace {
     // Segments that their owner has given up have no bytes any more.
     std::erase_if(peers_, [](const auto& entry) { return size_of(entry.second->fd) == 0; });
     auto segment = std::make_unique<Segment>(open_memory(store_.get(key(peer, number), timeout_ms_), peer));
-    segment->memory = map_shared(segment->fd, size_of(segment->fd));
+    const size_t bytes = size_of(segment->fd);
+    if (offset >= bytes) {
+      throw IoError("the shared memory of rank {} ends at byte {}, before the one that it names", peer, bytes);
+    }
+    segment->memory = map_shared(segment->fd, bytes);
     return static_cast<std::byte*>((peers_[{peer, number}] = std::move(segment))->memory.get()) + offset;
   }
 
