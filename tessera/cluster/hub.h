@@ -2,7 +2,11 @@
 // as long as the job lasts. It is the Store of the rendezvous, it tells all ranks when one fails, and since a
 // connection ends with its process, a killed rank is known at once.
 //
-// Addresses: `unix:NAME` (Linux's abstract sockets, which leave no file behind) or `tcp:HOST:PORT`, PORT 0 for any.
+// Only those who know the job's secret join (hub_frame.h has the wire). Whatever anybody else sends neither ends the
+// process nor keeps a rank out: it costs that connection. docs/security.md says what is promised against whom.
+//
+// Addresses: `unix:NAME` (Linux's abstract sockets, which leave no file behind; only this user's processes get through)
+// or `tcp:HOST:PORT`, PORT 0 for any.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +16,23 @@
 
 #include "tessera/cluster/rank_context.h"
 #include "tessera/comm/job_state.h"
+#include "tessera/comm/secret.h"
 #include "tessera/comm/store.h"
 
 namespace tessera::cluster {
 
 struct HubOptions {
   std::string address;
-  std::string job_id;  // peers of another job are refused by name
+  std::string job_id;  // peers of another job are refused
   int size = 1;
   int64_t timeout_ms = 30000;  // until all ranks have joined
+  comm::Secret secret;         // none: only at a unix address
 };
 
 class HubServer {
  public:
-  // Listens, and serves from a thread of its own. Throws IoError when the address is taken or cannot be had.
+  // Listens, and serves from a thread of its own. Throws IoError when the address is taken or cannot be had,
+  // InvalidArgument for a tcp address without a secret.
   explicit HubServer(const HubOptions& options);
   ~HubServer();
 
@@ -40,8 +47,9 @@ class HubServer {
 // One rank's connection. Thread-safe.
 class HubClient final : public comm::Store, public Membership {
  public:
-  // Connects, waiting until the server is there, and waits until all ranks have joined. `host` tells which ranks share
-  // a host. Failures and ends of other ranks are recorded in `job`. Throws IoError naming who is missing or refused.
+  // Connects, trying again until a server is there that knows the secret, and waits until all ranks have joined. `host`
+  // tells which ranks share a host. Failures and ends of other ranks are recorded in `job`; so is a hub that sends what
+  // it must not, as rank 0's failure. Throws IoError naming who is missing or refused.
   HubClient(const HubOptions& options, int rank, const std::string& host, std::shared_ptr<comm::JobState> job);
   ~HubClient() override;
 
@@ -50,6 +58,7 @@ class HubClient final : public comm::Store, public Membership {
   // This host's address on the way to the hub; empty for unix sockets.
   std::string local_ip() const;
 
+  // A name has at most 256 bytes, a value 1 MiB, a rank's values together 8 MiB.
   void set(const std::string& name, const std::string& value) override;
   std::string get(const std::string& name, int64_t timeout_ms) override;
   // Returns when the other ranks have been told.

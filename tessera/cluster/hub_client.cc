@@ -1,7 +1,10 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <map>
@@ -9,8 +12,9 @@
 #include <thread>
 
 #include "tessera/base/error.h"
-#include "tessera/base/strings.h"
+#include "tessera/base/printable.h"
 #include "tessera/cluster/hub.h"
+#include "tessera/cluster/hub_frame.h"
 #include "tessera/cluster/hub_socket.h"
 
 namespace tessera::cluster {
@@ -18,13 +22,20 @@ namespace {
 
 // How long a failing rank waits until the hub has passed its message on.
 constexpr std::chrono::milliseconds kEchoLimit{2000};
+// A hub answers at once, unless strangers stand before this rank: see kGraceMs in hub_server.cc.
+constexpr std::chrono::milliseconds kProofLimit{10000};
+constexpr std::chrono::milliseconds kRetryPause{100};
+constexpr size_t kMaxMessage = 1 << 16;
+constexpr const char* kForeign = "is no job of Tessera, or one of another version";
+
+using Clock = std::chrono::steady_clock;
 
 }  // namespace
 
 struct HubClient::Impl {
   Impl(const HubOptions& hub_options, int own_rank, std::shared_ptr<comm::JobState> job_state)
       : options(hub_options), rank(own_rank), job(std::move(job_state)) {
-    socket = connect_to(options.address, options.timeout_ms);
+    connect_proven();
     thread = std::thread([this] { listen(); });
   }
 
@@ -33,50 +44,130 @@ struct HubClient::Impl {
     thread.join();
   }
 
-  void listen() {
-    FrameReader reader;
-    Frame frame;
-    while (reader.read_some(socket)) {
-      while (reader.next(frame)) {
-        const std::lock_guard lock(mutex);
-        handle(frame);
-        changed.notify_all();
+  // Connects to a hub that knows the secret. Somebody else at its address may go away again.
+  void connect_proven() {
+    const auto deadline = Clock::now() + std::chrono::milliseconds(options.timeout_ms);
+    while (true) {
+      const auto rest = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+      socket = connect_to(options.address, std::max<int64_t>(rest.count(), 0));
+      const std::string reason = prove(std::min(deadline, Clock::now() + kProofLimit));
+      if (reason.empty()) return;
+      reader = FrameReader();
+      writer = FrameWriter();
+      if (Clock::now() + kRetryPause >= deadline) {
+        throw IoError("rank {} cannot join the job: what answers at {} {} (tried for {} ms)", rank, options.address,
+                      reason, options.timeout_ms);
       }
-      if (reader.is_foreign()) break;
+      std::this_thread::sleep_for(kRetryPause);
+    }
+  }
+
+  // What is wrong with who answers; "" when both have proven the secret.
+  std::string prove(Clock::time_point deadline) {
+    if (!is_same_user(socket)) return "is a process of another user";
+    try {
+      RankHandshake handshake(options.secret);
+      Frame frame;
+      if (!read_until(frame, deadline)) return "says nothing that a hub says";
+      if (frame.kind != FrameKind::kChallenge) return kForeign;
+      writer.push(FrameKind::kProof, handshake.prove(frame.body));
+      writer.flush(socket);
+      if (!read_until(frame, deadline)) return "does not prove that it knows the job's secret";
+      if (frame.kind == FrameKind::kRefused) return "refuses this rank's secret: it is not its own";
+      SessionKeys keys;
+      if (frame.kind != FrameKind::kProof || !handshake.check_answer(frame.body, keys)) {
+        return "does not know the job's secret";
+      }
+      writer.seal(keys.to_hub);
+      reader.seal(keys.to_rank);
+      return "";
+    } catch (const IoError&) {
+      return kForeign;
+    }
+  }
+
+  bool read_until(Frame& frame, Clock::time_point deadline) {
+    while (!reader.next(frame)) {
+      const auto rest = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+      pollfd wait{socket.fd(), POLLIN, 0};
+      if (rest.count() <= 0 || poll(&wait, 1, static_cast<int>(rest.count())) < 0) return false;
+      if (wait.revents != 0 && !read_some()) return false;
+    }
+    return true;
+  }
+
+  // False at the connection's end.
+  bool read_some() {
+    char buffer[1 << 14];
+    ssize_t count;
+    do {
+      count = recv(socket.fd(), buffer, sizeof(buffer), 0);
+    } while (count < 0 && errno == EINTR);
+    if (count <= 0) return false;
+    reader.add({buffer, static_cast<size_t>(count)});
+    return true;
+  }
+
+  void listen() {
+    std::string fault;
+    try {
+      Frame frame;
+      do {
+        while (reader.next(frame)) {
+          const std::lock_guard lock(mutex);
+          handle(frame);
+          changed.notify_all();
+        }
+      } while (read_some());
+    } catch (const std::exception& e) {
+      fault = fmt::format("what came from it, at {}, cannot be used: {}", options.address, e.what());
+      ::shutdown(socket.fd(), SHUT_RDWR);
     }
     const std::lock_guard lock(mutex);
     is_closed = true;
-    if (reader.is_foreign()) refusal = fmt::format("what answers at {} is no job of Tessera", options.address);
-    // The hub lives in rank 0's process.
-    if (has_joined && !all_ended) job->fail(0, "its process has ended without a word");
+    if (!fault.empty()) {
+      job->fail(0, fault);
+    } else if (has_joined && !all_ended) {
+      // The hub lives in rank 0's process.
+      job->fail(0, "its process has ended without a word");
+    }
     changed.notify_all();
   }
 
   void handle(const Frame& frame) {
-    const std::vector<std::string> fields = split_fields(frame.body);
     switch (frame.kind) {
-      case FrameKind::kRefused: refusal = frame.body; break;
+      case FrameKind::kRefused:
+        refusal = printable(frame.body);
+        if (refusal.empty()) refusal = fmt::format("the hub at {} refuses it", options.address);
+        return;
       case FrameKind::kAllJoined:
-        hosts = fields;
+        hosts = split_fields(frame.body);
+        if (hosts.size() != static_cast<size_t>(options.size)) {
+          throw IoError("{} hosts of {} ranks", hosts.size(), options.size);
+        }
         has_joined = true;
-        break;
-      case FrameKind::kValue: values[fields[0]] = frame.body.substr(fields[0].size() + 1); break;
-      case FrameKind::kFail:
-        job->fail(static_cast<int>(parse_int(fields[0], "rank")), frame.body.substr(fields[0].size() + 1));
+        return;
+      case FrameKind::kValue: {
+        NamedValue value = parse_named_value(frame.body);
+        values[value.name] = std::move(value.value);
+        return;
+      }
+      case FrameKind::kFail: {
+        const RankText failure = parse_rank_text(frame.body, options.size);
+        job->fail(failure.rank, failure.text);
         failure_heard = true;
-        break;
-      case FrameKind::kEnd: job->leave(static_cast<int>(parse_int(fields[0], "rank"))); break;
-      case FrameKind::kAllEnded:
-        all_ended = true;
-        job->end();
-        break;
-      default: break;
+        return;
+      }
+      case FrameKind::kEnd: return job->leave(parse_rank(frame.body, options.size));
+      case FrameKind::kAllEnded: all_ended = true; return job->end();
+      default: throw IoError("a frame of no kind that a hub sends");
     }
   }
 
   void send(FrameKind kind, const std::string& body) {
     const std::lock_guard lock(send_mutex);
-    send_frame(socket, kind, body);  // a lost connection is noticed by listen()
+    writer.push(kind, body);
+    writer.flush(socket);  // a lost connection is noticed by listen()
   }
 
   [[noreturn]] void throw_failure(const std::string& doing) const {
@@ -86,8 +177,7 @@ struct HubClient::Impl {
   }
 
   void join(const std::string& host) {
-    send(FrameKind::kJoin,
-         join_fields({"tessera hub 1", options.job_id, std::to_string(rank), std::to_string(options.size), host}));
+    send(FrameKind::kJoin, print_join({options.job_id, rank, options.size, host}));
     std::unique_lock lock(mutex);
     // The hub names who is missing at its own deadline; ours is only for a hub that says nothing at all.
     const auto limit = std::chrono::milliseconds(options.timeout_ms + 5000);
@@ -103,7 +193,9 @@ struct HubClient::Impl {
   int rank;
   std::shared_ptr<comm::JobState> job;
   Socket socket;
+  FrameReader reader;
   std::mutex send_mutex;
+  FrameWriter writer;
   std::mutex mutex;
   std::condition_variable changed;
   std::map<std::string, std::string> values;
@@ -138,6 +230,7 @@ std::string HubClient::local_ip() const {
 }
 
 void HubClient::set(const std::string& name, const std::string& value) {
+  check(name.size() <= kMaxName && value.size() <= kMaxValue, "what the ranks tell each other at the hub is small");
   impl_->send(FrameKind::kSet, join_fields({name, value}));
 }
 
@@ -152,7 +245,7 @@ std::string HubClient::get(const std::string& name, int64_t timeout_ms) {
 }
 
 void HubClient::announce_failure(const std::string& message) {
-  impl_->send(FrameKind::kFail, message);
+  impl_->send(FrameKind::kFail, message.substr(0, kMaxMessage));
   std::unique_lock lock(impl_->mutex);
   impl_->changed.wait_for(lock, kEchoLimit, [&] { return impl_->failure_heard || impl_->is_closed; });
 }

@@ -1,19 +1,41 @@
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <map>
+#include <optional>
 #include <thread>
 
 #include "tessera/base/error.h"
-#include "tessera/base/strings.h"
+#include "tessera/base/printable.h"
 #include "tessera/cluster/hub.h"
+#include "tessera/cluster/hub_frame.h"
 #include "tessera/cluster/hub_socket.h"
 
 namespace tessera::cluster {
 namespace {
+
+// A connection joins within this time or is closed.
+constexpr int64_t kJoinLimitMs = 5000;
+// So many may be about to join; the rest wait to be accepted. One that has had its time of grace makes room: ranks that
+// start together are through within it, a thousand strangers that say nothing take four seconds.
+constexpr size_t kMaxJoining = 64;
+constexpr int64_t kGraceMs = 250;
+// While strangers hold all descriptors that the system gives.
+constexpr int64_t kAcceptPauseMs = 100;
+// What a rank may leave unread, and keep in the store: gloo's addresses are 136 bytes for each pair of ranks, the paths
+// of shared memory 30 for each piece.
+constexpr size_t kMaxUnread = size_t{16} << 20;
+constexpr size_t kMaxStoredOfRank = size_t{8} << 20;
+constexpr size_t kMaxStored = size_t{256} << 20;
+constexpr size_t kEntryBytes = 64;
+constexpr size_t kMaxWanted = 4096;
+// At the end, for ranks that have not taken the last words.
+constexpr int64_t kLastWordsMs = 1000;
 
 int64_t now_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -24,18 +46,28 @@ int64_t now_ms() {
 
 struct HubServer::Impl {
   struct Peer {
+    Peer(Socket accepted, const comm::Secret& secret) : socket(std::move(accepted)), handshake(std::in_place, secret) {}
+
     Socket socket;
     FrameReader reader;
+    FrameWriter writer;
+    std::optional<HubHandshake> handshake;  // until the secret is proven
+    int64_t accepted_ms = now_ms();
     int rank = -1;  // until it joins
     bool has_ended = false;
     bool is_gone = false;
     std::vector<std::string> wanted;  // names it waits for
+    size_t stored_bytes = 0;
   };
 
   explicit Impl(const HubOptions& hub_options) : options(hub_options), address(hub_options.address) {
+    if (!options.secret && !is_unix_address(address)) {
+      throw InvalidArgument("rank 0 does not listen at {} without a secret of the job: anybody could join", address);
+    }
     listener = listen_at(address);
     wake = Socket(eventfd(0, EFD_CLOEXEC));
     hosts.resize(static_cast<size_t>(options.size));
+    has_joined.resize(static_cast<size_t>(options.size));
     join_deadline_ms = now_ms() + options.timeout_ms;
     thread = std::thread([this] { serve(); });
   }
@@ -48,105 +80,200 @@ struct HubServer::Impl {
 
   void serve() {
     while (true) {
-      std::vector<pollfd> waits = {{wake.fd(), POLLIN, 0}, {listener.fd(), POLLIN, 0}};
-      for (const auto& peer : peers) waits.push_back({peer->socket.fd(), POLLIN, 0});
-      poll(waits.data(), waits.size(), num_joined < options.size && !failed ? 20 : -1);
+      std::vector<pollfd> waits = {{wake.fd(), POLLIN, 0}, {may_accept() ? listener.fd() : -1, POLLIN, 0}};
+      for (const auto& peer : peers) {
+        const int events = POLLIN | (peer->writer.waiting_bytes() > 0 ? POLLOUT : 0);
+        waits.push_back({peer->socket.fd(), static_cast<int16_t>(events), 0});
+      }
+      poll(waits.data(), waits.size(), is_waiting() ? 20 : -1);
       // Peers first: what they said before the end is still passed on.
       for (size_t i = 0; i + 2 < waits.size(); ++i) {
-        if (waits[i + 2].revents != 0) read_from(*peers[i]);
+        Peer& peer = *peers[i];
+        if (peer.is_gone) continue;
+        if ((waits[i + 2].revents & POLLOUT) != 0) peer.writer.flush(peer.socket);
+        if ((waits[i + 2].revents & ~POLLOUT) != 0) read_from(peer);
       }
+      if (waits[1].revents != 0 && listener) accept_peers();
+      check_joining();
       std::erase_if(peers, [](const auto& peer) { return peer->is_gone; });
-      if (waits[1].revents != 0) {
-        if (Socket socket = accept_from(listener)) {
-          peers.push_back(std::make_unique<Peer>());
-          peers.back()->socket = std::move(socket);
-        }
-      }
-      if (waits[0].revents != 0) return;
+      if (waits[0].revents != 0) return say_last_words();
       check_joined();
     }
   }
 
-  void read_from(Peer& peer) {
-    const bool is_open = peer.reader.read_some(peer.socket);
-    Frame frame;
-    while (!peer.is_gone && peer.reader.next(frame)) handle(peer, frame);
-    if (peer.reader.is_foreign()) peer.is_gone = true;
-    if (is_open) return;
+  bool all_joined() const { return num_joined == options.size; }
+
+  size_t num_joining() const {
+    return static_cast<size_t>(std::count_if(peers.begin(), peers.end(), [](const auto& p) { return p->rank < 0; }));
+  }
+
+  // Whether something must happen although nothing arrives.
+  bool is_waiting() const { return (!all_joined() && !failed) || num_joining() > 0 || accept_again_ms > 0; }
+
+  bool may_accept() {
+    if (now_ms() < accept_again_ms) return false;
+    accept_again_ms = 0;
+    return listener && num_joining() < kMaxJoining;
+  }
+
+  void accept_peers() {
+    for (size_t room = kMaxJoining - num_joining(); room > 0; --room) {
+      Socket socket = accept_from(listener);
+      if (!socket) {
+        if (errno != EAGAIN && errno != EINTR) accept_again_ms = now_ms() + kAcceptPauseMs;
+        return;
+      }
+      if (!is_same_user(socket)) continue;
+      try {
+        peers.push_back(std::make_unique<Peer>(std::move(socket), options.secret));
+        tell(*peers.back(), FrameKind::kChallenge, peers.back()->handshake->challenge());
+      } catch (const std::exception&) {  // no memory or no random numbers for one more
+        accept_again_ms = now_ms() + kAcceptPauseMs;
+        return;
+      }
+    }
+  }
+
+  // Closes connections that do not join: when their time is over, and for others that wait.
+  void check_joining() {
+    const bool is_full = num_joining() >= kMaxJoining;
+    const int64_t now = now_ms();
+    for (const auto& peer : peers) {
+      if (peer->rank < 0 && now - peer->accepted_ms >= (is_full ? kGraceMs : kJoinLimitMs)) turn_away(*peer);
+    }
+  }
+
+  void turn_away(Peer& peer) {
+    if (!peer.is_gone) ++num_turned_away;
     peer.is_gone = true;
-    if (peer.rank >= 0 && !peer.has_ended) fail(peer.rank, "its process has ended without a word");
+  }
+
+  void read_from(Peer& peer) {
+    char buffer[1 << 14];
+    // A stranger's bytes need no room before they are worth it.
+    const size_t limit = peer.rank < 0 ? kMaxUnsealedFrame : sizeof(buffer);
+    ssize_t count;
+    do {
+      count = recv(peer.socket.fd(), buffer, limit, 0);
+    } while (count < 0 && errno == EINTR);
+    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    try {
+      if (count > 0) peer.reader.add({buffer, static_cast<size_t>(count)});
+      Frame frame;
+      while (!peer.is_gone && peer.reader.next(frame)) handle(peer, frame);
+      if (count > 0) return;
+      peer.is_gone = true;
+      if (peer.rank >= 0 && !peer.has_ended) fail(peer.rank, "its process has ended without a word");
+    } catch (const std::exception& e) {
+      if (peer.rank < 0) return turn_away(peer);
+      peer.is_gone = true;
+      fail(peer.rank, fmt::format("rank 0 closed its connection: {}", e.what()));
+    }
   }
 
   void handle(Peer& peer, const Frame& frame) {
+    if (peer.handshake) return check_proof(peer, frame);
     if (peer.rank < 0) return join(peer, frame);
-    const std::vector<std::string> fields = split_fields(frame.body);
     switch (frame.kind) {
-      case FrameKind::kSet:
-        values[fields[0]] = frame.body;
-        for (const auto& other : peers) {
-          if (std::erase(other->wanted, fields[0]) > 0) send_frame(other->socket, FrameKind::kValue, frame.body);
-        }
-        break;
+      case FrameKind::kSet: return set(peer, frame.body);
       case FrameKind::kGet:
         if (const auto found = values.find(frame.body); found != values.end()) {
-          send_frame(peer.socket, FrameKind::kValue, found->second);
+          tell(peer, FrameKind::kValue, found->second);
+        } else if (frame.body.size() > kMaxName || peer.wanted.size() >= kMaxWanted) {
+          throw IoError("it waits for more names than {}, or for too long a one", kMaxWanted);
         } else {
           peer.wanted.push_back(frame.body);
         }
-        break;
+        return;
       case FrameKind::kFail: {
         peer.has_ended = true;  // its connection may close now
         const bool is_first = !failed;
-        fail(peer.rank, frame.body);
-        if (!is_first) send_frame(peer.socket, FrameKind::kFail, failure);
-        break;
+        fail(peer.rank, printable(frame.body));
+        if (!is_first) tell(peer, FrameKind::kFail, failure);
+        return;
       }
       case FrameKind::kEnd:
+        if (!peer.has_ended) ++num_ended;
         peer.has_ended = true;
         broadcast(FrameKind::kEnd, std::to_string(peer.rank));
-        if (++num_ended == options.size) broadcast(FrameKind::kAllEnded, "");
-        break;
-      default: peer.is_gone = true;
+        if (num_ended == options.size) broadcast(FrameKind::kAllEnded, "");
+        return;
+      default: throw IoError("a frame of no kind that a rank sends");
     }
+  }
+
+  void check_proof(Peer& peer, const Frame& frame) {
+    std::string answer;
+    SessionKeys keys;
+    if (frame.kind != FrameKind::kProof || !peer.handshake->check_proof(frame.body, answer, keys)) {
+      tell(peer, FrameKind::kRefused, "");
+      return turn_away(peer);
+    }
+    tell(peer, FrameKind::kProof, std::move(answer));
+    peer.reader.seal(keys.to_hub);
+    peer.writer.seal(keys.to_rank);
+    peer.handshake.reset();
   }
 
   void join(Peer& peer, const Frame& frame) {
-    const std::vector<std::string> fields = split_fields(frame.body);
-    if (frame.kind != FrameKind::kJoin || fields.size() != 5 || fields[0] != "tessera hub 1") {
-      peer.is_gone = true;
-      return;
-    }
+    if (frame.kind != FrameKind::kJoin) return turn_away(peer);
+    const JoinBody join = parse_join(frame.body);
     const auto refuse = [&](const std::string& reason) {
-      send_frame(peer.socket, FrameKind::kRefused, reason);
-      peer.is_gone = true;
+      tell(peer, FrameKind::kRefused, reason);
+      turn_away(peer);
     };
-    if (fields[1] != options.job_id) {
-      return refuse(fmt::format("the job at {} is \"{}\", not \"{}\"", address, options.job_id, fields[1]));
+    if (join.job_id != options.job_id) return refuse(fmt::format("the job at {} is another one", address));
+    if (join.size != options.size) {
+      return refuse(fmt::format("rank 0 expects {} ranks, rank {} expects {}", options.size, join.rank, join.size));
     }
-    const int64_t rank = parse_int(fields[2], "rank");
-    if (fields[3] != std::to_string(options.size)) {
-      return refuse(fmt::format("rank 0 expects {} ranks, rank {} expects {}", options.size, rank, fields[3]));
+    if (join.rank >= options.size) return refuse(fmt::format("the job has no rank {}", join.rank));
+    const auto place = static_cast<size_t>(join.rank);
+    if (has_joined[place]) return refuse(fmt::format("rank {} has joined already", join.rank));
+    has_joined[place] = true;
+    hosts[place] = join.host;
+    peer.rank = join.rank;
+    if (failed) tell(peer, FrameKind::kFail, failure);
+    if (++num_joined < options.size) return;
+    // Nobody else has a reason to come.
+    listener = Socket();
+    for (const auto& other : peers) {
+      if (other->rank < 0) other->is_gone = true;
     }
-    if (rank < 0 || rank >= options.size) return refuse(fmt::format("the job has no rank {}", rank));
-    std::string& host = hosts[static_cast<size_t>(rank)];
-    if (!host.empty()) return refuse(fmt::format("rank {} has joined already", rank));
-    host = fields[4];
-    peer.rank = static_cast<int>(rank);
-    if (failed) send_frame(peer.socket, FrameKind::kFail, failure);
-    if (++num_joined == options.size) broadcast(FrameKind::kAllJoined, join_fields(hosts));
+    broadcast(FrameKind::kAllJoined, join_fields(hosts));
+  }
+
+  void set(Peer& peer, const std::string& body) {
+    const NamedValue value = parse_named_value(body);
+    const size_t bytes = body.size() + kEntryBytes;
+    if (peer.stored_bytes + bytes > kMaxStoredOfRank) {
+      throw IoError("its values have more than {} bytes", kMaxStoredOfRank);
+    }
+    if (stored_bytes + bytes > kMaxStored) throw IoError("the job's values have more than {} bytes", kMaxStored);
+    peer.stored_bytes += bytes;
+    stored_bytes += bytes;
+    const auto frame = std::make_shared<const std::string>(body);
+    values[value.name] = frame;
+    for (const auto& other : peers) {
+      if (std::erase(other->wanted, value.name) > 0) tell(*other, FrameKind::kValue, frame);
+    }
   }
 
   void check_joined() {
-    if (num_joined == options.size || failed || now_ms() < join_deadline_ms) return;
+    if (all_joined() || failed || now_ms() < join_deadline_ms) return;
     std::vector<std::string> missing;
     int first = -1;
     for (int r = 0; r < options.size; ++r) {
-      if (!hosts[static_cast<size_t>(r)].empty()) continue;
+      if (has_joined[static_cast<size_t>(r)]) continue;
       if (first < 0) first = r;
       missing.push_back(std::to_string(r));
     }
-    fail(first, fmt::format("rank{} {} did not join the job within {} ms", missing.size() > 1 ? "s" : "",
-                            fmt::join(missing, ", "), options.timeout_ms));
+    std::string message = fmt::format("rank{} {} did not join the job within {} ms", missing.size() > 1 ? "s" : "",
+                                      fmt::join(missing, ", "), options.timeout_ms);
+    if (num_turned_away > 0) {
+      message += fmt::format("; {} connection{} did not prove the job's secret in time", num_turned_away,
+                             num_turned_away > 1 ? "s" : "");
+    }
+    fail(first, message);
   }
 
   void fail(int rank, const std::string& message) {
@@ -156,9 +283,37 @@ struct HubServer::Impl {
     broadcast(FrameKind::kFail, failure);
   }
 
-  void broadcast(FrameKind kind, const std::string& body) {
+  void broadcast(FrameKind kind, std::string body) {
+    const auto shared = std::make_shared<const std::string>(std::move(body));
     for (const auto& peer : peers) {
-      if (peer->rank >= 0) send_frame(peer->socket, kind, body);
+      if (peer->rank >= 0) tell(*peer, kind, shared);
+    }
+  }
+
+  void tell(Peer& peer, FrameKind kind, std::string body) {
+    tell(peer, kind, std::make_shared<const std::string>(std::move(body)));
+  }
+
+  // Whoever does not read holds up nobody: it is told later, or given up.
+  void tell(Peer& peer, FrameKind kind, std::shared_ptr<const std::string> body) {
+    if (peer.is_gone) return;
+    peer.writer.push(kind, std::move(body));
+    peer.writer.flush(peer.socket);  // a lost connection is noticed when it is read
+    if (peer.writer.waiting_bytes() <= kMaxUnread) return;
+    peer.is_gone = true;
+    if (peer.rank >= 0) fail(peer.rank, "it has stopped reading what the others tell it");
+  }
+
+  void say_last_words() {
+    const int64_t deadline = now_ms() + kLastWordsMs;
+    while (now_ms() < deadline) {
+      std::vector<pollfd> waits;
+      for (const auto& peer : peers) {
+        if (peer->rank >= 0 && peer->writer.waiting_bytes() > 0) waits.push_back({peer->socket.fd(), POLLOUT, 0});
+      }
+      if (waits.empty()) return;
+      poll(waits.data(), waits.size(), 20);
+      for (const auto& peer : peers) peer->writer.flush(peer->socket);
     }
   }
 
@@ -167,10 +322,14 @@ struct HubServer::Impl {
   Socket listener;
   Socket wake;
   std::vector<std::unique_ptr<Peer>> peers;
-  std::map<std::string, std::string> values;  // whole frames by name
-  std::vector<std::string> hosts;             // by rank; empty until it joins
+  std::map<std::string, std::shared_ptr<const std::string>> values;  // whole bodies by name
+  size_t stored_bytes = 0;
+  std::vector<std::string> hosts;  // by rank
+  std::vector<bool> has_joined;    // by rank
   int num_joined = 0;
   int num_ended = 0;
+  int64_t num_turned_away = 0;
+  int64_t accept_again_ms = 0;  // 0: now
   bool failed = false;
   std::string failure;
   int64_t join_deadline_ms = 0;

@@ -21,8 +21,6 @@
 namespace tessera::cluster {
 namespace {
 
-constexpr size_t kMaxFrame = 1 << 24;
-
 struct Address {
   sockaddr_storage storage{};
   socklen_t length = 0;
@@ -73,8 +71,20 @@ Address parse_address(const std::string& text) {
 
 const sockaddr* pointer(const Address& address) { return reinterpret_cast<const sockaddr*>(&address.storage); }
 
-Socket open_socket(const Address& address, const std::string& text) {
-  Socket socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+// 0.0.0.0 and ::, which listen on every interface.
+bool is_any_interface(const Address& address) {
+  if (address.storage.ss_family == AF_INET) {
+    return reinterpret_cast<const sockaddr_in&>(address.storage).sin_addr.s_addr == htonl(INADDR_ANY);
+  }
+  if (address.storage.ss_family != AF_INET6) return false;
+  const in6_addr& ip = reinterpret_cast<const sockaddr_in6&>(address.storage).sin6_addr;
+  const auto& bytes = ip.s6_addr;
+  return IN6_IS_ADDR_UNSPECIFIED(&ip) ||
+         (IN6_IS_ADDR_V4MAPPED(&ip) && bytes[12] == 0 && bytes[13] == 0 && bytes[14] == 0 && bytes[15] == 0);
+}
+
+Socket open_socket(const Address& address, const std::string& text, int flags = 0) {
+  Socket socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
   if (!socket) throw IoError("cannot make a socket for {}: {}", text, std::strerror(errno));
   return socket;
 }
@@ -89,28 +99,16 @@ void set_options(const Socket& socket) {
 
 }  // namespace
 
-std::string join_fields(const std::vector<std::string>& fields) {
-  std::string body;
-  for (size_t i = 0; i < fields.size(); ++i) {
-    if (i > 0) body.push_back('\0');
-    body += fields[i];
-  }
-  return body;
-}
-
-std::vector<std::string> split_fields(std::string_view body) {
-  std::vector<std::string> fields;
-  for (const std::string_view field : split(body, '\0')) fields.emplace_back(field);
-  return fields;
-}
-
 Socket::~Socket() {
   if (fd_ >= 0) close(fd_);
 }
 
 Socket listen_at(std::string& address) {
   const Address where = parse_address(address);
-  Socket socket = open_socket(where, address);
+  if (is_any_interface(where)) {
+    throw InvalidArgument("address \"{}\": rank 0 listens at one interface's address, not at all of them", address);
+  }
+  Socket socket = open_socket(where, address, SOCK_NONBLOCK);
   const int on = 1;
   setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (bind(socket.fd(), pointer(where), where.length) != 0 || listen(socket.fd(), 1024) != 0) {
@@ -146,60 +144,21 @@ Socket connect_to(const std::string& address, int64_t timeout_ms) {
 }
 
 Socket accept_from(const Socket& listener) {
-  Socket socket(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (!socket) return socket;
-  ucred peer{};
-  socklen_t length = sizeof(peer);
-  sockaddr_storage own{};
-  socklen_t own_length = sizeof(own);
-  getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&own), &own_length);
-  if (own.ss_family == AF_UNIX &&
-      (getsockopt(socket.fd(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.uid != geteuid())) {
-    return Socket();
-  }
-  set_options(socket);
+  Socket socket(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (socket) set_options(socket);
   return socket;
 }
 
-bool send_frame(const Socket& socket, FrameKind kind, std::string_view body) {
-  std::string bytes(5, '\0');
-  const auto length = static_cast<uint32_t>(body.size() + 1);
-  for (size_t i = 0; i < 4; ++i) bytes[i] = static_cast<char>(length >> (8 * i) & 0xFFU);
-  bytes[4] = static_cast<char>(kind);
-  bytes += body;
-  for (size_t sent = 0; sent < bytes.size();) {
-    const ssize_t count = send(socket.fd(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return false;
-    sent += static_cast<size_t>(count);
-  }
-  return true;
+bool is_same_user(const Socket& socket) {
+  sockaddr_storage own{};
+  socklen_t own_length = sizeof(own);
+  if (getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&own), &own_length) != 0) return false;
+  if (own.ss_family != AF_UNIX) return true;
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  return getsockopt(socket.fd(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
 }
 
-bool FrameReader::read_some(const Socket& socket) {
-  char buffer[4096];
-  ssize_t count;
-  do {
-    count = recv(socket.fd(), buffer, sizeof(buffer), 0);
-  } while (count < 0 && errno == EINTR);
-  if (count <= 0) return false;
-  bytes_.append(buffer, static_cast<size_t>(count));
-  return true;
-}
-
-bool FrameReader::next(Frame& frame) {
-  if (is_foreign_ || bytes_.size() < 5) return false;
-  size_t length = 0;
-  for (size_t i = 0; i < 4; ++i) length |= static_cast<size_t>(static_cast<unsigned char>(bytes_[i])) << (8 * i);
-  if (length == 0 || length > kMaxFrame) {
-    is_foreign_ = true;
-    return false;
-  }
-  if (bytes_.size() < 4 + length) return false;
-  frame.kind = static_cast<FrameKind>(bytes_[4]);
-  frame.body = bytes_.substr(5, length - 1);
-  bytes_.erase(0, 4 + length);
-  return true;
-}
+bool is_unix_address(std::string_view address) { return address.starts_with("unix:"); }
 
 }  // namespace tessera::cluster

@@ -30,6 +30,22 @@ int64_t read_number(const char* name, int64_t fallback, int64_t at_least, int64_
 
 constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
 
+// A program between the launcher and the rank may have closed the descriptor: then the file counts.
+comm::Secret read_secret() {
+  const std::string path = read_text("TESSERA_SECRET_FILE");
+  const int fd = static_cast<int>(read_number("TESSERA_SECRET_FD", -1, 0, kMaxInt));
+  if (fd >= 0) {
+    try {
+      comm::Secret secret = comm::Secret::from_descriptor(fd, fmt::format("TESSERA_SECRET_FD={}", fd));
+      fcntl(fd, F_SETFD, FD_CLOEXEC);  // the programs that this one starts are no ranks
+      return secret;
+    } catch (const Error&) {
+      if (path.empty()) throw;
+    }
+  }
+  return path.empty() ? comm::Secret() : comm::Secret::from_file(path, "TESSERA_SECRET_FILE");
+}
+
 // The process is a rank that `tessera run` started, or something that sets the same variables.
 void read_own_place(JobOptions& options) {
   options.size = static_cast<int>(read_number("TESSERA_SIZE", 1, 1, kMaxInt));
@@ -47,12 +63,20 @@ void read_mpirun_place(JobOptions& options) {
   options.size = static_cast<int>(read_number("OMPI_COMM_WORLD_SIZE", 1, 1, kMaxInt));
   options.rank = static_cast<int>(read_number("OMPI_COMM_WORLD_RANK", 0, 0, options.size - 1));
   const int64_t local_size = read_number("OMPI_COMM_WORLD_LOCAL_SIZE", 0, 0, kMaxInt);
-  const std::string secret = read_text("OMPI_MCA_orte_precondition_transports");
+  options.is_local = local_size == options.size;
+  const std::string drawn = read_text("OMPI_MCA_orte_precondition_transports");
   const std::string space = read_text("PMIX_NAMESPACE");
-  if (options.job_id.empty()) options.job_id = fmt::format("mpirun {} {}", space, secret);
+  // Open MPI draws 128 bits for each job. They stand in the environment only, and must not be seen in what is made of
+  // them: names of sockets, which everybody may list, and job ids, which checkpoints hold.
+  const comm::Secret base = drawn.size() < 32 ? comm::Secret() : comm::Secret(drawn, "mpirun's key");
+  if (!options.secret && base) options.secret = base.derive("mpirun's job");
+  const auto public_name = [&](std::string_view use) {
+    return comm::hex(base.hash({use, space, std::to_string(geteuid())})).substr(0, 32);
+  };
+  if (options.job_id.empty()) options.job_id = fmt::format("mpirun {}", public_name("id"));
   // On one host all ranks know a name that no other job has; across hosts only MPI itself can introduce them.
-  if (options.store.empty() && local_size == options.size && !(space.empty() && secret.empty())) {
-    options.store = fmt::format("unix:tessera-{}-{}-{}", geteuid(), space, secret);
+  if (options.store.empty() && options.is_local && !(space.empty() && drawn.empty())) {
+    options.store = fmt::format("unix:tessera-{}-{}", geteuid(), public_name("store"));
   }
 }
 
@@ -74,6 +98,7 @@ JobOptions job_from_environment() {
   options.status_fd = static_cast<int>(read_number("TESSERA_STATUS_FD", -1, 0, kMaxInt));
   // The programs that this one starts are no ranks and must not keep the launcher's pipe open.
   if (options.status_fd >= 0) fcntl(options.status_fd, F_SETFD, FD_CLOEXEC);
+  options.secret = read_secret();
   options.store = read_text("TESSERA_STORE");
   options.job_id = read_text("TESSERA_JOB_ID");
   options.host_id = read_text("TESSERA_HOST_ID");
@@ -120,7 +145,8 @@ std::vector<std::string> child_environment(const std::map<std::string, std::stri
     const std::string_view name = text.substr(0, equals);
     // What belongs to a job that this process is a rank of is nothing of the new job's.
     if (name == "TESSERA_RANK" || name == "TESSERA_SIZE" || name == "TESSERA_THREAD_RANKS" || name == "TESSERA_STORE" ||
-        name == "TESSERA_JOB_ID" || name == "TESSERA_STATUS_FD") {
+        name == "TESSERA_JOB_ID" || name == "TESSERA_STATUS_FD" || name == "TESSERA_SECRET_FD" ||
+        name == "TESSERA_SECRET_FILE") {
       continue;
     }
     values[std::string(name)] = text.substr(equals + 1);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tessera/cluster/context.h"
+#include "tessera/comm/secret.h"
 
 namespace tessera::cluster {
 
@@ -23,13 +24,18 @@ struct JobOptions {
   int size = 1;          // TESSERA_SIZE, else OMPI_COMM_WORLD_SIZE
   int thread_ranks = 0;  // TESSERA_THREAD_RANKS: that many ranks as threads of this process; 0: it is one rank
   std::string store;     // TESSERA_STORE: where rank 0 listens, unix:NAME or tcp:HOST:PORT; empty: ask MPI
-  std::string job_id;    // TESSERA_JOB_ID: peers of another job are refused
+  std::string job_id;    // TESSERA_JOB_ID: peers of another job are refused; no secret
+  // What ranks must know to join: read from the open descriptor TESSERA_SECRET_FD, else from the file
+  // TESSERA_SECRET_FILE, which only its owner may read; `tessera run` sets both. Under mpirun, else made of what Open
+  // MPI has drawn for the job. A job whose TESSERA_STORE is tcp:... needs one.
+  comm::Secret secret;
   TransportKind transport = TransportKind::kAutomatic;  // TESSERA_TRANSPORT
   std::string host_id;           // TESSERA_HOST_ID: ranks of different ids do not share memory, also where they could
   std::string interface;         // TESSERA_INTERFACE: network interface that Gloo uses, e.g. "eth0"
   int64_t timeout_ms = 30000;    // TESSERA_TIMEOUT_MS: deadline of every wait for a peer, and of the start
   int num_compute_threads = 0;   // TESSERA_NUM_THREADS, per rank; 0: the host's cores divided by its ranks
   std::string plugin_directory;  // TESSERA_PLUGIN_DIR: where the MPI plugin lies; empty: beside this program
+  bool is_local = false;         // mpirun says that all ranks are on this host
   int status_fd = -1;            // TESSERA_STATUS_FD: where a failing rank tells the launcher whose failure it is
 };
 
@@ -37,8 +43,8 @@ struct JobOptions {
 JobOptions job_from_environment();
 
 // Takes this process's place in the job: meets the other ranks and makes the world group. Throws IoError when they do
-// not come, InvalidArgument for a transport that these ranks cannot use and for options.thread_ranks, which need
-// cluster::run.
+// not come, InvalidArgument for a transport that these ranks cannot use, for a tcp store without a secret, and for
+// options.thread_ranks, which need cluster::run.
 std::unique_ptr<Context> join_job(const JobOptions& options);
 // join_job(job_from_environment()).
 std::unique_ptr<Context> context_from_environment();

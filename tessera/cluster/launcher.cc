@@ -1,8 +1,10 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,7 +15,6 @@
 #include <cstring>
 #include <deque>
 #include <optional>
-#include <random>
 
 #include "tessera/base/error.h"
 #include "tessera/base/file_system.h"
@@ -22,6 +23,7 @@
 #include "tessera/cluster/hub_socket.h"
 #include "tessera/cluster/launch.h"
 #include "tessera/cluster/rank_context.h"
+#include "tessera/comm/secret.h"
 
 namespace tessera::cluster {
 namespace {
@@ -53,6 +55,17 @@ std::pair<Socket, Socket> make_pipe() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw IoError("cannot make a pipe: {}", std::strerror(errno));
   return {Socket(ends[0]), Socket(ends[1])};
+}
+
+// A new job's secret, in memory that the ranks inherit and nobody can change.
+Socket make_secret() {
+  Socket memory(memfd_create("tessera-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!memory) throw IoError("cannot make memory for the job's secret: {}", std::strerror(errno));
+  const comm::Secret secret = comm::Secret::random();
+  write_all(memory.fd(), secret.bytes());
+  fchmod(memory.fd(), 0600);
+  fcntl(memory.fd(), F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE);
+  return memory;
 }
 
 void set_nonblocking(const Socket& socket) { fcntl(socket.fd(), F_SETFL, fcntl(socket.fd(), F_GETFL) | O_NONBLOCK); }
@@ -162,7 +175,8 @@ class Launcher {
       status_ = std::move(status_read);
       set_nonblocking(status_);
       children_.resize(static_cast<size_t>(num_children()));
-      const std::string job_id = random_id();
+      const std::string job_id = comm::hex(comm::random_bytes(16));
+      if (!is_threads_) secret_ = make_secret();
       for (int rank = 0; rank < num_children(); ++rank) start(rank, job_id, status_write);
     } catch (...) {
       kill_all(SIGKILL);
@@ -187,11 +201,6 @@ class Launcher {
   int num_children() const { return is_threads_ ? 1 : options_.num_processes; }
   int num_ranks() const { return is_threads_ ? options_.num_thread_ranks : options_.num_processes; }
 
-  static std::string random_id() {
-    std::random_device device;
-    return fmt::format("{:08x}{:08x}{:08x}{:08x}", device(), device(), device(), device());
-  }
-
   std::vector<std::string> environment_of(int rank, const std::string& job_id, int status_fd) const {
     const int cores = num_cores();
     const int threads =
@@ -206,6 +215,8 @@ class Launcher {
     } else {
       settings["TESSERA_RANK"] = std::to_string(rank);
       settings["TESSERA_SIZE"] = std::to_string(options_.num_processes);
+      settings["TESSERA_SECRET_FD"] = std::to_string(secret_.fd());
+      settings["TESSERA_SECRET_FILE"] = fmt::format("/proc/{}/fd/{}", getpid(), secret_.fd());
       settings["TESSERA_STORE"] = fmt::format("unix:tessera-{}-{}", geteuid(), job_id);
     }
     if (!options_.transport.empty()) settings["TESSERA_TRANSPORT"] = options_.transport;
@@ -252,6 +263,7 @@ class Launcher {
       dup2(out_write.fd(), 1);
       dup2(err_write.fd(), 2);
       fcntl(status_write.fd(), F_SETFD, 0);
+      if (secret_) fcntl(secret_.fd(), F_SETFD, 0);
       pthread_sigmask(SIG_SETMASK, &signals_.mask_before(), nullptr);
       execve(program_.c_str(), argument_pointers.data(), environment_pointers.data());
       static constexpr char kMessage[] = "cannot be executed\n";
@@ -392,6 +404,7 @@ class Launcher {
   bool is_threads_;
   std::string program_;
   EndSignals signals_;
+  Socket secret_;
   Socket status_;
   std::string status_text_;
   std::vector<Child> children_;

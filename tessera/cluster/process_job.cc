@@ -8,6 +8,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
 #include "tessera/cluster/hub.h"
+#include "tessera/cluster/hub_socket.h"
 #include "tessera/cluster/launch.h"
 #include "tessera/cluster/network.h"
 #include "tessera/cluster/rank_context.h"
@@ -56,11 +57,41 @@ struct Meeting {
   std::shared_ptr<comm::Mpi> mpi;
 };
 
+// What rank 0 hands round by MPI: where it listens and, for a job that has no secret, the one that it has drawn.
+void introduce(Meeting& meeting, const JobOptions& options) {
+  std::string drawn;
+  if (options.rank == 0) {
+    const bool is_loopback = options.is_local && options.interface.empty();
+    meeting.hub.address = fmt::format("tcp:{}:0", is_loopback ? "127.0.0.1" : host_ip(options.interface));
+    if (!options.secret) {
+      drawn = comm::hex(comm::random_bytes(32));
+      meeting.hub.secret = comm::Secret(drawn, "rank 0");
+    }
+    meeting.server = std::make_unique<HubServer>(meeting.hub);
+    meeting.hub.address = meeting.server->address();
+  }
+  const std::string told = meeting.mpi->broadcast(drawn + " " + meeting.hub.address, options.timeout_ms);
+  const size_t space = told.find(' ');
+  check(space != std::string::npos, "rank 0 tells its secret and its address by MPI");
+  meeting.hub.address = told.substr(space + 1);
+  if (!options.secret) meeting.hub.secret = comm::Secret(told.substr(0, space), "rank 0");
+}
+
 Meeting open_meeting(const JobOptions& options) {
   Meeting meeting;
-  meeting.hub = {
-      .address = options.store, .job_id = options.job_id, .size = options.size, .timeout_ms = options.timeout_ms};
+  meeting.hub = {.address = options.store,
+                 .job_id = options.job_id,
+                 .size = options.size,
+                 .timeout_ms = options.timeout_ms,
+                 .secret = options.secret};
   const bool asks_mpi = options.store.empty() || options.store == "mpi";
+  if (!asks_mpi && !options.secret && !is_unix_address(options.store)) {
+    throw InvalidArgument(
+        "TESSERA_STORE={} without a secret of the job: anybody could join. Make one on one host, (umask 077; head -c "
+        "32 "
+        "/dev/urandom > FILE), give it to the others, and set TESSERA_SECRET_FILE=FILE on all ranks",
+        options.store);
+  }
   if (options.transport == TransportKind::kMpi) {
     meeting.mpi = std::make_shared<comm::Mpi>(options.plugin_directory, options.rank, options.size);
   } else if (asks_mpi) {
@@ -71,12 +102,12 @@ Meeting open_meeting(const JobOptions& options) {
                     e.what());
     }
   }
-  if (asks_mpi && options.rank == 0) meeting.hub.address = fmt::format("tcp:{}:0", host_ip(options.interface));
-  if (options.rank == 0) {
+  if (asks_mpi) {
+    introduce(meeting, options);
+  } else if (options.rank == 0) {
     meeting.server = std::make_unique<HubServer>(meeting.hub);
     meeting.hub.address = meeting.server->address();
   }
-  if (asks_mpi) meeting.hub.address = meeting.mpi->broadcast(meeting.hub.address, options.timeout_ms);
   return meeting;
 }
 
@@ -94,6 +125,7 @@ class ProcessMembership final : public Membership {
   comm::JobState& job() { return *job_; }
   HubClient& client() { return client_; }
   const std::shared_ptr<comm::Mpi>& mpi() const { return meeting_.mpi; }
+  const comm::Secret& secret() const { return meeting_.hub.secret; }
   void announce_failure(const std::string& message) override { client_.announce_failure(message); }
   void finish() override { client_.finish(); }
 
@@ -103,21 +135,38 @@ class ProcessMembership final : public Membership {
   HubClient client_;
 };
 
+// What the ranks prove to each other on connections of their own. At a unix address, where the job may have no secret,
+// the hub speaks to processes of this user only: rank 0 can tell them one.
+comm::Secret secret_of_wires(const JobOptions& options, ProcessMembership& membership) {
+  if (membership.secret()) return membership.secret().derive("connections between ranks");
+  static constexpr const char* kName = "secret of wires";
+  if (options.rank == 0) membership.client().set(kName, comm::hex(comm::random_bytes(32)));
+  return {membership.client().get(kName, options.timeout_ms), "rank 0"};
+}
+
 std::unique_ptr<comm::Transport> open_wire(TransportKind kind, const JobOptions& options, const RankPlace& place,
                                            const comm::WaitOptions& wait, ProcessMembership& membership) {
   if (kind == TransportKind::kMpi) {
     return comm::make_wire_transport(comm::make_mpi_wire(membership.mpi(), membership.job(), wait), membership.job(),
                                      wait);
   }
-  // The address by which this rank reaches rank 0 is one by which the others reach it.
-  std::string address = membership.client().local_ip();
-  if (!options.interface.empty()) address = host_ip(options.interface);
-  if (address.empty()) address = place.local_size == place.size ? "127.0.0.1" : host_ip("");
-  return comm::make_wire_transport(
-      comm::make_gloo_wire(
-          {.rank = place.rank, .size = place.size, .address = address, .timeout_ms = options.timeout_ms},
-          membership.client(), membership.job()),
-      membership.job(), wait);
+  // Between hosts, the address by which this rank reaches rank 0 is one by which the others reach it.
+  std::string address;
+  if (!options.interface.empty()) {
+    address = host_ip(options.interface);
+  } else if (place.local_size == place.size) {
+    address = "127.0.0.1";
+  } else {
+    address = membership.client().local_ip();
+    if (address.empty()) address = host_ip("");
+  }
+  return comm::make_wire_transport(comm::make_gloo_wire({.rank = place.rank,
+                                                         .size = place.size,
+                                                         .address = address,
+                                                         .timeout_ms = options.timeout_ms,
+                                                         .secret = secret_of_wires(options, membership)},
+                                                        membership.client(), membership.job()),
+                                   membership.job(), wait);
 }
 
 std::unique_ptr<comm::Transport> open_transport(const JobOptions& options, const RankPlace& place,

@@ -1,4 +1,5 @@
 // Ranks as real processes: what they compute is what threads compute, and what happens to them when one fails.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -24,6 +25,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 using testing::ThrowsMessage;
 
 bool is_running(pid_t pid) {
@@ -257,7 +259,11 @@ TEST(Launch, KeepsTheUsersOwnThreadSettings) {
 // The hub, without processes.
 
 cluster::HubOptions hub_options(const std::string& address) {
-  return {.address = address, .job_id = "job a", .size = 2, .timeout_ms = 2000};
+  return {.address = address,
+          .job_id = "number one",
+          .size = 2,
+          .timeout_ms = 2000,
+          .secret = comm::Secret("a secret of this test", "test")};
 }
 
 TEST(Hub, ATakenPortIsNamed) {
@@ -268,7 +274,7 @@ TEST(Hub, ATakenPortIsNamed) {
 }
 
 TEST(Hub, ATakenPortEndsTheProgram) {
-  const cluster::HubServer taken(hub_options("tcp:127.0.0.1:0"));
+  const cluster::HubServer taken(hub_options(fmt::format("unix:tessera-taken-{}", getpid())));
   const Outcome outcome =
       run_command(fmt::format("TESSERA_RANK=0 TESSERA_SIZE=2 TESSERA_STORE={} {}", taken.address(), rank_program()));
   EXPECT_EQ(outcome.code, 1);
@@ -278,9 +284,54 @@ TEST(Hub, ATakenPortEndsTheProgram) {
 TEST(Hub, APeerOfAnotherJobIsRefused) {
   const cluster::HubServer server(hub_options("tcp:127.0.0.1:0"));
   cluster::HubOptions other = hub_options(server.address());
-  other.job_id = "job b";
+  other.job_id = "number two";
   EXPECT_THAT([&] { cluster::HubClient(other, 1, "host", std::make_shared<comm::JobState>(2)); },
-              ThrowsMessage<IoError>(HasSubstr("is \"job a\", not \"job b\"")));
+              ThrowsMessage<IoError>(AllOf(HasSubstr("is another one"), Not(HasSubstr("number one")))));
+}
+
+TEST(Hub, TcpNeedsASecret) {
+  cluster::HubOptions options = hub_options("tcp:127.0.0.1:0");
+  options.secret = comm::Secret();
+  EXPECT_THAT([&] { cluster::HubServer server(options); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("without a secret")));
+  options = hub_options("tcp:0.0.0.0:0");
+  EXPECT_THAT([&] { cluster::HubServer server(options); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("one interface's address")));
+}
+
+TEST(Hub, LocalRanksMeetWithoutASecret) {
+  cluster::HubOptions options = hub_options(fmt::format("unix:tessera-test-{}", getpid()));
+  options.secret = comm::Secret();
+  const cluster::HubServer server(options);
+  std::thread other([&] { cluster::HubClient(options, 1, "host b", std::make_shared<comm::JobState>(2)); });
+  const cluster::HubClient client(options, 0, "host a", std::make_shared<comm::JobState>(2));
+  EXPECT_THAT(client.hosts(), testing::ElementsAre("host a", "host b"));
+  other.join();
+}
+
+TEST(Hub, AnotherSecretIsRefused) {
+  const cluster::HubServer server(hub_options("tcp:127.0.0.1:0"));
+  cluster::HubOptions other = hub_options(server.address());
+  other.secret = comm::Secret("another secret of it", "test");
+  other.timeout_ms = 300;
+  EXPECT_THAT([&] { cluster::HubClient(other, 1, "host", std::make_shared<comm::JobState>(2)); },
+              ThrowsMessage<IoError>(HasSubstr("refuses this rank's secret")));
+}
+
+TEST(Hub, TellsAllRanksWhatOneSets) {
+  cluster::HubOptions options = hub_options("tcp:127.0.0.1:0");
+  const cluster::HubServer server(options);
+  options.address = server.address();
+  const std::string large(1 << 20, 'x');
+  std::thread other([&] {
+    cluster::HubClient client(options, 1, "b", std::make_shared<comm::JobState>(2));
+    client.set("large", large);
+    client.finish();
+  });
+  cluster::HubClient client(options, 0, "a", std::make_shared<comm::JobState>(2));
+  EXPECT_EQ(client.get("large", 5000), large);
+  client.finish();
+  other.join();
 }
 
 TEST(Hub, NamesTheRanksThatDidNotJoin) {
@@ -339,6 +390,59 @@ TEST(Environment, RefusesWhatMakesNoSense) {
   EXPECT_EQ(mpi.rank, 3);
   EXPECT_EQ(mpi.size, 4);
   EXPECT_THAT(mpi.store, testing::StartsWith("unix:tessera-"));
+  EXPECT_TRUE(mpi.is_local);
+  EXPECT_FALSE(mpi.secret);
+}
+
+TEST(Environment, ShowsNothingOfMpirunsSecret) {
+  const std::string drawn = "0123456789abcdef-fedcba9876543210";
+  const ScopedVariable secret("OMPI_MCA_orte_precondition_transports", drawn.c_str());
+  const ScopedVariable size("OMPI_COMM_WORLD_SIZE", "2");
+  const ScopedVariable local_size("OMPI_COMM_WORLD_LOCAL_SIZE", "2");
+  const cluster::JobOptions job = cluster::job_from_environment();
+  EXPECT_TRUE(job.secret);
+  for (const std::string& shown : {job.store, job.job_id, job.secret.bytes()}) {
+    EXPECT_THAT(shown, AllOf(Not(HasSubstr("89abcdef")), Not(HasSubstr("fedcba98"))));
+  }
+}
+
+TEST(Environment, ReadsTheSecretFromADescriptorOrAFileThatOthersCannotRead) {
+  const std::string path = testing::TempDir() + "tessera_secret_" + std::to_string(getpid());
+  FileSystem::local().write_atomically(path, "sixteen bytes it has", 0600);
+  const ScopedVariable file("TESSERA_SECRET_FILE", path.c_str());
+  EXPECT_EQ(cluster::job_from_environment().secret.bytes(), "sixteen bytes it has");
+  const int fd = open(path.c_str(), O_RDONLY);
+  {
+    const ScopedVariable descriptor("TESSERA_SECRET_FD", std::to_string(fd).c_str());
+    {
+      const ScopedVariable none("TESSERA_SECRET_FILE", nullptr);
+      EXPECT_EQ(cluster::job_from_environment().secret.bytes(), "sixteen bytes it has");
+      close(fd);
+      EXPECT_THAT([] { cluster::job_from_environment(); }, ThrowsMessage<IoError>(HasSubstr("cannot read")));
+    }
+    EXPECT_EQ(cluster::job_from_environment().secret.bytes(), "sixteen bytes it has");
+  }
+  FileSystem::local().write_atomically(path, "too short", 0600);
+  EXPECT_THAT([] { cluster::job_from_environment(); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("from 16 to 4096 bytes, this one has 9")));
+  FileSystem::local().write_atomically(path, "sixteen bytes it has", 0644);
+  EXPECT_THAT([] { cluster::job_from_environment(); }, ThrowsMessage<InvalidArgument>(HasSubstr("chmod 600")));
+  FileSystem::local().remove(path);
+}
+
+TEST(Launch, HandsTheSecretDownBesideTheEnvironment) {
+  const Outcome outcome = run_job(
+      {"-c", "wc -c < $TESSERA_SECRET_FILE; cmp /proc/self/fd/$TESSERA_SECRET_FD $TESSERA_SECRET_FILE && echo same"},
+      {.command = {"bash"}, .num_processes = 1});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("[0] 32\n"), HasSubstr("[0] same\n")));
+}
+
+TEST(Launch, RanksWhoseDescriptorsAProgramBetweenHasClosedJoinAllTheSame) {
+  const Outcome outcome = run_job({"-c", "eval \"exec $TESSERA_SECRET_FD>&-\"; exec " + rank_program() + " script"},
+                                  {.command = {"bash"}, .num_processes = 2});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr(checksum_of_threads(2)));
 }
 
 }  // namespace
