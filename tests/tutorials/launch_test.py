@@ -235,12 +235,41 @@ def test_what_only_other_devices_mind_is_a_warning(tmp_path, monkeypatch, capfd,
 def test_a_place_names_the_job_and_where_it_meets(tmp_path, monkeypatch):
     monkeypatch.setenv("RANK_ID", "1")
     monkeypatch.delenv("RANK_SIZE", raising=False)
+    monkeypatch.delenv("TESSERA_SECRET_FILE", raising=False)
+    (tmp_path / "table.json.secret").write_bytes(bytes(range(32)))
     for servers, store in ((("10.0.0.1",), r"unix:tessera-[0-9a-f]{24}"), (("10.0.0.1", "10.0.0.2"), r"tcp:10\.0\.0\.1:\d{5}")):
         (tmp_path / "table.json").write_text(json.dumps(new_table(2, servers)))
         place = _place.place_of_this_process(str(tmp_path / "table.json"))
         assert re.fullmatch(store, place["TESSERA_STORE"]) and place["TESSERA_RANK"] == "1"
     monkeypatch.setenv("TESSERA_PORT", "6667")
-    assert _place.place_of_this_process(str(tmp_path / "table.json"))["TESSERA_STORE"] == "tcp:10.0.0.1:6667"
+    place = _place.place_of_this_process(str(tmp_path / "table.json"))
+    assert place["TESSERA_STORE"] == "tcp:10.0.0.1:6667" and place["TESSERA_SECRET_FILE"] == str(tmp_path / "table.json.secret")
+
+
+def test_ranks_of_several_servers_need_a_secret(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANK_ID", "1")
+    monkeypatch.delenv("RANK_SIZE", raising=False)
+    monkeypatch.delenv("TESSERA_SECRET_FILE", raising=False)
+    (tmp_path / "table.json").write_text(json.dumps(new_table(2, ("10.0.0.1", "10.0.0.2"))))
+    with pytest.raises(RuntimeError, match=r"need a secret.*table\.json\.secret.*TESSERA_SECRET_FILE"):
+        _place.place_of_this_process(str(tmp_path / "table.json"))
+    monkeypatch.setenv("TESSERA_SECRET_FILE", "elsewhere")
+    assert "TESSERA_SECRET_FILE" not in _place.place_of_this_process(str(tmp_path / "table.json"))
+
+
+def test_a_meeting_place_cannot_be_guessed(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANK_ID", "1")
+    monkeypatch.delenv("RANK_SIZE", raising=False)
+    (tmp_path / "table.json").write_text(json.dumps(new_table(2)))
+    stores = []
+    for home in ("a", "a", "b"):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / home))
+        stores.append(_place.place_of_this_process(str(tmp_path / "table.json"))["TESSERA_STORE"])
+    assert stores[0] == stores[1] != stores[2]
+    key = tmp_path / "a" / "tessera" / "meeting_key"
+    assert key.stat().st_mode & 0o777 == 0o600 and len(key.read_bytes()) == 32 and len(list(key.parent.iterdir())) == 1
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")  # where nothing can be written the ranks meet all the same
+    assert _place.place_of_this_process(str(tmp_path / "table.json"))["TESSERA_STORE"].startswith("unix:tessera-")
 
 
 SEEDS = r"""

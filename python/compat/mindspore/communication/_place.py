@@ -1,6 +1,8 @@
 """This process's place in a job whose ranks a rank table lists."""
 import hashlib
+import hmac
 import os
+import secrets
 
 from mindspore import context
 from mindspore.communication._rank_table import read_table
@@ -39,10 +41,33 @@ def _read(path):
         raise RuntimeError(f"Get hccl rank_table_file failed: {path}: {error.strerror}") from None
 
 
+def _key_of_user():
+    """Random bytes that this user's processes on this server share: of a file that nobody else reads, made where there is none.
+    Without a place for it, none: then others can guess where ranks meet, and keep them from it, but not join them."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    path = os.path.join(cache, "tessera", "meeting_key")
+    try:
+        if not os.path.exists(path):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            own = f"{path}.{secrets.token_hex(8)}"
+            with open(os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(secrets.token_bytes(32))
+            try:
+                os.link(own, path)  # of ranks that start together one is the first
+            except FileExistsError:
+                pass
+            os.unlink(own)
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
 def place_of_this_process(path):
     """The variables that tell tessera its rank and where the ranks meet: on one server at a local name made of the table,
-    the user and the process that started the ranks; on several at the server of rank 0, TESSERA_PORT or one made of
-    the table. RANK_ID, too, is set then."""
+    the user and the process that started the ranks, at which only this user's processes meet; on several at the server
+    of rank 0, TESSERA_PORT or one made of the table, with the secret that TESSERA_SECRET_FILE or the file TABLE.secret
+    holds. RANK_ID, too, is set then."""
     path, content = _read(path)
     table = read_table(path, content)
     if table.faults:
@@ -51,12 +76,18 @@ def place_of_this_process(path):
     os.environ.setdefault("RANK_ID", str(own.rank))
     for note in table.notes:
         context.warn_once(f"{path}: {note}")
+    variables = {"TESSERA_RANK": str(own.rank), "TESSERA_SIZE": str(len(table.places))}
     if len({place.server for place in table.places}) == 1:
-        job = hashlib.sha256(content + f"|{os.getuid()}|{os.getppid()}".encode()).hexdigest()[:24]
-        store = f"unix:tessera-{job}"
-    else:
-        job = hashlib.sha256(content).hexdigest()[:24]
-        server = next(place.server for place in table.places if place.rank == 0)
-        store = f"tcp:{server}:{os.environ.get('TESSERA_PORT') or _FIRST_PORT + int(job, 16) % _NUM_PORTS}"
-    return {"TESSERA_RANK": str(own.rank), "TESSERA_SIZE": str(len(table.places)), "TESSERA_STORE": store,
-            "TESSERA_JOB_ID": f"rank table {job}"}
+        job = hmac.new(_key_of_user(), content + f"|{os.getuid()}|{os.getppid()}".encode(), hashlib.sha256).hexdigest()[:24]
+        return variables | {"TESSERA_STORE": f"unix:tessera-{job}", "TESSERA_JOB_ID": f"rank table {job}"}
+    if "TESSERA_SECRET_FILE" not in os.environ:
+        secret = f"{path}.secret"
+        if not os.path.exists(secret):
+            raise RuntimeError(f"{path} lists ranks of several servers, which meet over the network and need a secret, so that nobody "
+                               f"else joins: make it once, (umask 077; head -c 32 /dev/urandom > {secret}), copy it to all servers as you "
+                               "copied the table, or name another file by TESSERA_SECRET_FILE")
+        variables["TESSERA_SECRET_FILE"] = secret
+    job = hashlib.sha256(content).hexdigest()[:24]
+    server = next(place.server for place in table.places if place.rank == 0)
+    store = f"tcp:{server}:{os.environ.get('TESSERA_PORT') or _FIRST_PORT + int(job, 16) % _NUM_PORTS}"
+    return variables | {"TESSERA_STORE": store, "TESSERA_JOB_ID": f"rank table {job}"}
