@@ -1,0 +1,323 @@
+"""How a stranger speaks to a job: the one place of these tests that knows the protocol of the rendezvous. `Stranger` and
+`FalseHub` are what they use; another protocol gets another file with the same names."""
+import hashlib
+import hmac
+import os
+import socket
+import struct
+import threading
+
+PROTOCOL = b"tessera hub 2"
+MAX_UNJOINED = 256     # bytes of a frame that the hub reads of one who has not joined
+LARGEST = 4 << 20      # of one who has
+
+
+def parse_address(address):
+    """(family, what connect() takes)."""
+    kind, _, rest = address.partition(":")
+    if kind == "unix":
+        return socket.AF_UNIX, b"\0" + rest.encode()
+    host, _, port = rest.rpartition(":")
+    return socket.AF_INET, (host, int(port))
+
+
+def hashed(key, *parts):
+    text = b"".join(struct.pack("<Q", len(part)) + part for part in parts)
+    return hmac.new(key, text, hashlib.sha256).digest()
+
+
+def frame(kind, body=b""):
+    return struct.pack("<I", len(body) + 1) + kind + body
+
+
+class Line:
+    """One connection: frames, sealed once keys are known. `heard` is all that came."""
+
+    def __init__(self, connection):
+        self.socket, self.heard, self._rest = connection, b"", b""
+        self._out = self._in = None
+        connection.settimeout(20)
+
+    def send(self, data):
+        self.socket.sendall(data)
+
+    def send_frame(self, kind, body=b""):
+        if self._out is not None:
+            key, number = self._out
+            self._out = key, number + 1
+            body += hashed(key, str(number).encode(), kind, body)
+        self.send(frame(kind, body))
+
+    def read(self):
+        """The next frame, (kind, body), its seal cut off; None at the end."""
+        while len(self._rest) < 4 or len(self._rest) < 4 + struct.unpack("<I", self._rest[:4])[0]:
+            try:
+                data = self.socket.recv(65536)
+            except ConnectionError:
+                data = b""
+            if not data:
+                return None
+            self.heard += data
+            self._rest += data
+        end = 4 + struct.unpack("<I", self._rest[:4])[0]
+        kind, body = self._rest[4:5], self._rest[5:end - (32 if self._in else 0)]
+        self._rest = self._rest[end:]
+        return kind, body
+
+    def seal(self, out, into):
+        self._out, self._in = (out, 0), (into, 0)
+
+    def close(self):
+        self.socket.close()
+
+
+class Stranger:
+    """Connects to a hub. Without a secret it guesses one; a member is one that knows it."""
+
+    def __init__(self, address, secret=None):
+        self.address, self.secret = address, secret or os.urandom(32)
+        self.lines = []
+
+    def connect(self):
+        family, where = parse_address(self.address)
+        connection = socket.socket(family, socket.SOCK_STREAM)
+        connection.settimeout(20)
+        connection.connect(where)
+        self.lines.append(Line(connection))
+        return self.lines[-1]
+
+    def heard(self):
+        """All bytes that the job has sent it."""
+        return b"".join(line.heard for line in self.lines)
+
+    def prove(self):
+        """A line whose hub was given a proof by this one's secret; None where it was refused."""
+        line = self.connect()
+        first = line.read()
+        if first is None:
+            return None
+        assert first[0] == b"C" and first[1].startswith(PROTOCOL)
+        hub, own = first[1][len(PROTOCOL):], os.urandom(32)
+        line.send_frame(b"P", own + hashed(self.secret, PROTOCOL, b"rank", hub, own))
+        answer = line.read()
+        if answer is None or answer[0] != b"P" or answer[1] != hashed(self.secret, PROTOCOL, b"hub", hub, own):
+            return None
+        line.seal(*(hashed(self.secret, PROTOCOL, way, hub, own) for way in (b"frames to the hub", b"frames to the rank")))
+        return line
+
+    def join(self, rank, size, job_id, host="host"):
+        """(line, "" or why it was refused)."""
+        line = self.prove()
+        if line is None:
+            return None, "the secret"
+        line.send_frame(b"J", b"\0".join(str(field).encode() for field in (job_id, rank, size, host)))
+        return line, ""
+
+    def store(self, line, name, value):
+        line.send_frame(b"S", name.encode() + b"\0" + value)
+
+    def ask(self, line, name):
+        line.send_frame(b"G", name.encode())
+
+    def fail(self, line, message):
+        line.send_frame(b"F", message)
+
+    def idle(self, count):
+        for _ in range(count):
+            self.connect()
+
+    def half_frames(self, count):
+        """Frames of which everything is sent but the end."""
+        for index in range(count):
+            line = self.connect()
+            announced = (MAX_UNJOINED, LARGEST, 16 << 20)[index % 3]
+            try:
+                line.socket.settimeout(0.2)
+                line.send(struct.pack("<I", announced) + b"J" + b"x" * (min(announced, 1 << 20) - 2))
+            except OSError:
+                pass
+
+    def garbage(self):
+        """Everything that no rank sends, each on a connection of its own, before a proof and in place of it."""
+        for data in (frame(b"J", b"tessera hub 1\0guess\0" + b"no number\0" + b"2\0host"), frame(b"J", b"x"), frame(b"F", b"x"), frame(b"V", b"value"),
+                     frame(b"E", b"zz"), frame(b"E", b"77"), frame(b"S", b"name\0value"), frame(b"G", b"name"), frame(b"P"), frame(b"P", bytes(64)),
+                     b"\0\0\0\0", b"\xff" * 64, b"GET / HTTP/1.1\r\n\r\n", bytes(range(256)) * 8, os.urandom(4096)):
+            line = self.connect()
+            try:
+                line.send(data)
+                while line.read():
+                    pass
+            except OSError:
+                pass
+
+    def replay(self, recorded):
+        """Says again what a rank has said to another hub of this secret."""
+        line = self.connect()
+        try:
+            line.send(recorded)
+            while line.read():
+                pass
+        except OSError:
+            pass
+
+    def close(self):
+        for line in self.lines:
+            line.close()
+
+
+class FalseHub:
+    """Listens in place of a hub. With the secret it can speak as one would that has gone wrong."""
+
+    def __init__(self, address, secret=None):
+        family, where = parse_address(address)
+        self.listener = socket.socket(family, socket.SOCK_STREAM)
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.listener.settimeout(20)
+        self.listener.bind(where)
+        self.listener.listen(64)
+        self.secret = secret or os.urandom(32)
+
+    def accept(self):
+        return Line(self.listener.accept()[0])
+
+    def welcome(self, line):
+        """Proves the secret and hears the join: (job id, rank, size, host); None where the rank does not believe it."""
+        nonce = os.urandom(32)
+        line.send_frame(b"C", PROTOCOL + nonce)
+        proof = line.read()
+        if proof is None or proof[0] != b"P":
+            return None
+        rank = proof[1][:32]
+        line.send_frame(b"P", hashed(self.secret, PROTOCOL, b"hub", nonce, rank))
+        line.seal(*(hashed(self.secret, PROTOCOL, way, nonce, rank) for way in (b"frames to the rank", b"frames to the hub")))
+        joined = line.read()
+        return None if joined is None else tuple(field.decode() for field in joined[1].split(b"\0"))
+
+    def reflect(self, line):
+        """Sends a rank its own words, as far as they look like a hub's."""
+        line.send_frame(b"C", PROTOCOL + os.urandom(32))
+        while (said := line.read()) is not None:
+            for body in (said[1], said[1][:32], said[1][32:]):
+                line.send_frame(b"P", body)
+
+    def close(self):
+        self.listener.close()
+
+
+# What a hub says that has gone wrong, by name: (kind, body).
+WRONG_WORDS = {"a failure without a rank": (b"F", b"x"), "a failure of no rank": (b"F", b"zz\0message"), "a failure of rank 77": (b"F", b"77\0message"),
+               "a value without a name": (b"V", b"value"), "the end of no rank": (b"E", b"zz"), "the end of rank 77": (b"E", b"77"),
+               "the end of rank -1": (b"E", b"-1"), "no kind": (b"?", b"?"), "hosts of other ranks": (b"A", b"a\0b\0c\0d\0e")}
+
+
+def welcome_all(hub, line, hosts):
+    line.send_frame(b"A", b"\0".join(host.encode() for host in hosts))
+
+
+def answer_asked(line, values):
+    """Answers what the rank asks for, in turn, with `values`; the names asked for."""
+    names = []
+    while len(names) < len(values) and (said := line.read()) is not None:
+        if said[0] == b"G":
+            line.send_frame(b"V", said[1] + b"\0" + values[len(names)])
+            names.append(said[1].decode())
+    return names
+
+
+class Relay:
+    """Stands between a rank and its hub and passes on what they say: `to_hub` is what the rank said. `hold(frame number)`
+    keeps the rank's words back from that frame on, until `go_on()`; `change(number)` flips a bit of the body of that one."""
+
+    def __init__(self, address, target):
+        self.target, self.to_hub = target, b""
+        self.held, self._may_go = threading.Event(), threading.Event()
+        self._hold = self._change = None
+        family, where = parse_address(address)
+        self.listener = socket.socket(family, socket.SOCK_STREAM)
+        self.listener.bind(where)
+        self.listener.listen(8)
+        self.address = address if family == socket.AF_UNIX else "tcp:%s:%d" % self.listener.getsockname()
+        self._sockets = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def hold(self, number):
+        self._hold = number
+
+    def change(self, number):
+        self._change = number
+
+    def go_on(self):
+        self._may_go.set()
+
+    def _accept(self):
+        family, where = parse_address(self.target)
+        while True:
+            try:
+                rank = self.listener.accept()[0]
+                hub = socket.socket(family, socket.SOCK_STREAM)
+                hub.connect(where)
+            except OSError:
+                return
+            self._sockets += [rank, hub]
+            threading.Thread(target=self._pass_frames, args=(rank, hub), daemon=True).start()
+            threading.Thread(target=self._pass_bytes, args=(hub, rank), daemon=True).start()
+
+    def _pass_frames(self, rank, hub):
+        rest, number = b"", 0
+        while data := self._receive(rank):
+            rest += data
+            while len(rest) >= 4 and len(rest) >= 4 + struct.unpack("<I", rest[:4])[0]:
+                end = 4 + struct.unpack("<I", rest[:4])[0]
+                one, rest = bytearray(rest[:end]), rest[end:]
+                if number == self._hold:
+                    self.held.set()
+                    self._may_go.wait(60)
+                if number == self._change:
+                    one[5] ^= 1
+                self.to_hub += one
+                self._send(hub, bytes(one))
+                number += 1
+        self._end(hub)
+
+    def _pass_bytes(self, hub, rank):
+        while data := self._receive(hub):
+            self._send(rank, data)
+        self._end(rank)
+
+    @staticmethod
+    def _receive(source):
+        try:
+            return source.recv(65536)
+        except OSError:
+            return b""
+
+    @staticmethod
+    def _send(target, data):
+        try:
+            target.sendall(data)
+        except OSError:
+            pass
+
+    @staticmethod
+    def _end(target):
+        try:
+            target.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def close(self):
+        self._may_go.set()
+        for one in [self.listener, *self._sockets]:
+            one.close()
+
+
+def steal(port):
+    """Takes a connection between ranks: connects first where one of them listens, and speaks what would end a reader that
+    trusts it. The connection, or None where another one was there first."""
+    try:
+        thief = socket.create_connection(("127.0.0.1", port), timeout=5)
+        # A header of Gloo's: an operation for a buffer that nobody waits for.
+        thief.sendall(struct.pack("<6Q", 48 + 64, 1, 12345, 0, 64, 0) + b"x" * 64)
+        return thief
+    except OSError:
+        return None
