@@ -1,7 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <mutex>
+#include <set>
 
 #include "tessera/base/crc32c.h"
 #include "tessera/base/error.h"
@@ -102,6 +105,22 @@ TEST(ParallelFor, CoversTheRangeOnceAndRethrows) {
   });
   EXPECT_THAT(hits, testing::Each(1));
   EXPECT_THROW(parallel_for(10, 1, [](int64_t, int64_t) { throw InvalidArgument("no"); }), InvalidArgument);
+}
+
+TEST(ParallelFor, KeepsItsThreadsWhereALoopNeedsFewer) {
+  const ParallelFor parallel_for(4);
+  const auto threads_of = [&](int64_t n) {
+    std::set<pid_t> threads;
+    std::mutex mutex;
+    parallel_for(n, 1, [&](int64_t, int64_t) {
+      const std::lock_guard lock(mutex);
+      threads.insert(gettid());
+    });
+    return threads;
+  };
+  const auto all = threads_of(4);
+  EXPECT_EQ(threads_of(2).size(), std::min<size_t>(all.size(), 2));
+  EXPECT_EQ(threads_of(4), all);
 }
 
 TEST(FileSystem, AtomicWriteReplacesTheContent) {

@@ -1,5 +1,7 @@
 #include "tessera/base/parallel_for.h"
 
+#include <omp.h>
+
 #include <algorithm>
 #include <exception>
 #include <mutex>
@@ -27,14 +29,19 @@ void ParallelFor::with_parts(int64_t n, int64_t grain, FunctionRef<void(int64_t,
   }
   std::exception_ptr first_error;
   std::mutex error_mutex;
-  // schedule(static, 1) over parts: part p runs on thread p, run after run.
-#pragma omp parallel for num_threads(parts) schedule(static, 1)
-  for (int part = 0; part < parts; ++part) {
-    try {
-      body(n * part / parts, n * (part + 1) / parts, part);
-    } catch (...) {
-      const std::lock_guard lock(error_mutex);
-      if (!first_error) first_error = std::current_exception();
+  // Part p runs on thread p, run after run. The team has all threads even where there are fewer parts: GNU's OpenMP
+  // ends the threads that a smaller team leaves over and starts new ones for the next larger team, which takes longer
+  // than most kernels.
+#pragma omp parallel num_threads(num_threads_)
+  {
+    // A system that gives fewer threads than asked for has them take several parts each.
+    for (int part = omp_get_thread_num(); part < parts; part += omp_get_num_threads()) {
+      try {
+        body(n * part / parts, n * (part + 1) / parts, part);
+      } catch (...) {
+        const std::lock_guard lock(error_mutex);
+        if (!first_error) first_error = std::current_exception();
+      }
     }
   }
   if (first_error) std::rethrow_exception(first_error);
