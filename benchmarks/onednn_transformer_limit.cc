@@ -121,7 +121,7 @@ int run(int argc, char** argv) {
   double last = 1;
   for (int i = 0; i < std::max(warmup_steps, 1); ++i) last = step();
   serve_rounds("tokens/s", fmt::format("{:.0f} GFLOP, {:.0f} GFLOP/s", flops / 1e9, flops / last / 1e9),
-               [&] { return static_cast<double>(batch_size * tokens) / step(); });
+               [&] { return static_cast<double>(batch_size * tokens) / seconds_of_step_in_round(step); });
   return 0;
 }
 

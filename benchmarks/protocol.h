@@ -26,6 +26,23 @@ inline void serve_rounds(const std::string& unit, const std::string& about, Func
   }
 }
 
+// Seconds that a round of steps lasts at least. After the idle spell in which the other sides had their turn, the first
+// step of a round is slower than the next ones, for some programs much more than for others: it is run and not counted.
+constexpr double kRoundSeconds = 2;
+
+// Runs steps for a round: one that is not counted, then as many as kRoundSeconds take, at least one. `step` runs one
+// and returns its seconds. Returns the mean of the counted ones.
+inline double seconds_of_step_in_round(FunctionRef<double()> step) {
+  step();
+  double sum = 0;
+  int count = 0;
+  while (sum < kRoundSeconds) {
+    sum += step();
+    ++count;
+  }
+  return sum / count;
+}
+
 // What a benchmark's main() does: what `run` throws becomes a line on standard error that begins with the program's
 // name, and exit code 1.
 inline int run_benchmark(int argc, char** argv, int (*run)(int argc, char** argv)) {

@@ -61,7 +61,9 @@ class Training {
 };
 
 constexpr int kWarmupSteps = 3;
-constexpr int kSteps = 3;  // of a round
+
+// How many steps all ranks take in a round, when the slowest rank's takes so long.
+int steps_of_round(double seconds) { return static_cast<int>(std::ceil(kRoundSeconds / seconds)); }
 
 // The ranks' common steps, or in mode "alone" steps of their own at the same time. images/s of all ranks together.
 void serve_process(const Options& options, int rank) {
@@ -73,9 +75,13 @@ void serve_process(const Options& options, int rank) {
     job->world().all_reduce(&value, 1, DType::kF64, comm::ReduceOp::kMax, "largest");
     return value;
   };
-  const auto round = [&] { return largest(training.seconds_of_steps(kSteps)); };
   training.seconds_of_steps(kWarmupSteps);
-  largest(0);
+  const int steps = steps_of_round(largest(training.seconds_of_step()));
+  // The first step after an idle spell is not counted.
+  const auto round = [&] {
+    training.seconds_of_step();
+    return largest(training.seconds_of_steps(steps));
+  };
   if (rank > 0) {
     while (largest(0) > 0) round();
   } else {
@@ -103,13 +109,18 @@ void serve_threads(const Options& options) {
           return value;
         };
         training.seconds_of_steps(kWarmupSteps);
+        const int steps = steps_of_round(largest(training.seconds_of_step()));
+        const auto round = [&] {
+          training.seconds_of_step();
+          return largest(training.seconds_of_steps(steps));
+        };
         if (context.rank() > 0) {
-          while (largest(0) > 0) largest(training.seconds_of_steps(kSteps));
+          while (largest(0) > 0) round();
           return 0;
         }
         serve_rounds("s", fmt::format("{}, {} GB/s", options.mode, options.gigabytes_per_second), [&] {
           largest(1);
-          return largest(training.seconds_of_steps(kSteps));
+          return round();
         });
         largest(0);
         return 0;

@@ -7,7 +7,7 @@ import time
 
 import resnet50
 import torch
-from rounds import serve_rounds
+from rounds import seconds_of_step_in_round, serve_rounds
 from torch.nn import functional as F
 
 
@@ -61,7 +61,7 @@ def main():
             torch.compiler.reset()
     best = min(seconds, key=seconds.get)
     about = f"torch {torch.__version__}, {best}" + "".join(f", {mode} {arguments.batch_size / s:.1f}" for mode, s in seconds.items() if s)
-    serve_rounds("images/s", about, lambda: arguments.batch_size / step(modes[best]))
+    serve_rounds("images/s", about, lambda: arguments.batch_size / seconds_of_step_in_round(lambda: step(modes[best])))
 
 
 if __name__ == "__main__":

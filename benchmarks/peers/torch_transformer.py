@@ -7,7 +7,7 @@ import sys
 import time
 
 import torch
-from rounds import serve_rounds
+from rounds import seconds_of_step_in_round, serve_rounds
 from torch import nn
 from torch.nn import functional as F
 
@@ -87,7 +87,7 @@ def main():
     best = min(seconds, key=seconds.get)
     tokens = arguments.batch_size * arguments.tokens
     about = f"torch {torch.__version__}, {best}" + "".join(f", {mode} {tokens / s:.0f}" for mode, s in seconds.items() if s)
-    serve_rounds("tokens/s", about, lambda: tokens / step(modes[best]))
+    serve_rounds("tokens/s", about, lambda: tokens / seconds_of_step_in_round(lambda: step(modes[best])))
 
 
 if __name__ == "__main__":
