@@ -3,13 +3,38 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <cmath>
+#include <thread>
 
 #include "benchmarks/protocol.h"
 #include "tessera/tessera.h"
 
 namespace tessera::benchmarks {
 namespace {
+
+// Threads that each keep a core busy as long as they live.
+class BusyCores {
+ public:
+  explicit BusyCores(int count) {
+    for (int i = 0; i < count; ++i) {
+      threads_.emplace_back([this] {
+        while (!ends_.load(std::memory_order_relaxed)) {
+        }
+      });
+    }
+  }
+  ~BusyCores() {
+    ends_ = true;
+    for (std::thread& thread : threads_) thread.join();
+  }
+  BusyCores(const BusyCores&) = delete;
+  BusyCores& operator=(const BusyCores&) = delete;
+
+ private:
+  std::atomic<bool> ends_ = false;
+  std::vector<std::thread> threads_;
+};
 
 int run(int argc, char** argv) {
   int64_t image_size = 224;
@@ -26,6 +51,9 @@ int run(int argc, char** argv) {
   std::string kernels = "fixed";
   app.add_option("--kernels", kernels)->check(CLI::IsMember({"fixed", "measured"}));
   app.add_option("--precision", precision)->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
+  int busy_cores = 0;
+  app.add_option("--busy_cores", busy_cores, "threads of somebody else that compute during a round")
+      ->check(CLI::Range(0, 1024));
   app.add_option("--memory_limit", memory_limit, "of the arena, as 2GiB; what does not fit is recomputed");
   CLI11_PARSE(app, argc, argv);
 
@@ -50,15 +78,16 @@ int run(int argc, char** argv) {
   const std::vector<TensorView> batch{images.view(), labels.view()};
   // The loss is looked at, and the step therefore waited for, as the peer's is.
   const auto step = [&] {
+    const int64_t begin = Clock::system().monotonic_ns();
     const double value = model.train_step(batch, batch_size);
     if (!std::isfinite(value)) throw Error(fmt::format("the loss is {}", value));
+    return static_cast<double>(Clock::system().monotonic_ns() - begin) / 1e9;
   };
   for (int i = 0; i < warmup_steps; ++i) step();
   const auto about = fmt::format("{} threads, arena {}", threads, format_bytes(model.session().arena_bytes()));
   serve_rounds("images/s", about, [&] {
-    const int64_t begin = Clock::system().monotonic_ns();
-    step();
-    return static_cast<double>(batch_size) * 1e9 / static_cast<double>(Clock::system().monotonic_ns() - begin);
+    const BusyCores busy(busy_cores);
+    return static_cast<double>(batch_size) / seconds_of_step_in_round(step);
   });
   return 0;
 }
