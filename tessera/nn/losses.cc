@@ -3,6 +3,7 @@
 #include "tessera/base/error.h"
 #include "tessera/nn/layer_helpers.h"
 #include "tessera/ops/functions.h"
+#include "tessera/ops/op_def.h"
 
 namespace tessera::nn {
 namespace {
@@ -71,7 +72,9 @@ Value SoftmaxCrossEntropyExpand::construct(Value logits, Value label) {
   if (sparse_) {
     const Value on = ops::fill(graph(), {}, 1, logits.dtype());
     const Value off = ops::fill(graph(), {}, 0, logits.dtype());
-    label = ops::one_hot(class_numbers(label), logits.shape()[1], on, off);
+    const int64_t classes = logits.shape()[1];
+    label = ops::apply1("one_hot", {class_numbers(label), on, off},
+                        {{"depth", classes}, {"axis", int64_t{1}}, {"valid", Ints{0, classes}}});
   }
   const Value log_softmax = ops::log(eps_ > 0 ? ops::add(softmax, eps_) : softmax);
   const Value losses = ops::mul(ops::reduce_sum(ops::mul(log_softmax, label), {-1}), -1.0);

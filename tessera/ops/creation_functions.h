@@ -40,7 +40,7 @@ Value one_hot(Value indices, int64_t depth, Value on, Value off, int64_t axis = 
 // With 1 and 0 of a dtype.
 Value one_hot(Value indices, int64_t depth, DType dtype = DType::kF32, int64_t axis = -1);
 // The rows of `table` along `axis` at `indices`: shape table[:axis] + indices + table[axis+1:]. An index outside
-// [0, size), a negative one too, gives zeros.
+// [0, size), a negative one too, stops the step.
 Value gather(Value table, Value indices, int64_t axis = 0);
 // base with the rows of `updates` added at `indices` along `axis`; equal indices add up, those outside are left out.
 Value scatter_add(Value base, Value indices, Value updates, int64_t axis = 0);

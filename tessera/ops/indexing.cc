@@ -1,6 +1,7 @@
 #include "tessera/ops/elementwise_functions.h"
 #include "tessera/ops/families.h"
 #include "tessera/ops/gradient_helpers.h"
+#include "tessera/ops/index_range.h"
 #include "tessera/ops/infer_helpers.h"
 #include "tessera/ops/localize.h"
 
@@ -24,9 +25,11 @@ void add_one_hot(OpRegistry& registry) {
           "[0, depth), a negative one too, gives only `off`.",
       .inputs = {"indices", "on", "off"},
       .attributes = {{"depth", std::nullopt, "size of the new dim"},
-                     {"axis", int64_t{-1}, "its place in the result; negative from the end"}},
+                     {"axis", int64_t{-1}, "its place in the result; negative from the end"},
+                     valid_attribute("every index is good")},
       .infer = [](const Attributes& attributes, std::span<const Type> types) -> std::vector<Type> {
         require_index(types[0], "indices");
+        require_valid(attributes);
         require_scalar(types[1], "on");
         require_scalar(types[2], "off");
         require_equal_dtypes(types.subspan(1));
@@ -59,6 +62,10 @@ void add_one_hot(OpRegistry& registry) {
         const mesh::Range& held = c.output_slices[0][static_cast<size_t>(axis)];
         Attributes attributes = c.attributes;
         attributes.set("depth", held.size);
+        if (attributes.has("valid")) {
+          const Ints valid = attributes.get_ints("valid");
+          attributes.set("valid", Ints{valid[0] - held.offset, valid[1] - held.offset});
+        }
         return {apply1("one_hot", {shift_indices(c.inputs[0], held.offset), c.inputs[1], c.inputs[2]}, attributes)};
       }};
   const auto add = [&](DType index, const Shape& shape, DType dtype, int64_t depth, int64_t axis) {
@@ -83,13 +90,14 @@ void add_one_hot(OpRegistry& registry) {
 void add_gather(OpRegistry& registry) {
   OpDef def{.name = "gather",
             .doc =
-                "The rows of `table` along `axis` at `indices`: shape table[:axis] + indices + table[axis+1:]. An "
-                "index outside [0, size), a negative one too, gives zeros.",
+                "The rows of `table` along `axis` at `indices`: shape table[:axis] + indices + table[axis+1:]. The "
+                "kernel makes zeros of an index outside [0, size), a negative one too; a step that is given one stops.",
             .inputs = {"table", "indices"},
-            .attributes = {{"axis", int64_t{0}, "in [0, ndim)"}},
+            .attributes = {{"axis", int64_t{0}, "in [0, ndim)"}, valid_attribute("[0, size)")},
             .infer = [](const Attributes& attributes, std::span<const Type> types) -> std::vector<Type> {
               require_kind(types[0], Kind::kCompute, "the table");
               require_index(types[1], "indices");
+              require_valid(attributes);
               const int axis = axis_of(attributes, types[0]);
               Shape shape;
               for (int d = 0; d < axis; ++d) shape.push_back(types[0].shape[d]);
@@ -119,14 +127,17 @@ void add_gather(OpRegistry& registry) {
             .linear_in = {{0}},
             .localize = [](const LocalizeContext& c) -> std::vector<Value> {
               const int axis = axis_of(c.attributes, c.global_inputs[0]);
-              const int64_t offset = c.input_slices[0][static_cast<size_t>(axis)].offset;
-              return {apply1("gather", {c.inputs[0], shift_indices(c.inputs[1], offset)}, c.attributes)};
+              const mesh::Range& rows = c.input_slices[0][static_cast<size_t>(axis)];
+              Attributes attributes = c.attributes;
+              set_valid_rows(attributes, rows.offset, rows.size, c.global_inputs[0].shape[axis]);
+              return {apply1("gather", {c.inputs[0], shift_indices(c.inputs[1], rows.offset)}, attributes)};
             },
             .disjoint_parts = true};
   const auto add = [&](DType dtype, const Shape& table, DType index, const Shape& indices, int64_t axis) {
     const Domain domain = is_floating(dtype) ? Domain::kAny : dtype == DType::kBool ? Domain::kBool : Domain::kIndex;
-    def.examples.push_back({.inputs = {{{dtype, table}, domain, 9}, {{index, indices}, Domain::kIndex, 5}},
-                            .attributes = {{"axis", axis}}});
+    def.examples.push_back(
+        {.inputs = {{{dtype, table}, domain, 9}, {{index, indices}, Domain::kIndex, table[static_cast<int>(axis)]}},
+         .attributes = {{"axis", axis}}});
   };
   add(DType::kF32, {5, 3}, DType::kI32, {4}, 0);
   add(DType::kF64, {4, 2}, DType::kI64, {2, 3}, 0);
@@ -135,7 +146,7 @@ void add_gather(OpRegistry& registry) {
   add(DType::kI32, {5, 2}, DType::kI32, {7}, 0);
   add(DType::kBool, {5, 2}, DType::kI64, {4}, 0);
   add(DType::kF32, {5, 3}, DType::kI32, {0}, 0);
-  add(DType::kF32, {0, 3}, DType::kI32, {2}, 0);
+  add(DType::kF32, {0, 3}, DType::kI32, {0}, 0);
   registry.add(std::move(def));
 }
 
@@ -144,13 +155,15 @@ void add_scatter_add(OpRegistry& registry) {
       .name = "scatter_add",
       .doc =
           "base with the rows of `updates` added along `axis` at `indices`, one after the other, so that equal "
-          "indices add up; an index outside [0, size) is left out. updates: base[:axis] + indices + "
+          "indices add up; the kernel leaves out an index outside [0, size), a step that is given one stops. updates: "
+          "base[:axis] + indices + "
           "base[axis+1:]. Half types round after each addition.",
       .inputs = {"base", "indices", "updates"},
-      .attributes = {{"axis", int64_t{0}, "in [0, ndim)"}},
+      .attributes = {{"axis", int64_t{0}, "in [0, ndim)"}, valid_attribute("[0, size)")},
       .infer = [](const Attributes& attributes, std::span<const Type> types) -> std::vector<Type> {
         require_kind(types[0], Kind::kNumeric, "the base");
         require_index(types[1], "indices");
+        require_valid(attributes);
         if (types[2].dtype != types[0].dtype) throw InvalidArgument("base and updates must have one dtype");
         const int axis = axis_of(attributes, types[0]);
         Shape shape;
@@ -186,19 +199,21 @@ void add_scatter_add(OpRegistry& registry) {
       .flops = [](const Attributes&, std::span<const Type> inputs, std::span<const Type>) { return count(inputs[2]); },
       .localize = [](const LocalizeContext& c) -> std::vector<Value> {
         const int axis = axis_of(c.attributes, c.global_inputs[0]);
-        const int64_t offset = c.input_slices[0][static_cast<size_t>(axis)].offset;
+        const mesh::Range& rows = c.input_slices[0][static_cast<size_t>(axis)];
+        Attributes attributes = c.attributes;
+        set_valid_rows(attributes, rows.offset, rows.size, c.global_inputs[0].shape[axis]);
         Value base = c.inputs[0];
         if (!is_whole(c.input_slices[1], c.global_inputs[1].shape)) {
           bool is_first = true;
           for (const auto& range : c.input_slices[1]) is_first = is_first && range.offset == 0;
           if (!is_first) base = apply1("zeros_like", {base});
         }
-        return {apply1("scatter_add", {base, shift_indices(c.inputs[1], offset), c.inputs[2]}, c.attributes)};
+        return {apply1("scatter_add", {base, shift_indices(c.inputs[1], rows.offset), c.inputs[2]}, attributes)};
       }};
   const auto add = [&](DType dtype, const Shape& base, const Shape& indices, const Shape& updates, int64_t axis) {
     const Domain domain = is_floating(dtype) ? Domain::kAny : Domain::kIndex;
     def.examples.push_back({.inputs = {{{dtype, base}, domain, 9},
-                                       {{DType::kI32, indices}, Domain::kIndex, 5},
+                                       {{DType::kI32, indices}, Domain::kIndex, base[static_cast<int>(axis)]},
                                        {{dtype, updates}, domain, 9}},
                             .attributes = {{"axis", axis}}});
   };

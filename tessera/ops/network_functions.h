@@ -50,8 +50,8 @@ Value avg_pool2d(Value x, const PoolOptions& options, bool count_include_pad = f
 // exp(x) / sum(exp(x)) along `axis`, and its logarithm. Floating.
 Value softmax(Value x, int64_t axis = -1);
 Value log_softmax(Value x, int64_t axis = -1);
-// -log(softmax(logits)[label]) per row: logits[n,c] floating, labels[n] i32 or i64 -> [n]. A label outside [0, c) gives
-// NaN.
+// -log(softmax(logits)[label]) per row: logits[n,c] floating, labels[n] i32 or i64 -> [n]. A label outside [0, c) stops
+// the step.
 Value softmax_cross_entropy(Value logits, Value labels);
 
 struct AttentionOptions {

@@ -224,11 +224,12 @@ std::vector<Value> cross_entropy_second_gradient(const GradientContext& context)
 
 // Classes that are split over ranks: each rank looks for the label among its own.
 
-// A row [n,c] of zeros with a one where the label is, for the classes in `slice`.
-Value one_hot_of(Value labels, const mesh::Range& slice, DType dtype) {
+// A row [n,c] of zeros with a one where the label is, for the classes in `slice` of `num_classes`.
+Value one_hot_of(Value labels, const mesh::Range& slice, int64_t num_classes, DType dtype) {
   ir::Graph& graph = labels.graph();
   const Value own = sub(labels, scalar(graph, labels.dtype(), static_cast<double>(slice.offset)));
-  return apply1("one_hot", {own, scalar(graph, dtype, 1), scalar(graph, dtype, 0)}, {{"depth", slice.size}});
+  return apply1("one_hot", {own, scalar(graph, dtype, 1), scalar(graph, dtype, 0)},
+                {{"depth", slice.size}, {"valid", Ints{-slice.offset, num_classes - slice.offset}}});
 }
 
 // bool [n]: whether the label is one of [0, num_classes).
@@ -242,15 +243,16 @@ std::vector<Value> localize_cross_entropy(const LocalizeContext& context) {
   const auto e = exponents(context, context.inputs[0], 1, "c");
   const Value labels = context.inputs[1];
   const DType dtype = e.sum.dtype();
-  const Value at_label = apply1("reduce_sum", {mul(one_hot_of(labels, context.input_slices[0][1], dtype), e.shifted)},
-                                {{"axes", Ints{1}}});
+  const int64_t num_classes = context.global_inputs[0].shape[1];
+  const Value chosen = one_hot_of(labels, context.input_slices[0][1], num_classes, dtype);
+  const Value at_label = apply1("reduce_sum", {mul(chosen, e.shifted)}, {{"axes", Ints{1}}});
   // The losses are the sum over the ranks of these: minus the label's score where it is, and once the rest.
   Value losses = apply1("neg", {at_label});
   if (part_index(context, "c") == 0) {
     const Value log_sum = apply1("reshape", {apply1("log", {e.sum})}, {{"shape", at_label.shape().to_vector()}});
     // A label that is no class has no loss.
     const Value nan = scalar(context.graph, dtype, std::numeric_limits<double>::quiet_NaN());
-    const Value is_class = is_class_of(labels, context.global_inputs[0].shape[1]);
+    const Value is_class = is_class_of(labels, num_classes);
     losses = apply1("add", {losses, apply1("select", {is_class, log_sum, nan})});
   }
   return {cast_to(losses, context.local_outputs[0].dtype),
@@ -262,8 +264,9 @@ std::vector<Value> localize_cross_entropy_grad(const LocalizeContext& context) {
   const Value probabilities = wide_input(context, 0);
   const Value labels = context.inputs[1];
   const DType dtype = probabilities.dtype();
-  const Value row = sub(probabilities, one_hot_of(labels, context.input_slices[0][1], dtype));
-  const Value is_class = is_class_of(labels, context.global_inputs[0].shape[1]);
+  const int64_t num_classes = context.global_inputs[0].shape[1];
+  const Value row = sub(probabilities, one_hot_of(labels, context.input_slices[0][1], num_classes, dtype));
+  const Value is_class = is_class_of(labels, num_classes);
   const Value dlosses = apply1("select", {is_class, wide_input(context, 2), scalar(context.graph, dtype, 0)});
   const Value scaled = mul(row, apply1("expand_dims", {dlosses}, {{"axes", Ints{1}}}));
   return {cast_to(scaled, context.local_outputs[0].dtype)};
@@ -274,7 +277,8 @@ void add_cross_entropy(OpRegistry& registry) {
       .name = "softmax_cross_entropy",
       .doc =
           "Per row of logits [n,c] the loss -log(softmax(logits)[label]): losses [n], and probabilities [n,c] = "
-          "softmax(logits). labels are i32 or i64 [n]; one outside [0, c) makes its loss NaN and its gradient zero.",
+          "softmax(logits). labels are i32 or i64 [n]; a step stops that is given one outside [0, c), of which the "
+          "kernel makes a loss of NaN and a gradient of zero.",
       .inputs = {"logits", "labels"},
       .outputs = {"losses", "probabilities"},
       .infer = [](const Attributes&, std::span<const Type> inputs) -> std::vector<Type> {
