@@ -1,7 +1,9 @@
 #include "tessera/executor/executor.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include "tessera/base/strings.h"
 #include "tessera/executor/collectives.h"
@@ -10,6 +12,33 @@ namespace tessera::executor {
 
 using ir::Step;
 using ir::StepKind;
+
+namespace {
+
+template <typename T>
+bool all_within(const T* indices, int64_t n, int64_t begin, int64_t end) {
+  // One comparison an index: what is below `begin` wraps around to more than any size.
+  const auto size = static_cast<uint64_t>(end - begin);
+  bool all = true;
+  for (int64_t i = 0; i < n; ++i) {
+    all &= static_cast<uint64_t>(static_cast<int64_t>(indices[i])) - static_cast<uint64_t>(begin) < size;
+  }
+  return all;
+}
+
+// Whether every index is in [begin, end). False may also mean that the view is not dense: look again, one by one.
+bool surely_within(const TensorView& view, const ops::IndexRange& range) {
+  if (!view.is_dense()) return false;
+  const int64_t n = view.num_elements();
+  switch (view.dtype) {
+    case DType::kU8: return all_within(view.as<uint8_t>(), n, range.begin, range.end);
+    case DType::kI32: return all_within(view.as<int32_t>(), n, range.begin, range.end);
+    case DType::kI64: return all_within(view.as<int64_t>(), n, range.begin, range.end);
+    default: return false;
+  }
+}
+
+}  // namespace
 
 bool all_finite(const TensorView& view) {
   if (!is_floating(view.dtype) || view.num_elements() == 0) return true;
@@ -28,7 +57,7 @@ bool all_finite(const TensorView& view) {
 }
 
 Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& kernels, CommLanes* lanes,
-                   const GroupResolver& groups)
+                   const GroupResolver& groups, int num_ranks)
     : schedule_(std::move(schedule)), parallel_for_(kernels.num_threads()), arena_(arena) {
   arena.grow_to(schedule_.arena_bytes);
   // As a kernel that makes what lies there splits it between the threads.
@@ -47,6 +76,9 @@ Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& k
     for (const int v : step.outputs) task.outputs.push_back(view(v));
     if (step.guard >= 0) task.guard = view(step.guard).as<bool>();
     if (step.kind == StepKind::kCompute) {
+      std::vector<Type> types;
+      for (const auto& input : task.inputs) types.push_back(input.type());
+      task.indices = ops::index_range(step.op, step.attributes, types);
       KernelRequest request{.op = step.op,
                             .inputs = task.inputs,
                             .outputs = task.outputs,
@@ -71,6 +103,62 @@ Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& k
   for (const auto& [name, v] : schedule_.inputs) inputs_[name] = view(v);
   for (const auto& [name, v] : schedule_.outputs) outputs_[name] = view(v);
   nanoseconds_.resize(tasks_.size());
+  shared_loss_step_ = find_shared_loss(num_ranks);
+}
+
+// From the loss back to the collective of all ranks that made it; -1: there is none, or the loss stops nothing.
+int Executor::find_shared_loss(int num_ranks) const {
+  const auto loss = schedule_.outputs.find("loss");
+  const bool is_checked =
+      schedule_.outputs.contains(ir::kUpdateGuard) ||
+      std::any_of(tasks_.begin(), tasks_.end(), [](const Task& task) { return task.kind == StepKind::kCheckFinite; });
+  if (loss == schedule_.outputs.end() || !is_checked) return -1;
+  std::set<int> wanted{loss->second};
+  for (int s = static_cast<int>(schedule_.steps.size()) - 1; s >= 0; --s) {
+    const Step& step = schedule_.steps[static_cast<size_t>(s)];
+    const bool makes = std::any_of(step.outputs.begin(), step.outputs.end(), [&](int v) { return wanted.contains(v); });
+    if (!makes || step.kind == StepKind::kWait) continue;
+    if (step.kind == StepKind::kStart) {
+      const bool is_sum = step.op == "all_reduce" && step.attributes.get_string("reduction") == "sum";
+      if (is_sum && step.attributes.get_ints("ranks").size() == static_cast<size_t>(num_ranks)) return s;
+      return -1;
+    }
+    wanted.insert(step.inputs.begin(), step.inputs.end());
+  }
+  return -1;
+}
+
+void Executor::check_indices(size_t index) {
+  const Task& task = tasks_[index];
+  const TensorView& indices = task.inputs[static_cast<size_t>(task.indices->operand)];
+  if (bad_index_ || surely_within(indices, *task.indices)) return;
+  const auto& [operand, begin, end] = *task.indices;
+  Tensor values(DType::kI64, indices.shape);
+  copy_elements(indices, values.view());
+  int64_t position = 0;
+  for (const int64_t value : values.values<int64_t>()) {
+    if (value >= begin && value < end) {
+      ++position;
+      continue;
+    }
+    bad_index_ = {static_cast<int>(index), operand, position, value - begin, end - begin};
+    if (static_cast<int>(index) < shared_loss_step_) return;
+    throw InvalidIndex(fmt::format("{} is given the index {}, which is not in [0, {})", schedule_.steps[index].op,
+                                   value - begin, end - begin));
+  }
+}
+
+// What this rank adds to the loss becomes NaN, and so does the loss of all ranks.
+void Executor::spoil_loss(size_t index) {
+  const Step& step = schedule_.steps[index];
+  for (size_t i = 0; i < step.inputs.size(); ++i) {
+    const TensorView& view = tasks_[index].inputs[i];
+    const bool is_planned = schedule_.values[static_cast<size_t>(step.inputs[i])].offset >= schedule_.persistent_bytes;
+    // All bits set is a NaN in every floating type.
+    if (is_planned && is_floating(view.dtype) && view.is_dense()) {
+      std::memset(view.data, 0xFF, static_cast<size_t>(view.size_bytes()));
+    }
+  }
 }
 
 void Executor::run_task(size_t index) {
@@ -79,6 +167,7 @@ void Executor::run_task(size_t index) {
   if (task.guard != nullptr && !*task.guard) return;
   switch (task.kind) {
     case StepKind::kCompute:
+      if (task.indices) check_indices(index);
       task.kernel.run({task.inputs, task.outputs, step.attributes, task.scratch, parallel_for_});
       break;
     case StepKind::kCopy:
@@ -86,7 +175,10 @@ void Executor::run_task(size_t index) {
         task.copy->run(task.inputs[0].data, task.outputs[0].data, begin, end);
       });
       break;
-    case StepKind::kStart: task.ticket = task.lane->start(task.collective, !task.is_awaited_at_once); break;
+    case StepKind::kStart:
+      if (bad_index_ && static_cast<int>(index) == shared_loss_step_) spoil_loss(index);
+      task.ticket = task.lane->start(task.collective, !task.is_awaited_at_once);
+      break;
     case StepKind::kWait: {
       const Task& started = tasks_[static_cast<size_t>(step.joins)];
       started.lane->wait(started.ticket);
@@ -111,6 +203,7 @@ void Executor::fill_planned_memory() {
 }
 
 void Executor::run() {
+  bad_index_.reset();
   if (fill_with_nan_) fill_planned_memory();
   if (!profiling_) {
     for (size_t s = 0; s < tasks_.size(); ++s) run_task(s);

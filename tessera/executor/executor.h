@@ -14,6 +14,7 @@
 #include "tessera/executor/comm_lane.h"
 #include "tessera/executor/kernel_selection.h"
 #include "tessera/ir/schedule.h"
+#include "tessera/ops/index_range.h"
 #include "tessera/tensor/strided_copy.h"
 
 namespace tessera::executor {
@@ -22,6 +23,21 @@ namespace tessera::executor {
 class NonFiniteLoss : public Error {
  public:
   using Error::Error;
+};
+
+// A step was given an index, a label or a row number that its operator has no place for.
+class InvalidIndex : public InvalidArgument {
+ public:
+  explicit InvalidIndex(const std::string& message) : InvalidArgument(message) {}
+};
+
+// Which index that was.
+struct BadIndex {
+  int step = 0;          // of the schedule: its operator reads the index
+  int operand = 0;       // of that step
+  int64_t position = 0;  // of the element in the operand, row-major
+  int64_t value = 0;     // relative to `begin`, as the whole table counts
+  int64_t limit = 0;     // good ones are in [0, limit)
 };
 
 // The communicator of a collective's group in its lane: the step's attributes "ranks" and "lane".
@@ -36,12 +52,19 @@ struct StepTime {
 class Executor {
  public:
   // Prepares every kernel. `arena` must hold the schedule's bytes; `lanes` and `groups` are used only by schedules with
-  // collectives. All outlive the executor.
+  // collectives. All outlive the executor. `num_ranks`: of the job.
   Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& kernels, CommLanes* lanes,
-           const GroupResolver& groups);
+           const GroupResolver& groups, int num_ranks = 1);
 
-  // One step. No allocation. Throws NonFiniteLoss, or what a kernel or collective throws.
+  // One step. No allocation. Throws NonFiniteLoss, InvalidIndex, or what a kernel or collective throws.
+  //
+  // A bad index is found before the kernel that would read it. Where all ranks share the loss, the step goes on with a
+  // loss that is NaN, so that all ranks stop at the check of it, with nothing updated; else it ends at once.
   void run();
+  // The first bad index that the latest run met on this rank.
+  const std::optional<BadIndex>& bad_index() const { return bad_index_; }
+  // Whether the ranks stop together for a bad index of one of them.
+  bool stops_together() const { return shared_loss_step_ >= 0; }
   // One step that looks at each result; the first with a non-finite element is described ("" when there is none) and
   // the step ends there. Writes nothing persistent before that but what a skipped step writes, too.
   std::string find_non_finite();
@@ -71,7 +94,11 @@ class Executor {
     bool is_awaited_at_once = false;  // the next step waits for this collective
     int64_t ticket = -1;
     const bool* guard = nullptr;  // left out where it is false
+    std::optional<ops::IndexRange> indices;
   };
+  void check_indices(size_t index);
+  void spoil_loss(size_t index);
+  int find_shared_loss(int num_ranks) const;
   void run_task(size_t index);
   void fill_planned_memory();
   std::function<void()> make_collective(const ir::Step& step, const Task& task, const GroupResolver& groups) const;
@@ -79,6 +106,8 @@ class Executor {
   ir::Schedule schedule_;
   ParallelFor parallel_for_;
   std::vector<Task> tasks_;
+  int shared_loss_step_ = -1;  // starts the collective that gives all ranks the loss
+  std::optional<BadIndex> bad_index_;
   std::map<std::string, TensorView> inputs_;
   std::map<std::string, TensorView> outputs_;
   Arena& arena_;

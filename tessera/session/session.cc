@@ -10,6 +10,7 @@
 #include "tessera/session/agree_on_kernels.h"
 #include "tessera/session/compare_collectives.h"
 #include "tessera/session/gather_texts.h"
+#include "tessera/session/index_fault.h"
 #include "tessera/session/rank_programs.h"
 
 namespace tessera::session {
@@ -50,7 +51,7 @@ std::vector<mesh::Range> Executable::input_slice(const std::string& name) const 
   const ir::Input* input = compiled_.logical.find_input(name);
   if (input == nullptr) throw InvalidArgument("graph {} has no input \"{}\"", compiled_.logical.name(), name);
   const auto layout = compiled_.plan.layout(input->value);
-  return mesh::slice_of(compiled_.logical.type(input->value).shape, layout.sharding, layout.mesh, rank_);
+  return mesh::slice_of(compiled_.logical.type(input->value).shape, layout.sharding, layout.mesh, context_.rank());
 }
 
 std::vector<mesh::Range> Executable::output_slice(const std::string& name) const {
@@ -58,20 +59,47 @@ std::vector<mesh::Range> Executable::output_slice(const std::string& name) const
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (outputs[i].name != name) continue;
     const auto layout = compiled_.plan.output_layout(compiled_.logical, i);
-    return mesh::slice_of(compiled_.logical.type(outputs[i].value).shape, layout.sharding, layout.mesh, rank_);
+    return mesh::slice_of(compiled_.logical.type(outputs[i].value).shape, layout.sharding, layout.mesh,
+                          context_.rank());
   }
   throw InvalidArgument("graph {} has no output \"{}\"", compiled_.logical.name(), name);
 }
 
-void Executable::run() {
+std::string Executable::describe_bad_index(const std::string& input_noun) const {
+  return session::describe_bad_index(
+      compiled_, *executor_->bad_index(), [this](const std::string& input) { return input_slice(input); }, input_noun);
+}
+
+// All ranks have stopped for one loss: they tell each other whether an index was the reason.
+void Executable::stop_for_bad_indices(const std::string& input_noun) {
+  if (!executor_->stops_together()) return;
+  const auto texts = gather_texts(context_.world(), executor_->bad_index() ? describe_bad_index(input_noun) : "",
+                                  "comparing bad indices");
+  for (size_t rank = 0; rank < texts.size(); ++rank) {
+    if (!texts[rank].empty()) throw executor::InvalidIndex(fmt::format("rank {}: {}", rank, texts[rank]));
+  }
+}
+
+// Whether a guard left out the updates, and the loss is not finite: the same on all ranks.
+bool Executable::skipped_for_its_loss() const {
+  const auto& outputs = executor_->schedule().outputs;
+  if (!outputs.contains(ir::kUpdateGuard) || !outputs.contains("loss")) return false;
+  return !*output(ir::kUpdateGuard).as<bool>() && !executor::all_finite(output("loss"));
+}
+
+void Executable::run(const std::string& input_noun) {
   try {
     executor_->run();
+  } catch (const executor::InvalidIndex&) {
+    throw executor::InvalidIndex(describe_bad_index(input_noun));
   } catch (const executor::NonFiniteLoss& error) {
+    stop_for_bad_indices(input_noun);
     // The step's inputs and all parameters are as they were: run it again and look where it begins.
     const auto where = executor_->find_non_finite();
     if (where.empty()) throw;
     throw executor::NonFiniteLoss(fmt::format("{}; first non-finite result: {}", error.what(), where));
   }
+  if (executor_->stops_together() && skipped_for_its_loss()) stop_for_bad_indices(input_noun);
 }
 
 Session::Session(cluster::Context& context, const SessionOptions& options)
@@ -130,7 +158,7 @@ Tensor Session::value(const std::string& name) {
   auto compiled = compiler::compile(graph, split->second.mesh, {{name, split->second}}, context_.rank(), layout_,
                                     kernels_, options);
   make_groups(compiled.groups);
-  const auto executable = finish(std::move(compiled), context_.rank());
+  const auto executable = finish(std::move(compiled));
   executable->run();
   return Tensor::copy_of(executable->output("whole"));
 }
@@ -190,7 +218,7 @@ void Session::initialize(std::span<const nn::Parameter> parameters, uint64_t see
   if (!splits_.empty()) mesh = splits_.begin()->second.mesh;
   auto compiled =
       compiler::compile(graph, mesh, with_layouts({}, mesh), context_.rank(), layout_, kernels_, compile_options());
-  finish(std::move(compiled), context_.rank())->run();
+  finish(std::move(compiled))->run();
 }
 
 compiler::CompileOptions Session::compile_options() const {
@@ -271,7 +299,7 @@ std::unique_ptr<Executable> Session::compile(const ir::Graph& graph, const mesh:
     make_groups(compiled.groups);
     compare_collectives(context_, compiled.local);
   }
-  return finish(std::move(compiled), context_.rank());
+  return finish(std::move(compiled));
 }
 
 std::unique_ptr<Executable> Session::compile_own(const ir::Graph& graph) {
@@ -289,7 +317,7 @@ std::unique_ptr<Executable> Session::compile_own(const ir::Graph& graph) {
     require_matching(graph.name(), by_rank);
     make_groups(groups_of(by_rank));
   }
-  return finish(std::move(compiled), context_.rank());
+  return finish(std::move(compiled));
 }
 
 compiler::Compiled Session::compile_with_agreed_kernels(const std::function<compiler::Compiled()>& compile) {
@@ -302,22 +330,23 @@ compiler::Compiled Session::compile_with_agreed_kernels(const std::function<comp
 std::unique_ptr<Executable> Session::compile_local(const ir::Graph& graph) {
   const mesh::Mesh alone({{"data", 1}}, {context_.rank()});
   auto compiled = compiler::compile(graph, alone, {}, context_.rank(), layout_, kernels_, compile_options());
-  return finish(std::move(compiled), context_.rank());
+  return finish(std::move(compiled));
 }
 
-std::unique_ptr<Executable> Session::finish(compiler::Compiled compiled, int rank) {
+std::unique_ptr<Executable> Session::finish(compiler::Compiled compiled) {
   // A network may have collectives of its own on one rank, too.
   const auto& steps = compiled.schedule.steps;
   const bool communicates =
       std::any_of(steps.begin(), steps.end(), [](const ir::Step& step) { return step.kind == ir::StepKind::kStart; });
   if (lanes_ == nullptr && communicates) lanes_ = std::make_unique<executor::CommLanes>(context_.rank());
   auto executor = std::make_unique<executor::Executor>(
-      compiled.schedule, arena_, kernels_, lanes_.get(), [this](const Attributes& a) -> auto& { return group_of(a); });
+      compiled.schedule, arena_, kernels_, lanes_.get(), [this](const Attributes& a) -> auto& { return group_of(a); },
+      context_.size());
   executor->set_fill_with_nan(options_.debug);
   if (kernel_table_ != nullptr && kernels_.finish_measuring() && !options_.kernel_cache.empty()) {
     kernel_table_->save(context_.file_system(), options_.kernel_cache);
   }
-  return std::make_unique<Executable>(std::move(compiled), std::move(executor), rank);
+  return std::make_unique<Executable>(std::move(compiled), std::move(executor), context_);
 }
 
 // Every rank makes every group, in one order, whichever of them it is in.

@@ -50,8 +50,8 @@ struct SessionOptions {
 // A compiled graph of a session.
 class Executable {
  public:
-  Executable(compiler::Compiled compiled, std::unique_ptr<executor::Executor> executor, int rank)
-      : compiled_(std::move(compiled)), executor_(std::move(executor)), rank_(rank) {}
+  Executable(compiler::Compiled compiled, std::unique_ptr<executor::Executor> executor, cluster::Context& context)
+      : compiled_(std::move(compiled)), executor_(std::move(executor)), context_(context) {}
 
   const compiler::Compiled& compiled() const { return compiled_; }
   executor::Executor& executor() { return *executor_; }
@@ -61,13 +61,20 @@ class Executable {
   // Which piece of the global data input this rank reads, and of the global result it has: one range per dim.
   std::vector<mesh::Range> input_slice(const std::string& name) const;
   std::vector<mesh::Range> output_slice(const std::string& name) const;
-  // One step. Throws executor::NonFiniteLoss with what is known of its origin; nothing has been updated then.
-  void run();
+  // One step. Throws executor::NonFiniteLoss with what is known of its origin; nothing has been updated then. Throws
+  // executor::InvalidIndex naming input, row, value and range for an index, a label or a row number that is out of
+  // range; on all ranks where they share the loss of a training step, and then nothing has been updated. `input_noun`:
+  // what that message calls a data input.
+  void run(const std::string& input_noun = "input");
 
  private:
+  std::string describe_bad_index(const std::string& input_noun) const;
+  void stop_for_bad_indices(const std::string& input_noun);
+  bool skipped_for_its_loss() const;
+
   compiler::Compiled compiled_;
   std::unique_ptr<executor::Executor> executor_;
-  int rank_;
+  cluster::Context& context_;
 };
 
 class Session {
@@ -134,7 +141,7 @@ class Session {
   comm::Communicator& group_of(const Attributes& attributes);
   void make_groups(const compiler::GroupLists& lists);
   comm::Communicator* make_group(const std::string& name, const std::vector<int>& ranks);
-  std::unique_ptr<Executable> finish(compiler::Compiled compiled, int rank);
+  std::unique_ptr<Executable> finish(compiler::Compiled compiled);
   compiler::CompileOptions compile_options() const;
   // Compiles, once more where that showed that kernels must be agreed on. Collective.
   compiler::Compiled compile_with_agreed_kernels(const std::function<compiler::Compiled()>& compile);

@@ -196,7 +196,9 @@ std::map<std::string, double> Model::eval(const data::Dataset& dataset, const Tr
   for (const auto& metric : options_.metrics) metric->clear();
   const auto full_inputs = input_specs(dataset, global_rows_of(dataset, dataset.get_batch_size()));
   auto batches = batches_of(dataset, {}, 1, options, eval_executable_for(full_inputs));
+  int64_t batch = 0;
   while (const int64_t rows = batches.next_global_rows()) {
+    ++batch;
     const int64_t global_rows = global_rows_of(dataset, rows);
     const auto inputs = input_specs(dataset, global_rows);
     session::Executable& executable = eval_executable_for(inputs);
@@ -211,7 +213,11 @@ std::map<std::string, double> Model::eval(const data::Dataset& dataset, const Tr
     }
     batches.next_into(place.written);
     place.distribute();
-    executable.run();
+    try {
+      executable.run("column");
+    } catch (const executor::InvalidIndex& error) {
+      throw executor::InvalidIndex(fmt::format("eval: batch {}: {}", batch, error.what()));
+    }
     const Tensor output = Tensor::copy_of(executable.output("output"));
     const double loss = loss_ != nullptr ? loss_of(executable) : 0.0;
     for (const auto& metric : options_.metrics) metric->update(output, label, loss, global_rows);

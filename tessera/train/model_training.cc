@@ -68,11 +68,14 @@ void Model::run_batch(session::Executable& executable, const RunContext& run) {
     throw Error(fmt::format(
         "epoch: {} step: {}. Invalid loss, terminating training. {}; the parameters are those before the step",
         run.epoch, run.step_in_epoch, error.what()));
+  } catch (const executor::InvalidIndex& error) {
+    throw executor::InvalidIndex(fmt::format("epoch {}, batch {}: {}; the parameters are those before the step",
+                                             run.epoch, position_.batch + 1, error.what()));
   }
 }
 
 void Model::run_step(session::Executable& executable) {
-  executable.run();
+  executable.run("column");
   was_skipped_ = false;
   if (executable.compiled().logical.find_output(ir::kUpdateGuard) == nullptr) return;
   was_skipped_ = !*executable.output(ir::kUpdateGuard).as<bool>();

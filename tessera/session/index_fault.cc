@@ -1,0 +1,145 @@
+#include "tessera/session/index_fault.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <set>
+
+#include "tessera/compiler/passes/guarded_updates.h"
+#include "tessera/kernels/registry.h"
+#include "tessera/ops/index_range.h"
+
+namespace tessera::session {
+namespace {
+
+using ir::Graph;
+using ir::Node;
+using ir::ValueId;
+
+// The value of the graph that a schedule calls `name`.
+std::optional<ValueId> find_value(const Graph& graph, const std::string& name) {
+  for (ValueId v = 0; v < graph.num_values(); ++v) {
+    if (graph.value_name(v) == name) return v;
+  }
+  return std::nullopt;
+}
+
+// Operators that change a number's type or what it is counted from, not its place.
+bool keeps_places(const Graph& graph, const Node& node) {
+  if (node.op == "cast" || node.op == "stop_gradient") return true;
+  if (node.op != "sub") return false;
+  const auto producer = graph.info(node.inputs[1]).node;
+  return producer != ir::kNone && graph.node(producer).op == "fill";
+}
+
+bool moves_elements(const Node& node) {
+  static const std::set<std::string> kMoving{"reshape",       "squeeze",      "expand_dims", "transpose",
+                                             "strided_slice", "broadcast_to", "tile"};
+  return kMoving.contains(node.op);
+}
+
+// The result of an operator that moves elements.
+std::optional<Tensor> move(const Graph& graph, const Node& node, const Tensor& operand) {
+  Tensor result(DType::kI64, graph.type(node.outputs[0]).shape);
+  KernelRequest request{
+      .op = node.op, .inputs = {operand.view()}, .outputs = {result.view()}, .attributes = node.attributes};
+  request.inputs[0].data = request.outputs[0].data = nullptr;
+  const auto kernel = kernels::reference_kernels().find(request);
+  if (!kernel || kernel->scratch_bytes > 0) return std::nullopt;
+  const std::vector<TensorView> inputs{operand.view()};
+  const std::vector<TensorView> outputs{result.view()};
+  const ParallelFor parallel_for(1);
+  kernel->run({inputs, outputs, node.attributes, {}, parallel_for});
+  return result;
+}
+
+struct Place {
+  const ir::Input* input = nullptr;
+  int64_t position = 0;  // in this rank's piece, row-major
+};
+
+// The element of a data input that is the element `position` of `v`; nullopt where it is computed.
+std::optional<Place> find_place(const Graph& graph, ValueId v, int64_t position) {
+  std::vector<const Node*> moves;
+  while (graph.info(v).node != ir::kNone) {
+    const Node& node = graph.node(graph.info(v).node);
+    if (!keeps_places(graph, node)) {
+      if (!moves_elements(node)) return std::nullopt;
+      moves.push_back(&node);
+    }
+    v = node.inputs[0];
+  }
+  const ir::Input& input = graph.inputs()[static_cast<size_t>(graph.info(v).index)];
+  if (input.kind != ir::InputKind::kInput) return std::nullopt;
+  Tensor places(DType::kI64, graph.type(v).shape);
+  const auto numbers = places.values<int64_t>();
+  std::iota(numbers.begin(), numbers.end(), 0);
+  std::reverse(moves.begin(), moves.end());
+  for (const Node* node : moves) {
+    auto moved = move(graph, *node, places);
+    if (!moved) return std::nullopt;
+    places = std::move(*moved);
+  }
+  return Place{&input, places.values<int64_t>()[static_cast<size_t>(position)]};
+}
+
+// The same for an index that this rank has whole, in the graph of all ranks: there no collective stands between the
+// data and the operator. By the place in the network; nothing where that has several such operators of different data.
+std::optional<Place> find_global_place(const Graph& logical, const ir::Step& step, const Shape& indices,
+                                       int64_t position) {
+  std::optional<Place> found;
+  for (ir::NodeId n = 0; n < logical.num_nodes(); ++n) {
+    const Node& node = logical.node(n);
+    // A loss over split classes looks for its labels by a one_hot.
+    if (node.source != step.source || (node.op != step.op && step.op != "one_hot")) continue;
+    std::vector<Type> types;
+    for (const ValueId v : node.inputs) types.push_back(logical.type(v));
+    const auto range = ops::index_range(node.op, node.attributes, types);
+    if (!range || types[static_cast<size_t>(range->operand)].shape != indices) continue;
+    const auto place = find_place(logical, node.inputs[static_cast<size_t>(range->operand)], position);
+    if (!place || (found && (found->input != place->input || found->position != place->position))) return std::nullopt;
+    found = place;
+  }
+  return found;
+}
+
+Ints coordinates_of(int64_t position, const Shape& shape) {
+  Ints at(static_cast<size_t>(shape.ndim()));
+  for (int d = shape.ndim() - 1; d >= 0; --d) {
+    at[static_cast<size_t>(d)] = position % shape[d];
+    position /= shape[d];
+  }
+  return at;
+}
+
+}  // namespace
+
+std::string describe_bad_index(const compiler::Compiled& compiled, const executor::BadIndex& bad,
+                               const InputSlice& slice, const std::string& noun) {
+  const auto& schedule = compiled.schedule;
+  const ir::Step& step = schedule.steps[static_cast<size_t>(bad.step)];
+  const auto reader = step.source.empty() ? step.op : fmt::format("{} \"{}\"", step.op, step.source);
+  const auto range =
+      bad.limit == 0 ? std::string("there is no row to name") : fmt::format("must be from 0 to {}", bad.limit - 1);
+  // The graph whose values the schedule's are.
+  const Graph graph = compiler::find_guarded_updates(compiled.local).graph;
+  const auto operand = step.inputs[static_cast<size_t>(bad.operand)];
+  const auto value = find_value(graph, schedule.values[static_cast<size_t>(operand)].name);
+  auto place = value ? find_place(graph, *value, bad.position) : std::nullopt;
+  Ints at;
+  if (place) {
+    at = coordinates_of(place->position, graph.type(place->input->value).shape);
+    const auto piece = slice(place->input->name);
+    for (size_t d = 0; d < at.size(); ++d) at[d] += piece[d].offset;
+  } else {
+    const Shape& indices = schedule.values[static_cast<size_t>(operand)].type.shape;
+    place = find_global_place(compiled.logical, step, indices, bad.position);
+    if (!place) return fmt::format("{}: an index is {}; it {}", reader, bad.value, range);
+    at = coordinates_of(place->position, compiled.logical.type(place->input->value).shape);
+  }
+  const auto row = at.empty() ? std::string() : fmt::format("row {} ", at[0]);
+  return fmt::format("{} \"{}\": {}holds {} at [{}]; an index of {} {}", noun, place->input->name, row, bad.value,
+                     fmt::join(at, ", "), reader, range);
+}
+
+}  // namespace tessera::session

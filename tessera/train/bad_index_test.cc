@@ -1,0 +1,242 @@
+// Tokens, row numbers and labels that are out of range: every rank stops, nothing is updated, and the message says
+// where in the data the bad one lies.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "tessera/base/error.h"
+#include "tessera/data/dataset.h"
+#include "tessera/nn/linear.h"
+#include "tessera/nn/losses.h"
+#include "tessera/nn/momentum.h"
+#include "tessera/ops/functions.h"
+#include "tessera/testing/run_ranks.h"
+#include "tessera/train/model.h"
+
+namespace tessera::train {
+namespace {
+
+using executor::InvalidIndex;
+using ir::Value;
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+using testing::StartsWith;
+using testing::ThrowsMessage;
+
+constexpr int64_t kRows = 8;  // of a batch
+constexpr int64_t kTokens = 4;
+constexpr int64_t kVocabulary = 7;
+constexpr int64_t kClasses = 3;
+
+// Classifies rows of tokens [n,4], of which it does not read the first.
+struct Classifier : nn::Cell {
+  nn::Embedding& embedding = child<nn::Embedding>("embedding", kVocabulary, 2);
+  nn::Dense& head = child<nn::Dense>("head", (kTokens - 1) * 2, kClasses);
+  int64_t added = 0;  // to each token
+  using Cell::construct;
+  Value construct(Value tokens) override {
+    const int64_t n = tokens.shape()[0];
+    Value read = ops::slice(tokens, {0, 1}, {n, kTokens});
+    if (added != 0) read = read + static_cast<double>(added);
+    return head(ops::reshape(embedding(read), {n, -1}));
+  }
+};
+
+// Good tokens and labels, but for one.
+struct Bad {
+  int64_t token_row = -1;
+  int64_t token_at = 0;
+  int64_t token = 0;
+  int64_t label_row = -1;
+  int64_t label = 0;
+};
+
+data::Dataset rows(DType dtype, const Bad& bad) {
+  const auto read = [=](int64_t row, std::span<const TensorView> to) {
+    const auto set = [&](const TensorView& view, int64_t i, int64_t value) {
+      if (view.dtype == DType::kI32) view.as<int32_t>()[i] = static_cast<int32_t>(value);
+      if (view.dtype == DType::kI64) view.as<int64_t>()[i] = value;
+    };
+    for (int64_t i = 0; i < kTokens; ++i) set(to[0], i, i == 0 ? -1 : (row + i) % kVocabulary);
+    set(to[1], 0, row == bad.label_row ? bad.label : row % kClasses);
+    if (row == bad.token_row) set(to[0], bad.token_at, bad.token);
+  };
+  return data::generator({{"tokens", {dtype, {kTokens}}}, {"label", {dtype, {}}}}, 4 * kRows, read).batch(kRows);
+}
+
+struct Training {
+  explicit Training(cluster::Context& context, ModelOptions options = {}) {
+    options.metrics = {accuracy()};
+    model = std::make_unique<Model>(context, network, &loss, &optimizer, options);
+  }
+  std::vector<double> values() {
+    std::vector<double> all;
+    for (const auto& name : model->names()) {
+      for (const double v : model->value(name).to_doubles()) all.push_back(v);
+    }
+    return all;
+  }
+  Classifier network;
+  nn::SoftmaxCrossEntropyWithLogits loss{{.sparse = true, .reduction = "mean"}};
+  nn::Momentum optimizer{{.learning_rate = 0.1, .momentum = 0.9}};
+  std::unique_ptr<Model> model;
+};
+
+class BadIndex : public testing::TestWithParam<std::tuple<bool, DType>> {
+ protected:
+  static ModelOptions options() { return {.session = {.reference_kernels = std::get<0>(GetParam())}}; }
+  static DType dtype() { return std::get<1>(GetParam()); }
+};
+
+TEST_P(BadIndex, NamesBatchColumnRowValueAndRangeOfAToken) {
+  const auto context = cluster::single_context(1);
+  Training training(*context, options());
+  EXPECT_THAT([&] { training.model->train(1, rows(dtype(), {.token_row = 21, .token_at = 2, .token = 7})); },
+              ThrowsMessage<InvalidIndex>(
+                  StartsWith("epoch 1, batch 3: column \"tokens\": row 5 holds 7 at [5, 2]; an index of gather "
+                             "\"embedding\" must be from 0 to 6; the parameters are those before the step")));
+  // Two steps were made before.
+  Training other(*context, options());
+  other.model->train(1, rows(dtype(), {}).take(2));
+  EXPECT_EQ(training.values(), other.values());
+  EXPECT_EQ(training.model->step(), 2);
+}
+
+TEST_P(BadIndex, NamesALabel) {
+  const auto context = cluster::single_context(1);
+  for (const int64_t label : {kClasses, int64_t{-1}}) {
+    Training training(*context, options());
+    const auto before = training.values();
+    EXPECT_THAT([&] { training.model->train(1, rows(dtype(), {.label_row = 6, .label = label})); },
+                ThrowsMessage<InvalidIndex>(HasSubstr(fmt::format(
+                    "batch 1: column \"label\": row 6 holds {} at [6]; an index of softmax_cross_entropy ", label))));
+    EXPECT_EQ(training.values(), before);
+  }
+}
+
+TEST_P(BadIndex, StopsAnEvaluationAndAPrediction) {
+  const auto context = cluster::single_context(1);
+  Training training(*context, options());
+  EXPECT_THAT([&] { training.model->eval(rows(dtype(), {.token_row = 9, .token_at = 3, .token = -2})); },
+              ThrowsMessage<InvalidIndex>(HasSubstr("eval: batch 2: column \"tokens\": row 1 holds -2 at [1, 3]")));
+  const Tensor tokens = Tensor::full({dtype(), {2, kTokens}}, 9);
+  EXPECT_THAT([&] { training.model->predict({tokens}); },
+              ThrowsMessage<InvalidIndex>(HasSubstr("input \"input0\": row 0 holds 9 at [0, 1]")));
+}
+
+TEST_P(BadIndex, ThatTheNetworkComputesIsNamedWithItsOperator) {
+  const auto context = cluster::single_context(1);
+  Training training(*context, options());
+  training.network.added = 1;
+  EXPECT_THAT(
+      [&] { training.model->train(1, rows(dtype(), {})); },
+      ThrowsMessage<InvalidIndex>(HasSubstr("batch 1: gather \"embedding\": an index is 7; it must be from 0 to 6")));
+}
+
+TEST_P(BadIndex, WhereNothingReadsItIsNone) {
+  const auto context = cluster::single_context(1);
+  Training training(*context, options());
+  training.model->train(1, rows(dtype(), {.token_row = 3, .token_at = 0, .token = 1000}));
+  EXPECT_EQ(training.model->step(), 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, BadIndex,
+                         testing::Combine(testing::Bool(), testing::Values(DType::kI32, DType::kI64)));
+
+TEST(BadIndex, StopsAStepThatMayBeSkipped) {
+  const auto context = cluster::single_context(1);
+  Training training(*context, {.loss_scale = nn::dynamic_loss_scale()});
+  const auto before = training.values();
+  EXPECT_THAT([&] { training.model->train(1, rows(DType::kI32, {.token_row = 2, .token_at = 1, .token = 8})); },
+              ThrowsMessage<InvalidIndex>(HasSubstr("row 2 holds 8 at [2, 1]")));
+  EXPECT_EQ(training.values(), before);
+}
+
+// On ranks: the error of each, and whether their values are those of before.
+struct Mode {
+  const char* name;
+  ModelOptions options;
+  bool splits_vocabulary = false;
+};
+
+class BadIndexOnRanks : public testing::TestWithParam<Mode> {};
+
+TEST_P(BadIndexOnRanks, StopsAllOfThemAndNamesTheRank) {
+  const Mode& mode = GetParam();
+  std::vector<std::string> errors(3);
+  run_ranks(3, [&](cluster::Context& context) {
+    Training training(context, mode.options);
+    if (mode.splits_vocabulary) training.network.embedding.shard("gather", {{3, 1}, {1, 1}});
+    const bool is_hybrid = mode.options.parallel_mode == ParallelMode::kHybrid;
+    // In hybrid parallel each rank has its own rows.
+    const Bad bad{.token_row = 15, .token_at = 2, .token = 7};
+    const bool has_it = !is_hybrid || context.rank() == 2;
+    training.model->train(1, rows(DType::kI32, {}).take(1));
+    const auto before = training.values();
+    try {
+      training.model->train(1, rows(DType::kI32, has_it ? bad : Bad{}).take(2));
+    } catch (const InvalidIndex& error) {
+      errors[static_cast<size_t>(context.rank())] = error.what();
+    }
+    EXPECT_EQ(training.model->step(), 2);
+    // They can go on together.
+    training.model->train(1, rows(DType::kI32, {}).take(2));
+    EXPECT_EQ(training.model->step(), 3);
+    EXPECT_NE(training.values(), before);
+  });
+  EXPECT_THAT(errors, Each(AllOf(StartsWith("epoch 1, batch 2: rank "),
+                                 HasSubstr("column \"tokens\": row 7 holds 7 at [7, 2]; an index of gather "
+                                           "\"embedding\" must be from 0 to 6"))));
+  EXPECT_EQ(errors[0], errors[1]);
+  EXPECT_EQ(errors[0], errors[2]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, BadIndexOnRanks,
+                         testing::Values(Mode{"data_parallel", {.parallel_mode = ParallelMode::kDataParallel}},
+                                         Mode{"guarded",
+                                              {.parallel_mode = ParallelMode::kDataParallel,
+                                               .loss_scale = nn::dynamic_loss_scale()}},
+                                         Mode{"hybrid", {.parallel_mode = ParallelMode::kHybrid}},
+                                         Mode{"semi_auto", {.parallel_mode = ParallelMode::kSemiAuto}},
+                                         Mode{"split_vocabulary", {.parallel_mode = ParallelMode::kSemiAuto}, true}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(BadIndex, OfARankStopsTheOthersInAnEvaluationToo) {
+  EXPECT_THAT(
+      [&] {
+        run_ranks(2, [&](cluster::Context& context) {
+          Training training(context, {.parallel_mode = ParallelMode::kDataParallel});
+          training.model->eval(rows(DType::kI32, {.label_row = 5, .label = 4}));
+        });
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("rank 1: eval: batch 1: column \"label\": row 5 holds 4 at [5]")));
+}
+
+TEST(BadIndex, OfClassesThatAreSplitIsNamed) {
+  std::vector<std::string> errors(3);
+  run_ranks(3, [&](cluster::Context& context) {
+    Training training(context, {.parallel_mode = ParallelMode::kSemiAuto});
+    training.loss.shard("softmax_cross_entropy", {{1, 3}, {1}});
+    try {
+      training.model->train(1, rows(DType::kI32, {.label_row = 4, .label = 3}));
+    } catch (const InvalidIndex& error) {
+      errors[static_cast<size_t>(context.rank())] = error.what();
+    }
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("column \"label\": row 4 holds 3 at [4]")));
+}
+
+TEST(BadIndex, OfTheTutorialsLossIsALabelToo) {
+  const auto context = cluster::single_context(1);
+  Classifier network;
+  nn::SoftmaxCrossEntropyExpand loss({.sparse = true});
+  nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+  Model model(*context, network, &loss, &optimizer);
+  EXPECT_THAT([&] { model.train(1, rows(DType::kI32, {.label_row = 0, .label = 3})); },
+              ThrowsMessage<InvalidIndex>(HasSubstr("column \"label\": row 0 holds 3 at [0]; an index of one_hot")));
+}
+
+}  // namespace
+}  // namespace tessera::train
