@@ -52,14 +52,16 @@ bool Match::fits(const MatchOptions& options) const {
          (unexpected.empty() || options.allow_unexpected);
 }
 
-std::string Match::describe(size_t max_names) const {
+std::string Match::describe(const MatchOptions& options, size_t max_names) const {
   std::vector<std::string> different;
   for (const auto& d : differences) {
     different.push_back(
         fmt::format("{}: {} in the checkpoint, {} in the network", d.name, d.in_checkpoint, d.in_network));
   }
-  return list("missing in the checkpoint", missing, max_names) +
-         list("unexpected in the checkpoint", unexpected, max_names) + list("different", different, max_names) +
+  const std::vector<std::string> none;
+  return list("missing in the checkpoint", options.allow_missing ? none : missing, max_names) +
+         list("unexpected in the checkpoint", options.allow_unexpected ? none : unexpected, max_names) +
+         list("different", different, max_names) +
          (hint.empty() ? "" : "\n  " + hint);
 }
 
@@ -104,7 +106,7 @@ Match compare(std::span<const StoredEntry> entries, std::span<const Destination>
 
 void require_fit(const std::string& path, const Match& match, const MatchOptions& options) {
   if (match.fits(options)) return;
-  throw InvalidArgument("{}: is of another network; nothing was loaded{}", path, match.describe());
+  throw InvalidArgument("{}: is of another network; nothing was loaded{}", path, match.describe(options));
 }
 
 Match load_into(const Checkpoint& checkpoint, std::span<const Destination> network, const MatchOptions& options) {

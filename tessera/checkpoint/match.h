@@ -35,8 +35,8 @@ struct Match {
   std::string hint;                     // a prefix by which all names differ, or ""
 
   bool fits(const MatchOptions& options) const;
-  // All three lists, each cut after `max_names` names.
-  std::string describe(size_t max_names = 20) const;
+  // The lists of what the options do not allow, each cut after `max_names` names.
+  std::string describe(const MatchOptions& options = {}, size_t max_names = 20) const;
 };
 
 // Appended values (epoch_num, step_num) and texts are no parameters and not compared. A parameter without elements is

@@ -10,6 +10,7 @@
 namespace tessera::checkpoint {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
@@ -119,10 +120,21 @@ TEST(Match, NamesThePrefixByWhichAllNamesDiffer) {
               HasSubstr("the network's names begin with \"net.\", the checkpoint's do not"));
 }
 
+TEST(Match, WhatMayBeLeftOutIsNotListedWithWhatMustNot) {
+  MemoryFileSystem files;
+  auto entries = mlp();
+  entries.emplace_back("moments.up.weight", Tensor::full({DType::kF32, {2, 3}}, 0));
+  Network network(
+      {{"up.weight", {DType::kF32, {2, 4}}}, {"up.bias", {DType::kF32, {2}}}, {"state.empty", {DType::kF32, {0}}}});
+  EXPECT_THAT(message_of([&] { load_into(saved(files, entries), network.destinations, {.allow_unexpected = true}); }),
+              AllOf(HasSubstr("up.weight: f32[2,3] in the checkpoint, f32[2,4] in the network"),
+                    Not(HasSubstr("unexpected")), Not(HasSubstr("moments.up.weight"))));
+}
+
 TEST(Match, LongListsAreCut) {
   Match match;
   for (int i = 0; i < 30; ++i) match.missing.push_back(fmt::format("p{}", i));
-  EXPECT_THAT(match.describe(/*max_names=*/3),
+  EXPECT_THAT(match.describe({}, /*max_names=*/3),
               "\n  missing in the checkpoint (30):\n    p0\n    p1\n    p2\n    and 27 more");
 }
 
