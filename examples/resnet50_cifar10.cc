@@ -112,7 +112,7 @@ void add_options(CLI::App& app, Options& o) {
   app.add_flag("--augment,!--no_augment", o.augment, "random crops and flips (on by default)");
   app.add_option("--print_loss", o.print_loss, "print a line `epoch: 1 step: N, loss is ...` every so many steps");
   app.add_flag("--print_time", o.print_time, "print the time of an epoch and of its steps");
-  app.add_flag("--progress,!--no_progress", o.progress, "progress bar on rank 0 (on by default)");
+  app.add_flag("--progress,!--no_progress", o.progress, "progress bar on rank 0 (on by default); a line for each epoch is always printed");
   app.add_option("--seed", o.seed, "of initial values, order and augmentation")->capture_default_str();
   app.add_option("--num_workers", o.num_workers, "threads per rank that prepare batches")->capture_default_str();
   app.add_option("--num_threads", o.num_threads, "compute threads per rank; 0: cores / ranks");
@@ -272,6 +272,7 @@ int run(cluster::Context& context, const Options& o) {
   if (o.print_loss > 0) callbacks.emplace_back(train::LossMonitor(o.print_loss));
   if (o.print_time) callbacks.emplace_back(train::TimeMonitor());
   if (o.progress) callbacks.emplace_back(train::ProgressBar(o.batch_size));
+  callbacks.emplace_back(train::EpochSummary({.row_name = "images"}));
   if (!o.checkpoint_dir.empty()) {
     checkpoint::CheckpointConfig config{
         .save_checkpoint_steps = o.save_checkpoint_steps > 0 ? o.save_checkpoint_steps : steps_per_epoch,

@@ -202,6 +202,7 @@ void bind_callbacks(nb::module_& m) {
       .def_ro("steps_per_epoch", &train::RunContext::steps_per_epoch)
       .def_ro("step", &train::RunContext::step, "Since the beginning of training, resumed steps included.")
       .def_ro("loss", &train::RunContext::loss, "Of the last step; the mean where the loss is a vector.")
+      .def_ro("rows_of_epoch", &train::RunContext::rows_of_epoch, "Trained on in this epoch so far.")
       .def("request_stop", &train::RunContext::request_stop);
   auto callback = nb::class_<train::Callback, PythonCallback>(
       m, "Callback",
@@ -228,6 +229,20 @@ Each is called with a RunContext, on every rank. With dataset_sink_mode the step
           "data_size"_a = 0);
   nb::class_<train::ProgressBar, train::Callback>(m, "ProgressBar", "One line that is drawn over, on rank 0.")
       .def(nb::init<int64_t>(), "rows_per_step"_a);
+  nb::class_<train::EpochSummary, train::Callback>(m, "EpochSummary",
+                                                   R"(Prints a line after each epoch, on rank 0.
+
+`epoch 3/10: loss 0.4213, accuracy 0.8712, 1234.5 images/s, 12.3 s`: the mean of the losses that the epoch's steps reported, the
+model's metrics over the data set `valid`, the rows that were trained on in a second, and the epoch's time without the
+evaluation. row_name: what a row of the data is, in the plural.)")
+      .def(
+          "__init__",
+          [](train::EpochSummary* self, const std::optional<data::Dataset>& valid, const std::string& row_name,
+             int num_workers) {
+            new (self) train::EpochSummary({.row_name = row_name, .valid = valid, .num_workers = num_workers},
+                                           print_in_python);
+          },
+          "valid"_a = nb::none(), "row_name"_a = "rows", "num_workers"_a = 1);
   nb::class_<train::ModelCheckpoint, train::Callback>(m, "ModelCheckpoint",
                                                       R"(Saves checkpoints as DIRECTORY/PREFIX-EPOCH_STEP.ckpt.
 

@@ -20,6 +20,9 @@ struct RunContext {
   int64_t steps_per_epoch = 0;
   int64_t step = 0;  // since the beginning of training, resumed steps included
   double loss = 0;   // of the last step; the mean where the loss is a vector
+  // Of this epoch so far: the rows of its batches, which are those of the global batch but for hybrid parallel, where
+  // they are this rank's.
+  int64_t rows_of_epoch = 0;
   bool stop_requested = false;
   void request_stop() { stop_requested = true; }
 };

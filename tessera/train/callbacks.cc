@@ -48,6 +48,36 @@ void TimeMonitor::epoch_end(RunContext& run) {
   print_(fmt::format("epoch time: {:5.3f} ms, per step time: {:5.3f} ms", ms, ms / static_cast<double>(steps)));
 }
 
+EpochSummary::EpochSummary(EpochSummaryOptions options, PrintLine print)
+    : options_(std::move(options)), print_(std::move(print)) {}
+
+void EpochSummary::epoch_begin(RunContext& run) {
+  began_ns_ = run.model.context().clock().monotonic_ns();
+  loss_sum_ = 0;
+  num_losses_ = 0;
+}
+
+void EpochSummary::step_end(RunContext& run) {
+  loss_sum_ += run.loss;
+  ++num_losses_;
+}
+
+void EpochSummary::epoch_end(RunContext& run) {
+  const double seconds = static_cast<double>(run.model.context().clock().monotonic_ns() - began_ns_) / 1e9;
+  std::string text = fmt::format("epoch {}/{}:", run.epoch, run.num_epochs);
+  if (num_losses_ > 0) text += fmt::format(" loss {:.4f},", loss_sum_ / static_cast<double>(num_losses_));
+  // Every rank evaluates.
+  if (options_.valid) {
+    for (const auto& [name, value] : run.model.eval(*options_.valid, {.num_workers = options_.num_workers})) {
+      if (!name.empty()) text += fmt::format(" {}{} {:.4f},", name == "loss" ? "evaluated " : "", name, value);
+    }
+  }
+  const double rate = static_cast<double>(run.rows_of_epoch) / std::max(seconds, 1e-9);
+  if (run.model.context().rank() == 0) {
+    print_(text + fmt::format(" {:.1f} {}/s, {:.1f} s", rate, options_.row_name, seconds));
+  }
+}
+
 ProgressBar::ProgressBar(int64_t rows_per_step) : rows_per_step_(rows_per_step), is_terminal_(::isatty(1) == 1) {}
 
 void ProgressBar::epoch_begin(RunContext& run) {

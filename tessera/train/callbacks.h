@@ -1,5 +1,5 @@
-// The callbacks that come with Tessera. Those that print do so on every rank, as a script's own print would, but for
-// the progress bar, which belongs to rank 0.
+// The callbacks that come with Tessera. LossMonitor and TimeMonitor print on every rank, as a script's own print
+// would; ProgressBar and EpochSummary print on rank 0.
 #pragma once
 
 #include <functional>
@@ -9,6 +9,7 @@
 
 #include "tessera/checkpoint/directory_lock.h"
 #include "tessera/checkpoint/policy.h"
+#include "tessera/data/dataset.h"
 #include "tessera/train/callback.h"
 
 namespace tessera::train {
@@ -43,6 +44,30 @@ class TimeMonitor : public Callback {
   int64_t data_size_;
   PrintLine print_;
   int64_t began_ns_ = 0;
+};
+
+struct EpochSummaryOptions {
+  std::string row_name = "rows";            // what a row of the data is, in the plural: "images"
+  std::optional<data::Dataset> valid = {};  // evaluated after each epoch: the model's metrics
+  int num_workers = 1;                      // threads that make the batches of `valid`
+};
+
+// Prints a line after each epoch, on rank 0: `epoch 3/10: loss 0.4213, accuracy 0.8712, 1234.5 images/s, 12.3 s`. The
+// loss is the mean of those that the epoch's steps reported, with dataset sinking of one for each loop; the metrics are
+// those over `valid`; the time, and the rows trained on in it, are those of the epoch without the evaluation.
+class EpochSummary : public Callback {
+ public:
+  explicit EpochSummary(EpochSummaryOptions options = {}, PrintLine print = print_line);
+  void epoch_begin(RunContext& run) override;
+  void step_end(RunContext& run) override;
+  void epoch_end(RunContext& run) override;
+
+ private:
+  EpochSummaryOptions options_;
+  PrintLine print_;
+  int64_t began_ns_ = 0;
+  double loss_sum_ = 0;
+  int64_t num_losses_ = 0;
 };
 
 // One line that is drawn over: epoch, bar, steps, loss, images per second and time left; on a stream that is no

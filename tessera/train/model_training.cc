@@ -149,6 +149,7 @@ void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callba
   for (const auto& callback : callbacks) callback->begin(run);
   for (int64_t epoch = epochs_done; epoch < num_epochs && !run.stop_requested; ++epoch) {
     run.epoch = epoch + 1;
+    run.rows_of_epoch = 0;
     for (const auto& callback : callbacks) callback->epoch_begin(run);
     int64_t in_loop = 0;
     for (int64_t s = position_.batch / batches_per_step; s < steps && !run.stop_requested; ++s) {
@@ -160,6 +161,7 @@ void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callba
       double loss_sum = 0;
       int64_t num_losses = 0;
       do {
+        run.rows_of_epoch += global_rows_of(dataset, batches.next_global_rows());
         session::Executable& executable = read_batch();
         run_batch(executable, run);
         if (is_reported) {

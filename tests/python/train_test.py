@@ -472,3 +472,40 @@ def test_lamb_is_what_the_paper_says(start):
         model.train_step(g)
     np.testing.assert_allclose(net.w.numpy(), lamb_in_numpy(np.full((2, 3), start), gradients, 0.1, 0.01), rtol=2e-4, atol=1e-6)
     assert model.names()[1:5] == ["global_step", "learning_rate", "lamb_m.w", "lamb_v.w"]
+
+
+class Words(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(5, 3)
+        self.head = nn.Dense(3, 2)
+
+    def construct(self, ids):
+        return self.head(self.embedding(ids))
+
+
+def words(ids, labels):
+    return data.tensors({"ids": np.array(ids, np.int32), "label": np.array(labels, np.int32)}).batch(4)
+
+
+def model_of_words():
+    return tessera.Model(Words(), nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean"), nn.Momentum(learning_rate=0.1),
+                         metrics=["accuracy"])
+
+
+def test_an_index_out_of_range_is_named():
+    model = model_of_words()
+    with pytest.raises(ValueError, match=r'batch 2: column "ids": row 1 holds 5 at \[1\]; an index of gather "embedding" must be from 0 to 4'):
+        model.train(1, words([0, 1, 2, 3, 4, 5, 0, 1], [0] * 8))
+    with pytest.raises(ValueError, match=r'batch 1: column "label": row 3 holds -1 at \[3\]; an index of softmax_cross_entropy .* from 0 to 1'):
+        model.eval(words([0] * 4, [0, 1, 0, -1]))
+    with pytest.raises(ValueError, match="gather"):
+        ops.gather(tessera.Tensor(np.eye(3, dtype=np.float32)), tessera.Tensor(np.array([3], np.int32)))
+
+
+def test_an_epoch_leaves_a_line(capsys):
+    rows = words([0, 1, 2, 3], [0, 1, 0, 1])
+    model_of_words().train(2, rows, [tessera.EpochSummary(valid=rows, row_name="words")])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert re.fullmatch(r"epoch 2/2: loss [0-9.]+, accuracy [0-9.]+, [0-9.]+ words/s, [0-9.]+ s", lines[1])

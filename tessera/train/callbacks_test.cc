@@ -1,0 +1,87 @@
+// Claims about what callbacks print.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "tessera/data/dataset.h"
+#include "tessera/nn/linear.h"
+#include "tessera/nn/losses.h"
+#include "tessera/nn/sgd.h"
+#include "tessera/testing/run_ranks.h"
+#include "tessera/train/callbacks.h"
+#include "tessera/train/model.h"
+
+namespace tessera::train {
+namespace {
+
+using testing::ElementsAre;
+using testing::MatchesRegex;
+
+// Ten rows whose label is twice the sample, in batches of four, four and two.
+data::Dataset doubles() {
+  return data::generator({{"x", {DType::kF32, {1}}}, {"y", {DType::kF32, {1}}}}, 10,
+                         [](int64_t index, std::span<const TensorView> outputs) {
+                           *outputs[0].as<float>() = static_cast<float>(index);
+                           *outputs[1].as<float>() = static_cast<float>(2 * index);
+                         })
+      .batch(4);
+}
+
+// A line that is right from the start; what it prints in two epochs.
+std::vector<std::string> summary(cluster::Context& context, const EpochSummaryOptions& options,
+                                 const TrainOptions& train_options = {}) {
+  nn::Dense network(1, 1, {.has_bias = false});
+  network.parameters()[0]->data = Tensor::full({DType::kF32, {1, 1}}, 2);
+  nn::MSELoss loss;
+  nn::SGD optimizer({.learning_rate = 0.01});
+  Model model(context, network, &loss, &optimizer,
+              {.parallel_mode = ParallelMode::kDataParallel, .metrics = {mean_loss()}});
+  std::vector<std::string> lines;
+  model.train(2, doubles(), {EpochSummary(options, [&](const std::string& line) { lines.push_back(line); })},
+              train_options);
+  return lines;
+}
+
+TEST(EpochSummary, IsALineForEachEpochWithoutOtherCallbacks) {
+  const auto context = cluster::single_context(1);
+  EXPECT_THAT(summary(*context, {}),
+              ElementsAre(MatchesRegex("epoch 1/2: loss 0.0000, [0-9]+[.][0-9] rows/s, [0-9]+[.][0-9] s"),
+                          MatchesRegex("epoch 2/2: loss 0.0000, [0-9]+[.][0-9] rows/s, [0-9]+[.][0-9] s")));
+}
+
+TEST(EpochSummary, HasTheMetricsOfADataSetAndTheNameOfItsRows) {
+  const auto context = cluster::single_context(1);
+  EXPECT_THAT(summary(*context, {.row_name = "samples", .valid = doubles()}, {.dataset_sink_mode = true}),
+              ElementsAre(MatchesRegex("epoch 1/2: loss 0.0000, evaluated loss 0.0000, [0-9.]+ samples/s, [0-9.]+ s"),
+                          MatchesRegex("epoch 2/2: loss 0.0000, evaluated loss 0.0000, [0-9.]+ samples/s, [0-9.]+ s")));
+}
+
+TEST(EpochSummary, IsPrintedByRank0) {
+  std::vector<size_t> lines(3);
+  run_ranks(3, [&](cluster::Context& context) {
+    lines[static_cast<size_t>(context.rank())] = summary(context, {.valid = doubles()}).size();
+  });
+  EXPECT_THAT(lines, ElementsAre(2, 0, 0));
+}
+
+// The rows that a callback is told of.
+struct CountRows : Callback {
+  void epoch_end(RunContext& run) override { rows.push_back(run.rows_of_epoch); }
+  std::vector<int64_t> rows;
+};
+
+TEST(RunContext, CountsTheRowsOfTheGlobalBatches) {
+  run_ranks(2, [](cluster::Context& context) {
+    nn::Dense network(1, 1);
+    nn::MSELoss loss;
+    nn::SGD optimizer({.learning_rate = 0.001});
+    Model model(context, network, &loss, &optimizer, {.parallel_mode = ParallelMode::kDataParallel});
+    const auto count = std::make_shared<CountRows>();
+    model.train(2, doubles(), {count});
+    EXPECT_THAT(count->rows, ElementsAre(10, 10));
+  });
+}
+
+}  // namespace
+}  // namespace tessera::train
