@@ -74,6 +74,11 @@ Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& k
     task.kind = step.kind;
     for (const int v : step.inputs) task.inputs.push_back(view(v));
     for (const int v : step.outputs) task.outputs.push_back(view(v));
+    for (const int v : step.outputs) {
+      const auto& value = schedule_.values[static_cast<size_t>(v)];
+      const bool is_persistent = value.offset < schedule_.persistent_bytes && value.type.size_bytes() > 0;
+      if (is_persistent && step.kind != StepKind::kWait) task.updated.push_back(view(v));
+    }
     if (step.guard >= 0) task.guard = view(step.guard).as<bool>();
     if (step.kind == StepKind::kCompute) {
       std::vector<Type> types;
@@ -165,6 +170,9 @@ void Executor::run_task(size_t index) {
   Task& task = tasks_[index];
   const Step& step = schedule_.steps[index];
   if (task.guard != nullptr && !*task.guard) return;
+  if (before_update_) {
+    for (const TensorView& view : task.updated) before_update_(view);
+  }
   switch (task.kind) {
     case StepKind::kCompute:
       if (task.indices) check_indices(index);
@@ -234,6 +242,12 @@ std::string Executor::find_non_finite() {
     }
   }
   return found;
+}
+
+std::vector<TensorView> Executor::updated() const {
+  std::vector<TensorView> all;
+  for (const Task& task : tasks_) all.insert(all.end(), task.updated.begin(), task.updated.end());
+  return all;
 }
 
 const TensorView& Executor::input(const std::string& name) const {

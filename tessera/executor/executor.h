@@ -77,6 +77,12 @@ class Executor {
   // Fills all planned memory with NaN before each step: what reads before it writes shows.
   void set_fill_with_nan(bool on) { fill_with_nan_ = on; }
 
+  // Called in each run before a step that changes a parameter or state, with its memory: whoever else reads the present
+  // value must be done with it then.
+  void set_before_update(std::function<void(const TensorView&)> call) { before_update_ = std::move(call); }
+  // The memory of the parameters and states that a run changes, in the order in which it does.
+  std::vector<TensorView> updated() const;
+
   // Time per step from here on, by step index; costs two clock reads a step.
   void set_profiling(bool on) { profiling_ = on; }
   std::vector<StepTime> profile() const;
@@ -95,6 +101,7 @@ class Executor {
     int64_t ticket = -1;
     const bool* guard = nullptr;  // left out where it is false
     std::optional<ops::IndexRange> indices;
+    std::vector<TensorView> updated;  // parameters and states among the outputs
   };
   void check_indices(size_t index);
   void spoil_loss(size_t index);
@@ -111,6 +118,7 @@ class Executor {
   std::map<std::string, TensorView> inputs_;
   std::map<std::string, TensorView> outputs_;
   Arena& arena_;
+  std::function<void(const TensorView&)> before_update_;
   bool fill_with_nan_ = false;
   bool profiling_ = false;
   std::vector<int64_t> nanoseconds_;

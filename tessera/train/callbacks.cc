@@ -145,6 +145,7 @@ void ModelCheckpoint::begin(RunContext& run) {
   }
   trigger_.emplace(config_, context.clock(), run.step);
   retention_ = std::make_shared<checkpoint::Retention>(files, directory_, prefix_, config_);
+  if (config_.async_save) run.model.reserve_snapshot(join_path(directory_, prefix_), save_options({}));
 }
 
 void ModelCheckpoint::step_end(RunContext& run) {
@@ -185,16 +186,19 @@ void ModelCheckpoint::lock_directory(RunContext& run) {
   });
 }
 
+SaveCheckpointOptions ModelCheckpoint::save_options(const checkpoint::CheckpointInfo& info) const {
+  // The first rank of each directory looks after what is kept there, once all have committed.
+  return {.append_info = checkpoint::appended_entries(config_, info),
+          .integrated = config_.integrated_save,
+          .async = config_.async_save,
+          .encryption = {config_.enc_key, config_.enc_mode},
+          .after_commit = [retention = retention_] { retention->apply(); }};
+}
+
 void ModelCheckpoint::save(RunContext& run) {
   const auto name = checkpoint::checkpoint_name(prefix_, run.epoch, run.step_in_epoch);
   const checkpoint::CheckpointInfo info{.epoch = run.epoch, .step_in_epoch = run.step_in_epoch, .step = run.step};
-  // The first rank of each directory looks after what is kept there, once all have committed.
-  latest_ = run.model.save_checkpoint(join_path(directory_, name),
-                                      {.append_info = checkpoint::appended_entries(config_, info),
-                                       .integrated = config_.integrated_save,
-                                       .async = config_.async_save,
-                                       .encryption = {config_.enc_key, config_.enc_mode},
-                                       .after_commit = [retention = retention_] { retention->apply(); }});
+  latest_ = run.model.save_checkpoint(join_path(directory_, name), save_options(info));
   trigger_->saved(run.step);
 }
 

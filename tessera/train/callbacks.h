@@ -14,6 +14,8 @@
 
 namespace tessera::train {
 
+struct SaveCheckpointOptions;
+
 // Where callbacks write a line, without its end.
 using PrintLine = std::function<void(const std::string&)>;
 // To standard output, flushed: lines of ranks that are threads do not mix.
@@ -93,10 +95,10 @@ class ProgressBar : public Callback {
 
 // Saves as checkpoint/policy.h says, into `directory` (made if missing) as PREFIX-EPOCH_STEP.ckpt; PREFIX_1 and so on
 // when checkpoints of that prefix are there already. Ranks that name one directory write one checkpoint together. With
-// async_save a copy of the values is written while training goes on: the next save waits for it and throws its error,
-// and so does the end of training. While it trains, no other job can write checkpoints into the directory. In automatic
-// parallel the plan stands beside the checkpoints, as PREFIX-plan.json.
-// Throws InvalidArgument for a config or prefix that does not fit.
+// async_save a copy of the values is made beside the next step, in memory that is taken when training begins, and
+// written while training goes on: the next save waits for it and throws its error, and so does the end of training.
+// While it trains, no other job can write checkpoints into the directory. In automatic parallel the plan stands beside
+// the checkpoints, as PREFIX-plan.json. Throws InvalidArgument for a config or prefix that does not fit.
 class ModelCheckpoint : public Callback {
  public:
   explicit ModelCheckpoint(std::string prefix = "CKP", std::string directory = ".",
@@ -110,6 +112,7 @@ class ModelCheckpoint : public Callback {
  private:
   void lock_directory(RunContext& run);
   void save(RunContext& run);
+  SaveCheckpointOptions save_options(const checkpoint::CheckpointInfo& info) const;
 
   std::string prefix_;
   std::string directory_;

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <exception>
+#include <map>
 #include <numeric>
 
 #include "tessera/base/error.h"
 #include "tessera/checkpoint/barrier.h"
-#include "tessera/checkpoint/copy_views.h"
 #include "tessera/checkpoint/save.h"
 #include "tessera/checkpoint/save_slices.h"
 #include "tessera/train/rank_barrier.h"
@@ -68,6 +68,33 @@ class Gather {
   size_t next_ = 0;
 };
 
+// Those whose pieces are the model's own memory.
+std::vector<CheckpointJob::Value*> values_to_copy(std::vector<CheckpointJob::Value>& values) {
+  std::vector<CheckpointJob::Value*> found;
+  for (auto& value : values) {
+    if (value.box && value.copy.size_bytes() == 0) found.push_back(&value);
+  }
+  return found;
+}
+
+std::vector<Type> types_of(const std::vector<CheckpointJob::Value*>& values) {
+  std::vector<Type> types;
+  for (const auto* value : values) types.push_back(value->piece.type());
+  return types;
+}
+
+// Puts those first that are changed first.
+void sort_by_update(std::vector<checkpoint::ViewCopy>& copies, std::span<const TensorView> updated) {
+  std::map<const void*, size_t> turns;
+  for (size_t i = 0; i < updated.size(); ++i) turns.emplace(updated[i].data, i);
+  // A piece may begin behind the beginning of the value that it is of.
+  const auto turn = [&](const checkpoint::ViewCopy& copy) {
+    const auto after = turns.upper_bound(copy.from.data);
+    return after == turns.begin() ? updated.size() : std::prev(after)->second;
+  };
+  std::stable_sort(copies.begin(), copies.end(), [&](const auto& a, const auto& b) { return turn(a) < turn(b); });
+}
+
 }  // namespace
 
 bool CheckpointJob::is_first_in_directory() const { return group == nullptr || together.front() == group->rank(); }
@@ -82,9 +109,8 @@ std::vector<std::optional<checkpoint::Box>> CheckpointJob::boxes_to_write() cons
   return checkpoint::written_boxes(held_values(), together, group->rank());
 }
 
-void CheckpointJob::copy_values() {
+void CheckpointJob::keep_needed_pieces() {
   const auto boxes = form == Form::kSlices ? boxes_to_write() : std::vector<std::optional<checkpoint::Box>>();
-  std::vector<checkpoint::ViewCopy> copies;
   for (size_t i = 0; i < values.size(); ++i) {
     auto& value = values[i];
     if (form == Form::kSlices) {
@@ -94,18 +120,39 @@ void CheckpointJob::copy_values() {
       const bool sends = value.held.layout && is_first_holder(value.held, group->rank());
       if (!sends) value.box = std::nullopt;
     }
-    if (value.box && value.copy.size_bytes() > 0) continue;  // it looks at one already
-    value.copy = value.box ? Tensor(value.piece.type()) : Tensor();
-    if (value.box) copies.push_back({value.piece, value.copy.view()});
-    value.piece = value.copy.view();
-  }
-  checkpoint::copy_views(copies);
-  for (auto& entry : append_info) {
-    if (!entry.is_text) entry = checkpoint::Entry(entry.name, Tensor::copy_of(entry.value));
+    if (!value.box) {
+      value.copy = Tensor();
+      value.piece = value.copy.view();
+    }
   }
 }
 
+void CheckpointJob::reserve_snapshot(Snapshot& snapshot) {
+  keep_needed_pieces();
+  snapshot.allocate(types_of(values_to_copy(values)));
+}
+
+void CheckpointJob::take_snapshot(Snapshot& snapshot, std::span<const TensorView> updated) {
+  keep_needed_pieces();
+  const auto copied = values_to_copy(values);
+  const auto tensors = snapshot.allocate(types_of(copied));
+  std::vector<checkpoint::ViewCopy> copies;
+  for (size_t i = 0; i < copied.size(); ++i) {
+    auto& value = *copied[i];
+    value.copy = tensors[i];
+    copies.push_back({value.piece, value.copy.view()});
+    value.piece = value.copy.view();
+  }
+  for (auto& entry : append_info) {
+    if (!entry.is_text) entry = checkpoint::Entry(entry.name, Tensor::copy_of(entry.value));
+  }
+  sort_by_update(copies, updated);
+  snapshot.begin(copies);
+  snapshot_ = &snapshot;
+}
+
 std::string CheckpointJob::run() {
+  if (snapshot_ != nullptr) snapshot_->finish_in_background();
   if (form == Form::kAlone) {
     auto saved = save_alone();
     if (after_commit) after_commit();

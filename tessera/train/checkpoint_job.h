@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "tessera/checkpoint/manifest.h"
 #include "tessera/checkpoint/sharing.h"
 #include "tessera/comm/communicator.h"
+#include "tessera/train/snapshot.h"
 
 namespace tessera::train {
 
@@ -44,18 +46,26 @@ class CheckpointJob {
   std::vector<int> together;           // the ranks that see the directory, ascending
   std::function<void()> after_commit;  // may be empty
 
-  // Replaces the pieces that this rank will need, and what is appended, by copies, and lets go of the other pieces.
-  void copy_values();
+  // Replaces the pieces that this rank will need by copies in the snapshot's memory, which it begins to make and run()
+  // goes on with; those of values that will change first are made first, in the order of `updated`. What is appended is
+  // copied at once, and the other pieces are let go.
+  void take_snapshot(Snapshot& snapshot, std::span<const TensorView> updated);
+  // Takes the memory that take_snapshot() would need.
+  void reserve_snapshot(Snapshot& snapshot);
   // Every rank of the group calls it. Returns the path.
   std::string run();
 
  private:
+  // Narrows each piece to what this rank will need of it.
+  void keep_needed_pieces();
   bool is_first_in_directory() const;
   std::vector<checkpoint::HeldValue> held_values() const;
   std::vector<std::optional<checkpoint::Box>> boxes_to_write() const;
   std::string save_alone();
   std::string save_whole();
   std::string save_slices();
+
+  Snapshot* snapshot_ = nullptr;
 };
 
 }  // namespace tessera::train

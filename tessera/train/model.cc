@@ -154,6 +154,7 @@ session::Executable& Model::train_executable_for(const std::vector<session::Inpu
   // Values lie where the step that updates them wants them.
   if (!values_placed_) place_values(trace_train(inputs), inputs);
   auto& executable = *(compiled_[signature] = compile(trace_train(inputs, part), inputs));
+  executable.executor().set_before_update([this](const TensorView& changed) { snapshot_.finish(changed); });
   if (!accumulating) write_strategies(executable, /*is_training=*/true);
   return executable;
 }

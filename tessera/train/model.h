@@ -26,6 +26,7 @@
 #include "tessera/train/callback.h"
 #include "tessera/train/checkpoint_job.h"
 #include "tessera/train/metrics.h"
+#include "tessera/train/snapshot.h"
 
 namespace tessera::train {
 
@@ -171,13 +172,18 @@ class Model {
   // Values by name: parameters, then states. value() is collective where values are split.
   const std::vector<std::string>& names() const { return session_->names(); }
   Tensor value(const std::string& name) { return session_->value(name); }
-  void set_value(const std::string& name, const Tensor& value) { session_->set_value(name, value); }
+  void set_value(const std::string& name, const Tensor& value) { session().set_value(name, value); }
 
   // Writes parameters, states, step, data position and random state so that training resumes exactly, under this plan
   // or another. Ranks that name one directory write one checkpoint together; in hybrid parallel each rank has values of
   // its own and needs a directory of its own. Returns the path. Every rank calls it; when one fails all throw, naming
   // it and the reason, and no directory has changed.
   std::string save_checkpoint(const std::string& path, const SaveCheckpointOptions& options = {});
+  // Takes the memory in which an async save with these options keeps its copy, so that no step waits for it: as much as
+  // this rank writes. It is kept as long as the model. Every rank calls it.
+  void reserve_snapshot(const std::string& path, const SaveCheckpointOptions& options);
+  // The copy that an async save makes, of the values as they are when it is called, while the next step runs.
+  Snapshot& snapshot() { return snapshot_; }
   // Waits for a save that a thread is writing. Throws its error, once.
   void finish_saves();
   // Takes all values of a checkpoint of this network and optimizer, and where training stood. The checkpoint may have
@@ -203,7 +209,11 @@ class Model {
   int64_t step() const { return step_; }
   const data::Position& position() const { return position_; }
   cluster::Context& context() { return context_; }
-  session::Session& session() { return *session_; }
+  // Whose values the caller may change: a copy of them that is being made for a save is finished first.
+  session::Session& session() {
+    snapshot_.finish();
+    return *session_;
+  }
   const ModelOptions& options() const { return options_; }
   // Measures each kernel of the compiled training steps from here on.
   void enable_profiling();
@@ -282,6 +292,8 @@ class Model {
   // model_checkpoint.cc
   bool says_nothing(const std::string& name);
   std::vector<CheckpointJob::Value> held_values();
+  // All of a save but its copy of the values. Collective.
+  CheckpointJob make_save(const std::string& path, const SaveCheckpointOptions& options);
   CheckpointJob::Form form_of_save(bool integrated) const;
   void require_own_directory(const std::string& directory, bool is_shared);
   comm::Communicator& save_group();
@@ -321,7 +333,8 @@ class Model {
   std::map<std::string, Tensor> whole_batches_;  // by signature of an input
   checkpoint::GlobalCheckpoint::Report load_report_;
   std::string save_group_;  // the name of the group that threads save with; "" before the first
-  BackgroundSave background_save_;
+  Snapshot snapshot_;
+  BackgroundSave background_save_;  // reads the snapshot
 };
 
 }  // namespace tessera::train

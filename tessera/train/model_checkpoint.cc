@@ -100,8 +100,7 @@ comm::Communicator& Model::save_group() {
   return context_.group(save_group_);
 }
 
-std::string Model::save_checkpoint(const std::string& path, const SaveCheckpointOptions& options) {
-  finish_saves();
+CheckpointJob Model::make_save(const std::string& path, const SaveCheckpointOptions& options) {
   CheckpointJob job;
   job.form = form_of_save(options.integrated);
   job.files = &context_.file_system();
@@ -126,13 +125,27 @@ std::string Model::save_checkpoint(const std::string& path, const SaveCheckpoint
     job.group = options.async ? &save_group() : &context_.world();
   }
   job.values = held_values();
+  return job;
+}
+
+std::string Model::save_checkpoint(const std::string& path, const SaveCheckpointOptions& options) {
+  finish_saves();
+  CheckpointJob job = make_save(path, options);
   if (!options.async) return job.run();
-  job.copy_values();
+  job.take_snapshot(snapshot_, train_ != nullptr ? train_->executor().updated() : std::vector<TensorView>());
   background_save_.start([job = std::move(job)]() mutable { job.run(); });
   return checkpoint::with_ckpt_suffix(path);
 }
 
-void Model::finish_saves() { background_save_.finish(); }
+void Model::reserve_snapshot(const std::string& path, const SaveCheckpointOptions& options) {
+  finish_saves();
+  make_save(path, options).reserve_snapshot(snapshot_);
+}
+
+void Model::finish_saves() {
+  snapshot_.finish();
+  background_save_.finish();
+}
 
 // Ranks with disks of their own may not see the same checkpoint.
 Model::OpenedCheckpoint Model::open_checkpoint(const std::string& path, const checkpoint::Encryption& decryption,

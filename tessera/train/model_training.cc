@@ -91,6 +91,7 @@ void Model::run_step(session::Executable& executable) {
 
 bool Model::count_batch() {
   if (accumulates()) {
+    snapshot_.finish(session_->view(nn::kAccumulatedSteps));
     int64_t& done = accumulated_batches();
     done = (done + 1) % options_.gradient_accumulation_steps;
     if (done != 0) return false;

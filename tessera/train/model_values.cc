@@ -132,6 +132,7 @@ void Model::place_values(const ir::Graph& graph, const compiler::Plan& plan) {
 
 void Model::place(const compiler::ShardingHints& layouts) {
   if (layouts.empty()) return;
+  snapshot_.finish();
   compiled_.clear();  // predictions made so far: they have the values where they were
   session_->place(layouts);
 }

@@ -1,0 +1,120 @@
+#include "tessera/train/snapshot.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "tessera/base/error.h"
+#include "tessera/base/strings.h"
+#include "tessera/checkpoint/threads.h"
+
+namespace tessera::train {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+constexpr int64_t kHugePage = 2 << 20;
+// A thread that waits for a slice in the hands of the background's, which gives way to others, waits for no more than
+// this.
+constexpr int64_t kSliceBytes = 1 << 20;
+
+int64_t rounded_up(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; }
+
+// Memory whose pages are there.
+std::shared_ptr<void> taken_memory(int64_t bytes) {
+  void* data = std::aligned_alloc(kHugePage, static_cast<size_t>(bytes));
+  if (data == nullptr) {
+    throw Error(fmt::format("a checkpoint that is saved while training goes on needs a copy of {}, which is not there",
+                            format_bytes(bytes)));
+  }
+  std::shared_ptr<void> memory(data, std::free);
+  ::madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // where the system has them
+  checkpoint::for_each_in_threads(
+      checkpoint::threads_for(bytes), static_cast<size_t>(bytes / kHugePage),
+      [&](size_t i) { std::memset(static_cast<std::byte*>(data) + i * kHugePage, 0, kHugePage); });
+  return memory;
+}
+
+// From the first to behind the last element.
+std::pair<const std::byte*, const std::byte*> addresses_of(const TensorView& view) {
+  const auto* begin = static_cast<const std::byte*>(view.data);
+  if (view.num_elements() == 0) return {begin, begin};
+  int64_t last = 0;
+  for (int d = 0; d < view.shape.ndim(); ++d) last += (view.shape[d] - 1) * view.strides[d];
+  return {begin, begin + (last + 1) * static_cast<int64_t>(size_bytes(view.dtype))};
+}
+
+}  // namespace
+
+std::vector<Tensor> Snapshot::allocate(std::span<const Type> types) {
+  check(num_left_ == 0, "a snapshot is under way");
+  int64_t bytes = 0;
+  for (const Type& type : types) bytes += rounded_up(type.size_bytes(), kAlignment);
+  if (bytes > size_bytes_) {
+    memory_.reset();
+    size_bytes_ = 0;
+    memory_ = taken_memory(rounded_up(bytes, kHugePage));
+    size_bytes_ = rounded_up(bytes, kHugePage);
+  }
+  std::vector<Tensor> tensors;
+  int64_t at = 0;
+  for (const Type& type : types) {
+    tensors.push_back(Tensor::wrap(type, {memory_, static_cast<std::byte*>(memory_.get()) + at}));
+    at += rounded_up(type.size_bytes(), kAlignment);
+  }
+  return tensors;
+}
+
+void Snapshot::begin(std::span<const checkpoint::ViewCopy> copies) {
+  check(num_left_ == 0, "a snapshot is under way");
+  const auto cut = checkpoint::cut_copies(copies, kSliceBytes);
+  slices_ = std::make_unique<Slice[]>(cut.size());
+  num_slices_ = cut.size();
+  places_.clear();
+  for (size_t i = 0; i < cut.size(); ++i) {
+    slices_[i].copy = cut[i];
+    const auto [begin, end] = addresses_of(cut[i].from);
+    places_.push_back({begin, end, &slices_[i]});
+  }
+  std::sort(places_.begin(), places_.end(), [](const Place& a, const Place& b) { return a.begin < b.begin; });
+  num_left_ = cut.size();
+}
+
+void Snapshot::finish(const TensorView& changed) {
+  if (num_left_ == 0) return;
+  const auto [begin, end] = addresses_of(changed);
+  const auto first = std::partition_point(places_.begin(), places_.end(),
+                                          [begin = begin](const Place& place) { return place.end <= begin; });
+  // Those that nobody has begun first: meanwhile the others get done.
+  for (auto place = first; place != places_.end() && place->begin < end; ++place) copy(*place->slice);
+  for (auto place = first; place != places_.end() && place->begin < end; ++place) {
+    place->slice->state.wait(kTaken);
+  }
+}
+
+void Snapshot::finish() {
+  if (num_left_ == 0) return;
+  for (size_t i = 0; i < num_slices_; ++i) copy(slices_[i]);
+  for (size_t i = 0; i < num_slices_; ++i) slices_[i].state.wait(kTaken);
+}
+
+void Snapshot::finish_in_background() {
+  if (copies_in_background_) return finish();
+  for (size_t i = 0; i < num_slices_; ++i) {
+    slices_[i].state.wait(kWaiting);
+    slices_[i].state.wait(kTaken);
+  }
+}
+
+// Unless another thread does.
+void Snapshot::copy(Slice& slice) {
+  State expected = kWaiting;
+  if (!slice.state.compare_exchange_strong(expected, kTaken)) return;
+  copy_elements(slice.copy.from, slice.copy.to);
+  slice.state = kDone;
+  slice.state.notify_all();
+  --num_left_;
+}
+
+}  // namespace tessera::train

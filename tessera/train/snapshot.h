@@ -1,0 +1,67 @@
+// Snapshot: a copy of values as they are at one moment, made while training goes on, in memory that is kept from one
+// copy to the next.
+//
+// begin() says what is to be copied. From then on a thread in the background copies slice by slice, and whoever is
+// about to change a value calls finish() for it first, which copies what is left of that value. Threads share the
+// slices, so that no one waits for work that nobody does.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "tessera/checkpoint/copy_views.h"
+#include "tessera/tensor/tensor.h"
+
+namespace tessera::train {
+
+class Snapshot {
+ public:
+  Snapshot() = default;
+  Snapshot(const Snapshot&) = delete;
+  Snapshot& operator=(const Snapshot&) = delete;
+
+  // Memory for dense values of these types, one after another; that of an earlier copy where it suffices. New memory is
+  // taken at once, not when it is first written to. Nobody may read the earlier copy any more.
+  std::vector<Tensor> allocate(std::span<const Type> types);
+  // The memory that is kept.
+  int64_t size_bytes() const { return size_bytes_; }
+
+  // The background goes by the order of the copies. The copy before must be finished. No value of `from` may change
+  // before finish() was called for it.
+  void begin(std::span<const checkpoint::ViewCopy> copies);
+  // Returns when every slice that lies in `changed` is copied. Any thread.
+  void finish(const TensorView& changed);
+  // Returns when all is copied. Any thread.
+  void finish();
+  // The same, for the thread in the background.
+  void finish_in_background();
+  // Off: that thread copies nothing and waits, so that all is copied at the last moment. For tests.
+  void set_copies_in_background(bool on) { copies_in_background_ = on; }
+
+ private:
+  enum State : uint8_t { kWaiting, kTaken, kDone };
+  struct Slice {
+    checkpoint::ViewCopy copy;
+    std::atomic<State> state = kWaiting;
+  };
+  // The addresses of a slice; those of two slices do not overlap.
+  struct Place {
+    const std::byte* begin;
+    const std::byte* end;
+    Slice* slice;
+  };
+  void copy(Slice& slice);
+
+  std::shared_ptr<void> memory_;
+  int64_t size_bytes_ = 0;
+  std::unique_ptr<Slice[]> slices_;
+  size_t num_slices_ = 0;
+  std::vector<Place> places_;  // by address
+  std::atomic<size_t> num_left_ = 0;
+  bool copies_in_background_ = true;
+};
+
+}  // namespace tessera::train
