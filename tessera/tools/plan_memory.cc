@@ -34,8 +34,9 @@ std::string curve(const MemoryReport& report) {
 std::string table(const PlanMemoryOptions& options, const mesh::Mesh& mesh, const MemoryReport& report) {
   std::string text = fmt::format("{} on {}, rank {}: arena {}\n", options.step.model, mesh.to_string(), options.rank,
                                  format_bytes(report.arena_bytes));
-  text += fmt::format("  parameters {}, states {}\n", format_bytes(report.parameter_bytes),
-                      format_bytes(report.state_bytes));
+  text += fmt::format("  parameters {}, states {}; beside the arena a save with async_save keeps a copy of up to {}\n",
+                      format_bytes(report.parameter_bytes), format_bytes(report.state_bytes),
+                      format_bytes(report.parameter_bytes + report.state_bytes));
   text +=
       fmt::format("  planned {}, of which {} alive at the peak: step {}, {}\n\n", format_bytes(report.planned_bytes),
                   format_bytes(report.peak_bytes), report.peak_step, report.peak_name);
@@ -117,6 +118,7 @@ std::string plan_memory_text(const PlanMemoryOptions& options) {
                {"arena_bytes", report.arena_bytes},
                {"parameter_bytes", report.parameter_bytes},
                {"state_bytes", report.state_bytes},
+               {"snapshot_bytes", report.parameter_bytes + report.state_bytes},
                {"planned_bytes", report.planned_bytes},
                {"peak_bytes", report.peak_bytes},
                {"peak_step", report.peak_step},
