@@ -75,16 +75,22 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--image_size", o.image_size, "side that images are resized to; the tutorials use 224")
       ->capture_default_str();
   app.add_option("--steps", o.steps, "steps per epoch at most; 0: all")->capture_default_str();
-  app.add_option("--learning_rate", o.learning_rate,
-                 "peak of the schedule (warm-up, then cosine); fixed with --initial_values reference")
+  app.add_option(
+         "--learning_rate", o.learning_rate,
+         "peak of the learning rate's schedule (warm-up, then cosine); with --initial_values reference a fixed rate")
       ->capture_default_str();
-  app.add_option("--momentum", o.momentum, "of the Momentum optimizer")->capture_default_str();
-  app.add_option("--weight_decay", o.weight_decay, "not on beta and gamma")->capture_default_str();
-  app.add_option("--batch_norm_momentum", o.batch_norm_momentum, "of the moving statistics")->capture_default_str();
-  app.add_option("--initial_values", o.initial_values, "usual, or reference: the tutorials', first loss ln 10")
+  app.add_option("--momentum", o.momentum, "how much of its last update a parameter keeps (optimizer Momentum)")
+      ->capture_default_str();
+  app.add_option("--weight_decay", o.weight_decay, "factor of the L2 penalty on weights; beta and gamma have none")
+      ->capture_default_str();
+  app.add_option("--batch_norm_momentum", o.batch_norm_momentum,
+                 "how much of their old value the moving statistics keep")
+      ->capture_default_str();
+  app.add_option("--initial_values", o.initial_values,
+                 "usual; or reference: those of the tutorials, which make the first loss ln 10")
       ->check(CLI::IsMember({"usual", "reference"}))
       ->capture_default_str();
-  app.add_option("--loss", o.loss, "expand: the tutorials' small operators; fused: one operator")
+  app.add_option("--loss", o.loss, "expand: made of small operators, as in the tutorials; fused: one operator")
       ->check(CLI::IsMember({"expand", "fused"}))
       ->capture_default_str();
   app.add_option("--parallel_mode", o.parallel_mode,
@@ -95,7 +101,8 @@ void add_options(CLI::App& app, Options& o) {
                  "write how semi_auto_parallel splits operators and parameters into this file");
   app.add_option("--strategy_ckpt_load_file", o.strategy_ckpt_load_file, "split them as this file says");
   app.add_flag("--parallel_optimizer", o.parallel_optimizer, "ranks share the optimizer's states and work");
-  app.add_option("--batch_norm", o.batch_norm, "statistics of the global batch, or local: of each rank's rows")
+  app.add_option("--batch_norm", o.batch_norm,
+                 "global: a rank normalises with the statistics of the global batch; local: with those of its own rows")
       ->check(CLI::IsMember({"global", "local"}))
       ->capture_default_str();
   app.add_option("--precision", o.precision,
@@ -112,8 +119,10 @@ void add_options(CLI::App& app, Options& o) {
   app.add_flag("--augment,!--no_augment", o.augment, "random crops and flips (on by default)");
   app.add_option("--print_loss", o.print_loss, "print a line `epoch: 1 step: N, loss is ...` every so many steps");
   app.add_flag("--print_time", o.print_time, "print the time of an epoch and of its steps");
-  app.add_flag("--progress,!--no_progress", o.progress, "progress bar on rank 0 (on by default); a line for each epoch is always printed");
-  app.add_option("--seed", o.seed, "of initial values, order and augmentation")->capture_default_str();
+  app.add_flag("--progress,!--no_progress", o.progress,
+               "progress bar on rank 0 (on by default); a line for each epoch is always printed");
+  app.add_option("--seed", o.seed, "seed of the initial values, the order of the images and their augmentation")
+      ->capture_default_str();
   app.add_option("--num_workers", o.num_workers, "threads per rank that prepare batches")->capture_default_str();
   app.add_option("--num_threads", o.num_threads, "compute threads per rank; 0: cores / ranks");
   app.add_option(
@@ -124,11 +133,12 @@ void add_options(CLI::App& app, Options& o) {
       ->capture_default_str();
   app.add_option("--kernel_cache", o.kernel_cache, "where measured kernels are remembered; empty: nowhere")
       ->capture_default_str();
-  app.add_option("--memory_limit", o.memory_limit,
-                 "of a rank's arena, as 2GiB: what does not fit is computed again for its gradients");
+  app.add_option(
+      "--memory_limit", o.memory_limit,
+      "the most that a rank's arena may take, as 2GiB: what does not fit is computed again for its gradients");
   app.add_flag("--debug", o.debug, "every value in memory of its own, nothing fused");
   app.add_option("--checkpoint_dir", o.checkpoint_dir, "save checkpoints here");
-  app.add_option("--prefix", o.prefix, "of checkpoint names")->capture_default_str();
+  app.add_option("--prefix", o.prefix, "what the names of checkpoints begin with")->capture_default_str();
   app.add_option("--save_checkpoint_steps", o.save_checkpoint_steps, "steps between checkpoints; 0: one per epoch");
   app.add_option("--keep_checkpoint_max", o.keep_checkpoint_max, "older ones are removed")->capture_default_str();
   app.add_option("--resume", o.resume,
@@ -136,7 +146,7 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--evaluate", o.evaluate, "only evaluate this checkpoint on the test images");
   app.add_option("--min_accuracy", o.min_accuracy, "fail when the evaluated accuracy is below this");
   app.add_option("--save_graph", o.save_graph, "write the training step's logical graph as text, and end");
-  app.add_flag("--profile", o.profile, "at the end, memory and the time of each kernel");
+  app.add_flag("--profile", o.profile, "print memory and the time of each kernel at the end");
 }
 
 // The most memory that this process has had resident so far, in bytes.
