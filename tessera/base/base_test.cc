@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <mutex>
 #include <set>
@@ -13,6 +14,8 @@
 #include "tessera/base/printable.h"
 #include "tessera/base/random.h"
 #include "tessera/base/strings.h"
+#include "tessera/base/thread.h"
+#include "tessera/testing/no_threads.h"
 
 namespace tessera {
 namespace {
@@ -143,6 +146,34 @@ TEST(FileSystem, NamesAMissingFile) {
         }
       },
       IoError);
+}
+
+TEST(Thread, WhatItWasForIsSaidWhereThereIsNoRoom) {
+  const NoThreads none;
+  EXPECT_THAT([] { start_thread("the workers", [] {}); },
+              testing::ThrowsMessage<IoError>(
+                  testing::AllOf(testing::StartsWith("cannot start a thread for the workers: Resource temporarily "
+                                                     "unavailable; "),
+                                 testing::HasSubstr(" threads run"))));
+}
+
+TEST(Thread, AGroupJoinsThoseThatWereStartedBeforeAnError) {
+  std::atomic<int> num_ended = 0;
+  const auto start_two = [&] {
+    ThreadGroup threads;
+    threads.start("one", [&] { ++num_ended; });
+    const NoThreads none;
+    EXPECT_FALSE(threads.try_start([] {}));
+    threads.start("two", [&] { ++num_ended; });
+  };
+  EXPECT_THROW(start_two(), IoError);
+  EXPECT_EQ(num_ended, 1);
+}
+
+TEST(Thread, CountsThoseThatThereIsRoomFor) {
+  EXPECT_EQ(count_startable_threads(3), 3);
+  const NoThreads none;
+  EXPECT_EQ(count_startable_threads(3), 0);
 }
 
 }  // namespace

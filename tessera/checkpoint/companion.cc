@@ -1,5 +1,6 @@
 #include "tessera/checkpoint/companion.h"
 
+#include <system_error>
 #include <utility>
 
 namespace tessera::checkpoint {
@@ -15,7 +16,7 @@ Companion::~Companion() {
 }
 
 void Companion::run(FunctionRef<void()> here, FunctionRef<void()> there) {
-  if (std::thread::hardware_concurrency() == 1) {
+  if (!has_thread()) {
     there();
     here();
     return;
@@ -24,11 +25,7 @@ void Companion::run(FunctionRef<void()> here, FunctionRef<void()> there) {
     const std::lock_guard lock(mutex_);
     task_ = there;
   }
-  if (thread_.joinable()) {
-    changed_.notify_all();
-  } else {
-    thread_ = std::thread([this] { work(); });
-  }
+  changed_.notify_all();
   try {
     here();
   } catch (...) {
@@ -38,6 +35,17 @@ void Companion::run(FunctionRef<void()> here, FunctionRef<void()> there) {
   }
   wait();
   if (const auto error = std::exchange(error_, nullptr)) std::rethrow_exception(error);
+}
+
+bool Companion::has_thread() {
+  if (thread_.joinable()) return true;
+  if (std::thread::hardware_concurrency() == 1) return false;
+  try {
+    thread_ = std::thread([this] { work(); });
+  } catch (const std::system_error&) {
+    return false;
+  }
+  return true;
 }
 
 void Companion::wait() {

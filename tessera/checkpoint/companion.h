@@ -21,11 +21,14 @@ class Companion {
   Companion& operator=(const Companion&) = delete;
 
   // Calls `here` on this thread and `there` on the other; returns when both are done. What `here` throws is rethrown,
-  // else what `there` throws. On a machine of one core both run on this thread, `there` first. The other thread begins
+  // else what `there` throws. On a machine of one core, and where the
+  // system has no room for a thread, both run on this thread, `there` first. The other thread begins
   // with the first call and sleeps between calls.
   void run(FunctionRef<void()> here, FunctionRef<void()> there);
 
  private:
+  // Begins the other thread where there is none yet.
+  bool has_thread();
   void work();
   void wait();
 

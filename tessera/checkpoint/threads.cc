@@ -5,7 +5,8 @@
 #include <exception>
 #include <mutex>
 #include <thread>
-#include <vector>
+
+#include "tessera/base/thread.h"
 
 namespace tessera::checkpoint {
 
@@ -29,10 +30,12 @@ void for_each_in_threads(int num_threads, size_t count, FunctionRef<void(const T
       }
     }
   };
-  std::vector<std::thread> threads;
-  for (size_t i = 1; i < std::min(static_cast<size_t>(num_threads), count); ++i) threads.emplace_back(work, i);
+  ThreadGroup threads;
+  for (size_t i = 1; i < std::min(static_cast<size_t>(num_threads), count); ++i) {
+    if (!threads.try_start([&, i] { work(i); })) break;
+  }
   work(0);
-  for (auto& thread : threads) thread.join();
+  threads.join();
   if (first) std::rethrow_exception(first);
 }
 

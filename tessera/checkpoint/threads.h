@@ -9,7 +9,8 @@
 
 namespace tessera::checkpoint {
 
-// Calls body(i) once for each i below `count`, in about that order, from up to `num_threads` threads. After an
+// Calls body(i) once for each i below `count`, in about that order, from up to `num_threads` threads, fewer where the
+// system has no room for them. After an
 // exception no further call begins; the first one is rethrown when all threads are done.
 void for_each_in_threads(int num_threads, size_t count, FunctionRef<void(size_t)> body);
 // The same for bodies that know of their thread, below `num_threads`, what each thread has of its own, or that take

@@ -11,6 +11,7 @@
 #include "tessera/checkpoint/copy_views.h"
 #include "tessera/checkpoint/crc_sum.h"
 #include "tessera/checkpoint/threads.h"
+#include "tessera/testing/no_threads.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -99,6 +100,17 @@ TEST(CrcSum, OfThreadsIsThatOfOne) {
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int32_t>(i * 2654435761U);
   EXPECT_EQ(crc32c_in_threads(large.bytes()), crc32c(large.bytes()));
   EXPECT_EQ(crc32c_in_threads({}), crc32c({}));
+}
+
+TEST(Threads, WithoutRoomForThemTheCallerDoesAllWork) {
+  const NoThreads none;
+  int calls = 0;
+  for_each_in_threads(4, 100, [&](size_t) { ++calls; });
+  EXPECT_EQ(calls, 100);
+  Companion companion;
+  std::vector<int> order;
+  companion.run([&] { order.push_back(1); }, [&] { order.push_back(2); });
+  EXPECT_EQ(order, (std::vector<int>{2, 1}));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/printable.h"
+#include "tessera/base/thread.h"
 #include "tessera/cluster/hub.h"
 #include "tessera/cluster/hub_frame.h"
 #include "tessera/cluster/hub_socket.h"
@@ -36,7 +37,7 @@ struct HubClient::Impl {
   Impl(const HubOptions& hub_options, int own_rank, std::shared_ptr<comm::JobState> job_state)
       : options(hub_options), rank(own_rank), job(std::move(job_state)) {
     connect_proven();
-    thread = std::thread([this] { listen(); });
+    thread = start_thread("the connection to the hub", [this] { listen(); });
   }
 
   ~Impl() {

@@ -12,6 +12,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/printable.h"
+#include "tessera/base/thread.h"
 #include "tessera/cluster/hub.h"
 #include "tessera/cluster/hub_frame.h"
 #include "tessera/cluster/hub_socket.h"
@@ -69,7 +70,7 @@ struct HubServer::Impl {
     hosts.resize(static_cast<size_t>(options.size));
     has_joined.resize(static_cast<size_t>(options.size));
     join_deadline_ms = now_ms() + options.timeout_ms;
-    thread = std::thread([this] { serve(); });
+    thread = start_thread("the hub of rank 0", [this] { serve(); });
   }
 
   ~Impl() {

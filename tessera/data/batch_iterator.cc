@@ -6,8 +6,8 @@
 #include <cstring>
 #include <exception>
 #include <mutex>
-#include <thread>
 
+#include "tessera/base/thread.h"
 #include "tessera/data/pipeline.h"
 
 namespace tessera::data {
@@ -119,18 +119,24 @@ struct BatchIterator::Impl {
     for (Slot& slot : slots) allocate(slot);
     workers.resize(static_cast<size_t>(std::max(options.num_workers, 1)));
     for (Worker& worker : workers) prepare(worker);
-    for (int i = 0; i < options.num_workers; ++i) {
-      threads.emplace_back([this, i] { work(workers[static_cast<size_t>(i)]); });
+    try {
+      for (int i = 0; i < options.num_workers; ++i) {
+        threads.start("the workers that prepare batches", [this, i] { work(workers[static_cast<size_t>(i)]); });
+      }
+    } catch (...) {
+      stop_workers();
+      throw;
     }
   }
 
-  ~Impl() {
+  ~Impl() { stop_workers(); }
+  void stop_workers() {
     {
       const std::lock_guard lock(mutex);
       stop = true;
     }
     work_possible.notify_all();
-    for (std::thread& thread : threads) thread.join();
+    threads.join();
   }
 
   // --- what is delivered where
@@ -355,7 +361,7 @@ struct BatchIterator::Impl {
   int64_t freed = 0;  // batches that the caller is done with
   bool stop = false;
 
-  std::vector<std::thread> threads;  // last: they use everything above
+  ThreadGroup threads;  // last: they use everything above
 };
 
 BatchIterator::BatchIterator(std::shared_ptr<const Pipeline> pipeline, const IterateOptions& options) {

@@ -10,6 +10,7 @@
 
 #include "tessera/data/batch_iterator.h"
 #include "tessera/data/index_stages.h"
+#include "tessera/testing/no_threads.h"
 
 extern std::atomic<int64_t> num_allocations;  // of the whole program, counting_new.cc
 
@@ -441,6 +442,12 @@ TEST(Dataset, RefusesWhatDoesNotFitByName) {
       "\"a\" is f32[2], \"b\" is f32[3]");
   refused([] { parse_position("epoch=1"); }, "must look like \"epoch=2 batch=17\"");
   refused([] { parse_position("epoch=-1 batch=0"); }, "must not be negative");
+}
+
+TEST(Workers, WithoutRoomForThemIterationIsRefused) {
+  const NoThreads none;
+  EXPECT_THAT([] { ids(8).batch(2).batches({.num_workers = 2}); },
+              ThrowsMessage<IoError>(HasSubstr("cannot start a thread for the workers that prepare batches: ")));
 }
 
 }  // namespace

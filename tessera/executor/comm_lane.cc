@@ -2,10 +2,12 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/thread.h"
 
 namespace tessera::executor {
 
-CommLane::CommLane(int rank) : thread_([this, rank] { work(rank); }) {}
+CommLane::CommLane(int rank)
+    : thread_(start_thread(fmt::format("the collectives of rank {}", rank), [this, rank] { work(rank); })) {}
 
 CommLane::~CommLane() {
   {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/testing/no_threads.h"
 
 namespace tessera::executor {
 namespace {
@@ -82,6 +83,12 @@ TEST(CommLane, AnErrorEndsItAndIsToldToEveryWait) {
   EXPECT_THAT([&] { lane.wait(first); }, ThrowsMessage<IoError>("the peer is gone"));
   EXPECT_THAT([&] { lane.wait(second); }, ThrowsMessage<IoError>("the peer is gone"));
   EXPECT_FALSE(was_run);
+}
+
+TEST(CommLanes, WithoutRoomForTheirThreadsTheyAreRefused) {
+  const NoThreads none;
+  EXPECT_THAT([] { CommLanes lanes(2); },
+              ThrowsMessage<IoError>(testing::HasSubstr("cannot start a thread for the collectives of rank 2: ")));
 }
 
 }  // namespace

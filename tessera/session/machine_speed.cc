@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <limits>
-#include <thread>
 #include <vector>
 
 #include "tessera/base/function_ref.h"
+#include "tessera/base/thread.h"
 #include "tessera/compiler/autodiff.h"
 #include "tessera/ops/functions.h"
 #include "tessera/ops/op_def.h"
@@ -134,7 +134,8 @@ double measure_communication_load(cluster::Context& context) {
   const int times = static_cast<int>(std::clamp(compute / once, 1.0, 1000.0));
   const double communication = fastest_seconds(context, [&] { reduce(times); });
   const double together = fastest_seconds(context, [&] {
-    std::thread lane(reduce, times);
+    ThreadGroup lane;
+    lane.start("measuring communication", [&] { reduce(times); });
     executable->run();
     lane.join();
   });

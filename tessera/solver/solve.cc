@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <thread>
 
+#include "tessera/base/thread.h"
 #include "tessera/solver/bound.h"
 #include "tessera/solver/core.h"
 #include "tessera/solver/exact.h"
@@ -50,13 +50,15 @@ class Solver {
     for (; solution.rounds < options_.rounds; ++solution.rounds) {
       // Both see what the other had found when the round began, so that their speeds do not matter.
       const double known = search_.best_cost();
-      std::thread other([&] {
+      const auto improve = [&] {
         // What the dual suggests gets some rounds to become the best.
         const int phase = solution.rounds % kRoundsPerBeginning;
         if (phase == 0) search_.begin(candidate, prices);
         if (phase == kRoundsPerBeginning / 2) search_.restart();
         search_.improve(prices, round_work_);
-      });
+      };
+      ThreadGroup other;
+      if (!other.try_start(improve)) improve();
       bound_.raise(known, kBoundWork);
       other.join();
       candidate = bound_.choices();

@@ -5,9 +5,11 @@
 #include <functional>
 #include <future>
 #include <numeric>
+#include <system_error>
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/thread.h"
 #include "tessera/session/machine_speed.h"
 
 namespace tessera::train {
@@ -26,7 +28,13 @@ std::string broadcast(cluster::Context& context, std::string text, const char* w
 void run_while_others_wait(cluster::Context& context, const std::function<void()>& run) {
   constexpr auto kInterval = std::chrono::milliseconds(200);
   std::future<void> running;
-  if (context.rank() == 0) running = std::async(std::launch::async, run);
+  if (context.rank() == 0) {
+    try {
+      running = std::async(std::launch::async, run);
+    } catch (const std::system_error& reason) {
+      throw_no_thread("the search for a plan", reason);
+    }
+  }
   int64_t is_done = 0;
   while (is_done == 0) {
     if (context.rank() == 0) is_done = running.wait_for(kInterval) == std::future_status::ready ? 1 : 0;

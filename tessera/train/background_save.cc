@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tessera/base/logging.h"
+#include "tessera/base/thread.h"
 
 namespace tessera::train {
 namespace {
@@ -27,7 +28,7 @@ BackgroundSave::~BackgroundSave() {
 
 void BackgroundSave::start(std::function<void()> save) {
   finish();
-  thread_ = std::thread([this, save = std::move(save)] {
+  thread_ = start_thread("saving in the background", [this, save = std::move(save)] {
     give_way();
     try {
       save();

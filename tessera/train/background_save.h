@@ -16,7 +16,8 @@ class BackgroundSave {
   BackgroundSave(const BackgroundSave&) = delete;
   BackgroundSave& operator=(const BackgroundSave&) = delete;
 
-  // Waits for the save before, throws its error, else begins this one.
+  // Waits for the save before, throws its error, else begins this one. Throws IoError where no thread can be
+  // started.
   void start(std::function<void()> save);
   // Waits. Throws what the save threw, once.
   void finish();

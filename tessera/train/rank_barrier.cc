@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 
+#include "tessera/base/thread.h"
 #include "tessera/session/gather_texts.h"
 
 namespace tessera::train {
@@ -17,7 +18,7 @@ constexpr const char* kWho = "checkpoint";
 class Work {
  public:
   explicit Work(FunctionRef<void()> work)
-      : thread_([this, work] {
+      : thread_(start_thread("saving while other ranks wait", [this, work] {
           try {
             work();
           } catch (...) {
@@ -26,7 +27,7 @@ class Work {
           const std::lock_guard lock(mutex_);
           is_done_ = true;
           changed_.notify_all();
-        }) {}
+        })) {}
   ~Work() {
     if (thread_.joinable()) thread_.join();
   }

@@ -1,0 +1,56 @@
+#include "tessera/base/limits.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tessera/base/strings.h"
+
+namespace tessera {
+namespace {
+
+// -1: none.
+int64_t limit_of(__rlimit_resource resource) {
+  rlimit limit{};
+  if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return -1;
+  return static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, std::numeric_limits<int64_t>::max()));
+}
+
+int64_t num_threads() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("Threads:")) return std::strtoll(line.c_str() + 8, nullptr, 10);
+  }
+  return 0;
+}
+
+}  // namespace
+
+AddressSpace address_space() {
+  AddressSpace space{.used = 0, .limit = limit_of(RLIMIT_AS)};
+  std::ifstream pages("/proc/self/statm");
+  int64_t count = 0;
+  if (pages >> count) space.used = count * sysconf(_SC_PAGESIZE);
+  return space;
+}
+
+std::string limits_text() {
+  std::vector<std::string> limits;
+  if (const int64_t processes = limit_of(RLIMIT_NPROC); processes >= 0) {
+    limits.push_back(fmt::format("{} processes and threads of the user (ulimit -u)", processes));
+  }
+  if (const AddressSpace space = address_space(); space.is_limited()) {
+    limits.push_back(fmt::format("{} of address space (ulimit -v), of which {} are used", format_bytes(space.limit),
+                                 format_bytes(space.used)));
+  }
+  return fmt::format("{} threads run{}{}", num_threads(), limits.empty() ? "" : "; limits: ", fmt::join(limits, ", "));
+}
+
+}  // namespace tessera

@@ -1,0 +1,23 @@
+// What the system lets this process have: for decisions that depend on it, and for messages that say why it refused.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace tessera {
+
+// Address space of this process in bytes, as `ulimit -v` counts it.
+struct AddressSpace {
+  int64_t used = 0;
+  int64_t limit = -1;  // -1: none
+  bool is_limited() const { return limit >= 0; }
+  // Of a limited one: what is left, at least 0.
+  int64_t free() const { return limit > used ? limit - used : 0; }
+};
+AddressSpace address_space();
+
+// "37 threads run; limits: 100 processes and threads of the user (ulimit -u), 2.0 GiB of address space (ulimit -v), of
+// which 1.9 GiB are used". Limits that are not set are left out.
+std::string limits_text();
+
+}  // namespace tessera

@@ -1,0 +1,38 @@
+#include "tessera/base/thread.h"
+
+#include <condition_variable>
+#include <mutex>
+
+#include "tessera/base/error.h"
+#include "tessera/base/limits.h"
+
+namespace tessera {
+
+void throw_no_thread(std::string_view what, const std::system_error& reason) {
+  throw IoError("cannot start a thread for {}: {}; {}; raise the limits of processes and memory, or use fewer threads",
+                what, reason.code().message(), limits_text());
+}
+
+int count_startable_threads(int wanted) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool all_tried = false;
+  ThreadGroup threads;
+  int started = 0;
+  // All live until the last was tried: what counts is how many there can be at a time.
+  while (started < wanted && threads.try_start([&] {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return all_tried; });
+  })) {
+    ++started;
+  }
+  {
+    const std::lock_guard lock(mutex);
+    all_tried = true;
+  }
+  changed.notify_all();
+  threads.join();
+  return started;
+}
+
+}  // namespace tessera

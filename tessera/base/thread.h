@@ -1,0 +1,64 @@
+// Threads that say what they were for when the system has no room for them: std::thread's own error names nothing, and
+// one that is thrown while others run ends the program.
+#pragma once
+
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace tessera {
+
+// Throws IoError: "cannot start a thread for WHAT: REASON; ..." with the limits of this process.
+[[noreturn]] void throw_no_thread(std::string_view what, const std::system_error& reason);
+
+// A thread that calls body(). Throws IoError naming `what` where the system has no room for it.
+template <typename Body>
+std::thread start_thread(std::string_view what, Body&& body) {
+  try {
+    return std::thread(std::forward<Body>(body));
+  } catch (const std::system_error& reason) {
+    throw_no_thread(what, reason);
+  }
+}
+
+// Threads that are joined together, at the latest when the group goes: none is left when an error passes by. What they
+// wait for must come also then.
+class ThreadGroup {
+ public:
+  ThreadGroup() = default;
+  ~ThreadGroup() { join(); }
+  ThreadGroup(const ThreadGroup&) = delete;
+  ThreadGroup& operator=(const ThreadGroup&) = delete;
+
+  // Throws as start_thread does; those that were started before run on.
+  template <typename Body>
+  void start(std::string_view what, Body&& body) {
+    threads_.reserve(threads_.size() + 1);
+    threads_.push_back(start_thread(what, std::forward<Body>(body)));
+  }
+  // The same, but false where the system has no room: for work that fewer threads do as well.
+  template <typename Body>
+  bool try_start(Body&& body) {
+    threads_.reserve(threads_.size() + 1);
+    try {
+      threads_.emplace_back(std::forward<Body>(body));
+    } catch (const std::system_error&) {
+      return false;
+    }
+    return true;
+  }
+  void join() {
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+  }
+
+ private:
+  std::vector<std::thread> threads_;
+};
+
+// How many of `wanted` threads can run beside those that there are, found by starting them; they end at once.
+int count_startable_threads(int wanted);
+
+}  // namespace tessera
