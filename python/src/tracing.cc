@@ -105,6 +105,7 @@ bool has_context() { return job != nullptr; }
 cluster::Context& context() {
   if (job == nullptr) {
     const auto options = cluster::job_from_environment();
+    if (const auto level = cluster::log_level_from_environment()) set_log_level(*level);
     std::unique_ptr<cluster::Context> made;
     {
       const nb::gil_scoped_release release;

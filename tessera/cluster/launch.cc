@@ -133,6 +133,16 @@ std::string cache_directory_from_environment() {
   return home.empty() ? "" : join_path(home, ".cache/tessera");
 }
 
+std::optional<LogLevel> log_level_from_environment() {
+  const std::string text = read_text("TESSERA_LOG_LEVEL");
+  if (text.empty()) return std::nullopt;
+  if (text == "debug") return LogLevel::kDebug;
+  if (text == "info") return LogLevel::kInfo;
+  if (text == "warning") return LogLevel::kWarning;
+  if (text == "error") return LogLevel::kError;
+  throw InvalidArgument("TESSERA_LOG_LEVEL must be debug, info, warning or error, got \"{}\"", text);
+}
+
 std::unique_ptr<Context> context_from_environment() { return join_job(job_from_environment()); }
 
 std::vector<std::string> child_environment(const std::map<std::string, std::string>& settings,
@@ -171,7 +181,11 @@ std::string find_program(const std::string& name) {
     std::string candidate = join_path(directory.empty() ? "." : std::string(directory), name);
     if (is_program(candidate)) return candidate;
   }
-  throw InvalidArgument("program \"{}\" is not in PATH; a program of this directory is ./{}", name, name);
+  const bool is_number = !name.empty() && name.find_first_not_of("0123456789") == std::string::npos;
+  throw InvalidArgument("program \"{}\" is not in PATH{}", name,
+                        is_program("./" + name) ? fmt::format("; the one of this directory is ./{}", name)
+                        : is_number             ? fmt::format("; -n {} is a number of ranks", name)
+                                                : "");
 }
 
 }  // namespace tessera::cluster

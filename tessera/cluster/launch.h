@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "tessera/base/logging.h"
 #include "tessera/cluster/context.h"
 #include "tessera/comm/secret.h"
 
@@ -52,6 +54,10 @@ std::unique_ptr<Context> context_from_environment();
 // Where what later runs can use is kept: $XDG_CACHE_HOME/tessera, else $HOME/.cache/tessera; "" where neither is set.
 std::string cache_directory_from_environment();
 
+// TESSERA_LOG_LEVEL: "debug", "info", "warning" or "error"; nothing where it is not set. Throws InvalidArgument for
+// any other text.
+std::optional<LogLevel> log_level_from_environment();
+
 // What `tessera run` does.
 struct LaunchOptions {
   std::vector<std::string> command;  // program and arguments; the program is sought in PATH
@@ -68,9 +74,12 @@ struct LaunchOptions {
 };
 
 // Starts the ranks on this host and waits for them. Returns 0 when all ended with exit code 0. When one fails, ends the
-// others, writes to err_fd which one failed first, how, and its last lines, and returns 1. SIGINT, SIGTERM and SIGHUP
-// end the job and give 128 + their number; no process is left behind, also when this one is killed. The ranks read
-// nothing from standard input. Throws InvalidArgument for fewer than 1 rank and for a program that is not found.
+// others, writes to err_fd which one failed first, how, and its error or last lines, and returns 1, or 2 where that
+// rank has (kExitUsage). The errors that ranks end with are written once for all that have the same. SIGINT, SIGTERM
+// and SIGHUP end the job, also while it starts, and give 128 + their number; a second one kills. No process that a rank
+// has started is left behind, also when this one is killed (guard.h). The ranks read nothing from standard input.
+// Throws InvalidArgument for fewer than 1 rank and for a program that is not found, IoError where descriptors or
+// processes do not suffice.
 int launch(const LaunchOptions& options);
 
 }  // namespace tessera::cluster

@@ -1,5 +1,7 @@
-"""Claims about the scripts around the code: the layer check and the counting of test cases."""
+"""Claims about the scripts around the code: the layer check and the counting of test cases; and about documents that
+must list what the code has."""
 
+import re
 import sys
 import tempfile
 import unittest
@@ -18,6 +20,27 @@ def faults_of(files):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
         return check_layers.check(folder)
+
+
+def environment_variables():
+    """Those that the sources read or set, by name; each is a literal where it is used."""
+    in_code = re.compile(r"""getenv\("(\w+)"|read_(?:text|number)\(\s*"([A-Z]\w+)"|settings\["(\w+)"\]|defaults\["(\w+)"\]|"""
+                         r"""environ\.(?:get|setdefault)\(["'](\w+)["']|environ\[["'](\w+)["']\]|["'](\w+)["'] in os\.environ|"""
+                         r"""["']((?:TESSERA|OMPI|PMIX|OMP|RANK|DEVICE)_[A-Z_]+)["']""")
+    names = set()
+    for folder in ("tessera", "python"):
+        for path in (ROOT / folder).rglob("*"):
+            is_source = path.suffix in (".cc", ".h", ".py") and not path.stem.endswith("_test")
+            if is_source and re.search(r"getenv|environ", path.read_text()):
+                names.update(name for groups in in_code.findall(path.read_text()) for name in groups if name)
+    return names
+
+
+class Environment(unittest.TestCase):
+    def test_the_page_lists_every_variable_and_no_other(self):
+        page = (ROOT / "docs/environment.md").read_text()
+        tables = "".join(line.split("|")[1] for line in page.split("## Exit codes")[0].splitlines() if line.startswith("|"))
+        self.assertEqual(set(re.findall(r"`(\w+)`", tables)), environment_variables())
 
 
 class Layers(unittest.TestCase):
