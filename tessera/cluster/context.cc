@@ -33,8 +33,9 @@ std::shared_ptr<void> Context::allocate_communication_memory(size_t size_bytes) 
 
 std::unique_ptr<Context> single_context(int num_compute_threads) {
   return std::make_unique<RankContext>(
-      RankPlace{.num_compute_threads = num_compute_threads > 0 ? num_compute_threads : num_cores()}, nullptr,
-      std::make_unique<LocalMembership>(std::make_shared<comm::JobState>(1), 0));
+      RankPlace{.num_compute_threads =
+                    1 + usable_threads((num_compute_threads > 0 ? num_compute_threads : num_cores()) - 1)},
+      nullptr, std::make_unique<LocalMembership>(std::make_shared<comm::JobState>(1), 0));
 }
 
 }  // namespace tessera::cluster

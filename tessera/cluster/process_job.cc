@@ -224,7 +224,8 @@ std::unique_ptr<Context> join_job(const JobOptions& options) {
   const int cores = num_cores();
   place.job_id = options.job_id;
   place.num_compute_threads =
-      options.num_compute_threads > 0 ? options.num_compute_threads : std::max(1, cores / num_sharing);
+      1 + usable_threads(
+              (options.num_compute_threads > 0 ? options.num_compute_threads : std::max(1, cores / num_sharing)) - 1);
   const comm::WaitOptions wait{.timeout_ms = options.timeout_ms, .spin = cores >= num_sharing};
 
   std::unique_ptr<comm::Transport> transport;

@@ -7,6 +7,9 @@
 #include <thread>
 
 #include "tessera/base/error.h"
+#include "tessera/base/limits.h"
+#include "tessera/base/logging.h"
+#include "tessera/base/thread.h"
 #include "tessera/comm/group_calls.h"
 
 namespace tessera::cluster {
@@ -32,6 +35,16 @@ int num_cores() {
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+int usable_threads(int wanted) {
+  if (wanted <= 0) return 0;
+  const int usable = count_startable_threads(wanted);
+  if (usable < wanted) {
+    log_warning("the system has room for {} more threads, not for {}: computing with fewer; {}", usable, wanted,
+                limits_text());
+  }
+  return usable;
 }
 
 RankContext::RankContext(const RankPlace& place, std::unique_ptr<comm::Transport> transport,

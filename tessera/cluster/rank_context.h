@@ -15,6 +15,9 @@ namespace tessera::cluster {
 
 // Cores that this process may run on, at least 1.
 int num_cores();
+// How many of `wanted` further threads the system has room for now; warns where it is fewer. OpenMP, which computes
+// with them, ends the process when it cannot start one.
+int usable_threads(int wanted);
 
 struct RankPlace {
   int rank = 0;

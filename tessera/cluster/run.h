@@ -16,10 +16,25 @@ namespace tessera::cluster {
 
 using Arguments = std::vector<std::string>;  // without the program's name
 
+// What programs and the command `tessera` end with; a process that a signal ends has 128 + its number in a shell.
+inline constexpr int kExitSuccess = 0;
+inline constexpr int kExitFailure = 1;
+inline constexpr int kExitUsage = 2;  // the command line was wrong, nothing was begun
+
 // Calls f(context, arguments) once per rank of this process. Returns the exit code: what f returned (the first code
-// that is not 0), or 1 after an exception. An exception is printed as `rank R: error: ...` and ends the other ranks'
-// waits at once, so that every rank of the job ends with exit code 1. Never throws.
+// that is not 0), or kExitFailure after an exception. An exception is printed as `rank R: error: ...` and ends the
+// other ranks' waits at once, so that every rank of the job ends with kExitFailure. Of ranks that are threads equal
+// errors are printed once, and one that goes on for seconds after another has failed, or for the job's timeout where
+// that is shorter, is named with what it waits in and ended with the process. A program that is a job by itself says
+// which signal ends it (say_end_signals). Never throws.
 int run_program(int argc, char** argv, const std::function<int(Context&, const Arguments&)>& f);
+
+// Prints `error: MESSAGE` and a line that points to --help; returns kExitUsage. `program` is argv[0].
+int usage_error(const std::string& program, const std::string& message);
+
+// From now on this process says "ended by SIGINT" before SIGINT, SIGTERM or SIGHUP ends it. Signals that somebody else
+// handles or ignores stay as they are.
+void say_end_signals();
 
 // f takes (Context&) or (Context&, const Arguments&) and returns int or nothing.
 template <typename F>

@@ -1,13 +1,18 @@
 #include "tessera/cluster/threads.h"
 
 #include <omp.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <thread>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/thread.h"
 #include "tessera/cluster/rank_context.h"
+#include "tessera/cluster/rank_words.h"
 #include "tessera/comm/hierarchy.h"
 
 namespace tessera::cluster {
@@ -23,13 +28,34 @@ std::string message_of(const std::exception_ptr& error) {
   }
 }
 
+// What the ranks' threads and the one that waits for them tell each other.
+struct Progress {
+  explicit Progress(int num_ranks) : threads(static_cast<size_t>(num_ranks)), has_ended(threads.size()) {}
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  enum class Start { kWait, kGo, kDrop } start = Start::kWait;
+  std::vector<pid_t> threads;   // of the ranks, once they have begun
+  std::vector<bool> has_ended;  // by rank
+  int num_ended = 0;
+};
+
+// Of the ranks that have not ended; none where all have.
+std::vector<HungRank> hung_ranks(const Progress& progress) {
+  std::vector<HungRank> hung;
+  for (size_t rank = 0; rank < progress.threads.size(); ++rank) {
+    if (progress.has_ended[rank]) continue;
+    hung.push_back({static_cast<int>(rank), describe_thread(getpid(), progress.threads[rank])});
+  }
+  return hung;
+}
+
 }  // namespace
 
 ThreadsResult run_threads(int num_ranks, const ThreadsOptions& options, FunctionRef<int(Context&)> f) {
   if (num_ranks < 1) throw InvalidArgument("a job needs at least 1 rank, got {}", num_ranks);
   const int cores = num_cores();
-  const int compute_threads =
-      options.num_compute_threads > 0 ? options.num_compute_threads : std::max(1, cores / num_ranks);
+  int compute_threads = options.num_compute_threads > 0 ? options.num_compute_threads : std::max(1, cores / num_ranks);
   const auto world = std::make_shared<comm::InProcessWorld>(
       num_ranks, comm::WaitOptions{.timeout_ms = options.timeout_ms, .spin = cores >= num_ranks}, options.link);
   const std::shared_ptr<comm::JobState> job(world, &world->job());
@@ -47,10 +73,26 @@ ThreadsResult run_threads(int num_ranks, const ThreadsOptions& options, Function
   ThreadsResult result;
   result.codes.resize(static_cast<size_t>(num_ranks));
   result.errors.resize(static_cast<size_t>(num_ranks));
+  // What is not known yet of a rank that hangs.
+  const auto name_failure = [&job](ThreadsResult& known) {
+    known.first_failed_rank = job->failed_rank();
+    // A rank may also fail the job by abort() and return.
+    std::exception_ptr& error = known.errors[static_cast<size_t>(known.first_failed_rank)];
+    if (!error) error = std::make_exception_ptr(IoError(job->message()));
+  };
+  Progress progress(num_ranks);
   const auto run_rank = [&](int rank) {
     const auto index = static_cast<size_t>(rank);
+    {
+      std::unique_lock lock(progress.mutex);
+      progress.threads[index] = gettid();
+      progress.changed.wait(lock, [&] { return progress.start != Progress::Start::kWait; });
+      if (progress.start == Progress::Start::kDrop) return;
+    }
     set_log_rank(rank);
     omp_set_num_threads(compute_threads);
+    int code = 0;
+    std::exception_ptr error;
     try {
       RankContext context({.rank = rank,
                            .size = num_ranks,
@@ -58,23 +100,51 @@ ThreadsResult run_threads(int num_ranks, const ThreadsOptions& options, Function
                            .local_size = std::min(per_host, num_ranks - rank / per_host * per_host),
                            .num_compute_threads = compute_threads},
                           make_transport(), std::make_unique<LocalMembership>(job, rank));
-      result.codes[index] = f(context);
+      code = f(context);
       context.finish();
     } catch (...) {
-      result.errors[index] = std::current_exception();
-      job->fail(rank, message_of(result.errors[index]));
+      error = std::current_exception();
+      job->fail(rank, message_of(error));
     }
+    const std::lock_guard lock(progress.mutex);
+    result.codes[index] = code;
+    result.errors[index] = error;
+    progress.has_ended[index] = true;
+    ++progress.num_ended;
+    progress.changed.notify_all();
   };
-  std::vector<std::thread> threads;
-  threads.reserve(static_cast<size_t>(num_ranks));
-  for (int rank = 0; rank < num_ranks; ++rank) threads.emplace_back(run_rank, rank);
-  for (std::thread& thread : threads) thread.join();
-  if (job->failed()) {
-    result.first_failed_rank = job->failed_rank();
-    // A rank may also fail the job by abort() and return.
-    std::exception_ptr& error = result.errors[static_cast<size_t>(result.first_failed_rank)];
-    if (!error) error = std::make_exception_ptr(IoError(job->message()));
+  const auto begin = [&](Progress::Start start) {
+    const std::lock_guard lock(progress.mutex);
+    progress.start = start;
+    progress.changed.notify_all();
+  };
+  ThreadGroup threads;
+  try {
+    for (int rank = 0; rank < num_ranks; ++rank) {
+      threads.start(fmt::format("rank {} of {}", rank, num_ranks), [&, rank] { run_rank(rank); });
+    }
+    compute_threads = 1 + usable_threads(num_ranks * (compute_threads - 1)) / num_ranks;
+  } catch (...) {
+    begin(Progress::Start::kDrop);
+    throw;
   }
+  begin(Progress::Start::kGo);
+  {
+    std::unique_lock lock(progress.mutex);
+    const auto all_have_ended = [&] { return progress.num_ended == num_ranks; };
+    // A rank that fails ends, unless it hangs afterwards.
+    progress.changed.wait(lock, [&] { return all_have_ended() || (progress.num_ended > 0 && job->failed()); });
+    if (options.on_hang &&
+        !progress.changed.wait_for(lock, std::chrono::milliseconds(options.grace_ms), all_have_ended)) {
+      ThreadsResult known = result;
+      name_failure(known);
+      const std::vector<HungRank> hung = hung_ranks(progress);
+      lock.unlock();
+      options.on_hang(known, hung);
+    }
+  }
+  threads.join();
+  if (job->failed()) name_failure(result);
   return result;
 }
 

@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "tessera/base/error.h"
+#include "tessera/testing/no_threads.h"
 
 namespace tessera {
 namespace {
@@ -128,6 +129,14 @@ TEST(Groups, OneThatRanksCreateDifferentlyIsRefused) {
         });
       },
       ThrowsMessage<IoError>(HasSubstr("every rank must create the same groups in the same order")));
+}
+
+TEST(RunRanks, WithoutRoomForTheirThreadsNoRankBegins) {
+  const NoThreads none;
+  bool has_begun = false;
+  EXPECT_THAT([&] { run_ranks(3, [&](cluster::Context&) { has_begun = true; }); },
+              ThrowsMessage<IoError>(HasSubstr("cannot start a thread for rank 0 of 3: ")));
+  EXPECT_FALSE(has_begun);
 }
 
 }  // namespace

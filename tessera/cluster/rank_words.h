@@ -1,0 +1,42 @@
+// How messages speak of ranks: several in one word, their errors once, and what a silent one is doing.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera::cluster {
+
+// "rank 2", "ranks 0, 2-5", or, where it is all of several, "all 4 ranks". `ranks` are in order.
+std::string name_ranks(const std::vector<int>& ranks, int size);
+// "2", "0,2-5".
+std::string number_ranks(const std::vector<int>& ranks, std::string_view separator = ",");
+
+// Errors of ranks, each text once with the ranks that it is of, in the order in which they came.
+class RankErrors {
+ public:
+  explicit RankErrors(int size) : size_(size) {}
+
+  // `text` is what the rank says, without its name. Several lines are kept as they are.
+  void add(int rank, std::string_view text);
+  struct Entry {
+    std::string text;
+    std::vector<int> ranks;
+  };
+  const std::vector<Entry>& entries() const { return entries_; }
+  int size() const { return size_; }
+  // The one that this rank's error is in, or null.
+  const Entry* of_rank(int rank) const;
+
+ private:
+  int size_;
+  std::vector<Entry> entries_;
+};
+
+// What a thread of a process of this user is doing: "it computes", "it waits in the system call futex", "it has been
+// stopped", "" where nobody says.
+std::string describe_thread(pid_t process, pid_t thread);
+
+}  // namespace tessera::cluster
