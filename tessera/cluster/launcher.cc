@@ -2,7 +2,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -14,15 +14,19 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
-#include <optional>
+#include <memory>
 
 #include "tessera/base/error.h"
 #include "tessera/base/file_system.h"
+#include "tessera/base/limits.h"
 #include "tessera/base/strings.h"
 #include "tessera/cluster/environment.h"
+#include "tessera/cluster/guard.h"
 #include "tessera/cluster/hub_socket.h"
 #include "tessera/cluster/launch.h"
 #include "tessera/cluster/rank_context.h"
+#include "tessera/cluster/rank_words.h"
+#include "tessera/cluster/run.h"
 #include "tessera/comm/secret.h"
 
 namespace tessera::cluster {
@@ -31,6 +35,11 @@ namespace {
 constexpr size_t kLastLines = 12;
 // Longer lines are passed on in pieces.
 constexpr size_t kMaxLine = 1 << 16;
+// How long an error is held back, to be said once for all ranks that say it, while its rank goes on.
+constexpr int64_t kHoldMs = 1000;
+constexpr size_t kMaxHeld = 1 << 16;
+// After so many starts the launcher looks at those that have started.
+constexpr int kStartsPerLook = 64;
 
 int64_t now_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -49,6 +58,17 @@ void write_all(int fd, std::string_view text) {
 std::string signal_name(int number) {
   const char* name = sigabbrev_np(number);
   return name == nullptr ? fmt::format("signal {}", number) : fmt::format("signal SIG{}", name);
+}
+
+// Whether a line on standard error begins the report of an error that ends a program: of a program of Tessera's, of
+// Python's, or of its argument parser's.
+bool begins_error(std::string_view line) {
+  if (line.starts_with("rank ")) {
+    const size_t end = line.find_first_not_of("0123456789", 5);
+    return end != 5 && end != std::string_view::npos && line.substr(end).starts_with(": error: ");
+  }
+  return line.starts_with("error: ") || line.starts_with("Traceback (most recent call last):") ||
+         line.starts_with("usage: ");
 }
 
 std::pair<Socket, Socket> make_pipe() {
@@ -74,8 +94,13 @@ void set_nonblocking(const Socket& socket) { fcntl(socket.fd(), F_SETFL, fcntl(s
 class Stream {
  public:
   Stream() = default;
-  Stream(Socket source, int target, std::string prefix, std::deque<std::string>* last_lines)
-      : source_(std::move(source)), target_(target), prefix_(std::move(prefix)), last_lines_(last_lines) {
+  // `holds_errors`: the report of an error is kept until the rank ends.
+  Stream(Socket source, int target, std::string prefix, std::deque<std::string>* last_lines, bool holds_errors)
+      : source_(std::move(source)),
+        target_(target),
+        prefix_(std::move(prefix)),
+        last_lines_(last_lines),
+        holds_errors_(holds_errors) {
     set_nonblocking(source_);
   }
   int fd() const { return source_.fd(); }
@@ -92,22 +117,41 @@ class Stream {
       // A progress bar ends its lines by a return.
       size_t end;
       while ((end = rest_.find_first_of("\n\r")) != std::string::npos || rest_.size() > kMaxLine) {
-        pass_line(end == std::string::npos ? kMaxLine : end + 1);
+        take_line(end == std::string::npos ? kMaxLine : end + 1);
       }
     }
   }
   void finish() {
     if (!rest_.empty()) {
       rest_.push_back('\n');
-      pass_line(rest_.size());
+      take_line(rest_.size());
     }
     source_ = Socket();
   }
+  // The report that is held back; "" where there is none.
+  const std::string& held() const { return held_; }
+  // When it is to be passed on though the rank has not ended; 0: there is none.
+  int64_t release_ms() const { return held_.empty() ? 0 : held_since_ms_ + kHoldMs; }
+  void release() {
+    std::string lines = std::move(held_);
+    held_.clear();
+    for (size_t begin = 0; begin < lines.size();) {
+      const size_t end = std::min(lines.find('\n', begin), lines.size() - 1) + 1;
+      pass_line(lines.substr(begin, end - begin));
+      begin = end;
+    }
+  }
 
  private:
-  void pass_line(size_t length) {
+  void take_line(size_t length) {
     const std::string line = rest_.substr(0, length);
     rest_.erase(0, length);
+    if (!holds_errors_ || (held_.empty() && !begins_error(line))) return pass_line(line);
+    if (held_.empty()) held_since_ms_ = now_ms();
+    held_ += line;
+    if (held_.size() > kMaxHeld) release();
+  }
+  void pass_line(const std::string& line) {
     write_all(target_, prefix_ + line);
     last_lines_->push_back(std::string(trim(line)));
     if (last_lines_->size() > kLastLines) last_lines_->pop_front();
@@ -117,14 +161,66 @@ class Stream {
   int target_ = -1;
   std::string prefix_;
   std::deque<std::string>* last_lines_ = nullptr;
+  bool holds_errors_ = false;
   std::string rest_;
+  std::string held_;
+  int64_t held_since_ms_ = 0;
 };
 
+// Descriptors that a job needs, of which a process has a thousand unless it asks for more. The old limit returns with
+// the end of this.
+class DescriptorLimit {
+ public:
+  // Throws IoError where the system allows fewer.
+  DescriptorLimit(int num_ranks, int per_rank) {
+    constexpr rlim_t kOthers = 64;
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const rlim_t needed = static_cast<rlim_t>(num_ranks) * static_cast<rlim_t>(per_rank) + kOthers;
+    if (needed <= before_.rlim_cur) return;
+    if (needed > before_.rlim_max) {
+      throw IoError(
+          "tessera run: {} ranks need {} file descriptors of the launcher, {} are allowed (ulimit -Hn): start fewer "
+          "ranks{}",
+          num_ranks, needed, before_.rlim_max, per_rank > 1 ? ", or use --log_dir, which takes one for each" : "");
+    }
+    rlimit raised = before_;
+    raised.rlim_cur = needed;
+    setrlimit(RLIMIT_NOFILE, &raised);
+  }
+  ~DescriptorLimit() { restore(); }
+  DescriptorLimit(const DescriptorLimit&) = delete;
+  DescriptorLimit& operator=(const DescriptorLimit&) = delete;
+  void restore() const { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+// One report for each rank, shared with the guards.
+class GuardReports {
+ public:
+  explicit GuardReports(size_t count) : bytes_(count * sizeof(GuardReport)) {
+    void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw IoError("cannot get memory for {} ranks: {}", count, std::strerror(errno));
+    reports_ = static_cast<GuardReport*>(memory);
+    std::uninitialized_default_construct_n(reports_, count);
+  }
+  ~GuardReports() { munmap(reports_, bytes_); }
+  GuardReports(const GuardReports&) = delete;
+  GuardReports& operator=(const GuardReports&) = delete;
+  GuardReport& operator[](size_t rank) { return reports_[rank]; }
+
+ private:
+  size_t bytes_;
+  GuardReport* reports_;
+};
+
+// A rank with its guard.
 struct Child {
-  pid_t pid = -1;
-  Socket pid_fd;  // readable when the process has ended
+  pid_t guard = -1;
+  Socket guard_fd;  // readable when the guard, and so the rank, has ended
   bool is_running = false;
-  int status = 0;
+  int status = 0;  // of the rank
   Stream out;
   Stream err;
   std::string log_path;
@@ -163,10 +259,42 @@ class EndSignals {
   Socket socket_;
 };
 
+// What a rank's process does between fork and exec.
+struct RankStart {
+  const char* program;
+  char* const* arguments;
+  char* const* environment;
+  int out_fd;
+  int err_fd;
+  int status_fd;
+  int secret_fd;  // -1: none
+  const sigset_t* signal_mask;
+  const DescriptorLimit* descriptors;
+};
+
+void exec_rank(void* argument) {
+  const auto& start = *static_cast<const RankStart*>(argument);
+  start.descriptors->restore();
+  const int nothing = open("/dev/null", O_RDONLY);
+  dup2(nothing, 0);
+  dup2(start.out_fd, 1);
+  dup2(start.err_fd, 2);
+  fcntl(start.status_fd, F_SETFD, 0);
+  if (start.secret_fd >= 0) fcntl(start.secret_fd, F_SETFD, 0);
+  pthread_sigmask(SIG_SETMASK, start.signal_mask, nullptr);
+  execve(start.program, start.arguments, start.environment);
+  static constexpr char kMessage[] = "cannot be executed\n";
+  [[maybe_unused]] const ssize_t written = write(2, kMessage, sizeof(kMessage) - 1);
+}
+
 class Launcher {
  public:
   explicit Launcher(const LaunchOptions& options)
-      : options_(options), is_threads_(options.num_thread_ranks > 0), program_(find_program(options.command.at(0))) {}
+      : options_(options),
+        is_threads_(options.num_thread_ranks > 0),
+        program_(find_program(options.command.at(0))),
+        descriptors_(num_children(), options.log_directory.empty() ? 3 : 1),
+        reports_(static_cast<size_t>(num_children())) {}
 
   int run() {
     // A job that is cut down while it starts must not leave those behind that have started.
@@ -177,13 +305,17 @@ class Launcher {
       children_.resize(static_cast<size_t>(num_children()));
       const std::string job_id = comm::hex(comm::random_bytes(16));
       if (!is_threads_) secret_ = make_secret();
-      for (int rank = 0; rank < num_children(); ++rank) start(rank, job_id, status_write);
+      for (int rank = 0; rank < num_children() && next_kill_ms_ == 0; ++rank) {
+        start(rank, job_id, status_write);
+        take_signal();
+        if (rank % kStartsPerLook == kStartsPerLook - 1) step(/*may_wait=*/false);
+      }
     } catch (...) {
       kill_all(SIGKILL);
       for (Child& child : children_) wait_for(child);
       throw;
     }
-    while (num_running_ > 0) step();
+    while (num_running_ > 0) step(/*may_wait=*/true);
     for (Child& child : children_) {
       child.out.drain();
       child.err.drain();
@@ -191,10 +323,15 @@ class Launcher {
       child.err.finish();
     }
     read_status();
-    if (end_signal_ != 0) return 128 + end_signal_;
-    if (first_failed_ < 0) return 0;
-    report();
-    return 1;
+    if (end_signal_ != 0) {
+      for (Child& child : children_) child.err.release();
+      return 128 + end_signal_;
+    }
+    if (first_failed_ < 0) {
+      for (Child& child : children_) child.err.release();
+      return kExitSuccess;
+    }
+    return report();
   }
 
  private:
@@ -251,46 +388,43 @@ class Launcher {
     }
     argument_pointers.push_back(nullptr);
 
-    const pid_t parent = getpid();
-    const pid_t pid = fork();
-    if (pid < 0) throw IoError("cannot start rank {}: {}", rank, std::strerror(errno));
-    if (pid == 0) {
-      setpgid(0, 0);
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (getppid() != parent) _exit(127);  // the launcher died before it could be noticed
-      const int nothing = open("/dev/null", O_RDONLY);
-      dup2(nothing, 0);
-      dup2(out_write.fd(), 1);
-      dup2(err_write.fd(), 2);
-      fcntl(status_write.fd(), F_SETFD, 0);
-      if (secret_) fcntl(secret_.fd(), F_SETFD, 0);
-      pthread_sigmask(SIG_SETMASK, &signals_.mask_before(), nullptr);
-      execve(program_.c_str(), argument_pointers.data(), environment_pointers.data());
-      static constexpr char kMessage[] = "cannot be executed\n";
-      [[maybe_unused]] const ssize_t written = write(2, kMessage, sizeof(kMessage) - 1);
-      _exit(127);
-    }
-    setpgid(pid, pid);  // whichever of the two comes first
-    child.pid = pid;
+    RankStart rank_start{.program = program_.c_str(),
+                         .arguments = argument_pointers.data(),
+                         .environment = environment_pointers.data(),
+                         .out_fd = out_write.fd(),
+                         .err_fd = err_write.fd(),
+                         .status_fd = status_write.fd(),
+                         .secret_fd = secret_.fd(),
+                         .signal_mask = &signals_.mask_before(),
+                         .descriptors = &descriptors_};
+    const pid_t launcher = getpid();
+    const pid_t guard = fork();
+    if (guard < 0) throw IoError("cannot start rank {}: {}; {}", rank, std::strerror(errno), limits_text());
+    if (guard == 0) guard_rank(launcher, reports_[static_cast<size_t>(rank)], exec_rank, &rank_start);
+    child.guard = guard;
     child.is_running = true;
     ++num_running_;
-    child.pid_fd = Socket(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-    if (!child.pid_fd) throw IoError("cannot watch rank {}: {}", rank, std::strerror(errno));
+    child.guard_fd = Socket(static_cast<int>(syscall(SYS_pidfd_open, guard, 0)));
+    if (!child.guard_fd) throw IoError("cannot watch rank {}: {}", rank, std::strerror(errno));
     if (out_read) {
       const std::string prefix = is_threads_ ? "" : fmt::format("[{}] ", rank);
-      child.out = Stream(std::move(out_read), options_.out_fd, prefix, &child.last_lines);
-      child.err = Stream(std::move(err_read), options_.err_fd, prefix, &child.last_lines);
+      child.out = Stream(std::move(out_read), options_.out_fd, prefix, &child.last_lines, /*holds_errors=*/false);
+      // Threads of one process say by themselves what several of them have to say.
+      child.err = Stream(std::move(err_read), options_.err_fd, prefix, &child.last_lines, !is_threads_);
     }
   }
 
-  void step() {
+  void step(bool may_wait) {
     std::vector<pollfd> waits = {{signals_.fd(), POLLIN, 0}, {status_.fd(), POLLIN, 0}};
+    int64_t wake_ms = next_kill_ms_;
     for (const Child& child : children_) {
-      waits.push_back({child.is_running ? child.pid_fd.fd() : -1, POLLIN, 0});
+      waits.push_back({child.is_running ? child.guard_fd.fd() : -1, POLLIN, 0});
       waits.push_back({child.out.fd(), POLLIN, 0});
       waits.push_back({child.err.fd(), POLLIN, 0});
+      const int64_t release_ms = child.is_running ? child.err.release_ms() : 0;
+      if (release_ms != 0) wake_ms = wake_ms == 0 ? release_ms : std::min(wake_ms, release_ms);
     }
-    const int64_t limit = next_kill_ms_ == 0 ? -1 : std::max<int64_t>(0, next_kill_ms_ - now_ms());
+    const int64_t limit = !may_wait ? 0 : wake_ms == 0 ? -1 : std::max<int64_t>(0, wake_ms - now_ms());
     poll(waits.data(), waits.size(), static_cast<int>(limit));
     for (size_t i = 0; i < children_.size(); ++i) {
       Child& child = children_[i];
@@ -300,29 +434,45 @@ class Launcher {
         wait_for(child);
         if (child.status != 0) note_failure(static_cast<int>(i));
       }
+      if (child.is_running && child.err.release_ms() != 0 && now_ms() >= child.err.release_ms()) child.err.release();
     }
     if (waits[1].revents != 0) read_status();
-    if (const int number = signals_.take(); number != 0) {
-      // The second one is meant.
-      if (end_signal_ != 0) kill_all(SIGKILL);
-      end_signal_ = number;
-      begin_end(0);
-    }
+    take_signal();
     if (next_kill_ms_ != 0 && now_ms() >= next_kill_ms_) {
+      if (was_told_) name_killed();
       kill_all(was_told_ ? SIGKILL : SIGTERM);
       was_told_ = true;
       next_kill_ms_ = now_ms() + std::max<int64_t>(options_.grace_ms, 100);
     }
   }
 
+  void take_signal() {
+    const int number = signals_.take();
+    if (number == 0) return;
+    // The second one is meant.
+    const bool is_second = end_signal_ != 0;
+    say(fmt::format("SIG{}{}: {} {} rank{}", sigabbrev_np(number), is_second ? " again" : "",
+                    is_second ? "killing" : "ending", num_running_, num_running_ == 1 ? "" : "s"));
+    if (is_second) kill_all(SIGKILL);
+    end_signal_ = number;
+    begin_end(0);
+  }
+
+  // One line of the launcher's own.
+  void say(const std::string& line) { write_all(options_.err_fd, fmt::format("tessera run: {}\n", line)); }
+
   void wait_for(Child& child) {
     if (!child.is_running) return;
-    // Until it is waited for, its number belongs to it and to what it has left running.
-    siginfo_t info{};
-    while (waitid(P_PID, static_cast<id_t>(child.pid), &info, WEXITED | WNOWAIT) < 0 && errno == EINTR) {
+    GuardReport& report = reports_[static_cast<size_t>(&child - children_.data())];
+    int status = 0;
+    while (waitpid(child.guard, &status, 0) < 0 && errno == EINTR) {
     }
-    kill(-child.pid, SIGKILL);
-    while (waitpid(child.pid, &child.status, 0) < 0 && errno == EINTR) {
+    if (report.has_ended) {
+      child.status = report.status;
+    } else {
+      // The guard has been killed, and the rank with it; what the rank has started may live on.
+      child.status = status;
+      if (report.rank_pid > 0) kill(-report.rank_pid, SIGKILL);
     }
     child.is_running = false;
     --num_running_;
@@ -339,10 +489,24 @@ class Launcher {
     if (next_kill_ms_ == 0 || delay_ms == 0) next_kill_ms_ = now_ms() + delay_ms;
   }
 
-  // Every rank has its own process group, which holds what it has started, too.
+  // A guard passes it on to its rank, or kills all that its rank has started.
   void kill_all(int number) {
     for (const Child& child : children_) {
-      if (child.is_running) kill(-child.pid, number);
+      if (!child.is_running) continue;
+      kill(child.guard, number == SIGKILL ? kEndAllSignal : number);
+      if (number == SIGKILL) kill(child.guard, SIGCONT);
+    }
+  }
+
+  // Ranks that did not end when they were told to.
+  void name_killed() {
+    for (size_t i = 0; i < children_.size(); ++i) {
+      if (!children_[i].is_running) continue;
+      const pid_t pid = reports_[i].rank_pid;
+      const std::string doing = describe_thread(pid, pid);
+      say(fmt::format("{} has not ended {} ms after it was told to{}{}; killing it",
+                      is_threads_ ? "the process" : fmt::format("rank {}", i),
+                      std::max<int64_t>(options_.grace_ms, 100), doing.empty() ? "" : ": ", doing));
     }
   }
 
@@ -366,18 +530,27 @@ class Launcher {
     return first_failed_;
   }
 
-  void report() {
+  // Says each error once, then which rank failed and how. Returns the exit code.
+  int report() {
+    const RankErrors errors = print_errors();
     const int rank = origin();
-    Child& child = children_[static_cast<size_t>(is_threads_ ? 0 : rank)];
+    const size_t index = is_threads_ ? 0 : static_cast<size_t>(rank);
+    Child& child = children_[index];
     std::string how;
-    if (WIFSIGNALED(child.status)) {
+    if (const int reason = reports_[index].start_error; reason != 0) {
+      how = fmt::format("it cannot be started: {}; {}", std::strerror(reason), limits_text());
+    } else if (WIFSIGNALED(child.status)) {
       how = fmt::format("killed by {}", signal_name(WTERMSIG(child.status)));
     } else {
       how = fmt::format("exit code {}", WEXITSTATUS(child.status));
     }
-    std::string text = fmt::format("tessera run: rank {} failed: {}", rank, how);
+    const RankErrors::Entry* printed = errors.of_rank(rank);
+    const std::vector<int> ranks = printed != nullptr ? printed->ranks : std::vector<int>{rank};
+    std::string text = fmt::format("tessera run: {} failed: {}", name_ranks(ranks, num_ranks()), how);
     if (!child.log_path.empty()) read_last_lines(child);
-    if (!child.last_lines.empty()) {
+    if (printed != nullptr) {
+      text += "\n";
+    } else if (!child.last_lines.empty()) {
       text += "; its last lines";
       if (!child.log_path.empty()) text += fmt::format(" in {}", child.log_path);
       text += ":\n";
@@ -386,6 +559,47 @@ class Launcher {
       text += "; it wrote nothing\n";
     }
     write_all(options_.err_fd, text);
+    const bool is_usage = WIFEXITED(child.status) && WEXITSTATUS(child.status) == kExitUsage;
+    return is_usage ? kExitUsage : kExitFailure;
+  }
+
+  // What was held back, the origin's first; whoever stopped because of it says only where.
+  RankErrors print_errors() {
+    RankErrors errors(num_ranks());
+    if (is_threads_) return errors;
+    const int first = origin();
+    const std::string cause = own_words(first);
+    const auto add = [&](int rank) {
+      std::string text = own_words(rank);
+      if (text.empty()) return;
+      const std::string because = fmt::format(" because rank {} failed", first);
+      const std::string message = cause.starts_with("error: ") ? cause.substr(7) : "";
+      if (rank != first && !message.empty() && text.ends_with(because + ": " + message)) {
+        text = text.substr(0, text.size() - message.size() - 2) + "\n";
+      }
+      errors.add(rank, text);
+    };
+    add(first);
+    for (int rank = 0; rank < num_children(); ++rank) {
+      if (rank != first) add(rank);
+    }
+    for (const RankErrors::Entry& entry : errors.entries()) {
+      const std::string prefix = fmt::format("[{}] ", number_ranks(entry.ranks));
+      std::string text = entry.text.starts_with("error: ") ? name_ranks(entry.ranks, num_ranks()) + ": " : "";
+      text += entry.text;
+      if (text.ends_with('\n')) text.pop_back();
+      for (const std::string_view line : split(text, '\n')) {
+        write_all(options_.err_fd, prefix + std::string(line) + "\n");
+      }
+    }
+    return errors;
+  }
+
+  // The report of an error that a rank has written, without its name, so that those of several can be equal.
+  std::string own_words(int rank) const {
+    const std::string& text = children_[static_cast<size_t>(rank)].err.held();
+    const std::string name = fmt::format("rank {}: ", rank);
+    return text.starts_with(name) ? text.substr(name.size()) : text;
   }
 
   static void read_last_lines(Child& child) {
@@ -403,6 +617,8 @@ class Launcher {
   const LaunchOptions& options_;
   bool is_threads_;
   std::string program_;
+  DescriptorLimit descriptors_;
+  GuardReports reports_;
   EndSignals signals_;
   Socket secret_;
   Socket status_;

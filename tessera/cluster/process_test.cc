@@ -35,10 +35,19 @@ bool is_running(pid_t pid) {
   return name_end != std::string::npos && text[name_end + 2] != 'Z';
 }
 
-// A launcher in a process of its own, whose ranks wait for ever.
+// The number after the name and state of a process: its parent's.
+pid_t parent_of(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  return static_cast<pid_t>(std::stol(text.substr(text.rfind(')') + 4)));
+}
+
+// A launcher in a process of its own, whose ranks wait for ever. Each says `num_pids` processes that it consists of.
 class WaitingJob {
  public:
-  explicit WaitingJob(int size) {
+  explicit WaitingJob(int size, std::vector<std::string> command = {rank_program(), "wait"}, int num_pids = 1,
+                      int64_t grace_ms = 3000) {
+    const auto num_processes = static_cast<size_t>(size * num_pids);
     int ends[2];
     EXPECT_EQ(pipe(ends), 0);
     pid_ = fork();
@@ -47,35 +56,41 @@ class WaitingJob {
       int code = 99;
       try {
         code = cluster::launch(
-            {.command = {rank_program(), "wait"}, .num_processes = size, .out_fd = ends[1], .err_fd = ends[1]});
+            {.command = command, .num_processes = size, .grace_ms = grace_ms, .out_fd = ends[1], .err_fd = ends[1]});
       } catch (...) {
       }
       _exit(code);
     }
     close(ends[1]);
-    // All ranks have said their process when all lines are there.
-    std::string text;
-    char buffer[256];
+    reader_ = ends[0];
+    // All ranks have said their processes when all lines are there.
     const std::regex pattern("pid ([0-9]+)\n");
-    while (ranks_.size() < static_cast<size_t>(size)) {
-      const ssize_t count = read(ends[0], buffer, sizeof(buffer));
-      if (count <= 0) break;
-      text.append(buffer, static_cast<size_t>(count));
+    while (ranks_.size() < num_processes && read_some()) {
       ranks_.clear();
-      for (std::sregex_iterator it(text.begin(), text.end(), pattern), end; it != end; ++it) {
+      for (std::sregex_iterator it(text_.begin(), text_.end(), pattern), end; it != end; ++it) {
         ranks_.push_back(static_cast<pid_t>(parse_int((*it)[1].str(), "pid")));
       }
     }
-    EXPECT_EQ(ranks_.size(), static_cast<size_t>(size)) << text;
-    reader_ = ends[0];
+    EXPECT_EQ(ranks_.size(), num_processes) << text_;
   }
   ~WaitingJob() { close(reader_); }
 
-  int end_by(int number) {
-    kill(pid_, number);
+  const std::vector<pid_t>& processes() const { return ranks_; }
+  void send(int number) const { kill(pid_, number); }
+  // What was written so far, at least until `line` is there or all have ended.
+  const std::string& text_with(const std::string& line) {
+    while (text_.find(line) == std::string::npos && read_some()) {
+    }
+    return text_;
+  }
+  int wait() const {
     int status = 0;
     waitpid(pid_, &status, 0);
     return status;
+  }
+  int end_by(int number) const {
+    send(number);
+    return wait();
   }
   // The kernel ends them after the launcher; false when one still runs after ten seconds.
   bool all_ranks_end() const {
@@ -87,8 +102,16 @@ class WaitingJob {
   }
 
  private:
+  bool read_some() {
+    char buffer[256];
+    const ssize_t count = read(reader_, buffer, sizeof(buffer));
+    if (count > 0) text_.append(buffer, static_cast<size_t>(count));
+    return count > 0;
+  }
+
   pid_t pid_ = -1;
   int reader_ = -1;
+  std::string text_;
   std::vector<pid_t> ranks_;
 };
 
@@ -120,22 +143,53 @@ TEST(Launch, AFailingRankIsNamedWithItsLastLines) {
   const Outcome outcome = run_job({"throw", "2"}, {.num_processes = 4});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_LT(outcome.seconds, 20);
-  EXPECT_THAT(outcome.err, HasSubstr("[2] rank 2: error: the shape is wrong\n"));
-  for (const int rank : {0, 1, 3}) {
-    EXPECT_THAT(outcome.err,
-                HasSubstr(fmt::format("[{0}] rank {0}: error: stopped in barrier \"after the error\" #2 of "
-                                      "group \"world\" because rank 2 failed: the shape is wrong\n",
-                                      rank)));
-  }
-  EXPECT_THAT(outcome.err, HasSubstr("tessera run: rank 2 failed: exit code 1; its last lines:\n"
-                                     "    rank 2: error: the shape is wrong\n"));
+  EXPECT_EQ(outcome.err,
+            "[2] rank 2: error: the shape is wrong\n"
+            "[0,1,3] ranks 0, 1, 3: error: stopped in barrier \"after the error\" #2 of group \"world\" because rank 2 "
+            "failed\n"
+            "tessera run: rank 2 failed: exit code 1\n");
+}
+
+TEST(Launch, AnErrorOfAllRanksIsSaidOnce) {
+  Outcome outcome =
+      run_job({"-c", "echo working; echo 'error: no such file' >&2; exit 2"}, {.command = {"sh"}, .num_processes = 4});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(outcome.err,
+            "[0-3] all 4 ranks: error: no such file\n"
+            "tessera run: all 4 ranks failed: exit code 2\n");
+  EXPECT_THAT(outcome.out, HasSubstr("[3] working\n"));
+  const std::string traceback = "echo 'Traceback (most recent call last):' >&2; echo 'KeyError: 1' >&2; exit 1";
+  outcome = run_job({"-c", traceback}, {.command = {"sh"}, .num_processes = 3});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(outcome.err,
+            "[0-2] Traceback (most recent call last):\n"
+            "[0-2] KeyError: 1\n"
+            "tessera run: all 3 ranks failed: exit code 1\n");
+}
+
+TEST(Launch, AnErrorThatAProgramSurvivesIsNotLost) {
+  const Outcome outcome =
+      run_job({"-c", "echo 'error: never mind' >&2; echo 'and on' >&2"}, {.command = {"sh"}, .num_processes = 2});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("[0] error: never mind\n[0] and on\n"),
+                                 HasSubstr("[1] error: never mind\n[1] and on\n")));
 }
 
 TEST(Launch, AFailingThreadIsNamedToo) {
   const Outcome outcome = run_job({"throw", "1"}, {.num_thread_ranks = 3});
   EXPECT_EQ(outcome.code, 1);
-  EXPECT_THAT(outcome.err, HasSubstr("rank 1: error: the shape is wrong\nrank 0: error: stopped in barrier"));
+  EXPECT_THAT(outcome.err, HasSubstr("rank 1: error: the shape is wrong\nranks 0, 2: error: stopped in barrier"));
   EXPECT_THAT(outcome.err, HasSubstr("tessera run: rank 1 failed: exit code 1"));
+}
+
+TEST(Launch, AThreadThatHangsIsNamedAndEnded) {
+  const Outcome outcome = run_job({"late", "1"}, {.num_thread_ranks = 3, .timeout_ms = 300});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_LT(outcome.seconds, 15);
+  EXPECT_THAT(outcome.err, HasSubstr("heard nothing from rank 1 for"));
+  EXPECT_THAT(outcome.err, testing::ContainsRegex("rank 1: error: has not ended 300 ms after rank [02] failed: it "
+                                                  "waits.*; the process is ended\n"));
+  EXPECT_THAT(outcome.err, testing::ContainsRegex("tessera run: rank [02] failed: exit code 1"));
 }
 
 TEST(Launch, AKilledRankEndsTheJobAtOnce) {
@@ -207,6 +261,72 @@ TEST(Launch, KillingTheLauncherLeavesNoProcess) {
   WaitingJob job(3);
   job.end_by(SIGKILL);
   EXPECT_TRUE(job.all_ranks_end());
+}
+
+// A shell as a rank: a process in a session of its own, one whose parent has ended, and a program that it waits for.
+std::vector<std::string> shell_with_children() {
+  return {"sh", "-c",
+          fmt::format("setsid sh -c 'echo pid $$; exec sleep 1000' & (sleep 1000 & echo pid $!); {} wait; true",
+                      rank_program())};
+}
+
+TEST(Launch, KillingTheLauncherLeavesNothingThatTheRanksHaveStarted) {
+  WaitingJob job(2, shell_with_children(), 3);
+  job.end_by(SIGKILL);
+  EXPECT_TRUE(job.all_ranks_end());
+}
+
+TEST(Launch, NothingOutlivesARankThatEnds) {
+  const Outcome outcome = run_job({"-c", "setsid sleep 1000 & echo pid $!"}, {.command = {"sh"}, .num_processes = 1});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_FALSE(is_running(static_cast<pid_t>(std::stol(outcome.out.substr(outcome.out.find("pid ") + 4)))));
+}
+
+TEST(Launch, KillingAGuardEndsItsRankAndTheJob) {
+  WaitingJob job(2, {"sh", "-c", "sleep 1000 & echo pid $!; echo pid $$; wait"}, 2, /*grace_ms=*/1);
+  // Of one rank, whichever was first, a process and its parent are said in turn.
+  const pid_t shell = parent_of(job.processes()[0]);
+  kill(parent_of(shell), SIGKILL);
+  EXPECT_THAT(job.text_with("its last lines"), HasSubstr("failed: killed by signal SIGKILL"));
+  EXPECT_EQ(WEXITSTATUS(job.wait()), 1);
+  EXPECT_TRUE(job.all_ranks_end());
+}
+
+TEST(Launch, SaysWhichSignalEndsTheJobAndTheSecondKills) {
+  WaitingJob job(2, {"sh", "-c", "trap '' TERM; echo pid $$; while :; do sleep 1000; done"}, 1,
+                 /*grace_ms=*/100'000);
+  job.send(SIGTERM);
+  EXPECT_THAT(job.text_with("ending"), HasSubstr("tessera run: SIGTERM: ending 2 ranks\n"));
+  job.send(SIGTERM);
+  EXPECT_THAT(job.text_with("killing"), HasSubstr("tessera run: SIGTERM again: killing 2 ranks\n"));
+  const int status = job.wait();
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 128 + SIGTERM);
+  EXPECT_TRUE(job.all_ranks_end());
+}
+
+TEST(Launch, ASignalBetweenTwoStartsEndsTheJobBeforeTheRestHasStarted) {
+  // It waits for the launcher to look, as one does that comes while a large job starts.
+  sigset_t set, before;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &set, &before);
+  raise(SIGTERM);
+  const Outcome outcome = run_job({"1000"}, {.command = {"sleep"}, .num_processes = 200, .grace_ms = 1});
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  EXPECT_EQ(outcome.code, 128 + SIGTERM);
+  EXPECT_THAT(outcome.err, HasSubstr("tessera run: SIGTERM: ending 1 rank\n"));
+  EXPECT_LT(outcome.seconds, 60);
+}
+
+TEST(Program, SaysWhichSignalEndsIt) {
+  FILE* pipe = popen((rank_program() + " wait 2>&1").c_str(), "r");
+  char line[64] = {};
+  ASSERT_NE(fgets(line, sizeof(line), pipe), nullptr);
+  kill(static_cast<pid_t>(std::stol(line + 4)), SIGTERM);  // "pid 123"
+  EXPECT_NE(fgets(line, sizeof(line), pipe), nullptr);
+  EXPECT_STREQ(line, "ended by SIGTERM\n");
+  EXPECT_NE(pclose(pipe), 0);
 }
 
 TEST(Launch, RefusesWhatItCannotStart) {

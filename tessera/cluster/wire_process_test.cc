@@ -51,8 +51,8 @@ TEST(Gloo, AnErrorReachesThePeersWithItsMessage) {
   EXPECT_EQ(outcome.code, 1);
   EXPECT_LT(outcome.seconds, 20);
   EXPECT_THAT(outcome.err,
-              AllOf(HasSubstr("[1] rank 1: error: stopped in"), HasSubstr("because rank 0 failed: the shape is wrong"),
-                    HasSubstr("tessera run: rank 0 failed: exit code 1")));
+              AllOf(HasSubstr("[0] rank 0: error: the shape is wrong\n"), HasSubstr("error: stopped in"),
+                    HasSubstr("because rank 0 failed\n"), HasSubstr("tessera run: rank 0 failed: exit code 1")));
 }
 
 TEST(Gloo, ALateRankIsNamedAtTheDeadline) {
