@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "tessera/base/error.h"
+#include "tessera/base/limits.h"
 #include "tessera/base/printable.h"
 
 namespace tessera::comm {
@@ -108,7 +109,11 @@ std::shared_ptr<void> map_shared(const Descriptor& fd, size_t bytes) {
     memory = mmap(reinterpret_cast<void*>(start), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
                   fd.get(), 0);
   }
-  if (memory == MAP_FAILED) throw IoError("cannot map {} bytes of shared memory: {}", bytes, std::strerror(errno));
+  if (memory == MAP_FAILED) {
+    const int reason = errno;
+    if (reserved != MAP_FAILED) munmap(reserved, bytes + slack);
+    throw IoError("cannot map {} bytes of shared memory: {}; {}", bytes, std::strerror(reason), limits_text());
+  }
   return {memory, [reserved, size = bytes + slack](void*) { munmap(reserved, size); }};
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "tessera/base/error.h"
+#include "tessera/base/limits.h"
 #include "tessera/base/strings.h"
 
 namespace tessera::executor {
@@ -38,7 +39,8 @@ Arena::Arena(int64_t capacity_bytes, std::shared_ptr<void> shared)
   reserved_ = ::mmap(nullptr, static_cast<size_t>(capacity_bytes_ + kHugePage), PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (reserved_ == MAP_FAILED) {
-    throw IoError("arena: cannot reserve {}: {}", format_bytes(capacity_bytes_), std::strerror(errno));
+    throw IoError("arena: cannot reserve {}: {}; {}", format_bytes(capacity_bytes_), std::strerror(errno),
+                  limits_text());
   }
   const auto begin = reinterpret_cast<uintptr_t>(reserved_);
   data_ = static_cast<std::byte*>(reserved_) + (kHugePage - begin % kHugePage) % kHugePage;
@@ -52,8 +54,13 @@ Arena::~Arena() {
 
 void Arena::grow_to(int64_t size_bytes) {
   if (size_bytes > capacity_bytes_) {
-    throw InvalidArgument("arena: {} are needed, {} are reserved", format_bytes(size_bytes),
-                          format_bytes(capacity_bytes_));
+    const AddressSpace space = address_space();
+    throw InvalidArgument(
+        "arena: {} are needed, {} are reserved{}", format_bytes(size_bytes), format_bytes(capacity_bytes_),
+        space.is_limited() ? fmt::format(" of the {} of address space that this process may have (ulimit -v): raise "
+                                         "that limit, start fewer ranks on this host or make the batch smaller",
+                                         format_bytes(space.limit))
+                           : std::string());
   }
   size_bytes_ = std::max(size_bytes_, size_bytes);
   if (shared_ != nullptr) back_shared(size_bytes_);

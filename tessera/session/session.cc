@@ -5,6 +5,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/base/limits.h"
 #include "tessera/kernels/machine.h"
 #include "tessera/kernels/registry.h"
 #include "tessera/session/agree_on_kernels.h"
@@ -43,6 +44,28 @@ executor::KernelSelection make_selection(cluster::Context& context, const Sessio
   using Unknown = executor::KernelSelection::Unknown;
   return {registries(options), num_threads, *table, context.size() > 1 ? Unknown::kNote : Unknown::kMeasure,
           context.clock()};
+}
+
+// What is reserved where the system gives less than was asked for.
+constexpr int64_t kLeastCapacity = int64_t{64} << 20;
+constexpr int64_t kHugePage = int64_t{2} << 20;
+
+// An arena of `wanted` bytes, or of less where address space is limited. The ranks of this host have their arenas in
+// one another's address space; half of what is free stays for everything else.
+executor::Arena reserve_arena(cluster::Context& context, int64_t wanted) {
+  int64_t capacity = wanted;
+  if (const AddressSpace space = address_space(); space.is_limited()) {
+    const int64_t share = space.free() / 2 / context.local_size() / kHugePage * kHugePage;
+    capacity = std::min(wanted, std::max(share, kLeastCapacity));
+  }
+  while (true) {
+    try {
+      return executor::Arena(capacity, context.reserve_shared_memory(static_cast<size_t>(capacity)));
+    } catch (const IoError&) {
+      if (capacity / 2 < kLeastCapacity) throw;
+      capacity /= 2;
+    }
+  }
 }
 
 }  // namespace
@@ -107,8 +130,7 @@ Session::Session(cluster::Context& context, const SessionOptions& options)
       options_(options),
       kernel_table_(make_kernel_table(context, options)),
       kernels_(make_selection(context, options, kernel_table_.get())),
-      arena_(options.arena_capacity_bytes,
-             context.reserve_shared_memory(static_cast<size_t>(options.arena_capacity_bytes))) {
+      arena_(reserve_arena(context, options.arena_capacity_bytes)) {
   if (context.size() > 1) lanes_ = std::make_unique<executor::CommLanes>(context.rank());
 }
 

@@ -37,7 +37,9 @@ struct SessionOptions {
   compiler::PartitionOptions partition = {};
   // Whether computing goes on while collectives are under way: off to measure what that gains.
   bool overlap = true;
-  // Address space that is reserved; memory is taken as it is used.
+  // Address space that is reserved; memory is taken as it is used. Less is reserved where the system limits it: half of
+  // what `ulimit -v` leaves, shared among the ranks of this host, at least 64 MiB. Throws IoError where not even that
+  // can be had, InvalidArgument where a step needs more.
   int64_t arena_capacity_bytes = int64_t{1} << 36;
   // Of the arena on each rank: parameters, states and what a step needs. What would not fit is recomputed, and
   // compiling throws InvalidArgument where that is not enough. 0: no limit. A session that debugs needs its own memory
