@@ -1,6 +1,7 @@
 """How ranks are started: by mpirun, by the tutorials' shell scripts with a rank table, with pytest as the launcher."""
 import json
 import re
+import secrets
 import socket
 import subprocess
 import sys
@@ -133,9 +134,14 @@ def free_port():
         return held.getsockname()[1]
 
 
-def test_two_servers_of_the_cluster_script(tmp_path):
-    """Eight ranks each; the two servers are addresses of this machine."""
+@pytest.mark.parametrize("has_secret", [False, True])
+def test_two_servers_of_the_cluster_script(tmp_path, has_secret):
+    """Eight ranks each; the two servers are addresses of this machine, between which ranks with a secret meet by TCP."""
     (tmp_path / "rank_table.json").write_text(json.dumps(new_table(8, ("127.0.0.1", "127.0.0.2"))))
+    if has_secret:
+        secret = tmp_path / "rank_table.json.secret"
+        secret.touch(0o600)
+        secret.write_bytes(secrets.token_bytes(32))
     (tmp_path / SCRIPT).write_text(GATHERS.replace("int(os.environ[\"RANK_ID\"]) == context.get_context(\"device_id\")",
                                                    "int(os.environ[\"RANK_ID\"])"))
     (tmp_path / "run_cluster.sh").write_text(block("000", "bash", "run_cluster.sh DATA_PATH RANK_TABLE_FILE"))
@@ -226,6 +232,7 @@ def test_a_rank_that_is_not_in_the_table_is_refused(tmp_path, monkeypatch, varia
     (moved(new_table(), 0, device_id="7"), {}, "rings of their own"), (new_table(), {"DEVICE_ID": "1"}, "rank 0 is device 0 there")])
 def test_what_only_other_devices_mind_is_a_warning(tmp_path, monkeypatch, capfd, table, variables, says):
     (tmp_path / "table.json").write_text(json.dumps(table))
+    monkeypatch.setenv("TESSERA_SECRET_FILE", "elsewhere")
     for name, value in ({"RANK_ID": "0", "RANK_SIZE": str(sum(len(s["device"]) for s in table["server_list"]))} | variables).items():
         monkeypatch.setenv(name, value)
     assert _place.place_of_this_process(str(tmp_path / "table.json"))["TESSERA_RANK"] == "0"
@@ -255,6 +262,17 @@ def test_ranks_of_several_servers_need_a_secret(tmp_path, monkeypatch):
         _place.place_of_this_process(str(tmp_path / "table.json"))
     monkeypatch.setenv("TESSERA_SECRET_FILE", "elsewhere")
     assert "TESSERA_SECRET_FILE" not in _place.place_of_this_process(str(tmp_path / "table.json"))
+
+
+def test_servers_that_are_one_machine_need_none(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANK_ID", "1")
+    monkeypatch.delenv("RANK_SIZE", raising=False)
+    monkeypatch.delenv("TESSERA_SECRET_FILE", raising=False)
+    table = tmp_path / "table.json"
+    table.write_text(json.dumps(new_table(2, ("127.0.0.1", "127.0.0.2"))))
+    assert _place.place_of_this_process(str(table))["TESSERA_STORE"].startswith("unix:tessera-")
+    (tmp_path / "table.json.secret").write_bytes(bytes(32))
+    assert _place.place_of_this_process(str(table))["TESSERA_STORE"].startswith("tcp:127.0.0.1:")
 
 
 def test_a_meeting_place_cannot_be_guessed(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@ import hashlib
 import hmac
 import os
 import secrets
+import socket
 
 from mindspore import context
 from mindspore.communication._rank_table import read_table
@@ -63,11 +64,22 @@ def _key_of_user():
         return b""
 
 
+def _is_here(server):
+    """Whether the server is an address of this machine."""
+    try:
+        family, kind, _, _, where = socket.getaddrinfo(server, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.bind(where)
+        return True
+    except OSError:
+        return False
+
+
 def place_of_this_process(path):
     """The variables that tell tessera its rank and where the ranks meet: on one server at a local name made of the table,
     the user and the process that started the ranks, at which only this user's processes meet; on several at the server
     of rank 0, TESSERA_PORT or one made of the table, with the secret that TESSERA_SECRET_FILE or the file TABLE.secret
-    holds. RANK_ID, too, is set then."""
+    holds. Without one, servers that are all addresses of this machine meet at a local name, too. RANK_ID is set then."""
     path, content = _read(path)
     table = read_table(path, content)
     if table.faults:
@@ -77,15 +89,19 @@ def place_of_this_process(path):
     for note in table.notes:
         context.warn_once(f"{path}: {note}")
     variables = {"TESSERA_RANK": str(own.rank), "TESSERA_SIZE": str(len(table.places))}
-    if len({place.server for place in table.places}) == 1:
-        job = hmac.new(_key_of_user(), content + f"|{os.getuid()}|{os.getppid()}".encode(), hashlib.sha256).hexdigest()[:24]
+    servers = {place.server for place in table.places}
+    secret = f"{path}.secret"
+    has_secret = "TESSERA_SECRET_FILE" in os.environ or os.path.exists(secret)
+    if len(servers) == 1 or not has_secret and all(map(_is_here, servers)):
+        # Who starts the ranks of one server tells jobs apart.
+        starter = os.getppid() if len(servers) == 1 else 0
+        job = hmac.new(_key_of_user(), content + f"|{os.getuid()}|{starter}".encode(), hashlib.sha256).hexdigest()[:24]
         return variables | {"TESSERA_STORE": f"unix:tessera-{job}", "TESSERA_JOB_ID": f"rank table {job}"}
+    if not has_secret:
+        raise RuntimeError(f"{path} lists ranks of several servers, which meet over the network and need a secret, so that nobody else "
+                           f"joins: make it once, (umask 077; head -c 32 /dev/urandom > {secret}), copy it to all servers as you copied "
+                           "the table, or name another file by TESSERA_SECRET_FILE")
     if "TESSERA_SECRET_FILE" not in os.environ:
-        secret = f"{path}.secret"
-        if not os.path.exists(secret):
-            raise RuntimeError(f"{path} lists ranks of several servers, which meet over the network and need a secret, so that nobody "
-                               f"else joins: make it once, (umask 077; head -c 32 /dev/urandom > {secret}), copy it to all servers as you "
-                               "copied the table, or name another file by TESSERA_SECRET_FILE")
         variables["TESSERA_SECRET_FILE"] = secret
     job = hashlib.sha256(content).hexdigest()[:24]
     server = next(place.server for place in table.places if place.rank == 0)
