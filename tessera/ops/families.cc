@@ -9,6 +9,7 @@ void add_all_families(OpRegistry& registry) {
   add_selection(registry);
   add_shape_ops(registry);
   add_creation(registry);
+  add_custom_gradient(registry);
   add_indexing(registry);
   add_matmul(registry);
   add_convolution(registry);

@@ -10,6 +10,7 @@
 
 #include "tessera/ops/collective_functions.h"
 #include "tessera/ops/creation_functions.h"
+#include "tessera/ops/custom_gradient.h"
 #include "tessera/ops/elementwise_functions.h"
 #include "tessera/ops/network_functions.h"
 #include "tessera/ops/reduce_functions.h"

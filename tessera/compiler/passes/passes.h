@@ -18,7 +18,7 @@ ir::Graph remove_dead_code(const ir::Graph& graph);
 // recomputed together.
 ir::Graph merge_common_subexpressions(const ir::Graph& graph);
 // Evaluates scalar arithmetic on fill nodes, and drops what changes nothing: x*1, x+0, cast to the same type,
-// stop_gradient, transposes and reshapes that keep everything.
+// stop_gradient, custom_gradient, transposes and reshapes that keep everything.
 ir::Graph fold_constants(const ir::Graph& graph);
 
 // Lets operators that add up half types in f32 keep that (attribute result_dtype) where their result is only read by

@@ -126,6 +126,10 @@ Graph fold_constants(const Graph& graph) {
       keep_input(0);
       continue;
     }
+    if (node.op == "custom_gradient") {  // likewise
+      for (size_t i = 0; i < node.outputs.size(); ++i) rewriter.set(node.outputs[i], rewriter.at(node.inputs[i]));
+      continue;
+    }
     if ((node.op == "cast" || node.op == "reshape" || node.op == "broadcast_to") && same_as_input(0)) {
       keep_input(0);
       continue;
