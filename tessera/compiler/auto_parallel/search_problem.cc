@@ -121,11 +121,19 @@ void SearchProblem::forbid(solver::Node& node, NodeId n) const {
       if (!allowed[choice]) node.costs[choice] = solver::kForbidden;
     }
   };
-  if (options_given_.use_all_ranks && operation.forward == ir::kNone) {
+  const auto num_split_axes = [&](size_t choice) {
+    size_t used = 0;
+    for (const auto& [factor, axes] : choices[choice].factors) used += axes.size();
+    return static_cast<int>(used);
+  };
+  bool can_use_all = false;  // by splitting it; sums that pass through an operator split nothing of it
+  for (size_t choice = 0; choice < choices.size(); ++choice) {
+    can_use_all = can_use_all || num_split_axes(choice) == costs_.mesh().num_axes();
+  }
+  if (options_given_.use_all_ranks && can_use_all && operation.forward == ir::kNone) {
     forbid_unless([&](size_t choice) {
-      size_t used = choices[choice].through.size();
-      for (const auto& [factor, axes] : choices[choice].factors) used += axes.size();
-      return static_cast<int>(used) == costs_.mesh().num_axes();
+      const auto used = num_split_axes(choice) + static_cast<int>(choices[choice].through.size());
+      return used == costs_.mesh().num_axes();
     });
   }
   if (options_given_.slice_align_size > 1) {

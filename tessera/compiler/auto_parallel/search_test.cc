@@ -129,6 +129,17 @@ TEST(Search, RefusesStrategiesThatNoGridHolds) {
   EXPECT_THROW(search(graph, ranks(8), profile()), InvalidArgument);
 }
 
+// A sum may pass through its addition, which splits nothing of it: such an operator is left alone.
+TEST(Search, CountersThatNothingSplitsStandBesideOperatorsThatUseAllRanks) {
+  ir::Graph graph = wide_network(64, 256, 256);
+  const auto step = graph.add_input(ir::InputKind::kState, "global_step", {DType::kI32, {1}});
+  graph.add_output("global_step", ops::add(step, 1));
+  graph = simplify(graph);
+  const auto found = search(graph, ranks(2), profile(), {.max_axes = 1, .use_all_ranks = true});
+  EXPECT_TRUE(found.choices.nodes.at(first(graph, "add")).through.empty());
+  EXPECT_EQ(found.choices.nodes.at(first(graph, "matmul")).factors.size(), 1);
+}
+
 TEST(Search, AnOperatorCanBeFixed) {
   const ir::Graph graph = wide_network(64, 256, 256);
   const ir::NodeId matmul = first(graph, "matmul");
