@@ -6,6 +6,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/limits.h"
+#include "tessera/base/logging.h"
 #include "tessera/kernels/machine.h"
 #include "tessera/kernels/registry.h"
 #include "tessera/session/agree_on_kernels.h"
@@ -136,7 +137,13 @@ Session::Session(cluster::Context& context, const SessionOptions& options)
 
 Session::~Session() {
   lanes_.reset();  // their threads use the groups
-  for (const auto& name : made_groups_) context_.destroy_group(name);
+  for (const auto& name : made_groups_) {
+    try {
+      context_.destroy_group(name);
+    } catch (const Error& error) {
+      log_warning("group \"{}\" could not be ended: {}", name, error.what());
+    }
+  }
 }
 
 void Session::declare(const std::string& name, const Type& global_type, const mesh::Sharding* sharding,
@@ -324,6 +331,21 @@ std::unique_ptr<Executable> Session::compile(const ir::Graph& graph, const mesh:
   return finish(std::move(compiled));
 }
 
+std::unique_ptr<Executable> Session::compile_own(const ir::Graph& graph, comm::Communicator& members) {
+  const mesh::Mesh alone({{"data", 1}}, {context_.rank()});
+  auto compiled = compiler::compile(graph, alone, {}, context_.rank(), layout_, kernels_, compile_options());
+  if (members.size() > 1) {
+    std::vector<std::vector<Communication>> by_rank(static_cast<size_t>(context_.size()));
+    const auto texts =
+        gather_texts(members, to_text(communications(compiled.local)), "comparing the collectives of a group's ranks");
+    for (size_t i = 0; i < texts.size(); ++i) {
+      by_rank[static_cast<size_t>(members.ranks()[i])] = parse_communications(texts[i]);
+    }
+    require_matching(graph.name(), by_rank);
+  }
+  return finish(std::move(compiled));
+}
+
 std::unique_ptr<Executable> Session::compile_own(const ir::Graph& graph) {
   const mesh::Mesh alone({{"data", 1}}, {context_.rank()});
   auto options = compile_options();
@@ -390,8 +412,9 @@ void Session::make_groups(const compiler::GroupLists& lists) {
 comm::Communicator* Session::make_group(const std::string& name, const std::vector<int>& ranks) {
   std::string unused = name;
   for (int number = 2; context_.has_group(unused); ++number) unused = fmt::format("{} #{}", name, number);
-  made_groups_.push_back(unused);
-  return context_.create_group(unused, ranks);
+  comm::Communicator* made = context_.create_group(unused, ranks);
+  made_groups_.push_back(unused);  // what was not made is not to be ended
+  return made;
 }
 
 comm::Communicator& Session::group_of(const Attributes& attributes) {

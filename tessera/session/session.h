@@ -127,6 +127,9 @@ class Session {
   // A graph that this rank wrote for itself, in its own shapes, with collectives (hybrid parallel). Collective: all
   // ranks check that their graphs' collectives fit together. Throws InvalidArgument naming the ranks that do not agree.
   std::unique_ptr<Executable> compile_own(const ir::Graph& graph);
+  // The same, called by the members of a group of the context only: all collectives in the graph are those of that
+  // group. Kernels are the usual ones.
+  std::unique_ptr<Executable> compile_own(const ir::Graph& graph, comm::Communicator& members);
   // For one rank on its own, without collectives over a mesh.
   std::unique_ptr<Executable> compile_local(const ir::Graph& graph);
 

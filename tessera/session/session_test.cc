@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tessera/base/error.h"
+#include "tessera/ops/collective_functions.h"
 #include "tessera/ops/op_def.h"
 
 namespace tessera::session {
@@ -26,6 +28,15 @@ TEST(Evaluate, UpdatesAParameterInPlace) {
   graph.finish_assignments();
   const auto results = evaluate(graph, {{"p", Tensor::of<double>({2}, {3, 4})}});
   EXPECT_THAT(results.at("p").to_doubles(), ElementsAre(9, 16));
+}
+
+TEST(Session, AGroupThatCannotBeMadeIsAnErrorAndNoMore) {
+  const auto context = cluster::single_context(1);
+  ir::Graph graph("g");
+  const auto x = graph.add_input(ir::InputKind::kInput, "x", {DType::kF32, {2}});
+  graph.add_output("y", ops::all_reduce(x, {.name = "pair", .ranks = {0, 1}, .own = 0}));
+  Session session(*context);
+  EXPECT_THROW(session.compile_local(graph), InvalidArgument);
 }
 
 }  // namespace
