@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
 #include "tessera/data/image_kernels.h"
 
@@ -13,7 +14,7 @@ constexpr int64_t kPlane = kSide * kSide;
 constexpr int64_t kRecord = 1 + 3 * kPlane;
 constexpr int kNumTrainFiles = 5;
 
-// The files of `usage`, in order. Throws when one is missing.
+// The files of `usage` that are there, in order. Throws when none is.
 std::vector<std::string> file_names(FileSystem& files, const std::string& directory, const std::string& usage) {
   if (!files.exists(directory) || !files.is_directory(directory)) {
     throw InvalidArgument(
@@ -33,9 +34,13 @@ std::vector<std::string> file_names(FileSystem& files, const std::string& direct
   for (const std::string& name : names) {
     if (!files.exists(join_path(directory, name))) missing.push_back(name);
   }
+  if (missing.size() == names.size()) {
+    throw InvalidArgument("cifar10 \"{}\": {} missing; usage \"{}\" needs one of {} at least", directory,
+                          fmt::join(missing, ", "), usage, fmt::join(names, ", "));
+  }
   if (!missing.empty()) {
-    throw InvalidArgument("cifar10 \"{}\": {} missing; usage \"{}\" needs {}", directory, fmt::join(missing, ", "),
-                          usage, fmt::join(names, ", "));
+    log_warning("cifar10 \"{}\": {} missing: the other files are read", directory, fmt::join(missing, ", "));
+    std::erase_if(names, [&](const std::string& name) { return std::ranges::find(missing, name) != missing.end(); });
   }
   return names;
 }

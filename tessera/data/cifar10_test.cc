@@ -78,14 +78,21 @@ TEST_F(Cifar10Files, ShufflesUnlessToldOtherwise) {
   EXPECT_EQ(labels({.num_samples = 4}).size(), 4);
 }
 
-TEST_F(Cifar10Files, AMissingDirectoryOrFileIsNamed) {
+TEST_F(Cifar10Files, TheFilesThatAreThereAreRead) {
+  files.remove("d/data_batch_3.bin");
+  files.remove("d/test_batch.bin");
+  EXPECT_THAT(labels({.shuffle = false}), ElementsAre(1, 1, 2, 2, 4, 4, 5, 5));
+}
+
+TEST_F(Cifar10Files, AMissingDirectoryOrUsageIsNamed) {
   EXPECT_THAT([&] { cifar10(files, "nowhere"); },
               ThrowsMessage<InvalidArgument>(HasSubstr("cifar10 \"nowhere\": no such directory; it must hold")));
-  files.remove("d/data_batch_3.bin");
-  EXPECT_THAT([&] { cifar10(files, "d"); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("cifar10 \"d\": data_batch_3.bin missing; usage \"all\" needs "
-                                                       "data_batch_1.bin, data_batch_2.bin")));
-  EXPECT_EQ(cifar10(files, "d", {.usage = "test"}).get_dataset_size(), 1);
+  files.remove("d/test_batch.bin");
+  EXPECT_THAT(
+      [&] { cifar10(files, "d", {.usage = "test"}); },
+      ThrowsMessage<InvalidArgument>(HasSubstr("cifar10 \"d\": test_batch.bin missing; usage \"test\" needs one of "
+                                               "test_batch.bin at least")));
+  EXPECT_EQ(cifar10(files, "d", {.usage = "train"}).get_dataset_size(), 10);
 }
 
 TEST_F(Cifar10Files, ATruncatedFileIsNamedWithItsSizeAndRemainder) {
