@@ -61,7 +61,7 @@ struct StrategyFile {
 void check_strategy(const StrategyFile& strategy, const std::string& where);
 
 // The file's bytes; items sorted by name, as the reference has them. Throw InvalidArgument as check_strategy does.
-// The JSON form also needs every tensor_shape, and node names that differ between stages.
+// The JSON form also needs node names that differ between stages.
 std::string strategy_to_protobuf(const StrategyFile& strategy);
 std::string strategy_to_json(const StrategyFile& strategy);
 

@@ -43,7 +43,7 @@ ParameterLayout read_layout(const std::string& name, const JsonField& field) {
   layout.device_matrix = read_numbers(field["dev_matrix"], 1, kMaxInt32);
   for (const auto& dim : field["tensor_map"].items(kAnyLength)) layout.tensor_map.push_back(read_axes(dim));
   layout.tensor_shape = read_numbers(field["tensor_shape"], 0, INT64_MAX);
-  if (layout.tensor_shape.size() != layout.tensor_map.size()) {
+  if (!layout.tensor_shape.empty() && layout.tensor_shape.size() != layout.tensor_map.size()) {
     field["tensor_shape"].fail(fmt::format("must have {} dims, as tensor_map has", layout.tensor_map.size()));
   }
   if (field.has("param_split_shape")) {
@@ -57,11 +57,6 @@ ParameterLayout read_layout(const std::string& name, const JsonField& field) {
 }
 
 Json layout_json(const ParameterLayout& layout) {
-  if (layout.tensor_shape.size() != layout.tensor_map.size()) {
-    throw InvalidArgument(
-        "strategy file: the layout of {} has no tensor_shape, which the JSON form needs; write the file without .json",
-        quoted_name(layout.name));
-  }
   Json json{{"dev_matrix", layout.device_matrix},
             {"tensor_map", Json::array()},
             {"tensor_shape", layout.tensor_shape},
