@@ -199,6 +199,7 @@ std::map<std::string, double> Model::eval(const data::Dataset& dataset, const Tr
   auto batches = batches_of(dataset, {}, 1, options, eval_executable_for(full_inputs));
   int64_t batch = 0;
   while (const int64_t rows = batches.next_global_rows()) {
+    if (options.before_batch) options.before_batch();
     ++batch;
     const int64_t global_rows = global_rows_of(dataset, rows);
     const auto inputs = input_specs(dataset, global_rows);

@@ -111,6 +111,8 @@ struct TrainOptions {
   bool dataset_sink_mode = false;
   int64_t sink_size = -1;  // -1: the whole epoch
   int num_workers = 1;     // threads that make batches ahead
+  // Called before each batch, whatever callbacks there are: what it throws ends the call.
+  std::function<void()> before_batch = {};
 };
 
 // How Model::save_checkpoint saves.

@@ -162,6 +162,7 @@ void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callba
       double loss_sum = 0;
       int64_t num_losses = 0;
       do {
+        if (options.before_batch) options.before_batch();
         run.rows_of_epoch += global_rows_of(dataset, batches.next_global_rows());
         session::Executable& executable = read_batch();
         run_batch(executable, run);
