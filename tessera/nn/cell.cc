@@ -168,6 +168,21 @@ void Cell::collect(std::vector<Parameter*>& into) {
   for (const auto& [name, cell] : children_) cell->collect(into);
 }
 
+void Cell::name_parameters() {
+  std::vector<Parameter*> named;
+  name_parameters(named);
+}
+
+void Cell::name_parameters(std::vector<Parameter*>& named) {
+  for (const auto& [name, parameter] : parameters_) {
+    if (std::find(named.begin(), named.end(), parameter.get()) != named.end()) continue;
+    named.push_back(parameter.get());
+    parameter->name = name;
+    parameter->owner = this;
+  }
+  for (const auto& [name, cell] : children_) cell->name_parameters(named);
+}
+
 Parameter& Cell::find_parameter(const std::string& full_name) {
   std::vector<std::string> names;
   for (Parameter* parameter : parameters()) {
@@ -229,6 +244,12 @@ void Cell::adopt(const std::string& name, std::shared_ptr<Parameter> parameter) 
     parameter->owner = this;
   }
   parameters_.emplace_back(name, std::move(parameter));
+}
+
+void Cell::hold(const std::string& name, std::shared_ptr<Parameter> parameter) {
+  const auto is_same = [&](const auto& entry) { return entry.second == parameter; };
+  if (std::none_of(parameters_.begin(), parameters_.end(), is_same))
+    parameters_.emplace_back(name, std::move(parameter));
 }
 
 void Cell::adopt(const std::string& name, std::shared_ptr<Cell> cell, bool is_in_path) {

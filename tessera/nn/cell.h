@@ -92,6 +92,9 @@ class Cell {
 
   // The attribute path: "" for the root, "layer1.0" below.
   std::string path() const;
+  // Names every parameter here and below by the path of attributes that leads to it, the first where there are several,
+  // whatever it was called before and whichever cell named it.
+  void name_parameters();
   const Settings& settings() const { return settings_; }
   // Sets the settings here and below; cells whose parameters depend on them override it and call this.
   virtual void apply_settings(const Settings& settings);
@@ -118,6 +121,8 @@ class Cell {
   void adopt(const std::string& name, std::shared_ptr<Cell> cell, bool is_in_path = true);
   // Takes a parameter; one without an owner gets its path from here, and this name if it has none.
   void adopt(const std::string& name, std::shared_ptr<Parameter> parameter);
+  // Lists a parameter among the cell's own without naming it.
+  void hold(const std::string& name, std::shared_ptr<Parameter> parameter);
   // Gives up the parameter or child of that name, if there is one.
   void release(const std::string& name);
   // Runs `construct` as this cell's: its parameters can be read, nodes come from its path and take its strategies.
@@ -129,6 +134,7 @@ class Cell {
   void apply_strategies(ir::Graph& graph, ir::NodeId first) const;
   void apply_compute_dtype(ir::Graph& graph, ir::NodeId first) const;
   void collect(std::vector<Parameter*>& into);
+  void name_parameters(std::vector<Parameter*>& named);
   // Of this cell or one below; null where there is none.
   const Cell* find_recomputed() const;
   void check_name(const std::string& name) const;
