@@ -33,7 +33,10 @@ nb::object trace_call(nb::handle self, nn::Cell& cell, const nb::args& args, con
     nb::object result;
     {
       const Inside inside;
-      python_cell->enter(*current_graph(), [&] { result = construct_of(self)(*args, **kwargs); });
+      python_cell->enter(*current_graph(), [&] {
+        const nb::tuple given = differentiable_arguments(self, args);
+        result = with_own_gradient(self, given, construct_of(self)(*given, **kwargs));
+      });
     }
     if (auto values = values_of(args, kwargs); values && depth <= kRememberedDepth)
       remember_call(self, std::move(*values), result);
@@ -79,6 +82,12 @@ bool is_tensor_like(nb::handle object) {
          (nb::hasattr(object, "__array__") && nb::hasattr(object, "dtype"));
 }
 
+// A tuple of a class of its own that holds parameters.
+bool is_parameter_tuple(nb::handle object) {
+  return nb::isinstance<nb::tuple>(object) && nb::len(object) > 0 &&
+         nb::isinstance<nn::Parameter>(nb::borrow<nb::tuple>(object)[0]);
+}
+
 // The cell's own and what else the trace has met, as far as the graph reads them.
 Program::Parameters parameters_in(const ir::Graph& graph, const nn::Cell& cell) {
   Program::Parameters read;
@@ -107,25 +116,42 @@ std::optional<Spread> spread_of(nb::handle self) {
   return own.contains("_spread") ? std::optional(nb::cast<Spread>(own["_spread"])) : std::nullopt;
 }
 
-std::unique_ptr<CompiledCall> compile_call(nb::handle self, nn::Cell& cell, const nb::args& args,
-                                           const nb::kwargs& kwargs, const std::vector<Tensor>& inputs) {
-  const auto spread = spread_of(self);
+// Calls f(tensor-like object) for each within tuples, lists and dicts, in order, and puts what it returns in its place.
+template <typename F>
+nb::object map_tensors(nb::handle object, const F& f) {
+  if (is_tensor_like(object)) return f(object);
+  if (nb::isinstance<nb::dict>(object)) {
+    nb::dict made;
+    for (const auto& [key, value] : nb::borrow<nb::dict>(object)) made[key] = map_tensors(value, f);
+    return made;
+  }
+  const bool is_list = object.type().is(reinterpret_cast<PyObject*>(&PyList_Type));
+  if (!is_list && !object.type().is(reinterpret_cast<PyObject*>(&PyTuple_Type)) && !is_parameter_tuple(object))
+    return nb::borrow(object);
+  nb::list items;
+  for (const nb::handle item : object) items.append(map_tensors(item, f));
+  return is_list ? nb::object(items) : nb::object(nb::tuple(items));
+}
+
+std::unique_ptr<CompiledCall> trace_and_compile(nb::handle self, nn::Cell& cell, const nb::args& args,
+                                                const nb::kwargs& kwargs, const std::vector<Tensor>& inputs,
+                                                const std::optional<Spread>& spread) {
+  const uint64_t before = differentiations();
   ir::Graph graph("forward");
   const TraceScope scope(graph);
-  nb::list symbols;
   size_t next = 0;
-  for (const nb::handle arg : args) {
-    if (!is_tensor_like(arg)) {
-      symbols.append(arg);
-      continue;
-    }
+  const auto symbol_of = [&](nb::handle) {
     Type type = inputs[next].type();
     if (spread && !spread->full_batch && type.shape.ndim() > 0) type.shape[0] *= context().size();
-    symbols.append(nb::cast(graph.add_input(ir::InputKind::kInput, std::to_string(next), type)));
+    const auto value = graph.add_input(ir::InputKind::kInput, std::to_string(next), type);
     ++next;
-  }
+    return nb::cast(value);
+  };
+  const nb::object symbols = map_tensors(args, symbol_of);
+  const nb::object named = map_tensors(kwargs, symbol_of);
   auto call = std::make_unique<CompiledCall>();
-  call->result = trace_call(self, cell, nb::borrow<nb::args>(nb::tuple(symbols)), kwargs);
+  call->result = trace_call(self, cell, nb::borrow<nb::args>(symbols), nb::borrow<nb::kwargs>(named));
+  if (spread && spread->only_training && differentiations() == before) return nullptr;
   std::vector<ir::Value> values;
   find_values(call->result, values);
   for (size_t i = 0; i < values.size(); ++i) {
@@ -137,6 +163,12 @@ std::unique_ptr<CompiledCall> compile_call(nb::handle self, nn::Cell& cell, cons
   auto read = parameters_in(graph, cell);
   call->program = std::make_unique<Program>(in_asked_dtypes(std::move(graph)), std::move(read), spread);
   return call;
+}
+
+std::unique_ptr<CompiledCall> compile_call(nb::handle self, nn::Cell& cell, const nb::args& args,
+                                           const nb::kwargs& kwargs, const std::vector<Tensor>& inputs) {
+  auto call = trace_and_compile(self, cell, args, kwargs, inputs, spread_of(self));
+  return call != nullptr ? std::move(call) : trace_and_compile(self, cell, args, kwargs, inputs, std::nullopt);
 }
 
 // Whether any cell has flags, attributes that are part of the key of what is compiled.
@@ -177,15 +209,13 @@ nb::object call_cell(nb::handle self, const nb::args& args, const nb::kwargs& kw
   if (current_graph() != nullptr) return trace_call(self, cell, args, kwargs);
   std::vector<Tensor> inputs;
   std::string signature = cell.settings().training ? "training" : "";
-  for (const nb::handle arg : args) {
-    if (is_tensor_like(arg)) {
-      inputs.push_back(to_tensor(arg));
-      signature += fmt::format(" {}", inputs.back().type());
-    } else {
-      signature += fmt::format(" {}", nb::cast<std::string>(nb::repr(arg)));
-    }
-  }
-  signature += fmt::format(" {}", nb::cast<std::string>(nb::repr(kwargs)));
+  // Types take the place of tensors.
+  const auto note = [&](nb::handle object) -> nb::object {
+    inputs.push_back(to_tensor(object));
+    return nb::str(fmt::format("{}", inputs.back().type()).c_str());
+  };
+  signature += fmt::format(" {}", nb::cast<std::string>(nb::repr(map_tensors(args, note))));
+  signature += fmt::format(" {}", nb::cast<std::string>(nb::repr(map_tensors(kwargs, note))));
   const nb::dict calls = compiled_calls(self);
   if (!calls.contains(signature.c_str())) {
     calls[signature.c_str()] =
@@ -222,8 +252,9 @@ void bind_calls(nb::module_& m, nb::class_<nn::Cell, PythonCell>& cell) {
       "Attributes that construct() looks at. For each set of flags a cell is compiled once.");
   cell.def(
       "spread",
-      [](nb::object self, bool strategies, bool propagation, bool full_batch, const std::optional<nb::dict>& search) {
-        Spread spread{strategies, propagation, full_batch};
+      [](nb::object self, bool strategies, bool propagation, bool full_batch, const std::optional<nb::dict>& search,
+         bool only_training) {
+        Spread spread{strategies, propagation, full_batch, only_training};
         if (search) spread.search = search_options(*search);
         nb::dict own = nb::borrow<nb::dict>(self.attr("__dict__"));
         own["_spread"] = nb::cast(std::move(spread));
@@ -231,11 +262,12 @@ void bind_calls(nb::module_& m, nb::class_<nn::Cell, PythonCell>& cell) {
         return self;
       },
       "strategies"_a = false, "propagation"_a = false, "full_batch"_a = false, "search"_a = nb::none(),
+      "only_training"_a = false,
       R"(Calls of this cell are split over the ranks of the job, which all make them; results are whole on every rank.
 
 Each rank gives its rows of the inputs, or with full_batch all of them. strategies: operators are split as they say; search:
 a search decides, strategies hold, with the keys of Model's search; else all follows the batch. The result is that of one
-device on the whole batch.)");
+device on the whole batch. only_training: calls that ask for no gradients are each rank's own, as without spread().)");
 }
 
 }  // namespace tessera::python

@@ -19,6 +19,19 @@ void collect(const nn::Cell& cell, OwnParameters& into) {
   for (const auto& [name, child] : cell.children()) collect(*child, into);
 }
 
+using NamedParameters = std::vector<std::pair<std::string, std::shared_ptr<nn::Parameter>>>;
+
+void collect_named(const nn::Cell& cell, const std::string& path, NamedParameters& into) {
+  for (const auto& [name, parameter] : cell.own_parameters()) {
+    const auto is_same = [&](const auto& entry) { return entry.second == parameter; };
+    if (std::none_of(into.begin(), into.end(), is_same)) into.emplace_back(path + name, parameter);
+  }
+  for (const auto& [name, child] : cell.children()) {
+    const bool is_in_path = child->path() != cell.path();
+    collect_named(*child, is_in_path ? path + name + "." : path, into);
+  }
+}
+
 std::shared_ptr<nn::Parameter> own_parameter(const nn::Cell& cell, const std::string& name) {
   for (const auto& [key, parameter] : cell.own_parameters()) {
     if (key == name) return parameter;
@@ -26,10 +39,30 @@ std::shared_ptr<nn::Parameter> own_parameter(const nn::Cell& cell, const std::st
   return nullptr;
 }
 
+// A tuple of parameters and of nothing else; empty where it is none.
+OwnParameters parameters_in(nb::handle value) {
+  OwnParameters all;
+  if (!nb::isinstance<nb::tuple>(value)) return all;
+  for (const nb::handle item : value) {
+    if (!nb::isinstance<nn::Parameter>(item)) return {};
+    all.push_back(nb::cast<std::shared_ptr<nn::Parameter>>(item));
+  }
+  return all;
+}
+
 // Cells and parameters become part of the cell, under the attribute's name.
 void set_attribute(nb::handle self, nb::handle key, nb::object value) {
-  auto& cell = nb::cast<nn::Cell&>(self);
   const auto name = nb::cast<std::string>(key);
+  if (!nb::inst_ready(self)) {  // __init__() has not called that of Cell yet
+    if (nb::isinstance<nn::Cell>(value) || nb::isinstance<nn::Parameter>(value)) {
+      throw nb::attribute_error(fmt::format("{}: super().__init__() must be called before \"{}\" becomes part of it",
+                                            nb::cast<std::string>(self.type().attr("__name__")), name)
+                                    .c_str());
+    }
+    if (PyObject_GenericSetAttr(self.ptr(), key.ptr(), value.ptr()) != 0) throw nb::python_error();
+    return;
+  }
+  auto& cell = nb::cast<nn::Cell&>(self);
   const auto own = own_parameter(cell, name);
   const bool is_new_value = nb::isinstance<ir::Value>(value) || nb::isinstance<Tensor>(value) ||
                             nb::isinstance<nn::Parameter>(value) || is_number(value);
@@ -48,6 +81,8 @@ void set_attribute(nb::handle self, nb::handle key, nb::object value) {
       python_cell->adopt(name, nb::cast<std::shared_ptr<nn::Parameter>>(value));
     } else if (is_part) {
       python_cell->adopt(name, nb::cast<std::shared_ptr<nn::Cell>>(value), nb::cast<bool>(self.attr("auto_prefix")));
+    } else {
+      python_cell->hold_all(name, parameters_in(value));
     }
   } else if (is_part) {
     throw InvalidArgument("cell \"{}\": \"{}\" cannot be added, the cell is not written in Python", cell.path(), name);
@@ -64,6 +99,11 @@ void delete_attribute(nb::handle self, nb::handle key) {
 
 // What C++ cells consist of: parameters and children by their names.
 nb::object get_part(nb::handle self, const std::string& name) {
+  if (!nb::inst_ready(self)) {
+    throw nb::attribute_error(fmt::format("{} has no attribute '{}': super().__init__() has not been called yet",
+                                          nb::cast<std::string>(self.type().attr("__name__")), name)
+                                  .c_str());
+  }
   auto& cell = nb::cast<nn::Cell&>(self);
   if (const auto own = own_parameter(cell, name)) return nb::cast(own);
   for (const auto& [key, child] : cell.children()) {
@@ -92,13 +132,28 @@ void assign_traced(const std::shared_ptr<nn::Parameter>& parameter, nb::handle v
   parameter->assign(assigned);
 }
 
+void PythonCell::hold_all(const std::string& attribute, const OwnParameters& parameters) {
+  for (const auto& parameter : parameters) {
+    held_[attribute].push_back(parameter->full_name());
+    hold(parameter->full_name(), parameter);
+  }
+}
+
+void PythonCell::release(const std::string& attribute) {
+  Cell::release(attribute);
+  if (const auto held = held_.extract(attribute)) {
+    for (const auto& name : held.mapped()) Cell::release(name);
+  }
+}
+
 nn::Value PythonCell::construct(std::span<const nn::Value> inputs) {
   const nb::gil_scoped_acquire gil;
   const TraceScope scope(graph());
   nb::list arguments;
   for (const auto& input : inputs) arguments.append(nb::cast(input));
   const nb::object self = nb::find(static_cast<nn::Cell&>(*this));
-  const nb::object result = construct_of(self)(*nb::tuple(arguments));
+  const nb::tuple given(arguments);
+  const nb::object result = with_own_gradient(self, given, construct_of(self)(*given));
   if (nb::isinstance<nb::tuple>(result) || nb::isinstance<nb::list>(result) || result.is_none()) {
     throw InvalidArgument("cell \"{}\": construct() must return one value here, it returned {}", path(),
                           nb::cast<std::string>(nb::str(result.type().attr("__name__"))));
@@ -149,6 +204,17 @@ once.)",
       "trainable_parameters", [](const nn::Cell& self) { return parameters_of(self, true); },
       "Those with requires_grad.");
   cell.def("children", &nn::Cell::children, nb::rv_policy::reference_internal, "(name, cell) of each child.");
+  cell.def(
+      "name_parameters", [](nn::Cell& self) { self.name_parameters(); },
+      "Names every parameter here and below by the path of attributes that leads to it, whatever it was called.");
+  cell.def(
+      "named_parameters",
+      [](const nn::Cell& self) {
+        NamedParameters all;
+        collect_named(self, "", all);
+        return all;
+      },
+      "(path of attributes, parameter) of each.");
   cell.def("path", &nn::Cell::path, "The attribute path: \"\" for the root, \"layer1.0\" below.");
   cell.def(
       "shard", [](nn::Cell& self, const std::string& op, const mesh::Strategy& strategy) { self.shard(op, strategy); },

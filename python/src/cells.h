@@ -7,6 +7,8 @@
 
 namespace tessera::python {
 
+using OwnParameters = std::vector<std::shared_ptr<nn::Parameter>>;
+
 // The C++ side of a cell whose construct() is Python's.
 class PythonCell : public nn::Cell {
  public:
@@ -15,15 +17,25 @@ class PythonCell : public nn::Cell {
   using nn::Cell::adopt;
   using nn::Cell::construct;
   using nn::Cell::enter;
-  using nn::Cell::release;
+  // Takes what a sequence of parameters holds, each under its own name.
+  void hold_all(const std::string& attribute, const OwnParameters& parameters);
+  // Gives up what the attribute has brought.
+  void release(const std::string& attribute);
   // Takes the GIL. Throws InvalidArgument when the result is no single value.
   nn::Value construct(std::span<const nn::Value> inputs) override;
+
+ private:
+  std::map<std::string, std::vector<std::string>> held_;  // names by attribute
 };
 
-using OwnParameters = std::vector<std::shared_ptr<nn::Parameter>>;
 // Those here and below, each once.
 OwnParameters parameters_of(const nn::Cell& cell, bool trainable);
 
+// The arguments of a call, with the values of parameters in place of these where the cell has a bprop().
+nb::tuple differentiable_arguments(nb::handle self, const nb::tuple& arguments);
+// What construct() has made of the arguments; where the cell has a bprop(*arguments, out, dout), the same values with
+// the gradients that it gives.
+nb::object with_own_gradient(nb::handle self, const nb::tuple& arguments, nb::object result);
 // construct() with its branches on values traced, see tessera/_branches.py.
 nb::object construct_of(nb::handle self);
 // Inside construct(): the parameter's new value in every run of the graph.

@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "python/src/bind.h"
+#include "python/src/cells.h"
 #include "python/src/parameters.h"
 
 namespace tessera::python {
@@ -30,6 +31,7 @@ nb::object value_and_grad(const nb::callable& f, const nb::list& args,
                           const std::vector<std::shared_ptr<nn::Parameter>>& parameters,
                           const std::vector<size_t>& numbers, nb::handle sens) {
   ir::Graph& graph = traced_graph("value_and_grad");
+  note_differentiation();
   // As they are now: what f assigns is not differentiated through.
   std::vector<ir::Value> wrt;
   for (const auto& parameter : parameters) {
@@ -59,33 +61,153 @@ nb::object value_and_grad(const nb::callable& f, const nb::list& args,
   return nb::make_tuple(result, nb::tuple(gradients));
 }
 
-// Adds the updates to the graph. The optimizer's states are parameters that its Python object keeps.
-void update(nb::handle self, const std::vector<std::shared_ptr<nn::Parameter>>& own_parameters, nb::handle gradients) {
-  ir::Graph& graph = traced_graph("an optimizer's update");
-  auto& optimizer = nb::cast<nn::Optimizer&>(self);
-  std::vector<nn::Parameter*> parameters;
-  for (const auto& parameter : own_parameters) {
-    read_by_trace(parameter);
-    parameters.push_back(parameter.get());
+// Values within tuples and lists, in order.
+void append_values(nb::handle object, std::vector<ir::Value>& values) {
+  if (nb::isinstance<ir::Value>(object)) {
+    values.push_back(nb::cast<ir::Value>(object));
+  } else if (nb::isinstance<nb::tuple>(object) || nb::isinstance<nb::list>(object)) {
+    for (const nb::handle item : object) append_values(item, values);
   }
-  nb::dict own = nb::borrow<nb::dict>(self.attr("__dict__"));
-  if (!own.contains("states")) own["states"] = nb::dict();
-  const nb::dict states = nb::borrow<nb::dict>(own["states"]);
-  for (const auto& state : optimizer.states(parameters)) {
-    const auto name = state.full_name();
-    if (!states.contains(name.c_str())) states[name.c_str()] = nb::cast(std::make_shared<nn::Parameter>(state));
-    read_by_trace(nb::cast<std::shared_ptr<nn::Parameter>>(states[name.c_str()]));
+}
+
+// The object with its values replaced, in order.
+nb::object with_values(nb::handle object, const std::vector<ir::Value>& values, size_t& next) {
+  if (nb::isinstance<ir::Value>(object)) return nb::cast(values[next++]);
+  const bool is_list = nb::isinstance<nb::list>(object);
+  if (!is_list && !nb::isinstance<nb::tuple>(object)) return nb::borrow(object);
+  nb::list items;
+  for (const nb::handle item : object) items.append(with_values(item, values, next));
+  return is_list ? nb::object(items) : nb::object(nb::tuple(items));
+}
+
+std::vector<ir::Value> add_inputs(ir::Graph& graph, const char* prefix, const std::vector<ir::Value>& like) {
+  std::vector<ir::Value> inputs;
+  for (size_t i = 0; i < like.size(); ++i) {
+    inputs.push_back(graph.add_input(ir::InputKind::kInput, fmt::format("{}{}", prefix, i), like[i].type()));
+  }
+  return inputs;
+}
+
+std::string class_name(nb::handle object) { return nb::cast<std::string>(nb::str(object.type().attr("__name__"))); }
+
+// What bprop() gives for each argument, as results of its graph.
+void add_results(ir::Graph& graph, const std::string& who, const nb::object& arguments, nb::object gradients,
+                 const std::vector<ir::Value>& inputs) {
+  if (!nb::isinstance<nb::tuple>(gradients) && !nb::isinstance<nb::list>(gradients) && nb::len(arguments) == 1) {
+    gradients = nb::make_tuple(gradients);
+  }
+  if (!nb::isinstance<nb::tuple>(gradients) && !nb::isinstance<nb::list>(gradients)) {
+    throw InvalidArgument("{} must return a tuple with a gradient for each of the {} inputs, it returned {}", who,
+                          nb::len(arguments), class_name(gradients));
+  }
+  if (nb::len(gradients) != nb::len(arguments)) {
+    throw InvalidArgument("{} must return a gradient for each of the {} inputs, it returned {}", who,
+                          nb::len(arguments), nb::len(gradients));
   }
   Operation operation;
+  size_t next = 0;
+  for (size_t i = 0; i < nb::len(arguments); ++i) {
+    std::vector<ir::Value> held;
+    append_values(arguments[i], held);
+    const size_t first = next;
+    next += held.size();
+    if (held.empty() || gradients[i].is_none()) continue;
+    const bool is_sequence = !nb::isinstance<ir::Value>(arguments[i]);
+    const auto given = is_sequence ? operation.values(gradients[i]) : std::vector{operation.value(gradients[i])};
+    if (given.size() != held.size()) {
+      throw InvalidArgument("{} returned {} gradients for input {}, which has {} tensors", who, given.size(), i,
+                            held.size());
+    }
+    for (size_t j = 0; j < held.size(); ++j) {
+      const Type& type = inputs[first + j].type();
+      if (!is_floating(type.dtype)) continue;
+      if (!(given[j].shape() == type.shape)) {
+        throw InvalidArgument("{} returned a gradient of shape {} for input {} of shape {}", who, given[j].shape(), i,
+                              type.shape);
+      }
+      graph.add_output(fmt::format("$dx{}", first + j), ops::cast(given[j], type.dtype));
+    }
+  }
+}
+
+// The states of these parameters, which the optimizer's Python object keeps. Where parameters have been renamed since,
+// so are their states.
+std::vector<std::shared_ptr<nn::Parameter>> state_parameters(
+    nb::handle self, const std::vector<std::shared_ptr<nn::Parameter>>& own_parameters) {
+  std::vector<nn::Parameter*> parameters;
+  for (const auto& parameter : own_parameters) parameters.push_back(parameter.get());
+  const auto wanted = nb::cast<nn::Optimizer&>(self).states(parameters);
+  nb::dict own = nb::borrow<nb::dict>(self.attr("__dict__"));
+  std::vector<std::shared_ptr<nn::Parameter>> kept;
+  if (own.contains("states")) kept = nb::cast<std::vector<std::shared_ptr<nn::Parameter>>>(own["states"]);
+  const auto is_like = [](const nn::Parameter& one, const nn::Parameter& other) { return one.type == other.type; };
+  if (kept.size() == wanted.size() &&
+      std::equal(wanted.begin(), wanted.end(), kept.begin(),
+                 [&](const auto& one, const auto& other) { return is_like(one, *other); })) {
+    for (size_t i = 0; i < kept.size(); ++i) kept[i]->name = wanted[i].name;
+    return kept;
+  }
+  std::vector<std::shared_ptr<nn::Parameter>> states;
+  for (const auto& state : wanted) {
+    const auto known = std::find_if(kept.begin(), kept.end(), [&](const auto& other) {
+      return other->full_name() == state.full_name() && is_like(state, *other);
+    });
+    states.push_back(known == kept.end() ? std::make_shared<nn::Parameter>(state) : *known);
+    if (known == kept.end()) kept.push_back(states.back());
+  }
+  own["states"] = nb::cast(kept);
+  return states;
+}
+
+// Adds the updates to the graph.
+void update(nb::handle self, const std::vector<std::shared_ptr<nn::Parameter>>& own_parameters, nb::handle gradients) {
+  ir::Graph& graph = traced_graph("an optimizer's update");
+  for (const auto& parameter : own_parameters) read_by_trace(parameter);
+  for (const auto& state : state_parameters(self, own_parameters)) read_by_trace(state);
+  Operation operation;
   const auto values = operation.values(gradients);
-  if (values.size() != parameters.size()) {
-    throw InvalidArgument("an optimizer got {} gradients for {} parameters", values.size(), parameters.size());
+  if (values.size() != own_parameters.size()) {
+    throw InvalidArgument("an optimizer got {} gradients for {} parameters", values.size(), own_parameters.size());
   }
   std::vector<nn::ParameterGradient> pairs;
-  for (size_t i = 0; i < values.size(); ++i) pairs.push_back({parameters[i], values[i]});
+  for (size_t i = 0; i < values.size(); ++i) pairs.push_back({own_parameters[i].get(), values[i]});
   const ir::SourceScope scope(graph, "optimizer");
-  optimizer.update(graph, pairs);
+  nb::cast<nn::Optimizer&>(self).update(graph, pairs);
 }
+
+// An optimizer whose update is written in Python.
+class TracedOptimizer : public nn::Optimizer {
+ public:
+  TracedOptimizer(nb::object update, nb::object states) : update_(std::move(update)), states_(std::move(states)) {}
+  void update(ir::Graph& graph, std::span<const nn::ParameterGradient> gradients) override {
+    const nb::gil_scoped_acquire gil;
+    const TraceScope scope(graph);
+    nb::dict by_name;
+    for (const auto& [parameter, gradient] : gradients) {
+      const ir::Value value = gradient ? gradient : ops::zeros_like(parameter->in(graph));
+      by_name[parameter->full_name().c_str()] = nb::cast(value);
+    }
+    update_(by_name);
+  }
+  std::vector<nn::Parameter> states(std::span<nn::Parameter* const>) const override {
+    const nb::gil_scoped_acquire gil;
+    std::vector<nn::Parameter> all;
+    for (const nb::handle item : states_()) {
+      auto& state = nb::cast<nn::Parameter&>(item);
+      state.kind = ir::InputKind::kState;
+      state.requires_grad = false;
+      fetch_held(state);
+      all.push_back(state);
+      all.back().name = state.full_name();
+      all.back().owner = nullptr;
+    }
+    return all;
+  }
+
+ private:
+  nb::object update_;
+  nb::object states_;
+};
 
 // (then(), otherwise()), both traced. What either assigns to a parameter holds where the condition, bool[], says so.
 nb::tuple trace_branches(ir::Value condition, const nb::callable& then, const nb::callable& otherwise) {
@@ -110,6 +232,44 @@ nb::tuple trace_branches(ir::Value condition, const nb::callable& then, const nb
 
 }  // namespace
 
+nb::tuple differentiable_arguments(nb::handle self, const nb::tuple& arguments) {
+  if (!nb::hasattr(self.type(), "bprop")) return arguments;
+  Operation operation;
+  nb::list values;
+  for (const nb::handle argument : arguments) {
+    values.append(nb::isinstance<nn::Parameter>(argument) ? nb::cast(operation.value(argument)) : nb::borrow(argument));
+  }
+  return nb::tuple(values);
+}
+
+nb::object with_own_gradient(nb::handle self, const nb::tuple& arguments, nb::object result) {
+  if (!nb::hasattr(self.type(), "bprop")) return result;
+  std::vector<ir::Value> outputs;
+  std::vector<ir::Value> inputs;
+  append_values(result, outputs);
+  append_values(arguments, inputs);
+  if (outputs.empty()) return result;
+  const auto who = fmt::format("bprop() of {} \"{}\"", class_name(self), nb::cast<nn::Cell&>(self).path());
+  // Of types, not of values: what it computes is written behind the gradients of the results, wherever those are asked
+  // for.
+  ir::Graph backward("backward");
+  {
+    const TraceScope scope(backward);
+    const auto xs = add_inputs(backward, "$x", inputs);
+    const auto outs = add_inputs(backward, "$out", outputs);
+    const auto douts = add_inputs(backward, "$dout", outputs);
+    size_t next = 0;
+    const nb::object own = with_values(arguments, xs, next);
+    nb::list given;
+    for (const nb::handle argument : own) given.append(argument);
+    given.append(with_values(result, outs, next = 0));
+    given.append(with_values(result, douts, next = 0));
+    add_results(backward, who, own, nb::object(self.attr("bprop"))(*nb::tuple(given)), xs);
+  }
+  size_t next = 0;
+  return with_values(result, ops::with_gradient(outputs, inputs, backward), next);
+}
+
 void bind_gradients(nb::module_& m) {
   m.def(
       "is_tracing", [] { return current_graph() != nullptr; }, "Whether construct() is being traced.");
@@ -122,9 +282,17 @@ these numbers; `sens` is the gradient that they start with.)");
   m.def(
       "trace_branches", &trace_branches, "condition"_a, "then"_a, "otherwise"_a,
       R"(Inside construct(): (then(), otherwise()), both traced; what they assign holds where the condition, bool[], says so.)");
+  nb::class_<TracedOptimizer, nn::Optimizer>(m, "TracedOptimizer", R"(An optimizer whose update is written in Python.
+
+update(gradients): called while the step is traced, with the gradients by the parameters' names; assigns to parameters and
+states. states(): the parameters that are its states.)")
+      .def(nb::init<nb::object, nb::object>(), "update"_a, "states"_a);
   m.attr("Optimizer").attr("update") =
       nb::cpp_function(&update, nb::name("update"), nb::scope(m.attr("Optimizer")), nb::is_method(), "parameters"_a,
                        "gradients"_a, "Inside construct(): every run updates the parameters.");
+  m.attr("Optimizer").attr("state_parameters") = nb::cpp_function(
+      &state_parameters, nb::name("state_parameters"), nb::scope(m.attr("Optimizer")), nb::is_method(), "parameters"_a,
+      "The states that update() reads for these parameters, in the order of a checkpoint, as parameters.");
 }
 
 }  // namespace tessera::python

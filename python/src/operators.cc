@@ -318,6 +318,29 @@ void bind_collectives(nb::module_& m) {
       "shape"_a, "dtype"_a, "peer"_a, "group"_a = world, doc_of("receive", "").c_str());
 }
 
+// Operands without dims, such as numbers and the step of a random operator, have the strategy () unless they are given.
+void shard(ir::Value x, const mesh::Strategy& strategy) {
+  const ir::NodeId made_by = x.graph().info(x.id()).node;
+  if (made_by == ir::kNone) {
+    ops::shard(x, strategy);  // says that nothing makes it
+    return;
+  }
+  const auto& operands = x.graph().node(made_by).inputs;
+  size_t num_missing = operands.size() > strategy.size() ? operands.size() - strategy.size() : 0;
+  mesh::Strategy complete;
+  auto next = strategy.begin();
+  for (const auto operand : operands) {
+    if (num_missing > 0 && x.graph().type(operand).shape.ndim() == 0) {
+      complete.emplace_back();
+      --num_missing;
+    } else if (next != strategy.end()) {
+      complete.push_back(*next++);
+    }
+  }
+  complete.insert(complete.end(), next, strategy.end());
+  ops::shard(x, complete);
+}
+
 // x[key] with Python's numbers, slices, ... and None.
 ir::Value index(ir::Value x, nb::handle key) {
   const nb::tuple keys = nb::isinstance<nb::tuple>(key) ? nb::borrow<nb::tuple>(key) : nb::make_tuple(key);
@@ -351,9 +374,8 @@ ir::Value index(ir::Value x, nb::handle key) {
     } else if (PySlice_Check(k.ptr())) {
       Py_ssize_t from = 0, to = 0, step = 1;
       if (PySlice_Unpack(k.ptr(), &from, &to, &step) != 0) throw nb::python_error();
-      if (step < 1) throw nb::index_error("a slice's step must be positive");
       begin.push_back(from);
-      end.push_back(to == PY_SSIZE_T_MAX ? ops::kToEnd : to);
+      end.push_back(to == (step > 0 ? PY_SSIZE_T_MAX : PY_SSIZE_T_MIN) ? ops::kToEnd : to);
       strides.push_back(step);
       ++kept;
     } else {
@@ -535,11 +557,13 @@ void bind_operators(nb::module_& m) {
   ops_module.def(
       "shard",
       [](nb::object x, const mesh::Strategy& strategy) {
-        if (nb::isinstance<ir::Value>(x)) ops::shard(nb::cast<ir::Value>(x), strategy);
+        if (nb::isinstance<ir::Value>(x)) shard(nb::cast<ir::Value>(x), strategy);
         return x;
       },
       "x"_a, "strategy"_a,
-      "Fixes how the operator that makes x is split: one tuple of counts per operand, one count per dim. Returns x.");
+      "Fixes how the operator that makes x is split: one tuple of counts per operand, one count per dim; operands "
+      "without "
+      "dims need none. Returns x.");
 }
 
 }  // namespace tessera::python

@@ -134,6 +134,8 @@ void HeldParameters::set_whole(nn::Parameter& parameter, const Tensor& value) {
 
 void HeldParameters::fetch_split() {
   for (nn::Parameter* parameter : parameters_) {
+    // States stay where they are until someone asks for them: whole they may be more than a rank can hold.
+    if (parameter->kind == ir::InputKind::kState) continue;
     if (model_.session().is_split(parameter->full_name())) fetch(*parameter);
   }
 }

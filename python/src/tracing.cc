@@ -5,6 +5,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "python/src/parameters.h"
@@ -28,6 +29,18 @@ bool communicates(const ir::Graph& graph) {
     if (ops::OpRegistry::instance().get(graph.node(n).op).collective) return true;
   }
   return false;
+}
+
+// The group in which all that the graph communicates happens, where that is one that a script has made: its ranks alone
+// need to be here. Null for the world's, and for several.
+comm::Communicator* only_group(cluster::Context& context, const ir::Graph& graph) {
+  std::set<std::string> names;
+  for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
+    const ir::Node& node = graph.node(n);
+    if (ops::OpRegistry::instance().get(node.op).collective) names.insert(node.attributes.get_string("group"));
+  }
+  if (names.size() != 1 || *names.begin() == "world" || !context.has_group(*names.begin())) return nullptr;
+  return &context.group(*names.begin());
 }
 
 // Where nothing is communicated a process need not have joined its job.
@@ -55,6 +68,12 @@ ops::Operand promoted(const ops::Operand& operand, nb::handle number) {
 }  // namespace
 
 ir::Graph* current_graph() { return traced; }
+
+namespace {
+uint64_t num_differentiations = 0;  // guarded by the GIL
+}  // namespace
+void note_differentiation() { ++num_differentiations; }
+uint64_t differentiations() { return num_differentiations; }
 
 void refuse_use_as(const char* what) {
   PyFrameObject* frame = PyEval_GetFrame();
@@ -226,8 +245,26 @@ Program::Program(const ir::Graph& graph, Parameters parameters, const std::optio
       results_.push_back(output.name);
     }
   }
+  if (spread && own.size() > 1) agree_on_values();
   const nb::gil_scoped_release release;
   executable_ = compile(graph, spread);
+}
+
+void Program::agree_on_values() {
+  comm::Communicator& world = session_->context().world();
+  int64_t num_differing = 0;
+  for (const auto& [name, parameter] : parameters_) {
+    const Tensor own = whole_value(*parameter);
+    Tensor agreed = own.clone();
+    const TensorView view = agreed.view();
+    world.broadcast(view.data, view.num_elements(), view.dtype, 0, "taking rank 0's values of parameters");
+    if (std::ranges::equal(own.bytes(), agreed.bytes())) continue;
+    ++num_differing;
+    set_parameter_value(*parameter, agreed);
+  }
+  world.all_reduce(&num_differing, 1, DType::kI64, comm::ReduceOp::kMax, "comparing the values of parameters");
+  if (num_differing == 0 || session_->context().rank() != 0) return;
+  log_warning("the initial values of {} parameters differ between ranks: all take rank 0's", num_differing);
 }
 
 // Parameters are whole between two calls, so that is how the search is to take them: all ranks repeat their updates,
@@ -252,7 +289,11 @@ std::shared_ptr<const compiler::PlanRecord> Program::search_plan(const ir::Graph
 }
 
 std::unique_ptr<session::Executable> Program::compile(const ir::Graph& graph, const std::optional<Spread>& spread) {
-  if (!spread) return communicates(graph) ? session_->compile_own(graph) : session_->compile_local(graph);
+  if (!spread && !communicates(graph)) return session_->compile_local(graph);
+  if (!spread) {
+    comm::Communicator* group = only_group(session_->context(), graph);
+    return group != nullptr ? session_->compile_own(graph, *group) : session_->compile_own(graph);
+  }
   const mesh::Mesh ranks({{"data", session_->context().size()}});
   compiler::ShardingHints hints;
   for (const auto& input : graph.inputs()) {

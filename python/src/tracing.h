@@ -37,6 +37,10 @@ struct TracedCall {
 nb::object find_call(nb::handle cell, const std::vector<ir::Value>& inputs);
 void remember_call(nb::handle cell, std::vector<ir::Value> inputs, nb::object result);
 
+// Counts what asks for gradients inside construct(): such a trace is one of a training step.
+void note_differentiation();
+uint64_t differentiations();
+
 class TraceScope {
  public:
   explicit TraceScope(ir::Graph& graph);
@@ -80,9 +84,10 @@ class Operation {
 
 // How a graph is split over the ranks of the job, as Model does it in data, semi-automatic and automatic parallelism.
 struct Spread {
-  bool strategies = false;   // they hold, and what has none is split by its batch; else all follows the batch
-  bool propagation = false;  // what has none takes over a neighbour's
-  bool full_batch = false;   // every rank gives the whole inputs; else its rows
+  bool strategies = false;     // they hold, and what has none is split by its batch; else all follows the batch
+  bool propagation = false;    // what has none takes over a neighbour's
+  bool full_batch = false;     // every rank gives the whole inputs; else its rows
+  bool only_training = false;  // what asks for no gradients stays each rank's own
   std::optional<train::AutomaticPlanOptions> search = std::nullopt;  // present: a search decides; strategies hold
 };
 
@@ -99,6 +104,8 @@ class Program {
   std::vector<Tensor> run(const std::vector<Tensor>& inputs);
 
  private:
+  // All ranks take rank 0's values of the parameters that differ between them.
+  void agree_on_values();
   std::unique_ptr<session::Executable> compile(const ir::Graph& graph, const std::optional<Spread>& spread);
   std::shared_ptr<const compiler::PlanRecord> search_plan(const ir::Graph& graph, const mesh::Mesh& ranks,
                                                           const compiler::ShardingHints& inputs,

@@ -14,6 +14,13 @@
 namespace tessera::python {
 namespace {
 
+// Ctrl-C is heard by Python's own code only; here it is asked for. Throws KeyboardInterrupt, or what the script's
+// handler of a signal raises.
+void raise_signals() {
+  const nb::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
 class PythonCallback : public train::Callback {
  public:
   NB_TRAMPOLINE(train::Callback, 6);
@@ -111,17 +118,24 @@ class Observers : public train::Metric {
 // A model, and the values that Python's parameters have in it.
 class PythonModel {
  public:
+  // states: the optimizer's, where Python has parameters of them.
   PythonModel(nn::Cell& network, nn::Cell* loss, nn::Optimizer* optimizer, train::ModelOptions options,
-              bool shows_slices) {
+              bool shows_slices, const std::vector<nn::Parameter*>& states) {
     num_metrics_ = options.metrics.size();
     options.metrics.push_back(observers_ = std::make_shared<Observers>(has_own_rows(options.parallel_mode)));
     auto parameters = parameters_of(network, loss);
     for (nn::Parameter* parameter : parameters) fetch_held(*parameter);  // another model may have trained it
+    for (nn::Parameter* state : states) fetch_held(*state);
     cluster::Context& own =
         options.parallel_mode == train::ParallelMode::kStandAlone && !has_context() ? alone() : context();
     {
       const nb::gil_scoped_release release;
       model_ = std::make_unique<train::Model>(own, network, loss, optimizer, options);
+    }
+    for (nn::Parameter* state : states) {
+      if (!model_->session().holds(state->full_name())) continue;
+      if (state->data) model_->set_value(state->full_name(), *state->data);
+      parameters.push_back(state);
     }
     held_ = std::make_unique<HeldParameters>(*model_, std::move(parameters), shows_slices);
   }
@@ -158,7 +172,7 @@ class PythonModel {
       Observers& observers;
     } shown(*observers_, std::move(objects));
     const nb::gil_scoped_release release;
-    auto results = model_->eval(dataset, {.num_workers = num_workers});
+    auto results = model_->eval(dataset, {.num_workers = num_workers, .before_batch = raise_signals});
     results.erase(observers_->name());
     return results;
   }
@@ -330,7 +344,8 @@ of a step, bytes or "2GiB": what would not fit is recomputed. kernels: fixed, or
 directory kernel_cache. fuse=False: every operator is a kernel of its own. overlap=False: nothing is computed while ranks
 communicate. sliced_parameters=True: once compiled, a parameter that is split over ranks has shape and value of this rank's
 slice; set_data takes a slice or the whole. job_name: of this training, written into its checkpoints; load_checkpoint then
-refuses those of another name.)",
+refuses those of another name. states: those that optimizer.state_parameters() gives; they start as they are, and follow what
+is trained.)",
                                        nb::dynamic_attr(), nb::is_weak_referenceable());
   model.def(
       "__init__",
@@ -343,7 +358,7 @@ refuses those of another name.)",
          std::optional<bool> keep_batchnorm_fp32, const std::optional<nn::LossScale>& loss_scale,
          nb::handle memory_limit, const std::string& kernels, const std::string& kernel_cache, bool fuse, bool overlap,
          int num_threads, bool reference_kernels, bool debug, const nb::dict& search, bool sliced_parameters,
-         const std::string& job_name) {
+         const std::string& job_name, const std::vector<nn::Parameter*>& states) {
         train::ModelOptions options{.parallel_mode = train::parse_parallel_mode(parallel_mode),
                                     .gradient_accumulation_steps = accumulation,
                                     .full_batch = full_batch,
@@ -371,8 +386,8 @@ refuses those of another name.)",
         options.session.reference_kernels = reference_kernels;
         options.session.debug = debug;
         for (const auto& name : metrics) options.metrics.push_back(train::make_metric(name));
-        auto* made =
-            new (nb::inst_ptr<PythonModel>(self)) PythonModel(network, loss, optimizer, options, sliced_parameters);
+        auto* made = new (nb::inst_ptr<PythonModel>(self))
+            PythonModel(network, loss, optimizer, options, sliced_parameters, states);
         nb::inst_mark_ready(self);
         python_models()[&made->model()] = self;
       },
@@ -386,14 +401,18 @@ refuses those of another name.)",
       "keep_batchnorm_fp32"_a = nb::none(), "loss_scale"_a = nb::none(), "memory_limit"_a = nb::none(),
       "kernels"_a = "fixed", "kernel_cache"_a = "", "fuse"_a = true, "overlap"_a = true, "num_threads"_a = 0,
       "reference_kernels"_a = false, "debug"_a = false, "search"_a = nb::dict(), "sliced_parameters"_a = false,
-      "job_name"_a = "", nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>());
+      "job_name"_a = "", "states"_a = nb::make_tuple(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
+      nb::keep_alive<1, 4>());
   model.def(
       "train",
       [](PythonModel& self, int64_t epochs, const data::Dataset& dataset,
          const std::vector<std::shared_ptr<train::Callback>>& callbacks, bool sink, int64_t sink_size,
          int num_workers) {
         self.train(epochs, dataset, callbacks,
-                   {.dataset_sink_mode = sink, .sink_size = sink_size, .num_workers = num_workers});
+                   {.dataset_sink_mode = sink,
+                    .sink_size = sink_size,
+                    .num_workers = num_workers,
+                    .before_batch = raise_signals});
       },
       "num_epochs"_a, "dataset"_a, "callbacks"_a = nb::make_tuple(), "dataset_sink_mode"_a = false, "sink_size"_a = -1,
       "num_workers"_a = 1,
