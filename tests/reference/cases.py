@@ -586,3 +586,77 @@ metric("nn.MSE", nn.MSE, (floats(4, 3), floats(4, 3)), (floats(2, 3), floats(2, 
 metric("nn.TopKCategoricalAccuracy", lambda: nn.TopKCategoricalAccuracy(3), (floats(8, 6), ints(8, high=6)))
 metric("nn.Top1CategoricalAccuracy", nn.Top1CategoricalAccuracy, (floats(8, 6), ints(8, high=6)))
 metric("nn.Top5CategoricalAccuracy", nn.Top5CategoricalAccuracy, (floats(8, 7), ints(8, high=7)))
+
+# --- what scripts write themselves
+
+
+class OwnGradient(nn.Cell):
+    """x^2, with another gradient."""
+
+    def construct(self, x):
+        return x * x
+
+    def bprop(self, x, out, dout):
+        return (dout * 7 + out,)
+
+
+class Nested(nn.Cell):
+    """A cell with a gradient of its own within another one, and parameters of all kinds."""
+
+    def __init__(self):
+        super().__init__()
+        self.own = OwnGradient()
+        self.weight = ms.Parameter(Tensor(np.ones(4, np.float32)), name="called")
+        self.pair = ms.ParameterTuple([ms.Parameter(Tensor(np.ones(1, np.float32)), name=name) for name in "ab"])
+        self.parts = nn.SequentialCell(nn.Dense(4, 4), nn.CellList([nn.BatchNorm2d(2)])[0])
+
+    def construct(self, x):
+        return self.own(x * self.weight) + x
+
+
+class Twice(nn.Cell):
+    """Two of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = Nested(), Nested()
+
+
+class DerivedMomentum(nn.Optimizer):
+    """Momentum, of what scripts find in Optimizer."""
+
+    def __init__(self, params, learning_rate, **settings):
+        super().__init__(learning_rate, params, **settings)
+        self.moments = self.parameters.clone(prefix="moments", init="zeros")
+        self.assign = ops.Assign()
+
+    def construct(self, gradients):
+        rate, gradients = self.get_lr(), self.scale_grad(self.decay_weight(gradients))
+        done = True
+        for parameter, moment, gradient in zip(self.parameters, self.moments, gradients):
+            next_moment = moment * 0.9 + gradient
+            done = ops.depend(done, self.assign(moment, next_moment))
+            done = ops.depend(done, self.assign(parameter, parameter - rate * next_moment))
+        return done
+
+
+def records(make):
+    """The names of a training step's parameters, as a checkpoint has them."""
+    net = nn.SequentialCell(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Dense(2, 2))
+    step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), make(net.trainable_params()))
+    return np.array([p.name for p in step.get_parameters()])
+
+
+operator("nn.Cell bprop", OwnGradient, floats(3, 4), dtypes=SINGLE)
+cell("nn.Cell nested bprop", Nested, floats(3, 4))
+value("nn.Cell names", lambda: np.array([p.name for p in Nested().get_parameters()]))
+value("nn.Cell names of nested ones", lambda: np.array([p.name for p in Twice().get_parameters()]))
+value("nn.Cell keys", lambda: np.array([name for name, _ in Nested().parameters_and_names()]))
+value("nn.TrainOneStepCell records Momentum", lambda: records(lambda p: nn.Momentum(p, 0.1, 0.9)))
+value("nn.TrainOneStepCell records Adam", lambda: records(lambda p: nn.Adam(p, 0.1)))
+value("nn.TrainOneStepCell records rates", lambda: records(lambda p: nn.Momentum(p, [0.1, 0.2], 0.9)))
+optimizer("nn.Optimizer derived", lambda net: DerivedMomentum(net.trainable_params(), 0.1))
+optimizer("nn.Optimizer derived decay", lambda net: DerivedMomentum(net.trainable_params(), 0.1, weight_decay=0.1, loss_scale=4.0))
+cell("nn.PipelineCell", lambda: nn.PipelineCell(nn.WithLossCell(nn.Dense(4, 3), nn.MSELoss()), 3), floats(6, 4), floats(6, 3))
+cell("nn.MicroBatchInterleaved", lambda: nn.MicroBatchInterleaved(nn.WithLossCell(nn.Dense(4, 3), nn.MSELoss()), 2), floats(6, 4), floats(6, 3))
+value("ops.StridedSlice backwards", lambda: Tensor(np.arange(24, dtype=np.float32).reshape(2, 3, 4))[:, ::-1, 3:0:-2])

@@ -6,14 +6,10 @@ import sys
 
 # Parts of the reference that Tessera will have, by what they wait for.
 WAITS = {
-    "PipelineCell": "pipeline stages",
-    "MicroBatchInterleaved": "pipeline stages",
     "set_ps_context": "the parameter server",
     "get_ps_context": "the parameter server",
     "reset_ps_context": "the parameter server",
     "set_param_ps": "the parameter server",
-    "infer_param_pipeline_stage": "pipeline stages",
-    "pipeline_stage": "pipeline stages",
 }
 # What to use instead of parts that it will not have.
 INSTEAD = {

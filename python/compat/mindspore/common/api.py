@@ -5,14 +5,15 @@ import weakref
 import tessera
 from tessera._branches import traced
 
+from mindspore._function_cell import FunctionCell
 from mindspore._missing import missing
 
 
-class _Function(tessera.nn.Cell):
+class _Function(FunctionCell):
     """A function as a cell; `owner`: the cell whose method it is."""
 
     def __init__(self, function, owner=None):
-        super().__init__(auto_prefix=False)
+        super().__init__()
         if owner is not None:
             self.owner = owner
         self._function = traced(function)

@@ -15,6 +15,15 @@ __all__ = ["bfloat16", "bool_", "float16", "float32", "float64", "int8", "int16"
            "double", "int_", "uint", "float_", "number"]
 
 
+_WORDS = {"bool_": "Bool", "bfloat16": "BFloat16"} | {f"uint{bits}": f"UInt{bits}" for bits in (8, 16, 32, 64)}
+
+
+# Scripts print dtypes, and compare the text.
+DType.__str__ = lambda self: _WORDS.get(self.name, self.name.capitalize())
+DType.__format__ = lambda self, spec: format(str(self), spec)
+DType.__repr__ = lambda self: "mindspore." + self.name
+
+
 def dtype_to_nptype(type_):
     """NumPy's type of a dtype."""
     return np.dtype({bool_: "bool"}.get(type_, type_.name)).type

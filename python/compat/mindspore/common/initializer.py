@@ -94,6 +94,10 @@ def initializer(init, shape=None, dtype=tessera.float32):
     """A tensor of that shape for a Parameter: zeros, ones, normal, uniform, ... (case does not matter), a number, or one
     of the classes above. A tensor is returned as it is."""
     if isinstance(init, (tessera.Tensor, PendingTensor)):
+        own = (shape,) if isinstance(shape, int) else shape
+        if own is not None and tuple(own) != tuple(init.shape):
+            raise ValueError("For 'initializer', the shape of the 'init' argument should be same as the argument 'shape', but got the 'init' "
+                             f"shape {list(init.shape)} and the 'shape' {list(own)}.")
         return init
     if shape is None:
         shape = ()

@@ -76,13 +76,11 @@ class _Parameter(tessera.Parameter):
         return clone(self, "", init)
 
     def add_pipeline_stage(self, stage):
-        """Refused until this package offers pipeline stages."""
+        """Keeps nothing: there is one stage."""
         if isinstance(stage, bool) or not isinstance(stage, int):
             raise TypeError(f"The type of the argument 'stage' should be a positive int number, but got {type(stage).__name__}.")
         if stage < 0:
             raise TypeError(f"The argument 'stage' should be a positive int number, but got {stage}.")
-        if stage > 0:
-            raise RuntimeError(f"Parameter {self.name}: stage {stage} waits for pipeline stages, which Tessera does not have yet")
 
     def set_param_ps(self, init_in_server=False):
         """Refused until there is a parameter server."""

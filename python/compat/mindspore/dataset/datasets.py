@@ -83,12 +83,16 @@ class _Epochs:
 class Dataset:
     """A data set; map, shuffle, batch, repeat, take and skip give new ones."""
 
+    is_batched = False
+
     def __init__(self, native, num_workers=None):
         self.native = native
         self.num_workers = num_workers
 
     def _with(self, native, num_workers=None):
-        return Dataset(native, num_workers or self.num_workers)
+        made = Dataset(native, num_workers or self.num_workers)
+        made.is_batched = self.is_batched
+        return made
 
     def map(self, operations, input_columns=None, output_columns=None, column_order=None, num_parallel_workers=None, **kwargs):
         """Replaces columns by what the operations make of them, one after the other: transforms, or functions of as many
@@ -134,7 +138,9 @@ class Dataset:
             raise TypeError(f"Argument batch_size with value {batch_size} is not of type [<class 'int'>].")
         if batch_size < 1:
             raise ValueError(f"Input batch_size is not within the required interval of [1, 2147483647], but got {batch_size}.")
-        return self._with(self.native.batch(batch_size, drop_remainder), num_parallel_workers)
+        made = self._with(self.native.batch(batch_size, drop_remainder), num_parallel_workers)
+        made.is_batched = True
+        return made
 
     def repeat(self, count=None):
         """count epochs become one; None or -1: no end."""
@@ -253,6 +259,8 @@ def native_dataset(dataset, trains=True):
     __iter__), whose rows are batches; and how many workers it wants."""
     if isinstance(dataset, Dataset):
         native, num_workers = dataset.native, dataset.num_workers or config.get_num_parallel_workers()
+        if not dataset.is_batched:
+            native = _of_batches(native)
     else:
         native, num_workers = dataset if isinstance(dataset, _data.Dataset) else _own_dataset(dataset), 1
     return _of_this_rank(native) if trains else native, num_workers
@@ -291,6 +299,38 @@ class _Rows:
     def rows(self):
         for batch in self.batches():
             yield from zip(*batch)
+
+
+class _RowsOfBatches:
+    """The rows of a data set whose own rows are batches."""
+
+    def __init__(self, native):
+        self._native, self._epoch = native, 0
+
+    def rows(self):
+        native, epoch, size = self._native, self._epoch, None
+        self._epoch += 1
+        for number, batch in enumerate(native.batches(1, 0, epoch)):
+            columns = [column.numpy() for column in batch]
+            size = self._size(columns, number, size)
+            yield from zip(*columns)
+
+    def _size(self, columns, number, size):
+        shapes = {name: list(column.shape) for name, column in zip(self._native.column_names(), columns)}
+        sizes = {shape[0] if shape else None for shape in shapes.values()} | ({size} if size is not None else set())
+        if None in sizes or len(sizes) > 1:
+            raise ValueError(f"a data set without batch() gives its rows as batches, of one size in each column: row {number} has the shapes "
+                             f"{shapes}{'' if size is None else f', the rows before it {size} samples'}")
+        return sizes.pop()
+
+
+def _of_batches(native):
+    """A data set that was not batched, because its rows are batches already."""
+    rows = _RowsOfBatches(native)
+    shapes = dict(zip(native.column_names(), native.output_shapes()))
+    size = rows._size([np.empty(shape, bool) for shape in shapes.values()], 0, None)
+    made = _data.stream(rows.rows, native.column_names(), native.get_dataset_size() * size).batch(size, True)
+    return made.as_part_of(native.num_shards()) if native.num_shards() > 1 else made
 
 
 def _own_dataset(dataset):

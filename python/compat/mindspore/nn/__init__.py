@@ -11,8 +11,8 @@ from mindspore.nn.loss import (BCELoss, BCEWithLogitsLoss, L1Loss, LossBase, MAE
                                SoftmaxCrossEntropyWithLogits)
 from mindspore.nn.metrics import MAE, MSE, Metric, TopKCategoricalAccuracy, rearrange_inputs
 from mindspore.nn.optim import SGD, Adam, AdamWeightDecay, Lamb, LazyAdam, Momentum, Optimizer
-from mindspore.nn.wrap import (DistributedGradReducer, DynamicLossScaleUpdateCell, FixedLossScaleUpdateCell, ParameterUpdate,
-                               TrainOneStepCell, TrainOneStepWithLossScaleCell, WithEvalCell,
+from mindspore.nn.wrap import (DistributedGradReducer, DynamicLossScaleUpdateCell, FixedLossScaleUpdateCell, MicroBatchInterleaved,
+                               ParameterUpdate, PipelineCell, TrainOneStepCell, TrainOneStepWithLossScaleCell, WithEvalCell,
                                WithGradCell, WithLossCell)
 from mindspore.nn.metrics import Accuracy, Loss, Top1CategoricalAccuracy, Top5CategoricalAccuracy
 from mindspore.nn import loss, optim, transformer, wrap

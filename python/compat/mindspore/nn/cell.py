@@ -12,6 +12,8 @@ class Cell(tessera.nn.Cell):
 
     # Cells whose construct() asks for gradients are traced in any mode.
     _is_always_traced = False
+    # Cells whose parameters are called as they are, whatever cell they become part of.
+    _keeps_names = False
 
     def __init__(self, auto_prefix=True, flags=None):
         super().__init__(auto_prefix=auto_prefix)
@@ -22,6 +24,12 @@ class Cell(tessera.nn.Cell):
         if context.get_context("mode") == context.PYNATIVE_MODE and not self._is_always_traced and not tessera.nn.is_tracing():
             return self.construct(*inputs, **kwargs)
         return super().__call__(*inputs, **kwargs)
+
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value)
+        # From here on a parameter's name is the path of attributes; what its author called it holds in the outermost cell only.
+        if isinstance(value, tessera.nn.Cell) and self.auto_prefix and not getattr(value, "_keeps_names", False):
+            value.name_parameters()
 
     @property
     def phase(self):
@@ -40,25 +48,33 @@ class Cell(tessera.nn.Cell):
         raise AttributeError(f"For 'Cell', the method 'construct' of {type(self).__name__} is not defined.")
 
     def get_parameters(self, expand=True):
-        """The parameters here and below."""
-        return iter(self.parameters())
+        """The parameters here and below; expand=False: here."""
+        return iter(self._own_parameters(expand))
 
     def trainable_params(self, recurse=True):
         """The parameters that training changes."""
-        return [p for p in self.parameters() if p.requires_grad]
+        return [p for p in self._own_parameters(recurse) if p.requires_grad]
 
     def untrainable_params(self, recurse=True):
         """The others."""
-        return [p for p in self.parameters() if not p.requires_grad]
+        return [p for p in self._own_parameters(recurse) if not p.requires_grad]
+
+    def _own_parameters(self, recurse):
+        # Not self.parameters(): a cell may have an attribute of that name.
+        if recurse:
+            return tessera.nn.Cell.parameters(self)
+        below = {id(p) for cell in self.cells() for p in tessera.nn.Cell.parameters(cell)}
+        return [p for p in tessera.nn.Cell.parameters(self) if id(p) not in below]
 
     def parameters_and_names(self, name_prefix="", expand=True):
-        """(name, parameter) of each."""
+        """(path of attributes, parameter) of each."""
         prefix = name_prefix + "." if name_prefix else ""
-        return ((prefix + p.name, p) for p in self.parameters())
+        own = {id(p) for p in self._own_parameters(expand)}
+        return ((prefix + name, p) for name, p in self.named_parameters() if id(p) in own)
 
     def parameters_dict(self, recurse=True):
         """Parameters by name."""
-        return {p.name: p for p in self.parameters()}
+        return {p.name: p for p in self._own_parameters(recurse)}
 
     def cells(self):
         """The child cells."""
@@ -149,8 +165,8 @@ class Cell(tessera.nn.Cell):
 
     @property
     def pipeline_stage(self):
-        """0: there is one stage. TypeError unless an int >= 0, RuntimeError for any other stage."""
-        return 0
+        """What a script has set, else 0; without effect, for there is one stage. TypeError unless an int, ValueError for a negative one."""
+        return self.__dict__.get("_pipeline_stage", 0)
 
     @pipeline_stage.setter
     def pipeline_stage(self, value):
@@ -158,8 +174,7 @@ class Cell(tessera.nn.Cell):
             raise TypeError("For 'Cell', the property 'pipeline_stage' must be int type.")
         if value < 0:
             raise ValueError("For 'Cell', the property 'pipeline_stage' can not be less than 0.")
-        if value > 0:
-            raise RuntimeError("pipeline_stage > 0 waits for pipeline stages, which Tessera does not have yet")
+        self.__dict__["_pipeline_stage"] = value
 
     @property
     def param_prefix(self):
@@ -171,6 +186,11 @@ class Cell(tessera.nn.Cell):
         """How the parameters lie on the ranks, once a Model was built with this network, or trained: {name: (device_matrix, tensor_map,
         slice_shape, field, uniform_split, opt_shard_group, full_shape)}."""
         return dict(self.__dict__.get("_parameter_layouts", {}))
+
+    def shard(self, in_strategy=None, out_strategy=None, parameter_plan=None, device="Ascend", level=0):
+        """Refused: operators are split one by one."""
+        raise NotImplementedError(f"For '{type(self).__name__}', Cell.shard is not available: give the operators inside of it their strategies, "
+                                  "cell.matmul.shard(...), or let the search of auto_parallel decide")
 
     def infer_param_pipeline_stage(self):
         """The trainable parameters, which are all of the one stage."""

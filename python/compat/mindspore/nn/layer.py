@@ -4,7 +4,7 @@ from tessera import ops as _ops
 
 from mindspore import _check
 from mindspore import ops as P
-from mindspore.common.initializer import initializer, to_native
+from mindspore.common.initializer import PendingTensor, initializer, to_native
 from mindspore.common.parameter import Parameter
 from mindspore.nn.cell import Cell
 
@@ -20,7 +20,7 @@ def _nchw(who, data_format):
 
 def _initial(who, what, init, shape):
     """A parameter's first value, of that shape."""
-    made = initializer(init, shape)
+    made = initializer(init) if isinstance(init, (tessera.Tensor, PendingTensor)) else initializer(init, shape)
     if tuple(made.shape) != tuple(shape):
         raise ValueError(f"For '{who}', {what} init shape error: it must be {tuple(shape)}, but got {tuple(made.shape)}.")
     return made
@@ -100,8 +100,13 @@ class BatchNorm2d(Cell):
         if use_batch_statistics not in (None, True, False) or isinstance(use_batch_statistics, int) and not isinstance(use_batch_statistics, bool):
             raise TypeError(f"For 'BatchNorm2d', the 'use_batch_statistics' must be bool or None, but got {type(use_batch_statistics).__name__}.")
         _nchw("BatchNorm2d", data_format)
-        self.bn_train = tessera.nn.BatchNorm2d(num_features, eps, momentum, affine, to_native(gamma_init), to_native(beta_init),
-                                               to_native(moving_mean_init), to_native(moving_var_init), use_batch_statistics)
+        given = {"gamma": gamma_init, "beta": beta_init, "moving_mean": moving_mean_init, "moving_variance": moving_var_init}
+        made = {name: initializer(init, [num_features]) for name, init in given.items()}
+        natives = [to_native(0.0) if isinstance(init, tessera.Tensor) else init.init for init in made.values()]
+        self.bn_train = tessera.nn.BatchNorm2d(num_features, eps, momentum, affine, *natives, use_batch_statistics)
+        for name, init in made.items():
+            if isinstance(init, tessera.Tensor):
+                getattr(self.bn_train, name).set_data(init.astype(tessera.float32))
 
     def construct(self, x):
         return self.bn_train(x)

@@ -72,13 +72,27 @@ class Primitive:
 
     def __call__(self, *args, **kwargs):
         is_split = self.in_strategy is not None and tessera.nn.is_tracing() and context.get_auto_parallel_context("parallel_mode") in _SPLITTING
-        if is_split:
-            inputs = [item for arg in args for item in (arg if isinstance(arg, (tuple, list)) else [arg])]
-            self.check_strategy_fits(self.in_strategy, [tuple(x.shape) for x in inputs if isinstance(x, _TENSORS)])
+        strategy = self.strategy_for(args) if is_split else None
         result = self.run(*args, **kwargs)
         if is_split:
-            tessera.ops.shard(result, [list(item) for item in self.in_strategy])
+            tessera.ops.shard(result, [list(item) for item in strategy])
         return result
+
+    def strategy_for(self, args):
+        """The strategy of this call's tensors, checked: one tuple for each; where a script counts numbers, too, their tuples are ()."""
+        inputs = [item for arg in args for item in (arg if isinstance(arg, (tuple, list)) else [arg])]
+        counted = [x for x in inputs if isinstance(x, (*_TENSORS, int, float))]
+        strategy = self.in_strategy
+        tensors = [x for x in counted if isinstance(x, _TENSORS)]
+        if len(strategy) == len(counted) and all(not item for item, x in zip(strategy, counted) if not isinstance(x, _TENSORS)):
+            strategy = tuple(item for item, x in zip(strategy, counted) if isinstance(x, _TENSORS))
+        strategy = self.of_operands(strategy, [tuple(x.shape) for x in tensors])
+        self.check_strategy_fits(strategy, [tuple(x.shape) for x in tensors])
+        return strategy
+
+    def of_operands(self, strategy, shapes):
+        """The strategy of the tensors of these shapes, where the operator's own counts other dims."""
+        return strategy
 
     def check_strategy_fits(self, strategy, shapes):
         """RuntimeError unless it has one tuple for each of the shapes, one count per dim, and no more parts than there are

@@ -1,4 +1,5 @@
 """Callbacks."""
+import contextlib
 import os
 import sys
 import time
@@ -95,6 +96,21 @@ class RunContext:
         return self._stop_requested
 
 
+@contextlib.contextmanager
+def entered(callbacks):
+    """The callbacks as a list, each entered as a context manager, and left when what they stand around is over."""
+    callbacks = [] if callbacks is None else list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
+    with contextlib.ExitStack() as stack:
+        made = []
+        for callback in callbacks:
+            if not isinstance(callback, Callback):
+                made.append(callback)  # refused by name where it is used
+                continue
+            target = stack.enter_context(callback)
+            made.append(target if isinstance(target, Callback) else callback)
+        yield made
+
+
 class _CallbackManager(Callback):
     """Several callbacks as one, for training loops of one's own."""
 
@@ -108,6 +124,14 @@ class _CallbackManager(Callback):
                 raise NotImplementedError("ModelCheckpoint needs a Model with an optimizer; save_checkpoint(network, path) saves what a "
                                           "training step written as a cell has learnt")
         self._callbacks = list(callbacks)
+
+    def __enter__(self):
+        self._stack = contextlib.ExitStack()
+        self._callbacks = self._stack.enter_context(entered(self._callbacks))
+        return self
+
+    def __exit__(self, *error):
+        return self._stack.__exit__(*error)
 
     def __bool__(self):
         return bool(self._callbacks)

@@ -1,6 +1,6 @@
 """Training by a cell that is a training step itself: Model(step).train(...)."""
 from mindspore.dataset.datasets import native_dataset
-from mindspore.train.callback import RunContext, _CallbackManager
+from mindspore.train.callback import RunContext, _CallbackManager, entered
 
 
 def train_by_cell(step, epoch, dataset, callbacks, params, sink_size):
@@ -8,9 +8,13 @@ def train_by_cell(step, epoch, dataset, callbacks, params, sink_size):
     native, num_workers = native_dataset(dataset)
     batches = native.get_dataset_size()
     params.update(epoch_num=epoch, batch_num=batches, cur_epoch_num=0, cur_step_num=0)
-    context, manager = RunContext(params), _CallbackManager(callbacks)
     step.set_train()
-    rows = native.batches(num_epochs=epoch, num_workers=num_workers)
+    with entered(callbacks) as callbacks:
+        _train(step, epoch, native.batches(num_epochs=epoch, num_workers=num_workers), batches, callbacks, params, sink_size)
+
+
+def _train(step, epoch, rows, batches, callbacks, params, sink_size):
+    context, manager = RunContext(params), _CallbackManager(callbacks)
     manager.on_train_begin(context)
     for number in range(1, epoch + 1):
         params.cur_epoch_num = number

@@ -58,4 +58,4 @@ def layout_dict(layouts):
 def whole_layouts(network):
     """The same where one rank holds everything."""
     return {parameter.name: ([1], [-1] * len(parameter.shape), list(parameter.shape), 0, True, "", list(parameter.shape))
-            for parameter in network.parameters()}
+            for parameter in tessera.nn.Cell.parameters(network)}

@@ -1,6 +1,7 @@
 """Model: training, evaluation and prediction, spread over ranks as the context says."""
 import os
 
+import numpy as np
 import tessera
 
 from mindspore import context
@@ -9,7 +10,7 @@ from mindspore.context import ParallelMode  # noqa: F401
 from mindspore.dataset.datasets import native_dataset
 from mindspore.nn.cell import Cell
 from mindspore.train.amp import check_level
-from mindspore.train.callback import Adapter, Callback, ModelCheckpoint, _InternalCallbackParam
+from mindspore.train.callback import Adapter, Callback, ModelCheckpoint, _InternalCallbackParam, entered
 from mindspore.train.cell_training import train_by_cell
 from mindspore.train.evaluation import Evaluation, Metrics
 from mindspore.train.layouts import layout_dict, whole_layouts
@@ -54,9 +55,8 @@ class Model:
         if self._native is None:
             if self._parallel_mode == ParallelMode.AUTO_PARALLEL:
                 agree_on_values(self._parallel_mode, self._network, self._loss_fn)
-            self._native = self._make(self._native_optimizer(dataset), self._options)
-            if self._optimizer is not None:
-                self._optimizer.states.belong_to(self._native, self._network)
+            states = {} if self._optimizer is None else {"states": self._optimizer.state_parameters()}
+            self._native = self._make(self._native_optimizer(dataset), self._options | states)
         return self._native
 
     def _make(self, optimizer, options):
@@ -104,13 +104,14 @@ class Model:
             train_by_cell(self._network, epoch, train_dataset, callbacks, params, steps)
             return
         native = self._model(dataset)
-        try:
-            native.train(epoch, dataset, _callbacks(callbacks, params), sinks, sink_size, num_workers)
-        except Exception:
-            for callback in _as_list(callbacks):
-                if isinstance(callback, ModelCheckpoint):
-                    callback.save_breakpoint(native, dataset.get_dataset_size())
-            raise
+        with entered(callbacks) as callbacks:
+            try:
+                native.train(epoch, dataset, _callbacks(callbacks, params), sinks, sink_size, num_workers)
+            except Exception:
+                for callback in callbacks:
+                    if isinstance(callback, ModelCheckpoint):
+                        callback.save_breakpoint(native, dataset.get_dataset_size())
+                raise
         self._note_layouts()
 
     def _params(self, **entries):
@@ -128,14 +129,27 @@ class Model:
         params = self._params(mode="eval", valid_dataset=valid_dataset, batch_num=dataset.get_dataset_size(), cur_step_num=0,
                               cur_epoch_num=1, list_callback=_as_list(callbacks))
         model = self._model()
-        return Evaluation(self._metrics, callbacks, params).run(lambda observers: model.eval(dataset, num_workers, observers))
+        with entered(callbacks) as callbacks:
+            return Evaluation(self._metrics, callbacks, params).run(lambda observers: model.eval(dataset, num_workers, observers))
 
     def predict(self, *predict_data):
-        """The network's result."""
+        """The network's result. Where full_batch is off in semi-automatic and automatic parallel, each rank gives its rows and gets theirs."""
         for data in predict_data:
             if isinstance(data, (int, float)):
                 raise TypeError("For 'Model.predict', the inputs must be tensors: predict(x), without a number of epochs")
-        return self._model().predict(*predict_data)
+        if not self._gives_own_rows():
+            return self._model().predict(*predict_data)
+        whole = [tessera.ops.all_gather(tessera.Tensor(data)) if data.ndim else data for data in predict_data]
+        result = self._model().predict(*whole)
+        size, rank = tessera.cluster.size(), tessera.cluster.rank()
+        rows = result.shape[0] // size if result.ndim else 0
+        return result[rank * rows:(rank + 1) * rows] if rows and result.shape[0] == whole[0].shape[0] else result
+
+    def _gives_own_rows(self):
+        """Whether what a rank predicts from is its part of the batch."""
+        setting = context.get_auto_parallel_context
+        return (self._parallel_mode in (ParallelMode.SEMI_AUTO_PARALLEL, ParallelMode.AUTO_PARALLEL) and tessera.cluster.size() > 1
+                and not setting("full_batch") and isinstance(setting("dataset_strategy"), str))
 
     def build(self, train_dataset=None, valid_dataset=None, sink_size=-1, epoch=1):
         """Compiles without running. In semi-automatic parallel the network's parameters then have the shapes of this rank's slices.
@@ -158,7 +172,7 @@ class Model:
         layouts = layout_dict(self._native.layouts)
         if not layouts and self._parallel_mode in (ParallelMode.SEMI_AUTO_PARALLEL, ParallelMode.AUTO_PARALLEL):
             layouts = whole_layouts(self._network)
-        for parameter in self._network.parameters():
+        for parameter in tessera.nn.Cell.parameters(self._network):
             parameter.sliced = parameter.name in layouts
         if isinstance(self._network, Cell):
             self._network.__dict__["_parameter_layouts"] = layouts
@@ -183,12 +197,15 @@ class Model:
         return self._note_layouts()
 
     def infer_predict_layout(self, *predict_data):
-        """Compiles the prediction for data like these, which are whole on every rank: the network's parameters then have the shapes of
-        this rank's slices. Returns its parameter_layout_dict."""
+        """Compiles the prediction for data like these, as predict() takes them: the network's parameters then have the shapes of this
+        rank's slices. Returns its parameter_layout_dict."""
         self._check_layouts("infer_predict_layout")
         for data in predict_data:
             if not isinstance(data, tessera.Tensor):
                 raise TypeError(f"For 'Model.infer_predict_layout', the inputs must be Tensor, but got {type(data).__name__}.")
+        if self._gives_own_rows():
+            predict_data = [tessera.Tensor(np.zeros((data.shape[0] * tessera.cluster.size(), *data.shape[1:]), np.float32)).astype(data.dtype)
+                            if data.ndim else data for data in predict_data]
         self._model().build_predict(*predict_data)
         return self._note_layouts()
 

@@ -72,6 +72,15 @@ def search_options():
     return options
 
 
+def spread_options(who):
+    """How a training step that is a cell or a function is split over the ranks, for tessera's Cell.spread."""
+    if not isinstance(context.get_auto_parallel_context("dataset_strategy"), str):
+        raise RuntimeError(f"For '{who}', a dataset_strategy of tuples is not available: give the network, its loss and the optimizer to a Model")
+    searches = context.get_auto_parallel_context("parallel_mode") == ParallelMode.AUTO_PARALLEL and not propagates()
+    return {"strategies": not searches, "propagation": propagates(), "full_batch": context.get_auto_parallel_context("full_batch"),
+            "search": search_options() if searches else None}
+
+
 def _strategies_to_repeat(path):
     """The strategy file, where it is of as many ranks; that of others only says how a checkpoint is split."""
     if not path or not os.path.exists(path):
@@ -86,7 +95,7 @@ def _strategies_to_repeat(path):
 def agree_on_values(parallel_mode, *cells):
     """Says once where ranks start from different values. In semi-automatic and automatic parallel, and with parameter_broadcast,
     all take rank 0's. Every rank calls it."""
-    parameters = [parameter for cell in cells if cell is not None for parameter in cell.parameters() if not parameter.layerwise_parallel]
+    parameters = [parameter for cell in cells if cell is not None for parameter in tessera.nn.Cell.parameters(cell) if not parameter.layerwise_parallel]
     crc = 0
     for parameter in parameters:
         crc = zlib.crc32(parameter.numpy().tobytes(), crc)

@@ -9,7 +9,6 @@ from mindspore import context
 from mindspore._missing import missing
 from mindspore.common.parameter import Parameter
 from mindspore.communication.management import get_group_size, get_rank
-from mindspore.nn.optim import Optimizer
 from mindspore.train.conversion import (Layout, axes_of, build_searched_strategy, merge_pipeline_strategys, merge_sliced_parameter,  # noqa: F401
                                         rank_list_for_transform, restore_group_info_list, transform_checkpoint_by_rank,
                                         transform_checkpoints)
@@ -56,7 +55,7 @@ _writing = _Writing()
 def _values_of(save_obj, is_integrated, choice_func):
     """What is to be saved, by name."""
     if isinstance(save_obj, tessera.nn.Cell):
-        items = [(parameter.name, parameter) for parameter in save_obj.parameters()]
+        items = [(parameter.name, parameter) for parameter in tessera.nn.Cell.parameters(save_obj)]
     elif isinstance(save_obj, dict):
         items = list(save_obj.items())
     else:
@@ -194,9 +193,8 @@ def load_param_into_net(net, parameter_dict, strict_load=False):
 
     Unless strict_load, floats and integers of other sizes are converted, and where names of the network are not found those that
     have one more prefix are taken. After Model.build and Model.infer_predict_layout a parameter that is split over ranks takes this
-    rank's slice (or the whole). An optimizer in place of the network takes the values of its
-    states."""
-    if not isinstance(net, (tessera.nn.Cell, Optimizer)):
+    rank's slice (or the whole). An optimizer is a cell, whose parameters are what it updates and its states."""
+    if not isinstance(net, tessera.nn.Cell):
         raise TypeError(f"For 'load_param_into_net', the argument 'net' should be a Cell, but got {type(net).__name__}.")
     if not isinstance(parameter_dict, dict):
         raise TypeError(f"For 'load_param_into_net', the argument 'parameter_dict' should be a dict, but got {type(parameter_dict).__name__}.")
@@ -206,10 +204,8 @@ def load_param_into_net(net, parameter_dict, strict_load=False):
         if not isinstance(name, str) or not isinstance(value, (Parameter, str)):
             raise TypeError("For 'load_param_into_net', the element in the argument 'parameter_dict' should be a 'str' and "
                             f"'Parameter' type, but got {type(name).__name__} and {type(value).__name__}.")
-    if isinstance(net, Optimizer):
-        return net.states.load({name: value for name, value in parameter_dict.items() if isinstance(value, Parameter)})
     not_loaded = []
-    for parameter in net.parameters():
+    for parameter in tessera.nn.Cell.parameters(net):
         value = parameter_dict.get(parameter.name)
         if isinstance(value, Parameter):
             _load(parameter, value, strict_load)
@@ -295,7 +291,7 @@ def load_distributed_checkpoint(network, checkpoint_filenames=None, predict_stra
         raise ValueError(f"For '{who}', the length of 'checkpoint_filenames' should be equal to the device count of training process. But "
                          f"got {len(checkpoint_filenames)} files and the device count is {slices.num_ranks}.")
     not_loaded = []
-    for parameter in network.parameters():
+    for parameter in tessera.nn.Cell.parameters(network):
         whole = slices.whole(parameter.name)
         if whole is None:
             not_loaded.append(parameter.name)

@@ -131,15 +131,10 @@ class TrainOneStepCell(Cell):
         context.check_mode(self.parallel_mode)
         tessera.cluster.init()
         context.warn_of_gradients_mean(self.parallel_mode)
-        if not isinstance(context.get_auto_parallel_context("dataset_strategy"), str):
-            raise RuntimeError(f"For '{type(self).__name__}', a dataset_strategy of tuples is not available: give the network, its loss "
-                               "and the optimizer to a Model")
         if context.is_literal_gradients_mean(self.parallel_mode):
             self._scale_literally()
-        from mindspore.train.parallel_options import propagates, search_options
-        searches = self.parallel_mode == ParallelMode.AUTO_PARALLEL and not propagates()
-        self.spread(strategies=not searches, propagation=propagates(), full_batch=context.get_auto_parallel_context("full_batch"),
-                    search=search_options() if searches else None)
+        from mindspore.train.parallel_options import spread_options
+        self.spread(**spread_options(type(self).__name__))
 
     def _scale_literally(self):
         if self.parallel_mode == ParallelMode.SEMI_AUTO_PARALLEL:
@@ -157,6 +152,8 @@ class TrainOneStepCell(Cell):
         self.optimizer(self.grad_reducer(gradients))
         return loss
 
+
+from mindspore.nn.wrap.micro_batches import MicroBatchInterleaved, PipelineCell  # noqa: E402, F401
 
 __getattr__ = missing(__name__)
 del missing

@@ -217,6 +217,15 @@ class OneHot(Primitive):
     def run(self, indices, depth, on_value, off_value):
         return _ops.one_hot(indices, depth, on_value, off_value, self.axis)
 
+    def of_operands(self, strategy, shapes):
+        if not strategy or len(strategy[0]) != len(shapes[0]) + 1:
+            return strategy
+        # Of the result: the indices' dims, and the depth where the axis is.
+        counts = list(strategy[0])
+        if counts.pop(self.axis) != 1:
+            raise RuntimeError(f"For '{self.name}', the strategy {strategy} splits the depth, which is not available: split the dims of the indices.")
+        return (tuple(counts), *strategy[1:])
+
 
 class Squeeze(Primitive):
     """Without the dims `axis`, of size 1; (): without all of size 1."""

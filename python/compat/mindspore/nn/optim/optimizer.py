@@ -1,0 +1,281 @@
+"""Optimizer: what all optimizers share, those of Tessera and those that scripts derive."""
+import numpy as np
+import tessera
+from tessera import ops as _ops
+
+from mindspore import _check, context
+from mindspore._missing import missing
+from mindspore.common.parameter import Parameter, ParameterTuple
+from mindspore.nn.cell import Cell
+from mindspore.nn.learning_rate_schedule import LearningRateSchedule
+
+_GROUP_KEYS = ("params", "lr", "weight_decay", "grad_centralization", "order_params")
+
+
+class _Table(LearningRateSchedule):
+    """One rate per step; the last one for those behind the table."""
+
+    def __init__(self, values, name):
+        super().__init__()
+        self.learning_rate = Parameter(tessera.Tensor(np.array(values, np.float32)), name=name, requires_grad=False)
+        self._last = len(values) - 1
+
+    def construct(self, global_step):
+        return _ops.gather(self.learning_rate, _ops.minimum(_ops.reshape(global_step, ()), self._last), 0)
+
+
+class Optimizer(Cell):
+    """Updates parameters from their gradients: optimizer(gradients), in construct() or outside. To be derived: construct(gradients)
+    assigns to `parameters` and to states, which are parameters of the cell.
+
+    parameters: parameters, or dicts with params, lr, weight_decay, grad_centralization (of matrices and filters the gradient less its
+    mean over all dims but the first; before weight decay), order_params. learning_rate: a number, one per step, or a schedule."""
+
+    _is_always_traced = True
+    _keeps_names = True
+
+    def __init__(self, learning_rate, parameters, weight_decay=0.0, loss_scale=1.0):
+        super().__init__(auto_prefix=False)
+        who = type(self).__name__
+        self.loss_scale = _check.positive(who, "loss_scale", loss_scale)
+        groups, own, centralized = _taken(parameters)
+        default_decay = _check.non_negative(who, "weight_decay", weight_decay)
+        self.is_group = groups is not None
+        self.is_group_lr = self.is_group and any("lr" in group for group in groups)
+        self.global_step = Parameter(tessera.Tensor([0], tessera.int32), name="global_step", requires_grad=False)
+        default_rate = self._rate_cell(rate(learning_rate), "learning_rate")
+        group_of = {id(p): group for group in groups or () for p in group["params"]}
+        if self.is_group_lr:
+            made = {id(group): self._rate_cell(group["lr"], f"learning_rate_group_{i}") for i, group in enumerate(groups) if "lr" in group}
+            self._rates = [made.get(id(group_of[id(p)]), default_rate) for p in own]
+        else:
+            self._rates = [default_rate] * len(own)
+        for i, part in enumerate(dict.fromkeys(r for r in self._rates if isinstance(r, tessera.nn.Cell))):
+            setattr(self, f"_rate_{i}", part)
+        self.dynamic_lr = any(isinstance(r, tessera.nn.Cell) for r in self._rates)
+        self.learning_rate = ParameterTuple(self._rates) if self.is_group_lr and not self.dynamic_lr else tuple(self._rates) if self.is_group_lr else default_rate
+        self.parameters = ParameterTuple(own)
+        self._decays = [group_of[id(p)].get("weight_decay", default_decay) if self.is_group else
+                        0.0 if "beta" in p.name or "gamma" in p.name else default_decay for p in own]
+        self.weight_decay = tuple(self._decays) if self.is_group else default_decay
+        self.exec_weight_decay = any(self._decays)
+        self._centralized = {id(p) for p in centralized}
+        self.need_scale = self.loss_scale != 1.0
+        self.param_length = len(own)
+        from mindspore import ops
+        self.assignadd, self.hyper_map, self.map_ = ops.AssignAdd(), ops.HyperMap(), ops.Map()
+        self.global_step_increase_tensor = tessera.Tensor([1], tessera.int32)
+
+    @staticmethod
+    def _rate_cell(value, name):
+        if isinstance(value, LearningRateSchedule):
+            return value
+        if isinstance(value, float):
+            return Parameter(tessera.Tensor(value, tessera.float32), name=name, requires_grad=False)
+        return _Table(value, name)
+
+    def construct(self, gradients):
+        """Updates the parameters; to be overridden."""
+        raise NotImplementedError(f"For '{type(self).__name__}', construct(gradients) is not defined")
+
+    def get_lr(self):
+        """The rate of this step; of each parameter where groups have rates of their own."""
+        rates = {id(r): _ops.reshape(r(_ops.reshape(self.global_step, ())), ()) if isinstance(r, tessera.nn.Cell) else r for r in self._rates}
+        return tuple(rates[id(r)] for r in self._rates) if self.is_group_lr else rates[id(self._rates[0])]
+
+    def get_weight_decay(self):
+        """That of each parameter where there are groups."""
+        return self.weight_decay
+
+    def decay_weight(self, gradients):
+        """The gradients, each with its parameter times the decay added; parameters with beta or gamma in their names are exempt where there
+        are no groups."""
+        return tuple(g + p * (decay * self.loss_scale) if decay else g for p, decay, g in zip(self.parameters, self._decays, gradients))
+
+    def gradients_centralization(self, gradients):
+        """The gradients, those of centralized groups less their mean over all dims but the first."""
+        return tuple(g - _ops.reduce_mean(g, tuple(range(1, g.ndim)), True) if id(p) in self._centralized and g.ndim > 1 else g
+                     for p, g in zip(self.parameters, gradients))
+
+    def scale_grad(self, gradients):
+        """The gradients by the loss scale."""
+        return tuple(g * (1.0 / self.loss_scale) for g in gradients) if self.need_scale else tuple(gradients)
+
+    def flatten_gradients(self, gradients):
+        """The gradients: parameters are not flattened."""
+        return gradients
+
+    def get_lr_parameter(self, param):
+        """The Parameter or schedule that holds a parameter's rate; a list of a list."""
+        places = {id(p): i for i, p in enumerate(self.parameters)}
+        found = []
+        for p in param if isinstance(param, list) else [param]:
+            if not isinstance(p, Parameter):
+                raise TypeError(f"For 'get_lr_parameter', the 'param' must be 'Parameter' or 'list' type, but got {type(p).__name__}.")
+            if id(p) not in places:
+                raise ValueError(f"For 'get_lr_parameter', the parameter {p.name} is not in optimizer, please check whether the argument 'param' is correct.")
+            rate_of = self._rates[places[id(p)]]
+            found.append(rate_of.learning_rate if isinstance(rate_of, _Table) else rate_of)
+        return found if isinstance(param, list) else found[0]
+
+    @property
+    def target(self):
+        """CPU: where parameters are updated."""
+        return "CPU"
+
+    @property
+    def unique(self):
+        """Gradients are dense."""
+        return True
+
+    def state_parameters(self):
+        """The states: what the cell holds beside what it updates."""
+        own = {id(p) for p in self.parameters}
+        return [p for p in tessera.nn.Cell.parameters(self) if id(p) not in own]
+
+    @property
+    def native(self):
+        """What updates, as tessera takes it."""
+        if "_traced" not in self.__dict__:
+            self.__dict__["_traced"] = tessera.nn.TracedOptimizer(self._update_by_name, self.state_parameters)
+        return self.__dict__["_traced"]
+
+    def _update_by_name(self, gradients):
+        """construct(), of what is trained; zeros for the others."""
+        self(tuple(gradients[p.name] if p.name in gradients else _ops.zeros_like(p) for p in self.parameters))
+
+    def native_for(self, network):
+        """tessera's optimizer, for the network's parameters that are among ours."""
+        own = {id(p) for p in self.parameters}
+        if all(id(p) in own for p in network.trainable_parameters()):
+            return self.native
+        return tessera.nn.ChosenParameters(self.native, list(self.parameters))
+
+
+class NativeOptimizer(Optimizer):
+    """One of Tessera's. params: as Optimizer's parameters; make: gives it, for groups."""
+
+    def __init__(self, params, make):
+        Cell.__init__(self, auto_prefix=False)
+        groups, own, centralized = _taken(params)
+        self._native = tessera.nn.CentralizedGradients(make(groups), centralized) if centralized else make(groups)
+        states = self._native.state_parameters(own)
+        early = [state for state in states if state.name == "global_step" or (state.name.startswith("learning_rate") and state.ndim == 0)]
+        tables = [state for state in states if state.name.startswith("learning_rate") and state.ndim > 0]
+        slots = [state for state in states if all(state is not other for other in (*early, *tables))]
+        # Where each stands is where a checkpoint of the reference has it.
+        self._step_states = ParameterTuple(early)
+        self.parameters = ParameterTuple(own)
+        self._slots = ParameterTuple(slots)
+        self._tables = ParameterTuple(tables)
+
+    def construct(self, gradients):
+        self._native.update(list(self.parameters), list(gradients))
+        return True
+
+    @property
+    def native(self):
+        # What a class derived from one of Tessera's does beside it is not to be lost.
+        return self._native if type(self).construct is NativeOptimizer.construct else super().native
+
+    def state_parameters(self):
+        return self._native.state_parameters(list(self.parameters))
+
+    def __getattr__(self, name):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            slots = [state for state in self.__dict__.get("_slots", ()) if state.name.startswith(name + ".")]
+            if not slots:
+                raise
+            return ParameterTuple(slots)
+
+
+def _taken(params):
+    """(groups, None without any; all parameters, in order; those whose gradients are centralized)."""
+    if isinstance(params, Parameter) or not hasattr(params, "__iter__"):
+        raise TypeError(f"For 'Optimizer', the argument parameters must be Iterable type of 'Parameter' or 'dict', but got {type(params).__name__}.")
+    params = list(params)
+    if not params:
+        raise ValueError("For 'Optimizer', the argument parameters must not be empty.")
+    groups, centralized = None, []
+    if all(isinstance(p, dict) for p in params):
+        groups, params, centralized = _read_groups(params)
+    for parameter in params:
+        if not isinstance(parameter, Parameter):
+            raise TypeError(f"For 'Optimizer', the argument parameters must be Iterable type of 'Parameter' or 'dict', "
+                            f"but got {type(parameter).__name__}.")
+    if len({id(p) for p in params}) != len(params):
+        raise RuntimeError("For 'Optimizer', a parameter is in the argument parameters twice.")
+    _check_parallel(len(params))
+    return groups, params, centralized
+
+
+def _check_parallel(num_parameters):
+    """RuntimeError where the context asks for a parallel optimizer in a mode that has none, or of too few parameters."""
+    if not context.get_auto_parallel_context("enable_parallel_optimizer"):
+        return
+    mode = context.get_auto_parallel_context("parallel_mode")
+    if mode in (context.ParallelMode.STAND_ALONE, context.ParallelMode.HYBRID_PARALLEL):
+        raise RuntimeError(f"For 'Optimizer', the parallel optimizer is not supported in {mode}, you should set parallel mode to "
+                           "'data_parallel', 'semi_auto_parallel' or 'auto_parallel'.")
+    devices = context.get_auto_parallel_context("device_num")
+    if mode == context.ParallelMode.DATA_PARALLEL and num_parameters < devices:
+        raise RuntimeError(f"For 'Optimizer', the number of parameters {num_parameters} must not be less than the number of devices "
+                           f"{devices} when the parallel optimizer is on.")
+
+
+def _read_groups(dicts):
+    """The groups as tessera takes them, all their parameters, and those whose gradients are to be centralized."""
+    groups, params, centralized, order = [], [], [], None
+    for group in dicts:
+        unknown = [key for key in group if key not in _GROUP_KEYS]
+        if unknown:
+            raise KeyError(f"The key in group params must be one of {_GROUP_KEYS}, but got {unknown}.")
+        if "order_params" in group:
+            if len(group) > 1:
+                raise ValueError("The order params dict in group parameters should only include the 'order_params' key.")
+            order = list(group["order_params"])
+            continue
+        if not group.get("params"):
+            raise ValueError("Optimizer got an empty group params.")
+        own = list(group["params"])
+        if _check.boolean("Optimizer", "grad_centralization", group.get("grad_centralization", False)):
+            centralized += own
+        params += own
+        made = {"params": own}
+        if "lr" in group:
+            made["lr"] = rate(group["lr"])
+        if "weight_decay" in group:
+            made["weight_decay"] = _check.non_negative("Optimizer", "weight_decay", group["weight_decay"])
+        groups.append(made)
+    if order is not None and sorted(map(id, order)) != sorted(map(id, params)):
+        raise ValueError("For 'Optimizer', the 'order_params' must have the parameters of all groups, each once.")
+    return groups, order or params, centralized
+
+
+def rate(value):
+    """A learning rate, one per step, or a schedule, as tessera takes it. TypeError or ValueError for anything else."""
+    if isinstance(value, LearningRateSchedule):
+        return value
+    if isinstance(value, bool):
+        raise TypeError("For 'Optimizer', the argument 'learning_rate' must not be bool.")
+    if isinstance(value, (int, float)):
+        if value < 0:
+            raise ValueError(f"For 'Optimizer', the argument 'learning_rate' must be a non-negative float, but got {value}.")
+        return float(value)
+    if isinstance(value, tessera.Tensor):
+        value = value.asnumpy()
+    if isinstance(value, np.ndarray) and value.ndim > 1:
+        raise ValueError("For 'Optimizer', if 'learning_rate' is Tensor type, its dimension should be 0 or 1.")
+    if isinstance(value, str):
+        raise TypeError("For 'Optimizer', the argument 'learning_rate' must be int, float, Tensor or Iterable, but got str.")
+    try:
+        values = [float(x) for x in np.atleast_1d(np.asarray(value if isinstance(value, np.ndarray) else list(value)))]
+    except TypeError:
+        raise TypeError(f"For 'Optimizer', the argument 'learning_rate' must be int, float, Tensor or Iterable, but got {type(value).__name__}.") from None
+    return values[0] if isinstance(value, np.ndarray) and value.ndim == 0 else values
+
+
+__getattr__ = missing(__name__)
+del missing

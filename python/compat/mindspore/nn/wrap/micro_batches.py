@@ -1,0 +1,50 @@
+"""Networks that take their batch in pieces."""
+import tessera
+
+from mindspore import _check
+from mindspore._missing import missing
+from mindspore.nn.cell import Cell
+
+
+class _InPieces(Cell):
+    def __init__(self, network, count):
+        super().__init__(auto_prefix=False)
+        if not isinstance(network, tessera.nn.Cell):
+            raise TypeError(f"For '{type(self).__name__}', the argument 'network' must be Cell, but got {type(network).__name__}.")
+        self.network, self._count = network, count
+
+    def construct(self, *inputs):
+        total = None
+        for i in range(self._count):
+            result = self.network(*(self._piece(x, i) for x in inputs))
+            total = result if total is None else total + result
+        return total
+
+    def _piece(self, x, i):
+        rows = x.shape[0]
+        if rows % self._count:
+            raise ValueError(f"For micro batch initialization, the 0th dimension shape of input({rows}) must be divided by micro "
+                             f"size({self._count})")
+        size = rows // self._count
+        return x[i * size:(i + 1) * size]
+
+
+class PipelineCell(_InPieces):
+    """The sum of the network's results for micro_size pieces of the batch, one after the other: there is one stage."""
+
+    def __init__(self, network, micro_size):
+        super().__init__(network, _check.integer("PipelineCell", "micro_size", micro_size, 1))
+
+
+class MicroBatchInterleaved(_InPieces):
+    """The mean of the network's results for interleave_num pieces of the batch."""
+
+    def __init__(self, network, interleave_num=2):
+        super().__init__(network, _check.integer("MicroBatchInterleaved", "interleave_num", interleave_num, 1))
+
+    def construct(self, *inputs):
+        return super().construct(*inputs) / self._count
+
+
+__getattr__ = missing(__name__)
+del missing
