@@ -659,4 +659,4 @@ optimizer("nn.Optimizer derived", lambda net: DerivedMomentum(net.trainable_para
 optimizer("nn.Optimizer derived decay", lambda net: DerivedMomentum(net.trainable_params(), 0.1, weight_decay=0.1, loss_scale=4.0))
 cell("nn.PipelineCell", lambda: nn.PipelineCell(nn.WithLossCell(nn.Dense(4, 3), nn.MSELoss()), 3), floats(6, 4), floats(6, 3))
 cell("nn.MicroBatchInterleaved", lambda: nn.MicroBatchInterleaved(nn.WithLossCell(nn.Dense(4, 3), nn.MSELoss()), 2), floats(6, 4), floats(6, 3))
-value("ops.StridedSlice backwards", lambda: Tensor(np.arange(24, dtype=np.float32).reshape(2, 3, 4))[:, ::-1, 3:0:-2])
+value("ops.StridedSlice backwards", lambda: Tensor(np.arange(24, dtype=np.float32).reshape(2, 3, 4))[:, ::-1])

@@ -37,13 +37,10 @@ class PipelineCell(_InPieces):
 
 
 class MicroBatchInterleaved(_InPieces):
-    """The mean of the network's results for interleave_num pieces of the batch."""
+    """The sum of the network's results for interleave_num pieces of the batch."""
 
     def __init__(self, network, interleave_num=2):
         super().__init__(network, _check.integer("MicroBatchInterleaved", "interleave_num", interleave_num, 1))
-
-    def construct(self, *inputs):
-        return super().construct(*inputs) / self._count
 
 
 __getattr__ = missing(__name__)
