@@ -24,13 +24,17 @@ if(TESSERA_CCACHE)
 endif()
 
 add_library(tessera_flags INTERFACE)
-target_compile_options(tessera_flags INTERFACE -Wall -Wextra -Werror -Wno-missing-field-initializers)
+# They are the project's own: a program that links its libraries has flags of its own.
+target_compile_options(tessera_flags INTERFACE
+  "$<BUILD_INTERFACE:-Wall;-Wextra;-Werror;-Wno-missing-field-initializers>")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # gcc 12 reports these falsely inside the standard library and fmt once they are inlined.
-  target_compile_options(tessera_flags INTERFACE -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds
-    -Wno-maybe-uninitialized -Wno-restrict -Wno-dangling-pointer)
+  set(false_warnings -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds -Wno-maybe-uninitialized
+    -Wno-restrict -Wno-dangling-pointer)
+  target_compile_options(tessera_flags INTERFACE "$<BUILD_INTERFACE:${false_warnings}>")
 endif()
-target_include_directories(tessera_flags INTERFACE ${CMAKE_SOURCE_DIR})
+target_include_directories(tessera_flags INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}> $<INSTALL_INTERFACE:include>)
+target_compile_features(tessera_flags INTERFACE cxx_std_20)
 if(TESSERA_SANITIZE)
   target_compile_options(tessera_flags INTERFACE -fsanitize=${TESSERA_SANITIZE} -fno-sanitize-recover=all
     -fno-omit-frame-pointer -g1)
@@ -46,6 +50,13 @@ function(tessera_library name)
   endif()
   list(TRANSFORM arg_DEPS PREPEND tessera_)
   target_link_libraries(tessera_${name} PUBLIC tessera_flags ${arg_DEPS} ${arg_LINK} PRIVATE ${arg_PRIVATE_LINK})
+  # What programs link to: see TesseraInstall.cmake.
+  set(library ${PROJECT_SOURCE_DIR}/tessera)
+  cmake_path(IS_PREFIX library ${CMAKE_CURRENT_SOURCE_DIR} is_of_library)
+  if(is_of_library AND NOT CMAKE_CURRENT_SOURCE_DIR MATCHES "/(testing|tools)$" AND NOT TESSERA_SANITIZE)
+    set_target_properties(tessera_${name} PROPERTIES EXPORT_NAME ${name})
+    install(TARGETS tessera_${name} EXPORT TesseraTargets ARCHIVE DESTINATION lib COMPONENT development)
+  endif()
 endfunction()
 
 # tessera_program(NAME DEPS folder... SOURCES file...)

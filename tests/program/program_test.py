@@ -1,0 +1,46 @@
+"""program_test.py BUILD_FOLDER: docs/program.md's program, built outside of the project from an installation, and run."""
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def block(text, language):
+    """The first fenced block of that language."""
+    return re.search(rf"```{language}\n(.*?)```", text, re.DOTALL).group(1)
+
+
+def run(*command, cwd=None):
+    done = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))}: code {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def main():
+    build = Path(sys.argv[1]).resolve()
+    page = (ROOT / "docs" / "program.md").read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory(prefix="tessera-program-") as folder:
+        prefix, source = Path(folder) / "installed", Path(folder) / "line"
+        source.mkdir()
+        (source / "CMakeLists.txt").write_text(block(page, "cmake"), encoding="utf-8")
+        (source / "line.cc").write_text(block(page, "cpp"), encoding="utf-8")
+        run("cmake", "--install", build, "--prefix", prefix, "--component", "development")
+        for header in ("tessera/tessera.h", "tessera/nn/linear.h"):
+            assert (prefix / "include" / header).is_file(), header
+        run("cmake", "-S", source, "-B", source / "build", f"-DCMAKE_PREFIX_PATH={prefix}")
+        run("cmake", "--build", source / "build")
+        program = source / "build" / "line"
+        command = prefix / "bin" / "tessera"
+        for launcher in ([], [command, "run", "-n", "2"], [command, "run", "--threads", "2"]):
+            printed = run(*launcher, program, cwd=folder)
+            assert printed.count("f(3) = 7.0") == 1, printed
+            assert len(re.findall(r"^(?:\[0\] )?epoch \d+/20: loss ", printed, re.MULTILINE)) == 20, printed
+    print("1 passed, 0 failed")
+
+
+if __name__ == "__main__":
+    main()
