@@ -26,7 +26,7 @@ int64_t parse_bytes(std::string_view text, std::string_view what);
 int64_t parse_int(std::string_view text, std::string_view what);
 double parse_double(std::string_view text, std::string_view what);
 
-// Of `candidates`, the one closest to `name` by edit distance, or "" when none is close: for "did you mean".
+// The candidate that is closest to `name` by edit distance, or "" when none is close: for "did you mean".
 std::string closest(std::string_view name, const std::vector<std::string>& candidates);
 
 }  // namespace tessera
