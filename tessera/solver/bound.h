@@ -27,7 +27,7 @@ class Bound {
 
   // No solution costs less than this or than a `known` that was given.
   double value() const { return value_; }
-  // Those that gave the highest bound.
+  // The prices that gave the highest bound.
   const std::vector<double>& prices() const { return best_prices_; }
   // The instance's, as the last pass suggests them.
   std::vector<int> choices() const { return relaxation_.of_instance(dual_->choices()); }

@@ -29,7 +29,7 @@ class Dual {
   // before it and the bound of those behind it: choices(). Choices that are part of no solution below `limit` are
   // marked, as far as is seen on the way.
   void pass(double limit = kForbidden);
-  // Of the last pass; nothing costs less.
+  // The bound of the last pass: no solution costs less.
   double bound() const { return bound_; }
   const std::vector<int>& choices() const { return choices_; }
   // By choice: marked by a pass.

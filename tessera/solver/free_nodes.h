@@ -30,8 +30,8 @@ struct FreeNodes {
   std::vector<int> num_choices_;  // of the original's nodes
 };
 
-// Those with a neighbour. `problem` as reduce() leaves it. Solutions of what is left are, completed by original(),
-// solutions of the same cost; none of the original is better than the best of them.
+// Takes out the free nodes that have a neighbour; `problem` is as reduce() leaves it. original() completes a solution
+// of what is left to one of the same cost, and the best of what is left is the best of the original.
 FreeNodes take_out_free_nodes(Problem problem);
 
 // As if there was no limit, until no node is left: where none has at most two neighbours, the one with most is fixed,

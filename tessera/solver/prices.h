@@ -17,9 +17,9 @@ class Prices {
   // Per unit of usage, at each time point, >= 0.
   const std::vector<double>& values() const { return values_; }
   void set(std::vector<double> values);
-  // Of a unit of usage over the node's life.
+  // What a unit of usage costs over the node's life.
   double of(int node) const;
-  // Of all that the limit allows.
+  // What all costs that the limit allows.
   double of_limit() const;
 
   // Prices near the best ones, which are those with the highest bound that this was told of: moved along the usage of

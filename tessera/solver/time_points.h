@@ -11,8 +11,8 @@ namespace tessera::solver {
 
 struct TimePoints {
   int count = 0;
-  // Of each node, the points first <= p < last at which it lives; first == last where it never uses anything at a point
-  // that is kept.
+  // For each node: it lives at the points first <= p < last. first == last where it uses nothing at any point that is
+  // kept.
   std::vector<std::pair<int, int>> ranges;
 };
 
