@@ -12,7 +12,7 @@ namespace tessera::mesh {
 
 using Box = std::vector<Range>;
 
-// Of offset and size 0 in all dims.
+// A box with offset 0 and size 0 in all dims.
 Box empty_box(int ndim);
 Shape shape_of(const Box& box);
 int64_t num_elements(std::span<const Range> box);

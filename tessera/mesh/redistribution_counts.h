@@ -14,7 +14,7 @@ std::vector<Sharding> all_shardings(const Mesh& mesh, int ndim, Reduction reduct
 // What the busiest rank receives: needs less has.
 int64_t missing_elements(const Shape& shape, const Layout& from, const Layout& to);
 int64_t largest_local(const Shape& shape, const Layout& layout);
-// Of an all_reduce over `axes`, its stretches of the flattened value dealt by balanced_part.
+// Counts an all_reduce over `axes` whose ranks take stretches of the flattened value, by balanced_part.
 int64_t all_reduced_elements(const Shape& shape, const Layout& layout, const std::vector<int>& axes);
 // All_reduce of what must be completed, a gather of every dim that the target splits otherwise, slices.
 int64_t gather_then_slice_elements(const Shape& shape, const Layout& from, const Layout& to);

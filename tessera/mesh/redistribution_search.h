@@ -20,8 +20,8 @@ struct SearchProblem {
   int64_t element_bytes = 1;
   double latency_bytes = 0;
   bool enable_alltoall = true;
-  // Of that other mesh: the elements the busiest rank receives from a sharding of this one; the largest slice; a bound
-  // of the elements that some rank receives, by the number of contributions that are still to be added.
+  // On that other mesh: the elements that the busiest rank receives from a sharding of this one; the largest slice; a
+  // bound of the elements that some rank receives, by the number of contributions that are still to be added.
   std::function<int64_t(const Sharding&)> exchange_elements;
   int64_t largest_slice = 0;
   std::function<int64_t(int64_t)> mean_elements;
