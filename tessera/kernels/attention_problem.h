@@ -17,7 +17,7 @@ struct AttentionProblem {
   bool causal;
   std::optional<size_t> mask, step;  // operands
   Strides mask_strides;              // over [batch, heads, queries, keys]; 0 along a dim of size 1
-  // Of the whole that these queries are a slice of.
+  // These queries are a slice of a whole: where the slice begins, and how large the whole is.
   std::array<int64_t, 3> first;  // batch row, query and head
   int64_t all_queries, all_heads;
 

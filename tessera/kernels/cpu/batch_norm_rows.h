@@ -70,7 +70,7 @@ struct BatchNormFunctions {
 // nullptr for other dtypes.
 const BatchNormFunctions* batch_norm_functions(DType images);
 
-// Those of both, in `to`. (Chan, Golub and LeVeque, 1983.)
+// Leaves the moments of both sets in `to`. (Chan, Golub and LeVeque, 1983.)
 void combine_moments(const Moments& more, int64_t channels, Moments& to);
 
 }  // namespace tessera::kernels::cpu
