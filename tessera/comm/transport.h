@@ -62,7 +62,7 @@ class Transport {
  public:
   virtual ~Transport() = default;
   virtual std::string name() const = 0;
-  // Of several ranks. Called by every rank of `group`, in the same order on all of them.
+  // Connects several ranks. Every rank of `group` calls it, in the same order on all of them.
   virtual std::unique_ptr<Communicator> create_communicator(const GroupInfo& group) = 0;
   // Address space in which peers reach this rank's bytes where they lie, as of allocate_pages(); null where no memory
   // is better for that than any other.
