@@ -56,7 +56,7 @@ struct Input {
   ValueId value = kNone;
 };
 
-// Of a node in a block of the network whose inner values backward computes once more instead of keeping them.
+// Marks a node in a block of the network whose inner values backward computes once more instead of keeping them.
 struct RecomputeMark {
   int block = 0;                    // numbered from 1; 0: in none
   bool repeats_collectives = true;  // those in the block; else their results are kept
