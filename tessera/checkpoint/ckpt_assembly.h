@@ -28,9 +28,9 @@ class CkptAssembly {
 
   // The next bytes of a value's content. Values may be written by different threads at the same time.
   void write(size_t value, std::span<const std::byte> bytes);
-  // Of a value that was written.
+  // Size and checksum of a value that was written.
   Written written(size_t value) const { return {places_[value].size_bytes, places_[value].crc32c}; }
-  // Of the whole file. The checksum is there when all values were written.
+  // Size and checksum of the whole file. The checksum is there when all values were written.
   int64_t size_bytes() const { return size_bytes_; }
   uint32_t crc32c() const;
 

@@ -134,7 +134,7 @@ class CkptWriter {
   }
   void finish();
 
-  // Of the bytes so far; of the whole file after finish().
+  // Size and checksum of the bytes so far; of the whole file after finish().
   int64_t size_bytes() const;
   uint32_t crc32c() const;
 

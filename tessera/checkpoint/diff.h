@@ -14,7 +14,7 @@ struct TensorDifference {
   std::string name;
   std::string left;  // "f32[2,3]"; "" where it is missing
   std::string right;
-  // Of equal types:
+  // Where the types are equal:
   int64_t num_elements = 0;
   int64_t num_different = 0;
   double largest = 0;  // absolute difference; infinite where only one is NaN

@@ -16,15 +16,15 @@
 
 namespace tessera::checkpoint {
 
-// Of elements of 1, 2, 4 or 8 bytes whose indices follow each other, beginning at `first_index`.
+// The hash of elements of 1, 2, 4 or 8 bytes whose indices follow each other, beginning at `first_index`.
 uint64_t hash_elements(std::span<const std::byte> bytes, int64_t element_bytes, uint64_t first_index);
 
-// Of a box of a tensor of shape `global`, whose elements come row-major, in pieces of any number of whole elements.
+// The hash of a box of a tensor of shape `global`. Its elements come row-major, in pieces of whole elements.
 class BoxHash {
  public:
   BoxHash(const Box& box, const Shape& global, int64_t element_bytes);
   void add(std::span<const std::byte> bytes);
-  // Of what was added.
+  // The hash of what was added.
   uint64_t sum() const { return sum_; }
 
  private:

@@ -42,7 +42,7 @@ class EncryptingFile : public WritableFile {
   void close() override { file_.close(); }
   void finish();
 
-  // Of the encrypted bytes so far.
+  // Size and checksum of the encrypted bytes so far.
   int64_t size_bytes() const { return size_bytes_; }
   uint32_t crc32c() const { return crc32c_; }
 

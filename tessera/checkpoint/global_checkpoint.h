@@ -54,8 +54,8 @@ class GlobalCheckpoint {
   struct Report {
     int64_t bytes_wanted = 0;  // of the boxes, as stored
     int64_t bytes_read = 0;    // of the files: more only where runs of less than 512 bytes are wanted
-    // Of the stored slices that this rank, or the ranks together, read from: those that were read completely and had
-    // the manifest's checksum, and the others.
+    // The stored slices that this rank, or the ranks together, read from: how many were read completely and had the
+    // manifest's checksum, and how many not.
     int64_t slices_verified = 0;
     int64_t slices_unverified = 0;
   };

@@ -33,7 +33,7 @@ class JsonField {
   JsonField operator[](const char* member) const;
   bool has(const char* member) const { return json_->is_object() && json_->contains(member); }
   bool is_array() const { return json_->is_array(); }
-  // Of an array, at most `limit`.
+  // The items of an array, at most `limit`.
   std::vector<JsonField> items(size_t limit) const;
   // Names and values of an object, at most `limit`, sorted by name.
   std::vector<std::pair<std::string, JsonField>> members(size_t limit) const;

@@ -26,7 +26,7 @@ class Slicing {
   Slicing(const ParameterLayout& layout, const std::string& where);
 
   int ndim() const { return static_cast<int>(cuts_.size()); }
-  // Of the stage; a rank's position counts from 0 there.
+  // The ranks of the stage; a rank's position counts from 0 there.
   int64_t num_ranks() const { return num_ranks_; }
   bool is_whole() const;
   int64_t num_parts(int dim) const;
@@ -72,7 +72,7 @@ class Placement {
   // are no layouts, when stages are missing or have different numbers of devices, when the file is that of a later
   // stage alone, when a parameter is cut differently in two stages.
   Placement(const StrategyFile& strategy, const std::string& path);
-  // Of a file; the default placement for "".
+  // The placement that a file describes; the default one for "".
   static Placement read(FileSystem& files, const std::string& path);
 
   // Says how parameters are split; false of the default placement.

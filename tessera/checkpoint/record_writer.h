@@ -42,7 +42,7 @@ class RecordWriter {
   // The file is complete afterwards.
   void finish();
 
-  // Of the bytes so far; of the whole file after finish().
+  // Size and checksum of the bytes so far; of the whole file after finish().
   int64_t size_bytes() const { return size_bytes_; }
   uint32_t crc32c() const { return crc32c_; }
 

@@ -26,7 +26,7 @@ class Staging {
   void complete(const std::string& name, const Manifest& manifest);
   // Whether that has been done, by an earlier attempt perhaps.
   bool is_complete(const std::string& name) const;
-  // Of a complete file.
+  // The manifest of a complete file.
   Manifest manifest(const std::string& name) const;
   // Puts everything in place: at once where the directory was missing or empty, else file by file.
   void publish();

@@ -18,11 +18,11 @@ namespace tessera::checkpoint {
 class TensorHashes {
  public:
   TensorHashes() = default;
-  // Of all that the files' manifests describe.
+  // The hashes of all tensors that the files' manifests describe.
   explicit TensorHashes(const SourceFiles& sources);
   void add(const Manifest& manifest);
 
-  // Of the tensor of that shape; nullopt when its slices do not tile it, lack a hash, or are replicas that differ.
+  // The tensor's hash; nullopt when its slices do not tile that shape, lack a hash, or are replicas that differ.
   std::optional<uint64_t> find(const std::string& name, const Shape& global) const;
   // Throws InvalidArgument naming the first tensor whose hash is known here and in `source`, but not the same. `where`
   // is what was made of the source.

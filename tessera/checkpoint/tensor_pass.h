@@ -62,8 +62,8 @@ class PassPlanner {
   // With `verify`, each source tensor that has a checksum is verified by the first pass that touches it.
   explicit PassPlanner(bool verify) : verify_(verify) {}
 
-  // Of all tensors of these outputs, in about their order. Outputs that share no source are in passes of their own.
-  // They look into `outputs`.
+  // The passes over all tensors of these outputs, in about their order. Outputs that share no source are in passes of
+  // their own. The passes look into `outputs`.
   std::vector<TensorPass> plan(std::span<const OutputFile> outputs);
 
  private:

@@ -29,7 +29,7 @@ class WireCursor {
 
   bool done() const { return at_ == bytes_.size(); }
   size_t remaining() const { return bytes_.size() - at_; }
-  // Of the next byte, in the file.
+  // The next byte's place in the file.
   size_t offset() const { return base_ + at_; }
   std::span<const std::byte> rest() const { return bytes_.subspan(at_); }
 
