@@ -25,7 +25,7 @@ class Context {
   virtual int size() const = 0;
   virtual int local_rank() const = 0;  // among the ranks of this host
   virtual int local_size() const = 0;
-  // Of the launcher, the same on all ranks of a job; "" where there was none.
+  // What the launcher calls the job, the same on all ranks; "" where there was no launcher.
   virtual std::string job_id() const { return ""; }
   // "single", "threads", "shared memory", "gloo", "mpi", on several hosts "shared memory and gloo": for messages.
   virtual std::string transport() const = 0;
