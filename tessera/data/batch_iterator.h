@@ -42,7 +42,7 @@ class BatchIterator {
   // Rows of the next global batch, of which this rank gets its part: the batch size but in a last, shorter batch. 0
   // after the last.
   int64_t next_global_rows() const;
-  // Of the next batch; what IterateOptions::start takes to go on from here. {epoch + 1, 0} at an epoch's end.
+  // Where the next batch is: IterateOptions::start takes it to go on from here. {epoch + 1, 0} at an epoch's end.
   Position position() const;
   // How often a batch was not ready when it was asked for. Growing step by step, it means that training is not kept fed
   // and wants more workers.

@@ -99,7 +99,7 @@ class Dataset {
   int64_t num_shards() const;
   int64_t get_batch_size() const;    // 1 where nothing is batched
   int64_t get_repeat_count() const;  // the product of the repeats, -1 when one has no end, 1 without
-  // Of a row: with the batch dim once batched, as of a full batch.
+  // The names and types of the columns: of a row, or once batched of a full batch.
   std::vector<Column> columns() const;
   std::vector<std::string> column_names() const;
   std::vector<DType> output_types() const;
