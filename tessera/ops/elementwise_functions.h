@@ -51,7 +51,7 @@ Value logical_not(Value x);
 // x where `condition` (bool) holds, else y; the three broadcast.
 Value select(Value condition, Operand x, Operand y);
 
-// Of any numeric dtype.
+// These functions take any numeric dtype.
 Value neg(Value x);
 Value abs(Value x);
 Value sign(Value x);  // -1, 0 or 1

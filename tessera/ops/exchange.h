@@ -23,7 +23,7 @@ ExchangeBoxes exchange_boxes(const Attributes& attributes, int ndim);
 ExchangeBoxes no_boxes(size_t num_ranks, int ndim);
 // Adds what makes the attributes of a group those of an exchange with a result of this shape.
 void set_exchange(Attributes& group, const ExchangeBoxes& boxes, const Shape& result);
-// Of the operand and the result of the node, without what stays on this rank.
+// How many elements of the operand this rank sends, and of the result it receives; those that stay are not counted.
 int64_t exchange_sent_elements(const Attributes& attributes, int ndim);
 int64_t exchange_received_elements(const Attributes& attributes, int ndim);
 

@@ -122,12 +122,12 @@ struct OpDef {
   std::function<double(const Attributes&, std::span<const Type> inputs, std::span<const Type> outputs)> flops = {};
   // Writes the node for one rank. Empty: the same operator with the same attributes on the local inputs.
   std::function<std::vector<Value>(const LocalizeContext&)> localize = {};
-  // Of the terms of a sum that a split factor leaves, all but one are zero: in half types it is exact.
+  // A split factor leaves a sum of which all terms but one are zero: in half types that sum is exact.
   bool disjoint_parts = false;
   // Touches each element once at one place, without looking at its neighbours: may be fused with others.
   bool elementwise = false;
-  // Of a parameter and its states: (parameter, states..., gradient, scalars...) -> (parameter, states...), element by
-  // element.
+  // Updates a parameter and its states, element by element: (parameter, states..., gradient, scalars...) ->
+  // (parameter, states...).
   bool update = false;
   // Communicates: never merged, moved or dropped.
   bool collective = false;
@@ -171,7 +171,7 @@ Value shard(Value value, const mesh::Strategy& strategy);
 Attributes complete_attributes(const OpDef& def, Attributes attributes);
 IndexRule rule_of(const OpDef& def, const Attributes& attributes, std::span<const Type> inputs,
                   std::span<const Type> outputs);
-// That of a node of a graph.
+// The rule of a node of a graph.
 IndexRule rule_of(const ir::Graph& graph, ir::NodeId node);
 Cost cost_of(const OpDef& def, const Attributes& attributes, std::span<const Type> inputs,
              std::span<const Type> outputs);
