@@ -135,7 +135,7 @@ class Cell {
   void apply_compute_dtype(ir::Graph& graph, ir::NodeId first) const;
   void collect(std::vector<Parameter*>& into);
   void name_parameters(std::vector<Parameter*>& named);
-  // Of this cell or one below; null where there is none.
+  // The first cell that is marked, this one or one below it; null where there is none.
   const Cell* find_recomputed() const;
   void check_name(const std::string& name) const;
 

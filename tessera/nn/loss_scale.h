@@ -48,7 +48,7 @@ ir::Value loss_scale_in(ir::Graph& graph, const LossScale& loss_scale);
 std::vector<ParameterGradient> unscaled(const LossScale& loss_scale, std::span<const ParameterGradient> gradients);
 // Whether all gradients and the loss are finite, bool[].
 ir::Value all_finite(std::span<const ParameterGradient> gradients, ir::Value loss);
-// Of a micro-batch whose gradients are accumulated: whether its loss is finite, bool[]. If not, the step remembers it.
+// For a micro-batch whose gradients are accumulated: whether its loss is finite, bool[]. If not, the step notes that.
 ir::Value note_overflow(ir::Value loss);
 // Whether `finite` holds and no micro-batch before was noted, which is forgotten.
 ir::Value without_noted_overflow(ir::Value finite);

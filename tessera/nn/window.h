@@ -43,7 +43,7 @@ struct Window {
 
 // Throws InvalidArgument naming `who` for sizes below 1, an unknown pad_mode, and padding given with "same" or "valid".
 void check_window(const Window& window, const std::string& who);
-// Of a name that check_window() accepts.
+// The mode of that name, which check_window() accepts.
 ops::PadMode pad_mode_of(const std::string& name);
 
 }  // namespace tessera::nn

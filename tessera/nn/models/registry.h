@@ -31,7 +31,7 @@ struct ModelInfo {
 
   // The inputs of a batch of `rows` samples.
   std::vector<ModelInput> batch_inputs(int64_t rows) const;
-  // Of its labels: i32[rows * labels].
+  // The type of the labels of so many rows: i32[rows * labels].
   Type batch_labels(int64_t rows) const { return {DType::kI32, {rows * labels}}; }
 };
 

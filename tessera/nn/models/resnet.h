@@ -12,7 +12,7 @@ enum class InitialValues {
   // The tutorials': convolutions and fc xavier_uniform, gamma and fc.bias even in +-0.07. With gamma that small the
   // first logits are nearly 0, the first loss nearly ln(num_classes).
   kReference,
-  // Those image networks are usually trained with: convolutions he_normal, gamma 1, fc even in +-1/sqrt(2048).
+  // Image networks usually start from these: convolutions he_normal, gamma 1, fc even in +-1/sqrt(2048).
   kUsual
 };
 
