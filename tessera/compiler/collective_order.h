@@ -14,15 +14,15 @@ namespace tessera::compiler {
 // decides by its steps as a whole, as if it had left out no node.
 struct CollectiveFacts {
   std::vector<LogicalStep> steps;
-  // Of the all_reduces, all_gathers and reduce_scatters of redistributions: bytes of the largest buffer on any rank; of
-  // the all_reduces that the graph itself has, their bytes.
-  // Those inside of operators count as nothing: they are small.
+  // The bytes of an all_reduce, all_gather or reduce_scatter that redistributes: of the largest buffer on any rank; and
+  // of an all_reduce that the graph itself has.
+  // Collectives inside of operators count as nothing: they are small.
   std::map<ir::NodeId, int64_t> bytes;
-  // Of those whose result only the update of one parameter wants, or that make a parameter whole: its fusion id.
+  // The fusion id of a collective whose result only one parameter's update reads, or that makes a parameter whole.
   std::map<ir::NodeId, int> fusion_ids;
-  // Those that later ones depend on, on some rank.
+  // Collectives whose result another collective reads, on any rank.
   std::set<ir::NodeId> awaited;
-  // Those that the graph itself has. Ranks whose graphs differ may wait for them at different places.
+  // Collectives that the graph itself has. Ranks whose graphs differ may wait for them at different places.
   std::set<ir::NodeId> written;
 };
 

@@ -19,12 +19,12 @@ struct Link {
 
 struct MachineProfile {
   std::string name;
-  // Of one rank, in products of matrices; f32 is there, dtypes that are not compute as fast as it.
+  // The speed of one rank in products of matrices. f32 is there; a dtype that is not computes as fast as f32.
   std::map<DType, double> flops_per_second;
   std::map<DType, double> convolution_flops_per_second = {};  // dtypes that are not there: as flops_per_second
   std::map<DType, double> vector_flops_per_second = {};       // of all other operators; as flops_per_second, too
   double memory_bytes_per_second = 0;
-  // Of steps that read and write at most so many bytes, which stay in a cache. Falls as sizes rise.
+  // The speed of steps that read and write at most so many bytes, which stay in a cache. Falls as sizes rise.
   std::map<int64_t, double> cached_bytes_per_second = {};
   double kernel_overhead_seconds = 0;  // of every step that computes or copies
   int ranks_per_host = 1;              // rank r is on host r / ranks_per_host
@@ -37,13 +37,13 @@ struct MachineProfile {
   double communication_load = 0;
   int64_t memory_bytes = 0;  // of a rank; 0: not known
 
-  // Of an operator, by name.
+  // The speed at which the operator of that name computes.
   double flops_of(DType dtype, std::string_view op) const;
-  // Of a step that reads and writes so many bytes.
+  // The speed of a step that reads and writes so many bytes.
   double bytes_per_second_of(double bytes) const;
-  // Of a step of an operator: the longer of its arithmetic and its reading and writing, and the overhead.
+  // The time of a step: the longer of its arithmetic and its reading and writing, and the overhead.
   double work_seconds(std::string_view op, DType dtype, double flops, double bytes) const;
-  // Between so many ranks of one host, at least 2.
+  // The link between so many ranks of one host, at least 2.
   const Link& intra_host_of(int64_t num_ranks) const;
   int host_of(int rank) const { return rank / ranks_per_host; }
 };

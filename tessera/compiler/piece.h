@@ -35,7 +35,7 @@ struct PieceOrReason {
   std::string why;
 };
 
-// Of a strided_slice.
+// The piece that a strided_slice makes of its operand's piece.
 PieceOrReason slice_piece(const ir::Node& node, const Piece& piece);
 
 // What one member of a collective brings to it.

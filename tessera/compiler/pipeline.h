@@ -24,7 +24,7 @@ struct CompileOptions {
   PlanOptions plan;
   PartitionOptions partition;
   ScheduleOptions schedule;
-  // Of the arena; what does not fit is recomputed (fit_memory.h). 0: as much as it takes.
+  // The most bytes of the arena; what does not fit is recomputed (fit_memory.h). 0: as much as it takes.
   int64_t memory_limit_bytes = 0;
 };
 

@@ -49,7 +49,7 @@ struct Plan {
     const auto copy = copies.find(v);
     return copy == copies.end() ? layout(v) : mesh::Layout{mesh_of(v), copy->second};
   }
-  // Of output `index` of the graph that the plan was made for.
+  // How output `index` lies, of the graph that the plan was made for.
   mesh::Layout output_layout(const ir::Graph& graph, size_t index) const;
 
  private:
@@ -76,7 +76,7 @@ struct PlanOptions {
   bool propagate_strategies = false;
   // Parameters whose replicas share their rows (and with them the optimizer's states and work); gathered where used.
   std::set<std::string> optimizer_shards = {};
-  // Of an optimizer shard: into how many parts at most, between neighbouring ranks; 0: all replicas share.
+  // Into how many parts an optimizer shard is cut at most, kept by neighbouring ranks; 0: all replicas share.
   int optimizer_shard_size = 0;
   // States that may hold partial sums: one that the first to read it adds to a partial sum becomes partial, too. What
   // is accumulated over several steps is then completed where it is used, once.

@@ -11,7 +11,7 @@
 
 namespace tessera::compiler {
 
-// Of the rank with the largest parts.
+// What a node costs the rank with the largest parts.
 struct NodeCost {
   double compute_seconds = 0;
   double own_seconds = 0;      // communication within the operator: halos, statistics
@@ -23,7 +23,7 @@ struct NodeCost {
 
 struct PlanCost {
   std::vector<NodeCost> nodes;  // by NodeId
-  // Of results, and of new values on their way to where parameters and states lie.
+  // What results cost, and new values on their way to where parameters and states lie.
   double output_seconds = 0;
   int64_t output_bytes = 0;
   // Sums, and the most that lives at a time.

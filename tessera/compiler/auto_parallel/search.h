@@ -36,7 +36,7 @@ struct SearchOptions {
   ShardingHints hints = {};
   // Results that are no new values are wanted whole on every rank.
   bool whole_results = false;
-  // Of what lives on a rank at a time, in bytes, as the search counts it; 0: no limit.
+  // The most bytes that may live on a rank at a time, as the search counts them; 0: no limit.
   int64_t memory_limit_bytes = 0;
   // The grids that are looked at; none: all with up to `max_axes` axes.
   std::vector<mesh::Mesh> meshes = {};
@@ -49,7 +49,7 @@ struct SearchOptions {
   // Where a graph has more operators than this, and memory no limit, layers that are alike are split alike: they are
   // solved as one, and the bound is one on such plans.
   int fold_above = 2000;
-  // Of the solver, for each mesh. Equal graphs, profiles and options have equal results unless there is a timeout.
+  // How long the solver tries, for each mesh. Equal graphs, profiles and options have equal results without a timeout.
   int rounds = 50;
   double timeout_seconds = 0;  // for all meshes together; 0: none
   double gap = 1e-3;

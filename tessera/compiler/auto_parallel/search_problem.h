@@ -36,7 +36,7 @@ struct SearchProblemOptions {
   int64_t slice_align_size = 1;
   // Results that are no new values are wanted whole on every rank.
   bool whole_results = false;
-  // Of a rank's memory for values; 0: no limit.
+  // The most bytes of values on a rank; 0: no limit.
   int64_t memory_limit_bytes = 0;
 };
 

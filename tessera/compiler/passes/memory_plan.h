@@ -59,7 +59,7 @@ class MemoryPlan {
   // have the same memory.
   MemoryUse assign_offsets(int64_t base, int num_steps, bool share);
   int64_t offset(int value) const { return buffer_of(value).offset + place(value).at; }
-  // Those that are not persistent and that a step touches, with their offsets.
+  // The blocks that are not persistent and that a step touches, with their offsets.
   std::vector<ir::MemoryBlock> blocks() const;
 
  private:

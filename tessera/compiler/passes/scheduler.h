@@ -28,7 +28,7 @@ class Scheduler {
   // A new scheduled value in `buffer`, `at` bytes from its start. `id`: the graph's value that it is, kNone for a copy.
   int new_value(const std::string& name, const Type& type, const Strides& strides, int buffer, int64_t at = 0,
                 ir::ValueId id = ir::kNone);
-  // That of a node's result; what the scheduler reads it from.
+  // The value of a node's result; the scheduler reads it from there.
   int new_result(ir::ValueId v, const Strides& strides, int buffer, int64_t at = 0);
   int add_step(ir::Step step);
   // A copy of `value`, made now, in memory of its own.

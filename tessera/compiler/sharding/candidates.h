@@ -39,11 +39,11 @@ struct LocalWork {
   double bytes = 0;  // read and written by its operators
   std::vector<Collective> collectives;
 };
-// Of the first rank, for the node alone, its operands lying as the choice wants them, its results as it leaves them.
+// What the first rank does for the node alone: operands lie as the choice wants them, results as it leaves them.
 LocalWork work_of_choice(const ir::Graph& graph, ir::NodeId node, const mesh::Mesh& mesh, const NodeChoice& choice,
                          const PartitionOptions& options = {});
 
-// Of the rank with the largest parts.
+// What a strategy costs the rank with the largest parts.
 struct StrategyCost {
   double flops = 0;
   double bytes = 0;            // read and written by its operators
