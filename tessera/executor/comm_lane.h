@@ -54,7 +54,7 @@ class CommLane {
   std::thread thread_;
 };
 
-// Those of a rank, by their number (ir::lane_of).
+// The lanes of a rank, by their number (ir::lane_of).
 class CommLanes {
  public:
   explicit CommLanes(int rank) : lanes_{CommLane(rank), CommLane(rank)} {}
