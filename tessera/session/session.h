@@ -41,9 +41,9 @@ struct SessionOptions {
   // what `ulimit -v` leaves, shared among the ranks of this host, at least 64 MiB. Throws IoError where not even that
   // can be had, InvalidArgument where a step needs more.
   int64_t arena_capacity_bytes = int64_t{1} << 36;
-  // Of the arena on each rank: parameters, states and what a step needs. What would not fit is recomputed, and
-  // compiling throws InvalidArgument where that is not enough. 0: no limit. A session that debugs needs its own memory
-  // for every value and has none.
+  // The most that the arena of a rank may take: parameters, states and what a step needs. What would not fit is
+  // recomputed; compiling throws InvalidArgument where that is not enough. 0: no limit. A session that debugs has no
+  // limit, because it gives every value its own memory.
   int64_t memory_limit_bytes = 0;
   // What is made sure of before anything runs; `debug` verifies the local graphs of all ranks.
   compiler::Verification verification = compiler::Verification::kPlan;

@@ -49,9 +49,9 @@ struct TrainStepOptions {
   // are taken: those of parameters that are not layerwise_parallel are summed over the ranks. Absent: the graph is that
   // of all ranks.
   std::optional<ops::RankGroup> ranks = std::nullopt;
-  // Of the forward pass and, with it, of the gradients; those of parameters arrive in the parameters' dtypes.
+  // What the forward pass, and with it backward, computes in; gradients of parameters arrive in the parameters' dtypes.
   compiler::Precision precision = {};
-  // Of a step that may be skipped the graph has a result ir::kUpdateGuard, bool[]: whether it was not.
+  // The graph of a step that may be skipped has a result ir::kUpdateGuard, bool[]: false where the step is skipped.
   std::optional<nn::LossScale> loss_scale = std::nullopt;
 };
 // Forward, backward and update. Results: "loss", and every assigned parameter and state. Without a loss cell the
