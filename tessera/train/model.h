@@ -97,10 +97,10 @@ struct ModelOptions {
   // nn::dynamic_loss_scale() or nn::fixed_loss_scale(). A step whose gradients or loss are not finite is skipped on all
   // ranks: parameters, moments and counters of the optimizer stay as they were. Absent: as precision or amp_level say.
   std::optional<nn::LossScale> loss_scale = std::nullopt;
-  // Of initial values and random operators. All ranks use rank 0's.
+  // Initial values and random operators are functions of this seed. All ranks use rank 0's.
   uint64_t seed = 1;
-  // Of this training, by which its checkpoints are known when it is started again: a checkpoint of another name is not
-  // resumed. Not of the network: two trainings of one network differ in it. "": checkpoints of any name are resumed.
+  // The name of this training, by which its checkpoints are known when it is started again: a checkpoint of another
+  // name is not resumed. Two trainings of one network have two names. "": checkpoints of any name are resumed.
   std::string job_name = {};
   session::SessionOptions session = {};
   std::vector<std::shared_ptr<Metric>> metrics = {};
@@ -260,7 +260,7 @@ class Model {
 
   // model_strategies.cc: strategy files.
   void read_strategies();
-  // Of the compiled training step, or prediction, once; notes its layouts.
+  // Writes the strategies of the compiled training step, or prediction, once; notes its layouts.
   void write_strategies(const session::Executable& executable, bool is_training);
   bool is_writer(const std::string& path);
 
