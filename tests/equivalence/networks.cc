@@ -131,7 +131,7 @@ std::vector<Tensor> make_batch(const std::string& network, int64_t rows, int64_t
   if (network == "transformer" || network == "translator") {
     Tensor ids(DType::kI32, Shape{rows, 6});
     auto id = ids.values<int32_t>();
-    for (size_t i = 0; i < id.size(); ++i) id[i] = static_cast<int32_t>(random_below(at(1), i, 13));
+    for (size_t i = 0; i < id.size(); ++i) id[i] = static_cast<int32_t>(random_below(at(1), i, 10));
     return {ids, labels};
   }
   Tensor x(DType::kF64, network == "mlp" ? Shape{rows, 12 * scale} : Shape{rows, 3, 8, 8});
