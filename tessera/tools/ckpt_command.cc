@@ -213,10 +213,30 @@ void add_merge_strategies(CLI::App& ckpt) {
   });
 }
 
+void add_report_options(CLI::App& command, bool& json, bool& quiet) {
+  command.add_flag("--json", json, "say what was written as one JSON object");
+  command.add_flag("--quiet", quiet, "say nothing");
+}
+
+// That `path` was written, with the tensors of the .safetensors file that it was made of, or that it is.
+void report_written(const std::string& path, const std::string& safetensors, bool json, bool quiet) {
+  if (quiet) return;
+  FileSystem& files = FileSystem::local();
+  const auto num_tensors = checkpoint::read_safetensors_header(files, safetensors).size();
+  const int64_t size_bytes = files.size_bytes(path);
+  print(json
+            ? nlohmann::ordered_json{{"file", path}, {"num_tensors", num_tensors}, {"size_bytes", size_bytes}}.dump(1) +
+                  "\n"
+            : fmt::format("{}: {} tensor{}, {} written\n", path, num_tensors, num_tensors == 1 ? "" : "s",
+                          format_bytes(size_bytes)));
+}
+
 void add_export(CLI::App& ckpt) {
   static std::string source;
   static std::string file;
   static std::string strategy;
+  static bool json = false;
+  static bool quiet = false;
   auto* command = ckpt.add_subcommand("export", "write a checkpoint as one .safetensors file of whole tensors");
   command->footer(
       "Examples:\n"
@@ -225,19 +245,29 @@ void add_export(CLI::App& ckpt) {
   command->add_option("checkpoint", source, "a .ckpt file, or a directory with rank_0, rank_1, ...")->required();
   command->add_option("file", file, "a .safetensors file to be written")->required();
   command->add_option("--strategy", strategy, "strategy file of the directory");
-  command->callback([] { checkpoint::export_safetensors(FileSystem::local(), source, file, strategy); });
+  add_report_options(*command, json, quiet);
+  command->callback([] {
+    checkpoint::export_safetensors(FileSystem::local(), source, file, strategy);
+    report_written(file, file, json, quiet);
+  });
 }
 
 void add_import(CLI::App& ckpt) {
   static std::string file;
   static std::string target;
+  static bool json = false;
+  static bool quiet = false;
   auto* command = ckpt.add_subcommand("import", "write a .safetensors file as a checkpoint with its manifest");
   command->footer(
       "Example:\n"
       "  tessera ckpt import net.safetensors net.ckpt");
   command->add_option("file", file, "a .safetensors file")->required();
   command->add_option("checkpoint", target, "a .ckpt file to be written")->required();
-  command->callback([] { checkpoint::import_safetensors(FileSystem::local(), file, target); });
+  add_report_options(*command, json, quiet);
+  command->callback([] {
+    checkpoint::import_safetensors(FileSystem::local(), file, target);
+    report_written(target, file, json, quiet);
+  });
 }
 
 }  // namespace

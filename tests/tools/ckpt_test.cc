@@ -77,8 +77,16 @@ TEST_F(CkptCommand, ConvertsAndProvesIt) {
 }
 
 TEST_F(CkptCommand, GoesOutToSafetensorsAndBack) {
-  output("export src net.safetensors --strategy 2.ckpt");
-  output("import net.safetensors net.ckpt");
+  const auto size = [&](const char* name) { return format_bytes(files.size_bytes(join_path(folder, name))); };
+  EXPECT_EQ(output("export src net.safetensors --strategy 2.ckpt"),
+            fmt::format("net.safetensors: 2 tensors, {} written\n", size("net.safetensors")));
+  EXPECT_EQ(output("import net.safetensors net.ckpt"),
+            fmt::format("net.ckpt: 2 tensors, {} written\n", size("net.ckpt")));
+  EXPECT_EQ(output("import net.safetensors net.ckpt --quiet"), "");
+  const auto json = Json::parse(output("export net.ckpt again.safetensors --json"));
+  EXPECT_EQ(json.at("file"), "again.safetensors");
+  EXPECT_EQ(json.at("num_tensors"), 2);
+  EXPECT_EQ(json.at("size_bytes"), files.size_bytes(join_path(folder, "again.safetensors")));
   EXPECT_EQ(output("diff net.ckpt net.safetensors"), "2 equal, 0 different\n");
 }
 
