@@ -317,7 +317,12 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app("Trains ResNet-50 on CIFAR-10, on one rank or spread over many.");
   add_options(app, options);
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    return cluster::usage_error(argv[0], error.what());
+  }
   set_log_level(LogLevel::kInfo);
   return cluster::run(argc, argv, [&](cluster::Context& context) { return run(context, options); });
 }

@@ -47,6 +47,23 @@ void refuse_other_ways(const StepOptions& step) {
   }
 }
 
+// A search says how much memory the best plan wants, but takes long to prove that none fits: what parameters and states
+// take, spread over all ranks, is known at once.
+void refuse_what_cannot_fit(const PlannedStep& planned, int num_ranks) {
+  int64_t bytes = 0;
+  for (const auto& input : planned.graph.inputs()) {
+    if (input.kind != ir::InputKind::kInput) bytes += planned.graph.type(input.value).size_bytes();
+  }
+  const int64_t least = (bytes + num_ranks - 1) / num_ranks;
+  if (planned.memory_limit_bytes == 0 || least <= planned.memory_limit_bytes) return;
+  throw InvalidArgument(
+      "no plan fits into {} of memory on a rank: parameters and states alone take {}, at least {} on each of {} "
+      "rank{}; "
+      "use more ranks or a higher --memory_limit",
+      format_bytes(planned.memory_limit_bytes), format_bytes(bytes), format_bytes(least), num_ranks,
+      num_ranks == 1 ? "" : "s");
+}
+
 SimulatedStep simulate_step(const PlannedStep& planned, const compiler::Plan& plan) {
   static const ops::FakeKernelCatalogue catalogue;
   compiler::Compiled compiled;
@@ -119,6 +136,7 @@ PlannedStep plan_step(PlanCommand command) {
   if (record) {
     planned.choices = compiler::choices_for(planned.graph, *record);
   } else {
+    refuse_what_cannot_fit(planned, num_ranks);
     planned.search = compiler::search(planned.graph, ranks, planned.profile, search_options(command, planned));
     planned.choices = planned.search->choices;
   }

@@ -1,10 +1,26 @@
 #include "tessera/tools/step_arguments.h"
 
 namespace tessera::tools {
+namespace {
+
+// "", or what is wrong with a number of ranks.
+std::string check_ranks(const std::string& text) {
+  int64_t ranks = 0;
+  try {
+    ranks = parse_int(text, "the number of ranks");
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  if (ranks >= 1 && ranks <= kMaxRanks) return "";
+  return fmt::format("must be from 1 to {}, got {}", kMaxRanks, ranks);
+}
+
+}  // namespace
 
 void add_step_options(CLI::App& command, StepOptions& options) {
   command.add_option("model", options.model, "built-in network, or file with a graph's text")->required();
-  command.add_option("--ranks,--devices", options.ranks, "ranks, data parallel where nothing else is said");
+  command.add_option("--ranks,--devices", options.ranks, "ranks, data parallel where nothing else is said")
+      ->check(CLI::Validator(check_ranks, "", "ranks"));
   command.add_option("--mesh", options.mesh,
                      "the grid of ranks, as data=4,model=2; inputs are split along the first axis");
   command.add_option("--input", options.inputs, "how an input lies, as x=[data,_]; repeatable")

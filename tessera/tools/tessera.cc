@@ -13,12 +13,26 @@
 #include "tessera/tools/simulate_text.h"
 #include "tessera/tools/solve_text.h"
 #include "tessera/tools/step_arguments.h"
+#include "tessera/tools/usage.h"
 
 namespace {
 
 using namespace tessera;  // NOLINT: the commands below are the whole program
 
 constexpr const char* kVersion = TESSERA_VERSION;
+
+// Of numbers that count something.
+CLI::Validator at_least_one() {
+  const auto check = [](const std::string& text) -> std::string {
+    try {
+      const int64_t number = parse_int(text, "a number");
+      return number >= 1 ? "" : fmt::format("must be at least 1, got {}", number);
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+  };
+  return {check, ""};
+}
 
 void add_run(CLI::App& app, int& exit_code) {
   static cluster::LaunchOptions options;
@@ -29,15 +43,23 @@ void add_run(CLI::App& app, int& exit_code) {
       "  tessera run -n 4 ./resnet50_cifar10 --data_path data      four processes, output prefixed with [rank]\n"
       "  tessera run --threads 4 ./resnet50_cifar10 ...            four ranks in one process\n"
       "  tessera run -n 4 --log_dir logs ./program                 each rank's output in logs/rank.N\n"
-      "When a rank fails, the others are ended and the command says which one, how, and its last lines.");
-  auto* n = run->add_option("-n,--num_ranks", options.num_processes, "ranks, a process each");
+      "When a rank fails, the others are ended and the command says which one, how, and its last lines; what several\n"
+      "ranks say is said once. SIGINT, SIGTERM and SIGHUP end the ranks, a second one kills them. Nothing that the "
+      "ranks\n"
+      "have started outlives the job, also when this command is killed.\n"
+      "Exit codes: 0 when all ranks ended with 0, 1 when one failed, 2 when the command line is wrong, that of the\n"
+      "program, too, 128 + N after signal N.");
+  auto* n = run->add_option("-n,--num_ranks", options.num_processes, "ranks, a process each")->check(at_least_one());
   run->add_option("--threads", options.num_thread_ranks, "instead: so many ranks as threads of one process")
+      ->check(at_least_one())
       ->excludes(n);
   run->add_option("--log_dir", options.log_directory, "write rank N's output to the file rank.N in this folder");
   run->add_option("--transport", options.transport, "shm, gloo or mpi; default: shared memory on one host");
   run->add_option("--interface", options.interface, "network interface for gloo, e.g. eth0");
-  run->add_option("--timeout", timeout_s, "seconds that a rank waits for another before the job fails (30)");
-  run->add_option("--num_threads", options.num_compute_threads, "compute threads per rank; default: cores / ranks");
+  run->add_option("--timeout", timeout_s, "seconds that a rank waits for another before the job fails (30)")
+      ->check(CLI::PositiveNumber);
+  run->add_option("--num_threads", options.num_compute_threads, "compute threads per rank; default: cores / ranks")
+      ->check(at_least_one());
   run->add_option("program", options.command, "the program and its arguments")->required();
   run->positionals_at_end();
   run->prefix_command();
@@ -176,7 +198,10 @@ int main(int argc, char** argv) {
   CLI::App app("Tessera trains a neural network that was written for one device on many devices.");
   app.require_subcommand(1);
   app.set_version_flag("--version", kVersion);
-  app.failure_message(CLI::FailureMessage::help);
+  app.footer(
+      "Exit codes: 0 success, 1 failure, 2 a command line that is not understood, 128 + N after signal N; ckpt newest "
+      "has\n"
+      "two more. docs/environment.md lists the environment variables.");
   add_run(app, exit_code);
   add_info(app);
   add_calibrate(app);
@@ -186,13 +211,20 @@ int main(int argc, char** argv) {
   tools::add_plan_command(app, exit_code);
   add_solve(app, exit_code);
   app.add_subcommand("version", "print the version")->callback([] { std::printf("tessera %s\n", kVersion); });
+  if (argc > 1 && std::string(argv[1]) == "run") {
+    const std::vector<std::string> words(argv + 2, argv + argc);
+    if (const auto code = tools::refuse_option_before_program(*app.get_subcommand("run"), words)) return *code;
+  } else {
+    cluster::say_end_signals();  // a launcher says itself what it ends
+  }
   try {
+    if (const auto level = cluster::log_level_from_environment()) set_log_level(*level);
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    return tools::exit_for(app, error);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
-    return 1;
+    return cluster::kExitFailure;
   }
   return exit_code;
 }

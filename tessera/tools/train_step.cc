@@ -124,7 +124,12 @@ mesh::Mesh mesh_of(const StepOptions& options) {
   for (const auto text : split(options.mesh, ',')) {
     if (trim(text).empty()) continue;
     const auto [name, size] = parse_pair(std::string(trim(text)), "mesh", "AXIS=SIZE,..., as data=4,model=2");
-    axes.push_back({name, static_cast<int>(parse_int(size, "--mesh"))});
+    const int64_t parts = parse_int(size, "--mesh");
+    if (parts < 1 || parts > kMaxRanks) {
+      throw InvalidArgument("--mesh {}: axis {} must have from 1 to {} ranks, got {}", options.mesh, name, kMaxRanks,
+                            parts);
+    }
+    axes.push_back({name, static_cast<int>(parts)});
   }
   if (axes.empty()) axes.push_back({"data", std::max(options.ranks, 1)});
   mesh::Mesh mesh(axes);

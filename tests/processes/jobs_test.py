@@ -58,6 +58,26 @@ class Jobs(unittest.TestCase):
         return out + err
 
 
+class Limits(unittest.TestCase):
+    """A job where the system gives less than usual."""
+
+    def limited(self, limits, *command):
+        return run(["bash", "-c", f'ulimit {limits}; exec "$0" "$@"', *command])
+
+    def test_a_job_runs_in_little_address_space(self):
+        for launcher in (["-n", 3], ["--threads", 3]):
+            with self.subTest(launcher=launcher):
+                code, out, err = self.limited("-v 6000000", TESSERA, "run", *launcher, "--num_threads", 1, HYBRID_EXAMPLE)
+                self.assertEqual(code, 0, out + err)
+                self.assertEqual(len(re.findall(r"SemiAutoParallelNet step \d: loss", out)), 5, out)
+
+    def test_ranks_that_there_is_no_room_for_are_refused_before_any_begins(self):
+        code, out, err = self.limited("-v 1500000", TESSERA, "run", "--threads", 500, HYBRID_EXAMPLE)
+        self.assertEqual(code, 1, out + err)
+        self.assertRegex(err, r"error: cannot start a thread for rank \d+ of 500: .*; limits: .*of address space \(ulimit -v\)")
+        self.assertEqual(out, "")
+
+
 class HandWrittenNetworks(unittest.TestCase):
     def test_slices_combined_by_hand_and_by_strategies_equal_one_device(self):
         for count in (2, 4):
@@ -192,7 +212,7 @@ class BadInput(Jobs):
             self.refused([*launcher, JOB, "--data_path", self.data, "--kill_rank", 1, "--kill_step", 3], "rank 1", "SIGKILL|signal 9|Killed")
 
     def test_world_size_0(self):
-        self.refused([TESSERA, "run", "-n", 0, JOB, "--data_path", self.data], "at least 1|must be")
+        self.refused([TESSERA, "run", "-n", 0, JOB, "--data_path", self.data], "must be at least 1, got 0", code=2)
 
     def test_a_program_that_does_not_exist(self):
         self.refused([TESSERA, "run", "-n", 2, "no-such-program"], "no-such-program")

@@ -291,6 +291,94 @@ TEST(Plan, ThePageHoldsEveryOperatorAndAsksForNothing) {
   EXPECT_EQ(page.find("fetch("), std::string::npos);
 }
 
+struct Refusal {
+  int code;
+  std::string text;
+};
+
+Refusal refused_with_code(const std::string& shell_command) {
+  FILE* pipe = popen((shell_command + " 2>&1").c_str(), "r");
+  check(pipe != nullptr, "cannot start a process");
+  Refusal refusal{};
+  std::array<char, 4096> part{};
+  for (size_t n = 0; (n = fread(part.data(), 1, part.size(), pipe)) > 0;) refusal.text.append(part.data(), n);
+  const int status = pclose(pipe);
+  refusal.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return refusal;
+}
+
+TEST(Usage, AnUnknownWordIsNamedWithTheNearestKnownOne) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"plan mlp --devces 8",
+       "error: unknown option --devces; did you mean --devices?\nusage: tessera plan [OPTIONS] model\n"
+       "tessera plan --help lists the options\n"},
+      {"run --x 3 ./program",
+       "error: unknown option --x\nusage: tessera run [OPTIONS] program...\n"
+       "tessera run --help lists the options\n"},
+      {"run -n4 --timout=3 ./program", "error: unknown option --timout; did you mean --timeout?\n"},
+      {"plann mlp",
+       "error: unknown command plann; did you mean plan?\nusage: tessera [OPTIONS] SUBCOMMAND\n"
+       "tessera --help lists the commands\n"},
+      {"ckpt inspct x.ckpt", "error: unknown command inspct; did you mean inspect?\n"},
+      {"info here", "error: tessera info takes no argument \"here\" here\n"},
+      {"plan", "error: model is required\n"},
+      {"solve --rounds 0 x", "error: --rounds: Value 0 not in range 1 to 1073741824\n"},
+      {"run", "error: program is required\n"}};
+  for (const auto& [arguments, text] : cases) {
+    const Refusal refusal = refused_with_code(kCommand + arguments);
+    EXPECT_EQ(refusal.code, 2) << arguments;
+    EXPECT_TRUE(refusal.text.starts_with(text)) << arguments << "\n" << refusal.text;
+  }
+}
+
+TEST(Usage, WithoutACommandTheHelpIsPrinted) {
+  for (const char* arguments : {"", "ckpt"}) {
+    const Refusal refusal = refused_with_code(kCommand + arguments);
+    EXPECT_EQ(refusal.code, 2);
+    EXPECT_NE(refusal.text.find("Subcommands:"), std::string::npos) << refusal.text;
+    EXPECT_EQ(refusal.text.find("Error"), std::string::npos) << refusal.text;
+  }
+  EXPECT_EQ(refused_with_code(kCommand + "plan --help").code, 0);
+}
+
+TEST(Usage, WhatFailsAfterTheCommandLineIsUnderstoodHasExitCodeOne) {
+  for (const char* arguments : {"graph no_such_network", "ckpt inspect no_such_file", "run no-such-program-here",
+                                "solve no_such_file --quiet", "run -n 2 false"}) {
+    EXPECT_EQ(refused_with_code(kCommand + arguments).code, 1) << arguments;
+  }
+  EXPECT_EQ(refused_with_code(kCommand + "run -n 3 sh -c 'exit 2'").code, 2);
+}
+
+TEST(Run, TooManyRanksForTheDescriptorsAreRefused) {
+  const Refusal refusal = refused_with_code("ulimit -n 256; " + kCommand + "run -n 100 true");
+  EXPECT_EQ(refusal.code, 1);
+  EXPECT_EQ(refusal.text,
+            "error: tessera run: 100 ranks need 364 file descriptors of the launcher, 256 are allowed (ulimit -Hn): "
+            "start fewer ranks, or use --log_dir, which takes one for each\n");
+  EXPECT_EQ(refused_with_code("ulimit -S -n 64; " + kCommand + "run -n 30 true").code, 0);
+}
+
+TEST(Plan, ANumberOfRanksThatNobodyHasIsRefusedAtOnce) {
+  for (const char* command : {"plan mlp", "simulate mlp", "graph mlp"}) {
+    for (const char* ranks : {"0", "-1", "1048576"}) {
+      const Refusal refusal = refused_with_code(kCommand + fmt::format("{} --devices {}", command, ranks));
+      EXPECT_EQ(refusal.code, 2);
+      EXPECT_TRUE(refusal.text.starts_with(fmt::format("error: --ranks: must be from 1 to 65536, got {}\n", ranks)))
+          << refusal.text;
+    }
+  }
+  EXPECT_EQ(refusal_of("simulate mlp --mesh data=0"),
+            "error: --mesh data=0: axis data must have from 1 to 65536 ranks, got 0\n");
+}
+
+TEST(Plan, WhatParametersAndStatesAloneFillIsRefusedBeforeASearch) {
+  EXPECT_EQ(refusal_of("plan mlp --devices 4 --quiet --memory_limit 8KiB")
+                .find("error: no plan fits into 8.0 KiB of "
+                      "memory on a rank: parameters and "
+                      "states alone take "),
+            0U);
+}
+
 TEST(Calibrate, TheProfileOfThisMachineIsOneThatSimulateReads) {
   const auto file = scratch("profile");
   const auto text = run_tool("calibrate --quiet --out " + file.string());

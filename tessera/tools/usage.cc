@@ -1,0 +1,144 @@
+#include "tessera/tools/usage.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <numeric>
+
+#include "tessera/tessera.h"
+
+namespace tessera::tools {
+namespace {
+
+// A command and its names: "tessera ckpt ls".
+struct Command {
+  const CLI::App* app;
+  std::string name;
+};
+
+Command named(const CLI::App& app) {
+  if (app.get_parent() == nullptr) return {&app, "tessera"};
+  return {&app, named(*app.get_parent()).name + " " + app.get_name()};
+}
+
+// The command that the command line is about.
+Command innermost(const CLI::App& app) {
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().back();
+  return named(*command);
+}
+
+// How many letters must be changed, added or left out.
+size_t distance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({changed, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+// "; did you mean X?", or "" where nothing is near.
+std::string suggestion(const std::string& word, const std::vector<std::string>& known) {
+  const std::string* nearest = nullptr;
+  const size_t num_dashes = std::min(word.find_first_not_of('-'), word.size());
+  size_t least = (word.size() - num_dashes + 1) / 3;
+  for (const std::string& name : known) {
+    const size_t d = name.starts_with(word) && word.size() > 3 ? 1 : distance(word, name);
+    if (d > least || (d == least && nearest != nullptr)) continue;
+    least = d;
+    nearest = &name;
+  }
+  return nearest == nullptr ? "" : fmt::format("; did you mean {}?", *nearest);
+}
+
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const auto& name : option->get_lnames()) names.push_back("--" + name);
+    for (const auto& name : option->get_snames()) names.push_back("-" + name);
+  }
+  return names;
+}
+
+std::vector<std::string> command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(command->get_name());
+  }
+  return names;
+}
+
+std::string usage_of(const Command& command) {
+  const CLI::Formatter formatter;
+  std::string usage = formatter.make_usage(command.app, command.name);
+  usage = trim(usage);
+  return usage.starts_with("Usage:") ? "usage:" + usage.substr(6) : usage;
+}
+
+bool is_option(const std::string& word) { return word.size() > 1 && word[0] == '-'; }
+
+// Of "--name=value" the name.
+std::string name_in(const std::string& word) { return word.substr(0, word.find('=')); }
+
+// Of a word that no command and no option takes.
+std::string unknown_word(const Command& command, const std::vector<std::string>& words) {
+  // Where an option is not known, its value is left over, too.
+  const auto option = std::find_if(words.begin(), words.end(), is_option);
+  if (option != words.end()) {
+    const std::string name = name_in(*option);
+    return fmt::format("unknown option {}{}", name, suggestion(name, option_names(*command.app)));
+  }
+  const std::string& word = words.front();
+  const auto commands = command_names(*command.app);
+  if (!commands.empty()) return fmt::format("unknown command {}{}", word, suggestion(word, commands));
+  return fmt::format("{} takes no argument \"{}\" here", command.name, word);
+}
+
+int refuse(const Command& command, const std::string& message) {
+  fmt::print(stderr, "error: {}\n{}\n{} --help lists {}\n", message, usage_of(command), command.name,
+             command_names(*command.app).empty() ? "the options" : "the commands");
+  return cluster::kExitUsage;
+}
+
+}  // namespace
+
+std::optional<int> refuse_option_before_program(const CLI::App& run, const std::vector<std::string>& words) {
+  for (size_t i = 0; i < words.size() && is_option(words[i]) && words[i] != "--"; ++i) {
+    const std::string& word = words[i];
+    // "-n4"
+    if (word[1] != '-' && word.size() > 2 && run.get_option_no_throw(word.substr(0, 2)) != nullptr) continue;
+    const CLI::Option* option = run.get_option_no_throw(name_in(word));
+    if (option == nullptr) return refuse(named(run), unknown_word(named(run), {word}));
+    const bool has_value = word.find('=') != std::string::npos;
+    if (!has_value && option->get_items_expected_max() > 0) ++i;
+  }
+  return std::nullopt;
+}
+
+int exit_for(const CLI::App& app, const CLI::ParseError& error) {
+  // The library prints what was asked for.
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);
+  const Command command = innermost(app);
+  const auto words = app.remaining(/*recurse=*/true);
+  const bool is_missing = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError);
+  const bool lacks_command = is_missing && !command_names(*command.app).empty();
+  if (lacks_command && words.empty()) {
+    const CLI::App* parent = command.app->get_parent();
+    std::fputs(command.app->help(parent == nullptr ? "" : named(*parent).name).c_str(), stderr);
+    return cluster::kExitUsage;
+  }
+  // What is not known is told before what is missing: it may be the same thing.
+  const bool is_unknown = lacks_command || error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError) ||
+                          (is_missing && std::any_of(words.begin(), words.end(), is_option));
+  return refuse(command, is_unknown && !words.empty() ? unknown_word(command, words) : std::string(error.what()));
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,21 @@
+// What the command `tessera` says of a command line that it does not understand: the word, the nearest one that it
+// knows, the usage of the command that was meant.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tessera::tools {
+
+// Prints "error: unknown option --devces; did you mean --devices?", the usage and where all options are listed, or the
+// help or version that was asked for. Without a command prints the whole help. Returns the exit code.
+int exit_for(const CLI::App& app, const CLI::ParseError& error);
+
+// `tessera run` gives all that follows the program's name to the program, and the library takes an option that it does
+// not know for that name. Prints the same of an option before the program that `run` does not have, and returns the
+// exit code; nothing where all are known. `words` follow the command's name.
+std::optional<int> refuse_option_before_program(const CLI::App& run, const std::vector<std::string>& words);
+
+}  // namespace tessera::tools
