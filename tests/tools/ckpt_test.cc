@@ -9,6 +9,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/file_system.h"
+#include "tessera/base/strings.h"
 #include "tessera/checkpoint/load.h"
 #include "tessera/checkpoint/save.h"
 #include "tessera/checkpoint/strategy_file.h"
