@@ -36,6 +36,11 @@ Mesh cut(const Mesh& base, const std::vector<int64_t>& fine) {
   return Mesh(axes, base.ranks());
 }
 
+bool is_of_operand(const ops::IndexRule& rule, const std::string& factor) {
+  return std::any_of(rule.inputs.begin(), rule.inputs.end(),
+                     [&](const auto& dims) { return std::find(dims.begin(), dims.end(), factor) != dims.end(); });
+}
+
 // A further grid of the ranks of `base`: the second of a choice has the axes "b0", "b1", ...
 Mesh additional(const Mesh& base, const std::vector<int64_t>& sizes, int number) {
   std::vector<mesh::Axis> axes;
@@ -71,11 +76,12 @@ std::vector<FactorSplit> factor_splits(const std::string& node_name, const ops::
     ops::IndexRule::Dims all = dims;
     if (i == 0 && strategy[i].size() > dims.size()) {
       for (const auto& factor : rule.outputs[0]) {
-        if (!factor.empty() && std::find(all.begin(), all.end(), factor) == all.end()) all.push_back(factor);
+        if (!factor.empty() && !is_of_operand(rule, factor)) all.push_back(factor);
       }
     }
     if (strategy[i].size() != dims.size() && strategy[i].size() != all.size()) {
-      fail(fmt::format("has {} counts for operand {}, which is {}", strategy[i].size(), i, inputs[i]));
+      fail(fmt::format("has {} counts for operand {}, {}, which has {} dims", strategy[i].size(), i, inputs[i],
+                       dims.size()));
     }
     for (size_t dim = 0; dim < strategy[i].size(); ++dim) {
       const int64_t parts = strategy[i][dim];
