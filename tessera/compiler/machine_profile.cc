@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -15,6 +16,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMostRanks = 1000000;
 constexpr int64_t kMostBytes = 1'000'000'000'000'000'000;
+constexpr int64_t kMostPixels = 1'000'000'000'000;
 
 // One JSON object of a profile, whose members are all read, and no others there but optional ones.
 class Section {
@@ -119,6 +121,46 @@ std::map<int64_t, double> read_cached(const Section& profile, const std::string&
   return result;
 }
 
+std::map<int64_t, std::map<int64_t, double>> read_shares(const Section& profile, const std::string& member) {
+  const Json& json = profile.member(member);
+  const Section by_channels(json, profile.path_of(member), names_in(json));
+  std::map<int64_t, std::map<int64_t, double>> shares;
+  for (const auto& [channels, name] : read_numbers(profile, member, "channels", 1, kMostPixels)) {
+    const auto path = by_channels.path_of(name);
+    const Section by_pixels(json.at(name), path, names_in(json.at(name)));
+    auto& row = shares[channels];
+    for (const auto& [pixels, at] : read_numbers(by_channels, name, "pixels", 1, kMostPixels)) {
+      row[pixels] = by_pixels.positive(at);
+      if (row[pixels] > 1)
+        throw InvalidArgument("{}: \"{}\" must be at most 1, got {}", path, at, shortest(row[pixels]));
+    }
+    const auto& first = shares.begin()->second;
+    const bool is_alike =
+        row.size() == first.size() && std::equal(row.begin(), row.end(), first.begin(),
+                                                 [](const auto& a, const auto& b) { return a.first == b.first; });
+    if (!is_alike || row.empty())
+      throw InvalidArgument("{}: must have a share for the same numbers of pixels as others", path);
+  }
+  return shares;
+}
+
+// The neighbours of a size among those that were measured, and how far it is from the first to the second.
+template <typename Value>
+struct Between {
+  const Value* below;
+  const Value* above;
+  double part;
+};
+template <typename Value>
+Between<Value> between(const std::map<int64_t, Value>& measured, int64_t size) {
+  const auto above = measured.lower_bound(size);
+  if (above == measured.begin()) return {&above->second, &above->second, 0};
+  const auto below = std::prev(above);
+  if (above == measured.end()) return {&below->second, &below->second, 0};
+  const auto log = [](int64_t n) { return std::log(static_cast<double>(n)); };
+  return {&below->second, &above->second, (log(size) - log(below->first)) / (log(above->first) - log(below->first))};
+}
+
 Json link_json(const Link& link) {
   return {{"bytes_per_second", link.bytes_per_second}, {"latency_seconds", link.latency_seconds}};
 }
@@ -133,6 +175,16 @@ double MachineProfile::flops_of(DType dtype, std::string_view op) const {
   if (const auto it = own.find(dtype); it != own.end()) return it->second;
   const auto it = flops_per_second.find(dtype);
   return it != flops_per_second.end() ? it->second : flops_per_second.at(DType::kF32);
+}
+
+double MachineProfile::convolution_share_of(int64_t channels, int64_t pixels) const {
+  if (convolution_shares.empty()) return 1;
+  const auto share_in = [&](const std::map<int64_t, double>& row) {
+    const auto [below, above, part] = between(row, pixels);
+    return *below + part * (*above - *below);
+  };
+  const auto [below, above, part] = between(convolution_shares, channels);
+  return share_in(*below) + part * (share_in(*above) - share_in(*below));
 }
 
 double MachineProfile::bytes_per_second_of(double bytes) const {
@@ -171,8 +223,8 @@ MachineProfile parse_profile(std::string_view text, const std::string& file) {
   const Section profile(json, file,
                         {"name", "flops_per_second", "memory_bytes_per_second", "kernel_overhead_seconds",
                          "ranks_per_host", "intra_host", "inter_host"},
-                        {"convolution_flops_per_second", "vector_flops_per_second", "cached_bytes_per_second",
-                         "intra_host_by_ranks", "communication_load", "memory_bytes"});
+                        {"convolution_flops_per_second", "convolution_shares", "vector_flops_per_second",
+                         "cached_bytes_per_second", "intra_host_by_ranks", "communication_load", "memory_bytes"});
   const Json& name = profile.member("name");
   if (!name.is_string()) throw InvalidArgument("{}: \"name\" must be a string, got {}", file, name.dump());
   const double ranks = profile.positive("ranks_per_host");
@@ -198,6 +250,7 @@ MachineProfile parse_profile(std::string_view text, const std::string& file) {
   if (profile.has("vector_flops_per_second")) {
     result.vector_flops_per_second = read_flops(profile, "vector_flops_per_second", {});
   }
+  if (profile.has("convolution_shares")) result.convolution_shares = read_shares(profile, "convolution_shares");
   if (profile.has("cached_bytes_per_second")) {
     result.cached_bytes_per_second = read_cached(profile, "cached_bytes_per_second", result.memory_bytes_per_second);
   }
@@ -228,6 +281,11 @@ std::string to_json(const MachineProfile& profile) {
   }
   for (const auto& [dtype, flops] : profile.vector_flops_per_second) {
     json["vector_flops_per_second"][to_string(dtype)] = flops;
+  }
+  for (const auto& [channels, row] : profile.convolution_shares) {
+    for (const auto& [pixels, share] : row) {
+      json["convolution_shares"][std::to_string(channels)][std::to_string(pixels)] = share;
+    }
   }
   for (const auto& [bytes, speed] : profile.cached_bytes_per_second) {
     json["cached_bytes_per_second"][std::to_string(bytes)] = speed;

@@ -23,6 +23,9 @@ struct MachineProfile {
   std::map<DType, double> flops_per_second;
   std::map<DType, double> convolution_flops_per_second = {};  // dtypes that are not there: as flops_per_second
   std::map<DType, double> vector_flops_per_second = {};       // of all other operators; as flops_per_second, too
+  // What small convolutions reach of the speed of large ones: by channels, then by pixels of all images. Every number
+  // of channels has the same numbers of pixels.
+  std::map<int64_t, std::map<int64_t, double>> convolution_shares = {};
   double memory_bytes_per_second = 0;
   // The speed of steps that read and write at most so many bytes, which stay in a cache. Falls as sizes rise.
   std::map<int64_t, double> cached_bytes_per_second = {};
@@ -39,6 +42,9 @@ struct MachineProfile {
 
   // The speed at which the operator of that name computes.
   double flops_of(DType dtype, std::string_view op) const;
+  // The share of a convolution's speed that one of this size reaches: between measured sizes in proportion to their
+  // logarithms, beyond them as the nearest; 1 where nothing is known.
+  double convolution_share_of(int64_t channels, int64_t pixels) const;
   // The speed of a step that reads and writes so many bytes.
   double bytes_per_second_of(double bytes) const;
   // The time of a step: the longer of its arithmetic and its reading and writing, and the overhead.
@@ -55,11 +61,12 @@ MachineProfile example_profile();
 //  "kernel_overhead_seconds": 5e-6, "ranks_per_host": 8,
 //  "intra_host": {"bytes_per_second": 1e11, "latency_seconds": 5e-6}, "inter_host": {...}}
 // and, if wanted, "convolution_flops_per_second": {"bf16": 2e12}, "vector_flops_per_second": {"f32": 1e11},
+// "convolution_shares": {"8": {"64": 0.1, "4096": 0.3}, "64": {"64": 0.4, "4096": 1}} (channels, pixels),
 // "cached_bytes_per_second": {"1048576": 4e11}, "intra_host_by_ranks": {"4": {...}, "8": {...}},
 // "communication_load": 0.5 and "memory_bytes": 8e10.
 // Throws InvalidArgument naming `file` and the member that is missing, unknown or out of range: speeds must be
-// positive, those of caches fall to that of the memory, overheads and latencies not negative, loads at most 1, numbers
-// of ranks at least 2.
+// positive, those of caches fall to that of the memory, shares are above 0 and at most 1 and all combinations are
+// there, overheads and latencies not negative, loads at most 1, numbers of ranks at least 2.
 MachineProfile parse_profile(std::string_view text, const std::string& file);
 // Parses back.
 std::string to_json(const MachineProfile& profile);

@@ -8,6 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/collective_time.h"
+#include "tessera/compiler/operator_time.h"
 #include "tessera/compiler/passes/memory_plan.h"
 #include "tessera/ops/exchange.h"
 #include "tessera/ops/op_def.h"
@@ -29,28 +30,15 @@ int64_t bytes_of(const Schedule& schedule, int value) {
   return schedule.values[static_cast<size_t>(value)].type.size_bytes();
 }
 
-// The dtype that a step computes in: that of its first floating operand.
-DType compute_dtype(const std::vector<Type>& inputs, const std::vector<Type>& outputs) {
-  for (const auto* types : {&inputs, &outputs}) {
-    for (const Type& type : *types) {
-      if (is_floating(type.dtype)) return type.dtype;
-    }
-  }
-  return DType::kF32;
-}
-
 double compute_seconds(const Schedule& schedule, const Step& step, const MachineProfile& profile) {
   const auto inputs = types_of(schedule, step.inputs);
   const auto outputs = types_of(schedule, step.outputs);
-  ops::Cost cost;
-  if (step.kind == StepKind::kCompute) {
-    cost = ops::cost_of(ops::OpRegistry::instance().get(step.op), step.attributes, inputs, outputs);
-  } else {
-    for (const auto* types : {&inputs, &outputs}) {
-      for (const Type& type : *types) cost.bytes += static_cast<double>(type.size_bytes());
-    }
+  if (step.kind == StepKind::kCompute) return operator_seconds(step.op, step.attributes, inputs, outputs, profile);
+  double bytes = 0;
+  for (const auto* types : {&inputs, &outputs}) {
+    for (const Type& type : *types) bytes += static_cast<double>(type.size_bytes());
   }
-  return profile.work_seconds(step.op, compute_dtype(inputs, outputs), cost.flops, cost.bytes);
+  return profile.work_seconds(step.op, DType::kF32, 0, bytes);
 }
 
 GroupMembers members_of(const Step& step, int rank, const MachineProfile& profile) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
+#include "tessera/compiler/operator_time.h"
 
 namespace tessera::compiler {
 namespace {
@@ -340,6 +341,50 @@ TEST(MachineProfile, CachesAndOtherOperatorsMayHaveSpeedsOfTheirOwn) {
   EXPECT_EQ(to_json(parse_profile(to_json(profile), "again")), to_json(profile));
 }
 
+constexpr const char* kShares = R"("convolution_shares": {"4": {"64": 0.1, "4096": 0.2},
+      "64": {"64": 0.4, "4096": 1}}, "name")";
+
+TEST(MachineProfile, SmallConvolutionsReachAShareOfTheSpeed) {
+  const auto profile = parse_profile(with(kProfile, "\"name\"", kShares), "p.json");
+  EXPECT_EQ(profile.convolution_share_of(4, 64), 0.1);
+  EXPECT_EQ(profile.convolution_share_of(64, 4096), 1);
+  // Half way, as logarithms are.
+  EXPECT_NEAR(profile.convolution_share_of(4, 512), 0.15, 1e-12);
+  EXPECT_NEAR(profile.convolution_share_of(16, 64), 0.25, 1e-12);
+  EXPECT_NEAR(profile.convolution_share_of(16, 512), 0.425, 1e-12);
+  // What lies beyond is as the nearest.
+  EXPECT_EQ(profile.convolution_share_of(1, 1), 0.1);
+  EXPECT_EQ(profile.convolution_share_of(1024, 1 << 20), 1);
+  EXPECT_EQ(example_profile().convolution_share_of(1, 1), 1);
+  EXPECT_EQ(to_json(parse_profile(to_json(profile), "again")), to_json(profile));
+}
+
+// The same images: channels that are split are fewer, and slower than their part of the work.
+TEST(OperatorTime, ASplitConvolutionTakesMoreThanItsPart) {
+  auto profile = parse_profile(with(kProfile, "\"name\"", kShares), "p.json");
+  profile.kernel_overhead_seconds = 0;
+  profile.memory_bytes_per_second = 1e18;
+  const auto seconds = [&](const std::string& op, std::initializer_list<Type> inputs, const Type& output) {
+    return operator_seconds(op, {}, std::vector<Type>(inputs), std::vector<Type>{output}, profile);
+  };
+  const auto images = [](int64_t channels) { return Type{DType::kF32, {64, channels, 8, 8}}; };
+  const auto weight = [](int64_t to, int64_t from) { return Type{DType::kF32, {to, from, 3, 3}}; };
+  const double whole = 2.0 * 64 * 64 * 64 * 64 * 9 / 1e12;
+  EXPECT_NEAR(seconds("conv2d", {images(64), weight(64, 64)}, images(64)), whole, 1e-9 * whole);
+  const double half = 0.5 * whole / profile.convolution_share_of(32, 4096);
+  EXPECT_NEAR(seconds("conv2d", {images(64), weight(32, 64)}, images(32)), half, 1e-9 * half);
+  EXPECT_NEAR(seconds("conv2d_grad_input", {images(32), weight(32, 64)}, images(64)), half, 1e-9 * half);
+  EXPECT_NEAR(seconds("conv2d_grad_weight", {images(32), images(64)}, weight(32, 64)), half, 1e-9 * half);
+  EXPECT_GT(half, 0.5 * whole);
+  // The channels of a group count.
+  const auto grouped = convolution_size("conv2d", {{"groups", int64_t{16}}},
+                                        std::vector<Type>{images(64), weight(64, 4)}, std::vector<Type>{images(64)});
+  ASSERT_TRUE(grouped);
+  EXPECT_EQ(grouped->channels, 4);
+  EXPECT_EQ(grouped->pixels, 4096);
+  EXPECT_FALSE(convolution_size("matmul", {}, {}, {}));
+}
+
 TEST(MachineProfile, RefusalsNameFileMemberAndValue) {
   const auto refusal = [](const std::string& from, const std::string& to) -> std::string {
     try {
@@ -375,6 +420,12 @@ TEST(MachineProfile, RefusalsNameFileMemberAndValue) {
   EXPECT_EQ(refusal("\"name\"", "\"cached_bytes_per_second\": {\"10\": 3e10}, \"name\""),
             "p.json: cached_bytes_per_second: 3e+10 bytes a second of 10 bytes are less than 1e+11 of more "
             "bytes");
+  EXPECT_EQ(refusal("\"name\"", "\"convolution_shares\": {\"8\": {\"64\": 1.5}}, \"name\""),
+            "p.json: convolution_shares: 8: \"64\" must be at most 1, got 1.5");
+  EXPECT_EQ(refusal("\"name\"", "\"convolution_shares\": {\"8\": {\"64\": 0.5}, \"16\": {\"32\": 0.5}}, \"name\""),
+            "p.json: convolution_shares: 16: must have a share for the same numbers of pixels as others");
+  EXPECT_THAT(refusal("\"name\"", "\"convolution_shares\": {\"eight\": {}}, \"name\""),
+              HasSubstr("p.json: convolution_shares"));
   EXPECT_EQ(refusal("\"name\"", "\"memory_bytes\": 0, \"name\""),
             "p.json: \"memory_bytes\" must be a number above 0, got 0");
   EXPECT_EQ(refusal("\"name\"", "\"intra_host_by_ranks\": {\"1\": 3}, \"name\""),

@@ -58,6 +58,20 @@ ir::Graph product_of(DType dtype, int64_t size) {
   return graph;
 }
 
+// Operations of a 3x3 convolution of images x as wide as its results, and of its two gradients.
+Measured measure_convolution_of(cluster::Context& context, DType dtype, const Shape& images) {
+  const int64_t channels = images[1];
+  ir::Graph graph("convolution");
+  const auto x = input(graph, "x", {dtype, images});
+  const auto weight = input(graph, "weight", {dtype, {channels, channels, 3, 3}});
+  const auto y = ops::conv2d(x, weight, {.pad_mode = ops::PadMode::kSame});
+  graph.add_output("y", y);
+  const auto gradients = compiler::gradients(y, std::vector<ir::Value>{x, weight}, y);
+  graph.add_output("dx", gradients[0]);
+  graph.add_output("dweight", gradients[1]);
+  return {3.0 * 2 * 9 * static_cast<double>(images.num_elements() * channels), fastest_run_seconds(context, graph)};
+}
+
 }  // namespace
 
 double fastest_run_seconds(cluster::Context& context, const ir::Graph& graph) {
@@ -74,16 +88,37 @@ Measured measure_matmul(cluster::Context& context, DType dtype, int64_t size) {
 Measured measure_convolution(cluster::Context& context, DType dtype, int64_t num_images) {
   constexpr int64_t kChannels = 128;
   constexpr int64_t kSize = 14;
-  constexpr int64_t kPerImage = 2 * kSize * kSize * kChannels * kChannels * 9;
-  ir::Graph graph("convolution");
-  const auto x = input(graph, "x", {dtype, {num_images, kChannels, kSize, kSize}});
-  const auto weight = input(graph, "weight", {dtype, {kChannels, kChannels, 3, 3}});
-  const auto y = ops::conv2d(x, weight, {.pad_mode = ops::PadMode::kSame});
-  graph.add_output("y", y);
-  const auto gradients = compiler::gradients(y, std::vector<ir::Value>{x, weight}, y);
-  graph.add_output("dx", gradients[0]);
-  graph.add_output("dweight", gradients[1]);
-  return {3.0 * static_cast<double>(num_images * kPerImage), fastest_run_seconds(context, graph)};
+  return measure_convolution_of(context, dtype, {num_images, kChannels, kSize, kSize});
+}
+
+std::map<int64_t, std::map<int64_t, double>> measure_convolution_shares(cluster::Context& context,
+                                                                        double flops_per_second,
+                                                                        double overhead_seconds,
+                                                                        std::span<const int64_t> channels,
+                                                                        std::span<const int64_t> pixels) {
+  constexpr int64_t kSize = 8;
+  constexpr double kNumKernels = 3;
+  constexpr double kLeastShare = 1e-3;
+  std::map<int64_t, std::map<int64_t, double>> shares;
+  for (const int64_t c : channels) {
+    for (const int64_t p : pixels) {
+      const auto measured = measure_convolution_of(context, DType::kF32, {p / (kSize * kSize), c, kSize, kSize});
+      // Most of a very small one is its overhead, which is not known so well that it could be taken off whole.
+      const double seconds = std::max(measured.seconds - kNumKernels * overhead_seconds, measured.seconds / 2);
+      shares[c][p] = std::clamp(measured.amount / seconds / flops_per_second, kLeastShare, 1.0);
+    }
+  }
+  // More channels or pixels are not slower, but by noise.
+  const std::map<int64_t, double>* fewer = nullptr;
+  for (auto& [c, row] : shares) {
+    double least = 0;
+    for (auto& [p, share] : row) {
+      least = std::max({least, share, fewer != nullptr ? fewer->at(p) : 0.0});
+      share = least;
+    }
+    fewer = &row;
+  }
+  return shares;
 }
 
 Measured measure_functions(cluster::Context& context, DType dtype) {

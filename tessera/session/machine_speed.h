@@ -29,6 +29,14 @@ double fastest_run_seconds(cluster::Context& context, const ir::Graph& graph);
 Measured measure_matmul(cluster::Context& context, DType dtype, int64_t size);
 // Operations of a 3x3 convolution of so many images, as in the middle of a residual network, and of its two gradients.
 Measured measure_convolution(cluster::Context& context, DType dtype, int64_t num_images);
+// What f32 convolutions of so many channels and pixels (multiples of 64, of images of 8x8) reach of `flops_per_second`,
+// beyond `overhead_seconds` for each kernel: above 0, at most 1, not less than what fewer channels or pixels reach.
+// MachineProfile::convolution_shares.
+std::map<int64_t, std::map<int64_t, double>> measure_convolution_shares(cluster::Context& context,
+                                                                        double flops_per_second,
+                                                                        double overhead_seconds,
+                                                                        std::span<const int64_t> channels,
+                                                                        std::span<const int64_t> pixels);
 // Operations of what is neither, as ops::Cost counts them: a transcendental function of values in a cache.
 Measured measure_functions(cluster::Context& context, DType dtype);
 // Bytes, of steps that read and write so many of them each.

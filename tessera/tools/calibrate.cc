@@ -115,6 +115,17 @@ compiler::MachineProfile measure_machine(const CalibrateOptions& options) {
   profile.kernel_overhead_seconds =
       1 / per_second(ranks, [](cluster::Context& context) { return session::measure_kernels(context, 1000); });
   tell(fmt::format("{:<29}{:10.2f} us", "a kernel's overhead", profile.kernel_overhead_seconds * 1e6));
+  constexpr std::array<int64_t, 4> kChannels = {4, 16, 32, 64};
+  constexpr std::array<int64_t, 3> kPixels = {64, 512, 4096};
+  profile.convolution_shares =
+      on_all<std::map<int64_t, std::map<int64_t, double>>>(ranks, [&](cluster::Context& context) {
+        return session::measure_convolution_shares(context, profile.convolution_flops_per_second.at(DType::kF32),
+                                                   profile.kernel_overhead_seconds, kChannels, kPixels);
+      });
+  for (const auto& [channels, row] : profile.convolution_shares) {
+    tell(fmt::format("{:<29}{:10.2f} to {:.2f} of the speed", fmt::format("convolutions, {} channels", channels),
+                     row.begin()->second, row.rbegin()->second));
+  }
   for (int among = 2; among <= std::max(2, profile.ranks_per_host); among *= 2) {
     const auto link = link_among(among);
     if (among == 2) {

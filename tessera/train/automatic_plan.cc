@@ -83,6 +83,10 @@ compiler::MachineProfile measure_briefly(cluster::Context& context) {
   profile.cached_bytes_per_second = session::measure_caches(context, profile.memory_bytes_per_second, kCaches);
   profile.kernel_overhead_seconds = 1 / session::measure_kernels(context, 200).per_second();
   profile.communication_load = session::measure_communication_load(context);
+  constexpr std::array<int64_t, 3> kChannels = {4, 16, 64};
+  constexpr std::array<int64_t, 2> kPixels = {64, 2048};
+  profile.convolution_shares = session::measure_convolution_shares(
+      context, profile.convolution_flops_per_second[DType::kF32], profile.kernel_overhead_seconds, kChannels, kPixels);
   return profile;
 }
 

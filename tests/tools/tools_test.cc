@@ -424,6 +424,15 @@ void update() {
     auto file = parse_golden(FileSystem::local().read_text(path_of(name)), name);
     for (auto& golden : file.cases) golden = run_golden(golden, run_tool_on);
     std::ofstream(path_of(name)) << print(file);
+  double fewer_channels = 0;
+  for (const char* channels : {"4", "16", "32", "64"}) {
+    const auto profile = nlohmann::json::parse(FileSystem::local().read_text(file.string()));
+    const auto& row = profile.at("convolution_shares").at(channels);
+    EXPECT_GE(row.at("64").get<double>(), fewer_channels);
+    EXPECT_GE(row.at("4096").get<double>(), row.at("64").get<double>());
+    EXPECT_LE(row.at("4096").get<double>(), 1);
+    fewer_channels = row.at("64").get<double>();
+  }
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include "tessera/compiler/auto_parallel/prices.h"
 #include "tessera/compiler/collective_time.h"
+#include "tessera/compiler/operator_time.h"
 #include "tessera/compiler/sharding/candidates.h"
 #include "tessera/compiler/sharding/node_planner.h"
 #include "tessera/ops/op_def.h"
@@ -111,7 +112,7 @@ double CostModel::compute_seconds(const ir::Graph& graph, ir::NodeId id, const N
   std::vector<Type> outputs;
   for (size_t i = 0; i < node.inputs.size(); ++i) inputs.push_back(local(node.inputs[i], options.operands[i]));
   for (size_t o = 0; o < node.outputs.size(); ++o) outputs.push_back(local(node.outputs[o], options.results[o]));
-  return work_seconds(node, inputs, outputs, profile_);
+  return operator_seconds(node.op, node.attributes, inputs, outputs, profile_);
 }
 
 double CostModel::communication_seconds(const ir::Graph& graph, ir::NodeId id, const NodeChoice& choice) const {

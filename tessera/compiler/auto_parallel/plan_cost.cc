@@ -6,6 +6,7 @@
 #include "tessera/compiler/auto_parallel/prices.h"
 #include "tessera/compiler/collective_time.h"
 #include "tessera/compiler/sharding/candidates.h"
+#include "tessera/compiler/operator_time.h"
 #include "tessera/ops/op_def.h"
 
 namespace tessera::compiler {
@@ -65,7 +66,7 @@ class PlanCounter {
       outputs.push_back(largest_part(graph_.type(v), mesh, plan_.layout(v).sharding));
       cost.result_bytes += outputs.back().size_bytes();
     }
-    cost.compute_seconds = work_seconds(node, inputs, outputs, profile_);
+    cost.compute_seconds = operator_seconds(node.op, node.attributes, inputs, outputs, profile_);
     count_own_communication(n, cost);
   }
 

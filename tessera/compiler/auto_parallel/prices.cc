@@ -4,7 +4,6 @@
 
 #include "tessera/compiler/collective_time.h"
 #include "tessera/compiler/sharding/wide_sums.h"
-#include "tessera/ops/op_def.h"
 #include "tessera/solver/problem.h"
 
 namespace tessera::compiler {
@@ -62,15 +61,6 @@ Type largest_part(const Type& type, const mesh::Mesh& mesh, const mesh::Sharding
     }
   }
   return local;
-}
-
-double work_seconds(const ir::Node& node, std::span<const Type> inputs, std::span<const Type> outputs,
-                    const MachineProfile& profile) {
-  const auto cost = ops::cost_of(ops::OpRegistry::instance().get(node.op), node.attributes, inputs, outputs);
-  const auto floating =
-      std::find_if(inputs.begin(), inputs.end(), [](const Type& type) { return is_floating(type.dtype); });
-  const DType dtype = floating == inputs.end() ? DType::kF32 : floating->dtype;
-  return profile.work_seconds(node.op, dtype, cost.flops, cost.bytes);
 }
 
 WayPrice price_of_way(const Type& type, const mesh::Layout& from, const mesh::Layout& to, const MachineProfile& profile,
