@@ -18,9 +18,9 @@ std::vector<std::pair<std::string, double>> figures_of(const PlannedStep& planne
       {"step_seconds", planned.cost.seconds()},
       {"received_bytes", static_cast<double>(planned.cost.received_bytes)},
       {"peak_bytes", static_cast<double>(planned.cost.peak_bytes)}};
-  if (planned.simulated) {
-    figures.emplace_back("simulated_step_seconds", planned.simulated->simulation.step_seconds);
-    figures.emplace_back("simulated_peak_bytes", static_cast<double>(planned.simulated->peak_memory_bytes));
+  if (planned.shows_simulation) {
+    figures.emplace_back("simulated_step_seconds", planned.simulated.simulation.step_seconds);
+    figures.emplace_back("simulated_peak_bytes", static_cast<double>(planned.simulated.peak_memory_bytes));
   }
   return figures;
 }

@@ -32,8 +32,9 @@ struct Arguments {
 constexpr const char* kFooter =
     "Searches for the best way to split every operator, parameter and state over so many ranks, on every grid of "
     "them,\n"
-    "and prints what it found: each operator, what it takes, the proven bound, data parallel beside it\n"
-    "(docs/planning.md). With --memory instead: the arena of one rank, as the options say that the step is spread, "
+    "simulates what it found beside data parallel, and prints which one it took, what each operator takes, and the\n"
+    "proven bound (docs/planning.md). With --memory instead: the arena of one rank, as the options say that the step "
+    "is spread, "
     "the\n"
     "step at which most of it is in use, what lives there, largest first, and how much is in use over the step.\n"
     "Examples:\n"
@@ -61,7 +62,10 @@ void add_search_options(CLI::App& plan, PlanCommand& command) {
   plan.add_option("--seed", command.seed, "of the search")->capture_default_str();
   plan.add_option("--out", command.out, "write the plan to this file, to be read, edited, loaded");
   plan.add_option("--load", command.load, "a plan from a file, instead of a search");
-  plan.add_flag("--simulate", command.simulate, "also a step's time with communication beside computing, exact memory");
+  plan.add_flag("--simulate", command.simulate,
+                "also what the simulation of this plan and of data parallel says: computing, waiting, exact memory");
+  plan.add_flag("--full_batch", command.full_batch,
+                "every rank reads the whole batch, so that inputs lie as the plan wants; default: each has its part");
 }
 
 // Returns the exit code.

@@ -10,6 +10,9 @@
 namespace tessera::tools {
 namespace {
 
+// As a training has them.
+constexpr bool kWholeResults = true;
+
 // Search lines on standard error: each improvement, and a sign of life.
 constexpr double kSecondsBetweenLines = 5;
 
@@ -70,18 +73,47 @@ SimulatedStep simulate_step(const PlannedStep& planned, const compiler::Plan& pl
   compiled.logical = planned.graph;
   compiled.plan = plan;
   SimulatedStep result;
-  result.classes = compiler::schedule_classes(std::move(compiled), planned.profile, catalogue);
-  result.simulation = compiler::simulate(result.classes, planned.profile);
-  for (const auto& c : result.simulation.classes) {
-    result.peak_memory_bytes = std::max(result.peak_memory_bytes, c.peak_memory_bytes);
+  const auto simulate_within = [&](int64_t limit) {
+    result.classes = compiler::schedule_classes(compiled, planned.profile, catalogue, {.memory_limit_bytes = limit});
+    result.simulation = compiler::simulate(result.classes, planned.profile);
+    result.peak_memory_bytes = 0;
+    for (const auto& c : result.simulation.classes) {
+      result.peak_memory_bytes = std::max(result.peak_memory_bytes, c.peak_memory_bytes);
+    }
+  };
+  simulate_within(0);
+  if (planned.memory_limit_bytes == 0 || result.peak_memory_bytes <= planned.memory_limit_bytes) return result;
+  try {
+    simulate_within(planned.memory_limit_bytes);
+  } catch (const InvalidArgument&) {
+    // It does not fit, whatever is computed again: the output says by how much.
   }
   return result;
+}
+
+compiler::Plan plan_for(const PlannedStep& planned, const compiler::PlanChoices& choices) {
+  return compiler::plan_of(planned.graph, choices, kWholeResults);
+}
+
+// What a training does with its batch, unless all ranks read all of it.
+compiler::ShardingHints batch_layouts(const PlannedStep& planned, const std::vector<int>& ranks) {
+  const mesh::Mesh mesh({{"data", static_cast<int>(ranks.size())}}, ranks);
+  compiler::ShardingHints layouts;
+  for (const auto& input : planned.graph.inputs()) {
+    const int ndim = planned.graph.type(input.value).shape.ndim();
+    if (input.kind != ir::InputKind::kInput || ndim == 0) continue;
+    auto sharding = mesh::Sharding::replicated(ndim);
+    sharding.dims[0] = {0};
+    layouts[input.name] = {mesh, sharding};
+  }
+  return layouts;
 }
 
 }  // namespace
 
 compiler::SearchOptions search_options(const PlanCommand& command, const PlannedStep& planned) {
   compiler::SearchOptions options{.algorithm = compiler::parse_search_algorithm(command.algorithm),
+                                  .whole_results = kWholeResults,
                                   .memory_limit_bytes = planned.memory_limit_bytes,
                                   .max_axes = command.max_axes,
                                   .timeout_seconds = command.timeout,
@@ -92,17 +124,18 @@ compiler::SearchOptions search_options(const PlanCommand& command, const Planned
   } else if (command.timeout > 0) {
     options.rounds = std::numeric_limits<int>::max();
   }
+  if (!command.full_batch) options.hints = batch_layouts(planned, mesh_of(command.step).ranks());
   if (!command.step.mesh.empty()) {
     const auto mesh = mesh_of(command.step);
     options.meshes = {mesh};
-    options.hints = given_layouts(command.step, planned.graph, mesh);
+    for (auto& [name, layout] : given_layouts(command.step, planned.graph, mesh)) options.hints[name] = layout;
   }
   if (command.progress) options.on_progress = printed_progress();
   return options;
 }
 
 compiler::PlanCost count(const PlannedStep& planned, const compiler::PlanChoices& choices) {
-  return compiler::cost_of_plan(planned.graph, compiler::plan_of(planned.graph, choices), planned.profile);
+  return compiler::cost_of_plan(planned.graph, plan_for(planned, choices), planned.profile);
 }
 
 PlannedStep plan_step(PlanCommand command) {
@@ -137,21 +170,21 @@ PlannedStep plan_step(PlanCommand command) {
     planned.choices = compiler::choices_for(planned.graph, *record);
   } else {
     refuse_what_cannot_fit(planned, num_ranks);
-    planned.search = compiler::search(planned.graph, ranks, planned.profile, search_options(command, planned));
-    planned.choices = planned.search->choices;
+    planned.chosen = compiler::choose_plan(planned.graph, ranks, planned.profile, search_options(command, planned));
+    planned.choices = planned.chosen->taken().choices;
   }
-  planned.plan = compiler::plan_of(planned.graph, planned.choices);
+  planned.plan = plan_for(planned, planned.choices);
   planned.cost = compiler::cost_of_plan(planned.graph, planned.plan, planned.profile);
-  const auto by_batch = compiler::plan_of(
-      planned.graph, compiler::data_parallel_choices(planned.graph, ranks, {}, /*whole_results=*/false));
+  const auto by_batch = plan_for(planned, compiler::data_parallel_choices(planned.graph, ranks, {}, kWholeResults));
   planned.data_parallel = compiler::cost_of_plan(planned.graph, by_batch, planned.profile);
-  if (command.simulate) {
-    planned.simulated = simulate_step(planned, planned.plan);
-    planned.data_parallel_simulated = simulate_step(planned, by_batch);
-  }
+  planned.simulated = simulate_step(planned, planned.plan);
+  planned.data_parallel_simulated = simulate_step(planned, by_batch);
+  planned.shows_simulation = command.simulate;
   if (!command.out.empty()) {
-    const double bound = planned.search ? planned.search->bound : record->bound;
-    const auto written = compiler::record_plan(planned.graph, planned.choices, planned.cost.seconds(), bound);
+    auto written = planned.chosen ? planned.chosen->record
+                                  : compiler::record_plan(planned.graph, planned.choices,
+                                                          planned.simulated.simulation.step_seconds, record->bound);
+    if (!planned.chosen) written.added_seconds = planned.cost.seconds();
     FileSystem::local().write_atomically(command.out, compiler::to_json(written));
   }
   return planned;

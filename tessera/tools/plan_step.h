@@ -12,7 +12,7 @@
 namespace tessera::tools {
 
 struct PlanCommand {
-  StepOptions step;     // memory_limit: of what a rank holds at a time; default: the profile's
+  StepOptions step;     // memory_limit: of a rank's arena; default: the profile's
   std::string profile;  // a file; empty: compiler::example_profile()
   std::string algorithm = "certified";
   int max_axes = 2;    // of the grids that are looked at, where step.mesh says none
@@ -20,10 +20,11 @@ struct PlanCommand {
   double timeout = 0;  // seconds of the search; 0: none
   double gap = 1e-3;   // good enough: (cost - bound) / cost
   uint64_t seed = 0;
-  std::string load;       // a plan's file, instead of a search
-  std::string out;        // write the plan to this file
-  bool simulate = false;  // also the time and the memory of a step that overlaps
-  bool progress = false;  // of the search, on standard error
+  std::string load;         // a plan's file, instead of a search
+  std::string out;          // write the plan to this file
+  bool simulate = false;    // also what the simulations of this plan and of data parallel say in detail
+  bool full_batch = false;  // inputs lie as the plan wants them; else each rank has its part of the batch
+  bool progress = false;    // of the search, on standard error
 };
 
 struct SimulatedStep {
@@ -39,14 +40,16 @@ struct PlannedStep {
   compiler::PlanChoices choices;
   compiler::Plan plan;
   compiler::PlanCost cost;
-  std::vector<compiler::OperatorName> names;     // by NodeId
-  std::optional<compiler::SearchResult> search;  // absent: the plan is a file's
+  std::vector<compiler::OperatorName> names;   // by NodeId
+  std::optional<compiler::ChosenPlan> chosen;  // absent: the plan is a file's
   compiler::PlanCost data_parallel;
-  std::optional<SimulatedStep> simulated;
-  std::optional<SimulatedStep> data_parallel_simulated;
+  SimulatedStep simulated;
+  SimulatedStep data_parallel_simulated;
+  bool shows_simulation = false;  // in detail
 };
 
-// Traces the step, searches (or loads), counts what the plan costs, simulates it and writes it, as the command says.
+// Traces the step, chooses a plan as a training would (or loads one), counts what it costs, simulates it and writes it,
+// as the command says.
 // Throws InvalidArgument as step_graph, parse_profile, search and parse_plan_record do, and where the number of ranks
 // is not said; IoError for files.
 PlannedStep plan_step(PlanCommand command);

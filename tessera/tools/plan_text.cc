@@ -32,14 +32,37 @@ std::string simulation_text(const SimulatedStep& simulated) {
 
 std::string finite_seconds(double seconds) { return std::isfinite(seconds) ? format_seconds(seconds) : "-"; }
 
+// What was compared, and which plan was taken.
+std::string candidates_text(const PlannedStep& planned) {
+  const auto row = [](const std::string& origin, double seconds, int64_t peak_bytes, const char* mark) {
+    return fmt::format("  {:<24}{:>12}{:>12}{}\n", origin, std::isfinite(seconds) ? format_seconds(seconds) : "no fit",
+                       format_bytes(peak_bytes), mark);
+  };
+  auto text = fmt::format("\n  {:<24}{:>12}{:>12}\n", "simulated", "step", "arena");
+  if (!planned.chosen) {
+    const auto& own = planned.simulated;
+    const auto& other = planned.data_parallel_simulated;
+    text += row("the file's plan", own.simulation.step_seconds, own.peak_memory_bytes, "  taken");
+    text += row("data parallel", other.simulation.step_seconds, other.peak_memory_bytes, "");
+    return text + "taken: the plan of the file, as it is\n";
+  }
+  const auto& chosen = *planned.chosen;
+  for (size_t i = 0; i < chosen.candidates.size(); ++i) {
+    const auto& [origin, choices, prediction] = chosen.candidates[i];
+    text += row(origin, prediction.step_seconds, prediction.peak_memory_bytes, i == chosen.chosen ? "  taken" : "");
+  }
+  return text + fmt::format("taken: {}\n", chosen.reason());
+}
+
 std::string proof_text(const PlannedStep& planned) {
-  if (!planned.search) return "  search    none: the plan is a file's\n";
-  const auto& search = *planned.search;
+  if (!planned.chosen) return "  search    none: the plan is a file's\n";
+  const auto& search = planned.chosen->search;
   if (std::isinf(search.bound))
-    return fmt::format("  search    {}, which proves no bound\n", format_seconds(search.cost));
-  return fmt::format("  search    {}, no plan on these grids{} below {}: gap {:.3f} %\n", format_seconds(search.cost),
-                     search.is_folded ? " that splits like layers alike" : "", format_seconds(search.bound),
-                     100 * search.gap());
+    return fmt::format("  search    {}, the least that was found; nothing is proven\n", format_seconds(search.cost));
+  return fmt::format(
+      "  search    {}, the least that was found; no plan on these grids{} adds up to less than {}: gap {:.3f} %\n",
+      format_seconds(search.cost), search.is_folded ? " that splits like layers alike" : "",
+      format_seconds(search.bound), 100 * search.gap());
 }
 
 std::string grids_text(const std::vector<MeshOutcome>& meshes) {
@@ -122,28 +145,23 @@ std::string plan_summary(const PlannedStep& planned, const std::string& model) {
   auto text =
       fmt::format("{} on {} ranks as {}, machines \"{}\"", model, mesh.size(), mesh.to_string(), planned.profile.name);
   if (planned.memory_limit_bytes > 0)
-    text += fmt::format(", at most {} alive on a rank", format_bytes(planned.memory_limit_bytes));
-  text += "\n\nadded up, a step, nothing beside anything else:\n";
+    text += fmt::format(", an arena of at most {} a rank", format_bytes(planned.memory_limit_bytes));
+  text += "\n" + candidates_text(planned);
+  text += "\nadded up, a step, nothing beside anything else:\n";
   text += "  this plan " + cost_text(planned.cost) + "\n";
   text += proof_text(planned);
   text += "  data      " + cost_text(planned.data_parallel) + ": data parallel\n";
-  if (planned.simulated) {
+  if (planned.shows_simulation) {
     text += "simulated, communication beside computing, operators fused, memory exact:\n";
-    text += "  this plan " + simulation_text(*planned.simulated) + "\n";
-    text += "  data      " + simulation_text(*planned.data_parallel_simulated) + ": data parallel\n";
-    if (planned.memory_limit_bytes > 0 && planned.simulated->peak_memory_bytes > planned.memory_limit_bytes) {
-      text +=
-          "  the arena of this plan is larger than the limit, which is of what is alive; a job that has this limit for "
-          "its arena\n"
-          "  takes a plan that needs less, or computes values again\n";
-    }
+    text += "  this plan " + simulation_text(planned.simulated) + "\n";
+    text += "  data      " + simulation_text(planned.data_parallel_simulated) + ": data parallel\n";
   }
   return text;
 }
 
 std::string plan_text(const PlannedStep& planned, const std::string& model, int num_rows) {
   auto text = plan_summary(planned, model);
-  if (planned.search) text += grids_text(planned.search->meshes);
+  if (planned.chosen) text += grids_text(planned.chosen->search.meshes);
   text += rows_text(folded_rows(planned), num_rows);
   return text + fmt::format("results are moved to where they are wanted in {}, {} received\n",
                             format_seconds(planned.cost.output_seconds), format_bytes(planned.cost.output_bytes));
@@ -155,8 +173,21 @@ std::string plan_json(const PlannedStep& planned, const std::string& model) {
       {"model", model},           {"num_ranks", mesh.size()},      {"profile", planned.profile.name},
       {"mesh", mesh.to_string()}, {"plan", json_of(planned.cost)}, {"data_parallel", json_of(planned.data_parallel)}};
   if (planned.memory_limit_bytes > 0) json["memory_limit_bytes"] = planned.memory_limit_bytes;
-  if (planned.search) {
-    const auto& search = *planned.search;
+  if (planned.chosen) {
+    const auto& chosen = *planned.chosen;
+    json["taken"] = {{"plan", chosen.is_data_parallel ? "data parallel" : chosen.taken().origin},
+                     {"reason", chosen.reason()},
+                     {"step_seconds", chosen.simulated_seconds},
+                     {"peak_memory_bytes", chosen.peak_memory_bytes},
+                     {"data_parallel_step_seconds", finite(chosen.data_parallel_seconds)}};
+    json["candidates"] = Json::array();
+    for (const auto& [origin, choices, prediction] : chosen.candidates) {
+      json["candidates"].push_back({{"plan", origin},
+                                    {"mesh", choices.mesh.to_string()},
+                                    {"step_seconds", finite(prediction.step_seconds)},
+                                    {"peak_memory_bytes", prediction.peak_memory_bytes}});
+    }
+    const auto& search = chosen.search;
     json["search"] = {{"cost_seconds", search.cost},
                       {"bound_seconds", finite(search.bound)},
                       {"gap", finite(search.gap())},
@@ -172,9 +203,9 @@ std::string plan_json(const PlannedStep& planned, const std::string& model) {
                                           {"choices", outcome.num_choices}});
     }
   }
-  if (planned.simulated) {
-    json["simulation"] = json_of(*planned.simulated);
-    json["data_parallel_simulation"] = json_of(*planned.data_parallel_simulated);
+  if (planned.shows_simulation) {
+    json["simulation"] = json_of(planned.simulated);
+    json["data_parallel_simulation"] = json_of(planned.data_parallel_simulated);
   }
   json["output_seconds"] = planned.cost.output_seconds;
   json["operators"] = Json::array();

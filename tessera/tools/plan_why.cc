@@ -82,6 +82,7 @@ Alternative solve_with(const PlannedStep& planned, const PlanCommand& command, i
                        const NodeChoice& choice, int rounds) {
   auto options = search_options(command, planned);
   options.meshes = {planned.choices.mesh};
+  options.memory_limit_bytes = planned.chosen ? planned.chosen->search_limit_bytes : 0;
   options.fixed = {{node, choice}};
   options.rounds = rounds;
   options.on_progress = {};
@@ -134,8 +135,9 @@ std::string why_text(const PlannedStep& planned, const PlanCommand& command, con
   }
   std::stable_sort(alternatives.begin(), alternatives.end(), by_cost);
 
-  auto text = fmt::format("{} on {}: {} of {} choices, in a step of {}\n", op, planned.choices.mesh.to_string(),
-                          choice_text(planned, chosen), options.choices.size(), format_seconds(planned.cost.seconds()));
+  auto text =
+      fmt::format("{} on {}: {} of {} choices, in a step that adds up to {}\n", op, planned.choices.mesh.to_string(),
+                  choice_text(planned, chosen), options.choices.size(), format_seconds(planned.cost.seconds()));
   for (const auto& alternative : alternatives) {
     text += fmt::format("\n  {}: ", choice_text(planned, alternative.choice));
     if (std::isinf(alternative.cost)) {

@@ -215,7 +215,7 @@ TEST(Plan, WhatProvesNoBoundIsWrittenWithoutOne) {
   EXPECT_EQ(FileSystem::local().read_text(again), FileSystem::local().read_text(unproven));
 }
 
-TEST(Plan, TheBoundIsNoMoreThanTheCostAndThatIsTheSumOfItsOperators) {
+TEST(Plan, CostsTheSumOfItsOperatorsWhichIsNoLessThanTheBound) {
   const auto json = nlohmann::json::parse(run_tool(kPlanMlp + std::string("--json")));
   const auto& search = json.at("search");
   EXPECT_LE(search.at("bound_seconds").get<double>(), search.at("cost_seconds").get<double>());
@@ -224,8 +224,7 @@ TEST(Plan, TheBoundIsNoMoreThanTheCostAndThatIsTheSumOfItsOperators) {
     for (const char* part : {"compute_seconds", "own_seconds", "way_seconds"}) seconds += op.at(part).get<double>();
   }
   EXPECT_NEAR(seconds, json.at("plan").at("seconds").get<double>(), 1e-9 * seconds);
-  EXPECT_NEAR(seconds, search.at("cost_seconds").get<double>(), 1e-6 * seconds);
-  EXPECT_LE(seconds, json.at("data_parallel").at("seconds").get<double>() * (1 + 1e-9));
+  EXPECT_GE(seconds, search.at("bound_seconds").get<double>() * (1 - 1e-9));
 }
 
 TEST(Plan, ADifferenceNamesWhatAnEditChanged) {
@@ -242,6 +241,48 @@ TEST(Plan, ADifferenceNamesWhatAnEditChanged) {
   const auto at = text.find("  up:matmul: ");
   ASSERT_NE(at, std::string::npos) << text;
   EXPECT_TRUE(text.substr(at, text.find('\n', at) - at).ends_with("=x -> not split")) << text;
+}
+
+// What `tessera simulate` says of plain data parallel is no better, whatever the algorithm that found the plan.
+TEST(Plan, IsNeverSlowerThanDataParallelAsItIsSimulated) {
+  struct Sample {
+    const char* step;
+    int num_ranks;
+  };
+  constexpr std::array kSamples = {Sample{"mlp --batch_size 4096", 2},
+                                   Sample{"mlp --batch_size 4096", 7},
+                                   Sample{"mlp --batch_size 512", 8},
+                                   Sample{"lenet5", 3},
+                                   Sample{"lenet5", 4},
+                                   Sample{"resnet50", 8}};
+  for (const auto& [step, num_ranks] : kSamples) {
+    const auto by_batch =
+        nlohmann::json::parse(run_tool(fmt::format("simulate {} --ranks {} --json", step, num_ranks)));
+    for (const char* algorithm : {"certified", "dynamic_programming", "recursive_programming"}) {
+      const auto command = fmt::format("plan {} --devices {} --algorithm {} --rounds 4 --max_axes 1 --quiet --json",
+                                       step, num_ranks, algorithm);
+      const auto json = nlohmann::json::parse(run_tool(command));
+      const auto& taken = json.at("taken");
+      const double seconds = taken.at("step_seconds").get<double>();
+      EXPECT_LE(seconds, taken.at("data_parallel_step_seconds").get<double>()) << command;
+      EXPECT_LE(seconds, by_batch.at("step_seconds").get<double>() * (1 + 1e-9)) << command;
+      for (const auto& candidate : json.at("candidates")) {
+        EXPECT_GE(candidate.at("step_seconds").get<double>(), 0.99 * seconds) << command;
+      }
+    }
+  }
+}
+
+TEST(Plan, TextJsonPageAndFileSayWhichPlanWasTaken) {
+  const auto file = scratch("taken").string();
+  const auto page = scratch("taken_page").string();
+  const auto json = nlohmann::json::parse(run_tool(kPlanMlp + fmt::format("--json --out {} --html {}", file, page)));
+  const auto reason = json.at("taken").at("reason").get<std::string>();
+  EXPECT_NE(run_tool(kPlanMlp).find("taken: " + reason), std::string::npos) << reason;
+  EXPECT_NE(FileSystem::local().read_text(page).find("taken: " + reason), std::string::npos) << reason;
+  const auto record = nlohmann::json::parse(FileSystem::local().read_text(file));
+  EXPECT_EQ(record.at("predicted").at("seconds"), json.at("taken").at("step_seconds"));
+  EXPECT_EQ(record.at("predicted").at("added_up"), json.at("plan").at("seconds"));
 }
 
 TEST(Plan, ABudgetIsMetUntilAFigureGrowsByMoreThanItsTolerance) {
@@ -383,6 +424,15 @@ TEST(Calibrate, TheProfileOfThisMachineIsOneThatSimulateReads) {
   const auto file = scratch("profile");
   const auto text = run_tool("calibrate --quiet --out " + file.string());
   EXPECT_NE(text.find(file.string() + ": "), std::string::npos) << text;
+  double fewer_channels = 0;
+  for (const char* channels : {"4", "16", "32", "64"}) {
+    const auto profile = nlohmann::json::parse(FileSystem::local().read_text(file.string()));
+    const auto& row = profile.at("convolution_shares").at(channels);
+    EXPECT_GE(row.at("64").get<double>(), fewer_channels);
+    EXPECT_GE(row.at("4096").get<double>(), row.at("64").get<double>());
+    EXPECT_LE(row.at("4096").get<double>(), 1);
+    fewer_channels = row.at("64").get<double>();
+  }
   const auto json = nlohmann::json::parse(run_tool("simulate mlp --ranks 2 --json --profile " + file.string()));
   EXPECT_EQ(json.at("profile"), "measured, ranks of 1 thread");
   EXPECT_GT(json.at("step_seconds").get<double>(), 0);
@@ -424,15 +474,6 @@ void update() {
     auto file = parse_golden(FileSystem::local().read_text(path_of(name)), name);
     for (auto& golden : file.cases) golden = run_golden(golden, run_tool_on);
     std::ofstream(path_of(name)) << print(file);
-  double fewer_channels = 0;
-  for (const char* channels : {"4", "16", "32", "64"}) {
-    const auto profile = nlohmann::json::parse(FileSystem::local().read_text(file.string()));
-    const auto& row = profile.at("convolution_shares").at(channels);
-    EXPECT_GE(row.at("64").get<double>(), fewer_channels);
-    EXPECT_GE(row.at("4096").get<double>(), row.at("64").get<double>());
-    EXPECT_LE(row.at("4096").get<double>(), 1);
-    fewer_channels = row.at("64").get<double>();
-  }
   }
 }
 

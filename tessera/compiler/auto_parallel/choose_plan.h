@@ -1,44 +1,70 @@
-// From a search to the plan that a job runs: what the search added up is put in order by a simulation, which knows of
-// fusion, overlap and the planned memory, and stands against plain data parallel.
+// From a search to the plan that a job runs. A search minimises a sum; a step is none: communication hides behind
+// computing, operators are fused. So what was searched is simulated, communication is priced by how much of it the
+// simulation leaves exposed, and the search is made again, a few times. The plan whose simulated step is shortest is
+// taken; plain data parallel and what the user's own strategies say are always among those that are compared.
 #pragma once
+
+#include <string>
+#include <vector>
 
 #include "tessera/compiler/auto_parallel/plan_record.h"
 #include "tessera/compiler/auto_parallel/search.h"
 
 namespace tessera::compiler {
 
-struct ChosenPlan {
-  PlanRecord record;
-  bool is_data_parallel = false;     // nothing that was found is faster by more than kWorthwhile
-  double simulated_seconds = 0;      // of a step
-  double data_parallel_seconds = 0;  // likewise; infinite where data parallel does not fit into the memory limit
-  int64_t peak_memory_bytes = 0;     // of a rank's arena
-  SearchResult search;
-
-  // One line: "880 operators on [x=2]; a step is predicted to take 110.19 ms and 179.0 MiB a rank, ..."
-  std::string summary(const ir::Graph& graph) const;
-};
-
 struct PlanPrediction {
   double step_seconds = solver::kForbidden;  // infinite where it does not fit
+  double communication_seconds = 0;          // of the collectives of the rank that takes longest
   int64_t peak_memory_bytes = 0;             // of the rank that takes most
   int64_t peak_unlimited_bytes = 0;          // without computing anything twice
+  // How much of a second of communication is exposed, by lane; 1 for a lane that has nothing to do.
+  LanePrices exposed = {};
 };
 // What a simulation says of a plan, with kernels of no machine in particular: what is compared is plans. What does not
 // fit into the options' memory limit is computed again, if that is enough (fit_memory.h).
 PlanPrediction predict(const ir::Graph& graph, const PlanChoices& choices, const MachineProfile& profile,
                        const SearchOptions& options = {});
 
+// One of the plans that were compared.
+struct PlanCandidate {
+  std::string origin;  // "search", "search on [x=4, y=2]", "priced search 1", "data parallel", "given strategies"
+  PlanChoices choices;
+  PlanPrediction prediction;
+};
+
+struct ChosenPlan {
+  PlanRecord record;
+  std::vector<PlanCandidate> candidates;    // in the order in which they were found
+  size_t chosen = 0;                        // of the candidates
+  bool is_data_parallel = false;            // nothing that was found is faster by more than kWorthwhile
+  double simulated_seconds = 0;             // of a step
+  double data_parallel_seconds = 0;         // likewise; infinite where it does not fit, or what is given rules it out
+  bool is_data_parallel_ruled_out = false;  // by strategies or layouts that are given
+  int64_t peak_memory_bytes = 0;            // of a rank's arena
+  // The search by sums of seconds. Its bound is one on such sums, of all plans, whatever memory they take.
+  SearchResult search;
+  // What the last search was told to keep within, by its own count; 0: no limit.
+  int64_t search_limit_bytes = 0;
+
+  const PlanCandidate& taken() const { return candidates[chosen]; }
+  // Which plan was taken, and why: "data parallel: nothing that was found is faster by 1 % or more".
+  std::string reason() const;
+  // One line: "880 operators on [x=2]; a step is predicted to take 110.19 ms and 179.0 MiB a rank, ..."
+  std::string summary(const ir::Graph& graph) const;
+};
+
 // A plan must be so much faster than data parallel, as a share of its time, to be preferred to it.
 inline constexpr double kWorthwhile = 0.01;
 
-// `graph` as plan_ranks() simplifies it. Deterministic. The memory limit is that of the planned memory, a rank's arena.
-// Where the best plan of all does not fit, plans that need less stand against computing values again for their
-// gradients; the search is then told a limit of its own count that leads there. Throws as search() does.
+// `graph` as plan_ranks() simplifies it. Deterministic unless there is a timeout. The memory limit is that of the
+// planned memory, a rank's arena. Where the best plan of all does not fit, plans that need less stand against computing
+// values again for their gradients; the search is then told a limit of its own count that leads there. Strategies,
+// layouts and choices that are given hold in every candidate. Throws as search() does.
 ChosenPlan choose_plan(const ir::Graph& graph, const std::vector<int>& ranks, const MachineProfile& profile,
                        const SearchOptions& options);
 
-// The batch split over all ranks: data inputs by `hints`, or by their first dim; operators follow.
+// The batch split over all ranks: data inputs by their first dim, operators follow. An input whose hint says otherwise
+// lies as the hint says, and its readers take their rows of it. Throws InvalidArgument where no grid holds all hints.
 PlanChoices data_parallel_choices(const ir::Graph& graph, const std::vector<int>& ranks, const ShardingHints& hints,
                                   bool whole_results);
 // What a plan on one mesh has chosen.

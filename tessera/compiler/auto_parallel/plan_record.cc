@@ -254,6 +254,7 @@ std::string to_json(const PlanRecord& record) {
   if (record.mesh.ranks() != usual) text += fmt::format("\"ranks\": {},\n", Json(record.mesh.ranks()).dump());
   if (record.seconds > 0) {
     Json predicted{{"seconds", record.seconds}};
+    if (record.added_seconds > 0) predicted["added_up"] = record.added_seconds;
     if (std::isfinite(record.bound)) predicted["bound"] = record.bound;
     text += fmt::format("\"predicted\": {},\n", predicted.dump());
   }
@@ -283,6 +284,7 @@ PlanRecord parse_plan_record(std::string_view text, const std::string& file) {
       .graph_hash = root["graph"].text(), .mesh = read_mesh(root), .inputs = {}, .copies = {}, .operators = {}};
   if (root.has("predicted")) {
     record.seconds = root["predicted"]["seconds"].number();
+    if (root["predicted"].has("added_up")) record.added_seconds = root["predicted"]["added_up"].number();
     if (root["predicted"].has("bound")) record.bound = root["predicted"]["bound"].number();
   }
   for (const auto& [name, sharding] : root["inputs"].members()) {

@@ -5,7 +5,7 @@
 //   {
 //   "format": "tessera plan", "version": 1, "graph": "1f0c62a95d3b8e44",
 //   "mesh": [["x", 4], ["y", 2]],
-//   "predicted": {"seconds": 0.0133, "bound": 0.0133},
+//   "predicted": {"seconds": 0.0133, "added_up": 0.0151, "bound": 0.0149},
 //   "inputs": {
 //   "fc.weight": "[y,_]"
 //   },
@@ -18,9 +18,11 @@
 //   ]
 //   }
 //
-// "copies" has values that are moved once for several readers, as the graph's text names them, and where to.
-// "split" has the factors of the operator's rule and the axes that split them, outer first; "partial" the axes whose
-// partial sums pass through, with the operands that hold them. What is not listed is not split.
+// "predicted" has a step's seconds by simulation, the sum of its operators' and ways' seconds, nothing beside anything
+// else, and what no plan's sum is below. "copies" has values that are moved once for several readers, as the graph's
+// text names them, and where to. "split" has the factors of the operator's rule and the axes that split them, outer
+// first; "partial" the axes whose partial sums pass through, with the operands that hold them. What is not listed is
+// not split.
 #pragma once
 
 #include <cstdint>
@@ -45,8 +47,9 @@ std::vector<OperatorName> operator_names(const ir::Graph& graph);
 struct PlanRecord {
   std::string graph_hash;  // of the graph that it was made for
   mesh::Mesh mesh;
-  double seconds = 0;  // that were predicted for a step; 0: none
-  double bound = -solver::kForbidden;
+  double seconds = 0;                  // that were simulated for a step; 0: none
+  double added_seconds = 0;            // the sum that a search minimises; 0: none
+  double bound = -solver::kForbidden;  // no plan's sum is below; minus infinity: none is proven
   std::map<std::string, mesh::Sharding> inputs;
   std::map<std::string, mesh::Sharding> copies;
   std::map<OperatorName, NodeChoice> operators;

@@ -84,19 +84,19 @@ class RecursiveSearch {
   // Beside the neighbours that have been decided in this round.
   double cost_of(NodeId n, size_t choice) const {
     const NodeOptions& options = problem_.options_of(n);
-    double cost = options.compute_seconds[choice] + options.communication_seconds[choice];
+    double cost = options.compute_seconds[choice] + problem_.own_price() * options.communication_seconds[choice];
     const auto& inputs = graph_.node(n).inputs;
     for (size_t i = 0; i < inputs.size(); ++i) {
       const auto& info = graph_.info(inputs[i]);
       if (info.node == ir::kNone || !decided_[static_cast<size_t>(info.node)]) continue;
       const auto& results = problem_.options_of(info.node).results[static_cast<size_t>(info.index)];
-      cost += problem_.way_seconds(inputs[i], results[taken(info.node)], options.operands[i][choice]);
+      cost += problem_.way_cost(inputs[i], results[taken(info.node)], options.operands[i][choice], n);
     }
     for (const Reader& reader : readers_[static_cast<size_t>(n)]) {
       if (!decided_[static_cast<size_t>(reader.node)]) continue;
       const int wanted = problem_.options_of(reader.node).operands[reader.operand][taken(reader.node)];
-      cost +=
-          problem_.way_seconds(graph_.node(n).outputs[reader.result], options.results[reader.result][choice], wanted);
+      cost += problem_.way_cost(graph_.node(n).outputs[reader.result], options.results[reader.result][choice], wanted,
+                                reader.node);
     }
     return cost;
   }

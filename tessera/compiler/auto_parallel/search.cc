@@ -50,7 +50,8 @@ struct Candidate {
                         .use_all_ranks = options.use_all_ranks,
                         .slice_align_size = options.slice_align_size,
                         .whole_results = options.whole_results,
-                        .memory_limit_bytes = options.memory_limit_bytes},
+                        .memory_limit_bytes = options.memory_limit_bytes,
+                        .prices = options.prices},
         problem(graph, costs, problem_options),
         outcome{.mesh = mesh} {
     if (graph.num_nodes() > options.fold_above && options.memory_limit_bytes == 0 &&
@@ -166,17 +167,21 @@ class Search {
 
   SearchResult result() {
     SearchResult result;
-    const Candidate* best = nullptr;
+    std::vector<const Candidate*> found;
     result.bound = solver::kForbidden;
     for (const auto& candidate : candidates_) {
       const auto& outcome = candidate->outcome;
-      if (!candidate->solution.empty() && (best == nullptr || outcome.cost < best->outcome.cost)) {
-        best = candidate.get();
-      }
+      if (!candidate->solution.empty()) found.push_back(candidate.get());
       if (outcome.status != solver::Status::kInfeasible) result.bound = std::min(result.bound, outcome.bound);
       result.meshes.push_back(outcome);
     }
-    if (best == nullptr) refuse();
+    if (found.empty()) refuse();
+    std::stable_sort(found.begin(), found.end(),
+                     [](const auto* a, const auto* b) { return a->outcome.cost < b->outcome.cost; });
+    const Candidate* best = found[0];
+    for (size_t i = 1; i < std::min(found.size(), static_cast<size_t>(options_.num_others) + 1); ++i) {
+      result.others.push_back(found[i]->problem.choices_of(found[i]->solution));
+    }
     result.choices = best->problem.choices_of(best->solution);
     result.live_bytes = solver::evaluate(best->problem.problem(), best->solution).peak_usage;
     result.is_folded = best->folded.has_value();

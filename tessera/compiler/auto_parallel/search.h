@@ -49,6 +49,10 @@ struct SearchOptions {
   // Where a graph has more operators than this, and memory no limit, layers that are alike are split alike: they are
   // solved as one, and the bound is one on such plans.
   int fold_above = 2000;
+  // Costs are seconds where these are 1: then the bound is one on sums of seconds.
+  LanePrices prices = {};
+  // How many of the best plans on other grids are kept, too.
+  int num_others = 0;
   // How long the solver tries, for each mesh. Equal graphs, profiles and options have equal results without a timeout.
   int rounds = 50;
   double timeout_seconds = 0;  // for all meshes together; 0: none
@@ -74,7 +78,8 @@ struct SearchResult {
   int64_t live_bytes = 0;  // of a rank, at most, as the search counts them (search_problem.h)
   bool is_folded = false;  // layers that are alike are split alike, and the bound is one on such plans
   std::vector<MeshOutcome> meshes;
-  double seconds = 0;  // that the search took
+  std::vector<PlanChoices> others;  // the best of other grids, the cheapest first
+  double seconds = 0;               // that the search took
 
   // (cost - bound) / cost.
   double gap() const;

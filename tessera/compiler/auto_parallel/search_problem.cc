@@ -44,10 +44,33 @@ SearchProblem::SearchProblem(const ir::Graph& graph, CostModel& costs, const Sea
     const auto& inputs = graph.node(n).inputs;
     for (size_t i = 0; i < inputs.size(); ++i) readers_[static_cast<size_t>(inputs[i])].push_back({n, i});
   }
+  find_updates();
   add_inputs();
   add_operators();
   add_values();
   add_outputs();
+}
+
+// Updates, and what only prepares their operands element by element: collectives before them travel beside backward.
+void SearchProblem::find_updates() {
+  std::vector<bool> is_new_value(static_cast<size_t>(graph_.num_values()));
+  for (const auto& output : graph_.outputs()) {
+    if (graph_.find_input(output.name) != nullptr) is_new_value[static_cast<size_t>(output.value)] = true;
+  }
+  for_update_.resize(static_cast<size_t>(graph_.num_nodes()));
+  for (NodeId n = graph_.num_nodes() - 1; n >= 0; --n) {
+    const auto& def = ops::OpRegistry::instance().get(graph_.node(n).op);
+    bool is_wanted = false;
+    bool only_updates = def.elementwise;
+    for (const ValueId v : graph_.node(n).outputs) {
+      is_wanted = is_wanted || is_new_value[static_cast<size_t>(v)];
+      for (const Reader& reader : readers_[static_cast<size_t>(v)]) {
+        is_wanted = true;
+        only_updates = only_updates && for_update_[static_cast<size_t>(reader.node)];
+      }
+    }
+    for_update_[static_cast<size_t>(n)] = def.update || (is_wanted && only_updates);
+  }
 }
 
 void SearchProblem::add_inputs() {
@@ -85,7 +108,7 @@ void SearchProblem::add_operators() {
     }
     solver::Node node{.begin = n, .end = end, .name = graph_.node_name(n)};
     for (size_t choice = 0; choice < options.choices.size(); ++choice) {
-      node.costs.push_back(options.compute_seconds[choice] + options.communication_seconds[choice]);
+      node.costs.push_back(options.compute_seconds[choice] + own_price() * options.communication_seconds[choice]);
       // New values of parameters and states take the place of the old ones.
       node.usages.push_back(is_update(operation) ? 0 : options.result_bytes[choice]);
     }
@@ -170,7 +193,8 @@ void SearchProblem::add_values() {
     Source source = source_of(v);
     if (readers.size() > 1 || options_given_.memory_limit_bytes > 0) source = add_copy(v, source, readers);
     for (const Reader& reader : readers) {
-      add_way(v, source, node_of(reader.node), options_of(reader.node).operands[reader.operand]);
+      add_way(v, source, node_of(reader.node), options_of(reader.node).operands[reader.operand],
+              price_for(reader.node));
     }
   }
 }
@@ -186,9 +210,11 @@ SearchProblem::Source SearchProblem::add_copy(ValueId v, const Source& from, con
   Copy& copy = *copies_.emplace_back(
       std::make_unique<Copy>(Copy{v, static_cast<int>(problem_.nodes.size()), std::move(shardings), {}}));
   solver::Node node{.begin = readers.front().node, .end = readers.back().node + 1};
+  double price = 0;
+  for (const Reader& reader : readers) price = std::max(price, price_for(reader.node));
   // A persistent value is there all the time: its readers take more memory only where they take something else.
   if (graph_.info(v).node == ir::kNone && options_given_.memory_limit_bytes > 0) {
-    add_made_of(from, copy, node);
+    add_made_of(from, copy, node, price);
     return {copy.node, &copy.shardings};
   }
   const auto& table = costs_.shardings_of(graph_.type(v));
@@ -197,17 +223,17 @@ SearchProblem::Source SearchProblem::add_copy(ValueId v, const Source& from, con
     node.usages.push_back(table.bytes[static_cast<size_t>(number)]);
   }
   problem_.nodes.push_back(std::move(node));
-  add_way(v, from, copy.node, copy.shardings);
+  add_way(v, from, copy.node, copy.shardings, price);
   return {copy.node, &copy.shardings};
 }
 
 // The choices become pairs: what the value lies as, and what it is taken as.
-void SearchProblem::add_made_of(const Source& from, Copy& copy, solver::Node& node) {
+void SearchProblem::add_made_of(const Source& from, Copy& copy, solver::Node& node, double price) {
   auto& table = costs_.shardings_of(graph_.type(copy.value));
   std::vector<int> taken;
   for (const int had : *from.shardings) {
     for (const int wanted : copy.shardings) {
-      const double seconds = costs_.way_seconds(table, had, wanted);
+      const double seconds = price * costs_.way_seconds(table, had, wanted);
       if (seconds == solver::kForbidden) continue;
       copy.made_of.push_back(had);
       taken.push_back(wanted);
@@ -224,15 +250,15 @@ void SearchProblem::add_made_of(const Source& from, Copy& copy, solver::Node& no
   problem_.edges.push_back({from.node, copy.node, std::move(costs)});
 }
 
-void SearchProblem::add_way(ValueId v, const Source& from, int to_node, const std::vector<int>& to) {
+void SearchProblem::add_way(ValueId v, const Source& from, int to_node, const std::vector<int>& to, double price) {
   auto& table = costs_.shardings_of(graph_.type(v));
   // Layers that are alike have ways that are alike.
-  auto [known, is_new] = ways_.try_emplace({&table, *from.shardings, to});
+  auto [known, is_new] = ways_.try_emplace({&table, *from.shardings, to, price});
   if (is_new) {
     std::vector<double> costs;
     costs.reserve(from.shardings->size() * to.size());
     for (const int had : *from.shardings) {
-      for (const int wanted : to) costs.push_back(costs_.way_seconds(table, had, wanted));
+      for (const int wanted : to) costs.push_back(price * costs_.way_seconds(table, had, wanted));
     }
     known->second = std::move(costs);
   }
@@ -245,7 +271,9 @@ void SearchProblem::add_outputs() {
     auto& table = costs_.shardings_of(graph_.type(output.value));
     if (const ir::Input* input = graph_.find_input(output.name)) {
       const auto at = static_cast<size_t>(graph_.info(input->value).index);
-      if (source.node != node_of_input(at)) add_way(output.value, source, node_of_input(at), inputs_[at]);
+      if (source.node != node_of_input(at)) {
+        add_way(output.value, source, node_of_input(at), inputs_[at], options_given_.prices.gradient);
+      }
       continue;
     }
     auto& costs = problem_.nodes[static_cast<size_t>(source.node)].costs;
@@ -254,7 +282,7 @@ void SearchProblem::add_outputs() {
       Sharding wanted = table.shardings[static_cast<size_t>(had)];
       wanted.partial.clear();
       if (options_given_.whole_results) wanted = Sharding::replicated(static_cast<int>(wanted.dims.size()));
-      costs[choice] += costs_.way_seconds(table, had, costs_.number_of(table, wanted));
+      costs[choice] += options_given_.prices.gradient * costs_.way_seconds(table, had, costs_.number_of(table, wanted));
     }
   }
 }

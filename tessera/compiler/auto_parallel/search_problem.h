@@ -25,6 +25,14 @@ struct PlanChoices {
   std::map<ir::ValueId, mesh::Sharding> copies;
 };
 
+// What a second of communication counts for in a search, by the lane that it will run in (ir/schedule.h): 1 where
+// nothing hides it, less where computing does.
+struct LanePrices {
+  double awaited = 1;
+  double gradient = 1;
+  bool operator==(const LanePrices&) const = default;
+};
+
 struct SearchProblemOptions {
   // Inputs that lie so already. They must be on the search's mesh.
   ShardingHints hints = {};
@@ -38,6 +46,7 @@ struct SearchProblemOptions {
   bool whole_results = false;
   // The most bytes of values on a rank; 0: no limit.
   int64_t memory_limit_bytes = 0;
+  LanePrices prices = {};
 };
 
 class SearchProblem {
@@ -53,10 +62,12 @@ class SearchProblem {
   // cells numbers, have one number, all others one of their own. For solver::fold().
   std::vector<int> classes() const;
   const mesh::Mesh& mesh() const { return costs_.mesh(); }
-  // What it costs to bring a value from one sharding to another, by their numbers.
-  double way_seconds(ir::ValueId v, int from, int to) const {
-    return costs_.way_seconds(costs_.shardings_of(graph_.type(v)), from, to);
+  // What it costs to bring a value from one sharding to another, by their numbers, for a reader; by its price.
+  double way_cost(ir::ValueId v, int from, int to, ir::NodeId reader) const {
+    return costs_.way_seconds(costs_.shardings_of(graph_.type(v)), from, to) * price_for(reader);
   }
+  // Of what is communicated within an operator, for which later ones wait.
+  double own_price() const { return options_given_.prices.awaited; }
   // The solver's node for an operator, and for an input.
   int node_of(ir::NodeId node) const { return first_operator_ + node; }
   int node_of_input(size_t input) const { return static_cast<int>(input); }
@@ -80,6 +91,11 @@ class SearchProblem {
     size_t operand;
   };
 
+  void find_updates();
+  // Of ways to where a node reads.
+  double price_for(ir::NodeId reader) const {
+    return for_update_[static_cast<size_t>(reader)] ? options_given_.prices.gradient : options_given_.prices.awaited;
+  }
   void add_inputs();
   void add_operators();
   void fix(solver::Node& node, ir::NodeId n) const;
@@ -89,8 +105,8 @@ class SearchProblem {
   void add_outputs();
   Source source_of(ir::ValueId v) const;
   Source add_copy(ir::ValueId v, const Source& from, const std::vector<Reader>& readers);
-  void add_made_of(const Source& from, Copy& copy, solver::Node& node);
-  void add_way(ir::ValueId v, const Source& from, int to_node, const std::vector<int>& to);
+  void add_made_of(const Source& from, Copy& copy, solver::Node& node, double price);
+  void add_way(ir::ValueId v, const Source& from, int to_node, const std::vector<int>& to, double price);
 
   const ir::Graph& graph_;
   CostModel& costs_;
@@ -100,9 +116,10 @@ class SearchProblem {
   std::vector<const NodeOptions*> options_;   // by operator
   std::vector<std::vector<int>> inputs_;      // by input: the sharding of each choice
   std::vector<std::vector<Reader>> readers_;  // by value
+  std::vector<bool> for_update_;              // by operator: nothing but new values of parameters comes of it
   std::vector<std::unique_ptr<Copy>> copies_;
-  // Costs of ways: by the type's table, the shardings that there are and those that are wanted.
-  std::map<std::tuple<const ShardingTable*, std::vector<int>, std::vector<int>>, solver::SharedCosts> ways_;
+  // Costs of ways: by the type's table, the shardings that there are, those that are wanted, and the price.
+  std::map<std::tuple<const ShardingTable*, std::vector<int>, std::vector<int>, double>, solver::SharedCosts> ways_;
 };
 
 }  // namespace tessera::compiler

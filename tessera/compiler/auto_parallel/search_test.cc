@@ -251,6 +251,81 @@ TEST(ChoosePlan, IsNeverSlowerThanDataParallel) {
   }
 }
 
+// Data parallel hides its gradients behind backward: what a sum prefers to it is slower.
+TEST(ChoosePlan, IsNeverSlowerThanDataParallelWhateverTheAlgorithm) {
+  for (const auto algorithm :
+       {SearchAlgorithm::kCertified, SearchAlgorithm::kDynamicProgramming, SearchAlgorithm::kRecursiveProgramming}) {
+    for (const int num_ranks : {3, 8}) {
+      for (const ir::Graph& graph : {wide_network(64, 256, 1024), vocabulary_network(64, 512, 32), deep_network(4)}) {
+        const auto chosen = choose_plan(graph, ranks(num_ranks), profile(), {.algorithm = algorithm});
+        const auto plain = data_parallel_choices(graph, ranks(num_ranks), {}, false);
+        EXPECT_LE(chosen.simulated_seconds, predict(graph, plain, profile()).step_seconds * (1 + 1e-9))
+            << graph.name() << " " << num_ranks << " " << to_string(algorithm);
+        EXPECT_EQ(chosen.simulated_seconds, chosen.taken().prediction.step_seconds);
+        for (const auto& candidate : chosen.candidates) {
+          EXPECT_THAT(verify_plan(graph, plan_of(graph, candidate.choices)), testing::IsEmpty()) << candidate.origin;
+        }
+      }
+    }
+  }
+}
+
+// At a price for communication the least is found of computing and so much of it, by the lane that it runs in.
+TEST(Search, CommunicationHasAPriceByLane) {
+  const ir::Graph graph = deep_network(4);
+  const auto find = [&](const LanePrices& prices) {
+    return search(graph, ranks(4), profile(), {.max_axes = 1, .prices = prices, .gap = 0});
+  };
+  const auto cost = [&](const SearchResult& found) {
+    return cost_of_plan(graph, plan_of(graph, found.choices), profile());
+  };
+  const auto full = find({});
+  const auto cheap = find({.awaited = 0.05, .gradient = 0.05});
+  const auto own = cost(cheap);
+  // What two readers take in one sharding, and a third in another, the search may pay for twice.
+  EXPECT_LE(own.compute_seconds + 0.05 * own.communication_seconds, cheap.cost * (1 + 1e-9));
+  EXPECT_LE(cheap.cost, cost(full).compute_seconds + 0.05 * cost(full).communication_seconds);
+  EXPECT_GE(own.seconds(), full.bound * (1 - 1e-9));
+  // Gradients only: dearer than if all were cheap, cheaper than if nothing was.
+  const auto mixed = find({.awaited = 1, .gradient = 0.05});
+  EXPECT_GE(mixed.cost, cheap.cost);
+  EXPECT_LT(mixed.cost, full.cost);
+}
+
+TEST(ChoosePlan, StrategiesThatAreGivenHoldInEveryPlanThatIsCompared) {
+  ir::Graph graph = wide_network(1 << 16, 512, 512);
+  const ir::NodeId matmul = first(graph, "matmul");
+  graph.mutable_node(matmul).strategy = {{1, 1}, {1, 4}};
+  const auto chosen = choose_plan(graph, ranks(4), profile(), {.max_axes = 1});
+  EXPECT_TRUE(chosen.is_data_parallel_ruled_out);
+  EXPECT_FALSE(chosen.is_data_parallel);
+  for (const auto& candidate : chosen.candidates) {
+    EXPECT_EQ(candidate.choices.nodes.at(matmul).factors, (FactorAxes{{"n", {0}}})) << candidate.origin;
+  }
+  EXPECT_THAT(chosen.reason(), HasSubstr("what is given rules data parallel out"));
+  EXPECT_THAT(chosen.summary(graph), HasSubstr("what is given rules data parallel out"));
+}
+
+TEST(ChoosePlan, ComparesWithDataParallelWhereStrategiesAreThoseOfDataParallel) {
+  ir::Graph graph = wide_network(1 << 16, 512, 512);
+  graph.mutable_node(first(graph, "matmul")).strategy = {{4, 1}, {1, 1}};
+  const auto chosen = choose_plan(graph, ranks(4), profile(), {.max_axes = 1});
+  EXPECT_FALSE(chosen.is_data_parallel_ruled_out);
+  EXPECT_TRUE(chosen.is_data_parallel);
+}
+
+// Ranks that all have the whole batch take their rows of it.
+TEST(ChoosePlan, DataParallelKeepsLayoutsThatAreGiven) {
+  const ir::Graph graph = wide_network(64, 256, 256);
+  const mesh::Mesh four({{"data", 4}});
+  const ShardingHints hints = {{"x", {four, mesh::Sharding::replicated(2)}}};
+  const auto choices = data_parallel_choices(graph, ranks(4), hints, false);
+  EXPECT_TRUE(choices.inputs.at("x").is_replicated());
+  const Plan plan = plan_of(graph, choices);
+  EXPECT_THAT(verify_plan(graph, plan), testing::IsEmpty());
+  EXPECT_EQ(plan.factors[static_cast<size_t>(first(graph, "matmul"))], (FactorAxes{{"m", {0}}}));
+}
+
 TEST(ChoosePlan, KeepsTheMemoryLimit) {
   const ir::Graph graph = vocabulary_network(1024, 1 << 15, 256);
   const auto free = choose_plan(graph, ranks(4), profile(), {.max_axes = 1});
@@ -265,7 +340,8 @@ TEST(ChoosePlan, KeepsTheMemoryLimit) {
 TEST(PlanRecord, ReadsWhatItWrites) {
   const ir::Graph graph = vocabulary_network(64, 512, 32);
   const auto found = search(graph, ranks(6), profile());
-  const auto record = record_plan(graph, found.choices, found.cost, found.bound);
+  auto record = record_plan(graph, found.choices, found.cost, found.bound);
+  record.added_seconds = 2 * found.cost;
   const auto text = to_json(record);
   const auto parsed = parse_plan_record(text, "plan.json");
   EXPECT_EQ(to_json(parsed), text);
