@@ -151,6 +151,9 @@ std::string plan_summary(const PlannedStep& planned, const std::string& model) {
   text += "  this plan " + cost_text(planned.cost) + "\n";
   text += proof_text(planned);
   text += "  data      " + cost_text(planned.data_parallel) + ": data parallel\n";
+  if (const auto warning = compiler::uneven_warning(planned.cost, mesh.size()); !warning.empty()) {
+    text += "warning: " + warning + "\n";
+  }
   if (planned.shows_simulation) {
     text += "simulated, communication beside computing, operators fused, memory exact:\n";
     text += "  this plan " + simulation_text(planned.simulated) + "\n";
@@ -172,6 +175,9 @@ std::string plan_json(const PlannedStep& planned, const std::string& model) {
   Json json = {
       {"model", model},           {"num_ranks", mesh.size()},      {"profile", planned.profile.name},
       {"mesh", mesh.to_string()}, {"plan", json_of(planned.cost)}, {"data_parallel", json_of(planned.data_parallel)}};
+  if (const auto warning = compiler::uneven_warning(planned.cost, mesh.size()); !warning.empty()) {
+    json["warning"] = warning;
+  }
   if (planned.memory_limit_bytes > 0) json["memory_limit_bytes"] = planned.memory_limit_bytes;
   if (planned.chosen) {
     const auto& chosen = *planned.chosen;

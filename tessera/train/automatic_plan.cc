@@ -61,6 +61,7 @@ std::string search_for_plan(cluster::Context& context, const ir::Graph& graph, c
     std::iota(ranks.begin(), ranks.end(), 0);
     const auto chosen = compiler::choose_plan(graph, ranks, profile, options.search);
     log_info("auto_parallel: {}", chosen.summary(graph));
+    if (!chosen.warning.empty()) log_warning("auto_parallel: {}", chosen.warning);
     json = compiler::to_json(chosen.record);
   }
   if (!options.save_file.empty()) files.write_atomically(options.save_file, json);
@@ -82,11 +83,11 @@ compiler::MachineProfile measure_briefly(cluster::Context& context) {
   profile.memory_bytes_per_second = session::measure_memory(context, kMemory).per_second();
   profile.cached_bytes_per_second = session::measure_caches(context, profile.memory_bytes_per_second, kCaches);
   profile.kernel_overhead_seconds = 1 / session::measure_kernels(context, 200).per_second();
-  profile.communication_load = session::measure_communication_load(context);
   constexpr std::array<int64_t, 3> kChannels = {4, 16, 64};
   constexpr std::array<int64_t, 2> kPixels = {64, 2048};
   profile.convolution_shares = session::measure_convolution_shares(
       context, profile.convolution_flops_per_second[DType::kF32], profile.kernel_overhead_seconds, kChannels, kPixels);
+  profile.communication_load = session::measure_communication_load(context);
   return profile;
 }
 

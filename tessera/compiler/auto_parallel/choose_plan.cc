@@ -294,7 +294,9 @@ class Chooser {
     chosen_.peak_memory_bytes = taken.prediction.peak_memory_bytes;
     chosen_.record = record_plan(graph_, taken.choices, chosen_.simulated_seconds, chosen_.search.bound);
     const Plan plan = plan_of(graph_, taken.choices, options_.whole_results);
-    chosen_.record.added_seconds = cost_of_plan(graph_, plan, profile_, options_.partition).seconds();
+    const PlanCost cost = cost_of_plan(graph_, plan, profile_, options_.partition);
+    chosen_.record.added_seconds = cost.seconds();
+    chosen_.warning = uneven_warning(cost, static_cast<int>(ranks_.size()));
   }
 
   static constexpr const char* kDataParallel = "data parallel";

@@ -41,6 +41,7 @@ struct ChosenPlan {
   double data_parallel_seconds = 0;         // likewise; infinite where it does not fit, or what is given rules it out
   bool is_data_parallel_ruled_out = false;  // by strategies or layouts that are given
   int64_t peak_memory_bytes = 0;            // of a rank's arena
+  std::string warning;                      // uneven_warning() of the plan
   // The search by sums of seconds. Its bound is one on such sums, of all plans, whatever memory they take.
   SearchResult search;
   // What the last search was told to keep within, by its own count; 0: no limit.

@@ -3,14 +3,18 @@
 #include <algorithm>
 #include <map>
 
+#include "tessera/base/strings.h"
 #include "tessera/compiler/auto_parallel/prices.h"
 #include "tessera/compiler/collective_time.h"
-#include "tessera/compiler/sharding/candidates.h"
 #include "tessera/compiler/operator_time.h"
+#include "tessera/compiler/sharding/candidates.h"
 #include "tessera/ops/op_def.h"
 
 namespace tessera::compiler {
 namespace {
+
+// The share of what is received above which it is worth a warning.
+constexpr double kMuch = 0.1;
 
 using ir::Graph;
 using ir::NodeId;
@@ -103,6 +107,7 @@ class PlanCounter {
       const GroupMembers group(collective.ranks, mesh.ranks()[0], profile_);
       cost.own_seconds += group.seconds_of(group.from_all(collective.received_bytes, collective.rounds));
       cost.received_bytes += collective.received_bytes;
+      if (graph_.node(n).op == "reshape") cost_.reshape_bytes += collective.received_bytes;
     }
   }
 
@@ -154,6 +159,14 @@ class PlanCounter {
 };
 
 }  // namespace
+
+std::string uneven_warning(const PlanCost& cost, int num_ranks) {
+  if (static_cast<double>(cost.reshape_bytes) <= kMuch * static_cast<double>(cost.received_bytes)) return "";
+  return fmt::format(
+      "{} of the {} that a rank receives a step are rows that reshapes exchange, because {} ranks do not divide what "
+      "they split; with a batch that is a multiple of {} they stay where they are",
+      format_bytes(cost.reshape_bytes), format_bytes(cost.received_bytes), num_ranks, num_ranks);
+}
 
 PlanCost cost_of_plan(const Graph& graph, const Plan& plan, const MachineProfile& profile,
                       const PartitionOptions& options) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "tessera/compiler/machine_profile.h"
@@ -30,6 +31,7 @@ struct PlanCost {
   double compute_seconds = 0;
   double communication_seconds = 0;
   int64_t received_bytes = 0;
+  int64_t reshape_bytes = 0;     // of these: rows that change ranks where a dim that is split unevenly is merged or cut
   int64_t persistent_bytes = 0;  // parameters, states and inputs
   int64_t peak_bytes = 0;
 
@@ -38,5 +40,8 @@ struct PlanCost {
 
 PlanCost cost_of_plan(const ir::Graph& graph, const Plan& plan, const MachineProfile& profile,
                       const PartitionOptions& options = {});
+
+// Where reshapes exchange much of what a rank receives: how much, why, and what to do. Else empty.
+std::string uneven_warning(const PlanCost& cost, int num_ranks);
 
 }  // namespace tessera::compiler

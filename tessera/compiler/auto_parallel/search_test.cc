@@ -326,6 +326,24 @@ TEST(ChoosePlan, DataParallelKeepsLayoutsThatAreGiven) {
   EXPECT_EQ(plan.factors[static_cast<size_t>(first(graph, "matmul"))], (FactorAxes{{"m", {0}}}));
 }
 
+// Rows of samples, whose batch three ranks do not divide: 11, 11 and 10 samples are not a third of the rows each.
+TEST(PlanCost, CountsRowsThatReshapesExchangeWhereRanksDoNotDivideTheBatch) {
+  ir::Graph graph("samples");
+  const auto x = graph.add_input(ir::InputKind::kInput, "x", {DType::kF32, {32, 64, 16}});
+  const auto y = ops::matmul(ops::relu(x), parameter(graph, "weight", {16, 16}));
+  add_update(graph, ops::reduce_mean(ops::mul(y, y)), {"weight"});
+  graph = simplify(graph);
+  const auto cost = [&](int num_ranks) {
+    return cost_of_plan(graph, plan_of(graph, data_parallel_choices(graph, ranks(num_ranks), {}, false)), profile());
+  };
+  EXPECT_EQ(cost(4).reshape_bytes, 0);
+  EXPECT_EQ(uneven_warning(cost(4), 4), "");
+  EXPECT_GT(cost(3).reshape_bytes, 0);
+  EXPECT_LE(cost(3).reshape_bytes, cost(3).received_bytes);
+  EXPECT_THAT(uneven_warning(cost(3), 3), HasSubstr("3 ranks do not divide what they split"));
+  EXPECT_EQ(choose_plan(graph, ranks(4), profile(), {.max_axes = 1}).warning, "");
+}
+
 TEST(ChoosePlan, KeepsTheMemoryLimit) {
   const ir::Graph graph = vocabulary_network(1024, 1 << 15, 256);
   const auto free = choose_plan(graph, ranks(4), profile(), {.max_axes = 1});
