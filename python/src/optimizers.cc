@@ -229,6 +229,36 @@ learning_rate: a number, one per step, or a cell that makes it of the step, i32[
           },
           "learning_rate"_a = 1e-3, "beta1"_a = 0.9, "beta2"_a = 0.999, "eps"_a = 1e-6, "weight_decay"_a = 0.0,
           "groups"_a = nb::none());
+  nb::class_<nn::Adagrad, nn::Optimizer>(m, "Adagrad",
+                                         "accum += g^2; p -= lr * g / sqrt(accum). Duchi et al., JMLR 2011.")
+      .def(
+          "__init__",
+          [](nn::Adagrad* self, double accum, nb::handle rate, bool update_slots, double decay, double scale,
+             nb::handle groups) {
+            new (self) nn::Adagrad({accum, to_rate(rate), update_slots, decay, scale, to_groups(groups)});
+          },
+          "accum"_a = 0.1, "learning_rate"_a = 1e-3, "update_slots"_a = true, "weight_decay"_a = 0.0,
+          "loss_scale"_a = 1.0, "groups"_a = nb::none());
+  nb::class_<nn::RMSProp, nn::Optimizer>(
+      m, "RMSProp", "Gradients divided by the root of their mean square: Tieleman and Hinton, 2012.")
+      .def(
+          "__init__",
+          [](nn::RMSProp* self, nb::handle rate, double decay_rate, double momentum, double epsilon, bool centered,
+             double decay, double scale, nb::handle groups) {
+            new (self)
+                nn::RMSProp({to_rate(rate), decay_rate, momentum, epsilon, centered, decay, scale, to_groups(groups)});
+          },
+          "learning_rate"_a = 0.1, "decay"_a = 0.9, "momentum"_a = 0.0, "epsilon"_a = 1e-10, "centered"_a = false,
+          "weight_decay"_a = 0.0, "loss_scale"_a = 1.0, "groups"_a = nb::none());
+  nb::class_<nn::FTRL, nn::Optimizer>(m, "FTRL", "Follow the regularised leader: McMahan et al., KDD 2013.")
+      .def(
+          "__init__",
+          [](nn::FTRL* self, double accum, nb::handle rate, double power, double l1, double l2, double decay,
+             double scale, nb::handle groups) {
+            new (self) nn::FTRL({accum, to_rate(rate), power, l1, l2, decay, scale, to_groups(groups)});
+          },
+          "initial_accum"_a = 0.1, "learning_rate"_a = 1e-3, "lr_power"_a = -0.5, "l1"_a = 0.0, "l2"_a = 0.0,
+          "weight_decay"_a = 0.0, "loss_scale"_a = 1.0, "groups"_a = nb::none());
   m.def(
       "cosine_decay_lr",
       [](double min_lr, double max_lr, int64_t total, int64_t per_epoch, int64_t epochs) {

@@ -93,9 +93,20 @@ std::vector<Parameter> BaseOptimizer::states(std::span<Parameter* const> paramet
   }
   for (auto& shared : shared_states(scalar)) result.push_back(std::move(shared));
   for (const auto& slot : slots()) {
-    for (const Parameter* parameter : parameters) result.push_back(slot_of(*parameter, slot));
+    for (const Parameter* parameter : parameters) {
+      result.push_back(slot_of(*parameter, slot));
+      result.back().init = constant(initial_value(slot));
+    }
   }
   return result;
+}
+
+ir::Value BaseOptimizer::decayed_gradient(const Update& update) {
+  const DType dtype = at_least_f32(update.parameter.type.dtype);
+  ir::Value gradient = ops::cast(update.gradient, dtype);
+  if (update.loss_scale != 1) gradient = gradient / update.loss_scale;
+  if (update.weight_decay != 0) gradient = gradient + ops::cast(update.value, dtype) * update.weight_decay;
+  return gradient;
 }
 
 Parameter BaseOptimizer::slot_of(const Parameter& parameter, const std::string& slot) {

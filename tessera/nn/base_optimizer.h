@@ -57,13 +57,17 @@ class BaseOptimizer : public Optimizer {
   };
   // States beside those of the parameters: momentum, powers of beta. `scalar` is the dtype of scalars.
   virtual std::vector<Parameter> shared_states(DType scalar) const = 0;
-  // States of each parameter, of its type (f32 for half types), zero at first: "moments" for moments.<parameter>.
+  // States of each parameter, of its type (f32 for half types): "moments" for moments.<parameter>.
   virtual std::vector<std::string> slots() const = 0;
+  // What every element of that slot is at first.
+  virtual double initial_value(const std::string& /*slot*/) const { return 0; }
   // Reads and advances the shared states; returns the scalars that every update reads. Called once per step.
   virtual std::vector<ir::Value> begin_step(ir::Graph& graph, DType scalar) const = 0;
   // Adds the node and assigns its results.
   virtual void add_update(const Update& update) const = 0;
 
+  // gradient / loss_scale + weight_decay * parameter, in the dtype of the parameter's slots.
+  static ir::Value decayed_gradient(const Update& update);
   // The state "<slot>.<parameter>" of a parameter.
   static Parameter slot_of(const Parameter& parameter, const std::string& slot);
   // A state of that type in which every element is `value` at first.

@@ -2,11 +2,14 @@
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
+#include "tessera/nn/adagrad.h"
 #include "tessera/nn/adam.h"
 #include "tessera/nn/cell.h"
+#include "tessera/nn/ftrl.h"
 #include "tessera/nn/initializers.h"
 #include "tessera/nn/lamb.h"
 #include "tessera/nn/momentum.h"
+#include "tessera/nn/rmsprop.h"
 #include "tessera/nn/sgd.h"
 #include "tessera/ops/functions.h"
 #include "tessera/ops/verify.h"
@@ -205,6 +208,43 @@ TEST(AdamWeightDecay, DecaysWithoutBiasCorrection) {
                                              "adam_m.gamma f32[4]", "adam_v.weight f32[3,4]", "adam_v.gamma f32[4]"));
 }
 
+TEST(Adagrad, KeepsItsSumsWhereSlotsAreNotUpdated) {
+  const auto ends_with_accum = [](bool update_slots) {
+    Net net;
+    Adagrad adagrad({.update_slots = update_slots});
+    const auto graph = update_graph(net, adagrad);
+    return graph.value_name(graph.find_output("accum.weight")->value);
+  };
+  EXPECT_EQ(ends_with_accum(false), "accum.weight");
+  EXPECT_NE(ends_with_accum(true), "accum.weight");
+}
+
+// The first value of a state.
+double initial_value_of(Optimizer& optimizer, const std::string& name) {
+  Net net;
+  const auto parameters = net.trainable_parameters();
+  for (const auto& state : optimizer.states(parameters)) {
+    if (state.full_name() != name) continue;
+    ir::Graph graph("initial");
+    const InitContext context{.graph = graph, .type = state.type, .name = name, .seed = 0};
+    const auto value = state.init(context);
+    return graph.node(graph.info(value.id()).node).attributes.get_double("value");
+  }
+  throw InvalidArgument("no state {}", name);
+}
+
+TEST(Optimizers, SlotsStartAsTheirOptimizerSays) {
+  Adagrad adagrad({.accum = 0.25});
+  EXPECT_EQ(initial_value_of(adagrad, "accum.weight"), 0.25);
+  RMSProp rmsprop({.centered = true});
+  EXPECT_EQ(initial_value_of(rmsprop, "mean_square.weight"), 1);
+  EXPECT_EQ(initial_value_of(rmsprop, "moment.weight"), 0);
+  EXPECT_EQ(initial_value_of(rmsprop, "mean_grad.gamma"), 0);
+  FTRL ftrl({.initial_accum = 0.5});
+  EXPECT_EQ(initial_value_of(ftrl, "moments.gamma"), 0.5);
+  EXPECT_EQ(initial_value_of(ftrl, "linear.gamma"), 0);
+}
+
 TEST(ParameterGroups, HaveRatesAndDecaysOfTheirOwn) {
   Net net;
   Momentum momentum(
@@ -291,8 +331,12 @@ TEST(Optimizers, StatesListsWhatUpdateReads) {
   AdamW adamw;
   AdamWeightDecay adam_weight_decay;
   Lamb lamb;
-  for (Optimizer* optimizer :
-       std::initializer_list<Optimizer*>{&momentum, &sgd, &adam, &adamw, &adam_weight_decay, &lamb}) {
+  Adagrad adagrad;
+  RMSProp rmsprop;
+  RMSProp centered({.centered = true});
+  FTRL ftrl({.weight_decay = 0.1});
+  for (Optimizer* optimizer : std::initializer_list<Optimizer*>{&momentum, &sgd, &adam, &adamw, &adam_weight_decay,
+                                                                &lamb, &adagrad, &rmsprop, &centered, &ftrl}) {
     std::map<std::string, Type> listed;
     for (const auto& state : optimizer->states(parameters)) listed[state.full_name()] = state.type;
     std::map<std::string, Type> read;
@@ -325,6 +369,11 @@ TEST(Optimizers, SettingsThatCannotWorkAreRefused) {
   EXPECT_THROW(AdamW({.beta1 = 1}), InvalidArgument);
   EXPECT_THROW(Lamb({.beta2 = 0}), InvalidArgument);
   EXPECT_THROW(Lamb({.eps = 0}), InvalidArgument);
+  EXPECT_THROW(Adagrad({.accum = -1}), InvalidArgument);
+  EXPECT_THROW(RMSProp({.decay = -1}), InvalidArgument);
+  EXPECT_THROW(RMSProp({.epsilon = 0}), InvalidArgument);
+  EXPECT_THROW(FTRL({.lr_power = 0.5}), InvalidArgument);
+  EXPECT_THROW(FTRL({.l1 = -1}), InvalidArgument);
 }
 
 }  // namespace

@@ -10,8 +10,11 @@
 #include <numeric>
 
 #include "tessera/base/random.h"
+#include "tessera/nn/adagrad.h"
+#include "tessera/nn/ftrl.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/momentum.h"
+#include "tessera/nn/rmsprop.h"
 #include "tessera/testing/relative_deviation.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"
@@ -42,7 +45,20 @@ struct Plan {
   // that are possible.
   enum class Search { kFastLinks, kSlowLinks, kRandom } search = Search::kFastLinks;
   uint64_t random_seed = 0;
+  std::string optimizer = "momentum";
 };
+
+std::unique_ptr<nn::Optimizer> make_optimizer(const std::string& name) {
+  if (name == "adagrad") return std::make_unique<nn::Adagrad>(nn::AdagradOptions{.weight_decay = 1e-4});
+  if (name == "rmsprop") {
+    return std::make_unique<nn::RMSProp>(
+        nn::RMSPropOptions{.learning_rate = 0.01, .momentum = 0.9, .centered = true, .weight_decay = 1e-4});
+  }
+  if (name == "ftrl") return std::make_unique<nn::FTRL>(nn::FTRLOptions{.learning_rate = 0.01, .l1 = 1e-3, .l2 = 1e-3});
+  check_equal(name, "momentum", "optimizer of a plan");
+  return std::make_unique<nn::Momentum>(
+      nn::MomentumOptions{.learning_rate = 0.05, .momentum = 0.9, .weight_decay = 1e-4});
+}
 
 struct Outcome {
   std::vector<double> losses;
@@ -106,14 +122,14 @@ Outcome train(const Plan& plan, DType dtype, bool reference) {
     const auto network = make_network(plan.network, dtype, plan.parallel);
     shard(*network, plan);
     nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
-    nn::Momentum optimizer({.learning_rate = 0.05, .momentum = 0.9, .weight_decay = 1e-4});
+    const auto optimizer = make_optimizer(plan.optimizer);
     // In one of the two, the local graphs of all ranks are verified before they run; each rank does it, so not of many.
     const bool verifies = reference && plan.ranks <= 8;
     const auto verification = verifies ? compiler::Verification::kAllRanks : compiler::Verification::kPlan;
     const compiler::PartitionOptions partition{
         .all_reduce_fusion = plan.fusion, .all_gather_fusion = plan.fusion, .reduce_scatter_fusion = plan.fusion};
     train::Model model(
-        context, *network, &loss, &optimizer,
+        context, *network, &loss, optimizer.get(),
         {.parallel_mode = plan.mode,
          .gradient_accumulation_steps = plan.batches_per_step,
          .full_batch = plan.full_batch,
@@ -150,10 +166,14 @@ Outcome train(const Plan& plan, DType dtype, bool reference) {
 
 double deviation_of(const Plan& plan, DType dtype, bool reference) {
   static std::map<std::string, Outcome> known;
-  auto& one = known[fmt::format("{} {} {} {}", plan.network, plan.rows, plan.batches_per_step, dtype)];
+  auto& one =
+      known[fmt::format("{} {} {} {} {}", plan.network, plan.rows, plan.batches_per_step, plan.optimizer, dtype)];
   if (one.losses.empty()) {
-    one = train({.network = plan.network, .rows = plan.rows, .batches_per_step = plan.batches_per_step}, dtype,
-                reference);
+    one = train({.network = plan.network,
+                 .rows = plan.rows,
+                 .batches_per_step = plan.batches_per_step,
+                 .optimizer = plan.optimizer},
+                dtype, reference);
   }
   const auto many = train(plan, dtype, reference);
   double worst = relative_deviation(one.losses, many.losses);
@@ -258,6 +278,19 @@ std::vector<Plan> plans() {
                     .ranks = 4,
                     .strategies = tensor_parallel(2, 2),
                     .rows = 7});
+  }
+  for (const char* optimizer : {"adagrad", "rmsprop", "ftrl"}) {
+    rows.push_back({.name = fmt::format("mlp_{}_data", optimizer),
+                    .network = "mlp",
+                    .ranks = 3,
+                    .mode = train::ParallelMode::kDataParallel,
+                    .optimizer = optimizer});
+    rows.push_back({.name = fmt::format("mlp_{}_model_optimizer_shards", optimizer),
+                    .network = "mlp",
+                    .ranks = 4,
+                    .strategies = tensor_parallel(2, 2),
+                    .parallel_optimizer = true,
+                    .optimizer = optimizer});
   }
   rows.push_back({.name = "resnet_split_width",
                   .network = "resnet",
