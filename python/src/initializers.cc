@@ -45,6 +45,9 @@ void bind_initializers(nb::module_& m) {
       "xavier_uniform", [made](double gain) { return made(nn::xavier_uniform(gain)); }, "gain"_a = 1.0,
       "Even in +-gain * sqrt(6 / (fan_in + fan_out)): Glorot and Bengio, 2010.");
   sub.def(
+      "xavier_normal", [made](double gain) { return made(nn::xavier_normal(gain)); }, "gain"_a = 1.0,
+      "Gaussian of standard deviation gain * sqrt(2 / (fan_in + fan_out)): Glorot and Bengio, 2010.");
+  sub.def(
       "he_uniform", [made] { return made(nn::he_uniform()); }, "Even in +-sqrt(6 / fan_in): He et al., 2015.");
   sub.def(
       "he_normal", [made] { return made(nn::he_normal()); },

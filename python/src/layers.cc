@@ -90,6 +90,10 @@ Sizes: one number or (height, width). pad_mode: same (ceil(size / stride)), vali
             new (self) nn::AvgPool2d({to_size(kernel), to_size(stride), mode, to_padding(padding), count});
           },
           "kernel_size"_a = 1, "stride"_a = 1, "pad_mode"_a = "valid", "padding"_a = 0, "count_include_pad"_a = false);
+  nb::class_<nn::AdaptiveAvgPool2d, nn::Cell>(
+      m, "AdaptiveAvgPool2d",
+      "x [n,c,h,w] -> [n,c,oh,ow]: averages of windows that cover the image; None keeps the image's own size.")
+      .def(nb::init<std::optional<int64_t>, std::optional<int64_t>>(), "height"_a.none(), "width"_a.none());
 }
 
 void bind_normalization(nb::module_& m) {
@@ -103,6 +107,23 @@ training, the moving ones else. Parameters moving_mean, moving_variance, gamma, 
           [](nn::BatchNorm2d* self, int64_t features, double eps, double momentum, bool affine, nb::handle gamma,
              nb::handle beta, nb::handle mean, nb::handle variance, std::optional<bool> use_batch_statistics) {
             new (self) nn::BatchNorm2d(features, {.eps = eps,
+                                                  .momentum = momentum,
+                                                  .affine = affine,
+                                                  .gamma_init = to_init(gamma),
+                                                  .beta_init = to_init(beta),
+                                                  .moving_mean_init = to_init(mean),
+                                                  .moving_var_init = to_init(variance),
+                                                  .use_batch_statistics = use_batch_statistics});
+          },
+          "num_features"_a, "eps"_a = 1e-5, "momentum"_a = 0.9, "affine"_a = true, "gamma_init"_a = "ones",
+          "beta_init"_a = "zeros", "moving_mean_init"_a = "zeros", "moving_var_init"_a = "ones",
+          "use_batch_statistics"_a = nb::none());
+  nb::class_<nn::BatchNorm1d, nn::BatchNorm2d>(m, "BatchNorm1d", "The same as BatchNorm2d, of x f32[n,c].")
+      .def(
+          "__init__",
+          [](nn::BatchNorm1d* self, int64_t features, double eps, double momentum, bool affine, nb::handle gamma,
+             nb::handle beta, nb::handle mean, nb::handle variance, std::optional<bool> use_batch_statistics) {
+            new (self) nn::BatchNorm1d(features, {.eps = eps,
                                                   .momentum = momentum,
                                                   .affine = affine,
                                                   .gamma_init = to_init(gamma),
@@ -163,6 +184,18 @@ logits f32[n,c]; label i32[n] if sparse, else f32[n,c]. Returns f32[].)")
             new (self) nn::SoftmaxCrossEntropyExpand({.sparse = sparse, .eps = eps});
           },
           "sparse"_a = false, "eps"_a = 1e-24);
+  nb::class_<nn::CrossEntropy, nn::Cell>(m, "CrossEntropy", R"(The cross entropy of logits f32[n,c,...].
+
+label: class numbers i32[n,...], of which ignore_index does not count, or distributions f32[n,c,...]. weight: of each class, or
+nothing. label_smoothing: the part of a label that is spread over all classes. reduction: none, mean or sum.)")
+      .def(
+          "__init__",
+          [](nn::CrossEntropy* self, const std::vector<double>& weight, int64_t ignore, const std::string& reduction,
+             double smoothing) {
+            new (self) nn::CrossEntropy({weight, ignore, reduction, smoothing});
+          },
+          "weight"_a = std::vector<double>(), "ignore_index"_a = -100, "reduction"_a = "mean",
+          "label_smoothing"_a = 0.0);
   nb::class_<nn::MSELoss, nn::Cell>(m, "MSELoss", "(logits - label)^2; reduction none, mean or sum.")
       .def(
           "__init__",
@@ -189,6 +222,12 @@ void bind_layers(nb::module_& m) {
         return nn::make_model(name, classes);
       },
       "name"_a, "num_classes"_a, "A built-in network by name. Raises InvalidArgument listing them.");
+  m.def(
+      "lenet5",
+      [](int64_t classes, int64_t channels) -> std::shared_ptr<nn::Cell> { return nn::lenet5(classes, channels); },
+      "num_classes"_a = 10, "image_channels"_a = 3,
+      "x f32[n,image_channels,32,32] -> logits f32[n,num_classes]: LeNet-5, LeCun et al., 1998, with rectifiers and "
+      "maximum pooling.");
   m.def(
       "resnet50",
       [](int64_t classes, bool usual_values, double momentum) -> std::shared_ptr<nn::Cell> {

@@ -149,6 +149,32 @@ void bind_elementwise(nb::module_& m) {
   add_function(m, "cast", ops::cast, "", "x"_a, "dtype"_a);
 }
 
+void bind_clipping(nb::module_& m) {
+  m.def(
+      "clip_by_value",
+      [](nb::handle x, std::optional<double> least, std::optional<double> most) {
+        Operation operation;
+        return operation.finish(nn::clip_by_value(operation.value(x), least, most));
+      },
+      "x"_a, "least"_a = nb::none(), "most"_a = nb::none(), "x, at least the one and at most the other.");
+  m.def(
+      "clip_by_norm",
+      [](nb::handle x, double norm, nb::handle axes) {
+        Operation operation;
+        return operation.finish(nn::clip_by_norm(operation.value(x), norm, to_ints(axes)));
+      },
+      "x"_a, "clip_norm"_a, "axes"_a = nb::none(),
+      "x scaled so that its root of the sum of squares over the axes, all of them for None, is at most clip_norm.");
+  m.def(
+      "clip_by_global_norm",
+      [](nb::handle values, double norm) {
+        Operation operation;
+        return operation.finish(nn::clip_by_global_norm(operation.values(values), norm));
+      },
+      "values"_a, "clip_norm"_a,
+      "Values scaled alike, so that the root of the sum of all their squares is at most clip_norm.");
+}
+
 void bind_reductions(nb::module_& m) {
   const std::pair<const char*, ir::Value (*)(ir::Value, const Ints&, bool)> reductions[] = {
       {"reduce_sum", ops::reduce_sum}, {"reduce_mean", ops::reduce_mean}, {"reduce_max", ops::reduce_max},
@@ -438,6 +464,36 @@ void bind_methods_of(nb::handle cls) {
     return operation.finish(ops::transpose(operation.value(x), to_ints(dims)));
   });
   method(
+      cls, "argmax",
+      [](nb::handle x, nb::handle axis, bool keep_dims) {
+        Operation operation;
+        const ir::Value value = operation.value(x);
+        if (axis.is_none()) {
+          if (keep_dims) throw InvalidArgument("argmax: keep_dims needs an axis");
+          return operation.finish(ops::argmax(ops::reshape(value, {-1}), 0));
+        }
+        const auto dim = nb::cast<int64_t>(nb::int_(axis));
+        const ir::Value place = ops::argmax(value, dim);
+        return operation.finish(keep_dims ? ops::expand_dims(place, {dim}) : place);
+      },
+      "axis"_a = nb::none(), "keep_dims"_a = false);
+  method(
+      cls, "clip",
+      [](nb::handle x, nb::handle least, nb::handle most) {
+        Operation operation;
+        ir::Value value = operation.value(x);
+        const DType dtype = value.dtype();
+        if (least.is_none() && most.is_none()) throw InvalidArgument("clip: one of the two bounds must be given");
+        if (!least.is_none()) value = ops::maximum(value, operation.operand(least));
+        if (!most.is_none()) value = ops::minimum(value, operation.operand(most));
+        return operation.finish(ops::cast(value, dtype));
+      },
+      "min"_a = nb::none(), "max"_a = nb::none());
+  method(cls, "flatten", [](nb::handle x) {
+    Operation operation;
+    return operation.finish(ops::reshape(operation.value(x), {-1}));
+  });
+  method(
       cls, "squeeze",
       [](nb::handle x, nb::handle axis) {
         Operation operation;
@@ -520,6 +576,10 @@ void bind_operators_of(nb::handle cls) {
   property("shape", [](nb::handle self) { return nb::tuple(nb::cast(type_of(self).shape.to_vector())); });
   property("dtype", [](nb::handle self) { return type_of(self).dtype; });
   property("ndim", [](nb::handle self) { return type_of(self).shape.ndim(); });
+  property("T", [](nb::handle self) {
+    Operation operation;
+    return operation.finish(ops::transpose(operation.value(self)));
+  });
   property("size", [](nb::handle self) { return type_of(self).shape.num_elements(); });
 }
 
@@ -549,6 +609,7 @@ void bind_operators(nb::module_& m) {
   auto ops_module =
       m.def_submodule("ops", "The operators as functions of tensors, of parameters, and of what construct() computes.");
   bind_elementwise(ops_module);
+  bind_clipping(ops_module);
   bind_reductions(ops_module);
   bind_shapes(ops_module);
   bind_creation(ops_module);

@@ -57,6 +57,7 @@ const std::map<std::string, Initializer>& known() {
       {"uniform", uniform()},
       {"truncated_normal", truncated_normal()},
       {"xavier_uniform", xavier_uniform()},
+      {"xavier_normal", xavier_normal()},
       {"he_uniform", he_uniform()},
       {"he_normal", he_normal()},
   };
@@ -104,6 +105,14 @@ Initializer xavier_uniform(double gain) {
   return [=](const InitContext& context) {
     const Fans fans = fans_for(context, "xavier_uniform");
     return draw_uniform(context, gain * std::sqrt(6 / (fans.in + fans.out)));
+  };
+}
+
+Initializer xavier_normal(double gain) {
+  check_positive("gain", gain);
+  return [=](const InitContext& context) {
+    const Fans fans = fans_for(context, "xavier_normal");
+    return draw_normal(context, 0, gain * std::sqrt(2 / (fans.in + fans.out)));
   };
 }
 

@@ -21,19 +21,21 @@ Initializer uniform(double scale = 0.07);
 // Gaussian of standard deviation `sigma` around 0, cut at 2 sigma on both sides.
 Initializer truncated_normal(double sigma = 0.01);
 
-// The three below look at the parameter's fans and refuse one of fewer than two dims: [out,in] has fan_in = in and
+// Those below look at the parameter's fans and refuse one of fewer than two dims: [out,in] has fan_in = in and
 // fan_out = out; [out,in,kh,kw] has in * kh * kw and out * kh * kw.
 
 // Even in +-gain * sqrt(6 / (fan_in + fan_out)): Glorot and Bengio, "Understanding the difficulty of training deep
 // feedforward neural networks", 2010.
 Initializer xavier_uniform(double gain = 1);
+// Gaussian of standard deviation gain * sqrt(2 / (fan_in + fan_out)): the same paper.
+Initializer xavier_normal(double gain = 1);
 // Even in +-sqrt(6 / fan_in): He et al., "Delving deep into rectifiers", 2015.
 Initializer he_uniform();
 // Gaussian of standard deviation sqrt(2 / fan_out): the same paper, as image networks use it.
 Initializer he_normal();
 
 // By name, upper or lower case, with or without underscores: zeros, ones, normal, uniform, truncated_normal,
-// xavier_uniform, he_uniform, he_normal, each with its defaults. Throws InvalidArgument listing them.
+// xavier_uniform, xavier_normal, he_uniform, he_normal, each with its defaults. Throws InvalidArgument listing them.
 Initializer initializer(const std::string& name);
 
 // What layers take: an initializer or the name of one.

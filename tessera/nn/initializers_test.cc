@@ -53,6 +53,8 @@ TEST(Initializers, BoundsFollowTheFansOfDenseAndConvolution) {
   EXPECT_DOUBLE_EQ(bound_of(xavier_uniform(), {10, 64}), std::sqrt(6.0 / 74));
   EXPECT_DOUBLE_EQ(bound_of(xavier_uniform(2), {64, 3, 7, 5}), 2 * std::sqrt(6.0 / (3 * 35 + 64 * 35)));
   EXPECT_DOUBLE_EQ(bound_of(he_uniform(), {10, 64}), std::sqrt(6.0 / 64));
+  EXPECT_DOUBLE_EQ(made_by(xavier_normal(2), {DType::kF32, {10, 64}}).attributes.get_double("sigma"),
+                   2 * std::sqrt(2.0 / 74));
   EXPECT_DOUBLE_EQ(made_by(he_normal(), {DType::kF32, {64, 3, 7, 7}}).attributes.get_double("sigma"),
                    std::sqrt(2.0 / (64 * 49)));
 }
@@ -80,7 +82,7 @@ TEST(Initializers, AnUnknownNameIsAnsweredWithTheList) {
   EXPECT_THAT([] { initializer("gaussian"); },
               ThrowsMessage<InvalidArgument>(
                   "initializer \"gaussian\" is not known; there are: he_normal, he_uniform, normal, ones, "
-                  "truncated_normal, uniform, xavier_uniform, zeros"));
+                  "truncated_normal, uniform, xavier_normal, xavier_uniform, zeros"));
 }
 
 TEST(Initializers, WhatDoesNotFitTheParameterIsRefusedByItsName) {

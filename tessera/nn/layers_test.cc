@@ -3,6 +3,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/nn/activation.h"
+#include "tessera/nn/clipping.h"
 #include "tessera/nn/convolution.h"
 #include "tessera/nn/dropout.h"
 #include "tessera/nn/linear.h"
@@ -289,6 +290,43 @@ TEST(Dropout, DoesNothingInEvaluation) {
   EXPECT_TRUE(ops_of(trace(drop, {kF32, {2, 4}})).empty());
   EXPECT_THROW(Dropout(0), InvalidArgument);
   EXPECT_THROW(Dropout(1.5), InvalidArgument);
+}
+
+TEST(AdaptiveAvgPool2d, MakesAResultOfAnySize) {
+  AdaptiveAvgPool2d whole(1, 1);
+  EXPECT_EQ(result_of(whole, {kF32, {2, 3, 7, 5}}), (Type{kF32, {2, 3, 1, 1}}));
+  EXPECT_THAT(ops_of(trace(whole, {kF32, {2, 3, 7, 5}})), ElementsAre("avg_pool2d"));
+  AdaptiveAvgPool2d uneven(3, std::nullopt);
+  EXPECT_EQ(result_of(uneven, {kF32, {2, 3, 7, 5}}), (Type{kF32, {2, 3, 3, 5}}));
+  AdaptiveAvgPool2d larger(4, 4);
+  EXPECT_EQ(result_of(larger, {kF32, {2, 3, 3, 3}}), (Type{kF32, {2, 3, 4, 4}}));
+  EXPECT_THROW(AdaptiveAvgPool2d(0, 1), InvalidArgument);
+}
+
+TEST(BatchNorm1d, NormalisesColumns) {
+  Net<BatchNorm1d> net(3);
+  EXPECT_EQ(result_of(net, {kF32, {8, 3}}), (Type{kF32, {8, 3}}));
+  EXPECT_THAT(names_of(net.parameters()), ElementsAre("block.layer.moving_mean", "block.layer.moving_variance",
+                                                      "block.layer.gamma", "block.layer.beta"));
+  EXPECT_THAT(
+      [&] {
+        trace(net, {kF32, {8, 3, 2, 2}});
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("batch_norm \"block.layer\": x must be [n,c], got f32[8,3,2,2]")));
+}
+
+TEST(Clipping, KeepsTypesAndRefusesWhatCannotBound) {
+  ir::Graph graph("clipping");
+  const Value x = graph.add_input(ir::InputKind::kInput, "x", {DType::kBF16, {4, 3}});
+  const Value y = graph.add_input(ir::InputKind::kInput, "y", {kF32, {5}});
+  EXPECT_EQ(clip_by_value(x, -1, std::nullopt).type(), x.type());
+  EXPECT_EQ(clip_by_norm(x, 1, {1}).type(), x.type());
+  const auto clipped = clip_by_global_norm(std::vector{x, y}, 1);
+  EXPECT_EQ(clipped[0].type(), x.type());
+  EXPECT_EQ(clipped[1].type(), y.type());
+  EXPECT_THROW(clip_by_value(x, std::nullopt, std::nullopt), InvalidArgument);
+  EXPECT_THROW(clip_by_norm(x, 0), InvalidArgument);
+  EXPECT_THROW(clip_by_global_norm({}, 1), InvalidArgument);
 }
 
 }  // namespace

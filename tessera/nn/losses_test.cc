@@ -1,4 +1,5 @@
 #include "tessera/nn/losses.h"
+#include "tessera/nn/cross_entropy.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -118,6 +119,33 @@ TEST(SoftmaxCrossEntropyExpand, WithoutEpsTakesThePlainLogarithm) {
   EXPECT_THAT(ops, testing::ElementsAre("reduce_max", "sub", "exp", "reduce_sum", "div", "log", "mul", "reduce_sum",
                                         testing::_, "mul", "reduce_mean"));
   EXPECT_THROW(SoftmaxCrossEntropyExpand({.eps = -1}), InvalidArgument);
+}
+
+TEST(CrossEntropy, TakesClassesOrDistributionsOfAnyNumberOfDims) {
+  CrossEntropy mean;
+  CrossEntropy each({.weight = {1, 2, 3}, .reduction = "none", .label_smoothing = 0.1});
+  EXPECT_EQ(type_of_loss(mean, {kF32, {8, 3}}, {DType::kI32, {8}}), (Type{kF32, {}}));
+  EXPECT_EQ(type_of_loss(each, {DType::kF16, {8, 3}}, {DType::kI64, {8}}), (Type{kF32, {8}}));
+  EXPECT_EQ(type_of_loss(each, {kF32, {8, 3, 4, 5}}, {DType::kI32, {8, 4, 5}}), (Type{kF32, {8, 4, 5}}));
+  EXPECT_EQ(type_of_loss(each, {kF32, {8, 3, 4}}, {kF32, {8, 3, 4}}), (Type{kF32, {8, 4}}));
+  EXPECT_EQ(type_of_loss(each, {kF32, {3}}, {DType::kI32, {}}), (Type{kF32, {}}));
+}
+
+TEST(CrossEntropy, WhatDoesNotFitIsRefused) {
+  CrossEntropy loss({.weight = {1, 2}});
+  EXPECT_THAT(
+      [&] {
+        trace_loss(loss, {kF32, {8, 3}}, {DType::kI32, {8}});
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("weight must have an entry for each of 3 classes, got 2")));
+  EXPECT_THAT(
+      [&] {
+        trace_loss(loss, {kF32, {8, 2}}, {DType::kI32, {4}});
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("label must be [8], class numbers, for logits f32[8,2]")));
+  EXPECT_THROW(trace_loss(loss, {kF32, {8, 2}}, {kF32, {8}}), InvalidArgument);
+  EXPECT_THROW(CrossEntropy({.reduction = "average"}), InvalidArgument);
+  EXPECT_THROW(CrossEntropy({.label_smoothing = 1.5}), InvalidArgument);
 }
 
 TEST(ElementwiseLosses, AverageOverAllElements) {

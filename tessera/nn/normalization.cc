@@ -119,6 +119,11 @@ Value BatchNorm2d::construct(Value x) {
                      {{"eps", eps_}, {"counts", counts}, {"grouped", grouped}, {"batch_stats", batch_stats}});
 }
 
+Value BatchNorm1d::construct(Value x) {
+  if (x.ndim() != 2) throw InvalidArgument("batch_norm \"{}\": x must be [n,c], got {}", path(), x.type());
+  return ops::reshape(BatchNorm2d::construct(ops::expand_dims(x, {2, 3})), x.shape().to_vector());
+}
+
 LayerNorm::LayerNorm(const Shape& normalized_shape, const LayerNormOptions& options)
     : normalized_shape_(normalized_shape), eps_(options.eps) {
   if (normalized_shape.ndim() < 1) throw InvalidArgument("LayerNorm: normalized_shape must have at least one dim");

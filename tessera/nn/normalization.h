@@ -1,5 +1,5 @@
-// BatchNorm2d: each channel brought to mean 0 and variance 1 over the batch (Ioffe and Szegedy, 2015). LayerNorm: each
-// sample over its trailing dims (Ba et al., 2016).
+// BatchNorm2d, BatchNorm1d: each channel brought to mean 0 and variance 1 over the batch (Ioffe and Szegedy, 2015).
+// LayerNorm: each sample over its trailing dims (Ba et al., 2016).
 #pragma once
 
 #include <optional>
@@ -55,6 +55,14 @@ class BatchNorm2d : public Cell {
   Parameter* moving_variance_;
   Parameter* gamma_;
   Parameter* beta_;
+};
+
+// The same for x f32[n,c].
+class BatchNorm1d : public BatchNorm2d {
+ public:
+  using BatchNorm2d::BatchNorm2d;
+  // Throws InvalidArgument unless x is [n,num_features].
+  Value construct(Value x) override;
 };
 
 struct LayerNormOptions {

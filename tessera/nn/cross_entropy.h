@@ -1,0 +1,40 @@
+// CrossEntropy: the cross entropy with weights of classes, labels that do not count, and smoothed labels.
+#pragma once
+
+#include <vector>
+
+#include "tessera/nn/losses.h"
+
+namespace tessera::nn {
+
+struct CrossEntropyOptions {
+  // Of each class, or empty: all 1.
+  std::vector<double> weight = {};
+  // Rows with this label count nothing. Of class numbers only.
+  int64_t ignore_index = -100;
+  // none, sum or mean: the sum divided by the weights of the labels that count; of distributions by the rows.
+  std::string reduction = "mean";
+  // In [0,1]: that part of a label's probability is spread evenly over all classes. Szegedy et al., CVPR 2016.
+  double label_smoothing = 0;
+};
+
+// logits f32[n,c,d...] or [c]; label i32 or i64 [n,d...] or [], class numbers, or floating of the logits' shape,
+// distributions. f32[n,d...] for reduction "none", else f32[]. A label outside [0,c) that is not ignore_index gives
+// NaN.
+class CrossEntropy : public Loss {
+ public:
+  // Throws InvalidArgument for an unknown reduction and a label_smoothing outside [0,1].
+  explicit CrossEntropy(const CrossEntropyOptions& options = {});
+  using Cell::construct;
+  Value construct(Value logits, Value label) override;
+
+ private:
+  Value of_classes(Value logits, Value label);
+  Value of_distributions(Value logits, Value label);
+  // The weights of the classes, [c].
+  Value weights(Value logits);
+
+  CrossEntropyOptions options_;
+};
+
+}  // namespace tessera::nn
