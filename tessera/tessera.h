@@ -32,6 +32,7 @@
 #include "tessera/data/batch_iterator.h"
 #include "tessera/data/cifar10.h"
 #include "tessera/data/dataset.h"
+#include "tessera/data/mnist.h"
 #include "tessera/data/synthetic_cifar10.h"
 #include "tessera/data/transform.h"
 #include "tessera/executor/profile_table.h"

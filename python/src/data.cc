@@ -318,6 +318,20 @@ A data set describes the global batch: training gives each rank its rows. One wi
       "seed"_a = nb::none(),
       "CIFAR-10's binary files: columns image u8[32,32,3] and label u32[]. usage: train, test, or both.");
   m.def(
+      "mnist",
+      [](const std::string& directory, const std::string& usage, bool shuffle, int64_t num_samples, int64_t num_shards,
+         int64_t shard_id, std::optional<uint64_t> seed) {
+        return data::mnist(directory, {.usage = usage,
+                                       .num_samples = num_samples,
+                                       .shuffle = shuffle,
+                                       .num_shards = num_shards,
+                                       .shard_id = shard_id,
+                                       .seed = seed.value_or(global_seed())});
+      },
+      "directory"_a, "usage"_a = "", "shuffle"_a = true, "num_samples"_a = 0, "num_shards"_a = 1, "shard_id"_a = 0,
+      "seed"_a = nb::none(),
+      "MNIST's IDX files: columns image u8[28,28,1] and label u32[]. usage: train, test, or both.");
+  m.def(
       "write_synthetic_cifar10",
       [](const std::string& directory, int64_t train_records, int64_t test_records, uint64_t seed) {
         data::write_synthetic_cifar10(FileSystem::local(), directory,
