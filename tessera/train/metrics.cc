@@ -1,6 +1,7 @@
 #include "tessera/train/metrics.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "tessera/base/error.h"
 
@@ -53,6 +54,84 @@ class TopK : public Metric {
   int64_t k_;
 };
 
+// The places of the largest logits of each row; the first of equals.
+std::vector<int64_t> largest_of(const Tensor& logits, const std::string& who) {
+  if (logits.ndim() != 2) throw InvalidArgument("{}: logits must be [n,c], got {}", who, logits.type());
+  return classes_of(logits);
+}
+
+// Mean of a power of |output - label|.
+class MeanError : public Metric {
+ public:
+  MeanError(std::string name, bool squared) : Metric(std::move(name)), squared_(squared) {}
+  void update(const Tensor& output, const Tensor& label, double, int64_t) override {
+    const auto given = output.to_doubles();
+    const auto wanted = label.to_doubles();
+    if (given.size() != wanted.size() || output.ndim() == 0) {
+      throw InvalidArgument("{}: output and label must be rows of one size, got {} and {}", name(), output.type(),
+                            label.type());
+    }
+    for (size_t i = 0; i < given.size(); ++i) {
+      const double apart = std::abs(given[i] - wanted[i]);
+      sum_ += squared_ ? apart * apart : apart;
+    }
+    count_ += static_cast<double>(output.shape()[0]);
+  }
+
+ private:
+  bool squared_;
+};
+
+// What a class's rows are counted as.
+struct ClassCounts {
+  double hits = 0;   // have it and are given it
+  double given = 0;  // by the largest logit
+  double had = 0;    // by the label
+};
+
+class OfClasses : public Metric {
+ public:
+  using Score = double (*)(const ClassCounts&);
+  OfClasses(std::string name, int64_t num_classes, Score score) : Metric(std::move(name)), score_(score) {
+    if (num_classes < 1) throw InvalidArgument("{}: num_classes must be at least 1, got {}", this->name(), num_classes);
+    classes_.resize(static_cast<size_t>(num_classes));
+  }
+  void clear() override { std::fill(classes_.begin(), classes_.end(), ClassCounts()); }
+  void update(const Tensor& output, const Tensor& label, double, int64_t) override {
+    const auto given = largest_of(output, name());
+    const auto had = classes_of(label);
+    if (output.shape()[1] != static_cast<int64_t>(classes_.size()) || given.size() != had.size()) {
+      throw InvalidArgument("{}: has {} classes, got logits {} and labels {}", name(), classes_.size(), output.type(),
+                            label.type());
+    }
+    for (size_t row = 0; row < had.size(); ++row) {
+      if (had[row] < 0 || had[row] >= static_cast<int64_t>(classes_.size())) {
+        throw InvalidArgument("{}: label of row {} must be in [0, {}), got {}", name(), row, classes_.size(), had[row]);
+      }
+      ClassCounts& own = classes_[static_cast<size_t>(had[row])];
+      own.had += 1;
+      own.hits += given[row] == had[row] ? 1 : 0;
+      classes_[static_cast<size_t>(given[row])].given += 1;
+    }
+  }
+  std::vector<double> counts() const override {
+    std::vector<double> all;
+    for (const ClassCounts& of : classes_) all.insert(all.end(), {of.hits, of.given, of.had});
+    return all;
+  }
+  double value(std::span<const double> totals) const override {
+    double sum = 0;
+    for (size_t i = 0; i < totals.size(); i += 3) sum += score_({totals[i], totals[i + 1], totals[i + 2]});
+    return sum / static_cast<double>(classes_.size());
+  }
+
+ private:
+  Score score_;
+  std::vector<ClassCounts> classes_;
+};
+
+double quotient(double part, double whole) { return whole > 0 ? part / whole : 0; }
+
 class MeanLoss : public Metric {
  public:
   MeanLoss() : Metric("loss") {}
@@ -71,12 +150,29 @@ std::shared_ptr<Metric> top_k_accuracy(int64_t k) {
 }
 std::shared_ptr<Metric> mean_loss() { return std::make_shared<MeanLoss>(); }
 
+std::shared_ptr<Metric> mean_absolute_error() { return std::make_shared<MeanError>("mae", /*squared=*/false); }
+std::shared_ptr<Metric> mean_squared_error() { return std::make_shared<MeanError>("mse", /*squared=*/true); }
+std::shared_ptr<Metric> precision(int64_t num_classes) {
+  return std::make_shared<OfClasses>("precision", num_classes,
+                                     [](const ClassCounts& of) { return quotient(of.hits, of.given); });
+}
+std::shared_ptr<Metric> recall(int64_t num_classes) {
+  return std::make_shared<OfClasses>("recall", num_classes,
+                                     [](const ClassCounts& of) { return quotient(of.hits, of.had); });
+}
+std::shared_ptr<Metric> f1(int64_t num_classes) {
+  return std::make_shared<OfClasses>("f1", num_classes,
+                                     [](const ClassCounts& of) { return quotient(2 * of.hits, of.given + of.had); });
+}
+
 std::shared_ptr<Metric> make_metric(const std::string& name) {
   if (name == "accuracy" || name == "acc") return accuracy();
   if (name == "top_1_accuracy") return top_k_accuracy(1);
   if (name == "top_5_accuracy") return top_k_accuracy(5);
   if (name == "loss") return mean_loss();
-  throw InvalidArgument("unknown metric \"{}\"; known: accuracy, top_1_accuracy, top_5_accuracy, loss", name);
+  if (name == "mae") return mean_absolute_error();
+  if (name == "mse") return mean_squared_error();
+  throw InvalidArgument("unknown metric \"{}\"; known: accuracy, top_1_accuracy, top_5_accuracy, loss, mae, mse", name);
 }
 
 }  // namespace tessera::train

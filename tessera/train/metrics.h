@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -9,7 +10,7 @@
 
 namespace tessera::train {
 
-// Accumulates (sum, count) on this rank; the model adds up the ranks' and divides.
+// Counts on this rank; the model adds up the ranks' counts and makes one number of them.
 class Metric {
  public:
   explicit Metric(std::string name) : name_(std::move(name)) {}
@@ -20,9 +21,11 @@ class Metric {
   virtual void update(const Tensor& output, const Tensor& label, double loss, int64_t loss_rows) = 0;
   // Whether every rank counts the same (the loss of a global batch) instead of its own rows.
   virtual bool is_global() const { return false; }
-  void clear() { sum_ = count_ = 0; }
-  double sum() const { return sum_; }
-  double count() const { return count_; }
+  virtual void clear() { sum_ = count_ = 0; }
+  // What is added up over the ranks, of one size on all of them: by default a sum and a count.
+  virtual std::vector<double> counts() const { return {sum_, count_}; }
+  // What the totals of all ranks say: by default their quotient, 0 for nothing counted.
+  virtual double value(std::span<const double> totals) const { return totals[1] > 0 ? totals[0] / totals[1] : 0; }
 
  protected:
   double sum_ = 0;
@@ -39,7 +42,18 @@ std::shared_ptr<Metric> accuracy();
 std::shared_ptr<Metric> top_k_accuracy(int64_t k);
 // The mean loss per row.
 std::shared_ptr<Metric> mean_loss();
-// By the names "accuracy" (or "acc"), "top_1_accuracy", "top_5_accuracy", "loss". Throws InvalidArgument listing them.
+// The sum of |output - label|, or of (output - label)^2, over the number of rows. Both of one size.
+std::shared_ptr<Metric> mean_absolute_error();
+std::shared_ptr<Metric> mean_squared_error();
+// Averages over the classes: of the rows that the largest logit gives a class, the part that has it (precision); of the
+// rows that have it, the part that is given it (recall); the harmonic mean of the two (f1). A class that no row has and
+// no row is given counts 0. logits f32[n,num_classes]; labels as accuracy takes them. Throws InvalidArgument for fewer
+// than one class; update() throws it for logits of another width and for a label that is no class.
+std::shared_ptr<Metric> precision(int64_t num_classes);
+std::shared_ptr<Metric> recall(int64_t num_classes);
+std::shared_ptr<Metric> f1(int64_t num_classes);
+// By the names "accuracy" (or "acc"), "top_1_accuracy", "top_5_accuracy", "loss", "mae", "mse". Throws InvalidArgument
+// listing them.
 std::shared_ptr<Metric> make_metric(const std::string& name);
 
 }  // namespace tessera::train

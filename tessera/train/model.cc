@@ -226,11 +226,12 @@ std::map<std::string, double> Model::eval(const data::Dataset& dataset, const Tr
   }
   std::map<std::string, double> results;
   for (const auto& metric : options_.metrics) {
-    double sums[2] = {metric->sum(), metric->count()};
+    auto totals = metric->counts();
     if ((is_data_parallel() || is_hybrid()) && !metric->is_global()) {
-      context_.world().all_reduce(sums, 2, DType::kF64, comm::ReduceOp::kSum, "metrics");
+      context_.world().all_reduce(totals.data(), static_cast<int64_t>(totals.size()), DType::kF64, comm::ReduceOp::kSum,
+                                  "metrics");
     }
-    results[metric->name()] = sums[1] > 0 ? sums[0] / sums[1] : 0.0;
+    results[metric->name()] = metric->value(totals);
   }
   return results;
 }
