@@ -15,11 +15,21 @@ from mindspore import communication, nn, ops, dataset, train, amp, parallel
 from mindspore.train import (Callback, CheckpointConfig, DatasetHelper, DynamicLossScaleManager, FixedLossScaleManager,
                              LossMonitor, LossScaleManager, Model, ModelCheckpoint, RunContext, TimeMonitor, build_train_network,
                              connect_network_with_dataset, load_checkpoint, load_param_into_net, save_checkpoint)
+from mindspore.train import (F1, MAE, MSE, ROC, Accuracy, ConfusionMatrix, CosineSimilarity, Dice, Fbeta, Loss, Metric, Perplexity, Precision, Recall,
+                             Top1CategoricalAccuracy, Top5CategoricalAccuracy, TopKCategoricalAccuracy, auc, get_metric_fn, names, rearrange_inputs)
+from mindspore.ops import grad, value_and_grad
+from mindspore.ops.array import is_tensor
+from mindspore.parallel import get_algo_parameters, reset_algo_parameters, set_algo_parameters
+from mindspore.common.scripts import (JitConfig, from_numpy, get_current_device, initial_seed, jit_class, lazy_inline, manual_seed, mutable, no_inline,
+                                      run_check, set_deterministic, set_device, set_recursion_limit, synchronize, tensor)
+from mindspore import numpy
 from mindspore.train.serialization import (build_searched_strategy, load_distributed_checkpoint, merge_pipeline_strategys,
                                            merge_sliced_parameter, rank_list_for_transform, restore_group_info_list,
                                            transform_checkpoint_by_rank, transform_checkpoints)
+from mindspore.common.tensor_methods import install
 from mindspore._missing import missing
 
+install()
 explain_missing_modules()
 __getattr__ = missing(__name__)
-del explain_missing_modules, missing
+del explain_missing_modules, install, missing

@@ -1,11 +1,15 @@
 """What a script gets that asks for a name which is not here: an error that says so, and what there is instead."""
 import dis
 import difflib
+import importlib
 import pkgutil
 import sys
 
+from mindspore._refused import remedy
+
 # Parts of the reference that Tessera will have, by what they wait for.
 WAITS = {
+    "PipelineGradReducer": "pipeline stages",
     "set_ps_context": "the parameter server",
     "get_ps_context": "the parameter server",
     "reset_ps_context": "the parameter server",
@@ -13,7 +17,6 @@ WAITS = {
 }
 # What to use instead of parts that it will not have.
 INSTEAD = {
-    "FTRL": "use nn.Adam",
     "ms_function": "what construct() calls is compiled with the cell: call the function from a cell",
     "jit": "what construct() calls is compiled with the cell: call the function from a cell",
     "NPUAllocFloatStatus": "overflow shows in the gradients: TrainOneStepWithLossScaleCell, ops.IsFinite",
@@ -22,7 +25,6 @@ INSTEAD = {
     "FloatStatus": "overflow shows in the gradients: TrainOneStepWithLossScaleCell, ops.IsFinite",
     "mindspore._c_expression": "data sets are read by Model.train",
     "mindspore._checkparam": "check arguments in Python",
-    "mindspore.numpy": "use NumPy, or mindspore.ops",
     "mindspore.parallel": "strategies and modes are set by shard() and set_auto_parallel_context",
     "mindspore.profiler": "use the examples' --profile",
     "DatasetHelper": "Model.train feeds the network",
@@ -39,16 +41,21 @@ def _text(where, names, key):
     if key in WAITS:
         return f"{where} waits for {WAITS[key]}, which Tessera does not have yet"
     near = difflib.get_close_matches(where.rpartition(".")[2], names, 1)
-    instead = INSTEAD.get(key) or INSTEAD.get(where) or (f"it has {near[0]}" if near else f"its names are in help({where.rpartition('.')[0]})")
+    module = where.rpartition(".")[0]
+    instead = INSTEAD.get(key) or INSTEAD.get(where) or remedy(module, key) or (f"it has {near[0]}" if near else f"its names are in help({module})")
     return f"{where} is not part of Tessera's mindspore package; {instead}"
 
 
-def missing(module):
-    """The module's __getattr__."""
+def missing(module, *others):
+    """The module's __getattr__. others: modules whose public names it has, too."""
 
     def __getattr__(name):
         if name.startswith("__"):
             raise AttributeError(name)
+        for other in others if not name.startswith("_") else ():
+            found = vars(importlib.import_module(other))
+            if name in found:
+                return found[name]
         text = _text(f"{module}.{name}", [n for n in vars(sys.modules[module]) if not n.startswith("_")], name)
         frame = sys._getframe(1)
         is_import = dis.opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"
@@ -67,7 +74,7 @@ class _MissingModules:
         parent, _, own = name.rpartition(".")
         names = [f"{parent}.{module.name}" for module in pkgutil.iter_modules(path or ()) if not module.name.startswith("_")]
         near = difflib.get_close_matches(name, names, 1, cutoff=0.8)
-        instead = INSTEAD.get(name) or (f"it has {near[0]}" if near else f"see help({parent})")
+        instead = INSTEAD.get(name) or remedy(parent, own) or (f"it has {near[0]}" if near else f"see help({parent})")
         raise ModuleNotFoundError(f"{name} is not part of Tessera's mindspore package; {instead}", name=name)
 
 

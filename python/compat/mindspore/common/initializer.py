@@ -1,6 +1,11 @@
 """How parameters start. Random values are a function of the seed and the parameter's name."""
+import math
+
+import numpy as np
 import tessera
 from tessera.nn import initializers as _native
+
+from mindspore.common.seed import get_seed
 
 
 class Initializer:
@@ -45,6 +50,13 @@ class XavierUniform(Initializer):
         super().__init__(_native.xavier_uniform(gain))
 
 
+class XavierNormal(Initializer):
+    """Gaussian of standard deviation gain * sqrt(2 / (fan_in + fan_out))."""
+
+    def __init__(self, gain=1):
+        super().__init__(_native.xavier_normal(gain))
+
+
 class HeUniform(Initializer):
     """Even in +-sqrt(6 / fan_in)."""
 
@@ -54,9 +66,102 @@ class HeUniform(Initializer):
         super().__init__(_native.he_uniform())
 
 
+class HeNormal(Initializer):
+    """Gaussian of standard deviation gain / sqrt(fan), the gain being that of the nonlinearity: sqrt(2 / (1 + negative_slope^2)) of
+    leaky_relu, sqrt(2) of relu, 5 / 3 of tanh, 1 of linear, sigmoid and convolutions. He et al., ICCV 2015."""
+
+    def __init__(self, negative_slope=0, mode="fan_in", nonlinearity="leaky_relu"):
+        if mode not in ("fan_in", "fan_out"):
+            raise ValueError(f"For 'HeNormal', the 'mode' must be fan_in or fan_out, but got {mode}.")
+        gains = {"leaky_relu": math.sqrt(2.0 / (1 + negative_slope**2)), "relu": math.sqrt(2.0), "tanh": 5.0 / 3, "linear": 1.0, "sigmoid": 1.0}
+        if nonlinearity not in gains and not nonlinearity.startswith("conv"):
+            raise ValueError(f"For 'HeNormal', the 'nonlinearity' must be one of {list(gains)}, but got {nonlinearity}.")
+        self._gain, self._mode = gains.get(nonlinearity, 1.0), mode
+
+    def native_for(self, shape):
+        """tessera's initializer for a parameter of that shape."""
+        if len(shape) < 2:
+            raise ValueError(f"Fan in and fan out can not be computed for tensor with fewer than 2 dimensions, but got dimensions {len(shape)}.")
+        fan = math.prod(shape[1:]) if self._mode == "fan_in" else shape[0] * math.prod(shape[2:])
+        return _native.normal(self._gain / math.sqrt(fan))
+
+
+class _Made(Initializer):
+    """Made of NumPy's numbers once the shape is known."""
+
+    def values(self, shape):
+        """The array."""
+        raise NotImplementedError
+
+
+class Identity(_Made):
+    """The unit matrix."""
+
+    def values(self, shape):
+        if len(shape) != 2:
+            raise ValueError(f"For 'Identity', the dimension of the initialized tensor should be 2, but got {len(shape)}.")
+        return np.eye(*shape, dtype=np.float32)
+
+
+class Dirac(_Made):
+    """Filters that pass their channel through, of each of `groups`."""
+
+    def __init__(self, groups=1):
+        self._groups = groups
+
+    def values(self, shape):
+        if len(shape) not in (3, 4, 5) or shape[0] % self._groups:
+            raise ValueError(f"For 'Dirac', the tensor must have 3 to 5 dims, the first divisible by groups {self._groups}, but got {shape}.")
+        made = np.zeros(shape, np.float32)
+        out = shape[0] // self._groups
+        for group in range(self._groups):
+            for i in range(min(out, shape[1])):
+                made[(group * out + i, i, *[size // 2 for size in shape[2:]])] = 1
+        return made
+
+
+class Orthogonal(_Made):
+    """gain times a matrix with orthogonal rows or columns: Saxe et al., ICLR 2014."""
+
+    def __init__(self, gain=1.0):
+        self._gain = gain
+
+    def values(self, shape):
+        if len(shape) < 2:
+            raise ValueError(f"For 'Orthogonal', the tensor must have at least 2 dims, but got {shape}.")
+        rows, columns = shape[0], math.prod(shape[1:])
+        drawn = np.random.default_rng([get_seed() or 0, rows, columns]).standard_normal((max(rows, columns), min(rows, columns)))
+        q, r = np.linalg.qr(drawn)
+        q = q * np.sign(np.diag(r))
+        return (self._gain * (q if rows >= columns else q.T)).reshape(shape).astype(np.float32)
+
+
+class VarianceScaling(Initializer):
+    """Of standard deviation sqrt(scale / fan), fan being that of the mode: fan_in, fan_out, fan_avg; distribution: normal (cut at two
+    deviations in the reference: truncated_normal), truncated_normal, untruncated_normal or uniform."""
+
+    def __init__(self, scale=1.0, mode="fan_in", distribution="truncated_normal"):
+        if mode not in ("fan_in", "fan_out", "fan_avg") or distribution not in ("uniform", "truncated_normal", "untruncated_normal") or scale <= 0:
+            raise ValueError(f"For 'VarianceScaling', scale={scale}, mode={mode}, distribution={distribution} is not valid.")
+        self._settings = scale, mode, distribution
+
+    def native_for(self, shape):
+        """tessera's initializer for a parameter of that shape."""
+        scale, mode, distribution = self._settings
+        fan_in, fan_out = math.prod(shape[1:]), shape[0] * math.prod(shape[2:])
+        fan = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[mode]
+        deviation = math.sqrt(scale / max(1.0, fan))
+        if distribution == "uniform":
+            return _native.uniform(math.sqrt(3.0) * deviation)
+        # What is cut off would have made it wider.
+        return _native.truncated_normal(deviation / 0.87962566103423978) if distribution == "truncated_normal" else _native.normal(deviation)
+
+
 _NAMES = {"zeros": Zero, "zero": Zero, "ones": One, "one": One, "normal": Normal, "uniform": Uniform,
           "truncatednormal": TruncatedNormal, "truncated_normal": TruncatedNormal, "xavieruniform": XavierUniform,
-          "xavier_uniform": XavierUniform, "heuniform": HeUniform, "he_uniform": HeUniform}
+          "xavier_uniform": XavierUniform, "heuniform": HeUniform, "he_uniform": HeUniform, "xaviernormal": XavierNormal,
+          "xavier_normal": XavierNormal, "henormal": HeNormal, "he_normal": HeNormal, "identity": Identity, "dirac": Dirac,
+          "orthogonal": Orthogonal, "variance_scaling": VarianceScaling, "variancescaling": VarianceScaling}
 
 
 def to_native(init):
@@ -81,9 +186,11 @@ class PendingTensor:
     """A tensor that is not made yet: its values depend on the name of the parameter that it becomes."""
 
     def __init__(self, init, shape, dtype):
-        self.init = to_native(init)
         self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
         self.dtype = dtype if dtype is not None else tessera.float32
+        if isinstance(init, str) and init.lower() in _NAMES:
+            init = _NAMES[init.lower()]()
+        self.init = init.native_for(self.shape) if hasattr(init, "native_for") else to_native(init)
 
     def init_data(self):
         """The tensor, as for a parameter without a name."""
@@ -101,6 +208,9 @@ def initializer(init, shape=None, dtype=tessera.float32):
         return init
     if shape is None:
         shape = ()
+    made = _NAMES[init.lower()]() if isinstance(init, str) and init.lower() in _NAMES else init
+    if isinstance(made, _Made):
+        return tessera.Tensor(made.values((shape,) if isinstance(shape, int) else tuple(shape)), dtype)
     return PendingTensor(init, shape, dtype)
 
 

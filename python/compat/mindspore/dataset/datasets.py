@@ -216,6 +216,26 @@ class Cifar10Dataset(Dataset):
                                        shard, config.get_seed()), num_parallel_workers)
 
 
+class MnistDataset(Dataset):
+    """MNIST's IDX files: columns image uint8 [28,28,1] and label uint32. usage: train, test, all (None)."""
+
+    def __init__(self, dataset_dir, usage=None, num_samples=None, num_parallel_workers=None, shuffle=None, sampler=None,
+                 num_shards=None, shard_id=None, cache=None):
+        if usage not in (None, "train", "test", "all"):
+            raise ValueError(f"Input usage is not within the valid set of ['train', 'test', 'all'], but got {usage}.")
+        shards, shard = _shard(num_shards, shard_id, sampler)
+        super().__init__(_data.mnist(dataset_dir, usage or "all", True if shuffle is None else shuffle, num_samples or 0, shards,
+                                     shard, config.get_seed()), num_parallel_workers)
+
+
+class FashionMnistDataset(MnistDataset):
+    """Fashion-MNIST's files, which are as MNIST's: Xiao et al., 2017."""
+
+
+class KMnistDataset(MnistDataset):
+    """KMNIST's files, which are as MNIST's: Clanuwat et al., 2018."""
+
+
 class GeneratorDataset(Dataset):
     """Samples from Python: a generator function, an iterable, or an object with __getitem__ and __len__."""
 

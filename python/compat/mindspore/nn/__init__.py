@@ -11,11 +11,23 @@ from mindspore.nn.loss import (BCELoss, BCEWithLogitsLoss, L1Loss, LossBase, MAE
                                SoftmaxCrossEntropyWithLogits)
 from mindspore.nn.metrics import MAE, MSE, Metric, TopKCategoricalAccuracy, rearrange_inputs
 from mindspore.nn.optim import SGD, Adam, AdamWeightDecay, Lamb, LazyAdam, Momentum, Optimizer
-from mindspore.nn.wrap import (DistributedGradReducer, DynamicLossScaleUpdateCell, FixedLossScaleUpdateCell, MicroBatchInterleaved,
+from mindspore.nn.wrap import (DistributedGradReducer, DynamicLossScaleUpdateCell, FixedLossScaleUpdateCell, GradAccumulationCell,
+                               MicroBatchInterleaved,
                                ParameterUpdate, PipelineCell, TrainOneStepCell, TrainOneStepWithLossScaleCell, WithEvalCell,
                                WithGradCell, WithLossCell)
 from mindspore.nn.metrics import Accuracy, Loss, Top1CategoricalAccuracy, Top5CategoricalAccuracy
-from mindspore.nn import loss, optim, transformer, wrap
+from mindspore.nn.activations import CELU, GLU, FastGelu, Hardtanh, HShrink, PReLU, SeLU, Softmax2d, Softmin, SoftShrink, Tanhshrink, Threshold
+from mindspore.nn.basic import (CellDict, ChannelShuffle, ClipByNorm, ConstantPad1d, ConstantPad2d, ConstantPad3d, L1Regularizer, MatMul, Moments, Norm,
+                                OneHot, Pad, PixelShuffle, PixelUnshuffle, Range, ReduceLogSumExp, ReflectionPad1d, ReflectionPad2d, ReflectionPad3d,
+                                ReplicationPad1d, ReplicationPad2d, ReplicationPad3d, Roll, Tril, Triu, Unflatten, ZeroPad2d)
+from mindspore.nn.class_metrics import (F1, ROC, ConfusionMatrix, CosineSimilarity, Dice, Fbeta, Perplexity, Precision, Recall, auc, get_metric_fn,
+                                        names)
+from mindspore.nn.loss.functions import (CosineEmbeddingLoss, CrossEntropyLoss, DiceLoss, GaussianNLLLoss, HingeEmbeddingLoss, HuberLoss, KLDivLoss,
+                                         MarginRankingLoss, NLLLoss, PoissonNLLLoss, SoftMarginLoss, TripletMarginLoss)
+from mindspore.nn.normalization import BatchNorm1d, BatchNorm3d, GroupNorm
+from mindspore.nn.optim.adaptive import FTRL, Adagrad, RMSProp
+from mindspore.nn.pooling import AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveMaxPool1d, AdaptiveMaxPool2d, AvgPool1d, MaxPool1d
+from mindspore.nn import loss, metrics, optim, transformer, wrap
 from mindspore._missing import missing
 
 __getattr__ = missing(__name__)

@@ -208,6 +208,15 @@ class Cell(tessera.nn.Cell):
         """Refused: names follow from attributes."""
         raise RuntimeError("Cell.update_parameters_name is not available: a parameter's name is the path of the attributes that lead to it")
 
+    def place(self, role, rank_id):
+        """Refused until there is a parameter server."""
+        raise RuntimeError("Cell.place waits for the parameter server, which Tessera does not have yet; a strategy of shard() or a rank's own network in "
+                           "hybrid_parallel says where operators run")
+
+    def offload(self, backward_prefetch="Auto"):
+        """Refused: activations are in the host's memory already."""
+        raise RuntimeError("Cell.offload is not available: all memory is the host's; recompute() keeps less of it")
+
     def set_auto_parallel(self):
         """How a network is split is the context's business."""
 

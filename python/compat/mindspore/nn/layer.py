@@ -156,28 +156,53 @@ def _check_window(who, kernel_size, stride, pad_mode, data_format):
     _nchw(who, data_format)
 
 
-class MaxPool2d(Cell):
-    """The largest element of each window."""
+class _Pool(Cell):
+    """What the pools share. pad_mode "pad" takes `padding`, one number or (rows, columns)."""
 
-    def __init__(self, kernel_size=1, stride=1, pad_mode="valid", data_format="NCHW"):
+    def __init__(self, kernel_size, stride, pad_mode, padding, data_format, refused):
         super().__init__()
-        _check_window("MaxPool2d", kernel_size, stride, pad_mode, data_format)
-        self.max_pool = P.MaxPool(kernel_size, stride, pad_mode)
+        who = type(self).__name__
+        for name, value in refused.items():
+            if value not in (1, None, False):
+                raise NotImplementedError(f"For '{who}', {name}={value} is not available: pad the image")
+        self.is_padded = isinstance(pad_mode, str) and pad_mode.lower() == "pad"
+        _check_window(who, kernel_size, stride, "valid" if self.is_padded else pad_mode, data_format)
+        self.padding = _check.sizes(who, "padding", padding, low=0)
+        rows, columns = padding if isinstance(padding, tuple) else (padding, padding)
+        if not self.is_padded and (rows or columns):
+            raise ValueError(f"For '{who}', the 'padding' must be zero when 'pad_mode' is '{pad_mode}', but got {padding}.")
+        self.sides = (rows, rows, columns, columns)
+        self.window = (kernel_size, stride)
+
+
+class MaxPool2d(_Pool):
+    """The largest element of each window; what surrounds the image never wins."""
+
+    def __init__(self, kernel_size=1, stride=1, pad_mode="valid", padding=0, dilation=1, return_indices=False, ceil_mode=False, data_format="NCHW"):
+        super().__init__(kernel_size, stride, pad_mode, padding, data_format,
+                         dict(dilation=dilation, return_indices=return_indices, ceil_mode=ceil_mode))
+        self.max_pool = P.MaxPool(kernel_size, stride, "valid" if self.is_padded else pad_mode)
 
     def construct(self, x):
-        return self.max_pool(x)
+        return _ops.max_pool2d(x, *self.window, "pad", self.sides) if self.is_padded else self.max_pool(x)
 
 
-class AvgPool2d(Cell):
-    """The mean of each window."""
+class AvgPool2d(_Pool):
+    """The mean of each window; with count_include_pad the zeros of padding count."""
 
-    def __init__(self, kernel_size=1, stride=1, pad_mode="valid", data_format="NCHW"):
-        super().__init__()
-        _check_window("AvgPool2d", kernel_size, stride, pad_mode, data_format)
-        self.avg_pool = P.AvgPool(kernel_size, stride, pad_mode)
+    def __init__(self, kernel_size=1, stride=1, pad_mode="valid", padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None,
+                 data_format="NCHW"):
+        super().__init__(kernel_size, stride, pad_mode, padding, data_format, dict(ceil_mode=ceil_mode, divisor_override=divisor_override))
+        self.count_include_pad = _check.boolean("AvgPool2d", "count_include_pad", count_include_pad)
+        self.avg_pool = P.AvgPool(kernel_size, stride, "valid" if self.is_padded else pad_mode)
 
     def construct(self, x):
-        return self.avg_pool(x)
+        if not self.is_padded:
+            return self.avg_pool(x)
+        if not self.count_include_pad:
+            return _ops.avg_pool2d(x, *self.window, "pad", self.sides)
+        rows, _, columns, _ = self.sides
+        return self.avg_pool(_ops.pad(x, (0, 0, rows, columns), (0, 0, rows, columns)))
 
 
 class _DropoutOperator(P.Primitive):
@@ -196,10 +221,14 @@ class _DropoutOperator(P.Primitive):
 
 
 class Dropout(Cell):
-    """In training each element is kept with probability keep_prob and divided by it, else 0."""
+    """In training each element is kept with probability keep_prob, or 1 - p, and divided by it, else 0."""
 
-    def __init__(self, keep_prob=0.5, dtype=tessera.float32):
+    def __init__(self, keep_prob=0.5, p=None, dtype=tessera.float32):
         super().__init__(auto_prefix=False)
+        if p is not None:
+            if not 0 <= _check.number("Dropout", "p", p) < 1:
+                raise ValueError(f"For 'Dropout', the 'p' must be a number in range [0, 1), but got {p}.")
+            keep_prob = 1.0 - p
         if not 0 < _check.number("Dropout", "keep_prob", keep_prob) <= 1:
             raise ValueError(f"For 'Dropout', the 'keep_prob' must be in range (0, 1], but got {keep_prob}.")
         self.cell = tessera.nn.Dropout(keep_prob)
@@ -226,7 +255,18 @@ def _activation(name, primitive):
 ReLU = _activation("ReLU", P.ReLU)
 Sigmoid = _activation("Sigmoid", P.Sigmoid)
 Tanh = _activation("Tanh", P.Tanh)
-GELU = _activation("GELU", P.GeLU)
+
+
+class GELU(Cell):
+    """x * P(X <= x) for a standard normal X; approximate: by its tanh form."""
+
+    def __init__(self, approximate=True):
+        super().__init__()
+        self.approximate = _check.boolean("GELU", "approximate", approximate)
+        self.run = P.GeLU()
+
+    def construct(self, x):
+        return self.run(x) if self.approximate else _ops.gelu(x, False)
 
 
 ReLU6 = _activation("ReLU6", P.ReLU6)

@@ -4,6 +4,11 @@ from mindspore.ops.composite import GradOperation, HyperMap, Map, MultitypeFuncG
 from mindspore.ops.functional import *
 from mindspore.ops.functional import abs, partial, pow
 from mindspore.ops.operations import *
+from mindspore.ops import arithmetic, array, neural
+from mindspore.ops.arithmetic import *
+from mindspore.ops.array import *
+from mindspore.ops.neural import *
+from mindspore.ops.operations.from_functions import *
 from mindspore.ops.operations import comm_ops
 from mindspore.ops.primitive import Primitive
 from mindspore._missing import missing

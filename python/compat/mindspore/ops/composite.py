@@ -167,5 +167,5 @@ class HyperMap(Map):
         return function(*sequences)
 
 
-__getattr__ = missing(__name__)
+__getattr__ = missing(__name__, "mindspore.ops.arithmetic", "mindspore.ops.array")
 del missing

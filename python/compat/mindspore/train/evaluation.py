@@ -2,11 +2,13 @@
 import numpy as np
 import tessera
 
+from mindspore.nn.class_metrics import F1, ROC, ConfusionMatrix, CosineSimilarity, Dice, Precision, Recall
 from mindspore.nn.metrics import MAE, MSE, Loss, Metric, native_name
 from mindspore.train.callback import RunContext, _CallbackManager
 
 _NATIVE = {"acc": "accuracy", "accuracy": "accuracy", "loss": "loss", "top_1_accuracy": "top_1_accuracy", "top_5_accuracy": "top_5_accuracy"}
-_MADE = {"mae": MAE, "mse": MSE}
+_MADE = {"mae": MAE, "mse": MSE, "precision": Precision, "recall": Recall, "F1": F1, "dice": Dice, "confusion_matrix": ConfusionMatrix,
+         "cosine_similarity": CosineSimilarity, "roc": ROC}
 
 
 class Metrics:

@@ -3,6 +3,7 @@ import numpy as np
 from tessera import data as _data
 
 from mindspore._missing import missing
+from mindspore.dataset.vision.images import CenterCrop, Crop, HorizontalFlip, Invert, Pad, VerticalFlip  # noqa: F401
 
 
 class Inter:

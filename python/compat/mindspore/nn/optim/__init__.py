@@ -66,5 +66,5 @@ class Lamb(NativeOptimizer):
         super().__init__(params, lambda groups: tessera.nn.Lamb(rate(learning_rate), *settings, groups=groups))
 
 
-__getattr__ = missing(__name__)
+__getattr__ = missing(__name__, "mindspore.nn.optim.adaptive")
 del missing

@@ -6,5 +6,7 @@ from mindspore.nn.wrap.loss_scale import DynamicLossScaleUpdateCell, FixedLossSc
 from mindspore.nn.wrap.micro_batches import MicroBatchInterleaved, PipelineCell
 from mindspore._missing import missing
 
+from mindspore.nn.wrap.accumulation import GradAccumulationCell  # noqa: E402
+
 __getattr__ = missing(__name__)
 del missing

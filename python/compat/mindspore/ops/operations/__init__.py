@@ -333,6 +333,21 @@ class Conv2D(Primitive):
         return _ops.conv2d(x, weight, *self.settings)
 
 
+class Dropout(Primitive):
+    """(x, mask): in a cell under training each element with probability keep_prob, divided by it, else 0. Drawn by nn.Dropout."""
+
+    def __init__(self, keep_prob=0.5, Seed0=0, Seed1=0):
+        super().__init__()
+        if not 0 < _check.number(self.name, "keep_prob", keep_prob) <= 1:
+            raise ValueError(f"For 'Dropout', the 'keep_prob' must be in range (0, 1], but got {keep_prob}.")
+        self.keep_prob = keep_prob
+
+    def run(self, x):
+        from mindspore.ops.array import bernoulli
+        kept = bernoulli(x, self.keep_prob)
+        return x * kept / self.keep_prob, kept
+
+
 class MaxPool(Primitive):
     """The largest element of each window of x[n,c,h,w]."""
 
@@ -351,5 +366,7 @@ class AvgPool(MaxPool):
         return _ops.avg_pool2d(x, *self.settings)
 
 
-__getattr__ = missing(__name__)
+Pack, Unpack = Stack, Unstack
+
+__getattr__ = missing(__name__, "mindspore.ops.operations.from_functions")
 del missing

@@ -1,0 +1,383 @@
+"""Names of the API that this package refuses, and what to use instead: {module: {remedy: names}}."""
+
+REFUSED = {
+    "mindspore": {
+        "Model.train and nn.TrainOneStepCell train; dataset_sink_mode is accepted by Model.train":
+            "data_sink",
+        "Primitive.shard takes a tuple of counts per input":
+            "Layout set_op_strategy_config shard",
+        "all memory is the host's: context.set_context(max_device_memory=...) limits it, docs/memory.md says what takes it":
+            "MemPool PluggableAllocator UntypedStorage empty_cache get_device_limit max_memory_allocated max_memory_reserved "
+            "memory_allocated memory_replay memory_reserved memory_stats memory_summary ms_memory_recycle "
+            "reset_max_memory_allocated reset_max_memory_reserved reset_peak_memory_stats set_device_limit set_memory swap_tensors",
+        "all ranks have the values of rank 0 when training begins":
+            "parameter_broadcast sync_pipeline_shared_parameters",
+        "call recompute() of a cell":
+            "recompute",
+        "change the network's Python code, or replace its cells by setattr":
+            "Node ScopedValue Symbol SymbolTree clear_op_infer clear_op_wrapper register_custom_backend register_custom_pass "
+            "register_op_infer register_op_wrapper",
+        "complex numbers are not available: keep the real and the imaginary part in two tensors, or transform with numpy.fft "
+        "before the network":
+            "cdouble cfloat complex128 complex64",
+        "compute what the hook would see in construct(), and return it":
+            "register_saved_tensors_hooks saved_tensors_hooks",
+        "derive from mindspore.Callback: its methods see cb_params, and run_context.request_stop() ends the training":
+            "BackupAndRestore EarlyStopping History LambdaCallback LearningRateScheduler OnRequestExit ReduceLROnPlateau "
+            "TrainFaultTolerance",
+        "derive from mindspore.train.Metric: clear, update and eval see the rows of all ranks":
+            "BleuScore ConfusionMatrixMetric HausdorffDistance MeanSurfaceDistance OcclusionSensitivity RootMeanSquareDistance",
+        "it is not needed: see docs/compatibility.md":
+            "long use_mem_pool",
+        "it sets nothing here: a network is compiled for each shape of its inputs":
+            "COMPATIBLE DeviceCtx LAX STRICT enable_dynamic frombuffer get_level get_log_config set_cpu_affinity",
+        "make the network and its optimizer in Python":
+            "ConvertModelUtils ConvertNetUtils",
+        "save_checkpoint writes the parameters, and load_checkpoint reads them into a network that a script makes":
+            "export export_split_mindir load load_mindir mindio_preload save_mindir",
+        "save_checkpoint(enc_key=...) encrypts what it writes":
+            "load_obf_params_into_net obfuscate_ckpt",
+        "set_seed and get_seed hold the seed":
+            "Generator default_generator get_rng_state seed set_rng_state",
+        "sparse tensors are not available: use a dense tensor and a mask, or ops.gather and ops.tensor_scatter_add with indices":
+            "COOTensor CSRTensor RowTensor SparseTensor",
+        "there are no streams: operators run in the order of the graph, communication beside them":
+            "Event Stream StreamCtx StreamLimitCtx communication_stream current_stream default_stream dispatch_threads_num "
+            "get_stream_limit launch_blocking reset_stream_limit set_cur_stream set_kernel_launch_capture set_kernel_launch_group "
+            "set_stream_limit",
+        "use ops.grad, ops.value_and_grad or ops.GradOperation(sens_param=True), which give the product of a vector with the "
+        "Jacobian":
+            "jacfwd jacrev",
+        "use save_checkpoint and load_checkpoint, load_distributed_checkpoint and transform_checkpoints":
+            "async_ckpt_thread_status ckpt_to_safetensors convert_checkpoint_by_rank convert_checkpoints "
+            "get_ckpt_path_with_strategy load_checkpoint_async load_segmented_checkpoints safetensors_to_ckpt "
+            "set_mindio_server_info unified_safetensors",
+        "use the dtypes of mindspore.dtype":
+            "CustomPassType Int NodeType QuantDtype TensorType Type ValueType dtype_to_pytype float8_e4m3fn float8_e5m2 "
+            "get_py_obj_dtype hifloat8 list_ qint4x2 rank_list_for_convert string tensor_type tuple_ type_none",
+        "write what a Callback sees, for example cb_params.net_outputs in on_train_step_end":
+            "FlopsUtilizationCollector Profiler SummaryCollector SummaryLandscape SummaryRecord flops_collection set_dump",
+    },
+    "mindspore.nn": {
+        "Model.train feeds the network":
+            "GetNextSingleOp VirtualDatasetCellTriple",
+        "align sequences before training, or use nn.CrossEntropyLoss per step":
+            "CTCLoss",
+        "compose it of ops' functions in a cell derived from nn.LossBase":
+            "FocalLoss L1LossExt MultiClassDiceLoss MultiLabelSoftMarginLoss MultiMarginLoss MultilabelMarginLoss "
+            "SampledSoftmaxLoss TripletMarginWithDistanceLoss",
+        "compose it of ops' functions in a cell's construct()":
+            "BiDense Conv2dThor DenseThor EmbeddingLookupThor EmbeddingThor LPPool1d LPPool2d LRN TimeDistributed Unfold",
+        "compute it with SciPy on asnumpy(), outside of the network":
+            "DiGamma IGamma LBeta LGamma",
+        "derive from mindspore.train.Metric: clear, update and eval see the rows of all ranks":
+            "BleuScore ConfusionMatrixMetric HausdorffDistance MeanSurfaceDistance OcclusionSensitivity RootMeanSquareDistance "
+            "get_metrics",
+        "make the network in Python and load its parameters with load_checkpoint":
+            "GraphCell",
+        "matrix decompositions are not available: compute them with numpy.linalg on asnumpy(), outside of the network":
+            "MatDet MatInverse MatrixDiag MatrixDiagPart MatrixSetDiag",
+        "parameters are initialized where they are first used":
+            "no_init_parameters",
+        "prepare images in the data set: dataset.vision, or a function given to map()":
+            "CentralCrop ImageGradients MSSSIM PSNR SSIM Upsample",
+        "sparse tensors are not available: use a dense tensor and a mask, or ops.gather and ops.tensor_scatter_add with indices":
+            "SparseTensorDenseMatmul SparseToDense",
+        "use nn.Adam, nn.AdamWeightDecay, nn.Lamb, nn.Adagrad, nn.RMSProp or nn.Momentum":
+            "ASGD AdaFactor AdaMax AdaSumByDeltaWeightWrapCell AdaSumByGradWrapCell Adadelta AdamOffload LARS OptTFTWrapper "
+            "ProximalAdagrad Rprop thor",
+        "use nn.BatchNorm2d, whose statistics are those of the whole batch in semi_auto_parallel and auto_parallel":
+            "SyncBatchNorm",
+        "use nn.Conv2d on x.expand_dims(2), or ops.conv1d":
+            "Conv1d",
+        "use nn.Dense":
+            "Linear",
+        "use nn.Dropout":
+            "Dropout1d Dropout2d Dropout2dExt DropoutExt RReLU",
+        "use nn.Embedding":
+            "EmbeddingExt EmbeddingLookup MultiFieldEmbeddingLookup",
+        "use nn.GroupNorm with as many groups as channels":
+            "InstanceNorm1d InstanceNorm2d",
+        "use nn.SequentialCell of the layer, its normalization and its activation":
+            "Conv2dBnAct DenseBnAct",
+        "use nn.transformer":
+            "MultiheadAttention Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder TransformerEncoderLayer",
+        "use ops.grad, ops.value_and_grad or ops.GradOperation(sens_param=True), which give the product of a vector with the "
+        "Jacobian":
+            "ForwardValueAndGrad Jvp Vjp",
+        "use ops.max_pool2d for the values; places of windows are not available":
+            "FractionalMaxPool2d",
+        "use ops.repeat_interleave along height and width, then nn.Conv2d":
+            "Conv1dTranspose Conv2dTranspose",
+        "use ops.repeat_interleave or ops.tensor_scatter_elements with places of your own":
+            "MaxUnpool1d MaxUnpool2d",
+        "use the layer without Ext in its name":
+            "AvgPool1dExt AvgPool2dExt LayerNormExt LogSoftmaxExt MaxPool2dExt PReLUExt",
+        "volumes are not available: use the operator of two dims on slices of one dim":
+            "AdaptiveAvgPool3d AdaptiveMaxPool3d AvgPool3d AvgPool3dExt Conv3d Conv3dTranspose Dropout3d FractionalMaxPool3d "
+            "InstanceNorm3d MaxPool3d MaxUnpool3d",
+        "write the recurrence in construct() with nn.Dense, ops.sigmoid and ops.tanh: a loop over the steps becomes part of the"
+        " graph":
+            "GRU GRUCell LSTM LSTMCell RNN RNNCell",
+    },
+    "mindspore.ops": {
+        "Python's if and for are traced in construct(): see docs/python.md":
+            "ForiLoop GeSwitch Merge Scan WhileLoop cond geswitch merge recompute_block switch switch_layer",
+        "align sequences before training, or use nn.CrossEntropyLoss per step":
+            "CTCGreedyDecoder CTCLoss CTCLossV2 EditDistance ctc_greedy_decoder ctc_loss",
+        "bits of integers are not available: use ops.floor_divide and ops.floor_mod by powers of 2":
+            "BitwiseAnd BitwiseOr BitwiseXor CompareAndBitpack Invert LeftShift PopulationCount RightShift bitwise_and "
+            "bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor invert population_count",
+        "collectives are ops.AllReduce, ops.AllGather, ops.ReduceScatter, ops.Broadcast, ops.AlltoAll, ops.NeighborExchange, "
+        "ops.Send and ops.Receive; groups are made by communication.create_group":
+            "AllGatherV AlltoAllV AlltoAllVC Barrier BatchISendIRecv CollectiveGather NeighborExchangeV2 P2POp Pull Push Reduce "
+            "Reshard TCPStore all_gather all_gather_into_tensor all_gather_into_tensor_uneven all_gather_matmul all_gather_object "
+            "all_reduce all_to_all all_to_all_single all_to_all_v_c barrier batch_isend_irecv broadcast broadcast_object_list "
+            "destroy_process_group distribute gather_into_tensor gather_object get_backend get_global_rank get_group_rank "
+            "get_process_group_ranks get_rank get_world_size init_process_group irecv is_available is_initialized isend new_group "
+            "recv recv_object_list reduce reshard send send_object_list set_comm_ops_inplace",
+        "complex numbers are not available: keep the real and the imaginary part in two tensors, or transform with numpy.fft "
+        "before the network":
+            "Angle Complex ComplexAbs Conj ConjugateTranspose FFTWithSize Imag Polar Real STFT angle conj fft fft2 fftfreq fftn "
+            "fftshift hfft hfft2 hfftn ifft ifft2 ifftn ifftshift ihfft ihfft2 ihfftn imag irfft irfft2 irfftn polar real rfft "
+            "rfft2 rfftfreq rfftn stft view_as_real",
+        "compose it of the functions that mindspore.ops has (docs/compatibility.md), or compute it with NumPy outside of the "
+        "network":
+            "AdaptiveMaxPool2D Addcdiv Addcmul BatchToSpace BatchToSpaceND BatchToSpaceNDV2 Cdist Col2Im ComputeAccidentalHits "
+            "CumulativeLogsumexp Dense DepthwiseConv2dNative Dilation2D EqualCount EuclideanNorm Fmax Fmin Gcd Im2Col IndexFill "
+            "InvertPermutation LRN Lcm ListDiff LogSpace MatrixBandPart MatrixDiagPartV3 MatrixDiagV3 MatrixSetDiagV3 "
+            "MultiMarginLoss MultilabelMarginLoss NextAfter PadV3 Padding Pdist Renorm ReverseSequence SpaceToBatch SpaceToBatchND "
+            "SplitV TrilIndices TripletMarginLoss TriuIndices UnravelIndex Xdivy avg_pool1d batch_dot batch_to_space_nd bidense "
+            "block_diag cartesian_prod cdist choice_with_mask col2im combinations cov diag_embed fmax fmin fold gcd index_fill lcm "
+            "ldexp logcumsumexp lp_pool1d lp_pool2d lrn matrix_band_part matrix_diag matrix_diag_part matrix_set_diag mirror_pad "
+            "multi_margin_loss multilabel_margin_loss multilabel_soft_margin_loss nextafter padding pdist reduce_max reduce_mean "
+            "reduce_min reduce_sum renorm reverse_sequence space_to_batch_nd trapz unfold xdivy",
+        "compute it with SciPy on asnumpy(), outside of the network":
+            "BesselI0 BesselI0e BesselI1 BesselI1e BesselJ0 BesselJ1 BesselK0 BesselK0e BesselK1 BesselK1e BesselY0 BesselY1 "
+            "Betainc Digamma Erfinv Gamma Igamma Igammac Lgamma Mvlgamma Polygamma RandomGamma Zeta bessel_i0 bessel_i0e bessel_i1 "
+            "bessel_i1e bessel_j0 bessel_j1 bessel_k0 bessel_k0e bessel_k1 bessel_k1e bessel_y0 bessel_y1 digamma erfinv gamma i0 "
+            "igamma igammac lgamma mvlgamma polygamma random_gamma zeta",
+        "draw with NumPy and give the numbers as an input, or use nn.Dropout; outside of a compiled network ops.uniform, "
+        "ops.normal, ops.randint and ops.bernoulli draw":
+            "Bernoulli Cauchy Dropout2D Dropout3D DropoutDoMask DropoutGenMask LogNormalReverse LogUniformCandidateSampler "
+            "MapUniform Multinomial MultinomialWithReplacement NonDeterministicInts ParameterizedTruncatedNormal Poisson "
+            "RandomCategorical RandomChoiceWithMask RandomPoisson RandomShuffle Randperm RandpermV2 StandardLaplace StandardNormal "
+            "TruncatedNormal UniformCandidateSampler UniformInt UniformReal bernoulli_ext dropout1d dropout2d dropout3d "
+            "gumbel_softmax laplace log_uniform_candidate_sampler multinomial_with_replacement poisson random_categorical "
+            "random_poisson rrelu standard_laplace uniform_candidate_sampler",
+        "it is a kernel of one device: use ops.matmul, ops.softmax and nn.transformer.MultiHeadAttention":
+            "DeformableOffsets GroupTopk NoRepeatNGram PagedAttention PagedAttentionMask ReshapeAndCache add_layer_norm "
+            "add_rms_norm deformable_conv2d flash_attention_score fused_infer_attention_score incre_flash_attention "
+            "lightning_indexer moe_distribute_combine moe_distribute_dispatch moe_init_routing_v2 moe_token_permute "
+            "moe_token_unpermute multi_scale_deformable_attn_function nsa_compress nsa_compress_attention nsa_select_attention "
+            "prompt_flash_attention ring_attention_update rotary_position_embedding sparse_flash_attention speed_fusion_attention "
+            "swiglu",
+        "it is a part of the reference's compiler: Python's own operators, tuples, lists, dicts and loops do this in "
+        "construct()":
+            "Assert DataFormatDimMap DataFormatVecPermute DataType DtypeToEnum DynamicShape Eps GetNext IdentityN LerpScalar "
+            "LogSoftmaxExt MapCacheIdx P ParallelConcat Partial Reusing ScalarCast SelectView SliceGetItem TensorToTuple "
+            "TransposeExtView TransposeView UpdateState adaptive_avg_pool2d_ext arg_dtype_cast arg_handler array_ops array_reduce "
+            "array_to_scalar augassign_add augassign_div augassign_floordiv augassign_mod augassign_mul augassign_sub auto_generate "
+            "baddbmm_ext bool_and bool_eq bool_not bool_or broadcast_gradient_args constexpr cpp_create_prim_instance_helper "
+            "dict_getitem dict_setitem diff_ext dyn_shape einsum_ext embed env_get environ_add environ_create environ_get "
+            "environ_set eps float_power_ext floordiv floormod gen_extend_func gen_ops_def gen_ops_prim hastype hyper_add identity "
+            "in_dict is_dynamic_sequence_element_unknown is_not is_sequence_shape_unknown is_sequence_value_unknown "
+            "is_tensor_bool_cond isconstant isnan_ext iter_converter list_equal list_getitem list_len list_setitem make_dict "
+            "make_list make_map_parameter make_range make_slice make_tuple mixed_precision_cast ms_hasnext ms_next mse_loss_ext "
+            "not_in_dict other_ops pows prim_arg_register prim_attr_register pyboost_inner_prim reduced_shape ref_to_embed "
+            "scalar_add scalar_cast scalar_div scalar_eq scalar_floordiv scalar_ge scalar_gt scalar_le scalar_log scalar_lt "
+            "scalar_max scalar_min scalar_mod scalar_mul scalar_ne scalar_pow scalar_sub scalar_uadd scalar_usub shape_mul "
+            "signature string_concat string_eq tail tensor_exp tensor_expm1 tensor_floordiv tensor_mod tensor_muls "
+            "tensor_operator_registry tensor_range tensor_slice tuple_div tuple_equal tuple_getitem tuple_len tuple_reversed "
+            "tuple_setitem typeof zip_operation",
+        "make it with NumPy (numpy.hanning, numpy.hamming, numpy.blackman, numpy.bartlett, numpy.kaiser) and give the tensor":
+            "BartlettWindow BlackmanWindow HammingWindow bartlett_window blackman_window hamming_window hann_window kaiser_window",
+        "matrix decompositions are not available: compute them with numpy.linalg on asnumpy(), outside of the network":
+            "Cholesky CholeskyInverse CholeskySolve Eig Geqrf LogMatrixDeterminant Lstsq LuSolve LuUnpack MatrixDeterminant "
+            "MatrixExp MatrixInverse MatrixLogarithm MatrixPower MatrixSolve MatrixSolveLs MatrixTriangularSolve NuclearNorm Orgqr "
+            "Ormqr Qr Svd TridiagonalMatMul cholesky cholesky_inverse cholesky_solve det eig eigvals geqrf inverse linalg_ops "
+            "log_matrix_determinant logdet lstsq lu_solve lu_unpack matrix_determinant matrix_exp matrix_norm matrix_power "
+            "matrix_solve orgqr ormqr pinv qr slogdet svd",
+        "operators of one's own are functions of mindspore.ops, or are written in C++ (docs/architecture.md)":
+            "AiCPURegOp AkgAscendRegOp AkgGpuRegOp CpuRegOp Custom CustomOpBuilder CustomRegOp HookBackward InsertGradientOf Morph "
+            "PrimitiveWithCheck PrimitiveWithInfer PyExecute PyFunc TBERegOp custom_info_register get_vm_impl_fn kernel ms_kernel "
+            "op_info_register vm_impl_registry",
+        "overflow shows in the gradients: TrainOneStepWithLossScaleCell, ops.IsFinite":
+            "CheckNumerics FloatStatus NPUAllocFloatStatus NPUClearFloatStatus NPUGetFloatStatus",
+        "prepare images in the data set: dataset.vision, or a function given to map()":
+            "AdjustHue AdjustSaturation AffineGrid BoundingBoxDecode BoundingBoxEncode CheckValid CombinedNonMaxSuppression "
+            "CropAndResize ExtractGlimpse ExtractImagePatches ExtractVolumePatches GridSampler2D GridSampler3D HSVToRGB IOU "
+            "NMSWithMask NonMaxSuppressionV3 NonMaxSuppressionWithOverlaps RGBToHSV ROIAlign ResizeArea ResizeBicubic "
+            "ResizeBilinearV2 ResizeLinear1D ResizeNearestNeighbor ResizeNearestNeighborV2 SampleDistortedBoundingBoxV2 "
+            "ScaleAndTranslate SubAndFilter UpsampleNearest3D UpsampleTrilinear3D affine_grid bounding_box_decode "
+            "bounding_box_encode check_valid crop_and_resize grid_sample interpolate iou rotated_iou upsample",
+        "sparse tensors are not available: use a dense tensor and a mask, or ops.gather and ops.tensor_scatter_add with indices":
+            "Coalesce FusedSparseAdam FusedSparseFtrl FusedSparseLazyAdam FusedSparseProximalAdagrad RaggedRange "
+            "SparseApplyAdadelta SparseApplyAdagrad SparseApplyAdagradV2 SparseApplyFtrl SparseApplyFtrlV2 "
+            "SparseApplyProximalAdagrad SparseApplyRMSProp SparseGatherV2 SparseSlice SparseTensorDenseAdd SparseTensorDenseMatmul "
+            "SparseToDense coalesce coo2csr coo_abs coo_acos coo_acosh coo_add coo_asin coo_asinh coo_atan coo_atanh coo_ceil "
+            "coo_concat coo_cos coo_cosh coo_exp coo_expm1 coo_floor coo_inv coo_isfinite coo_isinf coo_isnan coo_log coo_log1p "
+            "coo_neg coo_relu coo_relu6 coo_round coo_sigmoid coo_sin coo_sinh coo_softsign coo_sqrt coo_square coo_tan coo_tanh "
+            "coo_tensor_get_dense_shape coo_tensor_get_indices coo_tensor_get_values csr2coo csr_abs csr_acos csr_acosh csr_add "
+            "csr_asin csr_asinh csr_atan csr_atanh csr_ceil csr_cos csr_cosh csr_div csr_exp csr_expm1 csr_floor csr_gather csr_inv "
+            "csr_isfinite csr_isinf csr_isnan csr_log csr_log1p csr_mm csr_mul csr_mv csr_neg csr_reduce_sum csr_relu csr_relu6 "
+            "csr_round csr_sigmoid csr_sin csr_sinh csr_softmax csr_softsign csr_sqrt csr_square csr_tan csr_tanh "
+            "csr_tensor_get_dense_shape csr_tensor_get_indices csr_tensor_get_indptr csr_tensor_get_values csr_to_coo csr_to_dense "
+            "dense_to_sparse_coo dense_to_sparse_csr make_coo_tensor make_csr_tensor make_row_tensor make_row_tensor_inner "
+            "make_sparse_tensor row_tensor_add row_tensor_get_dense_shape row_tensor_get_indices row_tensor_get_values "
+            "sparse_segment_mean",
+        "strategies of shard() say where values lie; all memory is the host's":
+            "MoveTo move_to",
+        "tensors do not change in place: use the function without the trailing _ or ops.tensor_scatter_update, and ops.assign "
+        "for parameters":
+            "CopyWithSlice FillDiagonal IndexPut InplaceAdd InplaceIndexAdd InplaceSub InplaceUpdate InplaceUpdateV2 bernoulli_ "
+            "clamp_ erfinv_ exponential_ inplace_add inplace_index_add inplace_sigmoid inplace_sub inplace_update is_ normal_ "
+            "print_ put_ random_ reshape_ shape_ stop_gradient_ tanh_ uniform_ zero_",
+        "the optimizers of mindspore.nn update parameters: nn.Adam, nn.Momentum, nn.Adagrad, nn.RMSProp, nn.FTRL":
+            "Adam AdamNoUpdateParam AdamWeightDecay ApplyAdaMax ApplyAdadelta ApplyAdagrad ApplyAdagradDA ApplyAdagradV2 "
+            "ApplyAdamWithAmsgrad ApplyAdamWithAmsgradV2 ApplyAddSign ApplyCenteredRMSProp ApplyFtrl ApplyGradientDescent "
+            "ApplyKerasMomentum ApplyMomentum ApplyPowerSign ApplyProximalAdagrad ApplyProximalGradientDescent ApplyRMSProp "
+            "ApplyRotaryPosEmb FusedAdaFactor FusedAdaFactorWithGlobalNorm FusedCastAdamWeightDecay FusedWeightScaleApplyMomentum "
+            "LARSUpdate SGD",
+        "use ops.grad, ops.value_and_grad or ops.GradOperation(sens_param=True), which give the product of a vector with the "
+        "Jacobian":
+            "J derivative get_grad jacfwd jacrev jet jvp linearize vjp vmap",
+        "use ops.max_pool2d for the values; places of windows are not available":
+            "FractionalAvgPool FractionalMaxPool FractionalMaxPoolWithFixedKsize MaxPoolWithArgmax MaxPoolWithArgmaxV2 "
+            "fractional_max_pool2d",
+        "use ops.repeat_interleave along height and width, then nn.Conv2d":
+            "Conv2DBackpropInput Conv2DTranspose conv_transpose2d",
+        "use ops.repeat_interleave or ops.tensor_scatter_elements with places of your own":
+            "MaxUnpool2D max_unpool1d max_unpool2d",
+        "use ops.tensor_scatter_add, ops.tensor_scatter_update, ops.tensor_scatter_elements and ops.unsorted_segment_sum":
+            "CollectiveScatter MaskedScatter ReduceScatterV ScatterAdd ScatterAddWithAxis ScatterDiv ScatterMax ScatterMin "
+            "ScatterMul ScatterNdAdd ScatterNdDiv ScatterNdMax ScatterNdMin ScatterNdMul ScatterNdSub ScatterNdUpdate "
+            "ScatterNonAliasingAdd ScatterSub ScatterUpdate SegmentMax SegmentMean SegmentMin SegmentProd SegmentSum "
+            "TensorScatterDiv TensorScatterMax TensorScatterMin TensorScatterMul UnsortedSegmentMax UnsortedSegmentMin "
+            "UnsortedSegmentProd diagonal_scatter matmul_reduce_scatter reduce_scatter reduce_scatter_tensor "
+            "reduce_scatter_tensor_uneven scatter_add scatter_div scatter_max scatter_min scatter_mul scatter_nd_add scatter_nd_div "
+            "scatter_nd_max scatter_nd_min scatter_nd_mul scatter_nd_sub scatter_nd_update scatter_object_list scatter_tensor "
+            "scatter_update select_scatter slice_scatter tensor_scatter_div tensor_scatter_max tensor_scatter_min "
+            "tensor_scatter_mul unsorted_segment_max unsorted_segment_min unsorted_segment_prod",
+        "use ops.topk or ops.sort":
+            "Bincount Bucketize Cummax Cummin Histogram HistogramFixedWidth InTopK LowerBound Median NthElement Quantile "
+            "SearchSorted UniqueConsecutive UniqueWithPad UpperBound bucketize cummax cummin histc intopk nanmedian nanquantile "
+            "quantile unique_consecutive unique_with_pad",
+        "volumes are not available: use the operator of two dims on slices of one dim":
+            "AdaptiveAvgPool3D AdaptiveMaxPool3D AvgPool3D Conv3D Conv3DTranspose FractionalMaxPool3DWithFixedKsize MaxPool3D "
+            "MaxPool3DWithArgmax MaxUnpool3D adaptive_avg_pool3d adaptive_max_pool3d avg_pool3d conv3d conv3d_transpose "
+            "fractional_max_pool3d max_pool3d max_unpool3d",
+        "write the recurrence in construct() with nn.Dense, ops.sigmoid and ops.tanh: a loop over the steps becomes part of the"
+        " graph":
+            "BasicLSTMCell DynamicGRUV2 DynamicRNN LSTM RNNTLoss",
+        "write what a Callback sees, for example cb_params.net_outputs in on_train_step_end":
+            "DumpGradient HistogramSummary ImageSummary Print ScalarSummary TensorDump TensorSummary tensordump",
+    },
+    "mindspore.train": {
+        "Model.train and nn.TrainOneStepCell train; dataset_sink_mode is accepted by Model.train":
+            "data_sink",
+        "derive from mindspore.Callback: its methods see cb_params, and run_context.request_stop() ends the training":
+            "BackupAndRestore EarlyStopping History LambdaCallback LearningRateScheduler OnRequestExit ReduceLROnPlateau "
+            "TrainFaultTolerance",
+        "derive from mindspore.train.Metric: clear, update and eval see the rows of all ranks":
+            "BleuScore ConfusionMatrixMetric HausdorffDistance MeanSurfaceDistance OcclusionSensitivity RootMeanSquareDistance",
+        "make the network and its optimizer in Python":
+            "ConvertModelUtils ConvertNetUtils",
+        "save_checkpoint writes the parameters, and load_checkpoint reads them into a network that a script makes":
+            "export export_split_mindir load",
+        "use save_checkpoint and load_checkpoint, load_distributed_checkpoint and transform_checkpoints":
+            "async_ckpt_thread_status ckpt_to_safetensors get_ckpt_path_with_strategy load_checkpoint_async safetensors_to_ckpt",
+        "write what a Callback sees, for example cb_params.net_outputs in on_train_step_end":
+            "FlopsUtilizationCollector SummaryCollector SummaryLandscape SummaryRecord",
+    },
+    "mindspore.parallel": {
+        "Primitive.shard takes a tuple of counts per input":
+            "Layout set_op_strategy_config shard",
+        "all ranks have the values of rank 0 when training begins":
+            "parameter_broadcast sync_pipeline_shared_parameters",
+        "use save_checkpoint and load_checkpoint, load_distributed_checkpoint and transform_checkpoints":
+            "convert_checkpoint_by_rank convert_checkpoints load_segmented_checkpoints unified_safetensors",
+        "use the dtypes of mindspore.dtype":
+            "rank_list_for_convert",
+    },
+    "mindspore.communication": {
+        "communication.create_group takes the ranks, and get_world_rank_from_group_rank tells them":
+            "get_comm_name get_process_group_ranks",
+    },
+    "mindspore.dataset": {
+        "a Dataset is a value: map, shuffle, batch and repeat give new ones":
+            "DatasetCache Schema compare deserialize serialize show sync_wait_for_dataset",
+        "callbacks of Model.train see every step":
+            "DSCallback WaitedDSCallback",
+        "give both columns to one GeneratorDataset":
+            "zip",
+        "read the files in Python and give them to GeneratorDataset or NumpySlicesDataset":
+            "AGNewsDataset AmazonReviewDataset CLUEDataset CMUArcticDataset CSVDataset Caltech101Dataset Caltech256Dataset "
+            "CelebADataset Cifar100Dataset CityscapesDataset CoNLL2000Dataset CocoDataset DBpediaDataset DIV2KDataset EMnistDataset "
+            "EnWik9Dataset FakeImageDataset FlickrDataset Flowers102Dataset Food101Dataset GTZANDataset IMDBDataset "
+            "IWSLT2016Dataset IWSLT2017Dataset ImageFolderDataset KITTIDataset LFWDataset LJSpeechDataset LSUNDataset "
+            "LibriTTSDataset ManifestDataset MindDataset Multi30kDataset OBSMindDataset OmniglotDataset PaddedDataset "
+            "PennTreebankDataset PhotoTourDataset Places365Dataset QMnistDataset RandomDataset RenderedSST2Dataset SBDataset "
+            "SBUDataset SQuADDataset SST2Dataset STL10Dataset SUN397Dataset SVHNDataset SemeionDataset SogouNewsDataset "
+            "SpeechCommandsDataset TFRecordDataset TedliumDataset TextFileDataset UDPOSDataset USPSDataset VOCDataset "
+            "WIDERFaceDataset WikiTextDataset YahooAnswersDataset YelpReviewDataset YesNoDataset",
+        "shuffle, num_samples, num_shards and shard_id choose samples; others are chosen by the source of a GeneratorDataset":
+            "DistributedSampler PKSampler RandomSampler SequentialSampler SubsetRandomSampler SubsetSampler WeightedRandomSampler",
+    },
+    "mindspore.numpy": {
+        "bits of integers are not available: use ops.floor_divide and ops.floor_mod by powers of 2":
+            "bitwise_and bitwise_not bitwise_or bitwise_xor invert",
+        "call NumPy's function on asnumpy() and make a Tensor of the result, or compose it of mindspore.numpy's functions":
+            "apply_along_axis apply_over_axes argwhere array_equal array_equiv array_str bincount broadcast_arrays cbrt choose "
+            "convolve corrcoef correlate cov diag_indices digitize divmod dsplit ediff1d gcd geomspace gradient histogram "
+            "histogram2d histogram_bin_edges histogramdd hsplit in1d indices interp intersect1d isin ix_ lcm logspace mgrid "
+            "multi_dot nancumsum nanmax nanmin nanstd nanvar norm ogrid piecewise polyadd polyder polyint polymul polysub polyval "
+            "promote_types ravel_multi_index result_type rollaxis searchsorted select setdiff1d sometrue trapz tril_indices "
+            "tril_indices_from triu_indices triu_indices_from unravel_index unwrap vander vsplit",
+        "make it with NumPy (numpy.hanning, numpy.hamming, numpy.blackman, numpy.bartlett, numpy.kaiser) and give the tensor":
+            "bartlett blackman hamming hanning",
+    },
+    "mindspore.common.initializer": {
+        "give a Tensor of your own numbers":
+            "Sparse",
+    },
+    "mindspore.amp": {
+        "use amp.build_train_network, FixedLossScaleManager, DynamicLossScaleManager and Cell.to_float":
+            "DynamicLossScaler LossScaler StaticLossScaler all_finite auto_mixed_precision custom_mixed_precision get_black_list "
+            "get_white_list",
+    },
+    "mindspore.nn.optim": {
+        "use nn.Adam, nn.AdamWeightDecay, nn.Lamb, nn.Adagrad, nn.RMSProp or nn.Momentum":
+            "ASGD AdaFactor AdaMax AdaSumByDeltaWeightWrapCell AdaSumByGradWrapCell Adadelta AdamOffload LARS OptTFTWrapper "
+            "ProximalAdagrad Rprop thor",
+    },
+    "mindspore.dataset.transforms": {
+        "give map() a function of NumPy arrays":
+            "Mask Plugin RandomApply RandomChoice RandomOrder Relational Slice Unique",
+    },
+    "mindspore.dataset.vision": {
+        "give map() a function of NumPy arrays":
+            "AdjustBrightness AdjustContrast AdjustGamma AdjustHue AdjustSaturation AdjustSharpness Affine AutoAugment "
+            "AutoAugmentPolicy AutoContrast Border BoundingBoxAugment ConvertColor ConvertMode CutMixBatch CutOut Decode "
+            "DecodeVideo Equalize Erase FiveCrop GaussianBlur Grayscale HsvToRgb ImageBatchFormat ImageReadMode "
+            "LinearTransformation MixUp MixUpBatch NormalizePad PadToSize Perspective Posterize RandAugment RandomAdjustSharpness "
+            "RandomAffine RandomAutoContrast RandomColor RandomColorAdjust RandomCropDecodeResize RandomCropWithBBox RandomEqualize "
+            "RandomErasing RandomGrayscale RandomHorizontalFlipWithBBox RandomInvert RandomLighting RandomPerspective "
+            "RandomPosterize RandomResize RandomResizeWithBBox RandomResizedCrop RandomResizedCropWithBBox RandomRotation "
+            "RandomSelectSubpolicy RandomSharpness RandomSolarize RandomVerticalFlip RandomVerticalFlipWithBBox ResizeWithBBox "
+            "ResizedCrop RgbToHsv Rotate Solarize TenCrop ToNumpy ToPIL TrivialAugmentWide UniformAugment VideoDecoder",
+    },
+}
+
+_REMEDIES = {(module, name): remedy for module, rows in REFUSED.items() for remedy, names in rows.items() for name in names.split()}
+# Modules that have the names of another.
+_PARTS = {"mindspore.ops.operations": "mindspore.ops", "mindspore.ops.functional": "mindspore.ops", "mindspore.ops.composite": "mindspore.ops",
+          "mindspore.nn.loss": "mindspore.nn", "mindspore.nn.wrap": "mindspore.nn", "mindspore.nn.metrics": "mindspore.nn",
+          "mindspore.train.metrics": "mindspore.train", "mindspore.train.callback": "mindspore.train",
+          "mindspore.train.serialization": "mindspore.train", "mindspore.dataset.vision.c_transforms": "mindspore.dataset.vision",
+          "mindspore.dataset.transforms.c_transforms": "mindspore.dataset.transforms"}
+
+
+def remedy(module, name):
+    """What to use instead of the module's name; "" where nothing is known of it."""
+    return _REMEDIES.get((module, name)) or _REMEDIES.get((_PARTS.get(module), name), "")

@@ -1,0 +1,98 @@
+"""Small functions that scripts call beside their network."""
+import sys
+
+import numpy as np
+import tessera
+
+from mindspore import context
+from mindspore.common.seed import get_seed, set_seed
+from mindspore.common.tensor import Tensor
+
+
+def tensor(input_data=None, dtype=None, shape=None, init=None, const_arg=False):
+    """Tensor(...)."""
+    return Tensor(input_data, dtype, shape, init)
+
+
+def from_numpy(array):
+    """A tensor that shares the array's memory."""
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"For 'from_numpy', the 'array' must be a NumPy array, but got {type(array).__name__}.")
+    return tessera.Tensor.from_numpy(array)
+
+
+def mutable(input_data, dynamic_len=False):
+    """The same: every input of a network may change."""
+    if dynamic_len:
+        raise NotImplementedError("For 'mutable', dynamic_len is not available: a network is compiled for each length")
+    return input_data
+
+
+def _same(fn=None, **settings):
+    return fn if fn is not None else lambda function: function
+
+
+def jit_class(cls):
+    """The class: construct() may use any."""
+    return cls
+
+
+def lazy_inline(fn=None, attrs=None, policy=None):
+    """Decorates a cell's __init__; without effect, cells are compiled with their network."""
+    return _same(fn)
+
+
+def no_inline(fn=None):
+    """Decorates a function; without effect."""
+    return _same(fn)
+
+
+class JitConfig:
+    """Settings of compilation; without effect."""
+
+    def __init__(self, jit_level="", exc_mode="auto", jit_syntax_level="", debug_level="RELEASE", infer_boost="off", **kwargs):
+        self.jit_config_dict = dict(jit_level=jit_level, exc_mode=exc_mode, jit_syntax_level=jit_syntax_level, debug_level=debug_level,
+                                    infer_boost=infer_boost, **kwargs)
+
+
+def manual_seed(seed):
+    """set_seed()."""
+    set_seed(seed)
+
+
+def initial_seed():
+    """get_seed()."""
+    return get_seed()
+
+
+def set_deterministic(deterministic):
+    """Accepted: results are the same in every run."""
+    if not isinstance(deterministic, bool):
+        raise TypeError(f"For 'set_deterministic', the 'deterministic' must be bool, but got {type(deterministic).__name__}.")
+
+
+def set_recursion_limit(recursion_limit=1000):
+    """Python's own limit, where it is lower."""
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), recursion_limit))
+
+
+def set_device(device_target, device_id=None):
+    """set_context(device_target=..., device_id=...)."""
+    context.set_context(device_target=device_target, **({} if device_id is None else {"device_id": device_id}))
+
+
+def get_current_device():
+    """(device_target, device_id)."""
+    return context.get_context("device_target"), context.get_context("device_id")
+
+
+def synchronize():
+    """Nothing runs in the background."""
+
+
+def run_check():
+    """Computes a product on the CPU and says that it is right."""
+    product = (tessera.Tensor(np.ones((2, 3), np.float32)) @ tessera.Tensor(np.ones((3, 2), np.float32))).asnumpy()
+    if not (product == 3).all():
+        raise RuntimeError("run_check: a product of matrices is wrong")
+    print("The result of multiplication calculation is correct, Tessera computes on the CPU.")

@@ -1,0 +1,142 @@
+"""What tensors have as methods, under the names and with the arguments of the API: set on tessera's classes when the package is
+imported."""
+import numpy as np
+import tessera
+
+from mindspore.ops import arithmetic, array, functional, neural
+
+_CLASSES = (tessera.Tensor, tessera.Value, tessera.Parameter)
+
+# The function's first argument is the tensor.
+_SAME = {
+    arithmetic: "absolute acos acosh addbmm addcdiv addcmul addmm addmv addr all amax amin aminmax any arccos arccosh arcsin arcsinh arctan arctan2 "
+                "arctanh argmin asin asinh atan atan2 atanh baddbmm bmm clamp clip copysign cosine_similarity count_nonzero cross cumprod deg2rad diff "
+                "dist divide dot eq erf erfc floor_divide fmod frac ge ger gt heaviside hypot inner isclose isneginf isposinf isreal is_complex "
+                "is_floating_point kron le lerp log10 log2 logaddexp logaddexp2 logit logsumexp lt mm multiply mv nan_to_num nansum ne negative norm "
+                "outer positive rad2deg remainder round sgn signbit sinc subtract true_divide trunc vecdot xlogy",
+    array: "adjoint argsort argwhere bernoulli bincount chunk diag diagflat diagonal dsplit expand_as fills flip fliplr flipud gather_elements gather_nd "
+           "hsplit index_select masked_fill masked_select median moveaxis movedim msort multinomial narrow nonzero ravel repeat_interleave rot90 scatter "
+           "searchsorted sort split swapaxes swapdims t take tensor_split top_k topk trace tril triu type_as unbind unique unsqueeze "
+           "view_as vsplit",
+    functional: "ceil cos cosh equal expm1 floor greater greater_equal isfinite isinf isnan less less_equal log1p logical_and logical_not logical_or "
+                "logical_xor matmul maximum minimum not_equal pow reciprocal relu rsqrt sigmoid sign sin sinh softmax tan tile broadcast_to "
+                "add sub mul div neg",
+    neural: "hardshrink soft_shrink",
+}
+
+
+def _reduction(function):
+    def reduce(self, axis=None, keep_dims=False, *, keepdims=None, dtype=None, initial=None, where=None, dim=None, keepdim=None):
+        if initial is not None or where is not None:
+            raise NotImplementedError("initial and where are not available: add the number, or multiply by a mask")
+        axis = dim if dim is not None else axis
+        kept = next((flag for flag in (keepdims, keepdim) if flag is not None), keep_dims)
+        return function(self if dtype is None else self.astype(dtype), axis, kept)
+
+    reduce.__doc__ = function.__doc__
+    return reduce
+
+
+def _argmax(self, axis=None, keepdims=False, *, dim=None, keepdim=None):
+    """The place of the largest, int64; of all elements without an axis."""
+    return arithmetic.argmax(self, dim if dim is not None else axis, keepdims if keepdim is None else keepdim)
+
+
+def _cumsum(self, axis=None, dtype=None):
+    """Sums of the elements so far."""
+    return arithmetic.cumsum(self, axis, dtype) if axis is not None else arithmetic.cumsum(array.ravel(self), 0, dtype)
+
+
+def _flatten(self, order="C", *, start_dim=0, end_dim=-1):
+    """All elements, or those of some dims, as one dim."""
+    if order == "F":
+        return array.ravel(tessera.ops.transpose(self))
+    return array.flatten(self, order, start_dim=start_dim, end_dim=end_dim)
+
+
+def _permute(self, *axis):
+    """The dims in another order."""
+    return array.permute(self, axis[0] if len(axis) == 1 and isinstance(axis[0], (tuple, list)) else axis)
+
+
+def _repeat(self, repeats, axis=None):
+    """Every slice, or element, so many times."""
+    return array.repeat_interleave(self, repeats, axis)
+
+
+def _where(self, condition, y):
+    """self where the condition holds, else y."""
+    return array.where(condition, self, y)
+
+
+def _std(self, axis=None, ddof=0, keepdims=False):
+    """The standard deviation along axes."""
+    return arithmetic.std(self, axis, ddof, keepdims)
+
+
+def _var(self, axis=None, ddof=0, keepdims=False):
+    """The variance along axes."""
+    return arithmetic.var(self, axis, ddof, keepdims)
+
+
+def _roll(self, shifts, dims=None):
+    """The elements moved on along dims."""
+    return array.roll(self, shifts, dims)
+
+
+def _gather(self, input_indices, axis, batch_dims=0):
+    """The slices along an axis at these places."""
+    if batch_dims:
+        raise NotImplementedError("Tensor.gather: batch_dims is not available: use gather_elements")
+    return functional.gather(self, input_indices, axis)
+
+
+def _ptp(self, axis=None, keepdims=False):
+    """The largest less the smallest."""
+    return arithmetic.amax(self, axis, keepdims) - arithmetic.amin(self, axis, keepdims)
+
+
+def _tolist(self):
+    """Python's numbers in lists."""
+    return self.asnumpy().tolist()
+
+
+def _new(value):
+    def make(self, size, *, dtype=None):
+        return functional.fill(self.dtype if dtype is None else dtype, (size, ) if isinstance(size, int) else size, value)
+
+    make.__doc__ = f"{value} in that shape, of this dtype."
+    return make
+
+
+def _to(self, *args, **kwargs):
+    """In another dtype."""
+    dtype = kwargs.get("dtype", args[0] if args else None)
+    if isinstance(dtype, str) and dtype.lower() in ("cpu", "ascend", "gpu") or dtype is None:
+        return self
+    return self.astype(dtype)
+
+
+_OWN = {
+    "argmax": _argmax, "cumsum": _cumsum, "flatten": _flatten, "permute": _permute, "repeat": _repeat, "where": _where, "std": _std, "var": _var,
+    "roll": _roll, "gather": _gather, "ptp": _ptp, "tolist": _tolist, "to": _to, "new_zeros": _new(0), "new_ones": _new(1),
+    "sum": _reduction(arithmetic.sum), "mean": _reduction(arithmetic.mean), "prod": _reduction(arithmetic.prod),
+    "max": _reduction(arithmetic.amax), "min": _reduction(arithmetic.amin),
+    "dim": lambda self: self.ndim, "ndimension": lambda self: self.ndim, "numel": lambda self: self.size, "nelement": lambda self: self.size,
+    "contiguous": lambda self: self, "is_contiguous": lambda self: True, "reshape_as": array.view_as, "copy": array.deepcopy,
+    "float": lambda self: self.astype(tessera.float32), "half": lambda self: self.astype(tessera.float16), "double": lambda self: self.astype(tessera.float64),
+    "int": lambda self: self.astype(tessera.int32), "long": lambda self: self.astype(tessera.int64), "short": lambda self: self.astype(tessera.int16),
+    "byte": lambda self: self.astype(tessera.uint8), "bool": lambda self: self.astype(tessera.bool_), "bfloat16": lambda self: self.astype(tessera.bfloat16),
+}
+
+
+def install():
+    """Gives tensors these methods."""
+    methods = {name: getattr(module, name) for module, names in _SAME.items() for name in names.split()} | _OWN
+    for cls in _CLASSES:
+        for name, method in methods.items():
+            if isinstance(method, type(np.sin)) or not hasattr(method, "__get__"):
+                method = (lambda function: lambda self, *args, **kwargs: function(self, *args, **kwargs))(method)
+            setattr(cls, name, method)
+        cls.itemsize = property(lambda self: np.dtype(self.dtype.name.rstrip("_")).itemsize if self.dtype != tessera.bfloat16 else 2)
+        cls.nbytes = property(lambda self: self.itemsize * self.size)

@@ -1,0 +1,84 @@
+"""Transforms of any column, made of NumPy's functions."""
+import numpy as np
+
+
+class _Transform:
+    """Called with an array."""
+
+    def __repr__(self):
+        return type(self).__name__
+
+
+class Compose(_Transform):
+    """Transforms one after the other."""
+
+    def __init__(self, transforms):
+        if not isinstance(transforms, list) or not transforms:
+            raise TypeError("For 'Compose', the 'transforms' must be a list that is not empty.")
+        self.transforms = transforms
+
+    def __call__(self, x):
+        for transform in self.transforms:
+            x = transform(x)
+            x = x.numpy() if hasattr(x, "asnumpy") else x
+        return x
+
+
+class OneHot(_Transform):
+    """A class number, or several, as [..., num_classes] of 1 and 0; smoothing_rate: that part is spread over all classes."""
+
+    def __init__(self, num_classes, smoothing_rate=0.0):
+        if isinstance(num_classes, bool) or not isinstance(num_classes, int) or num_classes < 1:
+            raise TypeError(f"Argument num_classes with value {num_classes} is not of type [<class 'int'>].")
+        self.num_classes, self.smoothing_rate = num_classes, smoothing_rate
+
+    def __call__(self, x):
+        x = np.asarray(x)
+        if x.size and not 0 <= x.min() <= x.max() < self.num_classes:
+            raise RuntimeError(f"OneHot: the class {x.max()} is not below num_classes {self.num_classes}")
+        made = np.eye(self.num_classes, dtype=np.int32)[x.astype(np.int64)]
+        if self.smoothing_rate == 0:
+            return made
+        return (made * (1 - self.smoothing_rate) + self.smoothing_rate / self.num_classes).astype(np.float32)
+
+
+class Fill(_Transform):
+    """Every element is the value."""
+
+    def __init__(self, fill_value):
+        self.fill_value = fill_value
+
+    def __call__(self, x):
+        return np.full_like(x, self.fill_value)
+
+
+class Concatenate(_Transform):
+    """What is put before and behind the vector."""
+
+    def __init__(self, axis=0, prepend=None, append=None):
+        self.axis, self.prepend, self.append = axis, prepend, append
+
+    def __call__(self, *x):
+        return np.concatenate([item for item in (self.prepend, *x, self.append) if item is not None], self.axis)
+
+
+class Duplicate(_Transform):
+    """The column twice."""
+
+    def __call__(self, x):
+        return x, x
+
+
+class PadEnd(_Transform):
+    """Brought to a shape: cut, or filled behind with a value. None keeps a size."""
+
+    def __init__(self, pad_shape, pad_value=0):
+        self.pad_shape, self.pad_value = pad_shape, pad_value
+
+    def __call__(self, x):
+        shape = [size if wanted is None else wanted for size, wanted in zip(x.shape, self.pad_shape)]
+        made = np.full(shape, 0 if self.pad_value is None else self.pad_value, x.dtype)
+        part = tuple(slice(0, min(a, b)) for a, b in zip(x.shape, shape))
+        made[part] = x[part]
+        return made
+
