@@ -40,6 +40,12 @@ def convert_checkpoints(folder, run):
     return good and run["ours"]("compare_conversions.py", *folders.values())
 
 
+def check_names(folder, run):
+    """Whether every public name of the one package works in the other or is refused with a word of what to use instead."""
+    file = f"{folder}/names.json"
+    return run["theirs"]("names.py", "list", file) and run["ours"]("names.py", "check", file)
+
+
 def main():
     if len(sys.argv) < 2:
         print("usage: run.py BUILD_FOLDER [PATTERN]   PATTERN: only the cases whose name fits it")
@@ -58,7 +64,7 @@ def main():
         results = {side: f"{folder}/{side}" for side in run}
         if not all(run[side]("compute.py", out, *sys.argv[2:]) for side, out in results.items()):
             return 1
-        good = bool(sys.argv[2:]) or (exchange_checkpoints(folder, run) and convert_checkpoints(folder, run))
+        good = bool(sys.argv[2:]) or all([check_names(folder, run), exchange_checkpoints(folder, run) and convert_checkpoints(folder, run)])
         part = ["part"] if sys.argv[2:] else []
         good = run["theirs"]("compare.py", *results.values(), ROOT / "docs" / "compatibility.md", *part) and good
     return 0 if good else 1
