@@ -330,7 +330,7 @@ void bind_train(nb::module_& m) {
 
 Model(network, loss, optimizer): the last column of a data set is the label, which goes to the loss with what the network
 makes of the others. Without a loss the network's own result is the loss. metrics: accuracy, top_1_accuracy,
-top_5_accuracy, loss. parallel_mode: stand_alone, data_parallel (equal to one device on the global batch),
+top_5_accuracy, loss, mae, mse. parallel_mode: stand_alone, data_parallel (equal to one device on the global batch),
 hybrid_parallel (the network combines its slices by collectives of its own), semi_auto_parallel (operators are split as
 their strategies say), auto_parallel (a search decides; strategies hold). See help(Model.train).
 
