@@ -113,9 +113,8 @@ def test_gradient_accumulation_in_a_cell_sums_the_parts():
 @pytest.mark.parametrize("name", ["XavierNormal", "HeNormal", "Orthogonal", "VarianceScaling"])
 def test_initializers_have_their_spread(name):
     ms.set_seed(1)
-    from mindspore.common import initializer as make
-    kind = getattr(importlib.import_module("mindspore.common.initializer"), name)
-    made = ms.Parameter(make(kind(), [64, 32], ms.float32), name="w").asnumpy()
+    module = importlib.import_module("mindspore.common.initializer")
+    made = ms.Parameter(module.initializer(getattr(module, name)(), [64, 32], ms.float32), name="w").asnumpy()
     wanted = {"XavierNormal": np.sqrt(2 / 96), "HeNormal": np.sqrt(2 / 32), "Orthogonal": np.sqrt(1 / 64), "VarianceScaling": np.sqrt(1 / 32)}[name]
     assert abs(made.std() / wanted - 1) < 0.1
     if name == "Orthogonal":
