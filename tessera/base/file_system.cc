@@ -9,11 +9,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/mapped_guard.h"
 
 namespace tessera {
 namespace {
@@ -29,6 +32,25 @@ int sync_descriptor(int fd) {
     if (errno != EINTR) return -1;
   }
   return 0;
+}
+
+// A file that grows beyond the limit of its process (`ulimit -f`) is an error of write(), EFBIG, as a full disk is.
+// Left alone, the system ends the process by SIGXFSZ instead, without a word.
+void make_size_limit_an_error() {
+  static std::once_flag done;
+  std::call_once(done, [] {
+    struct sigaction action {};
+    if (::sigaction(SIGXFSZ, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) ::signal(SIGXFSZ, SIG_IGN);
+  });
+}
+
+// Whoever may write into a directory may open its locks, and nobody else: who can open a file can lock it, and keep the
+// writers out.
+unsigned lock_mode(const struct stat& directory, const struct stat& lock) {
+  unsigned writers = 0200;
+  if (lock.st_gid == directory.st_gid) writers |= directory.st_mode & 0020;
+  writers |= directory.st_mode & 0002;
+  return writers | writers << 1;
 }
 
 class LocalWritableFile : public WritableFile {
@@ -115,6 +137,7 @@ class LocalFileLock : public FileLock {
 class LocalFileSystem : public FileSystem {
  public:
   std::unique_ptr<WritableFile> create(const std::string& path, unsigned mode) override {
+    make_size_limit_an_error();
     const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
     if (fd < 0) throw_errno("create", path);
     return std::make_unique<LocalWritableFile>(path, fd);
@@ -200,10 +223,16 @@ class LocalFileSystem : public FileSystem {
     if (result != 0) throw_errno("fsync", directory);
   }
   std::unique_ptr<FileLock> try_lock(const std::string& path) override {
+    struct stat directory {};
+    if (::stat(parent_path(path).c_str(), &directory) != 0) throw_errno("look at the directory of", path);
     while (true) {
-      const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+      const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
       if (fd < 0) throw_errno("open", path);
       auto lock = std::make_unique<LocalFileLock>(fd);
+      struct stat made {};
+      if (::fstat(fd, &made) != 0) throw_errno("lock", path);
+      const unsigned mode = lock_mode(directory, made);
+      if (made.st_uid == ::geteuid() && (made.st_mode & 0777) != mode) ::fchmod(fd, mode);
       if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno == EWOULDBLOCK) return nullptr;
         if (errno != ENOSYS && errno != ENOLCK && errno != EOPNOTSUPP) throw_errno("lock", path);
@@ -267,7 +296,10 @@ FileSystem& FileSystem::local() {
 std::string FileSystem::read_text(const std::string& path) {
   const auto file = open(path);
   const auto bytes = file->bytes();
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  const MappedGuard guard(bytes, path);
+  std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  guard.require_whole();
+  return text;
 }
 
 void FileSystem::write_atomically(const std::string& path, std::string_view content, unsigned mode) {
