@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/random_id.h"
 #include "tessera/checkpoint/json_field.h"
 
 namespace tessera::checkpoint {
@@ -17,13 +18,26 @@ std::string this_host() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
 }
 
+// Another one in each process. A child that was forked has that of its parent, but another pid.
+const std::string& this_process() {
+  static const std::string id = random_id();
+  return id;
+}
+
+bool is_this_process(const LockHolder& holder, const LockHolder& self) {
+  return holder.process_id == self.process_id && holder.pid == self.pid;
+}
+
 std::string named(const std::string& job_id) {
   return job_id.empty() ? "another job" : fmt::format("job \"{}\"", job_id);
 }
 
 std::string to_text(const LockHolder& holder) {
-  return nlohmann::ordered_json{
-             {"job_id", holder.job_id}, {"host", holder.host}, {"pid", holder.pid}, {"generation", holder.generation}}
+  return nlohmann::ordered_json{{"job_id", holder.job_id},
+                                {"host", holder.host},
+                                {"pid", holder.pid},
+                                {"generation", holder.generation},
+                                {"process_id", holder.process_id}}
              .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
          "\n";
 }
@@ -36,7 +50,8 @@ std::optional<LockHolder> read_holder(FileSystem& files, const std::string& path
     return LockHolder{.job_id = root["job_id"].text(),
                       .host = root["host"].text(),
                       .pid = root["pid"].count(),
-                      .generation = root["generation"].count(INT64_MAX - 1)};
+                      .generation = root["generation"].count(INT64_MAX - 1),
+                      .process_id = root.has("process_id") ? root["process_id"].text() : ""};
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -57,11 +72,12 @@ DirectoryLock::DirectoryLock(FileSystem& files, const std::string& directory, co
     : files_(files), path_(directory_lock_path(directory)) {
   files_.create_directories(directory);
   lock_ = files_.try_lock(path_);
-  LockHolder self{.job_id = job_id, .host = this_host(), .pid = ::getpid(), .generation = 1};
+  LockHolder self{
+      .job_id = job_id, .host = this_host(), .pid = ::getpid(), .generation = 1, .process_id = this_process()};
   const auto holder = read_holder(files_, path_);
   if (lock_ == nullptr) {
     if (!holder) throw InvalidArgument("{}: another job writes checkpoints here; give each job its own", directory);
-    if (holder->host != self.host || holder->pid != self.pid) {
+    if (!is_this_process(*holder, self)) {
       throw InvalidArgument(
           "{}: {} (process {} on {}) writes checkpoints here; this one cannot: give each job a directory of its own",
           directory, named(holder->job_id), holder->pid, holder->host);

@@ -2,8 +2,11 @@
 // when they name, resume and remove them.
 //
 // The lock is the system's (flock) on the file .tessera-lock, so it ends with its holder, also by kill -9 or a power
-// failure: a lock without a holder cannot be left behind. The file says who holds it. A holder that ends in good order
-// removes it; one that is found unlocked was left by a dead one, and its generation is counted up.
+// failure: a lock without a holder cannot be left behind. All processes of a kernel see it, in whatever container, and
+// only those that may write into the directory can open it. The file says who holds it: names of hosts and numbers of
+// processes are for messages, for two containers may have the same; what tells processes apart is a random id of each.
+// A holder that ends in good order removes the file; one that is found unlocked was left by a dead one, and its
+// generation is counted up.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +23,7 @@ struct LockHolder {
   std::string host;
   int64_t pid = 0;
   int64_t generation = 0;
+  std::string process_id;  // random; "" in files of earlier versions
 };
 
 class DirectoryLock {

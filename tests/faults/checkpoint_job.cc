@@ -2,6 +2,7 @@
 // failpoints.h.
 //   checkpoint_job save DIRECTORY FIRST LAST KEEP     steps FIRST to LAST, each saved, only the newest KEEP kept
 //   checkpoint_job slices DIRECTORY FIRST LAST KEEP   the same by four ranks, each its part
+//   checkpoint_job work DIRECTORY JOB_ID FIRST LAST KEEP   as save, with the directory locked
 //   checkpoint_job convert SOURCE DESTINATION SRC_STRATEGY DST_STRATEGY
 //   checkpoint_job hold DIRECTORY JOB_ID              locks the directory, prints its generation, waits for a line
 // Prints each step when it is committed. Exit code 1 with the error on standard error.
@@ -48,6 +49,14 @@ int run(const std::vector<std::string>& arguments) {
     checkpoint::transform_checkpoints(files, arguments[1], arguments[2], "out", arguments[3], arguments[4]);
     return 0;
   }
+  if (arguments.size() == 6 && arguments[0] == "work") {
+    const checkpoint::DirectoryLock lock(files, arguments[1], arguments[2]);
+    const auto last = parse_int(arguments[4], "LAST");
+    for (int64_t step = parse_int(arguments[3], "FIRST"); step <= last; ++step) {
+      save_step_keeping(files, step, parse_int(arguments[5], "KEEP"), arguments[1]);
+    }
+    return 0;
+  }
   if (arguments.size() == 3 && arguments[0] == "hold") {
     const checkpoint::DirectoryLock lock(files, arguments[1], arguments[2]);
     std::printf("%lld\n", static_cast<long long>(lock.generation()));
@@ -55,7 +64,7 @@ int run(const std::vector<std::string>& arguments) {
     std::getchar();
     return 0;
   }
-  throw InvalidArgument("usage: checkpoint_job save|convert|hold ...");
+  throw InvalidArgument("usage: checkpoint_job save|slices|work|convert|hold ...");
 }
 
 }  // namespace

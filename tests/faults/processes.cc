@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <string_view>
 
 namespace tessera::checkpoint::faults {
 namespace {
@@ -38,19 +39,51 @@ Ended wait_for(pid_t pid) {
   ::_exit(127);
 }
 
+// Becomes a process outside of a container that waits for one inside, which this returns in.
+void enter_container() {
+  constexpr std::string_view kHost = "container";
+  if (::unshare(CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWUTS) != 0 || ::sethostname(kHost.data(), kHost.size()) != 0) {
+    ::_exit(kNoPrivilege);
+  }
+  const pid_t pid = ::fork();
+  if (pid == 0) return;
+  const auto ended = wait_for(pid);
+  ::_exit(ended.signal != 0 ? 128 + ended.signal : ended.exit_code);
+}
+
+void print_nothing() { ::dup2(::open("/dev/null", O_WRONLY | O_CLOEXEC), STDOUT_FILENO); }
+
 }  // namespace
+
+ContainerJob::ContainerJob(const std::vector<std::string>& arguments) {
+  std::cout.flush();
+  pid_ = ::fork();
+  if (pid_ != 0) return;
+  print_nothing();
+  enter_container();
+  exec_job(arguments, "");
+}
+
+ContainerJob::~ContainerJob() { wait(); }
+
+std::optional<Ended> ContainerJob::wait() {
+  if (pid_ <= 0) return std::nullopt;
+  const auto ended = wait_for(pid_);
+  pid_ = -1;
+  return ended.exit_code == kNoPrivilege ? std::nullopt : std::optional(ended);
+}
 
 Ended run_job(const std::vector<std::string>& arguments, const std::string& failpoint) {
   std::cout.flush();
   const pid_t pid = ::fork();
   if (pid == 0) {
-    ::dup2(::open("/dev/null", O_WRONLY | O_CLOEXEC), STDOUT_FILENO);
+    print_nothing();
     exec_job(arguments, failpoint);
   }
   return wait_for(pid);
 }
 
-HoldingJob::HoldingJob(const std::string& directory, const std::string& job_id) {
+HoldingJob::HoldingJob(const std::string& directory, const std::string& job_id, bool in_container) {
   int input[2];
   int output[2];
   if (::pipe2(input, O_CLOEXEC) != 0 || ::pipe2(output, O_CLOEXEC) != 0) return;
@@ -58,6 +91,11 @@ HoldingJob::HoldingJob(const std::string& directory, const std::string& job_id) 
   if (pid_ == 0) {
     ::dup2(input[0], STDIN_FILENO);
     ::dup2(output[1], STDOUT_FILENO);
+    if (in_container) {
+      ::close(input[1]);
+      ::close(output[0]);
+      enter_container();
+    }
     exec_job({"hold", directory, job_id}, "");
   }
   ::close(input[0]);

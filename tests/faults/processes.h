@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,11 +19,27 @@ struct Ended {
 // not.
 Ended run_job(const std::vector<std::string>& arguments, const std::string& failpoint = "");
 
+// The same in a container: with processes, mounts and a host name of its own. Every such job is process 1 of the host
+// "container", and all see the same files. Starts it; how it ended is known after wait(). nullopt then where containers
+// need a privilege that this process does not have.
+class ContainerJob {
+ public:
+  explicit ContainerJob(const std::vector<std::string>& arguments);
+  ~ContainerJob();
+  ContainerJob(const ContainerJob&) = delete;
+  ContainerJob& operator=(const ContainerJob&) = delete;
+  std::optional<Ended> wait();
+
+ private:
+  pid_t pid_ = -1;
+};
+
 // A checkpoint_job that holds a directory's lock until it is killed or let go.
 class HoldingJob {
  public:
-  // Waits until it has the lock; `generation` is what it printed, "" where it was refused.
-  HoldingJob(const std::string& directory, const std::string& job_id);
+  // Waits until it has the lock; `generation` is what it printed, "" where it was refused. One in a container can be
+  // let go, but not killed.
+  HoldingJob(const std::string& directory, const std::string& job_id, bool in_container = false);
   ~HoldingJob();
   HoldingJob(const HoldingJob&) = delete;
   HoldingJob& operator=(const HoldingJob&) = delete;
