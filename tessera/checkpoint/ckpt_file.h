@@ -16,6 +16,7 @@
 
 #include "tessera/base/file_system.h"
 #include "tessera/base/function_ref.h"
+#include "tessera/base/mapped_guard.h"
 #include "tessera/checkpoint/box.h"
 #include "tessera/tensor/tensor.h"
 
@@ -62,6 +63,9 @@ struct StoredEntry {
   // The content, little-endian, row-major, in one piece per record. Not aligned.
   std::vector<std::span<const std::byte>> pieces;
   bool appended = false;  // no parameter, but information that the writer appended; known from the manifest only
+  // Of the mapped file that the pieces are in. Whoever reads an entry by the functions below learns of a file that was
+  // cut short meanwhile: they throw IoError.
+  std::shared_ptr<const MappedGuard> guard = {};
 
   Type type() const { return {dtype, shape}; }
   // "f32[2,3]", or "str".
@@ -96,8 +100,11 @@ class CkptFile {
   bool has_trailer() const { return has_trailer_; }
 
  private:
+  void parse();
+
   std::unique_ptr<ReadableFile> file_;
   std::string path_;
+  std::shared_ptr<const MappedGuard> guard_;
   std::vector<StoredEntry> entries_;
   bool has_trailer_ = false;
 };

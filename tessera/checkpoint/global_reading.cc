@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "tessera/base/error.h"
+#include "tessera/base/mapped_guard.h"
 #include "tessera/base/strings.h"
 #include "tessera/checkpoint/box_reader.h"
 #include "tessera/checkpoint/crc_sum.h"
@@ -212,11 +213,15 @@ class GlobalCheckpoint::Reading {
 
    private:
     const RangeReader& reader_of(size_t source);
-    const ReadableFile& mapped(size_t source);
+    struct Mapped {
+      std::unique_ptr<ReadableFile> file;
+      std::unique_ptr<MappedGuard> guard;
+    };
+    const Mapped& mapped(size_t source);
 
     const GlobalCheckpoint& checkpoint_;
     std::unordered_map<size_t, std::unique_ptr<RangeReader>> readers_;
-    std::unordered_map<size_t, std::unique_ptr<ReadableFile>> mapped_;
+    std::unordered_map<size_t, Mapped> mapped_;
     std::vector<std::byte> scratch_;
     int64_t bytes_read_ = 0;
   };
@@ -268,8 +273,8 @@ CrcSum GlobalCheckpoint::Reading::Reader::read(const Task& task) {
 CrcSum GlobalCheckpoint::Reading::Reader::look_at(const Task& task) {
   const Part& part = *task.part;
   const auto element_bytes = static_cast<int64_t>(size_bytes(part.tensor->dtype));
-  const auto& file = mapped(part.source);
-  const auto in_file = file.bytes();
+  const auto& [file, guard] = mapped(part.source);
+  const auto in_file = file->bytes();
   CrcSum sum;
   for_each_run(task.box, part.box, [&](const Box& run) {
     int64_t begin = offset_in(part.box, run) * element_bytes;
@@ -291,7 +296,8 @@ CrcSum GlobalCheckpoint::Reading::Reader::look_at(const Task& task) {
     }
     check_equal(begin, end, "bytes of a tensor that its records hold");
   });
-  file.release_pages();
+  guard->require_whole();
+  file->release_pages();
   return sum;
 }
 
@@ -304,13 +310,16 @@ const RangeReader& GlobalCheckpoint::Reading::Reader::reader_of(size_t source) {
   return *it->second;
 }
 
-const ReadableFile& GlobalCheckpoint::Reading::Reader::mapped(size_t source) {
+const GlobalCheckpoint::Reading::Reader::Mapped& GlobalCheckpoint::Reading::Reader::mapped(size_t source) {
   auto it = mapped_.find(source);
   if (it == mapped_.end()) {
     if (mapped_.size() == kMaxOpenFiles) mapped_.clear();
-    it = mapped_.emplace(source, checkpoint_.files_->open(checkpoint_.sources_[source].path())).first;
+    const auto& path = checkpoint_.sources_[source].path();
+    auto file = checkpoint_.files_->open(path);
+    auto guard = std::make_unique<MappedGuard>(file->bytes(), path);
+    it = mapped_.emplace(source, Mapped{std::move(file), std::move(guard)}).first;
   }
-  return *it->second;
+  return it->second;
 }
 
 void GlobalCheckpoint::Reading::run() {

@@ -4,6 +4,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/mapped_guard.h"
 #include "tessera/checkpoint/box.h"
 #include "tessera/checkpoint/crc_sum.h"
 #include "tessera/checkpoint/cut_value.h"
@@ -88,6 +89,7 @@ void verify_file(FileSystem& files, const std::string& path, const Manifest& man
   const auto& described = manifest.files[static_cast<size_t>(index)];
   refuse_link_out(files, path, manifest_file);
   const auto mapped = files.open(path);
+  const MappedGuard guard(mapped->bytes(), path);
   const bool is_plain = described.encryption.empty();
   if (is_plain && std::ssize(mapped->bytes()) < described.size_bytes) {
     throw InvalidArgument(
@@ -96,6 +98,7 @@ void verify_file(FileSystem& files, const std::string& path, const Manifest& man
   }
   require_size(path, std::ssize(mapped->bytes()), described);
   const uint32_t crc = crc32c_in_threads(mapped->bytes());
+  guard.require_whole();
   if (crc != described.crc32c) {
     throw InvalidArgument("{}: crc32c is {:08x}, it must be {:08x}{}", path, crc, described.crc32c,
                           is_plain ? damaged_tensors(files, path, manifest, index) : "");
