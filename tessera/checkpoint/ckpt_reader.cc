@@ -93,7 +93,7 @@ Record read_value(WireCursor cursor, size_t offset) {
     const auto [field, wire_type] = cursor.key();
     if (field == 1 && wire_type == kLengthDelimited && !has_name) {
       const auto name = cursor.message("a name").rest();
-      if (name.empty() || name.size() > kMaxNameBytes) cursor.fail(at, "a name of {} bytes", name.size());
+      if (name.size() > kMaxNameBytes) cursor.fail(at, "a name of {} bytes", name.size());
       record.name = as_text(name);
       if (!is_utf8(record.name)) cursor.fail(at, "a name is not UTF-8");
       has_name = true;
@@ -232,7 +232,18 @@ bool is_utf8(std::string_view text) {
 CkptFile CkptFile::open(FileSystem& files, const std::string& path) { return {files.open(path), path}; }
 
 CkptFile::CkptFile(std::unique_ptr<ReadableFile> file, std::string path)
-    : file_(std::move(file)), path_(std::move(path)) {
+    : file_(std::move(file)), path_(std::move(path)), guard_(std::make_shared<MappedGuard>(file_->bytes(), path_)) {
+  try {
+    parse();
+  } catch (const InvalidArgument&) {
+    guard_->require_whole();  // zeros where the file was cut short are no fault of the file's
+    throw;
+  }
+  guard_->require_whole();
+  for (auto& entry : entries_) entry.guard = guard_;
+}
+
+void CkptFile::parse() {
   const auto bytes = file_->bytes();
   if (bytes.empty()) throw InvalidArgument("{}: is empty, it must hold a checkpoint", path_);
   refuse_encrypted(path_, bytes);
@@ -304,6 +315,7 @@ void StoredEntry::read_into(const TensorView& to) const {
     at += piece.size();
   }
   copy_views(copies);
+  if (guard) guard->require_whole();
 }
 
 std::string StoredEntry::read_text() const {
@@ -327,12 +339,14 @@ std::string StoredEntry::read_text() const {
       }
     }
   }
+  if (guard) guard->require_whole();
   return text;
 }
 
 uint32_t StoredEntry::crc32c() const {
   uint32_t crc = 0;
   for (const auto piece : pieces) crc = tessera::crc32c(piece, crc);
+  if (guard) guard->require_whole();
   return crc;
 }
 

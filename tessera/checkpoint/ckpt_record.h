@@ -12,7 +12,7 @@ namespace tessera::checkpoint {
 std::string record_header(std::string_view name, std::string_view type_name, std::span<const int64_t> dims,
                           uint64_t content_bytes);
 
-// Throws InvalidArgument for a name that no value can have: it is empty or not UTF-8.
+// Throws InvalidArgument for a name that no value can have: it is not UTF-8.
 void require_value_name(const std::string& name);
 
 }  // namespace tessera::checkpoint

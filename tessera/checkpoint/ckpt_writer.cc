@@ -59,8 +59,8 @@ std::string record_header(std::string_view name, std::string_view type_name, std
 }
 
 void require_value_name(const std::string& name) {
-  if (!name.empty() && is_utf8(name)) return;
-  throw InvalidArgument("checkpoint: the name of a value must be UTF-8 and not empty, got {} bytes", name.size());
+  if (is_utf8(name)) return;
+  throw InvalidArgument("checkpoint: the name of a value must be UTF-8, got {} bytes", name.size());
 }
 
 const char* ckpt_type_name(DType dtype) {
