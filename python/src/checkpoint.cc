@@ -113,7 +113,8 @@ void bind_checkpoint(nb::module_& parent) {
       R"(Writes tensors (and texts) by name, with a manifest; ".ckpt" is appended where it is missing. Returns the path.
 
 append_info: information after the parameters. read_only: mode 0400. trailer: a CRC-32 at the file's end. enc_key: 16, 24 or 32
-bytes, the file is encrypted by AES-GCM or AES-CBC; the manifest, names, types and shapes, is not.)");
+bytes, the file is encrypted, and only its owner may read it; the manifest, names, types and shapes, is not. enc_mode: "AES-GCM",
+or "AES-GCM/reference", which the reference reads but which does not notice that blocks were exchanged. "AES-CBC" is only read.)");
   m.def("save_safetensors", &save_safetensors, "path"_a, "values"_a,
         "Writes tensors by name as a .safetensors file; texts become metadata.");
   m.def("load_safetensors", &load_safetensors, "path"_a, "The tensors of a .safetensors file by name.");

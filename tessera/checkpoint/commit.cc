@@ -1,5 +1,7 @@
 #include "tessera/checkpoint/commit.h"
 
+#include <algorithm>
+
 #include "tessera/base/error.h"
 #include "tessera/checkpoint/load.h"
 
@@ -42,14 +44,17 @@ class SteadyFile : public WritableFile {
   int64_t unsynced_bytes_ = 0;
 };
 
-void write_durably(FileSystem& files, const std::string& path, std::string_view text) {
-  const auto file = files.create(path);
+void write_durably(FileSystem& files, const std::string& path, unsigned mode, std::string_view text) {
+  remove_if_there(files, path);  // one of other permissions would keep them
+  const auto file = files.create(path, mode);
   file->append(text);
   file->sync();
   file->close();
 }
 
 }  // namespace
+
+unsigned access_of(const Encryption& encryption) { return encryption.is_on() ? kOwnerAccess : kUmaskAccess; }
 
 std::string temporary_path(const std::string& path) { return path + ".tmp"; }
 
@@ -91,7 +96,9 @@ Manifest write_encrypted(WritableFile& file, const Encryption& encryption, Funct
 }
 
 void stage_manifest(FileSystem& files, const std::string& path, const Manifest& manifest) {
-  write_durably(files, pending_manifest_path(path), to_text(manifest));
+  const bool is_encrypted = std::any_of(manifest.files.begin(), manifest.files.end(),
+                                        [](const ManifestFile& file) { return !file.encryption.empty(); });
+  write_durably(files, pending_manifest_path(path), is_encrypted ? kOwnerAccess : kUmaskAccess, to_text(manifest));
   files.sync_directory(parent_path(path));
 }
 

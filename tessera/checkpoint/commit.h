@@ -11,6 +11,11 @@
 
 namespace tessera::checkpoint {
 
+// The permission bits of what is written: the umask's; what is encrypted, and its manifest, is for its owner alone.
+inline constexpr unsigned kUmaskAccess = 0666;
+inline constexpr unsigned kOwnerAccess = 0600;
+unsigned access_of(const Encryption& encryption);
+
 // `write` writes the file's bytes and returns the manifest that describes them. Makes the directory. When commit
 // returns, `path` and its manifest survive a power failure; when it throws, they are what they were before and the
 // temporary files are removed. `mode` are the permission bits of the file.

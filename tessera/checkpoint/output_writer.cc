@@ -88,7 +88,7 @@ std::vector<Manifest> OutputWriter::write(std::span<const OutputFile> outputs, s
 }
 
 void OutputWriter::commit(const OutputFile& output, int64_t world_size, const std::string& path) {
-  checkpoint::commit(files_, path, 0644, [&](WritableFile& file) {
+  checkpoint::commit(files_, path, kUmaskAccess, [&](WritableFile& file) {
     WritableFile* const to[] = {&file};
     const std::string names[] = {base_name(path)};
     auto manifest = std::move(write(std::span(&output, 1), to, names, world_size)[0]);

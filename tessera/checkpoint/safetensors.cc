@@ -8,6 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/checkpoint/box_reader.h"
+#include "tessera/checkpoint/commit.h"
 #include "tessera/checkpoint/conversion.h"
 #include "tessera/checkpoint/json_field.h"
 #include "tessera/checkpoint/output_writer.h"
@@ -125,7 +126,7 @@ class SafetensorsWriter {
     text.resize((text.size() + 7) / 8 * 8, ' ');  // so that values are aligned
     const auto length = static_cast<uint64_t>(text.size());
     files_.create_directories(parent_path(path_));
-    file_ = files_.create(temporary());
+    file_ = files_.create(temporary(), kUmaskAccess);
     file_->append(std::as_bytes(std::span(&length, 1)));
     file_->append(text);
   }

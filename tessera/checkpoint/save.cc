@@ -31,7 +31,8 @@ Manifest write_data(WritableFile& file, const std::string& name, const SaveOptio
 
 void save_alone(FileSystem& files, const std::string& path, const SaveOptions& options, const Entries& entries,
                 const CheckpointInfo& info) {
-  commit(files, path, options.read_only ? 0400 : 0644, [&](WritableFile& file) {
+  const auto access = access_of(options.encryption);
+  commit(files, path, options.read_only ? 0400 : access, [&](WritableFile& file) {
     return write_encrypted(file, options.encryption,
                            [&](WritableFile& to) { return write_data(to, base_name(path), options, entries, info); });
   });
@@ -61,6 +62,7 @@ std::string save(FileSystem& files, const SaveOptions& options, std::span<const 
 
 std::string save(FileSystem& files, const SaveOptions& options, size_t num_entries, FunctionRef<Entry(size_t)> entry,
                  const CheckpointInfo& info) {
+  check_encryption_to_write(options.encryption);
   const Entries entries{num_entries, entry};
   auto path = with_ckpt_suffix(options.path);
   if (options.barrier == nullptr) {

@@ -26,19 +26,22 @@ struct SaveOptions {
   std::string path;  // ".ckpt" is appended where it is missing; the directory is made
   // Information after the parameters, such as epoch_num and step_num; no parameters for a reader.
   std::vector<Entry> append_info = {};
-  bool read_only = false;  // mode 0400, as the reference does
+  bool read_only = false;  // mode 0400, as the reference does; else as the umask has it
   bool trailer = false;    // the reference's CRC-32 trailer
   // Where several ranks save together, all call save; the one that is `writer` writes (see find_writer), the others
   // wait and fail if it fails. Entries of the others are not looked at.
   Barrier* barrier = nullptr;
   int writer = 0;
   int64_t max_record_bytes = kMaxRecordBytes;
-  Encryption encryption = {};  // of the .ckpt file; the manifest stays readable: names, types and shapes, no values
+  // Of the .ckpt file; the manifest is readable without its key: names, types and shapes, no values. Both are for
+  // their owner only.
+  Encryption encryption = {};
 };
 
 // Writes `entries`, in their order, and the manifest. Returns the file's path. When it returns, the checkpoint survives
-// a power failure. Throws InvalidArgument for names that are empty, not UTF-8 or occur twice, IoError when the disk
-// fails or is full; then NAME.ckpt is what it was before, and the temporary files are removed.
+// a power failure. Throws InvalidArgument for names that are not UTF-8 or occur twice and for an encryption that
+// is only read, IoError when the disk fails or is full; then NAME.ckpt is what it was before, and the temporary files
+// are removed.
 std::string save(FileSystem& files, const SaveOptions& options, std::span<const Entry> entries,
                  const CheckpointInfo& info);
 

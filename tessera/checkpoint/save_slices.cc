@@ -42,6 +42,7 @@ class SliceSave {
         path_(with_ckpt_suffix(options.path)) {}
 
   std::string run() {
+    check_encryption_to_write(options_.encryption);
     choose_leader();
     const auto prepared = run_together(barrier_, "cannot save", [&] { return is_leader() ? prepare() : ""; });
     const auto& leaders = prepared[static_cast<size_t>(leader_)];
@@ -100,7 +101,7 @@ class SliceSave {
 
   Manifest write_file() {
     const auto name = is_leader() ? base_name(path_) : base_name(own_path());
-    auto manifest = write_durably(files_, own_path(), 0644, [&](WritableFile& destination) {
+    auto manifest = write_durably(files_, own_path(), access_of(options_.encryption), [&](WritableFile& destination) {
       return write_encrypted(destination, options_.encryption, [&](WritableFile& file) {
         Manifest described{.info = info_};
         CkptWriter writer(file, {.max_record_bytes = options_.max_record_bytes});

@@ -324,7 +324,9 @@ std::vector<Target> checkpoint_targets() {
   const GroupFile groups{.groups = {{"4-global", {0, 4}}, {"world", {0, 1, 2, 3}}}, .restore_ranks = {0, 4}};
   return {{"ckpt", ckpt_examples(), mutate_wire, ckpt_parses},
           {"encrypted",
-           {encrypt(ckpt_examples()[0], kEncryption), encrypt(ckpt_examples()[2], {.key = kEncryption.key})},
+           {encrypt(ckpt_examples()[0], kEncryption), encrypt(ckpt_examples()[2], {.key = kEncryption.key}),
+            encrypt(ckpt_examples()[0], {.key = kEncryption.key}),
+            encrypt(ckpt_examples()[2], {.key = kEncryption.key, .mode = "AES-GCM/reference"})},
            mutate_bytes,
            encrypted_parses},
           {"manifest", manifest_examples(), mutate_manifest, manifest_parses},

@@ -478,7 +478,7 @@ REFUSED = {
             "save_checkpoint_steps", "save_checkpoint_seconds", "keep_checkpoint_max", "keep_checkpoint_per_n_minutes")],
         (lambda: ms.CheckpointConfig(0, 0, 0, 0), ValueError, "can't be all None or 0"),
         (lambda: ms.CheckpointConfig(saved_network=nn.ReLU()), NotImplementedError, "not available"),
-        (lambda: ms.CheckpointConfig(enc_key=b"0123456789abcdef", enc_mode="ROT13"), ValueError, "must be 'AES-GCM' or 'AES-CBC'"),
+        (lambda: ms.CheckpointConfig(enc_key=b"0123456789abcdef", enc_mode="ROT13"), ValueError, "must be 'AES-GCM', 'AES-GCM/reference' or 'AES-CBC'"),
         (lambda: ms.ModelCheckpoint(config=ms.CheckpointConfig(enc_key=b"short")), ValueError, "16, 24 or 32"),
         (lambda: ms.CheckpointConfig(integrated_save=1), TypeError, "'integrated_save' must be bool"),
         (lambda: ms.CheckpointConfig(exception_save=1), TypeError, "'exception_save' must be bool"),

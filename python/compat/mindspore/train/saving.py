@@ -1,6 +1,8 @@
 """Arguments of all that saves and loads checkpoints."""
 import tessera
 
+from mindspore import context
+
 
 def check_key(who, key, mode, kind="enc", format="ckpt"):
     """tessera's arguments for an encrypted file, enc_key and enc_mode or dec_key and dec_mode: none without a key."""
@@ -12,8 +14,12 @@ def check_key(who, key, mode, kind="enc", format="ckpt"):
         return {}
     if format != "ckpt":
         raise ValueError(f"For '{who}', a file of the format {format} cannot be encrypted")
-    if mode not in ("AES-GCM", "AES-CBC"):
-        raise ValueError(f"For '{who}', the mode of encryption must be 'AES-GCM' or 'AES-CBC', but got {mode}.")
+    if mode not in ("AES-GCM", "AES-GCM/reference", "AES-CBC"):
+        raise ValueError(f"For '{who}', the mode of encryption must be 'AES-GCM', 'AES-GCM/reference' or 'AES-CBC', but got {mode}.")
+    if kind == "enc" and mode == "AES-CBC":
+        context.warn_once(f"For '{who}', AES-CBC does not notice when a file is changed, so the file is written with AES-GCM; it is "
+                          "loaded with dec_mode 'AES-CBC', too. What the reference is to read is saved with 'AES-GCM/reference'")
+        mode = "AES-GCM"
     return {f"{kind}_key": key, f"{kind}_mode": mode}
 
 
