@@ -103,13 +103,15 @@ std::string state_line(const Verification& verification) {
 std::string info_lines(const CheckpointInfo& info) {
   std::string text =
       fmt::format("epoch {}, step {} of it, step {} in all\n", info.epoch, info.step_in_epoch, info.step);
-  if (info.saved_at_ms > 0) text += fmt::format("saved {}\n", time_text(info.saved_at_ms));
+  if (info.saved_at_ms != 0) text += fmt::format("saved {}\n", time_text(info.saved_at_ms));
   if (!info.job_name.empty()) text += fmt::format("training \"{}\"\n", info.job_name);
   text += fmt::format("job \"{}\", {} rank{}, seed {}\n", info.job_id, info.world_size, info.world_size == 1 ? "" : "s",
                       info.seed);
   if (!info.network_name.empty() || !info.network_hash.empty()) {
     text += fmt::format("network {}\n", trim(info.network_name + " " + info.network_hash));
   }
+  if (!info.network_operators.empty()) text += fmt::format("operators: {}\n", info.network_operators);
+  if (!info.optimizer.empty()) text += fmt::format("optimizer {}\n", info.optimizer);
   return text;
 }
 
@@ -168,7 +170,13 @@ Inspection inspect_json(FileSystem& files, const std::string& path) {
                         {"network", {{"name", info.network_name}, {"hash", info.network_hash}}},
                         {"random", {{"seed", info.seed}, {"state", info.random_state}}},
                         {"data_position", info.data_position}};
-    if (!info.job_name.empty()) json["manifest"]["job_name"] = info.job_name;
+    auto& members = json["manifest"];
+    if (!info.job_name.empty()) members["job_name"] = info.job_name;
+    if (!info.training_id.empty()) members["training_id"] = info.training_id;
+    if (!info.network_operators.empty()) members["network"]["operators"] = info.network_operators;
+    if (!info.optimizer.empty()) members["optimizer"] = {{"name", info.optimizer}};
+    if (info.stage) members["stage"] = {{"index", info.stage->index}, {"count", info.stage->count}};
+    if (info.generation) members["generation"] = *info.generation;
   }
   json["num_elements"] = view.num_elements;
   json["values"] = Json::array();

@@ -10,6 +10,7 @@
 #include "tessera/base/crc32c.h"
 #include "tessera/base/error.h"
 #include "tessera/base/file_system.h"
+#include "tessera/checkpoint/encryption.h"
 #include "tessera/checkpoint/json_field.h"
 
 namespace tessera::checkpoint {
@@ -18,7 +19,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kFormat = "tessera checkpoint manifest";
-constexpr int64_t kVersion = 1;
+// Version 1 knew neither optimizer nor training, times before 1970 nor Tessera's own form of encrypted files.
+constexpr int64_t kVersion = 2;
 // The text is one JSON object, {"crc32c":"xxxxxxxx","manifest":BODY}; the checksum covers BODY's bytes.
 constexpr std::string_view kBeforeCrc = "{\"crc32c\":\"";
 constexpr std::string_view kAfterCrc = "\",\"manifest\":\n";
@@ -74,8 +76,14 @@ std::string body_text(const Manifest& manifest) {
   member("saved_at_ms", info.saved_at_ms);
   member("job_id", info.job_id);
   if (!info.job_name.empty()) member("job_name", info.job_name);
+  if (!info.training_id.empty()) member("training_id", info.training_id);
   member("world_size", info.world_size);
-  member("network", {{"name", info.network_name}, {"hash", info.network_hash}});
+  if (info.stage) member("stage", {{"index", info.stage->index}, {"count", info.stage->count}});
+  if (info.generation) member("generation", *info.generation);
+  Json network{{"name", info.network_name}, {"hash", info.network_hash}};
+  if (!info.network_operators.empty()) network["operators"] = info.network_operators;
+  member("network", network);
+  if (!info.optimizer.empty()) member("optimizer", {{"name", info.optimizer}});
   member("random", {{"seed", info.seed}, {"state", info.random_state}});
   member("data_position", info.data_position);
   list("files", manifest.files, [](const ManifestFile& file) {
@@ -125,7 +133,7 @@ std::optional<int64_t> block_bytes(const Shape& shape, DType dtype) {
   return empty ? 0 : bytes;
 }
 
-ManifestFile read_file(const Field& field) {
+ManifestFile read_file(const Field& field, int64_t version) {
   ManifestFile file{
       .name = field["name"].text(), .size_bytes = field["size_bytes"].count(), .crc32c = read_crc(field["crc32c"])};
   // A manifest must not reach out of its directory.
@@ -135,11 +143,21 @@ ManifestFile read_file(const Field& field) {
   }
   if (field.has("encryption")) {
     file.encryption = field["encryption"].text();
-    if (file.encryption != "AES-GCM" && file.encryption != "AES-CBC") {
-      field["encryption"].fail("must be \"AES-GCM\" or \"AES-CBC\"");
+    const auto is = [&](std::string_view mode) { return file.encryption == mode; };
+    if (version == 1) {
+      if (!is(kAesGcm) && !is(kAesCbc)) field["encryption"].fail("must be \"AES-GCM\" or \"AES-CBC\"");
+      if (is(kAesGcm)) file.encryption = kReferenceAesGcm;
+    } else if (!is(kAesGcm) && !is(kReferenceAesGcm) && !is(kAesCbc)) {
+      field["encryption"].fail("must be \"AES-GCM\", \"AES-GCM/reference\" or \"AES-CBC\"");
     }
   }
   return file;
+}
+
+CheckpointInfo::Stage read_stage(const Field& field) {
+  CheckpointInfo::Stage stage{.index = field["index"].count(), .count = field["count"].count()};
+  if (stage.index >= stage.count) field["index"].fail("must be less than the count");
+  return stage;
 }
 
 ManifestSlice read_slice(const Field& field, const ManifestTensor& tensor, size_t num_files) {
@@ -169,7 +187,6 @@ ManifestSlice read_slice(const Field& field, const ManifestTensor& tensor, size_
 
 ManifestTensor read_tensor(const Field& field, size_t num_files) {
   ManifestTensor tensor{.name = field["name"].text()};
-  if (tensor.name.empty()) field["name"].fail("must not be empty");
   const auto dtype = field["dtype"].text();
   tensor.is_text = dtype == "str";
   if (!tensor.is_text) {
@@ -226,7 +243,7 @@ std::string to_text(const Manifest& manifest) {
     }
     return fmt::format("{}{}{}{}{}", kBeforeCrc, hex(crc_of(body)), kAfterCrc, body, kEnd);
   } catch (const Json::exception&) {
-    throw InvalidArgument("manifest: a name, job id, job name, data position or random state is not UTF-8");
+    throw InvalidArgument("manifest: a name, an id, the data position or the random state is not UTF-8");
   }
 }
 
@@ -234,24 +251,30 @@ Manifest parse_manifest(std::string_view text, const std::string& path) {
   const auto json = parse_json(body_of(text, path), path);
   const Field root(path, "the manifest", json);
   if (root["format"].text() != kFormat) root["format"].fail(fmt::format("must be \"{}\"", kFormat));
-  if (root["version"].count() != kVersion) root["version"].fail(fmt::format("must be {}", kVersion));
+  const auto version = root["version"].count();
+  if (version < 1 || version > kVersion) root["version"].fail(fmt::format("must be 1 to {}", kVersion));
   Manifest manifest;
   auto& info = manifest.info;
   info.epoch = root["epoch"].count();
   info.step_in_epoch = root["step_in_epoch"].count();
   info.step = root["step"].count();
-  info.saved_at_ms = root["saved_at_ms"].count();
+  info.saved_at_ms = root["saved_at_ms"].integer(INT64_MIN, INT64_MAX);
   info.job_id = root["job_id"].text();
   if (root.has("job_name")) info.job_name = root["job_name"].text();
+  if (root.has("training_id")) info.training_id = root["training_id"].text();
   info.world_size = static_cast<int>(root["world_size"].count(std::numeric_limits<int>::max()));
   info.network_name = root["network"]["name"].text();
   info.network_hash = root["network"]["hash"].text();
+  if (root["network"].has("operators")) info.network_operators = root["network"]["operators"].text();
+  if (root.has("optimizer")) info.optimizer = root["optimizer"]["name"].text();
+  if (root.has("stage")) info.stage = read_stage(root["stage"]);
+  if (root.has("generation")) info.generation = root["generation"].count();
   info.seed = root["random"]["seed"].unsigned_integer();
   info.random_state = root["random"]["state"].text();
   info.data_position = root["data_position"].text();
   std::unordered_set<std::string> names;
   for (const auto& field : root["files"].items(kMaxFiles)) {
-    manifest.files.push_back(read_file(field));
+    manifest.files.push_back(read_file(field, version));
     if (!names.insert(manifest.files.back().name).second) field["name"].fail("must occur once");
   }
   names.clear();

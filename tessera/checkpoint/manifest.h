@@ -18,12 +18,24 @@ struct CheckpointInfo {
   int64_t epoch = 0;
   int64_t step_in_epoch = 0;
   int64_t step = 0;         // since the beginning of training
-  int64_t saved_at_ms = 0;  // since 1970-01-01 UTC
+  int64_t saved_at_ms = 0;  // since 1970-01-01 UTC; negative where a clock stands before that
   std::string job_id;       // of the processes that saved it: another one after each start
   std::string job_name;     // of the training, which goes on under it; "": it has none
+  std::string training_id;  // of the training, random; a job that resumes goes on under it. "": not known
   int world_size = 1;
   std::string network_name;
-  std::string network_hash;
+  std::string network_hash;       // of what the network computes, see train/network_identity.h; "": not known
+  std::string network_operators;  // "add 2, matmul 2": how often it has each operator; "": not known
+  std::string optimizer;          // "Momentum"; "": none, or not known
+  // Where the values are those of one stage of a pipeline. Nothing writes it yet.
+  struct Stage {
+    int64_t index = 0;
+    int64_t count = 1;
+    bool operator==(const Stage&) const = default;
+  };
+  std::optional<Stage> stage;
+  // How often the ranks of a job have been put together anew. Nothing counts it yet.
+  std::optional<int64_t> generation;
   uint64_t seed = 0;
   std::string random_state;   // opaque: whoever gave it reads it
   std::string data_position;  // opaque likewise
@@ -34,7 +46,8 @@ struct ManifestFile {
   std::string name;  // in the manifest's directory
   int64_t size_bytes = 0;
   uint32_t crc32c = 0;  // of all its bytes
-  // "AES-GCM" or "AES-CBC"; then the slices have no checksums, which would tell of the values. "" for plain files.
+  // As encryption_mode_of() has it; then the slices have no checksums, which would tell of the values. "" for plain
+  // files.
   std::string encryption = {};
   bool operator==(const ManifestFile&) const = default;
 };

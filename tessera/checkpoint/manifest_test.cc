@@ -20,9 +20,12 @@ Manifest example() {
                    .saved_at_ms = 1700000000123,
                    .job_id = "job-7",
                    .job_name = "pictures, third try",
+                   .training_id = "7e55e7a",
                    .world_size = 4,
                    .network_name = "resnet50",
-                   .network_hash = "00ff",
+                   .network_hash = "1-00ff",
+                   .network_operators = "add 2, relu 1",
+                   .optimizer = "Momentum",
                    .seed = ~uint64_t{0},
                    .random_state = "{\"calls\":[1,2]}",
                    .data_position = "epoch 2\nrow \"9\""};
@@ -65,15 +68,17 @@ TEST(Manifest, RoundTrips) { EXPECT_EQ(parse_manifest(to_text(example()), "m"), 
 TEST(Manifest, IsTheDocumentedText) {
   EXPECT_EQ(to_text(example()).substr(33), R"({
 "format":"tessera checkpoint manifest",
-"version":1,
+"version":2,
 "epoch":2,
 "step_in_epoch":73,
 "step":146,
 "saved_at_ms":1700000000123,
 "job_id":"job-7",
 "job_name":"pictures, third try",
+"training_id":"7e55e7a",
 "world_size":4,
-"network":{"name":"resnet50","hash":"00ff"},
+"network":{"name":"resnet50","hash":"1-00ff","operators":"add 2, relu 1"},
+"optimizer":{"name":"Momentum"},
 "random":{"seed":18446744073709551615,"state":"{\"calls\":[1,2]}"},
 "data_position":"epoch 2\nrow \"9\"",
 "files":[
@@ -90,6 +95,44 @@ TEST(Manifest, NeedsNoHashes) {
   EXPECT_FALSE(manifest.tensors[0].slices[0].hash.has_value());
   manifest.tensors[0].slices[0].hash = 0x1F;
   EXPECT_EQ(manifest, example());
+}
+
+TEST(Manifest, OfTheFirstVersionIsRead) {
+  auto manifest = example();
+  manifest.info.training_id.clear();
+  manifest.info.network_operators.clear();
+  manifest.info.optimizer.clear();
+  manifest.files[0].encryption = "AES-GCM";
+  auto text = to_text(manifest);
+  const auto start = text.find('\n') + 1;
+  auto body = text.substr(start, text.size() - start - 3);
+  body.replace(body.find("\"version\":2"), 11, "\"version\":1");
+  manifest.files[0].encryption = "AES-GCM/reference";  // the only form of the time
+  EXPECT_EQ(parse_manifest(seal(body), "m"), manifest);
+}
+
+TEST(Manifest, HasRoomForStagesAndGenerations) {
+  auto manifest = example();
+  manifest.info.stage = CheckpointInfo::Stage{1, 4};
+  manifest.info.generation = 7;
+  EXPECT_THAT(to_text(manifest), HasSubstr("\"stage\":{\"index\":1,\"count\":4},\n\"generation\":7,"));
+  EXPECT_EQ(parse_manifest(to_text(manifest), "m"), manifest);
+  EXPECT_THAT(refusal(edited("\"world_size\":4", "\"world_size\":4,\"stage\":{\"index\":2,\"count\":2}")),
+              HasSubstr("stage.index must be less than the count, got 2"));
+}
+
+TEST(Manifest, OfAClockBefore1970IsRead) {
+  auto manifest = example();
+  for (const int64_t time : {int64_t{-1}, int64_t{-86'400'000}, INT64_MIN}) {
+    manifest.info.saved_at_ms = time;
+    EXPECT_EQ(parse_manifest(to_text(manifest), "m"), manifest) << time;
+  }
+}
+
+TEST(Manifest, MayHaveAValueWithAnEmptyName) {
+  auto manifest = example();
+  manifest.tensors[0].name.clear();
+  EXPECT_EQ(parse_manifest(to_text(manifest), "m"), manifest);
 }
 
 TEST(Manifest, EveryBitFlipIsDetected) {
@@ -112,12 +155,12 @@ TEST(Manifest, ErrorsNameTheField) {
   EXPECT_EQ(refusal(edited("\"epoch\":2", "\"epoch\":-2")),
             "m: epoch must be an integer from 0 to 9223372036854775807, got -2");
   EXPECT_EQ(refusal(edited("\"epoch\":2,", "")), "m: epoch is missing");
-  EXPECT_EQ(refusal(edited("\"hash\":\"00ff\"", "\"hash\":[1]")), "m: network.hash must be a string, got [1]");
+  EXPECT_EQ(refusal(edited("\"hash\":\"1-00ff\"", "\"hash\":[1]")), "m: network.hash must be a string, got [1]");
   EXPECT_EQ(refusal(edited("\"step\":146", "\"step\":1.5")),
             "m: step must be an integer from 0 to 9223372036854775807, got 1.5");
   EXPECT_THAT(refusal(edited("\"seed\":1", "\"seed\":-1")), HasSubstr("random.seed must be an integer"));
   EXPECT_THAT(refusal(edited("\"seed\":1", "\"seed\":9")), HasSubstr("random.seed must be an integer")) << "over 2^64";
-  EXPECT_THAT(refusal(edited("\"version\":1", "\"version\":2")), HasSubstr("version must be 1, got 2"));
+  EXPECT_THAT(refusal(edited("\"version\":2", "\"version\":3")), HasSubstr("version must be 1 to 2, got 3"));
   EXPECT_THAT(refusal(edited("8a9136aa", "8A9136AA")), HasSubstr("files[0].crc32c must be eight lower-case hex"));
   EXPECT_THAT(refusal(edited("000000000000001f", "1f")),
               HasSubstr("tensors[0].slices[0].hash must be sixteen lower-case hexadecimal digits, got \"1f\""));
