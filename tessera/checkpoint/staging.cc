@@ -5,11 +5,13 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/checkpoint/commit.h"
 
 namespace tessera::checkpoint {
 namespace {
 
 constexpr const char* kMarker = "conversion";
+constexpr const char* kPublished = ".conversion";
 
 }  // namespace
 
@@ -17,6 +19,11 @@ std::string plain_path(const std::string& path) {
   auto plain = std::filesystem::path(path).lexically_normal().string();
   while (plain.size() > 1 && plain.ends_with('/')) plain.pop_back();
   return plain;
+}
+
+bool Staging::was_published(FileSystem& files, const std::string& directory, const std::string& fingerprint) {
+  const auto published = join_path(plain_path(directory), kPublished);
+  return files.exists(published) && files.read_text(published) == fingerprint;
 }
 
 Staging::Staging(FileSystem& files, const std::string& directory, const std::string& fingerprint,
@@ -51,7 +58,7 @@ void Staging::refuse_other_files() const {
     return;
   }
   std::set<std::string> folders;
-  std::set<std::string> expected = {kMarker};
+  std::set<std::string> expected = {kMarker, kPublished};
   for (const auto& name : names_) {
     folders.insert(parent_path(name));
     for (const auto& file : {name, manifest_path(name), pending_manifest_path(name)}) expected.insert(file);
@@ -78,12 +85,12 @@ std::unique_ptr<WritableFile> Staging::create(const std::string& name) {
     files_.remove(manifest_path(path(name)));
     files_.sync_directory(directory);
   }
-  return files_.create(path(name));
+  return files_.create(path(name), kUmaskAccess);
 }
 
 void Staging::complete(const std::string& name, const Manifest& manifest) {
   const auto pending = pending_manifest_path(path(name));
-  const auto file = files_.create(pending);
+  const auto file = files_.create(pending, kUmaskAccess);
   file->append(to_text(manifest));
   file->sync();
   file->close();
@@ -122,16 +129,27 @@ void Staging::replace(const std::string& name) const {
 
 void Staging::publish() {
   files_.sync_directory(partial_);
+  const auto marker = join_path(directory_, kMarker);
+  const auto published = join_path(directory_, kPublished);
   const bool has_files = files_.is_directory(directory_) && !files_.list(directory_).empty();
   if (has_files) {
+    // While files are replaced one by one, the directory is no conversion's.
+    if (files_.exists(published)) {
+      files_.remove(published);
+      files_.sync_directory(directory_);
+    }
     for (const auto& name : names_) replace(name);
+    // A copy goes along: without its own marker, the partial directory would be nobody's.
+    const auto copy = join_path(partial_, kPublished);
+    files_.write_atomically(copy, files_.read_text(join_path(partial_, kMarker)));
+    files_.rename(copy, marker);
+    files_.sync_directory(directory_);
     files_.remove_directory_tree(partial_);
   } else {
     files_.rename(partial_, directory_);
     files_.sync_directory(parent_path(directory_));
   }
-  const auto marker = join_path(directory_, kMarker);
-  if (files_.exists(marker)) files_.remove(marker);
+  files_.rename(marker, published);
   files_.sync_directory(directory_);
 }
 

@@ -1,6 +1,6 @@
 // Staging: a directory of checkpoints that appears only when it is complete, and whose making can be interrupted and
-// taken up again. Files are made in DIRECTORY.partial, which takes the directory's name at the end. Internal to this
-// folder.
+// taken up again. Files are made in DIRECTORY.partial, which takes the directory's name at the end. A file .conversion
+// then says what they were made from. Internal to this folder.
 #pragma once
 
 #include <memory>
@@ -19,6 +19,9 @@ class Staging {
   // files, or when its partial one is not ours.
   Staging(FileSystem& files, const std::string& directory, const std::string& fingerprint,
           std::vector<std::string> names);
+
+  // Whether the directory is what a staging of that fingerprint published, whatever was done to its files since.
+  static bool was_published(FileSystem& files, const std::string& directory, const std::string& fingerprint);
 
   // Begins a file of that name.
   std::unique_ptr<WritableFile> create(const std::string& name);

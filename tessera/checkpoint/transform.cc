@@ -7,11 +7,13 @@
 #include <numeric>
 #include <set>
 
+#include "tessera/base/clock.h"
 #include "tessera/base/crc32c.h"
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
 #include "tessera/checkpoint/conversion.h"
+#include "tessera/checkpoint/load.h"
 #include "tessera/checkpoint/needed_ranks.h"
 #include "tessera/checkpoint/output_writer.h"
 #include "tessera/checkpoint/staging.h"
@@ -113,6 +115,38 @@ class ProgressCounter {
   TransformProgress progress_;
 };
 
+// One process at a time converts into a directory; the others wait: where each rank of a job makes the same call, one
+// does the work, and the others find it done. The system lets go of the lock when its holder ends, however it ends.
+class ConversionLock {
+ public:
+  ConversionLock(FileSystem& files, const std::string& directory)
+      : files_(files), path_(plain_path(directory) + ".converting") {
+    constexpr int64_t kLookEveryMs = 20;
+    files_.create_directories(parent_path(path_));
+    while ((lock_ = files_.try_lock(path_)) == nullptr) Clock::system().sleep_ms(kLookEveryMs);
+  }
+  ~ConversionLock() {
+    try {
+      files_.remove(path_);
+    } catch (const Error& error) {  // it holds nobody up
+      log_warning("{}", error.what());
+    }
+  }
+  ConversionLock(const ConversionLock&) = delete;
+  ConversionLock& operator=(const ConversionLock&) = delete;
+
+ private:
+  FileSystem& files_;
+  std::string path_;
+  std::unique_ptr<FileLock> lock_;
+};
+
+bool are_verified(FileSystem& files, const std::vector<std::string>& paths) {
+  return std::all_of(paths.begin(), paths.end(), [&](const std::string& path) {
+    return files.exists(path) && verify(files, path).state == Verified::kYes;
+  });
+}
+
 // Writes some files of the destination in one pass over the sources. Returns their manifests.
 std::vector<Manifest> convert(OutputWriter& writer, std::span<const OutputFile> outputs, int64_t world_size,
                               const std::vector<std::string>& names, Staging& staging, int num_threads,
@@ -144,21 +178,26 @@ TransformReport transform_checkpoints(FileSystem& files, const std::string& src_
                                       const TransformOptions& options) {
   if (prefix.find('/') != std::string::npos) throw InvalidArgument("prefix \"{}\": must not contain /", prefix);
   refuse_same_directory(files, src_directory, dst_directory);
+  const ConversionLock lock(files, dst_directory);
   const auto sources = open_sources(files, src_directory);
   const auto from = Placement::read(files, src_strategy_file);
   const auto to = Placement::read(files, dst_strategy_file);
   Conversion conversion(from, to, sources, options.check_replicas);
   const auto planned = plan(conversion, prefix);
-  warn_of_slices(conversion, from, to);
-  Staging staging(files, dst_directory, fingerprint(files, sources, prefix, src_strategy_file, dst_strategy_file),
-                  planned.names);
-
+  const auto what = fingerprint(files, sources, prefix, src_strategy_file, dst_strategy_file);
   TransformReport report;
+  for (const auto& name : planned.names) report.files.push_back(join_path(plain_path(dst_directory), name));
+  if (Staging::was_published(files, dst_directory, what) && are_verified(files, report.files)) {
+    report.files_kept = std::ssize(report.files);
+    return report;
+  }
+  warn_of_slices(conversion, from, to);
+  Staging staging(files, dst_directory, what, planned.names);
+
   TensorHashes written;  // of files that were kept, too
   std::vector<int64_t> ranks;
   for (int64_t rank = 0; rank < conversion.num_outputs(); ++rank) {
     const auto& name = planned.names[static_cast<size_t>(rank)];
-    report.files.push_back(join_path(plain_path(dst_directory), name));
     if (staging.is_complete(name)) {
       ++report.files_kept;
       written.add(staging.manifest(name));

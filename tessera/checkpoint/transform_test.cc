@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <thread>
 
 #include "tessera/checkpoint/load.h"
 #include "tessera/checkpoint/placement.h"
@@ -164,6 +165,50 @@ TEST_F(TwoRanks, F51_SourceAndOtherFilesStayAsTheyAre) {
   files.create("other.partial/mine")->append("x");
   EXPECT_THAT(message_of([&] { transform_checkpoints(files, "src", "other", "", "two.ckpt", ""); }),
               HasSubstr("was not made by a conversion"));
+}
+
+// As the ranks of a job do.
+TEST_F(TwoRanks, ManyWhoConvertAtOnceDoItOnce) {
+  constexpr size_t kCallers = 4;
+  std::vector<TransformReport> reports(kCallers);
+  std::vector<std::string> messages(kCallers);
+  const auto convert = [&](const std::string& to) {
+    std::vector<std::thread> callers;
+    for (size_t i = 0; i < kCallers; ++i) {
+      callers.emplace_back([&, i] { messages[i] = message_of([&] { reports[i] = transform("two.ckpt", to); }); });
+    }
+    for (auto& caller : callers) caller.join();
+  };
+  for (int round = 0; round < 5; ++round) {
+    files.remove_directory_tree("dst");
+    convert("four.ckpt");
+    EXPECT_THAT(messages, testing::Each("no error"));
+    size_t workers = 0;
+    for (const auto& report : reports) {
+      EXPECT_EQ(report.files, reports[0].files);
+      workers += report.files_kept == 0;
+    }
+    EXPECT_EQ(workers, 1U);
+    for (int rank = 0; rank < 4; ++rank) {
+      const auto checkpoint = load(files, fmt::format("dst/rank_{0}/out{0}.ckpt", rank));
+      EXPECT_TRUE(bit_equal(checkpoint.find("w")->read(), rows(2 * rank, 2 * rank + 2)));
+    }
+  }
+  convert("missing.ckpt");
+  EXPECT_THAT(messages, testing::Each(HasSubstr("missing.ckpt: cannot open")));
+}
+
+TEST_F(TwoRanks, AreConvertedAnewWhereTheDestinationIsDamaged) {
+  transform();
+  auto bytes = files.read_text("dst/rank_3/out3.ckpt");
+  bytes.back() ^= 1;
+  overwrite(files, "dst/rank_3/out3.ckpt", bytes);
+  EXPECT_EQ(transform().files_kept, 0);
+  EXPECT_TRUE(load(files, "dst/rank_3/out3.ckpt").is_verified());
+  EXPECT_EQ(transform().files_kept, 4) << "whole, and of these sources";
+  save_rank(0, 100, 104);
+  EXPECT_EQ(transform().files_kept, 0) << "of other sources";
+  EXPECT_TRUE(bit_equal(load(files, "dst/rank_0/out0.ckpt").find("w")->read(), rows(100, 102)));
 }
 
 TEST_F(TwoRanks, AnInterruptedConversionGoesOn) {
