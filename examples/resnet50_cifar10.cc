@@ -268,6 +268,7 @@ int run(cluster::Context& context, const Options& o) {
     if (path == "newest") {
       const auto choice = checkpoint::find_newest(context.file_system(), o.checkpoint_dir, o.prefix);
       choice.require_usable();
+      for (const auto& skip : choice.skipped) say("passed over " + skip.reason);
       if (!choice.found()) throw InvalidArgument("--resume newest: no checkpoint in \"{}\"", o.checkpoint_dir);
       path = choice.path;
     }

@@ -16,18 +16,6 @@ struct Candidate {
   int64_t successor = 0;  // N of CKP_N
 };
 
-// The N of "CKP_N", 0 for "CKP" itself; nullopt for another prefix.
-std::optional<int64_t> successor_of(const std::string& name_prefix, const std::string& prefix) {
-  if (prefix.empty() || name_prefix == prefix) return 0;
-  if (!name_prefix.starts_with(prefix + "_")) return std::nullopt;
-  try {
-    const auto number = parse_int(std::string_view(name_prefix).substr(prefix.size() + 1), "number");
-    return number > 0 ? std::optional(number) : std::nullopt;
-  } catch (const InvalidArgument&) {
-    return std::nullopt;
-  }
-}
-
 // Whether the manifest is right is found out when the checkpoint's turn comes.
 Position position_of(FileSystem& files, const std::string& path, const CheckpointName& name) {
   for (const auto& manifest_file : {manifest_path(path), pending_manifest_path(path)}) {
@@ -48,7 +36,7 @@ std::vector<Candidate> candidates_newest_first(FileSystem& files, const std::str
   for (const auto& file_name : files.list(directory)) {
     const auto name = parse_checkpoint_name(file_name);
     if (!name) continue;
-    const auto successor = successor_of(name->prefix, prefix);
+    const auto successor = prefix.empty() ? 0 : successor_of(name->prefix, prefix);
     if (!successor) continue;
     const auto path = join_path(directory, file_name);
     candidates.push_back({path, position_of(files, path, *name), *successor});
@@ -74,12 +62,19 @@ std::string inventory(FileSystem& files, const std::string& directory, const std
   std::string text;
   for (const auto& candidate : candidates_newest_first(files, directory, prefix)) {
     const auto verification = verify(files, candidate.path);
-    text += fmt::format("\n    {}", verification.state == Verified::kNo ? verification.problem : candidate.path);
+    const bool is_damaged = verification.state == Verified::kNo;
+    text += fmt::format("\n    {}{}", is_damaged ? verification.problem : candidate.path,
+                        verification.state == Verified::kNoManifest ? " (no manifest)" : "");
   }
   return text.empty() ? fmt::format(" nothing in {}", directory) : text;
 }
 
 }  // namespace
+
+std::string without_manifest(const std::string& path) {
+  return fmt::format("{}: is newer, but has no manifest, so nothing shows whether it is whole; to take it, name it",
+                     path);
+}
 
 std::string Choice::describe() const {
   std::string text;
@@ -100,22 +95,36 @@ void Choice::require_usable() const {
 Choice find_newest(FileSystem& files, const std::string& directory, const std::string& prefix,
                    std::optional<Position> at_most) {
   Choice choice;
+  std::optional<Candidate> unverified;  // the newest without a manifest
+  size_t skipped_before_it = 0;
+  const auto choose = [&](const Candidate& candidate, Verified state) {
+    choice.path = candidate.path;
+    choice.position = candidate.position;
+    choice.state = state;
+  };
   for (const auto& candidate : candidates_newest_first(files, directory, prefix)) {
     if (at_most && *at_most < candidate.position) continue;
     std::string problem;
     try {
       auto verification = verify(files, candidate.path);
-      if (verification.state != Verified::kNo) {
-        choice.path = candidate.path;
-        choice.position = candidate.position;
-        choice.state = verification.state;
+      if (verification.state == Verified::kYes) {
+        choose(candidate, Verified::kYes);
         return choice;
       }
-      problem = std::move(verification.problem);
+      if (verification.state == Verified::kNoManifest && !unverified) {
+        unverified = candidate;
+        skipped_before_it = choice.skipped.size();
+      }
+      problem = verification.state == Verified::kNoManifest ? without_manifest(candidate.path)
+                                                            : std::move(verification.problem);
     } catch (const IoError& error) {  // a broken sector, a directory of that name
       problem = error.what();
     }
     choice.skipped.push_back({candidate.path, std::move(problem)});
+  }
+  if (unverified) {
+    choose(*unverified, Verified::kNoManifest);
+    choice.skipped.resize(skipped_before_it);
   }
   return choice;
 }

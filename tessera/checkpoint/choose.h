@@ -1,5 +1,5 @@
-// Which checkpoint to resume from: the newest that is whole, by epoch and step as numbers, never by the order of names
-// or times. Nothing is ever deleted here.
+// Which checkpoint to resume from: the newest that is verified to be whole, by epoch and step as numbers, never by the
+// order of names or times; one without a manifest only where none is verified. Nothing is ever deleted here.
 #pragma once
 
 #include <optional>
@@ -23,6 +23,17 @@ struct Position {
   }
 };
 
+// A checkpoint of a directory.
+struct DirectoryEntry {
+  std::string path;
+  Position position = {};
+  bool has_manifest = false;  // right or wrong
+};
+
+// Why a checkpoint without a manifest is passed over for an older one that is verified, and what to do where it is
+// wanted.
+std::string without_manifest(const std::string& path);
+
 // There are checkpoints, but none can be used. That there is none at all is no error.
 class NoUsableCheckpoint : public InvalidArgument {
  public:
@@ -38,7 +49,7 @@ struct Choice {
   std::string path;  // "" when no checkpoint can be used
   Position position;
   Verified state = Verified::kNo;          // kYes, or kNoManifest
-  std::vector<SkippedCheckpoint> skipped;  // newer ones that failed their check, newest first
+  std::vector<SkippedCheckpoint> skipped;  // newer ones that failed their check or have no manifest, newest first
 
   bool found() const { return !path.empty(); }
   // One line for each skipped one, and what was chosen; for logs and errors.
@@ -49,7 +60,8 @@ struct Choice {
 };
 
 // The newest usable checkpoint in `directory` of `prefix` and its successors (CKP, CKP_1, ...); of any prefix when it
-// is empty. At equal positions the higher successor wins. `at_most` leaves out newer ones. A missing directory has
+// is empty. One that is verified is taken before a newer one without a manifest, which is named among the skipped ones.
+// At equal positions the higher successor wins. `at_most` leaves out newer ones. A missing directory has
 // none.
 Choice find_newest(FileSystem& files, const std::string& directory, const std::string& prefix,
                    std::optional<Position> at_most = std::nullopt);

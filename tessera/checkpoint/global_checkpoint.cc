@@ -5,6 +5,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/checkpoint/candidates.h"
 #include "tessera/checkpoint/wire.h"
 
 namespace tessera::checkpoint {
@@ -48,21 +49,17 @@ void require_job(const std::string& path, const std::optional<CheckpointInfo>& i
 
 GlobalCheckpoint GlobalCheckpoint::open(FileSystem& files, const std::string& path, const std::string& job_name) {
   if (files.is_directory(path)) {
-    const auto first_folder = join_path(path, "rank_0");
-    const auto folder = files.is_directory(first_folder) ? first_folder : path;
-    std::string problem;
-    for (const auto& candidate : checkpoints_newest_first(files, folder)) {
+    Candidates candidates(files, path);
+    while (true) {
       try {
-        auto checkpoint = open(files, candidate, job_name);
-        if (!checkpoint.missing_.empty()) throw InvalidArgument("{}: is missing", checkpoint.missing_[0]);
-        if (!problem.empty()) log_warning("{}; {} is taken instead", problem, candidate);
+        auto checkpoint = open(files, candidates.path(), job_name);
+        checkpoint.require_all_files();
+        candidates.warn();
         return checkpoint;
       } catch (const InvalidArgument& error) {
-        if (problem.empty()) problem = error.what();
+        candidates.pass_over(error.what());
       }
     }
-    if (!problem.empty()) throw InvalidArgument(problem);
-    throw InvalidArgument("{}: holds no checkpoint: neither rank_0/*.ckpt nor *.ckpt", path);
   }
   if (!files.exists(path) && rank_of_folder(base_name(parent_path(path)))) {
     // A rank of a larger job than that which saved.
@@ -123,6 +120,10 @@ void GlobalCheckpoint::add(size_t source, const SourceTensor& tensor) {
                           sources_[other.source].path());
   }
   parts_[it->second].push_back({source, &tensor, box});
+}
+
+void GlobalCheckpoint::require_all_files() const {
+  if (!missing_.empty()) throw InvalidArgument("{}: is missing", missing_[0]);
 }
 
 const StoredEntry* GlobalCheckpoint::find(std::string_view name) const {

@@ -28,7 +28,8 @@ class GlobalCheckpoint {
   //   NAME.ckpt         that checkpoint, with all its files; where it is one rank's part and lies in a folder rank_N,
   //                     with NAME.ckpt of the folders rank_0 to rank_W-1 beside it, W being the ranks that saved;
   //                     a folder rank_N that has none (N >= W) stands for rank_0
-  //   a directory       its newest checkpoint, or the newest that all folders rank_N of it together hold
+  //   a directory       its newest checkpoint, or the newest that all folders rank_N of it together hold, see
+  //                     candidates.h; what is passed over is named in a warning
   // Logs one warning where a manifest is missing. Throws InvalidArgument naming file and tensor when a file is damaged
   // or of another checkpoint, or when a file of the directory is missing; IoError when one cannot be read. Of folders
   // rank_N only those must be there whose values are read.
@@ -37,6 +38,8 @@ class GlobalCheckpoint {
   static GlobalCheckpoint open(FileSystem& files, const std::string& path, const std::string& job_name = "");
 
   const std::string& path() const { return path_; }
+  // Throws InvalidArgument naming a file of another rank that is missing.
+  void require_all_files() const;
   // Absent without a manifest.
   const std::optional<CheckpointInfo>& info() const { return info_; }
   // In the order of the files, with global shapes; without pieces: nothing is mapped.

@@ -6,7 +6,6 @@
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
-#include "tessera/checkpoint/choose.h"
 #include "tessera/checkpoint/ckpt_file.h"
 #include "tessera/checkpoint/ckpt_record.h"
 #include "tessera/checkpoint/policy.h"
@@ -76,43 +75,27 @@ void add_manifest(SourceTensor& tensor, const ManifestTensor& described, const M
   }
 }
 
-struct Candidate {
-  Position position;
-  std::string path;
-};
-
 // What the manifest says; else what the name does; else the beginning.
 Position position_of(FileSystem& files, const std::string& directory, const std::string& name) {
   const auto path = join_path(directory, name);
-  if (files.exists(manifest_path(path))) {
+  for (const auto& manifest_file : {manifest_path(path), pending_manifest_path(path)}) {
+    if (!files.exists(manifest_file)) continue;
     try {
-      const auto info = parse_manifest(files.read_text(manifest_path(path)), manifest_path(path)).info;
+      const auto info = parse_manifest(files.read_text(manifest_file), manifest_file).info;
       return {info.epoch, info.step_in_epoch};
-    } catch (const InvalidArgument&) {  // comes up again when the file is opened
+    } catch (const Error&) {  // comes up again when the file is opened
     }
   }
   const auto parsed = parse_checkpoint_name(name);
   return parsed ? Position{parsed->epoch, parsed->step_in_epoch} : Position{};
 }
 
-std::vector<Candidate> candidates_newest_first(FileSystem& files, const std::string& directory) {
-  std::vector<Candidate> candidates;
-  for (const auto& name : files.list(directory)) {
-    if (name.ends_with(".ckpt"))
-      candidates.push_back({position_of(files, directory, name), join_path(directory, name)});
-  }
-  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
-    return a.position < b.position || b.position < a.position ? b.position < a.position : b.path < a.path;
-  });
-  return candidates;
-}
-
 // Of each rank the last by name of those at `position`; an empty map when a rank has none.
-std::map<int64_t, std::string> files_at(const std::map<int64_t, std::vector<Candidate>>& candidates,
+std::map<int64_t, std::string> files_at(const std::map<int64_t, std::vector<DirectoryEntry>>& candidates,
                                         const Position& position) {
   std::map<int64_t, std::string> paths;
   for (const auto& [rank, list] : candidates) {
-    const auto it = std::find_if(list.begin(), list.end(), [&](const Candidate& candidate) {
+    const auto it = std::find_if(list.begin(), list.end(), [&](const DirectoryEntry& candidate) {
       return !(candidate.position < position) && !(position < candidate.position);
     });
     if (it == list.end()) return {};
@@ -159,10 +142,18 @@ std::optional<int64_t> rank_of_folder(const std::string& name) {
   return std::stoll(digits);
 }
 
-std::vector<std::string> checkpoints_newest_first(FileSystem& files, const std::string& directory) {
-  std::vector<std::string> paths;
-  for (auto& candidate : candidates_newest_first(files, directory)) paths.push_back(std::move(candidate.path));
-  return paths;
+std::vector<DirectoryEntry> checkpoints_newest_first(FileSystem& files, const std::string& directory) {
+  std::vector<DirectoryEntry> entries;
+  for (const auto& name : files.list(directory)) {
+    if (!name.ends_with(".ckpt")) continue;
+    const auto path = join_path(directory, name);
+    const bool has_manifest = files.exists(manifest_path(path)) || files.exists(pending_manifest_path(path));
+    entries.push_back({path, position_of(files, directory, name), has_manifest});
+  }
+  std::sort(entries.begin(), entries.end(), [](const DirectoryEntry& a, const DirectoryEntry& b) {
+    return a.position < b.position || b.position < a.position ? b.position < a.position : b.path < a.path;
+  });
+  return entries;
 }
 
 SourceFile SourceFile::open(FileSystem& files, const std::string& path) {
@@ -237,21 +228,21 @@ void SourceFile::forget_parts() {
 SourceFiles open_sources(FileSystem& files, const std::string& given) {
   const auto directory = plain_path(given);
   if (!files.is_directory(directory)) throw InvalidArgument("{}: is no directory of checkpoints", directory);
-  std::map<int64_t, std::vector<Candidate>> candidates;
+  std::map<int64_t, std::vector<DirectoryEntry>> candidates;
   for (const auto& name : files.list(directory)) {
     const auto rank = rank_of_folder(name);
     const auto folder = join_path(directory, name);
-    if (rank && files.is_directory(folder)) candidates[*rank] = candidates_newest_first(files, folder);
+    if (rank && files.is_directory(folder)) candidates[*rank] = checkpoints_newest_first(files, folder);
   }
   const bool has_folders = !candidates.empty();
-  if (!has_folders) candidates[0] = candidates_newest_first(files, directory);
+  if (!has_folders) candidates[0] = checkpoints_newest_first(files, directory);
   std::erase_if(candidates, [](const auto& entry) { return entry.second.empty(); });
   if (candidates.empty()) {
     throw InvalidArgument("{}: holds no checkpoint: neither rank_N/*.ckpt nor *.ckpt", directory);
   }
   std::string problem;
   std::string newest;
-  for (const Candidate& first : candidates.begin()->second) {
+  for (const DirectoryEntry& first : candidates.begin()->second) {
     const auto paths = files_at(candidates, first.position);
     if (paths.empty()) continue;
     try {

@@ -11,6 +11,7 @@
 
 #include "tessera/base/file_system.h"
 #include "tessera/checkpoint/box.h"
+#include "tessera/checkpoint/choose.h"
 #include "tessera/checkpoint/ckpt_file.h"
 #include "tessera/checkpoint/manifest.h"
 #include "tessera/checkpoint/range_reader.h"
@@ -84,8 +85,8 @@ std::string read_text(FileSystem& files, const SourceFile& source, const std::st
 // Rank N's folder is called rank_N; nullopt for other names.
 std::optional<int64_t> rank_of_folder(const std::string& name);
 
-// The paths of the .ckpt files of a directory, newest first, by epoch and step as numbers.
-std::vector<std::string> checkpoints_newest_first(FileSystem& files, const std::string& directory);
+// The .ckpt files of a directory, newest first, by epoch and step as numbers.
+std::vector<DirectoryEntry> checkpoints_newest_first(FileSystem& files, const std::string& directory);
 
 // By rank.
 using SourceFiles = std::map<int64_t, SourceFile>;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -139,6 +140,26 @@ TEST(Faults, F35_AFlippedBitNamesFileAndTensor) {
                 ElementsAre(AllOf(StartsWith(path), HasSubstr(fmt::format("the tensor \"{}\"", entry.name)),
                                   HasSubstr("is damaged"))));
   }
+}
+
+TEST(Faults, F35_WhatNothingVerifiesIsNotTakenForTheNewest) {
+  MemoryFileSystem files;
+  save_step(files, 1);
+  const auto path = save_step(files, 2);
+  const auto whole = files.read_text(path);
+  const auto checkpoint = load(files, path);
+  const auto first_byte =
+      static_cast<size_t>(checkpoint.find("w")->pieces[0].data() - checkpoint.file().bytes().data());
+  overwrite(files, path, with_flipped_bit(whole, 8 * first_byte + 3));
+  files.remove(manifest_path(path));
+  EXPECT_EQ(recovered_step(files), 1);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(GlobalCheckpoint::open(files, "d").info()->step, 1);
+  EXPECT_THAT(
+      testing::internal::GetCapturedStderr(),
+      HasSubstr(path + ": is newer, but has no manifest, so nothing shows whether it is whole; to take it, name "
+                       "it; d/CKP-1_1.ckpt is taken instead"));
+  EXPECT_FALSE(GlobalCheckpoint::open(files, path).info()) << "by its name it is read";
 }
 
 TEST(Faults, F36_AFileOfAnotherPlaceIsRefused) {
@@ -310,7 +331,13 @@ TEST(Faults, F39_TwoJobsInOneDirectory) {
     EXPECT_NO_THROW(DirectoryLock(files, "other", "job-b"));
     const DirectoryLock shared(files, "d", "job-a");  // of the same process
     EXPECT_EQ(shared.generation(), 1);
-    // As another process would see it.
+    // As a process in another container may see it: the same host, the same number, but not this process.
+    auto text = files.read_text(directory_lock_path("d"));
+    const auto at = text.find("\"process_id\":\"") + 14;
+    overwrite(files, directory_lock_path("d"), text.replace(at, 32, std::string(32, '0')));
+    EXPECT_THAT(message_of([&] { const DirectoryLock second(files, "d", "job-b"); }),
+                HasSubstr("d: job \"job-a\" (process " + std::to_string(::getpid())));
+    // As one sees it that was written by an earlier version.
     overwrite(files, directory_lock_path("d"), R"({"job_id":"job-a","host":"h1","pid":4711,"generation":1})");
     EXPECT_THAT(message_of([&] { const DirectoryLock second(files, "d", "job-b"); }),
                 HasSubstr("d: job \"job-a\" (process 4711 on h1) writes checkpoints here"));
@@ -322,6 +349,77 @@ TEST(Faults, F39_TwoJobsInOneDirectory) {
   EXPECT_EQ(next.generation(), 4);
   ASSERT_TRUE(next.taken_over_from());
   EXPECT_EQ(next.taken_over_from()->job_id, "job-a");
+}
+
+TEST_F(OnDisk, F39_OnlyWritersOfADirectoryCanOpenItsLock) {
+  disk.create_directories(directory);
+  struct Case {
+    unsigned directory;
+    unsigned lock;
+  };
+  for (const auto& [mode, expected] : {Case{0700, 0600}, Case{0755, 0600}, Case{0775, 0660}, Case{0777, 0666}}) {
+    ASSERT_EQ(::chmod(directory.c_str(), mode), 0);
+    const auto path = directory_lock_path(directory);
+    disk.create(path, 0644);  // left by an earlier version
+    const DirectoryLock lock(disk, directory, "job");
+    struct stat status {};
+    ASSERT_EQ(::stat(path.c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0777, expected);
+  }
+}
+
+TEST_F(OnDisk, F30_AFileBeyondTheLimitOfItsProcessFailsTheSave) {
+  save_step(disk, 1, directory);
+  const auto message = [&] {
+    rlimit before{};
+    EXPECT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+    const rlimit small{100, before.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+    const auto text = message_of([&] { save_step(disk, 2, directory); });
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+    return text;
+  }();
+  EXPECT_EQ(message, path_of_step(2, directory) + ".tmp: cannot write: File too large");
+  EXPECT_THAT(names(), ElementsAre("CKP-1_1.ckpt", "CKP-1_1.ckpt.manifest"));
+  EXPECT_EQ(recovered_step(disk, directory), 1);
+}
+
+TEST_F(OnDisk, FilesAreAsTheUmaskHasThemAndEncryptedOnesTheirOwnersAlone) {
+  const auto mode_of = [&](const std::string& path) {
+    struct stat status {};
+    EXPECT_EQ(::stat(path.c_str(), &status), 0) << path;
+    return status.st_mode & 0777;
+  };
+  for (const auto& [umask, expected] : {std::pair{0002U, 0664U}, {0022U, 0644U}, {0077U, 0600U}}) {
+    const auto before = ::umask(umask);
+    const auto path = save_step(disk, 1, directory);
+    save(disk, {.path = path_of_step(2, directory), .encryption = {.key = "0123456789abcdef"}}, entries_of_step(2), {});
+    ::umask(before);
+    for (const auto& file : {path, manifest_path(path)}) EXPECT_EQ(mode_of(file), expected) << file;
+    const auto encrypted = path_of_step(2, directory);
+    for (const auto& file : {encrypted, manifest_path(encrypted)}) EXPECT_EQ(mode_of(file), 0600U) << file;
+  }
+}
+
+// Somebody cuts the file short after it was opened: that is an error, not the end of the process.
+TEST_F(OnDisk, F34_AFileThatIsCutShortWhileItIsRead) {
+  const auto path = path_of_step(1, directory);
+  const Tensor large = Tensor::full({DType::kF32, {1 << 20}}, 1);
+  save(disk, {.path = path}, std::vector{Entry("w", large), Entry("note", std::string(5000, 'n'))},
+       {.epoch = 1, .step_in_epoch = 1, .step = 1});
+  const auto whole = disk.read_text(path);
+  const std::string refusal = path + ": became shorter while it was read, or the disk cannot give all of it";
+  for (const int64_t size : {0, 1, 4096, 100'000, 4'000'000}) {
+    SCOPED_TRACE(size);
+    overwrite(disk, path, whole);
+    const auto checkpoint = load(disk, path);
+    ASSERT_EQ(::truncate(path.c_str(), size), 0);
+    EXPECT_EQ(message_of([&] { checkpoint.find("w")->read(); }), refusal);
+    EXPECT_EQ(message_of([&] { checkpoint.find("w")->crc32c(); }), refusal);
+    EXPECT_EQ(message_of([&] { checkpoint.find("note")->read_text(); }), refusal);
+  }
+  overwrite(disk, path, whole);
+  EXPECT_TRUE(bit_equal(load(disk, path).find("w")->read(), large)) << "the next is read as ever";
 }
 
 TEST(Faults, F39_ALockFileThatSaysNothingIsTakenOver) {

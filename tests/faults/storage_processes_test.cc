@@ -128,6 +128,46 @@ TEST_F(Processes, F39_TheLockEndsWithItsProcess) {
   EXPECT_EQ(DirectoryLock(disk, directory, "job-c").generation(), 1);
 }
 
+// Two containers may be the same process of the same host by their own lights.
+TEST_F(Processes, F39_JobsInTwoContainersAreTwoJobs) {
+  const auto directory = in("d");
+  HoldingJob first(directory, "job-a", /*in_container=*/true);
+  ContainerJob second({"work", directory, "job-b", "1", "3", "2"});
+  const auto ended = second.wait();
+  if (!ended) GTEST_SKIP() << "containers need the privilege to make namespaces (root)";
+  ASSERT_EQ(first.generation(), "1");
+  EXPECT_EQ(ended->exit_code, 1) << "refused";
+  EXPECT_THAT(disk.list(directory), ElementsAre(".tessera-lock"));
+  first.let_go();
+  EXPECT_EQ(ContainerJob({"work", directory, "job-b", "1", "3", "2"}).wait()->exit_code, 0);
+  EXPECT_EQ(recovered_step(disk, directory), 3);
+}
+
+// 50 trials with TESSERA_TEST_FULL=1.
+TEST_F(Processes, F39_TwoContainersDamageNothing) {
+  const auto directory = in("d");
+  int64_t refused = 0;
+  const int64_t trials = sample_size(50);
+  for (int64_t trial = 0; trial < trials; ++trial) {
+    disk.remove_directory_tree(directory);
+    ContainerJob first({"work", directory, "job-a", "1", "20", "3"});
+    ContainerJob second({"work", directory, "job-b", "1", "20", "3"});
+    for (auto* job : {&first, &second}) {
+      const auto ended = job->wait();
+      if (!ended) GTEST_SKIP() << "containers need the privilege to make namespaces (root)";
+      ASSERT_EQ(ended->signal, 0);
+      refused += ended->exit_code == 1;
+    }
+    EXPECT_EQ(recovered_step(disk, directory), 20);
+    for (const auto& name : disk.list(directory)) {
+      if (!name.ends_with(".ckpt")) continue;
+      EXPECT_EQ(verify(disk, join_path(directory, name)).state, Verified::kYes) << name;
+    }
+  }
+  EXPECT_LE(refused, trials) << "one of them writes";
+  std::cout << trials << " trials, 0 damaged checkpoints: two containers, one directory; refused " << refused << "\n";
+}
+
 ParameterLayout split_rows(const std::string& name, int64_t num_ranks) {
   return {.name = name, .device_matrix = {num_ranks}, .tensor_map = {{0}, {}}};
 }
