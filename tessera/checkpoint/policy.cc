@@ -43,10 +43,11 @@ CheckpointConfig validated(CheckpointConfig config) {
         "CheckpointConfig: save_checkpoint_steps, save_checkpoint_seconds, keep_checkpoint_max and "
         "keep_checkpoint_per_n_minutes are all 0; at least one must be positive");
   }
-  if (config.enc_mode != "AES-GCM" && config.enc_mode != "AES-CBC") {
-    throw InvalidArgument("CheckpointConfig: enc_mode must be \"AES-GCM\" or \"AES-CBC\", got \"{}\"", config.enc_mode);
+  if (config.enc_mode != kAesGcm && config.enc_mode != kReferenceAesGcm && config.enc_mode != kAesCbc) {
+    throw InvalidArgument("CheckpointConfig: enc_mode must be \"{}\" or \"{}\", got \"{}\"", kAesGcm, kReferenceAesGcm,
+                          config.enc_mode);
   }
-  check_encryption({config.enc_key, config.enc_mode});
+  check_encryption_to_write({config.enc_key, config.enc_mode});
   for (const auto& name : config.append_info) {
     if (name != "epoch_num" && name != "step_num") {
       throw InvalidArgument("CheckpointConfig: append_info takes \"epoch_num\" and \"step_num\", got \"{}\"", name);
@@ -103,6 +104,13 @@ std::string unused_prefix(FileSystem& files, const std::string& directory, const
   return next == 0 ? prefix : fmt::format("{}_{}", prefix, next);
 }
 
+std::optional<int64_t> successor_of(const std::string& name_prefix, const std::string& prefix) {
+  if (name_prefix == prefix) return 0;
+  if (!name_prefix.starts_with(prefix + "_")) return std::nullopt;
+  const auto number = parse_digits(std::string_view(name_prefix).substr(prefix.size() + 1));
+  return number && *number > 0 ? number : std::nullopt;
+}
+
 SaveTrigger::SaveTrigger(const CheckpointConfig& config, const Clock& clock, int64_t resumed_step)
     : steps_(config.save_checkpoint_steps),
       seconds_(config.save_checkpoint_seconds),
@@ -121,10 +129,12 @@ void SaveTrigger::saved(int64_t step) {
   last_time_ns_ = clock_.monotonic_ns();
 }
 
-Retention::Retention(FileSystem& files, std::string directory, std::string prefix, const CheckpointConfig& config)
+Retention::Retention(FileSystem& files, std::string directory, std::string prefix, const CheckpointConfig& config,
+                     RetainedTraining training)
     : files_(files),
       directory_(std::move(directory)),
       prefix_(std::move(prefix)),
+      training_(std::move(training)),
       keep_max_(config.keep_checkpoint_max),
       window_ms_(config.keep_checkpoint_per_n_minutes * 60'000) {}
 
@@ -139,16 +149,63 @@ void Retention::look_at(const std::string& name, int64_t size) {
   if (verification.manifest) known.info = std::move(verification.manifest->info);
 }
 
-// The files of the run's checkpoints by the names of these, NAME.ckpt first where it is there.
-std::map<std::string, std::vector<std::string>> Retention::files_of_checkpoints() const {
-  std::map<std::string, std::vector<std::string>> files;
+// Which run of the training saves under this prefix, counted from 0; nullopt where none does.
+std::optional<int64_t> Retention::run_of(const std::string& prefix) const {
+  if (!training_.base_prefix.empty()) return successor_of(prefix, training_.base_prefix);
+  return prefix == prefix_ ? std::optional<int64_t>(0) : std::nullopt;
+}
+
+// By its manifest alone, which is enough to know what must not be touched.
+bool Retention::is_of_training(const std::string& checkpoint) const {
+  const auto path = join_path(directory_, checkpoint);
+  for (const auto& manifest_file : {manifest_path(path), pending_manifest_path(path)}) {
+    if (!files_.exists(manifest_file)) continue;
+    try {
+      const auto info = parse_manifest(files_.read_text(manifest_file), manifest_file).info;
+      if (!info.job_name.empty() && !training_.job_name.empty()) return info.job_name == training_.job_name;
+      return !info.training_id.empty() && info.training_id == training_.training_id;
+    } catch (const Error&) {  // of a training that nobody knows
+    }
+  }
+  return false;
+}
+
+// Earlier runs are of the training by what their manifests say. What a crash left of a run has no manifest to be
+// trusted: it goes with a run all of whose checkpoints are the training's.
+void Retention::keep_own(FilesOfCheckpoints& checkpoints) const {
+  struct Run {
+    bool has_own = false;
+    bool has_others = false;
+  };
+  std::map<std::string, Run> runs;
+  std::vector<std::string> others;
+  for (const auto& [name, file_names] : checkpoints) {
+    const auto prefix = parse_checkpoint_name(name)->prefix;
+    if (prefix == prefix_ || file_names.front() != name) continue;
+    const auto known = known_.find(name);
+    const bool is_own = (known != known_.end() && known->second.is_verified) || is_of_training(name);
+    (is_own ? runs[prefix].has_own : runs[prefix].has_others) = true;
+    if (!is_own) others.push_back(name);
+  }
+  for (const auto& name : others) checkpoints.erase(name);
+  std::erase_if(checkpoints, [&](const auto& item) {
+    const auto prefix = parse_checkpoint_name(item.first)->prefix;
+    if (prefix == prefix_ || item.second.front() == item.first) return false;
+    const auto& run = runs[prefix];
+    return !run.has_own || run.has_others;
+  });
+}
+
+// The files of the training's runs by the names of the checkpoints, NAME.ckpt first where it is there.
+Retention::FilesOfCheckpoints Retention::files_of_checkpoints() const {
+  FilesOfCheckpoints files;
   for (const auto& file_name : files_.list(directory_)) {
     constexpr std::string_view kSuffix = ".ckpt";
     const auto end = file_name.find(kSuffix);
     if (end == std::string::npos) continue;
     const auto checkpoint = file_name.substr(0, end + kSuffix.size());
     const auto name = parse_checkpoint_name(checkpoint);
-    if (!name || name->prefix != prefix_) continue;
+    if (!name || !run_of(name->prefix)) continue;
     const bool belongs = file_name == checkpoint || file_name == manifest_path(checkpoint) ||
                          file_name == pending_manifest_path(checkpoint) || file_name == temporary_path(checkpoint) ||
                          slice_file_generation(file_name, checkpoint);
@@ -158,7 +215,7 @@ std::map<std::string, std::vector<std::string>> Retention::files_of_checkpoints(
 }
 
 // What a crash left of a save or a removal has no NAME.ckpt: no other save is under way.
-void Retention::remove_leftovers(std::map<std::string, std::vector<std::string>>& checkpoints) {
+void Retention::remove_leftovers(FilesOfCheckpoints& checkpoints) {
   for (auto it = checkpoints.begin(); it != checkpoints.end();) {
     const bool is_left_over = it->second.front() != it->first;
     if (is_left_over) remove_rest(it->first, it->second);
@@ -174,6 +231,7 @@ void Retention::remove_rest(const std::string& checkpoint, const std::vector<std
 
 std::vector<std::string> Retention::apply() {
   auto checkpoints = files_of_checkpoints();
+  keep_own(checkpoints);
   remove_leftovers(checkpoints);
   std::vector<std::string> names;
   for (const auto& [name, file_names] : checkpoints) names.push_back(name);
@@ -186,7 +244,8 @@ std::vector<std::string> Retention::apply() {
   std::erase_if(names, [&](const auto& name) { return !known_[name].is_verified; });
   std::sort(names.begin(), names.end(), [&](const auto& a, const auto& b) {
     const auto key = [&](const auto& name) {
-      return std::tuple(known_[name].info.epoch, known_[name].info.step_in_epoch);
+      const auto run = run_of(parse_checkpoint_name(name)->prefix).value_or(0);
+      return std::tuple(run, known_[name].info.epoch, known_[name].info.step_in_epoch);
     };
     return key(a) < key(b);
   });

@@ -54,6 +54,9 @@ std::optional<CheckpointName> parse_checkpoint_name(std::string_view file_name);
 // a new run does not mix with an old one. A missing directory has none.
 std::string unused_prefix(FileSystem& files, const std::string& directory, const std::string& prefix);
 
+// The N of "CKP_N" for the prefix "CKP", 0 for "CKP" itself; nullopt for another prefix.
+std::optional<int64_t> successor_of(const std::string& name_prefix, const std::string& prefix);
+
 // Says after which steps to save. Steps are counted from the beginning of training. With several ranks and
 // save_checkpoint_seconds one rank must decide for all: clocks differ.
 class SaveTrigger {
@@ -73,15 +76,28 @@ class SaveTrigger {
   int64_t last_time_ns_;
 };
 
-// Removes old checkpoints of one run, which are those of its prefix. Used by the rank that writes.
+// Whose checkpoints are counted together: of one training, however often it was started again, and so under whatever
+// successor of a prefix (CKP, CKP_1, ...). Trainings are told apart by CheckpointInfo::job_name where both have one,
+// else by CheckpointInfo::training_id. What is of no known training is of none but its own prefix.
+struct RetainedTraining {
+  // That the user gave: "CKP" where the present one is "CKP_2"; "": only the present one counts.
+  std::string base_prefix = {};
+  std::string job_name = {};
+  std::string training_id = {};
+};
+
+// Removes old checkpoints of one training. Used by the rank that writes, which no other job does meanwhile
+// (DirectoryLock).
 class Retention {
  public:
-  // `config` is validated.
-  Retention(FileSystem& files, std::string directory, std::string prefix, const CheckpointConfig& config);
+  // `config` is validated. `prefix` is that of the present run.
+  Retention(FileSystem& files, std::string directory, std::string prefix, const CheckpointConfig& config,
+            RetainedTraining training = {});
   // To be called after a commit. Verifies what it has not seen yet; removes the oldest verified checkpoints beyond
-  // keep_checkpoint_max, or all but the oldest of each window and the newest. What is damaged or has no manifest is
-  // neither counted nor removed, but what a crash left of a save that was never committed is. Returns the names
-  // removed, oldest first.
+  // keep_checkpoint_max, or all but the oldest of each window and the newest; those of earlier runs are older than
+  // those of the present one. What is damaged or has no manifest is neither counted nor removed, but what a crash left
+  // of a save that was never committed is. Files of other trainings are left alone. Returns the names removed, oldest
+  // first.
   std::vector<std::string> apply();
 
  private:
@@ -90,14 +106,20 @@ class Retention {
     int64_t size_bytes = 0;
     CheckpointInfo info;
   };
-  std::map<std::string, std::vector<std::string>> files_of_checkpoints() const;
-  void remove_leftovers(std::map<std::string, std::vector<std::string>>& checkpoints);
+  using FilesOfCheckpoints = std::map<std::string, std::vector<std::string>>;
+  FilesOfCheckpoints files_of_checkpoints() const;
+  // Leaves those of other trainings out.
+  void keep_own(FilesOfCheckpoints& checkpoints) const;
+  bool is_of_training(const std::string& checkpoint) const;
+  std::optional<int64_t> run_of(const std::string& prefix) const;
+  void remove_leftovers(FilesOfCheckpoints& checkpoints);
   void remove_rest(const std::string& checkpoint, const std::vector<std::string>& file_names);
   void look_at(const std::string& name, int64_t size);
 
   FileSystem& files_;
   std::string directory_;
   std::string prefix_;
+  RetainedTraining training_;
   int64_t keep_max_;
   int64_t window_ms_;
   std::map<std::string, Known> known_;

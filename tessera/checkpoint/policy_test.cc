@@ -15,10 +15,15 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 std::string save_at(FileSystem& files, int64_t epoch, int64_t step, const std::string& prefix = "CKP",
-                    int64_t saved_at_ms = 0) {
+                    int64_t saved_at_ms = 0, const std::string& training_id = "", const std::string& job_name = "") {
   const std::vector<Entry> entries = {Entry("w", Tensor::full({DType::kF32, {8}}, static_cast<double>(epoch)))};
   return save(files, {.path = "d/" + checkpoint_name(prefix, epoch, step)}, entries,
-              {.epoch = epoch, .step_in_epoch = step, .step = epoch * 100 + step, .saved_at_ms = saved_at_ms});
+              {.epoch = epoch,
+               .step_in_epoch = step,
+               .step = epoch * 100 + step,
+               .saved_at_ms = saved_at_ms,
+               .job_name = job_name,
+               .training_id = training_id});
 }
 
 void damage(FileSystem& files, const std::string& path) {
@@ -54,6 +59,8 @@ TEST(CheckpointConfig, RefusalsNameTheField) {
   EXPECT_EQ(config_refusal({.enc_key = "0123456789abcdef"}), "no error");
   EXPECT_THAT(config_refusal({.enc_key = "0123"}), HasSubstr("must have 16, 24 or 32 bytes, it has 4"));
   EXPECT_THAT(config_refusal({.enc_mode = "ROT13"}), HasSubstr("enc_mode must be"));
+  EXPECT_THAT(config_refusal({.enc_key = "0123456789abcdef", .enc_mode = "AES-CBC"}),
+              HasSubstr("AES-CBC is only read: a file in that form does not notice when it is changed; save with"));
   EXPECT_THAT(config_refusal({.append_info = {"epoch"}}),
               HasSubstr("append_info takes \"epoch_num\" and \"step_num\""));
 }
@@ -148,6 +155,47 @@ TEST(Retention, CountsOnlyVerifiedOnesAndDeletesNoDamagedOne) {
               ElementsAre("CKP-2_1.ckpt", "CKP-3_1.ckpt", "CKP-4_1.ckpt", "CKP-5_1.ckpt", "CKP-6_1.ckpt"));
 }
 
+TEST(Retention, CountsTheRunsOfATrainingTogether) {
+  MemoryFileSystem files;
+  const auto config = validated({.keep_checkpoint_max = 3});
+  const auto run = [&](const std::string& prefix, int64_t first, int64_t last) {
+    Retention retention(files, "d", prefix, config, {.base_prefix = "LM", .training_id = "one"});
+    for (int64_t epoch = first; epoch <= last; ++epoch) {
+      save_at(files, epoch, 1, prefix, 0, "one");
+      retention.apply();
+    }
+  };
+  run("LM", 1, 5);
+  run("LM_1", 6, 6);
+  EXPECT_THAT(checkpoints_in(files), ElementsAre("LM-4_1.ckpt", "LM-5_1.ckpt", "LM_1-6_1.ckpt"));
+  run("LM_2", 5, 6);  // goes on from an earlier epoch: what it saves is newer all the same
+  EXPECT_THAT(checkpoints_in(files), ElementsAre("LM_1-6_1.ckpt", "LM_2-5_1.ckpt", "LM_2-6_1.ckpt"));
+}
+
+TEST(Retention, LeavesOtherTrainingsAlone) {
+  MemoryFileSystem files;
+  save_at(files, 1, 1, "LM", 0, "another");
+  save_at(files, 2, 1, "LM_1", 0, "");
+  save_at(files, 3, 1, "LM_2", 0, "one");
+  files.remove("d/LM_2-3_1.ckpt.manifest");
+  save_at(files, 4, 1, "LM_3", 0, "one", "named otherwise");
+  save_at(files, 5, 1, "LMX", 0, "one");
+  overwrite(files, "d/LM-9_9.ckpt.tmp", "left by a crash of the other");
+  const auto before = files.list("d");
+  Retention retention(files, "d", "LM_4", validated({.keep_checkpoint_max = 1}),
+                      {.base_prefix = "LM", .job_name = "texts", .training_id = "one"});
+  EXPECT_THAT(retention.apply(), IsEmpty());
+  EXPECT_EQ(files.list("d"), before);
+  save_at(files, 6, 1, "LM_4", 0, "two", "texts");
+  save_at(files, 7, 1, "LM_5", 0, "three", "texts");
+  overwrite(files, "d/LM_4-8_8.ckpt.tmp", "left by a crash of an earlier run");
+  Retention next(files, "d", "LM_5", validated({.keep_checkpoint_max = 1}),
+                 {.base_prefix = "LM", .job_name = "texts", .training_id = "three"});
+  EXPECT_THAT(next.apply(), ElementsAre("LM_4-6_1.ckpt")) << "of the same name";
+  EXPECT_TRUE(files.exists("d/LM-9_9.ckpt.tmp"));
+  EXPECT_FALSE(files.exists("d/LM_4-8_8.ckpt.tmp"));
+}
+
 TEST(Retention, KeepsTheOldestOfEachWindowAndTheNewest) {
   MemoryFileSystem files;
   Retention retention(files, "d", "CKP", validated({.keep_checkpoint_max = 0, .keep_checkpoint_per_n_minutes = 10}));
@@ -207,17 +255,41 @@ TEST(FindNewest, SkipsDamagedOnesWithTheirReasonAndDeletesNothing) {
   EXPECT_EQ(files.list("d"), before);
 }
 
-TEST(FindNewest, TakesSuccessorsOfThePrefixAndFilesWithoutManifest) {
+TEST(FindNewest, TakesSuccessorsOfThePrefix) {
   MemoryFileSystem files;
   save_at(files, 5, 4);
   save_at(files, 6, 4, "CKP_2");
   save_at(files, 9, 4, "CKPX");
-  files.remove("d/CKP_2-6_4.ckpt.manifest");
+  EXPECT_EQ(find_newest(files, "d", "CKP").path, "d/CKP_2-6_4.ckpt");
+  EXPECT_EQ(find_newest(files, "d", "").path, "d/CKPX-9_4.ckpt");
+}
+
+TEST(FindNewest, TakesAVerifiedOneBeforeANewerOneWithoutAManifest) {
+  MemoryFileSystem files;
+  for (const int64_t epoch : {5, 6, 7, 8}) save_at(files, epoch, 4);
+  for (const int64_t epoch : {6, 8}) files.remove(fmt::format("d/CKP-{}_4.ckpt.manifest", epoch));
+  damage(files, "d/CKP-7_4.ckpt");
   const auto choice = find_newest(files, "d", "CKP");
-  EXPECT_EQ(choice.path, "d/CKP_2-6_4.ckpt");
+  EXPECT_EQ(choice.path, "d/CKP-5_4.ckpt");
+  EXPECT_EQ(choice.state, Verified::kYes);
+  ASSERT_EQ(choice.skipped.size(), 3U);
+  EXPECT_EQ(choice.skipped[0].reason,
+            "d/CKP-8_4.ckpt: is newer, but has no manifest, so nothing shows whether it is whole; to take it, name it");
+  EXPECT_THAT(choice.skipped[1].reason, HasSubstr("d/CKP-7_4.ckpt: crc32c is"));
+  EXPECT_THAT(choice.skipped[2].reason, HasSubstr("d/CKP-6_4.ckpt: is newer, but has no manifest"));
+}
+
+TEST(FindNewest, TakesOneWithoutAManifestWhereNoneIsVerified) {
+  MemoryFileSystem files;
+  for (const int64_t epoch : {5, 6, 7}) save_at(files, epoch, 4);
+  for (const int64_t epoch : {5, 6}) files.remove(fmt::format("d/CKP-{}_4.ckpt.manifest", epoch));
+  damage(files, "d/CKP-7_4.ckpt");
+  const auto choice = find_newest(files, "d", "CKP");
+  EXPECT_EQ(choice.path, "d/CKP-6_4.ckpt");
   EXPECT_EQ(choice.state, Verified::kNoManifest);
   EXPECT_THAT(choice.describe(), HasSubstr("not verified"));
-  EXPECT_EQ(find_newest(files, "d", "").path, "d/CKPX-9_4.ckpt");
+  ASSERT_EQ(choice.skipped.size(), 1U) << "what is older was not passed over";
+  EXPECT_EQ(choice.skipped[0].path, "d/CKP-7_4.ckpt");
 }
 
 TEST(FindNewest, NoneIsNotAnErrorButAllDamagedIs) {
