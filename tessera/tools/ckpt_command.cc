@@ -87,8 +87,8 @@ void add_newest(CLI::App& ckpt, int& exit_code) {
   newest->footer(
       "Prints the path of the newest one that is whole, by epoch and step; what was passed over, and why, goes to "
       "standard\n"
-      "error. One without a manifest is taken only where none is verified. Exit code 3 when there is none, 4 when there\n"
-      "are some and none can be used.\n"
+      "error. One without a manifest is taken only where none is verified.\n"
+      "Exit code 3 when there is none, 4 when there are some and none can be used.\n"
       "Example:\n"
       "  tessera ckpt newest checkpoints --prefix CKP");
   newest->add_option("directory", directory, "with the checkpoints")->capture_default_str();
