@@ -262,7 +262,8 @@ evaluation. row_name: what a row of the data is, in the plural.)")
 
 Ranks that name one directory write one checkpoint together. integrated_save=False: each rank writes the slices that it
 holds. async_save: a thread writes a copy of the values while training goes on. append_info: "epoch_num", "step_num".
-append_values: further tensors and texts by name. enc_key: 16, 24 or 32 bytes, encrypts by AES-GCM or AES-CBC.)")
+append_values: further tensors and texts by name. enc_key: 16, 24 or 32 bytes, encrypts as
+checkpoint.save does.)")
       .def(
           "__init__",
           [](train::ModelCheckpoint* self, const std::string& prefix, const std::string& directory, int64_t steps,
@@ -544,7 +545,8 @@ checkpoint. async_save: a thread writes a copy; the next save, and finish_saves(
 
 path: a checkpoint, or a directory, whose newest one is taken. After build() each rank reads only what it holds. Raises
 InvalidArgument listing missing, unexpected and mis-shaped names, or where the checkpoint is of a training with another
-job_name, unless accept_other_jobs; then nothing has changed.)");
+job_name, optimizer or network, unless accept_other_jobs; then nothing has changed. A table of learning rates stays the model's
+own, so that a training can be made longer.)");
   model.def(
       "load_parameters",
       [](PythonModel& self, const std::string& path, const std::optional<nb::bytes>& key, const std::string& mode) {

@@ -43,6 +43,7 @@ class BaseOptimizer : public Optimizer {
   void update(ir::Graph& graph, std::span<const ParameterGradient> gradients) final;
   // Throws InvalidArgument when a group matches none of the parameters, too.
   std::vector<Parameter> states(std::span<Parameter* const> parameters) const final;
+  std::string name() const final { return name_; }
 
  protected:
   // All that the update of one parameter needs.

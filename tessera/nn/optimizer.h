@@ -25,6 +25,8 @@ class Optimizer {
   // The states that update() reads for these parameters, with their initial values, in the order in which a checkpoint
   // lists them. Full names.
   virtual std::vector<Parameter> states(std::span<Parameter* const> parameters) const = 0;
+  // "Momentum": by which a checkpoint says whose states it holds. "": it does not say.
+  virtual std::string name() const { return {}; }
 };
 
 }  // namespace tessera::nn

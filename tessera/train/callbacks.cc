@@ -122,7 +122,10 @@ void ProgressBar::draw(const RunContext& run, bool last) {
 }
 
 ModelCheckpoint::ModelCheckpoint(std::string prefix, std::string directory, const checkpoint::CheckpointConfig& config)
-    : prefix_(std::move(prefix)), directory_(std::move(directory)), config_(checkpoint::validated(config)) {
+    : given_prefix_(std::move(prefix)),
+      prefix_(given_prefix_),
+      directory_(std::move(directory)),
+      config_(checkpoint::validated(config)) {
   checkpoint::checkpoint_name(prefix_, 1, 1);  // refuses a prefix that cannot be one
   if (directory_.empty()) directory_ = ".";
 }
@@ -130,7 +133,7 @@ ModelCheckpoint::ModelCheckpoint(std::string prefix, std::string directory, cons
 void ModelCheckpoint::begin(RunContext& run) {
   FileSystem& files = run.model.context().file_system();
   lock_directory(run);
-  auto number = checkpoint::unused_prefix(files, directory_, prefix_).substr(prefix_.size());  // "", "_1"
+  auto number = checkpoint::unused_prefix(files, directory_, given_prefix_).substr(given_prefix_.size());  // "", "_1"
   auto& context = run.model.context();
   if (run.model.options().parallel_mode != ParallelMode::kStandAlone && context.size() > 1) {
     // All have looked before anyone writes. Where directories differ, all take the highest number.
@@ -138,13 +141,15 @@ void ModelCheckpoint::begin(RunContext& run) {
       if (std::pair(other.size(), other) > std::pair(number.size(), number)) number = other;
     }
   }
-  prefix_ += number;
+  prefix_ = given_prefix_ + number;
   // How the step is spread stands beside what it has made: one file for the ranks of a directory.
   if (const auto* plan = run.model.plan(); plan != nullptr && lock_ != nullptr) {
-    files.write_atomically(join_path(directory_, prefix_ + "-plan.json"), compiler::to_json(*plan));
+    files.write_atomically(join_path(directory_, prefix_ + "-plan.json"), compiler::to_json(*plan), 0666);
   }
   trigger_.emplace(config_, context.clock(), run.step);
-  retention_ = std::make_shared<checkpoint::Retention>(files, directory_, prefix_, config_);
+  const checkpoint::RetainedTraining training{
+      .base_prefix = given_prefix_, .job_name = run.model.options().job_name, .training_id = run.model.training_id()};
+  retention_ = std::make_shared<checkpoint::Retention>(files, directory_, prefix_, config_, training);
   if (config_.async_save) run.model.reserve_snapshot(join_path(directory_, prefix_), save_options({}));
 }
 

@@ -94,8 +94,9 @@ class ProgressBar : public Callback {
 };
 
 // Saves as checkpoint/policy.h says, into `directory` (made if missing) as PREFIX-EPOCH_STEP.ckpt; PREFIX_1 and so on
-// when checkpoints of that prefix are there already. Ranks that name one directory write one checkpoint together. With
-// async_save a copy of the values is made beside the next step, in memory that is taken when training begins, and
+// when checkpoints of that prefix are there already; those of a training that was resumed count together, whatever
+// their prefix. Ranks that name one directory write one checkpoint together. With async_save a copy of the values is
+// made beside the next step, in memory that is taken when training begins, and
 // written while training goes on: the next save waits for it and throws its error, and so does the end of training.
 // While it trains, no other job can write checkpoints into the directory. In automatic parallel the plan stands beside
 // the checkpoints, as PREFIX-plan.json. Throws InvalidArgument for a config or prefix that does not fit.
@@ -114,6 +115,7 @@ class ModelCheckpoint : public Callback {
   void save(RunContext& run);
   SaveCheckpointOptions save_options(const checkpoint::CheckpointInfo& info) const;
 
+  std::string given_prefix_;
   std::string prefix_;
   std::string directory_;
   checkpoint::CheckpointConfig config_;

@@ -153,7 +153,9 @@ session::Executable& Model::train_executable_for(const std::vector<session::Inpu
   if (const auto known = compiled_.find(signature); known != compiled_.end()) return *known->second;
   // Values lie where the step that updates them wants them.
   if (!values_placed_) place_values(trace_train(inputs), inputs);
-  auto& executable = *(compiled_[signature] = compile(trace_train(inputs, part), inputs));
+  const auto graph = trace_train(inputs, part);
+  note_network(graph);
+  auto& executable = *(compiled_[signature] = compile(graph, inputs));
   executable.executor().set_before_update([this](const TensorView& changed) { snapshot_.finish(changed); });
   if (!accumulating) write_strategies(executable, /*is_training=*/true);
   return executable;

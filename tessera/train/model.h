@@ -26,6 +26,7 @@
 #include "tessera/train/callback.h"
 #include "tessera/train/checkpoint_job.h"
 #include "tessera/train/metrics.h"
+#include "tessera/train/network_identity.h"
 #include "tessera/train/snapshot.h"
 
 namespace tessera::train {
@@ -100,7 +101,8 @@ struct ModelOptions {
   // Initial values and random operators are functions of this seed. All ranks use rank 0's.
   uint64_t seed = 1;
   // The name of this training, by which its checkpoints are known when it is started again: a checkpoint of another
-  // name is not resumed. Two trainings of one network have two names. "": checkpoints of any name are resumed.
+  // name is not resumed. Two trainings of one network have two names. "": checkpoints of any name are resumed, of this
+  // network and optimizer.
   std::string job_name = {};
   session::SessionOptions session = {};
   std::vector<std::shared_ptr<Metric>> metrics = {};
@@ -134,7 +136,8 @@ struct SaveCheckpointOptions {
 // How Model::load_checkpoint loads.
 struct LoadCheckpointOptions {
   checkpoint::Encryption decryption = {};
-  // Go on with the checkpoint of a training of another name (ModelOptions::job_name).
+  // Go on with the checkpoint of another training: of another name (ModelOptions::job_name), of an optimizer of another
+  // kind, or of a network that computes something else with parameters of equal names and shapes.
   bool accept_other_jobs = false;
 };
 
@@ -191,10 +194,12 @@ class Model {
   // Takes all values of a checkpoint of this network and optimizer, and where training stood. The checkpoint may have
   // been saved by any number of ranks, under any plan, whole or in slices (checkpoint/global_checkpoint.h says what
   // `path` may name); each rank reads what its own plan wants, which is known after build(): before, that is
-  // everything. Throws InvalidArgument listing missing, unexpected and mis-shaped names, naming a damaged file, or the
-  // training whose checkpoint it is where that is another one; then nothing has changed. Of a directory what is damaged
-  // or of another training is passed over, with a warning. IoError when a file cannot be read. Files must not change
-  // meanwhile. Every rank calls it.
+  // everything. A table of learning rates is this model's own, so that a training can be made longer. Throws
+  // InvalidArgument listing missing, unexpected and mis-shaped names, naming a damaged file, or the training whose
+  // checkpoint it is where that is another one, and what differs; then nothing has changed. What the network computes
+  // is known after build(): before, it is compared at the first step, which throws. Of a directory what is damaged or
+  // of another training is passed over, with a warning, and what has no manifest where an older one has. IoError when a
+  // file cannot be read. Files must not change meanwhile. Every rank calls it.
   // An encrypted checkpoint needs its key, and twice its size in memory.
   checkpoint::CheckpointInfo load_checkpoint(const std::string& path, const LoadCheckpointOptions& options = {});
   // The network's parameters only, of any training: to evaluate, or to start a new training from them. Other entries
@@ -207,6 +212,9 @@ class Model {
   bool was_skipped() const { return was_skipped_; }
   // Automatic: the plan of the training step, once it is compiled; nullptr before, and in other modes.
   const compiler::PlanRecord* plan() const { return plan_.get(); }
+  // The id of this training: a random one, or that of the checkpoint that was loaded to go on from. Every rank calls
+  // it.
+  const std::string& training_id();
   // Steps since the beginning of training, skipped ones included.
   int64_t step() const { return step_; }
   const data::Position& position() const { return position_; }
@@ -303,11 +311,28 @@ class Model {
     std::unique_ptr<FileSystem> plain;  // what was encrypted, in memory; the checkpoint reads from it
     checkpoint::GlobalCheckpoint checkpoint;
   };
-  // job_name: as in checkpoint::GlobalCheckpoint::open.
-  OpenedCheckpoint open_checkpoint(const std::string& path, const checkpoint::Encryption& decryption,
-                                   const std::string& job_name);
-  void take_values(const checkpoint::GlobalCheckpoint& loaded, const std::vector<std::string>& names,
-                   bool allow_unexpected);
+  // What is to be loaded of a checkpoint, and how.
+  struct Loading {
+    checkpoint::Encryption decryption;
+    std::string job_name;  // as in checkpoint::GlobalCheckpoint::open
+    std::vector<std::string> names;
+    bool is_resumed = false;  // the values of a training that goes on, all of them
+    bool accepts_other_trainings = false;
+  };
+  // Where the values of an opened checkpoint go.
+  struct Destinations {
+    std::vector<checkpoint::GlobalCheckpoint::Wanted> wanted;
+    std::vector<std::pair<std::string, Tensor>> elsewhere;  // of values that do not lie as the checkpoint has them
+  };
+  OpenedCheckpoint load(const std::string& path, const Loading& loading);
+  OpenedCheckpoint open_checkpoint(const std::string& path, const Loading& loading);
+  Destinations destinations_in(const checkpoint::GlobalCheckpoint& loaded, const Loading& loading);
+  void take_values(const checkpoint::GlobalCheckpoint& loaded, const Destinations& destinations);
+  // Throws InvalidArgument saying what differs when a checkpoint's optimizer or network is another one. A network that
+  // is not known yet is compared when it is.
+  void require_same_training(const std::string& path, const checkpoint::CheckpointInfo& info) const;
+  void require_same_network(const std::string& path, const NetworkIdentity& there) const;
+  void note_network(const ir::Graph& train_step);
 
   cluster::Context& context_;
   nn::Cell& network_;
@@ -334,6 +359,10 @@ class Model {
   bool values_placed_ = false;
   std::map<std::string, Tensor> whole_batches_;  // by signature of an input
   checkpoint::GlobalCheckpoint::Report load_report_;
+  std::string training_id_;                            // "" before it is asked for
+  NetworkIdentity network_identity_;                   // once the training step is traced
+  std::optional<NetworkIdentity> network_to_compare_;  // of the checkpoint that was loaded before that
+  std::string loaded_path_;
   std::string save_group_;  // the name of the group that threads save with; "" before the first
   Snapshot snapshot_;
   BackgroundSave background_save_;  // reads the snapshot

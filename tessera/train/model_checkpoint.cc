@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/base/random_id.h"
+#include "tessera/checkpoint/candidates.h"
 #include "tessera/checkpoint/decrypt_checkpoint.h"
 #include "tessera/checkpoint/match.h"
 #include "tessera/checkpoint/save_slices.h"
@@ -36,6 +38,19 @@ bool is_statistic(const std::string& name) {
 bool is_regrouped(const checkpoint::StoredEntry& entry, const std::string& name, const Type& type) {
   return is_statistic(name) && !entry.is_text && entry.shape != type.shape && entry.shape.ndim() > 0 &&
          entry.shape.ndim() <= 2 && type.shape.ndim() > 0 && entry.shape.back() == type.shape.back();
+}
+
+bool is_learning_rate(const std::string& name) {
+  return name == "learning_rate" || name.starts_with("learning_rate_group_");
+}
+
+// Whether a learning rate stays as this model has it: where one of both is a table, or none at all because the rate is
+// computed of the step. A fixed one goes on as it was saved.
+bool keeps_own_rate(const std::string& name, const checkpoint::StoredEntry* stored, const Type* own) {
+  if (!is_learning_rate(name)) return false;
+  const auto is_fixed = [](const Shape& shape) { return shape.ndim() == 0; };
+  const bool both_fixed = stored != nullptr && own != nullptr && is_fixed(stored->shape) && is_fixed(own->shape);
+  return !both_fixed;
 }
 
 // States that a checkpoint leaves out while they are zero.
@@ -101,6 +116,7 @@ comm::Communicator& Model::save_group() {
 }
 
 CheckpointJob Model::make_save(const std::string& path, const SaveCheckpointOptions& options) {
+  checkpoint::check_encryption_to_write(options.encryption);
   CheckpointJob job;
   job.form = form_of_save(options.integrated);
   job.files = &context_.file_system();
@@ -114,7 +130,11 @@ CheckpointJob Model::make_save(const std::string& path, const SaveCheckpointOpti
               .saved_at_ms = context_.clock().wall_ms(),
               .job_id = context_.job_id(),
               .job_name = options_.job_name,
+              .training_id = training_id(),
               .world_size = context_.size(),
+              .network_hash = network_identity_.hash,
+              .network_operators = network_identity_.operators,
+              .optimizer = optimizer_ != nullptr ? optimizer_->name() : std::string(),
               .seed = options_.seed,
               .data_position = position_.to_string()};
   if (is_parallel()) {
@@ -147,43 +167,122 @@ void Model::finish_saves() {
   background_save_.finish();
 }
 
-// Ranks with disks of their own may not see the same checkpoint.
-Model::OpenedCheckpoint Model::open_checkpoint(const std::string& path, const checkpoint::Encryption& decryption,
-                                               const std::string& job_name) {
+const std::string& Model::training_id() {
+  if (!training_id_.empty()) return training_id_;
+  training_id_ = random_id();
+  if (is_parallel()) training_id_ = RankBarrier(context_.world()).exchange(training_id_)[0];
+  return training_id_;
+}
+
+void Model::note_network(const ir::Graph& train_step) {
+  // Where each rank normalises its own rows, the graph depends on the number of ranks.
+  if (settings(true).batch_norm_groups > 0) return;
+  if (network_identity_.hash.empty()) network_identity_ = identity_of(train_step);
+  if (network_to_compare_) require_same_network(loaded_path_, *network_to_compare_);
+  network_to_compare_.reset();
+}
+
+namespace {
+
+[[noreturn]] void refuse_other_training(const std::string& path, const std::string& difference) {
+  throw InvalidArgument(
+      "{}: is of another training: {}; to go on with it nevertheless accept other jobs, to start a new training from "
+      "its weights load the parameters only",
+      path, difference);
+}
+
+}  // namespace
+
+void Model::require_same_network(const std::string& path, const NetworkIdentity& there) const {
+  const auto& here = network_identity_;
+  const auto making = [](const std::string& hash) { return hash.substr(0, hash.find('-')); };
+  if (there.hash == here.hash || there.hash.empty() || here.hash.empty() || making(there.hash) != making(here.hash)) {
+    return;
+  }
+  refuse_other_training(path, "its network computes something else, " + difference_of(there, here));
+}
+
+void Model::require_same_training(const std::string& path, const checkpoint::CheckpointInfo& info) const {
+  const auto own = optimizer_ != nullptr ? optimizer_->name() : std::string();
+  if (!own.empty() && !info.optimizer.empty() && own != info.optimizer) {
+    refuse_other_training(path, fmt::format("its optimizer is {}, here it is {}", info.optimizer, own));
+  }
+  require_same_network(path, {info.network_hash, info.network_operators});
+}
+
+// Of a directory the newest that can be used, else the one that the path names. Once it is here, all that is wanted of
+// it is known to be whole. Ranks with disks of their own may not see the same checkpoint.
+Model::OpenedCheckpoint Model::load(const std::string& path, const Loading& loading) {
   finish_saves();
-  const auto open = [&] {
-    auto& files = context_.file_system();
-    auto plain = decryption.is_on() ? checkpoint::decrypt_checkpoint(files, path, decryption) : nullptr;
-    auto opened = checkpoint::GlobalCheckpoint::open(plain ? *plain : files, path, job_name);
-    return OpenedCheckpoint{std::move(plain), std::move(opened)};
-  };
-  if (!is_parallel() || is_hybrid()) return open();
+  std::optional<RankBarrier> barrier;
+  if (is_parallel() && !is_hybrid()) barrier.emplace(context_.world());
+  auto* together = barrier ? &*barrier : nullptr;
+  std::optional<checkpoint::Candidates> candidates;
   std::optional<OpenedCheckpoint> opened;
-  RankBarrier barrier(context_.world());
-  const auto found = checkpoint::run_together(barrier, "cannot load", [&] {
-    opened = open();
+  Destinations destinations;
+  const auto open = [&] {
+    if (!candidates) candidates.emplace(context_.file_system(), path);
+    opened = open_checkpoint(candidates->path(), loading);
+    if (candidates->is_of_directory()) opened->checkpoint.require_all_files();
+    destinations = destinations_in(opened->checkpoint, loading);
     const auto& info = opened->checkpoint.info();
     return info ? fmt::format("step {} of {} ranks of job \"{}\"", info->step, info->world_size, info->job_id)
                 : "no step, without a manifest";
-  });
-  for (size_t rank = 1; rank < found.size(); ++rank) {
-    if (found[rank] == found[0]) continue;
-    throw InvalidArgument("{}: rank 0 finds {} there, rank {} {}", path, found[0], rank, found[rank]);
+  };
+  while (true) {
+    std::vector<std::string> found;
+    try {
+      if (together != nullptr) {
+        found = checkpoint::run_together(*together, "cannot load", open);
+      } else {
+        open();
+      }
+      if (opened->checkpoint.info()) opened->checkpoint.verify(destinations.wanted, together);
+    } catch (const Error& error) {
+      // Every rank throws, so all go on together, or none does. Where one is lost, the exchange says so.
+      bool go_on = candidates && candidates->has_next();
+      if (together != nullptr) {
+        const auto others = together->exchange(go_on ? "next" : "");
+        go_on = std::none_of(others.begin(), others.end(), [](const auto& other) { return other.empty(); });
+      }
+      if (!go_on && candidates && candidates->is_of_directory()) candidates->give_up(error.what());
+      if (!go_on) throw;
+      candidates->pass_over(error.what());
+      continue;
+    }
+    for (size_t rank = 1; rank < found.size(); ++rank) {
+      if (found[rank] == found[0]) continue;
+      throw InvalidArgument("{}: rank 0 finds {} there, rank {} {}", path, found[0], rank, found[rank]);
+    }
+    candidates->warn();
+    take_values(opened->checkpoint, destinations);
+    return std::move(*opened);
   }
-  return std::move(*opened);
 }
 
-// Values are read to where they lie, once all of them are known to be whole: either everything fits, or nothing
-// changes.
-void Model::take_values(const checkpoint::GlobalCheckpoint& loaded, const std::vector<std::string>& names,
-                        bool allow_unexpected) {
+Model::OpenedCheckpoint Model::open_checkpoint(const std::string& path, const Loading& loading) {
+  auto& files = context_.file_system();
+  auto plain = loading.decryption.is_on() ? checkpoint::decrypt_checkpoint(files, path, loading.decryption) : nullptr;
+  auto opened = checkpoint::GlobalCheckpoint::open(plain ? *plain : files, path, loading.job_name);
+  return {std::move(plain), std::move(opened)};
+}
+
+// Throws InvalidArgument where a value does not fit, or the checkpoint is of another training.
+Model::Destinations Model::destinations_in(const checkpoint::GlobalCheckpoint& loaded, const Loading& loading) {
+  Destinations result;
   std::vector<checkpoint::Destination> destinations;
-  std::vector<checkpoint::GlobalCheckpoint::Wanted> wanted;
-  std::vector<std::pair<std::string, Tensor>> elsewhere;  // of values that do not lie as the checkpoint has them
-  for (const auto& name : names) {
+  std::vector<checkpoint::StoredEntry> entries = loaded.entries();
+  // A table of learning rates is not part of what was learnt: this model's own stays.
+  std::erase_if(entries, [&](const auto& entry) {
+    return loading.is_resumed &&
+           keeps_own_rate(entry.name, &entry,
+                          session_->holds(entry.name) ? &session_->global_type(entry.name) : nullptr);
+  });
+  for (const auto& name : loading.names) {
     const auto* entry = loaded.find(name);
     if (may_be_missing(name) && entry == nullptr) continue;
     checkpoint::HeldValue held{.name = name, .type = session_->global_type(name)};
+    if (loading.is_resumed && keeps_own_rate(name, entry, &held.type)) continue;
     const bool regrouped = entry != nullptr && is_regrouped(*entry, name, held.type);
     if (regrouped) {
       held.type.shape = entry->shape;
@@ -196,18 +295,25 @@ void Model::take_values(const checkpoint::GlobalCheckpoint& loaded, const std::v
     auto to = session_->view(name);
     const bool is_sum = held.layout && held.layout->sharding.is_partial();
     if (regrouped || is_sum || to.shape != box->shape) {
-      to = elsewhere.emplace_back(name, Tensor(Type{held.type.dtype, box->shape})).second.view();
+      to = result.elsewhere.emplace_back(name, Tensor(Type{held.type.dtype, box->shape})).second.view();
     }
-    wanted.push_back({name, *box, to, is_first_holder(held, context_.rank())});
+    result.wanted.push_back({name, *box, to, is_first_holder(held, context_.rank())});
   }
-  const checkpoint::MatchOptions options{.allow_unexpected = allow_unexpected};
-  checkpoint::require_fit(loaded.path(), checkpoint::compare(loaded.entries(), destinations, options), options);
+  const checkpoint::MatchOptions options{.allow_unexpected = !loading.is_resumed};
+  checkpoint::require_fit(loaded.path(), checkpoint::compare(entries, destinations, options), options);
+  if (loading.is_resumed && !loading.accepts_other_trainings && loaded.info()) {
+    require_same_training(loaded.path(), *loaded.info());
+  }
+  return result;
+}
+
+// Values are read to where they lie, once all of them are known to be whole: either everything fits, or nothing
+// changes.
+void Model::take_values(const checkpoint::GlobalCheckpoint& loaded, const Destinations& destinations) {
   std::optional<RankBarrier> barrier;
   if (is_parallel() && !is_hybrid()) barrier.emplace(context_.world());
-  auto* together = barrier ? &*barrier : nullptr;
-  if (loaded.info()) loaded.verify(wanted, together);
-  load_report_ = loaded.read(wanted, together);
-  for (const auto& [name, piece] : elsewhere) {
+  load_report_ = loaded.read(destinations.wanted, barrier ? &*barrier : nullptr);
+  for (const auto& [name, piece] : destinations.elsewhere) {
     const Type& type = session_->global_type(name);
     if (is_regrouped(*loaded.find(name), name, type)) {
       session_->set_value(name, piece.type() == type ? piece : regroup(piece, type));
@@ -218,10 +324,12 @@ void Model::take_values(const checkpoint::GlobalCheckpoint& loaded, const std::v
 }
 
 checkpoint::CheckpointInfo Model::load_checkpoint(const std::string& path, const LoadCheckpointOptions& options) {
-  const auto opened =
-      open_checkpoint(path, options.decryption, options.accept_other_jobs ? std::string() : options_.job_name);
+  const auto opened = load(path, {.decryption = options.decryption,
+                                  .job_name = options.accept_other_jobs ? std::string() : options_.job_name,
+                                  .names = session_->names(),
+                                  .is_resumed = true,
+                                  .accepts_other_trainings = options.accept_other_jobs});
   const auto& loaded = opened.checkpoint;
-  take_values(loaded, session_->names(), /*allow_unexpected=*/false);
   for (const auto& name : session_->names()) {
     if (may_be_missing(name) && loaded.find(name) == nullptr) {
       session_->set_value(name, Tensor::zeros(session_->global_type(name)));
@@ -234,15 +342,19 @@ checkpoint::CheckpointInfo Model::load_checkpoint(const std::string& path, const
   step_in_epoch_ = info.step_in_epoch;
   position_ = info.data_position.empty() ? data::Position{} : data::parse_position(info.data_position);
   replicas_checked_ = false;
+  training_id_ = info.training_id;
+  network_to_compare_.reset();
+  if (network_identity_.hash.empty() && !options.accept_other_jobs) {
+    network_to_compare_ = NetworkIdentity{info.network_hash, info.network_operators};
+    loaded_path_ = loaded.path();
+  }
   return info;
 }
 
 void Model::load_parameters(const std::string& path, const checkpoint::Encryption& decryption) {
-  const auto opened = open_checkpoint(path, decryption, "");
-  const auto& loaded = opened.checkpoint;
   std::vector<std::string> names;
   for (const nn::Parameter* parameter : network_.parameters()) names.push_back(parameter->full_name());
-  take_values(loaded, names, /*allow_unexpected=*/true);
+  load(path, {.decryption = decryption, .job_name = {}, .names = std::move(names)});
   replicas_checked_ = false;
 }
 

@@ -11,6 +11,7 @@
 #include "tessera/checkpoint/load.h"
 #include "tessera/checkpoint/transform.h"
 #include "tessera/data/dataset.h"
+#include "tessera/nn/adam.h"
 #include "tessera/nn/convolution.h"
 #include "tessera/nn/dropout.h"
 #include "tessera/nn/linear.h"
@@ -286,6 +287,219 @@ TEST_F(Saves, F36_OfAnotherTrainingAreResumedOnlyWhereTheyAreAccepted) {
       });
     }
   });
+}
+
+// A flipped bit in the values of the newest is found when they are read: the one before it is taken.
+TEST_F(Saves, F35_OfADirectoryTheNewestThatIsWholeIsLoaded) {
+  auto& files = FileSystem::local();
+  const auto with_ranks = [&](int ranks, const std::function<void(Model&)>& f) {
+    run_ranks(ranks, [&](cluster::Context& context) {
+      nn::Dense network(8, 5);
+      nn::MSELoss loss;
+      nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+      Model model(context, network, &loss, &optimizer, {.parallel_mode = ParallelMode::kDataParallel});
+      f(model);
+    });
+  };
+  for (const std::string key : {"", "0123456789abcdef"}) {
+    files.remove_directory_tree(in(""));
+    const checkpoint::Encryption encryption{.key = key};
+    std::vector<double> saved;
+    with_ranks(2, [&](Model& model) {
+      const Tensor x = Tensor::full({DType::kF32, {2, 8}}, 1);
+      const Tensor y = Tensor::zeros({DType::kF32, {2, 5}});
+      for (int step = 1; step <= 3; ++step) {
+        model.train_step({x.view(), y.view()}, 4);
+        const auto weight = model.value("weight").to_doubles();
+        if (step == 1 && model.context().rank() == 0) saved = weight;
+        model.save_checkpoint(in(fmt::format("CKP-1_{}", step)), {.encryption = encryption});
+      }
+    });
+    // All at the same place of training, but for their names: what differs is what was done to them.
+    const auto damaged = in("CKP-1_3.ckpt");
+    auto bytes = files.read_text(damaged);
+    const auto at = [&]() -> size_t {
+      if (!key.empty()) return bytes.size() / 2;
+      const auto whole = checkpoint::load(files, damaged);
+      return static_cast<size_t>(whole.find("weight")->pieces[0].data() - whole.file().bytes().data());
+    }();
+    bytes[at] = static_cast<char>(bytes[at] ^ 4);
+    files.create(damaged)->append(bytes);
+    files.remove(in("CKP-1_2.ckpt.manifest"));
+    for (const int ranks : {1, 3}) {
+      testing::internal::CaptureStderr();
+      with_ranks(ranks, [&](Model& model) {
+        EXPECT_EQ(model.load_checkpoint(in(""), {.decryption = encryption}).step, 1);
+        EXPECT_EQ(model.value("weight").to_doubles(), saved);
+      });
+      const auto said = testing::internal::GetCapturedStderr();
+      EXPECT_THAT(said, testing::HasSubstr(in("CKP-1_1.ckpt") + " is taken instead"));
+      EXPECT_THAT(said, testing::ContainsRegex("CKP-1_3.ckpt: (.* is damaged: )?crc32c is"));
+    }
+    with_ranks(2, [&](Model& model) {
+      EXPECT_THROW(model.load_checkpoint(damaged, {.decryption = encryption}), Error) << "by its name it is refused";
+      model.load_parameters(in(""), encryption);
+      EXPECT_EQ(model.value("weight").to_doubles(), saved);
+    });
+  }
+}
+
+// Equal names and shapes, another function.
+struct Activated : nn::Cell {
+  explicit Activated(bool is_tanh) : is_tanh(is_tanh), dense(child<nn::Dense>("dense", 12, 5)) {}
+  bool is_tanh;
+  nn::Dense& dense;
+  using Cell::construct;
+  ir::Value construct(ir::Value x) override { return is_tanh ? ops::tanh(dense(x)) : ops::relu(dense(x)); }
+};
+
+struct Job {
+  bool is_tanh = true;
+  std::string optimizer = "Momentum";
+  nn::LearningRate rate = 0.05;
+  int64_t rows = kRows;
+  ParallelMode mode = ParallelMode::kDataParallel;
+  std::optional<DType> precision = std::nullopt;
+};
+
+void with_job(const Job& job, int ranks, const std::function<void(Model&)>& f) {
+  run_ranks(ranks, [&](cluster::Context& context) {
+    Activated network(job.is_tanh);
+    nn::MSELoss loss;
+    nn::Momentum momentum({.learning_rate = job.rate, .momentum = 0.9});
+    nn::Adam adam({.learning_rate = job.rate});
+    nn::AdamW adam_w({.learning_rate = job.rate});
+    nn::Optimizer* optimizer = &momentum;
+    if (job.optimizer == "Adam") optimizer = &adam;
+    if (job.optimizer == "AdamW") optimizer = &adam_w;
+    Model model(context, network, &loss, optimizer, {.parallel_mode = job.mode, .precision = job.precision});
+    f(model);
+  });
+}
+
+TEST_F(Saves, F36_OfAnotherNetworkOrOptimizerAreNotResumed) {
+  const auto data = samples(DType::kF32);
+  with_job({}, 2, [&](Model& model) {
+    model.train(1, data);
+    model.save_checkpoint(in("CKP-1_4.ckpt"));
+  });
+  const Job relu{.is_tanh = false};
+  const auto refusal =
+      in("CKP-1_4.ckpt") +
+      ": is of another training: its network computes something else, relu: 0 there, 1 here; tanh: 1 "
+      "there, 0 here; to go on with it nevertheless accept other jobs, to start a new training from its "
+      "weights load the parameters only";
+  with_job(relu, 2, [&](Model& model) {
+    model.build(data);
+    const auto before = model.value("dense.weight").to_doubles();
+    for (const auto& path : {in("CKP-1_4.ckpt"), in("")}) {
+      EXPECT_THAT([&] { model.load_checkpoint(path); }, testing::ThrowsMessage<InvalidArgument>(refusal));
+    }
+    EXPECT_EQ(model.value("dense.weight").to_doubles(), before);
+    EXPECT_EQ(model.step(), 0);
+    EXPECT_EQ(model.load_checkpoint(in("CKP-1_4.ckpt"), {.accept_other_jobs = true}).step, 4);
+  });
+  with_job(relu, 2, [&](Model& model) {  // it is not known yet what the network computes
+    model.load_checkpoint(in("CKP-1_4.ckpt"));
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_THAT([&] { model.train(2, data); }, testing::ThrowsMessage<InvalidArgument>(refusal));
+    }
+    EXPECT_EQ(model.step(), 4);
+  });
+  with_job(relu, 2, [&](Model& model) {
+    model.load_parameters(in("CKP-1_4.ckpt"));
+    model.train(1, data);
+    EXPECT_EQ(model.step(), 4) << "a new training from its weights";
+  });
+}
+
+TEST_F(Saves, F36_OfAnOptimizerWithStatesOfEqualNamesAreNotResumed) {
+  const auto data = samples(DType::kF32);
+  with_job({.optimizer = "Adam"}, 2, [&](Model& model) {
+    model.train(1, data);
+    model.save_checkpoint(in("CKP-1_4.ckpt"));
+  });
+  with_job({.optimizer = "AdamW"}, 2, [&](Model& model) {
+    EXPECT_THAT([&] { model.load_checkpoint(in("CKP-1_4.ckpt")); },
+                testing::ThrowsMessage<InvalidArgument>(
+                    testing::HasSubstr("is of another training: its optimizer is Adam, here it is AdamW; to go on")));
+    EXPECT_EQ(model.step(), 0);
+    EXPECT_EQ(model.load_checkpoint(in("CKP-1_4.ckpt"), {.accept_other_jobs = true}).optimizer, "Adam");
+  });
+}
+
+TEST_F(Saves, OfTheSameNetworkAreResumedWhateverItsBatchPrecisionAndRanks) {
+  const auto data = samples(DType::kF32);
+  with_job({}, 2, [&](Model& model) { model.train(1, data, {ModelCheckpoint("CKP", in(""))}); });
+  for (const int ranks : {1, 3}) {
+    for (const auto mode : {ParallelMode::kDataParallel, ParallelMode::kSemiAuto}) {
+      for (const auto precision : {std::optional<DType>(), std::optional(DType::kBF16)}) {
+        with_job({.mode = mode, .precision = precision}, ranks, [&](Model& model) {
+          model.build(data);
+          EXPECT_EQ(model.load_checkpoint(in("CKP-1_4.ckpt")).step, 4);
+          model.train(2, data);
+          EXPECT_EQ(model.step(), 8);
+        });
+      }
+    }
+  }
+  with_job({}, 1, [&](Model& model) {
+    model.load_checkpoint(in("CKP-1_4.ckpt"));
+    const Tensor x = Tensor::full({DType::kF32, {7, 12}}, 1);
+    const Tensor y = Tensor::zeros({DType::kF32, {7, 5}});
+    model.train_step({x.view(), y.view()}, 7);
+    EXPECT_EQ(model.step(), 5);
+  });
+}
+
+// Six epochs with a rate for each of their steps, where three were meant at first.
+TEST_F(Saves, AreResumedByALongerTrainingWithItsOwnLearningRates) {
+  const auto data = samples(DType::kF32);
+  const auto table = [](int64_t steps, double rate) { return std::vector<double>(static_cast<size_t>(steps), rate); };
+  const auto losses_of = [&](const Job& job, int64_t epochs, const std::string& from, const std::string& to) {
+    std::vector<double> losses;
+    with_job(job, 2, [&](Model& model) {
+      if (!from.empty()) model.load_checkpoint(from);
+      Callbacks callbacks = {Losses(losses, -1)};
+      if (!to.empty()) callbacks.emplace_back(ModelCheckpoint(to, in("")));
+      model.train(epochs, data, callbacks);
+      EXPECT_EQ(model.step(), epochs * kStepsPerEpoch);
+    });
+    return losses;
+  };
+  const Job longer{.rate = table(6 * kStepsPerEpoch, 0.05)};
+  const auto whole = losses_of(longer, 6, "", "");
+  auto parts = losses_of({.rate = table(3 * kStepsPerEpoch, 0.05)}, 3, "", "x");
+  const auto rest = losses_of(longer, 6, in("x-3_4.ckpt"), "");
+  parts.insert(parts.end(), rest.begin(), rest.end());
+  EXPECT_EQ(parts, whole);
+  // Another kind of rate, and one of the same length: what this training says counts.
+  const auto fixed = losses_of({.rate = 0.05}, 6, in("x-3_4.ckpt"), "");
+  EXPECT_EQ(fixed, rest);
+  const auto stopped = losses_of({.rate = table(3 * kStepsPerEpoch, 0.0)}, 4, in("x-3_4.ckpt"), "");
+  EXPECT_EQ(stopped.size(), static_cast<size_t>(kStepsPerEpoch));
+}
+
+TEST_F(Saves, OfATrainingThatIsResumedCountTogether) {
+  const auto data = samples(DType::kF32);
+  const checkpoint::CheckpointConfig config{.keep_checkpoint_max = 3};
+  const auto names = [&] {
+    std::vector<std::string> found;
+    for (const auto& name : FileSystem::local().list(in(""))) {
+      if (name.ends_with(".ckpt")) found.push_back(name);
+    }
+    return found;
+  };
+  for (int run = 0; run < 3; ++run) {
+    with_job({}, 2, [&](Model& model) {
+      if (run > 0) model.load_checkpoint(in(""));
+      model.train(run + 1, data, {ModelCheckpoint("LM", in(""), config)});
+    });
+    EXPECT_EQ(names().size(), 3U) << run;
+  }
+  EXPECT_THAT(names(), testing::Each(testing::StartsWith("LM_2-3_")));
+  with_job({}, 2, [&](Model& model) { model.train(1, data, {ModelCheckpoint("LM", in(""), config)}); });
+  EXPECT_EQ(names().size(), 6U) << "a new training leaves those of the other one alone";
 }
 
 struct Normalised : nn::Cell {
