@@ -61,8 +61,7 @@ std::string Match::describe(const MatchOptions& options, size_t max_names) const
   const std::vector<std::string> none;
   return list("missing in the checkpoint", options.allow_missing ? none : missing, max_names) +
          list("unexpected in the checkpoint", options.allow_unexpected ? none : unexpected, max_names) +
-         list("different", different, max_names) +
-         (hint.empty() ? "" : "\n  " + hint);
+         list("different", different, max_names) + (hint.empty() ? "" : "\n  " + hint);
 }
 
 Match compare(const Checkpoint& checkpoint, std::span<const Destination> network, const MatchOptions& options) {
