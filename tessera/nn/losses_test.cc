@@ -100,7 +100,7 @@ TEST(SoftmaxCrossEntropyExpand, IsTheTutorialsSequenceOfSmallOperators) {
   %5 = div %3, %4 : f32[8,10] in f32 @ loss
   %6 = fill {dtype=f32, shape=[], value=1.0} : f32[] in f32 @ loss
   %7 = fill {dtype=f32, shape=[], value=0.0} : f32[] in f32 @ loss
-  %8 = one_hot label, %6, %7 {axis=1, depth=10} : f32[8,10] in f32 @ loss
+  %8 = one_hot label, %6, %7 {axis=1, depth=10, valid=[0,10]} : f32[8,10] in f32 @ loss
   %9 = fill {dtype=f32, shape=[], value=1e-24} : f32[] in f32 @ loss
   %10 = add %5, %9 : f32[8,10] in f32 @ loss
   %11 = log %10 : f32[8,10] in f32 @ loss

@@ -234,7 +234,7 @@ TEST(ArrayOps, LocalizeShiftsIndicesIntoTheRanksPiece) {
             "  input x1 i32[3]\n"
             "  %1 = fill {dtype=i32, shape=[], value=3.0} : i32[]\n"
             "  %2 = sub x1, %1 : i32[3]\n"
-            "  %3 = gather x0, %2 {axis=0} : f32[3,2]\n"
+            "  %3 = gather x0, %2 {axis=0, valid=[-3,2]} : f32[3,2]\n"
             "  return y0 = %3\n");
   EXPECT_THAT(localized({"one_hot", {"u8[3]", "f32[]", "f32[]"}, "{depth=5}"}, "v", 2, 1),
               testing::AllOf(HasSubstr("cast x0 {dtype=i32}"), HasSubstr("depth=2")));
