@@ -2,6 +2,8 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
 
 #include "python/src/bind.h"
 #include "python/src/cells.h"
@@ -225,6 +227,73 @@ nb::object call_cell(nb::handle self, const nb::args& args, const nb::kwargs& kw
   return call.fill(call.result, call.program->run(inputs));
 }
 
+// The values in what construct() has returned, in order; what is a tensor already becomes a value. Throws TypeError for
+// what is neither.
+void append_results(nb::handle object, Operation& operation, std::vector<ir::Value>& results) {
+  if (object.is_none()) return;
+  if (nb::isinstance<ir::Value>(object) || is_tensor_like(object)) {
+    results.push_back(operation.value(object));
+  } else if (nb::isinstance<nb::dict>(object)) {
+    for (const auto& [key, value] : nb::borrow<nb::dict>(object)) append_results(value, operation, results);
+  } else if (nb::isinstance<nb::tuple>(object) || nb::isinstance<nb::list>(object)) {
+    for (const nb::handle item : object) append_results(item, operation, results);
+  } else {
+    throw nb::type_error(
+        fmt::format("construct() returns {}, which is no tensor", nb::cast<std::string>(nb::str(object.type())))
+            .c_str());
+  }
+}
+
+// A graph as plain Python, for what writes it in another form. Values are numbers.
+nb::dict describe(const ir::Graph& graph, const Program::Parameters& parameters) {
+  nb::list types, inputs, nodes, outputs;
+  for (ir::ValueId v = 0; v < graph.num_values(); ++v) {
+    types.append(nb::make_tuple(graph.type(v).dtype, nb::tuple(nb::cast(graph.type(v).shape.to_vector()))));
+  }
+  for (const auto& input : graph.inputs()) {
+    inputs.append(nb::make_tuple(ir::to_string(input.kind), input.name, input.value));
+  }
+  for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
+    const ir::Node& node = graph.node(n);
+    nb::dict attributes;
+    for (const auto& [name, value] : node.attributes) attributes[name.c_str()] = nb::cast(value);
+    nodes.append(nb::make_tuple(node.op, attributes, node.inputs, node.outputs, node.source));
+  }
+  for (const auto& output : graph.outputs()) outputs.append(output.value);
+  nb::dict values;
+  for (const auto& [name, parameter] : parameters) values[name.c_str()] = nb::cast(whole_value(*parameter));
+  nb::dict described;
+  described["types"] = types;
+  described["inputs"] = inputs;
+  described["nodes"] = nodes;
+  described["outputs"] = outputs;
+  described["parameters"] = values;
+  return described;
+}
+
+// What a call of the cell computes, simplified, in the cell's present mode.
+nb::dict describe_call(nb::handle self, const nb::args& args) {
+  auto& cell = nb::cast<nn::Cell&>(self);
+  if (current_graph() != nullptr) throw InvalidArgument("inside construct() a cell's graph is not complete");
+  ir::Graph graph("prediction");
+  const TraceScope scope(graph);
+  int num_inputs = 0;
+  const nb::object symbols = map_tensors(args, [&](nb::handle object) {
+    return nb::cast(graph.add_input(ir::InputKind::kInput, fmt::format("{}", num_inputs++), to_tensor(object).type()));
+  });
+  const nb::object result = trace_call(self, cell, nb::borrow<nb::args>(symbols), nb::kwargs());
+  std::vector<ir::Value> results;
+  Operation operation;
+  append_results(result, operation, results);
+  for (size_t i = 0; i < results.size(); ++i) graph.add_output(fmt::format("result{}", i), results[i]);
+  nb::list assigned;
+  for (const auto& [name, value] : graph.assignments()) assigned.append(name);
+  const auto parameters = parameters_in(graph, cell);
+  nb::dict described = describe(compiler::simplify(in_asked_dtypes(std::move(graph))), parameters);
+  described["assigned"] = assigned;
+  return described;
+}
+
 }  // namespace
 
 nb::object construct_of(nb::handle self) {
@@ -236,9 +305,21 @@ void note_change() { ++changes; }
 void bind_calls(nb::module_& m, nb::class_<nn::Cell, PythonCell>& cell) {
   nb::class_<CompiledCall>(m, "_CompiledCall");
   nb::class_<Spread>(m, "_Spread");
+  m.def(
+      "_operator_names",
+      [] {
+        nb::list names;
+        for (const auto& [name, def] : ops::OpRegistry::instance().all()) names.append(name);
+        return names;
+      },
+      "All operators that a graph may hold.");
   m.def("retrace", &note_change,
         "Cells are traced anew when they are called next: what construct() looks at outside of them has changed.");
   cell.def("__call__", &call_cell);
+  cell.def(
+      "_describe_call", &describe_call,
+      "What a call with these inputs computes, as exporters read it: types, inputs, nodes and outputs, values being "
+      "numbers; the parameters' whole values by name; and the names of those that are assigned to.");
   cell.def(
       "set_flags",
       [](nb::object self, const nb::kwargs& flags) {

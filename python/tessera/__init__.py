@@ -19,3 +19,4 @@ import tessera.data as data
 import tessera.nn as nn
 import tessera.ops as ops
 from tessera.nn import Cell, Parameter  # noqa: F401
+from tessera._onnx import export_onnx  # noqa: F401

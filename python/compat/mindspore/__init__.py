@@ -14,7 +14,7 @@ from mindspore.context import (GRAPH_MODE, PYNATIVE_MODE, ParallelMode, get_auto
 from mindspore import communication, nn, ops, dataset, train, amp, parallel
 from mindspore.train import (Callback, CheckpointConfig, DatasetHelper, DynamicLossScaleManager, FixedLossScaleManager,
                              LossMonitor, LossScaleManager, Model, ModelCheckpoint, RunContext, TimeMonitor, build_train_network,
-                             connect_network_with_dataset, load_checkpoint, load_param_into_net, save_checkpoint)
+                             connect_network_with_dataset, export, load_checkpoint, load_param_into_net, save_checkpoint)
 from mindspore.train import (F1, MAE, MSE, ROC, Accuracy, ConfusionMatrix, CosineSimilarity, Dice, Fbeta, Loss, Metric, Perplexity, Precision, Recall,
                              Top1CategoricalAccuracy, Top5CategoricalAccuracy, TopKCategoricalAccuracy, auc, get_metric_fn, names, rearrange_inputs)
 from mindspore.ops import grad, value_and_grad

@@ -34,7 +34,7 @@ REFUSED = {
         "make the network and its optimizer in Python":
             "ConvertModelUtils ConvertNetUtils",
         "save_checkpoint writes the parameters, and load_checkpoint reads them into a network that a script makes":
-            "export export_split_mindir load load_mindir mindio_preload save_mindir",
+            "export_split_mindir load load_mindir mindio_preload save_mindir",
         "save_checkpoint(enc_key=...) encrypts what it writes":
             "load_obf_params_into_net obfuscate_ckpt",
         "set_seed and get_seed hold the seed":
@@ -284,7 +284,7 @@ REFUSED = {
         "make the network and its optimizer in Python":
             "ConvertModelUtils ConvertNetUtils",
         "save_checkpoint writes the parameters, and load_checkpoint reads them into a network that a script makes":
-            "export export_split_mindir load",
+            "export_split_mindir load",
         "use save_checkpoint and load_checkpoint, load_distributed_checkpoint and transform_checkpoints":
             "async_ckpt_thread_status ckpt_to_safetensors get_ckpt_path_with_strategy load_checkpoint_async safetensors_to_ckpt",
         "write what a Callback sees, for example cb_params.net_outputs in on_train_step_end":

@@ -6,7 +6,7 @@ from mindspore.train.callback import Callback, CheckpointConfig, LossMonitor, Mo
 from mindspore.train.dataset_helper import DatasetHelper, connect_network_with_dataset
 from mindspore.train.loss_scale_manager import DynamicLossScaleManager, FixedLossScaleManager, LossScaleManager
 from mindspore.train.model import Model
-from mindspore.train.serialization import load_checkpoint, load_param_into_net, save_checkpoint
+from mindspore.train.serialization import export, load_checkpoint, load_param_into_net, save_checkpoint
 from mindspore.train.serialization import (build_searched_strategy, load_distributed_checkpoint, merge_sliced_parameter,
                                            restore_group_info_list)
 from mindspore.nn.class_metrics import (F1, ROC, ConfusionMatrix, CosineSimilarity, Dice, Fbeta, Perplexity, Precision, Recall, auc, get_metric_fn,

@@ -12,6 +12,7 @@ from mindspore.communication.management import get_group_size, get_rank
 from mindspore.train.conversion import (Layout, axes_of, build_searched_strategy, merge_pipeline_strategys, merge_sliced_parameter,  # noqa: F401
                                         rank_list_for_transform, restore_group_info_list, transform_checkpoint_by_rank,
                                         transform_checkpoints)
+from mindspore.train.exporting import export  # noqa: F401
 from mindspore.train.layouts import product
 from mindspore.train.saving import appended_values, check_key, is_async, tensor_of
 
