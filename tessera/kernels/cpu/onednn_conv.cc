@@ -34,8 +34,17 @@ struct Description {
   dnnl::primitive_desc forward;
 };
 
-Description make_desc(Pass pass, const Geometry& g, const TensorView& source, const Shape& weight_shape,
-                      DType weight_dtype, const TensorView& destination) {
+// oneDNN 3.2's AVX2 code for strided 1x1 kernels writes beyond its memory where channels do not fill its vectors of 8
+// numbers: the gradient of a weight with 3 channels comes out wrong.
+bool writes_beyond_its_memory(const dnnl::primitive_desc& desc, const Geometry& g, const TensorView& source,
+                              const TensorView& destination) {
+  const bool is_strided = g.strides[0] > 1 || g.strides[1] > 1;
+  const bool has_whole_vectors = source.shape[1] % 8 == 0 && destination.shape[1] % 8 == 0;
+  return is_strided && !has_whole_vectors && std::string_view(desc.impl_info_str()) == "jit_1x1:avx2";
+}
+
+Description first_desc(Pass pass, const Geometry& g, const TensorView& source, const Shape& weight_shape,
+                       DType weight_dtype, const TensorView& destination) {
   const dnnl::engine& engine = onednn_engine();
   const dnnl::primitive_attr attributes = onednn_attributes();
   const auto algorithm = dnnl::algorithm::convolution_direct;
@@ -64,6 +73,16 @@ Description make_desc(Pass pass, const Geometry& g, const TensorView& source, co
                                                              g.padding_before, g.padding_after, forward, attributes,
                                                              /*allow_empty=*/true),
           forward};
+}
+
+// The first implementation that can be trusted.
+Description make_desc(Pass pass, const Geometry& g, const TensorView& source, const Shape& weight_shape,
+                      DType weight_dtype, const TensorView& destination) {
+  Description made = first_desc(pass, g, source, weight_shape, weight_dtype, destination);
+  while (made.desc && writes_beyond_its_memory(made.desc, g, source, destination)) {
+    if (!made.desc.next_impl()) return {};
+  }
+  return made;
 }
 
 // How the three operands are laid before oneDNN.
@@ -234,6 +253,7 @@ std::vector<KernelCandidate> further_implementations(Pass pass, const KernelRequ
   while (desc.next_impl()) {
     const std::string implementation = desc.impl_info_str();
     if (is_reference(desc) || !may_be_faster(implementation, first) || !seen.insert(implementation).second) continue;
+    if (writes_beyond_its_memory(desc, problem->geometry, problem->source, problem->destination)) continue;
     const std::string name = fmt::format("onednn.{}/{}", request.op, implementation);
     found.push_back({name, [=, &request, problem = *problem]() -> std::optional<PreparedKernel> {
                        const OpenMpThreads same_threads(request.num_threads);

@@ -29,6 +29,10 @@ const std::vector<ConvCase> kConvolutions = {
     {2, 32, 9, 9, 64, 3, {1, 1}, {1, 1, 1, 1}, {1, 1}, 4},
     {1, 5, 6, 7, 3, 3, {3, 2}, {1, 0, 2, 1}, {1, 1}, 1},
     {1, 1, 1, 1, 1, 1},
+    // Channels that do not fill a vector, where rows and columns are left out.
+    {8, 3, 8, 8, 8, 1, {2, 2}},
+    {2, 12, 8, 8, 16, 1, {2, 2}},
+    {2, 8, 8, 8, 3, 1, {2, 1}},
 };
 
 int64_t out_size(int64_t in, int64_t kernel, int64_t stride, int64_t before, int64_t after, int64_t dilation) {
