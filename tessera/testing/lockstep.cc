@@ -2,6 +2,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/kernels/registry.h"
+#include "tessera/ops/index_range.h"
 #include "tessera/ops/op_def.h"
 #include "tessera/testing/lockstep_collectives.h"
 #include "tessera/testing/tensor_pieces.h"
@@ -73,10 +74,25 @@ class Walker {
       values_[static_cast<size_t>(v)] = unwritten(graph_.type(v));
       request_.outputs.push_back(values_[static_cast<size_t>(v)].view());
     }
+    require_good_indices();
     const auto kernel = kernels::reference_kernels().find(request_);
     if (!kernel) throw InvalidArgument("{}: no reference kernel", graph_.node_name(next_));
     const Tensor scratch(DType::kU8, {kernel->scratch_bytes});
     kernel->run({request_.inputs, request_.outputs, node().attributes, scratch.bytes(), serial_});
+  }
+
+  // As the executor does: kernels skip a bad index.
+  void require_good_indices() const {
+    std::vector<Type> types;
+    for (const auto v : node().inputs) types.push_back(graph_.type(v));
+    const auto range = ops::index_range(node().op, node().attributes, types);
+    if (!range) return;
+    const auto operand = node().inputs[static_cast<size_t>(range->operand)];
+    for (const double index : values_[static_cast<size_t>(operand)].to_doubles()) {
+      if (index >= static_cast<double>(range->begin) && index < static_cast<double>(range->end)) continue;
+      throw InvalidArgument("{}: an index is {}, which must be from {} to {}", place(), index, range->begin,
+                            range->end - 1);
+    }
   }
 
   const LocalProgram& program_;
