@@ -20,7 +20,8 @@ Images of CIFAR-10 are 32 pixels wide there instead of 224; `--full` takes 224.
 
 LAUNCHES = [
     ("000, 003", "`run.sh DATA_PATH RANK_SIZE`", "as is, with 2 and with 8 ranks; it knows no other number"),
-    ("000, 003", "`run_cluster.sh DATA_PATH RANK_TABLE_FILE RANK_SIZE RANK_START`", "as is: two servers of 8 ranks, which are two addresses of one machine"),
+    ("000, 003", "`run_cluster.sh DATA_PATH RANK_TABLE_FILE RANK_SIZE RANK_START`", "as is: two servers of 8 ranks, which are two addresses of one machine; "
+     "several machines need a secret beside the table ([security.md](security.md))"),
     ("000, 003", "`GRAPH_OP_RUN=1` with mpirun", "as is: callbacks run after every step"),
     ("001", "`mpirun -n 4 python nccl_allgather.py`", "as is"),
     ("001", "`run_gpu.sh DATA_PATH`", "as is: 8 ranks; root says so to mpirun with `OMPI_ALLOW_RUN_AS_ROOT`"),
