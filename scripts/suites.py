@@ -6,6 +6,9 @@ A suite is a ctest label (`fast`, `multiprocess`, ...: whatever the CMakeLists.t
   tsan               the tests labelled threads: those in which threads of ours meet
   lint               layers, clang-format, clang-tidy
 Each ends with a line `N passed, N failed[, N skipped]` that counts test cases, not programs.
+
+Suites that need a build of their own come last: with a cold cache of compiled objects such a build takes longer than all tests.
+Where time is limited (--minutes), what is not begun in time is named as skipped.
 """
 
 import argparse
@@ -13,6 +16,7 @@ import difflib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -28,6 +32,9 @@ SANITIZERS = ("asan-ubsan", "tsan")
 SANITIZER_LABEL = {"asan-ubsan": "fast", "tsan": "threads"}
 # Suites that run in another build than release, and the one target that they need of it.
 OTHER_BUILD = {"fuzz": ("asan-ubsan", "fuzz")}
+# Minutes after which a machine that tests every change (it says so by CI=true) begins no further suite. Such machines end a
+# run that takes too long, and then nothing of it counts.
+CI_MINUTES = 75
 # What a test of very many cases says of them at its end.
 SUMMARY = (r"^\d+ cases, \d+ failures.*$|^\d+ of \d+ mutants killed.*$|^reference: \d+ equal.*$|^\d+ wrong calls$"
            r"|^\d+ names work, \d+ are refused$")
@@ -82,14 +89,22 @@ def configure(preset, options=()):
     return status == 0
 
 
-# Ninja writes its one changing line to a terminal; elsewhere only what went wrong is worth reading.
-def build(preset, target):
+# Ninja writes its one changing line to a terminal; elsewhere only what went wrong is worth reading. Returns None where the
+# build was not done by `deadline`: what it has compiled is kept.
+def build(preset, target, deadline):
     command = ["cmake", "--build", "--preset", preset, "--target", target, "--", "-k", "0"]
-    if sys.stdout.isatty():
-        return subprocess.run(command, cwd=ROOT).returncode == 0
     log = ROOT / "build" / f"{preset}.build.log"
     with open(log, "w") as out:
-        status = subprocess.run(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT).returncode
+        streams = {} if sys.stdout.isatty() else {"stdout": out, "stderr": subprocess.STDOUT}
+        child = subprocess.Popen(command, cwd=ROOT, **streams)
+        try:
+            status = child.wait(None if deadline is None else max(deadline - time.monotonic(), 0))
+        except subprocess.TimeoutExpired:
+            child.send_signal(signal.SIGINT)
+            child.wait()
+            return None
+    if sys.stdout.isatty():
+        return status == 0
     lines = log.read_text(errors="replace").splitlines()
     if status != 0:
         print("\n".join([line for line in lines if not re.match(r"\[\d+/\d+\] (Building|Linking)", line)][-200:]))
@@ -170,8 +185,9 @@ def run_tests(preset, label, full):
 
 
 class Runner:
-    def __init__(self, full):
+    def __init__(self, full, deadline):
         self.full = full
+        self.deadline = deadline  # of time.monotonic(), or None
         self.parts = []  # (name, seconds, Count or None)
         self.built = {}  # (preset, target) -> whether its build worked
 
@@ -185,14 +201,17 @@ class Runner:
         if (preset, target) not in self.built:
             name = f"build {preset}" + ("" if target == "all" else f" {target}")
             print(f"== {name}", flush=True)
-            self.built[preset, target] = self.timed(name, lambda: configure(preset) and build(preset, target))
+            self.built[preset, target] = self.timed(name, lambda: configure(preset) and build(preset, target, self.deadline))
         return self.built[preset, target]
 
     def run(self, suite):
         preset, target = OTHER_BUILD.get(suite, (suite if suite in SANITIZERS else "release", "all"))
         built = self.prepare(preset, target)
         print(f"== {suite}", flush=True)
-        if suite == "lint":
+        if built is None or (self.deadline is not None and time.monotonic() > self.deadline):
+            count = self.timed(suite, lambda: Count(skipped=[f"{suite}: the whole suite, because the time was over"]))
+            built = True
+        elif suite == "lint":
             count = self.timed(suite, self.run_lint)
         elif suite in SANITIZERS:
             count = self.timed(suite, lambda: run_tests(preset, SANITIZER_LABEL[preset], self.full))
@@ -225,7 +244,10 @@ def main():
     parser.add_argument("--all", nargs="*", metavar="SUITE", help="every suite, or those named")
     parser.add_argument("--full", action="store_true", help="whole suites where otherwise a seeded sample runs")
     parser.add_argument("--list", action="store_true", help="print the suites and how many tests each has")
+    parser.add_argument("--minutes", type=float, default=CI_MINUTES if os.environ.get("CI") == "true" else None,
+                        help=f"begin no suite after so many minutes (default: no limit; with CI=true {CI_MINUTES})")
     arguments = parser.parse_args()
+    deadline = None if arguments.minutes is None else time.monotonic() + 60 * arguments.minutes
 
     wants_python = arguments.all is not None and (
         not arguments.all or not {"python", "reference", "tutorials"}.isdisjoint(arguments.all))
@@ -233,7 +255,7 @@ def main():
         return 1
     tests = tests_of("release")
     labels = {label for labels in tests.values() for label in labels} - NO_SUITE
-    suites = sorted(labels, key=lambda label: (label != "fast", label)) + [*SANITIZERS, "lint"]
+    suites = sorted(labels - set(OTHER_BUILD), key=lambda label: (label != "fast", label)) + ["lint", *OTHER_BUILD, *SANITIZERS]
     if arguments.list:
         for suite in suites:
             size = sum(1 for labels in tests.values() if suite in labels)
@@ -249,11 +271,12 @@ def main():
     if "lint" in chosen and subprocess.run([ROOT / "scripts" / "setup", "lint"]).returncode != 0:
         return 1
 
-    runner = Runner(arguments.full)
+    runner = Runner(arguments.full, deadline)
     for suite in chosen:
         runner.run(suite)
     runner.print_table()
-    return 1 if any(count and count.failed for _, _, count in runner.parts) else 0
+    counts = [count for _, _, count in runner.parts if count]
+    return 1 if any(count.failed for count in counts) or not any(count.passed for count in counts) else 0
 
 
 if __name__ == "__main__":
