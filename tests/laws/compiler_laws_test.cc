@@ -164,8 +164,8 @@ TEST(MemoryLimit, IsKeptAndChangesNoBit) {
   const auto free = compiler::compile(graph, alone, {}, 0, kernels).schedule;
   const auto inputs = random_inputs(graph, 1);
   const auto expected = session::evaluate(graph, inputs);
-  // What one step of the schedule needs at the same time cannot be recomputed away; how much scratch memory kernels take
-  // differs between machines.
+  // What one step of the schedule needs at the same time cannot be recomputed away; how much scratch memory kernels
+  // take differs between machines.
   int64_t largest_step = 0;
   for (const auto& step : free.steps) {
     int64_t bytes = step.scratch_bytes;
