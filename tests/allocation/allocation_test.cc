@@ -1,8 +1,10 @@
 // No step of training allocates: after the first, neither the training threads nor those that communicate or make
-// batches call malloc. What oneDNN allocates inside its own calls is left out.
+// batches call malloc. What oneDNN allocates inside its own calls is left out. And no step starts a thread.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <set>
 
 #include "tessera/base/random.h"
 #include "tessera/nn/container.h"
@@ -155,6 +157,30 @@ INSTANTIATE_TEST_SUITE_P(Networks, Training,
                                          Row{"batch_norm", 1, 1, 1, train::ParallelMode::kStandAlone, 4},
                                          Row{"batch_norm", 2, 1, 1, train::ParallelMode::kDataParallel, 4}),
                          [](const auto& info) { return name_of(info.param); });
+
+std::set<std::string> threads_of_this_process() {
+  std::set<std::string> ids;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) ids.insert(entry.path().filename());
+  return ids;
+}
+
+// An OpenMP team that shrinks ends threads, which the next larger one starts anew.
+TEST(Threads, AStepStartsNone) {
+  run_ranks(1,
+            [&](cluster::Context& context) {
+              BatchNormNetwork network;
+              nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
+              nn::Momentum optimizer({.learning_rate = 0.01, .momentum = 0.9});
+              train::Model model(context, network, &loss, &optimizer);
+              const std::vector<Tensor> columns = random_images().batches({}).next().value();
+              const std::vector<TensorView> batch{columns[0].view(), columns[1].view()};
+              model.train_step(batch, kBatch);
+              const auto threads = threads_of_this_process();
+              for (int i = 0; i < 5; ++i) model.train_step(batch, kBatch);
+              EXPECT_EQ(threads_of_this_process(), threads);
+            },
+            {.num_compute_threads = 5});
+}
 
 TEST(Counting, SeesAnAllocation) {
   const int64_t before = num_mallocs();
