@@ -101,6 +101,9 @@ function(tessera_test name)
   add_executable(${name} ${arg_SOURCES})
   list(TRANSFORM arg_DEPS PREPEND tessera_)
   target_link_libraries(${name} PRIVATE tessera_flags ${arg_DEPS} ${arg_LINK} GTest::gmock GTest::gtest_main)
+  if(TESSERA_SANITIZE)
+    target_compile_options(${name} PRIVATE -O0)  # halves the time that a test's source takes to compile; the libraries stay optimized
+  endif()
   # Only sources that name these paths are compiled with them: the objects of the others serve every clone.
   foreach(source IN LISTS arg_SOURCES)
     get_filename_component(path ${source} ABSOLUTE)
