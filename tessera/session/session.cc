@@ -373,7 +373,9 @@ compiler::Compiled Session::compile_with_agreed_kernels(const std::function<comp
 
 std::unique_ptr<Executable> Session::compile_local(const ir::Graph& graph) {
   const mesh::Mesh alone({{"data", 1}}, {context_.rank()});
-  auto compiled = compiler::compile(graph, alone, {}, context_.rank(), layout_, kernels_, compile_options());
+  auto options = compile_options();
+  options.plan.strategies = false;  // they say how ranks share the work, and here is one
+  auto compiled = compiler::compile(graph, alone, {}, context_.rank(), layout_, kernels_, options);
   return finish(std::move(compiled));
 }
 

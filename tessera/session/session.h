@@ -130,7 +130,8 @@ class Session {
   // The same, called by the members of a group of the context only: all collectives in the graph are those of that
   // group. Kernels are the usual ones.
   std::unique_ptr<Executable> compile_own(const ir::Graph& graph, comm::Communicator& members);
-  // For one rank on its own, without collectives over a mesh.
+  // For one rank on its own, without collectives over a mesh; strategies, which say how ranks share work, count for
+  // nothing.
   std::unique_ptr<Executable> compile_local(const ir::Graph& graph);
 
   int64_t arena_bytes() const { return arena_.size_bytes(); }

@@ -30,6 +30,19 @@ TEST(Evaluate, UpdatesAParameterInPlace) {
   EXPECT_THAT(results.at("p").to_doubles(), ElementsAre(9, 16));
 }
 
+TEST(Session, OneRankOnItsOwnIsNotSplitAsStrategiesSay) {
+  const auto context = cluster::single_context(1);
+  ir::Graph graph("g");
+  const auto x = graph.add_input(ir::InputKind::kInput, "x", {DType::kF32, {2, 2}});
+  const auto y = ops::shard(ops::apply1("matmul", {x, x}), {{2, 1}, {1, 4}});
+  graph.add_output("y", y);
+  Session session(*context);
+  const auto executable = session.compile_local(graph);
+  copy_elements(Tensor::of<float>({2, 2}, {1, 2, 3, 4}).view(), executable->input("x"));
+  executable->run();
+  EXPECT_THAT(Tensor::copy_of(executable->output("y")).to_doubles(), ElementsAre(7, 10, 15, 22));
+}
+
 TEST(Session, AGroupThatCannotBeMadeIsAnErrorAndNoMore) {
   const auto context = cluster::single_context(1);
   ir::Graph graph("g");

@@ -141,6 +141,22 @@ def test_a_rank_predicts_from_its_rows(tmp_path, full):
     assert len(found) == 2 and all(words[:2] == ["True", "True"] for words in found), found
 
 
+FORWARD = HEAD.replace("DIFFERENT", "0") + """
+ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", full_batch=True)
+net = Net()
+weights = [np.random.RandomState(s).rand(*shape).astype(np.float32) for s, shape in ((2, (4, 6)), (3, (6, 1)))]
+expected = np.maximum(X[0] @ weights[0], 0) @ weights[1]
+say("called", np.allclose(net(Tensor(X[0])).asnumpy(), expected, rtol=1e-5))
+say("jit", np.allclose(ms.jit(lambda x: net(x) + 1.0)(Tensor(X[0])).asnumpy(), expected + 1, rtol=1e-5))
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_network_with_strategies_is_called_outside_of_training(tmp_path, ranks):
+    found, _ = said(tmp_path, FORWARD, ranks)
+    assert sorted(map(tuple, found)) == sorted(ranks * [("called", "True"), ("jit", "True")])
+
+
 TRAININGS = HEAD.replace("DIFFERENT", "0") + """
 from mindspore.parallel import set_algo_parameters
 
