@@ -205,6 +205,10 @@ once.)",
       "Those with requires_grad.");
   cell.def("children", &nn::Cell::children, nb::rv_policy::reference_internal, "(name, cell) of each child.");
   cell.def(
+      "prefix_parameters",
+      [](nn::Cell& self, const std::string& prefix, bool recurse) { self.prefix_parameters(prefix, recurse); },
+      "prefix"_a, "recurse"_a = true, "Names the parameters by the prefix and their path from this cell on.");
+  cell.def(
       "name_parameters", [](nn::Cell& self) { self.name_parameters(); },
       "Names every parameter here and below by the path of attributes that leads to it, whatever it was called.");
   cell.def(

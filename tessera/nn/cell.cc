@@ -9,6 +9,7 @@
 namespace tessera::nn {
 
 std::string Parameter::full_name() const {
+  if (!given_name.empty()) return given_name;
   const auto path = owner == nullptr ? std::string() : owner->path();
   return path.empty() ? name : path + "." + name;
 }
@@ -179,8 +180,20 @@ void Cell::name_parameters(std::vector<Parameter*>& named) {
     named.push_back(parameter.get());
     parameter->name = name;
     parameter->owner = this;
+    parameter->given_name.clear();
   }
   for (const auto& [name, cell] : children_) cell->name_parameters(named);
+}
+
+void Cell::prefix_parameters(const std::string& prefix, bool recurse) {
+  const std::string own = path();
+  for (Parameter* parameter : parameters()) {
+    if (!recurse && parameter->owner != this) continue;
+    parameter->given_name.clear();
+    const std::string full = parameter->full_name();
+    const bool is_below = !own.empty() && full.starts_with(own + ".");
+    parameter->given_name = prefix + (is_below ? full.substr(own.size() + 1) : full);
+  }
 }
 
 Parameter& Cell::find_parameter(const std::string& full_name) {

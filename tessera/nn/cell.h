@@ -95,6 +95,10 @@ class Cell {
   // Names every parameter here and below by the path of attributes that leads to it, the first where there are several,
   // whatever it was called before and whichever cell named it.
   void name_parameters();
+  // Names the parameters of this cell, and of those below it unless `recurse` is false, by the prefix and the path from
+  // this cell on: "teacher." and "conv.weight" make "teacher.conv.weight". So two networks of one kind have names of
+  // their own. name_parameters() takes it back.
+  void prefix_parameters(const std::string& prefix, bool recurse = true);
   const Settings& settings() const { return settings_; }
   // Sets the settings here and below; cells whose parameters depend on them override it and call this.
   virtual void apply_settings(const Settings& settings);

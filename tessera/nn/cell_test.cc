@@ -31,6 +31,18 @@ struct Outer : Cell {
   Outer() { rest.append<Dense>(2, 2); }
 };
 
+TEST(Cell, APrefixStandsInFrontOfThePathFromTheCellOn) {
+  Outer net;
+  net.prefix_parameters("teacher.");
+  EXPECT_EQ(names_of(net.parameters())[1], "teacher.inner.up.weight");
+  EXPECT_EQ(&net.find_parameter("teacher.inner.up.weight"), net.parameters()[1]);
+  net.inner.prefix_parameters("z.", false);
+  EXPECT_EQ(names_of(net.parameters())[0], "z.scale");
+  EXPECT_EQ(names_of(net.parameters())[1], "teacher.inner.up.weight");
+  net.name_parameters();
+  EXPECT_EQ(names_of(net.parameters())[1], "inner.up.weight");
+}
+
 TEST(Cell, ParametersAreNamedByAttributePathParentsFirst) {
   Outer net;
   EXPECT_THAT(names_of(net.parameters()), ElementsAre("inner.scale", "inner.up.weight", "inner.up.bias",

@@ -41,8 +41,10 @@ struct Parameter {
   // When set, the initial value instead of what `init` makes. Must have the type's shape.
   std::optional<Tensor> data = {};
   const Cell* owner = nullptr;
+  // Where it is not empty: what full_name() says. See Cell::prefix_parameters().
+  std::string given_name = {};
 
-  // "layer1.0.conv1.weight": the attribute path of its cell, then its name.
+  // "layer1.0.conv1.weight": the attribute path of its cell, then its name; or its given name.
   std::string full_name() const;
   // The latest value in `graph`; the parameter becomes an input of the graph at its first use.
   ir::Value in(ir::Graph& graph) const;

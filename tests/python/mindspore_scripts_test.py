@@ -209,6 +209,21 @@ class TiedLater(nn.Cell):
         self.head = Head(self.table.embedding_table)
 
 
+def test_a_prefix_names_parameters_by_their_path_from_the_cell_on():
+    def names(cell):
+        return [p.name for p in cell.get_parameters()]
+
+    net = nn.SequentialCell(nn.Dense(2, 2), nn.SequentialCell(nn.Dense(2, 2, has_bias=False)))
+    net.update_parameters_name("teacher.")
+    assert names(net) == ["teacher.0.weight", "teacher.0.bias", "teacher.1.0.weight"] == list(net.parameters_dict())
+    net[1].update_parameters_name("z.")
+    assert names(net) == ["teacher.0.weight", "teacher.0.bias", "z.0.weight"]
+    net.update_parameters_name("q.", recurse=False)  # it has none of its own
+    assert names(net) == ["teacher.0.weight", "teacher.0.bias", "z.0.weight"]
+    assert names(nn.WithLossCell(net, nn.MSELoss())) == ["teacher.0.weight", "teacher.0.bias", "z.0.weight"]
+    assert names(nn.CellList([net])) == ["0.0.weight", "0.0.bias", "0.1.0.weight"]
+
+
 def test_names_of_nested_parameters_are_attribute_paths():
     def names(cell):
         return [p.name for p in cell.get_parameters()]

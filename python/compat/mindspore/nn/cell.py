@@ -205,8 +205,12 @@ class Cell(tessera.nn.Cell):
         raise RuntimeError("Cell.set_param_ps waits for the parameter server, which Tessera does not have yet")
 
     def update_parameters_name(self, prefix="", recurse=True):
-        """Refused: names follow from attributes."""
-        raise RuntimeError("Cell.update_parameters_name is not available: a parameter's name is the path of the attributes that lead to it")
+        """Names the parameters by the prefix and the path of attributes from this cell on, those of this cell only where recurse is False."""
+        if not isinstance(prefix, str):
+            raise TypeError(f"For 'update_parameters_name', the 'prefix' must be str, but got {type(prefix).__name__}.")
+        if not isinstance(recurse, bool):
+            raise TypeError(f"For 'update_parameters_name', the 'recurse' must be bool, but got {type(recurse).__name__}.")
+        self.prefix_parameters(prefix, recurse)
 
     def place(self, role, rank_id):
         """Refused until there is a parameter server."""
