@@ -6,6 +6,7 @@
 #include "tessera/base/error.h"
 #include "tessera/compiler/collective_order.h"
 #include "tessera/compiler/sharding/lowering.h"
+#include "tessera/compiler/sharding/node_planner.h"
 #include "tessera/compiler/sharding/wide_sums.h"
 #include "tessera/ops/elementwise_functions.h"
 #include "tessera/ops/op_def.h"
@@ -98,6 +99,17 @@ class Partitioner {
     return {type.dtype, mesh::local_shape(type.shape, layout.sharding, layout.mesh, rank_)};
   }
 
+  // Of the first operand's dim that names it.
+  int64_t size_of_factor(NodeId n, const std::string& factor) const {
+    const auto rule = ops::rule_of(graph_, n);
+    for (size_t i = 0; i < rule.inputs.size(); ++i) {
+      for (size_t dim = 0; dim < rule.inputs[i].size(); ++dim) {
+        if (rule.inputs[i][dim] == factor) return graph_.type(graph_.node(n).inputs[i]).shape[static_cast<int>(dim)];
+      }
+    }
+    return 0;
+  }
+
   void add_node(NodeId n) {
     const Node& node = graph_.node(n);
     const auto at = static_cast<size_t>(n);
@@ -109,7 +121,7 @@ class Partitioner {
     placement.inputs = plan_.operands[at];
     placement.factor_axes = plan_.factors[at];
     placement.group_over = [&](const std::vector<int>& axes) { return lowering_.group_over(mesh, axes); };
-    ops::LocalizeContext context{local_, node.op, node.attributes, {}, {}, {}, {}, {}, {}, {}, &placement};
+    ops::LocalizeContext context{local_, node.op, node.attributes, {}, {}, {}, {}, {}, {}, {}, {}, &placement};
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const auto wanted = plan_.operand_layout(n, i);
       const Type& type = graph_.type(node.inputs[i]);
@@ -129,6 +141,10 @@ class Partitioner {
       int parts = 1;
       for (const int axis : axes) parts *= mesh.axis(axis).size;
       if (parts > 1) context.parts[factor] = parts;
+    }
+    const auto blocks = blocks_of(graph_, n, plan_.factors[at], plan_.operands[at]);
+    for (const auto& [factor, block] : blocks) {
+      context.blocks[factor] = {size_of_factor(n, factor), block};
     }
     facts_.steps.push_back({.node = n, .begin = local_.num_nodes()});
     const auto results = localize_node(def, context);

@@ -16,11 +16,15 @@ namespace tessera::compiler {
 // Factor of a node's rule -> the mesh axes that split it, outer first.
 using FactorAxes = std::map<std::string, std::vector<int>>;
 
+// Factor of a node's rule -> how many elements of its dims stay together; those that are not there: 1.
+using FactorBlocks = std::map<std::string, int64_t>;
+
 // All that can be decided of one node.
 struct NodeChoice {
   FactorAxes factors;
   // Axis -> the operands that hold partial sums over it, which pass through; no other operand is split along it.
   std::map<int, std::vector<int>> through = {};
+  FactorBlocks blocks = {};  // of the operands
   bool operator==(const NodeChoice&) const = default;
 };
 

@@ -93,6 +93,7 @@ class Classifier {
     struct Split {
       const mesh::Mesh* mesh;
       int64_t size;
+      int64_t block;
       std::vector<int> axes;
       auto operator<=>(const Split&) const = default;
     };
@@ -103,7 +104,8 @@ class Classifier {
         const auto& axes = sharding.dims[static_cast<size_t>(dim)];
         int64_t parts = 1;
         for (const int axis : axes) parts *= mesh.axis(axis).size;
-        if (shape[dim] % parts != 0) splits.insert({&mesh, shape[dim], axes});
+        const int64_t block = sharding.block(dim);
+        if (shape[dim] % (parts * block) != 0) splits.insert({&mesh, shape[dim], block, axes});
       }
     };
     for (ValueId v = 0; v < logical_.num_values(); ++v) {
@@ -118,6 +120,7 @@ class Classifier {
     for (const auto& split : splits) {
       mesh::Sharding sharding = mesh::Sharding::replicated(1);
       sharding.dims[0] = split.axes;
+      sharding.blocks = {split.block};
       const auto parts = mesh::all_slices(Shape{split.size}, *split.mesh, sharding);
       for (size_t i = 0; i < parts.size(); ++i) {
         facts_[static_cast<size_t>(position_of_.at(split.mesh->ranks()[i]))].push_back(parts[i].size);

@@ -81,6 +81,7 @@ using Factors = std::vector<std::vector<int>>;  // by axis of a mesh: its refine
 
 Sharding restate(const Sharding& sharding, const Factors& factors) {
   Sharding result;
+  result.blocks = sharding.blocks;
   for (const auto& axes : sharding.dims) {
     auto& dim = result.dims.emplace_back();
     for (const int axis : axes) {
@@ -105,7 +106,7 @@ bool keeps_slices(const Shape& shape, const Layout& layout, const Factors& facto
       coarse.push_back(layout.mesh.axis(axis).size);
       for (const int factor : factors[static_cast<size_t>(axis)]) fine.push_back(refined.size(factor));
     }
-    if (!refines_exactly(shape[dim], coarse, fine)) return false;
+    if (!refines_exactly(shape[dim] / layout.sharding.block(dim), coarse, fine)) return false;
   }
   return true;
 }
@@ -129,7 +130,8 @@ std::vector<Axis> name_axes(const Mesh& mesh, const Factors& factors, const Refi
 }  // namespace
 
 void validate(const Shape& shape, const Layout& layout) {
-  const auto& [dims, partial] = layout.sharding;
+  const auto& dims = layout.sharding.dims;
+  const auto& partial = layout.sharding.partial;
   if (static_cast<int>(dims.size()) != shape.ndim()) {
     throw InvalidArgument("sharding with {} dims does not fit the tensor {}, which has {}", dims.size(), shape,
                           shape.ndim());
@@ -153,6 +155,43 @@ void validate(const Shape& shape, const Layout& layout) {
       throw InvalidArgument("sharding {} does not list its partial axes in order", layout.to_string());
     }
   }
+  const auto& blocks = layout.sharding.blocks;
+  if (blocks.empty()) return;
+  for (int dim = 0; dim < shape.ndim(); ++dim) {
+    const bool divides = static_cast<int>(blocks.size()) == shape.ndim() && layout.sharding.block(dim) > 0 &&
+                         shape[dim] % layout.sharding.block(dim) == 0;
+    if (!divides) throw InvalidArgument("sharding {} has blocks that do not divide {}", layout.to_string(), shape);
+  }
+}
+
+Sharding with_blocks(const Shape& shape, const Mesh& mesh, Sharding sharding, const std::vector<int64_t>& blocks) {
+  sharding.blocks.clear();
+  for (int dim = 0; dim < shape.ndim(); ++dim) {
+    const int64_t block = blocks[static_cast<size_t>(dim)];
+    int64_t parts = 1;
+    for (const int axis : sharding.dims[static_cast<size_t>(dim)]) parts *= mesh.axis(axis).size;
+    if (parts == 1 || block <= 1 || shape[dim] % block != 0 || shape[dim] % (parts * block) == 0) continue;
+    sharding.blocks.resize(static_cast<size_t>(shape.ndim()), 1);
+    sharding.blocks[static_cast<size_t>(dim)] = block;
+  }
+  return sharding;
+}
+
+std::optional<std::vector<int64_t>> common_blocks(const Shape& shape, const Layout& from, const Layout& to) {
+  std::vector<int64_t> blocks;
+  for (int dim = 0; dim < shape.ndim(); ++dim) {
+    const auto at = static_cast<size_t>(dim);
+    const int64_t block = std::max(from.sharding.block(dim), to.sharding.block(dim));
+    for (const Layout* layout : {&from, &to}) {
+      int64_t parts = 1;
+      for (const int axis : layout->sharding.dims[at]) parts *= layout->mesh.axis(axis).size;
+      // What is dealt evenly is dealt in these blocks, too.
+      const bool is_even = block > 0 && shape[dim] % (parts * block) == 0;
+      if (parts > 1 && layout->sharding.block(dim) != block && !is_even) return std::nullopt;
+    }
+    blocks.push_back(block);
+  }
+  return blocks;
 }
 
 std::vector<int> ordered_group(const Mesh& mesh, int rank, const std::vector<int>& axes) {
@@ -194,11 +233,12 @@ std::vector<Range> all_slices(const Shape& shape, const Mesh& mesh, const Shardi
   for (int64_t position = 0; position < mesh.size(); ++position) {
     for (int dim = 0; dim < shape.ndim(); ++dim) {
       Range range{0, shape[dim]};
+      const int64_t block = sharding.block(dim);
       for (const int axis : sharding.dims[static_cast<size_t>(dim)]) {
         const int size = mesh.axis(axis).size;
-        const auto part =
-            balanced_part(range.size, size, static_cast<int>(position / strides[static_cast<size_t>(axis)] % size));
-        range = {range.offset + part.offset, part.size};
+        const auto part = balanced_part(range.size / block, size,
+                                        static_cast<int>(position / strides[static_cast<size_t>(axis)] % size));
+        range = {range.offset + part.offset * block, part.size * block};
       }
       slices.push_back(range);
     }

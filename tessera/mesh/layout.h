@@ -18,8 +18,14 @@ struct Layout {
 };
 
 // Throws InvalidArgument unless the sharding has one entry per dim of the shape, names axes of the mesh, each at most
-// once, and lists its partial axes in order.
+// once, lists its partial axes in order, and has blocks, if any, that divide the dims that they are of.
 void validate(const Shape& shape, const Layout& layout);
+
+// The sharding with dims dealt in these blocks, by dim: of those that are split, where it makes a difference and the
+// block divides the dim. So shardings with equal slices are equal.
+Sharding with_blocks(const Shape& shape, const Mesh& mesh, Sharding sharding, const std::vector<int64_t>& blocks);
+// The blocks in which both layouts deal, by dim; nullopt where they differ on a dim that both split.
+std::optional<std::vector<int64_t>> common_blocks(const Shape& shape, const Layout& from, const Layout& to);
 
 // The ranks that differ from `rank` only along `axes`, in the row-major order of `axes` as listed: for the axes of one
 // dim, outer first, that is the order of the dim's parts. Mesh::group orders by mesh axes instead.

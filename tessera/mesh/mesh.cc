@@ -103,6 +103,7 @@ std::string Sharding::to_string(const Mesh& mesh) const {
     if (dim > 0) text += ",";
     if (dims[dim].empty()) text += "_";
     for (size_t i = 0; i < dims[dim].size(); ++i) text += (i > 0 ? "*" : "") + mesh.axis(dims[dim][i]).name;
+    if (const int64_t size = block(static_cast<int>(dim)); size > 1) text += fmt::format(":{}", size);
   }
   text += "]";
   for (const auto& p : partial) {
@@ -124,9 +125,16 @@ Sharding parse_sharding(std::string_view text, const Mesh& mesh) {
     for (const auto dim : split(dims.substr(1, dims.size() - 2), ',')) {
       auto& axes = sharding.dims.emplace_back();
       if (dim == "_") continue;
-      for (const auto axis : split(dim, '*')) axes.push_back(mesh.axis_index(axis));
+      const auto words = split(dim, ':');
+      for (const auto axis : split(words[0], '*')) axes.push_back(mesh.axis_index(axis));
+      if (words.size() == 1) continue;
+      if (words.size() > 2) refuse();
+      sharding.blocks.resize(sharding.dims.size(), 1);
+      sharding.blocks.back() = parse_int(words[1], "the block of a sharding");
+      if (sharding.blocks.back() < 1) refuse();
     }
   }
+  if (!sharding.blocks.empty()) sharding.blocks.resize(sharding.dims.size(), 1);
   for (const auto piece : std::span(pieces).subspan(1)) {
     const auto words = split(trim(piece), ':');
     Partial partial{mesh.axis_index(words[0])};
@@ -163,9 +171,10 @@ std::vector<Range> slice_of(const Shape& shape, const Sharding& sharding, const 
   std::vector<Range> slice;
   for (int dim = 0; dim < shape.ndim(); ++dim) {
     Range range{0, shape[dim]};
+    const int64_t block = sharding.block(dim);
     for (const int axis : sharding.dims[static_cast<size_t>(dim)]) {
-      const auto part = balanced_part(range.size, mesh.axis(axis).size, at[static_cast<size_t>(axis)]);
-      range = {range.offset + part.offset, part.size};
+      const auto part = balanced_part(range.size / block, mesh.axis(axis).size, at[static_cast<size_t>(axis)]);
+      range = {range.offset + part.offset * block, part.size * block};
     }
     slice.push_back(range);
   }

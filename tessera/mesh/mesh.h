@@ -2,7 +2,9 @@
 // Sharding: for one tensor on a mesh, which axes split which dims, and over which axes its values are still partial.
 //
 // Parts are balanced, larger first, axis by axis, outer first: 7 over 4 = 2,2,2,1; 10 over 2x3 = 2,2,1,2,2,1. A part
-// may be empty. An axis splits at most one dim, or is partial, or neither (the tensor is replicated along it).
+// may be empty. An axis splits at most one dim, or is partial, or neither (the tensor is replicated along it). A dim
+// may be dealt in blocks of several elements, as the rows of samples that stay together are: 12 in blocks of 3 over 3 =
+// 6,3,3.
 #pragma once
 
 #include <cstdint>
@@ -63,12 +65,16 @@ struct Partial {
 struct Sharding {
   std::vector<std::vector<int>> dims;  // per dim: the axes that split it, outer first
   std::vector<Partial> partial;        // sorted by axis
+  // Per dim: how many elements stay together where it is split; empty where all are 1. See with_blocks() in layout.h.
+  std::vector<int64_t> blocks = {};
 
+  int64_t block(int dim) const { return blocks.empty() ? 1 : blocks[static_cast<size_t>(dim)]; }
   static Sharding replicated(int ndim) { return {std::vector<std::vector<int>>(static_cast<size_t>(ndim)), {}}; }
   bool is_replicated() const;
   bool is_partial() const { return !partial.empty(); }
   bool splits(int axis) const;
-  std::string to_string(const Mesh& mesh) const;  // "[data,_] +model"; partial maxima as "+model:max"
+  // "[data,_] +model"; partial maxima as "+model:max", a dim in blocks of 64 elements as "data:64".
+  std::string to_string(const Mesh& mesh) const;
   bool operator==(const Sharding&) const = default;
 };
 // Reads what to_string() writes. Throws InvalidArgument naming the text, or an axis that the mesh does not have.

@@ -25,6 +25,16 @@ TEST(Sharding, TwoAxesOnOneDimSplitOuterFirst) {
   EXPECT_THAT(sizes, ElementsAre(2, 2, 1, 2, 2, 1));
 }
 
+TEST(Sharding, ADimInBlocksIsDealtByBlocks) {
+  const Mesh mesh({{"a", 3}, {"b", 2}});
+  std::vector<int64_t> rows;
+  for (const int rank : {0, 2, 4}) rows.push_back(local_shape({12}, {{{0}}, {}, {3}}, mesh, rank)[0]);
+  EXPECT_THAT(rows, ElementsAre(6, 3, 3));
+  std::vector<int64_t> nested;
+  for (int rank = 0; rank < 6; ++rank) nested.push_back(local_shape({20}, {{{0, 1}}, {}, {2}}, mesh, rank)[0]);
+  EXPECT_THAT(nested, ElementsAre(4, 4, 4, 2, 4, 2));
+}
+
 TEST(Sharding, TextNamesAxesAndPartialSums) {
   const Mesh mesh({{"data", 4}, {"model", 2}});
   EXPECT_EQ((Sharding{{{0}, {}}, {{1, Reduction::kSum}}}).to_string(mesh), "[data,_] +model");
@@ -33,11 +43,13 @@ TEST(Sharding, TextNamesAxesAndPartialSums) {
 
 TEST(Sharding, TextParsesBack) {
   const Mesh mesh({{"data", 4}, {"model", 2}});
-  for (const char* text : {"[]", "[_]", "[data,_]", "[_,data*model]", "[_] +data", "[data] +model:max"}) {
+  for (const char* text : {"[]", "[_]", "[data,_]", "[_,data*model]", "[_] +data", "[data] +model:max", "[data:64,_]",
+                           "[_,data*model:3] +model"}) {
     EXPECT_EQ(parse_sharding(text, mesh).to_string(mesh), text);
   }
   EXPECT_EQ(parse_sharding("[_]+data", mesh).to_string(mesh), "[_] +data");
-  for (const char* text : {"", "data", "[data", "[data] model", "[_] +data:mean", "[_] +data:max:min"}) {
+  for (const char* text : {"", "data", "[data", "[data] model", "[_] +data:mean", "[_] +data:max:min", "[data:0]",
+                           "[data:-3]", "[data:x]", "[data:]", "[data:2:2]"}) {
     EXPECT_THROW(parse_sharding(text, mesh), InvalidArgument) << text;
   }
   EXPECT_THROW(parse_sharding("[rows]", mesh), InvalidArgument);

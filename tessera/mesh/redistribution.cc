@@ -211,6 +211,98 @@ class Builder {
   Redistribution result_;
 };
 
+// What an all_reduce moves whose ranks add up stretches of elements, not of blocks.
+int64_t all_reduce_bytes(const Shape& shape, int64_t element_bytes, const Mesh& mesh, const Step& step) {
+  int64_t members = 1;
+  for (const int axis : step.axes) members *= mesh.axis(axis).size;
+  const int64_t elements = local_shape(shape, step.after, mesh, mesh.ranks()[0]).num_elements();
+  return ((members - 2) * ((elements + members - 1) / members) + elements) * element_bytes;
+}
+
+// In units of blocks: the same deal, of fewer and larger elements.
+Redistribution redistribute_blocks(const Shape& shape, int64_t element_bytes, Layout from, Layout to,
+                                   const std::vector<int64_t>& blocks, const RedistributionOptions& options) {
+  Shape units = shape;
+  int64_t unit_bytes = element_bytes;
+  for (int dim = 0; dim < shape.ndim(); ++dim) {
+    units[dim] /= blocks[static_cast<size_t>(dim)];
+    unit_bytes *= blocks[static_cast<size_t>(dim)];
+  }
+  const Sharding target = to.sharding;
+  from.sharding.blocks.clear();
+  to.sharding.blocks.clear();
+  auto result = Builder(units, unit_bytes, from, to, options).build();
+  for (Step& step : result.steps) {
+    const Mesh& mesh = result.meshes[static_cast<size_t>(step.mesh)];
+    step.after = with_blocks(shape, mesh, std::move(step.after), blocks);
+    if (step.kind != StepKind::kAllReduce) continue;
+    const int64_t bytes = all_reduce_bytes(shape, element_bytes, mesh, step);
+    result.bytes += bytes - step.bytes;
+    result.cost += static_cast<double>(bytes - step.bytes);
+    step.bytes = bytes;
+  }
+  if (!result.steps.empty()) result.steps.back().after = target;
+  return result;
+}
+
+// `first`, then `second`, which begins where that ends.
+Redistribution joined(Redistribution first, const Redistribution& second) {
+  const int shift = static_cast<int>(first.meshes.size()) - 1;
+  first.meshes.insert(first.meshes.end(), second.meshes.begin() + 1, second.meshes.end());
+  for (Step step : second.steps) {
+    step.mesh += shift;
+    first.steps.push_back(std::move(step));
+  }
+  first.bytes += second.bytes;
+  first.cost += second.cost;
+  first.optimal = first.optimal && second.optimal;
+  return first;
+}
+
+// How a layout deals one of its dims.
+Layout only_dim(const Layout& layout, int dim) {
+  Sharding sharding{{layout.sharding.dims[static_cast<size_t>(dim)]}, {}};
+  if (layout.sharding.block(dim) > 1) sharding.blocks = {layout.sharding.block(dim)};
+  return {layout.mesh, sharding};
+}
+
+// Sums are completed in the source's blocks; then every rank fetches what it lacks, or, where nothing may go from point
+// to point, the split dims that differ are gathered and sliced.
+Redistribution redistribute_to_other_blocks(const Shape& shape, int64_t element_bytes, const Layout& from,
+                                            const Layout& to, const RedistributionOptions& options) {
+  if (to.sharding.is_partial() && !(from.mesh == to.mesh)) {
+    throw InvalidArgument("redistribution from {} to {}: values cannot stay partial between meshes in other blocks",
+                          from.to_string(), to.to_string());
+  }
+  Layout completed = from;
+  completed.sharding.partial = to.sharding.partial;
+  const bool same_ranks = std::is_permutation(from.mesh.ranks().begin(), from.mesh.ranks().end(),
+                                              to.mesh.ranks().begin(), to.mesh.ranks().end());
+  if (!options.enable_alltoall && same_ranks) {
+    Layout gathered = completed;
+    for (int dim = 0; dim < shape.ndim(); ++dim) {
+      if (common_blocks({shape[dim]}, only_dim(completed, dim), only_dim(to, dim))) continue;
+      gathered.sharding.dims[static_cast<size_t>(dim)].clear();
+      if (!gathered.sharding.blocks.empty()) gathered.sharding.blocks[static_cast<size_t>(dim)] = 1;
+    }
+    if (std::ranges::all_of(gathered.sharding.blocks, [](int64_t block) { return block == 1; })) {
+      gathered.sharding.blocks.clear();
+    }
+    return joined(redistribute(shape, element_bytes, from, gathered, options),
+                  redistribute(shape, element_bytes, gathered, to, options));
+  }
+  auto result = redistribute(shape, element_bytes, from, completed, options);
+  if (!(result.meshes.back() == to.mesh)) result.meshes.push_back(to.mesh);
+  Step& last = result.steps.emplace_back();
+  last.kind = StepKind::kExchange;
+  last.mesh = static_cast<int>(result.meshes.size()) - 1;
+  last.after = to.sharding;
+  last.bytes = element_bytes * exchange_elements(shape, completed.mesh, completed.sharding, to.mesh, to.sharding);
+  result.bytes += last.bytes;
+  result.cost += static_cast<double>(last.bytes) + 2 * options.latency_bytes;
+  return result;
+}
+
 std::string join_axes(const std::vector<int>& axes, const Mesh& mesh) {
   std::string text;
   for (const int axis : axes) text += (text.empty() ? "" : "*") + mesh.axis(axis).name;
@@ -242,7 +334,13 @@ Redistribution redistribute(const Shape& shape, int64_t element_bytes, const Lay
     throw InvalidArgument("redistribution: latency_bytes must be at least 0, got {}", options.latency_bytes);
   }
   if (from == to) return {{from.mesh}, {}, 0, 0, true};
-  return Builder(shape, element_bytes, from, to, options).build();
+  if (from.sharding.blocks.empty() && to.sharding.blocks.empty()) {
+    return Builder(shape, element_bytes, from, to, options).build();
+  }
+  if (const auto blocks = common_blocks(shape, from, to)) {
+    return redistribute_blocks(shape, element_bytes, from, to, *blocks, options);
+  }
+  return redistribute_to_other_blocks(shape, element_bytes, from, to, options);
 }
 
 std::string to_string(const Redistribution& redistribution) {

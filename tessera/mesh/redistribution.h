@@ -65,8 +65,12 @@ struct RedistributionOptions {
 // bytes, then fewer exchanges, then fewer communicating steps, then the sequence that the search meets first, which
 // tries slices, all_gathers, all_to_alls, reduce_scatters and all_reduces in this order, lower axes and dims first.
 //
+// Where both layouts split a dim in different blocks, partial axes are completed first, and an exchange follows, or,
+// without enable_alltoall, a gather of those dims and slices.
+//
 // Throws InvalidArgument when a layout does not fit the shape, `to` is partial where `from` is not, `from` mixes
-// reductions (they do not commute), or partial values would have to stay so between meshes that refine() cannot relate.
+// reductions (they do not commute), or partial values would have to stay so between meshes that refine() cannot relate
+// or, in different blocks, between any two.
 Redistribution redistribute(const Shape& shape, int64_t element_bytes, const Layout& from, const Layout& to,
                             const RedistributionOptions& options = {});
 

@@ -141,6 +141,42 @@ TEST(Redistribution, EveryPairOfDeviceMatrices) {
   }
 }
 
+// Dims dealt in blocks of several elements here, there, or on both sides, in equal blocks or in others.
+TEST(Redistribution, BlocksStayTogether) {
+  Sample sample(31);
+  for (const auto& sizes : {std::vector<int>{3}, std::vector<int>{2, 3}}) {
+    const Mesh mesh = mesh_of(sizes);
+    for (const auto& other : {mesh, mesh_of({3, static_cast<int>(sizes.size())}), mesh_of({6})}) {
+      if (other.size() != mesh.size()) continue;
+      for (const Shape& shape : {Shape{12, 10}, Shape{24, 7}, Shape{0, 4}}) {
+        for (auto from : all_shardings(mesh, 2, Reduction::kSum)) {
+          for (auto to : all_shardings(other, 2, Reduction::kSum)) {
+            if (mesh == other ? !stays_partial(from, to) : to.is_partial()) continue;
+            for (const auto& [mine, yours] : {std::pair{1, 3}, std::pair{3, 1}, std::pair{3, 3}, std::pair{2, 3}}) {
+              if (!sample.takes(8)) continue;
+              const auto options = sample.options();
+              const auto in_blocks = [&](const Mesh& on, const Sharding& sharding, int64_t block) {
+                return Layout{on, with_blocks(shape, on, sharding, {block, shape[1] % 2 == 0 ? 2 : 1})};
+              };
+              const Layout a = in_blocks(mesh, from, mine);
+              const Layout b = in_blocks(other, to, yours);
+              const auto found = redistribute(shape, kElementBytes, a, b, options);
+              EXPECT_EQ(Simulator(shape, a, sample.seed()).run(found, b, kElementBytes), "")
+                  << describe(shape, a, b, options);
+              EXPECT_GE(found.bytes, lower_bound_bytes(shape, kElementBytes, a, b)) << describe(shape, a, b, options);
+              for (const auto& step : found.steps) {
+                EXPECT_TRUE(options.enable_alltoall ||
+                            (step.kind != StepKind::kAllToAll && step.kind != StepKind::kExchange))
+                    << describe(shape, a, b, options);
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(Redistribution, DistanceToTheLowerBound) {
   if (!is_full()) GTEST_SKIP() << "set TESSERA_TEST_FULL=1 for the table";
   struct Row {

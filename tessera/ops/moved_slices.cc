@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "tessera/mesh/layout.h"
 #include "tessera/ops/gradient_helpers.h"
 #include "tessera/ops/infer_helpers.h"
 #include "tessera/ops/localize.h"
@@ -272,21 +273,42 @@ std::vector<ReshapeGroup> reshape_groups(const Shape& in, const Shape& out) {
   return groups;
 }
 
+int64_t reshaped_block(const Shape& in, const Shape& out, const ReshapeGroup& group, int64_t block) {
+  int64_t elements = block;
+  for (int d = group.in_dim + 1; d < group.in_end; ++d) elements *= in[d];
+  int64_t inner = 1;
+  for (int d = group.out_dim + 1; d < group.out_end; ++d) inner *= out[d];
+  return inner > 0 && elements % inner == 0 ? std::max<int64_t>(elements / inner, 1) : 1;
+}
+
 // In terms of one dim per group a rank holds a box before and after; where they differ, ranks exchange.
 std::vector<Value> localize_reshape(const LocalizeContext& context) {
   const Ints result = context.local_outputs[0].shape.to_vector();
   const Shape& in = context.global_inputs[0].shape;
   const Shape& out = context.global_outputs[0].shape;
   const auto groups = reshape_groups(in, out);
-  // Those whose parts do not fall on the same elements before and after.
+  // Those whose parts do not fall on the same elements before and after, on some rank.
   std::vector<std::string> factors;
   for (const auto& group : groups) {
     if (group.in_dim < 0 || group.out_dim < 0) continue;
     const auto it = context.parts.find(factor_of(group.in_dim));
     if (it == context.parts.end()) continue;
-    const int64_t before = in[group.in_dim];
-    const int64_t after = out[group.out_dim];
-    if (before != after && (before % it->second != 0 || after % it->second != 0)) factors.push_back(it->first);
+    if (in[group.in_dim] % it->second == 0 && out[group.out_dim] % it->second == 0 && context.blocks.empty()) continue;
+    const auto& placement = *context.placement;
+    const auto parts_of = [&](const Shape& shape, const mesh::Sharding& sharding, int dim, int end) {
+      mesh::Sharding one = mesh::Sharding::replicated(1);
+      one.dims[0] = sharding.dims[static_cast<size_t>(dim)];
+      if (sharding.block(dim) > 1) one.blocks = {sharding.block(dim)};
+      auto parts = mesh::all_slices(Shape{shape[dim]}, placement.mesh, one);
+      int64_t inner = 1;
+      for (int d = dim + 1; d < end; ++d) inner *= shape[d];
+      for (auto& part : parts) part = {part.offset * inner, part.size * inner};
+      return parts;
+    };
+    if (parts_of(in, placement.inputs[0], group.in_dim, group.in_end) !=
+        parts_of(out, placement.outputs[0], group.out_dim, group.out_end)) {
+      factors.push_back(factor_of(group.in_dim));
+    }
   }
   const auto flat = [&](const Box& slice, const Shape& shape, bool is_result) {
     Box box;

@@ -26,6 +26,9 @@ struct ReshapeGroup {
   int out_dim = -1;
 };
 // Shapes of equal sizes always have groups, one for all dims at worst; of empty ones the equal leading dims.
+// The block in which the result's dim of a group is dealt without moving anything, where the operand's dim is dealt in
+// blocks of `block`; 1 where no whole number is. Parts are otherwise made of other elements, and ranks exchange them.
+int64_t reshaped_block(const Shape& in, const Shape& out, const ReshapeGroup& group, int64_t block);
 std::vector<ReshapeGroup> reshape_groups(const Shape& in, const Shape& out);
 std::vector<Value> localize_reshape(const LocalizeContext& context);
 

@@ -63,6 +63,12 @@ struct LocalizeContext {
   std::vector<std::vector<mesh::Range>> output_slices;
   bool is_split(const std::string& factor) const { return parts.contains(factor); }
   std::map<std::string, int> parts;  // factor of the rule -> number of parts, for those that are split
+  // Factors of the rule whose dims are dealt in blocks: how many elements the dims have, and a block.
+  struct Blocks {
+    int64_t size = 0;
+    int64_t block = 1;
+  };
+  std::map<std::string, Blocks> blocks;
   const Placement* placement = nullptr;
 };
 

@@ -324,7 +324,33 @@ std::vector<Plan> plans() {
                     .ranks = data * model,
                     .parallel = nn::TransformerOpParallelConfig{.data_parallel = data, .model_parallel = model}});
   }
-  rows.push_back({.name = "translator_data_3_uneven", .network = "translator", .ranks = 3, .rows = 7});
+  // Rows of samples stay together where a reshape merges them, however the ranks share the batch.
+  for (const char* network : {"transformer", "translator"}) {
+    for (const auto& [ranks, batch] : std::vector<std::pair<int, int>>{{3, 7}, {5, 7}, {7, 12}}) {
+      rows.push_back({.name = fmt::format("{}_data_{}_uneven_{}", network, ranks, batch),
+                      .network = network,
+                      .ranks = ranks,
+                      .rows = batch});
+    }
+  }
+  rows.push_back({.name = "transformer_data_3_model_2_uneven",
+                  .network = "transformer",
+                  .ranks = 6,
+                  .strategies = tensor_parallel(3, 2),
+                  .rows = 7});
+  rows.push_back({.name = "transformer_searched_3_uneven",
+                  .network = "transformer",
+                  .ranks = 3,
+                  .mode = train::ParallelMode::kAutomatic,
+                  .rows = 7,
+                  .search = Plan::Search::kFastLinks});
+  rows.push_back({.name = "transformer_random_3_uneven",
+                  .network = "transformer",
+                  .ranks = 3,
+                  .mode = train::ParallelMode::kAutomatic,
+                  .rows = 7,
+                  .search = Plan::Search::kRandom,
+                  .random_seed = 3});
   rows.push_back({.name = "mlp_data_64", .network = "mlp", .ranks = 64});
   rows.push_back({.name = "transformer_data_8_model_4",
                   .network = "transformer",

@@ -12,6 +12,7 @@
 #include "tessera/compiler/auto_parallel/plan_cost.h"
 #include "tessera/compiler/rank_classes.h"
 #include "tessera/compiler/sharding/mesh_choice.h"
+#include "tessera/compiler/sharding/node_planner.h"
 #include "tessera/compiler/simulate.h"
 #include "tessera/ops/kernel_catalogue.h"
 #include "tessera/ops/op_def.h"
@@ -410,6 +411,7 @@ PlanChoices choices_of(const ir::Graph& graph, const Plan& plan) {
   for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
     NodeChoice choice{.factors = plan.factors[static_cast<size_t>(n)]};
     const auto& operands = plan.operands[static_cast<size_t>(n)];
+    choice.blocks = blocks_of(graph, n, choice.factors, operands);
     for (size_t i = 0; i < operands.size(); ++i) {
       for (const auto& partial : operands[i].partial) choice.through[partial.axis].push_back(static_cast<int>(i));
     }

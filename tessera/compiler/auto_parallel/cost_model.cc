@@ -34,6 +34,7 @@ std::string key_of(const mesh::Sharding& sharding) {
     for (const int axis : axes) key += static_cast<char>('a' + axis);
     key += ',';
   }
+  for (const int64_t block : sharding.blocks) key += std::to_string(block) + ',';
   for (const auto& partial : sharding.partial) {
     key += static_cast<char>('a' + partial.axis);
     key += static_cast<char>('0' + static_cast<int>(partial.reduction));
@@ -85,6 +86,7 @@ NodeOptions CostModel::make_options(const ir::Graph& graph, ir::NodeId id) {
   for (const NodeChoice& choice : options.choices) {
     auto operands = operand_shardings(rule, choice.factors);
     auto results = result_shardings(rule, choice.factors);
+    add_blocks(graph, id, mesh_, choice.factors, choice.blocks, operands, results);
     add_partial_sums(choice.through, operands, results);
     for (size_t i = 0; i < operands.size(); ++i) {
       options.operands[i].push_back(number_of(shardings_of(graph.type(node.inputs[i])), operands[i]));

@@ -8,6 +8,7 @@
 #include "tessera/compiler/collective_time.h"
 #include "tessera/compiler/operator_time.h"
 #include "tessera/compiler/sharding/candidates.h"
+#include "tessera/compiler/sharding/node_planner.h"
 #include "tessera/ops/op_def.h"
 
 namespace tessera::compiler {
@@ -103,7 +104,9 @@ class PlanCounter {
     const auto& factors = plan_.factors[static_cast<size_t>(n)];
     if (factors.empty() || !ops::OpRegistry::instance().get(graph_.node(n).op).localize) return;
     const mesh::Mesh& mesh = plan_.mesh_of_node(n);
-    for (const auto& collective : work_of_choice(graph_, n, mesh, {.factors = factors}, options_).collectives) {
+    const auto blocks = blocks_of(graph_, n, factors, plan_.operands[static_cast<size_t>(n)]);
+    const NodeChoice choice{.factors = factors, .blocks = blocks};
+    for (const auto& collective : work_of_choice(graph_, n, mesh, choice, options_).collectives) {
       const GroupMembers group(collective.ranks, mesh.ranks()[0], profile_);
       cost.own_seconds += group.seconds_of(group.from_all(collective.received_bytes, collective.rounds));
       cost.received_bytes += collective.received_bytes;

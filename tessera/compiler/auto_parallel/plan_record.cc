@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/error.h"
@@ -30,6 +31,7 @@ Json to_json(const mesh::Mesh& mesh, const OperatorName& name, const NodeChoice&
   if (name.is_gradient) json["gradient"] = true;
   for (const auto& [factor, axes] : choice.factors) json["split"][factor] = names_of(mesh, axes);
   for (const auto& [axis, operands] : choice.through) json["partial"][mesh.axis(axis).name] = operands;
+  for (const auto& [factor, block] : choice.blocks) json["blocks"][factor] = block;
   return json;
 }
 
@@ -112,6 +114,12 @@ NodeChoice read_choice(const Field& row, const mesh::Mesh& mesh) {
     for (const auto& [factor, list] : row["split"].members()) {
       auto& axes = choice.factors[factor] = read_axes(list, mesh);
       used.insert(used.end(), axes.begin(), axes.end());
+    }
+  }
+  if (row.has("blocks")) {
+    for (const auto& [factor, block] : row["blocks"].members()) {
+      if (!choice.factors.contains(factor)) block.fail("a block of an index that is split");
+      choice.blocks[factor] = block.integer(1, std::numeric_limits<int64_t>::max());
     }
   }
   if (row.has("partial")) {

@@ -21,7 +21,8 @@
 // "predicted" has a step's seconds by simulation, the sum of its operators' and ways' seconds, nothing beside anything
 // else, and what no plan's sum is below. "copies" has values that are moved once for several readers, as the graph's
 // text names them, and where to. "split" has the factors of the operator's rule and the axes that split them, outer
-// first; "partial" the axes whose partial sums pass through, with the operands that hold them. What is not listed is
+// first; "partial" the axes whose partial sums pass through, with the operands that hold them; "blocks", where they
+// matter, how many elements of a factor's dims stay together ({"m": 64}: the rows of a sample). What is not listed is
 // not split.
 #pragma once
 

@@ -55,10 +55,12 @@ int64_t packed_by(const mesh::Step& step, int64_t received, int64_t n) {
 Type largest_part(const Type& type, const mesh::Mesh& mesh, const mesh::Sharding& sharding) {
   Type local{dtype_held(type, sharding), type.shape};
   for (int dim = 0; dim < type.shape.ndim(); ++dim) {
+    int64_t blocks = local.shape[dim] / sharding.block(dim);
     for (const int axis : sharding.dims[static_cast<size_t>(dim)]) {
       const int64_t parts = mesh.axis(axis).size;
-      local.shape[dim] = (local.shape[dim] + parts - 1) / parts;
+      blocks = (blocks + parts - 1) / parts;
     }
+    local.shape[dim] = blocks * sharding.block(dim);
   }
   return local;
 }
@@ -66,6 +68,10 @@ Type largest_part(const Type& type, const mesh::Mesh& mesh, const mesh::Sharding
 WayPrice price_of_way(const Type& type, const mesh::Layout& from, const mesh::Layout& to, const MachineProfile& profile,
                       const mesh::RedistributionOptions& options) {
   if (!is_possible(from.sharding, to.sharding)) return {solver::kForbidden, 0};
+  // What stays partial does not change meshes and blocks at once.
+  if (to.sharding.is_partial() && !(from.mesh == to.mesh) && !mesh::common_blocks(type.shape, from, to)) {
+    return {solver::kForbidden, 0};
+  }
   const auto element_bytes = static_cast<int64_t>(size_bytes(dtype_held(type, from.sharding)));
   const auto way = mesh::redistribute(type.shape, element_bytes, from, to, options);
   WayPrice price{0, way.bytes};

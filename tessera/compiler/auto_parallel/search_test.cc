@@ -326,22 +326,37 @@ TEST(ChoosePlan, DataParallelKeepsLayoutsThatAreGiven) {
   EXPECT_EQ(plan.factors[static_cast<size_t>(first(graph, "matmul"))], (FactorAxes{{"m", {0}}}));
 }
 
-// Rows of samples, whose batch three ranks do not divide: 11, 11 and 10 samples are not a third of the rows each.
-TEST(PlanCost, CountsRowsThatReshapesExchangeWhereRanksDoNotDivideTheBatch) {
+// Trains on 32 samples of 64 rows each, taken two by two where `pairs_samples`.
+ir::Graph network_of_samples(bool pairs_samples) {
   ir::Graph graph("samples");
-  const auto x = graph.add_input(ir::InputKind::kInput, "x", {DType::kF32, {32, 64, 16}});
+  auto x = graph.add_input(ir::InputKind::kInput, "x", {DType::kF32, {32, 64, 16}});
+  if (pairs_samples) x = ops::reshape(ops::relu(x), {16, 128, 16});
   const auto y = ops::matmul(ops::relu(x), parameter(graph, "weight", {16, 16}));
   add_update(graph, ops::reduce_mean(ops::mul(y, y)), {"weight"});
-  graph = simplify(graph);
-  const auto cost = [&](int num_ranks) {
-    return cost_of_plan(graph, plan_of(graph, data_parallel_choices(graph, ranks(num_ranks), {}, false)), profile());
-  };
-  EXPECT_EQ(cost(4).reshape_bytes, 0);
-  EXPECT_EQ(uneven_warning(cost(4), 4), "");
-  EXPECT_GT(cost(3).reshape_bytes, 0);
-  EXPECT_LE(cost(3).reshape_bytes, cost(3).received_bytes);
-  EXPECT_THAT(uneven_warning(cost(3), 3), HasSubstr("3 ranks do not divide what they split"));
-  EXPECT_EQ(choose_plan(graph, ranks(4), profile(), {.max_axes = 1}).warning, "");
+  return simplify(graph);
+}
+
+PlanCost cost_of_samples(int num_ranks, bool pairs_samples) {
+  const ir::Graph graph = network_of_samples(pairs_samples);
+  return cost_of_plan(graph, plan_of(graph, data_parallel_choices(graph, ranks(num_ranks), {}, false)), profile());
+}
+
+// 11, 11 and 10 samples are no third of the rows each, but a sample's rows stay with it.
+TEST(PlanCost, RowsStayWithTheirSamplesWhereRanksDoNotDivideTheBatch) {
+  for (const int num_ranks : {2, 3, 5, 7}) {
+    EXPECT_EQ(cost_of_samples(num_ranks, false).reshape_bytes, 0) << num_ranks;
+    EXPECT_EQ(uneven_warning(cost_of_samples(num_ranks, false), num_ranks), "") << num_ranks;
+  }
+}
+
+// Two samples in one: 11, 11 and 10 samples are no whole pairs.
+TEST(PlanCost, CountsRowsThatReshapesExchangeWhereRanksDoNotDivideTheBatch) {
+  EXPECT_EQ(cost_of_samples(4, true).reshape_bytes, 0);
+  EXPECT_EQ(uneven_warning(cost_of_samples(4, true), 4), "");
+  const PlanCost uneven = cost_of_samples(3, true);
+  EXPECT_GT(uneven.reshape_bytes, 0);
+  EXPECT_LE(uneven.reshape_bytes, uneven.received_bytes);
+  EXPECT_THAT(uneven_warning(uneven, 3), HasSubstr("3 ranks do not divide what they split"));
 }
 
 TEST(ChoosePlan, KeepsTheMemoryLimit) {
@@ -364,6 +379,16 @@ TEST(PlanRecord, ReadsWhatItWrites) {
   const auto parsed = parse_plan_record(text, "plan.json");
   EXPECT_EQ(to_json(parsed), text);
   EXPECT_EQ(print(graph, plan_of(graph, choices_for(graph, parsed))), print(graph, plan_of(graph, found.choices)));
+}
+
+TEST(PlanRecord, KeepsTheBlocksOfRowsThatStayTogether) {
+  const ir::Graph graph = network_of_samples(false);
+  const auto choices = data_parallel_choices(graph, ranks(3), {}, false);
+  const auto text = to_json(record_plan(graph, choices));
+  EXPECT_THAT(text, HasSubstr("\"blocks\""));
+  const auto parsed = parse_plan_record(text, "plan.json");
+  EXPECT_EQ(to_json(parsed), text);
+  EXPECT_EQ(print(graph, plan_of(graph, choices_for(graph, parsed))), print(graph, plan_of(graph, choices)));
 }
 
 TEST(PlanRecord, SaysWhatIsWrong) {

@@ -163,13 +163,17 @@ LocalWork work_of_choice(const Graph& graph, NodeId id, const mesh::Mesh& mesh, 
                          const PartitionOptions& options) {
   const Graph single = alone(graph, id);
   const NodeId node = single.num_nodes() - 1;
-  const auto operands = operand_shardings(ops::rule_of(single, node), choice.factors);
+  const auto rule = ops::rule_of(single, node);
+  auto operands = operand_shardings(rule, choice.factors);
+  auto results = result_shardings(rule, choice.factors);
+  add_blocks(single, node, mesh, choice.factors, choice.blocks, operands, results);
   ShardingHints hints;
   for (size_t i = 0; i < operands.size(); ++i) hints[single.inputs()[i].name] = {mesh, operands[i]};
   // Results stay as they are left: nothing is completed.
   Graph open = single;
   open.clear_outputs();
-  const auto plan = propagate(open, mesh, hints, {.fixed = {{node, {.factors = choice.factors}}}});
+  const auto plan =
+      propagate(open, mesh, hints, {.fixed = {{node, {.factors = choice.factors, .blocks = choice.blocks}}}});
   return work_of(partition(open, plan, mesh.ranks()[0], options));
 }
 

@@ -192,6 +192,7 @@ std::optional<mesh::Sharding> MeshChoice::restate(const mesh::Layout& layout, in
     return axes;
   };
   mesh::Sharding result;
+  result.blocks = layout.sharding.blocks;
   for (const auto& axes : layout.sharding.dims) {
     auto& mine = result.dims.emplace_back();
     for (const int axis : axes) {

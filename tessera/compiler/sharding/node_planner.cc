@@ -5,6 +5,8 @@
 #include <optional>
 
 #include "tessera/base/error.h"
+#include "tessera/mesh/layout.h"
+#include "tessera/ops/moved_slices.h"
 
 namespace tessera::compiler {
 namespace {
@@ -61,6 +63,7 @@ class NodePlanner {
     if (const auto it = state_.options.fixed.find(id_); it != state_.options.fixed.end()) {
       factors_ = it->second.factors;
       through_ = it->second.through;
+      blocks_ = it->second.blocks;
     } else if (state_.options.strategies && !node_.strategy.empty()) {
       auto [mesh, factors] = factors_of_strategy(graph_, id_, state_.mesh_choice);
       mesh_ = mesh;
@@ -74,6 +77,7 @@ class NodePlanner {
     } else {
       follow_operands();
     }
+    if (!state_.options.fixed.contains(id_)) follow_blocks();
     write();
   }
 
@@ -124,8 +128,8 @@ class NodePlanner {
       return produced(input);
     for (const ValueId primal : forward.outputs) {
       if (!(graph_.type(primal) == graph_.type(v))) continue;
-      Sharding split{plan_.values[static_cast<size_t>(primal)].dims, {}};
-      return split;
+      const Sharding& whole = plan_.values[static_cast<size_t>(primal)];
+      return Sharding{whole.dims, {}, whole.blocks};
     }
     return produced(input);
   }
@@ -164,10 +168,7 @@ class NodePlanner {
   // Each mesh axis goes to the factor that most bytes of the operands already have it on.
   void follow_operands() {
     mesh_ = choose_mesh();
-    for (size_t i = 0; i < node_.inputs.size(); ++i) {
-      produced_.push_back(produced(i));
-      wishes_.push_back(wish_for(i));
-    }
+    look_at_operands();
     for (int axis = 0; axis < num_axes(); ++axis) {
       if (passes_partial(axis)) {
         through_[axis] = partial_operands(axis);
@@ -178,6 +179,36 @@ class NodePlanner {
     for (auto& [factor, axes] : factors_) {
       if (axes.size() > 1) order_axes(factor, axes);
     }
+  }
+
+  void look_at_operands() {
+    for (size_t i = 0; i < node_.inputs.size(); ++i) {
+      produced_.push_back(produced(i));
+      wishes_.push_back(wish_for(i));
+    }
+  }
+
+  // Whoever chose the factors' axes, the elements that lie together on a rank stay together.
+  void follow_blocks() {
+    if (wishes_.empty()) look_at_operands();
+    for (const auto& [factor, axes] : factors_) {
+      if (const int64_t block = follow_block(factor, axes); block > 1) blocks_[factor] = block;
+    }
+  }
+
+  // The block in which the largest operand that is split so deals its elements.
+  int64_t follow_block(const std::string& factor, const std::vector<int>& axes) const {
+    int64_t block = 1;
+    int64_t most = 0;
+    for (size_t i = 0; i < wishes_.size(); ++i) {
+      if (!wishes_[i]) continue;
+      for (size_t dim = 0; dim < rule_.inputs[i].size(); ++dim) {
+        if (rule_.inputs[i][dim] != factor || wishes_[i]->dims[dim] != axes || bytes_of(i) <= most) continue;
+        most = bytes_of(i);
+        block = wishes_[i]->block(static_cast<int>(dim));
+      }
+    }
+    return block;
   }
 
   // The operands that hold partial sums over `axis`, or may.
@@ -268,6 +299,7 @@ class NodePlanner {
   void write() {
     auto operands = operand_shardings(rule_, factors_);
     auto results = result_shardings(rule_, factors_);
+    add_blocks(graph_, id_, mesh(), factors_, blocks_, operands, results);
     add_partial_sums(through_, operands, results);
     bool derived = false;
     for (size_t i = 0; i < operands.size(); ++i) {
@@ -275,6 +307,7 @@ class NodePlanner {
       derived = derived || state_.derived[v];
       if (!state_.unset[v]) continue;
       plan_.values[v] = operands[i];
+      plan_.values[v].blocks.clear();  // parameters and states lie in balanced parts
       plan_.value_mesh[v] = mesh_;
       state_.unset[v] = false;
     }
@@ -301,6 +334,7 @@ class NodePlanner {
   std::vector<std::optional<Sharding>> produced_;
   std::vector<std::optional<Sharding>> wishes_;
   FactorAxes factors_;
+  FactorBlocks blocks_;
   std::map<int, std::vector<int>> through_;
 };
 
@@ -323,6 +357,60 @@ std::vector<Sharding> result_shardings(const ops::IndexRule& rule, const FactorA
     }
   }
   return result;
+}
+
+void add_blocks(const Graph& graph, NodeId id, const mesh::Mesh& mesh, const FactorAxes& factors,
+                const FactorBlocks& blocks, std::vector<Sharding>& operands, std::vector<Sharding>& results) {
+  const Node& node = graph.node(id);
+  const bool reshapes = node.op == "reshape";
+  if (factors.empty() || (blocks.empty() && !reshapes)) return;
+  const auto rule = ops::rule_of(graph, id);
+  const auto block_of = [&](const std::string& factor) {
+    const auto it = blocks.find(factor);
+    return it == blocks.end() ? int64_t{1} : it->second;
+  };
+  // How many elements the dims of a factor have, by the first operand that names it; another size is dealt singly.
+  std::map<std::string, int64_t> sizes;
+  const auto deal = [&](const ops::IndexRule::Dims& dims, ValueId v, Sharding& sharding) {
+    const Shape& shape = graph.type(v).shape;
+    std::vector<int64_t> wanted(dims.size(), 1);
+    for (size_t dim = 0; dim < dims.size(); ++dim) {
+      if (dims[dim].empty()) continue;
+      const int64_t size = shape[static_cast<int>(dim)];
+      if (sizes.try_emplace(dims[dim], size).first->second == size) wanted[dim] = block_of(dims[dim]);
+    }
+    sharding = with_blocks(shape, mesh, std::move(sharding), wanted);
+  };
+  for (size_t i = 0; i < operands.size(); ++i) deal(rule.inputs[i], node.inputs[i], operands[i]);
+  if (!reshapes) {
+    for (size_t o = 0; o < results.size(); ++o) deal(rule.outputs[o], node.outputs[o], results[o]);
+    return;
+  }
+  const Shape& in = graph.type(node.inputs[0]).shape;
+  const Shape& out = graph.type(node.outputs[0]).shape;
+  std::vector<int64_t> wanted(static_cast<size_t>(out.ndim()), 1);
+  for (const auto& group : ops::reshape_groups(in, out)) {
+    if (group.in_dim < 0 || group.out_dim < 0) continue;
+    const auto& factor = rule.inputs[0][static_cast<size_t>(group.in_dim)];
+    wanted[static_cast<size_t>(group.out_dim)] = ops::reshaped_block(in, out, group, block_of(factor));
+  }
+  results[0] = with_blocks(out, mesh, std::move(results[0]), wanted);
+}
+
+FactorBlocks blocks_of(const Graph& graph, NodeId id, const FactorAxes& factors,
+                       const std::vector<Sharding>& operands) {
+  FactorBlocks blocks;
+  const bool has_any = std::any_of(operands.begin(), operands.end(), [](const auto& s) { return !s.blocks.empty(); });
+  if (factors.empty() || !has_any) return blocks;
+  const auto rule = ops::rule_of(graph, id);
+  for (size_t i = 0; i < operands.size(); ++i) {
+    for (size_t dim = 0; dim < rule.inputs[i].size(); ++dim) {
+      const auto& factor = rule.inputs[i][dim];
+      const int64_t block = operands[i].block(static_cast<int>(dim));
+      if (block > 1 && factors.contains(factor)) blocks.try_emplace(factor, block);
+    }
+  }
+  return blocks;
 }
 
 void add_partial_sums(const std::map<int, std::vector<int>>& through, std::vector<Sharding>& operands,

@@ -42,6 +42,14 @@ std::vector<mesh::Sharding> operand_shardings(const ops::IndexRule& rule, const 
 // Likewise the results': what is contracted leaves them partial.
 std::vector<mesh::Sharding> result_shardings(const ops::IndexRule& rule, const FactorAxes& factors);
 
+// Deals the dims of split factors in these blocks: those of operands, and of results what that makes of them.
+void add_blocks(const ir::Graph& graph, ir::NodeId node, const mesh::Mesh& mesh, const FactorAxes& factors,
+                const FactorBlocks& blocks, std::vector<mesh::Sharding>& operands,
+                std::vector<mesh::Sharding>& results);
+// The blocks in which operands of these shardings deal the factors' dims.
+FactorBlocks blocks_of(const ir::Graph& graph, ir::NodeId node, const FactorAxes& factors,
+                       const std::vector<mesh::Sharding>& operands);
+
 // Makes the operands that hold partial sums partial, and all results with them (NodeChoice::through).
 void add_partial_sums(const std::map<int, std::vector<int>>& through, std::vector<mesh::Sharding>& operands,
                       std::vector<mesh::Sharding>& results);

@@ -1,6 +1,7 @@
 #include "tessera/compiler/sharding/verify_plan.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "tessera/base/error.h"
@@ -208,6 +209,8 @@ class PlanVerifier {
     const auto num_faults = faults_.size();
     for (size_t i = 0; i < node.inputs.size(); ++i) check_arrival(n, i, rule, mesh);
     if (faults_.size() > num_faults) return;
+    check_blocks(n, rule);
+    if (faults_.size() > num_faults) return;
     const auto through = check_partial_operands(n, def, mesh);
     if (faults_.size() == num_faults) check_results(n, rule, mesh, through);
   }
@@ -280,6 +283,26 @@ class PlanVerifier {
                              operand_name(n, i), value(v).to_string(plan_.mesh_of(v)), operand(n, i).to_string(mesh)));
       return;
     }
+  }
+
+  // Dims of one index and one size are dealt alike. What a reshape makes of blocks shows in its parts (verify_local).
+  void check_blocks(NodeId n, const ops::IndexRule& rule) {
+    const Node& node = graph_.node(n);
+    if (node.op == "reshape") return;
+    std::map<std::pair<std::string, int64_t>, int64_t> blocks;
+    const auto look = [&](const ops::IndexRule::Dims& dims, ValueId v, const Sharding& sharding) {
+      for (size_t dim = 0; dim < dims.size(); ++dim) {
+        if (dims[dim].empty() || sharding.dims[dim].empty()) continue;
+        const int64_t block = sharding.block(static_cast<int>(dim));
+        const int64_t size = graph_.type(v).shape[static_cast<int>(dim)];
+        const int64_t known = blocks.try_emplace({dims[dim], size}, block).first->second;
+        if (known == block) continue;
+        node_fault(n, fmt::format("{} is dealt in blocks of {} in {} and of {} in another operand or result", dims[dim],
+                                  block, graph_.value_name(v), known));
+      }
+    };
+    for (size_t i = 0; i < node.inputs.size(); ++i) look(rule.inputs[i], node.inputs[i], operand(n, i));
+    for (size_t o = 0; o < node.outputs.size(); ++o) look(rule.outputs[o], node.outputs[o], value(node.outputs[o]));
   }
 
   // The axes along which the operands' partial sums pass to the results. Each must be one set of operands in which the
@@ -361,6 +384,7 @@ class PlanVerifier {
                 [](const Partial& a, const Partial& b) { return a.axis < b.axis; });
       computed = without_unit_axes(std::move(computed), mesh);
       const Sharding said = without_unit_axes(value(v), mesh);
+      computed.blocks = said.blocks;  // check_blocks() looks at them
       if (computed == said) continue;
       const auto which = o == 0 ? "" : fmt::format("result {} ({}) ", o, graph_.value_name(v));
       node_fault(n, fmt::format("{}is computed as {}, the plan says {}{}{}", which, computed.to_string(mesh),
