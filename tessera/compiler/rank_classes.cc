@@ -102,10 +102,8 @@ class Classifier {
       const Shape& shape = logical_.type(v).shape;
       for (int dim = 0; dim < shape.ndim(); ++dim) {
         const auto& axes = sharding.dims[static_cast<size_t>(dim)];
-        int64_t parts = 1;
-        for (const int axis : axes) parts *= mesh.axis(axis).size;
         const int64_t block = sharding.block(dim);
-        if (shape[dim] % (parts * block) != 0) splits.insert({&mesh, shape[dim], block, axes});
+        if (!mesh::is_dealt_evenly(shape[dim], mesh, axes, block)) splits.insert({&mesh, shape[dim], block, axes});
       }
     };
     for (ValueId v = 0; v < logical_.num_values(); ++v) {

@@ -129,6 +129,22 @@ std::vector<Axis> name_axes(const Mesh& mesh, const Factors& factors, const Refi
 
 }  // namespace
 
+void check_blocks(const Shape& shape, const Sharding& sharding, const Mesh& mesh) {
+  if (sharding.blocks.empty()) return;
+  bool fits = static_cast<int>(sharding.blocks.size()) == shape.ndim();
+  for (int dim = 0; fits && dim < shape.ndim(); ++dim) {
+    const int64_t block = sharding.block(dim);
+    fits = block > 0 && block <= std::max<int64_t>(shape[dim], 1) && shape[dim] % block == 0;
+  }
+  if (!fits) throw InvalidArgument("sharding {} has blocks that do not divide {}", sharding.to_string(mesh), shape);
+}
+
+bool is_dealt_evenly(int64_t size, const Mesh& mesh, const std::vector<int>& axes, int64_t block) {
+  int64_t parts = 1;
+  for (const int axis : axes) parts *= mesh.axis(axis).size;
+  return parts == 1 || (size % block == 0 && size / block % parts == 0);
+}
+
 void validate(const Shape& shape, const Layout& layout) {
   const auto& dims = layout.sharding.dims;
   const auto& partial = layout.sharding.partial;
@@ -155,22 +171,15 @@ void validate(const Shape& shape, const Layout& layout) {
       throw InvalidArgument("sharding {} does not list its partial axes in order", layout.to_string());
     }
   }
-  const auto& blocks = layout.sharding.blocks;
-  if (blocks.empty()) return;
-  for (int dim = 0; dim < shape.ndim(); ++dim) {
-    const bool divides = static_cast<int>(blocks.size()) == shape.ndim() && layout.sharding.block(dim) > 0 &&
-                         shape[dim] % layout.sharding.block(dim) == 0;
-    if (!divides) throw InvalidArgument("sharding {} has blocks that do not divide {}", layout.to_string(), shape);
-  }
+  check_blocks(shape, layout.sharding, layout.mesh);
 }
 
 Sharding with_blocks(const Shape& shape, const Mesh& mesh, Sharding sharding, const std::vector<int64_t>& blocks) {
   sharding.blocks.clear();
   for (int dim = 0; dim < shape.ndim(); ++dim) {
     const int64_t block = blocks[static_cast<size_t>(dim)];
-    int64_t parts = 1;
-    for (const int axis : sharding.dims[static_cast<size_t>(dim)]) parts *= mesh.axis(axis).size;
-    if (parts == 1 || block <= 1 || shape[dim] % block != 0 || shape[dim] % (parts * block) == 0) continue;
+    if (block <= 1 || shape[dim] % block != 0) continue;
+    if (is_dealt_evenly(shape[dim], mesh, sharding.dims[static_cast<size_t>(dim)], block)) continue;
     sharding.blocks.resize(static_cast<size_t>(shape.ndim()), 1);
     sharding.blocks[static_cast<size_t>(dim)] = block;
   }
@@ -180,14 +189,12 @@ Sharding with_blocks(const Shape& shape, const Mesh& mesh, Sharding sharding, co
 std::optional<std::vector<int64_t>> common_blocks(const Shape& shape, const Layout& from, const Layout& to) {
   std::vector<int64_t> blocks;
   for (int dim = 0; dim < shape.ndim(); ++dim) {
-    const auto at = static_cast<size_t>(dim);
     const int64_t block = std::max(from.sharding.block(dim), to.sharding.block(dim));
     for (const Layout* layout : {&from, &to}) {
-      int64_t parts = 1;
-      for (const int axis : layout->sharding.dims[at]) parts *= layout->mesh.axis(axis).size;
+      if (layout->sharding.block(dim) == block) continue;
       // What is dealt evenly is dealt in these blocks, too.
-      const bool is_even = block > 0 && shape[dim] % (parts * block) == 0;
-      if (parts > 1 && layout->sharding.block(dim) != block && !is_even) return std::nullopt;
+      const auto& axes = layout->sharding.dims[static_cast<size_t>(dim)];
+      if (!is_dealt_evenly(shape[dim], layout->mesh, axes, block)) return std::nullopt;
     }
     blocks.push_back(block);
   }
@@ -214,8 +221,8 @@ std::vector<int> ordered_group(const Mesh& mesh, int rank, const std::vector<int
   return group;
 }
 
-std::vector<int64_t> part_sizes(int64_t size, const Mesh& mesh, const std::vector<int>& axes) {
-  std::vector<int64_t> sizes{size};
+std::vector<int64_t> part_sizes(int64_t size, const Mesh& mesh, const std::vector<int>& axes, int64_t block) {
+  std::vector<int64_t> sizes{size / block};
   for (const int axis : axes) {
     std::vector<int64_t> split;
     for (const int64_t outer : sizes) {
@@ -223,6 +230,7 @@ std::vector<int64_t> part_sizes(int64_t size, const Mesh& mesh, const std::vecto
     }
     sizes = std::move(split);
   }
+  for (int64_t& part : sizes) part *= block;
   return sizes;
 }
 

@@ -21,6 +21,10 @@ struct Layout {
 // once, lists its partial axes in order, and has blocks, if any, that divide the dims that they are of.
 void validate(const Shape& shape, const Layout& layout);
 
+// Throws InvalidArgument where the sharding's blocks are not one for each dim, at least 1, that divides it.
+void check_blocks(const Shape& shape, const Sharding& sharding, const Mesh& mesh);
+// Whether all parts of a dim of `size` elements, dealt along the axes in blocks of `block`, have equally many.
+bool is_dealt_evenly(int64_t size, const Mesh& mesh, const std::vector<int>& axes, int64_t block);
 // The sharding with dims dealt in these blocks, by dim: of those that are split, where it makes a difference and the
 // block divides the dim. So shardings with equal slices are equal.
 Sharding with_blocks(const Shape& shape, const Mesh& mesh, Sharding sharding, const std::vector<int64_t>& blocks);
@@ -30,8 +34,9 @@ std::optional<std::vector<int64_t>> common_blocks(const Shape& shape, const Layo
 // The ranks that differ from `rank` only along `axes`, in the row-major order of `axes` as listed: for the axes of one
 // dim, outer first, that is the order of the dim's parts. Mesh::group orders by mesh axes instead.
 std::vector<int> ordered_group(const Mesh& mesh, int rank, const std::vector<int>& axes);
-// The sizes of the parts of `size` elements split by `axes`, outer first, in the order of ordered_group.
-std::vector<int64_t> part_sizes(int64_t size, const Mesh& mesh, const std::vector<int>& axes);
+// The sizes of the parts of `size` elements split by `axes`, outer first, in the order of ordered_group; dealt in
+// blocks of `block` elements, which must divide `size`.
+std::vector<int64_t> part_sizes(int64_t size, const Mesh& mesh, const std::vector<int>& axes, int64_t block = 1);
 // What each position of the mesh's rank list holds: ndim ranges per position, one position after the other.
 std::vector<Range> all_slices(const Shape& shape, const Mesh& mesh, const Sharding& sharding);
 

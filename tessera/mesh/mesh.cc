@@ -8,6 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
+#include "tessera/mesh/layout.h"
 
 namespace tessera::mesh {
 
@@ -129,9 +130,11 @@ Sharding parse_sharding(std::string_view text, const Mesh& mesh) {
       for (const auto axis : split(words[0], '*')) axes.push_back(mesh.axis_index(axis));
       if (words.size() == 1) continue;
       if (words.size() > 2) refuse();
+      const int64_t block = parse_int(words[1], "the block of a sharding");
+      if (block < 1) refuse();
+      if (block == 1) continue;  // no block at all
       sharding.blocks.resize(sharding.dims.size(), 1);
-      sharding.blocks.back() = parse_int(words[1], "the block of a sharding");
-      if (sharding.blocks.back() < 1) refuse();
+      sharding.blocks.back() = block;
     }
   }
   if (!sharding.blocks.empty()) sharding.blocks.resize(sharding.dims.size(), 1);
@@ -167,6 +170,7 @@ std::vector<Range> slice_of(const Shape& shape, const Sharding& sharding, const 
     throw InvalidArgument("sharding {} has {} dims, the tensor {} has {}", sharding.to_string(mesh),
                           sharding.dims.size(), shape, shape.ndim());
   }
+  check_blocks(shape, sharding, mesh);
   const auto at = mesh.coordinates(rank);
   std::vector<Range> slice;
   for (int dim = 0; dim < shape.ndim(); ++dim) {

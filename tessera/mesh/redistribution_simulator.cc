@@ -151,8 +151,7 @@ Simulator::Local Simulator::apply_to(const Step& step, int rank, int64_t& receiv
   }
   const auto part_range = [&](const Local& local, int dim) {
     const int64_t block = step.after.block(dim);
-    auto sizes = part_sizes(local.shape[static_cast<size_t>(dim)] / block, layout_.mesh, step.axes);
-    for (int64_t& size : sizes) size *= block;
+    const auto sizes = part_sizes(local.shape[static_cast<size_t>(dim)], layout_.mesh, step.axes, block);
     const auto begin = sizes.begin() + static_cast<std::ptrdiff_t>(member);
     return Range{std::accumulate(sizes.begin(), begin, int64_t{0}), *begin};
   };

@@ -88,9 +88,7 @@ Value gather_over(const LocalizeContext& context, const std::string& factor, Val
 Ints part_sizes(const LocalizeContext& context, const std::string& factor, int64_t size) {
   const auto it = context.blocks.find(factor);
   const int64_t block = it != context.blocks.end() && it->second.size == size ? it->second.block : 1;
-  auto sizes = mesh::part_sizes(size / block, context.placement->mesh, axes_of(context, factor));
-  for (int64_t& part : sizes) part *= block;
-  return sizes;
+  return mesh::part_sizes(size, context.placement->mesh, axes_of(context, factor), block);
 }
 
 int64_t part_index(const LocalizeContext& context, const std::string& factor) {

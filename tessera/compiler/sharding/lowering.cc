@@ -108,10 +108,8 @@ Value RedistributionLowering::lower(const mesh::Step& step, const Shape& shape, 
   }
   const int64_t size = mesh::local_shape(shape, whole.sharding, whole.mesh, rank_)[step.dim];
   const int64_t block = (gathers ? before : after).sharding.block(step.dim);
-  auto sizes = mesh::part_sizes(size / block, before.mesh, step.axes);
-  for (int64_t& part : sizes) part *= block;
   attributes.set("dim", static_cast<int64_t>(step.dim));
-  attributes.set("sizes", sizes);
+  attributes.set("sizes", mesh::part_sizes(size, before.mesh, step.axes, block));
   if (!gathers) attributes.set("reduction", std::string(mesh::to_string(step.reduction)));
   return ops::apply1(gathers ? "all_gather" : "reduce_scatter", {value}, attributes);
 }

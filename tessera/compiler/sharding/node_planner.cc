@@ -190,6 +190,7 @@ class NodePlanner {
 
   // Whoever chose the factors' axes, the elements that lie together on a rank stay together.
   void follow_blocks() {
+    if (factors_.empty()) return;
     if (wishes_.empty()) look_at_operands();
     for (const auto& [factor, axes] : factors_) {
       if (const int64_t block = follow_block(factor, axes); block > 1) blocks_[factor] = block;
