@@ -118,7 +118,6 @@ NodeChoice read_choice(const Field& row, const mesh::Mesh& mesh) {
   }
   if (row.has("blocks")) {
     for (const auto& [factor, block] : row["blocks"].members()) {
-      if (!choice.factors.contains(factor)) block.fail("a block of an index that is split");
       choice.blocks[factor] = block.integer(1, std::numeric_limits<int64_t>::max());
     }
   }
@@ -134,6 +133,23 @@ NodeChoice read_choice(const Field& row, const mesh::Mesh& mesh) {
   return choice;
 }
 
+// Whether the dims of the factor can be dealt in this block: it must divide the first operand's that has the factor.
+std::string fault_of_block(const ir::Graph& graph, ir::NodeId id, const ops::IndexRule& rule, const NodeChoice& choice,
+                           const std::string& factor, int64_t block) {
+  if (!choice.factors.contains(factor)) {
+    return fmt::format("has blocks of the index \"{}\", which it does not split", factor);
+  }
+  for (size_t i = 0; i < rule.inputs.size(); ++i) {
+    const auto dim = std::find(rule.inputs[i].begin(), rule.inputs[i].end(), factor) - rule.inputs[i].begin();
+    if (dim == std::ssize(rule.inputs[i])) continue;
+    const int64_t size = graph.type(graph.node(id).inputs[i]).shape[static_cast<int>(dim)];
+    if (block <= size && size % block == 0) return "";
+    return fmt::format("has blocks of {} of the index \"{}\", which do not divide its {} elements", block, factor,
+                       size);
+  }
+  return "";
+}
+
 // Whether the operator can be split so.
 std::string fault_of(const ir::Graph& graph, ir::NodeId id, const NodeChoice& choice) {
   const auto rule = ops::rule_of(graph, id);
@@ -142,6 +158,9 @@ std::string fault_of(const ir::Graph& graph, ir::NodeId id, const NodeChoice& ch
       return std::find(dims.begin(), dims.end(), factor) != dims.end();
     });
     if (!is_known) return fmt::format("has no index \"{}\"; its rule is {}", factor, rule.to_string());
+  }
+  for (const auto& [factor, block] : choice.blocks) {
+    if (auto fault = fault_of_block(graph, id, rule, choice, factor, block); !fault.empty()) return fault;
   }
   const auto& linear = ops::OpRegistry::instance().get(graph.node(id).op).linear_in;
   for (const auto& [axis, operands] : choice.through) {
@@ -173,6 +192,7 @@ void take_copies(const ir::Graph& graph, const PlanRecord& record, PlanChoices& 
       throw InvalidArgument("the plan's copy of \"{}\" as {} is not of a value of {}", name,
                             sharding.to_string(record.mesh), graph.name());
     }
+    mesh::validate(graph.type(it->second).shape, {record.mesh, sharding});
     choices.copies[it->second] = sharding;
   }
 }
@@ -232,7 +252,14 @@ PlanChoices choices_for(const ir::Graph& graph, const PlanRecord& record) {
     if (it == record.operators.end()) continue;
     ++found;
     NodeChoice choice = it->second;
-    if (!is_same) choice.through.clear();
+    if (!is_same) {
+      choice.through.clear();
+      // Rows of a sample that is shorter or longer there.
+      const auto rule = ops::rule_of(graph, n);
+      std::erase_if(choice.blocks, [&](const auto& entry) {
+        return !fault_of_block(graph, n, rule, choice, entry.first, entry.second).empty();
+      });
+    }
     const auto fault = fault_of(graph, n, choice);
     if (fault.empty()) {
       choices.nodes[n] = std::move(choice);

@@ -357,6 +357,7 @@ TEST(PlanCost, CountsRowsThatReshapesExchangeWhereRanksDoNotDivideTheBatch) {
   EXPECT_GT(uneven.reshape_bytes, 0);
   EXPECT_LE(uneven.reshape_bytes, uneven.received_bytes);
   EXPECT_THAT(uneven_warning(uneven, 3), HasSubstr("3 ranks do not divide what they split"));
+  EXPECT_EQ(choose_plan(network_of_samples(true), ranks(4), profile(), {.max_axes = 1}).warning, "");
 }
 
 TEST(ChoosePlan, KeepsTheMemoryLimit) {
@@ -389,6 +390,20 @@ TEST(PlanRecord, KeepsTheBlocksOfRowsThatStayTogether) {
   const auto parsed = parse_plan_record(text, "plan.json");
   EXPECT_EQ(to_json(parsed), text);
   EXPECT_EQ(print(graph, plan_of(graph, choices_for(graph, parsed))), print(graph, plan_of(graph, choices)));
+  const auto fault = [&](const std::string& blocks) -> std::string {
+    auto edited = text;
+    const auto begin = edited.find('{', edited.find("\"blocks\""));
+    edited.replace(begin, edited.find('}', begin) + 1 - begin, blocks);
+    try {
+      choices_for(graph, parse_plan_record(edited, "plan.json"));
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(fault(R"({"m": 9223372036854775807})"), HasSubstr("which do not divide its 2048 elements"));
+  EXPECT_THAT(fault(R"({"m": 7})"), HasSubstr("has blocks of 7 of the index"));
+  EXPECT_THAT(fault(R"({"k": 2})"), HasSubstr("which it does not split"));
 }
 
 TEST(PlanRecord, SaysWhatIsWrong) {
