@@ -5,21 +5,15 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <random>
-#include <string_view>
 
 #include "tessera/mesh/redistribution.h"
 #include "tessera/mesh/redistribution_counts.h"
 #include "tessera/mesh/redistribution_simulator.h"
+#include "tessera/testing/full.h"
 
 namespace tessera::mesh {
 namespace {
-
-bool is_full() {
-  const char* value = std::getenv("TESSERA_TEST_FULL");
-  return value != nullptr && std::string_view(value) == "1";
-}
 
 constexpr int64_t kElementBytes = 4;
 
@@ -53,7 +47,7 @@ class Sample {
  public:
   // About one in `one_in` cases of the fast run.
   explicit Sample(unsigned seed) : random_(seed) {}
-  bool takes(unsigned one_in) { return is_full() || random_() % one_in == 0; }
+  bool takes(unsigned one_in) { return is_full_test() || random_() % one_in == 0; }
   uint64_t seed() { return random_(); }
   RedistributionOptions options() {
     RedistributionOptions options;
@@ -125,7 +119,7 @@ TEST(Redistribution, EveryPairOfDeviceMatrices) {
           for (const Shape& shape : {Shape{12, 24}, Shape{7, 10}}) {
             for (const auto& from : all_shardings(from_mesh, 2, Reduction::kSum)) {
               for (const auto& to : all_shardings(to_mesh, 2, Reduction::kSum)) {
-                if (to.is_partial() || !(is_full() ? sample.seed() % 4 == 0 : sample.takes(400))) continue;
+                if (to.is_partial() || !(is_full_test() ? sample.seed() % 4 == 0 : sample.takes(400))) continue;
                 auto options = sample.options();
                 options.enable_alltoall = options.enable_alltoall || ranks == others;
                 const Layout a{from_mesh, from};
@@ -178,7 +172,7 @@ TEST(Redistribution, BlocksStayTogether) {
 }
 
 TEST(Redistribution, DistanceToTheLowerBound) {
-  if (!is_full()) GTEST_SKIP() << "set TESSERA_TEST_FULL=1 for the table";
+  if (!is_full_test()) GTEST_SKIP() << "set TESSERA_TEST_FULL=1 for the table";
   struct Row {
     double ratio;
     std::string text;

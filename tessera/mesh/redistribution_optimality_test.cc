@@ -3,20 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <limits>
-#include <string_view>
 
 #include "tessera/mesh/redistribution.h"
 #include "tessera/mesh/redistribution_counts.h"
+#include "tessera/testing/full.h"
 
 namespace tessera::mesh {
 namespace {
-
-bool is_full() {
-  const char* value = std::getenv("TESSERA_TEST_FULL");
-  return value != nullptr && std::string_view(value) == "1";
-}
 
 constexpr int64_t kElementBytes = 4;
 
@@ -133,7 +127,7 @@ TEST(Redistribution, NoPathIsCheaper) {
        {Grid{{4}, {6, 4, 5}}, Grid{{2, 2}, {4, 8}}, Grid{{2, 2}, {5, 3, 7}}, Grid{{2, 3}, {7, 5}},
         Grid{{2, 3}, {5, 7, 11}}, Grid{{2, 2, 2}, {9, 5}}, Grid{{2, 2, 2}, {8, 16, 8}, true},
         Grid{{2, 2, 2}, {5, 7, 9}, true}, Grid{{2, 3, 2}, {13, 7, 5}, true}, Grid{{3, 2, 2}, {12, 24, 12}, true}}) {
-    if (is_slow && !is_full()) continue;
+    if (is_slow && !is_full_test()) continue;
     const Mesh mesh = mesh_of(sizes);
     for (const double latency_bytes : {0.0, 30.0, 16384.0}) {
       for (const bool enable_alltoall : {true, false}) {

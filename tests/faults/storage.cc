@@ -1,19 +1,16 @@
 #include "tests/faults/storage.h"
 
-#include <cstdlib>
-#include <string_view>
-
 #include "tessera/base/error.h"
 #include "tessera/checkpoint/policy.h"
 #include "tessera/checkpoint/save_slices.h"
 #include "tessera/checkpoint/sharing.h"
 #include "tessera/checkpoint/test_helpers.h"
+#include "tessera/testing/full.h"
 
 namespace tessera::checkpoint::faults {
 
 int64_t sample_size(int64_t whole) {
-  const char* value = std::getenv("TESSERA_TEST_FULL");
-  return value != nullptr && std::string_view(value) == "1" ? whole : whole / 10;
+  return is_full_test() ? whole : whole / 10;
 }
 
 std::vector<Entry> entries_of_step(int64_t step) {

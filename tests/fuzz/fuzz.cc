@@ -11,6 +11,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/random.h"
+#include "tessera/testing/full.h"
 #include "tests/fuzz/memory_peak.h"
 #include "tests/fuzz/targets.h"
 
@@ -143,8 +144,7 @@ int show_one(const Target& target, uint64_t seed, int64_t execution) {
 
 int main(int argc, char** argv) {
   using namespace tessera::fuzz;  // NOLINT: the functions above are the whole program
-  const char* full = std::getenv("TESSERA_TEST_FULL");
-  int64_t executions = full != nullptr && std::string(full) == "1" ? kFull : kSample;
+  int64_t executions = tessera::is_full_test() ? kFull : kSample;
   uint64_t seed = 1;
   int64_t only = -1;
   std::string name;

@@ -4,20 +4,15 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <iostream>
 
+#include "tessera/testing/full.h"
 namespace tessera::laws {
 namespace {
 
 constexpr uint64_t kSeed = 20240611;
 constexpr size_t kSample = TESSERA_LAWS_SAMPLE;
 constexpr int kFailuresShown = 5;  // of an operator
-
-bool is_full() {
-  const char* value = std::getenv("TESSERA_TEST_FULL");
-  return value != nullptr && std::string_view(value) == "1";
-}
 
 Tally& tally() {
   static Tally all;
@@ -29,7 +24,7 @@ const std::vector<OperatorCases>& operators() {
     auto made = all_sharding_cases(kSeed);
     size_t total = 0;
     for (const auto& each : made) total += each.cases.size();
-    if (!TESSERA_LAWS_MAY_BE_FULL || !is_full()) keep_sample(made, kSample, kSeed);
+    if (!TESSERA_LAWS_MAY_BE_FULL || !is_full_test()) keep_sample(made, kSample, kSeed);
     std::cout << "seed " << kSeed << ", " << total << " cases exist\n";
     return made;
   }();
