@@ -35,9 +35,9 @@ namespace {
 constexpr size_t kLastLines = 12;
 // Longer lines are passed on in pieces.
 constexpr size_t kMaxLine = 1 << 16;
-// How long an error is held back, to be said once for all ranks that say it, while its rank goes on.
-constexpr int64_t kHoldMs = 1000;
+// Of an error that is held back, to be said once for all ranks that say it. What is longer is passed on.
 constexpr size_t kMaxHeld = 1 << 16;
+constexpr int kMaxHeldLines = 200;
 // After so many starts the launcher looks at those that have started.
 constexpr int kStartsPerLook = 64;
 
@@ -71,6 +71,14 @@ bool begins_error(std::string_view line) {
          line.starts_with("usage: ");
 }
 
+// Whether a line behind the report of an error cannot be a part of it, so that its program goes on. Where a traceback
+// ends cannot be told: its message may have any lines.
+bool goes_on(std::string_view report, std::string_view line) {
+  if (report.starts_with("Traceback") || report.starts_with("usage: ")) return false;
+  const bool is_about_usage = line.starts_with("usage: ") || line.find(" --help lists ") != std::string_view::npos;
+  return !line.starts_with(' ') && !line.starts_with('\t') && !is_about_usage;
+}
+
 std::pair<Socket, Socket> make_pipe() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw IoError("cannot make a pipe: {}", std::strerror(errno));
@@ -94,7 +102,7 @@ void set_nonblocking(const Socket& socket) { fcntl(socket.fd(), F_SETFL, fcntl(s
 class Stream {
  public:
   Stream() = default;
-  // `holds_errors`: the report of an error is kept until the rank ends.
+  // `holds_errors`: the report of an error is kept until the rank ends, or shows by its next line that it goes on.
   Stream(Socket source, int target, std::string prefix, std::deque<std::string>* last_lines, bool holds_errors)
       : source_(std::move(source)),
         target_(target),
@@ -130,11 +138,11 @@ class Stream {
   }
   // The report that is held back; "" where there is none.
   const std::string& held() const { return held_; }
-  // When it is to be passed on though the rank has not ended; 0: there is none.
-  int64_t release_ms() const { return held_.empty() ? 0 : held_since_ms_ + kHoldMs; }
+  // Passes it on.
   void release() {
     std::string lines = std::move(held_);
     held_.clear();
+    num_held_ = 0;
     for (size_t begin = 0; begin < lines.size();) {
       const size_t end = std::min(lines.find('\n', begin), lines.size() - 1) + 1;
       pass_line(lines.substr(begin, end - begin));
@@ -146,10 +154,10 @@ class Stream {
   void take_line(size_t length) {
     const std::string line = rest_.substr(0, length);
     rest_.erase(0, length);
+    if (!held_.empty() && goes_on(held_, line)) release();
     if (!holds_errors_ || (held_.empty() && !begins_error(line))) return pass_line(line);
-    if (held_.empty()) held_since_ms_ = now_ms();
     held_ += line;
-    if (held_.size() > kMaxHeld) release();
+    if (held_.size() > kMaxHeld || ++num_held_ > kMaxHeldLines) release();
   }
   void pass_line(const std::string& line) {
     write_all(target_, prefix_ + line);
@@ -164,7 +172,7 @@ class Stream {
   bool holds_errors_ = false;
   std::string rest_;
   std::string held_;
-  int64_t held_since_ms_ = 0;
+  int num_held_ = 0;  // its lines
 };
 
 // Descriptors that a job needs, of which a process has a thousand unless it asks for more. The old limit returns with
@@ -416,15 +424,12 @@ class Launcher {
 
   void step(bool may_wait) {
     std::vector<pollfd> waits = {{signals_.fd(), POLLIN, 0}, {status_.fd(), POLLIN, 0}};
-    int64_t wake_ms = next_kill_ms_;
     for (const Child& child : children_) {
       waits.push_back({child.is_running ? child.guard_fd.fd() : -1, POLLIN, 0});
       waits.push_back({child.out.fd(), POLLIN, 0});
       waits.push_back({child.err.fd(), POLLIN, 0});
-      const int64_t release_ms = child.is_running ? child.err.release_ms() : 0;
-      if (release_ms != 0) wake_ms = wake_ms == 0 ? release_ms : std::min(wake_ms, release_ms);
     }
-    const int64_t limit = !may_wait ? 0 : wake_ms == 0 ? -1 : std::max<int64_t>(0, wake_ms - now_ms());
+    const int64_t limit = !may_wait ? 0 : next_kill_ms_ == 0 ? -1 : std::max<int64_t>(0, next_kill_ms_ - now_ms());
     poll(waits.data(), waits.size(), static_cast<int>(limit));
     for (size_t i = 0; i < children_.size(); ++i) {
       Child& child = children_[i];
@@ -434,7 +439,6 @@ class Launcher {
         wait_for(child);
         if (child.status != 0) note_failure(static_cast<int>(i));
       }
-      if (child.is_running && child.err.release_ms() != 0 && now_ms() >= child.err.release_ms()) child.err.release();
     }
     if (waits[1].revents != 0) read_status();
     take_signal();

@@ -175,6 +175,15 @@ TEST(Launch, AnErrorThatAProgramSurvivesIsNotLost) {
                                  HasSubstr("[1] error: never mind\n[1] and on\n")));
 }
 
+TEST(Launch, AnErrorIsSaidOnceHoweverLateItsRankEnds) {
+  const std::string script = "echo 'error: no such file' >&2; echo '  in the folder' >&2; sleep 1.1; exit 2";
+  const Outcome outcome = run_job({"-c", script}, {.command = {"sh"}, .num_processes = 2});
+  EXPECT_EQ(outcome.err,
+            "[0,1] all 2 ranks: error: no such file\n"
+            "[0,1]   in the folder\n"
+            "tessera run: all 2 ranks failed: exit code 2\n");
+}
+
 TEST(Launch, AFailingThreadIsNamedToo) {
   const Outcome outcome = run_job({"throw", "1"}, {.num_thread_ranks = 3});
   EXPECT_EQ(outcome.code, 1);
