@@ -76,6 +76,48 @@ TEST(Conv2d, GroupsAndBiasShapeTheParameters) {
   EXPECT_THAT(ops_of(trace(conv, {kF32, {2, 4, 6, 6}})), ElementsAre("conv2d", "bias_add"));
 }
 
+TEST(Conv1d, IsAConvolutionOfImagesOfOneRow) {
+  Conv1d conv(4, 6, {.kernel = 3, .stride = 2, .group = 2, .has_bias = true});
+  ASSERT_THAT(names_of(conv.parameters()), ElementsAre("weight", "bias"));
+  EXPECT_EQ(conv.parameters()[0]->type.shape, (Shape{6, 2, 1, 3}));
+  EXPECT_EQ(result_of(conv, {kF32, {2, 4, 9}}).shape, (Shape{2, 6, 5}));
+  Conv1d padded(4, 6, {.kernel = 3, .pad_mode = "pad", .padding = 2, .dilation = 2});
+  EXPECT_EQ(result_of(padded, {kF32, {2, 4, 9}}).shape, (Shape{2, 6, 9}));
+  EXPECT_THAT(
+      [&] {
+        result_of(conv, {kF32, {2, 4, 9, 1}});
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("Conv1d \"\": takes [n,c,l], got f32[2,4,9,1]")));
+}
+
+TEST(Conv2dTranspose, MakesAsMuchAsItsConvolutionReads) {
+  struct Row {
+    int64_t size, kernel, stride, dilation;
+    const char* mode;
+    int64_t padding, more, result;
+  };
+  for (const Row& row :
+       {Row{5, 3, 2, 1, "same", 0, 0, 10}, Row{5, 3, 2, 1, "valid", 0, 0, 11}, Row{5, 1, 2, 1, "valid", 0, 0, 10},
+        Row{5, 3, 2, 2, "pad", 1, 0, 11}, Row{5, 3, 2, 1, "pad", 1, 1, 10}}) {
+    Conv2dTranspose conv(4, 6,
+                         {.kernel = row.kernel,
+                          .stride = row.stride,
+                          .pad_mode = row.mode,
+                          .padding = row.padding,
+                          .output_padding = row.more,
+                          .dilation = row.dilation,
+                          .group = 2});
+    EXPECT_EQ(conv.parameters()[0]->type.shape, (Shape{4, 3, row.kernel, row.kernel}));
+    EXPECT_EQ(result_of(conv, {kF32, {2, 4, row.size, row.size}}).shape, (Shape{2, 6, row.result, row.result}))
+        << row.mode << " " << row.kernel;
+  }
+  EXPECT_THAT([] { Conv2dTranspose conv(4, 6, {.kernel = 3, .output_padding = 1}); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("0 unless pad_mode is \"pad\"; got 1 and 1")));
+  Conv1dTranspose row(4, 6, {.kernel = 4, .stride = 2});
+  EXPECT_EQ(row.parameters()[0]->type.shape, (Shape{4, 6, 1, 4}));
+  EXPECT_EQ(result_of(row, {kF32, {2, 4, 5}}).shape, (Shape{2, 6, 10}));
+}
+
 TEST(Conv2d, ErrorsNameThePathAndBothTypes) {
   Net<Conv2d> net(3, 8, Conv2dOptions{.kernel = 3});
   EXPECT_THAT(

@@ -48,7 +48,7 @@ struct Window {
 };
 
 // The zeros around an image [.,.,h,w]: {top, bottom, left, right}.
-Ints resolve_padding(const Window& window, Value x, const std::string& who) {
+Ints resolve_padding(const Window& window, const Shape& image, const std::string& who) {
   Ints given = spread(window.padding, 4, who, "padding");
   if (window.pad_mode == PadMode::kPad) return given;
   if (given != Ints(4, 0)) {
@@ -56,9 +56,9 @@ Ints resolve_padding(const Window& window, Value x, const std::string& who) {
   }
   Ints result(4, 0);
   if (window.pad_mode == PadMode::kValid) return result;
-  if (x.ndim() != 4) throw InvalidArgument("{}: x must be [n,c,h,w], got {}", who, x.type());
+  if (image.ndim() != 4) throw InvalidArgument("{}: x must be [n,c,h,w], got {}", who, image);
   for (size_t d = 0; d < 2; ++d) {
-    const int64_t size = x.shape()[static_cast<int>(d) + 2];
+    const int64_t size = image[static_cast<int>(d) + 2];
     const int64_t stride = window.stride[d];
     if (stride < 1) throw InvalidArgument("{}: stride must be at least 1, got {}", who, stride);
     const int64_t out = (size + stride - 1) / stride;
@@ -70,13 +70,21 @@ Ints resolve_padding(const Window& window, Value x, const std::string& who) {
   return result;
 }
 
+Window window_of(const Conv2dOptions& options, Value weight, const std::string& who) {
+  return {{weight.shape()[2], weight.shape()[3]},
+          spread(options.stride, 2, who, "stride"),
+          spread(options.dilation, 2, who, "dilation"),
+          options.pad_mode,
+          options.padding};
+}
+
 Attributes pool_attributes(const PoolOptions& options, Value x, const std::string& who) {
   const Window window{spread(options.kernel, 2, who, "kernel"),
                       spread(options.stride, 2, who, "stride"),
                       {1, 1},
                       options.pad_mode,
                       options.padding};
-  return {{"kernel", window.kernel}, {"strides", window.stride}, {"padding", resolve_padding(window, x, who)}};
+  return {{"kernel", window.kernel}, {"strides", window.stride}, {"padding", resolve_padding(window, x.shape(), who)}};
 }
 
 Value along_axis(const std::string& op, Value x, int64_t axis) {
@@ -135,16 +143,44 @@ Value bias_add(Value x, Value bias) {
 Value conv2d(Value x, Value weight, const Conv2dOptions& options) {
   const auto operands = promoted({x, weight}, "conv2d");
   if (weight.ndim() != 4) throw InvalidArgument("conv2d: weight must be [co,ci/groups,kh,kw], got {}", weight.type());
-  const Window window{{weight.shape()[2], weight.shape()[3]},
-                      spread(options.stride, 2, "conv2d", "stride"),
-                      spread(options.dilation, 2, "conv2d", "dilation"),
-                      options.pad_mode,
-                      options.padding};
+  const Window window = window_of(options, weight, "conv2d");
   return apply1("conv2d", {operands[0], operands[1]},
                 {{"strides", window.stride},
-                 {"padding", resolve_padding(window, x, "conv2d")},
+                 {"padding", resolve_padding(window, x.shape(), "conv2d")},
                  {"dilation", window.dilation},
                  {"groups", options.groups}});
+}
+
+Value conv2d_transpose(Value x, Value weight, const Conv2dOptions& options, const Ints& size) {
+  const std::string who = "conv2d_transpose";
+  const auto operands = promoted({x, weight}, who);
+  if (x.ndim() != 4 || weight.ndim() != 4) {
+    throw InvalidArgument("{}: x must be [n,ci,h,w] and weight [ci,co/groups,kh,kw], got {} and {}", who, x.type(),
+                          weight.type());
+  }
+  const Window window = window_of(options, weight, who);
+  const Ints given = spread(options.padding, 4, who, "padding");
+  Shape image{x.shape()[0], weight.shape()[1] * options.groups, 0, 0};
+  for (size_t d = 0; d < 2; ++d) {
+    const int64_t reach = window.dilation[d] * (window.kernel[d] - 1) + 1;
+    int64_t& pixels = image[static_cast<int>(d) + 2];
+    if (!size.empty()) {
+      pixels = spread(size, 2, who, "size")[d];
+      continue;
+    }
+    pixels = x.shape()[static_cast<int>(d) + 2] * window.stride[d];
+    if (options.pad_mode == PadMode::kValid) pixels += std::max<int64_t>(reach - window.stride[d], 0);
+    if (options.pad_mode == PadMode::kPad) pixels += reach - window.stride[d] - given[2 * d] - given[2 * d + 1];
+    if (pixels < 1) {
+      throw InvalidArgument("{}: padding [{}] leaves nothing of an image {}", who, fmt::join(given, ","), x.type());
+    }
+  }
+  return apply1("conv2d_grad_input", {operands[0], operands[1]},
+                {{"strides", window.stride},
+                 {"padding", resolve_padding(window, image, who)},
+                 {"dilation", window.dilation},
+                 {"groups", options.groups},
+                 {"input_size", Ints{image[2], image[3]}}});
 }
 
 Value max_pool2d(Value x, const PoolOptions& options) {

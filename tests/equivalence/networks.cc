@@ -9,6 +9,7 @@
 #include "tessera/nn/linear.h"
 #include "tessera/nn/models/translator.h"
 #include "tessera/nn/normalization.h"
+#include "tessera/nn/recurrent.h"
 #include "tessera/ops/functions.h"
 
 namespace tessera::equivalence {
@@ -82,6 +83,27 @@ struct Transformer : nn::Cell {
   }
 };
 
+// Filters over sequences, then layers with a memory, the first over a part of each sequence.
+struct Recurrent : nn::Cell {
+  nn::Conv1d& filters = child<nn::Conv1d>("filters", 5, 6, nn::Conv1dOptions{.kernel = 3, .has_bias = true});
+  nn::RecurrentLayer& lstm = child<nn::RecurrentLayer>(
+      "lstm", 6, 7, nn::RecurrentLayerOptions{.recurrence = nn::Recurrence::kLstm, .bidirectional = true});
+  nn::RecurrentLayer& gru =
+      child<nn::RecurrentLayer>("gru", 14, 8, nn::RecurrentLayerOptions{.recurrence = nn::Recurrence::kGru});
+  nn::Conv1dTranspose& spread = child<nn::Conv1dTranspose>("spread", 8, 4, nn::Conv1dOptions{.kernel = 3, .stride = 2});
+  nn::Dense& head = child<nn::Dense>("head", 4, 10);
+  using Cell::construct;
+  Value construct(Value x) override {
+    // [n,5,6] -> [6,n,channels]
+    const Value steps = ops::transpose(ops::relu(filters(x)), {2, 0, 1});
+    // 0 to 6: how many elements of the first channel are positive.
+    const Value first = ops::squeeze(ops::slice(x, {0, 0, 0}, {ops::kToEnd, 1, ops::kToEnd}), {1});
+    const Value lengths = ops::reduce_sum(ops::cast(first > 0.0, DType::kI32), {1});
+    const auto results = gru.run({.x = lstm.run({.x = steps, .lengths = lengths}).output});
+    return head(ops::reduce_mean(spread(ops::transpose(results.output, {1, 2, 0})), {2}));
+  }
+};
+
 struct Translator : nn::Cell {
   explicit Translator(const nn::TransformerParallel& parallel) {
     nn::TranslatorOptions options{.source_vocabulary = 13, .target_vocabulary = 10, .max_length = 6};
@@ -115,6 +137,7 @@ std::unique_ptr<nn::Cell> make_network(const std::string& name, DType dtype, con
   if (name == "mlp") network = std::make_unique<Mlp>(scale);
   if (name == "resnet") network = std::make_unique<SmallResNet>(scale);
   if (name == "transformer") network = std::make_unique<Transformer>(scale);
+  if (name == "recurrent") network = std::make_unique<Recurrent>();
   if (name == "translator") network = std::make_unique<Translator>(parallel);
   check(network != nullptr, "an unknown network");
   nn::set_parameter_dtype(*network, dtype);
@@ -134,7 +157,10 @@ std::vector<Tensor> make_batch(const std::string& network, int64_t rows, int64_t
     for (size_t i = 0; i < id.size(); ++i) id[i] = static_cast<int32_t>(random_below(at(1), i, 10));
     return {ids, labels};
   }
-  Tensor x(DType::kF64, network == "mlp" ? Shape{rows, 12 * scale} : Shape{rows, 3, 8, 8});
+  const Shape sample = network == "mlp" ? Shape{12 * scale} : network == "recurrent" ? Shape{5, 6} : Shape{3, 8, 8};
+  Shape shape{rows};
+  for (const int64_t size : sample) shape.push_back(size);
+  Tensor x(DType::kF64, shape);
   auto values = x.values<double>();
   for (size_t i = 0; i < values.size(); ++i) values[i] = random_normal(at(1), i);
   return {x.cast(dtype), labels};

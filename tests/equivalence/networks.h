@@ -15,6 +15,7 @@ namespace tessera::equivalence {
 
 // "mlp": two layers; x [n,12]. "resnet": convolutions with batch norm, a residual, pooling; x [n,3,8,8].
 // "transformer": embedding, one block of attention and feed-forward with layer norm, mean over time; x i32[n,6].
+// "recurrent": filters over sequences, an LSTM in both directions, a GRU, transposed filters; x [n,5,6].
 // "translator": encoder and decoder with dropout, mean over time, split as `parallel` says; x i32[n,6].
 // All give logits [n,10]. The first three are `scale` times as wide, the mlp's inputs, too.
 std::unique_ptr<nn::Cell> make_network(const std::string& name, DType dtype,
