@@ -89,6 +89,7 @@ void validate(const Pipeline& pipeline, const IterateOptions& options) {
     throw InvalidArgument("batches: rows [{}, {}) are no range of a batch of {}", options.row_begin, options.row_end,
                           pipeline.batch_size);
   }
+  for (const Column& column : pipeline.source->columns()) require_one_size("batches", column);
   if (takes_part(options) && pipeline.batch_size == 0) {
     for (size_t i = 0; i < pipeline.chains.size(); ++i) {
       if (pipeline.column_type(i).shape.ndim() == 0) {

@@ -5,6 +5,7 @@
 #include "tessera/data/batch_iterator.h"
 #include "tessera/data/mapped_source.h"
 #include "tessera/data/pipeline.h"
+#include "tessera/data/prepared_source.h"
 
 namespace tessera::data {
 namespace {
@@ -18,6 +19,19 @@ std::shared_ptr<Pipeline> with_text(const Pipeline& pipeline, const std::string&
 // Appends a stage at the level, samples or batches, that the data set has reached.
 void add_stage(Pipeline& pipeline, std::shared_ptr<const IndexStage> stage) {
   (pipeline.batch_size > 0 ? pipeline.batch_stages : pipeline.sample_stages).push_back(std::move(stage));
+}
+
+// Where samples of the column differ in size: takes the links that bring them to one size, or all, into a source of its
+// own. What is left works on samples of one size.
+void prepare(Pipeline& pipeline, size_t column, std::vector<ChainLink>& links) {
+  Type type = pipeline.source->columns()[column].type;
+  size_t count = 0;
+  while (has_any_size(type) && count < links.size()) type = links[count++].transform.output_type(type);
+  if (count == 0) return;
+  const auto end = links.begin() + static_cast<std::ptrdiff_t>(count);
+  pipeline.source = std::make_shared<PreparedSource>(
+      pipeline.source, column, std::vector<ChainLink>(links.begin(), end), pipeline.order->options().seed);
+  links.erase(links.begin(), end);
 }
 
 }  // namespace
@@ -98,14 +112,21 @@ Dataset Dataset::map(const std::string& column, const std::vector<Transform>& tr
   auto pipeline = with_text(*pipeline_, fmt::format(" | map \"{}\"{}", column, text));
   const auto i = static_cast<size_t>(found - names.begin());
   int ordinal = 0;
+  std::vector<ChainLink> links;
   for (const Transform& transform : transforms) {
     // Two equal transforms of one data set must not draw the same numbers.
     const uint64_t stream = hash_name(fmt::format("data.map{}.{}", pipeline->num_maps, ordinal++));
-    pipeline->links[i].push_back({transform, stream});
+    links.push_back({transform, stream});
   }
   ++pipeline->num_maps;
   try {
-    pipeline->chains[i] = std::make_shared<Chain>(pipeline->source->columns()[i].type, pipeline->links[i]);
+    prepare(*pipeline, i, links);
+    auto& all = pipeline->links[i];
+    all.insert(all.end(), links.begin(), links.end());
+    pipeline->chains[i] = std::make_shared<Chain>(pipeline->source->columns()[i].type, all);
+    if (!links.empty() && has_any_size(pipeline->column_type(i))) {
+      throw InvalidArgument("decode: needs a column of files, as image_folder() has it");
+    }
   } catch (const InvalidArgument& error) {
     throw InvalidArgument("map \"{}\": {}", column, error.what());
   }
@@ -160,6 +181,7 @@ Dataset Dataset::batch(int64_t batch_size, const BatchOptions& options) const {
     throw InvalidArgument("batch: the data set is batched already, by {}", pipeline_->batch_size);
   }
   for (const Column& column : columns()) {
+    require_one_size("batch", column);
     if (column.type.shape.ndim() == kMaxNdim) {
       throw InvalidArgument("batch: column \"{}\" of type {} has no dim to spare", column.name, column.type);
     }

@@ -21,6 +21,7 @@ MappedSource::MappedSource(std::shared_ptr<const Pipeline> base, const std::vect
                            const std::vector<std::string>& outputs, ColumnsFunction function)
     : base_(std::move(base)), function_(std::move(function)) {
   const std::string who = "map " + function_.name;
+  for (const Column& column : base_->source->columns()) require_one_size(who, column);
   if (inputs.empty() || outputs.empty()) throw InvalidArgument("{}: needs input and output columns", who);
   std::vector<Type> types;
   for (const auto& name : inputs) {
@@ -49,6 +50,7 @@ MappedSource::MappedSource(std::shared_ptr<const Pipeline> base, const std::vect
 MappedSource::MappedSource(std::shared_ptr<const Pipeline> base, const std::vector<std::string>& kept)
     : base_(std::move(base)) {
   if (kept.empty()) throw InvalidArgument("project: needs at least one column");
+  for (const Column& column : base_->source->columns()) require_one_size("project", column);
   for (const auto& name : kept) {
     const size_t i = base_column("project", name);
     columns_.push_back({name, base_->column_type(i)});

@@ -138,6 +138,26 @@ class Tensors : public Source {
 
 }  // namespace
 
+bool has_any_size(const Type& type) {
+  return std::find(type.shape.begin(), type.shape.end(), kAnySize) != type.shape.end();
+}
+
+void require_one_size(const std::string& who, const Column& column) {
+  if (!has_any_size(column.type)) return;
+  throw InvalidArgument(
+      "{}: samples of column \"{}\" differ in size; map it before: decode, then a resize or crop to one size", who,
+      column.name);
+}
+
+std::string Source::sample_name(const SampleRef& sample) const {
+  return fmt::format("{}, sample {}", to_string(), sample.index);
+}
+
+Tensor Source::read_any_size(const SampleRef&, size_t) const {
+  check(false, "a source without columns of any size was asked for one");
+  return Tensor(DType::kU8, {0});
+}
+
 Dataset generator(std::vector<Column> columns, int64_t size,
                   std::function<void(int64_t, std::span<const TensorView>)> read, const SourceOptions& options) {
   require_columns("generator", columns);

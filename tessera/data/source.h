@@ -18,6 +18,13 @@ struct Column {
   bool operator==(const Column&) const = default;
 };
 
+// As a size in a column's type: it differs from sample to sample, as of files of images. Such a column is brought to
+// one size by the transforms of map(), before batch().
+inline constexpr int64_t kAnySize = -1;
+bool has_any_size(const Type& type);
+// Throws InvalidArgument saying that `who` needs samples of one size where the column's are not.
+void require_one_size(const std::string& who, const Column& column);
+
 // A sample of one pass, and its place in that pass's order over all shards: the random transforms draw by it.
 struct SampleRef {
   int64_t epoch = 0;
@@ -30,8 +37,13 @@ class Source {
   virtual ~Source() = default;
   virtual const std::vector<Column>& columns() const = 0;
   virtual int64_t size() const = 0;
-  // Writes the sample, of index in [0, size()), into one dense view per column. Called by several threads.
+  // Writes the sample, of index in [0, size()), into one dense view per column, but columns of any size. Called by
+  // several threads.
   virtual void read(const SampleRef& sample, std::span<const TensorView> outputs) const = 0;
+  // The sample's value of a column of any size. Called by several threads.
+  virtual Tensor read_any_size(const SampleRef& sample, size_t column) const;
+  // Where the sample is from, for messages.
+  virtual std::string sample_name(const SampleRef& sample) const;
   // What it is, for messages and for the data set's text form: "cifar10 \"dir\" train".
   virtual std::string to_string() const = 0;
 };

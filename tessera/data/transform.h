@@ -35,10 +35,13 @@ class TransformOp {
   virtual ~TransformOp() = default;
   // As it would be written: "resize(224, 224)".
   virtual std::string to_string() const = 0;
-  // Throws InvalidArgument, the transform's name first, when it does not take such a tensor.
+  // Throws InvalidArgument, the transform's name first, when it does not take such a tensor. Sizes of `input` may be
+  // kAnySize, and those of the result where they follow from the tensor itself.
   virtual Type output_type(const Type& input) const = 0;
   // Both views are dense and of the types above; they do not overlap.
   virtual void apply(const TensorView& input, const TensorView& output, const Draws& draws) const = 0;
+  // The result in a tensor of its own; to be overridden where apply() cannot know its size.
+  virtual Tensor make(const TensorView& input, const Draws& draws) const;
 };
 
 class Transform {
@@ -82,6 +85,19 @@ Transform random_horizontal_flip(double prob = 0.5);
 Transform resize(ImageSize size);
 // The same with the shorter side made `side` long and the aspect ratio kept (the longer side rounded down).
 Transform resize_shorter_side(int64_t side);
+// A file's bytes u8[size] -> the image u8[height, width, 3], as decode_image() reads it.
+Transform decode();
+// The window of `size` in the middle, zeros where the image is smaller. Any dtype.
+Transform center_crop(ImageSize size);
+struct ResizedCropOptions {
+  // Bounds of the window's part of the image's area, and of its width over its height.
+  double min_area = 0.08, max_area = 1;
+  double min_ratio = 3.0 / 4, max_ratio = 4.0 / 3;
+  int max_attempts = 10;
+};
+// A window of a size, shape and place drawn at random, resized to `size`: Szegedy et al., "Going deeper with
+// convolutions", 2015. Where no drawn window fits, the largest in the middle whose ratio is within the bounds.
+Transform random_resized_crop(ImageSize size, const ResizedCropOptions& options = {});
 // x * rescale + shift, to f32, from u8 or f32 of any shape.
 Transform rescale(double rescale, double shift);
 // (x - mean[c]) / std[c] for channel c of an image [h, w, c], to f32, from u8 or f32. Throws InvalidArgument unless

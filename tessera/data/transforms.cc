@@ -4,6 +4,7 @@
 #include "tessera/base/strings.h"
 #include "tessera/data/image_kernels.h"
 #include "tessera/data/image_transforms.h"
+#include "tessera/data/source.h"
 
 namespace tessera::data {
 namespace {
@@ -58,7 +59,12 @@ class Custom : public TransformOp {
     if (!output_type_ || !apply_) throw InvalidArgument("custom transform \"{}\": needs both functions", name_);
   }
   std::string to_string() const override { return name_ + "()"; }
-  Type output_type(const Type& input) const override { return output_type_(input); }
+  Type output_type(const Type& input) const override {
+    if (has_any_size(input)) {
+      throw InvalidArgument("{}: takes images of one size; put a resize or crop to one size before it", name_);
+    }
+    return output_type_(input);
+  }
   void apply(const TensorView& input, const TensorView& output, const Draws& draws) const override {
     apply_(input, output, draws);
   }
@@ -71,11 +77,13 @@ class Custom : public TransformOp {
 
 }  // namespace
 
-Tensor Transform::operator()(const Tensor& input, const Draws& draws) const {
-  Tensor output(op_->output_type(input.type()));
-  op_->apply(input.view(), output.view(), draws);
+Tensor TransformOp::make(const TensorView& input, const Draws& draws) const {
+  Tensor output(output_type({input.dtype, input.shape}));
+  apply(input, output.view(), draws);
   return output;
 }
+
+Tensor Transform::operator()(const Tensor& input, const Draws& draws) const { return op_->make(input.view(), draws); }
 
 std::string RandomCrop::to_string() const {
   return fmt::format("random_crop({}x{}, padding {} {} {} {})", size.height, size.width, padding.left, padding.top,
@@ -86,6 +94,7 @@ Type RandomCrop::output_type(const Type& input) const {
   require_image("random_crop", input);
   const int64_t height = input.shape[0] + padding.top + padding.bottom;
   const int64_t width = input.shape[1] + padding.left + padding.right;
+  if (has_any_size(input)) return {input.dtype, {size.height, size.width, input.shape[2]}};
   if (size.height > height || size.width > width) {
     throw InvalidArgument(
         "random_crop: window {}x{} does not fit the padded image {}x{}; give more padding "
@@ -135,6 +144,7 @@ Type Resize::output_type(const Type& input) const {
   if (shorter_side > 0) {
     const int64_t height = input.shape[0];
     const int64_t width = input.shape[1];
+    if (has_any_size(input)) return {input.dtype, {kAnySize, kAnySize, input.shape[2]}};
     to = height < width ? ImageSize(shorter_side, shorter_side * width / height)
                         : ImageSize(shorter_side * height / width, shorter_side);
   }
