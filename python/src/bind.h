@@ -14,11 +14,18 @@ namespace tessera::python {
 
 using namespace nanobind::literals;  // NOLINT: "axis"_a
 
+// A path as Python passes it: str, bytes or os.PathLike. Bytes that are no UTF-8 stay what they are (PEP 383).
+struct Path {
+  std::string bytes;
+};
+std::vector<Path> to_paths(const std::vector<std::string>& paths);
+
 void bind_errors(nb::module_& m);
 void bind_tensor(nb::module_& m);
 void bind_operators(nb::module_& m);
 void bind_cells(nb::module_& m);
 void bind_layers(nb::module_& m);
+void bind_recurrent(nb::module_& m);
 void bind_transformer(nb::module_& m);
 void bind_optimizers(nb::module_& m);
 void bind_gradients(nb::module_& m);
@@ -41,3 +48,22 @@ checkpoint::Encryption to_encryption(const std::optional<nb::bytes>& key, const 
 train::AutomaticPlanOptions search_options(const nb::dict& given);
 
 }  // namespace tessera::python
+
+template <>
+struct nanobind::detail::type_caster<tessera::python::Path> {
+  NB_TYPE_CASTER(tessera::python::Path, const_name("str | bytes | os.PathLike"))
+
+  bool from_python(handle source, uint8_t, cleanup_list*) noexcept {
+    PyObject* encoded = nullptr;
+    if (PyUnicode_FSConverter(source.ptr(), &encoded) == 0) {
+      PyErr_Clear();
+      return false;
+    }
+    value.bytes.assign(PyBytes_AS_STRING(encoded), static_cast<size_t>(PyBytes_GET_SIZE(encoded)));
+    Py_DECREF(encoded);
+    return true;
+  }
+  static handle from_cpp(const tessera::python::Path& path, rv_policy, cleanup_list*) noexcept {
+    return PyUnicode_DecodeFSDefaultAndSize(path.bytes.data(), static_cast<Py_ssize_t>(path.bytes.size()));
+  }
+};

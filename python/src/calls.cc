@@ -44,6 +44,8 @@ nb::object trace_call(nb::handle self, nn::Cell& cell, const nb::args& args, con
       remember_call(self, std::move(*values), result);
     return result;
   }
+  // Cells with optional inputs or several results say themselves how they are called.
+  if (nb::hasattr(self, "_trace")) return self.attr("_trace")(*args, **kwargs);
   if (!kwargs.empty()) throw nb::type_error("this cell takes its inputs by position");
   Operation operation;
   return nb::cast(cell(operation.values(args)));

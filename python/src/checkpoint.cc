@@ -29,27 +29,27 @@ checkpoint::Encryption to_encryption(const std::optional<nb::bytes>& key, const 
 
 namespace {
 
-std::string save(const std::string& path, const nb::dict& values, const nb::dict& appended, bool read_only,
-                 bool trailer, const std::optional<nb::bytes>& key, const std::string& mode) {
+Path save(const Path& path, const nb::dict& values, const nb::dict& appended, bool read_only, bool trailer,
+          const std::optional<nb::bytes>& key, const std::string& mode) {
   const auto entries = to_entries(values);
-  const checkpoint::SaveOptions options{.path = path,
+  const checkpoint::SaveOptions options{.path = path.bytes,
                                         .append_info = to_entries(appended),
                                         .read_only = read_only,
                                         .trailer = trailer,
                                         .encryption = to_encryption(key, mode)};
   const nb::gil_scoped_release release;
-  return checkpoint::save(FileSystem::local(), options, entries, {});
+  return {checkpoint::save(FileSystem::local(), options, entries, {})};
 }
 
-void save_safetensors(const std::string& path, const nb::dict& values) {
+void save_safetensors(const Path& path, const nb::dict& values) {
   const auto entries = to_entries(values);
   const nb::gil_scoped_release release;
-  checkpoint::save_safetensors(FileSystem::local(), path, entries);
+  checkpoint::save_safetensors(FileSystem::local(), path.bytes, entries);
 }
 
-nb::dict load_safetensors(const std::string& path) {
+nb::dict load_safetensors(const Path& path) {
   nb::dict values;
-  for (const auto& [name, tensor] : checkpoint::load_safetensors(FileSystem::local(), path)) {
+  for (const auto& [name, tensor] : checkpoint::load_safetensors(FileSystem::local(), path.bytes)) {
     values[name.c_str()] = nb::cast(tensor);
   }
   return values;
@@ -69,13 +69,13 @@ class OpenCheckpoint {
   std::unique_ptr<checkpoint::Checkpoint> loaded_;
 };
 
-OpenCheckpoint open(const std::string& path, const std::optional<nb::bytes>& key, const std::string& mode) {
+OpenCheckpoint open(const Path& path, const std::optional<nb::bytes>& key, const std::string& mode) {
   const auto decryption = to_encryption(key, mode);
   const nb::gil_scoped_release release;
-  return {path, decryption};
+  return {path.bytes, decryption};
 }
 
-nb::dict load(const std::string& path, const std::optional<nb::bytes>& key, const std::string& mode) {
+nb::dict load(const Path& path, const std::optional<nb::bytes>& key, const std::string& mode) {
   const auto loaded = open(path, key, mode);
   nb::dict values;
   for (const auto& entry : loaded.get().entries()) values[entry.name.c_str()] = value_of(entry);

@@ -62,12 +62,13 @@ void bind_conversion(nb::module_& m) {
   bind_layout(m);
   m.def(
       "transform_checkpoints",
-      [](const std::string& src, const std::string& dst, const std::string& prefix, const std::string& src_strategy,
-         const std::string& dst_strategy, int num_threads, bool check_replicas) {
+      [](const Path& src, const Path& dst, const Path& prefix, const Path& src_strategy, const Path& dst_strategy,
+         int num_threads, bool check_replicas) {
         const nb::gil_scoped_release release;
-        return checkpoint::transform_checkpoints(FileSystem::local(), src, dst, prefix, src_strategy, dst_strategy,
-                                                 options_of(num_threads, check_replicas))
-            .files;
+        return to_paths(checkpoint::transform_checkpoints(FileSystem::local(), src.bytes, dst.bytes, prefix.bytes,
+                                                          src_strategy.bytes, dst_strategy.bytes,
+                                                          options_of(num_threads, check_replicas))
+                            .files);
       },
       "src_directory"_a, "dst_directory"_a, "prefix"_a, "src_strategy_file"_a = "", "dst_strategy_file"_a = "",
       "num_threads"_a = 0, "check_replicas"_a = true,
@@ -79,18 +80,20 @@ that are converted at the same time, 0: four. check_replicas=False: ranks of one
 Raises InvalidArgument for a missing rank, and for strategies and sources that contradict each other.)");
   m.def(
       "rank_list_for_transform",
-      [](int64_t rank, const std::string& src_strategy, const std::string& dst_strategy) {
-        return checkpoint::rank_list_for_transform(FileSystem::local(), rank, src_strategy, dst_strategy);
+      [](int64_t rank, const Path& src_strategy, const Path& dst_strategy) {
+        return checkpoint::rank_list_for_transform(FileSystem::local(), rank, src_strategy.bytes, dst_strategy.bytes);
       },
       "rank"_a, "src_strategy_file"_a = "", "dst_strategy_file"_a = "",
       "The ranks of the source whose checkpoints are needed for this rank of the destination, ascending.");
   m.def(
       "transform_checkpoint_by_rank",
-      [](int64_t rank, const std::map<int64_t, std::string>& files, const std::string& path,
-         const std::string& src_strategy, const std::string& dst_strategy, bool check_replicas) {
+      [](int64_t rank, const std::map<int64_t, Path>& files, const Path& path, const Path& src_strategy,
+         const Path& dst_strategy, bool check_replicas) {
+        std::map<int64_t, std::string> of_ranks;
+        for (const auto& [source, file] : files) of_ranks[source] = file.bytes;
         const nb::gil_scoped_release release;
-        checkpoint::transform_checkpoint_by_rank(FileSystem::local(), rank, files, path, src_strategy, dst_strategy,
-                                                 options_of(0, check_replicas));
+        checkpoint::transform_checkpoint_by_rank(FileSystem::local(), rank, of_ranks, path.bytes, src_strategy.bytes,
+                                                 dst_strategy.bytes, options_of(0, check_replicas));
       },
       "rank"_a, "checkpoint_files"_a, "save_path"_a, "src_strategy_file"_a = "", "dst_strategy_file"_a = "",
       "check_replicas"_a = true,
@@ -98,13 +101,13 @@ Raises InvalidArgument for a missing rank, and for strategies and sources that c
       "transform_checkpoints.");
   m.def(
       "merge_pipeline_strategys",
-      [](const std::string& directory, const std::string& path) {
-        checkpoint::merge_pipeline_strategys(FileSystem::local(), directory, path);
+      [](const Path& directory, const Path& path) {
+        checkpoint::merge_pipeline_strategys(FileSystem::local(), directory.bytes, path.bytes);
       },
       "directory"_a, "dst_strategy_file"_a, "One strategy file of those of all pipeline stages.");
   m.def(
       "build_searched_strategy",
-      [](const std::string& path) { return checkpoint::build_searched_strategy(FileSystem::local(), path); }, "path"_a,
+      [](const Path& path) { return checkpoint::build_searched_strategy(FileSystem::local(), path.bytes); }, "path"_a,
       "The layouts of a strategy file, by parameter.");
   m.def(
       "merge_sliced_parameter",
@@ -124,7 +127,7 @@ Raises InvalidArgument for a missing rank, and for strategies and sources that c
       "whole"_a, "layout"_a, "rank"_a, "What the rank holds of a tensor: what merge_sliced_parameter joins.");
   m.def(
       "restore_group_info_list",
-      [](const std::string& path) { return checkpoint::restore_group_info_list(FileSystem::local(), path); }, "path"_a,
+      [](const Path& path) { return checkpoint::restore_group_info_list(FileSystem::local(), path.bytes); }, "path"_a,
       "The ranks whose checkpoints may replace that of the rank that wrote the group file.");
 }
 

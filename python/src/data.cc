@@ -206,6 +206,12 @@ data::Padding to_image_padding(nb::handle object) {
       sizes.size());
 }
 
+std::map<std::string, int32_t> to_classes(const nb::dict& given) {
+  std::map<std::string, int32_t> classes;
+  for (const auto& [name, label] : given) classes[nb::cast<Path>(name).bytes] = nb::cast<int32_t>(label);
+  return classes;
+}
+
 void bind_transforms(nb::module_& m) {
   nb::class_<data::Transform>(m, "Transform",
                               "What map() does to one column of one sample. Called with a tensor, it gives one.")
@@ -222,6 +228,19 @@ void bind_transforms(nb::module_& m) {
   m.def(
       "resize", [](nb::handle size) { return data::resize(to_image_size(size)); }, "size"_a, "Bilinear.");
   m.def("resize_shorter_side", &data::resize_shorter_side, "side"_a);
+  m.def("decode", &data::decode, "A file's bytes u8[size], JPEG, PNG or BMP -> the image u8[height, width, 3].");
+  m.def(
+      "center_crop", [](nb::handle size) { return data::center_crop(to_image_size(size)); }, "size"_a,
+      "The window of `size` in the middle, zeros where the image is smaller.");
+  m.def(
+      "random_resized_crop",
+      [](nb::handle size, std::pair<double, double> scale, std::pair<double, double> ratio, int max_attempts) {
+        return data::random_resized_crop(to_image_size(size),
+                                         {scale.first, scale.second, ratio.first, ratio.second, max_attempts});
+      },
+      "size"_a, "scale"_a = std::pair(0.08, 1.0), "ratio"_a = std::pair(3.0 / 4, 4.0 / 3), "max_attempts"_a = 10,
+      "A window drawn at random, resized to `size`. scale: bounds of its part of the area; ratio: of width over "
+      "height.");
   m.def("rescale", &data::rescale, "rescale"_a, "shift"_a = 0.0, "x * rescale + shift, to f32.");
   m.def("normalize", &data::normalize, "mean"_a, "std"_a, "(x - mean[c]) / std[c] for channel c of [h, w, c], to f32.");
   m.def("hwc2chw", &data::hwc2chw, "[h, w, c] -> [c, h, w].");
@@ -305,36 +324,64 @@ A data set describes the global batch: training gives each rank its rows. One wi
       .def("__repr__", &data::Dataset::to_string);
   m.def(
       "cifar10",
-      [](const std::string& directory, const std::string& usage, bool shuffle, int64_t num_samples, int64_t num_shards,
+      [](const Path& directory, const std::string& usage, bool shuffle, int64_t num_samples, int64_t num_shards,
          int64_t shard_id, std::optional<uint64_t> seed) {
-        return data::cifar10(directory, {.usage = usage,
-                                         .num_samples = num_samples,
-                                         .shuffle = shuffle,
-                                         .num_shards = num_shards,
-                                         .shard_id = shard_id,
-                                         .seed = seed.value_or(global_seed())});
+        return data::cifar10(directory.bytes, {.usage = usage,
+                                               .num_samples = num_samples,
+                                               .shuffle = shuffle,
+                                               .num_shards = num_shards,
+                                               .shard_id = shard_id,
+                                               .seed = seed.value_or(global_seed())});
       },
       "directory"_a, "usage"_a = "", "shuffle"_a = true, "num_samples"_a = 0, "num_shards"_a = 1, "shard_id"_a = 0,
       "seed"_a = nb::none(),
       "CIFAR-10's binary files: columns image u8[32,32,3] and label u32[]. usage: train, test, or both.");
   m.def(
       "mnist",
-      [](const std::string& directory, const std::string& usage, bool shuffle, int64_t num_samples, int64_t num_shards,
+      [](const Path& directory, const std::string& usage, bool shuffle, int64_t num_samples, int64_t num_shards,
          int64_t shard_id, std::optional<uint64_t> seed) {
-        return data::mnist(directory, {.usage = usage,
-                                       .num_samples = num_samples,
-                                       .shuffle = shuffle,
-                                       .num_shards = num_shards,
-                                       .shard_id = shard_id,
-                                       .seed = seed.value_or(global_seed())});
+        return data::mnist(directory.bytes, {.usage = usage,
+                                             .num_samples = num_samples,
+                                             .shuffle = shuffle,
+                                             .num_shards = num_shards,
+                                             .shard_id = shard_id,
+                                             .seed = seed.value_or(global_seed())});
       },
       "directory"_a, "usage"_a = "", "shuffle"_a = true, "num_samples"_a = 0, "num_shards"_a = 1, "shard_id"_a = 0,
       "seed"_a = nb::none(),
       "MNIST's IDX files: columns image u8[28,28,1] and label u32[]. usage: train, test, or both.");
   m.def(
+      "image_folder",
+      [](const Path& directory, const std::vector<std::string>& extensions, const nb::dict& class_indexing,
+         bool shuffle, int64_t num_samples, int64_t num_shards, int64_t shard_id, std::optional<uint64_t> seed) {
+        return data::image_folder(directory.bytes, {.extensions = extensions,
+                                                    .class_indexing = to_classes(class_indexing),
+                                                    .num_samples = num_samples,
+                                                    .shuffle = shuffle,
+                                                    .num_shards = num_shards,
+                                                    .shard_id = shard_id,
+                                                    .seed = seed.value_or(global_seed())});
+      },
+      "directory"_a, "extensions"_a = nb::make_tuple(), "class_indexing"_a = nb::dict(), "shuffle"_a = true,
+      "num_samples"_a = 0, "num_shards"_a = 1, "shard_id"_a = 0, "seed"_a = nb::none(),
+      R"(The images in the folders of a folder, one for each class: columns image, the bytes of a file, and label int32[].
+
+extensions: of the files that count, as they are written; (): all files. class_indexing: {folder: label}, others are left out; {}:
+0, 1, ... in the order of the folders' names. Images become one size by map(), before batch(): decode(), then a resize or crop.)");
+  m.def(
+      "image_classes",
+      [](const Path& directory) {
+        nb::dict classes;
+        for (const auto& [name, label] : data::image_classes(FileSystem::local(), directory.bytes)) {
+          classes[nb::cast(Path{name})] = label;
+        }
+        return classes;
+      },
+      "directory"_a, "{folder: label}: what image_folder() gives them.");
+  m.def(
       "write_synthetic_cifar10",
-      [](const std::string& directory, int64_t train_records, int64_t test_records, uint64_t seed) {
-        data::write_synthetic_cifar10(FileSystem::local(), directory,
+      [](const Path& directory, int64_t train_records, int64_t test_records, uint64_t seed) {
+        data::write_synthetic_cifar10(FileSystem::local(), directory.bytes,
                                       {.train_records = train_records, .test_records = test_records, .seed = seed});
       },
       "directory"_a, "train_records"_a, "test_records"_a, "seed"_a = 1,

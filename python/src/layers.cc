@@ -24,6 +24,10 @@ nn::Padding2 to_padding(nb::handle object) {
   throw InvalidArgument("padding is one number or (top, bottom, left, right), got {} numbers", sizes.size());
 }
 
+std::optional<nn::Init> to_optional_init(nb::handle object) {
+  return object.is_none() ? std::nullopt : std::optional(to_init(object));
+}
+
 void bind_linear(nb::module_& m) {
   nb::class_<nn::Dense, nn::Cell>(m, "Dense", R"(x [..., in_channels] -> x W^T + b [..., out_channels].
 
@@ -50,6 +54,70 @@ An id outside [0, vocab_size) gives zeros. Parameter: embedding_table [vocab_siz
             new (self) nn::Embedding(vocab, size, {.embedding_table = to_init(table)});
           },
           "vocab_size"_a, "embedding_size"_a, "embedding_table"_a = "normal");
+}
+
+// Of Conv1d and its transpose.
+template <typename Layer>
+void bind_sequence_filters(nb::module_& m, const char* name, const char* doc) {
+  nb::class_<Layer, nn::Cell>(m, name, doc)
+      .def(
+          "__init__",
+          [](Layer* self, int64_t in, int64_t out, int64_t kernel, int64_t stride, const std::string& mode,
+             int64_t padding, int64_t dilation, int64_t group, bool has_bias, nb::handle weight, nb::handle bias) {
+            new (self) Layer(in, out,
+                             {.kernel = kernel,
+                              .stride = stride,
+                              .pad_mode = mode,
+                              .padding = padding,
+                              .dilation = dilation,
+                              .group = group,
+                              .has_bias = has_bias,
+                              .weight_init = to_optional_init(weight),
+                              .bias_init = to_optional_init(bias)});
+          },
+          "in_channels"_a, "out_channels"_a, "kernel_size"_a, "stride"_a = 1, "pad_mode"_a = "same", "padding"_a = 0,
+          "dilation"_a = 1, "group"_a = 1, "has_bias"_a = false, "weight_init"_a = nb::none(),
+          "bias_init"_a = nb::none());
+}
+
+void bind_other_filters(nb::module_& m) {
+  bind_sequence_filters<nn::Conv1d>(m, "Conv1d", R"(x f32[n, in_channels, l] -> f32[n, out_channels, l'].
+
+pad_mode: same (ceil(size / stride)), valid, or pad with `padding` on both sides. weight_init, bias_init: None: even in
++-1 / sqrt(fan_in). Parameters: weight [out_channels, in_channels / group, 1, kernel_size], and bias if has_bias.)");
+  bind_sequence_filters<nn::Conv1dTranspose>(
+      m, "Conv1dTranspose",
+      R"(The transpose of Conv1d: x f32[n, in_channels, l] -> f32[n, out_channels, l'].
+
+Settings as Conv1d has them. Parameters: weight [in_channels, out_channels / group, 1, kernel_size], and bias if has_bias.)");
+  nb::class_<nn::Conv2dTranspose, nn::Cell>(
+      m, "Conv2dTranspose",
+      R"(The transpose of Conv2d: x f32[n, in_channels, h, w] -> f32[n, out_channels, h', w'].
+
+h' = h stride with pad_mode same, h stride + max(reach - stride, 0) with valid, h stride + reach - stride - padding with pad,
+reach being dilation (kernel_size - 1) + 1. output_padding: rows and columns of zeros behind that, with pad only. weight_init,
+bias_init: None: even in +-1 / sqrt(fan_in). Parameters: weight [in_channels, out_channels / group, kh, kw], and bias if
+has_bias.)")
+      .def(
+          "__init__",
+          [](nn::Conv2dTranspose* self, int64_t in, int64_t out, nb::handle kernel, nb::handle stride,
+             const std::string& mode, nb::handle padding, nb::handle output_padding, nb::handle dilation, int64_t group,
+             bool has_bias, nb::handle weight, nb::handle bias) {
+            new (self) nn::Conv2dTranspose(in, out,
+                                           {.kernel = to_size(kernel),
+                                            .stride = to_size(stride),
+                                            .pad_mode = mode,
+                                            .padding = to_padding(padding),
+                                            .output_padding = to_size(output_padding),
+                                            .dilation = to_size(dilation),
+                                            .group = group,
+                                            .has_bias = has_bias,
+                                            .weight_init = to_optional_init(weight),
+                                            .bias_init = to_optional_init(bias)});
+          },
+          "in_channels"_a, "out_channels"_a, "kernel_size"_a, "stride"_a = 1, "pad_mode"_a = "same", "padding"_a = 0,
+          "output_padding"_a = 0, "dilation"_a = 1, "group"_a = 1, "has_bias"_a = false, "weight_init"_a = nb::none(),
+          "bias_init"_a = nb::none());
 }
 
 void bind_images(nb::module_& m) {
@@ -213,6 +281,7 @@ nothing. label_smoothing: the part of a label that is spread over all classes. r
 void bind_layers(nb::module_& m) {
   bind_linear(m);
   bind_images(m);
+  bind_other_filters(m);
   bind_normalization(m);
   bind_activations(m);
   bind_losses(m);

@@ -3,14 +3,46 @@
 
 namespace tessera::python {
 
+namespace {
+
+// A message may name a file whose name is no UTF-8: such bytes are shown as \\xNN.
+void raise(const nb::handle& type, const std::exception& error) {
+  const std::string_view text = error.what();
+  const auto message =
+      nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), /*errors=*/"backslashreplace"));
+  PyErr_SetObject(type.ptr(), message.ptr());
+}
+
+template <typename E>
+nb::object bind_error(nb::module_& m, const char* name, nb::handle base) {
+  const nb::object type = nb::exception<E>(m, name, base);
+  nb::register_exception_translator(
+      [](const std::exception_ptr& thrown, void* payload) {
+        try {
+          std::rethrow_exception(thrown);
+        } catch (const E& error) {
+          raise(nb::handle(static_cast<PyObject*>(payload)), error);
+        }
+      },
+      type.ptr());
+  return type;
+}
+
+}  // namespace
+
+std::vector<Path> to_paths(const std::vector<std::string>& paths) {
+  std::vector<Path> made;
+  for (const auto& path : paths) made.push_back({path});
+  return made;
+}
+
 void bind_errors(nb::module_& m) {
   // Handlers are tried from the last one on: the general one comes first.
-  nb::exception<Error>(m, "Error", PyExc_RuntimeError);
-  nb::exception<InternalError>(m, "InternalError", PyExc_RuntimeError);
-  nb::exception<IoError>(m, "IoError", PyExc_OSError);
-  const auto invalid_argument = nb::exception<InvalidArgument>(m, "InvalidArgument", PyExc_ValueError);
-  nb::exception<mesh::StrategyError>(m, "StrategyError",
-                                     nb::make_tuple(invalid_argument, nb::handle(PyExc_RuntimeError)));
+  bind_error<Error>(m, "Error", PyExc_RuntimeError);
+  bind_error<InternalError>(m, "InternalError", PyExc_RuntimeError);
+  bind_error<IoError>(m, "IoError", PyExc_OSError);
+  const auto invalid_argument = bind_error<InvalidArgument>(m, "InvalidArgument", PyExc_ValueError);
+  bind_error<mesh::StrategyError>(m, "StrategyError", nb::make_tuple(invalid_argument, nb::handle(PyExc_RuntimeError)));
 }
 
 }  // namespace tessera::python
@@ -25,6 +57,7 @@ NB_MODULE(_tessera, m) {
   auto nn = m.def_submodule("nn", "Cells, losses, optimizers.");
   bind_cells(nn);
   bind_layers(nn);
+  bind_recurrent(nn);
   bind_transformer(nn);
   bind_optimizers(nn);
   bind_gradients(nn);

@@ -231,20 +231,42 @@ void bind_network(nb::module_& m) {
   add_function(m, "batch_matmul", ops::batch_matmul, "", "lhs"_a, "rhs"_a, "transpose_a"_a = false,
                "transpose_b"_a = false);
   add_function(m, "bias_add", ops::bias_add, "", "x"_a, "bias"_a);
+  const auto filters = [](nb::handle stride, const std::string& mode, nb::handle padding, nb::handle dilation,
+                          int64_t groups) {
+    return ops::Conv2dOptions{.stride = to_ints(stride),
+                              .pad_mode = pad_mode(mode),
+                              .padding = to_ints(padding),
+                              .dilation = to_ints(dilation),
+                              .groups = groups};
+  };
+  const std::string sizes =
+      "stride, dilation: one number or (height, width); padding: one or (top, bottom, left, right).";
   m.def(
       "conv2d",
-      [](nb::handle x, nb::handle weight, nb::handle stride, const std::string& mode, nb::handle padding,
-         nb::handle dilation, int64_t groups) {
+      [filters](nb::handle x, nb::handle weight, nb::handle stride, const std::string& mode, nb::handle padding,
+                nb::handle dilation, int64_t groups) {
         Operation operation;
-        return operation.finish(ops::conv2d(operation.value(x), operation.value(weight),
-                                            {.stride = to_ints(stride),
-                                             .pad_mode = pad_mode(mode),
-                                             .padding = to_ints(padding),
-                                             .dilation = to_ints(dilation),
-                                             .groups = groups}));
+        return operation.finish(
+            ops::conv2d(operation.value(x), operation.value(weight), filters(stride, mode, padding, dilation, groups)));
       },
       "x"_a, "weight"_a, "stride"_a = 1, "pad_mode"_a = "valid", "padding"_a = 0, "dilation"_a = 1, "groups"_a = 1,
-      doc_of("conv2d", "stride, dilation: one number or (height, width); padding: one or (top, bottom, left, right).")
+      doc_of("conv2d", sizes).c_str());
+  m.def(
+      "conv2d_transpose",
+      [filters](nb::handle x, nb::handle weight, nb::handle stride, const std::string& mode, nb::handle padding,
+                nb::handle dilation, int64_t groups, nb::handle size) {
+        Operation operation;
+        return operation.finish(ops::conv2d_transpose(operation.value(x), operation.value(weight),
+                                                      filters(stride, mode, padding, dilation, groups),
+                                                      size.is_none() ? Ints{} : to_ints(size)));
+      },
+      "x"_a, "weight"_a, "stride"_a = 1, "pad_mode"_a = "valid", "padding"_a = 0, "dilation"_a = 1, "groups"_a = 1,
+      "size"_a.none() = nb::none(),
+      doc_of(
+          "",
+          "The transpose of conv2d: x[n,ci,h,w] with weight[ci,co/groups,kh,kw] -> [n,co,oh,ow].\n\nsize: (oh, ow), of "
+          "which conv2d must make (h, w); None: as nn.Conv2dTranspose has it. " +
+              sizes)
           .c_str());
   const auto pool = [&](const char* name, auto f) {
     m.def(

@@ -266,12 +266,11 @@ append_values: further tensors and texts by name. enc_key: 16, 24 or 32 bytes, e
 checkpoint.save does.)")
       .def(
           "__init__",
-          [](train::ModelCheckpoint* self, const std::string& prefix, const std::string& directory, int64_t steps,
-             int64_t seconds, int64_t keep, int64_t minutes, bool integrated, bool async,
-             const std::vector<std::string>& append_info, const nb::dict& append_values,
-             const std::optional<nb::bytes>& key, const std::string& mode) {
+          [](train::ModelCheckpoint* self, const Path& prefix, const Path& directory, int64_t steps, int64_t seconds,
+             int64_t keep, int64_t minutes, bool integrated, bool async, const std::vector<std::string>& append_info,
+             const nb::dict& append_values, const std::optional<nb::bytes>& key, const std::string& mode) {
             const auto encryption = to_encryption(key, mode);
-            new (self) train::ModelCheckpoint(prefix, directory,
+            new (self) train::ModelCheckpoint(prefix.bytes, directory.bytes,
                                               {.save_checkpoint_steps = steps,
                                                .save_checkpoint_seconds = seconds,
                                                .keep_checkpoint_max = keep,
@@ -287,7 +286,7 @@ checkpoint.save does.)")
           "keep_checkpoint_max"_a = 5, "keep_checkpoint_per_n_minutes"_a = 0, "integrated_save"_a = true,
           "async_save"_a = false, "append_info"_a = nb::make_tuple(), "append_values"_a = nb::dict(),
           "enc_key"_a = nb::none(), "enc_mode"_a = "AES-GCM")
-      .def_prop_ro("latest", &train::ModelCheckpoint::latest);
+      .def_prop_ro("latest", [](const train::ModelCheckpoint& self) { return Path{self.latest()}; });
 }
 
 }  // namespace
@@ -506,14 +505,14 @@ metrics: objects of one's own, whose update(output, label, loss) is called after
       "name"_a, "value"_a);
   model.def(
       "save_checkpoint",
-      [](PythonModel& self, const std::string& path, const nb::dict& append_info, bool integrated, bool async,
+      [](PythonModel& self, const Path& path, const nb::dict& append_info, bool integrated, bool async,
          const std::optional<nb::bytes>& key, const std::string& mode) {
         const train::SaveCheckpointOptions options{.append_info = to_entries(append_info),
                                                    .integrated = integrated,
                                                    .async = async,
                                                    .encryption = to_encryption(key, mode)};
         const nb::gil_scoped_release release;
-        return self.model().save_checkpoint(path, options);
+        return Path{self.model().save_checkpoint(path.bytes, options)};
       },
       "path"_a, "append_info"_a = nb::dict(), "integrated"_a = true, "async_save"_a = false, "enc_key"_a = nb::none(),
       "enc_mode"_a = "AES-GCM",
@@ -530,13 +529,13 @@ checkpoint. async_save: a thread writes a copy; the next save, and finish_saves(
       "Waits for a save that a thread is writing, and raises its error.");
   model.def(
       "load_checkpoint",
-      [](PythonModel& self, const std::string& path, const std::optional<nb::bytes>& key, const std::string& mode,
+      [](PythonModel& self, const Path& path, const std::optional<nb::bytes>& key, const std::string& mode,
          bool accept_other_jobs) {
         {
           const train::LoadCheckpointOptions options{.decryption = to_encryption(key, mode),
                                                      .accept_other_jobs = accept_other_jobs};
           const nb::gil_scoped_release release;
-          self.model().load_checkpoint(path, options);
+          self.model().load_checkpoint(path.bytes, options);
         }
         self.changed();
       },
@@ -549,11 +548,11 @@ job_name, optimizer or network, unless accept_other_jobs; then nothing has chang
 own, so that a training can be made longer.)");
   model.def(
       "load_parameters",
-      [](PythonModel& self, const std::string& path, const std::optional<nb::bytes>& key, const std::string& mode) {
+      [](PythonModel& self, const Path& path, const std::optional<nb::bytes>& key, const std::string& mode) {
         {
           const auto decryption = to_encryption(key, mode);
           const nb::gil_scoped_release release;
-          self.model().load_parameters(path, decryption);
+          self.model().load_parameters(path.bytes, decryption);
         }
         self.changed();
       },
