@@ -381,6 +381,85 @@ cell("nn.BCELoss weight", lambda: nn.BCELoss(Tensor(seeded("weight").uniform(0.5
 cell("nn.BCEWithLogitsLoss weights", lambda: nn.BCEWithLogitsLoss(weight=Tensor([0.5, 1.0, 2.0], ms.float32), pos_weight=Tensor([2.0, 3.0, 1.0], ms.float32)),
      floats(4, 3), floats(4, 3, low=0, high=1))
 
+class Steps(nn.Cell):
+    """A recurrent cell over the first dim of x."""
+
+    def __init__(self, step, has_memory):
+        super().__init__()
+        self.step, self.has_memory = step, has_memory
+
+    def construct(self, x, hidden, memory):
+        state = (hidden, memory) if self.has_memory else hidden
+        for i in range(5):
+            state = self.step(x[i], state)
+        return state[0] + 0.5 * state[1] if self.has_memory else state + 0 * memory
+
+
+class Sequences(nn.Cell):
+    """A recurrent layer with a state and lengths; all that it gives in one tensor."""
+
+    def __init__(self, layer, has_memory):
+        super().__init__()
+        self.layer, self.has_memory = layer, has_memory
+
+    def construct(self, x, lengths=None, hidden=None, memory=None):
+        given = None if hidden is None else (hidden, memory) if self.has_memory else hidden
+        output, state = self.layer(x, given, lengths)
+        hidden, memory = state if self.has_memory else (state, 0 * state)
+        return ops.concat([ops.reshape(part, (-1,)) for part in (output, hidden, memory)])
+
+
+# --- filters over sequences, and the transposes of filters
+for label, settings in {"": {}, "bias": dict(has_bias=True), "stride": dict(stride=2, has_bias=True), "valid": dict(pad_mode="valid"),
+                        "pad": dict(pad_mode="pad", padding=2, dilation=2), "groups": dict(group=2, stride=3)}.items():
+    cell(f"nn.Conv1d {label}".strip(), lambda s=settings: nn.Conv1d(4, 6, 3, **s), floats(2, 4, 11))
+    cell(f"nn.Conv1dTranspose {label}".strip(), lambda s=settings: nn.Conv1dTranspose(4, 6, 3, **s), floats(2, 4, 5))
+    # MindSpore's own CPU kernel has no groups here.
+    cell(f"nn.Conv2dTranspose {label}".strip(), lambda s=settings: nn.Conv2dTranspose(4, 6, (3, 2), **s), floats(2, 4, 5, 6))
+cell("nn.Conv1dTranspose even kernel", lambda: nn.Conv1dTranspose(3, 2, 4, stride=2), floats(2, 3, 5))
+cell("nn.Conv2dTranspose output_padding", lambda: nn.Conv2dTranspose(4, 6, 3, 2, "pad", (1, 0, 1, 1), 1, has_bias=True), floats(2, 4, 5, 6))
+cell("nn.Conv2dTranspose kernel below stride", lambda: nn.Conv2dTranspose(4, 6, 1, 2, "valid"), floats(2, 4, 5, 6))
+for label in ("Conv2DTranspose", "Conv2DBackpropInput"):
+    operator(f"ops.{label}", lambda n=label: lambda x, w: getattr(ops, n)(4, 3, "pad", 1, stride=2)(x, w, (2, 6, 10, 12)), floats(2, 4, 5, 6), floats(4, 6, 3, 3),
+             dtypes=SINGLE)
+
+# --- recurrent layers; MindSpore's tanh is off by up to 1e-4 where |x| > 3, so that weights are small
+SMALL = 0.2
+LENGTHS = exactly([3, 5, 0, 1], ms.int32)
+for word, states in {"RNN": 1, "GRU": 1, "LSTM": 2}.items():
+    def recurrent(label, settings, *inputs, name=word, training=False):
+        cell(f"nn.{name} {label}".strip(), lambda: Sequences(getattr(nn, name)(3, 6, **settings), name == "LSTM"), *inputs, train=training, scale=SMALL)
+
+    recurrent("", {}, floats(5, 4, 3))
+    recurrent("without bias", dict(has_bias=False), floats(5, 4, 3))
+    recurrent("two layers", dict(num_layers=2, batch_first=True), floats(4, 5, 3))
+    recurrent("both directions", dict(num_layers=2, bidirectional=True), floats(5, 4, 3))
+    recurrent("both directions in training", dict(num_layers=2, bidirectional=True, batch_first=True), floats(4, 5, 3), training=True)
+    recurrent("dropout", dict(num_layers=2, dropout=0.5), floats(5, 4, 3))
+    cell(f"nn.{word}Cell", lambda n=word: Steps(getattr(nn, n + "Cell")(3, 6), n == "LSTM"), floats(5, 4, 3), floats(4, 6), floats(4, 6), scale=SMALL)
+    cell(f"nn.{word}Cell without bias", lambda n=word: Steps(getattr(nn, n + "Cell")(3, 6, has_bias=False), n == "LSTM"), floats(5, 4, 3), floats(4, 6), floats(4, 6), scale=SMALL)
+    for label, settings in {"lengths": {}, "lengths in both directions": dict(bidirectional=True, num_layers=2)}.items():
+        count = 4 if settings else 1
+        cell(f"nn.{word} {label}", lambda n=word, s=settings: Sequences(getattr(nn, n)(3, 6, **s), n == "LSTM"), floats(5, 4, 3), LENGTHS, floats(count, 4, 6),
+             floats(count, 4, 6), scale=SMALL)
+cell("nn.RNN relu", lambda: Sequences(nn.RNN(3, 6, nonlinearity="relu"), False), floats(5, 4, 3), scale=SMALL)
+cell("nn.RNNCell relu", lambda: Steps(nn.RNNCell(3, 6, nonlinearity="relu"), False), floats(5, 4, 3), floats(4, 6), floats(4, 6), scale=SMALL)
+
+
+def spread_of(make):
+    """Of the first values of each parameter the largest, and the mean one's part of it, which is a half where they are even."""
+    found = []
+    for p in make().get_parameters():
+        magnitudes = np.abs(p.asnumpy())
+        found.append(Tensor([round(float(magnitudes.max()), 2), round(float(magnitudes.mean() / magnitudes.max()), 1)], ms.float32))
+    return found
+
+
+value("nn.Conv1d first values", lambda: spread_of(lambda: nn.Conv1d(4, 3000, 3, has_bias=True)))
+value("nn.Conv1dTranspose first values", lambda: spread_of(lambda: nn.Conv1dTranspose(3000, 3000, 3, group=300, has_bias=True)))
+value("nn.LSTM first values", lambda: spread_of(lambda: nn.LSTM(50, 400)))
+value("nn.GRUCell first values", lambda: spread_of(lambda: nn.GRUCell(50, 400)))
+
 # --- optimizers
 for label, settings in {"": {}, "weight_decay": dict(weight_decay=0.1), "loss_scale": dict(loss_scale=8.0),
                         "decay and scale": dict(weight_decay=0.1, loss_scale=8.0), "nesterov": dict(use_nesterov=True)}.items():

@@ -112,15 +112,15 @@ def operator(name, make, *inputs, dtypes=HALVES, gradient=True):
     add(name, dtypes, compute)
 
 
-def set_parameters(name, parameters):
-    """Gives every parameter values of its own; those of variances are positive."""
+def set_parameters(name, parameters, scale=1.0):
+    """Gives every parameter values of its own, those of variances positive, times the scale."""
     for parameter in parameters:
         low = 0.5 if "variance" in parameter.name else -1.0
-        array = seeded(name, parameter.name).uniform(low, 1.5, parameter.shape).astype(np.float32)
+        array = (scale * seeded(name, parameter.name).uniform(low, 1.5, parameter.shape)).astype(np.float32)
         parameter.set_data(Tensor(array, parameter.dtype))
 
 
-def cell(name, make, *inputs, train=True, dtypes=SINGLE):
+def cell(name, make, *inputs, train=True, dtypes=SINGLE, scale=1.0):
     """A cell's names of parameters, value, gradients of floating inputs and of parameters, and what it leaves in the others."""
     def compute(dtype):
         rng = seeded(name)
@@ -128,13 +128,13 @@ def cell(name, make, *inputs, train=True, dtypes=SINGLE):
         network = make()
         network.set_train(train)
         every = list(network.get_parameters())
-        set_parameters(name, every)
+        set_parameters(name, every, scale)
         weights = list(network.trainable_params())
         found = values_of(network(*given))
         after = {f"after.{p.name}": p.asnumpy().copy() for p in every if not p.requires_grad}
-        set_parameters(name, every)
+        set_parameters(name, every, scale)
         result = first_of(network(*given))
-        set_parameters(name, every)
+        set_parameters(name, every, scale)
         floating = [i for i, x in enumerate(given) if is_floating(x)]
         sens = cotangent(name, result)
         if floating:

@@ -57,33 +57,46 @@ class XavierNormal(Initializer):
         super().__init__(_native.xavier_normal(gain))
 
 
-class HeUniform(Initializer):
-    """Even in +-sqrt(6 / fan_in)."""
+class _He(Initializer):
+    """What these have in common: gain / sqrt(fan), the gain being that of the nonlinearity: sqrt(2 / (1 + negative_slope^2)) of leaky_relu,
+    sqrt(2) of relu, 5 / 3 of tanh, 1 of linear, sigmoid and convolutions."""
 
     def __init__(self, negative_slope=0, mode="fan_in", nonlinearity="leaky_relu"):
-        if negative_slope != 0 or mode != "fan_in" or nonlinearity not in ("leaky_relu", "relu"):
-            raise NotImplementedError("For 'HeUniform', settings other than negative_slope=0, mode=\"fan_in\" and a rectifier are not available")
-        super().__init__(_native.he_uniform())
-
-
-class HeNormal(Initializer):
-    """Gaussian of standard deviation gain / sqrt(fan), the gain being that of the nonlinearity: sqrt(2 / (1 + negative_slope^2)) of
-    leaky_relu, sqrt(2) of relu, 5 / 3 of tanh, 1 of linear, sigmoid and convolutions. He et al., ICCV 2015."""
-
-    def __init__(self, negative_slope=0, mode="fan_in", nonlinearity="leaky_relu"):
+        who = type(self).__name__
         if mode not in ("fan_in", "fan_out"):
-            raise ValueError(f"For 'HeNormal', the 'mode' must be fan_in or fan_out, but got {mode}.")
+            raise ValueError(f"For '{who}', the 'mode' must be fan_in or fan_out, but got {mode}.")
         gains = {"leaky_relu": math.sqrt(2.0 / (1 + negative_slope**2)), "relu": math.sqrt(2.0), "tanh": 5.0 / 3, "linear": 1.0, "sigmoid": 1.0}
         if nonlinearity not in gains and not nonlinearity.startswith("conv"):
-            raise ValueError(f"For 'HeNormal', the 'nonlinearity' must be one of {list(gains)}, but got {nonlinearity}.")
+            raise ValueError(f"For '{who}', the 'nonlinearity' must be one of {list(gains)}, but got {nonlinearity}.")
         self._gain, self._mode = gains.get(nonlinearity, 1.0), mode
 
-    def native_for(self, shape):
-        """tessera's initializer for a parameter of that shape."""
+    def _deviation(self, shape):
         if len(shape) < 2:
             raise ValueError(f"Fan in and fan out can not be computed for tensor with fewer than 2 dimensions, but got dimensions {len(shape)}.")
         fan = math.prod(shape[1:]) if self._mode == "fan_in" else shape[0] * math.prod(shape[2:])
-        return _native.normal(self._gain / math.sqrt(fan))
+        return self._gain / math.sqrt(fan)
+
+
+class HeUniform(_He):
+    """Even, of standard deviation gain / sqrt(fan): +-sqrt(6 / fan_in) unless settings say otherwise. He et al., ICCV 2015."""
+
+    def __init__(self, negative_slope=0, mode="fan_in", nonlinearity="leaky_relu"):
+        super().__init__(negative_slope, mode, nonlinearity)
+        self._is_usual = negative_slope == 0 and mode == "fan_in" and nonlinearity in ("leaky_relu", "relu")
+        if self._is_usual:
+            self.native = _native.he_uniform()
+
+    def native_for(self, shape):
+        """tessera's initializer for a parameter of that shape."""
+        return self.native if self._is_usual else _native.uniform(math.sqrt(3.0) * self._deviation(shape))
+
+
+class HeNormal(_He):
+    """Gaussian of standard deviation gain / sqrt(fan). He et al., ICCV 2015."""
+
+    def native_for(self, shape):
+        """tessera's initializer for a parameter of that shape."""
+        return _native.normal(self._deviation(shape))
 
 
 class _Made(Initializer):

@@ -1,5 +1,6 @@
 """What networks are made of."""
 from mindspore.nn.cell import Cell, CellList, SequentialCell
+from mindspore.nn.convolution import Conv1d, Conv1dTranspose, Conv2dTranspose
 from mindspore.nn.dynamic_lr import (cosine_decay_lr, exponential_decay_lr, inverse_decay_lr, natural_exp_decay_lr, piecewise_constant_lr,
                                      polynomial_decay_lr, warmup_lr)
 from mindspore.nn.layer import (ELU, GELU, AvgPool2d, BatchNorm2d, Conv2d, Dense, Dropout, Embedding, Flatten, HSigmoid, HSwish, Identity,
@@ -27,6 +28,7 @@ from mindspore.nn.loss.functions import (CosineEmbeddingLoss, CrossEntropyLoss, 
 from mindspore.nn.normalization import BatchNorm1d, BatchNorm3d, GroupNorm
 from mindspore.nn.optim.adaptive import FTRL, Adagrad, RMSProp
 from mindspore.nn.pooling import AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveMaxPool1d, AdaptiveMaxPool2d, AvgPool1d, MaxPool1d
+from mindspore.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from mindspore.nn import loss, metrics, optim, transformer, wrap
 from mindspore._missing import missing
 

@@ -333,6 +333,35 @@ class Conv2D(Primitive):
         return _ops.conv2d(x, weight, *self.settings)
 
 
+class Conv2DTranspose(Primitive):
+    """(x [n,ci,h,w], weight [ci,co/group,kh,kw], input_size (n,co,oh,ow)) -> the transpose of the Conv2D that makes x's size of input_size."""
+
+    def __init__(self, out_channel, kernel_size, pad_mode="valid", pad=0, pad_list=None, mode=1, stride=1, dilation=1, group=1, data_format="NCHW"):
+        super().__init__()
+        _check.integer(self.name, "out_channel", out_channel, 1)
+        for name, value in (("kernel_size", kernel_size), ("stride", stride), ("dilation", dilation)):
+            _check.sizes(self.name, name, value)
+        pad_mode = _check.one_of(self.name, "pad_mode", pad_mode.lower() if isinstance(pad_mode, str) else pad_mode, ("valid", "same", "pad"))
+        _check.sizes(self.name, "pad", pad, count=4, low=0)
+        if pad_mode != "pad" and pad not in (0, (0, 0, 0, 0)):
+            raise ValueError(f"For '{self.name}', the 'pad' must be zero or (0, 0, 0, 0) when 'pad_mode' is not \"pad\", but got 'pad' is {pad} and "
+                             f"'pad_mode' is {pad_mode}.")
+        if mode != 1 or data_format != "NCHW":
+            raise ValueError(f"For '{self.name}', the 'mode' must be 1 and the 'data_format' NCHW, but got {mode} and {data_format}.")
+        _check.integer(self.name, "group", group, 1)
+        self.settings = (stride, pad_mode, pad, dilation, group)
+
+    def run(self, x, weight, input_size):
+        made = _ops.conv2d_transpose(x, weight, *self.settings, tuple(input_size)[2:])
+        if tuple(made.shape) != tuple(input_size):
+            raise ValueError(f"For '{self.name}', the 'input_size' must be {tuple(made.shape)}, but got {tuple(input_size)}.")
+        return made
+
+
+class Conv2DBackpropInput(Conv2DTranspose):
+    """As Conv2DTranspose: the gradient of Conv2D's x, from that of its result."""
+
+
 class Dropout(Primitive):
     """(x, mask): in a cell under training each element with probability keep_prob, divided by it, else 0. Drawn by nn.Dropout."""
 
