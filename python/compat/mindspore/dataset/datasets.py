@@ -1,5 +1,6 @@
 """Data sets, each a value: map, shuffle, batch and repeat give new ones. `native` is tessera's."""
 import inspect
+import os
 
 import numpy as np
 import tessera
@@ -56,6 +57,13 @@ def _of_one(operation):
     return _data.function(call, getattr(operation, "__name__", type(operation).__name__))
 
 
+def _natives(operation):
+    """tessera's transforms of one that has them; else the operation."""
+    if hasattr(operation, "natives"):
+        return operation.natives
+    return [getattr(operation, "native", operation)]
+
+
 class _Epochs:
     """Rows of a data set; each loop over it is an epoch."""
 
@@ -98,7 +106,7 @@ class Dataset:
         """Replaces columns by what the operations make of them, one after the other: transforms, or functions of as many
         arrays as there are columns. output_columns: the names of what comes out, where they differ; column_order: the
         columns that are kept, in their order."""
-        operations = list(operations) if isinstance(operations, (list, tuple)) else [operations]
+        operations = [op for given in (operations if isinstance(operations, (list, tuple)) else [operations]) for op in _natives(given)]
         columns = [input_columns] if isinstance(input_columns, str) else list(input_columns or self.native.column_names()[:1])
         outputs = [output_columns] if isinstance(output_columns, str) else list(output_columns or columns)
         for column in columns:
@@ -234,6 +242,33 @@ class FashionMnistDataset(MnistDataset):
 
 class KMnistDataset(MnistDataset):
     """KMNIST's files, which are as MNIST's: Clanuwat et al., 2018."""
+
+
+class ImageFolderDataset(Dataset):
+    """Images in the folders of a folder, one for each class: columns image, the bytes of a file or with decode=True uint8 [h,w,3], and
+    label int32. extensions: of the files that count, as they are written; class_indexing: {folder: label}, others are left out. JPEG, PNG
+    and BMP are decoded. Images become one size by map(), before batch()."""
+
+    def __init__(self, dataset_dir, num_samples=None, num_parallel_workers=None, shuffle=None, sampler=None, extensions=None,
+                 class_indexing=None, decode=False, num_shards=None, shard_id=None, cache=None, decrypt=None):
+        if not isinstance(decode, bool):
+            raise TypeError(f"Argument decode with value {decode} is not of type [<class 'bool'>], but got {type(decode)}.")
+        if decrypt is not None:
+            raise NotImplementedError("ImageFolderDataset: decrypt is not available")
+        for name, value, kind in (("extensions", extensions, list), ("class_indexing", class_indexing, dict)):
+            if value is not None and not isinstance(value, kind):
+                raise TypeError(f"Argument {name} with value {value} is not of type [{kind}], but got {type(value)}.")
+        if not os.path.isdir(dataset_dir):
+            raise ValueError(f"The folder {dataset_dir} does not exist or is not a directory or permission denied!")
+        shards, shard = _shard(num_shards, shard_id, sampler)
+        native = _data.image_folder(dataset_dir, extensions or [], class_indexing or {}, True if shuffle is None else shuffle, num_samples or 0,
+                                    shards, shard, config.get_seed())
+        super().__init__(native.map("image", [_data.decode()]) if decode else native, num_parallel_workers)
+        self._classes = dict(class_indexing or _data.image_classes(dataset_dir))
+
+    def get_class_indexing(self):
+        """{folder: label}."""
+        return dict(self._classes)
 
 
 class GeneratorDataset(Dataset):

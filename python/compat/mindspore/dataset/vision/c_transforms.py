@@ -3,7 +3,8 @@ import numpy as np
 from tessera import data as _data
 
 from mindspore._missing import missing
-from mindspore.dataset.vision.images import CenterCrop, Crop, HorizontalFlip, Invert, Pad, VerticalFlip  # noqa: F401
+from mindspore.dataset.vision.images import (CenterCrop, Crop, Decode, HorizontalFlip, Invert, Pad, RandomCropDecodeResize,  # noqa: F401
+                                             RandomResizedCrop, VerticalFlip)
 
 
 class Inter:

@@ -1,5 +1,6 @@
-"""Transforms of images [height, width, channels] that draw nothing, made of NumPy's functions."""
+"""Transforms of images [height, width, channels]: tessera's, and small ones made of NumPy's functions."""
 import numpy as np
+from tessera import data as _data
 
 
 class _Transform:
@@ -13,18 +14,91 @@ def _pair(size):
     return (size, size) if isinstance(size, int) else tuple(size)
 
 
-class CenterCrop(_Transform):
+class NativeTransform(_Transform):
+    """One of tessera's transforms, `native`: called with an image it gives an array."""
+
+    def __init__(self, native):
+        self.native = native
+
+    def __call__(self, image):
+        return self.native(np.asarray(image)).numpy()
+
+    def __repr__(self):
+        return repr(self.native)
+
+
+def _size(who, size):
+    """(height, width) of one number or two, all positive."""
+    items = size if isinstance(size, (tuple, list)) else (size, size)
+    if len(items) != 2 or any(isinstance(item, bool) or not isinstance(item, int) for item in items):
+        raise TypeError(f"{who}: Argument size with value {size} is not an int, or a tuple or list of two.")
+    for item in items:
+        if item < 1:
+            raise ValueError(f"{who}: Input is not within the required interval of [1, 16777216], but got {item}.")
+    return tuple(items)
+
+
+class Decode(NativeTransform):
+    """The bytes of a file, JPEG, PNG or BMP, uint8 [size] -> the image uint8 [height, width, 3]."""
+
+    def __init__(self, to_pil=False):
+        if not isinstance(to_pil, bool):
+            raise TypeError(f"Argument to_pil with value {to_pil} is not of type [<class 'bool'>], but got {type(to_pil)}.")
+        if to_pil:
+            raise NotImplementedError("Decode: to_pil=True is not available: transforms work on arrays")
+        super().__init__(_data.decode())
+
+    def __call__(self, img):
+        if isinstance(img, bytes):
+            img = np.frombuffer(img, np.uint8)
+        if not isinstance(img, np.ndarray):
+            raise TypeError(f"The type of the encoded image should be {np.ndarray}, but got {type(img)}.")
+        if img.ndim != 1:
+            raise TypeError(f"The number of array dimensions of the encoded image should be 1, but got {img.ndim}.")
+        return super().__call__(img)
+
+
+class CenterCrop(NativeTransform):
     """The window of that size, one number or (height, width), in the middle; zeros where the image is smaller."""
 
     def __init__(self, size):
-        self.size = _pair(size)
+        super().__init__(_data.center_crop(_size("CenterCrop", size)))
 
-    def __call__(self, image):
-        missing = [max(wanted - has, 0) for wanted, has in zip(self.size, image.shape)]
-        if any(missing):
-            image = np.pad(image, [(n // 2, n - n // 2) for n in missing] + [(0, 0)] * (image.ndim - 2))
-        top, left = (int(round((has - wanted) / 2.0)) for wanted, has in zip(self.size, image.shape))
-        return image[top:top + self.size[0], left:left + self.size[1]]
+
+def _bounds(name, bounds, low):
+    if not isinstance(bounds, (tuple, list)) or len(bounds) != 2:
+        raise TypeError(f"{name} should be a tuple or list of two numbers, but got {bounds}.")
+    if any(isinstance(bound, bool) or not isinstance(bound, (int, float)) for bound in bounds):
+        raise TypeError(f"{name} should be numbers, but got {bounds}.")
+    if bounds[0] > bounds[1]:
+        raise ValueError(f"{name} should be in (min,max) format. Got (max,min).")
+    if bounds[0] < 0 or bounds[1] <= 0 or low is not None and bounds[0] <= low:
+        raise ValueError(f"Input {name} is not within the required interval: it must be positive, but got {bounds}.")
+    return float(bounds[0]), float(bounds[1])
+
+
+class RandomResizedCrop(NativeTransform):
+    """A window drawn at random, resized to `size`. scale: bounds of its part of the area; ratio: of its width over its height."""
+
+    def __init__(self, size, scale=(0.08, 1.0), ratio=(3.0 / 4.0, 4.0 / 3.0), interpolation=2, max_attempts=10):
+        if interpolation != 2:
+            raise NotImplementedError("RandomResizedCrop: only the bilinear interpolation is available")
+        if isinstance(max_attempts, bool) or not isinstance(max_attempts, int):
+            raise TypeError(f"Argument max_attempts with value {max_attempts} is not of type [<class 'int'>].")
+        if max_attempts < 1:
+            raise ValueError("Input max_attempts is not within the required interval of [1, 2147483647].")
+        low, high = _bounds("scale", scale, None)
+        super().__init__(_data.random_resized_crop(_size("RandomResizedCrop", size), (max(low, 1e-12), high), _bounds("ratio", ratio, 0),
+                                                   max_attempts))
+
+
+class RandomCropDecodeResize(RandomResizedCrop):
+    """Decode, then RandomResizedCrop."""
+
+    natives = property(lambda self: [_data.decode(), self.native], doc="What map() runs.")
+
+    def __call__(self, img):
+        return super().__call__(Decode()(img))
 
 
 class Crop(_Transform):
