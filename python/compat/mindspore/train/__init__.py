@@ -5,6 +5,8 @@ from mindspore.train.amp import build_train_network
 from mindspore.train.callback import Callback, CheckpointConfig, LossMonitor, ModelCheckpoint, RunContext, TimeMonitor
 from mindspore.train.dataset_helper import DatasetHelper, connect_network_with_dataset
 from mindspore.train.loss_scale_manager import DynamicLossScaleManager, FixedLossScaleManager, LossScaleManager
+from mindspore.train.metric_callbacks import (BackupAndRestore, EarlyStopping, History, LambdaCallback, LearningRateScheduler,
+                                              ReduceLROnPlateau)
 from mindspore.train.model import Model
 from mindspore.train.serialization import export, load_checkpoint, load_param_into_net, save_checkpoint
 from mindspore.train.serialization import (build_searched_strategy, load_distributed_checkpoint, merge_sliced_parameter,

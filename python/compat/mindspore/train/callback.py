@@ -310,5 +310,5 @@ class Adapter(tessera.Callback):
         self._tell("end", run)
 
 
-__getattr__ = missing(__name__)
+__getattr__ = missing(__name__, "mindspore.train.metric_callbacks")
 del missing

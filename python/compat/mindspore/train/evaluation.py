@@ -54,11 +54,52 @@ def _named(metrics):
         yield name, _NATIVE[name] if name in _NATIVE else _MADE[name]()
 
 
-class Evaluation:
-    """One pass over a data set: tessera shows it the batches."""
+class Losses:
+    """The losses of the batches of an evaluation."""
 
-    def __init__(self, metrics, callbacks, params):
-        self._metrics, self._params = metrics, params
+    def __init__(self):
+        self._losses = []
+
+    def update(self, output, label, loss):
+        """A batch was evaluated."""
+        self._losses.append(float(loss))
+
+    def mean(self):
+        """Over the batches."""
+        return float(np.mean(self._losses))
+
+
+class EvaluatesEpochs(tessera.Callback):
+    """Calls evaluate() after every frequency-th epoch, or after those of a list."""
+
+    def __init__(self, frequency, evaluate):
+        super().__init__()
+        self._frequency, self._evaluate = frequency, evaluate
+
+    def epoch_end(self, run):
+        """Before the script's callbacks see the end of the epoch."""
+        if run.epoch in self._frequency if isinstance(self._frequency, list) else run.epoch % self._frequency == 0:
+            self._evaluate()
+
+
+class ForgetsResults(tessera.Callback):
+    """Takes the results of an evaluation away once all callbacks have seen them."""
+
+    def __init__(self, params):
+        super().__init__()
+        self._params = params
+
+    def epoch_end(self, run):
+        """After the script's callbacks."""
+        self._params.pop("metrics", None)
+        self._params.pop("eval_results", None)
+
+
+class Evaluation:
+    """One pass over a data set: tessera shows it the batches. losses: Losses whose mean callbacks see as eval_results, with the metrics."""
+
+    def __init__(self, metrics, callbacks, params, losses=None):
+        self._metrics, self._params, self._losses = metrics, params, losses
         self._callbacks, self._context = _CallbackManager(callbacks), RunContext(params)
 
     def run(self, evaluate):
@@ -71,6 +112,8 @@ class Evaluation:
         results = evaluate([self] if self._metrics.own or self._callbacks else [])
         self._callbacks.on_eval_epoch_end(self._context)
         self._params.metrics = self._metrics.results(results)
+        if self._losses is not None:
+            self._params.eval_results = self._params.metrics | {"eval_loss": self._losses.mean()}
         self._callbacks.on_eval_end(self._context)
         return self._params.metrics
 

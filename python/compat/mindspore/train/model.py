@@ -10,9 +10,9 @@ from mindspore.context import ParallelMode  # noqa: F401
 from mindspore.dataset.datasets import native_dataset
 from mindspore.nn.cell import Cell
 from mindspore.train.amp import check_level
-from mindspore.train.callback import Adapter, Callback, ModelCheckpoint, _InternalCallbackParam, entered
+from mindspore.train.callback import Adapter, Callback, LossMonitor, ModelCheckpoint, _InternalCallbackParam, entered
 from mindspore.train.cell_training import train_by_cell
-from mindspore.train.evaluation import Evaluation, Metrics
+from mindspore.train.evaluation import EvaluatesEpochs, Evaluation, ForgetsResults, Losses, Metrics
 from mindspore.train.layouts import layout_dict, whole_layouts
 from mindspore.train.loss_scale_manager import LossScaleManager
 from mindspore.train.parallel_options import agree_on_values, parallel_options, session_options
@@ -86,6 +86,43 @@ class Model:
 
     def train(self, epoch, train_dataset, callbacks=None, dataset_sink_mode=True, sink_size=-1, initial_epoch=0):
         """Trains for `epoch` epochs. dataset_sink_mode: callbacks run once per sink_size steps, -1: once an epoch."""
+        self._train(epoch, train_dataset, callbacks, dataset_sink_mode, sink_size, initial_epoch)
+
+    def fit(self, epoch, train_dataset, valid_dataset=None, valid_frequency=1, callbacks=None, dataset_sink_mode=False, valid_dataset_sink_mode=False,
+            sink_size=-1, initial_epoch=0):
+        """train(), with an evaluation on valid_dataset after every valid_frequency-th epoch, or after the epochs of a list. Callbacks see its
+        results as cb_params.metrics and, with "eval_loss", the mean loss, as cb_params.eval_results."""
+        if not isinstance(valid_dataset_sink_mode, bool):
+            raise TypeError(f"For 'Model.fit', the argument 'valid_dataset_sink_mode' must be bool, but got {type(valid_dataset_sink_mode).__name__}.")
+        if isinstance(valid_frequency, bool) or not isinstance(valid_frequency, (int, list)):
+            raise TypeError(f"For 'Model.fit', the type of 'valid_frequency' must be a list or an integer, but got type {type(valid_frequency)}.")
+        if valid_frequency == 0 or isinstance(valid_frequency, int) and valid_frequency < 0:
+            raise ValueError(f"For 'Model.fit', the argument 'valid_frequency' must be positive, but got {valid_frequency}.")
+        if valid_dataset is not None and not self._metrics:
+            raise ValueError("For 'Model.fit', if valid_dataset is not None, the model argument 'metrics' can not be None or empty, you should set "
+                             "the argument 'metrics' for model.")
+        evaluations = None if valid_dataset is None else (valid_dataset, valid_frequency)
+        self._train(epoch, train_dataset, callbacks, dataset_sink_mode, sink_size, initial_epoch, evaluations)
+
+    def _evaluations(self, evaluations, callbacks, params):
+        """tessera's callback that evaluates, and the one that forgets the results when all have seen them."""
+        if evaluations is None:
+            return [], []
+        valid_dataset, frequency = evaluations
+        dataset, num_workers = native_dataset(valid_dataset, trains=False)
+        own = [callback for callback in callbacks if not isinstance(callback, (LossMonitor, ModelCheckpoint))]
+
+        def evaluate():
+            training = dict(params)
+            losses = Losses()
+            params.update(mode="eval", valid_dataset=valid_dataset, batch_num=dataset.get_dataset_size(), cur_step_num=0)
+            results = Evaluation(self._metrics, own, params, losses).run(
+                lambda observers: self._native.eval(dataset, num_workers, [losses, *observers]))
+            params.update(training, metrics=results, eval_results=results | {"eval_loss": losses.mean()})
+
+        return [EvaluatesEpochs(frequency, evaluate)], [ForgetsResults(params)]
+
+    def _train(self, epoch, train_dataset, callbacks, dataset_sink_mode, sink_size, initial_epoch, evaluations=None):
         if isinstance(epoch, bool) or not isinstance(epoch, int):
             raise TypeError(f"For 'Model.train', the argument 'epoch' must be int, but got {type(epoch).__name__}.")
         if epoch < 1:
@@ -106,7 +143,8 @@ class Model:
         native = self._model(dataset)
         with entered(callbacks) as callbacks:
             try:
-                native.train(epoch, dataset, _callbacks(callbacks, params), sinks, sink_size, num_workers)
+                first, last = self._evaluations(evaluations, callbacks, params)
+                native.train(epoch, dataset, [*first, *_callbacks(callbacks, params), *last], sinks, sink_size, num_workers)
             except Exception:
                 for callback in callbacks:
                     if isinstance(callback, ModelCheckpoint):
