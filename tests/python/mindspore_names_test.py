@@ -125,10 +125,23 @@ def test_remarks_and_switches_have_their_answer():
     assert ops.Add().set_device("CPU").attrs["primitive_target"] == "CPU"
     with pytest.raises(ValueError, match="device_target"):
         ops.Add().set_device("TPU")
-    with pytest.raises(RuntimeError, match="waits for the parameter server"):
-        nn.Dense(2, 2).place("MS_WORKER", 0)
-    with pytest.raises(RuntimeError, match=r"recompute\(\) keeps less"):
-        nn.Dense(2, 2).offload()
+    with pytest.raises(RuntimeError, match=r"set_device\('Ascend'\) is not available: all operators run on the CPU"):
+        ops.Add().set_device("Ascend")
+    for placed in (nn.Dense(2, 2), ops.Add()):
+        placed.place("MS_WORKER", 0)
+        for role, rank in (("MS_WORKER", 1), ("MS_SERVER", 0)):
+            with pytest.raises(RuntimeError, match="in a job of 1 process operators run where the plan has them"):
+                placed.place(role, rank)
+    with pytest.raises(TypeError, match="takes a role"):
+        nn.Dense(2, 2).place(0, 0)
+    nn.Dense(2, 2).offload()
+    nn.Dense(2, 2).offload(backward_prefetch=3)
+    with pytest.raises(ValueError, match="backward_prefetch"):
+        nn.Dense(2, 2).offload(0)
+    ms.set_context(memory_offload="ON")
+    ms.set_context(memory_offload="OFF")
+    with pytest.raises(ValueError, match="memory_offload"):
+        ms.set_context(memory_offload="CPU")
 
 
 def test_tensors_have_methods():
@@ -206,4 +219,4 @@ def test_functions_of_a_module_are_found_where_scripts_look():
     with pytest.raises(ImportError, match="matrix decompositions are not available: compute them with numpy.linalg"):
         from mindspore.ops import svd  # noqa: F401
     with pytest.raises(AttributeError, match="read the files in Python and give them to GeneratorDataset"):
-        ds.ImageFolderDataset
+        ds.CocoDataset

@@ -1,8 +1,19 @@
 """Cell, CellList, SequentialCell."""
 import tessera
 
-from mindspore import context
+from mindspore import _check, context
 from mindspore.common.parameter import Parameter
+
+
+def _check_place(who, role, rank_id):
+    """RuntimeError unless it is this process, alone."""
+    if not isinstance(role, str) or isinstance(rank_id, bool) or not isinstance(rank_id, int):
+        raise TypeError(f"{who}.place takes a role, str, and a rank_id, int, but got {role!r} and {rank_id!r}.")
+    size = tessera.cluster.size() if tessera.cluster.is_initialized() else 1
+    if role != "MS_WORKER" or rank_id != 0 or size != 1:
+        raise RuntimeError(f"{who}.place({role!r}, {rank_id}) is not available: in a job of {size} process{'es' if size > 1 else ''} operators run where the "
+                           "plan has them, and other roles wait for the parameter server; a strategy of shard() or a rank's own network in "
+                           "hybrid_parallel says where operators run")
 
 
 class Cell(tessera.nn.Cell):
@@ -213,13 +224,14 @@ class Cell(tessera.nn.Cell):
         self.prefix_parameters(prefix, recurse)
 
     def place(self, role, rank_id):
-        """Refused until there is a parameter server."""
-        raise RuntimeError("Cell.place waits for the parameter server, which Tessera does not have yet; a strategy of shard() or a rank's own network in "
-                           "hybrid_parallel says where operators run")
+        """Accepted for the one worker of a job of one process, this one; RuntimeError for any other place: there is no parameter server."""
+        _check_place("Cell", role, rank_id)
 
     def offload(self, backward_prefetch="Auto"):
-        """Refused: activations are in the host's memory already."""
-        raise RuntimeError("Cell.offload is not available: all memory is the host's; recompute() keeps less of it")
+        """Accepted, without effect: activations lie in the host's memory, where this would bring them."""
+        if backward_prefetch != "Auto":
+            _check.integer("Cell.offload", "backward_prefetch", backward_prefetch, 1)
+        context.warn_once("Cell.offload has no effect: activations are in the host's memory already; recompute() keeps less of them")
 
     def set_auto_parallel(self):
         """How a network is split is the context's business."""

@@ -59,16 +59,17 @@ class Primitive:
         return self
 
     def set_device(self, device_target):
-        """Keeps a remark: every operator runs on the CPU. Returns itself."""
+        """Keeps a remark where the device is the CPU; RuntimeError for another device. Returns itself."""
         if device_target not in ("CPU", "GPU", "Ascend"):
             raise ValueError(f"For '{self.name}', the 'device_target' must be one of CPU, GPU, Ascend, but got {device_target}.")
         if device_target != "CPU":
-            context.warn_once(f"set_device({device_target!r}) has no effect: all operators run on the CPU")
+            raise RuntimeError(f"For '{self.name}', set_device({device_target!r}) is not available: all operators run on the CPU")
         return self.add_prim_attr("primitive_target", device_target)
 
     def place(self, role, rank_id):
-        """Refused until there is a parameter server."""
-        raise RuntimeError("Primitive.place waits for the parameter server, which Tessera does not have yet; shard() says how an operator is split")
+        """Accepted for the one worker of a job of one process, this one; RuntimeError for any other place."""
+        from mindspore.nn.cell import _check_place
+        _check_place("Primitive", role, rank_id)
 
     def set_stage(self, stage):
         """Keeps the pipeline stage as a remark. Returns itself."""
