@@ -1,4 +1,5 @@
-// Whether a test runs whole. scripts/test runs a seeded sample of what takes minutes; with --full it sets TESSERA_TEST_FULL=1.
+// Whether a test runs whole. scripts/test runs a seeded sample of what takes minutes; with --full it sets
+// TESSERA_TEST_FULL=1.
 #pragma once
 
 #include <cstdlib>

@@ -9,9 +9,7 @@
 
 namespace tessera::checkpoint::faults {
 
-int64_t sample_size(int64_t whole) {
-  return is_full_test() ? whole : whole / 10;
-}
+int64_t sample_size(int64_t whole) { return is_full_test() ? whole : whole / 10; }
 
 std::vector<Entry> entries_of_step(int64_t step) {
   Tensor w(DType::kF32, {64});
