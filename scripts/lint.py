@@ -57,6 +57,7 @@ def fingerprint(root, path, command):
 OMP_H = """#pragma once
 extern "C" {
 int omp_get_max_threads();
+int omp_get_num_procs();
 int omp_get_num_threads();
 int omp_get_thread_num();
 void omp_set_num_threads(int);

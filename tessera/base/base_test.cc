@@ -4,9 +4,12 @@
 
 #include <atomic>
 #include <cmath>
+#include <filesystem>
 #include <mutex>
 #include <set>
+#include <thread>
 
+#include "tessera/base/core_watch.h"
 #include "tessera/base/crc32c.h"
 #include "tessera/base/error.h"
 #include "tessera/base/file_system.h"
@@ -174,6 +177,62 @@ TEST(Thread, CountsThoseThatThereIsRoomFor) {
   EXPECT_EQ(count_startable_threads(3), 3);
   const NoThreads none;
   EXPECT_EQ(count_startable_threads(3), 0);
+}
+
+class CoreWatchTest : public testing::Test {
+ protected:
+  // A step of 200 ms in which threads had work all the time, `waiting` of it without a core.
+  void step(double waiting) {
+    clock_.sleep_ms(200);
+    times_.waiting_ns += static_cast<int64_t>(waiting * 2e8);
+    times_.running_ns += static_cast<int64_t>((1 - waiting) * 2e8);
+    watch_.look();
+  }
+
+  FakeClock clock_;
+  ThreadTimes times_{.running_ns = 1, .waiting_ns = 1};
+  int num_looks_ = 0;
+  CoreWatch watch_{clock_, [this] {
+                     ++num_looks_;
+                     return std::optional(times_);
+                   }};
+};
+
+TEST_F(CoreWatchTest, ThreadsSleepWhileOthersWantTheirCores) {
+  watch_.look();
+  for (int i = 0; i < 5; ++i) step(0.05);
+  EXPECT_FALSE(watch_.is_busy());
+  step(0.3);
+  EXPECT_TRUE(watch_.is_busy());
+  // OpenMP has more threads than there are cores, which is what lets it spin shortly.
+  const auto count_threads = [] {
+    const std::filesystem::directory_iterator tasks("/proc/self/task");
+    return static_cast<unsigned>(std::distance(begin(tasks), end(tasks)));
+  };
+  const bool is_limited = std::getenv("OMP_THREAD_LIMIT") != nullptr;
+  while (!is_limited && count_threads() <= std::thread::hardware_concurrency()) std::this_thread::yield();
+  for (int i = 0; i < 4; ++i) step(0.01);
+  step(0.05);
+  for (int i = 0; i < 4; ++i) step(0.01);
+  EXPECT_TRUE(watch_.is_busy());
+  step(0.01);
+  EXPECT_FALSE(watch_.is_busy());
+}
+
+TEST_F(CoreWatchTest, LooksSeldom) {
+  for (int i = 0; i < 1000; ++i) {
+    watch_.look();
+    clock_.sleep_ms(1);
+  }
+  EXPECT_EQ(num_looks_, 10);
+}
+
+TEST(ThreadTimes, GrowWithWork) {
+  const auto before = thread_times();
+  if (!before) GTEST_SKIP() << "this system does not say how long threads wait";
+  volatile double sum = 0;
+  for (int i = 0; i < 20'000'000; ++i) sum = sum + i;
+  EXPECT_GT(thread_times()->running_ns - before->running_ns, 1'000'000);
 }
 
 }  // namespace

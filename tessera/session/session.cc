@@ -112,6 +112,7 @@ bool Executable::skipped_for_its_loss() const {
 }
 
 void Executable::run(const std::string& input_noun) {
+  if (core_watch_ != nullptr) core_watch_->look();
   try {
     executor_->run();
   } catch (const executor::InvalidIndex&) {
@@ -132,6 +133,7 @@ Session::Session(cluster::Context& context, const SessionOptions& options)
       kernel_table_(make_kernel_table(context, options)),
       kernels_(make_selection(context, options, kernel_table_.get())),
       arena_(reserve_arena(context, options.arena_capacity_bytes)) {
+  if (kernels_.num_threads() > 1 && !waiting_is_chosen()) core_watch_ = std::make_unique<CoreWatch>(context.clock());
   if (context.size() > 1) lanes_ = std::make_unique<executor::CommLanes>(context.rank());
 }
 
@@ -392,7 +394,7 @@ std::unique_ptr<Executable> Session::finish(compiler::Compiled compiled) {
   if (kernel_table_ != nullptr && kernels_.finish_measuring() && !options_.kernel_cache.empty()) {
     kernel_table_->save(context_.file_system(), options_.kernel_cache);
   }
-  return std::make_unique<Executable>(std::move(compiled), std::move(executor), context_);
+  return std::make_unique<Executable>(std::move(compiled), std::move(executor), context_, core_watch_.get());
 }
 
 // Every rank makes every group, in one order, whichever of them it is in.

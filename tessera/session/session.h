@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/core_watch.h"
 #include "tessera/cluster/context.h"
 #include "tessera/compiler/pipeline.h"
 #include "tessera/executor/executor.h"
@@ -52,8 +53,10 @@ struct SessionOptions {
 // A compiled graph of a session.
 class Executable {
  public:
-  Executable(compiler::Compiled compiled, std::unique_ptr<executor::Executor> executor, cluster::Context& context)
-      : compiled_(std::move(compiled)), executor_(std::move(executor)), context_(context) {}
+  // `core_watch` may be null.
+  Executable(compiler::Compiled compiled, std::unique_ptr<executor::Executor> executor, cluster::Context& context,
+             CoreWatch* core_watch)
+      : compiled_(std::move(compiled)), executor_(std::move(executor)), context_(context), core_watch_(core_watch) {}
 
   const compiler::Compiled& compiled() const { return compiled_; }
   executor::Executor& executor() { return *executor_; }
@@ -77,6 +80,7 @@ class Executable {
   compiler::Compiled compiled_;
   std::unique_ptr<executor::Executor> executor_;
   cluster::Context& context_;
+  CoreWatch* core_watch_;
 };
 
 class Session {
@@ -157,6 +161,7 @@ class Session {
   SessionOptions options_;
   std::unique_ptr<executor::KernelTable> kernel_table_;
   executor::KernelSelection kernels_;
+  std::unique_ptr<CoreWatch> core_watch_;  // null where no thread waits for another one, or the user has said how
   executor::Arena arena_;
   std::unique_ptr<executor::CommLanes> lanes_;
   ir::PersistentLayout layout_;
