@@ -12,10 +12,15 @@ constexpr double kClearlyFaster = 0.97;
 constexpr double kHopelessAtFirst = 2;
 constexpr double kHopeless = 1.1;
 constexpr int64_t kBudgetNs = 20'000'000;
-// When first runs have taken so long, those candidates that are left are not tried: they are listed last for being
-// seldom the fastest.
+// When first runs have taken so long, or so many times the usual kernel's first run, those candidates that are left are
+// not tried: they are listed last for being seldom the fastest.
 constexpr int64_t kFirstRunsBudgetNs = 100'000'000;
+constexpr int64_t kFirstRunsOfUsual = 4;
 constexpr int kMaxRounds = 10;
+// First runs of a kernel, of which all but the last were disturbed.
+constexpr int kMaxFirstRuns = 3;
+// Disturbed runs do not count for a budget; together with them it may be exceeded by this factor.
+constexpr int64_t kDisturbedFactor = 4;
 
 // The memory that a view of `view`'s strides reaches over.
 int64_t extent_bytes(const TensorView& view) {
@@ -32,14 +37,61 @@ void fill(std::span<std::byte> bytes) {
   for (size_t i = 0; i < bytes.size() / 2; ++i) halves[i] = static_cast<uint16_t>(0x3F00U + (i * 37) % 0x80U);
 }
 
+// What is known of one kernel: of the runs that nothing disturbed if there are any, else of all.
+struct Best {
+  int64_t ns = 0;
+  bool disturbed = true;
+  void take(int64_t run_ns, bool run_disturbed) {
+    if (ns == 0 || (disturbed && !run_disturbed) || (disturbed == run_disturbed && run_ns < ns)) ns = run_ns;
+    disturbed = disturbed && run_disturbed;
+  }
+};
+
+int64_t fastest_ns(const std::vector<Best>& kernels) {
+  return std::min_element(kernels.begin(), kernels.end(), [](auto& a, auto& b) { return a.ns < b.ns; })->ns;
+}
+
 }  // namespace
 
-double KernelTimer::run(const PreparedKernel& kernel, const KernelRequest& request, std::span<std::byte> scratch,
-                        const ParallelFor& parallel_for) {
+const std::string& fastest(const std::vector<TimedKernel>& candidates) {
+  const auto best = std::min_element(candidates.begin(), candidates.end(),
+                                     [](auto& a, auto& b) { return a.microseconds < b.microseconds; });
+  const bool is_clear = best->microseconds < candidates[0].microseconds * kClearlyFaster;
+  return is_clear ? best->name : candidates[0].name;
+}
+
+KernelTimer::Run KernelTimer::run(const PreparedKernel& kernel, const KernelRequest& request,
+                                  std::span<std::byte> scratch, const ParallelFor& parallel_for) {
+  const int64_t preemptions = count_preemptions_();
   const int64_t begin = clock_.monotonic_ns();
   kernel.run({request.inputs, request.outputs, request.attributes,
               scratch.first(static_cast<size_t>(kernel.scratch_bytes)), parallel_for});
-  return static_cast<double>(clock_.monotonic_ns() - begin) / 1e3;
+  const int64_t end = clock_.monotonic_ns();
+  return {std::max<int64_t>(end - begin, 1), count_preemptions_() != preemptions};
+}
+
+std::span<std::byte> KernelTimer::place(KernelRequest& request, int64_t scratch_bytes) {
+  int64_t operand_bytes = 0;
+  for (auto* views : {&request.inputs, &request.outputs}) {
+    for (const TensorView& view : *views) operand_bytes += aligned(extent_bytes(view));
+  }
+  const int64_t bytes = operand_bytes + aligned(scratch_bytes);
+  if (memory_.size_bytes() < bytes) {
+    memory_ = {};  // first, so that there are never two
+    memory_ = Tensor(DType::kU8, {bytes});
+    fill(memory_.bytes());  // also scratch memory, so that no run meets untouched pages
+  }
+  int64_t at = 0;
+  for (auto* views : {&request.inputs, &request.outputs}) {
+    for (TensorView& view : *views) {
+      const int64_t size = aligned(extent_bytes(view));
+      view.data = memory_.bytes().data() + at;
+      // What other kernels left there may be anything.
+      if (views == &request.inputs) fill(memory_.bytes().subspan(static_cast<size_t>(at), static_cast<size_t>(size)));
+      at += size;
+    }
+  }
+  return memory_.bytes().subspan(static_cast<size_t>(operand_bytes));
 }
 
 KernelMeasurement KernelTimer::measure(const KernelRegistry& registry, const KernelRequest& request) {
@@ -52,55 +104,43 @@ KernelMeasurement KernelTimer::measure(const KernelRegistry& registry, const Ker
   if (kernels.size() == 1) result.chosen = kernels[0].name;
   if (kernels.size() < 2) return result;
 
-  KernelRequest placed = request;
-  int64_t bytes = 0;
-  for (auto* views : {&placed.inputs, &placed.outputs}) {
-    for (const TensorView& view : *views) bytes += aligned(extent_bytes(view));
-  }
   int64_t scratch_bytes = 0;
   for (const auto& kernel : kernels) scratch_bytes = std::max(scratch_bytes, kernel.scratch_bytes);
-  const int64_t operand_bytes = bytes;
-  bytes += aligned(scratch_bytes);
-  if (memory_.size_bytes() < bytes) {
-    memory_ = {};  // first, so that there are never two
-    memory_ = Tensor(DType::kU8, {bytes});
-    fill(memory_.bytes());  // also scratch memory, so that no run meets untouched pages
-  }
-  int64_t at = 0;
-  for (auto* views : {&placed.inputs, &placed.outputs}) {
-    for (TensorView& view : *views) {
-      const int64_t size = aligned(extent_bytes(view));
-      view.data = memory_.bytes().data() + at;
-      // What other kernels left there may be anything.
-      if (views == &placed.inputs) fill(memory_.bytes().subspan(static_cast<size_t>(at), static_cast<size_t>(size)));
-      at += size;
-    }
-  }
-  const auto scratch = memory_.bytes().subspan(static_cast<size_t>(operand_bytes));
-
+  KernelRequest placed = request;
+  const auto scratch = place(placed, scratch_bytes);
   const ParallelFor parallel_for(request.num_threads);
-  std::vector<double> best;
+
+  std::vector<Best> best;
   const int64_t begin = clock_.monotonic_ns();
-  const auto elapsed_ns = [&] { return clock_.monotonic_ns() - begin; };
-  for (const auto& kernel : kernels) {
-    best.push_back(run(kernel, placed, scratch, parallel_for));
-    if (elapsed_ns() > kFirstRunsBudgetNs) break;
+  int64_t undisturbed_ns = 0;
+  const auto is_spent = [&](int64_t budget_ns) {
+    return undisturbed_ns > budget_ns || clock_.monotonic_ns() - begin > budget_ns * kDisturbedFactor;
+  };
+  const auto run_once = [&](size_t k) {
+    const Run once = run(kernels[k], placed, scratch, parallel_for);
+    if (!once.disturbed) undisturbed_ns += once.ns;
+    best[k].take(once.ns, once.disturbed);
+  };
+  for (size_t k = 0; k < kernels.size(); ++k) {
+    best.emplace_back();
+    for (int run = 0; run < kMaxFirstRuns && best[k].disturbed; ++run) run_once(k);
+    if (is_spent(std::max(kFirstRunsBudgetNs, kFirstRunsOfUsual * best[0].ns))) break;
   }
-  double limit =
-      *std::min_element(best.begin(), best.end()) * (elapsed_ns() < kBudgetNs ? kHopelessAtFirst : kHopeless);
+  double limit = static_cast<double>(fastest_ns(best)) * (is_spent(kBudgetNs) ? kHopeless : kHopelessAtFirst);
   for (int round = 0; round < kMaxRounds; ++round) {
-    if (round > 0 && elapsed_ns() > kBudgetNs) break;
+    if (round > 0 && is_spent(kBudgetNs)) break;
     for (size_t k = 0; k < best.size(); ++k) {
       // The usual one at least twice: its time is what others are compared with.
-      const bool may_win = best[k] <= limit || (k == 0 && round == 0);
-      if (may_win) best[k] = std::min(best[k], run(kernels[k], placed, scratch, parallel_for));
+      if (static_cast<double>(best[k].ns) <= limit || (k == 0 && round == 0)) run_once(k);
     }
-    limit = *std::min_element(best.begin(), best.end()) * kHopeless;
+    limit = static_cast<double>(fastest_ns(best)) * kHopeless;
   }
 
-  for (size_t k = 0; k < best.size(); ++k) result.candidates.push_back({kernels[k].name, best[k]});
-  const auto fastest = static_cast<size_t>(std::min_element(best.begin(), best.end()) - best.begin());
-  result.chosen = kernels[best[fastest] < best[0] * kClearlyFaster ? fastest : 0].name;
+  for (size_t k = 0; k < best.size(); ++k) {
+    result.candidates.push_back({kernels[k].name, static_cast<double>(best[k].ns) / 1e3});
+    if (best[k].disturbed) result.num_disturbed = 1;
+  }
+  result.chosen = fastest(result.candidates);
   return result;
 }
 

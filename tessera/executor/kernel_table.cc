@@ -1,5 +1,6 @@
 #include "tessera/executor/kernel_table.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/crc32c.h"
@@ -12,7 +13,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Grows with every change of the file's form, and with every change of the candidates that makes old times worthless.
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;
+// A machine that disturbs a measurement so many times in a row is always busy: the measurement counts.
+constexpr int kMaxDisturbed = 3;
 
 Json to_json(const std::vector<TensorView>& views) {
   Json list = Json::array();
@@ -45,6 +48,7 @@ Json to_json(const KernelMeasurement& measurement) {
           {"attributes", request.attributes.to_string()},
           {"threads", request.num_threads},
           {"chosen", measurement.chosen},
+          {"disturbed", measurement.num_disturbed},
           {"candidates", std::move(candidates)}};
 }
 
@@ -62,7 +66,21 @@ KernelMeasurement measurement_from(const Json& json) {
         {candidate.at("kernel").get<std::string>(), candidate.at("microseconds").get<double>()});
   }
   measurement.chosen = json.at("chosen").get<std::string>();
+  measurement.num_disturbed = json.at("disturbed").get<int>();
   return measurement;
+}
+
+// A second measurement of what was disturbed at the first, `earlier`. Others can only make a kernel slower: where both
+// were disturbed the faster times count; a candidate that only the first has tried was hopeless then.
+void join(const KernelMeasurement& earlier, KernelMeasurement& later) {
+  if (later.num_disturbed == 0) return;
+  later.num_disturbed += earlier.num_disturbed;
+  for (const TimedKernel& old : earlier.candidates) {
+    for (TimedKernel& candidate : later.candidates) {
+      if (candidate.name == old.name) candidate.microseconds = std::min(candidate.microseconds, old.microseconds);
+    }
+  }
+  later.chosen = fastest(later.candidates);
 }
 
 }  // namespace
@@ -81,11 +99,13 @@ std::string describe(const KernelRequest& request) {
 
 const KernelMeasurement* KernelTable::find(const KernelRequest& request) const {
   const auto it = measurements_.find(describe(request));
-  return it == measurements_.end() ? nullptr : &it->second;
+  return it == measurements_.end() || doubtful_.contains(it->first) ? nullptr : &it->second;
 }
 
 void KernelTable::add(KernelMeasurement measurement) {
-  measurements_.insert_or_assign(describe(measurement.request), std::move(measurement));
+  const auto key = describe(measurement.request);
+  if (doubtful_.erase(key) > 0) join(measurements_.at(key), measurement);
+  measurements_.insert_or_assign(key, std::move(measurement));
 }
 
 std::string KernelTable::to_json() const {
@@ -118,7 +138,11 @@ std::string KernelTable::path_in(const std::string& directory) const {
 void KernelTable::load(FileSystem& file_system, const std::string& directory) {
   const auto path = path_in(directory);
   try {
-    if (file_system.exists(path)) merge_json(file_system.read_text(path));
+    if (!file_system.exists(path)) return;
+    merge_json(file_system.read_text(path));
+    for (const auto& [key, measurement] : measurements_) {
+      if (measurement.num_disturbed > 0 && measurement.num_disturbed < kMaxDisturbed) doubtful_.insert(key);
+    }
   } catch (const Error& error) {
     log_warning("{} cannot be used, kernels are measured again: {}", path, error.what());
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -17,9 +18,10 @@ class KernelTable {
   explicit KernelTable(std::string machine) : machine_(std::move(machine)) {}
 
   const std::string& machine() const { return machine_; }
-  // nullptr when the request was not measured. Valid until the next add or merge.
+  // nullptr when the request was not measured, and when load() found only a measurement that was disturbed and is worth
+  // another try. Valid until the next add or merge.
   const KernelMeasurement* find(const KernelRequest& request) const;
-  // Replaces what is known of an equal request.
+  // Replaces what is known of an equal request; of a disturbed measurement that load() found, what was faster stays.
   void add(KernelMeasurement measurement);
   // In the order of operators and shapes.
   const std::map<std::string, KernelMeasurement>& measurements() const { return measurements_; }
@@ -42,6 +44,7 @@ class KernelTable {
  private:
   std::string machine_;
   std::map<std::string, KernelMeasurement> measurements_;  // by describe(request)
+  std::set<std::string> doubtful_;                         // of these, the ones to be measured again
   bool save_failed_ = false;
 };
 
