@@ -115,9 +115,9 @@ std::string rows_text(const std::vector<PlanRow>& all, int num_rows) {
     rest.received_bytes += row->received_bytes;
     rest.result_bytes += row->result_bytes;
   }
-  return text + line(std::to_string(rest.count), "others", "", format_seconds(rest.compute_seconds),
-                     format_seconds(rest.communication_seconds), format_bytes(rest.received_bytes),
-                     format_bytes(rest.result_bytes));
+  return text + line(std::to_string(rest.count), rest.count == 1 ? "other" : "others", "",
+                     format_seconds(rest.compute_seconds), format_seconds(rest.communication_seconds),
+                     format_bytes(rest.received_bytes), format_bytes(rest.result_bytes));
 }
 
 Json json_of(const PlanCost& cost) {

@@ -20,7 +20,12 @@ constexpr int kRounds = 20;
 // Operators at which the seconds of a comparison go: more say no more.
 constexpr size_t kShownDifferences = 5;
 
-std::string signed_seconds(double seconds) { return (seconds < 0 ? "-" : "+") + format_seconds(std::abs(seconds)); }
+// Without a sign where nothing is left after rounding.
+std::string signed_seconds(double seconds) {
+  const auto text = format_seconds(std::abs(seconds));
+  if (text == "0") return text;
+  return (seconds < 0 ? "-" : "+") + text;
+}
 
 double seconds_of(const compiler::NodeCost& cost) { return cost.compute_seconds + cost.own_seconds + cost.way_seconds; }
 
@@ -56,7 +61,8 @@ std::string where_seconds_go(const PlannedStep& planned, const PlanCost& a, cons
   if (sorted.size() > kShownDifferences) {
     const double rest = std::accumulate(sorted.begin() + kShownDifferences, sorted.end(), 0.0,
                                         [](double sum, const Difference& d) { return sum + d.seconds; });
-    text += fmt::format("    {:>12}  {} others\n", signed_seconds(rest), sorted.size() - kShownDifferences);
+    const size_t others = sorted.size() - kShownDifferences;
+    text += fmt::format("    {:>12}  {} other{}\n", signed_seconds(rest), others, others == 1 ? "" : "s");
   }
   return text;
 }

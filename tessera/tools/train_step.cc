@@ -73,7 +73,11 @@ std::string model_names() {
 }
 
 ir::Graph forward_graph(const StepOptions& options) {
-  if (is_file(options)) throw InvalidArgument("a file holds a logical graph: there is no stage \"forward\" before it");
+  if (is_file(options)) {
+    throw InvalidArgument(
+        "a file holds a logical graph: there is no stage \"forward\" before it; ask for backward, logical, plan, local "
+        "or schedule");
+  }
   const auto network = make_network(options);
   const auto inputs = input_specs(options);
   return session::trace_forward(*network, std::span(inputs).first(inputs.size() - 1), kTraining, precision_of(options));
