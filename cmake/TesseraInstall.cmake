@@ -6,15 +6,24 @@ set_target_properties(tessera_kernels PROPERTIES EXPORT_NAME kernels)
 set_target_properties(tessera_flags PROPERTIES EXPORT_NAME flags)
 install(TARGETS tessera_flags tessera_kernels EXPORT TesseraTargets)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/tessera DESTINATION include COMPONENT development FILES_MATCHING PATTERN "*.h"
-  PATTERN "testing" EXCLUDE PATTERN "tools" EXCLUDE PATTERN "testdata" EXCLUDE)
+  PATTERN "testing" EXCLUDE PATTERN "tools" EXCLUDE PATTERN "testdata" EXCLUDE
+  PATTERN "*test_*.h" EXCLUDE PATTERN "*_testing.h" EXCLUDE PATTERN "transform_cases.h" EXCLUDE)
 install(EXPORT TesseraTargets NAMESPACE Tessera:: DESTINATION lib/cmake/Tessera COMPONENT development)
+# A oneDNN that scripts/setup has fetched goes along: the clone may be gone when a program runs. The system's own stays.
+string(FIND "${dnnl_DIR}" "${PROJECT_SOURCE_DIR}/.deps/onednn/" fetched_onednn)
+set(TESSERA_ONEDNN_DIR "${dnnl_DIR}")
+if(fetched_onednn EQUAL 0)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/.deps/onednn/ DESTINATION lib/tessera/onednn COMPONENT development)
+  set(TESSERA_ONEDNN_DIR "\${PACKAGE_PREFIX_DIR}/lib/tessera/onednn/lib/cmake/dnnl")
+endif()
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/TesseraConfig.cmake.in
   ${PROJECT_BINARY_DIR}/TesseraConfig.cmake INSTALL_DESTINATION lib/cmake/Tessera)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/TesseraConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/TesseraConfig.cmake ${PROJECT_BINARY_DIR}/TesseraConfigVersion.cmake
   DESTINATION lib/cmake/Tessera COMPONENT development)
-# As they were built: they find oneDNN where the build found it.
-install(PROGRAMS $<TARGET_FILE:tessera> DESTINATION bin COMPONENT development)
+set_target_properties(tessera PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/tessera/onednn/lib")
+install(TARGETS tessera RUNTIME DESTINATION bin COMPONENT development)
 if(TARGET tessera_mpi_plugin)
-  install(FILES $<TARGET_FILE:tessera_mpi_plugin> DESTINATION lib COMPONENT development OPTIONAL)
+  set_target_properties(tessera_mpi_plugin PROPERTIES INSTALL_RPATH "$ORIGIN/tessera/onednn/lib")
+  install(TARGETS tessera_mpi_plugin LIBRARY DESTINATION lib COMPONENT development OPTIONAL)
 endif()

@@ -8,9 +8,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def block(text, language):
-    """The first fenced block of that language."""
-    return re.search(rf"```{language}\n(.*?)```", text, re.DOTALL).group(1)
+def blocks(text, language):
+    """The fenced blocks of that language."""
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
 def run(*command, cwd=None):
@@ -26,11 +26,18 @@ def main():
     with tempfile.TemporaryDirectory(prefix="tessera-program-") as folder:
         prefix, source = Path(folder) / "installed", Path(folder) / "line"
         source.mkdir()
-        (source / "CMakeLists.txt").write_text(block(page, "cmake"), encoding="utf-8")
-        (source / "line.cc").write_text(block(page, "cpp"), encoding="utf-8")
+        program, cell = blocks(page, "cpp")
+        # The cell is compiled only.
+        project = blocks(page, "cmake")[0] + "add_library(cell OBJECT cell.cc)\ntarget_link_libraries(cell PRIVATE Tessera::tessera)\n"
+        (source / "CMakeLists.txt").write_text(project, encoding="utf-8")
+        (source / "line.cc").write_text(program, encoding="utf-8")
+        (source / "cell.cc").write_text(f"#include <tessera/tessera.h>\nusing namespace tessera;\n{cell}", encoding="utf-8")
         run("cmake", "--install", build, "--prefix", prefix, "--component", "development")
         for header in ("tessera/tessera.h", "tessera/nn/linear.h"):
             assert (prefix / "include" / header).is_file(), header
+        # An installation does not need the clone.
+        for file in [*prefix.glob("bin/*"), *prefix.glob("lib/*.so")]:
+            assert str(ROOT) not in run("readelf", "--dynamic", file), f"{file} seeks libraries in the clone"
         run("cmake", "-S", source, "-B", source / "build", f"-DCMAKE_PREFIX_PATH={prefix}")
         run("cmake", "--build", source / "build")
         program = source / "build" / "line"
