@@ -35,9 +35,10 @@ std::string kernels_text(FileSystem& file_system, const std::string& directory) 
   if (table.measurements().empty()) text += "nothing was measured yet\n";
   for (const auto& [key, measurement] : table.measurements()) {
     const auto& request = measurement.request;
-    text += fmt::format("\n{} ({}) -> {} {}, {} thread{}\n", request.op, operands(request.inputs),
+    text += fmt::format("\n{} ({}) -> {} {}, {} thread{}{}\n", request.op, operands(request.inputs),
                         operands(request.outputs), request.attributes.to_string(), request.num_threads,
-                        request.num_threads == 1 ? "" : "s");
+                        request.num_threads == 1 ? "" : "s",
+                        measurement.num_disturbed > 0 ? ", while others disturbed" : "");
     auto candidates = measurement.candidates;
     std::stable_sort(candidates.begin(), candidates.end(),
                      [](const auto& a, const auto& b) { return a.microseconds < b.microseconds; });

@@ -456,13 +456,15 @@ TEST(Info, PrintsTheKernelsThatWereMeasuredHere) {
        {"attributes", "{groups=1}"},
        {"threads", 2},
        {"chosen", "quick"},
+       {"disturbed", 1},
        {"candidates",
         {{{"kernel", "usual"}, {"microseconds", 2500.0}}, {{"kernel", "quick"}, {"microseconds", 1250.0}}}}});
   const auto begin = empty.find(folder.string());
   std::ofstream(empty.substr(begin, empty.find('\n', begin) - begin)) << table.dump();
   EXPECT_EQ(nlohmann::ordered_json::parse(run_tool(command + " --json")), table);
   const auto text = run_tool(command);
-  EXPECT_NE(text.find("conv2d (f32[2,3,4,5] channels-last) -> f32[2,3,4,5] channels-last {groups=1}, 2 threads\n"
+  EXPECT_NE(text.find("conv2d (f32[2,3,4,5] channels-last) -> f32[2,3,4,5] channels-last {groups=1}, 2 threads, while "
+                      "others disturbed\n"
                       "       1.250 ms  quick  (chosen)\n"
                       "       2.500 ms  usual\n"),
             std::string::npos)
