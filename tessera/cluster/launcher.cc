@@ -445,8 +445,7 @@ class Launcher {
     if (next_kill_ms_ != 0 && now_ms() >= next_kill_ms_) {
       if (was_told_) name_killed();
       kill_all(was_told_ ? SIGKILL : SIGTERM);
-      was_told_ = true;
-      next_kill_ms_ = now_ms() + std::max<int64_t>(options_.grace_ms, 100);
+      note_told();
     }
   }
 
@@ -457,9 +456,13 @@ class Launcher {
     const bool is_second = end_signal_ != 0;
     say(fmt::format("SIG{}{}: {} {} rank{}", sigabbrev_np(number), is_second ? " again" : "",
                     is_second ? "killing" : "ending", num_running_, num_running_ == 1 ? "" : "s"));
-    if (is_second) kill_all(SIGKILL);
     end_signal_ = number;
-    begin_end(0);
+    if (is_second) {
+      kill_all(SIGKILL);
+      note_told();
+    } else if (!was_told_) {
+      next_kill_ms_ = now_ms();
+    }
   }
 
   // One line of the launcher's own.
@@ -486,12 +489,15 @@ class Launcher {
     if (end_signal_ != 0) return;
     if (first_failed_ < 0) first_failed_ = rank;
     // The others hear of it from their peers and end by themselves, with their own messages.
-    begin_end(options_.grace_ms);
+    if (next_kill_ms_ == 0) next_kill_ms_ = now_ms() + options_.grace_ms;
   }
 
-  void begin_end(int64_t delay_ms) {
-    if (next_kill_ms_ == 0 || delay_ms == 0) next_kill_ms_ = now_ms() + delay_ms;
+  // The ranks have been told to end: they have so long.
+  void note_told() {
+    was_told_ = true;
+    next_kill_ms_ = now_ms() + grace_after_telling();
   }
+  int64_t grace_after_telling() const { return std::max<int64_t>(options_.grace_ms, 100); }
 
   // A guard passes it on to its rank, or kills all that its rank has started.
   void kill_all(int number) {
@@ -509,8 +515,8 @@ class Launcher {
       const pid_t pid = reports_[i].rank_pid;
       const std::string doing = describe_thread(pid, pid);
       say(fmt::format("{} has not ended {} ms after it was told to{}{}; killing it",
-                      is_threads_ ? "the process" : fmt::format("rank {}", i),
-                      std::max<int64_t>(options_.grace_ms, 100), doing.empty() ? "" : ": ", doing));
+                      is_threads_ ? "the process" : fmt::format("rank {}", i), grace_after_telling(),
+                      doing.empty() ? "" : ": ", doing));
     }
   }
 

@@ -314,6 +314,16 @@ TEST(Launch, SaysWhichSignalEndsTheJobAndTheSecondKills) {
   EXPECT_TRUE(job.all_ranks_end());
 }
 
+TEST(Launch, TheSecondSignalSaysOfNoRankThatItWasSlow) {
+  WaitingJob job(3, {"sh", "-c", "trap '' TERM; echo pid $$; while :; do sleep 1000; done"});
+  job.send(SIGINT);
+  job.text_with("ending");
+  job.send(SIGINT);
+  EXPECT_THAT(job.text_with("(the end)"),
+              AllOf(HasSubstr("tessera run: SIGINT again: killing 3 ranks\n"), Not(HasSubstr("has not ended"))));
+  EXPECT_EQ(WEXITSTATUS(job.wait()), 128 + SIGINT);
+}
+
 TEST(Launch, ASignalBetweenTwoStartsEndsTheJobBeforeTheRestHasStarted) {
   // It waits for the launcher to look, as one does that comes while a large job starts.
   sigset_t set, before;
