@@ -6,6 +6,8 @@
 #include <mutex>
 #include <thread>
 
+#include "tessera/base/error.h"
+#include "tessera/base/logging.h"
 #include "tessera/base/thread.h"
 #include "tessera/session/gather_texts.h"
 
@@ -14,20 +16,18 @@ namespace {
 
 constexpr const char* kWho = "checkpoint";
 
-// A function call on a thread of its own.
+// A function call on a thread of its own, or on this one where the system has no room for another: the other ranks have
+// begun to wait for this one, and do so up to their deadline.
 class Work {
  public:
-  explicit Work(FunctionRef<void()> work)
-      : thread_(start_thread("saving while other ranks wait", [this, work] {
-          try {
-            work();
-          } catch (...) {
-            error_ = std::current_exception();
-          }
-          const std::lock_guard lock(mutex_);
-          is_done_ = true;
-          changed_.notify_all();
-        })) {}
+  explicit Work(FunctionRef<void()> work) {
+    try {
+      thread_ = start_thread("saving while other ranks wait", [this, work] { run(work); });
+    } catch (const IoError& error) {
+      log_warning("{}; saving goes on without, and the other ranks hear nothing meanwhile", error.what());
+      run(work);
+    }
+  }
   ~Work() {
     if (thread_.joinable()) thread_.join();
   }
@@ -41,11 +41,22 @@ class Work {
   }
   // Throws what the call threw.
   void finish() {
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
     if (error_) std::rethrow_exception(error_);
   }
 
  private:
+  void run(FunctionRef<void()> work) {
+    try {
+      work();
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+    const std::lock_guard lock(mutex_);
+    is_done_ = true;
+    changed_.notify_all();
+  }
+
   std::mutex mutex_;
   std::condition_variable changed_;
   bool is_done_ = false;
