@@ -9,12 +9,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <mutex>
 
 #include "tessera/base/error.h"
+#include "tessera/base/limits.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/mapped_guard.h"
 
@@ -32,16 +32,6 @@ int sync_descriptor(int fd) {
     if (errno != EINTR) return -1;
   }
   return 0;
-}
-
-// A file that grows beyond the limit of its process (`ulimit -f`) is an error of write(), EFBIG, as a full disk is.
-// Left alone, the system ends the process by SIGXFSZ instead, without a word.
-void make_size_limit_an_error() {
-  static std::once_flag done;
-  std::call_once(done, [] {
-    struct sigaction action {};
-    if (::sigaction(SIGXFSZ, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) ::signal(SIGXFSZ, SIG_IGN);
-  });
 }
 
 // Whoever may write into a directory may open its locks, and nobody else: who can open a file can lock it, and keep the
@@ -137,7 +127,7 @@ class LocalFileLock : public FileLock {
 class LocalFileSystem : public FileSystem {
  public:
   std::unique_ptr<WritableFile> create(const std::string& path, unsigned mode) override {
-    make_size_limit_an_error();
+    make_file_size_limit_an_error();
     const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
     if (fd < 0) throw_errno("create", path);
     return std::make_unique<LocalWritableFile>(path, fd);

@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <fstream>
 #include <limits>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -41,6 +43,16 @@ AddressSpace address_space() {
   return space;
 }
 
+int64_t file_size_limit() { return limit_of(RLIMIT_FSIZE); }
+
+void make_file_size_limit_an_error() {
+  static std::once_flag done;
+  std::call_once(done, [] {
+    struct sigaction action {};
+    if (sigaction(SIGXFSZ, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) signal(SIGXFSZ, SIG_IGN);
+  });
+}
+
 std::string limits_text() {
   std::vector<std::string> limits;
   if (const int64_t processes = limit_of(RLIMIT_NPROC); processes >= 0) {
@@ -49,6 +61,9 @@ std::string limits_text() {
   if (const AddressSpace space = address_space(); space.is_limited()) {
     limits.push_back(fmt::format("{} of address space (ulimit -v), of which {} are used", format_bytes(space.limit),
                                  format_bytes(space.used)));
+  }
+  if (const int64_t bytes = file_size_limit(); bytes >= 0) {
+    limits.push_back(fmt::format("{} of a file (ulimit -f)", format_bytes(bytes)));
   }
   return fmt::format("{} threads run{}{}", num_threads(), limits.empty() ? "" : "; limits: ", fmt::join(limits, ", "));
 }

@@ -16,6 +16,13 @@ struct AddressSpace {
 };
 AddressSpace address_space();
 
+// The most bytes of a file that this process writes (`ulimit -f`), and of shared memory that it makes, which is a file
+// to the system; -1: no limit.
+int64_t file_size_limit();
+// From now on what grows beyond that is an error of the call, EFBIG, as a full disk is, unless the program has a
+// handler of its own. Left alone, the system ends the process by SIGXFSZ instead, without a word.
+void make_file_size_limit_an_error();
+
 // "37 threads run; limits: 100 processes and threads of the user (ulimit -u), 2.0 GiB of address space (ulimit -v), of
 // which 1.9 GiB are used". Limits that are not set are left out.
 std::string limits_text();

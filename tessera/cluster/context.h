@@ -53,8 +53,8 @@ class Context {
 
   // Address space on a page boundary, whose bytes the other ranks of this host reach where they lie, so that
   // collectives copy nothing; zeroed memory is taken as it is touched. Null where no memory is better for that than any
-  // other: of one rank, of threads, across hosts. Throws IoError when there is none. It must go before the context
-  // does.
+  // other: of one rank, of threads, across hosts, and where the limit of a file's size (ulimit -f), as which shared
+  // memory counts, is smaller. Throws IoError when there is none. It must go before the context does.
   virtual std::shared_ptr<void> reserve_shared_memory(size_t size_bytes) = 0;
   // The same, or memory of this process alone. Good for gradients and parameters.
   std::shared_ptr<void> allocate_communication_memory(size_t size_bytes);

@@ -87,10 +87,13 @@ std::pair<Socket, Socket> make_pipe() {
 
 // A new job's secret, in memory that the ranks inherit and nobody can change.
 Socket make_secret() {
-  Socket memory(memfd_create("tessera-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!memory) throw IoError("cannot make memory for the job's secret: {}", std::strerror(errno));
+  make_file_size_limit_an_error();
   const comm::Secret secret = comm::Secret::random();
-  write_all(memory.fd(), secret.bytes());
+  const std::string_view bytes = secret.bytes();
+  Socket memory(memfd_create("tessera-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!memory || write(memory.fd(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) {
+    throw IoError("cannot make memory for the job's secret: {}; {}", std::strerror(errno), limits_text());
+  }
   fchmod(memory.fd(), 0600);
   fcntl(memory.fd(), F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE);
   return memory;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -125,6 +126,46 @@ TEST(SharedMemory, GivesTheBitsOfThreads) {
                                                      expected, rank, size, rank, size)));
     }
   }
+}
+
+// While it lives, this process and the ranks that it starts can write files of so many bytes (ulimit -f).
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = bytes;
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() { setrlimit(RLIMIT_FSIZE, &before_); }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST(SharedMemory, GivesTheBitsOfThreadsWhereAFileMayBeSmall) {
+  const FileSizeLimit limit(256 << 10);
+  const Outcome outcome = run_job({"script"}, {.num_processes = 3});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr(checksum_of_threads(3) + " rank 2 of 3 local 2 of 3 over shared memory\n"));
+}
+
+TEST(SharedMemory, NamesTheLimitThatIsTooSmallForAnyOfIt) {
+  const FileSizeLimit limit(16 << 10);
+  const Outcome outcome = run_job({"script"}, {.num_processes = 2});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.err, testing::ContainsRegex(
+                               "rank 0: error: cannot make [0-9]+ bytes of shared memory: it counts as a file, and a "
+                               "file of this process may have 16384 bytes \\(ulimit -f\\): raise that limit"));
+  EXPECT_EQ(run_job({"code"}, {.num_processes = 2, .transport = "gloo"}).code, 0);
+}
+
+TEST(Launch, NamesTheLimitWhereNoFileMayHaveAByte) {
+  const FileSizeLimit limit(0);
+  EXPECT_THAT([] { cluster::launch({.command = {"true"}}); },
+              ThrowsMessage<IoError>(HasSubstr("cannot make memory for the job's secret: File too large")));
 }
 
 TEST(Threads, AreRanksOfOneProcessUnderTheLauncher) {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -13,7 +14,9 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/limits.h"
+#include "tessera/base/logging.h"
 #include "tessera/base/printable.h"
+#include "tessera/base/strings.h"
 
 namespace tessera::comm {
 namespace {
@@ -32,11 +35,25 @@ class Descriptor {
   int fd_;
 };
 
+// Whether the system refuses shared memory of so many bytes, which is a file to it.
+bool is_too_large(size_t bytes) {
+  const int64_t limit = file_size_limit();
+  return limit >= 0 && bytes > static_cast<size_t>(limit);
+}
+
 int create_memory(size_t bytes) {
+  make_file_size_limit_an_error();
   const int fd = memfd_create("tessera", MFD_CLOEXEC);
   if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
     const int reason = errno;
     if (fd >= 0) close(fd);
+    if (is_too_large(bytes)) {
+      throw IoError(
+          "cannot make {} bytes of shared memory: it counts as a file, and a file of this process may have {} bytes "
+          "(ulimit -f): raise that limit (ulimit -f unlimited), or let the ranks talk by sockets (--transport gloo, or "
+          "TESSERA_TRANSPORT=gloo)",
+          bytes, file_size_limit());
+    }
     throw IoError("cannot make {} bytes of shared memory: {}", bytes, std::strerror(reason));
   }
   return fd;
@@ -193,11 +210,24 @@ class SegmentSpace final : public AddressSpace {
   std::map<std::pair<int, uint64_t>, std::unique_ptr<Segment>> peers_;
 };
 
+// Boards whose usual size the system refuses (`ulimit -f`) have smaller slots and messages, halved so many times.
+constexpr int kMaxHalvings = 6;
+constexpr int64_t kMinMessageBytes = 4096;
+
+BoardOptions halved(const BoardOptions& options, int times) {
+  const auto half = [&](int64_t bytes, int64_t least) { return std::max(bytes >> times, std::min(bytes, least)); };
+  BoardOptions smaller = options;
+  smaller.slot_bytes = half(options.slot_bytes, kMinSlotBytes);
+  smaller.message_bytes = half(options.message_bytes, kMinMessageBytes);
+  return smaller;
+}
+
 class SharedMemoryTransport final : public Transport {
  public:
   SharedMemoryTransport(Store& store, JobState& job, int rank, const SharedMemoryOptions& options)
       : store_(store),
         job_(job),
+        rank_(rank),
         segments_(std::make_shared<SegmentSpace>(store, rank, options.wait.timeout_ms)),
         options_{.wait = options.wait,
                  .link = {},
@@ -209,9 +239,19 @@ class SharedMemoryTransport final : public Transport {
   std::unique_ptr<Communicator> create_communicator(const GroupInfo& group) override {
     const std::string key = fmt::format("board/{}/{}/{}", group.number, group.part, group.ranks.front());
     const int creator = group.ranks.front();
-    const size_t bytes = board_bytes(static_cast<int>(group.ranks.size()), options_);
+    BoardOptions options = options_;
+    size_t bytes = board_bytes(static_cast<int>(group.ranks.size()), options);
+    const auto make_smaller_while = [&](const auto& is_wrong) {
+      for (int times = 1; times <= kMaxHalvings && is_wrong(bytes); ++times) {
+        options = halved(options_, times);
+        bytes = board_bytes(static_cast<int>(group.ranks.size()), options);
+      }
+    };
+    if (group.rank == 0) make_smaller_while(is_too_large);
     const Descriptor fd(group.rank == 0 ? create_memory(bytes)
                                         : open_memory(store_.get(key, options_.wait.timeout_ms), creator));
+    // The creator's limit counts.
+    make_smaller_while([size = size_of(fd)](size_t expected) { return expected != size; });
     if (size_of(fd) != bytes) {
       throw IoError(
           "group \"{}\": rank {} makes another group at this place than rank {}; every rank must create the "
@@ -220,17 +260,21 @@ class SharedMemoryTransport final : public Transport {
     }
     std::shared_ptr<void> memory = map_shared(fd, bytes);
     if (group.rank == 0) {
-      initialize_board(memory.get(), group, options_);
+      initialize_board(memory.get(), group, options);
       store_.set(key, path_of(fd));
     }
     void* place = memory.get();
-    auto board = std::make_unique<Board>(group, place, std::move(memory), segments_, job_, options_);
+    auto board = std::make_unique<Board>(group, place, std::move(memory), segments_, job_, options);
     // The creator's descriptor closes when this function returns: all must have opened it by then.
     meet(group, *board);
     return make_board_communicator(group, std::move(board));
   }
 
   std::shared_ptr<void> allocate(size_t bytes) override {
+    if (is_too_large(bytes)) {
+      warn_of_copies(bytes);
+      return nullptr;
+    }
     void* memory = segments_->allocate(std::max<size_t>(bytes, 1));
     return {memory, [segments = segments_](void* p) { segments->release(p); }};
   }
@@ -248,10 +292,21 @@ class SharedMemoryTransport final : public Transport {
     board.close(step);
   }
 
+  // All ranks of a host have the same limit: one of them says it, once.
+  void warn_of_copies(size_t bytes) {
+    if (rank_ != 0 || has_warned_.exchange(true)) return;
+    log_warning(
+        "ranks reserve {} each to work in one another's memory; shared memory counts as a file, and a file may have {} "
+        "here (ulimit -f): what they send is copied instead, which is slower; ulimit -f unlimited avoids that",
+        format_bytes(static_cast<int64_t>(bytes)), format_bytes(file_size_limit()));
+  }
+
   Store& store_;
   JobState& job_;
+  int rank_;
   std::shared_ptr<SegmentSpace> segments_;
   BoardOptions options_;
+  std::atomic<bool> has_warned_{false};
 };
 
 }  // namespace

@@ -65,7 +65,7 @@ class Transport {
   // Connects several ranks. Every rank of `group` calls it, in the same order on all of them.
   virtual std::unique_ptr<Communicator> create_communicator(const GroupInfo& group) = 0;
   // Address space in which peers reach this rank's bytes where they lie, as of allocate_pages(); null where no memory
-  // is better for that than any other.
+  // is better for that than any other, or where the system has none of that size to share (ulimit -f).
   virtual std::shared_ptr<void> allocate(size_t bytes) {
     (void)bytes;
     return nullptr;

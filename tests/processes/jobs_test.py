@@ -71,6 +71,17 @@ class Limits(unittest.TestCase):
                 self.assertEqual(code, 0, out + err)
                 self.assertEqual(len(re.findall(r"SemiAutoParallelNet step \d: loss", out)), 5, out)
 
+    def test_processes_train_alike_however_small_a_file_may_be(self):
+        losses = set()
+        for limits in ("-f unlimited", "-f 200000", "-f 1024"):
+            with self.subTest(limits=limits):
+                code, out, err = self.limited(limits, TESSERA, "run", "-n", 2, "--num_threads", 1, HYBRID_EXAMPLE)
+                self.assertEqual(code, 0, out + err)
+                losses.add(tuple(re.findall(r"SemiAutoParallelNet step \d: loss (\S+)", out)))
+                self.assertEqual("ulimit -f unlimited avoids that" in err, limits != "-f unlimited", err)
+        self.assertEqual(len(losses), 1, losses)
+        self.assertEqual(len(losses.pop()), 5)
+
     def test_ranks_that_there_is_no_room_for_are_refused_before_any_begins(self):
         code, out, err = self.limited("-v 1500000", TESSERA, "run", "--threads", 500, HYBRID_EXAMPLE)
         self.assertEqual(code, 1, out + err)
