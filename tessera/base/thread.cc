@@ -1,5 +1,9 @@
 #include "tessera/base/thread.h"
 
+#include <pthread.h>
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 
@@ -11,6 +15,23 @@ namespace tessera {
 void throw_no_thread(std::string_view what, const std::system_error& reason) {
   throw IoError("cannot start a thread for {}: {}; {}; raise the limits of processes and memory, or use fewer threads",
                 what, reason.code().message(), limits_text());
+}
+
+bool make_room_on_stacks() {
+  constexpr size_t kLeastStack = size_t{1} << 20;
+  pthread_attr_t usual;
+  size_t bytes = 0;
+  pthread_getattr_default_np(&usual);
+  pthread_attr_getstacksize(&usual, &bytes);
+  if (bytes < kLeastStack) {
+    pthread_attr_setstacksize(&usual, kLeastStack);
+    pthread_setattr_default_np(&usual);
+  }
+  pthread_attr_destroy(&usual);
+  rlimit limit{};
+  if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= kLeastStack) return true;
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, kLeastStack);
+  return setrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur >= kLeastStack;
 }
 
 int count_startable_threads(int wanted) {

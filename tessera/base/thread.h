@@ -58,6 +58,11 @@ class ThreadGroup {
   std::vector<std::thread> threads_;
 };
 
+// From now on a thread's stack has at least 1 MiB: `ulimit -s`, whose value threads take, may say less than kernels
+// need, and a stack that is too small ends the process by SIGSEGV. Returns whether the program's first thread, whose
+// stack grows up to that limit, has as much too; the soft limit is raised where the hard one allows it.
+bool make_room_on_stacks();
+
 // How many of `wanted` threads can run beside those that there are, found by starting them; they end at once.
 int count_startable_threads(int wanted);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/base/thread.h"
 #include "tessera/cluster/rank_context.h"
 #include "tessera/comm/transport.h"
 
@@ -32,6 +33,7 @@ std::shared_ptr<void> Context::allocate_communication_memory(size_t size_bytes) 
 }
 
 std::unique_ptr<Context> single_context(int num_compute_threads) {
+  make_room_on_stacks();
   return std::make_unique<RankContext>(
       RankPlace{.num_compute_threads =
                     1 + usable_threads((num_compute_threads > 0 ? num_compute_threads : num_cores()) - 1)},

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <vector>
 
 #include "tessera/base/error.h"
 #include "tessera/base/file_system.h"
@@ -118,13 +119,14 @@ class Stream {
 
   // Passes on what is there.
   void drain() {
-    char buffer[1 << 14];
+    // Not on the stack, which `ulimit -s` may keep to 32 KiB.
+    std::vector<char> buffer(1 << 14);
     while (source_) {
-      const ssize_t count = read(source_.fd(), buffer, sizeof(buffer));
+      const ssize_t count = read(source_.fd(), buffer.data(), buffer.size());
       if (count < 0 && errno == EINTR) continue;
       if (count < 0 && errno == EAGAIN) return;
       if (count <= 0) return finish();
-      rest_.append(buffer, static_cast<size_t>(count));
+      rest_.append(buffer.data(), static_cast<size_t>(count));
       // A progress bar ends its lines by a return.
       size_t end;
       while ((end = rest_.find_first_of("\n\r")) != std::string::npos || rest_.size() > kMaxLine) {

@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
+#include "tessera/base/thread.h"
 #include "tessera/cluster/hub.h"
 #include "tessera/cluster/hub_socket.h"
 #include "tessera/cluster/launch.h"
@@ -191,6 +192,7 @@ std::unique_ptr<comm::Transport> open_transport(const JobOptions& options, const
 }  // namespace
 
 std::unique_ptr<Context> join_job(const JobOptions& options) {
+  make_room_on_stacks();
   if (options.thread_ranks > 1) {
     throw InvalidArgument("TESSERA_THREAD_RANKS={}: only a program that starts with cluster::run can be several ranks",
                           options.thread_ranks);

@@ -389,6 +389,17 @@ TEST(Program, SaysWhichSignalEndsIt) {
   EXPECT_NE(pclose(pipe), 0);
 }
 
+TEST(Program, HasRoomOnTheStacksOfItsThreadsWhateverTheLimit) {
+  for (const char* limit : {"ulimit -s 64", "ulimit -S -s 64"}) {
+    const Outcome outcome = run_command(fmt::format("({}; exec {} stack)", limit, rank_program()));
+    EXPECT_EQ(outcome.code, 0) << limit << ": " << outcome.out;
+    EXPECT_EQ(outcome.out, "has room\n");
+  }
+  const Outcome outcome =
+      run_command(fmt::format("(ulimit -s 64; TESSERA_THREAD_RANKS=2 exec {} stack)", rank_program()));
+  EXPECT_EQ(outcome.out, "has room\nhas room\n");
+}
+
 TEST(Launch, RefusesWhatItCannotStart) {
   EXPECT_THAT([] { cluster::launch({.command = {"true"}, .num_processes = 0}); },
               ThrowsMessage<InvalidArgument>("tessera run: a job needs at least 1 rank, got -n 0"));

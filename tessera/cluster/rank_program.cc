@@ -20,6 +20,12 @@ void say(const std::string& line) {
   std::fflush(stdout);
 }
 
+// As much as kernels may put there.
+void use_stack() {
+  volatile char block[512 << 10];
+  for (size_t at = 0; at < sizeof(block); at += 1024) block[at] = 1;
+}
+
 int run_rank(cluster::Context& context, const cluster::Arguments& arguments) {
   const std::string mode = arguments.empty() ? "script" : arguments[0];
   const bool is_chosen = arguments.size() > 1 && context.rank() == parse_int(arguments[1], "RANK");
@@ -59,6 +65,12 @@ int run_rank(cluster::Context& context, const cluster::Arguments& arguments) {
     } else {
       context.world().all_reduce(&x, 1, DType::kF32, comm::ReduceOp::kSum, "loss");
     }
+    return 0;
+  }
+  if (mode == "stack") {
+    use_stack();
+    std::thread(use_stack).join();
+    say("has room");
     return 0;
   }
   if (mode == "wait") {

@@ -11,6 +11,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/thread.h"
 #include "tessera/cluster/launch.h"
 #include "tessera/cluster/rank_words.h"
 #include "tessera/cluster/threads.h"
@@ -137,6 +138,16 @@ int run_as_rank(const JobOptions& job, const Arguments& arguments,
   return kExitFailure;
 }
 
+// All ranks that this process is.
+int run_own_ranks(const Arguments& arguments, const std::function<int(Context&, const Arguments&)>& f) {
+  if (const auto level = log_level_from_environment()) set_log_level(*level);
+  const JobOptions job = job_from_environment();
+  // The launcher says itself what has ended the job.
+  if (job.status_fd < 0 && job.size == 1) say_end_signals();
+  if (job.thread_ranks > 1) return run_as_threads(job, arguments, f);
+  return run_as_rank(job, arguments, f);
+}
+
 // Says which signal ends the process, and ends it by that signal.
 void say_and_end(int number) {
   const char* line = number == SIGINT    ? "ended by SIGINT\n"
@@ -150,17 +161,24 @@ void say_and_end(int number) {
 
 int run_program(int argc, char** argv, const std::function<int(Context&, const Arguments&)>& f) {
   const Arguments arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
+  int code = kExitFailure;
+  const auto run_all = [&] {
+    try {
+      code = run_own_ranks(arguments, f);
+    } catch (const std::exception& e) {
+      write_text(fmt::format("error: {}\n", e.what()));
+    }
+  };
   try {
-    if (const auto level = log_level_from_environment()) set_log_level(*level);
-    const JobOptions job = job_from_environment();
-    // The launcher says itself what has ended the job.
-    if (job.status_fd < 0 && job.size == 1) say_end_signals();
-    if (job.thread_ranks > 1) return run_as_threads(job, arguments, f);
-    return run_as_rank(job, arguments, f);
+    if (make_room_on_stacks()) {
+      run_all();
+    } else {
+      start_thread("the program, for which ulimit -s leaves its first thread too small a stack", run_all).join();
+    }
   } catch (const std::exception& e) {
     write_text(fmt::format("error: {}\n", e.what()));
-    return kExitFailure;
   }
+  return code;
 }
 
 int usage_error(const std::string& program, const std::string& message) {

@@ -80,6 +80,7 @@ ThreadsResult run_threads(int num_ranks, const ThreadsOptions& options, Function
     std::exception_ptr& error = known.errors[static_cast<size_t>(known.first_failed_rank)];
     if (!error) error = std::make_exception_ptr(IoError(job->message()));
   };
+  make_room_on_stacks();
   Progress progress(num_ranks);
   const auto run_rank = [&](int rank) {
     const auto index = static_cast<size_t>(rank);

@@ -82,6 +82,12 @@ class Limits(unittest.TestCase):
         self.assertEqual(len(losses), 1, losses)
         self.assertEqual(len(losses.pop()), 5)
 
+    def test_a_job_runs_on_small_stacks(self):
+        for launcher in (["-n", 2], ["--threads", 2]):
+            with self.subTest(launcher=launcher):
+                code, out, err = self.limited("-s 40", TESSERA, "run", *launcher, "--num_threads", 2, HYBRID_EXAMPLE)
+                self.assertEqual(code, 0, out + err)
+
     def test_ranks_that_there_is_no_room_for_are_refused_before_any_begins(self):
         code, out, err = self.limited("-v 1500000", TESSERA, "run", "--threads", 500, HYBRID_EXAMPLE)
         self.assertEqual(code, 1, out + err)
