@@ -21,9 +21,10 @@ configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/TesseraConfig.cmake.in
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/TesseraConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/TesseraConfig.cmake ${PROJECT_BINARY_DIR}/TesseraConfigVersion.cmake
   DESTINATION lib/cmake/Tessera COMPONENT development)
-set_target_properties(tessera PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/tessera/onednn/lib")
+# The Python package has places of its own.
+set_property(TARGET tessera APPEND PROPERTY INSTALL_RPATH "$ORIGIN/../lib/tessera/onednn/lib")
 install(TARGETS tessera RUNTIME DESTINATION bin COMPONENT development)
 if(TARGET tessera_mpi_plugin)
-  set_target_properties(tessera_mpi_plugin PROPERTIES INSTALL_RPATH "$ORIGIN/tessera/onednn/lib")
+  set_property(TARGET tessera_mpi_plugin APPEND PROPERTY INSTALL_RPATH "$ORIGIN/tessera/onednn/lib")
   install(TARGETS tessera_mpi_plugin LIBRARY DESTINATION lib COMPONENT development OPTIONAL)
 endif()
