@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "tessera/checkpoint/placement.h"
-#include "tessera/checkpoint/source_file.h"
+#include "tessera/checkpoint/sources.h"
 
 namespace tessera::checkpoint {
 

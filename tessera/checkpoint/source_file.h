@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -87,14 +86,5 @@ std::optional<int64_t> rank_of_folder(const std::string& name);
 
 // The .ckpt files of a directory, newest first, by epoch and step as numbers.
 std::vector<DirectoryEntry> checkpoints_newest_first(FileSystem& files, const std::string& directory);
-
-// By rank.
-using SourceFiles = std::map<int64_t, SourceFile>;
-
-// The checkpoint files of all ranks: of each folder rank_N of `directory` the newest, by epoch and step as numbers,
-// that every rank has of one save. Where there are no such folders, the newest checkpoint of `directory` itself is rank
-// 0's. One that is damaged is passed over with a warning that names the reason. Throws InvalidArgument when there is
-// none.
-SourceFiles open_sources(FileSystem& files, const std::string& directory);
 
 }  // namespace tessera::checkpoint

@@ -11,7 +11,7 @@
 
 #include "tessera/checkpoint/box.h"
 #include "tessera/checkpoint/manifest.h"
-#include "tessera/checkpoint/source_file.h"
+#include "tessera/checkpoint/sources.h"
 
 namespace tessera::checkpoint {
 

@@ -9,7 +9,7 @@
 #include "tessera/checkpoint/load.h"
 #include "tessera/checkpoint/placement.h"
 #include "tessera/checkpoint/save.h"
-#include "tessera/checkpoint/source_file.h"
+#include "tessera/checkpoint/sources.h"
 #include "tessera/checkpoint/test_helpers.h"
 
 namespace tessera::checkpoint {

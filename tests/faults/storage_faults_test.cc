@@ -15,6 +15,7 @@
 #include "tessera/checkpoint/global_checkpoint.h"
 #include "tessera/checkpoint/policy.h"
 #include "tessera/checkpoint/save_slices.h"
+#include "tessera/checkpoint/sources.h"
 #include "tessera/checkpoint/test_helpers.h"
 #include "tests/faults/failpoints.h"
 #include "tests/faults/storage.h"

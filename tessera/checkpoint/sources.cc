@@ -1,0 +1,74 @@
+#include "tessera/checkpoint/sources.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "tessera/base/error.h"
+#include "tessera/base/logging.h"
+#include "tessera/checkpoint/staging.h"
+
+namespace tessera::checkpoint {
+namespace {
+
+// Of each rank the last by name of those at `position`; an empty map when a rank has none.
+std::map<int64_t, std::string> files_at(const std::map<int64_t, std::vector<DirectoryEntry>>& candidates,
+                                        const Position& position) {
+  std::map<int64_t, std::string> paths;
+  for (const auto& [rank, list] : candidates) {
+    const auto it = std::find_if(list.begin(), list.end(), [&](const DirectoryEntry& candidate) {
+      return !(candidate.position < position) && !(position < candidate.position);
+    });
+    if (it == list.end()) return {};
+    paths[rank] = it->path;
+  }
+  return paths;
+}
+
+}  // namespace
+
+SourceFiles open_sources(FileSystem& files, const std::string& given) {
+  const auto directory = plain_path(given);
+  if (!files.is_directory(directory)) throw InvalidArgument("{}: is no directory of checkpoints", directory);
+  std::map<int64_t, std::vector<DirectoryEntry>> candidates;
+  for (const auto& name : files.list(directory)) {
+    const auto rank = rank_of_folder(name);
+    const auto folder = join_path(directory, name);
+    if (rank && files.is_directory(folder)) candidates[*rank] = checkpoints_newest_first(files, folder);
+  }
+  const bool has_folders = !candidates.empty();
+  if (!has_folders) candidates[0] = checkpoints_newest_first(files, directory);
+  std::erase_if(candidates, [](const auto& entry) { return entry.second.empty(); });
+  if (candidates.empty()) {
+    throw InvalidArgument("{}: holds no checkpoint: neither rank_N/*.ckpt nor *.ckpt", directory);
+  }
+  std::string problem;
+  std::string newest;
+  for (const DirectoryEntry& first : candidates.begin()->second) {
+    const auto paths = files_at(candidates, first.position);
+    if (paths.empty()) continue;
+    try {
+      SourceFiles sources;
+      if (has_folders) {
+        for (const auto& [rank, path] : paths) {
+          const auto& file = sources.emplace(rank, SourceFile::open(files, path)).first->second;
+          const auto& first = sources.begin()->second;
+          if (first.info() && file.info()) require_same_save(first, file);
+        }
+      } else {
+        for (auto& file : SourceFile::open_all(files, paths.at(0)))
+          sources.emplace(std::ssize(sources), std::move(file));
+      }
+      if (!problem.empty()) log_warning("{}; {} is taken instead", problem, paths.begin()->second);
+      return sources;
+    } catch (const InvalidArgument& error) {
+      if (problem.empty()) problem = error.what();
+    }
+  }
+  if (!problem.empty()) throw InvalidArgument(problem);
+  for (const auto& [rank, list] : candidates) newest += fmt::format("\n    rank {}: {}", rank, list[0].path);
+  throw InvalidArgument("{}: there is no step of which every rank has a checkpoint; the newest are{}", directory,
+                        newest);
+}
+
+}  // namespace tessera::checkpoint
