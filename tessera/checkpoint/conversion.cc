@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "tessera/base/error.h"
+#include "tessera/base/logging.h"
 #include "tessera/checkpoint/needed_ranks.h"
 #include "tessera/checkpoint/wire.h"
 
@@ -57,25 +58,49 @@ bool have_equal_values(const SourceTensor& a, const SourceTensor& b) {
   return a.crc32c == b.crc32c && (!a.hash || !b.hash || *a.hash == *b.hash);
 }
 
+const Placement& no_strategy() {
+  static const Placement none;
+  return none;
+}
+
+// "rank_0, rank_2".
+std::string folders_of(const SourceFiles& sources) {
+  constexpr size_t kMaxNamed = 8;
+  std::string text;
+  size_t named = 0;
+  for (const auto& [rank, file] : sources) {
+    if (named == kMaxNamed) return text + fmt::format(" and {} more", sources.size() - named);
+    text += fmt::format("{}rank_{}", named++ == 0 ? "" : ", ", rank);
+  }
+  return text;
+}
+
+// `strategy` says of how many ranks, where no manifest does.
+InvalidArgument one_ranks_part(const std::string& path, int64_t num_ranks, const std::string& strategy) {
+  return InvalidArgument(
+      "{}: is one rank's part of a checkpoint of {} ranks{}; give the directory that holds all folders rank_N", path,
+      num_ranks, strategy.empty() ? "" : fmt::format(" by {}", strategy));
+}
+
 Box part_of(const SourceTensor& tensor) { return tensor.part ? tensor.part->box : Box::whole(tensor.shape); }
 const Shape& global_of(const SourceTensor& tensor) { return tensor.part ? tensor.part->global : tensor.shape; }
 
 }  // namespace
 
 Conversion::Conversion(const Placement& from, const Placement& to, const SourceFiles& sources, bool check_replicas)
-    : from_(from), to_(to), sources_(sources), check_replicas_(check_replicas) {
+    : sources_(sources),
+      is_saved_together_(are_saved_together(sources)),
+      from_(is_saved_together_ ? no_strategy() : from),
+      to_(to),
+      check_replicas_(check_replicas) {
   if (sources.empty()) throw InvalidArgument("a conversion needs source files");
-  if (!from.has_layouts()) {
-    by_manifest_ = describe_themselves(sources);
-    const auto& info = sources.begin()->second.info();
-    // Of the files of one directory each says where its values lie; a rank may have had nothing to write.
-    const auto directory = parent_path(sources.begin()->second.path());
-    const bool is_one_checkpoint =
-        sources.size() > 1 && parent_path(std::next(sources.begin())->second.path()) == directory;
-    if (by_manifest_ && !is_one_checkpoint && info->world_size != std::ssize(sources)) {
-      throw InvalidArgument("{}: is of {} ranks by its manifest, the checkpoints of {} are there",
-                            sources.begin()->second.path(), info->world_size, sources.size());
-    }
+  if (is_saved_together_ && from.has_layouts()) {
+    log_warning("{} is not needed: {} says which slices each file holds", from.path(),
+                manifest_path(sources.begin()->second.path()));
+  }
+  if (!from_.has_layouts()) {
+    by_manifest_ = is_saved_together_ || describe_themselves(sources);
+    if (by_manifest_ && !is_saved_together_) require_all_ranks();
     return;
   }
   const auto& [last, file] = *sources.rbegin();
@@ -83,6 +108,23 @@ Conversion::Conversion(const Placement& from, const Placement& to, const SourceF
     throw InvalidArgument("{}: is of rank {}, but {} is of ranks 0 to {}", file.path(), last, from.path(),
                           from.num_ranks() - 1);
   }
+}
+
+// By their manifests. Of files that were saved together each says where its values lie, and a rank may have had nothing
+// to write.
+void Conversion::require_all_ranks() const {
+  const auto& first = sources_.begin()->second;
+  const auto num_ranks = first.info()->world_size;
+  const auto num_files = std::ssize(sources_);
+  if (num_ranks == num_files) return;
+  if (sources_.in_folders && num_files < num_ranks) {
+    throw InvalidArgument("{}: of {} ranks only the {}", sources_.path, num_ranks,
+                          num_files == 1 ? fmt::format("folder {} has a checkpoint", folders_of(sources_))
+                                         : fmt::format("folders {} have checkpoints", folders_of(sources_)));
+  }
+  if (num_files == 1 && !sources_.path.empty()) throw one_ranks_part(sources_.path, num_ranks, "");
+  throw InvalidArgument("{}: is of {} ranks by its manifest, the checkpoints of {} are there", first.path(), num_ranks,
+                        num_files);
 }
 
 int64_t Conversion::num_source_ranks() const { return by_manifest_ ? std::ssize(sources_) : from_.num_ranks(); }
@@ -94,10 +136,11 @@ const SourceFile* Conversion::source(int64_t rank) const {
 
 const SourceFile& Conversion::needed_source(int64_t rank, int64_t for_rank) const {
   const auto* file = source(rank);
-  if (file == nullptr) {
-    throw InvalidArgument("the checkpoint of rank {} is needed for rank {}'s, but it is missing", rank, for_rank);
-  }
-  return *file;
+  if (file != nullptr) return *file;
+  if (!sources_.path.empty() && !sources_.in_folders)
+    throw one_ranks_part(sources_.path, num_source_ranks(), from_.path());
+  throw InvalidArgument("the checkpoint of rank {} is needed for rank {}'s, but it is missing{}", rank, for_rank,
+                        sources_.in_folders ? fmt::format(": none in {}/rank_{}", sources_.path, rank) : "");
 }
 
 const std::optional<Conversion::Known>& Conversion::known(const std::string& name, int64_t stage) {
@@ -312,7 +355,8 @@ std::optional<OutputTensor> Conversion::joined_by_manifest(const std::string& na
 void Conversion::join_by_manifest(int64_t rank, Made& made) const {
   for (const auto& [source_rank, file] : sources_) {
     for (const auto& tensor : file.tensors()) {
-      if (made.contains(tensor.name) || (to_.has_layouts() && to_.find(tensor.name) == nullptr)) continue;
+      const bool is_unlisted = to_.has_layouts() && to_.find(tensor.name) == nullptr;
+      if (made.contains(tensor.name) || (is_unlisted && !is_saved_together_)) continue;
       if (auto joined = joined_by_manifest(tensor.name, rank)) made.emplace(tensor.name, std::move(*joined));
     }
   }

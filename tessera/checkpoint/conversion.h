@@ -4,7 +4,9 @@
 // A parameter that both placements list is cut anew. One that a strategy file does not list is copied as it is from the
 // source rank of equal number within its stage, modulo their number: learning rates, counters. Without a strategy file
 // a side has one rank that holds everything whole; where source files say by their manifests that they hold parts,
-// these are the source's placement.
+// these are the source's placement. Where ranks saved together, they always are, whatever strategy file was given: then
+// no file is a rank's, so that nothing is left out, and what the destination's strategy file does not list is whole on
+// each of its ranks.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +47,8 @@ struct OutputFile {
 class Conversion {
  public:
   // `sources` may lack ranks that no destination rank in question needs; all must outlive the conversion. Throws
-  // InvalidArgument when there are source ranks that the source placement does not have.
+  // InvalidArgument when there are source ranks that the source placement does not have. Logs a warning where `from`
+  // has layouts and is not needed.
   Conversion(const Placement& from, const Placement& to, const SourceFiles& sources, bool check_replicas);
 
   // How many files the destination has.
@@ -67,6 +70,7 @@ class Conversion {
   };
   using Made = std::map<std::string, OutputTensor>;
 
+  void require_all_ranks() const;
   int64_t num_source_ranks() const;
   const SourceFile* source(int64_t rank) const;
   const SourceFile& needed_source(int64_t rank, int64_t for_rank) const;
@@ -82,9 +86,10 @@ class Conversion {
   void join_by_manifest(int64_t rank, Made& made) const;
   void copy_unchanged(int64_t rank, const SourceFile& from, Made& made);
 
-  const Placement& from_;
-  const Placement& to_;
   const SourceFiles& sources_;
+  const bool is_saved_together_;
+  const Placement& from_;  // the default one where the strategy file is not needed
+  const Placement& to_;
   bool by_manifest_ = false;  // the source files say themselves which parts they hold
   bool check_replicas_;
   std::map<std::pair<std::string, int64_t>, std::optional<Known>> known_;

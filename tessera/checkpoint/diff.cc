@@ -19,17 +19,19 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-SourceFiles open_side(FileSystem& files, const std::string& path) {
-  if (files.is_directory(path)) return open_sources(files, path);
-  auto file = SourceFile::open(files, path);
-  file.forget_parts();
-  SourceFiles sources;
-  sources.emplace(0, std::move(file));
+// One rank's file by itself is compared as it is, though it may be a part.
+SourceFiles open_side(FileSystem& files, const std::string& path, DiffSide& described) {
+  auto sources = open_checkpoint(files, path);
+  auto& first = sources.begin()->second;
+  const bool is_file = first.path() == path && !are_saved_together(sources);
+  described = {.paths = paths_of(sources), .is_part = is_file && first.holds_parts()};
+  if (described.is_part) first.forget_parts();
   return sources;
 }
 
 // One side as whole tensors.
 struct Side {
+  DiffSide described;
   SourceFiles sources;
   Placement placement;
   Placement whole;
@@ -39,7 +41,7 @@ struct Side {
   BoxReader reader;
 
   Side(FileSystem& files, const std::string& path, const std::string& strategy_file)
-      : sources(open_side(files, path)),
+      : sources(open_side(files, path, described)),
         placement(Placement::read(files, strategy_file)),
         conversion(placement, whole, sources, /*check_replicas=*/true),
         output(conversion.output(0)),
@@ -104,6 +106,12 @@ bool have_equal_hashes(const Side& left, const OutputTensor& a, const Side& righ
   return hash && hash == right.hashes.find(b.like->name, b.global);
 }
 
+std::string side_text(const DiffSide& side) {
+  if (side.is_part) return side.paths.front() + " (one rank's part, as it is)";
+  if (side.paths.size() == 1) return side.paths.front();
+  return fmt::format("{} to {} ({} files)", side.paths.front(), side.paths.back(), side.paths.size());
+}
+
 bool differs(const TensorDifference& result) { return result.left != result.right || result.num_different > 0; }
 
 }  // namespace
@@ -115,7 +123,7 @@ CheckpointDiff diff_checkpoints(FileSystem& files, const std::string& left, cons
   Side b(files, right, right_strategy_file);
   std::unordered_map<std::string, const OutputTensor*> others;
   for (const auto& tensor : b.output.tensors) others.emplace(tensor.like->name, &tensor);
-  CheckpointDiff diff;
+  CheckpointDiff diff{.left = a.described, .right = b.described};
   for (const auto& tensor : a.output.tensors) {
     const auto it = others.find(tensor.like->name);
     if (it == others.end()) {
@@ -143,6 +151,10 @@ CheckpointDiff diff_checkpoints(FileSystem& files, const std::string& left, cons
   return diff;
 }
 
+std::string diff_sides(const CheckpointDiff& diff) {
+  return fmt::format("comparing {} with {}", side_text(diff.left), side_text(diff.right));
+}
+
 std::string diff_table(const CheckpointDiff& diff) {
   std::string text;
   for (const auto& one : diff.differences) {
@@ -162,7 +174,11 @@ std::string diff_table(const CheckpointDiff& diff) {
 }
 
 std::string diff_json(const CheckpointDiff& diff) {
-  Json json{{"num_equal", diff.num_equal}, {"num_by_hash", diff.num_by_hash}, {"differences", Json::array()}};
+  Json json{{"left", diff.left.paths},
+            {"right", diff.right.paths},
+            {"num_equal", diff.num_equal},
+            {"num_by_hash", diff.num_by_hash},
+            {"differences", Json::array()}};
   for (const auto& one : diff.differences) {
     Json row{{"name", one.name}};
     if (!one.left.empty()) row["left"] = one.left;

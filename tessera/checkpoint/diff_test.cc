@@ -8,6 +8,7 @@
 
 #include "tessera/checkpoint/list.h"
 #include "tessera/checkpoint/save.h"
+#include "tessera/checkpoint/saved_together.h"
 #include "tessera/checkpoint/test_helpers.h"
 #include "tessera/checkpoint/transform.h"
 #include "tessera/checkpoint/transform_cases.h"
@@ -15,6 +16,7 @@
 namespace tessera::checkpoint {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST(Diff, NamesWhatIsMissingOtherAndChanged) {
@@ -60,6 +62,52 @@ TEST(Diff, SeesThroughSplits) {
   EXPECT_EQ(again.num_equal, equal.num_equal);
   EXPECT_EQ(diff_checkpoints(files, "dst", "back", "", "", /*read_all=*/true).num_equal, equal.num_equal);
   EXPECT_THAT(message_of([&] { diff_checkpoints(files, "src", "nothing", "from.ckpt"); }), HasSubstr("nothing"));
+}
+
+TEST(Diff, ComparesAllFilesOfRanksThatSavedTogether) {
+  for (const bool has_split : {true, false}) {
+    MemoryFileSystem files;
+    const int64_t num_values = has_split ? 4 : 3;
+    const auto together = save_together(files, "d/CKP-1_4.ckpt", 4, has_split);
+    const auto whole = save_whole(files, "whole/x.ckpt", 4, has_split);
+    for (const auto& path : {together, together + ".rank_2", std::string("d")}) {
+      const auto diff = diff_checkpoints(files, path, whole);
+      EXPECT_EQ(diff.num_equal, num_values) << diff_table(diff);
+      EXPECT_TRUE(diff.differences.empty()) << diff_table(diff);
+      EXPECT_THAT(diff.left.paths, ElementsAre(together, together + ".rank_1", together + ".rank_2"));
+      EXPECT_EQ(diff_sides(diff), "comparing d/CKP-1_4.ckpt to d/CKP-1_4.ckpt.rank_2 (3 files) with whole/x.ckpt");
+      EXPECT_THAT(diff_json(diff), HasSubstr("\"d/CKP-1_4.ckpt.rank_1\""));
+    }
+    // What differs lies in the files of ranks 1 and 2.
+    save_whole(files, "whole/x.ckpt", 5, has_split);
+    EXPECT_EQ(diff_checkpoints(files, together, whole).differences.size(), 3U);
+  }
+}
+
+TEST(Diff, NeedsNoStrategyForRanksThatSavedTogether) {
+  MemoryFileSystem files;
+  write_strategy_file(files, "three.ckpt", {.layouts = {{.name = "w", .device_matrix = {3}, .tensor_map = {{0}, {}}}}});
+  save_together(files, "d/CKP-1_4.ckpt", 4);
+  const auto whole = save_whole(files, "whole/x.ckpt", 4);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(diff_table(diff_checkpoints(files, "d", whole, "three.ckpt")),
+            "4 equal (4 by their hashes), 0 different\n");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("three.ckpt is not needed: d/CKP-1_4.ckpt.manifest"));
+}
+
+TEST(Diff, SaysThatOneRanksFileIsTakenAsItIs) {
+  MemoryFileSystem files;
+  save_together(files, "d/CKP-1_4.ckpt", 4);
+  write_strategy_file(files, "two.ckpt", {.layouts = {{.name = "w", .device_matrix = {2}, .tensor_map = {{0}, {}}}}});
+  transform_checkpoints(files, "d", "dst", "net", "", "two.ckpt");
+  const auto diff = diff_checkpoints(files, "dst/rank_1/net1.ckpt", "dst");
+  EXPECT_EQ(diff_sides(diff),
+            "comparing dst/rank_1/net1.ckpt (one rank's part, as it is) with dst/rank_0/net0.ckpt to "
+            "dst/rank_1/net1.ckpt (2 files)");
+  EXPECT_EQ(diff.differences.size(), 1U);
+  EXPECT_EQ(
+      message_of([&] { diff_checkpoints(files, "dst/rank_1", "dst"); }),
+      "dst/rank_1: is one rank's part of a checkpoint of 2 ranks; give the directory that holds all folders rank_N");
 }
 
 TEST(List, ShowsStepsPartsAndWhatIsBroken) {

@@ -87,13 +87,6 @@ void require_no_holes(const std::vector<SourceTensor>& tensors, int64_t data_beg
   if (at != file_bytes) throw InvalidArgument("{}: has {} bytes, its tensors end at {}", path, file_bytes, at);
 }
 
-SourceFiles open_checkpoint(FileSystem& files, const std::string& path) {
-  if (files.is_directory(path)) return open_sources(files, path);
-  SourceFiles sources;
-  sources.emplace(0, SourceFile::open(files, path));
-  return sources;
-}
-
 // The header, and then the values as they are handed to append(); the file appears with finish().
 class SafetensorsWriter {
  public:

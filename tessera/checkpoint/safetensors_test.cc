@@ -6,6 +6,7 @@
 #include <random>
 
 #include "tessera/checkpoint/load.h"
+#include "tessera/checkpoint/saved_together.h"
 #include "tessera/checkpoint/test_helpers.h"
 #include "tessera/checkpoint/transform_cases.h"
 
@@ -75,6 +76,47 @@ TEST(Safetensors, ThereAndBackGivesTheSameBytes) {
   import_safetensors(files, "again.safetensors", "again.ckpt");
   EXPECT_EQ(files.read_text("again.ckpt"), files.read_text("net.ckpt"));
   EXPECT_FALSE(files.exists("a/net.safetensors.tmp"));
+}
+
+TEST(Safetensors, AllFilesOfRanksThatSavedTogetherAreExported) {
+  for (const bool has_split : {true, false}) {
+    MemoryFileSystem files;
+    write_strategy_file(files, "three.json", {.layouts = {{.name = "a", .device_matrix = {3}, .tensor_map = {{0}}}}});
+    const auto path = save_together(files, "d/CKP-1_4.ckpt", 4, has_split);
+    export_safetensors(files, save_whole(files, "whole.ckpt", 4, has_split), "expected.safetensors");
+    for (const auto& given : {path, path + ".rank_1", std::string("d")}) {
+      for (const char* strategy : {"", "three.json"}) {
+        export_safetensors(files, given, "net.safetensors", strategy);
+        EXPECT_EQ(files.read_text("net.safetensors"), files.read_text("expected.safetensors")) << given << strategy;
+      }
+    }
+  }
+}
+
+TEST(Safetensors, APartOfACheckpointIsNotExported) {
+  MemoryFileSystem files;
+  const auto path = save_together(files, "d/CKP-1_4.ckpt", 4, /*has_split=*/false);
+  const auto refusal = [&](const std::string& given) {
+    const auto message = message_of([&] { export_safetensors(files, given, "net.safetensors"); });
+    EXPECT_FALSE(files.exists("net.safetensors"));
+    return message;
+  };
+  overwrite(files, path + ".rank_7", files.read_text(path + ".rank_1"));
+  EXPECT_EQ(refusal(path + ".rank_7"),
+            path + ".rank_7: " + path + ".manifest does not describe it; it is left of a save that was not finished");
+  EXPECT_EQ(refusal(path + ".rank_8"), path + ".rank_8: no such file or directory");
+  files.rename(path, "d/elsewhere");
+  EXPECT_EQ(refusal(path + ".rank_2"), path + ".rank_2: holds one rank's slices of " + path +
+                                           ", which is missing; all its files must lie beside each other");
+  files.rename("d/elsewhere", path);
+  files.rename(path + ".manifest", "d/elsewhere");
+  EXPECT_EQ(refusal(path), path + ": holds one rank's slices, for CKP-1_4.ckpt.rank_1 lies beside it; " + path +
+                               ".manifest, which says where they belong, is missing");
+  EXPECT_EQ(refusal("d"), refusal(path));
+  files.rename("d/elsewhere", path + ".manifest");
+  files.remove(path + ".rank_2");
+  EXPECT_EQ(refusal(path), path + ".rank_2: is missing; " + path + ".manifest describes it");
+  EXPECT_EQ(refusal("d"), refusal(path));
 }
 
 TEST(Safetensors, HostileFilesAreRefused) {

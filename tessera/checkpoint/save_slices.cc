@@ -253,6 +253,20 @@ std::optional<int64_t> slice_file_generation(const std::string& file_name, const
   return parse_number(rest.substr(dot + 1));
 }
 
+std::optional<std::string> checkpoint_of_slice_file(const std::string& path) {
+  const auto name = base_name(path);
+  const auto mark = name.rfind(kRankMark);
+  if (mark == std::string::npos) return std::nullopt;
+  const auto checkpoint = name.substr(0, mark);
+  if (!checkpoint.ends_with(".ckpt") || !slice_file_generation(name, checkpoint)) return std::nullopt;
+  return path_beside(path, checkpoint);
+}
+
+std::string checkpoint_of_file(FileSystem& files, const std::string& path) {
+  const auto checkpoint = checkpoint_of_slice_file(path);
+  return checkpoint && files.exists(*checkpoint) ? *checkpoint : path;
+}
+
 std::vector<int> ranks_of_directory(FileSystem& files, Barrier& barrier, const std::string& directory,
                                     const std::string& job_id) {
   const auto writers = barrier.exchange(std::to_string(find_writer(files, barrier, directory, job_id)));

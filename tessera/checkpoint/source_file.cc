@@ -8,6 +8,7 @@
 #include "tessera/checkpoint/ckpt_record.h"
 #include "tessera/checkpoint/policy.h"
 #include "tessera/checkpoint/safetensors.h"
+#include "tessera/checkpoint/save_slices.h"
 #include "tessera/checkpoint/verified_entries.h"
 #include "tessera/checkpoint/wire.h"
 
@@ -87,6 +88,34 @@ Position position_of(FileSystem& files, const std::string& directory, const std:
   return parsed ? Position{parsed->epoch, parsed->step_in_epoch} : Position{};
 }
 
+// Files of other ranks beside a checkpoint show that it holds only a part, though no manifest says so.
+void refuse_slices_without_manifest(FileSystem& files, const std::string& path) {
+  for (const auto& name : files.list(parent_path(path))) {
+    if (!slice_file_generation(name, base_name(path))) continue;
+    throw InvalidArgument(
+        "{}: holds one rank's slices, for {} lies beside it; {}, which says where they belong, is missing", path, name,
+        manifest_path(path));
+  }
+}
+
+// A checkpoint of which the file of one rank was named.
+std::vector<SourceFile> open_all_beside(FileSystem& files, const std::string& path, const std::string& checkpoint) {
+  if (!files.exists(path)) throw InvalidArgument("{}: no such file", path);
+  if (!files.exists(checkpoint)) {
+    throw InvalidArgument(
+        "{}: holds one rank's slices of {}, which is missing; all its files must lie beside each other", path,
+        checkpoint);
+  }
+  auto opened = SourceFile::open_all(files, checkpoint);
+  const bool is_described =
+      std::any_of(opened.begin(), opened.end(), [&](const SourceFile& file) { return file.path() == path; });
+  if (!is_described) {
+    throw InvalidArgument("{}: {} does not describe it; it is left of a save that was not finished", path,
+                          manifest_path(checkpoint));
+  }
+  return opened;
+}
+
 std::string save_text(const CheckpointInfo& info) {
   const auto job = info.job_id.empty() ? "" : fmt::format(" of job \"{}\"", info.job_id);
   return fmt::format("step {} of {} ranks{}", info.step, info.world_size, job);
@@ -153,8 +182,10 @@ SourceFile SourceFile::open(FileSystem& files, const std::string& path) {
 
 std::vector<SourceFile> SourceFile::open_all(FileSystem& files, const std::string& path) {
   if (path.ends_with(".safetensors")) return {open(files, path)};
+  if (const auto checkpoint = checkpoint_of_slice_file(path)) return open_all_beside(files, path, *checkpoint);
   const auto first = CkptFile::open(files, path);
   const auto manifest = manifest_of(files, first);
+  if (!manifest) refuse_slices_without_manifest(files, path);
   std::vector<SourceFile> opened{SourceFile(first, manifest)};
   for (size_t i = 0; manifest && i < manifest->files.size(); ++i) {
     const auto other = path_beside(path, manifest->files[i].name);
@@ -178,6 +209,7 @@ SourceFile::SourceFile(const CkptFile& file, const std::optional<Manifest>& mani
   require_headers(file);
   const int index = file_index(*manifest, manifest_path(path_), base_name(path_));
   info_ = manifest->info;
+  is_one_of_several_ = manifest->files.size() > 1;
   crc32c_ = manifest->files[static_cast<size_t>(index)].crc32c;
   for (const auto& described : described_entries(file, *manifest, index)) {
     const auto& tensor = manifest->tensors[described.tensor];

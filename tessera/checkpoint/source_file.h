@@ -39,12 +39,13 @@ struct SourceTensor {
 
 class SourceFile {
  public:
-  // Reads headers and manifest, not the values. A name that ends in .safetensors is read as such. Throws
-  // InvalidArgument naming file and tensor when the file is no whole checkpoint or its manifest describes another one,
-  // IoError when it cannot be read.
+  // This one file, also where it is one of several of a checkpoint: see open_all(). Reads headers and manifest, not the
+  // values. A name that ends in .safetensors is read as such. Throws InvalidArgument naming file and tensor when the
+  // file is no whole checkpoint or its manifest describes another one, IoError when it cannot be read.
   static SourceFile open(FileSystem& files, const std::string& path);
-  // The files of a checkpoint, the one called `path` first; more than that one where ranks saved into one directory.
-  // Throws InvalidArgument naming a file that is missing, too.
+  // The files of a checkpoint, NAME.ckpt first; more than that one where ranks saved into one directory. `path` is
+  // NAME.ckpt, or the file of any of these ranks. Throws InvalidArgument naming a file that is missing, too, and for a
+  // file of several that no manifest describes.
   static std::vector<SourceFile> open_all(FileSystem& files, const std::string& path);
 
   const std::string& path() const { return path_; }
@@ -57,6 +58,8 @@ class SourceFile {
   // The manifest's, of the whole file.
   std::optional<uint32_t> crc32c() const { return crc32c_; }
   bool holds_parts() const;
+  // Whether its manifest describes files of other ranks beside it.
+  bool is_one_of_several() const { return is_one_of_several_; }
   // From now on each tensor is taken for a whole one.
   void forget_parts();
 
@@ -71,6 +74,7 @@ class SourceFile {
   std::unordered_map<std::string, size_t> index_;
   std::optional<CheckpointInfo> info_;
   std::optional<uint32_t> crc32c_;
+  bool is_one_of_several_ = false;
 };
 
 // Throws InvalidArgument naming both unless `other` is of the same save as `first`, by their manifests: of its step,

@@ -25,7 +25,42 @@ std::map<int64_t, std::string> files_at(const std::map<int64_t, std::vector<Dire
   return paths;
 }
 
+bool is_opened(const SourceFiles& sources, const std::string& path) {
+  return std::any_of(sources.begin(), sources.end(), [&](const auto& item) { return item.second.path() == path; });
+}
+
 }  // namespace
+
+SourceFiles open_files_of_ranks(FileSystem& files, const std::map<int64_t, std::string>& paths) {
+  SourceFiles by_rank;
+  SourceFiles numbered;
+  for (const auto& [rank, path] : paths) {
+    auto opened = SourceFile::open_all(files, path);
+    by_rank.emplace(rank, opened[0]);
+    for (auto& file : opened) {
+      if (!is_opened(numbered, file.path())) numbered.emplace(std::ssize(numbered), std::move(file));
+    }
+  }
+  return are_saved_together(numbered) ? numbered : by_rank;
+}
+
+SourceFiles open_checkpoint(FileSystem& files, const std::string& path) {
+  if (files.is_directory(plain_path(path))) return open_sources(files, path);
+  if (!files.exists(path)) throw InvalidArgument("{}: no such file or directory", path);
+  auto sources = open_files_of_ranks(files, {{0, path}});
+  sources.path = path;
+  return sources;
+}
+
+bool are_saved_together(const SourceFiles& sources) {
+  return std::any_of(sources.begin(), sources.end(), [](const auto& item) { return item.second.is_one_of_several(); });
+}
+
+std::vector<std::string> paths_of(const SourceFiles& sources) {
+  std::vector<std::string> paths;
+  for (const auto& [rank, file] : sources) paths.push_back(file.path());
+  return paths;
+}
 
 SourceFiles open_sources(FileSystem& files, const std::string& given) {
   const auto directory = plain_path(given);
@@ -48,17 +83,13 @@ SourceFiles open_sources(FileSystem& files, const std::string& given) {
     const auto paths = files_at(candidates, first.position);
     if (paths.empty()) continue;
     try {
-      SourceFiles sources;
-      if (has_folders) {
-        for (const auto& [rank, path] : paths) {
-          const auto& file = sources.emplace(rank, SourceFile::open(files, path)).first->second;
-          const auto& first = sources.begin()->second;
-          if (first.info() && file.info()) require_same_save(first, file);
-        }
-      } else {
-        for (auto& file : SourceFile::open_all(files, paths.at(0)))
-          sources.emplace(std::ssize(sources), std::move(file));
+      auto sources = open_files_of_ranks(files, paths);
+      const auto& first_file = sources.begin()->second;
+      for (const auto& [rank, file] : sources) {
+        if (first_file.info() && file.info()) require_same_save(first_file, file);
       }
+      sources.path = directory;
+      sources.in_folders = has_folders;
       if (!problem.empty()) log_warning("{}; {} is taken instead", problem, paths.begin()->second);
       return sources;
     } catch (const InvalidArgument& error) {

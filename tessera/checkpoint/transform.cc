@@ -172,14 +172,13 @@ std::vector<Manifest> convert(OutputWriter& writer, std::span<const OutputFile> 
 
 }  // namespace
 
-TransformReport transform_checkpoints(FileSystem& files, const std::string& src_directory,
-                                      const std::string& dst_directory, const std::string& prefix,
-                                      const std::string& src_strategy_file, const std::string& dst_strategy_file,
-                                      const TransformOptions& options) {
+TransformReport transform_checkpoints(FileSystem& files, const std::string& source, const std::string& dst_directory,
+                                      const std::string& prefix, const std::string& src_strategy_file,
+                                      const std::string& dst_strategy_file, const TransformOptions& options) {
   if (prefix.find('/') != std::string::npos) throw InvalidArgument("prefix \"{}\": must not contain /", prefix);
-  refuse_same_directory(files, src_directory, dst_directory);
+  refuse_same_directory(files, source, dst_directory);
   const ConversionLock lock(files, dst_directory);
-  const auto sources = open_sources(files, src_directory);
+  const auto sources = open_checkpoint(files, source);
   const auto from = Placement::read(files, src_strategy_file);
   const auto to = Placement::read(files, dst_strategy_file);
   Conversion conversion(from, to, sources, options.check_replicas);
@@ -276,12 +275,10 @@ void transform_checkpoint_by_rank(FileSystem& files, int64_t rank,
   const auto from = Placement::read(files, src_strategy_file);
   const auto to = Placement::read(files, dst_strategy_file);
   to.stage_of(rank);
-  SourceFiles sources;
-  for (const auto& [source_rank, path] : checkpoint_files) {
-    if (plain_path(path) == plain_path(save_path)) {
-      throw InvalidArgument("{}: is source and destination; the source is never changed", path);
-    }
-    sources.emplace(source_rank, SourceFile::open(files, path));
+  const auto sources = open_files_of_ranks(files, checkpoint_files);
+  for (const auto& path : paths_of(sources)) {
+    if (plain_path(path) != plain_path(save_path)) continue;
+    throw InvalidArgument("{}: is source and destination; the source is never changed", path);
   }
   Conversion conversion(from, to, sources, options.check_replicas);
   const auto output = conversion.output(rank);

@@ -5,7 +5,8 @@
 //
 // A strategy file of "" means one rank that holds everything whole; where the source files' manifests say which parts
 // they hold, these count. What a strategy file does not list is copied unchanged from the source rank of equal number
-// within its stage, modulo their number.
+// within its stage, modulo their number. Of ranks that saved into one directory the manifest says where all slices lie:
+// a source strategy is not needed then, and what the destination's does not list is whole on each rank.
 #pragma once
 
 #include <cstdint>
@@ -45,18 +46,17 @@ struct TransformReport {
   int64_t files_kept = 0;          // complete ones of an earlier call that was interrupted
 };
 
-// Converts src_directory/rank_M/*.ckpt, of each rank the newest step that all have, to
-// dst_directory/rank_N/PREFIXN.ckpt with manifests. Everything is written to dst_directory.partial, which takes the
-// name dst_directory when it is complete; interrupted, the next call goes on from what is there. The source is only
-// read.
+// Converts source/rank_M/*.ckpt, of each rank the newest step that all have, to dst_directory/rank_N/PREFIXN.ckpt with
+// manifests. `source` may also be a directory with the files of all ranks, or one checkpoint, with all its files.
+// Everything is written to dst_directory.partial, which takes the name dst_directory when it is complete; interrupted,
+// the next call goes on from what is there. The source is only read.
 //
 // Throws InvalidArgument when the directories are the same, dst_directory has files that this conversion does not
 // write, a needed rank is missing, or strategy files, sources and their manifests contradict each other: all that
 // before anything is written, but for values that do not match their checksums. IoError when a file cannot be read or
 // written, or the disk has not enough space.
-TransformReport transform_checkpoints(FileSystem& files, const std::string& src_directory,
-                                      const std::string& dst_directory, const std::string& prefix,
-                                      const std::string& src_strategy_file = "",
+TransformReport transform_checkpoints(FileSystem& files, const std::string& source, const std::string& dst_directory,
+                                      const std::string& prefix, const std::string& src_strategy_file = "",
                                       const std::string& dst_strategy_file = "", const TransformOptions& options = {});
 
 // The ranks of the source whose checkpoints are needed for `rank` of the destination, ascending. Where no strategy file

@@ -9,6 +9,7 @@
 #include "tessera/checkpoint/load.h"
 #include "tessera/checkpoint/placement.h"
 #include "tessera/checkpoint/save.h"
+#include "tessera/checkpoint/saved_together.h"
 #include "tessera/checkpoint/sources.h"
 #include "tessera/checkpoint/test_helpers.h"
 
@@ -113,13 +114,13 @@ TEST_F(TwoRanks, DamageIsNamed) {
 
 TEST_F(TwoRanks, AMissingRankIsNamed) {
   files.remove("src/rank_1/CKP-1_4.ckpt");
-  EXPECT_EQ(refusal(), "the checkpoint of rank 1 is needed for rank 1's, but it is missing");
-  EXPECT_THAT(message_of([&] { transform_checkpoints(files, "none", "dst", ""); }),
-              "none: is no directory of checkpoints");
+  EXPECT_EQ(refusal(), "the checkpoint of rank 1 is needed for rank 1's, but it is missing: none in src/rank_1");
+  EXPECT_THAT(message_of([&] { transform_checkpoints(files, "none", "dst", ""); }), "none: no such file or directory");
 }
 
 TEST_F(TwoRanks, F48_AnotherStrategyIsRefused) {
-  EXPECT_EQ(refusal("four.ckpt", "two.ckpt"), "the checkpoint of rank 2 is needed for rank 1's, but it is missing");
+  EXPECT_EQ(refusal("four.ckpt", "two.ckpt"),
+            "the checkpoint of rank 2 is needed for rank 1's, but it is missing: none in src/rank_2");
   write_strategy_file(files, "one.ckpt", {.layouts = {split_rows("w", 1)}});
   EXPECT_EQ(refusal("one.ckpt", "two.ckpt"), "src/rank_1/CKP-1_4.ckpt: is of rank 1, but one.ckpt is of ranks 0 to 0");
   auto layout = split_rows("w", 2);
@@ -270,7 +271,18 @@ TEST_F(TwoRanks, OnceConvertedSayThemselvesWhatTheyHold) {
   EXPECT_TRUE(bit_equal(load(files, "whole/rank_0/net0.ckpt").find("w")->read(), rows(0, 8)));
   files.remove_directory_tree("dst/rank_2");
   EXPECT_EQ(message_of([&] { transform_checkpoints(files, "dst", "again", "net"); }),
-            "dst/rank_0/out0.ckpt: is of 4 ranks by its manifest, the checkpoints of 3 are there");
+            "dst: of 4 ranks only the folders rank_0, rank_1, rank_3 have checkpoints");
+  for (const int rank : {0, 3}) files.remove_directory_tree(fmt::format("dst/rank_{}", rank));
+  const auto refusal = [&](const std::string& source, const std::string& strategy) {
+    return message_of([&] { transform_checkpoints(files, source, "again", "net", strategy); });
+  };
+  EXPECT_EQ(refusal("dst", ""), "dst: of 4 ranks only the folder rank_1 has a checkpoint");
+  const std::string rest = "; give the directory that holds all folders rank_N";
+  for (const char* source : {"dst/rank_1", "dst/rank_1/out1.ckpt"}) {
+    EXPECT_EQ(refusal(source, ""), source + (": is one rank's part of a checkpoint of 4 ranks" + rest));
+  }
+  EXPECT_EQ(refusal("src/rank_0", "two.ckpt"),
+            "src/rank_0: is one rank's part of a checkpoint of 2 ranks by two.ckpt" + rest);
 }
 
 TEST_F(TwoRanks, ManifestsThatLieAreRefused) {
@@ -360,6 +372,66 @@ TEST(Transform, FilesOfOthersHaveNoManifestAndConvertAll) {
   }
   transform_checkpoints(files, "src/", "dst/", "transformed", "src_strategy.ckpt");
   EXPECT_TRUE(bit_equal(load(files, "dst/rank_0/transformed0.ckpt").find("fc.weight")->read(), rows(0, 8)));
+}
+
+// Each value lies somewhere: in slices, or whole in the file of any rank.
+struct SavedTogether : testing::Test {
+  MemoryFileSystem files;
+  const std::string path = save_together(files, "d/CKP-1_4.ckpt", 4);
+  const ValuesOfThreeRanks values{4};
+
+  void SetUp() override {
+    write_strategy_file(files, "two.ckpt", {.layouts = {split_rows("w", 2)}});
+    ParameterLayout vector{.name = "b", .device_matrix = {2}, .tensor_map = {{0}}};
+    write_strategy_file(files, "only_b.ckpt", {.layouts = {vector}});
+  }
+  // `w` has these rows.
+  void expect_values(const std::string& converted, int64_t first_row, int64_t last_row) {
+    const auto checkpoint = load(files, converted);
+    EXPECT_EQ(checkpoint.entries().size(), 4U);
+    EXPECT_TRUE(bit_equal(checkpoint.find("w")->read(), rows(first_row, last_row)));
+    for (const char* name : {"a", "b"}) EXPECT_TRUE(bit_equal(checkpoint.find(name)->read(), values.b)) << name;
+    EXPECT_EQ(checkpoint.find("count")->read().item(), 4);
+  }
+};
+
+TEST_F(SavedTogether, AreConvertedWithAllTheirFilesHoweverTheyAreNamed) {
+  for (const auto& source : {path, path + ".rank_2", std::string("d")}) {
+    files.remove_directory_tree("dst");
+    transform_checkpoints(files, source, "dst", "net", "", "two.ckpt");
+    expect_values("dst/rank_0/net0.ckpt", 0, 3);
+    expect_values("dst/rank_1/net1.ckpt", 3, 6);
+  }
+}
+
+TEST_F(SavedTogether, NeedNoStrategyOfTheSource) {
+  testing::internal::CaptureStderr();
+  transform_checkpoints(files, "d", "dst", "net", "two.ckpt", "");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("two.ckpt is not needed: " + path + ".manifest says"));
+  expect_values("dst/rank_0/net0.ckpt", 0, 6);
+}
+
+TEST_F(SavedTogether, AreWholeOnEachRankWhereTheDestinationsStrategyDoesNotListThem) {
+  transform_checkpoints(files, "d", "dst", "net", "", "only_b.ckpt");
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto checkpoint = load(files, fmt::format("dst/rank_{0}/net{0}.ckpt", rank));
+    EXPECT_TRUE(bit_equal(checkpoint.find("w")->read(), rows(0, 6)));
+    EXPECT_EQ(checkpoint.find("b")->shape, Shape({2}));
+    EXPECT_EQ(checkpoint.find("count")->read().item(), 4);
+  }
+}
+
+TEST_F(SavedTogether, AreReadWholeByOneRankAtATime) {
+  transform_checkpoint_by_rank(files, 1, {{0, path}}, "one.ckpt", "", "two.ckpt");
+  expect_values("one.ckpt", 3, 6);
+  transform_checkpoint_by_rank(files, 0, {{0, path}, {1, path + ".rank_1"}}, "zero.ckpt", "", "two.ckpt");
+  expect_values("zero.ckpt", 0, 3);
+}
+
+TEST_F(SavedTogether, AreTakenFromAFolderThatIsCalledAsARanks) {
+  save_together(files, "src/rank_0/CKP-1_4.ckpt", 4);
+  transform_checkpoints(files, "src", "dst", "net");
+  expect_values("dst/rank_0/net0.ckpt", 0, 6);
 }
 
 TEST(Slicing, OptimizerShardsMustMeetEachOther) {

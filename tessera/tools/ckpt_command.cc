@@ -113,7 +113,9 @@ void add_diff(CLI::App& ckpt, int& exit_code) {
   auto* diff = ckpt.add_subcommand("diff", "what differs between two checkpoints, however they are split");
   diff->footer(
       "Whole tensors are compared: by their hashes where the manifests of both sides have them, else bit by bit.\n"
-      "Directories with rank_N folders are joined by their strategy files, or by their manifests.\n"
+      "Directories with rank_N folders are joined by their strategy files, or by their manifests. Of a directory the\n"
+      "newest checkpoint is taken. Where ranks saved into one directory, all their files are, though one is named. A\n"
+      "file of a folder rank_N is compared as it is. Which files were taken is said on standard error, or by --json.\n"
       "Prints - for what only LEFT has, + for what only RIGHT has, ! for other types, ~ for other\n"
       "values. Exit code 1 when there is a difference.\n"
       "Examples:\n"
@@ -128,6 +130,7 @@ void add_diff(CLI::App& ckpt, int& exit_code) {
   diff->callback([&exit_code] {
     const auto found =
         checkpoint::diff_checkpoints(FileSystem::local(), left, right, left_strategy, right_strategy, bytes);
+    if (!json) std::fprintf(stderr, "%s\n", checkpoint::diff_sides(found).c_str());
     print(json ? checkpoint::diff_json(found) : checkpoint::diff_table(found));
     if (!found.differences.empty()) exit_code = 1;
   });
@@ -167,12 +170,19 @@ void add_transform(CLI::App& ckpt) {
       "Strategy files say how each side is split; without one, a side is one rank that holds everything (a source "
       "that\n"
       "tessera converted before needs none: its manifests say it). Of a pipeline, merge the stages' files first.\n"
+      "Where ranks saved into one directory, SOURCE is that directory, or the file of a checkpoint in it; the "
+      "manifest\n"
+      "says where all slices lie, and --src_strategy is not needed.\n"
       "The destination appears when it is complete; interrupted, the same command goes on where it was.\n"
       "Examples:\n"
       "  tessera ckpt transform src_checkpoints dst_checkpoints --prefix transformed \\\n"
       "      --src_strategy src_strategy.ckpt --dst_strategy dst_strategy.ckpt\n"
-      "  tessera ckpt transform src_checkpoints whole --src_strategy src_strategy.ckpt      one file, for one device");
-  transform->add_option("source", from, "directory with rank_0, rank_1, ...")->required();
+      "  tessera ckpt transform src_checkpoints whole --src_strategy src_strategy.ckpt      one file, for one device\n"
+      "  tessera ckpt transform ckpt/CKP-2_73.ckpt whole                                    of ranks that saved "
+      "together");
+  transform
+      ->add_option("source", from, "directory with rank_0, rank_1, ... or with the files of all ranks; or one of these")
+      ->required();
   transform->add_option("destination", to, "directory to be made")->required();
   transform->add_option("--prefix", prefix, "of the new files' names");
   transform->add_option("--src_strategy", src_strategy, "strategy file of the source");
@@ -240,12 +250,17 @@ void add_export(CLI::App& ckpt) {
   static bool quiet = false;
   auto* command = ckpt.add_subcommand("export", "write a checkpoint as one .safetensors file of whole tensors");
   command->footer(
+      "Of a directory the newest checkpoint is taken, of a checkpoint that ranks saved into one directory all files, "
+      "though\n"
+      "one is named: its manifest says how they are put together. Those of folders rank_N need the strategy file, or\n"
+      "manifests that say it.\n"
       "Examples:\n"
       "  tessera ckpt export CKP-2_73.ckpt net.safetensors\n"
       "  tessera ckpt export src_checkpoints net.safetensors --strategy src_strategy.ckpt");
-  command->add_option("checkpoint", source, "a .ckpt file, or a directory with rank_0, rank_1, ...")->required();
+  command->add_option("checkpoint", source, "a .ckpt file, or a directory, of whole values or with rank_0, rank_1, ...")
+      ->required();
   command->add_option("file", file, "a .safetensors file to be written")->required();
-  command->add_option("--strategy", strategy, "strategy file of the directory");
+  command->add_option("--strategy", strategy, "strategy file of a directory with rank_0, rank_1, ...");
   add_report_options(*command, json, quiet);
   command->callback([] {
     checkpoint::export_safetensors(FileSystem::local(), source, file, strategy);

@@ -12,6 +12,7 @@
 #include "tessera/base/strings.h"
 #include "tessera/checkpoint/load.h"
 #include "tessera/checkpoint/save.h"
+#include "tessera/checkpoint/saved_together.h"
 #include "tessera/checkpoint/strategy_file.h"
 
 namespace tessera::checkpoint {
@@ -64,8 +65,11 @@ struct CkptCommand : testing::Test {
 TEST_F(CkptCommand, ConvertsAndProvesIt) {
   EXPECT_EQ(output("transform src dst --prefix net --src_strategy 2.ckpt --dst_strategy 3.ckpt"),
             "dst: 3 checkpoints, 76 B written\n");
-  EXPECT_EQ(output("diff src dst --left_strategy 2.ckpt"), "2 equal (1 by their hashes), 0 different\n");
-  EXPECT_EQ(output("diff src dst --left_strategy 2.ckpt --bytes"), "2 equal, 0 different\n");
+  const std::string compared =
+      "comparing src/rank_0/CKP-1_4.ckpt to src/rank_1/CKP-1_4.ckpt (2 files) with dst/rank_0/net0.ckpt to "
+      "dst/rank_2/net2.ckpt (3 files)\n";
+  EXPECT_EQ(output("diff src dst --left_strategy 2.ckpt"), compared + "2 equal (1 by their hashes), 0 different\n");
+  EXPECT_EQ(output("diff src dst --left_strategy 2.ckpt --bytes"), compared + "2 equal, 0 different\n");
   EXPECT_THAT(output("verify dst"), HasSubstr("3 verified, 0 without a manifest, 0 damaged"));
   const auto list = Json::parse(output("ls dst --json"))["files"];
   ASSERT_EQ(list.size(), 3);
@@ -89,7 +93,24 @@ TEST_F(CkptCommand, GoesOutToSafetensorsAndBack) {
   EXPECT_EQ(json.at("file"), "again.safetensors");
   EXPECT_EQ(json.at("num_tensors"), 2);
   EXPECT_EQ(json.at("size_bytes"), files.size_bytes(join_path(folder, "again.safetensors")));
-  EXPECT_EQ(output("diff net.ckpt net.safetensors"), "2 equal, 0 different\n");
+  EXPECT_EQ(output("diff net.ckpt net.safetensors"), "comparing net.ckpt with net.safetensors\n2 equal, 0 different\n");
+}
+
+TEST_F(CkptCommand, TakesAllFilesOfRanksThatSavedTogether) {
+  const auto path = save_together(files, folder + "/d/CKP-1_4.ckpt", 4, /*has_split=*/false);
+  save_whole(files, folder + "/whole.ckpt", 4, /*has_split=*/false);
+  const std::string equal = " with whole.ckpt\n3 equal (3 by their hashes), 0 different\n";
+  const std::string together = "comparing d/CKP-1_4.ckpt to d/CKP-1_4.ckpt.rank_2 (3 files)";
+  EXPECT_EQ(output("diff d whole.ckpt"), together + equal);
+  EXPECT_EQ(output("diff d/CKP-1_4.ckpt whole.ckpt"), together + equal);
+  const auto json = Json::parse(output("diff d/CKP-1_4.ckpt.rank_1 whole.ckpt --json"));
+  EXPECT_EQ(json["left"], Json({"d/CKP-1_4.ckpt", "d/CKP-1_4.ckpt.rank_1", "d/CKP-1_4.ckpt.rank_2"}));
+  EXPECT_EQ(json["right"], Json({"whole.ckpt"}));
+  EXPECT_EQ(json["num_equal"], 3);
+  EXPECT_THAT(output("export d/CKP-1_4.ckpt net.safetensors"), HasSubstr("net.safetensors: 3 tensors"));
+  EXPECT_THAT(output("diff net.safetensors whole.ckpt"), HasSubstr("\n3 equal, 0 different\n"));
+  EXPECT_THAT(output("transform d/CKP-1_4.ckpt dst"), HasSubstr("dst: 1 checkpoints"));
+  EXPECT_THAT(output("diff dst whole.ckpt"), HasSubstr("3 equal (3 by their hashes), 0 different"));
 }
 
 TEST_F(CkptCommand, MergesStrategies) {
@@ -102,11 +123,13 @@ TEST_F(CkptCommand, MergesStrategies) {
 TEST_F(CkptCommand, FailsWithTheReason) {
   const auto missing = run("transform src dst --src_strategy 3.ckpt");
   EXPECT_EQ(missing.exit_code, 1);
-  EXPECT_EQ(missing.text, "error: the checkpoint of rank 2 is needed for rank 0's, but it is missing\n");
+  EXPECT_EQ(missing.text,
+            "error: the checkpoint of rank 2 is needed for rank 0's, but it is missing: none in src/rank_2\n");
   EXPECT_FALSE(files.exists(folder + "/dst"));
   const auto differs = run("diff src/rank_0/CKP-1_4.ckpt src/rank_1/CKP-1_4.ckpt");
   EXPECT_EQ(differs.exit_code, 1);
   EXPECT_EQ(differs.text,
+            "comparing src/rank_0/CKP-1_4.ckpt with src/rank_1/CKP-1_4.ckpt\n"
             "~ w f32[4,2]: 8 of 8 elements differ, by at most 1.0\n1 equal (1 by their hashes), 1 different\n");
   const auto path = folder + "/src/rank_1/CKP-1_4.ckpt";
   auto bytes = files.read_text(path);
