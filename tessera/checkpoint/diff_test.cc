@@ -6,6 +6,8 @@
 #include <cmath>
 #include <random>
 
+#include "tessera/base/strings.h"
+#include "tessera/checkpoint/inspect.h"
 #include "tessera/checkpoint/list.h"
 #include "tessera/checkpoint/save.h"
 #include "tessera/checkpoint/saved_together.h"
@@ -108,6 +110,38 @@ TEST(Diff, SaysThatOneRanksFileIsTakenAsItIs) {
   EXPECT_EQ(
       message_of([&] { diff_checkpoints(files, "dst/rank_1", "dst"); }),
       "dst/rank_1: is one rank's part of a checkpoint of 2 ranks; give the directory that holds all folders rank_N");
+}
+
+TEST(List, AndInspectGiveACheckpointOfSeveralFilesTheSameSizes) {
+  MemoryFileSystem files;
+  const auto path = save_together(files, "d/CKP-1_4.ckpt", 4);
+  int64_t bytes = 0;
+  for (const char* suffix : {"", ".rank_1", ".rank_2"}) bytes += files.size_bytes(path + suffix);
+  const auto expect_sizes = [&] {
+    for (const auto& given : {path, path + ".rank_1"}) {
+      const auto list = list_checkpoints(files, given);
+      ASSERT_EQ(list.size(), 1U);
+      EXPECT_EQ(list[0].size_bytes, bytes);
+      EXPECT_EQ(list[0].num_values, 4);
+      EXPECT_EQ(list[0].num_elements, 12 + 4 + 4 + 1);
+      EXPECT_THAT(
+          inspect_table(files, given).text,
+          testing::StartsWith(fmt::format("{}: {} in 3 files, 4 values, 21 elements\n", path, format_bytes(bytes))));
+      EXPECT_THAT(inspect_json(files, given).text,
+                  HasSubstr(fmt::format("\"size_bytes\": {},\n \"num_files\": 3", bytes)));
+      EXPECT_EQ(verify_checkpoints(files, given)[0].path, path);
+    }
+  };
+  expect_sizes();
+  EXPECT_EQ(inspect_table(files, path).state, Verified::kYes);
+  // A damaged one is shown file by file.
+  auto damaged = files.read_text(path + ".rank_1");
+  damaged[damaged.size() - 1] ^= 1;
+  overwrite(files, path + ".rank_1", damaged);
+  expect_sizes();
+  EXPECT_THAT(inspect_table(files, path).text,
+              testing::ContainsRegex("\nb  [^\n]*  DAMAGED  in CKP-1_4.ckpt.rank_1\n"));
+  EXPECT_THAT(inspect_table(files, path).text, testing::Not(testing::ContainsRegex("\ncount [^\n]*DAMAGED")));
 }
 
 TEST(List, ShowsStepsPartsAndWhatIsBroken) {

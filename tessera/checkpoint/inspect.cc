@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
+#include "tessera/checkpoint/save_slices.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -15,6 +17,7 @@ using Json = nlohmann::ordered_json;
 
 struct Row {
   const StoredEntry* entry;
+  std::string file;  // "" where the values of all files are put together
   uint32_t crc32c;
   bool is_damaged;  // the manifest has another checksum
 };
@@ -23,23 +26,53 @@ struct Row {
 struct View {
   Verification verification;
   std::optional<Manifest> manifest;
-  std::optional<CkptFile> file;
+  std::vector<CkptFile> files;           // not verified
   std::optional<Checkpoint> checkpoint;  // verified: entries as they are loaded
   std::vector<Row> rows;
-  int64_t size_bytes = 0;
+  int64_t num_files = 0;
+  int64_t size_bytes = 0;  // of all of them
   int64_t num_elements = 0;
 };
 
-const ManifestTensor* find_tensor(const std::optional<Manifest>& manifest, const std::string& name) {
-  if (!manifest) return nullptr;
-  const auto it = std::find_if(manifest->tensors.begin(), manifest->tensors.end(),
-                               [&](const ManifestTensor& tensor) { return tensor.name == name; });
-  return it == manifest->tensors.end() ? nullptr : &*it;
+// The files that the manifest names, where they are; `path` alone where it is of another checkpoint. As everywhere,
+// links that lead out of the directory are not followed.
+std::vector<std::string> files_of(FileSystem& files, const std::string& path, const std::optional<Manifest>& manifest) {
+  std::vector<std::string> paths{path};
+  if (!manifest) return paths;
+  bool is_named = false;
+  for (const auto& file : manifest->files) {
+    const auto other = path_beside(path, file.name);
+    is_named = is_named || other == path;
+    if (other == path || !files.exists(other)) continue;
+    if (parent_path(files.real_path(other)) == files.real_path(parent_path(path))) paths.push_back(other);
+  }
+  return is_named ? paths : std::vector{path};
+}
+
+// By the slices of one of the manifest's files.
+bool is_damaged(const std::optional<Manifest>& manifest, const std::string& file, const StoredEntry& entry,
+                uint32_t crc32c) {
+  if (!manifest) return false;
+  for (const auto& tensor : manifest->tensors) {
+    if (tensor.name != entry.name) continue;
+    for (const auto& slice : tensor.slices) {
+      if (manifest->files[static_cast<size_t>(slice.file)].name == file) return slice.crc32c != crc32c;
+    }
+  }
+  return false;
+}
+
+void add_rows(View& view, const std::vector<StoredEntry>& entries, const std::string& file, bool verified) {
+  for (const auto& entry : entries) {
+    Row row{&entry, view.num_files > 1 && !verified ? file : "", entry.crc32c(), false};
+    row.is_damaged = !verified && is_damaged(view.manifest, file, entry, row.crc32c);
+    if (!entry.is_text) view.num_elements += entry.shape.num_elements();
+    view.rows.push_back(std::move(row));
+  }
 }
 
 View look(FileSystem& files, const std::string& path) {
   View view;
-  view.size_bytes = files.size_bytes(path);
   view.verification = verify(files, path);
   view.manifest = view.verification.manifest;
   if (!view.manifest && files.exists(manifest_path(path))) {
@@ -48,26 +81,32 @@ View look(FileSystem& files, const std::string& path) {
     } catch (const InvalidArgument&) {  // the verification's problem says so
     }
   }
-  try {
-    if (view.verification.state == Verified::kYes) {
+  const auto paths = files_of(files, path, view.manifest);
+  view.num_files = std::ssize(paths);
+  for (const auto& file : paths) view.size_bytes += files.size_bytes(file);
+  if (view.verification.state == Verified::kYes) {
+    try {
       view.checkpoint.emplace(open_files(files, path, view.verification.manifest), path, view.verification.manifest);
-    } else {
-      view.file.emplace(CkptFile::open(files, path));
+      add_rows(view, view.checkpoint->entries(), base_name(path), /*verified=*/true);
+    } catch (const InvalidArgument&) {  // encrypted
     }
-  } catch (const InvalidArgument&) {
     return view;
   }
-  const auto& entries = view.checkpoint ? view.checkpoint->entries() : view.file->entries();
-  for (const auto& entry : entries) {
-    Row row{&entry, entry.crc32c(), false};
-    if (view.verification.state == Verified::kNo) {
-      const auto* tensor = find_tensor(view.manifest, entry.name);
-      row.is_damaged = tensor != nullptr && tensor->slices.size() == 1 && tensor->slices[0].crc32c != row.crc32c;
+  for (const auto& file : paths) {
+    try {
+      view.files.push_back(CkptFile::open(files, file));
+    } catch (const InvalidArgument&) {  // the verification's problem says so
     }
-    if (!entry.is_text) view.num_elements += entry.shape.num_elements();
-    view.rows.push_back(row);
   }
+  for (const auto& file : view.files) add_rows(view, file.entries(), base_name(file.path()), /*verified=*/false);
   return view;
+}
+
+// As `ls` counts: a value of which several files hold slices is one.
+size_t num_values(const View& view) {
+  std::set<std::string> names;
+  for (const auto& row : view.rows) names.insert(row.entry->name);
+  return names.size();
 }
 
 std::string time_text(int64_t unix_ms) {
@@ -126,10 +165,12 @@ Json scalar_json(const StoredEntry& entry) {
 
 }  // namespace
 
-Inspection inspect_table(FileSystem& files, const std::string& path) {
+Inspection inspect_table(FileSystem& files, const std::string& given) {
+  const auto path = checkpoint_of_file(files, given);
   const auto view = look(files, path);
-  std::string text = fmt::format("{}: {}, {} values, {} elements\n{}\n", path, format_bytes(view.size_bytes),
-                                 view.rows.size(), view.num_elements, state_line(view.verification));
+  const auto in_files = view.num_files > 1 ? fmt::format(" in {} files", view.num_files) : "";
+  std::string text = fmt::format("{}: {}{}, {} values, {} elements\n{}\n", path, format_bytes(view.size_bytes),
+                                 in_files, num_values(view), view.num_elements, state_line(view.verification));
   if (view.manifest) text += info_lines(view.manifest->info);
   size_t name_width = 4;
   size_t type_width = 4;
@@ -145,16 +186,19 @@ Inspection inspect_table(FileSystem& files, const std::string& path) {
     auto line = fmt::format("{:{}}  {:{}}  {:>12}  {:08x}  {}", row.entry->name, name_width, row.entry->type_text(),
                             type_width, row.entry->size_bytes, row.crc32c, value_text(*row.entry));
     if (row.is_damaged) line += "  DAMAGED";
+    if (!row.file.empty()) line += "  in " + row.file;
     text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }
   return {view.verification.state, view.verification.problem, text};
 }
 
-Inspection inspect_json(FileSystem& files, const std::string& path) {
+Inspection inspect_json(FileSystem& files, const std::string& given) {
+  const auto path = checkpoint_of_file(files, given);
   const auto view = look(files, path);
   const auto state = view.verification.state;
   Json json{{"file", path},
             {"size_bytes", view.size_bytes},
+            {"num_files", view.num_files},
             {"state", state == Verified::kYes  ? "verified"
                       : state == Verified::kNo ? "damaged"
                                                : "no manifest"}};
@@ -185,10 +229,12 @@ Inspection inspect_json(FileSystem& files, const std::string& path) {
     Json value{{"name", entry.name}, {"dtype", entry.is_text ? "str" : to_string(entry.dtype)}};
     if (!entry.is_text) value["shape"] = entry.shape.to_vector();
     value["size_bytes"] = entry.size_bytes;
-    if (!entry.pieces.empty()) value["offset"] = entry.offset;
+    const bool is_in_one_file = view.num_files == 1 || !row.file.empty();
+    if (is_in_one_file && !entry.pieces.empty()) value["offset"] = entry.offset;
     value["crc32c"] = fmt::format("{:08x}", row.crc32c);
     if (entry.appended) value["appended"] = true;
     if (row.is_damaged) value["damaged"] = true;
+    if (!row.file.empty()) value["file"] = row.file;
     if (entry.is_text) {
       value["value"] = entry.read_text();
     } else if (entry.shape.ndim() == 0) {

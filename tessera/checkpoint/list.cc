@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
+#include "tessera/checkpoint/save_slices.h"
 #include "tessera/checkpoint/source_file.h"
 #include "tessera/checkpoint/strategy_file.h"
 
@@ -19,7 +20,7 @@ std::string dump(const Json& json) { return json.dump(1, ' ', false, Json::error
 
 std::vector<std::string> files_below(FileSystem& files, const std::string& path) {
   if (!files.exists(path)) throw InvalidArgument("{}: no such file or directory", path);
-  if (!files.is_directory(path)) return {path};
+  if (!files.is_directory(path)) return {checkpoint_of_file(files, path)};
   std::vector<std::string> found;
   std::vector<std::pair<int64_t, std::string>> folders;
   for (const auto& name : files.list(path)) {

@@ -24,8 +24,9 @@ struct ListedFile {
   std::string problem;                 // "" unless it is neither of both
 };
 
-// `path` itself, or the .ckpt files in it and in its folders rank_N, ranks in their order. Looks at headers and
-// manifests, not at values. Throws InvalidArgument when there is nothing of that name.
+// `path` itself, or the .ckpt files in it and in its folders rank_N, ranks in their order. Of a checkpoint of several
+// files the one of any rank stands for all of them. Looks at headers and manifests, not at values. Throws
+// InvalidArgument when there is nothing of that name.
 std::vector<ListedFile> list_checkpoints(FileSystem& files, const std::string& path);
 std::string list_table(const std::vector<ListedFile>& list);
 std::string list_json(const std::vector<ListedFile>& list);

@@ -22,6 +22,7 @@ void add_ls(CLI::App& ckpt) {
   ls->footer(
       "Lists *.ckpt and rank_N/*.ckpt with size, number of values, epoch and step. Looks at headers and manifests "
       "only.\n"
+      "Where ranks saved into one directory, their files are one checkpoint, and the size is that of all of them.\n"
       "Example:\n"
       "  tessera ckpt ls checkpoints");
   ls->add_option("path", path, "directory or file")->capture_default_str();
@@ -38,7 +39,9 @@ void add_inspect(CLI::App& ckpt, int& exit_code) {
   auto* inspect = ckpt.add_subcommand("inspect", "what a checkpoint holds, and whether it is whole");
   inspect->footer(
       "Prints name, type, size and checksum of each value, and the value of numbers and texts. Exit code 1 when it is\n"
-      "damaged.\n"
+      "damaged. Where ranks saved into one directory, any of their files stands for the checkpoint; the size is that "
+      "of\n"
+      "all of them, as `tessera ckpt ls` has it.\n"
       "Example:\n"
       "  tessera ckpt inspect checkpoints/CKP-2_73.ckpt");
   inspect->add_option("file", file, "a .ckpt file")->required();

@@ -111,6 +111,10 @@ TEST_F(CkptCommand, TakesAllFilesOfRanksThatSavedTogether) {
   EXPECT_THAT(output("diff net.safetensors whole.ckpt"), HasSubstr("\n3 equal, 0 different\n"));
   EXPECT_THAT(output("transform d/CKP-1_4.ckpt dst"), HasSubstr("dst: 1 checkpoints"));
   EXPECT_THAT(output("diff dst whole.ckpt"), HasSubstr("3 equal (3 by their hashes), 0 different"));
+  int64_t bytes = 0;
+  for (const char* suffix : {"", ".rank_1", ".rank_2"}) bytes += files.size_bytes(path + suffix);
+  EXPECT_EQ(Json::parse(output("ls d --json"))["files"][0]["size_bytes"], bytes);
+  EXPECT_EQ(Json::parse(output("inspect d/CKP-1_4.ckpt --json"))["size_bytes"], bytes);
 }
 
 TEST_F(CkptCommand, MergesStrategies) {
