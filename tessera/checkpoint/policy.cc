@@ -5,10 +5,10 @@
 #include <tuple>
 
 #include "tessera/base/error.h"
+#include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
-#include "tessera/checkpoint/commit.h"
 #include "tessera/checkpoint/load.h"
-#include "tessera/checkpoint/save_slices.h"
+#include "tessera/checkpoint/removal.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -170,8 +170,8 @@ bool Retention::is_of_training(const std::string& checkpoint) const {
   return false;
 }
 
-// Earlier runs are of the training by what their manifests say. What a crash left of a run has no manifest to be
-// trusted: it goes with a run all of whose checkpoints are the training's.
+// Earlier runs are of the training by what their manifests say. Where a crash left no manifest, what it left goes with
+// a run all of whose checkpoints are the training's.
 void Retention::keep_own(FilesOfCheckpoints& checkpoints) const {
   struct Run {
     bool has_own = false;
@@ -191,48 +191,43 @@ void Retention::keep_own(FilesOfCheckpoints& checkpoints) const {
   std::erase_if(checkpoints, [&](const auto& item) {
     const auto prefix = parse_checkpoint_name(item.first)->prefix;
     if (prefix == prefix_ || item.second.front() == item.first) return false;
+    if (is_of_training(item.first)) return false;
     const auto& run = runs[prefix];
     return !run.has_own || run.has_others;
   });
 }
 
-// The files of the training's runs by the names of the checkpoints, NAME.ckpt first where it is there.
-Retention::FilesOfCheckpoints Retention::files_of_checkpoints() const {
-  FilesOfCheckpoints files;
-  for (const auto& file_name : files_.list(directory_)) {
-    constexpr std::string_view kSuffix = ".ckpt";
-    const auto end = file_name.find(kSuffix);
-    if (end == std::string::npos) continue;
-    const auto checkpoint = file_name.substr(0, end + kSuffix.size());
-    const auto name = parse_checkpoint_name(checkpoint);
-    if (!name || !run_of(name->prefix)) continue;
-    const bool belongs = file_name == checkpoint || file_name == manifest_path(checkpoint) ||
-                         file_name == pending_manifest_path(checkpoint) || file_name == temporary_path(checkpoint) ||
-                         slice_file_generation(file_name, checkpoint);
-    if (belongs) files[checkpoint].push_back(file_name);
-  }
-  return files;
+Retention::FilesOfCheckpoints Retention::files_of_runs() const {
+  auto checkpoints = files_of_checkpoints(files_, directory_);
+  std::erase_if(checkpoints, [&](const auto& item) { return !run_of(parse_checkpoint_name(item.first)->prefix); });
+  return checkpoints;
 }
 
-// What a crash left of a save or a removal has no NAME.ckpt: no other save is under way.
-void Retention::remove_leftovers(FilesOfCheckpoints& checkpoints) {
+// What a crash left of a save has no NAME.ckpt: no other save is under way.
+void Retention::remove_what_crashes_left(FilesOfCheckpoints& checkpoints) {
+  FilesOfCheckpoints left_over;
   for (auto it = checkpoints.begin(); it != checkpoints.end();) {
     const bool is_left_over = it->second.front() != it->first;
-    if (is_left_over) remove_rest(it->first, it->second);
+    if (is_left_over) left_over.insert(*it);
     it = is_left_over ? checkpoints.erase(it) : std::next(it);
   }
+  remove_leftovers(files_, directory_, left_over);
 }
 
-void Retention::remove_rest(const std::string& checkpoint, const std::vector<std::string>& file_names) {
-  for (const auto& file_name : file_names) {
-    if (file_name != checkpoint) files_.remove(join_path(directory_, file_name));
+void Retention::finish_removals() {
+  try {
+    auto checkpoints = files_of_runs();
+    checkpoint::finish_removals(files_, directory_, checkpoints);
+  } catch (const IoError& error) {
+    log_warning("{}", error.what());
   }
 }
 
 std::vector<std::string> Retention::apply() {
-  auto checkpoints = files_of_checkpoints();
+  auto checkpoints = files_of_runs();
+  checkpoint::finish_removals(files_, directory_, checkpoints);
   keep_own(checkpoints);
-  remove_leftovers(checkpoints);
+  remove_what_crashes_left(checkpoints);
   std::vector<std::string> names;
   for (const auto& [name, file_names] : checkpoints) names.push_back(name);
   std::erase_if(known_, [&](const auto& item) { return !std::binary_search(names.begin(), names.end(), item.first); });
@@ -263,14 +258,12 @@ std::vector<std::string> Retention::apply() {
       }
     }
   }
-  if (removed.empty()) return removed;
-  // NAME.ckpt first: a crash in between leaves slices and manifests without it, which nobody takes for a checkpoint.
-  for (const auto& name : removed) files_.remove(join_path(directory_, name));
-  files_.sync_directory(directory_);
+  FilesOfCheckpoints old;
   for (const auto& name : removed) {
+    old.insert(*checkpoints.find(name));
     known_.erase(name);
-    remove_rest(name, checkpoints.at(name));
   }
+  remove_checkpoints(files_, directory_, old);
   return removed;
 }
 

@@ -96,9 +96,12 @@ class Retention {
   // To be called after a commit. Verifies what it has not seen yet; removes the oldest verified checkpoints beyond
   // keep_checkpoint_max, or all but the oldest of each window and the newest; those of earlier runs are older than
   // those of the present one. What is damaged or has no manifest is neither counted nor removed, but what a crash left
-  // of a save that was never committed is. Files of other trainings are left alone. Returns the names removed, oldest
-  // first.
+  // of a save that was never committed is, and of a removal. Files of other trainings are left alone. Returns the names
+  // removed, oldest first.
   std::vector<std::string> apply();
+  // To be called before the first save: ends removals that a crash interrupted. Logs a warning where that fails;
+  // apply() tries again.
+  void finish_removals();
 
  private:
   struct Known {
@@ -106,14 +109,13 @@ class Retention {
     int64_t size_bytes = 0;
     CheckpointInfo info;
   };
-  using FilesOfCheckpoints = std::map<std::string, std::vector<std::string>>;
-  FilesOfCheckpoints files_of_checkpoints() const;
+  using FilesOfCheckpoints = std::map<std::string, std::vector<std::string>>;  // see removal.h
+  FilesOfCheckpoints files_of_runs() const;
   // Leaves those of other trainings out.
   void keep_own(FilesOfCheckpoints& checkpoints) const;
   bool is_of_training(const std::string& checkpoint) const;
   std::optional<int64_t> run_of(const std::string& prefix) const;
-  void remove_leftovers(FilesOfCheckpoints& checkpoints);
-  void remove_rest(const std::string& checkpoint, const std::vector<std::string>& file_names);
+  void remove_what_crashes_left(FilesOfCheckpoints& checkpoints);
   void look_at(const std::string& name, int64_t size);
 
   FileSystem& files_;

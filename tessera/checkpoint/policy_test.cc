@@ -230,6 +230,37 @@ TEST(Retention, KeepingOneSurvivesACrashAtAnyInstant) {
   EXPECT_THAT(checkpoints_in(files), ElementsAre("CKP-3_1.ckpt"));
 }
 
+// As versions before marks were written left them: NAME.ckpt went first.
+TEST(Retention, RemovesWhatIsLeftOfARunOfItsTrainingOfWhichNothingIsWhole) {
+  MemoryFileSystem files;
+  save_at(files, 1, 1, "LM", 0, "one");
+  save_at(files, 2, 1, "LM_1", 0, "another");
+  for (const char* path : {"d/LM-1_1.ckpt", "d/LM_1-2_1.ckpt"}) files.remove(path);
+  overwrite(files, "d/LM-1_1.ckpt.rank_1", "slices");
+  overwrite(files, "d/LM_1-2_1.ckpt.rank_1", "slices");
+  save_at(files, 3, 1, "LM_2", 0, "one");
+  Retention(files, "d", "LM_2", validated({}), {.base_prefix = "LM", .training_id = "one"}).apply();
+  EXPECT_THAT(files.list("d"),
+              ElementsAre("LM_1-2_1.ckpt.manifest", "LM_1-2_1.ckpt.rank_1", "LM_2-3_1.ckpt", "LM_2-3_1.ckpt.manifest"))
+      << "what is left of another training's is its own";
+}
+
+TEST(Retention, EndsRemovalsThatWereBegunWhoeverBeganThem) {
+  MemoryFileSystem files;
+  files.create_directories("d");
+  for (const char* name : {"LM-1_1.ckpt.removing", "LM-1_1.ckpt.manifest", "LM-1_1.ckpt.rank_1",
+                           "LM_1-1_1.ckpt.removing", "other-1_1.ckpt.removing"}) {
+    overwrite(files, join_path("d", name), "x");
+  }
+  Retention(files, "d", "LM_2", validated({}), {.base_prefix = "LM", .training_id = "one"}).finish_removals();
+  EXPECT_THAT(files.list("d"), ElementsAre("other-1_1.ckpt.removing")) << "of another prefix";
+  // A name that is in use again.
+  save_at(files, 1, 1, "LM", 0, "one");
+  overwrite(files, "d/LM-1_1.ckpt.removing", "x");
+  Retention(files, "d", "LM", validated({}), {}).apply();
+  EXPECT_THAT(files.list("d"), ElementsAre("LM-1_1.ckpt", "LM-1_1.ckpt.manifest", "other-1_1.ckpt.removing"));
+}
+
 TEST(FindNewest, GoesByNumbersNotNames) {
   MemoryFileSystem files;
   for (const auto& [epoch, step] : std::vector<std::pair<int64_t, int64_t>>{{9, 5}, {10, 2}, {10, 10}, {10, 9}}) {

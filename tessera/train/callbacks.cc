@@ -150,6 +150,7 @@ void ModelCheckpoint::begin(RunContext& run) {
   const checkpoint::RetainedTraining training{
       .base_prefix = given_prefix_, .job_name = run.model.options().job_name, .training_id = run.model.training_id()};
   retention_ = std::make_shared<checkpoint::Retention>(files, directory_, prefix_, config_, training);
+  if (lock_ != nullptr) retention_->finish_removals();
   if (config_.async_save) run.model.reserve_snapshot(join_path(directory_, prefix_), save_options({}));
 }
 

@@ -502,6 +502,28 @@ TEST_F(Saves, OfATrainingThatIsResumedCountTogether) {
   EXPECT_EQ(names().size(), 6U) << "a new training leaves those of the other one alone";
 }
 
+TEST_F(Saves, EndRemovalsThatACrashInterruptedBeforeTheFirstStep) {
+  struct Looks : Callback {
+    explicit Looks(std::function<void()> f) : look(std::move(f)) {}
+    void step_begin(RunContext& run) override {
+      if (run.model.context().rank() == 0) look();  // the first rank of a directory looks after it
+    }
+    std::function<void()> look;
+  };
+  auto& files = FileSystem::local();
+  files.create_directories(in(""));
+  for (const char* name : {"LM-1_1.ckpt.removing", "LM-1_1.ckpt.rank_1", "LM-1_1.ckpt.manifest"}) {
+    files.create(in(name))->append("x");
+  }
+  with_job({}, 2, [&](Model& model) {
+    const auto nothing_is_left = [&] {
+      for (const auto& name : files.list(in(""))) EXPECT_FALSE(name.starts_with("LM-1_1.ckpt")) << name;
+    };
+    model.train(1, samples(DType::kF32),
+                {ModelCheckpoint("LM", in(""), {.save_checkpoint_steps = 100}), Looks(nothing_is_left)});
+  });
+}
+
 struct Normalised : nn::Cell {
   nn::Conv2d& conv = child<nn::Conv2d>("conv", 3, 4, nn::Conv2dOptions{.kernel = 3});
   nn::BatchNorm2d& norm = child<nn::BatchNorm2d>("norm", 4);

@@ -121,6 +121,56 @@ TEST_P(CrashStates, F29_SampledLossesAndOrdersLeaveThisStepOrTheOneBefore) {
   }
 }
 
+// The names of files that are of no whole checkpoint.
+std::vector<std::string> remains(FileSystem& files) {
+  auto names = files.list("d");
+  for (const auto& name : files.list("d")) {
+    const auto path = join_path("d", name);
+    if (!name.ends_with(".ckpt") || verify(files, path).state != Verified::kYes) continue;
+    std::erase_if(names, [&](const std::string& other) { return other.starts_with(name); });
+  }
+  return names;
+}
+
+// The second run of a training removes what is left of the first, so that no other checkpoint says whose the remains
+// are; the third goes on.
+TEST(Removals, F54_EveryPrefixIsEndedByTheNextRunWhichRemovesNothingElse) {
+  constexpr int kSavers = 3;
+  const auto retention_of = [](FileSystem& files, const std::string& prefix) {
+    return Retention(files, "d", prefix, validated({.keep_checkpoint_max = 1}),
+                     {.base_prefix = "CKP", .training_id = "training"});
+  };
+  CrashFileSystem files;
+  for (const int64_t step : {1, 2}) save_step_in_slices(files, step, kSavers, path_of_step(step));
+  save_step_in_slices(files, 3, kSavers, "d/CKP_1-1_3.ckpt");
+  // Another training's, under the same prefix and under another one.
+  const auto save_of_another = [&](const std::string& path) {
+    save(files, {.path = path}, entries_of_step(9), {.epoch = 1, .step_in_epoch = 9, .training_id = "another"});
+  };
+  save_of_another("d/CKP_7-1_9.ckpt");
+  save_of_another("d/other-1_9.ckpt");
+  const size_t first = files.num_operations();
+  EXPECT_THAT(retention_of(files, "CKP_1").apply(), testing::ElementsAre("CKP-1_1.ckpt", "CKP-1_2.ckpt"));
+  int64_t interrupted = 0;
+  const auto cases = for_each_crash(files, first, [&](MemoryFileSystem& state) {
+    ASSERT_EQ(verify(state, "d/CKP_1-1_3.ckpt").state, Verified::kYes);
+    interrupted += remains(state).empty() ? 0 : 1;
+    // When the next run begins, and when it has saved.
+    auto retention = retention_of(state, "CKP_2");
+    retention.finish_removals();
+    EXPECT_THAT(remains(state), testing::IsEmpty());
+    save_step_in_slices(state, 4, kSavers, "d/CKP_2-1_4.ckpt");
+    retention.apply();
+    EXPECT_THAT(state.list("d"),
+                testing::ElementsAre("CKP_2-1_4.ckpt", "CKP_2-1_4.ckpt.manifest", "CKP_2-1_4.ckpt.rank_1",
+                                     "CKP_2-1_4.ckpt.rank_2", "CKP_7-1_9.ckpt", "CKP_7-1_9.ckpt.manifest",
+                                     "other-1_9.ckpt", "other-1_9.ckpt.manifest"));
+  });
+  EXPECT_GT(interrupted, cases / 2);
+  std::cout << cases << " cases, " << (testing::Test::HasFailure() ? 1 : 0) << " failures: crash states of a removal, "
+            << files.num_operations() - first << " operations\n";
+}
+
 // In the newest of two checkpoints, in any of its files.
 void flip_bits(MemoryFileSystem& files, const std::string& what) {
   std::vector<std::string> names;

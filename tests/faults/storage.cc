@@ -18,7 +18,8 @@ std::vector<Entry> entries_of_step(int64_t step) {
 }
 
 CheckpointInfo info_of_step(int64_t step) {
-  return {.epoch = 1, .step_in_epoch = step, .step = step, .saved_at_ms = step, .job_id = "job"};
+  return {
+      .epoch = 1, .step_in_epoch = step, .step = step, .saved_at_ms = step, .job_id = "job", .training_id = "training"};
 }
 
 std::string path_of_step(int64_t step, const std::string& directory) {

@@ -62,6 +62,7 @@ void kill_at_every_operation(const std::string& command, const std::string& dire
       ++kills;
       ASSERT_EQ(run_job({command, directory, "3", "3", "1"}).exit_code, 0);
       ASSERT_EQ(recovered_step(disk, directory), 3);
+      EXPECT_THAT(disk.list(directory), testing::Each(testing::StartsWith("CKP-1_3.ckpt"))) << "nothing is left over";
     }
   }
   EXPECT_TRUE(seen[1] && seen[2]);

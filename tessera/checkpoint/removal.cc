@@ -1,0 +1,97 @@
+#include "tessera/checkpoint/removal.h"
+
+#include <algorithm>
+
+#include "tessera/base/function_ref.h"
+#include "tessera/checkpoint/commit.h"
+#include "tessera/checkpoint/manifest.h"
+#include "tessera/checkpoint/policy.h"
+#include "tessera/checkpoint/save_slices.h"
+
+namespace tessera::checkpoint {
+namespace {
+
+std::string mark_of(const std::string& checkpoint) { return checkpoint + ".removing"; }
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Of all checkpoints the files that `which` picks, durably.
+void remove_files(FileSystem& files, const std::string& directory, const FilesOfCheckpoints& checkpoints,
+                  FunctionRef<bool(const std::string& checkpoint, const std::string& file)> which) {
+  bool any = false;
+  for (const auto& [checkpoint, names] : checkpoints) {
+    for (const auto& name : names) {
+      if (!which(checkpoint, name)) continue;
+      files.remove(join_path(directory, name));
+      any = true;
+    }
+  }
+  if (any) files.sync_directory(directory);
+}
+
+// Steps 2 and 3.
+void remove_marked(FileSystem& files, const std::string& directory, const FilesOfCheckpoints& checkpoints) {
+  const auto is_mark = [](const std::string& checkpoint, const std::string& name) {
+    return name == mark_of(checkpoint);
+  };
+  remove_files(files, directory, checkpoints,
+               [&](const std::string& checkpoint, const std::string& name) { return !is_mark(checkpoint, name); });
+  remove_files(files, directory, checkpoints, is_mark);
+}
+
+}  // namespace
+
+FilesOfCheckpoints files_of_checkpoints(FileSystem& files, const std::string& directory) {
+  FilesOfCheckpoints found;
+  for (const auto& name : files.list(directory)) {
+    constexpr std::string_view kSuffix = ".ckpt";
+    const auto end = name.find(kSuffix);
+    if (end == std::string::npos) continue;
+    const auto checkpoint = name.substr(0, end + kSuffix.size());
+    if (!parse_checkpoint_name(checkpoint)) continue;
+    const bool belongs = name == checkpoint || name == manifest_path(checkpoint) ||
+                         name == pending_manifest_path(checkpoint) || name == temporary_path(checkpoint) ||
+                         name == mark_of(checkpoint) || slice_file_generation(name, checkpoint);
+    if (belongs) found[checkpoint].push_back(name);
+  }
+  return found;
+}
+
+void remove_checkpoints(FileSystem& files, const std::string& directory, const FilesOfCheckpoints& checkpoints) {
+  if (checkpoints.empty()) return;
+  FilesOfCheckpoints marked;
+  for (const auto& [checkpoint, names] : checkpoints) {
+    files.rename(join_path(directory, checkpoint), join_path(directory, mark_of(checkpoint)));
+    marked[checkpoint] = names;
+    marked[checkpoint].front() = mark_of(checkpoint);
+  }
+  files.sync_directory(directory);
+  remove_marked(files, directory, marked);
+}
+
+void finish_removals(FileSystem& files, const std::string& directory, FilesOfCheckpoints& checkpoints) {
+  FilesOfCheckpoints begun;
+  for (auto it = checkpoints.begin(); it != checkpoints.end();) {
+    auto& [checkpoint, names] = *it;
+    const auto mark = mark_of(checkpoint);
+    const bool is_begun = contains(names, mark);
+    const bool is_in_use = names.front() == checkpoint;
+    if (is_begun) begun[checkpoint] = is_in_use ? std::vector{mark} : names;
+    std::erase(names, mark);
+    it = is_begun && !is_in_use ? checkpoints.erase(it) : std::next(it);
+  }
+  remove_marked(files, directory, begun);
+}
+
+void remove_leftovers(FileSystem& files, const std::string& directory, const FilesOfCheckpoints& checkpoints) {
+  const auto is_manifest = [](const std::string& checkpoint, const std::string& name) {
+    return name == manifest_path(checkpoint) || name == pending_manifest_path(checkpoint);
+  };
+  remove_files(files, directory, checkpoints,
+               [&](const std::string& checkpoint, const std::string& name) { return !is_manifest(checkpoint, name); });
+  remove_files(files, directory, checkpoints, is_manifest);
+}
+
+}  // namespace tessera::checkpoint
