@@ -45,6 +45,7 @@ std::unique_ptr<FileSystem> decrypt_checkpoint(FileSystem& files, const std::str
   auto plain = std::make_unique<MemoryFileSystem>();
   plain->create_directories(parent_path(path));
   if (!files.exists(manifest_path(path)) && !files.exists(pending_manifest_path(path))) {
+    refuse_slices_without_manifest(files, path);
     decrypt_file(files, path, encryption, *plain);
     return plain;
   }

@@ -146,6 +146,9 @@ TEST_P(Modes, WithoutAManifestStructureAndKeyStillCount) {
   save_with(files, {kKey, GetParam()});
   files.remove(manifest_path(kPath));
   EXPECT_FALSE(load(files, kPath, {kKey, GetParam()}).is_verified());
+  overwrite(files, "d/CKP-1_1.ckpt.rank_1", "slices");
+  EXPECT_THAT(message_of([&] { load(files, kPath, {kKey, GetParam()}); }), HasSubstr("holds one rank's slices"));
+  files.remove("d/CKP-1_1.ckpt.rank_1");
   const auto whole = files.read_text(kPath);
   for (size_t size = 0; size < whole.size(); ++size) {
     overwrite(files, kPath, whole.substr(0, size));

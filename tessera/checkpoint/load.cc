@@ -9,6 +9,7 @@
 #include "tessera/checkpoint/crc_sum.h"
 #include "tessera/checkpoint/cut_value.h"
 #include "tessera/checkpoint/decrypt_checkpoint.h"
+#include "tessera/checkpoint/save_slices.h"
 #include "tessera/checkpoint/verified_entries.h"
 
 namespace tessera::checkpoint {
@@ -128,6 +129,15 @@ void refuse_link_out(FileSystem& files, const std::string& path, const std::stri
   throw InvalidArgument("{}: is a link to {}, {} describes a file beside it", path, real, manifest_file);
 }
 
+void refuse_slices_without_manifest(FileSystem& files, const std::string& path) {
+  for (const auto& name : files.list(parent_path(path))) {
+    if (!slice_file_generation(name, base_name(path))) continue;
+    throw InvalidArgument(
+        "{}: holds one rank's slices, for {} lies beside it; {}, which says where they belong, is missing", path, name,
+        manifest_path(path));
+  }
+}
+
 int file_index(const Manifest& manifest, const std::string& manifest_file, const std::string& name) {
   const auto it = std::find_if(manifest.files.begin(), manifest.files.end(),
                                [&](const ManifestFile& file) { return file.name == name; });
@@ -188,6 +198,7 @@ Verification verify(FileSystem& files, const std::string& path) {
   if (!result.problem.empty()) return result;
   try {
     CkptFile::open(files, path);
+    refuse_slices_without_manifest(files, path);
     result.state = Verified::kNoManifest;
   } catch (const InvalidArgument& error) {
     result.problem = error.what();

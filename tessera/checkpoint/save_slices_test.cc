@@ -185,5 +185,19 @@ TEST(SaveSlices, ListVerifyInspectAndConversionKnowAllFiles) {
   EXPECT_THAT(verify(files, "d/CKP-1_4.ckpt").problem, HasSubstr("d/CKP-1_4.ckpt.rank_2: is missing"));
 }
 
+TEST(SaveSlices, WithoutTheirManifestTheSlicesOfOneRankAreNotTakenForTheWhole) {
+  MemoryFileSystem files;
+  for (const int64_t step : {4, 5}) save_all(files, fmt::format("d/CKP-1_{}.ckpt", step), step);
+  files.remove("d/CKP-1_5.ckpt.manifest");
+  const std::string refusal =
+      "d/CKP-1_5.ckpt: holds one rank's slices, for CKP-1_5.ckpt.rank_1 lies beside it; d/CKP-1_5.ckpt.manifest, which "
+      "says where they belong, is missing";
+  EXPECT_EQ(message_of([&] { load(files, "d/CKP-1_5.ckpt"); }), refusal);
+  EXPECT_EQ(verify(files, "d/CKP-1_5.ckpt").problem, refusal);
+  EXPECT_EQ(find_newest(files, "d", "CKP").path, "d/CKP-1_4.ckpt");
+  files.remove("d/CKP-1_4.ckpt.manifest");
+  EXPECT_FALSE(find_newest(files, "d", "CKP").found());
+}
+
 }  // namespace
 }  // namespace tessera::checkpoint

@@ -88,16 +88,6 @@ Position position_of(FileSystem& files, const std::string& directory, const std:
   return parsed ? Position{parsed->epoch, parsed->step_in_epoch} : Position{};
 }
 
-// Files of other ranks beside a checkpoint show that it holds only a part, though no manifest says so.
-void refuse_slices_without_manifest(FileSystem& files, const std::string& path) {
-  for (const auto& name : files.list(parent_path(path))) {
-    if (!slice_file_generation(name, base_name(path))) continue;
-    throw InvalidArgument(
-        "{}: holds one rank's slices, for {} lies beside it; {}, which says where they belong, is missing", path, name,
-        manifest_path(path));
-  }
-}
-
 // A checkpoint of which the file of one rank was named.
 std::vector<SourceFile> open_all_beside(FileSystem& files, const std::string& path, const std::string& checkpoint) {
   if (!files.exists(path)) throw InvalidArgument("{}: no such file", path);

@@ -18,6 +18,10 @@ int file_index(const Manifest& manifest, const std::string& manifest_file, const
 // that leads out of its directory.
 void refuse_link_out(FileSystem& files, const std::string& path, const std::string& manifest_file);
 
+// Files of other ranks beside a checkpoint show that it holds only a part, though no manifest says so: throws
+// InvalidArgument where there are any.
+void refuse_slices_without_manifest(FileSystem& files, const std::string& path);
+
 // Throws InvalidArgument unless the manifest describes exactly this file: its name, size, and the names, types and
 // sizes of its values in their order. Contents are not read.
 void require_entries(const CkptFile& file, const Manifest& manifest, const std::string& manifest_file);
