@@ -3,7 +3,7 @@
 
 A folder includes only folders of lower layers. Its CMakeLists.txt names its dependencies (DEPS), which must be lower
 too, and which must lead to every folder that its library includes. Programs that stand for a user's (examples/,
-tessera/tools, python/) see of the library only its public header. tessera/testing is for tests.
+tessera/tools, python/) see of the library only its public header. tessera/testing is for tests and benchmarks.
 Prints one line for each fault: file:line, the include, the rule. Exit code 1 where there is one.
 """
 
@@ -44,7 +44,7 @@ def lower_than(folder):
 
 
 def is_test(path, test_files=frozenset()):
-    return path.endswith("_test.cc") or path.startswith("tests/") or path in test_files
+    return path.endswith("_test.cc") or path.startswith(("tests/", "benchmarks/")) or path in test_files
 
 
 def check_include(path, target, test_files=frozenset()):

@@ -61,7 +61,7 @@ class Layers(unittest.TestCase):
 
     def test_testing_is_for_tests(self):
         include = '#include "tessera/testing/run_ranks.h"\n'
-        self.assertEqual(faults_of({"tessera/comm/a_test.cc": include, "tests/laws/laws_test.cc": include}), [])
+        self.assertEqual(faults_of({"tessera/comm/a_test.cc": include, "tests/laws/laws_test.cc": include, "benchmarks/a.cc": include}), [])
         self.assertIn("testing is for tests", faults_of({"tessera/comm/a.cc": include})[0])
 
     def test_a_helper_that_only_tests_compile_is_a_test(self):
