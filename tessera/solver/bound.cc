@@ -22,8 +22,9 @@ size_t as_index(int i) { return static_cast<size_t>(i); }
 
 }  // namespace
 
-Bound::Bound(const Instance& instance)
+Bound::Bound(const Instance& instance, const Deadline& deadline)
     : instance_(instance),
+      deadline_(deadline),
       relaxation_(instance),
       dual_(std::make_unique<Dual>(*relaxation_.graph)),
       prices_(instance),
@@ -61,19 +62,19 @@ void Bound::pass(double known) {
 
 void Bound::price(const std::vector<double>& prices, int passes) {
   set_prices(prices);
-  for (int i = 0; i < passes; ++i) pass(kForbidden);
+  for (int i = 0; i < passes && !deadline_.is_over(); ++i) pass(kForbidden);
 }
 
 void Bound::raise(double known, int64_t work) {
   const auto pairs = static_cast<int64_t>(relaxation_.graph->num_pairs + relaxation_.graph->cost.size());
   const auto passes = std::clamp<int64_t>(work / (2 * pairs + 1), 1, kMostPasses);
-  for (int64_t i = 0; i < passes && value_ < known; ++i) {
+  for (int64_t i = 0; i < passes && value_ < known && !deadline_.is_over(); ++i) {
     pass(known);
     if (passes_++ % kPassesPerPrice == 0 && instance_.num_points > 0) {
       set_prices(prices_.next(choices(), dual_->bound(), known));
     }
   }
-  if (value_ >= known) return;
+  if (value_ >= known || deadline_.is_over()) return;
   const auto& out = dual_->is_out();
   const auto num_out = std::count(out.begin(), out.end(), true);
   const bool looks = passes_ - passes_before_ >= kPassesPerLook;
@@ -90,13 +91,14 @@ void Bound::raise(double known, int64_t work) {
 void Bound::shrink(double known, bool joins) {
   const double slack = known == kForbidden ? 0 : 1e-9 * std::abs(known);  // sums of doubles are not exact
   Contraction how{.is_out = dual_->is_out(), .partner = {}, .most = known - dual_->sum_of_least() + slack};
-  while (true) {
+  while (!deadline_.is_over()) {
     if (!mark_needless(instance_, relaxation_, how.is_out)) {
       value_ = known;
       return;
     }
     how.partner.assign(relaxation_.members.size(), -1);
     if (joins) how.partner = choose_partners(relaxation_, *dual_, how.is_out, how.most, kLimits);
+    if (deadline_.is_over()) return;
     if (!joins && std::find(how.is_out.begin(), how.is_out.end(), true) == how.is_out.end()) break;
     auto made = contract(relaxation_, *dual_, how);
     if (made.is_empty) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "tessera/solver/deadline.h"
 #include "tessera/solver/dual.h"
 #include "tessera/solver/instance.h"
 #include "tessera/solver/prices.h"
@@ -16,11 +17,11 @@ namespace tessera::solver {
 
 class Bound {
  public:
-  // The instance must outlive it.
-  explicit Bound(const Instance& instance);
+  // The instance and the deadline must outlive it.
+  explicit Bound(const Instance& instance, const Deadline& deadline = kNoDeadline);
 
-  // Looks at about `work` costs. `known` is the cost of the best solution that is known, kForbidden where none is:
-  // what costs as much is not wanted.
+  // Looks at about `work` costs, fewer where the deadline is over. `known` is the cost of the best solution that is
+  // known, kForbidden where none is: what costs as much is not wanted.
   void raise(double known, int64_t work);
   // A number of passes with these prices instead.
   void price(const std::vector<double>& prices, int passes);
@@ -41,6 +42,7 @@ class Bound {
   void shrink(double known, bool joins);
 
   const Instance& instance_;
+  const Deadline& deadline_;
   Relaxation relaxation_;
   std::unique_ptr<Dual> dual_;
   Prices prices_;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/solver/prices.h"
+
 namespace tessera::solver {
 namespace {
 
@@ -11,18 +13,26 @@ size_t as_index(int i) { return static_cast<size_t>(i); }
 constexpr int64_t kSmallTree = 3;
 constexpr int64_t kLargeTree = 1000;
 constexpr int64_t kRepairWork = 10'000'000;  // costs looked at before a repair is given up
+constexpr int kMostSweeps = 40;
+// What is looked at while a beginning is made feasible, in all the instance's costs: in total, and for forbidden pairs
+// after each sweep.
+constexpr int64_t kSettleWork = 60;
+constexpr int64_t kMendWork = 4;
+constexpr int kSweepSizes = 10;  // trees of a sweep have kSmallTree nodes times a power of two below this one
 
 }  // namespace
 
-LocalSearch::LocalSearch(const Instance& instance, uint64_t seed)
+LocalSearch::LocalSearch(const Instance& instance, uint64_t seed, const Deadline& deadline)
     : instance_(instance),
       seed_(seed),
+      deadline_(deadline),
       choices_(as_index(instance.num_nodes()), 0),
       usage_(instance.num_points),
       price_sums_(as_index(instance.num_points) + 1, 0.0),
       place_(as_index(instance.num_nodes()), -1),
       neighbours_in_(as_index(instance.num_nodes()), 0),
-      changes_(as_index(instance.num_nodes()), false) {
+      changes_(as_index(instance.num_nodes()), false),
+      sweep_of_(as_index(instance.num_nodes()), -1) {
   for (int n = 0; n < instance.num_nodes(); ++n) {
     usage_.add(instance.first_point[as_index(n)], instance.last_point[as_index(n)], instance.usages_of(n)[0]);
   }
@@ -48,21 +58,76 @@ void LocalSearch::set(int node, int choice) {
   now = choice;
 }
 
+void LocalSearch::add_up() {
+  sum_ = {};
+  for (int n = 0; n < instance_.num_nodes(); ++n) sum_.add(instance_.costs_of(n)[as_index(choices_[as_index(n)])]);
+  for (int e = 0; e < instance_.num_edges(); ++e) {
+    sum_.add(
+        instance_.row(e, choices_[as_index(instance_.u[as_index(e)])])[choices_[as_index(instance_.v[as_index(e)])]]);
+  }
+}
+
 void LocalSearch::begin(const std::vector<int>& choices, const std::vector<double>& prices) {
   for (int n = 0; n < instance_.num_nodes(); ++n) set(n, choices[as_index(n)]);
-  const auto add_up = [&] {
-    sum_ = {};
-    for (int n = 0; n < instance_.num_nodes(); ++n) sum_.add(instance_.costs_of(n)[as_index(choices_[as_index(n)])]);
-    for (int e = 0; e < instance_.num_edges(); ++e) {
-      sum_.add(
-          instance_.row(e, choices_[as_index(instance_.u[as_index(e)])])[choices_[as_index(instance_.v[as_index(e)])]]);
-    }
-  };
   add_up();
   dear_ = std::max(dear_, 2 * std::abs(sum_.cost));
+  settle(prices);
   repair(prices);
   add_up();
   keep_best();
+}
+
+void LocalSearch::sum_prices(const std::vector<double>& prices, double scale) {
+  for (size_t p = 0; p < prices.size(); ++p) price_sums_[p + 1] = price_sums_[p] + scale * prices[p];
+}
+
+void LocalSearch::settle(std::vector<double> prices) {
+  const auto costs = static_cast<int64_t>(instance_.num_pairs + instance_.cost.size());
+  int64_t work = 0;
+  for (int sweeps = 0; sweeps < kMostSweeps && work < kSettleWork * costs; ++sweeps) {
+    if (sum_.forbidden == 0 && is_within_limit()) return;
+    if (deadline_.is_over()) return;
+    raise_prices(instance_, choices_, prices);
+    sum_prices(prices, 1);
+    sweep(work);
+    mend_forbidden(work, kMendWork * costs);
+    add_up();
+  }
+}
+
+// Chooses each node anew, in one of the trees that all nodes are cut into.
+void LocalSearch::sweep(int64_t& work) {
+  const int number = num_sweeps_++;
+  const int nodes = instance_.num_nodes();
+  const int start = below(nodes);
+  constexpr int kTreesPerQuestion = 64;
+  int trees = 0;
+  for (int k = 0; k < nodes; ++k) {
+    const int node = (start + k) % nodes;
+    if (sweep_of_[as_index(node)] == number) continue;
+    grow(node, kSmallTree << below(kSweepSizes), number);
+    for (const Member& member : members_) sweep_of_[as_index(member.node)] = number;
+    for (const Change& change : choose_tree(work)) set(change.node, change.choice);
+    if (++trees % kTreesPerQuestion == 0 && deadline_.is_over()) return;
+  }
+}
+
+bool LocalSearch::is_forbidden(int edge) const {
+  const int i = choices_[as_index(instance_.u[as_index(edge)])];
+  return instance_.row(edge, i)[choices_[as_index(instance_.v[as_index(edge)])]] == kForbidden;
+}
+
+// Trees around forbidden pairs, the larger the longer a pair stays: around a node with many neighbours all of them may
+// have to change with it.
+void LocalSearch::mend_forbidden(int64_t& work, int64_t share) {
+  const int64_t most = work + share;
+  for (int e = 0; e < instance_.num_edges() && work < most; ++e) {
+    for (int64_t size = 10; is_forbidden(e) && work < most && size < int64_t{4} * instance_.num_nodes(); size *= 4) {
+      if (deadline_.is_over()) return;
+      grow(below(2) == 0 ? instance_.u[as_index(e)] : instance_.v[as_index(e)], size);
+      for (const Change& change : choose_tree(work)) set(change.node, change.choice);
+    }
+  }
 }
 
 void LocalSearch::repair(const std::vector<double>& prices) {
@@ -76,7 +141,7 @@ void LocalSearch::repair(const std::vector<double>& prices) {
     scale = (costs + 1) / (static_cast<double>(instance_.usage_limit) + 1);
   }
   int64_t work = 0;
-  while (work < kRepairWork && !is_within_limit()) {
+  while (work < kRepairWork && !is_within_limit() && !deadline_.is_over()) {
     work += instance_.num_nodes();
     const int point = usage_.where();
     // The single changes that bring this point down, by what they cost for what they save.
@@ -109,8 +174,7 @@ void LocalSearch::repair(const std::vector<double>& prices) {
     if (usage_.at(point) <= instance_.usage_limit && any) continue;
     // Single changes are forbidden by neighbours: change them together, usage at this point being dear.
     raised[as_index(point)] = std::max(2 * raised[as_index(point)], scale);
-    price_sums_[0] = 0;
-    for (size_t p = 0; p < raised.size(); ++p) price_sums_[p + 1] = price_sums_[p] + raised[p];
+    sum_prices(raised, 1);
     for (int n = 0; n < instance_.num_nodes(); ++n) {
       if (usage_.at(point) <= instance_.usage_limit || work >= kRepairWork) break;
       if (instance_.first_point[as_index(n)] > point || instance_.last_point[as_index(n)] <= point) continue;
@@ -135,8 +199,9 @@ void LocalSearch::restart() {
   sum_ = {best_cost_, 0};
 }
 
-// Makes members_ a tree of up to `size` nodes around the root, with no other edge between them.
-void LocalSearch::grow(int root, int64_t size) {
+// Makes members_ a tree of up to `size` nodes around the root, with no other edge between them; without those that a
+// sweep, where one is given, has chosen.
+void LocalSearch::grow(int root, int64_t size, int sweep) {
   for (const Member& member : members_) {
     place_[as_index(member.node)] = -1;
     for (const auto& incidence : instance_.edges_of(member.node)) neighbours_in_[as_index(incidence.other)] = 0;
@@ -167,6 +232,7 @@ void LocalSearch::grow(int root, int64_t size) {
     for (size_t k = 0; k < edges.size() && static_cast<int64_t>(members_.size()) < size; ++k) {
       const auto& incidence = edges[(start + k) % edges.size()];
       const int other = incidence.other;
+      if (sweep >= 0 && sweep_of_[as_index(other)] == sweep) continue;
       if (place_[as_index(other)] >= 0 || neighbours_in_[as_index(other)] != 1) continue;
       open.push_back(static_cast<int>(members_.size()));
       add(other, member, {incidence.edge, node, !incidence.is_first});
@@ -313,11 +379,11 @@ void LocalSearch::improve(const std::vector<double>& prices, int64_t work) {
   constexpr int kTreesPerScale = 50;
   constexpr int kRetries = 4;
   int64_t done = 0;
-  while (done < work) {
+  while (done < work && !deadline_.is_over()) {
     const double scale = kScales[below(static_cast<int>(std::size(kScales)))];
-    for (size_t p = 0; p < prices.size(); ++p) price_sums_[p + 1] = price_sums_[p] + scale * prices[p];
+    sum_prices(prices, scale);
     done += static_cast<int64_t>(prices.size());
-    for (int tree = 0; tree < kTreesPerScale && done < work; ++tree) {
+    for (int tree = 0; tree < kTreesPerScale && done < work && !deadline_.is_over(); ++tree) {
       const double size = static_cast<double>(kSmallTree) *
                           std::pow(static_cast<double>(kLargeTree) / static_cast<double>(kSmallTree), uniform());
       dear_point_ = is_within_limit() ? -1 : usage_.where();

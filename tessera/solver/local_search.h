@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tessera/base/random.h"
+#include "tessera/solver/deadline.h"
 #include "tessera/solver/instance.h"
 #include "tessera/solver/usage_tree.h"
 
@@ -13,11 +14,12 @@ namespace tessera::solver {
 
 class LocalSearch {
  public:
-  // Draws are a function of `seed` alone. The instance must outlive the search.
-  LocalSearch(const Instance& instance, uint64_t seed);
+  // Draws are a function of `seed` alone. The instance and the deadline must outlive the search.
+  LocalSearch(const Instance& instance, uint64_t seed, const Deadline& deadline = kNoDeadline);
 
-  // Begins at `choices`, which need not be feasible; where they break the limit they are mended as well as can be, by
-  // the cheapest changes for what they save (`prices`: of usage at each point).
+  // Begins at `choices`, which need not be feasible. Where they are not, all nodes are chosen anew, tree after tree,
+  // while usage (`prices`: at each point) becomes dearer where the limit is broken; what is then left is mended by the
+  // cheapest changes for what they save.
   void begin(const std::vector<int>& choices, const std::vector<double>& prices);
   // Random trees until about `work` costs have been looked at. Trees are chosen anew with usage priced at a random
   // multiple of `prices`; what costs no more and breaks the limit no further is kept.
@@ -65,9 +67,15 @@ class LocalSearch {
 
   double node_delta(int node, int choice) const;
   void set(int node, int choice);
+  void add_up();
+  bool is_forbidden(int edge) const;
+  void settle(std::vector<double> prices);
+  void sum_prices(const std::vector<double>& prices, double scale);
+  void sweep(int64_t& work);
+  void mend_forbidden(int64_t& work, int64_t share);
   void repair(const std::vector<double>& prices);
   void keep_best();
-  void grow(int root, int64_t size);
+  void grow(int root, int64_t size, int sweep = -1);
   double price_of(int node) const;
   std::vector<Change> choose_tree(int64_t& work);
   Sum sum_around(const std::vector<Change>& changes) const;
@@ -79,6 +87,7 @@ class LocalSearch {
 
   const Instance& instance_;
   uint64_t seed_;
+  const Deadline& deadline_;
   uint64_t draws_ = 0;
   std::vector<int> choices_;
   Sum sum_;  // of choices_
@@ -95,6 +104,8 @@ class LocalSearch {
   std::vector<int> taken_;          // of each member and choice of its parent: its best choice
   std::vector<size_t> first_taken_;
   std::vector<bool> changes_;  // of each node, while a change is tried
+  std::vector<int> sweep_of_;  // of each node: the last sweep that chose it
+  int num_sweeps_ = 0;
   // Usage at this point costs more than prices say; -1: at none.
   int dear_point_ = -1;
   double dear_price_ = 0;

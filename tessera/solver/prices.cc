@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 namespace tessera::solver {
@@ -18,7 +19,22 @@ constexpr double kSettledStep = 0.025;
 constexpr double kLongestStep = 1;
 constexpr double kNearly = 0.01;  // of what the bound may still rise
 
+constexpr double kLeastPrice = 0.01;  // of the mean: what a price rises from
+
 size_t as_index(int i) { return static_cast<size_t>(i); }
+
+std::vector<double> usage_at_points(const Instance& instance, const std::vector<int>& choices) {
+  std::vector<double> usage(as_index(instance.num_points) + 1, 0.0);  // first what changes from point to point
+  for (int n = 0; n < instance.num_nodes(); ++n) {
+    if (!instance.is_limited(n)) continue;
+    const auto used = static_cast<double>(instance.usages_of(n)[as_index(choices[as_index(n)])]);
+    usage[as_index(instance.first_point[as_index(n)])] += used;
+    usage[as_index(instance.last_point[as_index(n)])] -= used;
+  }
+  std::partial_sum(usage.begin(), usage.end(), usage.begin());
+  usage.pop_back();
+  return usage;
+}
 
 }  // namespace
 
@@ -46,18 +62,10 @@ double Prices::of_limit() const {
 
 // Makes the usage of `choices` above or below the limit part of the mean. Says whether it leads on where the mean did.
 bool Prices::add_direction(const std::vector<int>& choices) {
-  std::vector<double> changes(values_.size() + 1, 0.0);  // of usage from point to point
-  for (int n = 0; n < instance_.num_nodes(); ++n) {
-    if (!instance_.is_limited(n)) continue;
-    const auto used = static_cast<double>(instance_.usages_of(n)[as_index(choices[as_index(n)])]);
-    changes[as_index(instance_.first_point[as_index(n)])] += used;
-    changes[as_index(instance_.last_point[as_index(n)])] -= used;
-  }
-  double usage = 0;
+  const std::vector<double> usage = usage_at_points(instance_, choices);
   double agreement = 0;
   for (size_t p = 0; p < values_.size(); ++p) {
-    usage += changes[p];
-    const double excess = usage - static_cast<double>(instance_.usage_limit);
+    const double excess = usage[p] - static_cast<double>(instance_.usage_limit);
     agreement += excess * mean_excess_[p];
     mean_excess_[p] += (is_first_ ? 1 : kShare) * (excess - mean_excess_[p]);
   }
@@ -108,6 +116,34 @@ std::vector<double> Prices::next(const std::vector<int>& choices, double bound, 
   std::vector<double> values = center_;
   for (size_t p = 0; p < values.size(); ++p) values[p] = std::max(0.0, values[p] + length * mean_excess_[p]);
   return values;
+}
+
+bool raise_prices(const Instance& instance, const std::vector<int>& choices, std::vector<double>& prices) {
+  const std::vector<double> usage = usage_at_points(instance, choices);
+  double total = 0;
+  for (const double price : prices) total += price;
+  if (total == 0) {
+    // What all cost, spread over what all use.
+    double costs = 1;
+    double used = 1;
+    for (int n = 0; n < instance.num_nodes(); ++n) {
+      costs += std::abs(instance.costs_of(n)[as_index(choices[as_index(n)])]);
+    }
+    for (const double at_point : usage) used += at_point;
+    total = static_cast<double>(prices.size()) * costs / used;
+  }
+  const double least = kLeastPrice * total / static_cast<double>(prices.size() + 1);
+  bool is_broken = false;
+  for (size_t p = 0; p < prices.size(); ++p) {
+    const double share = usage[p] / std::max(1.0, static_cast<double>(instance.usage_limit));
+    if (share > 1) {
+      prices[p] = std::max(prices[p], least) * (share > 1.5 ? 4 : share > 1.1 ? 2 : 1.3);
+      is_broken = true;
+    } else if (share < 0.95) {
+      prices[p] *= 0.8;
+    }
+  }
+  return is_broken;
 }
 
 bool Prices::is_settled() const { return values_.empty() || step_ < kSettledStep; }

@@ -47,4 +47,9 @@ class Prices {
   bool is_first_ = true;
 };
 
+// Makes usage dearer at the points where `choices` break the limit, and cheaper where they leave much of it: after some
+// calls, each with what was chosen at the prices of the last, the limit holds nearly everywhere. Says whether it was
+// broken.
+bool raise_prices(const Instance& instance, const std::vector<int>& choices, std::vector<double>& prices);
+
 }  // namespace tessera::solver

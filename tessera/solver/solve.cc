@@ -1,15 +1,16 @@
 #include "tessera/solver/solve.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "tessera/base/thread.h"
 #include "tessera/solver/bound.h"
 #include "tessera/solver/core.h"
+#include "tessera/solver/deadline.h"
 #include "tessera/solver/exact.h"
 #include "tessera/solver/instance.h"
 #include "tessera/solver/local_search.h"
+#include "tessera/solver/prices.h"
 
 namespace tessera::solver {
 namespace {
@@ -19,23 +20,37 @@ constexpr int64_t kRoundWork = 20'000'000;
 constexpr int64_t kBoundWork = 3 * kRoundWork;  // a dual's passes look at costs one after the other, which is faster
 // Of a small problem a round looks at each cost so often.
 constexpr int64_t kWorkPerCost = 100;
+// A problem of more costs than these gets more rounds, so that each cost is looked at as often.
 constexpr int kRoundsPerBeginning = 16;
+constexpr int64_t kUsualCosts = 2'000'000;
 constexpr int kSmall = 30;  // nodes that are searched through at once
-constexpr int kFirstAttempts = 12;
 constexpr int kFirstPasses = 3;
+constexpr int kPricePasses = 30;  // until the limit holds nearly everywhere
 constexpr int64_t kExactSteps = 200'000;
 constexpr double kRounding = 1e-9;  // a gap below this share of the cost is none: sums of doubles are not exact
 
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
+class Stopwatch {
+ public:
+  explicit Stopwatch(const Clock& clock) : clock_(clock), begin_ns_(clock.monotonic_ns()) {}
+  double seconds() const { return 1e-9 * static_cast<double>(clock_.monotonic_ns() - begin_ns_); }
+
+ private:
+  const Clock& clock_;
+  int64_t begin_ns_;
+};
 
 class Solver {
  public:
-  Solver(const Problem& core, const SolveOptions& options, std::chrono::steady_clock::time_point begin)
-      : options_(options), begin_(begin), instance_(core), bound_(instance_), search_(instance_, options.seed) {
+  Solver(const Problem& core, const SolveOptions& options, const Stopwatch& watch, const Deadline& deadline)
+      : options_(options),
+        watch_(watch),
+        deadline_(deadline),
+        instance_(core),
+        bound_(instance_, deadline),
+        search_(instance_, options.seed, deadline) {
     const auto pairs = static_cast<int64_t>(instance_.num_pairs + instance_.cost.size());
     round_work_ = std::min(kRoundWork, kWorkPerCost * (pairs + 100));
+    rounds_per_beginning_ *= static_cast<int>(std::clamp<int64_t>(pairs / kUsualCosts, 1, 1000));
   }
 
   Solution run() {
@@ -44,7 +59,11 @@ class Solver {
       bound_.price(bound_.prices(), 1);
       if (search_exactly_from(solution)) return solution;
     }
+    Profile& profile = solution.profile;
+    profile.reduction = watch_.seconds();
     find_first();
+    profile.first = watch_.seconds() - profile.reduction;
+    if (search_.has_solution()) profile.first_solution = watch_.seconds();
     std::vector<int> candidate = bound_.choices();
     std::vector<double> prices = bound_.prices();
     for (; solution.rounds < options_.rounds; ++solution.rounds) {
@@ -52,15 +71,20 @@ class Solver {
       const double known = search_.best_cost();
       const auto improve = [&] {
         // What the dual suggests gets some rounds to become the best.
-        const int phase = solution.rounds % kRoundsPerBeginning;
-        if (phase == 0) search_.begin(candidate, prices);
-        if (phase == kRoundsPerBeginning / 2) search_.restart();
+        const Stopwatch watch(*options_.clock);
+        const int phase = solution.rounds % rounds_per_beginning_;
+        if (phase == 0 && (solution.rounds > 0 || !search_.has_solution())) search_.begin(candidate, prices);
+        if (phase == rounds_per_beginning_ / 2) search_.restart();
         search_.improve(prices, round_work_);
+        profile.search += watch.seconds();
       };
       ThreadGroup other;
       if (!other.try_start(improve)) improve();
+      const Stopwatch watch(*options_.clock);
       bound_.raise(known, kBoundWork);
+      profile.bound += watch.seconds();
       other.join();
+      if (search_.has_solution() && profile.first_solution < 0) profile.first_solution = watch_.seconds();
       candidate = bound_.choices();
       prices = bound_.prices();
       solution.bound = bound_.value();
@@ -70,9 +94,9 @@ class Solver {
         return solution;
       }
       if (options_.on_progress) {
-        options_.on_progress({solution.rounds + 1, seconds_since(begin_), solution.cost, solution.bound});
+        options_.on_progress({solution.rounds + 1, watch_.seconds(), solution.cost, solution.bound});
       }
-      if (is_met(solution) || solution.bound >= options_.cutoff || is_late()) {
+      if (is_met(solution) || solution.bound >= options_.cutoff || deadline_.is_over()) {
         ++solution.rounds;
         break;
       }
@@ -89,29 +113,24 @@ class Solver {
   bool is_infeasible() const { return is_infeasible_; }
 
  private:
-  // A solution to begin with, however dear: usage has one price at all times, which rises until the limit holds.
+  // A solution to begin with, however dear. High prices leave costs where the bound would not find back from, so that
+  // another one is used for it.
   void find_first() {
-    double costs = 0;
-    double usages = 0;
-    for (int n = 0; n < instance_.num_nodes(); ++n) {
-      costs += std::abs(instance_.costs_of(n)[0]);
-      const double life = instance_.last_point[static_cast<size_t>(n)] - instance_.first_point[static_cast<size_t>(n)];
-      usages += life * static_cast<double>(instance_.usages_of(n)[0]);
+    Bound bound(instance_, deadline_);
+    std::vector<double> prices = bound.prices();
+    bound.price(prices, kFirstPasses);
+    for (int i = 0; i < kPricePasses && raise_prices(instance_, bound.choices(), prices) && !deadline_.is_over(); ++i) {
+      bound.price(prices, 1);
     }
-    Bound bound(instance_);
-    double price = 0;
-    for (int attempt = 0; attempt < kFirstAttempts && !search_.has_solution(); ++attempt) {
-      const std::vector<double> prices(static_cast<size_t>(instance_.num_points), price);
-      bound.price(prices, kFirstPasses);
-      search_.begin(bound.choices(), prices);
-      price = price == 0 ? (costs + 1) / (usages + 1) : 8 * price;
-      if (is_late()) return;
-    }
+    search_.begin(bound.choices(), prices);
+    bound_.price(bound.prices(), 1);
   }
 
   // True where nothing is left to be found.
   bool search_exactly_from(Solution& solution) {
+    const Stopwatch watch(*options_.clock);
     const ExactResult exact = search_exactly(instance_, bound_.relaxation(), bound_.dual(), solution.cost, kExactSteps);
+    solution.profile.exact += watch.seconds();
     if (!exact.choices.empty()) {
       solution.choices = exact.choices;
       solution.cost = exact.cost;
@@ -136,14 +155,15 @@ class Solver {
     const double gap = std::max(options_.gap, kRounding);
     return solution.cost != kForbidden && solution.cost - solution.bound <= gap * std::abs(solution.cost);
   }
-  bool is_late() const { return options_.timeout_seconds > 0 && seconds_since(begin_) > options_.timeout_seconds; }
 
   const SolveOptions& options_;
-  std::chrono::steady_clock::time_point begin_;
+  const Stopwatch& watch_;
+  const Deadline& deadline_;
   Instance instance_;
   Bound bound_;
   LocalSearch search_;
   int64_t round_work_ = kRoundWork;
+  int rounds_per_beginning_ = kRoundsPerBeginning;
   bool is_infeasible_ = false;
 };
 
@@ -165,7 +185,9 @@ double Solution::gap() const {
 }
 
 Solution solve(const Problem& problem, const SolveOptions& options) {
-  const auto begin = std::chrono::steady_clock::now();
+  const Stopwatch watch(*options.clock);
+  const Deadline deadline =
+      options.timeout_seconds > 0 ? Deadline(*options.clock, options.timeout_seconds) : Deadline();
   validate(problem);
   Solution solution;
   if (problem.nodes.empty()) return {.status = Status::kOptimal, .choices = {}, .cost = 0, .bound = 0};
@@ -174,9 +196,9 @@ Solution solve(const Problem& problem, const SolveOptions& options) {
     solution.status = Status::kInfeasible;
     return solution;
   }
-  Solver solver(core.problem(), options, begin);
+  Solver solver(core.problem(), options, watch, deadline);
   solution = solver.run();
-  solution.seconds = seconds_since(begin);
+  solution.seconds = watch.seconds();
   if (solver.is_infeasible()) {
     solution.status = Status::kInfeasible;
     return solution;

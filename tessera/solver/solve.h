@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/clock.h"
 #include "tessera/solver/problem.h"
 
 namespace tessera::solver {
@@ -21,8 +22,10 @@ struct SolveOptions {
   // The search ends after so many rounds, or before, when the bound is met. Equal problems, seeds and rounds have equal
   // solutions, whatever the machine.
   int rounds = 200;
-  // Where > 0: ends when so much time is over, too; what is found then depends on the machine.
+  // Where > 0: ends when so much time is over, too, in the middle of a round; what is found then depends on the
+  // machine.
   double timeout_seconds = 0;
+  const Clock* clock = &Clock::system();
   // Ends when (cost - bound) <= gap * |cost|.
   double gap = 0;
   // Ends when the bound is not below this: what costs as much is not wanted.
@@ -41,6 +44,16 @@ enum class Status {
 // "optimal", "feasible", ...
 std::string to_string(Status status);
 
+// Where the time went, in seconds; search and bound run beside each other.
+struct Profile {
+  double reduction = 0;  // until the problem is laid out for computing
+  double first = 0;      // until the search has a beginning
+  double search = 0;
+  double bound = 0;
+  double exact = 0;
+  double first_solution = -1;  // since the start, at the end of a round; -1: none
+};
+
 struct Solution {
   Status status = Status::kUnknown;
   std::vector<int> choices;  // one for each node; empty where there is none
@@ -48,6 +61,7 @@ struct Solution {
   double bound = -kForbidden;  // no solution costs less
   int rounds = 0;
   double seconds = 0;
+  Profile profile;
 
   // (cost - bound) / |cost|; 0 where both are 0.
   double gap() const;

@@ -5,21 +5,26 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 
 #include "tessera/base/error.h"
 #include "tessera/base/random.h"
 #include "tessera/solver/bound.h"
+#include "tessera/solver/core.h"
 #include "tessera/solver/dual.h"
 #include "tessera/solver/elimination.h"
 #include "tessera/solver/exact.h"
 #include "tessera/solver/fold.h"
 #include "tessera/solver/free_nodes.h"
 #include "tessera/solver/instance.h"
+#include "tessera/solver/local_search.h"
+#include "tessera/solver/prices.h"
 #include "tessera/solver/problem_json.h"
 #include "tessera/solver/reduce.h"
 #include "tessera/solver/time_points.h"
 #include "tessera/solver/usage_tree.h"
+#include "tessera/testing/contest_problem.h"
 
 namespace tessera::solver {
 namespace {
@@ -120,6 +125,74 @@ TEST(Solve, TellsOfItsProgress) {
                                                     EXPECT_LE(progress.bound, progress.cost);
                                                   }});
   EXPECT_EQ(calls, solution.rounds);
+}
+
+// Goes on by a step whenever it is asked, so that time is work: equal runs end at the same place on any machine.
+class SteppingClock : public Clock {
+ public:
+  explicit SteppingClock(int64_t step_ns) : step_ns_(step_ns) {}
+  int64_t monotonic_ns() const override { return step_ns_ * ++asked_; }
+  int64_t wall_ms() const override { return 0; }
+  void sleep_ms(int64_t) override {}
+  int64_t asked() const { return asked_; }
+
+ private:
+  int64_t step_ns_;
+  mutable std::atomic<int64_t> asked_ = 0;
+};
+
+TEST(Solve, ALargeProblemHasASolutionWithinAShortLimitAndEndsThere) {
+  const Problem problem = testing::contest_problem(5000, 1);
+  // 2,000 questions; between two of them lie some trees or a pass.
+  const SteppingClock clock(500'000);
+  const Solution solution = solve(problem, {.rounds = 1 << 30, .timeout_seconds = 1, .clock = &clock});
+  EXPECT_EQ(solution.status, Status::kFeasible);
+  EXPECT_TRUE(evaluate(problem, solution.choices).feasible);
+  EXPECT_GE(solution.profile.first_solution, 0);
+  EXPECT_LT(solution.profile.first_solution, 1.0 / 3);
+  EXPECT_LT(clock.asked(), 2'100);
+}
+
+TEST(Solve, StopsAtOnceWhereNoTimeIsLeft) {
+  const Problem problem = testing::contest_problem(5000, 2);
+  const SteppingClock clock(10'000'000'000);
+  const Solution solution = solve(problem, {.rounds = 1 << 30, .timeout_seconds = 1, .clock = &clock});
+  EXPECT_LE(solution.rounds, 1);
+  EXPECT_LT(clock.asked(), 100);
+}
+
+TEST(LocalSearch, MakesABeginningFeasible) {
+  for (uint64_t seed = 0; seed < 5; ++seed) {
+    const Core core(testing::contest_problem(2000, seed));
+    const Instance instance(core.problem());
+    LocalSearch search(instance, seed);
+    // Neighbours at odds, and far too much in use.
+    search.begin(std::vector<int>(core.problem().nodes.size(), 0),
+                 std::vector<double>(static_cast<size_t>(instance.num_points), 0.0));
+    EXPECT_TRUE(search.has_solution()) << seed;
+  }
+}
+
+TEST(Prices, RiseWhereTheLimitIsBroken) {
+  Problem problem{.name = "", .nodes = {}, .edges = {}, .usage_limit = 10};
+  problem.nodes.push_back({.begin = 0, .end = 1, .costs = {1, 2}, .usages = {20, 5}});
+  problem.nodes.push_back({.begin = 1, .end = 2, .costs = {1, 2}, .usages = {30, 5}});
+  const Instance instance(problem);
+  std::vector<double> prices(2, 0.0);
+  EXPECT_TRUE(raise_prices(instance, {0, 1}, prices));
+  EXPECT_GT(prices[0], 0);
+  EXPECT_EQ(prices[1], 0);
+  EXPECT_FALSE(raise_prices(instance, {1, 1}, prices));
+}
+
+TEST(ContestProblem, IsAFunctionOfItsArguments) {
+  const Problem a = testing::contest_problem(1000, 3);
+  const Problem b = testing::contest_problem(1000, 3);
+  const std::vector<int> choices(a.nodes.size(), 0);
+  EXPECT_GT(a.nodes.size(), 500U);
+  EXPECT_EQ(a.usage_limit, b.usage_limit);
+  EXPECT_EQ(evaluate(a, choices).peak_usage, evaluate(b, choices).peak_usage);
+  EXPECT_FALSE(evaluate(a, choices).feasible);
 }
 
 TEST(Solve, AProblemWithoutNodesCostsNothing) {
@@ -380,6 +453,34 @@ TEST(ProblemJson, IsReadAndSolved) {
   EXPECT_THAT(solution.choices, ElementsAre(0, 0, 2, 1, 0));
 }
 
+TEST(ProblemJson, ListsMayBeEmpty) {
+  const Problem problem =
+      parse_problem(R"({"problem": {"nodes": {"intervals": [[0, 0]], "costs": [[7]], "usages": [[1]]},
+    "edges": {"nodes": [ ], "costs": []}, "usage_limit": 5, "tags": ["a", 1, []]}})",
+                    "p.json");
+  EXPECT_EQ(problem.nodes.size(), 1U);
+  EXPECT_EQ(problem.edges.size(), 0U);
+  EXPECT_EQ(solve(problem).cost, 7);
+}
+
+TEST(ProblemJson, EqualListsAreOneList) {
+  std::string text = kExample;
+  const std::string costs = "[100, 200, 300, 400, 500, 600, 700, 800, 900]";
+  text.replace(text.find("[15]"), 4, "[15, 15, 1500000000000000000]");
+  text.replace(text.find("[10]"), 4, "[10 ,\t10, 10]");
+  text.replace(text.find("[30, 40]"), 8, "[100, 200, 300, 400, 500, 600.5]");
+  text.replace(text.find("[50, 10, 40]"), 12, costs);
+  text.replace(text.find("[[0, 1], [0, 2]"), 1, "[[0, 2], ");
+  text.replace(text.find("[[100, 200"), 1, "[" + costs + ", ");
+  const Problem problem = parse_problem(text, "example.json");
+  EXPECT_EQ(problem.nodes[0].costs[2], kForbidden);
+  EXPECT_THAT(problem.nodes[0].usages, ElementsAre(10, 10, 10));
+  EXPECT_EQ(problem.edges[1].costs[5], 600.5);
+  EXPECT_EQ(problem.edges[0].costs[8], 900);
+  EXPECT_EQ(problem.edges[0].costs.identity(), problem.edges[2].costs.identity());
+  EXPECT_NE(problem.edges[0].costs.identity(), problem.edges[1].costs.identity());
+}
+
 TEST(ProblemJson, FaultsAreNamed) {
   const auto reading = [](const std::string& from, const std::string& to) {
     std::string text = kExample;
@@ -396,6 +497,11 @@ TEST(ProblemJson, FaultsAreNamed) {
               ThrowsMessage<InvalidArgument>("p.json: edge 0 between nodes 0 and 1: 1 costs, expected 1 x 2"));
   EXPECT_THAT(reading("[15]", "[\"15\"]"),
               ThrowsMessage<InvalidArgument>("p.json: problem.nodes.costs[0][0] is string, expected a number"));
+  EXPECT_THAT(reading("[60, 20, 30]", "[60, , 30]"), ThrowsMessage<InvalidArgument>(HasSubstr("p.json: is no JSON")));
+  EXPECT_THAT(reading("[10, 10]", "[10, 1.5]"),
+              ThrowsMessage<InvalidArgument>("p.json: problem.nodes.usages[3] is not an integer of 64 bits"));
+  EXPECT_THAT(reading("[30, 70]", "[30, 99999999999999999999]"),
+              ThrowsMessage<InvalidArgument>("p.json: problem.nodes.intervals[0] is not an integer of 64 bits"));
   EXPECT_THAT([] { parse_problem("{", "p.json"); }, ThrowsMessage<InvalidArgument>(HasSubstr("p.json: is no JSON")));
   EXPECT_THAT([] { parse_problem(std::string(50, '[') + std::string(50, ']'), "p.json"); },
               ThrowsMessage<InvalidArgument>(HasSubstr("nested deeper than 8")));

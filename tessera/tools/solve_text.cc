@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <limits>
@@ -13,8 +14,14 @@
 namespace tessera::tools {
 
 SolveText solve_text(const SolveCommand& command) {
+  constexpr double kLeastTimeout = 1e-3;
+  const Clock& clock = Clock::system();
+  const int64_t begin_ns = clock.monotonic_ns();
+  const auto seconds = [&] { return 1e-9 * static_cast<double>(clock.monotonic_ns() - begin_ns); };
   const auto problem = solver::parse_problem(FileSystem::local().read_text(command.path), command.path);
-  solver::SolveOptions options{.timeout_seconds = command.timeout, .gap = command.gap, .seed = command.seed};
+  const double reading = seconds();
+  solver::SolveOptions options{.gap = command.gap, .seed = command.seed};
+  if (command.timeout > 0) options.timeout_seconds = std::max(kLeastTimeout, command.timeout - reading);
   if (command.rounds > 0) {
     options.rounds = command.rounds;
   } else if (command.timeout > 0) {
@@ -31,7 +38,7 @@ SolveText solve_text(const SolveCommand& command) {
                              ? std::string("no solution yet")
                              : fmt::format("cost {:<16.10g}  gap {:.3f} %", progress.cost,
                                            100 * (progress.cost - progress.bound) / std::abs(progress.cost));
-      fmt::print(stderr, "{:8.1f} s  round {:6}  bound {:<16.10g}  {}\n", progress.seconds, progress.round,
+      fmt::print(stderr, "{:8.1f} s  round {:6}  bound {:<16.10g}  {}\n", reading + progress.seconds, progress.round,
                  progress.bound, found);
     };
   }
@@ -39,10 +46,20 @@ SolveText solve_text(const SolveCommand& command) {
   const bool solved = solution.cost != solver::kForbidden;
   const auto evaluation = solved ? solver::evaluate(problem, solution.choices) : solver::Evaluation{};
   const auto choices = fmt::format("[{}]\n", fmt::join(solution.choices, ", "));
+  if (command.profile) {
+    const auto& spent = solution.profile;
+    const auto known = spent.first_solution < 0
+                           ? std::string("no solution is known")
+                           : fmt::format("a solution was known after {:.2f} s", reading + spent.first_solution);
+    fmt::print(stderr,
+               "reading {:.2f} s, reduction {:.2f} s, beginning {:.2f} s, search {:.2f} s beside bound {:.2f} s, exact "
+               "search {:.2f} s; all {:.2f} s; {}\n",
+               reading, spent.reduction, spent.first, spent.search, spent.bound, spent.exact, seconds(), known);
+  }
   if (command.json) {
     nlohmann::ordered_json json{{"name", problem.name},          {"nodes", problem.nodes.size()},
                                 {"edges", problem.edges.size()}, {"status", to_string(solution.status)},
-                                {"rounds", solution.rounds},     {"seconds", solution.seconds}};
+                                {"rounds", solution.rounds},     {"seconds", reading + solution.seconds}};
     if (solved) {
       json["cost"] = solution.cost;
       json["bound"] = solution.bound;
@@ -52,8 +69,9 @@ SolveText solve_text(const SolveCommand& command) {
     if (problem.usage_limit != solver::kNoLimit) json["usage_limit"] = problem.usage_limit;
     return {json.dump() + "\n" + choices, solved};
   }
-  auto text = fmt::format("{}: {} nodes, {} edges: {} after {} rounds, {:.1f} s\n", problem.name, problem.nodes.size(),
-                          problem.edges.size(), to_string(solution.status), solution.rounds, solution.seconds);
+  auto text =
+      fmt::format("{}: {} nodes, {} edges: {} after {} rounds, {:.1f} s\n", problem.name, problem.nodes.size(),
+                  problem.edges.size(), to_string(solution.status), solution.rounds, reading + solution.seconds);
   if (solved) {
     text +=
         fmt::format("cost {:.12g}, bound {:.12g}, gap {:.3f} %\n", solution.cost, solution.bound, 100 * solution.gap());

@@ -7,12 +7,13 @@ namespace tessera::tools {
 
 struct SolveCommand {
   std::string path;    // of the problem, see solver/problem_json.h
-  double timeout = 0;  // seconds; 0: none
+  double timeout = 0;  // seconds, those for reading the file among them; 0: none
   int rounds = 0;      // 0: as many as the timeout allows, or SolveOptions::rounds without one
   double gap = 0;
   uint64_t seed = 0;
   bool json = false;
   bool progress = false;  // a line for each improvement, on standard error
+  bool profile = false;   // where the time went, on standard error
 };
 struct SolveText {
   std::string text;

@@ -137,7 +137,9 @@ void add_solve(CLI::App& app, int& exit_code) {
       "  tessera solve problem.json --timeout 60\n"
       "  tessera solve problem.json --rounds 500 --gap 0.01 --json");
   solve->add_option("problem", command.path, "a file")->required();
-  solve->add_option("--timeout", command.timeout, "seconds after which the best that is known is taken")
+  solve
+      ->add_option("--timeout", command.timeout,
+                   "seconds, from the start of the command, after which the best that is known is taken")
       ->check(CLI::PositiveNumber);
   solve->add_option("--rounds", command.rounds, "of search; default: 200, or what the timeout allows")
       ->check(CLI::Range(1, 1 << 30));
@@ -145,6 +147,7 @@ void add_solve(CLI::App& app, int& exit_code) {
   solve->add_option("--seed", command.seed)->capture_default_str();
   solve->add_flag("--json", command.json, "the result as one JSON object");
   solve->add_flag("--quiet", quiet, "no progress on standard error");
+  solve->add_flag("--profile", command.profile, "where the time went, on standard error");
   solve->callback([&exit_code] {
     command.progress = !quiet;
     const auto result = tools::solve_text(command);
