@@ -18,6 +18,11 @@ nn::LearningRate to_rate(nb::handle object) {
     return nn::LearningRate::Schedule([cell](ir::Value step) { return (*cell)(step); });
   }
   if (is_number(object)) return nb::cast<double>(nb::float_(object));
+  // A text would be a list of its letters.
+  if (nb::isinstance<nb::str>(object) || nb::isinstance<nb::bytes>(object)) {
+    throw InvalidArgument("learning_rate is a number, a list of one per step, or a cell; got the text {}",
+                          nb::cast<std::string>(nb::repr(object)));
+  }
   std::vector<double> table;
   for (const nb::handle item : nb::iter(object)) table.push_back(nb::cast<double>(nb::float_(item)));
   return table;

@@ -5,22 +5,12 @@
 namespace tessera::python {
 namespace {
 
-std::map<const nn::Parameter*, HeldParameters*>& holders() {
-  static std::map<const nn::Parameter*, HeldParameters*> all;  // guarded by the GIL
-  return all;
-}
-
 Tensor initial_value(const nn::Parameter& parameter) {
   check(static_cast<bool>(parameter.init), "a parameter has an initializer or data");
   ir::Graph graph("initialize");
   graph.add_output("value", parameter.init({graph, parameter.type, parameter.full_name(), global_seed()}));
   const nb::gil_scoped_release release;
   return session::evaluate(graph, {}).at("value");
-}
-
-std::optional<TensorView> shown_slice(const nn::Parameter& parameter) {
-  const auto holder = holders().find(&parameter);
-  return holder == holders().end() ? std::nullopt : holder->second->slice(parameter);
 }
 
 // Its ranks have gone with their pieces of the value.
@@ -42,6 +32,27 @@ std::vector<std::shared_ptr<nn::Parameter>>& of_trace() {
 
 }  // namespace
 
+struct HeldParameters::Known {
+  int64_t version = 0;               // grows whenever the value changes
+  HeldParameters* holder = nullptr;  // whose model has the newest value; null: it is `data`
+  int num_models = 0;
+};
+
+std::map<const nn::Parameter*, HeldParameters::Known>& HeldParameters::known() {
+  static std::map<const nn::Parameter*, Known> all;  // guarded by the GIL
+  return all;
+}
+
+HeldParameters* HeldParameters::holder(const nn::Parameter& parameter) {
+  const auto it = known().find(&parameter);
+  return it == known().end() ? nullptr : it->second.holder;
+}
+
+std::optional<TensorView> shown_slice(const nn::Parameter& parameter) {
+  auto* const holder = HeldParameters::holder(parameter);
+  return holder == nullptr ? std::nullopt : holder->slice(parameter);
+}
+
 void read_by_trace(std::shared_ptr<nn::Parameter> parameter) {
   auto& all = of_trace();
   if (std::find(all.begin(), all.end(), parameter) == all.end()) all.push_back(std::move(parameter));
@@ -52,7 +63,7 @@ const std::vector<std::shared_ptr<nn::Parameter>>& read_by_trace() { return of_t
 void forget_trace() { of_trace().clear(); }
 
 void fetch_held(nn::Parameter& parameter) {
-  if (const auto holder = holders().find(&parameter); holder != holders().end()) holder->second->fetch(parameter);
+  if (auto* const holder = HeldParameters::holder(parameter)) holder->fetch(parameter);
 }
 
 Tensor whole_value(nn::Parameter& parameter) {
@@ -72,39 +83,75 @@ Type parameter_type(const nn::Parameter& parameter) {
 }
 
 void set_parameter_value(nn::Parameter& parameter, const Tensor& value) {
-  if (const auto slice = shown_slice(parameter); slice && slice->type() == value.type()) {
-    holders().at(&parameter)->set_slice(parameter, value);
-    return;
+  auto* const holder = HeldParameters::holder(parameter);
+  const auto slice = shown_slice(parameter);
+  if (slice && slice->type() == value.type()) {
+    holder->set_slice(parameter, value);
+  } else {
+    if (!(value.type() == parameter.type)) {
+      throw InvalidArgument("parameter \"{}\" is {}, it cannot be set to {}", parameter.full_name(), parameter.type,
+                            value.type());
+    }
+    parameter.data = value.clone();
+    if (holder != nullptr) holder->set_whole(parameter, value);
   }
-  if (!(value.type() == parameter.type)) {
-    throw InvalidArgument("parameter \"{}\" is {}, it cannot be set to {}", parameter.full_name(), parameter.type,
-                          value.type());
-  }
-  parameter.data = value.clone();
-  if (const auto holder = holders().find(&parameter); holder != holders().end()) {
-    holder->second->set_whole(parameter, value);
+  const auto known = HeldParameters::known().find(&parameter);
+  if (known == HeldParameters::known().end()) return;
+  ++known->second.version;
+  if (holder == nullptr) return;
+  for (auto& held : holder->parameters_) {
+    if (held.parameter == &parameter) held.version = known->second.version;
   }
 }
 
-HeldParameters::HeldParameters(train::Model& model, std::vector<nn::Parameter*> parameters, bool shows_slices)
-    : model_(model),
-      parameters_(std::move(parameters)),
-      shows_slices_(shows_slices),
-      stale_(parameters_.begin(), parameters_.end()) {
-  for (const nn::Parameter* parameter : parameters_) holders()[parameter] = this;
+HeldParameters::HeldParameters(train::Model& model, const std::vector<nn::Parameter*>& parameters, bool shows_slices)
+    : model_(model), shows_slices_(shows_slices), stale_(parameters.begin(), parameters.end()) {
+  for (nn::Parameter* parameter : parameters) {
+    Known& one = known()[parameter];
+    ++one.num_models;
+    parameters_.push_back({parameter, &one, one.version});
+    if (one.holder == nullptr) one.holder = this;
+  }
 }
 
 HeldParameters::~HeldParameters() {
-  for (nn::Parameter* parameter : parameters_) {
-    const auto holder = holders().find(parameter);
-    if (holder == holders().end() || holder->second != this) continue;
-    if (!model_.session().is_split(parameter->full_name())) {
-      fetch(*parameter);
-    } else if (changed_.contains(parameter)) {
-      lose(*parameter);
+  for (auto& [parameter, one, version] : parameters_) {
+    if (one->holder == this) {
+      if (!model_.session().is_split(parameter->full_name())) {
+        fetch(*parameter);
+      } else if (changed_.contains(parameter)) {
+        lose(*parameter);
+      }
+      one->holder = nullptr;
     }
-    holders().erase(holder);
+    if (--one->num_models == 0) known().erase(parameter);
   }
+}
+
+void HeldParameters::become_holder(Known& known) {
+  if (known.holder != nullptr && known.holder != this) known.holder->holds_all_ = false;
+  known.holder = this;
+}
+
+void HeldParameters::take() {
+  if (holds_all_) return;
+  for (auto& held : parameters_) {
+    if (held.known->holder == this) continue;
+    if (held.version != held.known->version) set_whole(*held.parameter, whole_value(*held.parameter));
+    held.version = held.known->version;
+    become_holder(*held.known);
+  }
+  holds_all_ = true;
+}
+
+void HeldParameters::invalidate() {
+  for (auto& held : parameters_) {
+    stale_.insert(held.parameter);
+    changed_.insert(held.parameter);
+    held.version = ++held.known->version;
+    become_holder(*held.known);
+  }
+  holds_all_ = true;
 }
 
 void HeldParameters::fetch(nn::Parameter& parameter) {
@@ -133,7 +180,7 @@ void HeldParameters::set_whole(nn::Parameter& parameter, const Tensor& value) {
 }
 
 void HeldParameters::fetch_split() {
-  for (nn::Parameter* parameter : parameters_) {
+  for (const auto& [parameter, one, version] : parameters_) {
     // States stay where they are until someone asks for them: whole they may be more than a rank can hold.
     if (parameter->kind == ir::InputKind::kState) continue;
     if (model_.session().is_split(parameter->full_name())) fetch(*parameter);

@@ -1,9 +1,14 @@
 // The values of parameters as Python sees them. A parameter's value is its `data`, unless a model holds it: what
-// training has changed there is fetched when it is asked for, and at the latest when the model goes.
+// training has changed there is fetched when it is asked for, and at the latest when the model goes. Several models may
+// have one network, each with values in a session of its own: the one that was used last holds the newest, and another
+// takes them over before it is used.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
+#include <vector>
 
 #include "python/src/tracing.h"
 
@@ -26,19 +31,21 @@ void read_by_trace(std::shared_ptr<nn::Parameter> parameter);
 const std::vector<std::shared_ptr<nn::Parameter>>& read_by_trace();
 void forget_trace();
 
-// Says that a model holds the values of its cells' parameters.
+// A model's part in the parameters of its cells.
 class HeldParameters {
  public:
-  // shows_slices: scripts see this rank's slices of what is split.
-  HeldParameters(train::Model& model, std::vector<nn::Parameter*> parameters, bool shows_slices);
+  // The model has the parameters' values of now. shows_slices: scripts see this rank's slices of what is split.
+  HeldParameters(train::Model& model, const std::vector<nn::Parameter*>& parameters, bool shows_slices);
   // Takes the values that are whole here back from the model. What is split and has changed since it was fetched is
   // lost: reading it is an error from here on.
   ~HeldParameters();
   HeldParameters(const HeldParameters&) = delete;
   HeldParameters& operator=(const HeldParameters&) = delete;
 
+  // Before the model is used: what others have changed since comes here. Every rank calls it where values are split.
+  void take();
   // The model's values have changed.
-  void invalidate() { stale_ = changed_ = {parameters_.begin(), parameters_.end()}; }
+  void invalidate();
   // Fetches what is split, while all ranks are here to give their pieces.
   void fetch_split();
   void fetch(nn::Parameter& parameter);
@@ -46,11 +53,25 @@ class HeldParameters {
   std::optional<TensorView> slice(const nn::Parameter& parameter);
   void set_slice(nn::Parameter& parameter, const Tensor& value);
   void set_whole(nn::Parameter& parameter, const Tensor& value);
-  train::Model& model() { return model_; }
 
  private:
+  friend void set_parameter_value(nn::Parameter& parameter, const Tensor& value);
+  struct Known;  // of a parameter, to all models that have it
+  static std::map<const nn::Parameter*, Known>& known();
+  static HeldParameters* holder(const nn::Parameter& parameter);
+  friend void fetch_held(nn::Parameter& parameter);
+  friend std::optional<TensorView> shown_slice(const nn::Parameter& parameter);
+
+  void become_holder(Known& known);
+
+  struct Held {
+    nn::Parameter* parameter = nullptr;
+    Known* known = nullptr;
+    int64_t version = 0;  // of the value that the model has
+  };
   train::Model& model_;
-  std::vector<nn::Parameter*> parameters_;
+  std::vector<Held> parameters_;
+  bool holds_all_ = false;
   bool shows_slices_;
   std::set<nn::Parameter*> stale_;    // `data` may not be the model's value
   std::set<nn::Parameter*> changed_;  // it is not

@@ -137,14 +137,23 @@ class PythonModel {
       if (state->data) model_->set_value(state->full_name(), *state->data);
       parameters.push_back(state);
     }
-    held_ = std::make_unique<HeldParameters>(*model_, std::move(parameters), shows_slices);
+    held_ = std::make_unique<HeldParameters>(*model_, parameters, shows_slices);
   }
 
-  train::Model& model() { return *model_; }
+  // With the newest values of its parameters, which another model may have changed.
+  train::Model& model() {
+    const nb::gil_scoped_acquire gil;
+    held_->take();
+    return *model_;
+  }
+  // With whatever values it has.
+  train::Model& as_it_is() { return *model_; }
 
   void train(int64_t num_epochs, const data::Dataset& dataset,
              const std::vector<std::shared_ptr<train::Callback>>& list, const train::TrainOptions& options) {
     const train::Callbacks callbacks(list.begin(), list.end());
+    warn_if_alone_among_ranks();
+    held_->take();
     held_->invalidate();
     {
       const nb::gil_scoped_release release;
@@ -156,11 +165,13 @@ class PythonModel {
   double train_step(const std::vector<Tensor>& batch, int64_t global_rows) {
     std::vector<TensorView> views;
     for (const auto& tensor : batch) views.push_back(tensor.view());
+    held_->take();
     held_->invalidate();
     const nb::gil_scoped_release release;
     return model_->train_step(views, global_rows);
   }
   void changed() { held_->invalidate(); }
+  void take() { held_->take(); }
 
   std::map<std::string, double> eval(const data::Dataset& dataset, int num_workers, std::vector<nb::object> objects) {
     if (num_metrics_ == 0 && objects.empty()) throw InvalidArgument("eval: the model has no metrics");
@@ -171,6 +182,7 @@ class PythonModel {
       ~Shown() { observers.set({}); }
       Observers& observers;
     } shown(*observers_, std::move(objects));
+    held_->take();
     const nb::gil_scoped_release release;
     auto results = model_->eval(dataset, {.num_workers = num_workers, .before_batch = raise_signals});
     results.erase(observers_->name());
@@ -181,6 +193,17 @@ class PythonModel {
   static bool has_own_rows(train::ParallelMode mode) {
     const bool by_rank = mode == train::ParallelMode::kDataParallel || mode == train::ParallelMode::kHybrid;
     return by_rank && context().size() > 1;
+  }
+  // A script that is started on ranks and does not say how they share the work.
+  void warn_if_alone_among_ranks() const {
+    if (model_->options().parallel_mode != train::ParallelMode::kStandAlone) return;
+    const int ranks = has_context() ? context().size() : cluster::num_processes_from_environment();
+    static bool is_said = false;
+    if (ranks == 1 || std::exchange(is_said, true)) return;
+    log_warning(
+        "parallel_mode is stand_alone: each of the {} ranks trains a network of its own on all rows; with "
+        "data_parallel they train one",
+        ranks);
   }
   static cluster::Context& alone() {
     static const auto context = cluster::single_context();
@@ -201,9 +224,11 @@ std::map<const train::Model*, nb::handle>& python_models() {
 
 void PythonCallback::call(const char* name, train::RunContext& run) {
   const nb::gil_scoped_acquire gil;
-  nb::cast<PythonModel&>(python_models().at(&run.model)).changed();  // what a callback reads is of this step
+  auto& model = nb::cast<PythonModel&>(python_models().at(&run.model));
+  model.changed();  // what a callback reads is of this step
   const nb::object self = nb::find(static_cast<train::Callback&>(*this));
   self.attr(name)(nb::cast(&run, nb::rv_policy::reference));
+  model.take();  // it may have trained another model of the network
 }
 
 void bind_callbacks(nb::module_& m) {
@@ -389,7 +414,7 @@ is trained.)",
         auto* made = new (nb::inst_ptr<PythonModel>(self))
             PythonModel(network, loss, optimizer, options, sliced_parameters, states);
         nb::inst_mark_ready(self);
-        python_models()[&made->model()] = self;
+        python_models()[&made->as_it_is()] = self;
       },
       "network"_a, "loss"_a = nb::none(), "optimizer"_a = nb::none(), "metrics"_a = nb::make_tuple(),
       "parallel_mode"_a = "stand_alone", "seed"_a = nb::none(), "gradient_accumulation_steps"_a = 1,
@@ -468,10 +493,10 @@ metrics: objects of one's own, whose update(output, label, loss) is called after
       "Compiles the prediction for inputs like these; in semi-automatic parallelism parameters then lie as strategies "
       "say.");
   model.def_prop_ro(
-      "layouts", [](PythonModel& self) { return self.model().layouts(); },
+      "layouts", [](PythonModel& self) { return self.as_it_is().layouts(); },
       "How parameters and states lie on the ranks: a list of checkpoint.ParameterLayout, empty before compiling.");
   model.def(
-      "names", [](PythonModel& self) { return self.model().names(); }, "Of parameters, then of states.");
+      "names", [](PythonModel& self) { return self.as_it_is().names(); }, "Of parameters, then of states.");
   model.def(
       "value",
       [](PythonModel& self, const std::string& name) {
@@ -524,7 +549,7 @@ checkpoint. async_save: a thread writes a copy; the next save, and finish_saves(
       "finish_saves",
       [](PythonModel& self) {
         const nb::gil_scoped_release release;
-        self.model().finish_saves();
+        self.as_it_is().finish_saves();
       },
       "Waits for a save that a thread is writing, and raises its error.");
   model.def(
@@ -558,27 +583,27 @@ own, so that a training can be made longer.)");
       },
       "path"_a, "dec_key"_a = nb::none(), "dec_mode"_a = "AES-GCM", "The network's parameters only, of any training.");
   model.def_prop_ro(
-      "was_skipped", [](PythonModel& self) { return self.model().was_skipped(); },
+      "was_skipped", [](PythonModel& self) { return self.as_it_is().was_skipped(); },
       "Whether the latest step was skipped because a gradient or the loss was not finite.");
   model.def_prop_ro(
-      "arena_bytes", [](PythonModel& self) { return self.model().session().arena_bytes(); },
+      "arena_bytes", [](PythonModel& self) { return self.as_it_is().session().arena_bytes(); },
       "Of this rank: parameters, states and what a step needs; once compiled.");
   model.def(
       "num_replicas",
       [](PythonModel& self, const std::string& name) {
-        session::Session& session = self.model().session();
+        session::Session& session = self.as_it_is().session();
         const int64_t whole = session.global_type(name).shape.num_elements();
         return session.context().size() * session.view(name).shape.num_elements() / whole;
       },
       "name"_a, "How many ranks hold the same piece of an evenly split parameter; once compiled.");
   model.def_prop_ro(
-      "step", [](PythonModel& self) { return self.model().step(); }, "Steps since training began.");
+      "step", [](PythonModel& self) { return self.as_it_is().step(); }, "Steps since training began.");
   model.def(
       "graph_text",
       [](PythonModel& self, const data::Dataset& dataset) {
         std::vector<session::InputSpec> inputs;
         for (const auto& column : dataset.columns()) inputs.push_back({column.name, column.type});
-        return ir::print(self.model().trace_train(inputs));
+        return ir::print(self.as_it_is().trace_train(inputs));
       },
       "dataset"_a, "The logical graph of the training step.");
 }

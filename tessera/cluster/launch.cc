@@ -122,8 +122,19 @@ JobOptions job_from_environment() {
     read_own_place(options);
   } else if (!read_text("OMPI_COMM_WORLD_SIZE").empty()) {
     read_mpirun_place(options);
+  } else {
+    read_number("TESSERA_RANK", 0, 0, 0);  // of a job whose size was forgotten
   }
   return options;
+}
+
+int num_processes_from_environment() {
+  try {
+    const int64_t of_mpirun = read_number("OMPI_COMM_WORLD_SIZE", 1, 1, kMaxInt);
+    return static_cast<int>(read_number("TESSERA_SIZE", of_mpirun, 1, kMaxInt));
+  } catch (const InvalidArgument&) {
+    return 1;
+  }
 }
 
 std::string cache_directory_from_environment() {

@@ -44,6 +44,9 @@ struct JobOptions {
 // Throws InvalidArgument naming the variable whose value cannot be used.
 JobOptions job_from_environment();
 
+// How many processes the launcher, if there is one, has started as ranks; 1 where it is none, or says nonsense.
+int num_processes_from_environment();
+
 // Takes this process's place in the job: meets the other ranks and makes the world group. Throws IoError when they do
 // not come, InvalidArgument for a transport that these ranks cannot use, for a tcp store without a secret, and for
 // options.thread_ranks, which need cluster::run.

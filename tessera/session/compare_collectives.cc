@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/base/logging.h"
 #include "tessera/base/random.h"
 #include "tessera/base/strings.h"
 #include "tessera/compiler/communication.h"
@@ -105,6 +106,28 @@ void compare_collectives(cluster::Context& context, const ir::Graph& local) {
         "in group [{}] it does {} where rank {} does {}",
         other, first.rank, local.name(), group, line_at(found, i), first.rank, line_at(expected, i));
   }
+}
+
+void warn_of_different_graphs(cluster::Context& context, const ir::Graph& logical) {
+  constexpr const char* kComparing = "comparing the graphs of the ranks";
+  const auto text = ir::print(logical);
+  const int64_t hash = hash_of(text);
+  std::vector<int64_t> hashes(static_cast<size_t>(context.size()));
+  const std::vector<int64_t> ones(hashes.size(), 1);
+  context.world().all_gather(&hash, hashes.data(), ones, DType::kI64, kComparing);
+  const auto odd = std::find_if(hashes.begin(), hashes.end(), [&](int64_t other) { return other != hashes[0]; });
+  if (odd == hashes.end()) return;
+  const auto rank = static_cast<int>(odd - hashes.begin());
+  const auto other_text = broadcast(context, text, rank);
+  if (context.rank() != 0) return;
+  const auto own = split(text, '\n');
+  const auto other = split(other_text, '\n');
+  size_t i = 0;
+  while (i < own.size() && line_at(own, i) == line_at(other, i)) ++i;
+  log_warning(
+      "rank {}'s graph {} is not rank 0's: the ranks do not train the same network in the same way; rank {} has {} "
+      "where rank 0 has {}",
+      rank, logical.name(), rank, line_at(other, i), line_at(own, i));
 }
 
 }  // namespace tessera::session

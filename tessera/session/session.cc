@@ -329,6 +329,7 @@ std::unique_ptr<Executable> Session::compile(const ir::Graph& graph, const mesh:
   if (mesh.size() > 1) {
     make_groups(compiled.groups);
     compare_collectives(context_, compiled.local);
+    warn_of_different_graphs(context_, graph);
   }
   return finish(std::move(compiled));
 }

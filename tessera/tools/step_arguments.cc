@@ -44,14 +44,18 @@ void add_step_options(CLI::App& command, StepOptions& options) {
       ->capture_default_str();
   command.add_option("--memory_limit", options.memory_limit,
                      "of a rank's arena, as 2GiB; of a search, of what is alive on a rank at a time");
-  command.add_option("--batch_size", options.batch_size,
-                     "samples of the global batch of a built-in network; default: 32 for each part of it, 1 of a "
-                     "language model");
+  command
+      .add_option("--batch_size", options.batch_size,
+                  "samples of the global batch of a built-in network; default: 32 for each part of it, 1 of a "
+                  "language model")
+      ->check(CLI::Range(1, 1 << 30));
   command.add_option("--precision", options.precision, "what a built-in network computes in")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}))
       ->capture_default_str();
-  command.add_option("--num_classes", options.num_classes,
-                     "of a built-in network; default: 10, or a language model's vocabulary");
+  command
+      .add_option("--num_classes", options.num_classes,
+                  "of a built-in network; default: 10, or a language model's vocabulary")
+      ->check(CLI::Range(1, 1 << 30));
 }
 
 }  // namespace tessera::tools

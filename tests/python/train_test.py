@@ -198,6 +198,58 @@ def test_a_second_model_goes_on_from_the_first():
     np.testing.assert_array_equal(second.value("weight").numpy(), first.value("weight").numpy())
 
 
+def test_models_of_one_network_share_its_values():
+    dataset = data.tensors(regression()).batch(16)
+
+    def model_of(net, rate):
+        return tessera.Model(net, nn.MSELoss(), nn.SGD(learning_rate=rate), metrics=["loss"])
+
+    net = nn.Dense(4, 1)
+    first, second = model_of(net, 0.01), model_of(net, 0.001)
+    before = net.bias.numpy().copy()
+    first.train(1, dataset)
+    assert (net.bias.numpy() != before).all()
+    assert second.eval(dataset) == first.eval(dataset)
+    first.train(2, dataset)
+    second.train(1, dataset)
+    third = tessera.Model(net, nn.MSELoss(), metrics=["loss"])
+    assert third.eval(dataset) == second.eval(dataset) == first.eval(dataset)
+    # The same in one network that takes over its values by hand.
+    copy = nn.Dense(4, 1)
+    alone = model_of(copy, 0.01)
+    alone.train(1, dataset)
+    alone.train(2, dataset)
+    other = model_of(copy, 0.001)
+    del alone
+    gc.collect()
+    other.train(1, dataset)
+    np.testing.assert_array_equal(copy.weight.numpy(), net.weight.numpy())
+    net.weight.set_data(tessera.Tensor.from_numpy(np.zeros((1, 4), np.float32)))
+    for model in (first, second, third):
+        assert (model.value("weight").numpy() == 0).all()
+
+
+def test_a_callback_may_train_another_model_of_the_network():
+    class Trains(tessera.Callback):
+        def step_end(self, run):
+            other.train(run.step, data.tensors(regression(16)).batch(16))
+            self.seen = net.weight.numpy().copy()
+
+    net = nn.Dense(4, 1)
+    dataset = data.tensors(regression(16)).batch(16)
+    model = tessera.Model(net, nn.MSELoss(), nn.SGD(learning_rate=0.01))
+    other = tessera.Model(net, nn.MSELoss(), nn.SGD(learning_rate=0.001))
+    callback = Trains()
+    model.train(1, dataset, [callback])
+    np.testing.assert_array_equal(net.weight.numpy(), callback.seen)
+    np.testing.assert_array_equal(model.value("weight").numpy(), callback.seen)
+
+
+def test_a_learning_rate_is_no_text():
+    with pytest.raises(ValueError, match="learning_rate is a number.*got the text '1'"):
+        nn.Momentum(learning_rate="1")
+
+
 def test_an_exception_of_a_callback_or_of_the_data_is_the_callers():
     class Raises(tessera.Callback):
         def step_end(self, run):
