@@ -23,8 +23,16 @@ Range intersection(const Range& a, const Range& b) {
   return {begin, std::max<int64_t>(0, std::min(a.offset + a.size, b.offset + b.size) - begin)};
 }
 
+bool meet(const Box& a, const Box& b) {
+  for (size_t dim = 0; dim < a.size(); ++dim) {
+    if (intersection(a[dim], b[dim]).size == 0) return false;
+  }
+  return true;
+}
+
 Box intersection(const Box& a, const Box& b) {
   Box both;
+  both.reserve(a.size());
   for (size_t dim = 0; dim < a.size(); ++dim) {
     both.push_back(intersection(a[dim], b[dim]));
     if (both.back().size == 0) return empty_box(static_cast<int>(a.size()));

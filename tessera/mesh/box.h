@@ -21,6 +21,8 @@ int64_t num_elements(std::span<const Range> box);
 Range intersection(const Range& a, const Range& b);
 // The elements in both; the empty_box() where they do not meet.
 Box intersection(const Box& a, const Box& b);
+// Whether there are any. Ranks look at pairs of boxes by the million: this allocates nothing.
+bool meet(const Box& a, const Box& b);
 // In coordinates that begin at `origin`. An empty box becomes the empty_box().
 Box relative_to(const Box& box, const Box& origin);
 

@@ -53,6 +53,12 @@ std::vector<Cell> cells_of(const Shape& shape, const Layout& layout, int peer) {
   return result;
 }
 
+int64_t num_common_elements(const Box& a, const Box& b) {
+  int64_t count = 1;
+  for (size_t dim = 0; dim < a.size(); ++dim) count *= intersection(a[dim], b[dim]).size;
+  return count;
+}
+
 const Cell* find_cell(const std::vector<Cell>& cells, int rank) {
   const auto it = std::find_if(cells.begin(), cells.end(), [rank](const Cell& cell) { return cell.contains(rank); });
   return it == cells.end() ? nullptr : &*it;
@@ -65,12 +71,11 @@ class Shares {
  public:
   Shares(const Cell& held, const std::vector<Cell>& needs) : held_(held) {
     for (const auto& need : needs) {
-      Need& entry = needs_.emplace_back(Need{&need, intersection(held.box, need.box), total_});
-      if (num_elements(entry.box) == 0) {
-        needs_.pop_back();
-        continue;
-      }
-      total_ += num_elements(entry.box) * (static_cast<int64_t>(need.ranks.size()) - num_holders_in(need, INT_MAX));
+      // Of a thousand boxes that share elements with this one a rank looks at one: only their sizes count here.
+      const int64_t elements = num_common_elements(held.box, need.box);
+      if (elements == 0) continue;
+      needs_.push_back({&need, elements, total_});
+      total_ += elements * (static_cast<int64_t>(need.ranks.size()) - num_holders_in(need, INT_MAX));
     }
   }
 
@@ -80,7 +85,7 @@ class Shares {
     for (const auto& entry : needs_) {
       if (entry.cell != &need) continue;
       const int64_t index = need.ranks_below(rank) - num_holders_in(need, rank);
-      cut(entry, entry.begin + index * num_elements(entry.box), visit);
+      cut(intersection(held_.box, need.box), entry.begin + index * entry.elements, visit);
     }
   }
 
@@ -88,13 +93,14 @@ class Shares {
   template <typename Visit>
   void for_each_target(int holder, const Visit& visit) const {
     for (const auto& entry : needs_) {
+      const Box box = intersection(held_.box, entry.cell->box);
       int64_t begin = entry.begin;
       for (const int receiver : entry.cell->ranks) {
         if (held_.contains(receiver)) continue;
-        cut(entry, begin, [&](int source, const Box& box) {
-          if (source == holder) visit(receiver, box);
+        cut(box, begin, [&](int source, const Box& part) {
+          if (source == holder) visit(receiver, part);
         });
-        begin += num_elements(entry.box);
+        begin += entry.elements;
       }
     }
   }
@@ -102,8 +108,8 @@ class Shares {
  private:
   struct Need {
     const Cell* cell;
-    Box box;
-    int64_t begin;  // in the row of elements
+    int64_t elements;  // of it that this one has
+    int64_t begin;     // in the row of elements
   };
 
   // Of the holders below `rank`, those that need the cell too: they have it already.
@@ -113,16 +119,16 @@ class Shares {
   }
 
   template <typename Visit>
-  void cut(const Need& need, int64_t begin, const Visit& visit) const {
-    const auto longest = std::max_element(need.box.begin(), need.box.end(),
-                                          [](const Range& a, const Range& b) { return a.size < b.size; });
-    if (longest == need.box.end()) {  // a scalar goes whole
-      visit(held_.ranks[holder_at(begin)], need.box);
+  void cut(const Box& needed, int64_t begin, const Visit& visit) const {
+    const auto longest =
+        std::max_element(needed.begin(), needed.end(), [](const Range& a, const Range& b) { return a.size < b.size; });
+    if (longest == needed.end()) {  // a scalar goes whole
+      visit(held_.ranks[holder_at(begin)], needed);
       return;
     }
     const int64_t size = longest->size;
-    const int64_t slab = num_elements(need.box) / size;
-    const auto dim = static_cast<size_t>(longest - need.box.begin());
+    const int64_t slab = num_elements(needed) / size;
+    const auto dim = static_cast<size_t>(longest - needed.begin());
     // The first slab that the holder at `index` serves: the one whose begin lies in its stretch.
     const auto first_slab = [&](size_t index) {
       const auto num_holders = static_cast<__int128>(held_.ranks.size());
@@ -136,7 +142,7 @@ class Shares {
     for (size_t index = holder_at(begin); from < size; ++index) {
       const int64_t to = index + 1 < held_.ranks.size() ? first_slab(index + 1) : size;
       if (to == from) continue;
-      Box box = need.box;
+      Box box = needed;
       box[dim] = {box[dim].offset + from, to - from};
       visit(held_.ranks[index], box);
       from = to;
@@ -175,8 +181,8 @@ ExchangePlan exchange_plan(const Shape& shape, const Layout& from, const Layout&
   }
   if (wanted != nullptr) {
     for (const auto& cell : held) {
+      if (!meet(cell.box, wanted->box)) continue;
       const Box both = intersection(cell.box, wanted->box);
-      if (num_elements(both) == 0) continue;
       if (&cell == own) {
         plan.kept = {relative_to(both, own->box), relative_to(both, wanted->box)};
         continue;

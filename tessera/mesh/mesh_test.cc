@@ -71,6 +71,10 @@ TEST(Box, AnIntersectionLiesInBothAndIsEmptyWhereTheyDoNotMeet) {
   EXPECT_EQ(shape_of(a), Shape({4, 6}));
   EXPECT_EQ(num_elements(a), 24);
   EXPECT_EQ(intersection(a, Box{{0, 4}, {8, 1}}), empty_box(2));
+  EXPECT_TRUE(meet(a, b));
+  EXPECT_FALSE(meet(a, Box{{0, 4}, {8, 1}}));
+  EXPECT_FALSE(meet(a, Box{{0, 4}, {3, 0}}));
+  EXPECT_TRUE(meet(Box{}, Box{}));
   EXPECT_EQ(num_elements(empty_box(2)), 0);
   EXPECT_EQ(num_elements(Box{}), 1) << "a scalar";
 }
