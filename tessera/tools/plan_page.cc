@@ -56,7 +56,7 @@ Json operator_json(const PlannedStep& planned, ir::NodeId n) {
 }
 
 // The lanes of the class of ranks that takes longest.
-Json lanes_json(const SimulatedStep& simulated) {
+Json lanes_json(const compiler::SimulatedPlan& simulated) {
   const auto& classes = simulated.simulation.classes;
   const auto slowest = std::max_element(
       classes.begin(), classes.end(), [](const auto& a, const auto& b) { return a.step_seconds() < b.step_seconds(); });

@@ -67,28 +67,15 @@ void refuse_what_cannot_fit(const PlannedStep& planned, int num_ranks) {
       num_ranks == 1 ? "" : "s");
 }
 
-SimulatedStep simulate_step(const PlannedStep& planned, const compiler::Plan& plan) {
-  static const ops::FakeKernelCatalogue catalogue;
-  compiler::Compiled compiled;
-  compiled.logical = planned.graph;
-  compiled.plan = plan;
-  SimulatedStep result;
-  const auto simulate_within = [&](int64_t limit) {
-    result.classes = compiler::schedule_classes(compiled, planned.profile, catalogue, {.memory_limit_bytes = limit});
-    result.simulation = compiler::simulate(result.classes, planned.profile);
-    result.peak_memory_bytes = 0;
-    for (const auto& c : result.simulation.classes) {
-      result.peak_memory_bytes = std::max(result.peak_memory_bytes, c.peak_memory_bytes);
+// Of a plan that was compared to others, what that has found.
+compiler::SimulatedPlan simulate_step(const PlannedStep& planned, const compiler::PlanChoices& choices,
+                                      const compiler::Plan& plan) {
+  if (planned.chosen) {
+    for (const auto& candidate : planned.chosen->candidates) {
+      if (candidate.choices == choices) return *candidate.prediction.simulated;
     }
-  };
-  simulate_within(0);
-  if (planned.memory_limit_bytes == 0 || result.peak_memory_bytes <= planned.memory_limit_bytes) return result;
-  try {
-    simulate_within(planned.memory_limit_bytes);
-  } catch (const InvalidArgument&) {
-    // It does not fit, whatever is computed again: the output says by how much.
   }
-  return result;
+  return compiler::simulate_plan(planned.graph, plan, planned.profile, planned.memory_limit_bytes);
 }
 
 compiler::Plan plan_for(const PlannedStep& planned, const compiler::PlanChoices& choices) {
@@ -139,6 +126,7 @@ compiler::PlanCost count(const PlannedStep& planned, const compiler::PlanChoices
 }
 
 PlannedStep plan_step(PlanCommand command) {
+  const int64_t begin_ns = Clock::system().monotonic_ns();
   refuse_other_ways(command.step);
   PlannedStep planned;
   planned.profile = read_profile(command.profile);
@@ -170,15 +158,21 @@ PlannedStep plan_step(PlanCommand command) {
     planned.choices = compiler::choices_for(planned.graph, *record);
   } else {
     refuse_what_cannot_fit(planned, num_ranks);
-    planned.chosen = compiler::choose_plan(planned.graph, ranks, planned.profile, search_options(command, planned));
+    auto options = search_options(command, planned);
+    if (command.timeout > 0) {
+      const auto gone_ns = static_cast<double>(Clock::system().monotonic_ns() - begin_ns);
+      options.timeout_seconds = std::max(command.timeout - gone_ns / 1e9, 1e-3);
+    }
+    planned.chosen = compiler::choose_plan(planned.graph, ranks, planned.profile, options);
     planned.choices = planned.chosen->taken().choices;
   }
   planned.plan = plan_for(planned, planned.choices);
   planned.cost = compiler::cost_of_plan(planned.graph, planned.plan, planned.profile);
-  const auto by_batch = plan_for(planned, compiler::data_parallel_choices(planned.graph, ranks, {}, kWholeResults));
+  const auto batch_choices = compiler::data_parallel_choices(planned.graph, ranks, {}, kWholeResults);
+  const auto by_batch = plan_for(planned, batch_choices);
   planned.data_parallel = compiler::cost_of_plan(planned.graph, by_batch, planned.profile);
-  planned.simulated = simulate_step(planned, planned.plan);
-  planned.data_parallel_simulated = simulate_step(planned, by_batch);
+  planned.simulated = simulate_step(planned, planned.choices, planned.plan);
+  planned.data_parallel_simulated = simulate_step(planned, batch_choices, by_batch);
   planned.shows_simulation = command.simulate;
   if (!command.out.empty()) {
     auto written = planned.chosen ? planned.chosen->record

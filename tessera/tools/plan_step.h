@@ -17,7 +17,7 @@ struct PlanCommand {
   std::string algorithm = "certified";
   int max_axes = 2;    // of the grids that are looked at, where step.mesh says none
   int rounds = 0;      // of the solver, for each grid; 0: SearchOptions::rounds, or as many as the timeout allows
-  double timeout = 0;  // seconds of the search; 0: none
+  double timeout = 0;  // seconds until the best that is known is taken; 0: none
   double gap = 1e-3;   // good enough: (cost - bound) / cost
   uint64_t seed = 0;
   std::string load;         // a plan's file, instead of a search
@@ -25,12 +25,6 @@ struct PlanCommand {
   bool simulate = false;    // also what the simulations of this plan and of data parallel say in detail
   bool full_batch = false;  // inputs lie as the plan wants them; else each rank has its part of the batch
   bool progress = false;    // of the search, on standard error
-};
-
-struct SimulatedStep {
-  std::vector<compiler::RankClass> classes;
-  compiler::Simulation simulation;
-  int64_t peak_memory_bytes = 0;  // of the rank that takes most
 };
 
 struct PlannedStep {
@@ -43,8 +37,8 @@ struct PlannedStep {
   std::vector<compiler::OperatorName> names;   // by NodeId
   std::optional<compiler::ChosenPlan> chosen;  // absent: the plan is a file's
   compiler::PlanCost data_parallel;
-  SimulatedStep simulated;
-  SimulatedStep data_parallel_simulated;
+  compiler::SimulatedPlan simulated;
+  compiler::SimulatedPlan data_parallel_simulated;
   bool shows_simulation = false;  // in detail
 };
 

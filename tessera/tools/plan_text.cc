@@ -20,7 +20,7 @@ std::string cost_text(const PlanCost& cost) {
                      format_bytes(cost.peak_bytes));
 }
 
-std::string simulation_text(const SimulatedStep& simulated) {
+std::string simulation_text(const compiler::SimulatedPlan& simulated) {
   const auto& classes = simulated.simulation.classes;
   const auto slowest = std::max_element(
       classes.begin(), classes.end(), [](const auto& a, const auto& b) { return a.step_seconds() < b.step_seconds(); });
@@ -129,7 +129,7 @@ Json json_of(const PlanCost& cost) {
           {"peak_bytes", cost.peak_bytes}};
 }
 
-Json json_of(const SimulatedStep& simulated) {
+Json json_of(const compiler::SimulatedPlan& simulated) {
   return {{"step_seconds", simulated.simulation.step_seconds},
           {"received_bytes_by_all", simulated.simulation.received_bytes},
           {"peak_memory_bytes", simulated.peak_memory_bytes}};

@@ -142,6 +142,7 @@ class Chooser {
     chosen_.search = search_once({});
     add("search", chosen_.search.choices);
     for (const PlanChoices& other : chosen_.search.others) {
+      if (is_late()) break;
       add(fmt::format("search on {}", other.mesh.to_string()), other);
     }
     add_given();
@@ -156,10 +157,12 @@ class Chooser {
 
   SearchResult search_once(const LanePrices& prices) {
     searching_.prices = prices;
-    if (options_.timeout_seconds > 0) searching_.timeout_seconds = std::max(seconds_left(), 1e-3);
+    if (has_timeout()) searching_.timeout_seconds = std::max(seconds_left(), 1e-3);
     return search(graph_, ranks_, profile_, searching_);
   }
 
+  bool has_timeout() const { return options_.timeout_seconds > 0; }
+  bool is_late() const { return has_timeout() && seconds_left() <= 0; }
   double seconds_left() const {
     return options_.timeout_seconds - std::chrono::duration<double>(Clock::now() - begin_).count();
   }
@@ -186,7 +189,7 @@ class Chooser {
     } catch (const InvalidArgument&) {
       chosen_.is_data_parallel_ruled_out = true;  // the layouts that are given share no grid with it
     }
-    if (!is_given || !options_.fixed.empty()) return;
+    if (!is_given || !options_.fixed.empty() || is_late()) return;
     try {
       const PlanOptions options{.batch_by_default = true, .whole_results = options_.whole_results};
       add("given strategies", batch_choices(graph_, base(), options_.hints, options));
@@ -210,6 +213,7 @@ class Chooser {
     const int64_t limit = options_.memory_limit_bytes;
     double best = last.step_seconds;
     for (int attempt = 0; attempt < kAttempts && limit > 0 && last.peak_unlimited_bytes > limit; ++attempt) {
+      if (is_late() && anything_fits()) break;
       const double share = static_cast<double>(limit) / static_cast<double>(last.peak_unlimited_bytes);
       searching_.memory_limit_bytes = static_cast<int64_t>(0.98 * share * static_cast<double>(live_bytes));
       SearchResult tighter;
@@ -251,7 +255,7 @@ class Chooser {
     for (int round = 1; round <= kPricedSearches; ++round) {
       const auto& best = candidates()[fastest()].prediction;
       if (best.communication_seconds < kNegligible * best.step_seconds) return;
-      if (options_.timeout_seconds > 0 && seconds_left() <= 0) return;
+      if (is_late()) return;
       // Half way from the last ones: a lane whose price falls at once is filled at once, and is exposed again.
       const LanePrices prices{.awaited = (last.awaited + best.exposed.awaited) / 2,
                               .gradient = (last.gradient + best.exposed.gradient) / 2};
@@ -315,34 +319,45 @@ class Chooser {
 
 }  // namespace
 
-PlanPrediction predict(const ir::Graph& graph, const PlanChoices& choices, const MachineProfile& profile,
-                       const SearchOptions& options) {
+SimulatedPlan simulate_plan(const ir::Graph& graph, const Plan& plan, const MachineProfile& profile,
+                            int64_t memory_limit_bytes, const PartitionOptions& partition) {
   Compiled planned;
   planned.logical = graph;
-  planned.plan = plan_of(graph, choices, options.whole_results);
+  planned.plan = plan;
   static const ops::FakeKernelCatalogue catalogue;
-  PlanPrediction predicted;
+  SimulatedPlan result;
   const auto simulate_within = [&](int64_t limit) {
-    const auto classes =
-        schedule_classes(planned, profile, catalogue, {.partition = options.partition, .memory_limit_bytes = limit});
-    const auto simulation = simulate(classes, profile);
-    predicted.step_seconds = simulation.step_seconds;
-    predicted.exposed = exposed_shares(classes, simulation);
-    predicted.communication_seconds = 0;
-    predicted.peak_memory_bytes = 0;
-    for (const auto& ranks : simulation.classes) {
-      predicted.communication_seconds = std::max(predicted.communication_seconds, ranks.communication_seconds);
-      predicted.peak_memory_bytes = std::max(predicted.peak_memory_bytes, ranks.peak_memory_bytes);
+    result.classes =
+        schedule_classes(planned, profile, catalogue, {.partition = partition, .memory_limit_bytes = limit});
+    result.simulation = simulate(result.classes, profile);
+    result.peak_memory_bytes = 0;
+    for (const auto& ranks : result.simulation.classes) {
+      result.peak_memory_bytes = std::max(result.peak_memory_bytes, ranks.peak_memory_bytes);
     }
   };
   simulate_within(0);
-  predicted.peak_unlimited_bytes = predicted.peak_memory_bytes;
-  const int64_t limit = options.memory_limit_bytes;
-  if (limit == 0 || predicted.peak_memory_bytes <= limit) return predicted;
+  result.peak_unlimited_bytes = result.peak_memory_bytes;
+  if (memory_limit_bytes == 0 || result.peak_memory_bytes <= memory_limit_bytes) return result;
   try {
-    simulate_within(limit);
+    simulate_within(memory_limit_bytes);
   } catch (const InvalidArgument&) {
-    predicted.step_seconds = solver::kForbidden;
+    result.fits = false;  // whatever is computed again
+  }
+  return result;
+}
+
+PlanPrediction predict(const ir::Graph& graph, const PlanChoices& choices, const MachineProfile& profile,
+                       const SearchOptions& options) {
+  const auto simulated = std::make_shared<SimulatedPlan>(simulate_plan(
+      graph, plan_of(graph, choices, options.whole_results), profile, options.memory_limit_bytes, options.partition));
+  const Simulation& simulation = simulated->simulation;
+  PlanPrediction predicted{.step_seconds = simulated->fits ? simulation.step_seconds : solver::kForbidden,
+                           .peak_memory_bytes = simulated->peak_memory_bytes,
+                           .peak_unlimited_bytes = simulated->peak_unlimited_bytes,
+                           .exposed = exposed_shares(simulated->classes, simulation),
+                           .simulated = simulated};
+  for (const auto& ranks : simulation.classes) {
+    predicted.communication_seconds = std::max(predicted.communication_seconds, ranks.communication_seconds);
   }
   return predicted;
 }

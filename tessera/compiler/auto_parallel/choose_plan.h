@@ -4,13 +4,29 @@
 // taken; plain data parallel and what the user's own strategies say are always among those that are compared.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "tessera/compiler/auto_parallel/plan_record.h"
 #include "tessera/compiler/auto_parallel/search.h"
+#include "tessera/compiler/rank_classes.h"
+#include "tessera/compiler/simulate.h"
 
 namespace tessera::compiler {
+
+// What a simulation says of a plan.
+struct SimulatedPlan {
+  std::vector<RankClass> classes;
+  Simulation simulation;
+  int64_t peak_memory_bytes = 0;     // of the rank that takes most
+  int64_t peak_unlimited_bytes = 0;  // without computing anything twice
+  bool fits = true;                  // into the memory limit; otherwise nothing is computed twice
+};
+// With kernels of no machine in particular: what is compared is plans. What does not fit into the memory limit (0:
+// none) is computed again, if that is enough (fit_memory.h).
+SimulatedPlan simulate_plan(const ir::Graph& graph, const Plan& plan, const MachineProfile& profile,
+                            int64_t memory_limit_bytes, const PartitionOptions& partition = {});
 
 struct PlanPrediction {
   double step_seconds = solver::kForbidden;  // infinite where it does not fit
@@ -19,9 +35,9 @@ struct PlanPrediction {
   int64_t peak_unlimited_bytes = 0;          // without computing anything twice
   // How much of a second of communication is exposed, by lane; 1 for a lane that has nothing to do.
   LanePrices exposed = {};
+  std::shared_ptr<const SimulatedPlan> simulated;  // in detail
 };
-// What a simulation says of a plan, with kernels of no machine in particular: what is compared is plans. What does not
-// fit into the options' memory limit is computed again, if that is enough (fit_memory.h).
+// Of a plan, within the options' memory limit.
 PlanPrediction predict(const ir::Graph& graph, const PlanChoices& choices, const MachineProfile& profile,
                        const SearchOptions& options = {});
 
@@ -57,10 +73,11 @@ struct ChosenPlan {
 // A plan must be so much faster than data parallel, as a share of its time, to be preferred to it.
 inline constexpr double kWorthwhile = 0.01;
 
-// `graph` as plan_ranks() simplifies it. Deterministic unless there is a timeout. The memory limit is that of the
-// planned memory, a rank's arena. Where the best plan of all does not fit, plans that need less stand against computing
-// values again for their gradients; the search is then told a limit of its own count that leads there. Strategies,
-// layouts and choices that are given hold in every candidate. Throws as search() does.
+// `graph` as plan_ranks() simplifies it. Deterministic unless there is a timeout, which counts from the call: once it
+// is over nothing more is searched or simulated, but for one plan of the search, and data parallel. The memory limit is
+// that of the planned memory, a rank's arena. Where the best plan of all does not fit, plans that need less stand
+// against computing values again for their gradients; the search is then told a limit of its own count that leads
+// there. Strategies, layouts and choices that are given hold in every candidate. Throws as search() does.
 ChosenPlan choose_plan(const ir::Graph& graph, const std::vector<int>& ranks, const MachineProfile& profile,
                        const SearchOptions& options);
 

@@ -83,13 +83,16 @@ class Search {
   SearchResult run() {
     make_candidates();
     const bool one_pass = candidates_.size() == 1 || options_.algorithm != SearchAlgorithm::kCertified;
-    for (auto& candidate : candidates_) solve(*candidate, one_pass ? options_.rounds : kFirstRounds);
-    if (!one_pass) {
+    for (auto& candidate : candidates_) {
+      if (!is_late() || best_cost() == solver::kForbidden) solve(*candidate, one_pass ? options_.rounds : kFirstRounds);
+    }
+    if (!one_pass && !is_late()) {
       // The most promising first: what it reaches may rule out the others. After so few rounds bounds say more than
       // costs do.
       std::stable_sort(candidates_.begin(), candidates_.end(),
                        [](const auto& a, const auto& b) { return a->outcome.bound < b->outcome.bound; });
       for (auto& candidate : candidates_) {
+        if (is_late()) break;
         if (candidate->outcome.bound < best_cost() && !is_met(candidate->outcome)) solve(*candidate, options_.rounds);
       }
     }
@@ -115,6 +118,10 @@ class Search {
       if (!holds_strategies(mesh, graph_)) continue;
       auto hints = restated(options_.hints, mesh);
       if (!hints) continue;
+      if (is_late() && !candidates_.empty()) {
+        left_out_.push_back({.mesh = mesh});
+        continue;
+      }
       const auto begin = Clock::now();
       candidates_.push_back(std::make_unique<Candidate>(graph_, mesh, profile_, options_, std::move(*hints)));
       candidates_.back()->outcome.problem_seconds = seconds_since(begin);
@@ -154,6 +161,8 @@ class Search {
     }
   }
 
+  bool is_late() const { return options_.timeout_seconds > 0 && seconds_since(begin_) >= options_.timeout_seconds; }
+
   bool is_met(const MeshOutcome& outcome) const {
     return outcome.status == solver::Status::kInfeasible ||
            outcome.cost - outcome.bound <= options_.gap * std::abs(outcome.cost);
@@ -175,6 +184,10 @@ class Search {
       if (outcome.status != solver::Status::kInfeasible) result.bound = std::min(result.bound, outcome.bound);
       result.meshes.push_back(outcome);
     }
+    for (const auto& outcome : left_out_) {
+      result.bound = -solver::kForbidden;
+      result.meshes.push_back(outcome);
+    }
     if (found.empty()) refuse();
     std::stable_sort(found.begin(), found.end(),
                      [](const auto* a, const auto* b) { return a->outcome.cost < b->outcome.cost; });
@@ -193,6 +206,13 @@ class Search {
 
   // Nothing was found: looks for the smallest limit with which something is.
   [[noreturn]] void refuse() {
+    const bool is_unknown = std::any_of(candidates_.begin(), candidates_.end(), [](const auto& candidate) {
+      return candidate->outcome.status == solver::Status::kUnknown;
+    });
+    if (is_late() && (is_unknown || !left_out_.empty())) {
+      throw InvalidArgument("no plan of {} on {} ranks was found within {} s: allow a longer time", graph_.name(),
+                            ranks_.size(), options_.timeout_seconds);
+    }
     if (options_.memory_limit_bytes == 0) {
       throw InvalidArgument("no plan of {} is possible: the layouts and strategies that are given exclude each other",
                             graph_.name());
@@ -234,6 +254,7 @@ class Search {
   const MachineProfile& profile_;
   const SearchOptions& options_;
   std::vector<std::unique_ptr<Candidate>> candidates_;
+  std::vector<MeshOutcome> left_out_;  // grids that there was no time for
   int number_ = 0;
   Clock::time_point begin_ = Clock::now();
 };

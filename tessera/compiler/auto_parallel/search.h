@@ -55,7 +55,8 @@ struct SearchOptions {
   int num_others = 0;
   // How long the solver tries, for each mesh. Equal graphs, profiles and options have equal results without a timeout.
   int rounds = 50;
-  double timeout_seconds = 0;  // for all meshes together; 0: none
+  // For all meshes together; 0: none. Meshes that there is no time for stay unknown, and then nothing is proven.
+  double timeout_seconds = 0;
   double gap = 1e-3;
   uint64_t seed = 0;
   std::function<void(const SearchProgress&)> on_progress = {};

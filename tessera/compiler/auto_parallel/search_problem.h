@@ -23,6 +23,8 @@ struct PlanChoices {
   std::map<ir::NodeId, NodeChoice> nodes;
   std::map<std::string, mesh::Sharding> inputs;
   std::map<ir::ValueId, mesh::Sharding> copies;
+
+  bool operator==(const PlanChoices&) const = default;
 };
 
 // What a second of communication counts for in a search, by the lane that it will run in (ir/schedule.h): 1 where

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "tessera/base/error.h"
@@ -268,6 +269,28 @@ TEST(ChoosePlan, IsNeverSlowerThanDataParallelWhateverTheAlgorithm) {
       }
     }
   }
+}
+
+constexpr double kNoTime = 1e-9;  // seconds
+
+TEST(Search, WithoutTimeForAllGridsTakesWhatOneHasAndProvesNothing) {
+  const ir::Graph graph = wide_network(64, 256, 1024);
+  const auto found = search(graph, ranks(8), profile(), {.timeout_seconds = kNoTime});
+  EXPECT_EQ(found.meshes.size(), candidate_meshes(ranks(8), 2).size());
+  EXPECT_EQ(std::count_if(found.meshes.begin(), found.meshes.end(),
+                          [](const auto& outcome) { return outcome.status == solver::Status::kUnknown; }),
+            static_cast<int64_t>(found.meshes.size()) - 1);
+  EXPECT_EQ(found.bound, -solver::kForbidden);
+  EXPECT_THAT(verify_plan(graph, plan_of(graph, found.choices)), testing::IsEmpty());
+}
+
+TEST(ChoosePlan, WithoutTimeComparesOnePlanWithDataParallelAndNoMore) {
+  const ir::Graph graph = wide_network(16, 1024, 1 << 16);
+  std::vector<std::string> compared;
+  const auto chosen = choose_plan(graph, ranks(4), profile(), {.timeout_seconds = kNoTime});
+  for (const auto& candidate : chosen.candidates) compared.push_back(candidate.origin);
+  EXPECT_THAT(compared, testing::ElementsAre("search", "data parallel"));
+  EXPECT_LE(chosen.simulated_seconds, chosen.data_parallel_seconds);
 }
 
 // At a price for communication the least is found of computing and so much of it, by the lane that it runs in.
