@@ -16,6 +16,7 @@
 #include "tessera/base/parallel_for.h"
 #include "tessera/base/printable.h"
 #include "tessera/base/random.h"
+#include "tessera/base/stream_copy.h"
 #include "tessera/base/strings.h"
 #include "tessera/base/thread.h"
 #include "tessera/testing/no_threads.h"
@@ -73,6 +74,22 @@ TEST(Crc32c, OfAWholeIsThatOfItsPieces) {
     const auto first = whole.first(size / 3);
     const auto second = whole.subspan(size / 3);
     EXPECT_EQ(crc32c_combine(crc32c(first), crc32c(second), second.size()), crc) << size;
+  }
+}
+
+TEST(StreamCopy, CopiesAnyBytesToAnyPlace) {
+  std::vector<std::byte> from(1000);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7);
+  for (const size_t size : {0, 1, 63, 64, 65, 200, 900}) {
+    for (const size_t begin : {0, 1, 17, 64}) {
+      for (const size_t place : {0, 5, 63}) {
+        std::vector<std::byte> to(1000);
+        stream_copy(std::span(from).subspan(begin, size), std::span(to).subspan(place, size));
+        std::vector<std::byte> expected(1000);
+        std::copy_n(from.begin() + static_cast<int>(begin), size, expected.begin() + static_cast<int>(place));
+        EXPECT_EQ(to, expected) << size << " from " << begin << " to " << place;
+      }
+    }
   }
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "tessera/base/error.h"
+#include "tessera/base/stream_copy.h"
 #include "tessera/base/strings.h"
 #include "tessera/checkpoint/threads.h"
 
@@ -111,7 +112,13 @@ void Snapshot::finish_in_background() {
 void Snapshot::copy(Slice& slice) {
   State expected = kWaiting;
   if (!slice.state.compare_exchange_strong(expected, kTaken)) return;
-  copy_elements(slice.copy.from, slice.copy.to);
+  const auto& [from, to] = slice.copy;
+  if (from.dtype == to.dtype && from.is_dense() && to.is_dense()) {
+    const auto size = static_cast<size_t>(from.size_bytes());
+    stream_copy({static_cast<const std::byte*>(from.data), size}, {static_cast<std::byte*>(to.data), size});
+  } else {
+    copy_elements(from, to);
+  }
   slice.state = kDone;
   slice.state.notify_all();
   --num_left_;
