@@ -17,6 +17,7 @@
 #include "tessera/base/limits.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/mapped_guard.h"
+#include "tessera/base/range_reader.h"
 
 namespace tessera {
 namespace {
@@ -107,6 +108,15 @@ class MappedFile : public ReadableFile {
   void release_pages() const override {
     if (size_ > 0) ::madvise(data_, size_, MADV_DONTNEED);
   }
+  void expect_far_places(bool on) const override {
+    if (size_ > 0) ::madvise(data_, size_, on ? MADV_RANDOM : MADV_NORMAL);
+  }
+  void fetch(int64_t offset, int64_t size) const override {
+    static const int64_t page_bytes = ::sysconf(_SC_PAGESIZE);
+    const int64_t begin = offset / page_bytes * page_bytes;
+    const int64_t end = std::min(offset + size, static_cast<int64_t>(size_));
+    if (begin < end) ::madvise(static_cast<std::byte*>(data_) + begin, static_cast<size_t>(end - begin), MADV_WILLNEED);
+  }
 
  private:
   void* data_;
@@ -153,6 +163,8 @@ class LocalFileSystem : public FileSystem {
     ::close(fd);
     return std::make_unique<MappedFile>(data, size);
   }
+
+  std::unique_ptr<RangeReader> open_ranges(const std::string& path) override { return open_local_ranges(path); }
 
   bool exists(const std::string& path) override { return ::access(path.c_str(), F_OK) == 0; }
   bool is_directory(const std::string& path) override {
@@ -239,6 +251,25 @@ class LocalFileSystem : public FileSystem {
   }
 };
 
+class MappedRangeReader : public RangeReader {
+ public:
+  MappedRangeReader(std::unique_ptr<ReadableFile> file, std::string path)
+      : file_(std::move(file)), path_(std::move(path)) {}
+
+  void read(int64_t offset, std::span<std::byte> to) const override {
+    const auto bytes = file_->bytes();
+    const auto begin = static_cast<size_t>(offset);
+    if (begin > bytes.size() || to.size() > bytes.size() - begin) {
+      throw IoError("{}: ends at byte {}; it was longer when it was opened", path_, bytes.size());
+    }
+    if (!to.empty()) std::memcpy(to.data(), bytes.data() + begin, to.size());
+  }
+
+ private:
+  std::unique_ptr<ReadableFile> file_;
+  std::string path_;
+};
+
 class MemoryReadableFile : public ReadableFile {
  public:
   explicit MemoryReadableFile(std::shared_ptr<std::vector<std::byte>> content) : content_(std::move(content)) {}
@@ -281,6 +312,10 @@ class MemoryWritableFile : public WritableFile {
 FileSystem& FileSystem::local() {
   static LocalFileSystem file_system;
   return file_system;
+}
+
+std::unique_ptr<RangeReader> FileSystem::open_ranges(const std::string& path) {
+  return std::make_unique<MappedRangeReader>(open(path), path);
 }
 
 std::string FileSystem::read_text(const std::string& path) {

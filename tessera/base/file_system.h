@@ -14,6 +14,8 @@
 
 namespace tessera {
 
+class RangeReader;
+
 // A file being written, from its beginning. Not on disk for certain before sync().
 class WritableFile {
  public:
@@ -37,6 +39,10 @@ class ReadableFile {
   // Gives back the memory of the pages that were looked at, where bytes() are mapped; they can be looked at again. For
   // who goes through a large file and must stay small.
   virtual void release_pages() const {}
+  // On: the next looks are at places far apart, and the system shall read what is looked at, not megabytes around it.
+  virtual void expect_far_places(bool /*on*/) const {}
+  // Begins to read these bytes from the disk, where they are mapped and not in memory.
+  virtual void fetch(int64_t /*offset*/, int64_t /*size*/) const {}
 };
 
 // Held while the object lives. The system lets go when the process ends, however it ends.
@@ -51,6 +57,8 @@ class FileSystem {
   // Creates or truncates. `mode` are the permission bits.
   virtual std::unique_ptr<WritableFile> create(const std::string& path, unsigned mode = 0644) = 0;
   virtual std::unique_ptr<ReadableFile> open(const std::string& path) = 0;
+  // For reading ranges. By default those of open(): most file systems that are not the system's are in memory anyway.
+  virtual std::unique_ptr<RangeReader> open_ranges(const std::string& path);
   virtual bool exists(const std::string& path) = 0;
   virtual bool is_directory(const std::string& path) = 0;
   // `path` itself, where its directories or it are links, what they lead to.

@@ -1,5 +1,4 @@
-// RangeReader: copies byte ranges of a file without mapping it. Mapped pages count as memory of the process that reads
-// them, so what must stay small while it goes through large files reads this way.
+// Reading contents that lie in stretches of a file.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +8,7 @@
 #include <string>
 
 #include "tessera/base/file_system.h"
+#include "tessera/base/range_reader.h"
 
 namespace tessera::checkpoint {
 
@@ -16,13 +16,6 @@ namespace tessera::checkpoint {
 struct Extent {
   int64_t offset = 0;
   int64_t size = 0;
-};
-
-class RangeReader {
- public:
-  virtual ~RangeReader() = default;
-  // Fills `to` with the bytes from `offset` on. Throws IoError when the file ends before, or cannot be read.
-  virtual void read(int64_t offset, std::span<std::byte> to) const = 0;
 };
 
 // Fills `to` with the bytes from `offset` on of a content that lies in these extents, one after the other. The content
