@@ -23,6 +23,11 @@ constexpr size_t kMaxEntries = size_t{1} << 20;
 constexpr uint64_t kMaxNameBytes = 1 << 16;
 constexpr uint64_t kMaxTypeNameBytes = 64;
 
+// What is read of a file around a record's header at first. As long as the next header lies in what was read, or just
+// behind it, twice as much is read the next time: of small tensors many in one go, of large ones the headers only.
+constexpr int64_t kMinFetchBytes = 8 << 10;
+constexpr int64_t kMaxFetchBytes = 1 << 20;
+
 // Each header that is looked at brings the pages around it into memory, some 64 KiB.
 constexpr size_t kEntriesPerRelease = 64;
 
@@ -112,6 +117,25 @@ Record read_value(WireCursor cursor, size_t offset) {
   read_tensor(*tensor, record);
   return record;
 }
+
+// Reads a file's headers ahead of who looks at them in order.
+class HeaderFetch {
+ public:
+  explicit HeaderFetch(const ReadableFile& file) : file_(file) {}
+
+  void come_to(size_t header) {
+    const auto begin = static_cast<int64_t>(header);
+    if (begin + kMinFetchBytes / 2 <= end_) return;
+    bytes_ = begin <= end_ + bytes_ ? std::min(2 * bytes_, kMaxFetchBytes) : kMinFetchBytes;
+    end_ = begin + bytes_;
+    file_.fetch(begin, bytes_);
+  }
+
+ private:
+  const ReadableFile& file_;
+  int64_t bytes_ = kMinFetchBytes / 2;
+  int64_t end_ = 0;
+};
 
 uint32_t code_point(std::span<const std::byte> content, size_t index) {
   uint32_t code = 0;
@@ -234,7 +258,9 @@ CkptFile CkptFile::open(FileSystem& files, const std::string& path) { return {fi
 CkptFile::CkptFile(std::unique_ptr<ReadableFile> file, std::string path)
     : file_(std::move(file)), path_(std::move(path)), guard_(std::make_shared<MappedGuard>(file_->bytes(), path_)) {
   try {
+    file_->expect_far_places(true);
     parse();
+    file_->expect_far_places(false);
   } catch (const InvalidArgument&) {
     guard_->require_whole();  // zeros where the file was cut short are no fault of the file's
     throw;
@@ -249,6 +275,7 @@ void CkptFile::parse() {
   refuse_encrypted(path_, bytes);
   std::unordered_set<std::string_view> names;  // views into the mapped file
   WireCursor cursor(path_, bytes, 0);
+  HeaderFetch fetch(*file_);
   int64_t missing_bytes = 0;  // of the last entry, when more records must follow
   const auto require_complete = [&] {
     if (missing_bytes == 0) return;
@@ -258,8 +285,10 @@ void CkptFile::parse() {
   };
   while (!cursor.done()) {
     const size_t offset = cursor.offset();
+    fetch.come_to(offset);
     if (entries_.size() % kEntriesPerRelease == kEntriesPerRelease - 1) file_->release_pages();
     if (cursor.remaining() == kTrailerBytes && as_text(cursor.rest()).starts_with(kTrailerMark)) {
+      file_->expect_far_places(false);
       check_trailer(cursor, bytes.first(offset));
       has_trailer_ = true;
       break;
@@ -279,6 +308,7 @@ void CkptFile::parse() {
     if (!names.insert(record.name).second) cursor.fail(offset, "the name {} occurs twice", quoted_name(record.name));
     if (entries_.size() == kMaxEntries) cursor.fail(offset, "more than {} values", kMaxEntries);
     if (is_text) {
+      file_->fetch(record.content.data() - bytes.data(), std::ssize(record.content));
       entries_.push_back(text_entry(cursor, record));
     } else {
       entries_.push_back(tensor_entry(cursor, record));

@@ -22,6 +22,26 @@ uint32_t crc32c_in_threads(std::span<const std::byte> bytes) {
   return crc;
 }
 
+uint32_t crc32c_of_file(const RangeReader& file, int64_t size_bytes) {
+  constexpr int64_t kPieceBytes = 1 << 20;
+  const int64_t num_pieces = (size_bytes + kPieceBytes - 1) / kPieceBytes;
+  const auto size_of = [&](int64_t i) { return std::min(kPieceBytes, size_bytes - i * kPieceBytes); };
+  std::vector<uint32_t> sums(static_cast<size_t>(num_pieces));
+  std::vector<std::vector<std::byte>> pieces(kReadsInFlight);
+  for_each_in_threads(kReadsInFlight, sums.size(), [&](const ThreadTurn& turn) {
+    const auto i = static_cast<int64_t>(turn.i);
+    auto& piece = pieces[turn.thread];
+    piece.resize(static_cast<size_t>(size_of(i)));
+    file.read(i * kPieceBytes, piece);
+    sums[turn.i] = tessera::crc32c(piece);
+  });
+  uint32_t crc = 0;
+  for (int64_t i = 0; i < num_pieces; ++i) {
+    crc = crc32c_combine(crc, sums[static_cast<size_t>(i)], static_cast<uint64_t>(size_of(i)));
+  }
+  return crc;
+}
+
 void CrcSum::add(std::span<const std::byte> bytes, int64_t offset, int64_t size_bytes) {
   const int64_t num_after = size_bytes - offset - std::ssize(bytes);
   add({std::ssize(bytes), crc32c_combine(tessera::crc32c(bytes), 0, static_cast<uint64_t>(num_after))});

@@ -7,10 +7,16 @@
 #include <cstdint>
 #include <span>
 
+#include "tessera/base/range_reader.h"
+
 namespace tessera::checkpoint {
 
 // The CRC-32C of bytes of which there may be many, by several threads.
 uint32_t crc32c_in_threads(std::span<const std::byte> bytes);
+
+// The CRC-32C of a file of this size that lies on the disk, by several reads at a time. They leave it in the system's
+// cache of pages, for who looks at its values next. Throws IoError where it is shorter or cannot be read.
+uint32_t crc32c_of_file(const RangeReader& file, int64_t size_bytes);
 
 class CrcSum {
  public:

@@ -1,14 +1,20 @@
 // Reading any box of a checkpoint of any layout: the right values, no other bytes, and no damage that goes unnoticed.
 #include "tessera/checkpoint/global_checkpoint.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
 
 #include "tessera/base/crc32c.h"
 #include "tessera/base/random.h"
 #include "tessera/checkpoint/crc_sum.h"
+#include "tessera/checkpoint/load.h"
 #include "tessera/checkpoint/save.h"
 #include "tessera/checkpoint/save_slices.h"
 #include "tessera/checkpoint/sharing.h"
@@ -136,6 +142,187 @@ TEST(GlobalCheckpoint, AnyGridReadsTheBytesOfAnyOtherThatItNeedsAndTogetherTheyA
         }
       }
     }
+  }
+}
+
+// Says of all its files that they lie on the disk, and counts how they are read.
+class OnDisk : public MemoryFileSystem {
+ public:
+  std::unique_ptr<RangeReader> open_ranges(const std::string& path) override {
+    return std::make_unique<Reader>(*this, MemoryFileSystem::open_ranges(path));
+  }
+
+  int num_blocks = 0;
+  int64_t num_bytes_else = 0;  // that came in no block
+  int most_in_flight = 0;
+  // Until so many are read at a time, or five seconds are over.
+  int wait_for_in_flight = 1;
+
+ private:
+  class Reader : public RangeReader {
+   public:
+    Reader(OnDisk& owner, std::unique_ptr<RangeReader> file) : owner_(owner), file_(std::move(file)) {}
+    void read(int64_t offset, std::span<std::byte> to) const override {
+      const std::lock_guard lock(owner_.mutex_);
+      owner_.num_bytes_else += std::ssize(to);
+      file_->read(offset, to);
+    }
+    bool is_on_disk(int64_t, int64_t) const override { return true; }
+    std::span<const std::byte> read_block(int64_t offset, int64_t size, DiskBlock& block) const override {
+      std::unique_lock lock(owner_.mutex_);
+      ++owner_.num_blocks;
+      owner_.most_in_flight = std::max(owner_.most_in_flight, ++owner_.in_flight_);
+      owner_.changed_.notify_all();
+      owner_.changed_.wait_for(lock, std::chrono::seconds(5),
+                               [&] { return owner_.most_in_flight >= owner_.wait_for_in_flight; });
+      --owner_.in_flight_;
+      return file_->read_block(offset, size, block);
+    }
+
+   private:
+    OnDisk& owner_;
+    std::unique_ptr<RangeReader> file_;
+  };
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int in_flight_ = 0;
+};
+
+TEST(GlobalCheckpoint, AnyGridReadsAnyOtherFromTheDisk) {
+  const Grid grids[] = {{1, 1}, {2, 4}, {3, 1}, {1, 5}};
+  for (const auto& from : grids) {
+    OnDisk files;
+    save_on(files, from, together);
+    for (const auto& to : grids) {
+      SCOPED_TRACE(fmt::format("{}x{} to {}x{}", from.rows, from.columns, to.rows, to.columns));
+      std::vector<GlobalCheckpoint::Report> reports;
+      ASSERT_THAT(load_on(files, to, together, reports), Each("no error"));
+      for (const auto& report : reports) {
+        EXPECT_LE(static_cast<double>(report.bytes_read), 1.05 * static_cast<double>(report.bytes_wanted));
+        EXPECT_EQ(report.slices_unverified, 0);
+      }
+    }
+    EXPECT_GT(files.num_blocks, 0);
+  }
+}
+
+TEST(CrcSum, OfAFileIsTheChecksumOfItsBytes) {
+  for (const size_t size : {0, 1, 1 << 20, 3'500'000}) {
+    std::string text(size, '\0');
+    for (size_t i = 0; i < size; ++i) text[i] = static_cast<char>(i * i >> 7);
+    MemoryFileSystem files;
+    overwrite(files, "f", text);
+    EXPECT_EQ(crc32c_of_file(*files.open_ranges("f"), static_cast<int64_t>(size)), crc32c(bytes_of(text)));
+  }
+}
+
+// Small values beside large ones, 16 MB together; each element of "N" is N.
+void save_many(FileSystem& files) {
+  std::vector<Entry> entries;
+  for (int i = 0; i < 32; ++i) {
+    entries.emplace_back(fmt::format("{}", i), Tensor::full({DType::kF32, {i % 4 == 0 ? 500'000 : 100}}, i));
+  }
+  save(files, {.path = "d/many.ckpt"}, entries, {});
+}
+
+std::vector<GlobalCheckpoint::Wanted> all_of(const GlobalCheckpoint& checkpoint, std::vector<Tensor>& values) {
+  std::vector<GlobalCheckpoint::Wanted> wanted;
+  for (const auto& entry : checkpoint.entries()) {
+    values.emplace_back(entry.type());
+    wanted.push_back({entry.name, Box::whole(entry.shape), values.back().view()});
+  }
+  return wanted;
+}
+
+TEST(GlobalCheckpoint, ReadsTheDiskInLargeBlocksSeveralAtATime) {
+  OnDisk files;
+  files.wait_for_in_flight = 3;
+  save_many(files);
+  const auto checkpoint = GlobalCheckpoint::open(files, "d/many.ckpt");
+  std::vector<Tensor> values;
+  const auto wanted = all_of(checkpoint, values);
+  for (const bool verifies_only : {false, true}) {
+    files.num_blocks = files.most_in_flight = 0;
+    const auto report = verifies_only ? checkpoint.verify(wanted) : checkpoint.read(wanted);
+    EXPECT_EQ(report.slices_verified, 32);
+    EXPECT_EQ(report.bytes_read, report.bytes_wanted);
+    EXPECT_GE(files.most_in_flight, 3);
+    EXPECT_LE(files.num_blocks * DiskBlock::kBytes, 4 * report.bytes_wanted / 3);
+    EXPECT_EQ(files.num_bytes_else, 0);
+  }
+  for (size_t i = 0; i < values.size(); ++i) {
+    EXPECT_TRUE(bit_equal(values[i], Tensor::full(values[i].type(), static_cast<double>(std::stoi(wanted[i].name)))));
+  }
+}
+
+TEST(Verify, ReadsTheDiskItself) {
+  OnDisk files;
+  save_many(files);
+  EXPECT_EQ(verify(files, "d/many.ckpt").state, Verified::kYes);
+  EXPECT_EQ(files.num_bytes_else, files.size_bytes("d/many.ckpt"));
+}
+
+TEST(GlobalCheckpoint, OfAFewColumnsOnTheDiskNoBlocksAreRead) {
+  OnDisk files;
+  save(files, {.path = "d/w.ckpt"}, std::vector<Entry>{{"w", counting({DType::kF32, {256, 4096}})}}, {});
+  const auto checkpoint = GlobalCheckpoint::open(files, "d/w.ckpt");
+  const Box columns{{0, 512}, {256, 256}};
+  const Tensor piece(Type{DType::kF32, columns.shape});
+  const GlobalCheckpoint::Wanted wanted{"w", columns, piece.view()};
+  EXPECT_EQ(checkpoint.read({&wanted, 1}).bytes_read, piece.size_bytes());
+  EXPECT_EQ(files.num_bytes_else, piece.size_bytes());
+  EXPECT_EQ(files.num_blocks, 0);
+  const auto whole = counting({DType::kF32, {256, 4096}});
+  EXPECT_TRUE(bit_equal(piece, Tensor::copy_of(view_of(whole.view(), columns))));
+}
+
+// A directory of the machine's disk.
+class Disk : public testing::Test {
+ protected:
+  Disk() { files_.create_directories(directory_); }
+  ~Disk() override { files_.remove_directory_tree(directory_); }
+
+  // What is synced leaves the page cache. False where the file system has nothing else.
+  bool forget(const std::string& path) {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    ::close(fd);
+    return files_.open_ranges(path)->is_on_disk(0, files_.size_bytes(path));
+  }
+
+  FileSystem& files_ = FileSystem::local();
+  std::string directory_ = join_path(TESSERA_BINARY_DIR, fmt::format("global_checkpoint_test.{}", ::getpid()));
+  std::string path_ = join_path(directory_, "net.ckpt");
+};
+
+TEST_F(Disk, OpeningReadsTheHeadersOnlyAndReadingLeavesThePageCacheAsItWas) {
+  std::vector<Entry> entries;
+  for (int i = 0; i < 3; ++i) entries.emplace_back(fmt::format("{}", i), counting({DType::kF32, {1 << 20}}));
+  save(files_, {.path = path_}, entries, {});
+  if (!forget(path_)) GTEST_SKIP() << "this file system has nothing but the page cache";
+  const auto checkpoint = GlobalCheckpoint::open(files_, path_);
+  std::vector<Tensor> values;
+  const auto wanted = all_of(checkpoint, values);
+  EXPECT_EQ(checkpoint.verify(wanted).slices_verified, 3);
+  EXPECT_EQ(checkpoint.read(wanted).slices_verified, 3);
+  for (const auto& value : values) EXPECT_TRUE(bit_equal(value, entries[0].owner));
+  const auto source = SourceFile::open(files_, path_);
+  for (const auto& tensor : source.tensors()) {
+    EXPECT_TRUE(files_.open_ranges(path_)->is_on_disk(tensor.pieces[0].offset + tensor.size_bytes / 2, 1));
+  }
+}
+
+TEST_F(Disk, AFileThatIsCutShortBetweenOpeningAndReadingIsNamed) {
+  save(files_, {.path = path_}, std::vector<Entry>{{"w", counting({DType::kF32, {3 << 20}})}}, {});
+  const auto checkpoint = GlobalCheckpoint::open(files_, path_);
+  std::vector<Tensor> values;
+  const auto wanted = all_of(checkpoint, values);
+  ASSERT_EQ(::truncate(path_.c_str(), 5'000'000), 0);
+  for (const bool on_disk : {false, true}) {
+    if (on_disk) forget(path_);
+    EXPECT_THAT(message_of([&] { checkpoint.read(wanted); }),
+                AllOf(HasSubstr(path_), HasSubstr("; it was longer when it was opened")));
   }
 }
 

@@ -1,7 +1,12 @@
-// Reading boxes of values: in threads, each byte of a file once, its checksum taken while it is in the cache.
+// Reading boxes of values: in threads, each byte of a file once, its checksum taken while it is in the cache. What the
+// system has in memory is copied from there, by a thread per core. What lies on the disk is read in large blocks,
+// several at a time, so that the disk always has the next one to read while others are summed up and copied to their
+// places.
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <memory>
+#include <mutex>
 
 #include "tessera/base/error.h"
 #include "tessera/base/mapped_guard.h"
@@ -18,8 +23,9 @@ namespace {
 
 // Small enough to stay in a core's own cache until the checksum is taken.
 constexpr int64_t kPieceBytes = 256 << 10;
-// What a thread reads in one go: long stretches, which the system reads ahead of it.
-constexpr int64_t kTaskBytes = 16 << 20;
+// Tasks that lie close together in a file are read in one go. Four of a large value fill a block, with what alignment
+// adds to them.
+constexpr int64_t kTaskBytes = DiskBlock::kBytes / 4 - DiskBlock::kAlignment;
 // Shorter runs are not worth a system call each: as long as rows fit into a page, which the disk reads anyway, what
 // lies between them is read along.
 constexpr int64_t kMinRunBytes = 512;
@@ -78,6 +84,60 @@ std::vector<Box> without(Box box, const Box& part) {
   }
   return rest;
 }
+
+// Where a byte of a content lies in the file.
+int64_t offset_in_file(std::span<const Extent> extents, int64_t offset) {
+  for (const Extent& extent : extents) {
+    if (offset < extent.size) return extent.offset + offset;
+    offset -= extent.size;
+  }
+  throw Error("a tensor's content is shorter than its shape");
+}
+
+// A file of which one stretch may be in memory.
+class BlockReader : public RangeReader {
+ public:
+  void use(std::shared_ptr<const RangeReader> file) {
+    file_ = std::move(file);
+    held_ = {};
+  }
+  void hold(const Extent& range) {
+    held_ = file_->read_block(range.offset, range.size, block_);
+    begin_ = range.offset;
+  }
+  void read(int64_t offset, std::span<std::byte> to) const override {
+    if (offset < begin_ || offset + std::ssize(to) > begin_ + std::ssize(held_)) return file_->read(offset, to);
+    std::memcpy(to.data(), held_.data() + (offset - begin_), to.size());
+  }
+
+ private:
+  std::shared_ptr<const RangeReader> file_;
+  DiskBlock block_;
+  int64_t begin_ = 0;
+  std::span<const std::byte> held_;
+};
+
+// The files that threads read from.
+class OpenFiles {
+ public:
+  OpenFiles(FileSystem& files, std::span<const SourceFile> sources) : files_(files), sources_(sources) {}
+
+  std::shared_ptr<const RangeReader> of(size_t source) {
+    const std::lock_guard lock(mutex_);
+    auto it = readers_.find(source);
+    if (it == readers_.end()) {
+      if (readers_.size() == kMaxOpenFiles) readers_.clear();
+      it = readers_.emplace(source, open_ranges(files_, sources_[source].path())).first;
+    }
+    return it->second;
+  }
+
+ private:
+  FileSystem& files_;
+  std::span<const SourceFile> sources_;
+  std::mutex mutex_;
+  std::unordered_map<size_t, std::shared_ptr<const RangeReader>> readers_;
+};
 
 // What to read for a box: itself, with whole rows of its container where its own runs are short.
 Box box_to_read(Box box, const Box& container, int64_t element_bytes) {
@@ -199,20 +259,35 @@ class GlobalCheckpoint::Reading {
     const Wanted* wanted;
     Slice* slice;
     Box box;
+    // What is read of the file for it lies within, with other bytes between where it is not in one piece.
+    Extent range;
+    int64_t num_bytes = 0;
+  };
+  // Tasks that follow each other in a file.
+  struct Batch {
+    size_t begin = 0;  // of tasks_
+    size_t end = 0;
+    Extent range;
+    int64_t num_bytes = 0;
+    bool is_on_disk = false;
+
+    // Whether a block can be read for them: it has room, and little is read in vain.
+    bool is_dense() const { return DiskBlock::fits(range.offset, range.size) && range.size <= 2 * num_bytes; }
   };
 
   // What a thread works with.
   class Reader {
    public:
     explicit Reader(const GlobalCheckpoint& checkpoint) : checkpoint_(checkpoint) {}
-    // Returns what the task's bytes add to the checksum of its slice.
-    CrcSum read(const Task& task);
-    // The same of bytes that nobody wants but for their checksum: they are looked at where they lie, not copied.
-    CrcSum look_at(const Task& task);
+    // What the tasks of a batch add to the checksums of their slices, each to a place of its own in `sums`.
+    void read(const Batch& batch, std::span<const Task> tasks, std::span<CrcSum> sums, OpenFiles& files);
     int64_t bytes_read() const { return bytes_read_; }
 
    private:
-    const RangeReader& reader_of(size_t source);
+    CrcSum read(const Task& task);
+    // The same of bytes that nobody wants but for their checksum and that are in memory: they are looked at where they
+    // lie, not copied.
+    CrcSum look_at(const Task& task);
     struct Mapped {
       std::unique_ptr<ReadableFile> file;
       std::unique_ptr<MappedGuard> guard;
@@ -220,7 +295,7 @@ class GlobalCheckpoint::Reading {
     const Mapped& mapped(size_t source);
 
     const GlobalCheckpoint& checkpoint_;
-    std::unordered_map<size_t, std::unique_ptr<RangeReader>> readers_;
+    BlockReader file_;
     std::unordered_map<size_t, Mapped> mapped_;
     std::vector<std::byte> scratch_;
     int64_t bytes_read_ = 0;
@@ -231,14 +306,35 @@ class GlobalCheckpoint::Reading {
     slice.path = checkpoint_.sources_[part.source].path();
     slice.size_bytes = part.tensor->size_bytes;
     slice.expected = part.tensor->crc32c;
-    const auto task_elements = kTaskBytes / static_cast<int64_t>(size_bytes(part.tensor->dtype));
-    for_each_piece(common, task_elements, [&](const Box& box) { tasks_.push_back({&part, &wanted, &slice, box}); });
+    const auto element_bytes = static_cast<int64_t>(size_bytes(part.tensor->dtype));
+    for_each_piece(common, kTaskBytes / element_bytes, [&](const Box& box) {
+      const Box read = box_to_read(box, part.box, element_bytes);
+      Box last = read;
+      for (int dim = 0; dim < last.ndim(); ++dim) last.offset[dim] += last.shape[dim] - 1;
+      const int64_t begin = offset_in_file(part.tensor->pieces, offset_in(part.box, read) * element_bytes);
+      const int64_t end = offset_in_file(part.tensor->pieces, (offset_in(part.box, last) + 1) * element_bytes - 1) + 1;
+      const int64_t num_bytes = read.shape.num_elements() * element_bytes;
+      tasks_.push_back({&part, &wanted, &slice, box, {begin, end - begin}, num_bytes});
+    });
   }
+
+  // In the order of the files, so that what lies together is read together.
+  std::vector<Batch> make_batches(OpenFiles& files);
 
   const GlobalCheckpoint& checkpoint_;
   std::map<std::string, Slice> slices_;  // by box and name
   std::vector<Task> tasks_;
 };
+
+void GlobalCheckpoint::Reading::Reader::read(const Batch& batch, std::span<const Task> tasks, std::span<CrcSum> sums,
+                                             OpenFiles& files) {
+  const bool is_wanted = tasks[batch.begin].wanted->to.data != nullptr;
+  file_.use(files.of(tasks[batch.begin].part->source));
+  if (batch.is_on_disk && batch.is_dense()) file_.hold(batch.range);
+  for (size_t i = batch.begin; i < batch.end; ++i) {
+    sums[i] = is_wanted || batch.is_on_disk ? read(tasks[i]) : look_at(tasks[i]);
+  }
+}
 
 CrcSum GlobalCheckpoint::Reading::Reader::read(const Task& task) {
   const Part& part = *task.part;
@@ -250,20 +346,21 @@ CrcSum GlobalCheckpoint::Reading::Reader::read(const Task& task) {
   for_each_run(box_to_read(box, part.box, element_bytes), part.box, [&](const Box& run) {
     for_each_piece(run, kPieceBytes / element_bytes, [&](const Box& piece) {
       const Box needed = *intersection(piece, box);
-      const TensorView to = view_of(wanted.to, relative(needed, wanted.box));
-      const bool in_place = needed == piece && to.dtype == dtype && to.is_dense();
+      const bool is_wanted = wanted.to.data != nullptr;
+      const TensorView to = is_wanted ? view_of(wanted.to, relative(needed, wanted.box)) : TensorView();
+      const bool in_place = is_wanted && needed == piece && to.dtype == dtype && to.is_dense();
       const int64_t bytes = piece.shape.num_elements() * element_bytes;
       if (!in_place) scratch_.resize(static_cast<size_t>(kPieceBytes));
       const std::span<std::byte> content(in_place ? static_cast<std::byte*>(to.data) : scratch_.data(),
                                          static_cast<size_t>(bytes));
-      read_content(reader_of(part.source), part.tensor->pieces, offset_in(part.box, piece) * element_bytes, content);
+      read_content(file_, part.tensor->pieces, offset_in(part.box, piece) * element_bytes, content);
       bytes_read_ += bytes;
       for_each_run(needed, piece, [&](const Box& counted) {
         const auto begin = static_cast<size_t>(offset_in(piece, counted) * element_bytes);
         const auto size = static_cast<size_t>(counted.shape.num_elements() * element_bytes);
         sum.add(content.subspan(begin, size), offset_in(part.box, counted) * element_bytes, task.slice->size_bytes);
       });
-      if (in_place) return;
+      if (in_place || !is_wanted) return;
       copy_elements(view_of({content.data(), Type{dtype, piece.shape}}, relative(needed, piece)), to);
     });
   });
@@ -301,15 +398,6 @@ CrcSum GlobalCheckpoint::Reading::Reader::look_at(const Task& task) {
   return sum;
 }
 
-const RangeReader& GlobalCheckpoint::Reading::Reader::reader_of(size_t source) {
-  auto it = readers_.find(source);
-  if (it == readers_.end()) {
-    if (readers_.size() == kMaxOpenFiles) readers_.clear();
-    it = readers_.emplace(source, open_ranges(*checkpoint_.files_, checkpoint_.sources_[source].path())).first;
-  }
-  return *it->second;
-}
-
 const GlobalCheckpoint::Reading::Reader::Mapped& GlobalCheckpoint::Reading::Reader::mapped(size_t source) {
   auto it = mapped_.find(source);
   if (it == mapped_.end()) {
@@ -322,16 +410,43 @@ const GlobalCheckpoint::Reading::Reader::Mapped& GlobalCheckpoint::Reading::Read
   return it->second;
 }
 
+std::vector<GlobalCheckpoint::Reading::Batch> GlobalCheckpoint::Reading::make_batches(OpenFiles& files) {
+  const auto place = [](const Task& task) { return std::pair(task.part->source, task.range.offset); };
+  std::stable_sort(tasks_.begin(), tasks_.end(), [&](const Task& a, const Task& b) { return place(a) < place(b); });
+  std::vector<Batch> batches;
+  for (size_t i = 0; i < tasks_.size(); ++i) {
+    const Task& task = tasks_[i];
+    const Batch own{i, i + 1, task.range, task.num_bytes};
+    if (i > 0 && tasks_[i - 1].part->source == task.part->source) {
+      Batch joined = batches.back();
+      const int64_t end = std::max(joined.range.offset + joined.range.size, task.range.offset + task.range.size);
+      joined.end = own.end;
+      joined.range.size = end - joined.range.offset;
+      joined.num_bytes += task.num_bytes;
+      if (joined.is_dense()) {
+        batches.back() = joined;
+        continue;
+      }
+    }
+    batches.push_back(own);
+  }
+  for (auto& batch : batches) {
+    batch.is_on_disk = files.of(tasks_[batch.begin].part->source)->is_on_disk(batch.range.offset, batch.range.size);
+  }
+  return batches;
+}
+
 void GlobalCheckpoint::Reading::run() {
-  const int num_threads = threads_for(report.bytes_wanted);
+  OpenFiles files(*checkpoint_.files_, checkpoint_.sources_);
+  const auto batches = make_batches(files);
+  const auto num_on_disk = std::count_if(batches.begin(), batches.end(), [](const Batch& b) { return b.is_on_disk; });
+  const int num_threads =
+      std::max(threads_for(report.bytes_wanted), static_cast<int>(std::min<int64_t>(num_on_disk, kReadsInFlight)));
   std::vector<Reader> readers;
   for (int i = 0; i < num_threads; ++i) readers.emplace_back(checkpoint_);
   std::vector<CrcSum> sums(tasks_.size());
-  for_each_in_threads(num_threads, tasks_.size(), [&](const ThreadTurn& turn) {
-    auto& reader = readers[turn.thread];
-    const auto& task = tasks_[turn.i];
-    sums[turn.i] = task.wanted->to.data != nullptr ? reader.read(task) : reader.look_at(task);
-  });
+  for_each_in_threads(num_threads, batches.size(),
+                      [&](const ThreadTurn& turn) { readers[turn.thread].read(batches[turn.i], tasks_, sums, files); });
   for (size_t i = 0; i < tasks_.size(); ++i) {
     tasks_[i].slice->all.add(sums[i]);
     if (tasks_[i].wanted->is_first) tasks_[i].slice->first.add(sums[i]);

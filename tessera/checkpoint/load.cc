@@ -5,6 +5,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/mapped_guard.h"
+#include "tessera/base/range_reader.h"
 #include "tessera/checkpoint/box.h"
 #include "tessera/checkpoint/crc_sum.h"
 #include "tessera/checkpoint/cut_value.h"
@@ -98,7 +99,9 @@ void verify_file(FileSystem& files, const std::string& path, const Manifest& man
         mapped->bytes().size(), described.size_bytes, first_cut_value(mapped->bytes(), manifest, index));
   }
   require_size(path, std::ssize(mapped->bytes()), described);
-  const uint32_t crc = crc32c_in_threads(mapped->bytes());
+  const auto ranges = files.open_ranges(path);
+  const uint32_t crc = ranges->is_on_disk(0, described.size_bytes) ? crc32c_of_file(*ranges, described.size_bytes)
+                                                                   : crc32c_in_threads(mapped->bytes());
   guard.require_whole();
   if (crc != described.crc32c) {
     throw InvalidArgument("{}: crc32c is {:08x}, it must be {:08x}{}", path, crc, described.crc32c,

@@ -22,6 +22,10 @@ struct ThreadTurn {
 };
 void for_each_in_threads(int num_threads, size_t count, FunctionRef<void(const ThreadTurn&)> body);
 
+// How many threads shall read from a disk, each waiting for one read: so many that the disk has always something to do
+// while others use what was read. See docs/performance.md.
+constexpr int kReadsInFlight = 8;
+
 // How many threads shall read or copy that many bytes: one per core, fewer where there is little to do, and never so
 // many that a large machine's memory would be held up by them.
 int threads_for(int64_t num_bytes);
