@@ -3,6 +3,11 @@ from harness import BIN, Case, ROOT, Side
 DOC = "saving and loading 1 GiB: against torch.save and torch.load, writing and reading plainly; what sums cost, what training feels"
 
 
+def disk_at_best():
+    """As many reads in flight as loading has, and of the size of its blocks. `disk_bench --table 5` shows the others."""
+    return Side("limit", "the disk at best", [BIN / "disk_bench", "--direct", "--in_flight", 8, "--block_kib", 4096])
+
+
 def cases(threads):
     program = BIN / "checkpoint_bench"
     torch = ROOT / "benchmarks" / "peers" / "torch_checkpoint.py"
@@ -12,7 +17,7 @@ def cases(threads):
             Side("ours", "tessera", [program, *options]),
             Side("peer", "torch.load" if options else "torch.save", [torch, *options], needs_torch=True),
             Side("limit", "the bytes alone", [program, *options, "--raw"]),
-        ]))
+        ] + ([disk_at_best()] if "--cold" in options else [])))
     for name, sums, without, named in (("CRC-32C", "crc", "none", "without sums"), ("hash", "crc+hash", "crc", "with CRC-32C only")):
         found.append(Case(f"saving with {name}, fsync, 1 GiB", unit="GB/s", sides=[
             Side("ours", f"with {name}", [program, "--sums", sums]),
@@ -31,5 +36,9 @@ def cases(threads):
     found.append(Case("taking up training, from the page cache, 1 GiB", unit="GB/s", sides=[
         Side("ours", "load_checkpoint", [training, "--what", "load", "--threads", threads]),
         Side("limit", "the bytes alone", [program, "--load", "--raw"]),
+    ]))
+    found.append(Case("taking up training, from the disk, 1 GiB", unit="GB/s", sides=[
+        Side("ours", "load_checkpoint", [training, "--what", "load", "--cold", "--threads", threads]),
+        disk_at_best(),
     ]))
     return found

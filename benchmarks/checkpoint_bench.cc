@@ -115,13 +115,6 @@ void load_into(FileSystem& files, const std::string& path, std::vector<Tensor>& 
   check_equal(report.slices_verified, std::ssize(to), "values that were compared with the manifest");
 }
 
-// Takes a synced file out of the page cache.
-void forget(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  check(fd >= 0 && ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0, "the page cache can be emptied");
-  ::close(fd);
-}
-
 int run(int argc, char** argv) {
   int64_t mebibytes = 1024;
   bool reads = false;
@@ -176,7 +169,7 @@ int run(int argc, char** argv) {
     check_loaded();
   }
   benchmarks::serve_rounds("GB/s", fmt::format("{} tensors, {} MiB", entries.size(), bytes >> 20), [&] {
-    if (cold) forget(path);
+    if (cold) directory.forget();
     const int64_t begin = Clock::system().monotonic_ns();
     if (reads) {
       read();

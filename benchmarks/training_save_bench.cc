@@ -82,6 +82,8 @@ class Training {
     model_.finish_saves();
     return save;
   }
+  // As ModelCheckpoint does when training begins.
+  void reserve(const std::string& path) { model_.reserve_snapshot(path, {.async = true}); }
   // Seconds of copying all values to where copies were before.
   double copy() {
     if (copies_.empty()) {
@@ -116,6 +118,7 @@ class Training {
 int run(int argc, char** argv) {
   int threads = 2;
   int layers = 8;
+  bool cold = false;
   std::string what = "longest";
   std::string prefix = "build/training_save";
   CLI::App app("What training feels of its checkpoints; see benchmarks/README.md");
@@ -126,6 +129,7 @@ int run(int argc, char** argv) {
          "s: the longest and the mean step while a save goes on, a step without one; GB/s: the call that begins "
          "a save, copying the values, loading them")
       ->check(CLI::IsMember({"longest", "mean", "step", "call", "copy", "load"}));
+  app.add_flag("--cold", cold, "load from the disk, not from the page cache");
   app.add_option("--directory", prefix, "for the files, on the disk that is measured");
   CLI11_PARSE(app, argc, argv);
 
@@ -134,12 +138,14 @@ int run(int argc, char** argv) {
   training.median_step();
   const benchmarks::MeasuredDirectory directory(prefix);
   const auto path = directory.path() + "/net.ckpt";
+  training.reserve(path);
   if (what == "load") training.save(path);
   if (what == "copy") training.copy();
   const auto gigabytes = static_cast<double>(training.num_bytes()) * 1e-9;
   const auto measure = [&] {
     if (what == "step") return training.median_step();
     if (what == "copy") return gigabytes / training.copy();
+    if (what == "load" && cold) directory.forget();
     if (what == "load") return gigabytes / training.load(path);
     const auto save = training.save(path);
     directory.clear();
