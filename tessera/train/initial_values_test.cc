@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tessera/nn/adam.h"
 #include "tessera/nn/linear.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/sgd.h"
@@ -63,6 +64,22 @@ TEST(DifferingInitialValues, ParameterBroadcastGivesAllRankZerosInSilence) {
   const auto outcome = run({.parallel_mode = ParallelMode::kDataParallel, .parameter_broadcast = true});
   EXPECT_THAT(outcome.first_weights, testing::ElementsAre(1, 1));
   EXPECT_EQ(outcome.log, "");
+}
+
+TEST(DifferingGraphs, AreWarnedAboutOnceThoughTheRanksCommunicateAlike) {
+  testing::internal::CaptureStderr();
+  run_ranks(2, [&](cluster::Context& context) {
+    nn::Dense network(2, 2);
+    nn::MSELoss loss;
+    nn::AdamW optimizer({.learning_rate = 0.1, .weight_decay = 0.1 * (context.rank() + 1)});
+    Model model(context, network, &loss, &optimizer, {.parallel_mode = ParallelMode::kDataParallel});
+    const Tensor x = Tensor::full({DType::kF32, {2, 2}}, 1);
+    for (int step = 0; step < 3; ++step) model.train_step({x.view(), x.view()}, 4);
+  });
+  const auto log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(occurrences(log, "rank 1's graph train_step is not rank 0's"), 1u) << log;
+  EXPECT_EQ(occurrences(log, "0.2"), 1u) << log;
+  EXPECT_EQ(occurrences(log, "[W "), 1u) << log;
 }
 
 }  // namespace
