@@ -47,7 +47,7 @@ Parameters: weight [out_channels, in_channels], and bias [out_channels] if has_b
   nb::class_<nn::Embedding, nn::Cell>(m, "Embedding",
                                       R"(ids i32 or i64 [...] -> rows of the table [..., embedding_size].
 
-An id outside [0, vocab_size) gives zeros. Parameter: embedding_table [vocab_size, embedding_size].)")
+An id outside [0, vocab_size) raises InvalidArgument. Parameter: embedding_table [vocab_size, embedding_size].)")
       .def(
           "__init__",
           [](nn::Embedding* self, int64_t vocab, int64_t size, nb::handle table) {
@@ -234,7 +234,8 @@ void bind_losses(nb::module_& m) {
   nb::class_<nn::SoftmaxCrossEntropyWithLogits, nn::Cell>(m, "SoftmaxCrossEntropyWithLogits",
                                                           R"(-sum of label * log softmax(logits).
 
-logits f32[n,c]; label i32[n] if sparse, else f32[n,c]. f32[n] for reduction "none", else its "mean" or "sum", f32[].)")
+logits f32[n,c]; label i32[n] if sparse, else f32[n,c]. f32[n] for reduction "none", else its "mean" or "sum", f32[]. Training
+with "none" shows the mean and takes the gradient of the sum: a learning rate then counts times the rows of a batch.)")
       .def(
           "__init__",
           [](nn::SoftmaxCrossEntropyWithLogits* self, bool sparse, const std::string& reduction) {

@@ -32,7 +32,7 @@ void bind_embeddings(nb::module_& m) {
   nb::class_<nn::VocabEmbedding, nn::Cell>(m, "VocabEmbedding",
                                            R"(ids i32 or i64 [n,t] -> rows of the table [n,t,embedding_size].
 
-An id outside [0, vocab_size) gives zeros. Parameter: embedding_table [vocab_size, embedding_size].)")
+An id outside [0, vocab_size) raises InvalidArgument. Parameter: embedding_table [vocab_size, embedding_size].)")
       .def(
           "__init__",
           [](nn::VocabEmbedding* self, int64_t vocab, int64_t size, nb::handle init,

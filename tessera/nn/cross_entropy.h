@@ -19,8 +19,8 @@ struct CrossEntropyOptions {
 };
 
 // logits f32[n,c,d...] or [c]; label i32 or i64 [n,d...] or [], class numbers, or floating of the logits' shape,
-// distributions. f32[n,d...] for reduction "none", else f32[]. A label outside [0,c) that is not ignore_index gives
-// NaN.
+// distributions. f32[n,d...] for reduction "none", else f32[]. A label outside [0,c) that is not ignore_index is
+// an error.
 class CrossEntropy : public Loss {
  public:
   // Throws InvalidArgument for an unknown reduction and a label_smoothing outside [0,1].

@@ -35,7 +35,7 @@ struct EmbeddingOptions {
   Init embedding_table = "normal";
 };
 
-// ids i32 or i64 [...] -> rows of the table [..., embedding_size]; an id outside [0, vocab_size) gives zeros.
+// ids i32 or i64 [...] -> rows of the table [..., embedding_size]; an id outside [0, vocab_size) is an error.
 // Parameter: embedding_table [vocab_size, embedding_size].
 class Embedding : public Cell {
  public:

@@ -15,11 +15,11 @@ class Loss : public Cell {
 
 struct SoftmaxCrossEntropyWithLogitsOptions {
   bool sparse = false;             // label is a class number, not a distribution
-  std::string reduction = "none";  // none, mean or sum over the batch
+  std::string reduction = "none";  // none (trains like sum), mean or sum over the batch
 };
 
 // logits f32[n,c]; label i32[n] if sparse, else f32[n,c], rows that sum to 1. -sum of label * log softmax(logits):
-// f32[n] for reduction "none", else f32[]. A class number outside [0,c) makes the loss NaN.
+// f32[n] for reduction "none", else f32[]. A class number outside [0,c) is an error.
 class SoftmaxCrossEntropyWithLogits : public Loss {
  public:
   // Throws InvalidArgument for an unknown reduction.

@@ -12,7 +12,7 @@ struct VocabEmbeddingOptions {
   TransformerParallel parallel = std::nullopt;
 };
 
-// ids i32 or i64 [n,t] -> [n,t,embedding_size]; an id outside [0,vocab_size) gives zeros.
+// ids i32 or i64 [n,t] -> [n,t,embedding_size]; an id outside [0,vocab_size) is an error.
 // Parameter: embedding_table [vocab_size,embedding_size], which replicas keep whole.
 class VocabEmbedding : public Cell {
  public:
