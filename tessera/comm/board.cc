@@ -340,7 +340,10 @@ void Board::wait(Signal& signal, uint32_t target, int peer) {
     }
     __builtin_ia32_pause();
   }
-  for (int i = 0; !options_.wait.spin && i < kYields; ++i) {
+  // Where other programs keep the cores busy each turn may take tens of milliseconds: what the job says of a rank that
+  // fails must not wait for all of them.
+  const auto is_hopeless = [&] { return job_.failed() || job_.has_left(group_.ranks[index(peer)]); };
+  for (int i = 0; !options_.wait.spin && i < kYields && !is_hopeless(); ++i) {
     sched_yield();
     if (signal.reached(target)) return;
   }
