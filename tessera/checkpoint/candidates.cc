@@ -4,6 +4,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/checkpoint/rank_folders.h"
 #include "tessera/checkpoint/source_file.h"
 
 namespace tessera::checkpoint {
@@ -13,8 +14,7 @@ Candidates::Candidates(FileSystem& files, const std::string& path) : is_of_direc
     list_.push_back({.path = path});
     return;
   }
-  const auto first_folder = join_path(path, "rank_0");
-  list_ = checkpoints_newest_first(files, files.is_directory(first_folder) ? first_folder : path);
+  list_ = checkpoints_newest_first(files, folder_of_checkpoints(files, path));
   if (list_.empty()) throw InvalidArgument("{}: holds no checkpoint: neither rank_0/*.ckpt nor *.ckpt", path);
   std::stable_partition(list_.begin(), list_.end(), [](const DirectoryEntry& entry) { return entry.has_manifest; });
 }

@@ -6,6 +6,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/checkpoint/candidates.h"
+#include "tessera/checkpoint/rank_folders.h"
 #include "tessera/checkpoint/wire.h"
 
 namespace tessera::checkpoint {
@@ -13,28 +14,6 @@ namespace {
 
 Box part_of(const SourceTensor& tensor) { return tensor.part ? tensor.part->box : Box::whole(tensor.shape); }
 const Shape& global_of(const SourceTensor& tensor) { return tensor.part ? tensor.part->global : tensor.shape; }
-
-// The checkpoints of the ranks beside the one of a folder rank_N, those that are missing by name.
-struct OtherRanks {
-  std::vector<std::string> paths;
-  std::vector<std::string> missing;
-};
-OtherRanks other_ranks(FileSystem& files, const std::string& path, int world_size) {
-  const auto folder = parent_path(path);
-  const auto own = rank_of_folder(base_name(folder));
-  if (!own) {
-    throw InvalidArgument(
-        "{}: is one rank's part of a checkpoint; to be read together they must lie in folders rank_0 to rank_{}", path,
-        world_size - 1);
-  }
-  OtherRanks others;
-  for (int rank = 0; rank < world_size; ++rank) {
-    if (rank == *own) continue;
-    const auto other = join_path(join_path(parent_path(folder), fmt::format("rank_{}", rank)), base_name(path));
-    (files.exists(other) ? others.paths : others.missing).push_back(other);
-  }
-  return others;
-}
 
 // What has no name may be of any training.
 void require_job(const std::string& path, const std::optional<CheckpointInfo>& info, const std::string& job_name) {
@@ -61,16 +40,14 @@ GlobalCheckpoint GlobalCheckpoint::open(FileSystem& files, const std::string& pa
       }
     }
   }
-  if (!files.exists(path) && rank_of_folder(base_name(parent_path(path)))) {
-    // A rank of a larger job than that which saved.
-    const auto first = join_path(join_path(parent_path(parent_path(path)), "rank_0"), base_name(path));
-    if (first != path && files.exists(first)) return open(files, first, job_name);
+  if (!files.exists(path)) {  // of a rank of a larger job than that which saved
+    if (const auto first = first_rank_instead_of(files, path)) return open(files, *first, job_name);
   }
   auto sources = SourceFile::open_all(files, path);
   require_job(path, sources[0].info(), job_name);
   std::vector<std::string> missing;
   if (sources.size() == 1 && sources[0].holds_parts()) {
-    auto others = other_ranks(files, path, sources[0].info()->world_size);
+    auto others = other_ranks(files, path, *sources[0].info());
     missing = std::move(others.missing);
     for (const auto& other : others.paths) {
       for (auto& file : SourceFile::open_all(files, other)) {
@@ -123,7 +100,9 @@ void GlobalCheckpoint::add(size_t source, const SourceTensor& tensor) {
 }
 
 void GlobalCheckpoint::require_all_files() const {
-  if (!missing_.empty()) throw InvalidArgument("{}: is missing", missing_[0]);
+  if (!missing_.empty()) {
+    throw InvalidArgument("{}: is missing; {} holds only one rank's part", missing_[0], path_);
+  }
 }
 
 const StoredEntry* GlobalCheckpoint::find(std::string_view name) const {

@@ -26,8 +26,8 @@ class GlobalCheckpoint {
  public:
   // Reads headers and manifests, not the values. `path`:
   //   NAME.ckpt         that checkpoint, with all its files; where it is one rank's part and lies in a folder rank_N,
-  //                     with NAME.ckpt of the folders rank_0 to rank_W-1 beside it, W being the ranks that saved;
-  //                     a folder rank_N that has none (N >= W) stands for rank_0
+  //                     with those of the folders rank_0 to rank_W-1 of W ranks that saved, by this name or each with
+  //                     its rank at the end of the name; a folder rank_N that has none (N >= W) stands for rank_0
   //   a directory       its newest checkpoint, or the newest that all folders rank_N of it together hold, see
   //                     candidates.h; what is passed over is named in a warning
   // Logs one warning where a manifest is missing. Throws InvalidArgument naming file and tensor when a file is damaged

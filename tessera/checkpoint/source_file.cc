@@ -7,6 +7,7 @@
 #include "tessera/checkpoint/ckpt_file.h"
 #include "tessera/checkpoint/ckpt_record.h"
 #include "tessera/checkpoint/policy.h"
+#include "tessera/checkpoint/rank_folders.h"
 #include "tessera/checkpoint/safetensors.h"
 #include "tessera/checkpoint/save_slices.h"
 #include "tessera/checkpoint/verified_entries.h"
@@ -117,10 +118,7 @@ void require_same_save(const SourceFile& first, const SourceFile& other) {
   const auto& info = first.info();
   const auto& its = other.info();
   check(info.has_value(), "what is compared with has a manifest");
-  if (its && its->epoch == info->epoch && its->step == info->step && its->world_size == info->world_size &&
-      its->job_id == info->job_id) {
-    return;
-  }
+  if (its && is_same_save(*its, *info)) return;
   throw InvalidArgument("{}: is of another checkpoint than {}: {}, not {}", other.path(), first.path(),
                         its ? save_text(*its) : "without a manifest", save_text(*info));
 }

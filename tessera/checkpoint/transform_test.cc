@@ -6,9 +6,11 @@
 #include <atomic>
 #include <thread>
 
+#include "tessera/checkpoint/global_checkpoint.h"
 #include "tessera/checkpoint/load.h"
 #include "tessera/checkpoint/placement.h"
 #include "tessera/checkpoint/save.h"
+#include "tessera/checkpoint/save_slices.h"
 #include "tessera/checkpoint/saved_together.h"
 #include "tessera/checkpoint/sources.h"
 #include "tessera/checkpoint/test_helpers.h"
@@ -283,6 +285,51 @@ TEST_F(TwoRanks, OnceConvertedSayThemselvesWhatTheyHold) {
   }
   EXPECT_EQ(refusal("src/rank_0", "two.ckpt"),
             "src/rank_0: is one rank's part of a checkpoint of 2 ranks by two.ckpt" + rest);
+}
+
+TEST_F(TwoRanks, OnceConvertedAreOneCheckpointHoweverItIsNamed) {
+  for (const std::string prefix : {"out", "", "CKP-1_7"}) {
+    SCOPED_TRACE(prefix);
+    files.remove_directory_tree("dst");
+    const auto report = transform_checkpoints(files, "src", "dst", prefix, "two.ckpt", "four.ckpt");
+    auto named = report.files;
+    named.emplace_back("dst");
+    if (prefix == "out") named.emplace_back("dst/rank_9/out9.ckpt");  // the tenth of a larger job
+    for (const auto& path : named) {
+      const auto checkpoint = GlobalCheckpoint::open(files, path);
+      checkpoint.require_all_files();
+      EXPECT_TRUE(bit_equal(checkpoint.read_whole("w"), rows(0, 8))) << path;
+    }
+  }
+}
+
+TEST_F(TwoRanks, OnceConvertedNeedAllTheirFiles) {
+  const auto report = transform();
+  files.remove(report.files[2]);
+  const auto problem = "dst/rank_2/out2.ckpt: is missing; dst/rank_0/out0.ckpt";
+  EXPECT_THAT(message_of([&] { GlobalCheckpoint::open(files, "dst"); }), StartsWith(problem));
+}
+
+// Each rank saves one step after the other; the second rank has lost a file.
+TEST_F(TwoRanks, NamesThatEndInTheFoldersNumberAreNotTakenForPartsWhereTheyAreOfOtherSteps) {
+  const auto report = transform("two.ckpt", "two.ckpt");
+  const auto save_as = [&](const std::string& from, const std::string& to, const std::string& name, int64_t step) {
+    auto checkpoint = load(files, from);
+    std::vector<Slice> slices;
+    auto info = checkpoint.manifest()->info;
+    info.step = info.step_in_epoch = step;
+    const auto& described = checkpoint.manifest()->tensors[0];
+    const auto value = checkpoint.find("w")->read();
+    slices.push_back(
+        {"w", {DType::kF32, described.shape}, Box{described.slices[0].offset, value.shape()}, value.view()});
+    const auto messages = ThreadBarrier::run(
+        1, [&](Barrier& barrier) { save_slices(files, barrier, {.path = to + name, .together = {0}}, slices, info); });
+    EXPECT_THAT(messages, testing::Each("no error"));
+  };
+  save_as(report.files[0], "src2/rank_0/", "CKP-1_20.ckpt", 20);
+  save_as(report.files[1], "src2/rank_1/", "CKP-1_21.ckpt", 21);
+  EXPECT_THAT(message_of([&] { GlobalCheckpoint::open(files, "src2"); }),
+              StartsWith("src2/rank_1/CKP-1_20.ckpt: is missing"));
 }
 
 TEST_F(TwoRanks, ManifestsThatLieAreRefused) {
