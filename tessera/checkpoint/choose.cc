@@ -6,6 +6,8 @@
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
 #include "tessera/checkpoint/policy.h"
+#include "tessera/checkpoint/rank_folders.h"
+#include "tessera/checkpoint/source_file.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -29,22 +31,68 @@ Position position_of(FileSystem& files, const std::string& path, const Checkpoin
   return {name.epoch, name.step_in_epoch};
 }
 
+// Of a converted checkpoint, and of others that name no step, the manifest says which it is; without one nothing shows
+// that it is a checkpoint at all.
+std::optional<CheckpointName> name_of(FileSystem& files, const std::string& folder, const std::string& file_name) {
+  constexpr std::string_view kSuffix = ".ckpt";
+  if (auto name = parse_checkpoint_name(file_name)) return name;
+  const auto path = join_path(folder, file_name);
+  if (!file_name.ends_with(kSuffix)) return std::nullopt;
+  if (!files.exists(manifest_path(path)) && !files.exists(pending_manifest_path(path))) return std::nullopt;
+  const auto prefix = prefix_of_rank(file_name, rank_of_folder(base_name(parent_path(path))));
+  return CheckpointName{prefix.value_or(file_name.substr(0, file_name.size() - kSuffix.size()))};
+}
+
 std::vector<Candidate> candidates_newest_first(FileSystem& files, const std::string& directory,
                                                const std::string& prefix) {
   std::vector<Candidate> candidates;
   if (!files.is_directory(directory)) return candidates;
-  for (const auto& file_name : files.list(directory)) {
-    const auto name = parse_checkpoint_name(file_name);
+  const auto folder = folder_of_checkpoints(files, directory);
+  for (const auto& file_name : files.list(folder)) {
+    const auto name = name_of(files, folder, file_name);
     if (!name) continue;
     const auto successor = prefix.empty() ? 0 : successor_of(name->prefix, prefix);
     if (!successor) continue;
-    const auto path = join_path(directory, file_name);
+    const auto path = join_path(folder, file_name);
     candidates.push_back({path, position_of(files, path, *name), *successor});
   }
   std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
     return std::tie(a.position, a.successor, a.path) > std::tie(b.position, b.successor, b.path);
   });
   return candidates;
+}
+
+bool is_part(const Manifest& manifest) {
+  return manifest.files.size() == 1 &&
+         std::any_of(manifest.tensors.begin(), manifest.tensors.end(), [](const ManifestTensor& tensor) {
+           return !tensor.is_text && !tensor.slices.empty() && tensor.slices[0].shape != tensor.shape;
+         });
+}
+
+// What is wrong with the parts of the other ranks; "" when nothing is.
+std::string problem_of_other_ranks(FileSystem& files, const std::string& path, const CheckpointInfo& info) {
+  const auto others = other_ranks(files, path, info);
+  if (!others.missing.empty())
+    return fmt::format("{}: is missing; {} is only one rank's part", others.missing[0], path);
+  for (const auto& other : others.paths) {
+    const auto verification = verify(files, other);
+    if (verification.state == Verified::kNo) return verification.problem;
+    if (!verification.manifest) return fmt::format("{}: has no manifest, so nothing shows whether it is whole", other);
+    if (!is_same_save(verification.manifest->info, info)) {
+      return fmt::format("{}: is of another checkpoint than {}", other, path);
+    }
+  }
+  return "";
+}
+
+// `directory` has the candidate, or its folder rank_0 has it, beside the folders of the other ranks.
+Verification verify_all_ranks(FileSystem& files, const std::string& directory, const std::string& path) {
+  auto verification = verify(files, path);
+  const bool is_in_folder = folder_of_checkpoints(files, directory) != directory;
+  if (verification.state != Verified::kYes || !is_in_folder || !is_part(*verification.manifest)) return verification;
+  verification.problem = problem_of_other_ranks(files, path, verification.manifest->info);
+  if (!verification.problem.empty()) verification.state = Verified::kNo;
+  return verification;
 }
 
 std::string position_text(const Choice& choice) {
@@ -61,7 +109,7 @@ Position parse_position(const std::string& text) {
 std::string inventory(FileSystem& files, const std::string& directory, const std::string& prefix) {
   std::string text;
   for (const auto& candidate : candidates_newest_first(files, directory, prefix)) {
-    const auto verification = verify(files, candidate.path);
+    const auto verification = verify_all_ranks(files, directory, candidate.path);
     const bool is_damaged = verification.state == Verified::kNo;
     text += fmt::format("\n    {}{}", is_damaged ? verification.problem : candidate.path,
                         verification.state == Verified::kNoManifest ? " (no manifest)" : "");
@@ -106,7 +154,7 @@ Choice find_newest(FileSystem& files, const std::string& directory, const std::s
     if (at_most && *at_most < candidate.position) continue;
     std::string problem;
     try {
-      auto verification = verify(files, candidate.path);
+      auto verification = verify_all_ranks(files, directory, candidate.path);
       if (verification.state == Verified::kYes) {
         choose(candidate, Verified::kYes);
         return choice;

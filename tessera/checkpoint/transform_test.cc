@@ -300,14 +300,18 @@ TEST_F(TwoRanks, OnceConvertedAreOneCheckpointHoweverItIsNamed) {
       checkpoint.require_all_files();
       EXPECT_TRUE(bit_equal(checkpoint.read_whole("w"), rows(0, 8))) << path;
     }
+    EXPECT_EQ(find_newest(files, "dst", "").path, report.files[0]);
   }
 }
 
 TEST_F(TwoRanks, OnceConvertedNeedAllTheirFiles) {
   const auto report = transform();
+  EXPECT_EQ(find_newest(files, "dst", "out").path, report.files[0]);
+  EXPECT_FALSE(find_newest(files, "dst", "other").found());
   files.remove(report.files[2]);
   const auto problem = "dst/rank_2/out2.ckpt: is missing; dst/rank_0/out0.ckpt";
   EXPECT_THAT(message_of([&] { GlobalCheckpoint::open(files, "dst"); }), StartsWith(problem));
+  EXPECT_THAT(message_of([&] { find_newest(files, "dst", "").require_usable(); }), HasSubstr(problem));
 }
 
 // Each rank saves one step after the other; the second rank has lost a file.

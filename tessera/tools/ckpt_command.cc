@@ -90,13 +90,21 @@ void add_newest(CLI::App& ckpt, int& exit_code) {
   newest->footer(
       "Prints the path of the newest one that is whole, by epoch and step; what was passed over, and why, goes to "
       "standard\n"
-      "error. One without a manifest is taken only where none is verified.\n"
-      "Exit code 3 when there is none, 4 when there are some and none can be used.\n"
+      "error. One without a manifest is taken only where none is verified. Of folders rank_N, in which ranks saved or\n"
+      "`ckpt transform` wrote their parts, it is the one that all hold together; rank 0's file stands for all of "
+      "them.\n"
+      "Exit code 3 when there is none, 4 when there are some and none can be used, 1 when the directory does not "
+      "exist:\n"
+      "a job that starts for the first time must make it before.\n"
       "Example:\n"
       "  tessera ckpt newest checkpoints --prefix CKP");
   newest->add_option("directory", directory, "with the checkpoints")->capture_default_str();
   newest->add_option("--prefix", prefix, "of their names, and its successors PREFIX_1 and so on; default: any");
   newest->callback([&exit_code] {
+    if (!FileSystem::local().is_directory(directory)) {
+      throw InvalidArgument(
+          "{}: is no directory; make it before the first start: exit code 3 then says that it is empty", directory);
+    }
     const auto choice = checkpoint::find_newest(FileSystem::local(), directory, prefix);
     for (const auto& skip : choice.skipped) std::fprintf(stderr, "skipped %s\n", skip.reason.c_str());
     if (choice.found()) return print(choice.path + "\n");

@@ -158,5 +158,23 @@ TEST_F(CkptCommand, F37_NewestTellsNoneFromAllDamaged) {
   EXPECT_THAT(damaged.text, HasSubstr("src/rank_0: no checkpoint that can be used"));
 }
 
+TEST_F(CkptCommand, NewestOfFoldersOfRanksIsTheOneThatTheyHoldTogether) {
+  output("transform src dst --src_strategy 2.ckpt --dst_strategy 3.ckpt --prefix net");
+  EXPECT_EQ(output("newest src"), "src/rank_0/CKP-1_4.ckpt\n");
+  EXPECT_EQ(output("newest dst"), "dst/rank_0/net0.ckpt\n");
+  files.remove(folder + "/dst/rank_1/net1.ckpt");
+  const auto partial = run("newest dst");
+  EXPECT_EQ(partial.exit_code, 4);
+  EXPECT_THAT(partial.text, HasSubstr("skipped dst/rank_1/net1.ckpt: is missing"));
+}
+
+TEST_F(CkptCommand, NewestOfAMisspeltDirectoryIsAnError) {
+  const auto misspelt = run("newest scr");
+  EXPECT_EQ(misspelt.exit_code, 1);
+  EXPECT_THAT(misspelt.text, HasSubstr("error: scr: is no directory"));
+  files.create_directories(folder + "/empty");
+  EXPECT_EQ(run("newest empty").exit_code, 3);
+}
+
 }  // namespace
 }  // namespace tessera::checkpoint
