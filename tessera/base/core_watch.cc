@@ -1,12 +1,15 @@
 #include "tessera/base/core_watch.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <omp.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <thread>
 
 #include "tessera/base/error.h"
@@ -25,18 +28,33 @@ constexpr int kQuietLooks = 5;
 
 }  // namespace
 
+// Asked between steps, which allocate nothing: so it reads the system's bytes into its own.
 std::optional<ThreadTimes> thread_times() {
+  const int folder = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) return std::nullopt;
   ThreadTimes all;
-  std::error_code error;
-  std::filesystem::directory_iterator tasks("/proc/self/task", error);
-  for (; !error && tasks != std::filesystem::directory_iterator(); tasks.increment(error)) {
-    std::ifstream file(tasks->path() / "schedstat");
-    ThreadTimes one;
-    if (!(file >> one.running_ns >> one.waiting_ns)) continue;  // it has ended
-    all.running_ns += one.running_ns;
-    all.waiting_ns += one.waiting_ns;
+  alignas(dirent64) char entries[4096];
+  for (long size; (size = syscall(SYS_getdents64, folder, entries, sizeof(entries))) > 0;) {
+    for (long at = 0; at < size;) {
+      const auto* entry = reinterpret_cast<const dirent64*>(entries + at);
+      at += entry->d_reclen;
+      if (entry->d_name[0] == '.') continue;
+      char path[32];
+      std::snprintf(path, sizeof(path), "%.16s/schedstat", entry->d_name);
+      const int file = openat(folder, path, O_RDONLY | O_CLOEXEC);
+      if (file < 0) continue;  // it has ended
+      char text[64];
+      const ssize_t length = read(file, text, sizeof(text) - 1);
+      close(file);
+      if (length <= 0) continue;
+      text[length] = '\0';
+      char* rest = nullptr;
+      all.running_ns += std::strtoll(text, &rest, 10);
+      all.waiting_ns += std::strtoll(rest, nullptr, 10);
+    }
   }
-  if (error || all.running_ns == 0) return std::nullopt;
+  close(folder);
+  if (all.running_ns == 0) return std::nullopt;
   return all;
 }
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <set>
 
+#include "tessera/base/core_watch.h"
 #include "tessera/base/random.h"
 #include "tessera/nn/container.h"
 #include "tessera/nn/convolution.h"
@@ -164,11 +165,24 @@ std::set<std::string> threads_of_this_process() {
   return ids;
 }
 
+// Without oneDNN's convolutions and products: how many threads those take, it decides for each CPU.
+class LoopsNetwork : public nn::Cell {
+ public:
+  using Cell::construct;
+  ir::Value construct(ir::Value x) override {
+    x = ops::reduce_mean(ops::relu(norm_(x)), {2, 3});
+    return ops::concat({x, x, x, x}, 1);
+  }
+
+ private:
+  nn::BatchNorm2d& norm_ = child<nn::BatchNorm2d>("norm", 3);
+};
+
 // An OpenMP team that shrinks ends threads, which the next larger one starts anew.
 TEST(Threads, AStepStartsNone) {
   run_ranks(1,
             [&](cluster::Context& context) {
-              BatchNormNetwork network;
+              LoopsNetwork network;
               nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
               nn::Momentum optimizer({.learning_rate = 0.01, .momentum = 0.9});
               train::Model model(context, network, &loss, &optimizer);
@@ -181,6 +195,25 @@ TEST(Threads, AStepStartsNone) {
             },
             {.num_compute_threads = 5});
 }
+
+TEST(Watching, TheCoresAllocatesNothing) {
+  FakeClock clock;
+  ThreadTimes times;
+  CoreWatch watch(clock, [&] {
+    times = thread_times().value_or(ThreadTimes{});
+    return std::optional(ThreadTimes{.running_ns = times.running_ns, .waiting_ns = 0});  // never busy
+  });
+  watch.look();
+  const int64_t before = num_mallocs();
+  for (int i = 0; i < 20; ++i) {
+    clock.sleep_ms(1000);
+    watch.look();
+  }
+  EXPECT_EQ(num_mallocs() - before, 0);
+}
+
+// A session on a busy machine would start threads.
+[[maybe_unused]] const bool waiting_is_ours = setenv("OMP_WAIT_POLICY", "passive", 0) == 0;
 
 TEST(Counting, SeesAnAllocation) {
   const int64_t before = num_mallocs();
