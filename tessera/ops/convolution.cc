@@ -35,12 +35,16 @@ struct Geometry {
   }
 };
 
+void require_channels(const Geometry& geometry, const Shape& x, const Shape& weight) {
+  const int64_t channels = weight[1] * geometry.groups;
+  if (channels == x[1]) return;
+  throw InvalidArgument("weight reads {} input channels in {} group(s), the image has {}{}", weight[1], geometry.groups,
+                        x[1], channels == x[3] ? "; images are [n,c,h,w], these look like [n,h,w,c]" : "");
+}
+
 // Checks that x, weight and y belong to one convolution.
 void require_convolution(const Geometry& geometry, const Shape& x, const Shape& weight, const Shape& y) {
-  if (weight[1] * geometry.groups != x[1]) {
-    throw InvalidArgument("weight reads {} input channels in {} group(s), the image has {}", weight[1], geometry.groups,
-                          x[1]);
-  }
+  require_channels(geometry, x, weight);
   if (weight[0] % geometry.groups != 0) {
     throw InvalidArgument("{} output channels do not divide into {} groups", weight[0], geometry.groups);
   }
@@ -61,6 +65,7 @@ std::vector<Type> infer_conv2d(const Attributes& attributes, std::span<const Typ
   const Geometry geometry(attributes);
   const Shape& x = inputs[0].shape;
   const Shape& weight = inputs[1].shape;
+  require_channels(geometry, x, weight);
   const Shape y{x[0], weight[0], geometry.output_size(x[2], weight[2], 0), geometry.output_size(x[3], weight[3], 1)};
   require_convolution(geometry, x, weight, y);
   return {{result_dtype(attributes, inputs[0].dtype), y}};

@@ -130,6 +130,9 @@ TEST(Conv2d, RefusesWhatDoesNotFit) {
   expect_refused({"conv2d", {f32({1, 3, 8, 8}), f32({4, 2, 3, 3})}, plain},
                  "conv2d: weight reads 2 input channels in 1 group(s), the image has 3: x f32[1,3,8,8], weight "
                  "f32[4,2,3,3]");
+  expect_refused({"conv2d", {f32({1, 8, 8, 3}), f32({4, 3, 5, 5})}, plain},
+                 "weight reads 3 input channels in 1 group(s), the image has 8; images are [n,c,h,w], these look like "
+                 "[n,h,w,c]: x f32[1,8,8,3]");
   expect_refused({"conv2d", {f32({1, 3, 2, 8}), f32({4, 3, 3, 3})}, plain},
                  "a kernel that reaches over 3 pixels does not fit an image of 2 with its padding");
   expect_refused({"conv2d", {f32({1, 4, 8, 8}), f32({3, 2, 3, 3})}, convolution({1, 1}, {0, 0, 0, 0}, 2)},
