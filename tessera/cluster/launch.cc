@@ -182,8 +182,13 @@ std::string find_program(const std::string& name) {
   const auto is_program = [](const std::string& path) {
     return access(path.c_str(), X_OK) == 0 && !FileSystem::local().is_directory(path);
   };
+  const auto refuse_script = [&] {
+    if (!name.ends_with(".py") || access(name.c_str(), F_OK) != 0) return;
+    throw InvalidArgument("\"{}\" is a script of Python; start it as: python {}", name, name);
+  };
   if (name.find('/') != std::string::npos) {
     if (is_program(name)) return name;
+    refuse_script();
     throw InvalidArgument("program \"{}\" {}", name,
                           access(name.c_str(), F_OK) == 0 ? "is not executable" : "does not exist");
   }
@@ -192,6 +197,7 @@ std::string find_program(const std::string& name) {
     std::string candidate = join_path(directory.empty() ? "." : std::string(directory), name);
     if (is_program(candidate)) return candidate;
   }
+  refuse_script();
   const bool is_number = !name.empty() && name.find_first_not_of("0123456789") == std::string::npos;
   throw InvalidArgument("program \"{}\" is not in PATH{}", name,
                         is_program("./" + name) ? fmt::format("; the one of this directory is ./{}", name)

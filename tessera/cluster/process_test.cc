@@ -405,6 +405,11 @@ TEST(Launch, RefusesWhatItCannotStart) {
               ThrowsMessage<InvalidArgument>("tessera run: a job needs at least 1 rank, got -n 0"));
   EXPECT_THAT([] { cluster::launch({.command = {"no-such-program-here"}}); },
               ThrowsMessage<InvalidArgument>(HasSubstr("program \"no-such-program-here\" is not in PATH")));
+  const std::string script = testing::TempDir() + "a.py";
+  FileSystem::local().write_atomically(script, "print()");
+  EXPECT_THAT([&] { cluster::launch({.command = {script}}); },
+              ThrowsMessage<InvalidArgument>(
+                  fmt::format("\"{}\" is a script of Python; start it as: python {}", script, script)));
   EXPECT_THAT([] { cluster::launch({.command = {"/no/such/program"}}); },
               ThrowsMessage<InvalidArgument>("program \"/no/such/program\" does not exist"));
   EXPECT_THAT([] { cluster::launch({.command = {"/etc/passwd"}}); },

@@ -9,6 +9,7 @@
 #include "tessera/tools/plan_text.h"
 #include "tessera/tools/plan_why.h"
 #include "tessera/tools/step_arguments.h"
+#include "tessera/tools/usage.h"
 
 namespace tessera::tools {
 namespace {
@@ -58,10 +59,8 @@ void add_search_options(CLI::App& plan, PlanCommand& command) {
           "--timeout", command.timeout,
           "seconds for making the network's graph and searching; then the best that is known is simulated, beside "
           "data parallel, however long that takes")
-      ->check(CLI::PositiveNumber);
-  plan.add_option("--gap", command.gap, "good enough: (cost - bound) / cost")
-      ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(positive_seconds());
+  plan.add_option("--gap", command.gap, "good enough: (cost - bound) / cost")->capture_default_str()->check(fraction());
   plan.add_option("--seed", command.seed, "of the search")->capture_default_str();
   plan.add_option("--out", command.out, "write the plan to this file, to be read, edited, loaded");
   plan.add_option("--load", command.load, "a plan from a file, instead of a search");

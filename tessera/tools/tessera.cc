@@ -57,7 +57,7 @@ void add_run(CLI::App& app, int& exit_code) {
   run->add_option("--transport", options.transport, "shm, gloo or mpi; default: shared memory on one host");
   run->add_option("--interface", options.interface, "network interface for gloo, e.g. eth0");
   run->add_option("--timeout", timeout_s, "seconds that a rank waits for another before the job fails (30)")
-      ->check(CLI::PositiveNumber);
+      ->check(tools::positive_seconds());
   run->add_option("--num_threads", options.num_compute_threads, "compute threads per rank; default: cores / ranks")
       ->check(at_least_one());
   run->add_option("program", options.command, "the program and its arguments")->required();
@@ -77,7 +77,8 @@ void add_graph(CLI::App& app) {
   graph->footer(
       "MODEL is a built-in network (" + tools::model_names() +
       ") or a file with the text of a logical\n"
-      "graph, as programs write it with --save_graph and as this command prints it; its nodes may carry strategies\n"
+      "graph, as Python's model.graph_text(rows) gives it, the examples write it with --save_graph and this command\n"
+      "prints it; its nodes may carry strategies\n"
       "(\"shard ((4,1),(1,2))\"). Stages, each made of the one before:\n"
       "  forward   the network alone, global shapes\n"
       "  backward  with the loss and the gradients d<parameter>\n"
@@ -140,10 +141,10 @@ void add_solve(CLI::App& app, int& exit_code) {
   solve
       ->add_option("--timeout", command.timeout,
                    "seconds, from the start of the command, after which the best that is known is taken")
-      ->check(CLI::PositiveNumber);
+      ->check(tools::positive_seconds());
   solve->add_option("--rounds", command.rounds, "of search; default: 200, or what the timeout allows")
       ->check(CLI::Range(1, 1 << 30));
-  solve->add_option("--gap", command.gap, "good enough: (cost - bound) / cost")->check(CLI::Range(0.0, 1.0));
+  solve->add_option("--gap", command.gap, "good enough: (cost - bound) / cost")->check(tools::fraction());
   solve->add_option("--seed", command.seed)->capture_default_str();
   solve->add_flag("--json", command.json, "the result as one JSON object");
   solve->add_flag("--quiet", quiet, "no progress on standard error");

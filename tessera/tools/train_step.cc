@@ -12,8 +12,17 @@ std::pair<std::string, std::string> parse_pair(const std::string& text, const ch
   return {text.substr(0, at), text.substr(at + 1)};
 }
 
+ir::Graph parse_file(const std::string& path) {
+  const std::string text = FileSystem::local().read_text(path);
+  try {
+    return ir::parse(text);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument("{}: {}", path, error.what());
+  }
+}
+
 ir::Graph read_graph(const StepOptions& options) {
-  ir::Graph graph = ir::parse(FileSystem::local().read_text(options.model));
+  ir::Graph graph = parse_file(options.model);
   ops::verify_or_throw(graph);
   for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
     ir::Node& node = graph.mutable_node(n);
@@ -63,7 +72,12 @@ void add_strategies(ir::Graph& graph, const std::vector<std::string>& strategies
 
 bool is_file(const StepOptions& options) {
   FileSystem& files = FileSystem::local();
-  return files.exists(options.model) && !files.is_directory(options.model);
+  if (files.exists(options.model) && !files.is_directory(options.model)) return true;
+  const bool is_model =
+      std::ranges::any_of(nn::models(), [&](const auto& model) { return model.name == options.model; });
+  if (is_model) return false;
+  throw InvalidArgument("\"{}\" is neither a file nor a built-in network; of these there are: {}", options.model,
+                        model_names());
 }
 
 std::string model_names() {

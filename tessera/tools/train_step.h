@@ -30,7 +30,7 @@ struct StepOptions {
   bool fake_kernels = false;
 };
 
-// Whether the step is that of a file; else of a built-in network.
+// Whether the step is that of a file; else of a built-in network. Throws InvalidArgument where it is neither's.
 bool is_file(const StepOptions& options);
 // The names of the built-in networks, separated by commas.
 std::string model_names();

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstdio>
+#include <functional>
 #include <numeric>
 
 #include "tessera/tessera.h"
@@ -90,16 +93,17 @@ std::string name_in(const std::string& word) { return word.substr(0, word.find('
 
 // Of a word that no command and no option takes.
 std::string unknown_word(const Command& command, const std::vector<std::string>& words) {
+  const auto commands = command_names(*command.app);
+  if (const std::string& first = words.front(); !commands.empty() && !is_option(first)) {
+    return fmt::format("unknown command {}{}", first, suggestion(first, commands));
+  }
   // Where an option is not known, its value is left over, too.
   const auto option = std::find_if(words.begin(), words.end(), is_option);
   if (option != words.end()) {
     const std::string name = name_in(*option);
     return fmt::format("unknown option {}{}", name, suggestion(name, option_names(*command.app)));
   }
-  const std::string& word = words.front();
-  const auto commands = command_names(*command.app);
-  if (!commands.empty()) return fmt::format("unknown command {}{}", word, suggestion(word, commands));
-  return fmt::format("{} takes no argument \"{}\" here", command.name, word);
+  return fmt::format("{} takes no argument \"{}\" here", command.name, words.front());
 }
 
 int refuse(const Command& command, const std::string& message) {
@@ -108,7 +112,26 @@ int refuse(const Command& command, const std::string& message) {
   return cluster::kExitUsage;
 }
 
+// Of a number in a text: "" or what is wrong.
+CLI::Validator number_that(const std::function<bool(double)>& is_good, const std::string& wish) {
+  const auto check = [is_good, wish](const std::string& text) -> std::string {
+    double number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    const bool is_number = error == std::errc() && end == text.data() + text.size();
+    return is_number && is_good(number) ? "" : fmt::format("must be {}, got {}", wish, text);
+  };
+  return {check, ""};
+}
+
 }  // namespace
+
+CLI::Validator positive_seconds() {
+  return number_that([](double x) { return x > 0 && std::isfinite(x); }, "a number of seconds above 0");
+}
+
+CLI::Validator fraction() {
+  return number_that([](double x) { return x >= 0 && x <= 1; }, "from 0 to 1");
+}
 
 std::optional<int> refuse_option_before_program(const CLI::App& run, const std::vector<std::string>& words) {
   for (size_t i = 0; i < words.size() && is_option(words[i]) && words[i] != "--"; ++i) {

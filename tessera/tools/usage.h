@@ -9,6 +9,10 @@
 
 namespace tessera::tools {
 
+// Of options: a time to wait, and a share of something.
+CLI::Validator positive_seconds();
+CLI::Validator fraction();
+
 // Prints "error: unknown option --devces; did you mean --devices?", the usage and where all options are listed, or the
 // help or version that was asked for. Without a command prints the whole help. Returns the exit code.
 int exit_for(const CLI::App& app, const CLI::ParseError& error);

@@ -360,10 +360,14 @@ TEST(Usage, AnUnknownWordIsNamedWithTheNearestKnownOne) {
       {"plann mlp",
        "error: unknown command plann; did you mean plan?\nusage: tessera [OPTIONS] SUBCOMMAND\n"
        "tessera --help lists the commands\n"},
+      {"runn -n 2 ./program", "error: unknown command runn; did you mean run?\n"},
       {"ckpt inspct x.ckpt", "error: unknown command inspct; did you mean inspect?\n"},
       {"info here", "error: tessera info takes no argument \"here\" here\n"},
       {"plan", "error: model is required\n"},
       {"solve --rounds 0 x", "error: --rounds: Value 0 not in range 1 to 1073741824\n"},
+      {"run --timeout 0 ./program", "error: --timeout: must be a number of seconds above 0, got 0\n"},
+      {"plan mlp --timeout soon", "error: --timeout: must be a number of seconds above 0, got soon\n"},
+      {"plan mlp --gap 5", "error: --gap: must be from 0 to 1, got 5\n"},
       {"run", "error: program is required\n"}};
   for (const auto& [arguments, text] : cases) {
     const Refusal refusal = refused_with_code(kCommand + arguments);
@@ -410,6 +414,16 @@ TEST(Plan, ANumberOfRanksThatNobodyHasIsRefusedAtOnce) {
   }
   EXPECT_EQ(refusal_of("simulate mlp --mesh data=0"),
             "error: --mesh data=0: axis data must have from 1 to 65536 ranks, got 0\n");
+}
+
+TEST(Plan, AFileThatIsNoGraphOrDoesNotExistIsNamed) {
+  EXPECT_TRUE(
+      refusal_of("plan no.graph --ranks 2")
+          .starts_with("error: \"no.graph\" is neither a file nor a built-in network; of these there are: resnet50, "));
+  const auto file = scratch("no_graph");
+  FileSystem::local().write_atomically(file.string(), "import tessera");
+  EXPECT_TRUE(refusal_of("plan --ranks 2 " + file.string())
+                  .starts_with(fmt::format("error: {}: graph text, line 1: ", file.string())));
 }
 
 TEST(Plan, WhatParametersAndStatesAloneFillIsRefusedBeforeASearch) {
