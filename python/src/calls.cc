@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "python/src/bind.h"
+#include "python/src/called_cells.h"
 #include "python/src/cells.h"
 #include "python/src/parameters.h"
 
@@ -25,7 +26,16 @@ std::optional<std::vector<ir::Value>> values_of(const nb::args& args, const nb::
   return kwargs.empty() ? std::optional(values) : std::nullopt;
 }
 
+bool model_traces = false;  // guarded by the GIL
+void note_called(nb::handle self, const nn::Cell& cell) {
+  if (!cell.path().empty()) return;
+  for (const auto& parameter : parameters_of(cell, false)) {
+    unowned_cells()[parameter->full_name()] = nb::cast<std::string>(self.type().attr("__name__"));
+  }
+}
+
 nb::object trace_call(nb::handle self, nn::Cell& cell, const nb::args& args, const nb::kwargs& kwargs) {
+  if (model_traces) note_called(self, cell);
   if (auto* python_cell = dynamic_cast<PythonCell*>(&cell)) {
     static int depth = 0;
     struct Inside {
@@ -297,6 +307,14 @@ nb::dict describe_call(nb::handle self, const nb::args& args) {
 }
 
 }  // namespace
+
+ModelTraceScope::ModelTraceScope() : outer_(model_traces) { model_traces = model_traces || current_graph() == nullptr; }
+ModelTraceScope::~ModelTraceScope() { model_traces = outer_; }
+
+std::map<std::string, std::string>& unowned_cells() {
+  static auto& cells = *new std::map<std::string, std::string>();  // never destroyed, Python may be gone
+  return cells;
+}
 
 nb::object construct_of(nb::handle self) {
   return nb::module_::import_("tessera._branches").attr("construct_of")(self);

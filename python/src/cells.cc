@@ -7,6 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "python/src/bind.h"
+#include "python/src/called_cells.h"
 #include "python/src/parameters.h"
 
 namespace tessera::python {
@@ -148,6 +149,7 @@ void PythonCell::release(const std::string& attribute) {
 
 nn::Value PythonCell::construct(std::span<const nn::Value> inputs) {
   const nb::gil_scoped_acquire gil;
+  const ModelTraceScope model_trace;
   const TraceScope scope(graph());
   nb::list arguments;
   for (const auto& input : inputs) arguments.append(nb::cast(input));
@@ -194,8 +196,11 @@ once.)",
   cell.def("__delattr__", &delete_attribute);
   cell.def("__getattr__", &get_part);
   cell.def("construct", [](nb::handle self, const nb::args& args) -> nb::object {
-    throw InvalidArgument("cell \"{}\" has no construct() for {} inputs", nb::cast<nn::Cell&>(self).path(),
-                          args.size());
+    const auto path = nb::cast<nn::Cell&>(self).path();
+    throw InvalidArgument(
+        "{}{} has no construct() for {} inputs{}", nb::cast<std::string>(self.type().attr("__name__")),
+        path.empty() ? "" : fmt::format(" \"{}\"", path), args.size(),
+        nb::hasattr(self.type(), "forward") ? ": its forward() is not called; name it construct()" : "");
   });
   cell.def(
       "parameters", [](const nn::Cell& self) { return parameters_of(self, false); },

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "python/src/bind.h"
+#include "python/src/called_cells.h"
 #include "python/src/parameters.h"
 
 namespace tessera::python {
@@ -115,6 +116,31 @@ class Observers : public train::Metric {
   std::vector<nb::object> objects_;
 };
 
+// Calls f, which may trace the network. Where that fails and a cell was called that is no part of the network, it says
+// so.
+template <typename F>
+auto with_unowned_cells(train::Model& model, const F& f) {
+  {
+    const nb::gil_scoped_acquire gil;
+    unowned_cells().clear();
+  }
+  try {
+    return f();
+  } catch (const InvalidArgument& error) {
+    if (typeid(error) != typeid(InvalidArgument)) throw;
+    const nb::gil_scoped_acquire gil;
+    for (const auto& [parameter, of_class] : unowned_cells()) {
+      if (model.session().holds(parameter)) continue;
+      throw InvalidArgument(
+          "\"{}\" of a {} is no parameter of the network: a layer is trained as an attribute that __init__() sets, or "
+          "in "
+          "a CellList or Sequential that is one; not in a list, tuple or dict, nor where construct() makes it ({})",
+          parameter, of_class, error.what());
+    }
+    throw;
+  }
+}
+
 // A model, and the values that Python's parameters have in it.
 class PythonModel {
  public:
@@ -157,7 +183,7 @@ class PythonModel {
     held_->invalidate();
     {
       const nb::gil_scoped_release release;
-      model_->train(num_epochs, dataset, callbacks, options);
+      with_unowned_cells(*model_, [&] { model_->train(num_epochs, dataset, callbacks, options); });
     }
     held_->invalidate();
     held_->fetch_split();
@@ -168,7 +194,7 @@ class PythonModel {
     held_->take();
     held_->invalidate();
     const nb::gil_scoped_release release;
-    return model_->train_step(views, global_rows);
+    return with_unowned_cells(*model_, [&] { return model_->train_step(views, global_rows); });
   }
   void changed() { held_->invalidate(); }
   void take() { held_->take(); }
@@ -184,7 +210,8 @@ class PythonModel {
     } shown(*observers_, std::move(objects));
     held_->take();
     const nb::gil_scoped_release release;
-    auto results = model_->eval(dataset, {.num_workers = num_workers, .before_batch = raise_signals});
+    auto results = with_unowned_cells(
+        *model_, [&] { return model_->eval(dataset, {.num_workers = num_workers, .before_batch = raise_signals}); });
     results.erase(observers_->name());
     return results;
   }
@@ -471,14 +498,14 @@ metrics: objects of one's own, whose update(output, label, loss) is called after
         std::vector<Tensor> tensors;
         for (const nb::handle item : inputs) tensors.push_back(to_tensor(item));
         const nb::gil_scoped_release release;
-        return self.model().predict(tensors);
+        return with_unowned_cells(self.as_it_is(), [&] { return self.model().predict(tensors); });
       },
       "inputs"_a, "The network's result for these inputs.");
   model.def(
       "build",
       [](PythonModel& self, const data::Dataset& train, const data::Dataset* valid) {
         const nb::gil_scoped_release release;
-        self.model().build(train, valid);
+        with_unowned_cells(self.as_it_is(), [&] { self.model().build(train, valid); });
       },
       "train"_a, "valid"_a = nb::none(), "Compiles without running.");
   model.def(
@@ -487,7 +514,7 @@ metrics: objects of one's own, whose update(output, label, loss) is called after
         std::vector<Type> types;
         for (const nb::handle item : inputs) types.push_back(to_tensor(item).type());
         const nb::gil_scoped_release release;
-        self.model().build_predict(types);
+        with_unowned_cells(self.as_it_is(), [&] { self.model().build_predict(types); });
       },
       "inputs"_a,
       "Compiles the prediction for inputs like these; in semi-automatic parallelism parameters then lie as strategies "

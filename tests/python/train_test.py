@@ -561,3 +561,40 @@ def test_an_epoch_leaves_a_line(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2
     assert re.fullmatch(r"epoch 2/2: loss [0-9.]+, accuracy [0-9.]+, [0-9.]+ words/s, [0-9.]+ s", lines[1])
+
+
+class InList(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.layers = [nn.Dense(3, 3), nn.Dense(3, 3)]
+
+    def construct(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class InConstruct(nn.Cell):
+    def construct(self, x):
+        return nn.Sequential(nn.Dense(3, 3))(x)
+
+
+@pytest.mark.parametrize("network,named", [(InList, '"weight" of a Dense'), (InConstruct, '"0.weight" of a Sequential')])
+def test_a_layer_that_is_no_attribute_is_named_with_the_remedy(network, named):
+    rows = data.tensors({"x": np.ones((4, 3), np.float32), "label": np.zeros((4, 3), np.float32)}).batch(2)
+    for mode in ("stand_alone", "data_parallel", "semi_auto_parallel"):
+        model = tessera.Model(network(), nn.MSELoss(), nn.Momentum(0.1), metrics=["loss"], parallel_mode=mode)
+        for call in (lambda: model.train(1, rows), lambda: model.build(rows), lambda: model.eval(rows)):
+            with pytest.raises(ValueError, match=f"^{named} is no parameter of the network: .* in a CellList or Sequential"):
+                call()
+
+
+def test_forward_in_place_of_construct_is_answered_with_the_name_that_is_wanted():
+    class Net(nn.Cell):
+        def forward(self, x):
+            return x
+
+    with pytest.raises(ValueError, match=r"^Net has no construct\(\) for 1 inputs: its forward\(\) is not called; name it construct\(\)$"):
+        Net()(np.ones(2, np.float32))
+    with pytest.raises(ValueError, match=r"^CellList has no construct\(\) for 1 inputs$"):
+        nn.CellList()(np.ones(2, np.float32))

@@ -1,0 +1,26 @@
+// The cells that a model's trace calls though they are part of no network.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "python/src/tracing.h"
+
+namespace tessera::python {
+
+// While it lives, and is the outermost trace, cells that are called and are part of no other are remembered.
+class ModelTraceScope {
+ public:
+  ModelTraceScope();
+  ~ModelTraceScope();
+  ModelTraceScope(const ModelTraceScope&) = delete;
+  ModelTraceScope& operator=(const ModelTraceScope&) = delete;
+
+ private:
+  bool outer_;
+};
+
+// The classes of the remembered cells by their parameters' names. Guarded by the GIL.
+std::map<std::string, std::string>& unowned_cells();
+
+}  // namespace tessera::python
