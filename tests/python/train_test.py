@@ -579,7 +579,7 @@ class InConstruct(nn.Cell):
         return nn.Sequential(nn.Dense(3, 3))(x)
 
 
-@pytest.mark.parametrize("network,named", [(InList, '"weight" of a Dense'), (InConstruct, '"0.weight" of a Sequential')])
+@pytest.mark.parametrize("network,named", [(InList, '"bias" of a Dense'), (InConstruct, '"0.bias" of a Sequential')])
 def test_a_layer_that_is_no_attribute_is_named_with_the_remedy(network, named):
     rows = data.tensors({"x": np.ones((4, 3), np.float32), "label": np.zeros((4, 3), np.float32)}).batch(2)
     for mode in ("stand_alone", "data_parallel", "semi_auto_parallel"):
