@@ -1,6 +1,7 @@
 // Calls of cells: traced inside construct(), else compiled, once for each signature of the inputs, and run.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
@@ -54,6 +55,8 @@ nb::object trace_call(nb::handle self, nn::Cell& cell, const nb::args& args, con
       remember_call(self, std::move(*values), result);
     return result;
   }
+  // Functions call cells that are no part of what is traced.
+  for (const auto& parameter : parameters_of(cell, false)) read_by_trace(parameter);
   // Cells with optional inputs or several results say themselves how they are called.
   if (nb::hasattr(self, "_trace")) return self.attr("_trace")(*args, **kwargs);
   if (!kwargs.empty()) throw nb::type_error("this cell takes its inputs by position");
@@ -117,6 +120,20 @@ Program::Parameters parameters_in(const ir::Graph& graph, const nn::Cell& cell) 
   return read;
 }
 
+// How often what the object is compiled into has drawn; kept when it is compiled anew. An attribute of a class is what
+// all its objects share.
+std::shared_ptr<nn::Parameter> random_step_of(nb::handle self) {
+  if (nb::hasattr(self, "_random_step")) {
+    return nb::cast<std::shared_ptr<nn::Parameter>>(nb::object(self.attr("_random_step")));
+  }
+  const Type type{DType::kI64, {}};
+  auto step = std::make_shared<nn::Parameter>(
+      nn::Parameter{.name = nn::kRandomStep, .type = type, .requires_grad = false, .kind = ir::InputKind::kState});
+  step->data = Tensor::zeros(type);
+  nb::borrow<nb::dict>(self.attr("__dict__"))["_random_step"] = nb::cast(step);
+  return step;
+}
+
 // In f32, but where cells ask for another dtype.
 ir::Graph in_asked_dtypes(ir::Graph graph) {
   for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
@@ -172,9 +189,10 @@ std::unique_ptr<CompiledCall> trace_and_compile(nb::handle self, nn::Cell& cell,
     graph.add_output(fmt::format("result{}", i), values[i]);
     call->outputs[values[i].id()] = i;
   }
-  if (cell.settings().training) session::advance_random_step(graph);
+  session::advance_random_step(graph);
   graph.finish_assignments();
   auto read = parameters_in(graph, cell);
+  if (graph.find_input(nn::kRandomStep) != nullptr) read.emplace(nn::kRandomStep, random_step_of(self));
   call->program = std::make_unique<Program>(in_asked_dtypes(std::move(graph)), std::move(read), spread);
   return call;
 }

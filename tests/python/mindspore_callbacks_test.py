@@ -71,12 +71,18 @@ def test_fit_evaluates_and_callbacks_see_the_results():
     results = []
     note = train.LambdaCallback(on_train_epoch_end=lambda run: results.append(run.original_args().eval_results))
     model.fit(3, data, data, valid_frequency=2, callbacks=[history, note])
-    # As in the reference, the evaluation within begins the list anew and adds an epoch of its own.
-    assert history.epoch == {"epoch": [2, 2, 3]}
-    assert len(history.history["net_output"]) == 4 and len(history.history["mse"]) == 1
+    assert history.epoch == {"epoch": [1, 2, 3]}
+    assert len(history.history["net_output"]) == 3 and len(history.history["mse"]) == 1
     assert results[0] is None and results[2] is None and set(results[1]) == {"mse", "eval_loss"}
     assert results[1]["eval_loss"] == pytest.approx(2.5 * (net_after(2) - 2)**2, rel=1e-4)
     assert net.weight.asnumpy().item() == pytest.approx(net_after(3))
+
+
+def test_evaluations_of_fit_change_no_rate():
+    _, data, _, model = make(metrics={"mse": nn.MSE()})
+    steps = []
+    model.fit(3, data, data, callbacks=[train.LearningRateScheduler(lambda rate, step: steps.append(step) or rate)])
+    assert steps == list(range(1, 3 * data.get_dataset_size() + 1))
 
 
 def net_after(steps):

@@ -29,6 +29,8 @@ from mindspore.train.serialization import (build_searched_strategy, load_distrib
                                            transform_checkpoint_by_rank, transform_checkpoints)
 from mindspore.common.tensor_methods import install
 from mindspore._missing import missing
+from mindspore import log, version
+from mindspore.version import __version__
 
 install()
 explain_missing_modules()

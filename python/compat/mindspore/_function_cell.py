@@ -10,6 +10,9 @@ class FunctionCell(tessera.nn.Cell):
     """A cell that stands for a function. In semi-automatic and automatic parallel, where the function asks for gradients, it is a
     training step and is split over the ranks: each gives its rows, or all with full_batch, and gets what one device would on all."""
 
+    # How often functions have drawn: those that are written once and compiled at each call go on where the last one was.
+    _random_step = tessera.Parameter(tessera.Tensor(0, tessera.int64), name="random_step", requires_grad=False)
+
     def __init__(self):
         super().__init__(auto_prefix=False)
 
@@ -17,6 +20,11 @@ class FunctionCell(tessera.nn.Cell):
         if not tessera.nn.is_tracing():
             self._spread_as_context_says()
         return super().__call__(*inputs, **kwargs)
+
+    @classmethod
+    def restart_random(cls):
+        """What functions draw begins anew."""
+        cls._random_step.set_data(tessera.Tensor(0, tessera.int64))
 
     def _spread_as_context_says(self):
         mode = context.get_auto_parallel_context("parallel_mode")

@@ -5,6 +5,7 @@ import weakref
 import tessera
 from tessera._branches import traced
 
+from mindspore import _modes
 from mindspore._function_cell import FunctionCell
 from mindspore._missing import missing
 
@@ -17,6 +18,12 @@ class _Function(FunctionCell):
         if owner is not None:
             self.owner = owner
         self._function = traced(function)
+
+    def __call__(self, *inputs, **kwargs):
+        if not tessera.nn.is_tracing():
+            # The cells that the function calls are not parts of this one.
+            self.set_flags(**{_modes.FLAG: _modes.told()})
+        return super().__call__(*inputs, **kwargs)
 
     def construct(self, *inputs):
         return self._function(*self._with_owner(inputs))

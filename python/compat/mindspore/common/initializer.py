@@ -205,9 +205,9 @@ class PendingTensor:
             init = _NAMES[init.lower()]()
         self.init = init.native_for(self.shape) if hasattr(init, "native_for") else to_native(init)
 
-    def init_data(self):
-        """The tensor, as for a parameter without a name."""
-        return tessera.Parameter(self.init, self.shape, self.dtype).value()
+    def init_data(self, name=""):
+        """The tensor, as for a parameter of that name."""
+        return tessera.Parameter(self.init, self.shape, self.dtype, name=name).value()
 
 
 def initializer(init, shape=None, dtype=tessera.float32):

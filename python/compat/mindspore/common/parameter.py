@@ -53,7 +53,7 @@ class _Parameter(tessera.Parameter):
         """Makes this the parameter's value; the shape must be the parameter's."""
         _bool("slice_shape", slice_shape)
         if isinstance(data, PendingTensor):
-            data = data.init_data()
+            data = data.init_data(self.name)
         if isinstance(data, tessera.Parameter):
             data = data.value()
         if not isinstance(data, tessera.Tensor):
@@ -85,6 +85,19 @@ class _Parameter(tessera.Parameter):
     def set_param_ps(self, init_in_server=False):
         """Refused until there is a parameter server."""
         raise RuntimeError(f"Parameter {self.name}: set_param_ps waits for the parameter server, which Tessera does not have yet")
+
+
+_set_native = tessera.Parameter.set_data
+
+
+def _set_data(self, value, *args, **kwargs):
+    """Makes this the parameter's value; also what initializer() gives."""
+    _set_native(self, value.init_data(self.name) if isinstance(value, PendingTensor) else value, *args, **kwargs)
+
+
+# Also of the parameters of cells that come with Tessera.
+tessera.Parameter.set_data = _set_data
+tessera.Parameter.data = property(lambda self: self, doc="The parameter, which is a tensor.")
 
 
 class _ParameterType(type):

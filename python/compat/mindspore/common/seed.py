@@ -2,6 +2,8 @@
 import numpy as np
 import tessera
 
+from mindspore._function_cell import FunctionCell
+
 _seed = None
 
 
@@ -15,6 +17,7 @@ def set_seed(seed):
     _seed = seed
     np.random.seed(seed % 2**32)
     tessera.set_seed(seed)
+    FunctionCell.restart_random()
 
 
 def get_seed():

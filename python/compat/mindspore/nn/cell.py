@@ -1,7 +1,8 @@
 """Cell, CellList, SequentialCell."""
 import tessera
 
-from mindspore import _check, context
+from mindspore import _check, _modes, context
+from mindspore.common.initializer import PendingTensor
 from mindspore.common.parameter import Parameter
 
 
@@ -25,6 +26,8 @@ class Cell(tessera.nn.Cell):
     _is_always_traced = False
     # Cells whose parameters are called as they are, whatever cell they become part of.
     _keeps_names = False
+    # The child that does the work of a cell which scripts see as one.
+    _inner = None
 
     def __init__(self, auto_prefix=True, flags=None):
         super().__init__(auto_prefix=auto_prefix)
@@ -37,7 +40,14 @@ class Cell(tessera.nn.Cell):
         return super().__call__(*inputs, **kwargs)
 
     def __setattr__(self, name, value):
+        if isinstance(value, PendingTensor) and not tessera.nn.is_tracing():
+            held = [p for path, p in self.named_parameters() if path == name]
+            if held:
+                held[0].set_data(value)
+                return
         super().__setattr__(name, value)
+        if isinstance(value, Cell):
+            value.__dict__["_is_part"] = True
         # From here on a parameter's name is the path of attributes; what its author called it holds in the outermost cell only.
         if isinstance(value, tessera.nn.Cell) and self.auto_prefix and not getattr(value, "_keeps_names", False):
             value.name_parameters()
@@ -74,14 +84,17 @@ class Cell(tessera.nn.Cell):
         # Not self.parameters(): a cell may have an attribute of that name.
         if recurse:
             return tessera.nn.Cell.parameters(self)
-        below = {id(p) for cell in self.cells() for p in tessera.nn.Cell.parameters(cell)}
-        return [p for p in tessera.nn.Cell.parameters(self) if id(p) not in below]
+        # Kept while they are compared: what is made after an object has gone may have its id.
+        below = [p for cell in self.cells() for p in tessera.nn.Cell.parameters(cell)]
+        ids = {id(p) for p in below}
+        return [p for p in tessera.nn.Cell.parameters(self) if id(p) not in ids]
 
     def parameters_and_names(self, name_prefix="", expand=True):
         """(path of attributes, parameter) of each."""
         prefix = name_prefix + "." if name_prefix else ""
-        own = {id(p) for p in self._own_parameters(expand)}
-        return ((prefix + name, p) for name, p in self.named_parameters() if id(p) in own)
+        own = self._own_parameters(expand)
+        ids = {id(p) for p in own}
+        return iter([(prefix + name, p) for name, p in self.named_parameters() if id(p) in ids])
 
     def parameters_dict(self, recurse=True):
         """Parameters by name."""
@@ -99,6 +112,8 @@ class Cell(tessera.nn.Cell):
         """(path, cell) of this cell and all below."""
         yield name_prefix, self
         for name, cell in self.children():
+            if name == self._inner:
+                continue
             path = f"{name_prefix}.{name}" if name_prefix else name
             if isinstance(cell, Cell):
                 yield from cell.cells_and_names(cells, path)
@@ -172,7 +187,17 @@ class Cell(tessera.nn.Cell):
 
     def get_flags(self):
         """What add_flags() has set."""
-        return dict(self.__dict__.get("_flags", {}))
+        return {name: value for name, value in self.__dict__.get("_flags", {}).items() if name != _modes.FLAG}
+
+    def set_train(self, mode=True):
+        """Whether the cell and all below run as in training: dropout, statistics of the batch. Returns itself."""
+        super().set_train(mode)
+        _modes.note(self, mode)
+        return self
+
+    def set_jit_config(self, jit_config):
+        """Accepted, without effect: every network is compiled as a whole."""
+        context.warn_once("Cell.set_jit_config has no effect: every network is compiled as a whole")
 
     @property
     def pipeline_stage(self):

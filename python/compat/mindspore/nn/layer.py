@@ -40,6 +40,8 @@ class Dense(Cell):
         if has_bias:
             self.bias = Parameter(_initial("Dense", "bias", bias_init, [out_channels]), name="bias")
             self.bias_add = P.Add()
+        else:
+            self.bias = None
         self.matmul = P.MatMul(transpose_b=True)
         self.activation = get_activation(activation) if isinstance(activation, str) else activation
         self.activation_flag = self.activation is not None
@@ -74,12 +76,17 @@ class Conv2d(Cell):
         if in_channels % group or out_channels % group:
             raise ValueError(f"For 'Conv2d', the channels {in_channels} and {out_channels} must be divisible by 'group' {group}.")
         _nchw("Conv2d", data_format)
-        kernel = (kernel_size, kernel_size) if isinstance(kernel_size, int) else kernel_size
+        pairs = [(sizes, sizes) if isinstance(sizes, int) else sizes for sizes in (kernel_size, stride, dilation)]
+        self.kernel_size, self.stride, self.dilation = pairs
+        self.padding, self.pad_mode, self.group = padding, pad_mode, group
+        kernel = pairs[0]
         self.weight = Parameter(_initial("Conv2d", "weight", weight_init, [out_channels, in_channels // group, *kernel]), name="weight")
         self.has_bias = _check.boolean("Conv2d", "has_bias", has_bias)
         if has_bias:
             self.bias = Parameter(_initial("Conv2d", "bias", bias_init, [out_channels]), name="bias")
             self.bias_add = P.BiasAdd()
+        else:
+            self.bias = None
         self.conv2d = P.Conv2D(out_channels, kernel, 1, pad_mode, padding, stride, dilation, group)
 
     def construct(self, x):
@@ -91,10 +98,12 @@ class BatchNorm2d(Cell):
     """x [n,c,h,w], each channel brought to mean 0 and variance 1; moving = momentum * moving + (1 - momentum) * batch.
     Parameters gamma, beta, moving_mean, moving_variance, all [num_features]."""
 
+    _inner = "bn_train"
+
     def __init__(self, num_features, eps=1e-5, momentum=0.9, affine=True, gamma_init="ones", beta_init="zeros",
                  moving_mean_init="zeros", moving_var_init="ones", use_batch_statistics=None, data_format="NCHW"):
         super().__init__(auto_prefix=False)
-        _positive("BatchNorm2d", "num_features", num_features)
+        self.num_features, self.eps, self.momentum = _positive("BatchNorm2d", "num_features", num_features), eps, momentum
         if not 0 <= momentum <= 1:
             raise ValueError(f"For 'BatchNorm2d', the 'momentum' must be in range [0, 1], but got {momentum}.")
         if use_batch_statistics not in (None, True, False) or isinstance(use_batch_statistics, int) and not isinstance(use_batch_statistics, bool):
@@ -137,8 +146,8 @@ class Embedding(Cell):
 
     def __init__(self, vocab_size, embedding_size, use_one_hot=False, embedding_table="normal", dtype=tessera.float32, padding_idx=None):
         super().__init__()
-        _positive("Embedding", "vocab_size", vocab_size)
-        _positive("Embedding", "embedding_size", embedding_size)
+        self.vocab_size = _positive("Embedding", "vocab_size", vocab_size)
+        self.embedding_size = _positive("Embedding", "embedding_size", embedding_size)
         if padding_idx is not None:
             raise NotImplementedError("For 'Embedding', padding_idx is not available: give an embedding_table whose row is zero")
         self.embedding_table = Parameter(initializer(embedding_table, [vocab_size, embedding_size], dtype), name="embedding_table")
@@ -223,6 +232,8 @@ class _DropoutOperator(P.Primitive):
 class Dropout(Cell):
     """In training each element is kept with probability keep_prob, or 1 - p, and divided by it, else 0."""
 
+    _inner = "cell"
+
     def __init__(self, keep_prob=0.5, p=None, dtype=tessera.float32):
         super().__init__(auto_prefix=False)
         if p is not None:
@@ -231,6 +242,7 @@ class Dropout(Cell):
             keep_prob = 1.0 - p
         if not 0 < _check.number("Dropout", "keep_prob", keep_prob) <= 1:
             raise ValueError(f"For 'Dropout', the 'keep_prob' must be in range (0, 1], but got {keep_prob}.")
+        self.p, self.keep_prob = 1.0 - keep_prob if p is None else p, keep_prob
         self.cell = tessera.nn.Dropout(keep_prob)
         self.dropout = _DropoutOperator(self.cell)
 

@@ -36,6 +36,8 @@ def _float_dtype(who, dtype):
 class _Native(Cell):
     """A recurrent cell of tessera's, whose parameters are this one's."""
 
+    _inner = "rnn"
+
     def __init__(self, native):
         super().__init__(auto_prefix=False)
         self.rnn = native

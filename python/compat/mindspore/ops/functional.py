@@ -19,6 +19,16 @@ tensor_pow = pow
 tensor_lt, tensor_le, tensor_gt, tensor_ge = less, less_equal, greater, greater_equal
 
 
+def identity(x):
+    """x."""
+    return x
+
+
+def constexpr(fn=None, get_instance=True, name=None, reuse_result=True, check=True):
+    """Decorates a function of constants, which is called while the network is traced; without effect."""
+    return fn if fn is not None else lambda function: function
+
+
 def shape(x):
     """The sizes of x's dims, a tuple."""
     return x.shape

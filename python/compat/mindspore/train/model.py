@@ -15,6 +15,7 @@ from mindspore.train.cell_training import train_by_cell
 from mindspore.train.evaluation import EvaluatesEpochs, Evaluation, ForgetsResults, Losses, Metrics
 from mindspore.train.layouts import layout_dict, whole_layouts
 from mindspore.train.loss_scale_manager import LossScaleManager
+from mindspore.train.metric_callbacks import History, LearningRateScheduler
 from mindspore.train.parallel_options import agree_on_values, parallel_options, session_options
 
 
@@ -110,7 +111,8 @@ class Model:
             return [], []
         valid_dataset, frequency = evaluations
         dataset, num_workers = native_dataset(valid_dataset, trains=False)
-        own = [callback for callback in callbacks if not isinstance(callback, (LossMonitor, ModelCheckpoint))]
+        own = [callback for callback in callbacks
+               if not isinstance(callback, (LossMonitor, ModelCheckpoint)) and type(callback) not in (History, LearningRateScheduler)]
 
         def evaluate():
             training = dict(params)

@@ -105,8 +105,8 @@ class TrainOneStepCell(Cell):
 
     def __init__(self, network, optimizer, sens=1.0):
         super().__init__(auto_prefix=False)
+        network.set_train()
         self.network = network
-        self.network.set_train()
         self.optimizer = optimizer
         self.weights = optimizer.parameters
         self.grad = _StepGradient(self)

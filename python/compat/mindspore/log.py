@@ -1,0 +1,10 @@
+"""Messages of scripts: the standard library's logger named mindspore."""
+import logging as _logging
+
+_logger = _logging.getLogger("mindspore")
+debug, info, warning, error, critical = _logger.debug, _logger.info, _logger.warning, _logger.error, _logger.critical
+
+
+def get_level():
+    """The lowest level that is written: 0 debug, 1 info, 2 warning, 3 error, 4 critical."""
+    return str(max(0, _logger.getEffectiveLevel() // 10 - 1))

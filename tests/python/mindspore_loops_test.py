@@ -1,0 +1,127 @@
+"""What training loops of one's own rely on: statistics, random numbers, modes of parts, parameters by name."""
+import numpy as np
+import pytest
+import mindspore as ms
+from mindspore import Parameter, Tensor, nn
+from mindspore.common.initializer import HeNormal, initializer
+
+pytestmark = pytest.mark.usefixtures("fresh_context")
+IMAGES = np.random.RandomState(1).randn(4, 2, 3, 3).astype(np.float32) * 3 + 1
+ONES = np.ones((2, 50), np.float32)
+
+
+def smallest(tensor):
+    return float(tensor.asnumpy().min())
+
+
+class TestFunctionsThatCallCells:
+    @pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
+    @pytest.mark.parametrize("wrap", [lambda f: f, ms.jit])
+    def test_statistics_of_a_cell_that_a_function_calls_move_and_are_read(self, mode, wrap):
+        ms.set_context(mode=mode)
+        net = nn.SequentialCell(nn.BatchNorm2d(2))
+        net.set_train(True)
+        step = wrap(ms.value_and_grad(lambda x: (net(x)**2).mean(), None, net.trainable_params()))
+        for _ in range(3):
+            step(Tensor(IMAGES))
+        mean, variance = IMAGES.mean((0, 2, 3)), IMAGES.var((0, 2, 3), ddof=1)
+        moving = net[0].moving_mean.asnumpy(), net[0].moving_variance.asnumpy()
+        np.testing.assert_allclose(moving[0], mean * (1 - 0.9**3), rtol=1e-4)
+        np.testing.assert_allclose(moving[1], variance + (1 - variance) * 0.9**3, rtol=1e-3)
+        net.set_train(False)
+        expected = (((IMAGES - moving[0][None, :, None, None])**2) / (moving[1] + 1e-5)[None, :, None, None]).mean()
+        np.testing.assert_allclose(float(step(Tensor(IMAGES))[0].asnumpy()), expected, rtol=1e-4)
+
+    def test_each_call_drops_other_elements(self):
+        net = nn.SequentialCell(nn.Dropout(p=0.5))
+        net.set_train()
+        gradient, compiled = ms.value_and_grad(lambda x: net(x).sum(), 0), ms.jit(lambda x: net(x))
+        for draw in (lambda: gradient(Tensor(ONES))[1], lambda: compiled(Tensor(ONES))):
+            ms.set_seed(3)
+            masks = [draw().asnumpy() for _ in range(3)]
+            assert (masks[0] != masks[1]).any() and (masks[1] != masks[2]).any()
+
+    def test_a_compiled_function_follows_the_mode_of_what_it_calls(self):
+        net = nn.SequentialCell(nn.Dropout(p=0.5))
+        compiled = ms.jit(lambda x: net(x))
+        seen = []
+        for mode in (True, False, True):
+            net.set_train(mode)
+            seen.append(smallest(compiled(Tensor(ONES))))
+        assert seen == [0, 1, 0]
+
+
+class TestModesOfParts:
+    def test_a_part_may_change_its_mode_after_the_first_call(self):
+        net = nn.SequentialCell(nn.Dropout(p=0.5), nn.Dropout(p=0.5))
+        net.set_train()
+        assert smallest(net(Tensor(ONES))) == 0
+        net[0].set_train(False)
+        assert float(net(Tensor(ONES)).asnumpy().max()) == 2
+        net[1].set_train(False)
+        assert smallest(net(Tensor(ONES))) == 1
+        net.set_train()
+        assert float(net(Tensor(ONES)).asnumpy().max()) == 4
+        assert net[0].get_flags() == {}
+
+    def test_one_part_is_not_taken_for_another(self):
+        net = nn.SequentialCell(nn.Dropout(p=0.5), nn.Dropout(p=0.75))
+        largest = []
+        for frozen in (0, 1):
+            net.set_train()
+            net[frozen].set_train(False)
+            largest.append(float(net(Tensor(ONES)).asnumpy().max()))
+        assert largest == [4, 2]
+
+
+class TestParameters:
+    def test_all_have_a_path(self):
+        net = nn.SequentialCell([nn.SequentialCell(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)) for _ in range(100)])
+        assert len(list(net.parameters_and_names())) == len(list(net.get_parameters())) == 500
+        assert list(net.parameters_and_names(expand=False)) == []
+
+    def test_an_initializer_becomes_the_value_of_the_parameter_that_an_attribute_is(self):
+        net = nn.Dense(2, 2)
+        net.weight = initializer("ones", (2, 2))
+        assert isinstance(net.weight, Parameter) and len(net.trainable_params()) == 2
+        assert net.weight.asnumpy().tolist() == [[1, 1], [1, 1]]
+        with pytest.raises(ValueError):
+            net.weight = initializer("ones", (3, 2))
+
+    @pytest.mark.parametrize("cell", [nn.BatchNorm2d(3), nn.LSTM(3, 4), nn.LSTMCell(3, 4), nn.Dense(2, 3)])
+    def test_all_take_what_an_initializer_gives(self, cell):
+        for parameter in cell.get_parameters():
+            parameter.set_data(initializer("ones", parameter.shape, parameter.dtype))
+            assert (parameter.data.asnumpy() == 1).all()
+
+    def test_values_that_are_set_at_random_differ_by_the_parameter(self):
+        net = nn.SequentialCell(nn.Dense(8, 8), nn.Dense(8, 8))
+        for cell in net:
+            cell.weight.set_data(initializer(HeNormal(), cell.weight.shape))
+        assert (net[0].weight.asnumpy() != net[1].weight.asnumpy()).all()
+
+
+class TestNames:
+    def test_cells_say_what_they_were_made_with(self):
+        conv = nn.Conv2d(2, 4, 3, 2, "pad", 1)
+        assert (conv.bias, conv.kernel_size, conv.stride, conv.dilation) == (None, (3, 3), (2, 2), (1, 1))
+        assert (conv.padding, conv.pad_mode, conv.group) == (1, "pad", 1)
+        assert nn.Dense(2, 2, has_bias=False).bias is None
+        norm = nn.BatchNorm2d(3, 1e-3, 0.8)
+        assert (norm.num_features, norm.eps, norm.momentum) == (3, 1e-3, 0.8)
+        assert nn.Embedding(5, 6).vocab_size == 5 and nn.Dropout(p=0.3).p == 0.3
+
+    def test_what_a_cell_works_with_is_no_cell_of_the_network(self):
+        net = nn.SequentialCell(nn.BatchNorm2d(4), nn.LSTM(3, 4), nn.LSTMCell(3, 4), nn.Dropout(p=0.5))
+        assert [name for name, _ in net.cells_and_names()] == ["", "0", "1", "2", "3"]
+
+    def test_what_packages_import(self):
+        from mindspore import log
+        from mindspore.common import JitConfig
+        from mindspore.ops import constexpr
+        from mindspore.ops import functional as F
+        from mindspore.version import __version__
+        log.info("a message")
+        assert constexpr(len)((1, 2)) == constexpr()(len)((1, 2)) == 2
+        assert F.identity(3) == 3 and ms.__version__ == __version__
+        nn.Dense(1, 1).set_jit_config(JitConfig("O1"))
