@@ -179,3 +179,28 @@ ops.AllReduce()(Tensor([1.0]))
 """)
     done = subprocess.run([*MPIRUN, "-n", "2", sys.executable, script], capture_output=True, text=True, timeout=60)
     assert done.returncode != 0 and "on purpose" in done.stderr
+
+
+SAVED_BY_SOME = """
+import numpy as np
+from mindspore import Model, context, dataset, nn
+from mindspore.communication import get_rank, init
+from mindspore.train import CheckpointConfig, ModelCheckpoint
+
+init()
+context.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
+net = nn.Dense(4, 1)
+data = dataset.NumpySlicesDataset({"x": np.ones((4, 4), np.float32), "y": np.ones((4, 1), np.float32)}).batch(2)
+model = Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.1))
+callbacks = [ModelCheckpoint("dp", ".", CheckpointConfig(1))] if get_rank() == 0 else []
+try:
+    model.train(1, data, callbacks, dataset_sink_mode=False)
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_a_checkpoint_of_one_rank_only_is_refused_at_once_on_all(tmp_path):
+    (tmp_path / "some.py").write_text(SAVED_BY_SOME)
+    said = run([*MPIRUN, "-n", 2, sys.executable, "some.py"], tmp_path)[0]
+    assert said.count("they have [1, 0]: give it to all of them, without `if rank == 0`") == 2

@@ -144,6 +144,7 @@ class Model:
             return
         native = self._model(dataset)
         with entered(callbacks) as callbacks:
+            self._check_all_ranks_save(callbacks)
             try:
                 first, last = self._evaluations(evaluations, callbacks, params)
                 native.train(epoch, dataset, [*first, *_callbacks(callbacks, params), *last], sinks, sink_size, num_workers)
@@ -153,6 +154,16 @@ class Model:
                         callback.save_breakpoint(native, dataset.get_dataset_size())
                 raise
         self._note_layouts()
+
+    def _check_all_ranks_save(self, callbacks):
+        """RuntimeError on all ranks where some save checkpoints and others do not: they would wait for each other."""
+        if self._parallel_mode == ParallelMode.STAND_ALONE or tessera.cluster.size() == 1:
+            return
+        own = sum(isinstance(callback, ModelCheckpoint) for callback in callbacks)
+        counts = tessera.ops.all_gather(tessera.Tensor([own], tessera.int64)).numpy().tolist()
+        if len(set(counts)) > 1:
+            raise RuntimeError(f"For 'Model.train', the ranks must have as many ModelCheckpoint each, but they have {counts}: give it to all "
+                               "of them, without `if rank == 0`; a parameter that all ranks have is written once")
 
     def _params(self, **entries):
         number = 1 if self._parallel_mode == ParallelMode.STAND_ALONE else tessera.cluster.size()
