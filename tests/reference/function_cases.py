@@ -33,7 +33,7 @@ def primitive(name, make, *inputs, **settings):
 
 # --- elementwise
 plain("absolute negative exp2 deg2rad rad2deg sinc erf erfc silu celu selu softshrink hardshrink hardsigmoid hardswish hardtanh tanhshrink softmin "
-      "leaky_relu fast_gelu logsigmoid frac trunc sgn signbit isneginf isposinf isreal deepcopy asinh arcsinh atan arctan", floats(3, 4))
+      "leaky_relu fast_gelu logsigmoid frac trunc sgn signbit isneginf isposinf isreal deepcopy identity asinh arcsinh atan arctan", floats(3, 4))
 plain("log2 log10 inv", positive(3, 4))
 plain("erf erfc atan sinc", floats(3, 40, low=-5, high=5))
 plain("asin acos atanh arcsin arccos arctanh", floats(3, 4, low=-0.9, high=0.9))
