@@ -108,6 +108,22 @@ void compare_collectives(cluster::Context& context, const ir::Graph& local) {
   }
 }
 
+namespace {
+
+// The line, which a constant may make very long, where it differs from the other one.
+std::string excerpt(const std::string& line, const std::string& other) {
+  constexpr size_t kShown = 200;
+  constexpr size_t kBefore = 80;
+  if (line.size() <= kShown) return line;
+  size_t at = 0;
+  while (at < line.size() && at < other.size() && line[at] == other[at]) ++at;
+  const size_t begin = at > kBefore ? at - kBefore : 0;
+  return fmt::format("{}{}{}", begin > 0 ? "..." : "", line.substr(begin, kShown),
+                     begin + kShown < line.size() ? "..." : "");
+}
+
+}  // namespace
+
 void warn_of_different_graphs(cluster::Context& context, const ir::Graph& logical) {
   constexpr const char* kComparing = "comparing the graphs of the ranks";
   const auto text = ir::print(logical);
@@ -127,7 +143,8 @@ void warn_of_different_graphs(cluster::Context& context, const ir::Graph& logica
   log_warning(
       "rank {}'s graph {} is not rank 0's: the ranks do not train the same network in the same way; rank {} has {} "
       "where rank 0 has {}",
-      rank, logical.name(), rank, line_at(other, i), line_at(own, i));
+      rank, logical.name(), rank, excerpt(line_at(other, i), line_at(own, i)),
+      excerpt(line_at(own, i), line_at(other, i)));
 }
 
 }  // namespace tessera::session

@@ -6,6 +6,7 @@
 #include "tessera/nn/linear.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/sgd.h"
+#include "tessera/ops/functions.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"
 
@@ -80,6 +81,38 @@ TEST(DifferingGraphs, AreWarnedAboutOnceThoughTheRanksCommunicateAlike) {
   EXPECT_EQ(occurrences(log, "rank 1's graph train_step is not rank 0's"), 1u) << log;
   EXPECT_EQ(occurrences(log, "0.2"), 1u) << log;
   EXPECT_EQ(occurrences(log, "[W "), 1u) << log;
+}
+
+// Adds numbers that are its own.
+class Shift : public nn::Cell {
+ public:
+  explicit Shift(const Tensor& numbers) : numbers_(numbers.clone()) {}
+  using Cell::construct;
+  ir::Value construct(ir::Value x) override {
+    return dense_(ops::add(x, ops::reduce_mean(ops::constant(x.graph(), numbers_))));
+  }
+
+ private:
+  Tensor numbers_;
+  nn::Dense& dense_ = child<nn::Dense>("dense", 2, 2);
+};
+
+TEST(DifferingGraphs, WithManyNumbersAreShownWhereTheyDiffer) {
+  testing::internal::CaptureStderr();
+  run_ranks(2, [&](cluster::Context& context) {
+    Tensor numbers = Tensor::full({DType::kF32, {1000}}, 0.5);
+    numbers.values<float>()[700] += static_cast<float>(context.rank());
+    Shift network(numbers);
+    nn::MSELoss loss;
+    nn::SGD optimizer({.learning_rate = 0.1});
+    Model model(context, network, &loss, &optimizer, {.parallel_mode = ParallelMode::kDataParallel});
+    const Tensor x = Tensor::full({DType::kF32, {2, 2}}, 1);
+    model.train_step({x.view(), x.view()}, 4);
+  });
+  const auto log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(occurrences(log, "rank 1's graph train_step is not rank 0's"), 1u) << log;
+  EXPECT_EQ(occurrences(log, "1.5"), 1u) << log;
+  EXPECT_LT(log.size(), 1000U);
 }
 
 }  // namespace
