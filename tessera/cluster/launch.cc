@@ -122,8 +122,9 @@ JobOptions job_from_environment() {
     read_own_place(options);
   } else if (!read_text("OMPI_COMM_WORLD_SIZE").empty()) {
     read_mpirun_place(options);
-  } else {
-    read_number("TESSERA_RANK", 0, 0, 0);  // of a job whose size was forgotten
+  } else if (read_number("TESSERA_RANK", 0, 0, kMaxInt) > 0) {
+    throw InvalidArgument("TESSERA_RANK is {}, but TESSERA_SIZE is not set: a rank must know how many ranks there are",
+                          read_text("TESSERA_RANK"));
   }
   return options;
 }

@@ -564,7 +564,12 @@ TEST(Environment, RefusesWhatMakesNoSense) {
       },
       ThrowsMessage<InvalidArgument>("TESSERA_RANK must be from 0 to 1, got 2"));
   EXPECT_THAT([&] { job_with({{"TESSERA_SIZE", "2"}}); }, ThrowsMessage<InvalidArgument>(HasSubstr("TESSERA_STORE")));
-  for (const char* rank : {"1", "-1", "abc"}) {
+  EXPECT_THAT(
+      [&] {
+        job_with({{"TESSERA_RANK", "1"}});
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("TESSERA_RANK is 1, but TESSERA_SIZE is not set")));
+  for (const char* rank : {"-1", "abc"}) {
     EXPECT_THAT([&] { job_with({{"TESSERA_RANK", rank}}); }, ThrowsMessage<InvalidArgument>(HasSubstr("TESSERA_RANK")));
   }
   EXPECT_THAT(
