@@ -133,8 +133,7 @@ auto with_unowned_cells(train::Model& model, const F& f) {
       if (model.session().holds(parameter)) continue;
       throw InvalidArgument(
           "\"{}\" of a {} is no parameter of the network: a layer is trained as an attribute that __init__() sets, or "
-          "in "
-          "a CellList or Sequential that is one; not in a list, tuple or dict, nor where construct() makes it ({})",
+          "in a CellList or Sequential that is one; not in a list, tuple or dict, nor where construct() makes it ({})",
           parameter, of_class, error.what());
     }
     throw;
