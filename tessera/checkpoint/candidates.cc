@@ -15,7 +15,7 @@ Candidates::Candidates(FileSystem& files, const std::string& path) : is_of_direc
     return;
   }
   list_ = checkpoints_newest_first(files, folder_of_checkpoints(files, path));
-  if (list_.empty()) throw InvalidArgument("{}: holds no checkpoint: neither rank_0/*.ckpt nor *.ckpt", path);
+  if (list_.empty()) throw InvalidArgument("{}: holds no checkpoint: neither rank_N/*.ckpt nor *.ckpt", path);
   std::stable_partition(list_.begin(), list_.end(), [](const DirectoryEntry& entry) { return entry.has_manifest; });
 }
 

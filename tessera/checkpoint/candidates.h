@@ -15,8 +15,8 @@ namespace tessera::checkpoint {
 
 class Candidates {
  public:
-  // `path`: a checkpoint, or a directory with checkpoints, or with folders rank_N of them, whose first one is looked
-  // into. Throws InvalidArgument when the directory has none.
+  // `path`: a checkpoint, or a directory with checkpoints, or with folders rank_N of them, of which the lowest
+  // that holds any is looked into. Throws InvalidArgument when the directory has none.
   Candidates(FileSystem& files, const std::string& path);
 
   // The one to be tried.

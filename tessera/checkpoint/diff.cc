@@ -11,6 +11,7 @@
 #include "tessera/base/strings.h"
 #include "tessera/checkpoint/box_reader.h"
 #include "tessera/checkpoint/conversion.h"
+#include "tessera/checkpoint/list.h"
 #include "tessera/checkpoint/tensor_hashes.h"
 #include "tessera/tensor/tensor.h"
 
@@ -107,9 +108,7 @@ bool have_equal_hashes(const Side& left, const OutputTensor& a, const Side& righ
 }
 
 std::string side_text(const DiffSide& side) {
-  if (side.is_part) return side.paths.front() + " (one rank's part, as it is)";
-  if (side.paths.size() == 1) return side.paths.front();
-  return fmt::format("{} to {} ({} files)", side.paths.front(), side.paths.back(), side.paths.size());
+  return side.is_part ? side.paths.front() + " (one rank's part, as it is)" : files_text(side.paths);
 }
 
 bool differs(const TensorDifference& result) { return result.left != result.right || result.num_different > 0; }

@@ -144,6 +144,29 @@ TEST(List, AndInspectGiveACheckpointOfSeveralFilesTheSameSizes) {
   EXPECT_THAT(inspect_table(files, path).text, testing::Not(testing::ContainsRegex("\ncount [^\n]*DAMAGED")));
 }
 
+TEST(List, AndInspectGiveWhatCannotBeReadTheSameSizes) {
+  MemoryFileSystem files;
+  const auto path = save_together(files, "d/CKP-1_4.ckpt", 4);
+  const auto expect_sizes = [&](const std::vector<std::string>& suffixes, const std::string& what) {
+    int64_t bytes = 0;
+    for (const auto& suffix : suffixes) bytes += files.size_bytes(path + suffix);
+    const auto list = list_checkpoints(files, "d");
+    EXPECT_EQ(list[0].size_bytes, bytes) << what;
+    EXPECT_EQ(list[0].num_files, std::ssize(suffixes)) << what;
+    EXPECT_NE(list[0].problem, "") << what;
+    EXPECT_THAT(inspect_json(files, path).text,
+                HasSubstr(fmt::format("\"size_bytes\": {},\n \"num_files\": {}", bytes, suffixes.size())))
+        << what;
+  };
+  const auto first = files.read_text(path);
+  overwrite(files, path, first.substr(0, 20));
+  expect_sizes({"", ".rank_1", ".rank_2"}, "a truncated file");
+  overwrite(files, path, first);
+  files.rename(manifest_path(path), pending_manifest_path(path));
+  files.remove(path + ".rank_1");
+  expect_sizes({"", ".rank_2"}, "a missing file, and a manifest that a crash has kept from its name");
+}
+
 TEST(List, ShowsStepsPartsAndWhatIsBroken) {
   MemoryFileSystem files;
   std::mt19937 random(5);

@@ -8,6 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
+#include "tessera/checkpoint/present_files.h"
 #include "tessera/checkpoint/save_slices.h"
 
 namespace tessera::checkpoint {
@@ -33,21 +34,6 @@ struct View {
   int64_t size_bytes = 0;  // of all of them
   int64_t num_elements = 0;
 };
-
-// The files that the manifest names, where they are; `path` alone where it is of another checkpoint. As everywhere,
-// links that lead out of the directory are not followed.
-std::vector<std::string> files_of(FileSystem& files, const std::string& path, const std::optional<Manifest>& manifest) {
-  std::vector<std::string> paths{path};
-  if (!manifest) return paths;
-  bool is_named = false;
-  for (const auto& file : manifest->files) {
-    const auto other = path_beside(path, file.name);
-    is_named = is_named || other == path;
-    if (other == path || !files.exists(other)) continue;
-    if (parent_path(files.real_path(other)) == files.real_path(parent_path(path))) paths.push_back(other);
-  }
-  return is_named ? paths : std::vector{path};
-}
 
 // By the slices of one of the manifest's files.
 bool is_damaged(const std::optional<Manifest>& manifest, const std::string& file, const StoredEntry& entry,
@@ -75,15 +61,10 @@ View look(FileSystem& files, const std::string& path) {
   View view;
   view.verification = verify(files, path);
   view.manifest = view.verification.manifest;
-  if (!view.manifest && files.exists(manifest_path(path))) {
-    try {
-      view.manifest = parse_manifest(files.read_text(manifest_path(path)), manifest_path(path));
-    } catch (const InvalidArgument&) {  // the verification's problem says so
-    }
-  }
-  const auto paths = files_of(files, path, view.manifest);
+  if (!view.manifest) view.manifest = readable_manifest(files, path);
+  const auto paths = present_files(files, path, view.manifest);
   view.num_files = std::ssize(paths);
-  for (const auto& file : paths) view.size_bytes += files.size_bytes(file);
+  view.size_bytes = total_size_bytes(files, paths);
   if (view.verification.state == Verified::kYes) {
     try {
       view.checkpoint.emplace(open_files(files, path, view.verification.manifest), path, view.verification.manifest);

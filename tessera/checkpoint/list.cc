@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
+#include "tessera/checkpoint/present_files.h"
 #include "tessera/checkpoint/save_slices.h"
 #include "tessera/checkpoint/source_file.h"
 #include "tessera/checkpoint/strategy_file.h"
@@ -50,26 +51,27 @@ bool is_strategy_file(FileSystem& files, const std::string& path) {
 }
 
 ListedFile look_at(FileSystem& files, const std::string& path) {
-  ListedFile listed{.path = path, .size_bytes = files.size_bytes(path)};
+  ListedFile listed{.path = path};
+  std::vector<std::string> paths;
   try {
     std::set<std::string> names;
-    int64_t bytes = 0;
     for (const auto& file : SourceFile::open_all(files, path)) {
       for (const auto& tensor : file.tensors()) {
         names.insert(tensor.name);
         if (!tensor.is_text) listed.num_elements += tensor.shape.num_elements();
       }
-      bytes += file.size_bytes();
-      ++listed.num_files;
+      paths.push_back(file.path());
       listed.holds_parts = listed.holds_parts || file.holds_parts();
       listed.info = file.info();
     }
     listed.num_values = std::ssize(names);
-    listed.size_bytes = bytes;
   } catch (const InvalidArgument& error) {
     listed.is_strategy = is_strategy_file(files, path);
     if (!listed.is_strategy) listed.problem = error.what();
+    paths = present_files(files, path, readable_manifest(files, path));
   }
+  listed.num_files = std::ssize(paths);
+  listed.size_bytes = total_size_bytes(files, paths);
   return listed;
 }
 
@@ -134,6 +136,11 @@ std::string list_json(const std::vector<ListedFile>& list) {
     json["files"].push_back(std::move(one));
   }
   return dump(json);
+}
+
+std::string files_text(const std::vector<std::string>& paths) {
+  if (paths.size() == 1) return paths.front();
+  return fmt::format("{} to {} ({} files)", paths.front(), paths.back(), paths.size());
 }
 
 std::vector<VerifiedFile> verify_checkpoints(FileSystem& files, const std::string& path) {

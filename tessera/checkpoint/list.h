@@ -14,7 +14,7 @@ namespace tessera::checkpoint {
 
 struct ListedFile {
   std::string path;
-  int64_t size_bytes = 0;    // of all files of the checkpoint
+  int64_t size_bytes = 0;    // of all files of the checkpoint that are there
   int64_t num_files = 0;     // more than one where ranks saved into one directory
   bool is_strategy = false;  // a strategy file, which has the same suffix
   int64_t num_values = 0;
@@ -30,6 +30,9 @@ struct ListedFile {
 std::vector<ListedFile> list_checkpoints(FileSystem& files, const std::string& path);
 std::string list_table(const std::vector<ListedFile>& list);
 std::string list_json(const std::vector<ListedFile>& list);
+
+// "A", or "A to C (3 files)": the files of one checkpoint in a few words.
+std::string files_text(const std::vector<std::string>& paths);
 
 struct VerifiedFile {
   std::string path;

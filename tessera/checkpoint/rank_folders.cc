@@ -1,5 +1,8 @@
 #include "tessera/checkpoint/rank_folders.h"
 
+#include <algorithm>
+#include <map>
+
 #include "tessera/base/error.h"
 #include "tessera/checkpoint/policy.h"
 #include "tessera/checkpoint/source_file.h"
@@ -37,8 +40,18 @@ bool is_same_save(const CheckpointInfo& a, const CheckpointInfo& b) {
 }
 
 std::string folder_of_checkpoints(FileSystem& files, const std::string& directory) {
-  const auto first = join_path(directory, "rank_0");
-  return files.is_directory(first) ? first : directory;
+  std::map<int64_t, std::string> folders;
+  for (const auto& name : files.list(directory)) {
+    const auto folder = join_path(directory, name);
+    if (const auto rank = rank_of_folder(name); rank && files.is_directory(folder)) folders.emplace(*rank, folder);
+  }
+  for (const auto& [rank, folder] : folders) {
+    const auto names = files.list(folder);
+    if (std::any_of(names.begin(), names.end(), [](const auto& name) { return name.ends_with(kSuffix); })) {
+      return folder;
+    }
+  }
+  return directory;
 }
 
 std::optional<std::string> prefix_of_rank(const std::string& file_name, std::optional<int64_t> rank) {

@@ -200,8 +200,8 @@ void save_safetensors(FileSystem& files, const std::string& path, std::span<cons
   writer.finish();
 }
 
-void export_safetensors(FileSystem& files, const std::string& checkpoint, const std::string& path,
-                        const std::string& strategy_file) {
+std::vector<std::string> export_safetensors(FileSystem& files, const std::string& checkpoint, const std::string& path,
+                                            const std::string& strategy_file) {
   SafetensorsWriter writer(files, path);
   const auto sources = open_checkpoint(files, checkpoint);
   const auto from = Placement::read(files, strategy_file);
@@ -218,6 +218,7 @@ void export_safetensors(FileSystem& files, const std::string& checkpoint, const 
   writer.begin();
   OutputWriter(files, sources, {}).copy(output, [&](std::span<const std::byte> bytes) { writer.append(bytes); });
   writer.finish();
+  return paths_of(sources);
 }
 
 void import_safetensors(FileSystem& files, const std::string& path, const std::string& checkpoint_path) {

@@ -28,9 +28,9 @@ void save_safetensors(FileSystem& files, const std::string& path, std::span<cons
 
 // Writes the tensors of a checkpoint, each as a whole, to one safetensors file, which appears when it is complete. A
 // directory is joined from its rank_N folders by `strategy_file` ("": by its manifests, or the one file of rank 0).
-// Texts become metadata, appended numbers tensors like others.
-void export_safetensors(FileSystem& files, const std::string& checkpoint, const std::string& path,
-                        const std::string& strategy_file = "");
+// Texts become metadata, appended numbers tensors like others. Returns the paths of the checkpoint's files.
+std::vector<std::string> export_safetensors(FileSystem& files, const std::string& checkpoint, const std::string& path,
+                                            const std::string& strategy_file = "");
 // Writes a .ckpt file with its manifest of the tensors of a safetensors file.
 void import_safetensors(FileSystem& files, const std::string& path, const std::string& checkpoint_path);
 

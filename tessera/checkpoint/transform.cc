@@ -184,7 +184,7 @@ TransformReport transform_checkpoints(FileSystem& files, const std::string& sour
   Conversion conversion(from, to, sources, options.check_replicas);
   const auto planned = plan(conversion, prefix);
   const auto what = fingerprint(files, sources, prefix, src_strategy_file, dst_strategy_file);
-  TransformReport report;
+  TransformReport report{.sources = paths_of(sources)};
   for (const auto& name : planned.names) report.files.push_back(join_path(plain_path(dst_directory), name));
   if (Staging::was_published(files, dst_directory, what) && are_verified(files, report.files)) {
     report.files_kept = std::ssize(report.files);

@@ -41,9 +41,10 @@ struct TransformOptions {
 };
 
 struct TransformReport {
-  std::vector<std::string> files;  // by rank
-  int64_t num_bytes = 0;           // of values written, those of files that were kept not counted
-  int64_t files_kept = 0;          // complete ones of an earlier call that was interrupted
+  std::vector<std::string> files;         // by rank
+  int64_t num_bytes = 0;                  // of values written, those of files that were kept not counted
+  int64_t files_kept = 0;                 // complete ones of an earlier call that was interrupted
+  std::vector<std::string> sources = {};  // the files that the values are of
 };
 
 // Converts source/rank_M/*.ckpt, of each rank the newest step that all have, to dst_directory/rank_N/PREFIXN.ckpt with

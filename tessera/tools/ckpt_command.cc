@@ -91,8 +91,8 @@ void add_newest(CLI::App& ckpt, int& exit_code) {
       "Prints the path of the newest one that is whole, by epoch and step; what was passed over, and why, goes to "
       "standard\n"
       "error. One without a manifest is taken only where none is verified. Of folders rank_N, in which ranks saved or\n"
-      "`ckpt transform` wrote their parts, it is the one that all hold together; rank 0's file stands for all of "
-      "them.\n"
+      "`ckpt transform` wrote their parts, it is the one that all hold together; the lowest rank's file stands\n"
+      "for all of them. Where one of them is missing, rank 0's too, it is passed over.\n"
       "Exit code 3 when there is none, 4 when there are some and none can be used, 1 when the directory does not "
       "exist:\n"
       "a job that starts for the first time must make it before.\n"
@@ -157,9 +157,16 @@ void show_progress(const checkpoint::TransformProgress& progress) {
   if (progress.files_done == progress.num_files) std::fputc('\n', stderr);
 }
 
+// Of a directory the newest checkpoint was taken: whoever named it wants to know which that is.
+void say_what_was_read(const std::vector<std::string>& sources) {
+  std::fprintf(stderr, "read %s\n", checkpoint::files_text(sources).c_str());
+}
+
 std::string report_json(const checkpoint::TransformReport& report) {
-  return nlohmann::ordered_json{
-             {"files", report.files}, {"bytes_written", report.num_bytes}, {"files_kept", report.files_kept}}
+  return nlohmann::ordered_json{{"sources", report.sources},
+                                {"files", report.files},
+                                {"bytes_written", report.num_bytes},
+                                {"files_kept", report.files_kept}}
              .dump(1) +
          "\n";
 }
@@ -184,7 +191,8 @@ void add_transform(CLI::App& ckpt) {
       "Where ranks saved into one directory, SOURCE is that directory, or the file of a checkpoint in it; the "
       "manifest\n"
       "says where all slices lie, and --src_strategy is not needed.\n"
-      "The destination appears when it is complete; interrupted, the same command goes on where it was.\n"
+      "The destination appears when it is complete; interrupted, the same command goes on where it was. Which files\n"
+      "were read is said on standard error, or by --json.\n"
       "Examples:\n"
       "  tessera ckpt transform src_checkpoints dst_checkpoints --prefix transformed \\\n"
       "      --src_strategy src_strategy.ckpt --dst_strategy dst_strategy.ckpt\n"
@@ -211,6 +219,7 @@ void add_transform(CLI::App& ckpt) {
     const auto report =
         checkpoint::transform_checkpoints(FileSystem::local(), from, to, prefix, src_strategy, dst_strategy, options);
     if (json) return print(report_json(report));
+    say_what_was_read(report.sources);
     print(fmt::format("{}: {} checkpoints, {} written{}\n", to, report.files.size(), format_bytes(report.num_bytes),
                       report.files_kept > 0 ? fmt::format(", {} were there already", report.files_kept) : ""));
   });
@@ -240,17 +249,21 @@ void add_report_options(CLI::App& command, bool& json, bool& quiet) {
   command.add_flag("--quiet", quiet, "say nothing");
 }
 
-// That `path` was written, with the tensors of the .safetensors file that it was made of, or that it is.
-void report_written(const std::string& path, const std::string& safetensors, bool json, bool quiet) {
+// That `path` was written from `sources`, with the tensors of the .safetensors file that it was made of, or that it is.
+void report_written(const std::string& path, const std::vector<std::string>& sources, const std::string& safetensors,
+                    bool json, bool quiet) {
   if (quiet) return;
   FileSystem& files = FileSystem::local();
   const auto num_tensors = checkpoint::read_safetensors_header(files, safetensors).size();
   const int64_t size_bytes = files.size_bytes(path);
-  print(json
-            ? nlohmann::ordered_json{{"file", path}, {"num_tensors", num_tensors}, {"size_bytes", size_bytes}}.dump(1) +
-                  "\n"
-            : fmt::format("{}: {} tensor{}, {} written\n", path, num_tensors, num_tensors == 1 ? "" : "s",
-                          format_bytes(size_bytes)));
+  print(json ? nlohmann::ordered_json{{"file", path},
+                                      {"sources", sources},
+                                      {"num_tensors", num_tensors},
+                                      {"size_bytes", size_bytes}}
+                       .dump(1) +
+                   "\n"
+             : fmt::format("{}: {} tensor{}, {} written\n", path, num_tensors, num_tensors == 1 ? "" : "s",
+                           format_bytes(size_bytes)));
 }
 
 void add_export(CLI::App& ckpt) {
@@ -264,7 +277,7 @@ void add_export(CLI::App& ckpt) {
       "Of a directory the newest checkpoint is taken, of a checkpoint that ranks saved into one directory all files, "
       "though\n"
       "one is named: its manifest says how they are put together. Those of folders rank_N need the strategy file, or\n"
-      "manifests that say it.\n"
+      "manifests that say it. Which files were taken is said on standard error, or by --json.\n"
       "Examples:\n"
       "  tessera ckpt export CKP-2_73.ckpt net.safetensors\n"
       "  tessera ckpt export src_checkpoints net.safetensors --strategy src_strategy.ckpt");
@@ -274,8 +287,9 @@ void add_export(CLI::App& ckpt) {
   command->add_option("--strategy", strategy, "strategy file of a directory with rank_0, rank_1, ...");
   add_report_options(*command, json, quiet);
   command->callback([] {
-    checkpoint::export_safetensors(FileSystem::local(), source, file, strategy);
-    report_written(file, file, json, quiet);
+    const auto sources = checkpoint::export_safetensors(FileSystem::local(), source, file, strategy);
+    if (!json && !quiet) say_what_was_read(sources);
+    report_written(file, sources, file, json, quiet);
   });
 }
 
@@ -293,7 +307,7 @@ void add_import(CLI::App& ckpt) {
   add_report_options(*command, json, quiet);
   command->callback([] {
     checkpoint::import_safetensors(FileSystem::local(), file, target);
-    report_written(target, file, json, quiet);
+    report_written(target, {file}, file, json, quiet);
   });
 }
 

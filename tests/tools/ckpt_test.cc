@@ -64,7 +64,7 @@ struct CkptCommand : testing::Test {
 
 TEST_F(CkptCommand, ConvertsAndProvesIt) {
   EXPECT_EQ(output("transform src dst --prefix net --src_strategy 2.ckpt --dst_strategy 3.ckpt"),
-            "dst: 3 checkpoints, 76 B written\n");
+            "read src/rank_0/CKP-1_4.ckpt to src/rank_1/CKP-1_4.ckpt (2 files)\ndst: 3 checkpoints, 76 B written\n");
   const std::string compared =
       "comparing src/rank_0/CKP-1_4.ckpt to src/rank_1/CKP-1_4.ckpt (2 files) with dst/rank_0/net0.ckpt to "
       "dst/rank_2/net2.ckpt (3 files)\n";
@@ -78,6 +78,8 @@ TEST_F(CkptCommand, ConvertsAndProvesIt) {
   EXPECT_EQ(list[2]["step"], 4);
   const auto report = Json::parse(output("transform dst whole --json"));
   EXPECT_EQ(report["files"][0], "whole/rank_0/0.ckpt");
+  EXPECT_EQ(report["sources"].size(), 3);
+  EXPECT_EQ(report["sources"][2], "dst/rank_2/net2.ckpt");
   EXPECT_EQ(load(files, folder + "/whole/rank_0/0.ckpt").find("w")->shape, (Shape{8, 2}));
 }
 
@@ -85,12 +87,16 @@ TEST_F(CkptCommand, GoesOutToSafetensorsAndBack) {
   const auto size = [&](const char* name) { return format_bytes(files.size_bytes(join_path(folder, name))); };
   // The sizes are those of the files that the commands have written.
   const auto exported = output("export src net.safetensors --strategy 2.ckpt");
-  EXPECT_EQ(exported, fmt::format("net.safetensors: 2 tensors, {} written\n", size("net.safetensors")));
+  EXPECT_EQ(exported, fmt::format("read src/rank_0/CKP-1_4.ckpt to src/rank_1/CKP-1_4.ckpt (2 files)\n"
+                                  "net.safetensors: 2 tensors, {} written\n",
+                                  size("net.safetensors")));
+  EXPECT_EQ(output("export src quiet.safetensors --strategy 2.ckpt --quiet"), "");
   const auto imported = output("import net.safetensors net.ckpt");
   EXPECT_EQ(imported, fmt::format("net.ckpt: 2 tensors, {} written\n", size("net.ckpt")));
   EXPECT_EQ(output("import net.safetensors net.ckpt --quiet"), "");
   const auto json = Json::parse(output("export net.ckpt again.safetensors --json"));
   EXPECT_EQ(json.at("file"), "again.safetensors");
+  EXPECT_EQ(json.at("sources"), Json({"net.ckpt"}));
   EXPECT_EQ(json.at("num_tensors"), 2);
   EXPECT_EQ(json.at("size_bytes"), files.size_bytes(join_path(folder, "again.safetensors")));
   EXPECT_EQ(output("diff net.ckpt net.safetensors"), "comparing net.ckpt with net.safetensors\n2 equal, 0 different\n");
@@ -166,6 +172,22 @@ TEST_F(CkptCommand, NewestOfFoldersOfRanksIsTheOneThatTheyHoldTogether) {
   const auto partial = run("newest dst");
   EXPECT_EQ(partial.exit_code, 4);
   EXPECT_THAT(partial.text, HasSubstr("skipped dst/rank_1/net1.ckpt: is missing"));
+}
+
+// Exit code 3 would let a script begin a new training.
+TEST_F(CkptCommand, NewestWithoutRankZeroSaysWhatIsMissing) {
+  output("transform src dst --src_strategy 2.ckpt --dst_strategy 3.ckpt --prefix net");
+  files.remove(folder + "/dst/rank_0/net0.ckpt");
+  for (const char* what : {"an empty folder rank_0", "no folder rank_0"}) {
+    const auto partial = run("newest dst");
+    EXPECT_EQ(partial.exit_code, 4) << what;
+    EXPECT_THAT(partial.text, HasSubstr("skipped dst/rank_0/net0.ckpt: is missing; dst/rank_1/net1.ckpt is only"))
+        << what;
+    files.remove_directory_tree(folder + "/dst/rank_0");
+  }
+  // What holds all of the values needs no other rank.
+  files.remove_directory_tree(folder + "/src/rank_0");
+  EXPECT_EQ(output("newest src"), "src/rank_1/CKP-1_4.ckpt\n");
 }
 
 TEST_F(CkptCommand, NewestOfAMisspeltDirectoryIsAnError) {
