@@ -13,7 +13,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Grows with every change of the file's form, and with every change of the candidates that makes old times worthless.
-constexpr int kFormat = 2;
+constexpr int kFormat = 3;
 // A machine that disturbs a measurement so many times in a row is always busy: the measurement counts.
 constexpr int kMaxDisturbed = 3;
 

@@ -79,7 +79,7 @@ TEST(KernelTable, AFileThatCannotBeUsedIsLeftOutAndReplaced) {
   KernelTable good("a machine");
   good.add(measurement_of(2, "usual"));
   auto newer = good.to_json();
-  newer.replace(newer.find("\"format\": 2"), 11, "\"format\": 9");
+  newer.replace(newer.find("\"format\": 3"), 11, "\"format\": 9");
   const auto whole = good.to_json();
   for (const auto& content :
        {std::string("{"), std::string("[1,2]"), foreign.to_json(), newer, whole.substr(0, whole.size() / 2)}) {

@@ -12,7 +12,8 @@ void add_copied_batch_norm(KernelRegistry& registry);  // of images that do not 
 void add_convolution(KernelRegistry& registry);
 void add_matmul(KernelRegistry& registry);
 void add_matmul_candidates(KernelRegistry& registry);
-void add_matmul_convolution(KernelRegistry& registry);  // candidates
+void add_matmul_convolution(KernelRegistry& registry);    // candidates
+void add_winograd_convolution(KernelRegistry& registry);  // candidates
 void add_elementwise(KernelRegistry& registry);
 void add_fused_elementwise(KernelRegistry& registry);
 void add_fused_matmul(KernelRegistry& registry);

@@ -90,14 +90,20 @@ TEST(ConvolutionCandidates, AgreeWithReferenceInAllDTypesOnLayoutsAndThreads) {
   // On top of the usual ones: single channels; images of few pixels, where some or all but one tap see nothing but
   // padding.
   auto convolutions = kConvolutions;
-  convolutions.insert(convolutions.end(), {{3, 1, 6, 5, 1, 3},
-                                           {2, 8, 4, 4, 1, 1},
-                                           {2, 1, 4, 4, 8, 1},
-                                           {5, 32, 1, 1, 48, 3, {1, 1}, {1, 1, 1, 1}},
-                                           {3, 32, 2, 2, 16, 3, {1, 1}, {1, 1, 1, 1}},
-                                           {2, 16, 2, 2, 16, 3, {2, 2}, {1, 1, 1, 1}},
-                                           {4, 64, 2, 3, 32, 1, {2, 2}},
-                                           {1, 16, 5, 5, 32, 5, {1, 1}, {0, 4, 3, 1}}});
+  convolutions.insert(convolutions.end(),
+                      {{3, 1, 6, 5, 1, 3},
+                       {2, 8, 4, 4, 1, 1},
+                       {2, 1, 4, 4, 8, 1},
+                       {5, 32, 1, 1, 48, 3, {1, 1}, {1, 1, 1, 1}},
+                       {3, 32, 2, 2, 16, 3, {1, 1}, {1, 1, 1, 1}},
+                       {2, 16, 2, 2, 16, 3, {2, 2}, {1, 1, 1, 1}},
+                       {4, 64, 2, 3, 32, 1, {2, 2}},
+                       {1, 16, 5, 5, 32, 5, {1, 1}, {0, 4, 3, 1}},
+                       // Tiles of Winograd's that stand over an edge, without padding, and with uneven padding.
+                       {3, 32, 7, 6, 16, 3, {1, 1}, {1, 1, 1, 1}},
+                       {2, 16, 9, 8, 48, 3, {1, 1}, {0, 0, 0, 0}},
+                       {2, 16, 6, 11, 32, 3, {1, 1}, {0, 2, 3, 0}},
+                       {40, 16, 8, 8, 16, 3, {1, 1}, {1, 1, 1, 1}}});
   std::set<std::string> seen;
   int num_threads = 0;
   for (const ConvCase& convolution : convolutions) {
@@ -113,6 +119,9 @@ TEST(ConvolutionCandidates, AgreeWithReferenceInAllDTypesOnLayoutsAndThreads) {
   }
   for (const char* op : {"conv2d", "conv2d_grad_input", "conv2d_grad_weight"}) {
     for (const char* suffix : {"", "/split"}) EXPECT_TRUE(seen.contains(fmt::format("matmul.{}{}", op, suffix))) << op;
+    for (const char* suffix : {"", "/shared"}) {
+      EXPECT_TRUE(seen.contains(fmt::format("winograd.{}{}", op, suffix))) << op;
+    }
   }
 }
 

@@ -10,7 +10,9 @@ const KernelRegistry& cpu_kernels() {
     cpu::add_all_finite(made);
     cpu::add_attention(made);
     cpu::add_batch_norm(made);
-    cpu::add_matmul_convolution(made);  // its candidates are tried before those of add_convolution
+    // Convolutions' candidates are tried in this order, until they have taken too long: the most promising come first.
+    cpu::add_winograd_convolution(made);
+    cpu::add_matmul_convolution(made);
     cpu::add_convolution(made);
     cpu::add_matmul(made);
     cpu::add_matmul_candidates(made);
