@@ -277,6 +277,26 @@ def reset_auto_parallel_context():
     tessera.nn.retrace()
 
 
+def say_unused(by_step=False):
+    """Says once of each key that the script has changed and that has no effect in its parallel mode; and where it counts other devices
+    than the job has. `by_step`: the training step is a function or a cell."""
+    from mindspore._key_uses import SEARCH_PARAMETERS, unused_lines
+    from mindspore.parallel import get_algo_parameters
+    mode = _parallel["parallel_mode"]
+    if mode == ParallelMode.AUTO_PARALLEL and (_parallel["sharding_propagation"] or _parallel["search_mode"] == "sharding_propagation"):
+        mode = ParallelMode.SEMI_AUTO_PARALLEL  # which is what runs then
+    # A search_mode counts where it is set, for Tessera's own is another than the reference's.
+    changed = {key for key in _set_keys & set(_PARALLEL_DEFAULTS) if _parallel[key] != _PARALLEL_DEFAULTS[key] or key == "search_mode"}
+    changed |= {key for key in SEARCH_PARAMETERS if key in _set_keys and get_algo_parameters(key)}
+    for line in unused_lines(_parallel, changed, mode, by_step):
+        warn_once(line)
+    if mode == ParallelMode.STAND_ALONE or not tessera.cluster.is_initialized():
+        return
+    for key, own in (("device_num", tessera.cluster.size()), ("global_rank", tessera.cluster.rank())):
+        if key in changed and _parallel[key] != own:
+            warn_once(f"{key}={_parallel[key]} has no effect: the job says {own}")
+
+
 def check_mode(parallel_mode):
     """RuntimeError for a parallel mode that PYNATIVE_MODE has not."""
     if get_context("mode") == PYNATIVE_MODE and parallel_mode not in (ParallelMode.STAND_ALONE, ParallelMode.DATA_PARALLEL):

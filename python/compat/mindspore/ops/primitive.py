@@ -84,7 +84,11 @@ class Primitive:
         return self.add_prim_attr("recompute", mode)
 
     def __call__(self, *args, **kwargs):
-        is_split = self.in_strategy is not None and tessera.nn.is_tracing() and context.get_auto_parallel_context("parallel_mode") in _SPLITTING
+        mode = context.get_auto_parallel_context("parallel_mode")
+        has_strategy = self.in_strategy is not None and tessera.nn.is_tracing()
+        is_split = has_strategy and mode in _SPLITTING
+        if has_strategy and not is_split:
+            context.warn_once(f"strategies (shard, set_strategy) have no effect in {mode}: only in {', '.join(_SPLITTING)}")
         strategy = self.strategy_for(args) if is_split else None
         result = self.run(*args, **kwargs)
         if is_split:

@@ -25,25 +25,24 @@ def parallel_options():
     get = context.get_auto_parallel_context
     mode = get("parallel_mode")
     context.check_mode(mode)
+    if mode != ParallelMode.STAND_ALONE:
+        tessera.cluster.init()
+    context.say_unused()
     if mode == ParallelMode.STAND_ALONE:
         return {}
-    tessera.cluster.init()
     options = {"parameter_broadcast": get("parameter_broadcast")}
     if mode == ParallelMode.HYBRID_PARALLEL:
         return options | {"parallel_mode": mode}
-    options |= {"parallel_optimizer": get("enable_parallel_optimizer")}
-    threshold = get("parallel_optimizer_config").get("parallel_optimizer_threshold")
-    if threshold is not None:
-        options["parallel_optimizer_threshold"] = threshold * 1024
-    if get("optimizer_weight_shard_size") > 1:
-        options["optimizer_weight_shard_size"] = get("optimizer_weight_shard_size")
+    searches = mode == ParallelMode.AUTO_PARALLEL and not propagates()
+    if not searches:
+        options |= _optimizer_options(get)
     if mode == ParallelMode.DATA_PARALLEL:
         # The network sees statistics of the rank's own batch.
         return options | {"parallel_mode": mode, "gradients_mean": get("gradients_mean"), "batch_norm_statistics": "local"}
     context.warn_of_gradients_mean(mode)
     options["sliced_parameters"] = True
     strategy = get("dataset_strategy")
-    if mode == ParallelMode.AUTO_PARALLEL and not propagates():
+    if searches:
         options |= {"parallel_mode": mode, "search": search_options()}
     else:
         options |= {"parallel_mode": ParallelMode.SEMI_AUTO_PARALLEL}
@@ -53,6 +52,17 @@ def parallel_options():
                       "strategy_ckpt_save_file": get("strategy_ckpt_save_file"),
                       "strategy_ckpt_load_file": _strategies_to_repeat(get("strategy_ckpt_load_file")),
                       "group_ckpt_save_file": get("group_ckpt_save_file") or os.environ.get("GROUP_INFO_FILE", "")}
+
+
+def _optimizer_options(get):
+    """Of parameters that replicas share."""
+    options = {"parallel_optimizer": get("enable_parallel_optimizer")}
+    threshold = get("parallel_optimizer_config").get("parallel_optimizer_threshold")
+    if threshold is not None:
+        options["parallel_optimizer_threshold"] = threshold * 1024
+    if get("optimizer_weight_shard_size") > 1:
+        options["optimizer_weight_shard_size"] = get("optimizer_weight_shard_size")
+    return options
 
 
 def propagates():
@@ -74,6 +84,7 @@ def search_options():
 
 def spread_options(who):
     """How a training step that is a cell or a function is split over the ranks, for tessera's Cell.spread."""
+    context.say_unused(by_step=True)
     if not isinstance(context.get_auto_parallel_context("dataset_strategy"), str):
         raise RuntimeError(f"For '{who}', a dataset_strategy of tuples is not available: give the network, its loss and the optimizer to a Model")
     searches = context.get_auto_parallel_context("parallel_mode") == ParallelMode.AUTO_PARALLEL and not propagates()

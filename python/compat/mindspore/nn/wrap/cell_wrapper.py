@@ -115,6 +115,8 @@ class TrainOneStepCell(Cell):
         self.parallel_mode = context.get_auto_parallel_context("parallel_mode")
         self.reducer_flag = self.parallel_mode in (ParallelMode.DATA_PARALLEL, ParallelMode.HYBRID_PARALLEL)
         self.mean = context.get_auto_parallel_context("gradients_mean")
+        if self.parallel_mode not in (ParallelMode.SEMI_AUTO_PARALLEL, ParallelMode.AUTO_PARALLEL):
+            context.say_unused(by_step=True)
         if self.reducer_flag:
             self.grad_reducer = DistributedGradReducer(self.weights, self.mean or self.parallel_mode == ParallelMode.HYBRID_PARALLEL)
         elif self.parallel_mode != ParallelMode.STAND_ALONE:
