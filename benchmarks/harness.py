@@ -111,41 +111,64 @@ class Child:
 
 
 def run_case(case, rounds, environment):
-    """{side name: (side, about, values, peak of resident memory in MiB or None)}."""
+    """({side name: (side, about, values, peak of resident memory in MiB or None)}, {side name: why it failed}).
+
+    A side that fails is left out from then on; the other sides are measured all the same."""
     values = {side.name: [] for side in case.sides}
     abouts = {}
     peaks = {}
+    failures = {}
+
+    def attempt(side, action):
+        try:
+            return action()
+        except (RuntimeError, OSError, KeyError, json.JSONDecodeError) as error:
+            failures[side.name] = str(error) or type(error).__name__
+            print(f"benchmarks/run: {case.name}: {failures[side.name]}", file=sys.stderr, flush=True)
+            return None
+
     if case.startup:
+        def start_once(side):
+            start = time.monotonic()
+            child = Child(side, environment)
+            try:
+                child.wait_ready()
+                values[side.name].append(time.monotonic() - start)
+                abouts[side.name] = child.about
+            finally:
+                child.close()
+                peaks[side.name] = child.peak_mib
+
         for _ in range(rounds):
             for side in case.sides:
-                start = time.monotonic()
-                child = Child(side, environment)
-                try:
-                    child.wait_ready()
-                    values[side.name].append(time.monotonic() - start)
-                    abouts[side.name] = child.about
-                finally:
-                    child.close()
-                    peaks[side.name] = child.peak_mib
+                if side.name not in failures:
+                    attempt(side, lambda: start_once(side))
     else:
         children = []
         try:
             # One after the other: warming up is part of nobody's measurement, and side by side it would take no less time.
             for side in case.sides:
-                children.append(Child(side, environment))
-                children[-1].wait_ready()
-                abouts[side.name] = children[-1].about
+                child = attempt(side, lambda: Child(side, environment))
+                if child:
+                    children.append(child)
+                    attempt(side, child.wait_ready)
+                    abouts[side.name] = child.about
             for i in range(rounds):
                 # Each begins a round in turn: what a side leaves behind, dirty pages or a hot core, meets all the others.
-                first = i % len(children)
+                first = i % max(len(children), 1)
                 for child in children[first:] + children[:first]:
-                    values[child.side.name].append(child.round())
+                    if child.side.name in failures:
+                        continue
+                    value = attempt(child.side, child.round)
+                    if value is not None:
+                        values[child.side.name].append(value)
                     abouts[child.side.name] = child.about
         finally:
             for child in children:
                 child.close()
                 peaks[child.side.name] = child.peak_mib
-    return {side.name: (side, abouts[side.name], values[side.name], peaks.get(side.name)) for side in case.sides}
+    measured = [side for side in case.sides if side.name not in failures]
+    return {side.name: (side, abouts[side.name], values[side.name], peaks.get(side.name)) for side in measured}, failures
 
 
 def ratio(case, ours, other):
@@ -155,7 +178,7 @@ def ratio(case, ours, other):
     return round(ours / other if case.higher_is_better else other / ours, 4)
 
 
-def summarise(case, results):
+def summarise(case, results, failures):
     """The row of the JSON form: the peer is the best of the peers, as is the limit."""
     medians = {}
     for side, _, values, _ in results.values():
@@ -164,7 +187,7 @@ def summarise(case, results):
     ours, peer, limit = (best(medians[role]) if role in medians else None for role in ("ours", "peer", "limit"))
     return {"case": case.name, "unit": case.unit, "ours": ours, "peer": peer, "limit": limit,
             "ours_over_peer": ratio(case, ours, peer), "ours_over_limit": ratio(case, ours, limit),
-            "peak_mib": {name: peak for name, (_, _, _, peak) in results.items()}}
+            "peak_mib": {name: peak for name, (_, _, _, peak) in results.items()}} | ({"failed": failures} if failures else {})
 
 
 def shown(value):
@@ -179,14 +202,25 @@ def print_case(case, results, row):
         own = ratio(case, row["ours"], median) if side.role != "ours" and row["ours"] is not None else None
         print(f"  {side.name:<28}{shown(median):>13}{shown(min(values)):>13}{shown(max(values)):>13}"
               f"{f'{own:.3f}' if own else '':>11}{f'{peak:,.0f}' if peak else '':>10}  {about}", flush=True)
+    for name, reason in row.get("failed", {}).items():
+        print(f"  {name:<28} failed: {reason}", flush=True)
+
+
+# The widest vector or matrix instructions of a CPU, as /proc/cpuinfo names them: a figure says little without them.
+INSTRUCTION_SETS = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
 
 
 def machine():
+    """The CPU by name, family and model (virtual machines often hide the name), its widest instructions, cores and memory."""
     model = platform.processor() or platform.machine()
     try:
-        model = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.M).group(1)
+        cpu = dict(re.findall(r"^(\S[^\t:]*)\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.M))
+        model = cpu["model name"]
+        if "cpu family" in cpu:
+            model += f", family {cpu['cpu family']} model {cpu['model']}"
+        model += "".join(f", {isa}" for isa in INSTRUCTION_SETS if isa in cpu.get("flags", "").split())
         memory = int(re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text()).group(1)) / 2**20
-    except (OSError, AttributeError):
+    except (OSError, AttributeError, KeyError):
         return f"{model}, {os.cpu_count()} cores"
     return f"{model}, {len(os.sched_getaffinity(0))} cores, {memory:.0f} GiB"
 
@@ -268,14 +302,14 @@ def main():
         print(f"{arguments.name}: {result['machine']}; commit {result['commit']}; {arguments.threads} threads, "
               f"{arguments.rounds} rounds, sides in turn", flush=True)
         for case in cases:
-            results = run_case(case, case.rounds or arguments.rounds, environment)
-            row = summarise(case, results)
+            results, failures = run_case(case, case.rounds or arguments.rounds, environment)
+            row = summarise(case, results, failures)
             result["rows"].append(row)
             print_case(case, results, row)
+            if arguments.json:  # after each case: what was measured outlives what comes after it
+                arguments.json.parent.mkdir(parents=True, exist_ok=True)
+                arguments.json.write_text(json.dumps(result, indent=2) + "\n")
     except RuntimeError as error:
         print(f"benchmarks/run: {error}", file=sys.stderr)
         return 1
-    if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(result, indent=2) + "\n")
-    return 0
+    return 1 if any("failed" in row for row in result["rows"]) else 0
