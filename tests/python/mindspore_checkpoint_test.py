@@ -270,6 +270,49 @@ def test_an_optimizer_goes_on_from_its_states(tmp_path, is_built):
             ms.load_param_into_net(optimizer, {"moments.bias": Parameter(Tensor([1.0]), "moments.bias")})
 
 
+class TestStatOfSGD:
+    X, Y = Tensor(whole()), Tensor(whole().sum(1, keepdims=True))
+
+    def step(self, rate=1e-4):
+        net = nn.Dense(6, 1, "zeros")
+        step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), nn.SGD(net.trainable_params(), rate, momentum=0.9, dampening=0.5))
+        step.set_train()
+        return step
+
+    def saved(self, step, path):
+        ms.save_checkpoint(step, str(path))
+        return ms.load_checkpoint(str(path))
+
+    def test_a_checkpoint_says_whether_a_step_was_made(self, tmp_path):
+        step = self.step()
+        before = self.saved(step, tmp_path / "before.ckpt")
+        step(self.X, self.Y)
+        after = self.saved(step, tmp_path / "after.ckpt")
+        for name, shape in (("stat.weight", (1, 6)), ("stat.bias", (1,))):
+            assert before[name].shape == after[name].shape == shape
+            assert (before[name].asnumpy() == 1).all() and (after[name].asnumpy() == 0).all()
+
+    def test_one_of_the_reference_that_counts_no_steps_goes_on(self, tmp_path):
+        step = self.step()
+        step(self.X, self.Y)
+        found = self.saved(step, tmp_path / "one.ckpt")
+        found["global_step"].set_data(Tensor([0], ms.int32))  # a fixed rate: the reference does not count
+        resumed = self.step()
+        ms.load_param_into_net(resumed, found)
+        for each in (step, resumed):
+            each(self.X, self.Y)
+        for one, other in zip(step.trainable_params(), resumed.trainable_params()):
+            np.testing.assert_array_equal(one.asnumpy(), other.asnumpy())
+
+    def test_one_before_the_first_step_begins_with_it(self, tmp_path):
+        found = self.saved(self.step(), tmp_path / "none.ckpt")
+        step, resumed = self.step(), self.step()
+        ms.load_param_into_net(resumed, found)
+        for each in (step, resumed):
+            each(self.X, self.Y)
+        np.testing.assert_array_equal(step.trainable_params()[0].asnumpy(), resumed.trainable_params()[0].asnumpy())
+
+
 def test_an_exception_leaves_a_breakpoint(tmp_path):
     class Fails(ms.Callback):
         def step_end(self, run_context):

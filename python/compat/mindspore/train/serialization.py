@@ -53,10 +53,19 @@ class _Writing:
 _writing = _Writing()
 
 
+def _with_added_states(cell):
+    """The optimizers here and below that keep in checkpoints what is no parameter of theirs."""
+    if hasattr(cell, "added_states"):
+        yield cell
+    for _, child in cell.children():
+        yield from _with_added_states(child)
+
+
 def _values_of(save_obj, is_integrated, choice_func):
     """What is to be saved, by name."""
     if isinstance(save_obj, tessera.nn.Cell):
         items = [(parameter.name, parameter) for parameter in tessera.nn.Cell.parameters(save_obj)]
+        items += [item for optimizer in _with_added_states(save_obj) for item in optimizer.added_states().items()]
     elif isinstance(save_obj, dict):
         items = list(save_obj.items())
     else:
@@ -214,6 +223,8 @@ def load_param_into_net(net, parameter_dict, strict_load=False):
             not_loaded.append(parameter)
     if not_loaded and not strict_load:
         not_loaded = _load_without_prefix(not_loaded, parameter_dict, strict_load)
+    for optimizer in _with_added_states(net):
+        optimizer.take_added_states(parameter_dict)
     names = [parameter.name for parameter in not_loaded]
     if names:
         context.warn_once(f"{len(names)} parameters in the network are not loaded: {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}")

@@ -31,6 +31,19 @@ class SGD(NativeOptimizer):
                     _check.boolean(who, "nesterov", nesterov))
         super().__init__(params, lambda groups: tessera.nn.SGD(rate(learning_rate), *settings, groups))
 
+    def added_states(self):
+        """{name: value} of stat.<parameter>, which the reference keeps: ones before the first step, zeros after it."""
+        value = float(self._step_states[0].asnumpy()[0] == 0)
+        return {f"stat.{p.name}": tessera.ops.fill(tuple(p.shape), value, p.dtype) for p in self.parameters}
+
+    def take_added_states(self, found):
+        """Where these values of stat.<parameter> say that steps were made, the next one is not the first, though the reference counts
+        its steps where the rate depends on them only."""
+        stat = [found[f"stat.{p.name}"] for p in self.parameters if f"stat.{p.name}" in found]
+        step = self._step_states[0]
+        if stat and step.asnumpy()[0] == 0 and not any(value.asnumpy().any() for value in stat):
+            step.set_data(tessera.Tensor([1], tessera.int32))
+
 
 class Adam(NativeOptimizer):
     """Kingma and Ba, ICLR 2015."""
