@@ -219,3 +219,30 @@ def test_gradients(settings, expected):
     net = Product()
     inputs = [Tensor([3.0, 5.0]), Tensor([2.0, 4.0])] + ([Tensor([10.0, 10.0])] if "sens_param" in settings else [])
     assert lists(ops.GradOperation(**settings)(net, ParameterTuple([net.w]))(*inputs)) == expected
+
+
+class Scaled(nn.Cell):
+    """A loss with a parameter of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = Parameter(Tensor(np.ones(3, np.float32)), name="scale")
+
+    def construct(self, y, label):
+        return ((y * self.scale - label) ** 2).mean()
+
+
+class DerivedMomentum(nn.Momentum):
+    def construct(self, gradients):
+        return super().construct(gradients)
+
+
+@pytest.mark.parametrize("optimizer", [nn.Momentum, DerivedMomentum])
+@pytest.mark.parametrize("has_loss", [False, True])
+def test_an_optimizer_trains_a_losss_parameters_where_it_has_them(optimizer, has_loss):
+    net, loss = nn.Dense(4, 3), Scaled()
+    x = np.random.RandomState(1).randn(8, 4).astype(np.float32)
+    data = ms.dataset.NumpySlicesDataset({"x": x, "y": x[:, :3].copy()}, shuffle=False).batch(4)
+    chosen = net.trainable_params() + (loss.trainable_params() if has_loss else [])
+    ms.Model(net, loss, optimizer(chosen, 0.1, 0.9)).train(1, data)
+    assert (loss.scale.asnumpy() != 1).any() == has_loss

@@ -64,10 +64,14 @@ class Model:
         return tessera.Model(self._network, self._loss_fn, optimizer, metrics=self._metrics.native,
                              **options, **self._precision, **session_options())
 
+    def _trained(self):
+        """The cells whose parameters a step may change."""
+        return [self._network] if self._loss_fn is None else [self._network, self._loss_fn]
+
     def _native_optimizer(self, dataset):
         if self._optimizer is None:
             return None
-        native = self._optimizer.native_for(self._network)
+        native = self._optimizer.native_for(*self._trained())
         factors = self._gradient_factors(native, dataset)
         return tessera.nn.ScaledGradients(native, factors) if factors else native
 
@@ -76,14 +80,15 @@ class Model:
         manager = self._loss_scale_manager
         if manager is not None and not manager.get_drop_overflow_update():
             # Only the optimizer's loss_scale divides.
-            return {parameter: manager.get_loss_scale() for parameter in self._network.trainable_parameters()}
+            return {parameter: manager.get_loss_scale() for cell in self._trained() for parameter in cell.trainable_parameters()}
         if not context.is_literal_gradients_mean(self._parallel_mode) or dataset is None:
             return {}
         probe = self._make(optimizer, self._options | {"parallel_optimizer": False})
         probe.build(dataset)
         size = 1 if context.get_auto_parallel_context("loss_repeated_mean") else tessera.cluster.size()
         mean = context.get_auto_parallel_context("gradients_mean")
-        return {parameter: size / (probe.num_replicas(parameter.name) if mean else 1) for parameter in self._network.trainable_parameters()}
+        return {parameter: size / (probe.num_replicas(parameter.name) if mean else 1)
+                for cell in self._trained() for parameter in cell.trainable_parameters()}
 
     def train(self, epoch, train_dataset, callbacks=None, dataset_sink_mode=True, sink_size=-1, initial_epoch=0):
         """Trains for `epoch` epochs. dataset_sink_mode: callbacks run once per sink_size steps, -1: once an epoch."""

@@ -144,10 +144,10 @@ class Optimizer(Cell):
         """construct(), of what is trained; zeros for the others."""
         self(tuple(gradients[p.name] if p.name in gradients else _ops.zeros_like(p) for p in self.parameters))
 
-    def native_for(self, network):
-        """tessera's optimizer, for the network's parameters that are among ours."""
+    def native_for(self, *cells):
+        """tessera's optimizer, for those parameters of what is trained, a network and perhaps its loss, that are among ours."""
         own = {id(p) for p in self.parameters}
-        if all(id(p) in own for p in network.trainable_parameters()):
+        if all(id(p) in own for cell in cells for p in cell.trainable_parameters()):
             return self.native
         return tessera.nn.ChosenParameters(self.native, list(self.parameters))
 
