@@ -246,3 +246,13 @@ def test_an_optimizer_trains_a_losss_parameters_where_it_has_them(optimizer, has
     chosen = net.trainable_params() + (loss.trainable_params() if has_loss else [])
     ms.Model(net, loss, optimizer(chosen, 0.1, 0.9)).train(1, data)
     assert (loss.scale.asnumpy() != 1).any() == has_loss
+
+
+def test_settings_within_settings_that_have_no_effect_are_said(monkeypatch):
+    monkeypatch.setattr(context, "_said", said := set())
+    ms.communication.init()
+    context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", full_batch=True, dataset_strategy=((1, 1), (1,)),
+                                      parallel_optimizer_config={"gradient_accumulation_shard": True})
+    ms.Model(nn.Dense(4, 3))
+    assert {line.split(" has no effect")[0] for line in said} == {
+        "gradient_accumulation_shard of parallel_optimizer_config", "dataset_strategy=((1, 1), (1,))"}

@@ -290,6 +290,11 @@ def say_unused(by_step=False):
     changed |= {key for key in SEARCH_PARAMETERS if key in _set_keys and get_algo_parameters(key)}
     for line in unused_lines(_parallel, changed, mode, by_step):
         warn_once(line)
+    if "gradient_accumulation_shard" in _parallel["parallel_optimizer_config"]:
+        warn_once("gradient_accumulation_shard of parallel_optimizer_config has no effect: accumulated gradients are each rank's partial sums")
+    if _parallel["full_batch"] and not isinstance(_parallel["dataset_strategy"], str) and mode in (
+            ParallelMode.SEMI_AUTO_PARALLEL, ParallelMode.AUTO_PARALLEL):
+        warn_once(f"dataset_strategy={_parallel['dataset_strategy']} has no effect beside full_batch=True: every rank gives whole batches")
     if mode == ParallelMode.STAND_ALONE or not tessera.cluster.is_initialized():
         return
     for key, own in (("device_num", tessera.cluster.size()), ("global_rank", tessera.cluster.rank())):
