@@ -1,6 +1,7 @@
 #include "python/src/parameters.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tessera::python {
 namespace {
@@ -117,7 +118,7 @@ HeldParameters::HeldParameters(train::Model& model, const std::vector<nn::Parame
 HeldParameters::~HeldParameters() {
   for (auto& [parameter, one, version] : parameters_) {
     if (one->holder == this) {
-      if (!model_.session().is_split(parameter->full_name())) {
+      if (!std::as_const(model_).session().is_split(parameter->full_name())) {
         fetch(*parameter);
       } else if (changed_.contains(parameter)) {
         lose(*parameter);
@@ -163,7 +164,7 @@ void HeldParameters::fetch(nn::Parameter& parameter) {
 
 std::optional<TensorView> HeldParameters::slice(const nn::Parameter& parameter) {
   const auto name = parameter.full_name();
-  if (!shows_slices_ || !model_.session().is_split(name)) return std::nullopt;
+  if (!shows_slices_ || !std::as_const(model_).session().is_split(name)) return std::nullopt;
   return model_.session().view(name);
 }
 
@@ -183,7 +184,7 @@ void HeldParameters::fetch_split() {
   for (const auto& [parameter, one, version] : parameters_) {
     // States stay where they are until someone asks for them: whole they may be more than a rank can hold.
     if (parameter->kind == ir::InputKind::kState) continue;
-    if (model_.session().is_split(parameter->full_name())) fetch(*parameter);
+    if (std::as_const(model_).session().is_split(parameter->full_name())) fetch(*parameter);
   }
 }
 

@@ -217,6 +217,7 @@ std::map<std::string, double> Model::eval(const data::Dataset& dataset, const Tr
     }
     batches.next_into(place.written);
     place.distribute();
+    values_are_initial_ = false;  // of states that each batch changes
     try {
       executable.run("column");
     } catch (const executor::InvalidIndex& error) {
@@ -269,6 +270,7 @@ Tensor Model::predict(const std::vector<Tensor>& inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) specs.push_back({fmt::format("input{}", i), inputs[i].type()});
   auto& executable = predict_executable_for(specs, /*places_values=*/false);
   for (size_t i = 0; i < inputs.size(); ++i) copy_elements(inputs[i].view(), executable.input(specs[i].name));
+  values_are_initial_ = false;
   executable.run();
   return Tensor::copy_of(executable.output("output"));
 }

@@ -27,6 +27,7 @@
 #include "tessera/train/checkpoint_job.h"
 #include "tessera/train/metrics.h"
 #include "tessera/train/network_identity.h"
+#include "tessera/train/rank_barrier.h"
 #include "tessera/train/snapshot.h"
 
 namespace tessera::train {
@@ -222,8 +223,10 @@ class Model {
   // Whose values the caller may change: a copy of them that is being made for a save is finished first.
   session::Session& session() {
     snapshot_.finish();
+    values_are_initial_ = false;
     return *session_;
   }
+  const session::Session& session() const { return *session_; }
   const ModelOptions& options() const { return options_; }
   // Measures each kernel of the compiled training steps from here on.
   void enable_profiling();
@@ -257,6 +260,12 @@ class Model {
 
   // model_values.cc: how parameters and states start and where they lie.
   void prepare_values();
+  // Gives them their first values. Of data that the user gave each rank takes its own.
+  void initialize_values();
+  // Of the network, then of the loss.
+  std::vector<nn::Parameter*> parameters() const;
+  // States that count steps.
+  std::vector<std::string> counters() const;
   void check_layerwise(const nn::Parameter& parameter) const;
   void agree_on_values();
   void place_values(const ir::Graph& graph, const std::vector<session::InputSpec>& inputs);
@@ -325,9 +334,13 @@ class Model {
     std::vector<std::pair<std::string, Tensor>> elsewhere;  // of values that do not lie as the checkpoint has them
   };
   OpenedCheckpoint load(const std::string& path, const Loading& loading);
+  // `reads_once`: what is damaged may be noticed when values have changed already.
+  OpenedCheckpoint load_first_usable(const std::string& path, const Loading& loading, RankBarrier* together,
+                                     bool reads_once);
+  bool can_begin_anew(RankBarrier* together);
   OpenedCheckpoint open_checkpoint(const std::string& path, const Loading& loading);
   Destinations destinations_in(const checkpoint::GlobalCheckpoint& loaded, const Loading& loading);
-  void take_values(const checkpoint::GlobalCheckpoint& loaded, const Destinations& destinations);
+  void take_elsewhere(const checkpoint::GlobalCheckpoint& loaded, const Destinations& destinations);
   // Throws InvalidArgument saying what differs when a checkpoint's optimizer or network is another one. A network that
   // is not known yet is compared when it is.
   void require_same_training(const std::string& path, const checkpoint::CheckpointInfo& info) const;
@@ -357,6 +370,7 @@ class Model {
   bool predicts_split_ = false;  // values lie as strategies say
   bool replicas_checked_ = false;
   bool values_placed_ = false;
+  bool values_are_initial_ = false;              // nobody has trained, set or loaded any
   std::map<std::string, Tensor> whole_batches_;  // by signature of an input
   checkpoint::GlobalCheckpoint::Report load_report_;
   std::string training_id_;                            // "" before it is asked for

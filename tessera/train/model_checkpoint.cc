@@ -210,13 +210,36 @@ void Model::require_same_training(const std::string& path, const checkpoint::Che
   require_same_network(path, {info.network_hash, info.network_operators});
 }
 
-// Of a directory the newest that can be used, else the one that the path names. Once it is here, all that is wanted of
-// it is known to be whole. Ranks with disks of their own may not see the same checkpoint.
+// Whether all values can be made again as they were before anyone has trained or set them, by each rank for itself.
+// Ranks agree on it: they read the same way.
+bool Model::can_begin_anew(RankBarrier* together) {
+  const bool own = values_are_initial_ && !is_semi_auto() && !options_.parameter_broadcast;
+  if (together == nullptr) return own;
+  const auto all = together->exchange(own ? "yes" : "no");
+  return std::all_of(all.begin(), all.end(), [](const auto& one) { return one == "yes"; });
+}
+
+// Of a directory the newest that can be used, else the one that the path names. Either all that is wanted of it is
+// whole and fits, or nothing changes. What is read is compared with its checksums; where the values that are there
+// could not be made again, once more before, so that nothing is overwritten by what is damaged.
 Model::OpenedCheckpoint Model::load(const std::string& path, const Loading& loading) {
   finish_saves();
   std::optional<RankBarrier> barrier;
   if (is_parallel() && !is_hybrid()) barrier.emplace(context_.world());
   auto* together = barrier ? &*barrier : nullptr;
+  const bool reads_once = can_begin_anew(together);
+  try {
+    auto opened = load_first_usable(path, loading, together, reads_once);
+    values_are_initial_ = false;
+    return opened;
+  } catch (const Error&) {
+    if (reads_once && !values_are_initial_) initialize_values();
+    throw;
+  }
+}
+
+Model::OpenedCheckpoint Model::load_first_usable(const std::string& path, const Loading& loading, RankBarrier* together,
+                                                 bool reads_once) {
   std::optional<checkpoint::Candidates> candidates;
   std::optional<OpenedCheckpoint> opened;
   Destinations destinations;
@@ -229,6 +252,18 @@ Model::OpenedCheckpoint Model::load(const std::string& path, const Loading& load
     return info ? fmt::format("step {} of {} ranks of job \"{}\"", info->step, info->world_size, info->job_id)
                 : "no step, without a manifest";
   };
+  // Every rank throws, so all go on together, or none does. Where one is lost, the exchange says so. To be called while
+  // the error is handled.
+  const auto pass_over = [&](const Error& error) {
+    bool go_on = candidates && candidates->has_next();
+    if (together != nullptr) {
+      const auto others = together->exchange(go_on ? "next" : "");
+      go_on = std::none_of(others.begin(), others.end(), [](const auto& other) { return other.empty(); });
+    }
+    if (!go_on && candidates && candidates->is_of_directory()) candidates->give_up(error.what());
+    if (!go_on) throw;
+    candidates->pass_over(error.what());
+  };
   while (true) {
     std::vector<std::string> found;
     try {
@@ -237,25 +272,25 @@ Model::OpenedCheckpoint Model::load(const std::string& path, const Loading& load
       } else {
         open();
       }
-      if (opened->checkpoint.info()) opened->checkpoint.verify(destinations.wanted, together);
     } catch (const Error& error) {
-      // Every rank throws, so all go on together, or none does. Where one is lost, the exchange says so.
-      bool go_on = candidates && candidates->has_next();
-      if (together != nullptr) {
-        const auto others = together->exchange(go_on ? "next" : "");
-        go_on = std::none_of(others.begin(), others.end(), [](const auto& other) { return other.empty(); });
-      }
-      if (!go_on && candidates && candidates->is_of_directory()) candidates->give_up(error.what());
-      if (!go_on) throw;
-      candidates->pass_over(error.what());
+      pass_over(error);
       continue;
     }
+    // Ranks with disks of their own may not see the same checkpoint.
     for (size_t rank = 1; rank < found.size(); ++rank) {
       if (found[rank] == found[0]) continue;
       throw InvalidArgument("{}: rank 0 finds {} there, rank {} {}", path, found[0], rank, found[rank]);
     }
+    try {
+      if (!reads_once && opened->checkpoint.info()) opened->checkpoint.verify(destinations.wanted, together);
+      values_are_initial_ = false;
+      load_report_ = opened->checkpoint.read(destinations.wanted, together);
+    } catch (const Error& error) {
+      pass_over(error);
+      continue;
+    }
     candidates->warn();
-    take_values(opened->checkpoint, destinations);
+    take_elsewhere(opened->checkpoint, destinations);
     return std::move(*opened);
   }
 }
@@ -307,12 +342,8 @@ Model::Destinations Model::destinations_in(const checkpoint::GlobalCheckpoint& l
   return result;
 }
 
-// Values are read to where they lie, once all of them are known to be whole: either everything fits, or nothing
-// changes.
-void Model::take_values(const checkpoint::GlobalCheckpoint& loaded, const Destinations& destinations) {
-  std::optional<RankBarrier> barrier;
-  if (is_parallel() && !is_hybrid()) barrier.emplace(context_.world());
-  load_report_ = loaded.read(destinations.wanted, barrier ? &*barrier : nullptr);
+// To where they lie, what was not read to there.
+void Model::take_elsewhere(const checkpoint::GlobalCheckpoint& loaded, const Destinations& destinations) {
   for (const auto& [name, piece] : destinations.elsewhere) {
     const Type& type = session_->global_type(name);
     if (is_regrouped(*loaded.find(name), name, type)) {

@@ -75,6 +75,7 @@ void Model::run_batch(session::Executable& executable, const RunContext& run) {
 }
 
 void Model::run_step(session::Executable& executable) {
+  values_are_initial_ = false;
   executable.run("column");
   was_skipped_ = false;
   if (executable.compiled().logical.find_output(ir::kUpdateGuard) == nullptr) return;

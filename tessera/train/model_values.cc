@@ -17,17 +17,12 @@ void Model::prepare_values() {
   network_.apply_settings(settings(true));
   if (loss_ != nullptr) loss_->apply_settings(settings(true));
 
-  std::vector<nn::Parameter> all;
+  const auto all = parameters();
   std::vector<nn::Parameter*> trainable;
-  const auto add = [&](nn::Cell& cell) {
-    for (nn::Parameter* parameter : cell.parameters()) {
-      check_layerwise(*parameter);
-      all.push_back(*parameter);
-      if (parameter->requires_grad) trainable.push_back(parameter);
-    }
-  };
-  add(network_);
-  if (loss_ != nullptr) add(*loss_);
+  for (nn::Parameter* parameter : all) {
+    check_layerwise(*parameter);
+    if (parameter->requires_grad) trainable.push_back(parameter);
+  }
   if (optimizer_ != nullptr) {
     states_ = optimizer_->states(trainable);
     if (accumulates()) {
@@ -39,33 +34,26 @@ void Model::prepare_values() {
     if (accumulates()) states_.push_back(nn::accumulated_overflow_state());
   }
   // The moving statistics of a hybrid network are those of each rank's batch.
-  for (const auto& parameter : all) {
-    if (parameter.layerwise_parallel || (is_hybrid() && !parameter.requires_grad)) {
-      own_values_.insert(parameter.full_name());
+  for (const nn::Parameter* parameter : all) {
+    if (parameter->layerwise_parallel || (is_hybrid() && !parameter->requires_grad)) {
+      own_values_.insert(parameter->full_name());
     }
   }
   for (const auto& state : states_) {
     if (state.layerwise_parallel) own_values_.insert(state.full_name());
   }
   const mesh::Mesh ranks = mesh();
-  for (const auto& parameter : all) {
-    const auto name = parameter.full_name();
+  for (const nn::Parameter* parameter : all) {
+    const auto name = parameter->full_name();
     const auto plain = plain_ndim.find(name);
-    mesh::Sharding sharding = mesh::Sharding::replicated(parameter.type.shape.ndim());
-    if (plain != plain_ndim.end() && plain->second != parameter.type.shape.ndim()) sharding.dims[0] = {0};
-    session_->declare(name, parameter.type, &sharding, &ranks);
+    mesh::Sharding sharding = mesh::Sharding::replicated(parameter->type.shape.ndim());
+    if (plain != plain_ndim.end() && plain->second != parameter->type.shape.ndim()) sharding.dims[0] = {0};
+    session_->declare(name, parameter->type, &sharding, &ranks);
   }
   for (const auto& state : states_) session_->declare(state.full_name(), state.type);
-  const Type counter{DType::kI64, {}};
-  session_->declare(nn::kRandomStep, counter);
-  session_->set_value(nn::kRandomStep, Tensor::zeros(counter));
-  if (accumulates()) {
-    session_->declare(nn::kAccumulatedSteps, counter);
-    session_->set_value(nn::kAccumulatedSteps, Tensor::zeros(counter));
-  }
+  for (const auto& counter : counters()) session_->declare(counter, {DType::kI64, {}});
 
-  session_->initialize(all, options_.seed);
-  session_->initialize(states_, options_.seed);
+  initialize_values();
   if (is_semi_auto()) agree_on_values();
   if (is_parallel() && options_.parameter_broadcast) {
     for (const auto& name : session_->names()) {
@@ -74,6 +62,28 @@ void Model::prepare_values() {
       context_.world().broadcast(view.data, view.num_elements(), view.dtype, 0, "parameter_broadcast");
     }
   }
+}
+
+std::vector<nn::Parameter*> Model::parameters() const {
+  std::vector<nn::Parameter*> all = network_.parameters();
+  if (loss_ == nullptr) return all;
+  for (nn::Parameter* parameter : loss_->parameters()) all.push_back(parameter);
+  return all;
+}
+
+std::vector<std::string> Model::counters() const {
+  std::vector<std::string> names{std::string(nn::kRandomStep)};
+  if (accumulates()) names.emplace_back(nn::kAccumulatedSteps);
+  return names;
+}
+
+void Model::initialize_values() {
+  for (const auto& counter : counters()) session_->set_value(counter, Tensor::zeros({DType::kI64, {}}));
+  std::vector<nn::Parameter> copies;
+  for (const nn::Parameter* parameter : parameters()) copies.push_back(*parameter);
+  session_->initialize(copies, options_.seed);
+  session_->initialize(states_, options_.seed);
+  values_are_initial_ = true;
 }
 
 // Where Tessera splits, a slice has no meaning of its own.

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
+#include <map>
 #include <mutex>
 
 #include "tessera/base/random.h"
@@ -19,6 +21,7 @@
 #include "tessera/nn/momentum.h"
 #include "tessera/nn/normalization.h"
 #include "tessera/ops/functions.h"
+#include "tessera/testing/context_with_disk.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/callbacks.h"
 #include "tessera/train/model.h"
@@ -62,6 +65,18 @@ data::Dataset samples(DType dtype) {
                          })
       .shuffle(16)
       .batch(kRows);
+}
+
+// One batch.
+data::Dataset samples_of(const Tensor& x, const Tensor& y) {
+  const auto row_type = [](const Tensor& whole) { return Type{DType::kF32, {whole.shape()[1]}}; };
+  return data::generator({{"x", row_type(x)}, {"y", row_type(y)}}, x.shape()[0],
+                         [](int64_t, std::span<const TensorView> outputs) {
+                           for (const auto& output : outputs) {
+                             copy_elements(Tensor::zeros({DType::kF32, output.shape}).view(), output);
+                           }
+                         })
+      .batch(x.shape()[0]);
 }
 
 class Losses : public Callback {
@@ -342,6 +357,131 @@ TEST_F(Saves, F35_OfADirectoryTheNewestThatIsWholeIsLoaded) {
       EXPECT_EQ(model.value("weight").to_doubles(), saved);
     });
   }
+}
+
+// Of all names, as they are in memory.
+std::map<std::string, Tensor> values_of(Model& model) {
+  std::map<std::string, Tensor> values;
+  for (const auto& name : model.names()) values[name] = model.value(name);
+  return values;
+}
+
+void expect_equal_values(Model& model, const std::map<std::string, Tensor>& expected) {
+  for (const auto& [name, value] : expected) EXPECT_TRUE(bit_equal(model.value(name), value)) << name;
+}
+
+// Where the last value of each file has a flipped bit, all others have been read when it is found.
+TEST_F(Saves, F35_ThatAreDamagedChangeNoValueOfAFreshOrATrainedModel) {
+  auto& files = FileSystem::local();
+  files.remove_directory_tree(in(""));
+  const auto with_ranks = [&](int ranks, const std::function<void(Model&)>& f) {
+    run_ranks(ranks, [&](cluster::Context& context) {
+      nn::Dense network(8, 5);
+      nn::MSELoss loss;
+      nn::Adam optimizer({.learning_rate = 0.1});
+      Model model(context, network, &loss, &optimizer,
+                  {.parallel_mode = ParallelMode::kDataParallel, .parallel_optimizer = ranks > 1, .seed = 7});
+      f(model);
+    });
+  };
+  const Tensor x = Tensor::full({DType::kF32, {4, 8}}, 1);
+  const Tensor y = Tensor::zeros({DType::kF32, {4, 5}});
+  const auto train = [&](Model& model) {
+    const int64_t rows = 4 / model.context().size();
+    const int64_t first = rows * model.context().rank();
+    const auto rows_of = [&](const Tensor& whole) {
+      return checkpoint::view_of(whole.view(), {{first, 0}, {rows, whole.shape()[1]}});
+    };
+    return model.train_step({rows_of(x), rows_of(y)}, 4);
+  };
+  with_ranks(1, [&](Model& model) {
+    train(model);
+    for (const char* name : {"CKP-1_1", "CKP-1_2"}) model.save_checkpoint(in(name));
+  });
+  for (const char* name : {"CKP-1_1.ckpt", "CKP-1_2.ckpt"}) {
+    auto bytes = files.read_text(in(name));
+    bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    files.create(in(name))->append(bytes);
+  }
+  for (const int ranks : {1, 2}) {
+    for (const bool is_built : {false, true}) {
+      double loss_of_fresh = 0;
+      with_ranks(ranks, [&](Model& model) {
+        const double loss = train(model);
+        if (model.context().rank() == 0) loss_of_fresh = loss;
+      });
+      with_ranks(ranks, [&](Model& model) {
+        const auto dataset = samples_of(x, y);
+        if (is_built) model.build(dataset);
+        const auto initial = values_of(model);
+        for (const auto& path : {in("CKP-1_2.ckpt"), in("")}) {
+          EXPECT_THROW(model.load_checkpoint(path), InvalidArgument);
+          expect_equal_values(model, initial);
+        }
+        EXPECT_EQ(model.step(), 0);
+        const double loss = train(model);
+        if (model.context().rank() == 0) {
+          EXPECT_EQ(loss, loss_of_fresh);
+        }
+        const auto trained = values_of(model);
+        EXPECT_THROW(model.load_checkpoint(in("")), InvalidArgument);
+        expect_equal_values(model, trained);
+        EXPECT_EQ(model.step(), 1);
+      });
+    }
+  }
+  // What a user has set is kept, too.
+  with_ranks(1, [&](Model& model) {
+    model.set_value("weight", Tensor::full({DType::kF32, {5, 8}}, 2));
+    EXPECT_THROW(model.load_checkpoint(in("CKP-1_2.ckpt")), InvalidArgument);
+    EXPECT_EQ(model.value("weight").to_doubles(), std::vector<double>(40, 2));
+  });
+}
+
+// A disk on which no file is in the system's memory, that counts what is read of it.
+class CountingDisk : public MemoryFileSystem {
+ public:
+  std::unique_ptr<RangeReader> open_ranges(const std::string& path) override {
+    return std::make_unique<Reader>(MemoryFileSystem::open_ranges(path), num_bytes);
+  }
+  std::atomic<int64_t> num_bytes = 0;
+
+ private:
+  class Reader : public RangeReader {
+   public:
+    Reader(std::unique_ptr<RangeReader> inner, std::atomic<int64_t>& num_bytes)
+        : inner_(std::move(inner)), num_bytes_(num_bytes) {}
+    void read(int64_t offset, std::span<std::byte> to) const override {
+      num_bytes_ += std::ssize(to);
+      inner_->read(offset, to);
+    }
+    bool is_on_disk(int64_t, int64_t) const override { return true; }
+
+   private:
+    std::unique_ptr<RangeReader> inner_;
+    std::atomic<int64_t>& num_bytes_;
+  };
+};
+
+TEST_F(Saves, AreReadOnceByAModelThatHasNotTrainedYet) {
+  CountingDisk disk;
+  ContextWithDisk context(disk);
+  nn::Dense network(100, 60);
+  nn::MSELoss loss;
+  nn::Adam optimizer({.learning_rate = 0.1});
+  Model saved(context, network, &loss, &optimizer);
+  disk.create_directories("d");
+  saved.save_checkpoint("d/CKP-1_1");
+  const int64_t file_bytes = disk.size_bytes("d/CKP-1_1.ckpt");
+  const auto bytes_to_load = [&](Model& model) {
+    const int64_t before = disk.num_bytes;
+    model.load_checkpoint("d");
+    return disk.num_bytes - before;
+  };
+  Model model(context, network, &loss, &optimizer, {.seed = 2});
+  EXPECT_LT(bytes_to_load(model), file_bytes + file_bytes / 4) << "of values and headers";
+  expect_equal_values(model, values_of(saved));
+  EXPECT_GT(bytes_to_load(model), 2 * file_bytes - file_bytes / 4) << "its values could not be made again";
 }
 
 // Equal names and shapes, another function.
