@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -194,6 +195,43 @@ TEST(Thread, CountsThoseThatThereIsRoomFor) {
   EXPECT_EQ(count_startable_threads(3), 3);
   const NoThreads none;
   EXPECT_EQ(count_startable_threads(3), 0);
+}
+
+TEST(Thread, ThatRunsOnIdleCoresIsRaisedWhenSomeoneWaitsForIt) {
+  // Whether this process may take a thread out of it.
+  const auto may_raise = [] {
+    bool may = false;
+    std::thread([&] {
+      const sched_param none{};
+      may = sched_setscheduler(0, SCHED_IDLE, &none) == 0 && sched_setscheduler(0, SCHED_OTHER, &none) == 0;
+    }).join();
+    return may;
+  }();
+  const int own = sched_getscheduler(0);
+  std::atomic<int> of_thread = -1;
+  std::atomic<int> of_its_thread = -1;
+  std::atomic<bool> was_raised = false;
+  std::thread thread([&] {
+    if (!run_when_cores_are_idle()) {
+      of_thread = SCHED_OTHER;  // fails the test
+      of_thread.notify_all();
+      return;
+    }
+    std::thread([&] { of_its_thread = sched_getscheduler(0); }).join();
+    of_thread = sched_getscheduler(0);
+    of_thread.notify_all();
+    was_raised.wait(false);
+    of_thread = sched_getscheduler(0);
+  });
+  of_thread.wait(-1);
+  EXPECT_EQ(of_thread, SCHED_IDLE);
+  EXPECT_EQ(of_its_thread, SCHED_IDLE);
+  stop_waiting_for_idle_cores();
+  was_raised = true;
+  was_raised.notify_all();
+  thread.join();
+  EXPECT_EQ(of_thread, may_raise ? SCHED_OTHER : SCHED_IDLE);
+  EXPECT_EQ(sched_getscheduler(0), own);
 }
 
 class CoreWatchTest : public testing::Test {

@@ -14,7 +14,7 @@
 #include <mutex>
 
 #include "tessera/base/error.h"
-#include "tessera/base/limits.h"
+#include "tessera/base/local_writable_file.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/mapped_guard.h"
 #include "tessera/base/range_reader.h"
@@ -26,15 +26,6 @@ namespace {
   throw IoError("{}: cannot {}: {}", path, operation, std::strerror(errno));
 }
 
-// Only an interruption may be tried again: after any other failure the system may have dropped the bytes, and a second
-// fsync would say that all is well.
-int sync_descriptor(int fd) {
-  while (::fsync(fd) != 0) {
-    if (errno != EINTR) return -1;
-  }
-  return 0;
-}
-
 // Whoever may write into a directory may open its locks, and nobody else: who can open a file can lock it, and keep the
 // writers out.
 unsigned lock_mode(const struct stat& directory, const struct stat& lock) {
@@ -43,60 +34,6 @@ unsigned lock_mode(const struct stat& directory, const struct stat& lock) {
   writers |= directory.st_mode & 0002;
   return writers | writers << 1;
 }
-
-class LocalWritableFile : public WritableFile {
- public:
-  LocalWritableFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
-  ~LocalWritableFile() override {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  void append(std::span<const std::byte> bytes) override {
-    while (!bytes.empty()) {
-      const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
-      if (written < 0) {
-        if (errno == EINTR) continue;
-        throw_errno("write", path_);
-      }
-      write_behind(written);
-      bytes = bytes.subspan(static_cast<size_t>(written));
-    }
-  }
-  void write_at(int64_t offset, std::span<const std::byte> bytes) override {
-    while (!bytes.empty()) {
-      const ssize_t written = ::pwrite(fd_, bytes.data(), bytes.size(), offset);
-      if (written < 0) {
-        if (errno == EINTR) continue;
-        throw_errno("write", path_);
-      }
-      write_behind(written);
-      offset += written;
-      bytes = bytes.subspan(static_cast<size_t>(written));
-    }
-  }
-  void sync() override {
-    if (sync_descriptor(fd_) != 0) throw_errno("fsync", path_);
-  }
-  void close() override {
-    const int fd = fd_;
-    fd_ = -1;
-    if (fd >= 0 && ::close(fd) != 0) throw_errno("close", path_);
-  }
-
- private:
-  // Lets the disk begin before sync() waits for it: left alone, the system collects gigabytes first.
-  void write_behind(int64_t written) {
-    constexpr int64_t kStartBytes = 8 << 20;
-    if (waiting_bytes_.fetch_add(written) + written < kStartBytes) return;
-    waiting_bytes_ = 0;
-#if defined(SYNC_FILE_RANGE_WRITE)
-    ::sync_file_range(fd_, 0, 0, SYNC_FILE_RANGE_WRITE);  // a hint: what fails, sync() reports
-#endif
-  }
-
-  std::string path_;
-  int fd_;
-  std::atomic<int64_t> waiting_bytes_ = 0;
-};
 
 class MappedFile : public ReadableFile {
  public:
@@ -137,10 +74,7 @@ class LocalFileLock : public FileLock {
 class LocalFileSystem : public FileSystem {
  public:
   std::unique_ptr<WritableFile> create(const std::string& path, unsigned mode) override {
-    make_file_size_limit_an_error();
-    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
-    if (fd < 0) throw_errno("create", path);
-    return std::make_unique<LocalWritableFile>(path, fd);
+    return create_local_file(path, mode);
   }
 
   std::unique_ptr<ReadableFile> open(const std::string& path) override {

@@ -95,6 +95,57 @@ TEST_F(ALocalFile, ThatWasCutShortSaysWhereItEnds) {
   }
 }
 
+// Sizes of files around those at which they begin to be large and at which blocks are full; pieces that fit neither.
+TEST(AWritableLocalFile, HoldsWhatIsAppendedInPiecesOfAnySize) {
+  FileSystem& disk = FileSystem::local();
+  const std::string path = fmt::format("local_writable_file_test.{}", ::getpid());
+  constexpr int64_t kBlock = DiskBlock::kBytes;
+  std::vector<std::byte> content(5 * kBlock + 77);
+  uint32_t next = 1;
+  for (auto& byte : content) {
+    next = next * 1664525U + 1013904223U;
+    byte = static_cast<std::byte>(next >> 24);
+  }
+  const auto expect_content = [&](int64_t size, const std::string& when) {
+    ASSERT_EQ(disk.size_bytes(path), size) << when;
+    std::vector<std::byte> read(static_cast<size_t>(size));
+    disk.open_ranges(path)->read(0, read);
+    EXPECT_TRUE(std::equal(read.begin(), read.end(), content.begin())) << when;
+  };
+  for (const int64_t size : {2 * kBlock, 2 * kBlock + 1, 3 * kBlock - 1, 3 * kBlock, 5 * kBlock + 77}) {
+    for (const int64_t piece : {kBlock + 4097, int64_t{65'537}, 5 * kBlock}) {
+      for (const bool is_synced : {false, true}) {
+        const auto file = disk.create(path);
+        for (int64_t at = 0; at < size; at += piece) {
+          file->append(
+              std::span(content).subspan(static_cast<size_t>(at), static_cast<size_t>(std::min(piece, size - at))));
+          if (!is_synced) continue;
+          file->sync();
+          ASSERT_EQ(disk.size_bytes(path), std::min(at + piece, size)) << "what was appended is there";
+        }
+        if (is_synced) expect_content(size, "after sync");
+        file->close();
+        expect_content(size, fmt::format("{} bytes in pieces of {}", size, piece));
+      }
+    }
+  }
+  disk.create(path)->append(std::span(content));
+  expect_content(std::ssize(content), "a file that nobody closed");
+  disk.remove(path);
+}
+
+TEST_F(ALocalFile, ThatIsLargeDoesNotFillThePageCacheWhenItIsWritten) {
+  if (!leaves_page_cache()) GTEST_SKIP() << "this file system has nothing but the page cache";
+  const auto path = directory_ + "/large";
+  const auto file = disk_.create(path);
+  for (int i = 0; i < 6; ++i) file->append(std::span(content_).first(DiskBlock::kBytes));
+  file->sync();
+  const auto reader = disk_.open_ranges(path);
+  for (const int64_t block : {2, 3, 4, 5}) {
+    EXPECT_TRUE(reader->is_on_disk(block * DiskBlock::kBytes, DiskBlock::kBytes)) << block;
+  }
+}
+
 TEST(RangeReader, OfOtherFileSystemsGivesBlocksToo) {
   MemoryFileSystem files;
   files.create("f")->append("0123456789");

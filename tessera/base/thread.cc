@@ -1,10 +1,13 @@
 #include "tessera/base/thread.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstdlib>
+#include <filesystem>
 #include <mutex>
 
 #include "tessera/base/error.h"
@@ -32,6 +35,25 @@ bool make_room_on_stacks() {
   if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= kLeastStack) return true;
   limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, kLeastStack);
   return setrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur >= kLeastStack;
+}
+
+bool run_when_cores_are_idle() {
+  const sched_param none{};
+  if (sched_setscheduler(0, SCHED_IDLE, &none) == 0) return true;  // of Linux: of this thread alone
+  constexpr int kLowest = 19;
+  setpriority(PRIO_PROCESS, 0, kLowest);
+  return false;
+}
+
+void stop_waiting_for_idle_cores() {
+  if (sched_getscheduler(0) == SCHED_IDLE) return;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it("/proc/self/task", error), end; !error && it != end;
+       it.increment(error)) {
+    const auto thread = static_cast<pid_t>(std::atoi(it->path().filename().c_str()));
+    const sched_param none{};
+    if (sched_getscheduler(thread) == SCHED_IDLE) sched_setscheduler(thread, SCHED_OTHER, &none);
+  }
 }
 
 int count_startable_threads(int wanted) {

@@ -63,6 +63,16 @@ class ThreadGroup {
 // stack grows up to that limit, has as much too; the soft limit is raised where the hard one allows it.
 bool make_room_on_stacks();
 
+// The calling thread, and the threads that it starts from now on, run only while no other thread wants their core.
+// Returns false where the system refuses; then they have the lowest priority that it grants.
+bool run_when_cores_are_idle();
+
+// Gives the threads of this process that run only on idle cores the usual priority again: someone waits for them. Does
+// nothing where the caller is such a thread, as all are when the whole process was started so. A process that may not
+// raise priorities (RLIMIT_NICE, CAP_SYS_NICE) leaves them as they are; they run while the caller waits and nobody else
+// wants its core.
+void stop_waiting_for_idle_cores();
+
 // How many of `wanted` threads can run beside those that there are, found by starting them; they end at once.
 int count_startable_threads(int wanted);
 

@@ -141,6 +141,8 @@ class Session {
   int64_t arena_bytes() const { return arena_.size_bytes(); }
   executor::ArenaMemory arena_memory() const { return arena_.memory(); }
   const executor::KernelSelection& kernels() const { return kernels_; }
+  // Of this rank, that compute.
+  int num_threads() const { return kernels_.num_threads(); }
   // What was measured or remembered so far; nullptr unless kernels are chosen by measuring.
   const executor::KernelTable* kernel_table() const { return kernel_table_.get(); }
 

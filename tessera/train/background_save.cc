@@ -1,23 +1,11 @@
 #include "tessera/train/background_save.h"
 
-#include <sys/resource.h>
-
 #include <utility>
 
 #include "tessera/base/logging.h"
 #include "tessera/base/thread.h"
 
 namespace tessera::train {
-namespace {
-
-// Training goes first. A thread of Linux has a nice value of its own, which the threads that it starts inherit.
-void give_way() {
-  constexpr int kNice = 10;
-  setpriority(PRIO_PROCESS, 0, kNice);
-}
-
-}  // namespace
-
 BackgroundSave::~BackgroundSave() {
   try {
     finish();
@@ -29,7 +17,7 @@ BackgroundSave::~BackgroundSave() {
 void BackgroundSave::start(std::function<void()> save) {
   finish();
   thread_ = start_thread("saving in the background", [this, save = std::move(save)] {
-    give_way();
+    run_when_cores_are_idle();  // training goes first
     try {
       save();
     } catch (...) {
@@ -39,7 +27,10 @@ void BackgroundSave::start(std::function<void()> save) {
 }
 
 void BackgroundSave::finish() {
-  if (thread_.joinable()) thread_.join();
+  if (thread_.joinable()) {
+    stop_waiting_for_idle_cores();
+    thread_.join();
+  }
   if (const auto error = std::exchange(error_, nullptr)) std::rethrow_exception(error);
 }
 

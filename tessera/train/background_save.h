@@ -1,5 +1,5 @@
 // BackgroundSave: a thread that writes a checkpoint while training goes on. One save at a time, so that no more than
-// one copy of the values waits in memory. It gives way to other threads.
+// one copy of the values waits in memory. It runs while no other thread wants its core, until someone waits for it.
 #pragma once
 
 #include <exception>

@@ -156,7 +156,8 @@ session::Executable& Model::train_executable_for(const std::vector<session::Inpu
   const auto graph = trace_train(inputs, part);
   note_network(graph);
   auto& executable = *(compiled_[signature] = compile(graph, inputs));
-  executable.executor().set_before_update([this](const TensorView& changed) { snapshot_.finish(changed); });
+  executable.executor().set_before_update([this, threads = ParallelFor(session_->num_threads())](
+                                              const TensorView& changed) { snapshot_.finish(changed, threads); });
   if (!accumulating) write_strategies(executable, /*is_training=*/true);
   return executable;
 }

@@ -82,16 +82,18 @@ void Snapshot::begin(std::span<const checkpoint::ViewCopy> copies) {
   num_left_ = cut.size();
 }
 
-void Snapshot::finish(const TensorView& changed) {
+void Snapshot::finish(const TensorView& changed, const ParallelFor& threads) {
   if (num_left_ == 0) return;
   const auto [begin, end] = addresses_of(changed);
   const auto first = std::partition_point(places_.begin(), places_.end(),
                                           [begin = begin](const Place& place) { return place.end <= begin; });
+  const auto last =
+      std::partition_point(first, places_.end(), [end = end](const Place& place) { return place.begin < end; });
   // Those that nobody has begun first: meanwhile the others get done.
-  for (auto place = first; place != places_.end() && place->begin < end; ++place) copy(*place->slice);
-  for (auto place = first; place != places_.end() && place->begin < end; ++place) {
-    place->slice->state.wait(kTaken);
-  }
+  threads(last - first, 1, [&](int64_t from, int64_t to) {
+    for (auto place = first + from; place != first + to; ++place) copy(*place->slice);
+  });
+  for (auto place = first; place != last; ++place) place->slice->state.wait(kTaken);
 }
 
 void Snapshot::finish() {

@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "tessera/base/parallel_for.h"
 #include "tessera/checkpoint/copy_views.h"
 #include "tessera/tensor/tensor.h"
 
@@ -32,8 +33,9 @@ class Snapshot {
   // The background goes by the order of the copies. The copy before must be finished. No value of `from` may change
   // before finish() was called for it.
   void begin(std::span<const checkpoint::ViewCopy> copies);
-  // Returns when every slice that lies in `changed` is copied. Any thread.
-  void finish(const TensorView& changed);
+  // Returns when every slice that lies in `changed` is copied, by `threads` of the caller's and the one in the
+  // background. Any thread.
+  void finish(const TensorView& changed, const ParallelFor& threads = ParallelFor(1));
   // Returns when all is copied. Any thread.
   void finish();
   // The same, for the thread in the background.

@@ -73,6 +73,25 @@ TEST_F(SnapshotOfThree, HoldsWhatAValueWasBeforeItChanged) {
   }
 }
 
+TEST_F(SnapshotOfThree, IsCopiedBySeveralThreadsBesideTheOneInTheBackground) {
+  for (int round = 0; round < 20; ++round) {
+    Snapshot snapshot;
+    const auto copies = begin(snapshot);
+    std::thread background([&] { snapshot.finish_in_background(); });
+    for (const auto& view : views_) {
+      snapshot.finish(view, ParallelFor(3));
+      fill(view, 7);
+    }
+    background.join();
+    EXPECT_TRUE(is_all(copies[0], 1));
+    EXPECT_TRUE(is_all(copies[1], 2));
+    EXPECT_TRUE(is_all(copies[2], 3));
+    fill(views_[0], 1);
+    fill(views_[1], 2);
+    fill(views_[2], 3);
+  }
+}
+
 TEST_F(SnapshotOfThree, CopiesOnlyWhatIsAboutToChange) {
   Snapshot snapshot;
   const auto copies = begin(snapshot);
