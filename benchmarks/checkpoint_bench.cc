@@ -165,6 +165,7 @@ int run(int argc, char** argv) {
     for (size_t i = 0; i < loaded.size(); ++i) check(bit_equal(loaded[i], entries[i].owner), "the values came back");
   };
   if (reads) {
+    directory.fetch();
     read();
     check_loaded();
   }

@@ -5,9 +5,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <vector>
 
 #include "tessera/base/clock.h"
 #include "tessera/base/error.h"
@@ -36,6 +38,16 @@ class MeasuredDirectory {
   void clear() const {
     FileSystem::local().remove_directory_tree(path_);
     FileSystem::local().create_directories(path_);
+  }
+  // Takes its files into the page cache: large ones are written past it.
+  void fetch() const {
+    std::vector<std::byte> piece(1 << 20);
+    for (const auto& name : FileSystem::local().list(path_)) {
+      const int fd = ::open(join_path(path_, name).c_str(), O_RDONLY | O_CLOEXEC);
+      check(fd >= 0, "the file can be opened");
+      while (::read(fd, piece.data(), piece.size()) > 0) continue;
+      ::close(fd);
+    }
   }
   // Takes its files, which are synced, out of the page cache.
   void forget() const {
