@@ -9,6 +9,7 @@ import mindspore.dataset as ds
 import numpy as np
 import pytest
 from mindspore import context, nn, ops
+from mindspore._stand_ins import refusal
 
 HERE = Path(__file__).resolve().parent
 DOCUMENT = HERE.parent.parent / "docs" / "compatibility.md"
@@ -55,6 +56,8 @@ def find(module, name):
         found = MADE[first]()
     for part in rest:
         found = getattr(found, part)
+    if refusal(found):
+        raise NotImplementedError(refusal(found))
     return found
 
 
@@ -120,4 +123,3 @@ def test_an_unknown_name_gets_what_is_near():
         importlib.import_module("mindspore.scipy")
     with pytest.raises(ModuleNotFoundError, match="mindspore.nn.layr is not part of Tessera's mindspore package; it has mindspore.nn.layer"):
         importlib.import_module("mindspore.nn.layr")
-    assert not hasattr(ms, "set_ps_context") or ms.set_ps_context

@@ -1,11 +1,13 @@
-"""What a script gets that asks for a name which is not here: an error that says so, and what there is instead."""
+"""What a script gets that asks for a name which is not here: of a refused one something that refuses to be used, _stand_ins.py; of another
+an error. Both say what there is instead."""
 import dis
 import difflib
 import importlib
 import pkgutil
 import sys
 
-from mindspore._refused import remedy
+from mindspore._refused import home, remedy
+from mindspore._stand_ins import stand_in
 
 # Parts of the reference that Tessera will have, by what they wait for.
 WAITS = {
@@ -36,14 +38,18 @@ INSTEAD = {
 }
 
 
-def _text(where, names, key):
-    """Of the error for `where`, which is none of `names`."""
-    if key in WAITS:
-        return f"{where} waits for {WAITS[key]}, which Tessera does not have yet"
-    near = difflib.get_close_matches(where.rpartition(".")[2], names, 1)
-    module = where.rpartition(".")[0]
-    instead = INSTEAD.get(key) or INSTEAD.get(where) or remedy(module, key) or (f"it has {near[0]}" if near else f"its names are in help({module})")
-    return f"{where} is not part of Tessera's mindspore package; {instead}"
+def _refusal(module, name):
+    """Why the module's name is refused, and what to use instead; "" where nothing is known of it."""
+    if name in WAITS:
+        return f"{module}.{name} waits for {WAITS[name]}, which Tessera does not have yet"
+    instead = INSTEAD.get(name) or INSTEAD.get(f"{module}.{name}") or remedy(module, name)
+    return f"{module}.{name} is not part of Tessera's mindspore package; {instead}" if instead else ""
+
+
+def _unknown(module, name, names):
+    """Of the error for a name that is none of `names`."""
+    near = difflib.get_close_matches(name, names, 1)
+    return f"{module}.{name} is not part of Tessera's mindspore package; " + (f"it has {near[0]}" if near else f"its names are in help({module})")
 
 
 def missing(module, *others):
@@ -56,7 +62,11 @@ def missing(module, *others):
             found = vars(importlib.import_module(other))
             if name in found:
                 return found[name]
-        text = _text(f"{module}.{name}", [n for n in vars(sys.modules[module]) if not n.startswith("_")], name)
+        own = home(module, name)
+        refusal = _refusal(own, name)
+        if refusal:
+            return stand_in(own, name, refusal)
+        text = _unknown(module, name, [n for n in vars(sys.modules[module]) if not n.startswith("_")])
         frame = sys._getframe(1)
         is_import = dis.opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"
         raise (ImportError if is_import else AttributeError)(text)

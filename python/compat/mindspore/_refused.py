@@ -369,6 +369,12 @@ _PARTS = {"mindspore.ops.operations": "mindspore.ops", "mindspore.ops.functional
           "mindspore.dataset.transforms.c_transforms": "mindspore.dataset.transforms"}
 
 
+def home(module, name):
+    """The module whose name it is: that of which the module is a part, where that one is said to have it."""
+    whole = _PARTS.get(module)
+    return whole if (module, name) not in _REMEDIES and (whole, name) in _REMEDIES else module
+
+
 def remedy(module, name):
     """What to use instead of the module's name; "" where nothing is known of it."""
-    return _REMEDIES.get((module, name)) or _REMEDIES.get((_PARTS.get(module), name), "")
+    return _REMEDIES.get((home(module, name), name), "")

@@ -1,0 +1,59 @@
+"""What stands for public names that are refused. A stand-in can be imported, passed on, compared, derived from, and used in isinstance() and
+type hints; what makes, calls or reads it raises NotImplementedError with a word of what to use instead."""
+import importlib
+import types
+
+_made = {}  # (module, name): stand-in
+# What classes of these modules are derived from.
+_BASES = {"mindspore.nn": ("mindspore.nn.cell", "Cell"), "mindspore.ops": ("mindspore.ops.primitive", "Primitive")}
+
+
+class _ClassType(type):
+    """The type of classes whose constants can be named."""
+
+    def __getattr__(cls, name):
+        if name.isupper() and not name.startswith("_"):
+            return _Name(cls.__module__, f"{cls.__name__}.{name}", cls._refusal)
+        raise AttributeError(cls._refusal if not name.startswith("__") else name)
+
+
+def _refuse(self, *args, **kwargs):
+    raise NotImplementedError(self._refusal)
+
+
+class _Name:
+    """A function, dtype or other constant."""
+
+    def __init__(self, module, name, text):
+        self.__dict__.update(__module__=module, __name__=name, __qualname__=name, __doc__=text, _refusal=text)
+
+    __call__ = __getitem__ = __iter__ = __enter__ = _refuse
+    dtype = property(_refuse)  # NumPy asks what is to be a dtype for it
+
+    def __getattr__(self, name):
+        raise AttributeError(self._refusal if not name.startswith("__") else name)
+
+    def __repr__(self):
+        return f"<{self.__module__}.{self.__name__}, refused>"
+
+
+def stand_in(module, name, text):
+    """What stands for the name of a module, always the same; text: of the errors of its uses."""
+    if (module, name) not in _made:
+        _made[module, name] = _class(module, name, text) if name[0].isupper() else _Name(module, name, text)
+    return _made[module, name]
+
+
+def _class(module, name, text):
+    body = {"__module__": module, "__doc__": text, "_refusal": text, "__new__": _refuse}
+    if module not in _BASES:
+        return _ClassType(name, (), body)
+    part, base = _BASES[module]
+    return types.new_class(name, (getattr(importlib.import_module(part), base), ), {}, lambda namespace: namespace.update(body))
+
+
+def refusal(thing):
+    """Why a thing is refused; "" where it is no stand-in."""
+    if isinstance(thing, _Name) or isinstance(thing, type) and "_refusal" in vars(thing):
+        return thing._refusal
+    return ""
