@@ -250,3 +250,60 @@ def test_what_is_refused_may_be_named_and_refuses_to_be_used():
                          (lambda: Tensor([1.0]).astype(ms.complex64), "complex numbers"), (Without, "volumes")]:
         with pytest.raises(NotImplementedError, match=message):
             use()
+
+
+def test_ctc_loss_is_the_sum_over_all_alignments():
+    import itertools
+
+    rng = np.random.default_rng(3)
+    logits = rng.normal(size=(4, 3, 3)).astype(np.float32)
+    probabilities = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    targets, steps, lengths = [[1, 2], [2, 2], [2, 2]], [4, 3, 2], [2, 2, 2]
+
+    def chance(n):
+        total = 0.0
+        for path in itertools.product(range(3), repeat=steps[n]):
+            labels = [label for label, _ in itertools.groupby(path) if label != 0]
+            total += np.prod([probabilities[t, n, label] for t, label in enumerate(path)]) if labels == targets[n][:lengths[n]] else 0.0
+        return total
+
+    given = ops.log_softmax(Tensor(logits), -1), Tensor(targets, ms.int32), Tensor(steps, ms.int32), Tensor(lengths, ms.int32)
+    losses, log_alpha = ops.ctc_loss(*given, reduction="none")
+    assert log_alpha.shape == (3, 4, 5) and np.allclose(losses.asnumpy()[:2], [-np.log(chance(0)), -np.log(chance(1))], rtol=1e-4)
+    assert np.isinf(losses.asnumpy()[2]) and nn.CTCLoss(reduction="none", zero_infinity=True)(*given).asnumpy()[2] == 0  # 2, 2 takes three steps
+    gradient = ms.grad(lambda x: nn.CTCLoss(reduction="sum", zero_infinity=True)(x, *given[1:]))(given[0]).asnumpy()
+    assert np.isfinite(gradient).all() and (gradient[:, 2] == 0).all() and np.allclose(gradient[:, :2].sum(-1)[:3], -1, atol=1e-4)
+    with pytest.raises(ValueError, match="'blank' must be a class"):
+        ops.ctc_loss(*given, blank=3)
+
+
+def test_instance_norm_brings_each_channel_of_each_sample_to_mean_0_and_variance_1():
+    x = np.random.default_rng(0).normal(2, 3, (2, 3, 4, 5)).astype(np.float32)
+    wanted = (x - x.mean((2, 3), keepdims=True)) / np.sqrt(x.var((2, 3), keepdims=True) + 1e-5)
+    for train in (True, False):
+        for cell, given, shape in ((nn.InstanceNorm2d(3), x, x.shape), (nn.InstanceNorm1d(3), x.reshape(2, 3, 20), x.shape),
+                                   (nn.InstanceNorm3d(3), x.reshape(2, 3, 2, 2, 5), x.shape)):
+            made = cell.set_train(train)(Tensor(given)).asnumpy().reshape(shape)
+            np.testing.assert_allclose(made, wanted, atol=1e-4)
+    assert [p.requires_grad for p in nn.InstanceNorm2d(3, affine=False).get_parameters()] == [False] * 4
+    with pytest.raises(ValueError, match="4 dims and 3 channels"):
+        nn.InstanceNorm2d(3)(Tensor(x[0]))
+
+
+def test_unfold_gives_windows_channels_first():
+    x = np.arange(2 * 2 * 5 * 6, dtype=np.float32).reshape(2, 2, 5, 6)
+    made = nn.Unfold([1, 2, 2, 1], [1, 2, 3, 1], [1, 1, 1, 1])(Tensor(x)).asnumpy()
+    assert made.shape == (2, 8, 2, 2)
+    for place, (i, j) in enumerate((i, j) for i in range(2) for j in range(2)):
+        np.testing.assert_array_equal(made[:, 2 * place:2 * place + 2], x[:, :, i:i + 3:2, j:j + 4:3])
+    assert nn.Unfold([1, 3, 3, 1], [1, 2, 2, 1], [1, 1, 1, 1], "same")(Tensor(x)).shape == (2, 18, 3, 3)
+
+
+def test_resize_bilinear_of_older_releases_scales_by_whole_numbers():
+    x = Tensor(np.arange(6, dtype=np.float32).reshape(1, 1, 2, 3))
+    assert nn.ResizeBilinear()(x, scale_factor=2).shape == (1, 1, 4, 6)
+    corners = nn.ResizeBilinear()(x, size=(3, 5), align_corners=True).asnumpy()[0, 0]
+    assert corners.tolist() == [[0, 0.5, 1, 1.5, 2], [1.5, 2, 2.5, 3, 3.5], [3, 3.5, 4, 4.5, 5]]
+    assert ops.ResizeBilinear((3, 5), align_corners=True)(x).asnumpy()[0, 0].tolist() == corners.tolist()
+    with pytest.raises(ValueError, match="must be given, and not both"):
+        nn.ResizeBilinear()(x)

@@ -204,3 +204,49 @@ def test_a_checkpoint_of_one_rank_only_is_refused_at_once_on_all(tmp_path):
     (tmp_path / "some.py").write_text(SAVED_BY_SOME)
     said = run([*MPIRUN, "-n", 2, sys.executable, "some.py"], tmp_path)[0]
     assert said.count("they have [1, 0]: give it to all of them, without `if rank == 0`") == 2
+
+
+SYNCHRONIZED = """
+import sys
+
+import numpy as np
+import mindspore as ms
+from mindspore import Model, Tensor, context, dataset, nn, ops
+from mindspore.communication import get_group_size, get_rank, init
+
+init()
+context.set_auto_parallel_context(parallel_mode=sys.argv[1], gradients_mean=True)
+ms.set_seed(1)
+net = nn.SequentialCell(nn.SyncBatchNorm(3), nn.Flatten(), nn.Dense(12, 1, weight_init="ones"))
+rng = np.random.RandomState(1)
+x = rng.rand(16, 3, 2, 2).astype(np.float32) * np.arange(1, 17, dtype=np.float32)[:, None, None, None]
+size, rank = get_group_size(), get_rank()
+optimizer = nn.Momentum(net.trainable_params(), 0.001, 0.9)
+if sys.argv[2] == "model":
+    rows = dict(num_shards=size, shard_id=rank) if size > 1 else {}
+    data = dataset.NumpySlicesDataset({"x": x, "y": x.sum((1, 2, 3))[:, None]}, shuffle=False, **rows).batch(8 // size)
+    Model(net, nn.MSELoss(), optimizer).train(2, data, dataset_sink_mode=False)
+else:
+    step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), optimizer)
+    step.set_train()
+    for _ in range(2):
+        for half in range(2):
+            mine = x[half::2][rank::size]
+            step(Tensor(mine), Tensor(mine.sum((1, 2, 3))[:, None]))
+for parameter in net.get_parameters():
+    print(parameter.name, " ".join(f"{value:.5g}" for value in parameter.asnumpy().ravel()))
+"""
+
+
+@pytest.mark.parametrize("mode, how", [("data_parallel", "model"), ("semi_auto_parallel", "model"), ("data_parallel", "step")])
+def test_a_synchronized_batch_norm_has_the_statistics_of_all_ranks(tmp_path, mode, how):
+    (tmp_path / "train.py").write_text(SYNCHRONIZED)
+
+    def values(output):
+        return {line.split()[0]: [float(value) for value in line.split()[1:]] for line in output.splitlines() if "." in line}
+
+    alone = values(run([sys.executable, "train.py", "stand_alone", how], tmp_path)[0])
+    assert len(alone) == 6
+    found = values(run([*MPIRUN, "-n", 2, sys.executable, "train.py", mode, how], tmp_path)[0])
+    for name, value in alone.items():
+        assert found[name] == pytest.approx(value, rel=2e-4), name

@@ -433,3 +433,56 @@ value("nn.ROC classes", lambda: curve(lambda: nn.ROC(class_num=3), np.array([[0.
 value("nn.auc", lambda: np.array(nn.auc(np.array([0.0, 0.3, 0.6, 1.0]), np.array([0.0, 0.5, 0.9, 1.0]))))
 value("nn.get_metric_fn", lambda: np.array(type(nn.get_metric_fn("precision", eval_type="classification")).__name__))
 value("nn.names", lambda: np.array("accuracy" in nn.names()))
+
+# --- images of another size
+SIZES = {"nearest": dict(size=(5, 7)), "nearest smaller": dict(size=2), "nearest-exact": dict(size=(5, 7), mode="nearest-exact"),
+         "nearest scale": dict(scale_factor=(1.5, 2.5), recompute_scale_factor=True), "bilinear": dict(size=(5, 7), mode="bilinear"),
+         "bilinear smaller": dict(size=(2, 3), mode="bilinear"), "bilinear corners": dict(size=(5, 7), mode="bilinear", align_corners=True),
+         "bilinear one": dict(size=(1, 1), mode="bilinear", align_corners=True), "area": dict(size=(2, 3), mode="area"),
+         "bilinear scale": dict(scale_factor=1.7, mode="bilinear", recompute_scale_factor=True)}
+for label, settings in SIZES.items():
+    operator(f"ops.interpolate {label}", lambda settings=settings: lambda x: ops.interpolate(x, **settings), floats(2, 3, 3, 4), dtypes=SINGLE)
+    operator(f"ops.upsample {label}", lambda settings=settings: lambda x: ops.upsample(x, **settings), floats(2, 3, 3, 4), dtypes=SINGLE)
+    cell(f"nn.Upsample {label}", lambda settings=settings: nn.Upsample(**settings), floats(2, 3, 3, 4))
+for label, settings in {"": {}, "corners": dict(align_corners=True)}.items():
+    operator(f"ops.interpolate bicubic {label}".strip(), lambda settings=settings: lambda x: ops.interpolate(x, (5, 7), mode="bicubic", **settings),
+             floats(2, 3, 3, 4), dtypes=SINGLE)
+    operator(f"ops.interpolate linear {label}".strip(), lambda settings=settings: lambda x: ops.interpolate(x, 7, mode="linear", **settings),
+             floats(2, 3, 5), dtypes=SINGLE)
+    operator(f"ops.interpolate trilinear {label}".strip(), lambda settings=settings: lambda x: ops.interpolate(x, (3, 3, 4), mode="trilinear", **settings),
+             floats(1, 2, 2, 2, 3), dtypes=SINGLE)
+operator("ops.interpolate rows", lambda: lambda x: ops.interpolate(x, 7), floats(2, 3, 5), dtypes=SINGLE)
+operator("ops.interpolate volumes", lambda: lambda x: ops.interpolate(x, (3, 3, 4)), floats(1, 2, 2, 2, 3), dtypes=SINGLE)
+operator("ops.interpolate volumes scale", lambda: lambda x: ops.interpolate(x, scale_factor=1.7), floats(1, 2, 2, 2, 3), dtypes=SINGLE)
+operator("ops.interpolate trilinear scale", lambda: lambda x: ops.interpolate(x, scale_factor=1.7, mode="trilinear"), floats(1, 2, 2, 2, 3), dtypes=SINGLE)
+for label, centers in {"": (False, False), "corners": (True, False), "half pixels": (False, True)}.items():
+    for name in "ResizeNearestNeighborV2 ResizeBicubic".split():
+        operator(f"ops.{name} {label}".strip(), lambda name=name, centers=centers: lambda x: getattr(ops, name)(*centers)(x, Tensor([5, 7], ms.int32)),
+                 floats(2, 3, 3, 4), dtypes=SINGLE)
+    operator(f"ops.ResizeBilinearV2 {label}".strip(), lambda centers=centers: lambda x: ops.ResizeBilinearV2(*centers)(x, (5, 7)), floats(2, 3, 3, 4),
+             dtypes=SINGLE)
+    operator(f"ops.ResizeNearestNeighbor {label}".strip(), lambda centers=centers: ops.ResizeNearestNeighbor((5, 7), *centers), floats(2, 3, 3, 4),
+             dtypes=SINGLE)
+for mode in ("align_corners", "half_pixel"):
+    operator(f"ops.ResizeLinear1D {mode}", lambda mode=mode: lambda x: ops.ResizeLinear1D(mode)(x, (7,)), floats(2, 3, 5), dtypes=SINGLE)
+operator("ops.unfold", lambda: lambda x: ops.unfold(x, (2, 3), 1, (1, 0), 2), floats(2, 3, 5, 6), dtypes=SINGLE)
+operator("ops.unfold dilation", lambda: lambda x: ops.unfold(x, 2, 2), floats(2, 3, 5, 6), dtypes=SINGLE)
+cell("nn.Unfold", lambda: nn.Unfold([1, 2, 2, 1], [1, 2, 3, 1], [1, 1, 1, 1]), floats(2, 2, 5, 6))
+for dims, shape in ((1, (2, 3, 5)), (2, (2, 3, 4, 5)), (3, (2, 3, 2, 3, 2))):
+    cell(f"nn.InstanceNorm{dims}d", lambda dims=dims: getattr(nn, f"InstanceNorm{dims}d")(3), floats(*shape))
+cell("nn.SyncBatchNorm", lambda: nn.SyncBatchNorm(3), floats(4, 3, 5, 5))
+
+
+def aligned(function):
+    """A loss of sequences, of logits."""
+    def loss(logits):
+        targets = Tensor([[1, 2, 2], [3, 1, 0], [2, 0, 0]], ms.int32)
+        return function(ops.log_softmax(logits, -1), targets, Tensor([6, 5, 6], ms.int32), Tensor([3, 2, 1], ms.int32))
+
+    return loss
+
+
+for reduction in ("mean", "sum", "none"):
+    operator(f"ops.ctc_loss {reduction}", lambda reduction=reduction: aligned(lambda *given: ops.ctc_loss(*given, reduction=reduction)[0]), floats(6, 3, 4),
+             dtypes=SINGLE)
+    operator(f"nn.CTCLoss {reduction}", lambda reduction=reduction: aligned(nn.CTCLoss(reduction=reduction)), floats(6, 3, 4), dtypes=SINGLE)

@@ -23,12 +23,13 @@ from mindspore.nn.basic import (CellDict, ChannelShuffle, ClipByNorm, ConstantPa
                                 ReplicationPad1d, ReplicationPad2d, ReplicationPad3d, Roll, Tril, Triu, Unflatten, ZeroPad2d)
 from mindspore.nn.class_metrics import (F1, ROC, ConfusionMatrix, CosineSimilarity, Dice, Fbeta, Perplexity, Precision, Recall, auc, get_metric_fn,
                                         names)
-from mindspore.nn.loss.functions import (CosineEmbeddingLoss, CrossEntropyLoss, DiceLoss, GaussianNLLLoss, HingeEmbeddingLoss, HuberLoss, KLDivLoss,
+from mindspore.nn.loss.functions import (CosineEmbeddingLoss, CrossEntropyLoss, CTCLoss, DiceLoss, GaussianNLLLoss, HingeEmbeddingLoss, HuberLoss, KLDivLoss,
                                          MarginRankingLoss, NLLLoss, PoissonNLLLoss, SoftMarginLoss, TripletMarginLoss)
-from mindspore.nn.normalization import BatchNorm1d, BatchNorm3d, GroupNorm
+from mindspore.nn.normalization import BatchNorm1d, BatchNorm3d, GroupNorm, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, SyncBatchNorm
 from mindspore.nn.optim.adaptive import FTRL, Adagrad, RMSProp
 from mindspore.nn.pooling import AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveMaxPool1d, AdaptiveMaxPool2d, AvgPool1d, MaxPool1d
 from mindspore.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
+from mindspore.nn.resizing import ResizeBilinear, Unfold, Upsample
 from mindspore.nn import loss, metrics, optim, transformer, wrap
 from mindspore._missing import missing
 

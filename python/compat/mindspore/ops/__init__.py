@@ -8,6 +8,8 @@ from mindspore.ops import arithmetic, array, neural
 from mindspore.ops.arithmetic import *
 from mindspore.ops.array import *
 from mindspore.ops.neural import *
+from mindspore.ops.resize import *
+from mindspore.ops.sequences import *
 from mindspore.ops.operations.from_functions import *
 from mindspore.ops.operations import comm_ops
 from mindspore.ops.primitive import Primitive

@@ -375,6 +375,29 @@ def _padded(x, pairs, value):
     return _ops.pad(x, [before if before > 0 else 0 for before, _ in pairs], [after if after > 0 else 0 for _, after in pairs], float(value))
 
 
+def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
+    """The windows of x [n,c,h,w] as columns: [n, c * kh * kw, number of windows]; zeros around where there is padding, one number or
+    (rows, columns)."""
+    pairs = [_pair(n) for n in (kernel_size, dilation, padding, stride)]
+    if input.ndim != 4 or any(len(pair) != 2 for pair in pairs):
+        raise ValueError(f"For 'unfold', x must be [n,c,h,w] and every setting one number or two, but got the shape {tuple(input.shape)} and "
+                         f"{(kernel_size, dilation, padding, stride)}.")
+    rows, columns = pairs[2]
+    x = _ops.pad(input, (0, 0, rows, columns), (0, 0, rows, columns)) if rows or columns else input
+    pieces = _windows("unfold", x, pairs[0], pairs[3], pairs[1])
+    return _ops.reshape(_ops.stack(pieces, 2), (x.shape[0], x.shape[1] * len(pieces), -1))
+
+
+def _windows(who, x, kernel, stride, dilation):
+    """For each place of a window the elements there, [n,c,rows of windows,columns of windows]."""
+    counts = [(x.shape[2 + d] - dilation[d] * (kernel[d] - 1) - 1) // stride[d] + 1 for d in range(2)]
+    if min(counts) < 1:
+        raise ValueError(f"For '{who}', windows {tuple(kernel)} do not fit into {tuple(x.shape)}.")
+    ends = [(n - 1) * s + 1 for n, s in zip(counts, stride)]
+    return [_ops.slice(x, (0, 0, i, j), (x.shape[0], x.shape[1], i + ends[0], j + ends[1]), (1, 1, *stride))
+            for i in range(0, kernel[0] * dilation[0], dilation[0]) for j in range(0, kernel[1] * dilation[1], dilation[1])]
+
+
 def pixel_shuffle(input, upscale_factor):
     """[..., c r^2, h, w] -> [..., c, h r, w r]: Shi et al., CVPR 2016."""
     *batch, c, h, w = input.shape

@@ -9,6 +9,7 @@ from mindspore._missing import WAITS, missing
 from mindspore.context import ParallelMode  # noqa: F401
 from mindspore.dataset.datasets import native_dataset
 from mindspore.nn.cell import Cell
+from mindspore.nn.normalization import sees_all_rows
 from mindspore.train.amp import check_level
 from mindspore.train.callback import Adapter, Callback, LossMonitor, ModelCheckpoint, _InternalCallbackParam, entered
 from mindspore.train.cell_training import train_by_cell
@@ -152,7 +153,8 @@ class Model:
             self._check_all_ranks_save(callbacks)
             try:
                 first, last = self._evaluations(evaluations, callbacks, params)
-                native.train(epoch, dataset, [*first, *_callbacks(callbacks, params), *last], sinks, sink_size, num_workers)
+                with self._one_graph():
+                    native.train(epoch, dataset, [*first, *_callbacks(callbacks, params), *last], sinks, sink_size, num_workers)
             except Exception:
                 for callback in callbacks:
                     if isinstance(callback, ModelCheckpoint):
@@ -185,7 +187,7 @@ class Model:
         params = self._params(mode="eval", valid_dataset=valid_dataset, batch_num=dataset.get_dataset_size(), cur_step_num=0,
                               cur_epoch_num=1, list_callback=_as_list(callbacks))
         model = self._model()
-        with entered(callbacks) as callbacks:
+        with entered(callbacks) as callbacks, self._one_graph():
             return Evaluation(self._metrics, callbacks, params).run(lambda observers: model.eval(dataset, num_workers, observers))
 
     def predict(self, *predict_data):
@@ -194,12 +196,17 @@ class Model:
             if isinstance(data, (int, float)):
                 raise TypeError("For 'Model.predict', the inputs must be tensors: predict(x), without a number of epochs")
         if not self._gives_own_rows():
-            return self._model().predict(*predict_data)
+            with self._one_graph():
+                return self._model().predict(*predict_data)
         whole = [tessera.ops.all_gather(tessera.Tensor(data)) if data.ndim else data for data in predict_data]
         result = self._model().predict(*whole)
         size, rank = tessera.cluster.size(), tessera.cluster.rank()
         rows = result.shape[0] // size if result.ndim else 0
         return result[rank * rows:(rank + 1) * rows] if rows and result.shape[0] == whole[0].shape[0] else result
+
+    def _one_graph(self):
+        """In data parallel the graph is that of all ranks."""
+        return sees_all_rows(self._parallel_mode == ParallelMode.DATA_PARALLEL)
 
     def _gives_own_rows(self):
         """Whether what a rank predicts from is its part of the batch."""
@@ -214,7 +221,8 @@ class Model:
             context.warn_once("Model.build(epoch, dataset): the arguments stand in the wrong order; the data set comes first")
             train_dataset, valid_dataset, epoch = valid_dataset, None, train_dataset
         dataset = native_dataset(train_dataset)[0]
-        self._model(dataset).build(dataset, None if valid_dataset is None else native_dataset(valid_dataset, trains=False)[0])
+        with self._one_graph():
+            self._model(dataset).build(dataset, None if valid_dataset is None else native_dataset(valid_dataset, trains=False)[0])
         self._built_for = (train_dataset, epoch)
         self._note_layouts()
 

@@ -2,8 +2,9 @@
 import tessera
 from tessera import ops as _ops
 
+from mindspore import _check
 from mindspore.nn.loss import LossBase
-from mindspore.ops import neural
+from mindspore.ops import neural, sequences
 
 
 def weights_of(who, weight):
@@ -27,6 +28,18 @@ class CrossEntropyLoss(LossBase):
 
     def construct(self, logits, labels):
         return self.native(logits, labels)
+
+
+class CTCLoss(LossBase):
+    """(log_probs [t,n,c], targets [n,s], input_lengths, target_lengths) -> ops.ctc_loss's loss. zero_infinity: a sequence that is too short
+    for its target has the loss and the gradient 0."""
+
+    def __init__(self, blank=0, reduction="mean", zero_infinity=False):
+        super().__init__(reduction)
+        self.blank, self.zero_infinity = blank, _check.boolean("CTCLoss", "zero_infinity", zero_infinity)
+
+    def construct(self, log_probs, targets, input_lengths, target_lengths):
+        return sequences.ctc_loss(log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity)[0]
 
 
 class NLLLoss(LossBase):

@@ -8,6 +8,7 @@ from mindspore.ops import arithmetic as _arithmetic
 from mindspore.ops import array as _array
 from mindspore.ops import functional as _functional
 from mindspore.ops import neural as _neural
+from mindspore.ops import resize as _resize
 from mindspore.ops.primitive import Primitive as _Primitive
 
 # Without settings: the call is the function's.
@@ -29,6 +30,7 @@ _PLAIN = {
     "SigmoidCrossEntropyWithLogits": lambda x, y: _neural.binary_cross_entropy_with_logits(x, y, reduction="none"),
     "Expand": _array.expand,
 }
+_CENTERS = {"align_corners": False, "half_pixel_centers": False}
 # With settings: (function, what __init__ takes with its defaults); the call's arguments come first.
 _WITH_SETTINGS = {
     "Range": (lambda start, end, step, maxlen: _array.range(start, end, step), {"maxlen": 1000000}),
@@ -63,6 +65,15 @@ _WITH_SETTINGS = {
     "RmsNorm": (_neural.rms_norm, {"epsilon": 1e-6}), "Einsum": (lambda operands, equation: _arithmetic.einsum(equation, *operands), {"equation": None}),
         "DepthToSpace": (lambda x, block_size: _depth_to_space(x, block_size), {"block_size": None}),
     "SpaceToDepth": (lambda x, block_size: _space_to_depth(x, block_size), {"block_size": None}),
+    "ResizeBilinearV2": (lambda x, size, *how: _resize.resize_by("ResizeBilinearV2", "linear", x, size, *how), _CENTERS),
+    "ResizeNearestNeighborV2": (lambda x, size, *how: _resize.resize_by("ResizeNearestNeighborV2", "nearest", x, size, *how), _CENTERS),
+    "ResizeBicubic": (lambda x, size, *how: _resize.resize_by("ResizeBicubic", "cubic", x, size, *how), _CENTERS),
+    "ResizeBilinear": (lambda x, size, *how: _resize.resize_by("ResizeBilinear", "linear", x, size, *how), {"size": None} | _CENTERS),
+    # The one without V2 looks at no centers.
+    "ResizeNearestNeighbor": (lambda x, size, align_corners, half_pixel_centers: _nearest_neighbor(x, size, align_corners, half_pixel_centers),
+                              {"size": None} | _CENTERS),
+    "ResizeLinear1D": (lambda x, size, mode: _resize.interpolate(x, tuple(size), mode="linear", align_corners=mode == "align_corners"),
+                       {"coordinate_transformation_mode": "align_corners"}),
     "MirrorPad": (lambda x, paddings, mode: _mirror_pad(x, paddings, mode), {"mode": "REFLECT"}),
     "EmbeddingLookup": (lambda table, indices, offset: _ops.gather(table, indices - offset, 0), {}),
     "NLLLoss": (lambda x, y, weight, reduction, ignore_index: _nll_loss(x, y, weight, reduction, ignore_index), {"reduction": "mean", "ignore_index": -100}),
@@ -124,6 +135,11 @@ def _space_to_depth(x, r):
     return _ops.reshape(x, (n, c * r * r, h // r, w // r))
 
 
+def _nearest_neighbor(x, size, align_corners, half_pixel_centers):
+    _resize.check_corners("ResizeNearestNeighbor", align_corners, half_pixel_centers)
+    return _resize.resize_by("ResizeNearestNeighbor", "nearest", x, size, align_corners)
+
+
 def _mirror_pad(x, paddings, mode):
     if mode != "REFLECT":
         raise NotImplementedError("For 'MirrorPad', mode SYMMETRIC is not available: use ops.pad with mode replicate, or concat a flipped piece")
@@ -181,7 +197,7 @@ def _with_settings(name, function, settings):
 
 
 # Settings that have no default.
-_REQUIRED = {"shifts", "axis", "group", "output_size", "num_classes", "equation", "block_size"}
+_REQUIRED = {"shifts", "axis", "group", "output_size", "num_classes", "equation", "block_size", "size"}
 __all__ = [*_PLAIN, *_WITH_SETTINGS]
 for _name, _function in _PLAIN.items():
     globals()[_name] = _plain(_name, _function)
