@@ -353,6 +353,10 @@ train::AutomaticPlanOptions search_options(const nb::dict& given) {
       options.search.rounds = nb::cast<int>(value);
     } else if (name == "timeout") {
       options.search.timeout_seconds = nb::cast<double>(value);
+      if (!(options.search.timeout_seconds > 0)) {
+        throw InvalidArgument("search: timeout must be a number of seconds above 0, got {}",
+                              options.search.timeout_seconds);
+      }
     } else if (name == "max_axes") {
       options.search.max_axes = nb::cast<int>(value);
     } else if (name == "fully_use_devices") {

@@ -161,6 +161,18 @@ TEST(Solve, StopsAtOnceWhereNoTimeIsLeft) {
   EXPECT_LT(clock.asked(), 100);
 }
 
+TEST(Solve, ATimeoutBeyondWhatAClockCountsIsNone) {
+  const Problem problem = testing::contest_problem(50, 1);
+  const Solution without = solve(problem, {.rounds = 5});
+  for (const double seconds : {4e9, 1e10, 1e300, std::numeric_limits<double>::infinity()}) {
+    const FakeClock clock;
+    EXPECT_FALSE(Deadline(clock, seconds).is_over()) << seconds;
+    const Solution solution = solve(problem, {.rounds = 5, .timeout_seconds = seconds});
+    EXPECT_EQ(solution.rounds, without.rounds) << seconds;
+    EXPECT_EQ(solution.choices, without.choices) << seconds;
+  }
+}
+
 TEST(LocalSearch, MakesABeginningFeasible) {
   for (uint64_t seed = 0; seed < 5; ++seed) {
     const Core core(testing::contest_problem(2000, seed));

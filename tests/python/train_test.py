@@ -314,6 +314,17 @@ def test_eval_shows_the_batches_to_metrics_of_ones_own():
         tessera.Model(net, nn.MSELoss()).eval(dataset)
 
 
+@pytest.mark.parametrize("timeout", [0, -1.5, float("nan")])
+def test_a_search_refuses_a_timeout_that_is_no_time(timeout):
+    with pytest.raises(tessera.InvalidArgument, match=f"timeout must be a number of seconds above 0, got {timeout:g}"):
+        tessera.Model(nn.Dense(4, 1), nn.MSELoss(), parallel_mode="auto_parallel", search={"timeout": timeout})
+
+
+def test_a_search_without_an_end_takes_any_time():
+    for timeout in (1e10, float("inf")):
+        tessera.Model(nn.Dense(4, 1), nn.MSELoss(), parallel_mode="auto_parallel", search={"timeout": timeout})
+
+
 def test_a_checkpoint_resumes_exactly(tmp_path):
     dataset = data.tensors(regression()).batch(16)
     whole, _ = losses_of(nn.Dense(4, 1), dataset, nn.MSELoss(), epochs=2)
