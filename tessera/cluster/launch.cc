@@ -92,7 +92,7 @@ TransportKind parse_transport_kind(std::string_view text) {
 
 JobOptions job_from_environment() {
   JobOptions options;
-  options.timeout_ms = read_number("TESSERA_TIMEOUT_MS", options.timeout_ms, 1, kMaxInt);
+  options.timeout_ms = read_number("TESSERA_TIMEOUT_MS", options.timeout_ms, 1, kMaxTimeoutMs);
   options.num_compute_threads = static_cast<int>(read_number("TESSERA_NUM_THREADS", 0, 1, kMaxInt));
   options.thread_ranks = static_cast<int>(read_number("TESSERA_THREAD_RANKS", 0, 1, kMaxInt));
   options.status_fd = static_cast<int>(read_number("TESSERA_STATUS_FD", -1, 0, kMaxInt));

@@ -20,6 +20,9 @@ enum class TransportKind { kAutomatic, kThreads, kSharedMemory, kGloo, kMpi };
 // "threads", "shm", "gloo", "mpi"; throws InvalidArgument naming the text and these names.
 TransportKind parse_transport_kind(std::string_view text);
 
+// The longest deadline of waits for a peer, 24 days.
+inline constexpr int64_t kMaxTimeoutMs = 2'147'483'647;
+
 // What the environment says about this process. By default it is a job of one rank.
 struct JobOptions {
   int rank = 0;          // TESSERA_RANK, else OMPI_COMM_WORLD_RANK
@@ -32,9 +35,10 @@ struct JobOptions {
   // MPI has drawn for the job. A job whose TESSERA_STORE is tcp:... needs one.
   comm::Secret secret;
   TransportKind transport = TransportKind::kAutomatic;  // TESSERA_TRANSPORT
-  std::string host_id;           // TESSERA_HOST_ID: ranks of different ids do not share memory, also where they could
-  std::string interface;         // TESSERA_INTERFACE: network interface that Gloo uses, e.g. "eth0"
-  int64_t timeout_ms = 30000;    // TESSERA_TIMEOUT_MS: deadline of every wait for a peer, and of the start
+  std::string host_id;    // TESSERA_HOST_ID: ranks of different ids do not share memory, also where they could
+  std::string interface;  // TESSERA_INTERFACE: network interface that Gloo uses, e.g. "eth0"
+  int64_t timeout_ms =
+      30000;  // TESSERA_TIMEOUT_MS, from 1 to kMaxTimeoutMs: deadline of every wait for a peer, and of the start
   int num_compute_threads = 0;   // TESSERA_NUM_THREADS, per rank; 0: the host's cores divided by its ranks
   std::string plugin_directory;  // TESSERA_PLUGIN_DIR: where the MPI plugin lies; empty: beside this program
   bool is_local = false;         // mpirun says that all ranks are on this host
@@ -69,7 +73,7 @@ struct LaunchOptions {
   std::string log_directory;         // rank R's output goes to the file rank.R in it; empty: here, prefixed with "[R] "
   std::string transport;             // as TESSERA_TRANSPORT; empty: automatic
   std::string interface;
-  int64_t timeout_ms = 0;       // 0: the ranks' default
+  int64_t timeout_ms = 0;       // up to kMaxTimeoutMs; 0: the ranks' default
   int num_compute_threads = 0;  // per rank; 0: the cores divided by the ranks
   int64_t grace_ms = 3000;      // after a failure, until the other ranks are told to end, and again until killed
   int out_fd = 1;

@@ -660,6 +660,9 @@ int launch(const LaunchOptions& options) {
   if (options.num_processes < 1) {
     throw InvalidArgument("tessera run: a job needs at least 1 rank, got -n {}", options.num_processes);
   }
+  if (options.timeout_ms < 0 || options.timeout_ms > kMaxTimeoutMs) {
+    throw InvalidArgument("tessera run: a timeout must be from 1 to {} ms, got {}", kMaxTimeoutMs, options.timeout_ms);
+  }
   if (!options.transport.empty()) parse_transport_kind(options.transport);
   return Launcher(options).run();
 }

@@ -403,6 +403,8 @@ TEST(Program, HasRoomOnTheStacksOfItsThreadsWhateverTheLimit) {
 TEST(Launch, RefusesWhatItCannotStart) {
   EXPECT_THAT([] { cluster::launch({.command = {"true"}, .num_processes = 0}); },
               ThrowsMessage<InvalidArgument>("tessera run: a job needs at least 1 rank, got -n 0"));
+  EXPECT_THAT([] { cluster::launch({.command = {"true"}, .timeout_ms = 3'000'000'000}); },
+              ThrowsMessage<InvalidArgument>("tessera run: a timeout must be from 1 to 2147483647 ms, got 3000000000"));
   EXPECT_THAT([] { cluster::launch({.command = {"no-such-program-here"}}); },
               ThrowsMessage<InvalidArgument>(HasSubstr("program \"no-such-program-here\" is not in PATH")));
   const std::string script = testing::TempDir() + "a.py";

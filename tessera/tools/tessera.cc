@@ -1,5 +1,7 @@
 // The command `tessera`: starts jobs, looks into checkpoints and graphs, simulates, says what this build can do.
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <iostream>
 
@@ -34,6 +36,14 @@ CLI::Validator at_least_one() {
   return {check, ""};
 }
 
+// The longest wait for another rank.
+constexpr double kMaxTimeoutS = static_cast<double>(cluster::kMaxTimeoutMs) / 1000;
+
+// Rounded up, so that no time becomes none; a decimal fraction may be a little more in binary.
+int64_t milliseconds_of(double seconds) {
+  return std::clamp<int64_t>(static_cast<int64_t>(std::ceil(seconds * 1000 - 1e-6)), 1, cluster::kMaxTimeoutMs);
+}
+
 void add_run(CLI::App& app, int& exit_code) {
   static cluster::LaunchOptions options;
   static double timeout_s = 0;
@@ -57,7 +67,7 @@ void add_run(CLI::App& app, int& exit_code) {
   run->add_option("--transport", options.transport, "shm, gloo or mpi; default: shared memory on one host");
   run->add_option("--interface", options.interface, "network interface for gloo, e.g. eth0");
   run->add_option("--timeout", timeout_s, "seconds that a rank waits for another before the job fails (30)")
-      ->check(tools::positive_seconds());
+      ->check(tools::positive_seconds(kMaxTimeoutS));
   run->add_option("--num_threads", options.num_compute_threads, "compute threads per rank; default: cores / ranks")
       ->check(at_least_one());
   run->add_option("program", options.command, "the program and its arguments")->required();
@@ -66,7 +76,7 @@ void add_run(CLI::App& app, int& exit_code) {
   run->callback([run, &exit_code] {
     // What follows the program's name belongs to the program, options included.
     for (const auto& argument : run->remaining()) options.command.push_back(argument);
-    options.timeout_ms = static_cast<int64_t>(timeout_s * 1000);
+    if (timeout_s > 0) options.timeout_ms = milliseconds_of(timeout_s);
     exit_code = cluster::launch(options);
   });
 }

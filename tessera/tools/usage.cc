@@ -125,8 +125,10 @@ CLI::Validator number_that(const std::function<bool(double)>& is_good, const std
 
 }  // namespace
 
-CLI::Validator positive_seconds() {
-  return number_that([](double x) { return x > 0 && std::isfinite(x); }, "a number of seconds above 0");
+CLI::Validator positive_seconds(double at_most) {
+  const std::string limit = std::isfinite(at_most) ? fmt::format(", up to {}", at_most) : "";
+  return number_that([at_most](double x) { return x > 0 && x <= at_most && std::isfinite(x); },
+                     "a number of seconds above 0" + limit);
 }
 
 CLI::Validator fraction() {

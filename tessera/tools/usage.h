@@ -3,14 +3,15 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace tessera::tools {
 
-// Of options: a time to wait, and a share of something.
-CLI::Validator positive_seconds();
+// Of options: a time to wait, up to a longest one, and a share of something.
+CLI::Validator positive_seconds(double at_most = std::numeric_limits<double>::infinity());
 CLI::Validator fraction();
 
 // Prints "error: unknown option --devces; did you mean --devices?", the usage and where all options are listed, or the

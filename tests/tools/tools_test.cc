@@ -365,7 +365,12 @@ TEST(Usage, AnUnknownWordIsNamedWithTheNearestKnownOne) {
       {"info here", "error: tessera info takes no argument \"here\" here\n"},
       {"plan", "error: model is required\n"},
       {"solve --rounds 0 x", "error: --rounds: Value 0 not in range 1 to 1073741824\n"},
-      {"run --timeout 0 ./program", "error: --timeout: must be a number of seconds above 0, got 0\n"},
+      {"run --timeout 0 ./program",
+       "error: --timeout: must be a number of seconds above 0, up to 2147483.647, got 0\n"},
+      {"run --timeout 1e17 ./program",
+       "error: --timeout: must be a number of seconds above 0, up to 2147483.647, got 1e17\n"},
+      {"run --timeout 3e6 ./program",
+       "error: --timeout: must be a number of seconds above 0, up to 2147483.647, got 3e6\n"},
       {"plan mlp --timeout soon", "error: --timeout: must be a number of seconds above 0, got soon\n"},
       {"plan mlp --gap 5", "error: --gap: must be from 0 to 1, got 5\n"},
       {"run", "error: program is required\n"}};
@@ -392,6 +397,19 @@ TEST(Usage, WhatFailsAfterTheCommandLineIsUnderstoodHasExitCodeOne) {
     EXPECT_EQ(refused_with_code(kCommand + arguments).code, 1) << arguments;
   }
   EXPECT_EQ(refused_with_code(kCommand + "run -n 3 sh -c 'exit 2'").code, 2);
+}
+
+TEST(Run, ATimeoutIsRoundedUpToWhatRanksTake) {
+  const std::array<std::pair<const char*, const char*>, 6> cases = {{{"0.0001", "1"},
+                                                                     {"1e-9", "1"},
+                                                                     {"0.3", "300"},
+                                                                     {"2.01", "2010"},
+                                                                     {"16.1", "16100"},
+                                                                     {"2147483.647", "2147483647"}}};
+  for (const auto& [seconds, ms] : cases) {
+    EXPECT_EQ(run_tool(fmt::format("run --timeout {} sh -c 'echo $TESSERA_TIMEOUT_MS'", seconds)),
+              fmt::format("[0] {}\n", ms));
+  }
 }
 
 TEST(Run, TooManyRanksForTheDescriptorsAreRefused) {
