@@ -65,7 +65,7 @@ struct HubServer::Impl {
     if (!options.secret && !is_unix_address(address)) {
       throw InvalidArgument("rank 0 does not listen at {} without a secret of the job: anybody could join", address);
     }
-    listener = listen_at(address);
+    listener = listen_at(address, options.timeout_ms);
     wake = Socket(eventfd(0, EFD_CLOEXEC));
     hosts.resize(static_cast<size_t>(options.size));
     has_joined.resize(static_cast<size_t>(options.size));

@@ -1,25 +1,42 @@
 #include "tessera/cluster/hub_socket.h"
 
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <future>
 #include <memory>
 #include <thread>
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
+#include "tessera/base/thread.h"
 
 namespace tessera::cluster {
 namespace {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+Deadline deadline_after(int64_t timeout_ms) {
+  return std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+}
+
+// At least 0, rounded up.
+int ms_until(Deadline deadline) {
+  const auto rest = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+  return static_cast<int>(std::max<int64_t>(rest.count(), 0));
+}
 
 struct Address {
   sockaddr_storage storage{};
@@ -39,7 +56,39 @@ Address unix_address(const std::string& text, std::string_view name) {
   return address;
 }
 
-Address tcp_address(const std::string& text, std::string_view host_and_port) {
+// A host's first address, or getaddrinfo's error.
+struct Lookup {
+  int error = 0;
+  Address address;
+};
+
+Lookup look_up(const std::string& host, const std::string& port, int flags) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags;
+  addrinfo* found = nullptr;
+  Lookup lookup{.error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found), .address = {}};
+  if (lookup.error != 0) return lookup;
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
+  std::memcpy(&lookup.address.storage, found->ai_addr, found->ai_addrlen);
+  lookup.address.length = found->ai_addrlen;
+  return lookup;
+}
+
+// A name is asked of servers, which may not answer, and a call that asks cannot be ended: it has a thread of its own,
+// which nobody waits for after the deadline.
+Lookup look_up_name(const std::string& text, const std::string& host, const std::string& port, int64_t timeout_ms) {
+  auto promise = std::make_shared<std::promise<Lookup>>();
+  auto lookup = promise->get_future();
+  start_thread("the search for a host", [promise, host, port] { promise->set_value(look_up(host, port, 0)); }).detach();
+  if (lookup.wait_for(std::chrono::milliseconds(timeout_ms)) != std::future_status::ready) {
+    throw IoError("address \"{}\": nobody has said within {} ms which address host \"{}\" has", text, timeout_ms, host);
+  }
+  return lookup.get();
+}
+
+Address tcp_address(const std::string& text, std::string_view host_and_port, int64_t timeout_ms) {
   const size_t colon = host_and_port.rfind(':');
   if (colon == std::string_view::npos || colon == 0) {
     throw InvalidArgument("address \"{}\": expected tcp:HOST:PORT", text);
@@ -49,23 +98,18 @@ Address tcp_address(const std::string& text, std::string_view host_and_port) {
   const std::string port(host_and_port.substr(colon + 1));
   const int64_t number = parse_int(port, text);
   if (number < 0 || number > 65535) throw InvalidArgument("address \"{}\": a port is 0 to 65535", text);
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
-  if (error != 0) throw IoError("address \"{}\": cannot resolve host \"{}\": {}", text, host, gai_strerror(error));
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
-  Address address;
-  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
-  address.length = found->ai_addrlen;
-  return address;
+  Lookup lookup = look_up(host, port, AI_NUMERICHOST);
+  if (lookup.error == EAI_NONAME) lookup = look_up_name(text, host, port, timeout_ms);
+  if (lookup.error != 0) {
+    throw IoError("address \"{}\": cannot resolve host \"{}\": {}", text, host, gai_strerror(lookup.error));
+  }
+  return lookup.address;
 }
 
-Address parse_address(const std::string& text) {
+Address parse_address(const std::string& text, int64_t timeout_ms) {
   const std::string_view view(text);
   if (view.starts_with("unix:")) return unix_address(text, view.substr(5));
-  if (view.starts_with("tcp:")) return tcp_address(text, view.substr(4));
+  if (view.starts_with("tcp:")) return tcp_address(text, view.substr(4), timeout_ms);
   throw InvalidArgument("address \"{}\": expected unix:NAME or tcp:HOST:PORT", text);
 }
 
@@ -83,8 +127,9 @@ bool is_any_interface(const Address& address) {
          (IN6_IS_ADDR_V4MAPPED(&ip) && bytes[12] == 0 && bytes[13] == 0 && bytes[14] == 0 && bytes[15] == 0);
 }
 
-Socket open_socket(const Address& address, const std::string& text, int flags = 0) {
-  Socket socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
+// One that never waits.
+Socket open_socket(const Address& address, const std::string& text) {
+  Socket socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) throw IoError("cannot make a socket for {}: {}", text, std::strerror(errno));
   return socket;
 }
@@ -97,18 +142,33 @@ void set_options(const Socket& socket) {
   setsockopt(socket.fd(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
 }
 
+// Returns 0 once the peer has taken the connection, else why not: an errno. A peer whose queue is full, or a firewall
+// that drops what it does not like, says nothing, and the system alone would ask again for minutes.
+int connect_by(const Socket& socket, const Address& where, Deadline deadline) {
+  if (connect(socket.fd(), pointer(where), where.length) == 0) return 0;
+  if (errno != EINPROGRESS && errno != EINTR) return errno;
+  pollfd wait{socket.fd(), POLLOUT, 0};
+  int ready;
+  while ((ready = poll(&wait, 1, ms_until(deadline))) < 0 && errno == EINTR) {
+  }
+  if (ready <= 0) return ready == 0 ? ETIMEDOUT : errno;
+  int reason = 0;
+  socklen_t length = sizeof(reason);
+  return getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &reason, &length) == 0 ? reason : errno;
+}
+
 }  // namespace
 
 Socket::~Socket() {
   if (fd_ >= 0) close(fd_);
 }
 
-Socket listen_at(std::string& address) {
-  const Address where = parse_address(address);
+Socket listen_at(std::string& address, int64_t timeout_ms) {
+  const Address where = parse_address(address, timeout_ms);
   if (is_any_interface(where)) {
     throw InvalidArgument("address \"{}\": rank 0 listens at one interface's address, not at all of them", address);
   }
-  Socket socket = open_socket(where, address, SOCK_NONBLOCK);
+  Socket socket = open_socket(where, address);
   const int on = 1;
   setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (bind(socket.fd(), pointer(where), where.length) != 0 || listen(socket.fd(), 1024) != 0) {
@@ -127,15 +187,16 @@ Socket listen_at(std::string& address) {
 }
 
 Socket connect_to(const std::string& address, int64_t timeout_ms) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
-  const Address where = parse_address(address);
+  const Deadline deadline = deadline_after(timeout_ms);
+  const Address where = parse_address(address, timeout_ms);
   while (true) {
     Socket socket = open_socket(where, address);
-    if (connect(socket.fd(), pointer(where), where.length) == 0) {
+    const int reason = connect_by(socket, where, deadline);
+    if (reason == 0) {
+      fcntl(socket.fd(), F_SETFL, fcntl(socket.fd(), F_GETFL) & ~O_NONBLOCK);
       set_options(socket);
       return socket;
     }
-    const int reason = errno;
     if (std::chrono::steady_clock::now() >= deadline) {
       throw IoError("rank 0 does not answer at {} for {} ms: {}", address, timeout_ms, std::strerror(reason));
     }

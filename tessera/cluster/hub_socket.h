@@ -26,10 +26,11 @@ class Socket {
   int fd_ = -1;
 };
 
-// Throws IoError naming the address, InvalidArgument for one that stands for every interface of the host. Sets
-// `address` to the one listened at, where port 0 has become a real one.
-Socket listen_at(std::string& address);
-// Retries until somebody listens. Throws IoError after `timeout_ms`.
+// Throws IoError naming the address, also where its host is not found within `timeout_ms`, InvalidArgument for one that
+// stands for every interface of the host. Sets `address` to the one listened at, where port 0 has become a real one.
+Socket listen_at(std::string& address, int64_t timeout_ms);
+// Retries until somebody listens and takes the connection. Throws IoError after `timeout_ms`, those among them in which
+// the host's name is looked up.
 Socket connect_to(const std::string& address, int64_t timeout_ms);
 // The next peer that waits, without waiting for one; an empty socket where there is none. errno tells why then.
 Socket accept_from(const Socket& listener);

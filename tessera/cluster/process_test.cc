@@ -1,9 +1,13 @@
 // Ranks as real processes: what they compute is what threads compute, and what happens to them when one fails.
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +22,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
 #include "tessera/cluster/hub.h"
+#include "tessera/cluster/hub_socket.h"
 #include "tessera/cluster/launch.h"
 #include "tessera/cluster/test_job.h"
 
@@ -547,6 +552,62 @@ TEST(Hub, AMissingRankZeroIsNamed) {
   options.timeout_ms = 50;
   EXPECT_THAT([&] { cluster::HubClient(options, 1, "host", std::make_shared<comm::JobState>(2)); },
               ThrowsMessage<IoError>(HasSubstr("rank 0 does not answer at unix:tessera-test-")));
+}
+
+// Listens, takes no connection, and has no room for one more that waits.
+class FullListener {
+ public:
+  FullListener() : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in where{};
+    where.sin_family = AF_INET;
+    where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof(where);
+    auto* const address = reinterpret_cast<sockaddr*>(&where);
+    EXPECT_EQ(bind(listener_.fd(), address, length), 0);
+    EXPECT_EQ(listen(listener_.fd(), 0), 0);
+    getsockname(listener_.fd(), address, &length);
+    port_ = ntohs(where.sin_port);
+    pollfd connected{-1, POLLOUT, 0};
+    do {
+      waiting_.emplace_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+      connect(waiting_.back().fd(), address, length);
+      connected.fd = waiting_.back().fd();
+    } while (poll(&connected, 1, 200) == 1);
+  }
+  std::string address() const { return fmt::format("tcp:127.0.0.1:{}", port_); }
+
+ private:
+  cluster::Socket listener_;
+  uint16_t port_ = 0;
+  std::list<cluster::Socket> waiting_;
+};
+
+TEST(Hub, ARankZeroThatTakesNoConnectionIsNamedAtTheDeadline) {
+  const FullListener listener;
+  cluster::HubOptions options = hub_options(listener.address());
+  options.timeout_ms = 300;
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_THAT([&] { cluster::HubClient(options, 1, "host", std::make_shared<comm::JobState>(2)); },
+              ThrowsMessage<IoError>(AllOf(HasSubstr("rank 0 does not answer at " + listener.address()),
+                                           HasSubstr("Connection timed out"))));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+}
+
+TEST(Hub, RanksMeetAtAHostsName) {
+  cluster::HubOptions options = hub_options("tcp:localhost:0");
+  const cluster::HubServer server(options);
+  EXPECT_THAT(server.address(), testing::StartsWith("tcp:localhost:"));
+  options.address = server.address();
+  std::thread other([&] { cluster::HubClient(options, 1, "host b", std::make_shared<comm::JobState>(2)); });
+  const cluster::HubClient client(options, 0, "host a", std::make_shared<comm::JobState>(2));
+  EXPECT_THAT(client.hosts(), testing::ElementsAre("host a", "host b"));
+  other.join();
+}
+
+TEST(Hub, AHostThatNobodyKnowsIsNamed) {
+  const cluster::HubOptions options = hub_options("tcp:no-such-host.invalid:5000");
+  EXPECT_THAT([&] { cluster::HubClient(options, 1, "host", std::make_shared<comm::JobState>(2)); },
+              ThrowsMessage<IoError>(HasSubstr("host \"no-such-host.invalid\"")));
 }
 
 TEST(Environment, RefusesWhatMakesNoSense) {
