@@ -1,6 +1,7 @@
 #include "tessera/cluster/launch.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -30,18 +31,40 @@ int64_t read_number(const char* name, int64_t fallback, int64_t at_least, int64_
 
 constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
 
-// A program between the launcher and the rank may have closed the descriptor: then the file counts.
+// Whether the descriptor is the launcher's pipe. A program between it and the rank may have closed that and opened
+// something of its own, which gets the number. `path` is the launcher's descriptor; where this process cannot see it,
+// being a pipe has to do.
+bool is_launchers_pipe(int fd, const std::string& path) {
+  struct stat open_file {
+  }, of_launcher{};
+  if (fstat(fd, &open_file) != 0 || !S_ISFIFO(open_file.st_mode)) return false;
+  if (path.empty() || stat(path.c_str(), &of_launcher) != 0) return true;
+  return open_file.st_dev == of_launcher.st_dev && open_file.st_ino == of_launcher.st_ino;
+}
+
+// Where a failing rank tells the launcher whose failure it is; -1 where there is none.
+int open_status() {
+  const int fd = static_cast<int>(read_number("TESSERA_STATUS_FD", -1, 0, kMaxInt));
+  const std::string path = read_text("TESSERA_STATUS_FILE");
+  if (fd >= 0 && is_launchers_pipe(fd, path)) {
+    // The programs that this one starts are no ranks and must not keep the launcher's pipe open.
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    return fd;
+  }
+  struct stat status {};
+  const bool is_pipe = !path.empty() && stat(path.c_str(), &status) == 0 && S_ISFIFO(status.st_mode);
+  return is_pipe ? open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC) : -1;
+}
+
+// Where both are said, as `tessera run` does, the descriptor counts if it is memory that nobody can change, as the
+// launcher's is: a program between it and the rank may have closed that and opened a file of its own.
 comm::Secret read_secret() {
   const std::string path = read_text("TESSERA_SECRET_FILE");
   const int fd = static_cast<int>(read_number("TESSERA_SECRET_FD", -1, 0, kMaxInt));
-  if (fd >= 0) {
-    try {
-      comm::Secret secret = comm::Secret::from_descriptor(fd, fmt::format("TESSERA_SECRET_FD={}", fd));
-      fcntl(fd, F_SETFD, FD_CLOEXEC);  // the programs that this one starts are no ranks
-      return secret;
-    } catch (const Error&) {
-      if (path.empty()) throw;
-    }
+  if (fd >= 0 && (path.empty() || fcntl(fd, F_GET_SEALS) == kSecretSeals)) {
+    comm::Secret secret = comm::Secret::from_descriptor(fd, fmt::format("TESSERA_SECRET_FD={}", fd));
+    fcntl(fd, F_SETFD, FD_CLOEXEC);  // the programs that this one starts are no ranks
+    return secret;
   }
   return path.empty() ? comm::Secret() : comm::Secret::from_file(path, "TESSERA_SECRET_FILE");
 }
@@ -95,9 +118,7 @@ JobOptions job_from_environment() {
   options.timeout_ms = read_number("TESSERA_TIMEOUT_MS", options.timeout_ms, 1, kMaxTimeoutMs);
   options.num_compute_threads = static_cast<int>(read_number("TESSERA_NUM_THREADS", 0, 1, kMaxInt));
   options.thread_ranks = static_cast<int>(read_number("TESSERA_THREAD_RANKS", 0, 1, kMaxInt));
-  options.status_fd = static_cast<int>(read_number("TESSERA_STATUS_FD", -1, 0, kMaxInt));
-  // The programs that this one starts are no ranks and must not keep the launcher's pipe open.
-  if (options.status_fd >= 0) fcntl(options.status_fd, F_SETFD, FD_CLOEXEC);
+  options.status_fd = open_status();
   options.secret = read_secret();
   options.store = read_text("TESSERA_STORE");
   options.job_id = read_text("TESSERA_JOB_ID");
@@ -167,8 +188,8 @@ std::vector<std::string> child_environment(const std::map<std::string, std::stri
     const std::string_view name = text.substr(0, equals);
     // What belongs to a job that this process is a rank of is nothing of the new job's.
     if (name == "TESSERA_RANK" || name == "TESSERA_SIZE" || name == "TESSERA_THREAD_RANKS" || name == "TESSERA_STORE" ||
-        name == "TESSERA_JOB_ID" || name == "TESSERA_STATUS_FD" || name == "TESSERA_SECRET_FD" ||
-        name == "TESSERA_SECRET_FILE") {
+        name == "TESSERA_JOB_ID" || name == "TESSERA_STATUS_FD" || name == "TESSERA_STATUS_FILE" ||
+        name == "TESSERA_SECRET_FD" || name == "TESSERA_SECRET_FILE") {
       continue;
     }
     values[std::string(name)] = text.substr(equals + 1);

@@ -42,7 +42,9 @@ struct JobOptions {
   int num_compute_threads = 0;   // TESSERA_NUM_THREADS, per rank; 0: the host's cores divided by its ranks
   std::string plugin_directory;  // TESSERA_PLUGIN_DIR: where the MPI plugin lies; empty: beside this program
   bool is_local = false;         // mpirun says that all ranks are on this host
-  int status_fd = -1;            // TESSERA_STATUS_FD: where a failing rank tells the launcher whose failure it is
+  // Where a failing rank tells the launcher whose failure it is: the open descriptor TESSERA_STATUS_FD, else the pipe
+  // that is open at TESSERA_STATUS_FILE; `tessera run` sets both.
+  int status_fd = -1;
 };
 
 // Throws InvalidArgument naming the variable whose value cannot be used.

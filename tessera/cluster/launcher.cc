@@ -96,7 +96,7 @@ Socket make_secret() {
     throw IoError("cannot make memory for the job's secret: {}; {}", std::strerror(errno), limits_text());
   }
   fchmod(memory.fd(), 0600);
-  fcntl(memory.fd(), F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE);
+  fcntl(memory.fd(), F_ADD_SEALS, kSecretSeals);
   return memory;
 }
 
@@ -312,14 +312,13 @@ class Launcher {
   int run() {
     // A job that is cut down while it starts must not leave those behind that have started.
     try {
-      auto [status_read, status_write] = make_pipe();
-      status_ = std::move(status_read);
+      std::tie(status_, status_write_) = make_pipe();
       set_nonblocking(status_);
       children_.resize(static_cast<size_t>(num_children()));
       const std::string job_id = comm::hex(comm::random_bytes(16));
       if (!is_threads_) secret_ = make_secret();
       for (int rank = 0; rank < num_children() && next_kill_ms_ == 0; ++rank) {
-        start(rank, job_id, status_write);
+        start(rank, job_id);
         take_signal();
         if (rank % kStartsPerLook == kStartsPerLook - 1) step(/*may_wait=*/false);
       }
@@ -351,14 +350,20 @@ class Launcher {
   int num_children() const { return is_threads_ ? 1 : options_.num_processes; }
   int num_ranks() const { return is_threads_ ? options_.num_thread_ranks : options_.num_processes; }
 
-  std::vector<std::string> environment_of(int rank, const std::string& job_id, int status_fd) const {
+  // By which a rank that has lost the one that it inherited opens it again.
+  static std::string own_descriptor(const Socket& socket) {
+    return fmt::format("/proc/{}/fd/{}", getpid(), socket.fd());
+  }
+
+  std::vector<std::string> environment_of(int rank, const std::string& job_id) const {
     const int cores = num_cores();
     const int threads =
         options_.num_compute_threads > 0 ? options_.num_compute_threads : std::max(1, cores / num_ranks());
     std::map<std::string, std::string> settings = {
         {"TESSERA_JOB_ID", job_id},
         {"TESSERA_NUM_THREADS", std::to_string(threads)},
-        {"TESSERA_STATUS_FD", std::to_string(status_fd)},
+        {"TESSERA_STATUS_FD", std::to_string(status_write_.fd())},
+        {"TESSERA_STATUS_FILE", own_descriptor(status_write_)},
     };
     if (is_threads_) {
       settings["TESSERA_THREAD_RANKS"] = std::to_string(options_.num_thread_ranks);
@@ -366,7 +371,7 @@ class Launcher {
       settings["TESSERA_RANK"] = std::to_string(rank);
       settings["TESSERA_SIZE"] = std::to_string(options_.num_processes);
       settings["TESSERA_SECRET_FD"] = std::to_string(secret_.fd());
-      settings["TESSERA_SECRET_FILE"] = fmt::format("/proc/{}/fd/{}", getpid(), secret_.fd());
+      settings["TESSERA_SECRET_FILE"] = own_descriptor(secret_);
       settings["TESSERA_STORE"] = fmt::format("unix:tessera-{}-{}", geteuid(), job_id);
     }
     if (!options_.transport.empty()) settings["TESSERA_TRANSPORT"] = options_.transport;
@@ -378,7 +383,7 @@ class Launcher {
     return child_environment(settings, defaults);
   }
 
-  void start(int rank, const std::string& job_id, const Socket& status_write) {
+  void start(int rank, const std::string& job_id) {
     Child& child = children_[static_cast<size_t>(rank)];
     Socket out_read, out_write, err_read, err_write;
     if (options_.log_directory.empty()) {
@@ -392,7 +397,7 @@ class Launcher {
       err_write = Socket(fcntl(out_write.fd(), F_DUPFD_CLOEXEC, 3));
     }
     // Everything that allocates happens before the fork: afterwards the child may only make system calls.
-    const std::vector<std::string> environment = environment_of(rank, job_id, status_write.fd());
+    const std::vector<std::string> environment = environment_of(rank, job_id);
     std::vector<char*> environment_pointers, argument_pointers;
     for (const std::string& entry : environment) environment_pointers.push_back(const_cast<char*>(entry.c_str()));
     environment_pointers.push_back(nullptr);
@@ -406,7 +411,7 @@ class Launcher {
                          .environment = environment_pointers.data(),
                          .out_fd = out_write.fd(),
                          .err_fd = err_write.fd(),
-                         .status_fd = status_write.fd(),
+                         .status_fd = status_write_.fd(),
                          .secret_fd = secret_.fd(),
                          .signal_mask = &signals_.mask_before(),
                          .descriptors = &descriptors_};
@@ -637,6 +642,7 @@ class Launcher {
   EndSignals signals_;
   Socket secret_;
   Socket status_;
+  Socket status_write_;  // the launcher's own, so that the pipe does not end where a rank has closed its
   std::string status_text_;
   std::vector<Child> children_;
   int num_running_ = 0;

@@ -712,5 +712,38 @@ TEST(Launch, RanksWhoseDescriptorsAProgramBetweenHasClosedJoinAllTheSame) {
   EXPECT_THAT(outcome.out, HasSubstr(checksum_of_threads(2)));
 }
 
+// A shell that opens a file of its own under the number in the variable, and then becomes the rank.
+std::vector<std::string> rank_behind_own_file(const std::string& variable, const std::string& redirection,
+                                              const std::string& arguments) {
+  return {"bash", "-c",
+          fmt::format("eval \"exec ${}{}\"; exec {} {}", variable, redirection, rank_program(), arguments)};
+}
+
+TEST(Launch, AFailingRankWritesNothingIntoAFileThatAProgramBetweenHasOpened) {
+  const std::string path = testing::TempDir() + "tessera_own_" + std::to_string(getpid());
+  for (const std::string& redirection : {">" + path, "> >(cat >" + path + ")"}) {
+    FileSystem::local().write_atomically(path, "before");
+    const Outcome outcome =
+        run_job({}, {.command = rank_behind_own_file("TESSERA_STATUS_FD", redirection, "throw 1"), .num_processes = 2});
+    EXPECT_EQ(outcome.code, 1);
+    EXPECT_THAT(outcome.err, HasSubstr("tessera run: rank 1 failed: exit code 1\n"));
+    EXPECT_EQ(FileSystem::local().read_text(path), "") << redirection;
+  }
+  FileSystem::local().remove(path);
+}
+
+TEST(Launch, AFileOfAProgramBetweenIsNotTakenForTheSecret) {
+  const std::string path = testing::TempDir() + "tessera_own_" + std::to_string(getpid());
+  FileSystem::local().write_atomically(path, "a text of more than sixteen bytes", 0600);
+  const Outcome outcome =
+      run_job({"-c", fmt::format("if [ $TESSERA_RANK = 1 ]; then eval \"exec $TESSERA_SECRET_FD<{}\"; "
+                                 "fi; exec {} script",
+                                 path, rank_program())},
+              {.command = {"bash"}, .num_processes = 2, .timeout_ms = 3000});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr(checksum_of_threads(2)));
+  FileSystem::local().remove(path);
+}
+
 }  // namespace
 }  // namespace tessera
