@@ -87,8 +87,10 @@ struct LaunchOptions {
 // rank has (kExitUsage). The errors that ranks end with are written once for all that have the same. SIGINT, SIGTERM
 // and SIGHUP end the job, also while it starts, and give 128 + their number; a second one kills. No process that a rank
 // has started is left behind, also when this one is killed (guard.h). The ranks read nothing from standard input.
-// Throws InvalidArgument for fewer than 1 rank and for a program that is not found, IoError where descriptors or
-// processes do not suffice.
+// An output that nobody reads any more ends the job, too, with 128 + SIGPIPE; one that cannot be written, with 1. What
+// is read slowly is kept up to a bound, and the ranks' writes then wait.
+// Throws InvalidArgument for fewer than 1 rank, a timeout that ranks refuse and a program that is not found, IoError
+// where descriptors or processes do not suffice.
 int launch(const LaunchOptions& options);
 
 }  // namespace tessera::cluster

@@ -14,7 +14,10 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
+#include <iterator>
 #include <memory>
+#include <optional>
+#include <tuple>
 #include <vector>
 
 #include "tessera/base/error.h"
@@ -25,6 +28,7 @@
 #include "tessera/cluster/guard.h"
 #include "tessera/cluster/hub_socket.h"
 #include "tessera/cluster/launch.h"
+#include "tessera/cluster/launcher_output.h"
 #include "tessera/cluster/rank_context.h"
 #include "tessera/cluster/rank_words.h"
 #include "tessera/cluster/run.h"
@@ -39,21 +43,14 @@ constexpr size_t kMaxLine = 1 << 16;
 // Of an error that is held back, to be said once for all ranks that say it. What is longer is passed on.
 constexpr size_t kMaxHeld = 1 << 16;
 constexpr int kMaxHeldLines = 200;
+// After a signal a reader that takes nothing for so long is not waited for.
+constexpr int64_t kLastWordsMs = 1000;
 // After so many starts the launcher looks at those that have started.
 constexpr int kStartsPerLook = 64;
 
 int64_t now_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
-}
-
-void write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t count = write(fd, text.data(), text.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return;  // nobody reads our output any more
-    text.remove_prefix(static_cast<size_t>(count));
-  }
 }
 
 std::string signal_name(int number) {
@@ -107,25 +104,31 @@ class Stream {
  public:
   Stream() = default;
   // `holds_errors`: the report of an error is kept until the rank ends, or shows by its next line that it goes on.
-  Stream(Socket source, int target, std::string prefix, std::deque<std::string>* last_lines, bool holds_errors)
+  Stream(Socket source, LauncherOutput& target, std::string prefix, std::deque<std::string>* last_lines,
+         bool holds_errors)
       : source_(std::move(source)),
-        target_(target),
+        target_(&target),
         prefix_(std::move(prefix)),
         last_lines_(last_lines),
         holds_errors_(holds_errors) {
     set_nonblocking(source_);
   }
-  int fd() const { return source_.fd(); }
+  // What to wait for; -1 where there is nothing more, or nobody to take it now.
+  int fd_to_wait_for() const { return source_ && !target_->is_full() ? source_.fd() : -1; }
 
-  // Passes on what is there.
-  void drain() {
+  // Passes on what is there, as much as is taken. Returns whether that is all for now.
+  bool drain() {
     // Not on the stack, which `ulimit -s` may keep to 32 KiB.
     std::vector<char> buffer(1 << 14);
     while (source_) {
+      if (target_->is_full()) return false;
       const ssize_t count = read(source_.fd(), buffer.data(), buffer.size());
       if (count < 0 && errno == EINTR) continue;
-      if (count < 0 && errno == EAGAIN) return;
-      if (count <= 0) return finish();
+      if (count < 0 && errno == EAGAIN) return true;
+      if (count <= 0) {
+        finish();
+        return true;
+      }
       rest_.append(buffer.data(), static_cast<size_t>(count));
       // A progress bar ends its lines by a return.
       size_t end;
@@ -133,6 +136,7 @@ class Stream {
         take_line(end == std::string::npos ? kMaxLine : end + 1);
       }
     }
+    return true;
   }
   void finish() {
     if (!rest_.empty()) {
@@ -165,13 +169,13 @@ class Stream {
     if (held_.size() > kMaxHeld || ++num_held_ > kMaxHeldLines) release();
   }
   void pass_line(const std::string& line) {
-    write_all(target_, prefix_ + line);
+    target_->write(prefix_ + line);
     last_lines_->push_back(std::string(trim(line)));
     if (last_lines_->size() > kLastLines) last_lines_->pop_front();
   }
 
   Socket source_;
-  int target_ = -1;
+  LauncherOutput* target_ = nullptr;
   std::string prefix_;
   std::deque<std::string>* last_lines_ = nullptr;
   bool holds_errors_ = false;
@@ -240,12 +244,13 @@ struct Child {
   std::deque<std::string> last_lines;
 };
 
-// Blocks the signals that end a job and makes them readable, as long as it lives.
+// Blocks the signals that end a job and makes them readable, as long as it lives. SIGPIPE is one of them: a write to
+// what nobody reads any more fails then, and the ranks end in order.
 class EndSignals {
  public:
   EndSignals() {
     sigemptyset(&set_);
-    for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set_, number);
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) sigaddset(&set_, number);
     pthread_sigmask(SIG_BLOCK, &set_, &before_);
     socket_ = Socket(signalfd(-1, &set_, SFD_CLOEXEC | SFD_NONBLOCK));
   }
@@ -307,7 +312,10 @@ class Launcher {
         is_threads_(options.num_thread_ranks > 0),
         program_(find_program(options.command.at(0))),
         descriptors_(num_children(), options.log_directory.empty() ? 3 : 1),
-        reports_(static_cast<size_t>(num_children())) {}
+        reports_(static_cast<size_t>(num_children())),
+        out_(options.out_fd) {
+    if (!out_.is_same_as(options.err_fd)) own_err_.emplace(options.err_fd);
+  }
 
   int run() {
     // A job that is cut down while it starts must not leave those behind that have started.
@@ -329,21 +337,20 @@ class Launcher {
     }
     while (num_running_ > 0) step(/*may_wait=*/true);
     for (Child& child : children_) {
-      child.out.drain();
-      child.err.drain();
-      child.out.finish();
-      child.err.finish();
+      pass_on_rest(child.out);
+      pass_on_rest(child.err);
     }
     read_status();
-    if (end_signal_ != 0) {
+    int code = end_signal_ != 0 ? 128 + end_signal_ : kExitSuccess;
+    if (end_signal_ == 0 && first_failed_ >= 0) {
+      code = report();
+    } else {
       for (Child& child : children_) child.err.release();
-      return 128 + end_signal_;
     }
-    if (first_failed_ < 0) {
-      for (Child& child : children_) child.err.release();
-      return kExitSuccess;
-    }
-    return report();
+    take_output_error();
+    while (out_.has_pending() || err().has_pending()) wait_for_readers();
+    if (code != kExitSuccess) return code;
+    return end_signal_ != 0 ? 128 + end_signal_ : output_error_ != 0 ? kExitFailure : kExitSuccess;
   }
 
  private:
@@ -426,32 +433,40 @@ class Launcher {
     if (!child.guard_fd) throw IoError("cannot watch rank {}: {}", rank, std::strerror(errno));
     if (out_read) {
       const std::string prefix = is_threads_ ? "" : fmt::format("[{}] ", rank);
-      child.out = Stream(std::move(out_read), options_.out_fd, prefix, &child.last_lines, /*holds_errors=*/false);
+      child.out = Stream(std::move(out_read), out_, prefix, &child.last_lines, /*holds_errors=*/false);
       // Threads of one process say by themselves what several of them have to say.
-      child.err = Stream(std::move(err_read), options_.err_fd, prefix, &child.last_lines, !is_threads_);
+      child.err = Stream(std::move(err_read), err(), prefix, &child.last_lines, !is_threads_);
     }
   }
 
   void step(bool may_wait) {
-    std::vector<pollfd> waits = {{signals_.fd(), POLLIN, 0}, {status_.fd(), POLLIN, 0}};
+    std::vector<pollfd> waits = {{signals_.fd(), POLLIN, 0},
+                                 {status_.fd(), POLLIN, 0},
+                                 {out_.fd_to_wait_for(), POLLOUT, 0},
+                                 {err().fd_to_wait_for(), POLLOUT, 0}};
+    const size_t num_own = waits.size();
     for (const Child& child : children_) {
       waits.push_back({child.is_running ? child.guard_fd.fd() : -1, POLLIN, 0});
-      waits.push_back({child.out.fd(), POLLIN, 0});
-      waits.push_back({child.err.fd(), POLLIN, 0});
+      waits.push_back({child.out.fd_to_wait_for(), POLLIN, 0});
+      waits.push_back({child.err.fd_to_wait_for(), POLLIN, 0});
     }
     const int64_t limit = !may_wait ? 0 : next_kill_ms_ == 0 ? -1 : std::max<int64_t>(0, next_kill_ms_ - now_ms());
     poll(waits.data(), waits.size(), static_cast<int>(limit));
+    if (waits[2].revents != 0) out_.flush();
+    if (waits[3].revents != 0) err().flush();
     for (size_t i = 0; i < children_.size(); ++i) {
       Child& child = children_[i];
-      if (waits[3 * i + 3].revents != 0) child.out.drain();
-      if (waits[3 * i + 4].revents != 0) child.err.drain();
-      if (waits[3 * i + 2].revents != 0) {
+      const pollfd* of_child = &waits[num_own + 3 * i];
+      if (of_child[1].revents != 0) child.out.drain();
+      if (of_child[2].revents != 0) child.err.drain();
+      if (of_child[0].revents != 0) {
         wait_for(child);
         if (child.status != 0) note_failure(static_cast<int>(i));
       }
     }
     if (waits[1].revents != 0) read_status();
     take_signal();
+    take_output_error();
     if (next_kill_ms_ != 0 && now_ms() >= next_kill_ms_) {
       if (was_told_) name_killed();
       kill_all(was_told_ ? SIGKILL : SIGTERM);
@@ -459,9 +474,36 @@ class Launcher {
     }
   }
 
+  // What a rank has written before its end, as fast as it is read.
+  void pass_on_rest(Stream& stream) {
+    while (!stream.drain()) wait_for_readers();
+    stream.finish();
+  }
+
+  // The ranks have ended: waits until somebody reads, or a signal says that it is not to be waited for. Who reads on
+  // after a signal gets all.
+  void wait_for_readers() {
+    pollfd waits[] = {
+        {signals_.fd(), POLLIN, 0}, {out_.fd_to_wait_for(), POLLOUT, 0}, {err().fd_to_wait_for(), POLLOUT, 0}};
+    const int ready = poll(waits, std::size(waits), end_signal_ != 0 ? static_cast<int>(kLastWordsMs) : -1);
+    out_.flush();
+    err().flush();
+    if (const int number = signals_.take(); number != 0) {
+      if (end_signal_ != 0 && number != SIGPIPE) give_up_output();
+      if (end_signal_ == 0) end_signal_ = number;
+    }
+    take_output_error();
+    if (ready == 0) give_up_output();
+  }
+  void give_up_output() {
+    out_.give_up();
+    err().give_up();
+  }
+
   void take_signal() {
     const int number = signals_.take();
     if (number == 0) return;
+    if (number == SIGPIPE && (end_signal_ != 0 || out_.error() != 0 || err().error() != 0)) return;
     // The second one is meant.
     const bool is_second = end_signal_ != 0;
     say(fmt::format("SIG{}{}: {} {} rank{}", sigabbrev_np(number), is_second ? " again" : "",
@@ -475,8 +517,30 @@ class Launcher {
     }
   }
 
+  // An output that cannot be written ends the job, as it would end a program: nobody reads it, or its disk is full.
+  void take_output_error() {
+    if (output_error_ != 0) return;
+    output_error_ = out_.error() != 0 ? out_.error() : err().error();
+    if (output_error_ == 0) return;
+    const char* name = out_.error() != 0 ? "standard output" : "standard error";
+    const std::string what = output_error_ == EPIPE
+                                 ? fmt::format("nobody reads {} any more", name)
+                                 : fmt::format("cannot write {}: {}", name, std::strerror(output_error_));
+    if (num_running_ == 0) {
+      say(what);
+    } else {
+      say(fmt::format("{}: ending {} rank{}", what, num_running_, num_running_ == 1 ? "" : "s"));
+    }
+    if (end_signal_ != 0) return;
+    if (output_error_ == EPIPE) end_signal_ = SIGPIPE;
+    if (!was_told_) next_kill_ms_ = now_ms();
+  }
+
+  // Where ranks write to one file, pipe or terminal by both of their outputs, lines stay whole.
+  LauncherOutput& err() { return own_err_ ? *own_err_ : out_; }
+
   // One line of the launcher's own.
-  void say(const std::string& line) { write_all(options_.err_fd, fmt::format("tessera run: {}\n", line)); }
+  void say(const std::string& line) { err().write(fmt::format("tessera run: {}\n", line)); }
 
   void wait_for(Child& child) {
     if (!child.is_running) return;
@@ -496,7 +560,7 @@ class Launcher {
   }
 
   void note_failure(int rank) {
-    if (end_signal_ != 0) return;
+    if (end_signal_ != 0 || output_error_ != 0) return;
     if (first_failed_ < 0) first_failed_ = rank;
     // The others hear of it from their peers and end by themselves, with their own messages.
     if (next_kill_ms_ == 0) next_kill_ms_ = now_ms() + options_.grace_ms;
@@ -578,7 +642,7 @@ class Launcher {
     } else {
       text += "; it wrote nothing\n";
     }
-    write_all(options_.err_fd, text);
+    err().write(text);
     const bool is_usage = WIFEXITED(child.status) && WEXITSTATUS(child.status) == kExitUsage;
     return is_usage ? kExitUsage : kExitFailure;
   }
@@ -609,7 +673,7 @@ class Launcher {
       text += entry.text;
       if (text.ends_with('\n')) text.pop_back();
       for (const std::string_view line : split(text, '\n')) {
-        write_all(options_.err_fd, prefix + std::string(line) + "\n");
+        err().write(prefix + std::string(line) + "\n");
       }
     }
     return errors;
@@ -640,6 +704,9 @@ class Launcher {
   DescriptorLimit descriptors_;
   GuardReports reports_;
   EndSignals signals_;
+  LauncherOutput out_;
+  std::optional<LauncherOutput> own_err_;
+  int output_error_ = 0;
   Socket secret_;
   Socket status_;
   Socket status_write_;  // the launcher's own, so that the pipe does not end where a rank has closed its

@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -13,7 +14,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <climits>
 #include <fstream>
+#include <functional>
 #include <list>
 #include <optional>
 #include <regex>
@@ -24,6 +27,7 @@
 #include "tessera/cluster/hub.h"
 #include "tessera/cluster/hub_socket.h"
 #include "tessera/cluster/launch.h"
+#include "tessera/cluster/launcher_output.h"
 #include "tessera/cluster/test_job.h"
 
 namespace tessera {
@@ -382,6 +386,162 @@ TEST(Launch, ASignalBetweenTwoStartsEndsTheJobBeforeTheRestHasStarted) {
   EXPECT_EQ(outcome.code, 128 + SIGTERM);
   EXPECT_THAT(outcome.err, HasSubstr("tessera run: SIGTERM: ending 1 rank\n"));
   EXPECT_LT(outcome.seconds, 60);
+}
+
+// A launcher in a process of its own, whose ranks write without an end to a pipe that this process may leave unread.
+class WritingJob {
+ public:
+  explicit WritingJob(
+      std::vector<std::string> command = {"yes"}, void (*prepare)() = [] {}) {
+    EXPECT_EQ(pipe(out_), 0);
+    EXPECT_EQ(pipe(err_), 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      close(out_[0]);
+      close(err_[0]);
+      prepare();
+      int code = 99;
+      try {
+        code =
+            cluster::launch({.command = std::move(command), .num_processes = 1, .out_fd = out_[1], .err_fd = err_[1]});
+      } catch (...) {
+      }
+      _exit(code);
+    }
+    close(out_[1]);
+    close(err_[1]);
+  }
+  ~WritingJob() {
+    if (!has_ended_) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+    stop_reading();
+    close(err_[0]);
+  }
+  WritingJob(const WritingJob&) = delete;
+  WritingJob& operator=(const WritingJob&) = delete;
+
+  // False when it has not happened after ten seconds.
+  bool fills_the_pipe() const {
+    const int capacity = fcntl(out_[0], F_GETPIPE_SZ);
+    return within_ten_seconds([&] {
+      int unread = 0;
+      return ioctl(out_[0], FIONREAD, &unread) == 0 && unread + PIPE_BUF > capacity;
+    });
+  }
+  bool ends() {
+    return within_ten_seconds([&] { return has_ended_ = waitpid(pid_, &status_, WNOHANG) == pid_; });
+  }
+  void send(int number) const { kill(pid_, number); }
+  int out() const { return out_[0]; }
+  void stop_reading() {
+    if (out_[0] >= 0) close(out_[0]);
+    out_[0] = -1;
+  }
+  // Once it has ended.
+  int code() const { return WIFEXITED(status_) ? WEXITSTATUS(status_) : -1; }
+  std::string err() const { return all_of(err_[0]); }
+
+  static std::string all_of(int fd) {
+    std::string text;
+    char buffer[4096];
+    ssize_t count;
+    while ((count = read(fd, buffer, sizeof(buffer))) > 0) text.append(buffer, static_cast<size_t>(count));
+    return text;
+  }
+
+ private:
+  static bool within_ten_seconds(const std::function<bool()>& happens) {
+    for (int i = 0; i < 1000; ++i) {
+      if (happens()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
+  }
+
+  pid_t pid_ = -1;
+  int out_[2] = {-1, -1};
+  int err_[2] = {-1, -1};
+  int status_ = 0;
+  bool has_ended_ = false;
+};
+
+TEST(Launch, ASignalEndsAJobWhoseOutputNobodyReads) {
+  for (const int number : {SIGTERM, SIGINT}) {
+    WritingJob job;
+    ASSERT_TRUE(job.fills_the_pipe());
+    job.send(number);
+    ASSERT_TRUE(job.ends()) << number;
+    EXPECT_EQ(job.code(), 128 + number);
+    EXPECT_THAT(job.err(), HasSubstr("ending 1 rank\n"));
+  }
+}
+
+TEST(Launch, AJobWhoseOutputNobodyReadsAnyMoreEnds) {
+  for (const auto prepare : {+[] {}, +[] { signal(SIGPIPE, SIG_IGN); }}) {
+    WritingJob job({"yes"}, prepare);
+    ASSERT_TRUE(job.fills_the_pipe());
+    job.stop_reading();
+    ASSERT_TRUE(job.ends());
+    EXPECT_EQ(job.code(), 128 + SIGPIPE);
+    EXPECT_EQ(job.err(), "tessera run: nobody reads standard output any more: ending 1 rank\n");
+  }
+}
+
+TEST(Launch, WhatNobodyReadIsNoSuccess) {
+  WritingJob job({"sh", "-c", "yes | head -n 14000"});  // the rank ends, more than a pipe holds is left
+  ASSERT_TRUE(job.fills_the_pipe());
+  job.stop_reading();
+  ASSERT_TRUE(job.ends());
+  EXPECT_EQ(job.code(), 128 + SIGPIPE);
+}
+
+TEST(Launch, AReaderThatComesLateGetsAll) {
+  WritingJob job({"sh", "-c", "yes 'a line' | head -n 100000; echo the end"});
+  ASSERT_TRUE(job.fills_the_pipe());
+  std::string expected;
+  for (int i = 0; i < 100'000; ++i) expected += "[0] a line\n";
+  EXPECT_TRUE(WritingJob::all_of(job.out()) == expected + "[0] the end\n");
+  ASSERT_TRUE(job.ends());
+  EXPECT_EQ(job.code(), 0) << job.err();
+}
+
+TEST(Launch, ADiskThatIsFullEndsTheJob) {
+  const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  EXPECT_EQ(cluster::launch({.command = {"yes"}, .num_processes = 1, .out_fd = full, .err_fd = ends[1]}), 1);
+  close(ends[1]);
+  EXPECT_EQ(WritingJob::all_of(ends[0]),
+            "tessera run: cannot write standard output: No space left on device: ending 1 rank\n");
+  close(ends[0]);
+  close(full);
+}
+
+TEST(LauncherOutput, SaysWhenItKeepsSoMuchThatTheRanksMustWait) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  cluster::LauncherOutput output(ends[1]);
+  std::string written;
+  for (int i = 0; !output.is_full(); ++i) {
+    const std::string line = fmt::format("line {}\n", i);
+    written += line;
+    output.write(line);
+    ASSERT_LT(i, 1 << 16);
+  }
+  EXPECT_EQ(fcntl(ends[1], F_GETFL) & O_NONBLOCK, 0) << "others who write there are told to wait";
+  std::string got;
+  char buffer[4096];
+  while (got.size() < written.size()) {
+    got.append(buffer, static_cast<size_t>(read(ends[0], buffer, sizeof(buffer))));
+    output.flush();
+  }
+  EXPECT_TRUE(got == written);
+  EXPECT_FALSE(output.has_pending() || output.is_full());
+  EXPECT_EQ(output.error(), 0);
+  close(ends[0]);
+  close(ends[1]);
 }
 
 TEST(Program, SaysWhichSignalEndsIt) {

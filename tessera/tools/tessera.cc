@@ -54,9 +54,10 @@ void add_run(CLI::App& app, int& exit_code) {
       "  tessera run --threads 4 ./resnet50_cifar10 ...            four ranks in one process\n"
       "  tessera run -n 4 --log_dir logs ./program                 each rank's output in logs/rank.N\n"
       "When a rank fails, the others are ended and the command says which one, how, and its last lines; what several\n"
-      "ranks say is said once. SIGINT, SIGTERM and SIGHUP end the ranks, a second one kills them. Nothing that the "
-      "ranks\n"
-      "have started outlives the job, also when this command is killed.\n"
+      "ranks say is said once. SIGINT, SIGTERM and SIGHUP end the ranks, a second one kills them, and so does an "
+      "output\n"
+      "that nobody reads any more. Nothing that the ranks have started outlives the job, also when this command is\n"
+      "killed.\n"
       "Exit codes: 0 when all ranks ended with 0, 1 when one failed, 2 when the command line is wrong, that of the\n"
       "program, too, 128 + N after signal N.");
   auto* n = run->add_option("-n,--num_ranks", options.num_processes, "ranks, a process each")->check(at_least_one());
