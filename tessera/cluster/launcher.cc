@@ -293,7 +293,7 @@ struct RankStart {
 void exec_rank(void* argument) {
   const auto& start = *static_cast<const RankStart*>(argument);
   start.descriptors->restore();
-  const int nothing = open("/dev/null", O_RDONLY);
+  const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
   dup2(nothing, 0);
   dup2(start.out_fd, 1);
   dup2(start.err_fd, 2);
@@ -303,6 +303,14 @@ void exec_rank(void* argument) {
   execve(start.program, start.arguments, start.environment);
   static constexpr char kMessage[] = "cannot be executed\n";
   [[maybe_unused]] const ssize_t written = write(2, kMessage, sizeof(kMessage) - 1);
+}
+
+// Opens /dev/null in place of standard descriptors that are closed: no pipe of a job may get their numbers.
+void open_standard_descriptors() {
+  int fd;
+  while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= 2) {
+  }
+  if (fd > 2) close(fd);
 }
 
 class Launcher {
@@ -737,6 +745,7 @@ int launch(const LaunchOptions& options) {
     throw InvalidArgument("tessera run: a timeout must be from 1 to {} ms, got {}", kMaxTimeoutMs, options.timeout_ms);
   }
   if (!options.transport.empty()) parse_transport_kind(options.transport);
+  open_standard_descriptors();
   return Launcher(options).run();
 }
 

@@ -619,6 +619,24 @@ TEST(Launch, KeepsTheUsersOwnThreadSettings) {
   EXPECT_THAT(outcome.out, HasSubstr("[1] 3 ACTIVE\n"));
 }
 
+TEST(Launch, GivesARankNoDescriptorOfDevNullButStandardInput) {
+  // This process may have got some from who has started it.
+  WritingJob job({"sh", "-c", "readlink /proc/$$/fd/* | grep -c /dev/null"},
+                 [] { close_range(3, ~0U, CLOSE_RANGE_CLOEXEC); });
+  EXPECT_EQ(WritingJob::all_of(job.out()), "[0] 1\n");
+  EXPECT_TRUE(job.ends());
+}
+
+TEST(Launch, NeedsNoStandardDescriptorsOfItsOwn) {
+  WritingJob job({"sh", "-c", "test -e /proc/self/fd/0 && echo out && echo err >&2; readlink /proc/$$/fd/0"}, [] {
+    for (const int fd : {0, 1, 2}) close(fd);
+  });
+  EXPECT_EQ(WritingJob::all_of(job.out()), "[0] out\n[0] /dev/null\n");
+  ASSERT_TRUE(job.ends());
+  EXPECT_EQ(job.err(), "[0] err\n");
+  EXPECT_EQ(job.code(), 0);
+}
+
 // The hub, without processes.
 
 cluster::HubOptions hub_options(const std::string& address) {
