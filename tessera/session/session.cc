@@ -69,6 +69,12 @@ executor::Arena reserve_arena(cluster::Context& context, int64_t wanted) {
   }
 }
 
+// Strategies say how ranks share the work, and a graph of one rank's own is not shared.
+compiler::CompileOptions for_one_rank(compiler::CompileOptions options) {
+  options.plan.strategies = false;
+  return options;
+}
+
 }  // namespace
 
 std::vector<mesh::Range> Executable::input_slice(const std::string& name) const {
@@ -336,7 +342,8 @@ std::unique_ptr<Executable> Session::compile(const ir::Graph& graph, const mesh:
 
 std::unique_ptr<Executable> Session::compile_own(const ir::Graph& graph, comm::Communicator& members) {
   const mesh::Mesh alone({{"data", 1}}, {context_.rank()});
-  auto compiled = compiler::compile(graph, alone, {}, context_.rank(), layout_, kernels_, compile_options());
+  auto compiled =
+      compiler::compile(graph, alone, {}, context_.rank(), layout_, kernels_, for_one_rank(compile_options()));
   if (members.size() > 1) {
     std::vector<std::vector<Communication>> by_rank(static_cast<size_t>(context_.size()));
     const auto texts =
@@ -351,7 +358,7 @@ std::unique_ptr<Executable> Session::compile_own(const ir::Graph& graph, comm::C
 
 std::unique_ptr<Executable> Session::compile_own(const ir::Graph& graph) {
   const mesh::Mesh alone({{"data", 1}}, {context_.rank()});
-  auto options = compile_options();
+  auto options = for_one_rank(compile_options());
   if (context_.size() > 1) size_buckets(options.partition);
   auto compiled = compile_with_agreed_kernels(
       [&] { return compiler::compile(graph, alone, {}, context_.rank(), layout_, kernels_, options); });
@@ -376,8 +383,7 @@ compiler::Compiled Session::compile_with_agreed_kernels(const std::function<comp
 
 std::unique_ptr<Executable> Session::compile_local(const ir::Graph& graph) {
   const mesh::Mesh alone({{"data", 1}}, {context_.rank()});
-  auto options = compile_options();
-  options.plan.strategies = false;  // they say how ranks share the work, and here is one
+  auto options = for_one_rank(compile_options());
   auto compiled = compiler::compile(graph, alone, {}, context_.rank(), layout_, kernels_, options);
   return finish(std::move(compiled));
 }
