@@ -13,6 +13,7 @@ namespace tessera::nn {
 namespace {
 
 const Type kStepType{DType::kI32, {1}};
+constexpr const char* kRateName = "learning_rate";
 
 bool is_exempt_from_decay(const std::string& name) {
   return name.find("beta") != std::string::npos || name.find("gamma") != std::string::npos;
@@ -145,8 +146,13 @@ bool BaseOptimizer::has_own_rate(std::optional<size_t> group) const {
   return group && settings_.groups[*group].learning_rate;
 }
 
+bool is_rate_table(const Parameter& state) {
+  return state.kind == ir::InputKind::kState && state.full_name().starts_with(kRateName) &&
+         state.type.shape.ndim() == 1;
+}
+
 std::string BaseOptimizer::rate_name(std::optional<size_t> group) const {
-  return has_own_rate(group) ? fmt::format("learning_rate_group_{}", *group) : "learning_rate";
+  return has_own_rate(group) ? fmt::format("{}_group_{}", kRateName, *group) : std::string(kRateName);
 }
 
 const LearningRate& BaseOptimizer::rate_of(std::optional<size_t> group) const {

@@ -91,6 +91,9 @@ class BaseOptimizer : public Optimizer {
   OptimizerSettings settings_;
 };
 
+// Whether a state of an optimizer is a table of learning rates, one for each step.
+bool is_rate_table(const Parameter& state);
+
 // A scalar of the parameter's arithmetic: cast from the optimizer's scalar dtype where they differ.
 ir::Value scalar_for(const Parameter& parameter, ir::Value scalar);
 

@@ -4,6 +4,7 @@
 #include "tessera/base/logging.h"
 #include "tessera/nn/gradient_accumulation.h"
 #include "tessera/session/rank_group.h"
+#include "tessera/train/mode_options.h"
 #include "tessera/train/precision.h"
 #include "tessera/train/strategy_record.h"
 
@@ -19,11 +20,10 @@ std::string signature_of(const char* what, const std::vector<session::InputSpec>
 }  // namespace
 
 ParallelMode parse_parallel_mode(const std::string& text) {
-  if (text == "stand_alone") return ParallelMode::kStandAlone;
-  if (text == "data_parallel") return ParallelMode::kDataParallel;
-  if (text == "hybrid_parallel") return ParallelMode::kHybrid;
-  if (text == "semi_auto_parallel") return ParallelMode::kSemiAuto;
-  if (text == "auto_parallel") return ParallelMode::kAutomatic;
+  for (const auto mode : {ParallelMode::kStandAlone, ParallelMode::kDataParallel, ParallelMode::kHybrid,
+                          ParallelMode::kSemiAuto, ParallelMode::kAutomatic}) {
+    if (text == to_string(mode)) return mode;
+  }
   throw InvalidArgument(
       "unknown parallel mode \"{}\"; available: stand_alone, data_parallel, hybrid_parallel, semi_auto_parallel, "
       "auto_parallel",
@@ -44,6 +44,9 @@ Model::Model(cluster::Context& context, nn::Cell& network, nn::Cell* loss, nn::O
   if (const int parts = options_.optimizer_weight_shard_size;
       parts < 0 || (parts > 0 && context_.size() % parts != 0)) {
     throw InvalidArgument("optimizer_weight_shard_size {} must divide the {} ranks", parts, context_.size());
+  }
+  if (context_.rank() == 0) {
+    for (const auto& line : unused_options(options_, context_.size())) log_warning("{}", line);
   }
   if (is_parallel()) {
     auto seed = static_cast<int64_t>(options_.seed);
@@ -80,6 +83,22 @@ nn::Settings Model::settings(bool training) const {
 mesh::Mesh Model::mesh() const {
   if (is_parallel() && !is_hybrid()) return mesh::Mesh({{"data", context_.size()}});
   return mesh::Mesh({{"data", 1}}, {context_.rank()});
+}
+
+void Model::say_unused_strategies(const ir::Graph& graph) {
+  const ParallelMode mode = options_.parallel_mode;
+  const bool splits = mode == ParallelMode::kSemiAuto || mode == ParallelMode::kAutomatic;
+  if (splits || strategies_said_ || context_.rank() != 0) return;
+  std::set<std::string> operators;
+  for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
+    const ir::Node& node = graph.node(n);
+    if (!node.strategy.empty() && node.forward == ir::kNone) operators.insert(node.source + ":" + node.op);
+  }
+  if (operators.empty()) return;
+  strategies_said_ = true;
+  log_warning(
+      "the strategies of {} operator{} have no effect in {}: only in semi_auto_parallel, auto_parallel; \"{}\" has one",
+      operators.size(), operators.size() == 1 ? "" : "s", to_string(mode), *operators.begin());
 }
 
 compiler::PlanOptions Model::plan_options() const {
@@ -154,6 +173,7 @@ session::Executable& Model::train_executable_for(const std::vector<session::Inpu
   // Values lie where the step that updates them wants them.
   if (!values_placed_) place_values(trace_train(inputs), inputs);
   const auto graph = trace_train(inputs, part);
+  say_unused_strategies(graph);
   note_network(graph);
   auto& executable = *(compiled_[signature] = compile(graph, inputs));
   executable.executor().set_before_update([this, threads = ParallelFor(session_->num_threads())](
@@ -170,6 +190,7 @@ session::Executable& Model::eval_executable_for(const std::vector<session::Input
       loss_ != nullptr
           ? session::trace_loss(network_, *loss_, inputs, settings(false), ranks_of_loss(), precision)
           : session::trace_forward(network_, std::span(inputs).first(inputs.size() - 1), settings(false), precision);
+  say_unused_strategies(graph);
   if (strategies_) apply_known_strategies(graph, *strategies_);
   // Parameters lie where training wants them.
   if (!values_placed_) place_values(optimizer_ != nullptr ? trace_train(inputs) : graph, inputs);
@@ -247,6 +268,7 @@ session::Executable& Model::predict_executable_for(const std::vector<session::In
     return *known->second;
   }
   ir::Graph graph = session::trace_forward(network_, inputs, settings(false), precision_of(options_));
+  say_unused_strategies(graph);
   if (strategies_) apply_known_strategies(graph, *strategies_);
   if (is_hybrid()) return *(compiled_[signature] = session_->compile_own(graph));
   auto options = plan_options();

@@ -54,6 +54,7 @@ enum class BatchNormStatistics {
   kLocal,   // each rank's own rows, without communication; moving statistics are one row per rank
 };
 
+// An option that is set and has no effect in the parallel mode is warned about once, by rank 0 (mode_options.h).
 struct ModelOptions {
   ParallelMode parallel_mode = ParallelMode::kStandAlone;
   // A step of training is so many batches: their gradients are accumulated (states accu_grads.<parameter>), the
@@ -251,6 +252,8 @@ class Model {
   compiler::PlanOptions plan_options() const;
   std::unique_ptr<session::Executable> compile(const ir::Graph& graph, const std::vector<session::InputSpec>& inputs);
   ir::Graph trace_train(const std::vector<session::InputSpec>& inputs, session::StepPart part);
+  // Says once that strategies of the network have no effect in this mode.
+  void say_unused_strategies(const ir::Graph& graph);
   // The executable of the next batch: with gradient accumulation that of a step's last one is another.
   session::Executable& train_executable_for(const std::vector<session::InputSpec>& inputs);
   session::Executable& train_executable_for(const std::vector<session::InputSpec>& inputs, session::StepPart part);
@@ -302,6 +305,8 @@ class Model {
   // Throws InvalidArgument for a data set that does not make whole steps.
   int64_t steps_per_epoch(const data::Dataset& dataset);
   void require_equal_steps(int64_t own);
+  // Says once that a table of learning rates ends before the training, which goes on to this step.
+  void say_short_rates(int64_t last_step);
   void run_batch(session::Executable& executable, const RunContext& run);
   // Runs it and notes whether it was skipped.
   void run_step(session::Executable& executable);
@@ -367,6 +372,8 @@ class Model {
   std::optional<checkpoint::StrategyFile> strategies_;  // of strategy_ckpt_load_file
   std::vector<checkpoint::ParameterLayout> layouts_;
   bool strategies_written_ = false;
+  bool strategies_said_ = false;
+  bool rates_said_ = false;
   bool predicts_split_ = false;  // values lie as strategies say
   bool replicas_checked_ = false;
   bool values_placed_ = false;

@@ -2,6 +2,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/nn/base_optimizer.h"
 #include "tessera/nn/gradient_accumulation.h"
 #include "tessera/train/precision.h"
 
@@ -58,6 +59,17 @@ void Model::require_equal_steps(int64_t own) {
     if (all[rank] == all[0]) continue;
     throw InvalidArgument("train: rank {} has {} steps an epoch, rank 0 has {}; in hybrid_parallel they must be equal",
                           rank, all[rank], all[0]);
+  }
+}
+
+void Model::say_short_rates(int64_t last_step) {
+  if (rates_said_ || context_.rank() != 0) return;
+  for (const nn::Parameter& state : states_) {
+    if (!nn::is_rate_table(state) || state.type.shape[0] >= last_step) continue;
+    rates_said_ = true;
+    log_warning(
+        "train: {} has the rates of {} steps, the training goes on to step {}: the last rate holds from step {} on",
+        state.full_name(), state.type.shape[0], last_step, state.type.shape[0]);
   }
 }
 
@@ -124,6 +136,7 @@ void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callba
     log_warning("train: {} epochs are done already, {} were asked for", epochs_done, num_epochs);
     return;
   }
+  say_short_rates(step_ + (num_epochs - epochs_done) * steps - position_.batch / batches_per_step);
   auto batches = batches_of(dataset, position_, num_epochs - epochs_done, options, *train_);
   RunContext run{*this};
   run.num_epochs = num_epochs;

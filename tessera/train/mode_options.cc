@@ -1,0 +1,126 @@
+#include "tessera/train/mode_options.h"
+
+#include <fmt/ranges.h>
+
+namespace tessera::train {
+namespace {
+
+using enum OptionUse;
+
+constexpr std::array<std::string_view, 5> kModeNames = {"stand_alone", "data_parallel", "hybrid_parallel",
+                                                        "semi_auto_parallel", "auto_parallel"};
+
+// Whether anything but the files of a search is set.
+bool sets_search(const ModelOptions& options) {
+  const compiler::SearchOptions usual = AutomaticPlanOptions().search;
+  const auto& search = options.automatic.search;
+  return options.automatic.profile || options.automatic.planner || search.algorithm != usual.algorithm ||
+         search.max_axes != usual.max_axes || search.use_all_ranks != usual.use_all_ranks ||
+         search.slice_align_size != usual.slice_align_size || search.rounds != usual.rounds ||
+         search.timeout_seconds != usual.timeout_seconds || search.gap != usual.gap || search.seed != usual.seed ||
+         search.fold_above != usual.fold_above;
+}
+
+bool shares_parameters(const ModelOptions& options) { return options.parallel_optimizer; }
+bool may_share_parameters(const ModelOptions& options) {
+  return options.parallel_optimizer || !options.strategy_ckpt_load_file.empty();
+}
+
+constexpr auto kOptions = std::to_array<ModeOption>({
+    // Columns: stand-alone, data parallel, hybrid, semi-automatic, automatic.
+    {"full_batch", {kUnused, kUnused, kUnused, kRead, kRead}, [](const ModelOptions& o) { return o.full_batch; }},
+    {"sharding_propagation",
+     {kUnused, kUnused, kUnused, kRead, kUnused},
+     [](const ModelOptions& o) { return o.sharding_propagation; }},
+    {"dataset_strategy",
+     {kUnused, kUnused, kUnused, kRead, kRead},
+     [](const ModelOptions& o) { return !o.dataset_strategy.empty(); }},
+    {.name = "strategy_ckpt_save_file",
+     .uses = {kUnused, kUnused, kUnused, kRead, kRead},
+     .is_set = [](const ModelOptions& o) { return !o.strategy_ckpt_save_file.empty(); },
+     .names_file = true},
+    {.name = "strategy_ckpt_load_file",
+     .uses = {kUnused, kUnused, kUnused, kRead, kRead},
+     .is_set = [](const ModelOptions& o) { return !o.strategy_ckpt_load_file.empty(); },
+     .names_file = true},
+    {.name = "group_ckpt_save_file",
+     .uses = {kUnused, kUnused, kUnused, kRead, kRead},
+     .is_set = [](const ModelOptions& o) { return !o.group_ckpt_save_file.empty(); },
+     .names_file = true},
+    {"automatic", {kUnused, kUnused, kUnused, kUnused, kRead}, sets_search},
+    {.name = "automatic.load_file",
+     .uses = {kUnused, kUnused, kUnused, kUnused, kRead},
+     .is_set = [](const ModelOptions& o) { return !o.automatic.load_file.empty(); },
+     .names_file = true},
+    {.name = "automatic.save_file",
+     .uses = {kUnused, kUnused, kUnused, kUnused, kRead},
+     .is_set = [](const ModelOptions& o) { return !o.automatic.save_file.empty(); },
+     .names_file = true},
+    {"parallel_optimizer", {kUnused, kRead, kRefused, kRead, kUnused}, shares_parameters},
+    {"parallel_optimizer_threshold",
+     {kUnused, kRead, kUnused, kRead, kUnused},
+     [](const ModelOptions&
+            o) { return o.parallel_optimizer_threshold != ModelOptions().parallel_optimizer_threshold; },
+     "parallel_optimizer",
+     shares_parameters},
+    {"optimizer_weight_shard_size",
+     {kUnused, kRead, kUnused, kRead, kUnused},
+     [](const ModelOptions& o) { return o.optimizer_weight_shard_size != 0; },
+     "parallel_optimizer, strategy_ckpt_load_file",
+     may_share_parameters},
+    {"gradients_mean",
+     {kUnused, kRead, kUnused, kUnused, kUnused},
+     [](const ModelOptions& o) { return !o.gradients_mean; }},
+    {"parameter_broadcast",
+     {kUnused, kRead, kRead, kImplied, kImplied},
+     [](const ModelOptions& o) { return o.parameter_broadcast; }},
+    {"batch_norm_statistics",
+     {kImplied, kRead, kImplied, kUnused, kUnused},
+     [](const ModelOptions& o) { return o.batch_norm_statistics != BatchNormStatistics::kGlobal; }},
+});
+
+constexpr std::array<std::string_view, 10> kOfAllModes = {"parallel_mode",
+                                                          "gradient_accumulation_steps",
+                                                          "precision",
+                                                          "amp_level",
+                                                          "keep_batchnorm_fp32",
+                                                          "loss_scale",
+                                                          "seed",
+                                                          "job_name",
+                                                          "session",
+                                                          "metrics"};
+
+std::string modes_that_read(const ModeOption& option) {
+  std::vector<std::string_view> modes;
+  for (size_t i = 0; i < kModeNames.size(); ++i) {
+    if (option.uses[i] == kRead) modes.push_back(kModeNames[i]);
+  }
+  return fmt::format("{}", fmt::join(modes, ", "));
+}
+
+}  // namespace
+
+std::span<const ModeOption> mode_options() { return kOptions; }
+std::span<const std::string_view> options_of_all_modes() { return kOfAllModes; }
+
+std::string_view to_string(ParallelMode mode) { return kModeNames[static_cast<size_t>(mode)]; }
+
+std::vector<std::string> unused_options(const ModelOptions& options, int num_ranks) {
+  std::vector<std::string> lines;
+  for (const ModeOption& option : kOptions) {
+    if (!option.is_set(options)) continue;
+    const OptionUse use = option.use_in(options.parallel_mode);
+    const bool is_alone = num_ranks == 1;
+    if (use == kUnused || (use == kRefused && is_alone)) {
+      lines.push_back(fmt::format("{} has no effect in {}: only in {}", option.name, to_string(options.parallel_mode),
+                                  modes_that_read(option)));
+    } else if (use == kRead && is_alone && option.names_file) {
+      lines.push_back(fmt::format("{} has no effect on one rank, which splits nothing", option.name));
+    } else if (use == kRead && option.has_needed != nullptr && !option.has_needed(options)) {
+      lines.push_back(fmt::format("{} has no effect without {}", option.name, option.needs));
+    }
+  }
+  return lines;
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,46 @@
+// Which options of a model have an effect in which parallel mode. The table of this file is what a model reads when it
+// says that an option was set and has none; docs/decisions.md, "options without effect", has the rule.
+#pragma once
+
+#include <array>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/train/model.h"
+
+namespace tessera::train {
+
+// What a parallel mode makes of an option.
+enum class OptionUse {
+  kRead,     // the option changes what is trained, how it is spread, or which files are written
+  kImplied,  // the mode does what the option asks for, whether it is set or not
+  kUnused,   // the option has no effect, which is said
+  kRefused,  // a model of this mode throws InvalidArgument for the option
+};
+
+struct ModeOption {
+  std::string_view name;                // the member of ModelOptions; automatic.<member> for one of its own
+  std::array<OptionUse, 5> uses;        // by ParallelMode
+  bool (*is_set)(const ModelOptions&);  // whether it differs from the default
+  std::string_view needs = {};          // the options of which one must be set, too; "": none
+  bool (*has_needed)(const ModelOptions&) = nullptr;
+  bool names_file = false;  // a single rank splits nothing: it neither reads nor writes this file
+
+  OptionUse use_in(ParallelMode mode) const { return uses[static_cast<size_t>(mode)]; }
+};
+
+// The options whose effect depends on the parallel mode.
+std::span<const ModeOption> mode_options();
+// The other members of ModelOptions: they have the same effect in every mode.
+std::span<const std::string_view> options_of_all_modes();
+
+// One line for each option that is set and has no effect on a model of this mode with so many ranks, as "full_batch has
+// no effect in data_parallel: only in semi_auto_parallel, auto_parallel".
+std::vector<std::string> unused_options(const ModelOptions& options, int num_ranks);
+
+// "data_parallel": what parse_parallel_mode() reads.
+std::string_view to_string(ParallelMode mode);
+
+}  // namespace tessera::train

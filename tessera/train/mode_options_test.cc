@@ -1,0 +1,269 @@
+// Options and strategies that have no effect are said. tests/python/model_options_test.py sets every option in every
+// mode.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <mutex>
+
+#include "tessera/base/error.h"
+#include "tessera/base/file_system.h"
+#include "tessera/data/dataset.h"
+#include "tessera/nn/linear.h"
+#include "tessera/nn/losses.h"
+#include "tessera/nn/momentum.h"
+#include "tessera/nn/normalization.h"
+#include "tessera/ops/functions.h"
+#include "tessera/testing/run_ranks.h"
+#include "tessera/train/mode_options.h"
+
+namespace tessera::train {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr std::array kModes = {ParallelMode::kStandAlone, ParallelMode::kDataParallel, ParallelMode::kHybrid,
+                               ParallelMode::kSemiAuto, ParallelMode::kAutomatic};
+constexpr int kRanks = 4;
+constexpr int64_t kRows = 8;
+constexpr int64_t kWidth = 4;
+
+struct Network : nn::Cell {
+  Network()
+      : norm(child<nn::BatchNorm1d>("norm", kWidth)),
+        up(child<nn::Dense>("up", kWidth, 8)),
+        down(child<nn::Dense>("down", 8, kWidth)) {}
+  nn::BatchNorm1d& norm;
+  nn::Dense& up;
+  nn::Dense& down;
+  using Cell::construct;
+  ir::Value construct(ir::Value x) override { return down(ops::relu(up(norm(x)))); }
+};
+
+// One option: how it is set, and what must be set around it for the option to matter.
+struct Setting {
+  std::function<void(ModelOptions&)> set;
+  std::function<void(ModelOptions&)> around = [](ModelOptions&) {};
+  std::function<void(Network&)> network = [](Network&) {};
+  bool values_differ = false;  // between the ranks, at first
+};
+
+class ModeOptions : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() / fmt::format("tessera-mode-options-{}", ::getpid());
+    std::filesystem::create_directories(folder_);
+    // A strategy file and a plan that differ from what the modes do by themselves.
+    ModelOptions semi{.parallel_mode = ParallelMode::kSemiAuto, .strategy_ckpt_save_file = in("given.strategy")};
+    observe(semi, {.set = nullptr, .network = split_columns});
+    ModelOptions automatic = base(ParallelMode::kAutomatic);
+    automatic.automatic.save_file = in("given.plan");
+    observe(automatic, {.set = nullptr, .network = split_columns});
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string in(const std::string& name) const { return (folder_ / name).string(); }
+
+  static void split_columns(Network& network) { network.up.shard("matmul", {{1, 1}, {4, 1}}); }
+  static void split_sums(Network& network) { network.down.shard("matmul", {{1, 4}, {1, 4}}); }
+
+  // Plans depend on no measurement.
+  static ModelOptions base(ParallelMode mode) {
+    ModelOptions options{.parallel_mode = mode};
+    options.automatic.profile = compiler::example_profile();
+    return options;
+  }
+
+  struct Observed {
+    std::string text;  // the plan, the values of two ranks, and which files are there
+    std::string log;
+  };
+  // Two steps on four ranks.
+  Observed observe(const ModelOptions& options, const Setting& setting, int num_ranks = kRanks) const {
+    std::map<int, std::string> texts;
+    std::mutex mutex;
+    testing::internal::CaptureStderr();
+    try {
+      run_ranks(num_ranks, [&](cluster::Context& context) {
+        Network network;
+        setting.network(network);
+        if (setting.values_differ) {
+          network.up.find_parameter("weight").data =
+              Tensor::full({DType::kF32, {8, kWidth}}, 0.1 * (1 + context.rank()));
+        }
+        nn::MSELoss loss;
+        nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+        Model model(context, network, &loss, &optimizer, options);
+        const auto rows = data::generator({{"x", {DType::kF32, {kWidth}}}, {"y", {DType::kF32, {kWidth}}}}, kRows,
+                                          [](int64_t row, std::span<const TensorView> columns) {
+                                            for (int64_t i = 0; i < kWidth; ++i) {
+                                              const auto x = static_cast<float>(row * row + i);
+                                              columns[0].as<float>()[i] = x / 8;
+                                              columns[1].as<float>()[i] = x / 4 - 1;
+                                            }
+                                          })
+                              .batch(kRows);
+        model.train(2, rows);
+        std::string text;
+        for (const auto& name : model.names()) {
+          text += fmt::format("{} {}: {}\n", name, model.session().view(name).type(),
+                              fmt::join(model.value(name).to_doubles(), " "));
+        }
+        const auto& compiled = model.train_executable()->compiled();
+        text += compiler::print(compiled.logical, compiled.plan);
+        const std::lock_guard lock(mutex);
+        texts[context.rank()] = text;
+      });
+    } catch (...) {
+      testing::internal::GetCapturedStderr();
+      throw;
+    }
+    Observed observed{.text = "", .log = testing::internal::GetCapturedStderr()};
+    for (const auto& [rank, text] : texts) observed.text += text;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with("new.")) observed.text += name + " is there\n";
+      if (name.starts_with("new.")) std::filesystem::remove(entry.path());
+    }
+    return observed;
+  }
+
+  std::map<std::string_view, Setting> settings() const {
+    const auto share = [](ModelOptions& o) {
+      o.parallel_optimizer = true;
+      o.parallel_optimizer_threshold = 0;
+    };
+    const auto share_large = [](ModelOptions& o) { o.parallel_optimizer = true; };
+    return {
+        {"full_batch", {.set = [](ModelOptions& o) { o.full_batch = true; }}},
+        {"sharding_propagation",
+         {.set = [](ModelOptions& o) { o.sharding_propagation = true; }, .network = split_columns}},
+        {"dataset_strategy",
+         {.set =
+              [](ModelOptions& o) {
+                o.dataset_strategy = {{1, 4}, {4, 1}};
+              }}},
+        {"strategy_ckpt_save_file",
+         {.set = [this](ModelOptions& o) { o.strategy_ckpt_save_file = in("new.strategy"); }}},
+        {"strategy_ckpt_load_file",
+         {.set = [this](ModelOptions& o) { o.strategy_ckpt_load_file = in("given.strategy"); }}},
+        {"group_ckpt_save_file", {.set = [this](ModelOptions& o) { o.group_ckpt_save_file = in("new.group"); }}},
+        {"automatic",
+         {.set =
+              [](ModelOptions& o) {
+                o.automatic.planner = [](const ir::Graph& graph) {
+                  std::vector<int> ranks = {0, 1, 2, 3};
+                  ir::Graph split = graph;
+                  for (ir::NodeId n = 0; n < split.num_nodes(); ++n) {
+                    ir::Node& node = split.mutable_node(n);
+                    if (node.op == "matmul" && node.source == "up" && node.forward == ir::kNone) {
+                      node.strategy = {{1, 1}, {4, 1}};
+                    }
+                  }
+                  const auto chosen =
+                      compiler::search(split, ranks, compiler::example_profile(), {.whole_results = true});
+                  return compiler::record_plan(graph, chosen.choices);
+                };
+              }}},
+        {"automatic.load_file", {.set = [this](ModelOptions& o) { o.automatic.load_file = in("given.plan"); }}},
+        {"automatic.save_file", {.set = [this](ModelOptions& o) { o.automatic.save_file = in("new.plan"); }}},
+        // The parameters are small: the threshold goes along.
+        {"parallel_optimizer", {.set = share}},
+        {"parallel_optimizer_threshold",
+         {.set = [](ModelOptions& o) { o.parallel_optimizer_threshold = 0; }, .around = share_large}},
+        {"optimizer_weight_shard_size",
+         {.set = [](ModelOptions& o) { o.optimizer_weight_shard_size = 2; }, .around = share}},
+        {"gradients_mean", {.set = [](ModelOptions& o) { o.gradients_mean = false; }}},
+        {"parameter_broadcast", {.set = [](ModelOptions& o) { o.parameter_broadcast = true; }, .values_differ = true}},
+        {"batch_norm_statistics",
+         {.set = [](ModelOptions& o) { o.batch_norm_statistics = BatchNormStatistics::kLocal; }}},
+    };
+  }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+TEST_F(ModeOptions, OneRankNeitherReadsNorWritesFilesAndSaysSo) {
+  for (const ModeOption& option : mode_options()) {
+    if (!option.names_file) continue;
+    ModelOptions options = base(ParallelMode::kAutomatic);
+    settings().at(option.name).set(options);
+    const auto observed = observe(options, {.set = nullptr}, 1);
+    EXPECT_THAT(observed.log, HasSubstr(fmt::format("{} has no effect on one rank", option.name)));
+    EXPECT_THAT(observed.text, Not(HasSubstr("is there")));
+  }
+}
+
+TEST_F(ModeOptions, AnOptionThatNeedsAnotherSaysSo) {
+  ModelOptions options = base(ParallelMode::kDataParallel);
+  options.automatic.profile.reset();
+  options.parallel_optimizer_threshold = 1;
+  options.optimizer_weight_shard_size = 2;
+  const auto observed = observe(options, {.set = nullptr});
+  EXPECT_THAT(observed.log, HasSubstr("parallel_optimizer_threshold has no effect without parallel_optimizer\n"));
+  EXPECT_THAT(observed.log, HasSubstr("optimizer_weight_shard_size has no effect without parallel_optimizer, "));
+  EXPECT_EQ(observed.text, observe({.parallel_mode = ParallelMode::kDataParallel}, {.set = nullptr}).text);
+}
+
+TEST_F(ModeOptions, StrategiesSplitOrAWordSaysThatTheyDoNot) {
+  for (const ParallelMode mode : kModes) {
+    SCOPED_TRACE(to_string(mode));
+    ModelOptions options{.parallel_mode = mode};
+    if (mode == ParallelMode::kAutomatic) options = base(mode);
+    const auto plain = observe(options, {.set = nullptr});
+    const auto split = observe(options, {.set = nullptr, .network = split_sums});
+    const bool splits = mode == ParallelMode::kSemiAuto || mode == ParallelMode::kAutomatic;
+    const std::string word = fmt::format(
+        "the strategies of 1 operator have no effect in {}: only in "
+        "semi_auto_parallel, auto_parallel; \"down:matmul\" has one\n",
+        to_string(mode));
+    EXPECT_EQ(plain.text == split.text, !splits);
+    EXPECT_THAT(plain.log, Not(HasSubstr("strategies")));
+    if (splits) {
+      EXPECT_THAT(split.log, Not(HasSubstr("strategies")));
+    } else {
+      EXPECT_THAT(split.log, HasSubstr(word));
+      EXPECT_EQ(split.log.find(word), split.log.rfind(word)) << "it is said once: " << split.log;
+    }
+  }
+}
+
+// A table of three rates, for a training of so many steps and one of two more.
+std::string log_of_training(int64_t steps) {
+  testing::internal::CaptureStderr();
+  run_ranks(2, [&](cluster::Context& context) {
+    nn::Dense network(1, 1);
+    nn::MSELoss loss;
+    nn::Momentum optimizer({.learning_rate = std::vector<double>{0.3, 0.2, 0.1}, .momentum = 0});
+    Model model(context, network, &loss, &optimizer, {.parallel_mode = ParallelMode::kDataParallel});
+    const auto rows = data::generator({{"x", {DType::kF32, {1}}}, {"y", {DType::kF32, {1}}}}, 2,
+                                      [](int64_t row, std::span<const TensorView> columns) {
+                                        *columns[0].as<float>() = static_cast<float>(row);
+                                        *columns[1].as<float>() = 1;
+                                      })
+                          .batch(2);
+    model.train(steps, rows);
+    model.train(2, rows);
+  });
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(LearningRates, ATableThatEndsBeforeTheTrainingIsSaidOnce) {
+  EXPECT_THAT(log_of_training(1), Not(HasSubstr("learning_rate")));
+  for (const int64_t steps : {2, 4}) {
+    const std::string word = fmt::format(
+        "train: learning_rate has the rates of 3 steps, the training goes on to step {}: the last rate holds from "
+        "step 3 on\n",
+        std::max<int64_t>(steps, 4));
+    const auto log = log_of_training(steps);
+    EXPECT_THAT(log, HasSubstr(word));
+    EXPECT_EQ(log.find(word), log.rfind(word)) << log;
+  }
+}
+
+}  // namespace
+}  // namespace tessera::train
