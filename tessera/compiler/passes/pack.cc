@@ -3,36 +3,27 @@
 #include <algorithm>
 #include <numeric>
 
+#include "tessera/compiler/passes/occupied.h"
+
 namespace tessera::compiler {
 namespace {
 
-// Orders that are tried before giving up: each takes milliseconds for a thousand buffers, and where the first ones miss
-// the bound, the buffers that were in the way come into place within a few.
+// Orders that are tried before giving up: each takes a millisecond for a thousand buffers, and where the first ones
+// miss the bound, the buffers that were in the way come into place within a few.
 constexpr int kMaxAttempts = 24;
 // A packing this close to the bound is good enough: bound * (1 + 1/kTolerance).
 constexpr int64_t kTolerance = 500;
 
-bool overlap(const Lifetime& a, const Lifetime& b) { return a.first <= b.last && b.first <= a.last; }
-
 // One buffer after the other, each at the lowest place that is free while it lives.
-Packing place_in_order(std::span<const Lifetime> buffers, std::span<const int> order) {
+Packing place_in_order(std::span<const Lifetime> buffers, std::span<const int> order, int num_steps) {
   Packing packing{.offsets = std::vector<int64_t>(buffers.size())};
-  const auto offset = [&](int b) -> int64_t& { return packing.offsets[static_cast<size_t>(b)]; };
-  std::vector<int> placed;  // by offset
+  Occupied occupied(num_steps);
   for (const int b : order) {
     const Lifetime& own = buffers[static_cast<size_t>(b)];
-    int64_t at = 0;
-    for (const int p : placed) {
-      const Lifetime& other = buffers[static_cast<size_t>(p)];
-      if (!overlap(own, other)) continue;
-      if (at + own.bytes <= offset(p)) break;
-      at = std::max(at, offset(p) + other.bytes);
-    }
-    offset(b) = at;
+    const int64_t at = occupied.lowest_place(own.bytes, own.first, own.last);
+    occupied.take(at, own.bytes, own.first, own.last);
+    packing.offsets[static_cast<size_t>(b)] = at;
     packing.bytes = std::max(packing.bytes, at + own.bytes);
-    const auto above =
-        std::upper_bound(placed.begin(), placed.end(), at, [&](int64_t x, int y) { return x < offset(y); });
-    placed.insert(above, b);
   }
   return packing;
 }
@@ -48,6 +39,12 @@ std::vector<int> order_by(std::span<const Lifetime> buffers, Key&& key) {
   return order;
 }
 
+int num_steps_of(std::span<const Lifetime> buffers) {
+  int last = -1;
+  for (const Lifetime& b : buffers) last = std::max(last, b.last);
+  return last + 1;
+}
+
 // Those that end above the bound found no room among the others: they are placed before them the next time.
 void promote(std::vector<int>& order, std::span<const Lifetime> buffers, const Packing& packing, int64_t bound) {
   std::stable_partition(order.begin(), order.end(), [&](int b) {
@@ -59,6 +56,7 @@ void promote(std::vector<int>& order, std::span<const Lifetime> buffers, const P
 
 Packing pack(std::span<const Lifetime> buffers) {
   const int64_t bound = peak_of(buffers).bytes;
+  const int num_steps = num_steps_of(buffers);
   // Large ones first; large and long-lived ones first; those that stay longest first.
   std::vector<std::vector<int>> orders;
   orders.push_back(order_by(buffers, [](const Lifetime& b) { return b.bytes; }));
@@ -70,7 +68,7 @@ Packing pack(std::span<const Lifetime> buffers) {
   const auto is_good = [&] { return best.bytes <= bound + bound / kTolerance; };
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
     auto& order = orders[static_cast<size_t>(attempt) % orders.size()];
-    auto packing = place_in_order(buffers, order);
+    auto packing = place_in_order(buffers, order, num_steps);
     promote(order, buffers, packing, bound);
     if (attempt == 0 || packing.bytes < best.bytes) best = std::move(packing);
     if (is_good()) break;
@@ -79,9 +77,7 @@ Packing pack(std::span<const Lifetime> buffers) {
 }
 
 Peak peak_of(std::span<const Lifetime> buffers) {
-  int last = -1;
-  for (const Lifetime& b : buffers) last = std::max(last, b.last);
-  std::vector<int64_t> change(static_cast<size_t>(last) + 2);
+  std::vector<int64_t> change(static_cast<size_t>(num_steps_of(buffers)) + 1);
   for (const Lifetime& b : buffers) {
     change[static_cast<size_t>(b.first)] += b.bytes;
     change[static_cast<size_t>(b.last) + 1] -= b.bytes;
