@@ -200,5 +200,20 @@ TEST(Values, OfAnotherTypeOrNameAreRefused) {
       ThrowsMessage<InvalidArgument>("\"w\" is declared twice"));
 }
 
+TEST(SplitValue, IsGatheredByWhatWasCompiledOnce) {
+  run_ranks(2, [](cluster::Context& context) {
+    Session session(context);
+    const mesh::Mesh mesh({{"data", 2}});
+    const mesh::Sharding rows{.dims = {{0}}, .partial = {}};
+    session.declare("w", {DType::kF32, {3}}, &rows, &mesh);
+    session.set_value("w", Tensor::of<float>({3}, {1, 2, 3}));
+    EXPECT_THAT(session.value("w").to_doubles(), ElementsAre(1, 2, 3));
+    const auto compiled = session.num_compiled();
+    session.set_value("w", Tensor::of<float>({3}, {4, 5, 6}));
+    EXPECT_THAT(session.value("w").to_doubles(), ElementsAre(4, 5, 6));
+    EXPECT_EQ(session.num_compiled(), compiled);
+  });
+}
+
 }  // namespace
 }  // namespace tessera::session

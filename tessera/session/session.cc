@@ -144,6 +144,7 @@ Session::Session(cluster::Context& context, const SessionOptions& options)
 }
 
 Session::~Session() {
+  gathers_.clear();
   lanes_.reset();  // their threads use the groups
   for (const auto& name : made_groups_) {
     try {
@@ -184,9 +185,16 @@ TensorView Session::view(const std::string& name) {
 }
 
 Tensor Session::value(const std::string& name) {
+  if (!is_split(name)) return Tensor::copy_of(view(name));
+  auto& gather = gathers_[name];
+  if (gather == nullptr) gather = compile_gather(name);
+  gather->run();
+  return Tensor::copy_of(gather->output("whole"));
+}
+
+// A graph: the redistribution that any use of the whole value would make.
+std::unique_ptr<Executable> Session::compile_gather(const std::string& name) {
   const auto split = splits_.find(name);
-  if (split == splits_.end()) return Tensor::copy_of(view(name));
-  // Gather by a graph: the redistribution that any use of the whole value would make.
   ir::Graph graph("gather_" + name);
   const auto input = graph.add_input(ir::InputKind::kParameter, name, global_type(name));
   graph.add_output("whole", input);
@@ -195,9 +203,7 @@ Tensor Session::value(const std::string& name) {
   auto compiled = compiler::compile(graph, split->second.mesh, {{name, split->second}}, context_.rank(), layout_,
                                     kernels_, options);
   make_groups(compiled.groups);
-  const auto executable = finish(std::move(compiled));
-  executable->run();
-  return Tensor::copy_of(executable->output("whole"));
+  return finish(std::move(compiled));
 }
 
 void Session::set_value(const std::string& name, const Tensor& whole) {
@@ -290,6 +296,7 @@ void Session::place(const compiler::ShardingHints& layouts) {
   globals_.clear();
   names_.clear();
   splits_.clear();
+  gathers_.clear();
   for (const auto& name : names) {
     const auto at = splits.find(name);
     const bool is_whole = at == splits.end();
@@ -389,6 +396,7 @@ std::unique_ptr<Executable> Session::compile_local(const ir::Graph& graph) {
 }
 
 std::unique_ptr<Executable> Session::finish(compiler::Compiled compiled) {
+  ++num_compiled_;
   // A network may have collectives of its own on one rank, too.
   const auto& steps = compiled.schedule.steps;
   const bool communicates =

@@ -106,7 +106,7 @@ class Session {
   // This rank's piece, in place. Throws InvalidArgument for an unknown name.
   TensorView view(const std::string& name);
   // The whole value: gathered from all ranks when it is split, added up when they hold parts of a sum; then every rank
-  // must call.
+  // must call. How is compiled at the first call.
   Tensor value(const std::string& name);
   // Takes the whole value; this rank keeps its piece. Of a sum the first of the ranks that share it takes all. Throws
   // InvalidArgument when the type does not fit.
@@ -138,6 +138,8 @@ class Session {
   // nothing.
   std::unique_ptr<Executable> compile_local(const ir::Graph& graph);
 
+  // Graphs so far, those included that initialize values or gather them.
+  int64_t num_compiled() const { return num_compiled_; }
   int64_t arena_bytes() const { return arena_.size_bytes(); }
   executor::ArenaMemory arena_memory() const { return arena_.memory(); }
   const executor::KernelSelection& kernels() const { return kernels_; }
@@ -151,6 +153,7 @@ class Session {
   compiler::ShardingHints with_splits(compiler::ShardingHints hints) const;
   compiler::ShardingHints with_layouts(compiler::ShardingHints hints, const mesh::Mesh& mesh) const;
   comm::Communicator& group_of(const Attributes& attributes);
+  std::unique_ptr<Executable> compile_gather(const std::string& name);
   void make_groups(const compiler::GroupLists& lists);
   comm::Communicator* make_group(const std::string& name, const std::vector<int>& ranks);
   std::unique_ptr<Executable> finish(compiler::Compiled compiled);
@@ -170,9 +173,11 @@ class Session {
   std::map<std::string, Type> globals_;
   compiler::ShardingHints splits_;  // of the persistent values that are not whole on every rank
   std::vector<std::string> names_;
+  std::map<std::string, std::unique_ptr<Executable>> gathers_;  // of split values, by name
   // By lane: each has communicators of its own, of the same groups.
   std::array<std::map<std::vector<int64_t>, comm::Communicator*>, ir::kNumCommLanes> groups_;
   std::vector<std::string> made_groups_;  // names, to destroy
+  int64_t num_compiled_ = 0;
 };
 
 // Compiles and runs a graph once on one device, for operators on concrete tensors and for tests. Inputs by name; the
