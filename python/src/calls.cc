@@ -6,6 +6,8 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include <list>
+
 #include "python/src/bind.h"
 #include "python/src/called_cells.h"
 #include "python/src/cells.h"
@@ -44,6 +46,7 @@ nb::object trace_call(nb::handle self, nn::Cell& cell, const nb::args& args, con
       ~Inside() { --depth; }
     };
     nb::object result;
+    python_cell->note_traced();
     {
       const Inside inside;
       python_cell->enter(*current_graph(), [&] {
@@ -67,12 +70,17 @@ nb::object trace_call(nb::handle self, nn::Cell& cell, const nb::args& args, con
 // Counts changes of cells' attributes: what was traced before one may be traced differently now.
 uint64_t changes = 0;
 
-// What a cell was compiled into for one signature of its inputs.
-struct CompiledCall {
-  std::unique_ptr<Program> program;
+// What a call returns and needs to run, as its trace has found.
+struct CallForm {
+  Program::Parameters parameters;
   nb::object result;              // with values of the graph in it
   std::map<int, size_t> outputs;  // which output a value is
 
+  nb::object run(Program& program, const std::vector<Tensor>& inputs) const {
+    return fill(result, program.run(inputs, parameters));
+  }
+
+ private:
   nb::object fill(nb::handle object, const std::vector<Tensor>& tensors) const {
     if (nb::isinstance<ir::Value>(object)) return nb::cast(tensors[outputs.at(nb::cast<ir::Value>(object).id())]);
     if (nb::isinstance<nb::tuple>(object) || nb::isinstance<nb::list>(object)) {
@@ -83,6 +91,45 @@ struct CompiledCall {
     }
     return nb::borrow(object);
   }
+};
+
+// What a cell was compiled into for one signature of its inputs.
+struct CompiledCall {
+  CallForm form;
+  std::shared_ptr<Program> program;
+};
+
+// What calls that are traced each time were compiled into, by their graph and how it is spread: the latest of them.
+class TracedPrograms {
+ public:
+  TracedPrograms() = default;
+  TracedPrograms(const TracedPrograms&) = delete;
+  TracedPrograms& operator=(const TracedPrograms&) = delete;
+
+  // Compiles unless it has done so. With a spread every rank calls it.
+  Program& program_for(const ir::Graph& graph, const Program::Parameters& parameters,
+                       const std::optional<Spread>& spread) {
+    const auto key = fmt::format("{}\n{}", spread ? spread->text : "", ir::print(graph));
+    const auto known =
+        std::find_if(programs_.begin(), programs_.end(), [&](const auto& one) { return one.key == key; });
+    if (known != programs_.end()) {
+      programs_.splice(programs_.begin(), programs_, known);
+      known->program->agree_on(parameters);
+    } else {
+      programs_.push_front({key, std::make_unique<Program>(graph, parameters, spread)});
+      if (programs_.size() > kMaxPrograms) programs_.pop_back();
+    }
+    return *programs_.front().program;
+  }
+
+ private:
+  // A training step has few forms: full and short batches, micro-batches.
+  static constexpr size_t kMaxPrograms = 16;
+  struct Known {
+    std::string key;
+    std::unique_ptr<Program> program;
+  };
+  std::list<Known> programs_;  // the latest first
 };
 
 void find_values(nb::handle object, std::vector<ir::Value>& values) {
@@ -164,9 +211,16 @@ nb::object map_tensors(nb::handle object, const F& f) {
   return is_list ? nb::object(items) : nb::object(nb::tuple(items));
 }
 
-std::unique_ptr<CompiledCall> trace_and_compile(nb::handle self, nn::Cell& cell, const nb::args& args,
-                                                const nb::kwargs& kwargs, const std::vector<Tensor>& inputs,
-                                                const std::optional<Spread>& spread) {
+// One call, traced.
+struct Trace {
+  ir::Graph graph;
+  CallForm form;
+  std::optional<Spread> spread;
+};
+
+// Nothing where the spread is for training steps only, and this is none.
+std::optional<Trace> trace_spread(nb::handle self, nn::Cell& cell, const nb::args& args, const nb::kwargs& kwargs,
+                                  const std::vector<Tensor>& inputs, const std::optional<Spread>& spread) {
   const uint64_t before = differentiations();
   ir::Graph graph("forward");
   const TraceScope scope(graph);
@@ -180,27 +234,34 @@ std::unique_ptr<CompiledCall> trace_and_compile(nb::handle self, nn::Cell& cell,
   };
   const nb::object symbols = map_tensors(args, symbol_of);
   const nb::object named = map_tensors(kwargs, symbol_of);
-  auto call = std::make_unique<CompiledCall>();
-  call->result = trace_call(self, cell, nb::borrow<nb::args>(symbols), nb::borrow<nb::kwargs>(named));
-  if (spread && spread->only_training && differentiations() == before) return nullptr;
+  CallForm form;
+  form.result = trace_call(self, cell, nb::borrow<nb::args>(symbols), nb::borrow<nb::kwargs>(named));
+  if (spread && spread->only_training && differentiations() == before) return std::nullopt;
   std::vector<ir::Value> values;
-  find_values(call->result, values);
+  find_values(form.result, values);
   for (size_t i = 0; i < values.size(); ++i) {
     graph.add_output(fmt::format("result{}", i), values[i]);
-    call->outputs[values[i].id()] = i;
+    form.outputs[values[i].id()] = i;
   }
   session::advance_random_step(graph);
   graph.finish_assignments();
-  auto read = parameters_in(graph, cell);
-  if (graph.find_input(nn::kRandomStep) != nullptr) read.emplace(nn::kRandomStep, random_step_of(self));
-  call->program = std::make_unique<Program>(in_asked_dtypes(std::move(graph)), std::move(read), spread);
-  return call;
+  form.parameters = parameters_in(graph, cell);
+  if (graph.find_input(nn::kRandomStep) != nullptr) form.parameters.emplace(nn::kRandomStep, random_step_of(self));
+  return Trace{in_asked_dtypes(std::move(graph)), std::move(form), spread};
 }
 
-std::unique_ptr<CompiledCall> compile_call(nb::handle self, nn::Cell& cell, const nb::args& args,
-                                           const nb::kwargs& kwargs, const std::vector<Tensor>& inputs) {
-  auto call = trace_and_compile(self, cell, args, kwargs, inputs, spread_of(self));
-  return call != nullptr ? std::move(call) : trace_and_compile(self, cell, args, kwargs, inputs, std::nullopt);
+Trace trace(nb::handle self, nn::Cell& cell, const nb::args& args, const nb::kwargs& kwargs,
+            const std::vector<Tensor>& inputs) {
+  auto spread = trace_spread(self, cell, args, kwargs, inputs, spread_of(self));
+  return spread ? std::move(*spread) : *trace_spread(self, cell, args, kwargs, inputs, std::nullopt);
+}
+
+std::unique_ptr<CompiledCall> compile_call(Trace traced) {
+  // Cells without parameters are often made anew for each call.
+  auto program = traced.form.parameters.empty() && !traced.spread
+                     ? program_of(traced.graph)
+                     : std::make_shared<Program>(traced.graph, traced.form.parameters, traced.spread);
+  return std::make_unique<CompiledCall>(std::move(traced.form), std::move(program));
 }
 
 // Whether any cell has flags, attributes that are part of the key of what is compiled.
@@ -235,7 +296,8 @@ nb::dict compiled_calls(nb::handle self) {
   return nb::borrow<nb::dict>(calls[flags.c_str()]);
 }
 
-// Inside construct() a call is traced; outside it runs at once, compiled once for each signature of its inputs.
+// Inside construct() a call is traced; outside it runs at once, compiled once for each signature of its inputs, or,
+// where the cell has programs for that, for each graph that its trace gives.
 nb::object call_cell(nb::handle self, const nb::args& args, const nb::kwargs& kwargs) {
   auto& cell = nb::cast<nn::Cell&>(self);
   if (current_graph() != nullptr) return trace_call(self, cell, args, kwargs);
@@ -248,13 +310,21 @@ nb::object call_cell(nb::handle self, const nb::args& args, const nb::kwargs& kw
   };
   signature += fmt::format(" {}", nb::cast<std::string>(nb::repr(map_tensors(args, note))));
   signature += fmt::format(" {}", nb::cast<std::string>(nb::repr(map_tensors(kwargs, note))));
+  const nb::dict own = nb::borrow<nb::dict>(self.attr("__dict__"));
+  if (own.contains("_programs")) {
+    const nb::object programs = own["_programs"];
+    const Trace traced = trace(self, cell, args, kwargs, inputs);
+    auto& program =
+        nb::cast<TracedPrograms&>(programs).program_for(traced.graph, traced.form.parameters, traced.spread);
+    return traced.form.run(program, inputs);
+  }
   const nb::dict calls = compiled_calls(self);
   if (!calls.contains(signature.c_str())) {
     calls[signature.c_str()] =
-        nb::cast(compile_call(self, cell, args, kwargs, inputs).release(), nb::rv_policy::take_ownership);
+        nb::cast(compile_call(trace(self, cell, args, kwargs, inputs)).release(), nb::rv_policy::take_ownership);
   }
   const auto& call = nb::cast<CompiledCall&>(calls[signature.c_str()]);
-  return call.fill(call.result, call.program->run(inputs));
+  return call.form.run(*call.program, inputs);
 }
 
 // The values in what construct() has returned, in order; what is a tensor already becomes a value. Throws TypeError for
@@ -342,6 +412,14 @@ void note_change() { ++changes; }
 
 void bind_calls(nb::module_& m, nb::class_<nn::Cell, PythonCell>& cell) {
   nb::class_<CompiledCall>(m, "_CompiledCall");
+  nb::class_<TracedPrograms>(m, "TracedPrograms",
+                             R"(What calls of cells that are traced at each call were compiled into, by their graphs.
+
+A cell in whose __dict__ one is as "_programs" is traced whenever it is called, because what its construct() looks at outside
+of it may have changed, and compiled where that gives a new graph.)")
+      .def(nb::init<>());
+  m.def("num_compiled", &num_compiled,
+        "How many graphs were compiled so far for calls of cells, functions and operators; a model's are not counted.");
   nb::class_<Spread>(m, "_Spread");
   m.def(
       "_operator_names",
@@ -373,11 +451,16 @@ void bind_calls(nb::module_& m, nb::class_<nn::Cell, PythonCell>& cell) {
       "spread",
       [](nb::object self, bool strategies, bool propagation, bool full_batch, const std::optional<nb::dict>& search,
          bool only_training) {
-        Spread spread{strategies, propagation, full_batch, only_training};
+        Spread spread{.strategies = strategies,
+                      .propagation = propagation,
+                      .full_batch = full_batch,
+                      .only_training = only_training};
         if (search) spread.search = search_options(*search);
+        spread.text = fmt::format("{} {} {} {} {}", strategies, propagation, full_batch, only_training,
+                                  search ? nb::cast<std::string>(nb::repr(*search)) : "");
         nb::dict own = nb::borrow<nb::dict>(self.attr("__dict__"));
         own["_spread"] = nb::cast(std::move(spread));
-        note_change();
+        own.attr("pop")("_calls", nb::none());
         return self;
       },
       "strategies"_a = false, "propagation"_a = false, "full_batch"_a = false, "search"_a = nb::none(),

@@ -51,6 +51,13 @@ OwnParameters parameters_in(nb::handle value) {
   return all;
 }
 
+// Whether nothing that was compiled can depend on the cell's attribute: one that a cell gets while it is made.
+bool is_unseen(nb::handle self, const std::string& name) {
+  const auto* cell = dynamic_cast<const PythonCell*>(&nb::cast<const nn::Cell&>(self));
+  return cell != nullptr && !cell->was_traced() && !cell->is_part() &&
+         !nb::borrow<nb::dict>(self.attr("__dict__")).contains(name.c_str());
+}
+
 // Cells and parameters become part of the cell, under the attribute's name.
 void set_attribute(nb::handle self, nb::handle key, nb::object value) {
   const auto name = nb::cast<std::string>(key);
@@ -76,6 +83,7 @@ void set_attribute(nb::handle self, nb::handle key, nb::object value) {
     return;
   }
   const bool is_part = nb::isinstance<nn::Cell>(value) || nb::isinstance<nn::Parameter>(value);
+  const bool is_change = current_graph() == nullptr && !is_unseen(self, name);
   if (auto* python_cell = dynamic_cast<PythonCell*>(&cell)) {
     python_cell->release(name);
     if (nb::isinstance<nn::Parameter>(value)) {
@@ -89,7 +97,7 @@ void set_attribute(nb::handle self, nb::handle key, nb::object value) {
     throw InvalidArgument("cell \"{}\": \"{}\" cannot be added, the cell is not written in Python", cell.path(), name);
   }
   if (PyObject_GenericSetAttr(self.ptr(), key.ptr(), value.ptr()) != 0) throw nb::python_error();
-  if (current_graph() == nullptr) note_change();
+  if (is_change) note_change();
 }
 
 void delete_attribute(nb::handle self, nb::handle key) {
@@ -151,6 +159,7 @@ nn::Value PythonCell::construct(std::span<const nn::Value> inputs) {
   const nb::gil_scoped_acquire gil;
   const ModelTraceScope model_trace;
   const TraceScope scope(graph());
+  note_traced();
   nb::list arguments;
   for (const auto& input : inputs) arguments.append(nb::cast(input));
   const nb::object self = nb::find(static_cast<nn::Cell&>(*this));

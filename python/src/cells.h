@@ -21,11 +21,15 @@ class PythonCell : public nn::Cell {
   void hold_all(const std::string& attribute, const OwnParameters& parameters);
   // Gives up what the attribute has brought.
   void release(const std::string& attribute);
+  // Whether it has been part of a trace.
+  bool was_traced() const { return was_traced_; }
+  void note_traced() { was_traced_ = true; }
   // Takes the GIL. Throws InvalidArgument when the result is no single value.
   nn::Value construct(std::span<const nn::Value> inputs) override;
 
  private:
   std::map<std::string, std::vector<std::string>> held_;  // names by attribute
+  bool was_traced_ = false;
 };
 
 // Those here and below, each once.

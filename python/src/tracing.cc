@@ -24,6 +24,8 @@ std::vector<TracedCall>& traced_calls() {
 // Compiled graphs that outlive a call are few unless shapes change all the time.
 constexpr size_t kMaxPrograms = 512;
 
+int64_t programs_made = 0;  // guarded by the GIL
+
 bool communicates(const ir::Graph& graph) {
   for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
     if (ops::OpRegistry::instance().get(graph.node(n).op).collective) return true;
@@ -193,19 +195,7 @@ std::vector<ir::Value> Operation::values(nb::handle sequence) {
 
 std::vector<Tensor> Operation::run(const std::vector<ir::Value>& results) {
   for (size_t i = 0; i < results.size(); ++i) own_.add_output(fmt::format("result{}", i), results[i]);
-  // Never destroyed: at the process's end its context may go first.
-  static auto& programs = *new std::map<std::string, std::unique_ptr<Program>>();
-  if (programs.size() > kMaxPrograms) programs.clear();
-  auto& program = programs[ir::print(own_)];
-  if (program == nullptr) {
-    try {
-      program = std::make_unique<Program>(own_, Program::Parameters());
-    } catch (...) {
-      programs.erase(ir::print(own_));
-      throw;
-    }
-  }
-  return program->run(inputs_);
+  return program_of(own_)->run(inputs_, {});
 }
 
 nb::object Operation::finish(ir::Value result) {
@@ -225,8 +215,19 @@ nb::object Operation::finish(const std::vector<ir::Value>& results) {
 
 nb::object Operation::finish(const ops::TopK& results) { return finish(std::vector{results.values, results.indices}); }
 
-Program::Program(const ir::Graph& graph, Parameters parameters, const std::optional<Spread>& spread)
-    : parameters_(std::move(parameters)), whole_inputs_(spread && spread->full_batch) {
+int64_t num_compiled() { return programs_made; }
+
+std::shared_ptr<Program> program_of(const ir::Graph& graph) {
+  // Never destroyed: at the process's end its context may go first.
+  static auto& programs = *new std::map<std::string, std::shared_ptr<Program>>();
+  auto text = ir::print(graph);
+  if (const auto known = programs.find(text); known != programs.end()) return known->second;
+  if (programs.size() > kMaxPrograms) programs.clear();
+  return programs[std::move(text)] = std::make_shared<Program>(graph, Program::Parameters());
+}
+
+Program::Program(const ir::Graph& graph, const Parameters& parameters, const std::optional<Spread>& spread)
+    : is_spread_(spread.has_value()), whole_inputs_(spread && spread->full_batch) {
   cluster::Context& own = spread ? context() : context_of(graph);
   session_ = std::make_unique<session::Session>(own);
   for (const auto& input : graph.inputs()) {
@@ -236,7 +237,16 @@ Program::Program(const ir::Graph& graph, Parameters parameters, const std::optio
     }
     const Type& type = graph.type(input.value);
     session_->declare(input.name, type);
-    if (!parameters_.contains(input.name)) session_->set_value(input.name, Tensor::zeros(type));
+    if (parameters.contains(input.name)) {
+      parameters_.insert(input.name);
+    } else if (input.name == nn::kRandomStep) {
+      session_->set_value(input.name, Tensor::zeros(type));
+    } else {
+      throw InvalidArgument(
+          "graph {} reads the {} \"{}\", but when its trace ended no parameter that it has met was called so: a "
+          "parameter must keep its name while construct() is traced",
+          graph.name(), input.kind == ir::InputKind::kState ? "state" : "parameter", input.name);
+    }
   }
   for (const auto& output : graph.outputs()) {
     if (session_->holds(output.name)) {
@@ -245,15 +255,29 @@ Program::Program(const ir::Graph& graph, Parameters parameters, const std::optio
       results_.push_back(output.name);
     }
   }
-  if (spread && own.size() > 1) agree_on_values();
+  agree_on(parameters);
+  ++programs_made;
   const nb::gil_scoped_release release;
   executable_ = compile(graph, spread);
 }
 
-void Program::agree_on_values() {
+void Program::agree_on(const Parameters& parameters) {
+  comm::Communicator& world = session_->context().world();
+  if (!is_spread_ || world.size() == 1) return;
+  std::vector<const nn::Parameter*> given;
+  for (const auto& [name, parameter] : parameters) given.push_back(parameter.get());
+  // Addresses tell nothing of those of other ranks: where one has new parameters all compare.
+  int64_t are_new = given == agreed_ ? 0 : 1;
+  world.all_reduce(&are_new, 1, DType::kI64, comm::ReduceOp::kMax, "comparing whether parameters are new");
+  if (are_new == 0) return;
+  agree_on_values(parameters);
+  agreed_ = std::move(given);
+}
+
+void Program::agree_on_values(const Parameters& parameters) {
   comm::Communicator& world = session_->context().world();
   int64_t num_differing = 0;
-  for (const auto& [name, parameter] : parameters_) {
+  for (const auto& [name, parameter] : parameters) {
     const Tensor own = whole_value(*parameter);
     Tensor agreed = own.clone();
     const TensorView view = agreed.view();
@@ -321,8 +345,8 @@ void Program::set_input(const std::string& name, const Tensor& value) {
   }
 }
 
-std::vector<Tensor> Program::run(const std::vector<Tensor>& inputs) {
-  for (const auto& [name, parameter] : parameters_) session_->set_value(name, whole_value(*parameter));
+std::vector<Tensor> Program::run(const std::vector<Tensor>& inputs, const Parameters& parameters) {
+  for (const auto& name : parameters_) session_->set_value(name, whole_value(*parameters.at(name)));
   std::vector<Tensor> results;
   {
     const nb::gil_scoped_release release;
@@ -330,7 +354,7 @@ std::vector<Tensor> Program::run(const std::vector<Tensor>& inputs) {
     executable_->run();
     for (const auto& name : results_) results.push_back(Tensor::copy_of(executable_->output(name)));
   }
-  for (const auto& name : assigned_) set_parameter_value(*parameters_.at(name), session_->value(name));
+  for (const auto& name : assigned_) set_parameter_value(*parameters.at(name), session_->value(name));
   return results;
 }
 

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -84,6 +85,7 @@ class Operation {
 
 // How a graph is split over the ranks of the job, as Model does it in data, semi-automatic and automatic parallelism.
 struct Spread {
+  std::string text = {};       // equal where all of it is equal
   bool strategies = false;     // they hold, and what has none is split by its batch; else all follows the batch
   bool propagation = false;    // what has none takes over a neighbour's
   bool full_batch = false;     // every rank gives the whole inputs; else its rows
@@ -95,24 +97,29 @@ struct Spread {
 class Program {
  public:
   using Parameters = std::map<std::string, std::shared_ptr<nn::Parameter>>;
-  // Parameters that the graph reads and writes, by full name. Other states start at zero and stay here. With a spread
-  // the graph is that of all ranks, which compile it together; else it is this rank's own.
-  Program(const ir::Graph& graph, Parameters parameters, const std::optional<Spread>& spread = std::nullopt);
+  // Parameters that the graph reads and writes, by full name; the number of the random step may be absent, then it
+  // starts at zero and stays here. Throws InvalidArgument naming another parameter or state that is absent. With a
+  // spread the graph is that of all ranks, which compile it together; else it is this rank's own.
+  Program(const ir::Graph& graph, const Parameters& parameters, const std::optional<Spread>& spread = std::nullopt);
 
-  // Data inputs in the graph's order; returns the outputs that are no parameters or states, in the graph's order. Gives
-  // up the GIL while computing.
-  std::vector<Tensor> run(const std::vector<Tensor>& inputs);
+  // Data inputs in the graph's order, and parameters of the names and types for which it was compiled; returns the
+  // outputs that are no parameters or states, in the graph's order. Gives up the GIL while computing.
+  std::vector<Tensor> run(const std::vector<Tensor>& inputs, const Parameters& parameters);
+  // With a spread, where on any rank these are other parameters than before: all ranks take rank 0's values of those
+  // that differ between them. Every rank must call it.
+  void agree_on(const Parameters& parameters);
 
  private:
-  // All ranks take rank 0's values of the parameters that differ between them.
-  void agree_on_values();
+  void agree_on_values(const Parameters& parameters);
   std::unique_ptr<session::Executable> compile(const ir::Graph& graph, const std::optional<Spread>& spread);
   std::shared_ptr<const compiler::PlanRecord> search_plan(const ir::Graph& graph, const mesh::Mesh& ranks,
                                                           const compiler::ShardingHints& inputs,
                                                           train::AutomaticPlanOptions options);
   void set_input(const std::string& name, const Tensor& value);
 
-  Parameters parameters_;
+  std::set<std::string> parameters_;
+  std::vector<const nn::Parameter*> agreed_;  // parameters whose values are equal on all ranks; only compared
+  bool is_spread_ = false;
   bool whole_inputs_ = false;  // every rank has them whole and reads its piece
   std::vector<std::string> inputs_;
   std::vector<std::string> results_;
@@ -120,6 +127,12 @@ class Program {
   std::unique_ptr<session::Session> session_;
   std::unique_ptr<session::Executable> executable_;
 };
+
+// What a graph without parameters was compiled into, once for all that ask for the same.
+std::shared_ptr<Program> program_of(const ir::Graph& graph);
+
+// How many programs were made so far.
+int64_t num_compiled();
 
 // The process's place in its job, as the environment describes it. Made at the first use, which waits for the others.
 cluster::Context& context();

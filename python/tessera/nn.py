@@ -14,7 +14,8 @@ class CellList(Cell):
 
     def append(self, cell):
         setattr(self, str(self._size), cell)
-        self._size += 1
+        # As no attribute, by which all cells would count as changed.
+        self.__dict__["_size"] += 1
         return self
 
     def __len__(self):

@@ -92,6 +92,8 @@ class Cell {
 
   // The attribute path: "" for the root, "layer1.0" below.
   std::string path() const;
+  // Whether another cell has it as a child.
+  bool is_part() const { return parent_ != nullptr; }
   // Names every parameter here and below by the path of attributes that leads to it, the first where there are several,
   // whatever it was called before and whichever cell named it.
   void name_parameters();

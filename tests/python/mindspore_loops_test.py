@@ -1,8 +1,12 @@
 """What training loops of one's own rely on: statistics, random numbers, modes of parts, parameters by name."""
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import mindspore as ms
-from mindspore import Parameter, Tensor, nn
+import tessera
+from mindspore import Parameter, Tensor, nn, ops
 from mindspore.common.initializer import HeNormal, initializer
 
 pytestmark = pytest.mark.usefixtures("fresh_context")
@@ -49,6 +53,116 @@ class TestFunctionsThatCallCells:
             net.set_train(mode)
             seen.append(smallest(compiled(Tensor(ONES))))
         assert seen == [0, 1, 0]
+
+
+def num_compiled_by(calls):
+    before = tessera.nn.num_compiled()
+    calls()
+    return tessera.nn.num_compiled() - before
+
+
+class TestCallsThatDoNotCompileAgain:
+    X = Tensor(np.arange(6, dtype=np.float32).reshape(2, 3))
+
+    @pytest.mark.parametrize("written_at_each_call", [False, True])
+    @pytest.mark.parametrize("make", [
+        lambda net: ms.value_and_grad(lambda x: net(x).sum(), None, net.trainable_params()),
+        lambda net: ms.value_and_grad(lambda x: net(x).sum()),
+        lambda net: ops.grad(net),
+        lambda net: ops.GradOperation(get_by_list=True)(lambda x: net(x), net.trainable_params()),
+        lambda net: ops.GradOperation(get_all=True)(net),
+    ])
+    def test_a_loop_of_gradients_compiles_once(self, make, written_at_each_call):
+        net = nn.Dense(3, 2)
+        gradients_of = make(net)
+        assert num_compiled_by(lambda: [(make(net) if written_at_each_call else gradients_of)(self.X) for _ in range(20)]) <= 1
+
+    def test_a_training_loop_compiles_its_parts_once(self):
+        net = nn.SequentialCell(nn.Dense(3, 4), nn.ReLU(), nn.Dense(4, 2))
+        optimizer = nn.Momentum(net.trainable_params(), 0.1, 0.9)
+        losses = []
+
+        def steps(count):
+            for _ in range(count):
+                loss, gradients = ms.value_and_grad(lambda x: (net(x)**2).mean(), None, optimizer.parameters)(self.X)
+                optimizer(gradients)
+                losses.append(float(loss.asnumpy()))
+                nn.Softmax()(net(self.X))
+
+        steps(1)
+        assert num_compiled_by(lambda: steps(100)) == 0
+        assert losses[-1] < losses[0]
+
+    def test_what_a_function_looks_at_may_change(self):
+        net, scale = nn.Dense(3, 1), [1.0]
+        gradients_of = ms.value_and_grad(lambda x: (net(x) * scale[0]).sum(), 0)
+        slopes = net.weight.asnumpy()[0] + np.zeros((2, 1), np.float32)
+        for factor in (1.0, 3.0, 1.0):
+            scale[0] = factor
+            np.testing.assert_allclose(gradients_of(self.X)[1].asnumpy(), factor * slopes, rtol=1e-6)
+        assert num_compiled_by(lambda: gradients_of(self.X)) == 0
+
+    def test_a_network_of_the_same_form_has_its_own_values(self):
+        def value_of(net):
+            return float(ms.value_and_grad(lambda x: net(x).sum())(self.X)[0].asnumpy())
+
+        one, other = nn.Dense(3, 1, "ones"), nn.Dense(3, 1, "zeros")
+        assert (value_of(one), value_of(other), value_of(one)) == (15, 0, 15)
+
+    def test_modes_and_shapes_are_told_apart(self):
+        net = nn.SequentialCell(nn.Dropout(p=0.5))
+        gradient = ms.value_and_grad(lambda x: net(x).sum())
+        seen = []
+        for mode in (True, False, True):
+            net.set_train(mode)
+            seen.append(smallest(gradient(Tensor(ONES))[1]))
+        assert seen == [0, 1, 0] and gradient(Tensor(ONES[:1]))[1].shape == (1, 50)
+
+    def test_what_was_compiled_goes_with_the_network(self):
+        net = nn.Dense(3, 2)
+        weights = net.trainable_params()
+        gone = weakref.ref(weights[0])
+        ms.value_and_grad(lambda x: net(x).sum(), None, weights)(self.X)
+        del net, weights
+        gc.collect()
+        assert gone() is None
+
+    def test_a_cell_that_is_made_meanwhile_changes_no_other(self):
+        net = nn.Dense(3, 2)
+        net(self.X)
+        assert num_compiled_by(lambda: (nn.Dense(2, 2), nn.SequentialCell(nn.ReLU()), net(self.X))) == 0
+
+    def test_an_attribute_that_changes_is_seen(self):
+        class Net(nn.Cell):
+            def __init__(self):
+                super().__init__()
+                self.part = nn.ReLU()
+
+            def construct(self, x):
+                return x * getattr(self.part, "factor", 1.0) + getattr(self, "shift", 0.0)
+
+        net = Net()
+        sums = [float(net(self.X).sum().asnumpy())]
+        net.part.factor = 2.0
+        sums.append(float(net(self.X).sum().asnumpy()))
+        net.shift = 1.0
+        sums.append(float(net(self.X).sum().asnumpy()))
+        assert sums == [15, 30, 36]
+
+
+def test_a_parameter_that_is_renamed_while_it_is_traced_is_an_error_and_not_zeros():
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.w = Parameter(Tensor(np.ones(3, np.float32)))
+
+        def construct(self, x):
+            y = x * self.w
+            self.w.own_name = "other"
+            return y
+
+    with pytest.raises(ValueError, match='graph forward reads the parameter "w", but .* a parameter must keep its name'):
+        Net()(Tensor(np.ones(3, np.float32)))
 
 
 class TestModesOfParts:

@@ -282,7 +282,8 @@ class CellList(Cell):
         if not isinstance(cell, tessera.nn.Cell):
             raise TypeError(f"For 'CellList', each cell should be subclass of Cell, but got {type(cell).__name__}.")
         setattr(self, str(self._count), cell)
-        self._count += 1
+        # As no attribute, by which all cells would count as changed.
+        self.__dict__["_count"] += 1
         return self
 
     def extend(self, cells):

@@ -3,7 +3,7 @@ import tessera
 
 from mindspore import _check
 from mindspore._missing import missing
-from mindspore.ops._traced import Traced
+from mindspore.ops._traced import Traced, owner_of
 from mindspore.ops.functional import clip_by_global_norm, clip_by_value  # noqa: F401
 
 
@@ -50,6 +50,20 @@ class MultitypeFuncGraph:
                         f"{', '.join('(' + ', '.join(k) + ')' for k in self.entries)}.")
 
 
+def _run(function, owner):
+    """The function, part of a trace or compiled by itself."""
+    alone = []  # made when it is needed
+
+    def run(*inputs):
+        if tessera.nn.is_tracing():
+            return function(*inputs)
+        if not alone:
+            alone.append(Traced(function, owner))
+        return alone[0](*inputs)
+
+    return run
+
+
 class GradOperation:
     """GradOperation(...)(function, weights)(*inputs): gradients of the function's first result.
 
@@ -80,10 +94,7 @@ class GradOperation:
                 return of_weights
             return of_inputs if self.get_all else of_inputs[0]
 
-        def run(*inputs):
-            return gradients(*inputs) if tessera.nn.is_tracing() else Traced(gradients, function)(*inputs)
-
-        return run
+        return _run(gradients, owner_of(function, weights))
 
 
 def value_and_grad(fn, grad_position=0, weights=None, has_aux=False):
@@ -101,10 +112,7 @@ def value_and_grad(fn, grad_position=0, weights=None, has_aux=False):
         of_weights = of_weights[0] if isinstance(weights, tessera.Parameter) else of_weights
         return value, of_inputs if weights is None else of_weights if grad_position is None else (of_inputs, of_weights)
 
-    def run(*inputs):
-        return of(*inputs) if tessera.nn.is_tracing() else Traced(of, fn)(*inputs)
-
-    return run
+    return _run(of, owner_of(fn, own))
 
 
 def grad(fn, grad_position=0, weights=None, has_aux=False):

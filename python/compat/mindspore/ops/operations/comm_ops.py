@@ -157,7 +157,7 @@ class NeighborExchange(_Collective):
         if shapes != self.send_shapes:
             raise ValueError(f"For 'NeighborExchange', the inputs must have the 'send_shapes' {self.send_shapes}, but got {shapes}.")
         # The ranks compare the collectives of a graph: one without the others' would be another graph than theirs.
-        return self.exchanged(*values) if tessera.nn.is_tracing() else Traced(self.exchanged)(*values)
+        return self.exchanged(*values) if tessera.nn.is_tracing() else Traced(self.exchanged, self)(*values)
 
     def exchanged(self, *values):
         """The messages, inside construct()."""
