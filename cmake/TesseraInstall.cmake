@@ -5,9 +5,9 @@ include(CMakePackageConfigHelpers)
 set_target_properties(tessera_kernels PROPERTIES EXPORT_NAME kernels)
 set_target_properties(tessera_flags PROPERTIES EXPORT_NAME flags)
 install(TARGETS tessera_flags tessera_kernels EXPORT TesseraTargets)
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/tessera DESTINATION include COMPONENT development FILES_MATCHING PATTERN "*.h"
-  PATTERN "testing" EXCLUDE PATTERN "tools" EXCLUDE PATTERN "testdata" EXCLUDE
-  PATTERN "*test_*.h" EXCLUDE PATTERN "*_testing.h" EXCLUDE PATTERN "transform_cases.h" EXCLUDE)
+install(CODE "set(SOURCE \"${PROJECT_SOURCE_DIR}\")
+set(DESTINATION \"\${CMAKE_INSTALL_PREFIX}/include\")
+include(\"${PROJECT_SOURCE_DIR}/cmake/install_headers.cmake\")" COMPONENT development)
 install(EXPORT TesseraTargets NAMESPACE Tessera:: DESTINATION lib/cmake/Tessera COMPONENT development)
 # A oneDNN that scripts/setup has fetched goes along: the clone may be gone when a program runs. The system's own stays.
 string(FIND "${dnnl_DIR}" "${PROJECT_SOURCE_DIR}/.deps/onednn/" fetched_onednn)

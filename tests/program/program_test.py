@@ -20,6 +20,28 @@ def run(*command, cwd=None):
     return done.stdout
 
 
+def public_headers():
+    """tessera/tessera.h and what it leads to, as the sources say it."""
+    found, waiting = set(), ["tessera/tessera.h"]
+    while waiting:
+        header = waiting.pop()
+        if header not in found:
+            found.add(header)
+            waiting += re.findall(r'^#include "(tessera/[^"]+)"', (ROOT / header).read_text(encoding="utf-8"), re.MULTILINE)
+    return found
+
+
+def check_headers(include):
+    """What is installed is what programs can include: nothing of tests, and nothing that names a header that is not there."""
+    installed = {str(path.relative_to(include)) for path in include.rglob("*") if path.is_file()}
+    assert installed == public_headers(), installed ^ public_headers()
+    ours = [path for path in installed if re.search(r"test|/tools/|fuzz|mutat|golden|_cases", path)]
+    assert not ours, f"headers of tests: {ours}"
+    for header in installed:
+        text = (include / header).read_text(encoding="utf-8")
+        assert not re.search(r"#include <(gtest|gmock|benchmark)/", text), header
+
+
 def main():
     build = Path(sys.argv[1]).resolve()
     page = (ROOT / "docs" / "program.md").read_text(encoding="utf-8")
@@ -33,8 +55,7 @@ def main():
         (source / "line.cc").write_text(program, encoding="utf-8")
         (source / "cell.cc").write_text(f"#include <tessera/tessera.h>\nusing namespace tessera;\n{cell}", encoding="utf-8")
         run("cmake", "--install", build, "--prefix", prefix, "--component", "development")
-        for header in ("tessera/tessera.h", "tessera/nn/linear.h"):
-            assert (prefix / "include" / header).is_file(), header
+        check_headers(prefix / "include")
         # An installation does not need the clone.
         for file in [*prefix.glob("bin/*"), *prefix.glob("lib/*.so")]:
             assert str(ROOT) not in run("readelf", "--dynamic", file), f"{file} seeks libraries in the clone"
