@@ -21,7 +21,7 @@ struct ThreadTimes {
   int64_t waiting_ns = 0;  // ready to run, without a core
 };
 
-// Those of this process; nothing where the system does not tell them. Source: /proc/self/task/*/schedstat.
+// Returns the times of this process; nothing where the system does not tell them. Source: /proc/self/task/*/schedstat.
 std::optional<ThreadTimes> thread_times();
 
 // How many times a thread of this process has lost its core although it had work; 0 where the system does not count it.

@@ -16,14 +16,14 @@ namespace tessera {
 
 class RangeReader;
 
-// A file being written, from its beginning. Not on disk for certain before sync().
+// A file being written, from its beginning. What is written is on disk for certain after sync() only.
 class WritableFile {
  public:
   virtual ~WritableFile() = default;
   virtual void append(std::span<const std::byte> bytes) = 0;
   void append(std::string_view text) { append(std::as_bytes(std::span(text.data(), text.size()))); }
-  // Writes at `offset`, wherever the file ends; what was never written before it is zero. For files that are not
-  // appended to. Any thread.
+  // Writes at `offset`, wherever the file ends; what was never written before it is zero. Only files that are not
+  // appended to can be written so. Any thread.
   virtual void write_at(int64_t offset, std::span<const std::byte> bytes) = 0;
   // Forces the bytes written so far to the disk (fsync).
   virtual void sync() = 0;
@@ -36,8 +36,8 @@ class ReadableFile {
  public:
   virtual ~ReadableFile() = default;
   virtual std::span<const std::byte> bytes() const = 0;
-  // Gives back the memory of the pages that were looked at, where bytes() are mapped; they can be looked at again. For
-  // who goes through a large file and must stay small.
+  // Gives back the memory of the pages that were looked at, where bytes() are mapped; they can be looked at again. A
+  // caller that goes through a large file and must stay small calls this.
   virtual void release_pages() const {}
   // On: the next looks are at places far apart, and the system shall read what is looked at, not megabytes around it.
   virtual void expect_far_places(bool /*on*/) const {}
@@ -57,7 +57,8 @@ class FileSystem {
   // Creates or truncates. `mode` are the permission bits.
   virtual std::unique_ptr<WritableFile> create(const std::string& path, unsigned mode = 0644) = 0;
   virtual std::unique_ptr<ReadableFile> open(const std::string& path) = 0;
-  // For reading ranges. By default those of open(): most file systems that are not the system's are in memory anyway.
+  // Opens a file to read ranges of it. By default the ranges are those of open(): most file systems that are not the
+  // system's are in memory anyway.
   virtual std::unique_ptr<RangeReader> open_ranges(const std::string& path);
   virtual bool exists(const std::string& path) = 0;
   virtual bool is_directory(const std::string& path) = 0;

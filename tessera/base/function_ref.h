@@ -1,4 +1,4 @@
-// A view of a callable: two words, no allocation, valid while the callable lives. For parameters that are called
+// A view of a callable: two words, no allocation, valid while the callable lives. It is for parameters that are called
 // before the function returns.
 #pragma once
 

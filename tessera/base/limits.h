@@ -11,7 +11,7 @@ struct AddressSpace {
   int64_t used = 0;
   int64_t limit = -1;  // -1: none
   bool is_limited() const { return limit >= 0; }
-  // Of a limited one: what is left, at least 0.
+  // What is left of a limited resource, at least 0.
   int64_t free() const { return limit > used ? limit - used : 0; }
 };
 AddressSpace address_space();

@@ -19,7 +19,7 @@ class DiskBlock {
   // From this size on, a read takes no longer for each byte than a larger one.
   static constexpr int64_t kBytes = 4 << 20;
 
-  // Of kBytes.
+  // The buffer, of kBytes.
   std::byte* data();
   // Whether a range of a file lies in a block, with what alignment adds to it.
   static bool fits(int64_t offset, int64_t size) {
@@ -43,7 +43,7 @@ class RangeReader {
   virtual std::span<const std::byte> read_block(int64_t offset, int64_t size, DiskBlock& block) const;
 };
 
-// Of the operating system's file at `path`. Throws IoError when it cannot be opened.
+// Reads ranges of the operating system's file at `path`. Throws IoError when it cannot be opened.
 std::unique_ptr<RangeReader> open_local_ranges(const std::string& path);
 
 }  // namespace tessera
