@@ -1,6 +1,6 @@
-// Candidates: the checkpoints that a path stands for, in the order in which a training that goes on tries them. Of a
-// directory those that have a manifest come first, newest first, by epoch and step as numbers; then those without,
-// which nothing can verify. Each is one file of its own where the path names it.
+// Candidates: the checkpoints that a path stands for, in the order in which a training that goes on tries them. In a
+// directory the files that have a manifest come first, newest first, by epoch and step as numbers; then the files
+// without one, which nothing can verify. Each is one file of its own where the path names it.
 //     for (Candidates candidates(files, path);; candidates.pass_over(problem)) { ... }
 #pragma once
 

@@ -61,9 +61,9 @@ struct Choice {
 
 // The newest usable checkpoint in `directory` of `prefix` and its successors (CKP, CKP_1, ...); of any prefix when it
 // is empty. One that is verified is taken before a newer one without a manifest, which is named among the skipped ones.
-// At equal positions the higher successor wins. `at_most` leaves out newer ones. A missing directory has none. Of
-// folders rank_N it is the one that they hold together, by the lowest rank's file. Names without a step need a
-// manifest.
+// At equal positions the higher successor wins. `at_most` leaves out newer ones. A missing directory has none. Where
+// there are folders rank_N, it is the checkpoint that they hold together, named by the lowest rank's file. Names
+// without a step need a manifest.
 Choice find_newest(FileSystem& files, const std::string& directory, const std::string& prefix,
                    std::optional<Position> at_most = std::nullopt);
 

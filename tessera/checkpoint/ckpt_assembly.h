@@ -37,14 +37,14 @@ class CkptAssembly {
  private:
   struct Place {
     Value value;
-    int64_t offset = 0;  // of the next byte to be written
+    int64_t offset = 0;  // where the next byte will be written
     int64_t size_bytes = 0;
     int64_t left = 0;
     int64_t left_in_record = 0;
     int64_t record_bytes = 0;
-    uint32_t record_crc = 0;  // of the record's content so far
-    uint32_t crc32c = 0;      // of the complete records' contents
-    uint32_t file_crc = 0;    // of the complete records with their headers
+    uint32_t record_crc = 0;  // the checksum of the record's content so far
+    uint32_t crc32c = 0;      // the checksum of the complete records' contents
+    uint32_t file_crc = 0;    // the checksum of the complete records with their headers
     int64_t file_bytes = 0;
   };
   std::string header_of(const Value& value, int64_t record_bytes) const;

@@ -58,13 +58,13 @@ struct StoredEntry {
   bool is_text = false;
   DType dtype = DType::kF32;  // of a text: meaningless
   Shape shape;                // of a text: meaningless
-  int64_t size_bytes = 0;     // of the content
-  int64_t offset = 0;         // of the first record in the file
-  // The content, little-endian, row-major, in one piece per record. Not aligned.
+  int64_t size_bytes = 0;     // the size of the content
+  int64_t offset = 0;         // where the first record begins in the file
+  // The content, little-endian, row-major, in one piece per record. The pieces are not aligned.
   std::vector<std::span<const std::byte>> pieces;
   bool appended = false;  // no parameter, but information that the writer appended; known from the manifest only
-  // Of the mapped file that the pieces are in. Whoever reads an entry by the functions below learns of a file that was
-  // cut short meanwhile: they throw IoError.
+  // The guard of the mapped file that the pieces are in. Whoever reads an entry by the functions below learns of a file
+  // that was cut short meanwhile: they throw IoError.
   std::shared_ptr<const MappedGuard> guard = {};
 
   Type type() const { return {dtype, shape}; }
@@ -75,7 +75,7 @@ struct StoredEntry {
   // Copies into `to`: equal shape, any strides; another dtype is converted. Throws InvalidArgument when the shapes
   // differ.
   void read_into(const TensorView& to) const;
-  // As UTF-8. Throws InvalidArgument for a tensor.
+  // Returns the text as UTF-8. Throws InvalidArgument for a tensor.
   std::string read_text() const;
   uint32_t crc32c() const;
 };
@@ -94,7 +94,7 @@ class CkptFile {
   std::span<const std::byte> bytes() const { return file_->bytes(); }
   // See ReadableFile.
   void release_pages() const { file_->release_pages(); }
-  // In the order of the file.
+  // The entries in the order of the file.
   const std::vector<StoredEntry>& entries() const { return entries_; }
   // True when the file ended with the reference's checksum trailer, which then was right.
   bool has_trailer() const { return has_trailer_; }

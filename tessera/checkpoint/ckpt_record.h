@@ -8,7 +8,7 @@
 
 namespace tessera::checkpoint {
 
-// As the writer has them: every number as short as it can be.
+// The bytes are those of the writer: every number as short as it can be.
 std::string record_header(std::string_view name, std::string_view type_name, std::span<const int64_t> dims,
                           uint64_t content_bytes);
 

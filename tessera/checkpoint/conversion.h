@@ -26,7 +26,7 @@ namespace tessera::checkpoint {
 struct SourcePart {
   int64_t rank = 0;
   const SourceTensor* tensor = nullptr;
-  Box box;  // of all that the tensor holds
+  Box box;  // what the tensor holds in all
 };
 
 // One tensor of a destination file.
@@ -40,8 +40,8 @@ struct OutputTensor {
 struct OutputFile {
   int64_t rank = 0;
   std::vector<OutputTensor> tensors;
-  int64_t size_bytes = 0;              // of the values
-  std::optional<CheckpointInfo> info;  // of the file that unchanged values are copied from, if it has a manifest
+  int64_t size_bytes = 0;              // the size of the values
+  std::optional<CheckpointInfo> info;  // the manifest of the file that unchanged values are copied from, if it has one
 };
 
 class Conversion {
@@ -55,7 +55,8 @@ class Conversion {
   int64_t num_outputs() const { return to_.num_ranks(); }
   // What the file of a rank of the destination holds, in an order that keeps that of the source files. Throws
   // InvalidArgument, naming the tensor and the ranks, when files and placements contradict each other: a shape or dtype
-  // that does not fit, a missing tensor or file, replicas that differ (by their manifests' checksums). Not thread-safe.
+  // that does not fit, a missing tensor or file, replicas that differ (by their manifests' checksums). The function is
+  // not thread-safe.
   OutputFile output(int64_t rank);
   // Names of parameters that are split on a side whose strategy file lists them, while the other's does not: they were
   // copied unchanged.

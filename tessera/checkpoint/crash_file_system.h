@@ -1,5 +1,5 @@
-// For tests: a file system that remembers what was durable. It records every operation; crash_state() gives the files
-// as they may be found when power was lost after the first k of them. Thread-safe while it records.
+// A file system for tests that remembers what was durable. It records every operation; crash_state() gives the files as
+// they may be found when power was lost after the first k of them. Thread-safe while it records.
 #pragma once
 
 #include <atomic>
@@ -45,10 +45,10 @@ class CrashFileSystem : public MemoryFileSystem {
   struct Operation {
     Kind kind;
     std::string path;
-    std::string to;       // of a rename
-    std::string content;  // of an append, or written at an offset
+    std::string to;       // the new name of a rename
+    std::string content;  // what is appended, or written at an offset
     int file = -1;        // which created file: create, append, write, sync
-    size_t offset = 0;    // of a write
+    size_t offset = 0;    // where a write begins
   };
   void record(Operation operation);
 

@@ -22,7 +22,7 @@ struct TensorDifference {
 
 // What one side was made of.
 struct DiffSide {
-  std::vector<std::string> paths;  // of its files
+  std::vector<std::string> paths;  // the paths of its files
   bool is_part = false;            // one rank's file, compared as it is
 };
 
@@ -30,7 +30,7 @@ struct CheckpointDiff {
   DiffSide left;
   DiffSide right;
   int64_t num_equal = 0;    // values that have the same bits
-  int64_t num_by_hash = 0;  // of these, tensors of which only the manifests' hashes were compared
+  int64_t num_by_hash = 0;  // how many of these were compared by the manifests' hashes only
   std::vector<TensorDifference> differences;
 };
 

@@ -36,8 +36,8 @@ class BoxHash {
   int outer_ndim_ = 0;  // the dims along which runs follow each other
   int64_t run_elements_ = 1;
   int64_t left_in_run_ = 0;
-  Shape at_;           // of the present run
-  int64_t index_ = 0;  // of the next element
+  Shape at_;           // where the present run begins
+  int64_t index_ = 0;  // the index of the next element
   uint64_t sum_ = 0;
 };
 

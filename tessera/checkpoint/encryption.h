@@ -75,7 +75,7 @@ class EncryptingFile : public WritableFile {
   Encryption encryption_;
   size_t block_bytes_;
   std::vector<std::byte> block_;
-  std::vector<std::byte> header_;  // of Tessera's form
+  std::vector<std::byte> header_;  // the header of Tessera's form
   std::string file_key_;
   uint64_t num_blocks_ = 0;
   int64_t size_bytes_ = 0;

@@ -31,10 +31,9 @@ class GlobalCheckpoint {
   //   a directory       its newest checkpoint, or the newest that all folders rank_N of it together hold, see
   //                     candidates.h; what is passed over is named in a warning
   // Logs one warning where a manifest is missing. Throws InvalidArgument naming file and tensor when a file is damaged
-  // or of another checkpoint, or when a file of the directory is missing; IoError when one cannot be read. Of folders
-  // rank_N only those must be there whose values are read.
-  // `job_name`: a checkpoint of a training of another name is refused, too, and passed over in a directory, with a
-  // warning. One without a name is of any, and "" stands for any.
+  // or of another checkpoint, or when a file of the directory is missing; IoError when one cannot be read. Only the
+  // folders rank_N whose values are read must be there. `job_name`: a checkpoint of a training of another name is
+  // refused, too, and passed over in a directory, with a warning. One without a name is of any, and "" stands for any.
   static GlobalCheckpoint open(FileSystem& files, const std::string& path, const std::string& job_name = "");
 
   const std::string& path() const { return path_; }
@@ -42,7 +41,7 @@ class GlobalCheckpoint {
   void require_all_files() const;
   // Absent without a manifest.
   const std::optional<CheckpointInfo>& info() const { return info_; }
-  // In the order of the files, with global shapes; without pieces: nothing is mapped.
+  // The entries in the order of the files, with global shapes; without pieces: nothing is mapped.
   const std::vector<StoredEntry>& entries() const { return entries_; }
   // nullptr when there is none of that name.
   const StoredEntry* find(std::string_view name) const;
@@ -50,13 +49,13 @@ class GlobalCheckpoint {
   struct Wanted {
     std::string name;
     Box box;
-    TensorView to;  // of the box's shape, any strides; another dtype is converted
+    TensorView to;  // has the box's shape and any strides; another dtype is converted
     // Whether this rank answers for these bytes' checksum: of the ranks that want the same box, one does.
     bool is_first = true;
   };
   struct Report {
-    int64_t bytes_wanted = 0;  // of the boxes, as stored
-    int64_t bytes_read = 0;    // of the files: more only where runs of less than 512 bytes are wanted
+    int64_t bytes_wanted = 0;  // bytes of the boxes, as stored
+    int64_t bytes_read = 0;    // bytes of the files: more only where runs of less than 512 bytes are wanted
     // The stored slices that this rank, or the ranks together, read from: how many were read completely and had the
     // manifest's checksum, and how many not.
     int64_t slices_verified = 0;
@@ -91,7 +90,7 @@ class GlobalCheckpoint {
   std::vector<SourceFile> sources_;
   std::optional<CheckpointInfo> info_;
   std::vector<StoredEntry> entries_;
-  std::vector<std::vector<Part>> parts_;  // of each entry
+  std::vector<std::vector<Part>> parts_;  // the parts of each entry
   std::unordered_map<std::string, size_t> index_;
   std::vector<std::string> missing_;  // files of other ranks
 };

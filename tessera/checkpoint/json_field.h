@@ -41,9 +41,9 @@ class JsonField {
   std::string text() const;
   bool boolean() const;
   uint64_t unsigned_integer() const;
-  // In [0, max].
+  // Returns an integer in [0, max].
   int64_t count(int64_t max = std::numeric_limits<int64_t>::max()) const { return integer(0, max); }
-  // In [min, max].
+  // Returns an integer in [min, max].
   int64_t integer(int64_t min, int64_t max) const;
 
  private:

@@ -19,13 +19,13 @@ struct ListedFile {
   bool is_strategy = false;  // a strategy file, which has the same suffix
   int64_t num_values = 0;
   int64_t num_elements = 0;
-  bool holds_parts = false;            // of tensors that are split over several files
-  std::optional<CheckpointInfo> info;  // of the manifest
+  bool holds_parts = false;            // whether its tensors are split over several files
+  std::optional<CheckpointInfo> info;  // what the manifest says
   std::string problem;                 // "" unless it is neither of both
 };
 
-// `path` itself, or the .ckpt files in it and in its folders rank_N, ranks in their order. Of a checkpoint of several
-// files the one of any rank stands for all of them. Looks at headers and manifests, not at values. Throws
+// `path` itself, or the .ckpt files in it and in its folders rank_N, ranks in their order. Where a checkpoint has
+// several files, the file of any rank stands for all of them. Looks at headers and manifests, not at values. Throws
 // InvalidArgument when there is nothing of that name.
 std::vector<ListedFile> list_checkpoints(FileSystem& files, const std::string& path);
 std::string list_table(const std::vector<ListedFile>& list);

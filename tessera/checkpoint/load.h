@@ -50,8 +50,8 @@ class Checkpoint {
   const CkptFile& file() const { return files_[0]; }
   const std::optional<Manifest>& manifest() const { return manifest_; }
   bool is_verified() const { return manifest_.has_value(); }
-  // In order of the file. With a manifest, tensors without elements are here too, though the file has no place for
-  // them, and appended values are marked.
+  // The entries in the order of the file. With a manifest, tensors without elements are here too, though the file has
+  // no place for them, and appended values are marked.
   const std::vector<StoredEntry>& entries() const { return entries_; }
   // nullptr when there is none of that name.
   const StoredEntry* find(std::string_view name) const;

@@ -19,12 +19,12 @@ struct CheckpointInfo {
   int64_t step_in_epoch = 0;
   int64_t step = 0;         // since the beginning of training
   int64_t saved_at_ms = 0;  // since 1970-01-01 UTC; negative where a clock stands before that
-  std::string job_id;       // of the processes that saved it: another one after each start
-  std::string job_name;     // of the training, which goes on under it; "": it has none
-  std::string training_id;  // of the training, random; a job that resumes goes on under it. "": not known
+  std::string job_id;       // names the processes that saved it: another id after each start
+  std::string job_name;     // names the training, which goes on under it; "": it has no name
+  std::string training_id;  // the id of the training, random; a job that resumes goes on under it. "": not known
   int world_size = 1;
   std::string network_name;
-  std::string network_hash;       // of what the network computes, see train/network_identity.h; "": not known
+  std::string network_hash;       // a hash of what the network computes, see train/network_identity.h; "": not known
   std::string network_operators;  // "add 2, matmul 2": how often it has each operator; "": not known
   std::string optimizer;          // "Momentum"; "": none, or not known
   // Where the values are those of one stage of a pipeline. Nothing writes it yet.
@@ -45,8 +45,8 @@ struct CheckpointInfo {
 struct ManifestFile {
   std::string name;  // in the manifest's directory
   int64_t size_bytes = 0;
-  uint32_t crc32c = 0;  // of all its bytes
-  // As encryption_mode_of() has it; then the slices have no checksums, which would tell of the values. "" for plain
+  uint32_t crc32c = 0;  // the checksum of all its bytes
+  // What encryption_mode_of() returns; then the slices have no checksums, which would tell of the values. "" for plain
   // files.
   std::string encryption = {};
   bool operator==(const ManifestFile&) const = default;
@@ -55,10 +55,10 @@ struct ManifestFile {
 // A block of a tensor's global value, as one file holds it.
 struct ManifestSlice {
   int file = 0;  // index into Manifest::files
-  Shape offset;  // of its first element in the global value
+  Shape offset;  // where its first element lies in the global value
   Shape shape;
   int64_t size_bytes = 0;
-  uint32_t crc32c = 0;  // of its content, row-major
+  uint32_t crc32c = 0;  // the checksum of its content, row-major
   // Its share of the tensor's layout-free hash, see element_hash.h; absent for texts and in older manifests.
   std::optional<uint64_t> hash;
   bool operator==(const ManifestSlice&) const = default;

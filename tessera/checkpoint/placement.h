@@ -87,10 +87,10 @@ class Placement {
   struct Parameter {
     ParameterLayout layout;  // its name is without the stage
     Slicing slicing;
-    std::vector<int64_t> stages;  // that hold it, ascending
+    std::vector<int64_t> stages;  // the stages that hold it, ascending
     bool is_in(int64_t stage) const;
   };
-  // By name.
+  // The parameters by name.
   const std::map<std::string, Parameter>& parameters() const { return layouts_; }
   // nullptr when the file does not list it.
   const Parameter* find(const std::string& name) const;

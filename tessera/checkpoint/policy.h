@@ -25,7 +25,7 @@ struct CheckpointConfig {
   int64_t keep_checkpoint_per_n_minutes = 0;  // keep one per window of so many minutes; ignored when max is set
   bool integrated_save = true;                // one file of whole values; false: each rank writes its slices
   bool async_save = false;                    // a thread writes a copy while training goes on
-  std::vector<std::string> append_info = {};  // of "epoch_num", "step_num"
+  std::vector<std::string> append_info = {};  // some of "epoch_num", "step_num"
   std::vector<Entry> append_values = {};      // further information to append
   std::string enc_key = {};                   // encrypts the files, see encryption.h
   std::string enc_mode = "AES-GCM";
@@ -93,14 +93,14 @@ class Retention {
   // `config` is validated. `prefix` is that of the present run.
   Retention(FileSystem& files, std::string directory, std::string prefix, const CheckpointConfig& config,
             RetainedTraining training = {});
-  // To be called after a commit. Verifies what it has not seen yet; removes the oldest verified checkpoints beyond
-  // keep_checkpoint_max, or all but the oldest of each window and the newest; those of earlier runs are older than
-  // those of the present one. What is damaged or has no manifest is neither counted nor removed, but what a crash left
-  // of a save that was never committed is, and of a removal. Files of other trainings are left alone. Returns the names
-  // removed, oldest first.
+  // The saver calls this after a commit. Verifies what it has not seen yet; removes the oldest verified checkpoints
+  // beyond keep_checkpoint_max, or all but the oldest of each window and the newest; those of earlier runs are older
+  // than those of the present one. What is damaged or has no manifest is neither counted nor removed, but what a crash
+  // left of a save that was never committed is, and of a removal. Files of other trainings are left alone. Returns the
+  // names removed, oldest first.
   std::vector<std::string> apply();
-  // To be called before the first save: ends removals that a crash interrupted. Logs a warning where that fails;
-  // apply() tries again.
+  // The saver calls this before the first save: it ends removals that a crash interrupted. Logs a warning where that
+  // fails; apply() tries again.
   void finish_removals();
 
  private:

@@ -24,7 +24,7 @@ std::optional<std::string> prefix_of_rank(const std::string& file_name, std::opt
 
 struct OtherRanks {
   std::vector<std::string> paths;
-  std::vector<std::string> missing;  // by the name that is looked for
+  std::vector<std::string> missing;  // the folders that are missing, by the name that is looked for
 };
 // The files of the other ranks of a checkpoint, of which `path`, in a folder rank_N, holds one rank's part. `info` is
 // of its manifest. Throws InvalidArgument where it lies in no such folder.

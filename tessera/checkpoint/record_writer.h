@@ -48,7 +48,7 @@ class RecordWriter {
 
  private:
   class Content;
-  void add_to_sums(std::span<const std::byte> bytes);  // of what is no content
+  void add_to_sums(std::span<const std::byte> bytes);  // adds bytes that are no content
   void put(std::span<const std::byte> bytes);
   void flush();
 

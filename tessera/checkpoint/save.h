@@ -33,8 +33,8 @@ struct SaveOptions {
   Barrier* barrier = nullptr;
   int writer = 0;
   int64_t max_record_bytes = kMaxRecordBytes;
-  // Of the .ckpt file; the manifest is readable without its key: names, types and shapes, no values. Both are for
-  // their owner only.
+  // How the .ckpt file is encrypted; the manifest is readable without its key: names, types and shapes, no values. Both
+  // are for their owner only.
   Encryption encryption = {};
 };
 

@@ -45,7 +45,7 @@ struct SliceSaveOptions {
   // The ranks that see the directory of `path`, ascending: ranks_of_directory().
   std::vector<int> together;
   int64_t max_record_bytes = kMaxRecordBytes;
-  Encryption encryption = {};  // of all files; see SaveOptions
+  Encryption encryption = {};  // how all files are encrypted; see SaveOptions
 };
 
 // The ranks that see the same directory as the calling one, ascending. Every rank calls it.

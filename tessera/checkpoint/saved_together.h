@@ -1,4 +1,4 @@
-// For tests: a checkpoint that three ranks saved into one directory, and its values in one file.
+// A checkpoint for tests that three ranks saved into one directory, and its values in one file.
 #pragma once
 
 #include <gmock/gmock.h>

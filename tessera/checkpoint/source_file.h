@@ -21,17 +21,17 @@ struct SourceTensor {
   std::string name;
   bool is_text = false;
   bool appended = false;
-  DType dtype = DType::kF32;  // of a text: meaningless, as is the shape
-  Shape shape;                // of what this file holds
+  DType dtype = DType::kF32;  // a text has none: meaningless, as is the shape
+  Shape shape;                // the shape of what this file holds
   int64_t size_bytes = 0;
-  std::vector<Extent> pieces;  // of the content, in order
+  std::vector<Extent> pieces;  // where the content lies, in order
   // Where it lies in the global value, when the manifest says that it is only a part of that.
   struct Part {
     Box box;
     Shape global;
   };
   std::optional<Part> part;
-  std::optional<uint32_t> crc32c;  // of the content, when there is a manifest
+  std::optional<uint32_t> crc32c;  // the checksum of the content, where there is a manifest
   std::optional<uint64_t> hash;    // its share of the tensor's layout-free hash, when the manifest has it
 
   std::string type_text() const { return is_text ? "str" : Type{dtype, shape}.to_string(); }
@@ -50,7 +50,7 @@ class SourceFile {
 
   const std::string& path() const { return path_; }
   int64_t size_bytes() const { return size_bytes_; }
-  // In the order of the file; with a manifest, tensors without elements are here too.
+  // The tensors in the order of the file; with a manifest, tensors without elements are here too.
   const std::vector<SourceTensor>& tensors() const { return tensors_; }
   const SourceTensor* find(const std::string& name) const;
   // Absent without a manifest.

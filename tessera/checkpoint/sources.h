@@ -11,7 +11,7 @@
 
 namespace tessera::checkpoint {
 
-// By rank; by any number where ranks saved together, see are_saved_together().
+// The files by rank; by any number where ranks saved together, see are_saved_together().
 struct SourceFiles : std::map<int64_t, SourceFile> {
   std::string path = {};    // the file or directory that stands for them; "" where each was named by itself
   bool in_folders = false;  // path/rank_N/*.ckpt

@@ -48,7 +48,7 @@ class Staging {
   std::vector<std::string> names_;
 };
 
-// Without "." and trailing slashes.
+// The path without "." and trailing slashes.
 std::string plain_path(const std::string& path);
 
 }  // namespace tessera::checkpoint

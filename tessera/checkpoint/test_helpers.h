@@ -1,4 +1,4 @@
-// For tests: ranks as threads, crashes, and messages of what was thrown.
+// What tests share: ranks as threads, crashes, and messages of what was thrown.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -5,7 +5,7 @@
 //
 // A strategy file of "" means one rank that holds everything whole; where the source files' manifests say which parts
 // they hold, these count. What a strategy file does not list is copied unchanged from the source rank of equal number
-// within its stage, modulo their number. Of ranks that saved into one directory the manifest says where all slices lie:
+// within its stage, modulo their number. Where ranks saved into one directory, the manifest says where all slices lie:
 // a source strategy is not needed then, and what the destination's does not list is whole on each rank.
 #pragma once
 
@@ -24,7 +24,7 @@ namespace tessera::checkpoint {
 struct TransformProgress {
   int64_t files_done = 0;
   int64_t num_files = 0;
-  int64_t bytes_done = 0;  // of values written
+  int64_t bytes_done = 0;  // bytes of values written
   int64_t num_bytes = 0;
 };
 
@@ -33,8 +33,8 @@ struct TransformOptions {
   int num_threads = 0;
   // Compare the values that are read with the checksums in the source's manifests, where there are any.
   bool verify = true;
-  // Refuse sources of which ranks that hold the same slice have different values, by their manifests. Else the rank
-  // that would be read anyway is right.
+  // Refuse sources of which ranks that hold the same slice have different values, by their manifests. Where this is
+  // off, the rank that would be read anyway is right.
   bool check_replicas = true;
   // Called now and then, by one thread at a time.
   std::function<void(const TransformProgress&)> progress;
@@ -42,7 +42,7 @@ struct TransformOptions {
 
 struct TransformReport {
   std::vector<std::string> files;         // by rank
-  int64_t num_bytes = 0;                  // of values written, those of files that were kept not counted
+  int64_t num_bytes = 0;                  // bytes of values written; files that were kept do not count
   int64_t files_kept = 0;                 // complete ones of an earlier call that was interrupted
   std::vector<std::string> sources = {};  // the files that the values are of
 };

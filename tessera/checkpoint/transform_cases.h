@@ -1,4 +1,4 @@
-// For tests: a model whose parameters are split in many ways over M ranks and in other ways over N, written as
+// A model for tests, whose parameters are split in many ways over M ranks and in other ways over N, written as
 // checkpoints. What a rank must hold is cut from the global values by mesh::slice_of, not by what is tested.
 #pragma once
 

@@ -35,7 +35,7 @@ struct DescribedEntry {
   size_t slice = 0;   // index into its slices
   StoredEntry entry;  // without pieces for a tensor without elements, which has no record
 };
-// In the order of the file, which require_entries() has found to be as the manifest says.
+// The entries in the order of the file, which require_entries() has found to be as the manifest says.
 std::vector<DescribedEntry> described_entries(const CkptFile& file, const Manifest& manifest, int file_index);
 
 }  // namespace tessera::checkpoint

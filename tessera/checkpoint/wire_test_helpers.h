@@ -1,4 +1,4 @@
-// For tests of file forms: bytes written as hexadecimal text, and deterministic damage.
+// What tests of file forms share: bytes written as hexadecimal text, and deterministic damage.
 #pragma once
 
 #include <gtest/gtest.h>
