@@ -48,7 +48,7 @@ class Context {
   int group_rank_of(const std::string& group_name, int world_rank);
 
   // How fast the world's ranks communicate, the same figures on all of them; measured at the first call, which every
-  // rank makes. Of one rank there is nothing to measure.
+  // rank makes. Where there is one rank, nothing is measured.
   virtual const comm::GroupSpeed& speed() = 0;
 
   // Address space on a page boundary, whose bytes the other ranks of this host reach where they lie, so that

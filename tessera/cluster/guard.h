@@ -15,7 +15,7 @@ namespace tessera::cluster {
 struct GuardReport {
   std::atomic<pid_t> rank_pid{0};
   std::atomic<int> start_error{0};     // errno where the rank could not be started
-  std::atomic<int> status{0};          // of the rank, as waitpid gives it, once it has ended
+  std::atomic<int> status{0};          // how the rank has ended, as waitpid gives it
   std::atomic<bool> has_ended{false};  // the rank and all that it has started
 };
 
@@ -25,7 +25,7 @@ inline constexpr int kPassedSignals[] = {1 /*SIGHUP*/, 2 /*SIGINT*/, 15 /*SIGTER
 inline constexpr int kEndAllSignal = 10 /*SIGUSR1*/;
 
 // Calls `exec_rank`, which does not return, in a new process that is the rank, and watches over it until it has ended.
-// To be called in a process that was forked for it by `launcher`; makes system calls only, since other threads of the
+// It is called in a process that was forked for it by `launcher`; makes system calls only, since other threads of the
 // launcher may have held locks. Never returns.
 [[noreturn]] void guard_rank(pid_t launcher, GuardReport& report, void (*exec_rank)(void*), void* argument);
 

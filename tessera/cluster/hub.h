@@ -36,7 +36,7 @@ class HubServer {
   explicit HubServer(const HubOptions& options);
   ~HubServer();
 
-  // With the port that was chosen.
+  // The address with the port that was chosen.
   const std::string& address() const;
 
  private:

@@ -38,7 +38,7 @@ struct Frame {
   std::string body;
 };
 
-// Of what follows the length.
+// The most bytes that may follow the length.
 inline constexpr size_t kMaxUnsealedFrame = 256;
 inline constexpr size_t kMaxFrame = size_t{4} << 20;
 inline constexpr size_t kMaxName = 256;
@@ -79,7 +79,7 @@ class FrameWriter {
 
  private:
   std::deque<std::shared_ptr<const std::string>> parts_;
-  size_t sent_ = 0;  // of the first
+  size_t sent_ = 0;  // how much of the first frame is sent
   size_t waiting_bytes_ = 0;
   comm::Secret key_;
   bool is_sealed_ = false;

@@ -23,10 +23,10 @@ inline constexpr int kExitUsage = 2;  // the command line was wrong, nothing was
 
 // Calls f(context, arguments) once per rank of this process. Returns the exit code: what f returned (the first code
 // that is not 0), or kExitFailure after an exception. An exception is printed as `rank R: error: ...` and ends the
-// other ranks' waits at once, so that every rank of the job ends with kExitFailure. Of ranks that are threads equal
-// errors are printed once, and one that goes on for seconds after another has failed, or for the job's timeout where
-// that is shorter, is named with what it waits in and ended with the process. A program that is a job by itself says
-// which signal ends it (say_end_signals). Never throws.
+// other ranks' waits at once, so that every rank of the job ends with kExitFailure. Where ranks are threads, equal
+// errors are printed once; a rank that goes on for seconds after another has failed, or for the job's timeout where
+// that is shorter, is named with what it waits in, and the process ends. A program that is a job by itself says which
+// signal ends it (say_end_signals). Never throws.
 int run_program(int argc, char** argv, const std::function<int(Context&, const Arguments&)>& f);
 
 // Prints `error: MESSAGE` and a line that points to --help; returns kExitUsage. `program` is argv[0].
