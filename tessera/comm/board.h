@@ -157,8 +157,8 @@ class Board {
   JobState& job_;
   BoardOptions options_;
   std::unique_ptr<Layout> layout_;
-  CallHeader header_;    // of the call under way
-  uint64_t digest_ = 0;  // of header_
+  CallHeader header_;    // the header of the call under way
+  uint64_t digest_ = 0;  // the digest of header_
   uint32_t step_ = 0;
   uint32_t closed_ = 0;              // our last exchange that is closed
   std::vector<uint32_t> closed_by_;  // by peer, as far as we know

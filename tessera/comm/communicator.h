@@ -35,8 +35,8 @@ class Communicator {
   int size() const { return static_cast<int>(ranks_.size()); }
   const std::vector<int>& ranks() const { return ranks_; }  // world rank of each group rank
 
-  // In place: data[i] = reduction over ranks of data[i]. `who` names the operator in errors; in collectives it is equal
-  // on all ranks, as the counts and types are, and its first 59 bytes are compared.
+  // Works in place: data[i] becomes the reduction over the ranks of data[i]. `who` names the operator in errors; in
+  // collectives it is equal on all ranks, as the counts and types are, and its first 59 bytes are compared.
   virtual void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, std::string_view who) = 0;
   // out = the ranks' inputs one after the other; counts[r] elements come from group rank r. `in` may lie at its own
   // place in `out`.
@@ -46,7 +46,7 @@ class Communicator {
   // may lie at its own place in `in`.
   virtual void reduce_scatter(const void* in, void* out, std::span<const int64_t> counts, DType dtype, ReduceOp op,
                               std::string_view who) = 0;
-  // In place: every rank gets root's data.
+  // Works in place: every rank gets root's data.
   virtual void broadcast(void* data, int64_t count, DType dtype, int root, std::string_view who) = 0;
   // Part r of `in` (in_counts[r] elements, parts one after the other) goes to group rank r; out receives likewise.
   virtual void all_to_all(const void* in, std::span<const int64_t> in_counts, void* out,

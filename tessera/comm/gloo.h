@@ -13,7 +13,7 @@ namespace tessera::comm {
 struct GlooOptions {
   int rank = 0;
   int size = 1;
-  std::string address;  // of this host, at which the other ranks reach this one: "192.0.2.7"
+  std::string address;  // where the other ranks reach this one: "192.0.2.7"
   int64_t timeout_ms = 30000;
   Secret secret;  // proven at both ends of each connection before its first tensor
 };

@@ -39,7 +39,7 @@ class Secret {
   std::string hash(std::initializer_list<std::string_view> parts) const;
   // A secret of its own for one use, from which this one cannot be found.
   Secret derive(std::string_view use) const;
-  // To be given to a process of the job by a way that strangers cannot read.
+  // They are given to a process of the job by a way that strangers cannot read.
   const std::string& bytes() const { return bytes_; }
 
  private:
@@ -48,7 +48,7 @@ class Secret {
 
 // Bytes of the system's random source.
 std::string random_bytes(size_t count);
-// In time that does not tell where they differ.
+// The time that it takes does not tell where they differ.
 bool is_equal_hash(std::string_view a, std::string_view b);
 std::string hex(std::string_view bytes);
 

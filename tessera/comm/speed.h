@@ -8,15 +8,16 @@
 namespace tessera::comm {
 
 struct GroupSpeed {
-  double latency_seconds = 0;   // of an all_reduce of one number
-  double bytes_per_second = 0;  // of a large all_reduce: bytes of one rank's buffer
+  double latency_seconds = 0;   // what an all_reduce of one number takes
+  double bytes_per_second = 0;  // what a large all_reduce reaches, in bytes of one rank's buffer
 };
 
 struct SpeedOptions {
   int64_t large_bytes = 1 << 20;
-  int num_runs = 9;  // of which the median counts
+  int num_runs = 9;  // how often it is measured; the median counts
 };
-// Every rank of the group calls it. By default a few milliseconds on one host; all ranks get the figures of rank 0.
+// Every rank of the group calls it. It takes a few milliseconds on one host by default; all ranks get the figures of
+// rank 0.
 GroupSpeed measure_speed(Communicator& group, const SpeedOptions& options = {});
 
 // Small, so that the first bucket is early on its way and the last one short, but large enough that latency is at most

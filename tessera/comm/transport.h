@@ -22,7 +22,7 @@ struct CallHeader {
   uint64_t group = 0;        // GroupInfo::id
   uint64_t sequence = 0;     // number of the call within the group, from 1; of the message within its pair for kSend
   int64_t count = 0;         // elements of the whole call
-  uint64_t counts_hash = 0;  // of the per-rank counts
+  uint64_t counts_hash = 0;  // a hash of the per-rank counts
   uint32_t num_rounds = 1;   // in which this rank's bytes move, where they are copied piece by piece
   CallKind kind = CallKind::kBarrier;
   DType dtype = DType::kU8;

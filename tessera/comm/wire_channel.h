@@ -27,7 +27,7 @@ class Channel {
 
   virtual ~Channel() = default;
 
-  // Bytes that one exchange can carry from one rank: parts at the same address count once. At least 64 KiB.
+  // Bytes that one exchange can carry from one rank: parts at the same address count once. It is at least 64 KiB.
   virtual int64_t max_exchange_bytes() const = 0;
 
   // Offers parts[p] to group rank p and expects expected[p] from it. The parts stay unchanged until end(). Entries of
