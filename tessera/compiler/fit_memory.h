@@ -13,7 +13,7 @@ namespace tessera::compiler {
 // A node that is computed twice.
 struct RecomputedNode {
   std::string name;    // conv2d "layer1.conv1"
-  int64_t bytes = 0;   // of its results that are not kept
+  int64_t bytes = 0;   // the bytes of its results that are not kept
   double seconds = 0;  // that it takes once more, on a rank of 150 GFLOP/s that moves 15 GB/s
 };
 

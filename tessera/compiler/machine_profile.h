@@ -22,14 +22,14 @@ struct MachineProfile {
   // The speed of one rank in products of matrices. f32 is there; a dtype that is not computes as fast as f32.
   std::map<DType, double> flops_per_second;
   std::map<DType, double> convolution_flops_per_second = {};  // dtypes that are not there: as flops_per_second
-  std::map<DType, double> vector_flops_per_second = {};       // of all other operators; as flops_per_second, too
+  std::map<DType, double> vector_flops_per_second = {};  // the speed of all other operators; as flops_per_second, too
   // What small convolutions reach of the speed of large ones: by channels, then by pixels of all images. Every number
   // of channels has the same numbers of pixels.
   std::map<int64_t, std::map<int64_t, double>> convolution_shares = {};
   double memory_bytes_per_second = 0;
   // The speed of steps that read and write at most so many bytes, which stay in a cache. Falls as sizes rise.
   std::map<int64_t, double> cached_bytes_per_second = {};
-  double kernel_overhead_seconds = 0;  // of every step that computes or copies
+  double kernel_overhead_seconds = 0;  // what every step that computes or copies takes beside its work
   int ranks_per_host = 1;              // rank r is on host r / ranks_per_host
   Link intra_host;
   Link inter_host;
@@ -38,7 +38,7 @@ struct MachineProfile {
   // How much longer a rank computes for each second of a collective that runs meanwhile: 0 where other hardware moves
   // the bytes, 1 where the cores that compute do and nothing is hidden.
   double communication_load = 0;
-  int64_t memory_bytes = 0;  // of a rank; 0: not known
+  int64_t memory_bytes = 0;  // the memory of a rank; 0: not known
 
   // The speed at which the operator of that name computes.
   double flops_of(DType dtype, std::string_view op) const;

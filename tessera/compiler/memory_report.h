@@ -24,14 +24,14 @@ struct LivingValue {
 
 struct MemoryReport {
   int64_t arena_bytes = 0;      // all of it: parameters, states, and what is planned
-  int64_t parameter_bytes = 0;  // of this rank
+  int64_t parameter_bytes = 0;  // what this rank holds
   int64_t state_bytes = 0;
   int64_t planned_bytes = 0;
   int64_t peak_bytes = 0;  // most of what is planned that is alive at once; planned_bytes is no less
   int peak_step = 0;
   std::string peak_name;             // as name_of_step
   std::vector<LivingValue> at_peak;  // largest first; together peak_bytes
-  std::vector<int64_t> alive_bytes;  // of what is planned, by step
+  std::vector<int64_t> alive_bytes;  // what lives of the planned memory, by step
 };
 // `local` is the graph that the schedule was made of.
 MemoryReport report_memory(const ir::Graph& local, const ir::Schedule& schedule);

@@ -14,8 +14,8 @@ namespace tessera::compiler {
 
 // The size of a convolution or of one of its gradients, as far as a kernel's speed depends on it.
 struct ConvolutionSize {
-  int64_t channels = 0;  // of a group: those of the images or those of the results, which are fewer
-  int64_t pixels = 0;    // of the results, of all images
+  int64_t channels = 0;  // the channels of a group: of the images or of the results, whichever are fewer
+  int64_t pixels = 0;    // the pixels of the results of all images
 };
 // nullopt for any other operator.
 std::optional<ConvolutionSize> convolution_size(const std::string& op, const Attributes& attributes,

@@ -55,7 +55,8 @@ struct PartitionOptions {
   Fusion all_reduce_fusion = {};
   Fusion all_gather_fusion = {};
   Fusion reduce_scatter_fusion = {};
-  // By parameter: its collectives share buckets only with those of an equal id; 0: with none. Others have id 1.
+  // An id for each parameter: its collectives share buckets only with collectives of an equal id; 0: with none. Others
+  // have id 1.
   std::map<std::string, int> fusion_ids = {};
   // Parameters are gathered ahead of their first use, as long as less than this waits to be used.
   int64_t prefetch_bytes = 16 << 20;

@@ -18,7 +18,7 @@ struct Piece {
   mesh::Box box;
   // The world ranks, ascending, whose pieces are the terms of it; this rank alone where it is whole.
   std::vector<int> terms;
-  std::string reduction = "sum";  // of the terms
+  std::string reduction = "sum";  // how the terms are reduced
 };
 
 // What `rank` has of a value of that type and layout.

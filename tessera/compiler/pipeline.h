@@ -43,7 +43,7 @@ struct Compiled {
 Compiled compile(const ir::Graph& graph, const mesh::Mesh& mesh, const ShardingHints& hints, int rank,
                  const ir::PersistentLayout& persistent, const ops::KernelCatalogue& catalogue,
                  const CompileOptions& options = {});
-// For a graph that has its memory to itself: parameters and states lie as layout_of() says.
+// Compiles a graph that has its memory to itself: parameters and states lie as layout_of() says.
 Compiled compile(const ir::Graph& graph, const mesh::Mesh& mesh, const ShardingHints& hints, int rank,
                  const ops::KernelCatalogue& catalogue, const CompileOptions& options = {});
 

@@ -24,7 +24,7 @@ struct NodeChoice {
   FactorAxes factors;
   // Axis -> the operands that hold partial sums over it, which pass through; no other operand is split along it.
   std::map<int, std::vector<int>> through = {};
-  FactorBlocks blocks = {};  // of the operands
+  FactorBlocks blocks = {};  // the blocks of the operands
   bool operator==(const NodeChoice&) const = default;
 };
 

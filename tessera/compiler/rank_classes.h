@@ -12,7 +12,7 @@ namespace tessera::compiler {
 
 struct RankClass {
   std::vector<int> ranks;  // ascending
-  ir::Schedule schedule;   // of the first
+  ir::Schedule schedule;   // the schedule of the first
 };
 
 // The classes of a planned graph's ranks, in the order of their first ranks. Compiles one rank of each: classes are

@@ -38,7 +38,7 @@ struct ClassSimulation {
   std::vector<int> ranks;
   double compute_seconds = 0;        // steps of the compute lane
   double exposed_seconds = 0;        // in which compute waited for communication, or was slowed down by it
-  double communication_seconds = 0;  // of its collectives together
+  double communication_seconds = 0;  // what its collectives take together
   int64_t received_bytes = 0;
   int64_t persistent_bytes = 0;                   // parameters and states
   int64_t peak_memory_bytes = 0;                  // these included: the highest byte that a step touches

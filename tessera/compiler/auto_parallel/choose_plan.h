@@ -1,7 +1,8 @@
-// From a search to the plan that a job runs. A search minimises a sum; a step is none: communication hides behind
-// computing, operators are fused. So what was searched is simulated, communication is priced by how much of it the
-// simulation leaves exposed, and the search is made again, a few times. The plan whose simulated step is shortest is
-// taken; plain data parallel and what the user's own strategies say are always among those that are compared.
+// How the plan that a job runs is made of what a search finds. A search minimises a sum; a step is none: communication
+// hides behind computing, operators are fused. So what was searched is simulated, communication is priced by how much
+// of it the simulation leaves exposed, and the search is made again, a few times. The plan whose simulated step is
+// shortest is taken; plain data parallel and what the user's own strategies say are always among those that are
+// compared.
 #pragma once
 
 #include <memory>
@@ -23,21 +24,21 @@ struct SimulatedPlan {
   int64_t peak_unlimited_bytes = 0;  // without computing anything twice
   bool fits = true;                  // into the memory limit; otherwise nothing is computed twice
 };
-// With kernels of no machine in particular: what is compared is plans. What does not fit into the memory limit (0:
-// none) is computed again, if that is enough (fit_memory.h).
+// The kernels are those of no machine in particular, because plans are compared. What does not fit into the memory
+// limit (0: none) is computed again, if that is enough (fit_memory.h).
 SimulatedPlan simulate_plan(const ir::Graph& graph, const Plan& plan, const MachineProfile& profile,
                             int64_t memory_limit_bytes, const PartitionOptions& partition = {});
 
 struct PlanPrediction {
   double step_seconds = solver::kForbidden;  // infinite where it does not fit
-  double communication_seconds = 0;          // of the collectives of the rank that takes longest
+  double communication_seconds = 0;          // what the collectives of the slowest rank take
   int64_t peak_memory_bytes = 0;             // of the rank that takes most
   int64_t peak_unlimited_bytes = 0;          // without computing anything twice
   // How much of a second of communication is exposed, by lane; 1 for a lane that has nothing to do.
   LanePrices exposed = {};
   std::shared_ptr<const SimulatedPlan> simulated;  // in detail
 };
-// Of a plan, within the options' memory limit.
+// What a plan costs, within the options' memory limit.
 PlanPrediction predict(const ir::Graph& graph, const PlanChoices& choices, const MachineProfile& profile,
                        const SearchOptions& options = {});
 
@@ -51,12 +52,12 @@ struct PlanCandidate {
 struct ChosenPlan {
   PlanRecord record;
   std::vector<PlanCandidate> candidates;    // in the order in which they were found
-  size_t chosen = 0;                        // of the candidates
+  size_t chosen = 0;                        // the index among the candidates
   bool is_data_parallel = false;            // nothing that was found is faster by more than kWorthwhile
-  double simulated_seconds = 0;             // of a step
+  double simulated_seconds = 0;             // what a step takes
   double data_parallel_seconds = 0;         // likewise; infinite where it does not fit, or what is given rules it out
-  bool is_data_parallel_ruled_out = false;  // by strategies or layouts that are given
-  int64_t peak_memory_bytes = 0;            // of a rank's arena
+  bool is_data_parallel_ruled_out = false;  // whether strategies or layouts that are given rule it out
+  int64_t peak_memory_bytes = 0;            // the size of a rank's arena
   std::string warning;                      // uneven_warning() of the plan
   // The search by sums of seconds. Its bound is one on such sums, of all plans, whatever memory they take.
   SearchResult search;

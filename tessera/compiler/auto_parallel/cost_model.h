@@ -1,5 +1,5 @@
 // What a search adds up: seconds of a node's own work and of a value's way from one sharding to another, bytes of what
-// it leaves in memory. By a machine profile and from global shapes only; equal on all ranks.
+// it leaves in memory. The costs follow from a machine profile and global shapes only, and are equal on all ranks.
 //
 // A node takes the longer of its arithmetic and its reading and writing. A way takes, step by step, a latency and the
 // bytes that the busiest rank receives, at the speed of the slowest links between the members of the step's group.
@@ -23,8 +23,8 @@ namespace tessera::compiler {
 struct ShardingTable {
   Type type;
   std::vector<mesh::Sharding> shardings;
-  std::vector<int64_t> bytes;                // of the largest slice
-  std::map<std::string, int> numbers;        // by their text
+  std::vector<int64_t> bytes;                // the bytes of the largest slice
+  std::map<std::string, int> numbers;        // the numbers by the text
   std::unordered_map<int64_t, double> ways;  // seconds, by from and to
 };
 
@@ -35,7 +35,7 @@ struct NodeOptions {
   std::vector<std::vector<int>> results;      // by result and choice: the one that it leaves
   std::vector<double> compute_seconds;        // by choice
   std::vector<double> communication_seconds;  // within the operator: halos, statistics
-  std::vector<int64_t> result_bytes;          // of all results
+  std::vector<int64_t> result_bytes;          // the bytes of all results
 };
 
 class CostModel {
@@ -49,7 +49,7 @@ class CostModel {
   ShardingTable& shardings_of(const Type& type);
   // The sharding's number in the table, where it is put if it is new.
   int number_of(ShardingTable& table, const mesh::Sharding& sharding) const;
-  // From one sharding to another; kForbidden of the solver (infinity) where there is no way.
+  // How long the way from one sharding to another takes; kForbidden of the solver (infinity) where there is none.
   double way_seconds(ShardingTable& table, int from, int to) const;
   // Everything that the node can choose. Throws as possible_choices does.
   const NodeOptions& options_of(const ir::Graph& graph, ir::NodeId node);

@@ -42,13 +42,13 @@ struct OperatorName {
   bool is_gradient = false;
   auto operator<=>(const OperatorName&) const = default;
 };
-// By NodeId.
+// The names by NodeId.
 std::vector<OperatorName> operator_names(const ir::Graph& graph);
 
 struct PlanRecord {
-  std::string graph_hash;  // of the graph that it was made for
+  std::string graph_hash;  // the hash of the graph that it was made for
   mesh::Mesh mesh;
-  double seconds = 0;                  // that were simulated for a step; 0: none
+  double seconds = 0;                  // what a step takes in a simulation; 0: not known
   double added_seconds = 0;            // the sum that a search minimises; 0: none
   double bound = -solver::kForbidden;  // no plan's sum is below; minus infinity: none is proven
   std::map<std::string, mesh::Sharding> inputs;
@@ -61,10 +61,10 @@ std::string hash_of(const ir::Graph& graph);
 
 PlanRecord record_plan(const ir::Graph& graph, const PlanChoices& choices, double seconds = 0,
                        double bound = -solver::kForbidden);
-// What the record says of a graph. For the graph that it was made for that is everything; of another it takes what has
-// the same name, as far as it fits: how operators are split, not which partial sums pass through nor what is copied.
-// Throws InvalidArgument naming the operator or input where the record was made for this graph, or edited, and does not
-// fit.
+// What the record says of a graph. For the graph that it was made for the choices are complete; for another graph it
+// takes what has the same name, as far as it fits: how operators are split, not which partial sums pass through nor
+// what is copied. Throws InvalidArgument naming the operator or input where the record was made for this graph, or
+// edited, and does not fit.
 PlanChoices choices_for(const ir::Graph& graph, const PlanRecord& record);
 
 std::string to_json(const PlanRecord& record);

@@ -27,7 +27,7 @@ struct SearchProgress {
   int mesh_number = 0;  // from 1
   int num_meshes = 0;
   solver::Progress solver;
-  double best_cost = solver::kForbidden;  // of all meshes so far
+  double best_cost = solver::kForbidden;  // the best of all meshes so far
 };
 
 struct SearchOptions {
@@ -55,7 +55,8 @@ struct SearchOptions {
   int num_others = 0;
   // How long the solver tries, for each mesh. Equal graphs, profiles and options have equal results without a timeout.
   int rounds = 50;
-  // For all meshes together; 0: none. Meshes that there is no time for stay unknown, and then nothing is proven.
+  // The limit holds for all meshes together; 0: none. Meshes that there is no time for stay unknown, and then nothing
+  // is proven.
   double timeout_seconds = 0;
   double gap = 1e-3;
   uint64_t seed = 0;
@@ -68,19 +69,19 @@ struct MeshOutcome {
   solver::Status status = solver::Status::kUnknown;
   double cost = solver::kForbidden;  // seconds; of the best that was found
   double bound = -solver::kForbidden;
-  int64_t num_nodes = 0, num_edges = 0, num_choices = 0;  // of the problem
-  double problem_seconds = 0, solve_seconds = 0;          // that making and solving it took
+  int64_t num_nodes = 0, num_edges = 0, num_choices = 0;  // the sizes of the problem
+  double problem_seconds = 0, solve_seconds = 0;          // what making and solving it took
 };
 
 struct SearchResult {
   PlanChoices choices;
   double cost = 0;         // seconds of a step: what the solver added up
   double bound = 0;        // no plan on any of the meshes costs less; minus infinity where the algorithm proves nothing
-  int64_t live_bytes = 0;  // of a rank, at most, as the search counts them (search_problem.h)
+  int64_t live_bytes = 0;  // the most that live on a rank, as the search counts them (search_problem.h)
   bool is_folded = false;  // layers that are alike are split alike, and the bound is one on such plans
   std::vector<MeshOutcome> meshes;
   std::vector<PlanChoices> others;  // the best of other grids, the cheapest first
-  double seconds = 0;               // that the search took
+  double seconds = 0;               // what the search took
 
   // (cost - bound) / cost.
   double gap() const;

@@ -61,14 +61,14 @@ class SearchProblem {
   PlanChoices choices_of(const std::vector<int>& solution) const;
 
   // Nodes of the problem by what they are in a layer: those at the same place of layers that are alike, which a list of
-  // cells numbers, have one number, all others one of their own. For solver::fold().
+  // cells numbers, have one number, all others one of their own. The classes of nodes, as solver::fold() takes them.
   std::vector<int> classes() const;
   const mesh::Mesh& mesh() const { return costs_.mesh(); }
   // What it costs to bring a value from one sharding to another, by their numbers, for a reader; by its price.
   double way_cost(ir::ValueId v, int from, int to, ir::NodeId reader) const {
     return costs_.way_seconds(costs_.shardings_of(graph_.type(v)), from, to) * price_for(reader);
   }
-  // Of what is communicated within an operator, for which later ones wait.
+  // The price of what is communicated within an operator, for which later operators wait.
   double own_price() const { return options_given_.prices.awaited; }
   // The solver's node for an operator, and for an input.
   int node_of(ir::NodeId node) const { return first_operator_ + node; }
@@ -85,8 +85,8 @@ class SearchProblem {
   struct Copy {
     ir::ValueId value;
     int node;                    // the solver's
-    std::vector<int> shardings;  // of its choices
-    std::vector<int> made_of;    // of a persistent value that memory is counted of: what it lies as, by choice
+    std::vector<int> shardings;  // the shardings of its choices
+    std::vector<int> made_of;    // how a persistent value whose memory counts lies, by choice
   };
   struct Reader {
     ir::NodeId node;
@@ -94,7 +94,7 @@ class SearchProblem {
   };
 
   void find_updates();
-  // Of ways to where a node reads.
+  // The price of ways to where a node reads.
   double price_for(ir::NodeId reader) const {
     return for_update_[static_cast<size_t>(reader)] ? options_given_.prices.gradient : options_given_.prices.awaited;
   }

@@ -11,7 +11,7 @@ namespace tessera::compiler {
 
 struct GuardedUpdates {
   ir::Graph graph;              // the outputs of `names` are the new values themselves
-  std::set<std::string> names;  // of parameters and states that are written only where the guard holds
+  std::set<std::string> names;  // the parameters and states that are written only where the guard holds
 };
 // Takes the selects away whose results nobody else reads. A graph without a guard comes back as it is.
 GuardedUpdates find_guarded_updates(const ir::Graph& local);

@@ -28,7 +28,7 @@ struct Buffer {
 
 // What the buffers that are not persistent take.
 struct MemoryUse {
-  int64_t end = 0;         // of the last of them
+  int64_t end = 0;         // the end of the last of them
   int64_t peak_bytes = 0;  // alive at once, at peak_step
   int peak_step = 0;
 };

@@ -22,23 +22,24 @@ ValueUses find_uses(const ir::Graph& graph);
 
 struct NodeOrder {
   std::vector<ir::NodeId> nodes;
-  // By NodeId: when the node reads its operands, as an index into `nodes`. The members of a bucket read them when the
+  // When each node reads its operands, by NodeId, as an index into `nodes`. The members of a bucket read them when the
   // last of them is there.
   std::vector<int> reads_at;
-  // By NodeId: updates whose results nobody reads. They alone may write where the old values are: all that must be
-  // known before stands in front of them.
+  // Whether a node is an update whose results nobody reads, by NodeId. They alone may write where the old values are:
+  // all that must be known before stands in front of them.
   std::vector<bool> is_late_update;
 };
-// As the graph has them, but for two things. Neighbours change places where less is alive between them then, as the
-// gradient of a weight and that of the image: the first lets go of what the forward pass kept, the second needs memory.
-// And an update that nobody reads stands where its operands are there, loss and guard are known and nobody reads the
-// old value any more: gradients live shortly. With collectives the updates stand at the end instead, those whose
-// gradients are ready first in front: to wait for a bucket before the next is on its way would cost time.
+// The order is that of the graph, but for two things. Neighbours change places where less is alive between them then,
+// as the gradient of a weight and that of the image: the first lets go of what the forward pass kept, the second needs
+// memory. And an update that nobody reads stands where its operands are there, loss and guard are known and nobody
+// reads the old value any more: gradients live shortly. Where there are collectives, the updates stand at the end
+// instead, in the order in which their gradients are ready: to wait for a bucket before the next is on its way would
+// cost time.
 NodeOrder order_nodes(const ir::Graph& graph, const ValueUses& uses);
 
 // The bucket of a collective that is in one; -1 for all other nodes.
 int64_t bucket_of(const ir::Node& node);
-// By NodeId: the node behind which its results are there. The node itself, or the last of its bucket.
+// The node behind which a node's results are there, by NodeId. The node itself, or the last of its bucket.
 std::vector<ir::NodeId> nodes_behind(const ir::Graph& graph);
 
 }  // namespace tessera::compiler

@@ -16,8 +16,8 @@ struct CandidateOptions {
 };
 
 // The strategies that the node's rule allows on so many ranks, each once: every number of parts of every factor whose
-// product divides the ranks. The first splits nothing, unless all ranks are to be used. For a node without operands:
-// one, without tuples.
+// product divides the ranks. The first splits nothing, unless all ranks are to be used. A node without operands has one
+// strategy, without tuples.
 std::vector<mesh::Strategy> possible_strategies(const ir::Graph& graph, ir::NodeId node, int num_ranks,
                                                 const CandidateOptions& options = {});
 
@@ -31,9 +31,9 @@ std::vector<NodeChoice> possible_choices(const ir::Graph& graph, ir::NodeId node
 // What one rank has to do for a node.
 struct LocalWork {
   struct Collective {
-    std::vector<int> ranks;  // of the group, in its order
+    std::vector<int> ranks;  // the ranks of the group, in its order
     int64_t received_bytes = 0;
-    int rounds = 1;  // of messages
+    int rounds = 1;  // how many rounds of messages
   };
   double flops = 0;
   double bytes = 0;  // read and written by its operators

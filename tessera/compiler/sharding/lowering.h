@@ -29,7 +29,7 @@ class RedistributionLowering {
   // The world ranks of the groups in which any rank communicates, each in its order.
   std::set<std::vector<int>> groups() const;
 
-  // By all_reduce, all_gather and reduce_scatter written: bytes of the largest buffer on any rank.
+  // For each all_reduce, all_gather and reduce_scatter that was written, the bytes of the largest buffer on any rank.
   const std::map<ir::NodeId, int64_t>& collective_bytes() const { return collective_bytes_; }
 
  private:

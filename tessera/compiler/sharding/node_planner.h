@@ -24,8 +24,8 @@ struct PlanState {
   const MeshChoice& mesh_choice;
   const PlanOptions& options;
   Plan& plan;
-  // By value. Unset: a parameter or state whose first user decides; a state, if it may hold partial sums, on these as
-  // well. Derived: computed from the batch, by forward operators.
+  // Whether a value is not set yet, by value. Unset: a parameter or state whose first user decides; a state, if it may
+  // hold partial sums, on these as well. Derived: computed from the batch, by forward operators.
   std::vector<bool> unset;
   std::vector<bool> may_hold_partial;
   std::vector<bool> derived;

@@ -9,8 +9,8 @@
 namespace tessera::compiler {
 
 // The factors of all forward operators that are connected, through operators without strategies, to one that has one;
-// its own are not among them. In breadth-first order from the strategies: an operator is offered the splits that its
-// neighbours have so far and takes the one with the fewest bytes of redistribution on the edges to them, the first
+// its own are not among them. The order is breadth-first from the strategies: an operator is offered the splits that
+// its neighbours have so far and takes the one with the fewest bytes of redistribution on the edges to them, the first
 // neighbour's among equals.
 //
 // An elementwise operator could follow each of its neighbours at no cost; where two of them want different splits
