@@ -15,7 +15,7 @@ namespace tessera::data {
 
 struct BatchView {
   Position position;
-  int64_t num_rows = 0;  // of this rank
+  int64_t num_rows = 0;  // the rows of this rank
   // One view per column, dim 0 is num_rows (samples without it where nothing is batched).
   std::span<const TensorView> columns;
 };

@@ -58,7 +58,8 @@ class Chain {
     std::vector<Tap> rows, columns;
     std::vector<char> row_used;
     float scale = 1, shift = 0;
-    // For an output row of 3 x width pixels, interleaved; and for the rows of the three planes, one after the other.
+    // The tables for an output row of 3 x width pixels, interleaved, and for the rows of the three planes, one after
+    // the other.
     std::vector<float> mean, inverse_std, planar_mean, planar_inverse_std;
   };
   struct Step {

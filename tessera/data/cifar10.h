@@ -14,7 +14,7 @@ namespace tessera::data {
 struct Cifar10Options {
   // "train": the data_batch files in order; "test": test_batch; "" or "all": both, training records first.
   std::string usage = {};
-  // As in SourceOptions; shuffled unless told otherwise.
+  // These are as in SourceOptions; the order is shuffled unless told otherwise.
   int64_t num_samples = 0;
   bool shuffle = true;
   int64_t num_shards = 1;

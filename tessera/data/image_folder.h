@@ -12,11 +12,11 @@
 namespace tessera::data {
 
 struct ImageFolderOptions {
-  // Of the files that count, as they are written: ".jpg" is not ".JPG". None: all files.
+  // The extensions of the files that count, as they are written: ".jpg" is not ".JPG". None: all files.
   std::vector<std::string> extensions = {};
   // The labels of classes; others' images are left out. None: 0, 1, ... in the order of the folders' names.
   std::map<std::string, int32_t> class_indexing = {};
-  // As in SourceOptions; shuffled unless told otherwise.
+  // These are as in SourceOptions; the order is shuffled unless told otherwise.
   int64_t num_samples = 0;
   bool shuffle = true;
   int64_t num_shards = 1;

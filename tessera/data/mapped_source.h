@@ -13,8 +13,8 @@ namespace tessera::data {
 
 class MappedSource : public Source {
  public:
-  // The base's source and transforms are used; its order and stages are not looked at. Without a function columns are
-  // only chosen. Throws InvalidArgument naming a column that does not exist or is there twice.
+  // The base's source and transforms are used; its order and stages are not looked at. Where there is no function,
+  // columns are only chosen. Throws InvalidArgument naming a column that does not exist or is there twice.
   MappedSource(std::shared_ptr<const Pipeline> base, const std::vector<std::string>& inputs,
                const std::vector<std::string>& outputs, ColumnsFunction function);
   MappedSource(std::shared_ptr<const Pipeline> base, const std::vector<std::string>& kept);
@@ -35,11 +35,11 @@ class MappedSource : public Source {
   std::vector<Tensor> base_values(const SampleRef& sample) const;
 
   std::shared_ptr<const Pipeline> base_;
-  std::vector<size_t> inputs_;  // of the function, columns of the base
+  std::vector<size_t> inputs_;  // the inputs of the function, which are columns of the base
   std::vector<Type> made_;      // what it makes
   ColumnsFunction function_;
   std::vector<Column> columns_;
-  std::vector<Origin> origins_;  // of each column
+  std::vector<Origin> origins_;  // where each column comes from
 };
 
 }  // namespace tessera::data

@@ -14,7 +14,7 @@ namespace tessera::data {
 struct MnistOptions {
   // "train": the train files; "test": the t10k files; "" or "all": both, training images first.
   std::string usage = {};
-  // As in SourceOptions; shuffled unless told otherwise.
+  // These are as in SourceOptions; the order is shuffled unless told otherwise.
   int64_t num_samples = 0;
   bool shuffle = true;
   int64_t num_shards = 1;

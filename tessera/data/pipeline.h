@@ -40,7 +40,7 @@ class SourceOrder {
 struct Pipeline {
   std::shared_ptr<const Source> source;
   std::shared_ptr<const SourceOrder> order;
-  std::vector<std::vector<ChainLink>> links;         // of each column
+  std::vector<std::vector<ChainLink>> links;         // the links of each column
   std::vector<std::shared_ptr<const Chain>> chains;  // compiled
   std::vector<std::shared_ptr<const IndexStage>> sample_stages;
   int64_t batch_size = 0;  // 0: not batched

@@ -9,7 +9,7 @@ namespace tessera::data {
 
 struct Position {
   int64_t epoch = 0;  // from 0
-  int64_t batch = 0;  // of the epoch, the next one to be delivered
+  int64_t batch = 0;  // the number in its epoch of the next batch to be delivered
 
   std::string to_string() const;  // "epoch=2 batch=17"
   bool operator==(const Position&) const = default;

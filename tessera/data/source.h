@@ -18,8 +18,8 @@ struct Column {
   bool operator==(const Column&) const = default;
 };
 
-// As a size in a column's type: it differs from sample to sample, as of files of images. Such a column is brought to
-// one size by the transforms of map(), before batch().
+// Stands for a size in a column's type that differs from sample to sample, as images from files do. Such a column is
+// brought to one size by the transforms of map(), before batch().
 inline constexpr int64_t kAnySize = -1;
 bool has_any_size(const Type& type);
 // Throws InvalidArgument saying that `who` needs samples of one size where the column's are not.
@@ -58,7 +58,7 @@ struct SourceOptions {
   bool shuffle = false;
   int64_t num_shards = 1;
   int64_t shard_id = 0;
-  uint64_t seed = 0;  // of everything random in the data set: order, shuffle(), transforms
+  uint64_t seed = 0;  // the seed of everything random in the data set: order, shuffle(), transforms
 };
 
 }  // namespace tessera::data

@@ -22,7 +22,7 @@ struct Draws {
   static constexpr uint64_t kPerSample = 4;  // a transform may use numbers 0 .. 3
 
   RandomStream stream;    // seed, transform, epoch
-  uint64_t position = 0;  // of the sample in its epoch, over all shards
+  uint64_t position = 0;  // where the sample stands in its epoch, over all shards
 
   // Uniform in [0, n).
   int64_t below(uint64_t number, int64_t n) const { return random_below(stream, position * kPerSample + number, n); }
@@ -33,7 +33,7 @@ struct Draws {
 class TransformOp {
  public:
   virtual ~TransformOp() = default;
-  // As it would be written: "resize(224, 224)".
+  // The text of the transform, as it would be written: "resize(224, 224)".
   virtual std::string to_string() const = 0;
   // Throws InvalidArgument, the transform's name first, when it does not take such a tensor. Sizes of `input` may be
   // kAnySize, and those of the result where they follow from the tensor itself.
@@ -105,7 +105,7 @@ Transform rescale(double rescale, double shift);
 Transform normalize(std::vector<double> mean, std::vector<double> std);
 // [h, w, c] -> [c, h, w], any dtype.
 Transform hwc2chw();
-// To another dtype, any shape, as copy_elements converts.
+// Converts to another dtype, of any shape, as copy_elements does.
 Transform type_cast(DType dtype);
 // A function of one's own. `output_type` says what `apply` writes for an input; `apply` is called by several threads at
 // once and draws its random numbers from `draws`.
