@@ -13,7 +13,7 @@ namespace tessera::executor {
 // What of an arena is memory by now.
 struct ArenaMemory {
   int64_t resident_bytes = 0;
-  int64_t huge_page_bytes = 0;  // of these; 0 where the system has no huge pages or they are switched off
+  int64_t huge_page_bytes = 0;  // the part of these in huge pages; 0 where the system has none or they are switched off
 };
 
 class Arena {
@@ -36,7 +36,7 @@ class Arena {
   // Takes the memory of these bytes now, each thread its part, so that it lies near the threads that will work on it
   // and no step waits for it. What is there stays.
   void touch(int64_t offset, int64_t bytes, const ParallelFor& parallel_for);
-  // As the system counts it.
+  // The memory as the system counts it.
   ArenaMemory memory() const;
 
  private:
@@ -44,7 +44,7 @@ class Arena {
   void back_shared(int64_t size_bytes);
 
   std::shared_ptr<void> shared_;
-  int64_t backed_bytes_ = 0;  // of the shared memory
+  int64_t backed_bytes_ = 0;  // how much of the shared memory is backed
   void* reserved_ = nullptr;  // begins up to a huge page before data_
   std::byte* data_ = nullptr;
   int64_t capacity_bytes_ = 0;

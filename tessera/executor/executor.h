@@ -33,9 +33,9 @@ class InvalidIndex : public InvalidArgument {
 
 // Which index that was.
 struct BadIndex {
-  int step = 0;          // of the schedule: its operator reads the index
-  int operand = 0;       // of that step
-  int64_t position = 0;  // of the element in the operand, row-major
+  int step = 0;          // the step of the schedule whose operator reads the index
+  int operand = 0;       // the operand of that step
+  int64_t position = 0;  // where the element stands in the operand, row-major
   int64_t value = 0;     // relative to `begin`, as the whole table counts
   int64_t limit = 0;     // good ones are in [0, limit)
 };

@@ -39,8 +39,8 @@ class KernelTimer {
 
   // Times the kernel that `registry` usually takes and the other candidates. A candidate that is much slower than the
   // best so far is run once, the others a few times, for some tens of milliseconds in all; disturbed runs are repeated
-  // a few times. The usual one is chosen unless another is faster by more than the noise of a measurement. Without
-  // anything to choose from nothing is run.
+  // a few times. The usual one is chosen unless another is faster by more than the noise of a measurement. Where there
+  // is nothing to choose from, nothing is run.
   KernelMeasurement measure(const KernelRegistry& registry, const KernelRequest& request);
 
   // Gives the memory back.

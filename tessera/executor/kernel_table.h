@@ -23,7 +23,7 @@ class KernelTable {
   const KernelMeasurement* find(const KernelRequest& request) const;
   // Replaces what is known of an equal request; of a disturbed measurement that load() found, what was faster stays.
   void add(KernelMeasurement measurement);
-  // In the order of operators and shapes.
+  // The measurements in the order of operators and shapes.
   const std::map<std::string, KernelMeasurement>& measurements() const { return measurements_; }
 
   // JSON; equal tables give equal text.
@@ -44,7 +44,7 @@ class KernelTable {
  private:
   std::string machine_;
   std::map<std::string, KernelMeasurement> measurements_;  // by describe(request)
-  std::set<std::string> doubtful_;                         // of these, the ones to be measured again
+  std::set<std::string> doubtful_;                         // those of these that are to be measured again
   bool save_failed_ = false;
 };
 
