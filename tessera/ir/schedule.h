@@ -78,7 +78,7 @@ struct Schedule {
   std::map<std::string, int> outputs;  // results by name; updated parameters are in place and not listed
   int64_t persistent_bytes = 0;
   int64_t arena_bytes = 0;          // the persistent part included
-  std::vector<MemoryBlock> blocks;  // of the planned part
+  std::vector<MemoryBlock> blocks;  // the blocks of the planned part
   int64_t peak_bytes = 0;           // most of the planned part that is alive at once: no offsets need less
   int peak_step = 0;                // where that is
 };
