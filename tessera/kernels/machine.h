@@ -5,7 +5,7 @@
 
 namespace tessera::kernels {
 
-// As the CPU names itself; "unknown" where it does not.
+// The name that the CPU gives itself; "unknown" where it gives none.
 std::string cpu_model();
 // Whether the CPU and the operating system offer a feature, by its name in /proc/cpuinfo: "avx512f".
 bool cpu_has(const std::string& feature);

@@ -21,7 +21,7 @@ struct Roles {
 };
 Roles roles_of(Pass pass);
 
-// By dim of the image, height first.
+// The arrays are indexed by dim of the image, height first.
 struct Geometry {
   Ints strides;
   Ints dilation;  // 1: the taps are neighbours

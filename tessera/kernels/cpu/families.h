@@ -8,7 +8,7 @@ namespace tessera::kernels::cpu {
 void add_all_finite(KernelRegistry& registry);
 void add_attention(KernelRegistry& registry);
 void add_batch_norm(KernelRegistry& registry);
-void add_copied_batch_norm(KernelRegistry& registry);  // of images that do not lie as add_batch_norm's do
+void add_copied_batch_norm(KernelRegistry& registry);  // for images that do not lie as add_batch_norm's do
 void add_convolution(KernelRegistry& registry);
 void add_matmul(KernelRegistry& registry);
 void add_matmul_candidates(KernelRegistry& registry);

@@ -1,5 +1,5 @@
-// For the tests of this folder: runs a node on the fast and on the reference kernels, on equal seeded values in memory
-// of any layout, and compares.
+// What the tests of this folder share: it runs a node on the fast and on the reference kernels, on equal seeded values
+// in memory of any layout, and compares.
 #pragma once
 
 #include <optional>
@@ -40,7 +40,7 @@ struct TestCase {
   double atol = 1e-37;
   // Gives the reference kernel the same values as f32, for results of another dtype than the operands.
   bool reference_in_f32 = false;
-  // For oneDNN, which makes small allocations of its own.
+  // oneDNN makes small allocations of its own.
   int64_t max_allocations = 0;
 };
 

@@ -49,9 +49,9 @@ class ScratchPlan {
 // An operand as a oneDNN kernel sees it: in place, or a dense copy of another dtype or layout in scratch.
 class StagedOperand {
  public:
-  // In place.
+  // An operand that is used in place.
   StagedOperand() = default;
-  // As `staged` (its data is ignored) in memory taken from `scratch`.
+  // An operand that lies as `staged` (whose data is ignored) in memory taken from `scratch`.
   StagedOperand(const TensorView& view, const TensorView& staged, bool is_output, int num_threads,
                 ScratchPlan& scratch);
 

@@ -15,7 +15,7 @@ struct MatmulEpilogue {
     int argument;
     dnnl::memory::desc desc;
   };
-  dnnl::memory::desc bias = {};  // of [1,n]; empty: none
+  dnnl::memory::desc bias = {};  // the bias of [1,n]; empty: none
   dnnl::post_ops post_ops = {};
   std::vector<Value> values = {};
 };

@@ -26,8 +26,8 @@ struct ReduceFunctions {
   void (*min_columns)(const Rows& x, float* extremes);
 
   double (*sum)(const float* x, int64_t n);
-  double (*sum_squares)(const float* x, float mean, int64_t n);                   // of (x - mean)^2
-  double (*sum_products)(const float* a, const float* b, float mean, int64_t n);  // of a * (b - mean)
+  double (*sum_squares)(const float* x, float mean, int64_t n);                   // sum of (x - mean)^2
+  double (*sum_products)(const float* a, const float* b, float mean, int64_t n);  // sum of a * (b - mean)
   float (*max)(const float* x, int64_t n, float start);
   float (*min)(const float* x, int64_t n, float start);
   // y = exp(x - shift), not stored when y is null; returns the sum of y.

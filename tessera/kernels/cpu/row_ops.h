@@ -28,7 +28,7 @@ struct RowOpInfo {
   int arity;
 };
 
-// By position: row_op_info(op).op == op.
+// The table is indexed by the operator: row_op_info(op).op == op.
 const RowOpInfo& row_op_info(RowOp op);
 std::optional<RowOp> find_row_op(std::string_view name);
 

@@ -15,7 +15,7 @@ inline constexpr int kMaxOperands = 24;
 
 struct MergedDim {
   int64_t size = 1;
-  std::array<int64_t, kMaxOperands> strides{};  // of each operand
+  std::array<int64_t, kMaxOperands> strides{};  // the strides of each operand
 };
 
 // The strides of `view` seen with `shape` (NumPy broadcasting): 0 where it is repeated; nullopt where it does not fit.

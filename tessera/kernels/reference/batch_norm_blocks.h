@@ -1,5 +1,5 @@
-// Walks through the images of batch normalisation in blocks: some channels of one group of rows. For the reference
-// kernels.
+// Walks through the images of batch normalisation in blocks: some channels of one group of rows. The reference kernels
+// share it.
 #pragma once
 
 #include <algorithm>

@@ -5,8 +5,8 @@
 
 namespace tessera::kernels::reference {
 
-// As registered for "matmul": two inputs, of which each is read transposed where its flag says so; the result is of
-// their dtype, or f32 where they are of a half type.
+// The kernel that is registered for "matmul": it has two inputs, each of which is read transposed where its flag says
+// so; the result has their dtype, or f32 where they are of a half type.
 std::optional<PreparedKernel> prepare_matmul(const KernelRequest& request);
 
 }  // namespace tessera::kernels::reference

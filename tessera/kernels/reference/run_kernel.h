@@ -1,4 +1,4 @@
-// For tests: runs one reference kernel on tensors, with the strides asked for.
+// What tests use: it runs one reference kernel on tensors, with the strides asked for.
 #pragma once
 
 #include <algorithm>

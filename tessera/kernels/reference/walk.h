@@ -8,8 +8,8 @@
 
 namespace tessera::kernels::reference {
 
-// One element of a floating view, `offset` elements from its first. For scalars and values per channel: it finds the
-// dtype anew each time.
+// One element of a floating view, `offset` elements from its first. It is meant for scalars and values per channel,
+// because it finds the dtype anew each time.
 inline double load_element(const TensorView& view, int64_t offset = 0) {
   return dispatch_floating(view.dtype, "load", [&](auto zero) {
     return static_cast<double>(static_cast<const decltype(zero)*>(view.data)[offset]);
