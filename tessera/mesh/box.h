@@ -23,7 +23,7 @@ Range intersection(const Range& a, const Range& b);
 Box intersection(const Box& a, const Box& b);
 // Whether there are any. Ranks look at pairs of boxes by the million: this allocates nothing.
 bool meet(const Box& a, const Box& b);
-// In coordinates that begin at `origin`. An empty box becomes the empty_box().
+// The box in coordinates that begin at `origin`. An empty box becomes the empty_box().
 Box relative_to(const Box& box, const Box& origin);
 
 }  // namespace tessera::mesh

@@ -29,7 +29,7 @@ DeviceLayout parse_device_layout(std::string_view text);
 // Throws InvalidArgument for a size below 1, an axis outside the matrix, or one that is used twice.
 void validate(const DeviceLayout& layout);
 
-// Without device axes of size 1: ([16,1,1],[2,0]) becomes ([16],[0,-1]). This is what strategy files store.
+// The layout without device axes of size 1: ([16,1,1],[2,0]) becomes ([16],[0,-1]). This is what strategy files store.
 DeviceLayout standard_form(const DeviceLayout& layout);
 // The same layout on `num_ranks` ranks: what is left over becomes a last axis along which slices repeat. Throws
 // InvalidArgument when the matrix does not divide num_ranks.

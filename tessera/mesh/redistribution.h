@@ -31,7 +31,7 @@ struct Step {
   // Axes of the mesh, outer first: the members of a group in the order of their parts are ordered_group(mesh, rank,
   // axes), the sizes of the parts part_sizes(). A slice lists those added, dim by dim; relabel and exchange none.
   std::vector<int> axes;
-  int dim = -1;  // of a slice only if it is one dim
+  int dim = -1;  // the dim of a slice, only where it is one dim
   int to_dim = -1;
   Reduction reduction = Reduction::kSum;
   int mesh = 0;    // in Redistribution::meshes, after the step
@@ -53,7 +53,7 @@ struct RedistributionOptions {
   // What the latency of one communicating step is worth. An exchange counts as two: its messages differ from rank to
   // rank, and a collective that costs the same is preferred to it.
   double latency_bytes = 16 << 10;
-  // Without, nothing but gathers and slices moves whole values. Only where the ranks themselves differ is there still
+  // Where it is off, only gathers and slices move whole values. Only where the ranks themselves differ is there still
   // an exchange.
   bool enable_alltoall = true;
 };
@@ -74,11 +74,11 @@ struct RedistributionOptions {
 Redistribution redistribute(const Shape& shape, int64_t element_bytes, const Layout& from, const Layout& to,
                             const RedistributionOptions& options = {});
 
-// The bytes that some rank receives in any redistribution, by any means. Of whole values: what a rank needs and has
-// not. Of partial ones a rank receives at least one value per element it needs; and the n contributions to an element
-// must meet before a first rank has their sum, for which n - 1 values are received, n if none of the k ranks that need
-// it contributes, and k - 1 more by the others: some rank receives at least the mean over all ranks. Looks at every
-// rank.
+// The bytes that some rank receives in any redistribution, by any means. For whole values it is what a rank needs and
+// has not. For partial values a rank receives at least one value per element that it needs; and the n contributions to
+// an element must meet before a first rank has their sum, for which n - 1 values are received, n if none of the k ranks
+// that need it contributes, and k - 1 more by the others: some rank receives at least the mean over all ranks. Looks at
+// every rank.
 int64_t lower_bound_bytes(const Shape& shape, int64_t element_bytes, const Layout& from, const Layout& to);
 
 // One line per step: "all_gather dim 0 over model -> [data,_] 4096 B". Empty when there is none.

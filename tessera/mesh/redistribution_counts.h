@@ -1,4 +1,4 @@
-// What redistributions move, counted rank by rank from slice_of, for comparison with the closed forms. For tests.
+// What redistributions move, counted rank by rank from slice_of, for comparison with the closed forms. Tests use it.
 #pragma once
 
 #include <cstdint>

@@ -13,15 +13,15 @@ namespace tessera::mesh {
 struct SearchProblem {
   const Shape& shape;
   const Mesh& mesh;
-  // Without axes of size 1; all partial axes have one reduction.
+  // No axis has size 1; all partial axes have one reduction.
   const Sharding& from;
   // Null: any whole sharding that an exchange to another mesh starts from.
   const Sharding* to = nullptr;
   int64_t element_bytes = 1;
   double latency_bytes = 0;
   bool enable_alltoall = true;
-  // On that other mesh: the elements that the busiest rank receives from a sharding of this one; the largest slice; a
-  // bound of the elements that some rank receives, by the number of contributions that are still to be added.
+  // What holds on that other mesh: the elements that the busiest rank receives from a sharding of this one; the largest
+  // slice; a bound of the elements that some rank receives, by the number of contributions that are still to be added.
   std::function<int64_t(const Sharding&)> exchange_elements;
   int64_t largest_slice = 0;
   std::function<int64_t(int64_t)> mean_elements;

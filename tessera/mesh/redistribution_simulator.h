@@ -1,5 +1,5 @@
 // All ranks of a redistribution in one place, on small integer tensors: executes the steps literally, from the local
-// values of a step's groups only, and counts what each rank receives. Independent of the search. For tests.
+// values of a step's groups only, and counts what each rank receives. Independent of the search. Tests use it.
 #pragma once
 
 #include <map>

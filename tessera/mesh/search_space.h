@@ -47,7 +47,7 @@ struct Cost {
   int64_t elements = 0;  // received by the busiest rank
   int32_t latencies = 0;
   int32_t exchanges = 0;
-  int32_t steps = 0;  // that communicate
+  int32_t steps = 0;  // the steps that communicate
 
   Cost operator+(const Cost& other) const {
     return {elements + other.elements, latencies + other.latencies, exchanges + other.exchanges, steps + other.steps};
@@ -87,7 +87,7 @@ class SearchSpace {
   // How the split of a dim relates to the target's: `common` outer axes are the same.
   struct Overlap {
     int common;
-    bool extends_to_target;  // by slicing, or is it already
+    bool extends_to_target;  // whether slicing makes the target of it, or it is the target
     bool conflict;           // both go on, differently
   };
   Overlap compare(const UnpackedState& state, int dim) const;
@@ -97,14 +97,14 @@ class SearchSpace {
 
   // --- the elements that the busiest rank receives ---
 
-  // In a gather of the innermost axes of a dim, `ways` in all.
+  // The elements that a gather of the innermost axes of a dim, `ways` in all, moves.
   int64_t gathered_elements(const UnpackedState& state, int dim, int64_t ways) const;
-  // In an all_to_all of the axes of `dim` from depth `first` on, to `to_dim`.
+  // The elements that an all_to_all of the axes of `dim` from depth `first` on, to `to_dim`, moves.
   int64_t moved_elements(const UnpackedState& state, int dim, int first, int to_dim) const;
-  // In a reduce_scatter onto `dim` of axes with `ways` in all.
+  // The elements that a reduce_scatter onto `dim` of axes with `ways` in all moves.
   int64_t scattered_elements(const UnpackedState& state, int dim, int64_t ways) const;
   int64_t all_reduced_elements(const UnpackedState& state, int64_t ways) const;
-  // From a whole state to the target, point to point.
+  // The elements that go point to point from a whole state to the target.
   int64_t exchanged_elements(const ShardingState& state) const;
 
   int64_t product_of(uint32_t axes) const;
@@ -121,10 +121,10 @@ class SearchSpace {
 
   const SearchProblem& problem_;
   const Shape& shape_;
-  std::vector<int> mesh_axis_;  // by number
+  std::vector<int> mesh_axis_;  // the axis of the mesh, by number
   std::vector<int64_t> sizes_;
   int num_axes_ = 0;
-  int64_t num_ranks_ = 1;  // that share a value
+  int64_t num_ranks_ = 1;  // the ranks that share a value
   int64_t num_elements_ = 0;
   int64_t largest_need_ = 1;
   Reduction reduction_ = Reduction::kSum;

@@ -32,7 +32,7 @@ class SearchTable {
 
   // -1 if there is none.
   int find(const ShardingState& state) const { return slots_[slot_of(state)]; }
-  // For a state that is not there yet.
+  // Adds a state that is not there yet.
   int insert(const SearchNode& node) {
     const int number = append(node);
     if (nodes_.size() * 2 > slots_.size()) {

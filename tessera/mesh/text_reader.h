@@ -1,5 +1,5 @@
 // Reads short notations such as ((2,1),(1,4)): blanks between tokens are skipped, every failure names the whole text
-// and the place. For the parsers of this folder.
+// and the place. The parsers of this folder share it.
 #pragma once
 
 #include <cstdint>
