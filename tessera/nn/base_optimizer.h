@@ -50,7 +50,7 @@ class BaseOptimizer : public Optimizer {
   struct Update {
     const Parameter& parameter;
     ir::Value value;
-    ir::Value gradient;                    // of the parameter's dtype
+    ir::Value gradient;                    // has the parameter's dtype
     ir::Value learning_rate;               // scalars are f32, or f64 for an f64 parameter
     const std::vector<ir::Value>& shared;  // what begin_step() returned
     double weight_decay;

@@ -133,7 +133,7 @@ class Cell {
   void release(const std::string& name);
   // Runs `construct` as this cell's: its parameters can be read, nodes come from its path and take its strategies.
   void enter(ir::Graph& graph, const std::function<void()>& construct);
-  // For operators that construct() adds in some settings only.
+  // It is for operators that construct() adds in some settings only.
   void shard_if_added(const std::string& op, const mesh::Strategy& strategy) { optional_strategies_[op] = strategy; }
 
  private:
@@ -149,7 +149,7 @@ class Cell {
   Cell* parent_ = nullptr;
   std::vector<std::pair<std::string, std::shared_ptr<Parameter>>> parameters_;
   std::vector<std::pair<std::string, std::shared_ptr<Cell>>> children_;
-  std::map<std::string, mesh::Strategy> strategies_;           // by operator; construct() must add each of them
+  std::map<std::string, mesh::Strategy> strategies_;  // the strategies by operator; construct() must add each operator
   std::map<std::string, mesh::Strategy> optional_strategies_;  // those it adds in some settings only
   std::optional<DType> compute_dtype_;
   Settings settings_;

@@ -68,7 +68,7 @@ class Conv1d : public Cell {
 struct Conv2dTransposeOptions {
   Size2 kernel;
   Size2 stride = 1;
-  std::string pad_mode = "same";  // of the convolution that this is the transpose of, see Window
+  std::string pad_mode = "same";  // that of the convolution of which this is the transpose, see Window
   Padding2 padding = 0;
   Size2 output_padding = 0;  // rows and columns of zeros behind the result; with "pad", below max(stride, dilation)
   Size2 dilation = 1;

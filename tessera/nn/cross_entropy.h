@@ -8,13 +8,13 @@
 namespace tessera::nn {
 
 struct CrossEntropyOptions {
-  // Of each class, or empty: all 1.
+  // The weight of each class; empty: all are 1.
   std::vector<double> weight = {};
-  // Rows with this label count nothing. Of class numbers only.
+  // Rows with this label count nothing. It holds for class numbers only.
   int64_t ignore_index = -100;
   // none, sum or mean: the sum divided by the weights of the labels that count; of distributions by the rows.
   std::string reduction = "mean";
-  // In [0,1]: that part of a label's probability is spread evenly over all classes. Szegedy et al., CVPR 2016.
+  // The part in [0,1] of a label's probability that is spread evenly over all classes. Szegedy et al., CVPR 2016.
   double label_smoothing = 0;
 };
 

@@ -12,8 +12,8 @@ Value random_step(ir::Graph& graph);
 // The stream of the next operator `op` that the cell being traced adds: its path and the number of them so far.
 uint64_t random_stream(const ir::Graph& graph, const std::string& op);
 
-// Training: each element is kept with probability keep_prob and divided by it, else 0. Evaluation: x itself.
-// Which elements is a function of (seed, path of the cell, number of its calls in this trace, step, position).
+// Training: each element is kept with probability keep_prob and divided by it, else 0. Evaluation: x itself. Which
+// elements are dropped is a function of (seed, path of the cell, number of its calls in this trace, step, position).
 class Dropout : public Cell {
  public:
   // Throws InvalidArgument unless 0 < keep_prob <= 1.

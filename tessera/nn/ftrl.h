@@ -15,7 +15,7 @@ struct FTRLOptions {
   double lr_power = -0.5;
   double l1 = 0;
   double l2 = 0;
-  // Of all parameters, those called beta and gamma too.
+  // It holds for all parameters, also for those called beta and gamma.
   double weight_decay = 0;
   double loss_scale = 1;
   std::vector<ParameterGroup> groups = {};

@@ -21,8 +21,8 @@ Initializer uniform(double scale = 0.07);
 // Gaussian of standard deviation `sigma` around 0, cut at 2 sigma on both sides.
 Initializer truncated_normal(double sigma = 0.01);
 
-// Those below look at the parameter's fans and refuse one of fewer than two dims: [out,in] has fan_in = in and
-// fan_out = out; [out,in,kh,kw] has in * kh * kw and out * kh * kw.
+// The initializers below look at the parameter's fans and refuse a parameter of fewer than two dims: [out,in] has
+// fan_in = in and fan_out = out; [out,in,kh,kw] has in * kh * kw and out * kh * kw.
 
 // Even in +-gain * sqrt(6 / (fan_in + fan_out)): Glorot and Bengio, "Understanding the difficulty of training deep
 // feedforward neural networks", 2010.
@@ -34,8 +34,9 @@ Initializer he_uniform();
 // Gaussian of standard deviation sqrt(2 / fan_out): the same paper, as image networks use it.
 Initializer he_normal();
 
-// By name, upper or lower case, with or without underscores: zeros, ones, normal, uniform, truncated_normal,
-// xavier_uniform, xavier_normal, he_uniform, he_normal, each with its defaults. Throws InvalidArgument listing them.
+// Returns the initializer of that name, in upper or lower case, with or without underscores: zeros, ones, normal,
+// uniform, truncated_normal, xavier_uniform, xavier_normal, he_uniform, he_normal, each with its defaults. Throws
+// InvalidArgument listing them.
 Initializer initializer(const std::string& name);
 
 // What layers take: an initializer or the name of one.

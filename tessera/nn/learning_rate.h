@@ -35,7 +35,7 @@ class LearningRate {
 
 // All of the following throw InvalidArgument for counts below 1 and rates below 0.
 
-// rates[i] up to milestones[i] steps. As long as the last milestone; milestones rise.
+// rates[i] up to milestones[i] steps. The table is as long as the last milestone says; milestones rise.
 std::vector<double> piecewise_constant_lr(const std::vector<int64_t>& milestones, const std::vector<double>& rates);
 
 struct ExponentialDecay {
@@ -56,7 +56,8 @@ struct CosineDecay {
   int64_t steps_per_epoch = 1;
   int64_t decay_epochs = 1;
 };
-// From max_lr to min_lr along half a cosine over decay_epochs, then min_lr: Loshchilov and Hutter, "SGDR", 2017.
+// The rate falls from max_lr to min_lr along half a cosine over decay_epochs, then it is min_lr: Loshchilov and Hutter,
+// "SGDR", 2017.
 std::vector<double> cosine_decay_lr(const CosineDecay& schedule);
 
 struct PolynomialDecay {
@@ -77,7 +78,7 @@ struct Warmup {
   int64_t steps_per_epoch = 1;
   int64_t warmup_epochs = 1;
 };
-// From 0 in equal steps to learning_rate at epoch warmup_epochs, then learning_rate.
+// The rate rises from 0 in equal steps to learning_rate at epoch warmup_epochs, and stays there.
 std::vector<double> warmup_lr(const Warmup& schedule);
 // `table` with its first `steps` entries multiplied by 1/steps, 2/steps, ..., 1.
 std::vector<double> with_warmup(std::vector<double> table, int64_t steps);

@@ -23,7 +23,7 @@ struct DynamicLossScaleOptions {
 struct LossScale {
   double initial = 1;
   double factor = 1;   // 1: the scale is fixed
-  int64_t window = 0;  // of a dynamic scale
+  int64_t window = 0;  // clean steps after which a dynamic scale rises
   // false: nothing is checked; a step is made of whatever the gradients are.
   bool drop_overflow_update = true;
 
@@ -48,7 +48,8 @@ ir::Value loss_scale_in(ir::Graph& graph, const LossScale& loss_scale);
 std::vector<ParameterGradient> unscaled(const LossScale& loss_scale, std::span<const ParameterGradient> gradients);
 // Whether all gradients and the loss are finite, bool[].
 ir::Value all_finite(std::span<const ParameterGradient> gradients, ir::Value loss);
-// For a micro-batch whose gradients are accumulated: whether its loss is finite, bool[]. If not, the step notes that.
+// Returns whether the loss of a micro-batch whose gradients are accumulated is finite, bool[]. Where it is not, the
+// step notes that.
 ir::Value note_overflow(ir::Value loss);
 // Whether `finite` holds and no micro-batch before was noted, which is forgotten.
 ir::Value without_noted_overflow(ir::Value finite);

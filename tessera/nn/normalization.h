@@ -24,11 +24,10 @@ struct BatchNorm2dOptions {
   std::optional<bool> use_batch_statistics = std::nullopt;
 };
 
-// x f32[n,c,h,w] -> gamma * (x - mean) / sqrt(variance + eps) + beta, same type.
-// Parameters moving_mean, moving_variance, gamma, beta, all [c]. The batch is normalised with its biased variance, the
-// moving variance takes the unbiased one.
-// With settings().batch_norm_groups = G > 0 the batch is cut into G consecutive balanced parts, larger first; each is
-// normalised with its own statistics, and the moving ones are [G,c].
+// x f32[n,c,h,w] -> gamma * (x - mean) / sqrt(variance + eps) + beta, same type. Parameters moving_mean,
+// moving_variance, gamma, beta, all [c]. The batch is normalised with its biased variance, the moving variance takes
+// the unbiased one. Where settings().batch_norm_groups is G > 0, the batch is cut into G consecutive balanced parts,
+// larger first; each is normalised with its own statistics, and the moving ones are [G,c].
 class BatchNorm2d : public Cell {
  public:
   using Options = BatchNorm2dOptions;

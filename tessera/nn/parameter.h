@@ -38,7 +38,7 @@ struct Parameter {
   // Hybrid parallel: each rank has a slice of its own, of its own shape, which the network combines by hand. Neither
   // its gradient nor its initial value is shared between ranks. Optimizer states are as their parameter.
   bool layerwise_parallel = false;
-  // When set, the initial value instead of what `init` makes. Must have the type's shape.
+  // Where it is set, it is the initial value instead of what `init` makes. Must have the type's shape.
   std::optional<Tensor> data = {};
   const Cell* owner = nullptr;
   // Where it is not empty: what full_name() says. See Cell::prefix_parameters().

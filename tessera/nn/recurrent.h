@@ -66,7 +66,7 @@ struct RecurrentLayerOptions {
   int64_t num_layers = 1;
   bool has_bias = true;
   bool batch_first = false;  // sequences are [n,t,...], else [t,n,...]
-  double dropout = 0;        // of the results of all layers but the last, in training
+  double dropout = 0;        // the part of the results of all layers but the last that is dropped, in training
   bool bidirectional = false;
   DType dtype = DType::kF32;  // the parameters'
 };
@@ -118,7 +118,7 @@ class RecurrentLayer : public Cell {
   int64_t input_size_;
   int64_t hidden_size_;
   RecurrentLayerOptions options_;
-  std::vector<Weights> weights_;  // by layer and direction
+  std::vector<Weights> weights_;  // the weights by layer and direction
   Dropout* dropout_ = nullptr;
 };
 

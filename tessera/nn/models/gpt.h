@@ -9,7 +9,7 @@
 
 namespace tessera::nn {
 
-// By default GPT-2 small: 124,439,808 parameters.
+// The defaults are those of GPT-2 small: 124,439,808 parameters.
 struct GptOptions {
   int64_t vocabulary = 50257;
   int64_t max_length = 1024;  // tokens that there are positions for

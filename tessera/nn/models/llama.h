@@ -10,7 +10,7 @@
 
 namespace tessera::nn {
 
-// By default Llama 3 of 8 billion parameters: 8,030,261,248.
+// The defaults are those of Llama 3 with 8 billion parameters: 8,030,261,248.
 struct LlamaOptions {
   int64_t vocabulary = 128256;
   int64_t hidden_size = 4096;

@@ -24,8 +24,9 @@ struct ModelInfo {
   std::vector<ModelInput> inputs;
   int64_t labels = 1;  // class numbers that a sample is to be given; the logits have that many rows for each
   std::function<std::unique_ptr<Cell>(int64_t num_classes)> make;
-  int64_t num_classes = 10;       // where nothing else is said; of a language model its vocabulary
-  int64_t samples_per_part = 32;  // of a batch, for each part that it is split into, where nothing else is said
+  int64_t num_classes = 10;  // where nothing else is said; of a language model its vocabulary
+  int64_t samples_per_part =
+      32;  // the samples of a batch for each part that it is split into, where nothing else is said
   // What it is usually trained with.
   std::function<std::unique_ptr<Optimizer>()> make_optimizer;
 

@@ -9,8 +9,8 @@
 namespace tessera::nn {
 
 enum class InitialValues {
-  // The tutorials': convolutions and fc xavier_uniform, gamma and fc.bias even in +-0.07. With gamma that small the
-  // first logits are nearly 0, the first loss nearly ln(num_classes).
+  // The tutorials': convolutions and fc xavier_uniform, gamma and fc.bias even in +-0.07. Where gamma is that small,
+  // the first logits are nearly 0, the first loss nearly ln(num_classes).
   kReference,
   // Image networks usually start from these: convolutions he_normal, gamma 1, fc even in +-1/sqrt(2048).
   kUsual

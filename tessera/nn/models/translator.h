@@ -12,7 +12,7 @@ struct TranslatorOptions {
   int64_t source_vocabulary = 20000;
   int64_t target_vocabulary = 20000;
   int64_t max_length = 64;  // tokens of a sentence
-  // Also says how the embeddings and the head are split.
+  // They also say how the embeddings and the head are split.
   TransformerOptions transformer = {
       .hidden_size = 512, .ffn_hidden_size = 2048, .encoder_layers = 6, .decoder_layers = 6, .num_heads = 8};
 };

@@ -13,8 +13,8 @@ class RowDropout;
 struct MultiHeadAttentionOptions {
   int64_t hidden_size = 0;
   int64_t num_heads = 0;
-  double hidden_dropout_rate = 0.1;     // of the result
-  double attention_dropout_rate = 0.1;  // of the weights
+  double hidden_dropout_rate = 0.1;     // the part of the result that is dropped
+  double attention_dropout_rate = 0.1;  // the part of the weights that is dropped
   bool causal = false;                  // without a mask, query i sees the keys 0 to i only
   TransformerParallel parallel = std::nullopt;
 };

@@ -22,7 +22,7 @@ class VocabEmbedding : public Cell {
   using Cell::construct;
   Value construct(Value ids) override;
 
-  // To be multiplied with, as the weight of a head that shares it.
+  // The table, which a head that shares it multiplies with as its weight.
   const Parameter& table() const { return table_; }
 
  private:

@@ -44,9 +44,9 @@ class TransformerEncoderLayer : public Cell {
 };
 
 // {x [n,t,hidden_size], memory [n,s,hidden_size]} and, if given, mask [n,t,t] and memory_mask [n,t,s] ->
-// [n,t,hidden_size]: attention to itself, then to the encoder's result, then feed-forward. Without a mask token i sees
-// the tokens 0 to i only.
-// Parameters: those of the encoder layer, cross_attention.* and cross_attention_layernorm.*.
+// [n,t,hidden_size]: attention to itself, then to the encoder's result, then feed-forward. Where there is no mask,
+// token i sees the tokens 0 to i only. Parameters: those of the encoder layer, cross_attention.* and
+// cross_attention_layernorm.*.
 class TransformerDecoderLayer : public Cell {
  public:
   using Options = TransformerLayerOptions;

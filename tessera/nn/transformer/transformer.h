@@ -23,7 +23,7 @@ class TransformerEncoder : public Cell {
   CellList& blocks_;
 };
 
-// As TransformerDecoderLayer, several times. Parameters: blocks.<i>.*.
+// Several layers as TransformerDecoderLayer, one after the other. Parameters: blocks.<i>.*.
 class TransformerDecoder : public Cell {
  public:
   using Options = TransformerStackOptions;
@@ -50,7 +50,7 @@ struct TransformerOptions {
 
 // {encoder_inputs [n,s,hidden_size], decoder_inputs [n,t,hidden_size]}, or {encoder_inputs, encoder_mask [n,s,s],
 // decoder_inputs, decoder_mask [n,t,t]} and, if given, memory_mask [n,t,s] -> what the decoder makes,
-// [n,t,hidden_size]. Without masks the encoder sees all tokens, the decoder those up to its own.
+// [n,t,hidden_size]. Where there are no masks, the encoder sees all tokens, the decoder the tokens up to its own.
 // Parameters: encoder.blocks.<i>.*, decoder.blocks.<i>.*.
 class Transformer : public Cell {
  public:
