@@ -74,13 +74,13 @@ Value is_finite(Value x);  // bool: neither infinite nor NaN
 
 // x, of any dtype; no gradient flows back through it.
 Value stop_gradient(Value x);
-// x in another dtype (any, storage-only ones included); x itself when it has it. To an integer: towards zero,
-// saturating, NaN becomes 0; to bool: non-zero is true.
+// x in another dtype (any, storage-only ones included); x itself when it has it. A cast to an integer rounds towards
+// zero and saturates, and makes 0 of NaN; a cast to bool makes true of what is not zero.
 Value cast(Value x, DType dtype);
 
 }  // namespace tessera::ops
 
-// In the namespace of Value, where argument-dependent lookup finds them.
+// These are in the namespace of Value, where argument-dependent lookup finds them.
 namespace tessera::ir {
 
 // An operand that is a number needs a Value on the other side; == and != compare handles, see ops::equal.

@@ -20,7 +20,7 @@ struct IndexRule {
   using Dims = std::vector<std::string>;  // one factor name per dim, "" where it cannot be split
   std::vector<Dims> inputs;
   std::vector<Dims> outputs;
-  std::map<std::string, Completion> completions;  // of contracted factors; a sum where absent
+  std::map<std::string, Completion> completions;  // how contracted factors are completed; by a sum where absent
 
   Completion completion(const std::string& factor) const;
   std::string to_string() const;

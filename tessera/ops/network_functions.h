@@ -36,8 +36,8 @@ struct Conv2dOptions {
 // x[n,ci,h,w] with weight[co,ci/groups,kh,kw] -> [n,co,oh,ow]; a correlation, as all frameworks have it. Floating.
 Value conv2d(Value x, Value weight, const Conv2dOptions& options = {});
 // The transpose of that convolution: x[n,ci,h,w] with weight[ci,co/groups,kh,kw] -> [n,co,oh,ow]. `size` is {oh,ow}, of
-// which the convolution must make {h,w}. Without it oh is h stride with kSame, h stride + max(reach - stride, 0) with
-// kValid and h stride + reach - stride - padding with kPad, reach being dilation (kh - 1) + 1. Floating.
+// which the convolution must make {h,w}. Where it is absent, oh is h stride with kSame, h stride + max(reach - stride,
+// 0) with kValid and h stride + reach - stride - padding with kPad, reach being dilation (kh - 1) + 1. Floating.
 Value conv2d_transpose(Value x, Value weight, const Conv2dOptions& options = {}, const Ints& size = {});
 
 struct PoolOptions {

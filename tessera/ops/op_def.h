@@ -33,7 +33,7 @@ struct GradientContext {
   const Attributes& attributes;
   std::vector<Value> inputs;
   std::vector<Value> outputs;
-  std::vector<Value> cotangents;  // of the outputs; null where nothing flows back
+  std::vector<Value> cotangents;  // the cotangents of the outputs; null where nothing flows back
   // The cotangent of output i, or zeros of its type where it is null.
   Value cotangent(int i) const;
 };
@@ -54,7 +54,7 @@ struct Placement {
 struct LocalizeContext {
   ir::Graph& graph;  // the local graph
   const std::string& op;
-  const Attributes& attributes;  // of the logical node
+  const Attributes& attributes;  // the attributes of the logical node
   std::vector<Value> inputs;     // local values, already in the shardings the plan asks for
   std::vector<Type> global_inputs;
   std::vector<Type> global_outputs;
@@ -82,7 +82,7 @@ enum class Domain {
   kAny,          // about (-2, 2), no two equal, none near 0: safe for kinks
   kPositive,     // (0.5, 2)
   kUnit,         // (-0.9, 0.9)
-  kOneInfinite,  // as kAny, but for one element
+  kOneInfinite,  // any value, as with kAny, but for one element
   kBool,         // 0 or 1
   kIndex         // integers in [0, limit)
 };

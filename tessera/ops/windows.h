@@ -1,6 +1,6 @@
 // Windows that slide over images [n,c,h,w] whose height or width is split, as convolutions and pooling have them: each
 // rank fetches the rows and columns of its neighbours that its windows reach into (its halo), and computes with the
-// padding that is left at the image's own edges. In the rules the two dims are the factors "h" and "w", of the image as
+// padding that is left at the image's own edges. The rules call the two dims the factors "h" and "w", of the image as
 // of the results. Internal to this folder.
 #pragma once
 
