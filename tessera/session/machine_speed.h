@@ -46,7 +46,7 @@ Measured measure_memory(cluster::Context& context, int64_t bytes);
 std::map<int64_t, double> measure_caches(cluster::Context& context, double memory, std::span<const int64_t> sizes);
 // So many kernels that have next to nothing to do.
 Measured measure_kernels(cluster::Context& context, int num_kernels);
-// By what share of a collective's time computing takes longer while it runs beside it, from 0 to 1.
+// The share of a collective's time by which computing takes longer while it runs beside it, from 0 to 1.
 double measure_communication_load(cluster::Context& context);
 
 // The link among so many ranks, at least 2, whose all_reduces are that fast. An all_reduce is two rounds, in which a

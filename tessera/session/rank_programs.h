@@ -17,11 +17,11 @@ struct Communication {
   std::vector<int64_t> members;  // the world ranks that take part, in the order of the group
   std::vector<int64_t> group;    // the group in which they do: more ranks where one sends to another
   std::string what;              // what the members must agree on: "all_reduce sum f32[4,8]"
-  std::string source;            // of the node
+  std::string source;            // where the node comes from
   bool operator==(const Communication&) const = default;
 };
 
-// In the order in which this rank comes to them.
+// They are in the order in which this rank comes to them.
 std::vector<Communication> communications(const ir::Graph& local);
 
 std::string to_text(const std::vector<Communication>& list);

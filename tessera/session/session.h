@@ -28,8 +28,8 @@ struct SessionOptions {
   compiler::Fusions fusions = {};
   // 0: the context's.
   int num_threads = 0;
-  // kMeasured: results depend on the table of measured kernels, which rank 0's gives all ranks. Without meaning with
-  // reference kernels and in `debug`.
+  // kMeasured: results depend on the table of measured kernels, which rank 0's gives all ranks. The choice has no
+  // meaning with reference kernels and in `debug`.
   KernelChoice kernel_choice = KernelChoice::kFixed;
   // The directory, made when there is something to write, in which measured kernels are remembered for later sessions;
   // empty: they are not. cluster::cache_directory_from_environment() names the usual one.
@@ -108,11 +108,11 @@ class Session {
   // The whole value: gathered from all ranks when it is split, added up when they hold parts of a sum; then every rank
   // must call. How is compiled at the first call.
   Tensor value(const std::string& name);
-  // Takes the whole value; this rank keeps its piece. Of a sum the first of the ranks that share it takes all. Throws
-  // InvalidArgument when the type does not fit.
+  // Takes the whole value; this rank keeps its piece. Where the ranks hold parts of a sum, the first of those that
+  // share it takes all. Throws InvalidArgument when the type does not fit.
   void set_value(const std::string& name, const Tensor& whole);
-  // Takes this rank's piece, in the shape of view(). Of a sum it is given to the first of the ranks that share it,
-  // zeros to the others: each rank gives the same, and this puts it where it belongs.
+  // Takes this rank's piece, in the shape of view(). Where the ranks hold parts of a sum, the piece goes to the first
+  // of those that share it, and zeros to the others: each rank gives the same, and this call puts it where it belongs.
   void set_piece(const std::string& name, const TensorView& piece);
   // Computes the initial values of these parameters from their initializers (or takes their data).
   void initialize(std::span<const nn::Parameter> parameters, uint64_t seed);
@@ -134,8 +134,8 @@ class Session {
   // The same, called by the members of a group of the context only: all collectives in the graph are those of that
   // group. Kernels are the usual ones.
   std::unique_ptr<Executable> compile_own(const ir::Graph& graph, comm::Communicator& members);
-  // For one rank on its own, without collectives over a mesh; strategies, which say how ranks share work, count for
-  // nothing.
+  // Compiles for one rank on its own, without collectives over a mesh; strategies, which say how ranks share work,
+  // count for nothing.
   std::unique_ptr<Executable> compile_local(const ir::Graph& graph);
 
   // Graphs so far, those included that initialize values or gather them.
@@ -149,7 +149,7 @@ class Session {
   const executor::KernelTable* kernel_table() const { return kernel_table_.get(); }
 
  private:
-  // With the layouts of persistent values that are split; of all of them.
+  // The hints with the layouts of persistent values: of those that are split; of all of them.
   compiler::ShardingHints with_splits(compiler::ShardingHints hints) const;
   compiler::ShardingHints with_layouts(compiler::ShardingHints hints, const mesh::Mesh& mesh) const;
   comm::Communicator& group_of(const Attributes& attributes);
@@ -171,7 +171,7 @@ class Session {
   std::unique_ptr<executor::CommLanes> lanes_;
   ir::PersistentLayout layout_;
   std::map<std::string, Type> globals_;
-  compiler::ShardingHints splits_;  // of the persistent values that are not whole on every rank
+  compiler::ShardingHints splits_;  // how the persistent values lie that are not whole on every rank
   std::vector<std::string> names_;
   std::map<std::string, std::unique_ptr<Executable>> gathers_;  // of split values, by name
   // By lane: each has communicators of its own, of the same groups.

@@ -54,8 +54,8 @@ struct TrainStepOptions {
   // The graph of a step that may be skipped has a result ir::kUpdateGuard, bool[]: false where the step is skipped.
   std::optional<nn::LossScale> loss_scale = std::nullopt;
 };
-// Forward, backward and update. Results: "loss", and every assigned parameter and state. Without a loss cell the
-// network's own result is the loss. The parameters are the network's trainable ones, then the loss cell's.
+// Forward, backward and update. Results: "loss", and every assigned parameter and state. Where there is no loss cell,
+// the network's own result is the loss. The parameters are the network's trainable ones, then the loss cell's.
 ir::Graph trace_train_step(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimizer,
                            std::span<const InputSpec> inputs, const nn::Settings& settings,
                            const TrainStepOptions& options = {});
