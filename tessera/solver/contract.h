@@ -10,8 +10,8 @@ namespace tessera::solver {
 
 // What a smaller relaxation is made of.
 struct Contraction {
-  std::vector<bool> is_out;  // by choice of the graph: left out
-  std::vector<int> partner;  // by group: joined with it, -1: with none; of two, each is the other's
+  std::vector<bool> is_out;  // whether a choice of the graph is left out, by choice
+  std::vector<int> partner;  // the group that each group is joined with; -1: none. Each of two is the other's
   double most = kForbidden;  // pairs that the dual says cost more than the least by this are left out
 };
 

@@ -32,7 +32,7 @@ class Dual {
   // The bound of the last pass: no solution costs less.
   double bound() const { return bound_; }
   const std::vector<int>& choices() const { return choices_; }
-  // By choice: marked by a pass.
+  // Whether a pass has marked a choice, by choice.
   const std::vector<bool>& is_out() const { return is_out_; }
 
   // Costs change: `more` at each choice of a node, and a constant beside all of them. The bound is that of the next
@@ -40,7 +40,7 @@ class Dual {
   void add(int node, const double* more);
   void set_constant(double constant);
 
-  // With costs moved as they are now, the cost of a choice or pair of choices, such that constant() + these over all
+  // The cost of a choice or pair of choices, with costs moved as they are now, such that constant() + these over all
   // nodes and edges is the whole cost, and each is at least what least() says of its node; edges are at least zero.
   double node_cost(int node, int choice) const;
   double edge_cost(int edge, int i, int j) const;
@@ -61,7 +61,7 @@ class Dual {
 
   const Graph& graph_;
   State state_;
-  std::vector<size_t> first_at_u_;  // of each edge
+  std::vector<size_t> first_at_u_;  // the first entry of each edge
   std::vector<size_t> first_at_v_;
   std::vector<int> before_, behind_;  // neighbours of each node in the order
   double constant_ = 0;

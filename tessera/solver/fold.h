@@ -12,7 +12,7 @@ namespace tessera::solver {
 // the members live at different times, so there is no limit.
 struct FoldedProblem {
   Problem problem;
-  std::vector<int> class_of;  // by node of the original
+  std::vector<int> class_of;  // the class of each node of the original
 
   // The original's choices for those of the folded problem.
   std::vector<int> unfold(const std::vector<int>& choices) const;

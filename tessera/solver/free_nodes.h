@@ -19,7 +19,7 @@ struct FreeNodes {
     std::vector<int> best;                  // its choice, row-major by theirs
   };
   std::vector<Taken> taken;
-  int num_fixed = 0;  // of those, not decided exactly
+  int num_fixed = 0;  // how many of those are not decided exactly
 
   // The original's choices for those of `problem`.
   std::vector<int> original(const std::vector<int>& choices) const;
@@ -27,15 +27,15 @@ struct FreeNodes {
  private:
   friend FreeNodes take_out_free_nodes(Problem problem);
   friend FreeNodes take_out_all_nodes(Problem problem);
-  std::vector<int> num_choices_;  // of the original's nodes
+  std::vector<int> num_choices_;  // the numbers of choices of the original's nodes
 };
 
 // Takes out the free nodes that have a neighbour; `problem` is as reduce() leaves it. original() completes a solution
 // of what is left to one of the same cost, and the best of what is left is the best of the original.
 FreeNodes take_out_free_nodes(Problem problem);
 
-// As if there was no limit, until no node is left: where none has at most two neighbours, the one with most is fixed,
-// to what is best beside the least that each neighbour can cost.
+// Takes out nodes as if there were no limit, until no node is left: where none has at most two neighbours, the one with
+// most is fixed, to what is best beside the least that each neighbour can cost.
 FreeNodes take_out_all_nodes(Problem problem);
 
 }  // namespace tessera::solver

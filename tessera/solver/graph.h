@@ -47,10 +47,10 @@ struct Graph {
     return incidence.is_first ? row(incidence.edge, i) : column(incidence.edge, i);
   }
 
-  std::vector<int> first_choice{0};  // of each node and behind the last: where its choices begin in cost
+  std::vector<int> first_choice{0};  // where the choices of each node begin in cost, and where the last ones end
   std::vector<double> cost;
-  std::vector<int> u, v;           // of each edge, u < v
-  std::vector<size_t> first_pair;  // of each edge; edges of equal costs have the same numbers
+  std::vector<int> u, v;           // the ends of each edge, u < v
+  std::vector<size_t> first_pair;  // where the pairs of each edge begin; edges of equal costs have the same numbers
   std::vector<double> by_u, by_v;  // row-major by the choices of u, and by those of v
   size_t num_pairs = 0;            // over all edges
   std::vector<int> first_incidence;

@@ -21,7 +21,7 @@ struct Instance : Graph {
   bool is_limited(int node) const { return at(first_point, node) < at(last_point, node); }
 
   std::vector<int64_t> usage;                // beside cost
-  std::vector<int> first_point, last_point;  // of each node, as TimePoints::ranges
+  std::vector<int> first_point, last_point;  // the range of each node, as TimePoints::ranges has it
   int num_points = 0;
   int64_t usage_limit = kNoLimit;
 };

@@ -37,16 +37,16 @@ class LocalSearch {
     int node;
     int parent;                   // its place among the members, -1 for the root
     Instance::Incidence up = {};  // the edge to the parent, as this node sees it
-    size_t first = 0;             // of its choices in table_
+    size_t first = 0;             // where its choices begin in table_
   };
   struct Change {
     int node;
     int choice;
   };
   struct Outcome {
-    double more;     // of cost
-    int64_t excess;  // of the largest usage over the limit
-    int point;       // of that usage
+    double more;     // how much cost it adds
+    int64_t excess;  // how far the largest usage is over the limit
+    int point;       // where that usage is
     bool kept;
   };
   // Forbidden pairs count apart from what can be added up.
@@ -90,21 +90,21 @@ class LocalSearch {
   const Deadline& deadline_;
   uint64_t draws_ = 0;
   std::vector<int> choices_;
-  Sum sum_;  // of choices_
+  Sum sum_;  // the sum of choices_
   double dear_ = 1;
   UsageTree usage_;
   std::vector<int> best_;
   double best_cost_ = kForbidden;
 
-  std::vector<double> price_sums_;  // of the prices before each point
+  std::vector<double> price_sums_;  // the sum of the prices before each point
   std::vector<Member> members_;
-  std::vector<int> place_;          // of each node among the members, -1
-  std::vector<int> neighbours_in_;  // of each node, members beside it
-  std::vector<double> table_;       // of each member and choice: the least cost of the subtree
-  std::vector<int> taken_;          // of each member and choice of its parent: its best choice
+  std::vector<int> place_;          // the place of each node among the members; -1: it is none
+  std::vector<int> neighbours_in_;  // how many members are beside each node
+  std::vector<double> table_;       // the least cost of the subtree, for each member and choice
+  std::vector<int> taken_;          // the best choice, for each member and choice of its parent
   std::vector<size_t> first_taken_;
-  std::vector<bool> changes_;  // of each node, while a change is tried
-  std::vector<int> sweep_of_;  // of each node: the last sweep that chose it
+  std::vector<bool> changes_;  // whether each node changes, while a change is tried
+  std::vector<int> sweep_of_;  // the last sweep that chose each node
   int num_sweeps_ = 0;
   // Usage at this point costs more than prices say; -1: at none.
   int dear_point_ = -1;

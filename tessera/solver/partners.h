@@ -10,8 +10,8 @@
 namespace tessera::solver {
 
 struct PartnerLimits {
-  size_t choices;  // of a group
-  size_t pairs;    // of the graph, in all
+  size_t choices;  // how many choices a group may have
+  size_t pairs;    // how many pairs the graph may have in all
 };
 // Groups to be joined: small ones, those that have most neighbours in common first.
 std::vector<int> choose_partners(const Relaxation& relaxation, const Dual& dual, const std::vector<bool>& is_out,

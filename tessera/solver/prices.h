@@ -1,7 +1,7 @@
 // Prices of usage that stand for the limit: what is in use at a time point costs its price, what the limit allows is
-// paid back. For any prices that are not negative no solution costs more by it (Lagrangian relaxation). They are found
-// by the volume algorithm (Barahona and Anbil, Mathematical Programming 2000): a mean of the directions in which the
-// limit is missed leads away from the best prices, and these move only where the bound rises.
+// paid back. Whatever the prices, where none is negative no solution costs more by them (Lagrangian relaxation). They
+// are found by the volume algorithm (Barahona and Anbil, Mathematical Programming 2000): a mean of the directions in
+// which the limit is missed leads away from the best prices, and these move only where the bound rises.
 #pragma once
 
 #include <vector>
@@ -36,12 +36,12 @@ class Prices {
 
   const Instance& instance_;
   std::vector<double> values_;
-  std::vector<double> sums_;         // of the prices before each point
+  std::vector<double> sums_;         // the sum of the prices before each point
   std::vector<double> center_;       // the best prices
   double best_bound_ = -kForbidden;  // with them
   std::vector<double> recent_;       // the best since the center is the center
   double recent_bound_ = -kForbidden;
-  std::vector<double> mean_excess_;  // of usage over the limit, at each point
+  std::vector<double> mean_excess_;  // the mean of usage over the limit, at each point
   double step_;
   int calls_without_gain_ = 0;
   bool is_first_ = true;

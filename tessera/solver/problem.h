@@ -23,8 +23,8 @@ struct Node {
   // Lives at the times begin <= t < end; never where end <= begin.
   int64_t begin = 0;
   int64_t end = 0;
-  std::vector<double> costs;    // of each choice: finite or kForbidden, any sign
-  std::vector<int64_t> usages;  // of each choice, >= 0; as many as costs
+  std::vector<double> costs;    // the cost of each choice: finite or kForbidden, any sign
+  std::vector<int64_t> usages;  // the usage of each choice, >= 0; as many as costs
   std::string name = {};        // for messages; may be empty
 };
 
@@ -44,7 +44,7 @@ class SharedCosts {
   bool operator==(const SharedCosts& other) const { return *values_ == *other.values_; }
   // The same for all that share these numbers.
   const void* identity() const { return values_.get(); }
-  // To be changed: first made this edge's own.
+  // The costs, to be changed: they are made this edge's own first.
   std::vector<double>& own() {
     if (values_.use_count() > 1) values_ = std::make_shared<std::vector<double>>(*values_);
     return *values_;

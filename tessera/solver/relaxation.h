@@ -17,8 +17,8 @@ struct Relaxation {
   Relaxation() = default;
 
   std::shared_ptr<const Graph> graph;
-  std::vector<std::vector<int>> members;  // of each group
-  std::vector<std::vector<int>> choices;  // of each group: its members', row by row of its choices
+  std::vector<std::vector<int>> members;  // the members of each group
+  std::vector<std::vector<int>> choices;  // the choices of each group's members, row by row of its own choices
 
   // The instance's choices for those of the groups.
   std::vector<int> of_instance(const std::vector<int>& of_groups) const;

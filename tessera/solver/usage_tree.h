@@ -20,7 +20,7 @@ class UsageTree {
   int64_t at(int point) const;
 
  private:
-  // For each node of the tree: what was added to its whole range, and the largest usage in the range with that.
+  // What each node of the tree holds: what was added to its whole range, and the largest usage in the range with that.
   std::vector<int64_t> added_;
   std::vector<int64_t> most_;
   int num_points_;
