@@ -18,7 +18,7 @@ struct UpdateGroup {
   size_t num_tensors = 0;  // per member: parameter, states, gradient
   size_t num_scalars = 0;
 
-  // From the attributes optimizer, settings and count, and the number of operands. Throws InvalidArgument when the
+  // Reads the attributes optimizer, settings and count, and the number of operands. Throws InvalidArgument when the
   // operands are no such groups.
   UpdateGroup(const Attributes& attributes, size_t num_inputs);
   size_t num_results() const { return num_tensors - 1; }
