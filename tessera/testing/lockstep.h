@@ -33,8 +33,8 @@ std::vector<NamedTensors> run_lockstep(std::span<const LocalProgram> programs);
 // The results of one graph without collectives.
 NamedTensors run_alone(const ir::Graph& graph, const NamedTensors& inputs);
 
-// The piece of a global tensor that `rank` holds. Of a partial sum or product the first rank along the axis has the
-// value, the others zero or one; a partial maximum or minimum is the value itself on all.
+// The piece of a global tensor that `rank` holds. Where the value is a partial sum or product, the first rank along the
+// axis has it, the others zero or one; a partial maximum or minimum is the value itself on all.
 Tensor cut(const Tensor& whole, const mesh::Sharding& sharding, const mesh::Mesh& mesh, int rank);
 
 // The global tensor that the ranks' pieces, in the order of mesh.ranks(), make up; what is partial is completed. Throws
