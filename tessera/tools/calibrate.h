@@ -8,7 +8,7 @@
 namespace tessera::tools {
 
 struct CalibrateOptions {
-  int num_threads = 1;    // of a rank
+  int num_threads = 1;    // the compute threads of a rank
   std::string out;        // a file for the profile; empty: it is the text
   bool progress = false;  // a line for each figure, on standard error
 };

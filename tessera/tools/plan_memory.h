@@ -12,7 +12,7 @@ struct PlanMemoryOptions {
   StepOptions step;
   int rank = 0;
   bool json = false;
-  int num_values = 24;  // of those alive at the peak, how many the table lists
+  int num_values = 24;  // how many of the values alive at the peak the table lists
 };
 // A table, or one JSON object with all that lives at the peak and what is alive at each step. Throws InvalidArgument
 // for a rank that is not there, and as step_graph does.

@@ -12,11 +12,12 @@ struct PlanRow {
   std::string name;  // "blocks.0-11.attention.dense1:matmul"
   bool is_gradient = false;
   std::string strategy;  // "((4,1),(1,2))"
-  std::string split;     // as split_text
+  std::string split;     // what split_text gives
   int count = 1;
   // Sums of all its operators.
   double compute_seconds = 0;
-  double communication_seconds = 0;  // of moving operands to where they are wanted, and within the operator
+  double communication_seconds =
+      0;  // what moving operands to where they are wanted takes, and what communicating within the operator does
   int64_t received_bytes = 0;
   int64_t result_bytes = 0;
   std::vector<ir::NodeId> nodes;
@@ -24,7 +25,7 @@ struct PlanRow {
   double seconds() const { return compute_seconds + communication_seconds; }
 };
 
-// In the order of the graph.
+// The rows are in the order of the graph.
 std::vector<PlanRow> folded_rows(const PlannedStep& planned);
 
 // Names of one compiler::layer_pattern(), as one: equal numbers stay, others are "0-11", "0,5" or, of many, "*".

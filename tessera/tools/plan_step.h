@@ -15,8 +15,8 @@ struct PlanCommand {
   StepOptions step;     // memory_limit: of a rank's arena; default: the profile's
   std::string profile;  // a file; empty: compiler::example_profile()
   std::string algorithm = "certified";
-  int max_axes = 2;    // of the grids that are looked at, where step.mesh says none
-  int rounds = 0;      // of the solver, for each grid; 0: SearchOptions::rounds, or as many as the timeout allows
+  int max_axes = 2;    // the most axes of the grids that are looked at, where step.mesh says none
+  int rounds = 0;      // rounds of the solver for each grid; 0: SearchOptions::rounds, or as many as the timeout allows
   double timeout = 0;  // seconds until the best that is known is taken; 0: none
   double gap = 1e-3;   // good enough: (cost - bound) / cost
   uint64_t seed = 0;
@@ -24,7 +24,7 @@ struct PlanCommand {
   std::string out;          // write the plan to this file
   bool simulate = false;    // also what the simulations of this plan and of data parallel say in detail
   bool full_batch = false;  // inputs lie as the plan wants them; else each rank has its part of the batch
-  bool progress = false;    // of the search, on standard error
+  bool progress = false;    // whether the search says on standard error how far it is
 };
 
 struct PlannedStep {

@@ -16,7 +16,7 @@ struct StepOptions {
   std::string model;
   std::string precision = "float32";  // what a built-in network computes in
   int64_t batch_size = 0;  // samples of the global batch of a built-in network; 0: ModelInfo::samples_per_part for each
-  int64_t num_classes = 0;              // of a built-in network; 0: ModelInfo::num_classes
+  int64_t num_classes = 0;              // classes of a built-in network; 0: ModelInfo::num_classes
   int ranks = 0;                        // 0: as many as the mesh has, or 1
   std::string mesh;                     // "data=4,model=2"; empty: data=<ranks>
   std::vector<std::string> inputs;      // "x=[data,_]": how an input lies
