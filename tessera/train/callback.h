@@ -19,9 +19,8 @@ struct RunContext {
   int64_t step_in_epoch = 0;
   int64_t steps_per_epoch = 0;
   int64_t step = 0;  // since the beginning of training, resumed steps included
-  double loss = 0;   // of the last step; the mean where the loss is a vector
-  // Of this epoch so far: the rows of its batches, which are those of the global batch but for hybrid parallel, where
-  // they are this rank's.
+  double loss = 0;   // the loss of the last step; its mean where the loss is a vector
+  // The rows of this epoch's batches so far: those of the global batches, but in hybrid parallel those of this rank.
   int64_t rows_of_epoch = 0;
   bool stop_requested = false;
   void request_stop() { stop_requested = true; }
@@ -32,7 +31,7 @@ class Callback {
   virtual ~Callback() = default;
   virtual void begin(RunContext&) {}
   virtual void epoch_begin(RunContext&) {}
-  // With dataset sinking the two step calls stand around each loop of sink_size steps.
+  // Where the data set sinks, the two step calls stand around each loop of sink_size steps.
   virtual void step_begin(RunContext&) {}
   virtual void step_end(RunContext&) {}
   virtual void epoch_end(RunContext&) {}

@@ -18,7 +18,7 @@ struct SaveCheckpointOptions;
 
 // Where callbacks write a line, without its end.
 using PrintLine = std::function<void(const std::string&)>;
-// To standard output, flushed: lines of ranks that are threads do not mix.
+// Writes to standard output and flushes it: lines of ranks that are threads do not mix.
 void print_line(const std::string& line);
 
 // Prints `epoch: 1 step: 20, loss is 2.3025851` every `per_print_times` steps; 0: never. The number is the shortest
@@ -95,11 +95,11 @@ class ProgressBar : public Callback {
 
 // Saves as checkpoint/policy.h says, into `directory` (made if missing) as PREFIX-EPOCH_STEP.ckpt; PREFIX_1 and so on
 // when checkpoints of that prefix are there already; those of a training that was resumed count together, whatever
-// their prefix. Ranks that name one directory write one checkpoint together. With async_save a copy of the values is
-// made beside the next step, in memory that is taken when training begins, and
-// written while training goes on: the next save waits for it and throws its error, and so does the end of training.
-// While it trains, no other job can write checkpoints into the directory. In automatic parallel the plan stands beside
-// the checkpoints, as PREFIX-plan.json. Throws InvalidArgument for a config or prefix that does not fit.
+// their prefix. Ranks that name one directory write one checkpoint together. Where async_save is set, a copy of the
+// values is made beside the next step, in memory that is taken when training begins, and written while training goes
+// on: the next save waits for it and throws its error, and so does the end of training. While it trains, no other job
+// can write checkpoints into the directory. In automatic parallel the plan stands beside the checkpoints, as
+// PREFIX-plan.json. Throws InvalidArgument for a config or prefix that does not fit.
 class ModelCheckpoint : public Callback {
  public:
   explicit ModelCheckpoint(std::string prefix = "CKP", std::string directory = ".",

@@ -37,7 +37,7 @@ class CheckpointJob {
 
   Form form = Form::kAlone;
   FileSystem* files = nullptr;
-  comm::Communicator* group = nullptr;  // of all ranks; nullptr for kAlone
+  comm::Communicator* group = nullptr;  // the group of all ranks; nullptr for kAlone
   std::string path;
   std::vector<checkpoint::Entry> append_info;
   checkpoint::CheckpointInfo info;

@@ -52,8 +52,8 @@ std::shared_ptr<Metric> mean_squared_error();
 std::shared_ptr<Metric> precision(int64_t num_classes);
 std::shared_ptr<Metric> recall(int64_t num_classes);
 std::shared_ptr<Metric> f1(int64_t num_classes);
-// By the names "accuracy" (or "acc"), "top_1_accuracy", "top_5_accuracy", "loss", "mae", "mse". Throws InvalidArgument
-// listing them.
+// Returns the metric of the name "accuracy" (or "acc"), "top_1_accuracy", "top_5_accuracy", "loss", "mae", "mse".
+// Throws InvalidArgument listing them.
 std::shared_ptr<Metric> make_metric(const std::string& name);
 
 }  // namespace tessera::train

@@ -60,8 +60,8 @@ struct ModelOptions {
   // A step of training is so many batches: their gradients are accumulated (states accu_grads.<parameter>), the
   // optimizer gets those of the mean of their losses. The batches of an epoch must make whole steps.
   int64_t gradient_accumulation_steps = 1;
-  // Semi-automatic: how the inputs lie. By default their rows are split over all ranks; with full_batch they are whole
-  // on every rank; a dataset_strategy has a tuple of counts for each input, ((1,1,1,8),(1,)).
+  // Semi-automatic: how the inputs lie. Their rows are split over all ranks where nothing is said; with full_batch they
+  // are whole on every rank; a dataset_strategy has a tuple of counts for each input, ((1,1,1,8),(1,)).
   bool full_batch = false;
   // Semi-automatic: operators without a strategy take over that of a neighbour instead of splitting the batch, where
   // strategies reach them.
@@ -77,15 +77,15 @@ struct ModelOptions {
   // Automatic: how to search, on which machines, and files for the plan. What the search is told of memory is
   // session.memory_limit_bytes. parallel_optimizer has no meaning then: the search decides on it, too.
   AutomaticPlanOptions automatic = {};
-  // The replicas of a parameter of at least so many bytes share its rows, the optimizer's states and its work. Not in
-  // hybrid parallel.
+  // The replicas of a parameter of at least so many bytes share its rows, the optimizer's states and its work. Hybrid
+  // parallel refuses it.
   bool parallel_optimizer = false;
   int64_t parallel_optimizer_threshold = 64 << 10;
   // Into how many parts at most, each kept by neighbouring ranks; must divide the ranks. 0: all replicas share.
   int optimizer_weight_shard_size = 0;
   // Data parallel: the gradient is that of the mean over the ranks (true), or of the sum (false).
   bool gradients_mean = true;
-  // Give all ranks rank 0's initial values. Without it a difference is warned about at the first step.
+  // Give all ranks rank 0's initial values. Where it is off, a difference is warned about at the first step.
   bool parameter_broadcast = false;
   BatchNormStatistics batch_norm_statistics = BatchNormStatistics::kGlobal;
   // What the network computes in; its parameters, their gradients and the optimizer's states are f32 throughout, and
@@ -172,8 +172,9 @@ class Model {
   // else of the prediction that was built. Empty before, and where each rank has values of its own.
   const std::vector<checkpoint::ParameterLayout>& layouts() const { return layouts_; }
   // One step on one global batch: each rank gives its rows (all of them in semi-automatic parallelism, where it takes
-  // what its plan wants; in hybrid parallel the batch is its own, and global_rows are its rows). Returns the loss. With
-  // gradient accumulation a call is one micro-batch, and the loss the mean of those of this step so far.
+  // what its plan wants; in hybrid parallel the batch is its own, and global_rows are its rows). Returns the loss.
+  // Where gradients are accumulated, a call is one micro-batch, and the loss is the mean of the losses of this step so
+  // far.
   double train_step(const std::vector<TensorView>& local_batch, int64_t global_rows);
 
   // Values by name: parameters, then states. value() is collective where values are split.
@@ -199,10 +200,10 @@ class Model {
   // everything. A table of learning rates is this model's own, so that a training can be made longer. Throws
   // InvalidArgument listing missing, unexpected and mis-shaped names, naming a damaged file, or the training whose
   // checkpoint it is where that is another one, and what differs; then nothing has changed. What the network computes
-  // is known after build(): before, it is compared at the first step, which throws. Of a directory what is damaged or
-  // of another training is passed over, with a warning, and what has no manifest where an older one has. IoError when a
-  // file cannot be read. Files must not change meanwhile. Every rank calls it.
-  // An encrypted checkpoint needs its key, and twice its size in memory.
+  // is known after build(): before, it is compared at the first step, which throws. Where the path is a directory,
+  // files that are damaged or of another training are passed over, with a warning, and so is a file without a manifest
+  // where an older one has one. IoError when a file cannot be read. Files must not change meanwhile. Every rank calls
+  // it. An encrypted checkpoint needs its key, and twice its size in memory.
   checkpoint::CheckpointInfo load_checkpoint(const std::string& path, const LoadCheckpointOptions& options = {});
   // The network's parameters only, of any training: to evaluate, or to start a new training from them. Other entries
   // are left out.
@@ -336,7 +337,7 @@ class Model {
   // Where the values of an opened checkpoint go.
   struct Destinations {
     std::vector<checkpoint::GlobalCheckpoint::Wanted> wanted;
-    std::vector<std::pair<std::string, Tensor>> elsewhere;  // of values that do not lie as the checkpoint has them
+    std::vector<std::pair<std::string, Tensor>> elsewhere;  // values that do not lie as the checkpoint has them
   };
   OpenedCheckpoint load(const std::string& path, const Loading& loading);
   // `reads_once`: what is damaged may be noticed when values have changed already.
@@ -366,10 +367,10 @@ class Model {
   int64_t step_in_epoch_ = 0;
   int64_t step_ = 0;
   bool was_skipped_ = false;
-  double loss_sum_ = 0;                                 // of train_step's micro-batches of the present step
-  std::set<std::string> own_values_;                    // that differ between ranks by intention
+  double loss_sum_ = 0;                                 // the losses of train_step's micro-batches of the present step
+  std::set<std::string> own_values_;                    // the names of values that differ between ranks by intention
   std::shared_ptr<const compiler::PlanRecord> plan_;    // automatic: of the training step, once it is known
-  std::optional<checkpoint::StrategyFile> strategies_;  // of strategy_ckpt_load_file
+  std::optional<checkpoint::StrategyFile> strategies_;  // what strategy_ckpt_load_file says
   std::vector<checkpoint::ParameterLayout> layouts_;
   bool strategies_written_ = false;
   bool strategies_said_ = false;
@@ -382,7 +383,7 @@ class Model {
   checkpoint::GlobalCheckpoint::Report load_report_;
   std::string training_id_;                            // "" before it is asked for
   NetworkIdentity network_identity_;                   // once the training step is traced
-  std::optional<NetworkIdentity> network_to_compare_;  // of the checkpoint that was loaded before that
+  std::optional<NetworkIdentity> network_to_compare_;  // the network of the checkpoint that was loaded before that
   std::string loaded_path_;
   std::string save_group_;  // the name of the group that threads save with; "" before the first
   Snapshot snapshot_;

@@ -13,9 +13,9 @@ struct NetworkIdentity {
   std::string operators = {};  // "add 2, matmul 2, relu 1": how often the forward pass and the loss have each operator
 };
 
-// Of the forward pass and the loss of a training step's logical graph. It depends on operators, their order, their
-// settings and the parameters that they read; not on the size of the batch, on precision, on how anything is split, on
-// gradients or on the optimizer.
+// The identity of the forward pass and the loss of a training step's logical graph. It depends on operators, their
+// order, their settings and the parameters that they read; not on the size of the batch, on precision, on how anything
+// is split, on gradients or on the optimizer.
 NetworkIdentity identity_of(const ir::Graph& train_step);
 
 // What tells two networks of different hashes apart: "relu: 1 there, 0 here; tanh: 0 there, 1 here".

@@ -40,7 +40,7 @@ class Snapshot {
   void finish();
   // The same, for the thread in the background.
   void finish_in_background();
-  // Off: that thread copies nothing and waits, so that all is copied at the last moment. For tests.
+  // Off: that thread copies nothing and waits, so that all is copied at the last moment. Tests use it.
   void set_copies_in_background(bool on) { copies_in_background_ = on; }
 
  private:
