@@ -4,6 +4,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <array>
+
 #include "python/src/bind.h"
 #include "python/src/parameters.h"
 
@@ -389,7 +392,20 @@ void shard(ir::Value x, const mesh::Strategy& strategy) {
   ops::shard(x, complete);
 }
 
-// x[key] with Python's numbers, slices, ... and None.
+// Whether a key has Python's numbers, slices of them, ... and None alone. tessera/_indexing.py has the others.
+bool is_basic(nb::handle key) {
+  const auto is_whole = [](nb::handle k) { return PyLong_Check(k.ptr()) && !PyBool_Check(k.ptr()); };
+  const nb::tuple keys = nb::isinstance<nb::tuple>(key) ? nb::borrow<nb::tuple>(key) : nb::make_tuple(key);
+  return std::all_of(keys.begin(), keys.end(), [&](nb::handle k) {
+    if (!PySlice_Check(k.ptr())) return k.is_none() || k.ptr() == Py_Ellipsis || is_whole(k);
+    return std::ranges::all_of(std::array{"start", "stop", "step"}, [&](const char* name) {
+      const nb::object bound = k.attr(name);
+      return bound.is_none() || is_whole(bound);
+    });
+  });
+}
+
+// x[key] of a basic key.
 ir::Value index(ir::Value x, nb::handle key) {
   const nb::tuple keys = nb::isinstance<nb::tuple>(key) ? nb::borrow<nb::tuple>(key) : nb::make_tuple(key);
   int used = 0;
@@ -410,7 +426,7 @@ ir::Value index(ir::Value x, nb::handle key) {
     } else if (k.ptr() == Py_Ellipsis) {
       for (int i = x.ndim() - used; i > 0; --i) whole();
       used = x.ndim();
-    } else if (PyIndex_Check(k.ptr())) {
+    } else if (PyLong_Check(k.ptr())) {
       const auto size = x.shape()[dim];
       const auto at = nb::cast<int64_t>(nb::int_(k));
       if (at < -size || at >= size)
@@ -419,15 +435,13 @@ ir::Value index(ir::Value x, nb::handle key) {
       end.push_back(begin.back() + 1);
       strides.push_back(1);
       dropped.push_back(dim);
-    } else if (PySlice_Check(k.ptr())) {
+    } else {
       Py_ssize_t from = 0, to = 0, step = 1;
       if (PySlice_Unpack(k.ptr(), &from, &to, &step) != 0) throw nb::python_error();
       begin.push_back(from);
       end.push_back(to == (step > 0 ? PY_SSIZE_T_MAX : PY_SSIZE_T_MIN) ? ops::kToEnd : to);
       strides.push_back(step);
       ++kept;
-    } else {
-      throw nb::type_error("an index is a number, a slice, ... or None");
     }
   }
   ir::Value result = begin.empty() ? x : ops::slice(x, begin, end, strides);
@@ -575,7 +589,8 @@ void bind_operators_of(nb::handle cls) {
   });
   method(
       cls, "__getitem__",
-      [](nb::handle x, nb::handle key) {
+      [](nb::handle x, nb::handle key) -> nb::object {
+        if (!is_basic(key)) return nb::module_::import_("tessera._indexing").attr("get")(x, key);
         Operation operation;
         return operation.finish(index(operation.value(x), key));
       },

@@ -9,20 +9,26 @@ runs one branch where the test is Python's own, and both where it is a value:
         y = -x                 (y,) = choose(x > 0, body, other, (y,), "line 3")
 
 A variable becomes select(test, body's, other's), so does what is returned, and so does a parameter that is assigned. Other
-attributes and items cannot be set where a value decides. An `if` in which a loop is left (break, continue) or that returns from
+attributes cannot be set where a value decides. An `if` in which a loop is left (break, continue) or that returns from
 within a loop stays as it is: its test must be Python's own.
+
+`y[key] = x` gives the variable y a new value where it is a tensor, `y = set_item(y, (key,), x, ...)`; other names of the tensor keep the
+old one. All this holds in construct(), in functions that are compiled or differentiated, and, as a call f(x) becomes called(f)(x), in what they
+call, as far as it has a source in Python. In other functions an `if` must be Python's own, and a value's items cannot be set.
 """
 import ast
 import copy
 import inspect
+import operator
 import textwrap
 import types
 import weakref
 
 import numpy as np
-from tessera import _tessera
+from tessera import _indexing, _tessera
 
-_CHOOSE, _UNSET = "__tessera_choose", "__tessera_unset"
+_CHOOSE, _UNSET, _SET_ITEM, _CALLED = "__tessera_choose", "__tessera_unset", "__tessera_set_item", "__tessera_called"
+_OWN = ("tessera", "mindspore")  # packages that are written to be traced
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _ENDS = (ast.Return, ast.Raise)
@@ -54,12 +60,24 @@ def construct_of(cell):
 
 
 def traced(function):
-    """The function with its branches on values traced."""
+    """The function, or method, with its branches on values traced."""
+    if isinstance(function, types.MethodType):
+        made = traced(function.__func__)
+        return function if made is function.__func__ else types.MethodType(made, function.__self__)
     if not isinstance(function, types.FunctionType):
         return function
     if function not in _rewritten:
         _rewritten[function] = _rewrite(function)
     return _rewritten[function] or function
+
+
+def called(function):
+    """What is called in a function's place where that is rewritten."""
+    return traced(function) if isinstance(function, (types.FunctionType, types.MethodType)) and not _is_own(function) else function
+
+
+def _is_own(function):
+    return (function.__module__ or "").partition(".")[0] in _OWN
 
 
 def choose(test, body, other, variables, where, targets=()):
@@ -70,7 +88,7 @@ def choose(test, body, other, variables, where, targets=()):
     if not isinstance(test, _tessera.Value):
         return body(*variables) if test else other(*variables)
     for text, get in targets:
-        if get is None or not _is_parameter(get):
+        if not _is_parameter(get):
             raise TypeError(f"{where}: {text} is set in an `if` on a value; that takes a variable or a Parameter")
     if test.size != 1:
         raise TypeError(f"{where}: an `if` needs one truth, the condition has the shape {test.shape}; use select")
@@ -78,13 +96,54 @@ def choose(test, body, other, variables, where, targets=()):
         test = _tessera.ops.not_equal(test, 0)
     if test.ndim > 0:
         test = _tessera.ops.reshape(test, ())
-    return _merge(test, *_tessera.nn.trace_branches(test, lambda: body(*variables), lambda: other(*variables)), where)
+    _Branches.depth += 1
+    try:
+        return _merge(test, *_tessera.nn.trace_branches(test, lambda: body(*variables), lambda: other(*variables)), where)
+    finally:
+        _Branches.depth -= 1
+
+
+class _Branches:
+    """How many branches that values decide on are being traced, one within the other."""
+    depth = 0
+
+
+def set_item(variable, keys, value, change, text, where):
+    """What a variable is after variable[keys[0]]... = value; change: the name of an operator of `value` and what is there."""
+    key, *inner = keys
+    if not isinstance(variable, (_tessera.Value, _tessera.Tensor)):
+        if _Branches.depth and not isinstance(variable, _tessera.nn.Parameter):
+            raise TypeError(f"{where}: {text} is set in an `if` on a value; that takes a variable or a Parameter")
+        if not inner:
+            variable[key] = value if change is None else getattr(operator, change)(variable[key], value)
+            return variable
+        item = variable[key]
+        made = set_item(item, inner, value, change, text, where)
+        if made is not item:
+            variable[key] = made
+        return variable
+    if not _tessera.nn.is_tracing():
+        part = variable
+        for outer in keys[:-1]:
+            part = part[outer]
+        part[keys[-1]] = value if change is None else getattr(operator, change)(part[keys[-1]], value)
+        return variable
+    try:
+        if inner:
+            value = set_item(variable[key], inner, value, change, text, where)
+        elif change is not None:
+            value = getattr(operator, change)(variable[key], value)
+        return _indexing.with_items(variable, key, value)
+    except (TypeError, ValueError, IndexError) as error:
+        if str(error).startswith(where):
+            raise
+        raise type(error)(f"{where}: {text}: {error}") from None
 
 
 def _is_parameter(get):
     try:
         return isinstance(get(), _tessera.nn.Parameter)
-    except AttributeError:
+    except (AttributeError, NameError):
         return False  # not set yet
 
 
@@ -133,22 +192,33 @@ def _rewrite(function):
     except (OSError, TypeError, SyntaxError):
         return None  # without a source: an `if` on a value is refused where it stands
     definition = tree.body[0]
-    if not isinstance(definition, ast.FunctionDef) or not any(isinstance(n, (ast.If, ast.IfExp)) for n in ast.walk(definition)):
+    if getattr(definition, "name", "") != function.__code__.co_name:
+        return None  # a lambda: its lines are those of the statement around it
+    kinds = (ast.If, ast.IfExp) if _is_own(function) else (ast.If, ast.IfExp, ast.Call)
+    if not isinstance(definition, ast.FunctionDef) or not any(isinstance(n, kinds) or _is_stored_item(n) for n in ast.walk(definition)):
+        return None
+    if any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in _inner(definition.body)):
         return None
     if hasattr(function, "__wrapped__"):
         return None  # what a decorator does around it is not to be lost
     definition.decorator_list = []
     _Mangler(function.__qualname__).visit(definition)
-    definition.body = _Rewriter(function.__code__.co_filename, first - 1).function_body(definition.body)
+    variables = {*function.__code__.co_varnames, *function.__code__.co_cellvars}
+    items = _Items(variables, function.__code__.co_filename, first - 1)
+    body = [items.visit(statement) for statement in definition.body]
+    if not _is_own(function):
+        body = [_Calls().visit(statement) for statement in body]
+    definition.body = _Rewriter(function.__code__.co_filename, first - 1).function_body(body)
     # The names that the function takes from around it are parameters of a function around the new one.
-    free = (*function.__code__.co_freevars, _CHOOSE, _UNSET)
+    free = (*function.__code__.co_freevars, _CHOOSE, _UNSET, _SET_ITEM, _CALLED)
     outer = ast.FunctionDef(name="outer", args=_arguments(free), body=[definition], decorator_list=[], returns=None)
     module = ast.fix_missing_locations(ast.Module(body=[outer], type_ignores=[]))
     ast.increment_lineno(module, first - 1)
     made = compile(module, function.__code__.co_filename, "exec")
     code = _code_named(_code_named(made, "outer"), definition.name)
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
-    cells |= {_CHOOSE: types.CellType(choose), _UNSET: types.CellType(Unset("a variable was read before it was set"))}
+    cells |= {_CHOOSE: types.CellType(choose), _UNSET: types.CellType(Unset("a variable was read before it was set")),
+              _SET_ITEM: types.CellType(set_item), _CALLED: types.CellType(called)}
     new = types.FunctionType(code, function.__globals__, function.__name__, function.__defaults__,
                              tuple(cells[name] for name in code.co_freevars))
     new.__kwdefaults__ = function.__kwdefaults__
@@ -183,13 +253,15 @@ def _assigned(statements):
 
 
 def _targets(statements):
-    """Attributes and items that the statements set, each as (text, expression that reads it, None for an item)."""
+    """Attributes and items that the statements set, each as (text, expression that reads it, of an item what it is an item of)."""
     found = {}
     for node in _inner(statements):
         if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
             read = copy.deepcopy(node)
+            while isinstance(read, ast.Subscript):
+                read = read.value
             read.ctx = ast.Load()
-            found[ast.unparse(node)] = read if isinstance(node, ast.Attribute) else None
+            found[ast.unparse(node)] = read
     return list(found.items())
 
 
@@ -271,7 +343,7 @@ class _Rewriter:
         # Variables that are not set yet: a name is looked up among the locals.
         now = [ast.Call(func=ast.Attribute(value=ast.Call(func=_load("locals"), args=[], keywords=[]), attr="get", ctx=ast.Load()),
                         args=[ast.Constant(value=name), _load(_UNSET)], keywords=[]) for name in variables]
-        sets = [ast.Tuple(elts=[ast.Constant(value=text), ast.Constant(value=None) if read is None else _lambda(read)], ctx=ast.Load())
+        sets = [ast.Tuple(elts=[ast.Constant(value=text), _lambda(read)], ctx=ast.Load())
                 for text, read in targets]
         return ast.Call(func=_load(_CHOOSE), args=[test, body, other, ast.Tuple(elts=now, ctx=ast.Load()), ast.Constant(value=self.where(node)),
                                                    ast.Tuple(elts=sets, ctx=ast.Load())], keywords=[])
@@ -313,6 +385,77 @@ class _Expressions(ast.NodeTransformer):
             return node
         made = self.rewriter.call(where, node.test, _lambda(node.body), _lambda(node.orelse), ())
         return ast.fix_missing_locations(ast.copy_location(made, node))
+
+
+def _is_stored_item(node):
+    return isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
+
+
+class _Items(ast.NodeTransformer):
+    """y[key] = x, y[key][key] = x and y[key] += x for a variable y."""
+
+    def __init__(self, variables, path, first_line):
+        self.variables, self.path, self.first_line = variables, path, first_line
+
+    def visit(self, node):
+        return node if isinstance(node, _SCOPES) else super().visit(node)
+
+    def visit_Assign(self, node):
+        if len(node.targets) == 1 and _is_stored_item(node.targets[0]):
+            return self.placed(node, node.targets[0], node.value, None)
+        return node
+
+    def visit_AugAssign(self, node):
+        if _is_stored_item(node.target):
+            return self.placed(node, node.target, node.value, _CHANGES[type(node.op)])
+        return node
+
+    def visit_AnnAssign(self, node):
+        if node.value is not None and _is_stored_item(node.target):
+            return self.placed(node, node.target, node.value, None)
+        return node
+
+    def placed(self, node, target, value, change):
+        keys, base = [], target
+        while isinstance(base, ast.Subscript):
+            keys.insert(0, ast.Subscript(value=ast.Attribute(value=_load(_SET_ITEM), attr="key", ctx=ast.Load()), slice=base.slice, ctx=ast.Load()))
+            base = base.value
+        if not isinstance(base, ast.Name) or base.id not in self.variables:
+            return node
+        where = f"{self.path}:{node.lineno + self.first_line}"
+        call = ast.Call(func=_load(_SET_ITEM), args=[_load(base.id), ast.Tuple(elts=keys, ctx=ast.Load()), value, ast.Constant(value=change),
+                                                     ast.Constant(value=ast.unparse(target)), ast.Constant(value=where)], keywords=[])
+        made = ast.Assign(targets=[ast.Name(id=base.id, ctx=ast.Store())], value=call)
+        return ast.fix_missing_locations(ast.copy_location(made, node))
+
+
+# The operators in place, by their names in the module operator.
+_CHANGES = {ast.Add: "iadd", ast.Sub: "isub", ast.Mult: "imul", ast.Div: "itruediv", ast.FloorDiv: "ifloordiv", ast.Mod: "imod", ast.Pow: "ipow",
+            ast.MatMult: "imatmul", ast.BitAnd: "iand", ast.BitOr: "ior", ast.BitXor: "ixor", ast.LShift: "ilshift", ast.RShift: "irshift"}
+
+
+class _Calls(ast.NodeTransformer):
+    """f(x) for what a variable, an attribute or an item holds."""
+
+    def visit(self, node):
+        # Functions within are rewritten when they are called.
+        return node if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) else super().visit(node)
+
+    def visit_Call(self, node):
+        self.generic_visit(node)
+        if isinstance(node.func, (ast.Name, ast.Attribute, ast.Subscript)) and getattr(node.func, "id", "") not in (_SET_ITEM, "super", "locals"):
+            node.func = ast.copy_location(ast.Call(func=_load(_CALLED), args=[node.func], keywords=[]), node.func)
+        return ast.fix_missing_locations(node)
+
+
+class _Key:
+    """_Key()[...] is the key."""
+
+    def __getitem__(self, key):
+        return key
+
+
+set_item.key = _Key()
 
 
 class _Mangler(ast.NodeTransformer):

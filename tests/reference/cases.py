@@ -269,6 +269,29 @@ for label, function in {"+": lambda x, y: x + y, "-": lambda x, y: x - y, "*": l
                         "index": lambda x, y: x[1] + y[2], "slice": lambda x, y: x[1:, ::2] * y[:2, 1:3], "...": lambda x, y: x[..., 1] * y[..., None, 0]
                         }.items():
     operator(f"Tensor {label}", lambda function=function: function, floats(3, 4), positive(3, 4))
+KEYS = {"list": [2, 0], "twice": [0, 2, 0], "tensor": Tensor([2, 0], ms.int32), "tensor of two dims": Tensor([[0], [2]], ms.int64), "mask": Tensor([True, False, True]),
+        "mask of all": Tensor(np.arange(24).reshape(3, 2, 4) % 3 == 0), "list of truths": [False, True, True], "lists": ([0, 2], [1, 1]),
+        "lists apart": ([0, 2], slice(None), [1, 3]), "number and list": (1, slice(None), [1, 3]), "lists behind": (slice(1, None), [0, 1, 1], [3, 2, 0]),
+        "None and list": (None, [0, 1], None), "... and list": (..., [0, 3]), "... and tensor": (..., Tensor([1, 0], ms.int32), 2), "True": True,
+        "None": None, "slice": slice(0, 2), "slices": (slice(None), 1, slice(None, None, 2)), "mask and number": (Tensor([True, False, True]), slice(None), 2)}
+
+
+def with_item(key, value):
+    def set_item(x, y):
+        made = x * 2.0
+        made[key] = value(y)
+        return made * x
+
+    return set_item
+
+
+for label, key in KEYS.items():
+    operator(f"Tensor [{label}]", lambda key=key: lambda x: x[key] * 1.0, floats(3, 2, 4), dtypes=SINGLE)
+    operator(f"Tensor [{label}] = tensor", lambda key=key: with_item(key, lambda y: y), floats(3, 2, 4), floats(1), dtypes=SINGLE)
+    operator(f"Tensor [{label}] = number", lambda key=key: with_item(key, lambda y: 0.5), floats(3, 2, 4), floats(1), gradient=False)
+operator("Tensor [1:] = rows", lambda: with_item(slice(1, None), lambda y: y), floats(3, 2, 4), floats(2, 2, 4))
+operator("Tensor [list] = rows", lambda: with_item([2, 0], lambda y: y), floats(3, 2, 4), floats(2, 2, 4), dtypes=SINGLE)
+operator("Tensor [..., 0] = columns", lambda: with_item((..., 0), lambda y: y), floats(3, 2, 4), floats(3, 2))
 for label, function in {"mean": lambda x: x.mean(), "mean axis": lambda x: x.mean(1), "sum": lambda x: x.sum(), "max": lambda x: x.max(),
                         "min": lambda x: x.min(), "abs": lambda x: abs(x), "exp": lambda x: x.exp(), "transpose": lambda x: x.transpose((1, 0)),
                         "view": lambda x: x.view(4, 3), "expand_dims": lambda x: x.expand_dims(1), "squeeze": lambda x: x.expand_dims(0).squeeze(0),

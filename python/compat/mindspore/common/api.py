@@ -43,7 +43,7 @@ def ms_function(fn=None, input_signature=None, hash_args=None, jit_config=None):
     @functools.wraps(fn)
     def run(*inputs):
         if tessera.nn.is_tracing():
-            return fn(*inputs)
+            return traced(fn)(*inputs)
         if inputs and isinstance(inputs[0], tessera.nn.Cell):
             owner = inputs[0]
             if owner not in cells:

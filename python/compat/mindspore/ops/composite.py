@@ -1,5 +1,6 @@
 """Functions of functions: GradOperation, HyperMap, Map, MultitypeFuncGraph."""
 import tessera
+from tessera._branches import traced
 
 from mindspore import _check
 from mindspore._missing import missing
@@ -86,7 +87,7 @@ class GradOperation:
             inputs, sens = (inputs[:-1], inputs[-1]) if self.sens_param else (inputs, 1.0)
             own = list(weights) if self.get_by_list else []
             numbers = list(range(len(inputs))) if self.get_all else [] if self.get_by_list else [0]
-            _, made = tessera.nn.value_and_grad(function, list(inputs), own, numbers, sens)
+            _, made = tessera.nn.value_and_grad(traced(function), list(inputs), own, numbers, sens)
             of_weights, of_inputs = made[:len(own)], made[len(own):]
             if self.get_all and self.get_by_list:
                 return of_inputs, of_weights
@@ -106,7 +107,7 @@ def value_and_grad(fn, grad_position=0, weights=None, has_aux=False):
     own = [weights] if isinstance(weights, tessera.Parameter) else list(weights or [])
 
     def of(*inputs):
-        value, made = tessera.nn.value_and_grad(fn, list(inputs), own, list(positions), 1.0)
+        value, made = tessera.nn.value_and_grad(traced(fn), list(inputs), own, list(positions), 1.0)
         of_weights, of_inputs = made[:len(own)], made[len(own):]
         of_inputs = of_inputs[0] if isinstance(grad_position, int) else of_inputs
         of_weights = of_weights[0] if isinstance(weights, tessera.Parameter) else of_weights
