@@ -1,5 +1,6 @@
 // The module tessera._tessera: the public C++ classes as Python sees them.
 #include "python/src/bind.h"
+#include "python/src/keywords.h"
 
 namespace tessera::python {
 
@@ -64,4 +65,5 @@ NB_MODULE(_tessera, m) {
   bind_data(m);
   bind_checkpoint(m);
   bind_train(m);
+  explain_keywords(m);
 }

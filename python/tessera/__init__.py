@@ -20,3 +20,7 @@ import tessera.nn as nn
 import tessera.ops as ops
 from tessera.nn import Cell, Parameter  # noqa: F401
 from tessera._onnx import export_onnx  # noqa: F401
+from tessera._keywords import explain_modules
+
+explain_modules([checkpoint, cluster, data, nn, ops])
+del explain_modules

@@ -1,4 +1,7 @@
 """Scripts written for MindSpore's API run on Tessera. See docs/compatibility.md for what is here."""
+import sys as _sys
+
+from tessera._keywords import explain_modules
 from mindspore._missing import explain_missing_modules
 from mindspore import context
 from mindspore.common import dtype
@@ -32,7 +35,8 @@ from mindspore._missing import missing
 from mindspore import log, version
 from mindspore.version import __version__
 
+explain_modules([_module for _name, _module in sorted(_sys.modules.items()) if _name.partition(".")[0] == __name__])
 install()
 explain_missing_modules()
 __getattr__ = missing(__name__)
-del explain_missing_modules, install, missing
+del explain_missing_modules, explain_modules, install, missing, _sys

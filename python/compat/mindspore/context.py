@@ -1,4 +1,5 @@
 """The context of a script: device and mode, and how it is spread over ranks."""
+import difflib
 import os
 import re
 import sys
@@ -65,13 +66,18 @@ def _set_device(target):
     warn_once(text)
 
 
+def _near(key, known):
+    near = difflib.get_close_matches(key, known, 1, 0.5)
+    return f" Did you mean {near[0]}?" if near else ""
+
+
 def set_context(**kwargs):
     """Sets mode, device_target, device_id and so on; ValueError for a key that does not exist."""
     if "device_target" in kwargs:
         _set_device(kwargs["device_target"])
     for key, value in kwargs.items():
         if key not in _DEFAULTS:
-            raise ValueError(f"For 'context.set_context', the keyword argument {key} is not recognized! "
+            raise ValueError(f"For 'context.set_context', the keyword argument {key} is not recognized!{_near(key, _DEFAULTS)} "
                              "For detailed usage of 'set_context', please refer to help(mindspore.set_context).")
         _check_type("set_context", key, value, _DEFAULTS[key])
         if key == "max_device_memory" and not re.fullmatch(r"(?!0*(\.0*)?GB)[0-9]+(\.[0-9]*)?GB", value):
@@ -241,7 +247,7 @@ def set_auto_parallel_context(**kwargs):
         if key == "auto_parallel_search_mode":
             key = "search_mode"
         if key not in _PARALLEL_DEFAULTS:
-            raise ValueError(f"For 'set_auto_parallel_context', the keyword argument {key} is not recognized! "
+            raise ValueError(f"For 'set_auto_parallel_context', the keyword argument {key} is not recognized!{_near(key, _PARALLEL_DEFAULTS)} "
                              "For detailed usage of 'set_auto_parallel_context', please refer to "
                              "help(mindspore.set_auto_parallel_context).")
         _check_parallel(key, value)

@@ -2,6 +2,7 @@
 imported."""
 import numpy as np
 import tessera
+from tessera._keywords import explained
 
 from mindspore.ops import arithmetic, array, functional, neural
 
@@ -34,6 +35,7 @@ def _reduction(function):
         return function(self if dtype is None else self.astype(dtype), axis, kept)
 
     reduce.__doc__ = function.__doc__
+    reduce.__qualname__ = f"Tensor.{function.__name__.removeprefix('a')}"
     return reduce
 
 
@@ -137,6 +139,6 @@ def install():
         for name, method in methods.items():
             if isinstance(method, type(np.sin)) or not hasattr(method, "__get__"):
                 method = (lambda function: lambda self, *args, **kwargs: function(self, *args, **kwargs))(method)
-            setattr(cls, name, method)
+            setattr(cls, name, explained(method))
         cls.itemsize = property(lambda self: np.dtype(self.dtype.name.rstrip("_")).itemsize if self.dtype != tessera.bfloat16 else 2)
         cls.nbytes = property(lambda self: self.itemsize * self.size)

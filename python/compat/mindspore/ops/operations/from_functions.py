@@ -3,6 +3,7 @@ import inspect as _inspect
 
 import tessera as _tessera
 from tessera import ops as _ops
+from tessera._keywords import unexpected as _unexpected
 
 from mindspore.ops import arithmetic as _arithmetic
 from mindspore.ops import array as _array
@@ -181,6 +182,9 @@ def _plain(name, function):
 def _with_settings(name, function, settings):
     def init(self, *args, **kwargs):
         _Primitive.__init__(self, name)
+        for key in kwargs:
+            if key not in settings:
+                raise TypeError(_unexpected(f"{name}()", key, list(settings)))
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         self.settings = list(bound.arguments.values())

@@ -1,0 +1,74 @@
+// What is said of a keyword argument that a function does not have: its name and the nearest that it has, in front of
+// all signatures.
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "python/src/bind.h"
+#include "python/src/keywords.h"
+
+namespace tessera::python {
+namespace {
+
+// The ways in which nanobind calls functions: each function has the address of one. Guarded by the GIL.
+constexpr size_t kMaxWays = 16;
+std::array<vectorcallfunc, kMaxWays> ways;
+size_t num_ways = 0;
+
+// The result of a call with these keywords, or its error with what tessera._keywords says of them.
+PyObject* explained(PyObject* function, PyObject* keywords, PyObject* result) {
+  if (result != nullptr || keywords == nullptr || PyErr_ExceptionMatches(PyExc_TypeError) == 0) return result;
+  nb::python_error error;
+  try {
+    const auto explain = nb::module_::import_("tessera._keywords").attr("explain");
+    const nb::object text = explain(nb::handle(function), nb::handle(keywords), nb::str(error.value()));
+    if (text.is_none()) {
+      error.restore();
+    } else {
+      PyErr_SetObject(PyExc_TypeError, text.ptr());
+    }
+  } catch (nb::python_error& other) {
+    other.restore();
+  }
+  return nullptr;
+}
+
+template <size_t I>
+PyObject* call(PyObject* function, PyObject* const* args, size_t num_args, PyObject* keywords) {
+  return explained(function, keywords, ways[I](function, args, num_args, keywords));
+}
+
+template <size_t... I>
+std::array<vectorcallfunc, kMaxWays> calls(std::index_sequence<I...>) {
+  return {&call<I>...};
+}
+
+void explain_calls_of(nb::handle function) {
+  static const auto wrappers = calls(std::make_index_sequence<kMaxWays>());
+  const Py_ssize_t offset = Py_TYPE(function.ptr())->tp_vectorcall_offset;
+  auto& way = *reinterpret_cast<vectorcallfunc*>(reinterpret_cast<char*>(function.ptr()) + offset);
+  if (std::ranges::find(wrappers, way) != wrappers.end()) return;
+  const auto known = std::find(ways.begin(), ways.begin() + num_ways, way);
+  const auto i = static_cast<size_t>(known - ways.begin());
+  if (i == num_ways) {
+    check(num_ways < kMaxWays, "nanobind has more ways to call a function than expected");
+    ways[num_ways++] = way;
+  }
+  way = wrappers[i];
+}
+
+}  // namespace
+
+void explain_keywords(nb::handle scope) {
+  for (const nb::handle item : scope.attr("__dict__").attr("values")()) {
+    const std::string_view kind = Py_TYPE(item.ptr())->tp_name;
+    if (kind.ends_with("nb_func") || kind.ends_with("nb_method")) {
+      explain_calls_of(item);
+    } else if (nb::isinstance<nb::module_>(item) || (PyType_Check(item.ptr()) && nb::type_check(item))) {
+      explain_keywords(item);
+    }
+  }
+}
+
+}  // namespace tessera::python
