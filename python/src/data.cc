@@ -99,21 +99,24 @@ data::Dataset stream(const nb::object& open, const std::vector<std::string>& nam
       size, source_options(num_samples, false, 1, 0, seed));
 }
 
-data::Transform function(const nb::object& f, const std::string& name) {
+// What Python makes of an array; `random`: of the array and a whole number that the draws give.
+data::Transform function(const nb::object& f, const std::string& name, bool random) {
   const auto held = shared(f);
-  const auto call = [held](const TensorView& input) {
-    const nb::object result = (*held)(nb::cast(Tensor::copy_of(input)).attr("numpy")());
-    return to_tensor(result);
+  const auto call = [held, random](const TensorView& input, const data::Draws& draws) {
+    const nb::object array = nb::cast(Tensor::copy_of(input)).attr("numpy")();
+    if (!random) return to_tensor((*held)(array));
+    constexpr int64_t kHalf = int64_t{1} << 31;
+    return to_tensor((*held)(array, draws.below(0, kHalf) * kHalf + draws.below(1, kHalf)));
   };
   return data::custom(
       name,
       [call](const Type& input) {
         const nb::gil_scoped_acquire gil;
-        return call(Tensor::zeros(input).view()).type();
+        return call(Tensor::zeros(input).view(), {}).type();
       },
-      [call, name](const TensorView& input, const TensorView& output, const data::Draws&) {
+      [call, name](const TensorView& input, const TensorView& output, const data::Draws& draws) {
         const nb::gil_scoped_acquire gil;
-        const Tensor result = call(input);
+        const Tensor result = call(input, draws);
         if (!(result.shape() == output.shape)) {
           throw InvalidArgument("{}: gives {} for one sample and {} for another", name, result.type(), output.type());
         }
@@ -246,9 +249,9 @@ void bind_transforms(nb::module_& m) {
   m.def("hwc2chw", &data::hwc2chw, "[h, w, c] -> [c, h, w].");
   m.def(
       "type_cast", [](nb::handle dtype) { return data::type_cast(to_dtype(dtype)); }, "dtype"_a);
-  m.def("function", &function, "f"_a, "name"_a = "function",
+  m.def("function", &function, "f"_a, "name"_a = "function", "random"_a = false,
         "A function of one's own, from array to array, of results of one shape; it is called once with zeros to see "
-        "which.");
+        "which. random: it takes a whole number, too, which is another for each sample and epoch.");
 }
 
 }  // namespace

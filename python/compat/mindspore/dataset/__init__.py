@@ -1,7 +1,8 @@
 """Data sets."""
 from mindspore.dataset import config, transforms, vision
-from mindspore.dataset.datasets import (Cifar10Dataset, Dataset, FashionMnistDataset, GeneratorDataset, ImageFolderDataset,
+from mindspore.dataset.datasets import (BatchInfo, Cifar10Dataset, Dataset, FashionMnistDataset, GeneratorDataset, ImageFolderDataset,
                                         KMnistDataset, MnistDataset, NumpySlicesDataset)
+from mindspore.dataset.datasets import zip_datasets as zip
 from mindspore._missing import missing
 
 __getattr__ = missing(__name__)

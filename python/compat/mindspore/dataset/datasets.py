@@ -5,6 +5,7 @@ import os
 import numpy as np
 import tessera
 from tessera import data as _data
+from tessera._keywords import unexpected
 
 from mindspore import context
 from mindspore.dataset import config
@@ -88,24 +89,121 @@ class _Epochs:
             raise
 
 
+def _check_settings(who, given, harmless, refused, others):
+    """TypeError for keywords that nobody knows, NotImplementedError for those that would change what comes out."""
+    for name, value in given.items():
+        if name in refused and value:
+            raise NotImplementedError(f"{who}: {name} is not available; {refused[name]}")
+        if name not in harmless and name not in refused:
+            raise TypeError(unexpected(f"{who}()", name, [*others, *harmless, *refused]))
+
+
+class _Passes:
+    """Rows of data sets as a stream reads them: each pass is an epoch. rows(iterators) gives the rows from the sets' own."""
+
+    def __init__(self, natives, rows):
+        self._natives, self._rows, self._epoch = natives, rows, 0
+
+    def __call__(self):
+        epoch = self._epoch
+        self._epoch += 1
+        return iter(self._rows([([column.numpy() for column in row] for row in native.batches(1, 0, epoch)) for native in self._natives]))
+
+
+def _chained(iterators):
+    for rows in iterators:
+        yield from rows
+
+
+def _side_by_side(iterators):
+    for rows in zip(*iterators):
+        yield [column for row in rows for column in row]
+
+
+def _of_sets(who, datasets, names, size, rows):
+    """One data set of the rows of several."""
+    for dataset in datasets:
+        if not isinstance(dataset, Dataset):
+            raise TypeError(f"{who}: a Dataset is needed, but got {type(dataset).__name__}.")
+        if dataset.is_batched:
+            raise NotImplementedError(f"{who}: a data set after batch() is not available: call {who} first, then batch()")
+    shards = {dataset.native.num_shards() for dataset in datasets}
+    if len(shards) > 1:
+        raise RuntimeError(f"{who}: the data sets have {sorted(shards)} shards; they must have as many")
+    native = _data.stream(_Passes([dataset.native for dataset in datasets], rows), names, size, 0, config.get_seed())
+    return Dataset(native.as_part_of(shards.pop()) if shards != {1} else native, datasets[0].num_workers)
+
+
+class BatchInfo:
+    """What a function per batch may ask: the epoch and the number of its batch, from 0."""
+
+    def __init__(self, epoch, batch):
+        self._epoch, self._batch = epoch, batch
+
+    def get_batch_num(self):
+        """The batch's number in its epoch."""
+        return self._batch
+
+    def get_epoch_num(self):
+        """The epoch's number."""
+        return self._epoch
+
+
+class _RowsByBatch:
+    """The rows of batches that a function has made."""
+
+    def __init__(self, native, function, inputs, outputs):
+        self._native, self._function, self._epoch = native, function, 0
+        self._inputs, self._outputs = inputs, outputs
+
+    def __call__(self):
+        epoch = self._epoch
+        self._epoch += 1
+        return self._rows(epoch)
+
+    def _rows(self, epoch):
+        names = self._native.column_names()
+        for number, batch in enumerate(self._native.batches(1, 0, epoch)):
+            columns = {name: column.numpy() for name, column in zip(names, batch)}
+            size = len(next(iter(columns.values())))
+            made = self._function(*[list(columns.pop(name)) for name in self._inputs], BatchInfo(epoch, number))
+            made = made if isinstance(made, tuple) else (made,)
+            if len(made) != len(self._outputs):
+                raise RuntimeError(f"batch: per_batch_map gives {len(made)} columns; output_columns must name as many, they are {self._outputs}")
+            columns = dict(zip(self._outputs, map(np.asarray, made))) | columns
+            if any(len(column) != size for column in columns.values()):
+                raise NotImplementedError(f"batch: per_batch_map makes {[len(column) for column in columns.values()]} rows of {size}; another number "
+                                          "is not available: choose rows in the source")
+            yield from zip(*columns.values())
+
+
 class Dataset:
-    """A data set; map, shuffle, batch, repeat, take and skip give new ones."""
+    """A data set; map, shuffle, batch, repeat, take, skip, rename, concat, zip, filter and split give new ones."""
 
     is_batched = False
 
-    def __init__(self, native, num_workers=None):
+    def __init__(self, native, num_workers=None, in_order=None):
         self.native = native
         self.num_workers = num_workers
+        # The same rows in an order that is that of every epoch; None where there is none but by reading them.
+        self._in_order = in_order
 
-    def _with(self, native, num_workers=None):
-        made = Dataset(native, num_workers or self.num_workers)
+    def _with(self, native, num_workers=None, in_order=None):
+        made = Dataset(native, num_workers or self.num_workers, in_order)
         made.is_batched = self.is_batched
         return made
+
+    def _step(self, step, num_workers=None):
+        """What a step makes of the rows, each by itself or by its place."""
+        return self._with(step(self.native), num_workers, None if self._in_order is None else step(self._in_order))
 
     def map(self, operations, input_columns=None, output_columns=None, column_order=None, num_parallel_workers=None, **kwargs):
         """Replaces columns by what the operations make of them, one after the other: transforms, or functions of as many
         arrays as there are columns. output_columns: the names of what comes out, where they differ; column_order: the
         columns that are kept, in their order."""
+        _check_settings("map", kwargs, ("python_multiprocessing", "max_rowsize", "offload"), {
+            "cache": "rows are made anew in each epoch", "callbacks": "callbacks of Model.train see every step"},
+                        ("operations", "input_columns", "output_columns", "column_order", "num_parallel_workers"))
         operations = [op for given in (operations if isinstance(operations, (list, tuple)) else [operations]) for op in _natives(given)]
         columns = [input_columns] if isinstance(input_columns, str) else list(input_columns or self.native.column_names()[:1])
         outputs = [output_columns] if isinstance(output_columns, str) else list(output_columns or columns)
@@ -115,7 +213,10 @@ class Dataset:
         for operation in operations:
             if not callable(operation):
                 raise TypeError(f"map: an operation must be callable, but got {type(operation).__name__}.")
-        native = self.native
+        return self._step(lambda native: self._mapped(native, operations, columns, outputs, column_order), num_parallel_workers)
+
+    @staticmethod
+    def _mapped(native, operations, columns, outputs, column_order):
         # What works on one column is tessera's to do, which gives each sample random numbers of its own.
         of_one = len(operations) if columns == outputs else next((i for i, op in enumerate(operations) if not isinstance(op, _data.Transform)), 0)
         if len(columns) == 1 and of_one:
@@ -126,11 +227,88 @@ class Dataset:
                 raise NotImplementedError("map: a random transform must come first, in a map of one column")
             names = [getattr(operation, "__name__", type(operation).__name__) for operation in operations]
             native = native.map_columns(columns, outputs, _in_turn(operations), ", ".join(names))
-        return self._with(native if column_order is None else native.project(list(column_order)), num_parallel_workers)
+        return native if column_order is None else native.project(list(column_order))
 
     def project(self, columns):
         """These columns, in this order."""
-        return self._with(self.native.project([columns] if isinstance(columns, str) else list(columns)))
+        names = [columns] if isinstance(columns, str) else list(columns)
+        return self._step(lambda native: native.project(names))
+
+    def rename(self, input_columns, output_columns):
+        """The same columns under other names."""
+        old, new = ([names] if isinstance(names, str) else list(names) for names in (input_columns, output_columns))
+        every = self.native.column_names()
+        if len(old) != len(new):
+            raise ValueError(f"rename: there are {len(old)} input_columns and {len(new)} output_columns")
+        for name in old:
+            if name not in every:
+                raise RuntimeError(f"rename: there is no column \"{name}\"; there are {every}")
+        if self.is_batched:
+            raise NotImplementedError("rename: a data set after batch() is not available: call rename first, then batch()")
+        names = [dict(zip(old, new)).get(name, name) for name in every]
+        return self._step(lambda native: native.map_columns(old, new, lambda *columns: columns, "rename").project(names))
+
+    def concat(self, datasets):
+        """The rows of this data set, then those of the others, which have as many columns of the same types."""
+        every = [self, *(datasets if isinstance(datasets, (list, tuple)) else [datasets])]
+        return _of_sets("concat", every, self.native.column_names(), sum(len(dataset) for dataset in every), _chained)
+
+    def __add__(self, other):
+        return self.concat(other)
+
+    def zip(self, datasets):
+        """Rows with the columns of all, as many as the shortest has."""
+        return zip_datasets((self, *(datasets if isinstance(datasets, (list, tuple)) else [datasets])))
+
+    def filter(self, predicate, input_columns=None, num_parallel_workers=None):
+        """The rows of which predicate(columns) is true; all columns without input_columns."""
+        names = self.native.column_names()
+        chosen = names if not input_columns else [input_columns] if isinstance(input_columns, str) else list(input_columns)
+        for name in chosen:
+            if name not in names:
+                raise RuntimeError(f"filter: there is no column \"{name}\"; there are {names}")
+        if not callable(predicate):
+            raise TypeError("Predicate should be a Python function or a callable Python object.")
+        places = [names.index(name) for name in chosen]
+
+        def kept(iterators):
+            return (row for row in iterators[0] if predicate(*[row[i] for i in places]))
+
+        return _of_sets("filter", [self], names, -1, kept)
+
+    def apply(self, apply_func):
+        """apply_func(this data set), a data set."""
+        if not callable(apply_func):
+            raise TypeError("apply_func must be a function.")
+        made = apply_func(self)
+        if not isinstance(made, Dataset):
+            raise TypeError("apply_func must return a dataset.")
+        return made
+
+    def split(self, sizes, randomize=True):
+        """Data sets of so many rows each, or of these parts of all; a row is in the same one in every epoch. randomize: which rows a part has is
+        drawn by the seed, and each part has a new order in each epoch."""
+        if self.is_batched:
+            raise NotImplementedError("split: a data set after batch() is not available: call split first, then batch()")
+        counts = _split_counts(sizes, len(self))
+        places = np.random.default_rng(config.get_seed() or 0).permutation(len(self)) if randomize else np.arange(len(self))
+        ends = np.cumsum(counts)
+        if self._in_order is None:
+            raise NotImplementedError("split: rows have no order that is that of every epoch after shuffle(), repeat(), take(), skip(), zip() and such: call split first")
+        return [self._piece(self._in_order, set(places[end - count:end].tolist()), randomize) for count, end in zip(counts, ends)]
+
+    def _piece(self, ordered, places, randomize):
+        def chosen(iterators):
+            return (row for place, row in enumerate(iterators[0]) if place in places)
+
+        native = _data.stream(_Passes([ordered], chosen), ordered.column_names(), len(places), 0, config.get_seed())
+        native = native.as_part_of(ordered.num_shards()) if ordered.num_shards() > 1 else native
+        return Dataset(native.shuffle(len(places)) if randomize and len(places) > 1 else native, self.num_workers, native)
+
+    def __getattr__(self, name):
+        if name in _ABSENT:
+            return _absent(f"{type(self).__name__}.{name}", _ABSENT[name])
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def shuffle(self, buffer_size):
         """A new order in each epoch, as a buffer of so many rows gives it."""
@@ -141,14 +319,38 @@ class Dataset:
         return self._with(self.native.shuffle(buffer_size))
 
     def batch(self, batch_size, drop_remainder=False, num_parallel_workers=None, **kwargs):
-        """Rows of batch_size samples."""
+        """Rows of batch_size samples. per_batch_map(columns, as lists of rows, and a BatchInfo) makes the columns output_columns, or those it was
+        given, of as many rows."""
         if isinstance(batch_size, bool) or not isinstance(batch_size, int):
             raise TypeError(f"Argument batch_size with value {batch_size} is not of type [<class 'int'>].")
         if batch_size < 1:
             raise ValueError(f"Input batch_size is not within the required interval of [1, 2147483647], but got {batch_size}.")
-        made = self._with(self.native.batch(batch_size, drop_remainder), num_parallel_workers)
+        made = self._with(self._batch_source(batch_size, drop_remainder, **kwargs).batch(batch_size, drop_remainder), num_parallel_workers)
         made.is_batched = True
         return made
+
+    def _batch_source(self, batch_size, drop_remainder, per_batch_map=None, input_columns=None, output_columns=None, column_order=None, **others):
+        """The rows that become batches; per_batch_map is called with the rows of each."""
+        _check_settings("batch", others, ("python_multiprocessing", "max_rowsize"), {
+            "pad_info": "pad rows in map(), transforms.PadEnd does it"},
+                        ("batch_size", "drop_remainder", "num_parallel_workers", "per_batch_map", "input_columns", "output_columns", "column_order"))
+        if per_batch_map is None:
+            if input_columns or output_columns or column_order:
+                raise ValueError("batch: input_columns, output_columns and column_order are those of per_batch_map, which is not given")
+            return self.native
+        names = self.native.column_names()
+        inputs = [input_columns] if isinstance(input_columns, str) else list(input_columns or names)
+        outputs = [output_columns] if isinstance(output_columns, str) else list(output_columns or inputs)
+        for name in inputs:
+            if name not in names:
+                raise RuntimeError(f"batch: there is no column \"{name}\"; there are {names}")
+        kept = [name for name in names if name not in inputs]
+        size = len(self) // batch_size * batch_size if drop_remainder else len(self)
+        rows = _RowsByBatch(self.native.batch(batch_size, drop_remainder), per_batch_map, inputs, outputs)
+        native = _data.stream(rows, outputs + kept, size, 0, config.get_seed())
+        native = native.as_part_of(self.native.num_shards()) if self.native.num_shards() > 1 else native
+        order = column_order or (names if outputs == inputs else None)
+        return native if order is None else native.project(list(order))
 
     def repeat(self, count=None):
         """count epochs become one; None or -1: no end."""
@@ -212,6 +414,65 @@ class Dataset:
         return self.create_tuple_iterator()
 
 
+def _orders(make, shuffle, num_workers):
+    """What Dataset's __init__ takes, of make(shuffles): tessera's data set."""
+    shuffles = True if shuffle is None else shuffle
+    native = make(shuffles)
+    return native, num_workers, make(False) if shuffles else native
+
+
+# What data sets of the reference have, too, and what to use instead.
+_ABSENT = {
+    "padded_batch": "pad rows in map(), transforms.PadEnd does it, then batch()",
+    "bucket_batch_by_length": "pad rows in map(), transforms.PadEnd does it, then batch()",
+    "flat_map": "make one data set of the rows by a GeneratorDataset",
+    "save": "read its rows and write them by NumPy", "sync_wait": "callbacks of Model.train see every step",
+    "sync_update": "callbacks of Model.train see every step", "to_json": "print it",
+    "build_vocab": "build it in Python", "build_sentencepiece_vocab": "build it in Python",
+    "add_sampler": "choose samples by the source of a GeneratorDataset", "use_sampler": "choose samples by the source of a GeneratorDataset",
+}
+
+
+def _absent(name, instead):
+    def refuse(*args, **kwargs):
+        raise NotImplementedError(f"{name} is not available: {instead}")
+
+    return refuse
+
+
+def _split_counts(sizes, total):
+    """The rows of each part."""
+    if not isinstance(sizes, (list, tuple)) or not sizes:
+        raise ValueError("sizes must be a list that is not empty.")
+    if all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in sizes):
+        if sum(sizes) != total:
+            raise RuntimeError(f"Sum of split sizes {sum(sizes)} is not equal to dataset size {total}.")
+        return list(sizes)
+    if not all(isinstance(size, float) and 0 < size <= 1 for size in sizes) or abs(sum(sizes) - 1) > 1e-6:
+        raise ValueError(f"sizes must be positive ints, or floats in (0, 1] that sum to 1, but got {list(sizes)}.")
+    counts = [round(size * total) for size in sizes]
+    # What rounding has left is shared by the first ones.
+    for i in range(len(counts) * 2):
+        if sum(counts) != total:
+            counts[i % len(counts)] += 1 if sum(counts) < total else -1
+    if min(counts) < 1 or sum(counts) != total:
+        raise RuntimeError(f"split: parts {list(sizes)} of {total} rows leave one without rows")
+    return counts
+
+
+def zip_datasets(datasets):
+    """Rows with the columns of all data sets, as many as the shortest has."""
+    if not isinstance(datasets, tuple):
+        raise TypeError(f"Invalid datasets, expected Dataset object or tuple of Dataset, but got {type(datasets).__name__}.")
+    names = [name for dataset in datasets if isinstance(dataset, Dataset) for name in dataset.get_col_names()]
+    if len(set(names)) < len(names):
+        raise RuntimeError(f"zip: the data sets have a column of one name, they are {names}: rename one")
+    if not datasets:
+        raise ValueError("zip: there are no data sets")
+    size = min(len(dataset) if isinstance(dataset, Dataset) else 0 for dataset in datasets)
+    return _of_sets("zip", list(datasets), names, size, _side_by_side)
+
+
 class Cifar10Dataset(Dataset):
     """CIFAR-10's binary files: columns image uint8 [32,32,3] and label uint32. usage: train, test, all (None)."""
 
@@ -220,8 +481,8 @@ class Cifar10Dataset(Dataset):
         if usage not in (None, "train", "test", "all"):
             raise ValueError(f"Input usage is not within the valid set of ['train', 'test', 'all'], but got {usage}.")
         shards, shard = _shard(num_shards, shard_id, sampler)
-        super().__init__(_data.cifar10(dataset_dir, usage or "all", True if shuffle is None else shuffle, num_samples or 0, shards,
-                                       shard, config.get_seed()), num_parallel_workers)
+        super().__init__(*_orders(lambda shuffles: _data.cifar10(dataset_dir, usage or "all", shuffles, num_samples or 0, shards, shard,
+                                                                 config.get_seed()), shuffle, num_parallel_workers))
 
 
 class MnistDataset(Dataset):
@@ -232,8 +493,8 @@ class MnistDataset(Dataset):
         if usage not in (None, "train", "test", "all"):
             raise ValueError(f"Input usage is not within the valid set of ['train', 'test', 'all'], but got {usage}.")
         shards, shard = _shard(num_shards, shard_id, sampler)
-        super().__init__(_data.mnist(dataset_dir, usage or "all", True if shuffle is None else shuffle, num_samples or 0, shards,
-                                     shard, config.get_seed()), num_parallel_workers)
+        super().__init__(*_orders(lambda shuffles: _data.mnist(dataset_dir, usage or "all", shuffles, num_samples or 0, shards, shard,
+                                                               config.get_seed()), shuffle, num_parallel_workers))
 
 
 class FashionMnistDataset(MnistDataset):
@@ -261,9 +522,12 @@ class ImageFolderDataset(Dataset):
         if not os.path.isdir(dataset_dir):
             raise ValueError(f"The folder {dataset_dir} does not exist or is not a directory or permission denied!")
         shards, shard = _shard(num_shards, shard_id, sampler)
-        native = _data.image_folder(dataset_dir, extensions or [], class_indexing or {}, True if shuffle is None else shuffle, num_samples or 0,
-                                    shards, shard, config.get_seed())
-        super().__init__(native.map("image", [_data.decode()]) if decode else native, num_parallel_workers)
+
+        def source(shuffles):
+            native = _data.image_folder(dataset_dir, extensions or [], class_indexing or {}, shuffles, num_samples or 0, shards, shard, config.get_seed())
+            return native.map("image", [_data.decode()]) if decode else native
+
+        super().__init__(*_orders(source, shuffle, num_parallel_workers))
         self._classes = dict(class_indexing or _data.image_classes(dataset_dir))
 
     def get_class_indexing(self):
@@ -281,16 +545,17 @@ class GeneratorDataset(Dataset):
         names = [column_names] if isinstance(column_names, str) else list(column_names)
         shards, shard = _shard(num_shards, shard_id, sampler)
         if hasattr(source, "__getitem__") and hasattr(source, "__len__"):
-            native = _data.generator(source, names, num_samples or 0, True if shuffle is None else shuffle, shards, shard, config.get_seed())
+            made = _orders(lambda shuffles: _data.generator(source, names, num_samples or 0, shuffles, shards, shard, config.get_seed()), shuffle,
+                           num_parallel_workers)
         else:
             if shards > 1 or shuffle:
                 raise RuntimeError("num_shards and shuffle need a source with __getitem__ and __len__")
             opened = source if inspect.isfunction(source) or inspect.ismethod(source) or not hasattr(source, "__iter__") else lambda: iter(source)
             native = _data.stream(opened, names, -1, num_samples or 0, config.get_seed())
-        if column_types is not None:
-            for name, dtype in zip(names, column_types):
-                native = native.map(name, [_data.type_cast(dtype)])
-        super().__init__(native, num_parallel_workers)
+            made = native, num_parallel_workers, native
+        super().__init__(*made)
+        for name, dtype in zip(names, column_types or ()):
+            self.native, self._in_order = (native.map(name, [_data.type_cast(dtype)]) for native in (self.native, self._in_order))
 
 
 class NumpySlicesDataset(Dataset):
@@ -306,7 +571,7 @@ class NumpySlicesDataset(Dataset):
             names = [column_names] if isinstance(column_names, str) else column_names or [f"column_{i}" for i in range(len(arrays))]
             columns = dict(zip(names, arrays, strict=True))
         columns = {name: np.asarray(array)[:num_samples] for name, array in columns.items()}
-        super().__init__(_data.tensors(columns, True if shuffle is None else shuffle, shards, shard, config.get_seed()), num_parallel_workers)
+        super().__init__(*_orders(lambda shuffles: _data.tensors(columns, shuffles, shards, shard, config.get_seed()), shuffle, num_parallel_workers))
 
 
 def native_dataset(dataset, trains=True):

@@ -3,6 +3,7 @@ import numpy as np
 from tessera import data as _data
 
 from mindspore._missing import missing
+from mindspore.dataset.vision.colors import RandomColorAdjust, RandomRotation, RandomVerticalFlip  # noqa: F401
 from mindspore.dataset.vision.images import (CenterCrop, Crop, Decode, HorizontalFlip, Invert, Pad, RandomCropDecodeResize,  # noqa: F401
                                              RandomResizedCrop, VerticalFlip)
 

@@ -1,0 +1,136 @@
+"""The package mindspore: what data sets are made of others, and transforms of colors and places."""
+import mindspore as ms
+import mindspore.dataset as ds
+import mindspore.dataset.vision as vision
+import numpy as np
+import pytest
+
+IMAGE = np.random.default_rng(0).integers(0, 256, (6, 7, 3)).astype(np.uint8)
+
+
+def numbers(count=10, shuffle=False, **settings):
+    return ds.NumpySlicesDataset({"x": np.arange(count, dtype=np.float32), "y": np.arange(count) + 100}, shuffle=shuffle, **settings)
+
+
+def rows(dataset):
+    return [[column.tolist() for column in row] for row in dataset.create_tuple_iterator(num_epochs=1, output_numpy=True)]
+
+
+@pytest.mark.parametrize("make", [numbers, lambda **how: ds.GeneratorDataset([(float(i), i) for i in range(10)], ["x", "y"], **how)])
+@pytest.mark.parametrize("sizes, counts", [([0.75, 0.25], [8, 2]), ([3, 2, 5], [3, 2, 5])])
+def test_split_gives_parts_that_share_no_row_in_any_epoch(make, sizes, counts):
+    parts = make(shuffle=True).map(lambda x: x * 2, "x").split(sizes)
+    epochs = [[sorted(row[0] for row in rows(part)) for part in parts] for _ in range(3)]
+    assert [len(part) for part in parts] == counts and epochs[0] == epochs[1] == epochs[2]
+    assert sorted(sum(epochs[0], [])) == [2.0 * i for i in range(10)]
+    orders = [[row[0] for row in rows(parts[0].repeat(4))] for _ in range(2)]
+    assert len(orders[0]) == 4 * counts[0] and orders[0] != sorted(orders[0])
+
+
+def test_split_without_randomize_keeps_the_order():
+    first, last = numbers().split([4, 6], randomize=False)
+    assert [row[0] for row in rows(first)] == [0, 1, 2, 3] and [row[0] for row in rows(last)] == [4, 5, 6, 7, 8, 9]
+    assert [len(part) for part in last.split([0.5, 0.5])] == [3, 3]
+    for wrong, error, message in [(lambda: numbers().split([4, 5]), RuntimeError, "not equal to dataset size 10"), (lambda: numbers().split([]), ValueError, "empty"),
+                                  (lambda: numbers().split([0.5, 0.1]), ValueError, "sum to 1"), (lambda: numbers().batch(2).split([2, 3]), NotImplementedError, "before|first"),
+                                  (lambda: numbers().shuffle(3).split([5, 5]), NotImplementedError, "call split first")]:
+        with pytest.raises(error, match=message):
+            wrong()
+
+
+def test_columns_are_renamed_in_their_places():
+    data = numbers(3)
+    assert data.rename("y", "label").get_col_names() == ["x", "label"] and rows(data.rename("y", "label")) == rows(data)
+    swapped = data.rename(["x", "y"], ["y", "x"])
+    assert swapped.get_col_names() == ["y", "x"] and rows(swapped) == rows(data)
+    with pytest.raises(RuntimeError, match='no column "z"'):
+        data.rename("z", "w")
+
+
+def test_rows_of_several_data_sets_come_one_after_the_other_or_side_by_side():
+    both = numbers(3) + numbers(2)
+    assert len(both) == 5 and [row[0] for row in rows(both)] == [0, 1, 2, 0, 1]
+    assert [batch[0].tolist() for batch in both.batch(2).create_tuple_iterator(num_epochs=1, output_numpy=True)] == [[0, 1], [2, 0], [1]]
+    pairs = ds.zip((numbers(3), numbers(5).rename(["x", "y"], ["u", "v"])))
+    assert pairs.get_col_names() == ["x", "y", "u", "v"] and rows(pairs) == [[i, 100 + i, i, 100 + i] for i in range(3)]
+    assert rows(numbers(3).zip(numbers(5).rename(["x", "y"], ["u", "v"]))) == rows(pairs)
+    with pytest.raises(RuntimeError, match="a column of one name"):
+        ds.zip((numbers(3), numbers(3)))
+    with pytest.raises(NotImplementedError, match="first, then batch"):
+        numbers(3).batch(2).concat(numbers(3))
+
+
+def test_rows_are_filtered_and_data_sets_applied_to():
+    large = numbers().filter(lambda x: x > 6, "x")
+    assert len(large) == 3 and rows(large) == [[7, 107], [8, 108], [9, 109]] == rows(numbers().apply(lambda data: data.filter(lambda x, y: x > 6)))
+
+
+def test_a_function_per_batch_sees_its_rows():
+    seen = []
+
+    def mixed(x, info):
+        seen.append((len(x), info.get_batch_num()))
+        return np.stack(x) + np.stack(x)[::-1]
+
+    data = numbers(5).batch(2, per_batch_map=mixed, input_columns=["x"])
+    assert data.get_batch_size() == 2 and len(data) == 3
+    assert rows(data) == [[[1, 1], [100, 101]], [[5, 5], [102, 103]], [[8], [104]]] and set(seen) == {(2, 0), (2, 1), (1, 2)}
+    with pytest.raises(NotImplementedError, match="another number is not available"):
+        numbers(4).batch(2, per_batch_map=lambda x, y, info: (np.stack(x)[:1], np.stack(y)[:1]))
+
+
+def test_what_data_sets_lack_refuses_to_be_called():
+    data = numbers(4)
+    with pytest.raises(NotImplementedError, match="NumpySlicesDataset.padded_batch is not available: pad rows in map"):
+        data.padded_batch(2)
+    with pytest.raises(NotImplementedError, match="pad_info is not available"):
+        data.batch(2, pad_info={"x": ([2], 0)})
+    with pytest.raises(TypeError, match=r"batch\(\) got an unexpected keyword argument 'drop_remainders'; did you mean 'drop_remainder'\?"):
+        data.batch(2, drop_remainders=True)
+    assert not hasattr(data, "unknown")
+
+
+@pytest.mark.parametrize("transform, wanted", [
+    (vision.AdjustBrightness(0.5), np.rint(IMAGE * 0.5)), (vision.AdjustBrightness(3.0), np.minimum(IMAGE * 3.0, 255)), (vision.AdjustHue(0.0), IMAGE),
+    (vision.AdjustSaturation(1.0), IMAGE), (vision.AdjustContrast(1.0), IMAGE), (vision.Rotate(90), np.rot90(IMAGE, 1)[:, :1]),
+    (vision.Rotate(180), IMAGE[::-1, ::-1]), (vision.RandomVerticalFlip(1.0), IMAGE[::-1]), (vision.RandomVerticalFlip(0.0), IMAGE),
+    (vision.RandomRotation((180, 180)), IMAGE[::-1, ::-1]), (vision.RandomColorAdjust(), IMAGE),
+    (vision.RandomColorAdjust(brightness=(0.5, 0.5)), np.rint(IMAGE * 0.5))], ids=str)
+def test_transforms_of_colors_and_places(transform, wanted):
+    made = transform(IMAGE)
+    assert made.dtype == np.uint8 and made.shape == IMAGE.shape
+    if wanted.shape == IMAGE.shape:
+        np.testing.assert_array_equal(made, wanted)
+
+
+def test_gray_has_no_hue_and_no_saturation():
+    gray = vision.AdjustSaturation(0.0)(IMAGE)
+    assert (gray.min(2) == gray.max(2)).all() and (vision.AdjustHue(0.3)(gray) == gray).all()
+    assert len(np.unique(vision.AdjustContrast(0.0)(IMAGE))) == 1
+    red = np.uint8([[[255, 0, 0]]])
+    assert vision.AdjustHue(1 / 3)(red).tolist() == [[[0, 255, 0]]] and vision.AdjustHue(-1 / 3)(red).tolist() == [[[0, 0, 255]]]
+
+
+def test_what_is_drawn_depends_on_seed_epoch_and_sample_only():
+    def drawn(workers, seed):
+        ms.set_seed(seed)
+        ds.config.set_seed(seed)
+        images = np.stack([IMAGE] * 6)
+        data = ds.NumpySlicesDataset({"image": images}, shuffle=False).map([vision.RandomColorAdjust(0.4, 0.4, 0.4, 0.1), vision.RandomRotation(20)], "image",
+                                                                          num_parallel_workers=workers)
+        epochs = data.create_tuple_iterator(num_epochs=2, output_numpy=True)
+        return np.stack([np.stack([row[0] for row in epochs]) for _ in range(2)])
+
+    one = drawn(1, 3)
+    assert (one == drawn(3, 3)).all() and (one[0] != one[1]).any() and (one[0, 0] != one[0, 1]).any() and (one != drawn(1, 4)).any()
+
+
+@pytest.mark.parametrize("call, error, message", [
+    (lambda: vision.RandomColorAdjust(brightness=-1), ValueError, "brightness cannot be negative"),
+    (lambda: vision.RandomColorAdjust(hue=(0, 0.7)), ValueError, "hue is not within the required interval"),
+    (lambda: vision.RandomRotation(-3), ValueError, "cannot be negative"), (lambda: vision.RandomRotation(30, expand=True), NotImplementedError, "expand=True"),
+    (lambda: vision.Rotate(30, resample=vision.Inter.BICUBIC), NotImplementedError, "only Inter.NEAREST and Inter.BILINEAR"),
+    (lambda: vision.AdjustHue(0.7), ValueError, "required interval"), (lambda: vision.AdjustContrast(2.0)(IMAGE[:, :, 0]), RuntimeError, r"\[height, width, 3\]")])
+def test_wrong_settings_of_transforms_are_refused(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
