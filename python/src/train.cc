@@ -262,7 +262,7 @@ void bind_callbacks(nb::module_& m) {
   nb::class_<train::RunContext>(m, "RunContext",
                                 "Where training stands. Epochs and steps count from 1; a step is one global batch.")
       .def_prop_ro("model", [](const train::RunContext& self) { return nb::borrow(python_models().at(&self.model)); })
-      .def_ro("epoch", &train::RunContext::epoch)
+      .def_rw("epoch", &train::RunContext::epoch, "The first callback may set it in epoch_begin; the others count on.")
       .def_ro("num_epochs", &train::RunContext::num_epochs)
       .def_ro("step_in_epoch", &train::RunContext::step_in_epoch)
       .def_ro("steps_per_epoch", &train::RunContext::steps_per_epoch)

@@ -177,3 +177,70 @@ def test_a_metric_sees_the_rows_of_all_ranks(tmp_path, mode, ranks, sharded):
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.findall("sums (.*)", done.stdout) == ranks * ["([4, 4, 2], [28.0, 92.0, 70.0])"]
+
+
+class Scored(nn.Cell):
+    """(the loss, the output, the label) of a batch, or what metrics take."""
+
+    def __init__(self, network, is_plain=False):
+        super().__init__()
+        self.network, self.is_plain = network, is_plain
+
+    def construct(self, x, y):
+        output = self.network(x)
+        return (output, y) if self.is_plain else (((output - y)**2).mean(), output, y)
+
+
+def test_an_evaluation_network_of_ones_own_gives_what_metrics_take():
+    network, rows = nn.Dense(2, 1, weight_init="ones"), Rows()
+    made = ms.Model(network, nn.MSELoss(), eval_network=Scored(network), eval_indexes=[0, 1, 2], metrics={"rows": rows, "loss": nn.Loss(), "mse": nn.MSE()})
+    assert made.eval(data()) == {"rows": (2, [4, 4, 2], 1.0), "loss": 1.0, "mse": 1.0} and made.eval_network.network is network
+    plain = ms.Model(network, eval_network=Scored(network, is_plain=True), metrics={"mae", "mse"})
+    assert plain.eval(data()) == {"mae": 1.0, "mse": 1.0}
+
+
+def test_fit_evaluates_by_the_evaluation_network():
+    network = nn.Dense(2, 1, weight_init="ones")
+    network.set_train()
+    seen = []
+
+    class Note(ms.Callback):
+        def on_train_epoch_end(self, run_context):
+            seen.append(dict(run_context.original_args().get("eval_results") or {}))
+
+    made = ms.Model(network, nn.MSELoss(), nn.SGD(network.trainable_params(), 1e-4), eval_network=Scored(network), eval_indexes=[0, 1, 2], metrics={"mse"})
+    made.fit(2, data(), data(), callbacks=[Note()])
+    assert len(seen) == 2 and seen[0].keys() == {"mse", "eval_loss"} and seen[1]["mse"] < seen[0]["mse"] and network.training
+    assert made.eval(data())["mse"] == pytest.approx(seen[1]["mse"])
+
+
+@pytest.mark.parametrize("call, error, message", [
+    (lambda: ms.Model(nn.ReLU(), eval_network=abs), TypeError, "'eval_network' must be Cell"),
+    (lambda: ms.Model(nn.ReLU(), eval_network=nn.ReLU(), eval_indexes=[0, 1]), ValueError, "length of it must be three"),
+    (lambda: ms.Model(nn.ReLU(), eval_indexes=[0, 1, 2]), ValueError, "'eval_network'"),
+    (lambda: ms.Model(nn.ReLU(), eval_network=Scored(nn.ReLU(), True), eval_indexes=[0, 1, 2], metrics={"mse"}).eval(data()), ValueError, "must be >= 3")])
+def test_what_is_no_evaluation_network_is_refused(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+@pytest.mark.parametrize("sinks", [False, True])
+def test_training_begins_at_an_initial_epoch(tmp_path, sinks):
+    network, seen = nn.Dense(2, 1, weight_init="ones"), []
+
+    class Note(ms.Callback):
+        def on_train_begin(self, run_context):
+            seen.append(run_context.original_args().epoch_num)
+
+        def on_train_step_end(self, run_context):
+            params = run_context.original_args()
+            seen.append((params.cur_epoch_num, params.cur_step_num))
+
+    made = ms.Model(network, nn.MSELoss(), nn.SGD(network.trainable_params(), 1e-4))
+    saves = ms.ModelCheckpoint("c", str(tmp_path), ms.CheckpointConfig(save_checkpoint_steps=3))
+    made.train(5, data(), [Note(), saves], dataset_sink_mode=sinks, initial_epoch=3)
+    steps = [(4, 3), (5, 6)] if sinks else [(4, 1), (4, 2), (4, 3), (5, 4), (5, 5), (5, 6)]
+    assert seen == [2, *steps] and sorted(path.name for path in tmp_path.glob("*.ckpt")) == ["c-4_3.ckpt", "c-5_3.ckpt"]
+    for wrong in (5, 6):
+        with pytest.raises(ValueError, match="'epoch' must bigger than parameter 'initial_epoch'"):
+            made.train(5, data(), initial_epoch=wrong)

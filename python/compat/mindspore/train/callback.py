@@ -263,11 +263,11 @@ class ModelCheckpoint(Callback):
         """The path of the newest one."""
         return self.native.latest
 
-    def save_breakpoint(self, model, steps_per_epoch):
+    def save_breakpoint(self, model, steps_per_epoch, initial_epoch=0):
         """With exception_save: writes what this rank holds, without asking the others, who may be gone."""
         if not self._config.exception_save or model.step == 0:
             return
-        epoch, step = (model.step - 1) // steps_per_epoch + 1, (model.step - 1) % steps_per_epoch + 1
+        epoch, step = (model.step - 1) // steps_per_epoch + 1 + initial_epoch, (model.step - 1) % steps_per_epoch + 1
         rank = f"_rank_{tessera.cluster.rank()}" if tessera.cluster.is_initialized() and tessera.cluster.size() > 1 else ""
         numbers = {"epoch_num": epoch, "step_num": model.step}
         appended = {name: tessera.Tensor(numbers[name]) for name in self._config.append_info} | self._config.append_dict
@@ -275,12 +275,23 @@ class ModelCheckpoint(Callback):
         tessera.checkpoint.save(path, {name: model.local_value(name) for name in model.names()}, appended, **self._config.encryption)
 
 
+class CountsOn(tessera.Callback):
+    """The first callback: epochs count from this one on."""
+
+    def __init__(self, initial_epoch):
+        super().__init__()
+        self._initial_epoch = initial_epoch
+
+    def epoch_begin(self, run):
+        run.epoch += self._initial_epoch
+
+
 class Adapter(tessera.Callback):
     """Tells one of the above what tessera says."""
 
-    def __init__(self, callback, params):
+    def __init__(self, callback, params, initial_epoch=0):
         super().__init__()
-        self.callback, self.params = callback, params
+        self.callback, self.params, self._initial_epoch = callback, params, initial_epoch
 
     def _tell(self, name, run, numbers=()):
         self.params.update(numbers)
@@ -299,7 +310,7 @@ class Adapter(tessera.Callback):
         self._tell("step_begin", run)
 
     def step_end(self, run):
-        step = (run.epoch - 1) * run.steps_per_epoch + run.step_in_epoch
+        step = (run.epoch - 1 - self._initial_epoch) * run.steps_per_epoch + run.step_in_epoch
         self._tell("step_end", run, {"cur_epoch_num": run.epoch, "cur_step_num": step,
                                      "net_outputs": tessera.Tensor(np.float32(run.loss))})
 

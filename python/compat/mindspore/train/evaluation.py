@@ -3,19 +3,21 @@ import numpy as np
 import tessera
 
 from mindspore.nn.class_metrics import F1, ROC, ConfusionMatrix, CosineSimilarity, Dice, Precision, Recall
-from mindspore.nn.metrics import MAE, MSE, Loss, Metric, native_name
+from mindspore.nn.metrics import MAE, MSE, Accuracy, Loss, Metric, Top1CategoricalAccuracy, Top5CategoricalAccuracy, native_name
 from mindspore.train.callback import RunContext, _CallbackManager
 
 _NATIVE = {"acc": "accuracy", "accuracy": "accuracy", "loss": "loss", "top_1_accuracy": "top_1_accuracy", "top_5_accuracy": "top_5_accuracy"}
 _MADE = {"mae": MAE, "mse": MSE, "precision": Precision, "recall": Recall, "F1": F1, "dice": Dice, "confusion_matrix": ConfusionMatrix,
          "cosine_similarity": CosineSimilarity, "roc": ROC}
+# What tessera computes for Model.eval, as metrics for an evaluation by a network of one's own.
+_MADE_ALSO = {"acc": Accuracy, "accuracy": Accuracy, "loss": Loss, "top_1_accuracy": Top1CategoricalAccuracy, "top_5_accuracy": Top5CategoricalAccuracy}
 
 
 class Metrics:
-    """What a model is to measure: by name either tessera's name for it, or a Metric."""
+    """What a model is to measure: by name either tessera's name for it, or a Metric; with all_own a Metric."""
 
-    def __init__(self, metrics):
-        self._metrics = dict(_named(metrics))
+    def __init__(self, metrics, all_own=False):
+        self._metrics = dict(_named(metrics, all_own))
 
     def __bool__(self):
         return bool(self._metrics)
@@ -35,7 +37,7 @@ class Metrics:
         return {name: native[metric] if isinstance(metric, str) else metric.eval() for name, metric in self._metrics.items()}
 
 
-def _named(metrics):
+def _named(metrics, all_own):
     """(name, tessera's name or a Metric) of each."""
     if metrics is None:
         return
@@ -44,14 +46,14 @@ def _named(metrics):
             if not isinstance(name, str) or not isinstance(metric, Metric):
                 raise TypeError("For 'Model', if 'metrics' is dict, its keys must be string and its values must be Metric, but got "
                                 f"key: {type(name).__name__}, value: {type(metric).__name__}.")
-            yield name, native_name(metric) or metric
+            yield name, metric if all_own else native_name(metric) or metric
         return
     if not isinstance(metrics, (set, list, tuple)):
         raise TypeError(f"For 'Model', the argument 'metrics' must be None, dict or set, but got {type(metrics).__name__}.")
     for name in metrics:
         if name not in _NATIVE and name not in _MADE:
             raise KeyError(f"For 'Model', the metric must be one of {[*_NATIVE, *_MADE]}, but got {name}.")
-        yield name, _NATIVE[name] if name in _NATIVE else _MADE[name]()
+        yield name, _NATIVE[name] if name in _NATIVE and not all_own else (_MADE | _MADE_ALSO)[name]()
 
 
 class Losses:
@@ -132,3 +134,72 @@ class Evaluation:
             metric.update(*((loss,) if isinstance(metric, Loss) else (output, label)))
         if self._params.cur_step_num < self._params.batch_num and not self._context.get_stop_requested():
             self._begin_step()
+
+
+class NetworkEvaluation:
+    """An evaluation by a network of one's own, which gives what metrics take; or with indexes = [i, j, k] a tuple with the loss at i, the
+    output at j and the label at k."""
+
+    def __init__(self, network, indexes):
+        if not isinstance(network, tessera.nn.Cell):
+            raise TypeError(f"For 'Model', the argument 'eval_network' must be Cell, but got {type(network).__name__}.")
+        if indexes is not None and (not isinstance(indexes, list) or len(indexes) != 3 or any(not isinstance(i, int) for i in indexes)):
+            raise ValueError("For 'Model', the argument 'eval_indexes' must be a list or None. If 'eval_indexes' is a list, length of it must be three. "
+                             f"But got 'eval_indexes' {indexes}.")
+        self.network, self._indexes = network, indexes
+
+    def run(self, dataset, num_workers, metrics, callbacks, params):
+        """The results by name, and the mean loss, None without indexes. dataset: tessera's; a shard is this rank's rows."""
+        context, manager, losses = RunContext(params), _CallbackManager(callbacks), []
+        for metric in metrics.own:
+            metric.clear()
+        modes = _modes_of(self.network)
+        self.network.set_train(False)
+        try:
+            manager.on_eval_begin(context)
+            manager.on_eval_epoch_begin(context)
+            for batch in dataset.batches(1, num_workers, 0):
+                params.cur_step_num += 1
+                manager.on_eval_step_begin(context)
+                made = self.network(*batch)
+                made = _of_all_ranks(made if isinstance(made, (tuple, list)) else (made,), dataset.num_shards() > 1)
+                params.net_outputs = made
+                manager.on_eval_step_end(context)
+                self._update(metrics, made, losses)
+                if context.get_stop_requested():
+                    break
+            manager.on_eval_epoch_end(context)
+        finally:
+            for cell, mode in modes:
+                if cell.training != mode:
+                    cell.set_train(mode)
+        params.metrics = metrics.results({})
+        manager.on_eval_end(context)
+        return params.metrics, float(np.mean(losses)) if losses else None
+
+    def _update(self, metrics, made, losses):
+        if self._indexes is not None and len(made) < 3:
+            raise ValueError("For 'Model', if argument 'eval_network' is given with 'eval_indexes', the length of eval_network's outputs must be >= 3, "
+                             f"but got {len(made)}.")
+        loss, output, label = (made[i] for i in self._indexes) if self._indexes is not None else (None, None, None)
+        if loss is not None:
+            losses.append(float(np.mean(loss.asnumpy())))
+        for metric in metrics.own:
+            if self._indexes is None:
+                metric.update(*made)
+            elif isinstance(metric, Loss):
+                metric.update(loss)
+            else:
+                metric.update(output, label)
+
+
+def _modes_of(cell):
+    """(cell, whether it runs as in training) of the cell and all below."""
+    return [(cell, cell.training)] + [entry for _, child in cell.children() for entry in _modes_of(child)]
+
+
+def _of_all_ranks(values, is_part):
+    """The rows of all ranks where each has its own; of what has no dims the mean."""
+    if not is_part or tessera.cluster.size() == 1:
+        return tuple(values)
+    return tuple(tessera.ops.all_gather(value) if value.ndim else tessera.ops.all_reduce(value) / float(tessera.cluster.size()) for value in values)

@@ -3,17 +3,18 @@ import os
 
 import numpy as np
 import tessera
+from tessera._keywords import unexpected
 
-from mindspore import context
+from mindspore import _check, context
 from mindspore._missing import WAITS, missing
 from mindspore.context import ParallelMode  # noqa: F401
 from mindspore.dataset.datasets import native_dataset
 from mindspore.nn.cell import Cell
 from mindspore.nn.normalization import sees_all_rows
 from mindspore.train.amp import check_level
-from mindspore.train.callback import Adapter, Callback, LossMonitor, ModelCheckpoint, _InternalCallbackParam, entered
+from mindspore.train.callback import Adapter, Callback, CountsOn, LossMonitor, ModelCheckpoint, _InternalCallbackParam, entered
 from mindspore.train.cell_training import train_by_cell
-from mindspore.train.evaluation import EvaluatesEpochs, Evaluation, ForgetsResults, Losses, Metrics
+from mindspore.train.evaluation import EvaluatesEpochs, Evaluation, ForgetsResults, Losses, Metrics, NetworkEvaluation
 from mindspore.train.layouts import layout_dict, whole_layouts
 from mindspore.train.loss_scale_manager import LossScaleManager
 from mindspore.train.metric_callbacks import History, LearningRateScheduler
@@ -38,8 +39,8 @@ class Model:
                  boost_level="O0", **kwargs):
         if not isinstance(network, tessera.nn.Cell):
             raise TypeError(f"For 'Model', the argument 'network' must be Cell, but got {type(network).__name__}.")
-        if eval_network is not None or eval_indexes is not None:
-            raise NotImplementedError("For 'Model', eval_network and eval_indexes are not available yet")
+        if eval_network is None and eval_indexes is not None:
+            raise ValueError("For 'Model', the argument 'eval_indexes' says what the outputs of an 'eval_network' are, which is not given.")
         if boost_level not in ("O0", "", None):
             raise RuntimeError(f"For 'Model', boost_level={boost_level} is not available: use O0")
         check_level("Model", amp_level)
@@ -47,7 +48,8 @@ class Model:
         self._loss_scale_manager = kwargs.get("loss_scale_manager")
         self._network, self._optimizer = network, optimizer
         self._loss_fn = loss_fn if loss_fn is None or isinstance(loss_fn, tessera.nn.Cell) else _LossFunction(loss_fn)
-        self._metrics = Metrics(metrics)
+        self._evaluation = None if eval_network is None else NetworkEvaluation(eval_network, eval_indexes)
+        self._metrics = Metrics(metrics, all_own=eval_network is not None)
         self._options = parallel_options()
         self._parallel_mode = context.get_auto_parallel_context("parallel_mode")
         self._native = None
@@ -92,7 +94,8 @@ class Model:
                 for cell in self._trained() for parameter in cell.trainable_parameters()}
 
     def train(self, epoch, train_dataset, callbacks=None, dataset_sink_mode=True, sink_size=-1, initial_epoch=0):
-        """Trains for `epoch` epochs. dataset_sink_mode: callbacks run once per sink_size steps, -1: once an epoch."""
+        """Trains for `epoch` epochs, those before initial_epoch being done. dataset_sink_mode: callbacks run once per sink_size steps, -1: once
+        an epoch."""
         self._train(epoch, train_dataset, callbacks, dataset_sink_mode, sink_size, initial_epoch)
 
     def fit(self, epoch, train_dataset, valid_dataset=None, valid_frequency=1, callbacks=None, dataset_sink_mode=False, valid_dataset_sink_mode=False,
@@ -124,6 +127,10 @@ class Model:
             training = dict(params)
             losses = Losses()
             params.update(mode="eval", valid_dataset=valid_dataset, batch_num=dataset.get_dataset_size(), cur_step_num=0)
+            if self._evaluation is not None:
+                results, loss = self._evaluation.run(dataset, num_workers, self._metrics, own, params)
+                params.update(training, metrics=results, eval_results=results | ({} if loss is None else {"eval_loss": loss}))
+                return
             results = Evaluation(self._metrics, own, params, losses).run(
                 lambda observers: self._native.eval(dataset, num_workers, [losses, *observers]))
             params.update(training, metrics=results, eval_results=results | {"eval_loss": losses.mean()})
@@ -139,26 +146,30 @@ class Model:
             raise TypeError(f"For 'Model.train', the argument 'dataset_sink_mode' must be bool, but got {type(dataset_sink_mode).__name__}.")
         _check_sink_size("Model.train", sink_size)
         self._check_epoch(epoch, train_dataset)
-        if initial_epoch:
-            raise NotImplementedError("For 'Model.train', initial_epoch is not available yet")
+        _check.integer("Model.train", "initial_epoch", initial_epoch, 0)
+        if initial_epoch >= epoch:
+            raise ValueError("For 'Model.train', the parameter 'epoch' must bigger than parameter 'initial_epoch', but got the parameter 'epoch' is "
+                             f"{epoch}, 'initial_epoch' is {initial_epoch}.")
         dataset, num_workers = native_dataset(train_dataset)
         sinks = dataset_sink_mode and os.environ.get("GRAPH_OP_RUN") != "1"
         params = self._params(mode="train", train_dataset=train_dataset, dataset_sink_mode=sinks, list_callback=_as_list(callbacks))
         if self._optimizer is None and self._loss_fn is None:
             steps = 1 if not sinks else dataset.get_dataset_size() if sink_size == -1 else sink_size
-            train_by_cell(self._network, epoch, train_dataset, callbacks, params, steps)
+            train_by_cell(self._network, epoch, train_dataset, callbacks, params, steps, initial_epoch)
             return
         native = self._model(dataset)
         with entered(callbacks) as callbacks:
             self._check_all_ranks_save(callbacks)
             try:
                 first, last = self._evaluations(evaluations, callbacks, params)
+                first = [CountsOn(initial_epoch), *first] if initial_epoch else first
                 with self._one_graph():
-                    native.train(epoch, dataset, [*first, *_callbacks(callbacks, params), *last], sinks, sink_size, num_workers)
+                    native.train(epoch - initial_epoch, dataset, [*first, *_callbacks(callbacks, params, initial_epoch), *last], sinks, sink_size,
+                                 num_workers)
             except Exception:
                 for callback in callbacks:
                     if isinstance(callback, ModelCheckpoint):
-                        callback.save_breakpoint(native, dataset.get_dataset_size())
+                        callback.save_breakpoint(native, dataset.get_dataset_size(), initial_epoch)
                 raise
         self._note_layouts()
 
@@ -174,7 +185,7 @@ class Model:
 
     def _params(self, **entries):
         number = 1 if self._parallel_mode == ParallelMode.STAND_ALONE else tessera.cluster.size()
-        return _InternalCallbackParam(train_network=self._network, network=self._network, eval_network=self._network,
+        return _InternalCallbackParam(train_network=self._network, network=self._network, eval_network=self.eval_network,
                                       loss_fn=self._loss_fn, optimizer=self._optimizer, device_number=number,
                                       parallel_mode=self._parallel_mode, **entries)
 
@@ -186,6 +197,9 @@ class Model:
         dataset, num_workers = native_dataset(valid_dataset, trains=False)
         params = self._params(mode="eval", valid_dataset=valid_dataset, batch_num=dataset.get_dataset_size(), cur_step_num=0,
                               cur_epoch_num=1, list_callback=_as_list(callbacks))
+        if self._evaluation is not None:
+            with entered(callbacks) as callbacks:
+                return self._evaluation.run(dataset, num_workers, self._metrics, callbacks, params)[0]
         model = self._model()
         with entered(callbacks) as callbacks, self._one_graph():
             return Evaluation(self._metrics, callbacks, params).run(lambda observers: model.eval(dataset, num_workers, observers))
@@ -290,7 +304,7 @@ class Model:
     @property
     def eval_network(self):
         """The network that is evaluated."""
-        return self._network
+        return self._network if self._evaluation is None else self._evaluation.network
 
     @property
     def predict_network(self):
@@ -302,7 +316,8 @@ def _precision_options(**kwargs):
     """tessera's options for Model's keyword arguments."""
     unknown = set(kwargs) - {"loss_scale_manager", "keep_batchnorm_fp32"}
     if unknown:
-        raise ValueError(f"For 'Model', the keyword arguments {sorted(unknown)} are not available")
+        raise ValueError(unexpected("For 'Model', the call", min(unknown), ["network", "loss_fn", "optimizer", "metrics", "eval_network", "eval_indexes",
+                                                                            "amp_level", "boost_level", "loss_scale_manager", "keep_batchnorm_fp32"]))
     options = {}
     keep, manager = kwargs.get("keep_batchnorm_fp32"), kwargs.get("loss_scale_manager")
     if keep is not None:
@@ -328,12 +343,12 @@ def _as_list(callbacks):
     return [] if callbacks is None else list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
 
 
-def _callbacks(callbacks, params):
+def _callbacks(callbacks, params, initial_epoch):
     made = []
     for callback in _as_list(callbacks):
         if not isinstance(callback, Callback):
             raise TypeError(f"For 'Model.train', the argument 'callbacks' must be Callback or list of Callback, but got {type(callback).__name__}.")
-        made.append(callback.native if isinstance(callback, ModelCheckpoint) else Adapter(callback, params))
+        made.append(callback.native if isinstance(callback, ModelCheckpoint) else Adapter(callback, params, initial_epoch))
     return made
 
 
