@@ -1,9 +1,10 @@
 #include "tessera/checkpoint/barrier.h"
 
 #include <exception>
+#include <utility>
 
 #include "tessera/base/error.h"
-#include "tessera/base/random.h"
+#include "tessera/base/random_id.h"
 
 namespace tessera::checkpoint {
 
@@ -35,41 +36,59 @@ std::vector<std::string> run_together(Barrier& barrier, const char* what_fails, 
 
 namespace {
 
-// What a run that was killed while looking left behind would be taken for a rank of this one.
-void remove_stale(FileSystem& files, const std::string& directory, const std::string& prefix) {
-  for (const auto& name : files.list(directory)) {
-    if (!name.starts_with(prefix)) continue;
+// A file that a rank puts into its directory for a moment; gone however the call ends.
+class Probe {
+ public:
+  Probe(FileSystem& files, std::string path) : files_(files), path_(std::move(path)) {}
+  ~Probe() {
+    if (!is_there_) return;
     try {
-      files.remove(join_path(directory, name));
-    } catch (const IoError&) {  // another rank was faster
-      if (files.exists(join_path(directory, name))) throw;
+      files_.remove(path_);
+    } catch (const Error&) {  // what made the call end is said already
     }
   }
-}
+  Probe(const Probe&) = delete;
+  Probe& operator=(const Probe&) = delete;
+  void make() {
+    const auto file = files_.create(path_);
+    is_there_ = true;
+    file->close();
+  }
+  void remove() {
+    is_there_ = false;
+    files_.remove(path_);
+  }
+
+ private:
+  FileSystem& files_;
+  std::string path_;
+  bool is_there_ = false;
+};
 
 }  // namespace
 
-int find_writer(FileSystem& files, Barrier& barrier, const std::string& directory, const std::string& job_id) {
-  const auto prefix = fmt::format(".tessera-{:016x}-", hash_name(job_id));
-  const auto probe = [&](int rank) { return join_path(directory, fmt::format("{}{}", prefix, rank)); };
+int find_writer(FileSystem& files, Barrier& barrier, const std::string& directory) {
+  // Drawn for this call: what another job, or one that was killed while looking, has put there is no rank of this one.
+  const auto id = barrier.exchange(barrier.rank() == 0 ? random_id() : "").front();
+  const auto probe_of = [&](int rank) { return join_path(directory, fmt::format(".tessera-{}-{}", id, rank)); };
+  Probe probe(files, probe_of(barrier.rank()));
   std::string failure;
   try {
     files.create_directories(directory);
-    remove_stale(files, directory, prefix);
   } catch (const Error& error) {
     failure = error.what();
   }
   require_success(barrier, failure);
   try {
-    files.create(probe(barrier.rank()))->close();
+    probe.make();
   } catch (const Error& error) {
     failure = error.what();
   }
   require_success(barrier, failure);
   int writer = 0;
-  while (writer < barrier.rank() && !files.exists(probe(writer))) ++writer;
+  while (writer < barrier.rank() && !files.exists(probe_of(writer))) ++writer;
   barrier.exchange("");  // all have looked
-  files.remove(probe(barrier.rank()));
+  probe.remove();
   return writer;
 }
 

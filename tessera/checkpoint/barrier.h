@@ -24,9 +24,10 @@ class Barrier {
 
 // The lowest rank that sees the same directory as the calling one: the rank that writes what they all name. Found by
 // looking for the files that the ranks put there for a moment, not by comparing paths: on two hosts one path may be two
-// directories, and two paths may be one. Makes the directory where it is missing. Every rank calls it. `job_id` keeps
-// jobs apart. Throws on every rank, naming the rank, when one cannot write to its directory.
-int find_writer(FileSystem& files, Barrier& barrier, const std::string& directory, const std::string& job_id);
+// directories, and two paths may be one. Makes the directory where it is missing. Every rank calls it. Jobs
+// that look in one directory at one time do not see each other. Throws on every rank, naming the rank, when one cannot
+// write to its directory.
+int find_writer(FileSystem& files, Barrier& barrier, const std::string& directory);
 
 // Exchanges the outcome of a part that some ranks did: `failure` is empty where it went well. Throws IoError naming the
 // first rank that failed and its reason.

@@ -85,7 +85,7 @@ void save_on(FileSystem& files, const Grid& grid, const PathOf& path_of, int64_t
   const auto values = values_on(grid);
   const auto messages = ThreadBarrier::run(grid.size(), [&](Barrier& barrier) {
     const auto path = path_of(barrier.rank());
-    const auto ranks = ranks_of_directory(files, barrier, parent_path(path), "job");
+    const auto ranks = ranks_of_directory(files, barrier, parent_path(path));
     const auto boxes = written_boxes(values, ranks, barrier.rank(), /*min_shared_bytes=*/4096);
     std::vector<Slice> slices;
     std::vector<Tensor> owners;

@@ -267,9 +267,8 @@ std::string checkpoint_of_file(FileSystem& files, const std::string& path) {
   return checkpoint && files.exists(*checkpoint) ? *checkpoint : path;
 }
 
-std::vector<int> ranks_of_directory(FileSystem& files, Barrier& barrier, const std::string& directory,
-                                    const std::string& job_id) {
-  const auto writers = barrier.exchange(std::to_string(find_writer(files, barrier, directory, job_id)));
+std::vector<int> ranks_of_directory(FileSystem& files, Barrier& barrier, const std::string& directory) {
+  const auto writers = barrier.exchange(std::to_string(find_writer(files, barrier, directory)));
   std::vector<int> together;
   for (size_t rank = 0; rank < writers.size(); ++rank) {
     if (writers[rank] == writers[static_cast<size_t>(barrier.rank())]) together.push_back(static_cast<int>(rank));

@@ -49,8 +49,7 @@ struct SliceSaveOptions {
 };
 
 // The ranks that see the same directory as the calling one, ascending. Every rank calls it.
-std::vector<int> ranks_of_directory(FileSystem& files, Barrier& barrier, const std::string& directory,
-                                    const std::string& job_id);
+std::vector<int> ranks_of_directory(FileSystem& files, Barrier& barrier, const std::string& directory);
 
 // Every rank of the barrier calls it. Returns the path; the checkpoint survives a power failure then. Throws what
 // `save` throws on the rank that it concerns, IoError naming that rank and the reason on all others; every directory

@@ -5,9 +5,9 @@
 #include <sys/stat.h>
 
 #include <functional>
+#include <utility>
 
 #include "tessera/base/error.h"
-#include "tessera/base/random.h"
 #include "tessera/checkpoint/load.h"
 #include "tessera/checkpoint/test_helpers.h"
 
@@ -260,7 +260,7 @@ TEST(Load, AManifestThatLiesAboutAnIntactFileIsRefused) {
 TEST(Barrier, RanksOfOneDirectoryWriteOneCheckpoint) {
   MemoryFileSystem files;
   const auto messages = ThreadBarrier::run(4, [&](Barrier& barrier) {
-    const int writer = find_writer(files, barrier, "d", "job");
+    const int writer = find_writer(files, barrier, "d");
     EXPECT_EQ(writer, 0);
     save(files, {.path = "d/x.ckpt", .barrier = &barrier, .writer = writer},
          entries(static_cast<float>(barrier.rank())), {});
@@ -274,11 +274,9 @@ TEST(Barrier, RanksOfDifferentDirectoriesWriteTheirOwn) {
   // Ranks 1 and 3 name the same path as rank 0, but on another host's disk.
   MemoryFileSystem here;
   MemoryFileSystem there;
-  there.create_directories("d");
-  there.create(fmt::format("d/.tessera-{:016x}-0", hash_name("job")));  // left by a rank 0 that was killed there
   const auto messages = ThreadBarrier::run(4, [&](Barrier& barrier) {
     auto& files = barrier.rank() % 2 == 0 ? here : there;
-    const int writer = find_writer(files, barrier, "d", "job");
+    const int writer = find_writer(files, barrier, "d");
     EXPECT_EQ(writer, barrier.rank() % 2);
     save(files, {.path = "d/x.ckpt", .barrier = &barrier, .writer = writer},
          entries(static_cast<float>(barrier.rank())), {});
@@ -286,6 +284,54 @@ TEST(Barrier, RanksOfDifferentDirectoriesWriteTheirOwn) {
   EXPECT_THAT(messages, testing::Each("no error"));
   EXPECT_THAT(load(here, "d/x.ckpt").find("bn.gamma")->read().to_doubles(), testing::Each(0));
   EXPECT_THAT(load(there, "d/x.ckpt").find("bn.gamma")->read().to_doubles(), testing::Each(1));
+}
+
+// A rank that does something when it has put its file into the directory and waits for the others.
+class InterruptedBarrier : public Barrier {
+ public:
+  InterruptedBarrier(Barrier& barrier, FileSystem& files, std::function<void()> interruption)
+      : barrier_(barrier), files_(files), interruption_(std::move(interruption)) {}
+  int rank() const override { return barrier_.rank(); }
+  int size() const override { return barrier_.size(); }
+  std::vector<std::string> exchange(const std::string& mine) override {
+    if (interruption_ && files_.exists("d") && !files_.list("d").empty()) std::exchange(interruption_, nullptr)();
+    return barrier_.exchange(mine);
+  }
+
+ private:
+  Barrier& barrier_;
+  FileSystem& files_;
+  std::function<void()> interruption_;
+};
+
+TEST(Barrier, JobsThatLookForWritersInOneDirectoryDoNotSeeEachOther) {
+  MemoryFileSystem files;
+  const auto look = [&](int expected, Barrier& barrier) { EXPECT_EQ(find_writer(files, barrier, "d"), expected); };
+  bool has_other_run = false;
+  const auto messages = ThreadBarrier::run(3, [&](Barrier& barrier) {
+    if (barrier.rank() != 0) return look(0, barrier);
+    InterruptedBarrier interrupted(barrier, files, [&] {
+      has_other_run = true;
+      EXPECT_THAT(ThreadBarrier::run(2, [&](Barrier& other) { look(0, other); }), testing::Each("no error"));
+    });
+    look(0, interrupted);
+  });
+  EXPECT_THAT(messages, testing::Each("no error"));
+  EXPECT_TRUE(has_other_run);
+  EXPECT_THAT(files.list("d"), testing::IsEmpty());
+}
+
+TEST(Barrier, ALookThatFailsLeavesNothing) {
+  MemoryFileSystem files;
+  CrashFileSystem full;
+  full.create_directories("d");
+  full.fail_from(full.num_operations() + 1);
+  const auto messages = ThreadBarrier::run(3, [&](Barrier& barrier) {
+    FileSystem& own = barrier.rank() == 1 ? static_cast<FileSystem&>(full) : files;
+    find_writer(own, barrier, "d");
+  });
+  EXPECT_THAT(messages, testing::Each(HasSubstr("No space left")));
+  EXPECT_THAT(files.list("d"), testing::IsEmpty());
 }
 
 TEST(Barrier, AFailedWriteFailsOnEveryRank) {

@@ -184,7 +184,7 @@ void ModelCheckpoint::lock_directory(RunContext& run) {
     return;
   }
   RankBarrier barrier(context.world());
-  const auto together = checkpoint::ranks_of_directory(files, barrier, directory_, "tessera");
+  const auto together = checkpoint::ranks_of_directory(files, barrier, directory_);
   checkpoint::run_together(barrier, "cannot save checkpoints", [&] {
     if (together.front() == context.rank())
       lock_ = std::make_shared<checkpoint::DirectoryLock>(files, directory_, context.job_id());

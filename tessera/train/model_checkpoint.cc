@@ -140,7 +140,7 @@ CheckpointJob Model::make_save(const std::string& path, const SaveCheckpointOpti
   if (is_parallel()) {
     RankBarrier barrier(context_.world());
     const auto directory = parent_path(path);
-    job.together = checkpoint::ranks_of_directory(*job.files, barrier, directory, "tessera");
+    job.together = checkpoint::ranks_of_directory(*job.files, barrier, directory);
     if (is_hybrid()) require_own_directory(directory, job.together.front() != context_.rank());
     job.group = options.async ? &save_group() : &context_.world();
   }

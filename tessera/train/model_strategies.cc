@@ -46,7 +46,7 @@ bool Model::is_writer(const std::string& path) {
   RankBarrier barrier(context_.world());
   const auto paths = barrier.exchange(path);
   if (std::find(paths.begin(), paths.end(), "") == paths.end()) {
-    const int first = checkpoint::find_writer(context_.file_system(), barrier, parent_path(path), "tessera");
+    const int first = checkpoint::find_writer(context_.file_system(), barrier, parent_path(path));
     return first == context_.rank() || paths[static_cast<size_t>(first)] != path;
   }
   const auto own = paths.begin() + context_.rank();

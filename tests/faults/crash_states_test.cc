@@ -39,7 +39,7 @@ constexpr int kRanks = 4;
 // All ranks call save, the lowest writes and removes.
 void save_by_ranks(FileSystem& files, int64_t step) {
   const auto messages = ThreadBarrier::run(kRanks, [&](Barrier& barrier) {
-    const int writer = find_writer(files, barrier, "d", "job");
+    const int writer = find_writer(files, barrier, "d");
     save(files,
          {.path = path_of_step(step),
           .append_info = {Entry::number("step_num", step)},

@@ -40,7 +40,7 @@ void save_step_in_slices(FileSystem& files, int64_t step, int num_ranks, const s
   const mesh::Mesh mesh({{"data", num_ranks}});
   const auto directory = parent_path(path);
   const auto messages = ThreadBarrier::run(num_ranks, [&](Barrier& barrier) {
-    const auto together = ranks_of_directory(files, barrier, directory, "job");
+    const auto together = ranks_of_directory(files, barrier, directory);
     const auto entries = entries_of_step(step);
     const std::vector<HeldValue> values = {{entries[0].name, entries[0].owner.type(), mesh::Layout{mesh, {{{0}}, {}}}},
                                            {entries[1].name, entries[1].owner.type(), std::nullopt}};

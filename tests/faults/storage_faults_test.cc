@@ -262,9 +262,8 @@ TEST(Faults, F36_ARanksWholeCheckpointOfAnotherJobIsRefused) {
       const Box half{{barrier.rank()}, {1}};
       const auto value = Tensor::full({DType::kF32, {1}}, static_cast<double>(step));
       const std::vector<Slice> slices = {{"w", {DType::kF32, {2}}, half, value.view()}};
-      save_slices(files, barrier,
-                  {.path = path, .together = ranks_of_directory(files, barrier, parent_path(path), "job")}, slices,
-                  {.epoch = 1, .step_in_epoch = step, .step = step, .job_id = job_id, .world_size = 2});
+      save_slices(files, barrier, {.path = path, .together = ranks_of_directory(files, barrier, parent_path(path))},
+                  slices, {.epoch = 1, .step_in_epoch = step, .step = step, .job_id = job_id, .world_size = 2});
     });
     EXPECT_THAT(messages, Each("no error"));
   };
