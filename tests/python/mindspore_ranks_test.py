@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "python"
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+TESSERA_RUN = [str(Path(os.environ["TESSERA_BUILD"]) / "bin" / "tessera"), "run"]
 GATHERED = "[[0.]\n [1.]\n [2.]\n [3.]]\n"
 
 
@@ -179,6 +180,21 @@ ops.AllReduce()(Tensor([1.0]))
 """)
     done = subprocess.run([*MPIRUN, "-n", "2", sys.executable, script], capture_output=True, text=True, timeout=60)
     assert done.returncode != 0 and "on purpose" in done.stderr
+
+
+def test_a_warning_is_said_by_rank_0_alone(tmp_path):
+    script = tmp_path / "warns.py"
+    script.write_text("""
+import mindspore as ms
+from mindspore.communication import init
+ms.set_context(device_target="Ascend")  # a warning before init()
+init()
+ms.context.warn_once("and one after it")
+""")
+    done = subprocess.run([*TESSERA_RUN, "-n", "3", sys.executable, script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    for words in ('device_target "Ascend" is not available', "and one after it"):
+        assert [line.split()[0] for line in done.stderr.splitlines() if words in line] == ["[0]"], done.stderr
 
 
 SAVED_BY_SOME = """

@@ -23,12 +23,20 @@ class ParallelMode:
 _said = set()
 
 
+def _rank():
+    """This process's rank; before it has joined its job, what the launcher says of it."""
+    if tessera.cluster.is_initialized():
+        return tessera.cluster.rank()
+    ranks = [os.environ[name] for name in ("TESSERA_RANK", "OMPI_COMM_WORLD_RANK", "RANK_ID") if name in os.environ]
+    return int(ranks[0]) if ranks and ranks[0].isdecimal() else 0
+
+
 def warn_once(text):
     """One line on standard error, by rank 0, once per process."""
     if text in _said:
         return
     _said.add(text)
-    if os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("RANK_ID", "0")) == "0":
+    if _rank() == 0:
         print(f"[WARNING] {text}", file=sys.stderr, flush=True)
 
 
