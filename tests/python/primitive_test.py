@@ -274,3 +274,29 @@ def test_groups_may_have_their_gradients_centralized():
     step(x)
     np.testing.assert_allclose(net.weight.asnumpy(), [[2, 0], [2, 0]], rtol=1e-6)  # the gradient is [1, 3] less its mean
     np.testing.assert_allclose(net.bias.asnumpy(), [-1, -1], rtol=1e-6)
+
+
+@pytest.mark.usefixtures("fresh_context")
+def test_a_model_is_traced_for_the_mode_in_which_it_was_made(capfd):
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.weight = ms.Parameter(Tensor(np.ones((4, 4), np.float32)), name="weight")
+            self.matmul = ops.MatMul().shard(((1, 2), (2, 1)))
+
+        def construct(self, x):
+            return self.matmul(x, self.weight)
+
+    from mindspore.dataset.datasets import native_dataset
+    native = native_dataset(ms.dataset.NumpySlicesDataset({"x": np.ones((4, 4), np.float32), "y": np.ones((4, 4), np.float32)}).batch(4))[0]
+    texts = []
+    for is_reset in (False, True):
+        context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", full_batch=True, device_num=2)
+        net = Net()
+        model = ms.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.1))._model(native)
+        if is_reset:
+            context.reset_auto_parallel_context()
+            context.set_auto_parallel_context(device_num=2)
+        texts.append(model.graph_text(native))
+    assert texts[0] == texts[1] and "shard ((1,2),(2,1))" in texts[1]
+    assert "have no effect" not in capfd.readouterr().err

@@ -1,4 +1,5 @@
 """The context of a script: device and mode, and how it is spread over ranks."""
+import contextlib
 import difflib
 import os
 import re
@@ -289,6 +290,25 @@ def reset_auto_parallel_context():
     _parallel.update(_PARALLEL_DEFAULTS)
     _set_keys.clear()
     tessera.nn.retrace()
+
+
+_mode_of_trace = None
+
+
+@contextlib.contextmanager
+def traced_in(parallel_mode):
+    """What is traced within is for this parallel mode, whatever the script has set since."""
+    global _mode_of_trace
+    outer, _mode_of_trace = _mode_of_trace, parallel_mode
+    try:
+        yield
+    finally:
+        _mode_of_trace = outer
+
+
+def parallel_mode_of_trace():
+    """The parallel mode that a network is traced for: its Model's, else the context's."""
+    return _mode_of_trace or _parallel["parallel_mode"]
 
 
 def say_unused(by_step=False):

@@ -84,7 +84,7 @@ class Primitive:
         return self.add_prim_attr("recompute", mode)
 
     def __call__(self, *args, **kwargs):
-        mode = context.get_auto_parallel_context("parallel_mode")
+        mode = context.parallel_mode_of_trace()
         has_strategy = self.in_strategy is not None and tessera.nn.is_tracing()
         is_split = has_strategy and mode in _SPLITTING
         if has_strategy and not is_split:

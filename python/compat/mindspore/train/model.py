@@ -32,6 +32,23 @@ class _LossFunction(Cell):
         return self._function(logits, labels)
 
 
+class _TracedAsMade(tessera.Model):
+    """tessera's, whose network is traced for the parallel mode `traced_for`, whatever the script sets after the model is made."""
+
+
+def _traced_as_made(name):
+    def call(self, *args, **kwargs):
+        with context.traced_in(self.traced_for):
+            return getattr(super(_TracedAsMade, self), name)(*args, **kwargs)
+
+    call.__doc__ = getattr(tessera.Model, name).__doc__
+    return call
+
+
+for _name in ("train", "train_step", "eval", "predict", "build", "build_predict", "graph_text"):
+    setattr(_TracedAsMade, _name, _traced_as_made(_name))
+
+
 class Model:
     """A network with a loss and an optimizer."""
 
@@ -64,8 +81,11 @@ class Model:
         return self._native
 
     def _make(self, optimizer, options):
-        return tessera.Model(self._network, self._loss_fn, optimizer, metrics=self._metrics.native,
-                             **options, **self._precision, **session_options())
+        with context.traced_in(self._parallel_mode):
+            model = _TracedAsMade(self._network, self._loss_fn, optimizer, metrics=self._metrics.native,
+                                  **options, **self._precision, **session_options())
+        model.traced_for = self._parallel_mode
+        return model
 
     def _trained(self):
         """The cells whose parameters a step may change."""
