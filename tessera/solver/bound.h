@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "tessera/solver/deadline.h"
+#include "tessera/base/deadline.h"
 #include "tessera/solver/dual.h"
 #include "tessera/solver/instance.h"
 #include "tessera/solver/prices.h"

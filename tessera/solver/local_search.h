@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "tessera/base/deadline.h"
 #include "tessera/base/random.h"
-#include "tessera/solver/deadline.h"
 #include "tessera/solver/instance.h"
 #include "tessera/solver/usage_tree.h"
 

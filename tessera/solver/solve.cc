@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/base/deadline.h"
 #include "tessera/base/thread.h"
 #include "tessera/solver/bound.h"
 #include "tessera/solver/core.h"
-#include "tessera/solver/deadline.h"
 #include "tessera/solver/exact.h"
 #include "tessera/solver/instance.h"
 #include "tessera/solver/local_search.h"

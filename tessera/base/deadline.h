@@ -1,4 +1,4 @@
-// When to stop: asked within rounds, so that no step of the solver is longer than what lies between two questions.
+// When to stop: asked within whatever may take long, so that nothing lasts longer than what lies between two questions.
 #pragma once
 
 #include <algorithm>
@@ -6,8 +6,15 @@
 #include <limits>
 
 #include "tessera/base/clock.h"
+#include "tessera/base/error.h"
 
-namespace tessera::solver {
+namespace tessera {
+
+// Thrown by what has no answer yet when its time is over; whoever has set the deadline catches it.
+class DeadlineOver : public Error {
+ public:
+  using Error::Error;
+};
 
 class Deadline {
  public:
@@ -16,8 +23,20 @@ class Deadline {
   // The clock must outlive it. After more seconds than a clock counts, infinity among them: never.
   Deadline(const Clock& clock, double seconds_from_now)
       : clock_(&clock), at_ns_(instant_after(clock.monotonic_ns(), seconds_from_now)) {}
+  // As options say it: 0 seconds are no deadline.
+  static Deadline of_timeout(const Clock& clock, double timeout_seconds) {
+    return timeout_seconds > 0 ? Deadline(clock, timeout_seconds) : Deadline();
+  }
 
   bool is_over() const { return clock_ != nullptr && clock_->monotonic_ns() > at_ns_; }
+  void throw_if_over() const {
+    if (is_over()) throw DeadlineOver("the time that was given is over");
+  }
+  // Infinity where there is none; negative once it is over.
+  double seconds_left() const {
+    if (clock_ == nullptr) return std::numeric_limits<double>::infinity();
+    return 1e-9 * static_cast<double>(at_ns_ - clock_->monotonic_ns());
+  }
 
  private:
   static int64_t instant_after(int64_t now_ns, double seconds) {
@@ -31,4 +50,4 @@ class Deadline {
 };
 inline const Deadline kNoDeadline;
 
-}  // namespace tessera::solver
+}  // namespace tessera
