@@ -9,21 +9,47 @@
 namespace tessera::ops {
 namespace {
 
-std::vector<Box> read_boxes(const Attributes& attributes, std::string_view name, int ndim) {
-  const Ints& flat = attributes.get_ints(name);
-  const size_t num_ranks = attributes.get_ints("ranks").size();
-  const size_t per_box = 2 * static_cast<size_t>(ndim);
-  if (flat.size() != num_ranks * per_box) {
-    throw InvalidArgument("attribute {} must have offset and size of {} dims for each of {} ranks, has {} numbers",
-                          name, ndim, num_ranks, flat.size());
+// The boxes in an attribute, read in place: one of a thousand ranks has a thousand of them.
+class BoxList {
+ public:
+  // Throws InvalidArgument where there is not one for each rank of the group.
+  BoxList(const Attributes& attributes, std::string_view name, int ndim)
+      : flat_(attributes.get_ints(name)), ndim_(static_cast<size_t>(ndim)) {
+    const size_t num_ranks = attributes.get_ints("ranks").size();
+    if (flat_.size() != num_ranks * 2 * ndim_) {
+      throw InvalidArgument("attribute {} must have offset and size of {} dims for each of {} ranks, has {} numbers",
+                            name, ndim, num_ranks, flat_.size());
+    }
+    size_ = num_ranks;
   }
-  std::vector<Box> boxes;
-  for (size_t rank = 0; rank < num_ranks; ++rank) {
-    Box& box = boxes.emplace_back();
-    for (size_t at = rank * per_box; at < (rank + 1) * per_box; at += 2) box.push_back({flat[at], flat[at + 1]});
+
+  size_t size() const { return size_; }
+  mesh::Range range(size_t rank, size_t dim) const {
+    const size_t at = 2 * (rank * ndim_ + dim);
+    return {flat_[at], flat_[at + 1]};
   }
-  return boxes;
-}
+  Box box(size_t rank) const {
+    Box box;
+    for (size_t dim = 0; dim < ndim_; ++dim) box.push_back(range(rank, dim));
+    return box;
+  }
+  int64_t num_elements(size_t rank) const {
+    int64_t count = 1;
+    for (size_t dim = 0; dim < ndim_; ++dim) count *= range(rank, dim).size;
+    return count;
+  }
+  std::vector<Box> boxes() const {
+    std::vector<Box> boxes;
+    boxes.reserve(size_);
+    for (size_t rank = 0; rank < size_; ++rank) boxes.push_back(box(rank));
+    return boxes;
+  }
+
+ private:
+  const Ints& flat_;
+  size_t ndim_;
+  size_t size_ = 0;
+};
 
 Ints write_boxes(std::span<const Box> boxes) {
   Ints flat;
@@ -33,10 +59,10 @@ Ints write_boxes(std::span<const Box> boxes) {
   return flat;
 }
 
-void require_inside(std::span<const Box> boxes, const Shape& shape, std::string_view what) {
-  for (const Box& box : boxes) {
+void require_inside(const BoxList& boxes, const Shape& shape, std::string_view what) {
+  for (size_t rank = 0; rank < boxes.size(); ++rank) {
     for (int dim = 0; dim < shape.ndim(); ++dim) {
-      const auto& range = box[static_cast<size_t>(dim)];
+      const auto range = boxes.range(rank, static_cast<size_t>(dim));
       if (range.offset < 0 || range.size < 0 || range.offset + range.size > shape[dim]) {
         throw InvalidArgument("a box that is {} lies at [{}, {}) of dim {}, which has size {}", what, range.offset,
                               range.offset + range.size, dim, shape[dim]);
@@ -45,10 +71,10 @@ void require_inside(std::span<const Box> boxes, const Shape& shape, std::string_
   }
 }
 
-int64_t elements_of_others(std::span<const Box> boxes, int64_t own) {
+int64_t elements_of_others(const BoxList& boxes, int64_t own) {
   int64_t sum = 0;
   for (size_t rank = 0; rank < boxes.size(); ++rank) {
-    if (static_cast<int64_t>(rank) != own) sum += num_elements(boxes[rank]);
+    if (static_cast<int64_t>(rank) != own) sum += boxes.num_elements(rank);
   }
   return sum;
 }
@@ -79,7 +105,7 @@ class Holders {
 }  // namespace
 
 ExchangeBoxes exchange_boxes(const Attributes& attributes, int ndim) {
-  return {read_boxes(attributes, "send", ndim), read_boxes(attributes, "receive", ndim)};
+  return {BoxList(attributes, "send", ndim).boxes(), BoxList(attributes, "receive", ndim).boxes()};
 }
 
 ExchangeBoxes no_boxes(size_t num_ranks, int ndim) {
@@ -94,21 +120,26 @@ void set_exchange(Attributes& group, const ExchangeBoxes& boxes, const Shape& re
 }
 
 int64_t exchange_sent_elements(const Attributes& attributes, int ndim) {
-  return elements_of_others(read_boxes(attributes, "send", ndim), attributes.get_int("rank_in_group"));
+  return elements_of_others(BoxList(attributes, "send", ndim), attributes.get_int("rank_in_group"));
 }
 
 int64_t exchange_received_elements(const Attributes& attributes, int ndim) {
-  return elements_of_others(read_boxes(attributes, "receive", ndim), attributes.get_int("rank_in_group"));
+  return elements_of_others(BoxList(attributes, "receive", ndim), attributes.get_int("rank_in_group"));
 }
 
-Value exchange(Value x, const Attributes& group, std::span<const Box> held, std::span<const Box> wanted) {
+std::vector<int64_t> exchange_received_by_rank(const Attributes& attributes, int ndim) {
+  const BoxList boxes(attributes, "receive", ndim);
+  std::vector<int64_t> elements(boxes.size());
+  for (size_t rank = 0; rank < elements.size(); ++rank) elements[rank] = boxes.num_elements(rank);
+  return elements;
+}
+
+Attributes exchange_attributes(const Attributes& group, std::span<const Box> held, std::span<const Box> wanted) {
   const auto own = static_cast<size_t>(group.get_int("rank_in_group"));
   check_equal(held.size(), group.get_ints("ranks").size(), "boxes held in an exchange");
   check_equal(wanted.size(), held.size(), "boxes wanted in an exchange");
-  check(x.shape() == shape_of(held[own]), "an exchange's operand has the shape of what the rank holds");
-  const int ndim = x.ndim();
   const Holders holders(held);
-  auto [send, receive] = no_boxes(held.size(), ndim);
+  auto [send, receive] = no_boxes(held.size(), static_cast<int>(held[own].size()));
   for (size_t peer = 0; peer < held.size(); ++peer) {
     if (holders.sender(peer, own) == peer) {
       receive[peer] = relative_to(intersection(held[peer], wanted[own]), wanted[own]);
@@ -120,6 +151,13 @@ Value exchange(Value x, const Attributes& group, std::span<const Box> held, std:
   Attributes attributes;
   for (const char* name : {"ranks", "group", "rank_in_group"}) attributes.set(name, *group.find(name));
   set_exchange(attributes, {send, receive}, shape_of(wanted[own]));
+  return attributes;
+}
+
+Value exchange(Value x, const Attributes& group, std::span<const Box> held, std::span<const Box> wanted) {
+  const auto attributes = exchange_attributes(group, held, wanted);
+  check(x.shape() == shape_of(held[static_cast<size_t>(group.get_int("rank_in_group"))]),
+        "an exchange's operand has the shape of what the rank holds");
   return apply1("exchange", {x}, attributes);
 }
 
@@ -143,14 +181,16 @@ void add_exchange(OpRegistry& registry) {
          if (shape.ndim() != types[0].shape.ndim()) {
            throw InvalidArgument("shape {} must have as many dims as the operand", shape);
          }
-         const auto boxes = exchange_boxes(attributes, shape.ndim());
-         require_inside(boxes.send, types[0].shape, "sent");
-         require_inside(boxes.receive, shape, "received");
+         const BoxList send(attributes, "send", shape.ndim());
+         const BoxList receive(attributes, "receive", shape.ndim());
+         require_inside(send, types[0].shape, "sent");
+         require_inside(receive, shape, "received");
          const auto own = static_cast<size_t>(attributes.get_int("rank_in_group"));
-         if (own >= boxes.send.size()) throw InvalidArgument("rank_in_group={} is not in the group", own);
-         if (!(shape_of(boxes.send[own]) == shape_of(boxes.receive[own]))) {
-           throw InvalidArgument("what stays on the rank is {} in the operand and {} in the result",
-                                 shape_of(boxes.send[own]), shape_of(boxes.receive[own]));
+         if (own >= send.size()) throw InvalidArgument("rank_in_group={} is not in the group", own);
+         const Shape leaves = shape_of(send.box(own));
+         const Shape arrives = shape_of(receive.box(own));
+         if (!(leaves == arrives)) {
+           throw InvalidArgument("what stays on the rank is {} in the operand and {} in the result", leaves, arrives);
          }
          return {{types[0].dtype, shape}};
        },

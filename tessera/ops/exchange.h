@@ -27,6 +27,9 @@ void set_exchange(Attributes& group, const ExchangeBoxes& boxes, const Shape& re
 int64_t exchange_sent_elements(const Attributes& attributes, int ndim);
 int64_t exchange_received_elements(const Attributes& attributes, int ndim);
 
+// The same numbers by rank of the group, also for the rank itself.
+std::vector<int64_t> exchange_received_by_rank(const Attributes& attributes, int ndim);
+
 // Every rank of a group holds a box of a value; this rank wants `wanted[own]`, the others theirs. Each piece comes from
 // the wanting rank itself if it has it, else from the first holder after it in the group, so that replicas share the
 // work. What no rank holds is filled with zeros. The node is there even where nothing moves: other groups' pieces may,
@@ -34,5 +37,7 @@ int64_t exchange_received_elements(const Attributes& attributes, int ndim);
 // `held` and `wanted` are by rank of the group, in coordinates of the whole value; boxes that are held either are equal
 // or do not meet.
 Value exchange(Value x, const Attributes& group, std::span<const Box> held, std::span<const Box> wanted);
+// The attributes of the node that it adds: equal for all values that lie so.
+Attributes exchange_attributes(const Attributes& group, std::span<const Box> held, std::span<const Box> wanted);
 
 }  // namespace tessera::ops

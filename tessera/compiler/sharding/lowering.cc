@@ -89,8 +89,8 @@ Value RedistributionLowering::lower(const mesh::Step& step, const Shape& shape, 
   switch (step.kind) {
     case mesh::StepKind::kRelabel: return value;
     case mesh::StepKind::kSlice: return slice(shape, value, before, after);
-    case mesh::StepKind::kAllToAll: return swap_slices(step, shape, value, before, after);
-    case mesh::StepKind::kExchange: return exchange(shape, value, before, after);
+    case mesh::StepKind::kAllToAll:
+    case mesh::StepKind::kExchange: return ops::apply1("exchange", {value}, exchange_for(step, shape, before, after));
     case mesh::StepKind::kAllReduce:
     case mesh::StepKind::kAllGather:
     case mesh::StepKind::kReduceScatter: break;
@@ -114,6 +114,20 @@ Value RedistributionLowering::lower(const mesh::Step& step, const Shape& shape, 
   return ops::apply1(gathers ? "all_gather" : "reduce_scatter", {value}, attributes);
 }
 
+const Attributes& RedistributionLowering::exchange_for(const mesh::Step& step, const Shape& shape,
+                                                       const mesh::Layout& before, const mesh::Layout& after) {
+  const bool among_all = step.kind == mesh::StepKind::kExchange;
+  auto& known = exchanges_[fmt::format("{} {} {} {}", among_all, shape, before.to_string(), after.to_string())];
+  // Texts do not name ranks.
+  const auto it = std::find_if(known.begin(), known.end(), [&](const Exchange& exchange) {
+    return exchange.before == before && exchange.after == after;
+  });
+  if (it != known.end()) return it->attributes;
+  known.push_back(
+      {before, after, among_all ? exchange(shape, before, after) : swap_slices(step, shape, before, after)});
+  return known.back().attributes;
+}
+
 Value RedistributionLowering::slice(const Shape& shape, Value value, const mesh::Layout& before,
                                     const mesh::Layout& after) const {
   const auto held = slice_of(shape, before, rank_);
@@ -128,8 +142,8 @@ Value RedistributionLowering::slice(const Shape& shape, Value value, const mesh:
 }
 
 // Along some axes, between the ranks that differ along them only.
-Value RedistributionLowering::swap_slices(const mesh::Step& step, const Shape& shape, Value value,
-                                          const mesh::Layout& before, const mesh::Layout& after) {
+Attributes RedistributionLowering::swap_slices(const mesh::Step& step, const Shape& shape, const mesh::Layout& before,
+                                               const mesh::Layout& after) {
   const Attributes group = group_over(before.mesh, step.axes);
   std::vector<mesh::Box> held;
   std::vector<mesh::Box> wanted;
@@ -137,12 +151,11 @@ Value RedistributionLowering::swap_slices(const mesh::Step& step, const Shape& s
     held.push_back(slice_of(shape, before, static_cast<int>(rank)));
     wanted.push_back(slice_of(shape, after, static_cast<int>(rank)));
   }
-  return ops::exchange(value, group, held, wanted);
+  return ops::exchange_attributes(group, held, wanted);
 }
 
 // Between all ranks, from any layout to any other.
-Value RedistributionLowering::exchange(const Shape& shape, Value value, const mesh::Layout& before,
-                                       const mesh::Layout& after) {
+Attributes RedistributionLowering::exchange(const Shape& shape, const mesh::Layout& before, const mesh::Layout& after) {
   std::vector<int> all(static_cast<size_t>(before.mesh.num_axes()));
   std::iota(all.begin(), all.end(), 0);
   Attributes attributes = group_over(before.mesh, all);
@@ -159,7 +172,7 @@ Value RedistributionLowering::exchange(const Shape& shape, Value value, const me
     boxes.receive[place(rank_)] = plan.kept->to_box;
   }
   ops::set_exchange(attributes, boxes, mesh::local_shape(shape, after.sharding, after.mesh, rank_));
-  return ops::apply1("exchange", {value}, attributes);
+  return attributes;
 }
 
 Attributes RedistributionLowering::group_over(const Mesh& mesh, const std::vector<int>& axes) {

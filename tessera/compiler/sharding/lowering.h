@@ -33,18 +33,29 @@ class RedistributionLowering {
   const std::map<ir::NodeId, int64_t>& collective_bytes() const { return collective_bytes_; }
 
  private:
+  // What this rank sends and receives from one layout to another.
+  struct Exchange {
+    mesh::Layout before;
+    mesh::Layout after;
+    Attributes attributes;
+  };
+  const Attributes& exchange_for(const mesh::Step& step, const Shape& shape, const mesh::Layout& before,
+                                 const mesh::Layout& after);
   const mesh::Redistribution& find_way(const Type& type, const mesh::Layout& from, const mesh::Layout& to);
   ir::Value lower(const mesh::Step& step, const Shape& shape, ir::Value value, const mesh::Layout& before,
                   const mesh::Layout& after);
   ir::Value slice(const Shape& shape, ir::Value value, const mesh::Layout& before, const mesh::Layout& after) const;
-  ir::Value swap_slices(const mesh::Step& step, const Shape& shape, ir::Value value, const mesh::Layout& before,
-                        const mesh::Layout& after);
-  ir::Value exchange(const Shape& shape, ir::Value value, const mesh::Layout& before, const mesh::Layout& after);
+  Attributes swap_slices(const mesh::Step& step, const Shape& shape, const mesh::Layout& before,
+                         const mesh::Layout& after);
+  Attributes exchange(const Shape& shape, const mesh::Layout& before, const mesh::Layout& after);
 
   ir::Graph& local_;
   int rank_;
   const mesh::RedistributionOptions& options_;
   std::map<std::string, mesh::Redistribution> ways_;
+  // Of exchanges, by the step: layers that are alike move alike, and who sends what to whom takes long to find among a
+  // thousand ranks.
+  std::map<std::string, std::vector<Exchange>> exchanges_;
   std::vector<std::pair<mesh::Mesh, std::vector<int>>> used_groups_;
   std::map<ir::NodeId, int64_t> collective_bytes_;
 };
