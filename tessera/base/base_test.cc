@@ -101,6 +101,14 @@ TEST(Strings, ShortestReadsBack) {
   EXPECT_EQ(shortest(std::nanf("")), "nan");
 }
 
+TEST(Strings, SecondsAreShownAlikeOnBothSidesOfZero) {
+  for (const double seconds : {6e-8, 5e-4, 0.25, 3.0}) {
+    EXPECT_EQ(format_seconds(-seconds), "-" + format_seconds(seconds));
+  }
+  EXPECT_EQ(format_seconds(-1e-8), "0");
+  EXPECT_EQ(format_seconds(-0.25), "-250.00 ms");
+}
+
 TEST(Strings, ClosestFindsATypo) {
   EXPECT_EQ(closest("reduce_sim", {"reduce_sum", "relu"}), "reduce_sum");
   EXPECT_EQ(closest("xyz", {"reduce_sum", "relu"}), "");

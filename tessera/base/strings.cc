@@ -56,6 +56,7 @@ std::string format_bytes(int64_t bytes) {
 
 std::string format_seconds(double seconds) {
   if (std::abs(seconds) < 5e-8) return "0";
+  if (seconds < 0) return "-" + format_seconds(-seconds);
   if (seconds < 1e-3) return fmt::format("{:.1f} us", seconds * 1e6);
   if (seconds < 1) return fmt::format("{:.2f} ms", seconds * 1e3);
   return fmt::format("{:.3f} s", seconds);
