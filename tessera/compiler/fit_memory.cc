@@ -314,18 +314,21 @@ bool is_better(const FittedSchedule& fitted, const FittedSchedule& than, int64_t
 }  // namespace
 
 FittedSchedule fit_memory(const Graph& local, const ir::PersistentLayout& persistent,
-                          const ops::KernelCatalogue& catalogue, const ScheduleOptions& options, int64_t limit_bytes) {
+                          const ops::KernelCatalogue& catalogue, const ScheduleOptions& options, int64_t limit_bytes,
+                          const Deadline& deadline) {
   const RememberedKernels kernels(catalogue);
   FittedSchedule best{local, make_schedule(local, persistent, kernels, options), {}};
   if (best.schedule.arena_bytes <= limit_bytes) return best;
   const int64_t peak_bytes = best.schedule.peak_bytes;
   // Which length of chains is best depends on the network: long ones free more, short ones are there at once.
   for (int64_t parts = kMostParts; parts > 0; parts /= 2) {
+    deadline.throw_if_over();
     Fitter fitter(local, peak_bytes / parts);
     Repeated now = repeat_for_gradients(local, fitter.dropped());
     auto schedule = make_schedule(now.graph, persistent, kernels, options);
     while (schedule.arena_bytes > limit_bytes &&
            fitter.drop(node_at_peak(now, schedule), schedule.arena_bytes - limit_bytes)) {
+      deadline.throw_if_over();
       now = repeat_for_gradients(local, fitter.dropped());
       schedule = make_schedule(now.graph, persistent, kernels, options);
     }

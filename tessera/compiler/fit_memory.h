@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/deadline.h"
 #include "tessera/compiler/passes/passes.h"
 
 namespace tessera::compiler {
@@ -25,8 +26,10 @@ struct FittedSchedule {
 
 // The schedule of a local graph whose arena takes at most `limit_bytes`, parameters and states included. No collective
 // is repeated, so that each rank decides for itself; results are equal to the last bit, as the same kernels compute
-// them. Throws InvalidArgument that says by how much it does not fit and what lives at the peak.
+// them. Throws InvalidArgument that says by how much it does not fit and what lives at the peak; DeadlineOver
+// between two schedules that are tried.
 FittedSchedule fit_memory(const ir::Graph& local, const ir::PersistentLayout& persistent,
-                          const ops::KernelCatalogue& catalogue, const ScheduleOptions& options, int64_t limit_bytes);
+                          const ops::KernelCatalogue& catalogue, const ScheduleOptions& options, int64_t limit_bytes,
+                          const Deadline& deadline = kNoDeadline);
 
 }  // namespace tessera::compiler

@@ -61,6 +61,7 @@ Compiled plan_ranks(const ir::Graph& graph, const mesh::Mesh& mesh, const Shardi
 
 void compile_rank(Compiled& planned, int rank, const ir::PersistentLayout& persistent,
                   const ops::KernelCatalogue& catalogue, const CompileOptions& options) {
+  options.deadline.throw_if_over();
   // Local: this rank's shapes, collectives as nodes.
   planned.local = partition(planned.logical, planned.plan, rank, options.partition, &planned.groups);
   ops::verify_or_throw(planned.local);
@@ -71,14 +72,17 @@ void compile_rank(Compiled& planned, int rank, const ir::PersistentLayout& persi
     const auto ranks = partition_all(planned.logical, planned.plan, options.partition);
     require_none(verify_local(planned.logical, planned.plan, ranks), planned.local.name());
   }
+  options.deadline.throw_if_over();
   planned.local = fuse(planned.local, options.fusions, options.schedule.channels_last);
 
   // Schedule: kernels, lanes, offsets.
+  options.deadline.throw_if_over();
   if (options.memory_limit_bytes == 0) {
     planned.schedule = make_schedule(planned.local, persistent, catalogue, options.schedule);
     return;
   }
-  auto fitted = fit_memory(planned.local, persistent, catalogue, options.schedule, options.memory_limit_bytes);
+  auto fitted =
+      fit_memory(planned.local, persistent, catalogue, options.schedule, options.memory_limit_bytes, options.deadline);
   planned.local = std::move(fitted.local);
   planned.schedule = std::move(fitted.schedule);
   planned.recomputed = std::move(fitted.recomputed);

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "tessera/base/deadline.h"
 #include "tessera/compiler/fit_memory.h"
 #include "tessera/compiler/partition.h"
 #include "tessera/compiler/passes/passes.h"
@@ -26,6 +27,8 @@ struct CompileOptions {
   ScheduleOptions schedule;
   // The most bytes of the arena; what does not fit is recomputed (fit_memory.h). 0: as much as it takes.
   int64_t memory_limit_bytes = 0;
+  // Of compile_rank() and what calls it: DeadlineOver is thrown between two stages.
+  Deadline deadline = {};
 };
 
 // What each stage made; `tessera graph --stage` prints them.

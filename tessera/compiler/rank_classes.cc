@@ -44,7 +44,8 @@ class Classifier {
       : logical_(first.logical), plan_(first.plan), profile_(profile), ranks_(plan_.ranks()) {
     for (size_t i = 0; i < ranks_.size(); ++i) position_of_[ranks_[i]] = static_cast<int>(i);
     for (const auto& group : first.groups) add_group(group);
-    auto exchanges = exchange_facts(logical_, plan_, first_rank, options.partition.redistribution, profile);
+    auto exchanges =
+        exchange_facts(logical_, plan_, first_rank, options.partition.redistribution, profile, options.deadline);
     facts_ = std::move(exchanges.by_rank);
     add_part_sizes();
     add_group_positions(first.local, exchanges.keys);

@@ -16,7 +16,8 @@ struct RankClass {
 };
 
 // The classes of a planned graph's ranks, in the order of their first ranks. Compiles one rank of each: classes are
-// found from the plan, the groups and what the first rank communicates. Throws as compile_rank does.
+// found from the plan, the groups and what the first rank communicates. Throws as compile_rank does, and
+// DeadlineOver where there is no time for all of them.
 std::vector<RankClass> schedule_classes(Compiled planned, const MachineProfile& profile,
                                         const ops::KernelCatalogue& catalogue, const CompileOptions& options = {});
 

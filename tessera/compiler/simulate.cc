@@ -79,9 +79,9 @@ Received received_by(const Schedule& schedule, const Step& step, const GroupMemb
   }
   if (step.op == "exchange") {
     const Type& type = schedule.values[static_cast<size_t>(step.inputs[0])].type;
-    const auto boxes = ops::exchange_boxes(step.attributes, type.shape.ndim());
-    for (size_t i = 0; i < boxes.receive.size(); ++i) {
-      add(static_cast<int64_t>(i), mesh::num_elements(boxes.receive[i]) * static_cast<int64_t>(size_bytes(type.dtype)));
+    const auto elements = ops::exchange_received_by_rank(step.attributes, type.shape.ndim());
+    for (size_t i = 0; i < elements.size(); ++i) {
+      add(static_cast<int64_t>(i), elements[i] * static_cast<int64_t>(size_bytes(type.dtype)));
     }
     return received;
   }
@@ -129,8 +129,8 @@ struct GroupView {
 
 class Simulator {
  public:
-  Simulator(std::span<const RankClass> classes, const MachineProfile& profile)
-      : classes_(classes), profile_(profile), states_(classes.size()) {
+  Simulator(std::span<const RankClass> classes, const MachineProfile& profile, const Deadline& deadline)
+      : classes_(classes), profile_(profile), deadline_(deadline), states_(classes.size()) {
     for (size_t c = 0; c < classes.size(); ++c) {
       for (const int rank : classes[c].ranks) class_of_[rank] = static_cast<int>(c);
       State& state = states_[c];
@@ -146,6 +146,7 @@ class Simulator {
     while (moved) {
       moved = false;
       for (size_t c = 0; c < classes_.size(); ++c) {
+        deadline_.throw_if_over();
         moved = advance_compute(c) || moved;
         for (Lane& lane : states_[c].lanes) moved = advance_communication(c, lane) || moved;
       }
@@ -303,6 +304,7 @@ class Simulator {
 
   std::span<const RankClass> classes_;
   const MachineProfile& profile_;
+  const Deadline& deadline_;
   std::vector<State> states_;
   std::map<int, int> class_of_;
   std::map<std::vector<std::vector<int>>, int> patterns_;
@@ -311,8 +313,8 @@ class Simulator {
 
 }  // namespace
 
-Simulation simulate(std::span<const RankClass> classes, const MachineProfile& profile) {
-  return Simulator(classes, profile).run();
+Simulation simulate(std::span<const RankClass> classes, const MachineProfile& profile, const Deadline& deadline) {
+  return Simulator(classes, profile, deadline).run();
 }
 
 }  // namespace tessera::compiler

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/deadline.h"
 #include "tessera/compiler/machine_profile.h"
 #include "tessera/compiler/rank_classes.h"
 
@@ -55,7 +56,9 @@ struct Simulation {
 };
 
 // The classes together are all ranks that take part: of each group, of all its members. Throws InvalidArgument for
-// point-to-point steps, which no plan makes, for a group with other ranks, and for schedules that wait for one another.
-Simulation simulate(std::span<const RankClass> classes, const MachineProfile& profile);
+// point-to-point steps, which no plan makes, for a group with other ranks, and for schedules that wait for one another;
+// DeadlineOver where there is no time to come to the end.
+Simulation simulate(std::span<const RankClass> classes, const MachineProfile& profile,
+                    const Deadline& deadline = kNoDeadline);
 
 }  // namespace tessera::compiler

@@ -18,9 +18,9 @@ std::vector<std::pair<std::string, double>> figures_of(const PlannedStep& planne
       {"step_seconds", planned.cost.seconds()},
       {"received_bytes", static_cast<double>(planned.cost.received_bytes)},
       {"peak_bytes", static_cast<double>(planned.cost.peak_bytes)}};
-  if (planned.shows_simulation) {
-    figures.emplace_back("simulated_step_seconds", planned.simulated.simulation.step_seconds);
-    figures.emplace_back("simulated_peak_bytes", static_cast<double>(planned.simulated.peak_memory_bytes));
+  if (planned.shows_simulation && planned.simulated) {
+    figures.emplace_back("simulated_step_seconds", planned.simulated->simulation.step_seconds);
+    figures.emplace_back("simulated_peak_bytes", static_cast<double>(planned.simulated->peak_memory_bytes));
   }
   return figures;
 }
@@ -78,7 +78,10 @@ BudgetCheck check_budget(const PlannedStep& planned, const std::string& model, c
     const auto it = std::find_if(figures.begin(), figures.end(), [&](const auto& f) { return f.first == name; });
     if (it == figures.end()) {
       throw InvalidArgument("{}: budget of \"{}\": {}", file, name,
-                            name.starts_with("simulated_") ? "is simulated: add --simulate" : "is not known");
+                            name.starts_with("simulated_")
+                                ? planned.shows_simulation ? "is simulated, and time was up: allow a longer --timeout"
+                                                           : "is simulated: add --simulate"
+                                : "is not known");
     }
     const auto where = fmt::format("{}: budget of \"{}\"", file, name);
     const double most = number_at(budget, "most", where);

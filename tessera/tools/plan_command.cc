@@ -55,10 +55,10 @@ void add_search_options(CLI::App& plan, PlanCommand& command) {
       ->check(CLI::Range(1, 3));
   plan.add_option("--rounds", command.rounds, "of search on each grid; default: 50, or what the timeout allows")
       ->check(CLI::Range(1, 1 << 30));
-  plan.add_option(
-          "--timeout", command.timeout,
-          "seconds for making the network's graph and searching; then the best that is known is simulated, beside "
-          "data parallel, however long that takes")
+  plan.add_option("--timeout", command.timeout,
+                  "seconds for all of it; then the best that is known is taken, and what was left out is said. Data "
+                  "parallel is "
+                  "simulated whatever it takes")
       ->check(positive_seconds());
   plan.add_option("--gap", command.gap, "good enough: (cost - bound) / cost")->capture_default_str()->check(fraction());
   plan.add_option("--seed", command.seed, "of the search")->capture_default_str();

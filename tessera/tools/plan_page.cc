@@ -81,7 +81,7 @@ Json page_json(const PlannedStep& planned, const std::string& model) {
                {"persistent", planned.cost.persistent_bytes},
                {"operators", Json::array()}};
   for (ir::NodeId n = 0; n < planned.graph.num_nodes(); ++n) json["operators"].push_back(operator_json(planned, n));
-  if (planned.shows_simulation) json["lanes"] = lanes_json(planned.simulated);
+  if (planned.shows_simulation && planned.simulated) json["lanes"] = lanes_json(*planned.simulated);
   return json;
 }
 

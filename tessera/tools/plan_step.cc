@@ -68,14 +68,21 @@ void refuse_what_cannot_fit(const PlannedStep& planned, int num_ranks) {
 }
 
 // Of a plan that was compared to others, what that has found.
-compiler::SimulatedPlan simulate_step(const PlannedStep& planned, const compiler::PlanChoices& choices,
-                                      const compiler::Plan& plan) {
+std::optional<compiler::SimulatedPlan> simulate_step(const PlannedStep& planned, const compiler::PlanChoices& choices,
+                                                     const compiler::Plan& plan) {
   if (planned.chosen) {
     for (const auto& candidate : planned.chosen->candidates) {
-      if (candidate.choices == choices) return *candidate.prediction.simulated;
+      if (!(candidate.choices == choices)) continue;
+      if (candidate.prediction.simulated == nullptr) return std::nullopt;
+      return *candidate.prediction.simulated;
     }
   }
-  return compiler::simulate_plan(planned.graph, plan, planned.profile, planned.memory_limit_bytes);
+  try {
+    return compiler::simulate_plan(planned.graph, plan, planned.profile, planned.memory_limit_bytes, {},
+                                   {.first = planned.deadline, .fitting = planned.deadline});
+  } catch (const DeadlineOver&) {
+    return std::nullopt;
+  }
 }
 
 compiler::Plan plan_for(const PlannedStep& planned, const compiler::PlanChoices& choices) {
@@ -126,9 +133,9 @@ compiler::PlanCost count(const PlannedStep& planned, const compiler::PlanChoices
 }
 
 PlannedStep plan_step(PlanCommand command) {
-  const int64_t begin_ns = Clock::system().monotonic_ns();
-  refuse_other_ways(command.step);
   PlannedStep planned;
+  planned.deadline = Deadline::of_timeout(Clock::system(), command.timeout);
+  refuse_other_ways(command.step);
   planned.profile = read_profile(command.profile);
   std::optional<compiler::PlanRecord> record;
   if (!command.load.empty()) {
@@ -159,10 +166,7 @@ PlannedStep plan_step(PlanCommand command) {
   } else {
     refuse_what_cannot_fit(planned, num_ranks);
     auto options = search_options(command, planned);
-    if (command.timeout > 0) {
-      const auto gone_ns = static_cast<double>(Clock::system().monotonic_ns() - begin_ns);
-      options.timeout_seconds = std::max(command.timeout - gone_ns / 1e9, 1e-3);
-    }
+    if (command.timeout > 0) options.timeout_seconds = std::max(planned.deadline.seconds_left(), 1e-3);
     planned.chosen = compiler::choose_plan(planned.graph, ranks, planned.profile, options);
     planned.choices = planned.chosen->taken().choices;
   }
@@ -172,12 +176,14 @@ PlannedStep plan_step(PlanCommand command) {
   const auto by_batch = plan_for(planned, batch_choices);
   planned.data_parallel = compiler::cost_of_plan(planned.graph, by_batch, planned.profile);
   planned.simulated = simulate_step(planned, planned.choices, planned.plan);
-  planned.data_parallel_simulated = simulate_step(planned, batch_choices, by_batch);
   planned.shows_simulation = command.simulate;
+  if (record || command.simulate) planned.data_parallel_simulated = simulate_step(planned, batch_choices, by_batch);
   if (!command.out.empty()) {
-    auto written = planned.chosen ? planned.chosen->record
-                                  : compiler::record_plan(planned.graph, planned.choices,
-                                                          planned.simulated.simulation.step_seconds, record->bound);
+    auto written =
+        planned.chosen
+            ? planned.chosen->record
+            : compiler::record_plan(planned.graph, planned.choices,
+                                    planned.simulated ? planned.simulated->simulation.step_seconds : 0, record->bound);
     if (!planned.chosen) written.added_seconds = planned.cost.seconds();
     FileSystem::local().write_atomically(command.out, compiler::to_json(written));
   }

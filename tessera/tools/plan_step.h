@@ -17,7 +17,7 @@ struct PlanCommand {
   std::string algorithm = "certified";
   int max_axes = 2;    // the most axes of the grids that are looked at, where step.mesh says none
   int rounds = 0;      // rounds of the solver for each grid; 0: SearchOptions::rounds, or as many as the timeout allows
-  double timeout = 0;  // seconds until the best that is known is taken; 0: none
+  double timeout = 0;  // seconds from plan_step()'s call until the best that is known is taken; 0: none
   double gap = 1e-3;   // good enough: (cost - bound) / cost
   uint64_t seed = 0;
   std::string load;         // a plan's file, instead of a search
@@ -37,9 +37,11 @@ struct PlannedStep {
   std::vector<compiler::OperatorName> names;   // by NodeId
   std::optional<compiler::ChosenPlan> chosen;  // absent: the plan is a file's
   compiler::PlanCost data_parallel;
-  compiler::SimulatedPlan simulated;
-  compiler::SimulatedPlan data_parallel_simulated;
+  // Absent where there was no time for it, or nothing shows it.
+  std::optional<compiler::SimulatedPlan> simulated;
+  std::optional<compiler::SimulatedPlan> data_parallel_simulated;
   bool shows_simulation = false;  // in detail
+  Deadline deadline = {};         // of the command, for what is made of the plan
 };
 
 // Traces the step, chooses a plan as a training would (or loads one), counts what it costs, simulates it and writes it,

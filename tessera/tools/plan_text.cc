@@ -20,7 +20,9 @@ std::string cost_text(const PlanCost& cost) {
                      format_bytes(cost.peak_bytes));
 }
 
-std::string simulation_text(const compiler::SimulatedPlan& simulated) {
+std::string simulation_text(const std::optional<compiler::SimulatedPlan>& plan) {
+  if (!plan) return "not simulated: time was up";
+  const auto& simulated = *plan;
   const auto& classes = simulated.simulation.classes;
   const auto slowest = std::max_element(
       classes.begin(), classes.end(), [](const auto& a, const auto& b) { return a.step_seconds() < b.step_seconds(); });
@@ -34,29 +36,37 @@ std::string finite_seconds(double seconds) { return std::isfinite(seconds) ? for
 
 // What was compared, and which plan was taken.
 std::string candidates_text(const PlannedStep& planned) {
+  const auto unknown = [](const std::string& origin, const char* mark) {
+    return fmt::format("  {:<24}{:>12}{:>12}{}\n", origin, "no time", "-", mark);
+  };
   const auto row = [](const std::string& origin, double seconds, int64_t peak_bytes, const char* mark) {
     return fmt::format("  {:<24}{:>12}{:>12}{}\n", origin, std::isfinite(seconds) ? format_seconds(seconds) : "no fit",
                        format_bytes(peak_bytes), mark);
   };
   auto text = fmt::format("\n  {:<24}{:>12}{:>12}\n", "simulated", "step", "arena");
   if (!planned.chosen) {
-    const auto& own = planned.simulated;
-    const auto& other = planned.data_parallel_simulated;
-    text += row("the file's plan", own.simulation.step_seconds, own.peak_memory_bytes, "  taken");
-    text += row("data parallel", other.simulation.step_seconds, other.peak_memory_bytes, "");
+    const auto simulated = [&](const std::string& origin, const auto& plan, const char* mark) {
+      return plan ? row(origin, plan->simulation.step_seconds, plan->peak_memory_bytes, mark) : unknown(origin, mark);
+    };
+    text += simulated("the file's plan", planned.simulated, "  taken");
+    text += simulated("data parallel", planned.data_parallel_simulated, "");
     return text + "taken: the plan of the file, as it is\n";
   }
   const auto& chosen = *planned.chosen;
   for (size_t i = 0; i < chosen.candidates.size(); ++i) {
     const auto& [origin, choices, prediction] = chosen.candidates[i];
-    text += row(origin, prediction.step_seconds, prediction.peak_memory_bytes, i == chosen.chosen ? "  taken" : "");
+    const char* mark = i == chosen.chosen ? "  taken" : "";
+    text += prediction.simulated ? row(origin, prediction.step_seconds, prediction.peak_memory_bytes, mark)
+                                 : unknown(origin, mark);
   }
-  return text + fmt::format("taken: {}\n", chosen.reason());
+  text += fmt::format("taken: {}\n", chosen.reason());
+  return chosen.left_out.empty() ? text : text + chosen.left_out_text() + "\n";
 }
 
 std::string proof_text(const PlannedStep& planned) {
   if (!planned.chosen) return "  search    none: the plan is a file's\n";
   const auto& search = planned.chosen->search;
+  if (search.meshes.empty()) return "  search    found nothing in time; nothing is proven\n";
   if (std::isinf(search.bound))
     return fmt::format("  search    {}, the least that was found; nothing is proven\n", format_seconds(search.cost));
   return fmt::format(
@@ -164,7 +174,7 @@ std::string plan_summary(const PlannedStep& planned, const std::string& model) {
 
 std::string plan_text(const PlannedStep& planned, const std::string& model, int num_rows) {
   auto text = plan_summary(planned, model);
-  if (planned.chosen) text += grids_text(planned.chosen->search.meshes);
+  if (planned.chosen && !planned.chosen->search.meshes.empty()) text += grids_text(planned.chosen->search.meshes);
   text += rows_text(folded_rows(planned), num_rows);
   return text + fmt::format("results are moved to where they are wanted in {}, {} received\n",
                             format_seconds(planned.cost.output_seconds), format_bytes(planned.cost.output_bytes));
@@ -183,7 +193,7 @@ std::string plan_json(const PlannedStep& planned, const std::string& model) {
     const auto& chosen = *planned.chosen;
     json["taken"] = {{"plan", chosen.is_data_parallel ? "data parallel" : chosen.taken().origin},
                      {"reason", chosen.reason()},
-                     {"step_seconds", chosen.simulated_seconds},
+                     {"step_seconds", finite(chosen.simulated_seconds)},
                      {"peak_memory_bytes", chosen.peak_memory_bytes},
                      {"data_parallel_step_seconds", finite(chosen.data_parallel_seconds)}};
     json["candidates"] = Json::array();
@@ -193,8 +203,9 @@ std::string plan_json(const PlannedStep& planned, const std::string& model) {
                                     {"step_seconds", finite(prediction.step_seconds)},
                                     {"peak_memory_bytes", prediction.peak_memory_bytes}});
     }
+    if (!chosen.left_out.empty()) json["left_out"] = chosen.left_out;
     const auto& search = chosen.search;
-    json["search"] = {{"cost_seconds", search.cost},
+    json["search"] = {{"cost_seconds", finite(search.cost)},
                       {"bound_seconds", finite(search.bound)},
                       {"gap", finite(search.gap())},
                       {"layers_alike", search.is_folded},
@@ -210,8 +221,9 @@ std::string plan_json(const PlannedStep& planned, const std::string& model) {
     }
   }
   if (planned.shows_simulation) {
-    json["simulation"] = json_of(planned.simulated);
-    json["data_parallel_simulation"] = json_of(planned.data_parallel_simulated);
+    json["simulation"] = planned.simulated ? json_of(*planned.simulated) : Json();
+    json["data_parallel_simulation"] =
+        planned.data_parallel_simulated ? json_of(*planned.data_parallel_simulated) : Json();
   }
   json["output_seconds"] = planned.cost.output_seconds;
   json["operators"] = Json::array();

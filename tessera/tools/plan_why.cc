@@ -87,6 +87,7 @@ struct Alternative {
 Alternative solve_with(const PlannedStep& planned, const PlanCommand& command, ir::NodeId node,
                        const NodeChoice& choice, int rounds) {
   auto options = search_options(command, planned);
+  if (command.timeout > 0) options.timeout_seconds = std::max(planned.deadline.seconds_left(), 1e-3);
   options.meshes = {planned.choices.mesh};
   options.memory_limit_bytes = planned.chosen ? planned.chosen->search_limit_bytes : 0;
   options.fixed = {{node, choice}};
@@ -99,6 +100,8 @@ Alternative solve_with(const PlannedStep& planned, const PlanCommand& command, i
     alternative.choices = std::move(found.choices);
   } catch (const InvalidArgument&) {
     // Nothing fits beside it.
+  } catch (const DeadlineOver&) {
+    // Nothing was found beside it.
   }
   return alternative;
 }
@@ -121,8 +124,13 @@ std::string why_text(const PlannedStep& planned, const PlanCommand& command, con
   const auto& options = costs.options_of(planned.graph, node);
   const auto chosen = choice_of(planned.choices, node);
   std::vector<Alternative> alternatives;
+  size_t num_left_out = 0;
   for (const auto& choice : options.choices) {
     if (choice == chosen) continue;
+    if (planned.deadline.is_over()) {
+      ++num_left_out;
+      continue;
+    }
     if (command.progress) {
       fmt::print(stderr, "choice {}/{}: {}\n", alternatives.size() + 1, options.choices.size() - 1,
                  choice_text(planned, choice));
@@ -135,7 +143,7 @@ std::string why_text(const PlannedStep& planned, const PlanCommand& command, con
   const auto num_all = alternatives.size();
   alternatives.resize(num_shown);
   for (auto& alternative : alternatives) {
-    if (std::isinf(alternative.cost)) continue;
+    if (std::isinf(alternative.cost) || planned.deadline.is_over()) continue;
     auto again = solve_with(planned, command, node, alternative.choice, kRounds);
     if (again.cost < alternative.cost) alternative = std::move(again);
   }
@@ -157,6 +165,9 @@ std::string why_text(const PlannedStep& planned, const PlanCommand& command, con
                         signed_seconds(cost.communication_seconds - planned.cost.communication_seconds),
                         format_bytes(cost.peak_bytes));
     text += where_seconds_go(planned, planned.cost, cost);
+  }
+  if (num_left_out > 0) {
+    text += fmt::format("\nleft out because time was up: {} choice{}\n", num_left_out, num_left_out == 1 ? "" : "s");
   }
   if (num_shown < num_all) text += fmt::format("\n  {} more, none better\n", num_all - num_shown);
   return text;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <optional>
 #include <set>
@@ -20,14 +19,14 @@
 namespace tessera::compiler {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // Of searches within a memory limit, each with a tighter one.
 constexpr int kAttempts = 4;
 // Of searches with prices from a simulation. They settle in one or two; the rest is for plans that take turns.
 constexpr int kPricedSearches = 3;
 // Of the best plans on other grids than the best one's, so many are simulated.
 constexpr int kOtherGrids = 2;
+// Of the time that is left a search gets so much: what it finds counts only once it is simulated.
+constexpr double kSearchShare = 0.5;
 // A price is never nothing: of plans that hide all they send, the one that sends less.
 constexpr double kLeastPrice = 0.05;
 // Prices that move by less have settled.
@@ -133,18 +132,25 @@ class Chooser {
  public:
   Chooser(const ir::Graph& graph, const std::vector<int>& ranks, const MachineProfile& profile,
           const SearchOptions& options)
-      : graph_(graph), ranks_(ranks), profile_(profile), options_(options), searching_(options) {
+      : graph_(graph),
+        ranks_(ranks),
+        profile_(profile),
+        options_(options),
+        searching_(options),
+        deadline_(Deadline::of_timeout(*options.clock, options.timeout_seconds)) {
     searching_.memory_limit_bytes = 0;
     searching_.num_others = kOtherGrids;
   }
 
   ChosenPlan run() {
-    chosen_.search = search_once({});
-    add("search", chosen_.search.choices);
-    for (const PlanChoices& other : chosen_.search.others) {
-      if (is_late()) break;
-      add(fmt::format("search on {}", other.mesh.to_string()), other);
+    plan_data_parallel();
+    if (search_first()) {
+      add("search", chosen_.search.choices);
+      for (const PlanChoices& other : chosen_.search.others) {
+        add(fmt::format("search on {}", other.mesh.to_string()), other);
+      }
     }
+    if (data_parallel_) add(kDataParallel, *data_parallel_);
     add_given();
     fit_memory_limit(candidates()[0].prediction, chosen_.search.live_bytes);
     if (ranks_.size() > 1) search_by_prices();
@@ -157,39 +163,71 @@ class Chooser {
 
   SearchResult search_once(const LanePrices& prices) {
     searching_.prices = prices;
-    if (has_timeout()) searching_.timeout_seconds = std::max(seconds_left(), 1e-3);
+    if (options_.timeout_seconds > 0) {
+      searching_.timeout_seconds = std::max(kSearchShare * deadline_.seconds_left(), 1e-3);
+    }
     return search(graph_, ranks_, profile_, searching_);
   }
 
-  bool has_timeout() const { return options_.timeout_seconds > 0; }
-  bool is_late() const { return has_timeout() && seconds_left() <= 0; }
-  double seconds_left() const {
-    return options_.timeout_seconds - std::chrono::duration<double>(Clock::now() - begin_).count();
+  // False where there was no time to find anything: data parallel is then all there is.
+  bool search_first() {
+    try {
+      chosen_.search = search_once({});
+      return true;
+    } catch (const DeadlineOver& error) {
+      if (!data_parallel_) throw InvalidArgument(error.what());
+      chosen_.search.cost = solver::kForbidden;
+      chosen_.search.bound = -solver::kForbidden;
+      leave_out("the search");
+      return false;
+    }
   }
+
+  bool is_late() const { return deadline_.is_over(); }
+  void leave_out(std::string what) { chosen_.left_out.push_back(std::move(what)); }
 
   // Whether it is a plan that was not there yet.
   bool add(std::string origin, PlanChoices choices) {
-    if (!known_.insert(to_json(record_plan(graph_, choices))).second) return false;
-    const auto prediction = predict(graph_, choices, profile_, options_);
+    const auto record = to_json(record_plan(graph_, choices));
+    if (!known_.insert(record).second) return false;
+    PlanPrediction prediction;
+    if (data_parallel_ && record == data_parallel_record_) {
+      prediction = data_parallel_prediction_;
+    } else {
+      try {
+        deadline_.throw_if_over();
+        prediction = predict(graph_, choices, profile_, options_, {.first = deadline_, .fitting = deadline_});
+      } catch (const DeadlineOver&) {
+        leave_out(fmt::format("simulating \"{}\"", origin));
+      }
+    }
+    if (prediction.simulated && prediction.simulated->is_cut_short) {
+      leave_out(fmt::format("computing again what does not fit of \"{}\"", origin));
+    }
     candidates().push_back({std::move(origin), std::move(choices), prediction});
     return true;
   }
 
-  // Data parallel and what the strategies say on their own, unless what is given rules them out.
-  void add_given() {
-    const bool is_given = has_strategies(graph_);
+  // Unless what is given rules it out. It is what all else is compared with, and there in any case.
+  void plan_data_parallel() {
+    const PlanOptions options{.strategies = false, .whole_results = options_.whole_results};
     try {
-      const PlanOptions options{.strategies = false, .whole_results = options_.whole_results};
       auto plain = batch_choices(graph_, base(), options_.hints, options);
-      chosen_.is_data_parallel_ruled_out = (is_given && !keeps_strategies(graph_, plain)) || !keeps_fixed(plain);
-      if (!chosen_.is_data_parallel_ruled_out) {
-        data_parallel_ = to_json(record_plan(graph_, plain));
-        add(kDataParallel, std::move(plain));
-      }
+      chosen_.is_data_parallel_ruled_out =
+          (has_strategies(graph_) && !keeps_strategies(graph_, plain)) || !keeps_fixed(plain);
+      if (chosen_.is_data_parallel_ruled_out) return;
+      data_parallel_ = std::move(plain);
     } catch (const InvalidArgument&) {
       chosen_.is_data_parallel_ruled_out = true;  // the layouts that are given share no grid with it
+      return;
     }
-    if (!is_given || !options_.fixed.empty() || is_late()) return;
+    data_parallel_record_ = to_json(record_plan(graph_, *data_parallel_));
+    data_parallel_prediction_ = predict(graph_, *data_parallel_, profile_, options_, {.fitting = deadline_});
+  }
+
+  // What the strategies say on their own.
+  void add_given() {
+    if (!has_strategies(graph_) || !options_.fixed.empty()) return;
     try {
       const PlanOptions options{.batch_by_default = true, .whole_results = options_.whole_results};
       add("given strategies", batch_choices(graph_, base(), options_.hints, options));
@@ -213,7 +251,10 @@ class Chooser {
     const int64_t limit = options_.memory_limit_bytes;
     double best = last.step_seconds;
     for (int attempt = 0; attempt < kAttempts && limit > 0 && last.peak_unlimited_bytes > limit; ++attempt) {
-      if (is_late() && anything_fits()) break;
+      if (is_late()) {
+        leave_out("searching for plans that take less memory");
+        break;
+      }
       const double share = static_cast<double>(limit) / static_cast<double>(last.peak_unlimited_bytes);
       searching_.memory_limit_bytes = static_cast<int64_t>(0.98 * share * static_cast<double>(live_bytes));
       SearchResult tighter;
@@ -221,6 +262,9 @@ class Chooser {
         tighter = search_once({});
       } catch (const InvalidArgument&) {
         break;  // nothing keeps within that
+      } catch (const DeadlineOver&) {
+        leave_out("searching for plans that take less memory");
+        break;
       }
       live_bytes = tighter.live_bytes;
       if (!add(fmt::format("search within {}", format_bytes(searching_.memory_limit_bytes)), tighter.choices)) break;
@@ -254,8 +298,7 @@ class Chooser {
     searching_.num_others = 0;
     for (int round = 1; round <= kPricedSearches; ++round) {
       const auto& best = candidates()[fastest()].prediction;
-      if (best.communication_seconds < kNegligible * best.step_seconds) return;
-      if (is_late()) return;
+      if (best.simulated == nullptr || best.communication_seconds < kNegligible * best.step_seconds) return;
       // Half way from the last ones: a lane whose price falls at once is filled at once, and is exposed again.
       const LanePrices prices{.awaited = (last.awaited + best.exposed.awaited) / 2,
                               .gradient = (last.gradient + best.exposed.gradient) / 2};
@@ -263,28 +306,35 @@ class Chooser {
           std::abs(prices.awaited - last.awaited) < kSettled && std::abs(prices.gradient - last.gradient) < kSettled;
       if (is_settled) return;
       last = prices;
+      if (is_late()) return leave_out("searching with communication at its price");
       try {
         add(fmt::format("priced search {}", round), search_once(prices).choices);
-      } catch (const InvalidArgument&) {
-        return;  // out of time
+      } catch (const DeadlineOver&) {
+        return leave_out("searching with communication at its price");
       }
     }
   }
 
   void take() {
     chosen_.chosen = fastest();
-    if (!anything_fits()) {
+    const auto not_simulated = std::find_if(candidates().begin(), candidates().end(),
+                                            [](const auto& c) { return c.prediction.simulated == nullptr; });
+    if (!anything_fits() && not_simulated != candidates().end()) {
+      chosen_.chosen = static_cast<size_t>(not_simulated - candidates().begin());
+    } else if (!anything_fits()) {
       const auto& least = *std::min_element(candidates().begin(), candidates().end(), [](const auto& a, const auto& b) {
         return a.prediction.peak_unlimited_bytes < b.prediction.peak_unlimited_bytes;
       });
-      throw InvalidArgument("no plan of {} on {} ranks fits into {} a rank; the smallest that was found takes {}",
+      throw InvalidArgument("no plan of {} on {} ranks fits into {} a rank; the smallest that was found takes {}{}",
                             graph_.name(), ranks_.size(), format_bytes(options_.memory_limit_bytes),
-                            format_bytes(least.prediction.peak_unlimited_bytes));
+                            format_bytes(least.prediction.peak_unlimited_bytes),
+                            chosen_.left_out.empty() ? "" : "; " + chosen_.left_out_text());
     }
     chosen_.data_parallel_seconds = solver::kForbidden;
-    for (size_t i = 0; i < candidates().size() && !data_parallel_.empty(); ++i) {
+    for (size_t i = 0; i < candidates().size() && data_parallel_; ++i) {
       const auto& candidate = candidates()[i];
-      if (candidate.origin != kDataParallel && to_json(record_plan(graph_, candidate.choices)) != data_parallel_) {
+      if (candidate.origin != kDataParallel &&
+          to_json(record_plan(graph_, candidate.choices)) != data_parallel_record_) {
         continue;
       }
       chosen_.data_parallel_seconds = candidate.prediction.step_seconds;
@@ -297,7 +347,8 @@ class Chooser {
     const PlanCandidate& taken = chosen_.taken();
     chosen_.simulated_seconds = taken.prediction.step_seconds;
     chosen_.peak_memory_bytes = taken.prediction.peak_memory_bytes;
-    chosen_.record = record_plan(graph_, taken.choices, chosen_.simulated_seconds, chosen_.search.bound);
+    chosen_.record = record_plan(graph_, taken.choices, taken.prediction.simulated ? chosen_.simulated_seconds : 0,
+                                 chosen_.search.bound);
     const Plan plan = plan_of(graph_, taken.choices, options_.whole_results);
     const PlanCost cost = cost_of_plan(graph_, plan, profile_, options_.partition);
     chosen_.record.added_seconds = cost.seconds();
@@ -312,44 +363,55 @@ class Chooser {
   const SearchOptions& options_;
   SearchOptions searching_;
   ChosenPlan chosen_;
-  std::set<std::string> known_;  // the candidates' records
-  std::string data_parallel_;    // its record; empty where it is ruled out
-  Clock::time_point begin_ = Clock::now();
+  Deadline deadline_;
+  std::set<std::string> known_;               // the candidates' records
+  std::optional<PlanChoices> data_parallel_;  // absent where it is ruled out
+  std::string data_parallel_record_;
+  PlanPrediction data_parallel_prediction_;
 };
 
 }  // namespace
 
 SimulatedPlan simulate_plan(const ir::Graph& graph, const Plan& plan, const MachineProfile& profile,
-                            int64_t memory_limit_bytes, const PartitionOptions& partition) {
+                            int64_t memory_limit_bytes, const PartitionOptions& partition, const SimulationTime& time) {
   Compiled planned;
   planned.logical = graph;
   planned.plan = plan;
   static const ops::FakeKernelCatalogue catalogue;
   SimulatedPlan result;
-  const auto simulate_within = [&](int64_t limit) {
-    result.classes =
-        schedule_classes(planned, profile, catalogue, {.partition = partition, .memory_limit_bytes = limit});
-    result.simulation = simulate(result.classes, profile);
+  const auto simulate_within = [&](int64_t limit, const Deadline& deadline) {
+    // The job that takes the plan verifies what it compiles; among a thousand ranks that takes longer than compiling.
+    auto classes = schedule_classes(planned, profile, catalogue,
+                                    {.verification = Verification::kNone,
+                                     .partition = partition,
+                                     .memory_limit_bytes = limit,
+                                     .deadline = deadline});
+    result.simulation = simulate(classes, profile, deadline);
+    result.classes = std::move(classes);
     result.peak_memory_bytes = 0;
     for (const auto& ranks : result.simulation.classes) {
       result.peak_memory_bytes = std::max(result.peak_memory_bytes, ranks.peak_memory_bytes);
     }
   };
-  simulate_within(0);
+  simulate_within(0, time.first);
   result.peak_unlimited_bytes = result.peak_memory_bytes;
   if (memory_limit_bytes == 0 || result.peak_memory_bytes <= memory_limit_bytes) return result;
   try {
-    simulate_within(memory_limit_bytes);
+    simulate_within(memory_limit_bytes, time.fitting);
   } catch (const InvalidArgument&) {
     result.fits = false;  // whatever is computed again
+  } catch (const DeadlineOver&) {
+    result.fits = false;
+    result.is_cut_short = true;
   }
   return result;
 }
 
 PlanPrediction predict(const ir::Graph& graph, const PlanChoices& choices, const MachineProfile& profile,
-                       const SearchOptions& options) {
-  const auto simulated = std::make_shared<SimulatedPlan>(simulate_plan(
-      graph, plan_of(graph, choices, options.whole_results), profile, options.memory_limit_bytes, options.partition));
+                       const SearchOptions& options, const SimulationTime& time) {
+  const auto simulated =
+      std::make_shared<SimulatedPlan>(simulate_plan(graph, plan_of(graph, choices, options.whole_results), profile,
+                                                    options.memory_limit_bytes, options.partition, time));
   const Simulation& simulation = simulated->simulation;
   PlanPrediction predicted{.step_seconds = simulated->fits ? simulation.step_seconds : solver::kForbidden,
                            .peak_memory_bytes = simulated->peak_memory_bytes,
@@ -367,16 +429,31 @@ ChosenPlan choose_plan(const ir::Graph& graph, const std::vector<int>& ranks, co
   return Chooser(graph, ranks, profile, options).run();
 }
 
+std::string ChosenPlan::left_out_text() const {
+  return left_out.empty() ? "" : fmt::format("left out because time was up: {}", fmt::join(left_out, ", "));
+}
+
 std::string ChosenPlan::reason() const {
   const auto seconds = [](const PlanCandidate& c) { return format_seconds(c.prediction.step_seconds); };
+  if (taken().prediction.simulated == nullptr) {
+    return fmt::format(
+        "{}, which there was no time to simulate: {}", taken().origin,
+        is_data_parallel_ruled_out ? "what is given rules data parallel out" : "nothing that was simulated fits");
+  }
+  if (candidates.size() == 1 && !left_out.empty()) {
+    return fmt::format("data parallel, {}: nothing else was found in time", seconds(taken()));
+  }
   if (candidates.size() == 1) {
     return is_data_parallel ? "data parallel, which is what the search found" : "the plan that the search found";
   }
   if (is_data_parallel) {
     const PlanCandidate* next = nullptr;
     for (const auto& candidate : candidates) {
-      if (&candidate == &taken()) continue;
+      if (&candidate == &taken() || candidate.prediction.simulated == nullptr) continue;
       if (next == nullptr || candidate.prediction.step_seconds < next->prediction.step_seconds) next = &candidate;
+    }
+    if (next == nullptr) {
+      return fmt::format("data parallel, {}: nothing else was simulated in time", seconds(taken()));
     }
     if (next->prediction.step_seconds == solver::kForbidden) {
       return fmt::format("data parallel, {}: nothing else that was found fits", seconds(taken()));
@@ -394,8 +471,13 @@ std::string ChosenPlan::reason() const {
 std::string ChosenPlan::summary(const ir::Graph& graph) const {
   std::string text = is_data_parallel ? "data parallel"
                                       : fmt::format("{} operators on {}", graph.num_nodes(), record.mesh.to_string());
-  text += fmt::format("; a step is predicted to take {} and {} a rank", format_seconds(simulated_seconds),
-                      format_bytes(peak_memory_bytes));
+  if (taken().prediction.simulated == nullptr) {
+    text += fmt::format("; there was no time to simulate it; its operators add up to {}",
+                        format_seconds(record.added_seconds));
+  } else {
+    text += fmt::format("; a step is predicted to take {} and {} a rank", format_seconds(simulated_seconds),
+                        format_bytes(peak_memory_bytes));
+  }
   if (is_data_parallel_ruled_out) {
     text += "; what is given rules data parallel out";
   } else if (!is_data_parallel) {
@@ -403,11 +485,17 @@ std::string ChosenPlan::summary(const ir::Graph& graph) const {
                 ? "; data parallel does not fit"
                 : fmt::format(", data parallel {}", format_seconds(data_parallel_seconds));
   }
-  text += fmt::format("; the fastest of {} plans that were simulated; searched {} grid{}", candidates.size(),
-                      search.meshes.size(), search.meshes.size() == 1 ? "" : "s");
+  const auto num_simulated = std::count_if(candidates.begin(), candidates.end(),
+                                           [](const auto& c) { return c.prediction.simulated != nullptr; });
+  if (taken().prediction.simulated != nullptr) {
+    text += fmt::format("; the fastest of {} plan{} that {} simulated", num_simulated, num_simulated == 1 ? "" : "s",
+                        num_simulated == 1 ? "was" : "were");
+  }
+  text += fmt::format("; searched {} grid{}", search.meshes.size(), search.meshes.size() == 1 ? "" : "s");
   if (std::isfinite(search.bound)) {
     text += fmt::format(", where no plan's operators add up to less than {}", format_seconds(search.bound));
   }
+  if (!left_out.empty()) text += "; " + left_out_text();
   return text;
 }
 

@@ -23,11 +23,20 @@ struct SimulatedPlan {
   int64_t peak_memory_bytes = 0;     // of the rank that takes most
   int64_t peak_unlimited_bytes = 0;  // without computing anything twice
   bool fits = true;                  // into the memory limit; otherwise nothing is computed twice
+  bool is_cut_short = false;         // there was no time to find out whether computing again makes it fit
+};
+// How long a simulation may take.
+struct SimulationTime {
+  // Until there is a schedule for each class of ranks, and these are simulated; then DeadlineOver is thrown.
+  Deadline first = {};
+  // Until it is known whether computing again makes fit what does not.
+  Deadline fitting = {};
 };
 // The kernels are those of no machine in particular, because plans are compared. What does not fit into the memory
 // limit (0: none) is computed again, if that is enough (fit_memory.h).
 SimulatedPlan simulate_plan(const ir::Graph& graph, const Plan& plan, const MachineProfile& profile,
-                            int64_t memory_limit_bytes, const PartitionOptions& partition = {});
+                            int64_t memory_limit_bytes, const PartitionOptions& partition = {},
+                            const SimulationTime& time = {});
 
 struct PlanPrediction {
   double step_seconds = solver::kForbidden;  // infinite where it does not fit
@@ -36,11 +45,12 @@ struct PlanPrediction {
   int64_t peak_unlimited_bytes = 0;          // without computing anything twice
   // How much of a second of communication is exposed, by lane; 1 for a lane that has nothing to do.
   LanePrices exposed = {};
-  std::shared_ptr<const SimulatedPlan> simulated;  // in detail
+  // In detail; null where there was no time for it: then nothing else is known either.
+  std::shared_ptr<const SimulatedPlan> simulated;
 };
-// What a plan costs, within the options' memory limit.
+// What a plan costs, within the options' memory limit. Throws as simulate_plan does.
 PlanPrediction predict(const ir::Graph& graph, const PlanChoices& choices, const MachineProfile& profile,
-                       const SearchOptions& options = {});
+                       const SearchOptions& options = {}, const SimulationTime& time = {});
 
 // One of the plans that were compared.
 struct PlanCandidate {
@@ -54,12 +64,14 @@ struct ChosenPlan {
   std::vector<PlanCandidate> candidates;    // in the order in which they were found
   size_t chosen = 0;                        // the index among the candidates
   bool is_data_parallel = false;            // nothing that was found is faster by more than kWorthwhile
-  double simulated_seconds = 0;             // what a step takes
+  double simulated_seconds = 0;             // what a step takes; infinite where the taken plan was not simulated
   double data_parallel_seconds = 0;         // likewise; infinite where it does not fit, or what is given rules it out
   bool is_data_parallel_ruled_out = false;  // whether strategies or layouts that are given rule it out
   int64_t peak_memory_bytes = 0;            // the size of a rank's arena
   std::string warning;                      // uneven_warning() of the plan
-  // The search by sums of seconds. Its bound is one on such sums, of all plans, whatever memory they take.
+  std::vector<std::string> left_out;        // because time was up: "simulating the search's plan"
+  // The search by sums of seconds. Its bound is one on such sums, of all plans, whatever memory they take. Where time
+  // was up before it had a plan, its cost is infinite, and it has no grids.
   SearchResult search;
   // What the last search was told to keep within, by its own count; 0: no limit.
   int64_t search_limit_bytes = 0;
@@ -67,6 +79,8 @@ struct ChosenPlan {
   const PlanCandidate& taken() const { return candidates[chosen]; }
   // Which plan was taken, and why: "data parallel: nothing that was found is faster by 1 % or more".
   std::string reason() const;
+  // "left out because time was up: ..."; empty where nothing was.
+  std::string left_out_text() const;
   // One line: "880 operators on [x=2]; a step is predicted to take 110.19 ms and 179.0 MiB a rank, ..."
   std::string summary(const ir::Graph& graph) const;
 };
@@ -74,8 +88,11 @@ struct ChosenPlan {
 // A plan must be so much faster than data parallel, as a share of its time, to be preferred to it.
 inline constexpr double kWorthwhile = 0.01;
 
-// `graph` as plan_ranks() simplifies it. Deterministic unless there is a timeout, which counts from the call: once it
-// is over nothing more is searched or simulated, but for one plan of the search, and data parallel. The memory limit is
+// `graph` as plan_ranks() simplifies it. Deterministic unless there is a timeout, which counts from the call: data
+// parallel is planned and simulated whatever it takes, half of what is left of the time is for the search, and what has
+// not been simulated when time is up is left out, so that no longer passes beyond it than one problem's making, or one
+// rank's lowering, takes. Where neither data parallel nor anything that was simulated can be taken, the search's plan
+// is taken as it is. The memory limit is
 // that of the planned memory, a rank's arena. Where the best plan of all does not fit, plans that need less stand
 // against computing values again for their gradients; the search is then told a limit of its own count that leads
 // there. Strategies, layouts and choices that are given hold in every candidate. Throws as search() does.

@@ -78,7 +78,11 @@ class Search {
  public:
   Search(const ir::Graph& graph, const std::vector<int>& ranks, const MachineProfile& profile,
          const SearchOptions& options)
-      : graph_(graph), ranks_(ranks), profile_(profile), options_(options) {}
+      : graph_(graph),
+        ranks_(ranks),
+        profile_(profile),
+        options_(options),
+        deadline_(Deadline::of_timeout(*options.clock, options.timeout_seconds)) {}
 
   SearchResult run() {
     make_candidates();
@@ -134,10 +138,9 @@ class Search {
     const auto& problem = candidate.solved();
     solver::Solution found;
     if (options_.algorithm == SearchAlgorithm::kCertified) {
-      solver::SolveOptions solving{.rounds = rounds, .gap = options_.gap, .cutoff = best_cost(), .seed = options_.seed};
-      if (options_.timeout_seconds > 0) {
-        solving.timeout_seconds = std::max(options_.timeout_seconds - seconds_since(begin_), 1e-3);
-      }
+      solver::SolveOptions solving{
+          .rounds = rounds, .clock = options_.clock, .gap = options_.gap, .cutoff = best_cost(), .seed = options_.seed};
+      if (options_.timeout_seconds > 0) solving.timeout_seconds = std::max(deadline_.seconds_left(), 1e-3);
       if (options_.on_progress) {
         solving.on_progress = [&](const solver::Progress& progress) {
           options_.on_progress({candidate.outcome.mesh, std::min<int>(number_, static_cast<int>(candidates_.size())),
@@ -161,7 +164,7 @@ class Search {
     }
   }
 
-  bool is_late() const { return options_.timeout_seconds > 0 && seconds_since(begin_) >= options_.timeout_seconds; }
+  bool is_late() const { return deadline_.is_over(); }
 
   bool is_met(const MeshOutcome& outcome) const {
     return outcome.status == solver::Status::kInfeasible ||
@@ -210,8 +213,8 @@ class Search {
       return candidate->outcome.status == solver::Status::kUnknown;
     });
     if (is_late() && (is_unknown || !left_out_.empty())) {
-      throw InvalidArgument("no plan of {} on {} ranks was found within {} s: allow a longer time", graph_.name(),
-                            ranks_.size(), options_.timeout_seconds);
+      throw DeadlineOver(fmt::format("no plan of {} on {} ranks was found within {:.3g} s: allow a longer time",
+                                     graph_.name(), ranks_.size(), options_.timeout_seconds));
     }
     if (options_.memory_limit_bytes == 0) {
       throw InvalidArgument("no plan of {} is possible: the layouts and strategies that are given exclude each other",
@@ -253,6 +256,7 @@ class Search {
   const std::vector<int>& ranks_;
   const MachineProfile& profile_;
   const SearchOptions& options_;
+  const Deadline deadline_;
   std::vector<std::unique_ptr<Candidate>> candidates_;
   std::vector<MeshOutcome> left_out_;  // grids that there was no time for
   int number_ = 0;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/deadline.h"
 #include "tessera/compiler/auto_parallel/search_problem.h"
 #include "tessera/solver/solve.h"
 
@@ -56,8 +57,9 @@ struct SearchOptions {
   // How long the solver tries, for each mesh. Equal graphs, profiles and options have equal results without a timeout.
   int rounds = 50;
   // The limit holds for all meshes together; 0: none. Meshes that there is no time for stay unknown, and then nothing
-  // is proven.
+  // is proven. Making the problem of one mesh is not interrupted.
   double timeout_seconds = 0;
+  const Clock* clock = &Clock::system();
   double gap = 1e-3;
   uint64_t seed = 0;
   std::function<void(const SearchProgress&)> on_progress = {};
@@ -89,6 +91,7 @@ struct SearchResult {
 
 // `graph` is a whole step as plan_ranks() simplifies it. Throws InvalidArgument where a strategy fits no grid, hints
 // contradict each other, or nothing fits into the memory limit; the message then has the smallest limit that does.
+// Throws DeadlineOver where time was up before there was any plan.
 SearchResult search(const ir::Graph& graph, const std::vector<int>& ranks, const MachineProfile& profile,
                     const SearchOptions& options = {});
 

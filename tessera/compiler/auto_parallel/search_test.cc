@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 
 #include "tessera/base/error.h"
@@ -14,6 +15,7 @@
 #include "tessera/compiler/pipeline.h"
 #include "tessera/compiler/sharding/verify_plan.h"
 #include "tessera/ops/functions.h"
+#include "tessera/ops/kernel_catalogue.h"
 
 namespace tessera::compiler {
 namespace {
@@ -284,13 +286,76 @@ TEST(Search, WithoutTimeForAllGridsTakesWhatOneHasAndProvesNothing) {
   EXPECT_THAT(verify_plan(graph, plan_of(graph, found.choices)), testing::IsEmpty());
 }
 
-TEST(ChoosePlan, WithoutTimeComparesOnePlanWithDataParallelAndNoMore) {
+// A millisecond passes from question to question, whatever the machine.
+class AskedClock : public Clock {
+ public:
+  int64_t monotonic_ns() const override { return 1'000'000 * ++num_questions_; }
+  int64_t wall_ms() const override { return 0; }
+  void sleep_ms(int64_t) override {}
+  double seconds() const { return 1e-3 * static_cast<double>(num_questions_); }
+
+ private:
+  mutable std::atomic<int64_t> num_questions_ = 0;  // the solver asks from two threads
+};
+
+TEST(ChoosePlan, WithoutTimeTakesDataParallelAndSaysWhatIsLeftOut) {
   const ir::Graph graph = wide_network(16, 1024, 1 << 16);
-  std::vector<std::string> compared;
   const auto chosen = choose_plan(graph, ranks(4), profile(), {.timeout_seconds = kNoTime});
-  for (const auto& candidate : chosen.candidates) compared.push_back(candidate.origin);
-  EXPECT_THAT(compared, testing::ElementsAre("search", "data parallel"));
-  EXPECT_LE(chosen.simulated_seconds, chosen.data_parallel_seconds);
+  EXPECT_TRUE(chosen.is_data_parallel);
+  EXPECT_NE(chosen.taken().prediction.simulated, nullptr);
+  EXPECT_EQ(chosen.simulated_seconds, chosen.data_parallel_seconds);
+  EXPECT_THAT(chosen.left_out_text(), testing::StartsWith("left out because time was up: simulating \"search\""));
+  EXPECT_THAT(chosen.reason(), HasSubstr("nothing else was simulated in time"));
+  EXPECT_THAT(chosen.summary(graph), HasSubstr("left out because time was up"));
+  EXPECT_THAT(choose_plan(graph, ranks(4), profile(), {.max_axes = 1}).left_out, testing::IsEmpty());
+}
+
+// Data parallel keeps all of the parameters on each rank.
+TEST(ChoosePlan, WithoutTimeTakesTheSearchsPlanAsItIsWhereDataParallelDoesNotFit) {
+  const ir::Graph graph = wide_network(16, 1024, 1 << 16);
+  const int64_t limit =
+      predict(graph, data_parallel_choices(graph, ranks(4), {}, false), profile()).peak_memory_bytes / 2;
+  const auto chosen =
+      choose_plan(graph, ranks(4), profile(), {.memory_limit_bytes = limit, .timeout_seconds = kNoTime});
+  EXPECT_EQ(chosen.taken().origin, "search");
+  EXPECT_EQ(chosen.taken().prediction.simulated, nullptr);
+  EXPECT_EQ(chosen.record.seconds, 0);
+  EXPECT_GT(chosen.record.added_seconds, 0);
+  EXPECT_THAT(chosen.reason(),
+              HasSubstr("search, which there was no time to simulate: nothing that was simulated fits"));
+  EXPECT_THAT(chosen.summary(graph), HasSubstr("there was no time to simulate it"));
+  EXPECT_THAT(verify_plan(graph, plan_of(graph, chosen.taken().choices)), testing::IsEmpty());
+}
+
+// Whenever time is up, within the search or within a simulation, what follows asks the clock a few times only.
+TEST(ChoosePlan, EndsWhenTimeIsUpWhereverItIs) {
+  const ir::Graph graph = deep_network(4);
+  AskedClock endless;
+  const auto all = choose_plan(graph, ranks(6), profile(), {.rounds = 8, .timeout_seconds = 1e6, .clock = &endless});
+  EXPECT_THAT(all.left_out, testing::IsEmpty());
+  constexpr double kPiece = 0.06;  // questions, by the clock above
+  int num_cut = 0;
+  for (const double share : {0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97}) {
+    const double timeout = share * endless.seconds();
+    AskedClock clock;
+    const auto chosen =
+        choose_plan(graph, ranks(6), profile(), {.rounds = 8, .timeout_seconds = timeout, .clock = &clock});
+    EXPECT_LE(clock.seconds(), timeout + kPiece) << share;
+    EXPECT_LE(chosen.simulated_seconds, chosen.data_parallel_seconds) << share;
+    num_cut += chosen.left_out.empty() ? 0 : 1;
+  }
+  EXPECT_GE(num_cut, 1);
+}
+
+TEST(RankClasses, AreGivenUpWhenTimeIsUp) {
+  AskedClock clock;
+  Compiled planned;
+  planned.logical = wide_network(16, 64, 64);
+  planned.plan = plan_of(planned.logical, data_parallel_choices(planned.logical, ranks(4), {}, false));
+  const ops::FakeKernelCatalogue catalogue;
+  EXPECT_THROW(schedule_classes(planned, profile(), catalogue, {.deadline = Deadline(clock, 1e-3)}), DeadlineOver);
+  const auto classes = schedule_classes(planned, profile(), catalogue, {.deadline = Deadline(clock, 1e3)});
+  EXPECT_THROW(simulate(classes, profile(), Deadline(clock, 1e-9)), DeadlineOver);
 }
 
 // At a price for communication the least is found of computing and so much of it, by the lane that it runs in.

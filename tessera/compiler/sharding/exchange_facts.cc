@@ -115,7 +115,8 @@ class Collector {
 }  // namespace
 
 ExchangeFacts exchange_facts(const ir::Graph& logical, const Plan& plan, int rank,
-                             const mesh::RedistributionOptions& options, const MachineProfile& profile) {
+                             const mesh::RedistributionOptions& options, const MachineProfile& profile,
+                             const Deadline& deadline) {
   Collector collector(plan, rank, options, profile);
   const auto add_use = [&](ir::ValueId v, const Layout& wanted) {
     if (plan.layout(v) == wanted) return;
@@ -124,6 +125,7 @@ ExchangeFacts exchange_facts(const ir::Graph& logical, const Plan& plan, int ran
     collector.add_use(logical.type(v), source, wanted);
   };
   for (ir::NodeId n = 0; n < logical.num_nodes(); ++n) {
+    deadline.throw_if_over();
     const auto& inputs = logical.node(n).inputs;
     for (size_t i = 0; i < inputs.size(); ++i) {
       add_use(inputs[i], plan.operand_layout(n, i));

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/deadline.h"
 #include "tessera/compiler/machine_profile.h"
 #include "tessera/compiler/plan.h"
 #include "tessera/mesh/redistribution.h"
@@ -21,8 +22,10 @@ struct ExchangeFacts {
   // holders sends a piece, and inside of operators, there are more.
   std::set<std::string> keys;
 };
+// Throws DeadlineOver.
 ExchangeFacts exchange_facts(const ir::Graph& logical, const Plan& plan, int rank,
-                             const mesh::RedistributionOptions& options, const MachineProfile& profile);
+                             const mesh::RedistributionOptions& options, const MachineProfile& profile,
+                             const Deadline& deadline = kNoDeadline);
 // What tells exchanges of one rank apart: who sends what to whom.
 std::string exchange_key(Attributes exchange);
 
