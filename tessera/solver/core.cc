@@ -7,13 +7,13 @@
 
 namespace tessera::solver {
 
-Core::Core(const Problem& problem) : problem_(reduced(problem)) {
-  while (!is_infeasible_) {
-    auto free = take_out_free_nodes(std::move(problem_));
+Core::Core(const Problem& problem, const Deadline& deadline) : problem_(reduced(problem, deadline)) {
+  while (!is_infeasible_ && !deadline.is_over()) {
+    auto free = take_out_free_nodes(std::move(problem_), deadline);
     problem_ = std::move(free.problem);
     if (free.taken.empty()) break;
     steps_.push_back([free = std::move(free)](const std::vector<int>& choices) { return free.original(choices); });
-    problem_ = reduced(problem_);
+    problem_ = reduced(problem_, deadline);
   }
 }
 
@@ -22,8 +22,8 @@ std::vector<int> Core::original(std::vector<int> choices) const {
   return choices;
 }
 
-Problem Core::reduced(const Problem& problem) {
-  auto made = reduce(problem);
+Problem Core::reduced(const Problem& problem, const Deadline& deadline) {
+  auto made = reduce(problem, deadline);
   is_infeasible_ = made.infeasible;
   Problem smaller = std::move(made.problem);
   steps_.push_back([made = std::move(made)](const std::vector<int>& choices) { return made.original(choices); });

@@ -3,23 +3,28 @@
 #pragma once
 
 #include <functional>
+#include <utility>
 #include <vector>
 
+#include "tessera/base/deadline.h"
 #include "tessera/solver/problem.h"
 
 namespace tessera::solver {
 
 class Core {
  public:
-  explicit Core(const Problem& problem);
+  // Where the deadline is over, what is left is larger.
+  explicit Core(const Problem& problem, const Deadline& deadline = kNoDeadline);
 
   const Problem& problem() const { return problem_; }
+  // problem() means nothing afterwards; original() stays.
+  Problem take_problem() { return std::move(problem_); }
   bool is_infeasible() const { return is_infeasible_; }
   // The original's choices for those of problem(), of the same cost.
   std::vector<int> original(std::vector<int> choices) const;
 
  private:
-  Problem reduced(const Problem& problem);
+  Problem reduced(const Problem& problem, const Deadline& deadline);
 
   bool is_infeasible_ = false;
   std::vector<std::function<std::vector<int>(const std::vector<int>&)>> steps_;

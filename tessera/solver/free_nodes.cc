@@ -14,6 +14,8 @@ namespace {
 // A pair of neighbours with more pairs of choices than this is not joined: the edge would cost more than the node.
 constexpr size_t kMaxPairs = 1 << 14;
 
+constexpr size_t kNodesPerQuestion = 1024;  // to the clock: some milliseconds
+
 size_t at(int i) { return static_cast<size_t>(i); }
 
 class Eliminator {
@@ -30,8 +32,9 @@ class Eliminator {
     for (size_t n = 0; n < problem.nodes.size(); ++n) look_at(static_cast<int>(n));
   }
 
-  void take_out_free() {
-    while (!queue_.empty()) {
+  void take_out_free(const Deadline& deadline = kNoDeadline) {
+    for (size_t looked_at = 1; !queue_.empty(); ++looked_at) {
+      if (looked_at % kNodesPerQuestion == 0 && deadline.is_over()) return;
       const int node = queue_.begin()->second;
       queue_.erase(queue_.begin());
       if (can_go(node)) take_out(node);
@@ -190,10 +193,10 @@ std::vector<int> FreeNodes::original(const std::vector<int>& choices) const {
   return result;
 }
 
-FreeNodes take_out_free_nodes(Problem problem) {
+FreeNodes take_out_free_nodes(Problem problem, const Deadline& deadline) {
   FreeNodes result;
   for (const Node& node : problem.nodes) result.num_choices_.push_back(static_cast<int>(node.costs.size()));
-  Eliminator(problem, result, kMaxPairs).take_out_free();
+  Eliminator(problem, result, kMaxPairs).take_out_free(deadline);
   std::vector<int> numbers(problem.nodes.size(), 0);
   for (const auto& taken : result.taken) numbers[at(taken.node)] = -1;
   result.problem.name = problem.name;

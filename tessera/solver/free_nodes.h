@@ -5,6 +5,7 @@
 #include <array>
 #include <vector>
 
+#include "tessera/base/deadline.h"
 #include "tessera/solver/problem.h"
 
 namespace tessera::solver {
@@ -25,14 +26,15 @@ struct FreeNodes {
   std::vector<int> original(const std::vector<int>& choices) const;
 
  private:
-  friend FreeNodes take_out_free_nodes(Problem problem);
+  friend FreeNodes take_out_free_nodes(Problem problem, const Deadline& deadline);
   friend FreeNodes take_out_all_nodes(Problem problem);
   std::vector<int> num_choices_;  // the numbers of choices of the original's nodes
 };
 
 // Takes out the free nodes that have a neighbour; `problem` is as reduce() leaves it. original() completes a solution
-// of what is left to one of the same cost, and the best of what is left is the best of the original.
-FreeNodes take_out_free_nodes(Problem problem);
+// of what is left to one of the same cost, and the best of what is left is the best of the original. Where the
+// deadline is over the others stay.
+FreeNodes take_out_free_nodes(Problem problem, const Deadline& deadline = kNoDeadline);
 
 // Takes out nodes as if there were no limit, until no node is left: where none has at most two neighbours, the one with
 // most is fixed, to what is best beside the least that each neighbour can cost.

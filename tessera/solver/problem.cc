@@ -1,7 +1,7 @@
 #include "tessera/solver/problem.h"
 
+#include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "tessera/base/error.h"
 
@@ -62,7 +62,8 @@ Evaluation evaluate(const Problem& problem, const std::vector<int>& choices) {
     throw InvalidArgument("{} choices for {} nodes", choices.size(), problem.nodes.size());
   }
   Evaluation result;
-  std::map<int64_t, int64_t> changes;  // of what is in use, by time
+  std::vector<std::pair<int64_t, int64_t>> changes;  // of what is in use: at which time, by how much
+  changes.reserve(2 * choices.size());
   for (size_t n = 0; n < choices.size(); ++n) {
     const Node& node = problem.nodes[n];
     const int choice = choices[n];
@@ -71,14 +72,16 @@ Evaluation evaluate(const Problem& problem, const std::vector<int>& choices) {
     }
     result.cost += node.costs[static_cast<size_t>(choice)];
     if (node.begin >= node.end) continue;
-    changes[node.begin] += node.usages[static_cast<size_t>(choice)];
-    changes[node.end] -= node.usages[static_cast<size_t>(choice)];
+    changes.emplace_back(node.begin, node.usages[static_cast<size_t>(choice)]);
+    changes.emplace_back(node.end, -node.usages[static_cast<size_t>(choice)]);
   }
   for (const Edge& edge : problem.edges) {
     const auto columns = problem.nodes[static_cast<size_t>(edge.v)].costs.size();
     const auto row = static_cast<size_t>(choices[static_cast<size_t>(edge.u)]);
     result.cost += edge.costs[row * columns + static_cast<size_t>(choices[static_cast<size_t>(edge.v)])];
   }
+  // What ends makes room for what begins at that time.
+  std::sort(changes.begin(), changes.end());
   int64_t usage = 0;
   for (const auto& [time, change] : changes) {
     usage += change;

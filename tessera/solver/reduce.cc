@@ -11,9 +11,11 @@ namespace {
 // Domination compares every pair of choices over all edges; beyond this many comparisons it costs more than it saves.
 constexpr double kMaxComparisons = 2e7;
 
+constexpr size_t kNodesPerQuestion = 1024;  // to the clock: some milliseconds
+
 class Reducer {
  public:
-  explicit Reducer(const Problem& problem) {
+  Reducer(const Problem& problem, const Deadline& deadline) : deadline_(deadline) {
     result_.problem.name = problem.name;
     result_.problem.usage_limit = problem.usage_limit;
     result_.problem.nodes = problem.nodes;
@@ -214,6 +216,7 @@ class Reducer {
   bool drop_dominated() {
     bool any = false;
     for (size_t n = 0; n < nodes().size(); ++n) {
+      if (n % kNodesPerQuestion == kNodesPerQuestion - 1 && deadline_.is_over()) return any;
       const size_t count = nodes()[n].costs.size();
       double comparisons = static_cast<double>(count * count);
       double width = 1;
@@ -233,6 +236,7 @@ class Reducer {
     return any;
   }
 
+  const Deadline& deadline_;
   ReducedProblem result_;
   std::vector<std::vector<size_t>> of_node_;
   std::vector<std::vector<size_t>> cheapest_;  // of the node that is looked at: by edge and choice
@@ -248,6 +252,6 @@ std::vector<int> ReducedProblem::original(const std::vector<int>& reduced) const
   return result;
 }
 
-ReducedProblem reduce(const Problem& problem) { return Reducer(problem).run(); }
+ReducedProblem reduce(const Problem& problem, const Deadline& deadline) { return Reducer(problem, deadline).run(); }
 
 }  // namespace tessera::solver

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/base/deadline.h"
 #include "tessera/solver/problem.h"
 
 namespace tessera::solver {
@@ -23,7 +24,8 @@ struct ReducedProblem {
 // - choices that are forbidden, use more than the limit by themselves, or stand beside no allowed choice of a neighbour
 //   are left out;
 // - edges between the same nodes are added up, edges that are sums of a cost for each end become costs of nodes;
-// - a choice is left out where another costs no more whatever the neighbours choose, and uses no more.
-ReducedProblem reduce(const Problem& problem);
+// - a choice is left out where another costs no more whatever the neighbours choose, and uses no more, until the
+//   deadline is over.
+ReducedProblem reduce(const Problem& problem, const Deadline& deadline = kNoDeadline);
 
 }  // namespace tessera::solver

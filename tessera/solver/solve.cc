@@ -41,11 +41,12 @@ class Stopwatch {
 
 class Solver {
  public:
-  Solver(const Problem& core, const SolveOptions& options, const Stopwatch& watch, const Deadline& deadline)
+  Solver(Problem core, const SolveOptions& options, const Stopwatch& watch, const Deadline& deadline)
       : options_(options),
         watch_(watch),
         deadline_(deadline),
-        instance_(core),
+        core_(std::move(core)),
+        instance_(core_),
         bound_(instance_, deadline),
         search_(instance_, options.seed, deadline) {
     const auto pairs = static_cast<int64_t>(instance_.num_pairs + instance_.cost.size());
@@ -118,12 +119,18 @@ class Solver {
   void find_first() {
     Bound bound(instance_, deadline_);
     std::vector<double> prices = bound.prices();
+    ThreadGroup other;
+    // Memory is given back beside it: at the end there would be no time for it where a problem has 200,000 nodes.
+    const auto give_back = [&] { core_ = {}; };
+    if (!other.try_start(give_back)) give_back();
     bound.price(prices, kFirstPasses);
     for (int i = 0; i < kPricePasses && raise_prices(instance_, bound.choices(), prices) && !deadline_.is_over(); ++i) {
       bound.price(prices, 1);
     }
+    const auto price = [&] { bound_.price(bound.prices(), 1); };
+    other.join();
+    if (!other.try_start(price)) price();
     search_.begin(bound.choices(), prices);
-    bound_.price(bound.prices(), 1);
   }
 
   // True where nothing is left to be found.
@@ -159,6 +166,7 @@ class Solver {
   const SolveOptions& options_;
   const Stopwatch& watch_;
   const Deadline& deadline_;
+  Problem core_;  // laid out as the instance
   Instance instance_;
   Bound bound_;
   LocalSearch search_;
@@ -191,19 +199,22 @@ Solution solve(const Problem& problem, const SolveOptions& options) {
   validate(problem);
   Solution solution;
   if (problem.nodes.empty()) return {.status = Status::kOptimal, .choices = {}, .cost = 0, .bound = 0};
-  const Core core(problem);
+  Core core(problem, deadline);
   if (core.is_infeasible()) {
     solution.status = Status::kInfeasible;
     return solution;
   }
-  Solver solver(core.problem(), options, watch, deadline);
+  Solver solver(core.take_problem(), options, watch, deadline);
   solution = solver.run();
-  solution.seconds = watch.seconds();
   if (solver.is_infeasible()) {
+    solution.seconds = watch.seconds();
     solution.status = Status::kInfeasible;
     return solution;
   }
-  if (solution.choices.empty()) return solution;
+  if (solution.choices.empty()) {
+    solution.seconds = watch.seconds();
+    return solution;
+  }
   solution.choices = core.original(solution.choices);
   // The cost by the definition; what the search added up on its way may be off by a rounding.
   solution.cost = evaluate(problem, solution.choices).cost;
@@ -211,6 +222,7 @@ Solution solve(const Problem& problem, const SolveOptions& options) {
   const bool met = solution.cost - solution.bound <= std::max(options.gap, kRounding) * std::abs(solution.cost);
   solution.status = met ? Status::kOptimal : Status::kFeasible;
   if (met && options.gap == 0) solution.bound = solution.cost;
+  solution.seconds = watch.seconds();
   return solution;
 }
 

@@ -285,6 +285,19 @@ TEST(Elimination, IsExactOnSeriesParallelGraphsAndNeverBelowTheBest) {
   }
 }
 
+TEST(Core, WithoutTimeIsLargerAndOfTheSameCost) {
+  const Problem problem = testing::contest_problem(5000, 1);
+  const SteppingClock clock(1'000'000'000);
+  const Core hurried(problem, Deadline(clock, 1));
+  EXPECT_LT(clock.asked(), 100);
+  EXPECT_FALSE(hurried.is_infeasible());
+  EXPECT_GT(hurried.problem().nodes.size(), Core(problem).problem().nodes.size());
+  const Solution found = solve(hurried.problem(), {.rounds = 1});
+  ASSERT_FALSE(found.choices.empty());
+  const double cost = evaluate(problem, hurried.original(found.choices)).cost;
+  EXPECT_NEAR(cost, found.cost, 1e-9 * std::abs(found.cost));
+}
+
 TEST(FreeNodes, AreTakenOutWithoutLoss) {
   size_t taken = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
