@@ -65,26 +65,45 @@ struct Options {
   bool profile = false;
 };
 
+// What a number must be.
+const CLI::Range kCount(int64_t{1}, int64_t{1} << 30);
+const CLI::Range kCountOrNone(int64_t{0}, int64_t{1} << 30);
+const CLI::Range kShare(0.0, 1.0);
+
+// What does not fit is a command line that is wrong: exit code 2, before anything is begun. An option that has no
+// effect without another one asks for that one.
 void add_options(CLI::App& app, Options& o) {
   app.add_option("--data_path", o.data_path, "folder with CIFAR-10's binary files (data_batch_*.bin, test_batch.bin)");
-  app.add_option("--make_data", o.make_data, "write a small made-up data set in that form into this folder, and end");
-  app.add_option("--train_records", o.train_records, "images of --make_data to train on")->capture_default_str();
-  app.add_option("--test_records", o.test_records, "images of --make_data that are held out")->capture_default_str();
-  app.add_option("--epochs", o.epochs, "times through the training images")->capture_default_str();
-  app.add_option("--batch_size", o.batch_size, "images per step, over all ranks")->capture_default_str();
-  app.add_option("--image_size", o.image_size, "side that images are resized to; the tutorials use 224")
+  auto* make_data = app.add_option("--make_data", o.make_data,
+                                   "write a small made-up data set in that form into this folder, and end");
+  app.add_option("--train_records", o.train_records, "images of --make_data to train on")
+      ->check(kCount)
+      ->needs(make_data)
       ->capture_default_str();
-  app.add_option("--steps", o.steps, "steps per epoch at most; 0: all")->capture_default_str();
+  app.add_option("--test_records", o.test_records, "images of --make_data that are held out")
+      ->check(kCountOrNone)
+      ->needs(make_data)
+      ->capture_default_str();
+  app.add_option("--epochs", o.epochs, "times through the training images")->check(kCount)->capture_default_str();
+  app.add_option("--batch_size", o.batch_size, "images per step, over all ranks")->check(kCount)->capture_default_str();
+  app.add_option("--image_size", o.image_size, "side that images are resized to; the tutorials use 224")
+      ->check(kCount)
+      ->capture_default_str();
+  app.add_option("--steps", o.steps, "steps per epoch at most; 0: all")->check(kCountOrNone)->capture_default_str();
   app.add_option(
          "--learning_rate", o.learning_rate,
          "peak of the learning rate's schedule (warm-up, then cosine); with --initial_values reference a fixed rate")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--momentum", o.momentum, "how much of its last update a parameter keeps (optimizer Momentum)")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--weight_decay", o.weight_decay, "factor of the L2 penalty on weights; beta and gamma have none")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--batch_norm_momentum", o.batch_norm_momentum,
                  "how much of their old value the moving statistics keep")
+      ->check(kShare)
       ->capture_default_str();
   app.add_option("--initial_values", o.initial_values,
                  "usual; or reference: those of the tutorials, which make the first loss ln 10")
@@ -94,7 +113,8 @@ void add_options(CLI::App& app, Options& o) {
       ->check(CLI::IsMember({"expand", "fused"}))
       ->capture_default_str();
   app.add_option("--parallel_mode", o.parallel_mode,
-                 "stand_alone, data_parallel, semi_auto_parallel or auto_parallel; default: by the number of ranks");
+                 "stand_alone, data_parallel, semi_auto_parallel or auto_parallel; default: by the number of ranks")
+      ->check(CLI::IsMember({"stand_alone", "data_parallel", "semi_auto_parallel", "auto_parallel"}));
   app.add_option("--plan_save_file", o.plan_save_file, "write the plan that auto_parallel has found into this file");
   app.add_option("--plan_load_file", o.plan_load_file, "take the plan of this file in place of a search");
   app.add_option("--strategy_ckpt_save_file", o.strategy_ckpt_save_file,
@@ -105,26 +125,36 @@ void add_options(CLI::App& app, Options& o) {
                  "global: a rank normalises with the statistics of the global batch; local: with those of its own rows")
       ->check(CLI::IsMember({"global", "local"}))
       ->capture_default_str();
-  app.add_option("--precision", o.precision,
-                 "what the network computes in: float32 (the default), bfloat16, or float16 with a dynamic loss scale")
-      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
+  auto* precision =
+      app.add_option(
+             "--precision", o.precision,
+             "what the network computes in: float32 (the default), bfloat16, or float16 with a dynamic loss scale")
+          ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
   app.add_option("--amp_level", o.amp_level, "instead of --precision: O0, O2, O3 or auto, as the tutorials have it")
       ->check(CLI::IsMember({"O0", "O2", "O3", "auto"}))
+      ->excludes(precision)
       ->capture_default_str();
-  app.add_option("--loss_scale", o.loss_scale, "a fixed loss scale instead of a dynamic one");
+  app.add_option("--loss_scale", o.loss_scale, "a fixed loss scale instead of a dynamic one")
+      ->check(CLI::PositiveNumber);
   app.add_flag("--parameter_broadcast", o.parameter_broadcast, "start all ranks from rank 0's values");
-  app.add_flag("--dataset_sink_mode,!--no_dataset_sink_mode", o.dataset_sink_mode,
-               "callbacks once per --sink_size steps");
-  app.add_option("--sink_size", o.sink_size, "steps of a sink loop; -1: an epoch")->capture_default_str();
+  auto* sinks = app.add_flag("--dataset_sink_mode,!--no_dataset_sink_mode", o.dataset_sink_mode,
+                             "callbacks once per --sink_size steps");
+  app.add_option("--sink_size", o.sink_size, "steps of a sink loop; -1: an epoch")
+      ->check([](const std::string& text) { return text == "-1" ? std::string() : kCount(text); })
+      ->needs(sinks)
+      ->capture_default_str();
   app.add_flag("--augment,!--no_augment", o.augment, "random crops and flips (on by default)");
-  app.add_option("--print_loss", o.print_loss, "print a line `epoch: 1 step: N, loss is ...` every so many steps");
+  app.add_option("--print_loss", o.print_loss, "print a line `epoch: 1 step: N, loss is ...` every so many steps")
+      ->check(kCountOrNone);
   app.add_flag("--print_time", o.print_time, "print the time of an epoch and of its steps");
   app.add_flag("--progress,!--no_progress", o.progress,
                "progress bar on rank 0 (on by default); a line for each epoch is always printed");
   app.add_option("--seed", o.seed, "seed of the initial values, the order of the images and their augmentation")
       ->capture_default_str();
-  app.add_option("--num_workers", o.num_workers, "threads per rank that prepare batches")->capture_default_str();
-  app.add_option("--num_threads", o.num_threads, "compute threads per rank; 0: cores / ranks");
+  app.add_option("--num_workers", o.num_workers, "threads per rank that prepare batches")
+      ->check(kCount)
+      ->capture_default_str();
+  app.add_option("--num_threads", o.num_threads, "compute threads per rank; 0: cores / ranks")->check(kCountOrNone);
   app.add_option(
          "--kernels", o.kernels,
          "measured: of several ways to compute a convolution or matmul the fastest here, found at the first start; or "
@@ -134,17 +164,34 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--kernel_cache", o.kernel_cache, "where measured kernels are remembered; empty: nowhere")
       ->capture_default_str();
   app.add_option(
-      "--memory_limit", o.memory_limit,
-      "the most that a rank's arena may take, as 2GiB: what does not fit is computed again for its gradients");
+         "--memory_limit", o.memory_limit,
+         "the most that a rank's arena may take, as 2GiB: what does not fit is computed again for its gradients")
+      ->check([](const std::string& text) {
+        try {
+          parse_bytes(text, "the value");
+          return std::string();
+        } catch (const InvalidArgument& error) {
+          return std::string(error.what());
+        }
+      });
   app.add_flag("--debug", o.debug, "every value in memory of its own, nothing fused");
-  app.add_option("--checkpoint_dir", o.checkpoint_dir, "save checkpoints here");
-  app.add_option("--prefix", o.prefix, "what the names of checkpoints begin with")->capture_default_str();
-  app.add_option("--save_checkpoint_steps", o.save_checkpoint_steps, "steps between checkpoints; 0: one per epoch");
-  app.add_option("--keep_checkpoint_max", o.keep_checkpoint_max, "older ones are removed")->capture_default_str();
+  auto* directory = app.add_option("--checkpoint_dir", o.checkpoint_dir, "save checkpoints here");
+  app.add_option("--prefix", o.prefix, "what the names of checkpoints begin with")
+      ->needs(directory)
+      ->capture_default_str();
+  app.add_option("--save_checkpoint_steps", o.save_checkpoint_steps, "steps between checkpoints; 0: one per epoch")
+      ->check(kCountOrNone)
+      ->needs(directory);
+  app.add_option("--keep_checkpoint_max", o.keep_checkpoint_max, "older ones are removed")
+      ->check(kCount)
+      ->needs(directory)
+      ->capture_default_str();
   app.add_option("--resume", o.resume,
                  "checkpoint to go on from, or `newest`: the newest whole one of --checkpoint_dir");
   app.add_option("--evaluate", o.evaluate, "only evaluate this checkpoint on the test images");
-  app.add_option("--min_accuracy", o.min_accuracy, "fail when the evaluated accuracy is below this");
+  app.add_option("--min_accuracy", o.min_accuracy,
+                 "fail when the accuracy on the test images, after training or of --evaluate, is below this")
+      ->check(kShare);
   app.add_option("--save_graph", o.save_graph, "write the training step's logical graph as text, and end");
   app.add_flag("--profile", o.profile, "print memory and the time of each kernel at the end");
 }
@@ -176,6 +223,11 @@ data::Dataset images(const Options& o, const std::string& usage, bool augment) {
   return training && o.steps > 0 ? dataset.take(o.steps) : dataset;
 }
 
+void require_accuracy(double accuracy, double least) {
+  if (accuracy < least)
+    throw Error(fmt::format("accuracy {:.4f} is below the {:.4f} that was asked for", accuracy, least));
+}
+
 int run(cluster::Context& context, const Options& o) {
   const auto say = [&](const std::string& line) {
     if (context.rank() == 0) train::print_line(line);
@@ -187,10 +239,6 @@ int run(cluster::Context& context, const Options& o) {
     }
     say(fmt::format("wrote {} training and {} test images to {}", o.train_records, o.test_records, o.make_data));
     return 0;
-  }
-  if (o.data_path.empty()) {
-    throw InvalidArgument(
-        "--data_path is missing: a folder with CIFAR-10's binary files; --make_data writes a small one");
   }
   const auto mode = o.parallel_mode.empty() ? (context.size() > 1 ? "data_parallel" : "stand_alone") : o.parallel_mode;
   const bool evaluating = !o.evaluate.empty();
@@ -248,10 +296,7 @@ int run(cluster::Context& context, const Options& o) {
     const auto results = model.eval(dataset, {.num_workers = o.num_workers});
     say(fmt::format("{}: accuracy {:.4f}, loss {:.4f}{}", o.evaluate, results.at("accuracy"), results.at("loss"),
                     o.min_accuracy > 0 ? fmt::format(" (accuracy must be at least {:.2f})", o.min_accuracy) : ""));
-    if (results.at("accuracy") < o.min_accuracy) {
-      throw Error(fmt::format("accuracy {:.4f} is below the {:.4f} that was asked for", results.at("accuracy"),
-                              o.min_accuracy));
-    }
+    require_accuracy(results.at("accuracy"), o.min_accuracy);
     return 0;
   }
   if (!o.save_graph.empty()) {
@@ -309,6 +354,7 @@ int run(cluster::Context& context, const Options& o) {
   }
   const auto results = model.eval(images(o, "test", false), {.num_workers = o.num_workers});
   say(fmt::format("test images: accuracy {:.4f}, loss {:.4f}", results.at("accuracy"), results.at("loss")));
+  require_accuracy(results.at("accuracy"), o.min_accuracy);
   return 0;
 }
 
@@ -320,6 +366,9 @@ int main(int argc, char** argv) {
   add_options(app, options);
   try {
     app.parse(argc, argv);
+    if (options.data_path.empty() && options.make_data.empty()) {
+      throw CLI::RequiredError("--data_path (a folder with CIFAR-10's binary files; --make_data writes a small one)");
+    }
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help
     return cluster::usage_error(argv[0], error.what());

@@ -11,7 +11,7 @@
 namespace tessera::tools {
 namespace {
 
-constexpr const char* kJsonHelp = "as one JSON object";
+constexpr const char* kJsonHelp = "print one JSON object";
 
 void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
 
@@ -98,8 +98,9 @@ void add_newest(CLI::App& ckpt, int& exit_code) {
       "a job that starts for the first time must make it before.\n"
       "Example:\n"
       "  tessera ckpt newest checkpoints --prefix CKP");
-  newest->add_option("directory", directory, "with the checkpoints")->capture_default_str();
-  newest->add_option("--prefix", prefix, "of their names, and its successors PREFIX_1 and so on; default: any");
+  newest->add_option("directory", directory, "the directory with the checkpoints")->capture_default_str();
+  newest->add_option("--prefix", prefix,
+                     "the prefix of their names, with its successors PREFIX_1 and so on; default: any");
   newest->callback([&exit_code] {
     if (!FileSystem::local().is_directory(directory)) {
       throw InvalidArgument(
@@ -134,8 +135,8 @@ void add_diff(CLI::App& ckpt, int& exit_code) {
       "  tessera ckpt diff src_checkpoints dst_checkpoints --left_strategy src_strategy.ckpt");
   diff->add_option("left", left, "file or directory")->required();
   diff->add_option("right", right, "file or directory")->required();
-  diff->add_option("--left_strategy", left_strategy, "strategy file of LEFT");
-  diff->add_option("--right_strategy", right_strategy, "strategy file of RIGHT");
+  diff->add_option("--left_strategy", left_strategy, "the strategy file of LEFT");
+  diff->add_option("--right_strategy", right_strategy, "the strategy file of RIGHT");
   diff->add_flag("--bytes", bytes, "read and compare all values, whatever the manifests say");
   diff->add_flag("--json", json, kJsonHelp);
   diff->callback([&exit_code] {
@@ -203,10 +204,10 @@ void add_transform(CLI::App& ckpt) {
       ->add_option("source", from, "directory with rank_0, rank_1, ... or with the files of all ranks; or one of these")
       ->required();
   transform->add_option("destination", to, "directory to be made")->required();
-  transform->add_option("--prefix", prefix, "of the new files' names");
-  transform->add_option("--src_strategy", src_strategy, "strategy file of the source");
-  transform->add_option("--dst_strategy", dst_strategy, "strategy file of the destination");
-  transform->add_option("--threads", options.num_threads, "that copy values; 0: four")
+  transform->add_option("--prefix", prefix, "what the new files' names begin with");
+  transform->add_option("--src_strategy", src_strategy, "the strategy file of the source");
+  transform->add_option("--dst_strategy", dst_strategy, "the strategy file of the destination");
+  transform->add_option("--threads", options.num_threads, "the threads that copy values; 0: four")
       ->check(CLI::Range(0, 256))
       ->capture_default_str();
   transform->add_flag("--no_verify", no_verify, "do not compare what is read with the source's checksums");

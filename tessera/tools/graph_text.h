@@ -13,7 +13,7 @@ struct GraphOptions {
   std::string format = "text";    // or dot
   int rank = 0;
 };
-// Throws InvalidArgument for an unknown stage or format and a rank that is not there, and as step_graph does.
+// Throws UsageError for a rank that is not there, and what step_graph throws.
 std::string graph_text(const GraphOptions& options);
 
 }  // namespace tessera::tools

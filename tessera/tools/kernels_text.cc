@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "tessera/tools/usage_error.h"
+
 namespace tessera::tools {
 namespace {
 
 executor::KernelTable load(FileSystem& file_system, const std::string& directory) {
-  if (directory.empty()) throw InvalidArgument("no directory of measured kernels: give --kernel_cache, or set HOME");
+  if (directory.empty()) throw UsageError("no directory of measured kernels: give --kernel_cache, or set HOME");
   executor::KernelTable table(kernels::machine_description());
   table.load(file_system, directory);
   return table;

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "tessera/tools/option_use.h"
 #include "tessera/tools/plan_budget.h"
 #include "tessera/tools/plan_memory.h"
 #include "tessera/tools/plan_page.h"
@@ -47,27 +48,74 @@ constexpr const char* kFooter =
     "  tessera plan step.graph --memory --mesh data=4,model=2 --rank 3 --json";
 
 void add_search_options(CLI::App& plan, PlanCommand& command) {
-  plan.add_option("--profile", command.profile, "machine profile; default: an example");
+  plan.add_option("--profile", command.profile, "a machine profile; default: an example");
   plan.add_option("--algorithm", command.algorithm, "certified, dynamic_programming or recursive_programming")
+      ->check(CLI::IsMember({"certified", "dynamic_programming", "recursive_programming"}))
       ->capture_default_str();
-  plan.add_option("--max_axes", command.max_axes, "of the grids that are looked at")
+  plan.add_option("--max_axes", command.max_axes, "the most axes of the grids that are looked at")
       ->capture_default_str()
       ->check(CLI::Range(1, 3));
-  plan.add_option("--rounds", command.rounds, "of search on each grid; default: 50, or what the timeout allows")
-      ->check(CLI::Range(1, 1 << 30));
+  plan.add_option("--rounds", command.rounds, "rounds of search on each grid; default: 50, or what the timeout allows")
+      ->check(count_from(1));
   plan.add_option("--timeout", command.timeout,
                   "seconds for all of it; then the best that is known is taken, and what was left out is said. Data "
-                  "parallel is "
-                  "simulated whatever it takes")
+                  "parallel is simulated whatever it takes")
       ->check(positive_seconds());
-  plan.add_option("--gap", command.gap, "good enough: (cost - bound) / cost")->capture_default_str()->check(fraction());
-  plan.add_option("--seed", command.seed, "of the search")->capture_default_str();
-  plan.add_option("--out", command.out, "write the plan to this file, to be read, edited, loaded");
-  plan.add_option("--load", command.load, "a plan from a file, instead of a search");
+  plan.add_option("--gap", command.gap, "a gap that is good enough: (cost - bound) / cost")
+      ->capture_default_str()
+      ->check(fraction());
+  plan.add_option("--seed", command.seed, "the seed of the search")->check(count_from(0))->capture_default_str();
+  plan.add_option("--out", command.out, "write the plan to this file, which can be read, edited and loaded");
+  plan.add_option("--load", command.load, "take the plan of this file instead of a search");
   plan.add_flag("--simulate", command.simulate,
                 "also what the simulation of this plan and of data parallel says: computing, waiting, exact memory");
   plan.add_flag("--full_batch", command.full_batch,
                 "every rank reads the whole batch, so that inputs lie as the plan wants; default: each has its part");
+}
+
+// What each option has an effect on.
+std::vector<OptionUse> uses_of(const Arguments& a) {
+  const StepOptions& step = a.plan.step;
+  const bool compares = !a.diff.empty();
+  const bool plans = !a.shows_memory && !compares;
+  const bool searches = plans && a.plan.load.empty();
+  // The search for the next best choices goes by the same options as that for a plan.
+  const bool searches_again = searches || !a.why.empty();
+  const bool prints_plan = plans && a.why.empty() && a.check.empty();
+  constexpr const char* kSearch = "a search: without --load, --diff and --memory";
+  constexpr const char* kSearchOrWhy = "a search: without --load (unless --why searches), --diff and --memory";
+  constexpr const char* kPlan = "a plan: without --diff and --memory";
+  constexpr const char* kPrinted = "the plan that is printed: without --why, --check, --diff and --memory";
+  std::vector<OptionUse> uses = uses_of_step_options(step, /*is_compiled=*/true, /*has_strategies=*/true);
+  const std::vector<OptionUse> own = {
+      {"--mesh", a.shows_memory || searches_again, kSearchOrWhy},
+      {"--input", a.shows_memory || searches_again, kSearchOrWhy},
+      {"--strategy", a.shows_memory || searches, kSearch},
+      {"--memory_limit", !compares, "a plan or --memory: without --diff"},
+      {"--profile", !a.shows_memory, "a plan: without --memory"},
+      {"--algorithm", searches_again, kSearchOrWhy},
+      {"--max_axes", searches && step.mesh.empty(), "a search over several grids: without --mesh and --load"},
+      {"--rounds", searches, kSearch},
+      {"--timeout", searches_again, kSearchOrWhy},
+      {"--gap", searches_again, kSearchOrWhy},
+      {"--seed", searches_again, kSearchOrWhy},
+      {"--full_batch", searches_again, kSearchOrWhy},
+      {"--out", plans, kPlan},
+      {"--load", plans, kPlan},
+      {"--simulate", plans && (prints_plan || !a.write_budget.empty() || !a.html.empty() || !a.check.empty()),
+       kPrinted},
+      {"--rows", prints_plan && !a.json,
+       "the table that is printed: without --json, --why, --check, --diff and --memory"},
+      {"--choices", !a.why.empty(), "--why"},
+      {"--html", plans, kPlan},
+      {"--write_budget", plans, kPlan},
+      {"--json", prints_plan || a.shows_memory, "a plan or --memory: without --why, --check and --diff"},
+      {"--rank", a.shows_memory, "--memory"},
+      {"--values", a.shows_memory && !a.json, "the table of --memory: without --json"},
+      {"--fake_kernels", a.shows_memory, "--memory"},
+  };
+  uses.insert(uses.end(), own.begin(), own.end());
+  return uses;
 }
 
 // Returns the exit code.
@@ -113,27 +161,45 @@ void add_plan_command(CLI::App& app, int& exit_code) {
   plan->footer(kFooter);
   add_step_options(*plan, arguments.plan.step);
   add_search_options(*plan, arguments.plan);
-  plan->add_option("--rows", arguments.num_rows, "so many rows of operators, those that take longest")
+  plan->add_option("--rows", arguments.num_rows, "the rows of operators that are printed, those that take longest")
+      ->check(count_from(0))
       ->capture_default_str();
-  plan->add_option("--why", arguments.why,
-                   "instead: what the next best choices of an operator would cost, as up:matmul or 'gradient "
-                   "up:matmul'");
-  plan->add_option("--choices", arguments.num_choices, "with --why: so many")->capture_default_str();
-  plan->add_option("--diff", arguments.diff, "instead: what two plan files for this step do differently")->expected(2);
+  auto* why =
+      plan->add_option("--why", arguments.why,
+                       "print instead what the next best choices of an operator would cost, as up:matmul or 'gradient "
+                       "up:matmul'");
+  plan->add_option("--choices", arguments.num_choices, "with --why: how many choices are printed")
+      ->check(count_from(0))
+      ->capture_default_str();
+  auto* diff =
+      plan->add_option("--diff", arguments.diff, "print instead what two plan files for this step do differently")
+          ->expected(2)
+          ->excludes(why);
   plan->add_option("--html", arguments.html,
                    "write a page with the graph, memory and lanes (with --simulate) and all operators to this file");
-  plan->add_option("--check", arguments.check,
-                   "instead: whether the plan keeps within this budget; exit code 1 where not");
+  auto* check = plan->add_option("--check", arguments.check,
+                                 "say instead whether the plan keeps within this budget; exit code 1 where not");
+  check->excludes(why)->excludes(diff);
   plan->add_option("--write_budget", arguments.write_budget, "write what the plan takes to this file, as a budget");
-  plan->add_flag("--json", arguments.json, "as one JSON object");
-  plan->add_flag("--quiet", arguments.quiet, "no progress on standard error");
-  plan->add_flag("--memory", arguments.shows_memory, "instead: what the memory of one rank is used for");
-  plan->add_option("--rank", arguments.memory.rank, "with --memory: whose")->capture_default_str();
-  plan->add_option("--values", arguments.memory.num_values, "with --memory: so many of those that live at the peak")
+  plan->add_flag("--json", arguments.json, "print one JSON object");
+  plan->add_flag("--quiet", arguments.quiet, "print no progress on standard error");
+  plan->add_flag("--memory", arguments.shows_memory, "print instead what the memory of one rank is used for")
+      ->excludes(why)
+      ->excludes(diff)
+      ->excludes(check);
+  plan->add_option("--rank", arguments.memory.rank, "with --memory: the rank whose memory is shown")
+      ->check(count_from(0))
+      ->capture_default_str();
+  plan->add_option("--values", arguments.memory.num_values,
+                   "with --memory: how many of the values that live at the peak are listed")
+      ->check(count_from(0))
       ->capture_default_str();
   plan->add_flag("--fake_kernels", arguments.plan.step.fake_kernels,
-                 "with --memory: without the scratch memory of this machine's kernels");
-  plan->callback([&exit_code] { exit_code = run(arguments); });
+                 "with --memory: leave out the scratch memory of this machine's kernels");
+  plan->callback([plan, &exit_code] {
+    require_effects(*plan, uses_of(arguments));
+    exit_code = run(arguments);
+  });
 }
 
 }  // namespace tessera::tools

@@ -99,11 +99,8 @@ Json json_of(const LivingValue& value) {
 std::string plan_memory_text(const PlanMemoryOptions& options) {
   const auto step = step_graph(options.step);
   const auto spread = spread_of(options.step, step);
-  if (options.rank < 0 || options.rank >= spread.mesh.size()) {
-    throw InvalidArgument("--rank {} must be one of the {} ranks of mesh {}", options.rank, spread.mesh.size(),
-                          spread.mesh.to_string());
-  }
-  auto compiled = compiler::plan_ranks(step, spread.mesh, spread.hints, spread.compile);
+  require_rank(spread.mesh, options.rank);
+  auto compiled = plan_ranks(options.step, step, spread);
   compiler::compile_rank(compiled, options.rank, compiler::layout_of(compiled, options.rank),
                          catalogue_of(options.step), spread.compile);
   const auto report = compiler::report_memory(compiled.local, compiled.schedule);

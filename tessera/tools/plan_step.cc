@@ -7,6 +7,8 @@
 #include <limits>
 #include <numeric>
 
+#include "tessera/tools/usage_error.h"
+
 namespace tessera::tools {
 namespace {
 
@@ -37,7 +39,7 @@ std::function<void(const compiler::SearchProgress&)> printed_progress() {
 
 void refuse_other_ways(const StepOptions& step) {
   const auto refuse = [](const char* option) {
-    throw InvalidArgument(
+    throw UsageError(
         "--{} says how a step is split, and so does a search: leave it out, or ask tessera simulate what it costs",
         option);
   };
@@ -46,7 +48,7 @@ void refuse_other_ways(const StepOptions& step) {
   if (step.optimizer_shards) refuse("optimizer_shards");
   if (step.recompute != "none") refuse("recompute");
   if (!step.inputs.empty() && step.mesh.empty()) {
-    throw InvalidArgument("--input {} names axes of a grid: say which with --mesh", step.inputs[0]);
+    throw UsageError("--input {} names axes of a grid: say which with --mesh", step.inputs[0]);
   }
 }
 
@@ -147,16 +149,15 @@ PlannedStep plan_step(PlanCommand command) {
     }
   }
   if (command.step.ranks == 0 && command.step.mesh.empty()) {
-    throw InvalidArgument("how many ranks? Say --ranks N, or --mesh AXIS=SIZE,... for one grid of them");
+    throw UsageError("how many ranks? Say --ranks N, or --mesh AXIS=SIZE,... for one grid of them");
   }
   const int num_ranks = mesh_of(command.step).size();
   if (command.step.batch_size == 0 && !is_file(command.step)) {
     // However the grid will be: the batch is that of data parallel training.
     command.step.batch_size = nn::find_model(command.step.model).samples_per_part * num_ranks;
   }
-  planned.memory_limit_bytes = command.step.memory_limit.empty()
-                                   ? planned.profile.memory_bytes
-                                   : parse_bytes(command.step.memory_limit, "--memory_limit");
+  planned.memory_limit_bytes =
+      command.step.memory_limit.empty() ? planned.profile.memory_bytes : memory_limit_of(command.step);
   planned.graph = compiler::simplify(step_graph(command.step));
   planned.names = compiler::operator_names(planned.graph);
   std::vector<int> ranks(static_cast<size_t>(num_ranks));

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "tessera/tools/plan_rows.h"
+#include "tessera/tools/usage_error.h"
 
 namespace tessera::tools {
 namespace {
@@ -73,8 +74,8 @@ ir::NodeId find_operator(const PlannedStep& planned, const std::string& text) {
   const auto it = std::find(names.begin(), names.end(), text);
   if (it != names.end()) return static_cast<ir::NodeId>(it - names.begin());
   const auto near = closest(text, names);
-  throw InvalidArgument("--why {}: the graph has no such operator{}", text,
-                        near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near));
+  throw UsageError("--why {}: the graph has no such operator{}", text,
+                   near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near));
 }
 
 struct Alternative {

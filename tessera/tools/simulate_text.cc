@@ -117,8 +117,8 @@ std::string simulate_text(const SimulateOptions& options) {
   const auto profile = read_profile(options.profile);
   const auto step = step_graph(options.step);
   const auto spread = spread_of(options.step, step);
-  const auto classes = compiler::schedule_classes(compiler::plan_ranks(step, spread.mesh, spread.hints, spread.compile),
-                                                  profile, catalogue_of(options.step), spread.compile);
+  const auto classes = compiler::schedule_classes(plan_ranks(options.step, step, spread), profile,
+                                                  catalogue_of(options.step), spread.compile);
   const auto simulation = compiler::simulate(classes, profile);
   if (!options.trace.empty()) files.write_atomically(options.trace, trace_json(simulation, classes));
   if (!options.json) return table(options, spread.mesh, profile, simulation);

@@ -1,5 +1,7 @@
 #include "tessera/tools/step_arguments.h"
 
+#include "tessera/tools/usage.h"
+
 namespace tessera::tools {
 namespace {
 
@@ -18,8 +20,9 @@ std::string check_ranks(const std::string& text) {
 }  // namespace
 
 void add_step_options(CLI::App& command, StepOptions& options) {
-  command.add_option("model", options.model, "built-in network, or file with a graph's text")->required();
-  command.add_option("--ranks,--devices", options.ranks, "ranks, data parallel where nothing else is said")
+  command.add_option("model", options.model, "a built-in network, or a file with a graph's text")->required();
+  command
+      .add_option("--ranks,--devices", options.ranks, "the number of ranks, data parallel where nothing else is said")
       ->check(CLI::Validator(check_ranks, "", "ranks"));
   command.add_option("--mesh", options.mesh,
                      "the grid of ranks, as data=4,model=2; inputs are split along the first axis");
@@ -37,25 +40,28 @@ void add_step_options(CLI::App& command, StepOptions& options) {
   command
       .add_option("--optimizer_shard_size", options.optimizer_shard_size,
                   "at most so many replicas share rows; default: all")
-      ->check(CLI::Range(1, 1 << 20));
+      ->check(count_from(1));
   command
       .add_option("--recompute", options.recompute,
                   "auto: compute values again for their gradients until --memory_limit is met")
+      ->check(CLI::IsMember({"none", "auto"}))
       ->capture_default_str();
-  command.add_option("--memory_limit", options.memory_limit,
-                     "of a rank's arena, as 2GiB; of a search, of what is alive on a rank at a time");
+  command
+      .add_option("--memory_limit", options.memory_limit,
+                  "the most that a rank's arena may take, as 2GiB; in a search, that may be alive on a rank at a time")
+      ->check(bytes());
   command
       .add_option("--batch_size", options.batch_size,
-                  "samples of the global batch of a built-in network; default: 32 for each part of it, 1 of a "
+                  "samples of the global batch of a built-in network; default: 32 for each part of it, 1 for a "
                   "language model")
-      ->check(CLI::Range(1, 1 << 30));
+      ->check(count_from(1));
   command.add_option("--precision", options.precision, "what a built-in network computes in")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}))
       ->capture_default_str();
   command
       .add_option("--num_classes", options.num_classes,
-                  "of a built-in network; default: 10, or a language model's vocabulary")
-      ->check(CLI::Range(1, 1 << 30));
+                  "classes of a built-in network; default: 10, or a language model's vocabulary")
+      ->check(count_from(1));
 }
 
 }  // namespace tessera::tools

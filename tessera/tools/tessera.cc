@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <iostream>
+#include <cstdlib>
 
 #include "tessera/tessera.h"
 #include "tessera/tools/calibrate.h"
@@ -11,30 +11,19 @@
 #include "tessera/tools/graph_text.h"
 #include "tessera/tools/info.h"
 #include "tessera/tools/kernels_text.h"
+#include "tessera/tools/option_use.h"
 #include "tessera/tools/plan_command.h"
 #include "tessera/tools/simulate_text.h"
 #include "tessera/tools/solve_text.h"
 #include "tessera/tools/step_arguments.h"
 #include "tessera/tools/usage.h"
+#include "tessera/tools/usage_error.h"
 
 namespace {
 
 using namespace tessera;  // NOLINT: the commands below are the whole program
 
 constexpr const char* kVersion = TESSERA_VERSION;
-
-// Of numbers that count something.
-CLI::Validator at_least_one() {
-  const auto check = [](const std::string& text) -> std::string {
-    try {
-      const int64_t number = parse_int(text, "a number");
-      return number >= 1 ? "" : fmt::format("must be at least 1, got {}", number);
-    } catch (const InvalidArgument& error) {
-      return error.what();
-    }
-  };
-  return {check, ""};
-}
 
 // The longest wait for another rank.
 constexpr double kMaxTimeoutS = static_cast<double>(cluster::kMaxTimeoutMs) / 1000;
@@ -60,17 +49,19 @@ void add_run(CLI::App& app, int& exit_code) {
       "killed.\n"
       "Exit codes: 0 when all ranks ended with 0, 1 when one failed, 2 when the command line is wrong, that of the\n"
       "program, too, 128 + N after signal N.");
-  auto* n = run->add_option("-n,--num_ranks", options.num_processes, "ranks, a process each")->check(at_least_one());
-  run->add_option("--threads", options.num_thread_ranks, "instead: so many ranks as threads of one process")
-      ->check(at_least_one())
+  auto* n =
+      run->add_option("-n,--num_ranks", options.num_processes, "ranks, a process each")->check(tools::count_from(1));
+  run->add_option("--threads", options.num_thread_ranks, "instead: the number of ranks, as threads of one process")
+      ->check(tools::count_from(1))
       ->excludes(n);
   run->add_option("--log_dir", options.log_directory, "write rank N's output to the file rank.N in this folder");
-  run->add_option("--transport", options.transport, "shm, gloo or mpi; default: shared memory on one host");
-  run->add_option("--interface", options.interface, "network interface for gloo, e.g. eth0");
+  run->add_option("--transport", options.transport, "shm, gloo or mpi; default: shared memory on one host")
+      ->check(CLI::IsMember({"shm", "gloo", "mpi", "threads"}));
+  run->add_option("--interface", options.interface, "the network interface that gloo uses, as eth0");
   run->add_option("--timeout", timeout_s, "seconds that a rank waits for another before the job fails (30)")
       ->check(tools::positive_seconds(kMaxTimeoutS));
   run->add_option("--num_threads", options.num_compute_threads, "compute threads per rank; default: cores / ranks")
-      ->check(at_least_one());
+      ->check(tools::count_from(1));
   run->add_option("program", options.command, "the program and its arguments")->required();
   run->positionals_at_end();
   run->prefix_command();
@@ -78,6 +69,13 @@ void add_run(CLI::App& app, int& exit_code) {
     // What follows the program's name belongs to the program, options included.
     for (const auto& argument : run->remaining()) options.command.push_back(argument);
     if (timeout_s > 0) options.timeout_ms = milliseconds_of(timeout_s);
+    if ((options.transport == "threads") != (options.num_thread_ranks > 0) && !options.transport.empty()) {
+      throw tools::UsageError("--transport {}: ranks that are threads of one process use threads, and only they do",
+                              options.transport);
+    }
+    const char* const inherited = std::getenv("TESSERA_TRANSPORT");
+    const std::string transport = options.transport.empty() && inherited != nullptr ? inherited : options.transport;
+    tools::require_effects(*run, {{"--interface", transport == "gloo", "--transport gloo"}});
     exit_code = cluster::launch(options);
   });
 }
@@ -105,11 +103,27 @@ void add_graph(CLI::App& app) {
       "  tessera graph mlp --ranks 4 --stage local --format dot | dot -Tsvg > mlp.svg");
   tools::add_step_options(*graph, options.step);
   graph->add_option("--stage", options.stage, "forward, backward, logical, plan, local or schedule")
+      ->check(CLI::IsMember({"forward", "backward", "logical", "plan", "local", "schedule"}))
       ->capture_default_str();
-  graph->add_option("--rank", options.rank, "whose local graph or schedule")->capture_default_str();
-  graph->add_option("--format", options.format, "text, or dot for Graphviz")->capture_default_str();
-  graph->add_flag("--fake_kernels", options.step.fake_kernels, "schedule for no machine in particular");
-  graph->callback([] { std::fputs(tools::graph_text(options).c_str(), stdout); });
+  graph->add_option("--rank", options.rank, "the rank whose local graph or schedule is printed")
+      ->check(tools::count_from(0))
+      ->capture_default_str();
+  graph->add_option("--format", options.format, "text, or dot for Graphviz")
+      ->check(CLI::IsMember({"text", "dot"}))
+      ->capture_default_str();
+  graph->add_flag("--fake_kernels", options.step.fake_kernels, "make a schedule for no machine in particular");
+  graph->callback([graph] {
+    const std::string& stage = options.stage;
+    const bool has_rank = stage == "local" || stage == "schedule";
+    const bool is_compiled = has_rank || stage == "plan";
+    tools::require_effects(*graph,
+                           tools::uses_of_step_options(options.step, is_compiled, is_compiled || stage == "logical"));
+    tools::require_effects(*graph, {{"--rank", has_rank, "--stage local or schedule"},
+                                    {"--recompute", has_rank, "--stage local or schedule"},
+                                    {"--memory_limit", has_rank, "--stage local or schedule"},
+                                    {"--fake_kernels", stage == "schedule", "--stage schedule"}});
+    std::fputs(tools::graph_text(options).c_str(), stdout);
+  });
 }
 
 void add_simulate(CLI::App& app) {
@@ -125,11 +139,14 @@ void add_simulate(CLI::App& app) {
       "  tessera simulate step.graph --mesh data=4,model=2 --profile cluster.json --json\n"
       "  tessera simulate mlp --ranks 8 --trace trace.json      the timeline, for chrome://tracing or Perfetto");
   tools::add_step_options(*simulate, options.step);
-  simulate->add_option("--profile", options.profile, "machine profile; default: an example");
-  simulate->add_flag("--json", options.json, "as one JSON object");
+  simulate->add_option("--profile", options.profile, "a machine profile; default: an example");
+  simulate->add_flag("--json", options.json, "print one JSON object");
   simulate->add_option("--trace", options.trace, "write the timeline to this file");
-  simulate->add_flag("--live_kernels", live_kernels, "scratch memory as this machine's kernels need it; takes longer");
-  simulate->callback([] {
+  simulate->add_flag("--live_kernels", live_kernels,
+                     "count the scratch memory that this machine's kernels need; takes longer");
+  simulate->callback([simulate] {
+    tools::require_effects(*simulate,
+                           tools::uses_of_step_options(options.step, /*is_compiled=*/true, /*has_strategies=*/true));
     options.step.fake_kernels = !live_kernels;
     std::fputs(tools::simulate_text(options).c_str(), stdout);
   });
@@ -153,13 +170,15 @@ void add_solve(CLI::App& app, int& exit_code) {
       ->add_option("--timeout", command.timeout,
                    "seconds, from the start of the command, after which the best that is known is taken")
       ->check(tools::positive_seconds());
-  solve->add_option("--rounds", command.rounds, "of search; default: 200, or what the timeout allows")
+  solve->add_option("--rounds", command.rounds, "rounds of search; default: 200, or what the timeout allows")
       ->check(CLI::Range(1, 1 << 30));
-  solve->add_option("--gap", command.gap, "good enough: (cost - bound) / cost")->check(tools::fraction());
-  solve->add_option("--seed", command.seed)->capture_default_str();
-  solve->add_flag("--json", command.json, "the result as one JSON object");
-  solve->add_flag("--quiet", quiet, "no progress on standard error");
-  solve->add_flag("--profile", command.profile, "where the time went, on standard error");
+  solve->add_option("--gap", command.gap, "a gap that is good enough: (cost - bound) / cost")->check(tools::fraction());
+  solve->add_option("--seed", command.seed, "the seed of the search")
+      ->check(tools::count_from(0))
+      ->capture_default_str();
+  solve->add_flag("--json", command.json, "print the result as one JSON object");
+  solve->add_flag("--quiet", quiet, "print no progress on standard error");
+  solve->add_flag("--profile", command.profile, "print on standard error where the time went");
   solve->callback([&exit_code] {
     command.progress = !quiet;
     const auto result = tools::solve_text(command);
@@ -173,10 +192,12 @@ void add_info(CLI::App& app) {
   static bool kernels = false;
   static std::string kernel_cache = cluster::cache_directory_from_environment();
   auto* info = app.add_subcommand("info", "build, CPU features, backends and versions");
-  info->add_flag("--json", json, "as one JSON object");
-  info->add_flag("--kernels", kernels, "instead: which kernels were measured to be the fastest here");
-  info->add_option("--kernel_cache", kernel_cache, "where training has remembered them")->capture_default_str();
-  info->callback([] {
+  info->add_flag("--json", json, "print one JSON object");
+  info->add_flag("--kernels", kernels, "print instead which kernels were measured to be the fastest here");
+  info->add_option("--kernel_cache", kernel_cache, "the folder in which trainings remember them")
+      ->capture_default_str();
+  info->callback([info] {
+    tools::require_effects(*info, {{"--kernel_cache", kernels, "--kernels"}});
     auto& files = FileSystem::local();
     const auto text = kernels && json ? tools::kernels_json(files, kernel_cache)
                       : kernels       ? tools::kernels_text(files, kernel_cache)
@@ -196,7 +217,7 @@ void add_calibrate(CLI::App& app) {
       "  tessera calibrate --out here.json\n"
       "  tessera calibrate --num_threads 4 > ranks_of_4.json");
   calibrate->add_option("--out", options.out, "write the profile to this file; default: print it");
-  calibrate->add_option("--num_threads", options.num_threads, "compute threads of a rank")
+  calibrate->add_option("--num_threads", options.num_threads, "the compute threads of a rank")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));
   calibrate->add_flag("--quiet", quiet, "no progress on standard error");
@@ -214,9 +235,10 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", kVersion);
   app.footer(
-      "Exit codes: 0 success, 1 failure, 2 a command line that is not understood, 128 + N after signal N; ckpt newest "
-      "has\n"
-      "two more. docs/environment.md lists the environment variables.");
+      "Exit codes: 0 success; 1 a failure at work, such as a file that is not there; 2 a command line that is wrong: "
+      "an\n"
+      "unknown word, a value that cannot be, an option that has no effect beside the others; 128 + N after signal N.\n"
+      "`ckpt newest` has two more. docs/environment.md lists the environment variables.");
   add_run(app, exit_code);
   add_info(app);
   add_calibrate(app);
@@ -237,6 +259,9 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return tools::exit_for(app, error);
+  } catch (const tools::UsageError& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return cluster::kExitUsage;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
     return cluster::kExitFailure;

@@ -2,13 +2,15 @@
 
 #include <algorithm>
 
+#include "tessera/tools/usage_error.h"
+
 namespace tessera::tools {
 namespace {
 
 // "NAME=VALUE" at the first '='.
 std::pair<std::string, std::string> parse_pair(const std::string& text, const char* option, const char* form) {
   const auto at = text.find('=');
-  if (at == std::string::npos || at == 0) throw InvalidArgument("--{} {}: must be {}", option, text, form);
+  if (at == std::string::npos || at == 0) throw UsageError("--{} {}: must be {}", option, text, form);
   return {text.substr(0, at), text.substr(at + 1)};
 }
 
@@ -61,10 +63,10 @@ void add_strategies(ir::Graph& graph, const std::vector<std::string>& strategies
     for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
       ir::Node& node = graph.mutable_node(n);
       if (node.op != op || node.source != source || node.forward != ir::kNone) continue;
-      node.strategy = mesh::parse_strategy(strategy);
+      node.strategy = from_command_line([&] { return mesh::parse_strategy(strategy); });
       ++found;
     }
-    if (found == 0) throw InvalidArgument("--strategy {}: the graph has no {} of cell \"{}\"", text, op, source);
+    if (found == 0) throw UsageError("--strategy {}: the graph has no {} of cell \"{}\"", text, op, source);
   }
 }
 
@@ -76,8 +78,11 @@ bool is_file(const StepOptions& options) {
   const bool is_model =
       std::ranges::any_of(nn::models(), [&](const auto& model) { return model.name == options.model; });
   if (is_model) return false;
-  throw InvalidArgument("\"{}\" is neither a file nor a built-in network; of these there are: {}", options.model,
-                        model_names());
+  const auto text = fmt::format("\"{}\" is neither a file nor a built-in network; of these there are: {}",
+                                options.model, model_names());
+  // A word is a network that is not known, a path is a file that is not there.
+  if (options.model.find_first_of("/.") != std::string::npos) throw IoError(text);
+  throw UsageError(text);
 }
 
 std::string model_names() {
@@ -88,7 +93,7 @@ std::string model_names() {
 
 ir::Graph forward_graph(const StepOptions& options) {
   if (is_file(options)) {
-    throw InvalidArgument(
+    throw UsageError(
         "a file holds a logical graph: there is no stage \"forward\" before it; ask for backward, logical, plan, local "
         "or schedule");
   }
@@ -137,22 +142,31 @@ ir::Graph step_graph(const StepOptions& options) {
   return graph;
 }
 
+bool has_any_strategy(const StepOptions& options) {
+  if (!options.strategies.empty()) return true;
+  if (!is_file(options)) return false;
+  const ir::Graph graph = parse_file(options.model);
+  for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
+    if (!graph.node(n).strategy.empty()) return true;
+  }
+  return false;
+}
+
 mesh::Mesh mesh_of(const StepOptions& options) {
   std::vector<mesh::Axis> axes;
   for (const auto text : split(options.mesh, ',')) {
     if (trim(text).empty()) continue;
     const auto [name, size] = parse_pair(std::string(trim(text)), "mesh", "AXIS=SIZE,..., as data=4,model=2");
-    const int64_t parts = parse_int(size, "--mesh");
+    const int64_t parts = from_command_line([&] { return parse_int(size, "--mesh"); });
     if (parts < 1 || parts > kMaxRanks) {
-      throw InvalidArgument("--mesh {}: axis {} must have from 1 to {} ranks, got {}", options.mesh, name, kMaxRanks,
-                            parts);
+      throw UsageError("--mesh {}: axis {} must have from 1 to {} ranks, got {}", options.mesh, name, kMaxRanks, parts);
     }
     axes.push_back({name, static_cast<int>(parts)});
   }
   if (axes.empty()) axes.push_back({"data", std::max(options.ranks, 1)});
-  mesh::Mesh mesh(axes);
+  const mesh::Mesh mesh = from_command_line([&] { return mesh::Mesh(axes); });
   if (options.ranks > 0 && mesh.size() != options.ranks) {
-    throw InvalidArgument("mesh {} has {} ranks, --ranks says {}", mesh.to_string(), mesh.size(), options.ranks);
+    throw UsageError("mesh {} has {} ranks, --ranks says {}", mesh.to_string(), mesh.size(), options.ranks);
   }
   return mesh;
 }
@@ -161,8 +175,8 @@ compiler::ShardingHints given_layouts(const StepOptions& options, const ir::Grap
   compiler::ShardingHints layouts;
   for (const auto& text : options.inputs) {
     const auto [name, sharding] = parse_pair(text, "input", "NAME=SHARDING, as x=[data,_]");
-    if (step.find_input(name) == nullptr) throw InvalidArgument("--input {}: the graph has no such input", text);
-    layouts[name] = {mesh, mesh::parse_sharding(sharding, mesh)};
+    if (step.find_input(name) == nullptr) throw UsageError("--input {}: the graph has no such input", text);
+    layouts[name] = {mesh, from_command_line([&] { return mesh::parse_sharding(sharding, mesh); })};
   }
   return layouts;
 }
@@ -184,16 +198,31 @@ Spread spread_of(const StepOptions& options, const ir::Graph& step) {
     }
   }
   for (auto& [name, layout] : given_layouts(options, step, spread.mesh)) spread.hints[name] = layout;
-  if (options.recompute != "none" && options.recompute != "auto") {
-    throw InvalidArgument("--recompute must be none or auto, got \"{}\"", options.recompute);
-  }
   if ((options.recompute == "auto") == options.memory_limit.empty()) {
-    throw InvalidArgument("--recompute auto and --memory_limit belong together: one says how, the other how far");
+    throw UsageError("--recompute auto and --memory_limit belong together: one says how, the other how far");
   }
   if (!options.memory_limit.empty()) {
-    spread.compile.memory_limit_bytes = parse_bytes(options.memory_limit, "--memory_limit");
+    spread.compile.memory_limit_bytes = memory_limit_of(options);
   }
   return spread;
+}
+
+int64_t memory_limit_of(const StepOptions& options) {
+  return from_command_line([&] { return parse_bytes(options.memory_limit, "--memory_limit"); });
+}
+
+void require_rank(const mesh::Mesh& mesh, int rank) {
+  if (rank >= 0 && rank < mesh.size()) return;
+  throw UsageError("--rank {} must be one of the {} ranks of mesh {}", rank, mesh.size(), mesh.to_string());
+}
+
+compiler::Compiled plan_ranks(const StepOptions& options, const ir::Graph& step, const Spread& spread) {
+  try {
+    return compiler::plan_ranks(step, spread.mesh, spread.hints, spread.compile);
+  } catch (const mesh::StrategyError& error) {
+    if (options.strategies.empty()) throw;
+    throw UsageError(error.what());
+  }
 }
 
 const ops::KernelCatalogue& catalogue_of(const StepOptions& options) {

@@ -30,15 +30,17 @@ struct StepOptions {
   bool fake_kernels = false;
 };
 
-// Whether the step is that of a file; else of a built-in network. Throws InvalidArgument where it is neither's.
+// What the command line says wrongly is a UsageError, here and below: an unknown network, a value that does not fit.
+
+// Whether the step is that of a file; else of a built-in network. Throws IoError for a path where there is no file.
 bool is_file(const StepOptions& options);
 // The names of the built-in networks, separated by commas.
 std::string model_names();
 
-// All throw InvalidArgument for an unknown network, or a file that holds no sound graph. A file's graph is taken for
-// that of the stage that is asked for.
+// All throw InvalidArgument for a file that holds no sound graph. A file's graph is taken for that of the stage that is
+// asked for.
 //
-// The forward pass of a built-in network. Throws InvalidArgument for a file.
+// The forward pass of a built-in network. Throws UsageError for a file.
 ir::Graph forward_graph(const StepOptions& options);
 // Forward pass, loss and the gradients of "loss" with respect to the parameters, named d<parameter>. A file holds the
 // first two.
@@ -46,18 +48,27 @@ ir::Graph backward_graph(const StepOptions& options);
 // The whole step, with strategies.
 ir::Graph step_graph(const StepOptions& options);
 
+// Whether an operator of the step has a strategy, from the command line or in the file.
+bool has_any_strategy(const StepOptions& options);
+
 // How the options say that the step is to be compiled.
 struct Spread {
   mesh::Mesh mesh;
   compiler::ShardingHints hints;
   compiler::CompileOptions compile;
 };
-// Inputs are split along the first axis of the mesh where nothing else is said. Throws InvalidArgument for a mesh that
-// does not fit the number of ranks, for an input that is not there or cannot lie so, and for a memory limit without
-// "auto", or the other way round.
+// Inputs are split along the first axis of the mesh where nothing else is said. Throws UsageError for a mesh that does
+// not fit the number of ranks, for an input that is not there or cannot lie so, and for a memory limit without "auto",
+// or the other way round.
 Spread spread_of(const StepOptions& options, const ir::Graph& step);
 mesh::Mesh mesh_of(const StepOptions& options);
-// What the options say of inputs. Throws InvalidArgument as spread_of does.
+// What --memory_limit says, in bytes.
+int64_t memory_limit_of(const StepOptions& options);
+// Throws UsageError for a --rank that the mesh does not have.
+void require_rank(const mesh::Mesh& mesh, int rank);
+// compiler::plan_ranks(). Throws UsageError where strategies of the command line fit no operator or no mesh.
+compiler::Compiled plan_ranks(const StepOptions& options, const ir::Graph& step, const Spread& spread);
+// What the options say of inputs. Throws UsageError as spread_of does.
 compiler::ShardingHints given_layouts(const StepOptions& options, const ir::Graph& step, const mesh::Mesh& mesh);
 const ops::KernelCatalogue& catalogue_of(const StepOptions& options);
 // A file's; without one compiler::example_profile(). Throws as parse_profile does, IoError where it cannot be read.

@@ -123,12 +123,43 @@ CLI::Validator number_that(const std::function<bool(double)>& is_good, const std
   return {check, ""};
 }
 
+// The largest number that counts anything here.
+constexpr int64_t kMaxCount = int64_t{1} << 30;
+
+// By a function that returns what is wrong, or throws it.
+CLI::Validator read_by(const std::function<std::string(const std::string&)>& wrong_with) {
+  const auto check = [wrong_with](const std::string& text) -> std::string {
+    try {
+      return wrong_with(text);
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+  };
+  return {check, ""};
+}
+
 }  // namespace
 
 CLI::Validator positive_seconds(double at_most) {
   const std::string limit = std::isfinite(at_most) ? fmt::format(", up to {}", at_most) : "";
   return number_that([at_most](double x) { return x > 0 && x <= at_most && std::isfinite(x); },
                      "a number of seconds above 0" + limit);
+}
+
+CLI::Validator count_from(int64_t least) {
+  return read_by([least](const std::string& text) -> std::string {
+    const int64_t number = parse_int(text, "a number");
+    return number >= least && number <= kMaxCount
+               ? ""
+               : fmt::format("must be from {} to {}, got {}", least, kMaxCount, number);
+  });
+}
+
+CLI::Validator bytes() {
+  return read_by([](const std::string& text) -> std::string {
+    parse_bytes(text, "the value");
+    return "";
+  });
 }
 
 CLI::Validator fraction() {

@@ -10,9 +10,12 @@
 
 namespace tessera::tools {
 
-// Of options: a time to wait, up to a longest one, and a share of something.
+// What the values of options must be: a time to wait, up to a longest one, a share of something, a number that counts
+// something from `least` on, a text of bytes as 2GiB.
 CLI::Validator positive_seconds(double at_most = std::numeric_limits<double>::infinity());
 CLI::Validator fraction();
+CLI::Validator count_from(int64_t least);
+CLI::Validator bytes();
 
 // Prints "error: unknown option --devces; did you mean --devices?", the usage and where all options are listed, or the
 // help or version that was asked for. Without a command prints the whole help. Returns the exit code.

@@ -1,5 +1,5 @@
-// Options and strategies that have no effect are said. tests/python/model_options_test.py sets every option in every
-// mode.
+// The law of options: in every parallel mode an option that is set has an effect, or a line says that it has none, or
+// the model refuses it. Every row of mode_options() is set in every mode.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -131,6 +131,15 @@ class ModeOptions : public testing::Test {
     return observed;
   }
 
+  // What is seen, or why the model refuses the options.
+  Observed outcome(const ModelOptions& options, const Setting& setting) const {
+    try {
+      return observe(options, setting);
+    } catch (const InvalidArgument& error) {
+      return {.text = error.what(), .log = ""};
+    }
+  }
+
   std::map<std::string_view, Setting> settings() const {
     const auto share = [](ModelOptions& o) {
       o.parallel_optimizer = true;
@@ -186,6 +195,47 @@ class ModeOptions : public testing::Test {
  private:
   std::filesystem::path folder_;
 };
+
+TEST_F(ModeOptions, HaveAnEffectOrAWordInEveryMode) {
+  const auto settings = this->settings();
+  ASSERT_EQ(settings.size(), mode_options().size());
+  for (const ModeOption& option : mode_options()) {
+    const Setting& setting = settings.at(option.name);
+    for (const ParallelMode mode : kModes) {
+      SCOPED_TRACE(fmt::format("{} in {}", option.name, to_string(mode)));
+      ModelOptions without = base(mode);
+      // The profile is itself an option of automatic parallel.
+      if (mode != ParallelMode::kAutomatic) without.automatic.profile.reset();
+      const bool around_is_refused = mode == ParallelMode::kHybrid;
+      if (!around_is_refused) setting.around(without);
+      ModelOptions with = without;
+      setting.set(with);
+      ASSERT_TRUE(option.is_set(with));
+      const std::string word = fmt::format("{} has no effect in {}", option.name, to_string(mode));
+      if (option.use_in(mode) == OptionUse::kRefused) {
+        try {
+          observe(with, setting);
+          ADD_FAILURE() << "the option was taken";
+        } catch (const InvalidArgument& error) {
+          EXPECT_THAT(error.what(), HasSubstr(std::string(option.name)));
+        }
+        continue;
+      }
+      const Observed before = observe(without, setting);
+      const Observed after = outcome(with, setting);
+      if (option.use_in(mode) == OptionUse::kUnused) {
+        EXPECT_THAT(after.log, HasSubstr(word));
+      } else {
+        EXPECT_THAT(after.log, Not(HasSubstr(fmt::format("{} has no effect", option.name))));
+      }
+      if (option.use_in(mode) == OptionUse::kRead) {
+        EXPECT_NE(after.text, before.text);
+      } else {
+        EXPECT_EQ(after.text, before.text);
+      }
+    }
+  }
+}
 
 TEST_F(ModeOptions, OneRankNeitherReadsNorWritesFilesAndSaysSo) {
   for (const ModeOption& option : mode_options()) {

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/base/file_system.h"
@@ -77,7 +78,8 @@ INSTANTIATE_TEST_SUITE_P(All, ToolGoldens, testing::ValuesIn(kFiles),
 TEST(Graph, EveryStageOfEveryNetworkPrintsAsTextAndForGraphviz) {
   for (const char* model : {"mlp", "lenet5"}) {
     for (const char* stage : {"forward", "backward", "logical", "plan", "local", "schedule"}) {
-      const auto arguments = fmt::format("graph {} --mesh data=2,model=2 --fake_kernels --stage {} ", model, stage);
+      const auto arguments = fmt::format("graph {} --mesh data=2,model=2 --stage {} {} ", model, stage,
+                                         std::string_view(stage) == "schedule" ? "--fake_kernels" : "");
       const auto dot = run_tool(arguments + "--format dot");
       EXPECT_TRUE(dot.starts_with("digraph ") && dot.ends_with("}\n")) << dot;
       EXPECT_EQ(std::count(dot.begin(), dot.end(), '{'), std::count(dot.begin(), dot.end(), '}')) << arguments;
@@ -89,8 +91,9 @@ TEST(Graph, EveryStageOfEveryNetworkPrintsAsTextAndForGraphviz) {
 TEST(Graph, TheTextOfAStepIsAModelAgain) {
   const auto file = scratch("step");
   std::ofstream(file) << run_tool("graph mlp --batch_size 12");
-  for (const char* stage : {"logical", "plan", "local --rank 2", "schedule --fake_kernels"}) {
-    const auto arguments = fmt::format(" --ranks 3 --stage {}", stage);
+  for (const char* stage :
+       {"logical", "plan --ranks 3", "local --ranks 3 --rank 2", "schedule --ranks 3 --fake_kernels"}) {
+    const auto arguments = fmt::format(" --stage {}", stage);
     EXPECT_EQ(run_tool("graph " + file.string() + arguments), run_tool("graph mlp --batch_size 12" + arguments));
   }
 }
@@ -391,12 +394,327 @@ TEST(Usage, WithoutACommandTheHelpIsPrinted) {
   EXPECT_EQ(refused_with_code(kCommand + "plan --help").code, 0);
 }
 
-TEST(Usage, WhatFailsAfterTheCommandLineIsUnderstoodHasExitCodeOne) {
-  for (const char* arguments : {"graph no_such_network", "ckpt inspect no_such_file", "run no-such-program-here",
-                                "solve no_such_file --quiet", "run -n 2 false"}) {
-    EXPECT_EQ(refused_with_code(kCommand + arguments).code, 1) << arguments;
+// A command line that is wrong.
+TEST(ExitCodes, AreTwoForWhatTheCommandLineSaysWrongly) {
+  const auto damaged = scratch("damaged");
+  std::ofstream(damaged) << "import tessera";
+  const std::vector<std::string> cases = {
+      // an unknown network, and values that no network, mesh or rank has
+      "graph no_such_network", "simulate no_such_network", "plan no_such_network --ranks 2", "graph mlp --stage first",
+      "graph mlp --format png", "graph mlp --stage local --rank 1", "graph mlp --stage local --rank -1",
+      "graph mlp --ranks 0", "graph mlp --devices two", "graph mlp --mesh data", "graph mlp --mesh data=0",
+      "graph mlp --mesh data=x", "graph mlp --mesh data=2,data=2 --stage plan",
+      "graph mlp --mesh data=2 --ranks 3 --stage plan", "graph mlp --stage plan --input y=[data]",
+      "graph mlp --stage plan --input x", "graph mlp --stage plan --input x=[rows,_]", "graph mlp --strategy up",
+      "graph mlp --strategy 'left:matmul=((1,1),(1,1))'", "graph mlp --strategy 'up:matmul=((1,'",
+      "graph mlp --stage plan --ranks 2 --strategy 'up:matmul=((3,1),(1,1))'", "graph mlp --precision float8",
+      "graph mlp --batch_size 0", "graph mlp --num_classes none", "graph mlp --stage local --memory_limit 2GB",
+      "graph mlp --stage local --recompute always", "graph mlp --stage local --recompute auto",
+      "simulate mlp --ranks 65537", "simulate mlp --optimizer_shards --optimizer_shard_size 0",
+      "simulate mlp --precision int8", "plan mlp", "plan mlp --ranks 2 --algorithm best",
+      "plan mlp --ranks 2 --max_axes 9", "plan mlp --ranks 2 --gap 2", "plan mlp --ranks 2 --timeout 0",
+      "plan mlp --ranks 2 --seed -1", "plan mlp --ranks 2 --rounds 0", "plan mlp --ranks 2 --rows -1",
+      "plan mlp --ranks 2 --quiet --why no:matmul", "plan mlp --ranks 2 --memory_limit many",
+      "plan mlp --ranks 2 --semi_auto", "plan mlp --ranks 2 --input x=[data,_]", "plan mlp --memory --rank 1",
+      "plan mlp --memory --values -1", "plan mlp --ranks 2 --diff one", "run", "run -n 0 true", "run -n two true",
+      "run --threads 0 true", "run -n 1 --threads 1 true", "run --timeout 0 true", "run --num_threads 0 true",
+      "run --transport pigeon true", "run --transport threads true", "run --threads 2 --transport gloo true", "solve",
+      "solve --rounds 0 x", "solve --timeout -1 x", "solve --gap 2 x", "solve --seed -1 x", "info here",
+      "info --kernels --kernel_cache ''", "calibrate --num_threads 0", "calibrate --quiet --num_threads many",
+      "version now", "ckpt", "ckpt ls a b", "ckpt inspect", "ckpt verify", "ckpt newest a b", "ckpt diff a",
+      "ckpt transform a", "ckpt transform a b --threads 257", "ckpt merge-strategies a", "ckpt export a",
+      "ckpt import a", "ckpt inspct a", "no_such_command", "",
+      // what has no effect beside the rest
+      "plan mlp --memory --out x", "graph --batch_size 2 " + damaged.string()};
+  for (const auto& arguments : cases) {
+    const Refusal refusal = refused_with_code(kCommand + arguments);
+    EXPECT_EQ(refusal.code, 2) << arguments << "\n" << refusal.text;
+    EXPECT_FALSE(refusal.text.empty()) << arguments;
+  }
+}
+
+TEST(ExitCodes, AreOneForWhatFailsAtWork) {
+  const auto folder = scratch("work");
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const auto path = [&](const char* name) { return (folder / name).string(); };
+  std::ofstream(path("damaged")) << "import tessera";
+  run_tool("plan mlp --devices 2 --max_axes 1 --quiet --out " + path("plan"));
+  run_tool("plan mlp --devices 2 --max_axes 1 --quiet --write_budget " + path("budget"));
+  const std::string plan = "plan mlp --devices 2 --max_axes 1 --quiet ";
+  std::vector<std::string> cases = {"graph NOWHERE",
+                                    "graph DAMAGED",
+                                    "simulate NOWHERE",
+                                    "simulate DAMAGED",
+                                    "simulate mlp --profile NOWHERE",
+                                    "simulate mlp --profile DAMAGED",
+                                    "simulate mlp --trace NOWHERE/trace",
+                                    "plan NOWHERE --ranks 2",
+                                    "plan DAMAGED --ranks 2",
+                                    plan + "--profile NOWHERE",
+                                    plan + "--out NOWHERE/plan",
+                                    plan + "--html NOWHERE/page",
+                                    plan + "--write_budget NOWHERE/budget",
+                                    plan + "--check NOWHERE",
+                                    plan + "--check DAMAGED",
+                                    "plan mlp --quiet --load NOWHERE",
+                                    "plan mlp --quiet --load DAMAGED",
+                                    "plan mlp --quiet --load PLAN --ranks 8",
+                                    "plan lenet5 --devices 2 --max_axes 1 --quiet --check BUDGET",
+                                    "plan mlp --quiet --diff PLAN NOWHERE",
+                                    plan + "--memory_limit 8KiB",
+                                    "plan mlp --memory --recompute auto --memory_limit 8KiB",
+                                    "run no-such-program-here",
+                                    "run -n 2 false",
+                                    "run -n 2 sh -c 'exit 7'",
+                                    "run --threads 2 false",
+                                    "solve NOWHERE --quiet",
+                                    "solve DAMAGED --quiet",
+                                    "ckpt ls NOWHERE",
+                                    "ckpt inspect NOWHERE",
+                                    "ckpt inspect DAMAGED",
+                                    "ckpt verify NOWHERE",
+                                    "ckpt verify DAMAGED",
+                                    "ckpt newest NOWHERE",
+                                    "ckpt diff NOWHERE NOWHERE",
+                                    "ckpt diff DAMAGED DAMAGED",
+                                    "ckpt transform NOWHERE NOWHERE/out",
+                                    "ckpt merge-strategies NOWHERE OUT",
+                                    "ckpt export NOWHERE OUT",
+                                    "ckpt export DAMAGED OUT",
+                                    "ckpt import NOWHERE OUT",
+                                    "ckpt import DAMAGED OUT"};
+  for (auto& arguments : cases) {
+    arguments = replaced(arguments, "NOWHERE", path("no/such.file"));
+    arguments = replaced(arguments, "DAMAGED", path("damaged"));
+    arguments = replaced(arguments, "PLAN", path("plan"));
+    arguments = replaced(arguments, "BUDGET", path("budget"));
+    arguments = replaced(arguments, "OUT", path("out.ckpt"));
+    const Refusal refusal = refused_with_code(kCommand + arguments);
+    EXPECT_EQ(refusal.code, 1) << arguments << "\n" << refusal.text;
+    EXPECT_FALSE(refusal.text.empty()) << arguments;
   }
   EXPECT_EQ(refused_with_code(kCommand + "run -n 3 sh -c 'exit 2'").code, 2);
+}
+
+// The law of options: one that is given to a form of a command changes what it prints or writes, or is refused as one
+// that has no effect, with exit code 2.
+class OptionLaw : public testing::Test {
+ public:
+  struct Option {
+    std::string name;
+    std::string value = "";
+    std::string around = "";  // without which no form gives it an effect
+  };
+
+ protected:
+  void SetUp() override {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_ / "written");
+    run_tool("graph mlp --batch_size 64 > " + in("file.graph"));
+    run_tool("plan mlp --devices 4 --batch_size 64 --quiet --out " + in("a.plan"));
+    run_tool("plan mlp --devices 4 --batch_size 64 --quiet --max_axes 1 --full_batch --out " + in("b.plan"));
+    run_tool("plan mlp --devices 4 --batch_size 64 --quiet --write_budget " + in("budget"));
+    run_tool("plan mlp --devices 4 --batch_size 64 --quiet --load " + in("b.plan") + " --write_budget " +
+             in("load.budget"));
+    std::ofstream(in("profile"))
+        << R"({"name": "slow", "flops_per_second": {"f32": 1e9}, "memory_bytes_per_second": 1e9, "kernel_overhead_seconds": 1e-5,
+        "intra_host": {"latency_seconds": 1e-3, "bytes_per_second": 1e8},
+        "inter_host": {"latency_seconds": 1e-3, "bytes_per_second": 1e8}})";
+  }
+  std::string in(const std::string& name) const { return (folder_ / name).string(); }
+
+  struct Seen {
+    int code;
+    std::string text;  // what is printed, and which files are written into the folder `written`
+    bool is_refused() const {
+      return code == 2 && (text.find(" has no effect here: it goes with ") != std::string::npos ||
+                           text.find(" excludes ") != std::string::npos);
+    }
+  };
+  Seen seen(const std::string& arguments) {
+    const Refusal outcome = refused_with_code("cd " + folder_.string() + "; " + kCommand + arguments);
+    Seen seen{outcome.code, outcome.text};
+    for (const auto& file : std::filesystem::directory_iterator(folder_ / "written")) {
+      seen.text += file.path().filename().string() + "\n";
+      std::filesystem::remove(file.path());
+    }
+    return seen;
+  }
+
+  // `may_be_silent`: the option is read, and what is printed may be the same all the same.
+  void check(const std::string& form, const Option& option, bool may_be_silent) {
+    SCOPED_TRACE(form + ": " + option.name);
+    const auto base = form + option.around;
+    if ((" " + base + " ").find(" " + option.name + " ") != std::string::npos) return;
+    const auto before = seen(base);
+    if (before.code == 2) return;  // such a form is refused already
+    const auto after = seen(base + " " + option.name + (option.value.empty() ? "" : " " + option.value));
+    EXPECT_TRUE(after.is_refused() || after.text != before.text || may_be_silent) << before.text;
+    ++num_checked_;
+  }
+  int num_checked_ = 0;
+
+  std::filesystem::path folder_ = scratch("option_law");
+};
+
+const std::vector<OptionLaw::Option> kStepOptions = {
+    {"--batch_size", "20"},
+    {"--num_classes", "500"},
+    {"--precision", "bfloat16"},
+    {"--ranks", "3"},
+    {"--mesh", "data=2,model=4"},
+    {"--input", "x=[_,model]", " --mesh data=2,model=2"},
+    {"--strategy", "'up:matmul=((2,1),(2,1))'", " --mesh data=2,model=2"},
+    {"--semi_auto", "", " --mesh data=2,model=2"},
+    {"--propagate", "", " --mesh data=4 --strategy 'down:matmul=((1,4),(1,4))'"},
+    {"--propagate", "", " --mesh data=4"},
+    {"--optimizer_shards", "", " --mesh data=2"},
+    {"--optimizer_shard_size", "2", " --mesh data=4 --optimizer_shards"},
+    {"--optimizer_shard_size", "2", " --mesh data=4"},
+    {"--recompute", "auto --memory_limit 8KiB"},
+    {"--memory_limit", "8KiB --recompute auto"},
+};
+
+TEST_F(OptionLaw, HoldsForGraph) {
+  auto options = kStepOptions;
+  options.insert(options.end(), {{"--rank", "4", " --mesh data=5"}, {"--format", "dot"}, {"--fake_kernels"}});
+  for (const char* model : {"mlp", "file.graph", "mlp --batch_size 12"}) {
+    for (const char* stage : {"forward", "backward", "logical", "plan", "local", "schedule"}) {
+      for (const Option& option : options) {
+        // A plan's text names no sizes. Ranks whose slices are equal have equal schedules, and kernels of this machine
+        // may need no scratch memory.
+        const std::string_view at = stage;
+        const bool may_be_silent =
+            (at == "plan" && (option.name == "--batch_size" || option.name == "--num_classes")) ||
+            (at == "schedule" && (option.name == "--rank" || option.name == "--fake_kernels"));
+        check(fmt::format("graph {} --stage {}", model, stage), option, may_be_silent);
+      }
+    }
+  }
+}
+
+TEST_F(OptionLaw, HoldsForSimulate) {
+  auto options = kStepOptions;
+  options.insert(options.end(),
+                 {{"--profile", "profile"}, {"--json"}, {"--trace", "written/trace"}, {"--live_kernels"}});
+  for (const char* model : {"mlp", "file.graph"}) {
+    for (const Option& option : options) {
+      check(fmt::format("simulate {}", model), option, option.name == "--live_kernels");
+    }
+  }
+}
+
+TEST_F(OptionLaw, HoldsForPlan) {
+  auto options = kStepOptions;
+  options.insert(options.end(), {{"--profile", "profile"},
+                                 {"--algorithm", "recursive_programming"},
+                                 {"--max_axes", "1"},
+                                 {"--rounds", "1"},
+                                 {"--timeout", "100"},
+                                 {"--gap", "0.5"},
+                                 {"--seed", "7"},
+                                 {"--out", "written/plan"},
+                                 {"--load", "b.plan"},
+                                 {"--simulate"},
+                                 {"--full_batch"},
+                                 {"--rows", "2"},
+                                 {"--why", "up:matmul"},
+                                 {"--choices", "1"},
+                                 {"--diff", "a.plan b.plan"},
+                                 {"--html", "written/page"},
+                                 {"--check", "budget"},
+                                 {"--write_budget", "written/budget"},
+                                 {"--json"},
+                                 {"--memory"},
+                                 {"--rank", "1"},
+                                 {"--values", "1"},
+                                 {"--fake_kernels"}});
+  const std::set<std::string> effort = {"--algorithm", "--max_axes", "--rounds",    "--timeout",
+                                        "--gap",       "--seed",     "--full_batch"};
+  const std::string step = "plan mlp --quiet --batch_size 64 ";
+  const std::vector<std::pair<std::string, bool>> forms = {{step + "--ranks 4", true},
+                                                           {step + "--mesh data=2,model=2", true},
+                                                           {step + "--ranks 4 --json", true},
+                                                           {step + "--ranks 4 --why up:matmul", true},
+                                                           {step + "--ranks 4 --check budget", true},
+                                                           {"plan file.graph --quiet --ranks 4", true},
+                                                           {step + "--load b.plan", false},
+                                                           {step + "--load b.plan --json", false},
+                                                           {step + "--load b.plan --why up:matmul", true},
+                                                           {step + "--load b.plan --check load.budget", false},
+                                                           {step + "--diff a.plan b.plan", false},
+                                                           {step + "--memory", false},
+                                                           {step + "--memory --json --mesh data=2,model=2", false}};
+  for (const auto& [form, searches] : forms) {
+    for (const Option& option : options) {
+      const bool may_be_silent = (searches && effort.contains(option.name)) || option.name == "--fake_kernels" ||
+                                 // a budget may have simulated figures
+                                 (option.name == "--simulate" && form.find("--check") != std::string::npos);
+      check(form, option, may_be_silent);
+    }
+  }
+  EXPECT_GT(num_checked_, 300);
+}
+
+TEST_F(OptionLaw, HoldsForTheOtherCommands) {
+  check("info", {"--json"}, false);
+  check("info", {"--kernels"}, false);
+  check("info", {"--kernel_cache", "written"}, false);
+  check("info --kernels", {"--kernel_cache", "written"}, false);
+  EXPECT_TRUE(seen("run --interface lo -n 2 true").is_refused());
+  EXPECT_NE(seen("run --interface lo --transport gloo -n 2 env").text.find("TESSERA_INTERFACE=lo"), std::string::npos);
+  EXPECT_EQ(refused_with_code(kCommand + "run --interface lo -n 2 true").code, 2);
+  EXPECT_EQ(refusal_of("graph --batch_size 2 " + in("file.graph")),
+            "error: --batch_size has no effect here: it goes with a built-in network; a file has a batch, dtypes and "
+            "classes of its own\n");
+}
+
+TEST(ExitCodes, OfTheExampleAreThoseOfTheCommand) {
+  const std::string program = std::string(TESSERA_BINARY_DIR) + "/bin/resnet50_cifar10 ";
+  for (const char* arguments : {"",
+                                "--batch_size 0",
+                                "--epochs 0",
+                                "--epochs two",
+                                "--image_size -1",
+                                "--steps -1",
+                                "--learning_rate -1",
+                                "--momentum x",
+                                "--weight_decay -1",
+                                "--batch_norm_momentum 2",
+                                "--initial_values mine",
+                                "--loss small",
+                                "--parallel_mode all",
+                                "--parallel_mode hybrid_parallel",
+                                "--batch_norm some",
+                                "--precision float8",
+                                "--amp_level O1",
+                                "--precision float16 --amp_level O2",
+                                "--loss_scale 0",
+                                "--sink_size 4",
+                                "--dataset_sink_mode --sink_size 0",
+                                "--print_loss -1",
+                                "--num_workers 0",
+                                "--num_threads -1",
+                                "--kernels fastest",
+                                "--memory_limit 2GB",
+                                "--prefix a",
+                                "--save_checkpoint_steps 5",
+                                "--keep_checkpoint_max 2",
+                                "--checkpoint_dir x --keep_checkpoint_max 0",
+                                "--min_accuracy 2",
+                                "--train_records 5",
+                                "--test_records 5",
+                                "--make_data x --train_records 0",
+                                "--no_such_option"}) {
+    const std::string data = std::string(arguments).empty() ? "" : "--data_path nowhere ";
+    const Refusal refusal = refused_with_code(program + data + arguments);
+    EXPECT_EQ(refusal.code, 2) << arguments << "\n" << refusal.text;
+    EXPECT_TRUE(refusal.text.starts_with("error: ")) << refusal.text;
+  }
+  const Refusal failure = refused_with_code(program + "--data_path /nowhere/at/all");
+  EXPECT_EQ(failure.code, 1);
+  EXPECT_NE(failure.text.find("/nowhere/at/all"), std::string::npos) << failure.text;
 }
 
 TEST(Run, ATimeoutIsRoundedUpToWhatRanksTake) {
