@@ -62,9 +62,12 @@ void remove_if_there(FileSystem& files, const std::string& path) {
   if (files.exists(path)) files.remove(path);
 }
 
-void prepare_commit(FileSystem& files, const std::string& path) {
-  files.create_directories(parent_path(path));
+std::string saving_lock_path(const std::string& path) { return path + ".saving"; }
+
+std::unique_ptr<WaitingLock> prepare_commit(FileSystem& files, const std::string& path) {
+  auto lock = std::make_unique<WaitingLock>(files, saving_lock_path(path));
   finish_pending(files, path);
+  return lock;
 }
 
 Manifest write_durably(FileSystem& files, const std::string& path, unsigned mode,
@@ -119,7 +122,7 @@ void abandon_commit(FileSystem& files, const std::string& path) {
 }
 
 void commit(FileSystem& files, const std::string& path, unsigned mode, FunctionRef<Manifest(WritableFile&)> write) {
-  prepare_commit(files, path);
+  const auto lock = prepare_commit(files, path);
   try {
     stage_manifest(files, path, write_durably(files, temporary_path(path), mode, write));
     publish(files, path);

@@ -2,12 +2,14 @@
 // this folder.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "tessera/base/file_system.h"
 #include "tessera/base/function_ref.h"
 #include "tessera/checkpoint/encryption.h"
 #include "tessera/checkpoint/manifest.h"
+#include "tessera/checkpoint/waiting_lock.h"
 
 namespace tessera::checkpoint {
 
@@ -18,15 +20,18 @@ unsigned access_of(const Encryption& encryption);
 
 // `write` writes the file's bytes and returns the manifest that describes them. Makes the directory. When commit
 // returns, `path` and its manifest survive a power failure; when it throws, they are what they were before and the
-// temporary files are removed. `mode` are the permission bits of the file.
+// temporary files are removed. `mode` are the permission bits of the file. Of several that commit to one path each has
+// its turn, and the last one's file and manifest stay.
 void commit(FileSystem& files, const std::string& path, unsigned mode, FunctionRef<Manifest(WritableFile&)> write);
 
 // `write` as above, into `file` by way of encryption where that is on; then the manifest describes the encrypted file.
 Manifest write_encrypted(WritableFile& file, const Encryption& encryption, FunctionRef<Manifest(WritableFile&)> write);
 
 // Its steps, for ranks that do them together. First the directory is made, and what an earlier save of that name left
-// is put in place or removed.
-void prepare_commit(FileSystem& files, const std::string& path);
+// is put in place or removed. The others are done while the lock that this returns is held.
+[[nodiscard]] std::unique_ptr<WaitingLock> prepare_commit(FileSystem& files, const std::string& path);
+// "d/CKP-1_4.ckpt.saving": who holds it writes the files of that name.
+std::string saving_lock_path(const std::string& path);
 // "d/CKP-1_4.ckpt.tmp": where the data wait for their commit.
 std::string temporary_path(const std::string& path);
 // Writes a file of data and syncs it; returns what `write` returned.

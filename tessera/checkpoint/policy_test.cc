@@ -189,11 +189,13 @@ TEST(Retention, LeavesOtherTrainingsAlone) {
   save_at(files, 6, 1, "LM_4", 0, "two", "texts");
   save_at(files, 7, 1, "LM_5", 0, "three", "texts");
   overwrite(files, "d/LM_4-8_8.ckpt.tmp", "left by a crash of an earlier run");
+  overwrite(files, "d/LM_4-8_8.ckpt.saving", "");
   Retention next(files, "d", "LM_5", validated({.keep_checkpoint_max = 1}),
                  {.base_prefix = "LM", .job_name = "texts", .training_id = "three"});
   EXPECT_THAT(next.apply(), ElementsAre("LM_4-6_1.ckpt")) << "of the same name";
   EXPECT_TRUE(files.exists("d/LM-9_9.ckpt.tmp"));
   EXPECT_FALSE(files.exists("d/LM_4-8_8.ckpt.tmp"));
+  EXPECT_FALSE(files.exists("d/LM_4-8_8.ckpt.saving"));
 }
 
 TEST(Retention, KeepsTheOldestOfEachWindowAndTheNewest) {

@@ -53,7 +53,8 @@ FilesOfCheckpoints files_of_checkpoints(FileSystem& files, const std::string& di
     if (!parse_checkpoint_name(checkpoint)) continue;
     const bool belongs = name == checkpoint || name == manifest_path(checkpoint) ||
                          name == pending_manifest_path(checkpoint) || name == temporary_path(checkpoint) ||
-                         name == mark_of(checkpoint) || slice_file_generation(name, checkpoint);
+                         name == saving_lock_path(checkpoint) || name == mark_of(checkpoint) ||
+                         slice_file_generation(name, checkpoint);
     if (belongs) found[checkpoint].push_back(name);
   }
   return found;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "tessera/base/error.h"
@@ -118,7 +119,8 @@ class SafetensorsWriter {
     auto text = all.dump();
     text.resize((text.size() + 7) / 8 * 8, ' ');  // so that values are aligned
     const auto length = static_cast<uint64_t>(text.size());
-    files_.create_directories(parent_path(path_));
+    lock_.emplace(files_, saving_lock_path(path_));
+    remove_if_there(files_, temporary());
     file_ = files_.create(temporary(), kUmaskAccess);
     file_->append(std::as_bytes(std::span(&length, 1)));
     file_->append(text);
@@ -130,6 +132,7 @@ class SafetensorsWriter {
     files_.rename(temporary(), path_);
     file_.reset();
     files_.sync_directory(parent_path(path_));
+    lock_.reset();
   }
 
  private:
@@ -140,6 +143,7 @@ class SafetensorsWriter {
   Json header_ = Json::object();
   Json metadata_ = Json::object();
   int64_t size_bytes_ = 0;
+  std::optional<WaitingLock> lock_;  // while the file is being written
   std::unique_ptr<WritableFile> file_;
 };
 

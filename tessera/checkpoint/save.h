@@ -5,6 +5,7 @@
 //   2. its manifest as NAME.ckpt.manifest.new               (write, fsync, fsync of the directory)
 //   3. NAME.ckpt.tmp -> NAME.ckpt: the commit               (rename, fsync of the directory)
 //   4. NAME.ckpt.manifest.new -> NAME.ckpt.manifest         (rename, fsync of the directory)
+// All of them under the lock of NAME.ckpt.saving: of several that save under one name each has its turn, the last wins.
 // A reader believes whichever of the two manifests describes the bytes of NAME.ckpt. So a crash at any instant leaves
 // what was there before, or the new checkpoint with its manifest, also where NAME.ckpt is overwritten. What steps 1 and
 // 2 leave behind is ignored by readers and overwritten by the next save of that name.

@@ -81,7 +81,7 @@ class SliceSave {
     if (!leader_has_values_ && options_.append_info.empty()) {
       throw InvalidArgument("{}: a checkpoint must have a tensor with elements", path_);
     }
-    prepare_commit(files_, path_);
+    lock_ = prepare_commit(files_, path_);
     int64_t highest = 0;
     for (const auto& [name, generation] : slice_files()) highest = std::max(highest, generation);
     return fmt::format("{} {}", highest + 1, base_name(path_));
@@ -215,6 +215,7 @@ class SliceSave {
       any = true;
     }
     if (any) files_.sync_directory(parent_path(path_));
+    lock_.reset();  // here, where the others hear that this rank is alive
   }
 
   void remove_own_files() {
@@ -231,6 +232,7 @@ class SliceSave {
   std::span<const Slice> slices_;
   const CheckpointInfo& info_;
   std::string path_;
+  std::unique_ptr<WaitingLock> lock_;  // the leader's, until the save has ended
   int leader_ = 0;
   bool leader_has_values_ = true;
   int64_t generation_ = 1;

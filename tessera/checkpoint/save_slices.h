@@ -12,7 +12,8 @@
 //   3. NAME.ckpt.tmp -> NAME.ckpt: the commit               (rename, fsync of the directory)
 //   4. NAME.ckpt.manifest.new -> NAME.ckpt.manifest         (rename, fsync of the directory)
 //   5. the files that a checkpoint of that name had before are removed
-// So a crash at any instant leaves what was there before, or the new checkpoint.
+// So a crash at any instant leaves what was there before, or the new checkpoint. Who renames holds the lock of
+// NAME.ckpt.saving from before 1 to the end: other saves of that name wait.
 #pragma once
 
 #include <optional>

@@ -7,7 +7,6 @@
 #include <numeric>
 #include <set>
 
-#include "tessera/base/clock.h"
 #include "tessera/base/crc32c.h"
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
@@ -19,6 +18,7 @@
 #include "tessera/checkpoint/staging.h"
 #include "tessera/checkpoint/tensor_hashes.h"
 #include "tessera/checkpoint/threads.h"
+#include "tessera/checkpoint/waiting_lock.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -115,32 +115,6 @@ class ProgressCounter {
   TransformProgress progress_;
 };
 
-// One process at a time converts into a directory; the others wait: where each rank of a job makes the same call, one
-// does the work, and the others find it done. The system lets go of the lock when its holder ends, however it ends.
-class ConversionLock {
- public:
-  ConversionLock(FileSystem& files, const std::string& directory)
-      : files_(files), path_(plain_path(directory) + ".converting") {
-    constexpr int64_t kLookEveryMs = 20;
-    files_.create_directories(parent_path(path_));
-    while ((lock_ = files_.try_lock(path_)) == nullptr) Clock::system().sleep_ms(kLookEveryMs);
-  }
-  ~ConversionLock() {
-    try {
-      files_.remove(path_);
-    } catch (const Error& error) {  // it holds nobody up
-      log_warning("{}", error.what());
-    }
-  }
-  ConversionLock(const ConversionLock&) = delete;
-  ConversionLock& operator=(const ConversionLock&) = delete;
-
- private:
-  FileSystem& files_;
-  std::string path_;
-  std::unique_ptr<FileLock> lock_;
-};
-
 bool are_verified(FileSystem& files, const std::vector<std::string>& paths) {
   return std::all_of(paths.begin(), paths.end(), [&](const std::string& path) {
     return files.exists(path) && verify(files, path).state == Verified::kYes;
@@ -177,7 +151,8 @@ TransformReport transform_checkpoints(FileSystem& files, const std::string& sour
                                       const std::string& dst_strategy_file, const TransformOptions& options) {
   if (prefix.find('/') != std::string::npos) throw InvalidArgument("prefix \"{}\": must not contain /", prefix);
   refuse_same_directory(files, source, dst_directory);
-  const ConversionLock lock(files, dst_directory);
+  // Where each rank of a job makes the same call, one does the work, and the others find it done.
+  const WaitingLock lock(files, plain_path(dst_directory) + ".converting");
   const auto sources = open_checkpoint(files, source);
   const auto from = Placement::read(files, src_strategy_file);
   const auto to = Placement::read(files, dst_strategy_file);
