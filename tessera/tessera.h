@@ -82,3 +82,4 @@
 #include "tessera/train/callbacks.h"
 #include "tessera/train/metrics.h"
 #include "tessera/train/model.h"
+#include "tessera/train/rank_barrier.h"

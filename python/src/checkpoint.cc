@@ -115,6 +115,17 @@ void bind_checkpoint(nb::module_& parent) {
 append_info: information after the parameters. read_only: mode 0400. trailer: a CRC-32 at the file's end. enc_key: 16, 24 or 32
 bytes, the file is encrypted, and only its owner may read it; the manifest, names, types and shapes, is not. enc_mode: "AES-GCM",
 or "AES-GCM/reference", which the reference reads but which does not notice that blocks were exchanged. "AES-CBC" is only read.)");
+  m.def(
+      "find_writer",
+      [](const Path& directory) {
+        train::RankBarrier barrier(context().world());
+        const nb::gil_scoped_release release;
+        return checkpoint::find_writer(FileSystem::local(), barrier, directory.bytes, "tessera");
+      },
+      "directory"_a,
+      "The lowest rank that sees the same directory as this one: the rank that writes what all of them name. Makes the "
+      "directory where "
+      "it is missing. Every rank calls it; raises IoError on all, naming the rank, when one cannot write there.");
   m.def("save_safetensors", &save_safetensors, "path"_a, "values"_a,
         "Writes tensors by name as a .safetensors file; texts become metadata.");
   m.def("load_safetensors", &load_safetensors, "path"_a, "The tensors of a .safetensors file by name.");

@@ -48,6 +48,20 @@ at the first use of any of these functions, which waits for the other ranks.)");
         own.barrier("barrier");
       },
       "group"_a = world, "Waits until every rank of the group is here.");
+  sub.def(
+      "run_together",
+      [](const std::string& what_fails, const nb::callable& work) {
+        train::RankBarrier barrier(context().world());
+        const nb::gil_scoped_release release;
+        return checkpoint::run_together(barrier, what_fails.c_str(), [&] {
+          const nb::gil_scoped_acquire acquire;
+          return nb::cast<std::string>(work());
+        });
+      },
+      "what_fails"_a, "work"_a,
+      R"(Every rank calls it: calls work(), which returns a str, and returns what each rank's returned, by rank. It may take as long as
+a disk takes: the waiting ranks are told that this one is alive. work must not communicate. Where it raises on any rank, nobody goes
+on: that rank raises its own error, the others IoError with its number, what_fails ("cannot save") and its words.)");
   m.def(
       "set_seed", [](uint64_t seed) { global_seed() = seed; }, "seed"_a,
       "Of what is drawn from here on: initial values, dropout, augmentation, order of samples.");

@@ -8,7 +8,7 @@ import tessera
 from mindspore import _check, context
 from mindspore.common.parameter import Parameter
 from mindspore.train.callback import _MOMENTS, Callback, _print
-from mindspore.train.serialization import load_checkpoint, save_checkpoint
+from mindspore.train.serialization import load_checkpoint, save_checkpoint, values_to_save
 
 _SMALLER_IS_BETTER = ("hausdorff_distance", "mae", "mse", "loss", "perplexity", "mean_surface_distance", "root_mean_square_distance", "eval_loss")
 
@@ -220,7 +220,7 @@ class LambdaCallback(Callback):
 
 class BackupAndRestore(Callback):
     """Saves the network as backup_dir/backup.ckpt every save_freq epochs, and begins with what is there. delete_checkpoint: the file is
-    removed at the end of the training."""
+    removed at the end of the training. Of ranks that train together one writes in each directory."""
 
     def __init__(self, backup_dir, save_freq="epoch", delete_checkpoint=True):
         super().__init__()
@@ -230,14 +230,44 @@ class BackupAndRestore(Callback):
         self.delete_checkpoint = _check.boolean("BackupAndRestore", "delete_checkpoint", delete_checkpoint)
 
     def on_train_begin(self, run_context):
-        if os.path.exists(self.backup_file):
+        mode = context.get_auto_parallel_context("parallel_mode")
+        self.is_parallel = mode != context.ParallelMode.STAND_ALONE and tessera.cluster.size() > 1
+        directory = os.path.dirname(self.backup_file)
+        self.writes = not self.is_parallel or tessera.checkpoint.find_writer(directory) == tessera.cluster.rank()
+        found = self._together("cannot look for the backup", lambda: "found" if os.path.exists(self.backup_file) else "")
+        shared = self._together("cannot look for the backup", lambda: "" if self.writes else "shared")
+        if any(shared) and mode == context.ParallelMode.HYBRID_PARALLEL:
+            raise ValueError(f"For 'BackupAndRestore', in hybrid_parallel each rank backs up its own values, but some share the directory "
+                             f"{directory}; name one for each rank.")
+        if any(found) and not all(found):
+            without = [rank for rank, words in enumerate(found) if not words]
+            raise ValueError(f"For 'BackupAndRestore', rank {without[0]} has no {self.backup_file}, but rank {found.index('found')} has; copy it to "
+                             "where it is missing, or remove it everywhere.")
+        if all(found):
             load_checkpoint(self.backup_file, net=run_context.original_args().train_network)
 
     def on_train_epoch_end(self, run_context):
         params = run_context.original_args()
         if params.cur_epoch_num % self.save_freq == 0:
-            save_checkpoint(params.train_network, self.backup_file)
+            values = values_to_save(params.train_network)
+            self._write("cannot save", lambda: save_checkpoint(values, self.backup_file))
 
     def on_train_end(self, run_context):
-        if self.delete_checkpoint and os.path.exists(self.backup_file):
-            os.remove(self.backup_file)
+        if self.delete_checkpoint:
+            self._write("cannot remove the backup", self._remove)
+
+    def _together(self, what_fails, work):
+        """What work() returned on each rank; no rank goes on before all have done it."""
+        return tessera.cluster.run_together(what_fails, work) if self.is_parallel else [work()]
+
+    def _write(self, what_fails, work):
+        def if_writer():
+            if self.writes:
+                work()
+            return ""
+        self._together(what_fails, if_writer)
+
+    def _remove(self):
+        for path in (self.backup_file, self.backup_file + ".manifest"):
+            if os.path.exists(path):
+                os.remove(path)

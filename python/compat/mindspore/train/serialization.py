@@ -61,8 +61,8 @@ def _with_added_states(cell):
         yield from _with_added_states(child)
 
 
-def _values_of(save_obj, is_integrated, choice_func):
-    """What is to be saved, by name."""
+def values_to_save(save_obj, is_integrated=True, choice_func=None):
+    """What is to be saved, by name. is_integrated: of parameters that are split over ranks the whole, which every rank must ask for."""
     if isinstance(save_obj, tessera.nn.Cell):
         items = [(parameter.name, parameter) for parameter in tessera.nn.Cell.parameters(save_obj)]
         items += [item for optimizer in _with_added_states(save_obj) for item in optimizer.added_states().items()]
@@ -101,7 +101,7 @@ def save_checkpoint(save_obj, ckpt_file_name, integrated_save=True, async_save=F
     async_save = is_async(who, async_save)
     _check_format(who, format)
     encryption = check_key(who, enc_key, enc_mode, format=format)
-    values, appended = _values_of(save_obj, integrated_save, choice_func), appended_values(who, "append_dict", append_dict)
+    values, appended = values_to_save(save_obj, integrated_save, choice_func), appended_values(who, "append_dict", append_dict)
     if format == "safetensors":
         name = ckpt_file_name if ckpt_file_name.endswith(".safetensors") else ckpt_file_name + ".safetensors"
 
