@@ -120,7 +120,7 @@ or "AES-GCM/reference", which the reference reads but which does not notice that
       [](const Path& directory) {
         train::RankBarrier barrier(context().world());
         const nb::gil_scoped_release release;
-        return checkpoint::find_writer(FileSystem::local(), barrier, directory.bytes, "tessera");
+        return checkpoint::find_writer(FileSystem::local(), barrier, directory.bytes);
       },
       "directory"_a,
       "The lowest rank that sees the same directory as this one: the rank that writes what all of them name. Makes the "

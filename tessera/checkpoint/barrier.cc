@@ -8,19 +8,12 @@
 
 namespace tessera::checkpoint {
 
-void require_success(Barrier& barrier, const std::string& failure) {
-  const auto failures = barrier.exchange(failure);
-  for (size_t rank = 0; rank < failures.size(); ++rank) {
-    if (!failures[rank].empty()) throw IoError("rank {}: {}", rank, failures[rank]);
-  }
-}
-
-std::vector<std::string> run_together(Barrier& barrier, const char* what_fails, FunctionRef<std::string()> part) {
+std::vector<std::string> share_outcome(Barrier& barrier, const char* what_fails, FunctionRef<std::string()> part) {
   constexpr char kFailed = '!';
   std::exception_ptr own;
   std::string outcome;
   try {
-    barrier.run_long([&] { outcome = "=" + part(); });
+    outcome = "=" + part();
   } catch (const std::exception& error) {
     own = std::current_exception();
     outcome = kFailed + std::string(error.what());
@@ -32,6 +25,14 @@ std::vector<std::string> run_together(Barrier& barrier, const char* what_fails, 
     outcomes[rank].erase(0, 1);
   }
   return outcomes;
+}
+
+std::vector<std::string> run_together(Barrier& barrier, const char* what_fails, FunctionRef<std::string()> part) {
+  return share_outcome(barrier, what_fails, [&] {
+    std::string result;
+    barrier.run_long([&] { result = part(); });
+    return result;
+  });
 }
 
 namespace {
@@ -72,23 +73,21 @@ int find_writer(FileSystem& files, Barrier& barrier, const std::string& director
   const auto id = barrier.exchange(barrier.rank() == 0 ? random_id() : "").front();
   const auto probe_of = [&](int rank) { return join_path(directory, fmt::format(".tessera-{}-{}", id, rank)); };
   Probe probe(files, probe_of(barrier.rank()));
-  std::string failure;
-  try {
-    files.create_directories(directory);
-  } catch (const Error& error) {
-    failure = error.what();
-  }
-  require_success(barrier, failure);
-  try {
-    probe.make();
-  } catch (const Error& error) {
-    failure = error.what();
-  }
-  require_success(barrier, failure);
   int writer = 0;
-  while (writer < barrier.rank() && !files.exists(probe_of(writer))) ++writer;
-  barrier.exchange("");  // all have looked
-  probe.remove();
+  const auto step = [&](FunctionRef<void()> work) {
+    run_together(barrier, "cannot write there", [&] {
+      work();
+      return std::string();
+    });
+  };
+  step([&] {
+    files.create_directories(directory);
+    probe.make();
+  });
+  step([&] {
+    while (writer < barrier.rank() && !files.exists(probe_of(writer))) ++writer;
+  });
+  step([&] { probe.remove(); });  // all have looked
   return writer;
 }
 

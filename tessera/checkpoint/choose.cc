@@ -183,19 +183,15 @@ Choice find_newest_common(FileSystem& files, Barrier& barrier, const std::string
   std::optional<Position> at_most;
   while (true) {
     Choice choice;
-    std::string failure;
-    try {
+    const auto positions = run_together(barrier, "cannot look for checkpoints", [&] {
       choice = find_newest(files, directory, prefix, at_most);
-    } catch (const Error& error) {
-      failure = error.what();
-    }
-    require_success(barrier, failure);
+      return position_text(choice);
+    });
     for (auto& skip : choice.skipped) {
       const bool known =
           std::any_of(skipped.begin(), skipped.end(), [&](const auto& s) { return s.path == skip.path; });
       if (!known) skipped.push_back(skip);
     }
-    const auto positions = barrier.exchange(position_text(choice));
     const bool any_skipped = [&] {
       const auto counts = barrier.exchange(choice.skipped.empty() ? "" : "skipped");
       return std::any_of(counts.begin(), counts.end(), [](const auto& s) { return !s.empty(); });
@@ -203,7 +199,8 @@ Choice find_newest_common(FileSystem& files, Barrier& barrier, const std::string
     const bool none = std::all_of(positions.begin(), positions.end(), [](const auto& p) { return p.empty(); });
     if (none && !any_skipped && !at_most) return choice;
     if (std::any_of(positions.begin(), positions.end(), [](const auto& p) { return p.empty(); })) {
-      const auto inventories = barrier.exchange(inventory(files, directory, prefix));
+      const auto inventories =
+          run_together(barrier, "cannot look for checkpoints", [&] { return inventory(files, directory, prefix); });
       std::string text;
       for (size_t rank = 0; rank < inventories.size(); ++rank)
         text += fmt::format("\n  rank {}:{}", rank, inventories[rank]);

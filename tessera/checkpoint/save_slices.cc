@@ -190,14 +190,15 @@ class SliceSave {
   void lead(FunctionRef<void()> step, bool together) {
     std::exception_ptr own;
     std::string failure;
-    if (is_leader()) {
+    barrier_.run_long([&] {
+      if (!is_leader()) return;
       try {
         step();
       } catch (const std::exception& error) {
         own = std::current_exception();
         failure = error.what();
       }
-    }
+    });
     const auto failures = barrier_.exchange(failure);
     const auto failed = std::find_if(failures.begin(), failures.end(), [](const auto& text) { return !text.empty(); });
     if (failed == failures.end()) return;

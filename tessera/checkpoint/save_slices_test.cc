@@ -139,6 +139,54 @@ TEST(SaveSlices, KeepingOneSurvivesACrashAtAnyInstant) {
   });
 }
 
+// Notes what is done where the other ranks would hear nothing of it.
+class WatchedDisk : public MemoryFileSystem {
+ public:
+  std::unique_ptr<WritableFile> create(const std::string& path, unsigned mode) override {
+    note("create", path);
+    return MemoryFileSystem::create(path, mode);
+  }
+  std::vector<std::string> list(const std::string& directory) override {
+    note("list", directory);
+    return MemoryFileSystem::list(directory);
+  }
+  void rename(const std::string& from, const std::string& to) override {
+    note("rename", from);
+    MemoryFileSystem::rename(from, to);
+  }
+  void remove(const std::string& path) override {
+    note("remove", path);
+    MemoryFileSystem::remove(path);
+  }
+  void sync_directory(const std::string& directory) override { note("sync", directory); }
+  std::vector<std::string> silent() {
+    const std::lock_guard lock(mutex_);
+    return silent_;
+  }
+
+ private:
+  void note(const char* operation, const std::string& path) {
+    const std::lock_guard lock(mutex_);
+    if (!is_in_long_run) silent_.push_back(fmt::format("{} {}", operation, path));
+  }
+
+  std::mutex mutex_;
+  std::vector<std::string> silent_;
+};
+
+TEST(SaveSlices, NoRankWorksOnADiskWhileOthersHearNothingOfIt) {
+  WatchedDisk files;
+  const auto messages = ThreadBarrier::run(kRanks, [&](Barrier& barrier) {
+    find_writer(files, barrier, "d");
+    for (int64_t step = 1; step <= 2; ++step) save_rank(files, barrier, "d/CKP-1_1.ckpt", step);
+    save(files, {.path = "d/CKP-1_2.ckpt", .barrier = &barrier},
+         std::vector<Entry>{{"b", Tensor::full({DType::kF32, {4}}, 9)}}, {.epoch = 1, .step_in_epoch = 2});
+    EXPECT_EQ(find_newest_common(files, barrier, "d", "CKP").path, "d/CKP-1_2.ckpt");
+  });
+  EXPECT_THAT(messages, Each("no error"));
+  EXPECT_THAT(files.silent(), ElementsAre());
+}
+
 // Fails when rank 1's file is made.
 class FullDisk : public MemoryFileSystem {
  public:

@@ -47,6 +47,9 @@ inline int for_each_crash(const CrashFileSystem& recorded, size_t first,
   return states;
 }
 
+// Whether this thread is in a Barrier's run_long.
+inline thread_local bool is_in_long_run = false;
+
 // n ranks as threads.
 class ThreadBarrier {
  public:
@@ -58,6 +61,13 @@ class ThreadBarrier {
     int rank() const override { return rank_; }
     int size() const override { return static_cast<int>(owner_.given_.size()); }
     std::vector<std::string> exchange(const std::string& mine) override { return owner_.exchange(rank_, mine); }
+    void run_long(FunctionRef<void()> work) override {
+      struct Mark {
+        Mark() { is_in_long_run = true; }
+        ~Mark() { is_in_long_run = false; }
+      } const mark;
+      work();
+    }
 
    private:
     ThreadBarrier& owner_;

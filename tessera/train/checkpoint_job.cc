@@ -1,7 +1,6 @@
 #include "tessera/train/checkpoint_job.h"
 
 #include <algorithm>
-#include <exception>
 #include <map>
 #include <numeric>
 
@@ -16,7 +15,7 @@ namespace {
 
 constexpr const char* kWho = "checkpoint";
 
-// Puts whole values together, one after the other, on the ranks that write them.
+// Puts whole values together, one after the other, on the ranks that write them. Every rank takes part in each.
 class Gather {
  public:
   Gather(comm::Communicator& group, std::span<const CheckpointJob::Value> values, std::vector<int> receivers)
@@ -24,11 +23,10 @@ class Gather {
     std::iota(ranks_.begin(), ranks_.end(), 0);
   }
 
-  // Every rank calls it, with 0, 1, ... A receiver gets the value whole, valid until its next call.
-  TensorView next(size_t index) {
-    next_ = index + 1;
-    const auto& value = values_[index];
-    if (!value.held.layout) return value.piece;
+  void next() {
+    const auto& value = values_[next_++];
+    current_ = value.piece;
+    if (!value.held.layout) return;
     const auto boxes = checkpoint::holders(value.held, ranks_);
     for (const int receiver : receivers_) {
       if (receiver == group_.rank()) whole_ = Tensor(value.held.type);
@@ -37,12 +35,10 @@ class Gather {
         pass(value, box, holds ? receiver : ranks.front(), receiver);
       }
     }
-    return whole_.view();
+    current_ = whole_.view();
   }
-  // What is left, when a receiver has nothing to do with it any more: the others send it all the same.
-  void finish() {
-    while (next_ < values_.size()) next(next_);
-  }
+  // Of a receiver: the value whole, until the next one.
+  const TensorView& current() const { return current_; }
 
  private:
   void pass(const CheckpointJob::Value& value, const checkpoint::Box& box, int from, int to) {
@@ -65,6 +61,7 @@ class Gather {
   std::vector<int> receivers_;
   std::vector<int> ranks_;
   Tensor whole_;
+  TensorView current_;
   size_t next_ = 0;
 };
 
@@ -187,25 +184,21 @@ std::string CheckpointJob::save_whole() {
     if (!firsts[rank].empty()) receivers.push_back(static_cast<int>(rank));
   }
   Gather gather(*group, values, receivers);
-  std::string failure;
-  std::exception_ptr own;
-  if (is_first_in_directory()) {
-    try {
-      checkpoint::save(
-          *files, {.path = path, .append_info = append_info, .encryption = encryption}, values.size(),
-          [&](size_t i) { return checkpoint::Entry(values[i].held.name, gather.next(i)); }, info);
-    } catch (const std::exception& error) {
-      own = std::current_exception();
-      failure = fmt::format("cannot save: {}", error.what());
-    }
-  }
-  gather.finish();
-  try {
-    checkpoint::require_success(barrier, failure);
-  } catch (const IoError&) {
-    if (own) std::rethrow_exception(own);
-    throw;
-  }
+  const auto write = [&](FunctionRef<void()> await_turn) {
+    if (!is_first_in_directory()) return;
+    checkpoint::save(
+        *files, {.path = path, .append_info = append_info, .encryption = encryption}, values.size(),
+        [&](size_t i) {
+          await_turn();
+          return checkpoint::Entry(values[i].held.name, gather.current());
+        },
+        info);
+  };
+  checkpoint::share_outcome(barrier, "cannot save", [&] {
+    barrier.run_in_turns(
+        std::ssize(values), [&] { gather.next(); }, write);
+    return std::string();
+  });
   return checkpoint::with_ckpt_suffix(path);
 }
 

@@ -25,8 +25,8 @@ void Model::write_strategies(const session::Executable& executable, bool is_trai
   FileSystem& files = context_.file_system();
   const bool writes_strategies = is_writer(options_.strategy_ckpt_save_file);
   const bool writes_groups = is_writer(options_.group_ckpt_save_file);
-  std::string failure;
-  try {
+  RankBarrier barrier(context_.world());
+  checkpoint::run_together(barrier, "cannot record strategies", [&] {
     if (writes_strategies) {
       checkpoint::write_strategy_file(files, options_.strategy_ckpt_save_file, record_strategies(logical, plan));
     }
@@ -34,11 +34,8 @@ void Model::write_strategies(const session::Executable& executable, bool is_trai
       checkpoint::write_group_file(files, options_.group_ckpt_save_file,
                                    record_groups(logical, plan, groups, context_.rank()));
     }
-  } catch (const std::exception& error) {
-    failure = error.what();
-  }
-  RankBarrier barrier(context_.world());
-  checkpoint::require_success(barrier, failure);
+    return std::string();
+  });
 }
 
 // Of the ranks that name one file, the first. Where all name one they may do so on several hosts.

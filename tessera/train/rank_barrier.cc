@@ -16,50 +16,95 @@ namespace {
 
 constexpr const char* kWho = "checkpoint";
 
-// A function call on a thread of its own, or on this one where the system has no room for another: the other ranks have
-// begun to wait for this one, and do so up to their deadline.
+// Work on a thread of its own, or on this one where the system has no room for another: the other ranks have begun to
+// wait for this one, and do so up to their deadline.
 class Work {
  public:
-  explicit Work(FunctionRef<void()> work) {
-    try {
-      thread_ = start_thread("saving while other ranks wait", [this, work] { run(work); });
-    } catch (const IoError& error) {
-      log_warning("{}; saving goes on without, and the other ranks hear nothing meanwhile", error.what());
-      run(work);
-    }
-  }
+  using AwaitTurn = FunctionRef<void()>;
+
+  Work(comm::Communicator& group, int64_t num_turns, FunctionRef<void()> turn, FunctionRef<void(AwaitTurn)> work)
+      : group_(group), turns_left_(num_turns), turn_(turn), work_(work) {}
   ~Work() {
-    if (thread_.joinable()) thread_.join();
+    if (!thread_.joinable()) return;
+    {
+      const std::lock_guard lock(mutex_);
+      is_given_up_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
   }
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
 
-  // Whether it is done, after a while at most that is short beside any deadline.
-  bool wait() {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::milliseconds(100), [this] { return is_done_; });
-  }
-  // Throws what the call threw.
-  void finish() {
+  // Throws what the work threw, once all ranks have done theirs.
+  void run() {
+    try {
+      thread_ = start_thread("saving while other ranks wait", [this] { run_work([this] { await_turn(); }); });
+    } catch (const IoError& error) {
+      log_warning("{}; saving goes on without, and the other ranks hear nothing meanwhile", error.what());
+      run_work([this] {
+        for (const auto before = turns_left_; turns_left_ == before;) meet(State::kWaits);
+      });
+    }
+    while (meet(state_soon())) {
+    }
     if (thread_.joinable()) thread_.join();
     if (error_) std::rethrow_exception(error_);
   }
 
  private:
-  void run(FunctionRef<void()> work) {
+  enum class State : int64_t { kEnded, kWaits, kWorks };
+
+  void run_work(AwaitTurn await_turn) {
     try {
-      work();
+      work_(await_turn);
     } catch (...) {
       error_ = std::current_exception();
     }
-    const std::lock_guard lock(mutex_);
-    is_done_ = true;
-    changed_.notify_all();
+    set(State::kEnded);
   }
 
+  void set(State state) {
+    const std::lock_guard lock(mutex_);
+    state_ = state;
+    changed_.notify_all();
+  }
+  // After a while at most that is short beside any deadline.
+  State state_soon() {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::chrono::milliseconds(100), [this] { return state_ != State::kWorks; });
+    return state_;
+  }
+  void await_turn() {
+    set(State::kWaits);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return state_ != State::kWaits || is_given_up_; });
+    if (is_given_up_) throw IoError("the work was given up: the ranks did not all go on");
+  }
+
+  // All ranks meet, and take a turn if none works. Returns whether they are to meet again.
+  bool meet(State own) {
+    auto busiest = static_cast<int64_t>(own);
+    group_.all_reduce(&busiest, 1, DType::kI64, comm::ReduceOp::kMax, kWho);
+    if (busiest == static_cast<int64_t>(State::kWorks)) return true;
+    if (turns_left_ == 0) {
+      check(busiest == static_cast<int64_t>(State::kEnded), "work on some rank waits for a turn more than there are");
+      return false;
+    }
+    turn_();
+    --turns_left_;
+    if (own == State::kWaits) set(State::kWorks);
+    return true;
+  }
+
+  comm::Communicator& group_;
+  int64_t turns_left_;
+  FunctionRef<void()> turn_;
+  FunctionRef<void(AwaitTurn)> work_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool is_done_ = false;
+  State state_ = State::kWorks;
+  bool is_given_up_ = false;
   std::exception_ptr error_;
   std::thread thread_;
 };
@@ -72,13 +117,13 @@ std::vector<std::string> RankBarrier::exchange(const std::string& mine) {
 
 void RankBarrier::run_long(FunctionRef<void()> work) {
   if (group_.size() == 1) return work();
-  Work own(work);
-  int64_t busy = 1;
-  while (busy != 0) {
-    busy = own.wait() ? 0 : 1;
-    group_.all_reduce(&busy, 1, DType::kI64, comm::ReduceOp::kMax, kWho);
-  }
-  own.finish();
+  run_in_turns(
+      0, [] {}, [&](FunctionRef<void()>) { work(); });
+}
+
+void RankBarrier::run_in_turns(int64_t num_turns, FunctionRef<void()> turn,
+                               FunctionRef<void(FunctionRef<void()> await_turn)> work) {
+  Work(group_, num_turns, turn, work).run();
 }
 
 }  // namespace tessera::train
