@@ -202,6 +202,7 @@ Inspection inspect_json(FileSystem& files, const std::string& given) {
     if (!info.optimizer.empty()) members["optimizer"] = {{"name", info.optimizer}};
     if (info.stage) members["stage"] = {{"index", info.stage->index}, {"count", info.stage->count}};
     if (info.generation) members["generation"] = *info.generation;
+    if (info.rows_per_batch > 0) members["rows_per_batch"] = info.rows_per_batch;
   }
   json["num_elements"] = view.num_elements;
   json["values"] = Json::array();

@@ -86,6 +86,7 @@ std::string body_text(const Manifest& manifest) {
   if (!info.optimizer.empty()) member("optimizer", {{"name", info.optimizer}});
   member("random", {{"seed", info.seed}, {"state", info.random_state}});
   member("data_position", info.data_position);
+  if (info.rows_per_batch > 0) member("rows_per_batch", info.rows_per_batch);
   list("files", manifest.files, [](const ManifestFile& file) {
     Json json{{"name", file.name}, {"size_bytes", file.size_bytes}, {"crc32c", hex(file.crc32c)}};
     if (!file.encryption.empty()) json["encryption"] = file.encryption;
@@ -272,6 +273,7 @@ Manifest parse_manifest(std::string_view text, const std::string& path) {
   info.seed = root["random"]["seed"].unsigned_integer();
   info.random_state = root["random"]["state"].text();
   info.data_position = root["data_position"].text();
+  if (root.has("rows_per_batch")) info.rows_per_batch = root["rows_per_batch"].count();
   std::unordered_set<std::string> names;
   for (const auto& field : root["files"].items(kMaxFiles)) {
     manifest.files.push_back(read_file(field, version));

@@ -37,8 +37,9 @@ struct CheckpointInfo {
   // How often the ranks of a job have been put together anew. Nothing counts it yet.
   std::optional<int64_t> generation;
   uint64_t seed = 0;
-  std::string random_state;   // opaque: whoever gave it reads it
-  std::string data_position;  // opaque likewise
+  std::string random_state;    // opaque: whoever gave it reads it
+  std::string data_position;   // opaque likewise
+  int64_t rows_per_batch = 0;  // of all ranks, that data_position counts in; 0: not known
   bool operator==(const CheckpointInfo&) const = default;
 };
 

@@ -28,7 +28,8 @@ Manifest example() {
                    .optimizer = "Momentum",
                    .seed = ~uint64_t{0},
                    .random_state = "{\"calls\":[1,2]}",
-                   .data_position = "epoch 2\nrow \"9\""};
+                   .data_position = "epoch 2\nrow \"9\"",
+                   .rows_per_batch = 64};
   manifest.files = {{.name = "CKP-2_73.ckpt", .size_bytes = 100, .crc32c = 0x8A9136AA}};
   manifest.tensors = {
       {.name = "fc.weight",
@@ -81,6 +82,7 @@ TEST(Manifest, IsTheDocumentedText) {
 "optimizer":{"name":"Momentum"},
 "random":{"seed":18446744073709551615,"state":"{\"calls\":[1,2]}"},
 "data_position":"epoch 2\nrow \"9\"",
+"rows_per_batch":64,
 "files":[
 {"name":"CKP-2_73.ckpt","size_bytes":100,"crc32c":"8a9136aa"}],
 "tensors":[
@@ -88,6 +90,11 @@ TEST(Manifest, IsTheDocumentedText) {
 {"name":"hé","dtype":"str","appended":true,"slices":[{"file":0,"offset":[],"shape":[],"size_bytes":8,"crc32c":"00000001"}]}]}
 }
 )");
+}
+
+TEST(Manifest, NeedsNoRowsPerBatch) {
+  EXPECT_EQ(parse_manifest(edited(",\n\"rows_per_batch\":64", ""), "m").info.rows_per_batch, 0);
+  EXPECT_THAT(refusal(edited(":64,", ":-64,")), testing::HasSubstr("rows_per_batch"));
 }
 
 TEST(Manifest, NeedsNoHashes) {

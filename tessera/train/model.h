@@ -29,6 +29,7 @@
 #include "tessera/train/network_identity.h"
 #include "tessera/train/rank_barrier.h"
 #include "tessera/train/snapshot.h"
+#include "tessera/train/training_place.h"
 
 namespace tessera::train {
 
@@ -219,8 +220,8 @@ class Model {
   // it.
   const std::string& training_id();
   // Steps since the beginning of training, skipped ones included.
-  int64_t step() const { return step_; }
-  const data::Position& position() const { return position_; }
+  int64_t step() const { return place_.step; }
+  const data::Position& position() const { return place_.position; }
   cluster::Context& context() { return context_; }
   // Whose values the caller may change: a copy of them that is being made for a save is finished first.
   session::Session& session() {
@@ -304,7 +305,9 @@ class Model {
   session::StepPart next_part();
   std::vector<session::StepPart> parts() const;
   // Throws InvalidArgument for a data set that does not make whole steps.
-  int64_t steps_per_epoch(const data::Dataset& dataset);
+  int64_t steps_per_epoch(const data::Dataset& dataset) const;
+  // So that the place counts batches of the data set. Throws InvalidArgument where a step is not whole there.
+  void find_place_in(const data::Dataset& dataset, int64_t full_rows);
   void require_equal_steps(int64_t own);
   // Says once that a table of learning rates ends before the training, which goes on to this step.
   void say_short_rates(int64_t last_step);
@@ -362,10 +365,7 @@ class Model {
   std::vector<nn::Parameter> states_;
   std::map<std::string, std::unique_ptr<session::Executable>> compiled_;
   session::Executable* train_ = nullptr;
-  data::Position position_;
-  int64_t epoch_ = 0;
-  int64_t step_in_epoch_ = 0;
-  int64_t step_ = 0;
+  TrainingPlace place_;
   bool was_skipped_ = false;
   double loss_sum_ = 0;                                 // the losses of train_step's micro-batches of the present step
   std::set<std::string> own_values_;                    // the names of values that differ between ranks by intention

@@ -124,10 +124,7 @@ CheckpointJob Model::make_save(const std::string& path, const SaveCheckpointOpti
   job.append_info = options.append_info;
   job.encryption = options.encryption;
   job.after_commit = options.after_commit;
-  job.info = {.epoch = epoch_,
-              .step_in_epoch = step_in_epoch_,
-              .step = step_,
-              .saved_at_ms = context_.clock().wall_ms(),
+  job.info = {.saved_at_ms = context_.clock().wall_ms(),
               .job_id = context_.job_id(),
               .job_name = options_.job_name,
               .training_id = training_id(),
@@ -135,8 +132,8 @@ CheckpointJob Model::make_save(const std::string& path, const SaveCheckpointOpti
               .network_hash = network_identity_.hash,
               .network_operators = network_identity_.operators,
               .optimizer = optimizer_ != nullptr ? optimizer_->name() : std::string(),
-              .seed = options_.seed,
-              .data_position = position_.to_string()};
+              .seed = options_.seed};
+  place_.write_to(job.info);
   if (is_parallel()) {
     RankBarrier barrier(context_.world());
     const auto directory = parent_path(path);
@@ -368,10 +365,7 @@ checkpoint::CheckpointInfo Model::load_checkpoint(const std::string& path, const
   }
   loss_sum_ = 0;
   const auto info = loaded.info().value_or(checkpoint::CheckpointInfo{});
-  step_ = info.step;
-  epoch_ = info.epoch;
-  step_in_epoch_ = info.step_in_epoch;
-  position_ = info.data_position.empty() ? data::Position{} : data::parse_position(info.data_position);
+  place_ = TrainingPlace::of(info);
   replicas_checked_ = false;
   training_id_ = info.training_id;
   network_to_compare_.reset();

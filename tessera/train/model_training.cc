@@ -33,7 +33,7 @@ std::vector<session::StepPart> Model::parts() const {
 
 int64_t& Model::accumulated_batches() { return *session_->view(nn::kAccumulatedSteps).as<int64_t>(); }
 
-int64_t Model::steps_per_epoch(const data::Dataset& dataset) {
+int64_t Model::steps_per_epoch(const data::Dataset& dataset) const {
   if (dataset.is_endless()) throw InvalidArgument("train: the data set repeats without end; give repeat() a count");
   const int64_t batches = dataset.get_dataset_size();
   const int64_t per_step = options_.gradient_accumulation_steps;
@@ -42,12 +42,12 @@ int64_t Model::steps_per_epoch(const data::Dataset& dataset) {
         "train: {} batches an epoch are no whole number of steps of {} batches; take({}) makes them one", batches,
         per_step, batches / per_step * per_step);
   }
-  if (accumulates() && accumulated_batches() != position_.batch % per_step) {
-    throw InvalidArgument("train: {} batches of train_step are accumulated; finish the step of {} first",
-                          accumulated_batches(), per_step);
-  }
-  if (is_hybrid()) require_equal_steps(batches / per_step);
   return batches / per_step;
+}
+
+void Model::find_place_in(const data::Dataset& dataset, int64_t full_rows) {
+  const int64_t accumulated = accumulates() ? accumulated_batches() : 0;
+  place_.count_in(full_rows, options_.gradient_accumulation_steps, accumulated, dataset.get_repeat_count() != 1);
 }
 
 // Each rank has a data set of its own, and waits for the others in every step.
@@ -82,7 +82,7 @@ void Model::run_batch(session::Executable& executable, const RunContext& run) {
         run.epoch, run.step_in_epoch, error.what()));
   } catch (const executor::InvalidIndex& error) {
     throw executor::InvalidIndex(fmt::format("epoch {}, batch {}: {}; the parameters are those before the step",
-                                             run.epoch, position_.batch + 1, error.what()));
+                                             run.epoch, place_.position.batch + 1, error.what()));
   }
 }
 
@@ -109,7 +109,7 @@ bool Model::count_batch() {
     done = (done + 1) % options_.gradient_accumulation_steps;
     if (done != 0) return false;
   }
-  ++step_;
+  ++place_.step;
   return true;
 }
 
@@ -118,7 +118,9 @@ void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callba
   if (num_epochs < 1) throw InvalidArgument("train: the number of epochs must be at least 1, got {}", num_epochs);
   const int64_t batches_per_step = options_.gradient_accumulation_steps;
   const int64_t steps = steps_per_epoch(dataset);
+  if (is_hybrid()) require_equal_steps(steps);
   const int64_t full_rows = global_rows_of(dataset, dataset.get_batch_size());
+  find_place_in(dataset, full_rows);
   const auto full_inputs = input_specs(dataset, full_rows);
   // By part of the step: what is compiled for full batches, and where they go.
   std::map<session::StepPart, std::pair<session::Executable*, BatchPlace>> full;
@@ -130,18 +132,17 @@ void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callba
 
   // A loaded checkpoint says how many steps of which epoch are done; else epochs count from 1 again while the data goes
   // on: what is random in it does not repeat.
-  int64_t epochs_done = epoch_;
-  if (step_in_epoch_ > 0 && step_in_epoch_ < steps) --epochs_done;
+  const int64_t epochs_done = place_.epochs_done();
   if (epochs_done >= num_epochs) {
     log_warning("train: {} epochs are done already, {} were asked for", epochs_done, num_epochs);
     return;
   }
-  say_short_rates(step_ + (num_epochs - epochs_done) * steps - position_.batch / batches_per_step);
-  auto batches = batches_of(dataset, position_, num_epochs - epochs_done, options, *train_);
+  say_short_rates(place_.step + (num_epochs - epochs_done) * steps - place_.position.batch / batches_per_step);
+  auto batches = batches_of(dataset, place_.position, num_epochs - epochs_done, options, *train_);
   RunContext run{*this};
   run.num_epochs = num_epochs;
   run.steps_per_epoch = steps;
-  run.step = step_;
+  run.step = place_.step;
   const int64_t loop = !options.dataset_sink_mode ? 1 : options.sink_size > 0 ? options.sink_size : steps;
 
   // Returns what the batch is for.
@@ -167,7 +168,7 @@ void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callba
     run.rows_of_epoch = 0;
     for (const auto& callback : callbacks) callback->epoch_begin(run);
     int64_t in_loop = 0;
-    for (int64_t s = position_.batch / batches_per_step; s < steps && !run.stop_requested; ++s) {
+    for (int64_t s = place_.position.batch / batches_per_step; s < steps && !run.stop_requested; ++s) {
       run.step_in_epoch = s + 1;
       if (in_loop++ == 0) {
         for (const auto& callback : callbacks) callback->step_begin(run);
@@ -184,11 +185,10 @@ void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callba
           loss_sum += loss_of(executable);
           ++num_losses;
         }
-        position_ = batches.position();
+        place_.position = batches.position();
       } while (!count_batch());
-      epoch_ = run.epoch;
-      step_in_epoch_ = run.step_in_epoch;
-      run.step = step_;
+      place_.advance(run.epoch, run.step_in_epoch);
+      run.step = place_.step;
       if (is_reported) {
         run.loss = loss_sum / static_cast<double>(num_losses);
         in_loop = 0;
@@ -199,8 +199,7 @@ void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callba
   }
   for (const auto& callback : callbacks) callback->end(run);
   finish_saves();
-  epoch_ = 0;
-  step_in_epoch_ = 0;
+  place_.end();
 }
 
 double Model::loss_of(session::Executable& executable) const {

@@ -1,0 +1,35 @@
+// TrainingPlace: how far a training has come, in its steps and in its data: what a checkpoint says of it.
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/checkpoint/manifest.h"
+#include "tessera/data/position.h"
+
+namespace tessera::train {
+
+struct TrainingPlace {
+  int64_t step = 0;            // since the beginning of training, skipped ones included
+  int64_t epoch = 0;           // of the present call of train(), from 1; 0: between two calls
+  int64_t step_in_epoch = 0;   // the last one that was done, from 1; 0: between two calls
+  data::Position position;     // of the data; its epochs count on from call to call
+  int64_t rows_per_batch = 0;  // of all ranks, that position counts in; 0: not known
+
+  static TrainingPlace of(const checkpoint::CheckpointInfo& info);
+  void write_to(checkpoint::CheckpointInfo& info) const;
+
+  // Of the present call of train(), whole ones. An epoch is done when its last batch is, whatever a batch is.
+  int64_t epochs_done() const { return epoch > 0 && position.batch > 0 ? epoch - 1 : epoch; }
+  // From here on the position counts batches of `rows` rows, `batches_per_step` of which are a step. Throws
+  // InvalidArgument saying what does not divide, where what was read of the epoch does not end with `accumulated`
+  // batches of such a step.
+  // `is_repeated`: an epoch of the data is several passes, between which a batch may have fewer rows; then it cannot be
+  // counted otherwise.
+  void count_in(int64_t rows, int64_t batches_per_step, int64_t accumulated, bool is_repeated);
+  // A step of train() is done.
+  void advance(int64_t epoch, int64_t step_in_epoch);
+  // train() has ended, maybe before its last epoch did: the next one begins an epoch of the data.
+  void end();
+};
+
+}  // namespace tessera::train

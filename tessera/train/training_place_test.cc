@@ -1,0 +1,176 @@
+// Where training goes on: after a stop, with batches of another size, with steps of more batches, on other ranks.
+#include "tessera/train/training_place.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <mutex>
+#include <set>
+
+#include "tessera/base/error.h"
+#include "tessera/data/dataset.h"
+#include "tessera/nn/linear.h"
+#include "tessera/nn/losses.h"
+#include "tessera/nn/momentum.h"
+#include "tessera/testing/run_ranks.h"
+#include "tessera/train/model.h"
+
+namespace tessera::train {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+TEST(TrainingPlace, IsBehindTheSameRowInBatchesOfAnySize) {
+  const TrainingPlace saved{.step = 4, .epoch = 1, .step_in_epoch = 4, .position = {0, 4}, .rows_per_batch = 4};
+  for (const int64_t rows : {1, 2, 4, 8, 16}) {
+    auto place = saved;
+    place.count_in(rows, /*batches_per_step=*/1, /*accumulated=*/0, /*is_repeated=*/false);
+    EXPECT_EQ(place.position, (data::Position{0, 16 / rows})) << rows;
+    EXPECT_EQ(place.epochs_done(), 0) << rows;
+  }
+  auto place = saved;
+  EXPECT_THAT([&] { place.count_in(3, 1, 0, false); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("saved after 16 rows of an epoch (4 batches of 4 rows of all "
+                                                       "ranks), which are no whole number of batches of 3 rows")));
+  EXPECT_THAT([&] { place.count_in(8, 1, 0, true); }, ThrowsMessage<InvalidArgument>(HasSubstr("repeat()")));
+  EXPECT_THAT([&] { place.count_in(4, 3, 0, false); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("gradient_accumulation_steps that divides 4")));
+  EXPECT_THAT([&] { place.count_in(4, 3, 2, false); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("2 batches of train_step are accumulated")));
+  EXPECT_EQ(place.position, saved.position);
+}
+
+TEST(TrainingPlace, OfAnEarlierVersionCountsBatches) {
+  TrainingPlace place{.epoch = 2, .step_in_epoch = 3, .position = {1, 3}};
+  place.count_in(8, 1, 0, false);
+  EXPECT_EQ(place.position, (data::Position{1, 3}));
+  EXPECT_EQ(place.rows_per_batch, 8);
+}
+
+TEST(TrainingPlace, AfterTheEndIsWhereAnEpochBegins) {
+  TrainingPlace place{.step = 3, .epoch = 1, .step_in_epoch = 3, .position = {0, 3}, .rows_per_batch = 4};
+  place.end();
+  EXPECT_EQ(place.position, (data::Position{1, 0}));
+  EXPECT_EQ(place.epochs_done(), 0);
+  place.end();
+  EXPECT_EQ(place.position, (data::Position{1, 0}));
+}
+
+class Trainings : public testing::Test {
+ protected:
+  static constexpr int64_t kRows = 32;
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string path() const { return (folder_ / "x.ckpt").string(); }
+
+  // The numbers of the rows that were read.
+  std::set<int64_t> take_read() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(read_, {});
+  }
+  data::Dataset rows(int64_t batch, const data::SourceOptions& options = {}) {
+    const Type type{DType::kF32, {4}};
+    const auto read = [this](int64_t index, std::span<const TensorView> outputs) {
+      for (const auto& output : outputs) {
+        copy_elements(Tensor::full(output.type(), static_cast<double>(index) / kRows).view(), output);
+      }
+      const std::lock_guard lock(mutex_);
+      read_.insert(index);
+    };
+    return data::generator({{"x", type}, {"y", type}}, kRows, read, options).batch(batch);
+  }
+
+  // Counts steps; saves and stops after `last` of them.
+  class StopAt : public Callback {
+   public:
+    explicit StopAt(int64_t last = 0, std::string path = "") : last_(last), path_(std::move(path)) {}
+    void step_end(RunContext& run) override {
+      if (++steps != last_) return;
+      if (!path_.empty()) run.model.save_checkpoint(path_);
+      run.request_stop();
+    }
+    int64_t steps = 0;
+
+   private:
+    int64_t last_;
+    std::string path_;
+  };
+
+  struct Job {
+    Job(cluster::Context& context, const ModelOptions& options) : model(context, network, &loss, &optimizer, options) {}
+    int64_t train(const data::Dataset& dataset, const std::shared_ptr<StopAt>& stop = std::make_shared<StopAt>()) {
+      model.train(1, dataset, {stop});
+      return stop->steps;
+    }
+    nn::Dense network{4, 4};
+    nn::MSELoss loss;
+    nn::Momentum optimizer{{.learning_rate = 0.01, .momentum = 0.9}};
+    Model model;
+  };
+
+ private:
+  std::filesystem::path folder_ = std::filesystem::temp_directory_path() / fmt::format("tessera-place-{}", ::getpid());
+  std::mutex mutex_;
+  std::set<int64_t> read_;
+};
+
+std::set<int64_t> from_to(int64_t begin, int64_t end) {
+  std::set<int64_t> all;
+  for (int64_t i = begin; i < end; ++i) all.insert(i);
+  return all;
+}
+
+TEST_F(Trainings, ResumedWithBatchesOfAnotherSizeReadTheRowsThatAreLeft) {
+  const auto context = cluster::single_context(1);
+  Job first(*context, {});
+  EXPECT_EQ(first.train(rows(4), std::make_shared<StopAt>(4, path())), 4);
+  for (const int64_t batch : {2, 4, 8, 16}) {
+    Job next(*context, {});
+    next.model.load_checkpoint(path());
+    take_read();
+    EXPECT_EQ(next.train(rows(batch)), 16 / batch);
+    EXPECT_EQ(take_read(), from_to(16, kRows)) << batch;
+  }
+  Job next(*context, {});
+  next.model.load_checkpoint(path());
+  EXPECT_THAT([&] { next.train(rows(32)); }, ThrowsMessage<InvalidArgument>(HasSubstr("batches of 32 rows")));
+  Job accumulating(*context, {.gradient_accumulation_steps = 8});
+  accumulating.model.load_checkpoint(path());
+  EXPECT_THAT([&] { accumulating.train(rows(4)); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("gradient_accumulation_steps that divides 4")));
+  Job halves(*context, {.gradient_accumulation_steps = 2});
+  halves.model.load_checkpoint(path());
+  EXPECT_EQ(halves.train(rows(4)), 2);
+}
+
+TEST_F(Trainings, ResumedByMoreRanksOfShardsReadTheRowsThatAreLeft) {
+  const auto run = [&](int ranks, int64_t steps, const std::string& load, const std::string& save) {
+    run_ranks(ranks, [&](cluster::Context& context) {
+      Job job(context, {.parallel_mode = ParallelMode::kDataParallel});
+      if (!load.empty()) job.model.load_checkpoint(load);
+      const auto dataset = rows(4, {.num_shards = ranks, .shard_id = context.rank()});
+      const auto stop = save.empty() ? std::make_shared<StopAt>() : std::make_shared<StopAt>(steps, save);
+      EXPECT_EQ(job.train(dataset, stop), steps);
+    });
+  };
+  run(2, 2, "", path());  // 16 rows
+  take_read();
+  run(4, 1, path(), "");
+  EXPECT_EQ(take_read(), from_to(16, kRows));
+}
+
+TEST_F(Trainings, AfterAnEarlyStopBeginAnEpochOfWhateverData) {
+  const auto context = cluster::single_context(1);
+  Job job(*context, {});
+  EXPECT_EQ(job.train(rows(4), std::make_shared<StopAt>(3)), 3);
+  take_read();
+  EXPECT_EQ(job.train(rows(4)), 8);
+  EXPECT_EQ(take_read(), from_to(0, kRows));
+  EXPECT_EQ(job.train(rows(4), std::make_shared<StopAt>(7)), 7);
+  EXPECT_EQ(job.train(rows(16)), 2);
+}
+
+}  // namespace
+}  // namespace tessera::train
