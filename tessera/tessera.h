@@ -41,6 +41,7 @@
 #include "tessera/ir/graph.h"
 #include "tessera/kernels/machine.h"
 #include "tessera/kernels/registry.h"
+#include "tessera/mesh/rank_limits.h"
 #include "tessera/mesh/strategy_error.h"
 #include "tessera/nn/activation.h"
 #include "tessera/nn/adagrad.h"

@@ -9,6 +9,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
 #include "tessera/mesh/layout.h"
+#include "tessera/mesh/rank_limits.h"
 
 namespace tessera::mesh {
 
@@ -19,6 +20,8 @@ Mesh::Mesh(std::vector<Axis> axes, std::vector<int> ranks) : axes_(std::move(axe
     if (axis.size < 1) throw InvalidArgument("mesh axis {} must have size at least 1, got {}", axis.name, axis.size);
     if (!names.insert(axis.name).second) throw InvalidArgument("mesh axis {} is named twice", axis.name);
     product *= axis.size;
+    if (product > kMaxRanks)
+      throw InvalidArgument("mesh {} has more than {} ranks, the most there may be", to_string(), kMaxRanks);
   }
   if (ranks.empty()) {
     ranks.resize(static_cast<size_t>(product));

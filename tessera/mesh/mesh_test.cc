@@ -79,6 +79,16 @@ TEST(Box, AnIntersectionLiesInBothAndIsEmptyWhereTheyDoNotMeet) {
   EXPECT_EQ(num_elements(Box{}), 1) << "a scalar";
 }
 
+TEST(Mesh, RefusesMoreRanksThanThereMayBe) {
+  for (const int axes : {2, 4}) {  // the product of four is 2^64
+    std::vector<Axis> all;
+    for (int i = 0; i < axes; ++i) all.push_back({fmt::format("a{}", i), 65536});
+    EXPECT_THAT([&] { Mesh mesh(all); },
+                testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr("has more than 65536 ranks")));
+  }
+  EXPECT_EQ(Mesh({{"a", 256}, {"b", 256}}).size(), 65536);
+}
+
 TEST(Mesh, RefusesRepeatedRanks) { EXPECT_THROW(Mesh({{"data", 2}}, {1, 1}), InvalidArgument); }
 
 }  // namespace

@@ -15,8 +15,7 @@ void add_cuts(const std::vector<int64_t>& device_matrix, int64_t num_ranks, std:
   int64_t product = 1;
   for (const int64_t size : device_matrix) {
     if (size < 1) throw InvalidArgument("device matrix {}: sizes must be at least 1", device_matrix);
-    product *= size;
-    if (num_ranks % product != 0) {
+    if (size > num_ranks || num_ranks % (product *= size) != 0) {
       throw InvalidArgument("device matrix {} does not divide {} ranks", device_matrix, num_ranks);
     }
   }

@@ -5,6 +5,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/mesh/mesh.h"
+#include "tessera/mesh/rank_limits.h"
 
 namespace tessera::mesh {
 namespace {
@@ -39,6 +40,15 @@ TEST(Strategy, RefusalsNameTheTextAndThePlace) {
               ThrowsMessage<InvalidArgument>(HasSubstr("expected \",\" at character 8")));
 }
 
+TEST(Strategy, CountsAreFromOneToTheNumberOfRanks) {
+  EXPECT_EQ(fault_of_counts({{4, 1}, {}, {2}}, 4), "");
+  EXPECT_EQ(fault_of_counts({{1}, {1, 0}}, 4),
+            "does not divide 4 ranks: it splits dim 1 of tensor 1 in 0; a count must be from 1 to 4");
+  for (const int64_t count : {int64_t{-1}, int64_t{5}, int64_t{1} << 32, INT64_MAX}) {
+    EXPECT_NE(fault_of_counts({{count}}, 4), "") << count;
+  }
+}
+
 TEST(CommonRefinement, CutsWhereAnyMatrixIsCut) {
   using Matrices = std::vector<std::vector<int64_t>>;
   const auto refine = [](const Matrices& matrices, int64_t num_ranks) {
@@ -56,6 +66,7 @@ TEST(CommonRefinement, CutsWhereAnyMatrixIsCut) {
   EXPECT_THAT(refine({{2}}, 8), Optional(ElementsAre(2, 4)));
   EXPECT_THROW(refine({{3}}, 8), InvalidArgument);
   EXPECT_THROW(refine({{0}}, 8), InvalidArgument);
+  EXPECT_THROW(refine({{int64_t{1} << 32, int64_t{1} << 32}}, 8), InvalidArgument);
 }
 
 TEST(RefinesExactly, HoldsJustWhenThePartsAreTheSame) {

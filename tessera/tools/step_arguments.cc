@@ -13,8 +13,8 @@ std::string check_ranks(const std::string& text) {
   } catch (const InvalidArgument& error) {
     return error.what();
   }
-  if (ranks >= 1 && ranks <= kMaxRanks) return "";
-  return fmt::format("must be from 1 to {}, got {}", kMaxRanks, ranks);
+  if (ranks >= 1 && ranks <= mesh::kMaxRanks) return "";
+  return fmt::format("must be from 1 to {}, got {}", mesh::kMaxRanks, ranks);
 }
 
 }  // namespace

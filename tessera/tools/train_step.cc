@@ -158,8 +158,9 @@ mesh::Mesh mesh_of(const StepOptions& options) {
     if (trim(text).empty()) continue;
     const auto [name, size] = parse_pair(std::string(trim(text)), "mesh", "AXIS=SIZE,..., as data=4,model=2");
     const int64_t parts = from_command_line([&] { return parse_int(size, "--mesh"); });
-    if (parts < 1 || parts > kMaxRanks) {
-      throw UsageError("--mesh {}: axis {} must have from 1 to {} ranks, got {}", options.mesh, name, kMaxRanks, parts);
+    if (parts < 1 || parts > mesh::kMaxRanks) {
+      throw UsageError("--mesh {}: axis {} must have from 1 to {} ranks, got {}", options.mesh, name, mesh::kMaxRanks,
+                       parts);
     }
     axes.push_back({name, static_cast<int>(parts)});
   }

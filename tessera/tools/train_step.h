@@ -9,9 +9,6 @@
 
 namespace tessera::tools {
 
-// A plan or a simulation of more ranks would take hours, and nobody has so many.
-inline constexpr int kMaxRanks = 65536;
-
 struct StepOptions {
   std::string model;
   std::string precision = "float32";  // what a built-in network computes in

@@ -1,6 +1,7 @@
 #include "tessera/train/model.h"
 
 #include "tessera/base/error.h"
+#include "tessera/mesh/rank_limits.h"
 #include "tessera/mesh/strategy_error.h"
 
 namespace tessera::train {
@@ -31,6 +32,10 @@ compiler::ShardingHints Model::input_hints(const std::vector<session::InputSpec>
   if (is_semi_auto() && !strategy.empty() && strategy.size() != inputs.size()) {
     throw mesh::StrategyError("dataset_strategy {} has {} tuples, there are {} inputs", mesh::to_string(strategy),
                               strategy.size(), inputs.size());
+  }
+  if (is_semi_auto()) {
+    const auto fault = mesh::fault_of_counts(strategy, context_.size());
+    if (!fault.empty()) throw mesh::StrategyError("dataset_strategy {} {}", mesh::to_string(strategy), fault);
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     const int ndim = inputs[i].type.shape.ndim();

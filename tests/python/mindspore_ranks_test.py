@@ -155,6 +155,8 @@ def refused(net, **settings):
 refused(Twice(), full_batch=True)
 refused(Between(), full_batch=True, search_mode="sharding_propagation")
 refused(nn.Dense(8, 8), dataset_strategy=((3, 1), (1, 1)))
+refused(nn.Dense(8, 8), dataset_strategy=((0, 1), (1, 1)))
+refused(nn.Dense(8, 8), dataset_strategy=((1 << 32, 1), (1, 1)))
 refused(nn.Dense(8, 8), dataset_strategy=((2, 1),))
 refused(nn.Dense(8, 8), dataset_strategy=((2,), (2,)))
 """
@@ -163,7 +165,8 @@ refused(nn.Dense(8, 8), dataset_strategy=((2,), (2,)))
 def test_strategies_that_do_not_fit_are_runtime_errors(tmp_path):
     (tmp_path / "unfit.py").write_text(UNFIT)
     out = run([*MPIRUN, "-n", 2, sys.executable, "unfit.py"], tmp_path)[0]
-    for words in ('parameter "weight" is split in several ways', "cannot follow both", "does not divide 2 ranks", "has 1 tuples, there are 2 inputs",
+    for words in ('parameter "weight" is split in several ways', "cannot follow both", "it splits dim 0 of tensor 0 in 3;", "it splits dim 0 of tensor 0 in 0;",
+                  "it splits dim 0 of tensor 0 in 4294967296;", "has 1 tuples, there are 2 inputs",
                   "has 1 counts for input"):
         assert len(re.findall(f"refused .*{words}", out)) == 2, out
 

@@ -750,6 +750,17 @@ TEST(Plan, ANumberOfRanksThatNobodyHasIsRefusedAtOnce) {
   }
   EXPECT_EQ(refusal_of("simulate mlp --mesh data=0"),
             "error: --mesh data=0: axis data must have from 1 to 65536 ranks, got 0\n");
+  for (const char* mesh : {"a=65536,b=65536", "a=65536,b=65536,c=65536,d=65536"}) {
+    const auto text = refusal_of(fmt::format("graph mlp --mesh {}", mesh));
+    EXPECT_NE(text.find("has more than 65536 ranks, the most there may be"), std::string::npos) << text;
+  }
+}
+
+TEST(Plan, AStrategyOfMoreCountsThanRanksIsRefusedBeforeTheyAreMultiplied) {
+  const auto text = refusal_of(
+      "graph mlp --mesh data=2 --strategy 'up:matmul=((4294967296,4294967296),(1,4294967296))' --stage plan");
+  EXPECT_NE(text.find("splits dim 0 of tensor 0 in 4294967296; a count must be from 1 to 2"), std::string::npos)
+      << text;
 }
 
 TEST(Plan, AFileThatIsNoGraphOrDoesNotExistIsNamed) {

@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/random.h"
+#include "tessera/mesh/rank_limits.h"
 #include "tessera/ops/op_def.h"
 
 namespace tessera::compiler {
@@ -17,7 +18,6 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kFormat = "tessera plan";
 constexpr int kVersion = 1;
 constexpr size_t kMaxAxes = 16;
-constexpr int64_t kMaxRanks = 1 << 20;
 
 std::vector<std::string> names_of(const mesh::Mesh& mesh, const std::vector<int>& axes) {
   std::vector<std::string> names;
@@ -91,12 +91,12 @@ mesh::Mesh read_mesh(const Field& file) {
   for (const Field& axis : file["mesh"].items()) {
     const auto pair = axis.items();
     if (pair.size() != 2 || axes.size() == kMaxAxes) axis.fail("[NAME, SIZE]");
-    axes.push_back({pair[0].text(), static_cast<int>(pair[1].integer(1, kMaxRanks / size))});
+    axes.push_back({pair[0].text(), static_cast<int>(pair[1].integer(1, mesh::kMaxRanks / size))});
     size *= axes.back().size;
   }
   std::vector<int> ranks;
   if (file.has("ranks")) {
-    for (const Field& rank : file["ranks"].items()) ranks.push_back(static_cast<int>(rank.integer(0, kMaxRanks)));
+    for (const Field& rank : file["ranks"].items()) ranks.push_back(static_cast<int>(rank.integer(0, mesh::kMaxRanks)));
   }
   return mesh::Mesh(axes, ranks);
 }

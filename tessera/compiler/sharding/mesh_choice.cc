@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "tessera/base/error.h"
+#include "tessera/mesh/rank_limits.h"
 #include "tessera/mesh/strategy_error.h"
 #include "tessera/ops/op_def.h"
 
@@ -57,6 +58,7 @@ std::vector<FactorSplit> factor_splits(const std::string& node_name, const ops::
   const auto fail = [&](const std::string& why) {
     throw mesh::StrategyError("{}: strategy {} {}", node_name, mesh::to_string(strategy), why);
   };
+  if (const auto fault = mesh::fault_of_counts(strategy, num_ranks); !fault.empty()) fail(fault);
   if (strategy.size() != inputs.size()) {
     fail(fmt::format("has {} tuples, the operator has {} operands", strategy.size(), inputs.size()));
   }
@@ -86,7 +88,6 @@ std::vector<FactorSplit> factor_splits(const std::string& node_name, const ops::
     for (size_t dim = 0; dim < strategy[i].size(); ++dim) {
       const int64_t parts = strategy[i][dim];
       const auto where = fmt::format("dim {} of operand {} {}", dim, i, inputs[i]);
-      if (parts < 1) fail(fmt::format("splits {} in {}", where, parts));
       if (!all[dim].empty()) {
         add(all[dim], parts, where);
       } else if (parts > 1) {
@@ -95,7 +96,9 @@ std::vector<FactorSplit> factor_splits(const std::string& node_name, const ops::
     }
   }
   int64_t product = 1;
-  for (const auto& split : splits) product *= split.parts;
+  for (const auto& split : splits) {
+    if (product <= num_ranks) product *= split.parts;  // else it has been found out, and might overflow
+  }
   if (num_ranks % product != 0) {
     fail(fmt::format("makes {} parts, which {} ranks cannot share equally", product, num_ranks));
   }
