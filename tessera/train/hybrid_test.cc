@@ -93,6 +93,39 @@ TEST(LayerwiseParameters, AreSavedByEachRankInADirectoryOfItsOwn) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(LayerwiseParameters, OfDifferentStepsAreNotGoneOnWith) {
+  const auto folder = std::filesystem::temp_directory_path() / fmt::format("tessera-steps-{}", ::getpid());
+  run_ranks(2, [&](cluster::Context& context) {
+    const auto path = [&](const char* name) {
+      return (folder / fmt::format("rank_{}", context.rank()) / name).string();
+    };
+    const ModelOptions options{.parallel_mode = ParallelMode::kHybrid};
+    nn::MSELoss loss;
+    nn::SGD optimizer({.learning_rate = 0.1});
+    Slices network;
+    Model model(context, network, &loss, &optimizer, options);
+    const Tensor x = Tensor::full({DType::kF32, {2, 2}}, 1);
+    for (const char* name : {"one.ckpt", "two.ckpt"}) {
+      model.train_step({x.view(), x.view()}, 2);
+      model.save_checkpoint(path(name));
+    }
+    if (context.rank() == 1) std::filesystem::remove(path("one.ckpt.manifest"));
+    context.world().barrier("saved");
+    const auto refused = [&](const std::string& file, const std::string& words) {
+      EXPECT_THAT([&] { model.load_checkpoint(file); }, ThrowsMessage<Error>(HasSubstr(words))) << file;
+    };
+    const auto before = model.value("weight").to_doubles();
+    refused(path("one.ckpt"), "rank 1 no step, without a manifest");
+    refused(path(context.rank() == 0 ? "one.ckpt" : "two.ckpt"), "rank 0 finds step 1 of 2 ranks");
+    refused(path(context.rank() == 0 ? "none.ckpt" : "two.ckpt"), "none.ckpt");
+    EXPECT_EQ(model.value("weight").to_doubles(), before);
+    model.load_checkpoint(path("two.ckpt"));
+    EXPECT_EQ(model.step(), 2);
+    model.save_checkpoint(path("three.ckpt"));
+  });
+  std::filesystem::remove_all(folder);
+}
+
 // A collective that only one rank calls, or with another shape.
 struct Uneven : nn::Cell {
   Uneven(const cluster::Context& context, const ops::RankGroup& group) : rank(context.rank()), ranks(group) {}

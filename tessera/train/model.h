@@ -344,9 +344,9 @@ class Model {
   };
   OpenedCheckpoint load(const std::string& path, const Loading& loading);
   // `reads_once`: what is damaged may be noticed when values have changed already.
-  OpenedCheckpoint load_first_usable(const std::string& path, const Loading& loading, RankBarrier* together,
+  OpenedCheckpoint load_first_usable(const std::string& path, const Loading& loading, RankBarrier* others,
                                      bool reads_once);
-  bool can_begin_anew(RankBarrier* together);
+  bool can_begin_anew(RankBarrier* others);
   OpenedCheckpoint open_checkpoint(const std::string& path, const Loading& loading);
   Destinations destinations_in(const checkpoint::GlobalCheckpoint& loaded, const Loading& loading);
   void take_elsewhere(const checkpoint::GlobalCheckpoint& loaded, const Destinations& destinations);

@@ -209,10 +209,10 @@ void Model::require_same_training(const std::string& path, const checkpoint::Che
 
 // Whether all values can be made again as they were before anyone has trained or set them, by each rank for itself.
 // Ranks agree on it: they read the same way.
-bool Model::can_begin_anew(RankBarrier* together) {
+bool Model::can_begin_anew(RankBarrier* others) {
   const bool own = values_are_initial_ && !is_semi_auto() && !options_.parameter_broadcast;
-  if (together == nullptr) return own;
-  const auto all = together->exchange(own ? "yes" : "no");
+  if (others == nullptr) return own;
+  const auto all = others->exchange(own ? "yes" : "no");
   return std::all_of(all.begin(), all.end(), [](const auto& one) { return one == "yes"; });
 }
 
@@ -221,12 +221,13 @@ bool Model::can_begin_anew(RankBarrier* together) {
 // could not be made again, once more before, so that nothing is overwritten by what is damaged.
 Model::OpenedCheckpoint Model::load(const std::string& path, const Loading& loading) {
   finish_saves();
+  // Those who go on together find the same step, all or none.
   std::optional<RankBarrier> barrier;
-  if (is_parallel() && !is_hybrid()) barrier.emplace(context_.world());
-  auto* together = barrier ? &*barrier : nullptr;
-  const bool reads_once = can_begin_anew(together);
+  if (is_parallel() && (!is_hybrid() || loading.is_resumed)) barrier.emplace(context_.world());
+  auto* others = barrier ? &*barrier : nullptr;
+  const bool reads_once = can_begin_anew(others);
   try {
-    auto opened = load_first_usable(path, loading, together, reads_once);
+    auto opened = load_first_usable(path, loading, others, reads_once);
     values_are_initial_ = false;
     return opened;
   } catch (const Error&) {
@@ -235,8 +236,24 @@ Model::OpenedCheckpoint Model::load(const std::string& path, const Loading& load
   }
 }
 
-Model::OpenedCheckpoint Model::load_first_usable(const std::string& path, const Loading& loading, RankBarrier* together,
+namespace {
+
+// What ranks that go on together must agree on.
+std::string described(const std::optional<checkpoint::CheckpointInfo>& info) {
+  if (!info) return "no step, without a manifest";
+  auto text = fmt::format("step {} of {} ranks of job \"{}\"", info->step, info->world_size, info->job_id);
+  if (!info->training_id.empty()) text += fmt::format(", training \"{}\"", info->training_id);
+  return text;
+}
+
+}  // namespace
+
+Model::OpenedCheckpoint Model::load_first_usable(const std::string& path, const Loading& loading, RankBarrier* others,
                                                  bool reads_once) {
+  const auto run = [&](FunctionRef<std::string()> part) {
+    return others == nullptr ? std::vector{part()} : checkpoint::run_together(*others, "cannot load", part);
+  };
+  auto* together = is_hybrid() ? nullptr : others;  // in hybrid_parallel each rank reads files of its own
   std::optional<checkpoint::Candidates> candidates;
   std::optional<OpenedCheckpoint> opened;
   Destinations destinations;
@@ -245,17 +262,21 @@ Model::OpenedCheckpoint Model::load_first_usable(const std::string& path, const 
     opened = open_checkpoint(candidates->path(), loading);
     if (candidates->is_of_directory()) opened->checkpoint.require_all_files();
     destinations = destinations_in(opened->checkpoint, loading);
-    const auto& info = opened->checkpoint.info();
-    return info ? fmt::format("step {} of {} ranks of job \"{}\"", info->step, info->world_size, info->job_id)
-                : "no step, without a manifest";
+    return described(opened->checkpoint.info());
+  };
+  const auto read = [&] {
+    if (!reads_once && opened->checkpoint.info()) opened->checkpoint.verify(destinations.wanted, together);
+    values_are_initial_ = false;
+    load_report_ = opened->checkpoint.read(destinations.wanted, together);
+    return std::string();
   };
   // Every rank throws, so all go on together, or none does. Where one is lost, the exchange says so. To be called while
   // the error is handled.
   const auto pass_over = [&](const Error& error) {
     bool go_on = candidates && candidates->has_next();
-    if (together != nullptr) {
-      const auto others = together->exchange(go_on ? "next" : "");
-      go_on = std::none_of(others.begin(), others.end(), [](const auto& other) { return other.empty(); });
+    if (others != nullptr) {
+      const auto all = others->exchange(go_on ? "next" : "");
+      go_on = std::none_of(all.begin(), all.end(), [](const auto& one) { return one.empty(); });
     }
     if (!go_on && candidates && candidates->is_of_directory()) candidates->give_up(error.what());
     if (!go_on) throw;
@@ -264,11 +285,7 @@ Model::OpenedCheckpoint Model::load_first_usable(const std::string& path, const 
   while (true) {
     std::vector<std::string> found;
     try {
-      if (together != nullptr) {
-        found = checkpoint::run_together(*together, "cannot load", open);
-      } else {
-        open();
-      }
+      found = run(open);
     } catch (const Error& error) {
       pass_over(error);
       continue;
@@ -279,9 +296,11 @@ Model::OpenedCheckpoint Model::load_first_usable(const std::string& path, const 
       throw InvalidArgument("{}: rank 0 finds {} there, rank {} {}", path, found[0], rank, found[rank]);
     }
     try {
-      if (!reads_once && opened->checkpoint.info()) opened->checkpoint.verify(destinations.wanted, together);
-      values_are_initial_ = false;
-      load_report_ = opened->checkpoint.read(destinations.wanted, together);
+      if (together != nullptr) {
+        read();  // the ranks meet in it
+      } else {
+        run(read);
+      }
     } catch (const Error& error) {
       pass_over(error);
       continue;
