@@ -17,11 +17,11 @@ Tensor initial_value(const nn::Parameter& parameter) {
 // Its ranks have gone with their pieces of the value.
 void lose(nn::Parameter& parameter) {
   parameter.data.reset();
-  parameter.init = [name = parameter.full_name()](const nn::InitContext&) -> ir::Value {
+  parameter.init = [](const nn::InitContext& context) -> ir::Value {
     throw InvalidArgument(
         "the value of \"{}\" was split over the ranks of a model that is gone: keep the model as long as the network "
         "is used",
-        name);
+        context.name);
   };
 }
 
@@ -111,6 +111,7 @@ HeldParameters::HeldParameters(train::Model& model, const std::vector<nn::Parame
     Known& one = known()[parameter];
     ++one.num_models;
     parameters_.push_back({parameter, &one, one.version});
+    names_[parameter] = parameter->full_name();
     if (one.holder == nullptr) one.holder = this;
   }
 }
@@ -118,14 +119,24 @@ HeldParameters::HeldParameters(train::Model& model, const std::vector<nn::Parame
 HeldParameters::~HeldParameters() {
   for (auto& [parameter, one, version] : parameters_) {
     if (one->holder == this) {
-      if (!std::as_const(model_).session().is_split(parameter->full_name())) {
-        fetch(*parameter);
-      } else if (changed_.contains(parameter)) {
-        lose(*parameter);
-      }
+      give_back(*parameter);
       one->holder = nullptr;
     }
     if (--one->num_models == 0) known().erase(parameter);
+  }
+}
+
+// A destructor must not throw: what cannot be fetched, because memory has run out, say, is lost, and a line says so.
+void HeldParameters::give_back(nn::Parameter& parameter) {
+  try {
+    if (!std::as_const(model_).session().is_split(name_of(parameter))) {
+      fetch(parameter);
+    } else if (changed_.contains(&parameter)) {
+      lose(parameter);
+    }
+  } catch (const std::exception& error) {
+    log_error("the value of \"{}\" is lost with its model, it has the one from before again: {}", name_of(parameter),
+              error.what());
   }
 }
 
@@ -159,23 +170,23 @@ void HeldParameters::fetch(nn::Parameter& parameter) {
   changed_.erase(&parameter);
   if (stale_.erase(&parameter) == 0) return;
   const nb::gil_scoped_release release;
-  parameter.data = model_.value(parameter.full_name());
+  parameter.data = model_.value(name_of(parameter));
 }
 
 std::optional<TensorView> HeldParameters::slice(const nn::Parameter& parameter) {
-  const auto name = parameter.full_name();
+  const auto& name = name_of(parameter);
   if (!shows_slices_ || !std::as_const(model_).session().is_split(name)) return std::nullopt;
   return model_.session().view(name);
 }
 
 void HeldParameters::set_slice(nn::Parameter& parameter, const Tensor& value) {
-  model_.session().set_piece(parameter.full_name(), value.view());
+  model_.session().set_piece(name_of(parameter), value.view());
   stale_.insert(&parameter);
   changed_.insert(&parameter);
 }
 
 void HeldParameters::set_whole(nn::Parameter& parameter, const Tensor& value) {
-  model_.set_value(parameter.full_name(), value);
+  model_.set_value(name_of(parameter), value);
   stale_.erase(&parameter);
   changed_.erase(&parameter);
 }
@@ -184,7 +195,7 @@ void HeldParameters::fetch_split() {
   for (const auto& [parameter, one, version] : parameters_) {
     // States stay where they are until someone asks for them: whole they may be more than a rank can hold.
     if (parameter->kind == ir::InputKind::kState) continue;
-    if (std::as_const(model_).session().is_split(parameter->full_name())) fetch(*parameter);
+    if (std::as_const(model_).session().is_split(name_of(*parameter))) fetch(*parameter);
   }
 }
 

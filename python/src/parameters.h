@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "python/src/tracing.h"
@@ -63,6 +64,9 @@ class HeldParameters {
   friend std::optional<TensorView> shown_slice(const nn::Parameter& parameter);
 
   void become_holder(Known& known);
+  void give_back(nn::Parameter& parameter);
+  // In the model's session. The parameter itself has another name once the network is part of another cell.
+  const std::string& name_of(const nn::Parameter& parameter) const { return names_.at(&parameter); }
 
   struct Held {
     nn::Parameter* parameter = nullptr;
@@ -71,6 +75,7 @@ class HeldParameters {
   };
   train::Model& model_;
   std::vector<Held> parameters_;
+  std::map<const nn::Parameter*, std::string> names_;
   bool holds_all_ = false;
   bool shows_slices_;
   std::set<nn::Parameter*> stale_;    // `data` may not be the model's value

@@ -249,6 +249,23 @@ def test_an_optimizer_trains_a_losss_parameters_where_it_has_them(optimizer, has
     assert (loss.scale.asnumpy() != 1).any() == has_loss
 
 
+def test_a_trained_network_goes_on_inside_another_cell(tmp_path):
+    net = nn.Dense(4, 3)
+    x = np.random.RandomState(1).randn(8, 4).astype(np.float32)
+    data = ms.dataset.NumpySlicesDataset({"x": x, "y": x[:, :3].copy()}, shuffle=False).batch(4)
+    model = ms.Model(net, nn.MSELoss(), nn.Momentum(net.trainable_params(), 0.1, 0.9))
+    model.train(1, data)
+    trained = model.predict(Tensor(x)).asnumpy()
+    probabilities = nn.SequentialCell(net, nn.Softmax())
+    e = np.exp(trained - trained.max(1, keepdims=True))
+    np.testing.assert_allclose(probabilities(Tensor(x)).asnumpy(), e / e.sum(1, keepdims=True), rtol=1e-5)
+    np.testing.assert_array_equal(ms.Model(probabilities).predict(Tensor(x)).asnumpy(), probabilities(Tensor(x)).asnumpy())
+    ms.save_checkpoint(probabilities, str(tmp_path / "net.ckpt"))
+    del model
+    saved = ms.load_checkpoint(str(tmp_path / "net.ckpt"))
+    np.testing.assert_array_equal(saved["0.weight"].asnumpy(), net.weight.asnumpy())
+
+
 def test_settings_within_settings_that_have_no_effect_are_said(monkeypatch):
     monkeypatch.setattr(context, "_said", said := set())
     ms.communication.init()

@@ -353,6 +353,43 @@ def test_a_checkpoint_of_another_job_is_not_resumed(tmp_path):
         job(name).load_checkpoint(path)
 
 
+class Around(nn.Cell):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def construct(self, x):
+        return ops.softmax(self.net(x))
+
+
+def test_a_trained_network_may_become_part_of_another_cell(tmp_path):
+    net = nn.Sequential(nn.Dense(4, 8), nn.Dense(8, 1))
+    model = tessera.Model(net, nn.MSELoss(), nn.Momentum(learning_rate=0.01))
+    model.train(1, data.tensors(regression()).batch(16))
+    trained = {name: model.value(name).numpy() for name in ("0.weight", "1.bias")}
+    around = Around(net)
+    assert [p.name for p in around.parameters()][0] == "net.0.weight"
+    np.testing.assert_array_equal(net[0].weight.numpy(), trained["0.weight"])
+    around(tessera.Tensor(np.ones((2, 4), np.float32)))
+    net[1].bias.set_data(tessera.Tensor(trained["1.bias"] + 1))
+    assert model.value("1.bias").numpy() == trained["1.bias"] + 1
+    del model
+    gc.collect()
+    np.testing.assert_array_equal(net[0].weight.numpy(), trained["0.weight"])
+    np.testing.assert_array_equal(net[1].bias.numpy(), trained["1.bias"] + 1)
+
+
+def test_values_outlive_a_model_whose_network_became_part_of_another_cell():
+    net = nn.Dense(4, 1)
+    model = tessera.Model(net, nn.MSELoss(), nn.Momentum(learning_rate=0.01))
+    before = net.weight.numpy().copy()
+    model.train(1, data.tensors(regression()).batch(16))
+    around = Around(net)
+    del model  # which has the values still
+    gc.collect()
+    assert (around.net.weight.numpy() != before).all()
+
+
 def test_an_optimizer_for_some_parameters_leaves_the_others():
     net = nn.Dense(4, 1)
     weight = net.weight.numpy().copy()
