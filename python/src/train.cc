@@ -151,7 +151,10 @@ class PythonModel {
     options.metrics.push_back(observers_ = std::make_shared<Observers>(has_own_rows(options.parallel_mode)));
     auto parameters = parameters_of(network, loss);
     for (nn::Parameter* parameter : parameters) fetch_held(*parameter);  // another model may have trained it
-    for (nn::Parameter* state : states) fetch_held(*state);
+    for (nn::Parameter* state : states) {
+      fetch_held(*state);
+      if (state->data) options.initial_states.emplace(state->full_name(), *state->data);
+    }
     cluster::Context& own =
         options.parallel_mode == train::ParallelMode::kStandAlone && !has_context() ? alone() : context();
     {
@@ -159,9 +162,7 @@ class PythonModel {
       model_ = std::make_unique<train::Model>(own, network, loss, optimizer, options);
     }
     for (nn::Parameter* state : states) {
-      if (!model_->session().holds(state->full_name())) continue;
-      if (state->data) model_->set_value(state->full_name(), *state->data);
-      parameters.push_back(state);
+      if (model_->session().holds(state->full_name())) parameters.push_back(state);
     }
     held_ = std::make_unique<HeldParameters>(*model_, parameters, shows_slices);
   }

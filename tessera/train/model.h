@@ -107,6 +107,9 @@ struct ModelOptions {
   // name is not resumed. Two trainings of one network have two names. "": checkpoints of any name are resumed, of this
   // network and optimizer.
   std::string job_name = {};
+  // What states of the optimizer start with, in place of the optimizer's own initial values: by full name, of the
+  // state's type. Names that the optimizer has no state of are left out. Ranks agree on them as on parameters.
+  std::map<std::string, Tensor> initial_states = {};
   session::SessionOptions session = {};
   std::vector<std::shared_ptr<Metric>> metrics = {};
 };

@@ -53,6 +53,16 @@ void Model::prepare_values() {
   for (const auto& state : states_) session_->declare(state.full_name(), state.type);
   for (const auto& counter : counters()) session_->declare(counter, {DType::kI64, {}});
 
+  for (auto& state : states_) {
+    const auto given = options_.initial_states.extract(state.full_name());
+    if (given.empty()) continue;
+    if (!(given.mapped().type() == state.type)) {
+      throw InvalidArgument("initial_states: \"{}\" is {}, it cannot start as {}", state.full_name(), state.type,
+                            given.mapped().type());
+    }
+    state.data = given.mapped();
+  }
+  options_.initial_states.clear();
   initialize_values();
   if (is_semi_auto()) agree_on_values();
   if (is_parallel() && options_.parameter_broadcast) {

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -198,6 +199,51 @@ ms.context.warn_once("and one after it")
     assert done.returncode == 0, done.stderr
     for words in ('device_target "Ascend" is not available', "and one after it"):
         assert [line.split()[0] for line in done.stderr.splitlines() if words in line] == ["[0]"], done.stderr
+
+
+STATES_OF_RANK_0 = """
+import sys
+import numpy as np
+from mindspore import Model, Parameter, Tensor, context, dataset, nn, ops
+from mindspore.communication import get_rank, init
+
+init()
+rank = get_rank()
+
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.weight = Parameter(Tensor(np.ones((3, 4), np.float32)), name="weight")
+        self.matmul = ops.MatMul(transpose_b=True).shard(((1, 1), (1, 1)))
+
+    def construct(self, x):
+        return self.matmul(x, self.weight)
+
+
+context.set_auto_parallel_context(SETTINGS)
+net = Net()
+optimizer = nn.Momentum(net.trainable_params(), 0.1, 0.9)
+if rank == 0:  # it alone goes on from a checkpoint
+    for state in optimizer.get_parameters():
+        if state.name == "moments.weight":
+            state.set_data(Tensor(np.full(state.shape, 5, np.float32)))
+        if state.name == "learning_rate":
+            state.set_data(Tensor(np.float32(0.25)))
+x = np.arange(32, dtype=np.float32).reshape(8, 4) / 32
+data = dataset.NumpySlicesDataset({"x": x, "y": x[:, :3].copy()}, shuffle=False).batch(4)
+Model(net, nn.MSELoss(), optimizer).train(1, data)
+sys.stdout.write(f"{net.weight.asnumpy().tobytes().hex()} {float(optimizer.learning_rate.asnumpy())}\\n")
+"""
+
+
+@pytest.mark.parametrize("settings", ['parallel_mode="data_parallel", parameter_broadcast=True', 'parallel_mode="semi_auto_parallel", full_batch=True',
+                                      'parallel_mode="auto_parallel", full_batch=True'])
+def test_ranks_agree_on_states_that_one_of_them_has_loaded(tmp_path, settings):
+    (tmp_path / "states.py").write_text(STATES_OF_RANK_0.replace("SETTINGS", settings))
+    lines = run([*MPIRUN, "-n", 2, sys.executable, "states.py"], tmp_path)[0].split("\n")[:2]
+    assert lines[0] == lines[1] and lines[0].endswith(" 0.25")
+    assert np.frombuffer(bytes.fromhex(lines[0].split()[0]), np.float32).max() < 0, "rank 0's moments are not taken"
 
 
 SAVED_BY_SOME = """
