@@ -6,6 +6,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <ranges>
+
 #include "python/src/bind.h"
 #include "python/src/called_cells.h"
 #include "python/src/parameters.h"
@@ -58,6 +61,29 @@ bool is_unseen(nb::handle self, const std::string& name) {
          !nb::borrow<nb::dict>(self.attr("__dict__")).contains(name.c_str());
 }
 
+// A number of Python or of NumPy.
+bool is_number_or_scalar(nb::handle object) {
+  static const nb::handle scalar = nb::object(nb::module_::import_("numpy").attr("generic")).release();
+  return is_number(object) || nb::isinstance(object, scalar);
+}
+
+Tensor filled(const Type& type, nb::handle number) {
+  const double value = nb::cast<double>(nb::float_(number));
+  const std::vector<double> values(static_cast<size_t>(type.shape.num_elements()), value);
+  return Tensor::of(type.shape, std::span<const double>(values)).cast(type.dtype);
+}
+
+// The parameter is part of the cell by a tuple that another attribute is: it would be gone from there, too, while what
+// was made of the tuple went on with it. A null value: it is to be deleted.
+[[noreturn]] void refuse_to_replace(nb::handle self, const std::string& name, nb::handle value) {
+  const auto type = [](nb::handle object) { return nb::cast<std::string>(object.type().attr("__name__")); };
+  throw nb::type_error(
+      fmt::format("{}: \"{}\" is a parameter, which {}: a number or a tensor of its shape becomes its value",
+                  type(self), name,
+                  value.is_valid() ? fmt::format("a {} cannot replace", type(value)) : "cannot be deleted")
+          .c_str());
+}
+
 // Cells and parameters become part of the cell, under the attribute's name.
 void set_attribute(nb::handle self, nb::handle key, nb::object value) {
   const auto name = nb::cast<std::string>(key);
@@ -72,8 +98,9 @@ void set_attribute(nb::handle self, nb::handle key, nb::object value) {
   }
   auto& cell = nb::cast<nn::Cell&>(self);
   const auto own = own_parameter(cell, name);
+  auto* const python_cell = dynamic_cast<PythonCell*>(&cell);
   const bool is_new_value = nb::isinstance<ir::Value>(value) || nb::isinstance<Tensor>(value) ||
-                            nb::isinstance<nn::Parameter>(value) || is_number(value);
+                            nb::isinstance<nn::Parameter>(value) || is_number_or_scalar(value);
   if (own != nullptr && current_graph() != nullptr && is_new_value) {
     assign_traced(own, value);
     return;
@@ -82,9 +109,18 @@ void set_attribute(nb::handle self, nb::handle key, nb::object value) {
     set_parameter_value(*own, nb::cast<Tensor>(value));
     return;
   }
+  if (own != nullptr && is_number_or_scalar(value)) {
+    set_parameter_value(*own, filled(parameter_type(*own), value));
+    return;
+  }
+  if (python_cell != nullptr && python_cell->holds(name)) {
+    const bool is_itself = nb::isinstance<nn::Parameter>(value) && &nb::cast<nn::Parameter&>(value) == own.get();
+    if (is_itself) return;
+    refuse_to_replace(self, name, value);
+  }
   const bool is_part = nb::isinstance<nn::Cell>(value) || nb::isinstance<nn::Parameter>(value);
   const bool is_change = current_graph() == nullptr && !is_unseen(self, name);
-  if (auto* python_cell = dynamic_cast<PythonCell*>(&cell)) {
+  if (python_cell != nullptr) {
     python_cell->release(name);
     if (nb::isinstance<nn::Parameter>(value)) {
       python_cell->adopt(name, nb::cast<std::shared_ptr<nn::Parameter>>(value));
@@ -101,7 +137,11 @@ void set_attribute(nb::handle self, nb::handle key, nb::object value) {
 }
 
 void delete_attribute(nb::handle self, nb::handle key) {
-  if (auto* cell = dynamic_cast<PythonCell*>(&nb::cast<nn::Cell&>(self))) cell->release(nb::cast<std::string>(key));
+  const auto name = nb::cast<std::string>(key);
+  if (auto* cell = dynamic_cast<PythonCell*>(&nb::cast<nn::Cell&>(self))) {
+    if (cell->holds(name)) refuse_to_replace(self, name, {});
+    cell->release(name);
+  }
   if (PyObject_GenericSetAttr(self.ptr(), key.ptr(), nullptr) != 0) throw nb::python_error();
   note_change();
 }
@@ -146,6 +186,11 @@ void PythonCell::hold_all(const std::string& attribute, const OwnParameters& par
     held_[attribute].push_back(parameter->full_name());
     hold(parameter->full_name(), parameter);
   }
+}
+
+bool PythonCell::holds(const std::string& name) const {
+  return std::ranges::any_of(
+      held_, [&](const auto& entry) { return std::ranges::find(entry.second, name) != entry.second.end(); });
 }
 
 void PythonCell::release(const std::string& attribute) {

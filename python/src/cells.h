@@ -19,6 +19,8 @@ class PythonCell : public nn::Cell {
   using nn::Cell::enter;
   // Takes what a sequence of parameters holds, each under its own name.
   void hold_all(const std::string& attribute, const OwnParameters& parameters);
+  // Whether a parameter of that name is here by a sequence.
+  bool holds(const std::string& name) const;
   // Gives up what the attribute has brought.
   void release(const std::string& attribute);
   // Whether it has been part of a trace.

@@ -222,6 +222,53 @@ def test_gradients(settings, expected):
     assert lists(ops.GradOperation(**settings)(net, ParameterTuple([net.w]))(*inputs)) == expected
 
 
+def trained_with(rate):
+    """How far the largest weight moves in one step of momentum whose rate a script sets so; and the optimizer."""
+    ms.set_seed(1)
+    net = nn.Dense(4, 3)
+    optimizer = nn.Momentum(net.trainable_params(), 0.1, 0.9)
+    before = net.weight.asnumpy().copy()
+    if rate is not None:
+        optimizer.learning_rate = rate
+    x = np.random.RandomState(1).randn(8, 4).astype(np.float32)
+    data = ms.dataset.NumpySlicesDataset({"x": x, "y": x[:, :3].copy()}, shuffle=False).batch(8)
+    ms.Model(net, nn.MSELoss(), optimizer).train(1, data)
+    return abs(net.weight.asnumpy() - before).max(), optimizer
+
+
+@pytest.mark.parametrize("zero", [0, 0.0, np.float32(0), Tensor(np.float32(0))], ids=lambda value: type(value).__name__)
+def test_a_number_assigned_to_a_parameter_of_an_optimizer_is_its_value(zero):
+    assert trained_with(None)[0] > 0
+    moved, optimizer = trained_with(zero)
+    assert moved == 0
+    assert "learning_rate" in [p.name for p in optimizer.get_parameters()]
+
+
+def test_a_parameter_of_an_optimizer_is_not_replaced_or_deleted():
+    optimizer = nn.Momentum(nn.Dense(4, 3).trainable_params(), 0.1, 0.9)
+    for value in (Parameter(Tensor(np.float32(0)), name="other"), "0.1", [0.1], None):
+        with pytest.raises(TypeError, match=f'"learning_rate" is a parameter, which a {type(value).__name__} cannot replace: a number or a tensor'):
+            optimizer.learning_rate = value
+    with pytest.raises(TypeError, match='"learning_rate" is a parameter, which cannot be deleted'):
+        del optimizer.learning_rate
+    optimizer.learning_rate = optimizer.learning_rate
+    assert float(optimizer.learning_rate.asnumpy()) == np.float32(0.1)
+
+
+def test_a_callback_sets_the_learning_rate_of_the_steps_after_it():
+    class Stops(ms.Callback):
+        def step_end(self, run_context):
+            run_context.original_args().optimizer.learning_rate = 0.0
+            weights.append(net.weight.asnumpy().copy())
+
+    weights, net = [], nn.Dense(4, 3)
+    x = np.ones((8, 4), np.float32)
+    data = ms.dataset.NumpySlicesDataset({"x": x, "y": x[:, :3].copy()}, shuffle=False).batch(4)
+    ms.Model(net, nn.MSELoss(), nn.Momentum(net.trainable_params(), 0.1, 0.9)).train(2, data, [Stops()], dataset_sink_mode=False)
+    assert len(weights) == 4
+    np.testing.assert_array_equal(weights[3], weights[0])
+
+
 class Scaled(nn.Cell):
     """A loss with a parameter of its own."""
 
