@@ -23,6 +23,7 @@ std::vector<Path> to_paths(const std::vector<std::string>& paths);
 void bind_errors(nb::module_& m);
 void bind_tensor(nb::module_& m);
 void bind_operators(nb::module_& m);
+void bind_sharded_call(nb::module_& ops_module);
 void bind_cells(nb::module_& m);
 void bind_layers(nb::module_& m);
 void bind_recurrent(nb::module_& m);

@@ -652,6 +652,7 @@ void bind_operators(nb::module_& m) {
   bind_creation(ops_module);
   bind_network(ops_module);
   bind_collectives(ops_module);
+  bind_sharded_call(ops_module);
   ops_module.def(
       "shard",
       [](nb::object x, const mesh::Strategy& strategy) {

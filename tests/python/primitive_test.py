@@ -1,5 +1,6 @@
 """The package mindspore: operators as objects, functions of functions, collectives between ranks."""
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -274,6 +275,59 @@ def test_groups_may_have_their_gradients_centralized():
     step(x)
     np.testing.assert_allclose(net.weight.asnumpy(), [[2, 0], [2, 0]], rtol=1e-6)  # the gradient is [1, 3] less its mean
     np.testing.assert_allclose(net.bias.asnumpy(), [-1, -1], rtol=1e-6)
+
+
+def shards_of(primitive, *extra, strategy, reads=lambda y, _: y, size=(4, 4), dtype=np.float32):
+    """The strategies in the graph of a training step whose one operator with a strategy is this one: (operator, strategy) in order."""
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.weight = ms.Parameter(Tensor(np.ones(size, np.float32)), name="weight")
+            self.relu = ops.ReLU()
+            self.primitive = primitive.shard(strategy)
+
+        def construct(self, x):
+            y = self.relu(x * self.weight)
+            y = self.primitive(y, *(x if item is ... else item for item in extra))
+            y = reads(y, x)
+            return ops.ReduceSum()(ops.Cast()(y, ms.float32)) if not isinstance(y, tuple) else sum(ops.ReduceSum()(ops.Cast()(z, ms.float32)) for z in y)
+
+    class First(nn.Cell):
+        def construct(self, y, label):
+            return y + ops.ReduceSum()(label)
+
+    context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", full_batch=True, device_num=2)
+    net = Net()
+    data = ms.dataset.NumpySlicesDataset({"x": np.ones((4, *size[1:]), dtype), "y": np.ones((4, 1), np.float32)}).batch(4)
+    model = ms.Model(net, First(), nn.SGD(net.trainable_params(), 0.1))
+    from mindspore.dataset.datasets import native_dataset
+    native = native_dataset(data)[0]
+    text = model._model(native).graph_text(native)
+    return re.findall(r"= (\w+)[^\n]* shard (\S+)", text)
+
+
+@pytest.mark.usefixtures("fresh_context")
+@pytest.mark.parametrize("make, extra, strategy, expected", [
+    (lambda: ops.Split(1, 2), (), ((2, 1),), {"((2,1),)"}),
+    (lambda: ops.TopK(), (2,), ((2, 1),), {"((2,1),)"}),
+    (lambda: ops.Unstack(1), (), ((2, 1),), {"((2,1),)"}),
+    (lambda: ops.SoftmaxCrossEntropyWithLogits(), (...,), ((2, 1), (2, 1)), {"((2,1),)", "((2,1),(2,1))", "((2,),)"}),
+    (lambda: ops.SquaredDifference(), (...,), ((1, 2), (1, 2)), {"((1,2),(1,2))", "((1,2),)"}),
+    (lambda: ops.Softsign(), (), ((1, 2),), {"((1,2),)", "((1,2),(1,2))", "((1,2),())", "((),(1,2))"}),
+    (lambda: ops.BiasAdd(), (Tensor(np.ones(4, np.float32)),), ((1, 2), (2,)), {"((1,2),(2,))"}),
+    (lambda: ops.Cast(), (ms.float16,), ((2, 1),), {"((2,1),)"}),
+], ids=lambda value: "" if not callable(value) else value().name)
+def test_a_strategy_goes_to_all_that_the_operator_computes(make, extra, strategy, expected):
+    found = shards_of(make(), *extra, strategy=strategy)
+    assert found and {text for _, text in found} <= expected, found
+    assert "relu" not in {op for op, _ in found}, found
+
+
+@pytest.mark.usefixtures("fresh_context")
+@pytest.mark.parametrize("make, extra", [(lambda: ops.Identity(), ()), (lambda: ops.Cast(), (ms.float32,))], ids=["identity", "cast"])
+def test_a_strategy_of_what_computes_nothing_is_refused(make, extra):
+    with pytest.raises(RuntimeError, match=r"the strategy \(\(2, 1\),\) splits nothing: this call gives back what it was given"):
+        shards_of(make(), *extra, strategy=((2, 1),))
 
 
 @pytest.mark.usefixtures("fresh_context")

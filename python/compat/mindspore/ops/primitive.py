@@ -27,6 +27,23 @@ def _num_devices():
     return tessera.cluster.size() if tessera.cluster.is_initialized() else None
 
 
+def _flat(args):
+    """The arguments, and the elements of those that are sequences."""
+    return [item for arg in args for item in (arg if isinstance(arg, (tuple, list)) else [arg])]
+
+
+def _with_operands(args, operands):
+    """The arguments with the next of the operands, values of the graph, in place of each tensor; parameters stay what may be assigned."""
+    def replaced(item):
+        if not isinstance(item, _TENSORS):
+            return item
+        operand = next(operands)
+        return operand if isinstance(item, tessera.Tensor) else item
+
+    return [type(arg)(map(replaced, arg)) if type(arg) in (tuple, list) else list(map(replaced, arg)) if isinstance(arg, (tuple, list))
+            else replaced(arg) for arg in args]
+
+
 class Primitive:
     """Called with tensors it computes; inside construct() it becomes a node of the graph, split as shard() says."""
 
@@ -89,16 +106,20 @@ class Primitive:
         is_split = has_strategy and mode in _SPLITTING
         if has_strategy and not is_split:
             context.warn_once(f"strategies (shard, set_strategy) have no effect in {mode}: only in {', '.join(_SPLITTING)}")
-        strategy = self.strategy_for(args) if is_split else None
-        result = self.run(*args, **kwargs)
-        if is_split:
-            tessera.ops.shard(result, [list(item) for item in strategy])
+        if not is_split:
+            return self.run(*args, **kwargs)
+        strategy = self.strategy_for(args)
+        call = tessera.ops.ShardedCall([x for x in _flat(args) if isinstance(x, _TENSORS)])
+        operands = iter(call.operands)
+        result = self.run(*_with_operands(args, operands), **kwargs)
+        if strategy and not call.shard([list(item) for item in strategy]):
+            raise RuntimeError(f"For '{self.name}', the strategy {self.in_strategy} splits nothing: this call gives back what it was given and "
+                               "computes nothing; give the strategy to the operator that reads the result.")
         return result
 
     def strategy_for(self, args):
         """The strategy of this call's tensors, checked: one tuple for each; where a script counts numbers, too, their tuples are ()."""
-        inputs = [item for arg in args for item in (arg if isinstance(arg, (tuple, list)) else [arg])]
-        counted = [x for x in inputs if isinstance(x, (*_TENSORS, int, float))]
+        counted = [x for x in _flat(args) if isinstance(x, (*_TENSORS, int, float))]
         strategy = self.in_strategy
         tensors = [x for x in counted if isinstance(x, _TENSORS)]
         if len(strategy) == len(counted) and all(not item for item, x in zip(strategy, counted) if not isinstance(x, _TENSORS)):
