@@ -385,6 +385,9 @@ class Launcher {
     } else {
       settings["TESSERA_RANK"] = std::to_string(rank);
       settings["TESSERA_SIZE"] = std::to_string(options_.num_processes);
+      // What published scripts read of their place.
+      settings["RANK_ID"] = settings["DEVICE_ID"] = std::to_string(rank);
+      settings["RANK_SIZE"] = std::to_string(options_.num_processes);
       settings["TESSERA_SECRET_FD"] = std::to_string(secret_.fd());
       settings["TESSERA_SECRET_FILE"] = own_descriptor(secret_);
       settings["TESSERA_STORE"] = fmt::format("unix:tessera-{}-{}", geteuid(), job_id);

@@ -186,6 +186,19 @@ ops.AllReduce()(Tensor([1.0]))
     assert done.returncode != 0 and "on purpose" in done.stderr
 
 
+def test_the_launcher_says_what_scripts_read_of_their_place(tmp_path):
+    script = tmp_path / "place.py"
+    script.write_text("""
+import os
+place = [os.environ[name] for name in ("RANK_ID", "DEVICE_ID", "RANK_SIZE")]
+from mindspore.communication import get_rank, init
+init()
+assert place == [str(get_rank()), str(get_rank()), "3"], place
+""")
+    done = subprocess.run([*TESSERA_RUN, "-n", "3", sys.executable, script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_warning_is_said_by_rank_0_alone(tmp_path):
     script = tmp_path / "warns.py"
     script.write_text("""
