@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 #include <nanobind/trampoline.h>
 
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -344,33 +345,69 @@ checkpoint.save does.)")
 
 }  // namespace
 
+namespace {
+
+// One entry of a dict of options, as the type that is wanted.
+struct Entry {
+  const char* dict;
+  std::string key;
+  nb::handle value;
+
+  [[noreturn]] void refuse(const std::string& wanted) const {
+    throw InvalidArgument("{}: {} must be {}, got {}", dict, key, wanted, nb::cast<std::string>(nb::repr(value)));
+  }
+  std::string text() const {
+    if (!nb::isinstance<nb::str>(value)) refuse("a text");
+    return nb::cast<std::string>(value);
+  }
+  bool truth() const {
+    if (!PyBool_Check(value.ptr())) refuse("True or False");
+    return nb::cast<bool>(value);
+  }
+  int64_t whole_number(int64_t least, int64_t most) const {
+    const auto wanted = fmt::format("a whole number from {} to {}", least, most);
+    int64_t number = 0;
+    if (PyBool_Check(value.ptr()) || !nb::try_cast(value, number, false)) refuse(wanted);
+    if (number < least || number > most) refuse(wanted);
+    return number;
+  }
+  double seconds() const {
+    const char* const wanted = "a number of seconds above 0";
+    if (PyBool_Check(value.ptr()) || !is_number(value)) refuse(wanted);
+    const double number = nb::cast<double>(nb::float_(value));
+    if (!(number > 0)) refuse(wanted);
+    return number;
+  }
+};
+
+constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
+
+}  // namespace
+
 train::AutomaticPlanOptions search_options(const nb::dict& given) {
   train::AutomaticPlanOptions options;
   for (const auto& [key, value] : given) {
-    const auto name = nb::cast<std::string>(key);
+    const auto name = nb::cast<std::string>(nb::str(key));
+    const Entry entry{"search", name, value};
     if (name == "algorithm") {
-      options.search.algorithm = compiler::parse_search_algorithm(nb::cast<std::string>(value));
+      options.search.algorithm = compiler::parse_search_algorithm(entry.text());
     } else if (name == "rounds") {
-      options.search.rounds = nb::cast<int>(value);
+      options.search.rounds = static_cast<int>(entry.whole_number(1, kMaxInt));
     } else if (name == "timeout") {
-      options.search.timeout_seconds = nb::cast<double>(value);
-      if (!(options.search.timeout_seconds > 0)) {
-        throw InvalidArgument("search: timeout must be a number of seconds above 0, got {}",
-                              options.search.timeout_seconds);
-      }
+      options.search.timeout_seconds = entry.seconds();
     } else if (name == "max_axes") {
-      options.search.max_axes = nb::cast<int>(value);
+      options.search.max_axes = static_cast<int>(entry.whole_number(1, kMaxInt));
     } else if (name == "fully_use_devices") {
-      options.search.use_all_ranks = nb::cast<bool>(value);
+      options.search.use_all_ranks = entry.truth();
     } else if (name == "slice_align_size") {
-      options.search.slice_align_size = nb::cast<int64_t>(value);
+      options.search.slice_align_size = entry.whole_number(1, std::numeric_limits<int64_t>::max());
     } else if (name == "profile") {
-      const auto path = nb::cast<std::string>(value);
+      const auto path = entry.text();
       options.profile = compiler::parse_profile(FileSystem::local().read_text(path), path);
     } else if (name == "save") {
-      options.save_file = nb::cast<std::string>(value);
+      options.save_file = entry.text();
     } else if (name == "load") {
-      options.load_file = nb::cast<std::string>(value);
+      options.load_file = entry.text();
     } else {
       throw InvalidArgument(
           "search has no key \"{}\"; there are: algorithm, rounds, timeout, max_axes, fully_use_devices, "

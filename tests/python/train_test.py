@@ -390,6 +390,23 @@ def test_values_outlive_a_model_whose_network_became_part_of_another_cell():
     assert (around.net.weight.numpy() != before).all()
 
 
+@pytest.mark.parametrize("search, words", [
+    ({"timeout": -1.0}, 'timeout must be a number of seconds above 0, got -1.0'), ({"timeout": float("nan")}, "got nan"),
+    ({"timeout": 0}, "got 0"), ({"timeout": "60"}, "timeout must be a number of seconds above 0, got '60'"),
+    ({"timeout": True}, "got True"), ({"rounds": -5}, 'rounds must be a whole number from 1 to 2147483647, got -5'),
+    ({"rounds": 2.5}, "got 2.5"), ({"rounds": 2 ** 40}, "got 1099511627776"), ({"max_axes": 0}, 'max_axes must be a whole number from 1'),
+    ({"slice_align_size": 0}, 'slice_align_size must be a whole number from 1'), ({"fully_use_devices": 2}, "must be True or False, got 2"),
+    ({"algorithm": 3}, 'algorithm must be a text, got 3'), ({"save": 1}, 'save must be a text'), ({"tiemout": 1}, 'no key "tiemout"')], ids=str)
+def test_options_of_the_search_are_refused_by_name(search, words):
+    with pytest.raises(tessera.InvalidArgument, match=re.escape(words)):
+        tessera.Model(nn.Dense(4, 1), nn.MSELoss(), nn.SGD(0.1), parallel_mode="auto_parallel", search=search)
+
+
+def test_options_of_the_search_within_their_ranges_are_taken():
+    search = {"timeout": 60, "rounds": 1, "max_axes": 1, "slice_align_size": 1, "fully_use_devices": True, "algorithm": "certified"}
+    tessera.Model(nn.Dense(4, 1), nn.MSELoss(), nn.SGD(0.1), parallel_mode="auto_parallel", search=search)
+
+
 def test_an_optimizer_for_some_parameters_leaves_the_others():
     net = nn.Dense(4, 1)
     weight = net.weight.numpy().copy()
