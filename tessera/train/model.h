@@ -322,6 +322,7 @@ class Model {
 
   // model_checkpoint.cc
   bool says_nothing(const std::string& name);
+  std::map<std::string, double> fixed_rates();
   std::vector<CheckpointJob::Value> held_values();
   // All of a save but its copy of the values. Collective.
   CheckpointJob make_save(const std::string& path, const SaveCheckpointOptions& options);

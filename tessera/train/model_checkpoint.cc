@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/base/logging.h"
 #include "tessera/base/random_id.h"
 #include "tessera/checkpoint/candidates.h"
 #include "tessera/checkpoint/decrypt_checkpoint.h"
@@ -370,7 +371,19 @@ void Model::take_elsewhere(const checkpoint::GlobalCheckpoint& loaded, const Des
   }
 }
 
+// Fixed learning rates, by name.
+std::map<std::string, double> Model::fixed_rates() {
+  std::map<std::string, double> rates;
+  for (const auto& name : session_->names()) {
+    if (is_learning_rate(name) && session_->global_type(name).shape.ndim() == 0) {
+      rates[name] = session_->value(name).item();
+    }
+  }
+  return rates;
+}
+
 checkpoint::CheckpointInfo Model::load_checkpoint(const std::string& path, const LoadCheckpointOptions& options) {
+  const auto own_rates = fixed_rates();
   const auto opened = load(path, {.decryption = options.decryption,
                                   .job_name = options.accept_other_jobs ? std::string() : options_.job_name,
                                   .names = session_->names(),
@@ -381,6 +394,12 @@ checkpoint::CheckpointInfo Model::load_checkpoint(const std::string& path, const
     if (may_be_missing(name) && loaded.find(name) == nullptr) {
       session_->set_value(name, Tensor::zeros(session_->global_type(name)));
     }
+  }
+  for (const auto& [name, rate] : fixed_rates()) {
+    if (rate == own_rates.at(name) || context_.rank() != 0) continue;
+    log_warning(
+        "{}: training goes on with {} {}, as it was saved, not with this model's {}; set the value to change it",
+        loaded.path(), name, rate, own_rates.at(name));
   }
   loss_sum_ = 0;
   const auto info = loaded.info().value_or(checkpoint::CheckpointInfo{});

@@ -353,6 +353,20 @@ def test_a_checkpoint_of_another_job_is_not_resumed(tmp_path):
         job(name).load_checkpoint(path)
 
 
+def test_a_checkpoint_with_another_learning_rate_says_so(tmp_path, capfd):
+    def job(rate):
+        return tessera.Model(nn.Dense(4, 1), nn.MSELoss(), nn.Momentum(learning_rate=rate))
+
+    path = job(0.125).save_checkpoint(str(tmp_path / "x.ckpt"))
+    job(0.125).load_checkpoint(path)
+    assert "learning_rate" not in capfd.readouterr().err
+    other = job(0.5)
+    other.load_checkpoint(path)
+    assert other.value("learning_rate").item() == 0.125
+    said = capfd.readouterr().err
+    assert said.count("training goes on with learning_rate 0.125, as it was saved, not with this model's 0.5") == 1
+
+
 class Around(nn.Cell):
     def __init__(self, net):
         super().__init__()
