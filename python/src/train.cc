@@ -142,9 +142,19 @@ auto with_unowned_cells(train::Model& model, const F& f) {
   }
 }
 
+// The model that callbacks see: the Python object that trains, as long as there is one.
+std::map<const train::Model*, nb::handle>& python_models() {
+  // Never destroyed: a model may go after what is static here. Guarded by the GIL.
+  static auto& models = *new std::map<const train::Model*, nb::handle>();
+  return models;
+}
+
 // A model, and the values that Python's parameters have in it.
 class PythonModel {
  public:
+  ~PythonModel() { python_models().erase(model_.get()); }
+  PythonModel(const PythonModel&) = delete;
+  PythonModel& operator=(const PythonModel&) = delete;
   // states: the optimizer's, where Python has parameters of them.
   PythonModel(nn::Cell& network, nn::Cell* loss, nn::Optimizer* optimizer, train::ModelOptions options,
               bool shows_slices, const std::vector<nn::Parameter*>& states) {
@@ -244,12 +254,6 @@ class PythonModel {
   std::unique_ptr<train::Model> model_;
   std::unique_ptr<HeldParameters> held_;
 };
-
-// The model that callbacks see: the Python object that trains.
-std::map<const train::Model*, nb::handle>& python_models() {
-  static std::map<const train::Model*, nb::handle> models;
-  return models;
-}
 
 void PythonCallback::call(const char* name, train::RunContext& run) {
   const nb::gil_scoped_acquire gil;
