@@ -159,11 +159,39 @@ std::vector<std::shared_ptr<nn::Parameter>> state_parameters(
   return states;
 }
 
+// Whether one of the states has the name of another parameter that the trace has met.
+bool clashes(const std::vector<std::shared_ptr<nn::Parameter>>& states) {
+  std::map<std::string, const nn::Parameter*> known;
+  for (const auto& parameter : read_by_trace()) known.emplace(parameter->full_name(), parameter.get());
+  return std::any_of(states.begin(), states.end(), [&](const auto& state) {
+    const auto other = known.find(state->full_name());
+    return other != known.end() && other->second != state.get();
+  });
+}
+
+// The states, under names that no other optimizer of the trace uses.
+std::vector<std::shared_ptr<nn::Parameter>> own_states(
+    nb::handle self, const std::vector<std::shared_ptr<nn::Parameter>>& own_parameters) {
+  auto states = state_parameters(self, own_parameters);
+  // Those of a cell within cells are called by its path, whatever the optimizer says.
+  std::vector<std::string> given_names;
+  for (const auto& state : states) given_names.push_back(state->given_name);
+  for (int number = 2; clashes(states); ++number) {
+    const auto prefix = fmt::format("optimizer_{}.", number);
+    nb::cast<nn::Optimizer&>(self).set_state_prefix(prefix);
+    states = state_parameters(self, own_parameters);
+    for (size_t i = 0; i < states.size(); ++i) {
+      if (!given_names[i].empty()) states[i]->given_name = prefix + given_names[i];
+    }
+  }
+  return states;
+}
+
 // Adds the updates to the graph.
 void update(nb::handle self, const std::vector<std::shared_ptr<nn::Parameter>>& own_parameters, nb::handle gradients) {
   ir::Graph& graph = traced_graph("an optimizer's update");
   for (const auto& parameter : own_parameters) read_by_trace(parameter);
-  for (const auto& state : state_parameters(self, own_parameters)) read_by_trace(state);
+  for (const auto& state : own_states(self, own_parameters)) read_by_trace(state);
   Operation operation;
   const auto values = operation.values(gradients);
   if (values.size() != own_parameters.size()) {
@@ -179,6 +207,16 @@ void update(nb::handle self, const std::vector<std::shared_ptr<nn::Parameter>>& 
 class TracedOptimizer : public nn::Optimizer {
  public:
   TracedOptimizer(nb::object update, nb::object states) : update_(std::move(update)), states_(std::move(states)) {}
+  void set_state_prefix(const std::string& prefix) override {
+    const nb::gil_scoped_acquire gil;
+    for (const nb::handle item : states_()) {
+      auto& state = nb::cast<nn::Parameter&>(item);
+      auto name = state.full_name();
+      if (!prefix_.empty() && name.starts_with(prefix_)) name.erase(0, prefix_.size());
+      state.given_name = prefix + name;
+    }
+    prefix_ = prefix;
+  }
   void update(ir::Graph& graph, std::span<const nn::ParameterGradient> gradients) override {
     const nb::gil_scoped_acquire gil;
     const TraceScope scope(graph);
@@ -207,6 +245,7 @@ class TracedOptimizer : public nn::Optimizer {
  private:
   nb::object update_;
   nb::object states_;
+  std::string prefix_;
 };
 
 // (then(), otherwise()), both traced. What either assigns to a parameter holds where the condition, bool[], says so.

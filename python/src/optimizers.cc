@@ -72,6 +72,7 @@ class ChosenParameters : public nn::Optimizer {
     }
     return inner_.states(kept);
   }
+  void set_state_prefix(const std::string& prefix) override { inner_.set_state_prefix(prefix); }
 
  private:
   nn::Optimizer& inner_;
@@ -93,6 +94,7 @@ class ScaledGradients : public nn::Optimizer {
   std::vector<nn::Parameter> states(std::span<nn::Parameter* const> parameters) const override {
     return inner_.states(parameters);
   }
+  void set_state_prefix(const std::string& prefix) override { inner_.set_state_prefix(prefix); }
 
  private:
   nn::Optimizer& inner_;
@@ -117,6 +119,7 @@ class CentralizedGradients : public nn::Optimizer {
   std::vector<nn::Parameter> states(std::span<nn::Parameter* const> parameters) const override {
     return inner_.states(parameters);
   }
+  void set_state_prefix(const std::string& prefix) override { inner_.set_state_prefix(prefix); }
 
  private:
   nn::Optimizer& inner_;
@@ -146,7 +149,12 @@ unless drop_overflow_update is False. Micikevicius et al., 2018. Made by dynamic
 
 void bind_optimizers(nb::module_& m) {
   nb::class_<nn::Optimizer>(m, "Optimizer", "Updates a network's trainable parameters from their gradients.",
-                            nb::dynamic_attr());
+                            nb::dynamic_attr())
+      .def("set_state_prefix", &nn::Optimizer::set_state_prefix, "prefix"_a,
+           R"(What the names of the states begin with from here on, "" unless it is set.
+
+Two optimizers of one step need states of their own. Where update() finds that a state has the name of another one's, it sets
+"optimizer_2.", or the next number that is free.)");
   nb::class_<ChosenParameters, nn::Optimizer>(m, "ChosenParameters",
                                               "Another optimizer for some of the parameters only.")
       .def(nb::init<nn::Optimizer&, std::vector<const nn::Parameter*>>(), "optimizer"_a, "parameters"_a,

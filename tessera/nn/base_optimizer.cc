@@ -110,7 +110,7 @@ ir::Value BaseOptimizer::decayed_gradient(const Update& update) {
   return gradient;
 }
 
-Parameter BaseOptimizer::slot_of(const Parameter& parameter, const std::string& slot) {
+Parameter BaseOptimizer::slot_of(const Parameter& parameter, const std::string& slot) const {
   // Squared gradients underflow in half types.
   Parameter made =
       state(slot + "." + parameter.full_name(), {at_least_f32(parameter.type.dtype), parameter.type.shape}, 0);
@@ -118,11 +118,15 @@ Parameter BaseOptimizer::slot_of(const Parameter& parameter, const std::string& 
   return made;
 }
 
-Parameter BaseOptimizer::state(const std::string& name, const Type& type, double value) {
-  return {.name = name, .type = type, .init = constant(value), .requires_grad = false, .kind = ir::InputKind::kState};
+Parameter BaseOptimizer::state(const std::string& name, const Type& type, double value) const {
+  return {.name = state_prefix_ + name,
+          .type = type,
+          .init = constant(value),
+          .requires_grad = false,
+          .kind = ir::InputKind::kState};
 }
 
-ir::Value BaseOptimizer::global_step(ir::Graph& graph) { return state("global_step", kStepType, 0).in(graph); }
+ir::Value BaseOptimizer::global_step(ir::Graph& graph) const { return state("global_step", kStepType, 0).in(graph); }
 
 std::optional<size_t> BaseOptimizer::group_of(const Parameter& parameter) const {
   std::optional<size_t> found;

@@ -43,6 +43,7 @@ class BaseOptimizer : public Optimizer {
   void update(ir::Graph& graph, std::span<const ParameterGradient> gradients) final;
   // Throws InvalidArgument when a group matches none of the parameters, too.
   std::vector<Parameter> states(std::span<Parameter* const> parameters) const final;
+  void set_state_prefix(const std::string& prefix) final { state_prefix_ = prefix; }
   std::string name() const final { return name_; }
 
  protected:
@@ -69,12 +70,12 @@ class BaseOptimizer : public Optimizer {
 
   // gradient / loss_scale + weight_decay * parameter, in the dtype of the parameter's slots.
   static ir::Value decayed_gradient(const Update& update);
-  // The state "<slot>.<parameter>" of a parameter.
-  static Parameter slot_of(const Parameter& parameter, const std::string& slot);
-  // A state of that type in which every element is `value` at first.
-  static Parameter state(const std::string& name, const Type& type, double value);
+  // The state "<slot>.<parameter>" of a parameter, behind the prefix.
+  Parameter slot_of(const Parameter& parameter, const std::string& slot) const;
+  // A state of that name behind the prefix, and of that type, in which every element is `value` at first.
+  Parameter state(const std::string& name, const Type& type, double value) const;
   // The value of global_step at this step, i32[1].
-  static ir::Value global_step(ir::Graph& graph);
+  ir::Value global_step(ir::Graph& graph) const;
 
  private:
   // Index of the group that the parameter is in; nullopt for none.
@@ -88,6 +89,7 @@ class BaseOptimizer : public Optimizer {
   ir::Value read_rate(ir::Graph& graph, std::optional<size_t> group, DType scalar) const;
 
   std::string name_;
+  std::string state_prefix_;
   OptimizerSettings settings_;
 };
 

@@ -25,6 +25,9 @@ class Optimizer {
   // The states that update() reads for these parameters, with their initial values, in the order in which a checkpoint
   // lists them. Full names.
   virtual std::vector<Parameter> states(std::span<Parameter* const> parameters) const = 0;
+  // What the names of the states begin with from here on; "" unless it is set. Two optimizers of one step need states
+  // of their own: "discriminator." makes discriminator.global_step, discriminator.moments.<param>.
+  virtual void set_state_prefix(const std::string& prefix) = 0;
   // "Momentum": by which a checkpoint says whose states it holds. "": it does not say.
   virtual std::string name() const { return {}; }
 };

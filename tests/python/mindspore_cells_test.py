@@ -357,3 +357,118 @@ def test_cells_that_evaluate_and_differentiate():
         np.testing.assert_allclose(made.asnumpy(), expected, rtol=1e-5)
     nn.ParameterUpdate(net.bias)(Tensor([5.0]))
     assert net.bias.asnumpy() == [5]
+
+
+class Adversaries(nn.Cell):
+    """Two networks that are trained against each other in one step, each by an optimizer of its own."""
+
+    def __init__(self, make_optimizers):
+        super().__init__()
+        self.generator, self.judge = nn.Dense(2, 3, "ones"), nn.Dense(3, 1, "ones")
+        self.optimizer_g, self.optimizer_d = make_optimizers(self.generator.trainable_params(), self.judge.trainable_params())
+        self.grad = ops.GradOperation(get_by_list=True)
+        self.of_generator = lambda z: -self.judge(self.generator(z)).mean()
+        self.of_judge = lambda z: (self.judge(self.generator(z))**2).mean()
+        self.weights_g, self.weights_d = (ParameterTuple(net.trainable_params()) for net in (self.generator, self.judge))
+
+    def construct(self, z):
+        gradients = self.grad(self.of_generator, self.weights_g)(z), self.grad(self.of_judge, self.weights_d)(z)
+        return self.optimizer_g(gradients[0]), self.optimizer_d(gradients[1])
+
+
+class TestTwoOptimizersInOneStep:
+    Z = Tensor(np.arange(8, dtype=np.float32).reshape(4, 2) / 8)
+    OPTIMIZERS = [
+        lambda g, d: (nn.Momentum(g, 0.1, 0.9), nn.Momentum(d, 0.01, 0.5)),
+        lambda g, d: (nn.Adam(g, 0.1), nn.SGD(d, [0.1, 0.01, 0.001])),
+        lambda g, d: (nn.Adam(g, 0.1), nn.Adam(d, 0.01)),
+    ]
+
+    def values_by_one_after_the_other(self, make_optimizers):
+        """The parameters after three steps in which each optimizer updates in a graph of its own."""
+        step = Adversaries(make_optimizers)
+        apart = [ops.GradOperation(get_by_list=True)(f, w) for f, w in ((step.of_generator, step.weights_g), (step.of_judge, step.weights_d))]
+        for _ in range(3):
+            gradients = [f(self.Z) for f in apart]
+            step.optimizer_g(gradients[0])
+            step.optimizer_d(gradients[1])
+        return [p.asnumpy() for p in (*step.weights_g, *step.weights_d)]
+
+    @pytest.mark.parametrize("make_optimizers", OPTIMIZERS)
+    @pytest.mark.parametrize("form", ["cell", "function"])
+    def test_each_has_its_own_states(self, make_optimizers, form):
+        step = Adversaries(make_optimizers)
+        run = step if form == "cell" else ms.jit(lambda z: step.construct(z))
+        for _ in range(3):
+            run(self.Z)
+        for found, expected in zip((*step.weights_g, *step.weights_d), self.values_by_one_after_the_other(make_optimizers)):
+            np.testing.assert_allclose(found.asnumpy(), expected, rtol=1e-5)
+
+    def test_the_second_ones_states_have_its_path(self):
+        step = Adversaries(self.OPTIMIZERS[0])
+        names = [p.name for p in step.get_parameters()]
+        assert len(set(names)) == len(names)
+        assert {"global_step", "learning_rate", "momentum", "moments.generator.weight"} <= set(names)
+        assert {"optimizer_d.global_step", "optimizer_d.learning_rate", "optimizer_d.moments.judge.weight"} <= set(names)
+        assert step.optimizer_d.moments[0].name == "optimizer_d.moments.judge.weight"
+        assert [p.asnumpy() for p in step.get_parameters() if p.name == "optimizer_d.learning_rate"] == [np.float32(0.01)]
+
+    def test_steps_that_each_have_one_are_told_apart(self):
+        class Step(nn.Cell):
+            def __init__(self, net):
+                super().__init__()
+                self.net = net
+                self.optimizer = nn.Momentum(net.trainable_params(), 0.1, 0.9)
+
+        class Both(nn.Cell):
+            def __init__(self):
+                super().__init__()
+                self.one, self.other = Step(nn.Dense(2, 2)), Step(nn.Dense(2, 2))
+
+        both = Both()
+        for name in ("one", "other"):
+            assert [p.name for p in getattr(both, name).optimizer.state_parameters()][0] == f"{name}.optimizer.global_step"
+
+    def test_two_of_one_path_meet_in_a_function(self):
+        class Step(nn.Cell):
+            def __init__(self, net):
+                super().__init__()
+                self.net = net
+                self.optimizer = nn.Momentum(net.trainable_params(), 0.1, 0.9)
+
+        class Outer(nn.Cell):
+            def __init__(self):
+                super().__init__()
+                self.step = Step(nn.Dense(2, 2))
+
+        one, other = Outer(), Outer()
+        other.step.net.update_parameters_name("other")
+
+        def update(x):
+            return [outer.step.optimizer((ops.zeros_like(outer.step.net.weight) + x, ops.zeros_like(outer.step.net.bias))) for outer in (one, other)]
+
+        before = other.step.net.weight.asnumpy()
+        ms.jit(update)(Tensor(1.0))
+        np.testing.assert_allclose(other.step.net.weight.asnumpy(), before - 0.1, rtol=1e-5)
+        names = [outer.step.optimizer.state_parameters()[0].name for outer in (one, other)]
+        assert names == ["step.optimizer.global_step", "optimizer_2.step.optimizer.global_step"]
+
+    def test_one_that_is_replaced_keeps_the_plain_names(self):
+        net = nn.Dense(2, 2)
+        step = nn.Cell()
+        step.optimizer = nn.Momentum(net.trainable_params(), 0.1, 0.9)
+        step.optimizer = nn.Momentum(net.trainable_params(), 0.2, 0.9)
+        assert [p.name for p in step.optimizer.state_parameters()][0] == "global_step"
+
+    def test_a_checkpoint_has_both(self, tmp_path):
+        path = str(tmp_path / "both.ckpt")
+        make = self.OPTIMIZERS[2]
+        step = Adversaries(make)
+        step(self.Z)
+        ms.save_checkpoint(step, path)
+        step(self.Z)
+        resumed = Adversaries(make)
+        assert ms.load_param_into_net(resumed, ms.load_checkpoint(path)) == []
+        resumed(self.Z)
+        for one, other in zip(step.get_parameters(), resumed.get_parameters()):
+            np.testing.assert_array_equal(one.asnumpy(), other.asnumpy())

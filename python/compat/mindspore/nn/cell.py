@@ -17,6 +17,26 @@ def _check_place(who, role, rank_id):
                            "hybrid_parallel says where operators run")
 
 
+def _optimizers_in(cell):
+    if hasattr(cell, "prefix_states"):
+        yield cell
+    for _, child in cell.children():
+        if child.__dict__.get("_holds_optimizers"):
+            yield from _optimizers_in(child)
+
+
+def _name_states_apart(cell):
+    """Of two optimizers below, the second one's states begin with its path where both would have a state of one name."""
+    taken, seen = set(), set()
+    for optimizer in _optimizers_in(cell):
+        if id(optimizer) in seen:
+            continue
+        seen.add(id(optimizer))
+        if any(state.name in taken for state in optimizer.state_parameters()):
+            optimizer.prefix_states(optimizer.path() + ".")
+        taken.update(state.name for state in optimizer.state_parameters())
+
+
 class Cell(tessera.nn.Cell):
     """A piece of a network: parameters, child cells and construct(), which is traced once for each signature.
 
@@ -48,6 +68,9 @@ class Cell(tessera.nn.Cell):
         super().__setattr__(name, value)
         if isinstance(value, Cell):
             value.__dict__["_is_part"] = True
+            if value.__dict__.get("_holds_optimizers"):
+                self.__dict__["_holds_optimizers"] = True
+                _name_states_apart(self)
         # From here on a parameter's name is the path of attributes; what its author called it holds in the outermost cell only.
         if isinstance(value, tessera.nn.Cell) and self.auto_prefix and not getattr(value, "_keeps_names", False):
             value.name_parameters()

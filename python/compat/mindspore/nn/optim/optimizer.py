@@ -168,6 +168,7 @@ class NativeOptimizer(Optimizer):
         self.parameters = ParameterTuple(own)
         self._slots = ParameterTuple(slots)
         self._tables = ParameterTuple(tables)
+        self.__dict__.update(_slot_words=[state.name.split(".")[0] if "." in state.name else None for state in slots], _holds_optimizers=True)
 
     def construct(self, gradients):
         self._native.update(list(self.parameters), list(gradients))
@@ -181,11 +182,19 @@ class NativeOptimizer(Optimizer):
     def state_parameters(self):
         return self._native.state_parameters(list(self.parameters))
 
+    def prefix_states(self, prefix):
+        """Names the states by the prefix and what they are called alone."""
+        self._native.set_state_prefix(prefix)
+        self.state_parameters()
+        # The cell holds them under their new names, in the same order.
+        self._step_states, self.parameters, self._slots, self._tables = self._step_states, self.parameters, self._slots, self._tables
+
     def __getattr__(self, name):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            slots = [state for state in self.__dict__.get("_slots", ()) if state.name.startswith(name + ".")]
+            own = self.__dict__
+            slots = [state for state, word in zip(own.get("_slots", ()), own.get("_slot_words", ())) if word == name]
             if not slots:
                 raise
             return ParameterTuple(slots)
