@@ -4,6 +4,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/passes/fused_program.h"
+#include "tessera/compiler/passes/node_order.h"
 #include "tessera/compiler/passes/passes.h"
 #include "tessera/compiler/passes/rewrite.h"
 #include "tessera/ops/op_def.h"
@@ -31,7 +32,7 @@ bool is_readable(DType dtype) {
 
 class Fusion {
  public:
-  Fusion(const Graph& graph, int max_nodes) : graph_(graph), max_nodes_(max_nodes) {}
+  Fusion(const Graph& graph, int max_nodes) : graph_(graph), uses_(find_uses(graph)), max_nodes_(max_nodes) {}
 
   Graph run() {
     group_of_.assign(static_cast<size_t>(graph_.num_nodes()), -1);
@@ -97,15 +98,10 @@ class Fusion {
   }
 
   bool is_read_outside(ValueId v, int group) const {
-    for (const auto& output : graph_.outputs()) {
-      if (output.value == v) return true;
-    }
-    for (NodeId n = graph_.info(v).node + 1; n < graph_.num_nodes(); ++n) {
-      if (group_of_[static_cast<size_t>(n)] == group) continue;
-      const auto& inputs = graph_.node(n).inputs;
-      if (std::find(inputs.begin(), inputs.end(), v) != inputs.end()) return true;
-    }
-    return false;
+    if (uses_.is_result[static_cast<size_t>(v)]) return true;
+    const auto& users = uses_.users[static_cast<size_t>(v)];
+    return std::any_of(users.begin(), users.end(),
+                       [&](NodeId n) { return group_of_[static_cast<size_t>(n)] != group; });
   }
 
   bool is_read_inside(ValueId v, const Group& group) const {
@@ -171,6 +167,7 @@ class Fusion {
   }
 
   const Graph& graph_;
+  const ValueUses uses_;
   int max_nodes_;
   std::vector<Group> groups_;
   std::vector<int> group_of_;
