@@ -5,6 +5,7 @@
 #include "tessera/base/file_system.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
+#include "tessera/base/thread.h"
 #include "tessera/checkpoint/choose.h"
 #include "tessera/checkpoint/diff.h"
 #include "tessera/checkpoint/global_checkpoint.h"

@@ -56,6 +56,14 @@ void stop_waiting_for_idle_cores() {
   }
 }
 
+void with_room_on_stack(const std::function<void()>& f) {
+  if (make_room_on_stacks()) {
+    f();
+  } else {
+    start_thread("the program, for which ulimit -s leaves its first thread too small a stack", f).join();
+  }
+}
+
 int count_startable_threads(int wanted) {
   std::mutex mutex;
   std::condition_variable changed;

@@ -2,6 +2,7 @@
 // one that is thrown while others run ends the program.
 #pragma once
 
+#include <functional>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -62,6 +63,9 @@ class ThreadGroup {
 // need, and a stack that is too small ends the process by SIGSEGV. Returns whether the program's first thread, whose
 // stack grows up to that limit, has as much too; the soft limit is raised where the hard one allows it.
 bool make_room_on_stacks();
+// Calls f, which throws nothing, where the stack has that room: in this thread, or in one for it. Throws IoError where
+// no thread can be started.
+void with_room_on_stack(const std::function<void()>& f);
 
 // The calling thread, and the threads that it starts from now on, run only while no other thread wants their core.
 // Returns false where the system refuses; then they have the lowest priority that it grants.

@@ -170,11 +170,7 @@ int run_program(int argc, char** argv, const std::function<int(Context&, const A
     }
   };
   try {
-    if (make_room_on_stacks()) {
-      run_all();
-    } else {
-      start_thread("the program, for which ulimit -s leaves its first thread too small a stack", run_all).join();
-    }
+    with_room_on_stack(run_all);
   } catch (const std::exception& e) {
     write_text(fmt::format("error: {}\n", e.what()));
   }

@@ -229,7 +229,9 @@ void add_calibrate(CLI::App& app) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+namespace {
+
+int run_command(int argc, char** argv) {
   int exit_code = 0;
   CLI::App app("Tessera trains a neural network that was written for one device on many devices.");
   app.require_subcommand(1);
@@ -265,6 +267,20 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
     return cluster::kExitFailure;
+  }
+  return exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // A launcher needs little, and its ranks keep the limit of stacks that they were given.
+  if (argc > 1 && std::string(argv[1]) == "run") return run_command(argc, argv);
+  int exit_code = cluster::kExitFailure;
+  try {
+    with_room_on_stack([&] { exit_code = run_command(argc, argv); });
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
   }
   return exit_code;
 }

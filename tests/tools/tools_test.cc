@@ -28,8 +28,8 @@ std::filesystem::path scratch(const std::string& name) {
 }
 
 // What the command prints. Throws InvalidArgument with what it prints instead when it fails.
-std::string run_tool(const std::string& arguments) {
-  FILE* pipe = popen((kCommand + arguments + " 2>&1").c_str(), "r");
+std::string run_tool(const std::string& arguments, const std::string& before = "") {
+  FILE* pipe = popen((before + kCommand + arguments + " 2>&1").c_str(), "r");
   check(pipe != nullptr, "cannot start a process");
   std::string text;
   std::array<char, 4096> part{};
@@ -838,6 +838,12 @@ void update() {
     for (auto& golden : file.cases) golden = run_golden(golden, run_tool_on);
     std::ofstream(path_of(name)) << print(file);
   }
+}
+
+TEST(Tool, WorksWhateverTheLimitOfStacksIs) {
+  const auto graph = run_tool("graph mlp");
+  EXPECT_EQ(run_tool("graph mlp", "ulimit -s 24; "), graph);
+  EXPECT_EQ(run_tool("graph mlp", "ulimit -S -s 24; "), graph);
 }
 
 }  // namespace
