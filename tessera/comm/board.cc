@@ -32,6 +32,9 @@ constexpr int kYields = 200;
 // A failed peer is noticed after this time even when nobody wakes us.
 constexpr int64_t kSleepNs = 20'000'000;
 
+// After so long a wait a rank says whom it waits for, and looks whether that one waits for it in another group.
+constexpr int64_t kLongWaitMs = 500;
+
 // How long a rank that leaves waits for the work of others, and they for what the job says of it.
 constexpr int64_t kAbandonNs = 1'000'000'000;
 
@@ -79,6 +82,7 @@ struct Board::RankArea {
   alignas(kLine) Signal done;
   std::atomic<bool> is_working{false};
   std::atomic<uint64_t> last_sequence{0};  // of the rank's last call, for messages
+  std::atomic<int> waits_for{-1};          // the peer for whom the rank has waited long
 };
 
 // Begins on a cache line, which is all of it that a peer reads of a group of two.
@@ -155,9 +159,15 @@ Board::Board(const GroupInfo& group, void* memory, std::shared_ptr<void> keep, s
         "the same groups in the same order",
         group.name, group.ranks[index(group.rank)]);
   }
+  wait_probe_ = job_.add_wait_probe([this](int rank, int peer, Communicator::Driver elsewhere) -> std::string {
+    const auto& ranks = group_.ranks;
+    const auto at = std::find(ranks.begin(), ranks.end(), peer);
+    const bool is_ours = rank == ranks[index(group_.rank)] && at != ranks.end() && rank != peer;
+    return is_ours ? wait_of(static_cast<int>(at - ranks.begin()), elsewhere) : "";
+  });
 }
 
-Board::~Board() = default;
+Board::~Board() { job_.remove_wait_probe(wait_probe_); }
 
 uint32_t Board::open(const CallHeader& header) {
   header_ = header;
@@ -347,6 +357,10 @@ void Board::wait(Signal& signal, uint32_t target, int peer) {
     sched_yield();
     if (signal.reached(target)) return;
   }
+  struct Said {
+    std::atomic<int>& waits_for;
+    ~Said() { waits_for.store(-1, std::memory_order_release); }
+  } const said{area(group_.rank).waits_for};
   while (true) {
     const bool failed = job_.failed();
     const bool left = job_.has_left(group_.ranks[index(peer)]);
@@ -361,7 +375,28 @@ void Board::wait(Signal& signal, uint32_t target, int peer) {
     if (failed) throw_peer_failure(header_, group_, job_);
     if (left) throw_left(header_, group_, peer);
     if (is_over) throw_late(header_, group_, peer, waited_ms, last_call_of(peer));
+    if (waited_ms >= kLongWaitMs) {
+      said.waits_for.store(peer, std::memory_order_release);
+      look_for_crossed_wait(peer);
+    }
   }
+}
+
+void Board::look_for_crossed_wait(int peer) {
+  const auto driver = driver_.load();
+  if (driver == Communicator::Driver::kUnknown) return;
+  const auto found = job_.find_wait(group_.ranks[index(group_.rank)], group_.ranks[index(peer)], driver);
+  if (!found.empty()) throw_crossed(header_, group_, peer, found);
+}
+
+std::string Board::wait_of(int peer, Communicator::Driver elsewhere) {
+  // Two driven groups may have threads of their own; what a main group waits for stands in one order with all others.
+  const auto driver = driver_.load();
+  const bool is_ordered = driver != Communicator::Driver::kUnknown && driver != elsewhere;
+  if (!is_ordered || area(peer).waits_for.load(std::memory_order_acquire) != group_.rank) return {};
+  if (area(peer).last_sequence.load() <= area(group_.rank).last_sequence.load()) return {};
+  const CallHeader& header = header_of(peer, area(peer).ready.value.load());
+  return fmt::format("{} of group \"{}\"", header.label(), group_.name);
 }
 
 std::string Board::last_call_of(int peer) {

@@ -115,6 +115,8 @@ class Board {
   void await_close(uint32_t step, int peer);
   // From now on waits leave the core to others at once.
   void share_core() { options_.wait.spin = false; }
+  // From now on a long wait looks whether the peer waits for this rank in another group; see Communicator::Driver.
+  void set_driver(Communicator::Driver driver) { driver_.store(driver); }
   // After an error: returns when no peer works, or will work, in this rank's memory, which may then go.
   void abandon();
   // Lets as much time pass as a simulated link takes: for bytes that were on their way since the peer's post, or since
@@ -149,6 +151,10 @@ class Board {
   [[noreturn]] void throw_abandoned(int peer);
   void wait(Signal& signal, uint32_t target, int peer);
   std::string last_call_of(int peer);
+  // Throws IoError where the peer waits for us elsewhere, in a call that we cannot come to.
+  void look_for_crossed_wait(int peer);
+  // In which call the peer waits for us here, which we have not made; "" where it does not.
+  std::string wait_of(int peer, Communicator::Driver elsewhere);
 
   GroupInfo group_;
   std::byte* memory_;
@@ -156,6 +162,8 @@ class Board {
   std::shared_ptr<AddressSpace> addresses_;
   JobState& job_;
   BoardOptions options_;
+  std::atomic<Communicator::Driver> driver_{Communicator::Driver::kUnknown};
+  int wait_probe_ = 0;
   std::unique_ptr<Layout> layout_;
   CallHeader header_;    // the header of the call under way
   uint64_t digest_ = 0;  // the digest of header_

@@ -33,6 +33,7 @@ class BoardCommunicator final : public GroupCalls {
         outs_(group.ranks.size()) {}
 
   void share_core() override { board_->share_core(); }
+  void set_driver(Driver driver) override { board_->set_driver(driver); }
 
  protected:
   void run_all_reduce(CallHeader& header, void* data, int64_t count) override {

@@ -421,6 +421,30 @@ TEST(Waits, GiveTheSameWhetherOrNotTheyLeaveTheCoreToOthers) {
   });
 }
 
+// Each waits for the other in the group that the test gives it; what they throw says so.
+void wait_crosswise(Communicator::Driver of_second_group, int64_t timeout_ms) {
+  const auto wait = [&](cluster::Context& context) {
+    context.world().set_driver(Communicator::Driver::kMain);
+    Communicator& lane = *context.create_group("lane", {0, 1});
+    lane.set_driver(of_second_group);
+    lane.barrier("start");
+    context.world().barrier("start");
+    (context.rank() == 0 ? context.world() : lane).barrier(context.rank() == 0 ? "eval" : "step");
+  };
+  run_ranks(2, wait, {.timeout_ms = timeout_ms});
+}
+
+TEST(Mismatch, RanksThatWaitForEachOtherInTwoGroupsHearOfItLongBeforeTheDeadline) {
+  EXPECT_THAT([] { wait_crosswise(Communicator::Driver::kDriven, 600000); },
+              ThrowsMessage<IoError>(AllOf(HasSubstr("neither goes on"), HasSubstr("barrier \"eval\" #"),
+                                           HasSubstr("barrier \"step\" #"), HasSubstr("group \"lane\""))));
+}
+
+TEST(Mismatch, AGroupThatMayHaveAThreadOfItsOwnIsWaitedForUntilTheDeadline) {
+  EXPECT_THAT([] { wait_crosswise(Communicator::Driver::kUnknown, 1500); },
+              ThrowsMessage<IoError>(HasSubstr("heard nothing from rank")));
+}
+
 TEST(Mismatch, ARankThatMakesAnotherCallIsNamed) {
   EXPECT_THAT(
       [] {

@@ -59,6 +59,12 @@ class Communicator {
   // The calls come from a thread beside those that compute: while it waits for a peer, the core is theirs.
   virtual void share_core() {}
 
+  // Who makes a rank's calls, so that ranks which wait for each other in two groups hear of it. Those of a main group
+  // come from one thread of the rank; those of a driven group from that thread, or from others for which it waits
+  // before it makes its next call in a main group.
+  enum class Driver { kUnknown, kMain, kDriven };
+  virtual void set_driver(Driver) {}
+
  protected:
   Communicator(std::string name, int rank, std::vector<int> ranks)
       : name_(std::move(name)), rank_(rank), ranks_(std::move(ranks)) {}

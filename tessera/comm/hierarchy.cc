@@ -72,6 +72,7 @@ class HierarchicalCommunicator final : public GroupCalls {
   }
 
   void share_core() override { host_group_->share_core(); }
+  void set_driver(Driver driver) override { host_group_->set_driver(driver); }
 
  protected:
   // Each rank of a host has the host's sum of one share, adds those of the other hosts, and hands the result round.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/comm/communicator.h"
 
 namespace tessera::comm {
 
@@ -59,6 +60,28 @@ class JobState {
     listeners_.erase(number);
   }
 
+  // Where ranks wait, as far as this process sees it: `probe(rank, peer, driver)` says in which call and group `peer`
+  // waits for `rank`, which has not made that call, or "" where it does not; `driver` is that of the group in which
+  // `rank` waits. It must not block. Returns its number for remove_wait_probe(), after which it is not called any more.
+  using WaitProbe = std::function<std::string(int rank, int peer, Communicator::Driver driver)>;
+  int add_wait_probe(WaitProbe probe) {
+    const std::lock_guard lock(probes_mutex_);
+    wait_probes_.emplace(++last_wait_probe_, std::move(probe));
+    return last_wait_probe_;
+  }
+  void remove_wait_probe(int number) {
+    const std::lock_guard lock(probes_mutex_);
+    wait_probes_.erase(number);
+  }
+  // What the first of them says.
+  std::string find_wait(int rank, int peer, Communicator::Driver driver) const {
+    const std::lock_guard lock(probes_mutex_);
+    for (const auto& [number, probe] : wait_probes_) {
+      if (auto found = probe(rank, peer, driver); !found.empty()) return found;
+    }
+    return {};
+  }
+
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   bool has_left(int rank) const { return left_[static_cast<size_t>(rank)].load(std::memory_order_acquire); }
   int size() const { return static_cast<int>(left_.size()); }
@@ -80,6 +103,9 @@ class JobState {
   std::string message_;
   std::map<int, std::function<void()>> listeners_;
   int last_listener_ = 0;
+  mutable std::mutex probes_mutex_;
+  std::map<int, WaitProbe> wait_probes_;
+  int last_wait_probe_ = 0;
   std::vector<std::atomic<bool>> left_;
   std::atomic<bool> ended_{false};
 };

@@ -93,6 +93,14 @@ void throw_late(const CallHeader& call, const GroupInfo& group, int peer, int64_
                 world_rank(group, group.rank), world_rank(group, peer), waited_ms, detail.empty() ? "" : "; ", detail);
 }
 
+void throw_crossed(const CallHeader& call, const GroupInfo& group, int peer, std::string_view other) {
+  const int rank = world_rank(group, group.rank);
+  throw IoError(
+      "{}: rank {} waits for rank {}, which waits for rank {} in {}: neither goes on; every rank must make the same "
+      "calls, of train, eval, predict or save, in the same order",
+      place(call, group), rank, world_rank(group, peer), rank, other);
+}
+
 void throw_left(const CallHeader& call, const GroupInfo& group, int peer) {
   throw IoError("{}: rank {} waits for rank {}, which has ended without making this call", place(call, group),
                 world_rank(group, group.rank), world_rank(group, peer));

@@ -75,6 +75,8 @@ class Transport {
 // What a transport throws. `peer` is a group rank.
 [[noreturn]] void throw_late(const CallHeader& call, const GroupInfo& group, int peer, int64_t waited_ms,
                              std::string_view detail);
+// `peer` waits for us in the call `other`, which we have not made.
+[[noreturn]] void throw_crossed(const CallHeader& call, const GroupInfo& group, int peer, std::string_view other);
 [[noreturn]] void throw_left(const CallHeader& call, const GroupInfo& group, int peer);
 [[noreturn]] void throw_peer_failure(const CallHeader& call, const GroupInfo& group, const JobState& job);
 // Throws IoError when the peer's call is not ours: other kind, number, type, counts or operator.

@@ -14,8 +14,6 @@
 namespace tessera::session {
 namespace {
 
-constexpr const char* kWho = "comparing the order of collectives";
-
 // One rank's share in one group, as all ranks hear of it.
 struct Share {
   int rank = 0;
@@ -34,7 +32,8 @@ int64_t hash_of(const std::string& text) { return static_cast<int64_t>(hash_name
 std::string name_of(const std::vector<int>& group) { return fmt::format("[{}]", fmt::join(group, ",")); }
 
 // The shares of all ranks, by the hash of their group's name.
-std::map<int64_t, std::vector<Share>> all_shares(cluster::Context& context, const compiler::GroupTraffic& traffic) {
+std::map<int64_t, std::vector<Share>> all_shares(cluster::Context& context, const compiler::GroupTraffic& traffic,
+                                                 const std::string& who) {
   std::vector<int64_t> own;
   for (const auto& [group, list] : traffic) {
     own.insert(own.end(), {hash_of(name_of(group)), static_cast<int64_t>(group.size()), hash_of(text_of(list))});
@@ -42,11 +41,11 @@ std::map<int64_t, std::vector<Share>> all_shares(cluster::Context& context, cons
   const auto own_count = static_cast<int64_t>(own.size());
   std::vector<int64_t> counts(static_cast<size_t>(context.size()));
   const std::vector<int64_t> ones(counts.size(), 1);
-  context.world().all_gather(&own_count, counts.data(), ones, DType::kI64, kWho);
+  context.world().all_gather(&own_count, counts.data(), ones, DType::kI64, who);
   int64_t total = 0;
   for (const int64_t count : counts) total += count;
   std::vector<int64_t> all(static_cast<size_t>(total));
-  context.world().all_gather(own.data(), all.data(), counts, DType::kI64, kWho);
+  context.world().all_gather(own.data(), all.data(), counts, DType::kI64, who);
   std::map<int64_t, std::vector<Share>> shares;
   auto next = all.begin();
   for (size_t rank = 0; rank < counts.size(); ++rank) {
@@ -57,11 +56,11 @@ std::map<int64_t, std::vector<Share>> all_shares(cluster::Context& context, cons
   return shares;
 }
 
-std::string broadcast(cluster::Context& context, std::string text, int root) {
+std::string broadcast(cluster::Context& context, std::string text, int root, const std::string& who) {
   auto size = static_cast<int64_t>(text.size());
-  context.world().broadcast(&size, 1, DType::kI64, root, kWho);
+  context.world().broadcast(&size, 1, DType::kI64, root, who);
   text.resize(static_cast<size_t>(size));
-  context.world().broadcast(text.data(), size, DType::kU8, root, kWho);
+  context.world().broadcast(text.data(), size, DType::kU8, root, who);
   return text;
 }
 
@@ -73,7 +72,9 @@ std::string line_at(const std::vector<std::string_view>& lines, size_t i) {
 
 void compare_collectives(cluster::Context& context, const ir::Graph& local) {
   const auto traffic = compiler::group_traffic(local);
-  for (const auto& [key, shares] : all_shares(context, traffic)) {
+  // Ranks that compile graphs of two kinds, one to train and one to evaluate, hear of these.
+  const auto who = fmt::format("comparing the collectives of {}", local.name());
+  for (const auto& [key, shares] : all_shares(context, traffic, who)) {
     const Share& first = shares[0];
     const auto odd = std::find_if(shares.begin(), shares.end(), [&](const Share& s) { return s.hash != first.hash; });
     if (odd == shares.end() && static_cast<int64_t>(shares.size()) == first.num_members) continue;
@@ -85,12 +86,12 @@ void compare_collectives(cluster::Context& context, const ir::Graph& local) {
       group = fmt::format("{}", fmt::join(ranks, ","));
       text = text_of(list);
     }
-    group = broadcast(context, group, first.rank);
-    const auto expected_text = broadcast(context, text, first.rank);
+    group = broadcast(context, group, first.rank, who);
+    const auto expected_text = broadcast(context, text, first.rank, who);
     int other = odd == shares.end() ? -1 : odd->rank;
     std::string other_text;
     if (other >= 0) {
-      other_text = broadcast(context, text, other);
+      other_text = broadcast(context, text, other, who);
     } else {
       for (const auto member : split(group, ',')) {
         const auto rank = static_cast<int>(parse_int(member, "rank"));
@@ -125,16 +126,16 @@ std::string excerpt(const std::string& line, const std::string& other) {
 }  // namespace
 
 void warn_of_different_graphs(cluster::Context& context, const ir::Graph& logical) {
-  constexpr const char* kComparing = "comparing the graphs of the ranks";
+  const auto who = fmt::format("comparing the graphs {}", logical.name());
   const auto text = ir::print(logical);
   const int64_t hash = hash_of(text);
   std::vector<int64_t> hashes(static_cast<size_t>(context.size()));
   const std::vector<int64_t> ones(hashes.size(), 1);
-  context.world().all_gather(&hash, hashes.data(), ones, DType::kI64, kComparing);
+  context.world().all_gather(&hash, hashes.data(), ones, DType::kI64, who);
   const auto odd = std::find_if(hashes.begin(), hashes.end(), [&](int64_t other) { return other != hashes[0]; });
   if (odd == hashes.end()) return;
   const auto rank = static_cast<int>(odd - hashes.begin());
-  const auto other_text = broadcast(context, text, rank);
+  const auto other_text = broadcast(context, text, rank, who);
   if (context.rank() != 0) return;
   const auto own = split(text, '\n');
   const auto other = split(other_text, '\n');

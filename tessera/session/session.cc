@@ -140,7 +140,10 @@ Session::Session(cluster::Context& context, const SessionOptions& options)
       kernels_(make_selection(context, options, kernel_table_.get())),
       arena_(reserve_arena(context, options.arena_capacity_bytes)) {
   if (kernels_.num_threads() > 1 && !waiting_is_chosen()) core_watch_ = std::make_unique<CoreWatch>(context.clock());
-  if (context.size() > 1) lanes_ = std::make_unique<executor::CommLanes>(context.rank());
+  if (context.size() > 1) {
+    lanes_ = std::make_unique<executor::CommLanes>(context.rank());
+    context.world().set_driver(comm::Communicator::Driver::kMain);
+  }
 }
 
 Session::~Session() {
@@ -433,6 +436,7 @@ comm::Communicator* Session::make_group(const std::string& name, const std::vect
   for (int number = 2; context_.has_group(unused); ++number) unused = fmt::format("{} #{}", name, number);
   comm::Communicator* made = context_.create_group(unused, ranks);
   made_groups_.push_back(unused);  // what was not made is not to be ended
+  if (made != nullptr) made->set_driver(comm::Communicator::Driver::kDriven);
   return made;
 }
 
