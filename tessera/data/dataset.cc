@@ -13,6 +13,7 @@ namespace {
 std::shared_ptr<Pipeline> with_text(const Pipeline& pipeline, const std::string& text) {
   auto copy = std::make_shared<Pipeline>(pipeline);
   copy->text += text;
+  if (!text.starts_with(" | map")) copy->row_order += text;
   return copy;
 }
 
@@ -94,6 +95,8 @@ Dataset::Dataset(std::shared_ptr<const Source> source, const SourceOptions& opti
   pipeline->text = fmt::format("{}: {} of {} samples, {}, shard {} of {}, seed {}", source->to_string(),
                                pipeline->order->size(), source->size(), options.shuffle ? "shuffled" : "in order",
                                options.shard_id, options.num_shards, options.seed);
+  pipeline->row_order = fmt::format("{} of {} samples, {}, {} shards, seed {}", pipeline->order->size(), source->size(),
+                                    options.shuffle ? "shuffled" : "in order", options.num_shards, options.seed);
   pipeline->source = std::move(source);
   pipeline_ = std::move(pipeline);
 }
@@ -231,6 +234,10 @@ bool Dataset::is_endless() const { return pipeline_->size() == kEndless; }
 int64_t Dataset::get_batch_size() const { return std::max<int64_t>(pipeline_->batch_size, 1); }
 int64_t Dataset::get_repeat_count() const { return pipeline_->repeat_count; }
 std::string Dataset::to_string() const { return pipeline_->text; }
+
+std::string Dataset::order_text() const { return pipeline_->row_order; }
+uint64_t Dataset::content_hash() const { return pipeline_->source->content_hash(); }
+const SourceOptions& Dataset::source_options() const { return pipeline_->order->options(); }
 
 int64_t Dataset::num_shards() const { return pipeline_->num_parts; }
 

@@ -108,6 +108,13 @@ class Dataset {
   // beside a Position, it tells whether the position still means the same.
   std::string to_string() const;
 
+  // What of that text decides the order of the rows, but for the shard: equal where data sets are parts of one order.
+  std::string order_text() const;
+  // Of samples in memory, see Source::content_hash().
+  uint64_t content_hash() const;
+  // How the source's samples are ordered and cut into shards.
+  const SourceOptions& source_options() const;
+
   // Throws InvalidArgument when the options do not fit or an epoch has no batch at all.
   BatchIterator batches(const IterateOptions& options = {}) const;
 

@@ -51,6 +51,7 @@ struct Pipeline {
   int num_maps = 0, num_shuffles = 0;
   int64_t nominal_size = 0;  // rows, where an endless repeat counts once
   std::string text;
+  std::string row_order;  // of it what decides the order of rows, but for the shard
 
   int64_t num_samples() const { return sample_stages.empty() ? order->size() : sample_stages.back()->size(); }
   // Batches before batch_stages, or samples.

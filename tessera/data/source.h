@@ -46,6 +46,9 @@ class Source {
   virtual std::string sample_name(const SampleRef& sample) const;
   // What it is, for messages and for the data set's text form: "cifar10 \"dir\" train".
   virtual std::string to_string() const = 0;
+  // Of the samples that lie in memory, or of some of them where they are many: equal for equal samples in one order. 0
+  // where samples are read.
+  virtual uint64_t content_hash() const { return 0; }
 };
 
 // The order of a source's samples, and this shard's part of it.

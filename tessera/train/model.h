@@ -314,6 +314,8 @@ class Model {
   void require_equal_steps(int64_t own);
   // Says once that a table of learning rates ends before the training, which goes on to this step.
   void say_short_rates(int64_t last_step);
+  // Throws InvalidArgument where the ranks' data sets are no parts of the same batches.
+  void require_common_data(const data::Dataset& dataset);
   void run_batch(session::Executable& executable, const RunContext& run);
   // Runs it and notes whether it was skipped.
   void run_step(session::Executable& executable);

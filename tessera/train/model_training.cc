@@ -4,6 +4,8 @@
 #include "tessera/base/logging.h"
 #include "tessera/nn/base_optimizer.h"
 #include "tessera/nn/gradient_accumulation.h"
+#include "tessera/session/gather_texts.h"
+#include "tessera/train/common_data.h"
 #include "tessera/train/precision.h"
 
 namespace tessera::train {
@@ -73,6 +75,15 @@ void Model::say_short_rates(int64_t last_step) {
   }
 }
 
+void Model::require_common_data(const data::Dataset& dataset) {
+  const bool is_common = is_semi_auto() ? !has_own_rows(dataset) : dataset.num_shards() == 1;
+  const auto all = session::gather_texts(context_.world(), describe_data(dataset), "comparing the data of the ranks");
+  train::require_common_data(all, is_common ? BatchParts::kOfCommon : BatchParts::kOfEachRank);
+  const auto doubled = is_common ? "" : find_doubled_shard(all);
+  if (doubled.empty() || context_.rank() != 0) return;
+  log_warning("train: {}: they train on the same rows, and on others nobody does", doubled);
+}
+
 void Model::run_batch(session::Executable& executable, const RunContext& run) {
   try {
     run_step(executable);
@@ -117,6 +128,7 @@ void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callba
                   const TrainOptions& options) {
   if (num_epochs < 1) throw InvalidArgument("train: the number of epochs must be at least 1, got {}", num_epochs);
   const int64_t batches_per_step = options_.gradient_accumulation_steps;
+  if (is_parallel() && !is_hybrid()) require_common_data(dataset);
   const int64_t steps = steps_per_epoch(dataset);
   if (is_hybrid()) require_equal_steps(steps);
   const int64_t full_rows = global_rows_of(dataset, dataset.get_batch_size());

@@ -1,0 +1,86 @@
+#include "tessera/train/common_data.h"
+
+#include "tessera/base/error.h"
+#include "tessera/base/strings.h"
+
+namespace tessera::train {
+namespace {
+
+struct Data {
+  std::string num_batches;
+  std::string columns;
+  std::string order;
+  std::string hash;
+  int64_t num_shards = 1;
+  int64_t shard = 0;
+};
+
+Data parse_data(const std::string& text) {
+  const auto fields = split(text, '\n');
+  check_equal(fields.size(), size_t{6}, "fields of a data set's description");
+  return {std::string(fields[0]),
+          std::string(fields[1]),
+          std::string(fields[2]),
+          std::string(fields[3]),
+          parse_int(fields[4], "a number of shards"),
+          parse_int(fields[5], "a shard")};
+}
+
+}  // namespace
+
+std::string describe_data(const data::Dataset& dataset) {
+  std::string columns;
+  for (const auto& column : dataset.columns()) {
+    columns += fmt::format("{}{} {}", columns.empty() ? "" : ", ", column.name, column.type);
+  }
+  const auto& options = dataset.source_options();
+  return fmt::format("{}\n{}\n{}\n{:x}\n{}\n{}", dataset.get_dataset_size(), columns, dataset.order_text(),
+                     dataset.content_hash(), options.num_shards, options.shard_id);
+}
+
+void require_common_data(const std::vector<std::string>& by_rank, BatchParts parts) {
+  const Data first = parse_data(by_rank[0]);
+  for (size_t rank = 1; rank < by_rank.size(); ++rank) {
+    const Data other = parse_data(by_rank[rank]);
+    if (other.num_batches != first.num_batches) {
+      throw InvalidArgument(
+          "train: rank {} has {} batches an epoch, rank 0 has {}; the ranks work on each batch together, so all need "
+          "as many",
+          rank, other.num_batches, first.num_batches);
+    }
+    if (other.columns != first.columns) {
+      throw InvalidArgument("train: rank {}'s data set has the columns {}, rank 0's has {}; they must be equal", rank,
+                            other.columns, first.columns);
+    }
+    const bool is_common = parts == BatchParts::kOfCommon;
+    const bool is_cut = first.num_shards > 1 || other.num_shards > 1;
+    if ((is_common || is_cut) && other.order != first.order) {
+      throw InvalidArgument(
+          "train: rank {}'s rows are in another order than rank 0's, so that {}: it has \"{}\", rank 0 has \"{}\"; "
+          "give "
+          "all ranks' data sets the same seed and stages",
+          rank, is_common ? "they take parts of different batches" : "their shards overlap", other.order, first.order);
+    }
+    if (is_common && other.hash != first.hash) {
+      throw InvalidArgument(
+          "train: rank {}'s rows are not rank 0's, though each rank takes its part of the same batches; make them from "
+          "one seed on all ranks, and let the data set shuffle",
+          rank);
+    }
+  }
+}
+
+std::string find_doubled_shard(const std::vector<std::string>& by_rank) {
+  std::vector<Data> all;
+  for (const auto& text : by_rank) all.push_back(parse_data(text));
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].num_shards != static_cast<int64_t>(all.size())) return {};
+    for (size_t other = 0; other < rank; ++other) {
+      if (all[other].shard != all[rank].shard) continue;
+      return fmt::format("ranks {} and {} both read shard {} of {}", other, rank, all[rank].shard, all.size());
+    }
+  }
+  return {};
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,29 @@
+// The data sets that ranks give for one training: are they parts of the same batches? Pure functions on the
+// descriptions of all ranks, so that every rank finds the same.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/data/dataset.h"
+
+namespace tessera::train {
+
+// How the ranks' rows make a batch.
+enum class BatchParts {
+  kOfEachRank,  // each rank gives rows of its own
+  kOfCommon,    // all give the same rows, of which each takes its part
+};
+
+// One rank's data set, as a text that travels.
+std::string describe_data(const data::Dataset& dataset);
+
+// Throws InvalidArgument naming the first rank whose data set does not fit rank 0's, and what differs: the batches of
+// an epoch; the columns; the order of rows (size, shuffle, seed), where rows are common or the source is cut into
+// shards; rows in memory, where they are common.
+void require_common_data(const std::vector<std::string>& by_rank, BatchParts parts);
+
+// Ranks that read one shard, of as many as there are ranks: "ranks 0 and 1 both read shard 0 of 2"; "" where none do.
+std::string find_doubled_shard(const std::vector<std::string>& by_rank);
+
+}  // namespace tessera::train

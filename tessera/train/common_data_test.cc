@@ -1,0 +1,89 @@
+#include "tessera/train/common_data.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/base/error.h"
+
+namespace tessera::train {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+data::Dataset rows(const data::SourceOptions& options, int64_t count = 8, float first = 0, int64_t width = 2) {
+  Tensor x(DType::kF32, {count, width});
+  for (int64_t i = 0; i < count * width; ++i) x.view().as<float>()[i] = first + static_cast<float>(i);
+  return data::tensors({{"x", x}}, options);
+}
+
+std::string described(const data::Dataset& dataset) { return describe_data(dataset.batch(2)); }
+
+TEST(CommonData, OfOneSeedAreCommon) {
+  const auto all = described(rows({.shuffle = true, .seed = 3}));
+  EXPECT_NO_THROW(require_common_data({all, all}, BatchParts::kOfCommon));
+}
+
+TEST(CommonData, AnotherSeedIsNamed) {
+  EXPECT_THAT(
+      [] {
+        require_common_data(
+            {described(rows({.shuffle = true, .seed = 3})), described(rows({.shuffle = true, .seed = 4}))},
+            BatchParts::kOfCommon);
+      },
+      ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("rank 1's rows are in another order than rank 0's"),
+                                           HasSubstr("seed 4"), HasSubstr("seed 3"))));
+}
+
+TEST(CommonData, AnotherShuffleBehindTheSourceIsNamed) {
+  EXPECT_THAT(
+      [] {
+        require_common_data({described(rows({}).shuffle(8)), described(rows({}).shuffle(4))}, BatchParts::kOfCommon);
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("| shuffle 4")));
+}
+
+TEST(CommonData, ShardsOfTwoOrdersOverlap) {
+  const auto shard = [](int64_t id, uint64_t seed) {
+    return described(rows({.shuffle = true, .num_shards = 2, .shard_id = id, .seed = seed}));
+  };
+  EXPECT_NO_THROW(require_common_data({shard(0, 1), shard(1, 1)}, BatchParts::kOfEachRank));
+  EXPECT_THAT(
+      [&] {
+        require_common_data({shard(0, 1), shard(1, 2)}, BatchParts::kOfEachRank);
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("their shards overlap")));
+  EXPECT_EQ(find_doubled_shard({shard(0, 1), shard(1, 1)}), "");
+  EXPECT_EQ(find_doubled_shard({shard(0, 1), shard(0, 1)}), "ranks 0 and 1 both read shard 0 of 2");
+}
+
+TEST(CommonData, RowsOfEachRankMayDifferInOrderAndValue) {
+  const auto one = described(rows({.shuffle = true, .seed = 1}));
+  const auto other = described(rows({.shuffle = true, .seed = 2}, 8, 100));
+  EXPECT_NO_THROW(require_common_data({one, other}, BatchParts::kOfEachRank));
+}
+
+TEST(CommonData, RowsThatARankHasOrderedItselfAreNoticed) {
+  EXPECT_THAT(
+      [] {
+        require_common_data({described(rows({})), described(rows({}, 8, 1))}, BatchParts::kOfCommon);
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("rank 1's rows are not rank 0's")));
+}
+
+TEST(CommonData, NumberOfBatchesAndColumnsAreNamed) {
+  EXPECT_THAT(
+      [] {
+        require_common_data({described(rows({})), described(rows({}, 6))}, BatchParts::kOfEachRank);
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("rank 1 has 3 batches an epoch, rank 0 has 4")));
+  EXPECT_THAT(
+      [] {
+        require_common_data({described(rows({})), described(rows({}, 8, 0, 3))}, BatchParts::kOfEachRank);
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("has the columns x f32[2,3], rank 0's has x f32[2,2]")));
+}
+
+}  // namespace
+}  // namespace tessera::train
