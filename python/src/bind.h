@@ -45,6 +45,9 @@ std::vector<checkpoint::Entry> to_entries(const nb::dict& values);
 // None: no encryption.
 checkpoint::Encryption to_encryption(const std::optional<nb::bytes>& key, const std::string& mode);
 
+// What the script has set as the prefix of an optimizer's states; "" without one.
+std::string state_prefix_of(nb::handle optimizer);
+
 // What the keys of Model's `search` say. Throws InvalidArgument listing them for an unknown one.
 train::AutomaticPlanOptions search_options(const nb::dict& given);
 

@@ -173,25 +173,49 @@ bool clashes(const std::vector<std::shared_ptr<nn::Parameter>>& states) {
 std::vector<std::shared_ptr<nn::Parameter>> own_states(
     nb::handle self, const std::vector<std::shared_ptr<nn::Parameter>>& own_parameters) {
   auto states = state_parameters(self, own_parameters);
-  // Those of a cell within cells are called by its path, whatever the optimizer says.
-  std::vector<std::string> given_names;
-  for (const auto& state : states) given_names.push_back(state->given_name);
+  std::vector<std::string> names;
+  for (const auto& state : states) names.push_back(state->full_name());
   for (int number = 2; clashes(states); ++number) {
-    const auto prefix = fmt::format("optimizer_{}.", number);
-    nb::cast<nn::Optimizer&>(self).set_state_prefix(prefix);
-    states = state_parameters(self, own_parameters);
-    for (size_t i = 0; i < states.size(); ++i) {
-      if (!given_names[i].empty()) states[i]->given_name = prefix + given_names[i];
-    }
+    for (size_t i = 0; i < states.size(); ++i) states[i]->given_name = fmt::format("optimizer_{}.{}", number, names[i]);
   }
   return states;
 }
+
+// While it lives, the optimizer's update reads states by their full names: the path of the cell that holds them stands
+// before what the optimizer calls them.
+class StatesByFullName {
+ public:
+  StatesByFullName(nb::handle self, const std::vector<std::shared_ptr<nn::Parameter>>& own_parameters,
+                   const std::vector<std::shared_ptr<nn::Parameter>>& states)
+      : optimizer_(nb::cast<nn::Optimizer&>(self)), prefix_(state_prefix_of(self)) {
+    std::vector<nn::Parameter*> parameters;
+    for (const auto& parameter : own_parameters) parameters.push_back(parameter.get());
+    const auto called = optimizer_.states(parameters);
+    if (called.empty()) return;
+    const auto full = states.at(0)->full_name();
+    const auto& own = called[0].name;
+    if (full == own || !full.ends_with(own)) return;
+    optimizer_.set_state_prefix(full.substr(0, full.size() - own.size()) + prefix_);
+    is_set_ = true;
+  }
+  ~StatesByFullName() {
+    if (is_set_) optimizer_.set_state_prefix(prefix_);
+  }
+  StatesByFullName(const StatesByFullName&) = delete;
+  StatesByFullName& operator=(const StatesByFullName&) = delete;
+
+ private:
+  nn::Optimizer& optimizer_;
+  std::string prefix_;
+  bool is_set_ = false;
+};
 
 // Adds the updates to the graph.
 void update(nb::handle self, const std::vector<std::shared_ptr<nn::Parameter>>& own_parameters, nb::handle gradients) {
   ir::Graph& graph = traced_graph("an optimizer's update");
   for (const auto& parameter : own_parameters) read_by_trace(parameter);
-  for (const auto& state : own_states(self, own_parameters)) read_by_trace(state);
+  const auto states = own_states(self, own_parameters);
+  for (const auto& state : states) read_by_trace(state);
   Operation operation;
   const auto values = operation.values(gradients);
   if (values.size() != own_parameters.size()) {
@@ -200,6 +224,7 @@ void update(nb::handle self, const std::vector<std::shared_ptr<nn::Parameter>>& 
   std::vector<nn::ParameterGradient> pairs;
   for (size_t i = 0; i < values.size(); ++i) pairs.push_back({own_parameters[i].get(), values[i]});
   const ir::SourceScope scope(graph, "optimizer");
+  const StatesByFullName full_names(self, own_parameters, states);
   nb::cast<nn::Optimizer&>(self).update(graph, pairs);
 }
 

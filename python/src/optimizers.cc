@@ -11,6 +11,9 @@
 namespace tessera::python {
 namespace {
 
+// Of an optimizer's Python object.
+constexpr const char* kStatePrefix = "state_prefix";
+
 // A number, one per step, or a cell that makes it of the step.
 nn::LearningRate to_rate(nb::handle object) {
   if (nb::isinstance<nn::Cell>(object)) {
@@ -147,14 +150,24 @@ unless drop_overflow_update is False. Micikevicius et al., 2018. Made by dynamic
 
 }  // namespace
 
+std::string state_prefix_of(nb::handle optimizer) {
+  const nb::dict own = nb::borrow<nb::dict>(optimizer.attr("__dict__"));
+  return own.contains(kStatePrefix) ? nb::cast<std::string>(own[kStatePrefix]) : "";
+}
+
 void bind_optimizers(nb::module_& m) {
   nb::class_<nn::Optimizer>(m, "Optimizer", "Updates a network's trainable parameters from their gradients.",
                             nb::dynamic_attr())
-      .def("set_state_prefix", &nn::Optimizer::set_state_prefix, "prefix"_a,
-           R"(What the names of the states begin with from here on, "" unless it is set.
+      .def(
+          "set_state_prefix",
+          [](nb::handle self, const std::string& prefix) {
+            nb::cast<nn::Optimizer&>(self).set_state_prefix(prefix);
+            nb::borrow<nb::dict>(self.attr("__dict__"))[kStatePrefix] = nb::cast(prefix);
+          },
+          "prefix"_a, R"(What the names of the states begin with from here on, "" unless it is set.
 
-Two optimizers of one step need states of their own. Where update() finds that a state has the name of another one's, it sets
-"optimizer_2.", or the next number that is free.)");
+Two optimizers of one step need states of their own. Where update() finds that a state has the name of another one's, it names
+its own "optimizer_2.", or by the next number that is free.)");
   nb::class_<ChosenParameters, nn::Optimizer>(m, "ChosenParameters",
                                               "Another optimizer for some of the parameters only.")
       .def(nb::init<nn::Optimizer&, std::vector<const nn::Parameter*>>(), "optimizer"_a, "parameters"_a,

@@ -91,7 +91,7 @@ class ModeOptions : public testing::Test {
         Network network;
         setting.network(network);
         if (setting.values_differ) {
-          network.up.find_parameter("weight").data =
+          network.find_parameter("up.weight").data =
               Tensor::full({DType::kF32, {8, kWidth}}, 0.1 * (1 + context.rank()));
         }
         nn::MSELoss loss;

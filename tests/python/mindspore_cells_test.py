@@ -429,6 +429,34 @@ class TestTwoOptimizersInOneStep:
         for name in ("one", "other"):
             assert [p.name for p in getattr(both, name).optimizer.state_parameters()][0] == f"{name}.optimizer.global_step"
 
+    @pytest.mark.parametrize("depth", (1, 2, 3))
+    def test_one_within_cells_keeps_its_moments(self, depth):
+        """However deep it is, the graph reads and writes the states that the cell holds."""
+        class Step(nn.Cell):
+            def __init__(self):
+                super().__init__()
+                self.weight = ms.Parameter(Tensor(np.zeros(2, np.float32)), name="weight")
+                self.optimizer = nn.Momentum([self.weight], 1.0, 0.5)
+
+            def construct(self, x):
+                return self.optimizer((x,))
+
+        class Outer(nn.Cell):
+            def __init__(self, inner):
+                super().__init__()
+                self.inner = inner
+
+            def construct(self, x):
+                return self.inner(x)
+
+        step = outer = Step()
+        for _ in range(depth - 1):
+            outer = Outer(outer)
+        for _ in range(3):
+            outer(Tensor(np.ones(2, np.float32)))
+        np.testing.assert_allclose(step.weight.asnumpy(), -(1 + 1.5 + 1.75) * np.ones(2))
+        assert int(step.optimizer.state_parameters()[0].asnumpy()[0]) == 3
+
     def test_two_of_one_path_meet_in_a_function(self):
         class Step(nn.Cell):
             def __init__(self, net):
