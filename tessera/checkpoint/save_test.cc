@@ -346,11 +346,30 @@ TEST(Barrier, JobsThatLookForWritersInOneDirectoryDoNotSeeEachOther) {
   EXPECT_THAT(files.list("d"), testing::IsEmpty());
 }
 
+// Takes no further file.
+class FullFileSystem : public MemoryFileSystem {
+ public:
+  std::unique_ptr<FileLock> try_lock(const std::string& path) override {
+    throw IoError("{}: cannot open: No space left on device", path);
+  }
+};
+
+TEST(Barrier, WhatAKilledLookLeftIsRemovedByTheNextAndALivingOnesStays) {
+  MemoryFileSystem files;
+  files.create_directories("d");
+  const std::string dead = ".tessera-0123456789abcdef0123456789abcdef-0";
+  const std::string living = ".tessera-fedcba9876543210fedcba9876543210-0";
+  files.create("d/" + dead);
+  files.create("d/.tessera-notes");
+  const auto lock = files.try_lock("d/" + living);
+  const auto messages = ThreadBarrier::run(3, [&](Barrier& barrier) { find_writer(files, barrier, "d"); });
+  EXPECT_THAT(messages, testing::Each("no error"));
+  EXPECT_THAT(files.list("d"), testing::UnorderedElementsAre(living, ".tessera-notes"));
+}
+
 TEST(Barrier, ALookThatFailsLeavesNothing) {
   MemoryFileSystem files;
-  CrashFileSystem full;
-  full.create_directories("d");
-  full.fail_from(full.num_operations() + 1);
+  FullFileSystem full;
   const auto messages = ThreadBarrier::run(3, [&](Barrier& barrier) {
     FileSystem& own = barrier.rank() == 1 ? static_cast<FileSystem&>(full) : files;
     find_writer(own, barrier, "d");
