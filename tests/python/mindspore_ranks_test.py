@@ -311,8 +311,9 @@ else:
         for half in range(2):
             mine = x[half::2][rank::size]
             step(Tensor(mine), Tensor(mine.sum((1, 2, 3))[:, None]))
-for parameter in net.get_parameters():
-    print(parameter.name, " ".join(f"{value:.5g}" for value in parameter.asnumpy().ravel()))
+lines = [f"{parameter.name} " + " ".join(f"{value:.5g}" for value in parameter.asnumpy().ravel()) for parameter in net.get_parameters()]
+if rank == 0:  # lines of several ranks may run into each other
+    print("\\n".join(lines))
 """
 
 
