@@ -32,9 +32,11 @@ struct Node {
 class SharedCosts {
  public:
   SharedCosts() = default;
+  // NOLINTNEXTLINE(google-explicit-constructor): costs are written as the vectors that they are
   SharedCosts(std::vector<double> values) : values_(std::make_shared<std::vector<double>>(std::move(values))) {}
   SharedCosts(std::initializer_list<double> values) : SharedCosts(std::vector<double>(values)) {}
 
+  // NOLINTNEXTLINE(google-explicit-constructor)
   operator const std::vector<double>&() const { return *values_; }
   double operator[](size_t i) const { return (*values_)[i]; }
   size_t size() const { return values_->size(); }
