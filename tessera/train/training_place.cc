@@ -26,16 +26,15 @@ void TrainingPlace::count_in(int64_t rows, int64_t batches_per_step, int64_t acc
     if (is_repeated) {
       throw InvalidArgument(
           "train: the checkpoint was saved after {} batches of {} rows (of all ranks) of an epoch, here a batch has "
-          "{}; an "
-          "epoch of a data set with repeat() can only go on with the batches that it began with: give them {} rows",
+          "{}; an epoch of a data set with repeat() can only go on with the batches that it began with: give them {} "
+          "rows",
           batches, rows_per_batch, rows, rows_per_batch);
     }
     const int64_t done = batches * rows_per_batch;
     if (done % rows != 0) {
       throw InvalidArgument(
           "train: the checkpoint was saved after {} rows of an epoch ({} batches of {} rows of all ranks), which are "
-          "no "
-          "whole number of batches of {} rows; go on with a batch size that divides {}",
+          "no whole number of batches of {} rows; go on with a batch size that divides {}",
           done, batches, rows_per_batch, rows, done);
     }
     batches = done / rows;

@@ -342,28 +342,15 @@ void MatmulConvolution::unpack_weight(const TensorView& weight, const KernelArgs
   });
 }
 
-std::vector<KernelCandidate> candidates(Pass pass, const KernelRequest& request) {
-  std::vector<KernelCandidate> found;
-  for (const Variant& variant : kVariants) {
-    const std::string name = "matmul." + request.op + variant.suffix;
-    found.push_back({name, [pass, &request, &variant, name]() -> std::optional<PreparedKernel> {
-                       const auto made = MatmulConvolution::make(pass, request, variant);
-                       if (!made) return std::nullopt;
-                       return PreparedKernel{.name = name,
-                                             .run = [made](const KernelArgs& args) { made->run(args); },
-                                             .scratch_bytes = made->scratch_bytes()};
-                     }});
-  }
-  return found;
-}
-
 }  // namespace
 
 void add_matmul_convolution(KernelRegistry& registry) {
   for (const auto& [op, pass] : {std::pair{"conv2d", Pass::kForward},
                                  {"conv2d_grad_input", Pass::kGradInput},
                                  {"conv2d_grad_weight", Pass::kGradWeight}}) {
-    registry.add_candidates(op, [pass = pass](const KernelRequest& request) { return candidates(pass, request); });
+    registry.add_candidates(op, [pass = pass](const KernelRequest& request) {
+      return candidates_of_variants<MatmulConvolution>("matmul", pass, request, kVariants);
+    });
   }
 }
 

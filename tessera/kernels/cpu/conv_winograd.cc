@@ -286,28 +286,15 @@ void WinogradConvolution::finish_weight(const KernelArgs& args) {
   });
 }
 
-std::vector<KernelCandidate> candidates(Pass pass, const KernelRequest& request) {
-  std::vector<KernelCandidate> found;
-  for (const Variant& variant : kVariants) {
-    const std::string name = "winograd." + request.op + variant.suffix;
-    found.push_back({name, [pass, &request, &variant, name]() -> std::optional<PreparedKernel> {
-                       const auto made = WinogradConvolution::make(pass, request, variant);
-                       if (!made) return std::nullopt;
-                       return PreparedKernel{.name = name,
-                                             .run = [made](const KernelArgs& args) { made->run(args); },
-                                             .scratch_bytes = made->scratch_bytes()};
-                     }});
-  }
-  return found;
-}
-
 }  // namespace
 
 void add_winograd_convolution(KernelRegistry& registry) {
   for (const auto& [op, pass] : {std::pair{"conv2d", Pass::kForward},
                                  {"conv2d_grad_input", Pass::kGradInput},
                                  {"conv2d_grad_weight", Pass::kGradWeight}}) {
-    registry.add_candidates(op, [pass = pass](const KernelRequest& request) { return candidates(pass, request); });
+    registry.add_candidates(op, [pass = pass](const KernelRequest& request) {
+      return candidates_of_variants<WinogradConvolution>("winograd", pass, request, kVariants);
+    });
   }
 }
 

@@ -1,6 +1,10 @@
 // What the kernels of conv2d and its two gradients share: which operand is which, and the attributes read.
 #pragma once
 
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "tessera/tensor/kernel.h"
 
 namespace tessera::kernels::cpu {
@@ -33,5 +37,24 @@ Geometry geometry_of(const Attributes& attributes);
 // The view of an image with the strides of dims of size 1 set to those of the layout that the others say:
 // channels-last, where they say nothing.
 TensorView canonical_image(TensorView view);
+
+// The candidates of a family, one for each of its variants: "family.op" and the variant's suffix. `Kernel` has
+// make(pass, request, variant), which is null where it does not take the request, run(args) and scratch_bytes().
+template <typename Kernel, typename Variants>
+std::vector<KernelCandidate> candidates_of_variants(const std::string& family, Pass pass, const KernelRequest& request,
+                                                    const Variants& variants) {
+  std::vector<KernelCandidate> found;
+  for (const auto& variant : variants) {
+    const std::string name = family + "." + request.op + variant.suffix;
+    found.push_back({name, [pass, &request, &variant, name]() -> std::optional<PreparedKernel> {
+                       const auto made = Kernel::make(pass, request, variant);
+                       if (!made) return std::nullopt;
+                       return PreparedKernel{.name = name,
+                                             .run = [made](const KernelArgs& args) { made->run(args); },
+                                             .scratch_bytes = made->scratch_bytes()};
+                     }});
+  }
+  return found;
+}
 
 }  // namespace tessera::kernels::cpu
