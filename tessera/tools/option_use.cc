@@ -4,14 +4,14 @@
 
 namespace tessera::tools {
 
-void require_effects(const CLI::App& command, const std::vector<OptionUse>& uses) {
-  for (const OptionUse& use : uses) {
+void require_effects(const CLI::App& command, const std::vector<OptionEffect>& uses) {
+  for (const OptionEffect& use : uses) {
     if (command.get_option(use.name)->count() == 0 || use.has_effect) continue;
     throw UsageError("{} has no effect here: it goes with {}", use.name, use.with);
   }
 }
 
-std::vector<OptionUse> uses_of_step_options(const StepOptions& options, bool is_compiled, bool has_strategies) {
+std::vector<OptionEffect> uses_of_step_options(const StepOptions& options, bool is_compiled, bool has_strategies) {
   const bool is_built_in = !is_file(options);
   // The batch of a built-in network is as large as its ranks want it, where nothing else is said.
   const bool ranks_make_batch = is_built_in && options.batch_size == 0;

@@ -10,17 +10,17 @@
 namespace tessera::tools {
 
 // One row of a command's table.
-struct OptionUse {
+struct OptionEffect {
   const char* name;       // "--rows"
   bool has_effect;        // on what the command line asks for
   std::string_view with;  // what the option has an effect on: "the printed table"
 };
 
 // Throws UsageError naming the first option that was given and has no effect. An option without a row always has one.
-void require_effects(const CLI::App& command, const std::vector<OptionUse>& uses);
+void require_effects(const CLI::App& command, const std::vector<OptionEffect>& uses);
 
 // The rows of the options that add_step_options() adds, for a command that compiles the step for ranks (`is_compiled`),
 // or shows it as it was traced, with its strategies (`has_strategies`) or without.
-std::vector<OptionUse> uses_of_step_options(const StepOptions& options, bool is_compiled, bool has_strategies);
+std::vector<OptionEffect> uses_of_step_options(const StepOptions& options, bool is_compiled, bool has_strategies);
 
 }  // namespace tessera::tools

@@ -74,7 +74,7 @@ void add_search_options(CLI::App& plan, PlanCommand& command) {
 }
 
 // What each option has an effect on.
-std::vector<OptionUse> uses_of(const Arguments& a) {
+std::vector<OptionEffect> uses_of(const Arguments& a) {
   const StepOptions& step = a.plan.step;
   const bool compares = !a.diff.empty();
   const bool plans = !a.shows_memory && !compares;
@@ -86,8 +86,8 @@ std::vector<OptionUse> uses_of(const Arguments& a) {
   constexpr const char* kSearchOrWhy = "a search: without --load (unless --why searches), --diff and --memory";
   constexpr const char* kPlan = "a plan: without --diff and --memory";
   constexpr const char* kPrinted = "the plan that is printed: without --why, --check, --diff and --memory";
-  std::vector<OptionUse> uses = uses_of_step_options(step, /*is_compiled=*/true, /*has_strategies=*/true);
-  const std::vector<OptionUse> own = {
+  std::vector<OptionEffect> uses = uses_of_step_options(step, /*is_compiled=*/true, /*has_strategies=*/true);
+  const std::vector<OptionEffect> own = {
       {"--mesh", a.shows_memory || searches_again, kSearchOrWhy},
       {"--input", a.shows_memory || searches_again, kSearchOrWhy},
       {"--strategy", a.shows_memory || searches, kSearch},
