@@ -114,30 +114,31 @@ class Stream {
     set_nonblocking(source_);
   }
   // What to wait for; -1 where there is nothing more, or nobody to take it now.
-  int fd_to_wait_for() const { return source_ && !target_->is_full() ? source_.fd() : -1; }
+  int fd_to_wait_for() const { return source_ && !is_held_up() ? source_.fd() : -1; }
 
-  // Passes on what is there, as much as is taken. Returns whether that is all for now.
+  // Passes on some of what is there, as much as is taken. Returns whether that is all for now. It reads once: a rank that
+  // writes as fast as this reads must not keep the launcher from all else.
   bool drain() {
+    if (!source_) return true;
+    if (is_held_up()) return false;
     // Not on the stack, which `ulimit -s` may keep to 32 KiB.
     std::vector<char> buffer(1 << 14);
-    while (source_) {
-      if (target_->is_full()) return false;
-      const ssize_t count = read(source_.fd(), buffer.data(), buffer.size());
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0 && errno == EAGAIN) return true;
-      if (count <= 0) {
-        finish();
-        return true;
-      }
-      rest_.append(buffer.data(), static_cast<size_t>(count));
-      // A progress bar ends its lines by a return.
-      size_t end;
-      while ((end = rest_.find_first_of("\n\r")) != std::string::npos || rest_.size() > kMaxLine) {
-        take_line(end == std::string::npos ? kMaxLine : end + 1);
-      }
+    const ssize_t count = read(source_.fd(), buffer.data(), buffer.size());
+    if (count < 0 && (errno == EINTR || errno == EAGAIN)) return errno == EAGAIN;
+    if (count <= 0) {
+      finish();
+      return true;
     }
-    return true;
+    rest_.append(buffer.data(), static_cast<size_t>(count));
+    // A progress bar ends its lines by a return.
+    size_t end;
+    while ((end = rest_.find_first_of("\n\r")) != std::string::npos || rest_.size() > kMaxLine) {
+      take_line(end == std::string::npos ? kMaxLine : end + 1);
+    }
+    return false;
   }
+  // Whether nobody takes what there is.
+  bool is_held_up() const { return target_->is_full(); }
   void finish() {
     if (!rest_.empty()) {
       rest_.push_back('\n');
@@ -487,7 +488,9 @@ class Launcher {
 
   // What a rank has written before its end, as fast as it is read.
   void pass_on_rest(Stream& stream) {
-    while (!stream.drain()) wait_for_readers();
+    while (!stream.drain()) {
+      if (stream.is_held_up()) wait_for_readers();
+    }
     stream.finish();
   }
 

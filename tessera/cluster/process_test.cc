@@ -388,13 +388,18 @@ TEST(Launch, ASignalBetweenTwoStartsEndsTheJobBeforeTheRestHasStarted) {
   EXPECT_LT(outcome.seconds, 60);
 }
 
-// A launcher in a process of its own, whose ranks write without an end to a pipe that this process may leave unread.
+// A launcher in a process of its own, whose ranks write without an end to a pipe that this process may leave unread, or
+// to a file.
 class WritingJob {
  public:
   explicit WritingJob(
-      std::vector<std::string> command = {"yes"}, void (*prepare)() = [] {}) {
+      std::vector<std::string> command = {"yes"}, void (*prepare)() = [] {}, const char* file = nullptr) {
     EXPECT_EQ(pipe(out_), 0);
     EXPECT_EQ(pipe(err_), 0);
+    if (file != nullptr) {
+      close(out_[1]);
+      out_[1] = open(file, O_WRONLY);
+    }
     pid_ = fork();
     if (pid_ == 0) {
       close(out_[0]);
@@ -434,6 +439,11 @@ class WritingJob {
     return within_ten_seconds([&] { return has_ended_ = waitpid(pid_, &status_, WNOHANG) == pid_; });
   }
   void send(int number) const { kill(pid_, number); }
+  // Until a rank writes to standard error.
+  void wait_for_a_word() const {
+    pollfd word{err_[0], POLLIN, 0};
+    EXPECT_EQ(poll(&word, 1, 10'000), 1);
+  }
   int out() const { return out_[0]; }
   void stop_reading() {
     if (out_[0] >= 0) close(out_[0]);
@@ -487,6 +497,14 @@ TEST(Launch, AJobWhoseOutputNobodyReadsAnyMoreEnds) {
     EXPECT_EQ(job.code(), 128 + SIGPIPE);
     EXPECT_EQ(job.err(), "tessera run: nobody reads standard output any more: ending 1 rank\n");
   }
+}
+
+TEST(Launch, ASignalEndsAJobThatWritesFasterThanTheLauncherReads) {
+  WritingJob job({"sh", "-c", "yes & yes & yes & echo started >&2; exec yes"}, [] {}, "/dev/null");
+  job.wait_for_a_word();
+  job.send(SIGTERM);
+  ASSERT_TRUE(job.ends());
+  EXPECT_EQ(job.code(), 128 + SIGTERM);
 }
 
 TEST(Launch, WhatNobodyReadIsNoSuccess) {
