@@ -2,7 +2,6 @@
 
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <set>
@@ -134,7 +133,6 @@ cluster::Context& context() {
     }
     job = std::move(made);
     if (job->size() > 1) set_log_rank(job->rank());
-    omp_set_num_threads(job->num_compute_threads());
   }
   return *job;
 }

@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <omp.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -153,6 +154,21 @@ TEST(ParallelFor, KeepsItsThreadsWhereALoopNeedsFewer) {
   const auto all = threads_of(4);
   EXPECT_EQ(threads_of(2).size(), std::min<size_t>(all.size(), 2));
   EXPECT_EQ(threads_of(4), all);
+}
+
+TEST(ParallelFor, RunsNoMoreThreadsThanThereAreCores) {
+  const int num_cores = omp_get_num_procs();
+  const ParallelFor parallel_for(4 * num_cores);
+  std::set<pid_t> threads;
+  std::set<int> parts;
+  std::mutex mutex;
+  parallel_for.with_parts(4 * num_cores, 1, [&](int64_t, int64_t, int part) {
+    const std::lock_guard lock(mutex);
+    threads.insert(gettid());
+    parts.insert(part);
+  });
+  EXPECT_LE(threads.size(), static_cast<size_t>(num_cores));
+  EXPECT_EQ(parts.size(), static_cast<size_t>(4 * num_cores)) << "what is computed does not depend on the cores";
 }
 
 TEST(FileSystem, AtomicWriteReplacesTheContent) {

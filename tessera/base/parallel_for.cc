@@ -6,6 +6,7 @@
 #include <exception>
 #include <mutex>
 
+#include "tessera/base/core_share.h"
 #include "tessera/base/error.h"
 
 namespace tessera {
@@ -29,12 +30,12 @@ void ParallelFor::with_parts(int64_t n, int64_t grain, FunctionRef<void(int64_t,
   }
   std::exception_ptr first_error;
   std::mutex error_mutex;
-  // Part p runs on thread p, run after run. The team has all threads even where there are fewer parts: GNU's OpenMP
-  // ends the threads that a smaller team leaves over and starts new ones for the next larger team, which takes longer
-  // than most kernels.
-#pragma omp parallel num_threads(num_threads_)
+  // Part p runs on one thread, run after run. The team is always the same, even where there are fewer parts: GNU's
+  // OpenMP ends the threads that a smaller team leaves over and starts new ones for the next larger team, which takes
+  // longer than most kernels.
+#pragma omp parallel num_threads(concurrent_threads(num_threads_))
   {
-    // A system that gives fewer threads than asked for has them take several parts each.
+    // Where there are fewer cores than parts, or the system gives fewer threads, a thread takes several.
     for (int part = omp_get_thread_num(); part < parts; part += omp_get_num_threads()) {
       try {
         body(n * part / parts, n * (part + 1) / parts, part);

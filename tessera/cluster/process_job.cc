@@ -1,10 +1,12 @@
 // A process takes its place in a job: meets the others at the hub, learns who shares its host, and opens a transport.
 #include <fcntl.h>
+#include <omp.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 
+#include "tessera/base/core_share.h"
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
 #include "tessera/base/thread.h"
@@ -197,7 +199,11 @@ std::unique_ptr<Context> join_job(const JobOptions& options) {
     throw InvalidArgument("TESSERA_THREAD_RANKS={}: only a program that starts with cluster::run can be several ranks",
                           options.thread_ranks);
   }
-  if (options.size == 1) return single_context(options.num_compute_threads);
+  if (options.size == 1) {
+    auto alone = single_context(options.num_compute_threads);
+    omp_set_num_threads(concurrent_threads(alone->num_compute_threads()));
+    return alone;
+  }
   if (options.transport == TransportKind::kThreads) {
     throw InvalidArgument(
         "TESSERA_TRANSPORT=threads: the ranks of this job are processes; use shm, gloo or mpi, or start "
@@ -237,6 +243,7 @@ std::unique_ptr<Context> join_job(const JobOptions& options) {
     membership->announce_failure(e.what());
     throw;
   }
+  omp_set_num_threads(concurrent_threads(place.num_compute_threads));
   return std::make_unique<RankContext>(place, std::move(transport), std::move(membership));
 }
 

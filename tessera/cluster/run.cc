@@ -1,6 +1,5 @@
 #include "tessera/cluster/run.h"
 
-#include <omp.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -117,7 +116,6 @@ int run_as_rank(const JobOptions& job, const Arguments& arguments,
     return kExitFailure;
   }
   if (context->size() > 1) set_log_rank(context->rank());
-  omp_set_num_threads(context->num_compute_threads());
   std::string message;
   int origin = context->rank();
   try {

@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "tessera/base/core_share.h"
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/thread.h"
@@ -91,7 +92,7 @@ ThreadsResult run_threads(int num_ranks, const ThreadsOptions& options, Function
       if (progress.start == Progress::Start::kDrop) return;
     }
     set_log_rank(rank);
-    omp_set_num_threads(compute_threads);
+    omp_set_num_threads(concurrent_threads(compute_threads));
     int code = 0;
     std::exception_ptr error;
     try {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "tessera/base/core_share.h"
 #include "tessera/base/logging.h"
 #include "tessera/kernels/cpu/tile_program.h"
 
@@ -26,7 +27,9 @@ const dnnl::engine& onednn_engine() {
   return engine;
 }
 
-OpenMpThreads::OpenMpThreads(int num_threads) : before_(omp_get_max_threads()) { omp_set_num_threads(num_threads); }
+OpenMpThreads::OpenMpThreads(int num_threads) : before_(omp_get_max_threads()) {
+  omp_set_num_threads(concurrent_threads(num_threads));
+}
 OpenMpThreads::~OpenMpThreads() { omp_set_num_threads(before_); }
 
 std::optional<dnnl::memory::data_type> onednn_dtype(DType dtype) {

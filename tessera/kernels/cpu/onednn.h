@@ -15,7 +15,7 @@ namespace tessera::kernels::cpu {
 const dnnl::engine& onednn_engine();
 
 // While it lives, OpenMP (and so oneDNN, which asks it both when a primitive is created and when it runs) uses
-// `num_threads` threads for what this thread starts. Other threads are not affected.
+// concurrent_threads(num_threads) threads for what this thread starts. Other threads are not affected.
 class OpenMpThreads {
  public:
   explicit OpenMpThreads(int num_threads);
