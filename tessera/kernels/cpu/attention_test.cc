@@ -14,7 +14,7 @@ struct AttentionCase {
   std::optional<Type> mask = std::nullopt;
   bool causal = false;
   double keep_prob = 1;
-  Layout layout = Layout::kDense;
+  TestStrides layout = TestStrides::kDense;
 };
 
 const std::vector<AttentionCase> kCases = {
@@ -28,8 +28,8 @@ const std::vector<AttentionCase> kCases = {
     {2, 12, 20, 2, 8, 8, DType::kF32, Type{DType::kF32, {1, 2, 12, 20}}, true},
     {2, 12, 20, 2, 8, 8, DType::kF32, Type{DType::kF32, {2, 1, 1, 1}}},
     {2, 24, 24, 2, 16, 16, DType::kF32, std::nullopt, true, 0.75},
-    {2, 24, 24, 2, 16, 16, DType::kF32, Type{DType::kBool, {1, 1, 24, 24}}, false, 0.5, Layout::kPadded},
-    {2, 24, 24, 3, 16, 16, DType::kF32, std::nullopt, false, 1, Layout::kReversed},
+    {2, 24, 24, 2, 16, 16, DType::kF32, Type{DType::kBool, {1, 1, 24, 24}}, false, 0.5, TestStrides::kPadded},
+    {2, 24, 24, 3, 16, 16, DType::kF32, std::nullopt, false, 1, TestStrides::kReversed},
     {2, 64, 48, 4, 32, 32, DType::kBF16, Type{DType::kBF16, {2, 1, 64, 48}}},
     {1, 300, 700, 2, 32, 32, DType::kBF16, std::nullopt, true},
     {2, 64, 48, 4, 32, 32, DType::kF16},

@@ -34,11 +34,11 @@ Operands operands_of(const Batch& batch, DType dtype) {
   if (!grouped) counts.push_back(batch.shape[0] * pixels);
   const int64_t c = batch.shape[1];
   const Shape statistic = grouped ? Shape{static_cast<int64_t>(counts.size()), c} : Shape{c};
-  return {.image = {{dtype, batch.shape}, Layout::kChannelsLast, -2, 3},
+  return {.image = {{dtype, batch.shape}, TestStrides::kChannelsLast, -2, 3},
           .channel = {{DType::kF32, {c}}},
-          .statistic = {{DType::kF32, statistic}, Layout::kDense, -0.5, 1.5},
-          .variance = {{DType::kF32, statistic}, Layout::kDense, 0.1, 3},
-          .sum = {{DType::kF32, statistic}, Layout::kDense, -50, 50},
+          .statistic = {{DType::kF32, statistic}, TestStrides::kDense, -0.5, 1.5},
+          .variance = {{DType::kF32, statistic}, TestStrides::kDense, 0.1, 3},
+          .sum = {{DType::kF32, statistic}, TestStrides::kDense, -50, 50},
           .attributes = {{"counts", counts}, {"grouped", grouped}, {"eps", 1e-5}}};
 }
 
@@ -112,7 +112,7 @@ TEST(FusedBatchNorm, TakesGammaAndBetaOfHalfTypes) {
 }
 
 TEST(FusedBatchNorm, TakesImagesThatLieOtherwiseByCopies) {
-  for (const Layout layout : {Layout::kDense, Layout::kPadded, Layout::kReversed}) {
+  for (const TestStrides layout : {TestStrides::kDense, TestStrides::kPadded, TestStrides::kReversed}) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       Operands operands = operands_of({{4, 6, 5, 5}, {3, 1}}, dtype);
       operands.image.layout = layout;
@@ -122,7 +122,7 @@ TEST(FusedBatchNorm, TakesImagesThatLieOtherwiseByCopies) {
         test.kernel = "cpu." + test.op + ".copied";
         EXPECT_TRUE(compare_with_reference(test));
         // Some of the images only.
-        test.inputs[0].layout = Layout::kChannelsLast;
+        test.inputs[0].layout = TestStrides::kChannelsLast;
         test.kernel.clear();
         EXPECT_TRUE(compare_with_reference(test));
       }

@@ -7,7 +7,8 @@ namespace tessera::kernels::cpu {
 namespace {
 
 const std::vector<Shape> kShapes = {{}, {1}, {7}, {3, 5}, {1030}, {0, 3}, {2, 3, 4, 5}, {2, 64, 7, 7}, {5, 2100}};
-const std::vector<Layout> kLayouts = {Layout::kDense, Layout::kChannelsLast, Layout::kPadded, Layout::kReversed};
+const std::vector<TestStrides> kLayouts = {TestStrides::kDense, TestStrides::kChannelsLast, TestStrides::kPadded,
+                                           TestStrides::kReversed};
 
 struct OpCase {
   const char* op;
@@ -49,7 +50,7 @@ const std::vector<OpCase> kFloatingOps = {
     {"gelu_grad", 2, -3, 2e-6, {{"approximate", false}}},
 };
 
-TestCase unary_or_binary(const OpCase& op, DType dtype, DType out, const Shape& shape, Layout layout) {
+TestCase unary_or_binary(const OpCase& op, DType dtype, DType out, const Shape& shape, TestStrides layout) {
   TestCase test{.op = op.op, .attributes = op.attributes, .atol = op.atol};
   for (int i = 0; i < op.arity; ++i) {
     test.inputs.push_back({{dtype, shape}, layout, op.low, 3});
@@ -63,7 +64,7 @@ TestCase unary_or_binary(const OpCase& op, DType dtype, DType out, const Shape& 
 TEST(Elementwise, FloatingOperatorsAgreeWithReferenceOnShapesAndLayouts) {
   for (const OpCase& op : kFloatingOps) {
     for (const Shape& shape : kShapes) {
-      for (const Layout layout : kLayouts) {
+      for (const TestStrides layout : kLayouts) {
         EXPECT_TRUE(compare_with_reference(unary_or_binary(op, DType::kF32, DType::kF32, shape, layout)));
       }
     }
@@ -73,7 +74,7 @@ TEST(Elementwise, FloatingOperatorsAgreeWithReferenceOnShapesAndLayouts) {
 TEST(Elementwise, HalfTypesRoundOnceFromF32) {
   for (const OpCase& op : kFloatingOps) {
     for (const DType dtype : {DType::kBF16, DType::kF16}) {
-      for (const Layout layout : kLayouts) {
+      for (const TestStrides layout : kLayouts) {
         EXPECT_TRUE(compare_with_reference(unary_or_binary(op, dtype, dtype, {2, 17, 5, 7}, layout)));
       }
     }
@@ -83,7 +84,7 @@ TEST(Elementwise, HalfTypesRoundOnceFromF32) {
 TEST(Elementwise, ComparisonsAndLogicGiveTheReferencesBools) {
   for (const char* op : {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "is_finite"}) {
     const int arity = std::string_view(op) == "is_finite" ? 1 : 2;
-    for (const Layout layout : kLayouts) {
+    for (const TestStrides layout : kLayouts) {
       for (const DType dtype : {DType::kF32, DType::kBF16}) {
         EXPECT_TRUE(compare_with_reference(unary_or_binary({op, arity}, dtype, DType::kBool, {3, 5, 7, 11}, layout)));
       }
@@ -91,7 +92,7 @@ TEST(Elementwise, ComparisonsAndLogicGiveTheReferencesBools) {
   }
   for (const char* op : {"logical_and", "logical_or", "logical_xor", "logical_not"}) {
     const int arity = std::string_view(op) == "logical_not" ? 1 : 2;
-    for (const Layout layout : kLayouts) {
+    for (const TestStrides layout : kLayouts) {
       TestCase test = unary_or_binary({op, arity}, DType::kBool, DType::kBool, {3, 5, 7, 11}, layout);
       for (TestOperand& input : test.inputs) input = {input.type, layout, 0, 2};
       EXPECT_TRUE(compare_with_reference(test));
@@ -117,7 +118,7 @@ TEST(Elementwise, OperandsBroadcastAsNumPyDoes) {
       {{40, 1, 600}, {1, 5, 1}},
   };
   for (const auto& [a, b] : shapes) {
-    for (const Layout layout : kLayouts) {
+    for (const TestStrides layout : kLayouts) {
       for (const bool swapped : {false, true}) {
         TestCase test{.op = "sub", .num_threads = 3};
         test.inputs = {{{DType::kF32, a}, layout}, {{DType::kF32, b}}};
@@ -131,10 +132,10 @@ TEST(Elementwise, OperandsBroadcastAsNumPyDoes) {
 
 TEST(Elementwise, SelectTakesABroadcastCondition) {
   for (const Shape& condition : {Shape{2, 3, 40, 50}, Shape{3, 1, 1}, Shape{}}) {
-    for (const Layout layout : kLayouts) {
+    for (const TestStrides layout : kLayouts) {
       const Shape shape{2, 3, 40, 50};
       TestCase test{.op = "select"};
-      test.inputs = {{{DType::kBool, condition}, Layout::kDense, 0, 2},
+      test.inputs = {{{DType::kBool, condition}, TestStrides::kDense, 0, 2},
                      {{DType::kF32, shape}, layout, -2, 2, true},
                      {{DType::kF32, shape}, layout, -2, 2, true}};
       test.outputs = {{{DType::kF32, shape}, layout}};
@@ -146,11 +147,11 @@ TEST(Elementwise, SelectTakesABroadcastCondition) {
 TEST(Elementwise, CastRoundsSaturatesAndChangesLayoutLikeTheReference) {
   for (const DType from : {DType::kF32, DType::kBF16, DType::kF16, DType::kU8, DType::kBool}) {
     for (const DType to : {DType::kF32, DType::kBF16, DType::kF16, DType::kU8, DType::kBool}) {
-      for (const Layout layout : kLayouts) {
+      for (const TestStrides layout : kLayouts) {
         TestCase test{.op = "cast", .attributes = {{"dtype", to}}, .num_threads = 3};
         const bool small = from == DType::kBool;
         test.inputs = {{{from, {3, 19, 31, 7}}, layout, small ? 0.0 : -300.0, small ? 2.0 : 300.0, is_floating(from)}};
-        test.outputs = {{{to, {3, 19, 31, 7}}, Layout::kChannelsLast}};
+        test.outputs = {{{to, {3, 19, 31, 7}}, TestStrides::kChannelsLast}};
         EXPECT_TRUE(compare_with_reference(test));
       }
     }
@@ -186,7 +187,7 @@ TEST(FusedElementwise, EveryOperatorAgreesWithTheReference) {
     const bool special = info.name.find("_grad") == std::string_view::npos;
     for (const Shape& shape : kShapes) {
       const TestOperand operand{
-          {DType::kF32, shape}, Layout::kChannelsLast, info.op == RowOp::kPow ? 0.0 : -3.0, 3, special};
+          {DType::kF32, shape}, TestStrides::kChannelsLast, info.op == RowOp::kPow ? 0.0 : -3.0, 3, special};
       EXPECT_TRUE(compare_with_reference(
           fused(program.c_str(), std::vector<TestOperand>(static_cast<size_t>(info.arity), operand), {operand})))
           << program;
@@ -196,7 +197,7 @@ TEST(FusedElementwise, EveryOperatorAgreesWithTheReference) {
 
 TEST(FusedElementwise, BatchNormalisationWithResidualAndRelu) {
   for (const Shape& shape : {Shape{2, 64, 7, 7}, Shape{3, 3, 50, 41}, Shape{1, 700, 3, 3}, Shape{0, 8, 4, 4}}) {
-    for (const Layout layout : kLayouts) {
+    for (const TestStrides layout : kLayouts) {
       const TestOperand image{{DType::kF32, shape}, layout};
       const TestOperand channel{{DType::kF32, {shape[1], 1, 1}}};
       EXPECT_TRUE(
@@ -207,7 +208,7 @@ TEST(FusedElementwise, BatchNormalisationWithResidualAndRelu) {
 }
 
 TEST(FusedElementwise, MixedDtypesAndSeveralResults) {
-  for (const Layout layout : kLayouts) {
+  for (const TestStrides layout : kLayouts) {
     const Shape shape{3, 5, 17, 31};
     EXPECT_TRUE(compare_with_reference(
         fused("x=mul a0 0.5; y=add x a1; m=greater y 0.25; z=select m y a2; return z m y x",
@@ -230,7 +231,7 @@ TEST(FusedElementwise, LongProgramsReuseTheirTiles) {
   for (int i = 1; i < 90; ++i) {
     program += fmt::format("; t{}={} t{} a{}", i, i % 3 == 0 ? "sub" : i % 3 == 1 ? "mul" : "maximum", i - 1, i % 2);
   }
-  const TestOperand operand{{DType::kF32, {5, 2000}}, Layout::kPadded, -1, 1};
+  const TestOperand operand{{DType::kF32, {5, 2000}}, TestStrides::kPadded, -1, 1};
   EXPECT_TRUE(compare_with_reference(fused((program + "; return t89").c_str(), {operand, operand}, {operand})));
 }
 

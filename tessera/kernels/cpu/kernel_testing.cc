@@ -44,11 +44,11 @@ void operator delete[](void* memory, size_t, std::align_val_t) noexcept { std::f
 namespace tessera::kernels::cpu {
 namespace {
 
-Strides strides_of(const Shape& shape, Layout layout) {
+Strides strides_of(const Shape& shape, TestStrides layout) {
   switch (layout) {
-    case Layout::kDense: return dense_strides(shape);
-    case Layout::kChannelsLast: return channels_last_strides(shape);
-    case Layout::kPadded: {
+    case TestStrides::kDense: return dense_strides(shape);
+    case TestStrides::kChannelsLast: return channels_last_strides(shape);
+    case TestStrides::kPadded: {
       Strides strides = shape;
       int64_t stride = 1;
       for (int dim = shape.ndim() - 1; dim >= 0; --dim) {
@@ -57,7 +57,7 @@ Strides strides_of(const Shape& shape, Layout layout) {
       }
       return strides;
     }
-    case Layout::kReversed: {
+    case TestStrides::kReversed: {
       Strides strides = shape;
       int64_t stride = 1;
       for (int dim = 0; dim < shape.ndim(); ++dim) {

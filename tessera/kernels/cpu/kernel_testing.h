@@ -10,7 +10,7 @@
 
 namespace tessera::kernels::cpu {
 
-enum class Layout {
+enum class TestStrides {
   kDense,
   kChannelsLast,
   kPadded,    // dense rows with a gap after each
@@ -19,7 +19,7 @@ enum class Layout {
 
 struct TestOperand {
   Type type;
-  Layout layout = Layout::kDense;
+  TestStrides layout = TestStrides::kDense;
   // Values are drawn from [low, high] (integers: rounded down), or, with `special`, one in eight is NaN, infinite,
   // zero, huge or tiny.
   double low = -2;

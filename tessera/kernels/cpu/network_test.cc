@@ -21,7 +21,7 @@ struct BatchOperands {
   Attributes attributes;
 };
 
-BatchOperands operands_of(const BatchCase& batch, Layout layout) {
+BatchOperands operands_of(const BatchCase& batch, TestStrides layout) {
   int64_t pixels = 1;
   for (int dim = 2; dim < batch.shape.ndim(); ++dim) pixels *= batch.shape[dim];
   Ints counts;
@@ -32,13 +32,13 @@ BatchOperands operands_of(const BatchCase& batch, Layout layout) {
   const Shape statistic = grouped ? Shape{static_cast<int64_t>(counts.size()), c} : Shape{c};
   return {.image = {{DType::kF32, batch.shape}, layout, 1, 5},
           .channel = {{DType::kF32, {c}}},
-          .statistic = {{DType::kF32, statistic}, Layout::kDense, 2.5, 3.5},
-          .variance = {{DType::kF32, statistic}, Layout::kDense, 0.1, 3},
+          .statistic = {{DType::kF32, statistic}, TestStrides::kDense, 2.5, 3.5},
+          .variance = {{DType::kF32, statistic}, TestStrides::kDense, 0.1, 3},
           .attributes = {{"counts", counts}, {"grouped", grouped}, {"eps", 1e-5}, {"batch_stats", true}}};
 }
 
 std::vector<TestCase> batch_norm_cases(const BatchOperands& o) {
-  const TestOperand sum = {o.statistic.type, Layout::kDense, -50, 50};
+  const TestOperand sum = {o.statistic.type, TestStrides::kDense, -50, 50};
   return {
       {.op = "batch_norm_mean", .inputs = {o.image}, .outputs = {o.statistic}},
       {.op = "batch_norm_variance", .inputs = {o.image, o.statistic}, .outputs = {o.variance}},
@@ -54,7 +54,7 @@ std::vector<TestCase> batch_norm_cases(const BatchOperands& o) {
 
 TEST(BatchNorm, AgreesWithReferenceOnGroupsLayoutsAndThreads) {
   for (const BatchCase& batch : kBatches) {
-    for (const Layout layout : {Layout::kChannelsLast, Layout::kDense}) {
+    for (const TestStrides layout : {TestStrides::kChannelsLast, TestStrides::kDense}) {
       const BatchOperands operands = operands_of(batch, layout);
       for (TestCase& test : batch_norm_cases(operands)) {
         test.attributes = operands.attributes;
@@ -73,7 +73,7 @@ TEST(BatchNorm, AgreesWithReferenceOnGroupsLayoutsAndThreads) {
 TEST(BatchNorm, HalfImagesHaveF32Statistics) {
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
     for (const BatchCase& batch : kBatches) {
-      BatchOperands operands = operands_of(batch, Layout::kChannelsLast);
+      BatchOperands operands = operands_of(batch, TestStrides::kChannelsLast);
       operands.image.type.dtype = dtype;
       for (TestCase& test : batch_norm_cases(operands)) {
         test.attributes = operands.attributes;
@@ -88,7 +88,7 @@ TEST(BatchNorm, HalfImagesHaveF32Statistics) {
 
 TEST(BatchNorm, StatisticsOfFourHundredThousandRowsKeepSixDigits) {
   const BatchCase batch{{128, 3, 56, 56}};
-  const BatchOperands operands = operands_of(batch, Layout::kChannelsLast);
+  const BatchOperands operands = operands_of(batch, TestStrides::kChannelsLast);
   for (TestCase& test : batch_norm_cases(operands)) {
     if (!(test.outputs[0].type == operands.statistic.type)) continue;
     test.attributes = operands.attributes;
@@ -98,7 +98,7 @@ TEST(BatchNorm, StatisticsOfFourHundredThousandRowsKeepSixDigits) {
 }
 
 TEST(BatchNorm, DeclinesOtherStridesOrCopies) {
-  const BatchOperands operands = operands_of({{4, 6, 5, 5}}, Layout::kPadded);
+  const BatchOperands operands = operands_of({{4, 6, 5, 5}}, TestStrides::kPadded);
   for (TestCase& test : batch_norm_cases(operands)) {
     test.attributes = operands.attributes;
     if (!(test.outputs[0].type == operands.statistic.type)) continue;
@@ -138,10 +138,10 @@ TEST(Pooling, AgreesWithReferenceOnWindowsAndThreads) {
       pooled[d + 2] = (c.image[d + 2] + c.padding[2 * i] + c.padding[2 * i + 1] - c.kernel[i]) / c.strides[i] + 1;
     }
     for (const bool special : {false, true}) {
-      const TestOperand x{{DType::kF32, c.image}, Layout::kChannelsLast, -2, 2, special};
-      const TestOperand y{{DType::kF32, pooled}, Layout::kChannelsLast};
+      const TestOperand x{{DType::kF32, c.image}, TestStrides::kChannelsLast, -2, 2, special};
+      const TestOperand y{{DType::kF32, pooled}, TestStrides::kChannelsLast};
       const TestOperand index{
-          {DType::kU8, pooled}, Layout::kChannelsLast, 0, static_cast<double>(c.kernel[0] * c.kernel[1])};
+          {DType::kU8, pooled}, TestStrides::kChannelsLast, 0, static_cast<double>(c.kernel[0] * c.kernel[1])};
       const Attributes attributes = {{"kernel", c.kernel},
                                      {"strides", c.strides},
                                      {"padding", c.padding},
@@ -174,8 +174,8 @@ TEST(Optimizers, UpdateInOnePassLikeTheReference) {
           for (const DType grad_type : {DType::kF32, DType::kBF16}) {
             const TestOperand param{{DType::kF32, shape}};
             const TestOperand grad{{grad_type, shape}};
-            const TestOperand second{{DType::kF32, shape}, Layout::kDense, 0, 2};
-            const TestOperand scalar{{DType::kF32, {}}, Layout::kDense, 0.1, 0.9};
+            const TestOperand second{{DType::kF32, shape}, TestStrides::kDense, 0, 2};
+            const TestOperand scalar{{DType::kF32, {}}, TestStrides::kDense, 0.1, 0.9};
             std::vector<TestCase> tests = {
                 {.op = "momentum", .inputs = {param, param, grad, scalar, scalar}, .outputs = {param, param}},
                 {.op = "adam",
@@ -192,8 +192,8 @@ TEST(Optimizers, UpdateInOnePassLikeTheReference) {
                                             param,
                                             grad,
                                             scalar,
-                                            {scalar.type, Layout::kDense, momentum, momentum},
-                                            {scalar.type, Layout::kDense, first, first}},
+                                            {scalar.type, TestStrides::kDense, momentum, momentum},
+                                            {scalar.type, TestStrides::kDense, first, first}},
                                  .outputs = {param, param}});
               }
             }

@@ -39,7 +39,7 @@ int64_t out_size(int64_t in, int64_t kernel, int64_t stride, int64_t before, int
   return (in + before + after - (dilation * (kernel - 1) + 1)) / stride + 1;
 }
 
-std::vector<TestCase> convolution_cases(const ConvCase& c, DType dtype, Layout layout) {
+std::vector<TestCase> convolution_cases(const ConvCase& c, DType dtype, TestStrides layout) {
   const int64_t ho = out_size(c.h, c.kernel, c.strides[0], c.padding[0], c.padding[1], c.dilation[0]);
   const int64_t wo = out_size(c.w, c.kernel, c.strides[1], c.padding[2], c.padding[3], c.dilation[1]);
   const TestOperand x{{dtype, {c.n, c.ci, c.h, c.w}}, layout};
@@ -64,8 +64,8 @@ std::vector<TestCase> convolution_cases(const ConvCase& c, DType dtype, Layout l
 TEST(Convolution, ForwardAndGradientsAgreeWithReferenceOnLayoutsAndThreads) {
   int num_threads = 0;
   for (const ConvCase& convolution : kConvolutions) {
-    for (const Layout layout : {Layout::kChannelsLast, Layout::kDense, Layout::kPadded}) {
-      if (layout == Layout::kPadded && &convolution != &kConvolutions[1]) continue;
+    for (const TestStrides layout : {TestStrides::kChannelsLast, TestStrides::kDense, TestStrides::kPadded}) {
+      if (layout == TestStrides::kPadded && &convolution != &kConvolutions[1]) continue;
       for (TestCase& test : convolution_cases(convolution, DType::kF32, layout)) {
         test.num_threads = num_threads = num_threads % 3 + 1;
         test.kernel = "onednn." + test.op;
@@ -78,7 +78,7 @@ TEST(Convolution, ForwardAndGradientsAgreeWithReferenceOnLayoutsAndThreads) {
 TEST(Convolution, HalfTypesComputeInF32WhereTheCpuLacksThem) {
   for (const ConvCase& convolution : kConvolutions) {
     for (const DType dtype : {DType::kBF16, DType::kF16}) {
-      for (TestCase& test : convolution_cases(convolution, dtype, Layout::kChannelsLast)) {
+      for (TestCase& test : convolution_cases(convolution, dtype, TestStrides::kChannelsLast)) {
         test.kernel = "onednn." + test.op;
         EXPECT_TRUE(compare_with_reference(test));
       }
@@ -108,7 +108,7 @@ TEST(ConvolutionCandidates, AgreeWithReferenceInAllDTypesOnLayoutsAndThreads) {
   int num_threads = 0;
   for (const ConvCase& convolution : convolutions) {
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-      for (const Layout layout : {Layout::kChannelsLast, Layout::kDense}) {
+      for (const TestStrides layout : {TestStrides::kChannelsLast, TestStrides::kDense}) {
         for (TestCase& test : convolution_cases(convolution, dtype, layout)) {
           test.num_threads = num_threads = num_threads % 3 + 1;
           const auto names = compare_candidates_with_reference(test);
@@ -128,7 +128,7 @@ TEST(ConvolutionCandidates, AgreeWithReferenceInAllDTypesOnLayoutsAndThreads) {
 TEST(ConvolutionCandidates, SumAWeightsGradientOfHalfImagesInF32) {
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
     // 2048 ones under each tap: sums in half types would end at 256 (bf16) or lose every other one (f16).
-    TestCase test = convolution_cases({32, 16, 8, 8, 16, 1}, dtype, Layout::kChannelsLast)[2];
+    TestCase test = convolution_cases({32, 16, 8, 8, 16, 1}, dtype, TestStrides::kChannelsLast)[2];
     test.outputs[0].type.dtype = DType::kF32;
     for (TestOperand& input : test.inputs) input.low = input.high = 1;
     test.reference_in_f32 = true;
@@ -138,10 +138,10 @@ TEST(ConvolutionCandidates, SumAWeightsGradientOfHalfImagesInF32) {
 }
 
 TEST(Convolution, DeclinesEmptyTensorsAndF64) {
-  for (const TestCase& test : convolution_cases({0, 3, 8, 8, 4, 3}, DType::kF32, Layout::kChannelsLast)) {
+  for (const TestCase& test : convolution_cases({0, 3, 8, 8, 4, 3}, DType::kF32, TestStrides::kChannelsLast)) {
     EXPECT_EQ(fast_kernel_name(test), "declined");
   }
-  for (const TestCase& test : convolution_cases({1, 3, 8, 8, 4, 3}, DType::kF64, Layout::kChannelsLast)) {
+  for (const TestCase& test : convolution_cases({1, 3, 8, 8, 4, 3}, DType::kF64, TestStrides::kChannelsLast)) {
     EXPECT_EQ(fast_kernel_name(test), "declined");
   }
 }
@@ -150,9 +150,9 @@ struct MatmulCase {
   int64_t m, k, n;
 };
 
-TestCase matmul(const MatmulCase& c, bool transpose_a, bool transpose_b, DType dtype, Layout layout,
+TestCase matmul(const MatmulCase& c, bool transpose_a, bool transpose_b, DType dtype, TestStrides layout,
                 const Shape& batch = {}) {
-  const auto matrix = [&](int64_t rows, int64_t columns, bool transpose, Layout matrix_layout) {
+  const auto matrix = [&](int64_t rows, int64_t columns, bool transpose, TestStrides matrix_layout) {
     Shape shape = batch;
     shape.push_back(transpose ? columns : rows);
     shape.push_back(transpose ? rows : columns);
@@ -173,7 +173,7 @@ TEST(Matmul, AgreesWithReferenceOnTransposesLayoutsAndThreads) {
   for (const MatmulCase& sizes :
        {MatmulCase{1, 1, 1}, {5, 7, 3}, {1, 33, 10}, {32, 1, 9}, {64, 300, 1}, {65, 64, 130}}) {
     for (const int transposes : {0, 1, 2, 3}) {
-      for (const Layout layout : {Layout::kDense, Layout::kPadded, Layout::kReversed}) {
+      for (const TestStrides layout : {TestStrides::kDense, TestStrides::kPadded, TestStrides::kReversed}) {
         for (const Shape& batch : {Shape{}, Shape{3}, Shape{2, 3}}) {
           TestCase test = matmul(sizes, transposes & 1, transposes & 2, DType::kF32, layout, batch);
           test.num_threads = num_threads = num_threads % 3 + 1;
@@ -189,7 +189,7 @@ TEST(MatmulCandidates, AgreeWithReferenceOnTransposesLayoutsDTypesAndThreads) {
   std::set<std::string> seen;
   for (const MatmulCase& sizes : {MatmulCase{5, 7, 3}, {1, 33, 10}, {64, 100, 1}, {33, 40, 50}, {16, 700, 24}}) {
     for (const int transposes : {0, 1, 2, 3}) {
-      for (const Layout layout : {Layout::kDense, Layout::kPadded, Layout::kReversed}) {
+      for (const TestStrides layout : {TestStrides::kDense, TestStrides::kPadded, TestStrides::kReversed}) {
         for (const Shape& batch : {Shape{}, Shape{2, 3}}) {
           for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
             TestCase test = matmul(sizes, transposes & 1, transposes & 2, dtype, layout, batch);
@@ -212,7 +212,7 @@ TEST(Matmul, HalfOperandsMayHaveAnF32Result) {
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
     for (const DType out : {dtype, DType::kF32}) {
       for (const int transposes : {0, 1, 2, 3}) {
-        TestCase test = matmul({33, 100, 17}, transposes & 1, transposes & 2, dtype, Layout::kDense);
+        TestCase test = matmul({33, 100, 17}, transposes & 1, transposes & 2, dtype, TestStrides::kDense);
         test.outputs[0].type.dtype = out;
         test.reference_in_f32 = true;
         test.kernel = "onednn.matmul";
@@ -223,7 +223,7 @@ TEST(Matmul, HalfOperandsMayHaveAnF32Result) {
 }
 
 TEST(Matmul, DeclinesEmptyOperands) {
-  EXPECT_EQ(fast_kernel_name(matmul({3, 0, 4}, false, false, DType::kF32, Layout::kDense)), "declined");
+  EXPECT_EQ(fast_kernel_name(matmul({3, 0, 4}, false, false, DType::kF32, TestStrides::kDense)), "declined");
 }
 
 }  // namespace

@@ -8,7 +8,8 @@
 namespace tessera::kernels::cpu {
 namespace {
 
-const std::vector<Layout> kLayouts = {Layout::kDense, Layout::kChannelsLast, Layout::kPadded, Layout::kReversed};
+const std::vector<TestStrides> kLayouts = {TestStrides::kDense, TestStrides::kChannelsLast, TestStrides::kPadded,
+                                           TestStrides::kReversed};
 
 void expect_equal_to_reference(TestCase test, const std::string& name) {
   test.kernel = name;
@@ -38,7 +39,7 @@ TEST(Reduce, AgreesWithReferenceOnAxesLayoutsAndThreads) {
   int num_threads = 0;
   for (const auto& [shape, axes_lists] : cases) {
     for (const Ints& axes : axes_lists) {
-      for (const Layout layout : kLayouts) {
+      for (const TestStrides layout : kLayouts) {
         for (const char* op : {"reduce_sum", "reduce_mean", "reduce_max", "reduce_min"}) {
           const bool keep_dims = num_threads % 2 == 0;
           const bool sums = std::string_view(op) == "reduce_sum";
@@ -58,7 +59,7 @@ TEST(Reduce, AgreesWithReferenceOnAxesLayoutsAndThreads) {
 
 TEST(Reduce, HalfTypesAccumulateInWiderFloats) {
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
-    for (const Layout layout : kLayouts) {
+    for (const TestStrides layout : kLayouts) {
       for (const Ints& axes : {Ints{0}, Ints{0, 2, 3}, Ints{2, 3}, Ints{0, 1, 2, 3}}) {
         for (const char* op : {"reduce_sum", "reduce_mean", "reduce_max"}) {
           const Shape shape{6, 33, 20, 21};
@@ -79,7 +80,7 @@ TEST(Reduce, ExtremesKeepNanAndInfinities) {
     for (const Ints& axes : {Ints{0}, Ints{1}}) {
       for (const Shape& shape : {Shape{5, 40}, Shape{40, 5}, Shape{2, 1}}) {
         expect_equal_to_reference({.op = op,
-                                   .inputs = {{{DType::kF32, shape}, Layout::kDense, -1, 1, true}},
+                                   .inputs = {{{DType::kF32, shape}, TestStrides::kDense, -1, 1, true}},
                                    .outputs = {{{DType::kF32, reduced_shape(shape, axes, false)}}},
                                    .attributes = {{"axes", axes}, {"keep_dims", false}}},
                                   std::string("cpu.") + op);
@@ -90,7 +91,7 @@ TEST(Reduce, ExtremesKeepNanAndInfinities) {
 
 TEST(Reduce, SumsOfMillionsKeepSixDigits) {
   expect_equal_to_reference({.op = "reduce_sum",
-                             .inputs = {{{DType::kF32, {3000000}}, Layout::kDense, 0, 1}},
+                             .inputs = {{{DType::kF32, {3000000}}, TestStrides::kDense, 0, 1}},
                              .outputs = {{{DType::kF32, {}}}},
                              .attributes = {{"axes", Ints{0}}, {"keep_dims", false}},
                              .rtol = 3e-7},
@@ -99,7 +100,7 @@ TEST(Reduce, SumsOfMillionsKeepSixDigits) {
 
 TEST(Softmax, RowsAgreeWithReference) {
   for (const Shape& shape : {Shape{7}, Shape{5, 10}, Shape{3, 4, 1000}, Shape{2, 3, 5, 1}, Shape{65, 33}}) {
-    for (const Layout layout : {Layout::kDense, Layout::kPadded}) {
+    for (const TestStrides layout : {TestStrides::kDense, TestStrides::kPadded}) {
       const TestOperand x{{DType::kF32, shape}, layout, -20, 20};
       const TestOperand y{{DType::kF32, shape}, layout, 0, 1};
       const TestOperand log_y{{DType::kF32, shape}, layout, -5, 0};
@@ -138,9 +139,9 @@ TEST(Softmax, RowsAgreeWithReference) {
 TEST(SoftmaxCrossEntropy, LossAndGradientWithLabelsOutOfRange) {
   for (const DType label_type : {DType::kI32, DType::kI64}) {
     for (const Shape& shape : {Shape{32, 10}, Shape{7, 1000}, Shape{3, 1}}) {
-      const TestOperand logits{{DType::kF32, shape}, Layout::kPadded, -10, 10};
-      const TestOperand probabilities{{DType::kF32, shape}, Layout::kPadded, 0, 1};
-      const TestOperand labels{{label_type, {shape[0]}}, Layout::kDense, -1, static_cast<double>(shape[1]) + 1};
+      const TestOperand logits{{DType::kF32, shape}, TestStrides::kPadded, -10, 10};
+      const TestOperand probabilities{{DType::kF32, shape}, TestStrides::kPadded, 0, 1};
+      const TestOperand labels{{label_type, {shape[0]}}, TestStrides::kDense, -1, static_cast<double>(shape[1]) + 1};
       const TestOperand losses{{DType::kF32, {shape[0]}}};
       expect_equal_to_reference({.op = "softmax_cross_entropy",
                                  .inputs = {logits, labels},
@@ -162,9 +163,9 @@ TEST(LayerNorm, ForwardAndGradientAgreeWithReference) {
            {{5, 33}, 1}, {{4, 3, 768}, 2}, {{3, 5, 7}, 1}, {{300, 16}, 1}, {{2, 3}, 0}}) {
     Shape leading, trailing;
     for (int dim = 0; dim < shape.ndim(); ++dim) (dim < begin_axis ? leading : trailing).push_back(shape[dim]);
-    const TestOperand x{{DType::kF32, shape}, Layout::kDense, 1, 3};
+    const TestOperand x{{DType::kF32, shape}, TestStrides::kDense, 1, 3};
     const TestOperand weight{{DType::kF32, trailing}};
-    const TestOperand statistic{{DType::kF32, leading}, Layout::kDense, 1, 3};
+    const TestOperand statistic{{DType::kF32, leading}, TestStrides::kDense, 1, 3};
     for (const int num_threads : {1, 3}) {
       expect_equal_to_reference({.op = "layer_norm",
                                  .inputs = {x, weight, weight},
@@ -188,8 +189,8 @@ TEST(LayerNorm, ForwardAndGradientAgreeWithReference) {
 
 TEST(Copies, TransposesAndReshapesOfEveryWidthAreExact) {
   for (const DType dtype : {DType::kU8, DType::kBF16, DType::kF32, DType::kF64, DType::kI32, DType::kI64}) {
-    for (const Layout from : kLayouts) {
-      for (const Layout to : kLayouts) {
+    for (const TestStrides from : kLayouts) {
+      for (const TestStrides to : kLayouts) {
         const Shape shape{3, 37, 9, 70};
         const TestOperand x{{dtype, shape}, from, 0, 200};
         expect_equal_to_reference({.op = "transpose",
@@ -198,7 +199,7 @@ TEST(Copies, TransposesAndReshapesOfEveryWidthAreExact) {
                                    .attributes = {{"perm", Ints{2, 0, 3, 1}}},
                                    .num_threads = 3},
                                   "cpu.transpose");
-        if (from != Layout::kDense && to != Layout::kDense) continue;
+        if (from != TestStrides::kDense && to != TestStrides::kDense) continue;
         expect_equal_to_reference({.op = "reshape",
                                    .inputs = {x},
                                    .outputs = {{{dtype, {3 * 37, 9 * 70}}, to}},
@@ -210,7 +211,7 @@ TEST(Copies, TransposesAndReshapesOfEveryWidthAreExact) {
 }
 
 TEST(Copies, ConcatSplitSliceAndBroadcastAreExact) {
-  for (const Layout layout : kLayouts) {
+  for (const TestStrides layout : kLayouts) {
     const auto operand = [&](const Shape& shape) { return TestOperand{{DType::kF32, shape}, layout}; };
     const Attributes axis = {{"axis", int64_t{1}}, {"sizes", Ints{5, 0, 12}}};
     expect_equal_to_reference({.op = "concat",
@@ -247,7 +248,7 @@ TEST(Copies, ConcatSplitSliceAndBroadcastAreExact) {
 TEST(Indexing, GatherAndScatterAddTakeIndicesOutOfRange) {
   for (const DType index_type : {DType::kI32, DType::kI64}) {
     const TestOperand table{{DType::kF32, {50, 3, 33}}};
-    const TestOperand indices{{index_type, {40, 5}}, Layout::kDense, -3, 53};
+    const TestOperand indices{{index_type, {40, 5}}, TestStrides::kDense, -3, 53};
     const TestOperand rows{{DType::kF32, {40, 5, 3, 33}}};
     expect_equal_to_reference({.op = "gather",
                                .inputs = {table, indices},
@@ -267,7 +268,7 @@ TEST(Indexing, GatherAndScatterAddTakeIndicesOutOfRange) {
 TEST(Fill, WritesTheRoundedValueIntoEveryElement) {
   for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kU8, DType::kI32, DType::kBool}) {
     for (const Shape& shape : {Shape{}, Shape{3, 7}, Shape{513, 300}}) {
-      for (const Layout layout : {Layout::kDense, Layout::kChannelsLast}) {
+      for (const TestStrides layout : {TestStrides::kDense, TestStrides::kChannelsLast}) {
         expect_equal_to_reference({.op = "fill",
                                    .inputs = {},
                                    .outputs = {{{dtype, shape}, layout}},
@@ -284,16 +285,16 @@ TEST(Fill, WritesTheRoundedValueIntoEveryElement) {
 
 TEST(Dropout, DrawsByGlobalIndexWhateverTheLayout) {
   const int64_t billions = int64_t{1} << 33;
-  for (const auto& [dtype, layout] : {std::pair{DType::kF32, Layout::kDense},
-                                      {DType::kF32, Layout::kChannelsLast},
-                                      {DType::kF32, Layout::kPadded},
-                                      {DType::kF32, Layout::kReversed},
-                                      {DType::kBF16, Layout::kDense},
-                                      {DType::kF16, Layout::kPadded}}) {
+  for (const auto& [dtype, layout] : {std::pair{DType::kF32, TestStrides::kDense},
+                                      {DType::kF32, TestStrides::kChannelsLast},
+                                      {DType::kF32, TestStrides::kPadded},
+                                      {DType::kF32, TestStrides::kReversed},
+                                      {DType::kBF16, TestStrides::kDense},
+                                      {DType::kF16, TestStrides::kPadded}}) {
     for (const double keep_prob : {0.1, 0.5, 1.0, 0.0}) {
       const TestOperand x{{dtype, {3, 19, 5, 43}}, layout};
       TestCase test{.op = "dropout",
-                    .inputs = {x, {{DType::kI64, {}}, Layout::kDense, 5, 5}},
+                    .inputs = {x, {{DType::kI64, {}}, TestStrides::kDense, 5, 5}},
                     .outputs = {x},
                     .attributes = {{"keep_prob", keep_prob},
                                    {"seed", int64_t{-12345}},

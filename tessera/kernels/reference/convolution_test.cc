@@ -105,7 +105,8 @@ TEST(ReferenceConv2d, EqualsTheDefinitionForEveryGeometry) {
                                 .padding = padding,
                                 .dilation = dilation,
                                 .groups = groups};
-            const auto layout = std::array{Layout::kDense, Layout::kChannelsLast, Layout::kReversed}[count++ % 3];
+            const auto layout =
+                std::array{StrideOrder::kDense, StrideOrder::kChannelsLast, StrideOrder::kReversed}[count++ % 3];
             expect_equals_definition(c, DType::kF64, 1e-13, {.layout = layout});
           }
         }
@@ -117,7 +118,7 @@ TEST(ReferenceConv2d, EqualsTheDefinitionForEveryGeometry) {
 
 TEST(ReferenceConv2d, EqualsTheDefinitionWithManyChannels) {
   // More than one panel of columns, more than one block of outputs, odd remainders.
-  for (const Layout layout : {Layout::kDense, Layout::kChannelsLast, Layout::kReversed}) {
+  for (const StrideOrder layout : {StrideOrder::kDense, StrideOrder::kChannelsLast, StrideOrder::kReversed}) {
     expect_equals_definition({.x = {2, 37, 5, 5}, .weight = {70, 37, 3, 3}, .padding = {1, 1, 1, 1}}, DType::kF64,
                              1e-13, {.layout = layout, .threads = 2});
     expect_equals_definition({.x = {1, 3, 23, 23}, .weight = {9, 3, 7, 7}, .strides = {2, 2}, .padding = {3, 3, 3, 3}},
@@ -146,8 +147,8 @@ TEST(ReferenceConv2d, BitsDependNeitherOnThreadsNorOnStrides) {
         run_kernel1("conv2d_grad_weight", {dy, x}, c.with("kernel_size", c.weight), weight.type(), options)};
   };
   const auto expected = run_all({});
-  for (const RunOptions options :
-       {RunOptions{Layout::kChannelsLast, 1}, RunOptions{Layout::kDense, 3}, RunOptions{Layout::kReversed, 4}}) {
+  for (const RunOptions options : {RunOptions{StrideOrder::kChannelsLast, 1}, RunOptions{StrideOrder::kDense, 3},
+                                   RunOptions{StrideOrder::kReversed, 4}}) {
     const auto actual = run_all(options);
     for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(bit_equal(actual[i], expected[i])) << i;
   }

@@ -35,7 +35,7 @@ TEST(ReferenceMatmul, EqualsTheDefinitionForEveryFlagSizeAndStride) {
         const Tensor lhs = random_tensor({DType::kF64, ta ? Shape{k, m} : Shape{m, k}}, 1);
         const Tensor rhs = random_tensor({DType::kF64, tb ? Shape{n, k} : Shape{k, n}}, 2);
         const auto expected = direct_product(lhs, rhs, ta, tb, m, n, k);
-        for (const Layout layout : {Layout::kDense, Layout::kReversed}) {
+        for (const StrideOrder layout : {StrideOrder::kDense, StrideOrder::kReversed}) {
           const Tensor actual = run_kernel1("matmul", {lhs, rhs}, {{"transpose_a", ta}, {"transpose_b", tb}},
                                             {DType::kF64, {m, n}}, {.layout = layout});
           EXPECT_LT(relative_error(actual, expected), 1e-14) << m << " " << n << " " << k << " " << ta << tb;
@@ -48,7 +48,7 @@ TEST(ReferenceMatmul, EqualsTheDefinitionForEveryFlagSizeAndStride) {
 TEST(ReferenceMatmul, EachLeadingIndexIsAProductOfItsOwn) {
   const Tensor lhs = random_tensor({DType::kF32, {2, 3, 4, 5}}, 1);
   const Tensor rhs = random_tensor({DType::kF32, {2, 3, 6, 5}}, 2);
-  for (const Layout layout : {Layout::kDense, Layout::kChannelsLast, Layout::kReversed}) {
+  for (const StrideOrder layout : {StrideOrder::kDense, StrideOrder::kChannelsLast, StrideOrder::kReversed}) {
     const Tensor actual = run_kernel1("batch_matmul", {lhs, rhs}, {{"transpose_a", false}, {"transpose_b", true}},
                                       {DType::kF32, {2, 3, 4, 6}}, {.layout = layout, .threads = 2});
     for (int64_t entry = 0; entry < 6; ++entry) {
@@ -71,7 +71,8 @@ TEST(ReferenceMatmul, BitsDependNeitherOnThreadsNorOnStrides) {
   const Type result{DType::kF32, {37, 75}};
   const Tensor one = run_kernel1("matmul", {lhs, rhs}, attributes, result);
   for (const int threads : {2, 3, 4}) {
-    EXPECT_TRUE(bit_equal(run_kernel1("matmul", {lhs, rhs}, attributes, result, {Layout::kReversed, threads}), one));
+    EXPECT_TRUE(
+        bit_equal(run_kernel1("matmul", {lhs, rhs}, attributes, result, {StrideOrder::kReversed, threads}), one));
   }
 }
 
@@ -107,7 +108,7 @@ TEST(ReferenceMatmul, AnEmptyContractionGivesZeros) {
 TEST(ReferenceBiasAdd, AddsAlongTheSecondDim) {
   const Tensor x = Tensor::of<float>({1, 2, 2, 2}, {0, 1, 2, 3, 4, 5, 6, 7});
   const Tensor bias = Tensor::of<float>({2}, {10, 20});
-  for (const Layout layout : {Layout::kDense, Layout::kChannelsLast, Layout::kReversed}) {
+  for (const StrideOrder layout : {StrideOrder::kDense, StrideOrder::kChannelsLast, StrideOrder::kReversed}) {
     EXPECT_THAT(run_kernel1("bias_add", {x, bias}, {}, x.type(), {.layout = layout}).to_doubles(),
                 ElementsAre(10, 11, 12, 13, 24, 25, 26, 27));
   }

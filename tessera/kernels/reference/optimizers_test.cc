@@ -35,7 +35,8 @@ void expect_ten_steps(const std::string& op, const Attributes& attributes, size_
     std::vector<Tensor> inputs = values;
     inputs.push_back(grad);
     for (const auto& scalar : scalars) inputs.push_back(Tensor::scalar(scalar(step)));
-    values = run_kernel(op, inputs, attributes, std::vector<Type>(1 + num_states, type), {.layout = Layout::kReversed});
+    values =
+        run_kernel(op, inputs, attributes, std::vector<Type>(1 + num_states, type), {.layout = StrideOrder::kReversed});
     for (size_t i = 0; i < 5; ++i) {
       std::vector<double> element;
       for (const auto& number : numbers) element.push_back(number[i]);

@@ -26,7 +26,7 @@ TEST(ReferenceMaxPool, KeepsTheLargestAndItsPlace) {
   const Tensor x = Tensor::of<float>({1, 1, 3, 4}, {1, 5, 2, 0,  //
                                                     4, 3, 8, 7,  //
                                                     9, 6, 1, 1});
-  for (const Layout layout : {Layout::kDense, Layout::kChannelsLast, Layout::kReversed}) {
+  for (const StrideOrder layout : {StrideOrder::kDense, StrideOrder::kChannelsLast, StrideOrder::kReversed}) {
     const auto result = run_kernel("max_pool2d", {x}, window({2, 2}, {1, 2}),
                                    {{DType::kF32, {1, 1, 2, 2}}, {DType::kU8, {1, 1, 2, 2}}}, {.layout = layout});
     EXPECT_THAT(result[0].to_doubles(), ElementsAre(5, 8, 9, 8));
@@ -74,12 +74,12 @@ TEST(ReferenceMaxPool, LargeWindowsCountInI32) {
 
 TEST(ReferenceAvgPool, PaddingCountsOnlyWhenAsked) {
   const Tensor x = Tensor::of<float>({1, 1, 2, 2}, {4, 8, 12, 16});
-  const auto pool = [&](bool count, Layout layout) {
+  const auto pool = [&](bool count, StrideOrder layout) {
     return run_kernel1("avg_pool2d", {x}, averaging(window({2, 2}, {2, 2}, {1, 1, 1, 1}), count),
                        {DType::kF32, {1, 1, 2, 2}}, {.layout = layout})
         .to_doubles();
   };
-  for (const Layout layout : {Layout::kDense, Layout::kChannelsLast, Layout::kReversed}) {
+  for (const StrideOrder layout : {StrideOrder::kDense, StrideOrder::kChannelsLast, StrideOrder::kReversed}) {
     EXPECT_THAT(pool(false, layout), ElementsAre(4, 8, 12, 16));
     EXPECT_THAT(pool(true, layout), ElementsAre(1, 2, 3, 4));
   }
@@ -100,9 +100,9 @@ TEST(ReferenceAvgPool, GradientIsTheTranspose) {
       const Tensor x = random_tensor({DType::kF64, {2, 3, 7, 5}}, 1);
       const Tensor dy = random_tensor({DType::kF64, y_shape}, 2);
       const Attributes attributes = averaging(window(kernel, strides, padding), count);
-      const Tensor y = run_kernel1("avg_pool2d", {x}, attributes, dy.type(), {.layout = Layout::kChannelsLast});
+      const Tensor y = run_kernel1("avg_pool2d", {x}, attributes, dy.type(), {.layout = StrideOrder::kChannelsLast});
       const Tensor dx = run_kernel1("avg_pool2d_grad", {dy}, with_size(attributes, 7, 5), x.type(),
-                                    {.layout = Layout::kReversed, .threads = 2});
+                                    {.layout = StrideOrder::kReversed, .threads = 2});
       const auto dot = [](const Tensor& a, const Tensor& b) {
         double sum = 0;
         for (size_t i = 0; i < a.values<double>().size(); ++i) sum += a.values<double>()[i] * b.values<double>()[i];

@@ -10,14 +10,14 @@ namespace {
 
 using testing::ElementsAre;
 
-constexpr Layout kLayouts[] = {Layout::kDense, Layout::kReversed};
+constexpr StrideOrder kLayouts[] = {StrideOrder::kDense, StrideOrder::kReversed};
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
 Attributes over(const Ints& axes, bool keep_dims = false) { return {{"axes", axes}, {"keep_dims", keep_dims}}; }
 
 TEST(ReferenceReduce, ReducesTheNamedDims) {
   const Tensor x = Tensor::of<float>({2, 3, 2}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
-  for (const Layout layout : kLayouts) {
+  for (const StrideOrder layout : kLayouts) {
     const auto reduced = [&](const char* op, const Ints& axes, const Shape& shape, bool keep_dims = false) {
       return run_kernel1(op, {x}, over(axes, keep_dims), {DType::kF32, shape}, {.layout = layout}).to_doubles();
     };
@@ -72,7 +72,7 @@ TEST(ReferenceReduce, AllAndAny) {
 
 TEST(ReferenceReduce, ArgmaxTakesTheFirstAndNanFirst) {
   const Tensor x = Tensor::of<float>({3, 3}, {1, 5, 5, -2, -3, -2, 0, std::nanf(""), 9});
-  for (const Layout layout : kLayouts) {
+  for (const StrideOrder layout : kLayouts) {
     EXPECT_THAT(run_kernel1("argmax", {x}, {{"axis", int64_t{1}}}, {DType::kI32, {3}}, {.layout = layout}).to_doubles(),
                 ElementsAre(1, 0, 1));
     EXPECT_THAT(run_kernel1("argmax", {x}, {{"axis", int64_t{0}}}, {DType::kI32, {3}}, {.layout = layout}).to_doubles(),
@@ -82,7 +82,7 @@ TEST(ReferenceReduce, ArgmaxTakesTheFirstAndNanFirst) {
 
 TEST(ReferenceReduce, TopKIsDescendingWithTheLowerIndexFirst) {
   const Tensor x = Tensor::of<int32_t>({2, 5}, {3, 7, 3, 9, 7, 1, 1, 1, 0, 1});
-  for (const Layout layout : kLayouts) {
+  for (const StrideOrder layout : kLayouts) {
     const auto results = run_kernel("top_k", {x}, {{"k", int64_t{4}}}, {{DType::kI32, {2, 4}}, {DType::kI32, {2, 4}}},
                                     {.layout = layout});
     EXPECT_THAT(results[0].to_doubles(), ElementsAre(9, 7, 7, 3, 1, 1, 1, 1));
@@ -95,12 +95,12 @@ TEST(ReferenceReduce, TopKIsDescendingWithTheLowerIndexFirst) {
 
 TEST(ReferenceReduce, CumsumRunsBothWaysWithAndWithoutItself) {
   const Tensor x = Tensor::of<float>({2, 3}, {1, 2, 3, 4, 5, 6});
-  const auto sums = [&](int64_t axis, bool exclusive, bool reverse, Layout layout) {
+  const auto sums = [&](int64_t axis, bool exclusive, bool reverse, StrideOrder layout) {
     return run_kernel1("cumsum", {x}, {{"axis", axis}, {"exclusive", exclusive}, {"reverse", reverse}}, x.type(),
                        {.layout = layout})
         .to_doubles();
   };
-  for (const Layout layout : kLayouts) {
+  for (const StrideOrder layout : kLayouts) {
     EXPECT_THAT(sums(1, false, false, layout), ElementsAre(1, 3, 6, 4, 9, 15));
     EXPECT_THAT(sums(1, true, false, layout), ElementsAre(0, 1, 3, 0, 4, 9));
     EXPECT_THAT(sums(1, false, true, layout), ElementsAre(6, 5, 3, 15, 11, 6));

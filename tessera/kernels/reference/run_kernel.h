@@ -14,15 +14,15 @@
 
 namespace tessera::kernels {
 
-enum class Layout {
+enum class StrideOrder {
   kDense,
   kChannelsLast,  // images of 3 dims or more; others stay dense
   kReversed       // the first dim varies fastest, with unused elements in between
 };
 
-inline Strides strides_for(const Shape& shape, Layout layout) {
-  if (layout == Layout::kDense) return dense_strides(shape);
-  if (layout == Layout::kChannelsLast) return channels_last_strides(shape);
+inline Strides strides_for(const Shape& shape, StrideOrder layout) {
+  if (layout == StrideOrder::kDense) return dense_strides(shape);
+  if (layout == StrideOrder::kChannelsLast) return channels_last_strides(shape);
   Strides strides = shape;
   int64_t stride = 2;
   for (int dim = 0; dim < shape.ndim(); ++dim) {
@@ -35,7 +35,7 @@ inline Strides strides_for(const Shape& shape, Layout layout) {
 // Memory of a strided view. Every byte that no element covers, and every element before it is written, is 0xFF (a NaN).
 class StridedTensor {
  public:
-  StridedTensor(const Type& type, Layout layout) {
+  StridedTensor(const Type& type, StrideOrder layout) {
     const Strides strides = strides_for(type.shape, layout);
     int64_t elements = 1;
     for (int dim = 0; dim < type.shape.ndim(); ++dim) elements += std::max<int64_t>(type.shape[dim], 0) * strides[dim];
@@ -43,7 +43,7 @@ class StridedTensor {
     std::memset(memory_.bytes().data(), 0xFF, memory_.bytes().size());
     view_ = {memory_.bytes().data(), type.dtype, type.shape, strides};
   }
-  StridedTensor(const Tensor& tensor, Layout layout) : StridedTensor(tensor.type(), layout) {
+  StridedTensor(const Tensor& tensor, StrideOrder layout) : StridedTensor(tensor.type(), layout) {
     copy_elements(tensor.view(), view_);
   }
   const TensorView& view() const { return view_; }
@@ -80,7 +80,7 @@ inline double relative_error(const Tensor& actual, const std::vector<double>& ex
 }
 
 struct RunOptions {
-  Layout layout = Layout::kDense;
+  StrideOrder layout = StrideOrder::kDense;
   int threads = 1;
 };
 

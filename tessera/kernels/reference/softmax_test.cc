@@ -12,14 +12,14 @@ using testing::DoubleNear;
 using testing::ElementsAre;
 using testing::Pointwise;
 
-constexpr Layout kLayouts[] = {Layout::kDense, Layout::kChannelsLast, Layout::kReversed};
+constexpr StrideOrder kLayouts[] = {StrideOrder::kDense, StrideOrder::kChannelsLast, StrideOrder::kReversed};
 
 TEST(ReferenceSoftmax, NormalisesAlongTheAxis) {
   // exp(log 1), exp(log 2), exp(log 5) and the like: shares known by hand.
   const Tensor x =
       Tensor::of<double>({1, 3, 2}, {std::log(1), std::log(4), std::log(2), std::log(4), std::log(5), std::log(8)});
   const std::vector<double> shares{0.125, 0.25, 0.25, 0.25, 0.625, 0.5};
-  for (const Layout layout : kLayouts) {
+  for (const StrideOrder layout : kLayouts) {
     const Tensor y = run_kernel1("softmax", {x}, {{"axis", int64_t{1}}}, x.type(), {.layout = layout, .threads = 2});
     EXPECT_THAT(y.to_doubles(), Pointwise(DoubleNear(1e-15), shares));
     const Tensor log_y = run_kernel1("log_softmax", {x}, {{"axis", int64_t{-2}}}, x.type(), {.layout = layout});
@@ -53,7 +53,7 @@ TEST(ReferenceSoftmax, GradientsEqualDifferences) {
       return sum;
     };
     const Tensor y = run_kernel1(op, {x}, axis, x.type());
-    for (const Layout layout : kLayouts) {
+    for (const StrideOrder layout : kLayouts) {
       const Tensor dx = run_kernel1(op + "_grad", {dy, y}, axis, x.type(), {.layout = layout});
       for (size_t i = 0; i < 8; ++i) {
         Tensor moved = x.clone();
@@ -71,11 +71,11 @@ TEST(ReferenceCrossEntropy, IsMinusTheLogOfTheLabelsShare) {
   for (const DType dtype : {DType::kI32, DType::kI64}) {
     const Tensor labels = Tensor::of<int32_t>({2}, {2, 0}).cast(dtype);
     const auto result = run_kernel("softmax_cross_entropy", {logits, labels}, {}, {{DType::kF64, {2}}, logits.type()},
-                                   {.layout = Layout::kReversed, .threads = 2});
+                                   {.layout = StrideOrder::kReversed, .threads = 2});
     EXPECT_THAT(result[0].to_doubles(), Pointwise(DoubleNear(1e-15), {-std::log(0.625), std::log(3.0)}));
     EXPECT_THAT(result[1].to_doubles(), Pointwise(DoubleNear(1e-15), {0.125, 0.25, 0.625, 1.0 / 3, 1.0 / 3, 1.0 / 3}));
     const Tensor dx = run_kernel1("softmax_cross_entropy_grad", {result[1], labels, Tensor::of<double>({2}, {2, -3})},
-                                  {}, logits.type(), {.layout = Layout::kReversed});
+                                  {}, logits.type(), {.layout = StrideOrder::kReversed});
     EXPECT_THAT(dx.to_doubles(), Pointwise(DoubleNear(1e-15), {0.25, 0.5, -0.75, 2.0, -1.0, -1.0}));
   }
 }
