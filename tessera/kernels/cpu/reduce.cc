@@ -19,7 +19,7 @@ constexpr int64_t kGrain = 16384;
 constexpr int64_t kPiece = 2048;
 
 struct Reduce {
-  Reduction reduction;
+  RowReduction reduction;
   const ReduceFunctions* functions;
   RowLoad load = nullptr;  // of a half type: a piece at a time is converted
   RowStore store_row = nullptr;
@@ -36,20 +36,20 @@ struct Reduce {
 
   float start() const {
     constexpr float kInf = std::numeric_limits<float>::infinity();
-    return reduction == Reduction::kMax ? -kInf : kInf;
+    return reduction == RowReduction::kMax ? -kInf : kInf;
   }
   float extreme(const float* x, int64_t n, float so_far) const {
-    return reduction == Reduction::kMax ? functions->max(x, n, so_far) : functions->min(x, n, so_far);
+    return reduction == RowReduction::kMax ? functions->max(x, n, so_far) : functions->min(x, n, so_far);
   }
 
   // A running result: of a sum in f64; an extreme is exact in it.
-  double begin() const { return reduction == Reduction::kSum ? 0 : start(); }
+  double begin() const { return reduction == RowReduction::kSum ? 0 : start(); }
   double combine(double a, double b) const {
-    if (reduction == Reduction::kSum) return a + b;
+    if (reduction == RowReduction::kSum) return a + b;
     if (std::isnan(a)) return a;
-    return (reduction == Reduction::kMax ? a > b : a < b) ? a : b;
+    return (reduction == RowReduction::kMax ? a > b : a < b) ? a : b;
   }
-  float end(double value) const { return static_cast<float>(reduction == Reduction::kSum ? value * scale : value); }
+  float end(double value) const { return static_cast<float>(reduction == RowReduction::kSum ? value * scale : value); }
 
   // `so_far` combined with n neighbours from `x` on.
   double row(const std::byte* x, int64_t n, double so_far) const {
@@ -63,7 +63,7 @@ struct Reduce {
     return so_far;
   }
   double row_of_floats(const float* x, int64_t n, double so_far) const {
-    if (reduction == Reduction::kSum) return so_far + functions->sum(x, n);
+    if (reduction == RowReduction::kSum) return so_far + functions->sum(x, n);
     return extreme(x, n, static_cast<float>(so_far));
   }
   void put(std::byte* y, double value) const {
@@ -129,7 +129,7 @@ struct Reduce {
     double* sums = sums_at(args, part);
     auto* partial = reinterpret_cast<float*>(sums + columns);
     std::fill_n(sums, columns, 0.0);
-    if (reduction != Reduction::kSum) std::fill_n(partial, columns, start());
+    if (reduction != RowReduction::kSum) std::fill_n(partial, columns, start());
     const int64_t block_rows = load == nullptr ? last_row - row : converted_rows(columns);
     for (int64_t r = 0; r < reduced.count(); ++r) {
       for (int64_t from = row; from < last_row; from += block_rows) {
@@ -144,13 +144,13 @@ struct Reduce {
           rows = {converted, count, columns, columns};
         }
         switch (reduction) {
-          case Reduction::kSum: functions->add_columns(rows, partial, sums); break;
-          case Reduction::kMax: functions->max_columns(rows, partial); break;
-          case Reduction::kMin: functions->min_columns(rows, partial); break;
+          case RowReduction::kSum: functions->add_columns(rows, partial, sums); break;
+          case RowReduction::kMax: functions->max_columns(rows, partial); break;
+          case RowReduction::kMin: functions->min_columns(rows, partial); break;
         }
       }
     }
-    if (reduction != Reduction::kSum) std::copy_n(partial, columns, sums);
+    if (reduction != RowReduction::kSum) std::copy_n(partial, columns, sums);
   }
 
   void store(const double* sums, std::byte* y, int64_t first, int64_t last) const {
@@ -196,7 +196,7 @@ struct Reduce {
   }
 };
 
-std::optional<PreparedKernel> prepare(const KernelRequest& request, Reduction reduction, bool mean) {
+std::optional<PreparedKernel> prepare(const KernelRequest& request, RowReduction reduction, bool mean) {
   const TensorView& x = request.inputs[0];
   const TensorView& y = request.outputs[0];
   const bool is_half = x.dtype == DType::kBF16 || x.dtype == DType::kF16;
@@ -254,10 +254,10 @@ std::optional<PreparedKernel> prepare(const KernelRequest& request, Reduction re
 }  // namespace
 
 void add_reductions(KernelRegistry& registry) {
-  registry.add("reduce_sum", [](const KernelRequest& r) { return prepare(r, Reduction::kSum, /*mean=*/false); });
-  registry.add("reduce_mean", [](const KernelRequest& r) { return prepare(r, Reduction::kSum, /*mean=*/true); });
-  registry.add("reduce_max", [](const KernelRequest& r) { return prepare(r, Reduction::kMax, /*mean=*/false); });
-  registry.add("reduce_min", [](const KernelRequest& r) { return prepare(r, Reduction::kMin, /*mean=*/false); });
+  registry.add("reduce_sum", [](const KernelRequest& r) { return prepare(r, RowReduction::kSum, /*mean=*/false); });
+  registry.add("reduce_mean", [](const KernelRequest& r) { return prepare(r, RowReduction::kSum, /*mean=*/true); });
+  registry.add("reduce_max", [](const KernelRequest& r) { return prepare(r, RowReduction::kMax, /*mean=*/false); });
+  registry.add("reduce_min", [](const KernelRequest& r) { return prepare(r, RowReduction::kMin, /*mean=*/false); });
 }
 
 }  // namespace tessera::kernels::cpu

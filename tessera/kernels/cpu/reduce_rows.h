@@ -6,7 +6,7 @@
 
 namespace tessera::kernels::cpu {
 
-enum class Reduction { kSum, kMax, kMin };
+enum class RowReduction { kSum, kMax, kMin };
 
 // A matrix in memory; neighbours in a row are neighbours in memory.
 struct Rows {
