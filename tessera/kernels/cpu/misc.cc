@@ -22,7 +22,7 @@ std::optional<PreparedKernel> prepare_bias_add(const KernelRequest& request) {
     return std::nullopt;
   }
   // [c] against [n,c,...] is [c,1,...] as NumPy broadcasts.
-  Slice seen{bias};
+  OperandPart seen{bias};
   for (int dim = 2; dim < y.shape.ndim(); ++dim) {
     seen.view.shape.push_back(1);
     seen.view.strides.push_back(1);

@@ -14,9 +14,9 @@ namespace tessera::kernels::cpu {
 namespace {
 
 // A per-channel vector [c], or row `group` of statistics [G,c], seen as [c,1,1...] against images of `ndim` dims.
-Slice per_channel(const TensorView& view, int64_t group, int ndim) {
+OperandPart per_channel(const TensorView& view, int64_t group, int ndim) {
   const int last = view.shape.ndim() - 1;
-  Slice slice{view, last == 1 ? group * view.strides[0] * static_cast<int64_t>(size_bytes(view.dtype)) : 0};
+  OperandPart slice{view, last == 1 ? group * view.strides[0] * static_cast<int64_t>(size_bytes(view.dtype)) : 0};
   slice.view.shape = Shape{view.shape[last]};
   slice.view.strides = Strides{view.strides[last]};
   for (int dim = 2; dim < ndim; ++dim) {
@@ -36,14 +36,14 @@ std::optional<PreparedKernel> per_group(const KernelRequest& request, size_t num
   const auto sliced = std::make_shared<SlicedKernel>();
   for (size_t g = 0; g < groups.groups.size(); ++g) {
     const BatchNormGroups::Group& group = groups.groups[g];
-    std::vector<Slice> inputs;
+    std::vector<OperandPart> inputs;
     for (size_t i = 0; i < request.inputs.size(); ++i) {
       inputs.push_back(i < num_images ? slice_dim(request.inputs[i], 0, group.first_row, group.num_rows)
                                       : per_channel(request.inputs[i], static_cast<int64_t>(g), shape.ndim()));
     }
-    const Slice output = slice_dim(request.outputs[0], 0, group.first_row, group.num_rows);
+    const OperandPart output = slice_dim(request.outputs[0], 0, group.first_row, group.num_rows);
     KernelRequest part{.op = request.op, .outputs = {output.view}, .num_threads = request.num_threads};
-    for (const Slice& input : inputs) part.inputs.push_back(input.view);
+    for (const OperandPart& input : inputs) part.inputs.push_back(input.view);
     auto kernel = prepare_tile_program(part, make(group), "");
     if (!kernel) return std::nullopt;
     sliced->add(std::move(*kernel), std::move(inputs), {output});
@@ -98,8 +98,9 @@ std::optional<PreparedKernel> prepare_moving_average(const KernelRequest& reques
   if (shape.ndim() == 0 || shape[0] != num_scales) return std::nullopt;
   const auto sliced = std::make_shared<SlicedKernel>();
   for (int64_t g = 0; g < num_scales; ++g) {
-    const std::vector<Slice> inputs = {slice_dim(request.inputs[0], 0, g, 1), slice_dim(request.inputs[1], 0, g, 1)};
-    const Slice output = slice_dim(request.outputs[0], 0, g, 1);
+    const std::vector<OperandPart> inputs = {slice_dim(request.inputs[0], 0, g, 1),
+                                             slice_dim(request.inputs[1], 0, g, 1)};
+    const OperandPart output = slice_dim(request.outputs[0], 0, g, 1);
     const KernelRequest part{.op = request.op,
                              .inputs = {inputs[0].view, inputs[1].view},
                              .outputs = {output.view},

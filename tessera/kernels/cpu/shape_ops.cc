@@ -17,7 +17,7 @@ bool one_dtype(const KernelRequest& request) {
 class Copies {
  public:
   explicit Copies(const KernelRequest& request) : name_("cpu." + request.op) {}
-  void add(size_t input, const Slice& from, size_t output, const Slice& to) {
+  void add(size_t input, const OperandPart& from, size_t output, const OperandPart& to) {
     auto kernel = prepare_copy(from.view, to.view, name_);
     if (kernel) {
       sliced_->add(std::move(*kernel), {from}, {to}, input, output);

@@ -53,25 +53,25 @@ std::optional<std::vector<MergedDim>> merge_dims(const Shape& shape, const std::
   return merged;
 }
 
-Slice slice_of(const TensorView& view, int64_t offset, const Shape& shape, const Strides& strides) {
+OperandPart slice_of(const TensorView& view, int64_t offset, const Shape& shape, const Strides& strides) {
   return {{nullptr, view.dtype, shape, strides}, offset * static_cast<int64_t>(size_bytes(view.dtype))};
 }
 
-Slice slice_dim(const TensorView& view, int dim, int64_t begin, int64_t size) {
-  Slice slice{view, begin * view.strides[dim] * static_cast<int64_t>(size_bytes(view.dtype))};
+OperandPart slice_dim(const TensorView& view, int dim, int64_t begin, int64_t size) {
+  OperandPart slice{view, begin * view.strides[dim] * static_cast<int64_t>(size_bytes(view.dtype))};
   slice.view.shape[dim] = size;
   return slice;
 }
 
-void SlicedKernel::add(PreparedKernel kernel, std::vector<Slice> inputs, std::vector<Slice> outputs, size_t first_input,
-                       size_t first_output) {
+void SlicedKernel::add(PreparedKernel kernel, std::vector<OperandPart> inputs, std::vector<OperandPart> outputs,
+                       size_t first_input, size_t first_output) {
   scratch_bytes_ = std::max(scratch_bytes_, kernel.scratch_bytes);
   parts_.push_back({std::move(kernel), std::move(inputs), std::move(outputs), first_input, first_output});
 }
 
 void SlicedKernel::run(const KernelArgs& args) const {
   std::array<TensorView, 8> inputs, outputs;
-  const auto place = [](const std::vector<Slice>& slices, std::span<const TensorView> whole, auto& views) {
+  const auto place = [](const std::vector<OperandPart>& slices, std::span<const TensorView> whole, auto& views) {
     for (size_t i = 0; i < slices.size(); ++i) {
       views[i] = slices[i].view;
       views[i].data = static_cast<std::byte*>(whole[i].data) + slices[i].offset_bytes;

@@ -51,21 +51,21 @@ class DimCounter {
 };
 
 // Part of an operand: while a kernel is prepared there is no address, so an offset stands for it.
-struct Slice {
+struct OperandPart {
   TensorView view;
   int64_t offset_bytes = 0;
 };
 // `shape` elements from `offset` (in elements) on.
-Slice slice_of(const TensorView& view, int64_t offset, const Shape& shape, const Strides& strides);
+OperandPart slice_of(const TensorView& view, int64_t offset, const Shape& shape, const Strides& strides);
 // [begin, begin + size) of a dim.
-Slice slice_dim(const TensorView& view, int dim, int64_t begin, int64_t size);
+OperandPart slice_dim(const TensorView& view, int dim, int64_t begin, int64_t size);
 
 // A kernel made of several, each on slices of the operands, one after another.
 class SlicedKernel {
  public:
   // The slices are of the inputs from `first_input` on, and of the outputs from `first_output` on.
-  void add(PreparedKernel kernel, std::vector<Slice> inputs, std::vector<Slice> outputs, size_t first_input = 0,
-           size_t first_output = 0);
+  void add(PreparedKernel kernel, std::vector<OperandPart> inputs, std::vector<OperandPart> outputs,
+           size_t first_input = 0, size_t first_output = 0);
   bool empty() const { return parts_.empty(); }
   void run(const KernelArgs& args) const;
 
@@ -75,7 +75,7 @@ class SlicedKernel {
  private:
   struct Part {
     PreparedKernel kernel;
-    std::vector<Slice> inputs, outputs;
+    std::vector<OperandPart> inputs, outputs;
     size_t first_input, first_output;
   };
   std::vector<Part> parts_;
