@@ -146,7 +146,7 @@ void Chain::run_image_pass(const Step& step, const TensorView& input, const Tens
                            Workspace& workspace) {
   const ImagePass& pass = *step.pass;
   const auto* pixels = static_cast<const uint8_t*>(input.data);
-  Window window{.height = pass.cut.height, .width = pass.cut.width};
+  ImageWindow window{.height = pass.cut.height, .width = pass.cut.width};
   if (pass.crop != nullptr) {
     const auto corner = pass.crop->draw(input.shape, draws_of(key, pass.crop_stream));
     window.top = corner.top;

@@ -200,7 +200,7 @@ void resample_row(const float* in, const Tap* taps, int64_t width, int64_t chann
   }
 }
 
-void cut_window(const uint8_t* image, int64_t height, int64_t width, int64_t pixel_bytes, const Window& window,
+void cut_window(const uint8_t* image, int64_t height, int64_t width, int64_t pixel_bytes, const ImageWindow& window,
                 uint8_t* out) {
   const int64_t row_bytes = window.width * pixel_bytes;
   // Output columns [begin, end), before mirroring, that lie in the image.

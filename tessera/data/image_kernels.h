@@ -45,11 +45,11 @@ void interleave3(const uint8_t* plane0, const uint8_t* plane1, const uint8_t* pl
 
 // A window of an image [height, width, pixels of pixel_bytes], whose first row and column may lie outside; outside is
 // zero. Mirrored when `flip`.
-struct Window {
+struct ImageWindow {
   int64_t top = 0, left = 0, height = 0, width = 0;
   bool flip = false;
 };
-void cut_window(const uint8_t* image, int64_t height, int64_t width, int64_t pixel_bytes, const Window& window,
+void cut_window(const uint8_t* image, int64_t height, int64_t width, int64_t pixel_bytes, const ImageWindow& window,
                 uint8_t* out);
 
 }  // namespace tessera::data

@@ -95,7 +95,7 @@ class RandomResizedCrop : public TransformOp {
     return resize_.output_type(input);
   }
   void apply(const TensorView& input, const TensorView& output, const Draws& draws) const override {
-    const Window window = draw(input.shape[0], input.shape[1], draws);
+    const ImageWindow window = draw(input.shape[0], input.shape[1], draws);
     Tensor cut(input.dtype, {window.height, window.width, input.shape[2]});
     cut_window(static_cast<const uint8_t*>(input.data), input.shape[0], input.shape[1],
                input.shape[2] * static_cast<int64_t>(size_bytes(input.dtype)), window,
@@ -104,7 +104,7 @@ class RandomResizedCrop : public TransformOp {
   }
 
  private:
-  Window draw(int64_t height, int64_t width, const Draws& draws) const {
+  ImageWindow draw(int64_t height, int64_t width, const Draws& draws) const {
     const double area = static_cast<double>(height) * static_cast<double>(width);
     const auto between = [](double low, double high, float part) { return low + (high - low) * double{part}; };
     for (int attempt = 0; attempt < options_.max_attempts; ++attempt) {
