@@ -159,7 +159,7 @@ class Builder {
     result_.steps.push_back(std::move(last));
   }
 
-  void append(SearchResult found, const Sharding& start) {
+  void append(FoundSteps found, const Sharding& start) {
     name_axes(start, found.steps);
     for (auto& step : found.steps) {
       step.mesh = static_cast<int>(result_.meshes.size()) - 1;

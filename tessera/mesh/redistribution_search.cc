@@ -17,9 +17,9 @@ size_t at(int index) { return static_cast<size_t>(index); }
 
 class Search {
  public:
-  explicit Search(const SearchProblem& problem) : problem_(problem), space_(problem) {}
+  explicit Search(const RedistributionProblem& problem) : problem_(problem), space_(problem) {}
 
-  SearchResult run() {
+  FoundSteps run() {
     const int root = table_.insert({space_.pack(problem_.from), {}, {}, -1, {}});
     table_[root].ahead = space_.estimate(table_[root].state);
     const int plain = plain_path(root);
@@ -254,8 +254,8 @@ class Search {
     return best;
   }
 
-  SearchResult path_to(int node, bool optimal) const {
-    SearchResult result{{}, table_[node].cost.latencies, optimal};
+  FoundSteps path_to(int node, bool optimal) const {
+    FoundSteps result{{}, table_[node].cost.latencies, optimal};
     for (; table_[node].parent >= 0; node = table_[node].parent) {
       const SearchNode& n = table_[node];
       // Slices in a row are one step.
@@ -275,7 +275,7 @@ class Search {
     return result;
   }
 
-  const SearchProblem& problem_;
+  const RedistributionProblem& problem_;
   const SearchSpace space_;
   SearchTable table_;
   double limit_ = -1;  // the cost of the best path known; -1: none
@@ -285,6 +285,6 @@ class Search {
 
 }  // namespace
 
-SearchResult search(const SearchProblem& problem) { return Search(problem).run(); }
+FoundSteps search(const RedistributionProblem& problem) { return Search(problem).run(); }
 
 }  // namespace tessera::mesh

@@ -10,7 +10,7 @@
 
 namespace tessera::mesh {
 
-struct SearchProblem {
+struct RedistributionProblem {
   const Shape& shape;
   const Mesh& mesh;
   // No axis has size 1; all partial axes have one reduction.
@@ -27,12 +27,12 @@ struct SearchProblem {
   std::function<int64_t(int64_t)> mean_elements;
 };
 
-struct SearchResult {
+struct FoundSteps {
   std::vector<Step> steps;  // on mesh 0; towards another mesh the last is an exchange, or a slice if nothing moves
   int64_t latencies = 0;
   bool optimal = true;
 };
 
-SearchResult search(const SearchProblem& problem);
+FoundSteps search(const RedistributionProblem& problem);
 
 }  // namespace tessera::mesh

@@ -12,7 +12,7 @@ int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
-SearchSpace::SearchSpace(const SearchProblem& problem)
+SearchSpace::SearchSpace(const RedistributionProblem& problem)
     : problem_(problem), shape_(problem.shape), num_elements_(problem.shape.num_elements()) {
   for (int axis = 0; axis < problem.mesh.num_axes(); ++axis) {
     const auto stays_partial = [&] {

@@ -60,7 +60,7 @@ inline Cost exchange_cost(int64_t elements) { return {elements, 2, 1, 1}; }
 class SearchSpace {
  public:
   // Keeps a reference. Throws InvalidArgument for more than kMaxSearchAxes axes.
-  explicit SearchSpace(const SearchProblem& problem);
+  explicit SearchSpace(const RedistributionProblem& problem);
 
   int ndim() const { return shape_.ndim(); }
   int num_axes() const { return num_axes_; }
@@ -119,7 +119,7 @@ class SearchSpace {
   int64_t one_step_elements(const UnpackedState& state) const;
   int64_t uneven_exchanged_elements(const UnpackedState& state) const;
 
-  const SearchProblem& problem_;
+  const RedistributionProblem& problem_;
   const Shape& shape_;
   std::vector<int> mesh_axis_;  // the axis of the mesh, by number
   std::vector<int64_t> sizes_;
