@@ -43,10 +43,10 @@ class Search {
 
  private:
   struct Entry {
-    Cost cost;  // reached and ahead
+    MoveCost cost;  // reached and ahead
     double total;
     double ahead;  // of equals, the one that is nearer goes first
-    Cost reached_at;
+    MoveCost reached_at;
     int node;
     int order;
     bool exchanges_next;
@@ -56,15 +56,15 @@ class Search {
     }
   };
 
-  void push(int node, const Cost& surplus, bool exchanges_next = false) {
+  void push(int node, const MoveCost& surplus, bool exchanges_next = false) {
     const SearchNode& n = table_[node];
-    const Cost ahead = n.ahead + surplus;
-    const Cost cost = n.cost + ahead;
+    const MoveCost ahead = n.ahead + surplus;
+    const MoveCost cost = n.cost + ahead;
     queue_.push({cost, space_.total(cost), space_.total(ahead), n.cost, node, num_pushed_++, exchanges_next});
   }
 
-  void reach(const ShardingState& state, const Cost& step, int parent, Move move) {
-    const Cost cost = table_[parent].cost + step;
+  void reach(const ShardingState& state, const MoveCost& step, int parent, Move move) {
+    const MoveCost cost = table_[parent].cost + step;
     if (limit_ >= 0 && space_.total(cost) > limit_) return;
     move.elements = step.elements;
     int node = table_.find(state);
@@ -187,18 +187,18 @@ class Search {
 
   // An exchange waits in the queue with a lower bound of its cost: what it moves exactly takes longer to find out.
   void push_exchange(int node) {
-    const Cost& ahead = table_[node].ahead;
+    const MoveCost& ahead = table_[node].ahead;
     if (!space_.is_within_mesh()) {
       push(node, {}, true);  // may turn out to move nothing
     } else {
-      const Cost exchange = exchange_cost(0);
+      const MoveCost exchange = exchange_cost(0);
       push(node, {0, exchange.latencies - ahead.latencies, exchange.exchanges, exchange.steps - ahead.steps}, true);
     }
   }
 
-  std::pair<Cost, Move> exchange_step(const ShardingState& state) const {
+  std::pair<MoveCost, Move> exchange_step(const ShardingState& state) const {
     const int64_t elements = space_.exchanged_elements(state);
-    if (!space_.is_within_mesh() && elements == 0) return {Cost{}, Move{StepKind::kSlice}};
+    if (!space_.is_within_mesh() && elements == 0) return {MoveCost{}, Move{StepKind::kSlice}};
     return {exchange_cost(elements), Move{StepKind::kExchange}};
   }
 
@@ -236,7 +236,7 @@ class Search {
     return append(root, next, collective_cost(elements), {StepKind::kAllReduce});
   }
 
-  int append(int parent, const ShardingState& state, const Cost& step, Move move) {
+  int append(int parent, const ShardingState& state, const MoveCost& step, Move move) {
     move.elements = step.elements;
     return table_.append({state, table_[parent].cost + step, {}, parent, move});
   }

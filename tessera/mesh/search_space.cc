@@ -108,28 +108,28 @@ SearchSpace::Overlap SearchSpace::compare(const UnpackedState& state, int dim) c
 
 // --- lower bounds ---
 
-Cost SearchSpace::estimate(const ShardingState& state) const {
+MoveCost SearchSpace::estimate(const ShardingState& state) const {
   if (state == target_) return {};
   const UnpackedState dims = unpack(state);
   if (dims.partial != 0) return estimate_partial(dims);
-  return is_within_mesh() ? estimate_whole(dims) : Cost{};
+  return is_within_mesh() ? estimate_whole(dims) : MoveCost{};
 }
 
 // A state is one step from the target, or at least two; and each dim to be split less takes a step of its own, or an
 // exchange, which counts as two.
-Cost SearchSpace::estimate_partial(const UnpackedState& state) const {
+MoveCost SearchSpace::estimate_partial(const UnpackedState& state) const {
   const int64_t contributions = product_of(state.partial);
   if (!is_within_mesh()) {
     return collective_cost(std::max(largest_need_, problem_.mean_elements(contributions)));
   }
   int num_shrinking = 0;
   for (int d = 0; d < ndim(); ++d) num_shrinking += compare(state, d).extends_to_target ? 0 : 1;
-  Cost bound{std::max(largest_need_, mean_elements(contributions)), 2, 0, 2};
+  MoveCost bound{std::max(largest_need_, mean_elements(contributions)), 2, 0, 2};
   if (num_shrinking > 0) {
     bound.latencies = 1 + std::min(num_shrinking, 2);
     return bound;
   }
-  const Cost one_step = collective_cost(std::max(bound.elements, one_step_elements(state)));
+  const MoveCost one_step = collective_cost(std::max(bound.elements, one_step_elements(state)));
   return is_cheaper(one_step, bound) ? one_step : bound;
 }
 
@@ -180,7 +180,7 @@ int64_t SearchSpace::mean_elements(int64_t contributions) const {
 
 // Two ranks are asked what they need and lack: the first, and, where a dim is split by different axes, one that has
 // nothing of what it needs; that one may need as little as the smallest slice. Exact where all sizes divide.
-Cost SearchSpace::estimate_whole(const UnpackedState& state) const {
+MoveCost SearchSpace::estimate_whole(const UnpackedState& state) const {
   int num_shrinking = 0;
   bool conflict = false;
   int64_t present = 1;

@@ -43,19 +43,19 @@ struct UnpackedState {
   uint32_t partial = 0;
 };
 
-struct Cost {
+struct MoveCost {
   int64_t elements = 0;  // received by the busiest rank
   int32_t latencies = 0;
   int32_t exchanges = 0;
   int32_t steps = 0;  // the steps that communicate
 
-  Cost operator+(const Cost& other) const {
+  MoveCost operator+(const MoveCost& other) const {
     return {elements + other.elements, latencies + other.latencies, exchanges + other.exchanges, steps + other.steps};
   }
-  bool operator==(const Cost&) const = default;
+  bool operator==(const MoveCost&) const = default;
 };
-inline Cost collective_cost(int64_t elements) { return {elements, 1, 0, 1}; }
-inline Cost exchange_cost(int64_t elements) { return {elements, 2, 1, 1}; }
+inline MoveCost collective_cost(int64_t elements) { return {elements, 1, 0, 1}; }
+inline MoveCost exchange_cost(int64_t elements) { return {elements, 2, 1, 1}; }
 
 class SearchSpace {
  public:
@@ -74,11 +74,11 @@ class SearchSpace {
   Sharding sharding_of(const ShardingState& state) const;
 
   // Bytes and latencies in one number.
-  double total(const Cost& cost) const {
+  double total(const MoveCost& cost) const {
     return static_cast<double>(cost.elements) * static_cast<double>(problem_.element_bytes) +
            problem_.latency_bytes * cost.latencies;
   }
-  bool is_cheaper(const Cost& a, const Cost& b) const {
+  bool is_cheaper(const MoveCost& a, const MoveCost& b) const {
     const double total_a = total(a);
     const double total_b = total(b);
     return std::tie(total_a, a.elements, a.exchanges, a.steps) < std::tie(total_b, b.elements, b.exchanges, b.steps);
@@ -93,7 +93,7 @@ class SearchSpace {
   Overlap compare(const UnpackedState& state, int dim) const;
 
   // A lower bound of the cost from a state to the target.
-  Cost estimate(const ShardingState& state) const;
+  MoveCost estimate(const ShardingState& state) const;
 
   // --- the elements that the busiest rank receives ---
 
@@ -114,8 +114,8 @@ class SearchSpace {
   int64_t local_size(const UnpackedState& state, int dim) const;
   int64_t local_elements(const UnpackedState& state, int but = -1, int and_but = -1) const;
   int64_t mean_elements(int64_t contributions) const;
-  Cost estimate_partial(const UnpackedState& state) const;
-  Cost estimate_whole(const UnpackedState& state) const;
+  MoveCost estimate_partial(const UnpackedState& state) const;
+  MoveCost estimate_whole(const UnpackedState& state) const;
   int64_t one_step_elements(const UnpackedState& state) const;
   int64_t uneven_exchanged_elements(const UnpackedState& state) const;
 

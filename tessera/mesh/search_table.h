@@ -17,8 +17,8 @@ struct Move {
 
 struct SearchNode {
   ShardingState state;
-  Cost cost;
-  Cost ahead;  // a lower bound of what follows
+  MoveCost cost;
+  MoveCost ahead;  // a lower bound of what follows
   int parent = -1;
   Move move;
 };
