@@ -35,7 +35,7 @@ constexpr NodeId kNever = std::numeric_limits<NodeId>::max();
 class RememberedKernels : public ops::KernelCatalogue {
  public:
   explicit RememberedKernels(const ops::KernelCatalogue& catalogue) : catalogue_(catalogue) {}
-  ops::KernelChoice choose(const KernelRequest& request) const override {
+  ops::ChosenKernel choose(const KernelRequest& request) const override {
     std::string key = request.op + request.attributes.to_string();
     for (const auto* views : {&request.inputs, &request.outputs}) {
       for (const TensorView& view : *views) key += fmt::format(" {}{}", view.type(), fmt::join(view.strides, ","));
@@ -49,7 +49,7 @@ class RememberedKernels : public ops::KernelCatalogue {
 
  private:
   const ops::KernelCatalogue& catalogue_;
-  mutable std::map<std::string, ops::KernelChoice> known_;
+  mutable std::map<std::string, ops::ChosenKernel> known_;
 };
 
 // Chooses what to drop.

@@ -29,7 +29,7 @@ const KernelRegistry* KernelSelection::registry_with_candidates(const KernelRequ
   return nullptr;
 }
 
-ops::KernelChoice KernelSelection::choose(const KernelRequest& request) const {
+ops::ChosenKernel KernelSelection::choose(const KernelRequest& request) const {
   std::string name;
   if (measuring_) {
     const auto* known = measuring_->table->find(request);

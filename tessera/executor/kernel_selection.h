@@ -24,7 +24,7 @@ class KernelSelection : public ops::KernelCatalogue {
   KernelSelection(std::vector<const KernelRegistry*> registries, int num_threads, KernelTable& table, Unknown unknown,
                   Clock& clock);
 
-  ops::KernelChoice choose(const KernelRequest& request) const override;
+  ops::ChosenKernel choose(const KernelRequest& request) const override;
   int num_threads() const override { return num_threads_; }
   // The kernel that choose named, whatever has been measured since. Throws as choose does.
   PreparedKernel prepare(const KernelRequest& request, const std::string& name) const;

@@ -5,8 +5,8 @@
 
 namespace tessera::ops {
 
-KernelChoice FakeKernelCatalogue::choose(const KernelRequest& request) const {
-  KernelChoice choice{.name = "fake." + request.op};
+ChosenKernel FakeKernelCatalogue::choose(const KernelRequest& request) const {
+  ChosenKernel choice{.name = "fake." + request.op};
   const OpDef* def = OpRegistry::instance().find(request.op);
   if (def == nullptr || request.outputs.empty()) return choice;
   if (def->update) {

@@ -10,7 +10,7 @@
 
 namespace tessera::ops {
 
-struct KernelChoice {
+struct ChosenKernel {
   std::string name;
   int64_t scratch_bytes = 0;
   std::vector<std::pair<int, int>> in_place;  // (input, output) pairs that may share memory
@@ -20,7 +20,7 @@ class KernelCatalogue {
  public:
   virtual ~KernelCatalogue() = default;
   // The kernel that will run the request. Throws InvalidArgument naming operator and types when there is none.
-  virtual KernelChoice choose(const KernelRequest& request) const = 0;
+  virtual ChosenKernel choose(const KernelRequest& request) const = 0;
   // Threads that kernels will compute with.
   virtual int num_threads() const = 0;
 };
@@ -28,7 +28,7 @@ class KernelCatalogue {
 // Takes every request, says "fake.<op>", 0 bytes of scratch; elementwise operators and optimizers may work in place.
 class FakeKernelCatalogue : public KernelCatalogue {
  public:
-  KernelChoice choose(const KernelRequest& request) const override;
+  ChosenKernel choose(const KernelRequest& request) const override;
   int num_threads() const override { return 1; }
 };
 

@@ -239,7 +239,7 @@ void Scheduler::emit_node(NodeId n) {
   for (const ValueId v : node.outputs) {
     request.outputs.emplace_back(nullptr, graph_.type(v).dtype, graph_.type(v).shape, strides_of(v));
   }
-  ops::KernelChoice choice;
+  ops::ChosenKernel choice;
   try {
     choice = catalogue_.choose(request);
   } catch (const InvalidArgument& error) {
