@@ -140,7 +140,7 @@ struct Board::Layout {
   size_t end = 0;
 };
 
-Board::Board(const GroupInfo& group, void* memory, std::shared_ptr<void> keep, std::shared_ptr<AddressSpace> addresses,
+Board::Board(const GroupInfo& group, void* memory, std::shared_ptr<void> keep, std::shared_ptr<PeerAddresses> addresses,
              JobState& job, const BoardOptions& options)
     : group_(group),
       memory_(static_cast<std::byte*>(memory)),

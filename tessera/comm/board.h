@@ -46,9 +46,9 @@ struct Link {
 };
 
 // How ranks name bytes of their own memory to each other.
-class AddressSpace {
+class PeerAddresses {
  public:
-  virtual ~AddressSpace() = default;
+  virtual ~PeerAddresses() = default;
   // The address under which peers reach [data, data + bytes), or nothing where they cannot. Neighbouring bytes have
   // neighbouring addresses.
   virtual std::optional<uint64_t> publish(const void* data, int64_t bytes) = 0;
@@ -57,7 +57,7 @@ class AddressSpace {
 };
 
 // Threads of one process: a pointer is an address.
-class PointerSpace final : public AddressSpace {
+class PointerSpace final : public PeerAddresses {
  public:
   std::optional<uint64_t> publish(const void* data, int64_t) override { return reinterpret_cast<uint64_t>(data); }
   std::byte* resolve(int, uint64_t address) override { return reinterpret_cast<std::byte*>(address); }
@@ -90,7 +90,7 @@ class Board {
  public:
   // `job` outlives the board; `memory` holds a board of the group and lives as long as `keep`. Throws IoError when it
   // belongs to another group.
-  Board(const GroupInfo& group, void* memory, std::shared_ptr<void> keep, std::shared_ptr<AddressSpace> addresses,
+  Board(const GroupInfo& group, void* memory, std::shared_ptr<void> keep, std::shared_ptr<PeerAddresses> addresses,
         JobState& job, const BoardOptions& options);
   ~Board();
 
@@ -159,7 +159,7 @@ class Board {
   GroupInfo group_;
   std::byte* memory_;
   std::shared_ptr<void> keep_;
-  std::shared_ptr<AddressSpace> addresses_;
+  std::shared_ptr<PeerAddresses> addresses_;
   JobState& job_;
   BoardOptions options_;
   std::atomic<Communicator::Driver> driver_{Communicator::Driver::kUnknown};

@@ -136,7 +136,7 @@ std::shared_ptr<void> map_shared(const Descriptor& fd, size_t bytes) {
 
 // The memory that ranks have allocated to be read by their peers. An address is a segment's number and an offset in it.
 // Thread-safe.
-class SegmentSpace final : public AddressSpace {
+class SegmentSpace final : public PeerAddresses {
  public:
   SegmentSpace(Store& store, int rank, int64_t timeout_ms) : store_(store), rank_(rank), timeout_ms_(timeout_ms) {}
 
