@@ -39,7 +39,7 @@ struct BoardPart {
 
 // A simulated link: a message is there `latency_us` after it was posted and passes at `gigabytes_per_second` (0: at
 // once); messages to one rank of a group pass one after the other.
-struct Link {
+struct SimulatedLink {
   double latency_us = 0;
   double gigabytes_per_second = 0;
   bool is_instant() const { return latency_us <= 0 && gigabytes_per_second <= 0; }
@@ -65,7 +65,7 @@ class PointerSpace final : public PeerAddresses {
 
 struct BoardOptions {
   WaitOptions wait;
-  Link link;
+  SimulatedLink link;
   // Bytes of a slot, and of a message's copy. Slots hold at least kMinSlotBytes; 0 for messages: none is copied.
   int64_t slot_bytes = 0;
   int64_t message_bytes = 0;

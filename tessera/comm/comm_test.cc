@@ -243,7 +243,7 @@ TEST(SendReceive, MatchInOrderPerPair) {
 }
 
 TEST(Collectives, DoNotDependOnALinksSpeed) {
-  const comm::Link slow{.latency_us = 200, .gigabytes_per_second = 2};
+  const comm::SimulatedLink slow{.latency_us = 200, .gigabytes_per_second = 2};
   run_ranks(3,
             [](cluster::Context& context) {
               Bytes data = values_of(context.rank(), 100'000, DType::kF32);

@@ -22,7 +22,7 @@ class InProcessTransport final : public Transport {
   std::shared_ptr<InProcessWorld> world_;
 };
 
-InProcessWorld::InProcessWorld(int size, const WaitOptions& wait, const Link& link)
+InProcessWorld::InProcessWorld(int size, const WaitOptions& wait, const SimulatedLink& link)
     : job_(size), options_{.wait = wait, .link = link} {}
 
 std::unique_ptr<Transport> InProcessWorld::transport(std::shared_ptr<InProcessWorld> world) {

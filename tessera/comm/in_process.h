@@ -14,7 +14,7 @@ namespace tessera::comm {
 // What the threads share: one per job. Thread-safe.
 class InProcessWorld {
  public:
-  InProcessWorld(int size, const WaitOptions& wait, const Link& link = {});
+  InProcessWorld(int size, const WaitOptions& wait, const SimulatedLink& link = {});
 
   int size() const { return job_.size(); }
   JobState& job() { return job_; }

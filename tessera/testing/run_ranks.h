@@ -10,7 +10,7 @@ namespace tessera {
 
 struct RunRanksOptions {
   int64_t timeout_ms = 30000;   // deadline of every wait for a peer
-  comm::Link link;              // a simulated slow link, e.g. {.latency_us = 50, .gigabytes_per_second = 1}
+  comm::SimulatedLink link;     // a simulated slow link, e.g. {.latency_us = 50, .gigabytes_per_second = 1}
   int num_compute_threads = 1;  // per rank
   int ranks_per_host = 0;       // ranks pretend to be on hosts of so many; 0: on one
 };
