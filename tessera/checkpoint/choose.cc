@@ -14,12 +14,12 @@ namespace {
 
 struct Candidate {
   std::string path;
-  Position position;
+  CheckpointPosition position;
   int64_t successor = 0;  // N of CKP_N
 };
 
 // Whether the manifest is right is found out when the checkpoint's turn comes.
-Position position_of(FileSystem& files, const std::string& path, const CheckpointName& name) {
+CheckpointPosition position_of(FileSystem& files, const std::string& path, const CheckpointName& name) {
   for (const auto& manifest_file : {manifest_path(path), pending_manifest_path(path)}) {
     if (!files.exists(manifest_file)) continue;
     try {
@@ -99,7 +99,7 @@ std::string position_text(const Choice& choice) {
   return choice.found() ? fmt::format("{} {}", choice.position.epoch, choice.position.step_in_epoch) : "";
 }
 
-Position parse_position(const std::string& text) {
+CheckpointPosition parse_position(const std::string& text) {
   const auto parts = split(text, ' ');
   check(parts.size() == 2, "a rank's position must be two numbers");
   return {parse_int(parts[0], "epoch"), parse_int(parts[1], "step")};
@@ -141,7 +141,7 @@ void Choice::require_usable() const {
 }
 
 Choice find_newest(FileSystem& files, const std::string& directory, const std::string& prefix,
-                   std::optional<Position> at_most) {
+                   std::optional<CheckpointPosition> at_most) {
   Choice choice;
   std::optional<Candidate> unverified;  // the newest without a manifest
   size_t skipped_before_it = 0;
@@ -180,7 +180,7 @@ Choice find_newest(FileSystem& files, const std::string& directory, const std::s
 Choice find_newest_common(FileSystem& files, Barrier& barrier, const std::string& directory,
                           const std::string& prefix) {
   std::vector<SkippedCheckpoint> skipped;
-  std::optional<Position> at_most;
+  std::optional<CheckpointPosition> at_most;
   while (true) {
     Choice choice;
     const auto positions = run_together(barrier, "cannot look for checkpoints", [&] {
@@ -210,7 +210,7 @@ Choice find_newest_common(FileSystem& files, Barrier& barrier, const std::string
       choice.skipped = std::move(skipped);
       return choice;
     }
-    Position oldest = parse_position(positions[0]);
+    CheckpointPosition oldest = parse_position(positions[0]);
     for (const auto& position : positions) oldest = std::min(oldest, parse_position(position));
     at_most = oldest;
   }

@@ -15,10 +15,10 @@
 namespace tessera::checkpoint {
 
 // Where a checkpoint stands in the order: its manifest's epoch and step_in_epoch, or its name's without a manifest.
-struct Position {
+struct CheckpointPosition {
   int64_t epoch = 0;
   int64_t step_in_epoch = 0;
-  friend bool operator<(const Position& a, const Position& b) {
+  friend bool operator<(const CheckpointPosition& a, const CheckpointPosition& b) {
     return std::pair(a.epoch, a.step_in_epoch) < std::pair(b.epoch, b.step_in_epoch);
   }
 };
@@ -26,7 +26,7 @@ struct Position {
 // A checkpoint of a directory.
 struct DirectoryEntry {
   std::string path;
-  Position position = {};
+  CheckpointPosition position = {};
   bool has_manifest = false;  // right or wrong
 };
 
@@ -47,7 +47,7 @@ struct SkippedCheckpoint {
 
 struct Choice {
   std::string path;  // "" when no checkpoint can be used
-  Position position;
+  CheckpointPosition position;
   Verified state = Verified::kNo;          // kYes, or kNoManifest
   std::vector<SkippedCheckpoint> skipped;  // newer ones that failed their check or have no manifest, newest first
 
@@ -65,7 +65,7 @@ struct Choice {
 // there are folders rank_N, it is the checkpoint that they hold together, named by the lowest rank's file. Names
 // without a step need a manifest.
 Choice find_newest(FileSystem& files, const std::string& directory, const std::string& prefix,
-                   std::optional<Position> at_most = std::nullopt);
+                   std::optional<CheckpointPosition> at_most = std::nullopt);
 
 // The newest position that every rank has a usable checkpoint of, each in its own directory. Not found on any rank when
 // no rank has a checkpoint at all. Throws NoUsableCheckpoint on every rank, listing what each rank has, when there is

@@ -269,8 +269,8 @@ TEST(FindNewest, GoesByNumbersNotNames) {
     save_at(files, epoch, step);
   }
   EXPECT_EQ(find_newest(files, "d", "CKP").path, "d/CKP-10_10.ckpt");
-  EXPECT_EQ(find_newest(files, "d", "CKP", Position{10, 9}).path, "d/CKP-10_9.ckpt");
-  EXPECT_EQ(find_newest(files, "d", "CKP", Position{10, 1}).path, "d/CKP-9_5.ckpt");
+  EXPECT_EQ(find_newest(files, "d", "CKP", CheckpointPosition{10, 9}).path, "d/CKP-10_9.ckpt");
+  EXPECT_EQ(find_newest(files, "d", "CKP", CheckpointPosition{10, 1}).path, "d/CKP-9_5.ckpt");
 }
 
 TEST(FindNewest, SkipsDamagedOnesWithTheirReasonAndDeletesNothing) {

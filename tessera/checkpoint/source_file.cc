@@ -75,7 +75,7 @@ void add_manifest(SourceTensor& tensor, const ManifestTensor& described, const M
 }
 
 // What the manifest says; else what the name does; else the beginning.
-Position position_of(FileSystem& files, const std::string& directory, const std::string& name) {
+CheckpointPosition position_of(FileSystem& files, const std::string& directory, const std::string& name) {
   const auto path = join_path(directory, name);
   for (const auto& manifest_file : {manifest_path(path), pending_manifest_path(path)}) {
     if (!files.exists(manifest_file)) continue;
@@ -86,7 +86,7 @@ Position position_of(FileSystem& files, const std::string& directory, const std:
     }
   }
   const auto parsed = parse_checkpoint_name(name);
-  return parsed ? Position{parsed->epoch, parsed->step_in_epoch} : Position{};
+  return parsed ? CheckpointPosition{parsed->epoch, parsed->step_in_epoch} : CheckpointPosition{};
 }
 
 // A checkpoint of which the file of one rank was named.

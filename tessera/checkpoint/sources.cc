@@ -13,7 +13,7 @@ namespace {
 
 // Of each rank the last by name of those at `position`; an empty map when a rank has none.
 std::map<int64_t, std::string> files_at(const std::map<int64_t, std::vector<DirectoryEntry>>& candidates,
-                                        const Position& position) {
+                                        const CheckpointPosition& position) {
   std::map<int64_t, std::string> paths;
   for (const auto& [rank, list] : candidates) {
     const auto it = std::find_if(list.begin(), list.end(), [&](const DirectoryEntry& candidate) {
