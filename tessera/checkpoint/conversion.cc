@@ -58,8 +58,8 @@ bool have_equal_values(const SourceTensor& a, const SourceTensor& b) {
   return a.crc32c == b.crc32c && (!a.hash || !b.hash || *a.hash == *b.hash);
 }
 
-const Placement& no_strategy() {
-  static const Placement none;
+const ParameterPlacement& no_strategy() {
+  static const ParameterPlacement none;
   return none;
 }
 
@@ -87,7 +87,8 @@ const Shape& global_of(const SourceTensor& tensor) { return tensor.part ? tensor
 
 }  // namespace
 
-Conversion::Conversion(const Placement& from, const Placement& to, const SourceFiles& sources, bool check_replicas)
+Conversion::Conversion(const ParameterPlacement& from, const ParameterPlacement& to, const SourceFiles& sources,
+                       bool check_replicas)
     : sources_(sources),
       is_saved_together_(are_saved_together(sources)),
       from_(is_saved_together_ ? no_strategy() : from),

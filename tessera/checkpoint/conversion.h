@@ -49,7 +49,8 @@ class Conversion {
   // `sources` may lack ranks that no destination rank in question needs; all must outlive the conversion. Throws
   // InvalidArgument when there are source ranks that the source placement does not have. Logs a warning where `from`
   // has layouts and is not needed.
-  Conversion(const Placement& from, const Placement& to, const SourceFiles& sources, bool check_replicas);
+  Conversion(const ParameterPlacement& from, const ParameterPlacement& to, const SourceFiles& sources,
+             bool check_replicas);
 
   // How many files the destination has.
   int64_t num_outputs() const { return to_.num_ranks(); }
@@ -89,8 +90,8 @@ class Conversion {
 
   const SourceFiles& sources_;
   const bool is_saved_together_;
-  const Placement& from_;  // the default one where the strategy file is not needed
-  const Placement& to_;
+  const ParameterPlacement& from_;  // the default one where the strategy file is not needed
+  const ParameterPlacement& to_;
   bool by_manifest_ = false;  // the source files say themselves which parts they hold
   bool check_replicas_;
   std::map<std::pair<std::string, int64_t>, std::optional<Known>> known_;

@@ -34,8 +34,8 @@ SourceFiles open_side(FileSystem& files, const std::string& path, DiffSide& desc
 struct Side {
   DiffSide described;
   SourceFiles sources;
-  Placement placement;
-  Placement whole;
+  ParameterPlacement placement;
+  ParameterPlacement whole;
   Conversion conversion;
   OutputFile output;
   TensorHashes hashes;
@@ -43,7 +43,7 @@ struct Side {
 
   Side(FileSystem& files, const std::string& path, const std::string& strategy_file)
       : sources(open_side(files, path, described)),
-        placement(Placement::read(files, strategy_file)),
+        placement(ParameterPlacement::read(files, strategy_file)),
         conversion(placement, whole, sources, /*check_replicas=*/true),
         output(conversion.output(0)),
         hashes(sources),

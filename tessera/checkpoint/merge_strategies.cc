@@ -89,7 +89,7 @@ void merge_pipeline_strategys(FileSystem& files, const std::string& directory, c
     }
     merged.strategies.insert(merged.strategies.end(), file.strategy.strategies.begin(), file.strategy.strategies.end());
   }
-  const Placement checked(merged, directory);
+  const ParameterPlacement checked(merged, directory);
   write_strategy_file(files, dst_strategy_file, merged);
 }
 

@@ -7,7 +7,7 @@
 
 namespace tessera::checkpoint {
 
-Slicing slicing_for(const Placement::Parameter& parameter, int ndim, const std::string& strategy) {
+Slicing slicing_for(const ParameterPlacement::Parameter& parameter, int ndim, const std::string& strategy) {
   if (parameter.slicing.ndim() == ndim) return parameter.slicing;
   if (parameter.slicing.ndim() == 0) return Slicing::whole(ndim, parameter.slicing.num_ranks());
   throw InvalidArgument("{}: the layout of {} has {} dims, the tensor has {}", strategy,
@@ -25,7 +25,7 @@ std::map<int64_t, int64_t> choose_holders(const Slicing& slicing, const Shape& g
   return holders;
 }
 
-std::vector<int64_t> needed_stages(const Placement& from, const Placement& to, int64_t to_stage) {
+std::vector<int64_t> needed_stages(const ParameterPlacement& from, const ParameterPlacement& to, int64_t to_stage) {
   std::set<int64_t> needed;
   for (const auto& [name, parameter] : from.parameters()) {
     const auto* wanted = to.find(name);
@@ -37,7 +37,7 @@ std::vector<int64_t> needed_stages(const Placement& from, const Placement& to, i
   return {needed.begin(), needed.end()};
 }
 
-int64_t home_rank(const Placement& from, const Placement& to, int64_t from_stage, int64_t rank) {
+int64_t home_rank(const ParameterPlacement& from, const ParameterPlacement& to, int64_t from_stage, int64_t rank) {
   return from_stage * from.ranks_per_stage() + rank % to.ranks_per_stage() % from.ranks_per_stage();
 }
 

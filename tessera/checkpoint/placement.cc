@@ -161,7 +161,7 @@ std::optional<Slicing::Inferred> Slicing::global_shape(std::span<const std::opti
   return global;
 }
 
-Placement::Placement(const StrategyFile& strategy, const std::string& path) : path_(path) {
+ParameterPlacement::ParameterPlacement(const StrategyFile& strategy, const std::string& path) : path_(path) {
   if (strategy.layouts.empty()) throw InvalidArgument("{}: has no layouts, so it says nothing of any parameter", path);
   const bool is_merged = std::all_of(strategy.layouts.begin(), strategy.layouts.end(),
                                      [](const auto& layout) { return stage_name(layout.name).stage.has_value(); });
@@ -213,11 +213,11 @@ Placement::Placement(const StrategyFile& strategy, const std::string& path) : pa
   for (auto& [name, parameter] : layouts_) std::sort(parameter.stages.begin(), parameter.stages.end());
 }
 
-Placement Placement::read(FileSystem& files, const std::string& path) {
-  return path.empty() ? Placement() : Placement(read_strategy_file(files, path), path);
+ParameterPlacement ParameterPlacement::read(FileSystem& files, const std::string& path) {
+  return path.empty() ? ParameterPlacement() : ParameterPlacement(read_strategy_file(files, path), path);
 }
 
-int64_t Placement::stage_of(int64_t rank) const {
+int64_t ParameterPlacement::stage_of(int64_t rank) const {
   if (rank < 0 || rank >= num_ranks()) {
     throw InvalidArgument("{}: has ranks 0 to {}, none of number {}",
                           path_.empty() ? "a placement without a strategy file" : path_, num_ranks() - 1, rank);
@@ -225,11 +225,11 @@ int64_t Placement::stage_of(int64_t rank) const {
   return rank / ranks_per_stage_;
 }
 
-bool Placement::Parameter::is_in(int64_t stage) const {
+bool ParameterPlacement::Parameter::is_in(int64_t stage) const {
   return std::find(stages.begin(), stages.end(), stage) != stages.end();
 }
 
-const Placement::Parameter* Placement::find(const std::string& name) const {
+const ParameterPlacement::Parameter* ParameterPlacement::find(const std::string& name) const {
   const auto it = layouts_.find(name);
   return it == layouts_.end() ? nullptr : &it->second;
 }

@@ -1,5 +1,5 @@
-// Placement: which rank holds which part of which parameter, as a strategy file says. Pure arithmetic on names, counts
-// and shapes; no checkpoint is read.
+// ParameterPlacement: which rank holds which part of which parameter, as a strategy file says. Pure arithmetic on
+// names, counts and shapes; no checkpoint is read.
 #pragma once
 
 #include <cstdint>
@@ -64,16 +64,16 @@ class Slicing {
 
 // One side of a conversion: the parameters of all pipeline stages and how each is cut. Ranks are numbered stage by
 // stage.
-class Placement {
+class ParameterPlacement {
  public:
   // One rank, which holds everything whole.
-  Placement() = default;
+  ParameterPlacement() = default;
   // Names of the form STAGE-NAME are those of several stages, merged. Throws InvalidArgument naming `path` when there
   // are no layouts, when stages are missing or have different numbers of devices, when the file is that of a later
   // stage alone, when a parameter is cut differently in two stages.
-  Placement(const StrategyFile& strategy, const std::string& path);
+  ParameterPlacement(const StrategyFile& strategy, const std::string& path);
   // The placement that a file describes; the default one for "".
-  static Placement read(FileSystem& files, const std::string& path);
+  static ParameterPlacement read(FileSystem& files, const std::string& path);
 
   // Says how parameters are split; false of the default placement.
   bool has_layouts() const { return !layouts_.empty(); }

@@ -208,8 +208,8 @@ std::vector<std::string> export_safetensors(FileSystem& files, const std::string
                                             const std::string& strategy_file) {
   SafetensorsWriter writer(files, path);
   const auto sources = open_checkpoint(files, checkpoint);
-  const auto from = Placement::read(files, strategy_file);
-  const Placement whole;
+  const auto from = ParameterPlacement::read(files, strategy_file);
+  const ParameterPlacement whole;
   Conversion conversion(from, whole, sources, /*check_replicas=*/true);
   const auto output = conversion.output(0);
   for (const auto& tensor : output.tensors) {
@@ -232,7 +232,7 @@ void import_safetensors(FileSystem& files, const std::string& path, const std::s
   }
   SourceFiles sources;
   sources.emplace(0, SourceFile::open(files, path));
-  const Placement whole;
+  const ParameterPlacement whole;
   Conversion conversion(whole, whole, sources, /*check_replicas=*/false);
   const auto output = conversion.output(0);
   if (output.size_bytes == 0) throw InvalidArgument("{}: holds no tensor with elements", path);

@@ -67,7 +67,7 @@ std::string fingerprint(FileSystem& files, const SourceFiles& sources, const std
   return text;
 }
 
-void warn_of_slices(const Conversion& conversion, const Placement& from, const Placement& to) {
+void warn_of_slices(const Conversion& conversion, const ParameterPlacement& from, const ParameterPlacement& to) {
   const auto& names = conversion.copied_slices();
   if (names.empty()) return;
   const std::string& path = from.has_layouts() && from.find(*names.begin()) == nullptr ? from.path() : to.path();
@@ -154,8 +154,8 @@ TransformReport transform_checkpoints(FileSystem& files, const std::string& sour
   // Where each rank of a job makes the same call, one does the work, and the others find it done.
   const WaitingLock lock(files, plain_path(dst_directory) + ".converting");
   const auto sources = open_checkpoint(files, source);
-  const auto from = Placement::read(files, src_strategy_file);
-  const auto to = Placement::read(files, dst_strategy_file);
+  const auto from = ParameterPlacement::read(files, src_strategy_file);
+  const auto to = ParameterPlacement::read(files, dst_strategy_file);
   Conversion conversion(from, to, sources, options.check_replicas);
   const auto planned = plan(conversion, prefix);
   const auto what = fingerprint(files, sources, prefix, src_strategy_file, dst_strategy_file);
@@ -215,8 +215,8 @@ TransformReport transform_checkpoints(FileSystem& files, const std::string& sour
 
 std::vector<int64_t> rank_list_for_transform(FileSystem& files, int64_t rank, const std::string& src_strategy_file,
                                              const std::string& dst_strategy_file) {
-  const auto from = Placement::read(files, src_strategy_file);
-  const auto to = Placement::read(files, dst_strategy_file);
+  const auto from = ParameterPlacement::read(files, src_strategy_file);
+  const auto to = ParameterPlacement::read(files, dst_strategy_file);
   const int64_t to_stage = to.stage_of(rank);
   const int64_t home = home_rank(from, to, 0, rank);
   std::set<int64_t> positions = {home};
@@ -247,8 +247,8 @@ void transform_checkpoint_by_rank(FileSystem& files, int64_t rank,
                                   const std::string& src_strategy_file, const std::string& dst_strategy_file,
                                   const TransformOptions& options) {
   if (!save_path.ends_with(".ckpt")) throw InvalidArgument("{}: a checkpoint's name must end in .ckpt", save_path);
-  const auto from = Placement::read(files, src_strategy_file);
-  const auto to = Placement::read(files, dst_strategy_file);
+  const auto from = ParameterPlacement::read(files, src_strategy_file);
+  const auto to = ParameterPlacement::read(files, dst_strategy_file);
   to.stage_of(rank);
   const auto sources = open_files_of_ranks(files, checkpoint_files);
   for (const auto& path : paths_of(sources)) {

@@ -500,8 +500,8 @@ TEST(Slicing, OptimizerShardsMustMeetEachOther) {
   EXPECT_EQ(Slicing(layout, "s").num_parts(0), 8);
 }
 
-TEST(Placement, RefusesStagesThatDoNotBelongTogether) {
-  const auto refusal = [](const StrategyFile& file) { return message_of([&] { Placement(file, "f"); }); };
+TEST(ParameterPlacement, RefusesStagesThatDoNotBelongTogether) {
+  const auto refusal = [](const StrategyFile& file) { return message_of([&] { ParameterPlacement(file, "f"); }); };
   EXPECT_THAT(refusal({.layouts = {split_rows("a", 0x7FFFFFFF)}}), HasSubstr("at most 1048576 are accepted"));
   EXPECT_EQ(refusal({}), "f: has no layouts, so it says nothing of any parameter");
   EXPECT_EQ(refusal({.layouts = {split_rows("0-a", 2), split_rows("2-b", 2)}}),
@@ -590,7 +590,7 @@ TEST(Strategy, WithoutLayoutsSaysNothing) {
   MemoryFileSystem files;
   write_strategy_file(files, "s.ckpt", {.strategies = {{.node = "MatMul_a", .inputs = {{1, 1}}}}});
   EXPECT_TRUE(build_searched_strategy(files, "s.ckpt").empty());
-  EXPECT_THROW(Placement::read(files, "s.ckpt"), InvalidArgument);
+  EXPECT_THROW(ParameterPlacement::read(files, "s.ckpt"), InvalidArgument);
 }
 
 }  // namespace
