@@ -86,7 +86,7 @@ std::string problem_of_other_ranks(FileSystem& files, const std::string& path, c
 }
 
 // `directory` has the candidate, or one of its folders rank_N has it, beside the folders of the other ranks.
-Verification verify_all_ranks(FileSystem& files, const std::string& directory, const std::string& path) {
+FileVerification verify_all_ranks(FileSystem& files, const std::string& directory, const std::string& path) {
   auto verification = verify(files, path);
   const bool is_in_folder = folder_of_checkpoints(files, directory) != directory;
   if (verification.state != Verified::kYes || !is_in_folder || !is_part(*verification.manifest)) return verification;

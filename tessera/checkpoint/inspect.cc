@@ -25,7 +25,7 @@ struct Row {
 
 // A file as far as it can be read, with whatever manifest can be parsed.
 struct View {
-  Verification verification;
+  FileVerification verification;
   std::optional<Manifest> manifest;
   std::vector<CkptFile> files;           // not verified
   std::optional<Checkpoint> checkpoint;  // verified: entries as they are loaded
@@ -111,7 +111,7 @@ std::string value_text(const StoredEntry& entry) {
   return is_floating(entry.dtype) ? shortest(static_cast<float>(value)) : fmt::format("{:.0f}", value);
 }
 
-std::string state_line(const Verification& verification) {
+std::string state_line(const FileVerification& verification) {
   switch (verification.state) {
     case Verified::kYes: return "verified: yes, every byte is as it was written";
     case Verified::kNoManifest: return "verified: no manifest beside it, so nothing could be verified";

@@ -185,8 +185,8 @@ std::vector<DescribedEntry> described_entries(const CkptFile& file, const Manife
   return described;
 }
 
-Verification verify(FileSystem& files, const std::string& path) {
-  Verification result;
+FileVerification verify(FileSystem& files, const std::string& path) {
+  FileVerification result;
   files.size_bytes(path);  // throws when there is no such file
   for (const auto& manifest_file : {manifest_path(path), pending_manifest_path(path)}) {
     if (!files.exists(manifest_file)) continue;

@@ -20,7 +20,7 @@ enum class Verified {
   kNo,          // damaged, truncated, or of another checkpoint; `problem` says what
 };
 
-struct Verification {
+struct FileVerification {
   Verified state = Verified::kNo;
   std::string problem;        // "" unless kNo: names file, and the tensor where one can be named
   std::string manifest_file;  // the path of the manifest that was believed; "" without one
@@ -29,7 +29,7 @@ struct Verification {
 
 // Reads the whole checkpoint once, all its files, and compares sizes, checksums, names, dtypes and shapes with the
 // manifest. Throws IoError only when the file cannot be read. Encrypted files need no key: their bytes are compared.
-Verification verify(FileSystem& files, const std::string& path);
+FileVerification verify(FileSystem& files, const std::string& path);
 
 // The files of a checkpoint, in the order of the manifest; without one, `path` alone. Throws InvalidArgument when one
 // is no whole checkpoint file, IoError when it cannot be read.
