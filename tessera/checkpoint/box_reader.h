@@ -11,8 +11,8 @@
 
 #include "tessera/base/file_system.h"
 #include "tessera/base/function_ref.h"
+#include "tessera/checkpoint/content_reader.h"
 #include "tessera/checkpoint/conversion.h"
-#include "tessera/checkpoint/range_reader.h"
 
 namespace tessera::checkpoint {
 

@@ -12,9 +12,9 @@
 #include "tessera/base/mapped_guard.h"
 #include "tessera/base/strings.h"
 #include "tessera/checkpoint/box_reader.h"
+#include "tessera/checkpoint/content_reader.h"
 #include "tessera/checkpoint/crc_sum.h"
 #include "tessera/checkpoint/global_checkpoint.h"
-#include "tessera/checkpoint/range_reader.h"
 #include "tessera/checkpoint/threads.h"
 #include "tessera/checkpoint/wire.h"
 

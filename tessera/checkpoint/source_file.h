@@ -12,8 +12,8 @@
 #include "tessera/checkpoint/box.h"
 #include "tessera/checkpoint/choose.h"
 #include "tessera/checkpoint/ckpt_file.h"
+#include "tessera/checkpoint/content_reader.h"
 #include "tessera/checkpoint/manifest.h"
-#include "tessera/checkpoint/range_reader.h"
 
 namespace tessera::checkpoint {
 

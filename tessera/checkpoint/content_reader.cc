@@ -1,4 +1,4 @@
-#include "tessera/checkpoint/range_reader.h"
+#include "tessera/checkpoint/content_reader.h"
 
 #include <algorithm>
 
