@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "tessera/checkpoint/threads.h"
+#include "tessera/checkpoint/in_threads.h"
 
 namespace tessera::checkpoint {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "tessera/base/crc32c.h"
-#include "tessera/checkpoint/threads.h"
+#include "tessera/checkpoint/in_threads.h"
 
 namespace tessera::checkpoint {
 

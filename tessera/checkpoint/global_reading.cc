@@ -15,7 +15,7 @@
 #include "tessera/checkpoint/content_reader.h"
 #include "tessera/checkpoint/crc_sum.h"
 #include "tessera/checkpoint/global_checkpoint.h"
-#include "tessera/checkpoint/threads.h"
+#include "tessera/checkpoint/in_threads.h"
 #include "tessera/checkpoint/wire.h"
 
 namespace tessera::checkpoint {

@@ -5,8 +5,8 @@
 #include "tessera/base/error.h"
 #include "tessera/checkpoint/ckpt_assembly.h"
 #include "tessera/checkpoint/commit.h"
+#include "tessera/checkpoint/in_threads.h"
 #include "tessera/checkpoint/tensor_hashes.h"
-#include "tessera/checkpoint/threads.h"
 
 namespace tessera::checkpoint {
 namespace {

@@ -12,12 +12,12 @@
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
 #include "tessera/checkpoint/conversion.h"
+#include "tessera/checkpoint/in_threads.h"
 #include "tessera/checkpoint/load.h"
 #include "tessera/checkpoint/needed_ranks.h"
 #include "tessera/checkpoint/output_writer.h"
 #include "tessera/checkpoint/staging.h"
 #include "tessera/checkpoint/tensor_hashes.h"
-#include "tessera/checkpoint/threads.h"
 #include "tessera/checkpoint/waiting_lock.h"
 
 namespace tessera::checkpoint {

@@ -10,7 +10,7 @@
 #include "tessera/checkpoint/companion.h"
 #include "tessera/checkpoint/copy_views.h"
 #include "tessera/checkpoint/crc_sum.h"
-#include "tessera/checkpoint/threads.h"
+#include "tessera/checkpoint/in_threads.h"
 #include "tessera/testing/no_threads.h"
 
 namespace tessera::checkpoint {

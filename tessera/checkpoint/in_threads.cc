@@ -1,4 +1,4 @@
-#include "tessera/checkpoint/threads.h"
+#include "tessera/checkpoint/in_threads.h"
 
 #include <algorithm>
 #include <atomic>
