@@ -10,7 +10,7 @@
 #include "tessera/checkpoint/copy_views.h"
 #include "tessera/checkpoint/crc32.h"
 #include "tessera/checkpoint/encryption.h"
-#include "tessera/checkpoint/wire.h"
+#include "tessera/checkpoint/protobuf_wire.h"
 
 namespace tessera::checkpoint {
 namespace {

@@ -3,8 +3,8 @@
 #include "tessera/checkpoint/ckpt_file.h"
 #include "tessera/checkpoint/ckpt_record.h"
 #include "tessera/checkpoint/element_hash.h"
+#include "tessera/checkpoint/protobuf_wire.h"
 #include "tessera/checkpoint/record_writer.h"
-#include "tessera/checkpoint/wire.h"
 
 namespace tessera::checkpoint {
 namespace {

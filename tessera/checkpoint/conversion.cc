@@ -6,7 +6,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/checkpoint/needed_ranks.h"
-#include "tessera/checkpoint/wire.h"
+#include "tessera/checkpoint/protobuf_wire.h"
 
 namespace tessera::checkpoint {
 namespace {

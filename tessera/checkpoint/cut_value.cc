@@ -1,6 +1,6 @@
 #include "tessera/checkpoint/cut_value.h"
 
-#include "tessera/checkpoint/wire.h"
+#include "tessera/checkpoint/protobuf_wire.h"
 
 namespace tessera::checkpoint {
 namespace {

@@ -6,8 +6,8 @@
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/checkpoint/candidates.h"
+#include "tessera/checkpoint/protobuf_wire.h"
 #include "tessera/checkpoint/rank_folders.h"
-#include "tessera/checkpoint/wire.h"
 
 namespace tessera::checkpoint {
 namespace {

@@ -16,7 +16,7 @@
 #include "tessera/checkpoint/crc_sum.h"
 #include "tessera/checkpoint/global_checkpoint.h"
 #include "tessera/checkpoint/in_threads.h"
-#include "tessera/checkpoint/wire.h"
+#include "tessera/checkpoint/protobuf_wire.h"
 
 namespace tessera::checkpoint {
 namespace {

@@ -3,7 +3,7 @@
 #include <unordered_set>
 
 #include "tessera/base/error.h"
-#include "tessera/checkpoint/wire.h"
+#include "tessera/checkpoint/protobuf_wire.h"
 
 namespace tessera::checkpoint {
 

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
-#include "tessera/checkpoint/wire.h"
+#include "tessera/checkpoint/protobuf_wire.h"
 #include "tessera/mesh/mesh.h"
 
 namespace tessera::checkpoint {

@@ -7,11 +7,11 @@
 #include "tessera/checkpoint/ckpt_file.h"
 #include "tessera/checkpoint/ckpt_record.h"
 #include "tessera/checkpoint/policy.h"
+#include "tessera/checkpoint/protobuf_wire.h"
 #include "tessera/checkpoint/rank_folders.h"
 #include "tessera/checkpoint/safetensors.h"
 #include "tessera/checkpoint/save_slices.h"
 #include "tessera/checkpoint/verified_entries.h"
-#include "tessera/checkpoint/wire.h"
 
 namespace tessera::checkpoint {
 namespace {

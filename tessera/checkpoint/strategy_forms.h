@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/checkpoint/protobuf_wire.h"
 #include "tessera/checkpoint/strategy_file.h"
-#include "tessera/checkpoint/wire.h"
 
 namespace tessera::checkpoint {
 

@@ -10,7 +10,7 @@
 #include "tessera/base/crc32c.h"
 #include "tessera/base/error.h"
 #include "tessera/checkpoint/element_hash.h"
-#include "tessera/checkpoint/wire.h"
+#include "tessera/checkpoint/protobuf_wire.h"
 
 namespace tessera::checkpoint {
 namespace {

@@ -11,9 +11,9 @@
 #include "tessera/checkpoint/encryption.h"
 #include "tessera/checkpoint/group_file.h"
 #include "tessera/checkpoint/manifest.h"
+#include "tessera/checkpoint/protobuf_wire.h"
 #include "tessera/checkpoint/safetensors.h"
 #include "tessera/checkpoint/strategy_file.h"
-#include "tessera/checkpoint/wire.h"
 #include "tests/fuzz/memory_peak.h"
 
 namespace tessera::checkpoint::faults {

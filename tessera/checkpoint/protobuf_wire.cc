@@ -1,4 +1,4 @@
-#include "tessera/checkpoint/wire.h"
+#include "tessera/checkpoint/protobuf_wire.h"
 
 #include <algorithm>
 #include <bit>
