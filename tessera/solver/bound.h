@@ -10,8 +10,8 @@
 #include "tessera/base/deadline.h"
 #include "tessera/solver/dual.h"
 #include "tessera/solver/instance.h"
-#include "tessera/solver/prices.h"
 #include "tessera/solver/relaxation.h"
+#include "tessera/solver/usage_prices.h"
 
 namespace tessera::solver {
 

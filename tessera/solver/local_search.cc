@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tessera/solver/prices.h"
+#include "tessera/solver/usage_prices.h"
 
 namespace tessera::solver {
 namespace {

@@ -10,7 +10,7 @@
 #include "tessera/solver/exact.h"
 #include "tessera/solver/instance.h"
 #include "tessera/solver/local_search.h"
-#include "tessera/solver/prices.h"
+#include "tessera/solver/usage_prices.h"
 
 namespace tessera::solver {
 namespace {

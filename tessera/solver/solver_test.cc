@@ -19,10 +19,10 @@
 #include "tessera/solver/free_nodes.h"
 #include "tessera/solver/instance.h"
 #include "tessera/solver/local_search.h"
-#include "tessera/solver/prices.h"
 #include "tessera/solver/problem_json.h"
 #include "tessera/solver/reduce.h"
 #include "tessera/solver/time_points.h"
+#include "tessera/solver/usage_prices.h"
 #include "tessera/solver/usage_tree.h"
 #include "tessera/testing/contest_problem.h"
 

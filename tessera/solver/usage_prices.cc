@@ -1,4 +1,4 @@
-#include "tessera/solver/prices.h"
+#include "tessera/solver/usage_prices.h"
 
 #include <algorithm>
 #include <cmath>
