@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "tessera/solver/free_nodes.h"
-#include "tessera/solver/reduce.h"
+#include "tessera/solver/smaller_problem.h"
 
 namespace tessera::solver {
 

@@ -20,7 +20,7 @@
 #include "tessera/solver/instance.h"
 #include "tessera/solver/local_search.h"
 #include "tessera/solver/problem_json.h"
-#include "tessera/solver/reduce.h"
+#include "tessera/solver/smaller_problem.h"
 #include "tessera/solver/time_points.h"
 #include "tessera/solver/usage_prices.h"
 #include "tessera/solver/usage_tree.h"

@@ -1,4 +1,4 @@
-#include "tessera/solver/reduce.h"
+#include "tessera/solver/smaller_problem.h"
 
 #include <algorithm>
 #include <cmath>
