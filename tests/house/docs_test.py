@@ -1,0 +1,119 @@
+"""Claims about the pages: every link leads somewhere, docs/README.md leads to every page, and names are those of the code."""
+
+import re
+import tempfile
+import unittest
+from pathlib import Path
+
+import documents
+from claims import main
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def in_folder(files, check):
+    with tempfile.TemporaryDirectory() as folder:
+        for path, text in files.items():
+            file = Path(folder) / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        return check(folder)
+
+
+class Links(unittest.TestCase):
+    def faults(self, files):
+        return in_folder(files, documents.dead_links)
+
+    def test_all_of_the_project_lead_somewhere(self):
+        self.assertEqual(documents.dead_links(ROOT), [])
+
+    def test_a_missing_file_is_named_with_page_and_line(self):
+        self.assertEqual(self.faults({"docs/a.md": "# A\n\nSee [b](b.md).\n"}), ["docs/a.md:3: b.md: there is no docs/b.md"])
+
+    def test_a_missing_heading_is_named(self):
+        self.assertEqual(self.faults({"a.md": "[b](docs/b.md#two)\n", "docs/b.md": "# One\n"}),
+                         ["a.md:1: docs/b.md#two: docs/b.md has no heading #two"])
+
+    def test_headings_are_found_as_github_names_them(self):
+        page = "# The `.ckpt` file, byte by byte\n## Limits\n## Limits\n[x](#the-ckpt-file-byte-by-byte) [y](#limits) [z](#limits-1)\n"
+        self.assertEqual(self.faults({"a.md": page}), [])
+
+    def test_a_heading_of_the_page_itself_must_be_there(self):
+        self.assertEqual(len(self.faults({"a.md": "# A\n[x](#b)\n"})), 1)
+
+    def test_code_and_other_sites_are_no_links(self):
+        page = "`f[i](x)` [site](https://example.org/x)\n\n    [a](b)\n\n```cpp\n[&](auto)\n# no heading\n```\n"
+        self.assertEqual(self.faults({"a.md": page}), [])
+
+
+class Index(unittest.TestCase):
+    def test_it_leads_to_every_page(self):
+        self.assertEqual(documents.unlinked(ROOT), [])
+
+    def test_a_page_that_nobody_is_led_to_is_named(self):
+        files = {"docs/README.md": "[a](a.md#x)\n", "docs/a.md": "# X\n", "docs/b.md": "# Y\n"}
+        self.assertEqual(in_folder(files, documents.unlinked), ["docs/b.md: docs/README.md does not link to it"])
+
+    def test_the_readme_leads_to_it(self):
+        self.assertIn("docs/README.md", [target for _, target in documents.links((ROOT / "README.md").read_text())])
+
+
+class Names(unittest.TestCase):
+    def test_each_function_that_a_batch_passes_is_in_its_file(self):
+        self.assertEqual(documents.absent_names(ROOT, "docs/a_batch.md", 0, 1), [])
+
+    def test_each_function_that_a_save_passes_is_in_its_file(self):
+        self.assertEqual(documents.absent_names(ROOT, "docs/a_save.md", 0, 1), [])
+
+    def test_each_type_of_the_glossary_is_in_its_header(self):
+        self.assertEqual(documents.absent_names(ROOT, "docs/glossary.md", 2, 3), [])
+
+    def test_every_file_that_a_page_names_is_there(self):
+        self.assertEqual([fault for page in documents.pages(ROOT) if page.startswith("docs/") for fault in documents.absent_files(ROOT, page)], [])
+
+    def faults(self, row):
+        files = {"docs/a.md": "| who | where |\n|---|---|\n" + row + "\n", "tessera/a.cc": "void A::run() {}\nint look_at(B b);\n"}
+        return in_folder(files, lambda folder: documents.absent_names(folder, "docs/a.md", 0, 1))
+
+    def test_a_name_that_is_there_is_none(self):
+        self.assertEqual(self.faults("| `A::run`, `look_at` | `tessera/a.cc` |"), [])
+
+    def test_a_file_and_a_name_that_are_gone_are_named(self):
+        self.assertEqual(self.faults("| `run` | `tessera/b.cc` |"), ["docs/a.md:3: there is no file tessera/b.cc"])
+        self.assertEqual(self.faults("| `A::run`, `look` | `tessera/a.cc` |"), ["docs/a.md:3: tessera/a.cc has no look"])
+
+    def test_a_file_that_has_none_of_its_names_is_a_fault(self):
+        self.assertEqual(self.faults("| `B::run` | `tessera/a.cc` |"),
+                         ["docs/a.md:3: tessera/a.cc has none of B::run", "docs/a.md:3: tessera/a.cc has no B::run"])
+
+    def test_a_file_is_found_from_the_library_too(self):
+        files = {"docs/a.md": "`ir/graph.h` and `ir/gone.h`, in `tessera/ir/graph.h`\n", "tessera/ir/graph.h": ""}
+        self.assertEqual(in_folder(files, lambda folder: documents.absent_files(folder, "docs/a.md")), ["docs/a.md:1: there is no file ir/gone.h"])
+
+
+class Process(unittest.TestCase):
+    """docs/architecture.md says what a process has once."""
+
+    def of_library(self, pattern):
+        files = [path for folder in ("tessera",) for path in (ROOT / folder).rglob("*.*") if path.suffix in (".cc", ".h")]
+        return {path.relative_to(ROOT / "tessera").as_posix() for path in files
+                if not re.search(r"test|counting_new", path.as_posix()[len(str(ROOT)):]) and re.search(pattern, path.read_text(), re.M)}
+
+    def named(self):
+        page = (ROOT / "docs/architecture.md").read_text()
+        passage = page.split("**What decides a result is passed in.**")[1].split("\n**")[0]
+        return set(documents.names_in(passage))
+
+    def test_who_reads_the_environment_is_named(self):
+        self.assertEqual(self.of_library(r"\bgetenv\(|\benviron\b") - self.named(), set())
+
+    def test_who_keeps_a_variable_for_the_process_is_named(self):
+        self.assertEqual(self.of_library(r"\bthread_local\b|\bstatic std::(?:once_flag|atomic)|^std::(?:once_flag|atomic)") - self.named(), set())
+
+    def test_who_handles_a_signal_for_the_process_is_named(self):
+        outside_of_launcher = {file for file in self.of_library(r"\bsigaction\(|\bsignal\(") if not file.startswith("cluster/")}
+        self.assertEqual(outside_of_launcher - self.named(), set())
+
+
+if __name__ == "__main__":
+    main()
