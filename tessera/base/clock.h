@@ -12,7 +12,7 @@ class Clock {
   virtual ~Clock() = default;
   // Nanoseconds since some fixed point; never goes back.
   virtual int64_t monotonic_ns() const = 0;
-  // Milliseconds since 1970-01-01 UTC.
+  // Returns the milliseconds since 1970-01-01 UTC.
   virtual int64_t wall_ms() const = 0;
   virtual void sleep_ms(int64_t duration_ms) = 0;
 

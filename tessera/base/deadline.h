@@ -18,7 +18,7 @@ class DeadlineOver : public Error {
 
 class Deadline {
  public:
-  // Never.
+  // This deadline is never over.
   Deadline() = default;
   // The clock must outlive it. After more seconds than a clock counts, infinity among them: never.
   Deadline(const Clock& clock, double seconds_from_now)

@@ -84,7 +84,7 @@ class FileSystem {
   // holds either its old content or all of the new. `mode` are the permission bits of the new file.
   void write_atomically(const std::string& path, std::string_view content, unsigned mode = 0644);
 
-  // The operating system's.
+  // Returns the operating system's files.
   static FileSystem& local();
 };
 

@@ -1,6 +1,6 @@
-// Writing a file of the operating system's. What is appended to a large one is gathered in blocks that go past the
-// system's cache of pages: to copy gigabytes into the cache, and from there to the disk when the system chooses, takes
-// much more of a core than the disk needs, and others lose what they have in the cache.
+// Files of the operating system are written here. What is appended to a large one is gathered in blocks that go past
+// the system's cache of pages: to copy gigabytes into the cache, and from there to the disk when the system chooses,
+// takes much more of a core than the disk needs, and others lose what they have in the cache.
 #pragma once
 
 #include <memory>

@@ -25,7 +25,7 @@ uint32_t random_bits(const RandomStream& stream, uint64_t index);
 float random_uniform(const RandomStream& stream, uint64_t index);
 // Uniform in (0, 1), 53 bits: never an end point, so it may go through an inverse CDF.
 double random_open_uniform(const RandomStream& stream, uint64_t index);
-// Standard normal, by inverse CDF.
+// Draws from the standard normal distribution, by inverse CDF.
 double random_normal(const RandomStream& stream, uint64_t index);
 // Standard normal conditioned on [-limit, limit].
 double random_truncated_normal(const RandomStream& stream, uint64_t index, double limit);

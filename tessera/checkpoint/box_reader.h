@@ -19,7 +19,7 @@ namespace tessera::checkpoint {
 // Calls `f` with the consecutive row-major parts of a box that have at most `max_elements` each.
 void for_each_piece(const Box& box, int64_t max_elements, FunctionRef<void(const Box&)> f);
 
-// The elements of a box, dense and row-major.
+// BoxBytes are the elements of a box, dense and row-major.
 struct BoxBytes {
   Box box;
   std::span<std::byte> bytes;

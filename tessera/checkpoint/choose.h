@@ -23,7 +23,7 @@ struct CheckpointPosition {
   }
 };
 
-// A checkpoint of a directory.
+// A DirectoryEntry is a checkpoint of a directory.
 struct DirectoryEntry {
   std::string path;
   CheckpointPosition position = {};

@@ -30,7 +30,7 @@ class CkptAssembly {
   void write(size_t value, std::span<const std::byte> bytes);
   // Size and checksum of a value that was written.
   Written written(size_t value) const { return {places_[value].size_bytes, places_[value].crc32c}; }
-  // Size and checksum of the whole file. The checksum is there when all values were written.
+  // The size and checksum of the whole file. The checksum is there when all values were written.
   int64_t size_bytes() const { return size_bytes_; }
   uint32_t crc32c() const;
 

@@ -52,7 +52,7 @@ struct Entry {
   static Entry number(std::string name, bool value) { return {std::move(name), Tensor::scalar(value)}; }
 };
 
-// One value of a file. Looks into the file's bytes.
+// A StoredEntry is one value of a file. It looks into the file's bytes.
 struct StoredEntry {
   std::string name;
   bool is_text = false;
@@ -157,7 +157,7 @@ class CkptWriter {
 // "x" -> "x.ckpt"; a name that ends so stays.
 std::string with_ckpt_suffix(const std::string& path);
 
-// True for well-formed UTF-8 (no surrogates, no overlong forms).
+// Whether the text is well-formed UTF-8 (no surrogates, no overlong forms).
 bool is_utf8(std::string_view text);
 
 }  // namespace tessera::checkpoint

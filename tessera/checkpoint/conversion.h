@@ -29,7 +29,7 @@ struct SourcePart {
   Box box;  // what the tensor holds in all
 };
 
-// One tensor of a destination file.
+// An OutputTensor is one tensor of a destination file.
 struct OutputTensor {
   const SourceTensor* like = nullptr;  // gives name, dtype, whether it is a text or was appended
   Shape global;

@@ -19,7 +19,8 @@ namespace tessera::checkpoint {
 // The hash of elements of 1, 2, 4 or 8 bytes whose indices follow each other, beginning at `first_index`.
 uint64_t hash_elements(std::span<const std::byte> bytes, int64_t element_bytes, uint64_t first_index);
 
-// The hash of a box of a tensor of shape `global`. Its elements come row-major, in pieces of whole elements.
+// A BoxHash is the hash of a box of a tensor of shape `global`. Its elements come row-major, in pieces of whole
+// elements.
 class BoxHash {
  public:
   BoxHash(const Box& box, const Shape& global, int64_t element_bytes);

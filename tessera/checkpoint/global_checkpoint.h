@@ -39,7 +39,7 @@ class GlobalCheckpoint {
   const std::string& path() const { return path_; }
   // Throws InvalidArgument naming a file of another rank that is missing.
   void require_all_files() const;
-  // Absent without a manifest.
+  // What the manifest says of the training; absent where there is none.
   const std::optional<CheckpointInfo>& info() const { return info_; }
   // The entries in the order of the files, with global shapes; without pieces: nothing is mapped.
   const std::vector<StoredEntry>& entries() const { return entries_; }

@@ -32,7 +32,7 @@ std::string group_file_to_protobuf(const GroupFile& groups);
 // what group_file_to_protobuf refuses. A file without a list of restore ranks is fine: the list is empty.
 GroupFile parse_group_file(std::string_view bytes, const std::string& path);
 
-// The same on a file. Throws IoError when it cannot be read.
+// Reads and parses the file. Throws IoError when it cannot be read.
 GroupFile read_group_file(FileSystem& files, const std::string& path);
 // Replaces the file atomically, readable and writable by its owner only; makes the directories above it.
 void write_group_file(FileSystem& files, const std::string& path, const GroupFile& groups);

@@ -46,7 +46,7 @@ class Checkpoint {
   Checkpoint(std::vector<CkptFile> files, std::string path, std::optional<Manifest> manifest);
 
   const std::string& path() const { return path_; }
-  // NAME.ckpt itself.
+  // The file NAME.ckpt itself.
   const CkptFile& file() const { return files_[0]; }
   const std::optional<Manifest>& manifest() const { return manifest_; }
   bool is_verified() const { return manifest_.has_value(); }

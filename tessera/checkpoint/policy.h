@@ -47,7 +47,7 @@ struct CheckpointName {
   int64_t epoch = 0;
   int64_t step_in_epoch = 0;
 };
-// nullopt for a name of another form.
+// Returns nullopt for a name of another form.
 std::optional<CheckpointName> parse_checkpoint_name(std::string_view file_name);
 
 // `prefix` where the directory has no checkpoint of it; else "CKP_1", or "CKP_N+1" where CKP_N is the highest, so that

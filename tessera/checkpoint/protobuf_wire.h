@@ -61,9 +61,9 @@ std::string quoted_name(std::string_view name);
 
 void append_varint(std::string& to, uint64_t value);
 size_t varint_bytes(uint64_t value);
-// Key and value. Negative numbers take ten bytes, as the wire form wants it.
+// Appends key and value. Negative numbers take ten bytes, as the wire form wants it.
 void append_number_field(std::string& to, int field, int64_t value);
-// Key, length and content.
+// Appends key, length and content.
 void append_bytes_field(std::string& to, int field, std::string_view content);
 
 }  // namespace tessera::checkpoint

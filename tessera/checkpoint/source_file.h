@@ -53,9 +53,9 @@ class SourceFile {
   // The tensors in the order of the file; with a manifest, tensors without elements are here too.
   const std::vector<SourceTensor>& tensors() const { return tensors_; }
   const SourceTensor* find(const std::string& name) const;
-  // Absent without a manifest.
+  // What the manifest says of the training; absent where there is none.
   const std::optional<CheckpointInfo>& info() const { return info_; }
-  // The manifest's, of the whole file.
+  // The checksum of the whole file, as the manifest has it.
   std::optional<uint32_t> crc32c() const { return crc32c_; }
   bool holds_parts() const;
   // Whether its manifest describes files of other ranks beside it.

@@ -71,7 +71,7 @@ std::string strategy_to_json(const StrategyFile& strategy);
 // more memory than a small multiple of the size of `bytes`, which is at most 64 MiB.
 StrategyFile parse_strategy_file(std::string_view bytes, const std::string& path);
 
-// The same on a file. Throws IoError when it cannot be read.
+// Reads and parses the file. Throws IoError when it cannot be read.
 StrategyFile read_strategy_file(FileSystem& files, const std::string& path);
 
 enum class StrategyForm { kBySuffix, kProtobuf, kJson };

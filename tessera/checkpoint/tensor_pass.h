@@ -18,7 +18,7 @@ namespace tessera::checkpoint {
 
 class TensorPass {
  public:
-  // One tensor of one of several outputs.
+  // A Holder is one tensor of one of several outputs.
   struct Holder {
     size_t output = 0;
     size_t tensor = 0;

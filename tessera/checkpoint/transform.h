@@ -1,7 +1,7 @@
-// Conversion of checkpoints from the M ranks of one strategy to the N ranks of another: any two numbers, any dims,
-// optimizer shards, pipeline stages, parts of unequal size. Works on the intersections of the slices that are there
-// with those that are wanted: no tensor is ever whole in memory, which stays at a few MiB whatever the size of the
-// model. docs/checkpoints.md shows how it is used.
+// Checkpoints are converted from the M ranks of one strategy to the N ranks of another: any two numbers, any dims,
+// optimizer shards, pipeline stages, parts of unequal size. What is moved are the intersections of the slices that are
+// there with those that are wanted: no tensor is ever whole in memory, which stays at a few MiB whatever the size of
+// the model. docs/checkpoints.md shows how it is used.
 //
 // A strategy file of "" means one rank that holds everything whole; where the source files' manifests say which parts
 // they hold, these count. What a strategy file does not list is copied unchanged from the source rank of equal number

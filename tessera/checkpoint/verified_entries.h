@@ -26,7 +26,7 @@ void refuse_slices_without_manifest(FileSystem& files, const std::string& path);
 // sizes of its values in their order. Contents are not read.
 void require_entries(const CkptFile& file, const Manifest& manifest, const std::string& manifest_file);
 
-// The same of its values alone, not of its name and size.
+// Throws InvalidArgument unless the manifest describes exactly the file's values, whatever its name and size are.
 void require_values(const CkptFile& file, const Manifest& manifest, int file_index);
 
 // A value of a file and what the manifest says of it.

@@ -56,7 +56,7 @@ class Context {
   // other: of one rank, of threads, across hosts, and where the limit of a file's size (ulimit -f), as which shared
   // memory counts, is smaller. Throws IoError when there is none. It must go before the context does.
   virtual std::shared_ptr<void> reserve_shared_memory(size_t size_bytes) = 0;
-  // The same, or memory of this process alone. Good for gradients and parameters.
+  // Returns the same memory, or where there is none memory of this process alone. Good for gradients and parameters.
   std::shared_ptr<void> allocate_communication_memory(size_t size_bytes);
 
   // Tells the other ranks that this one fails, so that their waits end at once with `message` and this rank's number.

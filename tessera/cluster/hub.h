@@ -44,7 +44,7 @@ class HubServer {
   std::unique_ptr<Impl> impl_;
 };
 
-// One rank's connection. Thread-safe.
+// A HubClient is one rank's connection to the hub. It is thread-safe.
 class HubClient final : public comm::Store, public Membership {
  public:
   // Connects, trying again until a server is there that knows the secret, and waits until all ranks have joined. `host`

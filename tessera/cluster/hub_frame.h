@@ -65,7 +65,7 @@ class FrameReader {
   uint64_t number_ = 0;
 };
 
-// Frames on their way out.
+// A FrameWriter holds frames on their way out.
 class FrameWriter {
  public:
   void push(FrameKind kind, std::string body);

@@ -1,5 +1,5 @@
-// How the ranks of a job start and find their places. Environment variables are read by the functions that end in
-// _from_environment() and nowhere else below the front ends.
+// How the ranks of a job start and find their places. The environment variables that place a rank are read by
+// the functions that end in _from_environment() and nowhere else below the front ends.
 #pragma once
 
 #include <cstdint>

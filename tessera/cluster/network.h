@@ -1,4 +1,4 @@
-// This host's network interfaces.
+// Which address this host has on its network interfaces.
 #pragma once
 
 #include <string>

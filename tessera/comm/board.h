@@ -45,7 +45,7 @@ struct SimulatedLink {
   bool is_instant() const { return latency_us <= 0 && gigabytes_per_second <= 0; }
 };
 
-// How ranks name bytes of their own memory to each other.
+// PeerAddresses say how ranks name bytes of their own memory to each other.
 class PeerAddresses {
  public:
   virtual ~PeerAddresses() = default;
@@ -77,7 +77,7 @@ size_t board_bytes(int size, const BoardOptions& options);
 // Makes the board in zeroed memory; called by one rank before any other uses it.
 void initialize_board(void* memory, const GroupInfo& group, const BoardOptions& options);
 
-// The head of a post. What else its header says is read only where the calls differ.
+// A Posted is the head of a post. What else its header says is read only where the calls differ.
 struct Posted {
   uint64_t call = 0;    // CallHeader::digest()
   uint32_t closed = 0;  // the last exchange that the peer had closed by then
@@ -85,7 +85,8 @@ struct Posted {
   bool is_direct = false;
 };
 
-// One rank's end of a group's board. Waits throw IoError at the deadline, PeerFailure when a rank of the job failed.
+// A Board is one rank's end of a group's board. Waits throw IoError at the deadline, PeerFailure when a rank of the job
+// failed.
 class Board {
  public:
   // `job` outlives the board; `memory` holds a board of the group and lives as long as `keep`. Throws IoError when it

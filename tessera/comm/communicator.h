@@ -51,7 +51,7 @@ class Communicator {
   // Part r of `in` (in_counts[r] elements, parts one after the other) goes to group rank r; out receives likewise.
   virtual void all_to_all(const void* in, std::span<const int64_t> in_counts, void* out,
                           std::span<const int64_t> out_counts, DType dtype, std::string_view who) = 0;
-  // Point to point, matched in order per pair of ranks.
+  // These two go from one rank to another; they are matched in order per pair of ranks.
   virtual void send(const void* data, int64_t count, DType dtype, int to, std::string_view who) = 0;
   virtual void receive(void* data, int64_t count, DType dtype, int from, std::string_view who) = 0;
   virtual void barrier(std::string_view who) = 0;

@@ -18,7 +18,7 @@ class Mpi {
   Mpi(const std::string& directory, int rank, int size);
 
   const TesseraMpiPlugin& plugin() const { return *plugin_; }
-  // Rank 0's text on all ranks. Throws IoError after `timeout_ms`.
+  // Returns rank 0's text on all ranks. Throws IoError after `timeout_ms`.
   std::string broadcast(const std::string& text, int64_t timeout_ms) const;
   // Ends MPI; every rank must come here. A failed job's ranks cannot and do not: mpirun ends them.
   void finish() const { plugin_->finish(); }

@@ -30,7 +30,7 @@ class Secret {
   // when anybody but its owner may read or write the file, when that is another user, or when it is no regular file;
   // IoError when it cannot be read. Messages name `origin`.
   static Secret from_descriptor(int fd, std::string_view origin);
-  // The same of the file at `path`.
+  // What the file at `path` holds; throws likewise.
   static Secret from_file(const std::string& path, std::string_view origin);
 
   explicit operator bool() const { return !bytes_.empty(); }

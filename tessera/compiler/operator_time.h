@@ -17,7 +17,7 @@ struct ConvolutionSize {
   int64_t channels = 0;  // the channels of a group: of the images or of the results, whichever are fewer
   int64_t pixels = 0;    // the pixels of the results of all images
 };
-// nullopt for any other operator.
+// Returns nullopt for any other operator.
 std::optional<ConvolutionSize> convolution_size(const std::string& op, const Attributes& attributes,
                                                 std::span<const Type> inputs, std::span<const Type> outputs);
 

@@ -1,4 +1,4 @@
-// The way from a logical graph to a schedule, all stages in order. See pipeline.cc: it fits on a screen.
+// This is the way from a logical graph to a schedule, all stages in order. See pipeline.cc: it fits on a screen.
 #pragma once
 
 #include <string>

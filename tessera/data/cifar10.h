@@ -26,7 +26,7 @@ struct Cifar10Options {
 // data_batch_6.bin and later ones are read too. The files stay mapped while the data set lives. Throws InvalidArgument
 // naming the directory or file, its size and what was expected when something is missing, truncated or no label.
 Dataset cifar10(FileSystem& files, const std::string& directory, const Cifar10Options& options = {});
-// The same from the operating system's files.
+// Reads the same from the operating system's files.
 Dataset cifar10(const std::string& directory, const Cifar10Options& options = {});
 
 }  // namespace tessera::data

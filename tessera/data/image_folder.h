@@ -30,7 +30,7 @@ struct ImageFolderOptions {
 // A file is read when its sample is. Throws InvalidArgument naming the directory where it is missing, has no folders or
 // no image in them, or where class_indexing names a folder that is not there.
 Dataset image_folder(FileSystem& files, const std::string& directory, const ImageFolderOptions& options = {});
-// The same from the operating system's files.
+// Reads the same from the operating system's files.
 Dataset image_folder(const std::string& directory, const ImageFolderOptions& options = {});
 
 // The label of each folder below `directory`: what image_folder() gives them.

@@ -32,14 +32,14 @@ void to_float(const uint8_t* in, int64_t n, float* out);
 // Pixels of 3 channels: out[x] blends in[taps[x].first] and in[taps[x].second]. `in` and `out` must have one element of
 // room behind their last pixel.
 void resample_row3(const float* in, const Tap* taps, int64_t width, float* out);
-// The same for any number of channels, without that room.
+// Blends likewise for any number of channels, without that room.
 void resample_row(const float* in, const Tap* taps, int64_t width, int64_t channels, float* out);
 // out = a + weight * (b - a); the u8 form rounds to nearest even; the last rounds likewise and goes on to finish.
 void blend_f32(const float* a, const float* b, float weight, int64_t n, float* out);
 void blend_u8(const float* a, const float* b, float weight, int64_t n, uint8_t* out);
 void blend_finish(const float* a, const float* b, float weight, int64_t n, const Finish& finish, float* out);
 
-// n pixels r g b r g b ... to three planes, and back.
+// These two take n pixels r g b r g b ... to three planes, and back.
 void deinterleave3(const float* in, int64_t n, float* plane0, float* plane1, float* plane2);
 void interleave3(const uint8_t* plane0, const uint8_t* plane1, const uint8_t* plane2, int64_t n, uint8_t* out);
 

@@ -36,7 +36,7 @@ class RandomHorizontalFlip : public TransformOp {
 
 class Resize : public TransformOp {
  public:
-  // Either `size`, or `shorter_side` > 0.
+  // Takes either `size`, or `shorter_side` > 0.
   Resize(ImageSize size, int64_t shorter_side) : size(size), shorter_side(shorter_side) {}
   std::string to_string() const override;
   Type output_type(const Type& input) const override;

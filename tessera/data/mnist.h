@@ -27,7 +27,7 @@ struct MnistOptions {
 // data set lives. Throws InvalidArgument naming the directory or file, and what was expected, when one is missing,
 // truncated, compressed or of another format, or when images and labels differ in number.
 Dataset mnist(FileSystem& files, const std::string& directory, const MnistOptions& options = {});
-// The same from the operating system's files.
+// Reads the same from the operating system's files.
 Dataset mnist(const std::string& directory, const MnistOptions& options = {});
 
 }  // namespace tessera::data

@@ -20,7 +20,7 @@ struct RowRange {
   int64_t count = 0;
 };
 
-// The order of a source's samples and this shard's part of it.
+// A SourceOrder is the order of a source's samples and this shard's part of it.
 class SourceOrder {
  public:
   // Throws InvalidArgument, naming `source`, for impossible options.
@@ -54,7 +54,7 @@ struct Pipeline {
   std::string row_order;  // of it what decides the order of rows, but for the shard
 
   int64_t num_samples() const { return sample_stages.empty() ? order->size() : sample_stages.back()->size(); }
-  // Batches before batch_stages, or samples.
+  // How many batches there are before batch_stages, or samples where nothing is batched.
   int64_t num_batched_rows() const;
   int64_t size() const { return batch_stages.empty() ? num_batched_rows() : batch_stages.back()->size(); }
   // The samples of row `place` of the data set.

@@ -51,7 +51,7 @@ class Source {
   virtual uint64_t content_hash() const { return 0; }
 };
 
-// The order of a source's samples, and this shard's part of it.
+// SourceOptions say in which order a source's samples come, and which part of it is this shard's.
 //
 // Without shuffle the order is 0 .. N-1, with it a permutation that depends only on (seed, epoch) and is therefore the
 // same in all shards. Shard s of n has places s, s + n, s + 2n, ... of that order: ceil(N / n) samples in every shard;

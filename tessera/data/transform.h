@@ -67,7 +67,7 @@ struct ImageSize {
   ImageSize(int64_t side) : height(side), width(side) {}  // NOLINT: implicit, random_crop(32) is a square
 };
 
-// Rows and columns of zeros, in the reference's order.
+// Padding counts rows and columns of zeros, in the reference's order.
 struct Padding {
   int64_t left = 0;
   int64_t top = 0;

@@ -54,7 +54,7 @@ class CommLane {
   std::thread thread_;
 };
 
-// The lanes of a rank, by their number (ir::lane_of).
+// CommLanes are the lanes of a rank, by their number (ir::lane_of).
 class CommLanes {
  public:
   explicit CommLanes(int rank) : lanes_{CommLane(rank), CommLane(rank)} {}

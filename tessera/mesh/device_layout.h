@@ -23,7 +23,8 @@ struct DeviceLayout {
   bool operator==(const DeviceLayout&) const = default;
 };
 
-// "([2,2,4],[(2,1),-1,0])", and back. Parsing throws InvalidArgument naming the text, and what validate() throws.
+// These two write "([2,2,4],[(2,1),-1,0])", and read it. Parsing throws InvalidArgument naming the text, and what
+// validate() throws.
 std::string to_string(const DeviceLayout& layout);
 DeviceLayout parse_device_layout(std::string_view text);
 // Throws InvalidArgument for a size below 1, an axis outside the matrix, or one that is used twice.

@@ -40,7 +40,7 @@ std::vector<int64_t> part_sizes(int64_t size, const Mesh& mesh, const std::vecto
 // What each position of the mesh's rank list holds: ndim ranges per position, one position after the other.
 std::vector<Range> all_slices(const Shape& shape, const Mesh& mesh, const Sharding& sharding);
 
-// Two layouts of one tensor restated on one mesh.
+// A Refinement restates two layouts of one tensor on one mesh.
 struct Refinement {
   Mesh mesh;  // ranks in the order of the first layout's; an axis that is a factor of "data" is named "data.0", ...
   Sharding from;

@@ -34,7 +34,7 @@ struct ShardingState {
   }
 };
 
-// The same by dim.
+// An UnpackedState is a ShardingState by dim.
 struct UnpackedState {
   std::array<std::array<uint8_t, kMaxSearchAxes>, kMaxNdim> axes{};  // outer first
   std::array<int, kMaxNdim> num_axes{};
@@ -73,7 +73,7 @@ class SearchSpace {
   UnpackedState unpack(const ShardingState& state) const;
   Sharding sharding_of(const ShardingState& state) const;
 
-  // Bytes and latencies in one number.
+  // Returns bytes and latencies in one number.
   double total(const MoveCost& cost) const {
     return static_cast<double>(cost.elements) * static_cast<double>(problem_.element_bytes) +
            problem_.latency_bytes * cost.latencies;

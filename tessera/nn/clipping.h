@@ -10,8 +10,8 @@
 
 namespace tessera::nn {
 
-// x, at least `least` and at most `most`, of x's type. A bound that is absent does not bind.
-// Throws InvalidArgument when both are absent.
+// Returns x, at least `least` and at most `most`, of x's type. A bound that is absent does not bind. Throws
+// InvalidArgument when both are absent.
 ir::Value clip_by_value(ir::Value x, std::optional<double> least, std::optional<double> most);
 
 // x scaled so that its root of the sum of squares over `dims` (empty: all) is at most clip_norm. Floating.

@@ -6,7 +6,7 @@
 
 namespace tessera::nn {
 
-// Cells in a list, named by their position. It has no construct() of its own.
+// A CellList has cells in a list, named by their position. It has no construct() of its own.
 class CellList : public Cell {
  public:
   // Makes a cell at the end.

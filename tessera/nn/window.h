@@ -9,7 +9,7 @@
 
 namespace tessera::nn {
 
-// Height and width; one number means both.
+// A Size2 is a height and a width; one number means both.
 struct Size2 {
   int64_t height = 1;
   int64_t width = 1;
@@ -18,7 +18,7 @@ struct Size2 {
   std::vector<int64_t> to_vector() const { return {height, width}; }
 };
 
-// Zeros around an image; one number means all four sides.
+// A Padding2 counts zeros around an image; one number means all four sides.
 struct Padding2 {
   int64_t top = 0;
   int64_t bottom = 0;

@@ -1,4 +1,4 @@
-// Types, attributes and examples of the operators of batch normalisation. Internal to this folder.
+// The operators of batch normalisation share these types, attributes and examples. Internal to this folder.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// Constants, random tensors and indexing.
+// These functions make constants and random tensors, and index tensors.
 #pragma once
 
 #include "tessera/ops/elementwise_functions.h"
@@ -27,7 +27,7 @@ Value random_uniform(Value step, const Shape& shape, const RandomSource& source,
                      DType dtype = DType::kF32);
 Value random_normal(Value step, const Shape& shape, const RandomSource& source, double mean = 0, double sigma = 1,
                     DType dtype = DType::kF32);
-// Within two standard deviations of 0.
+// Draws within two standard deviations of 0.
 Value random_truncated_normal(Value step, const Shape& shape, const RandomSource& source, double sigma = 1,
                               DType dtype = DType::kF32);
 // x / keep_prob where a uniform draw is below keep_prob, else 0; x floating, keep_prob in (0, 1]. Where keep_prob is 1,
@@ -37,7 +37,7 @@ Value dropout(Value x, Value step, double keep_prob, const RandomSource& source)
 // indices (i32, i64 or u8) [...] -> [..., depth], the new dim at `axis` of the result: `on` at the index, `off`
 // elsewhere; both have one dtype, the result's, and shape []. An index outside [0, depth) gives only `off`.
 Value one_hot(Value indices, int64_t depth, Value on, Value off, int64_t axis = -1);
-// The same with 1 and 0 of a dtype.
+// Returns the same with 1 and 0 of a dtype.
 Value one_hot(Value indices, int64_t depth, DType dtype = DType::kF32, int64_t axis = -1);
 // The rows of `table` along `axis` at `indices`: shape table[:axis] + indices + table[axis+1:]. An index outside
 // [0, size), a negative one too, stops the step.

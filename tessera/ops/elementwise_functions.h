@@ -1,8 +1,8 @@
-// Arithmetic on values, element by element. Operands broadcast as NumPy's do: shapes are aligned at their last dims,
-// and a dim of size 1, or a missing one, is stretched. Mixed dtypes are promoted by casts: bool < integer < floating,
-// the wider wins, bf16 with f16 gives f32. A bare number takes the other operand's dtype; one that an integer dtype
-// cannot hold is refused. All of them throw InvalidArgument naming the operator and its operands when shapes do not
-// broadcast or a dtype is not supported.
+// These functions compute on values, element by element. Operands broadcast as NumPy's do: shapes are aligned at their
+// last dims, and a dim of size 1, or a missing one, is stretched. Mixed dtypes are promoted by casts: bool < integer <
+// floating, the wider wins, bf16 with f16 gives f32. A bare number takes the other operand's dtype; one that an integer
+// dtype cannot hold is refused. All of them throw InvalidArgument naming the operator and its operands when shapes do
+// not broadcast or a dtype is not supported.
 #pragma once
 
 #include "tessera/ops/op_def.h"
@@ -33,17 +33,17 @@ Value mul(Operand x, Operand y);
 Value div(Operand x, Operand y);
 Value maximum(Operand x, Operand y);
 Value minimum(Operand x, Operand y);
-// x to the power of y.
+// Raises x to the power of y.
 Value pow(Operand x, Operand y);
 
-// bool results.
+// These functions give bool.
 Value equal(Operand x, Operand y);
 Value not_equal(Operand x, Operand y);
 Value less(Operand x, Operand y);
 Value less_equal(Operand x, Operand y);
 Value greater(Operand x, Operand y);
 Value greater_equal(Operand x, Operand y);
-// bool operands and results.
+// These functions take and give bool.
 Value logical_and(Value x, Value y);
 Value logical_or(Value x, Value y);
 Value logical_xor(Value x, Value y);
@@ -56,7 +56,7 @@ Value neg(Value x);
 Value abs(Value x);
 Value sign(Value x);  // -1, 0 or 1
 Value square(Value x);
-// Floating dtypes only.
+// These functions take floating dtypes only.
 Value floor(Value x);
 Value sqrt(Value x);
 Value rsqrt(Value x);  // 1 / sqrt(x)

@@ -10,7 +10,7 @@ namespace tessera::ops {
 
 // A constant of shape [].
 Value scalar(ir::Graph& graph, DType dtype, double value);
-// The same with the graph and dtype of `like`.
+// A constant of shape [] with the graph and dtype of `like`.
 Value scalar_like(Value like, double value);
 Value cast_to(Value x, DType dtype);
 // x times a constant; half types in f32, where 1 / (a large count) is neither 0 nor coarse.

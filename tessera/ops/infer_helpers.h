@@ -38,7 +38,7 @@ AttributeDef result_dtype_attribute();
 DType result_dtype(const Attributes& attributes, DType operands);
 
 std::vector<Shape> shapes_of(std::span<const Type> types);
-// "d0", "d1", ...; "" for the dims listed in `not_split`.
+// Returns "d0", "d1", ..., with "" for the dims listed in `not_split`.
 IndexRule::Dims numbered_dims(int ndim, const Ints& not_split = {}, const std::string& prefix = "d");
 // The rule for an operator of one input and any number of results with equal ndim where all dims are matched but those.
 IndexRule matched_rule(std::span<const Type> inputs, std::span<const Type> outputs, const Ints& not_split);

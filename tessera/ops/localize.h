@@ -42,7 +42,7 @@ int64_t part_index(const LocalizeContext& context, const std::string& factor);
 Value shift_indices(Value indices, int64_t offset);
 Value slice_along(Value x, int dim, int64_t begin, int64_t end);
 Value zeros(ir::Graph& graph, const Type& type);
-// x with zeros around it along `dim`.
+// Returns x with zeros around it along `dim`.
 Value pad_along(Value x, int dim, int64_t before, int64_t after);
 
 }  // namespace tessera::ops

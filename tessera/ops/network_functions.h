@@ -24,8 +24,8 @@ enum class PadMode {
   kPad     // what `padding` says
 };
 
-// Height and width; one entry means both. Padding is {top, bottom, left, right}; one entry means all four, and it may
-// only be given with kPad.
+// Strides and dilation have height and width; one entry means both. Padding is {top, bottom, left, right}; one entry
+// means all four, and it may only be given with kPad.
 struct Conv2dOptions {
   Ints stride = {1};
   PadMode pad_mode = PadMode::kValid;

@@ -1,5 +1,5 @@
-// Reductions. `axes` names the dims to reduce, in any order; none means all. Reduced dims disappear, or keep size 1
-// with keep_dims. All throw InvalidArgument for an axis outside [-ndim, ndim) or named twice.
+// These functions reduce. `axes` names the dims to reduce, in any order; none means all. Reduced dims disappear, or
+// keep size 1 with keep_dims. All throw InvalidArgument for an axis outside [-ndim, ndim) or named twice.
 #pragma once
 
 #include "tessera/ops/op_def.h"
@@ -10,11 +10,13 @@ namespace tessera::ops {
 Value reduce_sum(Value x, const Ints& axes = {}, bool keep_dims = false);
 // Floating dtypes; integers and bool are averaged in f32. NaN over nothing.
 Value reduce_mean(Value x, const Ints& axes = {}, bool keep_dims = false);
-// Numeric dtypes. Over nothing: minus infinity or the lowest integer. Elements that tie share the gradient equally.
+// Takes numeric dtypes. Over nothing it is minus infinity or the lowest integer. Elements that tie share the gradient
+// equally.
 Value reduce_max(Value x, const Ints& axes = {}, bool keep_dims = false);
-// Numeric dtypes. Over nothing: infinity or the highest integer. Elements that tie share the gradient equally.
+// Takes numeric dtypes. Over nothing it is infinity or the highest integer. Elements that tie share the gradient
+// equally.
 Value reduce_min(Value x, const Ints& axes = {}, bool keep_dims = false);
-// Numeric dtypes. 1 over nothing. Its gradient is right where elements are 0.
+// Takes numeric dtypes. Over nothing it is 1. Its gradient is right where elements are 0.
 Value reduce_prod(Value x, const Ints& axes = {}, bool keep_dims = false);
 // bool operand and result: whether all (true over nothing), or any (false over nothing), hold.
 Value reduce_all(Value x, const Ints& axes = {}, bool keep_dims = false);

@@ -24,7 +24,7 @@ Value expand_dims(Value x, const Ints& axes);
 Value concat(const std::vector<Value>& values, int64_t axis = 0);
 // Along a new dim at `axis` of the result; all shapes must be equal.
 Value stack(const std::vector<Value>& values, int64_t axis = 0);
-// Cut along `axis` into `num_parts` equal pieces. Throws InvalidArgument when they cannot be equal.
+// Cuts x along `axis` into `num_parts` equal pieces. Throws InvalidArgument when they cannot be equal.
 std::vector<Value> split(Value x, int64_t num_parts, int64_t axis = 0);
 // Cut along `axis` into pieces of these sizes, whose sum must be the dim's size.
 std::vector<Value> split_sizes(Value x, const Ints& sizes, int64_t axis = 0);

@@ -1,4 +1,4 @@
-// Verification of a graph against the operators' definitions.
+// A graph is verified against the operators' definitions.
 #pragma once
 
 #include <string>

@@ -6,8 +6,8 @@
 
 namespace tessera::session {
 
-// Collective over all ranks. Rank 0 answers all requests that a rank noted (KernelSelection::Unknown::kNote), from its
-// table or by measuring, and every rank takes all answers into its table. Returns whether there were any.
+// Every rank calls it. Rank 0 answers all requests that a rank noted (KernelSelection::Unknown::kNote), from its table
+// or by measuring, and every rank takes all answers into its table. Returns whether there were any.
 bool agree_on_kernels(cluster::Context& context, const executor::KernelSelection& kernels,
                       executor::KernelTable& table);
 

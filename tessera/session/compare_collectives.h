@@ -6,9 +6,9 @@
 
 namespace tessera::session {
 
-// Collective over all ranks, each with its own local graph. Group by group the members must have the same collectives
-// under the same numbers, which is compared by hashes. Throws InvalidArgument on every rank naming the first group in
-// which they do not, two of its ranks and the first line in which they differ.
+// Every rank calls it, each with its own local graph. Group by group the members must have the same collectives under
+// the same numbers, which is compared by hashes. Throws InvalidArgument on every rank naming the first group in which
+// they do not, two of its ranks and the first line in which they differ.
 void compare_collectives(cluster::Context& context, const ir::Graph& local);
 
 // Collective over all ranks, each with the graph that all are to share. Where a rank's differs though it communicates

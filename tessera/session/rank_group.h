@@ -1,4 +1,4 @@
-// A group of a job's context, as collectives in a network name it.
+// Collectives in a network take a group of a job's context in this form.
 #pragma once
 
 #include <string>

@@ -12,7 +12,7 @@
 
 namespace tessera::session {
 
-// One communication of a rank. All all_reduces of a bucket are one.
+// A Communication is one communication of a rank. All all_reduces of a bucket are one.
 struct Communication {
   std::vector<int64_t> members;  // the world ranks that take part, in the order of the group
   std::vector<int64_t> group;    // the group in which they do: more ranks where one sends to another

@@ -1,5 +1,5 @@
-// Problems as JSON, in the form of the ASPLOS/EuroSys 2025 contest on intra-operator parallelism (github
-// google/iopddl):
+// Problems are read and written as JSON, in the form of the ASPLOS/EuroSys 2025 contest on intra-operator parallelism
+// (github google/iopddl):
 //
 //     {"problem": {"name": "...",
 //                  "nodes": {"intervals": [[begin, end], ...], "costs": [[...], ...], "usages": [[...], ...]},

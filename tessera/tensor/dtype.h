@@ -1,6 +1,6 @@
-// The element types. Compute kernels exist for f32 f64 bf16 f16 i32 i64 u8 bool; the others can be stored, loaded and
-// cast. Text names are the ones printed here; parse_dtype also takes NumPy's and the reference's ("float32",
-// "Float32").
+// A DType is the type of a tensor's elements. Compute kernels exist for f32 f64 bf16 f16 i32 i64 u8 bool; the others
+// can be stored, loaded and cast. Text names are the ones printed here; parse_dtype also takes NumPy's and the
+// reference's ("float32", "Float32").
 #pragma once
 
 #include <cstddef>

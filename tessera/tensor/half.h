@@ -23,7 +23,7 @@ struct BFloat16 {
   operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }  // NOLINT
 };
 
-// IEEE 754 binary16.
+// A Float16 is a binary16 of IEEE 754.
 struct Float16 {
   uint16_t bits = 0;
 

@@ -44,7 +44,7 @@ class Shape {
 // Distance in elements between neighbours along each dim. Same container as a shape, other meaning.
 using Strides = Shape;
 
-// Row-major strides of a dense tensor.
+// Returns the row-major strides of a dense tensor.
 Strides dense_strides(const Shape& shape);
 // Strides of a dense tensor whose dim 1 varies fastest in memory: NHWC for a logical NCHW; the row-major ones below 3
 // dims.
@@ -52,7 +52,7 @@ Strides channels_last_strides(const Shape& shape);
 bool is_dense(const Shape& shape, const Strides& strides);
 bool is_channels_last(const Shape& shape, const Strides& strides);
 
-// NumPy broadcasting of two shapes. Throws InvalidArgument naming both when they do not fit.
+// Broadcasts two shapes as NumPy does. Throws InvalidArgument naming both when they do not fit.
 Shape broadcast_shapes(const Shape& a, const Shape& b);
 // -1 counts from the end. Throws InvalidArgument naming `what` when outside [-ndim, ndim).
 int normalize_axis(int64_t axis, int ndim, std::string_view what);

@@ -23,7 +23,7 @@ struct TensorView {
   TensorView() = default;
   TensorView(void* data, DType dtype, const Shape& shape, const Strides& strides)
       : data(data), dtype(dtype), shape(shape), strides(strides) {}
-  // Dense, row-major.
+  // Looks at dense memory, row-major.
   TensorView(void* data, const Type& type)
       : data(data), dtype(type.dtype), shape(type.shape), strides(dense_strides(type.shape)) {}
 
@@ -41,7 +41,7 @@ struct TensorView {
 class Tensor {
  public:
   Tensor() = default;  // no elements, f32[0]
-  // Uninitialised memory, aligned to 64 bytes.
+  // Takes uninitialised memory, aligned to 64 bytes.
   explicit Tensor(const Type& type);
   Tensor(DType dtype, const Shape& shape) : Tensor(Type{dtype, shape}) {}
   // A copy of `values`, row-major. Throws InvalidArgument when their number does not fit the shape.
@@ -92,7 +92,7 @@ class Tensor {
   std::shared_ptr<void> storage_;
 };
 
-// Bitwise equality of type and elements.
+// Whether types and all bits of the elements are equal.
 bool bit_equal(const Tensor& a, const Tensor& b);
 
 // Copies elements between views of equal shape, converting the dtype. Any strides. Values out of an integer's range

@@ -9,7 +9,7 @@
 
 namespace tessera::testing_support {
 
-// NaN, -1 or true in every element.
+// Returns a tensor with NaN, -1 or true in every element.
 Tensor unwritten(const Type& type);
 // The piece [offset, offset + size) along `dim`.
 mesh::Box slab(const Shape& shape, int dim, int64_t offset, int64_t size);

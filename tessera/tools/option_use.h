@@ -9,7 +9,7 @@
 
 namespace tessera::tools {
 
-// One row of a command's table.
+// An OptionEffect is one row of a command's table.
 struct OptionEffect {
   const char* name;       // "--rows"
   bool has_effect;        // on what the command line asks for

@@ -1,4 +1,4 @@
-// A planned step as a table for people, or as JSON.
+// A planned step is written as a table for people, or as JSON.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace tessera::tools {
 std::string plan_text(const PlannedStep& planned, const std::string& model, int num_rows);
 // The first lines of it: what the step costs, beside data parallel.
 std::string plan_summary(const PlannedStep& planned, const std::string& model);
-// Everything, operator by operator.
+// Returns everything, operator by operator.
 std::string plan_json(const PlannedStep& planned, const std::string& model);
 
 }  // namespace tessera::tools

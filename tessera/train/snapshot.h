@@ -38,7 +38,7 @@ class Snapshot {
   void finish(const TensorView& changed, const ParallelFor& threads = ParallelFor(1));
   // Returns when all is copied. Any thread.
   void finish();
-  // The same, for the thread in the background.
+  // Does the same for the thread in the background.
   void finish_in_background();
   // Off: that thread copies nothing and waits, so that all is copied at the last moment. Tests use it.
   void set_copies_in_background(bool on) { copies_in_background_ = on; }

@@ -19,7 +19,7 @@
 
 namespace tessera::compiler {
 
-// The shardings of values of one type, by number.
+// A ShardingTable has the shardings of values of one type, by number.
 struct ShardingTable {
   Type type;
   std::vector<mesh::Sharding> shardings;

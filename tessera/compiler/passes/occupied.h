@@ -10,7 +10,7 @@ namespace tessera::compiler {
 
 class Occupied {
  public:
-  // Of steps 0 to num_steps - 1.
+  // It covers the steps 0 to num_steps - 1.
   explicit Occupied(int num_steps);
 
   // The lowest place of so many bytes that is free in all steps from `first` to `last`, both included.

@@ -25,7 +25,7 @@ struct FactorSplit {
 std::vector<FactorSplit> factor_splits(const std::string& node_name, const ops::IndexRule& rule,
                                        std::span<const Type> inputs, const mesh::Strategy& strategy, int num_ranks);
 
-// A sharding on one of the meshes of a choice.
+// A Placed is a sharding on one of the meshes of a choice.
 struct Placed {
   int mesh = 0;
   mesh::Sharding sharding;

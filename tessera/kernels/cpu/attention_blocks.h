@@ -20,14 +20,14 @@ struct BlockSize {
 // `num_threads` shall have enough blocks of a whole sequence each.
 BlockSize block_size(const AttentionProblem& problem, int num_threads);
 
-// A matrix for each head of a block.
+// A HeadMatrix has a matrix for each head of a block.
 struct HeadMatrix {
   DType dtype;
   int64_t heads, rows, columns;
   int64_t head_stride, row_stride;
   bool is_transposed = false;  // `rows` and `columns` are those of the memory; it is read as [columns, rows]
 
-  // Dense.
+  // Makes dense matrices.
   HeadMatrix(DType dtype, int64_t heads, int64_t rows, int64_t columns)
       : dtype(dtype), heads(heads), rows(rows), columns(columns), head_stride(rows * columns), row_stride(columns) {}
   // Some heads and tokens of an operand [batch, tokens, heads, features].

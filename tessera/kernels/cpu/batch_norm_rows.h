@@ -47,7 +47,7 @@ struct GradientInputRows {
   void* dx;
 };
 
-// Mean and sum of squared differences from it, per channel, of `count` rows.
+// Moments are the mean and the sum of squared differences from it, per channel, of `count` rows.
 struct Moments {
   double* mean;
   double* squares;
@@ -67,7 +67,7 @@ struct BatchNormFunctions {
   void (*inverse_deviations)(const float* variance, float eps, const float* gamma, int64_t channels, float* scale);
 };
 
-// nullptr for other dtypes.
+// Returns nullptr for other dtypes.
 const BatchNormFunctions* batch_norm_functions(DType images);
 
 // Leaves the moments of both sets in `to`. (Chan, Golub and LeVeque, 1983.)

@@ -75,7 +75,8 @@ bool is_reference(const dnnl::primitive_desc_base& desc);
 // User scratchpads: oneDNN must not allocate while it runs.
 dnnl::primitive_attr onednn_attributes();
 
-// One primitive with its arguments. Arguments are bound by index; `bind` then sets their addresses for one run.
+// A Primitive is one primitive with its arguments. They are bound by index; `bind` then sets their addresses for one
+// run.
 class Primitive {
  public:
   // `desc` is not empty; its scratchpad is taken from `scratch`.

@@ -1,4 +1,4 @@
-// base/random.h's random_uniform for many indices at once.
+// This is base/random.h's random_uniform for many indices at once.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// Functions of one vector of floats, for inclusion after hwy/highway.h inside each target. Errors are within a few
-// units in the last place of the C library's; special values (NaN, infinities, zeros) give what the C library gives.
+// These are functions of one vector of floats, for inclusion after hwy/highway.h inside each target. Errors are within
+// a few units in the last place of the C library's; special values (NaN, infinities, zeros) give what the C library
+// gives.
 #if defined(TESSERA_VECTOR_MATH_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TESSERA_VECTOR_MATH_INL_H
 #undef TESSERA_VECTOR_MATH_INL_H
@@ -134,7 +135,7 @@ HWY_INLINE VU vround_bf16_bits(VF x) {
 }
 HWY_INLINE VF vround_bf16(VF x) { return hn::BitCast(DF(), vround_bf16_bits(x)); }
 
-// The same for f16, the 16 bits in the lower half; the formulas of Float16.
+// Rounds likewise to f16, with the 16 bits in the lower half and the formulas of Float16.
 HWY_INLINE VU vto_f16_bits(VF x) {
   const DU d;
   const DF df;

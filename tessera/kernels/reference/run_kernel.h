@@ -32,7 +32,8 @@ inline Strides strides_for(const Shape& shape, StrideOrder layout) {
   return strides;
 }
 
-// Memory of a strided view. Every byte that no element covers, and every element before it is written, is 0xFF (a NaN).
+// A StridedTensor is the memory of a strided view. Every byte that no element covers, and every element before it is
+// written, is 0xFF (a NaN).
 class StridedTensor {
  public:
   StridedTensor(const Type& type, StrideOrder layout) {

@@ -11,7 +11,7 @@
 
 namespace tessera::nn {
 
-// An input of a network, for one sample.
+// A ModelInput is an input of a network, for one sample.
 struct ModelInput {
   std::string name;
   Type type;  // without the batch: f32[3,224,224]

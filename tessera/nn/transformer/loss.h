@@ -1,4 +1,4 @@
-// The loss of token predictions.
+// This is the loss of token predictions.
 #pragma once
 
 #include "tessera/nn/losses.h"

@@ -22,7 +22,7 @@ using TransformerParallel = std::optional<TransformerOpParallelConfig>;
 
 // Throws InvalidArgument naming `who` and `what` unless each part gets as many.
 void check_divisible(const char* who, const char* what, int64_t size, const char* by, int64_t parts);
-// model_parallel, 1 without a configuration.
+// Returns model_parallel, or 1 without a configuration.
 int64_t model_parts(const TransformerParallel& parallel);
 
 // The value with its operator split as `strategy` says of (data_parallel, model_parallel), if there is a configuration.

@@ -23,7 +23,7 @@ class TransformerEncoder : public Cell {
   CellList& blocks_;
 };
 
-// Several layers as TransformerDecoderLayer, one after the other. Parameters: blocks.<i>.*.
+// A TransformerDecoder is several TransformerDecoderLayers, one after the other. Parameters: blocks.<i>.*.
 class TransformerDecoder : public Cell {
  public:
   using Options = TransformerStackOptions;
