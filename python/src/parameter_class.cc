@@ -58,10 +58,15 @@ share their work. comm_fusion: gradients of equal ids travel together; 0: alone.
   parameter.def(
       "set_data", [](nn::Parameter& self, nb::handle value) { set_parameter_value(self, to_tensor(value)); }, "value"_a,
       "Raises InvalidArgument unless shape and dtype are the parameter's.");
-  parameter.def("asnumpy", [](nn::Parameter& self) { return nb::cast(parameter_value(self)).attr("asnumpy")(); });
-  parameter.def("numpy", [](nn::Parameter& self) { return nb::cast(parameter_value(self)).attr("numpy")(); });
-  parameter.def("__array__", [](nn::Parameter& self, const nb::args& args, const nb::kwargs& kwargs) {
-    return nb::cast(parameter_value(self)).attr("__array__")(*args, **kwargs);
+  // The present elements. A trace would take them for a constant, which no training changes.
+  const auto elements = [](nn::Parameter& self) {
+    if (current_graph() != nullptr) refuse_use_as("elements");
+    return nb::cast(parameter_value(self));
+  };
+  parameter.def("asnumpy", [elements](nn::Parameter& self) { return elements(self).attr("asnumpy")(); });
+  parameter.def("numpy", [elements](nn::Parameter& self) { return elements(self).attr("numpy")(); });
+  parameter.def("__array__", [elements](nn::Parameter& self, const nb::args& args, const nb::kwargs& kwargs) {
+    return elements(self).attr("__array__")(*args, **kwargs);
   });
   parameter.def(
       "assign",

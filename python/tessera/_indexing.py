@@ -5,6 +5,7 @@ gather(), and what is set becomes one gather() of the old elements and the new o
 """
 import builtins
 import math
+import operator
 import sys
 import weakref
 
@@ -107,7 +108,12 @@ def _number(bound):
     """A slice's bound."""
     if isinstance(bound, _tessera.Value):
         raise TypeError("the bounds of a slice cannot be computed in construct(): the shape of the result would depend on them; use a number")
-    return int(bound) if isinstance(bound, _TENSORS) else bound
+    if bound is None or isinstance(bound, _TENSORS):
+        return None if bound is None else int(bound)
+    try:
+        return operator.index(bound)
+    except TypeError:
+        raise TypeError(f"a slice's bound is a whole number, got {bound!r}") from None
 
 
 def _entry(key):

@@ -242,3 +242,14 @@ VALUE = lambda function: lambda: net(lambda self, x: function(x))(X)  # noqa: E7
 def test_what_is_no_index_is_refused(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize("key", [slice(np.int64(0), np.int64(1)), slice(None, None, np.int32(2)), (slice(None), slice(np.uint8(1), None))], ids=str)
+def test_bounds_of_slices_may_be_numpy_s_integers(key):
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    np.testing.assert_array_equal(tessera.Tensor(x)[key].numpy(), x[key])
+
+
+def test_a_bound_that_is_no_whole_number_is_refused():
+    with pytest.raises(TypeError, match="a slice's bound is a whole number, got 0.5"):
+        tessera.Tensor(np.zeros(4, np.float32))[0.5:2]
