@@ -224,10 +224,11 @@ void Retention::finish_removals() {
 }
 
 std::vector<std::string> Retention::apply() {
+  Attempts attempts;
   auto checkpoints = files_of_runs();
-  checkpoint::finish_removals(files_, directory_, checkpoints);
+  attempts([&] { checkpoint::finish_removals(files_, directory_, checkpoints); });
   keep_own(checkpoints);
-  remove_what_crashes_left(checkpoints);
+  attempts([&] { remove_what_crashes_left(checkpoints); });
   std::vector<std::string> names;
   for (const auto& [name, file_names] : checkpoints) names.push_back(name);
   std::erase_if(known_, [&](const auto& item) { return !std::binary_search(names.begin(), names.end(), item.first); });
@@ -263,8 +264,18 @@ std::vector<std::string> Retention::apply() {
     old.insert(*checkpoints.find(name));
     known_.erase(name);
   }
-  remove_checkpoints(files_, directory_, old);
+  attempts([&] { remove_checkpoints(files_, directory_, old); });
+  attempts.finish();
   return removed;
+}
+
+void Retention::tidy() {
+  try {
+    apply();
+  } catch (const IoError& error) {
+    log_warning("old checkpoints in \"{}\" are not all removed, and will be tried again with the next save: {}",
+                directory_, error.what());
+  }
 }
 
 }  // namespace tessera::checkpoint

@@ -93,12 +93,14 @@ class Retention {
   // `config` is validated. `prefix` is that of the present run.
   Retention(FileSystem& files, std::string directory, std::string prefix, const CheckpointConfig& config,
             RetainedTraining training = {});
-  // The saver calls this after a commit. Verifies what it has not seen yet; removes the oldest verified checkpoints
+  // Verifies what it has not seen yet; removes the oldest verified checkpoints
   // beyond keep_checkpoint_max, or all but the oldest of each window and the newest; those of earlier runs are older
   // than those of the present one. What is damaged or has no manifest is neither counted nor removed, but what a crash
   // left of a save that was never committed is, and of a removal. Files of other trainings are left alone. Returns the
-  // names removed, oldest first.
+  // names removed, oldest first. Throws IoError where some could not be removed, when the others are.
   std::vector<std::string> apply();
+  // The saver calls this after a commit: apply(), but what cannot be removed is a warning. The save has succeeded.
+  void tidy();
   // The saver calls this before the first save: it ends removals that a crash interrupted. Logs a warning where that
   // fails; apply() tries again.
   void finish_removals();

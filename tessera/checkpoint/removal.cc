@@ -1,8 +1,8 @@
 #include "tessera/checkpoint/removal.h"
 
 #include <algorithm>
+#include <utility>
 
-#include "tessera/base/function_ref.h"
 #include "tessera/checkpoint/commit.h"
 #include "tessera/checkpoint/manifest.h"
 #include "tessera/checkpoint/policy.h"
@@ -17,28 +17,33 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Of all checkpoints the files that `which` picks, durably.
-void remove_files(FileSystem& files, const std::string& directory, const FilesOfCheckpoints& checkpoints,
+// Of all checkpoints the files that `which` picks, durably. Takes a checkpoint of which one file cannot be removed out
+// of `checkpoints`.
+void remove_files(FileSystem& files, const std::string& directory, FilesOfCheckpoints& checkpoints, Attempts& attempts,
                   FunctionRef<bool(const std::string& checkpoint, const std::string& file)> which) {
   bool any = false;
-  for (const auto& [checkpoint, names] : checkpoints) {
-    for (const auto& name : names) {
-      if (!which(checkpoint, name)) continue;
-      files.remove(join_path(directory, name));
-      any = true;
-    }
-  }
+  std::erase_if(checkpoints, [&](const auto& item) {
+    const auto& [checkpoint, names] = item;
+    return !attempts([&] {
+      for (const auto& name : names) {
+        if (!which(checkpoint, name)) continue;
+        files.remove(join_path(directory, name));
+        any = true;
+      }
+    });
+  });
   if (any) files.sync_directory(directory);
 }
 
 // Steps 2 and 3.
-void remove_marked(FileSystem& files, const std::string& directory, const FilesOfCheckpoints& checkpoints) {
+void remove_marked(FileSystem& files, const std::string& directory, FilesOfCheckpoints checkpoints,
+                   Attempts& attempts) {
   const auto is_mark = [](const std::string& checkpoint, const std::string& name) {
     return name == mark_of(checkpoint);
   };
-  remove_files(files, directory, checkpoints,
+  remove_files(files, directory, checkpoints, attempts,
                [&](const std::string& checkpoint, const std::string& name) { return !is_mark(checkpoint, name); });
-  remove_files(files, directory, checkpoints, is_mark);
+  remove_files(files, directory, checkpoints, attempts, is_mark);
 }
 
 }  // namespace
@@ -62,14 +67,18 @@ FilesOfCheckpoints files_of_checkpoints(FileSystem& files, const std::string& di
 
 void remove_checkpoints(FileSystem& files, const std::string& directory, const FilesOfCheckpoints& checkpoints) {
   if (checkpoints.empty()) return;
+  Attempts attempts;
   FilesOfCheckpoints marked;
   for (const auto& [checkpoint, names] : checkpoints) {
-    files.rename(join_path(directory, checkpoint), join_path(directory, mark_of(checkpoint)));
-    marked[checkpoint] = names;
-    marked[checkpoint].front() = mark_of(checkpoint);
+    attempts([&, &checkpoint = checkpoint, &names = names] {
+      files.rename(join_path(directory, checkpoint), join_path(directory, mark_of(checkpoint)));
+      marked[checkpoint] = names;
+      marked[checkpoint].front() = mark_of(checkpoint);
+    });
   }
   files.sync_directory(directory);
-  remove_marked(files, directory, marked);
+  remove_marked(files, directory, std::move(marked), attempts);
+  attempts.finish();
 }
 
 void finish_removals(FileSystem& files, const std::string& directory, FilesOfCheckpoints& checkpoints) {
@@ -83,16 +92,20 @@ void finish_removals(FileSystem& files, const std::string& directory, FilesOfChe
     std::erase(names, mark);
     it = is_begun && !is_in_use ? checkpoints.erase(it) : std::next(it);
   }
-  remove_marked(files, directory, begun);
+  Attempts attempts;
+  remove_marked(files, directory, std::move(begun), attempts);
+  attempts.finish();
 }
 
-void remove_leftovers(FileSystem& files, const std::string& directory, const FilesOfCheckpoints& checkpoints) {
+void remove_leftovers(FileSystem& files, const std::string& directory, FilesOfCheckpoints checkpoints) {
   const auto is_manifest = [](const std::string& checkpoint, const std::string& name) {
     return name == manifest_path(checkpoint) || name == pending_manifest_path(checkpoint);
   };
-  remove_files(files, directory, checkpoints,
+  Attempts attempts;
+  remove_files(files, directory, checkpoints, attempts,
                [&](const std::string& checkpoint, const std::string& name) { return !is_manifest(checkpoint, name); });
-  remove_files(files, directory, checkpoints, is_manifest);
+  remove_files(files, directory, checkpoints, attempts, is_manifest);
+  attempts.finish();
 }
 
 }  // namespace tessera::checkpoint

@@ -198,7 +198,7 @@ SaveCheckpointOptions ModelCheckpoint::save_options(const checkpoint::Checkpoint
           .integrated = config_.integrated_save,
           .async = config_.async_save,
           .encryption = {config_.enc_key, config_.enc_mode},
-          .after_commit = [retention = retention_] { retention->apply(); }};
+          .after_commit = [retention = retention_] { retention->tidy(); }};
 }
 
 void ModelCheckpoint::save(RunContext& run) {

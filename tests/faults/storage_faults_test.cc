@@ -495,6 +495,28 @@ TEST(Faults, F42_RetentionKeepsWhatIsVerified) {
   EXPECT_EQ(recovered_step(files), 2);
 }
 
+TEST(Faults, F42_ACheckpointThatCannotBeRemovedKeepsNoOthers) {
+  MemoryFileSystem disk;
+  for (int64_t step = 1; step <= 4; ++step) save_step(disk, step);
+  FailpointFileSystem files(disk, Failpoint{.operation = "rename", .action = "EROFS", .suffix = "CKP-1_1.ckpt"});
+  Retention retention(files, "d", "CKP", validated({.keep_checkpoint_max = 1}));
+  retention.tidy();
+  EXPECT_TRUE(disk.exists(path_of_step(1)));
+  EXPECT_FALSE(disk.exists(path_of_step(2)) || disk.exists(path_of_step(3)));
+  EXPECT_EQ(recovered_step(disk), 4);
+}
+
+TEST(Faults, F42_AMarkThatCannotBeRemovedKeepsNoOthers) {
+  MemoryFileSystem disk;
+  for (int64_t step = 1; step <= 3; ++step) save_step(disk, step);
+  disk.write_atomically("d/CKP-1_1.ckpt.removing", "of an earlier removal");
+  FailpointFileSystem files(disk, Failpoint{.operation = "remove", .action = "EROFS", .suffix = ".removing"});
+  Retention retention(files, "d", "CKP", validated({.keep_checkpoint_max = 1}));
+  retention.tidy();
+  EXPECT_EQ(recovered_step(disk), 3);
+  EXPECT_FALSE(disk.exists(path_of_step(2)));
+}
+
 TEST_F(OnDisk, F42_ARemovalThatFailsIsMadeUpForLater) {
   for (int64_t nth = 1; nth <= 4; ++nth) {
     disk.remove_directory_tree(directory);
