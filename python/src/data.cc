@@ -272,12 +272,15 @@ A data set describes the global batch: training gives each rank its rows. One wi
             std::vector<data::Transform> list;
             if (nb::isinstance<data::Transform>(transforms)) {
               list.push_back(nb::cast<data::Transform>(transforms));
+            } else if (PyCallable_Check(transforms.ptr())) {
+              return self.map({column}, {column}, columns_function(nb::borrow(transforms), "function"));
             } else {
               list = nb::cast<std::vector<data::Transform>>(transforms);
             }
             return self.map(column, list);
           },
-          "column"_a, "transforms"_a, "Replaces a column by what the transforms make of it. Before batch().")
+          "column"_a, "transforms"_a,
+          "Replaces a column by what the transforms, or a function of one array, make of it. Before batch().")
       .def(
           "map_columns",
           [](const data::Dataset& self, const std::vector<std::string>& inputs, const std::vector<std::string>& outputs,

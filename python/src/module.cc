@@ -39,6 +39,15 @@ std::vector<Path> to_paths(const std::vector<std::string>& paths) {
 
 void bind_errors(nb::module_& m) {
   // Handlers are tried from the last one on: the general one comes first.
+  nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const std::bad_cast&) {
+      PyErr_SetString(PyExc_TypeError,
+                      "an argument, or an item of one, has another type than it may have; help() of what was called "
+                      "says which");
+    }
+  });
   bind_error<Error>(m, "Error", PyExc_RuntimeError);
   bind_error<InternalError>(m, "InternalError", PyExc_RuntimeError);
   bind_error<IoError>(m, "IoError", PyExc_OSError);

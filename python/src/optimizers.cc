@@ -40,8 +40,16 @@ std::vector<nn::ParameterGroup> to_groups(nb::handle object) {
     for (const auto& [key, value] : nb::borrow<nb::dict>(item)) {
       const auto name = nb::cast<std::string>(key);
       if (name == "params") {
-        for (const nb::handle parameter : nb::iter(value))
+        for (const nb::handle parameter : nb::iter(value)) {
+          if (!nb::isinstance<nn::Parameter>(parameter)) {
+            throw nb::type_error(
+                fmt::format("a group's params are parameters of the network, as network.parameters() gives them, "
+                            "got {}",
+                            nb::cast<std::string>(nb::repr(parameter)))
+                    .c_str());
+          }
           group.parameters.push_back(nb::cast<nn::Parameter*>(parameter));
+        }
       } else if (name == "lr") {
         group.learning_rate = to_rate(value);
       } else if (name == "weight_decay") {

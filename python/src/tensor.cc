@@ -32,6 +32,9 @@ nb::module_ numpy() { return nb::module_::import_("numpy"); }
 nb::object as_array(nb::handle data) {
   const bool is_array = nb::hasattr(data, "__array__") || nb::hasattr(data, "dtype");
   nb::object array = numpy().attr("asarray")(data, nb::arg("order") = "C");
+  if (!nb::cast<bool>(array.attr("dtype").attr("isnative"))) {  // of another byte order
+    array = array.attr("astype")(array.attr("dtype").attr("newbyteorder")("="));
+  }
   if (!is_array && nb::cast<std::string>(array.attr("dtype").attr("name")) == "float64") {
     array = array.attr("astype")("float32");
   }
@@ -72,10 +75,23 @@ DType to_dtype(nb::handle object) {
 }
 
 Ints to_ints(nb::handle object) {
+  const auto refuse = [](nb::handle what) {
+    throw nb::type_error(fmt::format("a whole number, or a sequence of them, is needed, got {} of type {}",
+                                     nb::cast<std::string>(nb::repr(what)),
+                                     nb::cast<std::string>(what.type().attr("__name__")))
+                             .c_str());
+  };
   if (object.is_none()) return {};
   if (PyIndex_Check(object.ptr())) return {nb::cast<int64_t>(nb::int_(object))};
+  // A text is a sequence, too: of characters.
+  if (nb::isinstance<nb::str>(object) || nb::isinstance<nb::bytes>(object) || !nb::hasattr(object, "__iter__")) {
+    refuse(object);
+  }
   Ints result;
-  for (const nb::handle item : nb::iter(object)) result.push_back(nb::cast<int64_t>(nb::int_(item)));
+  for (const nb::handle item : nb::iter(object)) {
+    if (!PyIndex_Check(item.ptr()) && !nb::isinstance<Tensor>(item)) refuse(item);
+    result.push_back(nb::cast<int64_t>(nb::int_(item)));
+  }
   return result;
 }
 

@@ -79,7 +79,12 @@ struct PrecisionArguments {
 int64_t to_bytes(nb::handle object, const char* what) {
   if (object.is_none()) return 0;
   if (nb::isinstance<nb::str>(object)) return parse_bytes(nb::cast<std::string>(object), what);
-  return nb::cast<int64_t>(object);
+  if (!PyIndex_Check(object.ptr())) {
+    throw nb::type_error(fmt::format("{} is a number of bytes, or a text such as \"300MiB\", got {}", what,
+                                     nb::cast<std::string>(nb::repr(object)))
+                             .c_str());
+  }
+  return nb::cast<int64_t>(nb::int_(object));
 }
 
 // The rows of all ranks, one rank's after the other's.
