@@ -211,8 +211,10 @@ nn::Value PythonCell::construct(std::span<const nn::Value> inputs) {
   const nb::tuple given(arguments);
   const nb::object result = with_own_gradient(self, given, construct_of(self)(*given));
   if (nb::isinstance<nb::tuple>(result) || nb::isinstance<nb::list>(result) || result.is_none()) {
-    throw InvalidArgument("cell \"{}\": construct() must return one value here, it returned {}", path(),
-                          nb::cast<std::string>(nb::str(result.type().attr("__name__"))));
+    throw InvalidArgument("cell \"{}\" of class {}: construct() must return one value here, it returned {}{}", path(),
+                          nb::cast<std::string>(nb::str(self.type().attr("__name__"))),
+                          nb::cast<std::string>(nb::str(result.type().attr("__name__"))),
+                          result.is_none() ? ": is its return missing?" : "");
   }
   Operation operation;
   return operation.value(result);

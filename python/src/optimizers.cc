@@ -27,7 +27,15 @@ nn::LearningRate to_rate(nb::handle object) {
                           nb::cast<std::string>(nb::repr(object)));
   }
   std::vector<double> table;
-  for (const nb::handle item : nb::iter(object)) table.push_back(nb::cast<double>(nb::float_(item)));
+  for (const nb::handle item : nb::iter(object)) {
+    if (nb::isinstance<nn::Parameter>(item)) {
+      throw nb::type_error(
+          "learning_rate is a number, a list of one per step, or a cell; got parameters. The model gives an optimizer "
+          "its network's "
+          "parameters; those that learn otherwise, or alone, stand in groups=[{\"params\": ..., \"lr\": ...}]");
+    }
+    table.push_back(nb::cast<double>(nb::float_(item)));
+  }
   return table;
 }
 

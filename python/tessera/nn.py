@@ -13,6 +13,10 @@ class CellList(Cell):
             self.append(cell)
 
     def append(self, cell):
+        if not isinstance(cell, Cell):
+            what = f"the class {cell.__name__}: it needs its arguments, {cell.__name__}(...)" if isinstance(cell, type) else repr(cell)
+            hint = ": write its cells one by one, Sequential(a, b)" if isinstance(cell, (list, tuple)) else ""
+            raise TypeError(f"{type(self).__name__} holds cells, got {what}{hint}")
         setattr(self, str(self._size), cell)
         # As no attribute, by which all cells would count as changed.
         self.__dict__["_size"] += 1

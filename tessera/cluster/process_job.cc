@@ -196,8 +196,11 @@ std::unique_ptr<comm::Transport> open_transport(const JobOptions& options, const
 std::unique_ptr<Context> join_job(const JobOptions& options) {
   make_room_on_stacks();
   if (options.thread_ranks > 1) {
-    throw InvalidArgument("TESSERA_THREAD_RANKS={}: only a program that starts with cluster::run can be several ranks",
-                          options.thread_ranks);
+    throw InvalidArgument(
+        "TESSERA_THREAD_RANKS={}: only a program that starts with cluster::run can be several ranks, and one in Python "
+        "is "
+        "not: start its ranks as processes, tessera run -n {}",
+        options.thread_ranks, options.thread_ranks);
   }
   if (options.size == 1) {
     auto alone = single_context(options.num_compute_threads);

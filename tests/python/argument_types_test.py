@@ -15,6 +15,9 @@ ROWS = {"x": np.arange(12, dtype=np.float32).reshape(4, 3)}
     (lambda: tessera.Tensor(ROWS["x"]).reshape("12"), "got '12' of type str"),
     (lambda: nn.Momentum(0.1, groups=[{"params": ["up.weight"]}]), "parameters of the network.*got 'up.weight'"),
     (lambda: tessera.Model(nn.Dense(3, 2), memory_limit=1.5), "memory_limit is a number of bytes.*got 1.5"),
+    (lambda: nn.Sequential([nn.Dense(3, 2), nn.ReLU()]), "Sequential holds cells, got \\[.*one by one"),
+    (lambda: nn.Sequential(nn.ReLU), "Sequential holds cells, got the class ReLU"),
+    (lambda: nn.Adam(nn.Dense(3, 2).parameters(), 0.01), "learning_rate is a number.*got parameters.*groups="),
     (lambda: tessera.data.tensors(ROWS).map("x", [lambda a: a]), "another type"),
 ])
 def test_it_is_refused(call, words):
