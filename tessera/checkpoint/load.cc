@@ -246,16 +246,17 @@ void Checkpoint::join_files() {
 }
 
 StoredEntry Checkpoint::join_slices(const ManifestTensor& tensor, const std::vector<DescribedEntry>& slices) {
-  const Tensor& whole = joined_.emplace_back(Type{tensor.dtype, tensor.shape});
+  const Type type{tensor.dtype, tensor.shape};
   std::vector<Box> boxes;
   for (const auto& described : slices) {
     const auto& slice = tensor.slices[described.slice];
     boxes.push_back({slice.offset, slice.shape});
-    described.entry.read_into(view_of(whole.view(), boxes.back()));
   }
   if (!covers_once(boxes, tensor.shape)) {
-    throw InvalidArgument("{}: its files do not hold each element of \"{}\" {} once", path_, tensor.name, whole.type());
+    throw InvalidArgument("{}: its files do not hold each element of \"{}\" {} once", path_, tensor.name, type);
   }
+  const Tensor& whole = joined_.emplace_back(type);
+  for (size_t i = 0; i < slices.size(); ++i) slices[i].entry.read_into(view_of(whole.view(), boxes[i]));
   return {.name = tensor.name,
           .dtype = tensor.dtype,
           .shape = tensor.shape,

@@ -203,6 +203,17 @@ ManifestTensor read_tensor(const Field& field, size_t num_files) {
   for (const auto& slice : field["slices"].items(kMaxSlices)) {
     tensor.slices.push_back(read_slice(slice, tensor, num_files));
   }
+  // The files of several ranks hold a whole together; one alone may hold a part. That no slices overlap is looked at
+  // where they are joined.
+  if (num_files > 1 && !tensor.is_text) {
+    int64_t rest = *block_bytes(tensor.shape, tensor.dtype);
+    for (const auto& slice : tensor.slices) {
+      if (slice.size_bytes > rest) field["slices"].fail("must hold each element of the shape once, and hold more");
+      rest -= slice.size_bytes;
+    }
+    if (rest > 0)
+      field["slices"].fail(fmt::format("must hold each element of the shape once, {} bytes of it are missing", rest));
+  }
   return tensor;
 }
 

@@ -193,6 +193,24 @@ TEST(Manifest, FilesMustLieBesideIt) {
   }
 }
 
+TEST(Manifest, SlicesOfSeveralFilesHoldTheWhole) {
+  const auto read_with = [](const std::vector<ManifestSlice>& slices) {
+    Manifest manifest = example();
+    manifest.files.push_back({.name = "CKP-2_73.ckpt.rank_1", .size_bytes = 100});
+    manifest.tensors[0].slices = slices;
+    return refusal(to_text(manifest));
+  };
+  const ManifestSlice upper{.offset = {0, 0}, .shape = {2, 3}, .size_bytes = 12};
+  const ManifestSlice lower{.file = 1, .offset = {2, 0}, .shape = {2, 3}, .size_bytes = 12};
+  EXPECT_EQ(read_with({upper, lower}), "no error");
+  EXPECT_THAT(read_with({upper}),
+              HasSubstr("tensors[0].slices must hold each element of the shape once, 12 bytes of it "
+                        "are missing"));
+  EXPECT_THAT(read_with({}), HasSubstr("24 bytes of it are missing"));
+  EXPECT_THAT(read_with({upper, lower, upper}), HasSubstr("tensors[0].slices must hold each element of the shape once, "
+                                                          "and hold more"));
+}
+
 TEST(Manifest, HostileTextsAreRefused) {
   EXPECT_THAT(refusal(seal(std::string(1'000'000, '['))), HasSubstr("m: nested deeper than 8 levels"));
   EXPECT_THAT(refusal(seal("{\"format\":")), HasSubstr("m: not JSON"));
