@@ -85,7 +85,9 @@ void add_creation(nb::module_& m, const char* name, ir::Value (*f)(ir::Graph&, P
 
 nb::object binary(ir::Value (*f)(ops::Operand, ops::Operand), nb::handle x, nb::handle y) {
   Operation operation;
-  const auto [a, b] = operation.operands(x, y);
+  // A bare number takes the dtype of the other operand: one of two numbers is a tensor.
+  const nb::object first = is_number(x) && is_number(y) ? nb::cast(to_tensor(x)) : nb::borrow(x);
+  const auto [a, b] = operation.operands(first, y);
   return operation.finish(f(a, b));
 }
 

@@ -95,6 +95,11 @@ TEST(Functions, ReductionsTakeNegativeAxesAndNoneMeansAll) {
   EXPECT_EQ(reduce_mean(w("u8[5]")).type(), parse_type("f32[]"));
   EXPECT_EQ(argmax(x).type(), parse_type("i32[2,3]"));
   EXPECT_EQ(top_k(x, 2).indices.type(), parse_type("i32[2,3,2]"));
+  for (const int64_t axis : {0, -1}) {
+    EXPECT_EQ(reduce_sum(w("f32[]"), {axis}).shape(), Shape({}));
+    EXPECT_EQ(argmax(w("f32[]"), axis).shape(), Shape({}));
+  }
+  EXPECT_THAT(refusal([&] { reduce_sum(w("f32[]"), {1}); }), HasSubstr("axis 1 is outside"));
   EXPECT_THAT(refusal([&] { reduce_sum(x, {0, -3}); }), HasSubstr("reduce_sum: axis 0 is named twice in [0,-3]"));
   EXPECT_THAT(refusal([&] { reduce_sum(x, {3}); }), HasSubstr("reduce_sum: axis 3 is outside [-3, 3)"));
 }

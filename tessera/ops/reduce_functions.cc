@@ -5,13 +5,17 @@
 
 #include "tessera/ops/function_helpers.h"
 #include "tessera/ops/gradient_helpers.h"
+#include "tessera/ops/shape_functions.h"
 
 namespace tessera::ops {
 namespace {
 
+// Whether an axis may be named of a value that has no dims: NumPy takes the two that a value of one dim has.
+bool is_axis_of_scalar(int64_t axis) { return axis == 0 || axis == -1; }
+
 Value reduce(const std::string& op, Value x, const Ints& axes, bool keep_dims) {
   Ints all = axes;
-  if (axes.empty()) {
+  if (axes.empty() || (x.ndim() == 0 && axes.size() == 1 && is_axis_of_scalar(axes[0]))) {
     all.resize(static_cast<size_t>(x.ndim()));
     std::iota(all.begin(), all.end(), 0);
   }
@@ -33,6 +37,7 @@ Value reduce_all(Value x, const Ints& axes, bool keep_dims) { return reduce("red
 Value reduce_any(Value x, const Ints& axes, bool keep_dims) { return reduce("reduce_any", x, axes, keep_dims); }
 
 Value argmax(Value x, int64_t axis) {
+  if (x.ndim() == 0 && is_axis_of_scalar(axis)) return argmax(reshape(x, {1}), 0);
   return apply1("argmax", {x}, {{"axis", int64_t{normalize_axis(axis, x.ndim(), "argmax")}}});
 }
 

@@ -500,3 +500,19 @@ class TestTwoOptimizersInOneStep:
         resumed(self.Z)
         for one, other in zip(step.get_parameters(), resumed.get_parameters()):
             np.testing.assert_array_equal(one.asnumpy(), other.asnumpy())
+
+
+@pytest.mark.parametrize("f, expected", [
+    (lambda s: ops.norm(s, dim=0), 3.0), (lambda s: s.sum(0), 3.0), (lambda s: s.mean(-1), 3.0), (lambda s: s.argmax(-1), 0),
+    (lambda s: ops.ReduceSum()(s, 0), 3.0), (lambda s: ops.pow(0.5, 2), 0.25), (lambda s: ops.add(0.5, 2), 2.5),
+    (lambda s: ops.maximum(1, 2), 2), (lambda s: ops.Pow()(2.0, 3), 8.0),
+])
+def test_numbers_and_values_without_dims_are_operands(f, expected):
+    assert float(f(ms.Tensor(3.0)).asnumpy()) == expected
+
+
+def test_likes_have_the_dtype_that_is_asked_for():
+    v = ms.Tensor([1.0, 2.0])
+    assert ops.ones_like(v, dtype=ms.bool_).dtype == ms.bool_
+    assert ops.zeros_like(v, dtype=ms.int32).dtype == ms.int32
+    assert ops.zeros_like(v).dtype == ms.float32

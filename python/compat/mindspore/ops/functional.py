@@ -5,8 +5,8 @@ import numpy as _np
 import tessera as _tessera
 from tessera.ops import (abs, add, bias_add, cast, concat, cos, div, equal, exp, expand_dims, flatten, floor, gather, greater,
                          greater_equal, less, less_equal, log, log_softmax, logical_and, logical_not, logical_or, logical_xor,
-                         matmul, maximum, minimum, mul, neg, not_equal, one_hot, ones_like, pow, reciprocal, relu, reshape, rsqrt,
-                         select, sigmoid, sign, sin, softmax, sqrt, square, squeeze, stack, stop_gradient, sub, tanh, tile, transpose, zeros_like)
+                         matmul, maximum, minimum, mul, neg, not_equal, one_hot, pow, reciprocal, relu, reshape, rsqrt,
+                         select, sigmoid, sign, sin, softmax, sqrt, square, squeeze, stack, stop_gradient, sub, tanh, tile, transpose)
 from tessera.ops import is_finite as isfinite
 
 from mindspore._missing import missing
@@ -17,6 +17,18 @@ tensor_mul = mul
 tensor_div = div
 tensor_pow = pow
 tensor_lt, tensor_le, tensor_gt, tensor_ge = less, less_equal, greater, greater_equal
+
+
+def ones_like(input, *, dtype=None):
+    """Ones in the shape of `input`, of its dtype or of that given."""
+    made = _tessera.ops.ones_like(input)
+    return made if dtype is None else cast(made, dtype)
+
+
+def zeros_like(input, *, dtype=None):
+    """Zeros in the shape of `input`, of its dtype or of that given."""
+    made = _tessera.ops.zeros_like(input)
+    return made if dtype is None else cast(made, dtype)
 
 
 def identity(x):
