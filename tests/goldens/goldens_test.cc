@@ -9,6 +9,7 @@
 #include <iostream>
 
 #include "tessera/base/file_system.h"
+#include "tessera/testing/compiler_commands.h"
 #include "tessera/testing/golden.h"
 
 namespace tessera::testing_support {
