@@ -1,0 +1,43 @@
+#include "tessera/pipeline/find_schedule.h"
+
+#include "tessera/base/error.h"
+#include "tessera/pipeline/named.h"
+#include "tessera/pipeline/order_search.h"
+#include "tessera/pipeline/proposals.h"
+
+namespace tessera::pipeline {
+namespace {
+
+FoundSchedule describe(const PipelineProblem& problem, PipelineSchedule schedule, std::string origin,
+                       LowerBound bound) {
+  FoundSchedule found{.schedule = std::move(schedule), .origin = std::move(origin), .bound = std::move(bound)};
+  found.makespan_ns = found.schedule.makespan_ns();
+  found.peak_bytes = peak_bytes(problem, found.schedule);
+  found.bubble = bubble(found.schedule);
+  check(found.bound.ns <= found.makespan_ns, "no schedule is faster than the bound");
+  return found;
+}
+
+}  // namespace
+
+FoundSchedule find_schedule(const PipelineProblem& problem, std::string_view name, const FindOptions& options) {
+  validate(problem);
+  if (name != "auto") return describe(problem, named_schedule(problem, name), std::string(name), lower_bound(problem));
+
+  const auto bound = lower_bound(problem);
+  ListScheduler scheduler(problem);
+  Incumbent best;
+  const auto is_done = [&] { return best.timeline.complete && best.timeline.makespan_ns <= bound.ns; };
+  for_each_proposal(problem, scheduler.table(),
+                    [&](const std::string& origin, const SchedulingRules& rules, bool is_named) {
+                      if (is_named || scheduler.num_placed() < options.effort / 2 || !best.timeline.complete) {
+                        best.offer(scheduler.run(rules), origin);
+                      }
+                      return !is_done();
+                    });
+  check(best.timeline.complete, "a valid problem has a schedule");
+  if (!is_done()) search_orders(scheduler, bound.ns, options.effort, options.seed, best);
+  return describe(problem, to_schedule(problem, scheduler.table(), best.timeline), best.origin, bound);
+}
+
+}  // namespace tessera::pipeline
