@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/ir/graph.h"
+#include "tessera/pipeline/schedule_text.h"
 #include "tessera/solver/problem_json.h"
 #include "tests/fuzz/mutators.h"
 #include "tests/fuzz/round_trip.h"
@@ -77,10 +78,35 @@ bool graph_parses(const std::string& text) {
       [](const std::string& printed) { return printed; }, std::equal_to<>());
 }
 
+// Schedules of pipelined steps
+
+constexpr const char* kPipelineSchedule = R"(pipeline_schedule 2 stages
+stage 0
+  0..10 forward c0 m0
+  43..53 backward c0 m0
+  53..63 weight_gradient c0 m0
+  63..65 update
+stage 1
+  13..23 forward c1 m0
+  23..40 backward c1 m0
+  40..42 update
+transfers
+  10..13 forward c0 m0
+  40..43 backward c1 m0
+)";
+
+bool pipeline_schedule_parses(const std::string& text) {
+  return comes_back(
+      text, [](const std::string& bytes) { return pipeline::parse_pipeline_schedule(bytes); },
+      [](const pipeline::PipelineSchedule& schedule) { return pipeline::print(schedule); }, std::equal_to<>());
+}
+
 }  // namespace
 
 std::vector<Target> text_targets() {
-  return {{"problem", {kProblem}, mutate_json, problem_parses}, {"graph", {kGraph}, mutate_lines, graph_parses}};
+  return {{"problem", {kProblem}, mutate_json, problem_parses},
+          {"graph", {kGraph}, mutate_lines, graph_parses},
+          {"pipeline", {kPipelineSchedule}, mutate_lines, pipeline_schedule_parses}};
 }
 
 }  // namespace tessera::fuzz
