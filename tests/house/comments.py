@@ -13,10 +13,9 @@ from pathlib import Path
 
 # A sentence has a verb where one of its words is one of these, or a form of one of verbs.txt.
 AUXILIARY = set("is are was were be been am has have had does do did can could may might must will would shall should cannot isn't".split())
-IRREGULAR = set("""became becomes began begun bound brought built came chosen drawn drew fell felt found gave given goes gone got grew grown held kept knew
-known laid lain lay led left lent lies lost made meant met paid proven ran read said sat saw seen sent shown spent split stood stuck taken thrown told
-took understood went woke won written wrote""".split())
-SILENT = "e"
+IRREGULAR = set("""became becomes began begun bound brought built came chosen drawn drew fell felt found gave given goes gone got grew grown held
+kept knew known laid lain lay led left lent lies lost made meant met paid proven ran read said sat saw seen sent shown spent split stood stuck
+taken thrown told took understood went woke won written wrote""".split())
 
 
 def forms(verb):
@@ -25,7 +24,7 @@ def forms(verb):
         return {verb, verb + "es", verb + "ed"}
     if verb.endswith("y") and verb[-2] not in "aeiou":
         return {verb, verb[:-1] + "ies", verb[:-1] + "ied"}
-    if verb.endswith(SILENT):
+    if verb.endswith("e"):
         return {verb, verb + "s", verb + "d"}
     return {verb, verb + "s", verb + "ed", verb + verb[-1] + "ed"}
 
@@ -68,8 +67,10 @@ def names_result(sentence):
     """A noun with its article, or one with what it is of."""
     if re.match(r"The same(?:,|\.| (?:of|on|as|for|from|with|by|in|at)\b)|(?:The|A|An|This) (?:[\w.-]+ )*[\w.-]+'s?[.,;]", sentence):
         return False
-    article = r"(?:The|A|An|This|These|Its|All|Every|Each|One|Two|Both|X|\d+) \S"
-    return re.match(article + r"|(?:What|Which|How|Where|Whether|Who)\b|(?!Uniform|Standard|Dense|Absent|True)[A-Z][a-z]+s? (?:of|for)\b", sentence) is not None
+    with_article = r"(?:The|A|An|This|These|Its|All|Every|Each|One|Two|Both|X|\d+) \S"
+    clause = r"(?:What|Which|How|Where|Whether|Who)\b"
+    of_something = r"(?!Uniform|Standard|Dense|Absent|True)[A-Z][a-z]+s? (?:of|for)\b"
+    return re.match(f"{with_article}|{clause}|{of_something}", sentence) is not None
 
 
 TYPE = re.compile(r"^\s*(?:template\s*<.*>\s*)?(?:class|struct|enum)\b")

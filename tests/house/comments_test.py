@@ -18,7 +18,8 @@ class FirstSentences(unittest.TestCase):
 
     def test_those_of_the_library_have_a_verb(self):
         faults = [f"{place}: {sentence}" for place, sentence in comments.verbless(ROOT, self.known) if sentence not in self.accepted]
-        self.assertEqual(faults, [], "say who does what; a verb that is missing goes into tests/house/verbs.txt, a sentence that must stay into verbless.txt")
+        self.assertEqual(faults, [], "say who does what; a verb that is not known goes into tests/house/verbs.txt, a sentence that must "
+                                     "stay as it is into verbless.txt")
 
     def test_what_is_accepted_is_there(self):
         found = {sentence for _, sentence in comments.verbless(ROOT, self.known)}
@@ -33,8 +34,9 @@ class FirstSentences(unittest.TestCase):
 
     def test_one_without_a_verb_is_found_with_its_place(self):
         self.assertEqual(self.faults("// Reductions.\n#pragma once\n"), [("tessera/ir/a.h:1", "Reductions.")])
-        self.assertEqual(self.faults("// It holds a.\n#pragma once\n\n// Of this rank.\nint a();\n"), [("tessera/ir/a.h:4", "Of this rank.")])
-        self.assertEqual(self.faults("// It holds a.\n#pragma once\n\n// The head of a post.\nstruct A {\n"), [("tessera/ir/a.h:4", "The head of a post.")])
+        opening = "// It holds a.\n#pragma once\n\n"
+        self.assertEqual(self.faults(opening + "// Of this rank.\nint a();\n"), [("tessera/ir/a.h:4", "Of this rank.")])
+        self.assertEqual(self.faults(opening + "// The head of a post.\nstruct A {\n"), [("tessera/ir/a.h:4", "The head of a post.")])
 
     def test_a_caption_a_formula_and_a_named_result_need_none(self):
         self.assertEqual(self.faults("// Board: memory of all ranks.\n#pragma once\n\n// max(x, 0), element by element.\nint a();\n"

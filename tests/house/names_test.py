@@ -37,8 +37,8 @@ class Types(unittest.TestCase):
 
     def test_declarations_members_and_comments_are_no_definitions(self):
         files = {"tessera/a/a.h": "namespace tessera::a {\nclass Box {\n  struct Impl {\n    int x;\n  };\n};\nenum class Kind { kA };\n}\n",
-                 "tessera/b/b.h": "namespace tessera::b {\nclass Box;  // struct Kind {\nclass Other {\n  struct Impl {};\n  enum class Kind { kB };\n};\n"
-                                  "const char* text(struct Box b);\n}\n"}
+                 "tessera/b/b.h": "namespace tessera::b {\nclass Box;  // struct Kind {\nclass Other {\n  struct Impl {};\n"
+                                  "  enum class Kind { kB };\n};\nconst char* text(struct Box b);\n}\n"}
         self.assertEqual(self.shared(files), {})
 
     def test_a_base_class_and_a_template_do_not_hide_a_type(self):
