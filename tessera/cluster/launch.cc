@@ -178,6 +178,12 @@ std::optional<LogLevel> log_level_from_environment() {
 
 std::unique_ptr<Context> context_from_environment() { return join_job(job_from_environment()); }
 
+void report_failure(int status_fd, int rank, int origin) {
+  if (status_fd < 0) return;
+  const std::string line = fmt::format("{} {}\n", rank, origin);
+  [[maybe_unused]] const ssize_t written = write(status_fd, line.data(), line.size());
+}
+
 std::vector<std::string> child_environment(const std::map<std::string, std::string>& settings,
                                            const std::map<std::string, std::string>& defaults) {
   std::map<std::string, std::string> values = defaults;

@@ -10,6 +10,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
 #include "tessera/base/thread.h"
+#include "tessera/cluster/environment.h"
 #include "tessera/cluster/hub.h"
 #include "tessera/cluster/hub_socket.h"
 #include "tessera/cluster/launch.h"
@@ -117,10 +118,12 @@ Meeting open_meeting(const JobOptions& options) {
 // Keeps what the meeting opened until this rank's connection is closed.
 class ProcessMembership final : public Membership {
  public:
-  ProcessMembership(Meeting meeting, int rank, const std::string& host)
+  ProcessMembership(Meeting meeting, const JobOptions& options, const std::string& host)
       : job_(std::make_shared<comm::JobState>(meeting.hub.size)),
         meeting_(std::move(meeting)),
-        client_(meeting_.hub, rank, host, job_) {}
+        rank_(options.rank),
+        status_fd_(options.status_fd),
+        client_(meeting_.hub, rank_, host, job_) {}
   ~ProcessMembership() override {
     if (meeting_.mpi != nullptr && job_->has_ended()) meeting_.mpi->finish();
   }
@@ -129,12 +132,18 @@ class ProcessMembership final : public Membership {
   HubClient& client() { return client_; }
   const std::shared_ptr<comm::Mpi>& mpi() const { return meeting_.mpi; }
   const comm::Secret& secret() const { return meeting_.hub.secret; }
-  void announce_failure(const std::string& message) override { client_.announce_failure(message); }
+  // The launcher hears of it, too: ranks that fail together may end in any order.
+  void announce_failure(const std::string& message) override {
+    client_.announce_failure(message);
+    report_failure(status_fd_, rank_, job_->failed() ? job_->failed_rank() : rank_);
+  }
   void finish() override { client_.finish(); }
 
  private:
   std::shared_ptr<comm::JobState> job_;
   Meeting meeting_;
+  int rank_;
+  int status_fd_;
   HubClient client_;
 };
 
@@ -214,7 +223,7 @@ std::unique_ptr<Context> join_job(const JobOptions& options) {
   }
 
   const std::string host = host_name(options.host_id);
-  auto membership = std::make_unique<ProcessMembership>(open_meeting(options), options.rank, host + "|" + core_set());
+  auto membership = std::make_unique<ProcessMembership>(open_meeting(options), options, host + "|" + core_set());
 
   RankPlace place{.rank = options.rank, .size = options.size, .local_rank = 0, .local_size = 0};
   const std::vector<std::string>& hosts = membership->client().hosts();

@@ -272,6 +272,24 @@ TEST(Launch, AnExitCodeIsAFailure) {
   EXPECT_THAT(outcome.err, HasSubstr("tessera run: rank 1 failed: exit code 7; it wrote nothing\n"));
 }
 
+TEST(Launch, AnExitCodeOfOneRankEndsTheCallsOfTheOthers) {
+  for (const bool are_threads : {false, true}) {
+    const int processes = are_threads ? 1 : 3;
+    const int threads = are_threads ? 3 : 0;
+    const Outcome outcome = run_job({"return", "1"}, {.num_processes = processes, .num_thread_ranks = threads});
+    EXPECT_EQ(outcome.code, 1);
+    EXPECT_LT(outcome.seconds, 20);
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr("ranks 0, 2: error: stopped in barrier \"without one\" #1 of group "
+                                             "\"world\" because rank 1 failed: it has ended with exit code 3\n"),
+                                   HasSubstr("tessera run: rank 1 failed: exit code 3"), Not(HasSubstr("rank 1: "))));
+  }
+}
+
+TEST(Launch, ACodeThatSaysTheCommandLineIsWrongStaysThatOfTheJob) {
+  EXPECT_EQ(run_job({"usage"}, {.num_processes = 3}).code, 2);
+  EXPECT_EQ(run_job({"usage"}, {.num_thread_ranks = 3}).code, 2);
+}
+
 TEST(Launch, ARankThatLeavesEarlyIsNamed) {
   const Outcome outcome = run_job({"leave", "1"}, {.num_processes = 2});
   EXPECT_EQ(outcome.code, 1);
@@ -500,7 +518,8 @@ TEST(Launch, AJobWhoseOutputNobodyReadsAnyMoreEnds) {
 }
 
 TEST(Launch, ASignalEndsAJobThatWritesFasterThanTheLauncherReads) {
-  WritingJob job({"sh", "-c", "yes & yes & yes & echo started >&2; exec yes"}, [] {}, "/dev/null");
+  WritingJob job(
+      {"sh", "-c", "yes & yes & yes & echo started >&2; exec yes"}, [] {}, "/dev/null");
   job.wait_for_a_word();
   job.send(SIGTERM);
   ASSERT_TRUE(job.ends());

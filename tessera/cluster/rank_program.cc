@@ -36,6 +36,12 @@ int run_rank(cluster::Context& context, const cluster::Arguments& arguments) {
     return 0;
   }
   if (mode == "code") return is_chosen ? 7 : 0;
+  if (mode == "usage") return cluster::kExitUsage;
+  if (mode == "return") {
+    if (is_chosen) return 3;
+    context.world().barrier("without one");
+    return 0;
+  }
   if (mode == "die") {
     context.world().barrier("start");
     if (is_chosen) raise(SIGKILL);

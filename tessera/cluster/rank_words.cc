@@ -80,6 +80,8 @@ std::string name_ranks(const std::vector<int>& ranks, int size) {
   return "ranks " + number_ranks(ranks, ", ");
 }
 
+std::string words_of_exit(int code) { return fmt::format("it has ended with exit code {}", code); }
+
 void RankErrors::add(int rank, std::string_view text) {
   auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.text == text; });
   if (found == entries_.end()) found = entries_.insert(found, {std::string(text), {}});

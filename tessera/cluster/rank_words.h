@@ -14,6 +14,9 @@ std::string name_ranks(const std::vector<int>& ranks, int size);
 // "2", "0,2-5".
 std::string number_ranks(const std::vector<int>& ranks, std::string_view separator = ",");
 
+// What the others hear of a rank that has ended with another exit code than 0.
+std::string words_of_exit(int code);
+
 // Errors of ranks, each text once with the ranks that it is of, in the order in which they came.
 class RankErrors {
  public:

@@ -11,6 +11,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/thread.h"
+#include "tessera/cluster/environment.h"
 #include "tessera/cluster/launch.h"
 #include "tessera/cluster/rank_words.h"
 #include "tessera/cluster/threads.h"
@@ -40,26 +41,21 @@ std::string message_of(const std::exception_ptr& error) {
   }
 }
 
-// Tells the launcher, if there is one, whose failure this is.
-void report_status(const JobOptions& job, int rank, int origin) {
-  if (job.status_fd < 0) return;
-  const std::string line = fmt::format("{} {}\n", rank, origin);
-  [[maybe_unused]] const ssize_t written = write(job.status_fd, line.data(), line.size());
-}
-
-// The rank that failed first comes first: the others only say that they stopped because of it.
+// The rank that failed first comes first: the others only say that they stopped because of it. One that has ended with
+// an exit code has said itself what there was to say.
 void print_errors(const ThreadsResult& result) {
   const auto num_ranks = static_cast<int>(result.errors.size());
   RankErrors errors(num_ranks);
   const int first = result.first_failed_rank;
+  const bool has_code = result.codes[static_cast<size_t>(first)] != kExitSuccess;
   const std::string cause = message_of(result.errors[static_cast<size_t>(first)]);
-  errors.add(first, cause);
+  if (!has_code) errors.add(first, cause);
   for (int rank = 0; rank < num_ranks; ++rank) {
     const std::exception_ptr& error = result.errors[static_cast<size_t>(rank)];
     if (rank == first || !error) continue;
     std::string message = message_of(error);
     const std::string because = fmt::format(" because rank {} failed", first);
-    if (message.ends_with(because + ": " + cause)) message.erase(message.size() - cause.size() - 2);
+    if (!has_code && message.ends_with(because + ": " + cause)) message.erase(message.size() - cause.size() - 2);
     errors.add(rank, message);
   }
   for (const RankErrors::Entry& entry : errors.entries()) print_error(name_ranks(entry.ranks, num_ranks), entry.text);
@@ -74,7 +70,7 @@ void print_errors(const ThreadsResult& result) {
                 fmt::format("has not ended {} ms after rank {} failed{}{}; the process is ended", grace_ms,
                             known.first_failed_rank, rank.doing.empty() ? "" : ": ", rank.doing));
   }
-  report_status(job, known.first_failed_rank, known.first_failed_rank);
+  report_failure(job.status_fd, known.first_failed_rank, known.first_failed_rank);
   std::fflush(nullptr);
   _exit(kExitFailure);
 }
@@ -92,13 +88,18 @@ int run_as_threads(const JobOptions& job, const Arguments& arguments,
       run_threads(job.thread_ranks, options, [&](Context& context) { return f(context, arguments); });
   if (result.first_failed_rank >= 0) {
     print_errors(result);
-    report_status(job, result.first_failed_rank, result.first_failed_rank);
-    return kExitFailure;
-  }
-  for (const int code : result.codes) {
-    if (code != 0) return code;
+    report_failure(job.status_fd, result.first_failed_rank, result.first_failed_rank);
+    const int code = result.codes[static_cast<size_t>(result.first_failed_rank)];
+    return code != kExitSuccess ? code : kExitFailure;
   }
   return kExitSuccess;
+}
+
+// Says the error and ends the other ranks' waits.
+int fail_rank(Context& context, const std::string& message) {
+  print_error(rank_name(context.rank()), message);
+  context.abort(message);
+  return kExitFailure;
 }
 
 int run_as_rank(const JobOptions& job, const Arguments& arguments,
@@ -108,32 +109,21 @@ int run_as_rank(const JobOptions& job, const Arguments& arguments,
     context = join_job(job);
   } catch (const comm::PeerFailure& e) {
     print_error(rank_name(job.rank), e.what());
-    report_status(job, job.rank, e.rank());
+    report_failure(job.status_fd, job.rank, e.rank());
     return kExitFailure;
   } catch (const std::exception& e) {
     print_error(rank_name(job.rank), e.what());
-    report_status(job, job.rank, job.rank);
+    report_failure(job.status_fd, job.rank, job.rank);
     return kExitFailure;
   }
   if (context->size() > 1) set_log_rank(context->rank());
-  std::string message;
-  int origin = context->rank();
+  int code = kExitFailure;
   try {
-    const int code = f(*context, arguments);
-    context->finish();
-    return code;
-  } catch (const comm::PeerFailure& e) {
-    message = e.what();
-    origin = e.rank();
-  } catch (const std::exception& e) {
-    message = e.what();
+    code = f(*context, arguments);
   } catch (...) {
-    message = "an exception that is no std::exception";
+    return fail_rank(*context, message_of(std::current_exception()));
   }
-  print_error(rank_name(context->rank()), message);
-  context->abort(message);
-  report_status(job, context->rank(), origin);
-  return kExitFailure;
+  return end_rank(*context, code);
 }
 
 // All ranks that this process is.
@@ -173,6 +163,19 @@ int run_program(int argc, char** argv, const std::function<int(Context&, const A
     write_text(fmt::format("error: {}\n", e.what()));
   }
   return code;
+}
+
+int end_rank(Context& context, int code) {
+  if (code != kExitSuccess) {
+    context.abort(words_of_exit(code));
+    return code;
+  }
+  try {
+    context.finish();
+  } catch (...) {
+    return fail_rank(context, message_of(std::current_exception()));
+  }
+  return kExitSuccess;
 }
 
 int usage_error(const std::string& program, const std::string& message) {

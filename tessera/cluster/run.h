@@ -21,13 +21,19 @@ inline constexpr int kExitSuccess = 0;
 inline constexpr int kExitFailure = 1;
 inline constexpr int kExitUsage = 2;  // the command line was wrong, nothing was begun
 
-// Calls f(context, arguments) once per rank of this process. Returns the exit code: what f returned (the first code
-// that is not 0), or kExitFailure after an exception. An exception is printed as `rank R: error: ...` and ends the
-// other ranks' waits at once, so that every rank of the job ends with kExitFailure. Where ranks are threads, equal
-// errors are printed once; a rank that goes on for seconds after another has failed, or for the job's timeout where
-// that is shorter, is named with what it waits in, and the process ends. A program that is a job by itself says which
-// signal ends it (say_end_signals). Never throws.
+// Calls f(context, arguments) once per rank of this process. Returns the exit code: what f returned, or kExitFailure
+// after an exception; of several ranks that of the one that failed first. An exception is printed as `rank R: error:
+// ...`. It, and a code other than 0, end the other ranks' waits at once, so that these end with kExitFailure. Where
+// ranks are threads, equal errors are printed once; a rank that goes on for seconds after another has failed, or for
+// the job's timeout where that is shorter, is named with what it waits in, and the process ends. A program that is a
+// job by itself says which signal ends it (say_end_signals). Never throws.
 int run_program(int argc, char** argv, const std::function<int(Context&, const Arguments&)>& f);
+
+// Ends this rank's part of its job as its process ends with `code`: another code than 0 is a failure, of which the
+// other ranks hear. With 0 it waits for their ends, and where one of them fails instead says so as `rank R: error:
+// ...`. Returns what the process must end with: `code`, or kExitFailure. run_program does it; for programs that start
+// in another way. Never throws.
+int end_rank(Context& context, int code);
 
 // Prints `error: MESSAGE` and a line that points to --help; returns kExitUsage. `program` is argv[0].
 int usage_error(const std::string& program, const std::string& message);

@@ -103,7 +103,11 @@ ThreadsResult run_threads(int num_ranks, const ThreadsOptions& options, Function
                            .num_compute_threads = compute_threads},
                           make_transport(), std::make_unique<LocalMembership>(job, rank));
       code = f(context);
-      context.finish();
+      if (code == 0) {
+        context.finish();
+      } else {
+        context.abort(words_of_exit(code));
+      }
     } catch (...) {
       error = std::current_exception();
       job->fail(rank, message_of(error));

@@ -16,7 +16,7 @@ namespace tessera::cluster {
 struct ThreadsResult {
   std::vector<int> codes;                  // what each rank's function returned
   std::vector<std::exception_ptr> errors;  // or threw
-  int first_failed_rank = -1;              // -1: none; its error is set
+  int first_failed_rank = -1;              // -1: none; its error is set, also where it has returned a code
 };
 
 // A rank that has not ended though the job has failed, and what its thread is doing (describe_thread).
@@ -36,10 +36,10 @@ struct ThreadsOptions {
   std::function<void(const ThreadsResult&, const std::vector<HungRank>&)> on_hang = {};
 };
 
-// Calls f(context) on `num_ranks` threads, each with its own context, and waits for all of them. A rank that throws
-// fails the job: the others' waits end at once. Where the system has no room for as many compute threads, ranks get
-// fewer, with a warning. Throws InvalidArgument when num_ranks < 1, IoError, before any rank has begun, where there is
-// no room for a thread of each.
+// Calls f(context) on `num_ranks` threads, each with its own context, and waits for all of them. A rank that throws, or
+// returns another code than 0, fails the job: the others' waits end at once. Where the system has no room for as many
+// compute threads, ranks get fewer, with a warning. Throws InvalidArgument when num_ranks < 1, IoError, before any rank
+// has begun, where there is no room for a thread of each.
 ThreadsResult run_threads(int num_ranks, const ThreadsOptions& options, FunctionRef<int(Context&)> f);
 
 }  // namespace tessera::cluster

@@ -14,6 +14,7 @@ namespace {
 using testing::AllOf;
 using testing::AnyOf;
 using testing::HasSubstr;
+using testing::Not;
 
 void expect_checksums(const Outcome& outcome, int size, const std::string& transport) {
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
@@ -157,6 +158,19 @@ TEST(Mpirun, AFailureEndsTheJob) {
         EXPECT_THAT(outcome.out, AnyOf(HasSubstr("signal 9"), HasSubstr("rank 2 failed")));
       }
     }
+  }
+}
+
+TEST(Mpirun, AnExitCodeOfOneRankEndsTheJob) {
+  for (const std::string transport : {"shm", "gloo", "mpi"}) {
+    const Outcome outcome = run_command(mpirun("TESSERA_TRANSPORT=" + transport, "return 2"));
+    EXPECT_NE(outcome.code, 0) << transport;
+    EXPECT_LT(outcome.seconds, 25) << transport;
+    // Whichever mpirun sees first: the rank's own end, or that of a peer, which says why.
+    EXPECT_THAT(outcome.out, AnyOf(testing::ContainsRegex("Exit code: +3\n"),
+                                   HasSubstr("because rank 2 failed: it has ended with exit code 3")))
+        << transport;
+    EXPECT_THAT(outcome.out, Not(HasSubstr("*** Process received signal"))) << transport;
   }
 }
 
