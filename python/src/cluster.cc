@@ -15,7 +15,9 @@ at the first use of any of these functions, which waits for the other ranks.)");
       "init", [] { context(); }, "Joins the job. Raises IoError when the other ranks do not come.");
   sub.def("is_initialized", &has_context);
   sub.def("leave", &leave, "failure"_a = "",
-          "Ends this rank's part of the job; called at exit. With a failure, the other ranks end with it.");
+          R"(Ends this rank's part of the job: waits for the ends of the others, or, with a failure, ends them with it.
+
+The end of the process does it by itself: an exception, and an exit code other than 0, are failures.)");
   sub.def("transport", [] { return context().transport(); });
   const auto of_group = [](const std::string& group) -> comm::Communicator& { return context().group(group); };
   const auto world = cluster::kWorldGroup;

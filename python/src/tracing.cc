@@ -2,8 +2,11 @@
 
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <set>
 #include <utility>
 
@@ -14,6 +17,22 @@ namespace {
 
 ir::Graph* traced = nullptr;  // guarded by the GIL
 std::unique_ptr<cluster::Context> job;
+pid_t process_of_job = -1;
+bool has_left = false;
+
+// Called as the process ends by exit(), when Python has ended: no hook of Python's hears of the code of sys.exit(). It
+// was registered after the job was joined, so that what joining has loaded, MPI for one, is still there.
+void end_job(int code, void*) {
+  if (getpid() != process_of_job) {
+    static_cast<void>(job.release());  // a child of fork() has the parent's connections, but not its threads
+    return;
+  }
+  if (has_left) return;
+  const int job_code = cluster::end_rank(*job, code);
+  if (job_code == code) return;
+  std::fflush(nullptr);
+  _exit(job_code);
+}
 
 std::vector<TracedCall>& traced_calls() {
   static auto& calls = *new std::vector<TracedCall>();  // guarded by the GIL; never destroyed, Python may be gone
@@ -132,13 +151,16 @@ cluster::Context& context() {
       made = cluster::join_job(options);
     }
     job = std::move(made);
+    process_of_job = getpid();
+    if (job->size() > 1) on_exit(end_job, nullptr);
     if (job->size() > 1) set_log_rank(job->rank());
   }
   return *job;
 }
 
 void leave(const std::string& failure) {
-  if (job == nullptr) return;
+  if (job == nullptr || has_left || getpid() != process_of_job) return;
+  has_left = true;
   const nb::gil_scoped_release release;
   if (failure.empty()) {
     job->finish();

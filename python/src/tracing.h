@@ -137,7 +137,8 @@ int64_t num_compiled();
 // The process's place in its job, as the environment describes it. Made at the first use, which waits for the others.
 cluster::Context& context();
 bool has_context();
-// Ends this process's part of the job: waits for the other ranks' ends, or tells them of a failure unless it is "".
+// Ends this process's part of the job: waits for the other ranks' ends, or tells them of a failure unless it is "". The
+// end of the process does it by itself, with what its exit code says.
 void leave(const std::string& failure);
 
 // Whether a float makes an integer or bool tensor that it meets float32, and an int a bool one int64, and NumPy's

@@ -1,0 +1,170 @@
+"""Ranks that end by themselves: another exit code than 0 is a failure of the job, however it was launched."""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+BUILD = Path(os.environ["TESSERA_BUILD"])
+MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+TESSERA_RUN = [str(BUILD / "bin" / "tessera"), "run"]
+CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("TESSERA_", "OMPI_", "PMIX_", "RANK_", "DEVICE_"))}
+
+TESSERA = """
+import os, sys
+import tessera
+rank = tessera.cluster.rank()
+meet = tessera.cluster.barrier
+"""
+
+MINDSPORE = """
+import os, sys
+from mindspore import Tensor, ops
+from mindspore.communication import get_rank, init
+init()
+rank = get_rank()
+meet = lambda: ops.AllReduce()(Tensor([1.0]))
+"""
+
+TRAINING = """
+import os, sys
+import numpy as np
+from mindspore import Model, context, dataset, nn
+from mindspore.communication import get_rank, init
+from mindspore.train.callback import Callback
+init()
+context.set_auto_parallel_context(parallel_mode="data_parallel")
+rank = get_rank()
+
+class End(Callback):
+    def step_end(self, run_context):
+        if rank == 1:
+            END
+
+rows = np.ones((8, 4), np.float32)
+data = dataset.NumpySlicesDataset({"x": rows, "y": rows}, shuffle=False).batch(2)
+network = nn.Dense(4, 4)
+Model(network, nn.MSELoss(), nn.SGD(network.trainable_params(), 0.1)).train(3, data, [End()], dataset_sink_mode=False)
+"""
+
+AMID_CALLS = """
+meet()
+if rank == 1:
+    END
+meet()
+"""
+
+WAYS = {"sys.exit": "sys.exit(3)", "SystemExit": "raise SystemExit(3)", "os._exit": "os._exit(3)"}
+SCRIPTS = {"tessera": TESSERA + AMID_CALLS, "mindspore": MINDSPORE + AMID_CALLS, "training": TRAINING}
+PEER_ENDS = r"because rank 1 failed: it has ended with exit code 3"
+# What is said of a process whose end nobody but the system sees.
+PEER_IS_GONE = r"because rank 1 failed: its process has ended without a word"
+
+
+def write(folder, name, way):
+    path = folder / "script.py"
+    path.write_text(SCRIPTS[name].replace("END", WAYS[way]))
+    return path
+
+
+def words_of_peers(way):
+    return PEER_IS_GONE if way == "os._exit" else PEER_ENDS
+
+
+def run(command, transport="", **environment):
+    if command[0] == "mpirun" and shutil.which("mpirun") is None:
+        pytest.skip("mpirun is absent")
+    if transport == "mpi" and not (BUILD / "lib" / "libtessera_mpi_plugin.so").exists():
+        pytest.skip("the MPI plugin is not built")
+    if transport:
+        environment |= {"TESSERA_TRANSPORT": transport, "TESSERA_PLUGIN_DIR": str(BUILD / "lib")}
+    start = time.monotonic()
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=60, env=CLEAN | environment)
+    assert time.monotonic() - start < 25, done.stderr
+    assert not re.search("Segmentation|Process received signal|terminate called|Aborted", done.stderr), done.stderr
+    return done
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_code_fails_the_job_of_the_launcher(tmp_path, name, way):
+    done = run([*TESSERA_RUN, "-n", 3, sys.executable, write(tmp_path, name, way)])
+    assert done.returncode == 1, done.stderr
+    assert re.search(words_of_peers(way), done.stderr), done.stderr
+    assert "tessera run: rank 1 failed: exit code 3" in done.stderr
+
+
+@pytest.mark.parametrize("name, way, transport", [
+    *[("tessera", way, transport) for way in WAYS for transport in ("shm", "gloo", "mpi")], ("mindspore", "sys.exit", "shm"),
+    ("training", "sys.exit", "shm"), ("training", "sys.exit", "mpi")])
+def test_a_code_fails_the_job_of_mpirun(tmp_path, name, way, transport):
+    done = run([*MPIRUN, "-n", 2, sys.executable, write(tmp_path, name, way)], transport)
+    # mpirun ends the others itself, and with the code of the process that it has seen first.
+    assert done.returncode in (1, 3), done.stderr
+    assert re.search(r"Exit code: +3\n", done.stderr) or re.search(words_of_peers(way), done.stderr) or \
+        "mpirun has exited due to process rank 1" in done.stderr, done.stderr
+
+
+def run_by_table(script, folder, size=3):
+    """(code, standard error) of each rank."""
+    devices = [{"device_id": str(i), "device_ip": f"192.1.27.{i}", "rank_id": str(i)} for i in range(size)]
+    table = folder / "table.json"
+    table.write_text(json.dumps({"version": "1.0", "server_count": "1", "server_list": [{"server_id": "10.0.0.1", "device": devices}],
+                                 "status": "completed"}))
+    ranks = [subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env=CLEAN | {"RANK_TABLE_FILE": str(table), "RANK_ID": str(i), "RANK_SIZE": str(size)}) for i in range(size)]
+    return [(rank.communicate(timeout=60)[1], rank.returncode) for rank in ranks]
+
+
+@pytest.mark.parametrize("name, way", [*[("mindspore", way) for way in WAYS], ("training", "sys.exit")])
+def test_a_code_fails_the_job_of_a_rank_table(tmp_path, name, way):
+    path = write(tmp_path, name, way)
+    start = time.monotonic()
+    (first, first_code), (second, second_code), (third, third_code) = run_by_table(path, tmp_path)
+    assert (first_code, second_code, third_code) == (1, 3, 1), first + second + third
+    assert time.monotonic() - start < 25
+    for words in (first, third):
+        assert re.search(words_of_peers(way), words), words
+
+
+GOOD_ENDS = {"falls off its end": "pass", "sys.exit()": "sys.exit()", "a child of fork() that exits": """
+if os.fork() == 0:
+    sys.exit(5)
+os.wait()
+meet()
+"""}
+
+
+@pytest.mark.parametrize("end", GOOD_ENDS)
+@pytest.mark.parametrize("launcher, transport", [(TESSERA_RUN, "shm"), (TESSERA_RUN, "gloo"), (MPIRUN, "shm"), (MPIRUN, "mpi")],
+                         ids=["tessera run", "tessera run over gloo", "mpirun", "mpirun over MPI"])
+def test_a_job_whose_ranks_end_well_is_a_success(tmp_path, end, launcher, transport):
+    script = tmp_path / "script.py"
+    script.write_text(TESSERA + "meet()\nprint('met')\nsys.stdout.flush()\n" + GOOD_ENDS[end])
+    done = run([*launcher, "-n", 2, sys.executable, script], transport)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("met\n") == 2
+
+
+def test_a_rank_that_has_ended_well_says_whose_failure_ends_the_job(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(TESSERA + "meet()\nprint('done')\nif rank == 1: sys.exit('no room')\n")
+    done = run([*TESSERA_RUN, "-n", 2, sys.executable, script])
+    assert done.returncode == 1
+    assert done.stdout.count("done\n") == 2
+    assert "rank 0: error: stopped in the end of the job because rank 1 failed: it has ended with exit code 1" in done.stderr
+    assert "[1] no room\n" in done.stderr
+    assert "tessera run: rank 1 failed: exit code 1" in done.stderr
+
+
+def test_an_exception_is_told_with_its_words(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(TESSERA + "meet()\nif rank == 1: raise KeyError('on purpose')\nmeet()\n")
+    done = run([*TESSERA_RUN, "-n", 2, sys.executable, script])
+    assert done.returncode == 1
+    assert "because rank 1 failed: KeyError: 'on purpose'" in done.stderr
