@@ -1,10 +1,17 @@
 #include "tessera/tensor/shape.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "tessera/base/error.h"
 
 namespace tessera {
+namespace {
+
+// So many elements of the widest dtype, of 8 bytes, have a size that an int64 counts.
+constexpr int64_t kMaxElements = std::numeric_limits<int64_t>::max() / 8;
+
+}  // namespace
 
 Shape::Shape(std::span<const int64_t> sizes) {
   if (sizes.size() > kMaxNdim) {
@@ -16,12 +23,17 @@ Shape::Shape(std::span<const int64_t> sizes) {
 
 int64_t Shape::num_elements() const {
   int64_t product = 1;
+  bool is_empty = false;
+  bool is_too_large = false;
   for (const int64_t size : *this) {
-    if (__builtin_mul_overflow(product, size, &product)) {
-      throw InvalidArgument("shape {} has more elements than an int64 counts", to_string());
-    }
+    is_empty |= size == 0;
+    if (size != 0) is_too_large |= __builtin_mul_overflow(product, size, &product);
   }
-  return product;
+  // Also without elements: strides are products of the other dims.
+  if (is_too_large || product > kMaxElements) {
+    throw InvalidArgument("shape {} has more elements than an int64 counts bytes of", to_string());
+  }
+  return is_empty ? 0 : product;
 }
 
 void Shape::push_back(int64_t size) {
@@ -34,6 +46,7 @@ std::string Shape::to_string() const { return fmt::format("[{}]", fmt::join(begi
 bool Shape::operator==(const Shape& other) const { return std::equal(begin(), end(), other.begin(), other.end()); }
 
 Strides dense_strides(const Shape& shape) {
+  shape.num_elements();  // refuses products that do not fit
   Strides strides = shape;
   int64_t stride = 1;
   for (int dim = shape.ndim() - 1; dim >= 0; --dim) {
@@ -45,6 +58,7 @@ Strides dense_strides(const Shape& shape) {
 
 Strides channels_last_strides(const Shape& shape) {
   if (shape.ndim() < 3) return dense_strides(shape);
+  shape.num_elements();  // refuses products that do not fit
   Strides strides = shape;
   strides[1] = 1;
   int64_t stride = std::max<int64_t>(shape[1], 1);

@@ -67,6 +67,19 @@ TEST(Shape, ChannelsLastKeepsTheLogicalOrder) {
   EXPECT_TRUE(is_channels_last({2, 3, 1, 1}, dense_strides({2, 3, 1, 1})));
 }
 
+TEST(Shape, RefusesSizesWhoseProductsDoNotFit) {
+  const int64_t large = int64_t{1} << 31;
+  const auto refused = ThrowsMessage<InvalidArgument>(HasSubstr("has more elements than an int64 counts bytes of"));
+  // The second has 2^61 elements, of which f64 takes 2^64 bytes.
+  for (const Shape& shape : {Shape{large, large, large}, Shape{large, large / 2}, Shape{0, large, large, large}}) {
+    EXPECT_THAT([&] { shape.num_elements(); }, refused) << shape.to_string();
+    EXPECT_THAT([&] { dense_strides(shape); }, refused) << shape.to_string();
+    EXPECT_THAT([&] { channels_last_strides(shape); }, refused) << shape.to_string();
+    EXPECT_THAT([&] { Tensor::zeros({DType::kF64, shape}); }, refused) << shape.to_string();
+  }
+  EXPECT_EQ((Shape{large, 0, large / 8}).num_elements(), 0);
+}
+
 TEST(Type, TextRoundTrips) {
   for (const char* text : {"f32[2,3]", "bool[]", "i64[0]"}) EXPECT_EQ(parse_type(text).to_string(), text);
   EXPECT_THROW(parse_type("f32[-1]"), InvalidArgument);
