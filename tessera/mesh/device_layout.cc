@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "tessera/base/error.h"
+#include "tessera/mesh/rank_limits.h"
 #include "tessera/mesh/strategy.h"
 #include "tessera/mesh/text_reader.h"
 
@@ -158,6 +159,13 @@ DeviceLayout parse_device_layout(std::string_view text) {
 void validate(const DeviceLayout& layout) {
   for (const int64_t size : layout.device_matrix) {
     if (size < 1) throw InvalidArgument("layout {}: sizes of device axes must be at least 1", to_string(layout));
+  }
+  int64_t num_ranks = 1;
+  for (const int64_t size : layout.device_matrix) {
+    if (size > kMaxRanks / num_ranks) {
+      throw InvalidArgument("layout {} has more than {} ranks, the most there may be", to_string(layout), kMaxRanks);
+    }
+    num_ranks *= size;
   }
   std::vector<bool> used(layout.device_matrix.size());
   for (const auto& axes : layout.tensor_map) {

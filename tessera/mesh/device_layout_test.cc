@@ -29,6 +29,15 @@ TEST(DeviceLayout, TextParsesBack) {
   EXPECT_THROW(parse_device_layout("([4,2])"), InvalidArgument);
 }
 
+TEST(DeviceLayout, RefusesMoreRanksThanThereMayBe) {
+  // The first product wraps round to 0.
+  for (const char* text : {"([4294967296,4294967296],[-1,0])", "([65536,2],[-1,0])"}) {
+    EXPECT_THAT([&] { parse_device_layout(text); },
+                ThrowsMessage<InvalidArgument>(HasSubstr("has more than 65536 ranks")));
+  }
+  EXPECT_EQ(parse_device_layout("([65536],[0])").num_ranks(), 65536);
+}
+
 TEST(DeviceLayout, StandardFormHasNoAxesOfSizeOne) {
   EXPECT_EQ(standard_form({{16, 1, 1}, {{2}, {0}}}), (DeviceLayout{{16}, {{0}, {}}}));
   EXPECT_EQ(standard_form({{1, 1, 1}, {{2}, {1}}}), (DeviceLayout{{}, {{}, {}}}));
