@@ -110,8 +110,12 @@ struct BatchIterator::Impl {
     start = options.start;
     if (start.batch == size) start = {start.epoch + 1, 0};
     if (options.num_epochs >= 0 && size != kEndless) {
-      const int64_t end_epoch = options.start.epoch + options.num_epochs;
-      end = std::max<int64_t>(0, (end_epoch - start.epoch) * size - start.batch);
+      const int64_t epochs = options.num_epochs - (start.epoch - options.start.epoch);
+      if (__builtin_mul_overflow(epochs, size, &end)) {
+        throw InvalidArgument("batches: {} epochs of {} batches are more than an int64 counts; -1 epochs have no end",
+                              options.num_epochs, size);
+      }
+      end = std::max<int64_t>(0, end - start.batch);
     } else if (options.num_epochs == 0) {
       end = 0;
     }

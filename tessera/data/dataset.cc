@@ -65,7 +65,7 @@ SampleRef SourceOrder::sample(Place place) const {
 int64_t Pipeline::num_batched_rows() const {
   const int64_t samples = num_samples();
   if (batch_size == 0 || samples == kEndless) return samples;
-  return drop_remainder ? samples / batch_size : (samples + batch_size - 1) / batch_size;
+  return drop_remainder ? samples / batch_size : samples / batch_size + (samples % batch_size == 0 ? 0 : 1);
 }
 
 RowRange Pipeline::rows(Place place) const {
@@ -193,8 +193,8 @@ Dataset Dataset::batch(int64_t batch_size, const BatchOptions& options) const {
       with_text(*pipeline_, fmt::format(" | batch {}{}", batch_size, options.drop_remainder ? " drop_remainder" : ""));
   pipeline->batch_size = batch_size;
   pipeline->drop_remainder = options.drop_remainder;
-  pipeline->nominal_size = options.drop_remainder ? pipeline->nominal_size / batch_size
-                                                  : (pipeline->nominal_size + batch_size - 1) / batch_size;
+  const bool has_rest = !options.drop_remainder && pipeline->nominal_size % batch_size != 0;
+  pipeline->nominal_size = pipeline->nominal_size / batch_size + (has_rest ? 1 : 0);
   return Dataset(std::move(pipeline));
 }
 
@@ -205,6 +205,11 @@ Dataset Dataset::repeat(int64_t count) const {
   if (is_endless()) throw InvalidArgument("repeat: the data set repeats without end already");
   if (pipeline_->size() == 0) {
     throw InvalidArgument("repeat: there is nothing to repeat; an epoch of \"{}\" is empty", to_string());
+  }
+  int64_t size = 0;
+  if (count != -1 && __builtin_mul_overflow(pipeline_->size(), count, &size)) {
+    throw InvalidArgument("repeat: {} times {} rows are more than an int64 counts; without a count there is no end",
+                          count, pipeline_->size());
   }
   auto pipeline = with_text(*pipeline_, count == -1 ? " | repeat" : fmt::format(" | repeat {}", count));
   add_stage(*pipeline, repeat_stage(pipeline->size(), count == -1 ? kEndless : count));

@@ -207,6 +207,15 @@ TEST(Repeat, IsSeveralEpochsInOneAndBatchesMayStraddleThem) {
   EXPECT_EQ(order(twice, 1), expected);
 }
 
+TEST(Repeat, RefusesMoreRowsThanCanBeCounted) {
+  const int64_t large = int64_t{1} << 62;
+  EXPECT_THAT([&] { ids(4).repeat(large); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("repeat: 4611686018427387904 times 4 rows are more than")));
+  EXPECT_THAT([&] { ids(4).batches({.num_epochs = large}); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("4611686018427387904 epochs of 4 batches are more than")));
+  EXPECT_EQ(ids(4).batch(std::numeric_limits<int64_t>::max()).get_dataset_size(), 1);
+}
+
 TEST(Repeat, WithoutEndGoesOn) {
   const Dataset endless = ids(3).repeat().batch(2);
   EXPECT_TRUE(endless.is_endless());
