@@ -13,9 +13,15 @@ namespace {
 // Far beyond any machine; a file that claims more is damaged, and going through its ranks would take for ever.
 constexpr int64_t kMaxRanks = int64_t{1} << 20;
 
-int64_t num_devices(const ParameterLayout& layout) {
+// Of a layout as check_strategy has it, however it came to be here: sizes and axes are multiplied and looked up below.
+int64_t num_devices(const ParameterLayout& layout, const std::string& where) {
+  check_layout(layout, where);
   int64_t product = 1;
   for (const int64_t size : layout.device_matrix) product *= size;
+  if (product > kMaxRanks) {
+    throw InvalidArgument("{}: the layout of {} is on {} devices, at most {} are accepted", where,
+                          quoted_name(layout.name), product, kMaxRanks);
+  }
   return product;
 }
 
@@ -48,7 +54,7 @@ Slicing Slicing::whole(int ndim, int64_t num_ranks) {
   return slicing;
 }
 
-Slicing::Slicing(const ParameterLayout& layout, const std::string& where) : num_ranks_(num_devices(layout)) {
+Slicing::Slicing(const ParameterLayout& layout, const std::string& where) : num_ranks_(num_devices(layout, where)) {
   const auto fail = [&](const std::string& what) {
     throw InvalidArgument("{}: the layout of {} {}", where, quoted_name(layout.name), what);
   };
@@ -156,7 +162,11 @@ std::optional<Slicing::Inferred> Slicing::global_shape(std::span<const std::opti
       sum += size.value_or(0);
     }
     global.is_certain = global.is_certain && is_complete;
-    global.shape[dim] = is_complete ? sum : (**known)[dim] * parts;
+    int64_t guess = 0;
+    if (__builtin_mul_overflow((**known)[dim], parts, &guess)) {
+      throw InvalidArgument("a dim of {} parts of {} is longer than an int64 counts", parts, (**known)[dim]);
+    }
+    global.shape[dim] = is_complete ? sum : guess;
   }
   return global;
 }
@@ -172,10 +182,7 @@ ParameterPlacement::ParameterPlacement(const StrategyFile& strategy, const std::
           node.stage);
     }
   }
-  ranks_per_stage_ = num_devices(strategy.layouts[0]);
-  if (ranks_per_stage_ > kMaxRanks) {
-    throw InvalidArgument("{}: is of {} devices, at most {} are accepted", path, ranks_per_stage_, kMaxRanks);
-  }
+  ranks_per_stage_ = num_devices(strategy.layouts[0], path);
   std::set<int64_t> stages;
   for (const auto& given : strategy.layouts) {
     ParameterLayout layout = given;
@@ -185,10 +192,9 @@ ParameterPlacement::ParameterPlacement(const StrategyFile& strategy, const std::
       stage = *split.stage;
       layout.name = std::move(split.name);
     }
-    if (num_devices(layout) != ranks_per_stage_) {
+    if (const int64_t devices = num_devices(layout, path); devices != ranks_per_stage_) {
       throw InvalidArgument("{}: {} is laid out on {} devices, {} on {}; all stages must have equally many", path,
-                            quoted_name(given.name), num_devices(layout), quoted_name(strategy.layouts[0].name),
-                            ranks_per_stage_);
+                            quoted_name(given.name), devices, quoted_name(strategy.layouts[0].name), ranks_per_stage_);
     }
     stages.insert(stage);
     const auto it = layouts_.find(layout.name);

@@ -63,6 +63,13 @@ void check_tensor_map(const Checked& checked, const ParameterLayout& layout) {
   }
 }
 
+bool looks_like_json(std::string_view bytes) {
+  const size_t first = bytes.find_first_not_of(" \t\r\n");
+  return first != std::string_view::npos && (bytes[first] == '{' || bytes[first] == '[');
+}
+
+}  // namespace
+
 void check_layout(const ParameterLayout& layout, const std::string& where) {
   check_name(layout.name, where, "a layout");
   const Checked checked{where, fmt::format("the layout of {}", quoted_name(layout.name))};
@@ -88,13 +95,6 @@ void check_layout(const ParameterLayout& layout, const std::string& where) {
   checked.number("opt_weight_shard_step", layout.opt_weight_shard_step, 0, kMaxInt32);
   checked.number("opt_weight_shard_size", layout.opt_weight_shard_size, -1, kMaxInt32);
 }
-
-bool looks_like_json(std::string_view bytes) {
-  const size_t first = bytes.find_first_not_of(" \t\r\n");
-  return first != std::string_view::npos && (bytes[first] == '{' || bytes[first] == '[');
-}
-
-}  // namespace
 
 void check_size(std::string_view bytes, const std::string& path, std::string_view what) {
   if (bytes.empty()) throw InvalidArgument("{}: is empty, it must hold {}", path, what);

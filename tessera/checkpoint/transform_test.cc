@@ -500,6 +500,20 @@ TEST(Slicing, OptimizerShardsMustMeetEachOther) {
   EXPECT_EQ(Slicing(layout, "s").num_parts(0), 8);
 }
 
+TEST(Slicing, RefusesLayoutsThatNoFileCouldHold) {
+  const auto refusal = [](const ParameterLayout& layout) { return message_of([&] { Slicing(layout, "s"); }); };
+  // Their products wrap round to 0 and to 1.
+  const int64_t large = int64_t{1} << 32;
+  EXPECT_THAT(refusal({.name = "w", .device_matrix = {large, large}, .tensor_map = {{0}}}),
+              HasSubstr("s: the layout of \"w\": dev_matrix[0] is 4294967296"));
+  EXPECT_THAT(refusal({.name = "w", .device_matrix = {1 << 16, 1 << 16, 1 << 16, 1 << 16}, .tensor_map = {{}}}),
+              HasSubstr("dev_matrix has more than"));
+  EXPECT_THAT(refusal({.name = "w", .device_matrix = {1 << 21}, .tensor_map = {{0}}}),
+              HasSubstr("is on 2097152 devices, at most 1048576 are accepted"));
+  EXPECT_THAT(refusal({.name = "w", .device_matrix = {0}, .tensor_map = {{0}}}), HasSubstr("dev_matrix[0] is 0"));
+  EXPECT_THAT(refusal({.name = "w", .device_matrix = {2}, .tensor_map = {{5}}}), HasSubstr("names axis 5"));
+}
+
 TEST(ParameterPlacement, RefusesStagesThatDoNotBelongTogether) {
   const auto refusal = [](const StrategyFile& file) { return message_of([&] { ParameterPlacement(file, "f"); }); };
   EXPECT_THAT(refusal({.layouts = {split_rows("a", 0x7FFFFFFF)}}), HasSubstr("at most 1048576 are accepted"));
