@@ -160,13 +160,13 @@ cluster::Context& context() {
 
 void leave(const std::string& failure) {
   if (job == nullptr || has_left || getpid() != process_of_job) return;
-  has_left = true;
   const nb::gil_scoped_release release;
   if (failure.empty()) {
     job->finish();
   } else {
     job->abort(failure);
   }
+  has_left = true;
 }
 
 Operation::Operation() : own_("operator"), graph_(traced != nullptr ? traced : &own_) {}

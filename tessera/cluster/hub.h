@@ -64,6 +64,8 @@ class HubClient final : public comm::Store, public Membership {
   // Returns when the other ranks have been told.
   void announce_failure(const std::string& message) override;
   void finish() override;
+  // Nothing is heard and told from here on. Not to be called by two threads at a time.
+  void close();
 
  private:
   struct Impl;

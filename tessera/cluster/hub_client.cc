@@ -40,9 +40,11 @@ struct HubClient::Impl {
     thread = start_thread("the connection to the hub", [this] { listen(); });
   }
 
-  ~Impl() {
+  ~Impl() { close(); }
+
+  void close() {
     ::shutdown(socket.fd(), SHUT_RDWR);
-    thread.join();
+    if (thread.joinable()) thread.join();
   }
 
   // Connects to a hub that knows the secret. Somebody else at its address may go away again.
@@ -250,6 +252,8 @@ void HubClient::announce_failure(const std::string& message) {
   std::unique_lock lock(impl_->mutex);
   impl_->changed.wait_for(lock, kEchoLimit, [&] { return impl_->failure_heard || impl_->is_closed; });
 }
+
+void HubClient::close() { impl_->close(); }
 
 void HubClient::finish() {
   impl_->send(FrameKind::kEnd, "");

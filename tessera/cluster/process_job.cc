@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "tessera/base/core_share.h"
 #include "tessera/base/error.h"
@@ -136,14 +137,27 @@ class ProcessMembership final : public Membership {
   void announce_failure(const std::string& message) override {
     client_.announce_failure(message);
     report_failure(status_fd_, rank_, job_->failed() ? job_->failed_rank() : rank_);
+    close();
   }
-  void finish() override { client_.finish(); }
+  void finish() override {
+    client_.finish();
+    close();
+  }
 
  private:
+  // After its last word a rank has nothing to hear. The threads that seal and read frames must not meet the end of the
+  // process, at which OpenSSL, who computes the seals, cleans up before the job is destroyed.
+  void close() {
+    const std::lock_guard lock(close_mutex_);
+    client_.close();
+    meeting_.server.reset();
+  }
+
   std::shared_ptr<comm::JobState> job_;
   Meeting meeting_;
   int rank_;
   int status_fd_;
+  std::mutex close_mutex_;
   HubClient client_;
 };
 

@@ -148,7 +148,7 @@ def test_a_job_whose_ranks_end_well_is_a_success(tmp_path, end, launcher, transp
     script.write_text(TESSERA + "meet()\nprint('met')\nsys.stdout.flush()\n" + GOOD_ENDS[end])
     done = run([*launcher, "-n", 2, sys.executable, script], transport)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("met\n") == 2
+    assert done.stdout.count("met") == 2  # mpirun may write the ends of lines apart
 
 
 def test_a_rank_that_has_ended_well_says_whose_failure_ends_the_job(tmp_path):
