@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Refuses includes that go upward or sideways between the folders of tessera/.
 
-A folder includes only folders of lower layers. Its CMakeLists.txt names its dependencies (DEPS), which must be lower
+A folder includes only folders of lower layers, and a room within a folder only lower rooms of it. Its CMakeLists.txt names its dependencies (DEPS), which must be lower
 too, and which must lead to every folder that its library includes. Programs that stand for a user's (examples/,
 tessera/tools, python/) see of the library only its public header. tessera/testing is for tests and benchmarks.
 Prints one line for each fault: file:line, the include, the rule. Exit code 1 where there is one.
@@ -23,6 +23,8 @@ LAYERS = {
     "train": 7,
     "tools": 8,
 }
+# The rooms of a folder, from the lowest up; the folder's own files stand above them.
+ROOMS = {"train": ("options", "modes")}
 TESTING = "testing"
 PUBLIC_HEADER = "tessera/tessera.h"
 PUBLIC_ONLY = ("tessera/tools", "examples", "python")
@@ -37,6 +39,22 @@ def folder_of(path):
     """tessera/ir/graph.h -> ir; None for a file outside tessera/ or directly in it."""
     parts = path.split("/")
     return parts[1] if len(parts) > 2 and parts[0] == "tessera" else None
+
+
+def room_of(path):
+    """tessera/train/modes/mode.h -> modes; None for a file that is in no room with a place in ROOMS."""
+    parts = path.split("/")
+    return parts[2] if len(parts) > 3 and parts[2] in ROOMS.get(parts[1], ()) else None
+
+
+def check_rooms(path, target):
+    """The rule that `path` breaks by including `target`, of the same folder, or None."""
+    folder, own, used = folder_of(path), room_of(path), room_of(target)
+    rooms = ROOMS.get(folder, ())
+    if own is None or own == used or (used is not None and rooms.index(used) < rooms.index(own)):
+        return None
+    lower = ", ".join(f"{folder}/{room}" for room in rooms[:rooms.index(own)])
+    return f"upward: {folder}/{own} may include of {folder} only " + (lower or "nothing")
 
 
 def lower_than(folder):
@@ -63,7 +81,7 @@ def check_include(path, target, test_files=frozenset()):
         return None if own is None or is_test(path, test_files) else f"{PUBLIC_HEADER} is for users; include the header that you need"
     used = folder_of(target)
     if used == own:
-        return None
+        return check_rooms(path, target) if own else None
     if used is None:
         return "a library folder includes tessera/FOLDER/FILE.h" if own else None
     if used == TESTING:

@@ -84,4 +84,5 @@
 #include "tessera/train/callbacks.h"
 #include "tessera/train/metrics.h"
 #include "tessera/train/model.h"
+#include "tessera/train/modes/automatic_plan.h"
 #include "tessera/train/rank_barrier.h"

@@ -106,7 +106,7 @@ Tensor all_rows(const Tensor& own) {
 // Shows each batch of an evaluation to objects of Python: update(output, label, loss).
 class Observers : public train::Metric {
  public:
-  explicit Observers(bool rows_are_own) : Metric(""), rows_are_own_(rows_are_own) {}
+  Observers() : Metric("") {}
   bool is_global() const override { return true; }
   void update(const Tensor& output, const Tensor& label, double loss, int64_t) override {
     if (objects_.empty()) return;
@@ -115,11 +115,14 @@ class Observers : public train::Metric {
     const nb::gil_scoped_acquire gil;
     for (const auto& object : objects_) object.attr("update")(outputs, labels, loss);
   }
-  // From here on these are shown; with the GIL held.
-  void set(std::vector<nb::object> objects) { objects_ = std::move(objects); }
+  // From here on these are shown; with the GIL held. rows_are_own: of each rank, which only together are the batch.
+  void set(std::vector<nb::object> objects, bool rows_are_own) {
+    objects_ = std::move(objects);
+    rows_are_own_ = rows_are_own;
+  }
 
  private:
-  bool rows_are_own_;  // of each rank, which only together are the batch
+  bool rows_are_own_ = false;
   std::vector<nb::object> objects_;
 };
 
@@ -164,15 +167,14 @@ class PythonModel {
   PythonModel(nn::Cell& network, nn::Cell* loss, nn::Optimizer* optimizer, train::ModelOptions options,
               bool shows_slices, const std::vector<nn::Parameter*>& states) {
     num_metrics_ = options.metrics.size();
-    options.metrics.push_back(observers_ = std::make_shared<Observers>(has_own_rows(options.parallel_mode)));
+    options.metrics.push_back(observers_ = std::make_shared<Observers>());
     auto parameters = parameters_of(network, loss);
     for (nn::Parameter* parameter : parameters) fetch_held(*parameter);  // another model may have trained it
     for (nn::Parameter* state : states) {
       fetch_held(*state);
       if (state->data) options.initial_states.emplace(state->full_name(), *state->data);
     }
-    cluster::Context& own =
-        options.parallel_mode == train::ParallelMode::kStandAlone && !has_context() ? alone() : context();
+    cluster::Context& own = !train::needs_ranks(options.parallel_mode) && !has_context() ? alone() : context();
     {
       const nb::gil_scoped_release release;
       model_ = std::make_unique<train::Model>(own, network, loss, optimizer, options);
@@ -219,12 +221,12 @@ class PythonModel {
   std::map<std::string, double> eval(const data::Dataset& dataset, int num_workers, std::vector<nb::object> objects) {
     if (num_metrics_ == 0 && objects.empty()) throw InvalidArgument("eval: the model has no metrics");
     struct Shown {
-      Shown(Observers& observers, std::vector<nb::object> objects) : observers(observers) {
-        observers.set(std::move(objects));
+      Shown(Observers& observers, std::vector<nb::object> objects, bool rows_are_own) : observers(observers) {
+        observers.set(std::move(objects), rows_are_own);
       }
-      ~Shown() { observers.set({}); }
+      ~Shown() { observers.set({}, false); }
       Observers& observers;
-    } shown(*observers_, std::move(objects));
+    } shown(*observers_, std::move(objects), model_->mode().is_shared() && !model_->mode().takes_whole_batches());
     held_->take();
     const nb::gil_scoped_release release;
     auto results = with_unowned_cells(
@@ -234,13 +236,9 @@ class PythonModel {
   }
 
  private:
-  static bool has_own_rows(train::ParallelMode mode) {
-    const bool by_rank = mode == train::ParallelMode::kDataParallel || mode == train::ParallelMode::kHybrid;
-    return by_rank && context().size() > 1;
-  }
   // A script that is started on ranks and does not say how they share the work.
   void warn_if_alone_among_ranks() const {
-    if (model_->options().parallel_mode != train::ParallelMode::kStandAlone) return;
+    if (train::needs_ranks(model_->options().parallel_mode)) return;
     const int ranks = has_context() ? context().size() : cluster::num_processes_from_environment();
     static bool is_said = false;
     if (ranks == 1 || std::exchange(is_said, true)) return;

@@ -107,13 +107,13 @@ std::vector<std::optional<checkpoint::Box>> CheckpointJob::boxes_to_write() cons
 }
 
 void CheckpointJob::keep_needed_pieces() {
-  const auto boxes = form == Form::kSlices ? boxes_to_write() : std::vector<std::optional<checkpoint::Box>>();
+  const auto boxes = form == SaveForm::kSlices ? boxes_to_write() : std::vector<std::optional<checkpoint::Box>>();
   for (size_t i = 0; i < values.size(); ++i) {
     auto& value = values[i];
-    if (form == Form::kSlices) {
+    if (form == SaveForm::kSlices) {
       if (boxes[i]) value.piece = checkpoint::view_of(value.piece, checkpoint::relative(*boxes[i], *value.box));
       value.box = boxes[i];
-    } else if (form == Form::kWhole && !is_first_in_directory()) {
+    } else if (form == SaveForm::kWhole && !is_first_in_directory()) {
       const bool sends = value.held.layout && is_first_holder(value.held, group->rank());
       if (!sends) value.box = std::nullopt;
     }
@@ -150,7 +150,7 @@ void CheckpointJob::take_snapshot(Snapshot& snapshot, std::span<const TensorView
 
 std::string CheckpointJob::run() {
   if (snapshot_ != nullptr) snapshot_->finish_in_background();
-  if (form == Form::kAlone) {
+  if (form == SaveForm::kAlone) {
     auto saved = save_alone();
     if (after_commit) after_commit();
     return saved;
@@ -158,10 +158,10 @@ std::string CheckpointJob::run() {
   RankBarrier barrier(*group);
   std::string saved;
   switch (form) {
-    case Form::kAlone: break;
-    case Form::kOwn: checkpoint::run_together(barrier, "cannot save", [&] { return saved = save_alone(); }); break;
-    case Form::kWhole: saved = save_whole(); break;
-    case Form::kSlices: saved = save_slices(); break;
+    case SaveForm::kAlone: break;
+    case SaveForm::kOwn: checkpoint::run_together(barrier, "cannot save", [&] { return saved = save_alone(); }); break;
+    case SaveForm::kWhole: saved = save_whole(); break;
+    case SaveForm::kSlices: saved = save_slices(); break;
   }
   checkpoint::run_together(barrier, "cannot save", [&] {
     if (after_commit && is_first_in_directory()) after_commit();

@@ -14,19 +14,13 @@
 #include "tessera/checkpoint/manifest.h"
 #include "tessera/checkpoint/sharing.h"
 #include "tessera/comm/communicator.h"
+#include "tessera/train/modes/save_form.h"
 #include "tessera/train/snapshot.h"
 
 namespace tessera::train {
 
 class CheckpointJob {
  public:
-  // Who saves what.
-  enum class Form {
-    kAlone,   // this rank, all its values, without the others
-    kOwn,     // each rank all its values, into a directory of its own; they fail together
-    kWhole,   // one rank of each directory, whole values, which the others send
-    kSlices,  // each rank its slices
-  };
   struct Value {
     checkpoint::HeldValue held;
     std::optional<checkpoint::Box> box;  // what `piece` holds; nullopt: nothing
@@ -35,7 +29,7 @@ class CheckpointJob {
     bool is_row_of_rank = false;         // one row per rank: of one device, it has no first dim
   };
 
-  Form form = Form::kAlone;
+  SaveForm form = SaveForm::kAlone;
   FileSystem* files = nullptr;
   comm::Communicator* group = nullptr;  // the group of all ranks; nullptr for kAlone
   std::string path;

@@ -18,7 +18,8 @@
 #include "tessera/nn/normalization.h"
 #include "tessera/ops/functions.h"
 #include "tessera/testing/run_ranks.h"
-#include "tessera/train/mode_options.h"
+#include "tessera/train/model.h"
+#include "tessera/train/modes/mode_options.h"
 
 namespace tessera::train {
 namespace {

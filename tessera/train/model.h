@@ -12,107 +12,25 @@
 
 #include "tessera/checkpoint/global_checkpoint.h"
 #include "tessera/checkpoint/save.h"
-#include "tessera/checkpoint/strategy_file.h"
 #include "tessera/cluster/context.h"
 #include "tessera/data/batch_iterator.h"
-#include "tessera/nn/loss_scale.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimizer.h"
 #include "tessera/session/session.h"
 #include "tessera/session/trace.h"
-#include "tessera/train/automatic_plan.h"
 #include "tessera/train/background_save.h"
 #include "tessera/train/batch_place.h"
 #include "tessera/train/callback.h"
 #include "tessera/train/checkpoint_job.h"
 #include "tessera/train/metrics.h"
+#include "tessera/train/modes/mode.h"
 #include "tessera/train/network_identity.h"
+#include "tessera/train/options/model_options.h"
 #include "tessera/train/rank_barrier.h"
 #include "tessera/train/snapshot.h"
 #include "tessera/train/training_place.h"
 
 namespace tessera::train {
-
-enum class ParallelMode {
-  kStandAlone,    // each rank by itself
-  kDataParallel,  // the global batch is split over the ranks; the result is that of one device on the whole batch
-  // The network is written for one rank: it sees this rank's batch and this rank's slices of parameters that are
-  // layerwise_parallel, and combines them by collectives of its own. The loss is the mean of the ranks' losses; the
-  // gradients of all other parameters are summed over the ranks.
-  kHybrid,
-  kSemiAuto,  // operators are split as their strategies say, the others by the batch; the result is that of one device
-  // A search decides how everything is split (compiler/auto_parallel); strategies hold. The result is that of one
-  // device.
-  kAutomatic,
-};
-// "stand_alone", "data_parallel", "hybrid_parallel", "semi_auto_parallel", "auto_parallel". Throws InvalidArgument
-// listing them.
-ParallelMode parse_parallel_mode(const std::string& text);
-
-// Over which rows batch normalisation takes its statistics in data parallel.
-enum class BatchNormStatistics {
-  kGlobal,  // the global batch: equal to one device
-  kLocal,   // each rank's own rows, without communication; moving statistics are one row per rank
-};
-
-// An option that is set and has no effect in the parallel mode is warned about once, by rank 0 (mode_options.h).
-struct ModelOptions {
-  ParallelMode parallel_mode = ParallelMode::kStandAlone;
-  // A step of training is so many batches: their gradients are accumulated (states accu_grads.<parameter>), the
-  // optimizer gets those of the mean of their losses. The batches of an epoch must make whole steps.
-  int64_t gradient_accumulation_steps = 1;
-  // Semi-automatic: how the inputs lie. Their rows are split over all ranks where nothing is said; with full_batch they
-  // are whole on every rank; a dataset_strategy has a tuple of counts for each input, ((1,1,1,8),(1,)).
-  bool full_batch = false;
-  // Semi-automatic: operators without a strategy take over that of a neighbour instead of splitting the batch, where
-  // strategies reach them.
-  bool sharding_propagation = false;
-  mesh::Strategy dataset_strategy = {};
-  // Semi-automatic: where to write how operators and parameters of the training step are split, and from where to take
-  // how they are to be: the strategy file of the tutorials, JSON if the name ends with ".json". What is taken stands
-  // above the network's own strategies and above parallel_optimizer. Then the ranks of each group, and the ranks that
-  // hold what this one holds. Where ranks name one file, one of them writes it. "": none.
-  std::string strategy_ckpt_save_file = {};
-  std::string strategy_ckpt_load_file = {};
-  std::string group_ckpt_save_file = {};
-  // Automatic: how to search, on which machines, and files for the plan. What the search is told of memory is
-  // session.memory_limit_bytes. parallel_optimizer has no meaning then: the search decides on it, too.
-  AutomaticPlanOptions automatic = {};
-  // The replicas of a parameter of at least so many bytes share its rows, the optimizer's states and its work. Hybrid
-  // parallel refuses it.
-  bool parallel_optimizer = false;
-  int64_t parallel_optimizer_threshold = 64 << 10;
-  // Into how many parts at most, each kept by neighbouring ranks; must divide the ranks. 0: all replicas share.
-  int optimizer_weight_shard_size = 0;
-  // Data parallel: the gradient is that of the mean over the ranks (true), or of the sum (false).
-  bool gradients_mean = true;
-  // Give all ranks rank 0's initial values. Where it is off, a difference is warned about at the first step.
-  bool parameter_broadcast = false;
-  BatchNormStatistics batch_norm_statistics = BatchNormStatistics::kGlobal;
-  // What the network computes in; its parameters, their gradients and the optimizer's states are f32 throughout, and
-  // so is the loss. kBF16, as torch.autocast does it; kF16, with a dynamic loss scale unless one is given; absent: as
-  // amp_level says.
-  std::optional<DType> precision = std::nullopt;
-  // The tutorials' word for it. O0: f32; O2: f16 with norms in f32 and a dynamic loss scale; O3: f16 in everything but
-  // the loss, without a loss scale unless one is given; auto: O2 on a GPU, O0 on a CPU.
-  std::string amp_level = "O0";
-  // Scales and shifts of normalisations stay f32. Absent: they do, but not in O3.
-  std::optional<bool> keep_batchnorm_fp32 = std::nullopt;
-  // nn::dynamic_loss_scale() or nn::fixed_loss_scale(). A step whose gradients or loss are not finite is skipped on all
-  // ranks: parameters, moments and counters of the optimizer stay as they were. Absent: as precision or amp_level say.
-  std::optional<nn::LossScale> loss_scale = std::nullopt;
-  // Initial values and random operators are functions of this seed. All ranks use rank 0's.
-  uint64_t seed = 1;
-  // The name of this training, by which its checkpoints are known when it is started again: a checkpoint of another
-  // name is not resumed. Two trainings of one network have two names. "": checkpoints of any name are resumed, of this
-  // network and optimizer.
-  std::string job_name = {};
-  // What states of the optimizer start with, in place of the optimizer's own initial values: by full name, of the
-  // state's type. Names that the optimizer has no state of are left out. Ranks agree on them as on parameters.
-  std::map<std::string, Tensor> initial_states = {};
-  session::SessionOptions session = {};
-  std::vector<std::shared_ptr<Metric>> metrics = {};
-};
 
 struct TrainOptions {
   // Callbacks run once per `sink_size` steps instead of every step.
@@ -174,7 +92,7 @@ class Model {
   void build_predict(const std::vector<Type>& inputs);
   // How parameters and states lie on the ranks, as a strategy file says it, with their shapes: of the training step,
   // else of the prediction that was built. Empty before, and where each rank has values of its own.
-  const std::vector<checkpoint::ParameterLayout>& layouts() const { return layouts_; }
+  const std::vector<checkpoint::ParameterLayout>& layouts() const { return mode_->layouts(); }
   // One step on one global batch: each rank gives its rows (all of them in semi-automatic parallelism, where it takes
   // what its plan wants; in hybrid parallel the batch is its own, and global_rows are its rows). Returns the loss.
   // Where gradients are accumulated, a call is one micro-batch, and the loss is the mean of the losses of this step so
@@ -218,7 +136,9 @@ class Model {
   // Whether the latest step, or micro-batch, was skipped because a gradient or the loss was not finite.
   bool was_skipped() const { return was_skipped_; }
   // Automatic: the plan of the training step, once it is compiled; nullptr before, and in other modes.
-  const compiler::PlanRecord* plan() const { return plan_.get(); }
+  const compiler::PlanRecord* plan() const { return mode_->plan().get(); }
+  // How the ranks share the training; that of one rank where the context has no more.
+  const Mode& mode() const { return *mode_; }
   // The id of this training: a random one, or that of the checkpoint that was loaded to go on from. Every rank calls
   // it.
   const std::string& training_id();
@@ -242,21 +162,10 @@ class Model {
   ir::Graph trace_train(const std::vector<session::InputSpec>& inputs);
 
  private:
-  bool is_parallel() const;
-  bool is_in(ParallelMode mode) const { return is_parallel() && options_.parallel_mode == mode; }
-  bool is_data_parallel() const { return is_in(ParallelMode::kDataParallel); }
-  bool is_hybrid() const { return is_in(ParallelMode::kHybrid); }
-  // Operators are split one by one, by the user or by a search.
-  bool is_semi_auto() const { return is_in(ParallelMode::kSemiAuto) || is_automatic(); }
-  bool is_automatic() const { return is_in(ParallelMode::kAutomatic); }
-  // The ranks whose losses' mean is the loss, where each rank's graph is its own.
-  std::optional<ops::RankGroup> ranks_of_loss() const;
   bool accumulates() const { return options_.gradient_accumulation_steps > 1; }
-  nn::Settings settings(bool training) const;
-  mesh::Mesh mesh() const;
-  compiler::PlanOptions plan_options() const;
-  std::unique_ptr<session::Executable> compile(const ir::Graph& graph, const std::vector<session::InputSpec>& inputs);
   ir::Graph trace_train(const std::vector<session::InputSpec>& inputs, session::StepPart part);
+  // Has the mode note how the ranks share what is compiled, and write it. Collective.
+  void record_plan(const session::Executable& executable, bool is_training);
   // Says once that strategies of the network have no effect in this mode.
   void say_unused_strategies(const ir::Graph& graph);
   // The executable of the next batch: with gradient accumulation that of a step's last one is another.
@@ -270,39 +179,23 @@ class Model {
   void prepare_values();
   // Gives them their first values. Of data that the user gave each rank takes its own.
   void initialize_values();
-  // Of the network, then of the loss.
-  std::vector<nn::Parameter*> parameters() const;
   // States that count steps.
   std::vector<std::string> counters() const;
-  void check_layerwise(const nn::Parameter& parameter) const;
   void agree_on_values();
   void place_values(const ir::Graph& graph, const std::vector<session::InputSpec>& inputs);
-  void place_values(const ir::Graph& graph, const compiler::Plan& plan);
   void place(const compiler::ShardingHints& layouts);
-  std::shared_ptr<const compiler::PlanRecord> search_plan(const ir::Graph& graph,
-                                                          const std::vector<session::InputSpec>& inputs);
   void check_replicas();
-
-  // model_strategies.cc: strategy files.
-  void read_strategies();
-  // Writes the strategies of the compiled training step, or prediction, once; notes its layouts.
-  void write_strategies(const session::Executable& executable, bool is_training);
-  bool is_writer(const std::string& path);
 
   // model_batches.cc: from the data set to the inputs of a step.
   std::vector<session::InputSpec> input_specs(const data::Dataset& dataset, int64_t global_rows) const;
-  int64_t global_rows_of(const data::Dataset& dataset, int64_t rows) const;
-  compiler::ShardingHints input_hints(const std::vector<session::InputSpec>& inputs) const;
   data::BatchIterator batches_of(const data::Dataset& dataset, data::Position start, int64_t num_epochs,
                                  const TrainOptions& options, const session::Executable& executable) const;
   // `has_own_rows`: the data set is one rank's part, which lies in memory as the step reads it.
   BatchPlace place_of_batch(session::Executable& executable, const std::vector<session::InputSpec>& inputs,
                             bool has_own_rows);
-  // Whether a data set gives each rank the rows that it reads. Throws InvalidArgument where all read the whole batch.
-  bool has_own_rows(const data::Dataset& dataset) const;
 
   // model_training.cc
-  double loss_of(session::Executable& executable) const;
+  double loss_of(session::Executable& executable) const { return mode_->mean_loss(executable.output("loss")); }
   // Micro-batches of the present step that are done. The state of that name.
   int64_t& accumulated_batches();
   session::StepPart next_part();
@@ -311,11 +204,8 @@ class Model {
   int64_t steps_per_epoch(const data::Dataset& dataset) const;
   // So that the place counts batches of the data set. Throws InvalidArgument where a step is not whole there.
   void find_place_in(const data::Dataset& dataset, int64_t full_rows);
-  void require_equal_steps(int64_t own);
   // Says once that a table of learning rates ends before the training, which goes on to this step.
   void say_short_rates(int64_t last_step);
-  // Throws InvalidArgument where the ranks' data sets are no parts of the same batches.
-  void require_common_data(const data::Dataset& dataset);
   void run_batch(session::Executable& executable, const RunContext& run);
   // Runs it and notes whether it was skipped.
   void run_step(session::Executable& executable);
@@ -328,7 +218,8 @@ class Model {
   std::vector<CheckpointJob::Value> held_values();
   // All of a save but its copy of the values. Collective.
   CheckpointJob make_save(const std::string& path, const SaveCheckpointOptions& options);
-  CheckpointJob::Form form_of_save(bool integrated) const;
+  // Whether each rank has checkpoints of its own, of its own values.
+  bool has_own_checkpoints() const { return mode_->form_of_save(/*integrated=*/true) == SaveForm::kOwn; }
   void require_own_directory(const std::string& directory, bool is_shared);
   comm::Communicator& save_group();
   struct OpenedCheckpoint {
@@ -363,22 +254,17 @@ class Model {
   void note_network(const ir::Graph& train_step);
 
   cluster::Context& context_;
-  nn::Cell& network_;
-  nn::Cell* loss_;
-  nn::Optimizer* optimizer_;
+  TrainedCells cells_;
   ModelOptions options_;
+  std::unique_ptr<Mode> mode_;
   std::unique_ptr<session::Session> session_;
   std::vector<nn::Parameter> states_;
   std::map<std::string, std::unique_ptr<session::Executable>> compiled_;
   session::Executable* train_ = nullptr;
   TrainingPlace place_;
   bool was_skipped_ = false;
-  double loss_sum_ = 0;                                 // the losses of train_step's micro-batches of the present step
-  std::set<std::string> own_values_;                    // the names of values that differ between ranks by intention
-  std::shared_ptr<const compiler::PlanRecord> plan_;    // automatic: of the training step, once it is known
-  std::optional<checkpoint::StrategyFile> strategies_;  // what strategy_ckpt_load_file says
-  std::vector<checkpoint::ParameterLayout> layouts_;
-  bool strategies_written_ = false;
+  double loss_sum_ = 0;               // the losses of train_step's micro-batches of the present step
+  std::set<std::string> own_values_;  // the names of values that differ between ranks by intention
   bool strategies_said_ = false;
   bool rates_said_ = false;
   bool predicts_split_ = false;  // values lie as strategies say

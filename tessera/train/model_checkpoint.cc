@@ -82,15 +82,9 @@ std::vector<CheckpointJob::Value> Model::held_values() {
       value.piece = value.copy.view();
     }
     value.box = checkpoint::held_box(value.held, context_.rank());
-    value.is_row_of_rank = value.held.layout && is_statistic(name) && is_data_parallel();
+    value.is_row_of_rank = value.held.layout && is_statistic(name) && mode_->batch_norm_groups() > 0;
   }
   return values;
-}
-
-CheckpointJob::Form Model::form_of_save(bool integrated) const {
-  if (!is_parallel()) return CheckpointJob::Form::kAlone;
-  if (is_hybrid()) return CheckpointJob::Form::kOwn;
-  return integrated ? CheckpointJob::Form::kWhole : CheckpointJob::Form::kSlices;
 }
 
 // Each rank writes its own values into a directory of its own.
@@ -119,7 +113,7 @@ comm::Communicator& Model::save_group() {
 CheckpointJob Model::make_save(const std::string& path, const SaveCheckpointOptions& options) {
   checkpoint::check_encryption_to_write(options.encryption);
   CheckpointJob job;
-  job.form = form_of_save(options.integrated);
+  job.form = mode_->form_of_save(options.integrated);
   job.files = &context_.file_system();
   job.path = path;
   job.append_info = options.append_info;
@@ -132,14 +126,14 @@ CheckpointJob Model::make_save(const std::string& path, const SaveCheckpointOpti
               .world_size = context_.size(),
               .network_hash = network_identity_.hash,
               .network_operators = network_identity_.operators,
-              .optimizer = optimizer_ != nullptr ? optimizer_->name() : std::string(),
+              .optimizer = cells_.optimizer != nullptr ? cells_.optimizer->name() : std::string(),
               .seed = options_.seed};
   place_.write_to(job.info);
-  if (is_parallel()) {
+  if (mode_->is_shared()) {
     RankBarrier barrier(context_.world());
     const auto directory = parent_path(path);
     job.together = checkpoint::ranks_of_directory(*job.files, barrier, directory);
-    if (is_hybrid()) require_own_directory(directory, job.together.front() != context_.rank());
+    if (job.form == SaveForm::kOwn) require_own_directory(directory, job.together.front() != context_.rank());
     job.group = options.async ? &save_group() : &context_.world();
   }
   job.values = held_values();
@@ -168,13 +162,13 @@ void Model::finish_saves() {
 const std::string& Model::training_id() {
   if (!training_id_.empty()) return training_id_;
   training_id_ = random_id();
-  if (is_parallel()) training_id_ = RankBarrier(context_.world()).exchange(training_id_)[0];
+  if (mode_->is_shared()) training_id_ = RankBarrier(context_.world()).exchange(training_id_)[0];
   return training_id_;
 }
 
 void Model::note_network(const ir::Graph& train_step) {
   // Where each rank normalises its own rows, the graph depends on the number of ranks.
-  if (settings(true).batch_norm_groups > 0) return;
+  if (mode_->batch_norm_groups() > 0) return;
   if (network_identity_.hash.empty()) network_identity_ = identity_of(train_step);
   if (network_to_compare_) require_same_network(loaded_path_, *network_to_compare_);
   network_to_compare_.reset();
@@ -201,7 +195,7 @@ void Model::require_same_network(const std::string& path, const NetworkIdentity&
 }
 
 void Model::require_same_training(const std::string& path, const checkpoint::CheckpointInfo& info) const {
-  const auto own = optimizer_ != nullptr ? optimizer_->name() : std::string();
+  const auto own = cells_.optimizer != nullptr ? cells_.optimizer->name() : std::string();
   if (!own.empty() && !info.optimizer.empty() && own != info.optimizer) {
     refuse_other_training(path, fmt::format("its optimizer is {}, here it is {}", info.optimizer, own));
   }
@@ -211,7 +205,7 @@ void Model::require_same_training(const std::string& path, const checkpoint::Che
 // Whether all values can be made again as they were before anyone has trained or set them, by each rank for itself.
 // Ranks agree on it: they read the same way.
 bool Model::can_begin_anew(RankBarrier* others) {
-  const bool own = values_are_initial_ && !is_semi_auto() && !options_.parameter_broadcast;
+  const bool own = values_are_initial_ && !mode_->agrees_on_values() && !options_.parameter_broadcast;
   if (others == nullptr) return own;
   const auto all = others->exchange(own ? "yes" : "no");
   return std::all_of(all.begin(), all.end(), [](const auto& one) { return one == "yes"; });
@@ -224,7 +218,7 @@ Model::OpenedCheckpoint Model::load(const std::string& path, const Loading& load
   finish_saves();
   // Those who go on together find the same step, all or none.
   std::optional<RankBarrier> barrier;
-  if (is_parallel() && (!is_hybrid() || loading.is_resumed)) barrier.emplace(context_.world());
+  if (mode_->is_shared() && (!has_own_checkpoints() || loading.is_resumed)) barrier.emplace(context_.world());
   auto* others = barrier ? &*barrier : nullptr;
   const bool reads_once = can_begin_anew(others);
   try {
@@ -254,7 +248,7 @@ Model::OpenedCheckpoint Model::load_first_usable(const std::string& path, const 
   const auto run = [&](FunctionRef<std::string()> part) {
     return others == nullptr ? std::vector{part()} : checkpoint::run_together(*others, "cannot load", part);
   };
-  auto* together = is_hybrid() ? nullptr : others;  // in hybrid_parallel each rank reads files of its own
+  auto* together = has_own_checkpoints() ? nullptr : others;
   std::optional<checkpoint::Candidates> candidates;
   std::optional<OpenedCheckpoint> opened;
   Destinations destinations;
@@ -416,7 +410,7 @@ checkpoint::CheckpointInfo Model::load_checkpoint(const std::string& path, const
 
 void Model::load_parameters(const std::string& path, const checkpoint::Encryption& decryption) {
   std::vector<std::string> names;
-  for (const nn::Parameter* parameter : network_.parameters()) names.push_back(parameter->full_name());
+  for (const nn::Parameter* parameter : cells_.network.parameters()) names.push_back(parameter->full_name());
   load(path, {.decryption = decryption, .job_name = {}, .names = std::move(names)});
   replicas_checked_ = false;
 }

@@ -4,23 +4,9 @@
 #include "tessera/base/logging.h"
 #include "tessera/nn/base_optimizer.h"
 #include "tessera/nn/gradient_accumulation.h"
-#include "tessera/session/gather_texts.h"
-#include "tessera/train/common_data.h"
-#include "tessera/train/precision.h"
+#include "tessera/train/options/precision.h"
 
 namespace tessera::train {
-namespace {
-
-// The mean of a loss of any shape.
-double mean_of(const TensorView& view) {
-  if (view.num_elements() == 1 && view.dtype == DType::kF32) return static_cast<double>(*view.as<float>());
-  const auto values = Tensor::copy_of(view).to_doubles();
-  double sum = 0;
-  for (const double v : values) sum += v;
-  return sum / static_cast<double>(values.size());
-}
-
-}  // namespace
 
 session::StepPart Model::next_part() {
   if (!accumulates()) return session::StepPart::kWhole;
@@ -52,18 +38,6 @@ void Model::find_place_in(const data::Dataset& dataset, int64_t full_rows) {
   place_.count_in(full_rows, options_.gradient_accumulation_steps, accumulated, dataset.get_repeat_count() != 1);
 }
 
-// Each rank has a data set of its own, and waits for the others in every step.
-void Model::require_equal_steps(int64_t own) {
-  std::vector<int64_t> all(static_cast<size_t>(context_.size()));
-  const std::vector<int64_t> counts(all.size(), 1);
-  context_.world().all_gather(&own, all.data(), counts, DType::kI64, "comparing the steps of an epoch");
-  for (size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    throw InvalidArgument("train: rank {} has {} steps an epoch, rank 0 has {}; in hybrid_parallel they must be equal",
-                          rank, all[rank], all[0]);
-  }
-}
-
 void Model::say_short_rates(int64_t last_step) {
   if (rates_said_ || context_.rank() != 0) return;
   for (const nn::Parameter& state : states_) {
@@ -73,15 +47,6 @@ void Model::say_short_rates(int64_t last_step) {
         "train: {} has the rates of {} steps, the training goes on to step {}: the last rate holds from step {} on",
         state.full_name(), state.type.shape[0], last_step, state.type.shape[0]);
   }
-}
-
-void Model::require_common_data(const data::Dataset& dataset) {
-  const bool is_common = is_semi_auto() ? !has_own_rows(dataset) : dataset.num_shards() == 1;
-  const auto all = session::gather_texts(context_.world(), describe_data(dataset), "comparing the data of the ranks");
-  train::require_common_data(all, is_common ? BatchParts::kOfCommon : BatchParts::kOfEachRank);
-  const auto doubled = is_common ? "" : find_doubled_shard(all);
-  if (doubled.empty() || context_.rank() != 0) return;
-  log_warning("train: {}: they train on the same rows, and on others nobody does", doubled);
 }
 
 void Model::run_batch(session::Executable& executable, const RunContext& run) {
@@ -128,17 +93,17 @@ void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callba
                   const TrainOptions& options) {
   if (num_epochs < 1) throw InvalidArgument("train: the number of epochs must be at least 1, got {}", num_epochs);
   const int64_t batches_per_step = options_.gradient_accumulation_steps;
-  if (is_parallel() && !is_hybrid()) require_common_data(dataset);
+  mode_->compare_data(dataset);
   const int64_t steps = steps_per_epoch(dataset);
-  if (is_hybrid()) require_equal_steps(steps);
-  const int64_t full_rows = global_rows_of(dataset, dataset.get_batch_size());
+  mode_->compare_steps(steps);
+  const int64_t full_rows = mode_->global_rows(dataset, dataset.get_batch_size());
   find_place_in(dataset, full_rows);
   const auto full_inputs = input_specs(dataset, full_rows);
   // By part of the step: what is compiled for full batches, and where they go.
   std::map<session::StepPart, std::pair<session::Executable*, BatchPlace>> full;
   for (const auto part : parts()) {
     train_ = &train_executable_for(full_inputs, part);
-    full[part] = {train_, place_of_batch(*train_, full_inputs, has_own_rows(dataset))};
+    full[part] = {train_, place_of_batch(*train_, full_inputs, mode_->gives_own_rows(dataset))};
   }
   check_replicas();
 
@@ -159,7 +124,7 @@ void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callba
 
   // Returns what the batch is for.
   const auto read_batch = [&]() -> session::Executable& {
-    const int64_t rows = global_rows_of(dataset, batches.next_global_rows());
+    const int64_t rows = mode_->global_rows(dataset, batches.next_global_rows());
     if (rows == full_rows) {
       const auto& [compiled, place] = full.at(next_part());
       batches.next_into(place.written);
@@ -168,7 +133,7 @@ void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callba
     }
     const auto inputs = input_specs(dataset, rows);
     session::Executable& compiled = train_executable_for(inputs);
-    const auto place = place_of_batch(compiled, inputs, has_own_rows(dataset));
+    const auto place = place_of_batch(compiled, inputs, mode_->gives_own_rows(dataset));
     batches.next_into(place.written);
     place.distribute();
     return compiled;
@@ -190,7 +155,7 @@ void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callba
       int64_t num_losses = 0;
       do {
         if (options.before_batch) options.before_batch();
-        run.rows_of_epoch += global_rows_of(dataset, batches.next_global_rows());
+        run.rows_of_epoch += mode_->global_rows(dataset, batches.next_global_rows());
         session::Executable& executable = read_batch();
         run_batch(executable, run);
         if (is_reported) {
@@ -214,16 +179,6 @@ void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callba
   place_.end();
 }
 
-double Model::loss_of(session::Executable& executable) const {
-  const TensorView& view = executable.output("loss");
-  if (!is_parallel() || is_hybrid() || view.shape.ndim() == 0) return mean_of(view);
-  // A vector loss is split over the ranks: the mean over all its elements.
-  double sums[2] = {view.num_elements() == 0 ? 0.0 : mean_of(view) * static_cast<double>(view.num_elements()),
-                    static_cast<double>(view.num_elements())};
-  context_.world().all_reduce(sums, 2, DType::kF64, comm::ReduceOp::kSum, "loss");
-  return sums[0] / sums[1];
-}
-
 double Model::train_step(const std::vector<TensorView>& local_batch, int64_t global_rows) {
   std::vector<session::InputSpec> inputs;
   for (size_t i = 0; i < local_batch.size(); ++i) {
@@ -237,7 +192,7 @@ double Model::train_step(const std::vector<TensorView>& local_batch, int64_t glo
   train_ = &executable;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const TensorView& to = executable.input(inputs[i].name);
-    if (is_semi_auto()) {
+    if (mode_->takes_whole_batches()) {
       copy_elements(mesh::piece_of(local_batch[i], executable.input_slice(inputs[i].name)), to);
       continue;
     }

@@ -5,44 +5,43 @@
 #include "tessera/base/logging.h"
 #include "tessera/nn/dropout.h"
 #include "tessera/nn/gradient_accumulation.h"
-#include "tessera/train/precision.h"
+#include "tessera/train/options/precision.h"
 
 namespace tessera::train {
 
 void Model::prepare_values() {
   // What grows a dim when the batch is cut into groups is one row per rank.
   std::map<std::string, int> plain_ndim;
-  network_.apply_settings({});
-  for (const nn::Parameter* p : network_.parameters()) plain_ndim[p->full_name()] = p->type.shape.ndim();
-  network_.apply_settings(settings(true));
-  if (loss_ != nullptr) loss_->apply_settings(settings(true));
+  cells_.network.apply_settings({});
+  for (const nn::Parameter* p : cells_.network.parameters()) plain_ndim[p->full_name()] = p->type.shape.ndim();
+  cells_.network.apply_settings(mode_->settings(true));
+  if (cells_.loss != nullptr) cells_.loss->apply_settings(mode_->settings(true));
 
-  const auto all = parameters();
+  const auto all = cells_.parameters();
   std::vector<nn::Parameter*> trainable;
   for (nn::Parameter* parameter : all) {
-    check_layerwise(*parameter);
+    mode_->check_parameter(*parameter);
     if (parameter->requires_grad) trainable.push_back(parameter);
   }
-  if (optimizer_ != nullptr) {
-    states_ = optimizer_->states(trainable);
+  if (cells_.optimizer != nullptr) {
+    states_ = cells_.optimizer->states(trainable);
     if (accumulates()) {
       for (auto& state : nn::gradient_accumulators(trainable)) states_.push_back(std::move(state));
     }
   }
-  if (const auto loss_scale = loss_scale_of(options_); optimizer_ != nullptr && loss_scale) {
+  if (const auto loss_scale = loss_scale_of(options_); cells_.optimizer != nullptr && loss_scale) {
     for (auto& state : nn::loss_scale_states(*loss_scale)) states_.push_back(std::move(state));
     if (accumulates()) states_.push_back(nn::accumulated_overflow_state());
   }
-  // The moving statistics of a hybrid network are those of each rank's batch.
   for (const nn::Parameter* parameter : all) {
-    if (parameter->layerwise_parallel || (is_hybrid() && !parameter->requires_grad)) {
+    if (parameter->layerwise_parallel || (mode_->has_own_statistics() && !parameter->requires_grad)) {
       own_values_.insert(parameter->full_name());
     }
   }
   for (const auto& state : states_) {
     if (state.layerwise_parallel) own_values_.insert(state.full_name());
   }
-  const mesh::Mesh ranks = mesh();
+  const mesh::Mesh ranks = mode_->mesh();
   for (const nn::Parameter* parameter : all) {
     const auto name = parameter->full_name();
     const auto plain = plain_ndim.find(name);
@@ -64,21 +63,14 @@ void Model::prepare_values() {
   }
   options_.initial_states.clear();
   initialize_values();
-  if (is_semi_auto()) agree_on_values();
-  if (is_parallel() && options_.parameter_broadcast) {
+  if (mode_->agrees_on_values()) agree_on_values();
+  if (mode_->is_shared() && options_.parameter_broadcast) {
     for (const auto& name : session_->names()) {
       if (session_->is_split(name) || own_values_.contains(name)) continue;
       const TensorView view = session_->view(name);
       context_.world().broadcast(view.data, view.num_elements(), view.dtype, 0, "parameter_broadcast");
     }
   }
-}
-
-std::vector<nn::Parameter*> Model::parameters() const {
-  std::vector<nn::Parameter*> all = network_.parameters();
-  if (loss_ == nullptr) return all;
-  for (nn::Parameter* parameter : loss_->parameters()) all.push_back(parameter);
-  return all;
 }
 
 std::vector<std::string> Model::counters() const {
@@ -90,18 +82,10 @@ std::vector<std::string> Model::counters() const {
 void Model::initialize_values() {
   for (const auto& counter : counters()) session_->set_value(counter, Tensor::zeros({DType::kI64, {}}));
   std::vector<nn::Parameter> copies;
-  for (const nn::Parameter* parameter : parameters()) copies.push_back(*parameter);
+  for (const nn::Parameter* parameter : cells_.parameters()) copies.push_back(*parameter);
   session_->initialize(copies, options_.seed);
   session_->initialize(states_, options_.seed);
   values_are_initial_ = true;
-}
-
-// Where Tessera splits, a slice has no meaning of its own.
-void Model::check_layerwise(const nn::Parameter& parameter) const {
-  if (!parameter.layerwise_parallel || !(is_data_parallel() || is_semi_auto())) return;
-  throw InvalidArgument(
-      "parameter \"{}\" is layerwise_parallel, a slice that the network combines by hand: that needs hybrid_parallel",
-      parameter.full_name());
 }
 
 // Initial values that the user made may differ between ranks: all take rank 0's.
@@ -124,30 +108,7 @@ void Model::agree_on_values() {
 void Model::place_values(const ir::Graph& graph, const std::vector<session::InputSpec>& inputs) {
   if (values_placed_) return;
   values_placed_ = true;
-  if (!is_semi_auto() && !is_data_parallel()) return;
-  if (!is_automatic()) {
-    place_values(graph, session_->plan(graph, mesh(), input_hints(inputs), plan_options()));
-    return;
-  }
-  plan_ = search_plan(graph, inputs);
-  compiler::ShardingHints layouts;
-  for (const auto& [name, sharding] : plan_->inputs) {
-    if (session_->holds(name) && !sharding.is_replicated() && !session_->is_split(name)) {
-      layouts[name] = {plan_->mesh, sharding};
-    }
-  }
-  place(layouts);
-}
-
-void Model::place_values(const ir::Graph& graph, const compiler::Plan& plan) {
-  compiler::ShardingHints layouts;
-  for (const auto& input : graph.inputs()) {
-    const auto layout = plan.layout(input.value);
-    if (input.kind == ir::InputKind::kInput || layout.sharding.is_replicated() || session_->is_split(input.name))
-      continue;
-    layouts[input.name] = layout;
-  }
-  place(layouts);
+  place(mode_->layouts_to_train(*session_, graph, inputs));
 }
 
 void Model::place(const compiler::ShardingHints& layouts) {
@@ -157,18 +118,8 @@ void Model::place(const compiler::ShardingHints& layouts) {
   session_->place(layouts);
 }
 
-std::shared_ptr<const compiler::PlanRecord> Model::search_plan(const ir::Graph& graph,
-                                                               const std::vector<session::InputSpec>& inputs) {
-  AutomaticPlanOptions options = options_.automatic;
-  options.search.hints = input_hints(inputs);
-  options.search.whole_results = true;
-  options.search.memory_limit_bytes = options_.session.memory_limit_bytes;
-  options.search.partition = options_.session.partition;
-  return plan_automatically(context_, graph, options);
-}
-
 void Model::check_replicas() {
-  if (replicas_checked_ || !is_parallel()) return;
+  if (replicas_checked_ || !mode_->is_shared()) return;
   replicas_checked_ = true;
   uint32_t crc = 0;
   for (const auto& name : session_->names()) {

@@ -128,7 +128,7 @@ class SlowDisk : public MemoryFileSystem {
 };
 
 // Two ranks save `w`, of which each holds a half, to a disk that is slow for one file.
-void expect_saved(train::CheckpointJob::Form form, const std::string& slow) {
+void expect_saved(train::SaveForm form, const std::string& slow) {
   SlowDisk disk(slow);
   run_ranks(2,
             [&](cluster::Context& context) {
@@ -152,11 +152,11 @@ void expect_saved(train::CheckpointJob::Form form, const std::string& slow) {
 }
 
 TEST(CheckpointJob, F43_OfWholeValuesOutlastsTheOthersDeadline) {
-  expect_saved(train::CheckpointJob::Form::kWhole, "d/x.ckpt.tmp");
+  expect_saved(train::SaveForm::kWhole, "d/x.ckpt.tmp");
 }
 
 TEST(CheckpointJob, F43_OfSlicesOutlastsTheOthersDeadline) {
-  expect_saved(train::CheckpointJob::Form::kSlices, "d/x.ckpt.manifest.new");
+  expect_saved(train::SaveForm::kSlices, "d/x.ckpt.manifest.new");
 }
 
 }  // namespace

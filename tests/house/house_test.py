@@ -60,6 +60,13 @@ class Layers(unittest.TestCase):
     def test_sideways_is_refused(self):
         self.assertIn("sideways", faults_of({"tessera/nn/a.cc": '#include "tessera/compiler/pipeline.h"\n'})[0])
 
+    def test_a_room_includes_only_lower_rooms_of_its_folder(self):
+        self.assertEqual(faults_of({"tessera/train/model.h": '#include "tessera/train/modes/mode.h"\n',
+                                    "tessera/train/modes/mode.h": '#include "tessera/train/options/model_options.h"\n'}), [])
+        self.assertIn("upward: train/modes may include of train only train/options",
+                      faults_of({"tessera/train/modes/mode.h": '#include "tessera/train/model.h"\n'})[0])
+        self.assertIn("only nothing", faults_of({"tessera/train/options/a.cc": '#include "tessera/train/modes/mode.h"\n'})[0])
+
     def test_testing_is_for_tests(self):
         include = '#include "tessera/testing/run_ranks.h"\n'
         self.assertEqual(faults_of({"tessera/comm/a_test.cc": include, "tests/laws/laws_test.cc": include, "benchmarks/a.cc": include}), [])

@@ -1,4 +1,4 @@
-#include "tessera/train/strategy_record.h"
+#include "tessera/train/modes/strategy_record.h"
 
 #include <algorithm>
 #include <cctype>

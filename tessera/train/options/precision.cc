@@ -1,4 +1,4 @@
-#include "tessera/train/precision.h"
+#include "tessera/train/options/precision.h"
 
 #include "tessera/base/error.h"
 

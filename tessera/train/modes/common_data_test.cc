@@ -1,4 +1,4 @@
-#include "tessera/train/common_data.h"
+#include "tessera/train/modes/common_data.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,14 +1,13 @@
-#include "tessera/train/mode_options.h"
+#include "tessera/train/modes/mode_options.h"
 
 #include <fmt/ranges.h>
+
+#include "tessera/base/error.h"
 
 namespace tessera::train {
 namespace {
 
 using enum OptionUse;
-
-constexpr std::array<std::string_view, 5> kModeNames = {"stand_alone", "data_parallel", "hybrid_parallel",
-                                                        "semi_auto_parallel", "auto_parallel"};
 
 // Whether anything but the files of a search is set.
 bool sets_search(const ModelOptions& options) {
@@ -92,8 +91,8 @@ constexpr std::array<std::string_view, 10> kOfAllModes = {"parallel_mode",
 
 std::string modes_that_read(const ModeOption& option) {
   std::vector<std::string_view> modes;
-  for (size_t i = 0; i < kModeNames.size(); ++i) {
-    if (option.uses[i] == kRead) modes.push_back(kModeNames[i]);
+  for (size_t i = 0; i < option.uses.size(); ++i) {
+    if (option.uses[i] == kRead) modes.push_back(to_string(static_cast<ParallelMode>(i)));
   }
   return fmt::format("{}", fmt::join(modes, ", "));
 }
@@ -102,8 +101,6 @@ std::string modes_that_read(const ModeOption& option) {
 
 std::span<const ModeOption> mode_options() { return kOptions; }
 std::span<const std::string_view> options_of_all_modes() { return kOfAllModes; }
-
-std::string_view to_string(ParallelMode mode) { return kModeNames[static_cast<size_t>(mode)]; }
 
 std::vector<std::string> unused_options(const ModelOptions& options, int num_ranks) {
   std::vector<std::string> lines;
@@ -121,6 +118,14 @@ std::vector<std::string> unused_options(const ModelOptions& options, int num_ran
     }
   }
   return lines;
+}
+
+void require_no_refused(const ModelOptions& options, int num_ranks) {
+  if (num_ranks == 1) return;
+  for (const ModeOption& option : kOptions) {
+    if (option.use_in(options.parallel_mode) != kRefused || !option.is_set(options)) continue;
+    throw InvalidArgument("{} is not available in {}", option.name, to_string(options.parallel_mode));
+  }
 }
 
 }  // namespace tessera::train

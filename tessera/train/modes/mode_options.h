@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/train/model.h"
+#include "tessera/train/options/model_options.h"
 
 namespace tessera::train {
 
@@ -21,10 +21,10 @@ enum class OptionUse {
 };
 
 struct ModeOption {
-  std::string_view name;                // the member of ModelOptions; automatic.<member> for one of its own
-  std::array<OptionUse, 5> uses;        // by ParallelMode
-  bool (*is_set)(const ModelOptions&);  // whether it differs from the default
-  std::string_view needs = {};          // the options of which one must be set, too; "": none
+  std::string_view name;                          // the member of ModelOptions; automatic.<member> for one of its own
+  std::array<OptionUse, kNumParallelModes> uses;  // by ParallelMode
+  bool (*is_set)(const ModelOptions&);            // whether it differs from the default
+  std::string_view needs = {};                    // the options of which one must be set, too; "": none
   bool (*has_needed)(const ModelOptions&) = nullptr;
   bool names_file = false;  // a single rank splits nothing: it neither reads nor writes this file
 
@@ -39,8 +39,7 @@ std::span<const std::string_view> options_of_all_modes();
 // One line for each option that is set and has no effect on a model of this mode with so many ranks, as "full_batch has
 // no effect in data_parallel: only in semi_auto_parallel, auto_parallel".
 std::vector<std::string> unused_options(const ModelOptions& options, int num_ranks);
-
-// "data_parallel": what parse_parallel_mode() reads.
-std::string_view to_string(ParallelMode mode);
+// Throws InvalidArgument naming the first option that is set and that a mode of so many ranks refuses.
+void require_no_refused(const ModelOptions& options, int num_ranks);
 
 }  // namespace tessera::train

@@ -1,4 +1,4 @@
-#include "tessera/train/automatic_plan.h"
+#include "tessera/train/modes/automatic_plan.h"
 
 #include <array>
 #include <chrono>

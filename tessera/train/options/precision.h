@@ -2,7 +2,7 @@
 #pragma once
 
 #include "tessera/compiler/mixed_precision.h"
-#include "tessera/train/model.h"
+#include "tessera/train/options/model_options.h"
 
 namespace tessera::train {
 

@@ -1,0 +1,44 @@
+#include "tessera/train/modes/automatic_plan.h"
+#include "tessera/train/modes/semi_automatic.h"
+
+namespace tessera::train {
+namespace {
+
+// A search decides how the training step is split, in place of rules; strategies hold.
+class Automatic final : public SemiAutomatic {
+ public:
+  using SemiAutomatic::SemiAutomatic;
+
+  compiler::ShardingHints layouts_to_train(const session::Session& session, const ir::Graph& graph,
+                                           const InputSpecs& inputs) override {
+    AutomaticPlanOptions options = options_.automatic;
+    options.search.hints = input_hints(inputs);
+    options.search.whole_results = true;
+    options.search.memory_limit_bytes = options_.session.memory_limit_bytes;
+    options.search.partition = options_.session.partition;
+    plan_ = plan_automatically(context_, graph, options);
+    compiler::ShardingHints layouts;
+    for (const auto& [name, sharding] : plan_->inputs) {
+      if (session.holds(name) && !sharding.is_replicated() && !session.is_split(name)) {
+        layouts[name] = {plan_->mesh, sharding};
+      }
+    }
+    return layouts;
+  }
+  std::shared_ptr<const compiler::PlanRecord> plan() const override { return plan_; }
+
+ protected:
+  // Before the training step is known all values are whole.
+  compiler::PlanOptions plan_options(const session::Session&) const override {
+    return {.strategies = false, .whole_results = true, .record = plan_};
+  }
+
+ private:
+  std::shared_ptr<const compiler::PlanRecord> plan_;  // of the training step, once it is known
+};
+
+}  // namespace
+
+std::unique_ptr<Mode> make_automatic(const ModeParts& parts) { return std::make_unique<Automatic>(parts); }
+
+}  // namespace tessera::train

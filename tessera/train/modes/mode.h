@@ -1,0 +1,135 @@
+// Mode: how the ranks of a context share one training: what they agree on, how values and batches lie on them, how
+// their losses become one, and who saves what. A file of this folder for each parallel mode; whoever trains asks the
+// mode, never which one it is. What is said here of a mode that has nothing to share is that of stand-alone training.
+//
+// A model's mode belongs to that model, and looks at its context, its cells and its options as long as it lives. Every
+// rank makes the same calls; which of them communicate is said.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/checkpoint/barrier.h"
+#include "tessera/checkpoint/strategy_file.h"
+#include "tessera/cluster/context.h"
+#include "tessera/data/dataset.h"
+#include "tessera/session/session.h"
+#include "tessera/session/trace.h"
+#include "tessera/train/modes/save_form.h"
+#include "tessera/train/modes/trained_cells.h"
+#include "tessera/train/options/model_options.h"
+
+namespace tessera::train {
+
+using InputSpecs = std::vector<session::InputSpec>;
+
+// What a mode is made for.
+struct ModeParts {
+  cluster::Context& context;
+  const ModelOptions& options;
+  TrainedCells cells;
+};
+
+class Mode {
+ public:
+  explicit Mode(const ModeParts& parts) : context_(parts.context), options_(parts.options), cells_(parts.cells) {}
+  virtual ~Mode() = default;
+  Mode(const Mode&) = delete;
+  Mode& operator=(const Mode&) = delete;
+
+  // Whether the ranks train one network together. Off: each by itself, and nothing communicates.
+  virtual bool is_shared() const { return true; }
+
+  // Values.
+  // Throws InvalidArgument for a parameter that cannot be trained in this mode.
+  virtual void check_parameter(const nn::Parameter&) const {}
+  // Whether each rank has values of its own of the parameters that are not trained: statistics of its batches.
+  virtual bool has_own_statistics() const { return false; }
+  // Whether ranks compare the values that they start with, and take rank 0's.
+  virtual bool agrees_on_values() const { return false; }
+  // The ranks that a value, or the rows of a batch, may be split over.
+  virtual mesh::Mesh mesh() const { return mesh::Mesh({{"data", 1}}, {context_.rank()}); }
+  nn::Settings settings(bool training) const {
+    return {.training = training, .batch_norm_groups = batch_norm_groups(), .seed = options_.seed};
+  }
+  // Into how many parts, one per rank, a batch is cut for batch normalisation, each with statistics of its own. 0:
+  // none.
+  virtual int batch_norm_groups() const { return 0; }
+
+  // Batches.
+  // Throws InvalidArgument where the ranks' data sets are no parts of the same batches; where each has batches of its
+  // own, and the steps of an epoch are not equal. Collective.
+  virtual void compare_data(const data::Dataset&) const {}
+  virtual void compare_steps(int64_t /*of_an_epoch*/) const {}
+  // The rows of a batch of all ranks of which the data set says `rows`.
+  virtual int64_t global_rows(const data::Dataset&, int64_t rows) const { return rows; }
+  // Whether a data set gives each rank the rows that it reads; else all read the whole batch. Throws InvalidArgument
+  // where it gives rows of one rank, and all must read the whole batch.
+  virtual bool gives_own_rows(const data::Dataset&) const { return true; }
+  // Which part of each batch of a data set this rank reads.
+  struct Part {
+    int64_t index = 0;
+    int64_t count = 1;
+  };
+  virtual Part part_of(const data::Dataset&) const { return {}; }
+  // Whether train_step() and eval() are given the whole batch on every rank, which takes of it what its plan wants.
+  virtual bool takes_whole_batches() const { return false; }
+
+  // The step.
+  // The ranks whose losses' mean is the loss, where each rank's graph is its own.
+  virtual std::optional<ops::RankGroup> ranks_of_loss() const { return std::nullopt; }
+  // By how much the gradient of the loss is multiplied.
+  virtual double gradient_scale() const { return 1.0; }
+  // The mean of a step's loss, of any shape. Collective where its elements are split.
+  virtual double mean_loss(const TensorView& loss) const;
+  // Gives the operators of a graph the strategies of the user's file: of the training step, whose operators the file
+  // must name all, or of a part of it.
+  virtual void apply_strategies(ir::Graph&, bool /*is_training*/) const {}
+  // How parameters and states are to lie, those that are whole until now: for the training step, and for a prediction
+  // before there is one (absent: they stay). The former may communicate.
+  virtual compiler::ShardingHints layouts_to_train(const session::Session&, const ir::Graph&, const InputSpecs&) {
+    return {};
+  }
+  virtual std::optional<compiler::ShardingHints> layouts_to_predict(const session::Session&, const ir::Graph&) const {
+    return std::nullopt;
+  }
+  // Compiles a training step or an evaluation; a prediction, by values that lie as one of both wants them, or are
+  // whole. Collective.
+  virtual std::unique_ptr<session::Executable> compile(session::Session& session, const ir::Graph& graph,
+                                                       const InputSpecs& inputs) const;
+  virtual std::unique_ptr<session::Executable> compile_prediction(session::Session& session, const ir::Graph& graph,
+                                                                  bool values_are_placed) const;
+
+  // What is written of it.
+  // Notes how the ranks share a compiled training step, or prediction, and writes it where the options name files.
+  // Collective, by `ranks`.
+  virtual void record(const session::Executable&, bool /*is_training*/, checkpoint::Barrier& /*ranks*/) {}
+  // How parameters and states lie, as it was noted; empty before, and where each rank has values of its own.
+  const std::vector<checkpoint::ParameterLayout>& layouts() const { return layouts_; }
+  // The plan that a search has found for the training step; nullptr before, and where none searches.
+  virtual std::shared_ptr<const compiler::PlanRecord> plan() const { return nullptr; }
+  virtual SaveForm form_of_save(bool /*integrated*/) const { return SaveForm::kAlone; }
+
+ protected:
+  bool accumulates() const { return options_.gradient_accumulation_steps > 1; }
+
+  cluster::Context& context_;
+  const ModelOptions& options_;
+  TrainedCells cells_;
+  std::vector<checkpoint::ParameterLayout> layouts_;
+};
+
+// The mode that the options name; a context of one rank trains by itself, whatever they name. Throws what reading the
+// options' files throws.
+std::unique_ptr<Mode> make_mode(const ModeParts& parts);
+
+// Those that make_mode() chooses from.
+std::unique_ptr<Mode> make_stand_alone(const ModeParts& parts);
+std::unique_ptr<Mode> make_data_parallel(const ModeParts& parts);
+std::unique_ptr<Mode> make_hybrid(const ModeParts& parts);
+std::unique_ptr<Mode> make_semi_automatic(const ModeParts& parts);
+std::unique_ptr<Mode> make_automatic(const ModeParts& parts);
+
+}  // namespace tessera::train

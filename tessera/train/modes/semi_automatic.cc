@@ -1,0 +1,139 @@
+#include "tessera/train/modes/semi_automatic.h"
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+#include "tessera/checkpoint/group_file.h"
+#include "tessera/mesh/rank_limits.h"
+#include "tessera/mesh/strategy_error.h"
+#include "tessera/train/modes/strategy_record.h"
+
+namespace tessera::train {
+
+SemiAutomatic::SemiAutomatic(const ModeParts& parts) : OneGraph(parts) {
+  if (options_.strategy_ckpt_load_file.empty()) return;
+  strategies_ = checkpoint::read_strategy_file(context_.file_system(), options_.strategy_ckpt_load_file);
+}
+
+bool SemiAutomatic::gives_own_rows(const data::Dataset& dataset) const {
+  if (dataset.num_shards() == 1) return false;
+  if (options_.full_batch || !options_.dataset_strategy.empty()) {
+    throw InvalidArgument(
+        "{}: every rank must read the whole batch, but the data set is one rank's part of {} (num_shards)",
+        options_.full_batch ? "full_batch" : "dataset_strategy", dataset.num_shards());
+  }
+  return true;
+}
+
+compiler::ShardingHints SemiAutomatic::input_hints(const InputSpecs& inputs) const {
+  if (options_.full_batch) return {};
+  const auto& strategy = options_.dataset_strategy;
+  if (strategy.empty()) return OneGraph::input_hints(inputs);
+  if (strategy.size() != inputs.size()) {
+    throw mesh::StrategyError("dataset_strategy {} has {} tuples, there are {} inputs", mesh::to_string(strategy),
+                              strategy.size(), inputs.size());
+  }
+  const auto fault = mesh::fault_of_counts(strategy, context_.size());
+  if (!fault.empty()) throw mesh::StrategyError("dataset_strategy {} {}", mesh::to_string(strategy), fault);
+  compiler::ShardingHints hints;
+  for (size_t i = 0; i < inputs.size(); ++i) hints[inputs[i].name] = layout_of(inputs[i], strategy[i]);
+  return hints;
+}
+
+mesh::Layout SemiAutomatic::layout_of(const session::InputSpec& input, const std::vector<int64_t>& counts) const {
+  const auto& strategy = options_.dataset_strategy;
+  const int ndim = input.type.shape.ndim();
+  if (static_cast<int>(counts.size()) != ndim) {
+    throw mesh::StrategyError("dataset_strategy {} has {} counts for input \"{}\" {}", mesh::to_string(strategy),
+                              counts.size(), input.name, input.type);
+  }
+  auto sharding = mesh::Sharding::replicated(ndim);
+  std::vector<mesh::Axis> axes;
+  int left = context_.size();
+  for (int dim = 0; dim < ndim; ++dim) {
+    const auto parts = static_cast<int>(counts[static_cast<size_t>(dim)]);
+    if (parts == 1) continue;
+    if (left % parts != 0) {
+      throw mesh::StrategyError("dataset_strategy {} does not divide {} ranks", mesh::to_string(strategy),
+                                context_.size());
+    }
+    left /= parts;
+    sharding.dims[static_cast<size_t>(dim)] = {static_cast<int>(axes.size())};
+    axes.push_back({fmt::format("dim{}", dim), parts});
+  }
+  if (left > 1) axes.push_back({"repeated", left});
+  return {mesh::Mesh(axes), sharding};
+}
+
+void SemiAutomatic::apply_strategies(ir::Graph& graph, bool is_training) const {
+  if (!strategies_) return;
+  if (is_training) {
+    train::apply_strategies(graph, *strategies_, options_.strategy_ckpt_load_file);
+  } else {
+    apply_known_strategies(graph, *strategies_);
+  }
+}
+
+std::set<std::string> SemiAutomatic::optimizer_shards() const {
+  if (!strategies_) return OneGraph::optimizer_shards();
+  const auto recorded = optimizer_shards_of(*strategies_);
+  std::set<std::string> names;
+  for (const nn::Parameter* parameter : cells_.trainable_parameters()) {
+    if (recorded.contains(parameter->full_name())) names.insert(parameter->full_name());
+  }
+  return names;
+}
+
+compiler::PlanOptions SemiAutomatic::plan_options(const session::Session& session) const {
+  auto options = OneGraph::plan_options(session);
+  options.strategies = true;
+  options.batch_by_default = true;
+  options.propagate_strategies = options_.sharding_propagation;
+  options.whole_results = true;
+  return options;
+}
+
+std::optional<compiler::ShardingHints> SemiAutomatic::layouts_to_predict(const session::Session& session,
+                                                                         const ir::Graph& graph) const {
+  auto options = prediction_options(session, /*values_are_placed=*/true);
+  options.optimizer_shards.clear();  // what predicts has no optimizer
+  return new_layouts(session, graph, session.plan(graph, mesh(), {}, options));
+}
+
+void SemiAutomatic::record(const session::Executable& executable, bool is_training, checkpoint::Barrier& ranks) {
+  OneGraph::record(executable, is_training, ranks);
+  if (strategies_written_) return;
+  strategies_written_ = true;
+  const auto& logical = executable.compiled().logical;
+  const auto& plan = executable.compiled().plan;
+  const auto& groups = executable.compiled().groups;
+  if (strategies_ && is_training) require_recorded(*strategies_, logical, plan, options_.strategy_ckpt_load_file);
+  FileSystem& files = context_.file_system();
+  const bool writes_strategies = is_writer(options_.strategy_ckpt_save_file, ranks);
+  const bool writes_groups = is_writer(options_.group_ckpt_save_file, ranks);
+  checkpoint::run_together(ranks, "cannot record strategies", [&] {
+    if (writes_strategies) {
+      checkpoint::write_strategy_file(files, options_.strategy_ckpt_save_file, record_strategies(logical, plan));
+    }
+    if (writes_groups) {
+      checkpoint::write_group_file(files, options_.group_ckpt_save_file,
+                                   record_groups(logical, plan, groups, context_.rank()));
+    }
+    return std::string();
+  });
+}
+
+// Of the ranks that name one file, the first. Where all name one they may do so on several hosts.
+bool SemiAutomatic::is_writer(const std::string& path, checkpoint::Barrier& ranks) const {
+  const auto paths = ranks.exchange(path);
+  if (std::find(paths.begin(), paths.end(), "") == paths.end()) {
+    const int first = checkpoint::find_writer(context_.file_system(), ranks, parent_path(path));
+    return first == context_.rank() || paths[static_cast<size_t>(first)] != path;
+  }
+  const auto own = paths.begin() + context_.rank();
+  return !path.empty() && std::find(paths.begin(), own, path) == own;
+}
+
+std::unique_ptr<Mode> make_semi_automatic(const ModeParts& parts) { return std::make_unique<SemiAutomatic>(parts); }
+
+}  // namespace tessera::train

@@ -1,0 +1,41 @@
+// SemiAutomatic: operators are split as the user says, by strategies in the network or in a file; the others split the
+// batch.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tessera/train/modes/one_graph.h"
+
+namespace tessera::train {
+
+class SemiAutomatic : public OneGraph {
+ public:
+  // Reads the file of strategies. Throws what reading it throws.
+  explicit SemiAutomatic(const ModeParts& parts);
+
+  bool agrees_on_values() const override { return true; }
+  bool gives_own_rows(const data::Dataset& dataset) const override;
+  bool takes_whole_batches() const override { return true; }
+  void apply_strategies(ir::Graph& graph, bool is_training) const override;
+  std::optional<compiler::ShardingHints> layouts_to_predict(const session::Session& session,
+                                                            const ir::Graph& graph) const override;
+  void record(const session::Executable& executable, bool is_training, checkpoint::Barrier& ranks) override;
+
+ protected:
+  compiler::ShardingHints input_hints(const InputSpecs& inputs) const override;
+  compiler::PlanOptions plan_options(const session::Session& session) const override;
+  std::set<std::string> optimizer_shards() const override;
+
+ private:
+  // How the tuple of counts for an input splits it: as a grid of ranks, repeated along a last axis.
+  mesh::Layout layout_of(const session::InputSpec& input, const std::vector<int64_t>& counts) const;
+  bool is_writer(const std::string& path, checkpoint::Barrier& ranks) const;
+
+  std::optional<checkpoint::StrategyFile> strategies_;  // what strategy_ckpt_load_file says
+  bool strategies_written_ = false;
+};
+
+}  // namespace tessera::train
