@@ -226,7 +226,7 @@ class PythonModel {
       }
       ~Shown() { observers.set({}, false); }
       Observers& observers;
-    } shown(*observers_, std::move(objects), model_->mode().is_shared() && !model_->mode().takes_whole_batches());
+    } shown(*observers_, std::move(objects), model_->evaluates_own_rows());
     held_->take();
     const nb::gil_scoped_release release;
     auto results = with_unowned_cells(

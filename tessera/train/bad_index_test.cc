@@ -12,6 +12,7 @@
 #include "tessera/nn/momentum.h"
 #include "tessera/ops/functions.h"
 #include "tessera/testing/run_ranks.h"
+#include "tessera/train/metrics.h"
 #include "tessera/train/model.h"
 
 namespace tessera::train {

@@ -135,7 +135,7 @@ void ModelCheckpoint::begin(RunContext& run) {
   lock_directory(run);
   auto number = checkpoint::unused_prefix(files, directory_, given_prefix_).substr(given_prefix_.size());  // "", "_1"
   auto& context = run.model.context();
-  if (run.model.mode().is_shared()) {
+  if (run.model.is_shared()) {
     // All have looked before anyone writes. Where directories differ, all take the highest number.
     for (const auto& other : RankBarrier(context.world()).exchange(number)) {
       if (std::pair(other.size(), other) > std::pair(number.size(), number)) number = other;
@@ -157,7 +157,7 @@ void ModelCheckpoint::begin(RunContext& run) {
 void ModelCheckpoint::step_end(RunContext& run) {
   bool due = trigger_->is_due(run.step);
   auto& context = run.model.context();
-  if (config_.save_checkpoint_steps == 0 && run.model.mode().is_shared()) {
+  if (config_.save_checkpoint_steps == 0 && run.model.is_shared()) {
     // Clocks differ: rank 0 decides.
     int64_t decision = due ? 1 : 0;
     context.world().broadcast(&decision, 1, DType::kI64, 0, "ModelCheckpoint");
@@ -176,7 +176,7 @@ void ModelCheckpoint::end(RunContext& run) {
 void ModelCheckpoint::lock_directory(RunContext& run) {
   auto& context = run.model.context();
   FileSystem& files = context.file_system();
-  if (!run.model.mode().is_shared()) {
+  if (!run.model.is_shared()) {
     files.create_directories(directory_);
     if (context.rank() == 0) lock_ = std::make_shared<checkpoint::DirectoryLock>(files, directory_, context.job_id());
     return;

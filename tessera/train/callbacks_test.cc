@@ -10,6 +10,7 @@
 #include "tessera/nn/sgd.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/callbacks.h"
+#include "tessera/train/metrics.h"
 #include "tessera/train/model.h"
 
 namespace tessera::train {

@@ -16,6 +16,7 @@
 #include "tessera/session/rank_group.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/callbacks.h"
+#include "tessera/train/metrics.h"
 #include "tessera/train/model.h"
 
 namespace tessera::train {

@@ -1,230 +1,136 @@
 #include "tessera/train/model.h"
 
 #include "tessera/base/error.h"
-#include "tessera/base/logging.h"
-#include "tessera/train/modes/mode_options.h"
-#include "tessera/train/options/precision.h"
-#include "tessera/train/rank_barrier.h"
+#include "tessera/train/batches.h"
+#include "tessera/train/compiled_steps.h"
+#include "tessera/train/evaluation.h"
+#include "tessera/train/loader.h"
+#include "tessera/train/model_core.h"
+#include "tessera/train/saver.h"
+#include "tessera/train/snapshot.h"
+#include "tessera/train/training.h"
+#include "tessera/train/training_identity.h"
+#include "tessera/train/training_place.h"
 
 namespace tessera::train {
+
+struct Model::Parts {
+  Parts(cluster::Context& context, const TrainedCells& cells, const ModelOptions& options)
+      : core(context, cells, options) {}
+
+  ModelCore core;
+  TrainingIdentity identity{core};
+  TrainingPlace place;
+  Snapshot snapshot;
+  CompiledSteps steps{core, identity, snapshot};
+  WholeBatches whole_batches;
+  Saver saver{core, identity, place, snapshot};
+  Loader loader{core, identity};
+  Training training{{core, steps, whole_batches, place, snapshot, saver}};
+};
+
 namespace {
 
-std::string signature_of(const char* what, const std::vector<session::InputSpec>& inputs) {
-  std::string text = what;
-  for (const auto& input : inputs) text += fmt::format(" {}:{}", input.name, input.type);
-  return text;
+InputSpecs numbered(const std::vector<Type>& types) {
+  InputSpecs specs;
+  for (size_t i = 0; i < types.size(); ++i) specs.push_back({fmt::format("input{}", i), types[i]});
+  return specs;
 }
 
 }  // namespace
 
 Model::Model(cluster::Context& context, nn::Cell& network, nn::Cell* loss, nn::Optimizer* optimizer,
              const ModelOptions& options)
-    : context_(context), cells_{network, loss, optimizer}, options_(options) {
-  if (options_.gradient_accumulation_steps < 1) {
-    throw InvalidArgument("gradient_accumulation_steps must be at least 1, got {}",
-                          options_.gradient_accumulation_steps);
-  }
-  precision_of(options_);  // refuses what does not fit
-  require_no_refused(options_, context_.size());
-  if (const int parts = options_.optimizer_weight_shard_size;
-      parts < 0 || (parts > 0 && context_.size() % parts != 0)) {
-    throw InvalidArgument("optimizer_weight_shard_size {} must divide the {} ranks", parts, context_.size());
-  }
-  if (context_.rank() == 0) {
-    for (const auto& line : unused_options(options_, context_.size())) log_warning("{}", line);
-  }
-  mode_ = make_mode({context_, options_, cells_});
-  if (mode_->is_shared()) {
-    auto seed = static_cast<int64_t>(options_.seed);
-    context_.world().broadcast(&seed, 1, DType::kI64, 0, "agreeing on the seed");
-    options_.seed = static_cast<uint64_t>(seed);
-  }
-  for (const nn::Parameter* parameter : cells_.trainable_parameters()) {
-    options_.session.partition.fusion_ids[parameter->full_name()] = parameter->comm_fusion;
-  }
-  session_ = std::make_unique<session::Session>(context_, options_.session);
-  prepare_values();
+    : parts_(std::make_unique<Parts>(context, TrainedCells{network, loss, optimizer}, options)) {}
+
+Model::~Model() = default;
+
+void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callbacks& callbacks,
+                  const TrainOptions& options) {
+  parts_->training.run(*this, num_epochs, dataset, callbacks, options);
 }
 
-Model::~Model() {
-  try {
-    finish_saves();
-  } catch (const std::exception& error) {
-    log_error("a checkpoint was not saved: {}", error.what());
-  }
-  if (!save_group_.empty()) context_.destroy_group(save_group_);
-}
-
-void Model::say_unused_strategies(const ir::Graph& graph) {
-  if (reads_strategies(options_.parallel_mode) || strategies_said_ || context_.rank() != 0) return;
-  std::set<std::string> operators;
-  for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
-    const ir::Node& node = graph.node(n);
-    if (!node.strategy.empty() && node.forward == ir::kNone) operators.insert(node.source + ":" + node.op);
-  }
-  if (operators.empty()) return;
-  strategies_said_ = true;
-  log_warning("the strategies of {} operator{} have no effect in {}: only in {}; \"{}\" has one", operators.size(),
-              operators.size() == 1 ? "" : "s", to_string(options_.parallel_mode), modes_that_read_strategies(),
-              *operators.begin());
-}
-
-ir::Graph Model::trace_train(const std::vector<session::InputSpec>& inputs) {
-  return trace_train(inputs, accumulates() ? session::StepPart::kUpdate : session::StepPart::kWhole);
-}
-
-ir::Graph Model::trace_train(const std::vector<session::InputSpec>& inputs, session::StepPart part) {
-  if (cells_.optimizer == nullptr) throw InvalidArgument("training needs an optimizer");
-  const double sens = mode_->gradient_scale() / static_cast<double>(options_.gradient_accumulation_steps);
-  auto graph = session::trace_train_step(cells_.network, cells_.loss, *cells_.optimizer, inputs, mode_->settings(true),
-                                         {.sens = sens,
-                                          .part = part,
-                                          .ranks = mode_->ranks_of_loss(),
-                                          .precision = precision_of(options_),
-                                          .loss_scale = loss_scale_of(options_)});
-  mode_->apply_strategies(graph, /*is_training=*/true);
-  return graph;
-}
-
-session::Executable& Model::train_executable_for(const std::vector<session::InputSpec>& inputs) {
-  return train_executable_for(inputs, next_part());
-}
-
-session::Executable& Model::train_executable_for(const std::vector<session::InputSpec>& inputs,
-                                                 session::StepPart part) {
-  const bool accumulating = part == session::StepPart::kAccumulate;
-  const auto signature = signature_of(accumulating ? "accumulate" : "train", inputs);
-  if (const auto known = compiled_.find(signature); known != compiled_.end()) return *known->second;
-  // Values lie where the step that updates them wants them.
-  if (!values_placed_) place_values(trace_train(inputs), inputs);
-  const auto graph = trace_train(inputs, part);
-  say_unused_strategies(graph);
-  note_network(graph);
-  auto& executable = *(compiled_[signature] = mode_->compile(*session_, graph, inputs));
-  executable.executor().set_before_update([this, threads = ParallelFor(session_->num_threads())](
-                                              const TensorView& changed) { snapshot_.finish(changed, threads); });
-  if (!accumulating) record_plan(executable, /*is_training=*/true);
-  return executable;
-}
-
-session::Executable& Model::eval_executable_for(const std::vector<session::InputSpec>& inputs) {
-  const auto signature = signature_of("eval", inputs);
-  if (const auto known = compiled_.find(signature); known != compiled_.end()) return *known->second;
-  const auto precision = precision_of(options_);
-  auto graph = cells_.loss != nullptr
-                   ? session::trace_loss(cells_.network, *cells_.loss, inputs, mode_->settings(false),
-                                         mode_->ranks_of_loss(), precision)
-                   : session::trace_forward(cells_.network, std::span(inputs).first(inputs.size() - 1),
-                                            mode_->settings(false), precision);
-  say_unused_strategies(graph);
-  mode_->apply_strategies(graph, /*is_training=*/false);
-  // Parameters lie where training wants them.
-  if (!values_placed_) place_values(cells_.optimizer != nullptr ? trace_train(inputs) : graph, inputs);
-  return *(compiled_[signature] = mode_->compile(*session_, graph, inputs));
-}
-
-void Model::build(const data::Dataset& train, const data::Dataset* valid) {
-  const auto inputs = input_specs(train, mode_->global_rows(train, train.get_batch_size()));
-  for (const auto part : parts()) train_executable_for(inputs, part);
-  if (valid != nullptr) eval_executable_for(input_specs(*valid, mode_->global_rows(*valid, valid->get_batch_size())));
-}
-
-void Model::enable_profiling() {
-  for (auto& [signature, executable] : compiled_) {
-    if (signature.starts_with("train ") || signature.starts_with("accumulate "))
-      executable->executor().set_profiling(true);
-  }
+double Model::train_step(const std::vector<TensorView>& local_batch, int64_t global_rows) {
+  return parts_->training.run_step_on(local_batch, global_rows);
 }
 
 std::map<std::string, double> Model::eval(const data::Dataset& dataset, const TrainOptions& options) {
-  if (options_.metrics.empty()) throw InvalidArgument("eval: the model has no metrics");
-  if (dataset.is_endless()) throw InvalidArgument("eval: the data set repeats without end");
-  if (mode_->takes_whole_batches() && dataset.num_shards() > 1) {
-    throw InvalidArgument(
-        "eval: every rank must read the whole data set, but this is one rank's part of {} (num_shards)",
-        dataset.num_shards());
-  }
-  for (const auto& metric : options_.metrics) metric->clear();
-  const auto full_inputs = input_specs(dataset, mode_->global_rows(dataset, dataset.get_batch_size()));
-  auto batches = batches_of(dataset, {}, 1, options, eval_executable_for(full_inputs));
-  int64_t batch = 0;
-  while (const int64_t rows = batches.next_global_rows()) {
-    if (options.before_batch) options.before_batch();
-    ++batch;
-    const int64_t global_rows = mode_->global_rows(dataset, rows);
-    const auto inputs = input_specs(dataset, global_rows);
-    session::Executable& executable = eval_executable_for(inputs);
-    const auto types = batches.next_types();
-    Tensor label(types.back());
-    auto place =
-        place_of_batch(executable, std::vector(inputs.begin(), inputs.end() - 1), !mode_->takes_whole_batches());
-    place.written.push_back(label.view());
-    if (mode_->takes_whole_batches()) {
-      place.add_piece(executable, inputs.back().name, label.view());
-    } else if (cells_.loss != nullptr) {
-      place.pieces.emplace_back(label.view(), executable.input(inputs.back().name));
-    }
-    batches.next_into(place.written);
-    place.distribute();
-    values_are_initial_ = false;  // of states that each batch changes
-    try {
-      executable.run("column");
-    } catch (const executor::InvalidIndex& error) {
-      throw executor::InvalidIndex(fmt::format("eval: batch {}: {}", batch, error.what()));
-    }
-    const Tensor output = Tensor::copy_of(executable.output("output"));
-    const double loss = cells_.loss != nullptr ? loss_of(executable) : 0.0;
-    for (const auto& metric : options_.metrics) metric->update(output, label, loss, global_rows);
-  }
-  std::map<std::string, double> results;
-  for (const auto& metric : options_.metrics) {
-    auto totals = metric->counts();
-    if (mode_->is_shared() && !mode_->takes_whole_batches() && !metric->is_global()) {
-      context_.world().all_reduce(totals.data(), static_cast<int64_t>(totals.size()), DType::kF64, comm::ReduceOp::kSum,
-                                  "metrics");
-    }
-    results[metric->name()] = metric->value(totals);
-  }
-  return results;
-}
-
-session::Executable& Model::predict_executable_for(const std::vector<session::InputSpec>& inputs, bool places_values) {
-  const auto signature = signature_of("predict", inputs);
-  const bool is_placed = values_placed_ || predicts_split_;
-  if (const auto known = compiled_.find(signature); known != compiled_.end() && (is_placed || !places_values)) {
-    return *known->second;
-  }
-  ir::Graph graph = session::trace_forward(cells_.network, inputs, mode_->settings(false), precision_of(options_));
-  say_unused_strategies(graph);
-  mode_->apply_strategies(graph, /*is_training=*/false);
-  if (places_values && !is_placed) {
-    if (const auto layouts = mode_->layouts_to_predict(*session_, graph)) {
-      place(*layouts);
-      predicts_split_ = true;
-    }
-  }
-  return *(compiled_[signature] = mode_->compile_prediction(*session_, graph, is_placed || places_values));
-}
-
-void Model::build_predict(const std::vector<Type>& inputs) {
-  std::vector<session::InputSpec> specs;
-  for (size_t i = 0; i < inputs.size(); ++i) specs.push_back({fmt::format("input{}", i), inputs[i]});
-  record_plan(predict_executable_for(specs, /*places_values=*/true), /*is_training=*/false);
-}
-
-void Model::record_plan(const session::Executable& executable, bool is_training) {
-  RankBarrier ranks(context_.world());
-  mode_->record(executable, is_training, ranks);
+  return evaluate(parts_->core, parts_->steps, parts_->whole_batches, dataset, options);
 }
 
 Tensor Model::predict(const std::vector<Tensor>& inputs) {
-  std::vector<session::InputSpec> specs;
-  for (size_t i = 0; i < inputs.size(); ++i) specs.push_back({fmt::format("input{}", i), inputs[i].type()});
-  auto& executable = predict_executable_for(specs, /*places_values=*/false);
+  std::vector<Type> types;
+  for (const Tensor& input : inputs) types.push_back(input.type());
+  const auto specs = numbered(types);
+  auto& executable = parts_->steps.prediction(specs);
   for (size_t i = 0; i < inputs.size(); ++i) copy_elements(inputs[i].view(), executable.input(specs[i].name));
-  values_are_initial_ = false;
+  parts_->core.values->set_changed();
   executable.run();
   return Tensor::copy_of(executable.output("output"));
 }
+
+void Model::build(const data::Dataset& train, const data::Dataset* valid) {
+  parts_->training.build(train);
+  if (valid == nullptr) return;
+  const int64_t rows = parts_->core.mode->global_rows(*valid, valid->get_batch_size());
+  parts_->steps.evaluation(input_specs(*valid, rows));
+}
+
+void Model::build_predict(const std::vector<Type>& inputs) { parts_->steps.build_prediction(numbered(inputs)); }
+
+ir::Graph Model::trace_train(const std::vector<session::InputSpec>& inputs) {
+  return parts_->steps.trace_training(inputs);
+}
+
+std::string Model::save_checkpoint(const std::string& path, const SaveCheckpointOptions& options) {
+  auto* executable = parts_->training.executable();
+  return parts_->saver.save(path, options,
+                            executable != nullptr ? executable->executor().updated() : std::vector<TensorView>());
+}
+
+void Model::reserve_snapshot(const std::string& path, const SaveCheckpointOptions& options) {
+  parts_->saver.reserve_snapshot(path, options);
+}
+
+void Model::finish_saves() { parts_->saver.finish(); }
+
+checkpoint::CheckpointInfo Model::load_checkpoint(const std::string& path, const LoadCheckpointOptions& options) {
+  parts_->saver.finish();
+  auto info = parts_->loader.load_training(path, options);
+  parts_->training.resume(info);
+  return info;
+}
+
+void Model::load_parameters(const std::string& path, const checkpoint::Encryption& decryption) {
+  parts_->saver.finish();
+  parts_->loader.load_parameters(path, decryption);
+}
+
+session::Session& Model::session() {
+  parts_->snapshot.finish();
+  parts_->core.values->set_changed();
+  return parts_->core.session();
+}
+
+const session::Session& Model::session() const { return parts_->core.session(); }
+const std::vector<std::string>& Model::names() const { return session().names(); }
+Tensor Model::value(const std::string& name) { return parts_->core.session().value(name); }
+void Model::set_value(const std::string& name, const Tensor& value) { session().set_value(name, value); }
+
+const std::vector<checkpoint::ParameterLayout>& Model::layouts() const { return parts_->core.mode->layouts(); }
+const compiler::PlanRecord* Model::plan() const { return parts_->core.mode->plan().get(); }
+bool Model::is_shared() const { return parts_->core.mode->is_shared(); }
+bool Model::evaluates_own_rows() const { return is_shared() && !parts_->core.mode->takes_whole_batches(); }
+
+Snapshot& Model::snapshot() { return parts_->snapshot; }
+const checkpoint::GlobalCheckpoint::Report& Model::load_report() const { return parts_->loader.report(); }
+const std::string& Model::training_id() { return parts_->identity.id(); }
+bool Model::was_skipped() const { return parts_->training.was_skipped(); }
+int64_t Model::step() const { return parts_->place.step; }
+const data::Position& Model::position() const { return parts_->place.position; }
+cluster::Context& Model::context() { return parts_->core.context; }
+const ModelOptions& Model::options() const { return parts_->core.options; }
+void Model::enable_profiling() { parts_->steps.enable_profiling(); }
+session::Executable* Model::train_executable() { return parts_->training.executable(); }
 
 }  // namespace tessera::train

@@ -1,4 +1,6 @@
-#include "tessera/train/model.h"
+#include "tessera/train/model_values.h"
+
+#include <map>
 
 #include "tessera/base/crc32c.h"
 #include "tessera/base/error.h"
@@ -8,50 +10,67 @@
 #include "tessera/train/options/precision.h"
 
 namespace tessera::train {
+namespace {
 
-void Model::prepare_values() {
+uint32_t crc_of(const TensorView& view, uint32_t crc) {
+  return crc32c({static_cast<const std::byte*>(view.data), static_cast<size_t>(view.size_bytes())}, crc);
+}
+
+}  // namespace
+
+ModelValues::ModelValues(cluster::Context& context, const TrainedCells& cells, ModelOptions& options, const Mode& mode)
+    : context_(context), cells_(cells), options_(options), mode_(mode), session_(context, options.session) {
+  declare();
+  take_initial_states();
+  initialize();
+  if (mode_.agrees_on_values()) agree();
+  if (mode_.is_shared() && options_.parameter_broadcast) broadcast();
+}
+
+void ModelValues::make_states() {
+  std::vector<nn::Parameter*> trainable;
+  for (nn::Parameter* parameter : cells_.parameters()) {
+    mode_.check_parameter(*parameter);
+    if (parameter->requires_grad) trainable.push_back(parameter);
+  }
+  if (cells_.optimizer == nullptr) return;
+  states_ = cells_.optimizer->states(trainable);
+  const auto add = [this](std::vector<nn::Parameter> states) {
+    for (auto& state : states) states_.push_back(std::move(state));
+  };
+  if (options_.accumulates()) add(nn::gradient_accumulators(trainable));
+  const auto loss_scale = loss_scale_of(options_);
+  if (!loss_scale) return;
+  add(nn::loss_scale_states(*loss_scale));
+  if (options_.accumulates()) states_.push_back(nn::accumulated_overflow_state());
+}
+
+void ModelValues::declare() {
   // What grows a dim when the batch is cut into groups is one row per rank.
   std::map<std::string, int> plain_ndim;
   cells_.network.apply_settings({});
   for (const nn::Parameter* p : cells_.network.parameters()) plain_ndim[p->full_name()] = p->type.shape.ndim();
-  cells_.network.apply_settings(mode_->settings(true));
-  if (cells_.loss != nullptr) cells_.loss->apply_settings(mode_->settings(true));
+  cells_.network.apply_settings(mode_.settings(true));
+  if (cells_.loss != nullptr) cells_.loss->apply_settings(mode_.settings(true));
 
-  const auto all = cells_.parameters();
-  std::vector<nn::Parameter*> trainable;
-  for (nn::Parameter* parameter : all) {
-    mode_->check_parameter(*parameter);
-    if (parameter->requires_grad) trainable.push_back(parameter);
-  }
-  if (cells_.optimizer != nullptr) {
-    states_ = cells_.optimizer->states(trainable);
-    if (accumulates()) {
-      for (auto& state : nn::gradient_accumulators(trainable)) states_.push_back(std::move(state));
-    }
-  }
-  if (const auto loss_scale = loss_scale_of(options_); cells_.optimizer != nullptr && loss_scale) {
-    for (auto& state : nn::loss_scale_states(*loss_scale)) states_.push_back(std::move(state));
-    if (accumulates()) states_.push_back(nn::accumulated_overflow_state());
-  }
-  for (const nn::Parameter* parameter : all) {
-    if (parameter->layerwise_parallel || (mode_->has_own_statistics() && !parameter->requires_grad)) {
-      own_values_.insert(parameter->full_name());
-    }
-  }
-  for (const auto& state : states_) {
-    if (state.layerwise_parallel) own_values_.insert(state.full_name());
-  }
-  const mesh::Mesh ranks = mode_->mesh();
-  for (const nn::Parameter* parameter : all) {
+  make_states();
+  const mesh::Mesh ranks = mode_.mesh();
+  for (const nn::Parameter* parameter : cells_.parameters()) {
     const auto name = parameter->full_name();
+    if (parameter->layerwise_parallel || (mode_.has_own_statistics() && !parameter->requires_grad)) own_.insert(name);
     const auto plain = plain_ndim.find(name);
     mesh::Sharding sharding = mesh::Sharding::replicated(parameter->type.shape.ndim());
     if (plain != plain_ndim.end() && plain->second != parameter->type.shape.ndim()) sharding.dims[0] = {0};
-    session_->declare(name, parameter->type, &sharding, &ranks);
+    session_.declare(name, parameter->type, &sharding, &ranks);
   }
-  for (const auto& state : states_) session_->declare(state.full_name(), state.type);
-  for (const auto& counter : counters()) session_->declare(counter, {DType::kI64, {}});
+  for (const auto& state : states_) {
+    if (state.layerwise_parallel) own_.insert(state.full_name());
+    session_.declare(state.full_name(), state.type);
+  }
+  for (const auto& counter : counters()) session_.declare(counter, {DType::kI64, {}});
+}
 
+void ModelValues::take_initial_states() {
   for (auto& state : states_) {
     const auto given = options_.initial_states.extract(state.full_name());
     if (given.empty()) continue;
@@ -62,38 +81,31 @@ void Model::prepare_values() {
     state.data = given.mapped();
   }
   options_.initial_states.clear();
-  initialize_values();
-  if (mode_->agrees_on_values()) agree_on_values();
-  if (mode_->is_shared() && options_.parameter_broadcast) {
-    for (const auto& name : session_->names()) {
-      if (session_->is_split(name) || own_values_.contains(name)) continue;
-      const TensorView view = session_->view(name);
-      context_.world().broadcast(view.data, view.num_elements(), view.dtype, 0, "parameter_broadcast");
-    }
-  }
 }
 
-std::vector<std::string> Model::counters() const {
+std::vector<std::string> ModelValues::counters() const {
   std::vector<std::string> names{std::string(nn::kRandomStep)};
-  if (accumulates()) names.emplace_back(nn::kAccumulatedSteps);
+  if (options_.accumulates()) names.emplace_back(nn::kAccumulatedSteps);
   return names;
 }
 
-void Model::initialize_values() {
-  for (const auto& counter : counters()) session_->set_value(counter, Tensor::zeros({DType::kI64, {}}));
+int64_t& ModelValues::accumulated_batches() { return *session_.view(nn::kAccumulatedSteps).as<int64_t>(); }
+
+void ModelValues::initialize() {
+  for (const auto& counter : counters()) session_.set_value(counter, Tensor::zeros({DType::kI64, {}}));
   std::vector<nn::Parameter> copies;
   for (const nn::Parameter* parameter : cells_.parameters()) copies.push_back(*parameter);
-  session_->initialize(copies, options_.seed);
-  session_->initialize(states_, options_.seed);
-  values_are_initial_ = true;
+  session_.initialize(copies, options_.seed);
+  session_.initialize(states_, options_.seed);
+  are_initial_ = true;
 }
 
 // Initial values that the user made may differ between ranks: all take rank 0's.
-void Model::agree_on_values() {
+void ModelValues::agree() {
   std::string differing;
-  for (const auto& name : session_->names()) {
-    const TensorView view = session_->view(name);
-    const int64_t own = crc32c({static_cast<const std::byte*>(view.data), static_cast<size_t>(view.size_bytes())}, 0);
+  for (const auto& name : session_.names()) {
+    const TensorView view = session_.view(name);
+    const int64_t own = crc_of(view, 0);
     int64_t sums[2] = {own, -own};
     context_.world().all_reduce(sums, 2, DType::kI64, comm::ReduceOp::kMax, "comparing initial values");
     if (sums[0] == -sums[1]) continue;
@@ -104,28 +116,21 @@ void Model::agree_on_values() {
   log_warning("the initial values of \"{}\" (and perhaps others) differ between ranks: all take rank 0's", differing);
 }
 
-// Where the first graph that is compiled wants parameters and states, they stay.
-void Model::place_values(const ir::Graph& graph, const std::vector<session::InputSpec>& inputs) {
-  if (values_placed_) return;
-  values_placed_ = true;
-  place(mode_->layouts_to_train(*session_, graph, inputs));
+void ModelValues::broadcast() {
+  for (const auto& name : session_.names()) {
+    if (session_.is_split(name) || own_.contains(name)) continue;
+    const TensorView view = session_.view(name);
+    context_.world().broadcast(view.data, view.num_elements(), view.dtype, 0, "parameter_broadcast");
+  }
 }
 
-void Model::place(const compiler::ShardingHints& layouts) {
-  if (layouts.empty()) return;
-  snapshot_.finish();
-  compiled_.clear();  // predictions made so far: they have the values where they were
-  session_->place(layouts);
-}
-
-void Model::check_replicas() {
-  if (replicas_checked_ || !mode_->is_shared()) return;
-  replicas_checked_ = true;
+void ModelValues::compare_replicas() {
+  if (is_compared_ || !mode_.is_shared()) return;
+  is_compared_ = true;
   uint32_t crc = 0;
-  for (const auto& name : session_->names()) {
-    if (session_->is_split(name) || own_values_.contains(name)) continue;
-    const TensorView view = session_->view(name);
-    crc = crc32c({static_cast<const std::byte*>(view.data), static_cast<size_t>(view.size_bytes())}, crc);
+  for (const auto& name : session_.names()) {
+    if (session_.is_split(name) || own_.contains(name)) continue;
+    crc = crc_of(session_.view(name), crc);
   }
   const int64_t own = crc;
   std::vector<int64_t> all(static_cast<size_t>(context_.size()));

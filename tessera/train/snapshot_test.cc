@@ -14,6 +14,7 @@
 #include "tessera/ops/functions.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"
+#include "tessera/train/snapshot.h"
 
 namespace tessera::train {
 namespace {

@@ -113,8 +113,6 @@ class Mode {
   virtual SaveForm form_of_save(bool /*integrated*/) const { return SaveForm::kAlone; }
 
  protected:
-  bool accumulates() const { return options_.gradient_accumulation_steps > 1; }
-
   cluster::Context& context_;
   const ModelOptions& options_;
   TrainedCells cells_;

@@ -61,7 +61,7 @@ compiler::PlanOptions OneGraph::plan_options(const session::Session& session) co
   compiler::PlanOptions options{.strategies = false};
   options.optimizer_shards = optimizer_shards();
   options.optimizer_shard_size = options_.optimizer_weight_shard_size;
-  if (!accumulates()) return options;
+  if (!options_.accumulates()) return options;
   for (const auto& name : session.names()) {
     if (nn::is_accumulated_gradient(name)) options.partial_states.insert(name);
   }

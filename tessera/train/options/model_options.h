@@ -81,6 +81,8 @@ struct ModelOptions {
   std::map<std::string, Tensor> initial_states = {};
   session::SessionOptions session = {};
   std::vector<std::shared_ptr<Metric>> metrics = {};
+
+  bool accumulates() const { return gradient_accumulation_steps > 1; }
 };
 
 }  // namespace tessera::train

@@ -1,4 +1,7 @@
-#include "tessera/train/model.h"
+#include "tessera/train/training.h"
+
+#include <map>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
@@ -8,23 +11,21 @@
 
 namespace tessera::train {
 
-session::StepPart Model::next_part() {
-  if (!accumulates()) return session::StepPart::kWhole;
-  const bool is_last = accumulated_batches() + 1 == options_.gradient_accumulation_steps;
+session::StepPart Training::next_part() {
+  if (!core_.options.accumulates()) return session::StepPart::kWhole;
+  const bool is_last = core_.values->accumulated_batches() + 1 == core_.options.gradient_accumulation_steps;
   return is_last ? session::StepPart::kUpdate : session::StepPart::kAccumulate;
 }
 
-std::vector<session::StepPart> Model::parts() const {
-  if (!accumulates()) return {session::StepPart::kWhole};
+std::vector<session::StepPart> Training::parts() const {
+  if (!core_.options.accumulates()) return {session::StepPart::kWhole};
   return {session::StepPart::kAccumulate, session::StepPart::kUpdate};
 }
 
-int64_t& Model::accumulated_batches() { return *session_->view(nn::kAccumulatedSteps).as<int64_t>(); }
-
-int64_t Model::steps_per_epoch(const data::Dataset& dataset) const {
+int64_t Training::steps_per_epoch(const data::Dataset& dataset) const {
   if (dataset.is_endless()) throw InvalidArgument("train: the data set repeats without end; give repeat() a count");
   const int64_t batches = dataset.get_dataset_size();
-  const int64_t per_step = options_.gradient_accumulation_steps;
+  const int64_t per_step = core_.options.gradient_accumulation_steps;
   if (batches % per_step != 0) {
     throw InvalidArgument(
         "train: {} batches an epoch are no whole number of steps of {} batches; take({}) makes them one", batches,
@@ -33,14 +34,14 @@ int64_t Model::steps_per_epoch(const data::Dataset& dataset) const {
   return batches / per_step;
 }
 
-void Model::find_place_in(const data::Dataset& dataset, int64_t full_rows) {
-  const int64_t accumulated = accumulates() ? accumulated_batches() : 0;
-  place_.count_in(full_rows, options_.gradient_accumulation_steps, accumulated, dataset.get_repeat_count() != 1);
+void Training::find_place_in(const data::Dataset& dataset, int64_t full_rows) {
+  const int64_t accumulated = core_.options.accumulates() ? core_.values->accumulated_batches() : 0;
+  place_.count_in(full_rows, core_.options.gradient_accumulation_steps, accumulated, dataset.get_repeat_count() != 1);
 }
 
-void Model::say_short_rates(int64_t last_step) {
-  if (rates_said_ || context_.rank() != 0) return;
-  for (const nn::Parameter& state : states_) {
+void Training::say_short_rates(int64_t last_step) {
+  if (rates_said_ || core_.context.rank() != 0) return;
+  for (const nn::Parameter& state : core_.values->states()) {
     if (!nn::is_rate_table(state) || state.type.shape[0] >= last_step) continue;
     rates_said_ = true;
     log_warning(
@@ -49,7 +50,7 @@ void Model::say_short_rates(int64_t last_step) {
   }
 }
 
-void Model::run_batch(session::Executable& executable, const RunContext& run) {
+void Training::run_batch(session::Executable& executable, const RunContext& run) {
   try {
     run_step(executable);
   } catch (const executor::NonFiniteLoss& error) {
@@ -62,15 +63,15 @@ void Model::run_batch(session::Executable& executable, const RunContext& run) {
   }
 }
 
-void Model::run_step(session::Executable& executable) {
-  values_are_initial_ = false;
+void Training::run_step(session::Executable& executable) {
+  core_.values->set_changed();
   executable.run("column");
   was_skipped_ = false;
   if (executable.compiled().logical.find_output(ir::kUpdateGuard) == nullptr) return;
   was_skipped_ = !*executable.output(ir::kUpdateGuard).as<bool>();
   if (!was_skipped_ || executor::all_finite(executable.output("loss"))) return;
   // No scale changes the loss, but a dynamic one that has fallen as far as it can has seen nothing else for long.
-  const bool can_fall = loss_scale_of(options_)->is_dynamic() && session_->value(nn::kLossScale).item() > 1;
+  const bool can_fall = loss_scale_of(core_.options)->is_dynamic() && core_.session().value(nn::kLossScale).item() > 1;
   if (can_fall) return;
   throw executor::NonFiniteLoss(
       fmt::format("loss is not finite, with a loss scale that cannot fall; first non-finite "
@@ -78,34 +79,35 @@ void Model::run_step(session::Executable& executable) {
                   executable.executor().find_non_finite()));
 }
 
-bool Model::count_batch() {
-  if (accumulates()) {
-    snapshot_.finish(session_->view(nn::kAccumulatedSteps));
-    int64_t& done = accumulated_batches();
-    done = (done + 1) % options_.gradient_accumulation_steps;
+bool Training::count_batch() {
+  if (core_.options.accumulates()) {
+    snapshot_.finish(core_.session().view(nn::kAccumulatedSteps));
+    int64_t& done = core_.values->accumulated_batches();
+    done = (done + 1) % core_.options.gradient_accumulation_steps;
     if (done != 0) return false;
   }
   ++place_.step;
   return true;
 }
 
-void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callbacks& callbacks,
-                  const TrainOptions& options) {
+void Training::run(Model& model, int64_t num_epochs, const data::Dataset& dataset, const Callbacks& callbacks,
+                   const TrainOptions& options) {
   if (num_epochs < 1) throw InvalidArgument("train: the number of epochs must be at least 1, got {}", num_epochs);
-  const int64_t batches_per_step = options_.gradient_accumulation_steps;
-  mode_->compare_data(dataset);
+  const int64_t batches_per_step = core_.options.gradient_accumulation_steps;
+  const Mode& mode = *core_.mode;
+  mode.compare_data(dataset);
   const int64_t steps = steps_per_epoch(dataset);
-  mode_->compare_steps(steps);
-  const int64_t full_rows = mode_->global_rows(dataset, dataset.get_batch_size());
+  mode.compare_steps(steps);
+  const int64_t full_rows = mode.global_rows(dataset, dataset.get_batch_size());
   find_place_in(dataset, full_rows);
   const auto full_inputs = input_specs(dataset, full_rows);
   // By part of the step: what is compiled for full batches, and where they go.
   std::map<session::StepPart, std::pair<session::Executable*, BatchPlace>> full;
   for (const auto part : parts()) {
-    train_ = &train_executable_for(full_inputs, part);
-    full[part] = {train_, place_of_batch(*train_, full_inputs, mode_->gives_own_rows(dataset))};
+    executable_ = &steps_.training(full_inputs, part);
+    full[part] = {executable_, whole_batches_.place(*executable_, full_inputs, mode.gives_own_rows(dataset))};
   }
-  check_replicas();
+  core_.values->compare_replicas();
 
   // A loaded checkpoint says how many steps of which epoch are done; else epochs count from 1 again while the data goes
   // on: what is random in it does not repeat.
@@ -115,8 +117,8 @@ void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callba
     return;
   }
   say_short_rates(place_.step + (num_epochs - epochs_done) * steps - place_.position.batch / batches_per_step);
-  auto batches = batches_of(dataset, place_.position, num_epochs - epochs_done, options, *train_);
-  RunContext run{*this};
+  auto batches = batches_of(dataset, mode, place_.position, num_epochs - epochs_done, options, *executable_);
+  RunContext run{model};
   run.num_epochs = num_epochs;
   run.steps_per_epoch = steps;
   run.step = place_.step;
@@ -124,7 +126,7 @@ void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callba
 
   // Returns what the batch is for.
   const auto read_batch = [&]() -> session::Executable& {
-    const int64_t rows = mode_->global_rows(dataset, batches.next_global_rows());
+    const int64_t rows = mode.global_rows(dataset, batches.next_global_rows());
     if (rows == full_rows) {
       const auto& [compiled, place] = full.at(next_part());
       batches.next_into(place.written);
@@ -132,8 +134,8 @@ void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callba
       return *compiled;
     }
     const auto inputs = input_specs(dataset, rows);
-    session::Executable& compiled = train_executable_for(inputs);
-    const auto place = place_of_batch(compiled, inputs, mode_->gives_own_rows(dataset));
+    session::Executable& compiled = steps_.training(inputs, next_part());
+    const auto place = whole_batches_.place(compiled, inputs, mode.gives_own_rows(dataset));
     batches.next_into(place.written);
     place.distribute();
     return compiled;
@@ -155,7 +157,7 @@ void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callba
       int64_t num_losses = 0;
       do {
         if (options.before_batch) options.before_batch();
-        run.rows_of_epoch += mode_->global_rows(dataset, batches.next_global_rows());
+        run.rows_of_epoch += mode.global_rows(dataset, batches.next_global_rows());
         session::Executable& executable = read_batch();
         run_batch(executable, run);
         if (is_reported) {
@@ -175,39 +177,49 @@ void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callba
     for (const auto& callback : callbacks) callback->epoch_end(run);
   }
   for (const auto& callback : callbacks) callback->end(run);
-  finish_saves();
+  saver_.finish();
   place_.end();
 }
 
-double Model::train_step(const std::vector<TensorView>& local_batch, int64_t global_rows) {
-  std::vector<session::InputSpec> inputs;
+double Training::run_step_on(const std::vector<TensorView>& local_batch, int64_t global_rows) {
+  InputSpecs inputs;
   for (size_t i = 0; i < local_batch.size(); ++i) {
     Type type = local_batch[i].type();
     if (type.shape.ndim() == 0) throw InvalidArgument("train_step: input {} is a scalar, it has no rows", i);
     type.shape[0] = global_rows;
     inputs.push_back({fmt::format("input{}", i), type});
   }
-  session::Executable& executable = train_executable_for(inputs);
-  check_replicas();
-  train_ = &executable;
+  session::Executable& executable = steps_.training(inputs, next_part());
+  core_.values->compare_replicas();
+  executable_ = &executable;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const TensorView& to = executable.input(inputs[i].name);
-    if (mode_->takes_whole_batches()) {
+    if (core_.mode->takes_whole_batches()) {
       copy_elements(mesh::piece_of(local_batch[i], executable.input_slice(inputs[i].name)), to);
       continue;
     }
     if (!(to.shape == local_batch[i].shape)) {
-      throw InvalidArgument("train_step: rank {} must give {} rows of {}, it gave {}", context_.rank(), to.shape[0],
-                            global_rows, local_batch[i].shape[0]);
+      throw InvalidArgument("train_step: rank {} must give {} rows of {}, it gave {}", core_.context.rank(),
+                            to.shape[0], global_rows, local_batch[i].shape[0]);
     }
     copy_elements(local_batch[i], to);
   }
   run_step(executable);
   loss_sum_ += loss_of(executable);
-  const int64_t done = accumulates() ? accumulated_batches() + 1 : 1;
+  const int64_t done = core_.options.accumulates() ? core_.values->accumulated_batches() + 1 : 1;
   const double mean = loss_sum_ / static_cast<double>(done);
   if (count_batch()) loss_sum_ = 0;
   return mean;
+}
+
+void Training::build(const data::Dataset& dataset) {
+  const auto inputs = input_specs(dataset, core_.mode->global_rows(dataset, dataset.get_batch_size()));
+  for (const auto part : parts()) steps_.training(inputs, part);
+}
+
+void Training::resume(const checkpoint::CheckpointInfo& info) {
+  loss_sum_ = 0;
+  place_ = TrainingPlace::of(info);
 }
 
 }  // namespace tessera::train

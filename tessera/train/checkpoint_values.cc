@@ -1,0 +1,45 @@
+#include "tessera/train/checkpoint_values.h"
+
+#include <algorithm>
+
+#include "tessera/nn/dropout.h"
+#include "tessera/nn/gradient_accumulation.h"
+
+namespace tessera::train {
+
+bool is_statistic(const std::string& name) {
+  return name.ends_with("moving_mean") || name.ends_with("moving_variance");
+}
+
+bool is_regrouped(const checkpoint::StoredEntry& entry, const std::string& name, const Type& type) {
+  return is_statistic(name) && !entry.is_text && entry.shape != type.shape && entry.shape.ndim() > 0 &&
+         entry.shape.ndim() <= 2 && type.shape.ndim() > 0 && entry.shape.back() == type.shape.back();
+}
+
+Tensor regroup(const Tensor& stored, const Type& wanted) {
+  const bool had_groups = stored.ndim() == wanted.shape.ndim() && wanted.shape.ndim() == 2;
+  const int64_t channels = stored.shape().back();
+  const int64_t rows = stored.num_elements() / std::max<int64_t>(channels, 1);
+  const auto values = stored.to_doubles();
+  std::vector<double> mean(static_cast<size_t>(channels));
+  for (size_t i = 0; i < values.size(); ++i) mean[i % mean.size()] += values[i] / static_cast<double>(rows);
+  std::vector<double> result;
+  const int64_t wanted_rows = had_groups || wanted.shape.ndim() == 2 ? wanted.shape[0] : 1;
+  for (int64_t r = 0; r < wanted_rows; ++r) result.insert(result.end(), mean.begin(), mean.end());
+  return Tensor::of(wanted.shape, std::span<const double>(result)).cast(wanted.dtype);
+}
+
+bool is_learning_rate(const std::string& name) {
+  return name == "learning_rate" || name.starts_with("learning_rate_group_");
+}
+
+bool keeps_own_rate(const std::string& name, const checkpoint::StoredEntry* stored, const Type* own) {
+  if (!is_learning_rate(name)) return false;
+  const auto is_fixed = [](const Shape& shape) { return shape.ndim() == 0; };
+  const bool both_fixed = stored != nullptr && own != nullptr && is_fixed(stored->shape) && is_fixed(own->shape);
+  return !both_fixed;
+}
+
+bool may_be_missing(const std::string& name) { return name == nn::kRandomStep || nn::is_accumulation_state(name); }
+
+}  // namespace tessera::train

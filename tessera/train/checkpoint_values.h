@@ -1,0 +1,27 @@
+// What a checkpoint makes of some values beside writing and reading them: statistics have as many rows as there are
+// parts of a batch, learning rates may stay the model's own, and states that say nothing are left out.
+#pragma once
+
+#include <string>
+
+#include "tessera/checkpoint/global_checkpoint.h"
+#include "tessera/tensor/tensor.h"
+
+namespace tessera::train {
+
+// Moving statistics, which have a row for each part that a batch is normalised in.
+bool is_statistic(const std::string& name);
+// Whether they are of another number of parts than this model's.
+bool is_regrouped(const checkpoint::StoredEntry& entry, const std::string& name, const Type& type);
+// Moving statistics of another number of parts: each part starts with the mean of all.
+Tensor regroup(const Tensor& stored, const Type& wanted);
+
+bool is_learning_rate(const std::string& name);
+// Whether a learning rate stays as this model has it: where one of both is a table, or none at all because the rate is
+// computed of the step. A fixed one goes on as it was saved.
+bool keeps_own_rate(const std::string& name, const checkpoint::StoredEntry* stored, const Type* own);
+
+// States that a checkpoint leaves out while they are zero.
+bool may_be_missing(const std::string& name);
+
+}  // namespace tessera::train

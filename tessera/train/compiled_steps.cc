@@ -1,0 +1,145 @@
+#include "tessera/train/compiled_steps.h"
+
+#include <set>
+#include <span>
+
+#include "tessera/base/error.h"
+#include "tessera/base/logging.h"
+#include "tessera/train/options/precision.h"
+#include "tessera/train/rank_barrier.h"
+
+namespace tessera::train {
+namespace {
+
+std::string signature_of(const char* what, const InputSpecs& inputs) {
+  std::string text = what;
+  for (const auto& input : inputs) text += fmt::format(" {}:{}", input.name, input.type);
+  return text;
+}
+
+}  // namespace
+
+session::StepPart CompiledSteps::updating_part() const {
+  return core_.options.accumulates() ? session::StepPart::kUpdate : session::StepPart::kWhole;
+}
+
+ir::Graph CompiledSteps::trace_training(const InputSpecs& inputs, session::StepPart part) {
+  const auto& [network, loss, optimizer] = core_.cells;
+  if (optimizer == nullptr) throw InvalidArgument("training needs an optimizer");
+  const Mode& mode = *core_.mode;
+  const double sens = mode.gradient_scale() / static_cast<double>(core_.options.gradient_accumulation_steps);
+  auto graph = session::trace_train_step(network, loss, *optimizer, inputs, mode.settings(true),
+                                         {.sens = sens,
+                                          .part = part,
+                                          .ranks = mode.ranks_of_loss(),
+                                          .precision = precision_of(core_.options),
+                                          .loss_scale = loss_scale_of(core_.options)});
+  mode.apply_strategies(graph, /*is_training=*/true);
+  return graph;
+}
+
+ir::Graph CompiledSteps::trace_evaluation(const InputSpecs& inputs) {
+  const auto& [network, loss, optimizer] = core_.cells;
+  const Mode& mode = *core_.mode;
+  const auto precision = precision_of(core_.options);
+  const auto settings = mode.settings(false);
+  auto graph = loss != nullptr
+                   ? session::trace_loss(network, *loss, inputs, settings, mode.ranks_of_loss(), precision)
+                   : session::trace_forward(network, std::span(inputs).first(inputs.size() - 1), settings, precision);
+  say_unused_strategies(graph);
+  mode.apply_strategies(graph, /*is_training=*/false);
+  return graph;
+}
+
+session::Executable& CompiledSteps::training(const InputSpecs& inputs, session::StepPart part) {
+  const bool accumulating = part == session::StepPart::kAccumulate;
+  const auto signature = signature_of(accumulating ? "accumulate" : "train", inputs);
+  if (const auto known = compiled_.find(signature); known != compiled_.end()) return *known->second;
+  place_values(inputs);
+  const auto graph = trace_training(inputs, part);
+  say_unused_strategies(graph);
+  identity_.note_network(graph);
+  auto& executable = *(compiled_[signature] = core_.mode->compile(core_.session(), graph, inputs));
+  executable.executor().set_before_update([this, threads = ParallelFor(core_.session().num_threads())](
+                                              const TensorView& changed) { snapshot_.finish(changed, threads); });
+  if (!accumulating) record(executable, /*is_training=*/true);
+  return executable;
+}
+
+session::Executable& CompiledSteps::evaluation(const InputSpecs& inputs) {
+  const auto signature = signature_of("eval", inputs);
+  if (const auto known = compiled_.find(signature); known != compiled_.end()) return *known->second;
+  const auto graph = trace_evaluation(inputs);
+  place_values(inputs, &graph);
+  return *(compiled_[signature] = core_.mode->compile(core_.session(), graph, inputs));
+}
+
+session::Executable& CompiledSteps::prediction(const InputSpecs& inputs) {
+  return predict(inputs, /*places_values=*/false);
+}
+
+void CompiledSteps::build_prediction(const InputSpecs& inputs) {
+  record(predict(inputs, /*places_values=*/true), /*is_training=*/false);
+}
+
+session::Executable& CompiledSteps::predict(const InputSpecs& inputs, bool places_values) {
+  const auto signature = signature_of("predict", inputs);
+  const bool is_placed = values_placed_ || predicts_split_;
+  if (const auto known = compiled_.find(signature); known != compiled_.end() && (is_placed || !places_values)) {
+    return *known->second;
+  }
+  Mode& mode = *core_.mode;
+  auto graph = session::trace_forward(core_.cells.network, inputs, mode.settings(false), precision_of(core_.options));
+  say_unused_strategies(graph);
+  mode.apply_strategies(graph, /*is_training=*/false);
+  if (places_values && !is_placed) {
+    if (const auto layouts = mode.layouts_to_predict(core_.session(), graph)) {
+      place(*layouts);
+      predicts_split_ = true;
+    }
+  }
+  return *(compiled_[signature] = mode.compile_prediction(core_.session(), graph, is_placed || places_values));
+}
+
+void CompiledSteps::place_values(const InputSpecs& inputs, const ir::Graph* instead) {
+  if (values_placed_) return;
+  const bool trains = core_.cells.optimizer != nullptr || instead == nullptr;
+  const ir::Graph graph = trains ? trace_training(inputs) : *instead;
+  values_placed_ = true;
+  place(core_.mode->layouts_to_train(core_.session(), graph, inputs));
+}
+
+void CompiledSteps::place(const compiler::ShardingHints& layouts) {
+  if (layouts.empty()) return;
+  snapshot_.finish();
+  compiled_.clear();  // predictions made so far: they have the values where they were
+  core_.session().place(layouts);
+}
+
+void CompiledSteps::record(const session::Executable& executable, bool is_training) {
+  RankBarrier ranks(core_.context.world());
+  core_.mode->record(executable, is_training, ranks);
+}
+
+void CompiledSteps::say_unused_strategies(const ir::Graph& graph) {
+  const ParallelMode mode = core_.options.parallel_mode;
+  if (reads_strategies(mode) || strategies_said_ || core_.context.rank() != 0) return;
+  std::set<std::string> operators;
+  for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
+    const ir::Node& node = graph.node(n);
+    if (!node.strategy.empty() && node.forward == ir::kNone) operators.insert(node.source + ":" + node.op);
+  }
+  if (operators.empty()) return;
+  strategies_said_ = true;
+  log_warning("the strategies of {} operator{} have no effect in {}: only in {}; \"{}\" has one", operators.size(),
+              operators.size() == 1 ? "" : "s", to_string(mode), modes_that_read_strategies(), *operators.begin());
+}
+
+void CompiledSteps::enable_profiling() {
+  for (auto& [signature, executable] : compiled_) {
+    if (signature.starts_with("train ") || signature.starts_with("accumulate "))
+      executable->executor().set_profiling(true);
+  }
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,64 @@
+#include "tessera/train/evaluation.h"
+
+#include "tessera/base/error.h"
+#include "tessera/train/metrics.h"
+
+namespace tessera::train {
+
+std::map<std::string, double> evaluate(ModelCore& core, CompiledSteps& steps, WholeBatches& whole_batches,
+                                       const data::Dataset& dataset, const TrainOptions& options) {
+  const Mode& mode = *core.mode;
+  const auto& metrics = core.options.metrics;
+  const bool has_loss = core.cells.loss != nullptr;
+  if (metrics.empty()) throw InvalidArgument("eval: the model has no metrics");
+  if (dataset.is_endless()) throw InvalidArgument("eval: the data set repeats without end");
+  if (mode.takes_whole_batches() && dataset.num_shards() > 1) {
+    throw InvalidArgument(
+        "eval: every rank must read the whole data set, but this is one rank's part of {} (num_shards)",
+        dataset.num_shards());
+  }
+  for (const auto& metric : metrics) metric->clear();
+  const auto full_inputs = input_specs(dataset, mode.global_rows(dataset, dataset.get_batch_size()));
+  auto batches = batches_of(dataset, mode, {}, 1, options, steps.evaluation(full_inputs));
+  int64_t batch = 0;
+  while (const int64_t rows = batches.next_global_rows()) {
+    if (options.before_batch) options.before_batch();
+    ++batch;
+    const int64_t global_rows = mode.global_rows(dataset, rows);
+    const auto inputs = input_specs(dataset, global_rows);
+    session::Executable& executable = steps.evaluation(inputs);
+    const auto types = batches.next_types();
+    Tensor label(types.back());
+    auto place =
+        whole_batches.place(executable, std::vector(inputs.begin(), inputs.end() - 1), !mode.takes_whole_batches());
+    place.written.push_back(label.view());
+    if (mode.takes_whole_batches()) {
+      place.add_piece(executable, inputs.back().name, label.view());
+    } else if (has_loss) {
+      place.pieces.emplace_back(label.view(), executable.input(inputs.back().name));
+    }
+    batches.next_into(place.written);
+    place.distribute();
+    core.values->set_changed();  // of states that each batch changes
+    try {
+      executable.run("column");
+    } catch (const executor::InvalidIndex& error) {
+      throw executor::InvalidIndex(fmt::format("eval: batch {}: {}", batch, error.what()));
+    }
+    const Tensor output = Tensor::copy_of(executable.output("output"));
+    const double loss = has_loss ? mode.mean_loss(executable.output("loss")) : 0.0;
+    for (const auto& metric : metrics) metric->update(output, label, loss, global_rows);
+  }
+  std::map<std::string, double> results;
+  for (const auto& metric : metrics) {
+    auto totals = metric->counts();
+    if (mode.is_shared() && !mode.takes_whole_batches() && !metric->is_global()) {
+      core.context.world().all_reduce(totals.data(), static_cast<int64_t>(totals.size()), DType::kF64,
+                                      comm::ReduceOp::kSum, "metrics");
+    }
+    results[metric->name()] = metric->value(totals);
+  }
+  return results;
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,228 @@
+#include "tessera/train/loader.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "tessera/base/error.h"
+#include "tessera/base/logging.h"
+#include "tessera/checkpoint/candidates.h"
+#include "tessera/checkpoint/decrypt_checkpoint.h"
+#include "tessera/checkpoint/match.h"
+#include "tessera/checkpoint/sharing.h"
+#include "tessera/train/checkpoint_values.h"
+
+namespace tessera::train {
+
+// Whether all values can be made again as they were before anyone has trained or set them, by each rank for itself.
+// Ranks agree on it: they read the same way.
+bool Loader::can_begin_anew(RankBarrier* others) {
+  const bool own = core_.values->are_initial() && !core_.mode->agrees_on_values() && !core_.options.parameter_broadcast;
+  if (others == nullptr) return own;
+  const auto all = others->exchange(own ? "yes" : "no");
+  return std::all_of(all.begin(), all.end(), [](const auto& one) { return one == "yes"; });
+}
+
+// Of a directory the newest that can be used, else the one that the path names. Either all that is wanted of it is
+// whole and fits, or nothing changes. What is read is compared with its checksums; where the values that are there
+// could not be made again, once more before, so that nothing is overwritten by what is damaged.
+Loader::Opened Loader::load(const std::string& path, const Loading& loading) {
+  // Those who go on together find the same step, all or none.
+  std::optional<RankBarrier> barrier;
+  if (core_.mode->is_shared() && (!are_of_each_rank() || loading.is_resumed)) barrier.emplace(core_.context.world());
+  auto* others = barrier ? &*barrier : nullptr;
+  const bool reads_once = can_begin_anew(others);
+  try {
+    auto opened = load_first_usable(path, loading, others, reads_once);
+    core_.values->set_changed();
+    return opened;
+  } catch (const Error&) {
+    if (reads_once && !core_.values->are_initial()) core_.values->initialize();
+    throw;
+  }
+}
+
+namespace {
+
+// What ranks that go on together must agree on.
+std::string described(const std::optional<checkpoint::CheckpointInfo>& info) {
+  if (!info) return "no step, without a manifest";
+  auto text = fmt::format("step {} of {} ranks of job \"{}\"", info->step, info->world_size, info->job_id);
+  if (!info->training_id.empty()) text += fmt::format(", training \"{}\"", info->training_id);
+  return text;
+}
+
+}  // namespace
+
+Loader::Opened Loader::load_first_usable(const std::string& path, const Loading& loading, RankBarrier* others,
+                                         bool reads_once) {
+  const auto run = [&](FunctionRef<std::string()> part) {
+    return others == nullptr ? std::vector{part()} : checkpoint::run_together(*others, "cannot load", part);
+  };
+  auto* together = are_of_each_rank() ? nullptr : others;
+  std::optional<checkpoint::Candidates> candidates;
+  std::optional<Opened> opened;
+  Destinations destinations;
+  const auto open = [&] {
+    if (!candidates) candidates.emplace(core_.context.file_system(), path);
+    opened = open_checkpoint(candidates->path(), loading);
+    if (candidates->is_of_directory()) opened->checkpoint.require_all_files();
+    destinations = destinations_in(opened->checkpoint, loading);
+    return described(opened->checkpoint.info());
+  };
+  const auto read = [&] {
+    if (!reads_once && opened->checkpoint.info()) opened->checkpoint.verify(destinations.wanted, together);
+    core_.values->set_changed();
+    report_ = opened->checkpoint.read(destinations.wanted, together);
+    return std::string();
+  };
+  // Every rank throws, so all go on together, or none does. Where one is lost, the exchange says so. To be called while
+  // the error is handled.
+  const auto pass_over = [&](const Error& error) {
+    bool go_on = candidates && candidates->has_next();
+    if (others != nullptr) {
+      const auto all = others->exchange(go_on ? "next" : "");
+      go_on = std::none_of(all.begin(), all.end(), [](const auto& one) { return one.empty(); });
+    }
+    if (!go_on && candidates && candidates->is_of_directory()) candidates->give_up(error.what());
+    if (!go_on) throw;
+    candidates->pass_over(error.what());
+  };
+  while (true) {
+    std::vector<std::string> found;
+    try {
+      found = run(open);
+    } catch (const Error& error) {
+      pass_over(error);
+      continue;
+    }
+    // Ranks with disks of their own may not see the same checkpoint.
+    for (size_t rank = 1; rank < found.size(); ++rank) {
+      if (found[rank] == found[0]) continue;
+      throw InvalidArgument("{}: rank 0 finds {} there, rank {} {}", path, found[0], rank, found[rank]);
+    }
+    try {
+      if (together != nullptr) {
+        read();  // the ranks meet in it
+      } else {
+        run(read);
+      }
+    } catch (const Error& error) {
+      pass_over(error);
+      continue;
+    }
+    candidates->warn();
+    take_elsewhere(opened->checkpoint, destinations);
+    return std::move(*opened);
+  }
+}
+
+Loader::Opened Loader::open_checkpoint(const std::string& path, const Loading& loading) {
+  auto& files = core_.context.file_system();
+  auto plain = loading.decryption.is_on() ? checkpoint::decrypt_checkpoint(files, path, loading.decryption) : nullptr;
+  auto opened = checkpoint::GlobalCheckpoint::open(plain ? *plain : files, path, loading.job_name);
+  return {std::move(plain), std::move(opened)};
+}
+
+// Throws InvalidArgument where a value does not fit, or the checkpoint is of another training.
+Loader::Destinations Loader::destinations_in(const checkpoint::GlobalCheckpoint& loaded, const Loading& loading) {
+  session::Session& session = core_.session();
+  Destinations result;
+  std::vector<checkpoint::Destination> destinations;
+  std::vector<checkpoint::StoredEntry> entries = loaded.entries();
+  // A table of learning rates is not part of what was learnt: this model's own stays.
+  std::erase_if(entries, [&](const auto& entry) {
+    return loading.is_resumed &&
+           keeps_own_rate(entry.name, &entry, session.holds(entry.name) ? &session.global_type(entry.name) : nullptr);
+  });
+  for (const auto& name : loading.names) {
+    const auto* entry = loaded.find(name);
+    if (may_be_missing(name) && entry == nullptr) continue;
+    checkpoint::HeldValue held{.name = name, .type = session.global_type(name)};
+    if (loading.is_resumed && keeps_own_rate(name, entry, &held.type)) continue;
+    const bool regrouped = entry != nullptr && is_regrouped(*entry, name, held.type);
+    if (regrouped) {
+      held.type.shape = entry->shape;
+    } else if (const auto* layout = session.layout(name)) {
+      held.layout = *layout;
+    }
+    destinations.push_back({name, TensorView(nullptr, held.type)});
+    const auto box = checkpoint::held_box(held, core_.context.rank());
+    if (!box) continue;
+    auto to = session.view(name);
+    const bool is_sum = held.layout && held.layout->sharding.is_partial();
+    if (regrouped || is_sum || to.shape != box->shape) {
+      to = result.elsewhere.emplace_back(name, Tensor(Type{held.type.dtype, box->shape})).second.view();
+    }
+    result.wanted.push_back({name, *box, to, is_first_holder(held, core_.context.rank())});
+  }
+  const checkpoint::MatchOptions options{.allow_unexpected = !loading.is_resumed};
+  checkpoint::require_fit(loaded.path(), checkpoint::compare(entries, destinations, options), options);
+  if (loading.is_resumed && !loading.accepts_other_trainings && loaded.info()) {
+    identity_.require_same(loaded.path(), *loaded.info());
+  }
+  return result;
+}
+
+// To where they lie, what was not read to there.
+void Loader::take_elsewhere(const checkpoint::GlobalCheckpoint& loaded, const Destinations& destinations) {
+  session::Session& session = core_.session();
+  for (const auto& [name, piece] : destinations.elsewhere) {
+    const Type& type = session.global_type(name);
+    if (is_regrouped(*loaded.find(name), name, type)) {
+      session.set_value(name, piece.type() == type ? piece : regroup(piece, type));
+    } else {
+      session.set_piece(name, piece.view());
+    }
+  }
+}
+
+namespace {
+
+// Fixed learning rates, by name.
+std::map<std::string, double> fixed_rates(session::Session& session) {
+  std::map<std::string, double> rates;
+  for (const auto& name : session.names()) {
+    if (is_learning_rate(name) && session.global_type(name).shape.ndim() == 0) {
+      rates[name] = session.value(name).item();
+    }
+  }
+  return rates;
+}
+
+}  // namespace
+
+checkpoint::CheckpointInfo Loader::load_training(const std::string& path, const LoadCheckpointOptions& options) {
+  session::Session& session = core_.session();
+  const auto own_rates = fixed_rates(session);
+  const auto opened = load(path, {.decryption = options.decryption,
+                                  .job_name = options.accept_other_jobs ? std::string() : core_.options.job_name,
+                                  .names = session.names(),
+                                  .is_resumed = true,
+                                  .accepts_other_trainings = options.accept_other_jobs});
+  const auto& loaded = opened.checkpoint;
+  for (const auto& name : session.names()) {
+    if (may_be_missing(name) && loaded.find(name) == nullptr) {
+      session.set_value(name, Tensor::zeros(session.global_type(name)));
+    }
+  }
+  for (const auto& [name, rate] : fixed_rates(session)) {
+    if (rate == own_rates.at(name) || core_.context.rank() != 0) continue;
+    log_warning(
+        "{}: training goes on with {} {}, as it was saved, not with this model's {}; set the value to change it",
+        loaded.path(), name, rate, own_rates.at(name));
+  }
+  core_.values->compare_again();
+  const auto info = loaded.info().value_or(checkpoint::CheckpointInfo{});
+  identity_.take(loaded.path(), info, options.accept_other_jobs);
+  return info;
+}
+
+void Loader::load_parameters(const std::string& path, const checkpoint::Encryption& decryption) {
+  std::vector<std::string> names;
+  for (const nn::Parameter* parameter : core_.cells.network.parameters()) names.push_back(parameter->full_name());
+  load(path, {.decryption = decryption, .job_name = {}, .names = std::move(names)});
+  core_.values->compare_again();
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,43 @@
+#include "tessera/train/model_core.h"
+
+#include "tessera/base/error.h"
+#include "tessera/base/logging.h"
+#include "tessera/train/modes/mode_options.h"
+#include "tessera/train/options/precision.h"
+
+namespace tessera::train {
+namespace {
+
+void check_options(const ModelOptions& options, int num_ranks) {
+  if (options.gradient_accumulation_steps < 1) {
+    throw InvalidArgument("gradient_accumulation_steps must be at least 1, got {}",
+                          options.gradient_accumulation_steps);
+  }
+  precision_of(options);  // refuses what does not fit
+  require_no_refused(options, num_ranks);
+  if (const int parts = options.optimizer_weight_shard_size; parts < 0 || (parts > 0 && num_ranks % parts != 0)) {
+    throw InvalidArgument("optimizer_weight_shard_size {} must divide the {} ranks", parts, num_ranks);
+  }
+}
+
+}  // namespace
+
+ModelCore::ModelCore(cluster::Context& the_context, const TrainedCells& the_cells, const ModelOptions& the_options)
+    : context(the_context), cells(the_cells), options(the_options) {
+  check_options(options, context.size());
+  if (context.rank() == 0) {
+    for (const auto& line : unused_options(options, context.size())) log_warning("{}", line);
+  }
+  mode = make_mode({context, options, cells});
+  if (mode->is_shared()) {
+    auto seed = static_cast<int64_t>(options.seed);
+    context.world().broadcast(&seed, 1, DType::kI64, 0, "agreeing on the seed");
+    options.seed = static_cast<uint64_t>(seed);
+  }
+  for (const nn::Parameter* parameter : cells.trainable_parameters()) {
+    options.session.partition.fusion_ids[parameter->full_name()] = parameter->comm_fusion;
+  }
+  values = std::make_unique<ModelValues>(context, cells, options, *mode);
+}
+
+}  // namespace tessera::train

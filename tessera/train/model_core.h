@@ -1,0 +1,30 @@
+// ModelCore: what all parts of a model look at: its context, cells and options, its parallel mode and its values.
+#pragma once
+
+#include <memory>
+
+#include "tessera/cluster/context.h"
+#include "tessera/train/model_values.h"
+#include "tessera/train/modes/mode.h"
+#include "tessera/train/modes/trained_cells.h"
+#include "tessera/train/options/model_options.h"
+
+namespace tessera::train {
+
+struct ModelCore {
+  // Checks the options and warns of those without effect; makes the rest. Throws InvalidArgument for options that do
+  // not fit one another, the mode or the ranks. Collective.
+  ModelCore(cluster::Context& context, const TrainedCells& cells, const ModelOptions& options);
+  ModelCore(const ModelCore&) = delete;
+  ModelCore& operator=(const ModelCore&) = delete;
+
+  session::Session& session() { return values->session(); }
+
+  cluster::Context& context;
+  TrainedCells cells;
+  ModelOptions options;  // the seed is all ranks'
+  std::unique_ptr<Mode> mode;
+  std::unique_ptr<ModelValues> values;
+};
+
+}  // namespace tessera::train

@@ -1,0 +1,60 @@
+// ModelValues: the parameters and states of a model, in a session of its own: what they start with, and whether anyone
+// has changed them since. Where they lie is the mode's business.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tessera/cluster/context.h"
+#include "tessera/session/session.h"
+#include "tessera/train/modes/mode.h"
+#include "tessera/train/modes/trained_cells.h"
+#include "tessera/train/options/model_options.h"
+
+namespace tessera::train {
+
+class ModelValues {
+ public:
+  // Declares them and gives them their first values; takes the options' initial_states. Throws InvalidArgument for a
+  // parameter that the mode has no place for, and for an initial state of another type. Collective.
+  ModelValues(cluster::Context& context, const TrainedCells& cells, ModelOptions& options, const Mode& mode);
+
+  session::Session& session() { return session_; }
+  const session::Session& session() const { return session_; }
+  std::span<const nn::Parameter> states() const { return states_; }
+  // Micro-batches of the present step that are done: the state of that name.
+  int64_t& accumulated_batches();
+
+  // Makes them again as they were at first. Of data that the user gave each rank takes its own.
+  void initialize();
+  // Whether nobody has trained, set or loaded any since.
+  bool are_initial() const { return are_initial_; }
+  void set_changed() { are_initial_ = false; }
+  // Warns where the ranks' replicas are not equal; once, until compare_again(). Collective.
+  void compare_replicas();
+  void compare_again() { is_compared_ = false; }
+
+ private:
+  // States that count steps.
+  std::vector<std::string> counters() const;
+  void make_states();
+  void take_initial_states();
+  void declare();
+  void agree();
+  void broadcast();
+
+  cluster::Context& context_;
+  TrainedCells cells_;
+  ModelOptions& options_;
+  const Mode& mode_;
+  session::Session session_;
+  std::vector<nn::Parameter> states_;
+  std::set<std::string> own_;  // the names of values that differ between ranks by intention
+  bool are_initial_ = false;
+  bool is_compared_ = false;
+};
+
+}  // namespace tessera::train

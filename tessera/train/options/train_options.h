@@ -1,0 +1,46 @@
+// How a model is trained, evaluated, saved and loaded: what its calls are told.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "tessera/checkpoint/ckpt_file.h"
+#include "tessera/checkpoint/encryption.h"
+
+namespace tessera::train {
+
+struct TrainOptions {
+  // Callbacks run once per `sink_size` steps instead of every step.
+  bool dataset_sink_mode = false;
+  int64_t sink_size = -1;  // -1: the whole epoch
+  int num_workers = 1;     // threads that make batches ahead
+  // Called before each batch, whatever callbacks there are: what it throws ends the call.
+  std::function<void()> before_batch = {};
+};
+
+// How Model::save_checkpoint saves.
+struct SaveCheckpointOptions {
+  // Information after the values, such as epoch_num and step_num.
+  std::vector<checkpoint::Entry> append_info = {};
+  // True: one file of whole values, as one device would write it. False: each rank writes the slices that it holds, at
+  // once and without sending anything; ranks that name one directory write each slice once, into one checkpoint.
+  bool integrated = true;
+  // Copy the values that this rank writes and return; a thread writes them while training goes on. One save is under
+  // way at a time: the next one waits for it, and throws its error.
+  bool async = false;
+  checkpoint::Encryption encryption = {};
+  // Called when the checkpoint is committed, before the save counts as done; on the first rank of each directory, by
+  // the thread that wrote.
+  std::function<void()> after_commit = {};
+};
+
+// How Model::load_checkpoint loads.
+struct LoadCheckpointOptions {
+  checkpoint::Encryption decryption = {};
+  // Go on with the checkpoint of another training: of another name (ModelOptions::job_name), of an optimizer of another
+  // kind, or of a network that computes something else with parameters of equal names and shapes.
+  bool accept_other_jobs = false;
+};
+
+}  // namespace tessera::train

@@ -1,0 +1,127 @@
+#include "tessera/train/saver.h"
+
+#include "tessera/base/error.h"
+#include "tessera/base/logging.h"
+#include "tessera/checkpoint/save.h"
+#include "tessera/checkpoint/save_slices.h"
+#include "tessera/nn/dropout.h"
+#include "tessera/nn/gradient_accumulation.h"
+#include "tessera/train/checkpoint_values.h"
+#include "tessera/train/rank_barrier.h"
+
+namespace tessera::train {
+
+Saver::~Saver() {
+  try {
+    finish();
+  } catch (const std::exception& error) {
+    log_error("a checkpoint was not saved: {}", error.what());
+  }
+  if (!group_.empty()) core_.context.destroy_group(group_);
+}
+
+// Whether a state has not been used yet, or not since the last step was done.
+bool Saver::says_nothing(const std::string& name) {
+  if (name == nn::kRandomStep) return core_.session().value(name).item() == 0;
+  return nn::is_accumulation_state(name) && core_.values->accumulated_batches() == 0;
+}
+
+// What this rank holds, where it lies. Collective for values that are sums.
+std::vector<CheckpointJob::Value> Saver::held_values() {
+  session::Session& session = core_.session();
+  const int rank = core_.context.rank();
+  std::vector<CheckpointJob::Value> values;
+  for (const auto& name : session.names()) {
+    if (says_nothing(name)) continue;
+    auto& value = values.emplace_back();
+    value.held = {.name = name, .type = session.global_type(name)};
+    if (const auto* layout = session.layout(name)) value.held.layout = *layout;
+    value.piece = session.view(name);
+    if (value.held.layout && value.held.layout->sharding.is_partial()) {
+      auto& [mesh, sharding] = *value.held.layout;
+      sharding.partial.clear();
+      const auto slice = mesh::slice_of(value.held.type.shape, sharding, mesh, rank);
+      value.copy = Tensor::copy_of(mesh::piece_of(session.value(name).view(), slice));
+      value.piece = value.copy.view();
+    }
+    value.box = checkpoint::held_box(value.held, rank);
+    value.is_row_of_rank = value.held.layout && is_statistic(name) && core_.mode->batch_norm_groups() > 0;
+  }
+  return values;
+}
+
+// Each rank writes its own values into a directory of its own.
+void Saver::require_own_directory(const std::string& directory, bool is_shared) {
+  const auto shared = RankBarrier(core_.context.world()).exchange(is_shared ? directory : "");
+  for (size_t rank = 0; rank < shared.size(); ++rank) {
+    if (shared[rank].empty()) continue;
+    throw InvalidArgument(
+        "in {} each rank saves its own slices: rank {} shares directory \"{}\" with a lower rank; name "
+        "one for each rank",
+        to_string(core_.options.parallel_mode), rank, shared[rank]);
+  }
+}
+
+// Saves of threads have a group of their own: training goes on using the world's.
+comm::Communicator& Saver::group() {
+  auto& context = core_.context;
+  if (group_.empty()) {
+    group_ = "checkpoints";
+    for (int number = 2; context.has_group(group_); ++number) group_ = fmt::format("checkpoints #{}", number);
+    context.create_group(group_, context.world().ranks())->share_core();
+  }
+  return context.group(group_);
+}
+
+CheckpointJob Saver::make_job(const std::string& path, const SaveCheckpointOptions& options) {
+  auto& context = core_.context;
+  checkpoint::check_encryption_to_write(options.encryption);
+  CheckpointJob job;
+  job.form = core_.mode->form_of_save(options.integrated);
+  job.files = &context.file_system();
+  job.path = path;
+  job.append_info = options.append_info;
+  job.encryption = options.encryption;
+  job.after_commit = options.after_commit;
+  job.info = {.saved_at_ms = context.clock().wall_ms(),
+              .job_id = context.job_id(),
+              .job_name = core_.options.job_name,
+              .training_id = identity_.id(),
+              .world_size = context.size(),
+              .network_hash = identity_.network().hash,
+              .network_operators = identity_.network().operators,
+              .optimizer = identity_.optimizer(),
+              .seed = core_.options.seed};
+  place_.write_to(job.info);
+  if (job.form != SaveForm::kAlone) {
+    RankBarrier barrier(context.world());
+    const auto directory = parent_path(path);
+    job.together = checkpoint::ranks_of_directory(*job.files, barrier, directory);
+    if (job.form == SaveForm::kOwn) require_own_directory(directory, job.together.front() != context.rank());
+    job.group = options.async ? &group() : &context.world();
+  }
+  job.values = held_values();
+  return job;
+}
+
+std::string Saver::save(const std::string& path, const SaveCheckpointOptions& options,
+                        std::span<const TensorView> updated) {
+  finish();
+  CheckpointJob job = make_job(path, options);
+  if (!options.async) return job.run();
+  job.take_snapshot(snapshot_, updated);
+  background_.start([job = std::move(job)]() mutable { job.run(); });
+  return checkpoint::with_ckpt_suffix(path);
+}
+
+void Saver::reserve_snapshot(const std::string& path, const SaveCheckpointOptions& options) {
+  finish();
+  make_job(path, options).reserve_snapshot(snapshot_);
+}
+
+void Saver::finish() {
+  snapshot_.finish();
+  background_.finish();
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,52 @@
+// Saver: writes a model's values, and where its training stands, as checkpoints; at once, or by a thread while training
+// goes on. How they are written is CheckpointJob's business.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tessera/train/background_save.h"
+#include "tessera/train/checkpoint_job.h"
+#include "tessera/train/model_core.h"
+#include "tessera/train/options/train_options.h"
+#include "tessera/train/snapshot.h"
+#include "tessera/train/training_identity.h"
+#include "tessera/train/training_place.h"
+
+namespace tessera::train {
+
+class Saver {
+ public:
+  // `place` is where training stands when it saves; `snapshot` is the copy of an async save.
+  Saver(ModelCore& core, TrainingIdentity& identity, const TrainingPlace& place, Snapshot& snapshot)
+      : core_(core), identity_(identity), place_(place), snapshot_(snapshot) {}
+  // Waits for a save that is under way; logs its error.
+  ~Saver();
+  Saver(const Saver&) = delete;
+  Saver& operator=(const Saver&) = delete;
+
+  // As Model::save_checkpoint. `updated`: what the next step changes, in this order. Collective.
+  std::string save(const std::string& path, const SaveCheckpointOptions& options, std::span<const TensorView> updated);
+  // As Model::reserve_snapshot. Collective.
+  void reserve_snapshot(const std::string& path, const SaveCheckpointOptions& options);
+  // Waits for a save that a thread is writing. Throws its error, once.
+  void finish();
+
+ private:
+  bool says_nothing(const std::string& name);
+  std::vector<CheckpointJob::Value> held_values();
+  // All of a save but its copy of the values. Collective.
+  CheckpointJob make_job(const std::string& path, const SaveCheckpointOptions& options);
+  void require_own_directory(const std::string& directory, bool is_shared);
+  comm::Communicator& group();
+
+  ModelCore& core_;
+  TrainingIdentity& identity_;
+  const TrainingPlace& place_;
+  Snapshot& snapshot_;
+  BackgroundSave background_;  // reads the snapshot
+  std::string group_;          // the name of the group that threads save with; "" before the first
+};
+
+}  // namespace tessera::train

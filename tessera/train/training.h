@@ -1,0 +1,81 @@
+// Training: the loop over epochs, steps and batches, and where it stands.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tessera/checkpoint/manifest.h"
+#include "tessera/data/dataset.h"
+#include "tessera/train/batches.h"
+#include "tessera/train/callback.h"
+#include "tessera/train/compiled_steps.h"
+#include "tessera/train/model_core.h"
+#include "tessera/train/options/train_options.h"
+#include "tessera/train/saver.h"
+#include "tessera/train/snapshot.h"
+#include "tessera/train/training_place.h"
+
+namespace tessera::train {
+
+class Training {
+ public:
+  struct Parts {
+    ModelCore& core;
+    CompiledSteps& steps;
+    WholeBatches& whole_batches;
+    TrainingPlace& place;  // where it stands
+    Snapshot& snapshot;    // has its copy of a count of batches before that is changed
+    Saver& saver;          // whose saves are done when a run ends
+  };
+  explicit Training(const Parts& parts)
+      : core_(parts.core),
+        steps_(parts.steps),
+        whole_batches_(parts.whole_batches),
+        place_(parts.place),
+        snapshot_(parts.snapshot),
+        saver_(parts.saver) {}
+
+  // As Model::train. `model` is what callbacks see.
+  void run(Model& model, int64_t num_epochs, const data::Dataset& dataset, const Callbacks& callbacks,
+           const TrainOptions& options);
+  // As Model::train_step.
+  double run_step_on(const std::vector<TensorView>& local_batch, int64_t global_rows);
+  // Compiles the step for full batches.
+  void build(const data::Dataset& dataset);
+  // Goes on from where a checkpoint stood.
+  void resume(const checkpoint::CheckpointInfo& info);
+
+  bool was_skipped() const { return was_skipped_; }
+  // What was compiled for the latest batch; nullptr before the first.
+  session::Executable* executable() { return executable_; }
+
+ private:
+  // With gradient accumulation the last batch of a step is for another graph than the others.
+  session::StepPart next_part();
+  std::vector<session::StepPart> parts() const;
+  // Throws InvalidArgument for a data set that does not make whole steps.
+  int64_t steps_per_epoch(const data::Dataset& dataset) const;
+  // So that the place counts batches of the data set. Throws InvalidArgument where a step is not whole there.
+  void find_place_in(const data::Dataset& dataset, int64_t full_rows);
+  // Says once that a table of learning rates ends before the training, which goes on to this step.
+  void say_short_rates(int64_t last_step);
+  void run_batch(session::Executable& executable, const RunContext& run);
+  // Runs it and notes whether it was skipped.
+  void run_step(session::Executable& executable);
+  double loss_of(session::Executable& executable) const { return core_.mode->mean_loss(executable.output("loss")); }
+  // Whether the batch was the last of its step.
+  bool count_batch();
+
+  ModelCore& core_;
+  CompiledSteps& steps_;
+  WholeBatches& whole_batches_;
+  TrainingPlace& place_;
+  Snapshot& snapshot_;
+  Saver& saver_;
+  session::Executable* executable_ = nullptr;
+  bool was_skipped_ = false;
+  double loss_sum_ = 0;  // the losses of run_step_on's micro-batches of the present step
+  bool rates_said_ = false;
+};
+
+}  // namespace tessera::train
