@@ -326,28 +326,46 @@ compiler::ShardingHints Session::with_layouts(compiler::ShardingHints hints, con
   return with_splits(std::move(hints));
 }
 
-compiler::Plan Session::plan(const ir::Graph& graph, const mesh::Mesh& mesh, const compiler::ShardingHints& input_hints,
-                             const compiler::PlanOptions& options) const {
-  return compiler::propagate(graph, mesh, with_splits(input_hints), options);
+compiler::CompileOptions Session::compile_options(size_t num_ranks, const compiler::PlanOptions& plan) {
+  auto options = compile_options();
+  options.plan = plan;
+  if (num_ranks > 1) size_buckets(options.partition);
+  return options;
+}
+
+compiler::Compiled Session::plan(const ir::Graph& graph, const mesh::Mesh& mesh,
+                                 const compiler::ShardingHints& input_hints, const compiler::PlanOptions& options) {
+  return compiler::plan_ranks(graph, mesh, with_splits(input_hints), compile_options(mesh.ranks().size(), options));
+}
+
+compiler::ShardingHints Session::new_layouts(const compiler::Compiled& planned) const {
+  compiler::ShardingHints layouts;
+  for (const auto& input : planned.logical.inputs()) {
+    const auto layout = planned.plan.layout(input.value);
+    const bool moves = input.kind != ir::InputKind::kInput && !layout.sharding.is_replicated() && !is_split(input.name);
+    if (moves) layouts[input.name] = layout;
+  }
+  return layouts;
+}
+
+std::unique_ptr<Executable> Session::compile(compiler::Compiled planned) {
+  const auto num_ranks = planned.plan.ranks().size();
+  const auto options = compile_options(num_ranks, {});
+  if (num_ranks == 1) {
+    compiler::compile_rank(planned, context_.rank(), layout_, kernels_, options);
+    return finish(std::move(planned));
+  }
+  compile_with_agreed_kernels(planned, options);
+  make_groups(planned.groups);
+  compare_collectives(context_, planned.local);
+  warn_of_different_graphs(context_, planned.logical);
+  return finish(std::move(planned));
 }
 
 std::unique_ptr<Executable> Session::compile(const ir::Graph& graph, const mesh::Mesh& mesh,
                                              const compiler::ShardingHints& input_hints,
                                              const compiler::PlanOptions& plan) {
-  const auto hints = with_layouts(input_hints, mesh);
-  auto options = compile_options();
-  options.plan = plan;
-  if (mesh.size() > 1) size_buckets(options.partition);
-  const auto compile = [&] {
-    return compiler::compile(graph, mesh, hints, context_.rank(), layout_, kernels_, options);
-  };
-  auto compiled = mesh.size() > 1 ? compile_with_agreed_kernels(compile) : compile();
-  if (mesh.size() > 1) {
-    make_groups(compiled.groups);
-    compare_collectives(context_, compiled.local);
-    warn_of_different_graphs(context_, graph);
-  }
-  return finish(std::move(compiled));
+  return compile(this->plan(graph, mesh, with_layouts(input_hints, mesh), plan));
 }
 
 std::unique_ptr<Executable> Session::compile_own(const ir::Graph& graph, comm::Communicator& members) {
@@ -370,8 +388,8 @@ std::unique_ptr<Executable> Session::compile_own(const ir::Graph& graph) {
   const mesh::Mesh alone({{"data", 1}}, {context_.rank()});
   auto options = for_one_rank(compile_options());
   if (context_.size() > 1) size_buckets(options.partition);
-  auto compiled = compile_with_agreed_kernels(
-      [&] { return compiler::compile(graph, alone, {}, context_.rank(), layout_, kernels_, options); });
+  auto compiled = compiler::plan_ranks(graph, alone, {}, options);
+  compile_with_agreed_kernels(compiled, options);
   if (context_.size() > 1) {
     std::vector<std::vector<Communication>> by_rank;
     for (const auto& text : gather_texts(context_.world(), to_text(communications(compiled.local)),
@@ -384,11 +402,12 @@ std::unique_ptr<Executable> Session::compile_own(const ir::Graph& graph) {
   return finish(std::move(compiled));
 }
 
-compiler::Compiled Session::compile_with_agreed_kernels(const std::function<compiler::Compiled()>& compile) {
-  if (kernel_table_ == nullptr || context_.size() == 1) return compile();
-  kernels_.take_noted();  // those of graphs that no other rank compiles
-  auto compiled = compile();
-  return agree_on_kernels(context_, kernels_, *kernel_table_) ? compile() : std::move(compiled);
+void Session::compile_with_agreed_kernels(compiler::Compiled& planned, const compiler::CompileOptions& options) {
+  const auto compile = [&] { compiler::compile_rank(planned, context_.rank(), layout_, kernels_, options); };
+  const bool agrees = kernel_table_ != nullptr && context_.size() > 1;
+  if (agrees) kernels_.take_noted();  // those of graphs that no other rank compiles
+  compile();
+  if (agrees && agree_on_kernels(context_, kernels_, *kernel_table_)) compile();
 }
 
 std::unique_ptr<Executable> Session::compile_local(const ir::Graph& graph) {

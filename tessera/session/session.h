@@ -120,11 +120,16 @@ class Session {
   // Moves persistent values, whole on every rank until then, to where a plan wants them: each rank keeps its piece.
   // What was compiled before may not be run any more.
   void place(const compiler::ShardingHints& layouts);
-  // The plan that compile() would make.
-  compiler::Plan plan(const ir::Graph& graph, const mesh::Mesh& mesh, const compiler::ShardingHints& input_hints,
-                      const compiler::PlanOptions& options) const;
-  // Compiles for the mesh; hints are those of the persistent values and `input_hints` of the data inputs. Collective:
+  // The first half of compile(): the graph simplified and planned for the mesh. Persistent values that are whole on
+  // every rank lie as the plan wants them: place(new_layouts()) moves them there.
+  compiler::Compiled plan(const ir::Graph& graph, const mesh::Mesh& mesh, const compiler::ShardingHints& input_hints,
+                          const compiler::PlanOptions& options);
+  // How a plan wants values that are whole until now.
+  compiler::ShardingHints new_layouts(const compiler::Compiled& planned) const;
+  // The second half: compiles what plan() made for this rank. Persistent values must lie as the plan says. Collective:
   // all ranks check that they will communicate in the same order.
+  std::unique_ptr<Executable> compile(compiler::Compiled planned);
+  // Both, with all persistent values where they lie; `input_hints` are those of the data inputs. Collective.
   std::unique_ptr<Executable> compile(const ir::Graph& graph, const mesh::Mesh& mesh,
                                       const compiler::ShardingHints& input_hints = {},
                                       const compiler::PlanOptions& plan = {});
@@ -158,8 +163,10 @@ class Session {
   comm::Communicator* make_group(const std::string& name, const std::vector<int>& ranks);
   std::unique_ptr<Executable> finish(compiler::Compiled compiled);
   compiler::CompileOptions compile_options() const;
-  // Compiles, once more where that showed that kernels must be agreed on. Collective.
-  compiler::Compiled compile_with_agreed_kernels(const std::function<compiler::Compiled()>& compile);
+  // For a graph that the ranks of a mesh share.
+  compiler::CompileOptions compile_options(size_t num_ranks, const compiler::PlanOptions& plan);
+  // Adds this rank's part; once more where that showed that kernels must be agreed on. Collective.
+  void compile_with_agreed_kernels(compiler::Compiled& planned, const compiler::CompileOptions& options);
   void size_buckets(compiler::PartitionOptions& options);
 
   cluster::Context& context_;

@@ -2,6 +2,7 @@
 
 #include <set>
 #include <span>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
@@ -55,11 +56,12 @@ session::Executable& CompiledSteps::training(const InputSpecs& inputs, session::
   const bool accumulating = part == session::StepPart::kAccumulate;
   const auto signature = signature_of(accumulating ? "accumulate" : "train", inputs);
   if (const auto known = compiled_.find(signature); known != compiled_.end()) return *known->second;
-  place_values(inputs);
+  if (!values_placed_ && accumulating) training(inputs, updating_part());
   const auto graph = trace_training(inputs, part);
+  auto planned = place_values(graph, inputs);
   say_unused_strategies(graph);
   identity_.note_network(graph);
-  auto& executable = *(compiled_[signature] = core_.mode->compile(core_.session(), graph, inputs));
+  auto& executable = *(compiled_[signature] = compile(graph, inputs, std::move(planned)));
   executable.executor().set_before_update([this, threads = ParallelFor(core_.session().num_threads())](
                                               const TensorView& changed) { snapshot_.finish(changed, threads); });
   if (!accumulating) record(executable, /*is_training=*/true);
@@ -70,8 +72,13 @@ session::Executable& CompiledSteps::evaluation(const InputSpecs& inputs) {
   const auto signature = signature_of("eval", inputs);
   if (const auto known = compiled_.find(signature); known != compiled_.end()) return *known->second;
   const auto graph = trace_evaluation(inputs);
-  place_values(inputs, &graph);
-  return *(compiled_[signature] = core_.mode->compile(core_.session(), graph, inputs));
+  std::optional<compiler::Compiled> planned;
+  if (core_.cells.optimizer == nullptr) {
+    planned = place_values(graph, inputs);
+  } else if (!values_placed_) {
+    place_values(trace_training(inputs), inputs);
+  }
+  return *(compiled_[signature] = compile(graph, inputs, std::move(planned)));
 }
 
 session::Executable& CompiledSteps::prediction(const InputSpecs& inputs) {
@@ -93,27 +100,35 @@ session::Executable& CompiledSteps::predict(const InputSpecs& inputs, bool place
   say_unused_strategies(graph);
   mode.apply_strategies(graph, /*is_training=*/false);
   if (places_values && !is_placed) {
-    if (const auto layouts = mode.layouts_to_predict(core_.session(), graph)) {
-      place(*layouts);
+    if (auto planned = mode.plan_prediction(core_.session(), graph)) {
+      place_as_planned(*planned);
       predicts_split_ = true;
+      return *(compiled_[signature] = core_.session().compile(std::move(*planned)));
     }
   }
   return *(compiled_[signature] = mode.compile_prediction(core_.session(), graph, is_placed || places_values));
 }
 
-void CompiledSteps::place_values(const InputSpecs& inputs, const ir::Graph* instead) {
-  if (values_placed_) return;
-  const bool trains = core_.cells.optimizer != nullptr || instead == nullptr;
-  const ir::Graph graph = trains ? trace_training(inputs) : *instead;
+std::optional<compiler::Compiled> CompiledSteps::place_values(const ir::Graph& step, const InputSpecs& inputs) {
+  if (values_placed_) return std::nullopt;
   values_placed_ = true;
-  place(core_.mode->layouts_to_train(core_.session(), graph, inputs));
+  auto planned = core_.mode->plan_training(core_.session(), step, inputs);
+  if (planned) place_as_planned(*planned);
+  return planned;
 }
 
-void CompiledSteps::place(const compiler::ShardingHints& layouts) {
+void CompiledSteps::place_as_planned(const compiler::Compiled& planned) {
+  const auto layouts = core_.session().new_layouts(planned);
   if (layouts.empty()) return;
   snapshot_.finish();
   compiled_.clear();  // predictions made so far: they have the values where they were
   core_.session().place(layouts);
+}
+
+std::unique_ptr<session::Executable> CompiledSteps::compile(const ir::Graph& graph, const InputSpecs& inputs,
+                                                            std::optional<compiler::Compiled> planned) {
+  if (planned) return core_.session().compile(std::move(*planned));
+  return core_.mode->compile(core_.session(), graph, inputs);
 }
 
 void CompiledSteps::record(const session::Executable& executable, bool is_training) {

@@ -1,9 +1,10 @@
-// CompiledSteps: a model's network as it runs: traced and compiled for inputs of some types when these come first, kept
-// from then on. The first of them decides where parameters and states lie.
+// CompiledSteps: a model's network as it runs: traced, planned and compiled for inputs of some types when these come
+// first, kept from then on. The plan of the first training step says where parameters and states lie.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "tessera/session/session.h"
@@ -32,13 +33,17 @@ class CompiledSteps {
   void enable_profiling();
 
  private:
+  // The part of a training step that updates values, and says where they lie.
   session::StepPart updating_part() const;
   ir::Graph trace_training(const InputSpecs& inputs, session::StepPart part);
   ir::Graph trace_evaluation(const InputSpecs& inputs);
   session::Executable& predict(const InputSpecs& inputs, bool places_values);
-  // Values come to lie where the training step that updates them wants them, else where this graph does.
-  void place_values(const InputSpecs& inputs, const ir::Graph* instead = nullptr);
-  void place(const compiler::ShardingHints& layouts);
+  // Where values are not placed yet: places them as this step wants them, and returns its plan where it has one.
+  std::optional<compiler::Compiled> place_values(const ir::Graph& step, const InputSpecs& inputs);
+  void place_as_planned(const compiler::Compiled& planned);
+  // By its plan, if it has one.
+  std::unique_ptr<session::Executable> compile(const ir::Graph& graph, const InputSpecs& inputs,
+                                               std::optional<compiler::Compiled> planned);
   void record(const session::Executable& executable, bool is_training);
   // Says once that strategies of the network have no effect in this mode.
   void say_unused_strategies(const ir::Graph& graph);

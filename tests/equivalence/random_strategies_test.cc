@@ -72,14 +72,10 @@ Outcome train(const std::string& name, int num_ranks, uint64_t seed, DType dtype
       }
     }
     const auto options = seed > 0 ? options_of(*network, seed) : compiler::PlanOptions{};
-    const auto plan = session.plan(graph, mesh, hints, options);
-    mine.num_meshes = static_cast<int>(plan.meshes.size());
-    compiler::ShardingHints layouts;
-    for (const auto& input : graph.inputs()) {
-      if (input.kind != ir::InputKind::kInput) layouts[input.name] = plan.layout(input.value);
-    }
-    session.place(layouts);
-    const auto executable = session.compile(graph, mesh, hints, options);
+    auto planned = session.plan(graph, mesh, hints, options);
+    mine.num_meshes = static_cast<int>(planned.plan.meshes.size());
+    session.place(session.new_layouts(planned));
+    const auto executable = session.compile(std::move(planned));
     for (int step = 0; step < kSteps; ++step) {
       const auto batch = make_batch(name, kRows, step, dtype);
       for (size_t i = 0; i < inputs.size(); ++i) {

@@ -9,21 +9,15 @@ class Automatic final : public SemiAutomatic {
  public:
   using SemiAutomatic::SemiAutomatic;
 
-  compiler::ShardingHints layouts_to_train(const session::Session& session, const ir::Graph& graph,
-                                           const InputSpecs& inputs) override {
+  std::optional<compiler::Compiled> plan_training(session::Session& session, const ir::Graph& graph,
+                                                  const InputSpecs& inputs) override {
     AutomaticPlanOptions options = options_.automatic;
     options.search.hints = input_hints(inputs);
     options.search.whole_results = true;
     options.search.memory_limit_bytes = options_.session.memory_limit_bytes;
     options.search.partition = options_.session.partition;
     plan_ = plan_automatically(context_, graph, options);
-    compiler::ShardingHints layouts;
-    for (const auto& [name, sharding] : plan_->inputs) {
-      if (session.holds(name) && !sharding.is_replicated() && !session.is_split(name)) {
-        layouts[name] = {plan_->mesh, sharding};
-      }
-    }
-    return layouts;
+    return SemiAutomatic::plan_training(session, graph, inputs);
   }
   std::shared_ptr<const compiler::PlanRecord> plan() const override { return plan_; }
 

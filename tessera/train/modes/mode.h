@@ -87,16 +87,16 @@ class Mode {
   // Gives the operators of a graph the strategies of the user's file: of the training step, whose operators the file
   // must name all, or of a part of it.
   virtual void apply_strategies(ir::Graph&, bool /*is_training*/) const {}
-  // How parameters and states are to lie, those that are whole until now: for the training step, and for a prediction
-  // before there is one (absent: they stay). The former may communicate.
-  virtual compiler::ShardingHints layouts_to_train(const session::Session&, const ir::Graph&, const InputSpecs&) {
-    return {};
-  }
-  virtual std::optional<compiler::ShardingHints> layouts_to_predict(const session::Session&, const ir::Graph&) const {
+  // Plans the training step while parameters and states are whole; they are to lie as its plan says. Absent: they stay.
+  // May communicate.
+  virtual std::optional<compiler::Compiled> plan_training(session::Session&, const ir::Graph&, const InputSpecs&) {
     return std::nullopt;
   }
-  // Compiles a training step or an evaluation; a prediction, by values that lie as one of both wants them, or are
-  // whole. Collective.
+  // The same for a prediction, where no training step is known.
+  virtual std::optional<compiler::Compiled> plan_prediction(session::Session&, const ir::Graph&) const {
+    return std::nullopt;
+  }
+  // Compiles a training step or an evaluation, and a prediction, with values where they lie. Collective.
   virtual std::unique_ptr<session::Executable> compile(session::Session& session, const ir::Graph& graph,
                                                        const InputSpecs& inputs) const;
   virtual std::unique_ptr<session::Executable> compile_prediction(session::Session& session, const ir::Graph& graph,

@@ -75,21 +75,9 @@ compiler::PlanOptions OneGraph::prediction_options(const session::Session& sessi
   return options;
 }
 
-compiler::ShardingHints OneGraph::new_layouts(const session::Session& session, const ir::Graph& graph,
-                                              const compiler::Plan& plan) {
-  compiler::ShardingHints layouts;
-  for (const auto& input : graph.inputs()) {
-    const auto layout = plan.layout(input.value);
-    if (input.kind == ir::InputKind::kInput || layout.sharding.is_replicated() || session.is_split(input.name))
-      continue;
-    layouts[input.name] = layout;
-  }
-  return layouts;
-}
-
-compiler::ShardingHints OneGraph::layouts_to_train(const session::Session& session, const ir::Graph& graph,
-                                                   const InputSpecs& inputs) {
-  return new_layouts(session, graph, session.plan(graph, mesh(), input_hints(inputs), plan_options(session)));
+std::optional<compiler::Compiled> OneGraph::plan_training(session::Session& session, const ir::Graph& graph,
+                                                          const InputSpecs& inputs) {
+  return session.plan(graph, mesh(), input_hints(inputs), plan_options(session));
 }
 
 std::unique_ptr<session::Executable> OneGraph::compile(session::Session& session, const ir::Graph& graph,

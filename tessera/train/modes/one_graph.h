@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -22,8 +23,8 @@ class OneGraph : public Mode {
   int64_t global_rows(const data::Dataset& dataset, int64_t rows) const override;
   // A vector loss is split over the ranks: the mean over all its elements.
   double mean_loss(const TensorView& loss) const override;
-  compiler::ShardingHints layouts_to_train(const session::Session& session, const ir::Graph& graph,
-                                           const InputSpecs& inputs) override;
+  std::optional<compiler::Compiled> plan_training(session::Session& session, const ir::Graph& graph,
+                                                  const InputSpecs& inputs) override;
   std::unique_ptr<session::Executable> compile(session::Session& session, const ir::Graph& graph,
                                                const InputSpecs& inputs) const override;
   std::unique_ptr<session::Executable> compile_prediction(session::Session& session, const ir::Graph& graph,
@@ -40,9 +41,6 @@ class OneGraph : public Mode {
   compiler::PlanOptions prediction_options(const session::Session& session, bool values_are_placed) const;
   // The parameters whose rows the replicas share.
   virtual std::set<std::string> optimizer_shards() const;
-  // The layouts that a plan gives to what is whole until now.
-  static compiler::ShardingHints new_layouts(const session::Session& session, const ir::Graph& graph,
-                                             const compiler::Plan& plan);
 };
 
 }  // namespace tessera::train

@@ -93,11 +93,11 @@ compiler::PlanOptions SemiAutomatic::plan_options(const session::Session& sessio
   return options;
 }
 
-std::optional<compiler::ShardingHints> SemiAutomatic::layouts_to_predict(const session::Session& session,
-                                                                         const ir::Graph& graph) const {
+std::optional<compiler::Compiled> SemiAutomatic::plan_prediction(session::Session& session,
+                                                                 const ir::Graph& graph) const {
   auto options = prediction_options(session, /*values_are_placed=*/true);
   options.optimizer_shards.clear();  // what predicts has no optimizer
-  return new_layouts(session, graph, session.plan(graph, mesh(), {}, options));
+  return session.plan(graph, mesh(), {}, options);
 }
 
 void SemiAutomatic::record(const session::Executable& executable, bool is_training, checkpoint::Barrier& ranks) {

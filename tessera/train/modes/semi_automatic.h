@@ -20,8 +20,7 @@ class SemiAutomatic : public OneGraph {
   bool gives_own_rows(const data::Dataset& dataset) const override;
   bool takes_whole_batches() const override { return true; }
   void apply_strategies(ir::Graph& graph, bool is_training) const override;
-  std::optional<compiler::ShardingHints> layouts_to_predict(const session::Session& session,
-                                                            const ir::Graph& graph) const override;
+  std::optional<compiler::Compiled> plan_prediction(session::Session& session, const ir::Graph& graph) const override;
   void record(const session::Executable& executable, bool is_training, checkpoint::Barrier& ranks) override;
 
  protected:
