@@ -409,6 +409,7 @@ nb::object construct_of(nb::handle self) {
 }
 
 void note_change() { ++changes; }
+uint64_t num_changes() { return changes; }
 
 void bind_calls(nb::module_& m, nb::class_<nn::Cell, PythonCell>& cell) {
   nb::class_<CompiledCall>(m, "_CompiledCall");

@@ -48,6 +48,8 @@ nb::object construct_of(nb::handle self);
 void assign_traced(const std::shared_ptr<nn::Parameter>& parameter, nb::handle value);
 // An attribute of a cell has changed: what was compiled before may be traced differently now.
 void note_change();
+// How often that was so.
+uint64_t num_changes();
 
 void bind_initializers(nb::module_& m);
 void bind_parameter(nb::module_& m);

@@ -42,7 +42,12 @@ share their work. comm_fusion: gradients of equal ids travel together; 0: alone.
       "layerwise_parallel"_a = false, "parallel_optimizer"_a = true, "comm_fusion"_a = 1);
   parameter.def_prop_ro("name", [](const nn::Parameter& self) { return self.full_name(); });
   parameter.def_rw("own_name", &nn::Parameter::name, "The last part of the name.");
-  parameter.def_rw("requires_grad", &nn::Parameter::requires_grad);
+  parameter.def_prop_rw(
+      "requires_grad", [](const nn::Parameter& self) { return self.requires_grad; },
+      [](nn::Parameter& self, bool on) {
+        if (self.requires_grad != on) note_change();
+        self.requires_grad = on;
+      });
   parameter.def_rw("parallel_optimizer", &nn::Parameter::parallel_optimizer);
   parameter.def_rw("comm_fusion", &nn::Parameter::comm_fusion);
   parameter.def_rw("layerwise_parallel", &nn::Parameter::layerwise_parallel);

@@ -188,7 +188,7 @@ class PythonModel {
   // With the newest values of its parameters, which another model may have changed.
   train::Model& model() {
     const nb::gil_scoped_acquire gil;
-    held_->take();
+    take();
     return *model_;
   }
   // With whatever values it has.
@@ -198,7 +198,7 @@ class PythonModel {
              const std::vector<std::shared_ptr<train::Callback>>& list, const train::TrainOptions& options) {
     const train::Callbacks callbacks(list.begin(), list.end());
     warn_if_alone_among_ranks();
-    held_->take();
+    take();
     held_->invalidate();
     {
       const nb::gil_scoped_release release;
@@ -210,13 +210,17 @@ class PythonModel {
   double train_step(const std::vector<Tensor>& batch, int64_t global_rows) {
     std::vector<TensorView> views;
     for (const auto& tensor : batch) views.push_back(tensor.view());
-    held_->take();
+    take();
     held_->invalidate();
     const nb::gil_scoped_release release;
     return with_unowned_cells(*model_, [&] { return model_->train_step(views, global_rows); });
   }
   void changed() { held_->invalidate(); }
-  void take() { held_->take(); }
+  // The newest values of its parameters, and what has been changed of its cells.
+  void take() {
+    held_->take();
+    if (std::exchange(changes_, num_changes()) != num_changes()) model_->network_changed();
+  }
 
   std::map<std::string, double> eval(const data::Dataset& dataset, int num_workers, std::vector<nb::object> objects) {
     if (num_metrics_ == 0 && objects.empty()) throw InvalidArgument("eval: the model has no metrics");
@@ -227,7 +231,7 @@ class PythonModel {
       ~Shown() { observers.set({}, false); }
       Observers& observers;
     } shown(*observers_, std::move(objects), model_->evaluates_own_rows());
-    held_->take();
+    take();
     const nb::gil_scoped_release release;
     auto results = with_unowned_cells(
         *model_, [&] { return model_->eval(dataset, {.num_workers = num_workers, .before_batch = raise_signals}); });
@@ -256,6 +260,7 @@ class PythonModel {
   size_t num_metrics_ = 0;
   std::unique_ptr<train::Model> model_;
   std::unique_ptr<HeldParameters> held_;
+  uint64_t changes_ = num_changes();  // of cells, when what is compiled was traced
 };
 
 void PythonCallback::call(const char* name, train::RunContext& run) {
@@ -264,7 +269,7 @@ void PythonCallback::call(const char* name, train::RunContext& run) {
   model.changed();  // what a callback reads is of this step
   const nb::object self = nb::find(static_cast<train::Callback&>(*this));
   self.attr(name)(nb::cast(&run, nb::rv_policy::reference));
-  model.take();  // it may have trained another model of the network
+  model.take();  // it may have trained another model of the network, or changed a cell
 }
 
 void bind_callbacks(nb::module_& m) {

@@ -1,7 +1,9 @@
 #include "tessera/train/compiled_steps.h"
 
+#include <functional>
 #include <set>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "tessera/base/error.h"
@@ -17,6 +19,12 @@ std::string signature_of(const char* what, const InputSpecs& inputs) {
   for (const auto& input : inputs) text += fmt::format(" {}:{}", input.name, input.type);
   return text;
 }
+
+bool is_of_training(std::string_view signature) {
+  return signature.starts_with("train ") || signature.starts_with("accumulate ");
+}
+
+size_t hash_of(const ir::Graph& graph) { return std::hash<std::string>()(print(graph)); }
 
 }  // namespace
 
@@ -55,13 +63,15 @@ ir::Graph CompiledSteps::trace_evaluation(const InputSpecs& inputs) {
 session::Executable& CompiledSteps::training(const InputSpecs& inputs, session::StepPart part) {
   const bool accumulating = part == session::StepPart::kAccumulate;
   const auto signature = signature_of(accumulating ? "accumulate" : "train", inputs);
-  if (const auto known = compiled_.find(signature); known != compiled_.end()) return *known->second;
+  if (auto* known = find(signature)) return *known;
   if (!values_placed_ && accumulating) training(inputs, updating_part());
   const auto graph = trace_training(inputs, part);
+  if (auto* known = confirm(signature, graph)) return *known;
+  if (compiled_.contains(signature)) identity_.forget_network();
   auto planned = place_values(graph, inputs);
   say_unused_strategies(graph);
   identity_.note_network(graph);
-  auto& executable = *(compiled_[signature] = compile(graph, inputs, std::move(planned)));
+  auto& executable = keep(signature, graph, compile(graph, inputs, std::move(planned)));
   executable.executor().set_before_update([this, threads = ParallelFor(core_.session().num_threads())](
                                               const TensorView& changed) { snapshot_.finish(changed, threads); });
   if (!accumulating) record(executable, /*is_training=*/true);
@@ -70,15 +80,16 @@ session::Executable& CompiledSteps::training(const InputSpecs& inputs, session::
 
 session::Executable& CompiledSteps::evaluation(const InputSpecs& inputs) {
   const auto signature = signature_of("eval", inputs);
-  if (const auto known = compiled_.find(signature); known != compiled_.end()) return *known->second;
+  if (auto* known = find(signature)) return *known;
   const auto graph = trace_evaluation(inputs);
+  if (auto* known = confirm(signature, graph)) return *known;
   std::optional<compiler::Compiled> planned;
   if (core_.cells.optimizer == nullptr) {
     planned = place_values(graph, inputs);
   } else if (!values_placed_) {
     place_values(trace_training(inputs), inputs);
   }
-  return *(compiled_[signature] = compile(graph, inputs, std::move(planned)));
+  return keep(signature, graph, compile(graph, inputs, std::move(planned)));
 }
 
 session::Executable& CompiledSteps::prediction(const InputSpecs& inputs) {
@@ -92,21 +103,65 @@ void CompiledSteps::build_prediction(const InputSpecs& inputs) {
 session::Executable& CompiledSteps::predict(const InputSpecs& inputs, bool places_values) {
   const auto signature = signature_of("predict", inputs);
   const bool is_placed = values_placed_ || predicts_split_;
-  if (const auto known = compiled_.find(signature); known != compiled_.end() && (is_placed || !places_values)) {
-    return *known->second;
-  }
+  const bool may_be_known = is_placed || !places_values;
+  if (auto* known = may_be_known ? find(signature) : nullptr) return *known;
   Mode& mode = *core_.mode;
   auto graph = session::trace_forward(core_.cells.network, inputs, mode.settings(false), precision_of(core_.options));
   say_unused_strategies(graph);
   mode.apply_strategies(graph, /*is_training=*/false);
+  if (auto* known = may_be_known ? confirm(signature, graph) : nullptr) return *known;
   if (places_values && !is_placed) {
     if (auto planned = mode.plan_prediction(core_.session(), graph)) {
       place_as_planned(*planned);
       predicts_split_ = true;
-      return *(compiled_[signature] = core_.session().compile(std::move(*planned)));
+      return keep(signature, graph, core_.session().compile(std::move(*planned)));
     }
   }
-  return *(compiled_[signature] = mode.compile_prediction(core_.session(), graph, is_placed || places_values));
+  return keep(signature, graph, mode.compile_prediction(core_.session(), graph, is_placed || places_values));
+}
+
+session::Executable* CompiledSteps::find(const std::string& signature) {
+  const auto known = compiled_.find(signature);
+  return known != compiled_.end() && !known->second.is_doubted ? known->second.executable.get() : nullptr;
+}
+
+session::Executable* CompiledSteps::confirm(const std::string& signature, const ir::Graph& graph) {
+  require_known_values(graph);
+  const auto known = compiled_.find(signature);
+  if (known == compiled_.end() || known->second.graph_hash != hash_of(graph)) return nullptr;
+  known->second.is_doubted = false;
+  return known->second.executable.get();
+}
+
+session::Executable& CompiledSteps::keep(const std::string& signature, const ir::Graph& graph,
+                                         std::unique_ptr<session::Executable> executable) {
+  auto& entry = compiled_[signature] = {.executable = std::move(executable), .graph_hash = hash_of(graph)};
+  return *entry.executable;
+}
+
+void CompiledSteps::require_known_values(const ir::Graph& graph) const {
+  const session::Session& session = core_.session();
+  for (const ir::Input& input : graph.inputs()) {
+    if (input.kind == ir::InputKind::kInput) continue;
+    const Type& type = graph.info(input.value).type;
+    if (!session.holds(input.name)) {
+      throw InvalidArgument(
+          "the network has changed since its model was made: it computes with {} \"{}\" {}, which the model does not "
+          "have; "
+          "make a new Model",
+          to_string(input.kind), input.name, type);
+    }
+    if (session.global_type(input.name) != type) {
+      throw InvalidArgument(
+          "the network has changed since its model was made: {} \"{}\" is {}, in the model {}; make a new Model",
+          to_string(input.kind), input.name, type, session.global_type(input.name));
+    }
+  }
+}
+
+void CompiledSteps::doubt() {
+  for (auto& [signature, entry] : compiled_) entry.is_doubted = true;
+  ++num_doubts_;
 }
 
 std::optional<compiler::Compiled> CompiledSteps::place_values(const ir::Graph& step, const InputSpecs& inputs) {
@@ -151,9 +206,8 @@ void CompiledSteps::say_unused_strategies(const ir::Graph& graph) {
 }
 
 void CompiledSteps::enable_profiling() {
-  for (auto& [signature, executable] : compiled_) {
-    if (signature.starts_with("train ") || signature.starts_with("accumulate "))
-      executable->executor().set_profiling(true);
+  for (auto& [signature, entry] : compiled_) {
+    if (is_of_training(signature)) entry.executable->executor().set_profiling(true);
   }
 }
 

@@ -1,5 +1,6 @@
 // CompiledSteps: a model's network as it runs: traced, planned and compiled for inputs of some types when these come
-// first, kept from then on. The plan of the first training step says where parameters and states lie.
+// first, kept until the network is said to have changed and turns out to compute something else. The plan of the first
+// training step says where parameters and states lie.
 #pragma once
 
 #include <map>
@@ -31,6 +32,11 @@ class CompiledSteps {
   ir::Graph trace_training(const InputSpecs& inputs) { return trace_training(inputs, updating_part()); }
   // Measures each kernel of the training steps from here on.
   void enable_profiling();
+  // The network may compute something else from here on: what was compiled is traced again before it is returned next,
+  // and compiled again where its graph is another one. Executables that were returned before live until then.
+  void doubt();
+  // How often that was called: who keeps an executable asks for it again where this is another number.
+  int64_t num_doubts() const { return num_doubts_; }
 
  private:
   // The part of a training step that updates values, and says where they lie.
@@ -38,6 +44,19 @@ class CompiledSteps {
   ir::Graph trace_training(const InputSpecs& inputs, session::StepPart part);
   ir::Graph trace_evaluation(const InputSpecs& inputs);
   session::Executable& predict(const InputSpecs& inputs, bool places_values);
+  struct Entry {
+    std::unique_ptr<session::Executable> executable;
+    size_t graph_hash = 0;  // of its text
+    bool is_doubted = false;
+  };
+  // What is compiled and beyond doubt; nullptr: nothing.
+  session::Executable* find(const std::string& signature);
+  // What was compiled and is doubted, if `graph` is its graph: it is beyond doubt then. nullptr: it must be compiled.
+  session::Executable* confirm(const std::string& signature, const ir::Graph& graph);
+  session::Executable& keep(const std::string& signature, const ir::Graph& graph,
+                            std::unique_ptr<session::Executable> executable);
+  // Throws InvalidArgument for a parameter or state that the network had not when the model was made.
+  void require_known_values(const ir::Graph& graph) const;
   // Where values are not placed yet: places them as this step wants them, and returns its plan where it has one.
   std::optional<compiler::Compiled> place_values(const ir::Graph& step, const InputSpecs& inputs);
   void place_as_planned(const compiler::Compiled& planned);
@@ -51,7 +70,8 @@ class CompiledSteps {
   ModelCore& core_;
   TrainingIdentity& identity_;
   Snapshot& snapshot_;
-  std::map<std::string, std::unique_ptr<session::Executable>> compiled_;  // by what for, and for which inputs
+  std::map<std::string, Entry> compiled_;  // by what for, and for which inputs
+  int64_t num_doubts_ = 0;
   bool values_placed_ = false;
   bool predicts_split_ = false;  // values lie as strategies say
   bool strategies_said_ = false;

@@ -76,6 +76,8 @@ void Model::build(const data::Dataset& train, const data::Dataset* valid) {
   parts_->steps.evaluation(input_specs(*valid, rows));
 }
 
+void Model::network_changed() { parts_->steps.doubt(); }
+
 void Model::build_predict(const std::vector<Type>& inputs) { parts_->steps.build_prediction(numbered(inputs)); }
 
 ir::Graph Model::trace_train(const std::vector<session::InputSpec>& inputs) {

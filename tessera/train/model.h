@@ -50,6 +50,11 @@ class Model {
   // How parameters and states lie on the ranks, as a strategy file says it, with their shapes: of the training step,
   // else of the prediction that was built. Empty before, and where each rank has values of its own.
   const std::vector<checkpoint::ParameterLayout>& layouts() const;
+  // Says that the network may compute something else from here on, as after a cell's setting or a parameter's
+  // requires_grad has been changed: what was compiled is traced again before it runs next, and compiled again where it
+  // is something else. Throws InvalidArgument then, not now, where the network has other parameters than when the model
+  // was made.
+  void network_changed();
   // One step on one global batch: each rank gives its rows (all of them in semi-automatic parallelism, where it takes
   // what its plan wants; in hybrid parallel the batch is its own, and global_rows are its rows). Returns the loss.
   // Where gradients are accumulated, a call is one micro-batch, and the loss is the mean of the losses of this step so

@@ -103,10 +103,15 @@ void Training::run(Model& model, int64_t num_epochs, const data::Dataset& datase
   const auto full_inputs = input_specs(dataset, full_rows);
   // By part of the step: what is compiled for full batches, and where they go.
   std::map<session::StepPart, std::pair<session::Executable*, BatchPlace>> full;
-  for (const auto part : parts()) {
-    executable_ = &steps_.training(full_inputs, part);
-    full[part] = {executable_, whole_batches_.place(*executable_, full_inputs, mode.gives_own_rows(dataset))};
-  }
+  int64_t num_doubts = 0;
+  const auto compile_full = [&] {
+    num_doubts = steps_.num_doubts();
+    for (const auto part : parts()) {
+      executable_ = &steps_.training(full_inputs, part);
+      full[part] = {executable_, whole_batches_.place(*executable_, full_inputs, mode.gives_own_rows(dataset))};
+    }
+  };
+  compile_full();
   core_.values->compare_replicas();
 
   // A loaded checkpoint says how many steps of which epoch are done; else epochs count from 1 again while the data goes
@@ -126,6 +131,7 @@ void Training::run(Model& model, int64_t num_epochs, const data::Dataset& datase
 
   // Returns what the batch is for.
   const auto read_batch = [&]() -> session::Executable& {
+    if (num_doubts != steps_.num_doubts()) compile_full();  // a callback has changed the network
     const int64_t rows = mode.global_rows(dataset, batches.next_global_rows());
     if (rows == full_rows) {
       const auto& [compiled, place] = full.at(next_part());

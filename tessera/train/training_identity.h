@@ -24,6 +24,8 @@ class TrainingIdentity {
   // Takes that of a step that was traced. Throws InvalidArgument where a checkpoint that was loaded before is of
   // another network.
   void note_network(const ir::Graph& train_step);
+  // The network has changed: the next step that is traced is of another one.
+  void forget_network() { network_ = {}; }
   // Throws InvalidArgument saying what differs when a checkpoint's optimizer or network is another one. A network that
   // is not known yet is compared when it is.
   void require_same(const std::string& path, const checkpoint::CheckpointInfo& info) const;

@@ -677,3 +677,84 @@ def test_forward_in_place_of_construct_is_answered_with_the_name_that_is_wanted(
         Net()(np.ones(2, np.float32))
     with pytest.raises(ValueError, match=r"^CellList has no construct\(\) for 1 inputs$"):
         nn.CellList()(np.ones(2, np.float32))
+
+
+class Scaled(nn.Cell):
+    """A layer times t."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = nn.Dense(3, 2)
+        self.t = 1.0
+
+    def construct(self, x):
+        return self.dense(x) * self.t
+
+
+def scaled_model(network):
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    rows = tessera.data.tensors({"x": x, "label": np.zeros((4, 2), np.float32)}).batch(4)
+    model = tessera.Model(network, nn.MSELoss(), nn.Momentum(0.01, momentum=0.0), metrics=["loss"])
+    return model, rows, tessera.Tensor(x)
+
+
+def test_a_changed_attribute_counts_in_all_that_was_compiled():
+    network = Scaled()
+    model, rows, x = scaled_model(network)
+    model.train(1, rows)
+    model.eval(rows), model.predict(x)
+    before = model.value("dense.weight").numpy().copy()
+    network.t = 0.0
+    assert model.eval(rows)["loss"] == 0.0
+    assert not model.predict(x).numpy().any()
+    model.train(1, rows)
+    np.testing.assert_array_equal(model.value("dense.weight").numpy(), before)
+    network.t = 1.0
+    model.train(1, rows)
+    assert (model.value("dense.weight").numpy() != before).any()
+
+
+def test_a_callback_may_change_an_attribute():
+    network = Scaled()
+    model, rows, _ = scaled_model(network)
+    weights = []
+
+    class Change(tessera.Callback):
+
+        def epoch_end(self, run):
+            weights.append(model.value("dense.weight").numpy().copy())
+            network.t = 0.0
+
+    model.train(3, rows, [Change()])
+    np.testing.assert_array_equal(weights[1], weights[0])
+    np.testing.assert_array_equal(weights[2], weights[0])
+
+
+def test_a_parameter_may_be_frozen_after_training():
+    network = Scaled()
+    model, rows, _ = scaled_model(network)
+    model.train(1, rows)
+    weight, bias = (model.value(f"dense.{name}").numpy().copy() for name in ("weight", "bias"))
+    network.dense.weight.requires_grad = False
+    model.train(1, rows)
+    np.testing.assert_array_equal(model.value("dense.weight").numpy(), weight)
+    assert (model.value("dense.bias").numpy() != bias).any()
+
+
+@pytest.mark.parametrize("change, words", [
+    (lambda network: setattr(network, "dense", nn.Dense(3, 5)), "has changed.*make a new Model"),
+    (lambda network: setattr(network, "extra", nn.Dense(2, 2)), "extra.weight.*make a new Model"),
+])
+def test_a_network_of_other_parts_needs_a_new_model(change, words):
+
+    class Extended(Scaled):
+
+        def construct(self, x):
+            y = super().construct(x)
+            return self.extra(y) if "extra" in self.__dict__ else y
+
+    network = Extended()
+    model, rows, _ = scaled_model(network)
+    change(network)
+    with pytest.raises(tessera.InvalidArgument, match=words):
+        model.train(1, rows)
