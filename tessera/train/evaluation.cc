@@ -20,6 +20,7 @@ std::map<std::string, double> evaluate(ModelCore& core, CompiledSteps& steps, Wh
   for (const auto& metric : metrics) metric->clear();
   const auto full_inputs = input_specs(dataset, mode.global_rows(dataset, dataset.get_batch_size()));
   auto batches = batches_of(dataset, mode, {}, 1, options, steps.evaluation(full_inputs));
+  core.values->compare_new();
   int64_t batch = 0;
   while (const int64_t rows = batches.next_global_rows()) {
     if (options.before_batch) options.before_batch();

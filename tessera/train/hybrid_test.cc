@@ -4,8 +4,11 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <functional>
+#include <map>
 
 #include "tessera/base/error.h"
+#include "tessera/checkpoint/save.h"
 #include "tessera/data/dataset.h"
 #include "tessera/nn/initializers.h"
 #include "tessera/nn/linear.h"
@@ -199,6 +202,96 @@ TEST(HybridCheckpoints, ResumeEachRankFromItsOwn) {
     }
   });
   std::filesystem::remove_all(folder);
+}
+
+// What two ranks say when each has values of its own before `use` is called on both.
+class HybridValues : public testing::Test {
+ protected:
+  HybridValues()
+      : folder_(std::filesystem::temp_directory_path() / fmt::format("tessera-hybrid-values-{}", ::getpid())) {}
+  ~HybridValues() override { std::filesystem::remove_all(folder_); }
+
+  using Use = std::function<void(Model&)>;
+  // Trained for a step, so that the values have been compared once.
+  static std::string log_of(const std::function<void(Model&)>& change, const Use& use) {
+    testing::internal::CaptureStderr();
+    try {
+      run_ranks(2, [&](cluster::Context& context) {
+        Slices network;
+        nn::MSELoss loss;
+        nn::SGD optimizer({.learning_rate = 0.1});
+        Model model(context, network, &loss, &optimizer,
+                    {.parallel_mode = ParallelMode::kHybrid, .metrics = {mean_loss()}});
+        model.train(1, ones(2));
+        change(model);
+        use(model);
+      });
+    } catch (...) {
+      testing::internal::GetCapturedStderr();
+      throw;
+    }
+    return testing::internal::GetCapturedStderr();
+  }
+
+  // A file of each rank: its slice, and `bias`.
+  std::string own_file(int rank, float bias) const {
+    const auto path = (folder_ / fmt::format("rank_{}", rank) / "values.ckpt").string();
+    const checkpoint::Entry entries[] = {{"weight", Tensor::full({DType::kF32, {2, 2}}, 1 + rank)},
+                                         {"bias", Tensor::full({DType::kF32, {2}}, bias)}};
+    checkpoint::save(FileSystem::local(), {.path = path}, entries, {});
+    return path;
+  }
+
+  static std::map<std::string, Use> uses() {
+    return {{"train", [](Model& model) { model.train(2, ones(2)); }},
+            {"eval", [](Model& model) { model.eval(ones(2)); }},
+            {"predict", [](Model& model) {
+               model.predict({Tensor::full({DType::kF32, {2, 2}}, 1)});
+             }}};
+  }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+constexpr const char* kDiffer = "rank 1 has other parameter values than rank 0";
+
+TEST_F(HybridValues, ThatAreLoadedAndDifferAreWarnedAbout) {
+  for (const auto& [name, use] : uses()) {
+    const auto load = [&](Model& model) {
+      const int rank = model.context().rank();
+      model.load_parameters(own_file(rank, static_cast<float>(rank)));
+    };
+    EXPECT_THAT(log_of(load, use), HasSubstr(kDiffer)) << name;
+  }
+}
+
+TEST_F(HybridValues, OfEachRanksOwnMayDiffer) {
+  for (const auto& [name, use] : uses()) {
+    const auto load = [&](Model& model) { model.load_parameters(own_file(model.context().rank(), 3)); };
+    EXPECT_EQ(log_of(load, use), "") << name;
+  }
+}
+
+TEST_F(HybridValues, ThatOneRankAloneLoadsAreRefused) {
+  for (const auto& [name, use] : uses()) {
+    const auto load = [&](Model& model) {
+      if (model.context().rank() == 0) model.load_parameters(own_file(0, 3));
+    };
+    EXPECT_THROW(log_of(load, use), IoError) << name;
+  }
+}
+
+TEST_F(HybridValues, ThatOneRankAloneSetsAreWarnedAbout) {
+  const auto set = [](const char* name, const Shape& shape) {
+    return [=](Model& model) {
+      if (model.context().rank() == 0) model.set_value(name, Tensor::full({DType::kF32, shape}, 7));
+    };
+  };
+  for (const auto& [name, use] : uses()) {
+    EXPECT_THAT(log_of(set("bias", {2}), use), HasSubstr(kDiffer)) << name;
+    EXPECT_EQ(log_of(set("weight", {2, 2}), use), "") << name;
+  }
 }
 
 }  // namespace

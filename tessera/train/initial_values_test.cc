@@ -58,7 +58,7 @@ TEST(DifferingInitialValues, SemiAutomaticTakesRankZerosAndSaysSoOnce) {
 TEST(DifferingInitialValues, DataParallelKeepsThemAndSaysSoOnceAtTheFirstStep) {
   const auto outcome = run({.parallel_mode = ParallelMode::kDataParallel});
   EXPECT_THAT(outcome.first_weights, testing::ElementsAre(1, 2));
-  EXPECT_EQ(occurrences(outcome.log, "rank 1 starts from other parameter values than rank 0"), 1u) << outcome.log;
+  EXPECT_EQ(occurrences(outcome.log, "rank 1 has other parameter values than rank 0"), 1u) << outcome.log;
 }
 
 TEST(DifferingInitialValues, ParameterBroadcastGivesAllRankZerosInSilence) {

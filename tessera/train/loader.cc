@@ -29,7 +29,7 @@ bool Loader::can_begin_anew(RankBarrier* others) {
 Loader::Opened Loader::load(const std::string& path, const Loading& loading) {
   // Those who go on together find the same step, all or none.
   std::optional<RankBarrier> barrier;
-  if (core_.mode->is_shared() && (!are_of_each_rank() || loading.is_resumed)) barrier.emplace(core_.context.world());
+  if (core_.mode->is_shared()) barrier.emplace(core_.context.world());
   auto* others = barrier ? &*barrier : nullptr;
   const bool reads_once = can_begin_anew(others);
   try {

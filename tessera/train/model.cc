@@ -63,6 +63,7 @@ Tensor Model::predict(const std::vector<Tensor>& inputs) {
   for (const Tensor& input : inputs) types.push_back(input.type());
   const auto specs = numbered(types);
   auto& executable = parts_->steps.prediction(specs);
+  if (parts_->core.mode->predicts_together()) parts_->core.values->compare_new();
   for (size_t i = 0; i < inputs.size(); ++i) copy_elements(inputs[i].view(), executable.input(specs[i].name));
   parts_->core.values->set_changed();
   executable.run();
@@ -117,7 +118,10 @@ session::Session& Model::session() {
 const session::Session& Model::session() const { return parts_->core.session(); }
 const std::vector<std::string>& Model::names() const { return session().names(); }
 Tensor Model::value(const std::string& name) { return parts_->core.session().value(name); }
-void Model::set_value(const std::string& name, const Tensor& value) { session().set_value(name, value); }
+void Model::set_value(const std::string& name, const Tensor& value) {
+  session().set_value(name, value);
+  parts_->core.values->set_by_hand();
+}
 
 const std::vector<checkpoint::ParameterLayout>& Model::layouts() const { return parts_->core.mode->layouts(); }
 const compiler::PlanRecord* Model::plan() const { return parts_->core.mode->plan().get(); }

@@ -64,6 +64,7 @@ class Model {
   // Values by name: parameters, then states. value() is collective where values are split.
   const std::vector<std::string>& names() const;
   Tensor value(const std::string& name);
+  // Of this rank. Ranks that train, evaluate or, in hybrid parallel, predict with values that differ hear of it.
   void set_value(const std::string& name, const Tensor& value);
 
   // Writes parameters, states, step, data position and random state so that training resumes exactly, under this plan
@@ -90,7 +91,7 @@ class Model {
   // it. An encrypted checkpoint needs its key, and twice its size in memory.
   checkpoint::CheckpointInfo load_checkpoint(const std::string& path, const LoadCheckpointOptions& options = {});
   // The network's parameters only, of any training: to evaluate, or to start a new training from them. Other entries
-  // are left out.
+  // are left out. Every rank calls it, in hybrid parallel with a file of its own.
   void load_parameters(const std::string& path, const checkpoint::Encryption& decryption = {});
   // What the latest of these two read.
   const checkpoint::GlobalCheckpoint::Report& load_report() const;

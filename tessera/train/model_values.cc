@@ -124,23 +124,34 @@ void ModelValues::broadcast() {
   }
 }
 
+void ModelValues::compare_new() {
+  if (!mode_.is_shared()) return;
+  // One rank alone may have set values: all compare.
+  int64_t are_new = is_compared_ && !has_new_ ? 0 : 1;
+  context_.world().all_reduce(&are_new, 1, DType::kI64, comm::ReduceOp::kMax, "comparing whether values are new");
+  if (are_new != 0) compare_again();
+  compare_replicas();
+}
+
 void ModelValues::compare_replicas() {
   if (is_compared_ || !mode_.is_shared()) return;
   is_compared_ = true;
+  has_new_ = false;
   uint32_t crc = 0;
   for (const auto& name : session_.names()) {
-    if (session_.is_split(name) || own_.contains(name)) continue;
+    // What micro-batches have added up so far is a part of a sum.
+    if (session_.is_split(name) || own_.contains(name) || nn::is_accumulation_state(name)) continue;
     crc = crc_of(session_.view(name), crc);
   }
   const int64_t own = crc;
   std::vector<int64_t> all(static_cast<size_t>(context_.size()));
   const std::vector<int64_t> counts(all.size(), 1);
-  context_.world().all_gather(&own, all.data(), counts, DType::kI64, "comparing initial values");
+  context_.world().all_gather(&own, all.data(), counts, DType::kI64, "comparing the values of parameters");
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0] || context_.rank() != 0) continue;
     log_warning(
-        "rank {} starts from other parameter values than rank 0: the replicas will differ; use one seed, or "
-        "parameter_broadcast",
+        "rank {} has other parameter values than rank 0: the replicas will differ; use one seed or "
+        "parameter_broadcast, and load or set the same values on all ranks",
         rank);
     return;
   }

@@ -33,8 +33,15 @@ class ModelValues {
   // Whether nobody has trained, set or loaded any since.
   bool are_initial() const { return are_initial_; }
   void set_changed() { are_initial_ = false; }
-  // Warns where the ranks' replicas are not equal; once, until compare_again(). Collective.
+  // This rank's were set by hand.
+  void set_by_hand() {
+    set_changed();
+    has_new_ = true;
+  }
+  // Warns where values that are to be equal on all ranks are not: of the first step, and, compare_new(), of each call
+  // for which a rank has new ones. Collective.
   void compare_replicas();
+  void compare_new();
   void compare_again() { is_compared_ = false; }
 
  private:
@@ -55,6 +62,7 @@ class ModelValues {
   std::set<std::string> own_;  // the names of values that differ between ranks by intention
   bool are_initial_ = false;
   bool is_compared_ = false;
+  bool has_new_ = false;  // set by hand since they were compared
 };
 
 }  // namespace tessera::train

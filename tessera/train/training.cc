@@ -112,7 +112,7 @@ void Training::run(Model& model, int64_t num_epochs, const data::Dataset& datase
     }
   };
   compile_full();
-  core_.values->compare_replicas();
+  core_.values->compare_new();
 
   // A loaded checkpoint says how many steps of which epoch are done; else epochs count from 1 again while the data goes
   // on: what is random in it does not repeat.

@@ -315,7 +315,7 @@ sys.stdout.write(f"rank {get_rank()} {start.tobytes().hex()} {net.weight.asnumpy
 
 
 @pytest.mark.parametrize("mode, seed, start_equal, end_equal, says", [
-    ("semi_auto_parallel", "", False, True, "all take rank 0's"), ("data_parallel", "", False, False, "rank 1 starts from other parameter values than rank 0"),
+    ("semi_auto_parallel", "", False, True, "all take rank 0's"), ("data_parallel", "", False, False, "rank 1 has other parameter values than rank 0"),
     ("data_parallel", "ms.set_seed(1)", True, True, "")], ids=["semi-auto", "data parallel", "one seed"])
 def test_values_of_numpy_on_several_ranks(tmp_path, mode, seed, start_equal, end_equal, says):
     """NumPy's numbers differ between ranks unless one seed is set; split networks start from rank 0's."""

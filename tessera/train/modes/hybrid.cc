@@ -37,6 +37,8 @@ class Hybrid final : public Mode {
     return session.compile_own(graph);
   }
 
+  bool predicts_together() const override { return true; }
+
   SaveForm form_of_save(bool) const override { return SaveForm::kOwn; }
 };
 

@@ -101,6 +101,8 @@ class Mode {
                                                        const InputSpecs& inputs) const;
   virtual std::unique_ptr<session::Executable> compile_prediction(session::Session& session, const ir::Graph& graph,
                                                                   bool values_are_placed) const;
+  // Whether all ranks predict together; else each may predict alone.
+  virtual bool predicts_together() const { return false; }
 
   // What is written of it.
   // Notes how the ranks share a compiled training step, or prediction, and writes it where the options name files.
