@@ -97,6 +97,17 @@ Socket make_secret() {
   return memory;
 }
 
+// A rank's output, anew. Whatever else lies there by that name is neither followed nor waited for.
+Socket create_log(const std::string& path) {
+  Socket file(open(path.c_str(),
+                   O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0644));
+  struct stat status {};
+  if (file && fstat(file.fd(), &status) == 0 && S_ISREG(status.st_mode)) return file;
+  const bool is_no_file = file || errno == ELOOP || errno == ENXIO;
+  throw IoError("cannot write a rank's output to \"{}\": {}; give another --log_dir, or remove it", path,
+                is_no_file ? "there is a link, pipe or device of that name" : std::strerror(errno));
+}
+
 void set_nonblocking(const Socket& socket) { fcntl(socket.fd(), F_SETFL, fcntl(socket.fd(), F_GETFL) | O_NONBLOCK); }
 
 // What a rank writes to one of its outputs, passed on by whole lines.
@@ -116,8 +127,8 @@ class Stream {
   // What to wait for; -1 where there is nothing more, or nobody to take it now.
   int fd_to_wait_for() const { return source_ && !is_held_up() ? source_.fd() : -1; }
 
-  // Passes on some of what is there, as much as is taken. Returns whether that is all for now. It reads once: a rank that
-  // writes as fast as this reads must not keep the launcher from all else.
+  // Passes on some of what is there, as much as is taken. Returns whether that is all for now. It reads once: a rank
+  // that writes as fast as this reads must not keep the launcher from all else.
   bool drain() {
     if (!source_) return true;
     if (is_held_up()) return false;
@@ -411,8 +422,7 @@ class Launcher {
     } else {
       FileSystem::local().create_directories(options_.log_directory);
       child.log_path = join_path(options_.log_directory, fmt::format("rank.{}", rank));
-      out_write = Socket(open(child.log_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));
-      if (!out_write) throw IoError("cannot create \"{}\": {}", child.log_path, std::strerror(errno));
+      out_write = create_log(child.log_path);
       err_write = Socket(fcntl(out_write.fd(), F_DUPFD_CLOEXEC, 3));
     }
     // Everything that allocates happens before the fork: afterwards the child may only make system calls.

@@ -9,12 +9,14 @@
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <climits>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <list>
@@ -324,6 +326,28 @@ TEST(Launch, FilesOutputsByRank) {
   EXPECT_THAT(outcome.err, HasSubstr("tessera run: rank 1 failed: exit code 1; its last lines in " + directory +
                                      "/rank.1:\n    rank 1: error: the shape is wrong\n"));
   FileSystem::local().remove_directory_tree(directory);
+}
+
+TEST(Launch, AnOutputsFileIsNoPipeAndNoLink) {
+  const auto folder = std::filesystem::temp_directory_path() / fmt::format("tessera-log-{}", ::getpid());
+  std::filesystem::create_directories(folder);
+  const auto refusal = [&] {
+    try {
+      cluster::launch({.command = {"true"}, .num_processes = 1, .log_directory = folder.string()});
+    } catch (const IoError& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  const auto log = folder / "rank.0";
+  ASSERT_EQ(mkfifo(log.c_str(), 0600), 0);
+  EXPECT_THAT(refusal(), HasSubstr("there is a link, pipe or device of that name"));
+  std::filesystem::remove(log);
+  std::ofstream(folder / "other") << "mine";
+  std::filesystem::create_symlink(folder / "other", log);
+  EXPECT_THAT(refusal(), HasSubstr("there is a link, pipe or device of that name"));
+  EXPECT_EQ(std::filesystem::file_size(folder / "other"), 4u);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Launch, InterruptLeavesNoProcess) {
