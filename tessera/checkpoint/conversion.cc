@@ -376,6 +376,16 @@ void Conversion::copy_unchanged(int64_t rank, const SourceFile& from, Made& made
     if (is_elsewhere || made.contains(tensor.name)) continue;
     if (source != nullptr && !to_.has_layouts() && !tensor.is_text) continue;
     const auto splits = [](const auto* parameter) { return parameter != nullptr && !parameter->slicing.is_whole(); };
+    // A slice that is known to be one stays with as many ranks. On others it would be taken for the whole.
+    if (tensor.part && !(tensor.part->box == Box::whole(tensor.part->global)) && from_.num_ranks() != to_.num_ranks()) {
+      const auto& strategy = source == nullptr ? from_ : to_;
+      throw InvalidArgument(
+          "{}: does not list {}, of which {} holds {} of {} by its manifest; slices are copied to as many ranks only, "
+          "here {} "
+          "become {}: a strategy file with all split values is needed",
+          strategy.path(), quoted_name(tensor.name), from.path(), tensor.part->box.to_string(), tensor.part->global,
+          from_.num_ranks(), to_.num_ranks());
+    }
     if (splits(source) || splits(target) || tensor.part) copied_slices_.insert(tensor.name);
     const Box box = part_of(tensor);
     OutputTensor output{.like = &tensor, .global = global_of(tensor), .box = box};

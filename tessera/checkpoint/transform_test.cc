@@ -287,6 +287,19 @@ TEST_F(TwoRanks, OnceConvertedSayThemselvesWhatTheyHold) {
             "src/rank_0: is one rank's part of a checkpoint of 2 ranks by two.ckpt" + rest);
 }
 
+TEST_F(TwoRanks, OnceConvertedAreNoWholesWhereAStrategyDoesNotListThem) {
+  transform();
+  write_strategy_file(files, "other.ckpt", {.layouts = {split_rows("v", 4)}});
+  const auto refusal = message_of([&] { transform_checkpoints(files, "dst", "one", "net", "other.ckpt"); });
+  EXPECT_THAT(refusal,
+              AllOf(StartsWith("other.ckpt: does not list \"w\", of which dst/rank_0/out0.ckpt holds [0:2,0:2] of "
+                               "[8,2] by its manifest"),
+                    HasSubstr("here 4 become 1")));
+  EXPECT_FALSE(files.exists("one"));
+  transform_checkpoints(files, "dst", "four", "net", "other.ckpt", "other.ckpt");
+  EXPECT_TRUE(bit_equal(load(files, "four/rank_3/net3.ckpt").find("w")->read(), rows(6, 8)));
+}
+
 TEST_F(TwoRanks, OnceConvertedAreOneCheckpointHoweverItIsNamed) {
   for (const std::string prefix : {"out", "", "CKP-1_7"}) {
     SCOPED_TRACE(prefix);
