@@ -8,6 +8,7 @@
 
 #include "tessera/base/core_watch.h"
 #include "tessera/base/random.h"
+#include "tessera/data/batch_iterator.h"
 #include "tessera/nn/container.h"
 #include "tessera/nn/convolution.h"
 #include "tessera/nn/linear.h"
