@@ -31,7 +31,7 @@ Type batch_norm_statistics_of(const Attributes& attributes, const Type& x) {
     if (count % pixels != 0) {
       throw InvalidArgument("a group of {} elements is no whole number of rows of {}", count, pixels);
     }
-    rows += count / pixels;
+    rows = sum_of_sizes(rows, count / pixels);
   }
   if (rows != x.shape[0]) throw InvalidArgument("the groups have {} rows, x has {}", rows, x.shape[0]);
   return {dtype, {static_cast<int64_t>(counts.size()), x.shape[1]}};

@@ -6,6 +6,7 @@
 #include "tessera/ops/gradient_helpers.h"
 #include "tessera/ops/infer_helpers.h"
 #include "tessera/ops/localize.h"
+#include "tessera/ops/require.h"
 
 // Collectives are nodes of a local graph: shapes are one rank's. Every rank of the group runs the node with equal
 // `order`. Their gradients are the transposes for a loss that is the sum of the ranks' losses.
@@ -82,7 +83,7 @@ int64_t own_entry(const Ints& values, const Attributes& attributes) {
   return values[static_cast<size_t>(attributes.get_int("rank_in_group"))];
 }
 
-int64_t sum_of(const Ints& values) { return std::accumulate(values.begin(), values.end(), int64_t{0}); }
+int64_t sum_of(const Ints& sizes) { return std::accumulate(sizes.begin(), sizes.end(), int64_t{0}, sum_of_sizes); }
 
 Gradients all_reduce_gradient(const GradientContext& c) {
   const Value x = c.inputs[0];
@@ -219,7 +220,7 @@ void add_moving(OpRegistry& registry) {
                                           n);
                   }
                   shape[from] /= n;
-                  shape[to] *= n;
+                  shape[to] = product_of_sizes(shape[to], n);
                   return {{types[0].dtype, shape}};
                 },
                 .gradient = [](const GradientContext& c) -> Gradients {

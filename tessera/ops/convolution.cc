@@ -25,8 +25,8 @@ struct Geometry {
 
   // Positions of a kernel of `taps` along dim `d` (0 height, 1 width) in an image of `size` pixels.
   int64_t output_size(int64_t size, int64_t taps, size_t d) const {
-    const int64_t padded = size + padding[2 * d] + padding[2 * d + 1];
-    const int64_t reach = dilation[d] * (taps - 1) + 1;
+    const int64_t padded = sum_of_sizes(size, sum_of_sizes(padding[2 * d], padding[2 * d + 1]));
+    const int64_t reach = sum_of_sizes(product_of_sizes(dilation[d], taps - 1), 1);
     if (taps < 1 || reach > padded) {
       throw InvalidArgument("a kernel that reaches over {} pixels does not fit an image of {} with its padding", reach,
                             padded);
@@ -36,7 +36,7 @@ struct Geometry {
 };
 
 void require_channels(const Geometry& geometry, const Shape& x, const Shape& weight) {
-  const int64_t channels = weight[1] * geometry.groups;
+  const int64_t channels = product_of_sizes(weight[1], geometry.groups);
   if (channels == x[1]) return;
   throw InvalidArgument("weight reads {} input channels in {} group(s), the image has {}{}", weight[1], geometry.groups,
                         x[1], channels == x[3] ? "; images are [n,c,h,w], these look like [n,h,w,c]" : "");
@@ -77,7 +77,7 @@ std::vector<Type> infer_grad_input(const Attributes& attributes, std::span<const
   const Ints& size = require_ints(attributes, "input_size", 2, 0);
   const Shape& dy = inputs[0].shape;
   const Shape& weight = inputs[1].shape;
-  const Shape x{dy[0], weight[1] * geometry.groups, size[0], size[1]};
+  const Shape x{dy[0], product_of_sizes(weight[1], geometry.groups), size[0], size[1]};
   require_convolution(geometry, x, weight, dy);
   return {{result_dtype(attributes, inputs[0].dtype), x}};
 }

@@ -26,7 +26,7 @@ struct Window {
 
   int64_t output_size(int64_t size, size_t d) const {
     if (size == 0) throw InvalidArgument("an image without pixels cannot be pooled");
-    const int64_t padded = size + padding[2 * d] + padding[2 * d + 1];
+    const int64_t padded = sum_of_sizes(size, sum_of_sizes(padding[2 * d], padding[2 * d + 1]));
     if (kernel[d] > padded) {
       throw InvalidArgument("a window of {} does not fit an image of {} with its padding", kernel[d], padded);
     }
@@ -34,7 +34,7 @@ struct Window {
   }
   Shape output(const Shape& x) const { return {x[0], x[1], output_size(x[2], 0), output_size(x[3], 1)}; }
   // Where a maximum stands in its window; u8 as long as it can name every place.
-  DType index_dtype() const { return kernel[0] * kernel[1] <= 255 ? DType::kU8 : DType::kI32; }
+  DType index_dtype() const { return product_of_sizes(kernel[0], kernel[1]) <= 255 ? DType::kU8 : DType::kI32; }
 };
 
 void require_image(const Type& type, std::string_view what) {

@@ -3,6 +3,7 @@
 #include "tessera/base/error.h"
 #include "tessera/ops/gradient_helpers.h"
 #include "tessera/ops/infer_helpers.h"
+#include "tessera/ops/require.h"
 
 namespace tessera::ops {
 
@@ -34,9 +35,9 @@ void check_slice(const Attributes& attributes, const Shape& shape) {
   for (size_t d = 0; d < ndim; ++d) {
     const int64_t size = global.empty() ? shape[static_cast<int>(d)] : global[d];
     const int64_t from = offset.empty() ? 0 : offset[d];
-    if (from < 0 || from + shape[static_cast<int>(d)] > size) {
-      throw InvalidArgument("dim {}: [{}, {}) must lie inside the global size {}", d, from,
-                            from + shape[static_cast<int>(d)], size);
+    const int64_t end = sum_of_sizes(from, shape[static_cast<int>(d)]);
+    if (from < 0 || end > size) {
+      throw InvalidArgument("dim {}: [{}, {}) must lie inside the global size {}", d, from, end, size);
     }
   }
 }

@@ -31,6 +31,18 @@ inline void require_type(const Type& given, const Type& expected, std::string_vi
   require_shape(given, expected.shape, what);
 }
 
+// Sizes that a user's numbers make.
+inline int64_t product_of_sizes(int64_t a, int64_t b) {
+  int64_t product = 0;
+  if (!__builtin_mul_overflow(a, b, &product)) return product;
+  throw InvalidArgument("{} times {} is more than an int64 counts", a, b);
+}
+inline int64_t sum_of_sizes(int64_t a, int64_t b) {
+  int64_t sum = 0;
+  if (!__builtin_add_overflow(a, b, &sum)) return sum;
+  throw InvalidArgument("{} and {} are more than an int64 counts", a, b);
+}
+
 // The ints of attribute `name`, which must be `count` numbers, none below `least`.
 inline const Ints& require_ints(const Attributes& attributes, std::string_view name, size_t count, int64_t least) {
   const Ints& values = attributes.get_ints(name);

@@ -6,6 +6,7 @@
 #include "tessera/base/error.h"
 #include "tessera/ops/function_helpers.h"
 #include "tessera/ops/gradient_helpers.h"
+#include "tessera/ops/require.h"
 
 namespace tessera::ops {
 
@@ -15,7 +16,7 @@ Value reshape(Value x, const Ints& shape) {
   auto open = sizes.end();
   for (auto it = sizes.begin(); it != sizes.end(); ++it) {
     if (*it != -1) {
-      known *= *it;
+      known = product_of_sizes(known, *it);
     } else if (open == sizes.end()) {
       open = it;
     } else {

@@ -5,6 +5,7 @@
 #include "tessera/ops/gradient_helpers.h"
 #include "tessera/ops/infer_helpers.h"
 #include "tessera/ops/moved_slices.h"
+#include "tessera/ops/require.h"
 
 namespace tessera::ops {
 namespace {
@@ -213,7 +214,7 @@ void add_concat_and_split(OpRegistry& registry) {
                                            types[0].shape, type.shape);
                    }
                  }
-                 for (const auto& type : types.subspan(1)) shape[axis] += type.shape[axis];
+                 for (const auto& type : types.subspan(1)) shape[axis] = sum_of_sizes(shape[axis], type.shape[axis]);
                  return {{types[0].dtype, shape}};
                },
                .gradient = [](const GradientContext& c) -> Gradients {
@@ -246,9 +247,13 @@ void add_concat_and_split(OpRegistry& registry) {
               .infer = [](const Attributes& attributes, std::span<const Type> types) -> std::vector<Type> {
                 const int axis = axis_of(attributes, types[0]);
                 const Ints& sizes = attributes.get_ints("sizes");
-                int64_t sum = 0;
-                for (const auto size : sizes) sum += size;
-                if (sizes.empty() || *std::min_element(sizes.begin(), sizes.end()) < 0 || sum != types[0].shape[axis]) {
+                int64_t left = types[0].shape[axis];
+                bool fits = !sizes.empty();
+                for (const auto size : sizes) {
+                  fits = fits && size >= 0 && size <= left;
+                  if (fits) left -= size;
+                }
+                if (!fits || left != 0) {
                   throw InvalidArgument("sizes [{}] must not be negative and add up to {}, the size of dim {}",
                                         fmt::join(sizes, ","), types[0].shape[axis], axis);
                 }
@@ -406,7 +411,8 @@ void add_pad(OpRegistry& registry) {
                   throw InvalidArgument("padding of dim {} must not be negative, got {} and {}", d, before[d],
                                         after[d]);
                 }
-                shape[static_cast<int>(d)] += before[d] + after[d];
+                int64_t& size = shape[static_cast<int>(d)];
+                size = sum_of_sizes(size, sum_of_sizes(before[d], after[d]));
               }
               return {{types[0].dtype, shape}};
             },
@@ -450,7 +456,7 @@ void add_repetitions(OpRegistry& registry) {
                for (int d = 0; d < shape.ndim(); ++d) {
                  const int64_t times = multiples[static_cast<size_t>(d)];
                  if (times < 0) throw InvalidArgument("dim {} cannot be repeated {} times", d, times);
-                 shape[d] *= times;
+                 shape[d] = product_of_sizes(shape[d], times);
                }
                return {{types[0].dtype, shape}};
              },
