@@ -17,6 +17,7 @@
 #include "tessera/cluster/hub.h"
 #include "tessera/cluster/hub_frame.h"
 #include "tessera/cluster/hub_socket.h"
+#include "tessera/cluster/late_ranks.h"
 
 namespace tessera::cluster {
 namespace {
@@ -27,6 +28,7 @@ constexpr std::chrono::milliseconds kEchoLimit{2000};
 constexpr std::chrono::milliseconds kProofLimit{10000};
 constexpr std::chrono::milliseconds kRetryPause{100};
 constexpr size_t kMaxMessage = 1 << 16;
+constexpr int kWakeMs = 250;
 constexpr const char* kForeign = "is no job of Tessera, or one of another version";
 
 using Clock = std::chrono::steady_clock;
@@ -99,6 +101,13 @@ struct HubClient::Impl {
     return true;
   }
 
+  // Meanwhile those whose waits cannot look at the clock are woken.
+  void await_bytes() const {
+    pollfd wait{socket.fd(), POLLIN, 0};
+    int ready;
+    while ((ready = poll(&wait, 1, kWakeMs)) == 0 || (ready < 0 && errno == EINTR)) job->wake();
+  }
+
   // False at the connection's end.
   bool read_some() {
     char buffer[1 << 14];
@@ -121,6 +130,7 @@ struct HubClient::Impl {
           handle(frame);
           changed.notify_all();
         }
+        await_bytes();
       } while (read_some());
     } catch (const std::exception& e) {
       fault = fmt::format("what came from it, at {}, cannot be used: {}", options.address, e.what());
@@ -163,6 +173,16 @@ struct HubClient::Impl {
       }
       case FrameKind::kEnd: return job->leave(parse_rank(frame.body, options.size));
       case FrameKind::kAllEnded: all_ended = true; return job->end();
+      case FrameKind::kAsk: {
+        const RankText question = parse_rank_text(frame.body, options.size);
+        return send(FrameKind::kAnswer,
+                    join_fields({std::to_string(question.rank), doing_of(*job, rank, question.text)}));
+      }
+      case FrameKind::kAnswer: {
+        RankText answer = parse_rank_text(frame.body, options.size);
+        answers[answer.rank] = std::move(answer.text);
+        return;
+      }
       default: throw IoError("a frame of no kind that a hub sends");
     }
   }
@@ -202,6 +222,7 @@ struct HubClient::Impl {
   std::mutex mutex;
   std::condition_variable changed;
   std::map<std::string, std::string> values;
+  std::map<int, std::string> answers;  // by rank
   std::vector<std::string> hosts;
   std::string refusal;
   bool has_joined = false;
@@ -245,6 +266,25 @@ std::string HubClient::get(const std::string& name, int64_t timeout_ms) {
   if (const auto found = impl_->values.find(name); found != impl_->values.end()) return found->second;
   if (impl_->job->failed()) impl_->throw_failure("the rendezvous");
   throw IoError("rank {} waited {} ms for \"{}\", which no rank has set", impl_->rank, timeout_ms, name);
+}
+
+std::map<int, std::string> HubClient::ask(const std::vector<int>& ranks, const std::string& place, int64_t limit_ms) {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    for (const int rank : ranks) impl_->answers.erase(rank);
+  }
+  for (const int rank : ranks) impl_->send(FrameKind::kAsk, join_fields({std::to_string(rank), place}));
+  std::unique_lock lock(impl_->mutex);
+  const auto have_all = [&] {
+    return std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return impl_->answers.contains(rank); });
+  };
+  impl_->changed.wait_for(lock, std::chrono::milliseconds(limit_ms),
+                          [&] { return have_all() || impl_->is_closed || impl_->job->failed(); });
+  std::map<int, std::string> found;
+  for (const int rank : ranks) {
+    if (const auto answer = impl_->answers.find(rank); answer != impl_->answers.end()) found.insert(*answer);
+  }
+  return found;
 }
 
 void HubClient::announce_failure(const std::string& message) {

@@ -31,6 +31,8 @@ enum class FrameKind : char {
   kAllJoined = 'A',  // hub: hosts by rank
   kValue = 'V',      // hub: NamedValue
   kAllEnded = 'Z',   // hub: nothing
+  kAsk = 'Q',        // what a rank does, for one that waits for it: rank: RankText, whom, and where it waits; hub: who
+  kAnswer = 'D',     // rank: RankText, to whom, and what it does; hub: whose answer
 };
 
 struct Frame {

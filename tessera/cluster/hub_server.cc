@@ -199,7 +199,17 @@ struct HubServer::Impl {
         broadcast(FrameKind::kEnd, std::to_string(peer.rank));
         if (num_ended == options.size) broadcast(FrameKind::kAllEnded, "");
         return;
+      case FrameKind::kAsk:
+      case FrameKind::kAnswer: return pass_on(peer, frame);
       default: throw IoError("a frame of no kind that a rank sends");
+    }
+  }
+
+  // To the rank that it names, with the sender's number in place of that one's. Whoever has gone gets none.
+  void pass_on(const Peer& from, const Frame& frame) {
+    const RankText text = parse_rank_text(frame.body, options.size);
+    for (const auto& peer : peers) {
+      if (peer->rank == text.rank) tell(*peer, frame.kind, join_fields({std::to_string(from.rank), text.text}));
     }
   }
 

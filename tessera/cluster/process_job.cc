@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 #include <mutex>
 
 #include "tessera/base/core_share.h"
@@ -14,6 +15,7 @@
 #include "tessera/cluster/environment.h"
 #include "tessera/cluster/hub.h"
 #include "tessera/cluster/hub_socket.h"
+#include "tessera/cluster/late_ranks.h"
 #include "tessera/cluster/launch.h"
 #include "tessera/cluster/network.h"
 #include "tessera/cluster/rank_context.h"
@@ -124,7 +126,10 @@ class ProcessMembership final : public Membership {
         meeting_(std::move(meeting)),
         rank_(options.rank),
         status_fd_(options.status_fd),
-        client_(meeting_.hub, rank_, host, job_) {}
+        client_(meeting_.hub, rank_, host, job_) {
+    job_->set_thread(rank_, gettid());
+    job_->set_late_report([this](const comm::LongWait& wait) { report(wait); });
+  }
   ~ProcessMembership() override {
     if (meeting_.mpi != nullptr && job_->has_ended()) meeting_.mpi->finish();
   }
@@ -151,6 +156,12 @@ class ProcessMembership final : public Membership {
     const std::lock_guard lock(close_mutex_);
     client_.close();
     meeting_.server.reset();
+  }
+
+  void report(const comm::LongWait& wait) {
+    std::vector<int> others;
+    std::copy_if(wait.ranks.begin(), wait.ranks.end(), std::back_inserter(others), [&](int r) { return r != rank_; });
+    report_late(wait, job_->size(), client_.ask(others, wait.place, kAnswerLimitMs));
   }
 
   std::shared_ptr<comm::JobState> job_;

@@ -310,6 +310,29 @@ TEST(Launch, ALateRankIsNamedAtTheDeadline) {
   EXPECT_THAT(outcome.err, HasSubstr("tessera run: rank 0 failed: exit code 1"));
 }
 
+// Long before the deadline, whose sixth it is here.
+TEST(Launch, ARankThatComputesIsSaidToDoSo) {
+  const Outcome outcome = run_job({"busy", "0"}, {.num_processes = 2, .timeout_ms = 3000, .grace_ms = 200});
+  EXPECT_THAT(outcome.err, testing::ContainsRegex("rank 1 has waited [0-9]+ ms for rank 0: it computes\n"));
+}
+
+TEST(Launch, RanksThatWaitElsewhereAreSaidToDoSo) {
+  const Outcome outcome = run_job({"late amid others"}, {.num_processes = 3, .timeout_ms = 4000, .grace_ms = 200});
+  EXPECT_THAT(outcome.err,
+              testing::ContainsRegex("barrier \"of all\" #1 of group \"world\": rank 0 has waited [0-9]+ ms "
+                                     "for rank 1: it waits in barrier \"of two\" #1 of group \"two\"; rank 2: "
+                                     "it waits"));
+  EXPECT_THAT(outcome.err, testing::ContainsRegex("barrier \"of two\" #1 of group \"two\": rank 1 has waited [0-9]+ ms "
+                                                  "for rank 2: it waits"));
+}
+
+TEST(Launch, WhoSendsALetterLateIsSpokenOf) {
+  const Outcome outcome = run_job({"late letter"}, {.num_processes = 3, .timeout_ms = 3000, .grace_ms = 200});
+  EXPECT_THAT(outcome.err,
+              testing::ContainsRegex("letter #1 of group \"world\": rank 0 has waited [0-9]+ ms for rank 1: "
+                                     "it waits"));
+}
+
 TEST(Launch, ADifferentCallIsNamed) {
   const Outcome outcome = run_job({"mismatch", "1"}, {.num_processes = 2});
   EXPECT_EQ(outcome.code, 1);

@@ -1,6 +1,7 @@
 #include "tessera/cluster/rank_context.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <numeric>
@@ -45,6 +46,10 @@ int usable_threads(int wanted) {
                 limits_text());
   }
   return usable;
+}
+
+LocalMembership::LocalMembership(std::shared_ptr<comm::JobState> job, int rank) : job_(std::move(job)), rank_(rank) {
+  job_->set_thread(rank_, gettid());
 }
 
 RankContext::RankContext(const RankPlace& place, std::unique_ptr<comm::Transport> transport,

@@ -40,7 +40,8 @@ class Membership {
 // Ranks of one process share the JobState itself.
 class LocalMembership final : public Membership {
  public:
-  LocalMembership(std::shared_ptr<comm::JobState> job, int rank) : job_(std::move(job)), rank_(rank) {}
+  // The thread that makes it makes the rank's calls.
+  LocalMembership(std::shared_ptr<comm::JobState> job, int rank);
   void announce_failure(const std::string& message) override { job_->fail(rank_, message); }
   // Whoever joins the threads waits for them.
   void finish() override { job_->leave(rank_); }

@@ -11,6 +11,7 @@
 #include "tessera/base/strings.h"
 #include "tessera/cluster/collective_script.h"
 #include "tessera/cluster/run.h"
+#include "tessera/comm/communicator.h"
 
 namespace tessera {
 namespace {
@@ -62,6 +63,26 @@ int run_rank(cluster::Context& context, const cluster::Arguments& arguments) {
     context.world().barrier("start");
     if (is_chosen) std::this_thread::sleep_for(std::chrono::seconds(20));
     context.world().barrier("too late");
+    return 0;
+  }
+  if (mode == "late amid others") {
+    comm::Communicator* two = context.create_group("two", {1, 2});
+    if (context.rank() == 1) two->barrier("of two");
+    if (context.rank() == 2) std::this_thread::sleep_for(std::chrono::seconds(20));
+    context.world().barrier("of all");
+    return 0;
+  }
+  if (mode == "busy") {
+    for (volatile bool goes_on = is_chosen; goes_on;) {
+    }
+    context.world().barrier("too late");
+    return 0;
+  }
+  if (mode == "late letter") {
+    float x = 0;
+    if (context.rank() == 0) context.world().receive(&x, 1, DType::kF32, 1, "letter");
+    if (context.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(20));
+    context.world().barrier("afterwards");
     return 0;
   }
   if (mode == "mismatch") {

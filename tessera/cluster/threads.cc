@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 
 #include "tessera/base/core_share.h"
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/thread.h"
+#include "tessera/cluster/late_ranks.h"
 #include "tessera/cluster/rank_context.h"
 #include "tessera/cluster/rank_words.h"
 #include "tessera/comm/hierarchy.h"
@@ -60,6 +62,11 @@ ThreadsResult run_threads(int num_ranks, const ThreadsOptions& options, Function
   const auto world = std::make_shared<comm::InProcessWorld>(
       num_ranks, comm::WaitOptions{.timeout_ms = options.timeout_ms, .spin = cores >= num_ranks}, options.link);
   const std::shared_ptr<comm::JobState> job(world, &world->job());
+  job->set_late_report([&state = world->job()](const comm::LongWait& wait) {
+    std::map<int, std::string> doing;
+    for (const int rank : wait.ranks) doing[rank] = doing_of(state, rank, wait.place);
+    report_late(wait, state.size(), doing);
+  });
 
   const int per_host = options.ranks_per_host > 0 ? options.ranks_per_host : num_ranks;
   const auto make_transport = [&]() -> std::unique_ptr<comm::Transport> {

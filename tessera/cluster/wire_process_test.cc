@@ -65,6 +65,13 @@ TEST(Gloo, ALateRankIsNamedAtTheDeadline) {
                                      "from rank 1 for 700 ms\n"));
 }
 
+TEST(Gloo, ALateRankIsSpokenOfWhileTheOthersWait) {
+  const Outcome outcome =
+      run_job({"late", "1"}, {.num_processes = 3, .transport = "gloo", .timeout_ms = 3000, .grace_ms = 200});
+  EXPECT_THAT(outcome.err, testing::ContainsRegex("barrier \"too late\" #2 of group \"world\": ranks? .* ha.* waited "
+                                                  "[0-9]+ ms for .*rank 1: it waits"));
+}
+
 TEST(Gloo, ARankThatLeavesOrDiffersIsNamed) {
   EXPECT_THAT(run_job({"leave", "1"}, {.num_processes = 2, .transport = "gloo"}).err,
               HasSubstr("rank 0 waits for rank 1, which has ended without making this call"));
@@ -85,6 +92,13 @@ TEST(Hosts, ShareMemoryWithinAndUseGlooBetween) {
     EXPECT_THAT(outcome.out, HasSubstr(fmt::format("{} rank {} of 5 local {} of {} over shared memory and gloo\n",
                                                    expected, rank, rank % 2, rank == 4 ? 1 : 2)));
   }
+}
+
+TEST(Hosts, ALateRankIsSpokenOfOnAllOfThem) {
+  const Outcome outcome =
+      run_job({"late", "3"}, {.command = on_hosts_of_two(), .num_processes = 4, .timeout_ms = 3000, .grace_ms = 200});
+  EXPECT_THAT(outcome.err, testing::ContainsRegex("waited [0-9]+ ms for .*rank 3: it waits in the system call "
+                                                  "clock_nanosleep"));
 }
 
 TEST(Hosts, AKilledRankEndsTheJobOnAllOfThem) {
@@ -159,6 +173,13 @@ TEST(Mpirun, AFailureEndsTheJob) {
       }
     }
   }
+}
+
+TEST(Mpirun, ALateRankIsSpokenOfWhileTheOthersWait) {
+  const Outcome outcome = run_command(mpirun("TESSERA_TIMEOUT_MS=3000 TESSERA_TRANSPORT=mpi", "late 1"));
+  EXPECT_NE(outcome.code, 0);
+  EXPECT_THAT(outcome.out, testing::ContainsRegex("barrier \"too late\" #2 of group \"world\": ranks? .* ha.* waited "
+                                                  "[0-9]+ ms for .*rank 1: it waits"));
 }
 
 TEST(Mpirun, AnExitCodeOfOneRankEndsTheJob) {

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "tessera/base/error.h"
+#include "tessera/comm/watched_wait.h"
 
 namespace tessera::comm {
 namespace {
@@ -353,9 +354,11 @@ void Board::wait(Signal& signal, uint32_t target, int peer) {
   // Where other programs keep the cores busy each turn may take tens of milliseconds: what the job says of a rank that
   // fails must not wait for all of them.
   const auto is_hopeless = [&] { return job_.failed() || job_.has_left(group_.ranks[index(peer)]); };
+  WatchedWait watch(header_, group_, peer, options_.wait.timeout_ms, job_);
   for (int i = 0; !options_.wait.spin && i < kYields && !is_hopeless(); ++i) {
     sched_yield();
     if (signal.reached(target)) return;
+    watch.look((now_ns() - start) / 1'000'000);
   }
   struct Said {
     std::atomic<int>& waits_for;
@@ -379,6 +382,7 @@ void Board::wait(Signal& signal, uint32_t target, int peer) {
       said.waits_for.store(peer, std::memory_order_release);
       look_for_crossed_wait(peer);
     }
+    watch.look(waited_ms);
   }
 }
 

@@ -120,7 +120,7 @@ class GlooWire final : public Wire, public std::enable_shared_from_this<GlooWire
  private:
   friend class GlooOperation;
 
-  // Ends the waits under way, so that their ranks look at the job.
+  // Ends the waits under way, so that their ranks look at the job and the clock.
   void wake_all() {
     const std::lock_guard lock(mutex_);
     for (::gloo::transport::UnboundBuffer* buffer : waiting_) {
@@ -149,9 +149,10 @@ class GlooOperation final : public Wire::Operation {
     run([&] { buffer_->recv(peer, static_cast<uint64_t>(tag), 0, static_cast<size_t>(bytes)); });
   }
 
-  Wire::End wait(int64_t timeout_ms) override {
+  Wire::End wait(int64_t timeout_ms, WatchedWait& watch) override {
     using Clock = std::chrono::steady_clock;
-    auto deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
+    const auto start = Clock::now();
+    auto deadline = start + std::chrono::milliseconds(timeout_ms);
     bool saw_leave = false;
     const Waiting waiting(*wire_, buffer_.get());
     while (reason_.empty()) {
@@ -161,6 +162,7 @@ class GlooOperation final : public Wire::Operation {
         saw_leave = true;
         deadline = std::min(deadline, Clock::now() + std::chrono::milliseconds(kLeftGraceMs));
       }
+      watch.look(std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start).count());
       // Rounded up: when Gloo's limit is over, so is ours.
       const auto rest = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
       bool is_done = false;

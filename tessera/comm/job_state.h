@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/base/error.h"
@@ -25,9 +26,17 @@ class PeerFailure : public IoError {
   int rank_;
 };
 
+// A rank that waits long in a call.
+struct LongWait {
+  int rank = 0;            // of the world
+  std::string place;       // `all_reduce "fc.weight" #12 of group "world"`
+  std::vector<int> ranks;  // of the world, that meet there
+  int64_t waited_ms = 0;
+};
+
 class JobState {
  public:
-  explicit JobState(int size) : left_(static_cast<size_t>(size)) {}
+  explicit JobState(int size) : left_(static_cast<size_t>(size)), threads_(static_cast<size_t>(size)) {}
 
   // Records that `rank` failed with `message`; the first report counts, later ones are dropped.
   void fail(int rank, const std::string& message) {
@@ -48,8 +57,15 @@ class JobState {
   void end() { ended_.store(true, std::memory_order_release); }
   bool has_ended() const { return ended_.load(std::memory_order_acquire); }
 
-  // `listener` is called, from any thread, whenever a rank fails or leaves, for waits that cannot look by themselves.
-  // It must not call this object. Returns its number for remove_listener(), after which it is not called any more.
+  // Lets the listeners look at their waits.
+  void wake() {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [number, listener] : listeners_) listener();
+  }
+
+  // `listener` is called, from any thread, whenever a rank fails or leaves, and now and then, for waits that cannot
+  // look by themselves. It must not call this object. Returns its number for remove_listener(), after which it is not
+  // called any more.
   int add_listener(std::function<void()> listener) {
     const std::lock_guard lock(mutex_);
     listeners_.emplace(++last_listener_, std::move(listener));
@@ -82,6 +98,35 @@ class JobState {
     return {};
   }
 
+  // What the ranks of this process do, for others that wait for them: in which calls they wait long themselves, and the
+  // thread that makes a rank's calls; 0 where it is not known.
+  int add_long_wait(int rank, std::string place) {
+    const std::lock_guard lock(waits_mutex_);
+    long_waits_.emplace(++last_long_wait_, std::pair(rank, std::move(place)));
+    return last_long_wait_;
+  }
+  void remove_long_wait(int number) {
+    const std::lock_guard lock(waits_mutex_);
+    long_waits_.erase(number);
+  }
+  std::vector<std::string> long_waits_of(int rank) const {
+    const std::lock_guard lock(waits_mutex_);
+    std::vector<std::string> places;
+    for (const auto& [number, wait] : long_waits_) {
+      if (wait.first == rank) places.push_back(wait.second);
+    }
+    return places;
+  }
+  void set_thread(int rank, int thread) { threads_[static_cast<size_t>(rank)].store(thread); }
+  int thread_of(int rank) const { return threads_[static_cast<size_t>(rank)].load(); }
+
+  // `report` is called, by the thread that waits, once for each wait that has become too long to say nothing. Set
+  // before the first call of a rank; it must not throw.
+  void set_late_report(std::function<void(const LongWait&)> report) { late_report_ = std::move(report); }
+  void report_late(const LongWait& wait) const {
+    if (late_report_) late_report_(wait);
+  }
+
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   bool has_left(int rank) const { return left_[static_cast<size_t>(rank)].load(std::memory_order_acquire); }
   int size() const { return static_cast<int>(left_.size()); }
@@ -106,7 +151,12 @@ class JobState {
   mutable std::mutex probes_mutex_;
   std::map<int, WaitProbe> wait_probes_;
   int last_wait_probe_ = 0;
+  mutable std::mutex waits_mutex_;
+  std::map<int, std::pair<int, std::string>> long_waits_;  // rank and place
+  int last_long_wait_ = 0;
+  std::function<void(const LongWait&)> late_report_;
   std::vector<std::atomic<bool>> left_;
+  std::vector<std::atomic<int>> threads_;  // by rank
   std::atomic<bool> ended_{false};
 };
 

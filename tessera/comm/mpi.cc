@@ -76,10 +76,11 @@ class MpiOperation final : public Wire::Operation {
     number_ = mpi_->plugin().receive(data, bytes, peer, tag);
   }
 
-  Wire::End wait(int64_t timeout_ms) override {
+  Wire::End wait(int64_t timeout_ms, WatchedWait& watch) override {
     using Clock = std::chrono::steady_clock;
     if (number_ < 0) return Wire::End::kLost;
-    auto deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
+    const auto start = Clock::now();
+    auto deadline = start + std::chrono::milliseconds(timeout_ms);
     Wire::End end = Wire::End::kLate;
     const int32_t result = poll_operation(mpi_->plugin(), number_, spin_, [&] {
       if (job_.failed()) {
@@ -90,6 +91,7 @@ class MpiOperation final : public Wire::Operation {
         end = Wire::End::kLeft;
         deadline = std::min(deadline, Clock::now() + std::chrono::milliseconds(kLeftGraceMs));
       }
+      watch.look(std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start).count());
       return Clock::now() >= deadline;
     });
     if (result > 0) return Wire::End::kDone;

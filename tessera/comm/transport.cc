@@ -17,10 +17,6 @@ uint64_t mix(uint64_t hash, uint64_t value) {
   return hash ^ (hash >> 29);
 }
 
-std::string place(const CallHeader& call, const GroupInfo& group) {
-  return fmt::format("{} of group \"{}\"", call.label(), group.name);
-}
-
 int world_rank(const GroupInfo& group, int rank) { return group.ranks[static_cast<size_t>(rank)]; }
 
 }  // namespace
@@ -88,8 +84,12 @@ std::shared_ptr<void> allocate_pages(size_t bytes) {
   return {memory, [bytes](void* p) { munmap(p, std::max<size_t>(bytes, 1)); }};
 }
 
+std::string place_of(const CallHeader& call, const GroupInfo& group) {
+  return fmt::format("{} of group \"{}\"", call.label(), group.name);
+}
+
 void throw_late(const CallHeader& call, const GroupInfo& group, int peer, int64_t waited_ms, std::string_view detail) {
-  throw IoError("{}: rank {} heard nothing from rank {} for {} ms{}{}", place(call, group),
+  throw IoError("{}: rank {} heard nothing from rank {} for {} ms{}{}", place_of(call, group),
                 world_rank(group, group.rank), world_rank(group, peer), waited_ms, detail.empty() ? "" : "; ", detail);
 }
 
@@ -98,18 +98,18 @@ void throw_crossed(const CallHeader& call, const GroupInfo& group, int peer, std
   throw IoError(
       "{}: rank {} waits for rank {}, which waits for rank {} in {}: neither goes on; every rank must make the same "
       "calls, of train, eval, predict or save, in the same order",
-      place(call, group), rank, world_rank(group, peer), rank, other);
+      place_of(call, group), rank, world_rank(group, peer), rank, other);
 }
 
 void throw_left(const CallHeader& call, const GroupInfo& group, int peer) {
-  throw IoError("{}: rank {} waits for rank {}, which has ended without making this call", place(call, group),
+  throw IoError("{}: rank {} waits for rank {}, which has ended without making this call", place_of(call, group),
                 world_rank(group, group.rank), world_rank(group, peer));
 }
 
 void throw_peer_failure(const CallHeader& call, const GroupInfo& group, const JobState& job) {
   const int failed = job.failed_rank();
-  throw PeerFailure(failed,
-                    fmt::format("stopped in {} because rank {} failed: {}", place(call, group), failed, job.message()));
+  throw PeerFailure(
+      failed, fmt::format("stopped in {} because rank {} failed: {}", place_of(call, group), failed, job.message()));
 }
 
 void check_same_call(const CallHeader& ours, const CallHeader& theirs, const GroupInfo& group, int peer) {
@@ -117,7 +117,7 @@ void check_same_call(const CallHeader& ours, const CallHeader& theirs, const Gro
     throw IoError(
         "{}: rank {} means another group at this place; every rank must create the same groups in the same "
         "order",
-        place(ours, group), world_rank(group, peer));
+        place_of(ours, group), world_rank(group, peer));
   }
   if (theirs.sequence != ours.sequence || theirs.kind != ours.kind || std::strcmp(theirs.who, ours.who) != 0 ||
       theirs.dtype != ours.dtype || theirs.op != ours.op || theirs.root != ours.root || theirs.count != ours.count) {
@@ -127,14 +127,14 @@ void check_same_call(const CallHeader& ours, const CallHeader& theirs, const Gro
         group.name, world_rank(group, peer), world_rank(group, group.rank), theirs.description(), ours.description());
   }
   if (theirs.counts_hash != ours.counts_hash) {
-    throw IoError("{}: rank {} and rank {} state different counts per rank", place(ours, group),
+    throw IoError("{}: rank {} and rank {} state different counts per rank", place_of(ours, group),
                   world_rank(group, peer), world_rank(group, group.rank));
   }
 }
 
 void check_same_bytes(const CallHeader& ours, const GroupInfo& group, int peer, int64_t expected, int64_t offered) {
   if (offered == expected) return;
-  throw IoError("{}: rank {} expects {} bytes from rank {}, which offers {}", place(ours, group),
+  throw IoError("{}: rank {} expects {} bytes from rank {}, which offers {}", place_of(ours, group),
                 world_rank(group, group.rank), expected, world_rank(group, peer), std::max<int64_t>(offered, 0));
 }
 
@@ -143,7 +143,7 @@ void check_message(const CallHeader& ours, const CallHeader& theirs, const Group
       theirs.count == ours.count) {
     return;
   }
-  throw IoError("{}: rank {} expects {} {} from rank {}, which sends {} {} in {}", place(ours, group),
+  throw IoError("{}: rank {} expects {} {} from rank {}, which sends {} {} in {}", place_of(ours, group),
                 world_rank(group, group.rank), ours.count, tessera::to_string(ours.dtype), world_rank(group, peer),
                 theirs.count, tessera::to_string(theirs.dtype), theirs.label());
 }

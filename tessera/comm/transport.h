@@ -72,6 +72,9 @@ class Transport {
   }
 };
 
+// `all_reduce "fc.weight" #12 of group "world"`
+std::string place_of(const CallHeader& call, const GroupInfo& group);
+
 // What a transport throws. `peer` is a group rank.
 [[noreturn]] void throw_late(const CallHeader& call, const GroupInfo& group, int peer, int64_t waited_ms,
                              std::string_view detail);

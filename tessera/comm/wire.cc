@@ -176,7 +176,8 @@ class WireChannel final : public Channel {
   }
 
   void wait(Wire::Operation& operation, int p) {
-    switch (operation.wait(wait_.timeout_ms)) {
+    WatchedWait watch(header_, group_, p, wait_.timeout_ms, job_);
+    switch (operation.wait(wait_.timeout_ms, watch)) {
       case Wire::End::kDone: return;
       case Wire::End::kLate: throw_late(header_, group_, p, wait_.timeout_ms, "");
       case Wire::End::kFailed: throw_peer_failure(header_, group_, job_);

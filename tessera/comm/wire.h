@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tessera/comm/transport.h"
+#include "tessera/comm/watched_wait.h"
 
 namespace tessera::comm {
 
@@ -27,8 +28,8 @@ class Wire {
     // sides name the same number of bytes. The memory stays untouched until wait() gave kDone.
     virtual void send(const void* data, int64_t bytes, int peer, int tag) = 0;
     virtual void receive(void* data, int64_t bytes, int peer, int tag) = 0;
-    // After anything but kDone the wire cannot be used any more.
-    virtual End wait(int64_t timeout_ms) = 0;
+    // Lets `watch` look now and then. After anything but kDone the wire cannot be used any more.
+    virtual End wait(int64_t timeout_ms, WatchedWait& watch) = 0;
     virtual std::string reason() const { return ""; }
   };
 

@@ -33,9 +33,11 @@ std::string parse_body(const cluster::Frame& frame) {
       const auto value = cluster::parse_named_value(frame.body);
       return cluster::join_fields({value.name, value.value});
     }
+    case FrameKind::kAsk:
+    case FrameKind::kAnswer:
     case FrameKind::kFail: {
-      const auto failure = cluster::parse_rank_text(frame.body, kSize);
-      return cluster::join_fields({std::to_string(failure.rank), failure.text});
+      const auto said = cluster::parse_rank_text(frame.body, kSize);
+      return cluster::join_fields({std::to_string(said.rank), said.text});
     }
     case FrameKind::kEnd: return std::to_string(cluster::parse_rank(frame.body, kSize));
     case FrameKind::kAllJoined: return cluster::join_fields(cluster::split_fields(frame.body));

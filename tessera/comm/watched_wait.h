@@ -1,0 +1,34 @@
+// WatchedWait: one wait of a call for a peer. Once it is long, whoever asks what this rank does hears of it; once it is
+// longer, long before the deadline, the job is told, and says who is waited for.
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/comm/transport.h"
+
+namespace tessera::comm {
+
+class WatchedWait {
+ public:
+  // `peer` is a rank of the group. All that is given outlives the wait; it costs nothing before it is looked at.
+  WatchedWait(const CallHeader& call, const GroupInfo& group, int peer, int64_t timeout_ms, JobState& job)
+      : call_(call), group_(group), peer_(peer), timeout_ms_(timeout_ms), job_(job) {}
+  ~WatchedWait();
+  WatchedWait(const WatchedWait&) = delete;
+  WatchedWait& operator=(const WatchedWait&) = delete;
+
+  // To be called now and then, with the time since the wait began. It may take as long as the job waits for answers of
+  // other ranks.
+  void look(int64_t waited_ms);
+
+ private:
+  const CallHeader& call_;
+  const GroupInfo& group_;
+  int peer_;
+  int64_t timeout_ms_;
+  JobState& job_;
+  int number_ = 0;  // in the job; 0: it does not know yet
+  bool is_reported_ = false;
+};
+
+}  // namespace tessera::comm
