@@ -12,6 +12,7 @@
 
 #include "python/src/bind.h"
 #include "python/src/called_cells.h"
+#include "python/src/cells.h"
 #include "python/src/parameters.h"
 
 namespace tessera::python {
