@@ -3,6 +3,7 @@
 #include "tessera/base/error.h"
 #include "tessera/pipeline/named.h"
 #include "tessera/pipeline/order_search.h"
+#include "tessera/pipeline/priority_search.h"
 #include "tessera/pipeline/proposals.h"
 
 namespace tessera::pipeline {
@@ -28,15 +29,16 @@ FoundSchedule find_schedule(const PipelineProblem& problem, std::string_view nam
   ListScheduler scheduler(problem);
   Incumbent best;
   const auto is_done = [&] { return best.timeline.complete && best.timeline.makespan_ns <= bound.ns; };
-  for_each_proposal(problem, scheduler.table(),
-                    [&](const std::string& origin, const SchedulingRules& rules, bool is_named) {
-                      if (is_named || scheduler.num_placed() < options.effort / 2 || !best.timeline.complete) {
-                        best.offer(scheduler.run(rules), origin);
-                      }
-                      return !is_done();
-                    });
+  // Names are always tried; at most half of the effort is for other rules.
+  const auto take = [&](const std::string& origin, const SchedulingRules& rules, bool is_named) {
+    if (!is_named && best.timeline.complete && scheduler.num_placed() >= options.effort / 2) return false;
+    best.offer(scheduler.run(rules), origin);
+    return !is_done();
+  };
+  for_each_proposal(problem, scheduler.table(), take);
   check(best.timeline.complete, "a valid problem has a schedule");
-  if (!is_done()) search_orders(scheduler, bound.ns, options.effort, options.seed, best);
+  search_priorities(scheduler, bound.ns, options.effort * 3 / 4, options.seed, best);
+  search_orders(scheduler, bound.ns, options.effort, options.seed, best);
   return describe(problem, to_schedule(problem, scheduler.table(), best.timeline), best.origin, bound);
 }
 

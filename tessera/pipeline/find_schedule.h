@@ -23,7 +23,7 @@ struct FindOptions {
 
 struct FoundSchedule {
   PipelineSchedule schedule;
-  std::string origin;  // "1f1b": the rules that it came out of; "local search"
+  std::string origin;  // "1f1b": the rules, or the search, that it came out of
   int64_t makespan_ns = 0;
   LowerBound bound;
   std::vector<int64_t> peak_bytes;  // of each stage

@@ -19,20 +19,6 @@ struct Preference {
   std::vector<int64_t> keys;
 };
 
-// The longest way to the end first.
-std::vector<int64_t> keys_by_tail(const PipelineProblem& problem, const SeriesTable& table) {
-  const auto graph = precedence_graph(problem, table);
-  const auto starts = earliest_starts(reversed(graph), graph.last_ns);
-  std::vector<int64_t> keys(at(table.num_phases()));
-  for (size_t s = 0; s < table.series.size(); ++s) {
-    for (int k = 0; k < table.micro_batches; ++k) {
-      keys[table.index(static_cast<int>(s), k)] =
-          -starts[table.index(static_cast<int>(s), table.micro_batches - 1 - k)];
-    }
-  }
-  return keys;
-}
-
 std::vector<Preference> preferences(const PipelineProblem& problem, const SeriesTable& table) {
   std::vector<Preference> result = {
       {"backward, forward, weight gradient", keys_by_kind(table, {kBackward, kForward, kWeightGradient})},
@@ -46,8 +32,26 @@ std::vector<Preference> preferences(const PipelineProblem& problem, const Series
   return result;
 }
 
-// How many micro-batches a stage has in flight when none waits: the time from the start of each visit's forward until
-// its backward has ended, by the time that the slowest stage takes for a micro-batch.
+struct Depth {
+  double times = 0;
+  int64_t more = 0;
+};
+
+}  // namespace
+
+std::vector<int64_t> keys_by_tail(const PipelineProblem& problem, const SeriesTable& table) {
+  const auto graph = precedence_graph(problem, table);
+  const auto starts = earliest_starts(reversed(graph), graph.last_ns);
+  std::vector<int64_t> keys(at(table.num_phases()));
+  for (size_t s = 0; s < table.series.size(); ++s) {
+    for (int k = 0; k < table.micro_batches; ++k) {
+      keys[table.index(static_cast<int>(s), k)] =
+          -starts[table.index(static_cast<int>(s), table.micro_batches - 1 - k)];
+    }
+  }
+  return keys;
+}
+
 std::vector<double> natural_depths(const PipelineProblem& problem) {
   std::vector<int64_t> work(problem.stages.size(), 0);
   for (int c = 0; c < problem.num_chunks(); ++c) {
@@ -61,13 +65,6 @@ std::vector<double> natural_depths(const PipelineProblem& problem) {
     depths[at(visit.stage)] += static_cast<double>(way[at(visit.begin)]) / period;
   return depths;
 }
-
-struct Depth {
-  double times = 0;
-  int64_t more = 0;
-};
-
-}  // namespace
 
 void for_each_proposal(const PipelineProblem& problem, const SeriesTable& table, const TakeProposal& take) {
   for (const auto& name : schedule_names()) {
