@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "tessera/pipeline/schedule.h"
+#include "tessera/pipeline/pipeline_schedule.h"
 
 namespace tessera::pipeline {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "tessera/pipeline/problem.h"
+#include "tessera/pipeline/pipeline_problem.h"
 
 namespace tessera::pipeline {
 

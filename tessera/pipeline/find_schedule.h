@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tessera/pipeline/lower_bound.h"
-#include "tessera/pipeline/schedule.h"
+#include "tessera/pipeline/pipeline_schedule.h"
 
 namespace tessera::pipeline {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "tessera/pipeline/problem.h"
+#include "tessera/pipeline/pipeline_problem.h"
 
 namespace tessera::pipeline {
 

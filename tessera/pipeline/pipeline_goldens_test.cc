@@ -14,7 +14,7 @@
 #include "tessera/pipeline/find_schedule.h"
 #include "tessera/pipeline/schedule_text.h"
 #include "tessera/pipeline/test_problems.h"
-#include "tessera/pipeline/verify.h"
+#include "tessera/pipeline/verify_schedule.h"
 #include "tessera/testing/golden.h"
 
 namespace tessera::pipeline {

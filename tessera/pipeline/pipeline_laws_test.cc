@@ -13,7 +13,7 @@
 #include "tessera/pipeline/named.h"
 #include "tessera/pipeline/schedule_text.h"
 #include "tessera/pipeline/test_problems.h"
-#include "tessera/pipeline/verify.h"
+#include "tessera/pipeline/verify_schedule.h"
 #include "tessera/testing/full.h"
 
 namespace tessera::pipeline {
@@ -69,7 +69,7 @@ TEST(PipelineLaws, EqualProblemsHaveEqualSchedules) {
 
 // At most 3 stages, 4 chunks anyhow on them, 4 micro-batches.
 PipelineProblem small_problem(uint64_t seed) {
-  Draws draws(seed + 1'000'000);
+  ProblemDraws draws(seed + 1'000'000);
   const auto stages = static_cast<int>(draws.between(1, 3));
   auto problem = equal_problem(
       {.stages = stages, .micro_batches = static_cast<int>(draws.between(1, 4)), .split = draws.below(2) == 0});
@@ -133,7 +133,7 @@ TEST(PipelineLaws, AnOrderIsCarriedOutToTheEndWhateverDelaysItMeets) {
     schedules.emplace_back("auto", found.schedule);
     for (const auto& [name, schedule] : schedules) {
       for (uint64_t run = 0; run < 3; ++run) {
-        Draws draws(seed * 10 + run);
+        ProblemDraws draws(seed * 10 + run);
         std::map<std::tuple<PhaseKind, int, int, bool>, int64_t> times;
         const auto time = [&](const Phase& phase, bool is_message) {
           const auto [known, is_new] = times.try_emplace({phase.kind, phase.chunk, phase.micro_batch, is_message}, 0);

@@ -10,7 +10,7 @@
 #include "tessera/pipeline/find_schedule.h"
 #include "tessera/pipeline/named.h"
 #include "tessera/pipeline/test_problems.h"
-#include "tessera/pipeline/verify.h"
+#include "tessera/pipeline/verify_schedule.h"
 #include "tessera/testing/full.h"
 
 namespace tessera::pipeline {

@@ -8,7 +8,7 @@
 #include "tessera/pipeline/named.h"
 #include "tessera/pipeline/schedule_text.h"
 #include "tessera/pipeline/test_problems.h"
-#include "tessera/pipeline/verify.h"
+#include "tessera/pipeline/verify_schedule.h"
 
 namespace tessera::pipeline {
 namespace {

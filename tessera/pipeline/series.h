@@ -12,7 +12,7 @@
 
 #include <vector>
 
-#include "tessera/pipeline/schedule.h"
+#include "tessera/pipeline/pipeline_schedule.h"
 
 namespace tessera::pipeline {
 

@@ -7,7 +7,7 @@ namespace {
 
 size_t at(int i) { return static_cast<size_t>(i); }
 
-std::vector<int> random_placement(Draws& draws, int stages) {
+std::vector<int> random_placement(ProblemDraws& draws, int stages) {
   const auto chunks = static_cast<int>(stages * draws.between(1, 3) + draws.below(3));
   switch (draws.below(4)) {
     case 0: return in_turn(chunks, stages);
@@ -52,7 +52,7 @@ void limit_memory(PipelineProblem& problem, int64_t micro_batches_in_flight) {
 }
 
 PipelineProblem random_problem(uint64_t seed, int most_stages, int most_micro_batches) {
-  Draws draws(seed);
+  ProblemDraws draws(seed);
   const auto stages = static_cast<int>(draws.between(1, most_stages));
   PipelineProblem problem{.stages = std::vector<PipelineStage>(at(stages)),
                           .micro_batches = static_cast<int>(draws.between(1, most_micro_batches)),
@@ -89,7 +89,7 @@ PipelineProblem random_problem(uint64_t seed, int most_stages, int most_micro_ba
 }
 
 PipelineProblem unequal_problem(const Equal& equal, uint64_t seed) {
-  Draws draws(seed);
+  ProblemDraws draws(seed);
   auto problem = equal_problem(equal);
   for (auto& chunk : problem.chunks) {
     const int64_t size = draws.between(50, 150);

@@ -4,14 +4,14 @@
 #include <cstdint>
 
 #include "tessera/base/random.h"
-#include "tessera/pipeline/problem.h"
+#include "tessera/pipeline/pipeline_problem.h"
 
 namespace tessera::pipeline {
 
-// Draws of one seed, one after the other.
-class Draws {
+// Whole numbers drawn from one seed, one after the other, of which problems are made.
+class ProblemDraws {
  public:
-  explicit Draws(uint64_t seed) : seed_(seed) {}
+  explicit ProblemDraws(uint64_t seed) : seed_(seed) {}
   int64_t below(int64_t n) { return random_below({.seed = seed_}, next_++, n); }
   int64_t between(int64_t least, int64_t most) { return least + below(most - least + 1); }
 

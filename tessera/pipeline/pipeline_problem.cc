@@ -1,4 +1,4 @@
-#include "tessera/pipeline/problem.h"
+#include "tessera/pipeline/pipeline_problem.h"
 
 #include <algorithm>
 #include <string_view>

@@ -1,4 +1,4 @@
-#include "tessera/pipeline/schedule.h"
+#include "tessera/pipeline/pipeline_schedule.h"
 
 #include <algorithm>
 

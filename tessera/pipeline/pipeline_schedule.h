@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/pipeline/problem.h"
+#include "tessera/pipeline/pipeline_problem.h"
 
 namespace tessera::pipeline {
 

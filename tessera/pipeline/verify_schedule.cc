@@ -1,4 +1,4 @@
-#include "tessera/pipeline/verify.h"
+#include "tessera/pipeline/verify_schedule.h"
 
 #include <algorithm>
 #include <map>

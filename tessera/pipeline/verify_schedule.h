@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/pipeline/schedule.h"
+#include "tessera/pipeline/pipeline_schedule.h"
 
 namespace tessera::pipeline {
 
