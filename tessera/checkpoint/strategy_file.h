@@ -60,7 +60,7 @@ struct StrategyFile {
 // not empty, no layout's name and no (node, stage) occurs twice, and numbers fit their fields.
 void check_strategy(const StrategyFile& strategy, const std::string& where);
 
-// The same of one layout.
+// Checks one layout in the same way.
 void check_layout(const ParameterLayout& layout, const std::string& where);
 
 // The file's bytes; items sorted by name, as the reference has them. Throw InvalidArgument as check_strategy does.

@@ -22,7 +22,7 @@
 
 namespace tessera::pipeline {
 
-// In the order above.
+// Lists them in the order above.
 std::vector<std::string> schedule_names();
 
 // Why the named schedule is none for this problem: its placement, its number of micro-batches, a backward that is not

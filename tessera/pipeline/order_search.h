@@ -7,7 +7,7 @@
 
 namespace tessera::pipeline {
 
-// The best schedule so far.
+// An incumbent is the best schedule so far.
 struct Incumbent {
   Timeline timeline;
   std::string origin;

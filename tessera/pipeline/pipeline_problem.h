@@ -36,7 +36,7 @@ struct TransferTime {
   bool operator==(const TransferTime&) const = default;
 };
 
-// Between a chunk and the next one. Where both are on one stage nothing is sent, and a border says nothing.
+// A border lies between a chunk and the next one. Where both are on one stage nothing is sent, and it says nothing.
 struct PipelineBorder {
   TransferTime forward;   // activations
   TransferTime backward;  // their gradients

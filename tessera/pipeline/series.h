@@ -53,7 +53,7 @@ struct SeriesTable {
 
   int find(PhaseKind kind, int chunk) const { return static_cast<int>(kind) * num_chunks + chunk; }
   int num_phases() const { return static_cast<int>(series.size()) * micro_batches; }
-  // Of an array with an element for each phase, that of a series' micro-batch.
+  // Where an array with an element for each phase has that of a series' micro-batch.
   size_t index(int of_series, int micro_batch) const {
     return static_cast<size_t>(of_series) * static_cast<size_t>(micro_batches) + static_cast<size_t>(micro_batch);
   }

@@ -1,4 +1,4 @@
-// The commands of the compiler's golden files (golden.h).
+// Runs the commands of the compiler's golden files (golden.h).
 #pragma once
 
 #include <string>

@@ -12,7 +12,7 @@
 
 namespace tessera::train {
 
-// As Model::eval. Collective.
+// Does what Model::eval says. Collective.
 std::map<std::string, double> evaluate(ModelCore& core, CompiledSteps& steps, WholeBatches& whole_batches,
                                        const data::Dataset& dataset, const TrainOptions& options);
 

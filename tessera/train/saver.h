@@ -28,7 +28,7 @@ class Saver {
 
   // As Model::save_checkpoint. `updated`: what the next step changes, in this order. Collective.
   std::string save(const std::string& path, const SaveCheckpointOptions& options, std::span<const TensorView> updated);
-  // As Model::reserve_snapshot. Collective.
+  // Does what Model::reserve_snapshot says. Collective.
   void reserve_snapshot(const std::string& path, const SaveCheckpointOptions& options);
   // Waits for a save that a thread is writing. Throws its error, once.
   void finish();

@@ -42,7 +42,8 @@ class Mode {
   // Whether the ranks train one network together. Off: each by itself, and nothing communicates.
   virtual bool is_shared() const { return true; }
 
-  // Values.
+  // Which values ranks share, and how they lie.
+
   // Throws InvalidArgument for a parameter that cannot be trained in this mode.
   virtual void check_parameter(const nn::Parameter&) const {}
   // Whether each rank has values of its own of the parameters that are not trained: statistics of its batches.
@@ -58,7 +59,8 @@ class Mode {
   // none.
   virtual int batch_norm_groups() const { return 0; }
 
-  // Batches.
+  // Which rows of a batch a rank reads.
+
   // Throws InvalidArgument where the ranks' data sets are no parts of the same batches; where each has batches of its
   // own, and the steps of an epoch are not equal. Collective.
   virtual void compare_data(const data::Dataset&) const {}
@@ -77,7 +79,8 @@ class Mode {
   // Whether train_step() and eval() are given the whole batch on every rank, which takes of it what its plan wants.
   virtual bool takes_whole_batches() const { return false; }
 
-  // The step.
+  // How a step is planned and compiled, and its losses become one.
+
   // The ranks whose losses' mean is the loss, where each rank's graph is its own.
   virtual std::optional<ops::RankGroup> ranks_of_loss() const { return std::nullopt; }
   // By how much the gradient of the loss is multiplied.
@@ -105,6 +108,7 @@ class Mode {
   virtual bool predicts_together() const { return false; }
 
   // What is written of it.
+
   // Notes how the ranks share a compiled training step, or prediction, and writes it where the options name files.
   // Collective, by `ranks`.
   virtual void record(const session::Executable&, bool /*is_training*/, checkpoint::Barrier& /*ranks*/) {}

@@ -13,7 +13,7 @@ struct TrainedCells {
   nn::Cell* loss = nullptr;            // may be null
   nn::Optimizer* optimizer = nullptr;  // null for a model that only predicts
 
-  // Of the network, then of the loss.
+  // Those of the network come first, then those of the loss.
   std::vector<nn::Parameter*> parameters() const {
     return joined(network.parameters(), loss == nullptr ? std::vector<nn::Parameter*>() : loss->parameters());
   }
