@@ -1,6 +1,6 @@
 """Every rank's number, on every rank:
 
-    export PYTHONPATH=$(tessera compat-path)
+    export PYTHONPATH=$(python -m tessera compat-path)
     mpirun -n 4 python all_gather.py
 """
 import numpy as np

@@ -1,7 +1,7 @@
 """One network, written in two ways for any number of ranks: with slices and an all_reduce by hand (hybrid parallel), and
 for one device with a strategy (semi-automatic parallel). Both print the same losses, which are those of one rank:
 
-    export PYTHONPATH=$(tessera compat-path)
+    export PYTHONPATH=$(python -m tessera compat-path)
     mpirun -n 4 python hybrid_parallel.py
 """
 import numpy as np

@@ -1,6 +1,6 @@
 """ResNet-50 on CIFAR-10, on as many ranks as it is started with:
 
-    export PYTHONPATH=$(tessera compat-path)
+    export PYTHONPATH=$(python -m tessera compat-path)
     python train.py --data_path cifar-10-batches-bin
     mpirun -n 4 python train.py --data_path cifar-10-batches-bin --parallel_mode data_parallel
 """
