@@ -55,6 +55,12 @@ std::vector<nn::Parameter*> parameters_of(nn::Cell& network, nn::Cell* loss) {
   return all;
 }
 
+// Of the cell and of all below it, to be kept: a part of a network may be replaced while a model has its values.
+void collect_parameters(const nn::Cell& cell, std::vector<std::shared_ptr<nn::Parameter>>& found) {
+  for (const auto& [name, parameter] : cell.own_parameters()) found.push_back(parameter);
+  for (const auto& [name, child] : cell.children()) collect_parameters(*child, found);
+}
+
 train::BatchNormStatistics statistics(const std::string& name) {
   if (name == "global") return train::BatchNormStatistics::kGlobal;
   if (name == "local") return train::BatchNormStatistics::kLocal;
@@ -170,6 +176,8 @@ class PythonModel {
     num_metrics_ = options.metrics.size();
     options.metrics.push_back(observers_ = std::make_shared<Observers>());
     auto parameters = parameters_of(network, loss);
+    collect_parameters(network, kept_);
+    if (loss != nullptr) collect_parameters(*loss, kept_);
     for (nn::Parameter* parameter : parameters) fetch_held(*parameter);  // another model may have trained it
     for (nn::Parameter* state : states) {
       fetch_held(*state);
@@ -257,6 +265,7 @@ class PythonModel {
     return *context;
   }
 
+  std::vector<std::shared_ptr<nn::Parameter>> kept_;  // those that held_ names
   std::shared_ptr<Observers> observers_;
   size_t num_metrics_ = 0;
   std::unique_ptr<train::Model> model_;

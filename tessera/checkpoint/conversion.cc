@@ -376,14 +376,14 @@ void Conversion::copy_unchanged(int64_t rank, const SourceFile& from, Made& made
     if (is_elsewhere || made.contains(tensor.name)) continue;
     if (source != nullptr && !to_.has_layouts() && !tensor.is_text) continue;
     const auto splits = [](const auto* parameter) { return parameter != nullptr && !parameter->slicing.is_whole(); };
-    // A slice that is known to be one stays with as many ranks. On others it would be taken for the whole.
-    if (tensor.part && !(tensor.part->box == Box::whole(tensor.part->global)) && from_.num_ranks() != to_.num_ranks()) {
-      const auto& strategy = source == nullptr ? from_ : to_;
+    // A slice that is known to be one stays with as many ranks. On others it would be taken for the whole. What the
+    // destination alone leaves out, as a prediction's strategies do with an optimizer's states, nobody will read there.
+    const bool is_slice = tensor.part && !(tensor.part->box == Box::whole(tensor.part->global));
+    if (is_slice && source == nullptr && from_.has_layouts() && from_.num_ranks() != to_.num_ranks()) {
       throw InvalidArgument(
           "{}: does not list {}, of which {} holds {} of {} by its manifest; slices are copied to as many ranks only, "
-          "here {} "
-          "become {}: a strategy file with all split values is needed",
-          strategy.path(), quoted_name(tensor.name), from.path(), tensor.part->box.to_string(), tensor.part->global,
+          "here {} become {}: a strategy file with all split values is needed",
+          from_.path(), quoted_name(tensor.name), from.path(), tensor.part->box.to_string(), tensor.part->global,
           from_.num_ranks(), to_.num_ranks());
     }
     if (splits(source) || splits(target) || tensor.part) copied_slices_.insert(tensor.name);

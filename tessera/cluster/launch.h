@@ -55,8 +55,8 @@ int num_processes_from_environment();
 
 // Takes this process's place in the job: meets the other ranks and makes the world group. Throws IoError when they do
 // not come, InvalidArgument for a transport that these ranks cannot use, for a tcp store without a secret, and for
-// options.thread_ranks, which need cluster::run. OpenMP computes with the rank's threads in the calling thread from then
-// on, as many of them as run at once.
+// options.thread_ranks, which need cluster::run. OpenMP computes with the rank's threads in the calling thread from
+// then on, as many of them as run at once.
 std::unique_ptr<Context> join_job(const JobOptions& options);
 // join_job(job_from_environment()).
 std::unique_ptr<Context> context_from_environment();

@@ -51,7 +51,8 @@ void add_run(CLI::App& app, int& exit_code) {
       "program, too, 128 + N after signal N.");
   auto* n =
       run->add_option("-n,--num_ranks", options.num_processes, "ranks, a process each")->check(tools::count_from(1));
-  run->add_option("--threads", options.num_thread_ranks, "instead: the number of ranks, as threads of one process; not for programs in Python")
+  run->add_option("--threads", options.num_thread_ranks,
+                  "instead: the number of ranks, as threads of one process; not for programs in Python")
       ->check(tools::count_from(1))
       ->excludes(n);
   run->add_option("--log_dir", options.log_directory, "write rank N's output to the file rank.N in this folder");

@@ -64,8 +64,8 @@ class Model {
   // Values by name: parameters, then states. value() is collective where values are split.
   const std::vector<std::string>& names() const;
   Tensor value(const std::string& name);
-  // Sets a value of this rank. Ranks that then train, evaluate or, in hybrid parallel, predict with values that differ
-  // hear of it.
+  // Gives the value to this rank alone. Ranks that then train, evaluate or, in hybrid parallel, predict with values
+  // that differ hear of it.
   void set_value(const std::string& name, const Tensor& value);
 
   // Writes parameters, states, step, data position and random state so that training resumes exactly, under this plan

@@ -742,8 +742,8 @@ def test_a_parameter_may_be_frozen_after_training():
 
 
 @pytest.mark.parametrize("change, words", [
-    (lambda network: setattr(network, "dense", nn.Dense(3, 5)), "has changed.*make a new Model"),
-    (lambda network: setattr(network, "extra", nn.Dense(2, 2)), "extra.weight.*make a new Model"),
+    (lambda network: setattr(network, "after", nn.Dense(2, 2, has_bias=True)), "after.weight.*make a new Model"),
+    (lambda network: setattr(network, "dense", nn.Sequential(nn.Dense(3, 5), nn.Dense(5, 2))), "has changed.*make a new Model"),
 ])
 def test_a_network_of_other_parts_needs_a_new_model(change, words):
 
@@ -751,10 +751,28 @@ def test_a_network_of_other_parts_needs_a_new_model(change, words):
 
         def construct(self, x):
             y = super().construct(x)
-            return self.extra(y) if "extra" in self.__dict__ else y
+            return self.after(y) if "after" in self.__dict__ else y
 
     network = Extended()
     model, rows, _ = scaled_model(network)
     change(network)
     with pytest.raises(tessera.InvalidArgument, match=words):
+        model.train(1, rows)
+
+
+def test_a_layer_of_another_size_needs_a_new_model():
+
+    class Two(nn.Cell):
+
+        def __init__(self, width):
+            super().__init__()
+            self.up, self.down = nn.Dense(3, width), nn.Dense(width, 2)
+
+        def construct(self, x):
+            return self.down(self.up(x))
+
+    network = Two(4)
+    model, rows, _ = scaled_model(network)
+    network.up, network.down = nn.Dense(3, 5), nn.Dense(5, 2)
+    with pytest.raises(tessera.InvalidArgument, match=r'"up.weight" is f32\[5,3\], in the model f32\[4,3\]; make a new Model'):
         model.train(1, rows)
