@@ -84,11 +84,15 @@ Ints to_ints(nb::handle object) {
   if (object.is_none()) return {};
   if (PyIndex_Check(object.ptr())) return {nb::cast<int64_t>(nb::int_(object))};
   // A text is a sequence, too: of characters.
-  if (nb::isinstance<nb::str>(object) || nb::isinstance<nb::bytes>(object) || !nb::hasattr(object, "__iter__")) {
+  if (nb::isinstance<nb::str>(object) || nb::isinstance<nb::bytes>(object)) refuse(object);
+  // What has items without an __iter__ is a sequence as well, as a tensor is.
+  const auto items = nb::steal(PyObject_GetIter(object.ptr()));
+  if (!items.is_valid()) {
+    PyErr_Clear();
     refuse(object);
   }
   Ints result;
-  for (const nb::handle item : nb::iter(object)) {
+  for (const nb::handle item : nb::iter(items)) {
     if (!PyIndex_Check(item.ptr()) && !nb::isinstance<Tensor>(item)) refuse(item);
     result.push_back(nb::cast<int64_t>(nb::int_(item)));
   }

@@ -28,6 +28,7 @@ def test_it_is_refused(call, words):
 def test_sizes_may_be_tensors_and_numpy_s_integers():
     x = tessera.Tensor(ROWS["x"])
     assert x.reshape((tessera.Tensor(6), np.int32(2))).shape == (6, 2)
+    assert x.reshape(tessera.Tensor([2, 6])).shape == (2, 6)
 
 
 def test_arrays_of_another_byte_order_are_read():
