@@ -59,7 +59,7 @@ def main():
         # An installation does not need the clone.
         for file in [*prefix.glob("bin/*"), *prefix.glob("lib/*.so")]:
             assert str(ROOT) not in run("readelf", "--dynamic", file), f"{file} seeks libraries in the clone"
-        run("cmake", "-S", source, "-B", source / "build", f"-DCMAKE_PREFIX_PATH={prefix}")
+        run("cmake", "-G", "Ninja", "-S", source, "-B", source / "build", f"-DCMAKE_PREFIX_PATH={prefix}")
         run("cmake", "--build", source / "build")
         program = source / "build" / "line"
         command = prefix / "bin" / "tessera"
