@@ -77,7 +77,7 @@ struct ChosenPlan {
   int64_t search_limit_bytes = 0;
 
   const PlanCandidate& taken() const { return candidates[chosen]; }
-  // Which plan was taken, and why: "data parallel: nothing that was found is faster by 1 % or more".
+  // Which plan was taken, and why: "data parallel: nothing that was found is faster by 5 % or more".
   std::string reason() const;
   // "left out because time was up: ..."; empty where nothing was.
   std::string left_out_text() const;
@@ -85,8 +85,9 @@ struct ChosenPlan {
   std::string summary(const ir::Graph& graph) const;
 };
 
-// A plan must be so much faster than data parallel, as a share of its time, to be preferred to it.
-inline constexpr double kWorthwhile = 0.01;
+// A plan must be so much faster than data parallel, as a share of its time, to be preferred to it: predictions of plans
+// of one network err by some percent against each other (docs/planning.md).
+inline constexpr double kWorthwhile = 0.05;
 
 // `graph` as plan_ranks() simplifies it. Deterministic unless there is a timeout, which counts from the call: data
 // parallel is planned and simulated whatever it takes, half of what is left of the time is for the search, and what has
