@@ -51,6 +51,7 @@ struct Candidate {
 struct Quality {
   double tau = 0;
   double added_tau = 0;
+  double own_tau = 0;  // of every other round's medians with those of the rest: what noise leaves
   double median_error = 0;
   double p95_error = 0;
   int rank = 0;              // of the chosen plan, from 1
@@ -268,6 +269,18 @@ double kendall_tau(const std::vector<double>& a, const std::vector<double>& b) {
   return sum / std::sqrt(std::max(pairs_a * pairs_b, 1.0));
 }
 
+// Medians of every other round, from `first` on.
+std::vector<double> medians_of_half(const std::vector<Candidate>& plans, size_t first) {
+  std::vector<double> medians;
+  for (const auto& plan : plans) {
+    std::vector<double> half;
+    for (size_t i = first; i < plan.measured.size(); i += 2) half.push_back(plan.measured[i]);
+    if (half.empty()) return {};
+    medians.push_back(quantile(half, 0.5));
+  }
+  return medians;
+}
+
 Quality judge(std::vector<Candidate>& plans) {
   std::vector<double> measured;
   std::vector<double> predicted;
@@ -282,8 +295,12 @@ Quality judge(std::vector<Candidate>& plans) {
     errors.push_back(std::abs(plan.predicted_seconds / plan.median_seconds - 1));
     if (plan.origin == "chosen") chosen = plan.median_seconds;
   }
-  Quality quality{kendall_tau(predicted, measured), kendall_tau(added, measured), quantile(errors, 0.5),
-                  quantile(errors, 0.95)};
+  const auto second_half = medians_of_half(plans, 1);  // empty after one round
+  Quality quality{.tau = kendall_tau(predicted, measured),
+                  .added_tau = kendall_tau(added, measured),
+                  .own_tau = second_half.empty() ? 1 : kendall_tau(medians_of_half(plans, 0), second_half),
+                  .median_error = quantile(errors, 0.5),
+                  .p95_error = quantile(errors, 0.95)};
   for (const double seconds : measured) quality.rank += seconds <= chosen ? 1 : 0;
   quality.over_best = chosen / *std::min_element(measured.begin(), measured.end());
   quality.over_parallel = chosen / measured[0];
@@ -295,6 +312,7 @@ void write(const Options& options, const std::vector<Candidate>& plans, const Qu
                       {"rounds", plans[0].measured.size()},
                       {"kendall_tau", quality.tau},
                       {"kendall_tau_added", quality.added_tau},
+                      {"kendall_tau_measured_twice", quality.own_tau},
                       {"median_error", quality.median_error},
                       {"p95_error", quality.p95_error},
                       {"chosen_rank", quality.rank},
@@ -363,10 +381,12 @@ int run(int argc, char** argv) {
           const auto quality = judge(plans);
           if (!options.out.empty()) write(options, plans, quality);
           fmt::print(stderr,
-                     "{}: {} plans, tau {:.2f} (added up: {:.2f}), error {:.0f} % (95 % of the plans: {:.0f} %); the "
+                     "{}: {} plans, tau {:.2f} (added up: {:.2f}; measured twice: {:.2f}), error {:.0f} % (95 % of the "
+                     "plans: {:.0f} %); the "
                      "chosen plan is number {}, {:.2f} of the fastest, {:.2f} of data parallel\n",
-                     options.network, plans.size(), quality.tau, quality.added_tau, 100 * quality.median_error,
-                     100 * quality.p95_error, quality.rank, quality.over_best, quality.over_parallel);
+                     options.network, plans.size(), quality.tau, quality.added_tau, quality.own_tau,
+                     100 * quality.median_error, 100 * quality.p95_error, quality.rank, quality.over_best,
+                     quality.over_parallel);
           return quality.tau;
         });
         goes_on(0);
