@@ -119,7 +119,7 @@ def test_an_unknown_name_gets_what_is_near():
         from mindspore.ops import MatMull  # noqa: F401
     with pytest.raises(AttributeError, match="mindspore.nn.Transformr is not part of"):
         nn.Transformr
-    with pytest.raises(ModuleNotFoundError, match="mindspore.scipy is not part of Tessera's mindspore package"):
-        importlib.import_module("mindspore.scipy")
+    with pytest.raises(ModuleNotFoundError, match="mindspore.scypi is not part of Tessera's mindspore package"):
+        importlib.import_module("mindspore.scypi")
     with pytest.raises(ModuleNotFoundError, match="mindspore.nn.layr is not part of Tessera's mindspore package; it has mindspore.nn.layer"):
         importlib.import_module("mindspore.nn.layr")

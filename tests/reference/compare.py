@@ -21,7 +21,7 @@ NOT_COMPARED = {
     "needs several ranks": "ops.AllGather ops.AllReduce ops.AlltoAll ops.Broadcast ops.NeighborExchange ops.Receive ops.ReduceScatter ops.ReduceOp ops.Send nn.DistributedGradReducer",
     "abstract": "ops.Primitive nn.Optimizer nn.LossBase nn.Metric",
     "needs a trace of its own": "nn.GradAccumulationCell",
-    "computes nothing": "ops.add_flags ops.constexpr",
+    "computes nothing": "ops.add_flags ops.constexpr nn.no_init_parameters",
 }
 
 

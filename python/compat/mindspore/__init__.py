@@ -14,14 +14,14 @@ from mindspore.common.seed import get_seed, set_seed
 from mindspore.common.api import jit, ms_function
 from mindspore.context import (GRAPH_MODE, PYNATIVE_MODE, ParallelMode, get_auto_parallel_context, get_context,
                                reset_auto_parallel_context, set_auto_parallel_context, set_context)
-from mindspore import communication, nn, ops, dataset, train, amp, parallel
+from mindspore import _checkparam, communication, nn, ops, dataset, train, amp, parallel
 from mindspore.train import (Callback, CheckpointConfig, DatasetHelper, DynamicLossScaleManager, FixedLossScaleManager,
                              LossMonitor, LossScaleManager, Model, ModelCheckpoint, RunContext, TimeMonitor, build_train_network,
                              connect_network_with_dataset, export, load_checkpoint, load_param_into_net, save_checkpoint)
 from mindspore.train import (F1, MAE, MSE, ROC, Accuracy, ConfusionMatrix, CosineSimilarity, Dice, Fbeta, Loss, Metric, Perplexity, Precision, Recall,
                              Top1CategoricalAccuracy, Top5CategoricalAccuracy, TopKCategoricalAccuracy, auc, get_metric_fn, names, rearrange_inputs)
 from mindspore.train import BackupAndRestore, EarlyStopping, History, LambdaCallback, LearningRateScheduler, ReduceLROnPlateau
-from mindspore.ops import grad, value_and_grad
+from mindspore.ops import constexpr, grad, value_and_grad
 from mindspore.ops.array import is_tensor
 from mindspore.parallel import get_algo_parameters, reset_algo_parameters, set_algo_parameters
 from mindspore.common.scripts import (JitConfig, from_numpy, get_current_device, initial_seed, jit_class, lazy_inline, manual_seed, mutable, no_inline,
@@ -32,11 +32,15 @@ from mindspore.train.serialization import (build_searched_strategy, load_distrib
                                            transform_checkpoint_by_rank, transform_checkpoints)
 from mindspore.common.tensor_methods import install
 from mindspore._missing import missing
+from mindspore._places import appoint_all
+from mindspore._refused import MODULES as _REFUSED_MODULES
 from mindspore import log, version
+from mindspore.log import get_level
 from mindspore.version import __version__
 
 explain_modules([_module for _name, _module in sorted(_sys.modules.items()) if _name.partition(".")[0] == __name__])
 install()
+appoint_all(_REFUSED_MODULES)
 explain_missing_modules()
 __getattr__ = missing(__name__)
-del explain_missing_modules, explain_modules, install, missing, _sys
+del appoint_all, explain_missing_modules, explain_modules, install, missing, _sys

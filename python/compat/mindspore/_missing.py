@@ -5,8 +5,9 @@ import difflib
 import importlib
 import pkgutil
 import sys
+import types
 
-from mindspore._refused import home, remedy
+from mindspore._refused import has_remedy, home, remedy
 from mindspore._stand_ins import stand_in
 
 # Parts of the reference that Tessera will have, by what they wait for.
@@ -25,16 +26,10 @@ INSTEAD = {
     "NPUGetFloatStatus": "overflow shows in the gradients: TrainOneStepWithLossScaleCell, ops.IsFinite",
     "NPUClearFloatStatus": "overflow shows in the gradients: TrainOneStepWithLossScaleCell, ops.IsFinite",
     "FloatStatus": "overflow shows in the gradients: TrainOneStepWithLossScaleCell, ops.IsFinite",
-    "mindspore._c_expression": "data sets are read by Model.train",
-    "mindspore._checkparam": "check arguments in Python",
     "mindspore.parallel": "strategies and modes are set by shard() and set_auto_parallel_context",
-    "mindspore.profiler": "use the examples' --profile",
     "DatasetHelper": "Model.train feeds the network",
     "connect_network_with_dataset": "Model.train feeds the network",
-    "mindspore.train.dataset_helper": "Model.train feeds the network",
     "_CallbackManager": "Model.train calls the callbacks",
-    "mindspore.common.api": "what construct() calls is compiled with the cell: call the function from a cell",
-    "Profiler": "use the examples' --profile",
 }
 
 
@@ -52,16 +47,29 @@ def _unknown(module, name, names):
     return f"{module}.{name} is not part of Tessera's mindspore package; " + (f"it has {near[0]}" if near else f"its names are in help({module})")
 
 
+def _held(module, name):
+    """What the module has of that name: no module, and, behind an underscore, only what it defines itself; else None."""
+    found = vars(importlib.import_module(module)).get(name)
+    if isinstance(found, types.ModuleType) or name.startswith("_") and getattr(found, "__module__", None) != module:
+        return None
+    return found
+
+
+def is_named(modules, name):
+    """Whether one of the modules has that name, or refuses it."""
+    return any(_held(module, name) is not None or has_remedy(module, name) for module in modules)
+
+
 def missing(module, *others):
-    """The module's __getattr__. others: modules whose public names it has, too."""
+    """The module's __getattr__. others: modules whose names it has, too."""
 
     def __getattr__(name):
         if name.startswith("__"):
             raise AttributeError(name)
-        for other in others if not name.startswith("_") else ():
-            found = vars(importlib.import_module(other))
-            if name in found:
-                return found[name]
+        for other in others:
+            found = _held(other, name)
+            if found is not None:
+                return found
         own = home(module, name)
         refusal = _refusal(own, name)
         if refusal:

@@ -1,4 +1,5 @@
 """Names of the API that this package refuses, and what to use instead: {module: {remedy: names}}."""
+from mindspore import _places as places
 
 REFUSED = {
     "mindspore": {
@@ -26,10 +27,13 @@ REFUSED = {
             "OnRequestExit TrainFaultTolerance",
         "derive from mindspore.train.Metric: clear, update and eval see the rows of all ranks":
             "BleuScore ConfusionMatrixMetric HausdorffDistance MeanSurfaceDistance OcclusionSensitivity RootMeanSquareDistance",
+        "gradients are made where training, ops.grad or ops.GradOperation asks for them":
+            "_Function _no_grad _pynative_executor",
         "it is not needed: see docs/compatibility.md":
-            "long use_mem_pool",
+            "_TensorMeta long use_mem_pool",
         "it sets nothing here: a network is compiled for each shape of its inputs":
-            "COMPATIBLE DeviceCtx LAX STRICT enable_dynamic frombuffer get_level get_log_config set_cpu_affinity",
+            "COMPATIBLE DeviceCtx LAX STRICT enable_dynamic frombuffer get_log_config _LogActionOnce parse_vlog_level "
+            "set_cpu_affinity vlog_print",
         "make the network and its optimizer in Python":
             "ConvertModelUtils ConvertNetUtils",
         "save_checkpoint writes the parameters, and load_checkpoint reads them into a network that a script makes":
@@ -39,32 +43,32 @@ REFUSED = {
         "set_seed and get_seed hold the seed":
             "Generator default_generator get_rng_state seed set_rng_state",
         "sparse tensors are not available: use a dense tensor and a mask, or ops.gather and ops.tensor_scatter_add with indices":
-            "COOTensor CSRTensor RowTensor SparseTensor",
+            "COOTensor CSRTensor RowTensor RowTensorInner SparseTensor",
         "there are no streams: operators run in the order of the graph, communication beside them":
-            "Event Stream StreamCtx StreamLimitCtx communication_stream current_stream default_stream dispatch_threads_num "
+            "CtxBase Event Stream StreamCtx StreamLimitCtx communication_stream current_stream default_stream dispatch_threads_num "
             "get_stream_limit launch_blocking reset_stream_limit set_cur_stream set_kernel_launch_capture set_kernel_launch_group "
             "set_stream_limit",
         "use ops.grad, ops.value_and_grad or ops.GradOperation(sens_param=True), which give the product of a vector with the "
         "Jacobian":
             "jacfwd jacrev",
         "use save_checkpoint and load_checkpoint, load_distributed_checkpoint and transform_checkpoints":
-            "async_ckpt_thread_status ckpt_to_safetensors convert_checkpoint_by_rank convert_checkpoints "
+            "FileSystem async_ckpt_thread_status ckpt_to_safetensors convert_checkpoint_by_rank convert_checkpoints "
             "get_ckpt_path_with_strategy load_checkpoint_async load_segmented_checkpoints safetensors_to_ckpt "
             "set_mindio_server_info unified_safetensors",
         "use the dtypes of mindspore.dtype":
             "CustomPassType Int NodeType QuantDtype TensorType Type ValueType dtype_to_pytype float8_e4m3fn float8_e5m2 "
-            "get_py_obj_dtype hifloat8 list_ qint4x2 rank_list_for_convert string tensor_type tuple_ type_none",
+            "get_py_obj_dtype hifloat8 list_ qint4x2 all_types rank_list_for_convert string tensor_type tuple_ type_none",
         "write what a Callback sees, for example cb_params.net_outputs in on_train_step_end":
             "FlopsUtilizationCollector Profiler SummaryCollector SummaryLandscape SummaryRecord flops_collection set_dump",
     },
     "mindspore.nn": {
         "Model.train feeds the network":
-            "GetNextSingleOp VirtualDatasetCellTriple",
+            "GetNextSingleOp VirtualDatasetCellTriple _VirtualDatasetCell",
         "compose it of ops' functions in a cell derived from nn.LossBase":
             "FocalLoss L1LossExt MultiClassDiceLoss MultiLabelSoftMarginLoss MultiMarginLoss MultilabelMarginLoss "
             "SampledSoftmaxLoss TripletMarginWithDistanceLoss",
         "compose it of ops' functions in a cell's construct()":
-            "BiDense Conv2dThor DenseThor EmbeddingLookupThor EmbeddingThor LPPool1d LPPool2d LRN TimeDistributed",
+            "RNNCellBase BiDense Conv2dThor DenseThor EmbeddingLookupThor EmbeddingThor LPPool1d LPPool2d LRN TimeDistributed",
         "compute it with SciPy on asnumpy(), outside of the network":
             "DiGamma IGamma LBeta LGamma",
         "derive from mindspore.train.Metric: clear, update and eval see the rows of all ranks":
@@ -74,15 +78,17 @@ REFUSED = {
             "GraphCell",
         "matrix decompositions are not available: compute them with numpy.linalg on asnumpy(), outside of the network":
             "MatDet MatInverse MatrixDiag MatrixDiagPart MatrixSetDiag",
-        "parameters are initialized where they are first used":
-            "no_init_parameters",
+        "nn.PipelineCell and nn.MicroBatchInterleaved take a batch in pieces; ranks reduce gradients by nn.DistributedGradReducer":
+            "AllreduceGraph _MicroBatch",
+        "override construct(): it sees what the cell holds":
+            "register_cell_buffer_registration_hook",
         "prepare images in the data set: dataset.vision, or a function given to map()":
             "CentralCrop ImageGradients MSSSIM PSNR SSIM",
         "sparse tensors are not available: use a dense tensor and a mask, or ops.gather and ops.tensor_scatter_add with indices":
             "SparseTensorDenseMatmul SparseToDense",
         "use nn.Adam, nn.AdamWeightDecay, nn.Lamb, nn.Adagrad, nn.RMSProp or nn.Momentum":
             "ASGD AdaFactor AdaMax AdaSumByDeltaWeightWrapCell AdaSumByGradWrapCell Adadelta AdamOffload LARS OptTFTWrapper "
-            "ProximalAdagrad Rprop thor",
+            "ProximalAdagrad Rprop ThorAscend ThorGpu thor",
         "use nn.Dense":
             "Linear",
         "use nn.Dropout":
@@ -129,15 +135,18 @@ REFUSED = {
             "rfft2 rfftfreq rfftn stft view_as_real",
         "compose it of the functions that mindspore.ops has (docs/compatibility.md), or compute it with NumPy outside of the "
         "network":
-            "AdaptiveMaxPool2D Addcdiv Addcmul BatchToSpace BatchToSpaceND BatchToSpaceNDV2 Cdist Col2Im ComputeAccidentalHits "
-            "CumulativeLogsumexp Dense DepthwiseConv2dNative Dilation2D EqualCount EuclideanNorm Fmax Fmin Gcd Im2Col IndexFill "
-            "InvertPermutation LRN Lcm ListDiff LogSpace MatrixBandPart MatrixDiagPartV3 MatrixDiagV3 MatrixSetDiagV3 "
-            "MultiMarginLoss MultilabelMarginLoss NextAfter PadV3 Padding Pdist Renorm ReverseSequence SpaceToBatch SpaceToBatchND "
-            "SplitV TrilIndices TripletMarginLoss TriuIndices UnravelIndex Xdivy avg_pool1d batch_dot batch_to_space_nd bidense "
-            "block_diag cartesian_prod cdist choice_with_mask col2im combinations cov diag_embed fmax fmin fold gcd index_fill lcm "
-            "ldexp logcumsumexp lp_pool1d lp_pool2d lrn matrix_band_part matrix_diag matrix_diag_part matrix_set_diag mirror_pad "
-            "multi_margin_loss multilabel_margin_loss multilabel_soft_margin_loss nextafter padding pdist reduce_max reduce_mean "
-            "reduce_min reduce_sum renorm reverse_sequence space_to_batch_nd trapz xdivy",
+            "AddV2 AllFinite ArgminV2 AvgPoolV1 CTCLossV2Grad ConcatOffsetV1 Conv3DBackpropInput FusedBatchNorm FusedBatchNormEx "
+            "InstanceNorm InstanceNormV2 MaxPoolV1 PSROIPooling RangeV2 ReLUV3 SparseSoftmaxCrossEntropyWithLogitsV2 TransShape "
+            "Uniform Unsqueeze WKV AdaptiveMaxPool2D Addcdiv Addcmul BatchToSpace BatchToSpaceND BatchToSpaceNDV2 Cdist Col2Im "
+            "ComputeAccidentalHits CumulativeLogsumexp Dense DepthwiseConv2dNative Dilation2D EqualCount EuclideanNorm Fmax Fmin "
+            "Gcd Im2Col IndexFill InvertPermutation LRN Lcm ListDiff LogSpace MatrixBandPart MatrixDiagPartV3 MatrixDiagV3 "
+            "MatrixSetDiagV3 MultiMarginLoss MultilabelMarginLoss NextAfter PadV3 Padding Pdist Renorm ReverseSequence "
+            "SpaceToBatch SpaceToBatchND SplitV TrilIndices TripletMarginLoss TriuIndices UnravelIndex Xdivy avg_pool1d batch_dot "
+            "batch_to_space_nd bidense block_diag cartesian_prod cdist choice_with_mask col2im combinations cov diag_embed fmax "
+            "fmin fold gcd index_fill lcm ldexp logcumsumexp lp_pool1d lp_pool2d lrn matrix_band_part matrix_diag "
+            "matrix_diag_part matrix_set_diag mirror_pad multi_margin_loss multilabel_margin_loss multilabel_soft_margin_loss "
+            "nextafter padding pdist reduce_max reduce_mean reduce_min reduce_sum renorm reverse_sequence space_to_batch_nd trapz "
+            "xdivy",
         "compute it with SciPy on asnumpy(), outside of the network":
             "BesselI0 BesselI0e BesselI1 BesselI1e BesselJ0 BesselJ1 BesselK0 BesselK0e BesselK1 BesselK1e BesselY0 BesselY1 "
             "Betainc Digamma Erfinv Gamma Igamma Igammac Lgamma Mvlgamma Polygamma RandomGamma Zeta bessel_i0 bessel_i0e bessel_i1 "
@@ -152,66 +161,76 @@ REFUSED = {
             "gumbel_softmax laplace log_uniform_candidate_sampler multinomial_with_replacement poisson random_categorical "
             "random_poisson rrelu standard_laplace uniform_candidate_sampler",
         "it is a kernel of one device: use ops.matmul, ops.softmax and nn.transformer.MultiHeadAttention":
-            "DeformableOffsets GroupTopk NoRepeatNGram PagedAttention PagedAttentionMask ReshapeAndCache add_layer_norm "
-            "add_rms_norm deformable_conv2d flash_attention_score fused_infer_attention_score incre_flash_attention "
-            "lightning_indexer moe_distribute_combine moe_distribute_dispatch moe_init_routing_v2 moe_token_permute "
-            "moe_token_unpermute multi_scale_deformable_attn_function nsa_compress nsa_compress_attention nsa_select_attention "
-            "prompt_flash_attention ring_attention_update rotary_position_embedding sparse_flash_attention speed_fusion_attention "
-            "swiglu",
+            "DeformableOffsets FlashAttentionScore GroupTopk NoRepeatNGram PagedAttention PagedAttentionMask ReshapeAndCache "
+            "add_layer_norm add_rms_norm deformable_conv2d flash_attention_score fused_infer_attention_score "
+            "incre_flash_attention lightning_indexer moe_distribute_combine moe_distribute_dispatch moe_init_routing_v2 "
+            "moe_token_permute moe_token_unpermute multi_scale_deformable_attn_function nsa_compress nsa_compress_attention "
+            "nsa_select_attention prompt_flash_attention ring_attention_update rotary_position_embedding sparse_flash_attention "
+            "speed_fusion_attention swiglu",
         "it is a part of the reference's compiler: Python's own operators, tuples, lists, dicts and loops do this in "
         "construct()":
-            "Assert DataFormatDimMap DataFormatVecPermute DataType DtypeToEnum DynamicShape Eps GetNext IdentityN LerpScalar "
-            "LogSoftmaxExt MapCacheIdx P ParallelConcat Partial Reusing ScalarCast SelectView SliceGetItem TensorToTuple "
-            "TransposeExtView TransposeView UpdateState adaptive_avg_pool2d_ext arg_dtype_cast arg_handler array_ops array_reduce "
-            "array_to_scalar augassign_add augassign_div augassign_floordiv augassign_mod augassign_mul augassign_sub auto_generate "
-            "baddbmm_ext bool_and bool_eq bool_not bool_or broadcast_gradient_args constexpr cpp_create_prim_instance_helper "
-            "dict_getitem dict_setitem diff_ext dyn_shape einsum_ext embed env_get environ_add environ_create environ_get "
-            "environ_set eps float_power_ext floordiv floormod gen_extend_func gen_ops_def gen_ops_prim hastype hyper_add identity "
-            "in_dict is_dynamic_sequence_element_unknown is_not is_sequence_shape_unknown is_sequence_value_unknown "
-            "is_tensor_bool_cond isconstant isnan_ext iter_converter list_equal list_getitem list_len list_setitem make_dict "
-            "make_list make_map_parameter make_range make_slice make_tuple mixed_precision_cast ms_hasnext ms_next mse_loss_ext "
-            "not_in_dict other_ops pows prim_arg_register prim_attr_register pyboost_inner_prim reduced_shape ref_to_embed "
-            "scalar_add scalar_cast scalar_div scalar_eq scalar_floordiv scalar_ge scalar_gt scalar_le scalar_log scalar_lt "
-            "scalar_max scalar_min scalar_mod scalar_mul scalar_ne scalar_pow scalar_sub scalar_uadd scalar_usub shape_mul "
-            "signature string_concat string_eq tail tensor_exp tensor_expm1 tensor_floordiv tensor_mod tensor_muls "
-            "tensor_operator_registry tensor_range tensor_slice tuple_div tuple_equal tuple_getitem tuple_len tuple_reversed "
-            "tuple_setitem typeof zip_operation",
+            "Assert Load PyInterpret DataFormatDimMap DataFormatVecPermute DataType DtypeToEnum DynamicShape Eps GetNext "
+            "IdentityN LerpScalar LogSoftmaxExt MapCacheIdx P ParallelConcat Partial Reusing ScalarCast SelectView SliceGetItem "
+            "TensorToTuple TransposeExtView TransposeView UpdateState adaptive_avg_pool2d_ext arg_dtype_cast arg_handler "
+            "array_ops array_reduce array_to_scalar augassign_add augassign_div augassign_floordiv augassign_mod augassign_mul "
+            "augassign_sub auto_generate baddbmm_ext bool_and bool_eq bool_not bool_or broadcast_gradient_args "
+            "cpp_create_prim_instance_helper dict_getitem dict_setitem diff_ext dyn_shape einsum_ext embed env_get environ_add "
+            "environ_create environ_get environ_set eps float_power_ext floordiv floormod gen_extend_func gen_ops_def "
+            "gen_ops_prim hastype hyper_add identity in_dict is_dynamic_sequence_element_unknown is_not is_sequence_shape_unknown "
+            "is_sequence_value_unknown is_tensor_bool_cond isconstant isnan_ext iter_converter list_equal list_getitem list_len "
+            "list_setitem make_dict make_list make_map_parameter make_range make_slice make_tuple mixed_precision_cast ms_hasnext "
+            "ms_next mse_loss_ext not_in_dict other_ops pows prim_arg_register prim_attr_register pyboost_inner_prim "
+            "reduced_shape ref_to_embed scalar_add scalar_cast scalar_div scalar_eq scalar_floordiv scalar_ge scalar_gt scalar_le "
+            "scalar_log scalar_lt scalar_max scalar_min scalar_mod scalar_mul scalar_ne scalar_pow scalar_sub scalar_uadd "
+            "scalar_usub shape_mul signature string_concat string_eq tail tensor_exp tensor_expm1 tensor_floordiv tensor_mod "
+            "tensor_muls tensor_operator_registry tensor_range tensor_slice tuple_div tuple_equal tuple_getitem tuple_len "
+            "tuple_reversed tuple_setitem typeof zip_operation",
         "make it with NumPy (numpy.hanning, numpy.hamming, numpy.blackman, numpy.bartlett, numpy.kaiser) and give the tensor":
             "BartlettWindow BlackmanWindow HammingWindow bartlett_window blackman_window hamming_window hann_window kaiser_window",
         "matrix decompositions are not available: compute them with numpy.linalg on asnumpy(), outside of the network":
-            "Cholesky CholeskyInverse CholeskySolve Eig Geqrf LogMatrixDeterminant Lstsq LuSolve LuUnpack MatrixDeterminant "
-            "MatrixExp MatrixInverse MatrixLogarithm MatrixPower MatrixSolve MatrixSolveLs MatrixTriangularSolve NuclearNorm Orgqr "
-            "Ormqr Qr Svd TridiagonalMatMul cholesky cholesky_inverse cholesky_solve det eig eigvals geqrf inverse linalg_ops "
-            "log_matrix_determinant logdet lstsq lu_solve lu_unpack matrix_determinant matrix_exp matrix_norm matrix_power "
-            "matrix_solve orgqr ormqr pinv qr slogdet svd",
+            "Eigh Lu SelfAdjointEig TridiagonalSolve Cholesky CholeskyInverse CholeskySolve Eig Geqrf LogMatrixDeterminant Lstsq "
+            "LuSolve LuUnpack MatrixDeterminant MatrixExp MatrixInverse MatrixLogarithm MatrixPower MatrixSolve MatrixSolveLs "
+            "MatrixTriangularSolve NuclearNorm Orgqr Ormqr Qr Svd TridiagonalMatMul cholesky cholesky_inverse cholesky_solve det "
+            "eig eigvals geqrf inverse linalg_ops log_matrix_determinant logdet lstsq lu_solve lu_unpack matrix_determinant "
+            "matrix_exp matrix_norm matrix_power matrix_solve orgqr ormqr pinv qr slogdet svd",
         "operators of one's own are functions of mindspore.ops, or are written in C++ (docs/architecture.md)":
             "AiCPURegOp AkgAscendRegOp AkgGpuRegOp CpuRegOp Custom CustomOpBuilder CustomRegOp HookBackward InsertGradientOf Morph "
             "PrimitiveWithCheck PrimitiveWithInfer PyExecute PyFunc TBERegOp custom_info_register get_vm_impl_fn kernel ms_kernel "
             "op_info_register vm_impl_registry",
         "overflow shows in the gradients: TrainOneStepWithLossScaleCell, ops.IsFinite":
-            "CheckNumerics FloatStatus NPUAllocFloatStatus NPUClearFloatStatus NPUGetFloatStatus",
+            "CheckNumerics FloatStatus NPUAllocFloatStatus NPUClearFloatStatus NPUClearFloatStatusV2 NPUGetFloatStatus "
+            "NPUGetFloatStatusV2",
         "prepare images in the data set: dataset.vision, or a function given to map()":
-            "AdjustHue AdjustSaturation AffineGrid BoundingBoxDecode BoundingBoxEncode CheckValid CombinedNonMaxSuppression "
-            "CropAndResize ExtractGlimpse ExtractImagePatches ExtractVolumePatches GridSampler2D GridSampler3D HSVToRGB IOU "
-            "NMSWithMask NonMaxSuppressionV3 NonMaxSuppressionWithOverlaps RGBToHSV ROIAlign ResizeArea "
-            "SampleDistortedBoundingBoxV2 "
-            "ScaleAndTranslate SubAndFilter UpsampleNearest3D UpsampleTrilinear3D affine_grid bounding_box_decode "
-            "bounding_box_encode check_valid crop_and_resize grid_sample iou rotated_iou",
+            "AdjustContrastv2 CropAndResizeGradBoxes CropAndResizeGradImage ResizeV2 AdjustHue AdjustSaturation AffineGrid "
+            "BoundingBoxDecode BoundingBoxEncode CheckValid CombinedNonMaxSuppression CropAndResize ExtractGlimpse "
+            "ExtractImagePatches ExtractVolumePatches GridSampler2D GridSampler3D HSVToRGB IOU NMSWithMask NonMaxSuppressionV3 "
+            "NonMaxSuppressionWithOverlaps RGBToHSV ROIAlign ResizeArea SampleDistortedBoundingBoxV2 ScaleAndTranslate "
+            "SubAndFilter UpsampleNearest3D UpsampleTrilinear3D affine_grid bounding_box_decode bounding_box_encode check_valid "
+            "crop_and_resize grid_sample iou rotated_iou",
         "sparse tensors are not available: use a dense tensor and a mask, or ops.gather and ops.tensor_scatter_add with indices":
             "Coalesce FusedSparseAdam FusedSparseFtrl FusedSparseLazyAdam FusedSparseProximalAdagrad RaggedRange "
             "SparseApplyAdadelta SparseApplyAdagrad SparseApplyAdagradV2 SparseApplyFtrl SparseApplyFtrlV2 "
-            "SparseApplyProximalAdagrad SparseApplyRMSProp SparseGatherV2 SparseSlice SparseTensorDenseAdd SparseTensorDenseMatmul "
-            "SparseToDense coalesce coo2csr coo_abs coo_acos coo_acosh coo_add coo_asin coo_asinh coo_atan coo_atanh coo_ceil "
-            "coo_concat coo_cos coo_cosh coo_exp coo_expm1 coo_floor coo_inv coo_isfinite coo_isinf coo_isnan coo_log coo_log1p "
-            "coo_neg coo_relu coo_relu6 coo_round coo_sigmoid coo_sin coo_sinh coo_softsign coo_sqrt coo_square coo_tan coo_tanh "
-            "coo_tensor_get_dense_shape coo_tensor_get_indices coo_tensor_get_values csr2coo csr_abs csr_acos csr_acosh csr_add "
-            "csr_asin csr_asinh csr_atan csr_atanh csr_ceil csr_cos csr_cosh csr_div csr_exp csr_expm1 csr_floor csr_gather csr_inv "
-            "csr_isfinite csr_isinf csr_isnan csr_log csr_log1p csr_mm csr_mul csr_mv csr_neg csr_reduce_sum csr_relu csr_relu6 "
-            "csr_round csr_sigmoid csr_sin csr_sinh csr_softmax csr_softsign csr_sqrt csr_square csr_tan csr_tanh "
-            "csr_tensor_get_dense_shape csr_tensor_get_indices csr_tensor_get_indptr csr_tensor_get_values csr_to_coo csr_to_dense "
-            "dense_to_sparse_coo dense_to_sparse_csr make_coo_tensor make_csr_tensor make_row_tensor make_row_tensor_inner "
-            "make_sparse_tensor row_tensor_add row_tensor_get_dense_shape row_tensor_get_indices row_tensor_get_values "
-            "sparse_segment_mean",
+            "SparseApplyProximalAdagrad SparseApplyRMSProp SparseGatherV2 SparseSlice SparseTensorDenseAdd "
+            "SparseTensorDenseMatmul SparseToDense coalesce coo2csr coo_abs coo_acos coo_acosh coo_add coo_asin coo_asinh "
+            "coo_atan coo_atanh coo_ceil coo_concat coo_cos coo_cosh coo_exp coo_expm1 coo_floor coo_inv coo_isfinite coo_isinf "
+            "coo_isnan coo_log coo_log1p coo_neg coo_relu coo_relu6 coo_round coo_sigmoid coo_sin coo_sinh coo_softsign coo_sqrt "
+            "coo_square coo_tan coo_tanh coo_tensor_get_dense_shape coo_tensor_get_indices coo_tensor_get_values csr2coo csr_abs "
+            "csr_acos csr_acosh csr_add csr_asin csr_asinh csr_atan csr_atanh csr_ceil csr_cos csr_cosh csr_div csr_exp csr_expm1 "
+            "csr_floor csr_gather csr_inv csr_isfinite csr_isinf csr_isnan csr_log csr_log1p csr_mm csr_mul csr_mv csr_neg "
+            "csr_reduce_sum csr_relu csr_relu6 csr_round csr_sigmoid csr_sin csr_sinh csr_softmax csr_softsign csr_sqrt "
+            "csr_square csr_tan csr_tanh csr_tensor_get_dense_shape csr_tensor_get_indices csr_tensor_get_indptr "
+            "csr_tensor_get_values csr_to_coo csr_to_dense dense_to_sparse_coo dense_to_sparse_csr make_coo_tensor "
+            "make_csr_tensor make_row_tensor make_row_tensor_inner make_sparse_tensor row_tensor_add row_tensor_get_dense_shape "
+            "row_tensor_get_indices row_tensor_get_values sparse_segment_mean CSRSparseMatrixToDense "
+            "CSRSparseMatrixToSparseTensor DenseToCSRSparseMatrix DenseToDenseSetOperation DenseToSparseSetOperation "
+            "RaggedTensorToSparse RaggedTensorToTensor SetSize SparseAdd SparseAddmm SparseApplyAdagradDA "
+            "SparseApplyCenteredRMSProp SparseApplyMomentum SparseApplyProximalGradientDescent SparseConcat "
+            "SparseCountSparseOutput SparseDenseCwiseAdd SparseDenseCwiseDiv SparseDenseCwiseMul SparseFillEmptyRows "
+            "SparseMatrixAdd SparseMatrixMatMul SparseMatrixNNZ SparseMatrixOrderingAMD SparseMatrixSoftmax "
+            "SparseMatrixSparseMatMul SparseMatrixTranspose SparseReorder SparseReshape SparseSegmentMean "
+            "SparseSegmentMeanWithNumSegments SparseSegmentSqrtN SparseSegmentSqrtNWithNumSegments SparseSegmentSum "
+            "SparseSegmentSumWithNumSegments SparseSoftmax SparseSparseMaximum SparseSparseMinimum SparseSplit "
+            "SparseTensorToCSRSparseMatrix SparseToDenseV2 Sspaddmm",
         "strategies of shard() say where values lie; all memory is the host's":
             "MoveTo move_to",
         "tensors do not change in place: use the function without the trailing _ or ops.tensor_scatter_update, and ops.assign "
@@ -263,25 +282,34 @@ REFUSED = {
         "Model.train and nn.TrainOneStepCell train; dataset_sink_mode is accepted by Model.train":
             "data_sink",
         "derive from mindspore.Callback: its methods see cb_params, and run_context.request_stop() ends the training":
-            "OnRequestExit TrainFaultTolerance",
+            "AdaptTrainOptimizer AllReduceNet CallbackManager CheckpointManager DatasetGraph InternalCallbackParam Landscape "
+            "LineageMetadata OnRequestExit Points TrainFaultTolerance ValueReduce _handle_loss",
         "derive from mindspore.train.Metric: clear, update and eval see the rows of all ranks":
-            "BleuScore ConfusionMatrixMetric HausdorffDistance MeanSurfaceDistance OcclusionSensitivity RootMeanSquareDistance",
+            "BleuScore ConfusionMatrixMetric EvaluationBase HausdorffDistance MeanSurfaceDistance OcclusionSensitivity "
+            "RootMeanSquareDistance get_metrics",
         "make the network and its optimizer in Python":
             "ConvertModelUtils ConvertNetUtils",
         "save_checkpoint writes the parameters, and load_checkpoint reads them into a network that a script makes":
             "export_split_mindir load",
         "use save_checkpoint and load_checkpoint, load_distributed_checkpoint and transform_checkpoints":
+            "ParamDictFuture _exec_save _get_merged_param_data _parse_ckpt_proto tensor_to_ms_type tensor_to_np_type "
             "async_ckpt_thread_status ckpt_to_safetensors get_ckpt_path_with_strategy load_checkpoint_async safetensors_to_ckpt",
+        "use amp.build_train_network, FixedLossScaleManager, DynamicLossScaleManager and Cell.to_float":
+            "AmpDecorator AMP_AUTO_BLACK_LIST AMP_AUTO_WHITE_LIST AMP_BLACK_LIST AMP_PRIM_ARG_TABLE AMP_WHITE_LIST all_finite "
+            "auto_mixed_precision custom_mixed_precision get_black_list get_white_list",
         "write what a Callback sees, for example cb_params.net_outputs in on_train_step_end":
             "FlopsUtilizationCollector SummaryCollector SummaryLandscape SummaryRecord",
     },
     "mindspore.parallel": {
+        "set_auto_parallel_context(parallel_mode=...) says how a network is split, for every Model made after it":
+            "AutoParallel DistributedDataParallel reshard",
         "Primitive.shard takes a tuple of counts per input":
             "Layout set_op_strategy_config shard",
         "all ranks have the values of rank 0 when training begins":
             "parameter_broadcast sync_pipeline_shared_parameters",
         "use save_checkpoint and load_checkpoint, load_distributed_checkpoint and transform_checkpoints":
-            "convert_checkpoint_by_rank convert_checkpoints load_segmented_checkpoints unified_safetensors",
+            "convert_checkpoint_by_rank convert_checkpoints load_segmented_checkpoints transform_safetensors_by_rank "
+            "transform_safetensors_by_stage unified_safetensors",
         "use the dtypes of mindspore.dtype":
             "rank_list_for_convert",
     },
@@ -289,7 +317,16 @@ REFUSED = {
         "communication.create_group takes the ranks, and get_world_rank_from_group_rank tells them":
             "get_comm_name get_process_group_ranks",
     },
+    "mindspore.dataset.config": {
+        "a sample that cannot be read is an error, and batches are made in the order of their samples":
+            "ErrorSamplesMode get_debug_mode get_error_samples_mode get_iterator_mode load set_debug_mode set_error_samples_mode "
+            "set_iterator_mode",
+        "transforms of map() run where the data set is read":
+            "get_auto_offload set_auto_offload",
+    },
     "mindspore.dataset": {
+        "a source is any object with __getitem__ and __len__, or a function that gives an iterator":
+            "MappableDataset SamplerFn SourceDataset VisionBaseDataset",
         "a Dataset is a value: map, shuffle, batch and repeat give new ones":
             "DatasetCache Schema compare deserialize serialize show sync_wait_for_dataset",
         "callbacks of Model.train see every step":
@@ -305,7 +342,7 @@ REFUSED = {
             "SpeechCommandsDataset TFRecordDataset TedliumDataset TextFileDataset UDPOSDataset USPSDataset VOCDataset "
             "WIDERFaceDataset WikiTextDataset YahooAnswersDataset YelpReviewDataset YesNoDataset",
         "shuffle, num_samples, num_shards and shard_id choose samples; others are chosen by the source of a GeneratorDataset":
-            "DistributedSampler PKSampler RandomSampler SequentialSampler SubsetRandomSampler SubsetSampler WeightedRandomSampler",
+            "Shuffle DistributedSampler PKSampler RandomSampler SequentialSampler SubsetRandomSampler SubsetSampler WeightedRandomSampler",
     },
     "mindspore.numpy": {
         "bits of integers are not available: use ops.floor_divide and ops.floor_mod by powers of 2":
@@ -317,8 +354,14 @@ REFUSED = {
             "multi_dot nancumsum nanmax nanmin nanstd nanvar norm ogrid piecewise polyadd polyder polyint polymul polysub polyval "
             "promote_types ravel_multi_index result_type rollaxis searchsorted select setdiff1d sometrue trapz tril_indices "
             "tril_indices_from triu_indices triu_indices_from unravel_index unwrap vander vsplit",
+        "complex numbers are not available: keep the real and the imaginary part in two tensors, or transform with numpy.fft "
+        "before the network":
+            "fft fft2 fftfreq fftn fftshift hfft hfft2 hfftn ifft ifft2 ifftn ifftshift ihfft ihfft2 ihfftn irfft irfft2 irfftn rfft rfft2 "
+            "rfftfreq rfftn",
         "make it with NumPy (numpy.hanning, numpy.hamming, numpy.blackman, numpy.bartlett, numpy.kaiser) and give the tensor":
             "bartlett blackman hamming hanning",
+        "numpy.mgrid, numpy.ogrid and numpy.unique give arrays to make tensors of":
+            "MGridClass NdGrid OGridClass UniqueNet",
     },
     "mindspore.common.initializer": {
         "give a Tensor of your own numbers":
@@ -336,11 +379,11 @@ REFUSED = {
     },
     "mindspore.dataset.transforms": {
         "give map() a function of NumPy arrays":
-            "Mask Plugin RandomApply RandomChoice RandomOrder Relational Slice Unique",
+            "CompoundOperation PyTensorOperation TensorOperation Mask Plugin RandomApply RandomChoice RandomOrder Relational Slice Unique",
     },
     "mindspore.dataset.vision": {
         "give map() a function of NumPy arrays":
-            "AdjustGamma AdjustSharpness Affine AutoAugment "
+            "DecodeParams ImageTensorOperation VideoFrameDvpp VideoTensorOperation AdjustGamma AdjustSharpness Affine AutoAugment "
             "AutoAugmentPolicy AutoContrast Border BoundingBoxAugment ConvertColor ConvertMode CutMixBatch CutOut "
             "DecodeVideo Equalize Erase FiveCrop GaussianBlur Grayscale HsvToRgb ImageBatchFormat ImageReadMode "
             "LinearTransformation MixUp MixUpBatch NormalizePad PadToSize Perspective Posterize RandAugment RandomAdjustSharpness "
@@ -352,21 +395,89 @@ REFUSED = {
     },
 }
 
+# Modules, and what to use instead of any of their names that has no remedy of its own.
+REFUSED_MODULES = {
+    "all memory is the host's, and all operators run on the CPU":
+        "mindspore.device_context mindspore.device_context.ascend mindspore.device_context.ascend.device "
+        "mindspore.device_context.ascend.op_debug mindspore.device_context.ascend.op_precision mindspore.device_context.ascend.op_tuning "
+        "mindspore.device_context.cpu mindspore.device_context.cpu.op_tuning mindspore.device_context.gpu "
+        "mindspore.device_context.gpu.op_precision mindspore.device_context.gpu.op_tuning mindspore.device_manager mindspore.hal "
+        "mindspore.hal.contiguous_tensors_handle mindspore.hal.device mindspore.hal.memory "
+        "mindspore.runtime.thread_bind_core",
+    "save_checkpoint, load_checkpoint and load_param_into_net hold what a checkpoint's files are":
+        "mindspore.train._utils mindspore.train.node_strategy_pb2",
+    "change the network's Python code, or replace its cells by setattr":
+        "mindspore.rewrite mindspore.rewrite.api mindspore.graph",
+    "collectives are ops.AllReduce, ops.AllGather, ops.ReduceScatter, ops.Broadcast, ops.AlltoAll, ops.NeighborExchange, ops.Send and "
+    "ops.Receive; groups are made by communication.create_group":
+        "mindspore.communication._comm_helper mindspore.communication.comm_func mindspore.mint.distributed "
+        "mindspore.mint.distributed.distributed mindspore.ops.communication",
+    "compute it with SciPy on asnumpy(), outside of the network":
+        "mindspore.nn.probability mindspore.nn.probability.bijector mindspore.nn.probability.bnn_layers "
+        "mindspore.nn.probability.distribution mindspore.scipy mindspore.scipy.fft mindspore.scipy.linalg mindspore.scipy.ops "
+        "mindspore.scipy.optimize",
+    "data sets are read by Model.train, and graphs are made by Tessera: the reference's library of C++ is not there":
+        "mindspore._c_dataengine mindspore._c_expression mindspore._c_expression.amp mindspore._c_expression.typing "
+        "mindspore._c_mindrecord",
+    "it is a part of the reference's compiler: Python's own operators, tuples, lists, dicts and loops do this in construct()":
+        "mindspore._extends mindspore._extends.parse mindspore.common._stub_tensor mindspore.common.np_dtype "
+        "mindspore.ops._grad_experimental mindspore.ops._grad_experimental.grad_base "
+        "mindspore.ops._grad_experimental.grad_comm_ops mindspore.ops._utils mindspore.ops._utils.utils "
+        "mindspore.ops.composite.multitype_ops mindspore.ops.operations._sequence_ops mindspore.ops.operations.manually_defined "
+        "mindspore.ops.signature mindspore.ops.vm_impl_registry mindspore.ops.op_info_register",
+    "compose it of the functions that mindspore.ops has (docs/compatibility.md), or compute it with NumPy outside of the network":
+        "mindspore.ops.auto_generate mindspore.ops.auto_generate.gen_extend_func mindspore.ops.auto_generate.gen_ops_def "
+        "mindspore.ops.auto_generate.gen_ops_prim mindspore.ops.auto_generate.pyboost_inner_prim mindspore.ops.operations._grad_ops "
+        "mindspore.ops.operations._infer_ops mindspore.ops.operations._inner_ops mindspore.ops.operations._quant_ops "
+        "mindspore.ops.operations._thor_ops mindspore.ops.operations.inner_ops",
+    "give map() a function of NumPy arrays":
+        "mindspore.dataset.audio mindspore.dataset.audio.transforms mindspore.dataset.audio.utils mindspore.dataset.text "
+        "mindspore.dataset.text.transforms mindspore.dataset.text.utils mindspore.dataset.transforms.py_transforms_util "
+        "mindspore.dataset.transforms.validators mindspore.dataset.vision.py_transforms_util mindspore.dataset.vision.validators",
+    "read the files in Python and give them to GeneratorDataset or NumpySlicesDataset":
+        "mindspore.dataset.core.validator_helpers mindspore.dataset.engine mindspore.dataset.engine.cache_client "
+        "mindspore.dataset.engine.datasets mindspore.dataset.engine.iterators mindspore.dataset.engine.samplers "
+        "mindspore.dataset.engine.validators mindspore.dataset.samplers mindspore.mindrecord",
+    "set_auto_parallel_context and get_auto_parallel_context hold what says how a network is split; shard() holds strategies":
+        "mindspore.parallel._auto_parallel_context mindspore.parallel._utils mindspore.parallel._cell_wrapper "
+        "mindspore.parallel._cost_model_context mindspore.parallel._parallel_serialization mindspore.parallel._ps_context "
+        "mindspore.parallel._tensor mindspore.parallel.auto_parallel mindspore.parallel.distributed mindspore.parallel.function "
+        "mindspore.parallel.shard mindspore.parallel.strategy",
+    "TrainOneStepCell trains, and a gradient's steps are written in a cell derived from it":
+        "mindspore.boost mindspore.boost.adasum mindspore.boost.base mindspore.boost.boost mindspore.boost.boost_cell_wrapper "
+        "mindspore.boost.dim_reduce mindspore.boost.grad_accumulation mindspore.boost.grad_freeze "
+        "mindspore.boost.group_loss_scale_manager mindspore.boost.less_batch_normalization",
+    "use mindspore.ops and mindspore.nn":
+        "mindspore.mint mindspore.mint.linalg mindspore.mint.nn mindspore.mint.nn.functional mindspore.mint.nn.layer "
+        "mindspore.mint.special",
+    "use nn.Adam, nn.AdamWeightDecay, nn.Lamb, nn.Adagrad, nn.RMSProp or nn.Momentum":
+        "mindspore.experimental mindspore.experimental.optim mindspore.experimental.optim.lr_scheduler mindspore.mint.optim",
+    "use the examples' --profile":
+        "mindspore.profiler mindspore.profiler.common mindspore.profiler.common.constant mindspore.profiler.experimental_config "
+        "mindspore.profiler.profiler mindspore.profiler.profiling mindspore.profiler.schedule",
+    "weights are not quantized: train in float16 with amp_level, or quantize a checkpoint's arrays in NumPy":
+        "mindspore.compression mindspore.compression.common mindspore.compression.export mindspore.compression.quant "
+        "mindspore.nn.layer.quant mindspore.train.quant",
+    "write what a Callback sees, for example cb_params.net_outputs in on_train_step_end":
+        "mindspore.train.summary mindspore.train.summary.summary_record mindspore.utils mindspore.utils.stress_detect mindspore.tools",
+}
+
 _REMEDIES = {(module, name): remedy for module, rows in REFUSED.items() for remedy, names in rows.items() for name in names.split()}
-# Modules that have the names of another.
-_PARTS = {"mindspore.ops.operations": "mindspore.ops", "mindspore.ops.functional": "mindspore.ops", "mindspore.ops.composite": "mindspore.ops",
-          "mindspore.nn.loss": "mindspore.nn", "mindspore.nn.wrap": "mindspore.nn", "mindspore.nn.metrics": "mindspore.nn",
-          "mindspore.train.metrics": "mindspore.train", "mindspore.train.callback": "mindspore.train",
-          "mindspore.train.serialization": "mindspore.train", "mindspore.dataset.vision.c_transforms": "mindspore.dataset.vision",
-          "mindspore.dataset.transforms.c_transforms": "mindspore.dataset.transforms"}
+_OF_MODULES = {module: remedy for remedy, modules in REFUSED_MODULES.items() for module in modules.split()}
+MODULES = tuple(_OF_MODULES)
 
 
 def home(module, name):
-    """The module whose name it is: that of which the module is a part, where that one is said to have it."""
-    whole = _PARTS.get(module)
-    return whole if (module, name) not in _REMEDIES and (whole, name) in _REMEDIES else module
+    """The module whose name it is: that whose names this one has, where that one is said to have it."""
+    known = [whole for whole in (module, *places.whole(module)) if (whole, name) in _REMEDIES]
+    return known[0] if known else module
+
+
+def has_remedy(module, name):
+    """Whether that very name of the module's is refused."""
+    return (module, name) in _REMEDIES
 
 
 def remedy(module, name):
     """What to use instead of the module's name; "" where nothing is known of it."""
-    return _REMEDIES.get((home(module, name), name), "")
+    return _REMEDIES.get((home(module, name), name)) or _OF_MODULES.get(module, "")

@@ -1,7 +1,7 @@
 """Messages of scripts: the standard library's logger named mindspore."""
-import logging as _logging
+import logging
 
-_logger = _logging.getLogger("mindspore")
+_logger = logging.getLogger("mindspore")
 debug, info, warning, error, critical = _logger.debug, _logger.info, _logger.warning, _logger.error, _logger.critical
 
 

@@ -8,6 +8,21 @@ from tessera.nn import initializers as _native
 from mindspore.common.seed import get_seed
 
 
+def _calculate_fan_in_and_fan_out(shape):
+    """How many inputs an output has, and how many outputs an input has. ValueError for fewer than two dims."""
+    if len(shape) < 2:
+        raise ValueError(f"Fan in and fan out can not be computed for tensor with fewer than 2 dimensions, but got dimensions {len(shape)}.")
+    return math.prod(shape[1:]), shape[0] * math.prod(shape[2:])
+
+
+def _calculate_correct_fan(shape, mode):
+    """That of the two which `mode` names, fan_in or fan_out."""
+    modes = ("fan_in", "fan_out")
+    if mode.lower() not in modes:
+        raise ValueError(f"The 'mode' must be one of {list(modes)}, but got {mode}.")
+    return _calculate_fan_in_and_fan_out(shape)[modes.index(mode.lower())]
+
+
 class Initializer:
     """What makes a parameter's first value."""
 
@@ -71,10 +86,7 @@ class _He(Initializer):
         self._gain, self._mode = gains.get(nonlinearity, 1.0), mode
 
     def _deviation(self, shape):
-        if len(shape) < 2:
-            raise ValueError(f"Fan in and fan out can not be computed for tensor with fewer than 2 dimensions, but got dimensions {len(shape)}.")
-        fan = math.prod(shape[1:]) if self._mode == "fan_in" else shape[0] * math.prod(shape[2:])
-        return self._gain / math.sqrt(fan)
+        return self._gain / math.sqrt(_calculate_correct_fan(shape, self._mode))
 
 
 class HeUniform(_He):
@@ -161,7 +173,7 @@ class VarianceScaling(Initializer):
     def native_for(self, shape):
         """tessera's initializer for a parameter of that shape."""
         scale, mode, distribution = self._settings
-        fan_in, fan_out = math.prod(shape[1:]), shape[0] * math.prod(shape[2:])
+        fan_in, fan_out = _calculate_fan_in_and_fan_out(shape)
         fan = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[mode]
         deviation = math.sqrt(scale / max(1.0, fan))
         if distribution == "uniform":

@@ -4,6 +4,10 @@ import tessera
 from mindspore._missing import missing
 
 _settings = {"seed": None, "num_parallel_workers": 1, "prefetch_size": 16}
+# Of the reference's processes and queues, and what they are where a script sets nothing: without effect on what a data set gives.
+_UNUSED = {"auto_num_workers": False, "autotune_interval": 0, "callback_timeout": 60, "enable_autotune": False, "enable_shared_mem": True,
+           "enable_watchdog": True, "fast_recovery": True, "monitor_sampling_interval": 1000, "multiprocessing_start_method": "fork",
+           "multiprocessing_timeout_interval": 300, "numa_enable": False, "sending_batches": 0}
 
 
 def set_seed(seed):
@@ -43,6 +47,25 @@ def get_prefetch_size():
     """What set_prefetch_size() set."""
     return _settings["prefetch_size"]
 
+
+def _accepted(name, value):
+    """The functions that set and get what has no effect."""
+    _settings[name] = value
+
+    def set_it(value, *details):
+        _settings[name] = value
+
+    def get_it():
+        return _settings[name]
+
+    for function, verb, what in ((set_it, "set", f"Accepted: tessera's data sets have no {name}."), (get_it, "get", f"What set_{name}() set.")):
+        function.__name__ = function.__qualname__ = f"{verb}_{name}"
+        function.__doc__ = what
+    return set_it, get_it
+
+
+for _name, _value in _UNUSED.items():
+    globals()[f"set_{_name}"], globals()[f"get_{_name}"] = _accepted(_name, _value)
 
 __getattr__ = missing(__name__)
 del missing

@@ -3,7 +3,7 @@ import functools as _functools
 
 import numpy as _np
 import tessera as _tessera
-from tessera.ops import (abs, add, bias_add, cast, concat, cos, div, equal, exp, expand_dims, flatten, floor, gather, greater,
+from tessera.ops import (abs, add, bias_add, cast, concat, cos, div, equal, exp, expand_dims, floor, gather, greater,
                          greater_equal, less, less_equal, log, log_softmax, logical_and, logical_not, logical_or, logical_xor,
                          matmul, maximum, minimum, mul, neg, not_equal, one_hot, pow, reciprocal, relu, reshape, rsqrt,
                          select, sigmoid, sign, sin, softmax, sqrt, square, squeeze, stack, stop_gradient, sub, tanh, tile, transpose)

@@ -158,3 +158,13 @@ class Primitive:
 
     def __repr__(self):
         return f"Prim[{self.name}]{self.attrs or ''}"
+
+
+def _get_cache_prim(cls):
+    """The class: operators are small."""
+    return cls
+
+
+def _primexpr(fn=None, get_instance=True, name=None, reuse_result=True):
+    """Decorates a function of constants, which is called while the network is traced; without effect."""
+    return fn if fn is not None else lambda function: function

@@ -1,4 +1,7 @@
 """Optimizer: what all optimizers share, those of Tessera and those that scripts derive."""
+import functools
+import inspect
+
 import numpy as np
 import tessera
 from tessera import ops as _ops
@@ -10,6 +13,29 @@ from mindspore.nn.cell import Cell
 from mindspore.nn.learning_rate_schedule import LearningRateSchedule
 
 _GROUP_KEYS = ("params", "lr", "weight_decay", "grad_centralization", "order_params")
+
+
+def opt_init_args_register(fn):
+    """Decorates an optimizer's __init__: init_params, init_learning_rate and init_args hold what it was given."""
+    signature = inspect.signature(fn)
+
+    @functools.wraps(fn)
+    def init(self, *args, **kwargs):
+        bound = signature.bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        given = dict(list(bound.arguments.items())[1:])
+        if "params" in given:
+            self.__dict__["init_params"] = {"params": given.pop("params")}
+        if "optimizer" in given:
+            self.__dict__["init_params"] = {"params": given.pop("optimizer").init_params["params"]}
+        if "learning_rate" in given:
+            rates = given.pop("learning_rate")
+            self.__dict__["init_learning_rate"] = (None if isinstance(rates, tessera.nn.Cell) else
+                                                   rates.asnumpy().tolist() if isinstance(rates, tessera.Tensor) else rates)
+        self.__dict__["init_args"] = given
+        fn(self, *args, **kwargs)
+
+    return init
 
 
 class _Table(LearningRateSchedule):

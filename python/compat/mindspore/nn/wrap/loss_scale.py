@@ -11,6 +11,7 @@ from mindspore.nn.cell import Cell
 from mindspore.nn.wrap.cell_wrapper import TrainOneStepCell
 
 _grad_scale = ops.MultitypeFuncGraph("grad_scale")
+_grad_overflow = ops.MultitypeFuncGraph("_grad_overflow")
 reciprocal = ops.Reciprocal()
 
 
@@ -18,6 +19,13 @@ reciprocal = ops.Reciprocal()
 def tensor_grad_scale(scale, grad):
     """grad / scale, of grad's dtype."""
     return grad * tessera.ops.cast(reciprocal(scale), grad.dtype)
+
+
+@_grad_overflow.register("Tensor")
+def _tensor_grad_overflow(grad):
+    """[1.0] where an element of grad is not finite, else [0.0]."""
+    finite = tessera.ops.reduce_all(tessera.ops.is_finite(grad))
+    return tessera.ops.reshape(tessera.ops.cast(tessera.ops.logical_not(finite), float32), (1, ))
 
 
 class DynamicLossScaleUpdateCell(Cell):
