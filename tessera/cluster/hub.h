@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,7 @@ class HubClient final : public comm::Store, public Membership {
   // A name has at most 256 bytes, a value 1 MiB, a rank's values together 8 MiB.
   void set(const std::string& name, const std::string& value) override;
   std::string get(const std::string& name, int64_t timeout_ms) override;
+  std::optional<std::string> find(const std::string& name, int64_t limit_ms) override;
   // What these ranks do, by rank, as doing_of() says it there for one that waits in `place`; without those that do not
   // answer within `limit_ms`.
   std::map<int, std::string> ask(const std::vector<int>& ranks, const std::string& place, int64_t limit_ms);

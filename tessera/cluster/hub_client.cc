@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "tessera/base/error.h"
@@ -222,6 +223,7 @@ struct HubClient::Impl {
   std::mutex mutex;
   std::condition_variable changed;
   std::map<std::string, std::string> values;
+  std::set<std::string> asked_for;
   std::map<int, std::string> answers;  // by rank
   std::vector<std::string> hosts;
   std::string refusal;
@@ -259,13 +261,23 @@ void HubClient::set(const std::string& name, const std::string& value) {
 }
 
 std::string HubClient::get(const std::string& name, int64_t timeout_ms) {
-  impl_->send(FrameKind::kGet, name);
+  if (auto found = find(name, timeout_ms)) return *std::move(found);
+  throw IoError("rank {} waited {} ms for \"{}\", which no rank has set", impl_->rank, timeout_ms, name);
+}
+
+std::optional<std::string> HubClient::find(const std::string& name, int64_t limit_ms) {
+  const bool is_new = [&] {
+    const std::lock_guard lock(impl_->mutex);
+    return impl_->asked_for.insert(name).second;
+  }();
+  // The hub answers when there is a value, and remembers until then who asked.
+  if (is_new) impl_->send(FrameKind::kGet, name);
   std::unique_lock lock(impl_->mutex);
-  impl_->changed.wait_for(lock, std::chrono::milliseconds(timeout_ms),
+  impl_->changed.wait_for(lock, std::chrono::milliseconds(limit_ms),
                           [&] { return impl_->values.contains(name) || impl_->job->failed(); });
   if (const auto found = impl_->values.find(name); found != impl_->values.end()) return found->second;
   if (impl_->job->failed()) impl_->throw_failure("the rendezvous");
-  throw IoError("rank {} waited {} ms for \"{}\", which no rank has set", impl_->rank, timeout_ms, name);
+  return std::nullopt;
 }
 
 std::map<int, std::string> HubClient::ask(const std::vector<int>& ranks, const std::string& place, int64_t limit_ms) {

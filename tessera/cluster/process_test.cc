@@ -310,6 +310,35 @@ TEST(Launch, ALateRankIsNamedAtTheDeadline) {
   EXPECT_THAT(outcome.err, HasSubstr("tessera run: rank 0 failed: exit code 1"));
 }
 
+TEST(Launch, WhoCreatesAGroupLateIsSpokenOfAndNamedAtTheDeadline) {
+  for (const int late : {0, 1}) {
+    const Outcome outcome =
+        run_job({"late group", std::to_string(late)}, {.num_processes = 2, .timeout_ms = 1500, .grace_ms = 200});
+    EXPECT_EQ(outcome.code, 1);
+    EXPECT_LT(outcome.seconds, 15);
+    EXPECT_THAT(outcome.err,
+                testing::ContainsRegex(fmt::format("barrier \"create_group\" #0 of group \"pair\": rank {} has waited "
+                                                   "[0-9]+ ms for rank {}: it waits",
+                                                   1 - late, late)));
+    EXPECT_THAT(outcome.err, testing::ContainsRegex(
+                                 fmt::format("error: barrier \"create_group\" #0 of group \"pair\": rank {} heard "
+                                             "nothing from rank {} for [0-9]+ ms",
+                                             1 - late, late)));
+  }
+}
+
+TEST(Launch, WhoEndsWithoutCreatingAGroupIsNamed) {
+  for (const int left : {0, 1}) {
+    const Outcome outcome = run_job({"left out of a group", std::to_string(left)}, {.num_processes = 2});
+    EXPECT_EQ(outcome.code, 1);
+    EXPECT_LT(outcome.seconds, 20);
+    EXPECT_THAT(outcome.err,
+                HasSubstr(fmt::format("barrier \"create_group\" #0 of group \"pair\": rank {} waits for rank "
+                                      "{}, which has ended without making this call",
+                                      1 - left, left)));
+  }
+}
+
 // Long before the deadline, whose sixth it is here.
 TEST(Launch, ARankThatComputesIsSaidToDoSo) {
   const Outcome outcome = run_job({"busy", "0"}, {.num_processes = 2, .timeout_ms = 3000, .grace_ms = 200});

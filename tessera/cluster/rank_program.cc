@@ -72,6 +72,16 @@ int run_rank(cluster::Context& context, const cluster::Arguments& arguments) {
     context.world().barrier("of all");
     return 0;
   }
+  if (mode == "late group") {
+    context.world().barrier("start");
+    if (is_chosen) std::this_thread::sleep_for(std::chrono::seconds(20));
+    context.create_group("pair", {0, 1});
+    return 0;
+  }
+  if (mode == "left out of a group") {
+    if (!is_chosen) context.create_group("pair", {0, 1});
+    return 0;
+  }
   if (mode == "busy") {
     for (volatile bool goes_on = is_chosen; goes_on;) {
     }

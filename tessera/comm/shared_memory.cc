@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -17,9 +18,13 @@
 #include "tessera/base/logging.h"
 #include "tessera/base/printable.h"
 #include "tessera/base/strings.h"
+#include "tessera/comm/watched_wait.h"
 
 namespace tessera::comm {
 namespace {
+
+// So often a rank that waits for a group's memory looks whether it is to say so.
+constexpr int64_t kLookMs = 100;
 
 class Descriptor {
  public:
@@ -248,8 +253,7 @@ class SharedMemoryTransport final : public Transport {
       }
     };
     if (group.rank == 0) make_smaller_while(is_too_large);
-    const Descriptor fd(group.rank == 0 ? create_memory(bytes)
-                                        : open_memory(store_.get(key, options_.wait.timeout_ms), creator));
+    const Descriptor fd(group.rank == 0 ? create_memory(bytes) : open_memory(await_creator(group, key), creator));
     // The creator's limit counts.
     make_smaller_while([size = size_of(fd)](size_t expected) { return expected != size; });
     if (size_of(fd) != bytes) {
@@ -280,10 +284,30 @@ class SharedMemoryTransport final : public Transport {
   }
 
  private:
-  static void meet(const GroupInfo& group, Board& board) {
+  static CallHeader header_of(const GroupInfo& group) {
     CallHeader header;
     header.group = group.id();
     header.set_who("create_group");
+    return header;
+  }
+
+  // Where the memory is that the group's first rank makes, once it has.
+  std::string await_creator(const GroupInfo& group, const std::string& key) {
+    const CallHeader header = header_of(group);
+    WatchedWait watch(header, group, 0, options_.wait.timeout_ms, job_);
+    const auto start = std::chrono::steady_clock::now();
+    while (true) {
+      if (auto found = store_.find(key, std::min(kLookMs, options_.wait.timeout_ms))) return *std::move(found);
+      if (job_.has_left(group.ranks.front())) throw_left(header, group, 0);
+      const auto waited = std::chrono::steady_clock::now() - start;
+      const int64_t waited_ms = std::chrono::duration_cast<std::chrono::milliseconds>(waited).count();
+      if (waited_ms >= options_.wait.timeout_ms) throw_late(header, group, 0, waited_ms, "");
+      watch.look(waited_ms);
+    }
+  }
+
+  static void meet(const GroupInfo& group, Board& board) {
+    CallHeader header = header_of(group);
     const uint32_t step = board.open(header);
     board.post(step, header);
     for (int p = 0; p < static_cast<int>(group.ranks.size()); ++p) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace tessera::comm {
@@ -14,6 +15,8 @@ class Store {
   // Waits until the name is set. Throws IoError naming it after `timeout_ms`, PeerFailure when a rank of the job
   // failed.
   virtual std::string get(const std::string& name, int64_t timeout_ms) = 0;
+  // The same, but nothing where no rank has set it within `limit_ms`; to be asked again.
+  virtual std::optional<std::string> find(const std::string& name, int64_t limit_ms) = 0;
 };
 
 }  // namespace tessera::comm
