@@ -2,6 +2,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "tessera/data/text/sentence_pairs.h"
+#include "tessera/data/text/vocabulary.h"
 #include "tessera/ir/graph.h"
 #include "tessera/pipeline/schedule_text.h"
 #include "tessera/solver/problem_json.h"
@@ -101,10 +103,62 @@ bool pipeline_schedule_parses(const std::string& text) {
       [](const pipeline::PipelineSchedule& schedule) { return pipeline::print(schedule); }, std::equal_to<>());
 }
 
+// Texts to translate
+
+constexpr const char* kVocabulary = "UNK\nPAD\nEOT\nBOT\nthe\nd\xc3\xa9j\xc3\xa0\nvu\n,\n";
+
+bool vocabulary_parses(const std::string& text) {
+  return comes_back(
+      text, [](const std::string& bytes) { return data::Vocabulary::parse(bytes, "f"); },
+      [](const data::Vocabulary& vocabulary) { return vocabulary.to_text(); }, std::equal_to<>());
+}
+
+constexpr const char* kPairs = "a house\tune maison\n\nd\xc3\xa9j\xc3\xa0 vu\tseen\xc2\xa0 before\r\n";
+
+std::string print_pairs(const std::vector<data::SentencePair>& pairs) {
+  MemoryFileSystem files;
+  data::write_sentence_pairs(files, "f", pairs);
+  return files.read_text("f");
+}
+
+bool pairs_parse(const std::string& text) {
+  return comes_back(
+      text, [](const std::string& bytes) { return data::parse_sentence_pairs(bytes, "f"); }, print_pairs,
+      std::equal_to<>());
+}
+
+constexpr const char* kSegments =
+    "<refset trglang=\"en\" setid=\"t\">\n<doc sysid=\"ref\" docid=\"9-a\">\n<seg id=\"1\">One &amp; two</seg>\n"
+    "<seg id=\"2\">d\xc3\xa9j\xc3\xa0</seg>\n</doc>\n</refset>\n";
+
+std::string print_segments(const std::vector<data::Segment>& segments) {
+  std::string text;
+  int64_t line = 1;
+  for (const auto& segment : segments) {
+    for (; line + 1 < segment.line; ++line) text += "\n";
+    if (line < segment.line) {
+      text += segment.document.empty() ? "</doc>\n" : fmt::format("<doc docid=\"{}\">\n", segment.document);
+      ++line;
+    }
+    text += fmt::format("<seg id=\"{}\">{}</seg>\n", segment.id, segment.text);
+    ++line;
+  }
+  return text;
+}
+
+bool segments_parse(const std::string& text) {
+  return comes_back(
+      text, [](const std::string& bytes) { return data::parse_segments(bytes, "f"); }, print_segments,
+      std::equal_to<>());
+}
+
 }  // namespace
 
 std::vector<Target> text_targets() {
-  return {{"problem", {kProblem}, mutate_json, problem_parses},
+  return {{"vocabulary", {kVocabulary}, mutate_lines, vocabulary_parses},
+          {"sentence_pairs", {kPairs}, mutate_lines, pairs_parse},
+          {"segments", {kSegments}, mutate_lines, segments_parse},
+          {"problem", {kProblem}, mutate_json, problem_parses},
           {"graph", {kGraph}, mutate_lines, graph_parses},
           {"pipeline", {kPipelineSchedule}, mutate_lines, pipeline_schedule_parses}};
 }
