@@ -38,6 +38,7 @@
 #include "tessera/data/mnist.h"
 #include "tessera/data/synthetic_cifar10.h"
 #include "tessera/data/text/sentence_pairs.h"
+#include "tessera/data/text/synthetic_translation.h"
 #include "tessera/data/text/translation.h"
 #include "tessera/data/text/vocabulary.h"
 #include "tessera/data/transform.h"
