@@ -37,6 +37,7 @@
 #include "tessera/data/image_folder.h"
 #include "tessera/data/mnist.h"
 #include "tessera/data/synthetic_cifar10.h"
+#include "tessera/data/text/bleu.h"
 #include "tessera/data/text/sentence_pairs.h"
 #include "tessera/data/text/synthetic_translation.h"
 #include "tessera/data/text/translation.h"
