@@ -1,7 +1,9 @@
 #include "tessera/nn/models/translator.h"
 
+#include "tessera/base/error.h"
 #include "tessera/nn/linear.h"
 #include "tessera/nn/transformer/embedding.h"
+#include "tessera/nn/transformer/loss.h"
 #include "tessera/ops/functions.h"
 
 namespace tessera::nn {
@@ -18,27 +20,76 @@ TokenEmbeddingOptions embedding_options(const TranslatorOptions& options, int64_
 class Translator : public Cell {
  public:
   explicit Translator(const TranslatorOptions& options)
-      : source_(child<TokenEmbedding>("src_embedding", embedding_options(options, options.source_vocabulary))),
+      : options_(options),
+        source_(child<TokenEmbedding>("src_embedding", embedding_options(options, options.source_vocabulary))),
         target_(child<TokenEmbedding>("tgt_embedding", embedding_options(options, options.target_vocabulary))),
         base_(child<Transformer>("base1", options.transformer)),
         head_(child<Dense>("head", options.transformer.hidden_size, options.target_vocabulary,
-                           DenseOptions{.weight_init = "xavier_uniform", .has_bias = false})) {
+                           DenseOptions{.weight_init = "xavier_uniform", .has_bias = false})),
+        loss_(child<CrossEntropyLoss>("loss", options.transformer.parallel)) {
     if (const auto& parallel = options.transformer.parallel) {
       head_.shard("matmul", {{parallel->data_parallel, 1}, {parallel->model_parallel, 1}});
     }
   }
   using Cell::construct;
   Value construct(Value source, Value target) override {
-    const Value inputs[] = {source_(source), target_(target)};
+    std::vector<Value> inputs{source_(source), target_(target)};
+    if (options_.padding) {
+      const int64_t length = target.shape()[1];
+      const Value words = seen(source, source.shape()[1]);
+      inputs = {inputs[0], words, inputs[1], up_to_each(seen(target, length), length), seen(source, length)};
+    }
     const Value tokens = base_(inputs);
     return head_(ops::reshape(tokens, {-1, tokens.shape().back()}));
   }
+  Value construct(std::span<const Value> inputs) override {
+    if (inputs.size() != 3) {
+      throw InvalidArgument("a translator takes source, target and, for its loss, label; got {} inputs", inputs.size());
+    }
+    std::vector<Value> predicted{construct(inputs[0], inputs[1]), inputs[2]};
+    if (options_.padding) predicted.push_back(present(inputs[1]));
+    return loss_(predicted);
+  }
 
  private:
+  // f32[n,t] of ids [n,t]: 1 where there is a token.
+  Value present(Value ids) const {
+    const auto& parallel = options_.transformer.parallel;
+    const Value none = ops::fill(graph(), {1, 1}, *options_.padding, ids.dtype());
+    const Value tokens = split(parallel, ops::not_equal(ids, none), [](int64_t data, int64_t) {
+      return mesh::Strategy{{data, 1}, {1, 1}};
+    });
+    return split(parallel, ops::cast(tokens, DType::kF32), [](int64_t data, int64_t) {
+      return mesh::Strategy{{data, 1}};
+    });
+  }
+  // f32[n,rows,t] of ids [n,t]: what each of so many queries sees of them, all the tokens.
+  Value seen(Value ids, int64_t rows) const {
+    const Value keys =
+        split(options_.transformer.parallel, ops::expand_dims(present(ids), {1}), [](int64_t data, int64_t) {
+          return mesh::Strategy{{data, 1}};
+        });
+    return times(keys, ops::fill(graph(), {1, rows, 1}, 1, DType::kF32));
+  }
+  // Of [n,t,t] what query i may see, the tokens 0 to i.
+  Value up_to_each(Value mask, int64_t length) const {
+    const Value positions = ops::range(graph(), 0, static_cast<double>(length));
+    const Value earlier = ops::less_equal(ops::expand_dims(positions, {0}), ops::expand_dims(positions, {1}));
+    return times(mask, ops::expand_dims(ops::cast(earlier, DType::kF32), {0}));
+  }
+  // A product of rows of the batch and what is the same for all of them.
+  Value times(Value rows, Value common) const {
+    return split(options_.transformer.parallel, ops::mul(rows, common), [](int64_t data, int64_t) {
+      return mesh::Strategy{{data, 1, 1}, {1, 1, 1}};
+    });
+  }
+
+  TranslatorOptions options_;
   TokenEmbedding& source_;
   TokenEmbedding& target_;
   Transformer& base_;
   Dense& head_;
+  CrossEntropyLoss& loss_;
 };
 
 }  // namespace
