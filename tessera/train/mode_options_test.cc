@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <type_traits>
 
 #include "tessera/base/error.h"
 #include "tessera/base/file_system.h"
@@ -29,6 +30,13 @@ using testing::Not;
 
 constexpr std::array kModes = {ParallelMode::kStandAlone, ParallelMode::kDataParallel, ParallelMode::kHybrid,
                                ParallelMode::kSemiAuto, ParallelMode::kAutomatic};
+static_assert(kModes.size() == kNumParallelModes);
+
+// A row of the table without a word on each mode does not compile.
+static_assert(std::is_constructible_v<OptionUses, OptionUse, OptionUse, OptionUse, OptionUse, OptionUse>);
+static_assert(!std::is_constructible_v<OptionUses, OptionUse, OptionUse, OptionUse, OptionUse>);
+static_assert(!std::is_default_constructible_v<OptionUses>);
+
 constexpr int kRanks = 4;
 constexpr int64_t kRows = 8;
 constexpr int64_t kWidth = 4;

@@ -91,8 +91,9 @@ constexpr std::array<std::string_view, 10> kOfAllModes = {"parallel_mode",
 
 std::string modes_that_read(const ModeOption& option) {
   std::vector<std::string_view> modes;
-  for (size_t i = 0; i < option.uses.size(); ++i) {
-    if (option.uses[i] == kRead) modes.push_back(to_string(static_cast<ParallelMode>(i)));
+  for (size_t i = 0; i < kNumParallelModes; ++i) {
+    const auto mode = static_cast<ParallelMode>(i);
+    if (option.use_in(mode) == kRead) modes.push_back(to_string(mode));
   }
   return fmt::format("{}", fmt::join(modes, ", "));
 }

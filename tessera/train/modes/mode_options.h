@@ -3,6 +3,8 @@
 #pragma once
 
 #include <array>
+#include <concepts>
+#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,15 +22,28 @@ enum class OptionUse {
   kRefused,  // a model of this mode throws InvalidArgument for the option
 };
 
+// What each parallel mode makes of an option: as many uses as there are modes, or it does not compile.
+class OptionUses {
+ public:
+  template <std::same_as<OptionUse>... Uses>
+    requires(sizeof...(Uses) == kNumParallelModes)
+  constexpr OptionUses(Uses... uses) : by_mode_{uses...} {}  // NOLINT: a row of the table is written as a list
+
+  constexpr OptionUse in(ParallelMode mode) const { return by_mode_[static_cast<size_t>(mode)]; }
+
+ private:
+  std::array<OptionUse, kNumParallelModes> by_mode_;
+};
+
 struct ModeOption {
-  std::string_view name;                          // the member of ModelOptions; automatic.<member> for one of its own
-  std::array<OptionUse, kNumParallelModes> uses;  // by ParallelMode
-  bool (*is_set)(const ModelOptions&);            // whether it differs from the default
-  std::string_view needs = {};                    // the options of which one must be set, too; "": none
+  std::string_view name;                // the member of ModelOptions; automatic.<member> for one of its own
+  OptionUses uses;                      // in the order of ParallelMode
+  bool (*is_set)(const ModelOptions&);  // whether it differs from the default
+  std::string_view needs = {};          // the options of which one must be set, too; "": none
   bool (*has_needed)(const ModelOptions&) = nullptr;
   bool names_file = false;  // a single rank splits nothing: it neither reads nor writes this file
 
-  OptionUse use_in(ParallelMode mode) const { return uses[static_cast<size_t>(mode)]; }
+  OptionUse use_in(ParallelMode mode) const { return uses.in(mode); }
 };
 
 // The options whose effect depends on the parallel mode.

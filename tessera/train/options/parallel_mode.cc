@@ -17,13 +17,14 @@ struct Facts {
 };
 
 // By ParallelMode.
-constexpr std::array<Facts, kNumParallelModes> kModes = {{
+constexpr auto kModes = std::to_array<Facts>({
     {.name = "stand_alone", .needs_ranks = false},
     {.name = "data_parallel"},
     {.name = "hybrid_parallel"},
     {.name = "semi_auto_parallel", .reads_strategies = true},
     {.name = "auto_parallel", .reads_strategies = true},
-}};
+});
+static_assert(kModes.size() == kNumParallelModes);
 
 const Facts& facts(ParallelMode mode) { return kModes[static_cast<size_t>(mode)]; }
 

@@ -19,7 +19,7 @@ enum class ParallelMode {
   // device.
   kAutomatic,
 };
-inline constexpr size_t kNumParallelModes = 5;
+inline constexpr size_t kNumParallelModes = static_cast<size_t>(ParallelMode::kAutomatic) + 1;
 
 // "stand_alone", "data_parallel", "hybrid_parallel", "semi_auto_parallel", "auto_parallel". Throws InvalidArgument
 // listing them.
