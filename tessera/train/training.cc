@@ -36,7 +36,17 @@ int64_t Training::steps_per_epoch(const data::Dataset& dataset) const {
 
 void Training::find_place_in(const data::Dataset& dataset, int64_t full_rows) {
   const int64_t accumulated = core_.options.accumulates() ? core_.values->accumulated_batches() : 0;
-  place_.count_in(full_rows, core_.options.gradient_accumulation_steps, accumulated, dataset.get_repeat_count() != 1);
+  const EpochOfData data{.num_batches = dataset.get_dataset_size(),
+                         .rows_per_batch = full_rows,
+                         .is_repeated = dataset.get_repeat_count() != 1};
+  const TrainingPlace saved = place_;
+  place_.count_in(data, core_.options.gradient_accumulation_steps, accumulated);
+  if (place_.position.epoch == saved.position.epoch || core_.context.rank() != 0) return;
+  log_warning(
+      "train: the checkpoint was saved after {} batches of {} rows (of all ranks) of an epoch, and an epoch of this "
+      "data "
+      "set has {} of {}: it goes on with the next epoch",
+      saved.position.batch, saved.rows_per_batch, data.num_batches, data.rows_per_batch);
 }
 
 void Training::say_short_rates(int64_t last_step) {

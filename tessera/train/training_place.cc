@@ -20,24 +20,29 @@ void TrainingPlace::write_to(checkpoint::CheckpointInfo& info) const {
   info.rows_per_batch = rows_per_batch;
 }
 
-void TrainingPlace::count_in(int64_t rows, int64_t batches_per_step, int64_t accumulated, bool is_repeated) {
+void TrainingPlace::count_in(const EpochOfData& data, int64_t batches_per_step, int64_t accumulated) {
+  const int64_t rows = data.rows_per_batch;
   int64_t batches = position.batch;
-  if (batches > 0 && rows_per_batch > 0 && rows_per_batch != rows) {
-    if (is_repeated) {
-      throw InvalidArgument(
-          "train: the checkpoint was saved after {} batches of {} rows (of all ranks) of an epoch, here a batch has "
-          "{}; an epoch of a data set with repeat() can only go on with the batches that it began with: give them {} "
-          "rows",
-          batches, rows_per_batch, rows, rows_per_batch);
-    }
-    const int64_t done = batches * rows_per_batch;
-    if (done % rows != 0) {
+  const bool is_recounted = batches > 0 && rows_per_batch > 0 && rows_per_batch != rows;
+  if (is_recounted && data.is_repeated) {
+    throw InvalidArgument(
+        "train: the checkpoint was saved after {} batches of {} rows (of all ranks) of an epoch, here a batch has "
+        "{}; an epoch of a data set with repeat() can only go on with the batches that it began with: give them {} "
+        "rows",
+        batches, rows_per_batch, rows, rows_per_batch);
+  }
+  const int64_t rows_read = batches * (is_recounted ? rows_per_batch : rows);
+  const bool has_ended = batches > 0 && rows_read >= data.num_batches * rows;
+  if (has_ended) {
+    batches = 0;
+  } else if (is_recounted) {
+    if (rows_read % rows != 0) {
       throw InvalidArgument(
           "train: the checkpoint was saved after {} rows of an epoch ({} batches of {} rows of all ranks), which are "
           "no whole number of batches of {} rows; go on with a batch size that divides {}",
-          done, batches, rows_per_batch, rows, done);
+          rows_read, batches, rows_per_batch, rows, rows_read);
     }
-    batches = done / rows;
+    batches = rows_read / rows;
   }
   if (accumulated > 0 && batches % batches_per_step != accumulated) {
     throw InvalidArgument("train: {} batches of train_step are accumulated; finish the step of {} first", accumulated,
@@ -49,7 +54,7 @@ void TrainingPlace::count_in(int64_t rows, int64_t batches_per_step, int64_t acc
         "number of steps of {} batches; go on with a gradient_accumulation_steps that divides {}",
         batches, rows, batches_per_step, batches);
   }
-  position.batch = batches;
+  position = {position.epoch + (has_ended ? 1 : 0), batches};
   rows_per_batch = rows;
 }
 

@@ -8,6 +8,13 @@
 
 namespace tessera::train {
 
+// An epoch of the data that is trained on.
+struct EpochOfData {
+  int64_t num_batches = 0;
+  int64_t rows_per_batch = 0;  // of all ranks
+  bool is_repeated = false;    // it is several passes, between which a batch may have fewer rows
+};
+
 struct TrainingPlace {
   int64_t step = 0;            // since the beginning of training, skipped ones included
   int64_t epoch = 0;           // of the present call of train(), from 1; 0: between two calls
@@ -20,12 +27,12 @@ struct TrainingPlace {
 
   // Of the present call of train(), whole ones. An epoch is done when its last batch is, whatever a batch is.
   int64_t epochs_done() const { return epoch > 0 && position.batch > 0 ? epoch - 1 : epoch; }
-  // From here on the position counts batches of `rows` rows, `batches_per_step` of which are a step. Throws
-  // InvalidArgument saying what does not divide, where what was read of the epoch does not end with `accumulated`
-  // batches of such a step.
-  // `is_repeated`: an epoch of the data is several passes, between which a batch may have fewer rows; then it cannot be
-  // counted otherwise.
-  void count_in(int64_t rows, int64_t batches_per_step, int64_t accumulated, bool is_repeated);
+  // From here on the position counts batches of `data`, `batches_per_step` of which are a step. What was read may be as
+  // much as an epoch of this data, or more, as where its batches are larger and a last short one is dropped: then that
+  // epoch is done, and the place is where the next one begins. Throws InvalidArgument saying what does not divide,
+  // where what was read of the epoch does not end with `accumulated` batches of such a step, and for another number of
+  // rows where the epoch is repeated passes.
+  void count_in(const EpochOfData& data, int64_t batches_per_step, int64_t accumulated);
   // A step of train() is done.
   void advance(int64_t epoch, int64_t step_in_epoch);
   // train() has ended, maybe before its last epoch did: the next one begins an epoch of the data.

@@ -25,27 +25,59 @@ using testing::ThrowsMessage;
 
 TEST(TrainingPlace, IsBehindTheSameRowInBatchesOfAnySize) {
   const TrainingPlace saved{.step = 4, .epoch = 1, .step_in_epoch = 4, .position = {0, 4}, .rows_per_batch = 4};
+  constexpr int64_t kBatches = 100;  // of an epoch
   for (const int64_t rows : {1, 2, 4, 8, 16}) {
     auto place = saved;
-    place.count_in(rows, /*batches_per_step=*/1, /*accumulated=*/0, /*is_repeated=*/false);
+    place.count_in({kBatches, rows}, /*batches_per_step=*/1, /*accumulated=*/0);
     EXPECT_EQ(place.position, (data::Position{0, 16 / rows})) << rows;
     EXPECT_EQ(place.epochs_done(), 0) << rows;
   }
   auto place = saved;
-  EXPECT_THAT([&] { place.count_in(3, 1, 0, false); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("saved after 16 rows of an epoch (4 batches of 4 rows of all "
-                                                       "ranks), which are no whole number of batches of 3 rows")));
-  EXPECT_THAT([&] { place.count_in(8, 1, 0, true); }, ThrowsMessage<InvalidArgument>(HasSubstr("repeat()")));
-  EXPECT_THAT([&] { place.count_in(4, 3, 0, false); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("gradient_accumulation_steps that divides 4")));
-  EXPECT_THAT([&] { place.count_in(4, 3, 2, false); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("2 batches of train_step are accumulated")));
+  EXPECT_THAT(
+      [&] {
+        place.count_in({kBatches, 3}, 1, 0);
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("saved after 16 rows of an epoch (4 batches of 4 rows of all "
+                                               "ranks), which are no whole number of batches of 3 rows")));
+  EXPECT_THAT(
+      [&] {
+        place.count_in({kBatches, 8, /*is_repeated=*/true}, 1, 0);
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("repeat()")));
+  EXPECT_THAT(
+      [&] {
+        place.count_in({kBatches, 4}, 3, 0);
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("gradient_accumulation_steps that divides 4")));
+  EXPECT_THAT(
+      [&] {
+        place.count_in({kBatches, 4}, 3, 2);
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("2 batches of train_step are accumulated")));
+  EXPECT_EQ(place.position, saved.position);
+}
+
+TEST(TrainingPlace, AtOrBehindTheLastBatchOfAnEpochIsWhereTheNextBegins) {
+  const TrainingPlace saved{.step = 7, .epoch = 1, .step_in_epoch = 7, .position = {0, 7}, .rows_per_batch = 4};
+  // 28 rows were read: batches of 14 end there, whole ones of 12 ended before, one of 4 fewer than 7 did, too.
+  for (const EpochOfData& data : {EpochOfData{2, 14}, EpochOfData{2, 12}, EpochOfData{7, 4}, EpochOfData{3, 4}}) {
+    auto place = saved;
+    place.count_in(data, /*batches_per_step=*/1, /*accumulated=*/0);
+    EXPECT_EQ(place.position, (data::Position{1, 0})) << data.num_batches << " of " << data.rows_per_batch;
+    EXPECT_EQ(place.epochs_done(), 1);
+  }
+  auto place = saved;
+  EXPECT_THAT(
+      [&] {
+        place.count_in({3, 4}, 2, 1);
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("1 batches of train_step are accumulated")));
   EXPECT_EQ(place.position, saved.position);
 }
 
 TEST(TrainingPlace, OfAnEarlierVersionCountsBatches) {
   TrainingPlace place{.epoch = 2, .step_in_epoch = 3, .position = {1, 3}};
-  place.count_in(8, 1, 0, false);
+  place.count_in({100, 8}, 1, 0);
   EXPECT_EQ(place.position, (data::Position{1, 3}));
   EXPECT_EQ(place.rows_per_batch, 8);
 }
@@ -143,6 +175,26 @@ TEST_F(Trainings, ResumedWithBatchesOfAnotherSizeReadTheRowsThatAreLeft) {
   Job halves(*context, {.gradient_accumulation_steps = 2});
   halves.model.load_checkpoint(path());
   EXPECT_EQ(halves.train(rows(4)), 2);
+}
+
+TEST_F(Trainings, ResumedWhereAnEpochOfOtherBatchesOrLessDataHasEndedGoOnWithTheNext) {
+  const auto context = cluster::single_context(1);
+  for (const int64_t steps : {6, 7}) {
+    Job first(*context, {});
+    EXPECT_EQ(first.train(rows(4), std::make_shared<StopAt>(steps, path())), steps);
+    // 24 rows in whole batches of 12; 12 rows.
+    for (const auto& [dataset, size, num_rows] : {std::tuple{rows(12).take(2), 2, 24}, {rows(4).take(3), 3, 12}}) {
+      Job next(*context, {});
+      next.model.load_checkpoint(path());
+      take_read();
+      const auto counted = std::make_shared<StopAt>();
+      next.model.train(3, dataset, {counted});
+      EXPECT_EQ(counted->steps, 2 * size) << steps << " steps were saved";
+      EXPECT_EQ(next.model.step(), steps + 2 * size);
+      EXPECT_EQ(next.model.position(), (data::Position{3, 0}));
+      EXPECT_EQ(take_read(), from_to(0, num_rows));
+    }
+  }
 }
 
 TEST_F(Trainings, ResumedByMoreRanksOfShardsReadTheRowsThatAreLeft) {
