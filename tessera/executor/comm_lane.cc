@@ -1,5 +1,7 @@
 #include "tessera/executor/comm_lane.h"
 
+#include <utility>
+
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/thread.h"
@@ -18,13 +20,13 @@ CommLane::~CommLane() {
   thread_.join();
 }
 
-int64_t CommLane::start(const std::function<void()>& task, bool wakes) {
+int64_t CommLane::start(Task task, bool wakes) {
   int64_t ticket;
   {
     const std::lock_guard lock(mutex_);
     check(num_started_ - num_ended_ < kMaxPending, "too many collectives under way");
     ticket = num_started_++;
-    tasks_[static_cast<size_t>(ticket % kMaxPending)] = &task;
+    tasks_[static_cast<size_t>(ticket % kMaxPending)] = std::move(task);
   }
   if (wakes) started_.notify_one();
   return ticket;
@@ -44,8 +46,21 @@ void CommLane::wait(int64_t ticket) {
   if (has_next()) started_.notify_one();
 }
 
+void CommLane::drain() {
+  std::unique_lock lock(mutex_);
+  while (is_running_ || has_next()) {
+    if (has_next()) {
+      run_next(lock);
+    } else {
+      ended_.wait(lock);
+    }
+  }
+}
+
+void CommLane::wake() { started_.notify_one(); }
+
 void CommLane::run_next(std::unique_lock<std::mutex>& lock) {
-  const auto* task = tasks_[static_cast<size_t>(num_ended_ % kMaxPending)];
+  const Task task = std::move(tasks_[static_cast<size_t>(num_ended_ % kMaxPending)]);
   is_running_ = true;
   lock.unlock();
   std::exception_ptr error;
@@ -72,6 +87,11 @@ void CommLane::work(int rank) {
     if (stop_) return;
     run_next(lock);
   }
+}
+
+void CommLanes::drain() {
+  for (CommLane& lane : lanes_) lane.wake();
+  for (CommLane& lane : lanes_) lane.drain();
 }
 
 }  // namespace tessera::executor

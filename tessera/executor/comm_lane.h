@@ -1,7 +1,8 @@
 // CommLane: a rank's thread for collectives. Tasks run in the order in which they are started; the compute lane waits
 // for each by its ticket, and runs itself what the thread has not come to by then: to wake the thread and be woken by
-// it takes longer than most small collectives. Nothing is allocated after construction while at most kMaxPending tasks
-// are under way.
+// it takes longer than most small collectives. The lane owns a task until it has ended, so whoever started it may be
+// gone by then; what the task works on must last as long as the lane, or until drain() returns. Nothing is allocated
+// after construction while at most kMaxPending tasks are under way.
 //
 // A rank has several (CommLanes). All ranks start all their collectives in one order, and wait for none that they have
 // not started; so the first of those under way that has not ended everywhere can go on, whichever lane it is in.
@@ -12,6 +13,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -22,6 +24,7 @@ namespace tessera::executor {
 class CommLane {
  public:
   static constexpr int64_t kMaxPending = 4096;
+  using Task = std::shared_ptr<const std::function<void()>>;
 
   explicit CommLane(int rank);
   // Lets the running task end (its own deadline bounds it), drops the rest.
@@ -29,12 +32,15 @@ class CommLane {
   CommLane(const CommLane&) = delete;
   CommLane& operator=(const CommLane&) = delete;
 
-  // `task` must live until wait() returns for its ticket. Tickets count up. The thread sleeps on where `wakes` is
-  // false: wait() follows at once.
-  int64_t start(const std::function<void()>& task, bool wakes = true);
+  // Tickets count up. The thread sleeps on where `wakes` is false: wait() follows at once.
+  int64_t start(Task task, bool wakes = true);
   // Returns when the task and all before it have ended. Rethrows the first error of any task; the lane then runs no
   // further ones.
   void wait(int64_t ticket);
+  // Returns when no task is running and none will be: all have ended, or one has failed, which wait() tells.
+  void drain();
+  // Has the thread look for tasks that were started without waking it.
+  void wake();
 
  private:
   void work(int rank);
@@ -45,7 +51,7 @@ class CommLane {
   std::mutex mutex_;
   std::condition_variable started_;
   std::condition_variable ended_;
-  std::array<const std::function<void()>*, kMaxPending> tasks_{};
+  std::array<Task, kMaxPending> tasks_{};
   int64_t num_started_ = 0;
   int64_t num_ended_ = 0;
   bool is_running_ = false;  // a task, on either thread
@@ -59,6 +65,8 @@ class CommLanes {
  public:
   explicit CommLanes(int rank) : lanes_{CommLane(rank), CommLane(rank)} {}
   CommLane& operator[](int64_t number) { return lanes_[static_cast<size_t>(number)]; }
+  // Returns when all of them are drained. A task of one may wait, by way of other ranks, for one of another.
+  void drain();
 
  private:
   std::array<CommLane, ir::kNumCommLanes> lanes_;

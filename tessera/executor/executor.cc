@@ -38,6 +38,21 @@ bool surely_within(const TensorView& view, const ops::IndexRange& range) {
   }
 }
 
+// Drains the lanes where a run ends, however it does: what stops it, as a loss that is not finite, stands before the
+// waits for the gradients, which the other ranks go on with.
+class DrainsLanes {
+ public:
+  explicit DrainsLanes(CommLanes* lanes) : lanes_(lanes) {}
+  ~DrainsLanes() {
+    if (lanes_ != nullptr) lanes_->drain();
+  }
+  DrainsLanes(const DrainsLanes&) = delete;
+  DrainsLanes& operator=(const DrainsLanes&) = delete;
+
+ private:
+  CommLanes* lanes_;
+};
+
 }  // namespace
 
 bool all_finite(const TensorView& view) {
@@ -58,7 +73,7 @@ bool all_finite(const TensorView& view) {
 
 Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& kernels, CommLanes* lanes,
                    const GroupResolver& groups, int num_ranks)
-    : schedule_(std::move(schedule)), parallel_for_(kernels.num_threads()), arena_(arena) {
+    : schedule_(std::move(schedule)), parallel_for_(kernels.num_threads()), arena_(arena), lanes_(lanes) {
   arena.grow_to(schedule_.arena_bytes);
   // As a kernel that makes what lies there splits it between the threads.
   for (const auto& block : schedule_.blocks) arena.touch(block.offset, block.bytes, parallel_for_);
@@ -100,7 +115,8 @@ Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& k
       task.copy.emplace(from.shape, from.strides, task.outputs[0].strides, size_bytes(from.dtype));
     } else if (step.kind == StepKind::kStart) {
       check(lanes != nullptr, "a schedule with collectives needs communication lanes");
-      task.collective = make_collective(step, task, groups);
+      task.collective = std::make_shared<const std::function<void()>>(
+          prepare_collective(step, task.inputs, task.outputs, groups(step.attributes)));
       task.lane = &(*lanes)[ir::lane_of(step.attributes)];
       task.is_awaited_at_once = s + 1 < tasks_.size() && schedule_.steps[s + 1].joins == static_cast<int>(s);
     }
@@ -213,6 +229,7 @@ void Executor::fill_planned_memory() {
 void Executor::run() {
   bad_index_.reset();
   if (fill_with_nan_) fill_planned_memory();
+  const DrainsLanes end(lanes_);
   if (!profiling_) {
     for (size_t s = 0; s < tasks_.size(); ++s) run_task(s);
     return;
@@ -227,6 +244,7 @@ void Executor::run() {
 
 std::string Executor::find_non_finite() {
   // Collectives are run too: the other ranks look for theirs at the same time.
+  const DrainsLanes end(lanes_);
   std::string found;
   for (size_t s = 0; s < tasks_.size(); ++s) {
     const Step& step = schedule_.steps[s];
@@ -273,10 +291,6 @@ std::vector<StepTime> Executor::profile() const {
     times.push_back({kind, step.source, static_cast<double>(nanoseconds_[s]) / 1000.0});
   }
   return times;
-}
-
-std::function<void()> Executor::make_collective(const Step& step, const Task& task, const GroupResolver& groups) const {
-  return prepare_collective(step, task.inputs, task.outputs, groups(step.attributes));
 }
 
 }  // namespace tessera::executor

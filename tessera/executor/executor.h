@@ -56,7 +56,8 @@ class Executor {
   Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& kernels, CommLanes* lanes,
            const GroupResolver& groups, int num_ranks = 1);
 
-  // One step. No allocation. Throws NonFiniteLoss, InvalidIndex, or what a kernel or collective throws.
+  // One step. No allocation. Throws NonFiniteLoss, InvalidIndex, or what a kernel or collective throws. When it returns
+  // or throws, no collective is under way: those that were started have ended, or one of their lane has failed.
   //
   // A bad index is found before the kernel that would read it. Where all ranks share the loss, the step goes on with a
   // loss that is NaN, so that all ranks stop at the check of it, with nothing updated; else it ends at once.
@@ -95,7 +96,7 @@ class Executor {
     PreparedKernel kernel;
     std::span<std::byte> scratch;
     std::optional<StridedCopy> copy;
-    std::function<void()> collective;
+    CommLane::Task collective;
     CommLane* lane = nullptr;
     bool is_awaited_at_once = false;  // the next step waits for this collective
     int64_t ticket = -1;
@@ -108,8 +109,6 @@ class Executor {
   int find_shared_loss(int num_ranks) const;
   void run_task(size_t index);
   void fill_planned_memory();
-  std::function<void()> make_collective(const ir::Step& step, const Task& task, const GroupResolver& groups) const;
-
   ir::Schedule schedule_;
   ParallelFor parallel_for_;
   std::vector<Task> tasks_;
@@ -118,6 +117,7 @@ class Executor {
   std::map<std::string, TensorView> inputs_;
   std::map<std::string, TensorView> outputs_;
   Arena& arena_;
+  CommLanes* lanes_;
   std::function<void(const TensorView&)> before_update_;
   bool fill_with_nan_ = false;
   bool profiling_ = false;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <future>
 
 #include "tessera/base/error.h"
 #include "tessera/ops/functions.h"
@@ -107,6 +108,76 @@ TEST(NonFiniteLossOnRanks, StopsAllOfThemAndIsNamedWhereItIs) {
                 ThrowsMessage<executor::NonFiniteLoss>(
                     AllOf(StartsWith("loss is nan"), HasSubstr(is_bad ? "log \"logarithm\"" : "of all_reduce"))));
     EXPECT_THAT(session.value("w").to_doubles(), ElementsAre(1, 1, 1, 1));
+  });
+}
+
+// A step whose loss stops it while what it has summed up over the ranks is not awaited yet.
+ir::Graph step_with_a_late_sum(const Type& type) {
+  ir::Graph graph("step");
+  const Value x = graph.add_input(InputKind::kInput, "x", type);
+  const Value w = graph.add_input(InputKind::kParameter, "w", type);
+  const Value sum = ops::all_reduce(x, {.name = "alone", .ranks = {0}, .own = 0});
+  graph.add_output("loss", ops::reduce_sum(ops::log(x), {0}));
+  graph.assign("w", w + sum);
+  graph.finish_assignments();
+  return graph;
+}
+
+TEST(NonFiniteLoss, LeavesNoCollectiveUnderWay) {
+  const auto context = cluster::single_context(1);
+  Session session(*context, {.fusions = compiler::Fusions::none()});
+  const Type type{DType::kF32, {4}};
+  session.declare("w", type);
+  const auto step = session.compile_local(step_with_a_late_sum(type));
+  executor::Arena arena(1 << 20);
+  executor::CommLanes lanes(0);
+  executor::Executor executor(
+      step->compiled().schedule, arena, session.kernels(),
+      &lanes, [&](const Attributes&) -> auto& { return context->world(); });
+  copy_elements(Tensor::full(type, -1).view(), executor.input("x"));
+  const auto make_task = [](std::function<void()> run) {
+    return std::make_shared<const std::function<void()>>(std::move(run));
+  };
+  // What holds up the collective ends when somebody asks for what is under way in the other lane: nobody does but a
+  // run that ends.
+  const auto ends_all = [&](const std::function<void()>& run) {
+    std::promise<void> released;
+    bool has_ended = false;
+    const int64_t ticket = lanes[ir::kAwaitedLane].start(make_task([&] { released.set_value(); }), /*wakes=*/false);
+    const int64_t held_up = lanes[ir::kGradientLane].start(make_task([&] {
+      released.get_future().wait();
+      has_ended = true;
+    }));
+    run();
+    const bool ended = has_ended;
+    lanes[ir::kAwaitedLane].wait(ticket);
+    lanes[ir::kGradientLane].wait(held_up);
+    return ended;
+  };
+  EXPECT_TRUE(ends_all([&] { EXPECT_THROW(executor.run(), executor::NonFiniteLoss); }));
+  EXPECT_TRUE(ends_all([&] { EXPECT_THAT(executor.find_non_finite(), HasSubstr("of log")); }));
+}
+
+TEST(NonFiniteLossOnRanks, HasSummedUpTheGradientsAndMayEndTheStepsLife) {
+  run_ranks(2, [](cluster::Context& context) {
+    Session session(context, {.fusions = compiler::Fusions::none()});
+    const Type type{DType::kF32, {1 << 20}};
+    session.declare("w", type);
+    ir::Graph graph("step");
+    const Value x = graph.add_input(InputKind::kInput, "x", {DType::kF32, {4, 1 << 20}});
+    const Value w = graph.add_input(InputKind::kParameter, "w", type);
+    const Value sum = ops::reduce_sum(x, {0});
+    graph.add_output("loss", ops::log(ops::reduce_sum(ops::slice(x, {0, 0}, {4, 1}), {0, 1})));
+    graph.add_output("sum", sum);
+    graph.assign("w", w + sum);
+    graph.finish_assignments();
+    const mesh::Mesh mesh({{"data", 2}});
+    auto step = session.compile(graph, mesh, {{"x", {mesh, {.dims = {{0}, {}}, .partial = {}}}}});
+    set(*step, "x", Tensor::full({DType::kF32, {2, 1 << 20}}, -1.0 - context.rank()));
+    EXPECT_THROW(step->run(), executor::NonFiniteLoss);
+    const auto sums = Tensor::copy_of(step->output("sum")).to_doubles();
+    EXPECT_EQ(std::count(sums.begin(), sums.end(), -6), std::ssize(sums));
+    step.reset();
   });
 }
 
