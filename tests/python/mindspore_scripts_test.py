@@ -391,6 +391,49 @@ def test_a_derived_optimizers_groups_have_rates_of_their_own():
         optimizer.get_lr_parameter(Parameter(Tensor([1.0]), name="other"))
 
 
+def test_a_derived_optimizer_finds_the_words_of_the_references_own():
+    from mindspore.nn.optim.optimizer import opt_init_args_register
+
+    class Own(nn.Optimizer):
+        @opt_init_args_register
+        def __init__(self, params, learning_rate, momentum=0.9, weight_decay=0.0):
+            super().__init__(learning_rate, params, weight_decay, loss_scale=2.0)
+
+        @nn.Optimizer.target.setter
+        def target(self, value):
+            self._set_base_target(value)
+
+    net = nn.Dense(2, 1)
+    own = Own(net.trainable_params(), 0.1, weight_decay=0.25)
+    assert own.cls_name == "Own" and own.init_args == {"momentum": 0.9, "weight_decay": 0.25} and own.init_learning_rate == 0.1
+    assert own._parameters is own.parameters and own.optim_filter == own.decay_flags == (True, True) and not own.use_parallel
+    assert own.weight_decay.asnumpy() == 0.5 and own.get_weight_decay() is own.weight_decay and own.reciprocal_scale.asnumpy() == 0.5
+    assert not own._is_dynamic_lr_or_weight_decay() and Own(net.trainable_params(), [0.1, 0.2])._is_dynamic_lr_or_weight_decay()
+    grouped = Own([{"params": [net.weight], "lr": [0.3, 0.2]}, {"params": [net.bias], "weight_decay": 0.5}], 0.1)
+    assert [float(decay.asnumpy()) for decay in grouped.weight_decay] == [0, 1] and grouped.decay_flags == (False, True)
+    assert [round(float(rate(grouped.global_step).asnumpy()), 6) for rate in grouped.learning_rate] == [0.3, 0.1]
+    own.target = "CPU"
+    with pytest.raises(ValueError, match="'target' cannot be set to 'GPU' in the 'CPU' environment"):
+        own.target = "GPU"
+
+
+def test_a_form_for_tensors_may_decide_by_a_value():
+    grow = ops.MultitypeFuncGraph("grow")
+
+    @grow.register("Tensor", "Tensor")
+    def _(x, y):
+        if ops.reduce_sum(x) == 0:
+            x = y
+        return x + y
+
+    class Grown(nn.Cell):
+        def construct(self, x, y):
+            return ops.HyperMap()(grow, (x, y), (y, y))[0]
+
+    zeros, ones = Tensor([0.0, 0.0], ms.float32), Tensor([1.0, 1.0], ms.float32)
+    assert Grown()(zeros, ones).asnumpy().tolist() == [2, 2] and Grown()(2 * ones, ones).asnumpy().tolist() == [3, 3]
+
+
 # --- callbacks
 
 

@@ -62,6 +62,9 @@ for axis in (None, 1, (0, 2)):
     for name in "amax amin mean sum prod var std".split():
         if axis != (0, 2) or name != "prod":
             function(f"ops.{name} {axis}", lambda f, x, axis=axis: f(x, axis), floats(2, 3, 4))
+for name in "reduce_sum reduce_mean reduce_max reduce_min".split():
+    function(f"ops.{name}", lambda f, x: f(x), floats(2, 3, 4))
+    function(f"ops.{name} axes", lambda f, x: f(x, (0, 2)), floats(2, 3, 4))
 for name in "var std var_mean std_mean".split():
     function(f"ops.{name}", lambda f, x: f(x, 1, 1, True), floats(2, 3, 4))
 plain("argmax argmin", floats(3, 5), gradient=False)

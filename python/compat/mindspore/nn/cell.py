@@ -51,6 +51,8 @@ class Cell(tessera.nn.Cell):
 
     def __init__(self, auto_prefix=True, flags=None):
         super().__init__(auto_prefix=auto_prefix)
+        # What scripts name in their errors.
+        self.__dict__["cls_name"] = type(self).__name__
         if flags:
             self.add_flags(**flags)
 

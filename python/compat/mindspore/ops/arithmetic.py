@@ -418,6 +418,18 @@ def min(input, axis=None, keepdims=False, *, initial=None, where=None):
     return amin(input, axis, keepdims, initial=initial, where=where), _kept(_ops.cast(_ops.argmax(-input, axis), _tessera.int64), axis, keepdims)
 
 
+def _over_axes(reduce):
+    def over_axes(x, axis=()):
+        return reduce(x, axis)
+
+    over_axes.__name__ = over_axes.__qualname__ = reduce.__name__
+    over_axes.__doc__ = f"{reduce.__name__} over axes, all of them where none is named."
+    return over_axes
+
+
+reduce_sum, reduce_mean, reduce_max, reduce_min = map(_over_axes, (_ops.reduce_sum, _ops.reduce_mean, _ops.reduce_max, _ops.reduce_min))
+
+
 def aminmax(input, *, axis=0, keepdims=False):
     """(the smallest, the largest) along an axis; None: of all."""
     return amin(input, axis, keepdims), amax(input, axis, keepdims)

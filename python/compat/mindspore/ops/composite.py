@@ -46,7 +46,7 @@ class MultitypeFuncGraph:
         kinds = tuple(_kind(arg) for arg in args)
         for known, function in self.entries.items():
             if len(known) == len(kinds) and all(k == a or (k == "Number" and a == "Bool") for k, a in zip(known, kinds)):
-                return function(*args)
+                return traced(function)(*args) if tessera.nn.is_tracing() else function(*args)
         raise TypeError(f"The function '{self.name}' has no form for ({', '.join(kinds)}); it has "
                         f"{', '.join('(' + ', '.join(k) + ')' for k in self.entries)}.")
 

@@ -13,7 +13,9 @@ class Inter:
     NEAREST = 0
     ANTIALIAS = 1
     BILINEAR = LINEAR = 2
-    BICUBIC = 3
+    BICUBIC = CUBIC = 3
+    AREA = 4
+    PILCUBIC = 5
 
 
 def RandomCrop(size, padding=None, pad_if_needed=False, fill_value=0, padding_mode=None):

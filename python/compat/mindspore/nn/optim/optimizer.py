@@ -50,6 +50,17 @@ class _Table(LearningRateSchedule):
         return _ops.gather(self.learning_rate, _ops.minimum(_ops.reshape(global_step, ()), self._last), 0)
 
 
+class _Fixed(LearningRateSchedule):
+    """The same rate at every step, where groups beside it have schedules."""
+
+    def __init__(self, learning_rate):
+        super().__init__()
+        self.learning_rate = learning_rate
+
+    def construct(self, global_step):
+        return self.learning_rate + 0.0
+
+
 class Optimizer(Cell):
     """Updates parameters from their gradients: optimizer(gradients), in construct() or outside. To be derived: construct(gradients)
     assigns to `parameters` and to states, which are parameters of the cell.
@@ -76,21 +87,40 @@ class Optimizer(Cell):
             self._rates = [made.get(id(group_of[id(p)]), default_rate) for p in own]
         else:
             self._rates = [default_rate] * len(own)
+        self.dynamic_lr = any(isinstance(r, tessera.nn.Cell) for r in self._rates)
+        if self.dynamic_lr:
+            fixed = {id(r): _Fixed(r) for r in self._rates if not isinstance(r, tessera.nn.Cell)}
+            self._rates = [fixed.get(id(r), r) for r in self._rates]
         for i, part in enumerate(dict.fromkeys(r for r in self._rates if isinstance(r, tessera.nn.Cell))):
             setattr(self, f"_rate_{i}", part)
-        self.dynamic_lr = any(isinstance(r, tessera.nn.Cell) for r in self._rates)
         self.learning_rate = ParameterTuple(self._rates) if self.is_group_lr and not self.dynamic_lr else tuple(self._rates) if self.is_group_lr else default_rate
         self.parameters = ParameterTuple(own)
-        self._decays = [group_of[id(p)].get("weight_decay", default_decay) if self.is_group else
-                        0.0 if "beta" in p.name or "gamma" in p.name else default_decay for p in own]
-        self.weight_decay = tuple(self._decays) if self.is_group else default_decay
-        self.exec_weight_decay = any(self._decays)
+        # The words of the reference's own optimizers, which scripts that derive theirs copy.
+        decays = [group_of[id(p)].get("weight_decay", default_decay) * self.loss_scale if self.is_group else default_decay * self.loss_scale for p in own]
+        self.decay_flags = tuple(decay > 0 if self.is_group else "beta" not in p.name and "gamma" not in p.name for p, decay in zip(own, decays))
+        self.weight_decay = (tuple(tessera.Tensor(decay, tessera.float32) for decay in decays) if self.is_group else
+                             tessera.Tensor(default_decay * self.loss_scale, tessera.float32))
+        self.exec_weight_decay = any(decays)
+        self.dynamic_weight_decay, self.dynamic_decay_flags = False, (False, ) * len(own) if self.is_group else False
+        self.grad_centralization = bool(centralized)
         self._centralized = {id(p) for p in centralized}
+        self.grad_centralization_flags = tuple(id(p) in self._centralized for p in own)
         self.need_scale = self.loss_scale != 1.0
+        self.reciprocal_scale = tessera.Tensor(1.0 / self.loss_scale, tessera.float32)
         self.param_length = len(own)
+        # Every rank updates what it holds: a parallel optimizer is the plan's business.
+        self.use_parallel, self.optim_filter, self.param_rank = False, (True, ) * len(own), None
         from mindspore import ops
         self.assignadd, self.hyper_map, self.map_ = ops.AssignAdd(), ops.HyperMap(), ops.Map()
         self.global_step_increase_tensor = tessera.Tensor([1], tessera.int32)
+
+    @property
+    def _parameters(self):
+        return self.parameters
+
+    def _is_dynamic_lr_or_weight_decay(self):
+        """Whether global_step counts: the rate depends on it."""
+        return self.dynamic_lr
 
     @staticmethod
     def _rate_cell(value, name):
@@ -110,13 +140,17 @@ class Optimizer(Cell):
         return tuple(rates[id(r)] for r in self._rates) if self.is_group_lr else rates[id(self._rates[0])]
 
     def get_weight_decay(self):
-        """That of each parameter where there are groups."""
+        """A tensor, times the loss scale; one for each parameter where there are groups."""
         return self.weight_decay
 
     def decay_weight(self, gradients):
         """The gradients, each with its parameter times the decay added; parameters with beta or gamma in their names are exempt where there
         are no groups."""
-        return tuple(g + p * (decay * self.loss_scale) if decay else g for p, decay, g in zip(self.parameters, self._decays, gradients))
+        if not self.exec_weight_decay:
+            return gradients
+        decay = self.get_weight_decay()
+        decays = decay if self.is_group else (decay, ) * self.param_length
+        return tuple(g + p * _ops.cast(decay, g.dtype) if flag else g for p, decay, flag, g in zip(self.parameters, decays, self.decay_flags, gradients))
 
     def gradients_centralization(self, gradients):
         """The gradients, those of centralized groups less their mean over all dims but the first."""
@@ -141,13 +175,32 @@ class Optimizer(Cell):
             if id(p) not in places:
                 raise ValueError(f"For 'get_lr_parameter', the parameter {p.name} is not in optimizer, please check whether the argument 'param' is correct.")
             rate_of = self._rates[places[id(p)]]
-            found.append(rate_of.learning_rate if isinstance(rate_of, _Table) else rate_of)
+            found.append(rate_of.learning_rate if isinstance(rate_of, (_Table, _Fixed)) else rate_of)
         return found if isinstance(param, list) else found[0]
+
+    def broadcast_params(self, optim_result):
+        """What the update gave: every rank has all of it."""
+        return optim_result
+
+    def _grad_sparse_indices_deduplicate(self, gradients):
+        return gradients
 
     @property
     def target(self):
         """CPU: where parameters are updated."""
         return "CPU"
+
+    @target.setter
+    def target(self, value):
+        self._set_base_target(value)
+
+    def _set_base_target(self, value):
+        if not isinstance(value, str):
+            raise TypeError(f"For 'Optimizer', the property 'target' must be string, but got {type(value).__name__}.")
+        if value not in ("CPU", "Ascend", "GPU"):
+            raise ValueError(f"For 'Optimizer', the property 'target' must be one of ['CPU', 'Ascend' ,'GPU'], but got {value}.")
+        if value != "CPU":
+            raise ValueError(f"For 'Optimizer', the property 'target' cannot be set to '{value}' in the 'CPU' environment.")
 
     @property
     def unique(self):
