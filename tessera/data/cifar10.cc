@@ -13,6 +13,8 @@ constexpr int64_t kSide = 32;
 constexpr int64_t kPlane = kSide * kSide;
 constexpr int64_t kRecord = 1 + 3 * kPlane;
 constexpr int kNumTrainFiles = 5;
+// A file of CIFAR-10 has 10000 records. All labels are looked at, which takes minutes where a file has far more.
+constexpr int64_t kMostRecords = 1'000'000;
 
 // The files of `usage` that are there, in order. Throws when none is.
 std::vector<std::string> file_names(FileSystem& files, const std::string& directory, const std::string& usage) {
@@ -73,6 +75,13 @@ class Cifar10 : public Source {
           "cifar10 file \"{}\": size must be a positive multiple of {} bytes, got {} bytes = {} "
           "records and {} bytes; it is truncated or of another format",
           path, kRecord, size, size / kRecord, size % kRecord);
+    }
+    if (size / kRecord > kMostRecords) {
+      throw InvalidArgument(
+          "cifar10 file \"{}\": must hold at most {} records, its {} bytes would be {}; it is of another format, or "
+          "cut "
+          "it into several files",
+          path, kMostRecords, size, size / kRecord);
     }
     const auto* records = reinterpret_cast<const uint8_t*>(bytes.data());
     for (int64_t i = 0; i < size / kRecord; ++i) {

@@ -22,6 +22,8 @@ namespace {
 
 // Larger sides are a damaged header or an attack: 2^28 pixels are 768 MiB.
 constexpr int64_t kMostPixels = int64_t{1} << 28;
+// So many pixels of 32 bits and what describes them.
+constexpr int64_t kMostBytes = 4 * kMostPixels + (int64_t{1} << 20);
 
 Tensor new_image(int64_t height, int64_t width, const char* format, const std::string& name) {
   if (height < 1 || width < 1 || height > kMostPixels / width) {
@@ -250,8 +252,15 @@ Tensor decode_bmp(std::span<const std::byte> bytes, const std::string& name) {
 
 }  // namespace
 
+void require_image_size(int64_t size_bytes, const std::string& name) {
+  if (size_bytes <= kMostBytes) return;
+  throw InvalidArgument("{}: must have at most {} bytes to be read as an image, it has {}", name, kMostBytes,
+                        size_bytes);
+}
+
 Tensor decode_image(std::span<const std::byte> bytes, const std::string& name) {
   using namespace std::string_view_literals;
+  require_image_size(std::ssize(bytes), name);
   if (begins_with(bytes, "\xff\xd8\xff"sv)) return decode_jpeg(bytes, name);
   if (begins_with(bytes, "\x89PNG\r\n\x1a\n"sv)) return decode_png(bytes, name);
   if (begins_with(bytes, "BM"sv)) return decode_bmp(bytes, name);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -14,5 +15,8 @@ namespace tessera::data {
 // that is damaged or truncated, for another format, and for JPEG and PNG where Tessera was built without libjpeg or
 // libpng.
 Tensor decode_image(std::span<const std::byte> bytes, const std::string& name = "image");
+
+// Throws InvalidArgument for a file of more bytes than the largest image that is read: it need not be looked at.
+void require_image_size(int64_t size_bytes, const std::string& name);
 
 }  // namespace tessera::data

@@ -6,6 +6,7 @@
 
 #include "tessera/base/printable.h"
 #include "tessera/base/strings.h"
+#include "tessera/data/image_file.h"
 
 namespace tessera::data {
 namespace {
@@ -57,6 +58,7 @@ class ImageFolder : public Source {
     check_equal(column, size_t{0}, "column of any size");
     const auto file = files_.open(paths_[static_cast<size_t>(sample.index)]);
     const auto bytes = file->bytes();
+    require_image_size(std::ssize(bytes), sample_name(sample));
     Tensor value(DType::kU8, {static_cast<int64_t>(bytes.size())});
     if (!bytes.empty()) std::memcpy(value.values<uint8_t>().data(), bytes.data(), bytes.size());
     return value;

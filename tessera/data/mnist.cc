@@ -1,6 +1,7 @@
 #include "tessera/data/mnist.h"
 
 #include <algorithm>
+#include <limits>
 #include <span>
 
 #include "tessera/base/strings.h"
@@ -41,8 +42,8 @@ Idx open_idx(FileSystem& files, const std::string& path, uint32_t magic) {
   for (size_t i = 0; i < num_dims; ++i) {
     const uint32_t size = big_endian(bytes, 4 + 4 * i);
     idx.sizes.push_back(size);
-    // Sizes beyond the file's cannot be right; the product of such would overflow.
-    wanted = wanted > bytes.size() ? wanted : wanted * size;
+    // What is more than a number counts is more than the file.
+    if (__builtin_mul_overflow(wanted, uint64_t{size}, &wanted)) wanted = std::numeric_limits<uint64_t>::max();
   }
   if (wanted == 0 || bytes.size() - header != wanted) {
     throw InvalidArgument("mnist file \"{}\": its header says {}, which is {} bytes, but {} follow it", path,
