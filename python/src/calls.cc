@@ -218,6 +218,12 @@ struct Trace {
   std::optional<Spread> spread;
 };
 
+int64_t rows_of_all_ranks(int64_t rows, int ranks) {
+  int64_t all = 0;
+  if (!__builtin_mul_overflow(rows, int64_t{ranks}, &all)) return all;
+  throw InvalidArgument("{} rows on each of {} ranks are more than an int64 counts", rows, ranks);
+}
+
 // Nothing where the spread is for training steps only, and this is none.
 std::optional<Trace> trace_spread(nb::handle self, nn::Cell& cell, const nb::args& args, const nb::kwargs& kwargs,
                                   const std::vector<Tensor>& inputs, const std::optional<Spread>& spread) {
@@ -227,7 +233,9 @@ std::optional<Trace> trace_spread(nb::handle self, nn::Cell& cell, const nb::arg
   size_t next = 0;
   const auto symbol_of = [&](nb::handle) {
     Type type = inputs[next].type();
-    if (spread && !spread->full_batch && type.shape.ndim() > 0) type.shape[0] *= context().size();
+    if (spread && !spread->full_batch && type.shape.ndim() > 0) {
+      type.shape[0] = rows_of_all_ranks(type.shape[0], context().size());
+    }
     const auto value = graph.add_input(ir::InputKind::kInput, std::to_string(next), type);
     ++next;
     return nb::cast(value);

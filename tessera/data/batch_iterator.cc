@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <mutex>
 
 #include "tessera/base/thread.h"
@@ -75,6 +76,12 @@ void validate(const Pipeline& pipeline, const IterateOptions& options) {
   const Position& start = options.start;
   if (start.epoch < 0 || start.batch < 0 || start.batch > pipeline.size()) {
     throw InvalidArgument("batches: start {} lies outside an epoch of {} batches", start.to_string(), pipeline.size());
+  }
+  int64_t first_sample = 0;
+  if (__builtin_mul_overflow(start.batch, std::max<int64_t>(pipeline.batch_size, 1), &first_sample) ||
+      first_sample > std::numeric_limits<int64_t>::max() / 2) {
+    throw InvalidArgument("batches: start {} lies behind more samples than an int64 counts: {} a batch",
+                          start.to_string(), pipeline.batch_size);
   }
   if (options.num_parts < 1 || options.part < 0 || options.part >= options.num_parts) {
     throw InvalidArgument("batches: part must be in [0, num_parts), got part {} of {}", options.part,

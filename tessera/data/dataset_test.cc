@@ -450,7 +450,13 @@ TEST(Dataset, RefusesWhatDoesNotFitByName) {
       },
       "\"a\" is f32[2], \"b\" is f32[3]");
   refused([] { parse_position("epoch=1"); }, "must look like \"epoch=2 batch=17\"");
-  refused([] { parse_position("epoch=-1 batch=0"); }, "must not be negative");
+  refused([] { parse_position("epoch=-1 batch=0"); }, "epoch and batch must be from 0 to 4611686018427387903");
+  refused([] { parse_position("epoch=9223372036854775807 batch=0"); }, "epoch and batch must be from 0 to");
+  refused(
+      [] {
+        ids(4).repeat(-1).batch(8).batches({.start = {0, int64_t{1} << 61}});
+      },
+      "lies behind more samples than an int64 counts: 8 a batch");
 }
 
 TEST(Workers, WithoutRoomForThemIterationIsRefused) {

@@ -1,5 +1,7 @@
 #include "tessera/data/position.h"
 
+#include <limits>
+
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
 
@@ -16,8 +18,10 @@ Position parse_position(std::string_view text) {
   }
   const Position position{parse_int(words[0].substr(kEpoch.size()), "epoch of a data position"),
                           parse_int(words[1].substr(kBatch.size()), "batch of a data position")};
-  if (position.epoch < 0 || position.batch < 0) {
-    throw InvalidArgument("data position \"{}\": epoch and batch must not be negative", text);
+  // What follows a position is counted from it.
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 2;
+  if (position.epoch < 0 || position.batch < 0 || position.epoch > kMost || position.batch > kMost) {
+    throw InvalidArgument("data position \"{}\": epoch and batch must be from 0 to {}", text, kMost);
   }
   return position;
 }

@@ -8,6 +8,9 @@
 namespace tessera::solver {
 namespace {
 
+// So much that sums and differences of usages, twice over, are numbers of 64 bits.
+constexpr int64_t kMostUsage = int64_t{1} << 61;
+
 std::string node_text(const Problem& problem, size_t index) {
   const std::string& name = problem.nodes[index].name;
   return name.empty() ? fmt::format("node {}", index) : fmt::format("node {} \"{}\"", index, name);
@@ -25,6 +28,7 @@ void check_costs(const std::vector<double>& costs, const std::string& where) {
 }  // namespace
 
 void validate(const Problem& problem) {
+  int64_t most_usage = 0;  // if all nodes were alive at once
   for (size_t n = 0; n < problem.nodes.size(); ++n) {
     const Node& node = problem.nodes[n];
     const auto where = node_text(problem, n);
@@ -36,6 +40,11 @@ void validate(const Problem& problem) {
     check_costs(node.costs, where);
     for (size_t i = 0; i < node.usages.size(); ++i) {
       if (node.usages[i] < 0) throw InvalidArgument("{}: usage {} is {}, expected >= 0", where, i, node.usages[i]);
+    }
+    if (__builtin_add_overflow(most_usage, *std::ranges::max_element(node.usages), &most_usage) ||
+        most_usage > kMostUsage) {
+      throw InvalidArgument("{}: with it the largest usages of the nodes add up to more than {}; count in larger units",
+                            where, kMostUsage);
     }
   }
   const auto count = static_cast<int64_t>(problem.nodes.size());

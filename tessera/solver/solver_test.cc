@@ -459,6 +459,10 @@ TEST(Problem, IsChecked) {
               ThrowsMessage<InvalidArgument>(HasSubstr("node 0 \"conv\": cost 0 is nan")));
   EXPECT_THAT(message({.name = "", .nodes = {{0, 1, {1}, {-4}}}, .edges = {}}),
               ThrowsMessage<InvalidArgument>("node 0: usage 0 is -4, expected >= 0"));
+  constexpr int64_t kHuge = int64_t{1} << 60;
+  EXPECT_THAT(message({.name = "", .nodes = {{0, 1, {1, 1}, {kHuge, 0}}, {0, 1, {1}, {kHuge}}, {2, 3, {1}, {1}}}}),
+              ThrowsMessage<InvalidArgument>(HasSubstr("node 2: with it the largest usages of the nodes add up to more "
+                                                       "than 2305843009213693952; count in larger units")));
 }
 
 constexpr const char* kExample = R"({"problem": {"name": "example",

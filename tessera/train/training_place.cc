@@ -31,7 +31,14 @@ void TrainingPlace::count_in(const EpochOfData& data, int64_t batches_per_step, 
         "rows",
         batches, rows_per_batch, rows, rows_per_batch);
   }
-  const int64_t rows_read = batches * (is_recounted ? rows_per_batch : rows);
+  int64_t rows_read = 0;
+  if (__builtin_mul_overflow(batches, is_recounted ? rows_per_batch : rows, &rows_read)) {
+    throw InvalidArgument(
+        "train: the checkpoint says that it was saved after {} batches of {} rows of an epoch, which are more rows "
+        "than "
+        "an int64 counts; it is damaged",
+        batches, is_recounted ? rows_per_batch : rows);
+  }
   const bool has_ended = batches > 0 && rows_read >= data.num_batches * rows;
   if (has_ended) {
     batches = 0;

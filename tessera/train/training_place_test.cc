@@ -75,6 +75,15 @@ TEST(TrainingPlace, AtOrBehindTheLastBatchOfAnEpochIsWhereTheNextBegins) {
   EXPECT_EQ(place.position, saved.position);
 }
 
+TEST(TrainingPlace, BehindMoreRowsThanCanBeCountedIsRefused) {
+  TrainingPlace place{.position = {0, int64_t{1} << 40}, .rows_per_batch = int64_t{1} << 30};
+  EXPECT_THAT(
+      [&] {
+        place.count_in({100, 8}, 1, 0);
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("more rows than an int64 counts; it is damaged")));
+}
+
 TEST(TrainingPlace, OfAnEarlierVersionCountsBatches) {
   TrainingPlace place{.epoch = 2, .step_in_epoch = 3, .position = {1, 3}};
   place.count_in({100, 8}, 1, 0);
@@ -211,6 +220,15 @@ TEST_F(Trainings, ResumedByMoreRanksOfShardsReadTheRowsThatAreLeft) {
   take_read();
   run(4, 1, path(), "");
   EXPECT_EQ(take_read(), from_to(16, kRows));
+}
+
+TEST_F(Trainings, OnBatchesOfMoreRowsThanCanBeCountedAreRefused) {
+  run_ranks(2, [&](cluster::Context& context) {
+    Job job(context, {.parallel_mode = ParallelMode::kDataParallel});
+    const data::SourceOptions shard{.num_shards = 2, .shard_id = context.rank()};
+    EXPECT_THAT([&] { job.train(rows((int64_t{1} << 62) + 1, shard)); },
+                ThrowsMessage<InvalidArgument>(HasSubstr("a batch of 4611686018427387905 rows on each of 2 ranks")));
+  });
 }
 
 TEST_F(Trainings, AfterAnEarlyStopBeginAnEpochOfWhateverData) {

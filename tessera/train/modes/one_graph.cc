@@ -26,7 +26,11 @@ void OneGraph::compare_data(const data::Dataset& dataset) const {
 }
 
 int64_t OneGraph::global_rows(const data::Dataset& dataset, int64_t rows) const {
-  return dataset.num_shards() > 1 ? rows * context_.size() : rows;
+  if (dataset.num_shards() <= 1) return rows;
+  int64_t all = 0;
+  if (!__builtin_mul_overflow(rows, int64_t{context_.size()}, &all)) return all;
+  throw InvalidArgument("train: a batch of {} rows on each of {} ranks has more rows than an int64 counts", rows,
+                        context_.size());
 }
 
 double OneGraph::mean_loss(const TensorView& loss) const {
