@@ -5,6 +5,7 @@
 #include "tessera/nn/adam.h"
 #include "tessera/nn/linear.h"
 #include "tessera/nn/losses.h"
+#include "tessera/nn/momentum.h"
 #include "tessera/nn/sgd.h"
 #include "tessera/ops/functions.h"
 #include "tessera/testing/run_ranks.h"
@@ -58,13 +59,39 @@ TEST(DifferingInitialValues, SemiAutomaticTakesRankZerosAndSaysSoOnce) {
 TEST(DifferingInitialValues, DataParallelKeepsThemAndSaysSoOnceAtTheFirstStep) {
   const auto outcome = run({.parallel_mode = ParallelMode::kDataParallel});
   EXPECT_THAT(outcome.first_weights, testing::ElementsAre(1, 2));
-  EXPECT_EQ(occurrences(outcome.log, "rank 1 has other parameter values than rank 0"), 1u) << outcome.log;
+  EXPECT_EQ(occurrences(outcome.log, "rank 1 has other parameter values than rank 0 (weight)"), 1u) << outcome.log;
 }
 
 TEST(DifferingInitialValues, ParameterBroadcastGivesAllRankZerosInSilence) {
   const auto outcome = run({.parallel_mode = ParallelMode::kDataParallel, .parameter_broadcast = true});
   EXPECT_THAT(outcome.first_weights, testing::ElementsAre(1, 1));
   EXPECT_EQ(outcome.log, "");
+}
+
+// What a job of two ranks logs of which rank 1 has this optimizer instead of rank 0's.
+template <typename Optimizer, typename Options>
+std::string log_of_optimizers(const Options& first, const Options& second) {
+  testing::internal::CaptureStderr();
+  run_ranks(2, [&](cluster::Context& context) {
+    nn::Dense network(2, 2);
+    nn::MSELoss loss;
+    Optimizer optimizer(context.rank() == 0 ? first : second);
+    Model model(context, network, &loss, &optimizer, {.parallel_mode = ParallelMode::kDataParallel});
+    const Tensor x = Tensor::full({DType::kF32, {2, 2}}, 1);
+    for (int step = 0; step < 2; ++step) model.train_step({x.view(), x.view()}, 4);
+  });
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(DifferingOptimizers, AreToldByTheNumbersThatDiffer) {
+  const auto log =
+      log_of_optimizers<nn::SGD>(nn::SGDOptions{.learning_rate = 0.1}, nn::SGDOptions{.learning_rate = 0.2});
+  EXPECT_EQ(occurrences(log, "rank 1 has other numbers of the optimizer than rank 0 (learning_rate 0.2, not 0.1)"), 1u)
+      << log;
+  EXPECT_EQ(occurrences(log, "parameter values"), 0u) << log;
+  const auto both = log_of_optimizers<nn::Momentum>(nn::MomentumOptions{.learning_rate = 0.1, .momentum = 0.9},
+                                                    nn::MomentumOptions{.learning_rate = 0.5, .momentum = 0.75});
+  EXPECT_EQ(occurrences(both, "(learning_rate 0.5, not 0.1; momentum 0.75, not 0.9)"), 1u) << both;
 }
 
 TEST(DifferingGraphs, AreWarnedAboutOnceThoughTheRanksCommunicateAlike) {

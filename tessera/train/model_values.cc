@@ -1,12 +1,15 @@
 #include "tessera/train/model_values.h"
 
+#include <algorithm>
 #include <map>
 
 #include "tessera/base/crc32c.h"
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/strings.h"
 #include "tessera/nn/dropout.h"
 #include "tessera/nn/gradient_accumulation.h"
+#include "tessera/session/gather_texts.h"
 #include "tessera/train/options/precision.h"
 
 namespace tessera::train {
@@ -14,6 +17,21 @@ namespace {
 
 uint32_t crc_of(const TensorView& view, uint32_t crc) {
   return crc32c({static_cast<const std::byte*>(view.data), static_cast<size_t>(view.size_bytes())}, crc);
+}
+
+struct DescribedValue {
+  std::string crc;
+  std::string number;  // of a value without dims
+};
+
+// By name, of lines "name, crc, number".
+std::map<std::string, DescribedValue> described_values(std::string_view text) {
+  std::map<std::string, DescribedValue> values;
+  for (const auto line : split(text, '\n')) {
+    const auto fields = split(line, '\t');
+    if (fields.size() == 3) values[std::string(fields[0])] = {std::string(fields[1]), std::string(fields[2])};
+  }
+  return values;
 }
 
 }  // namespace
@@ -138,23 +156,66 @@ void ModelValues::compare_replicas() {
   is_compared_ = true;
   has_new_ = false;
   uint32_t crc = 0;
-  for (const auto& name : session_.names()) {
-    // What micro-batches have added up so far is a part of a sum.
-    if (session_.is_split(name) || own_.contains(name) || nn::is_accumulation_state(name)) continue;
-    crc = crc_of(session_.view(name), crc);
-  }
+  for (const auto& name : replicated_names()) crc = crc_of(session_.view(name), crc);
   const int64_t own = crc;
   std::vector<int64_t> all(static_cast<size_t>(context_.size()));
   const std::vector<int64_t> counts(all.size(), 1);
   context_.world().all_gather(&own, all.data(), counts, DType::kI64, "comparing the values of parameters");
-  for (size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0] || context_.rank() != 0) continue;
-    log_warning(
-        "rank {} has other parameter values than rank 0: the replicas will differ; use one seed or "
-        "parameter_broadcast, and load or set the same values on all ranks",
-        rank);
-    return;
+  const auto odd = std::ranges::find_if(all, [&](int64_t other) { return other != all[0]; });
+  if (odd != all.end()) warn_of_other_values(static_cast<size_t>(odd - all.begin()));
+}
+
+// Each rank says what it has of every value; rank 0 says what differs.
+void ModelValues::warn_of_other_values(size_t odd_rank) {
+  std::string own;
+  for (const auto& name : replicated_names()) {
+    const bool is_number = session_.global_type(name).shape.ndim() == 0;
+    own += fmt::format("{}\t{}\t{}\n", name, crc_of(session_.view(name), 0), is_number ? number_text(name) : "");
   }
+  const auto texts = session::gather_texts(context_.world(), own, "saying which values differ");
+  if (context_.rank() != 0) return;
+  const auto there = described_values(texts[odd_rank]);
+  std::vector<std::string> numbers;
+  std::vector<std::string> others;
+  bool is_of_training = true;  // all of them are states
+  for (const auto& [name, value] : described_values(own)) {
+    const auto other = there.find(name);
+    if (other != there.end() && other->second.crc == value.crc) continue;
+    is_of_training = is_of_training && is_state(name);
+    if (other == there.end() || value.number.empty()) {
+      others.push_back(name);
+    } else {
+      numbers.push_back(fmt::format("{} {}, not {}", name, other->second.number, value.number));
+    }
+  }
+  numbers.insert(numbers.end(), others.begin(), others.end());
+  constexpr size_t kNamed = 4;
+  const size_t named = std::min(numbers.size(), kNamed);
+  auto list = fmt::format("{}", fmt::join(numbers.begin(), numbers.begin() + static_cast<std::ptrdiff_t>(named), "; "));
+  if (named < numbers.size()) list += fmt::format(" and {} more", numbers.size() - named);
+  log_warning("rank {} has other {} than rank 0 ({}): the replicas will differ; {}", odd_rank,
+              is_of_training ? "numbers of the optimizer" : "parameter values", list,
+              is_of_training ? "give the optimizers of all ranks the same, or use parameter_broadcast"
+                             : "use one seed or parameter_broadcast, and load or set the same values on all ranks");
+}
+
+std::string ModelValues::number_text(const std::string& name) {
+  const Tensor value = session_.value(name);
+  const double number = value.item();
+  return value.dtype() == DType::kF32 ? fmt::format("{}", static_cast<float>(number)) : fmt::format("{}", number);
+}
+
+bool ModelValues::is_state(const std::string& name) const {
+  return std::ranges::any_of(states_, [&](const nn::Parameter& state) { return state.full_name() == name; });
+}
+
+// What micro-batches have added up so far is a part of a sum.
+std::vector<std::string> ModelValues::replicated_names() const {
+  std::vector<std::string> names;
+  for (const auto& name : session_.names()) {
+    if (!session_.is_split(name) && !own_.contains(name) && !nn::is_accumulation_state(name)) names.push_back(name);
+  }
+  return names;
 }
 
 }  // namespace tessera::train

@@ -25,6 +25,8 @@ class ModelValues {
   session::Session& session() { return session_; }
   const session::Session& session() const { return session_; }
   std::span<const nn::Parameter> states() const { return states_; }
+  // A value without dims, with the digits that its dtype has.
+  std::string number_text(const std::string& name);
   // Micro-batches of the present step that are done: the state of that name.
   int64_t& accumulated_batches();
 
@@ -52,6 +54,10 @@ class ModelValues {
   void declare();
   void agree();
   void broadcast();
+  void warn_of_other_values(size_t odd_rank);
+  bool is_state(const std::string& name) const;
+  // Those that all ranks are to have alike.
+  std::vector<std::string> replicated_names() const;
 
   cluster::Context& context_;
   TrainedCells cells_;
