@@ -10,7 +10,9 @@
 #include "tessera/checkpoint/decrypt_checkpoint.h"
 #include "tessera/checkpoint/match.h"
 #include "tessera/checkpoint/sharing.h"
+#include "tessera/nn/loss_scale.h"
 #include "tessera/train/checkpoint_values.h"
+#include "tessera/train/options/precision.h"
 
 namespace tessera::train {
 
@@ -179,22 +181,25 @@ void Loader::take_elsewhere(const checkpoint::GlobalCheckpoint& loaded, const De
 
 namespace {
 
-// Fixed learning rates, by name.
-std::map<std::string, double> fixed_rates(session::Session& session) {
-  std::map<std::string, double> rates;
-  for (const auto& name : session.names()) {
-    if (is_learning_rate(name) && session.global_type(name).shape.ndim() == 0) {
-      rates[name] = session.value(name).item();
-    }
+// What the user gave the optimizer, or as a fixed loss scale, and training only reads: learning rates, momentum. What
+// is no state (weight decay, betas) a checkpoint does not hold: those stay this model's.
+std::map<std::string, std::string> fixed_numbers(ModelCore& core) {
+  const auto loss_scale = loss_scale_of(core.options);
+  std::map<std::string, std::string> numbers;
+  for (const auto& state : core.values->states()) {
+    if (state.type.shape.ndim() != 0 || !is_floating(state.type.dtype)) continue;
+    const auto name = state.full_name();
+    if (name == nn::kLossScale && loss_scale && loss_scale->is_dynamic()) continue;
+    numbers[name] = core.values->number_text(name);
   }
-  return rates;
+  return numbers;
 }
 
 }  // namespace
 
 checkpoint::CheckpointInfo Loader::load_training(const std::string& path, const LoadCheckpointOptions& options) {
   session::Session& session = core_.session();
-  const auto own_rates = fixed_rates(session);
+  const auto own_numbers = fixed_numbers(core_);
   const auto opened = load(path, {.decryption = options.decryption,
                                   .job_name = options.accept_other_jobs ? std::string() : core_.options.job_name,
                                   .names = session.names(),
@@ -206,11 +211,11 @@ checkpoint::CheckpointInfo Loader::load_training(const std::string& path, const 
       session.set_value(name, Tensor::zeros(session.global_type(name)));
     }
   }
-  for (const auto& [name, rate] : fixed_rates(session)) {
-    if (rate == own_rates.at(name) || core_.context.rank() != 0) continue;
+  for (const auto& [name, number] : fixed_numbers(core_)) {
+    if (number == own_numbers.at(name) || core_.context.rank() != 0) continue;
     log_warning(
         "{}: training goes on with {} {}, as it was saved, not with this model's {}; set the value to change it",
-        loaded.path(), name, rate, own_rates.at(name));
+        loaded.path(), name, number, own_numbers.at(name));
   }
   core_.values->compare_again();
   const auto info = loaded.info().value_or(checkpoint::CheckpointInfo{});

@@ -264,6 +264,35 @@ TEST_F(Saves, OfSlicesAreConvertedWithTheirStrategyFileAndWithoutIt) {
   }
 }
 
+TEST_F(Saves, OverrideNumbersOfTheOptimizerWithAWord) {
+  const auto context = cluster::single_context(1);
+  const auto with_model = [&](const nn::MomentumOptions& options, const std::optional<nn::LossScale>& loss_scale,
+                              const std::function<void(Model&)>& f) {
+    nn::Dense network(8, 5);
+    nn::MSELoss loss;
+    nn::Momentum optimizer(options);
+    Model model(*context, network, &loss, &optimizer, {.loss_scale = loss_scale});
+    f(model);
+  };
+  const auto log_of_load = [&](const nn::MomentumOptions& options, const std::optional<nn::LossScale>& loss_scale) {
+    testing::internal::CaptureStderr();
+    with_model(options, loss_scale, [&](Model& model) {
+      model.load_checkpoint(in("x.ckpt"));
+      EXPECT_FLOAT_EQ(static_cast<float>(model.value("momentum").item()), 0.9F);
+    });
+    return testing::internal::GetCapturedStderr();
+  };
+  const auto fixed = nn::LossScale{.initial = 8, .factor = 1};
+  with_model({.learning_rate = 0.1, .momentum = 0.9}, fixed, [&](Model& model) { model.save_checkpoint(in("x")); });
+  EXPECT_EQ(log_of_load({.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.1}, fixed), "");
+  const auto log = log_of_load({.learning_rate = 0.2, .momentum = 0.5}, nn::LossScale{.initial = 4, .factor = 1});
+  for (const char* said : {"learning_rate 0.1, as it was saved, not with this model's 0.2",
+                           "momentum 0.9, as it was saved, not with this model's 0.5",
+                           "loss_scale 8, as it was saved, not with this model's 4"}) {
+    EXPECT_THAT(log, testing::HasSubstr(std::string("training goes on with ") + said));
+  }
+}
+
 TEST_F(Saves, F36_OfAnotherTrainingAreResumedOnlyWhereTheyAreAccepted) {
   run_ranks(2, [&](cluster::Context& context) {
     nn::MSELoss loss;
