@@ -156,6 +156,9 @@ class CkptWriter {
 
 // "x" -> "x.ckpt"; a name that ends so stays.
 std::string with_ckpt_suffix(const std::string& path);
+// The same of a file to be written. Throws InvalidArgument where the path names a directory: whoever gives one expects
+// the checkpoint in it, not beside it.
+std::string ckpt_to_write(FileSystem& files, const std::string& path);
 
 // Whether the text is well-formed UTF-8 (no surrogates, no overlong forms).
 bool is_utf8(std::string_view text);

@@ -85,6 +85,16 @@ const char* ckpt_type_name(DType dtype) {
 
 std::string with_ckpt_suffix(const std::string& path) { return path.ends_with(".ckpt") ? path : path + ".ckpt"; }
 
+std::string ckpt_to_write(FileSystem& files, const std::string& path) {
+  auto file = with_ckpt_suffix(path);
+  for (const auto& name : {path, file}) {
+    if (!name.ends_with('/') && !files.is_directory(name)) continue;
+    throw InvalidArgument("{}: is a directory; a checkpoint needs the name of a file, such as {}", name,
+                          join_path(name, "model.ckpt"));
+  }
+  return file;
+}
+
 CkptWriter::CkptWriter(WritableFile& file, const Options& options)
     : max_record_bytes_(options.max_record_bytes),
       records_(std::make_unique<RecordWriter>(

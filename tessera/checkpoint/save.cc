@@ -64,17 +64,19 @@ std::string save(FileSystem& files, const SaveOptions& options, size_t num_entri
                  const CheckpointInfo& info) {
   check_encryption_to_write(options.encryption);
   const Entries entries{num_entries, entry};
-  auto path = with_ckpt_suffix(options.path);
   if (options.barrier == nullptr) {
+    auto path = ckpt_to_write(files, options.path);
     save_alone(files, path, options, entries, info);
     return path;
   }
   // The others learn of a failure, so that nobody waits for a file that will not come.
   run_together(*options.barrier, "cannot save", [&] {
-    if (options.barrier->rank() == options.writer) save_alone(files, path, options, entries, info);
+    if (options.barrier->rank() == options.writer) {
+      save_alone(files, ckpt_to_write(files, options.path), options, entries, info);
+    }
     return std::string();
   });
-  return path;
+  return with_ckpt_suffix(options.path);
 }
 
 }  // namespace tessera::checkpoint

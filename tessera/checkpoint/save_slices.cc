@@ -81,6 +81,7 @@ class SliceSave {
     if (!leader_has_values_ && options_.append_info.empty()) {
       throw InvalidArgument("{}: a checkpoint must have a tensor with elements", path_);
     }
+    path_ = ckpt_to_write(files_, options_.path);
     lock_ = prepare_commit(files_, path_);
     int64_t highest = 0;
     for (const auto& [name, generation] : slice_files()) highest = std::max(highest, generation);

@@ -117,6 +117,19 @@ TEST(Save, ARefusedSaveLeavesEverythingAsItWas) {
   EXPECT_EQ(step_of(load(files, "d/CKP-1_1.ckpt")), 1);
 }
 
+TEST(Save, ADirectoryIsNoName) {
+  MemoryFileSystem files;
+  for (const char* name : {"d", "d.ckpt"}) {
+    files.create_directories("d");
+    files.create_directories("d.ckpt");
+    EXPECT_THAT(message_of([&] { save(files, {.path = name}, entries(1), {}); }),
+                HasSubstr(std::string(name) + ": is a directory; a checkpoint needs the name of a file, such as "));
+  }
+  EXPECT_THAT(message_of([&] { save(files, {.path = "e/"}, entries(1), {}); }), HasSubstr("such as e/model.ckpt"));
+  EXPECT_THAT(files.list("d"), IsEmpty());
+  EXPECT_FALSE(files.exists("e"));
+}
+
 TEST(Save, AFullDiskAtAnyMomentLeavesAVerifiedCheckpointAndTheNextSaveWorks) {
   CrashFileSystem whole;
   save_step(whole, 1);

@@ -264,6 +264,26 @@ TEST_F(Saves, OfSlicesAreConvertedWithTheirStrategyFileAndWithoutIt) {
   }
 }
 
+TEST_F(Saves, IntoADirectoryAreRefusedAtOnceInEveryForm) {
+  FileSystem::local().create_directories(in("x"));
+  run_ranks(2, [&](cluster::Context& context) {
+    nn::Dense network(8, 5);
+    nn::MSELoss loss;
+    nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+    for (const auto mode : {ParallelMode::kDataParallel, ParallelMode::kStandAlone}) {
+      Model model(context, network, &loss, &optimizer, {.parallel_mode = mode});
+      for (const bool async : {false, true}) {
+        for (const bool integrated : {false, true}) {
+          EXPECT_THAT([&] { model.save_checkpoint(in("x"), {.integrated = integrated, .async = async}); },
+                      testing::ThrowsMessage<InvalidArgument>(
+                          testing::HasSubstr("x: is a directory; a checkpoint needs the name of a file, such as ")));
+        }
+      }
+    }
+  });
+  EXPECT_FALSE(FileSystem::local().exists(in("x.ckpt")));
+}
+
 TEST_F(Saves, OverrideNumbersOfTheOptimizerWithAWord) {
   const auto context = cluster::single_context(1);
   const auto with_model = [&](const nn::MomentumOptions& options, const std::optional<nn::LossScale>& loss_scale,

@@ -93,8 +93,11 @@ CheckpointJob Saver::make_job(const std::string& path, const SaveCheckpointOptio
               .optimizer = identity_.optimizer(),
               .seed = core_.options.seed};
   place_.write_to(job.info);
-  if (job.form != SaveForm::kAlone) {
+  if (job.form == SaveForm::kAlone) {
+    checkpoint::ckpt_to_write(*job.files, path);
+  } else {
     RankBarrier barrier(context.world());
+    checkpoint::run_together(barrier, "cannot save", [&] { return checkpoint::ckpt_to_write(*job.files, path); });
     const auto directory = parent_path(path);
     job.together = checkpoint::ranks_of_directory(*job.files, barrier, directory);
     if (job.form == SaveForm::kOwn) require_own_directory(directory, job.together.front() != context.rank());
