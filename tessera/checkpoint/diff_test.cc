@@ -2,8 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <filesystem>
 #include <random>
 
 #include "tessera/base/strings.h"
@@ -165,6 +168,33 @@ TEST(List, AndInspectGiveWhatCannotBeReadTheSameSizes) {
   files.rename(manifest_path(path), pending_manifest_path(path));
   files.remove(path + ".rank_1");
   expect_sizes({"", ".rank_2"}, "a missing file, and a manifest that a crash has kept from its name");
+}
+
+TEST(List, NamesPipesAndSocketsWithoutWaitingForThemAndShowsTheOthers) {
+  auto& files = FileSystem::local();
+  const auto directory = join_path(testing::TempDir(), fmt::format("tessera-list-pipes-{}", ::getpid()));
+  const auto in = [&](const std::string& name) { return join_path(directory, name); };
+  files.create_directories(directory);
+  save_whole(files, in("good.ckpt"), 4);
+  save_whole(files, in("manifest.ckpt"), 4);
+  files.remove(in("manifest.ckpt.manifest"));
+  ASSERT_EQ(::mkfifo(in("manifest.ckpt.manifest").c_str(), 0600), 0);
+  ASSERT_EQ(::mkfifo(in("pipe.ckpt").c_str(), 0600), 0);
+  std::filesystem::create_symlink("/dev/zero", in("zeros.ckpt"));
+  const auto list = list_checkpoints(files, directory);
+  ASSERT_EQ(list.size(), 4);
+  EXPECT_EQ(list[0].problem, "");
+  EXPECT_EQ(list[1].problem, in("manifest.ckpt.manifest") + ": cannot open: not a regular file");
+  EXPECT_EQ(list[2].problem, in("pipe.ckpt") + ": cannot open: not a regular file");
+  EXPECT_EQ(list[3].problem, in("zeros.ckpt") + ": cannot open: not a regular file");
+  const auto verified = verify_checkpoints(files, directory);
+  ASSERT_EQ(verified.size(), 4);
+  EXPECT_EQ(verified[0].state, Verified::kYes);
+  for (size_t i = 1; i < 4; ++i) {
+    EXPECT_EQ(verified[i].state, Verified::kNo);
+    EXPECT_EQ(verified[i].problem, list[i].problem);
+  }
+  files.remove_directory_tree(directory);
 }
 
 TEST(List, ShowsStepsPartsAndWhatIsBroken) {

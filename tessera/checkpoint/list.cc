@@ -45,8 +45,17 @@ bool is_strategy_file(FileSystem& files, const std::string& path) {
   try {
     const auto strategy = read_strategy_file(files, path);
     return !strategy.layouts.empty() || !strategy.strategies.empty();
-  } catch (const InvalidArgument&) {
+  } catch (const Error&) {  // a pipe, a device, or a disk that does not give it
     return false;
+  }
+}
+
+// Of a file that is there, but not what it should be, as much as can be said without opening it.
+std::vector<std::string> files_of_broken(FileSystem& files, const std::string& path) {
+  try {
+    return present_files(files, path, readable_manifest(files, path));
+  } catch (const Error&) {
+    return {path};
   }
 }
 
@@ -65,10 +74,10 @@ ListedFile look_at(FileSystem& files, const std::string& path) {
       listed.info = file.info();
     }
     listed.num_values = std::ssize(names);
-  } catch (const InvalidArgument& error) {
+  } catch (const Error& error) {
     listed.is_strategy = is_strategy_file(files, path);
     if (!listed.is_strategy) listed.problem = error.what();
-    paths = present_files(files, path, readable_manifest(files, path));
+    paths = files_of_broken(files, path);
   }
   listed.num_files = std::ssize(paths);
   listed.size_bytes = total_size_bytes(files, paths);
@@ -146,9 +155,15 @@ std::string files_text(const std::vector<std::string>& paths) {
 std::vector<VerifiedFile> verify_checkpoints(FileSystem& files, const std::string& path) {
   std::vector<VerifiedFile> list;
   for (const auto& file : files_below(files, path)) {
-    const auto verification = verify(files, file);
-    if (verification.state == Verified::kNo && is_strategy_file(files, file)) continue;
-    list.push_back({file, verification.state, verification.problem});
+    VerifiedFile verified{.path = file, .state = Verified::kNo};
+    try {
+      auto verification = verify(files, file);
+      verified = {file, verification.state, std::move(verification.problem)};
+    } catch (const IoError& error) {  // one that cannot be read hides none of the others
+      verified.problem = error.what();
+    }
+    if (verified.state == Verified::kNo && is_strategy_file(files, file)) continue;
+    list.push_back(std::move(verified));
   }
   return list;
 }
