@@ -14,8 +14,10 @@ at the first use of any of these functions, which waits for the other ranks.)");
   sub.def(
       "init", [] { context(); }, "Joins the job. Raises IoError when the other ranks do not come.");
   sub.def("is_initialized", &has_context);
-  sub.def("leave", &leave, "failure"_a = "",
+  sub.def("leave", &leave, "failure"_a = "", "failed_rank"_a = nb::none(),
           R"(Ends this rank's part of the job: waits for the ends of the others, or, with a failure, ends them with it.
+
+failed_rank: the rank with whose failure this one's began, as an IoError that tells of another rank has it; None: this one.
 
 The end of the process does it by itself: an exception, and an exit code other than 0, are failures.)");
   sub.def("transport", [] { return context().transport(); });

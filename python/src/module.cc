@@ -11,7 +11,12 @@ void raise(const nb::handle& type, const std::exception& error) {
   const std::string_view text = error.what();
   const auto message =
       nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), /*errors=*/"backslashreplace"));
-  PyErr_SetObject(type.ptr(), message.ptr());
+  const auto* peer = dynamic_cast<const comm::PeerFailure*>(&error);
+  if (peer == nullptr) return PyErr_SetObject(type.ptr(), message.ptr());
+  // For whoever reports the end of the job: with which rank's failure it began.
+  nb::object made = type(message);
+  made.attr("failed_rank") = peer->rank();
+  PyErr_SetObject(type.ptr(), made.ptr());
 }
 
 template <typename E>

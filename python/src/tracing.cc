@@ -18,6 +18,7 @@ namespace {
 ir::Graph* traced = nullptr;  // guarded by the GIL
 std::unique_ptr<cluster::Context> job;
 pid_t process_of_job = -1;
+int status_fd_of_job = -1;
 bool has_left = false;
 
 // Called as the process ends by exit(), when Python has ended: no hook of Python's hears of the code of sys.exit(). It
@@ -152,18 +153,20 @@ cluster::Context& context() {
     }
     job = std::move(made);
     process_of_job = getpid();
+    status_fd_of_job = options.status_fd;
     if (job->size() > 1) on_exit(end_job, nullptr);
     if (job->size() > 1) set_log_rank(job->rank());
   }
   return *job;
 }
 
-void leave(const std::string& failure) {
+void leave(const std::string& failure, std::optional<int> failed_rank) {
   if (job == nullptr || has_left || getpid() != process_of_job) return;
   const nb::gil_scoped_release release;
   if (failure.empty()) {
     job->finish();
   } else {
+    if (failed_rank) cluster::report_failure(status_fd_of_job, job->rank(), *failed_rank);
     job->abort(failure);
   }
   has_left = true;

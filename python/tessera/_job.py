@@ -6,17 +6,18 @@ import sys
 from tessera import cluster
 
 _failure = ""
+_failed_rank = None
 
 
 def _note_failure(kind, value, traceback):
-    global _failure
-    _failure = f"{kind.__name__}: {value}"
+    global _failure, _failed_rank
+    _failure, _failed_rank = f"{kind.__name__}: {value}", getattr(value, "failed_rank", None)
     _previous_hook(kind, value, traceback)
 
 
 def _leave():
     if _failure and cluster.is_initialized():
-        cluster.leave(_failure)
+        cluster.leave(_failure, _failed_rank)
 
 
 _previous_hook, sys.excepthook = sys.excepthook, _note_failure

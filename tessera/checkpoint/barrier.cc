@@ -8,6 +8,8 @@
 
 namespace tessera::checkpoint {
 
+void Barrier::throw_failure_of(int /*rank*/, const std::string& message) const { throw IoError(message); }
+
 std::vector<std::string> share_outcome(Barrier& barrier, const char* what_fails, FunctionRef<std::string()> part) {
   constexpr char kFailed = '!';
   std::exception_ptr own;
@@ -21,7 +23,10 @@ std::vector<std::string> share_outcome(Barrier& barrier, const char* what_fails,
   auto outcomes = barrier.exchange(outcome);
   if (own) std::rethrow_exception(own);
   for (size_t rank = 0; rank < outcomes.size(); ++rank) {
-    if (outcomes[rank].front() == kFailed) throw IoError("rank {}: {}: {}", rank, what_fails, outcomes[rank].substr(1));
+    if (outcomes[rank].front() == kFailed) {
+      barrier.throw_failure_of(static_cast<int>(rank),
+                               fmt::format("rank {}: {}: {}", rank, what_fails, outcomes[rank].substr(1)));
+    }
     outcomes[rank].erase(0, 1);
   }
   return outcomes;

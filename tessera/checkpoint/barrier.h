@@ -21,6 +21,8 @@ class Barrier {
   // Every rank calls it. Runs `work`, which may take as long as a disk takes and does not use this barrier, and throws
   // what it throws. Where waiting ranks give up after a time, they are told meanwhile that this one is alive.
   virtual void run_long(FunctionRef<void()> work) { work(); }
+  // Throws an IoError of that message, which says what has failed on that rank, another than this one.
+  [[noreturn]] virtual void throw_failure_of(int rank, const std::string& message) const;
 };
 
 // The lowest rank that sees the same directory as the calling one: the rank that writes what they all name. Found by

@@ -12,10 +12,6 @@ namespace tessera::cluster {
 // What keeps the memory with a job's secret as it is.
 inline constexpr int kSecretSeals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
 
-// Tells the launcher that `rank` fails, and whose failure it is that made it fail. Does nothing where `status_fd` is
-// -1: there is no launcher.
-void report_failure(int status_fd, int rank, int origin);
-
 // This process's environment as NAME=VALUE, with `settings` in place of what it says and `defaults` where it says
 // nothing; without the variables of a job that this process itself is a rank of.
 std::vector<std::string> child_environment(const std::map<std::string, std::string>& settings,

@@ -50,6 +50,10 @@ struct JobOptions {
 // Throws InvalidArgument naming the variable whose value cannot be used.
 JobOptions job_from_environment();
 
+// Tells the launcher that `rank` fails, and whose failure it is that made it fail. Does nothing where `status_fd` is
+// -1: there is no launcher.
+void report_failure(int status_fd, int rank, int origin);
+
 // How many processes the launcher, if there is one, has started as ranks; 1 where it is none, or says nonsense.
 int num_processes_from_environment();
 

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "tessera/comm/job_state.h"
+
 namespace tessera::cluster {
 namespace {
 
@@ -81,6 +83,16 @@ std::string name_ranks(const std::vector<int>& ranks, int size) {
 }
 
 std::string words_of_exit(int code) { return fmt::format("it has ended with exit code {}", code); }
+
+int origin_of(const std::exception_ptr& error, int rank) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const comm::PeerFailure& failure) {
+    return failure.rank();
+  } catch (...) {
+    return rank;
+  }
+}
 
 void RankErrors::add(int rank, std::string_view text) {
   auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.text == text; });

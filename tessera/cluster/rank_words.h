@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <exception>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,9 @@ std::string number_ranks(const std::vector<int>& ranks, std::string_view separat
 
 // What the others hear of a rank that has ended with another exit code than 0.
 std::string words_of_exit(int code);
+
+// The rank with whose failure this error of `rank` began: another one where that says so (comm::PeerFailure).
+int origin_of(const std::exception_ptr& error, int rank);
 
 // Errors of ranks, each text once with the ranks that it is of, in the order in which they came.
 class RankErrors {

@@ -121,6 +121,9 @@ int run_as_rank(const JobOptions& job, const Arguments& arguments,
   try {
     code = f(*context, arguments);
   } catch (...) {
+    const int origin = origin_of(std::current_exception(), job.rank);
+    // Of several ranks that fail together the launcher is to name the one with which it began.
+    if (origin != job.rank) report_failure(job.status_fd, job.rank, origin);
     return fail_rank(*context, message_of(std::current_exception()));
   }
   return end_rank(*context, code);

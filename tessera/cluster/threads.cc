@@ -117,7 +117,7 @@ ThreadsResult run_threads(int num_ranks, const ThreadsOptions& options, Function
       }
     } catch (...) {
       error = std::current_exception();
-      job->fail(rank, message_of(error));
+      job->fail(origin_of(error, rank), message_of(error));
     }
     const std::lock_guard lock(progress.mutex);
     result.codes[index] = code;

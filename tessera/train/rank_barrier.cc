@@ -9,6 +9,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/thread.h"
+#include "tessera/comm/job_state.h"
 #include "tessera/session/gather_texts.h"
 
 namespace tessera::train {
@@ -119,6 +120,10 @@ void RankBarrier::run_long(FunctionRef<void()> work) {
   if (group_.size() == 1) return work();
   run_in_turns(
       0, [] {}, [&](FunctionRef<void()>) { work(); });
+}
+
+void RankBarrier::throw_failure_of(int rank, const std::string& message) const {
+  throw comm::PeerFailure(group_.ranks()[static_cast<size_t>(rank)], message);
 }
 
 void RankBarrier::run_in_turns(int64_t num_turns, FunctionRef<void()> turn,

@@ -15,6 +15,8 @@ class RankBarrier : public checkpoint::Barrier {
   std::vector<std::string> exchange(const std::string& mine) override;
   // The work has a thread of its own; this one meets the other ranks every 100 ms.
   void run_long(FunctionRef<void()> work) override;
+  // A comm::PeerFailure, so that whoever reports the end of the job names the rank that it began with.
+  [[noreturn]] void throw_failure_of(int rank, const std::string& message) const override;
   // As run_long, for work that needs at times what all ranks do together on the group. Every rank gives the same
   // `num_turns` and runs `turn` so often, on the calling thread: each time when no rank works, since its work has ended
   // or waits. It waits by calling what it is given, which returns after the next turn.

@@ -1,9 +1,11 @@
 #include "tessera/train/rank_barrier.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <future>
+#include <latch>
 #include <optional>
 #include <string>
 #include <thread>
@@ -11,6 +13,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/checkpoint/load.h"
+#include "tessera/comm/job_state.h"
 #include "tessera/testing/no_threads.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/checkpoint_job.h"
@@ -41,6 +44,28 @@ TEST(RankBarrier, ARankWithoutRoomForAThreadWorksAndMeetsTheOthersAllTheSame) {
     }
     EXPECT_EQ(parts, (std::vector<std::string>{"a", "b"}));
   });
+}
+
+TEST(RankBarrier, AFailureIsThatOfTheRankWhereItHappenedWhoeverEndsFirst) {
+  std::latch others_have_ended(2);
+  const auto job = [&](cluster::Context& context) {
+    train::RankBarrier barrier(context.world());
+    try {
+      checkpoint::run_together(barrier, "cannot save", [&]() -> std::string {
+        if (context.rank() == 1) throw IoError("the disk is full");
+        return "";
+      });
+    } catch (const comm::PeerFailure& failure) {
+      EXPECT_EQ(failure.rank(), 1);
+      EXPECT_STREQ(failure.what(), "rank 1: cannot save: the disk is full");
+      others_have_ended.count_down();
+      throw;
+    } catch (const IoError&) {
+      others_have_ended.wait();
+      throw;
+    }
+  };
+  EXPECT_THAT([&] { run_ranks(3, job); }, testing::ThrowsMessage<IoError>("rank 1: the disk is full"));
 }
 
 TEST(RankBarrier, WhatFailsWithoutAThreadIsTheErrorOfItsRank) {

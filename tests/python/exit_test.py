@@ -132,6 +132,31 @@ def test_a_code_fails_the_job_of_a_rank_table(tmp_path, name, way):
         assert re.search(words_of_peers(way), words), words
 
 
+FAILED_SAVE = """
+import os, signal, sys
+import tessera
+from tessera import nn
+network = nn.Dense(4, 4)
+model = tessera.Model(network, nn.MSELoss(), nn.SGD(learning_rate=0.1), parallel_mode="data_parallel")
+try:
+    model.save_checkpoint(sys.argv[1])
+except tessera.IoError:
+    if tessera.cluster.rank() != 0:
+        raise
+    signal.pause()  # the others end first
+"""
+
+
+def test_a_failed_save_is_the_failure_of_the_rank_that_saved(tmp_path):
+    (tmp_path / "x.ckpt.tmp").mkdir()  # where a file must be
+    script = tmp_path / "script.py"
+    script.write_text(FAILED_SAVE)
+    done = run([*TESSERA_RUN, "-n", 3, sys.executable, script, tmp_path / "x.ckpt"])
+    assert done.returncode == 1, done.stderr
+    assert "IoError: rank 0: cannot save: " in done.stderr
+    assert "tessera run: rank 0 failed: killed by signal SIGTERM" in done.stderr, done.stderr
+
+
 GOOD_ENDS = {"falls off its end": "pass", "sys.exit()": "sys.exit()", "a child of fork() that exits": """
 if os.fork() == 0:
     sys.exit(5)
