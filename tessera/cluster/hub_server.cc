@@ -1,5 +1,6 @@
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <chrono>
 #include <map>
 #include <optional>
+#include <random>
 #include <thread>
 
 #include "tessera/base/error.h"
@@ -22,10 +24,15 @@ namespace {
 
 // A connection joins within this time or is closed.
 constexpr int64_t kJoinLimitMs = 5000;
-// So many may be about to join; the rest wait to be accepted. One that has had its time of grace makes room: ranks that
-// start together are through within it, a thousand strangers that say nothing take four seconds.
-constexpr size_t kMaxJoining = 64;
+// So many may be about to prove the secret, or a fourth of the descriptors that the process may have; the rest wait to
+// be accepted. One that has had its time of grace makes room: ranks that start together are through within it.
+constexpr size_t kMostStrangers = 256;
+constexpr size_t kFewestStrangers = 16;
 constexpr int64_t kGraceMs = 250;
+// Where more than twice so many had to make room, somebody floods the hub. Connections wait no more then, since a rank
+// would wait with them: each that comes takes the place of one drawn of those whose host has most. A rank answers at
+// once, and one that was unlucky comes again. So many come before those that are there are heard again.
+constexpr size_t kMostAtOnce = 16;
 // While strangers hold all descriptors that the system gives.
 constexpr int64_t kAcceptPauseMs = 100;
 // What a rank may leave unread, and keep in the store: gloo's addresses are 136 bytes for each pair of ranks, the paths
@@ -38,6 +45,11 @@ constexpr size_t kMaxWanted = 4096;
 // At the end, for ranks that have not taken the last words.
 constexpr int64_t kLastWordsMs = 1000;
 
+size_t descriptor_limit() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
+}
+
 int64_t now_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
@@ -47,9 +59,13 @@ int64_t now_ms() {
 
 struct HubServer::Impl {
   struct Peer {
-    Peer(Socket accepted, const comm::Secret& secret) : socket(std::move(accepted)), handshake(std::in_place, secret) {}
+    Peer(Socket accepted, const comm::Secret& secret)
+        : socket(std::move(accepted)), host(host_of(socket)), handshake(std::in_place, secret) {}
+
+    bool is_stranger() const { return handshake && !is_gone; }
 
     Socket socket;
+    std::string host;
     FrameReader reader;
     FrameWriter writer;
     std::optional<HubHandshake> handshake;  // until the secret is proven
@@ -104,21 +120,28 @@ struct HubServer::Impl {
 
   bool all_joined() const { return num_joined == options.size; }
 
-  size_t num_joining() const {
-    return static_cast<size_t>(std::count_if(peers.begin(), peers.end(), [](const auto& p) { return p->rank < 0; }));
+  // Those that have not proven the secret.
+  size_t num_strangers() const {
+    return static_cast<size_t>(std::ranges::count_if(peers, [](const auto& peer) { return peer->is_stranger(); }));
   }
+  bool is_flooded() const { return num_crowded_out > 2 * most_strangers; }
 
   // Whether something must happen although nothing arrives.
-  bool is_waiting() const { return (!all_joined() && !failed) || num_joining() > 0 || accept_again_ms > 0; }
+  bool is_waiting() const {
+    const bool is_joining = std::ranges::any_of(peers, [](const auto& peer) { return peer->rank < 0; });
+    return (!all_joined() && !failed) || is_joining || accept_again_ms > 0;
+  }
 
   bool may_accept() {
     if (now_ms() < accept_again_ms) return false;
     accept_again_ms = 0;
-    return listener && num_joining() < kMaxJoining;
+    return listener && (is_flooded() || num_strangers() < most_strangers);
   }
 
   void accept_peers() {
-    for (size_t room = kMaxJoining - num_joining(); room > 0; --room) {
+    const size_t present = num_strangers();
+    const size_t room = present < most_strangers ? most_strangers - present : 0;
+    for (size_t left = is_flooded() ? kMostAtOnce : room; left > 0; --left) {
       Socket socket = accept_from(listener);
       if (!socket) {
         if (errno != EAGAIN && errno != EINTR) accept_again_ms = now_ms() + kAcceptPauseMs;
@@ -127,6 +150,7 @@ struct HubServer::Impl {
       if (!is_same_user(socket)) continue;
       try {
         peers.push_back(std::make_unique<Peer>(std::move(socket), options.secret));
+        if (is_flooded()) make_room();
         tell(*peers.back(), FrameKind::kChallenge, peers.back()->handshake->challenge());
       } catch (const std::exception&) {  // no memory or no random numbers for one more
         accept_again_ms = now_ms() + kAcceptPauseMs;
@@ -135,12 +159,29 @@ struct HubServer::Impl {
     }
   }
 
+  // Turns away those that are too many, for the newest.
+  void make_room() {
+    for (size_t present = num_strangers(); present > most_strangers; --present, ++num_crowded_out) {
+      std::map<std::string_view, std::vector<Peer*>> by_host;
+      for (const auto& peer : peers) {
+        if (peer->is_stranger() && peer != peers.back()) by_host[peer->host].push_back(peer.get());
+      }
+      const auto size_of = [](const auto& host) { return host.second.size(); };
+      const auto& most = std::ranges::max_element(by_host, {}, size_of)->second;
+      turn_away(*most[std::uniform_int_distribution<size_t>(0, most.size() - 1)(draws)]);
+    }
+  }
+
   // Closes connections that do not join: when their time is over, and for others that wait.
   void check_joining() {
-    const bool is_full = num_joining() >= kMaxJoining;
+    const bool is_full = num_strangers() >= most_strangers;
     const int64_t now = now_ms();
     for (const auto& peer : peers) {
-      if (peer->rank < 0 && now - peer->accepted_ms >= (is_full ? kGraceMs : kJoinLimitMs)) turn_away(*peer);
+      if (peer->rank >= 0 || peer->is_gone) continue;
+      const int64_t age = now - peer->accepted_ms;
+      const bool is_crowded_out = is_full && peer->is_stranger() && age >= kGraceMs;
+      if (is_crowded_out) ++num_crowded_out;
+      if (is_crowded_out || age >= kJoinLimitMs) turn_away(*peer);
     }
   }
 
@@ -340,6 +381,9 @@ struct HubServer::Impl {
   int num_joined = 0;
   int num_ended = 0;
   int64_t num_turned_away = 0;
+  const size_t most_strangers = std::clamp(descriptor_limit() / 4, kFewestStrangers, kMostStrangers);
+  size_t num_crowded_out = 0;  // strangers that made room for others
+  std::minstd_rand draws{std::random_device()()};
   int64_t accept_again_ms = 0;  // 0: now
   bool failed = false;
   std::string failure;

@@ -189,9 +189,13 @@ Socket listen_at(std::string& address, int64_t timeout_ms) {
 Socket connect_to(const std::string& address, int64_t timeout_ms) {
   const Deadline deadline = deadline_after(timeout_ms);
   const Address where = parse_address(address, timeout_ms);
-  while (true) {
+  // A full queue drops who comes. The system would come again after one second, two, four, eight, while others that
+  // come more often take each place.
+  constexpr int64_t kFirstTryMs = 250;
+  constexpr int64_t kLongestTryMs = 4000;
+  for (int64_t try_ms = kFirstTryMs;; try_ms = std::min(2 * try_ms, kLongestTryMs)) {
     Socket socket = open_socket(where, address);
-    const int reason = connect_by(socket, where, deadline);
+    const int reason = connect_by(socket, where, std::min(deadline, deadline_after(try_ms)));
     if (reason == 0) {
       fcntl(socket.fd(), F_SETFL, fcntl(socket.fd(), F_GETFL) & ~O_NONBLOCK);
       set_options(socket);
@@ -218,6 +222,16 @@ bool is_same_user(const Socket& socket) {
   ucred peer{};
   socklen_t length = sizeof(peer);
   return getsockopt(socket.fd(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
+}
+
+std::string host_of(const Socket& socket) {
+  sockaddr_storage peer{};
+  socklen_t length = sizeof(peer);
+  char host[NI_MAXHOST] = "";
+  if (getpeername(socket.fd(), reinterpret_cast<sockaddr*>(&peer), &length) != 0 || peer.ss_family == AF_UNIX)
+    return "";
+  getnameinfo(reinterpret_cast<sockaddr*>(&peer), length, host, sizeof(host), nullptr, 0, NI_NUMERICHOST);
+  return host;
 }
 
 bool is_unix_address(std::string_view address) { return address.starts_with("unix:"); }

@@ -36,6 +36,8 @@ Socket connect_to(const std::string& address, int64_t timeout_ms);
 Socket accept_from(const Socket& listener);
 // False for a local socket whose other side is another user's.
 bool is_same_user(const Socket& socket);
+// The address of the host on its other side, without the port; of a local socket "".
+std::string host_of(const Socket& socket);
 bool is_unix_address(std::string_view address);
 
 }  // namespace tessera::cluster

@@ -282,6 +282,18 @@ class AtTheDoor(Strangers):
         self.tells_nothing(job, attack.end())
 
 
+    def test_a_flood_of_connections_keeps_no_rank_out(self):
+        for kind in ("tcp", "unix"):
+            with self.subTest(kind=kind):
+                job = self.job(2, kind, TESSERA_TIMEOUT_MS="10000")
+                job.start(0)
+                floods = [Attack(lambda stranger: stranger.flood(), job.address) for _ in range(3)]
+                job.start(1)
+                self.ends_undisturbed(job)
+                for flood in floods:
+                    self.tells_nothing(job, flood.end())
+
+
 class WithoutTheSecret(Strangers):
     def test_a_guess_is_refused_with_no_reason(self):
         job = self.job(2)

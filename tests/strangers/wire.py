@@ -1,5 +1,6 @@
 """How a stranger speaks to a job: the one place of these tests that knows the protocol of the rendezvous. `Stranger` and
 `FalseHub` are what they use; another protocol gets another file with the same names."""
+import collections
 import hashlib
 import hmac
 import os
@@ -125,6 +126,21 @@ class Stranger:
     def idle(self, count):
         for _ in range(count):
             self.connect()
+
+    def flood(self, kept=2000):
+        """Connects as fast as it can from here on, until the process ends, waits for no answer and holds the latest."""
+        family, where = parse_address(self.address)
+
+        def connect():
+            held = collections.deque()
+            while True:
+                held.append(socket.socket(family, socket.SOCK_STREAM))
+                held[-1].setblocking(False)
+                held[-1].connect_ex(where)
+                if len(held) > kept:
+                    held.popleft().close()
+
+        threading.Thread(target=connect, daemon=True).start()
 
     def half_frames(self, count):
         """Frames of which everything is sent but the end."""
