@@ -39,7 +39,10 @@ std::vector<Value> Graph::add_node(std::string op, std::span<const Value> inputs
                                    std::span<const Type> output_types) {
   const auto node_id = static_cast<NodeId>(nodes_.size());
   Node node{std::move(op), std::move(attributes), {}, {}, origin_.source, origin_.forward, {}};
-  if (node.forward == kNone) node.recompute = origin_.recompute;
+  if (node.forward == kNone) {
+    node.recompute = origin_.recompute;
+    node.stage = origin_.stage;
+  }
   for (const Value& input : inputs) {
     check(input && &input.graph() == this, "a node's inputs must be values of its graph");
     node.inputs.push_back(input.id());

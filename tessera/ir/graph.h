@@ -78,6 +78,8 @@ struct Node {
   RecomputeMark recompute = {};
   // Computes for gradients what the node `forward` has computed before.
   bool again = false;
+  // The pipeline stage that the user wants it on: a hint, of forward nodes. kNone: that of its neighbours.
+  int stage = kNone;
   // The dtype that the user wants it computed in; a hint that the rewrite for mixed precision follows and takes away.
   std::optional<DType> compute_dtype = std::nullopt;
 };
@@ -147,6 +149,7 @@ class Graph {
     std::string source;
     NodeId forward = kNone;
     RecomputeMark recompute = {};
+    int stage = kNone;
   };
   const Origin& origin() const { return origin_; }
   void set_origin(Origin origin) { origin_ = std::move(origin); }
@@ -169,7 +172,7 @@ class Graph {
 class SourceScope {
  public:
   SourceScope(Graph& graph, std::string source, NodeId forward = kNone) : graph_(graph), previous_(graph.origin()) {
-    graph_.set_origin({std::move(source), forward, previous_.recompute});
+    graph_.set_origin({std::move(source), forward, previous_.recompute, previous_.stage});
   }
   ~SourceScope() { graph_.set_origin(previous_); }
   SourceScope(const SourceScope&) = delete;
@@ -193,6 +196,23 @@ class RecomputeScope {
   Graph::Origin previous_;
 };
 
+// Nodes added while it lives are on that pipeline stage, unless a scope within says otherwise.
+class StageScope {
+ public:
+  StageScope(Graph& graph, int stage) : graph_(graph), previous_(graph.origin()) {
+    auto origin = previous_;
+    origin.stage = stage;
+    graph_.set_origin(std::move(origin));
+  }
+  ~StageScope() { graph_.set_origin(previous_); }
+  StageScope(const StageScope&) = delete;
+  StageScope& operator=(const StageScope&) = delete;
+
+ private:
+  Graph& graph_;
+  Graph::Origin previous_;
+};
+
 // Canonical text; parse(print(g)) prints equally. One line per input, node and the return:
 //   graph train_step
 //     param fc.weight f32[10,64]
@@ -201,6 +221,7 @@ class RecomputeScope {
 //     %2 = relu %1 : f32[32,10] shard ((4,1)) @ . (grad of %1)
 //     %3 = relu %1 : f32[32,10] recompute 2 keep_collectives gather_parameters @ block
 //     %4 = relu %1 : f32[32,10] @ block (again %3)
+//     %5 = relu %1 : f32[32,10] stage 1 @ block
 //     return loss = %2, fc.weight = %1
 std::string print(const Graph& graph);
 // Throws InvalidArgument naming the line and what was expected. Only the form is checked: see verify for the meaning.

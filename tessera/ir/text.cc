@@ -178,6 +178,8 @@ class Parser {
     if (line.take("shard")) strategy = line.strategy();
     RecomputeMark mark;
     if (line.take("recompute ")) mark = recompute_mark(line);
+    int stage = kNone;
+    if (line.take("stage ")) stage = stage_number(line);
     Graph::Origin origin;
     if (line.take("@")) origin.source = line.word("a source");
     const bool again = line.take("(again");
@@ -191,9 +193,16 @@ class Parser {
     Node& made = graph_.mutable_node(graph_.num_nodes() - 1);
     made.strategy = std::move(strategy);
     made.recompute = mark;
+    made.stage = stage;
     made.again = again;
     made.compute_dtype = compute_dtype;
     for (size_t i = 0; i < names.size(); ++i) define(line, names[i], results[i]);
+  }
+  int stage_number(Line& line) {
+    const auto number = line.word("a stage's number");
+    const auto stage = line.naming_line([&] { return parse_int(number, "stage"); });
+    if (stage < 0) line.fail("a stage's number, from 0, before");
+    return static_cast<int>(stage);
   }
   RecomputeMark recompute_mark(Line& line) {
     const auto number = line.word("a block's number");
@@ -252,6 +261,7 @@ std::string print(const Graph& graph) {
                           node.recompute.repeats_collectives ? "" : " keep_collectives",
                           node.recompute.gathers_parameters ? " gather_parameters" : "");
     }
+    if (node.stage != kNone) text += fmt::format(" stage {}", node.stage);
     if (!node.source.empty()) text += " @ " + node.source;
     if (node.forward != kNone)
       text += (node.again ? " (again " : " (grad of ") + name_of(graph.node(node.forward).outputs.at(0)) + ")";

@@ -54,6 +54,8 @@ void Cell::enter(ir::Graph& graph, const std::function<void()>& construct) {
   } const restore{this, outer};
   const auto own = path();
   const ir::SourceScope scope(graph, own.empty() ? "." : own);
+  std::optional<ir::StageScope> on_stage;
+  if (stage_ >= 0) on_stage.emplace(graph, stage_);
   std::optional<ir::RecomputeScope> block;
   if (recompute_) block.emplace(graph, recompute_->mp_comm_recompute, recompute_->parallel_optimizer_comm_recompute);
   const ir::NodeId first = graph.num_nodes();
@@ -140,6 +142,11 @@ std::vector<Parameter*> Cell::trainable_parameters() {
 void Cell::set_comm_fusion(int id) {
   if (id < 0) throw InvalidArgument("cell \"{}\": a fusion id must not be negative, got {}", path(), id);
   for (Parameter* parameter : trainable_parameters()) parameter->comm_fusion = id;
+}
+
+void Cell::set_stage(int stage) {
+  if (stage < 0) throw InvalidArgument("cell \"{}\": a stage must not be negative, got {}", path(), stage);
+  stage_ = stage;
 }
 
 void Cell::recompute(const RecomputeOptions& options) {

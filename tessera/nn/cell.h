@@ -85,6 +85,12 @@ class Cell {
   // InvalidArgument for a negative id.
   void set_comm_fusion(int id);
 
+  // The pipeline stage, from 0, on which this cell and those below it are computed, unless one of those names its own.
+  // Has a meaning in pipeline parallel only. Throws InvalidArgument for a negative one.
+  void set_stage(int stage);
+  // Its own; -1: that of the cell above it.
+  int stage() const { return stage_; }
+
   // Backward computes the values inside of this cell once more instead of keeping them; what it reads and what it
   // returns is kept. Changes no result. A cell is configured once, with all that is below it: throws InvalidArgument
   // where it, a cell above or one below is recomputed already.
@@ -154,6 +160,7 @@ class Cell {
   std::optional<DType> compute_dtype_;
   Settings settings_;
   std::optional<RecomputeOptions> recompute_;
+  int stage_ = -1;
   ir::Graph* graph_ = nullptr;
 };
 

@@ -29,7 +29,7 @@ void Rewriter::set_origin(NodeId node) {
   const ir::Node& old = from_.node(node);
   NodeId forward = old.forward;
   if (forward != ir::kNone) forward = nodes_[static_cast<size_t>(forward)];
-  to_.set_origin({old.source, forward});
+  to_.set_origin({old.source, forward, {}, old.stage});
 }
 
 void Rewriter::copy(NodeId node) {
@@ -44,6 +44,7 @@ void Rewriter::copy(NodeId node) {
   ir::Node& made = to_.mutable_node(to_.num_nodes() - 1);
   made.strategy = old.strategy;
   made.recompute = old.recompute;
+  made.stage = old.stage;
   made.again = old.again;
   made.compute_dtype = old.compute_dtype;
   for (size_t i = 0; i < results.size(); ++i) set(old.outputs[i], results[i]);

@@ -1,0 +1,61 @@
+// Program: what a rank of a pipeline does in one training step: phases of micro-batches one after the other, and what
+// it sends to other stages and receives from them beside that. All ranks of a stage have the same one.
+//
+// A micro-batch has a slot, memory for what its phases leave to each other and for what is received for it, from the
+// first item that names it until its last phase has run; the next micro-batch of the slot takes it then, once what is
+// sent from it has left. Messages from one phase of a stage to another stage travel in the order of micro-batches.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/pipeline/pipeline_schedule.h"
+
+namespace tessera::ir {
+
+enum class ItemKind {
+  kReceive,  // from here on messages may arrive in the slot
+  kAwait,    // waits until those have arrived
+  kRun,      // runs a phase
+  kSend      // from here on messages leave the slot
+};
+
+struct ProgramItem {
+  ItemKind kind = ItemKind::kRun;
+  // What runs; of a message: the phase that made it.
+  pipeline::PhaseKind phase = pipeline::PhaseKind::kForward;
+  int micro_batch = -1;  // -1: an update
+  int slot = -1;
+  int peer = -1;  // the stage at the other end of a message
+  bool operator==(const ProgramItem&) const = default;
+};
+
+struct Program {
+  int stage = 0;
+  int num_stages = 1;
+  int micro_batches = 1;
+  int slots = 1;
+  std::vector<ProgramItem> items;
+  bool operator==(const Program&) const = default;
+};
+
+// One line an item; parse_program(print(program)) == program.
+//   program of stage 1 of 2: 4 micro-batches in 2 slots
+//     receive forward m0 slot 0 from stage 0
+//     await forward m0 slot 0 from stage 0
+//     run forward m0 slot 0
+//     run backward m0 slot 0
+//     send backward m0 slot 0 to stage 0
+//     run update
+std::string print(const Program& program);
+// Throws InvalidArgument naming the line that is not of that form.
+Program parse_program(std::string_view text);
+
+// What is wrong with the programs of all stages, in their order: a phase that is missing, comes twice or too early, a
+// slot of two micro-batches, a message that one end knows only, or stages that wait for each other for ever, however
+// fast they are. Empty: nothing.
+std::vector<std::string> verify_programs(std::span<const Program> programs);
+
+}  // namespace tessera::ir

@@ -1,0 +1,95 @@
+#include "tessera/ir/program.h"
+
+#include <gtest/gtest.h>
+
+#include <fmt/ranges.h>
+
+#include "tessera/base/error.h"
+
+namespace tessera::ir {
+namespace {
+
+constexpr const char* kFirst = R"(program of stage 0 of 2: 2 micro-batches in 2 slots
+  run forward m0 slot 0
+  send forward m0 slot 0 to stage 1
+  receive backward m0 slot 0 from stage 1
+  run forward m1 slot 1
+  send forward m1 slot 1 to stage 1
+  receive backward m1 slot 1 from stage 1
+  await backward m0 slot 0 from stage 1
+  run backward m0 slot 0
+  await backward m1 slot 1 from stage 1
+  run backward m1 slot 1
+  run update
+)";
+constexpr const char* kSecond = R"(program of stage 1 of 2: 2 micro-batches in 1 slots
+  receive forward m0 slot 0 from stage 0
+  await forward m0 slot 0 from stage 0
+  run forward m0 slot 0
+  run backward m0 slot 0
+  send backward m0 slot 0 to stage 0
+  receive forward m1 slot 0 from stage 0
+  await forward m1 slot 0 from stage 0
+  run forward m1 slot 0
+  run backward m1 slot 0
+  send backward m1 slot 0 to stage 0
+  run update
+)";
+
+std::string replaced(std::string text, const std::string& what, const std::string& by) {
+  const auto at = text.find(what);
+  if (at != std::string::npos) text.replace(at, what.size(), by);
+  return text;
+}
+
+std::string faults_of(const std::string& first, const std::string& second) {
+  const Program programs[] = {parse_program(first), parse_program(second)};
+  return fmt::format("{}", fmt::join(verify_programs(programs), "\n"));
+}
+
+TEST(Program, ReadsBackWhatItPrints) {
+  for (const char* text : {kFirst, kSecond}) EXPECT_EQ(print(parse_program(text)), text);
+}
+
+TEST(Program, NamesTheLineThatIsNoItem) {
+  try {
+    parse_program(replaced(kFirst, "await", "wait"));
+    FAIL() << "nothing was thrown";
+  } catch (const InvalidArgument& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "program text, line 8: expected receive, await, run or send at \"wait backward m0 slot 0 from stage 1\"");
+  }
+}
+
+TEST(Program, IsSoundWhereEverythingIsDoneOnceAndInOrder) { EXPECT_EQ(faults_of(kFirst, kSecond), ""); }
+
+TEST(Program, HasAFaultWhereAPhaseIsMissing) {
+  EXPECT_EQ(faults_of(kFirst, replaced(kSecond, "  run backward m1 slot 0\n", "")),
+            "stage 1, \"send backward m1 slot 0 to stage 0\": has not run yet\n"
+            "stage 1: 1 of 2 micro-batches have a backward");
+}
+
+TEST(Program, HasAFaultWhereTwoMicroBatchesShareASlot) {
+  EXPECT_EQ(faults_of(replaced(kFirst, "run forward m1 slot 1", "run forward m1 slot 0"), kSecond),
+            "stage 0, \"run forward m1 slot 0\": the slot is that of m0\n"
+            "stage 0, \"await backward m0 slot 0 from stage 1\": the slot is that of m1");
+}
+
+TEST(Program, HasAFaultWhereOneEndOfAMessageIsMissing) {
+  EXPECT_EQ(faults_of(replaced(kFirst, "  send forward m1 slot 1 to stage 1\n", ""), kSecond),
+            "stage 0 sends other messages of forward to stage 1 than that receives");
+}
+
+TEST(Program, HasAFaultWhereStagesWaitForEachOther) {
+  const std::string send = "  send forward m0 slot 0 to stage 1\n";
+  const std::string await = "  await backward m0 slot 0 from stage 1\n";
+  std::string late = replaced(replaced(kFirst, send, ""), await, "");
+  late = replaced(late, "  run forward m1 slot 1\n", await + send + "  run forward m1 slot 1\n");
+  EXPECT_EQ(faults_of(late, kSecond),
+            "stage 0 waits for ever at \"await backward m0 slot 0 from stage 1\"\n"
+            "stage 1 waits for ever at \"await forward m0 slot 0 from stage 0\"");
+}
+
+}  // namespace
+}  // namespace tessera::ir
