@@ -85,6 +85,8 @@ struct PlanOptions {
   // States that may hold partial sums: one that the first to read it adds to a partial sum becomes partial, too. What
   // is accumulated over several steps is then completed where it is used, once.
   std::set<std::string> partial_states = {};
+  // Values whose partial sums no operator takes: what leaves a pipeline stage is whole.
+  std::set<ir::ValueId> whole_sums = {};
   // Results that are no parameter's or state's new value are made whole on every rank.
   bool whole_results = false;
   // Nodes that are split so whatever else is said, in axes of the plan's first mesh: what a search has chosen.

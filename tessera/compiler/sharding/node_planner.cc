@@ -256,6 +256,7 @@ class NodePlanner {
   // What the forward node has read whole is there: its gradient reads the same.
   bool may_stay_partial(size_t input) const {
     if (state_.unset[static_cast<size_t>(node_.inputs[input])]) return false;
+    if (state_.options.whole_sums.contains(node_.inputs[input])) return false;
     if (node_.forward == ir::kNone) return true;
     const auto& read = graph_.node(node_.forward).inputs;
     return std::find(read.begin(), read.end(), node_.inputs[input]) == read.end();

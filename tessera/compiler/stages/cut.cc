@@ -1,0 +1,312 @@
+#include "tessera/compiler/stages/cut.h"
+
+#include <algorithm>
+#include <set>
+
+#include "tessera/base/error.h"
+
+namespace tessera::compiler {
+namespace {
+
+using ir::Graph;
+using ir::Node;
+using ir::NodeId;
+using ir::Value;
+using ir::ValueId;
+using pipeline::PhaseKind;
+
+// Copies nodes of a planned graph, with what the plan says of them.
+class PartBuilder {
+ public:
+  PartBuilder(const Graph& graph, const Plan& plan, const std::vector<int>& ranks, const std::string& name)
+      : graph_(graph), plan_(plan), nodes_(static_cast<size_t>(graph.num_nodes()), ir::kNone) {
+    part_.graph.set_name(name);
+    for (const auto& mesh : plan.meshes) part_.plan.meshes.push_back(on_ranks(mesh, ranks));
+  }
+
+  bool has(ValueId v) const { return values_.contains(v); }
+
+  // The value of the whole graph is an input here, of that kind and name, as its readers take it.
+  void add_input(ValueId v, ir::InputKind kind, const std::string& name) {
+    set(v, part_.graph.add_input(kind, name, graph_.type(v)), plan_.source_layout(v).sharding);
+  }
+
+  // Its operands must be here.
+  void add_node(NodeId n) {
+    const Node& node = graph_.node(n);
+    const auto at = static_cast<size_t>(n);
+    std::vector<Value> inputs;
+    for (const ValueId v : node.inputs) inputs.push_back(part_.graph.value(values_.at(v)));
+    std::vector<Type> types;
+    for (const ValueId v : node.outputs) types.push_back(graph_.type(v));
+    const NodeId forward = node.forward == ir::kNone ? ir::kNone : nodes_[static_cast<size_t>(node.forward)];
+    part_.graph.set_origin({node.source, forward, {}, node.stage});
+    const auto results = part_.graph.add_node(node.op, inputs, node.attributes, types);
+    part_.graph.set_origin({});
+    nodes_[at] = part_.graph.num_nodes() - 1;
+    Node& made = part_.graph.mutable_node(nodes_[at]);
+    made.strategy = node.strategy;
+    made.recompute = node.recompute;
+    made.again = node.again && forward != ir::kNone;
+    made.compute_dtype = node.compute_dtype;
+    part_.plan.operands.push_back(plan_.operands[at]);
+    part_.plan.factors.push_back(plan_.factors[at]);
+    part_.plan.node_mesh.push_back(plan_.node_mesh[at]);
+    for (size_t i = 0; i < results.size(); ++i) {
+      const ValueId v = node.outputs[i];
+      set(v, results[i], plan_.values[static_cast<size_t>(v)]);
+      if (const auto copy = plan_.copies.find(v); copy != plan_.copies.end()) {
+        part_.plan.copies[results[i].id()] = copy->second;
+      }
+    }
+  }
+
+  void add_output(const std::string& name, ValueId v, const mesh::Sharding& sharding) {
+    part_.graph.add_output(name, part_.graph.value(values_.at(v)));
+    part_.plan.outputs.push_back(sharding);
+  }
+
+  // An output that is kept in the state of this name.
+  void add_kept(const std::string& name, ValueId v) {
+    const mesh::Sharding& sharding = plan_.source_layout(v).sharding;
+    const Value place = part_.graph.add_input(ir::InputKind::kState, name, graph_.type(v));
+    set_plan(place, sharding, plan_.value_mesh[static_cast<size_t>(v)]);
+    add_output(name, v, sharding);
+  }
+
+  PlannedPart finish() { return std::move(part_); }
+
+ private:
+  void set(ValueId v, Value here, const mesh::Sharding& sharding) {
+    values_[v] = here.id();
+    set_plan(here, sharding, plan_.value_mesh[static_cast<size_t>(v)]);
+  }
+  void set_plan(Value here, const mesh::Sharding& sharding, int mesh) {
+    const auto at = static_cast<size_t>(here.id());
+    Plan& plan = part_.plan;
+    plan.values.resize(std::max(plan.values.size(), at + 1));
+    plan.value_mesh.resize(plan.values.size());
+    plan.values[at] = sharding;
+    plan.value_mesh[at] = mesh;
+  }
+
+  const Graph& graph_;
+  const Plan& plan_;
+  PlannedPart part_;
+  std::map<ValueId, ValueId> values_;
+  std::vector<NodeId> nodes_;
+};
+
+class StageCutter {
+ public:
+  StageCutter(const Graph& graph, const Plan& plan, const StagePlacement& placement, int stage,
+              const std::vector<int>& ranks)
+      : graph_(graph), plan_(plan), placement_(placement), stage_(stage), ranks_(ranks) {}
+
+  StageParts run() {
+    std::vector<PhaseKind> kinds = {PhaseKind::kForward, PhaseKind::kBackward};
+    if (placement_.split_backward) kinds.push_back(PhaseKind::kWeightGradient);
+    find_assigned();
+    for (const PhaseKind kind : kinds) phases_.push_back(find_phase(kind));
+    find_kept();
+    StageParts parts;
+    for (const Phase& phase : phases_) parts.phases.push_back({phase.kind, build(phase)});
+    for (const ValueId v : in_slot_) {
+      SlotValue value{slot_name(graph_, v), graph_.type(v), plan_.source_layout(v)};
+      value.layout.mesh = on_ranks(value.layout.mesh, ranks_);
+      const ir::Input* input = input_of(v);
+      if (input != nullptr && input->kind == ir::InputKind::kInput) {
+        value.is_input = true;
+        value.input = input->name;
+      }
+      parts.slot.push_back(std::move(value));
+    }
+    return parts;
+  }
+
+ private:
+  struct Phase {
+    PhaseKind kind = PhaseKind::kForward;
+    std::set<NodeId> nodes;       // in the order of the graph
+    std::set<ValueId> slots;      // it reads from the slot
+    std::set<ValueId> direct;     // parameters and states that it reads
+    std::vector<ValueId> kept;    // it leaves in the slot
+    std::vector<size_t> outputs;  // of the graph: states' new values, and the loss
+  };
+
+  const ir::Input* input_of(ValueId v) const {
+    const auto& info = graph_.info(v);
+    return info.node == ir::kNone ? &graph_.inputs()[static_cast<size_t>(info.index)] : nullptr;
+  }
+
+  // States that forward changes: what backward reads of them is what they were.
+  void find_assigned() {
+    for (const auto& output : graph_.outputs()) {
+      const ir::Input* input = graph_.find_input(output.name);
+      if (input == nullptr || input->kind == ir::InputKind::kInput) continue;
+      const NodeId producer = graph_.info(output.value).node;
+      if (producer == ir::kNone || placement_.phase_of(producer) == PhaseKind::kForward) assigned_.insert(input->value);
+    }
+  }
+
+  void need(Phase& phase, ValueId v) {
+    const NodeId producer = graph_.info(v).node;
+    if (producer == ir::kNone) {
+      const bool is_data = input_of(v)->kind == ir::InputKind::kInput;
+      const bool has_changed = phase.kind != PhaseKind::kForward && assigned_.contains(v);
+      (is_data || has_changed ? phase.slots : phase.direct).insert(v);
+      if (has_changed) {
+        phases_.front().direct.insert(v);
+        made_.emplace(v, PhaseKind::kForward);
+      }
+      return;
+    }
+    if (phase.nodes.contains(producer)) return;
+    const int at = placement_.stage_of(producer);
+    if (at != kEveryStage) {
+      phase.slots.insert(v);
+      return;
+    }
+    if (made_.contains(v) && !placement_.is_constant[static_cast<size_t>(producer)]) {
+      phase.slots.insert(v);
+      return;
+    }
+    add_node(phase, producer);
+  }
+
+  void add_node(Phase& phase, NodeId n) {
+    for (const ValueId v : graph_.node(n).inputs) need(phase, v);
+    phase.nodes.insert(n);
+    for (const ValueId v : graph_.node(n).outputs) made_.emplace(v, phase.kind);
+  }
+
+  Phase find_phase(PhaseKind kind) {
+    Phase phase{.kind = kind};
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (placement_.stage_of(n) == stage_ && placement_.phase_of(n) == kind) add_node(phase, n);
+    }
+    for (size_t i = 0; i < graph_.outputs().size(); ++i) {
+      const auto& output = graph_.outputs()[i];
+      if (!is_mine(output, kind)) continue;
+      need(phase, output.value);
+      phase.outputs.push_back(i);
+    }
+    return phase;
+  }
+
+  // Whether this phase of the stage makes the output.
+  bool is_mine(const ir::Output& output, PhaseKind kind) const {
+    const ir::Input* input = graph_.find_input(output.name);
+    const NodeId producer = graph_.info(output.value).node;
+    if (producer == ir::kNone) return false;  // nothing changes
+    const int at = placement_.stage_of(producer);
+    const auto owner = input == nullptr ? placement_.values.end() : placement_.values.find(output.name);
+    if (owner != placement_.values.end()) {
+      if (owner->second != kEveryStage && owner->second != stage_) return false;
+    } else if (at != stage_ && !(at == kEveryStage && stage_ == placement_.num_stages - 1)) {
+      return false;
+    }
+    return placement_.phase_of(producer) == kind;
+  }
+
+  void find_kept() {
+    for (const Phase& phase : phases_) {
+      in_slot_.insert(phase.slots.begin(), phase.slots.end());
+    }
+    std::set<ValueId> sent;
+    for (const auto& message : stage_messages(graph_, placement_)) {
+      if (message.from == stage_) sent.insert(message.value);
+    }
+    in_slot_.insert(sent.begin(), sent.end());
+    for (const ValueId v : in_slot_) {
+      const auto made = made_.find(v);
+      if (made == made_.end()) continue;  // received, or data
+      for (Phase& phase : phases_) {
+        if (phase.kind == made->second) phase.kept.push_back(v);
+      }
+    }
+  }
+
+  PlannedPart build(const Phase& phase) {
+    // One name for all stages: their ranks compare what they communicate in it.
+    PartBuilder builder(graph_, plan_, ranks_, pipeline::to_string(phase.kind));
+    for (const auto& input : graph_.inputs()) {
+      if (phase.direct.contains(input.value)) builder.add_input(input.value, input.kind, input.name);
+    }
+    for (const size_t i : phase.outputs) {
+      const ir::Input* input = graph_.find_input(graph_.outputs()[i].name);
+      if (input != nullptr && !builder.has(input->value)) builder.add_input(input->value, input->kind, input->name);
+    }
+    for (const ValueId v : phase.slots) builder.add_input(v, ir::InputKind::kState, slot_name(graph_, v));
+    for (const NodeId n : phase.nodes) builder.add_node(n);
+    for (const ValueId v : phase.kept) builder.add_kept(slot_name(graph_, v), v);
+    for (const size_t i : phase.outputs) {
+      const auto& output = graph_.outputs()[i];
+      // Not the loss of a step, which must be finite before anything is written.
+      builder.add_output(output.name == "loss" ? "micro_loss" : output.name, output.value, plan_.outputs[i]);
+    }
+    return builder.finish();
+  }
+
+  const Graph& graph_;
+  const Plan& plan_;
+  const StagePlacement& placement_;
+  int stage_;
+  const std::vector<int>& ranks_;
+  std::vector<Phase> phases_;
+  std::set<ValueId> assigned_;
+  std::map<ValueId, PhaseKind> made_;  // by value, on this stage
+  std::set<ValueId> in_slot_;
+};
+
+}  // namespace
+
+std::string slot_name(const Graph& graph, ValueId v) {
+  const auto& info = graph.info(v);
+  if (info.node == ir::kNone) return "slot." + graph.inputs()[static_cast<size_t>(info.index)].name;
+  return fmt::format("slot.{}", v);
+}
+
+mesh::Mesh on_ranks(const mesh::Mesh& mesh, const std::vector<int>& ranks) {
+  check_equal(mesh.ranks().size(), ranks.size(), "ranks of a stage");
+  std::vector<mesh::Axis> axes;
+  for (int i = 0; i < mesh.num_axes(); ++i) axes.push_back(mesh.axis(i));
+  std::vector<int> moved;
+  for (const int rank : mesh.ranks()) moved.push_back(ranks.at(static_cast<size_t>(rank)));
+  return mesh::Mesh(std::move(axes), std::move(moved));
+}
+
+StageParts cut_stage(const Graph& graph, const Plan& plan, const StagePlacement& placement, int stage,
+                     const std::vector<int>& ranks) {
+  return StageCutter(graph, plan, placement, stage, ranks).run();
+}
+
+PlannedPart cut_outputs(const Graph& graph, const Plan& plan, const std::vector<std::string>& outputs,
+                        const std::vector<int>& ranks) {
+  PartBuilder builder(graph, plan, ranks, graph.name());
+  std::vector<bool> wanted(static_cast<size_t>(graph.num_values()));
+  std::set<std::string> names(outputs.begin(), outputs.end());
+  for (const auto& output : graph.outputs()) {
+    if (!names.contains(output.name)) continue;
+    wanted[static_cast<size_t>(output.value)] = true;
+    if (const ir::Input* input = graph.find_input(output.name)) wanted[static_cast<size_t>(input->value)] = true;
+  }
+  std::vector<NodeId> nodes;
+  for (NodeId n = graph.num_nodes() - 1; n >= 0; --n) {
+    const auto& made = graph.node(n).outputs;
+    if (std::none_of(made.begin(), made.end(), [&](ValueId v) { return wanted[static_cast<size_t>(v)]; })) continue;
+    nodes.push_back(n);
+    for (const ValueId v : graph.node(n).inputs) wanted[static_cast<size_t>(v)] = true;
+  }
+  for (const auto& input : graph.inputs()) {
+    if (wanted[static_cast<size_t>(input.value)]) builder.add_input(input.value, input.kind, input.name);
+  }
+  for (auto n = nodes.rbegin(); n != nodes.rend(); ++n) builder.add_node(*n);
+  for (size_t i = 0; i < graph.outputs().size(); ++i) {
+    const auto& output = graph.outputs()[i];
+    if (names.contains(output.name)) builder.add_output(output.name, output.value, plan.outputs[i]);
+  }
+  return builder.finish();
+}
+
+}  // namespace tessera::compiler

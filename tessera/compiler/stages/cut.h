@@ -1,0 +1,58 @@
+// A planned graph, cut into the phases of the stages of a pipeline: each a graph with a plan of its own, split as the
+// whole is. What passes from one phase to a later one, or to another stage, is a state of these graphs, named for its
+// value: it lies in the slot of a micro-batch.
+//
+// The plan is on a mesh of as many ranks as a stage has, 0 to n-1; what is cut is on the ranks of its stage. So rank i
+// of a stage has the same piece of a message as rank i of another.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tessera/compiler/plan.h"
+#include "tessera/compiler/stages/stage_placement.h"
+
+namespace tessera::compiler {
+
+// A part of a planned graph that can be compiled by itself.
+struct PlannedPart {
+  ir::Graph graph;
+  Plan plan;
+};
+
+// How the state of a slot is called that holds the value: "slot.12"; the data input "x": "slot.x".
+std::string slot_name(const ir::Graph& graph, ir::ValueId v);
+
+struct SlotValue {
+  std::string name;
+  Type type;  // global
+  mesh::Layout layout;
+  bool is_input = false;  // a data input of the whole graph, of the name without "slot."
+  std::string input = {};
+};
+
+struct StagePhase {
+  pipeline::PhaseKind kind = pipeline::PhaseKind::kForward;
+  PlannedPart part;
+};
+
+// What one stage has to do for a micro-batch.
+struct StageParts {
+  std::vector<StagePhase> phases;  // forward, backward and, where it is split, weight gradient
+  std::vector<SlotValue> slot;     // what lies in a micro-batch's slot
+};
+
+// The plan's values as they are where other phases and stages read them: completed, as Plan::copies says.
+// `ranks`: those of the stage, as many as the plan's.
+StageParts cut_stage(const ir::Graph& graph, const Plan& plan, const StagePlacement& placement, int stage,
+                     const std::vector<int>& ranks);
+
+// The part of a planned graph that these of its outputs are made of, on these ranks.
+PlannedPart cut_outputs(const ir::Graph& graph, const Plan& plan, const std::vector<std::string>& outputs,
+                        const std::vector<int>& ranks);
+
+// The mesh on other ranks: rank i becomes ranks[i].
+mesh::Mesh on_ranks(const mesh::Mesh& mesh, const std::vector<int>& ranks);
+
+}  // namespace tessera::compiler

@@ -1,0 +1,40 @@
+// From a schedule of phases to the programs of the stages: which slot a micro-batch has, and when messages are received
+// and sent.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/compiler/machine_profile.h"
+#include "tessera/compiler/stages/staged_plan.h"
+#include "tessera/ir/program.h"
+#include "tessera/pipeline/find_schedule.h"
+
+namespace tessera::compiler {
+
+// What a step of `micro_batches` is to the scheduler: times by the profile, bytes as the slots have them. Every stage
+// is one chunk. The backward phases of a placement that is not split count as the gradient of the input.
+pipeline::PipelineProblem pipeline_problem(const StagedPlan& plan, int micro_batches, const MachineProfile& profile);
+
+struct ChosenSchedule {
+  pipeline::FoundSchedule found;
+  bool split_backward = false;
+};
+// Of that name, or "auto": what find_schedule() finds with a whole or with a split backward, whichever is faster. Gives
+// the plan the placement that the schedule needs. Throws InvalidArgument for an unknown name, and for a schedule that
+// does not fit the stages and micro-batches.
+ChosenSchedule choose_schedule(StagedPlan& plan, const StageOptions& stages, int micro_batches, const std::string& name,
+                               const MachineProfile& profile);
+
+struct ProgramOptions {
+  int micro_batches = 1;
+  // How many more micro-batches than are in flight a stage has room for: messages arrive while others compute.
+  int receive_ahead = 1;
+};
+// One for each stage. They verify.
+std::vector<ir::Program> make_programs(const pipeline::PipelineSchedule& schedule,
+                                       const std::vector<StageMessage>& messages, const ProgramOptions& options);
+// Forward alone, of one micro-batch: an evaluation, or a prediction.
+std::vector<ir::Program> make_forward_programs(int num_stages, const std::vector<StageMessage>& messages);
+
+}  // namespace tessera::compiler

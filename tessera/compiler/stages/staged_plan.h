@@ -1,0 +1,39 @@
+// StagedPlan: a training step of a pipeline as all ranks know it: the graph of one micro-batch and that of the update,
+// which stage computes what, and how everything is split within a stage. Made once; a rank then cuts its own part out
+// of it (stages/cut.h).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/compiler/pipeline.h"
+#include "tessera/compiler/stages/cut.h"
+#include "tessera/compiler/stages/stage_placement.h"
+
+namespace tessera::compiler {
+
+struct StagedPlan {
+  // The graph of one micro-batch, and its plan on the ranks 0 to n-1 of any stage.
+  PlannedPart micro;
+  StagePlacement placement;
+  // From accumulators to the optimizer; no nodes where nothing is trained.
+  PlannedPart update;
+  std::map<std::string, int> values;  // parameters and states of both: the stage, or kEveryStage
+
+  int num_stages() const { return placement.num_stages; }
+  int ranks_per_stage() const { return static_cast<int>(micro.plan.ranks().size()); }
+  std::vector<int> ranks_of(int stage) const;
+  // How parameters and states lie on the ranks of their stages; those of every stage, replicated, are left out.
+  // `accumulators` lie in memory of the step.
+  ShardingHints layouts(const StageOptions& options) const;
+};
+
+// Makes the plans of both graphs, on a mesh of the ranks of a stage. `update` may be null. Throws InvalidArgument as
+// place_on_stages() and propagate() do, and for an update that reads values of several stages.
+StagedPlan plan_stages(const ir::Graph& micro, const ir::Graph* update, const mesh::Mesh& mesh,
+                       const ShardingHints& hints, const StageOptions& stages, const CompileOptions& options);
+
+// The update's results that this stage makes: new values of its parameters and states, and of those of every stage.
+std::vector<std::string> update_outputs(const StagedPlan& plan, int stage);
+
+}  // namespace tessera::compiler
