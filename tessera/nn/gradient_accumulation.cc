@@ -57,4 +57,10 @@ std::vector<ParameterGradient> accumulated(ir::Graph& graph, std::span<const Par
   return sums;
 }
 
+std::vector<ParameterGradient> held_gradients(ir::Graph& graph, std::span<Parameter* const> parameters) {
+  std::vector<ParameterGradient> sums;
+  for (const Parameter* parameter : parameters) sums.push_back({parameter, accumulator_of(*parameter).in(graph)});
+  return sums;
+}
+
 }  // namespace tessera::nn

@@ -26,4 +26,7 @@ void accumulate(ir::Graph& graph, std::span<const ParameterGradient> gradients);
 // The sums: what the accumulators hold and these gradients. The accumulators become zero.
 std::vector<ParameterGradient> accumulated(ir::Graph& graph, std::span<const ParameterGradient> gradients);
 
+// What the accumulators hold; they stay as they are.
+std::vector<ParameterGradient> held_gradients(ir::Graph& graph, std::span<Parameter* const> parameters);
+
 }  // namespace tessera::nn

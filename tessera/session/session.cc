@@ -161,9 +161,9 @@ Session::~Session() {
 void Session::declare(const std::string& name, const Type& global_type, const mesh::Sharding* sharding,
                       const mesh::Mesh* mesh) {
   Type local = global_type;
-  if (sharding != nullptr && !sharding->is_replicated()) {
-    splits_[name] = {*mesh, *sharding};
-    local.shape = mesh::local_shape(global_type.shape, *sharding, *mesh, context_.rank());
+  if (sharding != nullptr && (!sharding->is_replicated() || apart_.contains(name))) {
+    const mesh::Layout& split = splits_[name] = {*mesh, *sharding};
+    local.shape = is_here(split) ? mesh::local_shape(global_type.shape, *sharding, *mesh, context_.rank()) : Shape{0};
   }
   layout_.add(name, local);
   globals_.emplace(name, global_type);
@@ -187,15 +187,38 @@ TensorView Session::view(const std::string& name) {
   return {arena_.data() + layout_.offsets.at(name), layout_.types.at(name)};
 }
 
+bool Session::is_here(const mesh::Layout& layout) const {
+  const auto& ranks = layout.mesh.ranks();
+  return std::find(ranks.begin(), ranks.end(), context_.rank()) != ranks.end();
+}
+
 Tensor Session::value(const std::string& name) {
   if (!is_split(name)) return Tensor::copy_of(view(name));
+  const mesh::Layout& split = splits_.at(name);
+  if (apart_.contains(name)) return value_from(name, split);
   auto& gather = gathers_[name];
   if (gather == nullptr) gather = compile_gather(name);
   gather->run();
   return Tensor::copy_of(gather->output("whole"));
 }
 
-// A graph: the redistribution that any use of the whole value would make.
+// The ranks that have it put it together, the first of them tells all.
+Tensor Session::value_from(const std::string& name, const mesh::Layout& split) {
+  Tensor whole;
+  if (split.sharding.is_replicated()) {
+    whole = is_here(split) ? Tensor::copy_of(view(name)) : Tensor(global_type(name));
+  } else {
+    auto& gather = gathers_[name];
+    if (gather == nullptr) gather = compile_gather(name);
+    if (gather != nullptr) gather->run();
+    whole = gather != nullptr ? Tensor::copy_of(gather->output("whole")) : Tensor(global_type(name));
+  }
+  const TensorView view = whole.view();
+  context_.world().broadcast(view.data, view.num_elements(), view.dtype, split.mesh.ranks()[0], "value of " + name);
+  return whole;
+}
+
+// A graph: the redistribution that any use of the whole value would make. Null on a rank that has none of it.
 std::unique_ptr<Executable> Session::compile_gather(const std::string& name) {
   const auto split = splits_.find(name);
   ir::Graph graph("gather_" + name);
@@ -203,8 +226,14 @@ std::unique_ptr<Executable> Session::compile_gather(const std::string& name) {
   graph.add_output("whole", input);
   auto options = compile_options();
   options.plan.whole_results = true;
-  auto compiled = compiler::compile(graph, split->second.mesh, {{name, split->second}}, context_.rank(), layout_,
-                                    kernels_, options);
+  auto compiled = compiler::plan_ranks(graph, split->second.mesh, {{name, split->second}}, options);
+  if (!is_here(split->second)) {
+    compiler::partition(compiled.logical, compiled.plan, split->second.mesh.ranks()[0], options.partition,
+                        &compiled.groups);
+    make_groups(compiled.groups);
+    return nullptr;
+  }
+  compiler::compile_rank(compiled, context_.rank(), layout_, kernels_, options);
   make_groups(compiled.groups);
   return finish(std::move(compiled));
 }
@@ -219,14 +248,16 @@ void Session::set_value(const std::string& name, const Tensor& whole) {
     copy_elements(whole.view(), view(name));
     return;
   }
+  if (!is_here(split->second)) return;
   const auto& [mesh, sharding] = split->second;
   const auto slice = mesh::slice_of(type.shape, sharding, mesh, context_.rank());
   set_piece(name, mesh::piece_of(whole.view(), slice));
 }
 
 void Session::set_piece(const std::string& name, const TensorView& piece) {
-  copy_elements(piece, view(name));
   const auto split = splits_.find(name);
+  if (split != splits_.end() && !is_here(split->second)) return;
+  copy_elements(piece, view(name));
   if (split == splits_.end()) return;
   // Of a sum the first ranks hold all, the others nothing.
   const auto& [mesh, sharding] = split->second;
@@ -259,6 +290,13 @@ void Session::initialize(std::span<const nn::Parameter> parameters, uint64_t see
   }
   if (!any) return;
   graph.finish_assignments();
+  if (!apart_.empty()) {
+    // Of values that others have nothing is kept.
+    std::map<std::string, Tensor> unread;
+    for (const auto& input : graph.inputs()) unread[input.name] = Tensor::zeros(graph.type(input.value));
+    for (const auto& [name, whole] : evaluate(graph, unread, options_)) set_value(name, whole);
+    return;
+  }
   // Values that are split are made split: each rank draws the numbers of its own elements.
   mesh::Mesh mesh({{"data", context_.size()}});
   if (!splits_.empty()) mesh = splits_.begin()->second.mesh;
@@ -295,6 +333,9 @@ void Session::place(const compiler::ShardingHints& layouts) {
   const auto globals = std::move(globals_);
   const auto names = std::move(names_);
   const auto splits = with_splits(layouts);
+  for (const auto& [name, layout] : layouts) {
+    if (layout.mesh.size() < context_.size()) apart_.insert(name);
+  }
   layout_ = {};
   globals_.clear();
   names_.clear();
@@ -355,7 +396,7 @@ std::unique_ptr<Executable> Session::compile(compiler::Compiled planned) {
     compiler::compile_rank(planned, context_.rank(), layout_, kernels_, options);
     return finish(std::move(planned));
   }
-  compile_with_agreed_kernels(planned, options);
+  compile_with_agreed_kernels(planned, options, layout_);
   make_groups(planned.groups);
   compare_collectives(context_, planned.local);
   warn_of_different_graphs(context_, planned.logical);
@@ -389,7 +430,7 @@ std::unique_ptr<Executable> Session::compile_own(const ir::Graph& graph) {
   auto options = for_one_rank(compile_options());
   if (context_.size() > 1) size_buckets(options.partition);
   auto compiled = compiler::plan_ranks(graph, alone, {}, options);
-  compile_with_agreed_kernels(compiled, options);
+  compile_with_agreed_kernels(compiled, options, layout_);
   if (context_.size() > 1) {
     std::vector<std::vector<Communication>> by_rank;
     for (const auto& text : gather_texts(context_.world(), to_text(communications(compiled.local)),
@@ -402,8 +443,9 @@ std::unique_ptr<Executable> Session::compile_own(const ir::Graph& graph) {
   return finish(std::move(compiled));
 }
 
-void Session::compile_with_agreed_kernels(compiler::Compiled& planned, const compiler::CompileOptions& options) {
-  const auto compile = [&] { compiler::compile_rank(planned, context_.rank(), layout_, kernels_, options); };
+void Session::compile_with_agreed_kernels(compiler::Compiled& planned, const compiler::CompileOptions& options,
+                                          const ir::PersistentLayout& layout) {
+  const auto compile = [&] { compiler::compile_rank(planned, context_.rank(), layout, kernels_, options); };
   const bool agrees = kernel_table_ != nullptr && context_.size() > 1;
   if (agrees) kernels_.take_noted();  // those of graphs that no other rank compiles
   compile();
@@ -419,19 +461,24 @@ std::unique_ptr<Executable> Session::compile_local(const ir::Graph& graph) {
 
 std::unique_ptr<Executable> Session::finish(compiler::Compiled compiled) {
   ++num_compiled_;
-  // A network may have collectives of its own on one rank, too.
-  const auto& steps = compiled.schedule.steps;
-  const bool communicates =
-      std::any_of(steps.begin(), steps.end(), [](const ir::Step& step) { return step.kind == ir::StepKind::kStart; });
-  if (lanes_ == nullptr && communicates) lanes_ = std::make_unique<executor::CommLanes>(context_.rank());
-  auto executor = std::make_unique<executor::Executor>(
-      compiled.schedule, arena_, kernels_, lanes_.get(), [this](const Attributes& a) -> auto& { return group_of(a); },
-      context_.size());
-  executor->set_fill_with_nan(options_.debug);
+  auto executor = make_executor(compiled.schedule);
   if (kernel_table_ != nullptr && kernels_.finish_measuring() && !options_.kernel_cache.empty()) {
     kernel_table_->save(context_.file_system(), options_.kernel_cache);
   }
   return std::make_unique<Executable>(std::move(compiled), std::move(executor), context_, core_watch_.get());
+}
+
+std::unique_ptr<executor::Executor> Session::make_executor(const ir::Schedule& schedule) {
+  // A network may have collectives of its own on one rank, too.
+  const auto& steps = schedule.steps;
+  const bool communicates =
+      std::any_of(steps.begin(), steps.end(), [](const ir::Step& step) { return step.kind == ir::StepKind::kStart; });
+  if (lanes_ == nullptr && communicates) lanes_ = std::make_unique<executor::CommLanes>(context_.rank());
+  auto executor = std::make_unique<executor::Executor>(
+      schedule, arena_, kernels_, lanes_.get(), [this](const Attributes& a) -> auto& { return group_of(a); },
+      context_.size());
+  executor->set_fill_with_nan(options_.debug);
+  return executor;
 }
 
 // Every rank makes every group, in one order, whichever of them it is in.

@@ -8,12 +8,15 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "tessera/base/core_watch.h"
 #include "tessera/cluster/context.h"
+#include "tessera/compiler/machine_profile.h"
 #include "tessera/compiler/pipeline.h"
+#include "tessera/compiler/stages/staged_plan.h"
 #include "tessera/executor/executor.h"
 #include "tessera/nn/parameter.h"
 #include "tessera/session/kernel_choice.h"
@@ -57,20 +60,35 @@ class Executable {
   Executable(compiler::Compiled compiled, std::unique_ptr<executor::Executor> executor, cluster::Context& context,
              CoreWatch* core_watch)
       : compiled_(std::move(compiled)), executor_(std::move(executor)), context_(context), core_watch_(core_watch) {}
+  virtual ~Executable() = default;
+  Executable(const Executable&) = delete;
+  Executable& operator=(const Executable&) = delete;
 
   const compiler::Compiled& compiled() const { return compiled_; }
   executor::Executor& executor() { return *executor_; }
   // This rank's memory of a data input and of a result.
-  const TensorView& input(const std::string& name) const { return executor_->input(name); }
-  const TensorView& output(const std::string& name) const { return executor_->output(name); }
+  virtual const TensorView& input(const std::string& name) const { return executor_->input(name); }
+  virtual const TensorView& output(const std::string& name) const { return executor_->output(name); }
   // Which piece of the global data input this rank reads, and of the global result it has: one range per dim.
-  std::vector<mesh::Range> input_slice(const std::string& name) const;
-  std::vector<mesh::Range> output_slice(const std::string& name) const;
+  virtual std::vector<mesh::Range> input_slice(const std::string& name) const;
+  virtual std::vector<mesh::Range> output_slice(const std::string& name) const;
   // One step. Throws executor::NonFiniteLoss with what is known of its origin; nothing has been updated then. Throws
   // executor::InvalidIndex naming input, row, value and range for an index, a label or a row number that is out of
   // range; on all ranks where they share the loss of a training step, and then nothing has been updated. `input_noun`:
   // what that message calls a data input.
-  void run(const std::string& input_noun = "input");
+  virtual void run(const std::string& input_noun = "input");
+  // These do what the executor's do.
+  virtual void set_before_update(const std::function<void(const TensorView&)>& call) {
+    executor_->set_before_update(call);
+  }
+  virtual std::vector<TensorView> updated() const { return executor_->updated(); }
+  virtual void set_profiling(bool on) { executor_->set_profiling(on); }
+
+ protected:
+  cluster::Context& context() const { return context_; }
+  void look_at_cores() {
+    if (core_watch_ != nullptr) core_watch_->look();
+  }
 
  private:
   std::string describe_bad_index(const std::string& input_noun) const;
@@ -81,6 +99,17 @@ class Executable {
   std::unique_ptr<executor::Executor> executor_;
   cluster::Context& context_;
   CoreWatch* core_watch_;
+};
+
+// How a pipelined step is carried out (session/pipelined_step.h).
+struct PipelinedOptions {
+  int micro_batches = 1;
+  std::string schedule = "auto";
+  // How many more micro-batches than are in flight a stage has room for.
+  int receive_ahead = 1;
+  // What phases are predicted to take.
+  compiler::MachineProfile profile = compiler::example_profile();
+  compiler::StageOptions stages = {};
 };
 
 class Session {
@@ -117,7 +146,8 @@ class Session {
   // Computes the initial values of these parameters from their initializers (or takes their data).
   void initialize(std::span<const nn::Parameter> parameters, uint64_t seed);
 
-  // Moves persistent values, whole on every rank until then, to where a plan wants them: each rank keeps its piece.
+  // Moves persistent values, whole on every rank until then, to where a plan wants them: each rank keeps its piece, one
+  // that is not in a layout's mesh nothing.
   // What was compiled before may not be run any more.
   void place(const compiler::ShardingHints& layouts);
   // The first half of compile(): the graph simplified and planned for the mesh. Persistent values that are whole on
@@ -143,6 +173,15 @@ class Session {
   // count for nothing.
   std::unique_ptr<Executable> compile_local(const ir::Graph& graph);
 
+  // Plans the graph of one micro-batch and that of the update (null: none) for a pipeline whose stages have equally
+  // many ranks each, in their order; `mesh` is that of any stage, of the ranks from 0 on, and so are the hints.
+  compiler::StagedPlan plan_stages(const ir::Graph& micro, const ir::Graph* update, const mesh::Mesh& mesh,
+                                   const compiler::ShardingHints& input_hints, const compiler::PlanOptions& plan,
+                                   const compiler::StageOptions& stages);
+  // A step of a pipeline, or an evaluation where the plan has no update. Values must lie as the plan's layouts() say.
+  // Collective.
+  std::unique_ptr<Executable> compile_stages(compiler::StagedPlan plan, const PipelinedOptions& options);
+
   // Graphs so far, those included that initialize values or gather them.
   int64_t num_compiled() const { return num_compiled_; }
   int64_t arena_bytes() const { return arena_.size_bytes(); }
@@ -162,11 +201,16 @@ class Session {
   void make_groups(const compiler::GroupLists& lists);
   comm::Communicator* make_group(const std::string& name, const std::vector<int>& ranks);
   std::unique_ptr<Executable> finish(compiler::Compiled compiled);
+  friend class PipelineBuilder;
+  std::unique_ptr<executor::Executor> make_executor(const ir::Schedule& schedule);
+  bool is_here(const mesh::Layout& layout) const;
+  Tensor value_from(const std::string& name, const mesh::Layout& split);
   compiler::CompileOptions compile_options() const;
   // For a graph that the ranks of a mesh share.
   compiler::CompileOptions compile_options(size_t num_ranks, const compiler::PlanOptions& plan);
   // Adds this rank's part; once more where that showed that kernels must be agreed on. Collective.
-  void compile_with_agreed_kernels(compiler::Compiled& planned, const compiler::CompileOptions& options);
+  void compile_with_agreed_kernels(compiler::Compiled& planned, const compiler::CompileOptions& options,
+                                   const ir::PersistentLayout& layout);
   void size_buckets(compiler::PartitionOptions& options);
 
   cluster::Context& context_;
@@ -179,6 +223,7 @@ class Session {
   ir::PersistentLayout layout_;
   std::map<std::string, Type> globals_;
   compiler::ShardingHints splits_;  // how the persistent values lie that are not whole on every rank
+  std::set<std::string> apart_;     // of these the names of what was placed on some of the ranks only
   std::vector<std::string> names_;
   std::map<std::string, std::unique_ptr<Executable>> gathers_;  // of split values, by name
   // By lane: each has communicators of its own, of the same groups.

@@ -160,6 +160,24 @@ Graph trace_train_step(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimiz
   return graph;
 }
 
+Graph trace_update(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimizer, const nn::Settings& settings) {
+  network.apply_settings(settings);
+  auto parameters = network.trainable_parameters();
+  if (loss != nullptr) {
+    loss->apply_settings(settings);
+    for (nn::Parameter* parameter : loss->trainable_parameters()) parameters.push_back(parameter);
+  }
+  Graph graph("update");
+  for (const nn::Parameter* parameter : parameters) parameter->in(graph);
+  const auto gradients = nn::held_gradients(graph, parameters);
+  {
+    const ir::SourceScope scope(graph, "optimizer");
+    optimizer.update(graph, gradients);
+  }
+  graph.finish_assignments();
+  return graph;
+}
+
 ValueAndGradients value_and_grad(Graph& graph, const std::function<Value()>& f,
                                  std::span<nn::Parameter* const> parameters, double sens) {
   // Parameters as they are read first: an assignment inside f is not differentiated through.

@@ -60,6 +60,10 @@ ir::Graph trace_train_step(nn::Cell& network, nn::Cell* loss, nn::Optimizer& opt
                            std::span<const InputSpec> inputs, const nn::Settings& settings,
                            const TrainStepOptions& options = {});
 
+// The update alone, of gradients that StepPart::kAccumulate has added up: accumulators in, parameters and states out.
+// They are not cleared.
+ir::Graph trace_update(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimizer, const nn::Settings& settings);
+
 // The value of a function and its gradients with respect to parameters: traced into a graph of its own, differentiated,
 // and inlined into `graph`.
 struct ValueAndGradients {

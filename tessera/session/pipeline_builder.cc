@@ -1,0 +1,281 @@
+// How a rank compiles its stage of a pipeline: phases as graphs of their own, over one layout of persistent values,
+// accumulators and slots.
+#include <algorithm>
+
+#include "tessera/base/error.h"
+#include "tessera/base/strings.h"
+#include "tessera/compiler/stages/make_programs.h"
+#include "tessera/session/compare_collectives.h"
+#include "tessera/session/gather_texts.h"
+#include "tessera/session/pipelined_step.h"
+
+namespace tessera::session {
+
+using compiler::kEveryStage;
+using pipeline::PhaseKind;
+
+class PipelineBuilder {
+ public:
+  PipelineBuilder(Session& session, compiler::StagedPlan& plan, const PipelinedOptions& options)
+      : session_(session),
+        plan_(plan),
+        options_(options),
+        context_(session.context_),
+        trains_(plan.update.graph.num_nodes() > 0),
+        stage_(context_.rank() / plan.ranks_per_stage()) {}
+
+  std::unique_ptr<Executable> run() {
+    make_programs();
+    cut();
+    lay_out();
+    compile_phases();
+    make_channels();
+    find_views();
+    compiler::Compiled whole;
+    whole.logical = plan_.micro.graph;
+    whole.plan = plan_.micro.plan;
+    warn_of_different_graphs(context_, plan_.micro.graph);
+    return std::make_unique<PipelinedStep>(std::move(whole), context_, session_.core_watch_.get(), std::move(parts_));
+  }
+
+ private:
+  void make_programs() {
+    const auto& graph = plan_.micro.graph;
+    if (trains_) {
+      auto chosen = compiler::choose_schedule(plan_, options_.stages, options_.micro_batches, options_.schedule,
+                                              options_.profile);
+      parts_.schedule = std::move(chosen.found);
+      messages_ = stage_messages(graph, plan_.placement);
+      parts_.all_programs =
+          compiler::make_programs(parts_.schedule.schedule, messages_,
+                                  {.micro_batches = options_.micro_batches, .receive_ahead = options_.receive_ahead});
+    } else {
+      messages_ = stage_messages(graph, plan_.placement);
+      parts_.all_programs = compiler::make_forward_programs(plan_.num_stages(), messages_);
+    }
+    parts_.program = parts_.all_programs[static_cast<size_t>(stage_)];
+    // What a rank does must fit what all others do: they have found the same.
+    std::string text;
+    for (const auto& program : parts_.all_programs) text += print(program);
+    const auto all = gather_texts(context_.world(), text, "comparing the programs of the stages");
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      if (all[rank] != all[0]) {
+        throw InvalidArgument(
+            "rank {} has found other programs of the pipeline than rank 0: all ranks must make one "
+            "model, with the same options",
+            rank);
+      }
+    }
+  }
+
+  void cut() {
+    const auto ranks = plan_.ranks_of(stage_);
+    auto cut = cut_stage(plan_.micro.graph, plan_.micro.plan, plan_.placement, stage_, ranks);
+    slot_ = std::move(cut.slot);
+    for (auto& phase : cut.phases) {
+      if (phase.kind == PhaseKind::kForward || trains_) phases_.push_back(std::move(phase));
+    }
+    if (!trains_) return;
+    phases_.push_back(
+        {PhaseKind::kUpdate, cut_outputs(plan_.update.graph, plan_.update.plan, update_outputs(plan_, stage_), ranks)});
+  }
+
+  Type local_type(const Type& type, const mesh::Layout& layout) const {
+    return {type.dtype, mesh::local_shape(type.shape, layout.sharding, layout.mesh, context_.rank())};
+  }
+
+  // Behind the session's own values: accumulators, then the first slot, then the others.
+  void lay_out() {
+    layout_ = session_.layout_;
+    for (const auto& [name, parameter] : options_.stages.accumulators) {
+      for (const auto& phase : phases_) {
+        const ir::Input* input = phase.part.graph.find_input(name);
+        if (input == nullptr || layout_.offsets.contains(name)) continue;
+        layout_.add(name, local_type(phase.part.graph.type(input->value), phase.part.plan.layout(input->value)));
+        accumulators_.push_back(name);
+      }
+    }
+    slot_begin_ = layout_.bytes;
+    for (const auto& value : slot_) layout_.add(value.name, local_type(value.type, value.layout));
+    ir::PersistentLayout end = layout_;
+    end.add("the end of the slot", {DType::kU8, {0}});
+    slot_begin_ = slot_.empty() ? layout_.bytes : layout_.offsets.at(slot_[0].name);
+    slot_bytes_ = end.offsets.at("the end of the slot") - slot_begin_;
+    layout_.bytes = slot_begin_ + slot_bytes_ * parts_.program.slots;
+    session_.arena_.grow_to(layout_.bytes);
+  }
+
+  void compile_phases() {
+    const auto options = session_.compile_options(static_cast<size_t>(plan_.ranks_per_stage()), {});
+    std::vector<compiler::Compiled> compiled;
+    for (auto& phase : phases_) {
+      compiler::Compiled part;
+      part.logical = std::move(phase.part.graph);
+      part.plan = std::move(phase.part.plan);
+      session_.compile_with_agreed_kernels(part, options, layout_);
+      compiled.push_back(std::move(part));
+    }
+    make_groups(compiled);
+    for (size_t i = 0; i < phases_.size(); ++i) {
+      auto& part = compiled[i];
+      if (plan_.ranks_per_stage() > 1) compare_collectives(context_, part.local);
+      ++session_.num_compiled_;
+      if (phases_[i].kind == PhaseKind::kUpdate) {
+        parts_.update = session_.make_executor(part.schedule);
+        continue;
+      }
+      for (int slot = 0; slot < parts_.program.slots; ++slot) {
+        parts_.phases[{phases_[i].kind, slot}] = session_.make_executor(in_slot(part.schedule, slot));
+      }
+      note_forward_states(part.logical);
+    }
+  }
+
+  // Every rank makes the groups of all stages.
+  void make_groups(const std::vector<compiler::Compiled>& compiled) {
+    std::string own;
+    for (const auto& part : compiled) {
+      for (const auto& ranks : part.groups) own += fmt::format("{}\n", fmt::join(ranks, " "));
+    }
+    compiler::GroupLists lists;
+    for (const auto& text : gather_texts(context_.world(), own, "making the groups of the stages")) {
+      for (const auto line : split(text, '\n')) {
+        std::vector<int> ranks;
+        for (const auto word : split(line, ' ')) {
+          if (!word.empty()) ranks.push_back(static_cast<int>(parse_int(word, "a group")));
+        }
+        if (!ranks.empty()) lists.insert(ranks);
+      }
+    }
+    session_.make_groups(lists);
+  }
+
+  ir::Schedule in_slot(ir::Schedule schedule, int slot) const {
+    for (auto& value : schedule.values) {
+      if (value.offset >= slot_begin_ && value.offset < slot_begin_ + slot_bytes_) value.offset += slot * slot_bytes_;
+    }
+    return schedule;
+  }
+
+  // States of the session that a phase gives new values.
+  void note_forward_states(const ir::Graph& graph) {
+    for (const auto& output : graph.outputs()) {
+      if (!session_.holds(output.name) || options_.stages.accumulators.contains(output.name)) continue;
+      parts_.forward_states.push_back(view_of(output.name, 0));
+    }
+  }
+
+  TensorView view_of(const std::string& name, int slot) const {
+    return {session_.arena_.data() + layout_.offsets.at(name) + slot * slot_bytes_, layout_.types.at(name)};
+  }
+
+  // Lanes between this rank and its like in other stages. All ranks make all pairs' groups, in one order.
+  void make_channels() {
+    for (auto first = messages_.begin(); first != messages_.end();) {
+      const auto last = std::find_if(first, messages_.end(), [&](const auto& m) {
+        return m.from != first->from || m.made != first->made || m.to != first->to;
+      });
+      if (trains_ || first->made == PhaseKind::kForward) {
+        for (int i = 0; i < plan_.ranks_per_stage(); ++i) {
+          const int from = plan_.ranks_of(first->from)[static_cast<size_t>(i)];
+          const int to = plan_.ranks_of(first->to)[static_cast<size_t>(i)];
+          auto* pair = session_.make_group(
+              fmt::format("{} of stage {} to {}, rank {}", pipeline::to_string(first->made), first->from, first->to, i),
+              {from, to});
+          if (pair == nullptr) continue;
+          pair->share_core();
+          make_channel(*pair, {first, last}, from == context_.rank());
+        }
+      }
+      first = last;
+    }
+  }
+
+  void make_channel(comm::Communicator& pair, const std::vector<compiler::StageMessage>& messages, bool sends) {
+    const auto& first = messages.front();
+    auto& channel = parts_.channels[{sends, first.made, sends ? first.to : first.from}];
+    channel.lane = std::make_unique<executor::CommLane>(context_.rank());
+    const auto add = [&channel](std::function<void()> task) {
+      channel.tasks.push_back(std::make_shared<const std::function<void()>>(std::move(task)));
+    };
+    for (int slot = 0; slot < parts_.program.slots; ++slot) {
+      std::vector<TensorView> values;
+      for (const auto& message : messages) {
+        values.push_back(view_of(compiler::slot_name(plan_.micro.graph, message.value), slot));
+      }
+      const auto who = fmt::format("{} of stage {}", pipeline::to_string(first.made), first.from);
+      if (sends) {
+        add([&pair, values, who] {
+          for (const auto& v : values) pair.send(v.data, v.num_elements(), v.dtype, 1, who);
+        });
+      } else {
+        add([&pair, values, who] {
+          for (const auto& v : values) pair.receive(v.data, v.num_elements(), v.dtype, 0, who);
+        });
+      }
+    }
+  }
+
+  void find_views() {
+    for (const auto& name : accumulators_) parts_.accumulators.push_back(view_of(name, 0));
+    for (const auto& value : slot_) {
+      if (!value.is_input) continue;
+      PipelineParts::Load load{.input = value.input};
+      load.slice = mesh::slice_of(value.type.shape, value.layout.sharding, value.layout.mesh, context_.rank());
+      for (int slot = 0; slot < parts_.program.slots; ++slot) load.slots.push_back(view_of(value.name, slot));
+      parts_.loads.push_back(std::move(load));
+    }
+    for (const auto& input : plan_.micro.graph.inputs()) {
+      if (input.kind != ir::InputKind::kInput) continue;
+      Type type = plan_.micro.graph.type(input.value);
+      type.shape[0] *= parts_.program.micro_batches;
+      parts_.batch.emplace(input.name, Tensor::zeros(type));
+    }
+    const auto& forward = parts_.phases.at({PhaseKind::kForward, 0});
+    parts_.has_loss = forward->schedule().outputs.contains("micro_loss");
+    if (trains_) return;
+    for (const auto& output : plan_.micro.graph.outputs()) {
+      if (plan_.micro.graph.find_input(output.name) != nullptr) continue;
+      parts_.results.emplace(output.name, Tensor::zeros(plan_.micro.graph.type(output.value)));
+    }
+  }
+
+  Session& session_;
+  compiler::StagedPlan& plan_;
+  const PipelinedOptions& options_;
+  cluster::Context& context_;
+  bool trains_;
+  int stage_;
+  PipelineParts parts_;
+  std::vector<compiler::StageMessage> messages_;
+  std::vector<compiler::StagePhase> phases_;
+  std::vector<compiler::SlotValue> slot_;
+  ir::PersistentLayout layout_;
+  std::vector<std::string> accumulators_;
+  int64_t slot_begin_ = 0;
+  int64_t slot_bytes_ = 0;
+};
+
+compiler::StagedPlan Session::plan_stages(const ir::Graph& micro, const ir::Graph* update, const mesh::Mesh& mesh,
+                                          const compiler::ShardingHints& input_hints, const compiler::PlanOptions& plan,
+                                          const compiler::StageOptions& stages) {
+  // Values that lie on their stages by now: on the first stage's ranks instead.
+  auto hints = input_hints;
+  for (const auto& [name, layout] : splits_) {
+    if (static_cast<int>(layout.mesh.ranks().size()) != mesh.size()) continue;
+    std::vector<mesh::Axis> axes;
+    for (int i = 0; i < layout.mesh.num_axes(); ++i) axes.push_back(layout.mesh.axis(i));
+    const int first = *std::min_element(layout.mesh.ranks().begin(), layout.mesh.ranks().end());
+    auto ranks = layout.mesh.ranks();
+    for (int& rank : ranks) rank -= first;
+    hints[name] = {mesh::Mesh(std::move(axes), std::move(ranks)), layout.sharding};
+  }
+  return compiler::plan_stages(micro, update, mesh, hints, stages,
+                               compile_options(static_cast<size_t>(mesh.size()), plan));
+}
+
+std::unique_ptr<Executable> Session::compile_stages(compiler::StagedPlan plan, const PipelinedOptions& options) {
+  return PipelineBuilder(*this, plan, options).run();
+}
+
+}  // namespace tessera::session

@@ -1,0 +1,96 @@
+// PipelinedStep: one rank's part in a training step of a pipeline, or in an evaluation: it runs the program of its
+// stage. Phases are compiled once and prepared for each slot; slots, accumulators and what phases plan by lifetimes lie
+// behind the session's persistent values and hold nothing between steps. Messages travel on lanes of their own.
+//
+// To whoever trains it is one executable: its inputs are whole batches, its loss is the mean over them, on all ranks.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "tessera/executor/comm_lane.h"
+#include "tessera/ir/program.h"
+#include "tessera/pipeline/find_schedule.h"
+#include "tessera/session/session.h"
+
+namespace tessera::session {
+
+// What a PipelineBuilder has made ready.
+struct PipelineParts {
+  ir::Program program;
+  std::vector<ir::Program> all_programs;
+  // By phase and slot.
+  std::map<std::pair<pipeline::PhaseKind, int>, std::unique_ptr<executor::Executor>> phases;
+  std::unique_ptr<executor::Executor> update;  // null where nothing is trained
+  struct Load {
+    std::string input;
+    std::vector<mesh::Range> slice;  // of a micro-batch
+    std::vector<TensorView> slots;
+  };
+  std::vector<Load> loads;
+  std::map<std::string, Tensor> batch;  // whole data inputs
+  // A message group, by (sends, phase that made it, peer): its lane, and what travels, by slot.
+  struct Channel {
+    std::unique_ptr<executor::CommLane> lane;
+    std::vector<executor::CommLane::Task> tasks;
+  };
+  std::map<std::tuple<bool, pipeline::PhaseKind, int>, Channel> channels;
+  std::vector<TensorView> accumulators;
+  std::vector<TensorView> forward_states;  // that forward changes: a step that fails gives them back
+  std::vector<Tensor> kept_states;         // what they were
+  std::map<std::string, Tensor> results;   // of an evaluation, whole
+  bool has_loss = false;                   // whether this rank computes it
+  pipeline::FoundSchedule schedule;        // of a training step
+};
+
+class PipelinedStep final : public Executable {
+ public:
+  PipelinedStep(compiler::Compiled compiled, cluster::Context& context, CoreWatch* core_watch, PipelineParts parts);
+  ~PipelinedStep() override;
+
+  const TensorView& input(const std::string& name) const override;
+  const TensorView& output(const std::string& name) const override;
+  std::vector<mesh::Range> input_slice(const std::string& name) const override;
+  std::vector<mesh::Range> output_slice(const std::string& name) const override;
+  void run(const std::string& input_noun = "input") override;
+  void set_before_update(const std::function<void(const TensorView&)>& call) override;
+  std::vector<TensorView> updated() const override;
+  void set_profiling(bool on) override;
+
+  // What this stage does, and all of them; the schedule that they are of.
+  const ir::Program& program() const { return parts_.program; }
+  const std::vector<ir::Program>& programs() const { return parts_.all_programs; }
+  const pipeline::FoundSchedule& schedule() const { return parts_.schedule; }
+
+ private:
+  struct UnderWay {
+    executor::CommLane* lane = nullptr;
+    int64_t ticket = -1;
+  };
+  void begin();
+  void run_items();
+  void take_slot(const ir::ProgramItem& item);
+  void load(const ir::ProgramItem& item);
+  void start_messages(const ir::ProgramItem& item);
+  void add_loss(executor::Executor& phase);
+  void share_loss();
+  void share_results();
+
+  PipelineParts parts_;
+  std::map<std::string, TensorView> inputs_;
+  Tensor loss_;
+  TensorView loss_view_;
+  std::map<std::string, TensorView> results_;
+  double loss_sum_ = 0;
+  double loss_count_ = 0;
+  std::vector<int> holders_;                    // by slot: the micro-batch that has it; -1: none
+  std::vector<std::vector<UnderWay>> leaving_;  // by slot: messages that are being sent
+  std::map<std::tuple<pipeline::PhaseKind, int, int>, UnderWay> arriving_;  // by phase, peer and micro-batch
+};
+
+}  // namespace tessera::session
