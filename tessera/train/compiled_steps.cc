@@ -72,8 +72,9 @@ session::Executable& CompiledSteps::training(const InputSpecs& inputs, session::
   say_unused_strategies(graph);
   identity_.note_network(graph);
   auto& executable = keep(signature, graph, compile(graph, inputs, std::move(planned)));
-  executable.executor().set_before_update([this, threads = ParallelFor(core_.session().num_threads())](
-                                              const TensorView& changed) { snapshot_.finish(changed, threads); });
+  executable.set_before_update([this, threads = ParallelFor(core_.session().num_threads())](const TensorView& changed) {
+    snapshot_.finish(changed, threads);
+  });
   if (!accumulating) record(executable, /*is_training=*/true);
   return executable;
 }
@@ -168,12 +169,17 @@ std::optional<compiler::Compiled> CompiledSteps::place_values(const ir::Graph& s
   if (values_placed_) return std::nullopt;
   values_placed_ = true;
   auto planned = core_.mode->plan_training(core_.session(), step, inputs);
-  if (planned) place_as_planned(*planned);
+  if (planned) {
+    place_as_planned(*planned);
+  } else {
+    place(core_.mode->plan_values(core_.session(), inputs));
+  }
   return planned;
 }
 
-void CompiledSteps::place_as_planned(const compiler::Compiled& planned) {
-  const auto layouts = core_.session().new_layouts(planned);
+void CompiledSteps::place_as_planned(const compiler::Compiled& planned) { place(core_.session().new_layouts(planned)); }
+
+void CompiledSteps::place(const compiler::ShardingHints& layouts) {
   if (layouts.empty()) return;
   snapshot_.finish();
   compiled_.clear();  // predictions made so far: they have the values where they were
@@ -207,7 +213,7 @@ void CompiledSteps::say_unused_strategies(const ir::Graph& graph) {
 
 void CompiledSteps::enable_profiling() {
   for (auto& [signature, entry] : compiled_) {
-    if (is_of_training(signature)) entry.executable->executor().set_profiling(true);
+    if (is_of_training(signature)) entry.executable->set_profiling(true);
   }
 }
 

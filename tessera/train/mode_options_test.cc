@@ -29,12 +29,12 @@ using testing::HasSubstr;
 using testing::Not;
 
 constexpr std::array kModes = {ParallelMode::kStandAlone, ParallelMode::kDataParallel, ParallelMode::kHybrid,
-                               ParallelMode::kSemiAuto, ParallelMode::kAutomatic};
+                               ParallelMode::kSemiAuto,   ParallelMode::kAutomatic,    ParallelMode::kPipeline};
 static_assert(kModes.size() == kNumParallelModes);
 
 // A row of the table without a word on each mode does not compile.
-static_assert(std::is_constructible_v<OptionUses, OptionUse, OptionUse, OptionUse, OptionUse, OptionUse>);
-static_assert(!std::is_constructible_v<OptionUses, OptionUse, OptionUse, OptionUse, OptionUse>);
+static_assert(std::is_constructible_v<OptionUses, OptionUse, OptionUse, OptionUse, OptionUse, OptionUse, OptionUse>);
+static_assert(!std::is_constructible_v<OptionUses, OptionUse, OptionUse, OptionUse, OptionUse, OptionUse>);
 static_assert(!std::is_default_constructible_v<OptionUses>);
 
 constexpr int kRanks = 4;
@@ -45,7 +45,10 @@ struct Network : nn::Cell {
   Network()
       : norm(child<nn::BatchNorm1d>("norm", kWidth)),
         up(child<nn::Dense>("up", kWidth, 8)),
-        down(child<nn::Dense>("down", 8, kWidth)) {}
+        down(child<nn::Dense>("down", 8, kWidth)) {
+    up.set_stage(0);
+    down.set_stage(1);
+  }
   nn::BatchNorm1d& norm;
   nn::Dense& up;
   nn::Dense& down;
@@ -76,13 +79,14 @@ class ModeOptions : public testing::Test {
   void TearDown() override { std::filesystem::remove_all(folder_); }
   std::string in(const std::string& name) const { return (folder_ / name).string(); }
 
-  static void split_columns(Network& network) { network.up.shard("matmul", {{1, 1}, {4, 1}}); }
-  static void split_sums(Network& network) { network.down.shard("matmul", {{1, 4}, {1, 4}}); }
+  static void split_columns(Network& network) { network.up.shard("matmul", {{1, 1}, {2, 1}}); }
+  static void split_sums(Network& network) { network.down.shard("matmul", {{1, 2}, {1, 2}}); }
 
   // Plans depend on no measurement.
   static ModelOptions base(ParallelMode mode) {
     ModelOptions options{.parallel_mode = mode};
     options.automatic.profile = compiler::example_profile();
+    if (mode == ParallelMode::kPipeline) options.pipeline = {.stages = 2, .micro_batches = 2};
     return options;
   }
 
@@ -188,12 +192,18 @@ class ModeOptions : public testing::Test {
               }}},
         {"automatic.load_file", {.set = [this](ModelOptions& o) { o.automatic.load_file = in("given.plan"); }}},
         {"automatic.save_file", {.set = [this](ModelOptions& o) { o.automatic.save_file = in("new.plan"); }}},
+        {"pipeline", {.set = [](ModelOptions& o) { o.pipeline = {.stages = 2, .micro_batches = 4}; }}},
         // The parameters are small: the threshold goes along.
         {"parallel_optimizer", {.set = share}},
         {"parallel_optimizer_threshold",
          {.set = [](ModelOptions& o) { o.parallel_optimizer_threshold = 0; }, .around = share_large}},
         {"optimizer_weight_shard_size",
-         {.set = [](ModelOptions& o) { o.optimizer_weight_shard_size = 2; }, .around = share}},
+         {.set =
+              [](ModelOptions& o) {
+                o.optimizer_weight_shard_size =
+                    o.parallel_mode == ParallelMode::kPipeline ? 1 : 2;  // a stage has 2 ranks
+              },
+          .around = share}},
         {"gradients_mean", {.set = [](ModelOptions& o) { o.gradients_mean = false; }}},
         {"parameter_broadcast", {.set = [](ModelOptions& o) { o.parameter_broadcast = true; }, .values_differ = true}},
         {"batch_norm_statistics",
@@ -272,13 +282,13 @@ TEST_F(ModeOptions, StrategiesSplitOrAWordSaysThatTheyDoNot) {
   for (const ParallelMode mode : kModes) {
     SCOPED_TRACE(to_string(mode));
     ModelOptions options{.parallel_mode = mode};
-    if (mode == ParallelMode::kAutomatic) options = base(mode);
+    if (mode == ParallelMode::kAutomatic || mode == ParallelMode::kPipeline) options = base(mode);
     const auto plain = observe(options, {.set = nullptr});
     const auto split = observe(options, {.set = nullptr, .network = split_sums});
-    const bool splits = mode == ParallelMode::kSemiAuto || mode == ParallelMode::kAutomatic;
+    const bool splits = reads_strategies(mode);
     const std::string word = fmt::format(
         "the strategies of 1 operator have no effect in {}: only in "
-        "semi_auto_parallel, auto_parallel; \"down:matmul\" has one\n",
+        "semi_auto_parallel, auto_parallel, pipeline_parallel; \"down:matmul\" has one\n",
         to_string(mode));
     EXPECT_EQ(plain.text == split.text, !splits);
     EXPECT_THAT(plain.log, Not(HasSubstr("strategies")));

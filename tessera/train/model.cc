@@ -87,8 +87,7 @@ ir::Graph Model::trace_train(const std::vector<session::InputSpec>& inputs) {
 
 std::string Model::save_checkpoint(const std::string& path, const SaveCheckpointOptions& options) {
   auto* executable = parts_->training.executable();
-  return parts_->saver.save(path, options,
-                            executable != nullptr ? executable->executor().updated() : std::vector<TensorView>());
+  return parts_->saver.save(path, options, executable != nullptr ? executable->updated() : std::vector<TensorView>());
 }
 
 void Model::reserve_snapshot(const std::string& path, const SaveCheckpointOptions& options) {

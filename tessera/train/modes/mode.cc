@@ -25,8 +25,8 @@ std::unique_ptr<session::Executable> Mode::compile_prediction(session::Session& 
 std::unique_ptr<Mode> make_mode(const ModeParts& parts) {
   if (parts.context.size() == 1) return make_stand_alone(parts);
   // By ParallelMode.
-  constexpr auto kMakers =
-      std::to_array({make_stand_alone, make_data_parallel, make_hybrid, make_semi_automatic, make_automatic});
+  constexpr auto kMakers = std::to_array(
+      {make_stand_alone, make_data_parallel, make_hybrid, make_semi_automatic, make_automatic, make_pipeline});
   static_assert(kMakers.size() == kNumParallelModes);
   return kMakers[static_cast<size_t>(parts.options.parallel_mode)](parts);
 }

@@ -95,6 +95,9 @@ class Mode {
   virtual std::optional<compiler::Compiled> plan_training(session::Session&, const ir::Graph&, const InputSpecs&) {
     return std::nullopt;
   }
+  // Where parameters and states are to lie from the first training step on, or the first evaluation of a model that
+  // does not train, in a mode that plans no such step as a whole. May communicate.
+  virtual compiler::ShardingHints plan_values(session::Session&, const InputSpecs&) { return {}; }
   // The same for a prediction, where no training step is known.
   virtual std::optional<compiler::Compiled> plan_prediction(session::Session&, const ir::Graph&) const {
     return std::nullopt;
@@ -135,5 +138,6 @@ std::unique_ptr<Mode> make_data_parallel(const ModeParts& parts);
 std::unique_ptr<Mode> make_hybrid(const ModeParts& parts);
 std::unique_ptr<Mode> make_semi_automatic(const ModeParts& parts);
 std::unique_ptr<Mode> make_automatic(const ModeParts& parts);
+std::unique_ptr<Mode> make_pipeline(const ModeParts& parts);
 
 }  // namespace tessera::train

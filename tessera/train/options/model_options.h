@@ -13,6 +13,7 @@
 #include "tessera/session/session.h"
 #include "tessera/train/options/automatic_options.h"
 #include "tessera/train/options/parallel_mode.h"
+#include "tessera/train/options/pipeline_options.h"
 
 namespace tessera::train {
 
@@ -47,6 +48,8 @@ struct ModelOptions {
   // Automatic: how to search, on which machines, and files for the plan. What the search is told of memory is
   // session.memory_limit_bytes. parallel_optimizer has no meaning then: the search decides on it, too.
   AutomaticPlanOptions automatic = {};
+  // Pipeline: stages, micro-batches and the schedule.
+  PipelineOptions pipeline = {};
   // The replicas of a parameter of at least so many bytes share its rows, the optimizer's states and its work. Hybrid
   // parallel refuses it.
   bool parallel_optimizer = false;

@@ -23,6 +23,7 @@ constexpr auto kModes = std::to_array<Facts>({
     {.name = "hybrid_parallel"},
     {.name = "semi_auto_parallel", .reads_strategies = true},
     {.name = "auto_parallel", .reads_strategies = true},
+    {.name = "pipeline_parallel", .reads_strategies = true},
 });
 static_assert(kModes.size() == kNumParallelModes);
 

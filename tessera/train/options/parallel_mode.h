@@ -18,11 +18,14 @@ enum class ParallelMode {
   // A search decides how everything is split (compiler/auto_parallel); strategies hold. The result is that of one
   // device.
   kAutomatic,
+  // The network is cut into stages (Cell::set_stage), each on ranks of its own, through which the micro-batches of a
+  // batch pass one after the other; within a stage as kSemiAuto. The result is that of one device.
+  kPipeline,
 };
-inline constexpr size_t kNumParallelModes = static_cast<size_t>(ParallelMode::kAutomatic) + 1;
+inline constexpr size_t kNumParallelModes = static_cast<size_t>(ParallelMode::kPipeline) + 1;
 
-// "stand_alone", "data_parallel", "hybrid_parallel", "semi_auto_parallel", "auto_parallel". Throws InvalidArgument
-// listing them.
+// "stand_alone", "data_parallel", "hybrid_parallel", "semi_auto_parallel", "auto_parallel", "pipeline_parallel". Throws
+// InvalidArgument listing them.
 ParallelMode parse_parallel_mode(const std::string& text);
 // "data_parallel": what parse_parallel_mode() reads.
 std::string_view to_string(ParallelMode mode);
@@ -31,7 +34,7 @@ std::string_view to_string(ParallelMode mode);
 bool needs_ranks(ParallelMode mode);
 // Whether the strategies that a network gives its operators have an effect.
 bool reads_strategies(ParallelMode mode);
-// The modes of which that is true: "semi_auto_parallel, auto_parallel".
+// The modes of which that is true: "semi_auto_parallel, auto_parallel, pipeline_parallel".
 std::string modes_that_read_strategies();
 
 }  // namespace tessera::train

@@ -1,0 +1,181 @@
+#include "tessera/base/error.h"
+#include "tessera/base/logging.h"
+#include "tessera/nn/dropout.h"
+#include "tessera/nn/gradient_accumulation.h"
+#include "tessera/pipeline/schedule_text.h"
+#include "tessera/session/pipelined_step.h"
+#include "tessera/train/modes/one_graph.h"
+#include "tessera/train/options/precision.h"
+
+namespace tessera::train {
+namespace {
+
+// The network's stages lie on ranks of their own, micro-batches pass through them one after the other. Every rank reads
+// whole batches and takes of them what its stage reads.
+class Pipeline final : public OneGraph {
+ public:
+  explicit Pipeline(const ModeParts& parts) : OneGraph(parts) { check_options(); }
+
+  bool agrees_on_values() const override { return true; }
+  bool gives_own_rows(const data::Dataset& dataset) const override {
+    if (dataset.num_shards() == 1) return false;
+    throw InvalidArgument(
+        "pipeline_parallel: every rank must read the whole batch, but the data set is one rank's part of {} "
+        "(num_shards)",
+        dataset.num_shards());
+  }
+  bool takes_whole_batches() const override { return true; }
+
+  compiler::ShardingHints plan_values(session::Session& session, const InputSpecs& inputs) override {
+    return plan(session, inputs, cells_.optimizer != nullptr).layouts(stage_options());
+  }
+  std::optional<compiler::Compiled> plan_training(session::Session&, const ir::Graph&, const InputSpecs&) override {
+    return std::nullopt;
+  }
+  std::unique_ptr<session::Executable> compile(session::Session& session, const ir::Graph& graph,
+                                               const InputSpecs& inputs) const override {
+    const bool trains = graph.find_output("output") == nullptr;
+    if (!trains) return session.compile_stages(plan_forward(session, graph, input_hints(inputs)), pipelined(1));
+    auto executable = session.compile_stages(plan(session, inputs, true), pipelined(micro_batches()));
+    say(static_cast<const session::PipelinedStep&>(*executable));
+    return executable;
+  }
+  // Until values lie on stages each rank has all of them.
+  std::unique_ptr<session::Executable> compile_prediction(session::Session& session, const ir::Graph& graph,
+                                                          bool values_are_placed) const override {
+    if (!values_are_placed) return session.compile_local(graph);
+    return session.compile_stages(plan_forward(session, graph, {}), pipelined(1));
+  }
+  bool predicts_together() const override { return true; }
+  void record(const session::Executable&, bool /*is_training*/, checkpoint::Barrier& /*ranks*/) override {}
+
+ private:
+  int num_stages() const { return options_.pipeline.stages; }
+  int64_t micro_batches() const {
+    return options_.pipeline.micro_batches == 0 ? num_stages() : options_.pipeline.micro_batches;
+  }
+  // Of the ranks of any stage.
+  mesh::Mesh stage_mesh() const { return mesh::Mesh({{"data", context_.size() / num_stages()}}); }
+
+  void check_options() const {
+    const auto& pipeline = options_.pipeline;
+    if (pipeline.stages < 1) {
+      throw InvalidArgument("pipeline_parallel needs a number of stages, got pipeline.stages = {}", pipeline.stages);
+    }
+    if (context_.size() % pipeline.stages != 0) {
+      throw InvalidArgument(
+          "{} ranks cannot be dealt to {} stages of equally many: use a number of stages that divides {}",
+          context_.size(), pipeline.stages, context_.size());
+    }
+    if (pipeline.micro_batches != 0 && pipeline.micro_batches < pipeline.stages) {
+      throw InvalidArgument(
+          "a pipeline of {} stages needs as many micro-batches at least, got {}: cut the batch into more, "
+          "or use fewer stages",
+          pipeline.stages, pipeline.micro_batches);
+    }
+    if (pipeline.receive_ahead < 0) {
+      throw InvalidArgument("pipeline.receive_ahead must not be negative, got {}", pipeline.receive_ahead);
+    }
+    if (options_.gradient_accumulation_steps > 1) {
+      throw InvalidArgument(
+          "pipeline_parallel accumulates gradients over micro-batches: set pipeline.micro_batches instead "
+          "of gradient_accumulation_steps");
+    }
+    if (loss_scale_of(options_)) {
+      throw InvalidArgument("pipeline_parallel has no loss scale yet: compute in f32 or bf16");
+    }
+  }
+
+  compiler::StageOptions stage_options() const {
+    compiler::StageOptions stages{.num_stages = num_stages(), .common_states = {nn::kRandomStep}};
+    const auto trainable = cells_.trainable_parameters();
+    const auto accumulators = nn::gradient_accumulators(trainable);
+    for (size_t i = 0; i < trainable.size(); ++i) {
+      stages.accumulators[accumulators[i].full_name()] = trainable[i]->full_name();
+    }
+    return stages;
+  }
+
+  session::PipelinedOptions pipelined(int64_t micro_batches) const {
+    session::PipelinedOptions options{.micro_batches = static_cast<int>(micro_batches),
+                                      .schedule = options_.pipeline.schedule,
+                                      .receive_ahead = options_.pipeline.receive_ahead,
+                                      .stages = stage_options()};
+    if (options_.pipeline.profile) options.profile = *options_.pipeline.profile;
+    return options;
+  }
+
+  // Rows are split over the ranks of a stage, if each has one.
+  compiler::ShardingHints input_hints(const InputSpecs& inputs) const override {
+    compiler::ShardingHints hints;
+    for (const auto& input : inputs) {
+      auto sharding = mesh::Sharding::replicated(input.type.shape.ndim());
+      if (!sharding.dims.empty()) sharding.dims[0] = {0};
+      hints[input.name] = {stage_mesh(), sharding};
+    }
+    return hints;
+  }
+
+  compiler::PlanOptions stage_plan_options() const {
+    compiler::PlanOptions options{.strategies = true, .batch_by_default = true};
+    options.optimizer_shards = optimizer_shards();
+    options.optimizer_shard_size = options_.optimizer_weight_shard_size;
+    for (const auto& [accumulator, parameter] : stage_options().accumulators)
+      options.partial_states.insert(accumulator);
+    return options;
+  }
+
+  InputSpecs micro_inputs(const InputSpecs& inputs) const {
+    auto micro = inputs;
+    for (auto& input : micro) {
+      int64_t& rows = input.type.shape[0];
+      if (rows % micro_batches() != 0) {
+        throw InvalidArgument(
+            "a batch of {} rows cannot be cut into {} micro-batches of equally many: batches of a multiple "
+            "of {} rows can (drop_remainder leaves out a last one that is smaller)",
+            rows, micro_batches(), micro_batches());
+      }
+      rows /= micro_batches();
+    }
+    return micro;
+  }
+
+  compiler::StagedPlan plan(session::Session& session, const InputSpecs& inputs, bool trains) const {
+    const auto precision = precision_of(options_);
+    if (!trains) {
+      const auto settings_of = settings(false);
+      const auto graph =
+          cells_.loss != nullptr
+              ? session::trace_loss(cells_.network, *cells_.loss, inputs, settings_of, std::nullopt, precision)
+              : session::trace_forward(cells_.network, inputs, settings_of, precision);
+      return plan_forward(session, graph, input_hints(inputs));
+    }
+    const auto micro = micro_inputs(inputs);
+    const auto step = session::trace_train_step(cells_.network, cells_.loss, *cells_.optimizer, micro, settings(true),
+                                                {.sens = 1.0 / static_cast<double>(micro_batches()),
+                                                 .part = session::StepPart::kAccumulate,
+                                                 .precision = precision});
+    const auto update = session::trace_update(cells_.network, cells_.loss, *cells_.optimizer, settings(true));
+    return session.plan_stages(step, &update, stage_mesh(), input_hints(micro), stage_plan_options(), stage_options());
+  }
+
+  compiler::StagedPlan plan_forward(session::Session& session, const ir::Graph& graph,
+                                    const compiler::ShardingHints& hints) const {
+    auto options = stage_plan_options();
+    options.whole_results = true;
+    return session.plan_stages(graph, nullptr, stage_mesh(), hints, options, stage_options());
+  }
+
+  void say(const session::PipelinedStep& step) const {
+    if (context_.rank() != 0) return;
+    const auto& found = step.schedule();
+    log_info("pipeline of {} stages, {} micro-batches, {}: predicted to be idle {:.1f} % of the time\n{}", num_stages(),
+             micro_batches(), found.origin, found.bubble * 100, pipeline::picture(found.schedule, {.max_columns = 60}));
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Mode> make_pipeline(const ModeParts& parts) { return std::make_unique<Pipeline>(parts); }
+
+}  // namespace tessera::train

@@ -1,0 +1,27 @@
+// What a model is told of its pipeline. Which cell is on which stage, cells say: nn::Cell::set_stage.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "tessera/compiler/machine_profile.h"
+
+namespace tessera::train {
+
+struct PipelineOptions {
+  // Stage s has the ranks [s n, (s + 1) n), where n is their number divided by that of the stages, which must divide
+  // it.
+  int stages = 0;
+  // Into how many parts of equal rows a batch is cut; at least as many as there are stages. 0: as many.
+  int64_t micro_batches = 0;
+  // In what order the stages work on micro-batches: "gpipe", "1f1b", "zb_h1", "zb_h2", or "auto", the best that a
+  // search finds (docs/pipelines.md). Changes no result.
+  std::string schedule = "auto";
+  // For how many micro-batches more than those in work a stage has memory, so that messages arrive while it computes.
+  int receive_ahead = 1;
+  // How long phases take, for the search. Absent: a profile of no machine in particular.
+  std::optional<compiler::MachineProfile> profile = std::nullopt;
+};
+
+}  // namespace tessera::train

@@ -1,0 +1,221 @@
+// Pipelines give the losses and the parameters of one device that accumulates the same micro-batches, whatever their
+// schedule: in float64 on reference kernels to 1e-10.
+#include <gtest/gtest.h>
+
+#include <iostream>
+#include <map>
+#include <mutex>
+
+#include "tessera/nn/losses.h"
+#include "tessera/nn/momentum.h"
+#include "tessera/testing/relative_deviation.h"
+#include "tessera/testing/run_ranks.h"
+#include "tessera/train/model.h"
+#include "tests/equivalence/networks.h"
+
+namespace tessera::equivalence {
+namespace {
+
+struct Row {
+  std::string name;
+  std::string network;
+  int stages = 2;
+  std::map<std::string, int> cells;  // the stage of each, by path
+  std::string schedule = "1f1b";
+  int ranks_per_stage = 1;
+  int64_t micro_batches = 4;
+  int64_t rows = 8;
+  int receive_ahead = 1;
+  std::vector<std::tuple<std::string, std::string, mesh::Strategy>> strategies = {};
+  bool parallel_optimizer = false;
+};
+
+struct Outcome {
+  std::vector<double> losses;
+  std::map<std::string, std::vector<double>> values;
+};
+
+void set_stages(nn::Cell& cell, const Row& row) {
+  if (const auto it = row.cells.find(cell.path()); it != row.cells.end()) cell.set_stage(it->second);
+  for (const auto& [path, op, strategy] : row.strategies) {
+    if (cell.path() == path) cell.shard(op, strategy);
+  }
+  for (const auto& [name, child] : cell.children()) set_stages(*child, row);
+}
+
+std::vector<TensorView> rows_of(const std::vector<Tensor>& batch, int64_t begin, int64_t count) {
+  std::vector<TensorView> pieces;
+  for (const Tensor& tensor : batch) {
+    std::vector<mesh::Range> slice = {{begin, count}};
+    for (int dim = 1; dim < tensor.ndim(); ++dim) slice.push_back({0, tensor.shape()[dim]});
+    pieces.push_back(mesh::piece_of(tensor.view(), slice));
+  }
+  return pieces;
+}
+
+nn::Momentum make_optimizer() {
+  return nn::Momentum(nn::MomentumOptions{.learning_rate = 0.05, .momentum = 0.9, .weight_decay = 1e-4});
+}
+
+Outcome train_pipeline(const Row& row, DType dtype, bool reference) {
+  Outcome outcome;
+  std::mutex mutex;
+  run_ranks(row.stages * row.ranks_per_stage, [&](cluster::Context& context) {
+    const auto network = make_network(row.network, dtype);
+    set_stages(*network, row);
+    nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
+    auto optimizer = make_optimizer();
+    const auto verification = reference ? compiler::Verification::kAllRanks : compiler::Verification::kPlan;
+    train::Model model(context, *network, &loss, &optimizer,
+                       {.parallel_mode = train::ParallelMode::kPipeline,
+                        .pipeline = {.stages = row.stages,
+                                     .micro_batches = row.micro_batches,
+                                     .schedule = row.schedule,
+                                     .receive_ahead = row.receive_ahead},
+                        .parallel_optimizer = row.parallel_optimizer,
+                        .parallel_optimizer_threshold = row.parallel_optimizer ? 0 : 64 << 10,
+                        .seed = 5,
+                        .session = {.reference_kernels = reference, .num_threads = 1, .verification = verification}});
+    for (int64_t step = 0; step < 10; ++step) {
+      const auto batch = make_batch(row.network, row.rows, step, dtype);
+      const double value = model.train_step(rows_of(batch, 0, row.rows), row.rows);
+      const std::lock_guard lock(mutex);
+      // Every rank knows the loss; look at one that has not computed it.
+      if (context.rank() == 0) outcome.losses.push_back(value);
+    }
+    for (const auto& name : model.names()) {
+      const auto value = model.value(name).to_doubles();
+      const std::lock_guard lock(mutex);
+      if (context.rank() == 0) outcome.values[name] = value;
+    }
+  });
+  return outcome;
+}
+
+// One device that accumulates.
+Outcome train_alone(const Row& row, DType dtype, bool reference) {
+  Outcome outcome;
+  const auto context = cluster::single_context(1);
+  const auto network = make_network(row.network, dtype);
+  nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
+  auto optimizer = make_optimizer();
+  train::Model model(*context, *network, &loss, &optimizer,
+                     {.gradient_accumulation_steps = row.micro_batches,
+                      .seed = 5,
+                      .session = {.reference_kernels = reference, .num_threads = 1}});
+  for (int64_t step = 0; step < 10; ++step) {
+    const auto batch = make_batch(row.network, row.rows, step, dtype);
+    const int64_t rows = row.rows / row.micro_batches;
+    double value = 0;
+    for (int64_t k = 0; k < row.micro_batches; ++k) value = model.train_step(rows_of(batch, k * rows, rows), rows);
+    outcome.losses.push_back(value);
+  }
+  for (const auto& name : model.names()) outcome.values[name] = model.value(name).to_doubles();
+  return outcome;
+}
+
+double deviation_of(const Row& row, DType dtype, bool reference) {
+  const auto one = train_alone(row, dtype, reference);
+  const auto many = train_pipeline(row, dtype, reference);
+  double worst = relative_deviation(one.losses, many.losses);
+  for (const auto& [name, value] : many.values) {
+    worst = std::max(worst, relative_deviation(one.values.at(name), value));
+  }
+  return worst;
+}
+
+// NOLINTNEXTLINE(readability-identifier-naming): GoogleTest finds it by this name
+void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
+
+class Pipelines : public testing::TestWithParam<Row> {};
+
+TEST_P(Pipelines, GiveLossesAndParametersOfOneDevice) {
+  const double exact = deviation_of(GetParam(), DType::kF64, true);
+  const double fast = deviation_of(GetParam(), DType::kF32, false);
+  std::cout << fmt::format("{}: float64 {:.1e}, float32 {:.1e}\n", GetParam().name, exact, fast);
+  EXPECT_LT(exact, 1e-10);
+  EXPECT_LT(fast, 1e-4);
+}
+
+const std::map<std::string, int> kMlp2 = {{"up", 0}, {"down", 1}};
+const std::map<std::string, int> kTransformer2 = {{"embedding", 0}, {"norm1", 0},  {"query", 0}, {"key", 0},
+                                                  {"value", 0},     {"output", 0}, {"norm2", 1}, {"up", 1},
+                                                  {"down", 1},      {"head", 1}};
+// Values that skip a stage: the residual goes from the first to the third.
+const std::map<std::string, int> kTransformer3 = {{"embedding", 0}, {"norm1", 0},  {"query", 1}, {"key", 1},
+                                                  {"value", 1},     {"output", 1}, {"norm2", 2}, {"up", 2},
+                                                  {"down", 2},      {"head", 2}};
+const std::map<std::string, int> kTransformer4 = {{"embedding", 0}, {"norm1", 0},  {"query", 0}, {"key", 1},
+                                                  {"value", 1},     {"output", 2}, {"norm2", 2}, {"up", 3},
+                                                  {"down", 3},      {"head", 3}};
+const std::map<std::string, int> kResNet2 = {{"stem", 0}, {"bn", 0}, {"conv1", 1}, {"bn1", 1}, {"down", 1}, {"fc", 1}};
+
+std::vector<Row> rows() {
+  std::vector<Row> all;
+  for (const char* schedule : {"gpipe", "1f1b", "zb_h1", "auto"}) {
+    const std::string suffix = std::string("_") + schedule;
+    const auto add = [&](Row row) {
+      row.name += suffix;
+      row.schedule = schedule;
+      all.push_back(std::move(row));
+    };
+    add({.name = "mlp_2", .network = "mlp", .cells = kMlp2});
+    add({.name = "mlp_2_data_2", .network = "mlp", .cells = kMlp2, .ranks_per_stage = 2});
+    add({.name = "transformer_2", .network = "transformer", .cells = kTransformer2});
+    add({.name = "transformer_3", .network = "transformer", .stages = 3, .cells = kTransformer3});
+    add({.name = "transformer_4", .network = "transformer", .stages = 4, .cells = kTransformer4});
+    add({.name = "transformer_2_data_2",
+         .network = "transformer",
+         .cells = kTransformer2,
+         .ranks_per_stage = 2,
+         .micro_batches = 4,
+         .rows = 16});
+    add({.name = "resnet_2", .network = "resnet", .cells = kResNet2});
+    add({.name = "resnet_2_data_2", .network = "resnet", .cells = kResNet2, .ranks_per_stage = 2});
+  }
+  // Within a stage: columns and rows of products, optimizer shards, parts of unequal size.
+  const std::vector<std::tuple<std::string, std::string, mesh::Strategy>> split = {
+      {"up", "matmul", {{2, 1}, {2, 1}}}, {"down", "matmul", {{2, 2}, {1, 2}}}};
+  all.push_back({.name = "transformer_2_data_2_model_2",
+                 .network = "transformer",
+                 .cells = kTransformer2,
+                 .ranks_per_stage = 4,
+                 .strategies = split});
+  all.push_back(
+      {.name = "mlp_2_data_2_model_2", .network = "mlp", .cells = kMlp2, .ranks_per_stage = 4, .strategies = split});
+  for (const char* network : {"mlp", "transformer", "resnet"}) {
+    const std::string_view name = network;
+    all.push_back({.name = fmt::format("{}_2_optimizer_shards", network),
+                   .network = network,
+                   .cells = name == "mlp"      ? kMlp2
+                            : name == "resnet" ? kResNet2
+                                               : kTransformer2,
+                   .schedule = "zb_h1",
+                   .ranks_per_stage = 2,
+                   .parallel_optimizer = true});
+  }
+  all.push_back({.name = "transformer_2_data_3_uneven",
+                 .network = "transformer",
+                 .cells = kTransformer2,
+                 .ranks_per_stage = 3,
+                 .micro_batches = 2,
+                 .rows = 14});
+  // No room but for what is in work.
+  for (const char* schedule : {"gpipe", "1f1b", "zb_h2"}) {
+    all.push_back({.name = fmt::format("transformer_3_no_ahead_{}", schedule),
+                   .network = "transformer",
+                   .stages = 3,
+                   .cells = kTransformer3,
+                   .schedule = schedule,
+                   .micro_batches = 6,
+                   .rows = 12,
+                   .receive_ahead = 0});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Matrix, Pipelines, testing::ValuesIn(rows()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace tessera::equivalence
