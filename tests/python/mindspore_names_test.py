@@ -159,6 +159,17 @@ def test_tensors_have_methods():
     assert np.isclose(Uses()(x).asnumpy(), np.arange(6).clip(0, 3).std() + 2)
 
 
+def test_tensors_say_how_they_lie_in_memory():
+    x = Tensor(np.arange(24).reshape(2, 3, 4), ms.float32)
+    assert (x.strides, x.itemsize, x.nbytes, x.stride(), x.stride(-1), x.storage_offset()) == ((48, 16, 4), 4, 96, [12, 4, 1], 1, 0)
+    assert Tensor(3, ms.int8).strides == () and Tensor(np.zeros((0, 3)), ms.int8).strides == (3, 1) and Tensor(3, ms.float16).itemsize == 2
+    assert x.mT.shape == (2, 4, 3) and x[0].H.shape == (4, 3) and x.device == "CPU" and x.type() == "Float32" and x.type(ms.int32).dtype == ms.int32
+    assert x.is_signed() and not Tensor(1, ms.uint8).is_signed() and x.get_bytes() == x.asnumpy().tobytes() and not x.has_init
+    assert ms.Parameter(x, name="x").strides == (48, 16, 4)
+    with pytest.raises(ValueError, match="only 2-D Tensor is supported"):
+        x.H
+
+
 def test_what_draws_or_depends_on_values_says_so_in_a_network():
     class Draws(nn.Cell):
         def construct(self, x):

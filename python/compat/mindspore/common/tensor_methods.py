@@ -1,5 +1,7 @@
 """What tensors have as methods, under the names and with the arguments of the API: set on tessera's classes when the package is
 imported."""
+import math
+
 import numpy as np
 import tessera
 from tessera._keywords import explained
@@ -119,8 +121,31 @@ def _to(self, *args, **kwargs):
     return self.astype(dtype)
 
 
+def _stride(self, dim=None):
+    """Elements from one to the next in a dim; of all dims a list."""
+    strides = [math.prod(max(1, size) for size in self.shape[i + 1:]) for i in range(self.ndim)]
+    return strides if dim is None else strides[dim]
+
+
+def _is_signed(self):
+    """Whether the dtype has negative numbers."""
+    return self.dtype not in (tessera.bool_, tessera.uint8, tessera.uint16, tessera.uint32, tessera.uint64)
+
+
+def _type(self, dtype=None):
+    """The dtype's name; with a dtype: in another dtype."""
+    return str(self.dtype) if dtype is None else self.astype(dtype)
+
+
+def _adjoint(self):
+    if self.ndim != 2:
+        raise ValueError(f"For tensor.H, only 2-D Tensor is supported, but got {self.ndim}-D.")
+    return array.swapaxes(self, 0, 1)
+
+
 _OWN = {
     "argmax": _argmax, "cumsum": _cumsum, "flatten": _flatten, "permute": _permute, "repeat": _repeat, "where": _where, "std": _std, "var": _var,
+    "stride": _stride, "storage_offset": lambda self: 0, "is_signed": _is_signed, "type": _type, "get_bytes": lambda self: self.asnumpy().tobytes(),
     "roll": _roll, "gather": _gather, "ptp": _ptp, "tolist": _tolist, "to": _to, "new_zeros": _new(0), "new_ones": _new(1),
     "sum": _reduction(arithmetic.sum), "mean": _reduction(arithmetic.mean), "prod": _reduction(arithmetic.prod),
     "max": _reduction(arithmetic.amax), "min": _reduction(arithmetic.amin),
@@ -132,6 +157,19 @@ _OWN = {
 }
 
 
+# As the reference's tensors have them; tensors lie in one piece.
+_PROPERTIES = {
+    "itemsize": lambda self: np.dtype(self.dtype.name.rstrip("_")).itemsize if self.dtype != tessera.bfloat16 else 2,
+    "nbytes": lambda self: self.itemsize * self.size,
+    "strides": lambda self: tuple(self.itemsize * stride for stride in self.stride()),
+    "mT": lambda self: array.swapaxes(self, -1, -2),
+    "H": _adjoint,
+    "data": lambda self: self,
+    "device": lambda self: "CPU",
+    "has_init": lambda self: False,
+}
+
+
 def install():
     """Gives tensors these methods."""
     methods = {name: getattr(module, name) for module, names in _SAME.items() for name in names.split()} | _OWN
@@ -140,5 +178,7 @@ def install():
             if isinstance(method, type(np.sin)) or not hasattr(method, "__get__"):
                 method = (lambda function: lambda self, *args, **kwargs: function(self, *args, **kwargs))(method)
             setattr(cls, name, explained(method))
-        cls.itemsize = property(lambda self: np.dtype(self.dtype.name.rstrip("_")).itemsize if self.dtype != tessera.bfloat16 else 2)
-        cls.nbytes = property(lambda self: self.itemsize * self.size)
+        for name, value in _PROPERTIES.items():
+            # A parameter's own come first.
+            if not hasattr(cls, name):
+                setattr(cls, name, property(value))
