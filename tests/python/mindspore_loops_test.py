@@ -5,6 +5,7 @@ import weakref
 import numpy as np
 import pytest
 import mindspore as ms
+import mindspore.dataset as ds
 import tessera
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore.common.initializer import HeNormal, initializer
@@ -239,3 +240,64 @@ class TestNames:
         assert constexpr(len)((1, 2)) == constexpr()(len)((1, 2)) == 2
         assert F.identity(3) == 3 and ms.__version__ == __version__
         nn.Dense(1, 1).set_jit_config(JitConfig("O1"))
+
+
+# --- what cannot train
+
+
+class Score(nn.Cell):
+    """A network that gives a loss and changes nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = nn.Dense(4, 1)
+
+    def construct(self, x, y):
+        return ops.reduce_mean((self.dense(x) - y) ** 2)
+
+
+class OwnStep(Score):
+    """A step by hand, which changes a parameter by the second step only."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = ms.Parameter(Tensor(0.0, ms.float32), name="count", requires_grad=False)
+        self.used = ms.Parameter(Tensor(0.0, ms.float32), name="used", requires_grad=False)
+
+    def construct(self, x, y):
+        self.used = self.count
+        self.count = self.count + 1.0
+        return super().construct(x, y)
+
+
+def few(rows=8):
+    return ds.NumpySlicesDataset({"x": np.ones((rows, 4), np.float32), "y": np.ones((rows, 1), np.float32)}, shuffle=False).batch(4)
+
+
+def test_a_network_that_trains_nothing_is_refused():
+    for rows, said in ((8, "in 2 steps"), (4, "in 1 step:")):
+        with pytest.raises(RuntimeError, match=f"Score has changed none of its parameters {said}.*nn.TrainOneStepCell"):
+            ms.Model(Score()).train(1, few(rows), dataset_sink_mode=False)
+    with pytest.raises(tessera.InvalidArgument, match="training needs an optimizer"):
+        ms.Model(nn.Dense(4, 1), nn.MSELoss()).train(1, few(), dataset_sink_mode=False)
+
+
+def test_a_step_of_ones_own_trains_without_an_optimizer():
+    step = OwnStep()
+    ms.Model(step).train(2, few(), dataset_sink_mode=True)
+    assert step.count.asnumpy() == 4 and step.used.asnumpy() == 3
+    network = Score()
+    before = network.dense.weight.asnumpy().copy()
+    ms.Model(nn.TrainOneStepCell(network, nn.Momentum(network.trainable_params(), 0.1, 0.9))).train(1, few(), dataset_sink_mode=False)
+    assert (network.dense.weight.asnumpy() != before).all()
+
+
+def test_an_optimizer_of_other_parameters_is_refused():
+    network, other = nn.Dense(4, 1), nn.Dense(4, 1)
+    with pytest.raises(ValueError, match="updates none of the parameters of the network and its loss"):
+        ms.Model(network, nn.MSELoss(), nn.Momentum(other.trainable_params(), 0.1, 0.9)).train(1, few(), dataset_sink_mode=False)
+    frozen = nn.Momentum(network.trainable_params(), 0.1, 0.9)
+    for parameter in network.get_parameters():
+        parameter.requires_grad = False
+    with pytest.raises(ValueError, match="that have requires_grad"):
+        ms.Model(network, nn.MSELoss(), frozen).train(1, few(), dataset_sink_mode=False)

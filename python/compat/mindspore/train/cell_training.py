@@ -1,6 +1,39 @@
 """Training by a cell that is a training step itself: Model(step).train(...)."""
+import zlib
+
+import tessera
+
 from mindspore.dataset.datasets import native_dataset
 from mindspore.train.callback import RunContext, _CallbackManager, entered
+
+
+# After so many steps one that trains has changed something, though the rate of the first may be 0.
+_ENOUGH = 2
+
+
+def _digest(parameter):
+    return zlib.crc32(parameter.numpy().tobytes())
+
+
+class _Watch:
+    """Of a step that has no optimizer: says, after some steps, that it trains nothing."""
+
+    def __init__(self, step):
+        self._step, self._num_steps = step, 0
+        self._watches = not step.__dict__.get("_holds_optimizers")
+        self._before = [(p, _digest(p)) for p in tessera.nn.Cell.parameters(step)] if self._watches else []
+
+    def look(self, is_last):
+        """To be called after each step. RuntimeError where the parameters are what they were."""
+        self._num_steps += 1
+        if not self._watches or self._num_steps < _ENOUGH and not is_last:
+            return
+        self._watches = False
+        if all(_digest(p) == before for p, before in self._before):
+            raise RuntimeError(f"For 'Model.train', {type(self._step).__name__} has changed none of its parameters in {self._num_steps} "
+                               f"step{'s' if self._num_steps > 1 else ''}: give the Model an optimizer, or a cell that is a training step, "
+                               "such as nn.TrainOneStepCell(network_with_loss, optimizer)")
+        self._before = []
 
 
 def train_by_cell(step, epoch, dataset, callbacks, params, sink_size, initial_epoch=0):
@@ -17,6 +50,7 @@ def train_by_cell(step, epoch, dataset, callbacks, params, sink_size, initial_ep
 def _train(step, epoch, rows, batches, callbacks, params, sink_size, initial_epoch):
     context, manager = RunContext(params), _CallbackManager(callbacks)
     manager.on_train_begin(context)
+    watch = _Watch(step)
     for number in range(initial_epoch + 1, epoch + 1):
         params.cur_epoch_num = number
         manager.on_train_epoch_begin(context)
@@ -26,6 +60,7 @@ def _train(step, epoch, rows, batches, callbacks, params, sink_size, initial_epo
                 params.train_dataset_element = next(rows)
                 params.cur_step_num += 1
                 params.net_outputs = step(*params.train_dataset_element)
+                watch.look(is_last=params.cur_step_num == (epoch - initial_epoch) * batches)
             manager.on_train_step_end(context)
             if context.get_stop_requested():
                 break

@@ -76,6 +76,7 @@ class Model:
         if self._native is None:
             if self._parallel_mode == ParallelMode.AUTO_PARALLEL:
                 agree_on_values(self._parallel_mode, self._network, self._loss_fn)
+            self._check_something_is_trained()
             states = {} if self._optimizer is None else {"states": self._optimizer.state_parameters()}
             self._native = self._make(self._native_optimizer(dataset), self._options | states)
         return self._native
@@ -90,6 +91,14 @@ class Model:
     def _trained(self):
         """The cells whose parameters a step may change."""
         return [self._network] if self._loss_fn is None else [self._network, self._loss_fn]
+
+    def _check_something_is_trained(self):
+        if self._optimizer is None:
+            return
+        updated = {id(parameter) for parameter in self._optimizer.parameters}
+        if not any(id(parameter) in updated for cell in self._trained() for parameter in cell.trainable_parameters()):
+            raise ValueError("For 'Model', the optimizer updates none of the parameters of the network and its loss that have requires_grad: make it "
+                             "of network.trainable_params()")
 
     def _native_optimizer(self, dataset):
         if self._optimizer is None:
