@@ -179,16 +179,32 @@ class PipelineBuilder {
         for (int i = 0; i < plan_.ranks_per_stage(); ++i) {
           const int from = plan_.ranks_of(first->from)[static_cast<size_t>(i)];
           const int to = plan_.ranks_of(first->to)[static_cast<size_t>(i)];
-          auto* pair = session_.make_group(
+          auto* pair = pair_of(
               fmt::format("{} of stage {} to {}, rank {}", pipeline::to_string(first->made), first->from, first->to, i),
               {from, to});
           if (pair == nullptr) continue;
-          pair->share_core();
           make_channel(*pair, {first, last}, from == context_.rank());
         }
       }
       first = last;
     }
+  }
+
+  // The session's group of that name, made when it is asked for first. Other sessions of the context may have some of
+  // their own, of which only their members know.
+  comm::Communicator* pair_of(const std::string& name, const std::vector<int>& ranks) {
+    const auto [it, is_new] = session_.pairs_.try_emplace(name, nullptr);
+    if (!is_new) return it->second;
+    int64_t number = 1;
+    while (context_.has_group(fmt::format("{} #{}", name, number))) ++number;
+    context_.world().all_reduce(&number, 1, DType::kI64, comm::ReduceOp::kMax, "naming the groups of a pipeline");
+    const auto unused = fmt::format("{} #{}", name, number);
+    it->second = context_.create_group(unused, ranks);
+    session_.made_groups_.push_back(unused);
+    if (it->second == nullptr) return nullptr;
+    it->second->set_driver(comm::Communicator::Driver::kDriven);
+    it->second->share_core();
+    return it->second;
   }
 
   void make_channel(comm::Communicator& pair, const std::vector<compiler::StageMessage>& messages, bool sends) {

@@ -171,7 +171,7 @@ void PipelinedStep::add_loss(executor::Executor& phase) {
 void PipelinedStep::share_loss() {
   double sums[2] = {loss_sum_, loss_count_};
   context().world().all_reduce(sums, 2, DType::kF64, comm::ReduceOp::kSum, "loss");
-  *loss_view_.as<double>() = sums[1] > 0 ? sums[0] / sums[1] : 0;
+  *loss_view_.as<double>() = sums[1] > 0 ? loss_factor_ * sums[0] / sums[1] : 0;
 }
 
 // What the last stage has computed whole, on all ranks.

@@ -62,6 +62,8 @@ class PipelinedStep final : public Executable {
   std::vector<TensorView> updated() const override;
   void set_profiling(bool on) override;
 
+  // What the mean loss is multiplied by; 1 unless it is set.
+  void set_loss_factor(double factor) { loss_factor_ = factor; }
   // What this stage does, and all of them; the schedule that they are of.
   const ir::Program& program() const { return parts_.program; }
   const std::vector<ir::Program>& programs() const { return parts_.all_programs; }
@@ -86,6 +88,7 @@ class PipelinedStep final : public Executable {
   Tensor loss_;
   TensorView loss_view_;
   std::map<std::string, TensorView> results_;
+  double loss_factor_ = 1;
   double loss_sum_ = 0;
   double loss_count_ = 0;
   std::vector<int> holders_;                    // by slot: the micro-batch that has it; -1: none

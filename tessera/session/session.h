@@ -228,7 +228,8 @@ class Session {
   std::map<std::string, std::unique_ptr<Executable>> gathers_;  // of split values, by name
   // By lane: each has communicators of its own, of the same groups.
   std::array<std::map<std::vector<int64_t>, comm::Communicator*>, ir::kNumCommLanes> groups_;
-  std::vector<std::string> made_groups_;  // names, to destroy
+  std::map<std::string, comm::Communicator*> pairs_;  // of a rank and its like in another stage, by name
+  std::vector<std::string> made_groups_;              // names, to destroy
   int64_t num_compiled_ = 0;
 };
 
