@@ -5,9 +5,13 @@
 #include <iostream>
 #include <map>
 #include <mutex>
+#include <set>
 
+#include "tessera/base/random.h"
+#include "tessera/nn/linear.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/momentum.h"
+#include "tessera/ops/functions.h"
 #include "tessera/testing/relative_deviation.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"
@@ -28,12 +32,44 @@ struct Row {
   int receive_ahead = 1;
   std::vector<std::tuple<std::string, std::string, mesh::Strategy>> strategies = {};
   bool parallel_optimizer = false;
+  int layers = 0;  // of a chain
+  comm::SimulatedLink link = {};
 };
 
 struct Outcome {
   std::vector<double> losses;
   std::map<std::string, std::vector<double>> values;
 };
+
+// Layers one after the other; each third one also reads what the one before the last has made, so that values pass by
+// stages.
+struct Chain : nn::Cell {
+  explicit Chain(int count) {
+    for (int i = 0; i < count; ++i) layers.push_back(&child<nn::Dense>(fmt::format("layer{}", i), 12, 12));
+  }
+  std::vector<nn::Dense*> layers;
+  nn::Dense& head = child<nn::Dense>("head", 12, 10);
+  using Cell::construct;
+  ir::Value construct(ir::Value x) override {
+    ir::Value before = x;
+    for (size_t i = 0; i < layers.size(); ++i) {
+      ir::Value next = ops::tanh((*layers[i])(x));
+      if (i % 3 == 2) next = next + before;
+      before = x;
+      x = next;
+    }
+    return head(x);
+  }
+};
+
+std::unique_ptr<nn::Cell> network_of(const Row& row, DType dtype) {
+  if (row.layers == 0) return make_network(row.network, dtype);
+  auto chain = std::make_unique<Chain>(row.layers);
+  nn::set_parameter_dtype(*chain, dtype);
+  return chain;
+}
+
+std::string batch_of(const Row& row) { return row.layers == 0 ? row.network : "mlp"; }
 
 void set_stages(nn::Cell& cell, const Row& row) {
   if (const auto it = row.cells.find(cell.path()); it != row.cells.end()) cell.set_stage(it->second);
@@ -60,35 +96,40 @@ nn::Momentum make_optimizer() {
 Outcome train_pipeline(const Row& row, DType dtype, bool reference) {
   Outcome outcome;
   std::mutex mutex;
-  run_ranks(row.stages * row.ranks_per_stage, [&](cluster::Context& context) {
-    const auto network = make_network(row.network, dtype);
-    set_stages(*network, row);
-    nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
-    auto optimizer = make_optimizer();
-    const auto verification = reference ? compiler::Verification::kAllRanks : compiler::Verification::kPlan;
-    train::Model model(context, *network, &loss, &optimizer,
-                       {.parallel_mode = train::ParallelMode::kPipeline,
-                        .pipeline = {.stages = row.stages,
-                                     .micro_batches = row.micro_batches,
-                                     .schedule = row.schedule,
-                                     .receive_ahead = row.receive_ahead},
-                        .parallel_optimizer = row.parallel_optimizer,
-                        .parallel_optimizer_threshold = row.parallel_optimizer ? 0 : 64 << 10,
-                        .seed = 5,
-                        .session = {.reference_kernels = reference, .num_threads = 1, .verification = verification}});
-    for (int64_t step = 0; step < 10; ++step) {
-      const auto batch = make_batch(row.network, row.rows, step, dtype);
-      const double value = model.train_step(rows_of(batch, 0, row.rows), row.rows);
-      const std::lock_guard lock(mutex);
-      // Every rank knows the loss; look at one that has not computed it.
-      if (context.rank() == 0) outcome.losses.push_back(value);
-    }
-    for (const auto& name : model.names()) {
-      const auto value = model.value(name).to_doubles();
-      const std::lock_guard lock(mutex);
-      if (context.rank() == 0) outcome.values[name] = value;
-    }
-  });
+  const RunRanksOptions options{.link = row.link};
+  run_ranks(
+      row.stages * row.ranks_per_stage,
+      [&](cluster::Context& context) {
+        const auto network = network_of(row, dtype);
+        set_stages(*network, row);
+        nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
+        auto optimizer = make_optimizer();
+        const auto verification = reference ? compiler::Verification::kAllRanks : compiler::Verification::kPlan;
+        train::Model model(
+            context, *network, &loss, &optimizer,
+            {.parallel_mode = train::ParallelMode::kPipeline,
+             .pipeline = {.stages = row.stages,
+                          .micro_batches = row.micro_batches,
+                          .schedule = row.schedule,
+                          .receive_ahead = row.receive_ahead},
+             .parallel_optimizer = row.parallel_optimizer,
+             .parallel_optimizer_threshold = row.parallel_optimizer ? 0 : 64 << 10,
+             .seed = 5,
+             .session = {.reference_kernels = reference, .num_threads = 1, .verification = verification}});
+        for (int64_t step = 0; step < 10; ++step) {
+          const auto batch = make_batch(batch_of(row), row.rows, step, dtype);
+          const double value = model.train_step(rows_of(batch, 0, row.rows), row.rows);
+          const std::lock_guard lock(mutex);
+          // Every rank knows the loss; look at one that has not computed it.
+          if (context.rank() == 0) outcome.losses.push_back(value);
+        }
+        for (const auto& name : model.names()) {
+          const auto value = model.value(name).to_doubles();
+          const std::lock_guard lock(mutex);
+          if (context.rank() == 0) outcome.values[name] = value;
+        }
+      },
+      options);
   return outcome;
 }
 
@@ -96,7 +137,7 @@ Outcome train_pipeline(const Row& row, DType dtype, bool reference) {
 Outcome train_alone(const Row& row, DType dtype, bool reference) {
   Outcome outcome;
   const auto context = cluster::single_context(1);
-  const auto network = make_network(row.network, dtype);
+  const auto network = network_of(row, dtype);
   nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
   auto optimizer = make_optimizer();
   train::Model model(*context, *network, &loss, &optimizer,
@@ -104,7 +145,7 @@ Outcome train_alone(const Row& row, DType dtype, bool reference) {
                       .seed = 5,
                       .session = {.reference_kernels = reference, .num_threads = 1}});
   for (int64_t step = 0; step < 10; ++step) {
-    const auto batch = make_batch(row.network, row.rows, step, dtype);
+    const auto batch = make_batch(batch_of(row), row.rows, step, dtype);
     const int64_t rows = row.rows / row.micro_batches;
     double value = 0;
     for (int64_t k = 0; k < row.micro_batches; ++k) value = model.train_step(rows_of(batch, k * rows, rows), rows);
@@ -216,6 +257,36 @@ std::vector<Row> rows() {
 
 INSTANTIATE_TEST_SUITE_P(Matrix, Pipelines, testing::ValuesIn(rows()),
                          [](const auto& info) { return info.param.name; });
+
+// Cut anywhere, in any order that there is a name for, with any number of slots, over links that are slow.
+TEST(RandomPipelines, GiveLossesAndParametersOfOneDevice) {
+  const char* const schedules[] = {"gpipe", "1f1b", "zb_h1", "auto"};
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
+    int64_t draws = 0;
+    const auto below = [&](int64_t limit) { return random_below({.seed = seed}, draws++, limit); };
+    Row row{.name = fmt::format("seed {}", seed), .stages = static_cast<int>(2 + below(3))};
+    row.layers = static_cast<int>(row.stages + below(4));
+    row.schedule = schedules[below(4)];
+    row.micro_batches = row.stages + static_cast<int64_t>(below(4));
+    row.ranks_per_stage = row.stages == 2 ? static_cast<int>(1 + below(2)) : 1;
+    row.rows = row.micro_batches * static_cast<int64_t>(row.ranks_per_stage + below(2));
+    row.receive_ahead = static_cast<int>(below(3));
+    row.link.latency_us = static_cast<double>(below(3) * 40);
+    // A cut behind some of the layers; the head is on the last stage.
+    std::set<int> cuts;
+    while (static_cast<int>(cuts.size()) < row.stages - 1) cuts.insert(static_cast<int>(below(row.layers)));
+    int stage = 0;
+    for (int i = 0; i < row.layers; ++i) {
+      row.cells[fmt::format("layer{}", i)] = stage;
+      if (cuts.contains(i)) ++stage;
+    }
+    row.cells["head"] = stage;
+    SCOPED_TRACE(fmt::format("{}: {} stages of {}, {} micro-batches, {}, {} ahead, {} us", row.name, row.stages,
+                             row.ranks_per_stage, row.micro_batches, row.schedule, row.receive_ahead,
+                             row.link.latency_us));
+    EXPECT_LT(deviation_of(row, DType::kF64, true), 1e-10);
+  }
+}
 
 }  // namespace
 }  // namespace tessera::equivalence

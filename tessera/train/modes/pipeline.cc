@@ -37,7 +37,9 @@ class Pipeline final : public OneGraph {
     const bool trains = graph.find_output("output") == nullptr;
     if (!trains) return session.compile_stages(plan_forward(session, graph, input_hints(inputs)), pipelined(1));
     auto executable = session.compile_stages(plan(session, inputs, true), pipelined(micro_batches()));
-    say(static_cast<const session::PipelinedStep&>(*executable));
+    auto& step = static_cast<session::PipelinedStep&>(*executable);
+    if (options_.pipeline.sum_losses) step.set_loss_factor(static_cast<double>(micro_batches()));
+    say(step);
     return executable;
   }
   // Until values lie on stages each rank has all of them.
@@ -151,10 +153,10 @@ class Pipeline final : public OneGraph {
       return plan_forward(session, graph, input_hints(inputs));
     }
     const auto micro = micro_inputs(inputs);
-    const auto step = session::trace_train_step(cells_.network, cells_.loss, *cells_.optimizer, micro, settings(true),
-                                                {.sens = 1.0 / static_cast<double>(micro_batches()),
-                                                 .part = session::StepPart::kAccumulate,
-                                                 .precision = precision});
+    const double sens = options_.pipeline.sum_losses ? 1.0 : 1.0 / static_cast<double>(micro_batches());
+    const auto step =
+        session::trace_train_step(cells_.network, cells_.loss, *cells_.optimizer, micro, settings(true),
+                                  {.sens = sens, .part = session::StepPart::kAccumulate, .precision = precision});
     const auto update = session::trace_update(cells_.network, cells_.loss, *cells_.optimizer, settings(true));
     return session.plan_stages(step, &update, stage_mesh(), input_hints(micro), stage_plan_options(), stage_options());
   }

@@ -15,6 +15,8 @@ struct PipelineOptions {
   int stages = 0;
   // Into how many parts of equal rows a batch is cut; at least as many as there are stages. 0: as many.
   int64_t micro_batches = 0;
+  // The loss of a step is the sum of the micro-batches' losses, and so are its gradients, instead of their mean.
+  bool sum_losses = false;
   // In what order the stages work on micro-batches: "gpipe", "1f1b", "zb_h1", "zb_h2", or "auto", the best that a
   // search finds (docs/pipelines.md). Changes no result.
   std::string schedule = "auto";

@@ -1,0 +1,292 @@
+// Training in a pipeline through Model: data sets, evaluation, prediction, checkpoints, and what is refused. That the
+// numbers are those of one device for any schedule is shown in tests/equivalence/pipelines_test.cc.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <mutex>
+
+#include "tessera/base/random.h"
+#include "tessera/data/dataset.h"
+#include "tessera/nn/adam.h"
+#include "tessera/nn/dropout.h"
+#include "tessera/nn/linear.h"
+#include "tessera/nn/losses.h"
+#include "tessera/nn/momentum.h"
+#include "tessera/ops/functions.h"
+#include "tessera/session/pipelined_step.h"
+#include "tessera/testing/relative_deviation.h"
+#include "tessera/testing/run_ranks.h"
+#include "tessera/train/metrics.h"
+#include "tessera/train/model.h"
+
+namespace tessera::train {
+namespace {
+
+constexpr int64_t kMicroBatches = 4;
+constexpr int64_t kRows = 12;
+constexpr int64_t kSteps = 3;
+
+struct Network : nn::Cell {
+  // On so many stages; 0: none is named.
+  explicit Network(int stages) {
+    if (stages == 0) return;
+    up.set_stage(0);
+    dropout.set_stage(0);
+    middle.set_stage(stages / 2);
+    down.set_stage(stages - 1);
+  }
+  nn::Dense& up = child<nn::Dense>("up", 6, 9);
+  nn::Dropout& dropout = child<nn::Dropout>("dropout", 0.7);
+  nn::Dense& middle = child<nn::Dense>("middle", 9, 9);
+  nn::Dense& down = child<nn::Dense>("down", 9, 4);
+  using Cell::construct;
+  ir::Value construct(ir::Value x) override { return down(ops::tanh(middle(dropout(ops::tanh(up(x)))))); }
+};
+
+data::Dataset samples(int64_t rows_of_batch) {
+  return data::generator({{"x", {DType::kF32, {6}}}, {"y", {DType::kF32, {4}}}}, kRows * kSteps,
+                         [](int64_t row, std::span<const TensorView> columns) {
+                           for (size_t column = 0; column < columns.size(); ++column) {
+                             auto* at = columns[column].as<float>();
+                             for (int64_t i = 0; i < columns[column].num_elements(); ++i) {
+                               at[i] = static_cast<float>(
+                                   random_normal({.seed = 3, .stream = column, .step = static_cast<uint64_t>(row)}, i));
+                             }
+                           }
+                         })
+      .batch(rows_of_batch);
+}
+
+ModelOptions pipeline_of(int stages) {
+  return {.parallel_mode = ParallelMode::kPipeline,
+          .pipeline = {.stages = stages, .micro_batches = kMicroBatches, .schedule = "1f1b"},
+          .seed = 7,
+          .metrics = {mean_loss()}};
+}
+
+// One device on the same micro-batches.
+ModelOptions accumulated() {
+  return {.gradient_accumulation_steps = kMicroBatches, .seed = 7, .metrics = {mean_loss()}};
+}
+
+class NoteLosses : public Callback {
+ public:
+  explicit NoteLosses(std::vector<double>& losses) : losses_(losses) {}
+  void step_end(RunContext& run) override { losses_.push_back(run.loss); }
+
+ private:
+  std::vector<double>& losses_;
+};
+
+struct Outcome {
+  std::vector<double> losses;
+  double evaluated = 0;
+  std::vector<double> predicted;
+  std::map<std::string, std::vector<double>> values;
+};
+
+struct Steps {
+  std::string load = {};  // before
+  int64_t epochs = 2;
+  std::string save = {};  // afterwards
+};
+
+Outcome train(int stages, int ranks, const Steps& steps) {
+  Outcome outcome;
+  std::mutex mutex;
+  run_ranks(ranks, [&](cluster::Context& context) {
+    Network network(stages);
+    nn::MSELoss loss;
+    nn::Adam optimizer({.learning_rate = 0.02});
+    Model model(context, network, &loss, &optimizer, stages > 0 ? pipeline_of(stages) : accumulated());
+    const auto rows = samples(stages > 0 ? kRows : kRows / kMicroBatches);
+    if (!steps.load.empty()) model.load_checkpoint(steps.load, {.accept_other_jobs = true});
+    std::vector<double> losses;
+    model.train(steps.epochs, rows, {std::make_shared<NoteLosses>(losses)});
+    if (!steps.save.empty()) model.save_checkpoint(steps.save, {.integrated = false});
+    const double evaluated = model.eval(samples(kRows)).at("loss");
+    const auto predicted = model.predict({Tensor::full({DType::kF32, {5, 6}}, 0.5)}).to_doubles();
+    std::map<std::string, std::vector<double>> values;
+    for (const auto& name : model.names()) values[name] = model.value(name).to_doubles();
+    const std::lock_guard lock(mutex);
+    if (context.rank() == 0) outcome = {losses, evaluated, predicted, values};
+    // All ranks know the same.
+    EXPECT_EQ(losses.size(), static_cast<size_t>(steps.epochs * kSteps));
+  });
+  return outcome;
+}
+
+void expect_alike(const Outcome& one, const Outcome& many) {
+  EXPECT_LT(relative_deviation(one.losses, many.losses), 1e-5);
+  EXPECT_NEAR(one.evaluated, many.evaluated, 1e-5);
+  EXPECT_LT(relative_deviation(one.predicted, many.predicted), 1e-5);
+  for (const auto& [name, value] : many.values) {
+    EXPECT_LT(relative_deviation(one.values.at(name), value), 1e-4) << name;
+  }
+}
+
+class PipelineTraining : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() / fmt::format("tessera-pipeline-{}", ::getpid());
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string in(const std::string& name) const { return (folder_ / name).string(); }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+TEST_F(PipelineTraining, TrainsEvaluatesAndPredictsAsOneDevice) {
+  const auto one = train(0, 1, {});
+  expect_alike(one, train(2, 2, {}));
+  expect_alike(one, train(2, 4, {}));
+  expect_alike(one, train(3, 3, {}));
+}
+
+TEST_F(PipelineTraining, GoesOnWithAnotherNumberOfStages) {
+  // A training that had ended: its epochs count from 1 again.
+  const auto whole = train(0, 1, {.epochs = 4});
+  train(2, 2, {.epochs = 2, .save = in("two/stages")});
+  auto rest = whole;
+  rest.losses.erase(rest.losses.begin(), rest.losses.begin() + 2 * kSteps);
+  expect_alike(rest, train(3, 3, {.load = in("two/stages.ckpt"), .epochs = 2}));
+  expect_alike(rest, train(2, 4, {.load = in("two/stages.ckpt"), .epochs = 2}));
+}
+
+TEST_F(PipelineTraining, PredictsBeforeItIsTrained) {
+  run_ranks(2, [](cluster::Context& context) {
+    Network network(2);
+    Model model(context, network, nullptr, nullptr, pipeline_of(2));
+    EXPECT_EQ(model.predict({Tensor::full({DType::kF32, {5, 6}}, 0.5)}).shape(), (Shape{5, 4}));
+  });
+}
+
+TEST_F(PipelineTraining, StopsWithNothingChangedWhereTheLossIsNotFinite) {
+  run_ranks(2, [](cluster::Context& context) {
+    Network network(2);
+    nn::MSELoss loss;
+    nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+    Model model(context, network, &loss, &optimizer, pipeline_of(2));
+    Tensor x = Tensor::full({DType::kF32, {kRows, 6}}, 1);
+    const Tensor y = Tensor::full({DType::kF32, {kRows, 4}}, 1);
+    model.train_step({x.view(), y.view()}, kRows);
+    std::map<std::string, std::vector<double>> before;
+    for (const auto& name : model.names()) before[name] = model.value(name).to_doubles();
+    // In the last micro-batch.
+    x.values<float>()[x.values<float>().size() - 1] = std::numeric_limits<float>::infinity();
+    x.values<float>()[x.values<float>().size() - 2] = -std::numeric_limits<float>::infinity();
+    EXPECT_THROW(model.train_step({x.view(), y.view()}, kRows), executor::NonFiniteLoss);
+    for (const auto& [name, value] : before) EXPECT_EQ(model.value(name).to_doubles(), value) << name;
+    x = Tensor::full({DType::kF32, {kRows, 6}}, 1);
+    EXPECT_TRUE(std::isfinite(model.train_step({x.view(), y.view()}, kRows)));
+  });
+}
+
+// The program of each stage as its rank has it.
+TEST_F(PipelineTraining, EachRankHasTheProgramOfItsStage) {
+  std::map<int, std::string> texts;
+  std::mutex mutex;
+  run_ranks(2, [&](cluster::Context& context) {
+    Network network(2);
+    nn::MSELoss loss;
+    nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+    auto options = pipeline_of(2);
+    options.pipeline.micro_batches = 3;
+    Model model(context, network, &loss, &optimizer, options);
+    model.train(1, samples(kRows));
+    const auto* step = dynamic_cast<session::PipelinedStep*>(model.train_executable());
+    ASSERT_NE(step, nullptr);
+    const std::lock_guard lock(mutex);
+    texts[context.rank()] = print(step->program());
+  });
+  EXPECT_EQ(texts[0], R"(program of stage 0 of 2: 3 micro-batches in 3 slots
+  run forward m0 slot 0
+  send forward m0 slot 0 to stage 1
+  receive backward m0 slot 0 from stage 1
+  run forward m1 slot 1
+  send forward m1 slot 1 to stage 1
+  receive backward m1 slot 1 from stage 1
+  await backward m0 slot 0 from stage 1
+  run backward m0 slot 0
+  run forward m2 slot 2
+  send forward m2 slot 2 to stage 1
+  receive backward m2 slot 2 from stage 1
+  await backward m1 slot 1 from stage 1
+  run backward m1 slot 1
+  await backward m2 slot 2 from stage 1
+  run backward m2 slot 2
+  run update
+)");
+  EXPECT_EQ(texts[1], R"(program of stage 1 of 2: 3 micro-batches in 2 slots
+  receive forward m0 slot 0 from stage 0
+  receive forward m1 slot 1 from stage 0
+  await forward m0 slot 0 from stage 0
+  run forward m0 slot 0
+  run backward m0 slot 0
+  send backward m0 slot 0 to stage 0
+  receive forward m2 slot 0 from stage 0
+  await forward m1 slot 1 from stage 0
+  run forward m1 slot 1
+  run backward m1 slot 1
+  send backward m1 slot 1 to stage 0
+  await forward m2 slot 0 from stage 0
+  run forward m2 slot 0
+  run backward m2 slot 0
+  send backward m2 slot 0 to stage 0
+  run update
+)");
+}
+
+std::string refusal(int ranks, const ModelOptions& options, int64_t rows = kRows, int stages_of_network = 2) {
+  try {
+    run_ranks(ranks, [&](cluster::Context& context) {
+      Network network(stages_of_network);
+      nn::MSELoss loss;
+      nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+      Model model(context, network, &loss, &optimizer, options);
+      const Tensor x = Tensor::full({DType::kF32, {rows, 6}}, 1);
+      const Tensor y = Tensor::full({DType::kF32, {rows, 4}}, 1);
+      model.train_step({x.view(), y.view()}, rows);
+    });
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST_F(PipelineTraining, IsRefusedWhereStagesRanksAndRowsDoNotFit) {
+  using testing::HasSubstr;
+  EXPECT_THAT(refusal(3, pipeline_of(2)),
+              HasSubstr("3 ranks cannot be dealt to 2 stages of equally many: use a number of stages that divides 3"));
+  EXPECT_THAT(refusal(2, pipeline_of(0)),
+              HasSubstr("pipeline_parallel needs a number of stages, got pipeline.stages = 0"));
+  EXPECT_THAT(
+      refusal(2, pipeline_of(2), 10),
+      HasSubstr("a batch of 10 rows cannot be cut into 4 micro-batches of equally many: batches of a multiple of "
+                "4 rows can (drop_remainder leaves out a last one that is smaller)"));
+  auto options = pipeline_of(2);
+  options.pipeline.micro_batches = 1;
+  EXPECT_THAT(refusal(2, options),
+              HasSubstr("a pipeline of 2 stages needs as many micro-batches at least, got 1: cut the "
+                        "batch into more, or use fewer stages"));
+  options = pipeline_of(2);
+  options.pipeline.schedule = "2f2b";
+  EXPECT_THAT(refusal(2, options), HasSubstr("2f2b"));
+  options = pipeline_of(2);
+  options.gradient_accumulation_steps = 2;
+  EXPECT_THAT(refusal(2, options), HasSubstr("set pipeline.micro_batches instead of gradient_accumulation_steps"));
+  EXPECT_THAT(refusal(2, pipeline_of(2), kRows, 3),
+              HasSubstr("cell \"down\" is on stage 2, but the stages are 0 to 1"));
+  EXPECT_THAT(refusal(4, pipeline_of(4), kRows, 3), HasSubstr("stage 3 of 4 has no parameters"));
+  EXPECT_THAT(refusal(2, pipeline_of(2), kRows, 0), HasSubstr("because no cell names its stage"));
+}
+
+}  // namespace
+}  // namespace tessera::train
