@@ -170,6 +170,17 @@ def test_tensors_say_how_they_lie_in_memory():
         x.H
 
 
+def test_what_an_initializer_gives_has_a_tensors_methods():
+    from mindspore.common.initializer import initializer
+    made = initializer("ones", [1, 3], ms.float32)
+    assert made.reshape((-1, )).asnumpy().tolist() == [1, 1, 1] and made.asnumpy().shape == (1, 3) and made.ndim == 2
+    bias = nn.Dense(2, 3).bias
+    bias.set_data(initializer("ones", [1, 3]).reshape(-1))
+    assert bias.asnumpy().tolist() == [1, 1, 1]
+    with pytest.raises(AttributeError, match="no attribute 'reshap'"):
+        made.reshap
+
+
 def test_what_draws_or_depends_on_values_says_so_in_a_network():
     class Draws(nn.Cell):
         def construct(self, x):

@@ -221,6 +221,12 @@ class PendingTensor:
         """The tensor, as for a parameter of that name."""
         return tessera.Parameter(self.init, self.shape, self.dtype, name=name).value()
 
+    def __getattr__(self, name):
+        # What else a tensor has is that of the one without a name.
+        if name.startswith("_") or not hasattr(tessera.Tensor, name):
+            raise AttributeError(f"'Tensor' object has no attribute '{name}'")
+        return getattr(self.init_data(), name)
+
 
 def initializer(init, shape=None, dtype=tessera.float32):
     """A tensor of that shape for a Parameter: zeros, ones, normal, uniform, ... (case does not matter), a number, or one
