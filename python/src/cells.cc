@@ -273,6 +273,11 @@ once.)",
       "name_parameters", [](nn::Cell& self) { self.name_parameters(); },
       "Names every parameter here and below by the path of attributes that leads to it, whatever it was called.");
   cell.def(
+      "lead_to", [](nn::Cell& self, const std::string& name) { self.lead_to(name); }, "name"_a,
+      R"(Makes the path that leads over the child of that name the one of the child and of all below.
+
+Of several paths below the first counts. A cell keeps else the path over the cell that had it first.)");
+  cell.def(
       "named_parameters",
       [](const nn::Cell& self) {
         NamedParameters all;

@@ -192,6 +192,20 @@ void Cell::name_parameters(std::vector<Parameter*>& named) {
   for (const auto& [name, cell] : children_) cell->name_parameters(named);
 }
 
+void Cell::lead_to(const std::string& name) {
+  std::set<const Cell*> led;
+  for (const auto& [known, cell] : children_) {
+    if (known == name) cell->follow(*this, name, led);
+  }
+}
+
+void Cell::follow(Cell& parent, const std::string& name, std::set<const Cell*>& led) {
+  if (!led.insert(this).second) return;
+  if (parent_ != &parent || !name_.empty()) name_ = parent.names_children_ ? name : "";
+  parent_ = &parent;
+  for (const auto& [below, cell] : children_) cell->follow(*this, below, led);
+}
+
 void Cell::prefix_parameters(const std::string& prefix, bool recurse) {
   const std::string own = path();
   for (Parameter* parameter : parameters()) {
@@ -274,6 +288,7 @@ void Cell::hold(const std::string& name, std::shared_ptr<Parameter> parameter) {
 
 void Cell::adopt(const std::string& name, std::shared_ptr<Cell> cell, bool is_in_path) {
   check_name(name);
+  names_children_ = is_in_path;
   if (cell->parent_ == nullptr) {
     cell->name_ = is_in_path ? name : "";
     cell->parent_ = this;

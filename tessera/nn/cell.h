@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -103,6 +104,9 @@ class Cell {
   // Names every parameter here and below by the path of attributes that leads to it, the first where there are several,
   // whatever it was called before and whichever cell named it.
   void name_parameters();
+  // Makes the path that leads over this cell's child of that name the one of the child and of all cells below it, of
+  // several the first, whichever cells they were parts of before.
+  void lead_to(const std::string& name);
   // Names the parameters of this cell, and of those below it unless `recurse` is false, by the prefix and the path from
   // this cell on: "teacher." and "conv.weight" make "teacher.conv.weight". So two networks of one kind have names of
   // their own. name_parameters() takes it back.
@@ -147,12 +151,14 @@ class Cell {
   void apply_compute_dtype(ir::Graph& graph, ir::NodeId first) const;
   void collect(std::vector<Parameter*>& into);
   void name_parameters(std::vector<Parameter*>& named);
+  void follow(Cell& parent, const std::string& name, std::set<const Cell*>& led);
   // The first cell that is marked, this one or one below it; null where there is none.
   const Cell* find_recomputed() const;
   void check_name(const std::string& name) const;
 
   std::string name_;
   Cell* parent_ = nullptr;
+  bool names_children_ = true;  // in their paths
   std::vector<std::pair<std::string, std::shared_ptr<Parameter>>> parameters_;
   std::vector<std::pair<std::string, std::shared_ptr<Cell>>> children_;
   std::map<std::string, mesh::Strategy> strategies_;  // the strategies by operator; construct() must add each operator

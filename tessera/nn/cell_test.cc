@@ -43,6 +43,30 @@ TEST(Cell, APrefixStandsInFrontOfThePathFromTheCellOn) {
   EXPECT_EQ(names_of(net.parameters())[1], "inner.up.weight");
 }
 
+// One cell at two places of two others.
+struct Shares : Cell {
+  std::shared_ptr<Dense> shared = std::make_shared<Dense>(2, 2, DenseOptions{.has_bias = false});
+  Sequential& first = child<Sequential>("first");
+  Sequential& second = child<Sequential>("second");
+  Shares() {
+    first.append(shared);
+    second.append<Dense>(2, 2, DenseOptions{.has_bias = false});
+    second.append(shared);
+    second.append(shared);
+  }
+};
+
+TEST(Cell, ACellAtSeveralPlacesHasThePathOfTheFirstUntilAnotherIsLedTo) {
+  Shares net;
+  EXPECT_EQ(net.shared->path(), "first.0");
+  net.lead_to("second");
+  EXPECT_EQ(net.shared->path(), "second.1");
+  net.name_parameters();
+  EXPECT_THAT(names_of(net.parameters()), ElementsAre("second.1.weight", "second.0.weight"));
+  net.lead_to("first");
+  EXPECT_EQ(net.shared->path(), "first.0");
+}
+
 TEST(Cell, ParametersAreNamedByAttributePathParentsFirst) {
   Outer net;
   EXPECT_THAT(names_of(net.parameters()), ElementsAre("inner.scale", "inner.up.weight", "inner.up.bias",

@@ -516,3 +516,69 @@ def test_likes_have_the_dtype_that_is_asked_for():
     assert ops.ones_like(v, dtype=ms.bool_).dtype == ms.bool_
     assert ops.zeros_like(v, dtype=ms.int32).dtype == ms.int32
     assert ops.zeros_like(v).dtype == ms.float32
+
+
+def dense():
+    return nn.Dense(2, 2, has_bias=False)
+
+
+class Inside(nn.Cell):
+    """A cell, and a sequence of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = dense()
+        self.seq = nn.SequentialCell(self.a, nn.ReLU())
+
+
+class Holds(nn.Cell):
+    """What make(cell) sets."""
+
+    def __init__(self, make):
+        super().__init__()
+        make(self)
+
+
+def set_first(cell):
+    cell.seq = nn.SequentialCell(dense(), nn.ReLU())
+    cell.a = cell.seq[0]
+
+
+def set_in_two(cell):
+    shared = dense()
+    cell.one, cell.two = nn.SequentialCell(shared, nn.ReLU()), nn.SequentialCell(nn.ReLU(), shared)
+
+
+def set_twice_in_a_list(cell):
+    shared = dense()
+    cell.cells_ = nn.CellList([shared, shared, dense()])
+
+
+def set_above(cell):
+    cell.inner = Inside()
+    cell.top = nn.SequentialCell(cell.inner.seq, dense())
+
+
+def set_nested(cell):
+    cell.a = dense()
+    cell.seq = nn.SequentialCell(cell.a, nn.SequentialCell(cell.a))
+
+
+def set_inside(cell):
+    cell.a = dense()
+    cell.inner = Inside()
+
+
+@pytest.mark.parametrize("make, names", [
+    (Inside, ["seq.0"]), (lambda: Holds(set_first), ["a"]), (lambda: Holds(set_in_two), ["two.1"]),
+    (lambda: Holds(set_twice_in_a_list), ["cells_.0", "cells_.2"]), (lambda: Holds(set_above), ["top.0.0", "top.1"]),
+    (lambda: Holds(set_nested), ["seq.0"]), (lambda: Holds(set_inside), ["a", "inner.a"]),
+])
+def test_a_cell_at_several_places_is_named_by_the_last_one(make, names):
+    # As MindSpore 2.10 names them.
+    assert [p.name for p in make().get_parameters()] == [f"{name}.weight" for name in names]
+
+
+def test_a_sequence_by_itself_names_a_cell_by_its_last_place():
+    shared = dense()
+    assert [p.name for p in nn.SequentialCell(shared, nn.ReLU(), shared).get_parameters()] == ["2.weight"]

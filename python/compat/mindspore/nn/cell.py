@@ -73,8 +73,10 @@ class Cell(tessera.nn.Cell):
             if value.__dict__.get("_holds_optimizers"):
                 self.__dict__["_holds_optimizers"] = True
                 _name_states_apart(self)
-        # From here on a parameter's name is the path of attributes; what its author called it holds in the outermost cell only.
+        # From here on a parameter's name is the path of attributes, of a cell at several places the last one; what its author called it
+        # holds in the outermost cell only.
         if isinstance(value, tessera.nn.Cell) and self.auto_prefix and not getattr(value, "_keeps_names", False):
+            self.lead_to(name)
             value.name_parameters()
 
     @property
