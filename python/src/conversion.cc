@@ -21,15 +21,17 @@ dim 0, over so many ranks that lie opt_weight_shard_step apart. tensor_shape: of
       [](ParameterLayout* self, const std::string& name, const std::vector<int64_t>& device_matrix,
          const std::vector<std::vector<int64_t>>& tensor_map, const std::vector<int64_t>& tensor_shape, int64_t step,
          int64_t size, int64_t field, const std::vector<int64_t>& split_shape, const std::vector<int64_t>& offset) {
-        new (self) ParameterLayout{.name = name,
-                                   .device_matrix = device_matrix,
-                                   .tensor_map = tensor_map,
-                                   .tensor_shape = tensor_shape,
-                                   .param_split_shape = split_shape,
-                                   .indices_offset = offset,
-                                   .field = field,
-                                   .opt_weight_shard_step = step,
-                                   .opt_weight_shard_size = size};
+        ParameterLayout made{.name = name,
+                             .device_matrix = device_matrix,
+                             .tensor_map = tensor_map,
+                             .tensor_shape = tensor_shape,
+                             .param_split_shape = split_shape,
+                             .indices_offset = offset,
+                             .field = field,
+                             .opt_weight_shard_step = step,
+                             .opt_weight_shard_size = size};
+        check_layout(made, "ParameterLayout");
+        new (self) ParameterLayout(std::move(made));
       },
       "name"_a, "device_matrix"_a, "tensor_map"_a, "tensor_shape"_a = nb::make_tuple(), "opt_weight_shard_step"_a = 0,
       "opt_weight_shard_size"_a = 0, "field"_a = 0, "param_split_shape"_a = nb::make_tuple(),
@@ -53,6 +55,7 @@ dim 0, over so many ranks that lie opt_weight_shard_step apart. tensor_shape: of
 }
 
 checkpoint::TransformOptions options_of(int num_threads, bool check_replicas) {
+  if (num_threads < 0) throw InvalidArgument("num_threads must be at least 0, all cores, got {}", num_threads);
   return {.num_threads = num_threads, .check_replicas = check_replicas};
 }
 

@@ -13,6 +13,13 @@ void check_options(const ModelOptions& options, int num_ranks) {
     throw InvalidArgument("gradient_accumulation_steps must be at least 1, got {}",
                           options.gradient_accumulation_steps);
   }
+  if (options.session.num_threads < 0) {
+    throw InvalidArgument("num_threads must be at least 0, all that the rank has, got {}", options.session.num_threads);
+  }
+  if (options.parallel_optimizer_threshold < 0) {
+    throw InvalidArgument("parallel_optimizer_threshold must be at least 0 bytes, got {}",
+                          options.parallel_optimizer_threshold);
+  }
   precision_of(options);  // refuses what does not fit
   require_no_refused(options, num_ranks);
   if (const int parts = options.optimizer_weight_shard_size; parts < 0 || (parts > 0 && num_ranks % parts != 0)) {
