@@ -1,5 +1,5 @@
-// What is said of a keyword argument that a function does not have: its name and the nearest that it has, in front of
-// all signatures.
+// What is said of a keyword argument that a function does not have, its name and the nearest that it has, and of an
+// argument of another type, in place of all signatures.
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -16,13 +16,31 @@ constexpr size_t kMaxWays = 16;
 std::array<vectorcallfunc, kMaxWays> ways;
 size_t num_ways = 0;
 
-// The result of a call with these keywords, or its error with what tessera._keywords says of them.
-PyObject* explained(PyObject* function, PyObject* keywords, PyObject* result) {
-  if (result != nullptr || keywords == nullptr || PyErr_ExceptionMatches(PyExc_TypeError) == 0) return result;
+// The arguments of a call as Python passes them: those by position, then the values of the keywords.
+struct Arguments {
+  PyObject* const* values;
+  size_t num_args_and_flags;  // Python's flag and those of nanobind stand in the highest bits
+  PyObject* keywords;
+
+  size_t num_args() const { return num_args_and_flags & 0xffff'ffff; }
+
+  nb::list list(size_t begin, size_t end) const {
+    nb::list made;
+    for (size_t i = begin; i < end; ++i) made.append(nb::handle(values[i]));
+    return made;
+  }
+};
+
+// The result of a call, or its error with what tessera._keywords says of the arguments.
+PyObject* explained(PyObject* function, const Arguments& given, PyObject* result) {
+  if (result != nullptr || PyErr_ExceptionMatches(PyExc_TypeError) == 0) return result;
   nb::python_error error;
   try {
     const auto explain = nb::module_::import_("tessera._keywords").attr("explain");
-    const nb::object text = explain(nb::handle(function), nb::handle(keywords), nb::str(error.value()));
+    const nb::object keywords = given.keywords == nullptr ? nb::object(nb::make_tuple()) : nb::borrow(given.keywords);
+    const nb::object text =
+        explain(nb::handle(function), given.list(0, given.num_args()), keywords,
+                given.list(given.num_args(), given.num_args() + nb::len(keywords)), nb::str(error.value()));
     if (text.is_none()) {
       error.restore();
     } else {
@@ -36,7 +54,7 @@ PyObject* explained(PyObject* function, PyObject* keywords, PyObject* result) {
 
 template <size_t I>
 PyObject* call(PyObject* function, PyObject* const* args, size_t num_args, PyObject* keywords) {
-  return explained(function, keywords, ways[I](function, args, num_args, keywords));
+  return explained(function, {args, num_args, keywords}, ways[I](function, args, num_args, keywords));
 }
 
 template <size_t... I>

@@ -1,20 +1,99 @@
-"""What is said of a keyword argument that a function does not have."""
+"""What is said of a keyword argument that a function does not have, and of an argument of another type than it takes."""
+import collections.abc
 import difflib
 import functools
 import inspect
 import re
+import sys
 import types
 
 
-def explain(function, keywords, error):
-    """Of a binding's error: which of the keywords the function does not have, and the nearest that it has; None where it has them all."""
+def explain(function, args, keywords, values, error):
+    """Of a binding's error: which of the keywords the function does not have, and the nearest that it has; else which argument is missing,
+    too many or of another type; None where that is not known."""
     signatures = [signature[0] for signature in function.__nb_signature__]
     if "incompatible function arguments" not in error or any("**" in signature for signature in signatures):
         return None
     known = {name for signature in signatures for name in re.findall(r"[(,] *(\w+) *(?=[:,=)])", signature)} - {"self"}
     unknown = [word for word in keywords if word not in known]
-    name = function.__qualname__.removesuffix(".__init__")
-    return unexpected(f"{name}()", unknown[0], sorted(known)) if unknown else None
+    who = f"{function.__qualname__.removesuffix('.__init__')}()"
+    if unknown:
+        return unexpected(who, unknown[0], sorted(known))
+    if any("*" in signature for signature in signatures):
+        return None
+    faults = [_fault(who, _parameters(signature), args, dict(zip(keywords, values))) for signature in signatures]
+    return faults[0] if len(set(faults)) == 1 else None
+
+
+def _parameters(signature):
+    """(name, type, whether it may be left out) of each of a binding's parameters."""
+    inside = signature[signature.index("(") + 1:signature.rindex(")")]
+    parts, depth = [""], 0
+    for letter in inside:
+        depth += (letter in "[(") - (letter in "])")
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    found = []
+    for part in parts:
+        name, _, rest = part.strip().partition(":")
+        kind, has_default, _ = rest.partition(" = ")
+        if name and name != "/":
+            found.append((name, kind.strip(), bool(has_default)))
+    return found
+
+
+def _fault(who, parameters, args, keywords):
+    """What is wrong with the first argument that does not fit, else None."""
+    if len(args) > len(parameters):
+        own = sum(name == "self" for name, _, _ in parameters)
+        return f"{who} takes at most {len(parameters) - own} arguments, got {len(args) - own}"
+    given = dict(zip((name for name, _, _ in parameters), args)) | keywords
+    for name, kind, has_default in parameters:
+        if name not in given and not has_default:
+            return f"{who} needs {name}, {_article(kind)}" if kind != "object" else f"{who} needs {name}"
+        if name in given and name != "self" and not _fits(given[name], kind):
+            return f"{who}: {name} must be {_article(kind)}, got {_shown(given[name])}"
+    return None
+
+
+_NUMBERS = {"int": int, "float": (int, float), "bool": bool, "str": str, "bytes": bytes, "dict": dict, "list": list}
+
+
+def _fits(value, kind):
+    """Whether the value may be of that type; True where that is not known."""
+    options = [option.strip() for option in re.split(r" \| (?![^\[]*\])", kind)]
+    return any(_is_one(value, option) for option in options)
+
+
+def _is_one(value, kind):
+    if kind == "None":
+        return value is None
+    outer, _, inner = kind.partition("[")
+    if outer in ("collections.abc.Sequence", "list") and inner:
+        return isinstance(value, collections.abc.Sequence) and not isinstance(value, (str, bytes)) and all(_fits(item, inner[:-1]) for item in value)
+    if kind in _NUMBERS:
+        is_number = kind in ("int", "float")
+        if is_number and hasattr(value, "__index__" if kind == "int" else "__float__"):
+            return kind == "float" or not isinstance(value, int) or -2**63 <= value < 2**64
+        return isinstance(value, _NUMBERS[kind])
+    module, _, name = kind.rpartition(".")
+    cls = getattr(sys.modules.get(module), name, None) if module.startswith("tessera") else None
+    return not isinstance(cls, type) or isinstance(value, cls)
+
+
+def _article(kind):
+    """The type in a sentence."""
+    words = kind.replace("collections.abc.", "").replace("tessera._tessera.", "tessera.").replace(" | ", " or ")
+    return words if words.startswith(("None", "object")) else f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
+
+
+def _shown(value):
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    text = repr(value).partition("\n")[0]
+    return f"{text if len(text) <= 40 else text[:37] + '...'} of type {type(value).__name__}"
 
 
 def unexpected(who, word, known):

@@ -25,6 +25,33 @@ def test_it_is_refused(call, words):
         call()
 
 
+@pytest.mark.parametrize("call, error, words", [
+    (lambda: tessera.Model(3), TypeError, r"^Model\(\): network must be a tessera.nn.Cell, got 3 of type int$"),
+    (lambda: tessera.Model(), TypeError, r"^Model\(\) needs network, a tessera.nn.Cell$"),
+    (lambda: tessera.Model(nn.Dense(3, 2), nn.Adam), TypeError, r"^Model\(\): loss must be a tessera.nn.Cell or None, got the class Adam$"),
+    (lambda: tessera.Model(nn.Dense(3, 2), metrics="loss"), TypeError, r"^Model\(\): metrics must be a Sequence\[str\], got 'loss' of type str$"),
+    (lambda: tessera.Model(nn.Dense(3, 2), num_threads="2"), TypeError, r"^Model\(\): num_threads must be an int, got '2' of type str$"),
+    (lambda: tessera.Model(nn.Dense(3, 2)).train(2, "rows"), TypeError, r"^Model.train\(\): dataset must be a tessera.data.Dataset, got 'rows' of type str$"),
+    (lambda: tessera.Model(nn.Dense(3, 2)).train(2.5, tessera.data.tensors(ROWS)), TypeError, r"^Model.train\(\): num_epochs must be an int, got 2.5 of type float$"),
+    (lambda: tessera.ops.add(ROWS["x"]), TypeError, r"^add\(\) needs y$"),
+    (lambda: tessera.Model(nn.Dense(3, 2), num_threads=-1), tessera.InvalidArgument, "num_threads must be at least 0.*got -1"),
+    (lambda: tessera.Model(nn.Dense(3, 2), parallel_optimizer_threshold=-1), tessera.InvalidArgument, "parallel_optimizer_threshold must be at least 0 bytes, got -1"),
+    (lambda: tessera.checkpoint.ParameterLayout("w", [0, 2], [[0], []]), tessera.InvalidArgument, "ParameterLayout: .*dev_matrix"),
+])
+def test_it_is_refused_in_one_line_that_names_the_argument(call, error, words):
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_training_that_may_change_nothing_is_refused():
+    network = nn.Dense(3, 2)
+    for parameter in network.parameters():
+        parameter.requires_grad = False
+    model = tessera.Model(network, nn.MSELoss(), nn.Momentum(0.1))
+    with pytest.raises(tessera.InvalidArgument, match="training needs a parameter that it may change: none of the 2 has requires_grad"):
+        model.train(1, tessera.data.tensors(ROWS | {"y": np.ones((4, 2), np.float32)}).batch(2))
+
+
 def test_sizes_may_be_tensors_and_numpy_s_integers():
     x = tessera.Tensor(ROWS["x"])
     assert x.reshape((tessera.Tensor(6), np.int32(2))).shape == (6, 2)
