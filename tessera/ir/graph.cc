@@ -6,9 +6,29 @@
 
 namespace tessera::ir {
 
+namespace {
+
+constexpr const char* kKeepStates =
+    "values do not outlive the call of the network that makes them: assign what the next one reads to a parameter";
+
+}  // namespace
+
+// The graph of a handle, wherever it moves to. Handles share it, so that they never refer to what is not there.
+struct GraphAnchor {
+  explicit GraphAnchor(Graph& its_graph) : graph(&its_graph) {}
+
+  Graph* graph;
+  Graph remains;  // of a graph that has gone before its handles
+};
+
+Graph& Value::graph() const {
+  check(anchor_ != nullptr, "a null value has no graph");
+  return *anchor_->graph;
+}
+
 const Type& Value::type() const {
-  check(graph_ != nullptr, "a null value has no type");
-  return graph_->type(id_);
+  check(anchor_ != nullptr, "a null value has no type");
+  return anchor_->graph->type(id_);
 }
 
 const char* to_string(InputKind kind) {
@@ -20,94 +40,149 @@ const char* to_string(InputKind kind) {
   return "?";
 }
 
+Graph::Graph(Graph&& other) noexcept { take(other); }
+
+Graph& Graph::operator=(const Graph& other) {
+  if (this != &other) *this = Graph(other);
+  return *this;
+}
+
+Graph& Graph::operator=(Graph&& other) noexcept {
+  if (this == &other) return *this;
+  leave_to_handles();
+  take(other);
+  return *this;
+}
+
+void Graph::take(Graph& other) noexcept {
+  data_ = std::move(other.data_);
+  is_closed_ = other.is_closed_;
+  anchor_ = std::move(other.anchor_);
+  if (anchor_) anchor_->graph = this;
+}
+
+void Graph::leave_to_handles() noexcept {
+  if (anchor_ && anchor_.use_count() > 1) {
+    Graph& remains = anchor_->remains;
+    remains.data_ = std::move(data_);
+    remains.close();
+    anchor_->graph = &remains;
+  }
+  anchor_.reset();
+}
+
+Value Graph::value(ValueId id) {
+  if (!anchor_) anchor_ = std::make_shared<GraphAnchor>(*this);
+  return {anchor_, id};
+}
+
+void Graph::check_open(const std::string& who) const {
+  if (!is_closed_) return;
+  throw InvalidArgument("{}: the trace of graph \"{}\" has ended; {}", who, data_.name, kKeepStates);
+}
+
+void Graph::refuse(const Value& value, const std::string& who) const {
+  const Graph& from = value.graph();
+  const NodeId made_by = from.info(value.id()).node;
+  const auto what = fmt::format("{} {}{} of graph \"{}\"", from.value_name(value.id()), value.type(),
+                                made_by == kNone ? "" : ", made by " + from.node_name(made_by), from.name());
+  if (!from.is_closed()) {
+    throw InvalidArgument("{} is {}, another than graph \"{}\", which is to take it", who, what, data_.name);
+  }
+  throw InvalidArgument("{} is {}, whose trace has ended; {}", who, what, kKeepStates);
+}
+
 Value Graph::add_input(InputKind kind, const std::string& name, const Type& type) {
   if (const Input* existing = find_input(name)) {
     if (existing->kind != kind || !(this->type(existing->value) == type)) {
       throw InvalidArgument("{} \"{}\" {} is already {} {} in graph {}", to_string(kind), name, type,
-                            to_string(existing->kind), this->type(existing->value), name_);
+                            to_string(existing->kind), this->type(existing->value), data_.name);
     }
     return value(existing->value);
   }
-  const auto id = static_cast<ValueId>(values_.size());
-  values_.push_back({type, kNone, static_cast<int>(inputs_.size())});
-  input_numbers_.emplace(name, inputs_.size());
-  inputs_.push_back({kind, name, id});
+  check_open(fmt::format("{} \"{}\"", to_string(kind), name));
+  const auto id = static_cast<ValueId>(data_.values.size());
+  data_.values.push_back({type, kNone, static_cast<int>(data_.inputs.size())});
+  data_.input_numbers.emplace(name, data_.inputs.size());
+  data_.inputs.push_back({kind, name, id});
   return value(id);
 }
 
 std::vector<Value> Graph::add_node(std::string op, std::span<const Value> inputs, Attributes attributes,
                                    std::span<const Type> output_types) {
-  const auto node_id = static_cast<NodeId>(nodes_.size());
-  Node node{std::move(op), std::move(attributes), {}, {}, origin_.source, origin_.forward, {}};
+  const auto node_id = static_cast<NodeId>(data_.nodes.size());
+  Node node{std::move(op), std::move(attributes), {}, {}, data_.origin.source, data_.origin.forward, {}};
   if (node.forward == kNone) {
-    node.recompute = origin_.recompute;
-    node.stage = origin_.stage;
+    node.recompute = data_.origin.recompute;
+    node.stage = data_.origin.stage;
   }
-  for (const Value& input : inputs) {
-    check(input && &input.graph() == this, "a node's inputs must be values of its graph");
-    node.inputs.push_back(input.id());
+  check_open(node.op);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!takes(inputs[i])) refuse(inputs[i], fmt::format("{}: input {}", node.op, i));
+    node.inputs.push_back(inputs[i].id());
   }
   std::vector<Value> results;
   for (const Type& type : output_types) {
-    const auto id = static_cast<ValueId>(values_.size());
-    values_.push_back({type, node_id, static_cast<int>(node.outputs.size())});
+    const auto id = static_cast<ValueId>(data_.values.size());
+    data_.values.push_back({type, node_id, static_cast<int>(node.outputs.size())});
     node.outputs.push_back(id);
     results.push_back(value(id));
   }
-  nodes_.push_back(std::move(node));
+  data_.nodes.push_back(std::move(node));
   return results;
 }
 
 void Graph::add_output(const std::string& name, Value value) {
-  check(value && &value.graph() == this, "a graph's outputs must be its values");
-  if (find_output(name) != nullptr) throw InvalidArgument("graph {} already has an output \"{}\"", name_, name);
-  output_numbers_.emplace(name, outputs_.size());
-  outputs_.push_back({name, value.id()});
+  if (!takes(value)) refuse(value, fmt::format("output \"{}\"", name));
+  if (find_output(name) != nullptr) throw InvalidArgument("graph {} already has an output \"{}\"", data_.name, name);
+  data_.output_numbers.emplace(name, data_.outputs.size());
+  data_.outputs.push_back({name, value.id()});
 }
 
 void Graph::clear_outputs() {
-  outputs_.clear();
-  output_numbers_.clear();
+  data_.outputs.clear();
+  data_.output_numbers.clear();
 }
 
 std::optional<Value> Graph::find_binding(const std::string& name) const {
   auto* self = const_cast<Graph*>(this);
-  if (const auto it = assignments_.find(name); it != assignments_.end()) return self->value(it->second);
+  if (const auto it = data_.assignments.find(name); it != data_.assignments.end()) return self->value(it->second);
   if (const Input* input = find_input(name)) return self->value(input->value);
   return std::nullopt;
 }
 
 void Graph::assign(const std::string& name, Value value) {
   const Input* input = find_input(name);
-  if (input == nullptr) throw InvalidArgument("cannot assign to \"{}\": graph {} has no such input", name, name_);
+  if (input == nullptr) throw InvalidArgument("cannot assign to \"{}\": graph {} has no such input", name, data_.name);
+  if (!takes(value)) refuse(value, fmt::format("what is assigned to \"{}\"", name));
   if (!(type(input->value) == value.type())) {
     throw InvalidArgument("cannot assign {} to \"{}\", which is {}", value.type(), name, type(input->value));
   }
-  assignments_[name] = value.id();
+  data_.assignments[name] = value.id();
 }
 
 void Graph::finish_assignments() {
-  for (const auto& input : inputs_) {
-    if (const auto it = assignments_.find(input.name); it != assignments_.end()) {
+  for (const auto& input : data_.inputs) {
+    if (const auto it = data_.assignments.find(input.name); it != data_.assignments.end()) {
       add_output(input.name, value(it->second));
     }
   }
-  assignments_.clear();
+  data_.assignments.clear();
 }
 
 const Input* Graph::find_input(std::string_view name) const {
-  const auto it = input_numbers_.find(name);
-  return it == input_numbers_.end() ? nullptr : &inputs_[it->second];
+  const auto it = data_.input_numbers.find(name);
+  return it == data_.input_numbers.end() ? nullptr : &data_.inputs[it->second];
 }
 
 const Output* Graph::find_output(std::string_view name) const {
-  const auto it = output_numbers_.find(name);
-  return it == output_numbers_.end() ? nullptr : &outputs_[it->second];
+  const auto it = data_.output_numbers.find(name);
+  return it == data_.output_numbers.end() ? nullptr : &data_.outputs[it->second];
 }
 
 std::string Graph::value_name(ValueId id) const {
   const ValueInfo& value = info(id);
-  if (value.node == kNone) return inputs_[static_cast<size_t>(value.index)].name;
+  if (value.node == kNone) return data_.inputs[static_cast<size_t>(value.index)].name;
   // Inputs may be added between nodes; their ids are not counted.
   int number = 0;
   for (NodeId n = 0; n < value.node; ++n) number += static_cast<int>(node(n).outputs.size());

@@ -3,7 +3,8 @@
 // rank's (local), where collectives are ordinary nodes.
 //
 // Not thread-safe. Values and nodes are numbers that stay valid while the graph lives; Value is a handle that carries
-// its graph, so that operators can be written as functions of values.
+// its graph, so that operators can be written as functions of values. A handle that is kept for longer still knows its
+// type and where it was made, but no operator takes it.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +12,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -24,6 +26,7 @@
 namespace tessera::ir {
 
 class Graph;
+struct GraphAnchor;
 using ValueId = int32_t;
 using NodeId = int32_t;
 inline constexpr int32_t kNone = -1;
@@ -31,10 +34,10 @@ inline constexpr int32_t kNone = -1;
 class Value {
  public:
   Value() = default;
-  Value(Graph* graph, ValueId id) : graph_(graph), id_(id) {}
 
-  explicit operator bool() const { return graph_ != nullptr; }
-  Graph& graph() const { return *graph_; }
+  explicit operator bool() const { return anchor_ != nullptr; }
+  // Of a value whose graph is gone: what is left of it, a closed graph.
+  Graph& graph() const;
   ValueId id() const { return id_; }
   const Type& type() const;
   const Shape& shape() const { return type().shape; }
@@ -43,7 +46,10 @@ class Value {
   bool operator==(const Value&) const = default;
 
  private:
-  Graph* graph_ = nullptr;
+  friend class Graph;
+  Value(std::shared_ptr<GraphAnchor> anchor, ValueId id) : anchor_(std::move(anchor)), id_(id) {}
+
+  std::shared_ptr<GraphAnchor> anchor_;
   ValueId id_ = kNone;
 };
 
@@ -101,20 +107,24 @@ struct ValueInfo {
 
 class Graph {
  public:
-  explicit Graph(std::string name = "graph") : name_(std::move(name)) {}
-  // A copy's values have equal ids; Value handles of the original do not refer to it.
-  Graph(const Graph&) = default;
-  Graph(Graph&&) = default;
-  Graph& operator=(const Graph&) = default;
-  Graph& operator=(Graph&&) = default;
+  explicit Graph(std::string name = "graph") { data_.name = std::move(name); }
+  // A copy is open; its values have equal ids, but Value handles of the original do not refer to it. Where a graph
+  // moves its handles go with it.
+  Graph(const Graph& other) : data_(other.data_) {}
+  Graph(Graph&& other) noexcept;
+  Graph& operator=(const Graph& other);
+  Graph& operator=(Graph&& other) noexcept;
+  // Handles of its values that are still there get what is left of it to refer to.
+  ~Graph() { leave_to_handles(); }
 
-  const std::string& name() const { return name_; }
-  void set_name(std::string name) { name_ = std::move(name); }
+  const std::string& name() const { return data_.name; }
+  void set_name(std::string name) { data_.name = std::move(name); }
 
   // Throws InvalidArgument when the name is taken by an input of another kind or type; returns the existing value when
-  // it is there with the same.
+  // it is there with the same. Throws InvalidArgument, as add_node, add_output and assign do, when the graph is closed.
   Value add_input(InputKind kind, const std::string& name, const Type& type);
-  // Appends a node; its outputs get the types given. Inputs must be values of this graph.
+  // Appends a node; its outputs get the types given. Throws InvalidArgument for an input that is no value of this
+  // graph.
   std::vector<Value> add_node(std::string op, std::span<const Value> inputs, Attributes attributes,
                               std::span<const Type> output_types);
   void add_output(const std::string& name, Value value);
@@ -125,20 +135,27 @@ class Graph {
   // order of the inputs.
   void assign(const std::string& name, Value value);
   void finish_assignments();
-  const std::map<std::string, ValueId>& assignments() const { return assignments_; }
+  const std::map<std::string, ValueId>& assignments() const { return data_.assignments; }
 
-  const std::vector<Input>& inputs() const { return inputs_; }
-  const std::vector<Output>& outputs() const { return outputs_; }
+  const std::vector<Input>& inputs() const { return data_.inputs; }
+  const std::vector<Output>& outputs() const { return data_.outputs; }
   void clear_outputs();
   const Input* find_input(std::string_view name) const;
   const Output* find_output(std::string_view name) const;
-  int num_nodes() const { return static_cast<int>(nodes_.size()); }
-  int num_values() const { return static_cast<int>(values_.size()); }
-  const Node& node(NodeId id) const { return nodes_[static_cast<size_t>(id)]; }
-  Node& mutable_node(NodeId id) { return nodes_[static_cast<size_t>(id)]; }
-  const ValueInfo& info(ValueId id) const { return values_[static_cast<size_t>(id)]; }
+  int num_nodes() const { return static_cast<int>(data_.nodes.size()); }
+  int num_values() const { return static_cast<int>(data_.values.size()); }
+  const Node& node(NodeId id) const { return data_.nodes[static_cast<size_t>(id)]; }
+  Node& mutable_node(NodeId id) { return data_.nodes[static_cast<size_t>(id)]; }
+  const ValueInfo& info(ValueId id) const { return data_.values[static_cast<size_t>(id)]; }
   const Type& type(ValueId id) const { return info(id).type; }
-  Value value(ValueId id) { return {this, id}; }
+  Value value(ValueId id);
+  // A closed graph takes no more nodes, inputs and assignments: its trace has ended. Copies are open.
+  void close() { is_closed_ = true; }
+  bool is_closed() const { return is_closed_; }
+  // Whether nodes of this graph can read the value: it is one of its own, and the graph is open.
+  bool takes(const Value& value) const { return !is_closed_ && &value.graph() == this; }
+  // Throws InvalidArgument saying that `who` is such a value as this graph does not take, and where it comes from.
+  [[noreturn]] void refuse(const Value& value, const std::string& who) const;
   // "x" for an input of that name, "%3" for the third value that a node defines.
   std::string value_name(ValueId id) const;
   // `conv2d "layer1.conv1"`: how errors name a node.
@@ -151,21 +168,31 @@ class Graph {
     RecomputeMark recompute = {};
     int stage = kNone;
   };
-  const Origin& origin() const { return origin_; }
-  void set_origin(Origin origin) { origin_ = std::move(origin); }
+  const Origin& origin() const { return data_.origin; }
+  void set_origin(Origin origin) { data_.origin = std::move(origin); }
 
  private:
-  std::string name_;
-  std::vector<Input> inputs_;
-  // Deques: references to types and nodes stay valid while nodes are added.
-  std::deque<Node> nodes_;
-  std::deque<ValueInfo> values_;
-  std::vector<Output> outputs_;
-  // Places in inputs_ and outputs_, by name.
-  std::map<std::string, size_t, std::less<>> input_numbers_;
-  std::map<std::string, size_t, std::less<>> output_numbers_;
-  std::map<std::string, ValueId> assignments_;
-  Origin origin_;
+  struct Data {
+    std::string name;
+    std::vector<Input> inputs;
+    // Deques: references to types and nodes stay valid while nodes are added.
+    std::deque<Node> nodes;
+    std::deque<ValueInfo> values;
+    std::vector<Output> outputs;
+    // Places in inputs and outputs, by name.
+    std::map<std::string, size_t, std::less<>> input_numbers;
+    std::map<std::string, size_t, std::less<>> output_numbers;
+    std::map<std::string, ValueId> assignments;
+    Origin origin;
+  };
+  void check_open(const std::string& who) const;
+  void take(Graph& other) noexcept;
+  void leave_to_handles() noexcept;
+
+  Data data_;
+  bool is_closed_ = false;
+  // What handles hold; made with the first. Null for a graph that was moved from.
+  std::shared_ptr<GraphAnchor> anchor_;
 };
 
 // Nodes added while it lives come from `source` (and belong to the forward node `forward`).

@@ -7,6 +7,14 @@
 namespace tessera::ops {
 namespace {
 
+// Else a cast or a number that is made for it would be refused, by the name of those.
+void check_is_traced(const std::string& op, const Operand& operand) {
+  if (operand.is_number()) return;
+  const Value& value = operand.value();
+  if (!value) throw InvalidArgument("{}: an operand is a null value", op);
+  if (value.graph().is_closed()) value.graph().refuse(value, op + ": an operand");
+}
+
 // A number as a scalar of `dtype`.
 Value number_like(ir::Graph& graph, const std::string& op, DType dtype, double number) {
   const bool fits = is_floating(dtype) || (dtype == DType::kBool ? number == 0 || number == 1
@@ -26,6 +34,8 @@ struct Pair {
 // Both operands as values of one dtype: the promoted one, or f32 for integers that are divided.
 Pair unify(const std::string& op, Operand x, Operand y, bool as_floating = false) {
   if (x.is_number() && y.is_number()) throw InvalidArgument("{}: needs at least one value, got two numbers", op);
+  check_is_traced(op, x);
+  check_is_traced(op, y);
   const auto target = [&](DType dtype) { return as_floating && !is_floating(dtype) ? DType::kF32 : dtype; };
   if (x.is_number()) {
     const Value other = cast_to(y.value(), target(y.value().dtype()));

@@ -5,6 +5,9 @@
 // not broadcast or a dtype is not supported.
 #pragma once
 
+#include <utility>
+#include <variant>
+
 #include "tessera/ops/op_def.h"
 
 namespace tessera::ops {
@@ -12,17 +15,16 @@ namespace tessera::ops {
 // A value, or a number that becomes a scalar of the other operand's dtype.
 class Operand {
  public:
-  Operand(Value value) : value_(value) {}      // NOLINT: implicit, so that x + 1 and x + y are one function
-  Operand(double number) : number_(number) {}  // NOLINT
-  Operand(int number) : number_(number) {}     // NOLINT
-  Operand(int64_t number) : number_(static_cast<double>(number)) {}  // NOLINT
-  bool is_number() const { return !value_; }
-  Value value() const { return value_; }
-  double number() const { return number_; }
+  Operand(Value value) : operand_(std::move(value)) {}  // NOLINT: implicit, so that x + 1 and x + y are one function
+  Operand(double number) : operand_(number) {}          // NOLINT
+  Operand(int number) : Operand(static_cast<double>(number)) {}      // NOLINT
+  Operand(int64_t number) : Operand(static_cast<double>(number)) {}  // NOLINT
+  bool is_number() const { return std::holds_alternative<double>(operand_); }
+  const Value& value() const { return std::get<Value>(operand_); }
+  double number() const { return std::get<double>(operand_); }
 
  private:
-  Value value_;
-  double number_ = 0;
+  std::variant<Value, double> operand_;
 };
 
 // Numbers of any numeric dtype (not bool). At least one operand must be a value.

@@ -83,6 +83,7 @@ std::vector<Value> apply(ir::Graph& graph, const std::string& op, std::span<cons
   std::vector<Type> types;
   for (const Value& input : inputs) {
     if (!input) throw InvalidArgument("{}: input {} is a null value", where(), types.size());
+    if (!graph.takes(input)) graph.refuse(input, fmt::format("{}: input {}", where(), types.size()));
     types.push_back(input.type());
   }
   const auto complete = complete_attributes(def, std::move(attributes));
@@ -102,8 +103,12 @@ std::vector<Value> apply(ir::Graph& graph, const std::string& op, std::span<cons
 
 std::vector<Value> apply(const std::string& op, std::initializer_list<Value> inputs, Attributes attributes) {
   check(inputs.size() > 0 && *inputs.begin(), "an operator without inputs needs its graph");
-  return apply(inputs.begin()->graph(), op, std::span<const Value>(inputs.begin(), inputs.size()),
-               std::move(attributes));
+  // The one that is being traced, where some of them come from a trace that has ended.
+  const Value* traced = inputs.begin();
+  for (const Value& input : inputs) {
+    if (traced->graph().is_closed() && input) traced = &input;
+  }
+  return apply(traced->graph(), op, std::span<const Value>(inputs.begin(), inputs.size()), std::move(attributes));
 }
 
 Value apply1(const std::string& op, std::initializer_list<Value> inputs, Attributes attributes) {

@@ -157,6 +157,7 @@ Graph trace_train_step(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimiz
   if (may_skip) skip_unless(graph, finite, options);
   graph.add_output("loss", options.ranks ? mean_over_ranks(value, *options.ranks) : value);
   graph.finish_assignments();
+  graph.close();
   return graph;
 }
 

@@ -17,6 +17,7 @@ namespace tessera::session {
 namespace {
 
 using ir::Value;
+using testing::AllOf;
 using testing::DoubleNear;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -43,6 +44,78 @@ TEST(Trace, ForwardHasTheNetworksResult) {
   ASSERT_NE(graph.find_output("output"), nullptr);
   EXPECT_EQ(graph.type(graph.find_output("output")->value).to_string(), "f32[4,3]");
   EXPECT_EQ(graph.outputs().size(), 1U);
+}
+
+// Adds what it was given in its last call.
+struct AddsLastInput : nn::Cell {
+  Value last;
+  Value construct(Value x) override {
+    const Value before = last ? last : x;
+    last = ops::relu(x);
+    return x + before;
+  }
+};
+
+TEST(Trace, AValueOfAnEarlierTraceIsRefusedByTheOperatorThatGetsIt) {
+  AddsLastInput network;
+  const auto inputs = std::span(kRows).first(1);
+  trace_forward(network, inputs, {});
+  EXPECT_THAT([&] { trace_forward(network, inputs, {}); },
+              ThrowsMessage<InvalidArgument>(AllOf(
+                  HasSubstr("add: an operand is %1 f32[4,6], made by relu \".\" of graph \"forward\", whose trace "
+                            "has ended"),
+                  HasSubstr("assign what the next one reads to a parameter"))));
+}
+
+// Passes on what it was given in its first call.
+struct KeepsFirstInput : nn::Cell {
+  nn::Dense& dense = child<nn::Dense>("dense", 6, 6);
+  Value first;
+  Value construct(Value x) override {
+    if (!first) first = ops::relu(x);
+    return dense(first);
+  }
+};
+
+TEST(Trace, AValueOfATrainStepThatStillLivesIsRefused) {
+  KeepsFirstInput network;
+  nn::MSELoss loss;
+  nn::SGD optimizer({.learning_rate = 0.1});
+  const std::vector<InputSpec> inputs = {{"x", {DType::kF32, {4, 6}}}, {"label", {DType::kF32, {4, 6}}}};
+  const auto step = [&] { return trace_train_step(network, &loss, optimizer, inputs, {.training = true}); };
+  const auto graph = step();
+  const int num_nodes = graph.num_nodes();
+  EXPECT_THAT(step,
+              ThrowsMessage<InvalidArgument>(HasSubstr("matmul \"dense\": input 0 is %1 f32[4,6], made by relu")));
+  EXPECT_EQ(graph.num_nodes(), num_nodes);
+}
+
+TEST(Trace, AnOptimizersValueOfAStepThatStillLivesIsRefused) {
+  struct KeepsGradient : nn::Optimizer {
+    Value kept;
+    void update(ir::Graph& /*graph*/, std::span<const nn::ParameterGradient> gradients) override {
+      if (kept) ops::neg(kept);
+      kept = gradients[0].gradient;
+    }
+    std::vector<nn::Parameter> states(std::span<nn::Parameter* const> /*parameters*/) const override { return {}; }
+    void set_state_prefix(const std::string& /*prefix*/) override {}
+  };
+  nn::Dense network(6, 6);
+  nn::MSELoss loss;
+  KeepsGradient optimizer;
+  const std::vector<InputSpec> inputs = {{"x", {DType::kF32, {4, 6}}}, {"label", {DType::kF32, {4, 6}}}};
+  const auto step = [&] { return trace_train_step(network, &loss, optimizer, inputs, {.training = true}); };
+  const auto graph = step();
+  const int num_nodes = graph.num_nodes();
+  EXPECT_THAT(step, ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("neg"), HasSubstr("whose trace has ended"))));
+  EXPECT_EQ(graph.num_nodes(), num_nodes);
+}
+
+TEST(Trace, ANullValueIsNoNumber) {
+  ir::Graph graph;
+  const Value x = graph.add_input(ir::InputKind::kInput, "x", {DType::kF32, {4}});
+  EXPECT_THAT([&] { return x + Value(); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("add: an operand is a null value")));
 }
 
 TEST(Trace, EvaluationHasLossAndOutputAndUpdatesNothing) {
