@@ -31,6 +31,7 @@ void bind_transformer(nb::module_& m);
 void bind_optimizers(nb::module_& m);
 void bind_gradients(nb::module_& m);
 void bind_data(nb::module_& m);
+void bind_text(nb::module_& data_module);
 void bind_checkpoint(nb::module_& m);
 void bind_conversion(nb::module_& checkpoint);
 void bind_cluster(nb::module_& m);

@@ -408,6 +408,7 @@ extensions: of the files that count, as they are written; (): all files. class_i
       },
       "columns"_a, "shuffle"_a = false, "num_shards"_a = 1, "shard_id"_a = 0, "seed"_a = nb::none(),
       "Row i of each array is sample i.");
+  bind_text(m);
 }
 
 }  // namespace tessera::python

@@ -404,6 +404,31 @@ struct Entry {
 
 constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
 
+// Scores that Python computes of prefixes.
+std::vector<train::Decoded> search(int64_t num_sequences, const nb::object& next, int64_t max_length, int64_t beam_size,
+                                   double length_penalty, int32_t begin, int32_t end, int32_t padding) {
+  return train::beam_search(num_sequences,
+                            [&](const Tensor& prefixes, int64_t length) {
+                              return to_tensor(next(nb::cast(Tensor::copy_of(prefixes.view())), length));
+                            },
+                            {beam_size, max_length, begin, end, padding, length_penalty});
+}
+
+void bind_search(nb::module_& m) {
+  nb::class_<train::Decoded>(m, "Decoded", "What a search has found for a sequence.")
+      .def_ro("tokens", &train::Decoded::tokens, "without begin and end")
+      .def_ro("log_probability", &train::Decoded::log_probability)
+      .def_ro("score", &train::Decoded::score, "the log probability with the length penalty")
+      .def_ro("is_whole", &train::Decoded::is_whole, "whether it ends by itself, not at max_length");
+  m.def("beam_search", &search, "num_sequences"_a, "next"_a, "max_length"_a, "beam_size"_a = 4,
+        "length_penalty"_a = 0.6, "begin"_a = data::Vocabulary::kBegin, "end"_a = data::Vocabulary::kEnd,
+        "padding"_a = data::Vocabulary::kPadding,
+        R"(The best sequence of tokens for each of num_sequences, a list of Decoded.
+
+next(prefixes int32[num_sequences * beam_size, max_length], length) gives the logits float32[..., vocabulary] of the token that
+follows the first `length` ones. Candidates are compared by log probability / ((5 + n) / 6) ** length_penalty.)");
+}
+
 }  // namespace
 
 train::AutomaticPlanOptions search_options(const nb::dict& given) {
@@ -441,6 +466,7 @@ train::AutomaticPlanOptions search_options(const nb::dict& given) {
 }
 
 void bind_train(nb::module_& m) {
+  bind_search(m);
   bind_callbacks(m);
   auto model = nb::class_<PythonModel>(m, "Model", R"(Trains a network on one device or on many.
 
@@ -565,6 +591,21 @@ metrics: objects of one's own, whose update(output, label, loss) is called after
         return with_unowned_cells(self.as_it_is(), [&] { return self.model().predict(tensors); });
       },
       "inputs"_a, "The network's result for these inputs.");
+  model.def(
+      "translate",
+      [](PythonModel& self, nb::handle sources, int64_t max_length, int64_t beam_size, double length_penalty,
+         int64_t batch_size, int32_t begin, int32_t end, int32_t padding) {
+        const Tensor rows = to_tensor(sources);
+        const train::TranslateOptions options{{beam_size, max_length, begin, end, padding, length_penalty}, batch_size};
+        const nb::gil_scoped_release release;
+        return with_unowned_cells(self.as_it_is(), [&] { return train::translate(self.model(), rows, options); });
+      },
+      "sources"_a, "max_length"_a, "beam_size"_a = 4, "length_penalty"_a = 0.6, "batch_size"_a = 32,
+      "begin"_a = data::Vocabulary::kBegin, "end"_a = data::Vocabulary::kEnd, "padding"_a = data::Vocabulary::kPadding,
+      R"(A list of Decoded, one for each row of sources int32[n,s]: what the network, called with (source, target), finds best.
+
+beam_size: beginnings that the search keeps, 1: greedy. Each step computes the network again for all of max_length tokens.
+Every rank calls it.)");
   model.def(
       "build",
       [](PythonModel& self, const data::Dataset& train, const data::Dataset* valid) {
