@@ -1,0 +1,88 @@
+"""A Transformer that translates, on as many ranks as it is started with:
+
+    python train.py --source newstest2014-fren-ref.en.sgm --target newstest2014-fren-ref.fr.sgm
+    tessera run -n 4 python train.py ...
+
+Without --source it makes up a language, learns it, and says how well: BLEU.
+"""
+import argparse
+import tempfile
+from pathlib import Path
+
+import tessera
+from tessera import nn, ops
+from tessera.data import Vocabulary
+
+
+class Translator(nn.Cell):
+    """(source, target) -> logits [n*t, words]; with the label, which follows each target token, the loss."""
+
+    def __init__(self, source_words, target_words, length, hidden_size, layers, dropout):
+        super().__init__()
+        self.source = nn.TokenEmbedding(source_words, length, hidden_size, dropout)
+        self.target = nn.TokenEmbedding(target_words, length, hidden_size, dropout)
+        self.base = nn.Transformer(hidden_size, 2 * hidden_size, encoder_layers=layers, decoder_layers=layers, num_heads=8,
+                                   attention_dropout_rate=dropout, hidden_dropout_rate=dropout)
+        self.head = nn.Dense(hidden_size, target_words, has_bias=False)
+        self.mask = nn.AttentionMask(length)
+        self.loss = nn.CrossEntropyLoss()
+
+    def construct(self, source, target, label=None):
+        # [n,1,length], 1 where there is a word: what every token sees of the source.
+        words = ops.expand_dims(ops.cast(ops.not_equal(source, Vocabulary.PADDING), "float32"), 1)
+        seen = words * ops.fill((1, source.shape[1], 1), 1)
+        tokens = ops.cast(ops.not_equal(target, Vocabulary.PADDING), "float32")
+        output = self.base(self.source(source), seen, self.target(target), self.mask(tokens), seen)
+        logits = self.head(output.reshape(-1, output.shape[-1]))
+        return logits if label is None else self.loss(logits, label, tokens)
+
+
+def read_pairs(arguments):
+    """Pairs to train on, and pairs to be scored with."""
+    if arguments.source:
+        pairs = tessera.data.read_segment_pairs(arguments.source, arguments.target)
+        return pairs, pairs[:arguments.test_pairs]
+    with tempfile.TemporaryDirectory() as folder:
+        tessera.data.write_synthetic_translation(folder, arguments.train_pairs, arguments.test_pairs)
+        return tuple(tessera.data.read_segment_pairs(Path(folder) / f"{name}.source.sgm", Path(folder) / f"{name}.target.sgm")
+                     for name in ("train", "test"))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--source", help="segment file of sentences to train on")
+    parser.add_argument("--target", help="segment file of their translations")
+    parser.add_argument("--train_pairs", type=int, default=4000, help="of the made-up language")
+    parser.add_argument("--test_pairs", type=int, default=200)
+    parser.add_argument("--length", type=int, default=16, help="tokens of a sentence")
+    parser.add_argument("--hidden_size", type=int, default=64)
+    parser.add_argument("--layers", type=int, default=1)
+    parser.add_argument("--dropout", type=float, default=0.0)
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--batch_size", type=int, default=64, help="over all ranks")
+    parser.add_argument("--learning_rate", type=float, default=2e-3)
+    parser.add_argument("--parallel_mode", default="data_parallel")
+    parser.add_argument("--beam_size", type=int, default=4)
+    arguments = parser.parse_args()
+
+    pairs, test = read_pairs(arguments)
+    source = Vocabulary.build([sentence for sentence, _ in pairs])
+    target = Vocabulary.build([sentence for _, sentence in pairs])
+    rows = tessera.data.translation(pairs, source, target, arguments.length, arguments.length, seed=1)
+    rows = rows.batch(arguments.batch_size, drop_remainder=True)
+
+    network = Translator(len(source), len(target), arguments.length, arguments.hidden_size, arguments.layers, arguments.dropout)
+    optimizer = nn.Adam(learning_rate=arguments.learning_rate)
+    model = tessera.Model(network, None, optimizer, parallel_mode=arguments.parallel_mode)
+    model.train(arguments.epochs, rows, [tessera.EpochSummary()])
+
+    sources = tessera.data.source_rows([sentence for sentence, _ in test], source, arguments.length)
+    found = model.translate(sources, max_length=arguments.length, beam_size=arguments.beam_size)
+    translations = [target.sentence(decoded.tokens) for decoded in found]
+    if tessera.cluster.rank() == 0:
+        print(f"{test[0][0]} -> {translations[0]}")
+        print(tessera.data.bleu(translations, [[sentence] for _, sentence in test]))
+
+
+if __name__ == "__main__":
+    main()
