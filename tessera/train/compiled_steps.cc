@@ -20,6 +20,10 @@ std::string signature_of(const char* what, const InputSpecs& inputs) {
   return text;
 }
 
+std::string training_signature(const InputSpecs& inputs, session::StepPart part) {
+  return signature_of(part == session::StepPart::kAccumulate ? "accumulate" : "train", inputs);
+}
+
 bool is_of_training(std::string_view signature) {
   return signature.starts_with("train ") || signature.starts_with("accumulate ");
 }
@@ -67,7 +71,7 @@ ir::Graph CompiledSteps::trace_evaluation(const InputSpecs& inputs) {
 
 session::Executable& CompiledSteps::training(const InputSpecs& inputs, session::StepPart part) {
   const bool accumulating = part == session::StepPart::kAccumulate;
-  const auto signature = signature_of(accumulating ? "accumulate" : "train", inputs);
+  const auto signature = training_signature(inputs, part);
   if (auto* known = find(signature)) return *known;
   if (!values_placed_ && accumulating) training(inputs, updating_part());
   const auto graph = trace_training(inputs, part);
@@ -82,6 +86,11 @@ session::Executable& CompiledSteps::training(const InputSpecs& inputs, session::
   });
   if (!accumulating) record(executable, /*is_training=*/true);
   return executable;
+}
+
+session::Executable* CompiledSteps::known_training(const InputSpecs& inputs, session::StepPart part) const {
+  const auto known = compiled_.find(training_signature(inputs, part));
+  return known == compiled_.end() ? nullptr : known->second.executable.get();
 }
 
 session::Executable& CompiledSteps::evaluation(const InputSpecs& inputs) {

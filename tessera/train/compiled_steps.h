@@ -28,6 +28,9 @@ class CompiledSteps {
   session::Executable& prediction(const InputSpecs& inputs);
   // Compiles a prediction, with values where strategies want them if they lie whole until now.
   void build_prediction(const InputSpecs& inputs);
+  // What training() has compiled for these inputs, as it was before the network changed where it is doubted; nullptr:
+  // nothing.
+  session::Executable* known_training(const InputSpecs& inputs, session::StepPart part) const;
   // The logical graph of the training step, with its update.
   ir::Graph trace_training(const InputSpecs& inputs) { return trace_training(inputs, updating_part()); }
   // Measures each kernel of the training steps from here on.

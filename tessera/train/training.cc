@@ -117,8 +117,9 @@ void Training::run(Model& model, int64_t num_epochs, const data::Dataset& datase
   const auto compile_full = [&] {
     num_doubts = steps_.num_doubts();
     for (const auto part : parts()) {
-      executable_ = &steps_.training(full_inputs, part);
-      full[part] = {executable_, whole_batches_.place(*executable_, full_inputs, mode.gives_own_rows(dataset))};
+      session::Executable& compiled = steps_.training(full_inputs, part);
+      full[part] = {&compiled, whole_batches_.place(compiled, full_inputs, mode.gives_own_rows(dataset))};
+      latest_ = {full_inputs, part};
     }
   };
   compile_full();
@@ -132,7 +133,7 @@ void Training::run(Model& model, int64_t num_epochs, const data::Dataset& datase
     return;
   }
   say_short_rates(place_.step + (num_epochs - epochs_done) * steps - place_.position.batch / batches_per_step);
-  auto batches = batches_of(dataset, mode, place_.position, num_epochs - epochs_done, options, *executable_);
+  auto batches = batches_of(dataset, mode, place_.position, num_epochs - epochs_done, options, *executable());
   RunContext run{model};
   run.num_epochs = num_epochs;
   run.steps_per_epoch = steps;
@@ -205,9 +206,10 @@ double Training::run_step_on(const std::vector<TensorView>& local_batch, int64_t
     type.shape[0] = global_rows;
     inputs.push_back({fmt::format("input{}", i), type});
   }
-  session::Executable& executable = steps_.training(inputs, next_part());
+  const auto part = next_part();
+  session::Executable& executable = steps_.training(inputs, part);
   core_.values->compare_replicas();
-  executable_ = &executable;
+  latest_ = {inputs, part};
   for (size_t i = 0; i < inputs.size(); ++i) {
     const TensorView& to = executable.input(inputs[i].name);
     if (core_.mode->takes_whole_batches()) {

@@ -46,8 +46,8 @@ class Training {
   void resume(const checkpoint::CheckpointInfo& info);
 
   bool was_skipped() const { return was_skipped_; }
-  // What was compiled for the latest batch; nullptr before the first.
-  session::Executable* executable() { return executable_; }
+  // What is compiled for the latest batch; nullptr before the first.
+  session::Executable* executable() const { return steps_.known_training(latest_.inputs, latest_.part); }
 
  private:
   // With gradient accumulation the last batch of a step is for another graph than the others.
@@ -72,7 +72,12 @@ class Training {
   TrainingPlace& place_;
   Snapshot& snapshot_;
   Saver& saver_;
-  session::Executable* executable_ = nullptr;
+  // What the latest batch was for: what is compiled for that is another one once the network has changed.
+  struct Batch {
+    InputSpecs inputs;
+    session::StepPart part = session::StepPart::kWhole;
+  };
+  Batch latest_;
   bool was_skipped_ = false;
   double loss_sum_ = 0;  // the losses of run_step_on's micro-batches of the present step
   bool rates_said_ = false;

@@ -1,0 +1,71 @@
+// What a model has compiled for its network, and for which: after the network has changed, after a plan that failed,
+// and of predictions that change values.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "tessera/base/error.h"
+#include "tessera/checkpoint/load.h"
+#include "tessera/data/dataset.h"
+#include "tessera/nn/linear.h"
+#include "tessera/nn/losses.h"
+#include "tessera/nn/momentum.h"
+#include "tessera/ops/functions.h"
+#include "tessera/testing/run_ranks.h"
+#include "tessera/train/model.h"
+#include "tessera/train/snapshot.h"
+
+namespace tessera::train {
+namespace {
+
+using testing::HasSubstr;
+
+// Batches of four.
+data::Dataset rows() {
+  return data::generator({{"x", {DType::kF32, {4}}}, {"y", {DType::kF32, {4}}}}, 8,
+                         [](int64_t index, std::span<const TensorView> outputs) {
+                           for (const auto& output : outputs) {
+                             copy_elements(Tensor::full(output.type(), static_cast<double>(index)).view(), output);
+                           }
+                         })
+      .batch(4);
+}
+
+std::string text_of(Model& model) { return print(model.train_executable()->compiled().logical); }
+
+struct Scaled : nn::Cell {
+  nn::Dense& dense = child<nn::Dense>("dense", 4, 4);
+  double factor = 3;
+  using Cell::construct;
+  ir::Value construct(ir::Value x) override { return dense(x) * factor; }
+};
+
+TEST(CompiledSteps, OfANetworkThatHasChangedAreWhatItIsSavedBy) {
+  const auto context = cluster::single_context(1);
+  Scaled network;
+  nn::MSELoss loss;
+  nn::Momentum optimizer({.learning_rate = 0.01, .momentum = 0.9});
+  for (const int64_t per_step : {1, 2}) {
+    network.factor = 3;
+    Model model(*context, network, &loss, &optimizer, {.gradient_accumulation_steps = per_step});
+    EXPECT_EQ(model.train_executable(), nullptr);
+    model.train(1, rows());
+    EXPECT_THAT(text_of(model), HasSubstr("value=3.0"));
+    network.factor = 5;
+    model.network_changed();
+    EXPECT_THAT(text_of(model), HasSubstr("value=3.0"));
+    model.build(rows());
+    EXPECT_THAT(text_of(model), HasSubstr("value=5.0"));
+    const auto path =
+        (std::filesystem::temp_directory_path() / fmt::format("tessera-steps-{}.ckpt", ::getpid())).string();
+    model.save_checkpoint(path, {.async = true});
+    model.finish_saves();
+    std::filesystem::remove(path);
+    std::filesystem::remove(path + ".manifest");
+  }
+}
+
+}  // namespace
+}  // namespace tessera::train
