@@ -181,13 +181,13 @@ void CompiledSteps::doubt() {
 
 std::optional<compiler::Compiled> CompiledSteps::place_values(const ir::Graph& step, const InputSpecs& inputs) {
   if (values_placed_) return std::nullopt;
-  values_placed_ = true;
   auto planned = core_.mode->plan_training(core_.session(), step, inputs);
   if (planned) {
     place_as_planned(*planned);
   } else {
     place(core_.mode->plan_values(core_.session(), inputs));
   }
+  values_placed_ = true;
   return planned;
 }
 

@@ -67,5 +67,21 @@ TEST(CompiledSteps, OfANetworkThatHasChangedAreWhatItIsSavedBy) {
   }
 }
 
+TEST(CompiledSteps, ArePlannedWhenThePlanBeforeFailed) {
+  run_ranks(2, [](cluster::Context& context) {
+    nn::Dense network(4, 4);
+    nn::MSELoss loss;
+    nn::Momentum optimizer({.learning_rate = 0.01, .momentum = 0.9});
+    Model model(context, network, &loss, &optimizer, {.parallel_mode = ParallelMode::kSemiAuto});
+    network.shard("matmul", {{1, 1}, {3, 1}});
+    EXPECT_THROW(model.build(rows()), InvalidArgument);
+    network.shard("matmul", {{1, 1}, {2, 1}});
+    model.network_changed();
+    model.build(rows());
+    EXPECT_TRUE(model.session().is_split("weight"));
+    model.train(1, rows());
+  });
+}
+
 }  // namespace
 }  // namespace tessera::train
