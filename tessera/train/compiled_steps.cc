@@ -81,9 +81,6 @@ session::Executable& CompiledSteps::training(const InputSpecs& inputs, session::
   say_unused_strategies(graph);
   identity_.note_network(graph);
   auto& executable = keep(signature, graph, compile(graph, inputs, std::move(planned)));
-  executable.set_before_update([this, threads = ParallelFor(core_.session().num_threads())](const TensorView& changed) {
-    snapshot_.finish(changed, threads);
-  });
   if (!accumulating) record(executable, /*is_training=*/true);
   return executable;
 }
@@ -150,6 +147,9 @@ session::Executable* CompiledSteps::confirm(const std::string& signature, const 
 
 session::Executable& CompiledSteps::keep(const std::string& signature, const ir::Graph& graph,
                                          std::unique_ptr<session::Executable> executable) {
+  // A prediction may change values, too.
+  executable->set_before_update([this, threads = ParallelFor(core_.session().num_threads())](
+                                    const TensorView& changed) { snapshot_.finish(changed, threads); });
   auto& entry = compiled_[signature] = {.executable = std::move(executable), .graph_hash = hash_of(graph)};
   return *entry.executable;
 }

@@ -18,7 +18,7 @@ namespace tessera::train {
 
 class CompiledSteps {
  public:
-  // A training step finishes the copy of what it changes before it changes it.
+  // What is compiled finishes the copy of what it changes before it changes it.
   CompiledSteps(ModelCore& core, TrainingIdentity& identity, Snapshot& snapshot)
       : core_(core), identity_(identity), snapshot_(snapshot) {}
 

@@ -83,5 +83,35 @@ TEST(CompiledSteps, ArePlannedWhenThePlanBeforeFailed) {
   });
 }
 
+// Counts how often it is called.
+struct Counting : nn::Cell {
+  nn::Dense& dense = child<nn::Dense>("dense", 4, 4);
+  nn::Parameter& calls = parameter("calls", {DType::kF32, {1}}, nn::Init("zeros"), /*requires_grad=*/false);
+  using Cell::construct;
+  ir::Value construct(ir::Value x) override {
+    calls.assign(static_cast<ir::Value>(calls) + 1.0);
+    return dense(x);
+  }
+};
+
+TEST(CompiledSteps, OfAPredictionThatChangesValuesWaitForTheCopyOfASave) {
+  const auto context = cluster::single_context(1);
+  Counting network;
+  Model model(*context, network, nullptr, nullptr);
+  const Tensor x = Tensor::full({DType::kF32, {2, 4}}, 1);
+  model.predict({x});
+  EXPECT_EQ(model.value("calls").item(), 1);
+  const auto path =
+      (std::filesystem::temp_directory_path() / fmt::format("tessera-calls-{}.ckpt", ::getpid())).string();
+  model.snapshot().set_copies_in_background(false);
+  model.save_checkpoint(path, {.async = true});
+  model.predict({x});
+  model.finish_saves();
+  EXPECT_EQ(model.value("calls").item(), 2);
+  EXPECT_EQ(checkpoint::load(FileSystem::local(), path).find("calls")->read().item(), 1);
+  std::filesystem::remove(path);
+  std::filesystem::remove(path + ".manifest");
+}
+
 }  // namespace
 }  // namespace tessera::train
