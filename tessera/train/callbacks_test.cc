@@ -4,6 +4,7 @@
 
 #include <mutex>
 
+#include "tessera/base/error.h"
 #include "tessera/data/dataset.h"
 #include "tessera/nn/linear.h"
 #include "tessera/nn/losses.h"
@@ -64,6 +65,37 @@ TEST(EpochSummary, IsPrintedByRank0) {
     lines[static_cast<size_t>(context.rank())] = summary(context, {.valid = doubles()}).size();
   });
   EXPECT_THAT(lines, ElementsAre(2, 0, 0));
+}
+
+// Fails where training ends.
+struct FailsAtEnd : Callback {
+  void end(RunContext&) override { throw Error("the end is no end"); }
+};
+
+struct CountCalls : Callback {
+  void step_end(RunContext&) override { ++steps; }
+  void end(RunContext&) override { ++ends; }
+  int steps = 0;
+  int ends = 0;
+};
+
+TEST(Callbacks, ThatFailAtTheEndKeepNeitherOthersFromTheirsNorTheNextTrainingFromItsEpochs) {
+  const auto context = cluster::single_context(1);
+  nn::Dense network(1, 1);
+  nn::MSELoss loss;
+  nn::SGD optimizer({.learning_rate = 0.001});
+  Model model(*context, network, &loss, &optimizer);
+  const auto count = std::make_shared<CountCalls>();
+  EXPECT_THAT(
+      [&] {
+        model.train(1, doubles(), {std::make_shared<FailsAtEnd>(), count});
+      },
+      testing::ThrowsMessage<Error>("the end is no end"));
+  EXPECT_EQ(count->ends, 1);
+  EXPECT_EQ(count->steps, 3);
+  model.train(1, doubles(), {count});
+  EXPECT_EQ(count->ends, 2);
+  EXPECT_EQ(count->steps, 6);
 }
 
 // The rows that a callback is told of.

@@ -1,5 +1,6 @@
 #include "tessera/train/training.h"
 
+#include <exception>
 #include <map>
 #include <utility>
 
@@ -193,9 +194,24 @@ void Training::run(Model& model, int64_t num_epochs, const data::Dataset& datase
     }
     for (const auto& callback : callbacks) callback->epoch_end(run);
   }
-  for (const auto& callback : callbacks) callback->end(run);
-  saver_.finish();
+  end(run, callbacks);
+}
+
+// Whatever fails: the epochs are done, and each callback lets go of what it holds.
+void Training::end(RunContext& run, const Callbacks& callbacks) {
+  std::exception_ptr first;
+  const auto attempt = [&](const auto& call) {
+    try {
+      call();
+    } catch (const std::exception& error) {
+      if (first) log_error("train: what ends it has failed before; then this did: {}", error.what());
+      if (!first) first = std::current_exception();
+    }
+  };
+  for (const auto& callback : callbacks) attempt([&] { callback->end(run); });
+  attempt([&] { saver_.finish(); });
   place_.end();
+  if (first) std::rethrow_exception(first);
 }
 
 double Training::run_step_on(const std::vector<TensorView>& local_batch, int64_t global_rows) {

@@ -59,6 +59,8 @@ class Training {
   void find_place_in(const data::Dataset& dataset, int64_t full_rows);
   // Says once that a table of learning rates ends before the training, which goes on to this step.
   void say_short_rates(int64_t last_step);
+  // Calls the callbacks' end(), waits for saves and ends the place; then throws what failed first.
+  void end(RunContext& run, const Callbacks& callbacks);
   void run_batch(session::Executable& executable, const RunContext& run);
   // Runs it and notes whether it was skipped.
   void run_step(session::Executable& executable);
