@@ -235,6 +235,21 @@ TEST_F(Saves, InTheBackgroundHoldTheValuesOfTheirStep) {
   });
 }
 
+TEST_F(Saves, AreDoneWhenATrainingOfNoMoreEpochsReturns) {
+  const auto context = cluster::single_context(1);
+  Mlp network(1, 1, DType::kF32);
+  nn::MSELoss loss;
+  nn::Momentum optimizer({.learning_rate = 0.05, .momentum = 0.9});
+  Model first(*context, network, &loss, &optimizer);
+  first.train(1, samples(DType::kF32), {std::make_shared<ModelCheckpoint>("x", in("saves"))});
+  Model model(*context, network, &loss, &optimizer);
+  model.load_checkpoint(in("saves/x-1_4.ckpt"));
+  FileSystem::local().create_directories(in("y.ckpt.tmp"));  // where a file must be
+  model.save_checkpoint(in("y"), {.async = true});
+  EXPECT_THAT([&] { model.train(1, samples(DType::kF32)); },
+              testing::ThrowsMessage<IoError>(testing::HasSubstr("y.ckpt.tmp: cannot remove")));
+}
+
 TEST_F(Saves, OfSlicesAreConvertedWithTheirStrategyFileAndWithoutIt) {
   run_ranks(8, [&](cluster::Context& context) {
     Mlp network(2, 4, DType::kF32);

@@ -131,6 +131,7 @@ void Training::run(Model& model, int64_t num_epochs, const data::Dataset& datase
   const int64_t epochs_done = place_.epochs_done();
   if (epochs_done >= num_epochs) {
     log_warning("train: {} epochs are done already, {} were asked for", epochs_done, num_epochs);
+    saver_.finish();
     return;
   }
   say_short_rates(place_.step + (num_epochs - epochs_done) * steps - place_.position.batch / batches_per_step);
