@@ -25,6 +25,11 @@ std::vector<int64_t> classes_of(const Tensor& label) {
   return classes;
 }
 
+// A row with a logit that is NaN has no largest ones.
+bool is_ordered(std::span<const double> logits) {
+  return std::none_of(logits.begin(), logits.end(), [](double v) { return std::isnan(v); });
+}
+
 class TopK : public Metric {
  public:
   TopK(std::string name, int64_t k) : Metric(std::move(name)), k_(k) {
@@ -40,7 +45,7 @@ class TopK : public Metric {
       const double* values = logits.data() + row * width;
       const auto truth = static_cast<size_t>(labels[row]);
       count_ += 1;
-      if (truth >= width) continue;
+      if (truth >= width || !is_ordered({values, width})) continue;
       // Of equal logits the first comes first, as in argmax.
       int64_t before = 0;
       for (size_t c = 0; c < width; ++c) {
@@ -54,10 +59,16 @@ class TopK : public Metric {
   int64_t k_;
 };
 
-// The places of the largest logits of each row; the first of equals.
+// The places of the largest logits of each row, the first of equals; -1 where a row has none.
 std::vector<int64_t> largest_of(const Tensor& logits, const std::string& who) {
   if (logits.ndim() != 2) throw InvalidArgument("{}: logits must be [n,c], got {}", who, logits.type());
-  return classes_of(logits);
+  auto places = classes_of(logits);
+  const auto values = logits.to_doubles();
+  const auto width = static_cast<size_t>(logits.shape()[1]);
+  for (size_t row = 0; row < places.size(); ++row) {
+    if (!is_ordered({values.data() + row * width, width})) places[row] = -1;
+  }
+  return places;
 }
 
 // Mean of a power of |output - label|.
@@ -111,7 +122,7 @@ class OfClasses : public Metric {
       ClassCounts& own = classes_[static_cast<size_t>(had[row])];
       own.had += 1;
       own.hits += given[row] == had[row] ? 1 : 0;
-      classes_[static_cast<size_t>(given[row])].given += 1;
+      if (given[row] >= 0) classes_[static_cast<size_t>(given[row])].given += 1;
     }
   }
   std::vector<double> counts() const override {

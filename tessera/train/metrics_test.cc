@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "tessera/base/error.h"
 
 namespace tessera::train {
@@ -16,6 +18,23 @@ Tensor logits() { return Tensor::of<float>({4, 3}, {3, 1, 2, 0, 5, 1, 0, 2, 1, 1
 Tensor labels() { return Tensor::of<int32_t>({4}, {0, 1, 2, 2}); }
 
 double value_of(Metric& metric) { return metric.value(metric.counts()); }
+
+TEST(Metrics, ARowWithALogitThatIsNoNumberIsAMiss) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Tensor outputs = Tensor::of<float>({4, 3}, {nan, nan, nan, nan, 1, 2, 0, nan, 1, 3, 1, 2});
+  const Tensor truths = Tensor::of<int32_t>({4}, {0, 0, 2, 0});
+  for (const auto& metric : {accuracy(), top_k_accuracy(2)}) {
+    metric->update(outputs, truths, 0, 4);
+    EXPECT_DOUBLE_EQ(value_of(*metric), 0.25) << metric->name();
+  }
+  const auto check = [&](const std::shared_ptr<Metric>& metric, double expected) {
+    metric->update(outputs, truths, 0, 4);
+    EXPECT_DOUBLE_EQ(value_of(*metric), expected) << metric->name();
+  };
+  check(recall(3), 1.0 / 3 / 3);
+  check(precision(3), 1.0 / 3);
+  check(f1(3), 0.5 / 3);
+}
 
 TEST(Metrics, ClassesAreScoredOneByOne) {
   const auto check = [](const std::shared_ptr<Metric>& metric, double expected) {
