@@ -235,6 +235,52 @@ TEST_F(Saves, InTheBackgroundHoldTheValuesOfTheirStep) {
   });
 }
 
+TEST_F(Saves, InTheBackgroundHaveAGroupBesideThoseThatOnlySomeRanksAreIn) {
+  run_ranks(2, [&](cluster::Context& context) {
+    context.create_group("checkpoints", {0});
+    context.create_group("checkpoints #2", {1});
+    nn::Dense network(8, 5);
+    Model model(context, network, nullptr, nullptr, {.parallel_mode = ParallelMode::kDataParallel});
+    model.save_checkpoint(in("x"), {.async = true});
+    model.finish_saves();
+    EXPECT_EQ(checkpoint::verify(FileSystem::local(), in("x.ckpt")).state, checkpoint::Verified::kYes);
+  });
+}
+
+// A rank's context in which no group can be made.
+class WithoutGroups : public cluster::Context {
+ public:
+  explicit WithoutGroups(cluster::Context& inner) : inner_(inner) {}
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  int local_rank() const override { return inner_.local_rank(); }
+  int local_size() const override { return inner_.local_size(); }
+  std::string transport() const override { return inner_.transport(); }
+  int num_compute_threads() const override { return 1; }
+  comm::Communicator* create_group(const std::string& name, const std::vector<int>&) override {
+    throw IoError("no room for the group " + name);
+  }
+  void destroy_group(const std::string& name) override { inner_.destroy_group(name); }
+  comm::Communicator& group(const std::string& name) override { return inner_.group(name); }
+  bool has_group(const std::string& name) const override { return inner_.has_group(name); }
+  const comm::GroupSpeed& speed() override { return inner_.speed(); }
+  std::shared_ptr<void> reserve_shared_memory(size_t bytes) override { return inner_.reserve_shared_memory(bytes); }
+  void abort(const std::string& message) override { inner_.abort(message); }
+
+ private:
+  cluster::Context& inner_;
+};
+
+TEST_F(Saves, InTheBackgroundThatGetNoGroupEndTheModelInGoodOrder) {
+  run_ranks(2, [&](cluster::Context& inner) {
+    WithoutGroups context(inner);
+    nn::Dense network(8, 5);
+    Model model(context, network, nullptr, nullptr, {.parallel_mode = ParallelMode::kDataParallel});
+    EXPECT_THAT([&] { model.save_checkpoint(in("x"), {.async = true}); },
+                testing::ThrowsMessage<IoError>(testing::HasSubstr("no room for the group checkpoints")));
+  });
+}
+
 TEST_F(Saves, AreDoneWhenATrainingOfNoMoreEpochsReturns) {
   const auto context = cluster::single_context(1);
   Mlp network(1, 1, DType::kF32);

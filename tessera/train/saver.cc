@@ -1,5 +1,7 @@
 #include "tessera/train/saver.h"
 
+#include <algorithm>
+
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/checkpoint/save.h"
@@ -17,7 +19,12 @@ Saver::~Saver() {
   } catch (const std::exception& error) {
     log_error("a checkpoint was not saved: {}", error.what());
   }
-  if (!group_.empty()) core_.context.destroy_group(group_);
+  if (group_.empty()) return;
+  try {
+    core_.context.destroy_group(group_);
+  } catch (const Error& error) {
+    log_warning("group \"{}\" could not be ended: {}", group_, error.what());
+  }
 }
 
 // Whether a state has not been used yet, or not since the last step was done.
@@ -62,13 +69,20 @@ void Saver::require_own_directory(const std::string& directory, bool is_shared) 
   }
 }
 
-// Saves of threads have a group of their own: training goes on using the world's.
+// Saves of threads have a group of their own: training goes on using the world's. Its name is one that no rank has, for
+// a rank sees only those groups that it is in.
 comm::Communicator& Saver::group() {
   auto& context = core_.context;
   if (group_.empty()) {
-    group_ = "checkpoints";
-    for (int number = 2; context.has_group(group_); ++number) group_ = fmt::format("checkpoints #{}", number);
-    context.create_group(group_, context.world().ranks())->share_core();
+    RankBarrier ranks(context.world());
+    std::string name = "checkpoints";
+    const auto is_taken = [&] {
+      const auto answers = ranks.exchange(context.has_group(name) ? "taken" : "");
+      return std::any_of(answers.begin(), answers.end(), [](const std::string& answer) { return !answer.empty(); });
+    };
+    for (int number = 2; is_taken(); ++number) name = fmt::format("checkpoints #{}", number);
+    context.create_group(name, context.world().ranks())->share_core();
+    group_ = name;
   }
   return context.group(group_);
 }
