@@ -107,6 +107,27 @@ TEST_F(StrategyFiles, GiveAFreshModelTheSamePlan) {
   }
 }
 
+TEST_F(StrategyFiles, OfAPredictionAreThoseOfTheTrainingThatFollows) {
+  run_ranks(4, [&](cluster::Context& context) {
+    Mlp network;
+    network.up.shard("matmul", {{2, 1}, {2, 1}});
+    nn::MSELoss loss;
+    nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+    Model model(context, network, &loss, &optimizer,
+                {.parallel_mode = ParallelMode::kSemiAuto, .strategy_ckpt_save_file = in("strategy.json")});
+    model.build_predict({{DType::kF32, {8, 8}}});
+    if (context.rank() == 0) {
+      for (const auto& layout : read("strategy.json").layouts) EXPECT_FALSE(layout.name.starts_with("moments."));
+    }
+    const Tensor x = Tensor::full({DType::kF32, {8, 8}}, 0.5);
+    const Tensor y = Tensor::full({DType::kF32, {8, 4}}, 0.25);
+    model.train_step({x.view(), y.view()}, 8);
+    context.world().barrier("the file is written");
+    const auto moments = item(read("strategy.json").layouts, &checkpoint::ParameterLayout::name, "moments.up.weight");
+    EXPECT_EQ(moments.tensor_shape, (std::vector<int64_t>{16, 8}));
+  });
+}
+
 TEST_F(StrategyFiles, SayHowOperatorsAndParametersAreSplit) {
   plan_of(true, {.strategy_ckpt_save_file = in("plain.json")});
   const auto plain = read("plain.json");

@@ -102,8 +102,7 @@ std::optional<compiler::Compiled> SemiAutomatic::plan_prediction(session::Sessio
 
 void SemiAutomatic::record(const session::Executable& executable, bool is_training, checkpoint::Barrier& ranks) {
   OneGraph::record(executable, is_training, ranks);
-  if (strategies_written_) return;
-  strategies_written_ = true;
+  if (writes_done_ == Writes::kOfTraining || (writes_done_ == Writes::kOfPrediction && !is_training)) return;
   const auto& logical = executable.compiled().logical;
   const auto& plan = executable.compiled().plan;
   const auto& groups = executable.compiled().groups;
@@ -121,6 +120,7 @@ void SemiAutomatic::record(const session::Executable& executable, bool is_traini
     }
     return std::string();
   });
+  writes_done_ = is_training ? Writes::kOfTraining : Writes::kOfPrediction;
 }
 
 // Of the ranks that name one file, the first. Where all name one they may do so on several hosts.

@@ -34,7 +34,8 @@ class SemiAutomatic : public OneGraph {
   bool is_writer(const std::string& path, checkpoint::Barrier& ranks) const;
 
   std::optional<checkpoint::StrategyFile> strategies_;  // what strategy_ckpt_load_file says
-  bool strategies_written_ = false;
+  enum class Writes { kNone, kOfPrediction, kOfTraining };
+  Writes writes_done_ = Writes::kNone;  // a training's are written once, instead of a prediction's
 };
 
 }  // namespace tessera::train
