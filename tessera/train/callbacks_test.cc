@@ -67,6 +67,22 @@ TEST(EpochSummary, IsPrintedByRank0) {
   EXPECT_THAT(lines, ElementsAre(2, 0, 0));
 }
 
+TEST(LossMonitor, PrintsOfAnotherModelWhoseStepsBeginAgain) {
+  const auto context = cluster::single_context(1);
+  std::vector<std::string> lines;
+  const auto monitor = std::make_shared<LossMonitor>(3, [&](const std::string& line) { lines.push_back(line); });
+  for (int model = 1; model <= 2; ++model) {
+    nn::Dense network(1, 1);
+    nn::MSELoss loss;
+    nn::SGD optimizer({.learning_rate = 0.001});
+    Model(*context, network, &loss, &optimizer).train(2, doubles(), {monitor});
+    EXPECT_THAT(lines, ElementsAre(testing::StartsWith("epoch: 1 step: 3, loss is "),
+                                   testing::StartsWith("epoch: 2 step: 3, loss is ")))
+        << "model " << model;
+    lines.clear();
+  }
+}
+
 // Fails where training ends.
 struct FailsAtEnd : Callback {
   void end(RunContext&) override { throw Error("the end is no end"); }
