@@ -5,6 +5,7 @@ import os
 import mindspore as ms
 import numpy as np
 import pytest
+import tessera
 from mindspore import Parameter, Tensor, nn
 from mindspore.parallel import checkpoint_transform
 from mindspore.train import serialization
@@ -174,6 +175,14 @@ def test_a_thread_writes_what_the_values_were(tmp_path):
     with pytest.raises(OSError, match="net.ckpt"):
         ms.load_checkpoint(path)
     assert ms.load_checkpoint(path)
+
+
+def test_what_is_saved_at_once_waits_for_what_a_thread_writes(tmp_path, monkeypatch):
+    calls, wait, save = [], serialization._writing.wait, tessera.checkpoint.save
+    monkeypatch.setattr(serialization._writing, "wait", lambda: (calls.append("wait"), wait()))
+    monkeypatch.setattr(tessera.checkpoint, "save", lambda *args, **kwargs: (calls.append("save"), save(*args, **kwargs)))
+    ms.save_checkpoint([{"name": "w", "data": Tensor(whole())}], str(tmp_path / "net.ckpt"))
+    assert calls == ["wait", "save"]
 
 
 def test_types_are_converted_within_a_family_unless_it_is_strict():

@@ -112,6 +112,7 @@ def save_checkpoint(save_obj, ckpt_file_name, integrated_save=True, async_save=F
             tessera.checkpoint.save(ckpt_file_name, values, appended, trailer=crc_check, **encryption)
 
     if not async_save:
+        _writing.wait()  # for what is older, which may go to the same file
         write(values)
         return
     copies = {name: value if isinstance(value, str) else tessera.Tensor(value.numpy().copy(), value.dtype) for name, value in values.items()}
