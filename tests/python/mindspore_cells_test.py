@@ -123,6 +123,17 @@ class TestModel:
         difference = np.abs(net.weight.asnumpy() - by_hand.w).max()
         assert 0 < difference < 0.02
 
+    def test_such_a_step_computes_in_the_type_that_is_asked_for(self):
+        def is_exact(level, **kwargs):
+            net = nn.Dense(1, 1, weight_init="ones", has_bias=False)
+            ms.build_train_network(net, nn.Momentum(net.trainable_params(), RATE, MOMENTUM), nn.MSELoss(), level=level, **kwargs)
+            return net(Tensor(np.float32([[1 + 2**-20]]))).asnumpy().item() != 1  # which float16 does not have
+
+        assert is_exact("O0") and is_exact("O3", cast_model_type=ms.float32)
+        assert not is_exact("O3") and not is_exact("O0", cast_model_type=ms.float16)
+        with pytest.raises(TypeError, match="'cast_model_type' must be mindspore.float16 or mindspore.float32"):
+            is_exact("O0", cast_model_type=ms.int32)
+
     def test_a_checkpoint_callback_needs_an_optimizer(self):
         _, with_loss, optimizer = regression()
         with pytest.raises(NotImplementedError, match="save_checkpoint"):

@@ -22,8 +22,11 @@ def _norms(cell):
             yield from _norms(child)
 
 
-def _lowered(network, level, keep_batchnorm_fp32):
-    if level in ("O0", "auto"):
+def _lowered(network, level, keep_batchnorm_fp32, cast_model_type=None):
+    """The network in cast_model_type, else in what the level says."""
+    if cast_model_type not in (None, tessera.float16, tessera.float32):
+        raise TypeError(f"The argument 'cast_model_type' must be mindspore.float16 or mindspore.float32, but got {cast_model_type}.")
+    if (cast_model_type or (tessera.float16 if level in ("O2", "O3") else tessera.float32)) == tessera.float32:
         return network
     network.to_float(tessera.float16)
     keeps = level == "O2" if keep_batchnorm_fp32 is None else keep_batchnorm_fp32
@@ -35,12 +38,12 @@ def _lowered(network, level, keep_batchnorm_fp32):
 def build_train_network(network, optimizer, loss_fn=None, level="O0", boost_level="O0", **kwargs):
     """A training step of the network: O0 in float32; O2 in float16, norms in float32, with a dynamic loss scale; O3 in float16.
 
-    kwargs: loss_scale_manager, keep_batchnorm_fp32, cast_model_type (float16)."""
+    kwargs: loss_scale_manager, keep_batchnorm_fp32, and cast_model_type, float16 or float32, instead of the level's type."""
     check_level("build_train_network", level)
     unknown = set(kwargs) - {"loss_scale_manager", "keep_batchnorm_fp32", "cast_model_type"}
     if unknown:
         raise ValueError(f"For 'build_train_network', the keyword arguments {sorted(unknown)} are not supported.")
-    _lowered(network, level, kwargs.get("keep_batchnorm_fp32"))
+    _lowered(network, level, kwargs.get("keep_batchnorm_fp32"), kwargs.get("cast_model_type"))
     manager = kwargs.get("loss_scale_manager", DynamicLossScaleManager() if level == "O2" else None)
     if loss_fn is not None:
         network = WithLossCell(network, loss_fn)
