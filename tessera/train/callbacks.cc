@@ -168,15 +168,16 @@ void ModelCheckpoint::step_end(RunContext& run) {
 }
 
 void ModelCheckpoint::end(RunContext& run) {
+  const auto held = std::exchange(lock_, nullptr);  // to here, whatever fails
   if (trigger_->is_due_at_end(run.step)) save(run);
   run.model.finish_saves();
-  lock_.reset();
 }
 
 // Ranks that name one directory are one job: the first of them keeps others out.
 void ModelCheckpoint::lock_directory(RunContext& run) {
   auto& context = run.model.context();
   FileSystem& files = context.file_system();
+  lock_.reset();  // of a training that failed: two of one process would share it
   if (!run.model.is_shared()) {
     files.create_directories(directory_);
     if (context.rank() == 0) lock_ = std::make_shared<checkpoint::DirectoryLock>(files, directory_, context.job_id());

@@ -6,10 +6,12 @@
 
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <mutex>
 
 #include "tessera/base/random.h"
+#include "tessera/checkpoint/directory_lock.h"
 #include "tessera/checkpoint/load.h"
 #include "tessera/checkpoint/transform.h"
 #include "tessera/data/dataset.h"
@@ -279,6 +281,52 @@ TEST_F(Saves, InTheBackgroundThatGetNoGroupEndTheModelInGoodOrder) {
     EXPECT_THAT([&] { model.save_checkpoint(in("x"), {.async = true}); },
                 testing::ThrowsMessage<IoError>(testing::HasSubstr("no room for the group checkpoints")));
   });
+}
+
+// Does something in each step.
+class EachStep : public Callback {
+ public:
+  explicit EachStep(std::function<void()> call) : call_(std::move(call)) {}
+  void step_end(RunContext&) override { call(); }
+  void call() const { call_(); }
+
+ private:
+  std::function<void()> call_;
+};
+
+// Whether somebody holds the lock of a directory.
+bool is_locked(const std::string& directory) {
+  const auto path = checkpoint::directory_lock_path(directory);
+  return FileSystem::local().exists(path) && FileSystem::local().try_lock(path) == nullptr;
+}
+
+TEST_F(Saves, OfACallbackWhoseTrainingFailedHoldTheirDirectoryInTheNext) {
+  const auto context = cluster::single_context(1);
+  Mlp network(1, 1, DType::kF32);
+  nn::MSELoss loss;
+  nn::Momentum optimizer({.learning_rate = 0.05, .momentum = 0.9});
+  Model model(*context, network, &loss, &optimizer);
+  const auto saver = std::make_shared<ModelCheckpoint>("x", in("saves"));
+  const auto fails = std::make_shared<EachStep>([] { throw Error("stopped"); });
+  EXPECT_THAT([&] { model.train(1, samples(DType::kF32), {saver, fails}); }, testing::ThrowsMessage<Error>("stopped"));
+  int held = 0;
+  const auto look = std::make_shared<EachStep>([&] { held += is_locked(in("saves")) ? 1 : 0; });
+  model.train(1, samples(DType::kF32), {saver, look});
+  EXPECT_EQ(held, kStepsPerEpoch - 1);
+  EXPECT_FALSE(is_locked(in("saves")));
+}
+
+TEST_F(Saves, ThatFailAtTheEndLetGoOfTheirDirectory) {
+  const auto context = cluster::single_context(1);
+  Mlp network(1, 1, DType::kF32);
+  nn::MSELoss loss;
+  nn::Momentum optimizer({.learning_rate = 0.05, .momentum = 0.9});
+  Model model(*context, network, &loss, &optimizer);
+  FileSystem::local().create_directories(in("saves/x-1_4.ckpt.tmp"));  // where a file must be
+  const auto saver =
+      std::make_shared<ModelCheckpoint>("x", in("saves"), checkpoint::CheckpointConfig{.save_checkpoint_steps = 3});
+  EXPECT_THROW(model.train(1, samples(DType::kF32), {saver}), IoError);
+  EXPECT_FALSE(is_locked(in("saves")));
 }
 
 TEST_F(Saves, AreDoneWhenATrainingOfNoMoreEpochsReturns) {
