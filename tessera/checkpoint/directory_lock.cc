@@ -24,8 +24,8 @@ const std::string& this_process() {
   return id;
 }
 
-bool is_this_process(const LockHolder& holder, const LockHolder& self) {
-  return holder.process_id == self.process_id && holder.pid == self.pid;
+bool is_this_job(const LockHolder& holder, const LockHolder& self) {
+  return holder.process_id == self.process_id && holder.pid == self.pid && holder.job_id == self.job_id;
 }
 
 std::string named(const std::string& job_id) {
@@ -77,7 +77,7 @@ DirectoryLock::DirectoryLock(FileSystem& files, const std::string& directory, co
   const auto holder = read_holder(files_, path_);
   if (lock_ == nullptr) {
     if (!holder) throw InvalidArgument("{}: another job writes checkpoints here; give each job its own", directory);
-    if (!is_this_process(*holder, self)) {
+    if (!is_this_job(*holder, self)) {
       throw InvalidArgument(
           "{}: {} (process {} on {}) writes checkpoints here; this one cannot: give each job a directory of its own",
           directory, named(holder->job_id), holder->pid, holder->host);

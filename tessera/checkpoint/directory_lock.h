@@ -29,7 +29,7 @@ struct LockHolder {
 class DirectoryLock {
  public:
   // Makes the directory. Throws InvalidArgument naming the job, process and host that hold it; IoError when the file
-  // cannot be written. Several locks of one process share the directory.
+  // cannot be written. Several locks of one job in one process share the directory.
   DirectoryLock(FileSystem& files, const std::string& directory, const std::string& job_id);
   ~DirectoryLock();
   DirectoryLock(const DirectoryLock&) = delete;
@@ -43,7 +43,7 @@ class DirectoryLock {
  private:
   FileSystem& files_;
   std::string path_;
-  std::unique_ptr<FileLock> lock_;  // null: another lock of this process holds it
+  std::unique_ptr<FileLock> lock_;  // null: another lock of this job and process holds it
   int64_t generation_ = 1;
   std::optional<LockHolder> taken_over_from_;
 };

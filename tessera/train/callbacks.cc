@@ -173,14 +173,16 @@ void ModelCheckpoint::end(RunContext& run) {
   run.model.finish_saves();
 }
 
-// Ranks that name one directory are one job: the first of them keeps others out.
+// Ranks that name one directory are one job: the first of them keeps others out. Those that train alone would take each
+// other's files for their own: each is a job of its own.
 void ModelCheckpoint::lock_directory(RunContext& run) {
   auto& context = run.model.context();
   FileSystem& files = context.file_system();
   lock_.reset();  // of a training that failed: two of one process would share it
   if (!run.model.is_shared()) {
-    files.create_directories(directory_);
-    if (context.rank() == 0) lock_ = std::make_shared<checkpoint::DirectoryLock>(files, directory_, context.job_id());
+    std::string job = context.job_id();
+    if (context.size() > 1) job += fmt::format("{}rank {} alone", job.empty() ? "" : ", ", context.rank());
+    lock_ = std::make_shared<checkpoint::DirectoryLock>(files, directory_, job);
     return;
   }
   RankBarrier barrier(context.world());

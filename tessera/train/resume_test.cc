@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <functional>
@@ -342,6 +343,30 @@ TEST_F(Saves, AreDoneWhenATrainingOfNoMoreEpochsReturns) {
   model.save_checkpoint(in("y"), {.async = true});
   EXPECT_THAT([&] { model.train(1, samples(DType::kF32)); },
               testing::ThrowsMessage<IoError>(testing::HasSubstr("y.ckpt.tmp: cannot remove")));
+}
+
+TEST_F(Saves, OfRanksThatTrainAloneNeedADirectoryEach) {
+  std::array<std::string, 2> errors;
+  run_ranks(2, [&](cluster::Context& context) {
+    Mlp network(1, 1, DType::kF32);
+    nn::MSELoss loss;
+    nn::Momentum optimizer({.learning_rate = 0.05, .momentum = 0.9});
+    Model model(context, network, &loss, &optimizer);
+    const auto own = in(fmt::format("rank_{}", context.rank()));
+    model.train(1, samples(DType::kF32), {std::make_shared<ModelCheckpoint>("x", own)});
+    EXPECT_EQ(checkpoint::verify(FileSystem::local(), join_path(own, "x-1_4.ckpt")).state, checkpoint::Verified::kYes);
+    // Each meets the other while it trains.
+    const auto meet = std::make_shared<EachStep>([&] { context.world().barrier("each has begun or been refused"); });
+    try {
+      model.train(1, samples(DType::kF32), {std::make_shared<ModelCheckpoint>("x", in("one")), meet});
+    } catch (const InvalidArgument& error) {
+      errors[static_cast<size_t>(context.rank())] = error.what();
+      for (int64_t s = 0; s < kStepsPerEpoch; ++s) meet->call();
+    }
+  });
+  const auto& refused = errors[0].empty() ? errors[1] : errors[0];
+  EXPECT_NE(errors[0].empty(), errors[1].empty());
+  EXPECT_THAT(refused, testing::HasSubstr("a directory of its own"));
 }
 
 TEST_F(Saves, OfSlicesAreConvertedWithTheirStrategyFileAndWithoutIt) {
