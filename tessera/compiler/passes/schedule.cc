@@ -52,6 +52,7 @@ Scheduler::Scheduler(const Graph& graph, const std::set<std::string>& guarded, c
 Schedule Scheduler::run() {
   schedule_.name = graph_.name();
   place_inputs();
+  find_homes();
   for (const NodeId n : order_.nodes) emit_node(n);
   for (const int start : std::vector<int>(pending_waits_)) wait_for(start);
   emit_outputs();
@@ -128,6 +129,21 @@ void Scheduler::place_inputs() {
     check_equal(persistent_.types.at(input.name), type, "type of a persistent value");
     memory_.mutable_buffer(buffer).offset = it->second;
     memory_.mutable_buffer(buffer).persistent = true;
+  }
+}
+
+// A state whose old value nobody reads gets its new one at once, where no loss decides whether it does.
+void Scheduler::find_homes() {
+  if (graph_.find_output("loss") != nullptr || graph_.find_output(ir::kUpdateGuard) != nullptr) return;
+  if (!options_.share_memory) return;
+  for (const auto& output : graph_.outputs()) {
+    const ir::Input* input = graph_.find_input(output.name);
+    if (input == nullptr || input->kind != ir::InputKind::kState) continue;
+    if (graph_.info(output.value).node == ir::kNone) continue;
+    const auto old = static_cast<size_t>(input->value);
+    if (!uses_.users[old].empty() || uses_.is_result[old]) continue;
+    if (!is_dense(graph_.type(output.value).shape, strides_of(output.value))) continue;
+    homes_.try_emplace(output.value, buffer_of(input->value));
   }
 }
 
@@ -251,8 +267,9 @@ void Scheduler::emit_node(NodeId n) {
   for (size_t o = 0; o < node.outputs.size(); ++o) {
     const ValueId v = node.outputs[o];
     std::optional<MemoryPlan::Place> place;
+    if (const auto home = homes_.find(v); home != homes_.end()) place = {home->second, 0};
     for (const auto& [in, out] : choice.in_place) {
-      if (static_cast<size_t>(out) != o || taken.contains(in)) continue;
+      if (place || static_cast<size_t>(out) != o || taken.contains(in)) continue;
       const ValueId operand = node.inputs[static_cast<size_t>(in)];
       if (!may_take(n, v, operand)) continue;
       place = memory_.place(scheduled(operand));

@@ -54,6 +54,7 @@ class Scheduler {
   bool dies_at(ir::ValueId v, ir::NodeId n) const;
   bool may_take(ir::NodeId n, ir::ValueId out, ir::ValueId in) const;
   bool is_replaced(int buffer) const;
+  void find_homes();
 
   // schedule_collectives.cc
   void emit_collective(ir::NodeId n);
@@ -83,6 +84,7 @@ class Scheduler {
   std::vector<int> scheduled_;         // by ValueId: index of the scheduled value
   std::vector<ir::ValueId> value_id_;  // by scheduled value
   std::map<int, int> scratch_;         // step -> buffer
+  std::map<ir::ValueId, int> homes_;   // new values that are made where their states lie: the buffers
   bool loss_checked_ = false;
 
   std::map<ir::ValueId, int> made_by_;  // results of collectives under way -> their start
