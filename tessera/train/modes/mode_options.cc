@@ -39,7 +39,7 @@ constexpr auto kOptions =
              {kUnused, kUnused, kUnused, kRead, kRead, kUnused},
              [](const ModelOptions& o) { return !o.dataset_strategy.empty(); }},
             {.name = "strategy_ckpt_save_file",
-             .uses = {kUnused, kUnused, kUnused, kRead, kRead, kRefused},
+             .uses = {kUnused, kUnused, kUnused, kRead, kRead, kRead},
              .is_set = [](const ModelOptions& o) { return !o.strategy_ckpt_save_file.empty(); },
              .names_file = true},
             {.name = "strategy_ckpt_load_file",

@@ -1,10 +1,15 @@
+#include <algorithm>
+#include <set>
+
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/checkpoint/strategy_file.h"
 #include "tessera/nn/dropout.h"
 #include "tessera/nn/gradient_accumulation.h"
 #include "tessera/pipeline/schedule_text.h"
 #include "tessera/session/pipelined_step.h"
 #include "tessera/train/modes/one_graph.h"
+#include "tessera/train/modes/strategy_record.h"
 #include "tessera/train/options/precision.h"
 
 namespace tessera::train {
@@ -36,7 +41,9 @@ class Pipeline final : public OneGraph {
                                                const InputSpecs& inputs) const override {
     const bool trains = graph.find_output("output") == nullptr;
     if (!trains) return session.compile_stages(plan_forward(session, graph, input_hints(inputs)), pipelined(1));
-    auto executable = session.compile_stages(plan(session, inputs, true), pipelined(micro_batches()));
+    auto staged = plan(session, inputs, true);
+    if (!is_recorded_) recorded_ = strategies_of(staged);
+    auto executable = session.compile_stages(std::move(staged), pipelined(micro_batches()));
     auto& step = static_cast<session::PipelinedStep&>(*executable);
     if (options_.pipeline.sum_losses) step.set_loss_factor(static_cast<double>(micro_batches()));
     say(step);
@@ -49,7 +56,28 @@ class Pipeline final : public OneGraph {
     return session.compile_stages(plan_forward(session, graph, {}), pipelined(1));
   }
   bool predicts_together() const override { return true; }
-  void record(const session::Executable&, bool /*is_training*/, checkpoint::Barrier& /*ranks*/) override {}
+  // The first rank of each stage writes how that is split.
+  void record(const session::Executable&, bool is_training, checkpoint::Barrier& ranks) override {
+    const std::string& path = options_.strategy_ckpt_save_file;
+    if (!is_training || is_recorded_) return;
+    is_recorded_ = true;
+    const auto paths = ranks.exchange(path);
+    const int per_stage = context_.size() / num_stages();
+    for (int rank = 0; rank < context_.size(); rank += per_stage) {
+      for (int other = 0; other < rank; other += per_stage) {
+        const auto& name = paths[static_cast<size_t>(rank)];
+        if (name.empty() || name != paths[static_cast<size_t>(other)]) continue;
+        throw InvalidArgument("strategy_ckpt_save_file: stages {} and {} both name \"{}\": name one for each stage",
+                              other / per_stage, rank / per_stage, name);
+      }
+    }
+    checkpoint::run_together(ranks, "cannot record strategies", [&] {
+      if (context_.rank() % per_stage == 0 && !path.empty()) {
+        checkpoint::write_strategy_file(context_.file_system(), path, recorded_);
+      }
+      return std::string();
+    });
+  }
 
  private:
   int num_stages() const { return options_.pipeline.stages; }
@@ -168,12 +196,37 @@ class Pipeline final : public OneGraph {
     return session.plan_stages(graph, nullptr, stage_mesh(), hints, options, stage_options());
   }
 
+  // Of this rank's stage.
+  checkpoint::StrategyFile strategies_of(const compiler::StagedPlan& staged) const {
+    const int stage = context_.rank() / staged.ranks_per_stage();
+    const auto& graph = staged.micro.graph;
+    std::set<std::string> nodes;
+    for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
+      if (staged.placement.stage_of(n) == stage) nodes.insert(strategy_node_name(graph, n));
+    }
+    auto file = record_strategies(graph, staged.micro.plan);
+    std::erase_if(file.strategies, [&](const auto& strategy) { return !nodes.contains(strategy.node); });
+    for (auto& strategy : file.strategies) strategy.stage = stage;
+    for (auto& layout : record_layouts(staged.update.graph, staged.update.plan)) {
+      const auto is_same = [&](const auto& known) { return known.name == layout.name; };
+      if (std::none_of(file.layouts.begin(), file.layouts.end(), is_same)) file.layouts.push_back(std::move(layout));
+    }
+    std::erase_if(file.layouts, [&](const auto& layout) {
+      const auto at = staged.values.find(layout.name);
+      return at == staged.values.end() || at->second != stage || nn::is_accumulated_gradient(layout.name);
+    });
+    return file;
+  }
+
   void say(const session::PipelinedStep& step) const {
     if (context_.rank() != 0) return;
     const auto& found = step.schedule();
     log_info("pipeline of {} stages, {} micro-batches, {}: predicted to be idle {:.1f} % of the time\n{}", num_stages(),
              micro_batches(), found.origin, found.bubble * 100, pipeline::picture(found.schedule, {.max_columns = 60}));
   }
+
+  mutable checkpoint::StrategyFile recorded_;  // of the latest training step that was compiled
+  bool is_recorded_ = false;
 };
 
 }  // namespace
