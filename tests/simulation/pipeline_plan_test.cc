@@ -1,0 +1,117 @@
+// A pipeline as large as they come, planned without running it: the work grows with the network, not with the
+// micro-batches.
+#include <gtest/gtest.h>
+
+#include "tessera/compiler/stages/make_programs.h"
+#include "tessera/nn/container.h"
+#include "tessera/nn/gradient_accumulation.h"
+#include "tessera/nn/linear.h"
+#include "tessera/nn/losses.h"
+#include "tessera/nn/momentum.h"
+#include "tessera/nn/normalization.h"
+#include "tessera/nn/transformer/attention.h"
+#include "tessera/nn/transformer/embedding.h"
+#include "tessera/nn/transformer/feed_forward.h"
+#include "tessera/ops/functions.h"
+#include "tessera/ops/kernel_catalogue.h"
+#include "tessera/session/trace.h"
+
+namespace tessera::compiler {
+namespace {
+
+constexpr int64_t kTokens = 2048;
+constexpr int64_t kHidden = 12288;
+constexpr int64_t kHeads = 96;
+constexpr int64_t kVocabulary = 50264;  // a multiple of eight
+
+struct Block : nn::Cell {
+  explicit Block(const nn::TransformerParallel& parallel)
+      : attention(child<nn::MultiHeadAttention>("attention", nn::MultiHeadAttentionOptions{.hidden_size = kHidden,
+                                                                                           .num_heads = kHeads,
+                                                                                           .hidden_dropout_rate = 0,
+                                                                                           .attention_dropout_rate = 0,
+                                                                                           .causal = true,
+                                                                                           .parallel = parallel})),
+        feed_forward(child<nn::FeedForward>(
+            "feed_forward",
+            nn::FeedForwardOptions{
+                .hidden_size = kHidden, .ffn_hidden_size = 4 * kHidden, .dropout_rate = 0, .parallel = parallel})) {}
+  nn::LayerNorm& norm1 = child<nn::LayerNorm>("norm1", Shape{kHidden});
+  nn::LayerNorm& norm2 = child<nn::LayerNorm>("norm2", Shape{kHidden});
+  nn::MultiHeadAttention& attention;
+  nn::FeedForward& feed_forward;
+  using Cell::construct;
+  ir::Value construct(ir::Value x) override {
+    const ir::Value normed = norm1(x);
+    const ir::Value operands[] = {normed, normed, normed};
+    x = x + attention(operands);
+    return x + feed_forward(norm2(x));
+  }
+};
+
+struct Gpt : nn::Cell {
+  Gpt(int layers, int stages, const nn::TransformerParallel& parallel)
+      : words(child<nn::VocabEmbedding>("words", kVocabulary, kHidden)) {
+    words.set_stage(0);
+    for (int i = 0; i < layers; ++i) {
+      blocks.push_back(&child<Block>(fmt::format("block{}", i), parallel));
+      blocks.back()->set_stage(i * stages / layers);
+    }
+    head.set_stage(stages - 1);
+  }
+  nn::VocabEmbedding& words;
+  std::vector<Block*> blocks;
+  nn::Dense& head = child<nn::Dense>("head", kHidden, kVocabulary, nn::DenseOptions{.has_bias = false});
+  using Cell::construct;
+  ir::Value construct(ir::Value ids) override {
+    ir::Value x = words(ids);
+    for (Block* block : blocks) x = (*block)(x);
+    return head(ops::reshape(x, {-1, kHidden}));
+  }
+};
+
+TEST(PipelinePlan, OfNinetySixLayersHasOneGraphForAllMicroBatches) {
+  constexpr int kStages = 8;
+  constexpr int kMicroBatches = 64;
+  Gpt network(96, kStages, nn::TransformerOpParallelConfig{.data_parallel = 8, .model_parallel = 8});
+  nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
+  nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+  const std::vector<session::InputSpec> inputs = {{"ids", {DType::kI32, {8, kTokens}}},
+                                                  {"label", {DType::kI32, {8 * kTokens}}}};
+  const auto micro = session::trace_train_step(network, &loss, optimizer, inputs, {.training = true},
+                                               {.sens = 1.0 / kMicroBatches, .part = session::StepPart::kAccumulate});
+  const auto update = session::trace_update(network, &loss, optimizer, {.training = true});
+  StageOptions stages{.num_stages = kStages};
+  const auto trainable = network.trainable_parameters();
+  const auto accumulators = nn::gradient_accumulators(trainable);
+  CompileOptions options;
+  options.plan.batch_by_default = true;
+  for (size_t i = 0; i < trainable.size(); ++i) {
+    stages.accumulators[accumulators[i].full_name()] = trainable[i]->full_name();
+    options.plan.partial_states.insert(accumulators[i].full_name());
+  }
+  const mesh::Mesh mesh({{"data", 64}});
+  auto plan = plan_stages(micro, &update, mesh, {}, stages, options);
+  const auto chosen = choose_schedule(plan, stages, kMicroBatches, "1f1b", example_profile());
+  const auto messages = stage_messages(plan.micro.graph, plan.placement);
+  EXPECT_EQ(messages.size(), 2U * (kStages - 1));  // activations and their gradients
+  const auto programs =
+      make_programs(chosen.found.schedule, messages, {.micro_batches = kMicroBatches, .receive_ahead = 1});
+  EXPECT_EQ(programs[0].slots, kStages + 1);
+  EXPECT_EQ(programs[kStages - 1].slots, 2);
+  // One rank's program, down to bytes.
+  const int stage = 3;
+  const auto parts = cut_stage(plan.micro.graph, plan.micro.plan, plan.placement, stage, plan.ranks_of(stage));
+  ASSERT_EQ(parts.phases.size(), 2U);
+  for (const auto& phase : parts.phases) {
+    Compiled compiled;
+    compiled.logical = phase.part.graph;
+    compiled.plan = phase.part.plan;
+    const int rank = plan.ranks_of(stage)[5];
+    compile_rank(compiled, rank, layout_of(compiled, rank), ops::FakeKernelCatalogue(), options);
+    EXPECT_FALSE(compiled.schedule.steps.empty());
+  }
+}
+
+}  // namespace
+}  // namespace tessera::compiler
