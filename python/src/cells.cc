@@ -298,6 +298,11 @@ Of several paths below the first counts. A cell keeps else the path over the cel
       },
       "id"_a);
   cell.def(
+      "set_stage", [](nb::handle self, int stage) { nb::cast<nn::Cell&>(self).set_stage(stage); }, "stage"_a,
+      R"(The pipeline stage, from 0, on which this cell and those below it are computed, unless one of those names its own.
+
+Has a meaning in pipeline_parallel only. Raises InvalidArgument for a negative one.)");
+  cell.def(
       "recompute",
       [](nb::object self, bool collectives, bool parameters) {
         nb::cast<nn::Cell&>(self).recompute(

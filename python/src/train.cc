@@ -465,6 +465,34 @@ train::AutomaticPlanOptions search_options(const nb::dict& given) {
   return options;
 }
 
+train::PipelineOptions pipeline_options(const nb::dict& given) {
+  train::PipelineOptions options;
+  for (const auto& [key, value] : given) {
+    const auto name = nb::cast<std::string>(nb::str(key));
+    const Entry entry{"pipeline", name, value};
+    if (name == "stages") {
+      options.stages = static_cast<int>(entry.whole_number(1, kMaxInt));
+    } else if (name == "micro_batches") {
+      options.micro_batches = entry.whole_number(1, kMaxInt);
+    } else if (name == "schedule") {
+      options.schedule = entry.text();
+    } else if (name == "sum_losses") {
+      options.sum_losses = entry.truth();
+    } else if (name == "receive_ahead") {
+      options.receive_ahead = static_cast<int>(entry.whole_number(0, kMaxInt));
+    } else if (name == "profile") {
+      const auto path = entry.text();
+      options.profile = compiler::parse_profile(FileSystem::local().read_text(path), path);
+    } else {
+      throw InvalidArgument(
+          "pipeline: there is no \"{}\"; there are stages, micro_batches, schedule, sum_losses, receive_ahead and "
+          "profile",
+          name);
+    }
+  }
+  return options;
+}
+
 void bind_train(nb::module_& m) {
   bind_search(m);
   bind_callbacks(m);
@@ -474,11 +502,15 @@ Model(network, loss, optimizer): the last column of a data set is the label, whi
 makes of the others. Without a loss the network's own result is the loss. metrics: accuracy, top_1_accuracy,
 top_5_accuracy, loss, mae, mse. parallel_mode: stand_alone, data_parallel (equal to one device on the global batch),
 hybrid_parallel (the network combines its slices by collectives of its own), semi_auto_parallel (operators are split as
-their strategies say), auto_parallel (a search decides; strategies hold). See help(Model.train).
+their strategies say), auto_parallel (a search decides; strategies hold), pipeline_parallel (cells are on stages, see
+Cell.set_stage; within a stage as in semi_auto_parallel). See help(Model.train).
 
 search, of auto_parallel: {"algorithm": "certified", "dynamic_programming" or "recursive_programming", "rounds": 50,
 "timeout": seconds, "max_axes": 2, "fully_use_devices": False, "slice_align_size": 1, "profile": a machine profile's file,
 "save": a file for the plan, "load": a plan's file, in place of a search}. Equal on all ranks; docs/planning.md.
+
+pipeline, of pipeline_parallel: {"stages": 2, "micro_batches": 4, "schedule": "auto", "gpipe", "1f1b", "zb_h1" or
+"zb_h2", "sum_losses": False, "receive_ahead": 1, "profile": a machine profile's file}; docs/pipelines.md.
 
 precision: what the network computes in, float32, bfloat16 or float16 (with a dynamic loss scale); or amp_level: O0, O2, O3,
 auto; docs/mixed_precision.md. loss_scale: nn.dynamic_loss_scale() or nn.fixed_loss_scale(). memory_limit of a rank's values and
@@ -500,7 +532,7 @@ is trained.)",
          std::optional<bool> keep_batchnorm_fp32, const std::optional<nn::LossScale>& loss_scale,
          nb::handle memory_limit, const std::string& kernels, const std::string& kernel_cache, bool fuse, bool overlap,
          int num_threads, bool reference_kernels, bool debug, const nb::dict& search, bool sliced_parameters,
-         const std::string& job_name, const std::vector<nn::Parameter*>& states) {
+         const std::string& job_name, const std::vector<nn::Parameter*>& states, const nb::dict& pipeline) {
         train::ModelOptions options{.parallel_mode = train::parse_parallel_mode(parallel_mode),
                                     .gradient_accumulation_steps = accumulation,
                                     .full_batch = full_batch,
@@ -524,6 +556,7 @@ is trained.)",
         if (!fuse) options.session.fusions = compiler::Fusions::none();
         options.session.overlap = overlap;
         options.automatic = search_options(search);
+        options.pipeline = pipeline_options(pipeline);
         options.session.num_threads = num_threads;
         options.session.reference_kernels = reference_kernels;
         options.session.debug = debug;
@@ -543,8 +576,8 @@ is trained.)",
       "keep_batchnorm_fp32"_a = nb::none(), "loss_scale"_a = nb::none(), "memory_limit"_a = nb::none(),
       "kernels"_a = "fixed", "kernel_cache"_a = "", "fuse"_a = true, "overlap"_a = true, "num_threads"_a = 0,
       "reference_kernels"_a = false, "debug"_a = false, "search"_a = nb::dict(), "sliced_parameters"_a = false,
-      "job_name"_a = "", "states"_a = nb::make_tuple(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
-      nb::keep_alive<1, 4>());
+      "job_name"_a = "", "states"_a = nb::make_tuple(), "pipeline"_a = nb::dict(), nb::keep_alive<1, 2>(),
+      nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>());
   model.def(
       "train",
       [](PythonModel& self, int64_t epochs, const data::Dataset& dataset,

@@ -106,7 +106,6 @@ REFUSED = {
         *[(parallel(**{key: value}), ValueError, f"'{key}' must be in range") for key, value in (
             ("device_num", 0), ("device_num", 4097), ("global_rank", -1), ("global_rank", 4096), ("pipeline_stages", 0),
             ("grad_accumulation_step", 0), ("optimizer_weight_shard_size", 1), ("optimizer_weight_shard_size", 0))],
-        (parallel(pipeline_stages=2), RuntimeError, "waits for pipeline stages"),
         *[(parallel(**{key: "8"}), TypeError, f"'{key}' must be int") for key in (
             "device_num", "global_rank", "pipeline_stages", "grad_accumulation_step", "optimizer_weight_shard_size")],
         *[(parallel(**{key: 1}), TypeError, f"'{key}' must be bool") for key in (
@@ -449,7 +448,6 @@ REFUSED = {
         (lambda: config(vocab_emb_dp=1), TypeError, "'vocab_emb_dp' must be bool"),
         (lambda: config(optimizer_shard=1), TypeError, "'optimizer_shard' must be bool"),
         (lambda: config(recompute=1), TypeError, "'recompute' must be a TransformerRecomputeConfig"),
-        (lambda: config(pipeline_stage=2), RuntimeError, "waits for pipeline stages"),
         (lambda: nn.transformer.VocabEmbedding(0, 4), ValueError, "'vocab_size' must be greater than 0"),
         (lambda: nn.transformer.VocabEmbedding(4, 4, 1), TypeError, "'parallel_config' must be"),
         (lambda: nn.transformer.AttentionMask(0), ValueError, "'seq_length' must be greater than 0"),

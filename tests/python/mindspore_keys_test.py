@@ -20,7 +20,7 @@ VALUES = {
 # What these ask for is done in any case, or said elsewhere where it is not.
 ELSEWHERE = {
     "enable_alltoall": "redistribution takes all_to_all where that moves fewer bytes",
-    "pipeline_stages": "more than one is refused",
+    "pipeline_stages": "more than one makes a pipeline in semi-automatic parallel, and is refused in other modes",
     "parallel_mode": "it is the mode",
     "auto_parallel_search_mode": "a name of search_mode",
 }

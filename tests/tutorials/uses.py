@@ -255,6 +255,32 @@ BUILT = """
 assert rank_id != 0 or device_num == 1 or os.path.exists('../dst_strategy.ckpt')
 assert net.dense.weight.shape == (8 // device_num, 16)  # a slice
 """
+A_STAGED_NETWORK = Given("`full_batch=True`, `Net` with two stages, `dataset`", """
+import os
+import numpy as np
+import mindspore as ms
+import mindspore.communication
+from mindspore import nn, ops
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Dense(16, 12), nn.Dense(12, 8)
+        self.first.pipeline_stage, self.second.pipeline_stage = 0, 1
+        self.square, self.mean = ops.Square(), ops.ReduceMean()
+    def construct(self, x, y):
+        return self.mean(self.square(self.second(self.first(x)) - y))
+ms.communication.init()
+ms.set_auto_parallel_context(full_batch=True)
+rows = np.random.RandomState(3).rand(32, 16).astype(np.float32)
+dataset = ms.dataset.NumpySlicesDataset({'x': rows, 'y': rows[:, :8]}, shuffle=False).batch(8)
+callback_size = 4
+""")
+PIPELINE_TRAINED = """
+saved = ms.load_checkpoint('../src_checkpoints/rank_{}/src_checkpoint-2_4.ckpt'.format(rank_id))
+weights = [name for name in saved if name.endswith('weight') and not name.startswith('moments')]
+assert weights == (['first.weight', 'second.weight'] if device_num == 1 else [['first.weight', 'second.weight'][2 * rank_id // device_num]]), weights
+assert device_num == 1 or rank_id % (device_num // 2) != 0 or os.path.exists('../src_pipeline_strategys/src_strategy%d.ckpt' % rank_id)
+"""
 A_PREDICTION = """
 import os
 import numpy as np
@@ -344,6 +370,7 @@ USES = [
     Use("004", 6, "load and train on", (A_NETWORK, MOMENTUM, A_SLICE), check=BUILT),
     Use("004", 7, "load and predict", (DATA_TO_PREDICT, MOMENTUM, A_SLICE), ("model.predict(2, predict_data)", "model.predict(predict_data)",
         "prediction has no epochs"), check=BUILT + PREDICTED),
-    Use("004", 8, "train a pipeline", (A_NETWORK, MOMENTUM, imports("from mindspore.nn import PipelineCell")), waits="pipeline stages"),
+    Use("004", 8, "train a pipeline", (A_STAGED_NETWORK, MOMENTUM, imports("from mindspore.nn import PipelineCell")),
+        ('src_strategy{}.ckpt")', 'src_strategy{}.ckpt".format(rank_id))', "stages write one file each"), check=PIPELINE_TRAINED),
     Use("004", 9, "merge a pipeline's strategies", (A_PIPELINE,), check=PIPELINE_TRANSFORMED),
 ]

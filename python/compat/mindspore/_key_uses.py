@@ -39,6 +39,7 @@ USES = {
     "parallel_optimizer_config": Use((_DATA, _SEMI), (), _ONLY_MODEL),
     "optimizer_weight_shard_size": Use((_DATA, _SEMI), (), _ONLY_MODEL),
     "optimizer_weight_shard_aggregated_save": Use((), (), "integrated_save of a checkpoint says whether it is whole"),
+    # More than one is refused in the other modes.
     "pipeline_stages": Use(_ALL, _ALL),
     "grad_accumulation_step": Use((), _ALL, "a training step with accu_grads reads it"),
     "all_reduce_fusion_config": Use((), (), _NO_FUSION),

@@ -244,8 +244,6 @@ def _check_parallel(key, value):
         _check_dataset_strategy(value)
     if key == "parallel_optimizer_config":
         _check_optimizer_config(value)
-    if key == "pipeline_stages" and value > 1:
-        raise RuntimeError("pipeline_stages > 1 waits for pipeline stages, which Tessera does not have yet")
 
 
 def set_auto_parallel_context(**kwargs):

@@ -228,7 +228,8 @@ class Cell(tessera.nn.Cell):
 
     @property
     def pipeline_stage(self):
-        """What a script has set, else 0; without effect, for there is one stage. TypeError unless an int, ValueError for a negative one."""
+        """The stage that computes this cell, and those below it that have none of their own; 0 where none is set. TypeError unless an int,
+        ValueError for a negative one."""
         return self.__dict__.get("_pipeline_stage", 0)
 
     @pipeline_stage.setter
@@ -238,6 +239,7 @@ class Cell(tessera.nn.Cell):
         if value < 0:
             raise ValueError("For 'Cell', the property 'pipeline_stage' can not be less than 0.")
         self.__dict__["_pipeline_stage"] = value
+        self.set_stage(value)
 
     @property
     def param_prefix(self):
@@ -256,8 +258,27 @@ class Cell(tessera.nn.Cell):
                                   "cell.matmul.shard(...), or let the search of auto_parallel decide")
 
     def infer_param_pipeline_stage(self):
-        """The trainable parameters, which are all of the one stage."""
-        return self.trainable_params()
+        """The trainable parameters of this rank's stage. RuntimeError for one whose cell has no stage, where there are several."""
+        stages = context.get_auto_parallel_context("pipeline_stages")
+        if stages == 1:
+            return self.trainable_params()
+        own = tessera.cluster.rank() // max(tessera.cluster.size() // stages, 1)
+        of_stage = {}
+
+        def walk(cell, stage):
+            stage = cell.__dict__.get("_pipeline_stage", stage)
+            for parameter in tessera.nn.Cell.trainable_parameters(cell):
+                if stage is not None:
+                    of_stage[id(parameter)] = stage  # the innermost cell says it last
+            for child in cell.cells():
+                walk(child, stage)
+
+        walk(self, None)
+        for parameter in self.trainable_params():
+            if id(parameter) not in of_stage:
+                raise RuntimeError(f"The parameter {parameter.name} does not belong to any stage, please check whether the cell where the param "
+                                   "locates has been set pipeline_stage. Otherwise, the parameter should use add_pipeline_stage to add its stage information")
+        return [parameter for parameter in self.trainable_params() if of_stage[id(parameter)] == own]
 
     def set_grad(self, requires_grad=True):
         """Gradients are made where training asks for them. Returns itself."""

@@ -11,6 +11,7 @@ from mindspore.context import ParallelMode  # noqa: F401
 from mindspore.dataset.datasets import native_dataset
 from mindspore.nn.cell import Cell
 from mindspore.nn.normalization import sees_all_rows
+from mindspore.nn.wrap.micro_batches import PipelineCell
 from mindspore.train.amp import check_level
 from mindspore.train.callback import Adapter, Callback, CountsOn, LossMonitor, ModelCheckpoint, _InternalCallbackParam, entered
 from mindspore.train.cell_training import train_by_cell
@@ -49,6 +50,21 @@ for _name in ("train", "train_step", "eval", "predict", "build", "build_predict"
     setattr(_TracedAsMade, _name, _traced_as_made(_name))
 
 
+def _in_stages(network, options, trains):
+    """The network that is traced: with pipeline stages that of a PipelineCell, whose micro_size becomes an option."""
+    if "pipeline" not in options:
+        return network
+    stages = options["pipeline"]["stages"]
+    if isinstance(network, PipelineCell):
+        if network.micro_size < stages:
+            raise RuntimeError(f"For 'PipelineCell', micro_size {network.micro_size} must not be less than the {stages} pipeline stages")
+        options["pipeline"]["micro_batches"] = network.micro_size
+        return network.network
+    if trains:
+        raise RuntimeError(f"pipeline_stages={stages} needs nn.PipelineCell(network, micro_size), of the network with its loss")
+    return network
+
+
 class Model:
     """A network with a loss and an optimizer."""
 
@@ -68,6 +84,7 @@ class Model:
         self._evaluation = None if eval_network is None else NetworkEvaluation(eval_network, eval_indexes)
         self._metrics = Metrics(metrics, all_own=eval_network is not None)
         self._options = parallel_options()
+        self._traced = _in_stages(network, self._options, trains=optimizer is not None)
         self._parallel_mode = context.get_auto_parallel_context("parallel_mode")
         self._native = None
         self._built_for = (None, None)  # data set and epochs of build()
@@ -83,7 +100,7 @@ class Model:
 
     def _make(self, optimizer, options):
         with context.traced_in(self._parallel_mode):
-            model = _TracedAsMade(self._network, self._loss_fn, optimizer, metrics=self._metrics.native,
+            model = _TracedAsMade(self._traced, self._loss_fn, optimizer, metrics=self._metrics.native,
                                   **options, **self._precision, **session_options())
         model.traced_for = self._parallel_mode
         return model

@@ -28,6 +28,8 @@ def parallel_options():
     if mode != ParallelMode.STAND_ALONE:
         tessera.cluster.init()
     context.say_unused()
+    if get("pipeline_stages") > 1 and tessera.cluster.size() > 1:  # one rank has all stages
+        return _pipeline_options(get, mode)
     if mode == ParallelMode.STAND_ALONE:
         return {}
     options = {"parameter_broadcast": get("parameter_broadcast")}
@@ -52,6 +54,22 @@ def parallel_options():
                       "strategy_ckpt_save_file": get("strategy_ckpt_save_file"),
                       "strategy_ckpt_load_file": _strategies_to_repeat(get("strategy_ckpt_load_file")),
                       "group_ckpt_save_file": get("group_ckpt_save_file") or os.environ.get("GROUP_INFO_FILE", "")}
+
+
+def _pipeline_options(get, mode):
+    """Of stages: as many ranks for each, semi-automatic parallel within. The micro-batches are the network's to say."""
+    stages = get("pipeline_stages")
+    if mode != ParallelMode.SEMI_AUTO_PARALLEL:
+        raise RuntimeError(f"pipeline_stages={stages} needs parallel_mode=semi_auto_parallel, not {mode}")
+    if not get("full_batch"):
+        raise RuntimeError(f"pipeline_stages={stages} needs full_batch=True: every rank reads the whole batch, and takes of it what its stage reads")
+    for key in ("strategy_ckpt_load_file", "group_ckpt_save_file"):
+        if get(key):
+            raise RuntimeError(f"{key} is not available with pipeline_stages={stages} yet")
+    context.warn_of_gradients_mean(mode)
+    return _optimizer_options(get) | {"parallel_mode": "pipeline_parallel", "strategy_ckpt_save_file": get("strategy_ckpt_save_file"),
+                                      "parameter_broadcast": get("parameter_broadcast"),
+                                      "pipeline": {"stages": stages, "schedule": "1f1b", "sum_losses": True}}
 
 
 def _optimizer_options(get):
@@ -85,6 +103,8 @@ def search_options():
 def spread_options(who):
     """How a training step that is a cell or a function is split over the ranks, for tessera's Cell.spread."""
     context.say_unused(by_step=True)
+    if context.get_auto_parallel_context("pipeline_stages") > 1:
+        raise RuntimeError(f"For '{who}', pipeline_stages > 1 is not available: give nn.PipelineCell(network, micro_size) and the optimizer to a Model")
     if not isinstance(context.get_auto_parallel_context("dataset_strategy"), str):
         raise RuntimeError(f"For '{who}', a dataset_strategy of tuples is not available: give the network, its loss and the optimizer to a Model")
     searches = context.get_auto_parallel_context("parallel_mode") == ParallelMode.AUTO_PARALLEL and not propagates()

@@ -30,10 +30,16 @@ class _InPieces(Cell):
 
 
 class PipelineCell(_InPieces):
-    """The sum of the network's results for micro_size pieces of the batch, one after the other: there is one stage."""
+    """The sum of the network's results for micro_size pieces of the batch, one after the other. With pipeline_stages > 1 a Model has them
+    pass through the stages instead; the loss and its gradients are that sum all the same."""
 
     def __init__(self, network, micro_size):
         super().__init__(network, _check.integer("PipelineCell", "micro_size", micro_size, 1))
+
+    @property
+    def micro_size(self):
+        """Into how many pieces the batch is cut."""
+        return self._count
 
 
 class MicroBatchInterleaved(_InPieces):

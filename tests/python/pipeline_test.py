@@ -1,0 +1,148 @@
+"""Pipelines from Python: processes that train in stages have the losses of one that trains alone, by tessera and by mindspore."""
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESSERA = Path(os.environ["TESSERA_BUILD"]) / "bin" / "tessera"
+
+NATIVE = """
+import numpy as np
+import tessera
+from tessera import nn, ops
+
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Dense(4, 8), nn.Dense(8, 3)
+        self.first.set_stage(0)
+        self.second.set_stage(1)
+
+    def construct(self, x):
+        return self.second(ops.tanh(self.first(x)))
+
+
+size = tessera.cluster.size() if RANKS > 1 else 1
+options = {"parallel_mode": "pipeline_parallel", "pipeline": {"stages": 2, "micro_batches": 4, "schedule": SCHEDULE}} if size > 1 else {
+    "gradient_accumulation_steps": 4}
+model = tessera.Model(Net(), nn.MSELoss(), nn.Momentum(learning_rate=0.1, momentum=0.9), seed=3, **options)
+x = np.random.RandomState(1).rand(24, 4).astype(np.float32)
+y = np.random.RandomState(2).rand(24, 3).astype(np.float32)
+rows = tessera.data.tensors({"x": x, "y": y}).batch(8 if size > 1 else 2)
+losses = []
+
+
+class Note(tessera.Callback):
+    def step_end(self, run):
+        losses.append(run.loss)
+
+
+model.train(2, rows, [Note()])
+if size == 1 or tessera.cluster.rank() == 0:
+    print("losses", *losses, flush=True)
+weight = model.predict(x[:2])
+if size == 1 or tessera.cluster.rank() == 0:
+    print("output", *weight.numpy().ravel().tolist(), flush=True)
+"""
+
+MINDSPORE = """
+import numpy as np
+import mindspore as ms
+from mindspore import nn, ops
+from mindspore.communication import init, get_rank
+
+ms.set_seed(1)
+if RANKS > 1:
+    init()
+    ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", full_batch=True, pipeline_stages=2,
+                                 strategy_ckpt_save_file="strategy%d.ckpt" % (get_rank() * 2 // RANKS))
+
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Dense(4, 8, weight_init="ones"), nn.Dense(8, 3, weight_init="ones")
+        self.first.pipeline_stage = 0
+        self.second.pipeline_stage = 1
+
+    def construct(self, x):
+        return self.second(ops.tanh(self.first(x)))
+
+
+net = Net()
+if RANKS > 1:
+    print("stage", get_rank(), *[p.name for p in net.infer_param_pipeline_stage()], flush=True)
+net = nn.PipelineCell(nn.WithLossCell(net, nn.MSELoss()), 4)
+opt = nn.Momentum(net.trainable_params(), 0.02, 0.9)
+x = np.random.RandomState(1).rand(24, 4).astype(np.float32)
+y = np.random.RandomState(2).rand(24, 3).astype(np.float32)
+rows = ms.dataset.NumpySlicesDataset({"x": x, "y": y}, shuffle=False).batch(8)
+losses = []
+
+
+class Note(ms.Callback):
+    def step_end(self, run_context):
+        losses.append(float(run_context.original_args().net_outputs.asnumpy()))
+
+
+ms.Model(net, optimizer=opt).train(2, rows, callbacks=[Note()], dataset_sink_mode=False)
+if RANKS == 1 or get_rank() == 0:
+    print("losses", *losses, flush=True)
+"""
+
+
+def run(script, tmp_path, ranks):
+    (tmp_path / "script.py").write_text(f"RANKS = {ranks}\n" + script)
+    command = [sys.executable, "script.py"]
+    if ranks > 1:
+        command = [str(TESSERA), "run", "-n", str(ranks), *command]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout, done.stderr
+
+
+def numbers(output, word):
+    return [float(number) for number in re.search(rf"{word} (.*)", output)[1].split()]
+
+
+@pytest.mark.parametrize("ranks, schedule", [(2, "1f1b"), (4, "zb_h1")])
+def test_processes_in_stages_have_the_losses_of_one(tmp_path, ranks, schedule):
+    script = f"SCHEDULE = {schedule!r}\n" + NATIVE
+    alone, _ = run(script, tmp_path, 1)
+    stages, _ = run(script, tmp_path, ranks)
+    assert numbers(stages, "losses") == pytest.approx(numbers(alone, "losses"), rel=1e-5)
+    assert numbers(stages, "output") == pytest.approx(numbers(alone, "output"), rel=1e-4)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_pipeline_cell_passes_through_stages(tmp_path, ranks):
+    alone, _ = run(MINDSPORE, tmp_path, 1)
+    stages, _ = run(MINDSPORE, tmp_path, ranks)
+    assert numbers(stages, "losses") == pytest.approx(numbers(alone, "losses"), rel=1e-5)  # sums over the pieces
+    assert "stage 0 first.weight first.bias" in stages
+    assert f"stage {ranks - 1} second.weight second.bias" in stages
+    assert (tmp_path / "strategy0.ckpt").exists() and (tmp_path / "strategy1.ckpt").exists()
+
+
+def test_what_does_not_fit_is_refused(fresh_context, monkeypatch):
+    import mindspore as ms
+    import tessera
+    from mindspore import nn
+    net = nn.Dense(2, 2)
+    opt = nn.Momentum(net.trainable_params(), 0.1, 0.9)
+    monkeypatch.setattr(tessera.cluster, "size", lambda: 2)  # one rank has all stages
+    ms.set_auto_parallel_context(pipeline_stages=2, parallel_mode="data_parallel")
+    with pytest.raises(RuntimeError, match="pipeline_stages=2 needs parallel_mode=semi_auto_parallel"):
+        ms.Model(nn.PipelineCell(net, 2), optimizer=opt)
+    ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel")
+    with pytest.raises(RuntimeError, match="pipeline_stages=2 needs full_batch=True"):
+        ms.Model(nn.PipelineCell(net, 2), optimizer=opt)
+    ms.set_auto_parallel_context(full_batch=True)
+    with pytest.raises(RuntimeError, match=r"needs nn.PipelineCell\(network, micro_size\)"):
+        ms.Model(net, nn.MSELoss(), opt)
+    with pytest.raises(RuntimeError, match="micro_size 1 must not be less than the 2 pipeline stages"):
+        ms.Model(nn.PipelineCell(net, 1), optimizer=opt)
