@@ -203,7 +203,6 @@ class PipelineBuilder {
     session_.made_groups_.push_back(unused);
     if (it->second == nullptr) return nullptr;
     it->second->set_driver(comm::Communicator::Driver::kDriven);
-    it->second->share_core();
     return it->second;
   }
 
