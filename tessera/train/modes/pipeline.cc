@@ -32,7 +32,7 @@ class Pipeline final : public OneGraph {
   bool takes_whole_batches() const override { return true; }
 
   compiler::ShardingHints plan_values(session::Session& session, const InputSpecs& inputs) override {
-    return plan(session, inputs, cells_.optimizer != nullptr).layouts(stage_options());
+    return plan_step(session, inputs, cells_.optimizer != nullptr).layouts(stage_options());
   }
   std::optional<compiler::Compiled> plan_training(session::Session&, const ir::Graph&, const InputSpecs&) override {
     return std::nullopt;
@@ -41,7 +41,7 @@ class Pipeline final : public OneGraph {
                                                const InputSpecs& inputs) const override {
     const bool trains = graph.find_output("output") == nullptr;
     if (!trains) return session.compile_stages(plan_forward(session, graph, input_hints(inputs)), pipelined(1));
-    auto staged = plan(session, inputs, true);
+    auto staged = plan_step(session, inputs, true);
     if (!is_recorded_) recorded_ = strategies_of(staged);
     auto executable = session.compile_stages(std::move(staged), pipelined(micro_batches()));
     auto& step = static_cast<session::PipelinedStep&>(*executable);
@@ -170,7 +170,7 @@ class Pipeline final : public OneGraph {
     return micro;
   }
 
-  compiler::StagedPlan plan(session::Session& session, const InputSpecs& inputs, bool trains) const {
+  compiler::StagedPlan plan_step(session::Session& session, const InputSpecs& inputs, bool trains) const {
     const auto precision = precision_of(options_);
     if (!trains) {
       const auto settings_of = settings(false);
