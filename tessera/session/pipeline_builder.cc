@@ -11,7 +11,6 @@
 
 namespace tessera::session {
 
-using compiler::kEveryStage;
 using pipeline::PhaseKind;
 
 class PipelineBuilder {

@@ -276,7 +276,9 @@ dataset = ms.dataset.NumpySlicesDataset({'x': rows, 'y': rows[:, :8]}, shuffle=F
 callback_size = 4
 """)
 PIPELINE_TRAINED = """
-saved = ms.load_checkpoint('../src_checkpoints/rank_{}/src_checkpoint-2_4.ckpt'.format(rank_id))
+import glob
+# An earlier block of the page has saved under this name: the newer one has a number.
+saved = ms.load_checkpoint(max(glob.glob('../src_checkpoints/rank_{}/src_checkpoint*-2_4.ckpt'.format(rank_id)), key=os.path.getmtime))
 weights = [name for name in saved if name.endswith('weight') and not name.startswith('moments')]
 assert weights == (['first.weight', 'second.weight'] if device_num == 1 else [['first.weight', 'second.weight'][2 * rank_id // device_num]]), weights
 assert device_num == 1 or rank_id % (device_num // 2) != 0 or os.path.exists('../src_pipeline_strategys/src_strategy%d.ckpt' % rank_id)
