@@ -26,8 +26,8 @@ enum class OptionUse {
 class OptionUses {
  public:
   template <std::same_as<OptionUse>... Uses>
-    requires(sizeof...(Uses) == kNumParallelModes)
-  constexpr OptionUses(Uses... uses) : by_mode_{uses...} {}  // NOLINT: a row of the table is written as a list
+  requires(sizeof...(Uses) == kNumParallelModes) constexpr OptionUses(Uses... uses)
+      : by_mode_{uses...} {}  // NOLINT: a row of the table is written as a list
 
   constexpr OptionUse in(ParallelMode mode) const { return by_mode_[static_cast<size_t>(mode)]; }
 
