@@ -132,8 +132,8 @@ def test_a_transformer_goes_on_from_its_checkpoint_and_evaluates_it(tmp_path, la
 
 
 def test_a_transformer_learns_the_made_up_language(tmp_path, language):
-    """In minutes on two cores; measured: BLEU 100."""
-    out, _ = job.run([job.BIN / "transformer_wmt14", *texts(language, "train", "test"), *TRANSFORMER, "--epochs", 12, "--num_threads", 1, "--min_bleu", 90],
+    """Measured: BLEU 100 after 17 seconds of one core."""
+    out, _ = job.run([job.BIN / "transformer_wmt14", *texts(language, "train", "test"), *TRANSFORMER, "--epochs", 15, "--num_threads", 1, "--min_bleu", 90],
                      tmp_path, timeout=1800)
     assert float(re.search(r"BLEU ([\d.]+)", out)[1]) >= 90
 
