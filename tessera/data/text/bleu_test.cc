@@ -20,7 +20,7 @@ std::string joined(const std::vector<std::string>& tokens) {
   return text;
 }
 
-// What sacrebleu 2.6.0 says of these; tests/python/bleu_judge.py asks it about far more.
+// What sacrebleu 2.6.0 says of these; tests/python/text_test.py asks it about far more.
 
 TEST(Tokens13a, ArePunctuationAndWords) {
   EXPECT_EQ(joined(tokenize_13a("\"Hello,\" he said; it's 3,500.25 (or 5-6)...")),
