@@ -19,10 +19,9 @@ Rewriter::Rewriter(const ir::Graph& from)
 }
 
 Value Rewriter::at(ValueId old) const {
-  // Handles made before to_ was returned by value would point elsewhere; ids stay.
-  const Value value = values_[static_cast<size_t>(old)];
+  const Value& value = values_[static_cast<size_t>(old)];
   check(static_cast<bool>(value), "a pass uses a value that it has dropped");
-  return const_cast<ir::Graph&>(to_).value(value.id());
+  return value;
 }
 
 void Rewriter::set_origin(NodeId node) {
@@ -42,12 +41,16 @@ void Rewriter::copy(NodeId node) {
   const auto results = to_.add_node(old.op, inputs, old.attributes, types);
   nodes_[static_cast<size_t>(node)] = to_.num_nodes() - 1;
   ir::Node& made = to_.mutable_node(to_.num_nodes() - 1);
-  made.strategy = old.strategy;
-  made.recompute = old.recompute;
-  made.stage = old.stage;
-  made.again = old.again;
-  made.compute_dtype = old.compute_dtype;
+  copy_marks(old, made);
   for (size_t i = 0; i < results.size(); ++i) set(old.outputs[i], results[i]);
+}
+
+void copy_marks(const ir::Node& from, ir::Node& to) {
+  to.strategy = from.strategy;
+  to.recompute = from.recompute;
+  to.stage = from.stage;
+  to.again = from.again;
+  to.compute_dtype = from.compute_dtype;
 }
 
 ir::Graph Rewriter::finish() {

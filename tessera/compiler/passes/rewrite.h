@@ -7,6 +7,9 @@
 
 namespace tessera::compiler {
 
+// What a node says beside its operator, attributes and operands; `again` and `recompute` included.
+void copy_marks(const ir::Node& from, ir::Node& to);
+
 class Rewriter {
  public:
   explicit Rewriter(const ir::Graph& from);

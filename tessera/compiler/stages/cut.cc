@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/compiler/passes/rewrite.h"
 
 namespace tessera::compiler {
 namespace {
@@ -45,10 +46,8 @@ class PartBuilder {
     part_.graph.set_origin({});
     nodes_[at] = part_.graph.num_nodes() - 1;
     Node& made = part_.graph.mutable_node(nodes_[at]);
-    made.strategy = node.strategy;
-    made.recompute = node.recompute;
+    copy_marks(node, made);
     made.again = node.again && forward != ir::kNone;
-    made.compute_dtype = node.compute_dtype;
     part_.plan.operands.push_back(plan_.operands[at]);
     part_.plan.factors.push_back(plan_.factors[at]);
     part_.plan.node_mesh.push_back(plan_.node_mesh[at]);
@@ -267,13 +266,17 @@ std::string slot_name(const Graph& graph, ValueId v) {
   return fmt::format("slot.{}", v);
 }
 
-mesh::Mesh on_ranks(const mesh::Mesh& mesh, const std::vector<int>& ranks) {
-  check_equal(mesh.ranks().size(), ranks.size(), "ranks of a stage");
+mesh::Mesh with_ranks(const mesh::Mesh& mesh, std::vector<int> ranks) {
   std::vector<mesh::Axis> axes;
   for (int i = 0; i < mesh.num_axes(); ++i) axes.push_back(mesh.axis(i));
+  return mesh::Mesh(std::move(axes), std::move(ranks));
+}
+
+mesh::Mesh on_ranks(const mesh::Mesh& mesh, const std::vector<int>& ranks) {
+  check_equal(mesh.ranks().size(), ranks.size(), "ranks of a stage");
   std::vector<int> moved;
   for (const int rank : mesh.ranks()) moved.push_back(ranks.at(static_cast<size_t>(rank)));
-  return mesh::Mesh(std::move(axes), std::move(moved));
+  return with_ranks(mesh, std::move(moved));
 }
 
 StageParts cut_stage(const Graph& graph, const Plan& plan, const StagePlacement& placement, int stage,

@@ -52,6 +52,8 @@ StageParts cut_stage(const ir::Graph& graph, const Plan& plan, const StagePlacem
 PlannedPart cut_outputs(const ir::Graph& graph, const Plan& plan, const std::vector<std::string>& outputs,
                         const std::vector<int>& ranks);
 
+// The same grid of other ranks.
+mesh::Mesh with_ranks(const mesh::Mesh& mesh, std::vector<int> ranks);
 // The mesh on other ranks: rank i becomes ranks[i].
 mesh::Mesh on_ranks(const mesh::Mesh& mesh, const std::vector<int>& ranks);
 

@@ -16,6 +16,9 @@ using ir::Program;
 using ir::ValueId;
 using pipeline::PhaseKind;
 
+// FindOptions::effort of a step: less than the search's own, because every rank waits for it when training begins.
+constexpr int64_t kEffort = 200'000;
+
 int64_t nanoseconds(double seconds) { return std::max<int64_t>(1, std::llround(seconds * 1e9)); }
 
 // Of the first rank of any stage.
@@ -211,7 +214,7 @@ ChosenSchedule choose_schedule(StagedPlan& plan, const StageOptions& stages, int
   };
   const auto find = [&](bool split) -> ChosenSchedule {
     place(split);
-    return {pipeline::find_schedule(pipeline_problem(plan, micro_batches, profile), name, {.effort = 200'000}), split};
+    return {pipeline::find_schedule(pipeline_problem(plan, micro_batches, profile), name, {.effort = kEffort}), split};
   };
   if (name != "auto") return find(name.starts_with("zb_"));
   auto split = find(true);

@@ -48,8 +48,7 @@ class UpdateOwners {
   void run() {
     for (const auto& output : graph_.outputs()) {
       if (graph_.find_input(output.name) == nullptr) continue;
-      const auto [stage, owner] = stage_of(output.value);
-      (void)owner;
+      const int stage = stage_of(output.value).first;
       const auto it = values_.find(output.name);
       const int own = it == values_.end() || it->second == kEveryStage ? stage : it->second;
       if (stage != own && stage != kEveryStage) refuse(output.name, own, stage);
