@@ -23,7 +23,7 @@ class PipelineBuilder {
         trains_(plan.update.graph.num_nodes() > 0),
         stage_(context_.rank() / plan.ranks_per_stage()) {}
 
-  std::unique_ptr<Executable> run() {
+  std::unique_ptr<PipelinedStep> run() {
     make_programs();
     cut();
     lay_out();
@@ -94,7 +94,6 @@ class PipelineBuilder {
         accumulators_.push_back(name);
       }
     }
-    slot_begin_ = layout_.bytes;
     for (const auto& value : slot_) layout_.add(value.name, local_type(value.type, value.layout));
     ir::PersistentLayout end = layout_;
     end.add("the end of the slot", {DType::kU8, {0}});
@@ -128,6 +127,7 @@ class PipelineBuilder {
       }
       note_forward_states(part.logical);
     }
+    session_.keep_measured_kernels();
   }
 
   // Every rank makes the groups of all stages.
@@ -277,18 +277,16 @@ compiler::StagedPlan Session::plan_stages(const ir::Graph& micro, const ir::Grap
   auto hints = input_hints;
   for (const auto& [name, layout] : splits_) {
     if (static_cast<int>(layout.mesh.ranks().size()) != mesh.size()) continue;
-    std::vector<mesh::Axis> axes;
-    for (int i = 0; i < layout.mesh.num_axes(); ++i) axes.push_back(layout.mesh.axis(i));
-    const int first = *std::min_element(layout.mesh.ranks().begin(), layout.mesh.ranks().end());
     auto ranks = layout.mesh.ranks();
+    const int first = *std::min_element(ranks.begin(), ranks.end());
     for (int& rank : ranks) rank -= first;
-    hints[name] = {mesh::Mesh(std::move(axes), std::move(ranks)), layout.sharding};
+    hints[name] = {compiler::with_ranks(layout.mesh, std::move(ranks)), layout.sharding};
   }
   return compiler::plan_stages(micro, update, mesh, hints, stages,
                                compile_options(static_cast<size_t>(mesh.size()), plan));
 }
 
-std::unique_ptr<Executable> Session::compile_stages(compiler::StagedPlan plan, const PipelinedOptions& options) {
+std::unique_ptr<PipelinedStep> Session::compile_stages(compiler::StagedPlan plan, const PipelinedOptions& options) {
   return PipelineBuilder(*this, plan, options).run();
 }
 

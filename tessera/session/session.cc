@@ -77,6 +77,13 @@ compiler::CompileOptions for_one_rank(compiler::CompileOptions options) {
 
 }  // namespace
 
+executor::Executor& Executable::executor() {
+  if (executor_ == nullptr) {
+    throw InvalidArgument("a step of a pipeline has an executor for each phase and slot: it has none to look at");
+  }
+  return *executor_;
+}
+
 std::vector<mesh::Range> Executable::input_slice(const std::string& name) const {
   const ir::Input* input = compiled_.logical.find_input(name);
   if (input == nullptr) throw InvalidArgument("graph {} has no input \"{}\"", compiled_.logical.name(), name);
@@ -196,10 +203,9 @@ Tensor Session::value(const std::string& name) {
   if (!is_split(name)) return Tensor::copy_of(view(name));
   const mesh::Layout& split = splits_.at(name);
   if (apart_.contains(name)) return value_from(name, split);
-  auto& gather = gathers_[name];
-  if (gather == nullptr) gather = compile_gather(name);
-  gather->run();
-  return Tensor::copy_of(gather->output("whole"));
+  Executable& gather = *gather_of(name);
+  gather.run();
+  return Tensor::copy_of(gather.output("whole"));
 }
 
 // The ranks that have it put it together, the first of them tells all.
@@ -208,14 +214,18 @@ Tensor Session::value_from(const std::string& name, const mesh::Layout& split) {
   if (split.sharding.is_replicated()) {
     whole = is_here(split) ? Tensor::copy_of(view(name)) : Tensor(global_type(name));
   } else {
-    auto& gather = gathers_[name];
-    if (gather == nullptr) gather = compile_gather(name);
+    Executable* gather = gather_of(name);
     if (gather != nullptr) gather->run();
     whole = gather != nullptr ? Tensor::copy_of(gather->output("whole")) : Tensor(global_type(name));
   }
   const TensorView view = whole.view();
   context_.world().broadcast(view.data, view.num_elements(), view.dtype, split.mesh.ranks()[0], "value of " + name);
   return whole;
+}
+
+Executable* Session::gather_of(const std::string& name) {
+  if (!gathers_.contains(name)) gathers_[name] = compile_gather(name);
+  return gathers_.at(name).get();
 }
 
 // A graph: the redistribution that any use of the whole value would make. Null on a rank that has none of it.
@@ -462,10 +472,14 @@ std::unique_ptr<Executable> Session::compile_local(const ir::Graph& graph) {
 std::unique_ptr<Executable> Session::finish(compiler::Compiled compiled) {
   ++num_compiled_;
   auto executor = make_executor(compiled.schedule);
+  keep_measured_kernels();
+  return std::make_unique<Executable>(std::move(compiled), std::move(executor), context_, core_watch_.get());
+}
+
+void Session::keep_measured_kernels() {
   if (kernel_table_ != nullptr && kernels_.finish_measuring() && !options_.kernel_cache.empty()) {
     kernel_table_->save(context_.file_system(), options_.kernel_cache);
   }
-  return std::make_unique<Executable>(std::move(compiled), std::move(executor), context_, core_watch_.get());
 }
 
 std::unique_ptr<executor::Executor> Session::make_executor(const ir::Schedule& schedule) {

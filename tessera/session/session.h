@@ -65,7 +65,8 @@ class Executable {
   Executable& operator=(const Executable&) = delete;
 
   const compiler::Compiled& compiled() const { return compiled_; }
-  executor::Executor& executor() { return *executor_; }
+  // Throws InvalidArgument for a step of a pipeline, which has an executor for each phase and slot.
+  executor::Executor& executor();
   // This rank's memory of a data input and of a result.
   virtual const TensorView& input(const std::string& name) const { return executor_->input(name); }
   virtual const TensorView& output(const std::string& name) const { return executor_->output(name); }
@@ -111,6 +112,8 @@ struct PipelinedOptions {
   compiler::MachineProfile profile = compiler::example_profile();
   compiler::StageOptions stages = {};
 };
+
+class PipelinedStep;
 
 class Session {
  public:
@@ -180,7 +183,7 @@ class Session {
                                    const compiler::StageOptions& stages);
   // A step of a pipeline, or an evaluation where the plan has no update. Values must lie as the plan's layouts() say.
   // Collective.
-  std::unique_ptr<Executable> compile_stages(compiler::StagedPlan plan, const PipelinedOptions& options);
+  std::unique_ptr<PipelinedStep> compile_stages(compiler::StagedPlan plan, const PipelinedOptions& options);
 
   // Graphs so far, those included that initialize values or gather them.
   int64_t num_compiled() const { return num_compiled_; }
@@ -198,11 +201,15 @@ class Session {
   compiler::ShardingHints with_layouts(compiler::ShardingHints hints, const mesh::Mesh& mesh) const;
   comm::Communicator& group_of(const Attributes& attributes);
   std::unique_ptr<Executable> compile_gather(const std::string& name);
+  // Made at the first call; nullptr on a rank that has nothing of the value. Collective then.
+  Executable* gather_of(const std::string& name);
   void make_groups(const compiler::GroupLists& lists);
   comm::Communicator* make_group(const std::string& name, const std::vector<int>& ranks);
   std::unique_ptr<Executable> finish(compiler::Compiled compiled);
   friend class PipelineBuilder;
   std::unique_ptr<executor::Executor> make_executor(const ir::Schedule& schedule);
+  // Ends the measuring of kernels, and keeps what was measured for later sessions.
+  void keep_measured_kernels();
   bool is_here(const mesh::Layout& layout) const;
   Tensor value_from(const std::string& name, const mesh::Layout& split);
   compiler::CompileOptions compile_options() const;

@@ -176,6 +176,7 @@ Graph trace_update(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimizer, 
     optimizer.update(graph, gradients);
   }
   graph.finish_assignments();
+  graph.close();
   return graph;
 }
 

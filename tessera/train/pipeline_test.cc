@@ -201,8 +201,9 @@ TEST_F(PipelineTraining, EachRankHasTheProgramOfItsStage) {
     options.pipeline.micro_batches = 3;
     Model model(context, network, &loss, &optimizer, options);
     model.train(1, samples(kRows));
-    const auto* step = dynamic_cast<session::PipelinedStep*>(model.train_executable());
+    auto* step = dynamic_cast<session::PipelinedStep*>(model.train_executable());
     ASSERT_NE(step, nullptr);
+    EXPECT_THROW(step->executor(), InvalidArgument);  // there are several
     const std::lock_guard lock(mutex);
     texts[context.rank()] = print(step->program());
   });
@@ -242,6 +243,23 @@ TEST_F(PipelineTraining, EachRankHasTheProgramOfItsStage) {
   send backward m2 slot 0 to stage 0
   run update
 )");
+}
+
+TEST_F(PipelineTraining, KeepsMeasuredKernelsForLaterTrainings) {
+  const auto directory = std::filesystem::path(testing::TempDir()) / "pipeline_kernels";
+  std::filesystem::remove_all(directory);
+  run_ranks(2, [&](cluster::Context& context) {
+    Network network(2);
+    nn::MSELoss loss;
+    nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+    auto options = pipeline_of(2);
+    options.session.reference_kernels = false;
+    options.session.kernel_choice = session::KernelChoice::kMeasured;
+    options.session.kernel_cache = directory.string();
+    Model(context, network, &loss, &optimizer, options).train(1, samples(kRows));
+  });
+  EXPECT_TRUE(std::filesystem::exists(directory) && !std::filesystem::is_empty(directory));
+  std::filesystem::remove_all(directory);
 }
 
 std::string refusal(int ranks, const ModelOptions& options, int64_t rows = kRows, int stages_of_network = 2) {

@@ -43,11 +43,10 @@ class Pipeline final : public OneGraph {
     if (!trains) return session.compile_stages(plan_forward(session, graph, input_hints(inputs)), pipelined(1));
     auto staged = plan_step(session, inputs, true);
     if (!is_recorded_) recorded_ = strategies_of(staged);
-    auto executable = session.compile_stages(std::move(staged), pipelined(micro_batches()));
-    auto& step = static_cast<session::PipelinedStep&>(*executable);
-    if (options_.pipeline.sum_losses) step.set_loss_factor(static_cast<double>(micro_batches()));
-    say(step);
-    return executable;
+    auto step = session.compile_stages(std::move(staged), pipelined(micro_batches()));
+    if (options_.pipeline.sum_losses) step->set_loss_factor(static_cast<double>(micro_batches()));
+    say(*step);
+    return step;
   }
   // Until values lie on stages each rank has all of them.
   std::unique_ptr<session::Executable> compile_prediction(session::Session& session, const ir::Graph& graph,
