@@ -258,7 +258,12 @@ Program parse_program(std::string_view text) {
 
 std::vector<std::string> verify_programs(std::span<const Program> programs) {
   std::vector<std::string> faults;
-  for (const Program& program : programs) verify_order(program, faults);
+  for (size_t s = 0; s < programs.size(); ++s) {
+    if (programs[s].stage != static_cast<int>(s)) {
+      faults.push_back(fmt::format("the program of stage {} stands in the place of stage {}", programs[s].stage, s));
+    }
+    verify_order(programs[s], faults);
+  }
   const auto sent = messages(programs, ItemKind::kSend);
   const auto received = messages(programs, ItemKind::kReceive);
   std::set<Lane> lanes;

@@ -81,6 +81,13 @@ TEST(Program, HasAFaultWhereOneEndOfAMessageIsMissing) {
             "stage 0 sends other messages of forward to stage 1 than that receives");
 }
 
+TEST(Program, HasAFaultWhereItStandsInAnothersPlace) {
+  const auto faults = faults_of(kSecond, kFirst);
+  EXPECT_EQ(
+      faults,
+      "the program of stage 1 stands in the place of stage 0\nthe program of stage 0 stands in the place of stage 1");
+}
+
 TEST(Program, HasAFaultWhereStagesWaitForEachOther) {
   const std::string send = "  send forward m0 slot 0 to stage 1\n";
   const std::string await = "  await backward m0 slot 0 from stage 1\n";
