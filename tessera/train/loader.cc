@@ -181,15 +181,22 @@ void Loader::take_elsewhere(const checkpoint::GlobalCheckpoint& loaded, const De
 
 namespace {
 
+// Whether it is what an optimizer or an accumulator keeps of one parameter, as "moments.weight" is.
+bool belongs_to_parameter(const std::string& state, const std::vector<nn::Parameter*>& parameters) {
+  return std::ranges::any_of(parameters, [&](const nn::Parameter* p) { return state.ends_with("." + p->full_name()); });
+}
+
 // What the user gave the optimizer, or as a fixed loss scale, and training only reads: learning rates, momentum. What
 // is no state (weight decay, betas) a checkpoint does not hold: those stay this model's.
 std::map<std::string, std::string> fixed_numbers(ModelCore& core) {
   const auto loss_scale = loss_scale_of(core.options);
+  const auto parameters = core.cells.trainable_parameters();
   std::map<std::string, std::string> numbers;
   for (const auto& state : core.values->states()) {
     if (state.type.shape.ndim() != 0 || !is_floating(state.type.dtype)) continue;
     const auto name = state.full_name();
     if (name == nn::kLossScale && loss_scale && loss_scale->is_dynamic()) continue;
+    if (belongs_to_parameter(name, parameters)) continue;
     numbers[name] = core.values->number_text(name);
   }
   return numbers;

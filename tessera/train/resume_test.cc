@@ -447,6 +447,33 @@ TEST_F(Saves, OverrideNumbersOfTheOptimizerWithAWord) {
   }
 }
 
+// One number, with which all is multiplied.
+struct Scaled : nn::Cell {
+  nn::Parameter& factor = parameter("factor", {DType::kF32, {}}, nn::Init("ones"));
+  using Cell::construct;
+  ir::Value construct(ir::Value x) override { return x * factor.in(x.graph()); }
+};
+
+TEST_F(Saves, OfMomentsThatAreNumbersNothingIsSaid) {
+  const auto context = cluster::single_context(1);
+  const Tensor x = Tensor::full({DType::kF32, {4, 1}}, 2);
+  const auto with_model = [&](const std::function<void(Model&)>& f) {
+    Scaled network;
+    nn::MSELoss loss;
+    nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+    Model model(*context, network, &loss, &optimizer);
+    f(model);
+  };
+  with_model([&](Model& model) {
+    model.train_step({x.view(), Tensor::full({DType::kF32, {4, 1}}, 5).view()}, 4);
+    EXPECT_NE(model.value("moments.factor").item(), 0);
+    model.save_checkpoint(in("x"));
+  });
+  testing::internal::CaptureStderr();
+  with_model([&](Model& model) { model.load_checkpoint(in("x.ckpt")); });
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
 TEST_F(Saves, F36_OfAnotherTrainingAreResumedOnlyWhereTheyAreAccepted) {
   run_ranks(2, [&](cluster::Context& context) {
     nn::MSELoss loss;
