@@ -57,7 +57,13 @@ void CommLane::drain() {
   }
 }
 
-void CommLane::wake() { started_.notify_one(); }
+void CommLane::wake() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!has_next()) return;
+  }
+  started_.notify_one();
+}
 
 void CommLane::run_next(std::unique_lock<std::mutex>& lock) {
   const Task task = std::move(tasks_[static_cast<size_t>(num_ended_ % kMaxPending)]);
