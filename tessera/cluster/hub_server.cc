@@ -166,9 +166,13 @@ struct HubServer::Impl {
       for (const auto& peer : peers) {
         if (peer->is_stranger() && peer != peers.back()) by_host[peer->host].push_back(peer.get());
       }
-      const auto size_of = [](const auto& host) { return host.second.size(); };
-      const auto& most = std::ranges::max_element(by_host, {}, size_of)->second;
-      turn_away(*most[std::uniform_int_distribution<size_t>(0, most.size() - 1)(draws)]);
+      size_t most = 0;
+      for (const auto& [host, of_host] : by_host) most = std::max(most, of_host.size());
+      std::vector<Peer*> too_many;  // of all hosts that have as many
+      for (const auto& [host, of_host] : by_host) {
+        if (of_host.size() == most) too_many.insert(too_many.end(), of_host.begin(), of_host.end());
+      }
+      turn_away(*too_many[std::uniform_int_distribution<size_t>(0, too_many.size() - 1)(draws)]);
     }
   }
 

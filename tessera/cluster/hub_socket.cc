@@ -193,7 +193,7 @@ Socket connect_to(const std::string& address, int64_t timeout_ms) {
   // come more often take each place.
   constexpr int64_t kFirstTryMs = 250;
   constexpr int64_t kLongestTryMs = 4000;
-  for (int64_t try_ms = kFirstTryMs;; try_ms = std::min(2 * try_ms, kLongestTryMs)) {
+  for (int64_t try_ms = kFirstTryMs;;) {
     Socket socket = open_socket(where, address);
     const int reason = connect_by(socket, where, std::min(deadline, deadline_after(try_ms)));
     if (reason == 0) {
@@ -204,6 +204,8 @@ Socket connect_to(const std::string& address, int64_t timeout_ms) {
     if (std::chrono::steady_clock::now() >= deadline) {
       throw IoError("rank 0 does not answer at {} for {} ms: {}", address, timeout_ms, std::strerror(reason));
     }
+    // Who is refused at once comes before rank 0 listens: that says nothing of its queue.
+    if (reason == ETIMEDOUT) try_ms = std::min(2 * try_ms, kLongestTryMs);
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 }

@@ -107,13 +107,9 @@ int run_as_rank(const JobOptions& job, const Arguments& arguments,
   std::unique_ptr<Context> context;
   try {
     context = join_job(job);
-  } catch (const comm::PeerFailure& e) {
-    print_error(rank_name(job.rank), e.what());
-    report_failure(job.status_fd, job.rank, e.rank());
-    return kExitFailure;
   } catch (const std::exception& e) {
     print_error(rank_name(job.rank), e.what());
-    report_failure(job.status_fd, job.rank, job.rank);
+    report_failure(job.status_fd, job.rank, origin_of(std::current_exception(), job.rank));
     return kExitFailure;
   }
   if (context->size() > 1) set_log_rank(context->rank());
