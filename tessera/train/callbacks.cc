@@ -30,7 +30,7 @@ LossMonitor::LossMonitor(int64_t per_print_times, PrintLine print)
 }
 
 void LossMonitor::step_end(RunContext& run) {
-  if (run.step < last_print_) last_print_ = 0;  // another training
+  if (run.step <= last_print_) last_print_ = 0;  // another training
   if (per_print_times_ == 0 || run.step - last_print_ < per_print_times_) return;
   last_print_ = run.step;
   print_(fmt::format("epoch: {} step: {}, loss is {}", run.epoch, run.step_in_epoch,

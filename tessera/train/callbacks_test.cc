@@ -83,6 +83,20 @@ TEST(LossMonitor, PrintsOfAnotherModelWhoseStepsBeginAgain) {
   }
 }
 
+TEST(LossMonitor, PrintsTheFirstStepOfAnotherModelAfterASingleOne) {
+  const auto context = cluster::single_context(1);
+  std::vector<std::string> lines;
+  const auto monitor = std::make_shared<LossMonitor>(1, [&](const std::string& line) { lines.push_back(line); });
+  for (int model = 1; model <= 2; ++model) {
+    nn::Dense network(1, 1);
+    nn::MSELoss loss;
+    nn::SGD optimizer({.learning_rate = 0.001});
+    Model(*context, network, &loss, &optimizer).train(1, doubles().take(1), {monitor});
+  }
+  EXPECT_THAT(lines, ElementsAre(testing::StartsWith("epoch: 1 step: 1, loss is "),
+                                 testing::StartsWith("epoch: 1 step: 1, loss is ")));
+}
+
 // Fails where training ends.
 struct FailsAtEnd : Callback {
   void end(RunContext&) override { throw Error("the end is no end"); }

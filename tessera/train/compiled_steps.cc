@@ -47,7 +47,7 @@ ir::Graph CompiledSteps::trace_training(const InputSpecs& inputs, session::StepP
                                           .ranks = mode.ranks_of_loss(),
                                           .precision = precision_of(core_.options),
                                           .loss_scale = loss_scale_of(core_.options)});
-  // A trace says more of layers that the network does not have as its own.
+  // Checked after the trace: where layers are no children of the network, the trace's own error says more.
   if (core_.cells.trainable_parameters().empty()) {
     throw InvalidArgument("training needs a parameter that it may change: none of the {} has requires_grad",
                           network.parameters().size());

@@ -8,6 +8,11 @@
 namespace tessera::train {
 namespace {
 
+// The first of the largest.
+int64_t place_of_largest(std::span<const double> values) {
+  return std::max_element(values.begin(), values.end()) - values.begin();
+}
+
 // Class numbers of labels that may be distributions.
 std::vector<int64_t> classes_of(const Tensor& label) {
   const auto values = label.to_doubles();
@@ -19,8 +24,7 @@ std::vector<int64_t> classes_of(const Tensor& label) {
   const auto width = static_cast<size_t>(label.shape().back());
   std::vector<int64_t> classes;
   for (size_t row = 0; row * width < values.size(); ++row) {
-    const auto begin = values.begin() + static_cast<int64_t>(row * width);
-    classes.push_back(std::max_element(begin, begin + static_cast<int64_t>(width)) - begin);
+    classes.push_back(place_of_largest({values.data() + row * width, width}));
   }
   return classes;
 }
@@ -62,11 +66,12 @@ class TopK : public Metric {
 // The places of the largest logits of each row, the first of equals; -1 where a row has none.
 std::vector<int64_t> largest_of(const Tensor& logits, const std::string& who) {
   if (logits.ndim() != 2) throw InvalidArgument("{}: logits must be [n,c], got {}", who, logits.type());
-  auto places = classes_of(logits);
   const auto values = logits.to_doubles();
   const auto width = static_cast<size_t>(logits.shape()[1]);
-  for (size_t row = 0; row < places.size(); ++row) {
-    if (!is_ordered({values.data() + row * width, width})) places[row] = -1;
+  std::vector<int64_t> places;
+  for (size_t row = 0; row * width < values.size(); ++row) {
+    const std::span<const double> of_row(values.data() + row * width, width);
+    places.push_back(is_ordered(of_row) ? place_of_largest(of_row) : -1);
   }
   return places;
 }

@@ -188,15 +188,19 @@ void ModelValues::warn_of_other_values(size_t odd_rank) {
       numbers.push_back(fmt::format("{} {}, not {}", name, other->second.number, value.number));
     }
   }
+  const bool is_of_optimizer = is_of_training && others.empty();  // numbers that the user has given it
   numbers.insert(numbers.end(), others.begin(), others.end());
   constexpr size_t kNamed = 4;
   const size_t named = std::min(numbers.size(), kNamed);
   auto list = fmt::format("{}", fmt::join(numbers.begin(), numbers.begin() + static_cast<std::ptrdiff_t>(named), "; "));
   if (named < numbers.size()) list += fmt::format(" and {} more", numbers.size() - named);
   log_warning("rank {} has other {} than rank 0 ({}): the replicas will differ; {}", odd_rank,
-              is_of_training ? "numbers of the optimizer" : "parameter values", list,
-              is_of_training ? "give the optimizers of all ranks the same, or use parameter_broadcast"
-                             : "use one seed or parameter_broadcast, and load or set the same values on all ranks");
+              is_of_optimizer  ? "numbers of the optimizer"
+              : is_of_training ? "values of the optimizer's states"
+                               : "parameter values",
+              list,
+              is_of_optimizer ? "give the optimizers of all ranks the same, or use parameter_broadcast"
+                              : "use one seed or parameter_broadcast, and load or set the same values on all ranks");
 }
 
 std::string ModelValues::number_text(const std::string& name) {

@@ -22,7 +22,7 @@ Saver::~Saver() {
   if (group_.empty()) return;
   try {
     core_.context.destroy_group(group_);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     log_warning("group \"{}\" could not be ended: {}", group_, error.what());
   }
 }

@@ -45,9 +45,9 @@ void Training::find_place_in(const data::Dataset& dataset, int64_t full_rows) {
   if (place_.position.epoch == saved.position.epoch || core_.context.rank() != 0) return;
   log_warning(
       "train: the checkpoint was saved after {} batches of {} rows (of all ranks) of an epoch, and an epoch of this "
-      "data "
-      "set has {} of {}: it goes on with the next epoch",
-      saved.position.batch, saved.rows_per_batch, data.num_batches, data.rows_per_batch);
+      "data set has {} of {}: it goes on with the next epoch",
+      saved.position.batch, saved.rows_per_batch > 0 ? saved.rows_per_batch : data.rows_per_batch, data.num_batches,
+      data.rows_per_batch);
 }
 
 void Training::say_short_rates(int64_t last_step) {

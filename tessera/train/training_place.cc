@@ -39,7 +39,7 @@ void TrainingPlace::count_in(const EpochOfData& data, int64_t batches_per_step, 
         "an int64 counts; it is damaged",
         batches, is_recounted ? rows_per_batch : rows);
   }
-  const bool has_ended = batches > 0 && rows_read >= data.num_batches * rows;
+  const bool has_ended = batches > 0 && rows_read / rows >= data.num_batches;
   if (has_ended) {
     batches = 0;
   } else if (is_recounted) {

@@ -29,7 +29,7 @@ int64_t OneGraph::global_rows(const data::Dataset& dataset, int64_t rows) const 
   if (dataset.num_shards() <= 1) return rows;
   int64_t all = 0;
   if (!__builtin_mul_overflow(rows, int64_t{context_.size()}, &all)) return all;
-  throw InvalidArgument("train: a batch of {} rows on each of {} ranks has more rows than an int64 counts", rows,
+  throw InvalidArgument("a batch of {} rows on each of {} ranks has more rows than an int64 counts", rows,
                         context_.size());
 }
 
