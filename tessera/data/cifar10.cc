@@ -78,9 +78,8 @@ class Cifar10 : public Source {
     }
     if (size / kRecord > kMostRecords) {
       throw InvalidArgument(
-          "cifar10 file \"{}\": must hold at most {} records, its {} bytes would be {}; it is of another format, or "
-          "cut "
-          "it into several files",
+          "cifar10 file \"{}\": must hold at most {} records, its {} bytes would be {}; it is of another "
+          "format, or must be cut into several files",
           path, kMostRecords, size, size / kRecord);
     }
     const auto* records = reinterpret_cast<const uint8_t*>(bytes.data());

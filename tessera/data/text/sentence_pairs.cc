@@ -39,12 +39,16 @@ std::vector<Segment> parse_segments(std::string_view text, std::string_view file
     };
     if (line.starts_with("<doc ")) document = attribute(line.substr(0, line.find('>')), "docid").value_or("");
     if (line.starts_with("</doc>")) document.clear();
-    if (!line.starts_with("<seg")) continue;
+    if (!line.starts_with("<seg")) {
+      if (line.find("<seg ") != std::string_view::npos) refuse("a segment must stand on a line of its own");
+      continue;
+    }
     const size_t begin = line.find('>');
     const size_t end = line.find("</seg>");
     if (begin == std::string_view::npos || end == std::string_view::npos || end <= begin) {
       refuse("a segment must begin and end on one line, <seg id=\"1\">text</seg>");
     }
+    if (end + std::string_view("</seg>").size() != line.size()) refuse("a segment must stand on a line of its own");
     const auto id = attribute(line.substr(0, begin), "id");
     if (!id) refuse("a segment must have an id, <seg id=\"1\">");
     const std::string_view sentence = strip_space(line.substr(begin + 1, end - begin - 1));
@@ -91,8 +95,12 @@ std::vector<SentencePair> parse_sentence_pairs(std::string_view text, std::strin
     if (line.empty()) continue;
     const size_t tab = line.find('\t');
     if (tab == std::string_view::npos || line.find('\t', tab + 1) != std::string_view::npos) {
+      const bool is_side_empty = raw.find('\t') != std::string_view::npos && tab == std::string_view::npos;
       throw InvalidArgument("sentence pairs \"{}\": line {}: must be a sentence, a tab and its translation, got {}",
-                            printable(file), number, tab == std::string_view::npos ? "no tab" : "several tabs");
+                            printable(file), number,
+                            is_side_empty                   ? "one side only"
+                            : tab == std::string_view::npos ? "no tab"
+                                                            : "several tabs");
     }
     pairs.push_back({std::string(strip_space(line.substr(0, tab))), std::string(strip_space(line.substr(tab + 1)))});
   }
@@ -107,16 +115,18 @@ std::vector<SentencePair> read_sentence_pairs(FileSystem& files, const std::stri
 void write_sentence_pairs(FileSystem& files, const std::string& path, const std::vector<SentencePair>& pairs) {
   std::string text;
   for (size_t i = 0; i < pairs.size(); ++i) {
-    for (const std::string& sentence : {pairs[i].source, pairs[i].target}) {
-      if (sentence.empty() || strip_space(sentence) != sentence ||
-          sentence.find_first_of("\t\r\n") != std::string::npos) {
+    for (const std::string* sentence : {&pairs[i].source, &pairs[i].target}) {
+      if (sentence->empty() || strip_space(*sentence) != *sentence ||
+          sentence->find_first_of("\t\r\n") != std::string::npos) {
         throw InvalidArgument(
             "sentence pairs \"{}\": pair {}: a sentence must have text, no white space at its ends, no tab and no end "
             "of a line, got \"{}\"",
-            printable(path), i, shortened(sentence));
+            printable(path), i, shortened(*sentence));
       }
     }
-    text += pairs[i].source + "\t" + pairs[i].target + "\n";
+    const std::string line = pairs[i].source + "\t" + pairs[i].target;
+    require_utf8(line, path, static_cast<int64_t>(i) + 1);
+    text += line + "\n";
   }
   files.write_atomically(path, text);
 }

@@ -27,12 +27,13 @@ struct Segment {
   bool operator==(const Segment&) const = default;
 };
 
-// Throws InvalidArgument naming `file` and the line for bytes that are no UTF-8, a segment without an id or an end, a
-// tab in a segment, and where there is none at all.
+// Throws InvalidArgument naming `file` and the line for bytes that are no UTF-8, a segment without an id or an end, one
+// that shares its line, a tab in a segment, and where there is none at all.
 std::vector<Segment> parse_segments(std::string_view text, std::string_view file);
 
-// The segments of two files, side by side. Throws InvalidArgument as parse_segments() does, and naming both files and
-// lines where the two do not have the same documents and ids in one order.
+// The segments of two files, side by side; where one of them is empty both are left out. Throws InvalidArgument as
+// parse_segments() does, and naming both files and lines where the two do not have the same documents and ids in one
+// order.
 std::vector<SentencePair> read_segment_pairs(FileSystem& files, const std::string& source_path,
                                              const std::string& target_path);
 
@@ -42,7 +43,7 @@ std::vector<SentencePair> read_segment_pairs(FileSystem& files, const std::strin
 std::vector<SentencePair> parse_sentence_pairs(std::string_view text, std::string_view file);
 std::vector<SentencePair> read_sentence_pairs(FileSystem& files, const std::string& path);
 // Writes that form, in place of what `path` was. Throws InvalidArgument for a sentence that such a line cannot hold:
-// one that is empty, has white space at an end, a tab or the end of a line.
+// one that is empty, is no UTF-8 or too long, has white space at an end, NUL, a tab or the end of a line.
 void write_sentence_pairs(FileSystem& files, const std::string& path, const std::vector<SentencePair>& pairs);
 
 }  // namespace tessera::data

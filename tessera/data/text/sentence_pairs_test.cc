@@ -60,6 +60,9 @@ TEST(Segments, AreRefusedWithFileAndLine) {
   expect_refusal("<seg id=\"1\" no end</seg>\n", "line 1: a segment must begin and end");
   expect_refusal("<seg>x</seg>", "line 1: a segment must have an id");
   expect_refusal("<seg id=\"1\">a\tb</seg>", "line 1: a segment must have no tab");
+  for (const char* line : {"<seg id=\"1\">a</seg><seg id=\"2\">b</seg>", "<p><seg id=\"1\">a</seg>"}) {
+    expect_refusal(line, "line 1: a segment must stand on a line of its own");
+  }
   expect_refusal("\n<seg id=\"1\">\xff</seg>", "line 2: must be UTF-8");
 }
 
@@ -98,6 +101,11 @@ TEST_F(TextFiles, PairsComeBackAsTheyWereWritten) {
         write_sentence_pairs(files, "p.txt", {{"a\tb", "c"}});
       },
       ThrowsMessage<InvalidArgument>(HasSubstr("pair 0: a sentence must have text")));
+  EXPECT_THAT(
+      [&] {
+        write_sentence_pairs(files, "p.txt", {{std::string("a\0b", 3), "c"}});
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("without NUL")));
 }
 
 TEST(SentencePairs, LeaveOutEmptyLinesAndRefuseOthersWithFileAndLine) {
@@ -108,6 +116,8 @@ TEST(SentencePairs, LeaveOutEmptyLinesAndRefuseOthersWithFileAndLine) {
                   HasSubstr("\"p.txt\": line 2: must be a sentence, a tab and its translation, got no tab")));
   EXPECT_THAT([] { parse_sentence_pairs("a\tb\tc\n", "p.txt"); },
               ThrowsMessage<InvalidArgument>(HasSubstr("several tabs")));
+  EXPECT_THAT([] { parse_sentence_pairs("a\t\n", "p.txt"); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("got one side only")));
   EXPECT_THAT([] { parse_sentence_pairs("\n\n", "p.txt"); }, ThrowsMessage<InvalidArgument>(HasSubstr("has no pair")));
 }
 

@@ -34,7 +34,7 @@ Ids padded(Ids ids, int64_t length) {
   return ids;
 }
 
-// An end after the words, where there is room.
+// With the end after the words.
 Ids ended(Ids ids) {
   ids.push_back(Vocabulary::kEnd);
   return ids;

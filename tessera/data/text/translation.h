@@ -11,14 +11,12 @@
 namespace tessera::data {
 
 enum class TranslationForm {
-  // source: w1 ... wm EOT PAD ...; target: BOT v1 ... vn PAD ...; label: v1 ... vn EOT PAD ... Both vocabularies'
-  // special
-  // words mean the same. Pairs that do not fit are left out, or cut where TranslationOptions says so.
+  // source: w1 ... wm EOT PAD ...; target: BOT v1 ... vn PAD ...; label: v1 ... vn EOT PAD ... The special words of
+  // both vocabularies mean the same. Pairs that do not fit are left out, or cut where TranslationOptions says so.
   kWhole,
   // Tutorial 004's: only pairs whose source has more than source_length + 1 words. source: its first words; target: the
-  // first words of the translation, padded; label: target without its first word, then EOT. No word begins a sentence,
-  // so
-  // what is trained so translates on from a first word that it is given.
+  // first words of the translation, padded; label: target without its first word, then EOT. No word begins a
+  // sentence: what is trained so goes on from a first word that it is given.
   kTutorial,
 };
 

@@ -2,26 +2,12 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/printable.h"
+#include "tessera/base/utf8.h"
 
 namespace tessera::data {
 namespace {
 
 uint32_t byte_at(std::string_view text, size_t i) { return static_cast<unsigned char>(text[i]); }
-
-// How many bytes the character has that the text begins with; 0 where it is none.
-size_t character_bytes(std::string_view text) {
-  const uint32_t first = byte_at(text, 0);
-  if (first < 0x80) return 1;
-  const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
-  uint32_t code = first & (0xffU >> (length + 1));
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte_at(text, i) & 0xc0U) != 0x80) return 0;
-    code = code << 6 | (byte_at(text, i) & 0x3fU);
-  }
-  const uint32_t least = length == 2 ? 0x80 : length == 3 ? 0x800 : 0x10000;
-  return code < least || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff) ? 0 : length;
-}
 
 // How many bytes the white space has that the text begins with; 0 where there is none. Python's str.isspace().
 size_t space_bytes(std::string_view text) {
@@ -58,7 +44,7 @@ void require_utf8(std::string_view line, std::string_view file, int64_t line_num
                           line.size(), kMaxLineBytes);
   }
   for (size_t i = 0; i < line.size();) {
-    const size_t length = line[i] == '\0' ? 0 : character_bytes(line.substr(i));
+    const size_t length = line[i] == '\0' ? 0 : first_character(line.substr(i)).num_bytes;
     if (length == 0) {
       throw InvalidArgument(
           "text \"{}\": line {}: must be UTF-8 without NUL, byte {} is 0x{:02x}; convert it, as by iconv -t UTF-8",
