@@ -13,7 +13,9 @@ namespace {
 
 constexpr double kNone = -std::numeric_limits<double>::infinity();
 
-void check_options(int64_t num_sequences, const BeamSearchOptions& options) {
+}  // namespace
+
+void check_beam_search(int64_t num_sequences, const BeamSearchOptions& options) {
   if (num_sequences < 1 || options.beam_size < 1) {
     throw InvalidArgument("beam search: needs at least one sequence and a beam_size of at least 1, got {} and {}",
                           num_sequences, options.beam_size);
@@ -25,7 +27,20 @@ void check_options(int64_t num_sequences, const BeamSearchOptions& options) {
   if (!std::isfinite(options.length_penalty) || options.length_penalty < 0) {
     throw InvalidArgument("beam search: length_penalty must be at least 0, got {}", options.length_penalty);
   }
+  if (options.end == options.padding) {
+    throw InvalidArgument("beam search: end and padding must be two tokens, both are {}", options.end);
+  }
+  int64_t tokens = 0;
+  if (__builtin_mul_overflow(num_sequences, options.beam_size, &tokens) ||
+      __builtin_mul_overflow(tokens, options.max_length, &tokens) || tokens > kMaxSearchedTokens) {
+    throw InvalidArgument(
+        "beam search: {} sequences with a beam_size of {} and a max_length of {} are more than {} tokens; search "
+        "fewer sequences at once",
+        num_sequences, options.beam_size, options.max_length, kMaxSearchedTokens);
+  }
 }
+
+namespace {
 
 // The beginning of a sequence.
 struct Beginning {
@@ -125,7 +140,8 @@ class Beam {
       std::vector<Candidate> own;
       for (size_t token = 0; token < vocabulary; ++token) {
         const auto id = static_cast<int32_t>(token);
-        if (id == options_.padding || id == options_.begin) continue;
+        const bool is_never_chosen = id == options_.padding || id == options_.begin;
+        if ((is_never_chosen && id != options_.end) || logits[token] == kNone) continue;
         own.push_back({beginnings_[i].log_probability + logits[token] - normalizer, i, id});
       }
       const auto middle = own.begin() + static_cast<int64_t>(std::min(wanted, own.size()));
@@ -146,7 +162,7 @@ class Beam {
 }  // namespace
 
 std::vector<Decoded> beam_search(int64_t num_sequences, const NextScores& next, const BeamSearchOptions& options) {
-  check_options(num_sequences, options);
+  check_beam_search(num_sequences, options);
   const int64_t rows = num_sequences * options.beam_size;
   std::vector<Beam> beams(static_cast<size_t>(num_sequences), Beam(options));
   Tensor prefixes(DType::kI32, {rows, options.max_length});

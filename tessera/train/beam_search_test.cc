@@ -144,6 +144,35 @@ TEST(BeamSearch, SequencesSideBySideAreFoundAsAlone) {
   }
 }
 
+TEST(BeamSearch, EndsWithTheTokenThatBeginsWhereBothAreOne) {
+  const auto found = decode_by(kTrap, {.beam_size = 1, .max_length = 5, .begin = kEnd, .length_penalty = 0})[0];
+  EXPECT_THAT(found.tokens, ElementsAre(4, 4));
+  EXPECT_TRUE(found.is_whole);
+}
+
+TEST(BeamSearch, NeverChoosesWhatIsRuledOut) {
+  const auto only_word_4 = [](const Tensor& prefixes, int64_t) {
+    Tensor scores =
+        Tensor::full({DType::kF32, {prefixes.shape()[0], kWords}}, -std::numeric_limits<double>::infinity());
+    for (int64_t row = 0; row < prefixes.shape()[0]; ++row)
+      scores.values<float>()[static_cast<size_t>(row * kWords + 4)] = 0;
+    return scores;
+  };
+  const auto found = beam_search(1, only_word_4, {.beam_size = 3, .max_length = 4})[0];
+  EXPECT_THAT(found.tokens, ElementsAre(4, 4, 4));
+  EXPECT_FALSE(found.is_whole);
+  EXPECT_EQ(found.log_probability, 0);
+}
+
+TEST(BeamSearch, RefusesMoreTokensThanItSearches) {
+  for (const int64_t beam_size : {int64_t{1} << 30, int64_t{1} << 62}) {
+    EXPECT_THAT([&] { decode_by(kTrap, {.beam_size = beam_size, .max_length = 4}, 4); },
+                ThrowsMessage<InvalidArgument>(HasSubstr("are more than 268435456 tokens")));
+  }
+  EXPECT_THAT([&] { decode_by(kTrap, {.max_length = 4, .padding = kEnd}); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("end and padding must be two tokens")));
+}
+
 TEST(BeamSearch, RefusesWhatDoesNotFit) {
   const auto expect_refusal = [](const BeamSearchOptions& options, const std::string& message) {
     EXPECT_THAT([&] { decode_by(kTrap, options); }, ThrowsMessage<InvalidArgument>(HasSubstr(message)));

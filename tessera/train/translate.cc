@@ -29,12 +29,11 @@ Tensor scores_at(const Tensor& logits, int64_t rows, int64_t length, int64_t pla
     throw InvalidArgument("translate: the network must give logits [{},vocabulary], gives {}", rows * length,
                           logits.type());
   }
-  const Tensor all = logits.cast(DType::kF32);
+  const TensorView all = logits.view();
+  auto* const first =
+      static_cast<std::byte*>(all.data) + place * vocabulary * static_cast<int64_t>(size_bytes(all.dtype));
   Tensor scores(DType::kF32, {rows, vocabulary});
-  for (int64_t row = 0; row < rows; ++row) {
-    std::copy_n(all.values<float>().begin() + (row * length + place) * vocabulary, vocabulary,
-                scores.values<float>().begin() + row * vocabulary);
-  }
+  copy_elements(TensorView(first, all.dtype, {rows, vocabulary}, {length * vocabulary, 1}), scores.view());
   return scores;
 }
 
@@ -46,12 +45,13 @@ std::vector<Decoded> translate(Model& model, const Tensor& sources, const Transl
   }
   if (options.batch_size < 1)
     throw InvalidArgument("translate: batch_size must be at least 1, got {}", options.batch_size);
+  if (sources.shape()[0] > 0) check_beam_search(std::min(options.batch_size, sources.shape()[0]), options.search);
   const int64_t total = sources.shape()[0];
   const int64_t batch = std::min(options.batch_size, total);
   const int64_t length = options.search.max_length;
   std::vector<Decoded> translations;
   for (int64_t first = 0; first < total; first += batch) {
-    const Tensor rows = repeated_rows(sources, first, batch, std::max<int64_t>(options.search.beam_size, 1));
+    const Tensor rows = repeated_rows(sources, first, batch, options.search.beam_size);
     auto found = beam_search(
         batch,
         [&](const Tensor& prefixes, int64_t chosen) {
