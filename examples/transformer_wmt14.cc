@@ -1,7 +1,7 @@
 // A Transformer that translates, the job of the tutorial on elastic training, on as many ranks as it is started with:
 //   transformer_wmt14 --source newstest2014-fren-ref.en.sgm --target newstest2014-fren-ref.fr.sgm        one rank
-//   tessera run --threads 4 transformer_wmt14 --source ... --target ...                      four threads of one
-//   process tessera run -n 4 transformer_wmt14 ...                                                   four processes
+//   tessera run --threads 4 transformer_wmt14 --source ... --target ...                     four threads
+//   tessera run -n 4 transformer_wmt14 --source ... --target ...                            four processes
 // The batch size is that of the global batch: the losses do not depend on the number of ranks. docs/wmt14.md leads
 // through it, and examples/elastic.sh trains on eight ranks and goes on with four.
 #include <CLI/CLI.hpp>
@@ -178,20 +178,27 @@ void add_checkpoint_options(CLI::App& app, Options& o) {
       ->check(kCount)
       ->needs(directory)
       ->capture_default_str();
-  app.add_option("--resume", o.resume, "checkpoint, or folder of checkpoints, to go on from");
-  auto* evaluate = app.add_option("--evaluate", o.evaluate, "do not train: take the parameters of this checkpoint");
+  auto* resume = app.add_option("--resume", o.resume, "checkpoint, or folder of checkpoints, to go on from");
+  auto* evaluate = app.add_option("--evaluate", o.evaluate, "do not train: take the parameters of this checkpoint")
+                       ->excludes(directory)
+                       ->excludes(resume);
   app.add_option("--predictions", o.predictions,
                  "write what is predicted of the first batch of pairs into this file: of each token the next one")
       ->needs(evaluate);
-  app.add_option("--translations", o.translations, "write the translations of --test_source into this file");
+  auto* test_source = app.get_option("--test_source");
+  app.add_option("--translations", o.translations, "write the translations of --test_source into this file")
+      ->needs(test_source);
   app.add_option("--beam_size", o.beam_size, "beginnings of a translation that a search keeps; 1: greedy")
       ->check(kCount)
+      ->needs(test_source)
       ->capture_default_str();
   app.add_option("--length_penalty", o.length_penalty, "how much longer translations are preferred (GNMT's alpha)")
       ->check(CLI::NonNegativeNumber)
+      ->needs(test_source)
       ->capture_default_str();
   app.add_option("--min_bleu", o.min_bleu, "fail when the test sentences' BLEU is below this")
-      ->check(CLI::Range(0.0, 100.0));
+      ->check(CLI::Range(0.0, 100.0))
+      ->needs(test_source);
 }
 
 // The text to train on, and what it is made into.
@@ -350,8 +357,12 @@ int run(cluster::Context& context, const Options& o) {
   const Text text = read_text(files, o);
   if (!o.vocabulary.empty() && context.rank() == 0) {
     files.create_directories(o.vocabulary);
-    text.source.write(files, join_path(o.vocabulary, "source.txt"));
-    text.target.write(files, join_path(o.vocabulary, "target.txt"));
+    const auto keep = [&](const data::Vocabulary& words, const char* name) {
+      const auto path = join_path(o.vocabulary, name);
+      if (!files.exists(path)) words.write(files, path);
+    };
+    keep(text.source, "source.txt");
+    keep(text.target, "target.txt");
   }
   const auto rows = dataset(text, o);
   const int64_t steps_per_epoch = rows.get_dataset_size();
@@ -361,14 +372,15 @@ int run(cluster::Context& context, const Options& o) {
   const bool evaluating = !o.evaluate.empty();
   const auto net = network(text, o, context.size(), mode == "semi_auto_parallel");
   const auto steps = optimizer(o, o.epochs * steps_per_epoch);
-  train::ModelOptions options{
-      .parallel_mode = train::parse_parallel_mode(mode),
-      .full_batch = mode == "semi_auto_parallel",
-      .strategy_ckpt_save_file = o.strategy_ckpt_save_file,
-      .strategy_ckpt_load_file = o.strategy_ckpt_load_file,
-      .parallel_optimizer = o.parallel_optimizer,
-      .seed = o.seed,
-      .session = {.num_threads = o.num_threads, .kernel_choice = session::parse_kernel_choice(o.kernels)}};
+  train::ModelOptions options{.parallel_mode = train::parse_parallel_mode(mode),
+                              .full_batch = mode == "semi_auto_parallel",
+                              .strategy_ckpt_save_file = o.strategy_ckpt_save_file,
+                              .strategy_ckpt_load_file = o.strategy_ckpt_load_file,
+                              .parallel_optimizer = o.parallel_optimizer,
+                              .seed = o.seed,
+                              .session = {.num_threads = o.num_threads,
+                                          .kernel_choice = session::parse_kernel_choice(o.kernels),
+                                          .kernel_cache = cluster::cache_directory_from_environment()}};
   if (o.parallel_optimizer) options.parallel_optimizer_threshold = 0;  // all of them: this network is small
   train::Model model(context, *net, nullptr, evaluating ? nullptr : steps.get(), options);
   say(fmt::format("{} pairs, {} and {} words; {} pairs a step, {} steps an epoch; {} rank{} ({}), {}",
@@ -418,6 +430,13 @@ int main(int argc, char** argv) {
       throw CLI::ValidationError("--test_source",
                                  "needs --form whole: no word begins a sentence of the tutorial's form");
     }
+    const auto refuse_without = [&](const char* option, bool has_effect, const char* needed) {
+      if (app.count(option) > 0 && !has_effect) throw CLI::ValidationError(option, std::string("needs ") + needed);
+    };
+    refuse_without("--model_parallel", options.parallel_mode == "semi_auto_parallel",
+                   "--parallel_mode semi_auto_parallel");
+    refuse_without("--weight_decay", options.optimizer == "adam_weight_decay", "--optimizer adam_weight_decay");
+    refuse_without("--cut_long", options.form == "whole", "--form whole");
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help
     return cluster::usage_error(argv[0], error.what());
