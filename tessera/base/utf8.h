@@ -1,4 +1,4 @@
-// The characters of UTF-8.
+// Reads the characters of UTF-8.
 #pragma once
 
 #include <cstddef>

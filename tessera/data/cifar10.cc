@@ -66,10 +66,7 @@ class Cifar10 : public Source {
   }
 
  private:
-  void add(FileSystem& files, const std::string& path) {
-    auto file = files.open(path);
-    const auto bytes = file->bytes();
-    const auto size = static_cast<int64_t>(bytes.size());
+  static void require_size(int64_t size, const std::string& path) {
     if (size == 0 || size % kRecord != 0) {
       throw InvalidArgument(
           "cifar10 file \"{}\": size must be a positive multiple of {} bytes, got {} bytes = {} "
@@ -82,6 +79,14 @@ class Cifar10 : public Source {
           "format, or must be cut into several files",
           path, kMostRecords, size, size / kRecord);
     }
+  }
+
+  void add(FileSystem& files, const std::string& path) {
+    require_size(files.size_bytes(path), path);  // what is far too large may have no room in the address space
+    auto file = files.open(path);
+    const auto bytes = file->bytes();
+    const auto size = static_cast<int64_t>(bytes.size());
+    require_size(size, path);
     const auto* records = reinterpret_cast<const uint8_t*>(bytes.data());
     for (int64_t i = 0; i < size / kRecord; ++i) {
       if (records[i * kRecord] > 9) {

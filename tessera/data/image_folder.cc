@@ -56,7 +56,9 @@ class ImageFolder : public Source {
   }
   Tensor read_any_size(const SampleRef& sample, size_t column) const override {
     check_equal(column, size_t{0}, "column of any size");
-    const auto file = files_.open(paths_[static_cast<size_t>(sample.index)]);
+    const auto& path = paths_[static_cast<size_t>(sample.index)];
+    require_image_size(files_.size_bytes(path), sample_name(sample));  // before it takes address space
+    const auto file = files_.open(path);
     const auto bytes = file->bytes();
     require_image_size(std::ssize(bytes), sample_name(sample));
     Tensor value(DType::kU8, {static_cast<int64_t>(bytes.size())});

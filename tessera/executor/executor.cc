@@ -77,7 +77,8 @@ Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& k
   arena.grow_to(schedule_.arena_bytes);
   // As a kernel that makes what lies there splits it between the threads.
   for (const auto& block : schedule_.blocks) arena.touch(block.offset, block.bytes, parallel_for_);
-  arena.touch(0, schedule_.arena_bytes, parallel_for_);
+  // What is in front of the planned part holds values, which a snapshot may be reading.
+  arena.touch(schedule_.persistent_bytes, schedule_.arena_bytes - schedule_.persistent_bytes, parallel_for_);
   const auto view = [&](int v) {
     const auto& value = schedule_.values[static_cast<size_t>(v)];
     return TensorView(arena.data() + value.offset, value.type.dtype, value.type.shape, value.strides);
