@@ -509,6 +509,16 @@ def test_one_stage_takes_its_micro_batches_in_turn():
         nn.PipelineCell(net, 3)(x, y)
 
 
+def test_one_rank_trains_the_parameters_of_all_stages():
+    net = nn.WithLossCell(nn.SequentialCell(nn.Dense(2, 2), nn.Dense(2, 1)), nn.MSELoss())
+    net.backbone_network[0].pipeline_stage, net.backbone_network[1].pipeline_stage = 0, 1
+    ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", full_batch=True, pipeline_stages=2)
+    try:
+        assert len(net.infer_param_pipeline_stage()) == len(net.trainable_params()) == 4
+    finally:
+        ms.reset_auto_parallel_context()
+
+
 def generated(sizes, has_length):
     made = [(np.full((n, 4), i, np.float32), np.full((n, 1), i, np.float32)) for i, n in enumerate(sizes)]
     return made if has_length else lambda: iter(made)

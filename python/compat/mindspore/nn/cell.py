@@ -258,9 +258,10 @@ class Cell(tessera.nn.Cell):
                                   "cell.matmul.shard(...), or let the search of auto_parallel decide")
 
     def infer_param_pipeline_stage(self):
-        """The trainable parameters of this rank's stage. RuntimeError for one whose cell has no stage, where there are several."""
+        """The trainable parameters of this rank's stage, of all stages where there is one rank. RuntimeError for one whose cell has no stage,
+        where there are several."""
         stages = context.get_auto_parallel_context("pipeline_stages")
-        if stages == 1:
+        if stages == 1 or tessera.cluster.size() == 1:
             return self.trainable_params()
         own = tessera.cluster.rank() // max(tessera.cluster.size() // stages, 1)
         of_stage = {}
@@ -270,7 +271,7 @@ class Cell(tessera.nn.Cell):
             for parameter in tessera.nn.Cell.trainable_parameters(cell):
                 if stage is not None:
                     of_stage[id(parameter)] = stage  # the innermost cell says it last
-            for child in cell.cells():
+            for _, child in cell.children():  # Tessera's own cells, too
                 walk(child, stage)
 
         walk(self, None)
