@@ -77,7 +77,7 @@ net = Net()
 if RANKS > 1:
     print("stage", get_rank(), *[p.name for p in net.infer_param_pipeline_stage()], flush=True)
 net = nn.PipelineCell(nn.WithLossCell(net, nn.MSELoss()), 4)
-opt = nn.Momentum(net.trainable_params(), 0.02, 0.9)
+opt = nn.Momentum(net.infer_param_pipeline_stage() if OWN_STAGE else net.trainable_params(), 0.02, 0.9)
 x = np.random.RandomState(1).rand(24, 4).astype(np.float32)
 y = np.random.RandomState(2).rand(24, 3).astype(np.float32)
 rows = ms.dataset.NumpySlicesDataset({"x": x, "y": y}, shuffle=False).batch(8)
@@ -92,6 +92,7 @@ class Note(ms.Callback):
 ms.Model(net, optimizer=opt).train(2, rows, callbacks=[Note()], dataset_sink_mode=False)
 if RANKS == 1 or get_rank() == 0:
     print("losses", *losses, flush=True)
+    print("weights", *[value for p in net.get_parameters() for value in p.asnumpy().ravel()], flush=True)
 """
 
 
@@ -118,13 +119,14 @@ def test_processes_in_stages_have_the_losses_of_one(tmp_path, ranks, schedule):
     assert numbers(stages, "output") == pytest.approx(numbers(alone, "output"), rel=1e-4)
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_a_pipeline_cell_passes_through_stages(tmp_path, ranks):
-    alone, _ = run(MINDSPORE, tmp_path, 1)
-    stages, _ = run(MINDSPORE, tmp_path, ranks)
+@pytest.mark.parametrize("ranks, own_stage", [(2, False), (4, False), (4, True)])
+def test_a_pipeline_cell_passes_through_stages(tmp_path, ranks, own_stage):
+    alone, _ = run("OWN_STAGE = False\n" + MINDSPORE, tmp_path, 1)
+    stages, _ = run(f"OWN_STAGE = {own_stage}\n" + MINDSPORE, tmp_path, ranks)
     assert numbers(stages, "losses") == pytest.approx(numbers(alone, "losses"), rel=1e-5)  # sums over the pieces
     assert "stage 0 first.weight first.bias" in stages
     assert f"stage {ranks - 1} second.weight second.bias" in stages
+    assert numbers(stages, "weights") == pytest.approx(numbers(alone, "weights"), rel=1e-4)
     assert (tmp_path / "strategy0.ckpt").exists() and (tmp_path / "strategy1.ckpt").exists()
 
 
@@ -146,3 +148,28 @@ def test_what_does_not_fit_is_refused(fresh_context, monkeypatch):
         ms.Model(net, nn.MSELoss(), opt)
     with pytest.raises(RuntimeError, match="micro_size 1 must not be less than the 2 pipeline stages"):
         ms.Model(nn.PipelineCell(net, 1), optimizer=opt)
+
+
+GROUPED = """
+import mindspore as ms
+from mindspore import nn
+from mindspore.communication import init
+
+init()
+ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", full_batch=True, pipeline_stages=2)
+net = nn.SequentialCell(nn.Dense(4, 8), nn.Dense(8, 3))
+net[0].pipeline_stage, net[1].pipeline_stage = 0, 1
+net = nn.PipelineCell(nn.WithLossCell(net, nn.MSELoss()), 2)
+opt = nn.Momentum([{"params": net.infer_param_pipeline_stage(), "weight_decay": 0.01}], 0.02, 0.9)
+rows = ms.dataset.NumpySlicesDataset({"x": [[1.0] * 4] * 4, "y": [[1.0] * 3] * 4}, shuffle=False).batch(4)
+try:
+    ms.Model(net, optimizer=opt).train(1, rows)
+except RuntimeError as error:
+    print("refused", error, flush=True)
+"""
+
+
+def test_groups_of_one_stage_are_refused(tmp_path):
+    said, _ = run(GROUPED, tmp_path, 2)
+    assert said.count("refused For 'Model', Momentum has the parameters of this rank's stage") >= 1
+    assert "give the optimizer network.trainable_params()" in said

@@ -120,9 +120,27 @@ class Model:
     def _native_optimizer(self, dataset):
         if self._optimizer is None:
             return None
-        native = self._optimizer.native_for(*self._trained())
+        native = self._optimizer.native if self._is_of_own_stage() else self._optimizer.native_for(*self._trained())
         factors = self._gradient_factors(native, dataset)
         return tessera.nn.ScaledGradients(native, factors) if factors else native
+
+    def _is_of_own_stage(self):
+        """Whether each rank's optimizer has the parameters of its stage, as infer_param_pipeline_stage() gives them: together they are one of
+        all. RuntimeError for one whose updates depend on which it has. Every rank calls it."""
+        if "pipeline" not in self._options or not isinstance(self._network, Cell):
+            return False
+        updated = {id(parameter) for parameter in self._optimizer.parameters}
+        is_whole = all(id(parameter) in updated for cell in self._trained() for parameter in cell.trainable_parameters())
+        try:
+            is_own = not is_whole and updated == {id(parameter) for parameter in self._network.infer_param_pipeline_stage()}
+        except RuntimeError:
+            is_own = False
+        if not all(tessera.ops.all_gather(tessera.Tensor([is_own], tessera.int64)).numpy()):
+            return False
+        if not self._optimizer.takes_any_parameters:
+            raise RuntimeError(f"For 'Model', {type(self._optimizer).__name__} has the parameters of this rank's stage, in groups or for a construct() "
+                               "of its own: give the optimizer network.trainable_params()")
+        return True
 
     def _gradient_factors(self, optimizer, dataset):
         """By parameter, what its gradient is multiplied by: the reference's behaviour where that is not ours."""

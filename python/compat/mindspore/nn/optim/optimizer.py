@@ -223,6 +223,9 @@ class Optimizer(Cell):
         """construct(), of what is trained; zeros for the others."""
         self(tuple(gradients[p.name] if p.name in gradients else _ops.zeros_like(p) for p in self.parameters))
 
+    # Whether `native` updates parameters beside those that this one was given, in the same way.
+    takes_any_parameters = False
+
     def native_for(self, *cells):
         """tessera's optimizer, for those parameters of what is trained, a network and perhaps its loss, that are among ours."""
         own = {id(p) for p in self.parameters}
@@ -247,11 +250,16 @@ class NativeOptimizer(Optimizer):
         self.parameters = ParameterTuple(own)
         self._slots = ParameterTuple(slots)
         self._tables = ParameterTuple(tables)
-        self.__dict__.update(_slot_words=[state.name.split(".")[0] if "." in state.name else None for state in slots], _holds_optimizers=True)
+        self.__dict__.update(_slot_words=[state.name.split(".")[0] if "." in state.name else None for state in slots], _holds_optimizers=True,
+                             _is_grouped=groups is not None)
 
     def construct(self, gradients):
         self._native.update(list(self.parameters), list(gradients))
         return True
+
+    @property
+    def takes_any_parameters(self):
+        return not self._is_grouped and self.native is self._native
 
     @property
     def native(self):
