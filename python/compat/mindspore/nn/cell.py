@@ -278,7 +278,7 @@ class Cell(tessera.nn.Cell):
         for parameter in self.trainable_params():
             if id(parameter) not in of_stage:
                 raise RuntimeError(f"The parameter {parameter.name} does not belong to any stage, please check whether the cell where the param "
-                                   "locates has been set pipeline_stage. Otherwise, the parameter should use add_pipeline_stage to add its stage information")
+                                   "locates has been set pipeline_stage: cell.pipeline_stage = 1")
         return [parameter for parameter in self.trainable_params() if of_stage[id(parameter)] == own]
 
     def set_grad(self, requires_grad=True):
