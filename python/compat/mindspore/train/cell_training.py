@@ -3,6 +3,7 @@ import zlib
 
 import tessera
 
+from mindspore.context import warn_once
 from mindspore.dataset.datasets import native_dataset
 from mindspore.train.callback import RunContext, _CallbackManager, entered
 
@@ -16,23 +17,25 @@ def _digest(parameter):
 
 
 class _Watch:
-    """Of a step that has no optimizer: says, after some steps, that it trains nothing."""
+    """Of a step that has no optimizer of its own: says, after some steps, that its parameters are what they were. A warning: those that it
+    trains may be held elsewhere, or its rate still be 0."""
 
     def __init__(self, step):
         self._step, self._num_steps = step, 0
         self._watches = not step.__dict__.get("_holds_optimizers")
         self._before = [(p, _digest(p)) for p in tessera.nn.Cell.parameters(step)] if self._watches else []
+        self._watches = bool(self._before)
 
     def look(self, is_last):
-        """To be called after each step. RuntimeError where the parameters are what they were."""
+        """To be called after each step, by every rank."""
         self._num_steps += 1
         if not self._watches or self._num_steps < _ENOUGH and not is_last:
             return
         self._watches = False
-        if all(_digest(p) == before for p, before in self._before):
-            raise RuntimeError(f"For 'Model.train', {type(self._step).__name__} has changed none of its parameters in {self._num_steps} "
-                               f"step{'s' if self._num_steps > 1 else ''}: give the Model an optimizer, or a cell that is a training step, "
-                               "such as nn.TrainOneStepCell(network_with_loss, optimizer)")
+        if not any([_digest(p) != before for p, before in self._before]):  # of all: a value may be gathered from all ranks
+            warn_once(f"For 'Model.train', {type(self._step).__name__} has changed none of its parameters in {self._num_steps} "
+                      f"step{'s' if self._num_steps > 1 else ''}: unless it trains others, give the Model an optimizer, or a cell that is a "
+                      "training step, such as nn.TrainOneStepCell(network_with_loss, optimizer)")
         self._before = []
 
 
