@@ -336,5 +336,11 @@ def test_an_optimizer_of_other_parameters_is_refused():
     frozen = nn.Momentum(network.trainable_params(), 0.1, 0.9)
     for parameter in network.get_parameters():
         parameter.requires_grad = False
+    model = ms.Model(network, nn.MSELoss(), frozen, metrics={"loss": nn.Loss()})
+    assert model.eval(few())["loss"] > 0 and model.predict(Tensor(np.ones((2, 4), np.float32))).shape == (2, 1)
     with pytest.raises(ValueError, match="that have requires_grad"):
-        ms.Model(network, nn.MSELoss(), frozen).train(1, few(), dataset_sink_mode=False)
+        model.train(1, few(), dataset_sink_mode=False)
+    network.weight.requires_grad = True
+    before = network.weight.asnumpy().copy()
+    model.train(1, few(), dataset_sink_mode=False)
+    assert (network.weight.asnumpy() != before).all()

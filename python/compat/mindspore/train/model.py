@@ -86,16 +86,23 @@ class Model:
         self._options = parallel_options()
         self._traced = _in_stages(network, self._options, trains=optimizer is not None)
         self._parallel_mode = context.get_auto_parallel_context("parallel_mode")
-        self._native = None
+        self._native, self._native_is_frozen = None, False
         self._built_for = (None, None)  # data set and epochs of build()
 
     def _model(self, dataset=None):
+        """tessera's model; dataset: that of a training."""
+        if dataset is not None:
+            self._check_something_is_trained()
+            if self._native_is_frozen:
+                self._native = None
         if self._native is None:
             if self._parallel_mode == ParallelMode.AUTO_PARALLEL:
                 agree_on_values(self._parallel_mode, self._network, self._loss_fn)
-            self._check_something_is_trained()
-            states = {} if self._optimizer is None else {"states": self._optimizer.state_parameters()}
-            self._native = self._make(self._native_optimizer(dataset), self._options | states)
+            # Without anything to train there is nothing to optimize, until a script sets requires_grad again and trains.
+            self._native_is_frozen = self._optimizer is not None and not any(cell.trainable_parameters() for cell in self._trained())
+            updates = self._optimizer is not None and not self._native_is_frozen
+            states = {"states": self._optimizer.state_parameters()} if updates else {}
+            self._native = self._make(self._native_optimizer(dataset) if updates else None, self._options | states)
         return self._native
 
     def _make(self, optimizer, options):
@@ -118,8 +125,6 @@ class Model:
                              "of network.trainable_params()")
 
     def _native_optimizer(self, dataset):
-        if self._optimizer is None:
-            return None
         native = self._optimizer.native if self._is_of_own_stage() else self._optimizer.native_for(*self._trained())
         factors = self._gradient_factors(native, dataset)
         return tessera.nn.ScaledGradients(native, factors) if factors else native
