@@ -7,7 +7,8 @@ import mindspore.nn.layer.activation as activation
 import mindspore.ops.functional as F
 import numpy as np
 import pytest
-from mindspore import Tensor, nn, ops
+from mindspore import Tensor, _places, _refused, nn, ops
+from mindspore._stand_ins import refusal
 
 SAME = """
 mindspore.amp DynamicLossScaleManager mindspore
@@ -94,6 +95,25 @@ def test_what_a_place_refuses_has_a_remedy(row):
     exec(f"from {path} import {name} as found", known)
     with pytest.raises(NotImplementedError, match=remedy):
         known["found"]()
+
+
+# Functions of the reference beside the places of their names.
+REFUSED_FUNCTIONS = {"data_sink", "enable_dynamic", "fft", "op_info_register", "parameter_broadcast", "recompute", "shard", "thor"}
+
+
+@pytest.mark.parametrize("path", sorted({*_places._HOMES, *_refused.MODULES}))
+def test_a_places_parent_has_it_or_a_function_of_its_name(path):
+    module, (parent, _, own) = importlib.import_module(path), path.rpartition(".")
+    found = getattr(importlib.import_module(parent), own)
+    assert found is module or (own in REFUSED_FUNCTIONS if refusal(found) else callable(found))
+
+
+def test_operators_are_imported_from_modules_of_ops():
+    from mindspore.ops import array_ops
+    from mindspore.ops.auto_generate import gen_ops_prim
+    from mindspore.ops.operations import array_ops as same, linalg_ops, other_ops
+    assert array_ops is same and array_ops.Concat is ops.Concat and gen_ops_prim.MatMul is ops.MatMul
+    assert F.array_ops is array_ops and other_ops.Load and refusal(linalg_ops.Svd)
 
 
 def test_places_are_attributes_unless_a_function_has_their_name():

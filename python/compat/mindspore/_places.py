@@ -100,6 +100,12 @@ PLACES = {
         mindspore.train.callback._train_fault_tolerance""",
 }
 
+# Places that mindspore.ops and mindspore.ops.functional have by their own names, too.
+_ALSO_OF_OPS = """
+    mindspore.ops.auto_generate mindspore.ops.auto_generate.gen_extend_func mindspore.ops.auto_generate.gen_ops_def
+    mindspore.ops.auto_generate.gen_ops_prim mindspore.ops.auto_generate.pyboost_inner_prim mindspore.ops.operations.array_ops
+    mindspore.ops.operations.linalg_ops mindspore.ops.operations.other_ops"""
+
 
 def whole(path):
     """The modules whose names the place has, the last of them the one that refuses for all."""
@@ -129,3 +135,6 @@ def appoint_all(refused):
     """From here on scripts find every place. refused: paths of those that have nothing."""
     for path in sorted({*_HOMES, *refused}):
         _appoint(path, _HOMES.get(path, ()))
+    for path in _ALSO_OF_OPS.split():
+        for module in ("mindspore.ops", "mindspore.ops.functional"):
+            setattr(sys.modules[module], path.rpartition(".")[2], sys.modules[path])

@@ -172,17 +172,17 @@ REFUSED = {
             "Assert Load PyInterpret DataFormatDimMap DataFormatVecPermute DataType DtypeToEnum DynamicShape Eps GetNext "
             "IdentityN LerpScalar LogSoftmaxExt MapCacheIdx P ParallelConcat Partial Reusing ScalarCast SelectView SliceGetItem "
             "TensorToTuple TransposeExtView TransposeView UpdateState adaptive_avg_pool2d_ext arg_dtype_cast arg_handler "
-            "array_ops array_reduce array_to_scalar augassign_add augassign_div augassign_floordiv augassign_mod augassign_mul "
-            "augassign_sub auto_generate baddbmm_ext bool_and bool_eq bool_not bool_or broadcast_gradient_args "
+            "array_reduce array_to_scalar augassign_add augassign_div augassign_floordiv augassign_mod augassign_mul "
+            "augassign_sub baddbmm_ext bool_and bool_eq bool_not bool_or broadcast_gradient_args "
             "cpp_create_prim_instance_helper dict_getitem dict_setitem diff_ext dyn_shape einsum_ext embed env_get environ_add "
-            "environ_create environ_get environ_set eps float_power_ext floordiv floormod gen_extend_func gen_ops_def "
-            "gen_ops_prim hastype hyper_add identity in_dict is_dynamic_sequence_element_unknown is_not is_sequence_shape_unknown "
+            "environ_create environ_get environ_set eps float_power_ext floordiv floormod "
+            "hastype hyper_add identity in_dict is_dynamic_sequence_element_unknown is_not is_sequence_shape_unknown "
             "is_sequence_value_unknown is_tensor_bool_cond isconstant isnan_ext iter_converter list_equal list_getitem list_len "
             "list_setitem make_dict make_list make_map_parameter make_range make_slice make_tuple mixed_precision_cast ms_hasnext "
-            "ms_next mse_loss_ext not_in_dict other_ops pows prim_arg_register prim_attr_register pyboost_inner_prim "
+            "ms_next mse_loss_ext not_in_dict pows prim_arg_register prim_attr_register "
             "reduced_shape ref_to_embed scalar_add scalar_cast scalar_div scalar_eq scalar_floordiv scalar_ge scalar_gt scalar_le "
             "scalar_log scalar_lt scalar_max scalar_min scalar_mod scalar_mul scalar_ne scalar_pow scalar_sub scalar_uadd "
-            "scalar_usub shape_mul signature string_concat string_eq tail tensor_exp tensor_expm1 tensor_floordiv tensor_mod "
+            "scalar_usub shape_mul string_concat string_eq tail tensor_exp tensor_expm1 tensor_floordiv tensor_mod "
             "tensor_muls tensor_operator_registry tensor_range tensor_slice tuple_div tuple_equal tuple_getitem tuple_len "
             "tuple_reversed tuple_setitem typeof zip_operation",
         "make it with NumPy (numpy.hanning, numpy.hamming, numpy.blackman, numpy.bartlett, numpy.kaiser) and give the tensor":
@@ -191,12 +191,12 @@ REFUSED = {
             "Eigh Lu SelfAdjointEig TridiagonalSolve Cholesky CholeskyInverse CholeskySolve Eig Geqrf LogMatrixDeterminant Lstsq "
             "LuSolve LuUnpack MatrixDeterminant MatrixExp MatrixInverse MatrixLogarithm MatrixPower MatrixSolve MatrixSolveLs "
             "MatrixTriangularSolve NuclearNorm Orgqr Ormqr Qr Svd TridiagonalMatMul cholesky cholesky_inverse cholesky_solve det "
-            "eig eigvals geqrf inverse linalg_ops log_matrix_determinant logdet lstsq lu_solve lu_unpack matrix_determinant "
+            "eig eigvals geqrf inverse log_matrix_determinant logdet lstsq lu_solve lu_unpack matrix_determinant "
             "matrix_exp matrix_norm matrix_power matrix_solve orgqr ormqr pinv qr slogdet svd",
         "operators of one's own are functions of mindspore.ops, or are written in C++ (docs/architecture.md)":
             "AiCPURegOp AkgAscendRegOp AkgGpuRegOp CpuRegOp Custom CustomOpBuilder CustomRegOp HookBackward InsertGradientOf Morph "
             "PrimitiveWithCheck PrimitiveWithInfer PyExecute PyFunc TBERegOp custom_info_register get_vm_impl_fn kernel ms_kernel "
-            "op_info_register vm_impl_registry",
+            "op_info_register",
         "overflow shows in the gradients: TrainOneStepWithLossScaleCell, ops.IsFinite":
             "CheckNumerics FloatStatus NPUAllocFloatStatus NPUClearFloatStatus NPUClearFloatStatusV2 NPUGetFloatStatus "
             "NPUGetFloatStatusV2",
