@@ -1,5 +1,6 @@
 """Places: modules inside of the reference's packages from which published scripts import. What they have there is what stands elsewhere."""
 import importlib
+import importlib.util
 
 import mindspore as ms
 import mindspore.common.api as early_api
@@ -106,6 +107,18 @@ def test_a_places_parent_has_it_or_a_function_of_its_name(path):
     module, (parent, _, own) = importlib.import_module(path), path.rpartition(".")
     found = getattr(importlib.import_module(parent), own)
     assert found is module or (own in REFUSED_FUNCTIONS if refusal(found) else callable(found))
+
+
+def test_all_names_of_a_place_are_imported_at_once():
+    for path, own in (("mindspore.nn.layer.basic", nn.Dense), ("mindspore.ops.operations.math_ops", ops.MatMul), ("mindspore.common.mutable", ms.mutable)):
+        known = {}
+        exec(f"from {path} import *", known)
+        assert known[own.__name__] is own and "tessera" not in known
+
+
+def test_scripts_may_ask_whether_a_place_is_there():
+    for path in sorted({*_places._HOMES, *_refused.MODULES}):
+        assert importlib.util.find_spec(path).name == path
 
 
 def test_operators_are_imported_from_modules_of_ops():

@@ -1,5 +1,6 @@
 """Places: paths of modules inside of the reference's packages, from which scripts import what stands elsewhere here."""
 import importlib
+import importlib.machinery
 import sys
 import types
 
@@ -115,6 +116,19 @@ def whole(path):
 _HOMES = {path: tuple(homes.split()) for homes, paths in PLACES.items() for path in paths.split()}
 
 
+def _public_names(module):
+    return [name for name, item in vars(module).items() if not name.startswith("_") and not isinstance(item, types.ModuleType)]
+
+
+class _Place(types.ModuleType):
+    """A module that has nothing of its own."""
+
+    @property
+    def __all__(self):
+        """What `import *` gives: the public names of the modules whose names it has."""
+        return sorted({name for home in whole(self.__name__) for name in _public_names(importlib.import_module(home))})
+
+
 def _appoint(path, homes):
     """Makes the place, or adds to the module that is there. Where its parent has a function of that name, scripts mean the function."""
     from mindspore._missing import is_named, missing
@@ -123,7 +137,8 @@ def _appoint(path, homes):
         try:
             importlib.import_module(path)
         except ModuleNotFoundError:
-            sys.modules[path] = types.ModuleType(path, "Names of " + (" and ".join(homes) or "what is refused") + ".")
+            sys.modules[path] = _Place(path, "Names of " + (" and ".join(homes) or "what is refused") + ".")
+            sys.modules[path].__spec__ = importlib.machinery.ModuleSpec(path, None)
             # Without a folder, so that an import of what is not there is answered by this package.
             vars(sys.modules[parent]).setdefault("__path__", [])
             if not is_named((parent, *whole(parent)), own):
