@@ -7,6 +7,8 @@ import re
 import sys
 import types
 
+import numpy as np
+
 
 def explain(function, args, keywords, values, error):
     """Of a binding's error: which of the keywords the function does not have, and the nearest that it has; else which argument is missing,
@@ -72,7 +74,8 @@ def _is_one(value, kind):
         return value is None
     outer, _, inner = kind.partition("[")
     if outer in ("collections.abc.Sequence", "list") and inner:
-        return isinstance(value, collections.abc.Sequence) and not isinstance(value, (str, bytes)) and all(_fits(item, inner[:-1]) for item in value)
+        items = value.tolist() if isinstance(value, np.ndarray) and outer != "list" else value
+        return isinstance(items, collections.abc.Sequence) and not isinstance(items, (str, bytes)) and all(_fits(item, inner[:-1]) for item in items)
     if kind in _NUMBERS:
         is_number = kind in ("int", "float")
         if is_number and hasattr(value, "__index__" if kind == "int" else "__float__"):

@@ -1,6 +1,7 @@
 """A misspelt keyword: the error names it, and the nearest that there is."""
 import mindspore as ms
 import mindspore.dataset as ds
+import numpy as np
 import pytest
 import tessera
 from mindspore import Tensor, nn, ops
@@ -50,6 +51,15 @@ def test_other_errors_stay_as_they_are():
 
     with pytest.raises(TypeError, match="unexpected keyword argument 'function_that'"):
         tessera._keywords.explained(lambda x: inner(function_that=x))(x=1)
+
+
+def test_an_array_is_not_to_blame_where_its_items_fit():
+    table = np.ones(3)
+    assert tessera.nn.with_warmup(table, 1) == [1, 1, 1]
+    with pytest.raises(TypeError, match=r"with_warmup\(\): steps must be an int, got 'a' of type str"):
+        tessera.nn.with_warmup(table, "a")
+    with pytest.raises(TypeError, match=r"with_warmup\(\): table must be a Sequence\[float\], got array\(\['a'\]"):
+        tessera.nn.with_warmup(np.array(["a"]), 1)
 
 
 def test_subclasses_of_ones_own_are_told_too():
