@@ -4,6 +4,7 @@ import difflib
 import functools
 import inspect
 import re
+import reprlib
 import sys
 import types
 
@@ -12,7 +13,14 @@ import numpy as np
 
 def explain(function, args, keywords, values, error):
     """Of a binding's error: which of the keywords the function does not have, and the nearest that it has; else which argument is missing,
-    too many or of another type; None where that is not known."""
+    too many or of another type; None where that is not known, as where an argument refuses to be looked at."""
+    try:
+        return _explanation(function, args, keywords, values, error)
+    except Exception:
+        return None
+
+
+def _explanation(function, args, keywords, values, error):
     signatures = [signature[0] for signature in function.__nb_signature__]
     if "incompatible function arguments" not in error or any("**" in signature for signature in signatures):
         return None
@@ -95,7 +103,7 @@ def _article(kind):
 def _shown(value):
     if isinstance(value, type):
         return f"the class {value.__name__}"
-    text = repr(value).partition("\n")[0]
+    text = reprlib.repr(value).partition("\n")[0]
     return f"{text if len(text) <= 40 else text[:37] + '...'} of type {type(value).__name__}"
 
 

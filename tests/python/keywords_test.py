@@ -62,6 +62,24 @@ def test_an_array_is_not_to_blame_where_its_items_fit():
         tessera.nn.with_warmup(np.array(["a"]), 1)
 
 
+def test_an_argument_that_cannot_be_shown_leaves_an_error_of_the_call():
+    class Silent:
+        def __repr__(self):
+            raise RuntimeError("no text")
+
+    class Closed:
+        @property
+        def __index__(self):
+            raise RuntimeError("closed")
+
+    with pytest.raises(TypeError, match=r"steps must be an int, got <Silent instance at .* of type Silent"):
+        tessera.nn.with_warmup([1.0], Silent())
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        tessera.nn.with_warmup([1.0], Closed())
+    with pytest.raises(TypeError, match=r"steps must be an int, got \[0, 1, 2, 3, 4, 5, \.\.\.\] of type list"):
+        tessera.nn.with_warmup([1.0], list(range(100000)))
+
+
 def test_subclasses_of_ones_own_are_told_too():
     class Mine(nn.Conv2d):
         def __init__(self):
