@@ -70,7 +70,7 @@ mindspore.nn.layer.rnn_cells RNNCellBase|compose it of ops' functions
 mindspore.ops.auto_generate FlashAttentionScore|kernel of one device
 mindspore.ops.operations._grad_ops ReluGrad|compose it of the functions
 mindspore.parallel.auto_parallel AutoParallel|set_auto_parallel_context
-mindspore.parallel.nn PipelineGradReducer|waits for pipeline stages
+mindspore.parallel.nn PipelineGradReducer|a Model of nn.PipelineCell reduces gradients itself
 mindspore.parallel.shard Layout|tuple of counts per input
 mindspore.profiler Profiler|--profile
 mindspore.rewrite SymbolTree|Python code

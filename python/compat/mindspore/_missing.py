@@ -12,7 +12,6 @@ from mindspore._stand_ins import stand_in
 
 # Parts of the reference that Tessera will have, by what they wait for.
 WAITS = {
-    "PipelineGradReducer": "pipeline stages",
     "set_ps_context": "the parameter server",
     "get_ps_context": "the parameter server",
     "reset_ps_context": "the parameter server",

@@ -80,6 +80,8 @@ REFUSED = {
             "MatDet MatInverse MatrixDiag MatrixDiagPart MatrixSetDiag",
         "nn.PipelineCell and nn.MicroBatchInterleaved take a batch in pieces; ranks reduce gradients by nn.DistributedGradReducer":
             "AllreduceGraph _MicroBatch",
+        "a Model of nn.PipelineCell reduces gradients itself":
+            "PipelineGradReducer",
         "override construct(): it sees what the cell holds":
             "register_cell_buffer_registration_hook",
         "prepare images in the data set: dataset.vision, or a function given to map()":
