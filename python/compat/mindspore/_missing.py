@@ -17,26 +17,13 @@ WAITS = {
     "reset_ps_context": "the parameter server",
     "set_param_ps": "the parameter server",
 }
-# What to use instead of parts that it will not have.
-INSTEAD = {
-    "ms_function": "what construct() calls is compiled with the cell: call the function from a cell",
-    "jit": "what construct() calls is compiled with the cell: call the function from a cell",
-    "NPUAllocFloatStatus": "overflow shows in the gradients: TrainOneStepWithLossScaleCell, ops.IsFinite",
-    "NPUGetFloatStatus": "overflow shows in the gradients: TrainOneStepWithLossScaleCell, ops.IsFinite",
-    "NPUClearFloatStatus": "overflow shows in the gradients: TrainOneStepWithLossScaleCell, ops.IsFinite",
-    "FloatStatus": "overflow shows in the gradients: TrainOneStepWithLossScaleCell, ops.IsFinite",
-    "mindspore.parallel": "strategies and modes are set by shard() and set_auto_parallel_context",
-    "DatasetHelper": "Model.train feeds the network",
-    "connect_network_with_dataset": "Model.train feeds the network",
-    "_CallbackManager": "Model.train calls the callbacks",
-}
 
 
 def _refusal(module, name):
     """Why the module's name is refused, and what to use instead; "" where nothing is known of it."""
     if name in WAITS:
         return f"{module}.{name} waits for {WAITS[name]}, which Tessera does not have yet"
-    instead = INSTEAD.get(name) or INSTEAD.get(f"{module}.{name}") or remedy(module, name)
+    instead = remedy(module, name)
     return f"{module}.{name} is not part of Tessera's mindspore package; {instead}" if instead else ""
 
 
@@ -91,7 +78,7 @@ class _MissingModules:
         parent, _, own = name.rpartition(".")
         names = [f"{parent}.{module.name}" for module in pkgutil.iter_modules(path or ()) if not module.name.startswith("_")]
         near = difflib.get_close_matches(name, names, 1, cutoff=0.8)
-        instead = INSTEAD.get(name) or remedy(parent, own) or (f"it has {near[0]}" if near else f"see help({parent})")
+        instead = remedy(parent, own) or (f"it has {near[0]}" if near else f"see help({parent})")
         raise ModuleNotFoundError(f"{name} is not part of Tessera's mindspore package; {instead}", name=name)
 
 

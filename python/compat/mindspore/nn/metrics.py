@@ -178,5 +178,5 @@ def native_name(metric):
     return _NATIVE.get(type(metric)) if is_ours else None
 
 
-__getattr__ = missing(__name__, "mindspore.nn.class_metrics")
+__getattr__ = missing(__name__)
 del missing

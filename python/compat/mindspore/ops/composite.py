@@ -176,5 +176,5 @@ class HyperMap(Map):
         return function(*sequences)
 
 
-__getattr__ = missing(__name__, "mindspore.ops.arithmetic", "mindspore.ops.array")
+__getattr__ = missing(__name__)
 del missing

@@ -258,6 +258,5 @@ def clip_by_global_norm(x, clip_norm=1.0, use_norm=None):
 
 partial = _functools.partial
 
-__getattr__ = missing(__name__, "mindspore.ops.arithmetic", "mindspore.ops.array", "mindspore.ops.neural", "mindspore.ops.resize",
-                      "mindspore.ops.sequences")
+__getattr__ = missing(__name__)
 del missing

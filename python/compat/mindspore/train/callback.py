@@ -321,5 +321,5 @@ class Adapter(tessera.Callback):
         self._tell("end", run)
 
 
-__getattr__ = missing(__name__, "mindspore.train.metric_callbacks")
+__getattr__ = missing(__name__)
 del missing

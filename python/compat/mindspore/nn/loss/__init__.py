@@ -121,5 +121,5 @@ class BCEWithLogitsLoss(LossBase):
         return self.get_loss(loss if self.weight is None else loss * self.weight)
 
 
-__getattr__ = missing(__name__, "mindspore.nn.loss.functions")
+__getattr__ = missing(__name__)
 del missing

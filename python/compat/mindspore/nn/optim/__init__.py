@@ -79,5 +79,5 @@ class Lamb(NativeOptimizer):
         super().__init__(params, lambda groups: tessera.nn.Lamb(rate(learning_rate), *settings, groups=groups))
 
 
-__getattr__ = missing(__name__, "mindspore.nn.optim.adaptive")
+__getattr__ = missing(__name__)
 del missing

@@ -397,5 +397,5 @@ class AvgPool(MaxPool):
 
 Pack, Unpack = Stack, Unstack
 
-__getattr__ = missing(__name__, "mindspore.ops.operations.from_functions")
+__getattr__ = missing(__name__)
 del missing
