@@ -160,12 +160,18 @@ def test_checks_of_arguments_are_those_of_both_generations():
     from mindspore._checkparam import Rel, Validator, args_type_check
     assert Validator.check_positive_int(3, "depth", "Net") == 3 == _checkparam.check_value_type("depth", 3, [int, str], "Net")
     assert _checkparam.check_float_range(0.5, 0, 1, _checkparam.INC_NEITHER, "rate", "Net") == 0.5
+    assert _checkparam.check_int(3, [2, 3], Rel.IN) == 3 and _checkparam.check_value_type("depth", None, [int, None]) is None
     for check, error, message in [
         (lambda: Validator.check_positive_int(0, "depth", "Net"), ValueError, r"For 'Net', the 'depth' must be int and must > 0, but got '0' with type 'int'"),
         (lambda: _checkparam.check_positive_int(1.0, "depth", "Net"), TypeError, r"For 'Net', the 'depth' must be int, but got 'float'"),
         (lambda: _checkparam.check_value_type("depth", True, [int], "Net"), TypeError, r"the type of 'depth' should be 'int', but got type 'bool'"),
         (lambda: _checkparam.check_float_range(1.0, 0, 1, Rel.INC_LEFT, "rate"), ValueError, r"The 'rate' must be in range of \[0, 1\), but got 1.0"),
         (lambda: _checkparam.check_string("a", ["b"], "mode", "Net"), ValueError, r"'mode' must be str and must be in '\['b'\]', but got 'a'"),
+        (lambda: _checkparam.check_int(4, [2, 3], Rel.IN, "depth"), ValueError, r"The 'depth' must be int and must be in \[2, 3\], but got '4'"),
+        (lambda: _checkparam.check_int(3, 2, Rel.IN), TypeError, "The argument 'value' must be a list or such, in which IN and NOT_IN look, but got 'int'"),
+        (lambda: _checkparam.check_int(3, 2, Rel.INC_LEFT), ValueError, "'rel' must be one of EQ, NE, LT, LE, GT, GE, IN and NOT_IN, but got 8"),
+        (lambda: _checkparam.check_int_range(3, 2, 4, Rel.EQ), ValueError, "'rel' must be one of INC_NEITHER, INC_LEFT, INC_RIGHT and INC_BOTH, but got 1"),
+        (lambda: _checkparam.check_value_type("depth", "a", [int, None]), TypeError, "of 'depth' should be one of 'int, NoneType', but got type 'str'"),
         (lambda: _checkparam.check_bool(1, "flag"), TypeError, "The 'flag' must be a bool, but got int")]:
         with pytest.raises(error, match=message):
             check()

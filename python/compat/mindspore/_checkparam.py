@@ -9,9 +9,19 @@ from mindspore._missing import missing
 EQ, NE, LT, LE, GT, GE = range(1, 7)
 INC_NEITHER, INC_LEFT, INC_RIGHT, INC_BOTH = range(7, 11)
 IN, NOT_IN = 11, 12
-_COMPARES = {EQ: (operator.eq, "="), NE: (operator.ne, "!="), LT: (operator.lt, "<"), LE: (operator.le, "<="), GT: (operator.gt, ">"), GE: (operator.ge, ">=")}
+_COMPARES = {EQ: (operator.eq, "="), NE: (operator.ne, "!="), LT: (operator.lt, "<"), LE: (operator.le, "<="), GT: (operator.gt, ">"), GE: (operator.ge, ">="),
+             IN: (lambda found, values: found in values, "be in"), NOT_IN: (lambda found, values: found not in values, "not be in")}
 # Whether the lower and the upper limit are inside.
 _LIMITS = {INC_NEITHER: (False, False), INC_LEFT: (True, False), INC_RIGHT: (False, True), INC_BOTH: (True, True)}
+
+
+def _compare(rel, value):
+    """How to compare with the value, and what it is called."""
+    if rel not in _COMPARES:
+        raise ValueError(f"The argument 'rel' must be one of EQ, NE, LT, LE, GT, GE, IN and NOT_IN, but got {rel}.")
+    if rel in (IN, NOT_IN) and not hasattr(value, "__contains__"):
+        raise TypeError(f"The argument 'value' must be a list or such, in which IN and NOT_IN look, but got '{type(value).__name__}'.")
+    return _COMPARES[rel]
 
 
 def _subject(arg_name, prim_name):
@@ -27,7 +37,7 @@ def _typed(arg_value, kind, arg_name, prim_name):
 
 
 def _compared(arg_value, kind, rel, value, arg_name, prim_name):
-    compare, sign = _COMPARES[rel]
+    compare, sign = _compare(rel, value)
     if not compare(_typed(arg_value, kind, arg_name, prim_name), value):
         raise ValueError(f"{_subject(arg_name, prim_name)} must be {kind.__name__} and must {sign} {value}, but got '{arg_value}' with type "
                          f"'{type(arg_value).__name__}'.")
@@ -66,7 +76,7 @@ def check_equal_int(arg_value, value, arg_name=None, prim_name=None):
 
 def check_number(arg_name, arg_value, value, rel, prim_name):
     """What compares so with `value`."""
-    compare, sign = _COMPARES[rel]
+    compare, sign = _compare(rel, value)
     if not compare(arg_value, value):
         raise ValueError(f"For '{prim_name}', the argument '{arg_name}' must {sign} {value}, but got {arg_value}.")
     return arg_value
@@ -75,6 +85,8 @@ def check_number(arg_name, arg_value, value, rel, prim_name):
 def check_number_range(arg_value, lower_limit, upper_limit, rel, value_type, arg_name=None, prim_name=None):
     """One of that type between the limits."""
     _typed(arg_value, value_type, arg_name, prim_name)
+    if rel not in _LIMITS:
+        raise ValueError(f"The argument 'rel' must be one of INC_NEITHER, INC_LEFT, INC_RIGHT and INC_BOTH, but got {rel}.")
     has_lower, has_upper = _LIMITS[rel]
     if not (arg_value >= lower_limit if has_lower else arg_value > lower_limit) or not (arg_value <= upper_limit if has_upper else arg_value < upper_limit):
         raise ValueError(f"{_subject(arg_name, prim_name)} must be in range of {'(['[has_lower]}{lower_limit}, {upper_limit}{')]'[has_upper]}, but got "
@@ -117,8 +129,8 @@ def check_string(arg_value, valid_values, arg_name=None, prim_name=None):
 
 
 def check_value_type(arg_name, arg_value, valid_types, prim_name=None):
-    """One of a type, or of one of several; True is no int."""
-    kinds = tuple(valid_types) if isinstance(valid_types, (list, tuple)) else (valid_types, )
+    """One of a type, or of one of several; True is no int. None stands for its type."""
+    kinds = tuple(type(None) if kind is None else kind for kind in (valid_types if isinstance(valid_types, (list, tuple)) else (valid_types, )))
     if not isinstance(arg_value, kinds) or isinstance(arg_value, bool) and bool not in kinds:
         who = f"For '{prim_name}', the" if prim_name else "The"
         names = f"'{kinds[0].__name__}'" if len(kinds) == 1 else f"one of '{', '.join(kind.__name__ for kind in kinds)}'"
