@@ -505,6 +505,8 @@ def test_one_stage_takes_its_micro_batches_in_turn():
     assert float(nn.PipelineCell(net, 4)(x, y).asnumpy()) == pytest.approx(4 * whole)
     assert float(nn.MicroBatchInterleaved(net, 2)(x, y).asnumpy()) == pytest.approx(2 * whole)
     assert [p.name for p in nn.PipelineCell(net, 4).get_parameters()] == ["d.weight", "d.bias"]
+    with pytest.raises(ValueError, match=r"'loss_fn' must be None beside nn.PipelineCell.*nn.WithLossCell\(network, loss_fn\)"):
+        ms.Model(nn.PipelineCell(net.d, 4), nn.MSELoss(), nn.Momentum(net.trainable_params(), 0.1, 0.9))
     with pytest.raises(ValueError, match=r"input\(8\) must be divided by micro size\(3\)"):
         nn.PipelineCell(net, 3)(x, y)
 

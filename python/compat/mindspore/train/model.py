@@ -76,6 +76,9 @@ class Model:
             raise ValueError("For 'Model', the argument 'eval_indexes' says what the outputs of an 'eval_network' are, which is not given.")
         if boost_level not in ("O0", "", None):
             raise RuntimeError(f"For 'Model', boost_level={boost_level} is not available: use O0")
+        if isinstance(network, PipelineCell) and loss_fn is not None:
+            raise ValueError("For 'Model', the argument 'loss_fn' must be None beside nn.PipelineCell, which sums the losses of its pieces: use "
+                             "nn.PipelineCell(nn.WithLossCell(network, loss_fn), micro_size)")
         check_level("Model", amp_level)
         self._precision = {"amp_level": amp_level} | _precision_options(**kwargs)
         self._loss_scale_manager = kwargs.get("loss_scale_manager")
