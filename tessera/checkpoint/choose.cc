@@ -5,7 +5,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
-#include "tessera/checkpoint/policy.h"
+#include "tessera/checkpoint/file_names.h"
 #include "tessera/checkpoint/rank_folders.h"
 #include "tessera/checkpoint/source_file.h"
 

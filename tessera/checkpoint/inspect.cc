@@ -8,8 +8,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
+#include "tessera/checkpoint/file_names.h"
 #include "tessera/checkpoint/present_files.h"
-#include "tessera/checkpoint/save_slices.h"
 
 namespace tessera::checkpoint {
 namespace {

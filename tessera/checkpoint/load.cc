@@ -10,7 +10,7 @@
 #include "tessera/checkpoint/crc_sum.h"
 #include "tessera/checkpoint/cut_value.h"
 #include "tessera/checkpoint/decrypt_checkpoint.h"
-#include "tessera/checkpoint/save_slices.h"
+#include "tessera/checkpoint/file_names.h"
 #include "tessera/checkpoint/verified_entries.h"
 
 namespace tessera::checkpoint {

@@ -1,12 +1,12 @@
 #include "tessera/checkpoint/policy.h"
 
 #include <algorithm>
-#include <charconv>
 #include <tuple>
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
+#include "tessera/checkpoint/file_names.h"
 #include "tessera/checkpoint/load.h"
 #include "tessera/checkpoint/removal.h"
 
@@ -15,19 +15,6 @@ namespace {
 
 void require_not_negative(int64_t value, std::string_view field) {
   if (value < 0) throw InvalidArgument("CheckpointConfig: {} must not be negative, got {}", field, value);
-}
-
-std::optional<int64_t> parse_digits(std::string_view text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || text[0] == '-' || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-void require_prefix(const std::string& prefix) {
-  if (prefix.empty() || prefix.find('/') != std::string::npos) {
-    throw InvalidArgument("checkpoint prefix must not be empty nor contain '/', got \"{}\"", prefix);
-  }
 }
 
 }  // namespace
@@ -66,49 +53,6 @@ std::vector<Entry> appended_entries(const CheckpointConfig& config, const Checkp
   }
   entries.insert(entries.end(), config.append_values.begin(), config.append_values.end());
   return entries;
-}
-
-std::string checkpoint_name(const std::string& prefix, int64_t epoch, int64_t step_in_epoch) {
-  require_prefix(prefix);
-  return fmt::format("{}-{}_{}.ckpt", prefix, epoch, step_in_epoch);
-}
-
-std::optional<CheckpointName> parse_checkpoint_name(std::string_view file_name) {
-  constexpr std::string_view kSuffix = ".ckpt";
-  if (!file_name.ends_with(kSuffix)) return std::nullopt;
-  file_name.remove_suffix(kSuffix.size());
-  const auto dash = file_name.rfind('-');
-  if (dash == std::string_view::npos || dash == 0) return std::nullopt;
-  const auto numbers = file_name.substr(dash + 1);
-  const auto underscore = numbers.find('_');
-  if (underscore == std::string_view::npos) return std::nullopt;
-  const auto epoch = parse_digits(numbers.substr(0, underscore));
-  const auto step = parse_digits(numbers.substr(underscore + 1));
-  if (!epoch || !step) return std::nullopt;
-  return CheckpointName{std::string(file_name.substr(0, dash)), *epoch, *step};
-}
-
-std::string unused_prefix(FileSystem& files, const std::string& directory, const std::string& prefix) {
-  require_prefix(prefix);
-  if (!files.is_directory(directory)) return prefix;
-  int64_t next = 0;
-  for (const auto& file_name : files.list(directory)) {
-    const auto name = parse_checkpoint_name(file_name);
-    if (!name || !name->prefix.starts_with(prefix)) continue;
-    const auto rest = std::string_view(name->prefix).substr(prefix.size());
-    if (rest.empty()) next = std::max<int64_t>(next, 1);
-    if (!rest.starts_with('_')) continue;
-    const auto number = parse_digits(rest.substr(1));
-    if (number && *number < INT64_MAX) next = std::max(next, *number + 1);
-  }
-  return next == 0 ? prefix : fmt::format("{}_{}", prefix, next);
-}
-
-std::optional<int64_t> successor_of(const std::string& name_prefix, const std::string& prefix) {
-  if (name_prefix == prefix) return 0;
-  if (!name_prefix.starts_with(prefix + "_")) return std::nullopt;
-  const auto number = parse_digits(std::string_view(name_prefix).substr(prefix.size() + 1));
-  return number && *number > 0 ? number : std::nullopt;
 }
 
 SaveTrigger::SaveTrigger(const CheckpointConfig& config, const Clock& clock, int64_t resumed_step)

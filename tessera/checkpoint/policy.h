@@ -1,4 +1,4 @@
-// When checkpoints are saved, what they are called, and which are kept: the fields and defaults of the reference's
+// When checkpoints are saved, and which are kept: the fields and defaults of the reference's
 // CheckpointConfig and ModelCheckpoint, except that old checkpoints go only after the new one is committed, and that
 // only verified ones count.
 #pragma once
@@ -38,24 +38,6 @@ CheckpointConfig validated(CheckpointConfig config);
 
 // What append_info and append_values ask for: SaveOptions::append_info.
 std::vector<Entry> appended_entries(const CheckpointConfig& config, const CheckpointInfo& info);
-
-// "CKP-2_73.ckpt". Throws InvalidArgument for a prefix that is empty or contains '/'.
-std::string checkpoint_name(const std::string& prefix, int64_t epoch, int64_t step_in_epoch);
-
-struct CheckpointName {
-  std::string prefix;
-  int64_t epoch = 0;
-  int64_t step_in_epoch = 0;
-};
-// Returns nullopt for a name of another form.
-std::optional<CheckpointName> parse_checkpoint_name(std::string_view file_name);
-
-// `prefix` where the directory has no checkpoint of it; else "CKP_1", or "CKP_N+1" where CKP_N is the highest, so that
-// a new run does not mix with an old one. A missing directory has none.
-std::string unused_prefix(FileSystem& files, const std::string& directory, const std::string& prefix);
-
-// The N of "CKP_N" for the prefix "CKP", 0 for "CKP" itself; nullopt for another prefix.
-std::optional<int64_t> successor_of(const std::string& name_prefix, const std::string& prefix);
 
 // Says after which steps to save. Steps are counted from the beginning of training. With several ranks and
 // save_checkpoint_seconds one rank must decide for all: clocks differ.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/checkpoint/choose.h"
+#include "tessera/checkpoint/file_names.h"
 #include "tessera/checkpoint/save.h"
 #include "tessera/checkpoint/test_helpers.h"
 

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "tessera/base/error.h"
-#include "tessera/checkpoint/policy.h"
+#include "tessera/checkpoint/file_names.h"
 #include "tessera/checkpoint/source_file.h"
 
 namespace tessera::checkpoint {

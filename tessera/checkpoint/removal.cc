@@ -4,9 +4,8 @@
 #include <utility>
 
 #include "tessera/checkpoint/commit.h"
+#include "tessera/checkpoint/file_names.h"
 #include "tessera/checkpoint/manifest.h"
-#include "tessera/checkpoint/policy.h"
-#include "tessera/checkpoint/save_slices.h"
 
 namespace tessera::checkpoint {
 namespace {

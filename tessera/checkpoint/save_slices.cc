@@ -1,25 +1,16 @@
 #include "tessera/checkpoint/save_slices.h"
 
 #include <algorithm>
-#include <charconv>
 #include <exception>
 #include <map>
 
 #include "tessera/base/error.h"
 #include "tessera/checkpoint/commit.h"
+#include "tessera/checkpoint/file_names.h"
 #include "tessera/checkpoint/manifest_tensor.h"
 
 namespace tessera::checkpoint {
 namespace {
-
-constexpr std::string_view kRankMark = ".rank_";
-
-std::optional<int64_t> parse_number(std::string_view text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool is_number = !text.empty() && text[0] != '-' && error == std::errc() && end == text.data() + text.size();
-  return is_number ? std::optional(value) : std::nullopt;
-}
 
 TensorView record_of(const Slice& slice) {
   if (!slice.without_first_dim) return slice.value;
@@ -47,7 +38,7 @@ class SliceSave {
     const auto prepared = run_together(barrier_, "cannot save", [&] { return is_leader() ? prepare() : ""; });
     const auto& leaders = prepared[static_cast<size_t>(leader_)];
     const auto space = leaders.find(' ');
-    generation_ = parse_number(leaders.substr(0, space)).value();
+    generation_ = std::stoll(leaders.substr(0, space));
     path_ = path_beside(path_, leaders.substr(space + 1));
     const auto written = write_all();
     lead([&] { stage_manifest(files_, path_, merge(written)); }, /*together=*/true);
@@ -241,35 +232,6 @@ class SliceSave {
 };
 
 }  // namespace
-
-std::string slice_file_path(const std::string& checkpoint_path, int rank, int64_t generation) {
-  auto path = fmt::format("{}{}{}", checkpoint_path, kRankMark, rank);
-  if (generation > 1) path += fmt::format(".{}", generation);
-  return path;
-}
-
-std::optional<int64_t> slice_file_generation(const std::string& file_name, const std::string& checkpoint_name) {
-  if (!file_name.starts_with(checkpoint_name + std::string(kRankMark))) return std::nullopt;
-  const auto rest = std::string_view(file_name).substr(checkpoint_name.size() + kRankMark.size());
-  const auto dot = rest.find('.');
-  if (!parse_number(rest.substr(0, dot))) return std::nullopt;
-  if (dot == std::string_view::npos) return 1;
-  return parse_number(rest.substr(dot + 1));
-}
-
-std::optional<std::string> checkpoint_of_slice_file(const std::string& path) {
-  const auto name = base_name(path);
-  const auto mark = name.rfind(kRankMark);
-  if (mark == std::string::npos) return std::nullopt;
-  const auto checkpoint = name.substr(0, mark);
-  if (!checkpoint.ends_with(".ckpt") || !slice_file_generation(name, checkpoint)) return std::nullopt;
-  return path_beside(path, checkpoint);
-}
-
-std::string checkpoint_of_file(FileSystem& files, const std::string& path) {
-  const auto checkpoint = checkpoint_of_slice_file(path);
-  return checkpoint && files.exists(*checkpoint) ? *checkpoint : path;
-}
 
 std::vector<int> ranks_of_directory(FileSystem& files, Barrier& barrier, const std::string& directory) {
   const auto writers = barrier.exchange(std::to_string(find_writer(files, barrier, directory)));

@@ -58,13 +58,4 @@ std::vector<int> ranks_of_directory(FileSystem& files, Barrier& barrier, const s
 std::string save_slices(FileSystem& files, Barrier& barrier, const SliceSaveOptions& options,
                         std::span<const Slice> slices, const CheckpointInfo& info);
 
-// "d/CKP-1_4.ckpt" -> "d/CKP-1_4.ckpt.rank_3", of a later generation "d/CKP-1_4.ckpt.rank_3.2".
-std::string slice_file_path(const std::string& checkpoint_path, int rank, int64_t generation = 1);
-// The generation of a file name of that form; nullopt for other names. `checkpoint_name` is the name of the NAME.ckpt.
-std::optional<int64_t> slice_file_generation(const std::string& file_name, const std::string& checkpoint_name);
-// "d/CKP-1_4.ckpt.rank_3.2" -> "d/CKP-1_4.ckpt"; nullopt for a path of another form.
-std::optional<std::string> checkpoint_of_slice_file(const std::string& path);
-// The same of a file; `path` itself where there is no such checkpoint.
-std::string checkpoint_of_file(FileSystem& files, const std::string& path);
-
 }  // namespace tessera::checkpoint

@@ -6,11 +6,10 @@
 #include "tessera/base/strings.h"
 #include "tessera/checkpoint/ckpt_file.h"
 #include "tessera/checkpoint/ckpt_record.h"
-#include "tessera/checkpoint/policy.h"
+#include "tessera/checkpoint/file_names.h"
 #include "tessera/checkpoint/protobuf_wire.h"
 #include "tessera/checkpoint/rank_folders.h"
 #include "tessera/checkpoint/safetensors.h"
-#include "tessera/checkpoint/save_slices.h"
 #include "tessera/checkpoint/verified_entries.h"
 
 namespace tessera::checkpoint {

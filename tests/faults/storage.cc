@@ -1,6 +1,7 @@
 #include "tests/faults/storage.h"
 
 #include "tessera/base/error.h"
+#include "tessera/checkpoint/file_names.h"
 #include "tessera/checkpoint/policy.h"
 #include "tessera/checkpoint/save_slices.h"
 #include "tessera/checkpoint/sharing.h"

@@ -12,6 +12,7 @@
 
 #include "tessera/base/random.h"
 #include "tessera/checkpoint/directory_lock.h"
+#include "tessera/checkpoint/file_names.h"
 #include "tessera/checkpoint/global_checkpoint.h"
 #include "tessera/checkpoint/policy.h"
 #include "tessera/checkpoint/save_slices.h"
