@@ -1,5 +1,4 @@
-// The safetensors format, in and out: eight bytes, the length of a JSON header; the header, which gives dtype, shape
-// and place of each tensor; the values. https://github.com/huggingface/safetensors describes it.
+// Safetensors files, in and out: as tensors, and as checkpoints. safetensors_header.h says what they are.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +12,6 @@
 #include "tessera/checkpoint/source_file.h"
 
 namespace tessera::checkpoint {
-
-// Where the tensors of a file are, in the order of their places. Texts and other metadata are left out. Reads the
-// header only. Throws InvalidArgument naming file and tensor for what is no whole file: a header that is too long or
-// not JSON, an unknown dtype, a place that does not fit the shape, overlaps with another, leaves a hole or lies
-// outside.
-std::vector<SourceTensor> read_safetensors_header(FileSystem& files, const std::string& path);
 
 // All tensors of a file, by name, in the order of their places.
 std::vector<std::pair<std::string, Tensor>> load_safetensors(FileSystem& files, const std::string& path);

@@ -1,4 +1,5 @@
 #include "tessera/checkpoint/safetensors.h"
+#include "tessera/checkpoint/safetensors_header.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

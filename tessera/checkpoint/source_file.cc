@@ -9,7 +9,7 @@
 #include "tessera/checkpoint/file_names.h"
 #include "tessera/checkpoint/protobuf_wire.h"
 #include "tessera/checkpoint/rank_folders.h"
-#include "tessera/checkpoint/safetensors.h"
+#include "tessera/checkpoint/safetensors_header.h"
 #include "tessera/checkpoint/verified_entries.h"
 
 namespace tessera::checkpoint {

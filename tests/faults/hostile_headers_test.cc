@@ -13,6 +13,7 @@
 #include "tessera/checkpoint/manifest.h"
 #include "tessera/checkpoint/protobuf_wire.h"
 #include "tessera/checkpoint/safetensors.h"
+#include "tessera/checkpoint/safetensors_header.h"
 #include "tessera/checkpoint/strategy_file.h"
 #include "tests/fuzz/memory_peak.h"
 

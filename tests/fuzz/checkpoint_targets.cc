@@ -9,6 +9,7 @@
 #include "tessera/checkpoint/group_file.h"
 #include "tessera/checkpoint/manifest.h"
 #include "tessera/checkpoint/safetensors.h"
+#include "tessera/checkpoint/safetensors_header.h"
 #include "tessera/checkpoint/strategy_file.h"
 #include "tests/fuzz/mutators.h"
 #include "tests/fuzz/round_trip.h"
