@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tessera/base/deadline.h"
-#include "tessera/compiler/passes/passes.h"
+#include "tessera/compiler/passes/make_schedule.h"
 
 namespace tessera::compiler {
 

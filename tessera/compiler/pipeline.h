@@ -6,6 +6,7 @@
 #include "tessera/base/deadline.h"
 #include "tessera/compiler/fit_memory.h"
 #include "tessera/compiler/partition.h"
+#include "tessera/compiler/passes/make_schedule.h"
 #include "tessera/compiler/passes/passes.h"
 #include "tessera/compiler/plan.h"
 

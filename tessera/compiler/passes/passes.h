@@ -1,5 +1,5 @@
 // The passes over graphs, each a pure function. simplify runs on the logical graph, before a plan is made; fuse on the
-// local graph; assign_layouts and schedule turn it into a Schedule.
+// local graph, which assign_layouts and make_schedule.h turn into a Schedule.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,6 @@
 #include <vector>
 
 #include "tessera/ir/graph.h"
-#include "tessera/ir/schedule.h"
-#include "tessera/ops/kernel_catalogue.h"
 
 namespace tessera::compiler {
 
@@ -66,18 +64,5 @@ ir::Graph fuse_updates(const ir::Graph& local, int64_t max_bytes = 256 << 10);
 // The strides of every value. Images (what convolutions and poolings touch, and what is elementwise with it) are
 // channels-last in memory; everything else is row-major.
 std::vector<Strides> assign_layouts(const ir::Graph& local, bool channels_last = true);
-
-struct ScheduleOptions {
-  // Every value in memory of its own, nothing in place: what the debug executor runs.
-  bool share_memory = true;
-  bool channels_last = true;
-  // Collectives go on beside what does not need them; otherwise each is waited for where it starts.
-  bool overlap = true;
-};
-// Orders the steps, places the collectives' starts and waits, works in place where the kernels allow, and gives every
-// value its offset. Nothing persistent is written before the output "loss" has been checked. Throws InvalidArgument for
-// a parameter that the layout does not have.
-ir::Schedule make_schedule(const ir::Graph& local, const ir::PersistentLayout& persistent,
-                           const ops::KernelCatalogue& catalogue, const ScheduleOptions& options = {});
 
 }  // namespace tessera::compiler

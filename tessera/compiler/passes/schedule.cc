@@ -5,6 +5,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/passes/guarded_updates.h"
+#include "tessera/compiler/passes/passes.h"
 #include "tessera/compiler/passes/scheduler.h"
 #include "tessera/ops/op_def.h"
 

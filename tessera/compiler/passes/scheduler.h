@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "tessera/compiler/passes/make_schedule.h"
 #include "tessera/compiler/passes/memory_plan.h"
 #include "tessera/compiler/passes/node_order.h"
-#include "tessera/compiler/passes/passes.h"
 
 namespace tessera::compiler {
 

@@ -1,0 +1,23 @@
+// The last step of a compilation: what runs when, and where in memory each value lies.
+#pragma once
+
+#include "tessera/ir/graph.h"
+#include "tessera/ir/schedule.h"
+#include "tessera/ops/kernel_catalogue.h"
+
+namespace tessera::compiler {
+
+struct ScheduleOptions {
+  // Every value in memory of its own, nothing in place: what the debug executor runs.
+  bool share_memory = true;
+  bool channels_last = true;
+  // Collectives go on beside what does not need them; otherwise each is waited for where it starts.
+  bool overlap = true;
+};
+// Orders the steps, places the collectives' starts and waits, works in place where the kernels allow, and gives every
+// value its offset. Nothing persistent is written before the output "loss" has been checked. Throws InvalidArgument for
+// a parameter that the layout does not have.
+ir::Schedule make_schedule(const ir::Graph& local, const ir::PersistentLayout& persistent,
+                           const ops::KernelCatalogue& catalogue, const ScheduleOptions& options = {});
+
+}  // namespace tessera::compiler
