@@ -13,7 +13,7 @@
 
 #include "tessera/base/clock.h"
 #include "tessera/base/error.h"
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 
 namespace tessera::benchmarks {
 

@@ -23,8 +23,12 @@ LAYERS = {
     "train": 7,
     "tools": 8,
 }
-# The rooms of a folder, from the lowest up; the folder's own files stand above them.
-ROOMS = {"train": ("options", "modes")}
+# The rooms of a folder, from the lowest up. Its own files stand above them, or where "." is. A folder that is not listed within its folder
+# counts as the folder's own files. Tests may look into every room of their folder.
+ROOMS = {
+    "base": (".", "files"),
+    "train": ("options", "modes"),
+}
 TESTING = "testing"
 PUBLIC_HEADER = "tessera/tessera.h"
 PUBLIC_ONLY = ("tessera/tools", "examples", "python")
@@ -41,20 +45,27 @@ def folder_of(path):
     return parts[1] if len(parts) > 2 and parts[0] == "tessera" else None
 
 
-def room_of(path):
-    """tessera/train/modes/mode.h -> modes; None for a file that is in no room with a place in ROOMS."""
+def rooms_of(path):
+    """tessera/kernels/cpu/rows/row_ops.h -> kernels/cpu, its rooms from the lowest up, and rows; None where ROOMS has none."""
     parts = path.split("/")
-    return parts[2] if len(parts) > 3 and parts[2] in ROOMS.get(parts[1], ()) else None
+    for depth in range(len(parts) - 1, 1, -1):
+        folder = "/".join(parts[1:depth])
+        if folder in ROOMS:
+            rooms = ROOMS[folder] if "." in ROOMS[folder] else (*ROOMS[folder], ".")
+            return folder, rooms, parts[depth] if depth < len(parts) - 1 and parts[depth] in rooms else "."
+    return None
 
 
 def check_rooms(path, target):
     """The rule that `path` breaks by including `target`, of the same folder, or None."""
-    folder, own, used = folder_of(path), room_of(path), room_of(target)
-    rooms = ROOMS.get(folder, ())
-    if own is None or own == used or (used is not None and rooms.index(used) < rooms.index(own)):
+    own, used = rooms_of(path), rooms_of(target)
+    if own is None or used is None or own[0] != used[0]:
         return None
-    lower = ", ".join(f"{folder}/{room}" for room in rooms[:rooms.index(own)])
-    return f"upward: {folder}/{own} may include of {folder} only " + (lower or "nothing")
+    folder, rooms, room = own
+    if rooms.index(used[2]) <= rooms.index(room):
+        return None
+    name = lambda room: folder if room == "." else f"{folder}/{room}"
+    return f"upward: {name(room)} may include of {folder} only " + (", ".join(map(name, rooms[:rooms.index(room)])) or "nothing")
 
 
 def lower_than(folder):
@@ -81,7 +92,7 @@ def check_include(path, target, test_files=frozenset()):
         return None if own is None or is_test(path, test_files) else f"{PUBLIC_HEADER} is for users; include the header that you need"
     used = folder_of(target)
     if used == own:
-        return check_rooms(path, target) if own else None
+        return check_rooms(path, target) if own and not is_test(path, test_files) else None
     if used is None:
         return "a library folder includes tessera/FOLDER/FILE.h" if own else None
     if used == TESTING:

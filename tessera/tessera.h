@@ -2,7 +2,7 @@
 #pragma once
 
 #include "tessera/base/error.h"
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
 #include "tessera/base/thread.h"

@@ -12,13 +12,13 @@
 #include <thread>
 
 #include "tessera/base/core_watch.h"
-#include "tessera/base/crc32c.h"
 #include "tessera/base/error.h"
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/crc32c.h"
+#include "tessera/base/files/file_system.h"
+#include "tessera/base/files/stream_copy.h"
 #include "tessera/base/parallel_for.h"
 #include "tessera/base/printable.h"
 #include "tessera/base/random.h"
-#include "tessera/base/stream_copy.h"
 #include "tessera/base/strings.h"
 #include "tessera/base/thread.h"
 #include "tessera/testing/no_threads.h"

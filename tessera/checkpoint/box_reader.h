@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/base/function_ref.h"
 #include "tessera/checkpoint/content_reader.h"
 #include "tessera/checkpoint/conversion.h"

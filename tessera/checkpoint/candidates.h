@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/checkpoint/choose.h"
 
 namespace tessera::checkpoint {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "tessera/base/crc32c.h"
 #include "tessera/base/error.h"
+#include "tessera/base/files/crc32c.h"
 #include "tessera/checkpoint/ckpt_record.h"
 
 namespace tessera::checkpoint {

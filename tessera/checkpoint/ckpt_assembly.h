@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/checkpoint/ckpt_file.h"
 
 namespace tessera::checkpoint {

@@ -14,9 +14,9 @@
 #include <unordered_set>
 #include <vector>
 
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
+#include "tessera/base/files/mapped_guard.h"
 #include "tessera/base/function_ref.h"
-#include "tessera/base/mapped_guard.h"
 #include "tessera/checkpoint/box.h"
 #include "tessera/tensor/tensor.h"
 

@@ -5,7 +5,7 @@
 
 #include <functional>
 
-#include "tessera/base/crc32c.h"
+#include "tessera/base/files/crc32c.h"
 #include "tessera/base/random.h"
 #include "tessera/checkpoint/crc32.h"
 #include "tessera/checkpoint/element_hash.h"

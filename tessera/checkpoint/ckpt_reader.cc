@@ -5,7 +5,7 @@
 #include <optional>
 #include <unordered_set>
 
-#include "tessera/base/crc32c.h"
+#include "tessera/base/files/crc32c.h"
 #include "tessera/checkpoint/ckpt_file.h"
 #include "tessera/checkpoint/copy_views.h"
 #include "tessera/checkpoint/crc32.h"

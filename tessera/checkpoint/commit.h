@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/base/function_ref.h"
 #include "tessera/checkpoint/encryption.h"
 #include "tessera/checkpoint/manifest.h"

@@ -7,8 +7,8 @@
 #include <span>
 #include <string>
 
-#include "tessera/base/file_system.h"
-#include "tessera/base/range_reader.h"
+#include "tessera/base/files/file_system.h"
+#include "tessera/base/files/range_reader.h"
 
 namespace tessera::checkpoint {
 

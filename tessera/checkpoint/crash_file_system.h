@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 
 namespace tessera::checkpoint {
 

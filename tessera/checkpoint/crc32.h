@@ -1,5 +1,5 @@
 // CRC-32 as zlib computes it (IEEE 802.3, reflected polynomial 0xEDB88320): the checksum of the optional trailer of a
-// .ckpt file. Everything else uses base/crc32c.h, which the CPU computes.
+// .ckpt file. Everything else uses base/files/crc32c.h, which the CPU computes.
 #pragma once
 
 #include <cstddef>

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "tessera/base/crc32c.h"
+#include "tessera/base/files/crc32c.h"
 #include "tessera/checkpoint/in_threads.h"
 
 namespace tessera::checkpoint {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "tessera/base/range_reader.h"
+#include "tessera/base/files/range_reader.h"
 
 namespace tessera::checkpoint {
 

@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "tessera/base/crc32c.h"
 #include "tessera/base/error.h"
+#include "tessera/base/files/crc32c.h"
 #include "tessera/checkpoint/ckpt_file.h"
 #include "tessera/checkpoint/load.h"
 #include "tessera/checkpoint/verified_entries.h"

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/checkpoint/encryption.h"
 
 namespace tessera::checkpoint {

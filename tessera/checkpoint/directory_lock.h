@@ -14,7 +14,7 @@
 #include <optional>
 #include <string>
 
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 
 namespace tessera::checkpoint {
 

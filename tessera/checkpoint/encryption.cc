@@ -10,10 +10,10 @@
 #include <cstring>
 #include <utility>
 
-#include "tessera/base/crc32c.h"
 #include "tessera/base/error.h"
+#include "tessera/base/files/crc32c.h"
+#include "tessera/base/files/mapped_guard.h"
 #include "tessera/base/logging.h"
-#include "tessera/base/mapped_guard.h"
 
 namespace tessera::checkpoint {
 namespace {

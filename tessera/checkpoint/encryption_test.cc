@@ -6,7 +6,7 @@
 #include <array>
 #include <cstring>
 
-#include "tessera/base/crc32c.h"
+#include "tessera/base/files/crc32c.h"
 #include "tessera/checkpoint/choose.h"
 #include "tessera/checkpoint/commit.h"
 #include "tessera/checkpoint/decrypt_checkpoint.h"

@@ -13,7 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/checkpoint/barrier.h"
 #include "tessera/checkpoint/box.h"
 #include "tessera/checkpoint/ckpt_file.h"

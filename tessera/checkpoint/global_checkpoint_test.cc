@@ -11,7 +11,7 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "tessera/base/crc32c.h"
+#include "tessera/base/files/crc32c.h"
 #include "tessera/base/random.h"
 #include "tessera/checkpoint/crc_sum.h"
 #include "tessera/checkpoint/load.h"

@@ -9,7 +9,7 @@
 #include <mutex>
 
 #include "tessera/base/error.h"
-#include "tessera/base/mapped_guard.h"
+#include "tessera/base/files/mapped_guard.h"
 #include "tessera/base/strings.h"
 #include "tessera/checkpoint/box_reader.h"
 #include "tessera/checkpoint/content_reader.h"

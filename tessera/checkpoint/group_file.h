@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 
 namespace tessera::checkpoint {
 

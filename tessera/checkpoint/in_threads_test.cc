@@ -5,8 +5,8 @@
 #include <thread>
 #include <vector>
 
-#include "tessera/base/crc32c.h"
 #include "tessera/base/error.h"
+#include "tessera/base/files/crc32c.h"
 #include "tessera/checkpoint/companion.h"
 #include "tessera/checkpoint/copy_views.h"
 #include "tessera/checkpoint/crc_sum.h"

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/checkpoint/load.h"
 
 namespace tessera::checkpoint {

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/base/files/mapped_guard.h"
+#include "tessera/base/files/range_reader.h"
 #include "tessera/base/logging.h"
-#include "tessera/base/mapped_guard.h"
-#include "tessera/base/range_reader.h"
 #include "tessera/checkpoint/box.h"
 #include "tessera/checkpoint/crc_sum.h"
 #include "tessera/checkpoint/cut_value.h"

@@ -7,9 +7,9 @@
 #include <optional>
 #include <unordered_set>
 
-#include "tessera/base/crc32c.h"
 #include "tessera/base/error.h"
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/crc32c.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/checkpoint/encryption.h"
 #include "tessera/checkpoint/json_field.h"
 

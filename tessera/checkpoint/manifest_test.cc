@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tessera/base/crc32c.h"
 #include "tessera/base/error.h"
+#include "tessera/base/files/crc32c.h"
 
 namespace tessera::checkpoint {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/base/function_ref.h"
 #include "tessera/checkpoint/conversion.h"
 #include "tessera/checkpoint/manifest.h"

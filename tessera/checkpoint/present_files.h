@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/checkpoint/manifest.h"
 
 namespace tessera::checkpoint {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string>
 
-#include "tessera/base/crc32c.h"
 #include "tessera/base/error.h"
+#include "tessera/base/files/crc32c.h"
 #include "tessera/checkpoint/ckpt_record.h"
 #include "tessera/checkpoint/crc32.h"
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/base/function_ref.h"
 #include "tessera/checkpoint/ckpt_file.h"
 #include "tessera/checkpoint/companion.h"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "tessera/base/error.h"
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/base/function_ref.h"
 
 namespace tessera::checkpoint {

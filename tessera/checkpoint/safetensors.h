@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/checkpoint/ckpt_file.h"
 #include "tessera/checkpoint/source_file.h"
 

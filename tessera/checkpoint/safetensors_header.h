@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/checkpoint/source_file.h"
 
 namespace tessera::checkpoint {

@@ -14,7 +14,7 @@
 #include <span>
 #include <string>
 
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/base/function_ref.h"
 #include "tessera/checkpoint/barrier.h"
 #include "tessera/checkpoint/ckpt_file.h"

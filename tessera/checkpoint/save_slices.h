@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/checkpoint/barrier.h"
 #include "tessera/checkpoint/box.h"
 #include "tessera/checkpoint/ckpt_file.h"

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/checkpoint/box.h"
 #include "tessera/checkpoint/choose.h"
 #include "tessera/checkpoint/ckpt_file.h"

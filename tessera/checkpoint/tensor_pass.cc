@@ -7,8 +7,8 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "tessera/base/crc32c.h"
 #include "tessera/base/error.h"
+#include "tessera/base/files/crc32c.h"
 #include "tessera/checkpoint/element_hash.h"
 #include "tessera/checkpoint/protobuf_wire.h"
 

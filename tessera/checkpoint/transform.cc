@@ -7,8 +7,8 @@
 #include <numeric>
 #include <set>
 
-#include "tessera/base/crc32c.h"
 #include "tessera/base/error.h"
+#include "tessera/base/files/crc32c.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
 #include "tessera/checkpoint/conversion.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/checkpoint/strategy_file.h"
 #include "tessera/mesh/mesh.h"
 #include "tessera/tensor/tensor.h"

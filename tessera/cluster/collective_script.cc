@@ -4,7 +4,7 @@
 #include <numeric>
 #include <vector>
 
-#include "tessera/base/crc32c.h"
+#include "tessera/base/files/crc32c.h"
 
 namespace tessera {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tessera/base/clock.h"
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/comm/communicator.h"
 #include "tessera/comm/speed.h"
 

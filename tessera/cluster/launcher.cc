@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "tessera/base/error.h"
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/base/limits.h"
 #include "tessera/base/strings.h"
 #include "tessera/cluster/environment.h"

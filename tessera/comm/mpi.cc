@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tessera/base/error.h"
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 
 namespace tessera::comm {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/data/dataset.h"
 
 namespace tessera::data {

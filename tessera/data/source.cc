@@ -6,7 +6,7 @@
 #include <mutex>
 #include <set>
 
-#include "tessera/base/crc32c.h"
+#include "tessera/base/files/crc32c.h"
 #include "tessera/data/dataset.h"
 
 namespace tessera::data {

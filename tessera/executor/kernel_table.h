@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/executor/kernel_measurement.h"
 
 namespace tessera::executor {

@@ -9,7 +9,7 @@
 #include <iostream>
 
 #include "tessera/base/error.h"
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/base/strings.h"
 #include "tessera/pipeline/find_schedule.h"
 #include "tessera/pipeline/schedule_text.h"

@@ -11,7 +11,7 @@
 #include <type_traits>
 
 #include "tessera/base/error.h"
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/data/dataset.h"
 #include "tessera/nn/linear.h"
 #include "tessera/nn/losses.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include "tessera/base/crc32c.h"
 #include "tessera/base/error.h"
+#include "tessera/base/files/crc32c.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
 #include "tessera/nn/dropout.h"

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "tessera/base/error.h"
-#include "tessera/base/stream_copy.h"
+#include "tessera/base/files/stream_copy.h"
 #include "tessera/base/strings.h"
 #include "tessera/checkpoint/in_threads.h"
 

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <ctime>
 
-#include "tessera/base/crc32c.h"
 #include "tessera/base/error.h"
+#include "tessera/base/files/crc32c.h"
 #include "tessera/checkpoint/ckpt_file.h"
 #include "tessera/checkpoint/encryption.h"
 #include "tessera/checkpoint/group_file.h"

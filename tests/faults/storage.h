@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/checkpoint/choose.h"
 #include "tessera/checkpoint/save.h"
 

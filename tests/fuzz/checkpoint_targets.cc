@@ -3,7 +3,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "tessera/base/crc32c.h"
+#include "tessera/base/files/crc32c.h"
 #include "tessera/checkpoint/ckpt_file.h"
 #include "tessera/checkpoint/encryption.h"
 #include "tessera/checkpoint/group_file.h"

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <iostream>
 
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/testing/compiler_commands.h"
 #include "tessera/testing/golden.h"
 

@@ -67,6 +67,14 @@ class Layers(unittest.TestCase):
                       faults_of({"tessera/train/modes/mode.h": '#include "tessera/train/model.h"\n'})[0])
         self.assertIn("only nothing", faults_of({"tessera/train/options/a.cc": '#include "tessera/train/modes/mode.h"\n'})[0])
 
+    def test_a_folders_own_files_stand_where_the_table_says(self):
+        self.assertEqual(faults_of({"tessera/base/files/file_system.h": '#include "tessera/base/error.h"\n'}), [])
+        self.assertIn("upward: base may include of base only nothing",
+                      faults_of({"tessera/base/error.h": '#include "tessera/base/files/file_system.h"\n'})[0])
+
+    def test_a_test_may_look_into_every_room_of_its_folder(self):
+        self.assertEqual(faults_of({"tessera/train/options/a_test.cc": '#include "tessera/train/modes/mode.h"\n'}), [])
+
     def test_testing_is_for_tests(self):
         include = '#include "tessera/testing/run_ranks.h"\n'
         self.assertEqual(faults_of({"tessera/comm/a_test.cc": include, "tests/laws/laws_test.cc": include, "benchmarks/a.cc": include}), [])

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/tensor/tensor.h"
 
 namespace tessera::parity {

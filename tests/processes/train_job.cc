@@ -5,7 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "tessera/base/crc32c.h"
+#include "tessera/base/files/crc32c.h"
 #include "tessera/tessera.h"
 
 namespace {

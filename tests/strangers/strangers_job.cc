@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tessera/base/error.h"
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/base/random.h"
 #include "tessera/base/strings.h"
 #include "tessera/cluster/run.h"

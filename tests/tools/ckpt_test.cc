@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/error.h"
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/base/strings.h"
 #include "tessera/checkpoint/load.h"
 #include "tessera/checkpoint/save.h"

@@ -12,7 +12,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/compiler/auto_parallel/choose_plan.h"
 #include "tessera/testing/golden.h"
 

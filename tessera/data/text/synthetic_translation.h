@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 
 namespace tessera::data {
 

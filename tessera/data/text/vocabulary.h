@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 
 namespace tessera::data {
 

@@ -1,4 +1,4 @@
-#include "tessera/base/mapped_guard.h"
+#include "tessera/base/files/mapped_guard.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "tessera/base/local_writable_file.h"
+#include "tessera/base/files/local_writable_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/base/files/range_reader.h"
 #include "tessera/base/limits.h"
-#include "tessera/base/range_reader.h"
 
 namespace tessera {
 namespace {

@@ -1,4 +1,4 @@
-#include "tessera/base/stream_copy.h"
+#include "tessera/base/files/stream_copy.h"
 
 #if defined(__x86_64__)
 #include <emmintrin.h>

@@ -1,4 +1,4 @@
-#include "tessera/base/crc32c.h"
+#include "tessera/base/files/crc32c.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

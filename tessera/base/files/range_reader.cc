@@ -1,4 +1,4 @@
-#include "tessera/base/range_reader.h"
+#include "tessera/base/files/range_reader.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
 // Ranges of files: the right bytes, wherever they begin and end, by way of the page cache or past it.
-#include "tessera/base/range_reader.h"
+#include "tessera/base/files/range_reader.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -9,7 +9,7 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 
 namespace tessera {
 namespace {

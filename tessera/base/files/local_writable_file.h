@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 
 namespace tessera {
 

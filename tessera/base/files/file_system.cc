@@ -1,4 +1,4 @@
-#include "tessera/base/file_system.h"
+#include "tessera/base/files/file_system.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -14,10 +14,10 @@
 #include <mutex>
 
 #include "tessera/base/error.h"
-#include "tessera/base/local_writable_file.h"
+#include "tessera/base/files/local_writable_file.h"
+#include "tessera/base/files/mapped_guard.h"
+#include "tessera/base/files/range_reader.h"
 #include "tessera/base/logging.h"
-#include "tessera/base/mapped_guard.h"
-#include "tessera/base/range_reader.h"
 
 namespace tessera {
 namespace {
