@@ -27,6 +27,7 @@ LAYERS = {
 # counts as the folder's own files. Tests may look into every room of their folder.
 ROOMS = {
     "base": (".", "files"),
+    "solver": ("problem", "bounds"),
     "train": ("options", "modes"),
 }
 TESTING = "testing"

@@ -85,7 +85,7 @@
 #include "tessera/session/rank_group.h"
 #include "tessera/session/session.h"
 #include "tessera/session/trace.h"
-#include "tessera/solver/problem_json.h"
+#include "tessera/solver/problem/problem_json.h"
 #include "tessera/solver/solve.h"
 #include "tessera/tensor/tensor.h"
 #include "tessera/train/beam_search.h"

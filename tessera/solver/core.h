@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tessera/base/deadline.h"
-#include "tessera/solver/problem.h"
+#include "tessera/solver/problem/problem.h"
 
 namespace tessera::solver {
 

@@ -3,8 +3,8 @@
 #include <chrono>
 #include <utility>
 
-#include "tessera/solver/free_nodes.h"
-#include "tessera/solver/smaller_problem.h"
+#include "tessera/solver/problem/free_nodes.h"
+#include "tessera/solver/problem/smaller_problem.h"
 
 namespace tessera::solver {
 

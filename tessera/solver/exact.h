@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "tessera/solver/dual.h"
-#include "tessera/solver/instance.h"
-#include "tessera/solver/relaxation.h"
+#include "tessera/solver/bounds/dual.h"
+#include "tessera/solver/bounds/relaxation.h"
+#include "tessera/solver/problem/instance.h"
 
 namespace tessera::solver {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tessera/solver/usage_prices.h"
+#include "tessera/solver/bounds/usage_prices.h"
 
 namespace tessera::solver {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "tessera/base/deadline.h"
 #include "tessera/base/random.h"
-#include "tessera/solver/instance.h"
+#include "tessera/solver/problem/instance.h"
 #include "tessera/solver/usage_tree.h"
 
 namespace tessera::solver {

@@ -5,12 +5,12 @@
 
 #include "tessera/base/deadline.h"
 #include "tessera/base/thread.h"
-#include "tessera/solver/bound.h"
+#include "tessera/solver/bounds/bound.h"
+#include "tessera/solver/bounds/usage_prices.h"
 #include "tessera/solver/core.h"
 #include "tessera/solver/exact.h"
-#include "tessera/solver/instance.h"
 #include "tessera/solver/local_search.h"
-#include "tessera/solver/usage_prices.h"
+#include "tessera/solver/problem/instance.h"
 
 namespace tessera::solver {
 namespace {

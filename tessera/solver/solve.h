@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tessera/base/clock.h"
-#include "tessera/solver/problem.h"
+#include "tessera/solver/problem/problem.h"
 
 namespace tessera::solver {
 

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "tessera/solver/problem.h"
+#include "tessera/solver/problem/problem.h"
 
 namespace tessera::testing {
 

@@ -6,7 +6,7 @@
 namespace tessera::tools {
 
 struct SolveCommand {
-  std::string path;    // the file of the problem, see solver/problem_json.h
+  std::string path;    // the file of the problem, see solver/problem/problem_json.h
   double timeout = 0;  // seconds, those for reading the file among them; 0: none
   int rounds = 0;      // 0: as many as the timeout allows, or SolveOptions::rounds without one
   double gap = 0;

@@ -6,7 +6,7 @@
 #include "tessera/data/text/vocabulary.h"
 #include "tessera/ir/graph.h"
 #include "tessera/pipeline/schedule_text.h"
-#include "tessera/solver/problem_json.h"
+#include "tessera/solver/problem/problem_json.h"
 #include "tests/fuzz/mutators.h"
 #include "tests/fuzz/round_trip.h"
 #include "tests/fuzz/targets.h"

@@ -4,7 +4,7 @@
 
 #include "tessera/compiler/collective_time.h"
 #include "tessera/compiler/sharding/wide_sums.h"
-#include "tessera/solver/problem.h"
+#include "tessera/solver/problem/problem.h"
 
 namespace tessera::compiler {
 namespace {

@@ -11,7 +11,7 @@
 #include "tessera/compiler/auto_parallel/recursive_search.h"
 #include "tessera/compiler/sharding/mesh_choice.h"
 #include "tessera/solver/elimination.h"
-#include "tessera/solver/fold.h"
+#include "tessera/solver/problem/fold.h"
 
 namespace tessera::compiler {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "tessera/compiler/auto_parallel/cost_model.h"
-#include "tessera/solver/problem.h"
+#include "tessera/solver/problem/problem.h"
 
 namespace tessera::compiler {
 

@@ -1,4 +1,4 @@
-#include "tessera/solver/needless.h"
+#include "tessera/solver/bounds/needless.h"
 
 #include <algorithm>
 #include <functional>

@@ -7,8 +7,8 @@
 
 #include <vector>
 
-#include "tessera/solver/graph.h"
-#include "tessera/solver/problem.h"
+#include "tessera/solver/problem/graph.h"
+#include "tessera/solver/problem/problem.h"
 
 namespace tessera::solver {
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/solver/problem.h"
+#include "tessera/solver/problem/problem.h"
 
 namespace tessera::solver {
 

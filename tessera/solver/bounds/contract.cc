@@ -1,4 +1,4 @@
-#include "tessera/solver/contract.h"
+#include "tessera/solver/bounds/contract.h"
 
 #include <algorithm>
 #include <memory>

@@ -1,4 +1,4 @@
-#include "tessera/solver/relaxation.h"
+#include "tessera/solver/bounds/relaxation.h"
 
 #include <numeric>
 

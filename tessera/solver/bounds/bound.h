@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "tessera/base/deadline.h"
-#include "tessera/solver/dual.h"
-#include "tessera/solver/instance.h"
-#include "tessera/solver/relaxation.h"
-#include "tessera/solver/usage_prices.h"
+#include "tessera/solver/bounds/dual.h"
+#include "tessera/solver/bounds/relaxation.h"
+#include "tessera/solver/bounds/usage_prices.h"
+#include "tessera/solver/problem/instance.h"
 
 namespace tessera::solver {
 

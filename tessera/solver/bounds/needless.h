@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "tessera/solver/instance.h"
-#include "tessera/solver/relaxation.h"
+#include "tessera/solver/bounds/relaxation.h"
+#include "tessera/solver/problem/instance.h"
 
 namespace tessera::solver {
 

@@ -1,12 +1,12 @@
-#include "tessera/solver/bound.h"
+#include "tessera/solver/bounds/bound.h"
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
-#include "tessera/solver/contract.h"
-#include "tessera/solver/needless.h"
-#include "tessera/solver/partners.h"
+#include "tessera/solver/bounds/contract.h"
+#include "tessera/solver/bounds/needless.h"
+#include "tessera/solver/bounds/partners.h"
 
 namespace tessera::solver {
 namespace {

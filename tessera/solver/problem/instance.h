@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "tessera/solver/graph.h"
-#include "tessera/solver/problem.h"
+#include "tessera/solver/problem/graph.h"
+#include "tessera/solver/problem/problem.h"
 
 namespace tessera::solver {
 

@@ -1,6 +1,6 @@
-#include "tessera/solver/instance.h"
+#include "tessera/solver/problem/instance.h"
 
-#include "tessera/solver/time_points.h"
+#include "tessera/solver/problem/time_points.h"
 
 namespace tessera::solver {
 

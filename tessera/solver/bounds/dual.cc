@@ -1,4 +1,4 @@
-#include "tessera/solver/dual.h"
+#include "tessera/solver/bounds/dual.h"
 
 #include <algorithm>
 #include <cmath>

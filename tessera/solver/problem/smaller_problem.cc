@@ -1,4 +1,4 @@
-#include "tessera/solver/smaller_problem.h"
+#include "tessera/solver/problem/smaller_problem.h"
 
 #include <algorithm>
 #include <cmath>

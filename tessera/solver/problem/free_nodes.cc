@@ -1,4 +1,4 @@
-#include "tessera/solver/free_nodes.h"
+#include "tessera/solver/problem/free_nodes.h"
 
 #include <algorithm>
 #include <limits>
@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "tessera/solver/time_points.h"
+#include "tessera/solver/problem/time_points.h"
 
 namespace tessera::solver {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "tessera/solver/dual.h"
-#include "tessera/solver/relaxation.h"
+#include "tessera/solver/bounds/dual.h"
+#include "tessera/solver/bounds/relaxation.h"
 
 namespace tessera::solver {
 

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "tessera/solver/problem.h"
+#include "tessera/solver/problem/problem.h"
 
 namespace tessera::solver {
 

@@ -1,4 +1,4 @@
-#include "tessera/solver/graph.h"
+#include "tessera/solver/problem/graph.h"
 
 #include <algorithm>
 #include <cstddef>

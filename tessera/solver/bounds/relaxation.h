@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "tessera/solver/graph.h"
-#include "tessera/solver/instance.h"
+#include "tessera/solver/problem/graph.h"
+#include "tessera/solver/problem/instance.h"
 
 namespace tessera::solver {
 

@@ -1,4 +1,4 @@
-#include "tessera/solver/problem.h"
+#include "tessera/solver/problem/problem.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "tessera/solver/fold.h"
+#include "tessera/solver/problem/fold.h"
 
 #include <algorithm>
 #include <map>

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "tessera/solver/instance.h"
+#include "tessera/solver/problem/instance.h"
 
 namespace tessera::solver {
 

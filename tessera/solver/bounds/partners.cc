@@ -1,4 +1,4 @@
-#include "tessera/solver/partners.h"
+#include "tessera/solver/bounds/partners.h"
 
 #include <algorithm>
 #include <tuple>

@@ -1,4 +1,4 @@
-#include "tessera/solver/problem_json.h"
+#include "tessera/solver/problem/problem_json.h"
 
 #include <algorithm>
 #include <array>

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "tessera/solver/dual.h"
-#include "tessera/solver/relaxation.h"
+#include "tessera/solver/bounds/dual.h"
+#include "tessera/solver/bounds/relaxation.h"
 
 namespace tessera::solver {
 

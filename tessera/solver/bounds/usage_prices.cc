@@ -1,4 +1,4 @@
-#include "tessera/solver/usage_prices.h"
+#include "tessera/solver/bounds/usage_prices.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "tessera/solver/time_points.h"
+#include "tessera/solver/problem/time_points.h"
 
 #include <algorithm>
 #include <map>

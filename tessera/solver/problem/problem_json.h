@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-#include "tessera/solver/problem.h"
+#include "tessera/solver/problem/problem.h"
 
 namespace tessera::solver {
 
