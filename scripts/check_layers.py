@@ -28,6 +28,7 @@ LAYERS = {
 ROOMS = {
     "base": (".", "files"),
     "solver": ("problem", "bounds"),
+    "pipeline": (".", "search"),
     "train": ("options", "modes"),
 }
 TESTING = "testing"

@@ -7,8 +7,8 @@
 #include <iostream>
 
 #include "tessera/base/error.h"
-#include "tessera/pipeline/find_schedule.h"
-#include "tessera/pipeline/named.h"
+#include "tessera/pipeline/search/find_schedule.h"
+#include "tessera/pipeline/search/named.h"
 #include "tessera/pipeline/test_problems.h"
 #include "tessera/pipeline/verify_schedule.h"
 #include "tessera/testing/full.h"

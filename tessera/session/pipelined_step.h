@@ -15,7 +15,7 @@
 
 #include "tessera/executor/comm_lane.h"
 #include "tessera/ir/program.h"
-#include "tessera/pipeline/find_schedule.h"
+#include "tessera/pipeline/search/find_schedule.h"
 #include "tessera/session/session.h"
 
 namespace tessera::session {

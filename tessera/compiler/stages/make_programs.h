@@ -8,7 +8,7 @@
 #include "tessera/compiler/machine_profile.h"
 #include "tessera/compiler/stages/staged_plan.h"
 #include "tessera/ir/program.h"
-#include "tessera/pipeline/find_schedule.h"
+#include "tessera/pipeline/search/find_schedule.h"
 
 namespace tessera::compiler {
 

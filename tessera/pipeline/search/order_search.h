@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tessera/pipeline/list_schedule.h"
+#include "tessera/pipeline/search/list_schedule.h"
 
 namespace tessera::pipeline {
 

@@ -1,4 +1,4 @@
-#include "tessera/pipeline/precedence.h"
+#include "tessera/pipeline/search/precedence.h"
 
 #include <algorithm>
 #include <functional>

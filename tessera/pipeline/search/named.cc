@@ -1,4 +1,4 @@
-#include "tessera/pipeline/named.h"
+#include "tessera/pipeline/search/named.h"
 
 #include <algorithm>
 

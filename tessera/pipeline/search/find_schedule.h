@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/pipeline/lower_bound.h"
 #include "tessera/pipeline/pipeline_schedule.h"
+#include "tessera/pipeline/search/lower_bound.h"
 
 namespace tessera::pipeline {
 

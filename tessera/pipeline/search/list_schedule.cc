@@ -1,4 +1,4 @@
-#include "tessera/pipeline/list_schedule.h"
+#include "tessera/pipeline/search/list_schedule.h"
 
 #include <algorithm>
 #include <limits>

@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/pipeline/list_schedule.h"
+#include "tessera/pipeline/search/list_schedule.h"
 
 namespace tessera::pipeline {
 

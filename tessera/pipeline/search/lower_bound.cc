@@ -1,11 +1,11 @@
-#include "tessera/pipeline/lower_bound.h"
+#include "tessera/pipeline/search/lower_bound.h"
 
 #include <algorithm>
 #include <limits>
 #include <queue>
 
 #include "tessera/base/error.h"
-#include "tessera/pipeline/precedence.h"
+#include "tessera/pipeline/search/precedence.h"
 
 namespace tessera::pipeline {
 namespace {

@@ -1,10 +1,10 @@
-#include "tessera/pipeline/priority_search.h"
+#include "tessera/pipeline/search/priority_search.h"
 
 #include <algorithm>
 
 #include "tessera/base/random.h"
-#include "tessera/pipeline/precedence.h"
-#include "tessera/pipeline/proposals.h"
+#include "tessera/pipeline/search/precedence.h"
+#include "tessera/pipeline/search/proposals.h"
 
 namespace tessera::pipeline {
 namespace {

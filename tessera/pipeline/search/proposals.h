@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/pipeline/list_schedule.h"
+#include "tessera/pipeline/search/list_schedule.h"
 
 namespace tessera::pipeline {
 

@@ -1,4 +1,4 @@
-#include "tessera/pipeline/order_search.h"
+#include "tessera/pipeline/search/order_search.h"
 
 #include <algorithm>
 #include <optional>

@@ -1,10 +1,10 @@
-#include "tessera/pipeline/find_schedule.h"
+#include "tessera/pipeline/search/find_schedule.h"
 
 #include "tessera/base/error.h"
-#include "tessera/pipeline/named.h"
-#include "tessera/pipeline/order_search.h"
-#include "tessera/pipeline/priority_search.h"
-#include "tessera/pipeline/proposals.h"
+#include "tessera/pipeline/search/named.h"
+#include "tessera/pipeline/search/order_search.h"
+#include "tessera/pipeline/search/priority_search.h"
+#include "tessera/pipeline/search/proposals.h"
 
 namespace tessera::pipeline {
 namespace {

@@ -1,11 +1,11 @@
-#include "tessera/pipeline/proposals.h"
+#include "tessera/pipeline/search/proposals.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "tessera/pipeline/named.h"
-#include "tessera/pipeline/precedence.h"
+#include "tessera/pipeline/search/named.h"
+#include "tessera/pipeline/search/precedence.h"
 
 namespace tessera::pipeline {
 namespace {

@@ -1,8 +1,8 @@
 // Improves a schedule by changing which phases the list scheduler prefers, and how many micro-batches a stage lets in.
 #pragma once
 
-#include "tessera/pipeline/list_schedule.h"
-#include "tessera/pipeline/order_search.h"
+#include "tessera/pipeline/search/list_schedule.h"
+#include "tessera/pipeline/search/order_search.h"
 
 namespace tessera::pipeline {
 
