@@ -29,6 +29,7 @@ ROOMS = {
     "base": (".", "files"),
     "solver": ("problem", "bounds"),
     "pipeline": (".", "search"),
+    "mesh": (".", "redistribution"),
     "train": ("options", "modes"),
 }
 TESTING = "testing"

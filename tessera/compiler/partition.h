@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "tessera/compiler/plan.h"
-#include "tessera/mesh/redistribution.h"
+#include "tessera/mesh/redistribution/redistribution.h"
 
 namespace tessera::compiler {
 

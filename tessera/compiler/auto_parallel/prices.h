@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "tessera/compiler/machine_profile.h"
-#include "tessera/mesh/redistribution.h"
+#include "tessera/mesh/redistribution/redistribution.h"
 
 namespace tessera::compiler {
 

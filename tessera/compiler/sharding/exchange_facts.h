@@ -10,7 +10,7 @@
 #include "tessera/base/deadline.h"
 #include "tessera/compiler/machine_profile.h"
 #include "tessera/compiler/plan.h"
-#include "tessera/mesh/redistribution.h"
+#include "tessera/mesh/redistribution/redistribution.h"
 
 namespace tessera::compiler {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tessera/ir/graph.h"
-#include "tessera/mesh/redistribution.h"
+#include "tessera/mesh/redistribution/redistribution.h"
 
 namespace tessera::compiler {
 

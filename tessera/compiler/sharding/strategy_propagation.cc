@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tessera/base/error.h"
-#include "tessera/mesh/redistribution.h"
+#include "tessera/mesh/redistribution/redistribution.h"
 #include "tessera/mesh/strategy_error.h"
 
 namespace tessera::compiler {

@@ -1,11 +1,11 @@
-#include "tessera/mesh/redistribution_search.h"
+#include "tessera/mesh/redistribution/redistribution_search.h"
 
 #include <algorithm>
 #include <queue>
 #include <tuple>
 
-#include "tessera/mesh/search_space.h"
-#include "tessera/mesh/search_table.h"
+#include "tessera/mesh/redistribution/search_space.h"
+#include "tessera/mesh/redistribution/search_table.h"
 
 namespace tessera::mesh {
 namespace {

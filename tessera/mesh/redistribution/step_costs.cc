@@ -1,5 +1,5 @@
 // The costs of steps; see search_space.h.
-#include "tessera/mesh/search_space.h"
+#include "tessera/mesh/redistribution/search_space.h"
 
 #include <algorithm>
 #include <bit>

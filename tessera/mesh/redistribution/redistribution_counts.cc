@@ -1,4 +1,4 @@
-#include "tessera/mesh/redistribution_counts.h"
+#include "tessera/mesh/redistribution/redistribution_counts.h"
 
 #include <algorithm>
 

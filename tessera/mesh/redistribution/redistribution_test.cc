@@ -1,4 +1,4 @@
-#include "tessera/mesh/redistribution.h"
+#include "tessera/mesh/redistribution/redistribution.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "tessera/mesh/search_space.h"
+#include "tessera/mesh/redistribution/search_space.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "tessera/mesh/redistribution_simulator.h"
+#include "tessera/mesh/redistribution/redistribution_simulator.h"
 
 #include <algorithm>
 #include <functional>

@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "tessera/mesh/redistribution.h"
+#include "tessera/mesh/redistribution/redistribution.h"
 
 namespace tessera::mesh {
 

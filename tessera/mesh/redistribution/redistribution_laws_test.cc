@@ -7,9 +7,9 @@
 #include <cstdio>
 #include <random>
 
-#include "tessera/mesh/redistribution.h"
-#include "tessera/mesh/redistribution_counts.h"
-#include "tessera/mesh/redistribution_simulator.h"
+#include "tessera/mesh/redistribution/redistribution.h"
+#include "tessera/mesh/redistribution/redistribution_counts.h"
+#include "tessera/mesh/redistribution/redistribution_simulator.h"
 #include "tessera/testing/full.h"
 
 namespace tessera::mesh {

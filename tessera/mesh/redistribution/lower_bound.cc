@@ -3,7 +3,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "tessera/mesh/redistribution.h"
+#include "tessera/mesh/redistribution/redistribution.h"
 
 namespace tessera::mesh {
 namespace {

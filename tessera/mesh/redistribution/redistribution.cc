@@ -1,10 +1,10 @@
-#include "tessera/mesh/redistribution.h"
+#include "tessera/mesh/redistribution/redistribution.h"
 
 #include <algorithm>
 #include <unordered_set>
 
 #include "tessera/base/error.h"
-#include "tessera/mesh/redistribution_search.h"
+#include "tessera/mesh/redistribution/redistribution_search.h"
 
 namespace tessera::mesh {
 namespace {

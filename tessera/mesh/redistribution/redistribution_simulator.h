@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "tessera/mesh/redistribution.h"
+#include "tessera/mesh/redistribution/redistribution.h"
 
 namespace tessera::mesh {
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "tessera/mesh/redistribution.h"
-#include "tessera/mesh/redistribution_counts.h"
+#include "tessera/mesh/redistribution/redistribution.h"
+#include "tessera/mesh/redistribution/redistribution_counts.h"
 #include "tessera/testing/full.h"
 
 namespace tessera::mesh {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "tessera/mesh/search_space.h"
+#include "tessera/mesh/redistribution/search_space.h"
 
 namespace tessera::mesh {
 

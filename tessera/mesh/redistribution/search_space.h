@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "tessera/mesh/redistribution_search.h"
+#include "tessera/mesh/redistribution/redistribution_search.h"
 
 namespace tessera::mesh {
 
