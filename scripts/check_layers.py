@@ -30,6 +30,7 @@ ROOMS = {
     "solver": ("problem", "bounds"),
     "pipeline": (".", "search"),
     "mesh": (".", "redistribution"),
+    "comm": (".", "memory", "wire"),
     "train": ("options", "modes"),
 }
 TESTING = "testing"

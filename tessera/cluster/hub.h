@@ -18,8 +18,8 @@
 
 #include "tessera/cluster/rank_context.h"
 #include "tessera/comm/job_state.h"
-#include "tessera/comm/secret.h"
 #include "tessera/comm/store.h"
+#include "tessera/comm/wire/secret.h"
 
 namespace tessera::cluster {
 

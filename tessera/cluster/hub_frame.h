@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "tessera/cluster/hub_socket.h"
-#include "tessera/comm/secret.h"
+#include "tessera/comm/wire/secret.h"
 
 namespace tessera::cluster {
 

@@ -10,7 +10,7 @@
 
 #include "tessera/base/logging.h"
 #include "tessera/cluster/context.h"
-#include "tessera/comm/secret.h"
+#include "tessera/comm/wire/secret.h"
 
 namespace tessera::cluster {
 

@@ -32,7 +32,7 @@
 #include "tessera/cluster/rank_context.h"
 #include "tessera/cluster/rank_words.h"
 #include "tessera/cluster/run.h"
-#include "tessera/comm/secret.h"
+#include "tessera/comm/wire/secret.h"
 
 namespace tessera::cluster {
 namespace {

@@ -19,10 +19,10 @@
 #include "tessera/cluster/launch.h"
 #include "tessera/cluster/network.h"
 #include "tessera/cluster/rank_context.h"
-#include "tessera/comm/gloo.h"
 #include "tessera/comm/hierarchy.h"
-#include "tessera/comm/mpi.h"
-#include "tessera/comm/shared_memory.h"
+#include "tessera/comm/memory/shared_memory.h"
+#include "tessera/comm/wire/gloo.h"
+#include "tessera/comm/wire/mpi.h"
 
 namespace tessera::cluster {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "tessera/base/function_ref.h"
 #include "tessera/cluster/context.h"
-#include "tessera/comm/in_process.h"
+#include "tessera/comm/memory/in_process.h"
 
 namespace tessera::cluster {
 

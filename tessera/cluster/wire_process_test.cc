@@ -6,7 +6,7 @@
 #include "tessera/cluster/hub.h"
 #include "tessera/cluster/network.h"
 #include "tessera/cluster/test_job.h"
-#include "tessera/comm/gloo.h"
+#include "tessera/comm/wire/gloo.h"
 
 namespace tessera {
 namespace {

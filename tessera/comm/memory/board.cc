@@ -1,4 +1,4 @@
-#include "tessera/comm/board.h"
+#include "tessera/comm/memory/board.h"
 
 #include <linux/futex.h>
 #include <sched.h>

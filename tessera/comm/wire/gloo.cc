@@ -1,4 +1,4 @@
-#include "tessera/comm/gloo.h"
+#include "tessera/comm/wire/gloo.h"
 
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
@@ -12,7 +12,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/printable.h"
-#include "tessera/comm/gloo_pair.h"
+#include "tessera/comm/wire/gloo_pair.h"
 
 namespace tessera::comm {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "tessera/comm/board.h"
 #include "tessera/comm/group_calls.h"
+#include "tessera/comm/memory/board.h"
 #include "tessera/comm/reduce.h"
 
 namespace tessera::comm {

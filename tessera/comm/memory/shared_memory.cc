@@ -1,4 +1,4 @@
-#include "tessera/comm/shared_memory.h"
+#include "tessera/comm/memory/shared_memory.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-#include "tessera/comm/secret.h"
+#include "tessera/comm/wire/secret.h"
 
 #include <fcntl.h>
 #include <openssl/crypto.h>

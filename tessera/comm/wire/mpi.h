@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "tessera/comm/mpi_plugin.h"
-#include "tessera/comm/wire.h"
+#include "tessera/comm/wire/mpi_plugin.h"
+#include "tessera/comm/wire/wire.h"
 
 namespace tessera::comm {
 

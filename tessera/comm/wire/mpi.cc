@@ -1,4 +1,4 @@
-#include "tessera/comm/mpi.h"
+#include "tessera/comm/wire/mpi.h"
 
 #include <dlfcn.h>
 #include <sched.h>

@@ -5,7 +5,7 @@
 
 #include "tessera/comm/group_calls.h"
 #include "tessera/comm/reduce.h"
-#include "tessera/comm/wire_channel.h"
+#include "tessera/comm/wire/wire_channel.h"
 
 namespace tessera::comm {
 namespace {

@@ -1,4 +1,4 @@
-#include "tessera/comm/gloo_pair.h"
+#include "tessera/comm/wire/gloo_pair.h"
 
 #include <gloo/transport/tcp/context.h>
 #include <gloo/transport/tcp/device.h>

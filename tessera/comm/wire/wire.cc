@@ -1,4 +1,4 @@
-#include "tessera/comm/wire.h"
+#include "tessera/comm/wire/wire.h"
 
 #include <algorithm>
 #include <chrono>
@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "tessera/base/error.h"
-#include "tessera/comm/wire_channel.h"
+#include "tessera/comm/wire/wire_channel.h"
 
 namespace tessera::comm {
 namespace {

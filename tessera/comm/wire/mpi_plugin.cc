@@ -1,5 +1,5 @@
 // The plugin itself: the only file that knows MPI.
-#include "tessera/comm/mpi_plugin.h"
+#include "tessera/comm/wire/mpi_plugin.h"
 
 #include <mpi.h>
 

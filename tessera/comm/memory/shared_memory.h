@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "tessera/comm/board.h"
+#include "tessera/comm/memory/board.h"
 #include "tessera/comm/store.h"
 #include "tessera/comm/transport.h"
 

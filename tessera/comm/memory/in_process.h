@@ -6,7 +6,7 @@
 #include <memory>
 #include <mutex>
 
-#include "tessera/comm/board.h"
+#include "tessera/comm/memory/board.h"
 #include "tessera/comm/transport.h"
 
 namespace tessera::comm {

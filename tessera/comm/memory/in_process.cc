@@ -1,4 +1,4 @@
-#include "tessera/comm/in_process.h"
+#include "tessera/comm/memory/in_process.h"
 
 #include <cstring>
 #include <new>

@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
-#include "tessera/comm/secret.h"
 #include "tessera/comm/store.h"
-#include "tessera/comm/wire.h"
+#include "tessera/comm/wire/secret.h"
+#include "tessera/comm/wire/wire.h"
 
 namespace tessera::comm {
 

@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "tessera/comm/secret.h"
+#include "tessera/comm/wire/secret.h"
 
 namespace tessera::comm {
 
