@@ -30,6 +30,7 @@ ROOMS = {
     "solver": ("problem", "bounds"),
     "pipeline": (".", "search"),
     "mesh": (".", "redistribution"),
+    "kernels/reference": ("loops",),
     "comm": (".", "memory", "wire"),
     "train": ("options", "modes"),
 }

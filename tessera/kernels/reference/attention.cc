@@ -4,7 +4,7 @@
 
 #include "tessera/kernels/attention_problem.h"
 #include "tessera/kernels/reference/families.h"
-#include "tessera/kernels/reference/walk.h"
+#include "tessera/kernels/reference/loops/walk.h"
 
 namespace tessera::kernels::reference {
 namespace {

@@ -1,7 +1,7 @@
 #include "tessera/base/error.h"
 #include "tessera/kernels/reference/families.h"
-#include "tessera/kernels/reference/panel.h"
-#include "tessera/kernels/reference/result_dtype.h"
+#include "tessera/kernels/reference/loops/panel.h"
+#include "tessera/kernels/reference/loops/result_dtype.h"
 
 namespace tessera::kernels::reference {
 namespace {

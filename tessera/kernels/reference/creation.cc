@@ -3,7 +3,7 @@
 
 #include "tessera/base/random.h"
 #include "tessera/kernels/reference/families.h"
-#include "tessera/kernels/reference/loops.h"
+#include "tessera/kernels/reference/loops/loops.h"
 
 namespace tessera::kernels::reference {
 namespace {

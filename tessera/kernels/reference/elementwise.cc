@@ -2,7 +2,7 @@
 #include <numbers>
 
 #include "tessera/kernels/reference/families.h"
-#include "tessera/kernels/reference/loops.h"
+#include "tessera/kernels/reference/loops/loops.h"
 
 // Functors compute in ComputeType: f32 for the half types. Integers wrap around.
 

@@ -1,7 +1,7 @@
 // Batch normalisation fused with its neighbours, a block of channels at a time.
 #include "tessera/base/error.h"
-#include "tessera/kernels/reference/batch_norm_blocks.h"
 #include "tessera/kernels/reference/families.h"
+#include "tessera/kernels/reference/loops/batch_norm_blocks.h"
 
 namespace tessera::kernels::reference {
 namespace {

@@ -1,5 +1,5 @@
 #include "tessera/kernels/reference/families.h"
-#include "tessera/kernels/reference/loops.h"
+#include "tessera/kernels/reference/loops/loops.h"
 
 namespace tessera::kernels::reference {
 namespace {

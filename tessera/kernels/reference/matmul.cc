@@ -1,8 +1,8 @@
 #include "tessera/kernels/reference/matmul.h"
 #include "tessera/base/error.h"
 #include "tessera/kernels/reference/families.h"
-#include "tessera/kernels/reference/panel.h"
-#include "tessera/kernels/reference/result_dtype.h"
+#include "tessera/kernels/reference/loops/panel.h"
+#include "tessera/kernels/reference/loops/result_dtype.h"
 
 namespace tessera::kernels::reference {
 namespace {

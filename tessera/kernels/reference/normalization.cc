@@ -1,9 +1,9 @@
 #include <cmath>
 
 #include "tessera/base/error.h"
-#include "tessera/kernels/reference/batch_norm_blocks.h"
 #include "tessera/kernels/reference/families.h"
-#include "tessera/kernels/reference/walk.h"
+#include "tessera/kernels/reference/loops/batch_norm_blocks.h"
+#include "tessera/kernels/reference/loops/walk.h"
 
 namespace tessera::kernels::reference {
 namespace {

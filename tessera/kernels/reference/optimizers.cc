@@ -2,7 +2,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/kernels/reference/families.h"
-#include "tessera/kernels/reference/walk.h"
+#include "tessera/kernels/reference/loops/walk.h"
 #include "tessera/kernels/registry.h"
 #include "tessera/tensor/update_group.h"
 

@@ -3,8 +3,8 @@
 #include <limits>
 
 #include "tessera/kernels/reference/families.h"
-#include "tessera/kernels/reference/loops.h"
-#include "tessera/kernels/reference/result_dtype.h"
+#include "tessera/kernels/reference/loops/loops.h"
+#include "tessera/kernels/reference/loops/result_dtype.h"
 
 namespace tessera::kernels::reference {
 namespace {

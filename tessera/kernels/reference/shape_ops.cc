@@ -1,7 +1,7 @@
 #include <cstring>
 
 #include "tessera/kernels/reference/families.h"
-#include "tessera/kernels/reference/loops.h"
+#include "tessera/kernels/reference/loops/loops.h"
 
 // Most of these are one copy between views: they take every dtype, storage-only ones included.
 

@@ -3,7 +3,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/kernels/reference/families.h"
-#include "tessera/kernels/reference/walk.h"
+#include "tessera/kernels/reference/loops/walk.h"
 
 namespace tessera::kernels::reference {
 namespace {

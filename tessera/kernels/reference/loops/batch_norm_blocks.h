@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tessera/kernels/reference/walk.h"
+#include "tessera/kernels/reference/loops/walk.h"
 #include "tessera/tensor/kernel.h"
 
 namespace tessera::kernels::reference {
