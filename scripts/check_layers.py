@@ -30,6 +30,7 @@ ROOMS = {
     "solver": ("problem", "bounds"),
     "pipeline": (".", "search"),
     "mesh": (".", "redistribution"),
+    "kernels/cpu": ("registry", "rows", "elementwise", "matmul", "images", "normalization", "attention"),
     "kernels/reference": ("loops",),
     "comm": (".", "memory", "wire"),
     "train": ("options", "modes"),

@@ -1,5 +1,5 @@
 // What the fusion passes make of several nodes: fused_elementwise, fused_matmul. The text form of their programs is
-// described beside the kernel that runs it (kernels/cpu/fused_elementwise.h).
+// described beside the kernel that runs it (kernels/cpu/elementwise/fused_elementwise.h).
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
 #include "tessera/ops/families.h"

@@ -3,11 +3,11 @@
 #include <cmath>
 #include <cstring>
 
-#include "tessera/kernels/cpu/families.h"
-#include "tessera/kernels/cpu/random_rows.h"
-#include "tessera/kernels/cpu/row_ops.h"
-#include "tessera/kernels/cpu/strided.h"
-#include "tessera/kernels/cpu/tile_program.h"
+#include "tessera/kernels/cpu/registry/families.h"
+#include "tessera/kernels/cpu/rows/random_rows.h"
+#include "tessera/kernels/cpu/rows/row_ops.h"
+#include "tessera/kernels/cpu/rows/strided.h"
+#include "tessera/kernels/cpu/rows/tile_program.h"
 
 namespace tessera::kernels::cpu {
 namespace {

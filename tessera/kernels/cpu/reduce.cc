@@ -5,10 +5,10 @@
 #include <cmath>
 #include <limits>
 
-#include "tessera/kernels/cpu/families.h"
-#include "tessera/kernels/cpu/reduce_rows.h"
-#include "tessera/kernels/cpu/strided.h"
-#include "tessera/kernels/cpu/tile_program.h"
+#include "tessera/kernels/cpu/registry/families.h"
+#include "tessera/kernels/cpu/rows/reduce_rows.h"
+#include "tessera/kernels/cpu/rows/strided.h"
+#include "tessera/kernels/cpu/rows/tile_program.h"
 
 namespace tessera::kernels::cpu {
 namespace {

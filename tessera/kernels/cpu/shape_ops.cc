@@ -1,8 +1,8 @@
 // Operators that only move elements: all of them are copies between views of the operands.
 #include <algorithm>
 
-#include "tessera/kernels/cpu/copy.h"
-#include "tessera/kernels/cpu/families.h"
+#include "tessera/kernels/cpu/registry/families.h"
+#include "tessera/kernels/cpu/rows/copy.h"
 
 namespace tessera::kernels::cpu {
 namespace {

@@ -1,5 +1,5 @@
-// fused_elementwise, element by element: the program's text is interpreted as kernels/cpu/fused_elementwise.h states
-// it; fused_matmul: the product in scratch memory, then that.
+// fused_elementwise, element by element: the program's text is interpreted as
+// kernels/cpu/elementwise/fused_elementwise.h states it; fused_matmul: the product in scratch memory, then that.
 #include <algorithm>
 #include <cmath>
 #include <functional>

@@ -1,0 +1,158 @@
+// The optimizers as tile programs: parameter, states and gradient are read once and written once, in place. Learning
+// rates are scalars, so what is made of them alone is computed once per thread.
+#include "tessera/kernels/cpu/registry/families.h"
+#include "tessera/kernels/cpu/rows/tile_program.h"
+#include "tessera/kernels/registry.h"
+#include "tessera/tensor/update_group.h"
+
+namespace tessera::kernels::cpu {
+namespace {
+
+bool in_f32_or_half(const KernelRequest& request) {
+  for (const auto& views : {request.inputs, request.outputs}) {
+    for (const TensorView& view : views) {
+      if (view.dtype != DType::kF32 && view.dtype != DType::kBF16 && view.dtype != DType::kF16) return false;
+    }
+  }
+  return true;
+}
+
+// A program whose constants come first: those every optimizer has.
+struct Update {
+  TileProgram program;
+  int loss_scale, weight_decay;
+  bool scales, decays;
+
+  explicit Update(const KernelRequest& request) {
+    program.num_inputs = static_cast<int>(request.inputs.size());
+    const double scale = request.attributes.get_double("loss_scale");
+    const double decay = request.attributes.get_double("weight_decay");
+    scales = scale != 1;
+    decays = decay != 0;
+    loss_scale = program.constant(scale);
+    weight_decay = program.constant(decay);
+  }
+  int add(int a, int b) { return program.add(RowOp::kAdd, a, b); }
+  int sub(int a, int b) { return program.add(RowOp::kSub, a, b); }
+  int mul(int a, int b) { return program.add(RowOp::kMul, a, b); }
+  int div(int a, int b) { return program.add(RowOp::kDiv, a, b); }
+  int sqrt(int a) { return program.add(RowOp::kSqrt, a); }
+  // grad / loss_scale, and that + weight_decay * param
+  int unscaled(int grad) { return scales ? div(grad, loss_scale) : grad; }
+  int decayed(int grad, int param) {
+    const int g = unscaled(grad);
+    return decays ? add(g, mul(weight_decay, param)) : g;
+  }
+};
+
+std::optional<PreparedKernel> finish(const KernelRequest& request, Update update, std::vector<int> results) {
+  update.program.results = std::move(results);
+  return prepare_tile_program(request, std::move(update.program), "cpu." + request.op);
+}
+
+std::optional<PreparedKernel> prepare_momentum(const KernelRequest& request) {
+  if (!in_f32_or_half(request)) return std::nullopt;
+  enum { kParam, kMoment, kGrad, kRate, kMomentum };
+  Update u(request);
+  const int g = u.decayed(kGrad, kParam);
+  const int moment = u.add(u.mul(kMomentum, kMoment), g);
+  const bool nesterov = request.attributes.get_bool("nesterov");
+  const int step = nesterov ? u.add(u.mul(g, kRate), u.mul(u.mul(moment, kMomentum), kRate)) : u.mul(kRate, moment);
+  const int param = u.sub(kParam, step);
+  return finish(request, std::move(u), {param, moment});
+}
+
+std::optional<PreparedKernel> prepare_sgd(const KernelRequest& request) {
+  if (!in_f32_or_half(request)) return std::nullopt;
+  enum { kParam, kAccum, kGrad, kRate, kMomentum, kFirst };
+  Update u(request);
+  const int kept = u.program.constant(1 - request.attributes.get_double("dampening"));
+  const int g = u.decayed(kGrad, kParam);
+  const int next = u.add(u.mul(kMomentum, kAccum), u.mul(kept, g));
+  const int accum = u.program.add(RowOp::kSelect, kFirst, g, next);
+  const bool nesterov = request.attributes.get_bool("nesterov");
+  const int direction = nesterov ? u.add(g, u.mul(kMomentum, accum)) : accum;
+  // Without momentum the accumulator is neither used nor changed.
+  const int param = u.sub(kParam, u.mul(kRate, u.program.add(RowOp::kSelect, kMomentum, direction, g)));
+  const int kept_accum = u.program.add(RowOp::kSelect, kMomentum, accum, kAccum);
+  return finish(request, std::move(u), {param, kept_accum});
+}
+
+// The running moments of both Adams, from the gradient g.
+struct Moments {
+  int keep1, take1, keep2, take2, eps;
+  int m = -1;
+  int v = -1;
+
+  Moments(Update& u, const Attributes& attributes) {
+    const double beta1 = attributes.get_double("beta1");
+    const double beta2 = attributes.get_double("beta2");
+    keep1 = u.program.constant(beta1);
+    take1 = u.program.constant(1 - beta1);
+    keep2 = u.program.constant(beta2);
+    take2 = u.program.constant(1 - beta2);
+    eps = u.program.constant(attributes.get_double("eps"));
+  }
+  void update(Update& u, int old_m, int old_v, int g) {
+    m = u.add(u.mul(keep1, old_m), u.mul(take1, g));
+    v = u.add(u.mul(keep2, old_v), u.mul(u.mul(take2, g), g));
+  }
+  int root(Update& u) const { return u.add(u.sqrt(v), eps); }
+};
+
+std::optional<PreparedKernel> prepare_adam(const KernelRequest& request) {
+  if (!in_f32_or_half(request)) return std::nullopt;
+  enum { kParam, kM, kV, kGrad, kRate, kBeta1Power, kBeta2Power };
+  Update u(request);
+  Moments moments(u, request.attributes);
+  const int one = u.program.constant(1);
+  const int rate = u.div(u.mul(kRate, u.sqrt(u.sub(one, kBeta2Power))), u.sub(one, kBeta1Power));
+  const int g = u.decayed(kGrad, kParam);
+  moments.update(u, kM, kV, g);
+  const bool nesterov = request.attributes.get_bool("nesterov");
+  const int m_hat = nesterov ? u.add(u.mul(moments.keep1, moments.m), u.mul(moments.take1, g)) : moments.m;
+  const int param = u.sub(kParam, u.div(u.mul(rate, m_hat), moments.root(u)));
+  return finish(request, std::move(u), {param, moments.m, moments.v});
+}
+
+std::optional<PreparedKernel> prepare_adam_weight_decay(const KernelRequest& request) {
+  if (!in_f32_or_half(request)) return std::nullopt;
+  enum { kParam, kM, kV, kGrad, kRate };
+  Update u(request);
+  Moments moments(u, request.attributes);
+  const int g = u.unscaled(kGrad);
+  moments.update(u, kM, kV, g);
+  const int ratio = u.div(moments.m, moments.root(u));
+  const int param = u.sub(kParam, u.mul(kRate, u.decays ? u.add(ratio, u.mul(u.weight_decay, kParam)) : ratio));
+  return finish(request, std::move(u), {param, moments.m, moments.v});
+}
+
+std::optional<PreparedKernel> prepare_adamw(const KernelRequest& request) {
+  if (!in_f32_or_half(request)) return std::nullopt;
+  enum { kParam, kM, kV, kGrad, kRate, kBeta1Power, kBeta2Power };
+  Update u(request);
+  Moments moments(u, request.attributes);
+  const int one = u.program.constant(1);
+  const int rate = u.div(kRate, u.sub(one, kBeta1Power));
+  const int root_correction = u.div(one, u.sqrt(u.sub(one, kBeta2Power)));
+  const int g = u.unscaled(kGrad);
+  moments.update(u, kM, kV, g);
+  const int root = u.add(u.mul(u.sqrt(moments.v), root_correction), moments.eps);
+  const int kept = u.decays ? u.mul(kParam, u.sub(one, u.mul(kRate, u.weight_decay))) : kParam;
+  const int param = u.sub(kept, u.div(u.mul(rate, moments.m), root));
+  return finish(request, std::move(u), {param, moments.m, moments.v});
+}
+
+}  // namespace
+
+void add_optimizers(KernelRegistry& registry) {
+  registry.add("momentum", prepare_momentum);
+  registry.add("sgd", prepare_sgd);
+  registry.add("adam", prepare_adam);
+  registry.add("adam_weight_decay", prepare_adam_weight_decay);
+  registry.add("update_group",
+               [](const KernelRequest& request) { return prepare_update_group(request, cpu_kernels()); });
+  registry.add("adamw", prepare_adamw);
+}
+
+}  // namespace tessera::kernels::cpu

@@ -1,0 +1,478 @@
+#include "tessera/kernels/cpu/rows/tile_program.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "tessera/kernels/cpu/rows/strided.h"
+
+namespace tessera::kernels::cpu {
+namespace {
+
+// Floats in a tile: small enough for a dozen of them to share the first-level cache with what is prefetched.
+constexpr int64_t kTile = 512;
+// Below 32 tiles starting a thread costs more than it saves.
+constexpr int64_t kGrainTiles = 32;
+// Rows up to this size keep per-column values that do not change from row to row (a channel's factor, say).
+constexpr int64_t kMaxColumns = 8192;
+constexpr int kMaxTiles = 64;
+
+// One input or output as the loop sees it: dims of size 1 dropped, dims that all operands walk alike merged.
+struct Operand {
+  DType dtype = DType::kF32;
+  size_t element_bytes = 4;
+  std::array<int64_t, kMaxNdim> strides{};  // per merged dim, outermost first
+  int64_t row_stride = 0;                   // between rows of a tile
+  int64_t stride = 1;                       // between elements of a row
+  bool direct = false;                      // the tile is a run of floats in place
+  bool invariant = false;                   // every tile has the same values: filled once per thread
+  bool columns = false;                     // direct, and the same values for every row, of which a tile is a part
+  int tile = -1;                            // where it is materialised otherwise
+  RowLoad load = nullptr;
+  RowStore store = nullptr;
+};
+
+struct Plan {
+  // Outer dims, then a tile of `tile_rows` rows of `row_size` elements at most.
+  std::vector<int64_t> outer;
+  int64_t num_rows = 1;  // the dim whose pieces the rows of a tile are (two-level), or 1
+  int64_t row_size = 1;
+  int64_t tile_rows = 1;
+  int64_t tile_columns = 1;
+  int64_t tiles_per_outer = 1;
+  int64_t num_tiles = 0;
+
+  std::vector<Operand> operands;  // inputs, then outputs
+  int num_inputs = 0;
+  std::vector<int> streams;  // the operands whose tiles are runs of memory that move on with every tile
+
+  struct Step {
+    RowFunction run;
+    int a, b, c, slot;
+  };
+
+  std::vector<Step> once;   // what depends on invariant operands only: run once per thread
+  std::vector<Step> steps;  // run for every tile
+  std::vector<float> constants;
+  std::vector<int> slot_tile;    // scratch tile of each slot, or -1
+  std::vector<int> slot_output;  // the output that the slot is, or -1
+  int num_tiles_needed = 0;
+  std::vector<int> slot_columns;  // the buffer of a whole row that an invariant slot is kept in, or -1
+  int num_column_buffers = 0;
+  int64_t column_buffer_size = 0;
+
+  int64_t scratch_floats() const { return num_tiles_needed * kTile + num_column_buffers * column_buffer_size; }
+};
+
+// The operand that holds result `output`.
+size_t result_slot(const Plan& plan, int output) {
+  return static_cast<size_t>(plan.num_inputs) + static_cast<size_t>(output);
+}
+
+template <typename T>
+void gather_as(const void* from, int64_t stride, float* to, int64_t n) {
+  const T* p = static_cast<const T*>(from);
+  for (int64_t i = 0; i < n; ++i) to[i] = static_cast<float>(p[i * stride]);
+}
+
+template <typename T>
+void scatter_as(const T* from, void* to, int64_t stride, int64_t n) {
+  T* p = static_cast<T*>(to);
+  for (int64_t i = 0; i < n; ++i) p[i * stride] = from[i];
+}
+
+void load_row(const Operand& operand, const std::byte* from, float* to, int64_t n) {
+  if (operand.stride == 1) return operand.load(from, to, static_cast<size_t>(n));
+  if (operand.stride == 0) {
+    operand.load(from, to, 1);
+    return std::fill(to + 1, to + n, to[0]);
+  }
+  switch (operand.dtype) {
+    case DType::kF32: return gather_as<float>(from, operand.stride, to, n);
+    case DType::kBF16: return gather_as<BFloat16>(from, operand.stride, to, n);
+    case DType::kF16: return gather_as<Float16>(from, operand.stride, to, n);
+    default: return gather_as<uint8_t>(from, operand.stride, to, n);
+  }
+}
+
+void store_row(const Operand& operand, const float* from, std::byte* to, int64_t n) {
+  if (operand.stride == 1) return operand.store(from, to, static_cast<size_t>(n));
+  if (operand.dtype == DType::kF32) return scatter_as<float>(from, to, operand.stride, n);
+  alignas(64) std::array<uint16_t, kTile> row;
+  operand.store(from, row.data(), static_cast<size_t>(n));
+  if (operand.element_bytes == 2) return scatter_as<uint16_t>(row.data(), to, operand.stride, n);
+  scatter_as<uint8_t>(reinterpret_cast<const uint8_t*>(row.data()), to, operand.stride, n);
+}
+
+// For each instruction whether it has the same result for every tile, or for every row.
+enum class Variance : uint8_t { kNone, kByColumn, kByTile };
+
+std::vector<Variance> find_variance(const Plan& plan, const TileProgram& program) {
+  const int first_result = plan.num_inputs + static_cast<int>(program.constants.size());
+  std::vector<Variance> variance(program.instructions.size());
+  const auto of_slot = [&](int slot) {
+    if (slot < 0) return Variance::kNone;
+    if (slot < plan.num_inputs) {
+      const Operand& operand = plan.operands[static_cast<size_t>(slot)];
+      return operand.invariant ? Variance::kNone : operand.columns ? Variance::kByColumn : Variance::kByTile;
+    }
+    return slot < first_result ? Variance::kNone : variance[static_cast<size_t>(slot - first_result)];
+  };
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    const TileInstruction& instruction = program.instructions[i];
+    const bool is_result = plan.slot_output[static_cast<size_t>(first_result) + i] >= 0;
+    variance[i] = is_result ? Variance::kByTile
+                            : std::max({of_slot(instruction.a), of_slot(instruction.b), of_slot(instruction.c)});
+  }
+  return variance;
+}
+
+// Gives each slot that needs one a scratch tile; a tile is free again after the last instruction that reads it, those
+// of inputs, constants and invariant results never.
+void assign_tiles(Plan& plan, const TileProgram& program, const std::vector<Variance>& variance) {
+  const int first_result = plan.num_inputs + static_cast<int>(program.constants.size());
+  const auto num_slots = static_cast<size_t>(first_result) + program.instructions.size();
+  std::vector<int> last_use(num_slots, -1);
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    for (const int slot : {program.instructions[i].a, program.instructions[i].b, program.instructions[i].c}) {
+      if (slot >= 0) last_use[static_cast<size_t>(slot)] = static_cast<int>(i);
+    }
+  }
+  plan.slot_tile.assign(num_slots, -1);
+  plan.slot_columns.assign(num_slots, -1);
+  int next = 0;
+  for (int slot = 0; slot < first_result; ++slot) {
+    const bool direct = slot < plan.num_inputs && plan.operands[static_cast<size_t>(slot)].direct;
+    if (!direct) plan.slot_tile[static_cast<size_t>(slot)] = next++;
+  }
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    const size_t slot = static_cast<size_t>(first_result) + i;
+    if (variance[i] == Variance::kNone) plan.slot_tile[slot] = next++;
+    if (variance[i] == Variance::kByColumn) plan.slot_columns[slot] = plan.num_column_buffers++;
+  }
+  std::vector<int> free_tiles;
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    if (variance[i] != Variance::kByTile) continue;
+    const size_t slot = static_cast<size_t>(first_result) + i;
+    const int output = plan.slot_output[slot];
+    const bool direct = output >= 0 && plan.operands[result_slot(plan, output)].direct;
+    if (!direct) {
+      if (free_tiles.empty()) {
+        plan.slot_tile[slot] = next++;
+      } else {
+        plan.slot_tile[slot] = free_tiles.back();
+        free_tiles.pop_back();
+      }
+    }
+    for (size_t other = static_cast<size_t>(first_result); other <= slot; ++other) {
+      const bool temporary =
+          variance[other - static_cast<size_t>(first_result)] == Variance::kByTile && plan.slot_output[other] < 0;
+      if (temporary && last_use[other] == static_cast<int>(i)) free_tiles.push_back(plan.slot_tile[other]);
+    }
+  }
+  plan.num_tiles_needed = next;
+}
+
+void fill_tile(const Operand& operand, const std::byte* from, float* tile, int64_t rows, int64_t columns) {
+  if (operand.stride == 1 && (rows == 1 || operand.row_stride == columns)) {
+    return operand.load(from, tile, static_cast<size_t>(rows * columns));
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    load_row(operand, from + r * operand.row_stride * static_cast<int64_t>(operand.element_bytes), tile + r * columns,
+             columns);
+  }
+}
+
+// Asks for memory to be brought near; into the second-level cache, the first is full of tiles.
+void prefetch(const std::byte* from, int64_t bytes, bool to_write) {
+  for (int64_t at = 0; at < bytes; at += 64) {
+    if (to_write) {
+      __builtin_prefetch(from + at, 1, 2);
+    } else {
+      __builtin_prefetch(from + at, 0, 2);
+    }
+  }
+}
+
+// Runs tiles [begin, end) with the scratch tiles at `scratch`.
+void run_tiles(const Plan& plan, const KernelArgs& args, int64_t begin, int64_t end, float* scratch) {
+  const int num_operands = static_cast<int>(plan.operands.size());
+  const auto tile_at = [&](int tile) { return scratch + tile * kTile; };
+  const auto base_of = [&](int operand) {
+    const auto i = static_cast<size_t>(operand);
+    const auto inputs = static_cast<size_t>(plan.num_inputs);
+    return static_cast<std::byte*>(i < inputs ? args.inputs[i].data : args.outputs[i - inputs].data);
+  };
+  std::array<float*, kMaxTiles * 2> slots{};
+  const int first_result = plan.num_inputs + static_cast<int>(plan.constants.size());
+  for (size_t slot = 0; slot < plan.slot_tile.size(); ++slot) {
+    if (plan.slot_tile[slot] >= 0) slots[slot] = tile_at(plan.slot_tile[slot]);
+  }
+  for (int slot = plan.num_inputs; slot < first_result; ++slot) {
+    std::fill_n(slots[static_cast<size_t>(slot)], kTile, plan.constants[static_cast<size_t>(slot - plan.num_inputs)]);
+  }
+  for (int i = 0; i < plan.num_inputs; ++i) {
+    const Operand& operand = plan.operands[static_cast<size_t>(i)];
+    if (operand.invariant) {
+      fill_tile(operand, base_of(i), slots[static_cast<size_t>(i)], plan.tile_rows, plan.tile_columns);
+    }
+  }
+  const auto operand_of_step = [&](int slot) { return slot < 0 ? nullptr : slots[static_cast<size_t>(slot)]; };
+  float* column_buffers = scratch + plan.num_tiles_needed * kTile;
+  const auto place_columns = [&](int64_t column) {
+    for (size_t slot = 0; slot < plan.slot_columns.size(); ++slot) {
+      const int buffer = plan.slot_columns[slot];
+      if (buffer >= 0) slots[slot] = column_buffers + buffer * plan.column_buffer_size + column;
+    }
+  };
+  const int64_t once_size = plan.num_column_buffers > 0 ? plan.row_size : plan.tile_rows * plan.tile_columns;
+  for (int64_t column = 0; column < once_size && !plan.once.empty(); column += kTile) {
+    place_columns(column);
+    for (int i = 0; i < plan.num_inputs; ++i) {
+      if (plan.operands[static_cast<size_t>(i)].columns) {
+        slots[static_cast<size_t>(i)] = reinterpret_cast<float*>(base_of(i)) + column;
+      }
+    }
+    for (const Plan::Step& step : plan.once) {
+      step.run(operand_of_step(step.a), operand_of_step(step.b), operand_of_step(step.c), operand_of_step(step.slot),
+               static_cast<size_t>(std::min(kTile, once_size - column)));
+    }
+  }
+
+  // Where the first tile is; from there the outer index counts up like an odometer.
+  const int num_outer = static_cast<int>(plan.outer.size());
+  std::array<int64_t, kMaxNdim> index{};
+  std::array<int64_t, kMaxOperands> offset{};
+  int64_t piece = begin % plan.tiles_per_outer;
+  for (int64_t rest = begin / plan.tiles_per_outer, dim = num_outer - 1; dim >= 0; --dim) {
+    const auto d = static_cast<size_t>(dim);
+    index[d] = rest % plan.outer[d];
+    rest /= plan.outer[d];
+    for (int i = 0; i < num_operands; ++i) {
+      offset[static_cast<size_t>(i)] += index[d] * plan.operands[static_cast<size_t>(i)].strides[d];
+    }
+  }
+  for (int64_t tile = begin; tile < end; ++tile) {
+    int64_t rows = 1;
+    int64_t columns = plan.row_size;
+    int64_t row = 0;
+    int64_t column = 0;
+    if (plan.tile_columns < plan.row_size) {
+      column = piece * plan.tile_columns;
+      columns = std::min(plan.tile_columns, plan.row_size - column);
+    } else {
+      row = piece * plan.tile_rows;
+      rows = std::min(plan.tile_rows, plan.num_rows - row);
+    }
+    const auto place = [&](int i) {
+      const Operand& operand = plan.operands[static_cast<size_t>(i)];
+      const int64_t elements = offset[static_cast<size_t>(i)] + row * operand.row_stride + column * operand.stride;
+      return base_of(i) + elements * static_cast<int64_t>(operand.element_bytes);
+    };
+    for (int i = 0; i < plan.num_inputs; ++i) {
+      const Operand& operand = plan.operands[static_cast<size_t>(i)];
+      float*& slot = slots[static_cast<size_t>(i)];
+      if (operand.direct) {
+        slot = reinterpret_cast<float*>(place(i));
+      } else if (!operand.invariant) {
+        fill_tile(operand, place(i), slot, rows, columns);
+      }
+    }
+    if (plan.num_column_buffers > 0) place_columns(column);
+    for (size_t k = 0; k < plan.steps.size(); ++k) {
+      const Plan::Step& step = plan.steps[k];
+      // While the steps compute, the next tile is on its way: some operands' share before each step, for there is only
+      // so much that may be under way at a time.
+      for (size_t i = plan.streams.size() * k / plan.steps.size();
+           i < plan.streams.size() * (k + 1) / plan.steps.size(); ++i) {
+        const int operand = plan.streams[i];
+        const int64_t bytes =
+            rows * columns * static_cast<int64_t>(plan.operands[static_cast<size_t>(operand)].element_bytes);
+        prefetch(place(operand) + bytes, bytes, operand >= plan.num_inputs);
+      }
+      float*& slot = slots[static_cast<size_t>(step.slot)];
+      const int output = plan.slot_output[static_cast<size_t>(step.slot)];
+      if (output >= 0 && plan.operands[result_slot(plan, output)].direct) {
+        slot = reinterpret_cast<float*>(place(plan.num_inputs + output));
+      }
+      step.run(operand_of_step(step.a), operand_of_step(step.b), operand_of_step(step.c), slot,
+               static_cast<size_t>(rows * columns));
+      if (output >= 0) {
+        const Operand& operand = plan.operands[result_slot(plan, output)];
+        if (operand.direct) continue;
+        std::byte* to = place(plan.num_inputs + output);
+        if (operand.stride == 1 && (rows == 1 || operand.row_stride == columns)) {
+          operand.store(slot, to, static_cast<size_t>(rows * columns));
+          continue;
+        }
+        for (int64_t r = 0; r < rows; ++r) {
+          store_row(operand, slot + r * columns,
+                    to + r * operand.row_stride * static_cast<int64_t>(operand.element_bytes), columns);
+        }
+      }
+    }
+    if (++piece < plan.tiles_per_outer) continue;
+    piece = 0;
+    for (int dim = num_outer - 1; dim >= 0; --dim) {
+      const auto d = static_cast<size_t>(dim);
+      const bool wraps = ++index[d] == plan.outer[d];
+      const int64_t steps = wraps ? 1 - plan.outer[d] : 1;
+      for (int i = 0; i < num_operands; ++i) {
+        offset[static_cast<size_t>(i)] += steps * plan.operands[static_cast<size_t>(i)].strides[d];
+      }
+      if (!wraps) break;
+      index[d] = 0;
+    }
+  }
+}
+
+// Every output is an instruction's result, and a different one: others get a copy.
+void separate_results(TileProgram& program) {
+  const int first_result = program.num_inputs + static_cast<int>(program.constants.size());
+  std::vector<int> taken;
+  for (int& slot : program.results) {
+    if (slot < first_result || std::find(taken.begin(), taken.end(), slot) != taken.end()) {
+      slot = program.add(RowOp::kCopy, slot);
+    }
+    taken.push_back(slot);
+  }
+}
+
+// An input may share memory with an output that is walked alike and whose value is made no earlier than the input's
+// last use.
+std::vector<std::pair<int, int>> in_place_pairs(const Plan& plan, const TileProgram& program) {
+  std::vector<std::pair<int, int>> pairs;
+  const int num_outputs = static_cast<int>(program.results.size());
+  const int first_result = program.num_inputs + static_cast<int>(program.constants.size());
+  for (int i = 0; i < plan.num_inputs; ++i) {
+    int last = -1;
+    for (size_t k = 0; k < program.instructions.size(); ++k) {
+      const TileInstruction& instruction = program.instructions[k];
+      if (instruction.a == i || instruction.b == i || instruction.c == i) last = static_cast<int>(k);
+    }
+    const Operand& input = plan.operands[static_cast<size_t>(i)];
+    // What is read once for all tiles, or tile-wise before the first instruction, is read early enough as well, but
+    // only direct and like-strided operands are worth the planner's while.
+    for (int o = 0; o < num_outputs; ++o) {
+      const Operand& output = plan.operands[result_slot(plan, o)];
+      const int made = program.results[static_cast<size_t>(o)] - first_result;
+      if (input.dtype == output.dtype && input.strides == output.strides && input.row_stride == output.row_stride &&
+          input.stride == output.stride && !input.invariant && made >= last) {
+        pairs.emplace_back(i, o);
+      }
+    }
+  }
+  return pairs;
+}
+
+}  // namespace
+
+std::optional<PreparedKernel> prepare_tile_program(const KernelRequest& request, TileProgram program,
+                                                   std::string name) {
+  check_equal(static_cast<int>(request.inputs.size()), program.num_inputs, "tile program's inputs");
+  check_equal(request.outputs.size(), program.results.size(), "tile program's results");
+  separate_results(program);
+
+  std::vector<TensorView> views = request.inputs;
+  views.insert(views.end(), request.outputs.begin(), request.outputs.end());
+  const int num_slots = program.num_inputs + static_cast<int>(program.constants.size() + program.instructions.size());
+  if (views.size() > kMaxOperands || num_slots > kMaxTiles * 2 || request.outputs.empty()) return std::nullopt;
+  const Shape& shape = request.outputs[0].shape;
+  for (const TensorView& output : request.outputs) {
+    if (output.shape != shape) return std::nullopt;
+  }
+
+  auto plan = std::make_shared<Plan>();
+  plan->num_inputs = program.num_inputs;
+  plan->constants = program.constants;
+  for (const TensorView& view : views) {
+    Operand operand;
+    operand.dtype = view.dtype;
+    operand.element_bytes = size_bytes(view.dtype);
+    operand.load = row_load(view.dtype);
+    operand.store = row_store(view.dtype);
+    if (operand.load == nullptr) return std::nullopt;
+    plan->operands.push_back(operand);
+  }
+
+  const int64_t num_elements = shape.num_elements();
+  if (num_elements > 0) {
+    std::vector<Strides> strides;
+    for (const TensorView& view : views) {
+      const auto seen = broadcast_strides(view, shape);
+      if (!seen) return std::nullopt;
+      strides.push_back(*seen);
+    }
+    const auto dims = merge_dims(shape, strides, request.inputs.size());
+    if (!dims) return std::nullopt;
+    for (size_t i = request.inputs.size() + 1; i < views.size(); ++i) {
+      for (const MergedDim& dim : *dims) {
+        if (dim.strides[i] == 0) return std::nullopt;
+      }
+    }
+    const MergedDim& inner = dims->back();
+    const bool two_level = dims->size() > 1 && inner.size <= kTile / 2;
+    const MergedDim* rows = two_level ? &(*dims)[dims->size() - 2] : nullptr;
+    plan->row_size = inner.size;
+    plan->num_rows = two_level ? rows->size : 1;
+    plan->tile_columns = std::min(inner.size, kTile);
+    plan->tile_rows = two_level ? std::min(rows->size, kTile / inner.size) : 1;
+    plan->tiles_per_outer = two_level ? (rows->size + plan->tile_rows - 1) / plan->tile_rows
+                                      : (inner.size + plan->tile_columns - 1) / plan->tile_columns;
+    plan->num_tiles = plan->tiles_per_outer;
+    const size_t num_outer = dims->size() - (two_level ? 2 : 1);
+    for (size_t d = 0; d < num_outer; ++d) {
+      plan->outer.push_back((*dims)[d].size);
+      plan->num_tiles *= (*dims)[d].size;
+    }
+    for (size_t i = 0; i < plan->operands.size(); ++i) {
+      Operand& operand = plan->operands[i];
+      operand.stride = inner.strides[i];
+      operand.row_stride = two_level ? rows->strides[i] : 0;
+      bool fixed = true;
+      for (size_t d = 0; d < num_outer; ++d) {
+        operand.strides[d] = (*dims)[d].strides[i];
+        fixed = fixed && operand.strides[d] == 0;
+      }
+      const bool is_run = operand.stride == 1 && (plan->tile_rows == 1 || operand.row_stride == inner.size);
+      operand.direct = operand.dtype == DType::kF32 && is_run;
+      operand.columns = operand.direct && !two_level && i < request.inputs.size() && fixed && num_outer > 0 &&
+                        inner.size <= kMaxColumns;
+      const bool whole_row = plan->tile_columns == inner.size || operand.stride == 0;
+      operand.invariant = !operand.direct && i < request.inputs.size() && fixed && operand.row_stride == 0 && whole_row;
+      if (is_run && !operand.columns && !operand.invariant) plan->streams.push_back(static_cast<int>(i));
+    }
+  }
+  plan->slot_output.assign(static_cast<size_t>(num_slots), -1);
+  for (size_t o = 0; o < program.results.size(); ++o) {
+    plan->slot_output[static_cast<size_t>(program.results[o])] = static_cast<int>(o);
+  }
+  const std::vector<Variance> variance = find_variance(*plan, program);
+  assign_tiles(*plan, program, variance);
+  plan->column_buffer_size = (plan->row_size + 15) / 16 * 16;
+  if (plan->num_tiles_needed > kMaxTiles) return std::nullopt;
+  const int first_result = program.num_inputs + static_cast<int>(program.constants.size());
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    const TileInstruction& instruction = program.instructions[i];
+    (variance[i] == Variance::kByTile ? plan->steps : plan->once)
+        .push_back({row_function(instruction.op), instruction.a, instruction.b, instruction.c,
+                    first_result + static_cast<int>(i)});
+  }
+
+  PreparedKernel kernel;
+  kernel.name = std::move(name);
+  kernel.in_place = in_place_pairs(*plan, program);
+  std::erase_if(kernel.in_place, [&](const std::pair<int, int>& pair) {
+    return !(request.inputs[static_cast<size_t>(pair.first)].shape == shape);
+  });
+  const int64_t part_bytes = plan->scratch_floats() * static_cast<int64_t>(sizeof(float));
+  kernel.scratch_bytes = part_bytes * request.num_threads;
+  kernel.run = [plan = std::shared_ptr<const Plan>(plan), part_bytes](const KernelArgs& args) {
+    args.parallel_for.with_parts(plan->num_tiles, kGrainTiles, [&](int64_t begin, int64_t end, int part) {
+      run_tiles(*plan, args, begin, end, reinterpret_cast<float*>(args.scratch.data() + part * part_bytes));
+    });
+  };
+  return kernel;
+}
+
+}  // namespace tessera::kernels::cpu
