@@ -14,11 +14,11 @@
 #include "benchmarks/protocol.h"
 #include "tessera/base/clock.h"
 #include "tessera/base/error.h"
-#include "tessera/checkpoint/commit.h"
-#include "tessera/checkpoint/element_hash.h"
-#include "tessera/checkpoint/global_checkpoint.h"
-#include "tessera/checkpoint/record_writer.h"
-#include "tessera/checkpoint/save.h"
+#include "tessera/checkpoint/format/element_hash.h"
+#include "tessera/checkpoint/format/record_writer.h"
+#include "tessera/checkpoint/resume/global_checkpoint.h"
+#include "tessera/checkpoint/write/commit.h"
+#include "tessera/checkpoint/write/save.h"
 
 namespace tessera::checkpoint {
 namespace {

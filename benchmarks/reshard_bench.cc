@@ -13,10 +13,10 @@
 #include "benchmarks/protocol.h"
 #include "tessera/base/clock.h"
 #include "tessera/base/error.h"
-#include "tessera/checkpoint/ckpt_file.h"
-#include "tessera/checkpoint/commit.h"
-#include "tessera/checkpoint/diff.h"
-#include "tessera/checkpoint/transform.h"
+#include "tessera/checkpoint/convert/diff.h"
+#include "tessera/checkpoint/convert/transform.h"
+#include "tessera/checkpoint/format/ckpt_file.h"
+#include "tessera/checkpoint/write/commit.h"
 
 namespace tessera::checkpoint {
 namespace {

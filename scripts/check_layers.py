@@ -33,6 +33,7 @@ ROOMS = {
     "kernels/cpu": ("registry", "rows", "elementwise", "matmul", "images", "normalization", "attention"),
     "kernels/reference": ("loops",),
     "comm": (".", "memory", "wire"),
+    "checkpoint": ("threads", "format", "manifest", "lock", "strategy", "read", "write", "convert", "resume"),
     "train": ("options", "modes"),
 }
 TESTING = "testing"

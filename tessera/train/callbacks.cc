@@ -9,8 +9,8 @@
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
-#include "tessera/checkpoint/file_names.h"
-#include "tessera/checkpoint/save_slices.h"
+#include "tessera/checkpoint/manifest/file_names.h"
+#include "tessera/checkpoint/write/save_slices.h"
 #include "tessera/train/model.h"
 #include "tessera/train/rank_barrier.h"
 

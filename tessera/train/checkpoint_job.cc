@@ -5,9 +5,9 @@
 #include <numeric>
 
 #include "tessera/base/error.h"
-#include "tessera/checkpoint/barrier.h"
-#include "tessera/checkpoint/save.h"
-#include "tessera/checkpoint/save_slices.h"
+#include "tessera/checkpoint/lock/barrier.h"
+#include "tessera/checkpoint/write/save.h"
+#include "tessera/checkpoint/write/save_slices.h"
 #include "tessera/train/rank_barrier.h"
 
 namespace tessera::train {

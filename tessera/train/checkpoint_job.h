@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "tessera/base/files/file_system.h"
-#include "tessera/checkpoint/ckpt_file.h"
-#include "tessera/checkpoint/encryption.h"
-#include "tessera/checkpoint/manifest.h"
-#include "tessera/checkpoint/sharing.h"
+#include "tessera/checkpoint/format/ckpt_file.h"
+#include "tessera/checkpoint/format/encryption.h"
+#include "tessera/checkpoint/manifest/manifest.h"
+#include "tessera/checkpoint/write/sharing.h"
 #include "tessera/comm/communicator.h"
 #include "tessera/train/modes/save_form.h"
 #include "tessera/train/snapshot.h"

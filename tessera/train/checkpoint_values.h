@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "tessera/checkpoint/global_checkpoint.h"
+#include "tessera/checkpoint/resume/global_checkpoint.h"
 #include "tessera/tensor/tensor.h"
 
 namespace tessera::train {

@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "tessera/base/error.h"
-#include "tessera/checkpoint/load.h"
+#include "tessera/checkpoint/read/load.h"
 #include "tessera/data/dataset.h"
 #include "tessera/nn/linear.h"
 #include "tessera/nn/losses.h"

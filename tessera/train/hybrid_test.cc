@@ -8,7 +8,7 @@
 #include <map>
 
 #include "tessera/base/error.h"
-#include "tessera/checkpoint/save.h"
+#include "tessera/checkpoint/write/save.h"
 #include "tessera/data/dataset.h"
 #include "tessera/nn/initializers.h"
 #include "tessera/nn/linear.h"

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/checkpoint/encryption.h"
-#include "tessera/checkpoint/global_checkpoint.h"
+#include "tessera/checkpoint/format/encryption.h"
+#include "tessera/checkpoint/resume/global_checkpoint.h"
 #include "tessera/train/model_core.h"
 #include "tessera/train/options/train_options.h"
 #include "tessera/train/rank_barrier.h"

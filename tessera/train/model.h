@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "tessera/checkpoint/global_checkpoint.h"
-#include "tessera/checkpoint/strategy_file.h"
+#include "tessera/checkpoint/resume/global_checkpoint.h"
+#include "tessera/checkpoint/strategy/strategy_file.h"
 #include "tessera/data/dataset.h"
 #include "tessera/nn/cell.h"
 #include "tessera/nn/optimizer.h"
@@ -81,8 +81,8 @@ class Model {
   // Waits for a save that a thread is writing. Throws its error, once.
   void finish_saves();
   // Takes all values of a checkpoint of this network and optimizer, and where training stood. The checkpoint may have
-  // been saved by any number of ranks, under any plan, whole or in slices (checkpoint/global_checkpoint.h says what
-  // `path` may name); each rank reads what its own plan wants, which is known after build(): before, that is
+  // been saved by any number of ranks, under any plan, whole or in slices (checkpoint/resume/global_checkpoint.h says
+  // what `path` may name); each rank reads what its own plan wants, which is known after build(): before, that is
   // everything. A table of learning rates is this model's own, so that a training can be made longer. Throws
   // InvalidArgument listing missing, unexpected and mis-shaped names, naming a damaged file, or the training whose
   // checkpoint it is where that is another one, and what differs; then nothing has changed. What the network computes

@@ -12,7 +12,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/random.h"
-#include "tessera/checkpoint/load.h"
+#include "tessera/checkpoint/read/load.h"
 #include "tessera/nn/activation.h"
 #include "tessera/nn/adam.h"
 #include "tessera/nn/convolution.h"

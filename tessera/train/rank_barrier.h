@@ -2,7 +2,7 @@
 // that a disk may miss.
 #pragma once
 
-#include "tessera/checkpoint/barrier.h"
+#include "tessera/checkpoint/lock/barrier.h"
 #include "tessera/comm/communicator.h"
 
 namespace tessera::train {

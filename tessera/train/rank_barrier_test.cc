@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "tessera/base/error.h"
-#include "tessera/checkpoint/load.h"
+#include "tessera/checkpoint/read/load.h"
 #include "tessera/comm/job_state.h"
 #include "tessera/testing/no_threads.h"
 #include "tessera/testing/run_ranks.h"

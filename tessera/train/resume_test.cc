@@ -12,9 +12,9 @@
 #include <mutex>
 
 #include "tessera/base/random.h"
-#include "tessera/checkpoint/directory_lock.h"
-#include "tessera/checkpoint/load.h"
-#include "tessera/checkpoint/transform.h"
+#include "tessera/checkpoint/convert/transform.h"
+#include "tessera/checkpoint/lock/directory_lock.h"
+#include "tessera/checkpoint/read/load.h"
 #include "tessera/data/dataset.h"
 #include "tessera/nn/adam.h"
 #include "tessera/nn/convolution.h"

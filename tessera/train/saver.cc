@@ -4,8 +4,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
-#include "tessera/checkpoint/save.h"
-#include "tessera/checkpoint/save_slices.h"
+#include "tessera/checkpoint/write/save.h"
+#include "tessera/checkpoint/write/save_slices.h"
 #include "tessera/nn/dropout.h"
 #include "tessera/nn/gradient_accumulation.h"
 #include "tessera/train/checkpoint_values.h"

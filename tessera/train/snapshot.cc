@@ -9,7 +9,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/files/stream_copy.h"
 #include "tessera/base/strings.h"
-#include "tessera/checkpoint/in_threads.h"
+#include "tessera/checkpoint/threads/in_threads.h"
 
 namespace tessera::train {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "tessera/base/parallel_for.h"
-#include "tessera/checkpoint/copy_views.h"
+#include "tessera/checkpoint/threads/copy_views.h"
 #include "tessera/tensor/tensor.h"
 
 namespace tessera::train {

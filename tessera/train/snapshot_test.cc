@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "tessera/base/random.h"
-#include "tessera/checkpoint/global_checkpoint.h"
+#include "tessera/checkpoint/resume/global_checkpoint.h"
 #include "tessera/nn/adam.h"
 #include "tessera/nn/linear.h"
 #include "tessera/nn/losses.h"

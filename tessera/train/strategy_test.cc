@@ -7,8 +7,8 @@
 #include <mutex>
 
 #include "tessera/base/error.h"
-#include "tessera/checkpoint/group_file.h"
-#include "tessera/checkpoint/strategy_file.h"
+#include "tessera/checkpoint/strategy/group_file.h"
+#include "tessera/checkpoint/strategy/strategy_file.h"
 #include "tessera/nn/linear.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/momentum.h"

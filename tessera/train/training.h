@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tessera/checkpoint/manifest.h"
+#include "tessera/checkpoint/manifest/manifest.h"
 #include "tessera/data/dataset.h"
 #include "tessera/train/batches.h"
 #include "tessera/train/callback.h"

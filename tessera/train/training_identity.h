@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "tessera/checkpoint/manifest.h"
+#include "tessera/checkpoint/manifest/manifest.h"
 #include "tessera/ir/graph.h"
 #include "tessera/train/model_core.h"
 #include "tessera/train/network_identity.h"

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "tessera/checkpoint/manifest.h"
+#include "tessera/checkpoint/manifest/manifest.h"
 #include "tessera/data/position.h"
 
 namespace tessera::train {

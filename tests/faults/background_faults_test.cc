@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "tessera/base/error.h"
-#include "tessera/checkpoint/choose.h"
+#include "tessera/checkpoint/read/choose.h"
 #include "tessera/data/dataset.h"
 #include "tessera/nn/linear.h"
 #include "tessera/nn/losses.h"

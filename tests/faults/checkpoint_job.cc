@@ -13,8 +13,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
-#include "tessera/checkpoint/directory_lock.h"
-#include "tessera/checkpoint/transform.h"
+#include "tessera/checkpoint/convert/transform.h"
+#include "tessera/checkpoint/lock/directory_lock.h"
 #include "tests/faults/failpoints.h"
 #include "tests/faults/storage.h"
 

@@ -8,8 +8,8 @@
 #include <iostream>
 
 #include "tessera/base/random.h"
-#include "tessera/checkpoint/policy.h"
-#include "tessera/checkpoint/test_helpers.h"
+#include "tessera/checkpoint/write/policy.h"
+#include "tessera/checkpoint/write/test_helpers.h"
 #include "tests/faults/storage.h"
 
 namespace tessera::checkpoint::faults {

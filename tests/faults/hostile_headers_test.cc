@@ -7,14 +7,14 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files/crc32c.h"
-#include "tessera/checkpoint/ckpt_file.h"
-#include "tessera/checkpoint/encryption.h"
-#include "tessera/checkpoint/group_file.h"
-#include "tessera/checkpoint/manifest.h"
-#include "tessera/checkpoint/protobuf_wire.h"
-#include "tessera/checkpoint/safetensors.h"
-#include "tessera/checkpoint/safetensors_header.h"
-#include "tessera/checkpoint/strategy_file.h"
+#include "tessera/checkpoint/convert/safetensors.h"
+#include "tessera/checkpoint/format/ckpt_file.h"
+#include "tessera/checkpoint/format/encryption.h"
+#include "tessera/checkpoint/format/protobuf_wire.h"
+#include "tessera/checkpoint/manifest/manifest.h"
+#include "tessera/checkpoint/read/safetensors_header.h"
+#include "tessera/checkpoint/strategy/group_file.h"
+#include "tessera/checkpoint/strategy/strategy_file.h"
 #include "tests/fuzz/memory_peak.h"
 
 namespace tessera::checkpoint::faults {

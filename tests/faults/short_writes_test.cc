@@ -6,7 +6,7 @@
 
 #include <cerrno>
 
-#include "tessera/checkpoint/test_helpers.h"
+#include "tessera/checkpoint/write/test_helpers.h"
 #include "tests/faults/storage.h"
 
 extern "C" {

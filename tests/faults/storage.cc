@@ -1,11 +1,11 @@
 #include "tests/faults/storage.h"
 
 #include "tessera/base/error.h"
-#include "tessera/checkpoint/file_names.h"
-#include "tessera/checkpoint/policy.h"
-#include "tessera/checkpoint/save_slices.h"
-#include "tessera/checkpoint/sharing.h"
-#include "tessera/checkpoint/test_helpers.h"
+#include "tessera/checkpoint/manifest/file_names.h"
+#include "tessera/checkpoint/write/policy.h"
+#include "tessera/checkpoint/write/save_slices.h"
+#include "tessera/checkpoint/write/sharing.h"
+#include "tessera/checkpoint/write/test_helpers.h"
 #include "tessera/testing/full.h"
 
 namespace tessera::checkpoint::faults {

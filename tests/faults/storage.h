@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "tessera/base/files/file_system.h"
-#include "tessera/checkpoint/choose.h"
-#include "tessera/checkpoint/save.h"
+#include "tessera/checkpoint/read/choose.h"
+#include "tessera/checkpoint/write/save.h"
 
 namespace tessera::checkpoint::faults {
 

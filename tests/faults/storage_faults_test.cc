@@ -11,13 +11,13 @@
 #include <filesystem>
 
 #include "tessera/base/random.h"
-#include "tessera/checkpoint/directory_lock.h"
-#include "tessera/checkpoint/file_names.h"
-#include "tessera/checkpoint/global_checkpoint.h"
-#include "tessera/checkpoint/policy.h"
-#include "tessera/checkpoint/save_slices.h"
-#include "tessera/checkpoint/sources.h"
-#include "tessera/checkpoint/test_helpers.h"
+#include "tessera/checkpoint/convert/sources.h"
+#include "tessera/checkpoint/lock/directory_lock.h"
+#include "tessera/checkpoint/manifest/file_names.h"
+#include "tessera/checkpoint/resume/global_checkpoint.h"
+#include "tessera/checkpoint/write/policy.h"
+#include "tessera/checkpoint/write/save_slices.h"
+#include "tessera/checkpoint/write/test_helpers.h"
 #include "tests/faults/failpoints.h"
 #include "tests/faults/storage.h"
 

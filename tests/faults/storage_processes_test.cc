@@ -10,11 +10,11 @@
 #include <iostream>
 
 #include "tessera/base/strings.h"
-#include "tessera/checkpoint/diff.h"
-#include "tessera/checkpoint/directory_lock.h"
-#include "tessera/checkpoint/load.h"
-#include "tessera/checkpoint/test_helpers.h"
-#include "tessera/checkpoint/transform.h"
+#include "tessera/checkpoint/convert/diff.h"
+#include "tessera/checkpoint/convert/transform.h"
+#include "tessera/checkpoint/lock/directory_lock.h"
+#include "tessera/checkpoint/read/load.h"
+#include "tessera/checkpoint/write/test_helpers.h"
 #include "tests/faults/processes.h"
 #include "tests/faults/storage.h"
 

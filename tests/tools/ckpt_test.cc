@@ -10,10 +10,10 @@
 #include "tessera/base/error.h"
 #include "tessera/base/files/file_system.h"
 #include "tessera/base/strings.h"
-#include "tessera/checkpoint/load.h"
-#include "tessera/checkpoint/save.h"
-#include "tessera/checkpoint/saved_together.h"
-#include "tessera/checkpoint/strategy_file.h"
+#include "tessera/checkpoint/read/load.h"
+#include "tessera/checkpoint/strategy/strategy_file.h"
+#include "tessera/checkpoint/write/save.h"
+#include "tessera/checkpoint/write/saved_together.h"
 
 namespace tessera::checkpoint {
 namespace {

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "tessera/checkpoint/barrier.h"
-#include "tessera/checkpoint/strategy_file.h"
+#include "tessera/checkpoint/lock/barrier.h"
+#include "tessera/checkpoint/strategy/strategy_file.h"
 #include "tessera/cluster/context.h"
 #include "tessera/data/dataset.h"
 #include "tessera/session/session.h"

@@ -3,7 +3,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
-#include "tessera/checkpoint/strategy_file.h"
+#include "tessera/checkpoint/strategy/strategy_file.h"
 #include "tessera/nn/dropout.h"
 #include "tessera/nn/gradient_accumulation.h"
 #include "tessera/pipeline/schedule_text.h"

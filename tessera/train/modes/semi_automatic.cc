@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
-#include "tessera/checkpoint/group_file.h"
+#include "tessera/checkpoint/strategy/group_file.h"
 #include "tessera/mesh/rank_limits.h"
 #include "tessera/mesh/strategy_error.h"
 #include "tessera/train/modes/strategy_record.h"

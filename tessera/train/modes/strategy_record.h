@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "tessera/checkpoint/group_file.h"
-#include "tessera/checkpoint/strategy_file.h"
+#include "tessera/checkpoint/strategy/group_file.h"
+#include "tessera/checkpoint/strategy/strategy_file.h"
 #include "tessera/compiler/partition.h"
 #include "tessera/compiler/plan.h"
 

@@ -5,8 +5,8 @@
 #include <functional>
 #include <vector>
 
-#include "tessera/checkpoint/ckpt_file.h"
-#include "tessera/checkpoint/encryption.h"
+#include "tessera/checkpoint/format/ckpt_file.h"
+#include "tessera/checkpoint/format/encryption.h"
 
 namespace tessera::train {
 

@@ -1,0 +1,106 @@
+#include "tessera/checkpoint/lock/directory_lock.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "tessera/base/error.h"
+#include "tessera/base/logging.h"
+#include "tessera/base/random_id.h"
+#include "tessera/checkpoint/manifest/json_field.h"
+
+namespace tessera::checkpoint {
+namespace {
+
+std::string this_host() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+}
+
+// Another one in each process. A child that was forked has that of its parent, but another pid.
+const std::string& this_process() {
+  static const std::string id = random_id();
+  return id;
+}
+
+bool is_this_job(const LockHolder& holder, const LockHolder& self) {
+  return holder.process_id == self.process_id && holder.pid == self.pid && holder.job_id == self.job_id;
+}
+
+std::string named(const std::string& job_id) {
+  return job_id.empty() ? "another job" : fmt::format("job \"{}\"", job_id);
+}
+
+std::string to_text(const LockHolder& holder) {
+  return nlohmann::ordered_json{{"job_id", holder.job_id},
+                                {"host", holder.host},
+                                {"pid", holder.pid},
+                                {"generation", holder.generation},
+                                {"process_id", holder.process_id}}
+             .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
+         "\n";
+}
+
+// nullopt when the file says nothing: its holder has not written it yet, or died while it did.
+std::optional<LockHolder> read_holder(FileSystem& files, const std::string& path) {
+  try {
+    const auto json = parse_json(files.read_text(path), path);
+    const JsonField root(path, "the lock", json);
+    return LockHolder{.job_id = root["job_id"].text(),
+                      .host = root["host"].text(),
+                      .pid = root["pid"].count(),
+                      .generation = root["generation"].count(INT64_MAX - 1),
+                      .process_id = root.has("process_id") ? root["process_id"].text() : ""};
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+void write_holder(FileSystem& files, const std::string& path, const LockHolder& holder) {
+  const auto file = files.create(path);  // the same file, so that the lock stays
+  file->append(to_text(holder));
+  file->sync();
+  file->close();
+}
+
+}  // namespace
+
+std::string directory_lock_path(const std::string& directory) { return join_path(directory, ".tessera-lock"); }
+
+DirectoryLock::DirectoryLock(FileSystem& files, const std::string& directory, const std::string& job_id)
+    : files_(files), path_(directory_lock_path(directory)) {
+  files_.create_directories(directory);
+  lock_ = files_.try_lock(path_);
+  LockHolder self{
+      .job_id = job_id, .host = this_host(), .pid = ::getpid(), .generation = 1, .process_id = this_process()};
+  const auto holder = read_holder(files_, path_);
+  if (lock_ == nullptr) {
+    if (!holder) throw InvalidArgument("{}: another job writes checkpoints here; give each job its own", directory);
+    if (!is_this_job(*holder, self)) {
+      throw InvalidArgument(
+          "{}: {} (process {} on {}) writes checkpoints here; this one cannot: give each job a directory of its own",
+          directory, named(holder->job_id), holder->pid, holder->host);
+    }
+    generation_ = holder->generation;
+    return;
+  }
+  if (holder) {
+    self.generation = generation_ = holder->generation + 1;
+    taken_over_from_ = holder;
+    log_warning("{}: {} (process {} on {}) ended without letting go of it; taken over, generation {}", directory,
+                named(holder->job_id), holder->pid, holder->host, generation_);
+  }
+  write_holder(files_, path_, self);
+}
+
+DirectoryLock::~DirectoryLock() {
+  if (lock_ == nullptr) return;
+  try {
+    files_.remove(path_);
+  } catch (const Error& error) {  // the next holder will take it for one that died
+    log_warning("{}", error.what());
+  }
+}
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,53 @@
+#include "tessera/checkpoint/manifest/present_files.h"
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+
+namespace tessera::checkpoint {
+namespace {
+
+std::optional<Manifest> parse_or_none(FileSystem& files, const std::string& manifest_file) {
+  if (!files.exists(manifest_file)) return std::nullopt;
+  try {
+    return parse_manifest(files.read_text(manifest_file), manifest_file);
+  } catch (const InvalidArgument&) {  // whoever verifies it says what is wrong
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+std::optional<Manifest> readable_manifest(FileSystem& files, const std::string& path) {
+  std::optional<Manifest> first;
+  for (const auto& manifest_file : {manifest_path(path), pending_manifest_path(path)}) {
+    auto manifest = parse_or_none(files, manifest_file);
+    if (!manifest) continue;
+    const auto it = std::find_if(manifest->files.begin(), manifest->files.end(),
+                                 [&](const ManifestFile& file) { return file.name == base_name(path); });
+    if (it == manifest->files.end()) continue;
+    if (it->size_bytes == files.size_bytes(path)) return manifest;
+    if (!first) first = std::move(manifest);
+  }
+  return first;
+}
+
+std::vector<std::string> present_files(FileSystem& files, const std::string& path,
+                                       const std::optional<Manifest>& manifest) {
+  std::vector<std::string> paths{path};
+  if (!manifest) return paths;
+  for (const auto& file : manifest->files) {
+    const auto other = path_beside(path, file.name);
+    if (other == path || !files.exists(other)) continue;
+    if (parent_path(files.real_path(other)) == files.real_path(parent_path(path))) paths.push_back(other);
+  }
+  return paths;
+}
+
+int64_t total_size_bytes(FileSystem& files, const std::vector<std::string>& paths) {
+  int64_t bytes = 0;
+  for (const auto& path : paths) bytes += files.size_bytes(path);
+  return bytes;
+}
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,25 @@
+// Which files of a checkpoint are there, whole or damaged: for those who show it to people. Internal to checkpoint/.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/base/files/file_system.h"
+#include "tessera/checkpoint/manifest/manifest.h"
+
+namespace tessera::checkpoint {
+
+// A manifest beside the checkpoint `path` that names it and can be parsed; of two, which only a crash leaves, the one
+// with the size that the file has. nullopt when there is none. Nothing is verified.
+std::optional<Manifest> readable_manifest(FileSystem& files, const std::string& path);
+
+// `path` first, then the other files that the manifest names, where they are. Links that lead out of the directory are
+// not followed, as everywhere.
+std::vector<std::string> present_files(FileSystem& files, const std::string& path,
+                                       const std::optional<Manifest>& manifest);
+
+int64_t total_size_bytes(FileSystem& files, const std::vector<std::string>& paths);
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,219 @@
+#include "tessera/checkpoint/read/choose.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "tessera/base/error.h"
+#include "tessera/base/strings.h"
+#include "tessera/checkpoint/manifest/file_names.h"
+#include "tessera/checkpoint/read/rank_folders.h"
+#include "tessera/checkpoint/read/source_file.h"
+
+namespace tessera::checkpoint {
+namespace {
+
+struct Candidate {
+  std::string path;
+  CheckpointPosition position;
+  int64_t successor = 0;  // N of CKP_N
+};
+
+// Whether the manifest is right is found out when the checkpoint's turn comes.
+CheckpointPosition position_of(FileSystem& files, const std::string& path, const CheckpointName& name) {
+  for (const auto& manifest_file : {manifest_path(path), pending_manifest_path(path)}) {
+    if (!files.exists(manifest_file)) continue;
+    try {
+      const auto info = parse_manifest(files.read_text(manifest_file), manifest_file).info;
+      return {info.epoch, info.step_in_epoch};
+    } catch (const Error&) {
+    }
+  }
+  return {name.epoch, name.step_in_epoch};
+}
+
+// Of a converted checkpoint, and of others that name no step, the manifest says which it is; without one nothing shows
+// that it is a checkpoint at all.
+std::optional<CheckpointName> name_of(FileSystem& files, const std::string& folder, const std::string& file_name) {
+  constexpr std::string_view kSuffix = ".ckpt";
+  if (auto name = parse_checkpoint_name(file_name)) return name;
+  const auto path = join_path(folder, file_name);
+  if (!file_name.ends_with(kSuffix)) return std::nullopt;
+  if (!files.exists(manifest_path(path)) && !files.exists(pending_manifest_path(path))) return std::nullopt;
+  const auto prefix = prefix_of_rank(file_name, rank_of_folder(base_name(parent_path(path))));
+  return CheckpointName{prefix.value_or(file_name.substr(0, file_name.size() - kSuffix.size()))};
+}
+
+std::vector<Candidate> candidates_newest_first(FileSystem& files, const std::string& directory,
+                                               const std::string& prefix) {
+  std::vector<Candidate> candidates;
+  if (!files.is_directory(directory)) return candidates;
+  const auto folder = folder_of_checkpoints(files, directory);
+  for (const auto& file_name : files.list(folder)) {
+    const auto name = name_of(files, folder, file_name);
+    if (!name) continue;
+    const auto successor = prefix.empty() ? 0 : successor_of(name->prefix, prefix);
+    if (!successor) continue;
+    const auto path = join_path(folder, file_name);
+    candidates.push_back({path, position_of(files, path, *name), *successor});
+  }
+  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+    return std::tie(a.position, a.successor, a.path) > std::tie(b.position, b.successor, b.path);
+  });
+  return candidates;
+}
+
+bool is_part(const Manifest& manifest) {
+  return manifest.files.size() == 1 &&
+         std::any_of(manifest.tensors.begin(), manifest.tensors.end(), [](const ManifestTensor& tensor) {
+           return !tensor.is_text && !tensor.slices.empty() && tensor.slices[0].shape != tensor.shape;
+         });
+}
+
+// What is wrong with the parts of the other ranks; "" when nothing is.
+std::string problem_of_other_ranks(FileSystem& files, const std::string& path, const CheckpointInfo& info) {
+  const auto others = other_ranks(files, path, info);
+  if (!others.missing.empty())
+    return fmt::format("{}: is missing; {} is only one rank's part", others.missing[0], path);
+  for (const auto& other : others.paths) {
+    const auto verification = verify(files, other);
+    if (verification.state == Verified::kNo) return verification.problem;
+    if (!verification.manifest) return fmt::format("{}: has no manifest, so nothing shows whether it is whole", other);
+    if (!is_same_save(verification.manifest->info, info)) {
+      return fmt::format("{}: is of another checkpoint than {}", other, path);
+    }
+  }
+  return "";
+}
+
+// `directory` has the candidate, or one of its folders rank_N has it, beside the folders of the other ranks.
+FileVerification verify_all_ranks(FileSystem& files, const std::string& directory, const std::string& path) {
+  auto verification = verify(files, path);
+  const bool is_in_folder = folder_of_checkpoints(files, directory) != directory;
+  if (verification.state != Verified::kYes || !is_in_folder || !is_part(*verification.manifest)) return verification;
+  verification.problem = problem_of_other_ranks(files, path, verification.manifest->info);
+  if (!verification.problem.empty()) verification.state = Verified::kNo;
+  return verification;
+}
+
+std::string position_text(const Choice& choice) {
+  return choice.found() ? fmt::format("{} {}", choice.position.epoch, choice.position.step_in_epoch) : "";
+}
+
+CheckpointPosition parse_position(const std::string& text) {
+  const auto parts = split(text, ' ');
+  check(parts.size() == 2, "a rank's position must be two numbers");
+  return {parse_int(parts[0], "epoch"), parse_int(parts[1], "step")};
+}
+
+// What this rank has, for the error that ends a job.
+std::string inventory(FileSystem& files, const std::string& directory, const std::string& prefix) {
+  std::string text;
+  for (const auto& candidate : candidates_newest_first(files, directory, prefix)) {
+    const auto verification = verify_all_ranks(files, directory, candidate.path);
+    const bool is_damaged = verification.state == Verified::kNo;
+    text += fmt::format("\n    {}{}", is_damaged ? verification.problem : candidate.path,
+                        verification.state == Verified::kNoManifest ? " (no manifest)" : "");
+  }
+  return text.empty() ? fmt::format(" nothing in {}", directory) : text;
+}
+
+}  // namespace
+
+std::string without_manifest(const std::string& path) {
+  return fmt::format("{}: is newer, but has no manifest, so nothing shows whether it is whole; to take it, name it",
+                     path);
+}
+
+std::string Choice::describe() const {
+  std::string text;
+  for (const auto& skip : skipped) text += fmt::format("skipped {}\n", skip.reason);
+  if (!found()) return text + "no usable checkpoint";
+  return text + fmt::format("chosen {} (epoch {}, step {}){}", path, position.epoch, position.step_in_epoch,
+                            state == Verified::kYes ? "" : ", not verified: it has no manifest");
+}
+
+void Choice::require_usable() const {
+  if (found() || skipped.empty()) return;
+  std::string reasons;
+  for (const auto& skip : skipped) reasons += "\n    " + skip.reason;
+  throw NoUsableCheckpoint("{}: none of the {} checkpoints there can be used:{}", parent_path(skipped[0].path),
+                           skipped.size(), reasons);
+}
+
+Choice find_newest(FileSystem& files, const std::string& directory, const std::string& prefix,
+                   std::optional<CheckpointPosition> at_most) {
+  Choice choice;
+  std::optional<Candidate> unverified;  // the newest without a manifest
+  size_t skipped_before_it = 0;
+  const auto choose = [&](const Candidate& candidate, Verified state) {
+    choice.path = candidate.path;
+    choice.position = candidate.position;
+    choice.state = state;
+  };
+  for (const auto& candidate : candidates_newest_first(files, directory, prefix)) {
+    if (at_most && *at_most < candidate.position) continue;
+    std::string problem;
+    try {
+      auto verification = verify_all_ranks(files, directory, candidate.path);
+      if (verification.state == Verified::kYes) {
+        choose(candidate, Verified::kYes);
+        return choice;
+      }
+      if (verification.state == Verified::kNoManifest && !unverified) {
+        unverified = candidate;
+        skipped_before_it = choice.skipped.size();
+      }
+      problem = verification.state == Verified::kNoManifest ? without_manifest(candidate.path)
+                                                            : std::move(verification.problem);
+    } catch (const IoError& error) {  // a broken sector, a directory of that name
+      problem = error.what();
+    }
+    choice.skipped.push_back({candidate.path, std::move(problem)});
+  }
+  if (unverified) {
+    choose(*unverified, Verified::kNoManifest);
+    choice.skipped.resize(skipped_before_it);
+  }
+  return choice;
+}
+
+Choice find_newest_common(FileSystem& files, Barrier& barrier, const std::string& directory,
+                          const std::string& prefix) {
+  std::vector<SkippedCheckpoint> skipped;
+  std::optional<CheckpointPosition> at_most;
+  while (true) {
+    Choice choice;
+    const auto positions = run_together(barrier, "cannot look for checkpoints", [&] {
+      choice = find_newest(files, directory, prefix, at_most);
+      return position_text(choice);
+    });
+    for (auto& skip : choice.skipped) {
+      const bool known =
+          std::any_of(skipped.begin(), skipped.end(), [&](const auto& s) { return s.path == skip.path; });
+      if (!known) skipped.push_back(skip);
+    }
+    const bool any_skipped = [&] {
+      const auto counts = barrier.exchange(choice.skipped.empty() ? "" : "skipped");
+      return std::any_of(counts.begin(), counts.end(), [](const auto& s) { return !s.empty(); });
+    }();
+    const bool none = std::all_of(positions.begin(), positions.end(), [](const auto& p) { return p.empty(); });
+    if (none && !any_skipped && !at_most) return choice;
+    if (std::any_of(positions.begin(), positions.end(), [](const auto& p) { return p.empty(); })) {
+      const auto inventories =
+          run_together(barrier, "cannot look for checkpoints", [&] { return inventory(files, directory, prefix); });
+      std::string text;
+      for (size_t rank = 0; rank < inventories.size(); ++rank)
+        text += fmt::format("\n  rank {}:{}", rank, inventories[rank]);
+      throw NoUsableCheckpoint("no checkpoint is usable on every rank; what each rank has:{}", text);
+    }
+    if (std::all_of(positions.begin(), positions.end(), [&](const auto& p) { return p == positions[0]; })) {
+      choice.skipped = std::move(skipped);
+      return choice;
+    }
+    CheckpointPosition oldest = parse_position(positions[0]);
+    for (const auto& position : positions) oldest = std::min(oldest, parse_position(position));
+    at_most = oldest;
+  }
+}
+
+}  // namespace tessera::checkpoint

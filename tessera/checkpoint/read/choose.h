@@ -1,0 +1,76 @@
+// Which checkpoint to resume from: the newest that is verified to be whole, by epoch and step as numbers, never by the
+// order of names or times; one without a manifest only where none is verified. Nothing is ever deleted here.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/base/error.h"
+#include "tessera/base/files/file_system.h"
+#include "tessera/checkpoint/lock/barrier.h"
+#include "tessera/checkpoint/read/load.h"
+
+namespace tessera::checkpoint {
+
+// Where a checkpoint stands in the order: its manifest's epoch and step_in_epoch, or its name's without a manifest.
+struct CheckpointPosition {
+  int64_t epoch = 0;
+  int64_t step_in_epoch = 0;
+  friend bool operator<(const CheckpointPosition& a, const CheckpointPosition& b) {
+    return std::pair(a.epoch, a.step_in_epoch) < std::pair(b.epoch, b.step_in_epoch);
+  }
+};
+
+// A DirectoryEntry is a checkpoint of a directory.
+struct DirectoryEntry {
+  std::string path;
+  CheckpointPosition position = {};
+  bool has_manifest = false;  // right or wrong
+};
+
+// Why a checkpoint without a manifest is passed over for an older one that is verified, and what to do where it is
+// wanted.
+std::string without_manifest(const std::string& path);
+
+// There are checkpoints, but none can be used. That there is none at all is no error.
+class NoUsableCheckpoint : public InvalidArgument {
+ public:
+  using InvalidArgument::InvalidArgument;
+};
+
+struct SkippedCheckpoint {
+  std::string path;
+  std::string reason;
+};
+
+struct Choice {
+  std::string path;  // "" when no checkpoint can be used
+  CheckpointPosition position;
+  Verified state = Verified::kNo;          // kYes, or kNoManifest
+  std::vector<SkippedCheckpoint> skipped;  // newer ones that failed their check or have no manifest, newest first
+
+  bool found() const { return !path.empty(); }
+  // One line for each skipped one, and what was chosen; for logs and errors.
+  std::string describe() const;
+  // Throws NoUsableCheckpoint with the reasons when there are checkpoints, but none can be used: training must not
+  // silently start again from nothing.
+  void require_usable() const;
+};
+
+// The newest usable checkpoint in `directory` of `prefix` and its successors (CKP, CKP_1, ...); of any prefix when it
+// is empty. One that is verified is taken before a newer one without a manifest, which is named among the skipped ones.
+// At equal positions the higher successor wins. `at_most` leaves out newer ones. A missing directory has none. Where
+// there are folders rank_N, it is the checkpoint that they hold together, named by the lowest rank's file. Names
+// without a step need a manifest.
+Choice find_newest(FileSystem& files, const std::string& directory, const std::string& prefix,
+                   std::optional<CheckpointPosition> at_most = std::nullopt);
+
+// The newest position that every rank has a usable checkpoint of, each in its own directory. Not found on any rank when
+// no rank has a checkpoint at all. Throws NoUsableCheckpoint on every rank, listing what each rank has, when there is
+// no common one, or when there are checkpoints but none is usable: training must not silently start again. Every rank
+// calls it.
+Choice find_newest_common(FileSystem& files, Barrier& barrier, const std::string& directory, const std::string& prefix);
+
+}  // namespace tessera::checkpoint

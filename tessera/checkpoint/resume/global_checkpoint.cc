@@ -1,0 +1,122 @@
+#include "tessera/checkpoint/resume/global_checkpoint.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "tessera/base/error.h"
+#include "tessera/base/logging.h"
+#include "tessera/checkpoint/format/protobuf_wire.h"
+#include "tessera/checkpoint/read/rank_folders.h"
+#include "tessera/checkpoint/resume/candidates.h"
+
+namespace tessera::checkpoint {
+namespace {
+
+Box part_of(const SourceTensor& tensor) { return tensor.part ? tensor.part->box : Box::whole(tensor.shape); }
+const Shape& global_of(const SourceTensor& tensor) { return tensor.part ? tensor.part->global : tensor.shape; }
+
+// What has no name may be of any training.
+void require_job(const std::string& path, const std::optional<CheckpointInfo>& info, const std::string& job_name) {
+  if (!info || info->job_name.empty() || job_name.empty() || info->job_name == job_name) return;
+  throw InvalidArgument(
+      "{}: is of the training \"{}\", not of \"{}\"; to go on with it nevertheless accept other jobs, to start a new "
+      "training from its weights load the parameters only",
+      path, info->job_name, job_name);
+}
+
+}  // namespace
+
+GlobalCheckpoint GlobalCheckpoint::open(FileSystem& files, const std::string& path, const std::string& job_name) {
+  if (files.is_directory(path)) {
+    Candidates candidates(files, path);
+    while (true) {
+      try {
+        auto checkpoint = open(files, candidates.path(), job_name);
+        checkpoint.require_all_files();
+        candidates.warn();
+        return checkpoint;
+      } catch (const InvalidArgument& error) {
+        candidates.pass_over(error.what());
+      }
+    }
+  }
+  if (!files.exists(path)) {  // of a rank of a larger job than that which saved
+    if (const auto first = first_rank_instead_of(files, path)) return open(files, *first, job_name);
+  }
+  auto sources = SourceFile::open_all(files, path);
+  require_job(path, sources[0].info(), job_name);
+  std::vector<std::string> missing;
+  if (sources.size() == 1 && sources[0].holds_parts()) {
+    auto others = other_ranks(files, path, *sources[0].info());
+    missing = std::move(others.missing);
+    for (const auto& other : others.paths) {
+      for (auto& file : SourceFile::open_all(files, other)) {
+        require_same_save(sources[0], file);
+        sources.push_back(std::move(file));
+      }
+    }
+  }
+  if (!sources[0].info()) log_warning("{}: no manifest beside it, so nothing is verified", path);
+  return {files, path, std::move(sources), std::move(missing)};
+}
+
+GlobalCheckpoint::GlobalCheckpoint(FileSystem& files, std::string path, std::vector<SourceFile> sources,
+                                   std::vector<std::string> missing)
+    : files_(&files), path_(std::move(path)), sources_(std::move(sources)), missing_(std::move(missing)) {
+  info_ = sources_[0].info();
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    for (const auto& tensor : sources_[i].tensors()) add(i, tensor);
+  }
+}
+
+void GlobalCheckpoint::add(size_t source, const SourceTensor& tensor) {
+  const auto [it, is_new] = index_.emplace(tensor.name, entries_.size());
+  if (is_new) {
+    const Shape& global = global_of(tensor);
+    entries_.push_back({.name = tensor.name,
+                        .is_text = tensor.is_text,
+                        .dtype = tensor.dtype,
+                        .shape = global,
+                        .size_bytes = tensor.is_text ? tensor.size_bytes : Type{tensor.dtype, global}.size_bytes(),
+                        .appended = tensor.appended});
+    parts_.emplace_back();
+  }
+  const auto& entry = entries_[it->second];
+  if (tensor.is_text != entry.is_text ||
+      (!entry.is_text && (tensor.dtype != entry.dtype || global_of(tensor) != entry.shape))) {
+    throw InvalidArgument("{}: {} is of {}{}, in {} it is of {}", sources_[source].path(), quoted_name(tensor.name),
+                          to_string(tensor.dtype), global_of(tensor), path_, entry.type_text());
+  }
+  const Box box = part_of(tensor);
+  for (const auto& other : parts_[it->second]) {
+    if (entry.is_text || tensor.appended) return;
+    if (!(other.box == box)) continue;
+    if (other.tensor->crc32c == tensor.crc32c) return;
+    throw InvalidArgument("{}: {} {} does not have the same values as in {}, which holds the same part",
+                          sources_[source].path(), quoted_name(tensor.name), box.to_string(),
+                          sources_[other.source].path());
+  }
+  parts_[it->second].push_back({source, &tensor, box});
+}
+
+void GlobalCheckpoint::require_all_files() const {
+  if (!missing_.empty()) {
+    throw InvalidArgument("{}: is missing; {} holds only one rank's part", missing_[0], path_);
+  }
+}
+
+const StoredEntry* GlobalCheckpoint::find(std::string_view name) const {
+  const auto it = index_.find(std::string(name));
+  return it == index_.end() ? nullptr : &entries_[it->second];
+}
+
+Tensor GlobalCheckpoint::read_whole(const std::string& name) const {
+  const auto* entry = find(name);
+  if (entry == nullptr || entry->is_text) throw InvalidArgument("{}: holds no tensor {}", path_, quoted_name(name));
+  Tensor value(entry->type());
+  const Wanted wanted{name, Box::whole(entry->shape), value.view()};
+  read({&wanted, 1});
+  return value;
+}
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,98 @@
+// GlobalCheckpoint: the values of a checkpoint as global tensors, whatever files hold them: one file of whole values,
+// files of several ranks in one directory, or NAME.ckpt in folders rank_0, rank_1, ... A rank reads the boxes that its
+// own plan wants, and no other bytes.
+//     const auto checkpoint = GlobalCheckpoint::open(files, "ckpt/CKP-2_73.ckpt");
+//     checkpoint.read({{"fc.weight", box, view}}, &barrier);
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "tessera/base/files/file_system.h"
+#include "tessera/checkpoint/format/box.h"
+#include "tessera/checkpoint/format/ckpt_file.h"
+#include "tessera/checkpoint/lock/barrier.h"
+#include "tessera/checkpoint/manifest/manifest.h"
+#include "tessera/checkpoint/read/source_file.h"
+
+namespace tessera::checkpoint {
+
+class GlobalCheckpoint {
+ public:
+  // Reads headers and manifests, not the values. `path`:
+  //   NAME.ckpt         that checkpoint, with all its files; where it is one rank's part and lies in a folder rank_N,
+  //                     with those of the folders rank_0 to rank_W-1 of W ranks that saved, by this name or each with
+  //                     its rank at the end of the name; a folder rank_N that has none (N >= W) stands for rank_0
+  //   a directory       its newest checkpoint, or the newest that all folders rank_N of it together hold, see
+  //                     candidates.h; what is passed over is named in a warning
+  // Logs one warning where a manifest is missing. Throws InvalidArgument naming file and tensor when a file is damaged
+  // or of another checkpoint, or when a file of the directory is missing; IoError when one cannot be read. Only the
+  // folders rank_N whose values are read must be there. `job_name`: a checkpoint of a training of another name is
+  // refused, too, and passed over in a directory, with a warning. One without a name is of any, and "" stands for any.
+  static GlobalCheckpoint open(FileSystem& files, const std::string& path, const std::string& job_name = "");
+
+  const std::string& path() const { return path_; }
+  // Throws InvalidArgument naming a file of another rank that is missing.
+  void require_all_files() const;
+  // What the manifest says of the training; absent where there is none.
+  const std::optional<CheckpointInfo>& info() const { return info_; }
+  // The entries in the order of the files, with global shapes; without pieces: nothing is mapped.
+  const std::vector<StoredEntry>& entries() const { return entries_; }
+  // nullptr when there is none of that name.
+  const StoredEntry* find(std::string_view name) const;
+
+  struct Wanted {
+    std::string name;
+    Box box;
+    TensorView to;  // has the box's shape and any strides; another dtype is converted
+    // Whether this rank answers for these bytes' checksum: of the ranks that want the same box, one does.
+    bool is_first = true;
+  };
+  struct Report {
+    int64_t bytes_wanted = 0;  // bytes of the boxes, as stored
+    int64_t bytes_read = 0;    // bytes of the files: more only where runs of less than 512 bytes are wanted
+    // The stored slices that this rank, or the ranks together, read from: how many were read completely and had the
+    // manifest's checksum, and how many not.
+    int64_t slices_verified = 0;
+    int64_t slices_unverified = 0;
+  };
+  // Fills every destination. Each rank checks the slices that it read completely; where ranks read together and give
+  // their barrier, all together also check those of which each read a part. Throws on all ranks: InvalidArgument naming
+  // the tensor for a checksum that differs, or elements that no file holds; IoError when a file cannot be read.
+  // Destinations then have any values.
+  Report read(std::span<const Wanted> wanted, Barrier* barrier = nullptr) const;
+  // Reads the same bytes and throws as read() does, but writes to no destination: for who must know that all is whole
+  // before the first value changes.
+  Report verify(std::span<const Wanted> wanted, Barrier* barrier = nullptr) const;
+  // A whole value. Throws InvalidArgument for a text or an unknown name.
+  Tensor read_whole(const std::string& name) const;
+
+ private:
+  // A box of a value and where it is stored.
+  struct Part {
+    size_t source = 0;
+    const SourceTensor* tensor = nullptr;
+    Box box;
+  };
+  class Reading;
+
+  GlobalCheckpoint(FileSystem& files, std::string path, std::vector<SourceFile> sources,
+                   std::vector<std::string> missing);
+  void add(size_t source, const SourceTensor& tensor);
+
+  FileSystem* files_;
+  std::string path_;
+  std::vector<SourceFile> sources_;
+  std::optional<CheckpointInfo> info_;
+  std::vector<StoredEntry> entries_;
+  std::vector<std::vector<Part>> parts_;  // the parts of each entry
+  std::unordered_map<std::string, size_t> index_;
+  std::vector<std::string> missing_;  // files of other ranks
+};
+
+}  // namespace tessera::checkpoint

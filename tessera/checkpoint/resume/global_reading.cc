@@ -1,0 +1,485 @@
+// Reading boxes of values: in threads, each byte of a file once, its checksum taken while it is in the cache. What the
+// system has in memory is copied from there, by a thread per core. What lies on the disk is read in large blocks,
+// several at a time, so that the disk always has the next one to read while others are summed up and copied to their
+// places.
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "tessera/base/error.h"
+#include "tessera/base/files/mapped_guard.h"
+#include "tessera/base/strings.h"
+#include "tessera/checkpoint/convert/box_reader.h"
+#include "tessera/checkpoint/format/protobuf_wire.h"
+#include "tessera/checkpoint/read/content_reader.h"
+#include "tessera/checkpoint/resume/global_checkpoint.h"
+#include "tessera/checkpoint/threads/crc_sum.h"
+#include "tessera/checkpoint/threads/in_threads.h"
+
+namespace tessera::checkpoint {
+namespace {
+
+// Small enough to stay in a core's own cache until the checksum is taken.
+constexpr int64_t kPieceBytes = 256 << 10;
+// Tasks that lie close together in a file are read in one go. Four of a large value fill a block, with what alignment
+// adds to them.
+constexpr int64_t kTaskBytes = DiskBlock::kBytes / 4 - DiskBlock::kAlignment;
+// Shorter runs are not worth a system call each: as long as rows fit into a page, which the disk reads anyway, what
+// lies between them is read along.
+constexpr int64_t kMinRunBytes = 512;
+constexpr int64_t kPageBytes = 4096;
+// So that a checkpoint of a thousand ranks does not run out of file descriptors.
+constexpr size_t kMaxOpenFiles = 64;
+
+// From here on the dims of a box lie one row after the other in its container.
+int first_contiguous_dim(const Box& box, const Box& container) {
+  int dim = std::max(box.ndim() - 1, 0);
+  while (dim > 0 && box.shape[dim] == container.shape[dim]) --dim;
+  return dim;
+}
+
+// Calls `f` with the parts of a box that are contiguous in a container of it, in order.
+void for_each_run(const Box& box, const Box& container, FunctionRef<void(const Box&)> f) {
+  const int inner = first_contiguous_dim(box, container);
+  Box run = box;
+  for (int dim = 0; dim < inner; ++dim) run.shape[dim] = 1;
+  while (true) {
+    f(run);
+    int dim = inner - 1;
+    while (dim >= 0 && ++run.offset[dim] == box.offset[dim] + box.shape[dim]) {
+      run.offset[dim] = box.offset[dim];
+      --dim;
+    }
+    if (dim < 0) return;
+  }
+}
+
+// In elements, row-major.
+int64_t offset_in(const Box& container, const Box& box) {
+  const auto strides = dense_strides(container.shape);
+  int64_t offset = 0;
+  for (int dim = 0; dim < box.ndim(); ++dim) offset += (box.offset[dim] - container.offset[dim]) * strides[dim];
+  return offset;
+}
+
+// What is left of a box without a part of it.
+std::vector<Box> without(Box box, const Box& part) {
+  std::vector<Box> rest;
+  for (int dim = 0; dim < box.ndim(); ++dim) {
+    const int64_t end = box.offset[dim] + box.shape[dim];
+    const int64_t part_end = part.offset[dim] + part.shape[dim];
+    const auto cut = [&](int64_t from, int64_t to) {
+      if (from == to) return;
+      Box piece = box;
+      piece.offset[dim] = from;
+      piece.shape[dim] = to - from;
+      rest.push_back(piece);
+    };
+    cut(box.offset[dim], part.offset[dim]);
+    cut(part_end, end);
+    box.offset[dim] = part.offset[dim];
+    box.shape[dim] = part.shape[dim];
+  }
+  return rest;
+}
+
+// Where a byte of a content lies in the file.
+int64_t offset_in_file(std::span<const Extent> extents, int64_t offset) {
+  for (const Extent& extent : extents) {
+    if (offset < extent.size) return extent.offset + offset;
+    offset -= extent.size;
+  }
+  throw Error("a tensor's content is shorter than its shape");
+}
+
+// A file of which one stretch may be in memory.
+class BlockReader : public RangeReader {
+ public:
+  void use(std::shared_ptr<const RangeReader> file) {
+    file_ = std::move(file);
+    held_ = {};
+  }
+  void hold(const Extent& range) {
+    held_ = file_->read_block(range.offset, range.size, block_);
+    begin_ = range.offset;
+  }
+  void read(int64_t offset, std::span<std::byte> to) const override {
+    if (offset < begin_ || offset + std::ssize(to) > begin_ + std::ssize(held_)) return file_->read(offset, to);
+    std::memcpy(to.data(), held_.data() + (offset - begin_), to.size());
+  }
+
+ private:
+  std::shared_ptr<const RangeReader> file_;
+  DiskBlock block_;
+  int64_t begin_ = 0;
+  std::span<const std::byte> held_;
+};
+
+// The files that threads read from.
+class OpenFiles {
+ public:
+  OpenFiles(FileSystem& files, std::span<const SourceFile> sources) : files_(files), sources_(sources) {}
+
+  std::shared_ptr<const RangeReader> of(size_t source) {
+    const std::lock_guard lock(mutex_);
+    auto it = readers_.find(source);
+    if (it == readers_.end()) {
+      if (readers_.size() == kMaxOpenFiles) readers_.clear();
+      it = readers_.emplace(source, open_ranges(files_, sources_[source].path())).first;
+    }
+    return it->second;
+  }
+
+ private:
+  FileSystem& files_;
+  std::span<const SourceFile> sources_;
+  std::mutex mutex_;
+  std::unordered_map<size_t, std::shared_ptr<const RangeReader>> readers_;
+};
+
+// What to read for a box: itself, with whole rows of its container where its own runs are short.
+Box box_to_read(Box box, const Box& container, int64_t element_bytes) {
+  int64_t run_bytes = element_bytes;
+  int64_t row_bytes = element_bytes;
+  for (int dim = box.ndim() - 1; dim > 0; --dim) {
+    run_bytes *= box.shape[dim];
+    row_bytes *= container.shape[dim];
+    if (run_bytes >= kMinRunBytes || row_bytes > kPageBytes) break;
+    box.offset[dim] = container.offset[dim];
+    box.shape[dim] = container.shape[dim];
+    run_bytes = row_bytes;
+  }
+  return box;
+}
+
+}  // namespace
+
+// One rank's part in read().
+class GlobalCheckpoint::Reading {
+ public:
+  explicit Reading(const GlobalCheckpoint& checkpoint) : checkpoint_(checkpoint) {}
+
+  // Notes what is to be read for a box. `wanted` must outlive the reading.
+  void add(const Wanted& wanted) {
+    const auto it = checkpoint_.index_.find(wanted.name);
+    if (it == checkpoint_.index_.end() || checkpoint_.entries_[it->second].is_text) {
+      throw InvalidArgument("{}: holds no tensor {}", checkpoint_.path_, quoted_name(wanted.name));
+    }
+    if (wanted.box.is_empty()) return;
+    report.bytes_wanted +=
+        wanted.box.shape.num_elements() * static_cast<int64_t>(size_bytes(checkpoint_.entries_[it->second].dtype));
+    std::vector<Box> rest{wanted.box};
+    for (const auto& part : checkpoint_.parts_[it->second]) {
+      std::vector<Box> left;
+      for (const Box& box : rest) {
+        const auto common = intersection(box, part.box);
+        if (!common) {
+          left.push_back(box);
+          continue;
+        }
+        add_tasks(part, *common, wanted);
+        const auto others = without(box, *common);
+        left.insert(left.end(), others.begin(), others.end());
+      }
+      rest = std::move(left);
+    }
+    if (rest.empty()) return;
+    throw InvalidArgument(
+        "{}: holds no {} of {}{}", checkpoint_.path_, rest[0].to_string(), quoted_name(wanted.name),
+        checkpoint_.missing_.empty() ? std::string() : fmt::format("; {} is missing", checkpoint_.missing_[0]));
+  }
+
+  // Reads all that was noted.
+  void run();
+
+  // Checks what this rank read completely by itself.
+  void verify_own() {
+    for (auto& [key, slice] : slices_) {
+      if (!slice.expected || slice.all.num_bytes() != slice.size_bytes) continue;
+      require(key, slice, slice.all);
+      slice.is_verified = true;
+    }
+  }
+
+  // What is left to check together: a line for each slice.
+  std::string open_sums() const {
+    std::string text;
+    for (const auto& [key, slice] : slices_) {
+      if (slice.is_verified || !slice.expected || slice.first.num_bytes() == 0) continue;
+      text += fmt::format("{} {} {}\n", slice.first.num_bytes(), slice.first.crc32c(), key);
+    }
+    return text;
+  }
+
+  void verify_together(const std::vector<std::string>& of_ranks) {
+    std::map<std::string, CrcSum> sums;
+    for (const auto& text : of_ranks) {
+      for (const auto& line : split(text, '\n')) {
+        if (line.empty()) continue;
+        const auto bytes_end = line.find(' ');
+        const auto sum_end = line.find(' ', bytes_end + 1);
+        const auto bytes = parse_int(line.substr(0, bytes_end), "bytes");
+        const auto sum = parse_int(line.substr(bytes_end + 1, sum_end - bytes_end - 1), "checksum");
+        sums[std::string(line.substr(sum_end + 1))].add(CrcSum(bytes, static_cast<uint32_t>(sum)));
+      }
+    }
+    for (auto& [key, slice] : slices_) {
+      const auto it = sums.find(key);
+      if (slice.is_verified || it == sums.end() || it->second.num_bytes() != slice.size_bytes) continue;
+      require(key, slice, it->second);
+      slice.is_verified = true;
+    }
+    for (const auto& [key, slice] : slices_) ++(slice.is_verified ? report.slices_verified : report.slices_unverified);
+  }
+
+  Report report;
+
+ private:
+  // What was read of a stored slice, by all of this rank's boxes, and by those for which it answers.
+  struct Slice {
+    std::string path;
+    int64_t size_bytes = 0;
+    std::optional<uint32_t> expected;
+    CrcSum all;
+    CrcSum first;
+    bool is_verified = false;
+  };
+
+  static void require(const std::string& key, const Slice& slice, const CrcSum& sum) {
+    if (sum.crc32c() == *slice.expected) return;
+    throw InvalidArgument("{}: {} is damaged: crc32c is {:08x}, it must be {:08x}", slice.path, key, sum.crc32c(),
+                          *slice.expected);
+  }
+
+  // A part of a wanted box, as one file holds it.
+  struct Task {
+    const Part* part;
+    const Wanted* wanted;
+    Slice* slice;
+    Box box;
+    // What is read of the file for it lies within, with other bytes between where it is not in one piece.
+    Extent range;
+    int64_t num_bytes = 0;
+  };
+  // Tasks that follow each other in a file.
+  struct Batch {
+    size_t begin = 0;  // of tasks_
+    size_t end = 0;
+    Extent range;
+    int64_t num_bytes = 0;
+    bool is_on_disk = false;
+
+    // Whether a block can be read for them: it has room, and little is read in vain.
+    bool is_dense() const { return DiskBlock::fits(range.offset, range.size) && range.size <= 2 * num_bytes; }
+  };
+
+  // What a thread works with.
+  class Reader {
+   public:
+    explicit Reader(const GlobalCheckpoint& checkpoint) : checkpoint_(checkpoint) {}
+    // What the tasks of a batch add to the checksums of their slices, each to a place of its own in `sums`.
+    void read(const Batch& batch, std::span<const Task> tasks, std::span<CrcSum> sums, OpenFiles& files);
+    int64_t bytes_read() const { return bytes_read_; }
+
+   private:
+    CrcSum read(const Task& task);
+    // The same of bytes that nobody wants but for their checksum and that are in memory: they are looked at where they
+    // lie, not copied.
+    CrcSum look_at(const Task& task);
+    struct Mapped {
+      std::unique_ptr<ReadableFile> file;
+      std::unique_ptr<MappedGuard> guard;
+    };
+    const Mapped& mapped(size_t source);
+
+    const GlobalCheckpoint& checkpoint_;
+    BlockReader file_;
+    std::unordered_map<size_t, Mapped> mapped_;
+    std::vector<std::byte> scratch_;
+    int64_t bytes_read_ = 0;
+  };
+
+  void add_tasks(const Part& part, const Box& common, const Wanted& wanted) {
+    auto& slice = slices_[fmt::format("{} {}", part.box.to_string(), quoted_name(wanted.name))];
+    slice.path = checkpoint_.sources_[part.source].path();
+    slice.size_bytes = part.tensor->size_bytes;
+    slice.expected = part.tensor->crc32c;
+    const auto element_bytes = static_cast<int64_t>(size_bytes(part.tensor->dtype));
+    for_each_piece(common, kTaskBytes / element_bytes, [&](const Box& box) {
+      const Box read = box_to_read(box, part.box, element_bytes);
+      Box last = read;
+      for (int dim = 0; dim < last.ndim(); ++dim) last.offset[dim] += last.shape[dim] - 1;
+      const int64_t begin = offset_in_file(part.tensor->pieces, offset_in(part.box, read) * element_bytes);
+      const int64_t end = offset_in_file(part.tensor->pieces, (offset_in(part.box, last) + 1) * element_bytes - 1) + 1;
+      const int64_t num_bytes = read.shape.num_elements() * element_bytes;
+      tasks_.push_back({&part, &wanted, &slice, box, {begin, end - begin}, num_bytes});
+    });
+  }
+
+  // In the order of the files, so that what lies together is read together.
+  std::vector<Batch> make_batches(OpenFiles& files);
+
+  const GlobalCheckpoint& checkpoint_;
+  std::map<std::string, Slice> slices_;  // by box and name
+  std::vector<Task> tasks_;
+};
+
+void GlobalCheckpoint::Reading::Reader::read(const Batch& batch, std::span<const Task> tasks, std::span<CrcSum> sums,
+                                             OpenFiles& files) {
+  const bool is_wanted = tasks[batch.begin].wanted->to.data != nullptr;
+  file_.use(files.of(tasks[batch.begin].part->source));
+  if (batch.is_on_disk && batch.is_dense()) file_.hold(batch.range);
+  for (size_t i = batch.begin; i < batch.end; ++i) {
+    sums[i] = is_wanted || batch.is_on_disk ? read(tasks[i]) : look_at(tasks[i]);
+  }
+}
+
+CrcSum GlobalCheckpoint::Reading::Reader::read(const Task& task) {
+  const Part& part = *task.part;
+  const Wanted& wanted = *task.wanted;
+  const Box& box = task.box;
+  const DType dtype = part.tensor->dtype;
+  const auto element_bytes = static_cast<int64_t>(size_bytes(dtype));
+  CrcSum sum;
+  for_each_run(box_to_read(box, part.box, element_bytes), part.box, [&](const Box& run) {
+    for_each_piece(run, kPieceBytes / element_bytes, [&](const Box& piece) {
+      const Box needed = *intersection(piece, box);
+      const bool is_wanted = wanted.to.data != nullptr;
+      const TensorView to = is_wanted ? view_of(wanted.to, relative(needed, wanted.box)) : TensorView();
+      const bool in_place = is_wanted && needed == piece && to.dtype == dtype && to.is_dense();
+      const int64_t bytes = piece.shape.num_elements() * element_bytes;
+      if (!in_place) scratch_.resize(static_cast<size_t>(kPieceBytes));
+      const std::span<std::byte> content(in_place ? static_cast<std::byte*>(to.data) : scratch_.data(),
+                                         static_cast<size_t>(bytes));
+      read_content(file_, part.tensor->pieces, offset_in(part.box, piece) * element_bytes, content);
+      bytes_read_ += bytes;
+      for_each_run(needed, piece, [&](const Box& counted) {
+        const auto begin = static_cast<size_t>(offset_in(piece, counted) * element_bytes);
+        const auto size = static_cast<size_t>(counted.shape.num_elements() * element_bytes);
+        sum.add(content.subspan(begin, size), offset_in(part.box, counted) * element_bytes, task.slice->size_bytes);
+      });
+      if (in_place || !is_wanted) return;
+      copy_elements(view_of({content.data(), Type{dtype, piece.shape}}, relative(needed, piece)), to);
+    });
+  });
+  return sum;
+}
+
+CrcSum GlobalCheckpoint::Reading::Reader::look_at(const Task& task) {
+  const Part& part = *task.part;
+  const auto element_bytes = static_cast<int64_t>(size_bytes(part.tensor->dtype));
+  const auto& [file, guard] = mapped(part.source);
+  const auto in_file = file->bytes();
+  CrcSum sum;
+  for_each_run(task.box, part.box, [&](const Box& run) {
+    int64_t begin = offset_in(part.box, run) * element_bytes;
+    const int64_t end = begin + run.shape.num_elements() * element_bytes;
+    bytes_read_ += end - begin;
+    int64_t extent_begin = 0;
+    for (const Extent& extent : part.tensor->pieces) {
+      const int64_t extent_end = extent_begin + extent.size;
+      if (begin < std::min(end, extent_end)) {
+        const int64_t size = std::min(end, extent_end) - begin;
+        const int64_t offset = extent.offset + begin - extent_begin;
+        if (offset + size > std::ssize(in_file)) {
+          throw IoError("{}: ends at byte {}; it was longer when it was opened", task.slice->path, in_file.size());
+        }
+        sum.add(in_file.subspan(static_cast<size_t>(offset), static_cast<size_t>(size)), begin, task.slice->size_bytes);
+        begin += size;
+      }
+      extent_begin = extent_end;
+    }
+    check_equal(begin, end, "bytes of a tensor that its records hold");
+  });
+  guard->require_whole();
+  file->release_pages();
+  return sum;
+}
+
+const GlobalCheckpoint::Reading::Reader::Mapped& GlobalCheckpoint::Reading::Reader::mapped(size_t source) {
+  auto it = mapped_.find(source);
+  if (it == mapped_.end()) {
+    if (mapped_.size() == kMaxOpenFiles) mapped_.clear();
+    const auto& path = checkpoint_.sources_[source].path();
+    auto file = checkpoint_.files_->open(path);
+    auto guard = std::make_unique<MappedGuard>(file->bytes(), path);
+    it = mapped_.emplace(source, Mapped{std::move(file), std::move(guard)}).first;
+  }
+  return it->second;
+}
+
+std::vector<GlobalCheckpoint::Reading::Batch> GlobalCheckpoint::Reading::make_batches(OpenFiles& files) {
+  const auto place = [](const Task& task) { return std::pair(task.part->source, task.range.offset); };
+  std::stable_sort(tasks_.begin(), tasks_.end(), [&](const Task& a, const Task& b) { return place(a) < place(b); });
+  std::vector<Batch> batches;
+  for (size_t i = 0; i < tasks_.size(); ++i) {
+    const Task& task = tasks_[i];
+    const Batch own{i, i + 1, task.range, task.num_bytes};
+    if (i > 0 && tasks_[i - 1].part->source == task.part->source) {
+      Batch joined = batches.back();
+      const int64_t end = std::max(joined.range.offset + joined.range.size, task.range.offset + task.range.size);
+      joined.end = own.end;
+      joined.range.size = end - joined.range.offset;
+      joined.num_bytes += task.num_bytes;
+      if (joined.is_dense()) {
+        batches.back() = joined;
+        continue;
+      }
+    }
+    batches.push_back(own);
+  }
+  for (auto& batch : batches) {
+    batch.is_on_disk = files.of(tasks_[batch.begin].part->source)->is_on_disk(batch.range.offset, batch.range.size);
+  }
+  return batches;
+}
+
+void GlobalCheckpoint::Reading::run() {
+  OpenFiles files(*checkpoint_.files_, checkpoint_.sources_);
+  const auto batches = make_batches(files);
+  const auto num_on_disk = std::count_if(batches.begin(), batches.end(), [](const Batch& b) { return b.is_on_disk; });
+  const int num_threads =
+      std::max(threads_for(report.bytes_wanted), static_cast<int>(std::min<int64_t>(num_on_disk, kReadsInFlight)));
+  std::vector<Reader> readers;
+  for (int i = 0; i < num_threads; ++i) readers.emplace_back(checkpoint_);
+  std::vector<CrcSum> sums(tasks_.size());
+  for_each_in_threads(num_threads, batches.size(),
+                      [&](const ThreadTurn& turn) { readers[turn.thread].read(batches[turn.i], tasks_, sums, files); });
+  for (size_t i = 0; i < tasks_.size(); ++i) {
+    tasks_[i].slice->all.add(sums[i]);
+    if (tasks_[i].wanted->is_first) tasks_[i].slice->first.add(sums[i]);
+  }
+  for (const auto& reader : readers) report.bytes_read += reader.bytes_read();
+}
+
+GlobalCheckpoint::Report GlobalCheckpoint::read(std::span<const Wanted> wanted, Barrier* barrier) const {
+  Reading reading(*this);
+  const auto read_own = [&] {
+    for (const auto& each : wanted) reading.add(each);
+    reading.run();
+    reading.verify_own();
+    return reading.open_sums();
+  };
+  if (barrier == nullptr) {
+    read_own();
+    reading.verify_together({});
+  } else {
+    const auto sums = run_together(*barrier, "cannot load", read_own);
+    // All ranks see the same sums, but only those that read from a slice know what it must be.
+    run_together(*barrier, "cannot load", [&] {
+      reading.verify_together(sums);
+      return std::string();
+    });
+  }
+  return reading.report;
+}
+
+GlobalCheckpoint::Report GlobalCheckpoint::verify(std::span<const Wanted> wanted, Barrier* barrier) const {
+  std::vector<Wanted> read_only(wanted.begin(), wanted.end());
+  for (auto& each : read_only) each.to = TensorView();
+  return read(read_only, barrier);
+}
+
+}  // namespace tessera::checkpoint

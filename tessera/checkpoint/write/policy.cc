@@ -1,0 +1,225 @@
+#include "tessera/checkpoint/write/policy.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "tessera/base/error.h"
+#include "tessera/base/logging.h"
+#include "tessera/base/strings.h"
+#include "tessera/checkpoint/manifest/file_names.h"
+#include "tessera/checkpoint/read/load.h"
+#include "tessera/checkpoint/write/removal.h"
+
+namespace tessera::checkpoint {
+namespace {
+
+void require_not_negative(int64_t value, std::string_view field) {
+  if (value < 0) throw InvalidArgument("CheckpointConfig: {} must not be negative, got {}", field, value);
+}
+
+}  // namespace
+
+CheckpointConfig validated(CheckpointConfig config) {
+  require_not_negative(config.save_checkpoint_steps, "save_checkpoint_steps");
+  require_not_negative(config.save_checkpoint_seconds, "save_checkpoint_seconds");
+  require_not_negative(config.keep_checkpoint_max, "keep_checkpoint_max");
+  require_not_negative(config.keep_checkpoint_per_n_minutes, "keep_checkpoint_per_n_minutes");
+  if (config.save_checkpoint_steps == 0 && config.save_checkpoint_seconds == 0 && config.keep_checkpoint_max == 0 &&
+      config.keep_checkpoint_per_n_minutes == 0) {
+    throw InvalidArgument(
+        "CheckpointConfig: save_checkpoint_steps, save_checkpoint_seconds, keep_checkpoint_max and "
+        "keep_checkpoint_per_n_minutes are all 0; at least one must be positive");
+  }
+  if (config.enc_mode != kAesGcm && config.enc_mode != kReferenceAesGcm && config.enc_mode != kAesCbc) {
+    throw InvalidArgument("CheckpointConfig: enc_mode must be \"{}\" or \"{}\", got \"{}\"", kAesGcm, kReferenceAesGcm,
+                          config.enc_mode);
+  }
+  check_encryption_to_write({config.enc_key, config.enc_mode});
+  for (const auto& name : config.append_info) {
+    if (name != "epoch_num" && name != "step_num") {
+      throw InvalidArgument("CheckpointConfig: append_info takes \"epoch_num\" and \"step_num\", got \"{}\"", name);
+    }
+  }
+  if (config.save_checkpoint_steps > 0) config.save_checkpoint_seconds = 0;
+  if (config.keep_checkpoint_max > 0) config.keep_checkpoint_per_n_minutes = 0;
+  if (config.keep_checkpoint_max == 0 && config.keep_checkpoint_per_n_minutes == 0) config.keep_checkpoint_max = 1;
+  return config;
+}
+
+std::vector<Entry> appended_entries(const CheckpointConfig& config, const CheckpointInfo& info) {
+  std::vector<Entry> entries;
+  for (const auto& name : config.append_info) {
+    entries.push_back(Entry::number(name, name == "epoch_num" ? info.epoch : info.step));
+  }
+  entries.insert(entries.end(), config.append_values.begin(), config.append_values.end());
+  return entries;
+}
+
+SaveTrigger::SaveTrigger(const CheckpointConfig& config, const Clock& clock, int64_t resumed_step)
+    : steps_(config.save_checkpoint_steps),
+      seconds_(config.save_checkpoint_seconds),
+      clock_(clock),
+      last_step_(resumed_step),
+      last_time_ns_(clock.monotonic_ns()) {}
+
+bool SaveTrigger::is_due(int64_t step) const {
+  if (step == last_step_) return false;
+  if (steps_ > 0) return step - last_step_ >= steps_;
+  return seconds_ > 0 && (clock_.monotonic_ns() - last_time_ns_) / 1'000'000'000 >= seconds_;
+}
+
+void SaveTrigger::saved(int64_t step) {
+  last_step_ = step;
+  last_time_ns_ = clock_.monotonic_ns();
+}
+
+Retention::Retention(FileSystem& files, std::string directory, std::string prefix, const CheckpointConfig& config,
+                     RetainedTraining training)
+    : files_(files),
+      directory_(std::move(directory)),
+      prefix_(std::move(prefix)),
+      training_(std::move(training)),
+      keep_max_(config.keep_checkpoint_max),
+      window_ms_(config.keep_checkpoint_per_n_minutes * 60'000) {}
+
+// Reading a checkpoint back costs as much as it is long, so each is verified once; its sizes are looked at every time.
+void Retention::look_at(const std::string& name, int64_t size) {
+  const auto path = join_path(directory_, name);
+  auto& known = known_[name];
+  if (known.is_verified && known.size_bytes == size) return;
+  auto verification = verify(files_, path);
+  known.is_verified = verification.state == Verified::kYes;
+  known.size_bytes = size;
+  if (verification.manifest) known.info = std::move(verification.manifest->info);
+}
+
+// Which run of the training saves under this prefix, counted from 0; nullopt where none does.
+std::optional<int64_t> Retention::run_of(const std::string& prefix) const {
+  if (!training_.base_prefix.empty()) return successor_of(prefix, training_.base_prefix);
+  return prefix == prefix_ ? std::optional<int64_t>(0) : std::nullopt;
+}
+
+// By its manifest alone, which is enough to know what must not be touched.
+bool Retention::is_of_training(const std::string& checkpoint) const {
+  const auto path = join_path(directory_, checkpoint);
+  for (const auto& manifest_file : {manifest_path(path), pending_manifest_path(path)}) {
+    if (!files_.exists(manifest_file)) continue;
+    try {
+      const auto info = parse_manifest(files_.read_text(manifest_file), manifest_file).info;
+      if (!info.job_name.empty() && !training_.job_name.empty()) return info.job_name == training_.job_name;
+      return !info.training_id.empty() && info.training_id == training_.training_id;
+    } catch (const Error&) {  // of a training that nobody knows
+    }
+  }
+  return false;
+}
+
+// Earlier runs are of the training by what their manifests say. Where a crash left no manifest, what it left goes with
+// a run all of whose checkpoints are the training's.
+void Retention::keep_own(FilesOfCheckpoints& checkpoints) const {
+  struct Run {
+    bool has_own = false;
+    bool has_others = false;
+  };
+  std::map<std::string, Run> runs;
+  std::vector<std::string> others;
+  for (const auto& [name, file_names] : checkpoints) {
+    const auto prefix = parse_checkpoint_name(name)->prefix;
+    if (prefix == prefix_ || file_names.front() != name) continue;
+    const auto known = known_.find(name);
+    const bool is_own = (known != known_.end() && known->second.is_verified) || is_of_training(name);
+    (is_own ? runs[prefix].has_own : runs[prefix].has_others) = true;
+    if (!is_own) others.push_back(name);
+  }
+  for (const auto& name : others) checkpoints.erase(name);
+  std::erase_if(checkpoints, [&](const auto& item) {
+    const auto prefix = parse_checkpoint_name(item.first)->prefix;
+    if (prefix == prefix_ || item.second.front() == item.first) return false;
+    if (is_of_training(item.first)) return false;
+    const auto& run = runs[prefix];
+    return !run.has_own || run.has_others;
+  });
+}
+
+Retention::FilesOfCheckpoints Retention::files_of_runs() const {
+  auto checkpoints = files_of_checkpoints(files_, directory_);
+  std::erase_if(checkpoints, [&](const auto& item) { return !run_of(parse_checkpoint_name(item.first)->prefix); });
+  return checkpoints;
+}
+
+// What a crash left of a save has no NAME.ckpt: no other save is under way.
+void Retention::remove_what_crashes_left(FilesOfCheckpoints& checkpoints) {
+  FilesOfCheckpoints left_over;
+  for (auto it = checkpoints.begin(); it != checkpoints.end();) {
+    const bool is_left_over = it->second.front() != it->first;
+    if (is_left_over) left_over.insert(*it);
+    it = is_left_over ? checkpoints.erase(it) : std::next(it);
+  }
+  remove_leftovers(files_, directory_, left_over);
+}
+
+void Retention::finish_removals() {
+  try {
+    auto checkpoints = files_of_runs();
+    checkpoint::finish_removals(files_, directory_, checkpoints);
+  } catch (const IoError& error) {
+    log_warning("{}", error.what());
+  }
+}
+
+std::vector<std::string> Retention::apply() {
+  Attempts attempts;
+  auto checkpoints = files_of_runs();
+  attempts([&] { checkpoint::finish_removals(files_, directory_, checkpoints); });
+  keep_own(checkpoints);
+  attempts([&] { remove_what_crashes_left(checkpoints); });
+  std::vector<std::string> names;
+  for (const auto& [name, file_names] : checkpoints) names.push_back(name);
+  std::erase_if(known_, [&](const auto& item) { return !std::binary_search(names.begin(), names.end(), item.first); });
+  for (const auto& [name, file_names] : checkpoints) {
+    int64_t size = 0;
+    for (const auto& file_name : file_names) size += files_.size_bytes(join_path(directory_, file_name));
+    look_at(name, size);
+  }
+  std::erase_if(names, [&](const auto& name) { return !known_[name].is_verified; });
+  std::sort(names.begin(), names.end(), [&](const auto& a, const auto& b) {
+    const auto key = [&](const auto& name) {
+      const auto run = run_of(parse_checkpoint_name(name)->prefix).value_or(0);
+      return std::tuple(run, known_[name].info.epoch, known_[name].info.step_in_epoch);
+    };
+    return key(a) < key(b);
+  });
+
+  std::vector<std::string> removed;
+  if (keep_max_ > 0) {
+    const auto excess = std::max<int64_t>(0, std::ssize(names) - keep_max_);
+    removed.assign(names.begin(), names.begin() + excess);
+  } else {
+    for (size_t i = 1, window = 0; i + 1 < names.size(); ++i) {
+      if (known_[names[i]].info.saved_at_ms - known_[names[window]].info.saved_at_ms < window_ms_) {
+        removed.push_back(names[i]);
+      } else {
+        window = i;
+      }
+    }
+  }
+  FilesOfCheckpoints old;
+  for (const auto& name : removed) {
+    old.insert(*checkpoints.find(name));
+    known_.erase(name);
+  }
+  attempts([&] { remove_checkpoints(files_, directory_, old); });
+  attempts.finish();
+  return removed;
+}
+
+void Retention::tidy() {
+  try {
+    apply();
+  } catch (const IoError& error) {
+    log_warning("old checkpoints in \"{}\" are not all removed, and will be tried again with the next save: {}",
+                directory_, error.what());
+  }
+}
+
+}  // namespace tessera::checkpoint

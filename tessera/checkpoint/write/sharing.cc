@@ -1,0 +1,115 @@
+#include "tessera/checkpoint/write/sharing.h"
+
+#include <algorithm>
+#include <map>
+
+#include "tessera/base/error.h"
+
+namespace tessera::checkpoint {
+namespace {
+
+Box box_of(const std::vector<mesh::Range>& ranges) {
+  Box box;
+  for (const auto& range : ranges) {
+    box.offset.push_back(range.offset);
+    box.shape.push_back(range.size);
+  }
+  return box;
+}
+
+// The first dim that gives every holder an index, else the longest.
+int dim_to_cut(const Shape& shape, int64_t parts) {
+  int longest = 0;
+  for (int dim = 0; dim < shape.ndim(); ++dim) {
+    if (shape[dim] >= parts) return dim;
+    if (shape[dim] > shape[longest]) longest = dim;
+  }
+  return longest;
+}
+
+Box part_of(const Box& box, int parts, int index) {
+  const int dim = dim_to_cut(box.shape, parts);
+  const auto range = mesh::balanced_part(box.shape[dim], parts, index);
+  Box part = box;
+  part.offset[dim] += range.offset;
+  part.shape[dim] = range.size;
+  return part;
+}
+
+// A box that one of its holders writes.
+struct Undivided {
+  size_t value;
+  Box box;
+  std::vector<int> ranks;
+  int64_t size_bytes;
+};
+
+}  // namespace
+
+std::optional<Box> held_box(const HeldValue& value, int rank) {
+  if (!value.layout)
+    return value.type.shape.num_elements() == 0 ? std::nullopt : std::optional(Box::whole(value.type.shape));
+  const auto& [mesh, sharding] = *value.layout;
+  if (std::find(mesh.ranks().begin(), mesh.ranks().end(), rank) == mesh.ranks().end()) return std::nullopt;
+  const Box box = box_of(mesh::slice_of(value.type.shape, sharding, mesh, rank));
+  return box.is_empty() ? std::nullopt : std::optional(box);
+}
+
+std::vector<Holders> holders(const HeldValue& value, std::span<const int> among) {
+  std::map<std::vector<int64_t>, Holders> by_offset;
+  for (const int rank : among) {
+    const auto box = held_box(value, rank);
+    if (!box) continue;
+    auto& known = by_offset[box->offset.to_vector()];
+    known.box = *box;
+    known.ranks.push_back(rank);
+  }
+  std::vector<Holders> result;
+  for (auto& [offset, held] : by_offset) result.push_back(std::move(held));
+  return result;
+}
+
+bool is_first_holder(const HeldValue& value, int rank) {
+  if (!value.layout) return rank == 0;
+  const auto own = held_box(value, rank);
+  if (!own) return false;
+  const auto& ranks = value.layout->mesh.ranks();
+  return std::none_of(ranks.begin(), ranks.end(),
+                      [&](int other) { return other < rank && held_box(value, other) == own; });
+}
+
+std::vector<std::optional<Box>> written_boxes(std::span<const HeldValue> values, std::span<const int> together,
+                                              int rank, int64_t min_shared_bytes) {
+  std::vector<std::optional<Box>> written(values.size());
+  std::map<int, int64_t> bytes_of;  // of each rank, as far as is decided
+  for (const int each : together) bytes_of[each] = 0;
+  const auto assign = [&](size_t value, const Box& box, int to) {
+    bytes_of.at(to) += box.shape.num_elements() * static_cast<int64_t>(size_bytes(values[value].type.dtype));
+    if (to == rank && !box.is_empty()) written[value] = box;
+  };
+  std::vector<Undivided> undivided;
+  for (size_t i = 0; i < values.size(); ++i) {
+    for (auto& [box, ranks] : holders(values[i], together)) {
+      const int64_t bytes = box.shape.num_elements() * static_cast<int64_t>(size_bytes(values[i].type.dtype));
+      const auto parts = static_cast<int>(ranks.size());
+      if (parts == 1) {
+        assign(i, box, ranks[0]);
+      } else if (bytes >= min_shared_bytes && box.ndim() > 0) {
+        for (int part = 0; part < parts; ++part) assign(i, part_of(box, parts, part), ranks[static_cast<size_t>(part)]);
+      } else {
+        undivided.push_back({i, box, ranks, bytes});
+      }
+    }
+  }
+  // The largest first, each to the holder that has least to write.
+  std::stable_sort(undivided.begin(), undivided.end(),
+                   [](const auto& a, const auto& b) { return a.size_bytes > b.size_bytes; });
+  for (const auto& item : undivided) {
+    const int least = *std::min_element(item.ranks.begin(), item.ranks.end(),
+                                        [&](int a, int b) { return bytes_of.at(a) < bytes_of.at(b); });
+    assign(item.value, item.box, least);
+  }
+  return written;
+}
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,43 @@
+// Which rank writes what, when ranks save together: each part of each value once, though many ranks may hold it, and
+// about as many bytes on every rank. Pure arithmetic on layouts: all ranks come to the same answer without talking.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tessera/checkpoint/format/box.h"
+#include "tessera/mesh/layout.h"
+#include "tessera/tensor/type.h"
+
+namespace tessera::checkpoint {
+
+// A value of a running job, as its ranks hold it.
+struct HeldValue {
+  std::string name;
+  Type type;                           // global
+  std::optional<mesh::Layout> layout;  // absent: whole on every rank. Partial axes count as replicas.
+};
+
+// What a rank holds of the value; nullopt where that is no element.
+std::optional<Box> held_box(const HeldValue& value, int rank);
+// The boxes that ranks of `among` hold, each with those ranks in their order.
+struct Holders {
+  Box box;
+  std::vector<int> ranks;
+};
+std::vector<Holders> holders(const HeldValue& value, std::span<const int> among);
+// Whether no lower rank holds the same box.
+bool is_first_holder(const HeldValue& value, int rank);
+
+// Boxes of at least so many bytes are cut into one part for each rank that holds them; smaller ones are written by one.
+inline constexpr int64_t kMinSharedBytes = int64_t{1} << 20;
+
+// For each value the box that `rank` writes of it, where the ranks `together` (ascending, `rank` among them) save into
+// one directory. The boxes of all of them do not overlap; together they are what those ranks hold.
+std::vector<std::optional<Box>> written_boxes(std::span<const HeldValue> values, std::span<const int> together,
+                                              int rank, int64_t min_shared_bytes = kMinSharedBytes);
+
+}  // namespace tessera::checkpoint

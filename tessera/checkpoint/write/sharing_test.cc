@@ -1,0 +1,90 @@
+// Who writes what: each element of what the ranks hold once, by a rank that holds it, about as many bytes on each.
+#include "tessera/checkpoint/write/sharing.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "tessera/base/random.h"
+
+namespace tessera::checkpoint {
+namespace {
+
+const mesh::Mesh kMesh({{"data", 2}, {"model", 4}});
+
+std::vector<int> ranks(int n) {
+  std::vector<int> all(static_cast<size_t>(n));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+HeldValue split(const Shape& shape, const std::vector<std::vector<int>>& dims) {
+  return {"w", {DType::kF32, shape}, mesh::Layout{kMesh, {dims, {}}}};
+}
+
+// How often each element is written.
+std::vector<double> counts(const HeldValue& value, const std::vector<int>& together, int64_t min_shared_bytes) {
+  const Tensor written = Tensor::zeros({DType::kF64, value.type.shape});
+  for (const int rank : together) {
+    const auto boxes = written_boxes(std::span(&value, 1), together, rank, min_shared_bytes);
+    if (!boxes[0]) continue;
+    const auto held = held_box(value, rank);
+    EXPECT_TRUE(held && intersection(*held, *boxes[0]) == boxes[0])
+        << "rank " << rank << " does not hold what it writes";
+    const auto view = view_of(written.view(), *boxes[0]);
+    const Tensor sum = Tensor::copy_of(view);
+    for (auto& element : sum.values<double>()) element += 1;
+    copy_elements(sum.view(), view);
+  }
+  return written.to_doubles();
+}
+
+TEST(WrittenBoxes, CoverEachElementOnceHoweverItIsSplit) {
+  for (const int64_t min_shared : {int64_t{1}, int64_t{1} << 40}) {
+    for (const auto& value : {split({10, 7}, {{}, {}}), split({10, 7}, {{0}, {1}}), split({10, 7}, {{1}, {}}),
+                              split({10, 7}, {{0, 1}, {}}), split({3, 7}, {{1}, {}}), split({1, 5}, {{}, {1}})}) {
+      EXPECT_THAT(counts(value, ranks(8), min_shared), testing::Each(1));
+    }
+  }
+}
+
+TEST(WrittenBoxes, AreOfTheRanksOfOneDirectoryOnly) {
+  // Ranks 0 to 3 hold the first half of the rows and all columns between them, ranks 4 to 7 the second.
+  const auto value = split({4, 8}, {{0}, {1}});
+  std::vector<double> first_half(32);
+  std::fill_n(first_half.begin(), 16, 1.0);
+  EXPECT_EQ(counts(value, {0, 1, 2, 3}, 1), first_half);
+  const HeldValue whole{"w", {DType::kF32, {4, 8}}, std::nullopt};
+  EXPECT_THAT(counts(whole, {5}, 1), testing::Each(1));
+}
+
+TEST(WrittenBoxes, AreBalancedByBytes) {
+  std::vector<HeldValue> values;
+  for (uint64_t i = 0; i < 60; ++i) {
+    const auto rows = static_cast<int64_t>(random_below({.seed = 1, .stream = 0, .step = 0}, i, 300)) + 1;
+    values.push_back({fmt::format("v{}", i), {DType::kF32, {rows, 16}}, std::nullopt});
+  }
+  values.push_back({"large", {DType::kF32, {4096, 128}}, std::nullopt});
+  std::vector<int64_t> bytes;
+  for (const int rank : ranks(8)) {
+    int64_t sum = 0;
+    for (const auto& box : written_boxes(values, ranks(8), rank)) sum += box ? box->shape.num_elements() * 4 : 0;
+    bytes.push_back(sum);
+  }
+  const auto [least, most] = std::minmax_element(bytes.begin(), bytes.end());
+  EXPECT_LT(static_cast<double>(*most), 1.02 * static_cast<double>(*least));
+}
+
+TEST(Holders, TheFirstOfEachBoxIsOne) {
+  const auto value = split({10, 8}, {{}, {1}});
+  std::vector<int> firsts;
+  for (const int rank : ranks(8)) {
+    if (is_first_holder(value, rank)) firsts.push_back(rank);
+  }
+  EXPECT_THAT(firsts, testing::ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(holders(value, ranks(8))[1].ranks, testing::ElementsAre(1, 5));
+}
+
+}  // namespace
+}  // namespace tessera::checkpoint
