@@ -10,8 +10,8 @@
 #include "benchmarks/protocol.h"
 #include "tessera/base/clock.h"
 #include "tessera/data/batch_iterator.h"
-#include "tessera/data/cifar10.h"
-#include "tessera/data/synthetic_cifar10.h"
+#include "tessera/data/sets/cifar10.h"
+#include "tessera/data/sets/synthetic_cifar10.h"
 
 namespace tessera::data {
 namespace {

@@ -34,6 +34,7 @@ ROOMS = {
     "kernels/reference": ("loops",),
     "comm": (".", "memory", "wire"),
     "checkpoint": ("threads", "format", "manifest", "lock", "strategy", "read", "write", "convert", "resume"),
+    "data": (".", "text", "sets"),
     "train": ("options", "modes"),
 }
 TESTING = "testing"

@@ -7,8 +7,8 @@
 #include <map>
 
 #include "tessera/base/error.h"
-#include "tessera/data/cifar10.h"
-#include "tessera/data/synthetic_cifar10.h"
+#include "tessera/data/sets/cifar10.h"
+#include "tessera/data/sets/synthetic_cifar10.h"
 #include "tests/parity/cases.h"
 
 namespace {

@@ -1,4 +1,4 @@
-#include "tessera/data/synthetic_cifar10.h"
+#include "tessera/data/sets/synthetic_cifar10.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "tessera/data/cifar10.h"
+#include "tessera/data/sets/cifar10.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <map>
 
 #include "tessera/data/batch_iterator.h"
-#include "tessera/data/synthetic_cifar10.h"
+#include "tessera/data/sets/synthetic_cifar10.h"
 
 namespace tessera::data {
 namespace {

@@ -1,4 +1,4 @@
-#include "tessera/data/cifar10.h"
+#include "tessera/data/sets/cifar10.h"
 
 #include <algorithm>
 

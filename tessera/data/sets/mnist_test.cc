@@ -1,4 +1,4 @@
-#include "tessera/data/mnist.h"
+#include "tessera/data/sets/mnist.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

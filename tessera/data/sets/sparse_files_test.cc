@@ -7,9 +7,9 @@
 #include <filesystem>
 
 #include "tessera/data/batch_iterator.h"
-#include "tessera/data/cifar10.h"
-#include "tessera/data/image_folder.h"
-#include "tessera/data/mnist.h"
+#include "tessera/data/sets/cifar10.h"
+#include "tessera/data/sets/image_folder.h"
+#include "tessera/data/sets/mnist.h"
 
 namespace tessera::data {
 namespace {

@@ -1,4 +1,4 @@
-#include "tessera/data/image_folder.h"
+#include "tessera/data/sets/image_folder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
