@@ -4,7 +4,7 @@
 
 #include "tessera/nn/linear.h"
 #include "tessera/nn/normalization.h"
-#include "tessera/ops/functions.h"
+#include "tessera/ops/functions/functions.h"
 
 namespace tessera::benchmarks {
 namespace {

@@ -35,6 +35,7 @@ ROOMS = {
     "comm": (".", "memory", "wire"),
     "checkpoint": ("threads", "format", "manifest", "lock", "strategy", "read", "write", "convert", "resume"),
     "data": (".", "text", "sets"),
+    "ops": ("registry", "functions", "rules", "defs"),
     "train": ("options", "modes"),
 }
 TESTING = "testing"

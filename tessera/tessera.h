@@ -79,7 +79,7 @@
 #include "tessera/nn/rmsprop.h"
 #include "tessera/nn/sgd.h"
 #include "tessera/nn/transformer.h"
-#include "tessera/ops/functions.h"
+#include "tessera/ops/functions/functions.h"
 #include "tessera/ops/verify.h"
 #include "tessera/session/machine_speed.h"
 #include "tessera/session/rank_group.h"

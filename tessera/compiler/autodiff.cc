@@ -1,7 +1,7 @@
 #include "tessera/compiler/autodiff.h"
 
 #include "tessera/base/error.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::compiler {
 namespace {

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "tessera/compiler/sharding/candidates.h"
-#include "tessera/ops/functions.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/functions/functions.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::compiler {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "tessera/compiler/passes/node_order.h"
 #include "tessera/ir/schedule.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::compiler {
 

@@ -12,7 +12,7 @@
 #include "tessera/compiler/memory_report.h"
 #include "tessera/compiler/passes/node_order.h"
 #include "tessera/compiler/passes/repeat.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::compiler {
 namespace {

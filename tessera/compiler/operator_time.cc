@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::compiler {
 namespace {

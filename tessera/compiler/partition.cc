@@ -8,8 +8,8 @@
 #include "tessera/compiler/sharding/lowering.h"
 #include "tessera/compiler/sharding/node_planner.h"
 #include "tessera/compiler/sharding/wide_sums.h"
-#include "tessera/ops/elementwise_functions.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/functions/elementwise_functions.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::compiler {
 namespace {

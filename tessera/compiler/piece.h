@@ -9,7 +9,7 @@
 
 #include "tessera/ir/graph.h"
 #include "tessera/mesh/layout.h"
-#include "tessera/ops/exchange.h"
+#include "tessera/ops/rules/exchange.h"
 
 namespace tessera::compiler {
 

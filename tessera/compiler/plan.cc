@@ -7,7 +7,7 @@
 #include "tessera/compiler/sharding/node_planner.h"
 #include "tessera/compiler/sharding/strategy_propagation.h"
 #include "tessera/mesh/strategy_error.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::compiler {
 namespace {

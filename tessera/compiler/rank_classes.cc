@@ -6,7 +6,7 @@
 #include <set>
 
 #include "tessera/compiler/sharding/exchange_facts.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::compiler {
 namespace {

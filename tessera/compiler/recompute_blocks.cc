@@ -4,7 +4,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/passes/repeat.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::compiler {
 namespace {

@@ -10,8 +10,8 @@
 #include "tessera/compiler/collective_time.h"
 #include "tessera/compiler/operator_time.h"
 #include "tessera/compiler/passes/memory_plan.h"
-#include "tessera/ops/exchange.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/registry/op_def.h"
+#include "tessera/ops/rules/exchange.h"
 
 namespace tessera::compiler {
 namespace {

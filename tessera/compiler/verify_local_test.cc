@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "tessera/compiler/sharding/verify_plan.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/registry/op_def.h"
 #include "tessera/ops/verify.h"
 
 namespace tessera::compiler {

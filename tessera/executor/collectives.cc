@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "tessera/base/error.h"
-#include "tessera/ops/exchange.h"
+#include "tessera/ops/rules/exchange.h"
 
 namespace tessera::executor {
 namespace {

@@ -14,7 +14,7 @@
 #include "tessera/executor/comm_lane.h"
 #include "tessera/executor/kernel_selection.h"
 #include "tessera/ir/schedule.h"
-#include "tessera/ops/index_range.h"
+#include "tessera/ops/registry/index_range.h"
 #include "tessera/tensor/strided_copy.h"
 
 namespace tessera::executor {

@@ -3,7 +3,7 @@
 #include <map>
 
 #include "tessera/base/error.h"
-#include "tessera/ops/functions.h"
+#include "tessera/ops/functions/functions.h"
 
 namespace tessera::nn {
 namespace {

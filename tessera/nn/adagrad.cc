@@ -1,7 +1,7 @@
 #include "tessera/nn/adagrad.h"
 
 #include "tessera/base/error.h"
-#include "tessera/ops/functions.h"
+#include "tessera/ops/functions/functions.h"
 
 namespace tessera::nn {
 

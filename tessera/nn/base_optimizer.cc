@@ -7,7 +7,7 @@
 #include "tessera/base/error.h"
 #include "tessera/nn/initializers.h"
 #include "tessera/nn/layer_helpers.h"
-#include "tessera/ops/functions.h"
+#include "tessera/ops/functions/functions.h"
 
 namespace tessera::nn {
 namespace {

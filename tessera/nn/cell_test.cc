@@ -9,7 +9,7 @@
 #include "tessera/nn/linear.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/nn_test_helpers.h"
-#include "tessera/ops/elementwise_functions.h"
+#include "tessera/ops/functions/elementwise_functions.h"
 
 namespace tessera::nn {
 namespace {

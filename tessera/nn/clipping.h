@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::nn {
 

@@ -1,7 +1,7 @@
 #include "tessera/nn/container.h"
 
 #include "tessera/base/error.h"
-#include "tessera/ops/shape_functions.h"
+#include "tessera/ops/functions/shape_functions.h"
 
 namespace tessera::nn {
 

@@ -2,7 +2,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/random.h"
-#include "tessera/ops/creation_functions.h"
+#include "tessera/ops/functions/creation_functions.h"
 
 namespace tessera::nn {
 namespace {

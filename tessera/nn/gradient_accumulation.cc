@@ -2,7 +2,7 @@
 
 #include "tessera/nn/initializers.h"
 #include "tessera/nn/layer_helpers.h"
-#include "tessera/ops/functions.h"
+#include "tessera/ops/functions/functions.h"
 
 namespace tessera::nn {
 namespace {

@@ -1,7 +1,7 @@
 #include "tessera/nn/layer_helpers.h"
 
 #include "tessera/base/error.h"
-#include "tessera/ops/reduce_functions.h"
+#include "tessera/ops/functions/reduce_functions.h"
 
 namespace tessera::nn {
 

@@ -6,8 +6,8 @@
 #include "tessera/nn/gradient_accumulation.h"
 #include "tessera/nn/initializers.h"
 #include "tessera/nn/layer_helpers.h"
-#include "tessera/ops/functions.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/functions/functions.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::nn {
 namespace {

@@ -2,8 +2,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/nn/layer_helpers.h"
-#include "tessera/ops/functions.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/functions/functions.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::nn {
 namespace {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "tessera/base/error.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::nn {
 

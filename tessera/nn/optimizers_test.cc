@@ -11,7 +11,7 @@
 #include "tessera/nn/momentum.h"
 #include "tessera/nn/rmsprop.h"
 #include "tessera/nn/sgd.h"
-#include "tessera/ops/functions.h"
+#include "tessera/ops/functions/functions.h"
 #include "tessera/ops/verify.h"
 
 namespace tessera::nn {

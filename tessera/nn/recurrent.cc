@@ -7,7 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/nn/dropout.h"
-#include "tessera/ops/functions.h"
+#include "tessera/ops/functions/functions.h"
 
 namespace tessera::nn {
 namespace {

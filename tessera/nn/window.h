@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/ops/network_functions.h"
+#include "tessera/ops/functions/network_functions.h"
 
 namespace tessera::nn {
 

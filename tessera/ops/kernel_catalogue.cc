@@ -1,6 +1,6 @@
 #include "tessera/ops/kernel_catalogue.h"
 
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/registry/op_def.h"
 #include "tessera/tensor/update_group.h"
 
 namespace tessera::ops {

@@ -9,7 +9,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/kernels/registry.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::ops {
 namespace {

@@ -1,7 +1,7 @@
 #include "tessera/ops/verify.h"
 
 #include "tessera/base/error.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::ops {
 

@@ -7,7 +7,7 @@
 
 #include "tessera/compiler/passes/guarded_updates.h"
 #include "tessera/kernels/registry.h"
-#include "tessera/ops/index_range.h"
+#include "tessera/ops/registry/index_range.h"
 
 namespace tessera::session {
 namespace {

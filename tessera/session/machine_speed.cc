@@ -7,8 +7,8 @@
 #include "tessera/base/function_ref.h"
 #include "tessera/base/thread.h"
 #include "tessera/compiler/autodiff.h"
-#include "tessera/ops/functions.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/functions/functions.h"
+#include "tessera/ops/registry/op_def.h"
 #include "tessera/session/session.h"
 
 namespace tessera::session {

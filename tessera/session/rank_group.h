@@ -4,7 +4,7 @@
 #include <string>
 
 #include "tessera/cluster/context.h"
-#include "tessera/ops/collective_functions.h"
+#include "tessera/ops/functions/collective_functions.h"
 
 namespace tessera::session {
 

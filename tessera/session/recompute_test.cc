@@ -14,7 +14,7 @@
 #include "tessera/nn/losses.h"
 #include "tessera/nn/momentum.h"
 #include "tessera/nn/normalization.h"
-#include "tessera/ops/functions.h"
+#include "tessera/ops/functions/functions.h"
 #include "tessera/session/session.h"
 #include "tessera/session/trace.h"
 #include "tessera/testing/run_ranks.h"

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
-#include "tessera/ops/collective_functions.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/functions/collective_functions.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::session {
 namespace {

@@ -4,8 +4,8 @@
 #include "tessera/compiler/autodiff.h"
 #include "tessera/nn/dropout.h"
 #include "tessera/nn/gradient_accumulation.h"
-#include "tessera/ops/functions.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/functions/functions.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::session {
 namespace {

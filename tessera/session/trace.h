@@ -11,7 +11,7 @@
 #include "tessera/nn/cell.h"
 #include "tessera/nn/loss_scale.h"
 #include "tessera/nn/optimizer.h"
-#include "tessera/ops/collective_functions.h"
+#include "tessera/ops/functions/collective_functions.h"
 
 namespace tessera::session {
 

@@ -10,7 +10,7 @@
 #include "tessera/nn/losses.h"
 #include "tessera/nn/models/small.h"
 #include "tessera/nn/sgd.h"
-#include "tessera/ops/functions.h"
+#include "tessera/ops/functions/functions.h"
 #include "tessera/session/session.h"
 
 namespace tessera::session {

@@ -8,7 +8,7 @@
 #include "tessera/compiler/mixed_precision.h"
 #include "tessera/compiler/pipeline.h"
 #include "tessera/compiler/sharding/verify_plan.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/registry/op_def.h"
 #include "tessera/ops/verify.h"
 
 namespace tessera::testing_support {

@@ -2,8 +2,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/kernels/registry.h"
-#include "tessera/ops/index_range.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/registry/index_range.h"
+#include "tessera/ops/registry/op_def.h"
 #include "tessera/testing/lockstep_collectives.h"
 #include "tessera/testing/tensor_pieces.h"
 

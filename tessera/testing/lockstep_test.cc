@@ -5,8 +5,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/partition.h"
-#include "tessera/ops/exchange.h"
-#include "tessera/ops/functions.h"
+#include "tessera/ops/functions/functions.h"
+#include "tessera/ops/rules/exchange.h"
 
 namespace tessera::testing_support {
 namespace {

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "tessera/mesh/mesh.h"
-#include "tessera/ops/exchange.h"
+#include "tessera/ops/rules/exchange.h"
 #include "tessera/tensor/tensor.h"
 
 namespace tessera::testing_support {

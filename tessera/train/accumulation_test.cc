@@ -17,7 +17,7 @@
 #include "tessera/nn/momentum.h"
 #include "tessera/nn/normalization.h"
 #include "tessera/nn/sgd.h"
-#include "tessera/ops/functions.h"
+#include "tessera/ops/functions/functions.h"
 #include "tessera/testing/relative_deviation.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"

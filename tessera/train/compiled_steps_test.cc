@@ -12,7 +12,7 @@
 #include "tessera/nn/linear.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/momentum.h"
-#include "tessera/ops/functions.h"
+#include "tessera/ops/functions/functions.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"
 #include "tessera/train/snapshot.h"

@@ -7,7 +7,7 @@
 #include "tessera/nn/losses.h"
 #include "tessera/nn/momentum.h"
 #include "tessera/nn/sgd.h"
-#include "tessera/ops/functions.h"
+#include "tessera/ops/functions/functions.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"
 

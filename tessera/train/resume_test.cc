@@ -23,7 +23,7 @@
 #include "tessera/nn/losses.h"
 #include "tessera/nn/momentum.h"
 #include "tessera/nn/normalization.h"
-#include "tessera/ops/functions.h"
+#include "tessera/ops/functions/functions.h"
 #include "tessera/testing/context_with_disk.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/callbacks.h"

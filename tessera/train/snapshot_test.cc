@@ -11,7 +11,7 @@
 #include "tessera/nn/adam.h"
 #include "tessera/nn/linear.h"
 #include "tessera/nn/losses.h"
-#include "tessera/ops/functions.h"
+#include "tessera/ops/functions/functions.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"
 #include "tessera/train/snapshot.h"

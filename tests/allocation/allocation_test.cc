@@ -16,7 +16,7 @@
 #include "tessera/nn/models/small.h"
 #include "tessera/nn/momentum.h"
 #include "tessera/nn/normalization.h"
-#include "tessera/ops/functions.h"
+#include "tessera/ops/functions/functions.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"
 #include "tests/allocation/malloc_count.h"

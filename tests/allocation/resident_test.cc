@@ -8,7 +8,7 @@
 #include "tessera/nn/losses.h"
 #include "tessera/nn/momentum.h"
 #include "tessera/nn/normalization.h"
-#include "tessera/ops/functions.h"
+#include "tessera/ops/functions/functions.h"
 #include "tessera/train/model.h"
 
 namespace tessera::allocation {

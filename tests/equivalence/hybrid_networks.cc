@@ -9,7 +9,7 @@
 #include "tessera/nn/linear.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/momentum.h"
-#include "tessera/ops/functions.h"
+#include "tessera/ops/functions/functions.h"
 #include "tessera/session/rank_group.h"
 #include "tessera/testing/relative_deviation.h"
 

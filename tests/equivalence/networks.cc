@@ -10,7 +10,7 @@
 #include "tessera/nn/models/translator.h"
 #include "tessera/nn/normalization.h"
 #include "tessera/nn/recurrent.h"
-#include "tessera/ops/functions.h"
+#include "tessera/ops/functions/functions.h"
 
 namespace tessera::equivalence {
 namespace {

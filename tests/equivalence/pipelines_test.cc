@@ -11,7 +11,7 @@
 #include "tessera/nn/linear.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/momentum.h"
-#include "tessera/ops/functions.h"
+#include "tessera/ops/functions/functions.h"
 #include "tessera/testing/relative_deviation.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"

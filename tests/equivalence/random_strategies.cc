@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tessera/base/random.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::equivalence {
 namespace {

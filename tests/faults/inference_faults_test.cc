@@ -8,7 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/nn/linear.h"
-#include "tessera/ops/functions.h"
+#include "tessera/ops/functions/functions.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"
 

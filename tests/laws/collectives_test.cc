@@ -8,7 +8,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/random.h"
 #include "tessera/compiler/autodiff.h"
-#include "tessera/ops/functions.h"
+#include "tessera/ops/functions/functions.h"
 #include "tessera/session/session.h"
 #include "tessera/testing/run_ranks.h"
 

@@ -6,7 +6,7 @@
 #include "tessera/compiler/pipeline.h"
 #include "tessera/executor/kernel_selection.h"
 #include "tessera/kernels/registry.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/registry/op_def.h"
 #include "tessera/session/session.h"
 #include "tests/laws/memory_simulation.h"
 #include "tests/laws/random_graph.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tessera/compiler/plan.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/registry/op_def.h"
 #include "tessera/testing/lockstep.h"
 
 namespace tessera::laws {

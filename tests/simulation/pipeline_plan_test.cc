@@ -12,7 +12,7 @@
 #include "tessera/nn/transformer/attention.h"
 #include "tessera/nn/transformer/embedding.h"
 #include "tessera/nn/transformer/feed_forward.h"
-#include "tessera/ops/functions.h"
+#include "tessera/ops/functions/functions.h"
 #include "tessera/ops/kernel_catalogue.h"
 #include "tessera/session/trace.h"
 

@@ -8,7 +8,7 @@
 #include "tessera/base/random.h"
 #include "tessera/compiler/autodiff.h"
 #include "tessera/nn/transformer.h"
-#include "tessera/ops/functions.h"
+#include "tessera/ops/functions/functions.h"
 #include "tessera/session/session.h"
 
 namespace tessera::nn {

@@ -14,7 +14,7 @@
 #include "tessera/compiler/sharding/node_planner.h"
 #include "tessera/compiler/simulate.h"
 #include "tessera/ops/kernel_catalogue.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::compiler {
 namespace {

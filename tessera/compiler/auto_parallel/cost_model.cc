@@ -7,7 +7,7 @@
 #include "tessera/compiler/operator_time.h"
 #include "tessera/compiler/sharding/candidates.h"
 #include "tessera/compiler/sharding/node_planner.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::compiler {
 namespace {

@@ -8,7 +8,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/random.h"
 #include "tessera/mesh/rank_limits.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::compiler {
 namespace {

@@ -14,7 +14,7 @@
 #include "tessera/compiler/autodiff.h"
 #include "tessera/compiler/pipeline.h"
 #include "tessera/compiler/sharding/verify_plan.h"
-#include "tessera/ops/functions.h"
+#include "tessera/ops/functions/functions.h"
 #include "tessera/ops/kernel_catalogue.h"
 
 namespace tessera::compiler {

@@ -7,7 +7,7 @@
 #include "tessera/compiler/passes/node_order.h"
 #include "tessera/compiler/passes/passes.h"
 #include "tessera/compiler/passes/rewrite.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::compiler {
 namespace {

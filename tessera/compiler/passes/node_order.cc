@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::compiler {
 

@@ -7,7 +7,7 @@
 #include "tessera/compiler/passes/guarded_updates.h"
 #include "tessera/compiler/passes/passes.h"
 #include "tessera/compiler/passes/scheduler.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::compiler {
 

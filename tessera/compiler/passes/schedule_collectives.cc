@@ -3,7 +3,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/passes/scheduler.h"
-#include "tessera/ops/exchange.h"
+#include "tessera/ops/rules/exchange.h"
 
 namespace tessera::compiler {
 

@@ -7,8 +7,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/sharding/node_planner.h"
-#include "tessera/ops/exchange.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/registry/op_def.h"
+#include "tessera/ops/rules/exchange.h"
 
 namespace tessera::compiler {
 namespace {

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "tessera/compiler/sharding/lowering.h"
-#include "tessera/ops/exchange.h"
+#include "tessera/ops/rules/exchange.h"
 
 namespace tessera::compiler {
 namespace {

@@ -4,10 +4,10 @@
 #include <numeric>
 
 #include "tessera/mesh/exchange.h"
-#include "tessera/ops/elementwise_functions.h"
-#include "tessera/ops/exchange.h"
-#include "tessera/ops/localize.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/functions/elementwise_functions.h"
+#include "tessera/ops/registry/op_def.h"
+#include "tessera/ops/rules/exchange.h"
+#include "tessera/ops/rules/localize.h"
 
 namespace tessera::compiler {
 

@@ -6,7 +6,7 @@
 #include "tessera/base/error.h"
 #include "tessera/mesh/rank_limits.h"
 #include "tessera/mesh/strategy_error.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::compiler {
 namespace {

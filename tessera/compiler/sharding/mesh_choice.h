@@ -9,7 +9,7 @@
 
 #include "tessera/ir/graph.h"
 #include "tessera/mesh/layout.h"
-#include "tessera/ops/index_rule.h"
+#include "tessera/ops/registry/index_rule.h"
 
 namespace tessera::compiler {
 

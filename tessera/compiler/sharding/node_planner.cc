@@ -6,7 +6,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/mesh/layout.h"
-#include "tessera/ops/moved_slices.h"
+#include "tessera/ops/rules/moved_slices.h"
 
 namespace tessera::compiler {
 namespace {

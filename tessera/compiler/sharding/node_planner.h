@@ -8,7 +8,7 @@
 
 #include "tessera/compiler/plan.h"
 #include "tessera/compiler/sharding/mesh_choice.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::compiler {
 

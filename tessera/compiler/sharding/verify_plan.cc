@@ -6,7 +6,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/sharding/sharding_difference.h"
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::compiler {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tessera/ops/elementwise_functions.h"
+#include "tessera/ops/functions/elementwise_functions.h"
 
 namespace tessera::compiler {
 namespace {

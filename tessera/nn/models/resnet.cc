@@ -6,7 +6,7 @@
 #include "tessera/nn/linear.h"
 #include "tessera/nn/normalization.h"
 #include "tessera/nn/pooling.h"
-#include "tessera/ops/functions.h"
+#include "tessera/ops/functions/functions.h"
 
 namespace tessera::nn {
 namespace {

@@ -4,7 +4,7 @@
 #include "tessera/nn/convolution.h"
 #include "tessera/nn/linear.h"
 #include "tessera/nn/pooling.h"
-#include "tessera/ops/elementwise_functions.h"
+#include "tessera/ops/functions/elementwise_functions.h"
 
 namespace tessera::nn {
 namespace {

@@ -4,7 +4,7 @@
 #include "tessera/nn/linear.h"
 #include "tessera/nn/transformer/embedding.h"
 #include "tessera/nn/transformer/loss.h"
-#include "tessera/ops/functions.h"
+#include "tessera/ops/functions/functions.h"
 
 namespace tessera::nn {
 namespace {

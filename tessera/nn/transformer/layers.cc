@@ -4,7 +4,7 @@
 #include "tessera/nn/transformer/attention.h"
 #include "tessera/nn/transformer/feed_forward.h"
 #include "tessera/nn/transformer/layer_parts.h"
-#include "tessera/ops/functions.h"
+#include "tessera/ops/functions/functions.h"
 
 namespace tessera::nn {
 namespace {

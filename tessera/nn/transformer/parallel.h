@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "tessera/ops/op_def.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::nn {
 

@@ -1,0 +1,31 @@
+// IndexRange: which operand of an operator holds indices, and which indices are good. Kernels skip a bad index as their
+// operator's text says; whoever runs a graph looks for bad indices first and stops.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "tessera/ops/registry/op_def.h"
+
+namespace tessera::ops {
+
+// Good indices are in [begin, end). The first row of the whole table, or the first class of all, has the index `begin`:
+// a rank that holds rows 10 to 19 of 30 counts them from 0 and finds the others at -10 to -1 and 10 to 19.
+struct IndexRange {
+  int operand = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+// nullopt where the operator reads no index, or where every index is good (one_hot without "valid").
+std::optional<IndexRange> index_range(const std::string& op, const Attributes& attributes,
+                                      std::span<const Type> inputs);
+
+// The attribute "valid" of operators with indices, [begin, end), which may be absent.
+AttributeDef valid_attribute(const std::string& if_absent);
+// Throws InvalidArgument unless "valid" is absent or two numbers.
+void require_valid(const Attributes& attributes);
+// Sets "valid" for the part of a table that begins at row `offset` of `size`. What is whole needs none.
+void set_valid_rows(Attributes& attributes, int64_t offset, int64_t held, int64_t size);
+
+}  // namespace tessera::ops
