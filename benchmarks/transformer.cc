@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "tessera/nn/linear.h"
-#include "tessera/nn/normalization.h"
+#include "tessera/nn/layers/linear.h"
+#include "tessera/nn/layers/normalization.h"
 #include "tessera/ops/functions/functions.h"
 
 namespace tessera::benchmarks {

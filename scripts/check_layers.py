@@ -36,6 +36,7 @@ ROOMS = {
     "checkpoint": ("threads", "format", "manifest", "lock", "strategy", "read", "write", "convert", "resume"),
     "data": (".", "text", "sets"),
     "ops": ("registry", "functions", "rules", "defs"),
+    "nn": (".", "layers", "optimizers", "transformer", "models"),
     "train": ("options", "modes"),
 }
 TESTING = "testing"

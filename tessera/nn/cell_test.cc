@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
-#include "tessera/nn/activation.h"
 #include "tessera/nn/container.h"
-#include "tessera/nn/linear.h"
+#include "tessera/nn/layers/activation.h"
+#include "tessera/nn/layers/linear.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/nn_test_helpers.h"
 #include "tessera/ops/functions/elementwise_functions.h"

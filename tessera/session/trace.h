@@ -9,8 +9,8 @@
 
 #include "tessera/compiler/mixed_precision.h"
 #include "tessera/nn/cell.h"
-#include "tessera/nn/loss_scale.h"
-#include "tessera/nn/optimizer.h"
+#include "tessera/nn/optimizers/loss_scale.h"
+#include "tessera/nn/optimizers/optimizer.h"
 #include "tessera/ops/functions/collective_functions.h"
 
 namespace tessera::session {

@@ -5,11 +5,11 @@
 
 #include "tessera/base/error.h"
 #include "tessera/nn/container.h"
-#include "tessera/nn/dropout.h"
-#include "tessera/nn/linear.h"
+#include "tessera/nn/layers/dropout.h"
+#include "tessera/nn/layers/linear.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/models/small.h"
-#include "tessera/nn/sgd.h"
+#include "tessera/nn/optimizers/sgd.h"
 #include "tessera/ops/functions/functions.h"
 #include "tessera/session/session.h"
 

@@ -6,9 +6,9 @@
 
 #include "tessera/base/error.h"
 #include "tessera/data/dataset.h"
-#include "tessera/nn/linear.h"
+#include "tessera/nn/layers/linear.h"
 #include "tessera/nn/losses.h"
-#include "tessera/nn/sgd.h"
+#include "tessera/nn/optimizers/sgd.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/callbacks.h"
 #include "tessera/train/metrics.h"

@@ -11,7 +11,7 @@
 #include "tessera/nn/losses.h"
 #include "tessera/nn/models/resnet.h"
 #include "tessera/nn/models/small.h"
-#include "tessera/nn/momentum.h"
+#include "tessera/nn/optimizers/momentum.h"
 #include "tessera/testing/full.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"

@@ -2,11 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tessera/nn/adam.h"
-#include "tessera/nn/linear.h"
+#include "tessera/nn/layers/linear.h"
 #include "tessera/nn/losses.h"
-#include "tessera/nn/momentum.h"
-#include "tessera/nn/sgd.h"
+#include "tessera/nn/optimizers/adam.h"
+#include "tessera/nn/optimizers/momentum.h"
+#include "tessera/nn/optimizers/sgd.h"
 #include "tessera/ops/functions/functions.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"

@@ -10,7 +10,7 @@
 #include "tessera/checkpoint/read/match.h"
 #include "tessera/checkpoint/resume/candidates.h"
 #include "tessera/checkpoint/write/sharing.h"
-#include "tessera/nn/loss_scale.h"
+#include "tessera/nn/optimizers/loss_scale.h"
 #include "tessera/train/checkpoint_values.h"
 #include "tessera/train/options/precision.h"
 

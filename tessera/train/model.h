@@ -11,7 +11,7 @@
 #include "tessera/checkpoint/strategy/strategy_file.h"
 #include "tessera/data/dataset.h"
 #include "tessera/nn/cell.h"
-#include "tessera/nn/optimizer.h"
+#include "tessera/nn/optimizers/optimizer.h"
 #include "tessera/session/session.h"
 #include "tessera/session/trace.h"
 #include "tessera/train/callback.h"

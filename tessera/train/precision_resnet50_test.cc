@@ -7,7 +7,7 @@
 #include "tessera/base/random.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/models/resnet.h"
-#include "tessera/nn/momentum.h"
+#include "tessera/nn/optimizers/momentum.h"
 #include "tessera/testing/full.h"
 #include "tessera/train/model.h"
 

@@ -6,8 +6,8 @@
 #include "tessera/base/logging.h"
 #include "tessera/checkpoint/write/save.h"
 #include "tessera/checkpoint/write/save_slices.h"
-#include "tessera/nn/dropout.h"
-#include "tessera/nn/gradient_accumulation.h"
+#include "tessera/nn/layers/dropout.h"
+#include "tessera/nn/optimizers/gradient_accumulation.h"
 #include "tessera/train/checkpoint_values.h"
 #include "tessera/train/rank_barrier.h"
 

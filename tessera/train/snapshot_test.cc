@@ -8,9 +8,9 @@
 
 #include "tessera/base/random.h"
 #include "tessera/checkpoint/resume/global_checkpoint.h"
-#include "tessera/nn/adam.h"
-#include "tessera/nn/linear.h"
+#include "tessera/nn/layers/linear.h"
 #include "tessera/nn/losses.h"
+#include "tessera/nn/optimizers/adam.h"
 #include "tessera/ops/functions/functions.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"

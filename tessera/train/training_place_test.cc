@@ -11,9 +11,9 @@
 
 #include "tessera/base/error.h"
 #include "tessera/data/dataset.h"
-#include "tessera/nn/linear.h"
+#include "tessera/nn/layers/linear.h"
 #include "tessera/nn/losses.h"
-#include "tessera/nn/momentum.h"
+#include "tessera/nn/optimizers/momentum.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"
 

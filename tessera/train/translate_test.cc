@@ -9,8 +9,8 @@
 #include "tessera/base/error.h"
 #include "tessera/data/batch_iterator.h"
 #include "tessera/data/text/translation.h"
-#include "tessera/nn/adam.h"
 #include "tessera/nn/models/translator.h"
+#include "tessera/nn/optimizers/adam.h"
 #include "tessera/testing/run_ranks.h"
 
 namespace tessera::train {

@@ -3,11 +3,11 @@
 #include <sys/resource.h>
 
 #include "tessera/base/random.h"
-#include "tessera/nn/convolution.h"
-#include "tessera/nn/linear.h"
+#include "tessera/nn/layers/convolution.h"
+#include "tessera/nn/layers/linear.h"
+#include "tessera/nn/layers/normalization.h"
 #include "tessera/nn/losses.h"
-#include "tessera/nn/momentum.h"
-#include "tessera/nn/normalization.h"
+#include "tessera/nn/optimizers/momentum.h"
 #include "tessera/ops/functions/functions.h"
 #include "tessera/train/model.h"
 

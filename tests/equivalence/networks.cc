@@ -4,12 +4,12 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/random.h"
-#include "tessera/nn/activation.h"
-#include "tessera/nn/convolution.h"
-#include "tessera/nn/linear.h"
+#include "tessera/nn/layers/activation.h"
+#include "tessera/nn/layers/convolution.h"
+#include "tessera/nn/layers/linear.h"
+#include "tessera/nn/layers/normalization.h"
+#include "tessera/nn/layers/recurrent.h"
 #include "tessera/nn/models/translator.h"
-#include "tessera/nn/normalization.h"
-#include "tessera/nn/recurrent.h"
 #include "tessera/ops/functions/functions.h"
 
 namespace tessera::equivalence {

@@ -8,9 +8,9 @@
 #include <set>
 
 #include "tessera/base/random.h"
-#include "tessera/nn/linear.h"
+#include "tessera/nn/layers/linear.h"
 #include "tessera/nn/losses.h"
-#include "tessera/nn/momentum.h"
+#include "tessera/nn/optimizers/momentum.h"
 #include "tessera/ops/functions/functions.h"
 #include "tessera/testing/relative_deviation.h"
 #include "tessera/testing/run_ranks.h"

@@ -10,11 +10,11 @@
 #include <numeric>
 
 #include "tessera/base/random.h"
-#include "tessera/nn/adagrad.h"
-#include "tessera/nn/ftrl.h"
 #include "tessera/nn/losses.h"
-#include "tessera/nn/momentum.h"
-#include "tessera/nn/rmsprop.h"
+#include "tessera/nn/optimizers/adagrad.h"
+#include "tessera/nn/optimizers/ftrl.h"
+#include "tessera/nn/optimizers/momentum.h"
+#include "tessera/nn/optimizers/rmsprop.h"
 #include "tessera/testing/relative_deviation.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"

@@ -8,7 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/nn/losses.h"
-#include "tessera/nn/momentum.h"
+#include "tessera/nn/optimizers/momentum.h"
 #include "tessera/session/session.h"
 #include "tessera/session/trace.h"
 #include "tessera/testing/relative_deviation.h"

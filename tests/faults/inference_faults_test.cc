@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "tessera/base/error.h"
-#include "tessera/nn/linear.h"
+#include "tessera/nn/layers/linear.h"
 #include "tessera/ops/functions/functions.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"

@@ -4,7 +4,7 @@
 
 #include "tessera/nn/losses.h"
 #include "tessera/nn/models/registry.h"
-#include "tessera/nn/momentum.h"
+#include "tessera/nn/optimizers/momentum.h"
 #include "tessera/session/trace.h"
 
 namespace tessera::laws {

@@ -4,7 +4,7 @@
 #include "tessera/data/batch_iterator.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/models/resnet.h"
-#include "tessera/nn/momentum.h"
+#include "tessera/nn/optimizers/momentum.h"
 #include "tessera/train/model.h"
 #include "tests/parity/cases.h"
 

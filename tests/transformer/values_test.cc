@@ -7,7 +7,7 @@
 
 #include "tessera/base/random.h"
 #include "tessera/compiler/autodiff.h"
-#include "tessera/nn/transformer.h"
+#include "tessera/nn/transformer/all_parts.h"
 #include "tessera/ops/functions/functions.h"
 #include "tessera/session/session.h"
 

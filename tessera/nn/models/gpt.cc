@@ -2,7 +2,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/nn/container.h"
-#include "tessera/nn/normalization.h"
+#include "tessera/nn/layers/normalization.h"
 #include "tessera/nn/transformer/attention.h"
 #include "tessera/nn/transformer/embedding.h"
 #include "tessera/nn/transformer/feed_forward.h"

@@ -4,7 +4,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/nn/container.h"
-#include "tessera/nn/linear.h"
+#include "tessera/nn/layers/linear.h"
 #include "tessera/ops/functions/functions.h"
 
 namespace tessera::nn {

@@ -1,13 +1,13 @@
 #include "tessera/nn/models/registry.h"
 
 #include "tessera/base/error.h"
-#include "tessera/nn/adam.h"
 #include "tessera/nn/models/gpt.h"
 #include "tessera/nn/models/llama.h"
 #include "tessera/nn/models/resnet.h"
 #include "tessera/nn/models/small.h"
 #include "tessera/nn/models/translator.h"
-#include "tessera/nn/momentum.h"
+#include "tessera/nn/optimizers/adam.h"
+#include "tessera/nn/optimizers/momentum.h"
 
 namespace tessera::nn {
 namespace {

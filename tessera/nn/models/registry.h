@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tessera/nn/cell.h"
-#include "tessera/nn/optimizer.h"
+#include "tessera/nn/optimizers/optimizer.h"
 
 namespace tessera::nn {
 

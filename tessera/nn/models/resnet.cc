@@ -2,10 +2,10 @@
 
 #include <cmath>
 
-#include "tessera/nn/convolution.h"
-#include "tessera/nn/linear.h"
-#include "tessera/nn/normalization.h"
-#include "tessera/nn/pooling.h"
+#include "tessera/nn/layers/convolution.h"
+#include "tessera/nn/layers/linear.h"
+#include "tessera/nn/layers/normalization.h"
+#include "tessera/nn/layers/pooling.h"
 #include "tessera/ops/functions/functions.h"
 
 namespace tessera::nn {

@@ -1,9 +1,9 @@
 #include "tessera/nn/models/small.h"
 
 #include "tessera/nn/container.h"
-#include "tessera/nn/convolution.h"
-#include "tessera/nn/linear.h"
-#include "tessera/nn/pooling.h"
+#include "tessera/nn/layers/convolution.h"
+#include "tessera/nn/layers/linear.h"
+#include "tessera/nn/layers/pooling.h"
 #include "tessera/ops/functions/elementwise_functions.h"
 
 namespace tessera::nn {

@@ -1,7 +1,7 @@
 #include "tessera/nn/models/translator.h"
 
 #include "tessera/base/error.h"
-#include "tessera/nn/linear.h"
+#include "tessera/nn/layers/linear.h"
 #include "tessera/nn/transformer/embedding.h"
 #include "tessera/nn/transformer/loss.h"
 #include "tessera/ops/functions/functions.h"

@@ -1,6 +1,6 @@
 #include "tessera/nn/transformer/feed_forward.h"
 
-#include "tessera/nn/activation.h"
+#include "tessera/nn/layers/activation.h"
 #include "tessera/nn/transformer/layer_parts.h"
 
 namespace tessera::nn {

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "tessera/nn/cell.h"
-#include "tessera/nn/dropout.h"
 #include "tessera/nn/initializers.h"
+#include "tessera/nn/layers/dropout.h"
 #include "tessera/nn/transformer/parallel.h"
 
 namespace tessera::nn {

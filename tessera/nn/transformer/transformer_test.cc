@@ -4,7 +4,7 @@
 #include "tessera/base/error.h"
 #include "tessera/nn/models/translator.h"
 #include "tessera/nn/nn_test_helpers.h"
-#include "tessera/nn/transformer.h"
+#include "tessera/nn/transformer/all_parts.h"
 
 namespace tessera::nn {
 namespace {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "tessera/base/error.h"
-#include "tessera/nn/linear.h"
+#include "tessera/nn/layers/linear.h"
 #include "tessera/ops/functions/functions.h"
 
 namespace tessera::nn {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "tessera/nn/cell.h"
-#include "tessera/nn/optimizer.h"
+#include "tessera/nn/optimizers/optimizer.h"
 
 namespace tessera::train {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tessera/mesh/strategy.h"
-#include "tessera/nn/loss_scale.h"
+#include "tessera/nn/optimizers/loss_scale.h"
 #include "tessera/session/session.h"
 #include "tessera/train/options/automatic_options.h"
 #include "tessera/train/options/parallel_mode.h"

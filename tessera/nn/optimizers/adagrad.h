@@ -1,0 +1,36 @@
+// Adagrad: steps that shrink where gradients were large: Duchi, Hazan and Singer, "Adaptive subgradient methods for
+// online learning and stochastic optimization", JMLR 2011.
+//   g = gradient / loss_scale + weight_decay * p;  accum = accum + g^2;  p -= lr * g / sqrt(accum)
+#pragma once
+
+#include "tessera/nn/optimizers/base_optimizer.h"
+
+namespace tessera::nn {
+
+struct AdagradOptions {
+  double accum = 0.1;  // what accum starts with
+  LearningRate learning_rate = 0.001;
+  bool update_slots = true;  // false: accum stays as it is
+  double weight_decay = 0;
+  double loss_scale = 1;
+  std::vector<ParameterGroup> groups = {};
+};
+
+// States: accum.<parameter>.
+class Adagrad : public BaseOptimizer {
+ public:
+  // Throws InvalidArgument for a negative accum.
+  explicit Adagrad(const AdagradOptions& options = {});
+
+ private:
+  std::vector<Parameter> shared_states(DType) const override { return {}; }
+  std::vector<std::string> slots() const override { return {"accum"}; }
+  double initial_value(const std::string&) const override { return accum_; }
+  std::vector<ir::Value> begin_step(ir::Graph&, DType) const override { return {}; }
+  void add_update(const Update& update) const override;
+
+  double accum_;
+  bool update_slots_;
+};
+
+}  // namespace tessera::nn

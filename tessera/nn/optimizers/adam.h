@@ -1,0 +1,96 @@
+// Adam (Kingma and Ba, ICLR 2015); AdamW, whose decay does not pass through the moments (Loshchilov and Hutter, ICLR
+// 2019); and AdamWeightDecay, that without bias correction.
+#pragma once
+
+#include "tessera/nn/optimizers/base_optimizer.h"
+
+namespace tessera::nn {
+
+struct AdamOptions {
+  LearningRate learning_rate = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  double loss_scale = 1;
+  bool use_nesterov = false;
+  std::vector<ParameterGroup> groups = {};
+};
+
+//   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
+//   p -= lr sqrt(1 - beta2^t) / (1 - beta1^t) m / (sqrt(v) + eps)
+// States: beta1_power f32[1], beta2_power f32[1], moment1.<parameter>, moment2.<parameter>.
+class Adam : public BaseOptimizer {
+ public:
+  // Throws InvalidArgument unless both betas are in (0,1) and eps > 0.
+  explicit Adam(const AdamOptions& options = {});
+
+ private:
+  std::vector<Parameter> shared_states(DType scalar) const override;
+  std::vector<std::string> slots() const override { return {"moment1", "moment2"}; }
+  std::vector<ir::Value> begin_step(ir::Graph& graph, DType scalar) const override;
+  void add_update(const Update& update) const override;
+
+  double beta1_;
+  double beta2_;
+  double eps_;
+  bool use_nesterov_;
+};
+
+struct AdamWOptions {
+  LearningRate learning_rate = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.01;
+  double loss_scale = 1;
+  std::vector<ParameterGroup> groups = {};
+};
+
+//   p -= lr weight_decay p;  m, v as above;  p -= lr / (1 - beta1^t) m / (sqrt(v / (1 - beta2^t)) + eps)
+// States as Adam.
+class AdamW : public BaseOptimizer {
+ public:
+  // Throws as Adam does.
+  explicit AdamW(const AdamWOptions& options = {});
+
+ private:
+  std::vector<Parameter> shared_states(DType scalar) const override;
+  std::vector<std::string> slots() const override { return {"moment1", "moment2"}; }
+  std::vector<ir::Value> begin_step(ir::Graph& graph, DType scalar) const override;
+  void add_update(const Update& update) const override;
+
+  double beta1_;
+  double beta2_;
+  double eps_;
+};
+
+struct AdamWeightDecayOptions {
+  LearningRate learning_rate = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-6;
+  double weight_decay = 0;
+  double loss_scale = 1;
+  std::vector<ParameterGroup> groups = {};
+};
+
+//   m, v as above;  p -= lr (m / (sqrt(v) + eps) + weight_decay p)
+// States: adam_m.<parameter>, adam_v.<parameter>.
+class AdamWeightDecay : public BaseOptimizer {
+ public:
+  // Throws as Adam does.
+  explicit AdamWeightDecay(const AdamWeightDecayOptions& options = {});
+
+ private:
+  std::vector<Parameter> shared_states(DType) const override { return {}; }
+  std::vector<std::string> slots() const override { return {"adam_m", "adam_v"}; }
+  std::vector<ir::Value> begin_step(ir::Graph&, DType) const override { return {}; }
+  void add_update(const Update& update) const override;
+
+  double beta1_;
+  double beta2_;
+  double eps_;
+};
+
+}  // namespace tessera::nn

@@ -1,0 +1,192 @@
+#include "tessera/nn/optimizers/base_optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "tessera/base/error.h"
+#include "tessera/nn/initializers.h"
+#include "tessera/nn/layer_helpers.h"
+#include "tessera/ops/functions/functions.h"
+
+namespace tessera::nn {
+namespace {
+
+const Type kStepType{DType::kI32, {1}};
+constexpr const char* kRateName = "learning_rate";
+
+bool is_exempt_from_decay(const std::string& name) {
+  return name.find("beta") != std::string::npos || name.find("gamma") != std::string::npos;
+}
+
+// f64 networks are trained to compare results to more digits than f32 has; a rate rounded to f32 would spoil that.
+template <typename Parameters>
+DType scalar_dtype(const Parameters& parameters) {
+  const bool has_f64 = std::ranges::any_of(parameters, [](const Parameter* p) { return p->type.dtype == DType::kF64; });
+  return has_f64 ? DType::kF64 : DType::kF32;
+}
+
+void check_weight_decay(const std::string& optimizer, double weight_decay) {
+  if (!(weight_decay >= 0) || !std::isfinite(weight_decay)) {
+    throw InvalidArgument("{}: weight_decay must be finite and not negative, got {}", optimizer, weight_decay);
+  }
+}
+
+}  // namespace
+
+BaseOptimizer::BaseOptimizer(std::string name, OptimizerSettings settings)
+    : name_(std::move(name)), settings_(std::move(settings)) {
+  check_weight_decay(name_, settings_.weight_decay);
+  if (!(settings_.loss_scale > 0) || !std::isfinite(settings_.loss_scale)) {
+    throw InvalidArgument("{}: loss_scale must be finite and positive, got {}", name_, settings_.loss_scale);
+  }
+  for (const auto& group : settings_.groups) {
+    if (group.parameters.empty() && !group.matches) {
+      throw InvalidArgument("{}: a parameter group needs parameters or a function that matches their names", name_);
+    }
+    if (group.weight_decay) check_weight_decay(name_, *group.weight_decay);
+  }
+}
+
+void BaseOptimizer::update(ir::Graph& graph, std::span<const ParameterGradient> gradients) {
+  const ir::SourceScope scope(graph, "optimizer");
+  std::vector<const Parameter*> parameters;
+  for (const auto& pair : gradients) parameters.push_back(pair.parameter);
+  const DType scalar = scalar_dtype(parameters);
+  const ir::Value step = global_step(graph);
+  std::map<std::string, ir::Value> rates;
+  for (const Parameter* parameter : parameters) {
+    const auto group = group_of(*parameter);
+    const auto name = rate_name(group);
+    if (!rates.contains(name)) rates.emplace(name, read_rate(graph, group, scalar));
+  }
+  const auto shared = begin_step(graph, scalar);
+
+  for (const auto& [parameter, gradient] : gradients) {
+    const auto group = group_of(*parameter);
+    const ir::Value value = parameter->in(graph);
+    const ir::Value given = gradient ? ops::cast(gradient, parameter->type.dtype) : ops::zeros_like(value);
+    add_update({.parameter = *parameter,
+                .value = value,
+                .gradient = given,
+                .learning_rate = scalar_for(*parameter, rates.at(rate_name(group))),
+                .shared = shared,
+                .weight_decay = weight_decay_of(*parameter, group),
+                .loss_scale = settings_.loss_scale});
+  }
+  state("global_step", kStepType, 0).assign(ops::add(step, 1));
+}
+
+std::vector<Parameter> BaseOptimizer::states(std::span<Parameter* const> parameters) const {
+  const DType scalar = scalar_dtype(parameters);
+  std::vector<bool> is_used(settings_.groups.size(), false);
+  bool reads_common_rate = false;
+  for (const Parameter* parameter : parameters) {
+    const auto group = group_of(*parameter);
+    if (group) is_used[*group] = true;
+    reads_common_rate = reads_common_rate || !has_own_rate(group);
+  }
+  std::vector<Parameter> result = {state("global_step", kStepType, 0)};
+  if (reads_common_rate && !settings_.learning_rate.schedule()) result.push_back(rate_state(std::nullopt, scalar));
+  for (size_t i = 0; i < settings_.groups.size(); ++i) {
+    if (!is_used[i]) throw InvalidArgument("{}: parameter group {} matches none of the parameters", name_, i);
+    if (has_own_rate(i) && !rate_of(i).schedule()) result.push_back(rate_state(i, scalar));
+  }
+  for (auto& shared : shared_states(scalar)) result.push_back(std::move(shared));
+  for (const auto& slot : slots()) {
+    for (const Parameter* parameter : parameters) {
+      result.push_back(slot_of(*parameter, slot));
+      result.back().init = constant(initial_value(slot));
+    }
+  }
+  return result;
+}
+
+ir::Value BaseOptimizer::decayed_gradient(const Update& update) {
+  const DType dtype = at_least_f32(update.parameter.type.dtype);
+  ir::Value gradient = ops::cast(update.gradient, dtype);
+  if (update.loss_scale != 1) gradient = gradient / update.loss_scale;
+  if (update.weight_decay != 0) gradient = gradient + ops::cast(update.value, dtype) * update.weight_decay;
+  return gradient;
+}
+
+Parameter BaseOptimizer::slot_of(const Parameter& parameter, const std::string& slot) const {
+  // Squared gradients underflow in half types.
+  Parameter made =
+      state(slot + "." + parameter.full_name(), {at_least_f32(parameter.type.dtype), parameter.type.shape}, 0);
+  made.layerwise_parallel = parameter.layerwise_parallel;
+  return made;
+}
+
+Parameter BaseOptimizer::state(const std::string& name, const Type& type, double value) const {
+  return {.name = state_prefix_ + name,
+          .type = type,
+          .init = constant(value),
+          .requires_grad = false,
+          .kind = ir::InputKind::kState};
+}
+
+ir::Value BaseOptimizer::global_step(ir::Graph& graph) const { return state("global_step", kStepType, 0).in(graph); }
+
+std::optional<size_t> BaseOptimizer::group_of(const Parameter& parameter) const {
+  std::optional<size_t> found;
+  const auto name = parameter.full_name();
+  for (size_t i = 0; i < settings_.groups.size(); ++i) {
+    const auto& group = settings_.groups[i];
+    const bool is_listed = std::ranges::find(group.parameters, &parameter) != group.parameters.end();
+    if (!is_listed && !(group.matches && group.matches(name))) continue;
+    if (found) throw InvalidArgument("{}: parameter \"{}\" is in groups {} and {}", name_, name, *found, i);
+    found = i;
+  }
+  return found;
+}
+
+double BaseOptimizer::weight_decay_of(const Parameter& parameter, std::optional<size_t> group) const {
+  if (group) return settings_.groups[*group].weight_decay.value_or(settings_.weight_decay);
+  return is_exempt_from_decay(parameter.full_name()) ? 0 : settings_.weight_decay;
+}
+
+bool BaseOptimizer::has_own_rate(std::optional<size_t> group) const {
+  return group && settings_.groups[*group].learning_rate;
+}
+
+bool is_rate_table(const Parameter& state) {
+  return state.kind == ir::InputKind::kState && state.full_name().starts_with(kRateName) &&
+         state.type.shape.ndim() == 1;
+}
+
+std::string BaseOptimizer::rate_name(std::optional<size_t> group) const {
+  return has_own_rate(group) ? fmt::format("{}_group_{}", kRateName, *group) : std::string(kRateName);
+}
+
+const LearningRate& BaseOptimizer::rate_of(std::optional<size_t> group) const {
+  return has_own_rate(group) ? *settings_.groups[*group].learning_rate : settings_.learning_rate;
+}
+
+Parameter BaseOptimizer::rate_state(std::optional<size_t> group, DType scalar) const {
+  const LearningRate& rate = rate_of(group);
+  const std::string name = rate_name(group);
+  if (rate.is_fixed()) return state(name, {scalar, {}}, rate.values()[0]);
+  const Shape shape{static_cast<int64_t>(rate.values().size())};
+  Parameter table = state(name, {scalar, shape}, 0);
+  table.data = Tensor::of(shape, std::span<const double>(rate.values())).cast(scalar);
+  return table;
+}
+
+ir::Value BaseOptimizer::read_rate(ir::Graph& graph, std::optional<size_t> group, DType scalar) const {
+  if (const auto& schedule = rate_of(group).schedule()) {
+    return ops::cast(ops::reshape(schedule(ops::reshape(global_step(graph), {})), {}), scalar);
+  }
+  const Parameter rate = rate_state(group, scalar);
+  const ir::Value value = rate.in(graph);
+  if (value.ndim() == 0) return value;
+  // Steps after the table's end take its last entry.
+  const ir::Value index = ops::minimum(global_step(graph), value.shape()[0] - 1);
+  return ops::reshape(ops::gather(value, index), {});
+}
+
+ir::Value scalar_for(const Parameter& parameter, ir::Value scalar) {
+  return ops::cast(scalar, parameter.type.dtype == DType::kF64 ? DType::kF64 : DType::kF32);
+}
+
+}  // namespace tessera::nn
