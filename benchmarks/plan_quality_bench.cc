@@ -14,7 +14,7 @@
 
 #include "benchmarks/protocol.h"
 #include "tessera/compiler/rank_classes.h"
-#include "tessera/compiler/sharding/candidates.h"
+#include "tessera/compiler/search/candidates.h"
 #include "tessera/compiler/simulate.h"
 #include "tessera/executor/profile_table.h"
 #include "tessera/ops/kernel_catalogue.h"

@@ -37,6 +37,7 @@ ROOMS = {
     "data": (".", "text", "sets"),
     "ops": ("registry", "functions", "rules", "defs"),
     "nn": (".", "layers", "optimizers", "transformer", "models"),
+    "compiler": ("cost", "passes", "plan", "partition", "verify", "schedule", "search", ".", "stages"),
     "train": ("options", "modes"),
 }
 TESTING = "testing"

@@ -1,10 +1,10 @@
 #include "tessera/compiler/pipeline.h"
 
 #include "tessera/base/error.h"
-#include "tessera/compiler/auto_parallel/plan_record.h"
 #include "tessera/compiler/recompute_blocks.h"
-#include "tessera/compiler/sharding/verify_plan.h"
-#include "tessera/compiler/verify_local.h"
+#include "tessera/compiler/search/plan_record.h"
+#include "tessera/compiler/verify/verify_local.h"
+#include "tessera/compiler/verify/verify_plan.h"
 #include "tessera/ops/verify.h"
 
 namespace tessera::compiler {

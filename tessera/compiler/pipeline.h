@@ -4,11 +4,11 @@
 #include <string>
 
 #include "tessera/base/deadline.h"
-#include "tessera/compiler/fit_memory.h"
-#include "tessera/compiler/partition.h"
-#include "tessera/compiler/passes/make_schedule.h"
+#include "tessera/compiler/partition/partition.h"
 #include "tessera/compiler/passes/passes.h"
-#include "tessera/compiler/plan.h"
+#include "tessera/compiler/plan/plan.h"
+#include "tessera/compiler/schedule/fit_memory.h"
+#include "tessera/compiler/schedule/make_schedule.h"
 
 namespace tessera::compiler {
 

@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "tessera/compiler/sharding/exchange_facts.h"
+#include "tessera/compiler/partition/exchange_facts.h"
 #include "tessera/ops/registry/op_def.h"
 
 namespace tessera::compiler {

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "tessera/compiler/machine_profile.h"
+#include "tessera/compiler/cost/machine_profile.h"
 #include "tessera/compiler/pipeline.h"
 
 namespace tessera::compiler {

@@ -2,8 +2,8 @@
 // pass; what other blocks read of them is kept.
 #pragma once
 
-#include "tessera/compiler/partition.h"
-#include "tessera/compiler/plan.h"
+#include "tessera/compiler/partition/partition.h"
+#include "tessera/compiler/plan/plan.h"
 
 namespace tessera::compiler {
 

@@ -7,9 +7,9 @@
 #include <tuple>
 
 #include "tessera/base/error.h"
-#include "tessera/compiler/collective_time.h"
-#include "tessera/compiler/operator_time.h"
-#include "tessera/compiler/passes/memory_plan.h"
+#include "tessera/compiler/cost/collective_time.h"
+#include "tessera/compiler/cost/operator_time.h"
+#include "tessera/compiler/schedule/memory_plan.h"
 #include "tessera/ops/registry/op_def.h"
 #include "tessera/ops/rules/exchange.h"
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "tessera/base/deadline.h"
-#include "tessera/compiler/machine_profile.h"
+#include "tessera/compiler/cost/machine_profile.h"
 #include "tessera/compiler/rank_classes.h"
 
 namespace tessera::compiler {

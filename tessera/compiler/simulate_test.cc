@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
-#include "tessera/compiler/operator_time.h"
+#include "tessera/compiler/cost/operator_time.h"
 
 namespace tessera::compiler {
 namespace {

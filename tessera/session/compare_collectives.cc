@@ -9,7 +9,7 @@
 #include "tessera/base/logging.h"
 #include "tessera/base/random.h"
 #include "tessera/base/strings.h"
-#include "tessera/compiler/communication.h"
+#include "tessera/compiler/verify/communication.h"
 
 namespace tessera::session {
 namespace {

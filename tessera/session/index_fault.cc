@@ -5,7 +5,7 @@
 #include <optional>
 #include <set>
 
-#include "tessera/compiler/passes/guarded_updates.h"
+#include "tessera/compiler/schedule/guarded_updates.h"
 #include "tessera/kernels/registry.h"
 #include "tessera/ops/registry/index_range.h"
 

@@ -7,7 +7,7 @@
 
 #include "tessera/cluster/context.h"
 #include "tessera/comm/speed.h"
-#include "tessera/compiler/machine_profile.h"
+#include "tessera/compiler/cost/machine_profile.h"
 #include "tessera/ir/graph.h"
 
 namespace tessera::session {

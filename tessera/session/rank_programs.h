@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/compiler/partition.h"
+#include "tessera/compiler/partition/partition.h"
 #include "tessera/ir/graph.h"
 
 namespace tessera::session {

@@ -14,7 +14,7 @@
 
 #include "tessera/base/core_watch.h"
 #include "tessera/cluster/context.h"
-#include "tessera/compiler/machine_profile.h"
+#include "tessera/compiler/cost/machine_profile.h"
 #include "tessera/compiler/pipeline.h"
 #include "tessera/compiler/stages/staged_plan.h"
 #include "tessera/executor/executor.h"

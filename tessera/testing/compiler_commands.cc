@@ -7,7 +7,7 @@
 #include "tessera/compiler/autodiff.h"
 #include "tessera/compiler/mixed_precision.h"
 #include "tessera/compiler/pipeline.h"
-#include "tessera/compiler/sharding/verify_plan.h"
+#include "tessera/compiler/verify/verify_plan.h"
 #include "tessera/ops/registry/op_def.h"
 #include "tessera/ops/verify.h"
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
-#include "tessera/compiler/partition.h"
+#include "tessera/compiler/partition/partition.h"
 #include "tessera/ops/functions/functions.h"
 #include "tessera/ops/rules/exchange.h"
 

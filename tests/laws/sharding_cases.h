@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/compiler/plan.h"
+#include "tessera/compiler/plan/plan.h"
 #include "tessera/ops/registry/op_def.h"
 #include "tessera/testing/lockstep.h"
 

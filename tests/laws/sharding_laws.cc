@@ -6,10 +6,10 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/random.h"
-#include "tessera/compiler/partition.h"
-#include "tessera/compiler/sharding/node_planner.h"
-#include "tessera/compiler/sharding/verify_plan.h"
-#include "tessera/compiler/verify_local.h"
+#include "tessera/compiler/partition/partition.h"
+#include "tessera/compiler/plan/node_planner.h"
+#include "tessera/compiler/verify/verify_local.h"
+#include "tessera/compiler/verify/verify_plan.h"
 #include "tessera/ops/verify.h"
 
 namespace tessera::laws {

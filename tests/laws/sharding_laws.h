@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "tessera/compiler/communication.h"
+#include "tessera/compiler/verify/communication.h"
 #include "tests/laws/sharding_cases.h"
 
 namespace tessera::laws {

@@ -13,7 +13,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files/file_system.h"
-#include "tessera/compiler/auto_parallel/choose_plan.h"
+#include "tessera/compiler/choose_plan.h"
 #include "tessera/testing/golden.h"
 
 namespace tessera::testing_support {

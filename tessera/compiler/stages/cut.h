@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/compiler/plan.h"
+#include "tessera/compiler/plan/plan.h"
 #include "tessera/compiler/stages/stage_placement.h"
 
 namespace tessera::compiler {

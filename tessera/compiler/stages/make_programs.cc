@@ -5,7 +5,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
-#include "tessera/compiler/operator_time.h"
+#include "tessera/compiler/cost/operator_time.h"
 
 namespace tessera::compiler {
 namespace {

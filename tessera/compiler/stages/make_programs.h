@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/compiler/machine_profile.h"
+#include "tessera/compiler/cost/machine_profile.h"
 #include "tessera/compiler/stages/staged_plan.h"
 #include "tessera/ir/program.h"
 #include "tessera/pipeline/search/find_schedule.h"

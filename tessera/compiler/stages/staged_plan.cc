@@ -5,7 +5,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/recompute_blocks.h"
-#include "tessera/compiler/sharding/verify_plan.h"
+#include "tessera/compiler/verify/verify_plan.h"
 
 namespace tessera::compiler {
 namespace {

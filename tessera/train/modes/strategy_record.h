@@ -7,8 +7,8 @@
 
 #include "tessera/checkpoint/strategy/group_file.h"
 #include "tessera/checkpoint/strategy/strategy_file.h"
-#include "tessera/compiler/partition.h"
-#include "tessera/compiler/plan.h"
+#include "tessera/compiler/partition/partition.h"
+#include "tessera/compiler/plan/plan.h"
 
 namespace tessera::train {
 

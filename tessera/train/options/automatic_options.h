@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "tessera/compiler/auto_parallel/choose_plan.h"
+#include "tessera/compiler/choose_plan.h"
 
 namespace tessera::train {
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "tessera/compiler/machine_profile.h"
+#include "tessera/compiler/cost/machine_profile.h"
 
 namespace tessera::train {
 

@@ -1,0 +1,526 @@
+#include "tessera/compiler/choose_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+#include <set>
+
+#include "tessera/base/error.h"
+#include "tessera/base/strings.h"
+#include "tessera/compiler/plan/mesh_choice.h"
+#include "tessera/compiler/plan/node_planner.h"
+#include "tessera/compiler/rank_classes.h"
+#include "tessera/compiler/search/plan_cost.h"
+#include "tessera/compiler/simulate.h"
+#include "tessera/ops/kernel_catalogue.h"
+#include "tessera/ops/registry/op_def.h"
+
+namespace tessera::compiler {
+namespace {
+
+// Of searches within a memory limit, each with a tighter one.
+constexpr int kAttempts = 4;
+// Of searches with prices from a simulation. They settle in one or two; the rest is for plans that take turns.
+constexpr int kPricedSearches = 3;
+// Of the best plans on other grids than the best one's, so many are simulated.
+constexpr int kOtherGrids = 2;
+// Of the time that is left a search gets so much: what it finds counts only once it is simulated.
+constexpr double kSearchShare = 0.5;
+// A price is never nothing: of plans that hide all they send, the one that sends less.
+constexpr double kLeastPrice = 0.05;
+// Prices that move by less have settled.
+constexpr double kSettled = 0.05;
+// Where communication takes a smaller share of the step no price changes much.
+constexpr double kNegligible = 0.005;
+
+// How much of each lane's time is exposed, on the rank that takes longest.
+LanePrices exposed_shares(const std::vector<RankClass>& classes, const Simulation& simulation) {
+  const auto slowest =
+      std::max_element(simulation.classes.begin(), simulation.classes.end(),
+                       [](const auto& a, const auto& b) { return a.step_seconds() < b.step_seconds(); });
+  const auto& steps = classes[static_cast<size_t>(slowest - simulation.classes.begin())].schedule.steps;
+  std::array<double, ir::kNumCommLanes> running = {};
+  std::array<double, ir::kNumCommLanes> exposed = {};
+  for (const TimedStep& timed : slowest->timeline) {
+    const ir::Step& step = steps[static_cast<size_t>(timed.step)];
+    const double seconds = timed.end_seconds - timed.begin_seconds;
+    if (step.kind == ir::StepKind::kStart) {
+      running[static_cast<size_t>(ir::lane_of(step.attributes))] += seconds;
+    } else if (step.kind == ir::StepKind::kWait) {
+      const ir::Step& start = steps[static_cast<size_t>(step.joins)];
+      exposed[static_cast<size_t>(ir::lane_of(start.attributes))] += seconds;
+    }
+  }
+  const auto share = [&](int64_t lane) {
+    const auto at = static_cast<size_t>(lane);
+    return running[at] > 0 ? std::clamp(exposed[at] / running[at], kLeastPrice, 1.0) : 1.0;
+  };
+  return {.awaited = share(ir::kAwaitedLane), .gradient = share(ir::kGradientLane)};
+}
+
+bool has_strategies(const ir::Graph& graph) {
+  for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
+    if (!graph.node(n).strategy.empty()) return true;
+  }
+  return false;
+}
+
+// Whether operators that carry a strategy are split as it says.
+bool keeps_strategies(const ir::Graph& graph, const PlanChoices& choices) {
+  for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
+    const ir::Node& node = graph.node(n);
+    if (node.strategy.empty()) continue;
+    std::vector<Type> inputs;
+    for (const auto v : node.inputs) inputs.push_back(graph.type(v));
+    const auto it = choices.nodes.find(n);
+    const NodeChoice choice = it == choices.nodes.end() ? NodeChoice{} : it->second;
+    for (const auto& split :
+         factor_splits(graph.node_name(n), ops::rule_of(graph, n), inputs, node.strategy, choices.mesh.size())) {
+      int64_t parts = 1;
+      if (const auto factor = choice.factors.find(split.factor); factor != choice.factors.end()) {
+        for (const int axis : factor->second) parts *= choices.mesh.axis(axis).size;
+      }
+      if (parts != split.parts) return false;
+    }
+  }
+  return true;
+}
+
+mesh::Mesh row_of(const std::vector<int>& ranks) { return mesh::Mesh({{"x", static_cast<int>(ranks.size())}}, ranks); }
+
+// The batch split over all ranks, with or without the strategies that the graph carries, on `base`, cut as fine as
+// these and the hints need.
+PlanChoices batch_choices(const ir::Graph& graph, const mesh::Mesh& base, const ShardingHints& hints,
+                          const PlanOptions& options) {
+  std::vector<mesh::Layout> given_layouts;
+  for (const auto& [name, layout] : hints) given_layouts.push_back(layout);
+  const MeshChoice choice(base, options.strategies ? &graph : nullptr, given_layouts);
+  if (choice.meshes().size() != 1) {
+    throw InvalidArgument("no grid of {} ranks holds all layouts that are given", base.size());
+  }
+  const mesh::Mesh& mesh = choice.mesh(0);
+  std::vector<int> all_axes;
+  for (int axis = 0; axis < mesh.num_axes(); ++axis) all_axes.push_back(axis);
+  ShardingHints split;
+  std::map<std::string, mesh::Sharding> given;
+  for (const auto& input : graph.inputs()) {
+    const int ndim = graph.type(input.value).shape.ndim();
+    const auto hint = hints.find(input.name);
+    if (hint != hints.end()) given[input.name] = choice.restate(hint->second).sharding;
+    auto sharding = mesh::Sharding::replicated(ndim);
+    if (input.kind == ir::InputKind::kInput) {
+      if (ndim > 0) sharding.dims[0] = all_axes;
+    } else if (hint != hints.end()) {
+      sharding = given[input.name];
+    } else if (options.strategies) {
+      continue;  // as the strategies of its users say
+    }
+    split[input.name] = {mesh, sharding};
+  }
+  auto choices = choices_of(graph, propagate(graph, mesh, split, options));
+  for (const auto& input : graph.inputs()) {
+    const auto it = given.find(input.name);
+    if (it == given.end() || choices.inputs.at(input.name) == it->second) continue;
+    choices.copies[input.value] = choices.inputs.at(input.name);
+    choices.inputs[input.name] = it->second;
+  }
+  return choices;
+}
+
+class Chooser {
+ public:
+  Chooser(const ir::Graph& graph, const std::vector<int>& ranks, const MachineProfile& profile,
+          const SearchOptions& options)
+      : graph_(graph),
+        ranks_(ranks),
+        profile_(profile),
+        options_(options),
+        searching_(options),
+        deadline_(Deadline::of_timeout(*options.clock, options.timeout_seconds)) {
+    searching_.memory_limit_bytes = 0;
+    searching_.num_others = kOtherGrids;
+  }
+
+  ChosenPlan run() {
+    plan_data_parallel();
+    if (search_first()) {
+      add("search", chosen_.search.choices);
+      for (const PlanChoices& other : chosen_.search.others) {
+        add(fmt::format("search on {}", other.mesh.to_string()), other);
+      }
+    }
+    if (data_parallel_) add(kDataParallel, *data_parallel_);
+    add_given();
+    fit_memory_limit(candidates()[0].prediction, chosen_.search.live_bytes);
+    if (ranks_.size() > 1) search_by_prices();
+    take();
+    return std::move(chosen_);
+  }
+
+ private:
+  std::vector<PlanCandidate>& candidates() { return chosen_.candidates; }
+
+  SearchResult search_once(const LanePrices& prices) {
+    searching_.prices = prices;
+    if (options_.timeout_seconds > 0) {
+      searching_.timeout_seconds = std::max(kSearchShare * deadline_.seconds_left(), 1e-3);
+    }
+    return search(graph_, ranks_, profile_, searching_);
+  }
+
+  // False where there was no time to find anything: data parallel is then all there is.
+  bool search_first() {
+    try {
+      chosen_.search = search_once({});
+      return true;
+    } catch (const DeadlineOver& error) {
+      if (!data_parallel_) throw InvalidArgument(error.what());
+      chosen_.search.cost = solver::kForbidden;
+      chosen_.search.bound = -solver::kForbidden;
+      leave_out("the search");
+      return false;
+    }
+  }
+
+  bool is_late() const { return deadline_.is_over(); }
+  void leave_out(std::string what) { chosen_.left_out.push_back(std::move(what)); }
+
+  // Whether it is a plan that was not there yet.
+  bool add(std::string origin, PlanChoices choices) {
+    const auto record = to_json(record_plan(graph_, choices));
+    if (!known_.insert(record).second) return false;
+    PlanPrediction prediction;
+    if (data_parallel_ && record == data_parallel_record_) {
+      prediction = data_parallel_prediction_;
+    } else {
+      try {
+        deadline_.throw_if_over();
+        prediction = predict(graph_, choices, profile_, options_, {.first = deadline_, .fitting = deadline_});
+      } catch (const DeadlineOver&) {
+        leave_out(fmt::format("simulating \"{}\"", origin));
+      }
+    }
+    if (prediction.simulated && prediction.simulated->is_cut_short) {
+      leave_out(fmt::format("computing again what does not fit of \"{}\"", origin));
+    }
+    candidates().push_back({std::move(origin), std::move(choices), prediction});
+    return true;
+  }
+
+  // Unless what is given rules it out. It is what all else is compared with, and there in any case.
+  void plan_data_parallel() {
+    const PlanOptions options{.strategies = false, .whole_results = options_.whole_results};
+    try {
+      auto plain = batch_choices(graph_, base(), options_.hints, options);
+      chosen_.is_data_parallel_ruled_out =
+          (has_strategies(graph_) && !keeps_strategies(graph_, plain)) || !keeps_fixed(plain);
+      if (chosen_.is_data_parallel_ruled_out) return;
+      data_parallel_ = std::move(plain);
+    } catch (const InvalidArgument&) {
+      chosen_.is_data_parallel_ruled_out = true;  // the layouts that are given share no grid with it
+      return;
+    }
+    data_parallel_record_ = to_json(record_plan(graph_, *data_parallel_));
+    data_parallel_prediction_ = predict(graph_, *data_parallel_, profile_, options_, {.fitting = deadline_});
+  }
+
+  // What the strategies say on their own.
+  void add_given() {
+    if (!has_strategies(graph_) || !options_.fixed.empty()) return;
+    try {
+      const PlanOptions options{.batch_by_default = true, .whole_results = options_.whole_results};
+      add("given strategies", batch_choices(graph_, base(), options_.hints, options));
+    } catch (const InvalidArgument&) {
+      // Strategies that need several grids are no plan of choices, and the search has found one that holds them.
+    }
+  }
+
+  mesh::Mesh base() const { return options_.meshes.size() == 1 ? options_.meshes[0] : row_of(ranks_); }
+
+  bool keeps_fixed(const PlanChoices& choices) const {
+    return std::all_of(options_.fixed.begin(), options_.fixed.end(), [&](const auto& fixed) {
+      const auto it = choices.nodes.find(fixed.first);
+      return it != choices.nodes.end() && it->second == fixed.second && choices.mesh == options_.meshes[0];
+    });
+  }
+
+  // What the search counts and what is planned differ: values that are fused away, places that are used again. They
+  // differ in much the same way for all plans. A plan that needs less stands against computing again.
+  void fit_memory_limit(PlanPrediction last, int64_t live_bytes) {
+    const int64_t limit = options_.memory_limit_bytes;
+    double best = last.step_seconds;
+    for (int attempt = 0; attempt < kAttempts && limit > 0 && last.peak_unlimited_bytes > limit; ++attempt) {
+      if (is_late()) {
+        leave_out("searching for plans that take less memory");
+        break;
+      }
+      const double share = static_cast<double>(limit) / static_cast<double>(last.peak_unlimited_bytes);
+      searching_.memory_limit_bytes = static_cast<int64_t>(0.98 * share * static_cast<double>(live_bytes));
+      SearchResult tighter;
+      try {
+        tighter = search_once({});
+      } catch (const InvalidArgument&) {
+        break;  // nothing keeps within that
+      } catch (const DeadlineOver&) {
+        leave_out("searching for plans that take less memory");
+        break;
+      }
+      live_bytes = tighter.live_bytes;
+      if (!add(fmt::format("search within {}", format_bytes(searching_.memory_limit_bytes)), tighter.choices)) break;
+      last = candidates().back().prediction;
+      if (last.step_seconds < best) {
+        best = last.step_seconds;
+        chosen_.search_limit_bytes = searching_.memory_limit_bytes;
+      }
+    }
+    searching_.memory_limit_bytes = chosen_.search_limit_bytes;
+  }
+
+  bool anything_fits() const {
+    return std::any_of(chosen_.candidates.begin(), chosen_.candidates.end(),
+                       [](const auto& c) { return c.prediction.step_seconds != solver::kForbidden; });
+  }
+
+  // The fastest candidate: the first of those that are alike.
+  size_t fastest() const {
+    size_t best = 0;
+    for (size_t i = 1; i < chosen_.candidates.size(); ++i) {
+      const auto seconds = [&](size_t c) { return chosen_.candidates[c].prediction.step_seconds; };
+      if (seconds(i) < seconds(best)) best = i;
+    }
+    return best;
+  }
+
+  // Searches with communication at the price that the fastest plan pays for it, until that finds nothing new.
+  void search_by_prices() {
+    LanePrices last;
+    searching_.num_others = 0;
+    for (int round = 1; round <= kPricedSearches; ++round) {
+      const auto& best = candidates()[fastest()].prediction;
+      if (best.simulated == nullptr || best.communication_seconds < kNegligible * best.step_seconds) return;
+      // Half way from the last ones: a lane whose price falls at once is filled at once, and is exposed again.
+      const LanePrices prices{.awaited = (last.awaited + best.exposed.awaited) / 2,
+                              .gradient = (last.gradient + best.exposed.gradient) / 2};
+      const bool is_settled =
+          std::abs(prices.awaited - last.awaited) < kSettled && std::abs(prices.gradient - last.gradient) < kSettled;
+      if (is_settled) return;
+      last = prices;
+      if (is_late()) return leave_out("searching with communication at its price");
+      try {
+        add(fmt::format("priced search {}", round), search_once(prices).choices);
+      } catch (const DeadlineOver&) {
+        return leave_out("searching with communication at its price");
+      }
+    }
+  }
+
+  void take() {
+    chosen_.chosen = fastest();
+    const auto not_simulated = std::find_if(candidates().begin(), candidates().end(),
+                                            [](const auto& c) { return c.prediction.simulated == nullptr; });
+    if (!anything_fits() && not_simulated != candidates().end()) {
+      chosen_.chosen = static_cast<size_t>(not_simulated - candidates().begin());
+    } else if (!anything_fits()) {
+      const auto& least = *std::min_element(candidates().begin(), candidates().end(), [](const auto& a, const auto& b) {
+        return a.prediction.peak_unlimited_bytes < b.prediction.peak_unlimited_bytes;
+      });
+      throw InvalidArgument("no plan of {} on {} ranks fits into {} a rank; the smallest that was found takes {}{}",
+                            graph_.name(), ranks_.size(), format_bytes(options_.memory_limit_bytes),
+                            format_bytes(least.prediction.peak_unlimited_bytes),
+                            chosen_.left_out.empty() ? "" : "; " + chosen_.left_out_text());
+    }
+    chosen_.data_parallel_seconds = solver::kForbidden;
+    for (size_t i = 0; i < candidates().size() && data_parallel_; ++i) {
+      const auto& candidate = candidates()[i];
+      if (candidate.origin != kDataParallel &&
+          to_json(record_plan(graph_, candidate.choices)) != data_parallel_record_) {
+        continue;
+      }
+      chosen_.data_parallel_seconds = candidate.prediction.step_seconds;
+      if (chosen_.taken().prediction.step_seconds > (1 - kWorthwhile) * candidate.prediction.step_seconds) {
+        chosen_.chosen = i;
+        chosen_.is_data_parallel = true;
+      }
+      break;
+    }
+    const PlanCandidate& taken = chosen_.taken();
+    chosen_.simulated_seconds = taken.prediction.step_seconds;
+    chosen_.peak_memory_bytes = taken.prediction.peak_memory_bytes;
+    chosen_.record = record_plan(graph_, taken.choices, taken.prediction.simulated ? chosen_.simulated_seconds : 0,
+                                 chosen_.search.bound);
+    const Plan plan = plan_of(graph_, taken.choices, options_.whole_results);
+    const PlanCost cost = cost_of_plan(graph_, plan, profile_, options_.partition);
+    chosen_.record.added_seconds = cost.seconds();
+    chosen_.warning = uneven_warning(cost, static_cast<int>(ranks_.size()));
+  }
+
+  static constexpr const char* kDataParallel = "data parallel";
+
+  const ir::Graph& graph_;
+  const std::vector<int>& ranks_;
+  const MachineProfile& profile_;
+  const SearchOptions& options_;
+  SearchOptions searching_;
+  ChosenPlan chosen_;
+  Deadline deadline_;
+  std::set<std::string> known_;               // the candidates' records
+  std::optional<PlanChoices> data_parallel_;  // absent where it is ruled out
+  std::string data_parallel_record_;
+  PlanPrediction data_parallel_prediction_;
+};
+
+}  // namespace
+
+SimulatedPlan simulate_plan(const ir::Graph& graph, const Plan& plan, const MachineProfile& profile,
+                            int64_t memory_limit_bytes, const PartitionOptions& partition, const SimulationTime& time) {
+  Compiled planned;
+  planned.logical = graph;
+  planned.plan = plan;
+  static const ops::FakeKernelCatalogue catalogue;
+  SimulatedPlan result;
+  const auto simulate_within = [&](int64_t limit, const Deadline& deadline) {
+    // The job that takes the plan verifies what it compiles; among a thousand ranks that takes longer than compiling.
+    auto classes = schedule_classes(planned, profile, catalogue,
+                                    {.verification = Verification::kNone,
+                                     .partition = partition,
+                                     .memory_limit_bytes = limit,
+                                     .deadline = deadline});
+    result.simulation = simulate(classes, profile, deadline);
+    result.classes = std::move(classes);
+    result.peak_memory_bytes = 0;
+    for (const auto& ranks : result.simulation.classes) {
+      result.peak_memory_bytes = std::max(result.peak_memory_bytes, ranks.peak_memory_bytes);
+    }
+  };
+  simulate_within(0, time.first);
+  result.peak_unlimited_bytes = result.peak_memory_bytes;
+  if (memory_limit_bytes == 0 || result.peak_memory_bytes <= memory_limit_bytes) return result;
+  try {
+    simulate_within(memory_limit_bytes, time.fitting);
+  } catch (const InvalidArgument&) {
+    result.fits = false;  // whatever is computed again
+  } catch (const DeadlineOver&) {
+    result.fits = false;
+    result.is_cut_short = true;
+  }
+  return result;
+}
+
+PlanPrediction predict(const ir::Graph& graph, const PlanChoices& choices, const MachineProfile& profile,
+                       const SearchOptions& options, const SimulationTime& time) {
+  const auto simulated =
+      std::make_shared<SimulatedPlan>(simulate_plan(graph, plan_of(graph, choices, options.whole_results), profile,
+                                                    options.memory_limit_bytes, options.partition, time));
+  const Simulation& simulation = simulated->simulation;
+  PlanPrediction predicted{.step_seconds = simulated->fits ? simulation.step_seconds : solver::kForbidden,
+                           .peak_memory_bytes = simulated->peak_memory_bytes,
+                           .peak_unlimited_bytes = simulated->peak_unlimited_bytes,
+                           .exposed = exposed_shares(simulated->classes, simulation),
+                           .simulated = simulated};
+  for (const auto& ranks : simulation.classes) {
+    predicted.communication_seconds = std::max(predicted.communication_seconds, ranks.communication_seconds);
+  }
+  return predicted;
+}
+
+ChosenPlan choose_plan(const ir::Graph& graph, const std::vector<int>& ranks, const MachineProfile& profile,
+                       const SearchOptions& options) {
+  return Chooser(graph, ranks, profile, options).run();
+}
+
+std::string ChosenPlan::left_out_text() const {
+  return left_out.empty() ? "" : fmt::format("left out because time was up: {}", fmt::join(left_out, ", "));
+}
+
+std::string ChosenPlan::reason() const {
+  const auto seconds = [](const PlanCandidate& c) { return format_seconds(c.prediction.step_seconds); };
+  if (taken().prediction.simulated == nullptr) {
+    return fmt::format(
+        "{}, which there was no time to simulate: {}", taken().origin,
+        is_data_parallel_ruled_out ? "what is given rules data parallel out" : "nothing that was simulated fits");
+  }
+  if (candidates.size() == 1 && !left_out.empty()) {
+    return fmt::format("data parallel, {}: nothing else was found in time", seconds(taken()));
+  }
+  if (candidates.size() == 1) {
+    return is_data_parallel ? "data parallel, which is what the search found" : "the plan that the search found";
+  }
+  if (is_data_parallel) {
+    const PlanCandidate* next = nullptr;
+    for (const auto& candidate : candidates) {
+      if (&candidate == &taken() || candidate.prediction.simulated == nullptr) continue;
+      if (next == nullptr || candidate.prediction.step_seconds < next->prediction.step_seconds) next = &candidate;
+    }
+    if (next == nullptr) {
+      return fmt::format("data parallel, {}: nothing else was simulated in time", seconds(taken()));
+    }
+    if (next->prediction.step_seconds == solver::kForbidden) {
+      return fmt::format("data parallel, {}: nothing else that was found fits", seconds(taken()));
+    }
+    return fmt::format("data parallel, {}: nothing that was found is faster by {:.0f} % or more (the next, {}: {})",
+                       seconds(taken()), 100 * kWorthwhile, next->origin, seconds(*next));
+  }
+  const auto beside = is_data_parallel_ruled_out ? "what is given rules data parallel out"
+                      : data_parallel_seconds == solver::kForbidden
+                          ? "data parallel does not fit"
+                          : fmt::format("data parallel {}", format_seconds(data_parallel_seconds));
+  return fmt::format("{}, {}: the fastest of {}; {}", taken().origin, seconds(taken()), candidates.size(), beside);
+}
+
+std::string ChosenPlan::summary(const ir::Graph& graph) const {
+  std::string text = is_data_parallel ? "data parallel"
+                                      : fmt::format("{} operators on {}", graph.num_nodes(), record.mesh.to_string());
+  if (taken().prediction.simulated == nullptr) {
+    text += fmt::format("; there was no time to simulate it; its operators add up to {}",
+                        format_seconds(record.added_seconds));
+  } else {
+    text += fmt::format("; a step is predicted to take {} and {} a rank", format_seconds(simulated_seconds),
+                        format_bytes(peak_memory_bytes));
+  }
+  if (is_data_parallel_ruled_out) {
+    text += "; what is given rules data parallel out";
+  } else if (!is_data_parallel) {
+    text += data_parallel_seconds == solver::kForbidden
+                ? "; data parallel does not fit"
+                : fmt::format(", data parallel {}", format_seconds(data_parallel_seconds));
+  }
+  const auto num_simulated = std::count_if(candidates.begin(), candidates.end(),
+                                           [](const auto& c) { return c.prediction.simulated != nullptr; });
+  if (taken().prediction.simulated != nullptr) {
+    text += fmt::format("; the fastest of {} plan{} that {} simulated", num_simulated, num_simulated == 1 ? "" : "s",
+                        num_simulated == 1 ? "was" : "were");
+  }
+  text += fmt::format("; searched {} grid{}", search.meshes.size(), search.meshes.size() == 1 ? "" : "s");
+  if (std::isfinite(search.bound)) {
+    text += fmt::format(", where no plan's operators add up to less than {}", format_seconds(search.bound));
+  }
+  if (!left_out.empty()) text += "; " + left_out_text();
+  return text;
+}
+
+PlanChoices data_parallel_choices(const ir::Graph& graph, const std::vector<int>& ranks, const ShardingHints& hints,
+                                  bool whole_results) {
+  return batch_choices(graph, row_of(ranks), hints, {.strategies = false, .whole_results = whole_results});
+}
+
+PlanChoices choices_of(const ir::Graph& graph, const Plan& plan) {
+  if (plan.meshes.size() != 1)
+    throw InvalidArgument("a plan of choices has one grid, this one has {}", plan.meshes.size());
+  PlanChoices choices{.mesh = plan.meshes[0], .copies = plan.copies};
+  for (const auto& input : graph.inputs()) {
+    choices.inputs[input.name] = plan.values[static_cast<size_t>(input.value)];
+  }
+  for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
+    NodeChoice choice{.factors = plan.factors[static_cast<size_t>(n)]};
+    const auto& operands = plan.operands[static_cast<size_t>(n)];
+    choice.blocks = blocks_of(graph, n, choice.factors, operands);
+    for (size_t i = 0; i < operands.size(); ++i) {
+      for (const auto& partial : operands[i].partial) choice.through[partial.axis].push_back(static_cast<int>(i));
+    }
+    choices.nodes[n] = std::move(choice);
+  }
+  return choices;
+}
+
+}  // namespace tessera::compiler

@@ -1,0 +1,301 @@
+#include "tessera/compiler/cost/machine_profile.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "tessera/base/error.h"
+#include "tessera/base/strings.h"
+
+namespace tessera::compiler {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kMostRanks = 1000000;
+constexpr int64_t kMostBytes = 1'000'000'000'000'000'000;
+constexpr int64_t kMostPixels = 1'000'000'000'000;
+
+// One JSON object of a profile, whose members are all read, and no others there but optional ones.
+class Section {
+ public:
+  Section(const Json& json, std::string path, const std::vector<std::string>& members,
+          const std::vector<std::string>& optional = {})
+      : json_(json), path_(std::move(path)) {
+    if (!json_.is_object()) throw InvalidArgument("{}: must be an object, got {}", path_, json_.dump());
+    for (const auto& [name, value] : json_.items()) {
+      auto known = members;
+      known.insert(known.end(), optional.begin(), optional.end());
+      if (std::find(known.begin(), known.end(), name) == known.end()) {
+        throw InvalidArgument("{}: \"{}\" is not known; there are: {}", path_, name, fmt::join(known, ", "));
+      }
+    }
+    for (const auto& name : members) {
+      if (!json_.contains(name)) throw InvalidArgument("{}: \"{}\" is missing", path_, name);
+    }
+  }
+
+  bool has(const std::string& name) const { return json_.contains(name); }
+  const Json& member(const std::string& name) const { return json_.at(name); }
+  double positive(const std::string& name) const { return number(name, false); }
+  double not_negative(const std::string& name) const { return number(name, true); }
+  std::string path_of(const std::string& name) const { return path_ + ": " + name; }
+
+ private:
+  double number(const std::string& name, bool may_be_zero) const {
+    const Json& value = member(name);
+    const double found = value.is_number() ? value.get<double>() : std::nan("");
+    if (std::isfinite(found) && (found > 0 || (may_be_zero && found == 0))) return found;
+    throw InvalidArgument("{}: \"{}\" must be a number {} 0, got {}", path_, name,
+                          may_be_zero ? "of at least" : "above", value.dump());
+  }
+
+  const Json& json_;
+  std::string path_;
+};
+
+Link read_link(const Section& profile, const std::string& name) {
+  const Section link(profile.member(name), profile.path_of(name), {"bytes_per_second", "latency_seconds"});
+  return {link.positive("bytes_per_second"), link.not_negative("latency_seconds")};
+}
+
+// The names of an object's members, behind those that must be there.
+std::vector<std::string> names_in(const Json& json, std::vector<std::string> names = {}) {
+  if (!json.is_object()) return names;
+  for (const auto& [name, value] : json.items()) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  return names;
+}
+
+std::map<DType, double> read_flops(const Section& profile, const std::string& member,
+                                   const std::vector<std::string>& required) {
+  const Json& json = profile.member(member);
+  const auto names = names_in(json, required);
+  const Section flops(json, profile.path_of(member), names);
+  std::map<DType, double> result;
+  for (const auto& name : names) result[parse_dtype(name)] = flops.positive(name);
+  return result;
+}
+
+// Members whose names are whole numbers from `least` to `most`.
+std::map<int64_t, std::string> read_numbers(const Section& profile, const std::string& member, const char* what,
+                                            int64_t least, int64_t most) {
+  std::map<int64_t, std::string> numbers;
+  for (const auto& name : names_in(profile.member(member))) {
+    const int64_t number = parse_int(name, profile.path_of(member));
+    if (number < least || number > most) {
+      throw InvalidArgument("{}: \"{}\" must be a number of {} from {} to {}", profile.path_of(member), name, what,
+                            least, most);
+    }
+    numbers[number] = name;
+  }
+  return numbers;
+}
+
+std::map<int, Link> read_links(const Section& profile, const std::string& member) {
+  const Section links(profile.member(member), profile.path_of(member), names_in(profile.member(member)));
+  std::map<int, Link> result;
+  for (const auto& [ranks, name] : read_numbers(profile, member, "ranks", 2, kMostRanks)) {
+    result[static_cast<int>(ranks)] = read_link(links, name);
+  }
+  return result;
+}
+
+std::map<int64_t, double> read_cached(const Section& profile, const std::string& member, double memory) {
+  const Section speeds(profile.member(member), profile.path_of(member), names_in(profile.member(member)));
+  std::map<int64_t, double> result;
+  for (const auto& [bytes, name] : read_numbers(profile, member, "bytes", 1, kMostBytes)) {
+    result[bytes] = speeds.positive(name);
+  }
+  double least = memory;
+  for (auto it = result.rbegin(); it != result.rend(); ++it) {
+    if (it->second < least) {
+      throw InvalidArgument("{}: {} bytes a second of {} bytes are less than {} of more bytes", profile.path_of(member),
+                            shortest(it->second), it->first, shortest(least));
+    }
+    least = it->second;
+  }
+  return result;
+}
+
+std::map<int64_t, std::map<int64_t, double>> read_shares(const Section& profile, const std::string& member) {
+  const Json& json = profile.member(member);
+  const Section by_channels(json, profile.path_of(member), names_in(json));
+  std::map<int64_t, std::map<int64_t, double>> shares;
+  for (const auto& [channels, name] : read_numbers(profile, member, "channels", 1, kMostPixels)) {
+    const auto path = by_channels.path_of(name);
+    const Section by_pixels(json.at(name), path, names_in(json.at(name)));
+    auto& row = shares[channels];
+    for (const auto& [pixels, at] : read_numbers(by_channels, name, "pixels", 1, kMostPixels)) {
+      row[pixels] = by_pixels.positive(at);
+      if (row[pixels] > 1)
+        throw InvalidArgument("{}: \"{}\" must be at most 1, got {}", path, at, shortest(row[pixels]));
+    }
+    const auto& first = shares.begin()->second;
+    const bool is_alike =
+        row.size() == first.size() && std::equal(row.begin(), row.end(), first.begin(),
+                                                 [](const auto& a, const auto& b) { return a.first == b.first; });
+    if (!is_alike || row.empty())
+      throw InvalidArgument("{}: must have a share for the same numbers of pixels as others", path);
+  }
+  return shares;
+}
+
+// The neighbours of a size among those that were measured, and how far it is from the first to the second.
+template <typename Value>
+struct Between {
+  const Value* below;
+  const Value* above;
+  double part;
+};
+template <typename Value>
+Between<Value> between(const std::map<int64_t, Value>& measured, int64_t size) {
+  const auto above = measured.lower_bound(size);
+  if (above == measured.begin()) return {&above->second, &above->second, 0};
+  const auto below = std::prev(above);
+  if (above == measured.end()) return {&below->second, &below->second, 0};
+  const auto log = [](int64_t n) { return std::log(static_cast<double>(n)); };
+  return {&below->second, &above->second, (log(size) - log(below->first)) / (log(above->first) - log(below->first))};
+}
+
+Json link_json(const Link& link) {
+  return {{"bytes_per_second", link.bytes_per_second}, {"latency_seconds", link.latency_seconds}};
+}
+
+}  // namespace
+
+double MachineProfile::flops_of(DType dtype, std::string_view op) const {
+  const bool is_product = op.find("matmul") != std::string_view::npos || op.starts_with("attention");
+  const auto& own = is_product                 ? flops_per_second
+                    : op.starts_with("conv2d") ? convolution_flops_per_second
+                                               : vector_flops_per_second;
+  if (const auto it = own.find(dtype); it != own.end()) return it->second;
+  const auto it = flops_per_second.find(dtype);
+  return it != flops_per_second.end() ? it->second : flops_per_second.at(DType::kF32);
+}
+
+double MachineProfile::convolution_share_of(int64_t channels, int64_t pixels) const {
+  if (convolution_shares.empty()) return 1;
+  const auto share_in = [&](const std::map<int64_t, double>& row) {
+    const auto [below, above, part] = between(row, pixels);
+    return *below + part * (*above - *below);
+  };
+  const auto [below, above, part] = between(convolution_shares, channels);
+  return share_in(*below) + part * (share_in(*above) - share_in(*below));
+}
+
+double MachineProfile::bytes_per_second_of(double bytes) const {
+  const auto it = std::find_if(cached_bytes_per_second.begin(), cached_bytes_per_second.end(),
+                               [&](const auto& level) { return bytes <= static_cast<double>(level.first); });
+  return it != cached_bytes_per_second.end() ? it->second : memory_bytes_per_second;
+}
+
+double MachineProfile::work_seconds(std::string_view op, DType dtype, double flops, double bytes) const {
+  return kernel_overhead_seconds + std::max(flops / flops_of(dtype, op), bytes / bytes_per_second_of(bytes));
+}
+
+const Link& MachineProfile::intra_host_of(int64_t num_ranks) const {
+  const auto it = std::find_if(intra_host_by_ranks.rbegin(), intra_host_by_ranks.rend(),
+                               [&](const auto& link) { return link.first <= num_ranks; });
+  return it != intra_host_by_ranks.rend() ? it->second : intra_host;
+}
+
+MachineProfile example_profile() {
+  return {.name = "example",
+          .flops_per_second = {{DType::kF32, 60e12}, {DType::kBF16, 400e12}, {DType::kF16, 400e12}},
+          .memory_bytes_per_second = 2e12,
+          .kernel_overhead_seconds = 5e-6,
+          .ranks_per_host = 8,
+          .intra_host = {200e9, 5e-6},
+          .inter_host = {25e9, 10e-6}};
+}
+
+MachineProfile parse_profile(std::string_view text, const std::string& file) {
+  Json json;
+  try {
+    json = Json::parse(text);
+  } catch (const Json::exception& error) {
+    throw InvalidArgument("{}: not JSON: {}", file, error.what());
+  }
+  const Section profile(json, file,
+                        {"name", "flops_per_second", "memory_bytes_per_second", "kernel_overhead_seconds",
+                         "ranks_per_host", "intra_host", "inter_host"},
+                        {"convolution_flops_per_second", "convolution_shares", "vector_flops_per_second",
+                         "cached_bytes_per_second", "intra_host_by_ranks", "communication_load", "memory_bytes"});
+  const Json& name = profile.member("name");
+  if (!name.is_string()) throw InvalidArgument("{}: \"name\" must be a string, got {}", file, name.dump());
+  const double ranks = profile.positive("ranks_per_host");
+  if (ranks != std::floor(ranks) || ranks > kMostRanks) {
+    throw InvalidArgument("{}: \"ranks_per_host\" must be a whole number from 1 to {}, got {}", file, kMostRanks,
+                          shortest(ranks));
+  }
+  const double memory = profile.has("memory_bytes") ? profile.positive("memory_bytes") : 0;
+  if (memory > static_cast<double>(kMostBytes)) {
+    throw InvalidArgument("{}: \"memory_bytes\" must be at most 1e18, got {}", file, shortest(memory));
+  }
+  MachineProfile result = {.name = name.get<std::string>(),
+                           .flops_per_second = read_flops(profile, "flops_per_second", {to_string(DType::kF32)}),
+                           .memory_bytes_per_second = profile.positive("memory_bytes_per_second"),
+                           .kernel_overhead_seconds = profile.not_negative("kernel_overhead_seconds"),
+                           .ranks_per_host = static_cast<int>(ranks),
+                           .intra_host = read_link(profile, "intra_host"),
+                           .inter_host = read_link(profile, "inter_host"),
+                           .memory_bytes = static_cast<int64_t>(memory)};
+  if (profile.has("convolution_flops_per_second")) {
+    result.convolution_flops_per_second = read_flops(profile, "convolution_flops_per_second", {});
+  }
+  if (profile.has("vector_flops_per_second")) {
+    result.vector_flops_per_second = read_flops(profile, "vector_flops_per_second", {});
+  }
+  if (profile.has("convolution_shares")) result.convolution_shares = read_shares(profile, "convolution_shares");
+  if (profile.has("cached_bytes_per_second")) {
+    result.cached_bytes_per_second = read_cached(profile, "cached_bytes_per_second", result.memory_bytes_per_second);
+  }
+  if (profile.has("communication_load")) {
+    result.communication_load = profile.not_negative("communication_load");
+    if (result.communication_load > 1) {
+      throw InvalidArgument("{}: \"communication_load\" must be from 0 to 1, got {}", file,
+                            shortest(result.communication_load));
+    }
+  }
+  if (profile.has("intra_host_by_ranks")) {
+    result.intra_host_by_ranks = read_links(profile, "intra_host_by_ranks");
+  }
+  return result;
+}
+
+std::string to_json(const MachineProfile& profile) {
+  Json json;
+  json["name"] = profile.name;
+  for (const auto& [dtype, flops] : profile.flops_per_second) json["flops_per_second"][to_string(dtype)] = flops;
+  json["memory_bytes_per_second"] = profile.memory_bytes_per_second;
+  json["kernel_overhead_seconds"] = profile.kernel_overhead_seconds;
+  json["ranks_per_host"] = profile.ranks_per_host;
+  json["intra_host"] = link_json(profile.intra_host);
+  json["inter_host"] = link_json(profile.inter_host);
+  for (const auto& [dtype, flops] : profile.convolution_flops_per_second) {
+    json["convolution_flops_per_second"][to_string(dtype)] = flops;
+  }
+  for (const auto& [dtype, flops] : profile.vector_flops_per_second) {
+    json["vector_flops_per_second"][to_string(dtype)] = flops;
+  }
+  for (const auto& [channels, row] : profile.convolution_shares) {
+    for (const auto& [pixels, share] : row) {
+      json["convolution_shares"][std::to_string(channels)][std::to_string(pixels)] = share;
+    }
+  }
+  for (const auto& [bytes, speed] : profile.cached_bytes_per_second) {
+    json["cached_bytes_per_second"][std::to_string(bytes)] = speed;
+  }
+  for (const auto& [ranks, link] : profile.intra_host_by_ranks) {
+    json["intra_host_by_ranks"][std::to_string(ranks)] = link_json(link);
+  }
+  if (profile.communication_load > 0) json["communication_load"] = profile.communication_load;
+  if (profile.memory_bytes > 0) json["memory_bytes"] = profile.memory_bytes;
+  return json.dump(2) + "\n";
+}
+
+}  // namespace tessera::compiler

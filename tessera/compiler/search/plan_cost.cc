@@ -1,0 +1,179 @@
+#include "tessera/compiler/search/plan_cost.h"
+
+#include <algorithm>
+#include <map>
+
+#include "tessera/base/strings.h"
+#include "tessera/compiler/cost/collective_time.h"
+#include "tessera/compiler/cost/operator_time.h"
+#include "tessera/compiler/plan/node_planner.h"
+#include "tessera/compiler/search/candidates.h"
+#include "tessera/compiler/search/prices.h"
+#include "tessera/ops/registry/op_def.h"
+
+namespace tessera::compiler {
+namespace {
+
+// The share of what is received above which it is worth a warning.
+constexpr double kMuch = 0.1;
+
+using ir::Graph;
+using ir::NodeId;
+using ir::ValueId;
+
+class PlanCounter {
+ public:
+  PlanCounter(const Graph& graph, const Plan& plan, const MachineProfile& profile, const PartitionOptions& options)
+      : graph_(graph), plan_(plan), profile_(profile), options_(options) {}
+
+  PlanCost run() {
+    cost_.nodes.resize(static_cast<size_t>(graph_.num_nodes()));
+    born_.resize(cost_.nodes.size() + 1);
+    for (const auto& input : graph_.inputs())
+      cost_.persistent_bytes += bytes_of(input.value, plan_.layout(input.value));
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) count_node(n);
+    count_lives();
+    count_outputs();
+    for (const NodeCost& node : cost_.nodes) {
+      cost_.compute_seconds += node.compute_seconds;
+      cost_.communication_seconds += node.own_seconds + node.way_seconds;
+      cost_.received_bytes += node.received_bytes;
+    }
+    cost_.communication_seconds += cost_.output_seconds;
+    cost_.received_bytes += cost_.output_bytes;
+    return std::move(cost_);
+  }
+
+ private:
+  // A copy of a value, moved to where some of its readers want it.
+  struct Copy {
+    mesh::Layout layout;
+    NodeId first;
+    NodeId last;
+  };
+
+  int64_t bytes_of(ValueId v, const mesh::Layout& layout) const {
+    return largest_part(graph_.type(v), layout.mesh, layout.sharding).size_bytes();
+  }
+
+  void count_node(NodeId n) {
+    const ir::Node& node = graph_.node(n);
+    NodeCost& cost = cost_.nodes[static_cast<size_t>(n)];
+    const mesh::Mesh& mesh = plan_.mesh_of_node(n);
+    std::vector<Type> inputs;
+    std::vector<Type> outputs;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const auto wanted = plan_.operand_layout(n, i);
+      inputs.push_back(largest_part(graph_.type(node.inputs[i]), mesh, wanted.sharding));
+      read(node.inputs[i], wanted, n, cost);
+    }
+    for (const ValueId v : node.outputs) {
+      outputs.push_back(largest_part(graph_.type(v), mesh, plan_.layout(v).sharding));
+      cost.result_bytes += outputs.back().size_bytes();
+    }
+    cost.compute_seconds = operator_seconds(node.op, node.attributes, inputs, outputs, profile_);
+    count_own_communication(n, cost);
+  }
+
+  void read(ValueId v, const mesh::Layout& wanted, NodeId reader, NodeCost& cost) {
+    const auto produced = plan_.layout(v);
+    if (produced == wanted) {
+      last_reader_[v] = reader;
+      return;
+    }
+    for (Copy& copy : copies_[v]) {
+      if (!(copy.layout == wanted)) continue;
+      copy.last = reader;
+      return;
+    }
+    const auto source = plan_.source_layout(v);
+    const bool from_copy = !(source == produced) && !(source == wanted);
+    if (from_copy) {
+      read(v, source, reader, cost);
+    } else {
+      last_reader_[v] = reader;
+    }
+    copies_[v].push_back({wanted, reader, reader});
+    const auto price =
+        price_of_way(graph_.type(v), from_copy ? source : produced, wanted, profile_, options_.redistribution);
+    cost.way_seconds += price.seconds;
+    cost.received_bytes += price.received_bytes;
+  }
+
+  void count_own_communication(NodeId n, NodeCost& cost) {
+    const auto& factors = plan_.factors[static_cast<size_t>(n)];
+    if (factors.empty() || !ops::OpRegistry::instance().get(graph_.node(n).op).localize) return;
+    const mesh::Mesh& mesh = plan_.mesh_of_node(n);
+    const auto blocks = blocks_of(graph_, n, factors, plan_.operands[static_cast<size_t>(n)]);
+    const NodeChoice choice{.factors = factors, .blocks = blocks};
+    for (const auto& collective : work_of_choice(graph_, n, mesh, choice, options_).collectives) {
+      const GroupMembers group(collective.ranks, mesh.ranks()[0], profile_);
+      cost.own_seconds += group.seconds_of(group.from_all(collective.received_bytes, collective.rounds));
+      cost.received_bytes += collective.received_bytes;
+      if (graph_.node(n).op == "reshape") cost_.reshape_bytes += collective.received_bytes;
+    }
+  }
+
+  void lives(NodeId first, NodeId last, int64_t bytes) {
+    born_[static_cast<size_t>(first)] += bytes;
+    born_[static_cast<size_t>(last) + 1] -= bytes;
+  }
+
+  void count_lives() {
+    for (const auto& [v, copies] : copies_) {
+      for (const Copy& copy : copies) lives(copy.first, copy.last, bytes_of(v, copy.layout));
+    }
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      // New values take the place of the old ones.
+      if (ops::OpRegistry::instance().get(graph_.node(n).op).update) continue;
+      for (const ValueId v : graph_.node(n).outputs) {
+        const auto it = last_reader_.find(v);
+        lives(n, it == last_reader_.end() ? n : it->second, bytes_of(v, plan_.layout(v)));
+      }
+    }
+    int64_t live = cost_.persistent_bytes;
+    cost_.peak_bytes = live;
+    for (size_t n = 0; n < cost_.nodes.size(); ++n) {
+      live += born_[n];
+      cost_.nodes[n].live_bytes = live;
+      cost_.peak_bytes = std::max(cost_.peak_bytes, live);
+    }
+  }
+
+  void count_outputs() {
+    for (size_t i = 0; i < graph_.outputs().size(); ++i) {
+      const ValueId v = graph_.outputs()[i].value;
+      const auto wanted = plan_.output_layout(graph_, i);
+      if (plan_.layout(v) == wanted) continue;
+      const auto price = price_of_way(graph_.type(v), plan_.layout(v), wanted, profile_, options_.redistribution);
+      cost_.output_seconds += price.seconds;
+      cost_.output_bytes += price.received_bytes;
+    }
+  }
+
+  const Graph& graph_;
+  const Plan& plan_;
+  const MachineProfile& profile_;
+  const PartitionOptions& options_;
+  PlanCost cost_;
+  std::map<ValueId, std::vector<Copy>> copies_;
+  std::map<ValueId, NodeId> last_reader_;  // of the value where it is produced
+  std::vector<int64_t> born_;              // bytes more than before, by node
+};
+
+}  // namespace
+
+std::string uneven_warning(const PlanCost& cost, int num_ranks) {
+  if (static_cast<double>(cost.reshape_bytes) <= kMuch * static_cast<double>(cost.received_bytes)) return "";
+  return fmt::format(
+      "{} of the {} that a rank receives a step are rows that reshapes exchange, because {} ranks do not divide what "
+      "they split; with a batch that is a multiple of {} they stay where they are",
+      format_bytes(cost.reshape_bytes), format_bytes(cost.received_bytes), num_ranks, num_ranks);
+}
+
+PlanCost cost_of_plan(const Graph& graph, const Plan& plan, const MachineProfile& profile,
+                      const PartitionOptions& options) {
+  return PlanCounter(graph, plan, profile, options).run();
+}
+
+}  // namespace tessera::compiler
