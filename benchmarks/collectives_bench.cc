@@ -18,7 +18,7 @@
 #include "benchmarks/collectives_protocol.h"
 #include "benchmarks/protocol.h"
 #include "benchmarks/rank_processes.h"
-#include "tessera/cluster/rank_context.h"
+#include "tessera/cluster/ranks/rank_context.h"
 #include "tessera/executor/arena.h"
 
 namespace tessera::benchmarks {

@@ -34,6 +34,7 @@ ROOMS = {
     "kernels/reference": ("loops",),
     "comm": (".", "memory", "wire"),
     "checkpoint": ("threads", "format", "manifest", "lock", "strategy", "read", "write", "convert", "resume"),
+    "cluster": ("ranks", "hub"),
     "data": (".", "text", "sets"),
     "ops": ("registry", "functions", "rules", "defs"),
     "nn": (".", "layers", "optimizers", "transformer", "models"),

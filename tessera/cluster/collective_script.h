@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "tessera/cluster/context.h"
+#include "tessera/cluster/ranks/context.h"
 
 namespace tessera {
 

@@ -9,7 +9,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
-#include "tessera/cluster/environment.h"
+#include "tessera/cluster/ranks/environment.h"
 
 namespace tessera::cluster {
 namespace {

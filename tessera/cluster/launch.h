@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tessera/base/logging.h"
-#include "tessera/cluster/context.h"
+#include "tessera/cluster/ranks/context.h"
 #include "tessera/comm/wire/secret.h"
 
 namespace tessera::cluster {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "tessera/cluster/hub_socket.h"
+#include "tessera/cluster/hub/hub_socket.h"
 
 namespace tessera::cluster {
 

@@ -26,8 +26,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
-#include "tessera/cluster/hub.h"
-#include "tessera/cluster/hub_socket.h"
+#include "tessera/cluster/hub/hub.h"
+#include "tessera/cluster/hub/hub_socket.h"
 #include "tessera/cluster/launch.h"
 #include "tessera/cluster/launcher_output.h"
 #include "tessera/cluster/test_job.h"

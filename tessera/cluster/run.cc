@@ -11,9 +11,9 @@
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/thread.h"
-#include "tessera/cluster/environment.h"
 #include "tessera/cluster/launch.h"
-#include "tessera/cluster/rank_words.h"
+#include "tessera/cluster/ranks/environment.h"
+#include "tessera/cluster/ranks/rank_words.h"
 #include "tessera/cluster/threads.h"
 
 namespace tessera::cluster {

@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "tessera/cluster/context.h"
+#include "tessera/cluster/ranks/context.h"
 
 namespace tessera::cluster {
 

@@ -13,9 +13,9 @@
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/thread.h"
-#include "tessera/cluster/late_ranks.h"
-#include "tessera/cluster/rank_context.h"
-#include "tessera/cluster/rank_words.h"
+#include "tessera/cluster/hub/late_ranks.h"
+#include "tessera/cluster/ranks/rank_context.h"
+#include "tessera/cluster/ranks/rank_words.h"
 #include "tessera/comm/hierarchy.h"
 
 namespace tessera::cluster {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tessera/base/function_ref.h"
-#include "tessera/cluster/context.h"
+#include "tessera/cluster/ranks/context.h"
 #include "tessera/comm/memory/in_process.h"
 
 namespace tessera::cluster {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
-#include "tessera/cluster/hub.h"
+#include "tessera/cluster/hub/hub.h"
 #include "tessera/cluster/network.h"
 #include "tessera/cluster/test_job.h"
 #include "tessera/comm/wire/gloo.h"

@@ -1,7 +1,7 @@
 // One choice of kernels for all ranks of a job, so that what several of them compute has equal bits.
 #pragma once
 
-#include "tessera/cluster/context.h"
+#include "tessera/cluster/ranks/context.h"
 #include "tessera/executor/kernel_selection.h"
 
 namespace tessera::session {

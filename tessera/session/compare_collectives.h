@@ -1,7 +1,7 @@
 // Whether the ranks of a job will do the same: asked once, before the first step of a graph.
 #pragma once
 
-#include "tessera/cluster/context.h"
+#include "tessera/cluster/ranks/context.h"
 #include "tessera/ir/graph.h"
 
 namespace tessera::session {

@@ -5,7 +5,7 @@
 #include <map>
 #include <span>
 
-#include "tessera/cluster/context.h"
+#include "tessera/cluster/ranks/context.h"
 #include "tessera/comm/speed.h"
 #include "tessera/compiler/cost/machine_profile.h"
 #include "tessera/ir/graph.h"

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tessera/cluster/context.h"
+#include "tessera/cluster/ranks/context.h"
 #include "tessera/ops/functions/collective_functions.h"
 
 namespace tessera::session {

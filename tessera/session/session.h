@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "tessera/base/core_watch.h"
-#include "tessera/cluster/context.h"
+#include "tessera/cluster/ranks/context.h"
 #include "tessera/compiler/cost/machine_profile.h"
 #include "tessera/compiler/pipeline.h"
 #include "tessera/compiler/stages/staged_plan.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/cluster/context.h"
+#include "tessera/cluster/ranks/context.h"
 
 namespace tessera {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "tessera/base/function_ref.h"
-#include "tessera/cluster/context.h"
+#include "tessera/cluster/ranks/context.h"
 #include "tessera/comm/memory/in_process.h"
 
 namespace tessera {

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "tessera/cluster/context.h"
+#include "tessera/cluster/ranks/context.h"
 #include "tessera/train/model_values.h"
 #include "tessera/train/modes/mode.h"
 #include "tessera/train/modes/trained_cells.h"

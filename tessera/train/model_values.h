@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/cluster/context.h"
+#include "tessera/cluster/ranks/context.h"
 #include "tessera/session/session.h"
 #include "tessera/train/modes/mode.h"
 #include "tessera/train/modes/trained_cells.h"

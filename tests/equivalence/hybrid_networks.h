@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/cluster/context.h"
+#include "tessera/cluster/ranks/context.h"
 #include "tessera/mesh/mesh.h"
 #include "tessera/nn/cell.h"
 #include "tessera/train/model.h"

@@ -1,7 +1,7 @@
 // What arrives at the hub and at its ranks.
 #include "tessera/base/error.h"
 #include "tessera/base/printable.h"
-#include "tessera/cluster/hub_frame.h"
+#include "tessera/cluster/hub/hub_frame.h"
 #include "tests/fuzz/mutators.h"
 #include "tests/fuzz/round_trip.h"
 #include "tests/fuzz/targets.h"

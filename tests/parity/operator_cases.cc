@@ -5,7 +5,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/random.h"
-#include "tessera/cluster/context.h"
+#include "tessera/cluster/ranks/context.h"
 #include "tessera/compiler/autodiff.h"
 #include "tessera/nn/initializers.h"
 #include "tessera/nn/losses.h"

@@ -1,6 +1,6 @@
 // ResNet-50: its initial values, batches, losses and first gradients.
 #include "tessera/base/error.h"
-#include "tessera/cluster/context.h"
+#include "tessera/cluster/ranks/context.h"
 #include "tessera/data/batch_iterator.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/models/resnet.h"

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "tessera/cluster/context.h"
+#include "tessera/cluster/ranks/context.h"
 #include "tessera/train/options/automatic_options.h"
 
 namespace tessera::train {

@@ -13,7 +13,7 @@
 
 #include "tessera/checkpoint/lock/barrier.h"
 #include "tessera/checkpoint/strategy/strategy_file.h"
-#include "tessera/cluster/context.h"
+#include "tessera/cluster/ranks/context.h"
 #include "tessera/data/dataset.h"
 #include "tessera/session/session.h"
 #include "tessera/session/trace.h"

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/cluster/rank_context.h"
+#include "tessera/cluster/ranks/rank_context.h"
 #include "tessera/comm/job_state.h"
 #include "tessera/comm/store.h"
 #include "tessera/comm/wire/secret.h"

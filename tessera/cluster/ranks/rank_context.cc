@@ -1,4 +1,4 @@
-#include "tessera/cluster/rank_context.h"
+#include "tessera/cluster/ranks/rank_context.h"
 
 #include <sched.h>
 #include <unistd.h>

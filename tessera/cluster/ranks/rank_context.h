@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/cluster/context.h"
+#include "tessera/cluster/ranks/context.h"
 #include "tessera/comm/transport.h"
 
 namespace tessera::cluster {

@@ -1,10 +1,10 @@
-#include "tessera/cluster/context.h"
+#include "tessera/cluster/ranks/context.h"
 
 #include <algorithm>
 
 #include "tessera/base/error.h"
 #include "tessera/base/thread.h"
-#include "tessera/cluster/rank_context.h"
+#include "tessera/cluster/ranks/rank_context.h"
 #include "tessera/comm/transport.h"
 
 namespace tessera::cluster {

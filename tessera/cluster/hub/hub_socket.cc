@@ -1,4 +1,4 @@
-#include "tessera/cluster/hub_socket.h"
+#include "tessera/cluster/hub/hub_socket.h"
 
 #include <fcntl.h>
 #include <netdb.h>

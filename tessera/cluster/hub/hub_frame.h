@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/cluster/hub_socket.h"
+#include "tessera/cluster/hub/hub_socket.h"
 #include "tessera/comm/wire/secret.h"
 
 namespace tessera::cluster {

@@ -1,4 +1,4 @@
-#include "tessera/cluster/late_ranks.h"
+#include "tessera/cluster/hub/late_ranks.h"
 
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tessera/base/logging.h"
-#include "tessera/cluster/rank_words.h"
+#include "tessera/cluster/ranks/rank_words.h"
 
 namespace tessera::cluster {
 

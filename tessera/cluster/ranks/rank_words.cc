@@ -1,4 +1,4 @@
-#include "tessera/cluster/rank_words.h"
+#include "tessera/cluster/ranks/rank_words.h"
 
 #include <fmt/format.h>
 #include <sys/syscall.h>

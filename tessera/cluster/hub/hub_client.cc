@@ -15,10 +15,10 @@
 #include "tessera/base/error.h"
 #include "tessera/base/printable.h"
 #include "tessera/base/thread.h"
-#include "tessera/cluster/hub.h"
-#include "tessera/cluster/hub_frame.h"
-#include "tessera/cluster/hub_socket.h"
-#include "tessera/cluster/late_ranks.h"
+#include "tessera/cluster/hub/hub.h"
+#include "tessera/cluster/hub/hub_frame.h"
+#include "tessera/cluster/hub/hub_socket.h"
+#include "tessera/cluster/hub/late_ranks.h"
 
 namespace tessera::cluster {
 namespace {

@@ -1,4 +1,4 @@
-#include "tessera/cluster/hub_frame.h"
+#include "tessera/cluster/hub/hub_frame.h"
 
 #include <sys/socket.h>
 
