@@ -39,6 +39,7 @@ ROOMS = {
     "ops": ("registry", "functions", "rules", "defs"),
     "nn": (".", "layers", "optimizers", "transformer", "models"),
     "compiler": ("cost", "passes", "plan", "partition", "verify", "schedule", "search", ".", "stages"),
+    "session": ("agree",),
     "train": ("options", "modes"),
 }
 TESTING = "testing"

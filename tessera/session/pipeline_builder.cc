@@ -5,8 +5,8 @@
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
 #include "tessera/compiler/stages/make_programs.h"
-#include "tessera/session/compare_collectives.h"
-#include "tessera/session/gather_texts.h"
+#include "tessera/session/agree/compare_collectives.h"
+#include "tessera/session/agree/gather_texts.h"
 #include "tessera/session/pipelined_step.h"
 
 namespace tessera::session {

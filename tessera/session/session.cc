@@ -9,11 +9,11 @@
 #include "tessera/base/logging.h"
 #include "tessera/kernels/machine.h"
 #include "tessera/kernels/registry.h"
-#include "tessera/session/agree_on_kernels.h"
-#include "tessera/session/compare_collectives.h"
-#include "tessera/session/gather_texts.h"
+#include "tessera/session/agree/agree_on_kernels.h"
+#include "tessera/session/agree/compare_collectives.h"
+#include "tessera/session/agree/gather_texts.h"
+#include "tessera/session/agree/rank_programs.h"
 #include "tessera/session/index_fault.h"
-#include "tessera/session/rank_programs.h"
 
 namespace tessera::session {
 namespace {

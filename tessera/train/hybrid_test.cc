@@ -16,7 +16,7 @@
 #include "tessera/nn/optimizers/momentum.h"
 #include "tessera/nn/optimizers/sgd.h"
 #include "tessera/ops/functions/functions.h"
-#include "tessera/session/rank_group.h"
+#include "tessera/session/agree/rank_group.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/callbacks.h"
 #include "tessera/train/metrics.h"

@@ -9,7 +9,7 @@
 #include "tessera/base/strings.h"
 #include "tessera/nn/layers/dropout.h"
 #include "tessera/nn/optimizers/gradient_accumulation.h"
-#include "tessera/session/gather_texts.h"
+#include "tessera/session/agree/gather_texts.h"
 #include "tessera/train/options/precision.h"
 
 namespace tessera::train {

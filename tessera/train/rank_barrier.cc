@@ -10,7 +10,7 @@
 #include "tessera/base/logging.h"
 #include "tessera/base/thread.h"
 #include "tessera/comm/job_state.h"
-#include "tessera/session/gather_texts.h"
+#include "tessera/session/agree/gather_texts.h"
 
 namespace tessera::train {
 namespace {

@@ -10,7 +10,7 @@
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimizers/momentum.h"
 #include "tessera/ops/functions/functions.h"
-#include "tessera/session/rank_group.h"
+#include "tessera/session/agree/rank_group.h"
 #include "tessera/testing/relative_deviation.h"
 
 namespace tessera::equivalence {

@@ -1,5 +1,5 @@
 #include "tessera/base/error.h"
-#include "tessera/session/rank_group.h"
+#include "tessera/session/agree/rank_group.h"
 #include "tessera/train/modes/mode.h"
 
 namespace tessera::train {

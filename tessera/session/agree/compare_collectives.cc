@@ -1,4 +1,4 @@
-#include "tessera/session/compare_collectives.h"
+#include "tessera/session/agree/compare_collectives.h"
 
 #include <algorithm>
 #include <map>

@@ -1,8 +1,8 @@
-#include "tessera/session/agree_on_kernels.h"
+#include "tessera/session/agree/agree_on_kernels.h"
 
 #include <algorithm>
 
-#include "tessera/session/gather_texts.h"
+#include "tessera/session/agree/gather_texts.h"
 
 namespace tessera::session {
 namespace {

@@ -1,4 +1,4 @@
-#include "tessera/session/rank_group.h"
+#include "tessera/session/agree/rank_group.h"
 
 namespace tessera::session {
 

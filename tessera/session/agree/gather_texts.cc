@@ -1,4 +1,4 @@
-#include "tessera/session/gather_texts.h"
+#include "tessera/session/agree/gather_texts.h"
 
 #include <numeric>
 

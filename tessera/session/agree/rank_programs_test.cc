@@ -1,4 +1,4 @@
-#include "tessera/session/rank_programs.h"
+#include "tessera/session/agree/rank_programs.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
