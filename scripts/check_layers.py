@@ -40,7 +40,7 @@ ROOMS = {
     "nn": (".", "layers", "optimizers", "transformer", "models"),
     "compiler": ("cost", "passes", "plan", "partition", "verify", "schedule", "search", ".", "stages"),
     "session": ("agree",),
-    "train": ("options", "modes"),
+    "train": ("options", "modes", "core", "saving", ".", "translation"),
 }
 TESTING = "testing"
 PUBLIC_HEADER = "tessera/tessera.h"

@@ -12,7 +12,7 @@
 #include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/checkpoint/write/save_slices.h"
 #include "tessera/train/model.h"
-#include "tessera/train/rank_barrier.h"
+#include "tessera/train/saving/rank_barrier.h"
 
 namespace tessera::train {
 

@@ -9,7 +9,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/train/options/precision.h"
-#include "tessera/train/rank_barrier.h"
+#include "tessera/train/saving/rank_barrier.h"
 
 namespace tessera::train {
 namespace {

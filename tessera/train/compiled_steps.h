@@ -10,9 +10,9 @@
 
 #include "tessera/session/session.h"
 #include "tessera/session/trace.h"
-#include "tessera/train/model_core.h"
-#include "tessera/train/snapshot.h"
-#include "tessera/train/training_identity.h"
+#include "tessera/train/core/model_core.h"
+#include "tessera/train/saving/snapshot.h"
+#include "tessera/train/saving/training_identity.h"
 
 namespace tessera::train {
 

@@ -7,7 +7,7 @@
 #include "tessera/data/dataset.h"
 #include "tessera/train/batches.h"
 #include "tessera/train/compiled_steps.h"
-#include "tessera/train/model_core.h"
+#include "tessera/train/core/model_core.h"
 #include "tessera/train/options/train_options.h"
 
 namespace tessera::train {

@@ -3,14 +3,14 @@
 #include "tessera/base/error.h"
 #include "tessera/train/batches.h"
 #include "tessera/train/compiled_steps.h"
+#include "tessera/train/core/model_core.h"
 #include "tessera/train/evaluation.h"
-#include "tessera/train/loader.h"
-#include "tessera/train/model_core.h"
-#include "tessera/train/saver.h"
-#include "tessera/train/snapshot.h"
+#include "tessera/train/saving/loader.h"
+#include "tessera/train/saving/saver.h"
+#include "tessera/train/saving/snapshot.h"
+#include "tessera/train/saving/training_identity.h"
+#include "tessera/train/saving/training_place.h"
 #include "tessera/train/training.h"
-#include "tessera/train/training_identity.h"
-#include "tessera/train/training_place.h"
 
 namespace tessera::train {
 

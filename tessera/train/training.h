@@ -9,11 +9,11 @@
 #include "tessera/train/batches.h"
 #include "tessera/train/callback.h"
 #include "tessera/train/compiled_steps.h"
-#include "tessera/train/model_core.h"
+#include "tessera/train/core/model_core.h"
 #include "tessera/train/options/train_options.h"
-#include "tessera/train/saver.h"
-#include "tessera/train/snapshot.h"
-#include "tessera/train/training_place.h"
+#include "tessera/train/saving/saver.h"
+#include "tessera/train/saving/snapshot.h"
+#include "tessera/train/saving/training_place.h"
 
 namespace tessera::train {
 

@@ -24,7 +24,7 @@ struct CheckpointInfo {
   std::string training_id;  // the id of the training, random; a job that resumes goes on under it. "": not known
   int world_size = 1;
   std::string network_name;
-  std::string network_hash;       // a hash of what the network computes, see train/network_identity.h; "": not known
+  std::string network_hash;  // a hash of what the network computes, see train/saving/network_identity.h; "": not known
   std::string network_operators;  // "add 2, matmul 2": how often it has each operator; "": not known
   std::string optimizer;          // "Momentum"; "": none, or not known
   // Where the values are those of one stage of a pipeline. Nothing writes it yet.

@@ -1,4 +1,4 @@
-#include "tessera/train/model_core.h"
+#include "tessera/train/core/model_core.h"
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"

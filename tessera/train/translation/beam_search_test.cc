@@ -1,4 +1,4 @@
-#include "tessera/train/beam_search.h"
+#include "tessera/train/translation/beam_search.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

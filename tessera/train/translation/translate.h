@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "tessera/train/beam_search.h"
 #include "tessera/train/model.h"
+#include "tessera/train/translation/beam_search.h"
 
 namespace tessera::train {
 

@@ -1,4 +1,4 @@
-#include "tessera/train/checkpoint_job.h"
+#include "tessera/train/saving/checkpoint_job.h"
 
 #include <algorithm>
 #include <map>
@@ -8,7 +8,7 @@
 #include "tessera/checkpoint/lock/barrier.h"
 #include "tessera/checkpoint/write/save.h"
 #include "tessera/checkpoint/write/save_slices.h"
-#include "tessera/train/rank_barrier.h"
+#include "tessera/train/saving/rank_barrier.h"
 
 namespace tessera::train {
 namespace {

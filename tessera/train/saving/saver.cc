@@ -1,4 +1,4 @@
-#include "tessera/train/saver.h"
+#include "tessera/train/saving/saver.h"
 
 #include <algorithm>
 
@@ -8,8 +8,8 @@
 #include "tessera/checkpoint/write/save_slices.h"
 #include "tessera/nn/layers/dropout.h"
 #include "tessera/nn/optimizers/gradient_accumulation.h"
-#include "tessera/train/checkpoint_values.h"
-#include "tessera/train/rank_barrier.h"
+#include "tessera/train/saving/checkpoint_values.h"
+#include "tessera/train/saving/rank_barrier.h"
 
 namespace tessera::train {
 

@@ -1,4 +1,4 @@
-#include "tessera/train/training_place.h"
+#include "tessera/train/saving/training_place.h"
 
 #include "tessera/base/error.h"
 

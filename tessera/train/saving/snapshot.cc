@@ -1,4 +1,4 @@
-#include "tessera/train/snapshot.h"
+#include "tessera/train/saving/snapshot.h"
 
 #include <sys/mman.h>
 

@@ -1,4 +1,4 @@
-#include "tessera/train/network_identity.h"
+#include "tessera/train/saving/network_identity.h"
 
 #include <algorithm>
 #include <array>

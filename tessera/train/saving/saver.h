@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "tessera/train/background_save.h"
-#include "tessera/train/checkpoint_job.h"
-#include "tessera/train/model_core.h"
+#include "tessera/train/core/model_core.h"
 #include "tessera/train/options/train_options.h"
-#include "tessera/train/snapshot.h"
-#include "tessera/train/training_identity.h"
-#include "tessera/train/training_place.h"
+#include "tessera/train/saving/background_save.h"
+#include "tessera/train/saving/checkpoint_job.h"
+#include "tessera/train/saving/snapshot.h"
+#include "tessera/train/saving/training_identity.h"
+#include "tessera/train/saving/training_place.h"
 
 namespace tessera::train {
 

@@ -1,4 +1,4 @@
-#include "tessera/train/rank_barrier.h"
+#include "tessera/train/saving/rank_barrier.h"
 
 #include <chrono>
 #include <condition_variable>

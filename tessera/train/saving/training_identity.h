@@ -6,8 +6,8 @@
 
 #include "tessera/checkpoint/manifest/manifest.h"
 #include "tessera/ir/graph.h"
-#include "tessera/train/model_core.h"
-#include "tessera/train/network_identity.h"
+#include "tessera/train/core/model_core.h"
+#include "tessera/train/saving/network_identity.h"
 
 namespace tessera::train {
 

@@ -1,4 +1,4 @@
-#include "tessera/train/translate.h"
+#include "tessera/train/translation/translate.h"
 
 #include <algorithm>
 #include <cstring>

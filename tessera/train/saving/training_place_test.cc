@@ -1,5 +1,5 @@
 // Where training goes on: after a stop, with batches of another size, with steps of more batches, on other ranks.
-#include "tessera/train/training_place.h"
+#include "tessera/train/saving/training_place.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

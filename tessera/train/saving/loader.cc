@@ -1,4 +1,4 @@
-#include "tessera/train/loader.h"
+#include "tessera/train/saving/loader.h"
 
 #include <algorithm>
 #include <map>
@@ -11,8 +11,8 @@
 #include "tessera/checkpoint/resume/candidates.h"
 #include "tessera/checkpoint/write/sharing.h"
 #include "tessera/nn/optimizers/loss_scale.h"
-#include "tessera/train/checkpoint_values.h"
 #include "tessera/train/options/precision.h"
+#include "tessera/train/saving/checkpoint_values.h"
 
 namespace tessera::train {
 

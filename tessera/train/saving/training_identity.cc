@@ -1,8 +1,8 @@
-#include "tessera/train/training_identity.h"
+#include "tessera/train/saving/training_identity.h"
 
 #include "tessera/base/error.h"
 #include "tessera/base/random_id.h"
-#include "tessera/train/rank_barrier.h"
+#include "tessera/train/saving/rank_barrier.h"
 
 namespace tessera::train {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "tessera/cluster/ranks/context.h"
-#include "tessera/train/model_values.h"
+#include "tessera/train/core/model_values.h"
 #include "tessera/train/modes/mode.h"
 #include "tessera/train/modes/trained_cells.h"
 #include "tessera/train/options/model_options.h"

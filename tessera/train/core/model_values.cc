@@ -1,4 +1,4 @@
-#include "tessera/train/model_values.h"
+#include "tessera/train/core/model_values.h"
 
 #include <algorithm>
 #include <map>

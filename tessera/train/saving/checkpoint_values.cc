@@ -1,4 +1,4 @@
-#include "tessera/train/checkpoint_values.h"
+#include "tessera/train/saving/checkpoint_values.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // A translator that has learned a tiny language: trained, searched, and spread over ranks.
-#include "tessera/train/translate.h"
+#include "tessera/train/translation/translate.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

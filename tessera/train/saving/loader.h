@@ -8,10 +8,10 @@
 
 #include "tessera/checkpoint/format/encryption.h"
 #include "tessera/checkpoint/resume/global_checkpoint.h"
-#include "tessera/train/model_core.h"
+#include "tessera/train/core/model_core.h"
 #include "tessera/train/options/train_options.h"
-#include "tessera/train/rank_barrier.h"
-#include "tessera/train/training_identity.h"
+#include "tessera/train/saving/rank_barrier.h"
+#include "tessera/train/saving/training_identity.h"
 
 namespace tessera::train {
 

@@ -15,7 +15,7 @@
 #include "tessera/checkpoint/write/sharing.h"
 #include "tessera/comm/communicator.h"
 #include "tessera/train/modes/save_form.h"
-#include "tessera/train/snapshot.h"
+#include "tessera/train/saving/snapshot.h"
 
 namespace tessera::train {
 

@@ -1,4 +1,4 @@
-#include "tessera/train/background_save.h"
+#include "tessera/train/saving/background_save.h"
 
 #include <utility>
 

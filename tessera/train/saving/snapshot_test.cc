@@ -14,7 +14,7 @@
 #include "tessera/ops/functions/functions.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"
-#include "tessera/train/snapshot.h"
+#include "tessera/train/saving/snapshot.h"
 
 namespace tessera::train {
 namespace {

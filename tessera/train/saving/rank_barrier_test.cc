@@ -1,4 +1,4 @@
-#include "tessera/train/rank_barrier.h"
+#include "tessera/train/saving/rank_barrier.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 #include "tessera/comm/job_state.h"
 #include "tessera/testing/no_threads.h"
 #include "tessera/testing/run_ranks.h"
-#include "tessera/train/checkpoint_job.h"
+#include "tessera/train/saving/checkpoint_job.h"
 
 namespace tessera {
 namespace {
