@@ -41,6 +41,7 @@ ROOMS = {
     "compiler": ("cost", "passes", "plan", "partition", "verify", "schedule", "search", ".", "stages"),
     "session": ("agree",),
     "train": ("options", "modes", "core", "saving", ".", "translation"),
+    "tools": ("arguments", "plan"),
 }
 TESTING = "testing"
 PUBLIC_HEADER = "tessera/tessera.h"

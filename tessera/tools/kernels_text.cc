@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tessera/tools/usage_error.h"
+#include "tessera/tools/arguments/usage_error.h"
 
 namespace tessera::tools {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tessera/tools/train_step.h"
+#include "tessera/tools/arguments/train_step.h"
 
 namespace tessera::tools {
 

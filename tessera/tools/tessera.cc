@@ -6,18 +6,18 @@
 #include <cstdlib>
 
 #include "tessera/tessera.h"
+#include "tessera/tools/arguments/option_use.h"
+#include "tessera/tools/arguments/step_arguments.h"
+#include "tessera/tools/arguments/usage.h"
+#include "tessera/tools/arguments/usage_error.h"
 #include "tessera/tools/calibrate.h"
 #include "tessera/tools/ckpt_command.h"
 #include "tessera/tools/graph_text.h"
 #include "tessera/tools/info.h"
 #include "tessera/tools/kernels_text.h"
-#include "tessera/tools/option_use.h"
-#include "tessera/tools/plan_command.h"
+#include "tessera/tools/plan/plan_command.h"
 #include "tessera/tools/simulate_text.h"
 #include "tessera/tools/solve_text.h"
-#include "tessera/tools/step_arguments.h"
-#include "tessera/tools/usage.h"
-#include "tessera/tools/usage_error.h"
 
 namespace {
 

@@ -75,6 +75,14 @@ class Layers(unittest.TestCase):
     def test_a_test_may_look_into_every_room_of_its_folder(self):
         self.assertEqual(faults_of({"tessera/train/options/a_test.cc": '#include "tessera/train/modes/mode.h"\n'}), [])
 
+    def test_a_folder_is_a_room_that_one_can_know(self):
+        """Sources: .h and .cc, tests and their helpers included, of one folder without those below it."""
+        folders = {}
+        for path in (ROOT / "tessera").rglob("*.*"):
+            if path.suffix in (".h", ".cc"):
+                folders.setdefault(path.parent.relative_to(ROOT).as_posix(), []).append(path.name)
+        self.assertEqual({folder: len(files) for folder, files in folders.items() if len(files) > 30}, {}, "split it into rooms")
+
     def test_testing_is_for_tests(self):
         include = '#include "tessera/testing/run_ranks.h"\n'
         self.assertEqual(faults_of({"tessera/comm/a_test.cc": include, "tests/laws/laws_test.cc": include, "benchmarks/a.cc": include}), [])

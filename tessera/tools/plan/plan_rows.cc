@@ -1,4 +1,4 @@
-#include "tessera/tools/plan_rows.h"
+#include "tessera/tools/plan/plan_rows.h"
 
 #include <fmt/ranges.h>
 

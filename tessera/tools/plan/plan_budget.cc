@@ -1,4 +1,4 @@
-#include "tessera/tools/plan_budget.h"
+#include "tessera/tools/plan/plan_budget.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include "tessera/tools/plan_memory.h"
+#include "tessera/tools/plan/plan_memory.h"
 
 #include <algorithm>
 #include <map>

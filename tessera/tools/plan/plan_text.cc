@@ -1,10 +1,10 @@
-#include "tessera/tools/plan_text.h"
+#include "tessera/tools/plan/plan_text.h"
 
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "tessera/tools/plan_rows.h"
+#include "tessera/tools/plan/plan_rows.h"
 
 namespace tessera::tools {
 namespace {

@@ -1,4 +1,4 @@
-#include "tessera/tools/plan_step.h"
+#include "tessera/tools/plan/plan_step.h"
 
 #include <fmt/ranges.h>
 
@@ -7,7 +7,7 @@
 #include <limits>
 #include <numeric>
 
-#include "tessera/tools/usage_error.h"
+#include "tessera/tools/arguments/usage_error.h"
 
 namespace tessera::tools {
 namespace {

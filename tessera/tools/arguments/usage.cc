@@ -1,4 +1,4 @@
-#include "tessera/tools/usage.h"
+#include "tessera/tools/arguments/usage.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "tessera/tools/plan_why.h"
+#include "tessera/tools/plan/plan_why.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,8 +6,8 @@
 #include <numeric>
 #include <set>
 
-#include "tessera/tools/plan_rows.h"
-#include "tessera/tools/usage_error.h"
+#include "tessera/tools/arguments/usage_error.h"
+#include "tessera/tools/plan/plan_rows.h"
 
 namespace tessera::tools {
 namespace {

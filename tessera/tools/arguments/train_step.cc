@@ -1,8 +1,8 @@
-#include "tessera/tools/train_step.h"
+#include "tessera/tools/arguments/train_step.h"
 
 #include <algorithm>
 
-#include "tessera/tools/usage_error.h"
+#include "tessera/tools/arguments/usage_error.h"
 
 namespace tessera::tools {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/tools/train_step.h"
+#include "tessera/tools/arguments/train_step.h"
 
 namespace tessera::tools {
 

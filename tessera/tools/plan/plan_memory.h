@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "tessera/tools/train_step.h"
+#include "tessera/tools/arguments/train_step.h"
 
 namespace tessera::tools {
 

@@ -1,9 +1,9 @@
-#include "tessera/tools/plan_page.h"
+#include "tessera/tools/plan/plan_page.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "tessera/tools/plan_text.h"
+#include "tessera/tools/plan/plan_text.h"
 
 namespace tessera::tools {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/tools/plan_step.h"
+#include "tessera/tools/plan/plan_step.h"
 
 namespace tessera::tools {
 

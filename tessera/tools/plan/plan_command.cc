@@ -1,16 +1,16 @@
-#include "tessera/tools/plan_command.h"
+#include "tessera/tools/plan/plan_command.h"
 
 #include <cstdio>
 
-#include "tessera/tools/option_use.h"
-#include "tessera/tools/plan_budget.h"
-#include "tessera/tools/plan_memory.h"
-#include "tessera/tools/plan_page.h"
-#include "tessera/tools/plan_step.h"
-#include "tessera/tools/plan_text.h"
-#include "tessera/tools/plan_why.h"
-#include "tessera/tools/step_arguments.h"
-#include "tessera/tools/usage.h"
+#include "tessera/tools/arguments/option_use.h"
+#include "tessera/tools/arguments/step_arguments.h"
+#include "tessera/tools/arguments/usage.h"
+#include "tessera/tools/plan/plan_budget.h"
+#include "tessera/tools/plan/plan_memory.h"
+#include "tessera/tools/plan/plan_page.h"
+#include "tessera/tools/plan/plan_step.h"
+#include "tessera/tools/plan/plan_text.h"
+#include "tessera/tools/plan/plan_why.h"
 
 namespace tessera::tools {
 namespace {

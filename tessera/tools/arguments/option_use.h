@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/tools/train_step.h"
+#include "tessera/tools/arguments/train_step.h"
 
 namespace tessera::tools {
 

@@ -1,6 +1,6 @@
-#include "tessera/tools/step_arguments.h"
+#include "tessera/tools/arguments/step_arguments.h"
 
-#include "tessera/tools/usage.h"
+#include "tessera/tools/arguments/usage.h"
 
 namespace tessera::tools {
 namespace {

@@ -1,6 +1,6 @@
-#include "tessera/tools/option_use.h"
+#include "tessera/tools/arguments/option_use.h"
 
-#include "tessera/tools/usage_error.h"
+#include "tessera/tools/arguments/usage_error.h"
 
 namespace tessera::tools {
 
