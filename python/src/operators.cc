@@ -83,7 +83,9 @@ void add_creation(nb::module_& m, const char* name, ir::Value (*f)(ir::Graph&, P
       extra..., doc_of(name, doc).c_str());
 }
 
-nb::object binary(ir::Value (*f)(ops::Operand, ops::Operand), nb::handle x, nb::handle y) {
+// f of two operands.
+template <typename F>
+nb::object binary(const F& f, nb::handle x, nb::handle y) {
   Operation operation;
   // A bare number takes the dtype of the other operand: one of two numbers is a tensor.
   const nb::object first = is_number(x) && is_number(y) ? nb::cast(to_tensor(x)) : nb::borrow(x);
@@ -91,51 +93,34 @@ nb::object binary(ir::Value (*f)(ops::Operand, ops::Operand), nb::handle x, nb::
   return operation.finish(f(a, b));
 }
 
-void bind_elementwise(nb::module_& m) {
+// The elementwise operators that are functions of x, or of x and y, and of nothing else.
+void bind_elementwise_of_registry(nb::module_& m) {
+  using Names = std::vector<std::string>;
   const std::string broadcasts = "Operands broadcast and are promoted; raises InvalidArgument when they cannot be.";
-  const std::pair<const char*, ir::Value (*)(ops::Operand, ops::Operand)> two[] = {
-      {"add", ops::add},
-      {"sub", ops::sub},
-      {"mul", ops::mul},
-      {"div", ops::div},
-      {"pow", ops::pow},
-      {"maximum", ops::maximum},
-      {"less", ops::less},
-      {"minimum", ops::minimum},
-      {"equal", ops::equal},
-      {"less_equal", ops::less_equal},
-      {"greater", ops::greater},
-      {"greater_equal", ops::greater_equal},
-      {"not_equal", ops::not_equal}};
-  for (const auto& [name, f] : two) {
-    m.def(
-        name, [f = f](nb::handle x, nb::handle y) { return binary(f, x, y); }, "x"_a, "y"_a,
-        doc_of(name, broadcasts).c_str());
+  for (const auto& [op, def] : ops::OpRegistry::instance().all()) {
+    if (!def.elementwise || !def.attributes.empty()) continue;
+    const std::string& name = op;
+    if (def.inputs == Names{"x"}) {
+      m.def(
+          name.c_str(),
+          [name](nb::handle x) {
+            Operation operation;
+            return operation.finish(ops::apply1(name, {operation.value(x)}));
+          },
+          "x"_a, doc_of(name.c_str(), "").c_str());
+    } else if (def.inputs == Names{"x", "y"}) {
+      const auto f = [name](const ops::Operand& x, const ops::Operand& y) { return ops::apply_broadcast(name, x, y); };
+      m.def(
+          name.c_str(), [f](nb::handle x, nb::handle y) { return binary(f, x, y); }, "x"_a, "y"_a,
+          doc_of(name.c_str(), broadcasts).c_str());
+    }
   }
-  const std::pair<const char*, ir::Value (*)(ir::Value, ir::Value)> logical[] = {
-      {"logical_and", ops::logical_and}, {"logical_or", ops::logical_or}, {"logical_xor", ops::logical_xor}};
-  for (const auto& [name, f] : logical) add_function(m, name, f, "", "x"_a, "y"_a);
-  const std::pair<const char*, ir::Value (*)(ir::Value)> one[] = {{"neg", ops::neg},
-                                                                  {"abs", ops::abs},
-                                                                  {"sign", ops::sign},
-                                                                  {"square", ops::square},
-                                                                  {"floor", ops::floor},
-                                                                  {"sqrt", ops::sqrt},
-                                                                  {"rsqrt", ops::rsqrt},
-                                                                  {"reciprocal", ops::reciprocal},
-                                                                  {"exp", ops::exp},
-                                                                  {"log", ops::log},
-                                                                  {"sin", ops::sin},
-                                                                  {"cos", ops::cos},
-                                                                  {"relu", ops::relu},
-                                                                  {"sigmoid", ops::sigmoid},
-                                                                  {"tanh", ops::tanh},
-                                                                  {"is_finite", ops::is_finite},
-                                                                  {"stop_gradient", ops::stop_gradient},
-                                                                  {"logical_not", ops::logical_not},
-                                                                  {"flatten", ops::flatten},
-                                                                  {"zeros_like", ops::zeros_like},
-                                                                  {"ones_like", ops::ones_like}};
+}
+
+void bind_elementwise(nb::module_& m) {
+  bind_elementwise_of_registry(m);
+  const std::pair<const char*, ir::Value (*)(ir::Value)> one[] = {
+      {"flatten", ops::flatten}, {"zeros_like", ops::zeros_like}, {"ones_like", ops::ones_like}};
   for (const auto& [name, f] : one) add_function(m, name, f, "", "x"_a);
   m.def(
       "select",

@@ -83,6 +83,15 @@ class Layers(unittest.TestCase):
                 folders.setdefault(path.parent.relative_to(ROOT).as_posix(), []).append(path.name)
         self.assertEqual({folder: len(files) for folder, files in folders.items() if len(files) > 30}, {}, "split it into rooms")
 
+    def test_an_elementwise_operator_has_four_files(self):
+        sources = [path for folder in ("tessera", "python/src") for path in sorted((ROOT / folder).rglob("*"))
+                   if path.suffix in (".h", ".cc") and not path.stem.endswith("_test")]
+        for name, constant in (("sin", "kSin"), ("cos", "kCos"), ("floor", "kFloor")):
+            names_it = re.compile(rf'"{name}"|\b{constant}\b(?=[^a-z])')
+            own = [str(path.relative_to(ROOT)) for path in sources if names_it.search(path.read_text())]
+            self.assertEqual(own, ["tessera/kernels/cpu/rows/row_ops.cc", "tessera/ops/defs/elementwise.cc",
+                                   "tessera/ops/functions/elementwise_functions.h", "tessera/tensor/element_op.h"], name)
+
     def test_testing_is_for_tests(self):
         include = '#include "tessera/testing/run_ranks.h"\n'
         self.assertEqual(faults_of({"tessera/comm/a_test.cc": include, "tests/laws/laws_test.cc": include, "benchmarks/a.cc": include}), [])

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/passes/fused_program.h"
@@ -8,6 +7,7 @@
 #include "tessera/compiler/passes/passes.h"
 #include "tessera/compiler/passes/rewrite.h"
 #include "tessera/ops/registry/op_def.h"
+#include "tessera/tensor/element_op.h"
 
 namespace tessera::compiler {
 namespace {
@@ -20,9 +20,7 @@ using ir::ValueId;
 
 // Programs compute in f32: a result of a half type is rounded before it is used, unless it cannot be anything else.
 bool must_round(const Graph& graph, const Node& node) {
-  static const std::set<std::string> exact = {"neg",     "abs",     "relu",   "relu_grad",
-                                              "maximum", "minimum", "select", "cast"};
-  return is_half(graph.type(node.outputs[0]).dtype) && !exact.contains(node.op);
+  return is_half(graph.type(node.outputs[0]).dtype) && !info_of(*find_element_op(*program_op(graph, node))).is_exact;
 }
 
 bool is_readable(DType dtype) {

@@ -8,6 +8,7 @@
 #include "tessera/compiler/passes/passes.h"
 #include "tessera/compiler/passes/rewrite.h"
 #include "tessera/ops/registry/op_def.h"
+#include "tessera/tensor/element_op.h"
 
 namespace tessera::compiler {
 namespace {
@@ -18,11 +19,11 @@ using ir::NodeId;
 using ir::Value;
 using ir::ValueId;
 
-// What a product can take along: the kernel applies it to each element before it is written. relu is not among them:
-// the library's kernel makes 0 of NaN, and it would hide a step that went wrong.
-bool is_epilogue(const std::string& op) {
-  return op == "add" || op == "sub" || op == "mul" || op == "div" || op == "neg" || op == "square" || op == "tanh" ||
-         op == "sigmoid" || op == "gelu" || op == "cast" || op == "bias_add";
+// What a product can take along: the kernel applies it to each element before it is written.
+bool is_epilogue(const Graph& graph, const Node& node) {
+  const auto name = program_op(graph, node);
+  const auto op = name ? find_element_op(*name) : std::nullopt;
+  return node.op == "bias_add" || (op && info_of(*op).follows_matmul);
 }
 
 bool is_fused_dtype(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16; }
@@ -72,7 +73,7 @@ class MatmulFusion {
 
   bool may_follow(NodeId product, ValueId v, NodeId n) const {
     const Node& node = graph_.node(n);
-    if (!is_epilogue(node.op) || node.outputs.size() != 1) return false;
+    if (!is_epilogue(graph_, node) || node.outputs.size() != 1) return false;
     const Type& result = graph_.type(node.outputs[0]);
     if (!(result.shape == graph_.type(v).shape) || !is_fused_dtype(result.dtype)) return false;
     if (node.op == "bias_add" && node.inputs[0] != v) return false;

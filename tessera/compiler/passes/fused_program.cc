@@ -1,8 +1,7 @@
 #include "tessera/compiler/passes/fused_program.h"
 
-#include <set>
-
 #include "tessera/base/strings.h"
+#include "tessera/tensor/element_op.h"
 
 namespace tessera::compiler {
 
@@ -12,11 +11,11 @@ using ir::NodeId;
 using ir::ValueId;
 
 std::optional<std::string> program_op(const Graph& graph, const Node& node) {
-  static const std::set<std::string> same = {
-      "neg", "abs",     "sign",    "floor",   "sqrt",      "rsqrt",        "reciprocal", "exp",   "log",
-      "sin", "cos",     "relu",    "sigmoid", "tanh",      "square",       "add",        "sub",   "mul",
-      "div", "maximum", "minimum", "pow",     "relu_grad", "sigmoid_grad", "tanh_grad",  "select"};
-  if (same.contains(node.op)) return node.op;
+  if (const auto op = find_element_op(node.op)) {
+    const ElementTypes types = info_of(*op).types;
+    const bool computes = types == ElementTypes::kNumeric || types == ElementTypes::kFloating;
+    if (computes || types == ElementTypes::kSelect) return node.op;
+  }
   if (node.op == "gelu" || node.op == "gelu_grad") {
     return std::string(node.attributes.get_bool("approximate") ? "gelu_tanh" : "gelu_erf") +
            (node.op == "gelu_grad" ? "_grad" : "");

@@ -30,7 +30,7 @@ std::optional<PreparedKernel> prepare_bias_add(const KernelRequest& request) {
   KernelRequest part = request;
   part.inputs[1] = seen.view;
   TileProgram program{.num_inputs = 2};
-  program.results = {program.add(RowOp::kAdd, 0, 1)};
+  program.results = {program.add(ElementOp::kAdd, 0, 1)};
   auto kernel = prepare_tile_program(part, std::move(program), "cpu." + request.op);
   if (kernel) std::erase_if(kernel->in_place, [](const auto& pair) { return pair.first == 1; });
   return kernel;
@@ -161,7 +161,7 @@ std::optional<PreparedKernel> prepare_scatter_add(const KernelRequest& request) 
     auto* to = static_cast<float*>(args.outputs[0].data);
     const TensorView& indices = args.inputs[1];
     const int64_t num_updates = indices.num_elements();
-    const RowFunction add = row_function(RowOp::kAdd);
+    const RowFunction add = row_function(ElementOp::kAdd);
     const int64_t elements = rows.num_rows * rows.row_size;
     if (from != to) {
       args.parallel_for(elements, kGrain, [&](int64_t begin, int64_t end) {

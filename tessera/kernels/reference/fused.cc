@@ -1,104 +1,41 @@
 // fused_elementwise, element by element: the program's text is interpreted as
 // kernels/cpu/elementwise/fused_elementwise.h states it; fused_matmul: the product in scratch memory, then that.
 #include <algorithm>
-#include <cmath>
-#include <functional>
+#include <array>
 #include <map>
 #include <sstream>
+#include <utility>
 
 #include "tessera/kernels/reference/families.h"
 #include "tessera/kernels/reference/matmul.h"
+#include "tessera/tensor/element_op.h"
 #include "tessera/tensor/kernel_chain.h"
 
 namespace tessera::kernels::reference {
 namespace {
 
-using Function = std::function<double(double, double, double)>;
+using Function = double (*)(double, double, double);
 
-template <typename T>
-double gelu_tanh_grad(T dy, T x) {
-  const T scale = std::sqrt(T(2) / std::acos(T(-1)));
-  const T t = std::tanh(scale * (x + T(0.044715) * x * x * x));
-  return dy * (T(0.5) * (1 + t) + T(0.5) * x * (1 - t * t) * scale * (1 + T(3 * 0.044715) * x * x));
-}
-template <typename T>
-double gelu_erf_grad(T dy, T x) {
-  const T cdf = T(0.5) * (1 + std::erf(x / std::sqrt(T(2))));
-  return dy * (cdf + x * std::exp(T(-0.5) * x * x) / std::sqrt(2 * std::acos(T(-1))));
+// What an element operator gives in arithmetic of T (a double holds every float, so that passing them as double changes
+// nothing).
+template <typename T, size_t kIndex>
+double run_element_op(double a, double b, double c) {
+  return static_cast<double>(
+      element_value<kElementOps[kIndex].op>(static_cast<T>(a), static_cast<T>(b), static_cast<T>(c)));
 }
 
-struct Operator {
-  int arity;
-  Function run;
-};
-
-// The operators in arithmetic of T (a double holds every float, so that passing them as double changes nothing).
 template <typename T>
-const std::map<std::string, Operator>& operators() {
-  static const auto unary = [](auto f) {
-    return Operator{1, [f](double a, double, double) { return static_cast<double>(f(static_cast<T>(a))); }};
-  };
-  static const auto binary = [](auto f) {
-    return Operator{
-        2, [f](double a, double b, double) { return static_cast<double>(f(static_cast<T>(a), static_cast<T>(b))); }};
-  };
-  static const std::map<std::string, Operator> table = {
-      {"copy", unary([](T a) { return a; })},
-      {"neg", unary([](T a) { return -a; })},
-      {"abs", unary([](T a) { return std::abs(a); })},
-      {"sign", unary([](T a) { return a > 0   ? T(1)
-                                      : a < 0 ? T(-1)
-                                              : a; })},
-      {"floor", unary([](T a) { return std::floor(a); })},
-      {"sqrt", unary([](T a) { return std::sqrt(a); })},
-      {"rsqrt", unary([](T a) { return 1 / std::sqrt(a); })},
-      {"reciprocal", unary([](T a) { return 1 / a; })},
-      {"exp", unary([](T a) { return std::exp(a); })},
-      {"log", unary([](T a) { return std::log(a); })},
-      {"sin", unary([](T a) { return std::sin(a); })},
-      {"cos", unary([](T a) { return std::cos(a); })},
-      {"relu", unary([](T a) { return a <= 0 ? T(0) : a; })},
-      {"sigmoid", unary([](T a) { return 1 / (1 + std::exp(-a)); })},
-      {"tanh", unary([](T a) { return std::tanh(a); })},
-      {"square", unary([](T a) { return a * a; })},
-      {"gelu_tanh", unary([](T a) {
-         const T scale = std::sqrt(T(2) / std::acos(T(-1)));
-         return T(0.5) * a * (1 + std::tanh(scale * (a + T(0.044715) * a * a * a)));
-       })},
-      {"gelu_erf", unary([](T a) { return T(0.5) * a * (1 + std::erf(a / std::sqrt(T(2)))); })},
-      {"is_finite", unary([](T a) { return std::isfinite(a); })},
-      {"logical_not", unary([](T a) { return a == 0; })},
-      {"round_bf16", unary([](T a) { return static_cast<float>(BFloat16(static_cast<float>(a))); })},
-      {"round_f16", unary([](T a) { return static_cast<float>(Float16(static_cast<float>(a))); })},
-      {"add", binary([](T a, T b) { return a + b; })},
-      {"sub", binary([](T a, T b) { return a - b; })},
-      {"mul", binary([](T a, T b) { return a * b; })},
-      {"div", binary([](T a, T b) { return a / b; })},
-      {"maximum", binary([](T a, T b) { return std::isnan(a) || a > b ? a : b; })},
-      {"minimum", binary([](T a, T b) { return std::isnan(a) || a < b ? a : b; })},
-      {"pow", binary([](T a, T b) { return std::pow(a, b); })},
-      {"relu_grad", binary([](T dy, T y) { return y > 0 ? dy : T(0); })},
-      {"sigmoid_grad", binary([](T dy, T y) { return dy * y * (1 - y); })},
-      {"tanh_grad", binary([](T dy, T y) { return dy * (1 - y * y); })},
-      {"gelu_tanh_grad", binary([](T dy, T x) { return gelu_tanh_grad(dy, x); })},
-      {"gelu_erf_grad", binary([](T dy, T x) { return gelu_erf_grad(dy, x); })},
-      {"equal", binary([](T a, T b) { return a == b; })},
-      {"not_equal", binary([](T a, T b) { return a != b; })},
-      {"less", binary([](T a, T b) { return a < b; })},
-      {"less_equal", binary([](T a, T b) { return a <= b; })},
-      {"greater", binary([](T a, T b) { return a > b; })},
-      {"greater_equal", binary([](T a, T b) { return a >= b; })},
-      {"logical_and", binary([](T a, T b) { return a != 0 && b != 0; })},
-      {"logical_or", binary([](T a, T b) { return a != 0 || b != 0; })},
-      {"logical_xor", binary([](T a, T b) { return (a != 0) != (b != 0); })},
-      {"select", {3, [](double a, double b, double c) { return a != 0 ? b : c; }}},
-  };
-  return table;
+Function function_of(ElementOp op) {
+  static constexpr auto kFunctions = []<size_t... kIndices>(std::index_sequence<kIndices...>) {
+    return std::array{run_element_op<T, kIndices>...};
+  }
+  (std::make_index_sequence<std::size(kElementOps)>());
+  return kFunctions[static_cast<size_t>(op)];
 }
 
 // values[i] of a program: first the inputs, then the constants and results in the order of the text.
 struct Step {
-  Function run;  // absent for a constant
+  Function run = nullptr;  // absent for a constant
   double constant = 0;
   size_t operands[3] = {0, 0, 0};
 };
@@ -138,14 +75,14 @@ Program parse(const std::string& text, size_t num_inputs, size_t num_outputs) {
       break;
     }
     words >> word;
-    const auto op = operators<T>().find(word);
-    if (op == operators<T>().end())
-      throw InvalidArgument("fused_elementwise: no operator \"{}\" in \"{}\"", word, text);
-    Step step{op->second.run};
+    const auto op = find_element_op(word);
+    if (!op) throw InvalidArgument("fused_elementwise: no operator \"{}\" in \"{}\"", word, text);
+    const ElementOpInfo& info = info_of(*op);
+    Step step{function_of<T>(*op)};
     int count = 0;
     for (; count < 3 && words >> word; ++count) step.operands[count] = operand(word);
-    if (count != op->second.arity || words >> word) {
-      throw InvalidArgument("fused_elementwise: {} takes {} operands in \"{}\"", op->first, op->second.arity, text);
+    if (count != info.arity || words >> word) {
+      throw InvalidArgument("fused_elementwise: {} takes {} operands in \"{}\"", info.name, info.arity, text);
     }
     names[name] = append(step);
   }
@@ -183,7 +120,7 @@ void run(const Program& program, const KernelArgs& args, std::span<double> value
     }
     for (const Step& step : program.steps) {
       const auto& [a, b, c] = step.operands;
-      values[next++] = step.run ? step.run(values[a], values[b], values[c]) : step.constant;
+      values[next++] = step.run != nullptr ? step.run(values[a], values[b], values[c]) : step.constant;
     }
     for (size_t o = 0; o < args.outputs.size(); ++o) {
       const TensorView& view = args.outputs[o];

@@ -100,26 +100,31 @@ struct Unary {
   Domain domain;
   double cost;
   Value (*gradient)(Value x, Value y, Value dy);  // null: nothing flows back
+  bool is_linear = false;
+  MixedPrecision precision = MixedPrecision::kFollows;
 };
 
+// A rounding error of the operand is one of many times its size in the result, or the result leaves f16's range.
+constexpr MixedPrecision kLosesDigits = MixedPrecision::kWide;
+
 const Unary kUnaries[] = {
-    {"neg", "-x.", Kind::kNumeric, Domain::kAny, kSimple, [](Value, Value, Value dy) { return -dy; }},
+    {"neg", "-x.", Kind::kNumeric, Domain::kAny, kSimple, [](Value, Value, Value dy) { return -dy; }, true},
     {"abs", "The absolute value of x.", Kind::kNumeric, Domain::kAny, kSimple,
      [](Value x, Value, Value dy) { return dy * sign(x); }},
     {"sign", "-1, 0 or 1: the sign of x; NaN stays NaN.", Kind::kNumeric, Domain::kAny, kSimple, nullptr},
-    {"stop_gradient", "x; no gradient flows back through it.", Kind::kAny, Domain::kAny, kSimple, nullptr},
+    {"stop_gradient", "x; no gradient flows back through it.", Kind::kAny, Domain::kAny, kSimple, nullptr, true},
     {"square", "x * x.", Kind::kNumeric, Domain::kAny, kSimple, [](Value x, Value, Value dy) { return dy * x * 2.0; }},
     {"floor", "The largest whole number that is not above x.", Kind::kFloating, Domain::kAny, kSimple, nullptr},
     {"sqrt", "The square root of x; NaN below 0.", Kind::kFloating, Domain::kPositive, kTranscendental,
      [](Value, Value y, Value dy) { return dy * 0.5 / y; }},
     {"rsqrt", "1 / sqrt(x).", Kind::kFloating, Domain::kPositive, kTranscendental,
-     [](Value, Value y, Value dy) { return dy * -0.5 * y * y * y; }},
+     [](Value, Value y, Value dy) { return dy * -0.5 * y * y * y; }, false, kLosesDigits},
     {"reciprocal", "1 / x.", Kind::kFloating, Domain::kPositive, kSimple,
-     [](Value, Value y, Value dy) { return -dy * y * y; }},
+     [](Value, Value y, Value dy) { return -dy * y * y; }, false, kLosesDigits},
     {"exp", "e to the power of x.", Kind::kFloating, Domain::kAny, kTranscendental,
-     [](Value, Value y, Value dy) { return dy * y; }},
+     [](Value, Value y, Value dy) { return dy * y; }, false, kLosesDigits},
     {"log", "The natural logarithm of x; NaN below 0.", Kind::kFloating, Domain::kPositive, kTranscendental,
-     [](Value x, Value, Value dy) { return dy / x; }},
+     [](Value x, Value, Value dy) { return dy / x; }, false, kLosesDigits},
     {"sin", "The sine of x, in radians.", Kind::kFloating, Domain::kAny, kTranscendental,
      [](Value x, Value, Value dy) { return dy * cos(x); }},
     {"cos", "The cosine of x, in radians.", Kind::kFloating, Domain::kAny, kTranscendental,
@@ -148,6 +153,7 @@ struct Binary {
   std::vector<std::vector<int>> linear_in;
   // The cotangents before they are reduced to the operands' shapes.
   Gradients (*gradient)(Value x, Value y, Value out, Value dy);
+  MixedPrecision precision = MixedPrecision::kFollows;
 };
 
 // The share of dy that goes to the operand for which `wins` holds; halves where they are equal.
@@ -227,13 +233,9 @@ const Binary kBinaries[] = {
        const Value dx = select(equal(y, 0), zero, y * pow(x, y - 1.0));
        const Value log_x = log(select(x > 0.0, x, 1));
        return Gradients{dy * dx, dy * select(x > 0.0, out * log_x, zero)};
-     }},
+     },
+     kLosesDigits},
 };
-
-// A rounding error of the operand is one of many times its size in the result, or the result leaves f16's range.
-bool loses_digits(const std::string& name) {
-  return name == "exp" || name == "log" || name == "pow" || name == "reciprocal" || name == "rsqrt";
-}
 
 void add_arithmetic(OpRegistry& registry) {
   for (const Unary& unary : kUnaries) {
@@ -244,8 +246,8 @@ void add_arithmetic(OpRegistry& registry) {
         return {gradient(c.inputs[0], c.outputs[0], c.cotangent(0))};
       };
     }
-    if (def.name == "neg" || def.name == "stop_gradient") def.linear_in = {{0}};
-    if (loses_digits(def.name)) def.precision = MixedPrecision::kWide;
+    if (unary.is_linear) def.linear_in = {{0}};
+    def.precision = unary.precision;
     def.examples = unary_examples(unary.kind, unary.domain, unary.gradient != nullptr);
     registry.add(std::move(def));
   }
@@ -253,7 +255,7 @@ void add_arithmetic(OpRegistry& registry) {
     OpDef def = elementwise_def(binary.name, std::string(binary.doc) + " Operands broadcast.", {"x", "y"},
                                 infer_broadcast(binary.kind), binary.cost);
     def.linear_in = binary.linear_in;
-    if (loses_digits(def.name)) def.precision = MixedPrecision::kWide;
+    def.precision = binary.precision;
     def.gradient = [gradient = binary.gradient](const GradientContext& c) -> Gradients {
       if (!is_floating(c.inputs[0].dtype())) return {Value{}, Value{}};
       const auto full = gradient(c.inputs[0], c.inputs[1], c.outputs[0], c.cotangent(0));

@@ -2,6 +2,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/ops/registry/gradient_helpers.h"
+#include "tessera/tensor/element_op.h"
 #include "tessera/tensor/tensor.h"
 
 namespace tessera::ops {
@@ -49,55 +50,20 @@ Pair unify(const std::string& op, Operand x, Operand y, bool as_floating = false
   return {cast_to(x.value(), dtype), cast_to(y.value(), dtype)};
 }
 
-Value binary(const std::string& op, Operand x, Operand y, bool as_floating = false) {
-  const auto [a, b] = unify(op, x, y, as_floating);
-  return apply1(op, {a, b});
-}
-
 }  // namespace
 
-Value add(Operand x, Operand y) { return binary("add", x, y); }
-Value sub(Operand x, Operand y) { return binary("sub", x, y); }
-Value mul(Operand x, Operand y) { return binary("mul", x, y); }
-Value div(Operand x, Operand y) { return binary("div", x, y, /*as_floating=*/true); }
-Value maximum(Operand x, Operand y) { return binary("maximum", x, y); }
-Value minimum(Operand x, Operand y) { return binary("minimum", x, y); }
-Value pow(Operand x, Operand y) { return binary("pow", x, y); }
-
-Value equal(Operand x, Operand y) { return binary("equal", x, y); }
-Value not_equal(Operand x, Operand y) { return binary("not_equal", x, y); }
-Value less(Operand x, Operand y) { return binary("less", x, y); }
-Value less_equal(Operand x, Operand y) { return binary("less_equal", x, y); }
-Value greater(Operand x, Operand y) { return binary("greater", x, y); }
-Value greater_equal(Operand x, Operand y) { return binary("greater_equal", x, y); }
-Value logical_and(Value x, Value y) { return apply1("logical_and", {x, y}); }
-Value logical_or(Value x, Value y) { return apply1("logical_or", {x, y}); }
-Value logical_xor(Value x, Value y) { return apply1("logical_xor", {x, y}); }
-Value logical_not(Value x) { return apply1("logical_not", {x}); }
+Value apply_broadcast(const std::string& op, const Operand& x, const Operand& y) {
+  const auto element = find_element_op(op);
+  const auto [a, b] = unify(op, x, y, /*as_floating=*/element && info_of(*element).types == ElementTypes::kFloating);
+  return apply1(op, {a, b});
+}
 
 Value select(Value condition, Operand x, Operand y) {
   const auto [a, b] = unify("select", x, y);
   return apply1("select", {condition, a, b});
 }
 
-Value neg(Value x) { return apply1("neg", {x}); }
-Value abs(Value x) { return apply1("abs", {x}); }
-Value sign(Value x) { return apply1("sign", {x}); }
-Value stop_gradient(Value x) { return apply1("stop_gradient", {x}); }
-Value square(Value x) { return apply1("square", {x}); }
-Value floor(Value x) { return apply1("floor", {x}); }
-Value sqrt(Value x) { return apply1("sqrt", {x}); }
-Value rsqrt(Value x) { return apply1("rsqrt", {x}); }
-Value reciprocal(Value x) { return apply1("reciprocal", {x}); }
-Value exp(Value x) { return apply1("exp", {x}); }
-Value log(Value x) { return apply1("log", {x}); }
-Value sin(Value x) { return apply1("sin", {x}); }
-Value cos(Value x) { return apply1("cos", {x}); }
-Value relu(Value x) { return apply1("relu", {x}); }
-Value sigmoid(Value x) { return apply1("sigmoid", {x}); }
-Value tanh(Value x) { return apply1("tanh", {x}); }
 Value gelu(Value x, bool approximate) { return apply1("gelu", {x}, {{"approximate", approximate}}); }
-Value is_finite(Value x) { return apply1("is_finite", {x}); }
 Value cast(Value x, DType dtype) { return cast_to(x, dtype); }
 
 }  // namespace tessera::ops

@@ -27,55 +27,58 @@ class Operand {
   std::variant<Value, double> operand_;
 };
 
-// Numbers of any numeric dtype (not bool). At least one operand must be a value.
-Value add(Operand x, Operand y);
-Value sub(Operand x, Operand y);
-Value mul(Operand x, Operand y);
+// The element operator `op` on two operands, of which at least one must be a value.
+Value apply_broadcast(const std::string& op, const Operand& x, const Operand& y);
+
+// Numbers of any numeric dtype (not bool).
+inline Value add(Operand x, Operand y) { return apply_broadcast("add", x, y); }
+inline Value sub(Operand x, Operand y) { return apply_broadcast("sub", x, y); }
+inline Value mul(Operand x, Operand y) { return apply_broadcast("mul", x, y); }
 // x / y in real numbers: integers are divided as f32.
-Value div(Operand x, Operand y);
-Value maximum(Operand x, Operand y);
-Value minimum(Operand x, Operand y);
+inline Value div(Operand x, Operand y) { return apply_broadcast("div", x, y); }
+inline Value maximum(Operand x, Operand y) { return apply_broadcast("maximum", x, y); }
+inline Value minimum(Operand x, Operand y) { return apply_broadcast("minimum", x, y); }
 // Raises x to the power of y.
-Value pow(Operand x, Operand y);
+inline Value pow(Operand x, Operand y) { return apply_broadcast("pow", x, y); }
 
 // These functions give bool.
-Value equal(Operand x, Operand y);
-Value not_equal(Operand x, Operand y);
-Value less(Operand x, Operand y);
-Value less_equal(Operand x, Operand y);
-Value greater(Operand x, Operand y);
-Value greater_equal(Operand x, Operand y);
+inline Value equal(Operand x, Operand y) { return apply_broadcast("equal", x, y); }
+inline Value not_equal(Operand x, Operand y) { return apply_broadcast("not_equal", x, y); }
+inline Value less(Operand x, Operand y) { return apply_broadcast("less", x, y); }
+inline Value less_equal(Operand x, Operand y) { return apply_broadcast("less_equal", x, y); }
+inline Value greater(Operand x, Operand y) { return apply_broadcast("greater", x, y); }
+inline Value greater_equal(Operand x, Operand y) { return apply_broadcast("greater_equal", x, y); }
 // These functions take and give bool.
-Value logical_and(Value x, Value y);
-Value logical_or(Value x, Value y);
-Value logical_xor(Value x, Value y);
-Value logical_not(Value x);
+inline Value logical_and(Value x, Value y) { return apply1("logical_and", {x, y}); }
+inline Value logical_or(Value x, Value y) { return apply1("logical_or", {x, y}); }
+inline Value logical_xor(Value x, Value y) { return apply1("logical_xor", {x, y}); }
+inline Value logical_not(Value x) { return apply1("logical_not", {x}); }
 // x where `condition` (bool) holds, else y; the three broadcast.
 Value select(Value condition, Operand x, Operand y);
 
 // These functions take any numeric dtype.
-Value neg(Value x);
-Value abs(Value x);
-Value sign(Value x);  // -1, 0 or 1
-Value square(Value x);
+inline Value neg(Value x) { return apply1("neg", {x}); }
+inline Value abs(Value x) { return apply1("abs", {x}); }
+inline Value sign(Value x) { return apply1("sign", {x}); }  // -1, 0 or 1
+inline Value square(Value x) { return apply1("square", {x}); }
 // These functions take floating dtypes only.
-Value floor(Value x);
-Value sqrt(Value x);
-Value rsqrt(Value x);  // 1 / sqrt(x)
-Value reciprocal(Value x);
-Value exp(Value x);
-Value log(Value x);
-Value sin(Value x);
-Value cos(Value x);
-Value relu(Value x);     // max(x, 0); its gradient at 0 is 0
-Value sigmoid(Value x);  // 1 / (1 + exp(-x))
-Value tanh(Value x);
+inline Value floor(Value x) { return apply1("floor", {x}); }
+inline Value sqrt(Value x) { return apply1("sqrt", {x}); }
+inline Value rsqrt(Value x) { return apply1("rsqrt", {x}); }  // 1 / sqrt(x)
+inline Value reciprocal(Value x) { return apply1("reciprocal", {x}); }
+inline Value exp(Value x) { return apply1("exp", {x}); }
+inline Value log(Value x) { return apply1("log", {x}); }
+inline Value sin(Value x) { return apply1("sin", {x}); }
+inline Value cos(Value x) { return apply1("cos", {x}); }
+inline Value relu(Value x) { return apply1("relu", {x}); }        // max(x, 0); its gradient at 0 is 0
+inline Value sigmoid(Value x) { return apply1("sigmoid", {x}); }  // 1 / (1 + exp(-x))
+inline Value tanh(Value x) { return apply1("tanh", {x}); }
 // x * Phi(x), Hendrycks and Gimpel, "Gaussian error linear units" (2016): with erf, or by their tanh approximation.
 Value gelu(Value x, bool approximate = true);
-Value is_finite(Value x);  // bool: neither infinite nor NaN
+inline Value is_finite(Value x) { return apply1("is_finite", {x}); }  // bool: neither infinite nor NaN
 
 // x, of any dtype; no gradient flows back through it.
-Value stop_gradient(Value x);
+inline Value stop_gradient(Value x) { return apply1("stop_gradient", {x}); }
 // x in another dtype (any, storage-only ones included); x itself when it has it. A cast to an integer rounds towards
 // zero and saturates, and makes 0 of NaN; a cast to bool makes true of what is not zero.
 Value cast(Value x, DType dtype);

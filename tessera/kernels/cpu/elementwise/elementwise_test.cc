@@ -178,16 +178,14 @@ TestCase fused(const char* program, std::vector<TestOperand> inputs, std::vector
 }
 
 TEST(FusedElementwise, EveryOperatorAgreesWithTheReference) {
-  for (int op = 0; op < static_cast<int>(RowOp::kCount); ++op) {
-    const RowOpInfo& info = row_op_info(static_cast<RowOp>(op));
-    ASSERT_EQ(info.op, static_cast<RowOp>(op));
+  for (const ElementOpInfo& info : kElementOps) {
     std::string program = "t0=" + std::string(info.name);
     for (int i = 0; i < info.arity; ++i) program += " a" + std::to_string(i);
     program += "; return t0";
     const bool special = info.name.find("_grad") == std::string_view::npos;
     for (const Shape& shape : kShapes) {
       const TestOperand operand{
-          {DType::kF32, shape}, TestStrides::kChannelsLast, info.op == RowOp::kPow ? 0.0 : -3.0, 3, special};
+          {DType::kF32, shape}, TestStrides::kChannelsLast, info.op == ElementOp::kPow ? 0.0 : -3.0, 3, special};
       EXPECT_TRUE(compare_with_reference(
           fused(program.c_str(), std::vector<TestOperand>(static_cast<size_t>(info.arity), operand), {operand})))
           << program;

@@ -91,9 +91,9 @@ TileProgram parse_tile_program(std::string_view text, int num_inputs, int num_ou
       program.results = operands;
       continue;
     }
-    const auto op = find_row_op(statement.words[0]);
+    const auto op = find_element_op(statement.words[0]);
     if (!op) throw InvalidArgument("fused_elementwise: \"{}\": no operator \"{}\"", statement.text, statement.words[0]);
-    const auto arity = static_cast<size_t>(row_op_info(*op).arity);
+    const auto arity = static_cast<size_t>(info_of(*op).arity);
     if (operands.size() != arity) {
       throw InvalidArgument("fused_elementwise: \"{}\": {} takes {} operands, got {}", statement.text,
                             statement.words[0], arity, operands.size());

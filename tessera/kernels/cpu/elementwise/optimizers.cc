@@ -32,11 +32,11 @@ struct Update {
     loss_scale = program.constant(scale);
     weight_decay = program.constant(decay);
   }
-  int add(int a, int b) { return program.add(RowOp::kAdd, a, b); }
-  int sub(int a, int b) { return program.add(RowOp::kSub, a, b); }
-  int mul(int a, int b) { return program.add(RowOp::kMul, a, b); }
-  int div(int a, int b) { return program.add(RowOp::kDiv, a, b); }
-  int sqrt(int a) { return program.add(RowOp::kSqrt, a); }
+  int add(int a, int b) { return program.add(ElementOp::kAdd, a, b); }
+  int sub(int a, int b) { return program.add(ElementOp::kSub, a, b); }
+  int mul(int a, int b) { return program.add(ElementOp::kMul, a, b); }
+  int div(int a, int b) { return program.add(ElementOp::kDiv, a, b); }
+  int sqrt(int a) { return program.add(ElementOp::kSqrt, a); }
   // grad / loss_scale, and that + weight_decay * param
   int unscaled(int grad) { return scales ? div(grad, loss_scale) : grad; }
   int decayed(int grad, int param) {
@@ -69,12 +69,12 @@ std::optional<PreparedKernel> prepare_sgd(const KernelRequest& request) {
   const int kept = u.program.constant(1 - request.attributes.get_double("dampening"));
   const int g = u.decayed(kGrad, kParam);
   const int next = u.add(u.mul(kMomentum, kAccum), u.mul(kept, g));
-  const int accum = u.program.add(RowOp::kSelect, kFirst, g, next);
+  const int accum = u.program.add(ElementOp::kSelect, kFirst, g, next);
   const bool nesterov = request.attributes.get_bool("nesterov");
   const int direction = nesterov ? u.add(g, u.mul(kMomentum, accum)) : accum;
   // Without momentum the accumulator is neither used nor changed.
-  const int param = u.sub(kParam, u.mul(kRate, u.program.add(RowOp::kSelect, kMomentum, direction, g)));
-  const int kept_accum = u.program.add(RowOp::kSelect, kMomentum, accum, kAccum);
+  const int param = u.sub(kParam, u.mul(kRate, u.program.add(ElementOp::kSelect, kMomentum, direction, g)));
+  const int kept_accum = u.program.add(ElementOp::kSelect, kMomentum, accum, kAccum);
   return finish(request, std::move(u), {param, kept_accum});
 }
 

@@ -45,17 +45,17 @@ class EpilogueMaker {
  private:
   bool add(const TileInstruction& instruction, int product, bool first) {
     switch (instruction.op) {
-      case RowOp::kGeluTanh: return unary(algorithm::eltwise_gelu_tanh, instruction, product);
-      case RowOp::kGeluErf: return unary(algorithm::eltwise_gelu_erf, instruction, product);
-      case RowOp::kTanh: return unary(algorithm::eltwise_tanh, instruction, product);
-      case RowOp::kSigmoid: return unary(algorithm::eltwise_logistic, instruction, product);
-      case RowOp::kSquare: return unary(algorithm::eltwise_square, instruction, product);
-      case RowOp::kNeg: return instruction.a == product && linear(-1, 0);
-      case RowOp::kCopy: return instruction.a == product;
-      case RowOp::kAdd:
-      case RowOp::kSub:
-      case RowOp::kMul:
-      case RowOp::kDiv: return binary(instruction, product, first);
+      case ElementOp::kGeluTanh: return unary(algorithm::eltwise_gelu_tanh, instruction, product);
+      case ElementOp::kGeluErf: return unary(algorithm::eltwise_gelu_erf, instruction, product);
+      case ElementOp::kTanh: return unary(algorithm::eltwise_tanh, instruction, product);
+      case ElementOp::kSigmoid: return unary(algorithm::eltwise_logistic, instruction, product);
+      case ElementOp::kSquare: return unary(algorithm::eltwise_square, instruction, product);
+      case ElementOp::kNeg: return instruction.a == product && linear(-1, 0);
+      case ElementOp::kCopy: return instruction.a == product;
+      case ElementOp::kAdd:
+      case ElementOp::kSub:
+      case ElementOp::kMul:
+      case ElementOp::kDiv: return binary(instruction, product, first);
       // relu among them: oneDNN's makes 0 of NaN.
       default: return false;
     }
@@ -76,14 +76,14 @@ class EpilogueMaker {
     const bool reversed = instruction.b == product;  // other - product
     const int other = reversed ? instruction.a : instruction.b;
     if (!reversed && instruction.a != product) return false;
-    const RowOp op = instruction.op;
+    const ElementOp op = instruction.op;
     if (other >= program_.num_inputs) {
       const int constant = other - program_.num_inputs;
       if (constant >= static_cast<int>(program_.constants.size())) return false;  // a result of before
       const float number = program_.constants[static_cast<size_t>(constant)];
-      if (op == RowOp::kAdd) return linear(1, number);
-      if (op == RowOp::kMul) return linear(number, 0);
-      if (op == RowOp::kSub) return reversed ? linear(-1, number) : linear(1, -number);
+      if (op == ElementOp::kAdd) return linear(1, number);
+      if (op == ElementOp::kMul) return linear(number, 0);
+      if (op == ElementOp::kSub) return reversed ? linear(-1, number) : linear(1, -number);
       return !reversed && linear(1 / number, 0);
     }
     if (other == 0) return false;  // the product with itself
@@ -91,19 +91,19 @@ class EpilogueMaker {
     const auto desc = value_desc(request_.inputs[input]);
     if (!desc) return false;
     const auto dims = desc->get_dims();
-    if (first && op == RowOp::kAdd && dims[0] == 1 && dims[1] == request_.outputs[0].shape[1]) {
+    if (first && op == ElementOp::kAdd && dims[0] == 1 && dims[1] == request_.outputs[0].shape[1]) {
       epilogue_.bias = *desc;
       epilogue_.values.push_back({input, DNNL_ARG_BIAS, *desc});
       return true;
     }
-    if (reversed && op == RowOp::kDiv) return false;
-    if (reversed && op == RowOp::kSub) linear(-1, 0);
-    const bool adds = op == RowOp::kAdd || (reversed && op == RowOp::kSub);
+    if (reversed && op == ElementOp::kDiv) return false;
+    if (reversed && op == ElementOp::kSub) linear(-1, 0);
+    const bool adds = op == ElementOp::kAdd || (reversed && op == ElementOp::kSub);
     const int argument = DNNL_ARG_ATTR_MULTIPLE_POST_OP(post_ops_.len()) | DNNL_ARG_SRC_1;
-    post_ops_.append_binary(adds                ? algorithm::binary_add
-                            : op == RowOp::kSub ? algorithm::binary_sub
-                            : op == RowOp::kMul ? algorithm::binary_mul
-                                                : algorithm::binary_div,
+    post_ops_.append_binary(adds                    ? algorithm::binary_add
+                            : op == ElementOp::kSub ? algorithm::binary_sub
+                            : op == ElementOp::kMul ? algorithm::binary_mul
+                                                    : algorithm::binary_div,
                             *desc);
     epilogue_.values.push_back({input, argument, *desc});
     return true;

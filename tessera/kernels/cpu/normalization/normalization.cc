@@ -56,10 +56,10 @@ std::optional<PreparedKernel> prepare_batch_norm(const KernelRequest& request) {
   return per_group(request, 1, [&](const BatchNormGroups::Group&) {
     TileProgram p{.num_inputs = 5};
     const int eps = p.constant(request.attributes.get_double("eps"));
-    const int inverse = p.add(RowOp::kRsqrt, p.add(RowOp::kAdd, kVariance, eps));
-    const int scale = p.add(RowOp::kMul, kGamma, inverse);
-    const int scaled = p.add(RowOp::kMul, p.add(RowOp::kSub, kX, kMean), scale);
-    p.results = {p.add(RowOp::kAdd, scaled, kBeta)};
+    const int inverse = p.add(ElementOp::kRsqrt, p.add(ElementOp::kAdd, kVariance, eps));
+    const int scale = p.add(ElementOp::kMul, kGamma, inverse);
+    const int scaled = p.add(ElementOp::kMul, p.add(ElementOp::kSub, kX, kMean), scale);
+    p.results = {p.add(ElementOp::kAdd, scaled, kBeta)};
     return p;
   });
 }
@@ -70,13 +70,13 @@ std::optional<PreparedKernel> prepare_grad_input(const KernelRequest& request) {
     TileProgram p{.num_inputs = 7};
     const int eps = p.constant(request.attributes.get_double("eps"));
     const int count = p.constant(group.count);
-    const int inverse = p.add(RowOp::kRsqrt, p.add(RowOp::kAdd, kVariance, eps));
-    const int scale = p.add(RowOp::kMul, kGamma, inverse);
-    const int shift = p.add(RowOp::kDiv, kSumDy, count);
-    const int slope = p.add(RowOp::kDiv, p.add(RowOp::kMul, kSumDyXhat, inverse), count);
-    const int centred = p.add(RowOp::kSub, kX, kMean);
-    const int rest = p.add(RowOp::kSub, p.add(RowOp::kSub, kDy, shift), p.add(RowOp::kMul, centred, slope));
-    p.results = {p.add(RowOp::kMul, scale, rest)};
+    const int inverse = p.add(ElementOp::kRsqrt, p.add(ElementOp::kAdd, kVariance, eps));
+    const int scale = p.add(ElementOp::kMul, kGamma, inverse);
+    const int shift = p.add(ElementOp::kDiv, kSumDy, count);
+    const int slope = p.add(ElementOp::kDiv, p.add(ElementOp::kMul, kSumDyXhat, inverse), count);
+    const int centred = p.add(ElementOp::kSub, kX, kMean);
+    const int rest = p.add(ElementOp::kSub, p.add(ElementOp::kSub, kDy, shift), p.add(ElementOp::kMul, centred, slope));
+    p.results = {p.add(ElementOp::kMul, scale, rest)};
     return p;
   });
 }
@@ -88,7 +88,7 @@ std::optional<PreparedKernel> prepare_moving_average(const KernelRequest& reques
     TileProgram p{.num_inputs = 2};
     const int keep = p.constant(momentum);
     const int take = p.constant((1 - momentum) * scale);
-    p.results = {p.add(RowOp::kAdd, p.add(RowOp::kMul, keep, 0), p.add(RowOp::kMul, take, 1))};
+    p.results = {p.add(ElementOp::kAdd, p.add(ElementOp::kMul, keep, 0), p.add(ElementOp::kMul, take, 1))};
     return p;
   };
   const std::string name = "cpu." + request.op;

@@ -22,51 +22,51 @@ HWY_INLINE VF from_mask(MF mask) { return hn::IfThenElseZero(mask, vset(1.0F)); 
 HWY_INLINE MF differ(VF a, VF b) { return hn::Not(hn::Eq(a, b)); }
 HWY_INLINE MF is_nonzero(VF x) { return differ(x, hn::Zero(DF())); }
 
-template <RowOp kOp>
+template <ElementOp kOp>
 HWY_INLINE VF apply(VF a) {
   const VF zero = hn::Zero(DF());
   const VF one = vset(1.0F);
-  if constexpr (kOp == RowOp::kCopy) return a;
-  if constexpr (kOp == RowOp::kNeg) return hn::Neg(a);
-  if constexpr (kOp == RowOp::kAbs) return hn::Abs(a);
-  if constexpr (kOp == RowOp::kSign) {
+  if constexpr (kOp == ElementOp::kCopy) return a;
+  if constexpr (kOp == ElementOp::kNeg) return hn::Neg(a);
+  if constexpr (kOp == ElementOp::kAbs) return hn::Abs(a);
+  if constexpr (kOp == ElementOp::kSign) {
     const VF positive = hn::IfThenElse(hn::Gt(a, zero), one, a);  // a itself where it is 0 or NaN
     return hn::IfThenElse(hn::Lt(a, zero), hn::Neg(one), positive);
   }
-  if constexpr (kOp == RowOp::kFloor) return hn::Floor(a);
-  if constexpr (kOp == RowOp::kSqrt) return hn::Sqrt(a);
-  if constexpr (kOp == RowOp::kRsqrt) return hn::Div(one, hn::Sqrt(a));
-  if constexpr (kOp == RowOp::kReciprocal) return hn::Div(one, a);
-  if constexpr (kOp == RowOp::kExp) return vexp(a);
-  if constexpr (kOp == RowOp::kLog) return vlog(a);
-  if constexpr (kOp == RowOp::kSin) return vsin(a);
-  if constexpr (kOp == RowOp::kCos) return vcos(a);
-  if constexpr (kOp == RowOp::kRelu) return hn::IfThenElse(hn::Le(a, zero), zero, a);
-  if constexpr (kOp == RowOp::kSigmoid) return vsigmoid(a);
-  if constexpr (kOp == RowOp::kTanh) return vtanh(a);
-  if constexpr (kOp == RowOp::kSquare) return hn::Mul(a, a);
-  if constexpr (kOp == RowOp::kGeluTanh) return vgelu_tanh(a);
-  if constexpr (kOp == RowOp::kGeluErf) return vgelu_erf(a);
-  if constexpr (kOp == RowOp::kIsFinite) {
+  if constexpr (kOp == ElementOp::kFloor) return hn::Floor(a);
+  if constexpr (kOp == ElementOp::kSqrt) return hn::Sqrt(a);
+  if constexpr (kOp == ElementOp::kRsqrt) return hn::Div(one, hn::Sqrt(a));
+  if constexpr (kOp == ElementOp::kReciprocal) return hn::Div(one, a);
+  if constexpr (kOp == ElementOp::kExp) return vexp(a);
+  if constexpr (kOp == ElementOp::kLog) return vlog(a);
+  if constexpr (kOp == ElementOp::kSin) return vsin(a);
+  if constexpr (kOp == ElementOp::kCos) return vcos(a);
+  if constexpr (kOp == ElementOp::kRelu) return hn::IfThenElse(hn::Le(a, zero), zero, a);
+  if constexpr (kOp == ElementOp::kSigmoid) return vsigmoid(a);
+  if constexpr (kOp == ElementOp::kTanh) return vtanh(a);
+  if constexpr (kOp == ElementOp::kSquare) return hn::Mul(a, a);
+  if constexpr (kOp == ElementOp::kGeluTanh) return vgelu_tanh(a);
+  if constexpr (kOp == ElementOp::kGeluErf) return vgelu_erf(a);
+  if constexpr (kOp == ElementOp::kIsFinite) {
     return from_mask(hn::Lt(hn::Abs(a), vset(std::numeric_limits<float>::infinity())));
   }
-  if constexpr (kOp == RowOp::kLogicalNot) return from_mask(hn::Eq(a, zero));
-  if constexpr (kOp == RowOp::kRoundBF16) return vround_bf16(a);
-  if constexpr (kOp == RowOp::kRoundF16) return vfrom_f16_bits(vto_f16_bits(a));
+  if constexpr (kOp == ElementOp::kLogicalNot) return from_mask(hn::Eq(a, zero));
+  if constexpr (kOp == ElementOp::kRoundBF16) return vround_bf16(a);
+  if constexpr (kOp == ElementOp::kRoundF16) return vfrom_f16_bits(vto_f16_bits(a));
 }
 
-template <RowOp kOp>
+template <ElementOp kOp>
 HWY_INLINE VF apply(VF a, VF b) {
   const VF zero = hn::Zero(DF());
   const VF one = vset(1.0F);
-  if constexpr (kOp == RowOp::kAdd) return hn::Add(a, b);
-  if constexpr (kOp == RowOp::kSub) return hn::Sub(a, b);
-  if constexpr (kOp == RowOp::kMul) return hn::Mul(a, b);
-  if constexpr (kOp == RowOp::kDiv) return hn::Div(a, b);
+  if constexpr (kOp == ElementOp::kAdd) return hn::Add(a, b);
+  if constexpr (kOp == ElementOp::kSub) return hn::Sub(a, b);
+  if constexpr (kOp == ElementOp::kMul) return hn::Mul(a, b);
+  if constexpr (kOp == ElementOp::kDiv) return hn::Div(a, b);
   // The comparison is false where b is NaN, which then is the result.
-  if constexpr (kOp == RowOp::kMaximum) return vkeep_nan(a, hn::IfThenElse(hn::Gt(a, b), a, b));
-  if constexpr (kOp == RowOp::kMinimum) return vkeep_nan(a, hn::IfThenElse(hn::Lt(a, b), a, b));
-  if constexpr (kOp == RowOp::kPow) {
+  if constexpr (kOp == ElementOp::kMaximum) return vkeep_nan(a, hn::IfThenElse(hn::Gt(a, b), a, b));
+  if constexpr (kOp == ElementOp::kMinimum) return vkeep_nan(a, hn::IfThenElse(hn::Lt(a, b), a, b));
+  if constexpr (kOp == ElementOp::kPow) {
     const DF d;
     HWY_ALIGN float x[HWY_MAX_BYTES / sizeof(float)];
     HWY_ALIGN float y[HWY_MAX_BYTES / sizeof(float)];
@@ -75,30 +75,30 @@ HWY_INLINE VF apply(VF a, VF b) {
     for (size_t i = 0; i < hn::Lanes(d); ++i) x[i] = std::pow(x[i], y[i]);
     return hn::Load(d, x);
   }
-  if constexpr (kOp == RowOp::kReluGrad) return hn::IfThenElseZero(hn::Gt(b, zero), a);
-  if constexpr (kOp == RowOp::kSigmoidGrad) return hn::Mul(hn::Mul(a, b), hn::Sub(one, b));
-  if constexpr (kOp == RowOp::kTanhGrad) return hn::Mul(a, hn::NegMulAdd(b, b, one));
-  if constexpr (kOp == RowOp::kGeluTanhGrad) return vgelu_tanh_grad(a, b);
-  if constexpr (kOp == RowOp::kGeluErfGrad) return vgelu_erf_grad(a, b);
-  if constexpr (kOp == RowOp::kEqual) return from_mask(hn::Eq(a, b));
-  if constexpr (kOp == RowOp::kNotEqual) return from_mask(differ(a, b));
-  if constexpr (kOp == RowOp::kLess) return from_mask(hn::Lt(a, b));
-  if constexpr (kOp == RowOp::kLessEqual) return from_mask(hn::Le(a, b));
-  if constexpr (kOp == RowOp::kGreater) return from_mask(hn::Gt(a, b));
-  if constexpr (kOp == RowOp::kGreaterEqual) return from_mask(hn::Ge(a, b));
-  if constexpr (kOp == RowOp::kLogicalAnd) return from_mask(hn::And(is_nonzero(a), is_nonzero(b)));
-  if constexpr (kOp == RowOp::kLogicalOr) return from_mask(hn::Or(is_nonzero(a), is_nonzero(b)));
-  if constexpr (kOp == RowOp::kLogicalXor) return from_mask(hn::Xor(is_nonzero(a), is_nonzero(b)));
+  if constexpr (kOp == ElementOp::kReluGrad) return hn::IfThenElseZero(hn::Gt(b, zero), a);
+  if constexpr (kOp == ElementOp::kSigmoidGrad) return hn::Mul(hn::Mul(a, b), hn::Sub(one, b));
+  if constexpr (kOp == ElementOp::kTanhGrad) return hn::Mul(a, hn::NegMulAdd(b, b, one));
+  if constexpr (kOp == ElementOp::kGeluTanhGrad) return vgelu_tanh_grad(a, b);
+  if constexpr (kOp == ElementOp::kGeluErfGrad) return vgelu_erf_grad(a, b);
+  if constexpr (kOp == ElementOp::kEqual) return from_mask(hn::Eq(a, b));
+  if constexpr (kOp == ElementOp::kNotEqual) return from_mask(differ(a, b));
+  if constexpr (kOp == ElementOp::kLess) return from_mask(hn::Lt(a, b));
+  if constexpr (kOp == ElementOp::kLessEqual) return from_mask(hn::Le(a, b));
+  if constexpr (kOp == ElementOp::kGreater) return from_mask(hn::Gt(a, b));
+  if constexpr (kOp == ElementOp::kGreaterEqual) return from_mask(hn::Ge(a, b));
+  if constexpr (kOp == ElementOp::kLogicalAnd) return from_mask(hn::And(is_nonzero(a), is_nonzero(b)));
+  if constexpr (kOp == ElementOp::kLogicalOr) return from_mask(hn::Or(is_nonzero(a), is_nonzero(b)));
+  if constexpr (kOp == ElementOp::kLogicalXor) return from_mask(hn::Xor(is_nonzero(a), is_nonzero(b)));
 }
 
-template <RowOp kOp>
+template <ElementOp kOp>
 HWY_INLINE VF apply(VF a, VF b, VF c) {
   return hn::IfThenElse(is_nonzero(a), b, c);
 }
 
-constexpr int arity(RowOp op) { return op < RowOp::kAdd ? 1 : op < RowOp::kSelect ? 2 : 3; }
+constexpr int arity(ElementOp op) { return info_of(op).arity; }
 
-template <RowOp kOp>
+template <ElementOp kOp>
 HWY_INLINE VF apply_at(const float* a, const float* b, const float* c) {
   const DF d;
   if constexpr (arity(kOp) == 1) return apply<kOp>(hn::LoadU(d, a));
@@ -106,7 +106,7 @@ HWY_INLINE VF apply_at(const float* a, const float* b, const float* c) {
   if constexpr (arity(kOp) == 3) return apply<kOp>(hn::LoadU(d, a), hn::LoadU(d, b), hn::LoadU(d, c));
 }
 
-template <RowOp kOp>
+template <ElementOp kOp>
 void row(const float* a, const float* b, const float* c, float* y, size_t n) {
   const DF d;
   const size_t lanes = hn::Lanes(d);
@@ -212,13 +212,13 @@ void store_bool(const float* from, void* to, size_t n) {
 
 template <size_t... kOps>
 constexpr std::array<RowFunction, sizeof...(kOps)> make_table(std::index_sequence<kOps...>) {
-  return {row<static_cast<RowOp>(kOps)>...};
+  return {row<static_cast<ElementOp>(kOps)>...};
 }
 
 }  // namespace
 
-RowFunction get_row_function(RowOp op) {
-  static constexpr auto table = make_table(std::make_index_sequence<static_cast<size_t>(RowOp::kCount)>());
+RowFunction get_row_function(ElementOp op) {
+  static constexpr auto table = make_table(std::make_index_sequence<std::size(kElementOps)>());
   return table[static_cast<size_t>(op)];
 }
 RowLoad get_row_load(DType dtype) {
@@ -254,66 +254,9 @@ HWY_EXPORT(get_row_function);
 HWY_EXPORT(get_row_load);
 HWY_EXPORT(get_row_store);
 
-constexpr RowOpInfo kInfo[] = {
-    {RowOp::kCopy, "copy", 1},
-    {RowOp::kNeg, "neg", 1},
-    {RowOp::kAbs, "abs", 1},
-    {RowOp::kSign, "sign", 1},
-    {RowOp::kFloor, "floor", 1},
-    {RowOp::kSqrt, "sqrt", 1},
-    {RowOp::kRsqrt, "rsqrt", 1},
-    {RowOp::kReciprocal, "reciprocal", 1},
-    {RowOp::kExp, "exp", 1},
-    {RowOp::kLog, "log", 1},
-    {RowOp::kSin, "sin", 1},
-    {RowOp::kCos, "cos", 1},
-    {RowOp::kRelu, "relu", 1},
-    {RowOp::kSigmoid, "sigmoid", 1},
-    {RowOp::kTanh, "tanh", 1},
-    {RowOp::kSquare, "square", 1},
-    {RowOp::kGeluTanh, "gelu_tanh", 1},
-    {RowOp::kGeluErf, "gelu_erf", 1},
-    {RowOp::kIsFinite, "is_finite", 1},
-    {RowOp::kLogicalNot, "logical_not", 1},
-    {RowOp::kRoundBF16, "round_bf16", 1},
-    {RowOp::kRoundF16, "round_f16", 1},
-    {RowOp::kAdd, "add", 2},
-    {RowOp::kSub, "sub", 2},
-    {RowOp::kMul, "mul", 2},
-    {RowOp::kDiv, "div", 2},
-    {RowOp::kMaximum, "maximum", 2},
-    {RowOp::kMinimum, "minimum", 2},
-    {RowOp::kPow, "pow", 2},
-    {RowOp::kReluGrad, "relu_grad", 2},
-    {RowOp::kSigmoidGrad, "sigmoid_grad", 2},
-    {RowOp::kTanhGrad, "tanh_grad", 2},
-    {RowOp::kGeluTanhGrad, "gelu_tanh_grad", 2},
-    {RowOp::kGeluErfGrad, "gelu_erf_grad", 2},
-    {RowOp::kEqual, "equal", 2},
-    {RowOp::kNotEqual, "not_equal", 2},
-    {RowOp::kLess, "less", 2},
-    {RowOp::kLessEqual, "less_equal", 2},
-    {RowOp::kGreater, "greater", 2},
-    {RowOp::kGreaterEqual, "greater_equal", 2},
-    {RowOp::kLogicalAnd, "logical_and", 2},
-    {RowOp::kLogicalOr, "logical_or", 2},
-    {RowOp::kLogicalXor, "logical_xor", 2},
-    {RowOp::kSelect, "select", 3},
-};
-static_assert(std::size(kInfo) == static_cast<size_t>(RowOp::kCount));
-
 }  // namespace
 
-const RowOpInfo& row_op_info(RowOp op) { return kInfo[static_cast<size_t>(op)]; }
-
-std::optional<RowOp> find_row_op(std::string_view name) {
-  for (const RowOpInfo& info : kInfo) {
-    if (info.name == name) return info.op;
-  }
-  return std::nullopt;
-}
-
-RowFunction row_function(RowOp op) { return HWY_DYNAMIC_DISPATCH(get_row_function)(op); }
+RowFunction row_function(ElementOp op) { return HWY_DYNAMIC_DISPATCH(get_row_function)(op); }
 RowLoad row_load(DType dtype) { return HWY_DYNAMIC_DISPATCH(get_row_load)(dtype); }
 RowStore row_store(DType dtype) { return HWY_DYNAMIC_DISPATCH(get_row_store)(dtype); }
 

@@ -1,36 +1,14 @@
-// Row operations: what the elementwise kernels do to a run of floats, compiled for several instruction sets of which
-// the best that this machine has is taken at run time. Everything is computed in f32; the conversions read and write
-// the other dtypes. NaN propagates through every operation (maximum and relu included); comparisons give 1 or 0.
+// Element operators on rows: what the elementwise kernels do to a run of floats, compiled for several instruction sets
+// of which the best that this machine has is taken at run time. Everything is computed in f32; the conversions read and
+// write the other dtypes. NaN propagates through every operation (maximum and relu included); comparisons give 1 or 0.
 #pragma once
 
 #include <cstddef>
-#include <optional>
-#include <string_view>
 
 #include "tessera/tensor/dtype.h"
+#include "tessera/tensor/element_op.h"
 
 namespace tessera::kernels::cpu {
-
-enum class RowOp {
-  // clang-format off
-  kCopy, kNeg, kAbs, kSign, kFloor, kSqrt, kRsqrt, kReciprocal, kExp, kLog, kSin, kCos, kRelu, kSigmoid, kTanh,
-  kSquare, kGeluTanh, kGeluErf, kIsFinite, kLogicalNot, kRoundBF16, kRoundF16,
-  kAdd, kSub, kMul, kDiv, kMaximum, kMinimum, kPow, kReluGrad, kSigmoidGrad, kTanhGrad, kGeluTanhGrad, kGeluErfGrad,
-  kEqual, kNotEqual, kLess, kLessEqual, kGreater, kGreaterEqual, kLogicalAnd, kLogicalOr, kLogicalXor,
-  kSelect,
-  // clang-format on
-  kCount
-};
-
-struct RowOpInfo {
-  RowOp op;
-  std::string_view name;  // in programs; the operator's name where there is one
-  int arity;
-};
-
-// The table is indexed by the operator: row_op_info(op).op == op.
-const RowOpInfo& row_op_info(RowOp op);
-std::optional<RowOp> find_row_op(std::string_view name);
 
 // y[i] = op(a[i], b[i], c[i]) for i < n; operands beyond the arity are not read. y may be one of the operands.
 using RowFunction = void (*)(const float* a, const float* b, const float* c, float* y, size_t n);
@@ -39,7 +17,7 @@ using RowFunction = void (*)(const float* a, const float* b, const float* c, flo
 using RowLoad = void (*)(const void* from, float* to, size_t n);
 using RowStore = void (*)(const float* from, void* to, size_t n);
 
-RowFunction row_function(RowOp op);
+RowFunction row_function(ElementOp op);
 // nullptr for dtypes that f32 does not stand in for: only f32 bf16 f16 u8 bool.
 RowLoad row_load(DType dtype);
 RowStore row_store(DType dtype);

@@ -332,7 +332,7 @@ void separate_results(TileProgram& program) {
   std::vector<int> taken;
   for (int& slot : program.results) {
     if (slot < first_result || std::find(taken.begin(), taken.end(), slot) != taken.end()) {
-      slot = program.add(RowOp::kCopy, slot);
+      slot = program.add(ElementOp::kCopy, slot);
     }
     taken.push_back(slot);
   }

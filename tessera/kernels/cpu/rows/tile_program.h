@@ -15,7 +15,7 @@ namespace tessera::kernels::cpu {
 
 // A slot names a value: the inputs first, then the constants, then the result of each instruction, in order.
 struct TileInstruction {
-  RowOp op;
+  ElementOp op;
   int a = -1;
   int b = -1;
   int c = -1;
@@ -33,7 +33,7 @@ struct TileProgram {
     return num_inputs + static_cast<int>(constants.size()) - 1;
   }
   // Adds an instruction and returns its slot.
-  int add(RowOp op, int a, int b = -1, int c = -1) {
+  int add(ElementOp op, int a, int b = -1, int c = -1) {
     instructions.push_back({op, a, b, c});
     return num_inputs + static_cast<int>(constants.size() + instructions.size()) - 1;
   }
