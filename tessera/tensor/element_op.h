@@ -139,7 +139,7 @@ C element_value(C a, [[maybe_unused]] C b = {}, [[maybe_unused]] C c = {}) {
   using enum ElementOp;
   constexpr bool kIsFloat = std::is_floating_point_v<C>;
   const auto truth = [](bool holds) { return static_cast<C>(holds); };
-  // All dtypes.
+  // These take every dtype.
   if constexpr (kOp == kCopy) return a;
   if constexpr (kOp == kEqual) return truth(a == b);
   if constexpr (kOp == kNotEqual) return truth(a != b);
@@ -152,7 +152,7 @@ C element_value(C a, [[maybe_unused]] C b = {}, [[maybe_unused]] C c = {}) {
   if constexpr (kOp == kLogicalOr) return truth(a != C(0) || b != C(0));
   if constexpr (kOp == kLogicalXor) return truth((a != C(0)) != (b != C(0)));
   if constexpr (kOp == kSelect) return a != C(0) ? b : c;
-  // Numeric ones.
+  // These take numbers.
   if constexpr (kOp == kAdd) return element::wrapping(a, b, [](auto x, auto y) { return x + y; });
   if constexpr (kOp == kSub) return element::wrapping(a, b, [](auto x, auto y) { return x - y; });
   if constexpr (kOp == kMul) return element::wrapping(a, b, [](auto x, auto y) { return x * y; });
@@ -180,7 +180,7 @@ C element_value(C a, [[maybe_unused]] C b = {}, [[maybe_unused]] C c = {}) {
     }
     return result;
   }
-  // Floating ones.
+  // These take floating dtypes only.
   if constexpr (kIsFloat) {
     constexpr C kSlope = C(0.044715);
     constexpr C kSqrtTwoOverPi = C(0.797884560802865355879892119868763737);
