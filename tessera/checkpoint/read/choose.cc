@@ -12,14 +12,11 @@
 namespace tessera::checkpoint {
 namespace {
 
-struct Candidate {
-  std::string path;
-  CheckpointPosition position;
-  int64_t successor = 0;  // N of CKP_N
-};
+constexpr std::string_view kSuffix = ".ckpt";
 
-// Whether the manifest is right is found out when the checkpoint's turn comes.
-CheckpointPosition position_of(FileSystem& files, const std::string& path, const CheckpointName& name) {
+// The manifest's, else the name's, else the beginning. Whether the manifest is right is found out when the checkpoint's
+// turn comes.
+CheckpointPosition position_of(FileSystem& files, const std::string& path, const std::optional<CheckpointName>& name) {
   for (const auto& manifest_file : {manifest_path(path), pending_manifest_path(path)}) {
     if (!files.exists(manifest_file)) continue;
     try {
@@ -28,37 +25,32 @@ CheckpointPosition position_of(FileSystem& files, const std::string& path, const
     } catch (const Error&) {
     }
   }
-  return {name.epoch, name.step_in_epoch};
+  return name ? CheckpointPosition{name->epoch, name->step_in_epoch} : CheckpointPosition{};
 }
 
-// Of a converted checkpoint, and of others that name no step, the manifest says which it is; without one nothing shows
-// that it is a checkpoint at all.
-std::optional<CheckpointName> name_of(FileSystem& files, const std::string& folder, const std::string& file_name) {
-  constexpr std::string_view kSuffix = ".ckpt";
-  if (auto name = parse_checkpoint_name(file_name)) return name;
-  const auto path = join_path(folder, file_name);
-  if (!file_name.ends_with(kSuffix)) return std::nullopt;
-  if (!files.exists(manifest_path(path)) && !files.exists(pending_manifest_path(path))) return std::nullopt;
-  const auto prefix = prefix_of_rank(file_name, rank_of_folder(base_name(parent_path(path))));
-  return CheckpointName{prefix.value_or(file_name.substr(0, file_name.size() - kSuffix.size()))};
+// Of a converted checkpoint, and of others that name no step, it is the file's name.
+std::string prefix_of(const std::string& directory, const std::string& file_name,
+                      const std::optional<CheckpointName>& name) {
+  if (name) return name->prefix;
+  const auto prefix = prefix_of_rank(file_name, rank_of_folder(base_name(directory)));
+  return prefix.value_or(file_name.substr(0, file_name.size() - kSuffix.size()));
 }
 
-std::vector<Candidate> candidates_newest_first(FileSystem& files, const std::string& directory,
-                                               const std::string& prefix) {
-  std::vector<Candidate> candidates;
-  if (!files.is_directory(directory)) return candidates;
-  const auto folder = folder_of_checkpoints(files, directory);
-  for (const auto& file_name : files.list(folder)) {
-    const auto name = name_of(files, folder, file_name);
-    if (!name) continue;
-    const auto successor = prefix.empty() ? 0 : successor_of(name->prefix, prefix);
-    if (!successor) continue;
-    const auto path = join_path(folder, file_name);
-    candidates.push_back({path, position_of(files, path, *name), *successor});
-  }
-  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
-    return std::tie(a.position, a.successor, a.path) > std::tie(b.position, b.successor, b.path);
-  });
+// What a prefix succeeds, and its number: {"CKP", 2} of CKP_2, {"CKP", 0} of CKP.
+std::pair<std::string, int64_t> successor_of_any(const std::string& prefix) {
+  const auto underscore = prefix.rfind('_');
+  if (underscore == std::string::npos || underscore == 0) return {prefix, 0};
+  const auto base = prefix.substr(0, underscore);
+  const auto number = successor_of(prefix, base);
+  return number ? std::pair(base, *number) : std::pair(prefix, int64_t{0});
+}
+
+// Those that may be checkpoints: where neither name nor manifest names a step, nothing shows it.
+std::vector<DirectoryEntry> candidates_newest_first(FileSystem& files, const std::string& directory,
+                                                    const std::string& prefix) {
+  if (!files.is_directory(directory)) return {};
+  auto candidates = checkpoints_newest_first(files, folder_of_checkpoints(files, directory), prefix);
+  std::erase_if(candidates, [](const DirectoryEntry& entry) { return !entry.names_step && !entry.has_manifest; });
   return candidates;
 }
 
@@ -119,6 +111,35 @@ std::string inventory(FileSystem& files, const std::string& directory, const std
 
 }  // namespace
 
+std::vector<DirectoryEntry> checkpoints_newest_first(FileSystem& files, const std::string& directory,
+                                                     const std::string& prefix) {
+  struct Ordered {
+    DirectoryEntry entry;
+    std::pair<std::string, int64_t> successor;
+  };
+  std::vector<Ordered> found;
+  for (const auto& file_name : files.list(directory)) {
+    if (!file_name.ends_with(kSuffix)) continue;
+    const auto name = parse_checkpoint_name(file_name);
+    const auto own_prefix = prefix_of(directory, file_name, name);
+    const auto number = prefix.empty() ? std::nullopt : successor_of(own_prefix, prefix);
+    if (!prefix.empty() && !number) continue;
+    const auto path = join_path(directory, file_name);
+    found.push_back({{.path = path,
+                      .position = position_of(files, path, name),
+                      .has_manifest = files.exists(manifest_path(path)) || files.exists(pending_manifest_path(path)),
+                      .names_step = name.has_value()},
+                     number ? std::pair(prefix, *number) : successor_of_any(own_prefix)});
+  }
+  std::sort(found.begin(), found.end(), [](const Ordered& a, const Ordered& b) {
+    return std::tie(b.entry.position, b.successor, b.entry.path) <
+           std::tie(a.entry.position, a.successor, a.entry.path);
+  });
+  std::vector<DirectoryEntry> entries;
+  for (auto& [entry, successor] : found) entries.push_back(std::move(entry));
+  return entries;
+}
+
 std::string without_manifest(const std::string& path) {
   return fmt::format("{}: is newer, but has no manifest, so nothing shows whether it is whole; to take it, name it",
                      path);
@@ -143,9 +164,9 @@ void Choice::require_usable() const {
 Choice find_newest(FileSystem& files, const std::string& directory, const std::string& prefix,
                    std::optional<CheckpointPosition> at_most) {
   Choice choice;
-  std::optional<Candidate> unverified;  // the newest without a manifest
+  std::optional<DirectoryEntry> unverified;  // the newest without a manifest
   size_t skipped_before_it = 0;
-  const auto choose = [&](const Candidate& candidate, Verified state) {
+  const auto choose = [&](const DirectoryEntry& candidate, Verified state) {
     choice.path = candidate.path;
     choice.position = candidate.position;
     choice.state = state;

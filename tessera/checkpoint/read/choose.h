@@ -28,7 +28,13 @@ struct DirectoryEntry {
   std::string path;
   CheckpointPosition position = {};
   bool has_manifest = false;  // right or wrong
+  bool names_step = false;    // its file does
 };
+
+// The files NAME.ckpt of a directory, newest first: by position; at equal ones by prefix, of which PREFIX_N is a
+// successor by its number, then by name. Only those of `prefix` and its successors, unless it is empty.
+std::vector<DirectoryEntry> checkpoints_newest_first(FileSystem& files, const std::string& directory,
+                                                     const std::string& prefix = "");
 
 // Why a checkpoint without a manifest is passed over for an older one that is verified, and what to do where it is
 // wanted.

@@ -73,21 +73,6 @@ void add_manifest(SourceTensor& tensor, const ManifestTensor& described, const M
   }
 }
 
-// What the manifest says; else what the name does; else the beginning.
-CheckpointPosition position_of(FileSystem& files, const std::string& directory, const std::string& name) {
-  const auto path = join_path(directory, name);
-  for (const auto& manifest_file : {manifest_path(path), pending_manifest_path(path)}) {
-    if (!files.exists(manifest_file)) continue;
-    try {
-      const auto info = parse_manifest(files.read_text(manifest_file), manifest_file).info;
-      return {info.epoch, info.step_in_epoch};
-    } catch (const Error&) {  // comes up again when the file is opened
-    }
-  }
-  const auto parsed = parse_checkpoint_name(name);
-  return parsed ? CheckpointPosition{parsed->epoch, parsed->step_in_epoch} : CheckpointPosition{};
-}
-
 // A checkpoint of which the file of one rank was named.
 std::vector<SourceFile> open_all_beside(FileSystem& files, const std::string& path, const std::string& checkpoint) {
   if (!files.exists(path)) throw InvalidArgument("{}: no such file", path);
@@ -139,20 +124,6 @@ std::optional<int64_t> rank_of_folder(const std::string& name) {
     return std::nullopt;
   }
   return std::stoll(digits);
-}
-
-std::vector<DirectoryEntry> checkpoints_newest_first(FileSystem& files, const std::string& directory) {
-  std::vector<DirectoryEntry> entries;
-  for (const auto& name : files.list(directory)) {
-    if (!name.ends_with(".ckpt")) continue;
-    const auto path = join_path(directory, name);
-    const bool has_manifest = files.exists(manifest_path(path)) || files.exists(pending_manifest_path(path));
-    entries.push_back({path, position_of(files, directory, name), has_manifest});
-  }
-  std::sort(entries.begin(), entries.end(), [](const DirectoryEntry& a, const DirectoryEntry& b) {
-    return a.position < b.position || b.position < a.position ? b.position < a.position : b.path < a.path;
-  });
-  return entries;
 }
 
 SourceFile SourceFile::open(FileSystem& files, const std::string& path) {

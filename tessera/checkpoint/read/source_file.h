@@ -88,7 +88,4 @@ std::string read_text(FileSystem& files, const SourceFile& source, const std::st
 // Rank N's folder is called rank_N; nullopt for other names.
 std::optional<int64_t> rank_of_folder(const std::string& name);
 
-// The .ckpt files of a directory, newest first, by epoch and step as numbers.
-std::vector<DirectoryEntry> checkpoints_newest_first(FileSystem& files, const std::string& directory);
-
 }  // namespace tessera::checkpoint

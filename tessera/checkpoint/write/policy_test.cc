@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tessera/checkpoint/convert/sources.h"
 #include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/checkpoint/read/choose.h"
+#include "tessera/checkpoint/resume/candidates.h"
 #include "tessera/checkpoint/write/save.h"
 #include "tessera/checkpoint/write/test_helpers.h"
 
@@ -296,6 +298,15 @@ TEST(FindNewest, TakesSuccessorsOfThePrefix) {
   save_at(files, 9, 4, "CKPX");
   EXPECT_EQ(find_newest(files, "d", "CKP").path, "d/CKP_2-6_4.ckpt");
   EXPECT_EQ(find_newest(files, "d", "").path, "d/CKPX-9_4.ckpt");
+}
+
+TEST(FindNewest, TakesTheLatestSuccessorWhoeverLooks) {
+  MemoryFileSystem files;
+  for (const char* prefix : {"CKP", "CKP_10", "CKP_9"}) save_at(files, 5, 4, prefix);
+  EXPECT_EQ(find_newest(files, "d", "CKP").path, "d/CKP_10-5_4.ckpt");
+  EXPECT_EQ(find_newest(files, "d", "").path, "d/CKP_10-5_4.ckpt");
+  EXPECT_EQ(Candidates(files, "d").path(), "d/CKP_10-5_4.ckpt");
+  EXPECT_EQ(paths_of(open_checkpoint(files, "d")), std::vector<std::string>{"d/CKP_10-5_4.ckpt"});
 }
 
 TEST(FindNewest, TakesAVerifiedOneBeforeANewerOneWithoutAManifest) {
