@@ -18,7 +18,6 @@ namespace {
 ir::Graph* traced = nullptr;  // guarded by the GIL
 std::unique_ptr<cluster::Context> job;
 pid_t process_of_job = -1;
-int status_fd_of_job = -1;
 bool has_left = false;
 
 // Called as the process ends by exit(), when Python has ended: no hook of Python's hears of the code of sys.exit(). It
@@ -153,7 +152,6 @@ cluster::Context& context() {
     }
     job = std::move(made);
     process_of_job = getpid();
-    status_fd_of_job = options.status_fd;
     if (job->size() > 1) on_exit(end_job, nullptr);
     if (job->size() > 1) set_log_rank(job->rank());
   }
@@ -166,8 +164,7 @@ void leave(const std::string& failure, std::optional<int> failed_rank) {
   if (failure.empty()) {
     job->finish();
   } else {
-    if (failed_rank) cluster::report_failure(status_fd_of_job, job->rank(), *failed_rank);
-    job->abort(failure);
+    job->abort(failed_rank.value_or(job->rank()), failure);
   }
   has_left = true;
 }

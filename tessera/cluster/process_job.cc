@@ -19,6 +19,7 @@
 #include "tessera/cluster/network.h"
 #include "tessera/cluster/ranks/environment.h"
 #include "tessera/cluster/ranks/rank_context.h"
+#include "tessera/cluster/ranks/rank_words.h"
 #include "tessera/comm/hierarchy.h"
 #include "tessera/comm/memory/shared_memory.h"
 #include "tessera/comm/wire/gloo.h"
@@ -139,9 +140,9 @@ class ProcessMembership final : public Membership {
   const std::shared_ptr<comm::Mpi>& mpi() const { return meeting_.mpi; }
   const comm::Secret& secret() const { return meeting_.hub.secret; }
   // The launcher hears of it, too: ranks that fail together may end in any order.
-  void announce_failure(const std::string& message) override {
-    client_.announce_failure(message);
-    report_failure(status_fd_, rank_, job_->failed() ? job_->failed_rank() : rank_);
+  void announce_failure(int origin, const std::string& message) override {
+    client_.announce_failure(origin, message);
+    report_failure(status_fd_, rank_, job_->failed() ? job_->failed_rank() : origin);
     close();
   }
   void finish() override {
@@ -277,7 +278,7 @@ std::unique_ptr<Context> join_job(const JobOptions& options) {
   try {
     transport = open_transport(options, place, host_of, wait, *membership);
   } catch (const std::exception& e) {
-    membership->announce_failure(e.what());
+    membership->announce_failure(origin_of(std::current_exception(), options.rank), e.what());
     throw;
   }
   omp_set_num_threads(concurrent_threads(place.num_compute_threads));

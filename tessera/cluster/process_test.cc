@@ -202,6 +202,18 @@ TEST(Launch, AFailingRankIsNamedWithItsLastLines) {
             "tessera run: rank 2 failed: exit code 1\n");
 }
 
+TEST(Launch, ARankThatHearsFirstOfAFailureNamesWhoseItIs) {
+  const Outcome outcome = run_job({"hear", "2"}, {.num_processes = 3});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(
+      outcome.err,
+      "[2] rank 2: error: the disk is full\n"
+      "[0] rank 0: error: its disk is full\n"
+      "[1] rank 1: error: stopped in barrier \"after the error\" #2 of group \"world\" because rank 2 failed: its "
+      "disk is full\n"
+      "tessera run: rank 2 failed: exit code 1\n");
+}
+
 TEST(Launch, AnErrorOfAllRanksIsSaidOnce) {
   Outcome outcome =
       run_job({"-c", "echo working; echo 'error: no such file' >&2; exit 2"}, {.command = {"sh"}, .num_processes = 4});

@@ -12,6 +12,7 @@
 #include "tessera/cluster/collective_script.h"
 #include "tessera/cluster/run.h"
 #include "tessera/comm/communicator.h"
+#include "tessera/comm/job_state.h"
 
 namespace tessera {
 namespace {
@@ -54,6 +55,18 @@ int run_rank(cluster::Context& context, const cluster::Arguments& arguments) {
     if (is_chosen) throw InvalidArgument("the shape is wrong");
     context.world().barrier("after the error");
     return 0;
+  }
+  // Rank 0 hears by its own means that the chosen one has failed, and is first to say so.
+  if (mode == "hear") {
+    context.world().barrier("start");
+    if (context.rank() == 0)
+      throw comm::PeerFailure(static_cast<int>(parse_int(arguments.at(1), "RANK")), "its disk is full");
+    try {
+      context.world().barrier("after the error");
+    } catch (const comm::PeerFailure&) {
+      if (!is_chosen) throw;
+    }
+    throw IoError("the disk is full");
   }
   if (mode == "leave") {
     if (!is_chosen) context.world().barrier("without one");

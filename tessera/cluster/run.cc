@@ -95,10 +95,12 @@ int run_as_threads(const JobOptions& job, const Arguments& arguments,
   return kExitSuccess;
 }
 
-// Says the error and ends the other ranks' waits.
-int fail_rank(Context& context, const std::string& message) {
+// Says the error that is being handled and ends the other ranks' waits.
+int fail_rank(Context& context) {
+  const std::exception_ptr error = std::current_exception();
+  const std::string message = message_of(error);
   print_error(rank_name(context.rank()), message);
-  context.abort(message);
+  context.abort(origin_of(error, context.rank()), message);
   return kExitFailure;
 }
 
@@ -117,10 +119,7 @@ int run_as_rank(const JobOptions& job, const Arguments& arguments,
   try {
     code = f(*context, arguments);
   } catch (...) {
-    const int origin = origin_of(std::current_exception(), job.rank);
-    // Of several ranks that fail together the launcher is to name the one with which it began.
-    if (origin != job.rank) report_failure(job.status_fd, job.rank, origin);
-    return fail_rank(*context, message_of(std::current_exception()));
+    return fail_rank(*context);
   }
   return end_rank(*context, code);
 }
@@ -172,7 +171,7 @@ int end_rank(Context& context, int code) {
   try {
     context.finish();
   } catch (...) {
-    return fail_rank(context, message_of(std::current_exception()));
+    return fail_rank(context);
   }
   return kExitSuccess;
 }

@@ -447,7 +447,7 @@ class WithTheSecret(Strangers):
 
     def test_wrong_words_of_a_rank_end_the_job_with_its_name(self):
         for name, (kind, body) in {"no kind": (b"?", b""), "a value without a name": (b"S", b"value"), "a join": (b"J", b"again"),
-                                   "a long name": (b"G", b"n" * 1000)}.items():
+                                   "a long name": (b"G", b"n" * 1000), "a failure of no rank": (b"F", b"message")}.items():
             with self.subTest(name):
                 job, attack = self.member(lambda stranger, line, kind=kind, body=body: line.send_frame(kind, body))
                 self.refused(job, 0, "because rank 1 failed: rank 0 closed its connection")
@@ -488,7 +488,7 @@ class WithTheSecret(Strangers):
         attack.end()
 
     def test_text_of_peers_cannot_steer_a_terminal(self):
-        job, attack = self.member(lambda stranger, line: stranger.fail(line, b"\x1b[2J\x1b]0;title\x07 \xff \xc2\x9b31m"))
+        job, attack = self.member(lambda stranger, line: stranger.fail(line, 1, b"\x1b[2J\x1b]0;title\x07 \xff \xc2\x9b31m"))
         out = self.refused(job, 0, r"because rank 1 failed: \\x1b\[2J\\x1b\]0;title\\x07 \\xff \\xc2\\x9b31m")
         self.assertNotRegex(out, "[\x00-\x08\x0b-\x1f\x7f-\x9f]")
         attack.end()

@@ -8,7 +8,7 @@ import socket
 import struct
 import threading
 
-PROTOCOL = b"tessera hub 3"
+PROTOCOL = b"tessera hub 4"
 MAX_UNJOINED = 256     # bytes of a frame that the hub reads of one who has not joined
 LARGEST = 4 << 20      # of one who has
 
@@ -120,8 +120,8 @@ class Stranger:
     def ask(self, line, name):
         line.send_frame(b"G", name.encode())
 
-    def fail(self, line, message):
-        line.send_frame(b"F", message)
+    def fail(self, line, rank, message):
+        line.send_frame(b"F", str(rank).encode() + b"\0" + message)
 
     def idle(self, count):
         for _ in range(count):

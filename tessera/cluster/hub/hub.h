@@ -68,7 +68,7 @@ class HubClient final : public comm::Store, public Membership {
   // answer within `limit_ms`.
   std::map<int, std::string> ask(const std::vector<int>& ranks, const std::string& place, int64_t limit_ms);
   // Returns when the other ranks have been told.
-  void announce_failure(const std::string& message) override;
+  void announce_failure(int origin, const std::string& message) override;
   void finish() override;
   // Nothing is heard and told from here on. Not to be called by two threads at a time.
   void close();

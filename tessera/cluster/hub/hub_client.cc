@@ -299,8 +299,8 @@ std::map<int, std::string> HubClient::ask(const std::vector<int>& ranks, const s
   return found;
 }
 
-void HubClient::announce_failure(const std::string& message) {
-  impl_->send(FrameKind::kFail, message.substr(0, kMaxMessage));
+void HubClient::announce_failure(int origin, const std::string& message) {
+  impl_->send(FrameKind::kFail, join_fields({std::to_string(origin), message.substr(0, kMaxMessage)}));
   std::unique_lock lock(impl_->mutex);
   impl_->changed.wait_for(lock, kEchoLimit, [&] { return impl_->failure_heard || impl_->is_closed; });
 }

@@ -25,7 +25,7 @@ enum class FrameKind : char {
   kJoin = 'J',       // rank: JoinBody
   kSet = 'S',        // rank: NamedValue
   kGet = 'G',        // rank: name
-  kFail = 'F',       // rank: message; hub: RankText
+  kFail = 'F',       // RankText: the rank with whose failure it began, and what is said of it
   kEnd = 'E',        // rank: nothing; hub: rank
   kRefused = 'R',    // hub: reason; unsealed it has none
   kAllJoined = 'A',  // hub: hosts by rank

@@ -13,7 +13,6 @@
 #include <thread>
 
 #include "tessera/base/error.h"
-#include "tessera/base/printable.h"
 #include "tessera/base/thread.h"
 #include "tessera/cluster/hub/hub.h"
 #include "tessera/cluster/hub/hub_frame.h"
@@ -232,9 +231,10 @@ struct HubServer::Impl {
         }
         return;
       case FrameKind::kFail: {
-        peer.has_ended = true;  // its connection may close now
         const bool is_first = !failed;
-        fail(peer.rank, printable(frame.body));
+        const RankText said = parse_rank_text(frame.body, options.size);
+        fail(said.rank, said.text);
+        peer.has_ended = true;  // its connection may close now
         if (!is_first) tell(peer, FrameKind::kFail, failure);
         return;
       }

@@ -59,8 +59,10 @@ class Context {
   // Returns the same memory, or where there is none memory of this process alone. Good for gradients and parameters.
   std::shared_ptr<void> allocate_communication_memory(size_t size_bytes);
 
-  // Tells the other ranks that this one fails, so that their waits end at once with `message` and this rank's number.
-  virtual void abort(const std::string& message) = 0;
+  // Tells the other ranks that this one fails, so that their waits end at once with `message` and the number of the
+  // rank with whose failure it began: `origin`, this one where none is named.
+  virtual void abort(int origin, const std::string& message) = 0;
+  void abort(const std::string& message) { abort(rank(), message); }
   // Ends this rank's part of the job: it makes no more calls. Returns when all ranks have come here, however long they
   // work; throws comm::PeerFailure when one of them fails instead. cluster::run calls it after the program's function.
   virtual void finish() {}

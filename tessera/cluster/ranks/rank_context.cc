@@ -11,6 +11,7 @@
 #include "tessera/base/limits.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/thread.h"
+#include "tessera/cluster/ranks/rank_words.h"
 #include "tessera/comm/group_calls.h"
 
 namespace tessera::cluster {
@@ -60,7 +61,7 @@ RankContext::RankContext(const RankPlace& place, std::unique_ptr<comm::Transport
   try {
     RankContext::create_group(kWorldGroup, all);
   } catch (const std::exception& e) {
-    membership_->announce_failure(e.what());
+    membership_->announce_failure(origin_of(std::current_exception(), place_.rank), e.what());
     throw;
   }
 }

@@ -32,7 +32,8 @@ struct RankPlace {
 class Membership {
  public:
   virtual ~Membership() = default;
-  virtual void announce_failure(const std::string& message) = 0;
+  // `origin`: the rank with whose failure it began.
+  virtual void announce_failure(int origin, const std::string& message) = 0;
   // Announces this rank's end and waits for all other ranks' ends; throws PeerFailure when one fails.
   virtual void finish() = 0;
 };
@@ -42,7 +43,7 @@ class LocalMembership final : public Membership {
  public:
   // The thread that makes it makes the rank's calls.
   LocalMembership(std::shared_ptr<comm::JobState> job, int rank);
-  void announce_failure(const std::string& message) override { job_->fail(rank_, message); }
+  void announce_failure(int origin, const std::string& message) override { job_->fail(origin, message); }
   // Whoever joins the threads waits for them.
   void finish() override { job_->leave(rank_); }
 
@@ -72,7 +73,8 @@ class RankContext final : public Context {
 
   const comm::GroupSpeed& speed() override;
   std::shared_ptr<void> reserve_shared_memory(size_t size_bytes) override;
-  void abort(const std::string& message) override { membership_->announce_failure(message); }
+  using Context::abort;
+  void abort(int origin, const std::string& message) override { membership_->announce_failure(origin, message); }
   void finish() override { membership_->finish(); }
 
  private:

@@ -268,7 +268,8 @@ class WithoutGroups : public cluster::Context {
   bool has_group(const std::string& name) const override { return inner_.has_group(name); }
   const comm::GroupSpeed& speed() override { return inner_.speed(); }
   std::shared_ptr<void> reserve_shared_memory(size_t bytes) override { return inner_.reserve_shared_memory(bytes); }
-  void abort(const std::string& message) override { inner_.abort(message); }
+  using Context::abort;
+  void abort(int origin, const std::string& message) override { inner_.abort(origin, message); }
 
  private:
   cluster::Context& inner_;
