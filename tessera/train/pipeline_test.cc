@@ -189,6 +189,26 @@ TEST_F(PipelineTraining, StopsWithNothingChangedWhereTheLossIsNotFinite) {
   });
 }
 
+TEST_F(PipelineTraining, IsPlannedOnce) {
+  struct Counted : Network {
+    Counted() : Network(2) {}
+    int num_traces = 0;
+    ir::Value construct(ir::Value x) override {
+      ++num_traces;
+      return Network::construct(x);
+    }
+  };
+  run_ranks(2, [](cluster::Context& context) {
+    Counted network;
+    nn::MSELoss loss;
+    nn::Adam optimizer({.learning_rate = 0.02});
+    Model model(context, network, &loss, &optimizer, pipeline_of(2));
+    network.num_traces = 0;
+    model.build(samples(kRows));
+    EXPECT_EQ(network.num_traces, 2) << "once for the whole batch, once for a micro-batch";
+  });
+}
+
 // The program of each stage as its rank has it.
 TEST_F(PipelineTraining, EachRankHasTheProgramOfItsStage) {
   std::map<int, std::string> texts;

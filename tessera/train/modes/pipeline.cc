@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
@@ -32,16 +34,20 @@ class Pipeline final : public OneGraph {
   bool takes_whole_batches() const override { return true; }
 
   compiler::ShardingHints plan_values(session::Session& session, const InputSpecs& inputs) override {
-    return plan_step(session, inputs, cells_.optimizer != nullptr).layouts(stage_options());
+    auto staged = plan_step(session, inputs, cells_.optimizer != nullptr);
+    auto layouts = staged.layouts(stage_options());
+    if (cells_.optimizer != nullptr) planned_ = std::move(staged);
+    return layouts;
   }
   std::optional<compiler::Compiled> plan_training(session::Session&, const ir::Graph&, const InputSpecs&) override {
     return std::nullopt;
   }
   std::unique_ptr<session::Executable> compile(session::Session& session, const ir::Graph& graph,
                                                const InputSpecs& inputs) const override {
+    auto planned = std::exchange(planned_, std::nullopt);
     const bool trains = graph.find_output("output") == nullptr;
     if (!trains) return session.compile_stages(plan_forward(session, graph, input_hints(inputs)), pipelined(1));
-    auto staged = plan_step(session, inputs, true);
+    auto staged = planned ? std::move(*planned) : plan_step(session, inputs, true);
     if (!is_recorded_) recorded_ = strategies_of(staged);
     auto step = session.compile_stages(std::move(staged), pipelined(micro_batches()));
     if (options_.pipeline.sum_losses) step->set_loss_factor(static_cast<double>(micro_batches()));
@@ -224,6 +230,8 @@ class Pipeline final : public OneGraph {
              micro_batches(), found.origin, found.bubble * 100, pipeline::picture(found.schedule, {.max_columns = 60}));
   }
 
+  // The training step by whose plan the values have been placed, for what is compiled next.
+  mutable std::optional<compiler::StagedPlan> planned_;
   mutable checkpoint::StrategyFile recorded_;  // of the latest training step that was compiled
   bool is_recorded_ = false;
 };
