@@ -11,6 +11,24 @@ using ir::ItemKind;
 using ir::ProgramItem;
 using pipeline::PhaseKind;
 
+namespace {
+
+// When a step ends, however it does, no message is under way: its memory is used again.
+class DrainsChannels {
+ public:
+  explicit DrainsChannels(const PipelineParts& parts) : parts_(parts) {}
+  ~DrainsChannels() {
+    for (const auto& [key, channel] : parts_.channels) channel.lane->drain();
+  }
+  DrainsChannels(const DrainsChannels&) = delete;
+  DrainsChannels& operator=(const DrainsChannels&) = delete;
+
+ private:
+  const PipelineParts& parts_;
+};
+
+}  // namespace
+
 PipelinedStep::PipelinedStep(compiler::Compiled compiled, cluster::Context& context, CoreWatch* core_watch,
                              PipelineParts parts)
     : Executable(std::move(compiled), nullptr, context, core_watch),
@@ -79,6 +97,7 @@ void PipelinedStep::set_profiling(bool on) {
 void PipelinedStep::run(const std::string& /*input_noun*/) {
   look_at_cores();
   begin();
+  const DrainsChannels end(parts_);
   run_items();
   for (size_t slot = 0; slot < leaving_.size(); ++slot) {
     for (const auto& message : leaving_[slot]) message.lane->wait(message.ticket);

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <future>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -207,6 +209,41 @@ TEST_F(PipelineTraining, IsPlannedOnce) {
     model.build(samples(kRows));
     EXPECT_EQ(network.num_traces, 2) << "once for the whole batch, once for a micro-batch";
   });
+}
+
+// The second stage fails in its first micro-batch, when it is to receive the next one already.
+TEST_F(PipelineTraining, LeavesNoMessageUnderWayWhenAPhaseFails) {
+  struct DropsTwice : Network {
+    DropsTwice() : Network(2) { late.set_stage(1); }
+    nn::Dropout& late = child<nn::Dropout>("late", 0.7);
+    ir::Value construct(ir::Value x) override { return late(Network::construct(x)); }
+  };
+  std::promise<void> promise;
+  const auto failed = promise.get_future();
+  bool failed_before_it_came = false;
+  const auto fail_in_a_phase = [&] {
+    run_ranks(2, [&](cluster::Context& context) {
+      DropsTwice network;
+      nn::MSELoss loss;
+      nn::Adam optimizer({.learning_rate = 0.02});
+      Model model(context, network, &loss, &optimizer, pipeline_of(2));
+      model.train(1, samples(kRows));
+      int phases = 0;
+      model.train_executable()->set_before_update([&](const TensorView&) {
+        if (context.rank() == 1) throw Error("no room for a phase");
+        if (++phases != 2) return;
+        failed_before_it_came = failed.wait_for(std::chrono::milliseconds(100)) == std::future_status::ready;
+      });
+      try {
+        model.train_executable()->run();
+      } catch (const Error&) {
+        if (context.rank() == 1) promise.set_value();
+        throw;
+      }
+    });
+  };
+  EXPECT_THAT(fail_in_a_phase, testing::ThrowsMessage<Error>(testing::HasSubstr("rank 1: no room for a phase")));
+  EXPECT_FALSE(failed_before_it_came);
 }
 
 // The program of each stage as its rank has it.
