@@ -164,7 +164,7 @@ void Executor::check_indices(size_t index) {
       continue;
     }
     bad_index_ = {static_cast<int>(index), operand, position, value - begin, end - begin};
-    if (static_cast<int>(index) < shared_loss_step_) return;
+    if (notes_bad_indices_ || static_cast<int>(index) < shared_loss_step_) return;
     throw InvalidIndex(fmt::format("{} is given the index {}, which is not in [0, {})", schedule_.steps[index].op,
                                    value - begin, end - begin));
   }

@@ -64,6 +64,9 @@ class Executor {
   void run();
   // The first bad index that the latest run met on this rank.
   const std::optional<BadIndex>& bad_index() const { return bad_index_; }
+  // Whether a run goes on after a bad index, which its kernel passes over: then bad_index() tells it, and whoever runs
+  // the schedule sees to it that nothing comes of the results.
+  void set_notes_bad_indices(bool on) { notes_bad_indices_ = on; }
   // Whether the ranks stop together for a bad index of one of them.
   bool stops_together() const { return shared_loss_step_ >= 0; }
   // One step that looks at each result; the first with a non-finite element is described ("" when there is none) and
@@ -114,6 +117,7 @@ class Executor {
   std::vector<Task> tasks_;
   int shared_loss_step_ = -1;  // starts the collective that gives all ranks the loss
   std::optional<BadIndex> bad_index_;
+  bool notes_bad_indices_ = false;
   std::map<std::string, TensorView> inputs_;
   std::map<std::string, TensorView> outputs_;
   Arena& arena_;

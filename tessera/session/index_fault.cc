@@ -58,7 +58,7 @@ struct Place {
   int64_t position = 0;  // in this rank's piece, row-major
 };
 
-// The element of a data input that is the element `position` of `v`; nullopt where it is computed.
+// The element of an input that is the element `position` of `v`; nullopt where it is computed.
 std::optional<Place> find_place(const Graph& graph, ValueId v, int64_t position) {
   std::vector<const Node*> moves;
   while (graph.info(v).node != ir::kNone) {
@@ -70,7 +70,6 @@ std::optional<Place> find_place(const Graph& graph, ValueId v, int64_t position)
     v = node.inputs[0];
   }
   const ir::Input& input = graph.inputs()[static_cast<size_t>(graph.info(v).index)];
-  if (input.kind != ir::InputKind::kInput) return std::nullopt;
   Tensor places(DType::kI64, graph.type(v).shape);
   const auto numbers = places.values<int64_t>();
   std::iota(numbers.begin(), numbers.end(), 0);
@@ -115,7 +114,7 @@ Ints coordinates_of(int64_t position, const Shape& shape) {
 }  // namespace
 
 std::string describe_bad_index(const compiler::Compiled& compiled, const executor::BadIndex& bad,
-                               const InputSlice& slice, const std::string& noun) {
+                               const FindData& find_data, const std::string& noun) {
   const auto& schedule = compiled.schedule;
   const ir::Step& step = schedule.steps[static_cast<size_t>(bad.step)];
   const auto reader = step.source.empty() ? step.op : fmt::format("{} \"{}\"", step.op, step.source);
@@ -125,20 +124,25 @@ std::string describe_bad_index(const compiler::Compiled& compiled, const executo
   const Graph graph = compiler::find_guarded_updates(compiled.local).graph;
   const auto operand = step.inputs[static_cast<size_t>(bad.operand)];
   const auto value = find_value(graph, schedule.values[static_cast<size_t>(operand)].name);
+  const auto data_at = [&](const std::optional<Place>& found) {
+    return found ? find_data(*found->input) : std::nullopt;
+  };
   auto place = value ? find_place(graph, *value, bad.position) : std::nullopt;
+  auto data = data_at(place);
   Ints at;
-  if (place) {
+  if (data) {
     at = coordinates_of(place->position, graph.type(place->input->value).shape);
-    const auto piece = slice(place->input->name);
-    for (size_t d = 0; d < at.size(); ++d) at[d] += piece[d].offset;
+    for (size_t d = 0; d < at.size(); ++d) at[d] += data->slice[d].offset;
   } else {
     const Shape& indices = schedule.values[static_cast<size_t>(operand)].type.shape;
     place = find_global_place(compiled.logical, step, indices, bad.position);
-    if (!place) return fmt::format("{}: an index is {}; it {}", reader, bad.value, range);
+    data = data_at(place);
+    if (!data) return fmt::format("{}: an index is {}; it {}", reader, bad.value, range);
     at = coordinates_of(place->position, compiled.logical.type(place->input->value).shape);
   }
+  if (!at.empty()) at[0] += data->first_row;
   const auto row = at.empty() ? std::string() : fmt::format("row {} ", at[0]);
-  return fmt::format("{} \"{}\": {}holds {} at [{}]; an index of {} {}", noun, place->input->name, row, bad.value,
+  return fmt::format("{} \"{}\": {}holds {} at [{}]; an index of {} {}", noun, data->name, row, bad.value,
                      fmt::join(at, ", "), reader, range);
 }
 

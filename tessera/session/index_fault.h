@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,13 +11,19 @@
 
 namespace tessera::session {
 
-// The piece of a global data input that this rank has: one range per dim.
-using InputSlice = std::function<std::vector<mesh::Range>(const std::string& input)>;
+// A DataPiece is what a graph's input holds of the data.
+struct DataPiece {
+  std::string name;                // of the data input
+  std::vector<mesh::Range> slice;  // of the graph's global input, on this rank: one range per dim
+  int64_t first_row = 0;           // of the graph's global input, in the data input
+};
+// nullopt for an input that holds no data.
+using FindData = std::function<std::optional<DataPiece>(const ir::Input& input)>;
 
 // `column "tokens": row 5 holds 50257 at [5, 17]; an index of gather "embedding" must be from 0 to 50256`, in places of
-// the global input, where operators that only move elements lead from a data input to the index; else
+// the data input, where operators that only move elements lead from a data input to the index; else
 // `gather "embedding": an index is 7; it must be from 0 to 4`. `noun`: what a data input is called.
 std::string describe_bad_index(const compiler::Compiled& compiled, const executor::BadIndex& bad,
-                               const InputSlice& slice, const std::string& noun);
+                               const FindData& find_data, const std::string& noun);
 
 }  // namespace tessera::session

@@ -123,9 +123,12 @@ class PipelineBuilder {
         continue;
       }
       for (int slot = 0; slot < parts_.program.slots; ++slot) {
-        parts_.phases[{phases_[i].kind, slot}] = session_.make_executor(in_slot(part.schedule, slot));
+        auto& phase = parts_.phases[{phases_[i].kind, slot}];
+        phase = session_.make_executor(in_slot(part.schedule, slot));
+        phase->set_notes_bad_indices(true);
       }
       note_forward_states(part.logical);
+      parts_.compiled.emplace(phases_[i].kind, std::move(part));
     }
     session_.keep_measured_kernels();
   }
@@ -234,7 +237,7 @@ class PipelineBuilder {
     for (const auto& name : accumulators_) parts_.accumulators.push_back(view_of(name, 0));
     for (const auto& value : slot_) {
       if (!value.is_input) continue;
-      PipelineParts::Load load{.input = value.input};
+      PipelineParts::Load load{.input = value.input, .slot_name = value.name};
       load.slice = mesh::slice_of(value.type.shape, value.layout.sharding, value.layout.mesh, context_.rank());
       for (int slot = 0; slot < parts_.program.slots; ++slot) load.slots.push_back(view_of(value.name, slot));
       parts_.loads.push_back(std::move(load));

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tessera/base/error.h"
+#include "tessera/session/index_fault.h"
 
 namespace tessera::session {
 
@@ -94,7 +95,7 @@ void PipelinedStep::set_profiling(bool on) {
   if (parts_.update) parts_.update->set_profiling(on);
 }
 
-void PipelinedStep::run(const std::string& /*input_noun*/) {
+void PipelinedStep::run(const std::string& input_noun) {
   look_at_cores();
   begin();
   const DrainsChannels end(parts_);
@@ -104,13 +105,14 @@ void PipelinedStep::run(const std::string& /*input_noun*/) {
     leaving_[slot].clear();
   }
   if (!parts_.update && parts_.program.micro_batches == 1 && !parts_.results.empty()) share_results();
-  share_loss();
+  if (share_loss()) {
+    give_back_states();
+    throw_first_bad_index(bad_index_ ? describe(*bad_index_, input_noun) : "");
+  }
   if (!parts_.update) return;
   const double loss = *loss_view_.as<double>();
   if (!std::isfinite(loss)) {
-    for (size_t i = 0; i < parts_.forward_states.size(); ++i) {
-      copy_elements(parts_.kept_states[i].view(), parts_.forward_states[i]);
-    }
+    give_back_states();
     throw executor::NonFiniteLoss(fmt::format("loss is {}", loss));
   }
   parts_.update->run();
@@ -118,6 +120,7 @@ void PipelinedStep::run(const std::string& /*input_noun*/) {
 
 // Accumulators hold nothing, and the states that forward changes are remembered.
 void PipelinedStep::begin() {
+  bad_index_.reset();
   loss_sum_ = 0;
   loss_count_ = 0;
   holders_.assign(holders_.size(), -1);
@@ -127,6 +130,12 @@ void PipelinedStep::begin() {
   }
   for (size_t i = 0; i < parts_.forward_states.size(); ++i) {
     copy_elements(parts_.forward_states[i], parts_.kept_states[i].view());
+  }
+}
+
+void PipelinedStep::give_back_states() {
+  for (size_t i = 0; i < parts_.forward_states.size(); ++i) {
+    copy_elements(parts_.kept_states[i].view(), parts_.forward_states[i]);
   }
 }
 
@@ -142,15 +151,18 @@ void PipelinedStep::run_items() {
         message.lane->wait(message.ticket);
         break;
       }
-      case ItemKind::kRun: {
-        if (item.phase == PhaseKind::kForward) load(item);
-        auto& phase = *parts_.phases.at({item.phase, item.slot});
-        phase.run();
-        if (item.phase == PhaseKind::kForward && parts_.has_loss) add_loss(phase);
-        break;
-      }
+      case ItemKind::kRun: run_phase(item); break;
     }
   }
+}
+
+// A bad index does not end the step here: other ranks wait for what this one sends.
+void PipelinedStep::run_phase(const ProgramItem& item) {
+  if (item.phase == PhaseKind::kForward) load(item);
+  auto& phase = *parts_.phases.at({item.phase, item.slot});
+  phase.run();
+  if (phase.bad_index() && !bad_index_) bad_index_ = {item.phase, item.micro_batch, *phase.bad_index()};
+  if (item.phase == PhaseKind::kForward && parts_.has_loss) add_loss(phase);
 }
 
 void PipelinedStep::take_slot(const ProgramItem& item) {
@@ -161,11 +173,15 @@ void PipelinedStep::take_slot(const ProgramItem& item) {
   leaving_[slot].clear();
 }
 
+int64_t PipelinedStep::first_row(const TensorView& whole, int micro_batch) const {
+  return whole.shape[0] / parts_.program.micro_batches * micro_batch;
+}
+
 void PipelinedStep::load(const ProgramItem& item) {
   for (const auto& load : parts_.loads) {
     const TensorView& whole = inputs_.at(load.input);
     auto slice = load.slice;
-    slice[0].offset += whole.shape[0] / parts_.program.micro_batches * item.micro_batch;
+    slice[0].offset += first_row(whole, item.micro_batch);
     copy_elements(mesh::piece_of(whole, slice), load.slots[static_cast<size_t>(item.slot)]);
   }
 }
@@ -186,11 +202,24 @@ void PipelinedStep::add_loss(executor::Executor& phase) {
   loss_count_ += static_cast<double>(phase.output("micro_loss").num_elements());
 }
 
-// The mean over all elements of all micro-batches: every rank that has a piece of the loss says what it has.
-void PipelinedStep::share_loss() {
-  double sums[2] = {loss_sum_, loss_count_};
-  context().world().all_reduce(sums, 2, DType::kF64, comm::ReduceOp::kSum, "loss");
+// The mean over all elements of all micro-batches: every rank that has a piece of the loss says what it has. Returns
+// whether any rank has met a bad index: then that is the loss of nothing.
+bool PipelinedStep::share_loss() {
+  double sums[3] = {loss_sum_, loss_count_, bad_index_ ? 1.0 : 0.0};
+  context().world().all_reduce(sums, 3, DType::kF64, comm::ReduceOp::kSum, "loss");
   *loss_view_.as<double>() = sums[1] > 0 ? loss_factor_ * sums[0] / sums[1] : 0;
+  return sums[2] > 0;
+}
+
+std::string PipelinedStep::describe(const BadIndexAt& bad, const std::string& input_noun) const {
+  const auto find_data = [&](const ir::Input& input) -> std::optional<DataPiece> {
+    for (const auto& load : parts_.loads) {
+      if (load.slot_name != input.name) continue;
+      return DataPiece{load.input, load.slice, first_row(inputs_.at(load.input), bad.micro_batch)};
+    }
+    return std::nullopt;
+  };
+  return session::describe_bad_index(parts_.compiled.at(bad.phase), bad.index, find_data, input_noun);
 }
 
 // What the last stage has computed whole, on all ranks.

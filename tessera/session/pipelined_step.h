@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -26,9 +27,11 @@ struct PipelineParts {
   std::vector<ir::Program> all_programs;
   // By phase and slot.
   std::map<std::pair<pipeline::PhaseKind, int>, std::unique_ptr<executor::Executor>> phases;
-  std::unique_ptr<executor::Executor> update;  // null where nothing is trained
+  std::map<pipeline::PhaseKind, compiler::Compiled> compiled;  // what the phases are made of
+  std::unique_ptr<executor::Executor> update;                  // null where nothing is trained
   struct Load {
     std::string input;
+    std::string slot_name;
     std::vector<mesh::Range> slice;  // of a micro-batch
     std::vector<TensorView> slots;
   };
@@ -74,13 +77,23 @@ class PipelinedStep final : public Executable {
     executor::CommLane* lane = nullptr;
     int64_t ticket = -1;
   };
+  // The first index of this rank's that has no place in its operator's table.
+  struct BadIndexAt {
+    pipeline::PhaseKind phase = pipeline::PhaseKind::kForward;
+    int micro_batch = 0;
+    executor::BadIndex index;
+  };
   void begin();
   void run_items();
+  void run_phase(const ir::ProgramItem& item);
   void take_slot(const ir::ProgramItem& item);
   void load(const ir::ProgramItem& item);
   void start_messages(const ir::ProgramItem& item);
   void add_loss(executor::Executor& phase);
-  void share_loss();
+  bool share_loss();
+  void give_back_states();
+  std::string describe(const BadIndexAt& bad, const std::string& input_noun) const;
+  int64_t first_row(const TensorView& whole, int micro_batch) const;
   void share_results();
 
   PipelineParts parts_;
@@ -91,6 +104,7 @@ class PipelinedStep final : public Executable {
   double loss_factor_ = 1;
   double loss_sum_ = 0;
   double loss_count_ = 0;
+  std::optional<BadIndexAt> bad_index_;
   std::vector<int> holders_;                    // by slot: the micro-batch that has it; -1: none
   std::vector<std::vector<UnderWay>> leaving_;  // by slot: messages that are being sent
   std::map<std::tuple<pipeline::PhaseKind, int, int>, UnderWay> arriving_;  // by phase, peer and micro-batch

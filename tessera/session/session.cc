@@ -103,15 +103,21 @@ std::vector<mesh::Range> Executable::output_slice(const std::string& name) const
 }
 
 std::string Executable::describe_bad_index(const std::string& input_noun) const {
-  return session::describe_bad_index(
-      compiled_, *executor_->bad_index(), [this](const std::string& input) { return input_slice(input); }, input_noun);
+  const auto find_data = [this](const ir::Input& input) -> std::optional<DataPiece> {
+    if (input.kind != ir::InputKind::kInput) return std::nullopt;
+    return DataPiece{.name = input.name, .slice = input_slice(input.name)};
+  };
+  return session::describe_bad_index(compiled_, *executor_->bad_index(), find_data, input_noun);
 }
 
 // All ranks have stopped for one loss: they tell each other whether an index was the reason.
 void Executable::stop_for_bad_indices(const std::string& input_noun) {
   if (!executor_->stops_together()) return;
-  const auto texts = gather_texts(context_.world(), executor_->bad_index() ? describe_bad_index(input_noun) : "",
-                                  "comparing bad indices");
+  throw_first_bad_index(executor_->bad_index() ? describe_bad_index(input_noun) : "");
+}
+
+void Executable::throw_first_bad_index(const std::string& of_this_rank) const {
+  const auto texts = gather_texts(context_.world(), of_this_rank, "comparing bad indices");
   for (size_t rank = 0; rank < texts.size(); ++rank) {
     if (!texts[rank].empty()) throw executor::InvalidIndex(fmt::format("rank {}: {}", rank, texts[rank]));
   }

@@ -90,6 +90,8 @@ class Executable {
   void look_at_cores() {
     if (core_watch_ != nullptr) core_watch_->look();
   }
+  // Every rank says what is wrong with an index of its own, or "". Throws InvalidIndex on all of them where one does.
+  void throw_first_bad_index(const std::string& of_this_rank) const;
 
  private:
   std::string describe_bad_index(const std::string& input_noun) const;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <mutex>
 
 #include "tessera/base/error.h"
@@ -203,6 +204,59 @@ INSTANTIATE_TEST_SUITE_P(Modes, BadIndexOnRanks,
                                          Mode{"semi_auto", {.parallel_mode = ParallelMode::kSemiAuto}},
                                          Mode{"split_vocabulary", {.parallel_mode = ParallelMode::kSemiAuto}, true}),
                          [](const auto& info) { return info.param.name; });
+
+// Two stages of two ranks each, which split the rows of a micro-batch.
+ModelOptions pipelined() {
+  return {.parallel_mode = ParallelMode::kPipeline, .pipeline = {.stages = 2, .micro_batches = 2, .schedule = "1f1b"}};
+}
+
+// The words of each of its four ranks.
+std::vector<std::string> errors_in_a_pipeline(const std::function<void(Training&)>& f) {
+  std::vector<std::string> errors(4);
+  run_ranks(4, [&](cluster::Context& context) {
+    Training training(context, pipelined());
+    training.network.embedding.set_stage(0);
+    training.network.head.set_stage(1);
+    training.model->train(1, rows(DType::kI32, {}).take(1));
+    const auto before = training.values();
+    try {
+      f(training);
+    } catch (const InvalidIndex& error) {
+      errors[static_cast<size_t>(context.rank())] = error.what();
+    }
+    EXPECT_EQ(training.values(), before);
+    // They go on as if it had never come.
+    training.model->train(1, rows(DType::kI32, {}).take(1));
+    Training other(context, pipelined());
+    other.network.embedding.set_stage(0);
+    other.network.head.set_stage(1);
+    other.model->train(2, rows(DType::kI32, {}).take(1));
+    EXPECT_EQ(training.values(), other.values());
+  });
+  return errors;
+}
+
+TEST(BadIndex, InAPipelineStopsAllStagesAndIsNamedByItsRow) {
+  const auto train = [](const Bad& bad) {
+    return errors_in_a_pipeline([&](Training& training) { training.model->train(1, rows(DType::kI32, bad)); });
+  };
+  EXPECT_THAT(
+      train({.token_row = 6, .token_at = 2, .token = 7}),
+      Each(StartsWith("epoch 1, batch 1: rank 1: column \"tokens\": row 6 holds 7 at [6, 2]; an index of gather "
+                      "\"embedding\" must be from 0 to 6; the parameters are those before the step")));
+  EXPECT_THAT(train({.label_row = 4, .label = -1}),
+              Each(HasSubstr("batch 1: rank 2: column \"label\": row 4 holds -1 at [4]; an index of ")));
+}
+
+TEST(BadIndex, InAPipelineStopsAnEvaluationAndAPrediction) {
+  EXPECT_THAT(errors_in_a_pipeline(
+                  [](Training& training) { training.model->eval(rows(DType::kI32, {.label_row = 5, .label = 4})); }),
+              Each(HasSubstr("eval: batch 1: rank 3: column \"label\": row 5 holds 4 at [5]")));
+  EXPECT_THAT(errors_in_a_pipeline([](Training& training) {
+                training.model->predict({Tensor::full({DType::kI32, {2, kTokens}}, 9)});
+              }),
+              Each(HasSubstr("rank 0: input \"input0\": row 0 holds 9 at [0, 1]")));
+}
 
 TEST(BadIndex, OfARankStopsTheOthersInAnEvaluationToo) {
   EXPECT_THAT(
