@@ -2,6 +2,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/nn/layers/linear.h"
+#include "tessera/nn/transformer/attention.h"
 #include "tessera/nn/transformer/embedding.h"
 #include "tessera/nn/transformer/loss.h"
 #include "tessera/ops/functions/functions.h"
@@ -37,7 +38,8 @@ class Translator : public Cell {
     if (options_.padding) {
       const int64_t length = target.shape()[1];
       const Value words = seen(source, source.shape()[1]);
-      inputs = {inputs[0], words, inputs[1], up_to_each(seen(target, length), length), seen(source, length)};
+      const Value earlier = seen(target, length);
+      inputs = {inputs[0], words, inputs[1], times(earlier, up_to_each(graph(), length)), seen(source, length)};
     }
     const Value tokens = base_(inputs);
     return head_(ops::reshape(tokens, {-1, tokens.shape().back()}));
@@ -70,12 +72,6 @@ class Translator : public Cell {
           return mesh::Strategy{{data, 1}};
         });
     return times(keys, ops::fill(graph(), {1, rows, 1}, 1, DType::kF32));
-  }
-  // Of [n,t,t] what query i may see, the tokens 0 to i.
-  Value up_to_each(Value mask, int64_t length) const {
-    const Value positions = ops::range(graph(), 0, static_cast<double>(length));
-    const Value earlier = ops::less_equal(ops::expand_dims(positions, {0}), ops::expand_dims(positions, {1}));
-    return times(mask, ops::expand_dims(ops::cast(earlier, DType::kF32), {0}));
   }
   // A product of rows of the batch and what is the same for all of them.
   Value times(Value rows, Value common) const {

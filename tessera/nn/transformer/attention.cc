@@ -96,6 +96,12 @@ Value MultiHeadAttention::construct(std::span<const Value> inputs) {
   return tokens_of(dropout_(projection_(rows)), inputs[0].shape(), parallel);
 }
 
+Value up_to_each(ir::Graph& graph, int64_t length) {
+  const Value positions = ops::range(graph, 0, static_cast<double>(length));
+  const Value earlier = ops::less_equal(ops::expand_dims(positions, {0}), ops::expand_dims(positions, {1}));
+  return ops::expand_dims(ops::cast(earlier, DType::kF32), {0});
+}
+
 AttentionMask::AttentionMask(int64_t seq_length, const TransformerParallel& parallel)
     : seq_length_(seq_length), parallel_(parallel) {
   if (seq_length < 1) throw InvalidArgument("AttentionMask: seq_length must be at least 1, got {}", seq_length);
@@ -118,10 +124,7 @@ Value AttentionMask::construct(Value mask) {
   });
   const Value pairs =
       by_rows(ops::mul(by_rows(ops::expand_dims(present, {2}), 2), by_rows(ops::expand_dims(present, {1}), 2)), 3);
-  const Value positions = ops::range(graph(), 0, static_cast<double>(seq_length_));
-  const Value earlier = ops::less_equal(ops::expand_dims(positions, {0}), ops::expand_dims(positions, {1}));
-  const Value triangle = ops::expand_dims(ops::cast(earlier, DType::kF32), {0});
-  return split(parallel_, ops::mul(pairs, triangle), [](int64_t data, int64_t) {
+  return split(parallel_, ops::mul(pairs, up_to_each(graph(), seq_length_)), [](int64_t data, int64_t) {
     return mesh::Strategy{{data, 1, 1}, {1, 1, 1}};
   });
 }

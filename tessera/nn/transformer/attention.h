@@ -45,6 +45,9 @@ class MultiHeadAttention : public Cell {
   RowDropout& dropout_;
 };
 
+// f32[1,t,t] of t = `length` tokens, 1 where the column is not after the row: each sees those up to itself.
+Value up_to_each(ir::Graph& graph, int64_t length);
+
 // mask [n,t], not 0 where there is a token -> f32[n,t,t], 1 where both are and the column is not after the row:
 // [1,1,1,0] gives [1,0,0,0], [1,1,0,0], [1,1,1,0], [0,0,0,0].
 class AttentionMask : public Cell {
