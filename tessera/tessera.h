@@ -3,6 +3,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files/file_system.h"
+#include "tessera/base/files/text_file.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
 #include "tessera/base/thread.h"

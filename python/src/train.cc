@@ -450,7 +450,7 @@ train::AutomaticPlanOptions search_options(const nb::dict& given) {
       options.search.slice_align_size = entry.whole_number(1, std::numeric_limits<int64_t>::max());
     } else if (name == "profile") {
       const auto path = entry.text();
-      options.profile = compiler::parse_profile(FileSystem::local().read_text(path), path);
+      options.profile = compiler::parse_profile(read_settings(FileSystem::local(), path, "machine profile"), path);
     } else if (name == "save") {
       options.save_file = entry.text();
     } else if (name == "load") {
@@ -482,7 +482,7 @@ train::PipelineOptions pipeline_options(const nb::dict& given) {
       options.receive_ahead = static_cast<int>(entry.whole_number(0, kMaxInt));
     } else if (name == "profile") {
       const auto path = entry.text();
-      options.profile = compiler::parse_profile(FileSystem::local().read_text(path), path);
+      options.profile = compiler::parse_profile(read_settings(FileSystem::local(), path, "machine profile"), path);
     } else {
       throw InvalidArgument(
           "pipeline: there is no \"{}\"; there are stages, micro_batches, schedule, sum_losses, receive_ahead and "

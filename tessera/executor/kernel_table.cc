@@ -5,6 +5,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files/crc32c.h"
+#include "tessera/base/files/text_file.h"
 #include "tessera/base/logging.h"
 
 namespace tessera::executor {
@@ -139,7 +140,7 @@ void KernelTable::load(FileSystem& file_system, const std::string& directory) {
   const auto path = path_in(directory);
   try {
     if (!file_system.exists(path)) return;
-    merge_json(file_system.read_text(path));
+    merge_json(read_settings(file_system, path, "kernel table"));
     for (const auto& [key, measurement] : measurements_) {
       if (measurement.num_disturbed > 0 && measurement.num_disturbed < kMaxDisturbed) doubtful_.insert(key);
     }
@@ -153,7 +154,7 @@ void KernelTable::save(FileSystem& file_system, const std::string& directory) {
   const auto path = path_in(directory);
   KernelTable all(machine_);
   try {
-    if (file_system.exists(path)) all.merge_json(file_system.read_text(path));
+    if (file_system.exists(path)) all.merge_json(read_settings(file_system, path, "kernel table"));
   } catch (const Error&) {
     all.measurements_.clear();  // what cannot be used is replaced
   }

@@ -15,10 +15,13 @@ namespace tessera::tools {
 
 SolveText solve_text(const SolveCommand& command) {
   constexpr double kLeastTimeout = 1e-3;
+  constexpr TextKind kProblems{
+      .name = "problem", .max_bytes = int64_t{1} << 30, .remedy = "solve one of fewer nodes and edges"};
   const Clock& clock = Clock::system();
   const int64_t begin_ns = clock.monotonic_ns();
   const auto seconds = [&] { return 1e-9 * static_cast<double>(clock.monotonic_ns() - begin_ns); };
-  const auto problem = solver::parse_problem(FileSystem::local().read_text(command.path), command.path);
+  const auto problem =
+      solver::parse_problem(read_text_file(FileSystem::local(), command.path, kProblems), command.path);
   const double reading = seconds();
   solver::SolveOptions options{.gap = command.gap, .seed = command.seed};
   if (command.timeout > 0) options.timeout_seconds = std::max(kLeastTimeout, command.timeout - reading);

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "tessera/base/error.h"
+#include "tessera/base/files/text_file.h"
 #include "tessera/base/printable.h"
 #include "tessera/data/text/unicode.h"
 
@@ -23,6 +24,13 @@ std::optional<std::string> attribute(std::string_view tag, std::string_view name
 std::string shortened(std::string_view text) {
   constexpr size_t kShown = 60;
   return printable(text.substr(0, kShown)) + (text.size() > kShown ? "..." : "");
+}
+
+// All sentences are held in memory.
+std::string read_sentences(FileSystem& files, const std::string& path, const char* name) {
+  constexpr int64_t kMaxBytes = int64_t{4} << 30;
+  return read_text_file(files, path,
+                        {.name = name, .max_bytes = kMaxBytes, .remedy = "train on a part of it, cut at a line's end"});
 }
 
 }  // namespace
@@ -64,8 +72,8 @@ std::vector<Segment> parse_segments(std::string_view text, std::string_view file
 
 std::vector<SentencePair> read_segment_pairs(FileSystem& files, const std::string& source_path,
                                              const std::string& target_path) {
-  const auto sources = parse_segments(files.read_text(source_path), source_path);
-  const auto targets = parse_segments(files.read_text(target_path), target_path);
+  const auto sources = parse_segments(read_sentences(files, source_path, "segments"), source_path);
+  const auto targets = parse_segments(read_sentences(files, target_path, "segments"), target_path);
   std::vector<SentencePair> pairs;
   for (size_t i = 0; i < std::min(sources.size(), targets.size()); ++i) {
     const Segment& source = sources[i];
@@ -109,7 +117,7 @@ std::vector<SentencePair> parse_sentence_pairs(std::string_view text, std::strin
 }
 
 std::vector<SentencePair> read_sentence_pairs(FileSystem& files, const std::string& path) {
-  return parse_sentence_pairs(files.read_text(path), path);
+  return parse_sentence_pairs(read_sentences(files, path, "sentence pairs"), path);
 }
 
 void write_sentence_pairs(FileSystem& files, const std::string& path, const std::vector<SentencePair>& pairs) {

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "tessera/base/error.h"
+#include "tessera/base/files/text_file.h"
 #include "tessera/base/printable.h"
 #include "tessera/data/text/unicode.h"
 
@@ -108,7 +109,9 @@ Vocabulary Vocabulary::parse(std::string_view text, std::string_view file, const
 }
 
 Vocabulary Vocabulary::read(FileSystem& files, const std::string& path, const VocabularyOptions& options) {
-  return parse(files.read_text(path), path, options);
+  constexpr TextKind kKind{
+      .name = "vocabulary", .max_bytes = int64_t{256} << 20, .remedy = "name a file with one word a line"};
+  return parse(read_text_file(files, path, kKind), path, options);
 }
 
 const std::string& Vocabulary::word(int64_t id) const {

@@ -15,7 +15,7 @@ std::pair<std::string, std::string> parse_pair(const std::string& text, const ch
 }
 
 ir::Graph parse_file(const std::string& path) {
-  const std::string text = FileSystem::local().read_text(path);
+  const std::string text = read_settings(FileSystem::local(), path, "graph");
   try {
     return ir::parse(text);
   } catch (const InvalidArgument& error) {
@@ -234,7 +234,7 @@ const ops::KernelCatalogue& catalogue_of(const StepOptions& options) {
 
 compiler::MachineProfile read_profile(const std::string& path) {
   if (path.empty()) return compiler::example_profile();
-  return compiler::parse_profile(FileSystem::local().read_text(path), path);
+  return compiler::parse_profile(read_settings(FileSystem::local(), path, "machine profile"), path);
 }
 
 }  // namespace tessera::tools

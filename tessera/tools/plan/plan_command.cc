@@ -141,7 +141,7 @@ int run(Arguments& arguments) {
     FileSystem::local().write_atomically(arguments.html, plan_page(planned, model));
   }
   if (!arguments.check.empty()) {
-    const auto budget = FileSystem::local().read_text(arguments.check);
+    const auto budget = read_settings(FileSystem::local(), arguments.check, "budget");
     const auto check = check_budget(planned, model, budget, arguments.check);
     std::fputs(check.text.c_str(), stdout);
     return check.is_met ? 0 : 1;

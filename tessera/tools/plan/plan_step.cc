@@ -141,7 +141,7 @@ PlannedStep plan_step(PlanCommand command) {
   planned.profile = read_profile(command.profile);
   std::optional<compiler::PlanRecord> record;
   if (!command.load.empty()) {
-    record = compiler::parse_plan_record(FileSystem::local().read_text(command.load), command.load);
+    record = compiler::parse_plan_record(read_settings(FileSystem::local(), command.load, "plan"), command.load);
     if (command.step.ranks == 0) command.step.ranks = record->mesh.size();
     if (command.step.ranks != record->mesh.size()) {
       throw InvalidArgument("{} is for {} ranks, --ranks says {}", command.load, record->mesh.size(),

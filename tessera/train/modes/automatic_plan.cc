@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "tessera/base/error.h"
+#include "tessera/base/files/text_file.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/thread.h"
 #include "tessera/session/machine_speed.h"
@@ -47,7 +48,7 @@ std::string search_for_plan(cluster::Context& context, const ir::Graph& graph, c
   FileSystem& files = context.file_system();
   std::string json;
   if (!options.load_file.empty()) {
-    json = files.read_text(options.load_file);
+    json = read_settings(files, options.load_file, "plan");
     const auto record = compiler::parse_plan_record(json, options.load_file);
     if (record.mesh.size() != context.size()) {
       throw InvalidArgument("{} is a plan for {} ranks, there are {}", options.load_file, record.mesh.size(),
