@@ -192,20 +192,11 @@ class PipelineBuilder {
     }
   }
 
-  // The session's group of that name, made when it is asked for first. Other sessions of the context may have some of
-  // their own, of which only their members know.
+  // The session's group of that name, made when it is asked for first.
   comm::Communicator* pair_of(const std::string& name, const std::vector<int>& ranks) {
     const auto [it, is_new] = session_.pairs_.try_emplace(name, nullptr);
     if (!is_new) return it->second;
-    int64_t number = 1;
-    while (context_.has_group(fmt::format("{} #{}", name, number))) ++number;
-    context_.world().all_reduce(&number, 1, DType::kI64, comm::ReduceOp::kMax, "naming the groups of a pipeline");
-    const auto unused = fmt::format("{} #{}", name, number);
-    it->second = context_.create_group(unused, ranks);
-    session_.made_groups_.push_back(unused);
-    if (it->second == nullptr) return nullptr;
-    it->second->set_driver(comm::Communicator::Driver::kDriven);
-    return it->second;
+    return it->second = session_.make_group(name, ranks);
   }
 
   void make_channel(comm::Communicator& pair, const std::vector<compiler::StageMessage>& messages, bool sends) {

@@ -518,10 +518,9 @@ void Session::make_groups(const compiler::GroupLists& lists) {
 
 // Other sessions of this context may be alive: each has groups of its own.
 comm::Communicator* Session::make_group(const std::string& name, const std::vector<int>& ranks) {
-  std::string unused = name;
-  for (int number = 2; context_.has_group(unused); ++number) unused = fmt::format("{} #{}", name, number);
-  comm::Communicator* made = context_.create_group(unused, ranks);
-  made_groups_.push_back(unused);  // what was not made is not to be ended
+  const auto own = context_.new_group_name(name);
+  comm::Communicator* made = context_.create_group(own, ranks);
+  made_groups_.push_back(own);  // what was not made is not to be ended
   if (made != nullptr) made->set_driver(comm::Communicator::Driver::kDriven);
   return made;
 }

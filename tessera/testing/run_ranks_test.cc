@@ -74,6 +74,21 @@ TEST(RunRanks, RefusesAnEmptyJob) {
               ThrowsMessage<InvalidArgument>("a job needs at least 1 rank, got 0"));
 }
 
+TEST(Groups, GetNamesThatAllRanksShareAndNoGroupHas) {
+  run_ranks(3, [](cluster::Context& context) {
+    context.create_group("pair #2", {2, 1});
+    EXPECT_EQ(context.new_group_name("pair"), "pair");
+    comm::Communicator* first = context.create_group("pair", {0, 1});
+    EXPECT_EQ(first != nullptr, context.rank() < 2);
+    // A rank that is in no such group takes the same, and so does one that has ended its group already.
+    if (context.rank() == 1) context.destroy_group("pair");
+    const auto name = context.new_group_name("pair");
+    EXPECT_EQ(name, "pair #3");
+    comm::Communicator* second = context.create_group(name, {0, 1});
+    if (second != nullptr) second->barrier("in the second");
+  });
+}
+
 TEST(Groups, AreMadeUsedAndDestroyed) {
   run_ranks(5, [](cluster::Context& context) {
     comm::Communicator* odd = context.create_group("0-4", {4, 0});

@@ -191,6 +191,21 @@ TEST_F(PipelineTraining, StopsWithNothingChangedWhereTheLossIsNotFinite) {
   });
 }
 
+// Stages of two ranks: each has groups that the other stage's ranks are not in.
+TEST_F(PipelineTraining, StandsBesideAnotherOfTheSameRanks) {
+  run_ranks(4, [](cluster::Context& context) {
+    nn::MSELoss loss;
+    nn::Adam optimizer({.learning_rate = 0.02});
+    Network one(2);
+    Model first(context, one, &loss, &optimizer, pipeline_of(2));
+    first.train(1, samples(kRows));
+    Network another(2);
+    Model second(context, another, &loss, &optimizer, pipeline_of(2));
+    second.train(1, samples(kRows));
+    EXPECT_EQ(first.value("up.weight").to_doubles(), second.value("up.weight").to_doubles());
+  });
+}
+
 TEST_F(PipelineTraining, IsPlannedOnce) {
   struct Counted : Network {
     Counted() : Network(2) {}

@@ -43,6 +43,10 @@ class Context {
   // Throws InvalidArgument naming the groups that exist.
   virtual comm::Communicator& group(const std::string& name) = 0;
   virtual bool has_group(const std::string& name) const = 0;
+  // A name for a group that one part of the program makes beside others: `wanted` at the first call for it, `wanted #2`
+  // at the second; never one again, nor one that a group has. Ranks that ask for the same names in the same order get
+  // the same, whenever they end their groups.
+  virtual std::string new_group_name(const std::string& wanted) = 0;
   // Both throw InvalidArgument when the rank is not in the group.
   int world_rank_of(const std::string& group_name, int group_rank);
   int group_rank_of(const std::string& group_name, int world_rank);

@@ -109,6 +109,16 @@ bool RankContext::has_group(const std::string& name) const {
   return found != groups_.end() && found->second != nullptr;
 }
 
+std::string RankContext::new_group_name(const std::string& wanted) {
+  int& number = num_names_[wanted];
+  std::string name;
+  do {
+    ++number;
+    name = number == 1 ? wanted : fmt::format("{} #{}", wanted, number);
+  } while (groups_.contains(name));
+  return name;
+}
+
 const comm::GroupSpeed& RankContext::speed() {
   if (!speed_) speed_ = place_.size > 1 ? comm::measure_speed(world()) : comm::GroupSpeed{};
   return *speed_;

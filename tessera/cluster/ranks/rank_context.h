@@ -70,6 +70,7 @@ class RankContext final : public Context {
   void destroy_group(const std::string& name) override;
   comm::Communicator& group(const std::string& name) override;
   bool has_group(const std::string& name) const override;
+  std::string new_group_name(const std::string& wanted) override;
 
   const comm::GroupSpeed& speed() override;
   std::shared_ptr<void> reserve_shared_memory(size_t size_bytes) override;
@@ -82,6 +83,7 @@ class RankContext final : public Context {
   std::unique_ptr<Membership> membership_;
   std::unique_ptr<comm::Transport> transport_;
   std::map<std::string, std::unique_ptr<comm::Communicator>> groups_;  // null: exists, without this rank
+  std::map<std::string, int> num_names_;  // that new_group_name() has given, by what was wanted
   int num_created_ = 0;
   std::optional<comm::GroupSpeed> speed_;
 };

@@ -266,6 +266,7 @@ class WithoutGroups : public cluster::Context {
   void destroy_group(const std::string& name) override { inner_.destroy_group(name); }
   comm::Communicator& group(const std::string& name) override { return inner_.group(name); }
   bool has_group(const std::string& name) const override { return inner_.has_group(name); }
+  std::string new_group_name(const std::string& wanted) override { return inner_.new_group_name(wanted); }
   const comm::GroupSpeed& speed() override { return inner_.speed(); }
   std::shared_ptr<void> reserve_shared_memory(size_t bytes) override { return inner_.reserve_shared_memory(bytes); }
   using Context::abort;

@@ -69,18 +69,11 @@ void Saver::require_own_directory(const std::string& directory, bool is_shared) 
   }
 }
 
-// Saves of threads have a group of their own: training goes on using the world's. Its name is one that no rank has, for
-// a rank sees only those groups that it is in.
+// Saves of threads have a group of their own: training goes on using the world's.
 comm::Communicator& Saver::group() {
   auto& context = core_.context;
   if (group_.empty()) {
-    RankBarrier ranks(context.world());
-    std::string name = "checkpoints";
-    const auto is_taken = [&] {
-      const auto answers = ranks.exchange(context.has_group(name) ? "taken" : "");
-      return std::any_of(answers.begin(), answers.end(), [](const std::string& answer) { return !answer.empty(); });
-    };
-    for (int number = 2; is_taken(); ++number) name = fmt::format("checkpoints #{}", number);
+    const auto name = context.new_group_name("checkpoints");
     context.create_group(name, context.world().ranks())->share_core();
     group_ = name;
   }
