@@ -43,6 +43,8 @@ class Embedding : public Cell {
   Embedding(int64_t vocab_size, int64_t embedding_size, const EmbeddingOptions& options = {});
   using Cell::construct;
   Value construct(Value ids) override;
+  // The table, which a head that shares it multiplies with as its weight.
+  const Parameter& table() const { return *table_; }
 
  private:
   Parameter* table_;
