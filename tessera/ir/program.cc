@@ -170,54 +170,87 @@ std::map<Lane, std::vector<int>> messages(std::span<const Program> programs, Ite
   return found;
 }
 
-void verify_order(const Program& program, std::vector<std::string>& faults) {
-  const auto fault = [&](const ProgramItem& item, std::string_view what) {
-    faults.push_back(fmt::format("stage {}, \"{}\": {}", program.stage, print(item), what));
-  };
-  std::set<PhaseKind> kinds;
-  for (const ProgramItem& item : program.items) {
-    if (item.kind == ItemKind::kRun && item.micro_batch >= 0) kinds.insert(item.phase);
-  }
-  std::map<PhaseKind, int> next;                     // by phase: the micro-batch that comes next
-  std::map<int, int> holder;                         // by slot
-  std::map<int, std::set<PhaseKind>> done;           // by micro-batch
-  std::set<std::tuple<PhaseKind, int, int>> posted;  // receives
-  bool is_updated = false;
-  for (const ProgramItem& item : program.items) {
-    if (item.micro_batch < 0) {
-      if (item.kind != ItemKind::kRun || item.phase != PhaseKind::kUpdate)
-        fault(item, "only an update has no micro-batch");
-      if (is_updated) fault(item, "the second update");
-      is_updated = true;
-      continue;
+// The order of one stage's items.
+class OrderVerifier {
+ public:
+  OrderVerifier(const Program& program, std::vector<std::string>& faults) : program_(program), faults_(faults) {
+    for (const ProgramItem& item : program.items) {
+      if (item.kind == ItemKind::kRun && item.micro_batch >= 0) kinds_.insert(item.phase);
     }
-    if (is_updated) fault(item, "comes after the update");
-    if (item.micro_batch >= program.micro_batches) fault(item, "there is no such micro-batch");
-    if (item.slot < 0 || item.slot >= program.slots) fault(item, "there is no such slot");
-    const auto [held, is_free] = holder.try_emplace(item.slot, item.micro_batch);
+  }
+
+  void run() {
+    for (const ProgramItem& item : program_.items) {
+      if (item.kind == ItemKind::kReceive && !posted_.insert(message_of(item)).second) fault(item, "is received twice");
+      if (item.kind == ItemKind::kAwait && !posted_.contains(message_of(item))) {
+        fault(item, "is awaited before it is received");
+      }
+      if (item.micro_batch < 0) {
+        verify_joint(item);
+      } else {
+        verify(item);
+      }
+    }
+    for (const PhaseKind kind : kinds_) {
+      if (next_[kind] == program_.micro_batches) continue;
+      faults_.push_back(fmt::format("stage {}: {} of {} micro-batches have a {}", program_.stage, next_[kind],
+                                    program_.micro_batches, pipeline::to_string(kind)));
+    }
+  }
+
+ private:
+  using Message = std::tuple<PhaseKind, int, int>;
+  static Message message_of(const ProgramItem& item) { return {item.phase, item.micro_batch, item.peer}; }
+
+  void fault(const ProgramItem& item, std::string_view what) {
+    faults_.push_back(fmt::format("stage {}, \"{}\": {}", program_.stage, print(item), what));
+  }
+
+  // The update, and what is of all micro-batches together.
+  void verify_joint(const ProgramItem& item) {
+    if (item.kind == ItemKind::kRun) {
+      if (item.phase != PhaseKind::kUpdate) fault(item, "only an update has no micro-batch");
+      if (is_updated_) fault(item, "the second update");
+      is_updated_ = true;
+      return;
+    }
+    if (item.phase == PhaseKind::kUpdate) {
+      if (!is_updated_) fault(item, "comes before the update");
+      return;
+    }
+    if (is_updated_) fault(item, "comes after the update");
+    if (item.kind == ItemKind::kSend && next_[item.phase] != program_.micro_batches) fault(item, "has not run yet");
+  }
+
+  void verify(const ProgramItem& item) {
+    if (is_updated_) fault(item, "comes after the update");
+    if (item.micro_batch >= program_.micro_batches) fault(item, "there is no such micro-batch");
+    if (item.slot < 0 || item.slot >= program_.slots) fault(item, "there is no such slot");
+    const auto [held, is_free] = holder_.try_emplace(item.slot, item.micro_batch);
     if (!is_free && held->second != item.micro_batch) {
-      if (done[held->second] != kinds) fault(item, fmt::format("the slot is that of m{}", held->second));
+      if (done_[held->second] != kinds_) fault(item, fmt::format("the slot is that of m{}", held->second));
       held->second = item.micro_batch;
     }
-    const std::tuple message(item.phase, item.micro_batch, item.peer);
-    if (item.kind == ItemKind::kReceive && !posted.insert(message).second) fault(item, "is received twice");
-    if (item.kind == ItemKind::kAwait && !posted.contains(message)) fault(item, "is awaited before it is received");
-    if (item.kind == ItemKind::kSend && !done[item.micro_batch].contains(item.phase)) fault(item, "has not run yet");
-    if (item.kind != ItemKind::kRun) continue;
-    if (item.micro_batch != next[item.phase]++) fault(item, "micro-batches are not in order");
-    for (const PhaseKind before : kinds) {
-      if (before < item.phase && !done[item.micro_batch].contains(before)) {
+    if (item.kind == ItemKind::kSend && !done_[item.micro_batch].contains(item.phase)) fault(item, "has not run yet");
+    if (item.kind != ItemKind::kRun) return;
+    if (item.micro_batch != next_[item.phase]++) fault(item, "micro-batches are not in order");
+    for (const PhaseKind before : kinds_) {
+      if (before < item.phase && !done_[item.micro_batch].contains(before)) {
         fault(item, fmt::format("comes before its {}", pipeline::to_string(before)));
       }
     }
-    done[item.micro_batch].insert(item.phase);
+    done_[item.micro_batch].insert(item.phase);
   }
-  for (const PhaseKind kind : kinds) {
-    if (next[kind] == program.micro_batches) continue;
-    faults.push_back(fmt::format("stage {}: {} of {} micro-batches have a {}", program.stage, next[kind],
-                                 program.micro_batches, pipeline::to_string(kind)));
-  }
-}
+
+  const Program& program_;
+  std::vector<std::string>& faults_;
+  std::set<PhaseKind> kinds_;
+  std::map<PhaseKind, int> next_;            // by phase: the micro-batch that comes next
+  std::map<int, int> holder_;                // by slot
+  std::map<int, std::set<PhaseKind>> done_;  // by micro-batch
+  std::set<Message> posted_;                 // receives
+  bool is_updated_ = false;
+};
 
 }  // namespace
 
@@ -262,7 +295,7 @@ std::vector<std::string> verify_programs(std::span<const Program> programs) {
     if (programs[s].stage != static_cast<int>(s)) {
       faults.push_back(fmt::format("the program of stage {} stands in the place of stage {}", programs[s].stage, s));
     }
-    verify_order(programs[s], faults);
+    OrderVerifier(programs[s], faults).run();
   }
   const auto sent = messages(programs, ItemKind::kSend);
   const auto received = messages(programs, ItemKind::kReceive);

@@ -26,7 +26,9 @@ struct ProgramItem {
   ItemKind kind = ItemKind::kRun;
   // What runs; of a message: the phase that made it.
   pipeline::PhaseKind phase = pipeline::PhaseKind::kForward;
-  int micro_batch = -1;  // -1: an update
+  // -1: an update; a message of all micro-batches together: before the update what their phases have added up for a
+  // parameter of both stages, after it that parameter's new value.
+  int micro_batch = -1;
   int slot = -1;
   int peer = -1;  // the stage at the other end of a message
   bool operator==(const ProgramItem&) const = default;
@@ -48,7 +50,10 @@ struct Program {
 //     run forward m0 slot 0
 //     run backward m0 slot 0
 //     send backward m0 slot 0 to stage 0
+//     send backward to stage 0
 //     run update
+//     receive update from stage 0
+//     await update from stage 0
 std::string print(const Program& program);
 // Throws InvalidArgument naming the line that is not of that form.
 Program parse_program(std::string_view text);

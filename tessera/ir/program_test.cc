@@ -64,6 +64,36 @@ TEST(Program, NamesTheLineThatIsNoItem) {
 
 TEST(Program, IsSoundWhereEverythingIsDoneOnceAndInOrder) { EXPECT_EQ(faults_of(kFirst, kSecond), ""); }
 
+// What two stages do about a parameter that both have.
+std::string with_sums(const char* text) {
+  return replaced(text, "  run update\n",
+                  text == kFirst ? "  receive backward from stage 1\n"
+                                   "  await backward from stage 1\n"
+                                   "  run update\n"
+                                   "  send update to stage 1\n"
+                                 : "  send backward to stage 0\n"
+                                   "  run update\n"
+                                   "  receive update from stage 0\n"
+                                   "  await update from stage 0\n");
+}
+
+TEST(Program, PassesWhatIsOfAllMicroBatchesOnceAStep) {
+  EXPECT_EQ(faults_of(with_sums(kFirst), with_sums(kSecond)), "");
+  for (const char* text : {kFirst, kSecond}) {
+    const auto all = with_sums(text);
+    EXPECT_EQ(print(parse_program(all)), all);
+  }
+}
+
+TEST(Program, HasAFaultWhereWhatIsOfAllMicroBatchesComesTooEarly) {
+  auto early = replaced(with_sums(kSecond), "  send backward to stage 0\n", "");
+  early = replaced(early, "  run backward m1 slot 0\n", "  send backward to stage 0\n  run backward m1 slot 0\n");
+  EXPECT_EQ(faults_of(with_sums(kFirst), early).find("stage 1, \"send backward to stage 0\": has not run yet"), 0U);
+  auto before = replaced(with_sums(kFirst), "  send update to stage 1\n", "");
+  before = replaced(before, "  run update\n", "  send update to stage 1\n  run update\n");
+  EXPECT_EQ(faults_of(before, with_sums(kSecond)), "stage 0, \"send update to stage 1\": comes before the update");
+}
+
 TEST(Program, HasAFaultWhereAPhaseIsMissing) {
   EXPECT_EQ(faults_of(kFirst, replaced(kSecond, "  run backward m1 slot 0\n", "")),
             "stage 1, \"send backward m1 slot 0 to stage 0\": has not run yet\n"
