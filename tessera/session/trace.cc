@@ -154,14 +154,17 @@ Graph trace_train_step(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimiz
     optimizer.update(graph, gradients);
   }
   advance_random_step(graph);
-  if (may_skip) skip_unless(graph, finite, options);
+  if (may_skip && (options.part != StepPart::kAccumulate || options.guards_micro_batches)) {
+    skip_unless(graph, finite, options);
+  }
   graph.add_output("loss", options.ranks ? mean_over_ranks(value, *options.ranks) : value);
   graph.finish_assignments();
   graph.close();
   return graph;
 }
 
-Graph trace_update(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimizer, const nn::Settings& settings) {
+Graph trace_update(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimizer, const nn::Settings& settings,
+                   const std::optional<nn::LossScale>& loss_scale) {
   network.apply_settings(settings);
   auto parameters = network.trainable_parameters();
   if (loss != nullptr) {
@@ -170,10 +173,15 @@ Graph trace_update(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimizer, 
   }
   Graph graph("update");
   for (const nn::Parameter* parameter : parameters) parameter->in(graph);
-  const auto gradients = nn::held_gradients(graph, parameters);
+  auto gradients = nn::held_gradients(graph, parameters);
+  if (loss_scale) gradients = nn::unscaled(*loss_scale, gradients);
   {
     const ir::SourceScope scope(graph, "optimizer");
     optimizer.update(graph, gradients);
+  }
+  if (loss_scale && loss_scale->drop_overflow_update) {
+    const Value finite = nn::all_finite_and_none_noted(graph, gradients);
+    skip_unless(graph, finite, {.part = StepPart::kUpdate, .loss_scale = loss_scale});
   }
   graph.finish_assignments();
   graph.close();

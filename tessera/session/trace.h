@@ -53,6 +53,9 @@ struct TrainStepOptions {
   compiler::Precision precision = {};
   // The graph of a step that may be skipped has a result ir::kUpdateGuard, bool[]: false where the step is skipped.
   std::optional<nn::LossScale> loss_scale = std::nullopt;
+  // Of kAccumulate with a loss scale: whether what a micro-batch assigns holds only where its loss is finite. Off: who
+  // runs the step gives all of it back where the step is skipped.
+  bool guards_micro_batches = true;
 };
 // Forward, backward and update. Results: "loss", and every assigned parameter and state. Where there is no loss cell,
 // the network's own result is the loss. The parameters are the network's trainable ones, then the loss cell's.
@@ -61,8 +64,9 @@ ir::Graph trace_train_step(nn::Cell& network, nn::Cell* loss, nn::Optimizer& opt
                            const TrainStepOptions& options = {});
 
 // The update alone, of gradients that StepPart::kAccumulate has added up: accumulators in, parameters and states out.
-// They are not cleared.
-ir::Graph trace_update(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimizer, const nn::Settings& settings);
+// They are not cleared. With a loss scale the graph has a result ir::kUpdateGuard, as that of a step.
+ir::Graph trace_update(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimizer, const nn::Settings& settings,
+                       const std::optional<nn::LossScale>& loss_scale = std::nullopt);
 
 // The value of a function and its gradients with respect to parameters: traced into a graph of its own, differentiated,
 // and inlined into `graph`.

@@ -27,6 +27,13 @@ Parameter clean_steps_state() { return state("loss_scale_clean_steps", DType::kI
 
 Value finite(Value x, Value like) { return ops::apply1("all_finite", {x, like}); }
 
+Value and_finite(Value all, std::span<const ParameterGradient> gradients) {
+  for (const auto& [parameter, gradient] : gradients) {
+    all = ops::logical_and(all, finite(gradient, parameter->in(gradient.graph())));
+  }
+  return all;
+}
+
 }  // namespace
 
 LossScale dynamic_loss_scale(const DynamicLossScaleOptions& options) {
@@ -71,11 +78,12 @@ std::vector<ParameterGradient> unscaled(const LossScale& loss_scale, std::span<c
 
 Value all_finite(std::span<const ParameterGradient> gradients, Value loss) {
   const ir::SourceScope scope(loss.graph(), kLossScale);
-  Value all = finite(loss, loss);
-  for (const auto& [parameter, gradient] : gradients) {
-    all = ops::logical_and(all, finite(gradient, parameter->in(gradient.graph())));
-  }
-  return all;
+  return and_finite(finite(loss, loss), gradients);
+}
+
+Value all_finite_and_none_noted(ir::Graph& graph, std::span<const ParameterGradient> gradients) {
+  const ir::SourceScope scope(graph, kLossScale);
+  return and_finite(ops::equal(accumulated_overflow_state().in(graph), 0), gradients);
 }
 
 Value note_overflow(Value loss) {

@@ -48,6 +48,8 @@ ir::Value loss_scale_in(ir::Graph& graph, const LossScale& loss_scale);
 std::vector<ParameterGradient> unscaled(const LossScale& loss_scale, std::span<const ParameterGradient> gradients);
 // Whether all gradients and the loss are finite, bool[].
 ir::Value all_finite(std::span<const ParameterGradient> gradients, ir::Value loss);
+// Whether all gradients are finite and no micro-batch of the present step was noted, which stays noted.
+ir::Value all_finite_and_none_noted(ir::Graph& graph, std::span<const ParameterGradient> gradients);
 // Returns whether the loss of a micro-batch whose gradients are accumulated is finite, bool[]. Where it is not, the
 // step notes that.
 ir::Value note_overflow(ir::Value loss);
