@@ -266,6 +266,12 @@ TEST(ScheduleText, APictureShowsALongStepInFewColumns) {
   EXPECT_EQ(text.find('\n'), std::string("stage 0 ||").size() + 20 * 4 - 1) << text;
 }
 
+TEST(ScheduleText, APhaseThatBeginsWithinAColumnIsShownThere) {
+  const PipelineSchedule schedule{
+      .stages = {{{{PhaseKind::kForward, 0, 0}, 0, 3}, {{PhaseKind::kBackward, 0, 0}, 3, 6}}}, .transfers = {}};
+  EXPECT_EQ(picture(schedule, {.column_ns = 2}), "stage 0 |F0 B0 --|\n");
+}
+
 // The verifier
 
 class Verifier : public testing::Test {

@@ -179,7 +179,9 @@ std::string picture(const PipelineSchedule& schedule, const PictureOptions& opti
       if (timed->start_ns == timed->end_ns) continue;
       const auto begin = static_cast<size_t>(timed->start_ns / column_ns);
       const auto end = static_cast<size_t>((timed->end_ns + column_ns - 1) / column_ns);
-      for (size_t i = begin; i < end; ++i) cells[i] = std::string(width, '-');
+      for (size_t i = begin + 1; i < end; ++i) {
+        if (cells[i][0] == '.') cells[i] = std::string(width, '-');
+      }
       const auto label = label_of(timed->phase, with_chunk);
       cells[begin] = label + std::string(width - label.size(), end - begin > 1 ? '-' : ' ');
     }

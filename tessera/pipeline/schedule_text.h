@@ -39,7 +39,7 @@ struct PictureOptions {
 //
 // F, B, W and U are forward, backward, weight gradient and update; the number is the micro-batch. Where stages have
 // several chunks, the chunk stands before it: F2.0 is forward of chunk 2. "--" goes on with the phase, ".." is idle.
-// Where a column is longer than the phases in it, the one that it begins with is shown.
+// Where several phases begin in a column, the first is shown.
 std::string picture(const PipelineSchedule& schedule, const PictureOptions& options = {});
 
 }  // namespace tessera::pipeline
