@@ -1,0 +1,172 @@
+#include "tessera/compiler/stages/choose_cuts.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "tessera/base/error.h"
+#include "tessera/base/strings.h"
+
+namespace tessera::compiler {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+double place_seconds(const CutProblem& problem, int place) {
+  const CutPlace& at = problem.places[static_cast<size_t>(place)];
+  return at.forward_seconds + at.backward_seconds;
+}
+
+int num_pieces(const CutProblem& problem) { return static_cast<int>(problem.pieces.size()); }
+
+// Sums over the pieces before each, so that a stage's figures take no time.
+struct Sums {
+  explicit Sums(const CutProblem& problem) : seconds(1), persistent(1), kept(1), with_parameters(1) {
+    for (const CutPiece& piece : problem.pieces) {
+      seconds.push_back(seconds.back() + piece.seconds);
+      persistent.push_back(persistent.back() + piece.persistent_bytes);
+      kept.push_back(kept.back() + piece.kept_bytes);
+      with_parameters.push_back(with_parameters.back() + (piece.has_parameters ? 1 : 0));
+    }
+  }
+  std::vector<double> seconds;
+  std::vector<int64_t> persistent;
+  std::vector<int64_t> kept;
+  std::vector<int> with_parameters;
+};
+
+class Cutter {
+ public:
+  Cutter(const CutProblem& problem, const CutLimits& limits) : problem_(problem), limits_(limits), sums_(problem) {}
+
+  StageCuts run() {
+    const int pieces = num_pieces(problem_);
+    if (sums_.with_parameters.back() < limits_.stages) {
+      throw InvalidArgument(
+          "{} stages cannot be cut: the network has {} place{} where it can be cut, with {} stretch{} that have "
+          "parameters; use at most {} stages",
+          limits_.stages, pieces - 1, pieces == 2 ? "" : "s", sums_.with_parameters.back(),
+          sums_.with_parameters.back() == 1 ? "" : "es", std::max(1, sums_.with_parameters.back()));
+    }
+    // The longest of a stage or a message, then, among cuts that are no longer, the sum of the messages.
+    const auto longest = solve([&](int, int begin, int end) { return longest_of(begin, end); },
+                               [](double a, double b) { return std::max(a, b); }, kNever);
+    if (longest.value == kNever) refuse();
+    auto best = solve([&](int, int begin, int) { return begin == 0 ? 0.0 : place_seconds(problem_, begin - 1); },
+                      [](double a, double b) { return a + b; }, longest.value);
+    return {std::move(best.ends), longest.value};
+  }
+
+ private:
+  struct Solution {
+    double value = kNever;
+    std::vector<int> ends;
+  };
+
+  double longest_of(int begin, int end) const {
+    const double seconds = at(sums_.seconds, end) - at(sums_.seconds, begin);
+    if (begin == 0) return seconds;
+    const CutPlace& place = problem_.places[static_cast<size_t>(begin - 1)];
+    return std::max({seconds, place.forward_seconds, place.backward_seconds});
+  }
+
+  template <typename T>
+  static T at(const std::vector<T>& sums, int piece) {
+    return sums[static_cast<size_t>(piece)];
+  }
+
+  bool may_be(int stage, int begin, int end, double longest) const {
+    if (at(sums_.with_parameters, end) == at(sums_.with_parameters, begin)) return false;
+    if (longest_of(begin, end) > longest) return false;
+    return limits_.memory_limit_bytes == 0 || bytes_of(stage, begin, end) <= limits_.memory_limit_bytes;
+  }
+
+  int64_t bytes_of(int stage, int begin, int end) const {
+    int64_t slot = at(sums_.kept, end) - at(sums_.kept, begin);
+    if (begin > 0) slot += problem_.places[static_cast<size_t>(begin - 1)].forward_bytes;
+    if (end < num_pieces(problem_)) slot += problem_.places[static_cast<size_t>(end - 1)].backward_bytes;
+    return at(sums_.persistent, end) - at(sums_.persistent, begin) + held_micro_batches(limits_, stage) * slot;
+  }
+
+  // The least value of a cut into stages, of which each has `cost`, joined by `join`, none longer than `longest`.
+  template <typename Cost, typename Join>
+  Solution solve(const Cost& cost, const Join& join, double longest) const {
+    const int pieces = num_pieces(problem_);
+    const auto width = static_cast<size_t>(pieces) + 1;
+    std::vector<double> before(width, kNever);
+    before[0] = 0;
+    std::vector<std::vector<int>> begins(static_cast<size_t>(limits_.stages), std::vector<int>(width, -1));
+    for (int stage = 0; stage < limits_.stages; ++stage) {
+      std::vector<double> now(width, kNever);
+      for (int end = stage + 1; end <= pieces; ++end) {
+        for (int begin = stage; begin < end; ++begin) {
+          if (before[static_cast<size_t>(begin)] == kNever || !may_be(stage, begin, end, longest)) continue;
+          const double value = join(before[static_cast<size_t>(begin)], cost(stage, begin, end));
+          if (value >= now[static_cast<size_t>(end)]) continue;
+          now[static_cast<size_t>(end)] = value;
+          begins[static_cast<size_t>(stage)][static_cast<size_t>(end)] = begin;
+        }
+      }
+      before = std::move(now);
+    }
+    Solution best{.value = before.back()};
+    if (best.value == kNever) return best;
+    best.ends.assign(static_cast<size_t>(limits_.stages), 0);
+    int end = pieces;
+    for (int stage = limits_.stages; stage-- > 0;) {
+      best.ends[static_cast<size_t>(stage)] = end;
+      end = begins[static_cast<size_t>(stage)][static_cast<size_t>(end)];
+    }
+    return best;
+  }
+
+  [[noreturn]] void refuse() const {
+    CutLimits unlimited = limits_;
+    unlimited.memory_limit_bytes = 0;
+    const Cutter free(problem_, unlimited);
+    const auto least =
+        free.solve([&](int stage, int begin, int end) { return static_cast<double>(bytes_of(stage, begin, end)); },
+                   [](double a, double b) { return std::max(a, b); }, kNever);
+    throw InvalidArgument(
+        "no cut into {} stages fits into {} of memory on a rank: the best needs about {}; use more stages or ranks, "
+        "more micro-batches of fewer rows, or a higher memory limit",
+        limits_.stages, format_bytes(limits_.memory_limit_bytes), format_bytes(static_cast<int64_t>(least.value)));
+  }
+
+  const CutProblem& problem_;
+  const CutLimits& limits_;
+  Sums sums_;
+};
+
+}  // namespace
+
+int held_micro_batches(const CutLimits& limits, int stage) {
+  const int in_flight = limits.holds_all ? limits.micro_batches : limits.stages - stage;
+  return std::min(limits.micro_batches, in_flight + limits.receive_ahead);
+}
+
+double stage_seconds(const CutProblem& problem, int begin, int end) {
+  double seconds = 0;
+  for (int i = begin; i < end; ++i) seconds += problem.pieces[static_cast<size_t>(i)].seconds;
+  return seconds;
+}
+
+StageCuts choose_cuts(const CutProblem& problem, const CutLimits& limits) { return Cutter(problem, limits).run(); }
+
+std::optional<StageCuts> moved_cut(const CutProblem& problem, const StageCuts& cuts, int stage, int pieces) {
+  StageCuts moved = cuts;
+  auto& end = moved.ends[static_cast<size_t>(stage)];
+  end += pieces;
+  const int begin = stage == 0 ? 0 : moved.ends[static_cast<size_t>(stage - 1)];
+  if (end <= begin || end >= moved.ends[static_cast<size_t>(stage) + 1]) return std::nullopt;
+  moved.longest_seconds = 0;
+  for (size_t s = 0; s < moved.ends.size(); ++s) {
+    const int first = s == 0 ? 0 : moved.ends[s - 1];
+    moved.longest_seconds = std::max(moved.longest_seconds, stage_seconds(problem, first, moved.ends[s]));
+    if (s == 0) continue;
+    const CutPlace& place = problem.places[static_cast<size_t>(first - 1)];
+    moved.longest_seconds = std::max({moved.longest_seconds, place.forward_seconds, place.backward_seconds});
+  }
+  return moved;
+}
+
+}  // namespace tessera::compiler

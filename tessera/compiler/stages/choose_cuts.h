@@ -1,0 +1,68 @@
+// Where a network is cut into the stages of a pipeline: a stretch of it for each stage, such that the slowest stage is
+// as fast as can be. Data in, data out; stages/cut_places.h says what a network's stretches are.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tessera::compiler {
+
+// What lies between two neighbouring places where the network can be cut. Times and bytes are those of one rank and of
+// one micro-batch.
+struct CutPiece {
+  std::string first;             // cell
+  std::string last;              // cell
+  double seconds = 0;            // of forward, backward and weight gradients
+  int64_t persistent_bytes = 0;  // parameters, their optimizer states and accumulators
+  int64_t kept_bytes = 0;        // from forward until backward
+  bool has_parameters = false;   // a stage needs some
+  bool operator==(const CutPiece&) const = default;
+};
+
+// A place is between piece i and piece i + 1.
+struct CutPlace {
+  double forward_seconds = 0;   // a message with all that the pieces before send to those after
+  double backward_seconds = 0;  // and their gradients
+  int64_t forward_bytes = 0;
+  int64_t backward_bytes = 0;
+  bool operator==(const CutPlace&) const = default;
+};
+
+struct CutProblem {
+  std::vector<CutPiece> pieces;
+  std::vector<CutPlace> places;  // one fewer
+};
+
+struct CutLimits {
+  int stages = 1;
+  int64_t memory_limit_bytes = 0;  // of a rank; 0: none
+  // Stage s holds what it keeps of this many micro-batches at once, of so many as there are stages from s on if these
+  // are fewer; with `holds_all` of this many on each stage.
+  int micro_batches = 1;
+  bool holds_all = false;
+  int receive_ahead = 1;  // and of so many more, if there are as many
+};
+
+struct StageCuts {
+  std::vector<int> ends;       // by stage: one past its last piece
+  double longest_seconds = 0;  // of a stage or of a message between two, whichever is longest
+};
+
+// How many micro-batches stage s holds at once.
+int held_micro_batches(const CutLimits& limits, int stage);
+// Of pieces begin..end-1.
+double stage_seconds(const CutProblem& problem, int begin, int end);
+
+// Of all cuts into so many stages, each with parameters and within the memory limit, one whose longest stage or message
+// is shortest; of these the one whose messages are shortest. That is proven: all cuts are looked at, by dynamic
+// programming. Throws InvalidArgument where there are fewer pieces with parameters than stages, and where no cut keeps
+// to the limit: the message then has the least limit that one does.
+StageCuts choose_cuts(const CutProblem& problem, const CutLimits& limits);
+
+// The same with the cut after `stage` moved by so many pieces, whatever memory that takes; nullopt where a stage would
+// have none.
+std::optional<StageCuts> moved_cut(const CutProblem& problem, const StageCuts& cuts, int stage, int pieces);
+
+}  // namespace tessera::compiler

@@ -1,0 +1,178 @@
+#include "tessera/compiler/stages/choose_cuts.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "tessera/base/error.h"
+#include "tessera/base/random.h"
+
+namespace tessera::compiler {
+namespace {
+
+CutProblem pieces_of(const std::vector<double>& seconds) {
+  CutProblem problem;
+  for (size_t i = 0; i < seconds.size(); ++i) {
+    const auto name = fmt::format("layer{}", i);
+    problem.pieces.push_back({name, name, seconds[i], 100, 10, true});
+  }
+  problem.places.resize(seconds.size() - 1);
+  return problem;
+}
+
+std::string refusal(const CutProblem& problem, const CutLimits& limits) {
+  try {
+    choose_cuts(problem, limits);
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(ChooseCuts, MakesTheLongestStageShort) {
+  const auto cuts = choose_cuts(pieces_of({3, 1, 2, 3}), {.stages = 3});
+  EXPECT_EQ(cuts.ends, (std::vector{1, 3, 4}));
+  EXPECT_EQ(cuts.longest_seconds, 3);
+}
+
+TEST(ChooseCuts, OfEquallyGoodCutsTakesTheOneThatSendsLess) {
+  auto problem = pieces_of({1, 1, 1, 1, 2});
+  for (auto& place : problem.places) place.forward_seconds = 0.5;
+  problem.places[2].forward_seconds = 0.1;
+  EXPECT_EQ(choose_cuts(problem, {.stages = 2}).ends, (std::vector{3, 5}));
+}
+
+TEST(ChooseCuts, AMessageLongerThanAStageCounts) {
+  auto problem = pieces_of({1, 1, 1, 1});
+  problem.places[1].backward_seconds = 5;
+  const auto cuts = choose_cuts(problem, {.stages = 2});
+  EXPECT_EQ(cuts.longest_seconds, 3);
+  EXPECT_NE(cuts.ends[0], 2);
+}
+
+TEST(ChooseCuts, TheFirstStageHoldsMoreMicroBatchesAndIsShorterWhereMemoryIsShort) {
+  auto problem = pieces_of({1, 1, 1, 1, 1, 1});
+  for (auto& piece : problem.pieces) {
+    piece.persistent_bytes = 10;
+    piece.kept_bytes = 50;
+  }
+  CutLimits limits{.stages = 2, .micro_batches = 4};
+  EXPECT_EQ(choose_cuts(problem, limits).ends, (std::vector{3, 6}));
+  // Stage 0 holds three micro-batches, stage 1 two: 3 x 10 + 3 x 150 do not fit, 4 x 10 + 2 x 200 do.
+  limits.memory_limit_bytes = 450;
+  EXPECT_EQ(choose_cuts(problem, limits).ends, (std::vector{2, 6}));
+}
+
+TEST(ChooseCuts, EveryStageHasParameters) {
+  auto problem = pieces_of({1, 1, 5});
+  problem.pieces[2].has_parameters = false;
+  EXPECT_EQ(choose_cuts(problem, {.stages = 2}).ends, (std::vector{1, 3}));
+  EXPECT_EQ(refusal(problem, {.stages = 3}),
+            "3 stages cannot be cut: the network has 2 places where it can be cut, with 2 stretches that have "
+            "parameters; use at most 2 stages");
+}
+
+TEST(ChooseCuts, WhereNothingFitsTheLeastLimitIsNamed) {
+  EXPECT_EQ(refusal(pieces_of({1, 1, 1, 1}), {.stages = 2, .memory_limit_bytes = 100, .micro_batches = 4}),
+            "no cut into 2 stages fits into 100 B of memory on a rank: the best needs about 260 B; use more stages or "
+            "ranks, more micro-batches of fewer rows, or a higher memory limit");
+}
+
+TEST(ChooseCuts, ACutMovesUntilAStageIsEmpty) {
+  const auto problem = pieces_of({1, 1, 1, 1});
+  const auto cuts = choose_cuts(problem, {.stages = 2});
+  EXPECT_EQ(moved_cut(problem, cuts, 0, 1)->longest_seconds, 3);
+  EXPECT_EQ(moved_cut(problem, cuts, 0, -1)->ends, (std::vector{1, 4}));
+  EXPECT_FALSE(moved_cut(problem, cuts, 0, 2));
+  EXPECT_FALSE(moved_cut(problem, cuts, 0, -2));
+}
+
+// Every cut of a problem, one after the other.
+class AllCuts {
+ public:
+  AllCuts(const CutProblem& problem, const CutLimits& limits) : problem_(problem), limits_(limits) { add(0); }
+  double best() const { return best_; }
+
+ private:
+  void add(int stage) {
+    const int begin = ends_.empty() ? 0 : ends_.back();
+    const int pieces = static_cast<int>(problem_.pieces.size());
+    if (stage == limits_.stages) {
+      if (begin == pieces) best_ = std::min(best_, value());
+      return;
+    }
+    for (int end = begin + 1; end <= pieces; ++end) {
+      ends_.push_back(end);
+      add(stage + 1);
+      ends_.pop_back();
+    }
+  }
+
+  double value() const {
+    double longest = 0;
+    for (int stage = 0; stage < limits_.stages; ++stage) {
+      const int begin = stage == 0 ? 0 : ends_[static_cast<size_t>(stage - 1)];
+      const int end = ends_[static_cast<size_t>(stage)];
+      int64_t slot = 0;
+      int64_t bytes = 0;
+      bool has_parameters = false;
+      for (int i = begin; i < end; ++i) {
+        const auto& piece = problem_.pieces[static_cast<size_t>(i)];
+        slot += piece.kept_bytes;
+        bytes += piece.persistent_bytes;
+        has_parameters = has_parameters || piece.has_parameters;
+      }
+      longest = std::max(longest, stage_seconds(problem_, begin, end));
+      if (begin > 0) {
+        const auto& place = problem_.places[static_cast<size_t>(begin - 1)];
+        longest = std::max({longest, place.forward_seconds, place.backward_seconds});
+        slot += place.forward_bytes;
+      }
+      if (stage + 1 < limits_.stages) slot += problem_.places[static_cast<size_t>(end - 1)].backward_bytes;
+      if (!has_parameters) return std::numeric_limits<double>::infinity();
+      if (bytes + held_micro_batches(limits_, stage) * slot > limits_.memory_limit_bytes) {
+        return std::numeric_limits<double>::infinity();
+      }
+    }
+    return longest;
+  }
+
+  const CutProblem& problem_;
+  const CutLimits& limits_;
+  std::vector<int> ends_;
+  double best_ = std::numeric_limits<double>::infinity();
+};
+
+TEST(ChooseCuts, NoCutIsBetterInAThousandRandomProblems) {
+  int num_solved = 0;
+  for (uint64_t seed = 0; seed < 1000; ++seed) {
+    uint64_t next = 0;
+    const auto draw = [&](int64_t below) { return random_below({.seed = seed}, next++, below); };
+    CutProblem problem;
+    const auto pieces = static_cast<size_t>(2 + draw(8));
+    for (size_t i = 0; i < pieces; ++i) {
+      problem.pieces.push_back({"", "", static_cast<double>(draw(9)), draw(100), draw(20), draw(4) > 0});
+    }
+    for (size_t i = 0; i + 1 < pieces; ++i) {
+      problem.places.push_back({static_cast<double>(draw(6)), static_cast<double>(draw(6)), draw(9), draw(9)});
+    }
+    const CutLimits limits{.stages = static_cast<int>(1 + draw(4)),
+                           .memory_limit_bytes = 100 + draw(600),
+                           .micro_batches = static_cast<int>(1 + draw(6)),
+                           .holds_all = draw(3) == 0,
+                           .receive_ahead = static_cast<int>(draw(2))};
+    const double best = AllCuts(problem, limits).best();
+    double found = std::numeric_limits<double>::infinity();
+    try {
+      found = choose_cuts(problem, limits).longest_seconds;
+      ++num_solved;
+    } catch (const InvalidArgument&) {
+      // No cut keeps to the limit.
+    }
+    EXPECT_EQ(found, best) << "seed " << seed;
+  }
+  EXPECT_GT(num_solved, 200);
+}
+
+}  // namespace
+}  // namespace tessera::compiler

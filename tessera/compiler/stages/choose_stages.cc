@@ -1,0 +1,310 @@
+#include "tessera/compiler/stages/choose_stages.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "tessera/base/error.h"
+#include "tessera/base/strings.h"
+
+namespace tessera::compiler {
+namespace {
+
+// So many times as many micro-batches as stages are tried, and taken where nothing is said.
+constexpr int kMostTimes = 8;
+constexpr int kUsualTimes = 4;
+// Cuts whose real memory does not fit are made again for so much less.
+constexpr double kTighter = 0.9;
+constexpr int kAttempts = 4;
+// Of pipelines that are estimated so many are simulated at least.
+constexpr int kLeastSimulated = 6;
+
+std::vector<int> first_ranks(int count) {
+  std::vector<int> ranks(static_cast<size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+// By its longest stage: all micro-batches pass through it, and the first one through all others.
+double estimate_of(const CutProblem& problem, const StageCuts& cuts, int micro_batches) {
+  const double once = stage_seconds(problem, 0, static_cast<int>(problem.pieces.size()));
+  return once + (micro_batches - 1) * cuts.longest_seconds;
+}
+
+}  // namespace
+
+std::vector<int> stage_counts(int num_ranks) {
+  std::vector<int> counts;
+  for (int stages = 2; stages <= num_ranks; ++stages) {
+    if (num_ranks % stages == 0) counts.push_back(stages);
+  }
+  return counts;
+}
+
+std::vector<int> micro_batch_counts(int64_t rows, int num_stages) {
+  std::vector<int> counts;
+  for (int times = 1; times <= kMostTimes; times *= 2) {
+    if (rows % (int64_t{times} * num_stages) == 0) counts.push_back(times * num_stages);
+  }
+  return counts;
+}
+
+int usual_micro_batches(int64_t rows, int num_stages) {
+  for (int count = kUsualTimes * num_stages; count >= num_stages; --count) {
+    if (rows % count == 0) return count;
+  }
+  throw InvalidArgument(
+      "a batch of {} rows cannot be cut into as many micro-batches of equally many rows as {} stages need: batches of "
+      "a multiple of {} rows can",
+      rows, num_stages, num_stages);
+}
+
+StagePlanner::StagePlanner(const ir::Graph& whole, int64_t rows, std::function<StepGraphs(int)> graphs_of,
+                           int num_ranks, const MachineProfile& profile, const StageSearchOptions& options)
+    : whole_(whole),
+      rows_(rows),
+      graphs_of_(std::move(graphs_of)),
+      num_ranks_(num_ranks),
+      profile_(profile),
+      options_(options) {}
+
+const StepGraphs& StagePlanner::graphs(int micro_batches) {
+  const auto it = graphs_.find(micro_batches);
+  return it != graphs_.end() ? it->second : graphs_.emplace(micro_batches, graphs_of_(micro_batches)).first->second;
+}
+
+// What is found for the whole batch holds for its micro-batches: gradients are completed once a step in both.
+const std::vector<StagePlanner::Inside>& StagePlanner::insides(int ranks_per_stage) {
+  const auto [it, is_new] = insides_.try_emplace(ranks_per_stage);
+  auto& found = it->second;
+  if (!is_new) return found;
+  found.push_back({ranks_per_stage == 1 ? "one rank" : "data parallel", nullptr});
+  if (ranks_per_stage == 1 || !options_.searches_inside) return found;
+  auto searching = options_.search;
+  searching.hints.clear();
+  // The network is on as many ranks as there are, so each has room for more of it than a stage's has.
+  searching.memory_limit_bytes = options_.memory_limit_bytes * (num_ranks_ / ranks_per_stage);
+  searching.timeout_seconds =
+      std::isfinite(options_.deadline.seconds_left()) ? std::max(options_.deadline.seconds_left() / 4, 1e-3) : 0;
+  try {
+    const auto chosen = choose_plan(whole_, first_ranks(ranks_per_stage), profile_, searching);
+    // The fastest that is none of data parallel's, which stands here already.
+    const PlanCandidate* best = nullptr;
+    for (const auto& candidate : chosen.candidates) {
+      if (candidate.origin == "data parallel" || candidate.prediction.simulated == nullptr) continue;
+      if (best == nullptr || candidate.prediction.step_seconds < best->prediction.step_seconds) best = &candidate;
+    }
+    if (best != nullptr) {
+      found.push_back({fmt::format("searched on {}", best->choices.mesh.to_string()),
+                       std::make_shared<const PlanRecord>(record_plan(whole_, best->choices))});
+    }
+  } catch (const InvalidArgument&) {
+    // Nothing fits on a stage's ranks.
+  }
+  return found;
+}
+
+StagedPlan StagePlanner::stage(const Inside& inside, int ranks_per_stage, int micro_batches, int num_stages,
+                               const CellStages& cells) {
+  const auto& step = graphs(micro_batches);
+  auto micro = step.micro;
+  set_stages(micro, cells);
+  auto stages = step.stages;
+  stages.num_stages = num_stages;
+  CompileOptions options{.verification = Verification::kNone};
+  for (const auto& [accumulator, parameter] : stages.accumulators) options.plan.partial_states.insert(accumulator);
+  if (inside.record == nullptr) {
+    const mesh::Mesh mesh({{"data", ranks_per_stage}});
+    ShardingHints hints;
+    for (const auto& input : micro.inputs()) {
+      const int ndim = micro.type(input.value).shape.ndim();
+      if (input.kind != ir::InputKind::kInput || ndim == 0) continue;
+      auto sharding = mesh::Sharding::replicated(ndim);
+      sharding.dims[0] = {0};
+      hints[input.name] = {mesh, sharding};
+    }
+    options.plan.batch_by_default = true;
+    return plan_stages(micro, &step.update, mesh, hints, stages, options);
+  }
+  const auto choices = choices_for(simplify(micro), *inside.record);
+  options.plan.strategies = false;
+  options.plan.fixed = choices.nodes;
+  auto inputs = choices.inputs;
+  // Accumulators lie as what is added to them.
+  std::erase_if(inputs, [&](const auto& input) { return stages.accumulators.contains(input.first); });
+  return plan_stages(micro, &step.update, choices.mesh, on_mesh(choices.mesh, inputs), stages, options);
+}
+
+CutLimits StagePlanner::limits(int num_stages, int micro_batches) const {
+  return {.stages = num_stages,
+          .memory_limit_bytes = options_.memory_limit_bytes,
+          .micro_batches = micro_batches,
+          .holds_all = options_.schedule == "gpipe",
+          .receive_ahead = options_.receive_ahead};
+}
+
+void StagePlanner::require_shares(int num_stages, int micro_batches) const {
+  if (num_ranks_ % num_stages != 0) {
+    throw InvalidArgument(
+        "{} ranks cannot be dealt to {} stages of equally many: use a number of stages that divides {}", num_ranks_,
+        num_stages, num_ranks_);
+  }
+  if (micro_batches < num_stages) {
+    throw InvalidArgument(
+        "a pipeline of {} stages needs as many micro-batches at least, got {}: cut the batch into more, or use fewer "
+        "stages",
+        num_stages, micro_batches);
+  }
+  if (rows_ % micro_batches != 0) {
+    throw InvalidArgument(
+        "a batch of {} rows cannot be cut into {} micro-batches of equally many: batches of a multiple of {} rows can",
+        rows_, micro_batches, micro_batches);
+  }
+}
+
+std::vector<StagePlanner::Base> StagePlanner::bases(int num_stages, int micro_batches) {
+  require_shares(num_stages, micro_batches);
+  const int ranks = num_ranks_ / num_stages;
+  const Link& link = slowest_link(profile_, ranks, num_stages);
+  std::vector<Base> found;
+  for (const Inside& inside : insides(ranks)) {
+    options_.deadline.throw_if_over();
+    const auto plan = stage(inside, ranks, micro_batches, 1, {});
+    found.push_back({inside, find_cut_places(plan, graphs(micro_batches).stages, num_stages, profile_, link)});
+  }
+  return found;
+}
+
+PlannedStages StagePlanner::simulate(const Base& base, int num_stages, int micro_batches, const StageCuts& cuts) {
+  PlannedStages planned{.num_stages = num_stages,
+                        .ranks_per_stage = num_ranks_ / num_stages,
+                        .micro_batches = micro_batches,
+                        .inside = base.inside.name,
+                        .record = base.inside.record,
+                        .places = base.places,
+                        .cuts = cuts};
+  planned.cells = cell_stages(base.places, cuts);
+  auto staged = stage(base.inside, planned.ranks_per_stage, micro_batches, num_stages, planned.cells);
+  auto stages = graphs(micro_batches).stages;
+  stages.num_stages = num_stages;
+  planned.simulated = simulate_stages(staged, stages, profile_,
+                                      {.micro_batches = micro_batches,
+                                       .schedule = options_.schedule,
+                                       .memory_limit_bytes = options_.memory_limit_bytes,
+                                       .receive_ahead = options_.receive_ahead,
+                                       .deadline = options_.deadline});
+  return planned;
+}
+
+// Cuts count what stays; what a phase takes besides is known once it is compiled. So cuts are made for less memory
+// until what they take fits.
+PlannedStages StagePlanner::fitted(const Base& base, int num_stages, int micro_batches) {
+  auto cut_limits = limits(num_stages, micro_batches);
+  std::string fault;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    StageCuts cuts;
+    try {
+      cuts = choose_cuts(base.places.problem, cut_limits);
+    } catch (const InvalidArgument& error) {
+      if (fault.empty()) fault = error.what();
+      break;
+    }
+    try {
+      return simulate(base, num_stages, micro_batches, cuts);
+    } catch (const InvalidArgument& error) {
+      if (fault.empty()) fault = error.what();
+    }
+    if (cut_limits.memory_limit_bytes == 0) break;
+    cut_limits.memory_limit_bytes = static_cast<int64_t>(kTighter * static_cast<double>(cut_limits.memory_limit_bytes));
+  }
+  throw InvalidArgument(fault);
+}
+
+PlannedStages StagePlanner::plan(int num_stages, int micro_batches) {
+  std::optional<PlannedStages> best;
+  std::string fault;
+  for (const Base& base : bases(num_stages, micro_batches)) {
+    try {
+      auto planned = fitted(base, num_stages, micro_batches);
+      if (!best || planned.step_seconds() < best->step_seconds()) best = std::move(planned);
+    } catch (const InvalidArgument& error) {
+      if (fault.empty()) fault = error.what();
+    }
+  }
+  if (!best) throw InvalidArgument(fault);
+  return std::move(*best);
+}
+
+std::optional<PlannedStages> StagePlanner::plan_with(const PlannedStages& planned, const StageCuts& cuts) {
+  try {
+    return simulate({{planned.inside, planned.record}, planned.places}, planned.num_stages, planned.micro_batches,
+                    cuts);
+  } catch (const InvalidArgument&) {
+    return std::nullopt;
+  }
+}
+
+StagePlanner::Search StagePlanner::search() {
+  struct Entry {
+    Candidate candidate;
+    std::optional<Base> base;
+  };
+  std::vector<Entry> entries;
+  Search result;
+  for (const int stages : stage_counts(num_ranks_)) {
+    auto counts = micro_batch_counts(rows_, stages);
+    if (options_.micro_batches > 0) counts = {options_.micro_batches};
+    for (const int count : counts) {
+      const auto refused = [&](const InvalidArgument& error) {
+        Candidate candidate{.num_stages = stages, .micro_batches = count, .estimate = solver::kForbidden};
+        candidate.fault = error.what();
+        entries.push_back({std::move(candidate), std::nullopt});
+      };
+      try {
+        for (auto& base : bases(stages, count)) {
+          try {
+            const auto cuts = choose_cuts(base.places.problem, limits(stages, count));
+            const double estimate = estimate_of(base.places.problem, cuts, count);
+            entries.push_back({{.num_stages = stages, .micro_batches = count, .estimate = estimate}, std::move(base)});
+          } catch (const InvalidArgument& error) {
+            refused(error);
+          }
+        }
+      } catch (const InvalidArgument& error) {
+        refused(error);
+      } catch (const DeadlineOver&) {
+        result.left_out.push_back(fmt::format("{} stages, {} micro-batches", stages, count));
+      }
+    }
+  }
+  std::stable_sort(entries.begin(), entries.end(),
+                   [](const auto& a, const auto& b) { return a.candidate.estimate < b.candidate.estimate; });
+  int num_simulated = 0;
+  double fastest = solver::kForbidden;
+  for (auto& [candidate, base] : entries) {
+    if (base && num_simulated >= kLeastSimulated && candidate.estimate > fastest) {
+      ++result.num_hopeless;
+      continue;
+    }
+    if (base) {
+      try {
+        candidate.planned = fitted(*base, candidate.num_stages, candidate.micro_batches);
+        ++num_simulated;
+      } catch (const InvalidArgument& error) {
+        candidate.fault = error.what();
+      } catch (const DeadlineOver&) {
+        result.left_out.push_back(
+            fmt::format("{} stages, {} micro-batches", candidate.num_stages, candidate.micro_batches));
+        continue;
+      }
+    }
+    if (candidate.planned && candidate.planned->step_seconds() < fastest) {
+      fastest = candidate.planned->step_seconds();
+      result.fastest = result.candidates.size();
+    }
+    result.candidates.push_back(std::move(candidate));
+  }
+  return result;
+}
+
+}  // namespace tessera::compiler

@@ -1,0 +1,128 @@
+// How a training step becomes a pipeline without anybody saying where it is cut: the stages, the split within each, the
+// number of micro-batches and the schedule. What is taken is what simulates fastest within the memory of a rank; where
+// the cuts lie is proven to be best by predicted times (choose_cuts.h), and the schedule has a proven bound.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/compiler/choose_plan.h"
+#include "tessera/compiler/stages/cut_places.h"
+#include "tessera/compiler/stages/simulate_stages.h"
+
+namespace tessera::compiler {
+
+// A training step of so many micro-batches, as it was traced.
+struct StepGraphs {
+  ir::Graph micro;      // of one micro-batch: gradients are added to accumulators
+  ir::Graph update;     // from accumulators to the optimizer
+  StageOptions stages;  // accumulators and common states
+};
+
+struct StageSearchOptions {
+  int micro_batches = 0;  // 0: for a number of stages that is given four times as many, if the batch can be cut so
+  std::string schedule = "auto";
+  int receive_ahead = 1;
+  int64_t memory_limit_bytes = 0;  // of a rank; 0: none
+  // Whether the split within a stage is searched, too; else it is data parallel, with the strategies that there are.
+  bool searches_inside = true;
+  // Within a stage; `memory_limit_bytes`, `hints` and the timeout are not looked at.
+  SearchOptions search = {};
+  Deadline deadline = {};
+};
+
+// PlannedStages is a step in a pipeline.
+struct PlannedStages {
+  int num_stages = 1;
+  int ranks_per_stage = 1;
+  int micro_batches = 1;
+  std::string inside;  // how a stage's ranks share its work: "data parallel", "searched on [x=2, y=2]"
+  std::shared_ptr<const PlanRecord> record;  // of that; null for data parallel
+  CutPlaces places;
+  StageCuts cuts;
+  CellStages cells;
+  SimulatedStages simulated;
+
+  double step_seconds() const { return simulated.step_seconds(); }
+  // The pieces of a stage.
+  int begin_of(int stage) const { return stage == 0 ? 0 : cuts.ends[static_cast<size_t>(stage - 1)]; }
+  int end_of(int stage) const { return cuts.ends[static_cast<size_t>(stage)]; }
+};
+
+// Numbers of stages that share so many ranks evenly, from 2 on, ascending.
+std::vector<int> stage_counts(int num_ranks);
+// Numbers of micro-batches that are tried for so many stages: these, twice, four and eight times as many, as far as the
+// batch can be cut so.
+std::vector<int> micro_batch_counts(int64_t rows, int num_stages);
+// The one that is taken where nothing is said. Throws InvalidArgument where the batch cannot be cut so far.
+int usual_micro_batches(int64_t rows, int num_stages);
+
+// A StagePlanner finds pipelines for one network's step. Not thread-safe: it remembers what it has made.
+class StagePlanner {
+ public:
+  // `whole`: a step of the whole batch of so many rows, simplified. `graphs_of` is asked once for each number of
+  // micro-batches. All must outlive the planner.
+  StagePlanner(const ir::Graph& whole, int64_t rows, std::function<StepGraphs(int micro_batches)> graphs_of,
+               int num_ranks, const MachineProfile& profile, const StageSearchOptions& options);
+
+  // The fastest pipeline of so many stages and micro-batches. Throws InvalidArgument where the ranks or the batch
+  // cannot be dealt so, where the network cannot be cut so, or nothing fits into the memory limit.
+  PlannedStages plan(int num_stages, int micro_batches);
+  // The same with other cuts: for explanations. nullopt where it does not fit.
+  std::optional<PlannedStages> plan_with(const PlannedStages& planned, const StageCuts& cuts);
+
+  // One of the pipelines that were compared.
+  struct Candidate {
+    int num_stages = 1;
+    int micro_batches = 1;
+    double estimate = 0;  // seconds of a step, by its longest stage
+    std::optional<PlannedStages> planned;
+    std::string fault;  // why not
+  };
+  struct Search {
+    std::vector<Candidate> candidates;  // by their estimates, the shortest first
+    std::optional<size_t> fastest;      // that was simulated
+    std::vector<std::string> left_out;  // because time was up
+    int num_hopeless = 0;               // were not simulated: their estimates are longer than what was found
+  };
+  // Over all numbers of stages that share the ranks evenly, and of micro-batches. Nothing is thrown where there is no
+  // pipeline.
+  Search search();
+
+ private:
+  // How the ranks of a stage may share its work.
+  struct Inside {
+    std::string name;
+    std::shared_ptr<const PlanRecord> record;
+  };
+  // A step planned on the ranks of a stage, as one stage.
+  struct Base {
+    Inside inside;
+    CutPlaces places;
+  };
+
+  const StepGraphs& graphs(int micro_batches);
+  const std::vector<Inside>& insides(int ranks_per_stage);
+  StagedPlan stage(const Inside& inside, int ranks_per_stage, int micro_batches, int num_stages,
+                   const CellStages& cells);
+  std::vector<Base> bases(int num_stages, int micro_batches);
+  PlannedStages simulate(const Base& base, int num_stages, int micro_batches, const StageCuts& cuts);
+  PlannedStages fitted(const Base& base, int num_stages, int micro_batches);
+  CutLimits limits(int num_stages, int micro_batches) const;
+  void require_shares(int num_stages, int micro_batches) const;
+
+  const ir::Graph& whole_;
+  int64_t rows_;
+  std::function<StepGraphs(int)> graphs_of_;
+  int num_ranks_;
+  const MachineProfile& profile_;
+  const StageSearchOptions& options_;
+  std::map<int, StepGraphs> graphs_;
+  std::map<int, std::vector<Inside>> insides_;
+};
+
+}  // namespace tessera::compiler
