@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "tessera/tools/arguments/usage_error.h"
+#include "tessera/tools/plan/stages_text.h"
+
 namespace tessera::tools {
 namespace {
 
@@ -113,6 +116,16 @@ std::string trace_json(const Simulation& simulation, std::span<const compiler::R
 }
 
 std::string simulate_text(const SimulateOptions& options) {
+  if (!options.stages.stages.empty()) {
+    if (options.stages.stages == "auto") {
+      throw UsageError("--stages auto: how many there are is searched by tessera plan; here say a number");
+    }
+    const PlanCommand command{.step = options.step, .profile = options.profile};
+    auto stages = options.stages;
+    stages.searches_inside = false;
+    const auto step = plan_stages_step(command, stages);
+    return options.json ? stages_json(*step, options.step.model) : stages_text(*step, options.step.model);
+  }
   FileSystem& files = FileSystem::local();
   const auto profile = read_profile(options.profile);
   const auto step = step_graph(options.step);

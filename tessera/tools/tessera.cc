@@ -138,16 +138,28 @@ void add_simulate(CLI::App& app) {
       "Examples:\n"
       "  tessera simulate resnet50 --ranks 4096 --optimizer_shards\n"
       "  tessera simulate step.graph --mesh data=4,model=2 --profile cluster.json --json\n"
-      "  tessera simulate mlp --ranks 8 --trace trace.json      the timeline, for chrome://tracing or Perfetto");
+      "  tessera simulate mlp --ranks 8 --trace trace.json      the timeline, for chrome://tracing or Perfetto\n"
+      "  tessera simulate resnet50 --ranks 8 --stages 4 --micro_batches 16 --schedule 1f1b    a pipeline, as a "
+      "picture");
   tools::add_step_options(*simulate, options.step);
   simulate->add_option("--profile", options.profile, "a machine profile; default: an example");
   simulate->add_flag("--json", options.json, "print one JSON object");
   simulate->add_option("--trace", options.trace, "write the timeline to this file");
+  tools::add_stage_options(*simulate, options.stages,
+                           "cut the network into so many stages of a pipeline; within a stage it is data parallel");
   simulate->add_flag("--live_kernels", live_kernels,
                      "count the scratch memory that this machine's kernels need; takes longer");
   simulate->callback([simulate] {
     tools::require_effects(*simulate,
                            tools::uses_of_step_options(options.step, /*is_compiled=*/true, /*has_strategies=*/true));
+    const bool cuts = !options.stages.stages.empty();
+    std::vector<tools::OptionEffect> effects = {{"--micro_batches", cuts, "--stages"},
+                                                {"--schedule", cuts, "--stages"}};
+    for (const char* name : {"--mesh", "--input", "--semi_auto", "--propagate", "--optimizer_shards", "--recompute",
+                             "--trace", "--live_kernels"}) {
+      effects.push_back({name, !cuts, "a step of one stage: without --stages"});
+    }
+    tools::require_effects(*simulate, effects);
     options.step.fake_kernels = !live_kernels;
     std::fputs(tools::simulate_text(options).c_str(), stdout);
   });

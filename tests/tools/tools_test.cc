@@ -72,7 +72,7 @@ TEST_P(ToolGoldens, GiveWhatIsWritten) {
   }
 }
 
-constexpr std::array kFiles = {"graph", "plan", "planning", "simulate"};
+constexpr std::array kFiles = {"graph", "plan", "planning", "simulate", "stages"};
 INSTANTIATE_TEST_SUITE_P(All, ToolGoldens, testing::ValuesIn(kFiles),
                          [](const auto& info) { return std::string(info.param); });
 
@@ -597,9 +597,14 @@ TEST_F(OptionLaw, HoldsForGraph) {
 
 TEST_F(OptionLaw, HoldsForSimulate) {
   auto options = kStepOptions;
-  options.insert(options.end(),
-                 {{"--profile", "profile"}, {"--json"}, {"--trace", "written/trace"}, {"--live_kernels"}});
-  for (const char* model : {"mlp", "file.graph"}) {
+  options.insert(options.end(), {{"--profile", "profile"},
+                                 {"--json"},
+                                 {"--trace", "written/trace"},
+                                 {"--live_kernels"},
+                                 {"--stages", "2"},
+                                 {"--micro_batches", "4"},
+                                 {"--schedule", "gpipe"}});
+  for (const char* model : {"mlp", "file.graph", "mlp --batch_size 64 --ranks 4 --stages 2"}) {
     for (const Option& option : options) {
       check(fmt::format("simulate {}", model), option, option.name == "--live_kernels");
     }
@@ -630,7 +635,10 @@ TEST_F(OptionLaw, HoldsForPlan) {
                                  {"--memory"},
                                  {"--rank", "1"},
                                  {"--values", "1"},
-                                 {"--fake_kernels"}});
+                                 {"--fake_kernels"},
+                                 {"--stages", "2"},
+                                 {"--micro_batches", "4"},
+                                 {"--schedule", "gpipe"}});
   const std::set<std::string> effort = {"--algorithm", "--max_axes", "--rounds",    "--timeout",
                                         "--gap",       "--seed",     "--full_batch"};
   const std::string step = "plan mlp --quiet --batch_size 64 ";
@@ -640,6 +648,8 @@ TEST_F(OptionLaw, HoldsForPlan) {
                                                            {step + "--ranks 4 --why up:matmul", true},
                                                            {step + "--ranks 4 --check budget", true},
                                                            {"plan file.graph --quiet --ranks 4", true},
+                                                           {step + "--ranks 4 --stages 2", true},
+                                                           {step + "--ranks 4 --stages 2 --json", true},
                                                            {step + "--load b.plan", false},
                                                            {step + "--load b.plan --json", false},
                                                            {step + "--load b.plan --why up:matmul", true},

@@ -64,4 +64,17 @@ void add_step_options(CLI::App& command, StepOptions& options) {
       ->check(count_from(1));
 }
 
+void add_stage_options(CLI::App& command, StagesCommand& options, const std::string& stages_help) {
+  command.add_option("--stages", options.stages, stages_help);
+  command
+      .add_option("--micro_batches", options.micro_batches,
+                  "with --stages: into how many the batch is cut; default: four for each stage, with auto what is best")
+      ->check(count_from(1));
+  command
+      .add_option("--schedule", options.schedule,
+                  "with --stages: gpipe, 1f1b, zb_h1, zb_h2, or auto, the best that a search finds")
+      ->check(CLI::IsMember({"gpipe", "1f1b", "zb_h1", "zb_h2", "auto"}))
+      ->capture_default_str();
+}
+
 }  // namespace tessera::tools

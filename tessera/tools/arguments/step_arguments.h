@@ -3,10 +3,13 @@
 
 #include <CLI/CLI.hpp>
 
+#include "tessera/tools/arguments/stages_command.h"
 #include "tessera/tools/arguments/train_step.h"
 
 namespace tessera::tools {
 
 void add_step_options(CLI::App& command, StepOptions& options);
+// --stages, with that help, --micro_batches and --schedule.
+void add_stage_options(CLI::App& command, StagesCommand& options, const std::string& stages_help);
 
 }  // namespace tessera::tools

@@ -142,6 +142,33 @@ ir::Graph step_graph(const StepOptions& options) {
   return graph;
 }
 
+compiler::StepGraphs step_graphs(const StepOptions& options, int micro_batches) {
+  if (is_file(options)) {
+    throw UsageError(
+        "a file holds the graph of a whole batch, which cannot be cut into micro-batches: --stages goes with a "
+        "built-in "
+        "network");
+  }
+  const auto network = make_network(options);
+  nn::SoftmaxCrossEntropyWithLogits loss(kLoss);
+  const auto optimizer = nn::find_model(options.model).make_optimizer();
+  auto inputs = input_specs(options);
+  for (auto& input : inputs) input.type.shape[0] /= micro_batches;
+  compiler::StepGraphs graphs;
+  graphs.micro = session::trace_train_step(
+      *network, &loss, *optimizer, inputs, kTraining,
+      {.sens = 1.0 / micro_batches, .part = session::StepPart::kAccumulate, .precision = precision_of(options)});
+  add_strategies(graphs.micro, options.strategies);
+  graphs.update = session::trace_update(*network, &loss, *optimizer, kTraining);
+  graphs.stages.common_states = {nn::kRandomStep};
+  const auto trainable = network->trainable_parameters();
+  const auto accumulators = nn::gradient_accumulators(trainable);
+  for (size_t i = 0; i < trainable.size(); ++i) {
+    graphs.stages.accumulators[accumulators[i].full_name()] = trainable[i]->full_name();
+  }
+  return graphs;
+}
+
 bool has_any_strategy(const StepOptions& options) {
   if (!options.strategies.empty()) return true;
   if (!is_file(options)) return false;

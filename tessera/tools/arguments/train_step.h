@@ -45,6 +45,10 @@ ir::Graph backward_graph(const StepOptions& options);
 // The whole step, with strategies.
 ir::Graph step_graph(const StepOptions& options);
 
+// The step cut into so many micro-batches, which must divide the batch. Throws UsageError for a file: its rows are what
+// they are.
+compiler::StepGraphs step_graphs(const StepOptions& options, int micro_batches);
+
 // Whether an operator of the step has a strategy, from the command line or in the file.
 bool has_any_strategy(const StepOptions& options);
 

@@ -11,6 +11,8 @@
 #include "tessera/tools/plan/plan_step.h"
 #include "tessera/tools/plan/plan_text.h"
 #include "tessera/tools/plan/plan_why.h"
+#include "tessera/tools/plan/stages_page.h"
+#include "tessera/tools/plan/stages_text.h"
 
 namespace tessera::tools {
 namespace {
@@ -29,6 +31,7 @@ struct Arguments {
   std::string check;              // a budget's file
   std::string write_budget;       // a file
   std::string html;               // a file
+  StagesCommand stages;
 };
 
 constexpr const char* kFooter =
@@ -43,6 +46,10 @@ constexpr const char* kFooter =
     "  tessera plan gpt2_small --devices 8 --profile cluster.json --out plan.json\n"
     "  tessera plan llama_8b --devices 64 --memory_limit 80GiB --simulate\n"
     "  tessera plan gpt2_small --load plan.json        what an edited plan costs\n"
+    "  tessera plan resnet50 --devices 8 --stages 4 --micro_batches 16       a pipeline: where it is cut "
+    "(docs/pipelines.md)\n"
+    "  tessera plan resnet50 --devices 8 --stages auto                       whether one is faster, and which\n"
+    "  tessera plan resnet50 --devices 8 --stages 4 --why 0                  what other places for its first cut cost\n"
     "  tessera plan resnet50 --memory --batch_size 32 --num_classes 1000\n"
     "  tessera plan resnet50 --memory --recompute auto --memory_limit 1GiB       what would be computed twice\n"
     "  tessera plan step.graph --memory --mesh data=4,model=2 --rank 3 --json";
@@ -78,18 +85,23 @@ std::vector<OptionEffect> uses_of(const Arguments& a) {
   const StepOptions& step = a.plan.step;
   const bool compares = !a.diff.empty();
   const bool plans = !a.shows_memory && !compares;
+  const bool cuts = !a.stages.stages.empty();
   const bool searches = plans && a.plan.load.empty();
   // The search for the next best choices goes by the same options as that for a plan.
   const bool searches_again = searches || !a.why.empty();
   const bool prints_plan = plans && a.why.empty() && a.check.empty();
+  const bool plans_whole = plans && !cuts;
   constexpr const char* kSearch = "a search: without --load, --diff and --memory";
   constexpr const char* kSearchOrWhy = "a search: without --load (unless --why searches), --diff and --memory";
   constexpr const char* kPlan = "a plan: without --diff and --memory";
+  constexpr const char* kWhole = "a plan of one stage: without --stages, --diff and --memory";
   constexpr const char* kPrinted = "the plan that is printed: without --why, --check, --diff and --memory";
   std::vector<OptionEffect> uses = uses_of_step_options(step, /*is_compiled=*/true, /*has_strategies=*/true);
   const std::vector<OptionEffect> own = {
       {"--mesh", a.shows_memory || searches_again, kSearchOrWhy},
+      {"--mesh", !cuts, kWhole},
       {"--input", a.shows_memory || searches_again, kSearchOrWhy},
+      {"--input", !cuts, kWhole},
       {"--strategy", a.shows_memory || searches, kSearch},
       {"--memory_limit", !compares, "a plan or --memory: without --diff"},
       {"--profile", !a.shows_memory, "a plan: without --memory"},
@@ -100,15 +112,22 @@ std::vector<OptionEffect> uses_of(const Arguments& a) {
       {"--gap", searches_again, kSearchOrWhy},
       {"--seed", searches_again, kSearchOrWhy},
       {"--full_batch", searches_again, kSearchOrWhy},
-      {"--out", plans, kPlan},
-      {"--load", plans, kPlan},
+      {"--full_batch", !cuts || a.stages.stages == "auto", kWhole},
+      {"--stages", plans, kPlan},
+      {"--micro_batches", cuts, "--stages"},
+      {"--schedule", cuts, "--stages"},
+      {"--out", plans_whole, kWhole},
+      {"--load", plans_whole, kWhole},
+      {"--check", !cuts, kWhole},
+      {"--simulate", !cuts, kWhole},
       {"--simulate", plans && (prints_plan || !a.write_budget.empty() || !a.html.empty() || !a.check.empty()),
        kPrinted},
+      {"--rows", !cuts, kWhole},
       {"--rows", prints_plan && !a.json,
        "the table that is printed: without --json, --why, --check, --diff and --memory"},
       {"--choices", !a.why.empty(), "--why"},
       {"--html", plans, kPlan},
-      {"--write_budget", plans, kPlan},
+      {"--write_budget", plans_whole, kWhole},
       {"--json", prints_plan || a.shows_memory, "a plan or --memory: without --why, --check and --diff"},
       {"--rank", a.shows_memory, "--memory"},
       {"--values", a.shows_memory && !a.json, "the table of --memory: without --json"},
@@ -133,6 +152,18 @@ int run(Arguments& arguments) {
     return 0;
   }
   const auto& model = command.step.model;
+  if (!arguments.stages.stages.empty()) {
+    const auto step = plan_stages_step(command, arguments.stages);
+    if (!arguments.html.empty()) {
+      const auto page = step->taken ? stages_page(*step, model) : plan_page(*step->one_stage, model);
+      FileSystem::local().write_atomically(arguments.html, page);
+    }
+    const auto text = !arguments.why.empty() ? why_cut_text(*step, arguments.why, arguments.num_choices)
+                      : arguments.json       ? stages_json(*step, model)
+                                             : stages_text(*step, model);
+    std::fputs(text.c_str(), stdout);
+    return 0;
+  }
   const auto planned = plan_step(command);
   if (!arguments.write_budget.empty()) {
     FileSystem::local().write_atomically(arguments.write_budget, budget_json(planned, model));
@@ -161,13 +192,16 @@ void add_plan_command(CLI::App& app, int& exit_code) {
   plan->footer(kFooter);
   add_step_options(*plan, arguments.plan.step);
   add_search_options(*plan, arguments.plan);
+  add_stage_options(*plan, arguments.stages,
+                    "cut the network into so many stages of a pipeline, with as many ranks each; auto: as many as make "
+                    "a step shortest, one among them");
   plan->add_option("--rows", arguments.num_rows, "the rows of operators that are printed, those that take longest")
       ->check(count_from(0))
       ->capture_default_str();
   auto* why =
       plan->add_option("--why", arguments.why,
                        "print instead what the next best choices of an operator would cost, as up:matmul or 'gradient "
-                       "up:matmul'");
+                       "up:matmul'; with --stages those of a cut: 0 is the one between stages 0 and 1");
   plan->add_option("--choices", arguments.num_choices, "with --why: how many choices are printed")
       ->check(count_from(0))
       ->capture_default_str();
@@ -175,8 +209,10 @@ void add_plan_command(CLI::App& app, int& exit_code) {
       plan->add_option("--diff", arguments.diff, "print instead what two plan files for this step do differently")
           ->expected(2)
           ->excludes(why);
-  plan->add_option("--html", arguments.html,
-                   "write a page with the graph, memory and lanes (with --simulate) and all operators to this file");
+  plan->add_option(
+      "--html", arguments.html,
+      "write a page with the graph, memory and lanes (with --simulate) and all operators to this file; with "
+      "--stages with the pipeline, stage by time, and memory");
   auto* check = plan->add_option("--check", arguments.check,
                                  "say instead whether the plan keeps within this budget; exit code 1 where not");
   check->excludes(why)->excludes(diff);

@@ -1,0 +1,15 @@
+// What a command line says of the stages of a pipeline.
+#pragma once
+
+#include <string>
+
+namespace tessera::tools {
+
+struct StagesCommand {
+  std::string stages;     // a number, or "auto"; empty: no pipeline
+  int micro_batches = 0;  // 0: as many as are usual, with "auto" several numbers
+  std::string schedule = "auto";
+  bool searches_inside = true;  // how a stage's ranks share its work; else data parallel
+};
+
+}  // namespace tessera::tools

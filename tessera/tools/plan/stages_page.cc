@@ -1,0 +1,167 @@
+#include "tessera/tools/plan/stages_page.h"
+
+#include <algorithm>
+
+#include "tessera/tools/plan/stages_text.h"
+
+namespace tessera::tools {
+namespace {
+
+using pipeline::PhaseKind;
+using pipeline::TimedPhase;
+
+// Pixels.
+constexpr double kLeft = 90;
+constexpr double kWidth = 1240;
+constexpr double kPhaseHeight = 26;
+constexpr double kMemoryHeight = 44;
+constexpr double kStageHeight = kPhaseHeight + kMemoryHeight + 20;
+// A label needs so many.
+constexpr double kLabelWidth = 22;
+
+constexpr const char* kHead = R"(<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>Tessera pipeline</title>
+<style>
+  body { font: 14px/1.45 system-ui, sans-serif; margin: 0 auto; max-width: 1400px; padding: 16px 24px; color: #1c2430; }
+  h1 { font-size: 20px; margin: 0 0 8px; }
+  h2 { font-size: 16px; margin: 28px 0 6px; }
+  pre { background: #f4f6f9; padding: 10px 12px; border-radius: 6px; overflow: auto; margin: 0; }
+  p { margin: 4px 0 8px; color: #586273; }
+  .frame { border: 1px solid #d5dbe4; border-radius: 6px; overflow: auto; }
+  .key { display: inline-block; width: 12px; height: 12px; border-radius: 3px; margin: 0 4px 0 14px; vertical-align: -1px; }
+  svg text { font: 11px system-ui, sans-serif; fill: #1c2430; }
+  svg rect:hover { stroke: #1c2430; }
+</style>
+</head>
+<body>
+)";
+
+const char* color_of(PhaseKind kind) {
+  switch (kind) {
+    case PhaseKind::kForward: return "#4e79a7";
+    case PhaseKind::kBackward: return "#f28e2b";
+    case PhaseKind::kWeightGradient: return "#59a14f";
+    case PhaseKind::kUpdate: return "#b07aa1";
+  }
+  return "";
+}
+
+std::string escaped(const std::string& text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '<') {
+      result += "&lt;";
+    } else if (c == '>') {
+      result += "&gt;";
+    } else if (c == '&') {
+      result += "&amp;";
+    } else {
+      result += c;
+    }
+  }
+  return result;
+}
+
+std::string phase_text(const TimedPhase& timed) {
+  const auto& phase = timed.phase;
+  const auto what = phase.kind == PhaseKind::kUpdate
+                        ? std::string("update")
+                        : fmt::format("{} of micro-batch {}", to_string(phase.kind), phase.micro_batch);
+  return fmt::format("{}: from {} to {}", what, format_seconds(static_cast<double>(timed.start_ns) * 1e-9),
+                     format_seconds(static_cast<double>(timed.end_ns) * 1e-9));
+}
+
+class Drawing {
+ public:
+  explicit Drawing(const compiler::PlannedStages& planned) : planned_(planned) {
+    makespan_ = static_cast<double>(std::max<int64_t>(planned.simulated.found.makespan_ns, 1));
+    for (const auto& stage : planned.simulated.stages) most_ = std::max(most_, stage.memory_bytes());
+  }
+
+  std::string run() {
+    svg_ = fmt::format("<svg width=\"{:.0f}\" height=\"{:.0f}\">\n", kLeft + kWidth + 10,
+                       kStageHeight * planned_.num_stages + 10);
+    for (int stage = 0; stage < planned_.num_stages; ++stage) {
+      draw_phases(stage);
+      draw_memory(stage);
+    }
+    return svg_ + "</svg>\n";
+  }
+
+ private:
+  const std::vector<TimedPhase>& phases(int stage) const {
+    return planned_.simulated.found.schedule.stages[static_cast<size_t>(stage)];
+  }
+  double x(int64_t ns) const { return kLeft + kWidth * static_cast<double>(ns) / makespan_; }
+  static double top(int stage) { return 8 + kStageHeight * stage; }
+
+  void draw_phases(int stage) {
+    svg_ += fmt::format("<text x=\"4\" y=\"{:.0f}\">stage {}</text>\n", top(stage) + 17, stage);
+    for (const auto& timed : phases(stage)) {
+      const double width = std::max(x(timed.end_ns) - x(timed.start_ns), 0.5);
+      svg_ += fmt::format(
+          "<rect x=\"{:.2f}\" y=\"{:.0f}\" width=\"{:.2f}\" height=\"{:.0f}\" fill=\"{}\"><title>stage {}, "
+          "{}</title></rect>\n",
+          x(timed.start_ns), top(stage), width, kPhaseHeight, color_of(timed.phase.kind), stage, phase_text(timed));
+      if (width < kLabelWidth || timed.phase.micro_batch < 0) continue;
+      svg_ += fmt::format("<text x=\"{:.2f}\" y=\"{:.0f}\" pointer-events=\"none\">{}</text>\n", x(timed.start_ns) + 3,
+                          top(stage) + 17, timed.phase.micro_batch);
+    }
+  }
+
+  // What lasts, and the slots of micro-batches that have begun and not ended.
+  void draw_memory(int stage) {
+    const auto& at = planned_.simulated.stages[static_cast<size_t>(stage)];
+    const auto last = planned_.simulated.split_backward() ? PhaseKind::kWeightGradient : PhaseKind::kBackward;
+    const double bottom = top(stage) + kPhaseHeight + 6 + kMemoryHeight;
+    const auto y = [&](int64_t bytes) {
+      return bottom - kMemoryHeight * static_cast<double>(bytes) / static_cast<double>(std::max<int64_t>(most_, 1));
+    };
+    int64_t bytes = at.persistent_bytes + at.arena_bytes;
+    std::string path = fmt::format("M {:.2f} {:.2f} L {:.2f} {:.2f}", kLeft, bottom, kLeft, y(bytes));
+    for (const auto& timed : phases(stage)) {
+      if (timed.phase.kind == PhaseKind::kForward) {
+        path += fmt::format(" L {:.2f} {:.2f}", x(timed.start_ns), y(bytes));
+        bytes += at.slot_bytes;
+        path += fmt::format(" L {:.2f} {:.2f}", x(timed.start_ns), y(bytes));
+      }
+      if (timed.phase.kind == last) {
+        path += fmt::format(" L {:.2f} {:.2f}", x(timed.end_ns), y(bytes));
+        bytes -= at.slot_bytes;
+        path += fmt::format(" L {:.2f} {:.2f}", x(timed.end_ns), y(bytes));
+      }
+    }
+    path += fmt::format(" L {:.2f} {:.2f} L {:.2f} {:.2f} Z", kLeft + kWidth, y(bytes), kLeft + kWidth, bottom);
+    svg_ += fmt::format(
+        "<path d=\"{}\" fill=\"#c3cad4\"><title>stage {}: {} a rank, of which {} last, computing takes "
+        "{} and each micro-batch {}</title></path>\n",
+        path, stage, format_bytes(at.memory_bytes()), format_bytes(at.persistent_bytes), format_bytes(at.arena_bytes),
+        format_bytes(at.slot_bytes));
+    svg_ += fmt::format("<text x=\"4\" y=\"{:.0f}\">{}</text>\n", bottom - 4, format_bytes(at.memory_bytes()));
+  }
+
+  const compiler::PlannedStages& planned_;
+  double makespan_ = 1;
+  int64_t most_ = 0;
+  std::string svg_;
+};
+
+}  // namespace
+
+std::string stages_page(const StagesStep& step, const std::string& model) {
+  std::string page = kHead;
+  page += fmt::format("<h1>{}</h1>\n<pre>{}</pre>\n", escaped(model), escaped(stages_text(step, model)));
+  page +=
+      "<h2>Stage by time</h2>\n<p>Numbers are those of micro-batches; what is white is idle. Below each stage is the "
+      "memory of one of its ranks.";
+  for (const auto kind : {PhaseKind::kForward, PhaseKind::kBackward, PhaseKind::kWeightGradient, PhaseKind::kUpdate}) {
+    if (kind == PhaseKind::kWeightGradient && !step.taken->simulated.split_backward()) continue;
+    page += fmt::format("<span class=\"key\" style=\"background: {}\"></span>{}", color_of(kind), to_string(kind));
+  }
+  return page + "</p>\n<div class=\"frame\">\n" + Drawing(*step.taken).run() + "</div>\n</body>\n</html>\n";
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,91 @@
+#include "tessera/tools/plan/stages_step.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "tessera/tools/arguments/usage_error.h"
+
+namespace tessera::tools {
+namespace {
+
+// As a training has them.
+constexpr bool kWholeResults = true;
+
+double data_parallel_seconds(const StagesStep& step) {
+  std::vector<int> ranks(static_cast<size_t>(step.num_ranks));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const auto choices = compiler::data_parallel_choices(step.whole, ranks, {}, kWholeResults);
+  return compiler::predict(step.whole, choices, step.profile,
+                           {.whole_results = kWholeResults, .memory_limit_bytes = step.memory_limit_bytes})
+      .step_seconds;
+}
+
+void search_all(StagesStep& step, const PlanCommand& command) {
+  step.is_auto = true;
+  try {
+    step.one_stage = plan_step(command);
+    step.data_parallel_seconds = step.one_stage->chosen->data_parallel_seconds;
+  } catch (const InvalidArgument& error) {
+    step.one_stage_fault = error.what();
+    step.data_parallel_seconds = solver::kForbidden;
+  }
+  step.search = step.planner->search();
+  if (!step.search.fastest) {
+    if (!step.one_stage) throw InvalidArgument("no plan fits, with one stage or several: {}", step.one_stage_fault);
+    return;
+  }
+  const auto& fastest = *step.search.candidates[*step.search.fastest].planned;
+  if (fastest.step_seconds() < (1 - compiler::kWorthwhile) * step.one_stage_seconds()) step.taken = fastest;
+}
+
+}  // namespace
+
+double StagesStep::one_stage_seconds() const {
+  return one_stage && one_stage->chosen ? one_stage->chosen->simulated_seconds : solver::kForbidden;
+}
+
+std::unique_ptr<StagesStep> plan_stages_step(PlanCommand command, const StagesCommand& stages) {
+  const bool is_auto = stages.stages == "auto";
+  const int64_t num_stages =
+      is_auto ? 0 : from_command_line([&] { return parse_int(stages.stages, "--stages (a number, or auto)"); });
+  if (command.step.ranks == 0) throw UsageError("how many ranks? Say --ranks N");
+  if (!is_auto && (num_stages < 1 || num_stages > command.step.ranks)) {
+    throw UsageError("--stages {}: must be from 1 to the {} ranks, or auto", stages.stages, command.step.ranks);
+  }
+  if (is_file(command.step)) step_graphs(command.step, 1);  // refuses it
+  auto step = std::make_unique<StagesStep>();
+  step->profile = read_profile(command.profile);
+  step->num_ranks = command.step.ranks;
+  if (command.step.batch_size == 0) {
+    command.step.batch_size = nn::find_model(command.step.model).samples_per_part * step->num_ranks;
+  }
+  step->rows = command.step.batch_size;
+  step->memory_limit_bytes =
+      command.step.memory_limit.empty() ? step->profile.memory_bytes : memory_limit_of(command.step);
+  step->whole = compiler::simplify(step_graph(command.step));
+  auto inside = command;
+  inside.full_batch = true;  // a stage's ranks take of a micro-batch what they want
+  PlannedStep unlimited;
+  step->options = {.micro_batches = stages.micro_batches,
+                   .schedule = stages.schedule,
+                   .memory_limit_bytes = step->memory_limit_bytes,
+                   .searches_inside = stages.searches_inside,
+                   .search = search_options(inside, unlimited),
+                   .deadline = Deadline::of_timeout(Clock::system(), command.timeout)};
+  step->planner = std::make_unique<compiler::StagePlanner>(
+      step->whole, step->rows, [step = command.step](int micro_batches) { return step_graphs(step, micro_batches); },
+      step->num_ranks, step->profile, step->options);
+  if (is_auto) {
+    search_all(*step, command);
+    return step;
+  }
+  const int count = static_cast<int>(num_stages);
+  if (step->num_ranks % count == 0 && stages.micro_batches == 0) {
+    step->options.micro_batches = compiler::usual_micro_batches(step->rows, count);
+  }
+  step->taken = step->planner->plan(count, step->options.micro_batches);
+  step->data_parallel_seconds = data_parallel_seconds(*step);
+  return step;
+}
+
+}  // namespace tessera::tools

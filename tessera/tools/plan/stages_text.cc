@@ -1,0 +1,301 @@
+#include "tessera/tools/plan/stages_text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tessera/tools/arguments/usage_error.h"
+
+namespace tessera::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using compiler::PlannedStages;
+
+// Of a picture: a line of it should fit onto a wide screen.
+constexpr int kPictureColumns = 60;
+
+std::string plural(int64_t count, const std::string& noun) {
+  const char* const ending = count == 1 ? "" : noun.ends_with("batch") ? "es" : "s";
+  return fmt::format("{} {}{}", count, noun, ending);
+}
+
+std::string finite_seconds(double seconds) { return std::isfinite(seconds) ? format_seconds(seconds) : "no fit"; }
+
+std::string signed_seconds(double seconds) {
+  const auto text = format_seconds(std::abs(seconds));
+  return text == "0" ? text : (seconds < 0 ? "-" : "+") + text;
+}
+
+std::string ranks_text(const PlannedStages& planned, int stage) {
+  const int first = stage * planned.ranks_per_stage;
+  return planned.ranks_per_stage == 1 ? fmt::format("{}", first)
+                                      : fmt::format("{}-{}", first, first + planned.ranks_per_stage - 1);
+}
+
+const compiler::CutPiece& first_piece(const PlannedStages& planned, int stage) {
+  return planned.places.problem.pieces[static_cast<size_t>(planned.begin_of(stage))];
+}
+const compiler::CutPiece& last_piece(const PlannedStages& planned, int stage) {
+  return planned.places.problem.pieces[static_cast<size_t>(planned.end_of(stage) - 1)];
+}
+
+// What crosses the cut after a stage, there and back, for a micro-batch, by each rank.
+compiler::StageTraffic crossing(const PlannedStages& planned, int stage, bool back) {
+  compiler::StageTraffic sum;
+  for (const auto& way : planned.simulated.traffic) {
+    const auto [first, last] = std::minmax(way.from, way.to);
+    if (first > stage || last <= stage || back != (way.from > way.to)) continue;
+    sum.messages += way.messages;
+    sum.bytes += way.bytes;
+  }
+  return sum;
+}
+
+double gap_of(const PlannedStages& planned) {
+  return planned.step_seconds() == 0 ? 0 : 1 - planned.simulated.bound_seconds() / planned.step_seconds();
+}
+
+// The picture is as wide as its time allows: a column is the shortest that keeps it within the screen.
+std::string picture_of(const PlannedStages& planned) {
+  return pipeline::picture(planned.simulated.found.schedule, {.max_columns = kPictureColumns});
+}
+
+std::string table_of(const PlannedStages& planned) {
+  size_t width = 11;
+  for (int stage = 0; stage < planned.num_stages; ++stage) {
+    width = std::max({width, first_piece(planned, stage).first.size(), last_piece(planned, stage).last.size()});
+  }
+  auto text = fmt::format("{:<7}{:<9}{:<{}}  {:<{}}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}{:>7}{:>12}\n", "stage", "ranks",
+                          "first layer", width, "last layer", width, "forward", "backward", "weights", "update",
+                          "lasting", "micro-batch", "slots", "memory");
+  for (int stage = 0; stage < planned.num_stages; ++stage) {
+    const auto& at = planned.simulated.stages[static_cast<size_t>(stage)];
+    text += fmt::format("{:<7}{:<9}{:<{}}  {:<{}}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}{:>7}{:>12}\n", stage,
+                        ranks_text(planned, stage), first_piece(planned, stage).first, width,
+                        last_piece(planned, stage).last, width, format_seconds(at.forward_seconds),
+                        format_seconds(at.backward_seconds),
+                        planned.simulated.split_backward() ? format_seconds(at.weight_gradient_seconds) : "-",
+                        format_seconds(at.update_seconds), format_bytes(at.persistent_bytes),
+                        format_bytes(at.slot_bytes), at.slots, format_bytes(at.memory_bytes()));
+  }
+  text += fmt::format("\n{:<7}{:<{}}  {:<{}}{:>12}{:>12}{:>12}{:>12}{:>14}\n", "cut", "after", width, "before", width,
+                      "messages", "forward", "messages", "backward", "bytes a step");
+  for (int stage = 0; stage + 1 < planned.num_stages; ++stage) {
+    const auto there = crossing(planned, stage, false);
+    const auto back = crossing(planned, stage, true);
+    text += fmt::format("{:<7}{:<{}}  {:<{}}{:>12}{:>12}{:>12}{:>12}{:>14}\n", stage, last_piece(planned, stage).last,
+                        width, first_piece(planned, stage + 1).first, width, there.messages * planned.micro_batches,
+                        format_bytes(there.bytes), back.messages * planned.micro_batches, format_bytes(back.bytes),
+                        format_bytes((there.bytes + back.bytes) * planned.micro_batches));
+  }
+  return text;
+}
+
+std::string title_of(const PlannedStages& planned, const StagesStep& step, const std::string& model) {
+  return fmt::format("{} on {} as {} of {}, machines \"{}\": {} of {}, within a stage {}, schedule {}\n", model,
+                     plural(step.num_ranks, "rank"), plural(planned.num_stages, "stage"),
+                     plural(planned.ranks_per_stage, "rank"), step.profile.name,
+                     plural(planned.micro_batches, "micro-batch"), plural(step.rows / planned.micro_batches, "row"),
+                     planned.inside, planned.simulated.found.origin);
+}
+
+std::string stages_of(const StagesStep& step) {
+  const PlannedStages& planned = *step.taken;
+  const auto& found = planned.simulated.found;
+  auto text = table_of(planned);
+  text += fmt::format("\nstep      {}, in which stages are idle for {:.1f} % of the time\n",
+                      format_seconds(planned.step_seconds()), 100 * found.bubble);
+  const double gap = gap_of(planned);
+  text += gap <= 0 ? fmt::format("schedule  proven: no order of these phases, in this memory, takes less ({})\n",
+                                 found.bound.reason)
+                   : fmt::format(
+                         "schedule  no order of these phases, in this memory, takes less than {}: gap {:.2f} % ({})\n",
+                         format_seconds(planned.simulated.bound_seconds()), 100 * gap, found.bound.reason);
+  text += fmt::format(
+      "cuts      proven: of all cuts into {} at {} none has a shorter longest stage, as operators' times add up ({} a "
+      "micro-batch)\n",
+      plural(planned.num_stages, "stage"), plural(static_cast<int64_t>(planned.places.problem.places.size()), "place"),
+      format_seconds(planned.cuts.longest_seconds));
+  text += fmt::format("beside    data parallel on {}: {}\n", plural(step.num_ranks, "rank"),
+                      finite_seconds(step.data_parallel_seconds));
+  return text + "\n" + picture_of(planned);
+}
+
+// What --stages auto has compared.
+std::string comparison_of(const StagesStep& step) {
+  auto text = fmt::format("  {:<72}{:>12}{:>12}\n", "simulated", "step", "memory");
+  const auto row = [&](const std::string& name, const std::string& seconds, const std::string& bytes, bool is_taken) {
+    text += fmt::format("  {:<72}{:>12}{:>12}{}\n", name, seconds, bytes, is_taken ? "  taken" : "");
+  };
+  if (step.one_stage) {
+    const auto& taken = step.one_stage->chosen->taken();
+    row("one stage, " + taken.origin, finite_seconds(step.one_stage_seconds()),
+        format_bytes(step.one_stage->chosen->peak_memory_bytes), !step.taken);
+  } else {
+    row("one stage", "no fit", "-", false);
+  }
+  for (size_t i = 0; i < step.search.candidates.size(); ++i) {
+    const auto& candidate = step.search.candidates[i];
+    if (!candidate.planned) continue;
+    const auto& planned = *candidate.planned;
+    row(fmt::format("{} stages, {} micro-batches, {}, {}", planned.num_stages, planned.micro_batches, planned.inside,
+                    planned.simulated.found.origin),
+        format_seconds(planned.step_seconds()), format_bytes(planned.simulated.memory_bytes()),
+        step.taken && step.search.fastest == i);
+  }
+  if (step.search.num_hopeless > 0) {
+    text += fmt::format("not simulated, because the sum of their operators' times is longer: {}\n",
+                        plural(step.search.num_hopeless, "pipeline"));
+  }
+  std::map<std::string, std::vector<std::string>> faults;
+  for (const auto& candidate : step.search.candidates) {
+    if (candidate.fault.empty()) continue;
+    auto& who = faults[candidate.fault];
+    auto name = fmt::format("{} stages, {} micro-batches", candidate.num_stages, candidate.micro_batches);
+    if (who.empty() || who.back() != name) who.push_back(std::move(name));
+  }
+  for (const auto& [fault, who] : faults) text += fmt::format("no pipeline of {}: {}\n", fmt::join(who, "; "), fault);
+  if (!step.search.left_out.empty()) {
+    text += fmt::format("left out because time was up: {}\n", fmt::join(step.search.left_out, "; "));
+  }
+  return text;
+}
+
+std::string choice_of(const StagesStep& step) {
+  if (step.taken) {
+    return fmt::format("taken: a pipeline of {}, chosen by simulation{}\n", plural(step.taken->num_stages, "stage"),
+                       step.one_stage ? "" : ": one stage does not fit");
+  }
+  return fmt::format("taken: one stage, chosen by simulation: no pipeline is faster by {:.0f} % or more\n",
+                     100 * compiler::kWorthwhile);
+}
+
+Json json_of(const PlannedStages& planned) {
+  Json stages = Json::array();
+  for (int stage = 0; stage < planned.num_stages; ++stage) {
+    const auto& at = planned.simulated.stages[static_cast<size_t>(stage)];
+    stages.push_back({{"stage", stage},
+                      {"first_rank", stage * planned.ranks_per_stage},
+                      {"num_ranks", planned.ranks_per_stage},
+                      {"first_layer", first_piece(planned, stage).first},
+                      {"last_layer", last_piece(planned, stage).last},
+                      {"forward_seconds", at.forward_seconds},
+                      {"backward_seconds", at.backward_seconds},
+                      {"weight_gradient_seconds", at.weight_gradient_seconds},
+                      {"update_seconds", at.update_seconds},
+                      {"persistent_bytes", at.persistent_bytes},
+                      {"slot_bytes", at.slot_bytes},
+                      {"arena_bytes", at.arena_bytes},
+                      {"slots", at.slots},
+                      {"memory_bytes", at.memory_bytes()}});
+  }
+  Json cuts = Json::array();
+  for (int stage = 0; stage + 1 < planned.num_stages; ++stage) {
+    const auto there = crossing(planned, stage, false);
+    const auto back = crossing(planned, stage, true);
+    cuts.push_back({{"after", last_piece(planned, stage).last},
+                    {"before", first_piece(planned, stage + 1).first},
+                    {"forward_messages", there.messages * planned.micro_batches},
+                    {"forward_bytes", there.bytes * planned.micro_batches},
+                    {"backward_messages", back.messages * planned.micro_batches},
+                    {"backward_bytes", back.bytes * planned.micro_batches}});
+  }
+  Json cells = Json::object();
+  for (const auto& [cell, stage] : planned.cells) cells[cell] = stage;
+  const auto& found = planned.simulated.found;
+  return {{"num_stages", planned.num_stages},
+          {"ranks_per_stage", planned.ranks_per_stage},
+          {"micro_batches", planned.micro_batches},
+          {"inside", planned.inside},
+          {"schedule", found.origin},
+          {"split_backward", planned.simulated.split_backward()},
+          {"step_seconds", planned.step_seconds()},
+          {"bubble", found.bubble},
+          {"bound_seconds", planned.simulated.bound_seconds()},
+          {"bound_reason", found.bound.reason},
+          {"gap", gap_of(planned)},
+          {"longest_stage_seconds", planned.cuts.longest_seconds},
+          {"places", planned.places.problem.places.size()},
+          {"stages", stages},
+          {"cuts", cuts},
+          {"cells", cells},
+          {"phases", pipeline::print(found.schedule)}};
+}
+
+}  // namespace
+
+std::string stages_text(const StagesStep& step, const std::string& model) {
+  std::string text;
+  if (step.is_auto) {
+    text = fmt::format("{} on {}, machines \"{}\"\n\n", model, plural(step.num_ranks, "rank"), step.profile.name) +
+           comparison_of(step) + choice_of(step);
+    if (!step.taken) return text;
+    text += "\n";
+  }
+  return text + title_of(*step.taken, step, model) + "\n" + stages_of(step);
+}
+
+std::string stages_json(const StagesStep& step, const std::string& model) {
+  Json json = {{"model", model}, {"num_ranks", step.num_ranks}, {"profile", step.profile.name}, {"rows", step.rows}};
+  if (std::isfinite(step.data_parallel_seconds)) json["data_parallel_seconds"] = step.data_parallel_seconds;
+  if (step.is_auto) {
+    Json candidates = Json::array();
+    for (const auto& candidate : step.search.candidates) {
+      Json entry = {{"num_stages", candidate.num_stages}, {"micro_batches", candidate.micro_batches}};
+      if (candidate.planned) {
+        entry["inside"] = candidate.planned->inside;
+        entry["step_seconds"] = candidate.planned->step_seconds();
+        entry["memory_bytes"] = candidate.planned->simulated.memory_bytes();
+      }
+      if (!candidate.fault.empty()) entry["fault"] = candidate.fault;
+      candidates.push_back(std::move(entry));
+    }
+    if (std::isfinite(step.one_stage_seconds())) json["one_stage_seconds"] = step.one_stage_seconds();
+    json["candidates"] = candidates;
+    json["left_out"] = step.search.left_out;
+    json["chosen_by"] = "simulation";
+  }
+  json["pipeline"] = step.taken ? json_of(*step.taken) : Json();
+  return json.dump(2) + "\n";
+}
+
+std::string why_cut_text(StagesStep& step, const std::string& cut, int num_choices) {
+  if (!step.taken) throw UsageError("--why {}: one stage is taken, which has no cuts", cut);
+  const PlannedStages& planned = *step.taken;
+  const int64_t stage = from_command_line([&] { return parse_int(cut, "--why, with --stages the number of a cut,"); });
+  if (stage < 0 || stage + 1 >= planned.num_stages) {
+    throw UsageError("--why {}: the {} have the cuts 0 to {}", cut, plural(planned.num_stages, "stage"),
+                     planned.num_stages - 2);
+  }
+  const int at = static_cast<int>(stage);
+  auto text = fmt::format(
+      "cut {} lies between {} and {}: a step of {}, whose longest stage takes {} a micro-batch and which needs {} a "
+      "rank\n",
+      at, last_piece(planned, at).last, first_piece(planned, at + 1).first, format_seconds(planned.step_seconds()),
+      format_seconds(planned.cuts.longest_seconds), format_bytes(planned.simulated.memory_bytes()));
+  for (int i = 1; i <= num_choices; ++i) {
+    // One before, one after, two before, ...
+    const int pieces = (i + 1) / 2 * (i % 2 == 1 ? -1 : 1);
+    const auto moved = compiler::moved_cut(planned.places.problem, planned.cuts, at, pieces);
+    if (!moved) continue;
+    const auto& pieces_of_it = planned.places.problem.pieces;
+    const auto end = static_cast<size_t>(moved->ends[static_cast<size_t>(at)]);
+    text += fmt::format("\n  between {} and {}: ", pieces_of_it[end - 1].last, pieces_of_it[end].first);
+    const auto& place = planned.places.problem.places[end - 1];
+    const auto other = step.planner->plan_with(planned, *moved);
+    if (!other) {
+      text += "does not fit, or leaves a stage without parameters\n";
+      continue;
+    }
+    text += fmt::format(
+        "a step of {}, {}; longest stage {}, {}; {} there and {} back a micro-batch; {} a rank\n",
+        format_seconds(other->step_seconds()), signed_seconds(other->step_seconds() - planned.step_seconds()),
+        format_seconds(moved->longest_seconds), signed_seconds(moved->longest_seconds - planned.cuts.longest_seconds),
+        format_bytes(place.forward_bytes), format_bytes(place.backward_bytes),
+        format_bytes(other->simulated.memory_bytes()));
+  }
+  return text;
+}
+
+}  // namespace tessera::tools
