@@ -1,6 +1,7 @@
 // How a rank compiles its stage of a pipeline: phases as graphs of their own, over one layout of persistent values,
 // accumulators and slots.
 #include <algorithm>
+#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
@@ -41,13 +42,14 @@ class PipelineBuilder {
   void make_programs() {
     const auto& graph = plan_.micro.graph;
     if (trains_) {
-      auto chosen = compiler::choose_schedule(plan_, options_.stages, options_.micro_batches, options_.schedule,
-                                              options_.profile);
+      auto chosen = compiler::choose_schedule(plan_, options_.micro_batches, options_.schedule, options_.profile);
       parts_.schedule = std::move(chosen.found);
       messages_ = stage_messages(graph, plan_.placement);
-      parts_.all_programs =
-          compiler::make_programs(parts_.schedule.schedule, messages_,
-                                  {.micro_batches = options_.micro_batches, .receive_ahead = options_.receive_ahead});
+      parts_.all_programs = compiler::make_programs(parts_.schedule.schedule, messages_,
+                                                    {.micro_batches = options_.micro_batches,
+                                                     .receive_ahead = options_.receive_ahead,
+                                                     .sums = messages_of_sums(plan_.placement, plan_.options),
+                                                     .values = messages_of_values(plan_.placement, plan_.options)});
     } else {
       messages_ = stage_messages(graph, plan_.placement);
       parts_.all_programs = compiler::make_forward_programs(plan_.num_stages(), messages_);
@@ -75,25 +77,30 @@ class PipelineBuilder {
       if (phase.kind == PhaseKind::kForward || trains_) phases_.push_back(std::move(phase));
     }
     if (!trains_) return;
-    phases_.push_back(
-        {PhaseKind::kUpdate, cut_outputs(plan_.update.graph, plan_.update.plan, update_outputs(plan_, stage_), ranks)});
+    auto rounds = compiler::cut_update(plan_.update.graph, plan_.update.plan, plan_.rounds, stage_,
+                                       update_outputs(plan_, stage_), ranks);
+    for (auto& round : rounds) phases_.push_back({PhaseKind::kUpdate, std::move(round)});
   }
 
   Type local_type(const Type& type, const mesh::Layout& layout) const {
     return {type.dtype, mesh::local_shape(type.shape, layout.sharding, layout.mesh, context_.rank())};
   }
 
-  // Behind the session's own values: accumulators, then the first slot, then the others.
+  // Behind the session's own values: what lives for a step, then the first slot, then the others.
   void lay_out() {
     layout_ = session_.layout_;
-    for (const auto& [name, parameter] : options_.stages.accumulators) {
-      for (const auto& phase : phases_) {
-        const ir::Input* input = phase.part.graph.find_input(name);
-        if (input == nullptr || layout_.offsets.contains(name)) continue;
-        layout_.add(name, local_type(phase.part.graph.type(input->value), phase.part.plan.layout(input->value)));
-        accumulators_.push_back(name);
+    std::set<std::string> in_slot;
+    for (const auto& value : slot_) in_slot.insert(value.name);
+    for (const auto& phase : phases_) {
+      for (const auto& input : phase.part.graph.inputs()) {
+        if (layout_.offsets.contains(input.name) || in_slot.contains(input.name)) continue;
+        layout_.add(input.name, local_type(phase.part.graph.type(input.value), phase.part.plan.layout(input.value)));
+        if (phase.kind != PhaseKind::kUpdate || plan_.options.accumulators.contains(input.name)) {
+          cleared_.push_back(input.name);
+        }
       }
     }
+    add_told();
     for (const auto& value : slot_) layout_.add(value.name, local_type(value.type, value.layout));
     ir::PersistentLayout end = layout_;
     end.add("the end of the slot", {DType::kU8, {0}});
@@ -101,6 +108,17 @@ class PipelineBuilder {
     slot_bytes_ = end.offsets.at("the end of the slot") - slot_begin_;
     layout_.bytes = slot_begin_ + slot_bytes_ * parts_.program.slots;
     session_.arena_.grow_to(layout_.bytes);
+  }
+
+  // What other stages tell between rounds of the update lies here, too, whether it is read or not.
+  void add_told() {
+    const auto& graph = plan_.update.graph;
+    for (const auto& round : plan_.rounds.told) {
+      for (const auto& [v, stage] : round) {
+        const auto name = compiler::between_rounds_name(v);
+        if (!layout_.offsets.contains(name)) layout_.add(name, graph.type(v));
+      }
+    }
   }
 
   void compile_phases() {
@@ -119,7 +137,7 @@ class PipelineBuilder {
       if (plan_.ranks_per_stage() > 1) compare_collectives(context_, part.local);
       ++session_.num_compiled_;
       if (phases_[i].kind == PhaseKind::kUpdate) {
-        parts_.update = session_.make_executor(part.schedule);
+        parts_.rounds.push_back({.executor = session_.make_executor(part.schedule)});
         continue;
       }
       for (int slot = 0; slot < parts_.program.slots; ++slot) {
@@ -162,7 +180,7 @@ class PipelineBuilder {
   // States of the session that a phase gives new values.
   void note_forward_states(const ir::Graph& graph) {
     for (const auto& output : graph.outputs()) {
-      if (!session_.holds(output.name) || options_.stages.accumulators.contains(output.name)) continue;
+      if (!session_.holds(output.name)) continue;
       parts_.forward_states.push_back(view_of(output.name, 0));
     }
   }
@@ -178,17 +196,21 @@ class PipelineBuilder {
         return m.from != first->from || m.made != first->made || m.to != first->to;
       });
       if (trains_ || first->made == PhaseKind::kForward) {
-        for (int i = 0; i < plan_.ranks_per_stage(); ++i) {
-          const int from = plan_.ranks_of(first->from)[static_cast<size_t>(i)];
-          const int to = plan_.ranks_of(first->to)[static_cast<size_t>(i)];
-          auto* pair = pair_of(
-              fmt::format("{} of stage {} to {}, rank {}", pipeline::to_string(first->made), first->from, first->to, i),
-              {from, to});
-          if (pair == nullptr) continue;
-          make_channel(*pair, {first, last}, from == context_.rank());
-        }
+        std::vector<std::string> names;
+        for (auto m = first; m != last; ++m) names.push_back(compiler::slot_name(plan_.micro.graph, m->value));
+        make_channel({first->from, first->made, first->to}, names, parts_.program.slots);
       }
       first = last;
+    }
+    if (!trains_) return;
+    const auto summed = plan_.placement.split_backward ? PhaseKind::kWeightGradient : PhaseKind::kBackward;
+    for (const auto& m : messages_of_sums(plan_.placement, plan_.options)) {
+      make_channel({m.from, summed, m.to, /*of_all=*/true}, m.values, 1);
+    }
+    for (const auto& m : messages_of_values(plan_.placement, plan_.options)) {
+      make_channel({m.from, PhaseKind::kUpdate, m.to, /*of_all=*/true}, m.values, 1);
+      if (m.to != stage_) continue;
+      for (const auto& name : m.values) parts_.received_values.push_back(view_of(name, 0));
     }
   }
 
@@ -199,19 +221,34 @@ class PipelineBuilder {
     return it->second = session_.make_group(name, ranks);
   }
 
-  void make_channel(comm::Communicator& pair, const std::vector<compiler::StageMessage>& messages, bool sends) {
-    const auto& first = messages.front();
-    auto& channel = parts_.channels[{sends, first.made, sends ? first.to : first.from}];
+  struct Way {
+    int from = 0;
+    PhaseKind made = PhaseKind::kForward;
+    int to = 0;
+    bool of_all = false;  // micro-batches together
+  };
+  void make_channel(const Way& way, const std::vector<std::string>& names, int slots) {
+    for (int i = 0; i < plan_.ranks_per_stage(); ++i) {
+      const int from = plan_.ranks_of(way.from)[static_cast<size_t>(i)];
+      const int to = plan_.ranks_of(way.to)[static_cast<size_t>(i)];
+      auto* pair = pair_of(fmt::format("{}{} of stage {} to {}, rank {}", way.of_all ? "all " : "",
+                                       pipeline::to_string(way.made), way.from, way.to, i),
+                           {from, to});
+      if (pair != nullptr) make_lane(*pair, way, names, slots);
+    }
+  }
+
+  void make_lane(comm::Communicator& pair, const Way& way, const std::vector<std::string>& names, int slots) {
+    const bool sends = way.from == stage_;
+    auto& channel = parts_.channels[{sends, way.made, sends ? way.to : way.from, way.of_all}];
     channel.lane = std::make_unique<executor::CommLane>(context_.rank());
     const auto add = [&channel](std::function<void()> task) {
       channel.tasks.push_back(std::make_shared<const std::function<void()>>(std::move(task)));
     };
-    for (int slot = 0; slot < parts_.program.slots; ++slot) {
+    for (int slot = 0; slot < slots; ++slot) {
       std::vector<TensorView> values;
-      for (const auto& message : messages) {
-        values.push_back(view_of(compiler::slot_name(plan_.micro.graph, message.value), slot));
-      }
-      const auto who = fmt::format("{} of stage {}", pipeline::to_string(first.made), first.from);
+      for (const auto& name : names) values.push_back(view_of(name, slot));
+      const auto who = fmt::format("{} of stage {}", pipeline::to_string(way.made), way.from);
       if (sends) {
         add([&pair, values, who] {
           for (const auto& v : values) pair.send(v.data, v.num_elements(), v.dtype, 1, who);
@@ -225,7 +262,13 @@ class PipelineBuilder {
   }
 
   void find_views() {
-    for (const auto& name : accumulators_) parts_.accumulators.push_back(view_of(name, 0));
+    for (const auto& name : cleared_) parts_.cleared.push_back(view_of(name, 0));
+    for (size_t round = 0; round < plan_.rounds.told.size(); ++round) {
+      for (const auto& [v, stage] : plan_.rounds.told[round]) {
+        const bool is_first = context_.rank() == plan_.ranks_of(stage)[0];
+        parts_.rounds[round].told.push_back({view_of(compiler::between_rounds_name(v), 0), is_first});
+      }
+    }
     for (const auto& value : slot_) {
       if (!value.is_input) continue;
       PipelineParts::Load load{.input = value.input, .slot_name = value.name};
@@ -259,7 +302,7 @@ class PipelineBuilder {
   std::vector<compiler::StagePhase> phases_;
   std::vector<compiler::SlotValue> slot_;
   ir::PersistentLayout layout_;
-  std::vector<std::string> accumulators_;
+  std::vector<std::string> cleared_;
   int64_t slot_begin_ = 0;
   int64_t slot_bytes_ = 0;
 };
@@ -269,7 +312,8 @@ compiler::StagedPlan Session::plan_stages(const ir::Graph& micro, const ir::Grap
                                           const compiler::StageOptions& stages) {
   // Values that lie on their stages by now: on the first stage's ranks instead.
   auto hints = input_hints;
-  for (const auto& [name, layout] : splits_) {
+  for (const auto& [name, split] : splits_) {
+    const auto layout = compiler::without_stages(split, mesh.size());
     if (static_cast<int>(layout.mesh.ranks().size()) != mesh.size()) continue;
     auto ranks = layout.mesh.ranks();
     const int first = *std::min_element(ranks.begin(), ranks.end());

@@ -53,6 +53,7 @@ const TensorView& PipelinedStep::input(const std::string& name) const {
 
 const TensorView& PipelinedStep::output(const std::string& name) const {
   if (name == "loss" && !results_.contains(name)) return loss_view_;
+  if (name == ir::kUpdateGuard && may_skip()) return parts_.rounds.back().executor->output(name);
   const auto it = results_.find(name);
   if (it == results_.end()) throw InvalidArgument("graph {} has no result \"{}\"", compiled().logical.name(), name);
   return it->second;
@@ -71,7 +72,8 @@ std::vector<mesh::Range> PipelinedStep::output_slice(const std::string& name) co
 }
 
 void PipelinedStep::set_before_update(const std::function<void(const TensorView&)>& call) {
-  if (parts_.update) parts_.update->set_before_update(call);
+  before_update_ = call;
+  if (trains()) parts_.rounds.back().executor->set_before_update(call);
   if (parts_.forward_states.empty()) return;
   // Slots are not of interest, states that forward changes are.
   for (auto& [key, executor] : parts_.phases) {
@@ -85,52 +87,81 @@ void PipelinedStep::set_before_update(const std::function<void(const TensorView&
 
 std::vector<TensorView> PipelinedStep::updated() const {
   auto all = parts_.forward_states;
-  if (!parts_.update) return all;
-  for (const auto& view : parts_.update->updated()) all.push_back(view);
+  if (!trains()) return all;
+  for (const auto& view : parts_.rounds.back().executor->updated()) all.push_back(view);
+  all.insert(all.end(), parts_.received_values.begin(), parts_.received_values.end());
   return all;
 }
 
 void PipelinedStep::set_profiling(bool on) {
   for (auto& [key, executor] : parts_.phases) executor->set_profiling(on);
-  if (parts_.update) parts_.update->set_profiling(on);
+  for (auto& round : parts_.rounds) round.executor->set_profiling(on);
 }
+
+bool PipelinedStep::may_skip() const {
+  return trains() && parts_.rounds.back().executor->schedule().outputs.contains(ir::kUpdateGuard);
+}
+
+bool PipelinedStep::was_skipped() const { return may_skip() && !*output(ir::kUpdateGuard).as<bool>(); }
+
+// Slots are taken anew while a step runs, so what a micro-batch began with is not there any more.
+std::string PipelinedStep::find_non_finite() { return "not looked for in a pipeline"; }
 
 void PipelinedStep::run(const std::string& input_noun) {
   look_at_cores();
   begin();
   const DrainsChannels end(parts_);
-  run_items();
-  for (size_t slot = 0; slot < leaving_.size(); ++slot) {
-    for (const auto& message : leaving_[slot]) message.lane->wait(message.ticket);
-    leaving_[slot].clear();
-  }
-  if (!parts_.update && parts_.program.micro_batches == 1 && !parts_.results.empty()) share_results();
-  if (share_loss()) {
+  try {
+    run_items(input_noun);
+    for (auto& sends : leaving_) wait_for_sends(sends);
+    wait_for_sends(leaving_once_);
+    if (!trains()) {
+      if (parts_.program.micro_batches == 1 && !parts_.results.empty()) share_results();
+      share_loss(input_noun);
+    }
+  } catch (...) {
     give_back_states();
-    throw_first_bad_index(bad_index_ ? describe(*bad_index_, input_noun) : "");
+    throw;
   }
-  if (!parts_.update) return;
-  const double loss = *loss_view_.as<double>();
-  if (!std::isfinite(loss)) {
-    give_back_states();
-    throw executor::NonFiniteLoss(fmt::format("loss is {}", loss));
-  }
-  parts_.update->run();
+  if (was_skipped()) give_back_states();
 }
 
-// Accumulators hold nothing, and the states that forward changes are remembered.
-void PipelinedStep::begin() {
-  bad_index_.reset();
-  loss_sum_ = 0;
-  loss_count_ = 0;
-  holders_.assign(holders_.size(), -1);
-  arriving_.clear();
-  for (const TensorView& view : parts_.accumulators) {
-    std::memset(view.data, 0, static_cast<size_t>(view.size_bytes()));
+// Once all phases are done. Nothing persistent is written before the loss is known to be finite, or may be skipped.
+void PipelinedStep::update(const std::string& input_noun) {
+  for (auto& sends : leaving_) wait_for_sends(sends);
+  wait_for_sends(leaving_once_);
+  share_loss(input_noun);
+  const double loss = *loss_view_.as<double>();
+  if (!may_skip() && !std::isfinite(loss)) throw executor::NonFiniteLoss(fmt::format("loss is {}", loss));
+  for (auto& round : parts_.rounds) {
+    round.executor->run();
+    tell(round);
   }
-  for (size_t i = 0; i < parts_.forward_states.size(); ++i) {
-    copy_elements(parts_.forward_states[i], parts_.kept_states[i].view());
+}
+
+// The sum of what the first rank of a stage has and of zeros, as whole numbers: all ranks get the same bits.
+void PipelinedStep::tell(const PipelineParts::Round& round) {
+  if (round.told.empty()) return;
+  const auto words = [](const TensorView& value) { return (value.size_bytes() + 7) / 8; };
+  int64_t count = 0;
+  for (const auto& told : round.told) count += words(told.value);
+  told_.assign(static_cast<size_t>(count), 0);
+  int64_t at = 0;
+  for (const auto& [value, is_ours] : round.told) {
+    if (is_ours) std::memcpy(&told_[static_cast<size_t>(at)], value.data, static_cast<size_t>(value.size_bytes()));
+    at += words(value);
   }
+  context().world().all_reduce(told_.data(), count, DType::kI64, comm::ReduceOp::kSum, "what the stages are told");
+  at = 0;
+  for (const auto& [value, is_ours] : round.told) {
+    std::memcpy(value.data, &told_[static_cast<size_t>(at)], static_cast<size_t>(value.size_bytes()));
+    at += words(value);
+  }
+}
+
+void PipelinedStep::wait_for_sends(std::vector<UnderWay>& sends) {
+  for (const auto& message : sends) message.lane->wait(message.ticket);
+  sends.clear();
 }
 
 void PipelinedStep::give_back_states() {
@@ -139,9 +170,29 @@ void PipelinedStep::give_back_states() {
   }
 }
 
-void PipelinedStep::run_items() {
+// Accumulators hold nothing, and the states that forward changes are remembered.
+void PipelinedStep::begin() {
+  bad_index_.reset();
+  for (auto& sends : leaving_) sends.clear();
+  leaving_once_.clear();
+  loss_sum_ = 0;
+  loss_count_ = 0;
+  holders_.assign(holders_.size(), -1);
+  arriving_.clear();
+  for (const TensorView& view : parts_.cleared) {
+    std::memset(view.data, 0, static_cast<size_t>(view.size_bytes()));
+  }
+  for (size_t i = 0; i < parts_.forward_states.size(); ++i) {
+    copy_elements(parts_.forward_states[i], parts_.kept_states[i].view());
+  }
+}
+
+void PipelinedStep::run_items(const std::string& input_noun) {
   for (const ProgramItem& item : parts_.program.items) {
-    if (item.micro_batch < 0) continue;  // the update, once the loss is known
+    if (item.micro_batch < 0 && item.kind == ItemKind::kRun) {
+      update(input_noun);
+      continue;
+    }
     take_slot(item);
     switch (item.kind) {
       case ItemKind::kReceive:
@@ -166,11 +217,11 @@ void PipelinedStep::run_phase(const ProgramItem& item) {
 }
 
 void PipelinedStep::take_slot(const ProgramItem& item) {
+  if (item.micro_batch < 0) return;
   const auto slot = static_cast<size_t>(item.slot);
   if (holders_[slot] == item.micro_batch) return;
   holders_[slot] = item.micro_batch;
-  for (const auto& message : leaving_[slot]) message.lane->wait(message.ticket);
-  leaving_[slot].clear();
+  wait_for_sends(leaving_[slot]);
 }
 
 int64_t PipelinedStep::first_row(const TensorView& whole, int micro_batch) const {
@@ -188,12 +239,19 @@ void PipelinedStep::load(const ProgramItem& item) {
 
 void PipelinedStep::start_messages(const ProgramItem& item) {
   const bool sends = item.kind == ItemKind::kSend;
-  auto& channel = parts_.channels.at({sends, item.phase, item.peer});
-  const int64_t ticket = channel.lane->start(channel.tasks[static_cast<size_t>(item.slot)]);
-  if (sends) {
-    leaving_[static_cast<size_t>(item.slot)].push_back({channel.lane.get(), ticket});
+  const bool of_all = item.micro_batch < 0;
+  auto& channel = parts_.channels.at({sends, item.phase, item.peer, of_all});
+  if (of_all && !sends && item.phase == PhaseKind::kUpdate && before_update_) {
+    for (const TensorView& value : parts_.received_values) before_update_(value);
+  }
+  const UnderWay message{channel.lane.get(),
+                         channel.lane->start(channel.tasks[of_all ? 0 : static_cast<size_t>(item.slot)])};
+  if (!sends) {
+    arriving_[{item.phase, item.peer, item.micro_batch}] = message;
+  } else if (of_all) {
+    leaving_once_.push_back(message);
   } else {
-    arriving_[{item.phase, item.peer, item.micro_batch}] = {channel.lane.get(), ticket};
+    leaving_[static_cast<size_t>(item.slot)].push_back(message);
   }
 }
 
@@ -202,13 +260,13 @@ void PipelinedStep::add_loss(executor::Executor& phase) {
   loss_count_ += static_cast<double>(phase.output("micro_loss").num_elements());
 }
 
-// The mean over all elements of all micro-batches: every rank that has a piece of the loss says what it has. Returns
-// whether any rank has met a bad index: then that is the loss of nothing.
-bool PipelinedStep::share_loss() {
+// The mean over all elements of all micro-batches: every rank that has a piece of the loss says what it has. Where a
+// rank has met a bad index, that is the loss of nothing.
+void PipelinedStep::share_loss(const std::string& input_noun) {
   double sums[3] = {loss_sum_, loss_count_, bad_index_ ? 1.0 : 0.0};
   context().world().all_reduce(sums, 3, DType::kF64, comm::ReduceOp::kSum, "loss");
   *loss_view_.as<double>() = sums[1] > 0 ? loss_factor_ * sums[0] / sums[1] : 0;
-  return sums[2] > 0;
+  if (sums[2] > 0) throw_first_bad_index(bad_index_ ? describe(*bad_index_, input_noun) : "");
 }
 
 std::string PipelinedStep::describe(const BadIndexAt& bad, const std::string& input_noun) const {

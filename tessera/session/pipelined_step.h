@@ -28,7 +28,17 @@ struct PipelineParts {
   // By phase and slot.
   std::map<std::pair<pipeline::PhaseKind, int>, std::unique_ptr<executor::Executor>> phases;
   std::map<pipeline::PhaseKind, compiler::Compiled> compiled;  // what the phases are made of
-  std::unique_ptr<executor::Executor> update;                  // null where nothing is trained
+  // The update, in rounds; none where nothing is trained. After each but the last, all ranks are told values that the
+  // first rank of some stage has made.
+  struct Told {
+    TensorView value;
+    bool is_ours = false;
+  };
+  struct Round {
+    std::unique_ptr<executor::Executor> executor;
+    std::vector<Told> told = {};
+  };
+  std::vector<Round> rounds;
   struct Load {
     std::string input;
     std::string slot_name;
@@ -37,18 +47,20 @@ struct PipelineParts {
   };
   std::vector<Load> loads;
   std::map<std::string, Tensor> batch;  // whole data inputs
-  // A message group, by (sends, phase that made it, peer): its lane, and what travels, by slot.
+  // A message group, by (sends, phase that made it, peer, of all micro-batches together): its lane, and what travels,
+  // by slot.
   struct Channel {
     std::unique_ptr<executor::CommLane> lane;
     std::vector<executor::CommLane::Task> tasks;
   };
-  std::map<std::tuple<bool, pipeline::PhaseKind, int>, Channel> channels;
-  std::vector<TensorView> accumulators;
-  std::vector<TensorView> forward_states;  // that forward changes: a step that fails gives them back
-  std::vector<Tensor> kept_states;         // what they were
-  std::map<std::string, Tensor> results;   // of an evaluation, whole
-  bool has_loss = false;                   // whether this rank computes it
-  pipeline::FoundSchedule schedule;        // of a training step
+  std::map<std::tuple<bool, pipeline::PhaseKind, int, bool>, Channel> channels;
+  std::vector<TensorView> received_values;  // parameters that another stage updates
+  std::vector<TensorView> cleared;          // zero when a step begins: accumulators
+  std::vector<TensorView> forward_states;   // that forward changes: a step that fails gives them back
+  std::vector<Tensor> kept_states;          // what they were
+  std::map<std::string, Tensor> results;    // of an evaluation, whole
+  bool has_loss = false;                    // whether this rank computes it
+  pipeline::FoundSchedule schedule;         // of a training step
 };
 
 class PipelinedStep final : public Executable {
@@ -64,6 +76,8 @@ class PipelinedStep final : public Executable {
   void set_before_update(const std::function<void(const TensorView&)>& call) override;
   std::vector<TensorView> updated() const override;
   void set_profiling(bool on) override;
+  bool may_skip() const override;
+  std::string find_non_finite() override;
 
   // What the mean loss is multiplied by; 1 unless it is set.
   void set_loss_factor(double factor) { loss_factor_ = factor; }
@@ -84,14 +98,19 @@ class PipelinedStep final : public Executable {
     executor::BadIndex index;
   };
   void begin();
-  void run_items();
+  void run_items(const std::string& input_noun);
   void run_phase(const ir::ProgramItem& item);
+  void update(const std::string& input_noun);
+  void tell(const PipelineParts::Round& round);
+  void wait_for_sends(std::vector<UnderWay>& sends);
+  void give_back_states();
+  bool trains() const { return !parts_.rounds.empty(); }
+  bool was_skipped() const;
   void take_slot(const ir::ProgramItem& item);
   void load(const ir::ProgramItem& item);
   void start_messages(const ir::ProgramItem& item);
   void add_loss(executor::Executor& phase);
-  bool share_loss();
-  void give_back_states();
+  void share_loss(const std::string& input_noun);
   std::string describe(const BadIndexAt& bad, const std::string& input_noun) const;
   int64_t first_row(const TensorView& whole, int micro_batch) const;
   void share_results();
@@ -107,6 +126,9 @@ class PipelinedStep final : public Executable {
   std::optional<BadIndexAt> bad_index_;
   std::vector<int> holders_;                    // by slot: the micro-batch that has it; -1: none
   std::vector<std::vector<UnderWay>> leaving_;  // by slot: messages that are being sent
+  std::vector<UnderWay> leaving_once_;          // of all micro-batches together
+  std::vector<int64_t> told_;                   // bytes that all ranks are told
+  std::function<void(const TensorView&)> before_update_;
   std::map<std::tuple<pipeline::PhaseKind, int, int>, UnderWay> arriving_;  // by phase, peer and micro-batch
 };
 

@@ -84,6 +84,10 @@ class Executable {
   }
   virtual std::vector<TensorView> updated() const { return executor_->updated(); }
   virtual void set_profiling(bool on) { executor_->set_profiling(on); }
+  // Whether a step may be skipped; then it has a result ir::kUpdateGuard, bool[], false where it was.
+  virtual bool may_skip() const { return compiled_.logical.find_output(ir::kUpdateGuard) != nullptr; }
+  // Where a value that is not finite came from, for an error; of the latest run.
+  virtual std::string find_non_finite() { return executor_->find_non_finite(); }
 
  protected:
   cluster::Context& context() const { return context_; }
@@ -112,7 +116,6 @@ struct PipelinedOptions {
   int receive_ahead = 1;
   // What phases are predicted to take.
   compiler::MachineProfile profile = compiler::example_profile();
-  compiler::StageOptions stages = {};
 };
 
 class PipelinedStep;

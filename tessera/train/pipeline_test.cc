@@ -16,6 +16,7 @@
 #include "tessera/data/dataset.h"
 #include "tessera/nn/layers/dropout.h"
 #include "tessera/nn/layers/linear.h"
+#include "tessera/nn/layers/normalization.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimizers/adam.h"
 #include "tessera/nn/optimizers/momentum.h"
@@ -259,6 +260,141 @@ TEST_F(PipelineTraining, LeavesNoMessageUnderWayWhenAPhaseFails) {
   };
   EXPECT_THAT(fail_in_a_phase, testing::ThrowsMessage<Error>(testing::HasSubstr("rank 1: no room for a phase")));
   EXPECT_FALSE(failed_before_it_came);
+}
+
+// All that a rank has, by name, bit by bit.
+std::map<std::string, std::vector<std::byte>> bits_of(Model& model) {
+  std::map<std::string, std::vector<std::byte>> bits;
+  for (const auto& name : model.session().names()) {
+    const TensorView view = model.session().view(name);
+    const auto* first = static_cast<const std::byte*>(view.data);
+    bits[name].assign(first, first + view.size_bytes());
+  }
+  return bits;
+}
+
+// The table of the embedding is the output projection; statistics are moved, noise is drawn.
+struct Tied : nn::Cell {
+  explicit Tied(int stages) {
+    words.set_stage(0);
+    norm.set_stage(0);
+    dropout.set_stage(0);
+    middle.set_stage(stages / 2);
+    last.set_stage(stages - 1);
+  }
+  nn::Embedding& words = child<nn::Embedding>("words", 11, 8);
+  nn::BatchNorm1d& norm = child<nn::BatchNorm1d>("norm", 8);
+  nn::Dropout& dropout = child<nn::Dropout>("dropout", 0.9);
+  nn::Dense& middle = child<nn::Dense>("middle", 8, 8);
+  nn::Dense& last = child<nn::Dense>("last", 8, 8);
+  using Cell::construct;
+  ir::Value construct(ir::Value ids) override {
+    const ir::Value x = last(ops::tanh(middle(dropout(norm(words(ids))))));
+    return ops::matmul(x, words.table().in(graph()), /*transpose_a=*/false, /*transpose_b=*/true);
+  }
+};
+
+struct Words {
+  Tensor ids{{DType::kI32, {kRows}}};
+  Tensor labels{{DType::kI32, {kRows}}};
+  explicit Words(int64_t step) {
+    for (int64_t row = 0; row < kRows; ++row) {
+      ids.values<int32_t>()[static_cast<size_t>(row)] = static_cast<int32_t>((7 * row + step) % 11);
+      labels.values<int32_t>()[static_cast<size_t>(row)] = static_cast<int32_t>((3 * row + step) % 11);
+    }
+  }
+};
+
+double train_words(Model& model, int64_t step) {
+  const Words batch(step);
+  return model.train_step({batch.ids.view(), batch.labels.view()}, kRows);
+}
+
+TEST_F(PipelineTraining, KeepsAParameterOfTwoStagesEqualToTheBit) {
+  for (const int ranks_per_stage : {1, 2}) {
+    std::map<int, std::vector<std::byte>> tables;
+    std::mutex mutex;
+    run_ranks(3 * ranks_per_stage, [&](cluster::Context& context) {
+      Tied network(3);
+      nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
+      nn::Adam optimizer({.learning_rate = 0.02});
+      Model model(context, network, &loss, &optimizer, pipeline_of(3));
+      const std::string table = network.words.table().full_name();
+      for (int64_t step = 0; step < 5; ++step) {
+        train_words(model, step);
+        const auto bits = bits_of(model);
+        const std::lock_guard lock(mutex);
+        tables[context.rank()] = bits.at(table);
+        // Once: the optimizer's states are on the first stage.
+        EXPECT_EQ(bits.at("moment1." + table).empty(), context.rank() >= ranks_per_stage);
+      }
+    });
+    EXPECT_FALSE(tables[0].empty());
+    EXPECT_EQ(tables[2 * ranks_per_stage], tables[0]);
+    EXPECT_EQ(tables[3 * ranks_per_stage - 1], tables[0]);
+    EXPECT_TRUE(tables[ranks_per_stage].empty());
+  }
+}
+
+TEST_F(PipelineTraining, LoadsASharedParameterWithAnotherNumberOfStages) {
+  std::mutex mutex;
+  std::vector<double> losses;
+  const auto run = [&](int stages, int64_t first, int64_t steps, const std::string& load, const std::string& save) {
+    losses.clear();
+    run_ranks(stages, [&](cluster::Context& context) {
+      Tied network(stages);
+      nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
+      nn::Adam optimizer({.learning_rate = 0.02});
+      Model model(context, network, &loss, &optimizer, pipeline_of(stages));
+      if (!load.empty()) model.load_checkpoint(load, {.accept_other_jobs = true});
+      for (int64_t step = first; step < first + steps; ++step) {
+        const double value = train_words(model, step);
+        const std::lock_guard lock(mutex);
+        if (context.rank() == 0) losses.push_back(value);
+      }
+      if (!save.empty()) model.save_checkpoint(save, {.integrated = false});
+    });
+    return losses;
+  };
+  const auto whole = run(2, 0, 6, "", "");
+  run(2, 0, 3, "", in("tied/two"));
+  const auto rest = run(3, 3, 3, in("tied/two.ckpt"), "");
+  EXPECT_LT(relative_deviation(rest, {whole.begin() + 3, whole.end()}), 1e-5);
+}
+
+// A scale so large that the gradient of the table overflows on the last stage: the step changes nothing anywhere but
+// the scale.
+TEST_F(PipelineTraining, LeavesAllBitsWhereAStepIsSkipped) {
+  run_ranks(3, [](cluster::Context& context) {
+    Tied network(3);
+    nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
+    nn::Adam optimizer({.learning_rate = 0.02});
+    auto options = pipeline_of(3);
+    options.loss_scale = nn::dynamic_loss_scale({.init_loss_scale = 4, .scale_window = 2});
+    Model model(context, network, &loss, &optimizer, options);
+    train_words(model, 0);
+    EXPECT_FALSE(model.was_skipped());
+    model.set_value(nn::kLossScale, Tensor::full({DType::kF32, {}}, 3e38));
+    model.set_value("last.bias", Tensor::full({DType::kF32, {8}}, 100));
+    auto before = bits_of(model);
+    train_words(model, 1);
+    EXPECT_TRUE(model.was_skipped());
+    auto after = bits_of(model);
+    EXPECT_NE(after.at(nn::kLossScale), before.at(nn::kLossScale));
+    for (auto* all : {&before, &after}) {
+      all->erase(nn::kLossScale);
+      all->erase("loss_scale_clean_steps");
+    }
+    for (const auto& [name, bits] : before)
+      EXPECT_TRUE(after.at(name) == bits) << name << " of rank " << context.rank();
+    model.set_value(nn::kLossScale, Tensor::full({DType::kF32, {}}, 4));
+    EXPECT_TRUE(std::isfinite(train_words(model, 1)));
+    EXPECT_FALSE(model.was_skipped());
+    const std::string table = network.words.table().full_name();
+    if (!before.at(table).empty()) {
+      EXPECT_NE(bits_of(model).at(table), before.at(table));
+    }
+  });
 }
 
 // The program of each stage as its rank has it.

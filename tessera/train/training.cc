@@ -78,7 +78,7 @@ void Training::run_step(session::Executable& executable) {
   core_.values->set_changed();
   executable.run("column");
   was_skipped_ = false;
-  if (executable.compiled().logical.find_output(ir::kUpdateGuard) == nullptr) return;
+  if (!executable.may_skip()) return;
   was_skipped_ = !*executable.output(ir::kUpdateGuard).as<bool>();
   if (!was_skipped_ || executor::all_finite(executable.output("loss"))) return;
   // No scale changes the loss, but a dynamic one that has fallen as far as it can has seen nothing else for long.
@@ -87,7 +87,7 @@ void Training::run_step(session::Executable& executable) {
   throw executor::NonFiniteLoss(
       fmt::format("loss is not finite, with a loss scale that cannot fall; first non-finite "
                   "result: {}",
-                  executable.executor().find_non_finite()));
+                  executable.find_non_finite()));
 }
 
 bool Training::count_batch() {

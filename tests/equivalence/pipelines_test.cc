@@ -5,11 +5,14 @@
 #include <iostream>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 
 #include "tessera/base/random.h"
 #include "tessera/nn/layers/linear.h"
+#include "tessera/nn/layers/normalization.h"
 #include "tessera/nn/losses.h"
+#include "tessera/nn/optimizers/clipping.h"
 #include "tessera/nn/optimizers/momentum.h"
 #include "tessera/ops/functions/functions.h"
 #include "tessera/testing/relative_deviation.h"
@@ -32,7 +35,10 @@ struct Row {
   int receive_ahead = 1;
   std::vector<std::tuple<std::string, std::string, mesh::Strategy>> strategies = {};
   bool parallel_optimizer = false;
-  int layers = 0;  // of a chain
+  int layers = 0;        // of a chain
+  double clip_norm = 0;  // of all gradients together; 0: they are not clipped
+  std::optional<nn::LossScale> loss_scale = std::nullopt;
+  std::optional<DType> precision = std::nullopt;
   comm::SimulatedLink link = {};
 };
 
@@ -62,14 +68,36 @@ struct Chain : nn::Cell {
   }
 };
 
+// The table of the embedding is the output projection as well.
+struct Tied : nn::Cell {
+  nn::Embedding& words = child<nn::Embedding>("words", 13, 12);
+  nn::Dense& up = child<nn::Dense>("up", 12, 20);
+  nn::Dense& down = child<nn::Dense>("down", 20, 12);
+  nn::LayerNorm& norm = child<nn::LayerNorm>("norm", Shape{12});
+  using Cell::construct;
+  ir::Value construct(ir::Value ids) override {
+    ir::Value x = ops::reduce_mean(words(ids), {1});
+    x = norm(x + down(ops::tanh(up(x))));
+    return ops::matmul(x, words.table().in(graph()), /*transpose_a=*/false, /*transpose_b=*/true);
+  }
+};
+
 std::unique_ptr<nn::Cell> network_of(const Row& row, DType dtype) {
+  if (row.network == "tied") {
+    auto tied = std::make_unique<Tied>();
+    nn::set_parameter_dtype(*tied, dtype);
+    return tied;
+  }
   if (row.layers == 0) return make_network(row.network, dtype);
   auto chain = std::make_unique<Chain>(row.layers);
   nn::set_parameter_dtype(*chain, dtype);
   return chain;
 }
 
-std::string batch_of(const Row& row) { return row.layers == 0 ? row.network : "mlp"; }
+std::string batch_of(const Row& row) {
+  if (row.network == "tied") return "transformer";
+  return row.layers == 0 ? row.network : "mlp";
+}
 
 void set_stages(nn::Cell& cell, const Row& row) {
   if (const auto it = row.cells.find(cell.path()); it != row.cells.end()) cell.set_stage(it->second);
@@ -89,9 +117,28 @@ std::vector<TensorView> rows_of(const std::vector<Tensor>& batch, int64_t begin,
   return pieces;
 }
 
-nn::Momentum make_optimizer() {
-  return nn::Momentum(nn::MomentumOptions{.learning_rate = 0.05, .momentum = 0.9, .weight_decay = 1e-4});
-}
+// Clips all gradients by their norm before it updates.
+class Clipped : public nn::Optimizer {
+ public:
+  explicit Clipped(double norm) : norm_(norm) {}
+  void update(ir::Graph& graph, std::span<const nn::ParameterGradient> gradients) override {
+    if (norm_ == 0) return momentum_.update(graph, gradients);
+    std::vector<ir::Value> values;
+    for (const auto& gradient : gradients) values.push_back(gradient.gradient);
+    const auto clipped = nn::clip_by_global_norm(values, norm_);
+    std::vector<nn::ParameterGradient> pairs;
+    for (size_t i = 0; i < clipped.size(); ++i) pairs.push_back({gradients[i].parameter, clipped[i]});
+    momentum_.update(graph, pairs);
+  }
+  std::vector<nn::Parameter> states(std::span<nn::Parameter* const> parameters) const override {
+    return momentum_.states(parameters);
+  }
+  void set_state_prefix(const std::string& prefix) override { momentum_.set_state_prefix(prefix); }
+
+ private:
+  double norm_;
+  nn::Momentum momentum_{nn::MomentumOptions{.learning_rate = 0.05, .momentum = 0.9, .weight_decay = 1e-4}};
+};
 
 Outcome train_pipeline(const Row& row, DType dtype, bool reference) {
   Outcome outcome;
@@ -103,7 +150,7 @@ Outcome train_pipeline(const Row& row, DType dtype, bool reference) {
         const auto network = network_of(row, dtype);
         set_stages(*network, row);
         nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
-        auto optimizer = make_optimizer();
+        Clipped optimizer(row.clip_norm);
         const auto verification = reference ? compiler::Verification::kAllRanks : compiler::Verification::kPlan;
         train::Model model(
             context, *network, &loss, &optimizer,
@@ -114,6 +161,8 @@ Outcome train_pipeline(const Row& row, DType dtype, bool reference) {
                           .receive_ahead = row.receive_ahead},
              .parallel_optimizer = row.parallel_optimizer,
              .parallel_optimizer_threshold = row.parallel_optimizer ? 0 : 64 << 10,
+             .precision = row.precision,
+             .loss_scale = row.loss_scale,
              .seed = 5,
              .session = {.reference_kernels = reference, .num_threads = 1, .verification = verification}});
         for (int64_t step = 0; step < 10; ++step) {
@@ -139,9 +188,11 @@ Outcome train_alone(const Row& row, DType dtype, bool reference) {
   const auto context = cluster::single_context(1);
   const auto network = network_of(row, dtype);
   nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
-  auto optimizer = make_optimizer();
+  Clipped optimizer(row.clip_norm);
   train::Model model(*context, *network, &loss, &optimizer,
                      {.gradient_accumulation_steps = row.micro_batches,
+                      .precision = row.precision,
+                      .loss_scale = row.loss_scale,
                       .seed = 5,
                       .session = {.reference_kernels = reference, .num_threads = 1}});
   for (int64_t step = 0; step < 10; ++step) {
@@ -189,6 +240,8 @@ const std::map<std::string, int> kTransformer3 = {{"embedding", 0}, {"norm1", 0}
 const std::map<std::string, int> kTransformer4 = {{"embedding", 0}, {"norm1", 0},  {"query", 0}, {"key", 1},
                                                   {"value", 1},     {"output", 2}, {"norm2", 2}, {"up", 3},
                                                   {"down", 3},      {"head", 3}};
+const std::map<std::string, int> kTied2 = {{"words", 0}, {"up", 0}, {"down", 1}, {"norm", 1}};
+const std::map<std::string, int> kTied3 = {{"words", 0}, {"up", 1}, {"down", 2}, {"norm", 2}};
 const std::map<std::string, int> kResNet2 = {{"stem", 0}, {"bn", 0}, {"conv1", 1}, {"bn1", 1}, {"down", 1}, {"fc", 1}};
 
 std::vector<Row> rows() {
@@ -241,6 +294,42 @@ std::vector<Row> rows() {
                  .ranks_per_stage = 3,
                  .micro_batches = 2,
                  .rows = 14});
+  // A parameter of two stages, in every way that one stage may be split.
+  for (const char* schedule : {"gpipe", "1f1b", "zb_h1", "auto"}) {
+    all.push_back(
+        {.name = fmt::format("tied_2_{}", schedule), .network = "tied", .cells = kTied2, .schedule = schedule});
+  }
+  all.push_back({.name = "tied_3", .network = "tied", .stages = 3, .cells = kTied3});
+  all.push_back({.name = "tied_2_data_2", .network = "tied", .cells = kTied2, .ranks_per_stage = 2});
+  all.push_back({.name = "tied_2_optimizer_shards",
+                 .network = "tied",
+                 .cells = kTied2,
+                 .schedule = "zb_h1",
+                 .ranks_per_stage = 2,
+                 .parallel_optimizer = true});
+  // The norm of all gradients; less than what it is at first.
+  all.push_back({.name = "mlp_2_clipped", .network = "mlp", .cells = kMlp2, .clip_norm = 0.1});
+  all.push_back(
+      {.name = "mlp_2_data_2_clipped", .network = "mlp", .cells = kMlp2, .ranks_per_stage = 2, .clip_norm = 0.1});
+  all.push_back({.name = "tied_3_clipped", .network = "tied", .stages = 3, .cells = kTied3, .clip_norm = 0.1});
+  all.push_back({.name = "tied_2_optimizer_shards_clipped",
+                 .network = "tied",
+                 .cells = kTied2,
+                 .ranks_per_stage = 2,
+                 .parallel_optimizer = true,
+                 .clip_norm = 0.1});
+  // A loss scale, fixed and rising.
+  all.push_back({.name = "transformer_3_loss_scale",
+                 .network = "transformer",
+                 .stages = 3,
+                 .cells = kTransformer3,
+                 .loss_scale = nn::fixed_loss_scale(64)});
+  all.push_back({.name = "tied_2_data_2_dynamic_loss_scale",
+                 .network = "tied",
+                 .cells = kTied2,
+                 .ranks_per_stage = 2,
+                 .clip_norm = 0.1,
+                 .loss_scale = nn::dynamic_loss_scale({.init_loss_scale = 16, .scale_window = 3})});
   // No room but for what is in work.
   for (const char* schedule : {"gpipe", "1f1b", "zb_h2"}) {
     all.push_back({.name = fmt::format("transformer_3_no_ahead_{}", schedule),
@@ -257,6 +346,31 @@ std::vector<Row> rows() {
 
 INSTANTIATE_TEST_SUITE_P(Matrix, Pipelines, testing::ValuesIn(rows()),
                          [](const auto& info) { return info.param.name; });
+
+// Gradients of a stage are rounded before they are added to another's: half types are not equal to the last bit.
+TEST(HalfPrecisionPipelines, GiveTheLossesOfOneDeviceAsFarAsTheyReach) {
+  const auto scale = nn::dynamic_loss_scale({.init_loss_scale = 1024, .scale_window = 4});
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    for (const int ranks_per_stage : {1, 2}) {
+      const Row row{.name = fmt::format("tied_3_{}_data_{}", to_string(dtype), ranks_per_stage),
+                    .network = "tied",
+                    .stages = 3,
+                    .cells = kTied3,
+                    .ranks_per_stage = ranks_per_stage,
+                    .clip_norm = 0.5,
+                    .loss_scale = scale,
+                    .precision = dtype};
+      const auto one = train_alone(row, DType::kF32, false);
+      const auto many = train_pipeline(row, DType::kF32, false);
+      const double deviation = relative_deviation(one.losses, many.losses);
+      const double of_table =
+          relative_deviation(one.values.at("words.embedding_table"), many.values.at("words.embedding_table"));
+      std::cout << fmt::format("{}: losses {:.1e}, table {:.1e}\n", row.name, deviation, of_table);
+      EXPECT_LT(std::max(deviation, of_table), dtype == DType::kBF16 ? 1e-2 : 1e-3) << row.name;
+      EXPECT_EQ(many.values.at(nn::kLossScale), std::vector<double>{4096}) << "no step was skipped";
+    }
+  }
+}
 
 // Cut anywhere, in any order that there is a name for, with any number of slots, over links that are slow.
 TEST(RandomPipelines, GiveLossesAndParametersOfOneDevice) {

@@ -517,8 +517,7 @@ def test_one_rank_trains_the_parameters_of_all_stages():
     ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", full_batch=True, pipeline_stages=2)
     try:
         assert len(net.infer_param_pipeline_stage()) == len(net.trainable_params()) == 4
-        with pytest.raises(NotImplementedError, match="add_pipeline_stage is not available with pipeline_stages=2.*Cell.pipeline_stage"):
-            net.trainable_params()[0].add_pipeline_stage(1)
+        net.trainable_params()[0].add_pipeline_stage(1)  # it is on the stages whose cells read it
     finally:
         ms.reset_auto_parallel_context()
 

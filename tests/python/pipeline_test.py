@@ -130,6 +130,75 @@ def test_a_pipeline_cell_passes_through_stages(tmp_path, ranks, own_stage):
     assert (tmp_path / "strategy0.ckpt").exists() and (tmp_path / "strategy1.ckpt").exists()
 
 
+TIED = """
+import numpy as np
+import mindspore as ms
+from mindspore import nn, ops
+from mindspore.communication import init, get_rank
+
+ms.set_seed(1)
+if RANKS > 1:
+    init()
+    ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", full_batch=True, pipeline_stages=2)
+
+
+class Head(nn.Cell):
+    def __init__(self, table):
+        super().__init__()
+        self.table = table
+        self.table.add_pipeline_stage(1)
+        self.matmul = ops.MatMul(transpose_b=True)
+
+    def construct(self, x):
+        return self.matmul(x, self.table)
+
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(6, 4)
+        self.middle = nn.Dense(4, 4)
+        self.head = Head(self.words.embedding_table)
+        self.words.pipeline_stage = 0
+        self.middle.pipeline_stage = 1
+        self.head.pipeline_stage = 1
+
+    def construct(self, ids):
+        return self.head(ops.tanh(self.middle(self.words(ids))))
+
+
+net = Net()
+if RANKS > 1:
+    print("stage", get_rank(), *[p.name for p in net.infer_param_pipeline_stage()], flush=True)
+loss = nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")
+net = nn.PipelineCell(nn.WithLossCell(net, loss), 2)
+opt = nn.Momentum(net.infer_param_pipeline_stage() if OWN_STAGE else net.trainable_params(), 0.02, 0.9)
+ids = np.arange(24).astype(np.int32) % 6
+rows = ms.dataset.NumpySlicesDataset({"x": ids, "y": (ids * 5 + 1) % 6}, shuffle=False).batch(8)
+losses = []
+
+
+class Note(ms.Callback):
+    def step_end(self, run_context):
+        losses.append(float(run_context.original_args().net_outputs.asnumpy()))
+
+
+ms.Model(net, optimizer=opt, loss_scale_manager=ms.train.FixedLossScaleManager(8)).train(2, rows, callbacks=[Note()], dataset_sink_mode=False)
+if RANKS == 1 or get_rank() == 0:
+    print("losses", *losses, flush=True)
+    print("weights", *[value for p in net.get_parameters() for value in p.asnumpy().ravel()], flush=True)
+"""
+
+
+@pytest.mark.parametrize("own_stage", [False, True])
+def test_cells_of_two_stages_share_a_parameter(tmp_path, own_stage):
+    alone, _ = run("OWN_STAGE = False\n" + TIED, tmp_path, 1)
+    stages, _ = run(f"OWN_STAGE = {own_stage}\n" + TIED, tmp_path, 2)
+    assert numbers(stages, "losses") == pytest.approx(numbers(alone, "losses"), rel=1e-5)
+    assert numbers(stages, "weights") == pytest.approx(numbers(alone, "weights"), rel=1e-4)
+    assert re.search("stage 0 .*embedding_table", stages) and re.search("stage 1 .*embedding_table", stages)
+
+
 def test_what_does_not_fit_is_refused(fresh_context, monkeypatch):
     import mindspore as ms
     import tessera

@@ -92,7 +92,7 @@ TEST(PipelinePlan, OfNinetySixLayersHasOneGraphForAllMicroBatches) {
   }
   const mesh::Mesh mesh({{"data", 64}});
   auto plan = plan_stages(micro, &update, mesh, {}, stages, options);
-  const auto chosen = choose_schedule(plan, stages, kMicroBatches, "1f1b", example_profile());
+  const auto chosen = choose_schedule(plan, kMicroBatches, "1f1b", example_profile());
   const auto messages = stage_messages(plan.micro.graph, plan.placement);
   EXPECT_EQ(messages.size(), 2U * (kStages - 1));  // activations and their gradients
   const auto programs =

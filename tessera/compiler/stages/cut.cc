@@ -4,7 +4,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
-#include "tessera/compiler/passes/rewrite.h"
+#include "tessera/compiler/stages/part_builder.h"
 
 namespace tessera::compiler {
 namespace {
@@ -15,86 +15,6 @@ using ir::NodeId;
 using ir::Value;
 using ir::ValueId;
 using pipeline::PhaseKind;
-
-// Copies nodes of a planned graph, with what the plan says of them.
-class PartBuilder {
- public:
-  PartBuilder(const Graph& graph, const Plan& plan, const std::vector<int>& ranks, const std::string& name)
-      : graph_(graph), plan_(plan), nodes_(static_cast<size_t>(graph.num_nodes()), ir::kNone) {
-    part_.graph.set_name(name);
-    for (const auto& mesh : plan.meshes) part_.plan.meshes.push_back(on_ranks(mesh, ranks));
-  }
-
-  bool has(ValueId v) const { return values_.contains(v); }
-
-  // The value of the whole graph is an input here, of that kind and name, as its readers take it.
-  void add_input(ValueId v, ir::InputKind kind, const std::string& name) {
-    set(v, part_.graph.add_input(kind, name, graph_.type(v)), plan_.source_layout(v).sharding);
-  }
-
-  // Its operands must be here.
-  void add_node(NodeId n) {
-    const Node& node = graph_.node(n);
-    const auto at = static_cast<size_t>(n);
-    std::vector<Value> inputs;
-    for (const ValueId v : node.inputs) inputs.push_back(part_.graph.value(values_.at(v)));
-    std::vector<Type> types;
-    for (const ValueId v : node.outputs) types.push_back(graph_.type(v));
-    const NodeId forward = node.forward == ir::kNone ? ir::kNone : nodes_[static_cast<size_t>(node.forward)];
-    part_.graph.set_origin({node.source, forward, {}, node.stage});
-    const auto results = part_.graph.add_node(node.op, inputs, node.attributes, types);
-    part_.graph.set_origin({});
-    nodes_[at] = part_.graph.num_nodes() - 1;
-    Node& made = part_.graph.mutable_node(nodes_[at]);
-    copy_marks(node, made);
-    made.again = node.again && forward != ir::kNone;
-    part_.plan.operands.push_back(plan_.operands[at]);
-    part_.plan.factors.push_back(plan_.factors[at]);
-    part_.plan.node_mesh.push_back(plan_.node_mesh[at]);
-    for (size_t i = 0; i < results.size(); ++i) {
-      const ValueId v = node.outputs[i];
-      set(v, results[i], plan_.values[static_cast<size_t>(v)]);
-      if (const auto copy = plan_.copies.find(v); copy != plan_.copies.end()) {
-        part_.plan.copies[results[i].id()] = copy->second;
-      }
-    }
-  }
-
-  void add_output(const std::string& name, ValueId v, const mesh::Sharding& sharding) {
-    part_.graph.add_output(name, part_.graph.value(values_.at(v)));
-    part_.plan.outputs.push_back(sharding);
-  }
-
-  // An output that is kept in the state of this name.
-  void add_kept(const std::string& name, ValueId v) {
-    const mesh::Sharding& sharding = plan_.source_layout(v).sharding;
-    const Value place = part_.graph.add_input(ir::InputKind::kState, name, graph_.type(v));
-    set_plan(place, sharding, plan_.value_mesh[static_cast<size_t>(v)]);
-    add_output(name, v, sharding);
-  }
-
-  PlannedPart finish() { return std::move(part_); }
-
- private:
-  void set(ValueId v, Value here, const mesh::Sharding& sharding) {
-    values_[v] = here.id();
-    set_plan(here, sharding, plan_.value_mesh[static_cast<size_t>(v)]);
-  }
-  void set_plan(Value here, const mesh::Sharding& sharding, int mesh) {
-    const auto at = static_cast<size_t>(here.id());
-    Plan& plan = part_.plan;
-    plan.values.resize(std::max(plan.values.size(), at + 1));
-    plan.value_mesh.resize(plan.values.size());
-    plan.values[at] = sharding;
-    plan.value_mesh[at] = mesh;
-  }
-
-  const Graph& graph_;
-  const Plan& plan_;
-  PlannedPart part_;
-  std::map<ValueId, ValueId> values_;
-  std::vector<NodeId> nodes_;
-};
 
 class StageCutter {
  public:
@@ -266,50 +186,9 @@ std::string slot_name(const Graph& graph, ValueId v) {
   return fmt::format("slot.{}", v);
 }
 
-mesh::Mesh with_ranks(const mesh::Mesh& mesh, std::vector<int> ranks) {
-  std::vector<mesh::Axis> axes;
-  for (int i = 0; i < mesh.num_axes(); ++i) axes.push_back(mesh.axis(i));
-  return mesh::Mesh(std::move(axes), std::move(ranks));
-}
-
-mesh::Mesh on_ranks(const mesh::Mesh& mesh, const std::vector<int>& ranks) {
-  check_equal(mesh.ranks().size(), ranks.size(), "ranks of a stage");
-  std::vector<int> moved;
-  for (const int rank : mesh.ranks()) moved.push_back(ranks.at(static_cast<size_t>(rank)));
-  return with_ranks(mesh, std::move(moved));
-}
-
 StageParts cut_stage(const Graph& graph, const Plan& plan, const StagePlacement& placement, int stage,
                      const std::vector<int>& ranks) {
   return StageCutter(graph, plan, placement, stage, ranks).run();
-}
-
-PlannedPart cut_outputs(const Graph& graph, const Plan& plan, const std::vector<std::string>& outputs,
-                        const std::vector<int>& ranks) {
-  PartBuilder builder(graph, plan, ranks, graph.name());
-  std::vector<bool> wanted(static_cast<size_t>(graph.num_values()));
-  std::set<std::string> names(outputs.begin(), outputs.end());
-  for (const auto& output : graph.outputs()) {
-    if (!names.contains(output.name)) continue;
-    wanted[static_cast<size_t>(output.value)] = true;
-    if (const ir::Input* input = graph.find_input(output.name)) wanted[static_cast<size_t>(input->value)] = true;
-  }
-  std::vector<NodeId> nodes;
-  for (NodeId n = graph.num_nodes() - 1; n >= 0; --n) {
-    const auto& made = graph.node(n).outputs;
-    if (std::none_of(made.begin(), made.end(), [&](ValueId v) { return wanted[static_cast<size_t>(v)]; })) continue;
-    nodes.push_back(n);
-    for (const ValueId v : graph.node(n).inputs) wanted[static_cast<size_t>(v)] = true;
-  }
-  for (const auto& input : graph.inputs()) {
-    if (wanted[static_cast<size_t>(input.value)]) builder.add_input(input.value, input.kind, input.name);
-  }
-  for (auto n = nodes.rbegin(); n != nodes.rend(); ++n) builder.add_node(*n);
-  for (size_t i = 0; i < graph.outputs().size(); ++i) {
-    const auto& output = graph.outputs()[i];
-    if (names.contains(output.name)) builder.add_output(output.name, output.value, plan.outputs[i]);
-  }
-  return builder.finish();
 }
 
 }  // namespace tessera::compiler

@@ -10,16 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "tessera/compiler/plan/plan.h"
+#include "tessera/compiler/stages/part_builder.h"
 #include "tessera/compiler/stages/stage_placement.h"
 
 namespace tessera::compiler {
-
-// A part of a planned graph that can be compiled by itself.
-struct PlannedPart {
-  ir::Graph graph;
-  Plan plan;
-};
 
 // How the state of a slot is called that holds the value: "slot.12"; the data input "x": "slot.x".
 std::string slot_name(const ir::Graph& graph, ir::ValueId v);
@@ -47,14 +41,5 @@ struct StageParts {
 // `ranks`: those of the stage, as many as the plan's.
 StageParts cut_stage(const ir::Graph& graph, const Plan& plan, const StagePlacement& placement, int stage,
                      const std::vector<int>& ranks);
-
-// The part of a planned graph that these of its outputs are made of, on these ranks.
-PlannedPart cut_outputs(const ir::Graph& graph, const Plan& plan, const std::vector<std::string>& outputs,
-                        const std::vector<int>& ranks);
-
-// The same grid of other ranks.
-mesh::Mesh with_ranks(const mesh::Mesh& mesh, std::vector<int> ranks);
-// The mesh on other ranks: rank i becomes ranks[i].
-mesh::Mesh on_ranks(const mesh::Mesh& mesh, const std::vector<int>& ranks);
 
 }  // namespace tessera::compiler

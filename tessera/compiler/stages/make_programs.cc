@@ -89,7 +89,22 @@ class ProgramMaker {
   ProgramMaker(int stage, int num_stages, const std::vector<MessageGroup>& groups, int micro_batches)
       : groups_(groups), program_{stage, num_stages, micro_batches, 1, {}} {}
 
-  Program run(const std::vector<pipeline::Phase>& order, int receive_ahead, bool updates) {
+  Program run(const std::vector<pipeline::Phase>& order, int receive_ahead) {
+    add_phases(order, receive_ahead);
+    return std::move(program_);
+  }
+
+  // And what comes once a step.
+  Program run_with_update(const std::vector<pipeline::Phase>& order, const ProgramOptions& options) {
+    add_phases(order, options.receive_ahead);
+    pass(options.sums, kinds_.back());
+    program_.items.push_back({.kind = ItemKind::kRun, .phase = PhaseKind::kUpdate});
+    pass(options.values, PhaseKind::kUpdate);
+    return std::move(program_);
+  }
+
+ private:
+  void add_phases(const std::vector<pipeline::Phase>& order, int receive_ahead) {
     std::set<PhaseKind> kinds;
     for (const auto& phase : order) {
       if (phase.kind != PhaseKind::kUpdate) kinds.insert(phase.kind);
@@ -100,11 +115,8 @@ class ProgramMaker {
     for (const auto& phase : order) {
       if (phase.kind != PhaseKind::kUpdate) add(phase.kind, phase.micro_batch);
     }
-    if (updates) program_.items.push_back({.kind = ItemKind::kRun, .phase = PhaseKind::kUpdate});
-    return std::move(program_);
   }
 
- private:
   // The most micro-batches that have begun and not ended.
   int in_flight(const std::vector<pipeline::Phase>& order) const {
     int now = 0;
@@ -114,6 +126,21 @@ class ProgramMaker {
       if (phase.kind == kinds_.back()) --now;
     }
     return most;
+  }
+
+  // Messages that are of all micro-batches together.
+  void pass(const std::vector<SharedMessage>& messages, PhaseKind phase) {
+    for (const auto& message : messages) {
+      if (message.from == program_.stage) {
+        program_.items.push_back({.kind = ItemKind::kSend, .phase = phase, .peer = message.to});
+      }
+    }
+    for (const ItemKind kind : {ItemKind::kReceive, ItemKind::kAwait}) {
+      for (const auto& message : messages) {
+        if (message.to == program_.stage)
+          program_.items.push_back({.kind = kind, .phase = phase, .peer = message.from});
+      }
+    }
   }
 
   void push(ItemKind kind, PhaseKind phase, int micro_batch, int peer = -1) {
@@ -199,7 +226,7 @@ pipeline::PipelineProblem pipeline_problem(const StagedPlan& plan, int micro_bat
   return problem;
 }
 
-ChosenSchedule choose_schedule(StagedPlan& plan, const StageOptions& stages, int micro_batches, const std::string& name,
+ChosenSchedule choose_schedule(StagedPlan& plan, int micro_batches, const std::string& name,
                                const MachineProfile& profile) {
   if (micro_batches < plan.num_stages()) {
     throw InvalidArgument(
@@ -208,7 +235,7 @@ ChosenSchedule choose_schedule(StagedPlan& plan, const StageOptions& stages, int
         plan.num_stages(), micro_batches);
   }
   const auto place = [&](bool split) {
-    auto options = stages;
+    auto options = plan.options;
     options.split_backward = split;
     plan.placement = place_on_stages(plan.micro.graph, options);
   };
@@ -232,8 +259,7 @@ std::vector<Program> make_programs(const pipeline::PipelineSchedule& schedule,
   for (int stage = 0; stage < num_stages; ++stage) {
     std::vector<pipeline::Phase> order;
     for (const auto& timed : schedule.stages[static_cast<size_t>(stage)]) order.push_back(timed.phase);
-    programs.push_back(ProgramMaker(stage, num_stages, groups, options.micro_batches)
-                           .run(order, options.receive_ahead, /*updates=*/true));
+    programs.push_back(ProgramMaker(stage, num_stages, groups, options.micro_batches).run_with_update(order, options));
   }
   require_sound(programs);
   return programs;
@@ -244,7 +270,7 @@ std::vector<Program> make_forward_programs(int num_stages, const std::vector<Sta
   const std::vector<pipeline::Phase> order = {{PhaseKind::kForward, 0, 0}};
   std::vector<Program> programs;
   for (int stage = 0; stage < num_stages; ++stage) {
-    programs.push_back(ProgramMaker(stage, num_stages, groups, 1).run(order, 0, /*updates=*/false));
+    programs.push_back(ProgramMaker(stage, num_stages, groups, 1).run(order, 0));
   }
   require_sound(programs);
   return programs;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tessera/compiler/cost/machine_profile.h"
+#include "tessera/compiler/stages/shared_parameters.h"
 #include "tessera/compiler/stages/staged_plan.h"
 #include "tessera/ir/program.h"
 #include "tessera/pipeline/search/find_schedule.h"
@@ -23,13 +24,16 @@ struct ChosenSchedule {
 // Of that name, or "auto": what find_schedule() finds with a whole or with a split backward, whichever is faster. Gives
 // the plan the placement that the schedule needs. Throws InvalidArgument for an unknown name, and for a schedule that
 // does not fit the stages and micro-batches.
-ChosenSchedule choose_schedule(StagedPlan& plan, const StageOptions& stages, int micro_batches, const std::string& name,
+ChosenSchedule choose_schedule(StagedPlan& plan, int micro_batches, const std::string& name,
                                const MachineProfile& profile);
 
 struct ProgramOptions {
   int micro_batches = 1;
   // How many more micro-batches than are in flight a stage has room for: messages arrive while others compute.
   int receive_ahead = 1;
+  // What passes once a step: sums of gradients before the update, new values after it.
+  std::vector<SharedMessage> sums = {};
+  std::vector<SharedMessage> values = {};
 };
 // One for each stage. They verify.
 std::vector<ir::Program> make_programs(const pipeline::PipelineSchedule& schedule,

@@ -38,7 +38,7 @@ class Placer {
     place_forward();
     place_values();
     place_backward();
-    require_parameters();
+    if (options_.require_parameters) require_parameters();
     if (options_.split_backward) split_backward();
     return std::move(result_);
   }
@@ -147,19 +147,20 @@ class Placer {
   // Parameters and states are where they are read.
   void place_values() {
     std::map<ValueId, size_t> first_reader;
+    std::map<ValueId, std::set<int>> stages;
     for (size_t n = 0; n < num_nodes_; ++n) {
       if (!is_forward(n) || stage(n) == kEveryStage) continue;
       for (const ValueId v : node(n).inputs) {
         const ir::Input* input = input_of(v);
         if (input == nullptr || input->kind == ir::InputKind::kInput || is_common_input(v)) continue;
         const auto [it, is_first] = first_reader.emplace(v, n);
-        if (is_first || stage(it->second) == stage(n)) continue;
+        stages[v].insert(stage(n));
+        if (is_first || stage(it->second) == stage(n) || input->kind == ir::InputKind::kParameter) continue;
         const size_t first = it->second;
         throw InvalidArgument(
-            "{} \"{}\" is read by {} on stage {} and by {} on stage {}: a pipeline keeps it on one stage; give both "
+            "state \"{}\" is read by {} on stage {} and by {} on stage {}: a pipeline keeps it on one stage; give both "
             "cells one stage",
-            input->kind == ir::InputKind::kParameter ? "parameter" : "state", input->name, cell_of(node(first)),
-            stage(first), cell_of(node(n)), stage(n));
+            input->name, cell_of(node(first)), stage(first), cell_of(node(n)), stage(n));
       }
     }
     for (const auto& input : graph_.inputs()) {
@@ -168,8 +169,11 @@ class Placer {
         result_.values[input.name] = kEveryStage;
         continue;
       }
-      const auto reader = first_reader.find(input.value);
-      result_.values[input.name] = reader == first_reader.end() ? 0 : stage(reader->second);
+      const auto readers = stages.find(input.value);
+      result_.values[input.name] = readers == stages.end() ? 0 : *readers->second.begin();
+      if (readers != stages.end() && readers->second.size() > 1) {
+        result_.shared[input.name].assign(readers->second.begin(), readers->second.end());
+      }
     }
     // A state that is written and not read.
     for (const auto& output : graph_.outputs()) {
@@ -181,8 +185,11 @@ class Placer {
     }
     for (const auto& [accumulator, parameter] : options_.accumulators) {
       if (graph_.find_input(accumulator) == nullptr) continue;
+      const auto own = options_.accumulator_stages.find(accumulator);
       const auto at = result_.values.find(parameter);
-      result_.values[accumulator] = at == result_.values.end() ? 0 : at->second;
+      result_.values[accumulator] = own != options_.accumulator_stages.end() ? own->second
+                                    : at == result_.values.end()             ? 0
+                                                                             : at->second;
     }
   }
 
@@ -222,6 +229,9 @@ class Placer {
       if (input.kind != ir::InputKind::kParameter) continue;
       const int at = result_.values.at(input.name);
       if (at >= 0) has_parameters[static_cast<size_t>(at)] = true;
+    }
+    for (const auto& [name, stages] : result_.shared) {
+      for (const int at : stages) has_parameters[static_cast<size_t>(at)] = true;
     }
     for (size_t s = 0; s < has_parameters.size(); ++s) {
       if (has_parameters[s]) continue;

@@ -21,10 +21,14 @@ struct StageOptions {
   int num_stages = 1;
   // The accumulators of gradients, by name, with the parameters that they belong to.
   std::map<std::string, std::string> accumulators = {};
+  // Of a parameter that several stages read: the stages of its accumulators but the first.
+  std::map<std::string, int> accumulator_stages = {};
   // States that all stages have and change alike: the number of the step of random operators.
   std::set<std::string> common_states = {};
   // Whether what the gradient of a stage's input does not need is a phase of its own.
   bool split_backward = false;
+  // Whether a stage without parameters is refused.
+  bool require_parameters = true;
 };
 
 struct StagePlacement {
@@ -34,6 +38,8 @@ struct StagePlacement {
   std::vector<pipeline::PhaseKind> phases;  // by NodeId; of those of every stage: the first that may need it
   std::vector<bool> is_constant;            // by NodeId: made of nothing; every phase makes it by itself
   std::map<std::string, int> values;        // parameters and states: the stage, or kEveryStage
+  // Parameters that several stages read, with all of them in order; `values` has the first.
+  std::map<std::string, std::vector<int>> shared = {};
 
   int stage_of(ir::NodeId n) const { return nodes[static_cast<size_t>(n)]; }
   pipeline::PhaseKind phase_of(ir::NodeId n) const { return phases[static_cast<size_t>(n)]; }
@@ -41,10 +47,11 @@ struct StagePlacement {
 
 // A forward node is on the stage that its cell names; without one it joins its earliest user, or, where nobody uses it,
 // the last of those whose results it reads. What is made of constants alone is on every stage. A gradient joins its
-// forward node, an accumulator its parameter, a state the node that reads it.
+// forward node, an accumulator its parameter, a state the node that reads it. A parameter that several stages read is
+// on all of them (stages/shared_parameters.h).
 //
 // Throws InvalidArgument naming cell, stage and the way out: a stage that is out of range, one that reads from a later
-// one, one without parameters, and a parameter that several stages read.
+// one, one without parameters, and a state that several stages read.
 StagePlacement place_on_stages(const ir::Graph& graph, const StageOptions& options);
 
 // A value that one stage makes and another one reads.

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
+#include "tessera/compiler/stages/shared_parameters.h"
+#include "tessera/compiler/stages/update_rounds.h"
 
 namespace tessera::compiler {
 namespace {
@@ -96,17 +98,131 @@ TEST(Placement, RefusesAStageWithoutParameters) {
       "or use fewer stages");
 }
 
-TEST(Placement, RefusesAParameterOfTwoStages) {
+// Both layers multiply by a.w.
+ir::Graph shared_weight(const std::string& first, const std::string& second) {
   std::string text = kTwoLayers;
-  text.replace(text.find("matmul %2, b.w"), 14, "matmul %2, a.w");
+  for (const auto& [from, to] : {std::pair{"matmul %2, b.w", "matmul %2, a.w"},
+                                 {"matmul %5, b.w", "matmul %5, a.w"},
+                                 {"  param b.w f32[4,4]\n", ""},
+                                 {"  state accu_grads.b.w f32[4,4]\n", ""},
+                                 {"%10 = add accu_grads.a.w, %9", "%10 = add %6, %9"},
+                                 {"%11 = add accu_grads.b.w, %6", "%11 = add accu_grads.a.w, %10"},
+                                 {", accu_grads.a.w = %10, accu_grads.b.w = %11", ", accu_grads.a.w = %11"}}) {
+    text.replace(text.find(from), std::string(from).size(), to);
+  }
+  for (const auto& [mark, stage] : {std::pair{"STAGE_A", first}, std::pair{"STAGE_B", second}}) {
+    text.replace(text.find(mark), 7, stage);
+  }
+  return ir::parse(text);
+}
+
+TEST(Placement, PutsAParameterOnAllStagesThatReadIt) {
+  const auto placed = place_on_stages(shared_weight(" stage 0", " stage 1"), options(2));
+  EXPECT_EQ(placed.values.at("a.w"), 0);
+  EXPECT_EQ(placed.shared, (std::map<std::string, std::vector<int>>{{"a.w", {0, 1}}}));
+  EXPECT_TRUE(place_on_stages(shared_weight(" stage 0", " stage 0"), options(1)).shared.empty());
+}
+
+TEST(Placement, RefusesAStateOfTwoStages) {
+  auto text = print(shared_weight(" stage 0", " stage 1"));
+  text.replace(text.find("param a.w"), 9, "state a.w");
   try {
-    place_on_stages(graph_of(text, " stage 0", " stage 1"), options(2));
+    place_on_stages(ir::parse(text), options(2));
+    FAIL() << "nothing was thrown";
+  } catch (const InvalidArgument& error) {
+    EXPECT_STREQ(error.what(),
+                 "state \"a.w\" is read by cell \"a\" on stage 0 and by cell \"b\" on stage 1: a pipeline keeps it on "
+                 "one stage; give both cells one stage");
+  }
+}
+
+TEST(SharedParameters, HaveAnAccumulatorOnEachStage) {
+  const auto graph = shared_weight(" stage 0", " stage 1");
+  auto stages = options(2);
+  const auto split = split_accumulators(graph, place_on_stages(graph, stages), stages);
+  EXPECT_EQ(stages.accumulator_stages, (std::map<std::string, int>{{"accu_grads.a.w of stage 1", 1}}));
+  const auto placed = place_on_stages(split, stages);
+  EXPECT_EQ(placed.values.at("accu_grads.a.w"), 0);
+  EXPECT_EQ(placed.values.at("accu_grads.a.w of stage 1"), 1);
+  // Activations and their gradient; no gradient of the parameter.
+  EXPECT_EQ(stage_messages(split, placed).size(), 2U);
+  const auto sums = messages_of_sums(placed, stages);
+  ASSERT_EQ(sums.size(), 1U);
+  EXPECT_EQ(std::pair(sums[0].from, sums[0].to), std::pair(1, 0));
+  const auto values = messages_of_values(placed, stages);
+  ASSERT_EQ(values.size(), 1U);
+  EXPECT_EQ(values[0].values, std::vector<std::string>{"a.w"});
+  EXPECT_EQ(std::pair(values[0].from, values[0].to), std::pair(0, 1));
+}
+
+TEST(SharedParameters, AreCastByEachStage) {
+  const auto graph = ir::parse(R"(graph forward
+  param w f32[4,4]
+  input x bf16[2,4]
+  %1 = cast w {dtype="bf16"} : bf16[4,4] stage 0 @ a
+  %2 = matmul x, %1 : bf16[2,4] stage 0 @ a
+  %3 = matmul %2, %1 : bf16[2,4] stage 1 @ b
+  return output = %3
+)");
+  StageOptions two{.num_stages = 2, .require_parameters = false};
+  const auto repeated = repeat_casts(graph, place_on_stages(graph, two));
+  two.require_parameters = true;
+  EXPECT_EQ(repeated.num_nodes(), 4);
+  const auto placed = place_on_stages(repeated, two);
+  EXPECT_EQ(placed.shared.at("w"), (std::vector{0, 1}));
+  EXPECT_EQ(stage_messages(repeated, placed).size(), 1U);
+}
+
+// A norm of two gradients, of a stage each, scales both.
+const char* const kClipped = R"(graph update
+  param a f32[4]
+  param b f32[4]
+  state ga f32[4]
+  state gb f32[4]
+  state step i32[]
+  %1 = reduce_sum ga {dims=[0]} : f32[] @ optimizer
+  %2 = reduce_sum gb {dims=[0]} : f32[] @ optimizer
+  %3 = add %1, %2 : f32[] @ optimizer
+  %4 = mul ga, %3 : f32[4] @ optimizer
+  %5 = mul gb, %3 : f32[4] @ optimizer
+  %6 = fill {dtype="i32", shape=[], value=1} : i32[] @ optimizer
+  %7 = add step, %6 : i32[] @ optimizer
+  return a = %4, b = %5, step = %7
+)";
+
+TEST(UpdateRounds, TellAllStagesWhatSeveralOfThemNeed) {
+  const auto graph = ir::parse(kClipped);
+  std::map<std::string, int> values = {{"a", 0}, {"b", 1}, {"ga", 0}, {"gb", 1}};
+  const auto rounds = place_update(graph, values);
+  EXPECT_EQ(rounds.nodes, (std::vector{0, 1, kEveryStage, 0, 1, kEveryStage, kEveryStage}));
+  EXPECT_EQ(rounds.rounds, (std::vector{0, 0, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(rounds.num_rounds, 2);
+  ASSERT_EQ(rounds.told.size(), 1U);
+  EXPECT_EQ(rounds.told[0].size(), 2U);
+  EXPECT_EQ(values.at("step"), kEveryStage);
+}
+
+TEST(UpdateRounds, AreOneWhereEachStageLooksAtItsOwn) {
+  auto text = std::string(kClipped);
+  text.replace(text.find("add %1, %2"), 10, "add %1, %1");
+  text.replace(text.find("mul gb, %3"), 10, "mul gb, %2");
+  std::map<std::string, int> values = {{"a", 0}, {"b", 1}, {"ga", 0}, {"gb", 1}};
+  EXPECT_EQ(place_update(ir::parse(text), values).num_rounds, 1);
+}
+
+TEST(UpdateRounds, RefuseAParameterThatBecomesAnotherStagesValue) {
+  auto text = std::string(kClipped);
+  text.replace(text.find("a = %4, b = %5"), 14, "a = %2, b = %5");
+  text.replace(text.find("param a f32[4]"), 14, "param a f32[]");
+  std::map<std::string, int> values = {{"a", 0}, {"b", 1}, {"ga", 0}, {"gb", 1}};
+  try {
+    place_update(ir::parse(text), values);
     FAIL() << "nothing was thrown";
   } catch (const InvalidArgument& error) {
     EXPECT_STREQ(
         error.what(),
-        "parameter \"a.w\" is read by cell \"a\" on stage 0 and by cell \"b\" on stage 1: a pipeline keeps it on "
-        "one stage; give both cells one stage");
+        "the update of \"a\" of stage 0 is a value of stage 1: a pipeline keeps what becomes of a parameter on "
+        "the parameter's stage");
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/recompute_blocks.h"
+#include "tessera/compiler/stages/shared_parameters.h"
 #include "tessera/compiler/verify/verify_plan.h"
 
 namespace tessera::compiler {
@@ -40,63 +41,32 @@ void complete(Plan& plan, const std::set<ValueId>& leaving) {
   }
 }
 
-// Which stage has each parameter and state of the update: those that it makes new values of together are on one.
-class UpdateOwners {
- public:
-  UpdateOwners(const Graph& graph, std::map<std::string, int>& values) : graph_(graph), values_(values) {}
+// The first axis of a layout whose parameter several stages have.
+constexpr const char* kStagesAxis = "stages";
 
-  void run() {
-    for (const auto& output : graph_.outputs()) {
-      if (graph_.find_input(output.name) == nullptr) continue;
-      const int stage = stage_of(output.value).first;
-      const auto it = values_.find(output.name);
-      const int own = it == values_.end() || it->second == kEveryStage ? stage : it->second;
-      if (stage != own && stage != kEveryStage) refuse(output.name, own, stage);
-      values_[output.name] = own;
-    }
-    for (const auto& input : graph_.inputs()) {
-      if (input.kind != ir::InputKind::kInput) values_.try_emplace(input.name, kEveryStage);
-    }
+mesh::Layout with_stages(const mesh::Layout& layout, const std::vector<std::vector<int>>& ranks_of_stages) {
+  std::vector<mesh::Axis> axes = {{kStagesAxis, static_cast<int>(ranks_of_stages.size())}};
+  std::vector<int> ranks;
+  for (int i = 0; i < layout.mesh.num_axes(); ++i) axes.push_back(layout.mesh.axis(i));
+  for (const auto& of_stage : ranks_of_stages) {
+    const auto mesh = on_ranks(layout.mesh, of_stage);
+    ranks.insert(ranks.end(), mesh.ranks().begin(), mesh.ranks().end());
   }
+  mesh::Sharding sharding = layout.sharding;
+  for (auto& dim : sharding.dims) {
+    for (int& axis : dim) ++axis;
+  }
+  for (auto& partial : sharding.partial) ++partial.axis;
+  return {mesh::Mesh(std::move(axes), std::move(ranks)), std::move(sharding)};
+}
 
- private:
-  // Of all that the value is made of, the one stage that has it.
-  std::pair<int, std::string> stage_of(ValueId v) {
-    const auto& info = graph_.info(v);
-    if (info.node == ir::kNone) {
-      const auto& name = graph_.inputs()[static_cast<size_t>(info.index)].name;
-      const auto it = values_.find(name);
-      return {it == values_.end() ? kEveryStage : it->second, name};
-    }
-    if (const auto known = known_.find(info.node); known != known_.end()) return known->second;
-    std::pair<int, std::string> found{kEveryStage, ""};
-    for (const ValueId operand : graph_.node(info.node).inputs) {
-      const auto other = stage_of(operand);
-      if (other.first == kEveryStage || other.first == found.first) continue;
-      if (found.first != kEveryStage) refuse_both(info.node, found, other);
-      found = other;
-    }
-    return known_[info.node] = found;
+// What passes between rounds of the update is whole, and what all stages are told is so on every rank.
+void complete(Plan& plan, const Graph& graph, const UpdateRounds& rounds) {
+  complete(plan, values_between_rounds(graph, rounds));
+  for (const auto& round : rounds.told) {
+    for (const auto& [v, stage] : round) plan.copies[v] = mesh::Sharding::replicated(graph.type(v).shape.ndim());
   }
-
-  [[noreturn]] void refuse_both(NodeId n, const std::pair<int, std::string>& a,
-                                const std::pair<int, std::string>& b) const {
-    throw InvalidArgument(
-        "{} of the optimizer reads \"{}\" of stage {} and \"{}\" of stage {}: a pipeline updates each stage by itself; "
-        "norms over all gradients need one stage",
-        graph_.node_name(n), a.second, a.first, b.second, b.first);
-  }
-  [[noreturn]] static void refuse(const std::string& name, int own, int stage) {
-    throw InvalidArgument(
-        "the update of \"{}\" of stage {} reads values of stage {}: a pipeline updates each stage by "
-        "itself",
-        name, own, stage);
-  }
-
-  const Graph& graph_;
-  std::map<std::string, int>& values_;
-  std::map<NodeId, std::pair<int, std::string>> known_;
-};
+}
 
 // Inputs of both graphs lie alike: as the micro-batch's plan has them. What all stages have is whole.
 ShardingHints update_hints(const StagedPlan& plan, const mesh::Mesh& mesh, ShardingHints hints) {
@@ -118,7 +88,7 @@ std::vector<int> StagedPlan::ranks_of(int stage) const {
   return ranks;
 }
 
-ShardingHints StagedPlan::layouts(const StageOptions& options) const {
+ShardingHints StagedPlan::layouts() const {
   ShardingHints result;
   const auto add = [&](const PlannedPart& part) {
     for (const auto& input : part.graph.inputs()) {
@@ -126,7 +96,14 @@ ShardingHints StagedPlan::layouts(const StageOptions& options) const {
       const int stage = values.at(input.name);
       if (stage == kEveryStage) continue;
       auto layout = part.plan.layout(input.value);
-      layout.mesh = on_ranks(layout.mesh, ranks_of(stage));
+      const auto shared = placement.shared.find(input.name);
+      if (shared == placement.shared.end()) {
+        layout.mesh = on_ranks(layout.mesh, ranks_of(stage));
+      } else {
+        std::vector<std::vector<int>> ranks;
+        for (const int s : shared->second) ranks.push_back(ranks_of(s));
+        layout = with_stages(layout, ranks);
+      }
       result.try_emplace(input.name, std::move(layout));
     }
   };
@@ -135,6 +112,32 @@ ShardingHints StagedPlan::layouts(const StageOptions& options) const {
   return result;
 }
 
+namespace {
+
+// The graph of a micro-batch, in which each stage reads its own parameters and adds to its own accumulators.
+void share_parameters(StagedPlan& plan, StageOptions& options, bool trains) {
+  Graph& graph = plan.micro.graph;
+  StageOptions before_casts = options;
+  before_casts.require_parameters = false;  // a stage may have casts of them only
+  graph = repeat_casts(graph, place_on_stages(graph, before_casts));
+  plan.placement = place_on_stages(graph, options);
+  if (!trains || plan.placement.shared.empty()) return;
+  graph = split_accumulators(graph, plan.placement, options);
+  plan.placement = place_on_stages(graph, options);
+}
+
+void plan_update(StagedPlan& plan, const Graph& update, const mesh::Mesh& mesh, const ShardingHints& hints,
+                 PlanOptions options) {
+  plan.update.graph = simplify(sum_accumulators(update, plan.options));
+  plan.rounds = place_update(plan.update.graph, plan.values, options.partial_states);
+  options.fixed.clear();
+  options.whole_sums = values_between_rounds(plan.update.graph, plan.rounds);
+  plan.update.plan = propagate(plan.update.graph, mesh, update_hints(plan, mesh, hints), options);
+  complete(plan.update.plan, plan.update.graph, plan.rounds);
+}
+
+}  // namespace
+
 StagedPlan plan_stages(const Graph& micro, const Graph* update, const mesh::Mesh& mesh, const ShardingHints& hints,
                        const StageOptions& stages, const CompileOptions& options) {
   StagedPlan result;
@@ -142,11 +145,19 @@ StagedPlan plan_stages(const Graph& micro, const Graph* update, const mesh::Mesh
   // Whatever the schedule, what may pass from phase to phase is whole.
   StageOptions finest = stages;
   finest.split_backward = update != nullptr;
-  result.placement = place_on_stages(result.micro.graph, finest);
+  share_parameters(result, finest, update != nullptr);
+  result.options = finest;
   PlanOptions plan_options = options.plan;
-  plan_options.whole_sums = leaving_values(result.micro.graph, result.placement);
-  result.micro.plan = propagate(result.micro.graph, mesh, hints, plan_options);
-  complete(result.micro.plan, plan_options.whole_sums);
+  for (const auto& [parameter, at] : result.placement.shared) plan_options.optimizer_shards.erase(parameter);
+  for (const auto& [accumulator, stage] : finest.accumulator_stages) {
+    if (plan_options.partial_states.contains(accumulator_of_owner(accumulator, stage))) {
+      plan_options.partial_states.insert(accumulator);
+    }
+  }
+  PlanOptions micro_options = plan_options;
+  micro_options.whole_sums = leaving_values(result.micro.graph, result.placement);
+  result.micro.plan = propagate(result.micro.graph, mesh, hints, micro_options);
+  complete(result.micro.plan, micro_options.whole_sums);
   const int num_nodes = result.micro.graph.num_nodes();
   recompute_blocks(result.micro.graph, result.micro.plan, options.partition);
   if (result.micro.graph.num_nodes() != num_nodes) {
@@ -156,14 +167,27 @@ StagedPlan plan_stages(const Graph& micro, const Graph* update, const mesh::Mesh
   }
   if (options.verification != Verification::kNone) verify_plan_or_throw(result.micro.graph, result.micro.plan);
   result.values = result.placement.values;
+  // The sums of other stages are sent to the parameter's own.
+  for (const auto& [accumulator, stage] : finest.accumulator_stages) {
+    result.values[accumulator] = result.values.at(finest.accumulators.at(accumulator));
+  }
   if (update == nullptr) return result;
-  result.update.graph = simplify(*update);
-  UpdateOwners(result.update.graph, result.values).run();
-  PlanOptions update_options = options.plan;
-  update_options.fixed.clear();
-  result.update.plan = propagate(result.update.graph, mesh, update_hints(result, mesh, hints), update_options);
+  plan_update(result, *update, mesh, hints, plan_options);
   if (options.verification != Verification::kNone) verify_plan_or_throw(result.update.graph, result.update.plan);
   return result;
+}
+
+mesh::Layout without_stages(const mesh::Layout& layout, int ranks_per_stage) {
+  const auto& ranks = layout.mesh.ranks();
+  if (layout.mesh.axis(0).name != kStagesAxis) return layout;
+  std::vector<mesh::Axis> axes;
+  for (int i = 1; i < layout.mesh.num_axes(); ++i) axes.push_back(layout.mesh.axis(i));
+  mesh::Sharding sharding = layout.sharding;
+  for (auto& dim : sharding.dims) {
+    for (int& axis : dim) --axis;
+  }
+  for (auto& partial : sharding.partial) --partial.axis;
+  return {mesh::Mesh(std::move(axes), {ranks.begin(), ranks.begin() + ranks_per_stage}), std::move(sharding)};
 }
 
 std::vector<std::string> update_outputs(const StagedPlan& plan, int stage) {

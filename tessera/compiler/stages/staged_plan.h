@@ -9,6 +9,7 @@
 #include "tessera/compiler/pipeline.h"
 #include "tessera/compiler/stages/cut.h"
 #include "tessera/compiler/stages/stage_placement.h"
+#include "tessera/compiler/stages/update_rounds.h"
 
 namespace tessera::compiler {
 
@@ -16,24 +17,30 @@ struct StagedPlan {
   // The graph of one micro-batch, and its plan on the ranks 0 to n-1 of any stage.
   PlannedPart micro;
   StagePlacement placement;
+  // What the stages were made with, and the accumulators of the parameters that several stages have.
+  StageOptions options = {};
   // From accumulators to the optimizer; no nodes where nothing is trained.
   PlannedPart update;
-  std::map<std::string, int> values;  // parameters and states of both: the stage, or kEveryStage
+  UpdateRounds rounds = {};           // of the update
+  std::map<std::string, int> values;  // parameters and states of both: the stage, the first of several, or kEveryStage
 
   int num_stages() const { return placement.num_stages; }
   int ranks_per_stage() const { return static_cast<int>(micro.plan.ranks().size()); }
   std::vector<int> ranks_of(int stage) const;
   // How parameters and states lie on the ranks of their stages; those of every stage, replicated, are left out.
-  // `accumulators` lie in memory of the step.
-  ShardingHints layouts(const StageOptions& options) const;
+  // What is named as an accumulator lies in memory of the step. A parameter of several stages has a first axis of them.
+  ShardingHints layouts() const;
 };
 
 // Makes the plans of both graphs, on a mesh of the ranks of a stage. `update` may be null. Throws InvalidArgument as
-// place_on_stages() and propagate() do, and for an update that reads values of several stages.
+// place_on_stages(), place_update() and propagate() do.
 StagedPlan plan_stages(const ir::Graph& micro, const ir::Graph* update, const mesh::Mesh& mesh,
                        const ShardingHints& hints, const StageOptions& stages, const CompileOptions& options);
 
 // The update's results that this stage makes: new values of its parameters and states, and of those of every stage.
 std::vector<std::string> update_outputs(const StagedPlan& plan, int stage);
+
+// How a stage of them has a value: its layout on the ranks of the first of them, less the axis of the stages.
+mesh::Layout without_stages(const mesh::Layout& layout, int ranks_per_stage);
 
 }  // namespace tessera::compiler

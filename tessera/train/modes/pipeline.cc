@@ -35,7 +35,7 @@ class Pipeline final : public OneGraph {
 
   compiler::ShardingHints plan_values(session::Session& session, const InputSpecs& inputs) override {
     auto staged = plan_step(session, inputs, cells_.optimizer != nullptr);
-    auto layouts = staged.layouts(stage_options());
+    auto layouts = staged.layouts();
     if (cells_.optimizer != nullptr) planned_ = std::move(staged);
     return layouts;
   }
@@ -116,13 +116,13 @@ class Pipeline final : public OneGraph {
           "pipeline_parallel accumulates gradients over micro-batches: set pipeline.micro_batches instead "
           "of gradient_accumulation_steps");
     }
-    if (loss_scale_of(options_)) {
-      throw InvalidArgument("pipeline_parallel has no loss scale yet: compute in f32 or bf16");
-    }
   }
 
   compiler::StageOptions stage_options() const {
     compiler::StageOptions stages{.num_stages = num_stages(), .common_states = {nn::kRandomStep}};
+    if (const auto loss_scale = loss_scale_of(options_)) {
+      for (const auto& state : nn::loss_scale_states(*loss_scale)) stages.common_states.insert(state.full_name());
+    }
     const auto trainable = cells_.trainable_parameters();
     const auto accumulators = nn::gradient_accumulators(trainable);
     for (size_t i = 0; i < trainable.size(); ++i) {
@@ -134,8 +134,7 @@ class Pipeline final : public OneGraph {
   session::PipelinedOptions pipelined(int64_t micro_batches) const {
     session::PipelinedOptions options{.micro_batches = static_cast<int>(micro_batches),
                                       .schedule = options_.pipeline.schedule,
-                                      .receive_ahead = options_.pipeline.receive_ahead,
-                                      .stages = stage_options()};
+                                      .receive_ahead = options_.pipeline.receive_ahead};
     if (options_.pipeline.profile) options.profile = *options_.pipeline.profile;
     return options;
   }
@@ -187,10 +186,14 @@ class Pipeline final : public OneGraph {
     }
     const auto micro = micro_inputs(inputs);
     const double sens = options_.pipeline.sum_losses ? 1.0 : 1.0 / static_cast<double>(micro_batches());
-    const auto step =
-        session::trace_train_step(cells_.network, cells_.loss, *cells_.optimizer, micro, settings(true),
-                                  {.sens = sens, .part = session::StepPart::kAccumulate, .precision = precision});
-    const auto update = session::trace_update(cells_.network, cells_.loss, *cells_.optimizer, settings(true));
+    const auto step = session::trace_train_step(cells_.network, cells_.loss, *cells_.optimizer, micro, settings(true),
+                                                {.sens = sens,
+                                                 .part = session::StepPart::kAccumulate,
+                                                 .precision = precision,
+                                                 .loss_scale = loss_scale_of(options_),
+                                                 .guards_micro_batches = false});
+    const auto update =
+        session::trace_update(cells_.network, cells_.loss, *cells_.optimizer, settings(true), loss_scale_of(options_));
     return session.plan_stages(step, &update, stage_mesh(), input_hints(micro), stage_plan_options(), stage_options());
   }
 

@@ -77,15 +77,11 @@ class _Parameter(tessera.Parameter):
         return clone(self, "", init)
 
     def add_pipeline_stage(self, stage):
-        """Accepted, without effect, where there is one stage. NotImplementedError where there are several: cells have stages."""
+        """Accepted, without effect: a parameter is on the stages whose cells read it."""
         if isinstance(stage, bool) or not isinstance(stage, int):
             raise TypeError(f"The type of the argument 'stage' should be a positive int number, but got {type(stage).__name__}.")
         if stage < 0:
             raise TypeError(f"The argument 'stage' should be a positive int number, but got {stage}.")
-        stages = context.get_auto_parallel_context("pipeline_stages")
-        if stages > 1:
-            raise NotImplementedError(f"Parameter {self.name}: add_pipeline_stage is not available with pipeline_stages={stages}: set the property "
-                                      "pipeline_stage of the cell that holds the parameter, Cell.pipeline_stage")
 
     def set_param_ps(self, init_in_server=False):
         """Refused until there is a parameter server."""

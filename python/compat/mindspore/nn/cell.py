@@ -258,28 +258,30 @@ class Cell(tessera.nn.Cell):
                                   "cell.matmul.shard(...), or let the search of auto_parallel decide")
 
     def infer_param_pipeline_stage(self):
-        """The trainable parameters of this rank's stage, of all stages where there is one rank. RuntimeError for one whose cell has no stage,
-        where there are several."""
+        """The trainable parameters of this rank's stage, of all stages where there is one rank; one that cells of several stages have is of all
+        of them. RuntimeError for one whose cell has no stage, where there are several."""
         stages = context.get_auto_parallel_context("pipeline_stages")
         if stages == 1 or tessera.cluster.size() == 1:
             return self.trainable_params()
         own = tessera.cluster.rank() // max(tessera.cluster.size() // stages, 1)
-        of_stage = {}
+        stages_of = {}
 
         def walk(cell, stage):
             stage = cell.__dict__.get("_pipeline_stage", stage)
+            children = [child for _, child in cell.children()]  # Tessera's own cells, too
+            inner = {id(parameter) for child in children for parameter in tessera.nn.Cell.trainable_parameters(child)}
             for parameter in tessera.nn.Cell.trainable_parameters(cell):
-                if stage is not None:
-                    of_stage[id(parameter)] = stage  # the innermost cell says it last
-            for _, child in cell.children():  # Tessera's own cells, too
+                if stage is not None and id(parameter) not in inner:
+                    stages_of.setdefault(id(parameter), set()).add(stage)
+            for child in children:
                 walk(child, stage)
 
         walk(self, None)
         for parameter in self.trainable_params():
-            if id(parameter) not in of_stage:
+            if id(parameter) not in stages_of:
                 raise RuntimeError(f"The parameter {parameter.name} does not belong to any stage, please check whether the cell where the param "
                                    "locates has been set pipeline_stage: cell.pipeline_stage = 1")
-        return [parameter for parameter in self.trainable_params() if of_stage[id(parameter)] == own]
+        return [parameter for parameter in self.trainable_params() if own in stages_of[id(parameter)]]
 
     def set_grad(self, requires_grad=True):
         """Gradients are made where training asks for them. Returns itself."""

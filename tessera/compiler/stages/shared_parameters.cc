@@ -1,0 +1,187 @@
+#include "tessera/compiler/stages/shared_parameters.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "tessera/base/error.h"
+#include "tessera/compiler/passes/passes.h"
+#include "tessera/compiler/passes/rewrite.h"
+
+namespace tessera::compiler {
+namespace {
+
+using ir::Graph;
+using ir::Node;
+using ir::NodeId;
+using ir::Value;
+using ir::ValueId;
+
+bool is_parameter(const Graph& graph, ValueId v) {
+  const auto& info = graph.info(v);
+  return info.node == ir::kNone && graph.inputs()[static_cast<size_t>(info.index)].kind == ir::InputKind::kParameter;
+}
+
+// Splits sums of gradients into the parts that the stages have.
+class GradientSplitter {
+ public:
+  GradientSplitter(Graph& graph, const StagePlacement& placement) : graph_(graph), placement_(placement) {}
+
+  // By stage; what no stage has in particular is the owner's.
+  std::map<int, Value> parts_of(ValueId v, int owner) {
+    const NodeId producer = graph_.info(v).node;
+    if (producer == ir::kNone) return {{owner, graph_.value(v)}};
+    const Node node = graph_.node(producer);  // a copy: adding nodes moves the originals
+    std::map<int, Value> parts;
+    if (node.op == "add" && graph_.type(node.inputs[0]) == graph_.type(node.inputs[1])) {
+      parts = parts_of(node.inputs[0], owner);
+      for (const auto& [stage, part] : parts_of(node.inputs[1], owner)) {
+        const auto [it, is_first] = parts.emplace(stage, part);
+        if (!is_first) it->second = apply(node, std::vector{it->second, part}, v);
+      }
+    } else if (node.op == "cast") {
+      for (const auto& [stage, part] : parts_of(node.inputs[0], owner)) {
+        parts.emplace(stage, apply(node, std::vector{part}, v));
+      }
+    } else {
+      const int stage = placement_.stage_of(producer);
+      return {{stage == kEveryStage ? owner : stage, graph_.value(v)}};
+    }
+    if (parts.size() == 1) return {{parts.begin()->first, graph_.value(v)}};
+    return parts;
+  }
+
+  // A node like that one, for other operands.
+  Value apply(const Node& like, const std::vector<Value>& inputs, ValueId result) {
+    graph_.set_origin({like.source, ir::kNone, {}, ir::kNone});
+    const std::vector<Type> types = {graph_.type(result)};
+    const Value made = graph_.add_node(like.op, inputs, like.attributes, types)[0];
+    graph_.set_origin({});
+    return made;
+  }
+
+ private:
+  Graph& graph_;
+  const StagePlacement& placement_;
+};
+
+std::string accumulator_of_stage(const std::string& accumulator, int stage) {
+  return fmt::format("{} of stage {}", accumulator, stage);
+}
+
+std::vector<SharedMessage> by_stages(std::map<std::pair<int, int>, std::vector<std::string>> found) {
+  std::vector<SharedMessage> messages;
+  for (auto& [stages, values] : found) messages.push_back({std::move(values), stages.first, stages.second});
+  return messages;
+}
+
+}  // namespace
+
+Graph repeat_casts(const Graph& graph, const StagePlacement& placement) {
+  Rewriter rewriter(graph);
+  std::map<std::pair<ValueId, int>, Value> repeated;
+  for (NodeId n = 0; n < graph.num_nodes(); ++n) {
+    const Node& node = graph.node(n);
+    const int stage = placement.stage_of(n);
+    std::map<ValueId, Value> originals;
+    for (const ValueId v : node.inputs) {
+      const auto it = repeated.find({v, stage});
+      if (it == repeated.end()) continue;
+      originals.emplace(v, rewriter.at(v));
+      rewriter.set(v, it->second);
+    }
+    rewriter.copy(n);
+    for (const auto& [v, value] : originals) rewriter.set(v, value);
+    if (node.op != "cast" || node.forward != ir::kNone || !is_parameter(graph, node.inputs[0])) continue;
+    const ValueId v = node.outputs[0];
+    for (NodeId reader = n + 1; reader < graph.num_nodes(); ++reader) {
+      const int other = placement.stage_of(reader);
+      const auto& inputs = graph.node(reader).inputs;
+      if (other == stage || other == kEveryStage || repeated.contains({v, other})) continue;
+      if (std::find(inputs.begin(), inputs.end(), v) == inputs.end()) continue;
+      const Value original = rewriter.at(v);
+      rewriter.copy(n);
+      repeated.emplace(std::pair{v, other}, rewriter.at(v));
+      rewriter.graph().mutable_node(rewriter.new_node(n)).stage = other;
+      rewriter.set(v, original);
+      rewriter.stands_for(n, rewriter.graph().info(original.id()).node);
+    }
+  }
+  return rewriter.finish();
+}
+
+Graph split_accumulators(const Graph& graph, const StagePlacement& placement, StageOptions& options) {
+  Graph result = graph;
+  const auto outputs = graph.outputs();
+  result.clear_outputs();
+  const auto accumulators = options.accumulators;
+  GradientSplitter splitter(result, placement);
+  for (const auto& output : outputs) {
+    const auto accumulator = accumulators.find(output.name);
+    const bool is_shared = accumulator != accumulators.end() && placement.shared.contains(accumulator->second);
+    const NodeId producer = graph.info(output.value).node;
+    if (!is_shared || producer == ir::kNone) {
+      result.add_output(output.name, result.value(output.value));
+      continue;
+    }
+    const Node sum = graph.node(producer);
+    const ValueId held = graph.find_input(output.name)->value;
+    check(sum.op == "add" && sum.inputs[0] == held, "a gradient is added to its accumulator");
+    const int owner = placement.shared.at(accumulator->second).front();
+    const Type type = graph.type(held);
+    for (const auto& [stage, part] : splitter.parts_of(sum.inputs[1], owner)) {
+      std::string name = output.name;
+      if (stage != owner) {
+        name = accumulator_of_stage(output.name, stage);
+        options.accumulators[name] = accumulator->second;
+        options.accumulator_stages[name] = stage;
+      }
+      const Value own = result.add_input(ir::InputKind::kState, name, type);
+      result.add_output(name, splitter.apply(sum, std::vector{own, part}, output.value));
+    }
+  }
+  return remove_dead_code(result);
+}
+
+std::string accumulator_of_owner(const std::string& accumulator, int stage) {
+  return accumulator.substr(0, accumulator.size() - accumulator_of_stage("", stage).size());
+}
+
+Graph sum_accumulators(const Graph& update, const StageOptions& options) {
+  Rewriter rewriter(update);
+  Graph& graph = rewriter.graph();
+  for (const auto& [name, stage] : options.accumulator_stages) {
+    const ir::Input* held = update.find_input(accumulator_of_owner(name, stage));
+    if (held == nullptr) continue;
+    const Value other = graph.add_input(ir::InputKind::kState, name, update.type(held->value));
+    graph.set_origin({"accumulate", ir::kNone, {}, ir::kNone});
+    const Value operands[] = {rewriter.at(held->value), other};
+    const Type types[] = {update.type(held->value)};
+    rewriter.set(held->value, graph.add_node("add", operands, {}, types)[0]);
+  }
+  for (NodeId n = 0; n < update.num_nodes(); ++n) rewriter.copy(n);
+  return rewriter.finish();
+}
+
+std::vector<SharedMessage> messages_of_sums(const StagePlacement& placement, const StageOptions& options) {
+  std::map<std::pair<int, int>, std::vector<std::string>> found;
+  for (const auto& [accumulator, stage] : options.accumulator_stages) {
+    found[{stage, placement.shared.at(options.accumulators.at(accumulator)).front()}].push_back(accumulator);
+  }
+  return by_stages(std::move(found));
+}
+
+std::vector<SharedMessage> messages_of_values(const StagePlacement& placement, const StageOptions& options) {
+  std::set<std::string> trained;
+  for (const auto& [accumulator, parameter] : options.accumulators) trained.insert(parameter);
+  std::map<std::pair<int, int>, std::vector<std::string>> found;
+  for (const auto& [parameter, stages] : placement.shared) {
+    if (!trained.contains(parameter)) continue;
+    for (const int stage : stages) {
+      if (stage != stages.front()) found[{stages.front(), stage}].push_back(parameter);
+    }
+  }
+  return by_stages(std::move(found));
+}
+
+}  // namespace tessera::compiler

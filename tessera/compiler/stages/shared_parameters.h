@@ -1,0 +1,38 @@
+// Parameters that several stages of a pipeline read, such as an embedding that is used again as the output projection.
+// Each of these stages has the parameter and adds up its own part of the gradient. The first of them owns it: it gets
+// the other stages' sums once a step, updates the parameter, and sends them the new value. So the states of the
+// optimizer are on one stage only, and all stages have the same bits.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/compiler/stages/stage_placement.h"
+
+namespace tessera::compiler {
+
+// What passes between two stages once a step.
+struct SharedMessage {
+  std::vector<std::string> values;  // parameters or accumulators, by name
+  int from = 0;
+  int to = 0;
+};
+
+// A cast of a parameter that several stages read, made once more by each of them: they read the parameter then.
+ir::Graph repeat_casts(const ir::Graph& graph, const StagePlacement& placement);
+
+// The graph of a micro-batch, in which each stage adds its part of a shared parameter's gradient to an accumulator of
+// its own. `options` gets the new ones.
+ir::Graph split_accumulators(const ir::Graph& graph, const StagePlacement& placement, StageOptions& options);
+
+// The accumulator of a parameter's first stage, of that of another one.
+std::string accumulator_of_owner(const std::string& accumulator, int stage);
+
+// The graph of the update, in which what split_accumulators() has split is added up.
+ir::Graph sum_accumulators(const ir::Graph& update, const StageOptions& options);
+
+// The other stages' sums, to the owners of the parameters; and the new values back. By sender and receiver.
+std::vector<SharedMessage> messages_of_sums(const StagePlacement& placement, const StageOptions& options);
+std::vector<SharedMessage> messages_of_values(const StagePlacement& placement, const StageOptions& options);
+
+}  // namespace tessera::compiler
