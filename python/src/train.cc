@@ -502,14 +502,15 @@ Model(network, loss, optimizer): the last column of a data set is the label, whi
 makes of the others. Without a loss the network's own result is the loss. metrics: accuracy, top_1_accuracy,
 top_5_accuracy, loss, mae, mse. parallel_mode: stand_alone, data_parallel (equal to one device on the global batch),
 hybrid_parallel (the network combines its slices by collectives of its own), semi_auto_parallel (operators are split as
-their strategies say), auto_parallel (a search decides; strategies hold), pipeline_parallel (cells are on stages, see
+their strategies say), auto_parallel (a search decides; strategies hold; with pipeline it decides where the network is cut
+into stages), pipeline_parallel (cells are on stages, see
 Cell.set_stage; within a stage as in semi_auto_parallel). See help(Model.train).
 
 search, of auto_parallel: {"algorithm": "certified", "dynamic_programming" or "recursive_programming", "rounds": 50,
 "timeout": seconds, "max_axes": 2, "fully_use_devices": False, "slice_align_size": 1, "profile": a machine profile's file,
 "save": a file for the plan, "load": a plan's file, in place of a search}. Equal on all ranks; docs/planning.md.
 
-pipeline, of pipeline_parallel: {"stages": 2, "micro_batches": 4, "schedule": "auto", "gpipe", "1f1b", "zb_h1" or
+pipeline, of pipeline_parallel and auto_parallel: {"stages": 2, "micro_batches": 4, "schedule": "auto", "gpipe", "1f1b", "zb_h1" or
 "zb_h2", "sum_losses": False, "receive_ahead": 1, "profile": a machine profile's file}; docs/pipelines.md.
 
 precision: what the network computes in, float32, bfloat16 or float16 (with a dynamic loss scale); or amp_level: O0, O2, O3,

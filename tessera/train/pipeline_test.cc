@@ -97,6 +97,7 @@ struct Steps {
   std::string load = {};  // before
   int64_t epochs = 2;
   std::string save = {};  // afterwards
+  ParallelMode mode = ParallelMode::kPipeline;
 };
 
 Outcome train(int stages, int ranks, const Steps& steps) {
@@ -106,7 +107,9 @@ Outcome train(int stages, int ranks, const Steps& steps) {
     Network network(stages);
     nn::MSELoss loss;
     nn::Adam optimizer({.learning_rate = 0.02});
-    Model model(context, network, &loss, &optimizer, stages > 0 ? pipeline_of(stages) : accumulated());
+    auto options = stages > 0 ? pipeline_of(stages) : accumulated();
+    if (stages > 0) options.parallel_mode = steps.mode;
+    Model model(context, network, &loss, &optimizer, options);
     const auto rows = samples(stages > 0 ? kRows : kRows / kMicroBatches);
     if (!steps.load.empty()) model.load_checkpoint(steps.load, {.accept_other_jobs = true});
     std::vector<double> losses;
@@ -151,6 +154,30 @@ TEST_F(PipelineTraining, TrainsEvaluatesAndPredictsAsOneDevice) {
   expect_alike(one, train(2, 2, {}));
   expect_alike(one, train(2, 4, {}));
   expect_alike(one, train(3, 3, {}));
+}
+
+TEST_F(PipelineTraining, AutomaticParallelismFindsWhereToCut) {
+  const auto one = train(0, 1, {});
+  expect_alike(one, train(2, 2, {.mode = ParallelMode::kAutomatic}));
+  expect_alike(one, train(2, 4, {.mode = ParallelMode::kAutomatic}));
+  expect_alike(one, train(3, 3, {.mode = ParallelMode::kAutomatic}));
+}
+
+TEST_F(PipelineTraining, AutomaticParallelismSaysHowManyStagesThereCanBe) {
+  run_ranks(4, [](cluster::Context& context) {
+    Network network(2);
+    nn::MSELoss loss;
+    nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+    Model model(context, network, &loss, &optimizer,
+                {.parallel_mode = ParallelMode::kAutomatic, .pipeline = {.stages = 4, .micro_batches = 4}});
+    try {
+      model.train(1, samples(kRows));
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const InvalidArgument& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("4 stages cannot be cut"));
+      EXPECT_THAT(error.what(), testing::HasSubstr("use at most 3 stages"));
+    }
+  });
 }
 
 TEST_F(PipelineTraining, GoesOnWithAnotherNumberOfStages) {

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "tessera/train/modes/mode_options.h"
+
 namespace tessera::train {
 
 double Mode::mean_loss(const TensorView& loss) const {
@@ -28,7 +30,7 @@ std::unique_ptr<Mode> make_mode(const ModeParts& parts) {
   constexpr auto kMakers = std::to_array(
       {make_stand_alone, make_data_parallel, make_hybrid, make_semi_automatic, make_automatic, make_pipeline});
   static_assert(kMakers.size() == kNumParallelModes);
-  return kMakers[static_cast<size_t>(parts.options.parallel_mode)](parts);
+  return kMakers[static_cast<size_t>(working_mode(parts.options))](parts);
 }
 
 }  // namespace tessera::train

@@ -60,8 +60,10 @@ constexpr auto kOptions =
              .is_set = [](const ModelOptions& o) { return !o.automatic.save_file.empty(); },
              .names_file = true},
             {"pipeline",
-             {kUnused, kUnused, kUnused, kUnused, kUnused, kRead},
-             [](const ModelOptions& o) { return o.pipeline.stages != 0 || o.pipeline.micro_batches != 0; }},
+             {kUnused, kUnused, kUnused, kUnused, kRead, kRead},
+             [](const ModelOptions& o) { return o.pipeline.stages != 0 || o.pipeline.micro_batches != 0; },
+             "pipeline.stages",
+             [](const ModelOptions& o) { return o.pipeline.stages != 0; }},
             {"parallel_optimizer", {kUnused, kRead, kRefused, kRead, kUnused, kRead}, shares_parameters},
             {"parallel_optimizer_threshold",
              {kUnused, kRead, kUnused, kRead, kUnused, kRead},
@@ -108,18 +110,24 @@ std::string modes_that_read(const ModeOption& option) {
 
 }  // namespace
 
+ParallelMode working_mode(const ModelOptions& options) {
+  const bool has_stages = options.parallel_mode == ParallelMode::kAutomatic && options.pipeline.stages != 0;
+  return has_stages ? ParallelMode::kPipeline : options.parallel_mode;
+}
+
 std::span<const ModeOption> mode_options() { return kOptions; }
 std::span<const std::string_view> options_of_all_modes() { return kOfAllModes; }
 
 std::vector<std::string> unused_options(const ModelOptions& options, int num_ranks) {
   std::vector<std::string> lines;
+  const ParallelMode mode = working_mode(options);
   for (const ModeOption& option : kOptions) {
     if (!option.is_set(options)) continue;
-    const OptionUse use = option.use_in(options.parallel_mode);
+    const OptionUse use = option.use_in(mode);
     const bool is_alone = num_ranks == 1;
     if (use == kUnused || (use == kRefused && is_alone)) {
-      lines.push_back(fmt::format("{} has no effect in {}: only in {}", option.name, to_string(options.parallel_mode),
-                                  modes_that_read(option)));
+      lines.push_back(
+          fmt::format("{} has no effect in {}: only in {}", option.name, to_string(mode), modes_that_read(option)));
     } else if (use == kRead && is_alone && option.names_file) {
       lines.push_back(fmt::format("{} has no effect on one rank, which splits nothing", option.name));
     } else if (use == kRead && option.has_needed != nullptr && !option.has_needed(options)) {
@@ -131,9 +139,10 @@ std::vector<std::string> unused_options(const ModelOptions& options, int num_ran
 
 void require_no_refused(const ModelOptions& options, int num_ranks) {
   if (num_ranks == 1) return;
+  const ParallelMode mode = working_mode(options);
   for (const ModeOption& option : kOptions) {
-    if (option.use_in(options.parallel_mode) != kRefused || !option.is_set(options)) continue;
-    throw InvalidArgument("{} is not available in {}", option.name, to_string(options.parallel_mode));
+    if (option.use_in(mode) != kRefused || !option.is_set(options)) continue;
+    throw InvalidArgument("{} is not available in {}", option.name, to_string(mode));
   }
 }
 

@@ -46,6 +46,9 @@ struct ModeOption {
   OptionUse use_in(ParallelMode mode) const { return uses.in(mode); }
 };
 
+// The mode whose file does the work: automatic parallelism with stages is a pipeline that finds where it is cut.
+ParallelMode working_mode(const ModelOptions& options);
+
 // The options whose effect depends on the parallel mode.
 std::span<const ModeOption> mode_options();
 // The other members of ModelOptions: they have the same effect in every mode.

@@ -10,6 +10,7 @@
 #include "tessera/nn/optimizers/gradient_accumulation.h"
 #include "tessera/pipeline/schedule_text.h"
 #include "tessera/session/pipelined_step.h"
+#include "tessera/train/modes/found_cuts.h"
 #include "tessera/train/modes/one_graph.h"
 #include "tessera/train/modes/strategy_record.h"
 #include "tessera/train/options/precision.h"
@@ -185,6 +186,21 @@ class Pipeline final : public OneGraph {
       return plan_forward(session, graph, input_hints(inputs));
     }
     const auto micro = micro_inputs(inputs);
+    if (finds_cuts() && cuts_.empty()) {
+      const auto graphs = [&](int) { return step_graphs(micro); };
+      cuts_ = find_cuts(context_, inputs.at(0).type.shape[0], graphs, options_, static_cast<int>(micro_batches()));
+    }
+    auto graphs = step_graphs(micro);
+    if (finds_cuts()) compiler::set_stages(graphs.micro, cuts_);
+    return session.plan_stages(graphs.micro, &graphs.update, stage_mesh(), input_hints(micro), stage_plan_options(),
+                               stage_options());
+  }
+
+  // Automatic parallelism says how many stages there are, not where they begin.
+  bool finds_cuts() const { return options_.parallel_mode == ParallelMode::kAutomatic; }
+
+  compiler::StepGraphs step_graphs(const InputSpecs& micro) const {
+    const auto precision = precision_of(options_);
     const double sens = options_.pipeline.sum_losses ? 1.0 : 1.0 / static_cast<double>(micro_batches());
     const auto step = session::trace_train_step(cells_.network, cells_.loss, *cells_.optimizer, micro, settings(true),
                                                 {.sens = sens,
@@ -194,14 +210,24 @@ class Pipeline final : public OneGraph {
                                                  .guards_micro_batches = false});
     const auto update =
         session::trace_update(cells_.network, cells_.loss, *cells_.optimizer, settings(true), loss_scale_of(options_));
-    return session.plan_stages(step, &update, stage_mesh(), input_hints(micro), stage_plan_options(), stage_options());
+    return {step, update, stage_options()};
   }
 
   compiler::StagedPlan plan_forward(session::Session& session, const ir::Graph& graph,
                                     const compiler::ShardingHints& hints) const {
     auto options = stage_plan_options();
     options.whole_results = true;
-    return session.plan_stages(graph, nullptr, stage_mesh(), hints, options, stage_options());
+    if (!finds_cuts()) {
+      return session.plan_stages(graph, nullptr, stage_mesh(), hints, options, stage_options());
+    }
+    if (cuts_.empty()) {
+      throw InvalidArgument(
+          "auto_parallel finds where a network is cut into stages for its training step, and there is none yet: train "
+          "first, or use pipeline_parallel with set_stage()");
+    }
+    auto cut = graph;
+    compiler::set_stages(cut, cuts_);
+    return session.plan_stages(cut, nullptr, stage_mesh(), hints, options, stage_options());
   }
 
   // Of this rank's stage.
@@ -235,6 +261,7 @@ class Pipeline final : public OneGraph {
 
   // The training step by whose plan the values have been placed, for what is compiled next.
   mutable std::optional<compiler::StagedPlan> planned_;
+  mutable compiler::CellStages cuts_;          // that were found
   mutable checkpoint::StrategyFile recorded_;  // of the latest training step that was compiled
   bool is_recorded_ = false;
 };

@@ -1,0 +1,36 @@
+#include "tessera/train/modes/found_cuts.h"
+
+#include "tessera/base/logging.h"
+#include "tessera/base/strings.h"
+
+namespace tessera::train {
+
+compiler::CellStages find_cuts(cluster::Context& context, int64_t rows,
+                               const std::function<compiler::StepGraphs(int micro_batches)>& graphs_of,
+                               const ModelOptions& options, int micro_batches) {
+  const auto profile = options.pipeline.profile ? *options.pipeline.profile : compiler::example_profile();
+  // Within a stage as the mode does it: nothing is searched there, so the whole step is not asked for.
+  const compiler::StageSearchOptions search{.schedule = options.pipeline.schedule,
+                                            .receive_ahead = options.pipeline.receive_ahead,
+                                            .memory_limit_bytes = options.session.memory_limit_bytes,
+                                            .searches_inside = false};
+  const ir::Graph whole;
+  compiler::StagePlanner planner(whole, rows, graphs_of, context.size(), profile, search);
+  const auto planned = planner.plan(options.pipeline.stages, micro_batches);
+  if (context.rank() == 0) {
+    std::string text;
+    for (int stage = 0; stage < planned.num_stages; ++stage) {
+      const auto& pieces = planned.places.problem.pieces;
+      text += fmt::format("\n  stage {}: {} to {}, {} a rank", stage,
+                          pieces[static_cast<size_t>(planned.begin_of(stage))].first,
+                          pieces[static_cast<size_t>(planned.end_of(stage) - 1)].last,
+                          format_bytes(planned.simulated.stages[static_cast<size_t>(stage)].memory_bytes()));
+    }
+    log_info("cut into {} stages; a step is predicted to take {}, none of these stages less than {}{}",
+             planned.num_stages, format_seconds(planned.step_seconds()),
+             format_seconds(planned.simulated.bound_seconds()), text);
+  }
+  return planned.cells;
+}
+
+}  // namespace tessera::train
