@@ -70,9 +70,12 @@ inline TensorView broadcast_view(const TensorView& view, const Shape& shape) {
 
 // Sets every element, rounded or saturated to the dtype.
 inline void fill_elements(const TensorView& view, double value) {
+  // Converted once: elements of one dtype are copied as bits.
+  alignas(double) std::array<std::byte, sizeof(double)> one{};
+  copy_elements(TensorView(&value, DType::kF64, {}, {}), TensorView(one.data(), view.dtype, {}, {}));
   Strides zeros = view.shape;
   for (int d = 0; d < zeros.ndim(); ++d) zeros[d] = 0;
-  copy_elements(TensorView(&value, DType::kF64, view.shape, zeros), view);
+  copy_elements(TensorView(one.data(), view.dtype, view.shape, zeros), view);
 }
 
 // A shape or strides without one dim.
