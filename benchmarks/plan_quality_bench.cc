@@ -16,8 +16,6 @@
 #include "tessera/compiler/rank_classes.h"
 #include "tessera/compiler/search/candidates.h"
 #include "tessera/compiler/simulate.h"
-#include "tessera/executor/profile_table.h"
-#include "tessera/ops/kernel_catalogue.h"
 #include "tessera/solver/elimination.h"
 #include "tessera/tessera.h"
 #include "tests/equivalence/networks.h"
@@ -34,8 +32,8 @@ struct Options {
   int num_plans = 64;
   std::string profile;
   std::string out;
-  int explained = -1;  // instead: where the time of this plan goes
-  int steps = 2;       // that are timed, of a round
+  std::vector<int> explained;  // instead: where the time of these plans goes
+  int steps = 2;               // that are timed, of a round
 };
 
 // A plan with what was said of it and what it took.
@@ -150,6 +148,11 @@ class Plans {
   std::vector<Candidate> plans_;
 };
 
+double quantile(std::vector<double> values, double share) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
+}
+
 // A rank's models, one for each plan, in turn.
 class Rank {
  public:
@@ -165,37 +168,64 @@ class Rank {
     models_.clear();
     if (context.rank() == 0) plans_ = Plans(graph_, profile_).make(options_.num_plans);
     context_.world().barrier("plans");
-    for (const auto& plan : plans_) {
-      add_model([&](const ir::Graph&) { return plan.record; });
+    for (size_t i = 0; i < plans_.size(); ++i) {
+      const bool is_wanted = options.explained.empty() ||
+                             std::count(options.explained.begin(), options.explained.end(), static_cast<int>(i)) > 0;
+      if (is_wanted) {
+        add_model([&](const ir::Graph&) { return plans_[i].record; });
+      } else {
+        models_.emplace_back();
+      }
     }
   }
 
-  // Where the time of a plan goes: what rank 0 measures of each kernel, and what is simulated of each operator.
+  // Where the time of a plan goes: what rank 0 takes for each step of its schedule, most of the time, and what is
+  // predicted of it. A wait takes as long as others need to come to it, too.
   void explain(size_t plan) {
-    constexpr int kSteps = 20;
+    constexpr int kSteps = 100;
+    constexpr double kUndisturbed = 0.25;  // the quantile of many times that are often disturbed
     train::Model& model = *models_[plan].model;
     model.enable_profiling();
-    for (int i = 0; i < kSteps; ++i) step(model);
-    if (context_.rank() > 0) return;
-    fmt::print("{}, measured\n{}", plans_[plan].origin,
-               executor::profile_table(model.train_executable()->executor(), kSteps));
-    compiler::Compiled planned;
-    planned.logical = graph_;
-    planned.plan = compiler::plan_of(graph_, compiler::choices_for(graph_, plans_[plan].record));
-    static const ops::FakeKernelCatalogue catalogue;
-    const auto classes = compiler::schedule_classes(std::move(planned), profile_, catalogue);
-    const auto simulation = compiler::simulate(classes, profile_);
-    std::map<std::string, double> seconds;
-    for (const auto& timed : simulation.classes[0].timeline) {
-      const auto& step = classes[0].schedule.steps[static_cast<size_t>(timed.step)];
-      const char* after = step.kind == ir::StepKind::kWait ? ".wait" : step.kind == ir::StepKind::kStart ? ".run" : "";
-      seconds[step.op + after] += timed.end_seconds - timed.begin_seconds;
+    std::vector<std::vector<double>> measured;
+    std::vector<double> before;
+    std::vector<double> whole;
+    for (int i = 0; i <= kSteps; ++i) {
+      context_.world().barrier("explain");
+      const int64_t begin = Clock::system().monotonic_ns();
+      step(model);
+      if (i > 0) whole.push_back(static_cast<double>(Clock::system().monotonic_ns() - begin) / 1e3);
+      const auto profile = model.train_executable()->executor().profile();
+      measured.resize(profile.size());
+      before.resize(profile.size());
+      for (size_t k = 0; k < profile.size(); ++k) {
+        if (i > 0) measured[k].push_back(profile[k].microseconds - before[k]);
+        before[k] = profile[k].microseconds;
+      }
     }
-    std::vector<std::pair<double, std::string>> longest;
-    for (const auto& [op, sum] : seconds) longest.emplace_back(sum, op);
-    std::sort(longest.rbegin(), longest.rend());
-    fmt::print("simulated, {:.1f} ms\n", 1e3 * simulation.step_seconds);
-    for (const auto& [sum, op] : longest) fmt::print("{:8.2f} ms  {}\n", 1e3 * sum, op);
+    if (context_.rank() > 0) return;
+    const ir::Schedule& schedule = model.train_executable()->executor().schedule();
+    const compiler::RankClass alone{.ranks = {0, 1}, .schedule = schedule};
+    const auto simulation = compiler::simulate({&alone, 1}, profile_);
+    std::vector<double> predicted(schedule.steps.size());
+    for (const auto& timed : simulation.classes[0].timeline) {
+      predicted[static_cast<size_t>(timed.step)] = 1e6 * (timed.end_seconds - timed.begin_seconds);
+    }
+    fmt::print("{}: predicted {:.0f} us, measured {:.0f} us\n  measured  predicted  step\n", plans_[plan].origin,
+               1e6 * plans_[plan].predicted_seconds, quantile(whole, kUndisturbed));
+    double sum = 0;
+    for (size_t k = 0; k < schedule.steps.size(); ++k) {
+      const ir::Step& now = schedule.steps[k];
+      std::string types;
+      for (const int v : now.inputs) types += " " + schedule.values[static_cast<size_t>(v)].type.to_string();
+      types += " ->";
+      for (const int v : now.outputs) types += " " + schedule.values[static_cast<size_t>(v)].type.to_string();
+      const double took = quantile(measured[k], kUndisturbed);
+      sum += took;
+      const char* what = now.kind == ir::StepKind::kStart ? "start " : now.kind == ir::StepKind::kWait ? "wait " : "";
+      fmt::print("{:8.1f} {:8.1f}    {}{} {}{}\n", took, predicted[k], what, now.kernel.empty() ? now.op : now.kernel,
+                 now.source, types);
+    }
+    fmt::print("{:8.1f} {:8.1f}    all\n", sum, 1e6 * simulation.step_seconds);
   }
 
   // Seconds of a step of each plan, as the slower rank sees it.
@@ -246,11 +276,6 @@ class Rank {
   std::vector<Training> models_;
   ir::Graph graph_;  // rank 0: of the training step
 };
-
-double quantile(std::vector<double> values, double share) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
-}
 
 // Kendall's tau-b: pairs in the same order less pairs in the other one, over those that differ.
 double kendall_tau(const std::vector<double>& a, const std::vector<double>& b) {
@@ -322,7 +347,8 @@ void write(const Options& options, const std::vector<Candidate>& plans, const Qu
     json["plans"].push_back({{"origin", plan.origin},
                              {"predicted_s", plan.predicted_seconds},
                              {"added_s", plan.added_seconds},
-                             {"measured_s", plan.median_seconds}});
+                             {"measured_s", plan.median_seconds},
+                     {"fastest_s", *std::min_element(plan.measured.begin(), plan.measured.end())}});
   }
   FileSystem::local().write_atomically(options.out, json.dump(1) + "\n");
 }
@@ -349,7 +375,7 @@ int run(int argc, char** argv) {
   app.add_option("--rows", options.rows)->check(CLI::Range(2, 1 << 20));
   app.add_option("--plans", options.num_plans)->check(CLI::Range(8, 1000));
   app.add_option("--profile", options.profile, "of tessera calibrate")->required();
-  app.add_option("--explain", options.explained, "instead: where the time of the plan of this number goes, from 0");
+  app.add_option("--explain", options.explained, "instead: where the time of the plans of these numbers goes, from 0");
   app.add_option("--out", options.out, "all plans as JSON");
   CLI11_PARSE(app, argc, argv);
   const auto profile = compiler::parse_profile(FileSystem::local().read_text(options.profile), options.profile);
@@ -364,13 +390,12 @@ int run(int argc, char** argv) {
           context.world().all_reduce(&value, 1, DType::kF64, comm::ReduceOp::kMax, "round");
           return value > 0;
         };
-        rank.round(false);
-        if (options.explained >= 0) {
-          if (static_cast<size_t>(options.explained) >= plans.size())
-            throw InvalidArgument("there are {} plans", plans.size());
-          rank.explain(static_cast<size_t>(options.explained));
-          return 0;
+        for (const int plan : options.explained) {
+          if (static_cast<size_t>(plan) >= plans.size()) throw InvalidArgument("there are {} plans", plans.size());
+          rank.explain(static_cast<size_t>(plan));
         }
+        if (!options.explained.empty()) return 0;
+        rank.round(false);
         if (context.rank() > 0) {
           while (goes_on(0)) rank.round(true);
           return 0;
