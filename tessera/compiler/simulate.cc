@@ -30,10 +30,23 @@ int64_t bytes_of(const Schedule& schedule, int value) {
   return schedule.values[static_cast<size_t>(value)].type.size_bytes();
 }
 
+std::vector<ir::ScheduledValue> values_of(const Schedule& schedule, const std::vector<int>& values) {
+  std::vector<ir::ScheduledValue> result;
+  for (const int v : values) result.push_back(schedule.values[static_cast<size_t>(v)]);
+  return result;
+}
+
 double compute_seconds(const Schedule& schedule, const Step& step, const MachineProfile& profile) {
+  if (step.kind == StepKind::kCopy) {
+    return copy_seconds(schedule.values[static_cast<size_t>(step.inputs[0])],
+                        schedule.values[static_cast<size_t>(step.outputs[0])], profile);
+  }
   const auto inputs = types_of(schedule, step.inputs);
   const auto outputs = types_of(schedule, step.outputs);
-  if (step.kind == StepKind::kCompute) return operator_seconds(step.op, step.attributes, inputs, outputs, profile);
+  if (step.kind == StepKind::kCompute) {
+    return operator_seconds(step.op, step.attributes, inputs, outputs, profile) +
+           rearranging_seconds(step.op, values_of(schedule, step.inputs), values_of(schedule, step.outputs), profile);
+  }
   double bytes = 0;
   for (const auto* types : {&inputs, &outputs}) {
     for (const Type& type : *types) bytes += static_cast<double>(type.size_bytes());
@@ -89,11 +102,63 @@ Received received_by(const Schedule& schedule, const Step& step, const GroupMemb
                         step.op, step.source);
 }
 
-// What goes through the second buffer: everything once, and in a bucket this rank's own part once more.
-int64_t packed_by(const Schedule& schedule, const Step& step, int64_t group_size) {
-  if (step.op == "all_reduce" || step.inputs.size() <= step.outputs.size()) return 0;
-  const int64_t staging = bytes_of(schedule, step.inputs.back());
-  return step.attributes.has("dims") ? staging + staging / group_size : staging;
+// The pieces of a value that is cut into boxes, those without elements left out.
+void add_boxes(const Type& whole, const std::vector<mesh::Box>& boxes, std::vector<Packed>& packed) {
+  for (const auto& box : boxes) {
+    const int64_t elements = mesh::num_elements(box);
+    if (elements == 0) continue;
+    // Whole dims lie together with the first, from the last on, that is cut.
+    int64_t together = 1;
+    for (int d = whole.shape.ndim() - 1; d >= 0; --d) {
+      const int64_t size = box[static_cast<size_t>(d)].size;
+      together *= size;
+      if (size != whole.shape[d]) break;
+    }
+    const auto element_bytes = static_cast<int64_t>(size_bytes(whole.dtype));
+    packed.push_back({elements * element_bytes, together * element_bytes});
+  }
+}
+
+// What goes through the second buffer: everything once, and in a bucket this rank's own part once more. An exchange
+// copies what a rank sends, receives and keeps.
+std::vector<Packed> packed_by(const Schedule& schedule, const Step& step, const GroupMembers& group) {
+  const int64_t group_size = group.size();
+  const int64_t own = group.own();
+  std::vector<Packed> packed;
+  if (step.op == "all_reduce" || step.inputs.size() <= step.outputs.size()) return packed;
+  const auto type_of = [&](int v) -> const Type& { return schedule.values[static_cast<size_t>(v)].type; };
+  const auto add = [&](const Type& whole, int64_t dim) {
+    const auto at = static_cast<int>(dim);
+    const int64_t part = (whole.shape[at] + group_size - 1) / group_size;
+    packed.push_back({whole.size_bytes(), piece_bytes(whole, at, part)});
+  };
+  if (step.op == "exchange") {
+    const Type& in = type_of(step.inputs[0]);
+    const auto boxes = ops::exchange_boxes(step.attributes, in.shape.ndim());
+    // What this rank keeps is among both, and copied once.
+    auto sent = boxes.send;
+    sent[static_cast<size_t>(own)] = mesh::empty_box(in.shape.ndim());
+    add_boxes(in, sent, packed);
+    add_boxes(type_of(step.outputs[0]), boxes.receive, packed);
+    return packed;
+  }
+  if (step.op == "all_to_all") {
+    add(type_of(step.inputs[0]), step.attributes.get_int("split_dim"));
+    add(type_of(step.outputs[0]), step.attributes.get_int("concat_dim"));
+    return packed;
+  }
+  const bool gathers = step.op == "all_gather";
+  for (size_t i = 0; i < step.outputs.size(); ++i) {
+    const Type& whole = type_of(gathers ? step.outputs[i] : step.inputs[i]);
+    const Type& part = type_of(gathers ? step.inputs[i] : step.outputs[i]);
+    if (!step.attributes.has("dims")) {
+      add(whole, step.attributes.get_int("dim"));
+      continue;
+    }
+    add(whole, step.attributes.get_ints("dims")[i]);
+    packed.push_back({part.size_bytes(), part.size_bytes()});
+  }
+  return packed;
 }
 
 // The highest byte that a step touches.
@@ -250,7 +315,7 @@ class Simulator {
     const Step& step = step_of(c, started.step);
     const GroupView& group = group_of(c, step);
     auto received = received_by(classes_[c].schedule, step, group.members);
-    received.packed = packed_by(classes_[c].schedule, step, group.members.size());
+    received.packed = packed_by(classes_[c].schedule, step, group.members);
     const auto [it, is_new] = meetings_.try_emplace({step.attributes.get_int("order"), group.pattern});
     Meeting& meeting = it->second;
     if (is_new) meeting.expected = group.classes;

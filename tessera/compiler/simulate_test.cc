@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tessera/base/error.h"
 #include "tessera/compiler/cost/operator_time.h"
 
@@ -47,8 +49,8 @@ class Builder {
   }
   int start(const std::string& op, Ints ranks, int64_t order, std::vector<int> inputs, std::vector<int> outputs,
             int64_t lane = ir::kGradientLane) {
-    Attributes attributes{
-        {"group", "g"}, {"ranks", std::move(ranks)}, {"order", order}, {"lane", lane}, {"root", int64_t{0}}};
+    Attributes attributes{{"group", "g"}, {"ranks", std::move(ranks)}, {"order", order},
+                          {"lane", lane}, {"root", int64_t{0}},        {"dim", int64_t{0}}};
     schedule_.steps.push_back({.kind = ir::StepKind::kStart,
                                .op = op,
                                .attributes = std::move(attributes),
@@ -341,25 +343,66 @@ TEST(MachineProfile, CachesAndOtherOperatorsMayHaveSpeedsOfTheirOwn) {
   EXPECT_EQ(to_json(parse_profile(to_json(profile), "again")), to_json(profile));
 }
 
-constexpr const char* kShares = R"("convolution_shares": {"4": {"64": 0.1, "4096": 0.2},
-      "64": {"64": 0.4, "4096": 1}}, "name")";
+// Forward alone was measured at two sizes of each kind, the gradient of the weight at one.
+constexpr const char* kShares = R"("convolutions": {"in_channels": [4, 64], "out_channels": [16, 64],
+      "pixels": [64, 4096], "shares": {
+        "conv2d": [0.1, 0.2, 0.2, 0.4, 0.4, 0.8, 0.5, 1],
+        "conv2d strided": [0.05, 0.1, 0.1, 0.2, 0.2, 0.4, 0.25, 0.5],
+        "conv2d_grad_weight": [0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 1.2]}}, "name")";
 
 TEST(MachineProfile, SmallConvolutionsReachAShareOfTheSpeed) {
   const auto profile = parse_profile(with(kProfile, "\"name\"", kShares), "p.json");
-  EXPECT_EQ(profile.convolution_share_of(4, 64), 0.1);
-  EXPECT_EQ(profile.convolution_share_of(64, 4096), 1);
+  const auto share = [&](int64_t in_channels, int64_t out_channels, int64_t pixels) {
+    return profile.convolution_shares.of(
+        {.op = "conv2d", .in_channels = in_channels, .out_channels = out_channels, .pixels = pixels});
+  };
+  EXPECT_NEAR(share(4, 16, 64), 0.1, 1e-12);
+  EXPECT_NEAR(share(64, 64, 4096), 1, 1e-12);
+  // Images of few channels make results of many, and the other way round.
+  EXPECT_NEAR(share(4, 64, 4096), 0.4, 1e-12);
+  EXPECT_NEAR(share(64, 16, 4096), 0.8, 1e-12);
   // Half way, as logarithms are.
-  EXPECT_NEAR(profile.convolution_share_of(4, 512), 0.15, 1e-12);
-  EXPECT_NEAR(profile.convolution_share_of(16, 64), 0.25, 1e-12);
-  EXPECT_NEAR(profile.convolution_share_of(16, 512), 0.425, 1e-12);
+  EXPECT_NEAR(share(4, 16, 512), std::sqrt(0.1 * 0.2), 1e-12);
+  EXPECT_NEAR(share(16, 16, 64), std::sqrt(0.1 * 0.4), 1e-12);
+  EXPECT_NEAR(share(64, 32, 64), std::sqrt(0.4 * 0.5), 1e-12);
   // What lies beyond is as the nearest.
-  EXPECT_EQ(profile.convolution_share_of(1, 1), 0.1);
-  EXPECT_EQ(profile.convolution_share_of(1024, 1 << 20), 1);
-  EXPECT_EQ(example_profile().convolution_share_of(1, 1), 1);
+  EXPECT_NEAR(share(1, 1, 1), 0.1, 1e-12);
+  EXPECT_NEAR(share(1024, 1024, 1 << 20), 1, 1e-12);
+  EXPECT_EQ(example_profile().convolution_shares.of({.op = "conv2d"}), 1);
   EXPECT_EQ(to_json(parse_profile(to_json(profile), "again")), to_json(profile));
 }
 
-// The same images: channels that are split are fewer, and slower than their part of the work.
+TEST(MachineProfile, KindsOfConvolutionsHaveSharesOfTheirOwn) {
+  const auto profile = parse_profile(with(kProfile, "\"name\"", kShares), "p.json");
+  const auto share = [&](const std::string& op, bool is_pointwise, bool is_strided) {
+    return profile.convolution_shares.of({op, is_pointwise, is_strided, 64, 64, 4096});
+  };
+  EXPECT_NEAR(share("conv2d", false, false), 1, 1e-12);
+  EXPECT_NEAR(share("conv2d", false, true), 0.5, 1e-12);
+  EXPECT_NEAR(share("conv2d_grad_weight", false, false), 1.2, 1e-12);
+  // A kind that nobody measured is as its operator, an operator as one that is large.
+  EXPECT_NEAR(share("conv2d", true, true), 1, 1e-12);
+  EXPECT_NEAR(share("conv2d_grad_weight", true, true), 1.2, 1e-12);
+  EXPECT_NEAR(share("conv2d_grad_input", false, false), 1, 1e-12);
+}
+
+TEST(MachineProfile, ShortPiecesAreCopiedSlowly) {
+  const auto profile = parse_profile(
+      with(kProfile, "\"name\"", R"("copied_bytes_per_second": {"4": 1e9, "64": 4e9, "1024": 2e11}, "name")"),
+      "p.json");
+  EXPECT_NEAR(profile.copy_seconds(1e6, 1), 1e-3, 1e-9);
+  EXPECT_NEAR(profile.copy_seconds(1e6, 4), 1e-3, 1e-9);
+  EXPECT_NEAR(profile.copy_seconds(1e6, 16), 0.5e-3, 1e-9);
+  EXPECT_NEAR(profile.copy_seconds(1e6, 64), 0.25e-3, 1e-9);
+  // Never faster than memory, which is all that is known where nothing was measured.
+  EXPECT_NEAR(profile.copy_seconds(1e6, 1024), 1e-5, 1e-12);
+  EXPECT_NEAR(profile.copy_seconds(1e6, 1 << 20), 1e-5, 1e-12);
+  EXPECT_NEAR(parse_profile(kProfile, "p.json").copy_seconds(1e6, 4), 1e-5, 1e-12);
+  EXPECT_EQ(to_json(parse_profile(to_json(profile), "again")), to_json(profile));
+}
+
+// The same images: channels that are split are fewer, and slower than their part of the work; which ones are, and what
+// is computed of them, makes a difference.
 TEST(OperatorTime, ASplitConvolutionTakesMoreThanItsPart) {
   auto profile = parse_profile(with(kProfile, "\"name\"", kShares), "p.json");
   profile.kernel_overhead_seconds = 0;
@@ -371,18 +414,60 @@ TEST(OperatorTime, ASplitConvolutionTakesMoreThanItsPart) {
   const auto weight = [](int64_t to, int64_t from) { return Type{DType::kF32, {to, from, 3, 3}}; };
   const double whole = 2.0 * 64 * 64 * 64 * 64 * 9 / 1e12;
   EXPECT_NEAR(seconds("conv2d", {images(64), weight(64, 64)}, images(64)), whole, 1e-9 * whole);
-  const double half = 0.5 * whole / profile.convolution_share_of(32, 4096);
-  EXPECT_NEAR(seconds("conv2d", {images(64), weight(32, 64)}, images(32)), half, 1e-9 * half);
-  EXPECT_NEAR(seconds("conv2d_grad_input", {images(32), weight(32, 64)}, images(64)), half, 1e-9 * half);
-  EXPECT_NEAR(seconds("conv2d_grad_weight", {images(32), images(64)}, weight(32, 64)), half, 1e-9 * half);
-  EXPECT_GT(half, 0.5 * whole);
-  // The channels of a group count.
-  const auto grouped = convolution_size("conv2d", {{"groups", int64_t{16}}},
-                                        std::vector<Type>{images(64), weight(64, 4)}, std::vector<Type>{images(64)});
-  ASSERT_TRUE(grouped);
-  EXPECT_EQ(grouped->channels, 4);
-  EXPECT_EQ(grouped->pixels, 4096);
+  const double quarter = 0.25 * whole;
+  EXPECT_NEAR(seconds("conv2d", {images(64), weight(16, 64)}, images(16)), quarter / 0.8, 1e-9 * whole);
+  EXPECT_NEAR(seconds("conv2d", {images(16), weight(64, 16)}, images(64)), quarter / std::sqrt(0.4 * 1), 1e-9 * whole);
+  EXPECT_NEAR(seconds("conv2d_grad_weight", {images(64), images(64)}, weight(64, 64)), whole / 1.2, 1e-9 * whole);
+  EXPECT_NEAR(seconds("conv2d_grad_weight", {images(16), images(64)}, weight(16, 64)), quarter / 0.3, 1e-9 * whole);
+}
+
+TEST(OperatorTime, AConvolutionHasAKindAndTheChannelsOfAGroup) {
+  const Type images{DType::kF32, {64, 64, 8, 8}};
+  const auto size = convolution_size("conv2d", {{"groups", int64_t{16}}, {"strides", Ints{1, 2}}},
+                                     std::vector<Type>{images, Type{DType::kF32, {32, 4, 1, 1}}},
+                                     std::vector<Type>{Type{DType::kF32, {64, 32, 8, 4}}});
+  ASSERT_TRUE(size);
+  EXPECT_EQ(size->kind(), "conv2d 1x1 strided");
+  EXPECT_EQ(size->in_channels, 4);
+  EXPECT_EQ(size->out_channels, 2);
+  EXPECT_EQ(size->pixels, 2048);
+  const auto gradient = convolution_size("conv2d_grad_input", {{"strides", Ints{1, 1}}},
+                                         std::vector<Type>{images, Type{DType::kF32, {64, 8, 3, 3}}},
+                                         std::vector<Type>{Type{DType::kF32, {64, 8, 8, 8}}});
+  ASSERT_TRUE(gradient);
+  EXPECT_EQ(gradient->kind(), "conv2d_grad_input");
+  EXPECT_EQ(gradient->in_channels, 8);
+  EXPECT_EQ(gradient->out_channels, 64);
   EXPECT_FALSE(convolution_size("matmul", {}, {}, {}));
+}
+
+// 4096 bytes in either order, at 4 bytes a microsecond where single elements are moved.
+TEST(OperatorTime, ImagesThatLieInAnotherOrderAreCopiedOnTheirWay) {
+  MachineProfile profile;
+  profile.memory_bytes_per_second = 1e18;
+  profile.copied_bytes_per_second = {{4, 8e6}};
+  const Shape shape{4, 16, 4, 4};
+  const Type type{DType::kF32, shape};
+  const ir::ScheduledValue channels_last{"a", type, channels_last_strides(shape), 0};
+  const ir::ScheduledValue row_major{"b", type, dense_strides(shape), 0};
+  const ir::ScheduledValue weight{"w", type, dense_strides(shape), 0};
+  const ir::ScheduledValue row{"r", {DType::kF32, {16}}, {1}, 0};
+  const auto seconds = [&](const std::string& op, std::vector<ir::ScheduledValue> in,
+                           std::vector<ir::ScheduledValue> out) { return rearranging_seconds(op, in, out, profile); };
+  const double once = 2 * 4096 / 8e6;
+  EXPECT_EQ(seconds("add", {channels_last, channels_last}, {channels_last}), 0);
+  EXPECT_EQ(seconds("add", {row_major, row_major}, {row_major}), 0);
+  EXPECT_NEAR(seconds("add", {row_major, channels_last}, {channels_last}), once, 1e-12);
+  EXPECT_NEAR(seconds("relu", {channels_last}, {row_major}), once, 1e-12);
+  // These work on channels-last images; a weight is none.
+  EXPECT_EQ(seconds("conv2d", {channels_last, weight}, {channels_last}), 0);
+  EXPECT_NEAR(seconds("conv2d", {row_major, weight}, {channels_last}), once, 1e-12);
+  EXPECT_NEAR(seconds("conv2d_grad_weight", {row_major, row_major}, {weight}), 2 * once, 1e-12);
+  EXPECT_NEAR(seconds("batch_norm_mean", {row_major}, {row}), once, 1e-12);
+  EXPECT_EQ(seconds("reduce_sum", {row_major}, {row}), 0);
+
+  EXPECT_NEAR(copy_seconds(channels_last, row_major, profile), once, 1e-12);
+  EXPECT_NEAR(copy_seconds(row_major, row_major, profile), 0, 1e-12);
 }
 
 TEST(MachineProfile, RefusalsNameFileMemberAndValue) {
@@ -420,12 +505,32 @@ TEST(MachineProfile, RefusalsNameFileMemberAndValue) {
   EXPECT_EQ(refusal("\"name\"", "\"cached_bytes_per_second\": {\"10\": 3e10}, \"name\""),
             "p.json: cached_bytes_per_second: 3e+10 bytes a second of 10 bytes are less than 1e+11 of more "
             "bytes");
-  EXPECT_EQ(refusal("\"name\"", "\"convolution_shares\": {\"8\": {\"64\": 1.5}}, \"name\""),
-            "p.json: convolution_shares: 8: \"64\" must be at most 1, got 1.5");
-  EXPECT_EQ(refusal("\"name\"", "\"convolution_shares\": {\"8\": {\"64\": 0.5}, \"16\": {\"32\": 0.5}}, \"name\""),
-            "p.json: convolution_shares: 16: must have a share for the same numbers of pixels as others");
-  EXPECT_THAT(refusal("\"name\"", "\"convolution_shares\": {\"eight\": {}}, \"name\""),
-              HasSubstr("p.json: convolution_shares"));
+  const auto refused = [&](const std::string& member) { return refusal("\"name\"", member + ", \"name\""); };
+  const auto convolutions = [&](const std::string& in_channels, const std::string& shares) {
+    return refused(R"("convolutions": {"in_channels": )" + in_channels +
+                   R"(, "out_channels": [8], "pixels": [64, 512], "shares": {)" + shares + "}}");
+  };
+  EXPECT_EQ(convolutions("[8]", R"("conv2d": [0.5, 1.5])"), "accepted");
+  EXPECT_EQ(convolutions("[8, 4]", ""),
+            "p.json: convolutions: in_channels must be whole numbers above 0, each above the one before, got [8,4]");
+  EXPECT_EQ(convolutions("[]", ""),
+            "p.json: convolutions: in_channels must be whole numbers above 0, each above the one before, got []");
+  EXPECT_EQ(
+      convolutions("[4, 8]", R"("conv2d 1x1": [0.5, 1])"),
+      "p.json: convolutions: shares: conv2d 1x1 must be 4 numbers above 0: one for each in_channels, out_channels "
+      "and pixels");
+  EXPECT_EQ(
+      convolutions("[8]", R"("conv2d": [0.5, 0])"),
+      "p.json: convolutions: shares: conv2d must be 2 numbers above 0: one for each in_channels, out_channels and "
+      "pixels");
+  EXPECT_THAT(convolutions("[8]", R"("conv3d": [0.5, 1])"),
+              HasSubstr("p.json: convolutions: shares: \"conv3d\" is not known; there are: conv2d, "));
+  EXPECT_EQ(refused(R"("convolution_shares": {"8": {"64": 0.5}})"),
+            "p.json: \"convolution_shares\" is of an older version, which knew one number of channels and no kinds of "
+            "convolutions; measure the machine again (tessera calibrate), or take the member out");
+  EXPECT_EQ(refused(R"("copied_bytes_per_second": {"4": 0})"),
+            "p.json: copied_bytes_per_second: \"4\" must be a number above 0, got 0");
+  EXPECT_EQ(refused(R"("disturbed_share": 2)"), "p.json: \"disturbed_share\" must be from 0 to 1, got 2.0");
   EXPECT_EQ(refusal("\"name\"", "\"memory_bytes\": 0, \"name\""),
             "p.json: \"memory_bytes\" must be a number above 0, got 0");
   EXPECT_EQ(refusal("\"name\"", "\"intra_host_by_ranks\": {\"1\": 3}, \"name\""),

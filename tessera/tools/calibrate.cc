@@ -16,20 +16,33 @@ constexpr double kLongEnough = 0.02;
 
 double now() { return static_cast<double>(Clock::system().monotonic_ns()) / 1e9; }
 
+// How often others wanted the cores.
+struct Disturbed {
+  int num_measured = 0;
+  int num_disturbed = 0;
+};
+
 // The ranks of this host, each a thread.
 struct Ranks {
   int num_ranks = 1;
-  int num_threads = 1;  // of each, for its work
+  int num_threads = 1;             // of each, for its work
+  Disturbed* disturbed = nullptr;  // gets what they notice
 };
 
 // What rank 0 says of what all do at once.
 template <typename Result>
-Result on_all(const Ranks& ranks, FunctionRef<Result(cluster::Context&)> run) {
+Result on_all(const Ranks& ranks, FunctionRef<Result(session::RunTimer&)> run) {
   Result first;
   const auto result =
       cluster::run_threads(ranks.num_ranks, {.num_compute_threads = ranks.num_threads}, [&](cluster::Context& context) {
-        auto own = run(context);
-        if (context.rank() == 0) first = std::move(own);
+        session::RunTimer timer(context);
+        auto own = run(timer);
+        if (context.rank() > 0) return 0;
+        first = std::move(own);
+        if (ranks.disturbed != nullptr) {
+          ranks.disturbed->num_measured += timer.num_measured();
+          ranks.disturbed->num_disturbed += timer.num_disturbed();
+        }
         return 0;
       });
   for (const auto& error : result.errors) {
@@ -38,7 +51,7 @@ Result on_all(const Ranks& ranks, FunctionRef<Result(cluster::Context&)> run) {
   return first;
 }
 
-double per_second(const Ranks& ranks, FunctionRef<session::Measured(cluster::Context&)> measure) {
+double per_second(const Ranks& ranks, FunctionRef<session::Measured(session::RunTimer&)> measure) {
   return on_all<session::Measured>(ranks, measure).per_second();
 }
 
@@ -47,7 +60,7 @@ template <typename Measure>
 double flops_per_second(const Ranks& ranks, int64_t size, int64_t largest, DType dtype, Measure measure) {
   for (;; size *= 2) {
     const auto measured =
-        on_all<session::Measured>(ranks, [&](cluster::Context& context) { return measure(context, dtype, size); });
+        on_all<session::Measured>(ranks, [&](session::RunTimer& timer) { return measure(timer, dtype, size); });
     if (measured.seconds >= kLongEnough || size >= largest) return measured.per_second();
   }
 }
@@ -55,8 +68,8 @@ double flops_per_second(const Ranks& ranks, int64_t size, int64_t largest, DType
 // Between so many ranks of this host. Gradients do not lie in caches.
 compiler::Link link_among(int num_ranks) {
   constexpr comm::SpeedOptions kOptions{.large_bytes = 16 << 20, .num_runs = 15};
-  const auto speed = on_all<comm::GroupSpeed>({.num_ranks = num_ranks}, [&](cluster::Context& context) {
-    return comm::measure_speed(context.world(), kOptions);
+  const auto speed = on_all<comm::GroupSpeed>({.num_ranks = num_ranks}, [&](session::RunTimer& timer) {
+    return comm::measure_speed(timer.context().world(), kOptions);
   });
   return session::link_of(speed, num_ranks);
 }
@@ -89,7 +102,8 @@ compiler::MachineProfile measure_machine(const CalibrateOptions& options) {
       .ranks_per_host = std::max(1, cores / threads),
       .inter_host = {1.25e9, 50e-6}};
   profile.memory_bytes = memory_of_machine() / profile.ranks_per_host;
-  const Ranks ranks{profile.ranks_per_host, threads};
+  Disturbed disturbed;
+  const Ranks ranks{profile.ranks_per_host, threads, &disturbed};
   for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kF16}) {
     const auto note = [&](const char* what, std::map<DType, double>& speeds, double flops) {
       speeds[dtype] = flops;
@@ -99,32 +113,38 @@ compiler::MachineProfile measure_machine(const CalibrateOptions& options) {
     note("convolution", profile.convolution_flops_per_second,
          flops_per_second(ranks, 4, 64, dtype, session::measure_convolution));
     note("other operators", profile.vector_flops_per_second,
-         per_second(ranks, [&](cluster::Context& context) { return session::measure_functions(context, dtype); }));
+         per_second(ranks, [&](session::RunTimer& timer) { return session::measure_functions(timer, dtype); }));
   }
   constexpr int64_t kMemory = 400 << 20;  // beyond every cache
   constexpr std::array<int64_t, 4> kCaches = {64 << 20, 16 << 20, 4 << 20, 1 << 20};
   profile.memory_bytes_per_second =
-      per_second(ranks, [](cluster::Context& context) { return session::measure_memory(context, kMemory); });
+      per_second(ranks, [](session::RunTimer& timer) { return session::measure_memory(timer, kMemory); });
   tell(fmt::format("{:<29}{:10.1f} GB/s", "memory", profile.memory_bytes_per_second / 1e9));
-  profile.cached_bytes_per_second = on_all<std::map<int64_t, double>>(ranks, [&](cluster::Context& context) {
-    return session::measure_caches(context, profile.memory_bytes_per_second, kCaches);
+  profile.cached_bytes_per_second = on_all<std::map<int64_t, double>>(ranks, [&](session::RunTimer& timer) {
+    return session::measure_caches(timer, profile.memory_bytes_per_second, kCaches);
   });
   for (const auto& [bytes, speed] : profile.cached_bytes_per_second) {
     tell(fmt::format("{:<29}{:10.1f} GB/s", fmt::format("up to {}", format_bytes(bytes)), speed / 1e9));
   }
   profile.kernel_overhead_seconds =
-      1 / per_second(ranks, [](cluster::Context& context) { return session::measure_kernels(context, 1000); });
+      1 / per_second(ranks, [](session::RunTimer& timer) { return session::measure_kernels(timer, 1000); });
   tell(fmt::format("{:<29}{:10.2f} us", "a kernel's overhead", profile.kernel_overhead_seconds * 1e6));
-  constexpr std::array<int64_t, 4> kChannels = {4, 16, 32, 64};
-  constexpr std::array<int64_t, 3> kPixels = {64, 512, 4096};
-  profile.convolution_shares =
-      on_all<std::map<int64_t, std::map<int64_t, double>>>(ranks, [&](cluster::Context& context) {
-        return session::measure_convolution_shares(context, profile.convolution_flops_per_second.at(DType::kF32),
-                                                   profile.kernel_overhead_seconds, kChannels, kPixels);
-      });
-  for (const auto& [channels, row] : profile.convolution_shares) {
-    tell(fmt::format("{:<29}{:10.2f} to {:.2f} of the speed", fmt::format("convolutions, {} channels", channels),
-                     row.begin()->second, row.rbegin()->second));
+  constexpr std::array<int64_t, 5> kPieces = {4, 16, 64, 256, 1024};
+  profile.copied_bytes_per_second = on_all<std::map<int64_t, double>>(
+      ranks, [&](session::RunTimer& timer) { return session::measure_copies(timer, kPieces); });
+  for (const auto& [bytes, speed] : profile.copied_bytes_per_second) {
+    tell(fmt::format("{:<29}{:10.1f} GB/s", fmt::format("copies of {} at a time", format_bytes(bytes)), speed / 1e9));
+  }
+  profile.convolution_shares = on_all<compiler::ConvolutionShares>(ranks, [&](session::RunTimer& timer) {
+    return session::measure_convolution_shares(timer, profile.convolution_flops_per_second.at(DType::kF32),
+                                               profile.kernel_overhead_seconds,
+                                               {.in_channels = {3, 8, 16, 32, 64, 128},
+                                                .out_channels = {8, 16, 32, 64, 128},
+                                                .pixels = {64, 256, 1024, 4096}});
+  });
+  for (const auto& [kind, shares] : profile.convolution_shares.by_kind) {
+    const auto [least, most] = std::minmax_element(shares.begin(), shares.end());
+    tell(fmt::format("{:<29}{:10.2f} to {:.2f} of the speed", kind, *least, *most));
   }
   for (int among = 2; among <= std::max(2, profile.ranks_per_host); among *= 2) {
     const auto link = link_among(among);
@@ -137,22 +157,37 @@ compiler::MachineProfile measure_machine(const CalibrateOptions& options) {
                      link.bytes_per_second / 1e9, link.latency_seconds * 1e6));
   }
   profile.communication_load =
-      on_all<double>({std::max(2, profile.ranks_per_host), threads},
-                     [](cluster::Context& context) { return session::measure_communication_load(context); });
+      on_all<double>({std::max(2, profile.ranks_per_host), threads, &disturbed},
+                     [](session::RunTimer& timer) { return session::measure_communication_load(timer); });
   tell(fmt::format("{:<29}{:10.2f}", "load by communication", profile.communication_load));
+  profile.disturbed_share = static_cast<double>(disturbed.num_disturbed) / disturbed.num_measured;
   return profile;
+}
+
+std::string busy_warning(const compiler::MachineProfile& profile, const std::string& file) {
+  if (profile.disturbed_share == 0) return "";
+  return fmt::format(
+      "{}: the machine was busy: in {:.0f} % of the measurements other processes took the cores in every run, however "
+      "often it was repeated. Times that follow from them are too long, and the order of plans may be wrong: calibrate "
+      "again when the machine is quiet\n",
+      file, std::max(100 * profile.disturbed_share, 1.0));
 }
 
 std::string calibrate_text(const CalibrateOptions& options) {
   const auto profile = measure_machine(options);
   const auto json = compiler::to_json(profile);
-  if (options.out.empty()) return json;
+  if (options.out.empty()) {
+    fmt::print(stderr, "{}", busy_warning(profile, profile.name));
+    return json;
+  }
   FileSystem::local().write_atomically(options.out, json);
   return fmt::format(
-      "{}: {} of memory for each of {} ranks a host. The link to other hosts is assumed, {} GB/s and {} us: look at it "
-      "before you use the file\n",
-      options.out, format_bytes(profile.memory_bytes), profile.ranks_per_host,
-      shortest(profile.inter_host.bytes_per_second / 1e9), shortest(profile.inter_host.latency_seconds * 1e6));
+             "{}: {} of memory for each of {} ranks a host. The link to other hosts is assumed, {} GB/s and {} us: "
+             "look at it "
+             "before you use the file\n",
+             options.out, format_bytes(profile.memory_bytes), profile.ranks_per_host,
+             shortest(profile.inter_host.bytes_per_second / 1e9), shortest(profile.inter_host.latency_seconds * 1e6)) +
+         busy_warning(profile, options.out);
 }
 
 }  // namespace tessera::tools

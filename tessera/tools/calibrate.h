@@ -19,6 +19,9 @@ struct CalibrateOptions {
 // and 50 us away.
 compiler::MachineProfile measure_machine(const CalibrateOptions& options);
 
+// That the profile was measured on a busy machine, where it was: a line that begins with the file's name; else "".
+std::string busy_warning(const compiler::MachineProfile& profile, const std::string& file);
+
 // The profile as JSON, or, where it goes to a file, what was measured. Throws IoError when it cannot be written.
 std::string calibrate_text(const CalibrateOptions& options);
 

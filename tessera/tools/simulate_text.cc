@@ -23,8 +23,8 @@ std::string ranks_text(const std::vector<int>& ranks) {
 
 std::string table(const SimulateOptions& options, const mesh::Mesh& mesh, const compiler::MachineProfile& profile,
                   const Simulation& simulation) {
-  std::string text = fmt::format("{} on {}, machines \"{}\": {} a step, {} received by all ranks together\n\n",
-                                 options.step.model, mesh.to_string(), profile.name,
+  std::string text = fmt::format("{} on {}, machines {}: {} a step, {} received by all ranks together\n\n",
+                                 options.step.model, mesh.to_string(), machines_text(profile),
                                  format_seconds(simulation.step_seconds), format_bytes(simulation.received_bytes));
   text += fmt::format("{:<20}{:>12}{:>12}{:>12}{:>15}{:>12}{:>12}{:>12}\n", "ranks", "step", "compute", "exposed",
                       "communication", "received", "peak", "persistent");

@@ -796,18 +796,38 @@ TEST(Calibrate, TheProfileOfThisMachineIsOneThatSimulateReads) {
   const auto file = scratch("profile");
   const auto text = run_tool("calibrate --quiet --out " + file.string());
   EXPECT_NE(text.find(file.string() + ": "), std::string::npos) << text;
-  double fewer_channels = 0;
-  for (const char* channels : {"4", "16", "32", "64"}) {
-    const auto profile = nlohmann::json::parse(FileSystem::local().read_text(file.string()));
-    const auto& row = profile.at("convolution_shares").at(channels);
-    EXPECT_GE(row.at("64").get<double>(), fewer_channels);
-    EXPECT_GE(row.at("4096").get<double>(), row.at("64").get<double>());
-    EXPECT_LE(row.at("4096").get<double>(), 1);
-    fewer_channels = row.at("64").get<double>();
+  const auto profile = nlohmann::json::parse(FileSystem::local().read_text(file.string()));
+  const auto& convolutions = profile.at("convolutions");
+  EXPECT_EQ(convolutions.at("shares").size(), 12U);
+  for (const auto& [kind, shares] : convolutions.at("shares").items()) {
+    EXPECT_EQ(shares.size(), convolutions.at("in_channels").size() * convolutions.at("out_channels").size() *
+                                 convolutions.at("pixels").size())
+        << kind;
   }
+  // Other tests may be running.
+  EXPECT_EQ(text.find("the machine was busy") != std::string::npos, profile.contains("disturbed_share"));
   const auto json = nlohmann::json::parse(run_tool("simulate mlp --ranks 2 --json --profile " + file.string()));
   EXPECT_EQ(json.at("profile"), "measured, ranks of 1 thread");
   EXPECT_GT(json.at("step_seconds").get<double>(), 0);
+}
+
+TEST(Plan, SaysOnceThatTheProfileIsOfABusyMachine) {
+  const auto file = scratch("busy_profile");
+  auto profile = compiler::example_profile();
+  const auto plan = [&] {
+    FileSystem::local().write_atomically(file.string(), compiler::to_json(profile));
+    return run_tool("plan mlp --devices 2 --quiet --profile " + file.string());
+  };
+  EXPECT_EQ(plan().find("took the cores"), std::string::npos);
+  profile.disturbed_share = 0.25;
+  const auto text = plan();
+  const std::string words =
+      "machines \"example\" (measured while others took the cores, in 25 % of the measurements: "
+      "calibrate again)";
+  ASSERT_NE(text.find(words), std::string::npos) << text;
+  EXPECT_EQ(text.find("took the cores", text.find(words) + words.size()), std::string::npos) << text;
+  const auto simulated = run_tool("simulate mlp --ranks 2 --profile " + file.string());
+  EXPECT_NE(simulated.find(words), std::string::npos) << simulated;
 }
 
 TEST(Info, PrintsTheKernelsThatWereMeasuredHere) {

@@ -22,9 +22,11 @@ double GroupMembers::seconds_of(const Received& received) const {
   const Link& near = profile_.intra_host_of(num_near() + 1);
   const double latency =
       std::max(num_near() > 0 ? near.latency_seconds : 0.0, num_far() > 0 ? profile_.inter_host.latency_seconds : 0.0);
-  const double moved = 2.0 * static_cast<double>(received.packed);
-  return received.rounds * latency + moved / profile_.bytes_per_second_of(moved) +
-         static_cast<double>(received.from_host) / near.bytes_per_second +
+  double packing = 0;
+  for (const Packed& packed : received.packed) {
+    packing += profile_.copy_seconds(2.0 * static_cast<double>(packed.bytes), packed.piece_bytes);
+  }
+  return received.rounds * latency + packing + static_cast<double>(received.from_host) / near.bytes_per_second +
          static_cast<double>(received.from_other) / profile_.inter_host.bytes_per_second;
 }
 

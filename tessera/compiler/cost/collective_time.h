@@ -9,12 +9,18 @@
 
 namespace tessera::compiler {
 
+// Bytes that are copied on one rank between where values lie and what is sent or received in one piece.
+struct Packed {
+  int64_t bytes = 0;
+  int64_t piece_bytes = 0;  // that lie together on both sides
+};
+
 // What a member of a group receives in one collective.
 struct Received {
   int64_t from_host = 0;   // bytes from ranks of its own host
   int64_t from_other = 0;  // and of others
   int rounds = 1;
-  int64_t packed = 0;  // bytes copied on this rank between where values lie and what is sent or received in one piece
+  std::vector<Packed> packed = {};
 };
 
 // A group as one of its members sees it.
@@ -36,7 +42,7 @@ class GroupMembers {
   // `bytes` that come from all peers alike.
   Received from_all(int64_t bytes, int rounds = 1) const;
   // A latency for each round, the bytes at the speed of the links that they come over, and those that are packed, read
-  // and written, at the memory's.
+  // and written, as copies of such pieces.
   double seconds_of(const Received& received) const;
 
  private:

@@ -18,6 +18,18 @@ constexpr int64_t kMostRanks = 1000000;
 constexpr int64_t kMostBytes = 1'000'000'000'000'000'000;
 constexpr int64_t kMostPixels = 1'000'000'000'000;
 
+std::vector<std::string> convolution_kinds() {
+  std::vector<std::string> kinds;
+  for (const char* op : {"conv2d", "conv2d_grad_input", "conv2d_grad_weight"}) {
+    for (const bool is_pointwise : {false, true}) {
+      for (const bool is_strided : {false, true}) {
+        kinds.push_back(ConvolutionSize{.op = op, .is_pointwise = is_pointwise, .is_strided = is_strided}.kind());
+      }
+    }
+  }
+  return kinds;
+}
+
 // One JSON object of a profile, whose members are all read, and no others there but optional ones.
 class Section {
  public:
@@ -121,44 +133,64 @@ std::map<int64_t, double> read_cached(const Section& profile, const std::string&
   return result;
 }
 
-std::map<int64_t, std::map<int64_t, double>> read_shares(const Section& profile, const std::string& member) {
-  const Json& json = profile.member(member);
-  const Section by_channels(json, profile.path_of(member), names_in(json));
-  std::map<int64_t, std::map<int64_t, double>> shares;
-  for (const auto& [channels, name] : read_numbers(profile, member, "channels", 1, kMostPixels)) {
-    const auto path = by_channels.path_of(name);
-    const Section by_pixels(json.at(name), path, names_in(json.at(name)));
-    auto& row = shares[channels];
-    for (const auto& [pixels, at] : read_numbers(by_channels, name, "pixels", 1, kMostPixels)) {
-      row[pixels] = by_pixels.positive(at);
-      if (row[pixels] > 1)
-        throw InvalidArgument("{}: \"{}\" must be at most 1, got {}", path, at, shortest(row[pixels]));
+std::vector<int64_t> read_sizes(const Section& section, const std::string& member) {
+  const Json& json = section.member(member);
+  std::vector<int64_t> sizes;
+  const auto is_next = [&](const Json& size) {
+    return size.is_number_integer() && size.get<int64_t>() > (sizes.empty() ? 0 : sizes.back()) &&
+           size.get<int64_t>() <= kMostPixels;
+  };
+  for (const Json& size : json.is_array() ? json : Json::array()) {
+    if (!is_next(size)) {
+      sizes.clear();
+      break;
     }
-    const auto& first = shares.begin()->second;
-    const bool is_alike =
-        row.size() == first.size() && std::equal(row.begin(), row.end(), first.begin(),
-                                                 [](const auto& a, const auto& b) { return a.first == b.first; });
-    if (!is_alike || row.empty())
-      throw InvalidArgument("{}: must have a share for the same numbers of pixels as others", path);
+    sizes.push_back(size.get<int64_t>());
   }
-  return shares;
+  if (sizes.empty()) {
+    throw InvalidArgument("{} must be whole numbers above 0, each above the one before, got {}",
+                          section.path_of(member), json.dump());
+  }
+  return sizes;
+}
+
+ConvolutionShares read_convolutions(const Section& profile, const std::string& member) {
+  const Section section(profile.member(member), profile.path_of(member),
+                        {"in_channels", "out_channels", "pixels", "shares"});
+  ConvolutionShares result{.in_channels = read_sizes(section, "in_channels"),
+                           .out_channels = read_sizes(section, "out_channels"),
+                           .pixels = read_sizes(section, "pixels")};
+  const size_t count = result.in_channels.size() * result.out_channels.size() * result.pixels.size();
+  const Json& shares = section.member("shares");
+  const auto kinds = convolution_kinds();
+  const Section by_kind(shares, section.path_of("shares"), {}, kinds);
+  for (const auto& [kind, values] : shares.items()) {
+    const auto is_share = [](const Json& share) {
+      return share.is_number() && std::isfinite(share.get<double>()) && share.get<double>() > 0;
+    };
+    if (!values.is_array() || values.size() != count || !std::all_of(values.begin(), values.end(), is_share)) {
+      throw InvalidArgument("{} must be {} numbers above 0: one for each in_channels, out_channels and pixels",
+                            by_kind.path_of(kind), count);
+    }
+    result.by_kind[kind] = values.get<std::vector<double>>();
+  }
+  return result;
 }
 
 // The neighbours of a size among those that were measured, and how far it is from the first to the second.
-template <typename Value>
 struct Between {
-  const Value* below;
-  const Value* above;
+  size_t below;
+  size_t above;
   double part;
 };
-template <typename Value>
-Between<Value> between(const std::map<int64_t, Value>& measured, int64_t size) {
-  const auto above = measured.lower_bound(size);
-  if (above == measured.begin()) return {&above->second, &above->second, 0};
-  const auto below = std::prev(above);
-  if (above == measured.end()) return {&below->second, &below->second, 0};
+
+Between between(const std::vector<int64_t>& measured, int64_t size) {
+  const auto above = std::lower_bound(measured.begin(), measured.end(), size);
+  const auto at = static_cast<size_t>(above - measured.begin());
+  if (above == measured.begin()) return {0, 0, 0};
+  if (above == measured.end()) return {at - 1, at - 1, 0};
   const auto log = [](int64_t n) { return std::log(static_cast<double>(n)); };
-  return {&below->second, &above->second, (log(size) - log(below->first)) / (log(above->first) - log(below->first))};
+  return {at - 1, at, (log(size) - log(measured[at - 1])) / (log(*above) - log(measured[at - 1]))};
 }
 
 Json link_json(const Link& link) {
@@ -166,6 +198,28 @@ Json link_json(const Link& link) {
 }
 
 }  // namespace
+
+std::string ConvolutionSize::kind() const { return op + (is_pointwise ? " 1x1" : "") + (is_strided ? " strided" : ""); }
+
+double ConvolutionShares::of(const ConvolutionSize& size) const {
+  auto kind = by_kind.find(size.kind());
+  if (kind == by_kind.end()) kind = by_kind.find(size.op);
+  if (kind == by_kind.end()) return 1;
+  const auto in = between(in_channels, size.in_channels);
+  const auto out = between(out_channels, size.out_channels);
+  const auto pixel = between(pixels, size.pixels);
+  const auto log_at = [&](size_t i, size_t o, size_t p) {
+    return std::log(kind->second[(i * out_channels.size() + o) * pixels.size() + p]);
+  };
+  const auto along = [](double below, double above, double part) { return below + part * (above - below); };
+  const auto log_in_row = [&](size_t i, size_t o) {
+    return along(log_at(i, o, pixel.below), log_at(i, o, pixel.above), pixel.part);
+  };
+  const auto log_in_plane = [&](size_t i) {
+    return along(log_in_row(i, out.below), log_in_row(i, out.above), out.part);
+  };
+  return std::exp(along(log_in_plane(in.below), log_in_plane(in.above), in.part));
+}
 
 double MachineProfile::flops_of(DType dtype, std::string_view op) const {
   const bool is_product = op.find("matmul") != std::string_view::npos || op.starts_with("attention");
@@ -177,20 +231,24 @@ double MachineProfile::flops_of(DType dtype, std::string_view op) const {
   return it != flops_per_second.end() ? it->second : flops_per_second.at(DType::kF32);
 }
 
-double MachineProfile::convolution_share_of(int64_t channels, int64_t pixels) const {
-  if (convolution_shares.empty()) return 1;
-  const auto share_in = [&](const std::map<int64_t, double>& row) {
-    const auto [below, above, part] = between(row, pixels);
-    return *below + part * (*above - *below);
-  };
-  const auto [below, above, part] = between(convolution_shares, channels);
-  return share_in(*below) + part * (share_in(*above) - share_in(*below));
-}
-
 double MachineProfile::bytes_per_second_of(double bytes) const {
   const auto it = std::find_if(cached_bytes_per_second.begin(), cached_bytes_per_second.end(),
                                [&](const auto& level) { return bytes <= static_cast<double>(level.first); });
   return it != cached_bytes_per_second.end() ? it->second : memory_bytes_per_second;
+}
+
+double MachineProfile::copy_seconds(double bytes, int64_t piece_bytes) const {
+  const double dense = bytes / bytes_per_second_of(bytes);
+  const auto above = copied_bytes_per_second.lower_bound(piece_bytes);
+  if (above == copied_bytes_per_second.end()) return dense;
+  double speed = above->second;
+  if (above != copied_bytes_per_second.begin() && above->first != piece_bytes) {
+    const auto below = std::prev(above);
+    const auto log = [](int64_t n) { return std::log(static_cast<double>(n)); };
+    const double part = (log(piece_bytes) - log(below->first)) / (log(above->first) - log(below->first));
+    speed = std::exp(std::log(below->second) + part * (std::log(above->second) - std::log(below->second)));
+  }
+  return std::max(dense, bytes / speed);
 }
 
 double MachineProfile::work_seconds(std::string_view op, DType dtype, double flops, double bytes) const {
@@ -220,11 +278,18 @@ MachineProfile parse_profile(std::string_view text, const std::string& file) {
   } catch (const Json::exception& error) {
     throw InvalidArgument("{}: not JSON: {}", file, error.what());
   }
-  const Section profile(json, file,
-                        {"name", "flops_per_second", "memory_bytes_per_second", "kernel_overhead_seconds",
-                         "ranks_per_host", "intra_host", "inter_host"},
-                        {"convolution_flops_per_second", "convolution_shares", "vector_flops_per_second",
-                         "cached_bytes_per_second", "intra_host_by_ranks", "communication_load", "memory_bytes"});
+  if (json.is_object() && json.contains("convolution_shares")) {
+    throw InvalidArgument(
+        "{}: \"convolution_shares\" is of an older version, which knew one number of channels and no kinds of "
+        "convolutions; measure the machine again (tessera calibrate), or take the member out",
+        file);
+  }
+  const Section profile(
+      json, file,
+      {"name", "flops_per_second", "memory_bytes_per_second", "kernel_overhead_seconds", "ranks_per_host", "intra_host",
+       "inter_host"},
+      {"convolution_flops_per_second", "convolutions", "vector_flops_per_second", "cached_bytes_per_second",
+       "copied_bytes_per_second", "intra_host_by_ranks", "communication_load", "memory_bytes", "disturbed_share"});
   const Json& name = profile.member("name");
   if (!name.is_string()) throw InvalidArgument("{}: \"name\" must be a string, got {}", file, name.dump());
   const double ranks = profile.positive("ranks_per_host");
@@ -250,17 +315,24 @@ MachineProfile parse_profile(std::string_view text, const std::string& file) {
   if (profile.has("vector_flops_per_second")) {
     result.vector_flops_per_second = read_flops(profile, "vector_flops_per_second", {});
   }
-  if (profile.has("convolution_shares")) result.convolution_shares = read_shares(profile, "convolution_shares");
+  if (profile.has("convolutions")) result.convolution_shares = read_convolutions(profile, "convolutions");
   if (profile.has("cached_bytes_per_second")) {
     result.cached_bytes_per_second = read_cached(profile, "cached_bytes_per_second", result.memory_bytes_per_second);
   }
-  if (profile.has("communication_load")) {
-    result.communication_load = profile.not_negative("communication_load");
-    if (result.communication_load > 1) {
-      throw InvalidArgument("{}: \"communication_load\" must be from 0 to 1, got {}", file,
-                            shortest(result.communication_load));
+  if (profile.has("copied_bytes_per_second")) {
+    const std::string member = "copied_bytes_per_second";
+    const Section speeds(profile.member(member), profile.path_of(member), names_in(profile.member(member)));
+    for (const auto& [bytes, name] : read_numbers(profile, member, "bytes", 1, kMostBytes)) {
+      result.copied_bytes_per_second[bytes] = speeds.positive(name);
     }
   }
+  const auto read_share = [&](const char* member, double& share) {
+    if (!profile.has(member)) return;
+    share = profile.not_negative(member);
+    if (share > 1) throw InvalidArgument("{}: \"{}\" must be from 0 to 1, got {}", file, member, shortest(share));
+  };
+  read_share("communication_load", result.communication_load);
+  read_share("disturbed_share", result.disturbed_share);
   if (profile.has("intra_host_by_ranks")) {
     result.intra_host_by_ranks = read_links(profile, "intra_host_by_ranks");
   }
@@ -282,19 +354,24 @@ std::string to_json(const MachineProfile& profile) {
   for (const auto& [dtype, flops] : profile.vector_flops_per_second) {
     json["vector_flops_per_second"][to_string(dtype)] = flops;
   }
-  for (const auto& [channels, row] : profile.convolution_shares) {
-    for (const auto& [pixels, share] : row) {
-      json["convolution_shares"][std::to_string(channels)][std::to_string(pixels)] = share;
-    }
+  if (const auto& shares = profile.convolution_shares; !shares.by_kind.empty()) {
+    json["convolutions"] = {{"in_channels", shares.in_channels},
+                            {"out_channels", shares.out_channels},
+                            {"pixels", shares.pixels},
+                            {"shares", shares.by_kind}};
   }
   for (const auto& [bytes, speed] : profile.cached_bytes_per_second) {
     json["cached_bytes_per_second"][std::to_string(bytes)] = speed;
+  }
+  for (const auto& [bytes, speed] : profile.copied_bytes_per_second) {
+    json["copied_bytes_per_second"][std::to_string(bytes)] = speed;
   }
   for (const auto& [ranks, link] : profile.intra_host_by_ranks) {
     json["intra_host_by_ranks"][std::to_string(ranks)] = link_json(link);
   }
   if (profile.communication_load > 0) json["communication_load"] = profile.communication_load;
   if (profile.memory_bytes > 0) json["memory_bytes"] = profile.memory_bytes;
+  if (profile.disturbed_share > 0) json["disturbed_share"] = profile.disturbed_share;
   return json.dump(2) + "\n";
 }
 

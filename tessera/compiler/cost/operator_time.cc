@@ -16,6 +16,41 @@ DType compute_dtype(std::span<const Type> inputs, std::span<const Type> outputs)
   return DType::kF32;
 }
 
+// With a spatial size of 1x1, or one channel, both orders are the same memory.
+bool tells_order(const Type& type) {
+  return type.shape.ndim() == 4 && type.shape[1] > 1 && type.shape[2] * type.shape[3] > 1;
+}
+
+bool is_channels_last_image(const ir::ScheduledValue& value) {
+  return is_channels_last(value.type.shape, value.strides);
+}
+
+bool works_channels_last(const std::string& op) {
+  return op.starts_with("conv2d") || op.find("pool2d") != std::string::npos ||
+         op.find("batch_norm") != std::string::npos;
+}
+
+// The weight of a convolution, or its gradient, is four-dim and no image.
+bool is_weight(const std::string& op, bool is_input, size_t index) {
+  if (op == "conv2d_grad_weight") return !is_input;
+  return op.starts_with("conv2d") && is_input && index == 1;
+}
+
+// The bytes of the longest pieces that lie together, in one order, in both of two views.
+int64_t common_piece_bytes(const Type& type, const Strides& from, const Strides& to) {
+  int64_t run = 1;
+  for (bool grows = true; grows;) {
+    grows = false;
+    for (int d = 0; d < type.shape.ndim(); ++d) {
+      if (type.shape[d] == 1 || from[d] != run || to[d] != run) continue;
+      run *= type.shape[d];
+      grows = true;
+      break;
+    }
+  }
+  return run * static_cast<int64_t>(size_bytes(type.dtype));
+}
+
 }  // namespace
 
 std::optional<ConvolutionSize> convolution_size(const std::string& op, const Attributes& attributes,
@@ -35,9 +70,16 @@ std::optional<ConvolutionSize> convolution_size(const std::string& op, const Att
     return std::nullopt;
   }
   const int64_t groups = attributes.has("groups") ? attributes.get_int("groups") : 1;
-  const int64_t result_channels = weight->shape[0] / std::max<int64_t>(groups, 1);
-  return ConvolutionSize{.channels = std::max<int64_t>(std::min(weight->shape[1], result_channels), 1),
-                         .pixels = results->shape[0] * results->shape[2] * results->shape[3]};
+  ConvolutionSize size{.op = op,
+                       .is_pointwise = weight->shape[2] * weight->shape[3] == 1,
+                       .in_channels = std::max<int64_t>(weight->shape[1], 1),
+                       .out_channels = std::max<int64_t>(weight->shape[0] / std::max<int64_t>(groups, 1), 1),
+                       .pixels = results->shape[0] * results->shape[2] * results->shape[3]};
+  if (attributes.has("strides")) {
+    const Ints& strides = attributes.get_ints("strides");
+    size.is_strided = std::any_of(strides.begin(), strides.end(), [](int64_t stride) { return stride > 1; });
+  }
+  return size;
 }
 
 double operator_seconds(const std::string& op, const Attributes& attributes, std::span<const Type> inputs,
@@ -45,9 +87,43 @@ double operator_seconds(const std::string& op, const Attributes& attributes, std
   const auto cost = ops::cost_of(ops::OpRegistry::instance().get(op), attributes, inputs, outputs);
   double flops = cost.flops;
   if (const auto size = convolution_size(op, attributes, inputs, outputs)) {
-    flops /= profile.convolution_share_of(size->channels, size->pixels);
+    flops /= profile.convolution_shares.of(*size);
   }
   return profile.work_seconds(op, compute_dtype(inputs, outputs), flops, cost.bytes);
+}
+
+double rearranging_seconds(const std::string& op, std::span<const ir::ScheduledValue> inputs,
+                           std::span<const ir::ScheduledValue> outputs, const MachineProfile& profile) {
+  bool wants_channels_last = works_channels_last(op);
+  if (!wants_channels_last) {
+    if (outputs.empty() || !tells_order(outputs[0].type)) return 0;
+    wants_channels_last = is_channels_last_image(outputs[0]);
+  }
+  double seconds = 0;
+  const auto look = [&](std::span<const ir::ScheduledValue> values, bool is_input) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      const auto& value = values[i];
+      if (!tells_order(value.type) || is_weight(op, is_input, i)) continue;
+      if (is_channels_last_image(value) == wants_channels_last) continue;
+      seconds += profile.copy_seconds(2.0 * static_cast<double>(value.type.size_bytes()),
+                                      static_cast<int64_t>(size_bytes(value.type.dtype)));
+    }
+  };
+  look(inputs, true);
+  look(outputs, false);
+  return seconds;
+}
+
+double copy_seconds(const ir::ScheduledValue& from, const ir::ScheduledValue& to, const MachineProfile& profile) {
+  const double bytes = static_cast<double>(from.type.size_bytes()) + static_cast<double>(to.type.size_bytes());
+  return profile.kernel_overhead_seconds +
+         profile.copy_seconds(bytes, common_piece_bytes(to.type, from.strides, to.strides));
+}
+
+int64_t piece_bytes(const Type& whole, int dim, int64_t part) {
+  int64_t elements = part;
+  for (int d = dim + 1; d < whole.shape.ndim(); ++d) elements *= whole.shape[d];
+  return elements * static_cast<int64_t>(size_bytes(whole.dtype));
 }
 
 }  // namespace tessera::compiler

@@ -7,16 +7,12 @@
 #include <string>
 
 #include "tessera/compiler/cost/machine_profile.h"
+#include "tessera/ir/schedule.h"
 #include "tessera/tensor/attributes.h"
 #include "tessera/tensor/type.h"
 
 namespace tessera::compiler {
 
-// The size of a convolution or of one of its gradients, as far as a kernel's speed depends on it.
-struct ConvolutionSize {
-  int64_t channels = 0;  // the channels of a group: of the images or of the results, whichever are fewer
-  int64_t pixels = 0;    // the pixels of the results of all images
-};
 // Returns nullopt for any other operator.
 std::optional<ConvolutionSize> convolution_size(const std::string& op, const Attributes& attributes,
                                                 std::span<const Type> inputs, std::span<const Type> outputs);
@@ -25,5 +21,17 @@ std::optional<ConvolutionSize> convolution_size(const std::string& op, const Att
 // operand or result.
 double operator_seconds(const std::string& op, const Attributes& attributes, std::span<const Type> inputs,
                         std::span<const Type> outputs, const MachineProfile& profile);
+
+// What a step takes more because its images lie in different orders: convolutions, poolings and batch normalisation
+// work on channels-last images, everything else in the order of its result; images that lie otherwise are copied on
+// their way in or out, element by element.
+double rearranging_seconds(const std::string& op, std::span<const ir::ScheduledValue> inputs,
+                           std::span<const ir::ScheduledValue> outputs, const MachineProfile& profile);
+
+// A copy of one value to where its elements lie otherwise.
+double copy_seconds(const ir::ScheduledValue& from, const ir::ScheduledValue& to, const MachineProfile& profile);
+
+// The bytes that lie together in a dense value where it is cut along `dim` into parts of `part` each.
+int64_t piece_bytes(const Type& whole, int dim, int64_t part);
 
 }  // namespace tessera::compiler

@@ -1,8 +1,10 @@
 #include "tessera/compiler/search/prices.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "tessera/compiler/cost/collective_time.h"
+#include "tessera/compiler/cost/operator_time.h"
 #include "tessera/compiler/partition/wide_sums.h"
 #include "tessera/solver/problem/problem.h"
 
@@ -35,19 +37,38 @@ int rounds_of(mesh::StepKind kind) {
   return 1;
 }
 
-// What is copied into one piece, or out of it, where `received` bytes come from the others of n ranks.
-int64_t packed_by(const mesh::Step& step, int64_t received, int64_t n) {
+// The bytes that lie together in both of two parts of one value: whole dims, and of the last that differs what the
+// smaller one has.
+int64_t common_piece(const Type& a, const Type& b) {
+  int last = a.shape.ndim() - 1;
+  while (last >= 0 && a.shape[last] == b.shape[last]) --last;
+  if (last < 0) return std::min(a.size_bytes(), b.size_bytes());
+  return piece_bytes(a, last, std::min(a.shape[last], b.shape[last]));
+}
+
+// What is copied into one piece, or out of it, where `received` bytes come from the others of n ranks and a rank has
+// `before` and then `after`.
+std::vector<Packed> packed_by(const mesh::Step& step, const Type& before, const Type& after, int64_t received,
+                              int64_t n) {
   const int64_t whole = n > 1 ? received * n / (n - 1) : 0;
   switch (step.kind) {
     case mesh::StepKind::kAllGather:
-    case mesh::StepKind::kReduceScatter: return step.dim == 0 ? 0 : whole;
-    case mesh::StepKind::kAllToAll: return 2 * whole;
-    case mesh::StepKind::kExchange: return 2 * received;
+      if (step.dim == 0) return {};
+      return {{whole, piece_bytes(before, step.dim, before.shape[step.dim])}};
+    case mesh::StepKind::kReduceScatter:
+      if (step.dim == 0) return {};
+      return {{whole, piece_bytes(after, step.dim, after.shape[step.dim])}};
+    case mesh::StepKind::kAllToAll:
+    case mesh::StepKind::kExchange: {
+      const int64_t copied = step.kind == mesh::StepKind::kAllToAll ? whole : received;
+      const int64_t piece = common_piece(before, after);
+      return {{copied, piece}, {copied, piece}};
+    }
     case mesh::StepKind::kRelabel:
     case mesh::StepKind::kSlice:
-    case mesh::StepKind::kAllReduce: return 0;
+    case mesh::StepKind::kAllReduce: return {};
   }
-  return 0;
+  return {};
 }
 
 }  // namespace
@@ -75,12 +96,14 @@ WayPrice price_of_way(const Type& type, const mesh::Layout& from, const mesh::La
   const auto element_bytes = static_cast<int64_t>(size_bytes(dtype_held(type, from.sharding)));
   const auto way = mesh::redistribute(type.shape, element_bytes, from, to, options);
   WayPrice price{0, way.bytes};
+  Type before = largest_part(type, from.mesh, from.sharding);
   for (const auto& step : way.steps) {
+    const Type after = largest_part(type, way.meshes[static_cast<size_t>(step.mesh)], step.after);
+    const Type held = std::exchange(before, after);
     const auto& mesh = way.meshes[static_cast<size_t>(step.mesh)];
     if (step.kind == mesh::StepKind::kSlice) {
-      const Type part = largest_part(type, mesh, step.after);
       price.seconds +=
-          profile.work_seconds("strided_slice", part.dtype, 0, 2.0 * static_cast<double>(part.size_bytes()));
+          profile.work_seconds("strided_slice", after.dtype, 0, 2.0 * static_cast<double>(after.size_bytes()));
     }
     const int rounds = rounds_of(step.kind);
     if (rounds == 0) continue;
@@ -88,7 +111,7 @@ WayPrice price_of_way(const Type& type, const mesh::Layout& from, const mesh::La
     const bool among_all = step.kind == mesh::StepKind::kExchange;
     const GroupMembers group(among_all ? mesh.ranks() : mesh::ordered_group(mesh, rank, step.axes), rank, profile);
     auto received = group.from_all(step.bytes, rounds);
-    received.packed = packed_by(step, step.bytes, group.size());
+    received.packed = packed_by(step, held, after, step.bytes, group.size());
     price.seconds += group.seconds_of(received);
   }
   return price;

@@ -264,4 +264,11 @@ compiler::MachineProfile read_profile(const std::string& path) {
   return compiler::parse_profile(read_settings(FileSystem::local(), path, "machine profile"), path);
 }
 
+std::string machines_text(const compiler::MachineProfile& profile) {
+  const auto name = fmt::format("\"{}\"", profile.name);
+  if (profile.disturbed_share == 0) return name;
+  return fmt::format("{} (measured while others took the cores, in {:.0f} % of the measurements: calibrate again)",
+                     name, std::max(100 * profile.disturbed_share, 1.0));
+}
+
 }  // namespace tessera::tools

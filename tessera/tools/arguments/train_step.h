@@ -74,5 +74,7 @@ compiler::ShardingHints given_layouts(const StepOptions& options, const ir::Grap
 const ops::KernelCatalogue& catalogue_of(const StepOptions& options);
 // A file's; without one compiler::example_profile(). Throws as parse_profile does, IoError where it cannot be read.
 compiler::MachineProfile read_profile(const std::string& path);
+// The profile's name in quotation marks, and whether the machine was busy when it was measured.
+std::string machines_text(const compiler::MachineProfile& profile);
 
 }  // namespace tessera::tools

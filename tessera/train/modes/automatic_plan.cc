@@ -75,20 +75,22 @@ compiler::MachineProfile measure_briefly(cluster::Context& context) {
   const auto link = session::link_of(context.speed(), context.size());
   compiler::MachineProfile profile{
       .name = "measured when training began", .ranks_per_host = context.size(), .intra_host = link, .inter_host = link};
-  profile.flops_per_second[DType::kF32] = session::measure_matmul(context, DType::kF32, 384).per_second();
-  profile.convolution_flops_per_second[DType::kF32] =
-      session::measure_convolution(context, DType::kF32, 4).per_second();
-  profile.vector_flops_per_second[DType::kF32] = session::measure_functions(context, DType::kF32).per_second();
+  session::RunTimer timer(context);
+  profile.flops_per_second[DType::kF32] = session::measure_matmul(timer, DType::kF32, 384).per_second();
+  profile.convolution_flops_per_second[DType::kF32] = session::measure_convolution(timer, DType::kF32, 4).per_second();
+  profile.vector_flops_per_second[DType::kF32] = session::measure_functions(timer, DType::kF32).per_second();
   constexpr int64_t kMemory = 64 << 20;
   constexpr std::array<int64_t, 2> kCaches = {8 << 20, 1 << 20};
-  profile.memory_bytes_per_second = session::measure_memory(context, kMemory).per_second();
-  profile.cached_bytes_per_second = session::measure_caches(context, profile.memory_bytes_per_second, kCaches);
-  profile.kernel_overhead_seconds = 1 / session::measure_kernels(context, 200).per_second();
-  constexpr std::array<int64_t, 3> kChannels = {4, 16, 64};
-  constexpr std::array<int64_t, 2> kPixels = {64, 2048};
+  constexpr std::array<int64_t, 3> kPieces = {4, 32, 256};
+  profile.memory_bytes_per_second = session::measure_memory(timer, kMemory).per_second();
+  profile.cached_bytes_per_second = session::measure_caches(timer, profile.memory_bytes_per_second, kCaches);
+  profile.copied_bytes_per_second = session::measure_copies(timer, kPieces);
+  profile.kernel_overhead_seconds = 1 / session::measure_kernels(timer, 200).per_second();
   profile.convolution_shares = session::measure_convolution_shares(
-      context, profile.convolution_flops_per_second[DType::kF32], profile.kernel_overhead_seconds, kChannels, kPixels);
-  profile.communication_load = session::measure_communication_load(context);
+      timer, profile.convolution_flops_per_second[DType::kF32], profile.kernel_overhead_seconds,
+      {.in_channels = {3, 16, 64}, .out_channels = {16, 64}, .pixels = {64, 1024}});
+  profile.communication_load = session::measure_communication_load(timer);
+  profile.disturbed_share = timer.disturbed_share();
   return profile;
 }
 

@@ -1,0 +1,155 @@
+// Claims about measuring the machine, on a clock that the runs themselves move.
+#include "tessera/session/machine_speed.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tessera/testing/run_ranks.h"
+
+namespace tessera::session {
+namespace {
+
+using testing::ElementsAre;
+using testing::Key;
+
+// A rank whose time moves when it is told.
+class Rank : public cluster::Context {
+ public:
+  explicit Rank(cluster::Context& context) : context_(context) {}
+  int rank() const override { return context_.rank(); }
+  int size() const override { return context_.size(); }
+  int local_rank() const override { return context_.local_rank(); }
+  int local_size() const override { return context_.local_size(); }
+  std::string transport() const override { return context_.transport(); }
+  int num_compute_threads() const override { return 1; }
+  comm::Communicator* create_group(const std::string& name, const std::vector<int>& ranks) override {
+    return context_.create_group(name, ranks);
+  }
+  void destroy_group(const std::string& name) override { context_.destroy_group(name); }
+  comm::Communicator& group(const std::string& name) override { return context_.group(name); }
+  bool has_group(const std::string& name) const override { return context_.has_group(name); }
+  const comm::GroupSpeed& speed() override { return context_.speed(); }
+  std::shared_ptr<void> reserve_shared_memory(size_t size_bytes) override {
+    return context_.reserve_shared_memory(size_bytes);
+  }
+  void abort(const std::string& message) override { context_.abort(message); }
+  Clock& clock() override { return clock_; }
+
+ private:
+  cluster::Context& context_;
+  FakeClock clock_;
+};
+
+struct Run {
+  int64_t ms = 0;
+  bool is_disturbed = false;
+};
+
+// What a timer makes of these runs, the last of them again and again.
+struct Measuring {
+  Measuring(cluster::Context& context, std::vector<Run> runs)
+      : rank(context), timer(rank, [this] { return preemptions; }), runs(std::move(runs)) {}
+
+  double fastest_seconds(int num_runs) {
+    return timer.fastest_seconds(
+        [&] {
+          const Run& run = runs[std::min(num_made, runs.size() - 1)];
+          ++num_made;
+          rank.clock().sleep_ms(run.ms);
+          if (run.is_disturbed) ++preemptions;
+        },
+        num_runs);
+  }
+
+  Rank rank;
+  int64_t preemptions = 0;
+  RunTimer timer;
+  std::vector<Run> runs;
+  size_t num_made = 0;
+};
+
+TEST(RunTimer, TakesTheFastestRunButTheFirst) {
+  const auto alone = cluster::single_context(1);
+  Measuring measuring(*alone, {{1}, {7}, {5}, {6}});
+  EXPECT_DOUBLE_EQ(measuring.fastest_seconds(3), 0.005);
+  EXPECT_EQ(measuring.num_made, 4U);
+  EXPECT_EQ(measuring.timer.disturbed_share(), 0);
+}
+
+TEST(RunTimer, RepeatsWhatOthersDisturbedAndLeavesItOut) {
+  const auto alone = cluster::single_context(1);
+  Measuring measuring(*alone, {{1}, {3, true}, {7}, {4, true}, {5}, {6}});
+  EXPECT_DOUBLE_EQ(measuring.fastest_seconds(3), 0.005);
+  EXPECT_EQ(measuring.num_made, 6U);
+  EXPECT_EQ(measuring.timer.num_disturbed(), 0);
+}
+
+TEST(RunTimer, SaysWhereEveryRunWasDisturbed) {
+  const auto alone = cluster::single_context(1);
+  Measuring measuring(*alone, {{1, true}, {9, true}, {8, true}, {9, true}});
+  EXPECT_DOUBLE_EQ(measuring.fastest_seconds(2), 0.008);
+  EXPECT_EQ(measuring.timer.num_disturbed(), 1);
+  // Another measurement on the same machine, now quiet.
+  measuring.runs = {{5}};
+  EXPECT_DOUBLE_EQ(measuring.fastest_seconds(2), 0.005);
+  EXPECT_EQ(measuring.timer.num_measured(), 2);
+  EXPECT_DOUBLE_EQ(measuring.timer.disturbed_share(), 0.5);
+}
+
+TEST(RunTimer, WaitsForAQuietMomentNoLongerThanHalfASecond) {
+  const auto alone = cluster::single_context(1);
+  Measuring measuring(*alone, {{100, true}});
+  EXPECT_DOUBLE_EQ(measuring.fastest_seconds(2), 0.1);
+  EXPECT_EQ(measuring.num_made, 7U);
+}
+
+TEST(RunTimer, RunsWhatTakesLongOnce) {
+  const auto alone = cluster::single_context(1);
+  Measuring measuring(*alone, {{600}});
+  EXPECT_DOUBLE_EQ(measuring.fastest_seconds(5), 0.6);
+  EXPECT_EQ(measuring.num_made, 1U);
+}
+
+TEST(RunTimer, AllRanksHaveTheTimeOfTheSlowestAndNoticeWhatDisturbedOne) {
+  run_ranks(2, [](cluster::Context& context) {
+    const bool is_second = context.rank() == 1;
+    Measuring measuring(context, {{1}, {is_second ? 8 : 2}, {is_second ? 3 : 2, is_second}, {4}});
+    EXPECT_DOUBLE_EQ(measuring.fastest_seconds(2), 0.004);
+    EXPECT_EQ(measuring.num_made, 4U);
+    Measuring busy(context, {{1}, {2, is_second}});
+    busy.fastest_seconds(2);
+    EXPECT_EQ(busy.timer.num_disturbed(), 1);
+  });
+}
+
+TEST(MeasureConvolutionShares, MeasuresEachKindAtEachSize) {
+  const auto alone = cluster::single_context(1);
+  RunTimer timer(*alone);
+  const auto shares =
+      measure_convolution_shares(timer, 1e9, 0, {.in_channels = {3, 8}, .out_channels = {8}, .pixels = {64, 128}});
+  EXPECT_THAT(shares.by_kind,
+              ElementsAre(Key("conv2d"), Key("conv2d 1x1"), Key("conv2d 1x1 strided"), Key("conv2d strided"),
+                          Key("conv2d_grad_input"), Key("conv2d_grad_input 1x1"), Key("conv2d_grad_input 1x1 strided"),
+                          Key("conv2d_grad_input strided"), Key("conv2d_grad_weight"), Key("conv2d_grad_weight 1x1"),
+                          Key("conv2d_grad_weight 1x1 strided"), Key("conv2d_grad_weight strided")));
+  for (const auto& [kind, row] : shares.by_kind) {
+    ASSERT_EQ(row.size(), 4U) << kind;
+    for (const double share : row) EXPECT_GT(share, 0) << kind;
+  }
+  EXPECT_EQ(timer.num_measured(), 48);
+}
+
+TEST(MeasureCopies, LongerPiecesAreNotSlower) {
+  const auto alone = cluster::single_context(1);
+  RunTimer timer(*alone);
+  const std::vector<int64_t> pieces = {4, 64, 1024};
+  const auto speeds = measure_copies(timer, pieces);
+  EXPECT_THAT(speeds, ElementsAre(Key(4), Key(64), Key(1024)));
+  EXPECT_LE(speeds.at(4), speeds.at(64));
+  EXPECT_LE(speeds.at(64), speeds.at(1024));
+}
+
+}  // namespace
+}  // namespace tessera::session
