@@ -185,9 +185,7 @@ PlannedStages StagePlanner::simulate(const Base& base, int num_stages, int micro
                         .cuts = cuts};
   planned.cells = cell_stages(base.places, cuts);
   auto staged = stage(base.inside, planned.ranks_per_stage, micro_batches, num_stages, planned.cells);
-  auto stages = graphs(micro_batches).stages;
-  stages.num_stages = num_stages;
-  planned.simulated = simulate_stages(staged, stages, profile_,
+  planned.simulated = simulate_stages(staged, profile_,
                                       {.micro_batches = micro_batches,
                                        .schedule = options_.schedule,
                                        .memory_limit_bytes = options_.memory_limit_bytes,

@@ -10,6 +10,7 @@
 #include "tessera/compiler/simulate.h"
 #include "tessera/compiler/stages/cut_places.h"
 #include "tessera/compiler/stages/make_programs.h"
+#include "tessera/compiler/stages/update_rounds.h"
 #include "tessera/ops/kernel_catalogue.h"
 
 namespace tessera::compiler {
@@ -21,9 +22,8 @@ int64_t nanoseconds(double seconds) { return std::max<int64_t>(1, std::llround(s
 
 class StageSimulator {
  public:
-  StageSimulator(StagedPlan& plan, const StageOptions& stages, const MachineProfile& profile,
-                 const StageSimulationOptions& options)
-      : plan_(plan), stages_(stages), profile_(profile), options_(options) {}
+  StageSimulator(StagedPlan& plan, const MachineProfile& profile, const StageSimulationOptions& options)
+      : plan_(plan), profile_(profile), options_(options) {}
 
   SimulatedStages run() {
     if (options_.micro_batches < plan_.num_stages()) {
@@ -54,9 +54,9 @@ class StageSimulator {
   }
 
   void place(bool split) {
-    auto stages = stages_;
-    stages.split_backward = split;
-    plan_.placement = place_on_stages(plan_.micro.graph, stages);
+    auto options = plan_.options;
+    options.split_backward = split;
+    plan_.placement = place_on_stages(plan_.micro.graph, options);
   }
 
   SimulatedStages with_backward(bool split) {
@@ -82,7 +82,8 @@ class StageSimulator {
   SimulatedStage simulate_stage(int stage) {
     const auto ranks = plan_.ranks_of(stage);
     auto cut = cut_stage(plan_.micro.graph, plan_.micro.plan, plan_.placement, stage, ranks);
-    const auto update = cut_outputs(plan_.update.graph, plan_.update.plan, update_outputs(plan_, stage), ranks);
+    const auto update =
+        cut_update(plan_.update.graph, plan_.update.plan, plan_.rounds, stage, update_outputs(plan_, stage), ranks);
     SimulatedStage result;
     ir::PersistentLayout persistent;
     ir::PersistentLayout slot;
@@ -95,7 +96,7 @@ class StageSimulator {
       }
     };
     for (const auto& phase : cut.phases) add_inputs(phase.part);
-    add_inputs(update);
+    for (const auto& round : update) add_inputs(round);
     result.persistent_bytes = persistent.bytes;
     result.slot_bytes = slot.bytes;
     const auto seconds = [&](const PlannedPart& part) {
@@ -112,7 +113,7 @@ class StageSimulator {
        : phase.kind == PhaseKind::kBackward ? result.backward_seconds
                                             : result.weight_gradient_seconds) = seconds(phase.part);
     }
-    result.update_seconds = seconds(update);
+    for (const auto& round : update) result.update_seconds += seconds(round);
     return result;
   }
 
@@ -187,7 +188,6 @@ class StageSimulator {
   }
 
   StagedPlan& plan_;
-  const StageOptions& stages_;
   const MachineProfile& profile_;
   const StageSimulationOptions& options_;
 };
@@ -200,9 +200,9 @@ int64_t SimulatedStages::memory_bytes() const {
   return most;
 }
 
-SimulatedStages simulate_stages(StagedPlan& plan, const StageOptions& stages, const MachineProfile& profile,
+SimulatedStages simulate_stages(StagedPlan& plan, const MachineProfile& profile,
                                 const StageSimulationOptions& options) {
-  return StageSimulator(plan, stages, profile, options).run();
+  return StageSimulator(plan, profile, options).run();
 }
 
 }  // namespace tessera::compiler

@@ -60,7 +60,6 @@ struct SimulatedStages {
 // Leaves the plan with the placement that the schedule needs. The kernels are those of no machine in particular. Throws
 // InvalidArgument for a stage that does not fit into the memory limit with one micro-batch, naming what it takes, for
 // fewer micro-batches than stages, and as find_schedule() does; DeadlineOver where there is no time.
-SimulatedStages simulate_stages(StagedPlan& plan, const StageOptions& stages, const MachineProfile& profile,
-                                const StageSimulationOptions& options);
+SimulatedStages simulate_stages(StagedPlan& plan, const MachineProfile& profile, const StageSimulationOptions& options);
 
 }  // namespace tessera::compiler
