@@ -157,13 +157,25 @@ void HeldParameters::take() {
 }
 
 void HeldParameters::invalidate() {
-  for (auto& held : parameters_) {
-    stale_.insert(held.parameter);
-    changed_.insert(held.parameter);
-    held.version = ++held.known->version;
-    become_holder(*held.known);
-  }
+  for (auto& held : parameters_) invalidate(held);
   holds_all_ = true;
+}
+
+void HeldParameters::invalidate(Held& held) {
+  stale_.insert(held.parameter);
+  changed_.insert(held.parameter);
+  held.version = ++held.known->version;
+  become_holder(*held.known);
+}
+
+void HeldParameters::renew(const std::set<std::string>& names) {
+  std::vector<nn::Parameter*> renewed;
+  for (auto& held : parameters_) {
+    if (!names.contains(name_of(*held.parameter))) continue;
+    invalidate(held);
+    renewed.push_back(held.parameter);
+  }
+  fetch_split(renewed);
 }
 
 void HeldParameters::fetch(nn::Parameter& parameter) {
@@ -192,7 +204,13 @@ void HeldParameters::set_whole(nn::Parameter& parameter, const Tensor& value) {
 }
 
 void HeldParameters::fetch_split() {
-  for (const auto& [parameter, one, version] : parameters_) {
+  std::vector<nn::Parameter*> all;
+  for (const auto& held : parameters_) all.push_back(held.parameter);
+  fetch_split(all);
+}
+
+void HeldParameters::fetch_split(const std::vector<nn::Parameter*>& parameters) {
+  for (nn::Parameter* parameter : parameters) {
     // States stay where they are until someone asks for them: whole they may be more than a rank can hold.
     if (parameter->kind == ir::InputKind::kState) continue;
     if (std::as_const(model_).session().is_split(name_of(*parameter))) fetch(*parameter);

@@ -47,6 +47,8 @@ class HeldParameters {
   void take();
   // The model's values have changed.
   void invalidate();
+  // Those of these names have. What is split of them is fetched, while all ranks are here to give their pieces.
+  void renew(const std::set<std::string>& names);
   // Fetches what is split, while all ranks are here to give their pieces.
   void fetch_split();
   void fetch(nn::Parameter& parameter);
@@ -75,6 +77,9 @@ class HeldParameters {
   };
   train::Model& model_;
   std::vector<Held> parameters_;
+  void invalidate(Held& held);
+  void fetch_split(const std::vector<nn::Parameter*>& parameters);
+
   std::map<const nn::Parameter*, std::string> names_;
   bool holds_all_ = false;
   bool shows_slices_;

@@ -224,6 +224,14 @@ class PythonModel {
     const nb::gil_scoped_release release;
     return with_unowned_cells(*model_, [&] { return model_->train_step(views, global_rows); });
   }
+  Tensor predict(const std::vector<Tensor>& inputs) {
+    take();
+    return renewing([&] { return model_->predict(inputs); });
+  }
+  std::vector<train::Decoded> translate(const Tensor& rows, const train::TranslateOptions& options) {
+    take();
+    return renewing([&] { return train::translate(*model_, rows, options); });
+  }
   void changed() { held_->invalidate(); }
   // The newest values of its parameters, and what has been changed of its cells.
   void take() {
@@ -241,14 +249,23 @@ class PythonModel {
       Observers& observers;
     } shown(*observers_, std::move(objects), model_->evaluates_own_rows());
     take();
-    const nb::gil_scoped_release release;
-    auto results = with_unowned_cells(
-        *model_, [&] { return model_->eval(dataset, {.num_workers = num_workers, .before_batch = raise_signals}); });
+    auto results =
+        renewing([&] { return model_->eval(dataset, {.num_workers = num_workers, .before_batch = raise_signals}); });
     results.erase(observers_->name());
     return results;
   }
 
  private:
+  // Calls f without the GIL. What it has the network assign, Python's parameters have then.
+  template <typename F>
+  auto renewing(const F& f) -> decltype(f()) {
+    auto result = [&] {
+      const nb::gil_scoped_release release;
+      return with_unowned_cells(*model_, f);
+    }();
+    held_->renew(model_->take_assigned());
+    return result;
+  }
   // A script that is started on ranks and does not say how they share the work.
   void warn_if_alone_among_ranks() const {
     if (train::needs_ranks(model_->options().parallel_mode)) return;
@@ -621,8 +638,7 @@ metrics: objects of one's own, whose update(output, label, loss) is called after
       [](PythonModel& self, const nb::args& inputs) {
         std::vector<Tensor> tensors;
         for (const nb::handle item : inputs) tensors.push_back(to_tensor(item));
-        const nb::gil_scoped_release release;
-        return with_unowned_cells(self.as_it_is(), [&] { return self.model().predict(tensors); });
+        return self.predict(tensors);
       },
       "inputs"_a, "The network's result for these inputs.");
   model.def(
@@ -631,8 +647,7 @@ metrics: objects of one's own, whose update(output, label, loss) is called after
          int64_t batch_size, int32_t begin, int32_t end, int32_t padding) {
         const Tensor rows = to_tensor(sources);
         const train::TranslateOptions options{{beam_size, max_length, begin, end, padding, length_penalty}, batch_size};
-        const nb::gil_scoped_release release;
-        return with_unowned_cells(self.as_it_is(), [&] { return train::translate(self.model(), rows, options); });
+        return self.translate(rows, options);
       },
       "sources"_a, "max_length"_a, "beam_size"_a = 4, "length_penalty"_a = 0.6, "batch_size"_a = 32,
       "begin"_a = data::Vocabulary::kBegin, "end"_a = data::Vocabulary::kEnd, "padding"_a = data::Vocabulary::kPadding,

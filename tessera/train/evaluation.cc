@@ -40,7 +40,7 @@ std::map<std::string, double> evaluate(ModelCore& core, CompiledSteps& steps, Wh
     }
     batches.next_into(place.written);
     place.distribute();
-    core.values->set_changed();  // of states that each batch changes
+    core.values->set_assigned(executable.compiled().logical);
     try {
       executable.run("column");
     } catch (const executor::InvalidIndex& error) {

@@ -65,7 +65,7 @@ Tensor Model::predict(const std::vector<Tensor>& inputs) {
   auto& executable = parts_->steps.prediction(specs);
   if (parts_->core.mode->predicts_together()) parts_->core.values->compare_new();
   for (size_t i = 0; i < inputs.size(); ++i) copy_elements(inputs[i].view(), executable.input(specs[i].name));
-  parts_->core.values->set_changed();
+  parts_->core.values->set_assigned(executable.compiled().logical);
   executable.run();
   return Tensor::copy_of(executable.output("output"));
 }
@@ -117,6 +117,7 @@ session::Session& Model::session() {
 const session::Session& Model::session() const { return parts_->core.session(); }
 const std::vector<std::string>& Model::names() const { return session().names(); }
 Tensor Model::value(const std::string& name) { return parts_->core.session().value(name); }
+std::set<std::string> Model::take_assigned() { return parts_->core.values->take_assigned(); }
 void Model::set_value(const std::string& name, const Tensor& value) {
   session().set_value(name, value);
   parts_->core.values->set_by_hand();

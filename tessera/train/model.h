@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,8 @@ class Model {
   // Values by name: parameters, then states. value() is collective where values are split.
   const std::vector<std::string>& names() const;
   Tensor value(const std::string& name);
+  // The names of the values that predictions and evaluations have assigned since this was asked last.
+  std::set<std::string> take_assigned();
   // Gives the value to this rank alone. Ranks that then train, evaluate or, in hybrid parallel, predict with values
   // that differ hear of it.
   void set_value(const std::string& name, const Tensor& value);

@@ -698,6 +698,36 @@ def scaled_model(network):
     return model, rows, tessera.Tensor(x)
 
 
+class Counts(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.calls = tessera.Parameter(0.0, requires_grad=False)
+
+    def construct(self, x):
+        self.calls = self.calls + 1.0
+        return x * 2.0
+
+
+def test_a_parameter_that_a_prediction_assigns_is_seen():
+    network = Counts()
+    model = tessera.Model(network)
+    for calls in (1, 2, 3):
+        model.predict(np.ones((2, 3), np.float32))
+        assert network.calls.value().item() == calls
+
+
+def test_a_parameter_that_an_evaluation_assigns_is_seen():
+    class Ignores:
+        def update(self, output, label, loss):
+            pass
+
+    network = Counts()
+    model = tessera.Model(network)
+    x = np.ones((8, 3), np.float32)
+    model.eval(tessera.data.tensors({"x": x, "y": x}).batch(2), metrics=[Ignores()])
+    assert network.calls.value().item() == 4
+
+
 def test_a_changed_attribute_counts_in_all_that_was_compiled():
     network = Scaled()
     model, rows, x = scaled_model(network)

@@ -142,6 +142,14 @@ void ModelValues::broadcast() {
   }
 }
 
+void ModelValues::set_assigned(const ir::Graph& graph) {
+  for (const auto& output : graph.outputs()) {
+    if (!session_.holds(output.name)) continue;
+    assigned_.insert(output.name);
+    set_changed();
+  }
+}
+
 void ModelValues::compare_new() {
   if (!mode_.is_shared()) return;
   // One rank alone may have set values: all compare.

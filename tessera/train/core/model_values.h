@@ -6,6 +6,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/cluster/ranks/context.h"
@@ -35,6 +36,10 @@ class ModelValues {
   // Whether nobody has trained, set or loaded any since.
   bool are_initial() const { return are_initial_; }
   void set_changed() { are_initial_ = false; }
+  // What a prediction or an evaluation of this graph assigns has changed.
+  void set_assigned(const ir::Graph& graph);
+  // The names of what set_assigned() was told of since this was asked last.
+  std::set<std::string> take_assigned() { return std::exchange(assigned_, {}); }
   // This rank's were set by hand.
   void set_by_hand() {
     set_changed();
@@ -66,6 +71,7 @@ class ModelValues {
   session::Session session_;
   std::vector<nn::Parameter> states_;
   std::set<std::string> own_;  // the names of values that differ between ranks by intention
+  std::set<std::string> assigned_;
   bool are_initial_ = false;
   bool is_compared_ = false;
   bool has_new_ = false;  // set by hand since they were compared
