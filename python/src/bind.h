@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,6 +20,24 @@ struct Path {
   std::string bytes;
 };
 std::vector<Path> to_paths(const std::vector<std::string>& paths);
+
+// A seed as Python passes it: any int. One that is none says so where it is used.
+class Seed {
+ public:
+  Seed() = default;
+  explicit Seed(uint64_t value) : value_(value) {}
+  // Takes Python's int; false where it is none.
+  bool take(nb::handle source) noexcept;
+  // Throws InvalidArgument for an int that is not from 0 to 2**64 - 1.
+  operator uint64_t() const;  // NOLINT(google-explicit-constructor)
+
+ private:
+  uint64_t value_ = 0;
+  std::string refused_;  // as Python writes it
+};
+
+// set_seed()'s where none is given.
+inline uint64_t or_global(const std::optional<Seed>& seed) { return seed ? uint64_t{*seed} : global_seed(); }
 
 void bind_errors(nb::module_& m);
 void bind_tensor(nb::module_& m);
@@ -70,5 +89,15 @@ struct nanobind::detail::type_caster<tessera::python::Path> {
   }
   static handle from_cpp(const tessera::python::Path& path, rv_policy, cleanup_list*) noexcept {
     return PyUnicode_DecodeFSDefaultAndSize(path.bytes.data(), static_cast<Py_ssize_t>(path.bytes.size()));
+  }
+};
+
+template <>
+struct nanobind::detail::type_caster<tessera::python::Seed> {
+  NB_TYPE_CASTER(tessera::python::Seed, const_name("int"))
+
+  bool from_python(handle source, uint8_t, cleanup_list*) noexcept { return value.take(source); }
+  static handle from_cpp(const tessera::python::Seed& seed, rv_policy, cleanup_list*) {
+    return PyLong_FromUnsignedLongLong(seed);
   }
 };

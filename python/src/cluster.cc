@@ -67,7 +67,7 @@ The end of the process does it by itself: an exception, and an exit code other t
 a disk takes: the waiting ranks are told that this one is alive. work must not communicate. Where it raises on any rank, nobody goes
 on: that rank raises its own error, the others IoError with its number, what_fails ("cannot save") and its words.)");
   m.def(
-      "set_seed", [](uint64_t seed) { global_seed() = seed; }, "seed"_a,
+      "set_seed", [](Seed seed) { global_seed() = seed; }, "seed"_a,
       "Of what is drawn from here on: initial values, dropout, augmentation, order of samples.");
   m.def("get_seed", [] { return global_seed(); });
 }

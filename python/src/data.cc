@@ -55,12 +55,12 @@ std::vector<data::Column> columns_of(nb::handle sample, const std::vector<std::s
 }
 
 data::SourceOptions source_options(int64_t num_samples, bool shuffle, int64_t num_shards, int64_t shard_id,
-                                   std::optional<uint64_t> seed) {
-  return {num_samples, shuffle, num_shards, shard_id, seed.value_or(global_seed())};
+                                   std::optional<Seed> seed) {
+  return {num_samples, shuffle, num_shards, shard_id, or_global(seed)};
 }
 
 data::Dataset generator(const nb::object& source, const std::vector<std::string>& names, int64_t num_samples,
-                        bool shuffle, int64_t num_shards, int64_t shard_id, std::optional<uint64_t> seed) {
+                        bool shuffle, int64_t num_shards, int64_t shard_id, std::optional<Seed> seed) {
   const auto size = static_cast<int64_t>(nb::len(source));
   if (size < 1) throw InvalidArgument("generator: the source has no samples");
   const auto columns = columns_of(source[0], names);
@@ -75,7 +75,7 @@ data::Dataset generator(const nb::object& source, const std::vector<std::string>
 }
 
 data::Dataset stream(const nb::object& open, const std::vector<std::string>& names, int64_t size, int64_t num_samples,
-                     std::optional<uint64_t> seed) {
+                     std::optional<Seed> seed) {
   const nb::object first = nb::module_::import_("builtins").attr("next")(nb::iter(open()), nb::none());
   if (first.is_none()) throw InvalidArgument("stream: there are no samples");
   const auto columns = columns_of(first, names);
@@ -331,13 +331,13 @@ A data set describes the global batch: training gives each rank its rows. One wi
   m.def(
       "cifar10",
       [](const Path& directory, const std::string& usage, bool shuffle, int64_t num_samples, int64_t num_shards,
-         int64_t shard_id, std::optional<uint64_t> seed) {
+         int64_t shard_id, std::optional<Seed> seed) {
         return data::cifar10(directory.bytes, {.usage = usage,
                                                .num_samples = num_samples,
                                                .shuffle = shuffle,
                                                .num_shards = num_shards,
                                                .shard_id = shard_id,
-                                               .seed = seed.value_or(global_seed())});
+                                               .seed = or_global(seed)});
       },
       "directory"_a, "usage"_a = "", "shuffle"_a = true, "num_samples"_a = 0, "num_shards"_a = 1, "shard_id"_a = 0,
       "seed"_a = nb::none(),
@@ -345,13 +345,13 @@ A data set describes the global batch: training gives each rank its rows. One wi
   m.def(
       "mnist",
       [](const Path& directory, const std::string& usage, bool shuffle, int64_t num_samples, int64_t num_shards,
-         int64_t shard_id, std::optional<uint64_t> seed) {
+         int64_t shard_id, std::optional<Seed> seed) {
         return data::mnist(directory.bytes, {.usage = usage,
                                              .num_samples = num_samples,
                                              .shuffle = shuffle,
                                              .num_shards = num_shards,
                                              .shard_id = shard_id,
-                                             .seed = seed.value_or(global_seed())});
+                                             .seed = or_global(seed)});
       },
       "directory"_a, "usage"_a = "", "shuffle"_a = true, "num_samples"_a = 0, "num_shards"_a = 1, "shard_id"_a = 0,
       "seed"_a = nb::none(),
@@ -359,14 +359,14 @@ A data set describes the global batch: training gives each rank its rows. One wi
   m.def(
       "image_folder",
       [](const Path& directory, const std::vector<std::string>& extensions, const nb::dict& class_indexing,
-         bool shuffle, int64_t num_samples, int64_t num_shards, int64_t shard_id, std::optional<uint64_t> seed) {
+         bool shuffle, int64_t num_samples, int64_t num_shards, int64_t shard_id, std::optional<Seed> seed) {
         return data::image_folder(directory.bytes, {.extensions = extensions,
                                                     .class_indexing = to_classes(class_indexing),
                                                     .num_samples = num_samples,
                                                     .shuffle = shuffle,
                                                     .num_shards = num_shards,
                                                     .shard_id = shard_id,
-                                                    .seed = seed.value_or(global_seed())});
+                                                    .seed = or_global(seed)});
       },
       "directory"_a, "extensions"_a = nb::make_tuple(), "class_indexing"_a = nb::dict(), "shuffle"_a = true,
       "num_samples"_a = 0, "num_shards"_a = 1, "shard_id"_a = 0, "seed"_a = nb::none(),
@@ -386,7 +386,7 @@ extensions: of the files that count, as they are written; (): all files. class_i
       "directory"_a, "{folder: label}: what image_folder() gives them.");
   m.def(
       "write_synthetic_cifar10",
-      [](const Path& directory, int64_t train_records, int64_t test_records, uint64_t seed) {
+      [](const Path& directory, int64_t train_records, int64_t test_records, Seed seed) {
         data::write_synthetic_cifar10(FileSystem::local(), directory.bytes,
                                       {.train_records = train_records, .test_records = test_records, .seed = seed});
       },
@@ -401,7 +401,7 @@ extensions: of the files that count, as they are written; (): all files. class_i
         "them.");
   m.def(
       "tensors",
-      [](nb::dict columns, bool shuffle, int64_t num_shards, int64_t shard_id, std::optional<uint64_t> seed) {
+      [](nb::dict columns, bool shuffle, int64_t num_shards, int64_t shard_id, std::optional<Seed> seed) {
         std::vector<data::NamedTensor> named;
         for (const auto& [name, value] : columns) named.push_back({nb::cast<std::string>(name), to_tensor(value)});
         return data::tensors(std::move(named), source_options(0, shuffle, num_shards, shard_id, seed));

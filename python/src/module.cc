@@ -42,6 +42,33 @@ std::vector<Path> to_paths(const std::vector<std::string>& paths) {
   return made;
 }
 
+bool Seed::take(nb::handle source) noexcept {
+  if (!PyIndex_Check(source.ptr())) return false;
+  try {
+    const auto number = nb::steal(PyNumber_Index(source.ptr()));
+    if (number.is_valid()) value_ = PyLong_AsUnsignedLongLong(number.ptr());
+    if (PyErr_Occurred() == nullptr) return true;
+    const bool is_too_large = PyErr_ExceptionMatches(PyExc_OverflowError) != 0;
+    PyErr_Clear();
+    if (!is_too_large) return false;
+    refused_ = "more digits than Python writes";
+    const auto text = nb::steal(PyObject_Str(number.ptr()));
+    if (text.is_valid()) {
+      refused_ = nb::cast<std::string>(text);
+    } else {
+      PyErr_Clear();
+    }
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+Seed::operator uint64_t() const {
+  if (refused_.empty()) return value_;
+  throw InvalidArgument("seed: must be from 0 to 2**64 - 1, got {}", refused_);
+}
+
 void bind_errors(nb::module_& m) {
   // Handlers are tried from the last one on: the general one comes first.
   nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {

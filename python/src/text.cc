@@ -100,7 +100,7 @@ void bind_pairs(nb::module_& m) {
       "path"_a, "pairs"_a, "Writes what read_sentence_pairs() reads.");
   m.def(
       "write_synthetic_translation",
-      [](const Path& directory, int64_t train_pairs, int64_t test_pairs, uint64_t seed) {
+      [](const Path& directory, int64_t train_pairs, int64_t test_pairs, Seed seed) {
         data::write_synthetic_translation(FileSystem::local(), directory.bytes, {train_pairs, test_pairs, seed});
       },
       "directory"_a, "train_pairs"_a = 4000, "test_pairs"_a = 200, "seed"_a = 0,
@@ -113,7 +113,7 @@ void bind_translation(nb::module_& m) {
       "translation",
       [](const Pairs& pairs, const data::Vocabulary& source, const data::Vocabulary& target, int64_t source_length,
          int64_t target_length, const std::string& form, bool cut_long, bool shuffle, int64_t num_samples,
-         int64_t num_shards, int64_t shard_id, std::optional<uint64_t> seed) {
+         int64_t num_shards, int64_t shard_id, std::optional<Seed> seed) {
         return data::translation(from_python(pairs), source, target,
                                  {.source_length = source_length,
                                   .target_length = target_length,
@@ -123,7 +123,7 @@ void bind_translation(nb::module_& m) {
                                   .shuffle = shuffle,
                                   .num_shards = num_shards,
                                   .shard_id = shard_id,
-                                  .seed = seed.value_or(global_seed())});
+                                  .seed = or_global(seed)});
       },
       "pairs"_a, "source"_a, "target"_a, "source_length"_a, "target_length"_a, "form"_a = "whole", "cut_long"_a = false,
       "shuffle"_a = true, "num_samples"_a = 0, "num_shards"_a = 1, "shard_id"_a = 0, "seed"_a = nb::none(),

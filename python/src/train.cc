@@ -542,7 +542,7 @@ is trained.)",
   model.def(
       "__init__",
       [](nb::handle self, nn::Cell& network, nn::Cell* loss, nn::Optimizer* optimizer,
-         const std::vector<std::string>& metrics, const std::string& parallel_mode, std::optional<uint64_t> seed,
+         const std::vector<std::string>& metrics, const std::string& parallel_mode, std::optional<Seed> seed,
          int64_t accumulation, bool full_batch, const mesh::Strategy& dataset_strategy, bool propagation,
          const std::string& strategy_save, const std::string& strategy_load, const std::string& group_save,
          bool parallel_optimizer, int64_t threshold, int shard_size, bool gradients_mean, bool broadcast,
@@ -565,7 +565,7 @@ is trained.)",
                                     .gradients_mean = gradients_mean,
                                     .parameter_broadcast = broadcast,
                                     .batch_norm_statistics = statistics(batch_norm),
-                                    .seed = seed.value_or(global_seed()),
+                                    .seed = or_global(seed),
                                     .job_name = job_name};
         PrecisionArguments{precision, amp_level, keep_batchnorm_fp32, loss_scale}.give_to(options);
         options.session.memory_limit_bytes = to_bytes(memory_limit, "memory_limit");

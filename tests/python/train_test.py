@@ -728,6 +728,14 @@ def test_a_parameter_that_an_evaluation_assigns_is_seen():
     assert network.calls.value().item() == 4
 
 
+@pytest.mark.parametrize("seed, said", [(-1, "-1"), (2**64, "18446744073709551616"), (10**6000, "more digits than Python writes")], ids=["negative", "wide", "huge"])
+def test_a_seed_out_of_range_is_named(seed, said):
+    for call in (lambda: tessera.Model(nn.Dense(2, 2), seed=seed), lambda: tessera.set_seed(seed),
+                 lambda: tessera.data.tensors({"x": np.ones((2, 2), np.float32)}, seed=seed)):
+        with pytest.raises(tessera.InvalidArgument, match=re.escape(f"seed: must be from 0 to 2**64 - 1, got {said}")):
+            call()
+
+
 def test_a_changed_attribute_counts_in_all_that_was_compiled():
     network = Scaled()
     model, rows, x = scaled_model(network)
