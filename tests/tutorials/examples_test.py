@@ -141,7 +141,15 @@ def test_a_transformer_learns_the_made_up_language(tmp_path, language):
 
 def test_transformer_in_python(tmp_path):
     out, _ = job.run(by_tessera(2, *job.python(1, PYTHON / "transformer_wmt14" / "train.py", "--epochs", 1, "--train_pairs", 300, "--test_pairs", 5)), tmp_path)
-    assert re.search(r"BLEU [\d.]+\n", out) and len(re.findall("epoch 1/1: loss", out)) == 1
+    assert re.search(r"5 test sentences: BLEU [\d.]+\n", out) and len(re.findall("epoch 1/1: loss", out)) == 1
+
+
+@pytest.mark.parametrize("with_test", [False, True])
+def test_transformer_in_python_says_what_its_bleu_is_of(tmp_path, language, with_test):
+    script = PYTHON / "transformer_wmt14" / "train.py"
+    files = texts(language, "train", *(["test"] if with_test else []))
+    out, _ = job.run(job.python(1, script, *files, "--epochs", 1, "--test_pairs", 5), tmp_path)
+    assert re.search(r"5 test sentences: BLEU" if with_test else "5 sentences that it was trained on: BLEU", out)
 
 
 @pytest.mark.parametrize("text", ["made up", "WMT14"])

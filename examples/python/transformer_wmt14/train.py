@@ -3,7 +3,8 @@
     python train.py --source newstest2014-fren-ref.en.sgm --target newstest2014-fren-ref.fr.sgm
     tessera run -n 4 python train.py ...
 
-Without --source it makes up a language, learns it, and says how well: BLEU.
+Without --source it makes up a language, learns it, and says how well: BLEU. With --source it says how well it translates what
+--test_source names, else what it has learnt by heart.
 """
 import argparse
 import tempfile
@@ -38,22 +39,26 @@ class Translator(nn.Cell):
 
 
 def read_pairs(arguments):
-    """Pairs to train on, and pairs to be scored with."""
+    """Pairs to train on, pairs to be scored with, and what these are."""
     if arguments.source:
         pairs = tessera.data.read_segment_pairs(arguments.source, arguments.target)
-        return pairs, pairs[:arguments.test_pairs]
+        if arguments.test_source:
+            return pairs, tessera.data.read_segment_pairs(arguments.test_source, arguments.test_target)[:arguments.test_pairs], "test sentences"
+        return pairs, pairs[:arguments.test_pairs], "sentences that it was trained on"
     with tempfile.TemporaryDirectory() as folder:
         tessera.data.write_synthetic_translation(folder, arguments.train_pairs, arguments.test_pairs)
-        return tuple(tessera.data.read_segment_pairs(Path(folder) / f"{name}.source.sgm", Path(folder) / f"{name}.target.sgm")
-                     for name in ("train", "test"))
+        return *(tessera.data.read_segment_pairs(Path(folder) / f"{name}.source.sgm", Path(folder) / f"{name}.target.sgm")
+                 for name in ("train", "test")), "test sentences"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--source", help="segment file of sentences to train on")
     parser.add_argument("--target", help="segment file of their translations")
+    parser.add_argument("--test_source", help="segment file of sentences to be translated at the end")
+    parser.add_argument("--test_target", help="segment file of what they should become: gives BLEU")
     parser.add_argument("--train_pairs", type=int, default=4000, help="of the made-up language")
-    parser.add_argument("--test_pairs", type=int, default=200)
+    parser.add_argument("--test_pairs", type=int, default=200, help="of them at most")
     parser.add_argument("--length", type=int, default=16, help="tokens of a sentence")
     parser.add_argument("--hidden_size", type=int, default=64)
     parser.add_argument("--layers", type=int, default=1)
@@ -64,8 +69,10 @@ def main():
     parser.add_argument("--parallel_mode", default="data_parallel")
     parser.add_argument("--beam_size", type=int, default=4)
     arguments = parser.parse_args()
+    if (arguments.test_source is None) != (arguments.test_target is None):
+        parser.error("--test_source and --test_target go together")
 
-    pairs, test = read_pairs(arguments)
+    pairs, test, scored = read_pairs(arguments)
     source = Vocabulary.build([sentence for sentence, _ in pairs])
     target = Vocabulary.build([sentence for _, sentence in pairs])
     rows = tessera.data.translation(pairs, source, target, arguments.length, arguments.length, seed=1)
@@ -81,7 +88,7 @@ def main():
     translations = [target.sentence(decoded.tokens) for decoded in found]
     if tessera.cluster.rank() == 0:
         print(f"{test[0][0]} -> {translations[0]}")
-        print(tessera.data.bleu(translations, [[sentence] for _, sentence in test]))
+        print(f"{len(test)} {scored}:", tessera.data.bleu(translations, [[sentence] for _, sentence in test]))
 
 
 if __name__ == "__main__":
