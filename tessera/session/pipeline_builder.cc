@@ -1,6 +1,7 @@
 // How a rank compiles its stage of a pipeline: phases as graphs of their own, over one layout of persistent values,
 // accumulators and slots.
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "tessera/base/error.h"
@@ -80,6 +81,9 @@ class PipelineBuilder {
     auto rounds = compiler::cut_update(plan_.update.graph, plan_.update.plan, plan_.rounds, stage_,
                                        update_outputs(plan_, stage_), ranks);
     for (auto& round : rounds) phases_.push_back({PhaseKind::kUpdate, std::move(round)});
+    if (plan_.options.gathered.empty()) return;
+    gather_at_ = phases_.size();
+    phases_.push_back({PhaseKind::kUpdate, cut_gather(plan_, stage_)});
   }
 
   Type local_type(const Type& type, const mesh::Layout& layout) const {
@@ -91,10 +95,13 @@ class PipelineBuilder {
     layout_ = session_.layout_;
     std::set<std::string> in_slot;
     for (const auto& value : slot_) in_slot.insert(value.name);
+    std::set<std::string> gathered;
+    for (const auto& name : plan_.options.gathered) gathered.insert(compiler::gathered_name(name));
     for (const auto& phase : phases_) {
       for (const auto& input : phase.part.graph.inputs()) {
         if (layout_.offsets.contains(input.name) || in_slot.contains(input.name)) continue;
         layout_.add(input.name, local_type(phase.part.graph.type(input.value), phase.part.plan.layout(input.value)));
+        if (gathered.contains(input.name)) continue;
         if (phase.kind != PhaseKind::kUpdate || plan_.options.accumulators.contains(input.name)) {
           cleared_.push_back(input.name);
         }
@@ -136,6 +143,10 @@ class PipelineBuilder {
       auto& part = compiled[i];
       if (plan_.ranks_per_stage() > 1) compare_collectives(context_, part.local);
       ++session_.num_compiled_;
+      if (i == gather_at_) {
+        parts_.gather = session_.make_executor(part.schedule);
+        continue;
+      }
       if (phases_[i].kind == PhaseKind::kUpdate) {
         parts_.rounds.push_back({.executor = session_.make_executor(part.schedule)});
         continue;
@@ -303,6 +314,7 @@ class PipelineBuilder {
   std::vector<compiler::SlotValue> slot_;
   ir::PersistentLayout layout_;
   std::vector<std::string> cleared_;
+  std::optional<size_t> gather_at_;  // in phases_
   int64_t slot_begin_ = 0;
   int64_t slot_bytes_ = 0;
 };

@@ -96,6 +96,7 @@ std::vector<TensorView> PipelinedStep::updated() const {
 void PipelinedStep::set_profiling(bool on) {
   for (auto& [key, executor] : parts_.phases) executor->set_profiling(on);
   for (auto& round : parts_.rounds) round.executor->set_profiling(on);
+  if (parts_.gather) parts_.gather->set_profiling(on);
 }
 
 bool PipelinedStep::may_skip() const {
@@ -185,6 +186,7 @@ void PipelinedStep::begin() {
   for (size_t i = 0; i < parts_.forward_states.size(); ++i) {
     copy_elements(parts_.forward_states[i], parts_.kept_states[i].view());
   }
+  if (parts_.gather) parts_.gather->run();
 }
 
 void PipelinedStep::run_items(const std::string& input_noun) {

@@ -25,6 +25,7 @@ namespace tessera::session {
 struct PipelineParts {
   ir::Program program;
   std::vector<ir::Program> all_programs;
+  std::unique_ptr<executor::Executor> gather;  // makes parameters whole that lie in shards; null: there are none
   // By phase and slot.
   std::map<std::pair<pipeline::PhaseKind, int>, std::unique_ptr<executor::Executor>> phases;
   std::map<pipeline::PhaseKind, compiler::Compiled> compiled;  // what the phases are made of

@@ -113,5 +113,55 @@ TEST(PipelinePlan, OfNinetySixLayersHasOneGraphForAllMicroBatches) {
   }
 }
 
+int64_t count_gathers(PlannedPart part, int rank) {
+  Compiled compiled;
+  compiled.logical = std::move(part.graph);
+  compiled.plan = std::move(part.plan);
+  compile_rank(compiled, rank, layout_of(compiled, rank), ops::FakeKernelCatalogue());
+  int64_t count = 0;
+  for (ir::NodeId n = 0; n < compiled.local.num_nodes(); ++n) count += compiled.local.node(n).op == "all_gather";
+  return count;
+}
+
+TEST(PipelinePlan, GathersOptimizerShardsOnceAStep) {
+  struct Network : nn::Cell {
+    Network() {
+      first.set_stage(0);
+      second.set_stage(1);
+    }
+    nn::Dense& first = child<nn::Dense>("first", 8, 8);
+    nn::Dense& second = child<nn::Dense>("second", 8, 8);
+    using Cell::construct;
+    ir::Value construct(ir::Value x) override { return second(ops::tanh(first(x))); }
+  };
+  Network network;
+  nn::MSELoss loss;
+  nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+  const std::vector<session::InputSpec> inputs = {{"x", {DType::kF32, {4, 8}}}, {"y", {DType::kF32, {4, 8}}}};
+  const auto micro = session::trace_train_step(network, &loss, optimizer, inputs, {.training = true},
+                                               {.part = session::StepPart::kAccumulate});
+  const auto update = session::trace_update(network, &loss, optimizer, {.training = true});
+  StageOptions stages{.num_stages = 2};
+  CompileOptions options;
+  options.plan.batch_by_default = true;
+  const auto trainable = network.trainable_parameters();
+  const auto accumulators = nn::gradient_accumulators(trainable);
+  for (size_t i = 0; i < trainable.size(); ++i) {
+    stages.accumulators[accumulators[i].full_name()] = trainable[i]->full_name();
+    options.plan.partial_states.insert(accumulators[i].full_name());
+    options.plan.optimizer_shards.insert(trainable[i]->full_name());
+  }
+  const auto plan = plan_stages(micro, &update, mesh::Mesh({{"data", 2}}), {}, stages, options);
+  const int stage = 1;
+  const int rank = plan.ranks_of(stage)[0];
+  const auto parts = cut_stage(plan.micro.graph, plan.micro.plan, plan.placement, stage, plan.ranks_of(stage));
+  for (const auto& phase : parts.phases) {
+    EXPECT_EQ(count_gathers(phase.part, rank), 0) << pipeline::to_string(phase.kind);
+    EXPECT_EQ(phase.part.graph.find_input("second.weight"), nullptr);
+  }
+  EXPECT_GE(count_gathers(cut_gather(plan, stage), rank), 1);
+  EXPECT_FALSE(plan.layouts().at("second.weight").sharding.is_replicated());
+}
+
 }  // namespace
 }  // namespace tessera::compiler

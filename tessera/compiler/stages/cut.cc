@@ -150,7 +150,12 @@ class StageCutter {
     // One name for all stages: their ranks compare what they communicate in it.
     PartBuilder builder(graph_, plan_, ranks_, pipeline::to_string(phase.kind));
     for (const auto& input : graph_.inputs()) {
-      if (phase.direct.contains(input.value)) builder.add_input(input.value, input.kind, input.name);
+      if (!phase.direct.contains(input.value)) continue;
+      if (placement_.gathered.contains(input.name)) {
+        builder.add_input(input.value, ir::InputKind::kState, gathered_name(input.name));
+      } else {
+        builder.add_input(input.value, input.kind, input.name);
+      }
     }
     for (const size_t i : phase.outputs) {
       const ir::Input* input = graph_.find_input(graph_.outputs()[i].name);

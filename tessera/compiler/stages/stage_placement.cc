@@ -26,6 +26,7 @@ class Placer {
       : graph_(graph), options_(options), num_nodes_(static_cast<size_t>(graph.num_nodes())) {
     result_.num_stages = options.num_stages;
     result_.split_backward = options.split_backward;
+    result_.gathered = options.gathered;
     result_.nodes.assign(num_nodes_, ir::kNone);
     result_.phases.assign(num_nodes_, PhaseKind::kForward);
     result_.is_constant.assign(num_nodes_, false);
@@ -271,6 +272,8 @@ class Placer {
 }  // namespace
 
 StagePlacement place_on_stages(const Graph& graph, const StageOptions& options) { return Placer(graph, options).run(); }
+
+std::string gathered_name(const std::string& parameter) { return "whole." + parameter; }
 
 std::vector<StageMessage> stage_messages(const Graph& graph, const StagePlacement& placement) {
   std::map<std::pair<ValueId, int>, StageMessage> found;

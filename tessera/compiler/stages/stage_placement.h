@@ -27,6 +27,8 @@ struct StageOptions {
   std::set<std::string> common_states = {};
   // Whether what the gradient of a stage's input does not need is a phase of its own.
   bool split_backward = false;
+  // Parameters that are read as gathered_name() has them: of what lies in shards a stage makes the whole once a step.
+  std::set<std::string> gathered = {};
   // Whether a stage without parameters is refused.
   bool require_parameters = true;
 };
@@ -40,6 +42,7 @@ struct StagePlacement {
   std::map<std::string, int> values;        // parameters and states: the stage, or kEveryStage
   // Parameters that several stages read, with all of them in order; `values` has the first.
   std::map<std::string, std::vector<int>> shared = {};
+  std::set<std::string> gathered = {};  // StageOptions::gathered
 
   int stage_of(ir::NodeId n) const { return nodes[static_cast<size_t>(n)]; }
   pipeline::PhaseKind phase_of(ir::NodeId n) const { return phases[static_cast<size_t>(n)]; }
@@ -53,6 +56,9 @@ struct StagePlacement {
 // Throws InvalidArgument naming cell, stage and the way out: a stage that is out of range, one that reads from a later
 // one, one without parameters, and a state that several stages read.
 StagePlacement place_on_stages(const ir::Graph& graph, const StageOptions& options);
+
+// The state of a step that holds what the phases read of such a parameter: "whole.fc.weight".
+std::string gathered_name(const std::string& parameter);
 
 // A value that one stage makes and another one reads.
 struct StageMessage {

@@ -75,7 +75,9 @@ ShardingHints update_hints(const StagedPlan& plan, const mesh::Mesh& mesh, Shard
     hints[input.name] = {mesh, mesh::Sharding::replicated(plan.update.graph.type(input.value).shape.ndim())};
   }
   for (const auto& input : plan.micro.graph.inputs()) {
-    if (input.kind != ir::InputKind::kInput) hints[input.name] = plan.micro.plan.layout(input.value);
+    if (input.kind == ir::InputKind::kInput) continue;
+    const bool is_gathered = plan.options.gathered.contains(input.name);
+    hints[input.name] = (is_gathered ? plan.with_shards.plan : plan.micro.plan).layout(input.value);
   }
   return hints;
 }
@@ -93,6 +95,7 @@ ShardingHints StagedPlan::layouts() const {
   const auto add = [&](const PlannedPart& part) {
     for (const auto& input : part.graph.inputs()) {
       if (input.kind == ir::InputKind::kInput || options.accumulators.contains(input.name)) continue;
+      if (&part == &micro && options.gathered.contains(input.name)) continue;
       const int stage = values.at(input.name);
       if (stage == kEveryStage) continue;
       auto layout = part.plan.layout(input.value);
@@ -126,6 +129,39 @@ void share_parameters(StagedPlan& plan, StageOptions& options, bool trains) {
   plan.placement = place_on_stages(graph, options);
 }
 
+// The plan of a micro-batch. Optimizer shards are gathered once a step, and their gradients scattered once:
+// micro-batches see whole parameters.
+void plan_micro(StagedPlan& plan, const mesh::Mesh& mesh, const ShardingHints& hints, const PlanOptions& options) {
+  const Graph& micro = plan.micro.graph;
+  const auto& shards = options.optimizer_shards;
+  plan.micro.plan = propagate(micro, mesh, hints, options);
+  if (shards.empty()) return;
+  plan.with_shards = plan.micro;
+  ShardingHints whole_hints = hints;
+  PlanOptions whole = options;
+  for (const auto& parameter : shards) whole_hints.erase(parameter);
+  whole.optimizer_shards.clear();
+  plan.micro.plan = propagate(micro, mesh, whole_hints, whole);
+
+  Graph graph("gather");
+  ShardingHints layouts;
+  std::map<std::string, ir::Value> gathered;
+  for (const auto& input : micro.inputs()) {
+    const auto shard = plan.with_shards.plan.layout(input.value);
+    if (!shards.contains(input.name) || shard == plan.micro.plan.layout(input.value)) continue;
+    layouts[input.name] = shard;
+    layouts[gathered_name(input.name)] = plan.micro.plan.layout(input.value);
+    gathered[input.name] = graph.add_input(input.kind, input.name, micro.type(input.value));
+  }
+  for (const auto& [name, shard] : gathered) {
+    graph.add_input(ir::InputKind::kState, gathered_name(name), shard.type());
+    graph.add_output(gathered_name(name), shard);
+    plan.options.gathered.insert(name);
+  }
+  plan.gather.plan = propagate(graph, mesh, layouts);
+  plan.gather.graph = std::move(graph);
+}
+
 void plan_update(StagedPlan& plan, const Graph& update, const mesh::Mesh& mesh, const ShardingHints& hints,
                  PlanOptions options) {
   plan.update.graph = simplify(sum_accumulators(update, plan.options));
@@ -156,7 +192,13 @@ StagedPlan plan_stages(const Graph& micro, const Graph* update, const mesh::Mesh
   }
   PlanOptions micro_options = plan_options;
   micro_options.whole_sums = leaving_values(result.micro.graph, result.placement);
-  result.micro.plan = propagate(result.micro.graph, mesh, hints, micro_options);
+  // An evaluation gathers where it reads.
+  if (update != nullptr) {
+    plan_micro(result, mesh, hints, micro_options);
+    finest.gathered = result.placement.gathered = result.options.gathered;
+  } else {
+    result.micro.plan = propagate(result.micro.graph, mesh, hints, micro_options);
+  }
   complete(result.micro.plan, micro_options.whole_sums);
   const int num_nodes = result.micro.graph.num_nodes();
   recompute_blocks(result.micro.graph, result.micro.plan, options.partition);
@@ -188,6 +230,20 @@ mesh::Layout without_stages(const mesh::Layout& layout, int ranks_per_stage) {
   }
   for (auto& partial : sharding.partial) --partial.axis;
   return {mesh::Mesh(std::move(axes), {ranks.begin(), ranks.begin() + ranks_per_stage}), std::move(sharding)};
+}
+
+PlannedPart cut_gather(const StagedPlan& plan, int stage) {
+  const Graph& graph = plan.gather.graph;
+  PartBuilder builder(graph, plan.gather.plan, plan.ranks_of(stage), graph.name());
+  for (size_t i = 0; i < graph.outputs().size(); ++i) {
+    const auto& output = graph.outputs()[i];
+    const ir::Input& parameter = graph.inputs()[static_cast<size_t>(graph.info(output.value).index)];
+    if (plan.values.at(parameter.name) != stage) continue;
+    builder.add_input(output.value, parameter.kind, parameter.name);
+    builder.add_input(graph.find_input(output.name)->value, ir::InputKind::kState, output.name);
+    builder.add_output(output.name, output.value, plan.gather.plan.outputs[i]);
+  }
+  return builder.finish();
 }
 
 std::vector<std::string> update_outputs(const StagedPlan& plan, int stage) {

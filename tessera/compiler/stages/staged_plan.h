@@ -17,6 +17,10 @@ struct StagedPlan {
   // The graph of one micro-batch, and its plan on the ranks 0 to n-1 of any stage.
   PlannedPart micro;
   StagePlacement placement;
+  // Parameters that lie in optimizer shards, made whole for the phases; no inputs where there are none.
+  PlannedPart gather;
+  // As the micro-batch would be planned if it gathered them: what is recorded of the strategies.
+  PlannedPart with_shards;
   // What the stages were made with, and the accumulators of the parameters that several stages have.
   StageOptions options = {};
   // From accumulators to the optimizer; no nodes where nothing is trained.
@@ -36,6 +40,9 @@ struct StagedPlan {
 // place_on_stages(), place_update() and propagate() do.
 StagedPlan plan_stages(const ir::Graph& micro, const ir::Graph* update, const mesh::Mesh& mesh,
                        const ShardingHints& hints, const StageOptions& stages, const CompileOptions& options);
+
+// The parameters of this stage that lie in shards, made whole.
+PlannedPart cut_gather(const StagedPlan& plan, int stage);
 
 // The update's results that this stage makes: new values of its parameters and states, and of those of every stage.
 std::vector<std::string> update_outputs(const StagedPlan& plan, int stage);

@@ -238,7 +238,8 @@ class Pipeline final : public OneGraph {
     for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
       if (staged.placement.stage_of(n) == stage) nodes.insert(strategy_node_name(graph, n));
     }
-    auto file = record_strategies(graph, staged.micro.plan);
+    const auto& recorded = staged.options.gathered.empty() ? staged.micro : staged.with_shards;
+    auto file = record_strategies(recorded.graph, recorded.plan);
     std::erase_if(file.strategies, [&](const auto& strategy) { return !nodes.contains(strategy.node); });
     for (auto& strategy : file.strategies) strategy.stage = stage;
     for (auto& layout : record_layouts(staged.update.graph, staged.update.plan)) {
