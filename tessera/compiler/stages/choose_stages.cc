@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
@@ -74,16 +75,18 @@ const StepGraphs& StagePlanner::graphs(int micro_batches) {
 }
 
 // What is found for the whole batch holds for its micro-batches: gradients are completed once a step in both.
-const std::vector<StagePlanner::Inside>& StagePlanner::insides(int ranks_per_stage) {
+const std::vector<StageSplit>& StagePlanner::insides(int ranks_per_stage) {
   const auto [it, is_new] = insides_.try_emplace(ranks_per_stage);
   auto& found = it->second;
   if (!is_new) return found;
-  found.push_back({ranks_per_stage == 1 ? "one rank" : "data parallel", nullptr});
+  found.push_back({ranks_per_stage == 1 ? "one rank" : "data parallel"});
   if (ranks_per_stage == 1 || !options_.searches_inside) return found;
+  if (options_.memory_limit_bytes > 0) {
+    found.push_back({.name = "data parallel, optimizer shards", .shards_parameters = true});
+  }
   auto searching = options_.search;
   searching.hints.clear();
-  // The network is on as many ranks as there are, so each has room for more of it than a stage's has.
-  searching.memory_limit_bytes = options_.memory_limit_bytes * (num_ranks_ / ranks_per_stage);
+  searching.memory_limit_bytes = 0;
   searching.timeout_seconds =
       std::isfinite(options_.deadline.seconds_left()) ? std::max(options_.deadline.seconds_left() / 4, 1e-3) : 0;
   try {
@@ -104,7 +107,7 @@ const std::vector<StagePlanner::Inside>& StagePlanner::insides(int ranks_per_sta
   return found;
 }
 
-StagedPlan StagePlanner::stage(const Inside& inside, int ranks_per_stage, int micro_batches, int num_stages,
+StagedPlan StagePlanner::stage(const StageSplit& inside, int ranks_per_stage, int micro_batches, int num_stages,
                                const CellStages& cells) {
   const auto& step = graphs(micro_batches);
   auto micro = step.micro;
@@ -124,6 +127,9 @@ StagedPlan StagePlanner::stage(const Inside& inside, int ranks_per_stage, int mi
       hints[input.name] = {mesh, sharding};
     }
     options.plan.batch_by_default = true;
+    if (inside.shards_parameters) {
+      for (const auto& [accumulator, parameter] : stages.accumulators) options.plan.optimizer_shards.insert(parameter);
+    }
     return plan_stages(micro, &step.update, mesh, hints, stages, options);
   }
   const auto choices = choices_for(simplify(micro), *inside.record);
@@ -167,7 +173,7 @@ std::vector<StagePlanner::Base> StagePlanner::bases(int num_stages, int micro_ba
   const int ranks = num_ranks_ / num_stages;
   const Link& link = slowest_link(profile_, ranks, num_stages);
   std::vector<Base> found;
-  for (const Inside& inside : insides(ranks)) {
+  for (const StageSplit& inside : insides(ranks)) {
     options_.deadline.throw_if_over();
     const auto plan = stage(inside, ranks, micro_batches, 1, {});
     found.push_back({inside, find_cut_places(plan, graphs(micro_batches).stages, num_stages, profile_, link)});
@@ -179,8 +185,7 @@ PlannedStages StagePlanner::simulate(const Base& base, int num_stages, int micro
   PlannedStages planned{.num_stages = num_stages,
                         .ranks_per_stage = num_ranks_ / num_stages,
                         .micro_batches = micro_batches,
-                        .inside = base.inside.name,
-                        .record = base.inside.record,
+                        .inside = base.inside,
                         .places = base.places,
                         .cuts = cuts};
   planned.cells = cell_stages(base.places, cuts);
@@ -220,23 +225,25 @@ PlannedStages StagePlanner::fitted(const Base& base, int num_stages, int micro_b
 
 PlannedStages StagePlanner::plan(int num_stages, int micro_batches) {
   std::optional<PlannedStages> best;
-  std::string fault;
+  std::vector<std::string> faults;
+  std::set<std::string> different;
   for (const Base& base : bases(num_stages, micro_batches)) {
     try {
       auto planned = fitted(base, num_stages, micro_batches);
       if (!best || planned.step_seconds() < best->step_seconds()) best = std::move(planned);
     } catch (const InvalidArgument& error) {
-      if (fault.empty()) fault = error.what();
+      different.insert(error.what());
+      faults.push_back(fmt::format("{} within a stage: {}", base.inside.name, error.what()));
     }
   }
-  if (!best) throw InvalidArgument(fault);
-  return std::move(*best);
+  if (best) return std::move(*best);
+  if (different.size() == 1) throw InvalidArgument(*different.begin());
+  throw InvalidArgument("there is no pipeline of {} stages:\n  {}", num_stages, fmt::join(faults, "\n  "));
 }
 
 std::optional<PlannedStages> StagePlanner::plan_with(const PlannedStages& planned, const StageCuts& cuts) {
   try {
-    return simulate({{planned.inside, planned.record}, planned.places}, planned.num_stages, planned.micro_batches,
-                    cuts);
+    return simulate({planned.inside, planned.places}, planned.num_stages, planned.micro_batches, cuts);
   } catch (const InvalidArgument&) {
     return std::nullopt;
   }

@@ -30,9 +30,16 @@ struct StageSearchOptions {
   int64_t memory_limit_bytes = 0;  // of a rank; 0: none
   // Whether the split within a stage is searched, too; else it is data parallel, with the strategies that there are.
   bool searches_inside = true;
-  // Within a stage; `memory_limit_bytes`, `hints` and the timeout are not looked at.
+  // Within a stage, whatever memory that takes; `memory_limit_bytes`, `hints` and the timeout are not looked at.
   SearchOptions search = {};
   Deadline deadline = {};
+};
+
+// A StageSplit says how a stage's ranks share its work.
+struct StageSplit {
+  std::string name;  // "data parallel", "data parallel, optimizer shards", "searched on [x=2, y=2]"
+  std::shared_ptr<const PlanRecord> record = nullptr;  // null for data parallel
+  bool shards_parameters = false;  // replicas share the rows of parameters, with their states and updates
 };
 
 // PlannedStages is a step in a pipeline.
@@ -40,8 +47,7 @@ struct PlannedStages {
   int num_stages = 1;
   int ranks_per_stage = 1;
   int micro_batches = 1;
-  std::string inside;  // how a stage's ranks share its work: "data parallel", "searched on [x=2, y=2]"
-  std::shared_ptr<const PlanRecord> record;  // of that; null for data parallel
+  StageSplit inside;
   CutPlaces places;
   StageCuts cuts;
   CellStages cells;
@@ -94,20 +100,15 @@ class StagePlanner {
   Search search();
 
  private:
-  // How the ranks of a stage may share its work.
-  struct Inside {
-    std::string name;
-    std::shared_ptr<const PlanRecord> record;
-  };
   // A step planned on the ranks of a stage, as one stage.
   struct Base {
-    Inside inside;
+    StageSplit inside;
     CutPlaces places;
   };
 
   const StepGraphs& graphs(int micro_batches);
-  const std::vector<Inside>& insides(int ranks_per_stage);
-  StagedPlan stage(const Inside& inside, int ranks_per_stage, int micro_batches, int num_stages,
+  const std::vector<StageSplit>& insides(int ranks_per_stage);
+  StagedPlan stage(const StageSplit& inside, int ranks_per_stage, int micro_batches, int num_stages,
                    const CellStages& cells);
   std::vector<Base> bases(int num_stages, int micro_batches);
   PlannedStages simulate(const Base& base, int num_stages, int micro_batches, const StageCuts& cuts);
@@ -122,7 +123,7 @@ class StagePlanner {
   const MachineProfile& profile_;
   const StageSearchOptions& options_;
   std::map<int, StepGraphs> graphs_;
-  std::map<int, std::vector<Inside>> insides_;
+  std::map<int, std::vector<StageSplit>> insides_;
 };
 
 }  // namespace tessera::compiler

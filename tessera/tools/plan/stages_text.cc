@@ -97,7 +97,7 @@ std::string title_of(const PlannedStages& planned, const StagesStep& step, const
                      plural(step.num_ranks, "rank"), plural(planned.num_stages, "stage"),
                      plural(planned.ranks_per_stage, "rank"), step.profile.name,
                      plural(planned.micro_batches, "micro-batch"), plural(step.rows / planned.micro_batches, "row"),
-                     planned.inside, planned.simulated.found.origin);
+                     planned.inside.name, planned.simulated.found.origin);
 }
 
 std::string stages_of(const StagesStep& step) {
@@ -139,8 +139,8 @@ std::string comparison_of(const StagesStep& step) {
     const auto& candidate = step.search.candidates[i];
     if (!candidate.planned) continue;
     const auto& planned = *candidate.planned;
-    row(fmt::format("{} stages, {} micro-batches, {}, {}", planned.num_stages, planned.micro_batches, planned.inside,
-                    planned.simulated.found.origin),
+    row(fmt::format("{} stages, {} micro-batches, {}, {}", planned.num_stages, planned.micro_batches,
+                    planned.inside.name, planned.simulated.found.origin),
         format_seconds(planned.step_seconds()), format_bytes(planned.simulated.memory_bytes()),
         step.taken && step.search.fastest == i);
   }
@@ -207,7 +207,7 @@ Json json_of(const PlannedStages& planned) {
   return {{"num_stages", planned.num_stages},
           {"ranks_per_stage", planned.ranks_per_stage},
           {"micro_batches", planned.micro_batches},
-          {"inside", planned.inside},
+          {"inside", planned.inside.name},
           {"schedule", found.origin},
           {"split_backward", planned.simulated.split_backward()},
           {"step_seconds", planned.step_seconds()},
@@ -244,7 +244,7 @@ std::string stages_json(const StagesStep& step, const std::string& model) {
     for (const auto& candidate : step.search.candidates) {
       Json entry = {{"num_stages", candidate.num_stages}, {"micro_batches", candidate.micro_batches}};
       if (candidate.planned) {
-        entry["inside"] = candidate.planned->inside;
+        entry["inside"] = candidate.planned->inside.name;
         entry["step_seconds"] = candidate.planned->step_seconds();
         entry["memory_bytes"] = candidate.planned->simulated.memory_bytes();
       }
