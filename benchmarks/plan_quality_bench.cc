@@ -348,7 +348,7 @@ void write(const Options& options, const std::vector<Candidate>& plans, const Qu
                              {"predicted_s", plan.predicted_seconds},
                              {"added_s", plan.added_seconds},
                              {"measured_s", plan.median_seconds},
-                     {"fastest_s", *std::min_element(plan.measured.begin(), plan.measured.end())}});
+                             {"fastest_s", *std::min_element(plan.measured.begin(), plan.measured.end())}});
   }
   FileSystem::local().write_atomically(options.out, json.dump(1) + "\n");
 }
