@@ -813,16 +813,22 @@ TEST(Calibrate, TheProfileOfThisMachineIsOneThatSimulateReads) {
 
 TEST(Plan, SaysOnceThatTheProfileIsOfABusyMachine) {
   const auto file = scratch("busy_profile");
-  auto profile = compiler::example_profile();
+  nlohmann::json profile = {{"name", "a busy host"},
+                            {"flops_per_second", {{"f32", 1e12}}},
+                            {"memory_bytes_per_second", 1e11},
+                            {"kernel_overhead_seconds", 1e-6},
+                            {"ranks_per_host", 2},
+                            {"intra_host", {{"bytes_per_second", 1e10}, {"latency_seconds", 1e-6}}},
+                            {"inter_host", {{"bytes_per_second", 1e9}, {"latency_seconds", 1e-5}}}};
   const auto plan = [&] {
-    FileSystem::local().write_atomically(file.string(), compiler::to_json(profile));
+    FileSystem::local().write_atomically(file.string(), profile.dump());
     return run_tool("plan mlp --devices 2 --quiet --profile " + file.string());
   };
   EXPECT_EQ(plan().find("took the cores"), std::string::npos);
-  profile.disturbed_share = 0.25;
+  profile["disturbed_share"] = 0.25;
   const auto text = plan();
   const std::string words =
-      "machines \"example\" (measured while others took the cores, in 25 % of the measurements: "
+      "machines \"a busy host\" (measured while others took the cores, in 25 % of the measurements: "
       "calibrate again)";
   ASSERT_NE(text.find(words), std::string::npos) << text;
   EXPECT_EQ(text.find("took the cores", text.find(words) + words.size()), std::string::npos) << text;
