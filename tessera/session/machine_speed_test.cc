@@ -30,11 +30,12 @@ class Rank : public cluster::Context {
   void destroy_group(const std::string& name) override { context_.destroy_group(name); }
   comm::Communicator& group(const std::string& name) override { return context_.group(name); }
   bool has_group(const std::string& name) const override { return context_.has_group(name); }
+  std::string new_group_name(const std::string& wanted) override { return context_.new_group_name(wanted); }
   const comm::GroupSpeed& speed() override { return context_.speed(); }
   std::shared_ptr<void> reserve_shared_memory(size_t size_bytes) override {
     return context_.reserve_shared_memory(size_bytes);
   }
-  void abort(const std::string& message) override { context_.abort(message); }
+  void abort(int /*origin*/, const std::string& message) override { context_.abort(message); }
   Clock& clock() override { return clock_; }
 
  private:
