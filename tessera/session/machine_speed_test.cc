@@ -106,6 +106,16 @@ TEST(RunTimer, WaitsForAQuietMomentNoLongerThanHalfASecond) {
   EXPECT_EQ(measuring.num_made, 7U);
 }
 
+TEST(RunTimer, DoesNotWaitForAMachineThatStaysBusy) {
+  const auto alone = cluster::single_context(1);
+  Measuring measuring(*alone, {{1, true}});
+  for (int i = 0; i < 10; ++i) measuring.fastest_seconds(2);
+  measuring.num_made = 0;
+  measuring.fastest_seconds(2);
+  EXPECT_EQ(measuring.num_made, 3U);
+  EXPECT_EQ(measuring.timer.num_disturbed(), 11);
+}
+
 TEST(RunTimer, RunsWhatTakesLongOnce) {
   const auto alone = cluster::single_context(1);
   Measuring measuring(*alone, {{600}});

@@ -13,6 +13,8 @@ constexpr double kLeastSeconds = 1e-9;
 // So many times the runs that are wanted, and so many seconds, are spent on waiting for undisturbed ones.
 constexpr int kPatience = 6;
 constexpr double kPatienceSeconds = 0.5;
+// After so many measurements in vain the machine is busy: others are not waited for any more.
+constexpr int kBusy = 10;
 
 }  // namespace
 
@@ -34,7 +36,8 @@ double RunTimer::fastest_seconds(FunctionRef<void()> run, int num_runs, const st
   double best_disturbed = best;
   double spent = 0;
   int undisturbed = 0;
-  for (int i = 0; i <= kPatience * num_runs && undisturbed < num_runs; ++i) {
+  const int most = num_disturbed_ < kBusy ? kPatience * num_runs : num_runs;
+  for (int i = 0; i <= most && undisturbed < num_runs; ++i) {
     const Run once = time(run, prepare);
     const bool is_long = once.seconds > kTooLong;
     // The first run touches the memory; of what takes long it is near enough.

@@ -57,7 +57,7 @@ struct MachineProfile {
   // The speed of steps that read and write at most so many bytes, which stay in a cache. Falls as sizes rise.
   std::map<int64_t, double> cached_bytes_per_second = {};
   // Bytes that are read and written a second, in a cache, by copies of pieces that are so long on both sides, and apart
-  // from each other on one. The shortest are single elements: a copy to another order of dims.
+  // from each other on one. Of f32, 4 are single elements: another order of dims. 1: images that convolutions take so.
   std::map<int64_t, double> copied_bytes_per_second = {};
   double kernel_overhead_seconds = 0;  // what every step that computes or copies takes beside its work
   int ranks_per_host = 1;              // rank r is on host r / ranks_per_host

@@ -81,7 +81,7 @@ compiler::MachineProfile measure_briefly(cluster::Context& context) {
   profile.vector_flops_per_second[DType::kF32] = session::measure_functions(timer, DType::kF32).per_second();
   constexpr int64_t kMemory = 64 << 20;
   constexpr std::array<int64_t, 2> kCaches = {8 << 20, 1 << 20};
-  constexpr std::array<int64_t, 3> kPieces = {4, 32, 256};
+  constexpr std::array<int64_t, 4> kPieces = {1, 4, 32, 256};
   profile.memory_bytes_per_second = session::measure_memory(timer, kMemory).per_second();
   profile.cached_bytes_per_second = session::measure_caches(timer, profile.memory_bytes_per_second, kCaches);
   profile.copied_bytes_per_second = session::measure_copies(timer, kPieces);
