@@ -2,6 +2,7 @@
 // micro-batches.
 #include <gtest/gtest.h>
 
+#include "tessera/compiler/stages/choose_stages.h"
 #include "tessera/compiler/stages/make_programs.h"
 #include "tessera/nn/container.h"
 #include "tessera/nn/layers/linear.h"
@@ -161,6 +162,43 @@ TEST(PipelinePlan, GathersOptimizerShardsOnceAStep) {
   }
   EXPECT_GE(count_gathers(cut_gather(plan, stage), rank), 1);
   EXPECT_FALSE(plan.layouts().at("second.weight").sharding.is_replicated());
+}
+
+TEST(PipelinePlan, OfNinetySixLayersIsCutByItself) {
+  constexpr int kStages = 8;
+  constexpr int kMicroBatches = 64;
+  Gpt network(96, 1, nn::TransformerOpParallelConfig{.data_parallel = 8, .model_parallel = 8});
+  nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
+  nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+  const auto graphs_of = [&](int micro_batches) {
+    const std::vector<session::InputSpec> inputs = {{"ids", {DType::kI32, {8, kTokens}}},
+                                                    {"label", {DType::kI32, {8 * kTokens}}}};
+    StepGraphs graphs;
+    graphs.micro = session::trace_train_step(network, &loss, optimizer, inputs, {.training = true},
+                                             {.sens = 1.0 / micro_batches, .part = session::StepPart::kAccumulate});
+    graphs.update = session::trace_update(network, &loss, optimizer, {.training = true});
+    const auto trainable = network.trainable_parameters();
+    const auto accumulators = nn::gradient_accumulators(trainable);
+    for (size_t i = 0; i < trainable.size(); ++i) {
+      graphs.stages.accumulators[accumulators[i].full_name()] = trainable[i]->full_name();
+    }
+    return graphs;
+  };
+  const auto profile = example_profile();
+  const StageSearchOptions options{.schedule = "1f1b", .searches_inside = false};
+  const ir::Graph whole;
+  StagePlanner planner(whole, int64_t{8} * kMicroBatches, graphs_of, kStages * 64, profile, options);
+  const auto planned = planner.plan(kStages, kMicroBatches);
+  // Twelve layers a stage, give or take what words and head take.
+  for (int stage = 0; stage < kStages; ++stage) {
+    const int first = planned.begin_of(stage);
+    const int last = planned.end_of(stage);
+    const double seconds = stage_seconds(planned.places.problem, first, last);
+    EXPECT_GT(seconds, 0.7 * planned.cuts.longest_seconds) << stage;
+  }
+  EXPECT_GE(planned.step_seconds(), planned.simulated.bound_seconds());
+  EXPECT_LT(planned.simulated.found.bubble, 0.2);
+  EXPECT_EQ(planned.simulated.stages[0].slots, kStages + 1);
 }
 
 }  // namespace
