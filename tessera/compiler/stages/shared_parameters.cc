@@ -55,7 +55,7 @@ class GradientSplitter {
   Value apply(const Node& like, const std::vector<Value>& inputs, ValueId result) {
     graph_.set_origin({like.source, ir::kNone, {}, ir::kNone});
     const std::vector<Type> types = {graph_.type(result)};
-    const Value made = graph_.add_node(like.op, inputs, like.attributes, types)[0];
+    Value made = graph_.add_node(like.op, inputs, like.attributes, types)[0];
     graph_.set_origin({});
     return made;
   }
@@ -69,9 +69,9 @@ std::string accumulator_of_stage(const std::string& accumulator, int stage) {
   return fmt::format("{} of stage {}", accumulator, stage);
 }
 
-std::vector<SharedMessage> by_stages(std::map<std::pair<int, int>, std::vector<std::string>> found) {
+std::vector<SharedMessage> by_stages(const std::map<std::pair<int, int>, std::vector<std::string>>& found) {
   std::vector<SharedMessage> messages;
-  for (auto& [stages, values] : found) messages.push_back({std::move(values), stages.first, stages.second});
+  for (const auto& [stages, values] : found) messages.push_back({values, stages.first, stages.second});
   return messages;
 }
 
@@ -112,7 +112,7 @@ Graph repeat_casts(const Graph& graph, const StagePlacement& placement) {
 
 Graph split_accumulators(const Graph& graph, const StagePlacement& placement, StageOptions& options) {
   Graph result = graph;
-  const auto outputs = graph.outputs();
+  const auto& outputs = graph.outputs();
   result.clear_outputs();
   const auto accumulators = options.accumulators;
   GradientSplitter splitter(result, placement);
@@ -124,7 +124,7 @@ Graph split_accumulators(const Graph& graph, const StagePlacement& placement, St
       result.add_output(output.name, result.value(output.value));
       continue;
     }
-    const Node sum = graph.node(producer);
+    const Node& sum = graph.node(producer);
     const ValueId held = graph.find_input(output.name)->value;
     check(sum.op == "add" && sum.inputs[0] == held, "a gradient is added to its accumulator");
     const int owner = placement.shared.at(accumulator->second).front();
@@ -168,7 +168,7 @@ std::vector<SharedMessage> messages_of_sums(const StagePlacement& placement, con
   for (const auto& [accumulator, stage] : options.accumulator_stages) {
     found[{stage, placement.shared.at(options.accumulators.at(accumulator)).front()}].push_back(accumulator);
   }
-  return by_stages(std::move(found));
+  return by_stages(found);
 }
 
 std::vector<SharedMessage> messages_of_values(const StagePlacement& placement, const StageOptions& options) {
@@ -181,7 +181,7 @@ std::vector<SharedMessage> messages_of_values(const StagePlacement& placement, c
       if (stage != stages.front()) found[{stages.front(), stage}].push_back(parameter);
     }
   }
-  return by_stages(std::move(found));
+  return by_stages(found);
 }
 
 }  // namespace tessera::compiler
