@@ -84,6 +84,7 @@ class StageSimulator {
     auto cut = cut_stage(plan_.micro.graph, plan_.micro.plan, plan_.placement, stage, ranks);
     const auto update =
         cut_update(plan_.update.graph, plan_.update.plan, plan_.rounds, stage, update_outputs(plan_, stage), ranks);
+    const auto gather = cut_gather(plan_, stage);
     SimulatedStage result;
     ir::PersistentLayout persistent;
     ir::PersistentLayout slot;
@@ -97,6 +98,7 @@ class StageSimulator {
     };
     for (const auto& phase : cut.phases) add_inputs(phase.part);
     for (const auto& round : update) add_inputs(round);
+    add_inputs(gather);
     result.persistent_bytes = persistent.bytes;
     result.slot_bytes = slot.bytes;
     const auto seconds = [&](const PlannedPart& part) {
@@ -114,6 +116,7 @@ class StageSimulator {
                                             : result.weight_gradient_seconds) = seconds(phase.part);
     }
     for (const auto& round : update) result.update_seconds += seconds(round);
+    result.update_seconds += seconds(gather);  // once a step as well
     return result;
   }
 

@@ -69,15 +69,25 @@ std::string search_for_plan(cluster::Context& context, const ir::Graph& graph, c
   return json;
 }
 
+bool convolves(const ir::Graph& graph) {
+  for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
+    if (graph.node(n).op.starts_with("conv2d")) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
-compiler::MachineProfile measure_briefly(cluster::Context& context) {
+compiler::MachineProfile measure_briefly(cluster::Context& context, const ir::Graph& graph) {
   const auto link = session::link_of(context.speed(), context.size());
   compiler::MachineProfile profile{
       .name = "measured when training began", .ranks_per_host = context.size(), .intra_host = link, .inter_host = link};
   session::RunTimer timer(context);
   profile.flops_per_second[DType::kF32] = session::measure_matmul(timer, DType::kF32, 384).per_second();
-  profile.convolution_flops_per_second[DType::kF32] = session::measure_convolution(timer, DType::kF32, 4).per_second();
+  if (convolves(graph)) {
+    profile.convolution_flops_per_second[DType::kF32] =
+        session::measure_convolution(timer, DType::kF32, 4).per_second();
+  }
   profile.vector_flops_per_second[DType::kF32] = session::measure_functions(timer, DType::kF32).per_second();
   constexpr int64_t kMemory = 64 << 20;
   constexpr std::array<int64_t, 2> kCaches = {8 << 20, 1 << 20};
@@ -86,9 +96,11 @@ compiler::MachineProfile measure_briefly(cluster::Context& context) {
   profile.cached_bytes_per_second = session::measure_caches(timer, profile.memory_bytes_per_second, kCaches);
   profile.copied_bytes_per_second = session::measure_copies(timer, kPieces);
   profile.kernel_overhead_seconds = 1 / session::measure_kernels(timer, 200).per_second();
-  profile.convolution_shares = session::measure_convolution_shares(
-      timer, profile.convolution_flops_per_second[DType::kF32], profile.kernel_overhead_seconds,
-      {.in_channels = {3, 16, 64}, .out_channels = {16, 64}, .pixels = {64, 1024}});
+  if (convolves(graph)) {
+    profile.convolution_shares = session::measure_convolution_shares(
+        timer, profile.convolution_flops_per_second[DType::kF32], profile.kernel_overhead_seconds,
+        {.in_channels = {3, 16, 64}, .out_channels = {16, 64}, .pixels = {64, 1024}});
+  }
   profile.communication_load = session::measure_communication_load(timer);
   profile.disturbed_share = timer.disturbed_share();
   return profile;
@@ -97,8 +109,8 @@ compiler::MachineProfile measure_briefly(cluster::Context& context) {
 std::shared_ptr<const compiler::PlanRecord> plan_automatically(cluster::Context& context, const ir::Graph& graph,
                                                                const AutomaticPlanOptions& options) {
   const bool is_given = options.planner || !options.load_file.empty();
-  const auto profile =
-      options.profile || is_given ? options.profile.value_or(compiler::example_profile()) : measure_briefly(context);
+  const auto profile = options.profile || is_given ? options.profile.value_or(compiler::example_profile())
+                                                   : measure_briefly(context, graph);
   const ir::Graph simplified = compiler::simplify(graph);
   std::string json;
   std::string failure;
