@@ -196,7 +196,7 @@ def test_cells_of_two_stages_share_a_parameter(tmp_path, own_stage):
     stages, _ = run(f"OWN_STAGE = {own_stage}\n" + TIED, tmp_path, 2)
     assert numbers(stages, "losses") == pytest.approx(numbers(alone, "losses"), rel=1e-5)
     assert numbers(stages, "weights") == pytest.approx(numbers(alone, "weights"), rel=1e-4)
-    assert re.search("stage 0 .*embedding_table", stages) and re.search("stage 1 .*embedding_table", stages)
+    assert re.search(r"stage 0 head\.table$", stages, re.M) and re.search(r"stage 1 head\.table middle\.weight", stages)
 
 
 def test_what_does_not_fit_is_refused(fresh_context, monkeypatch):

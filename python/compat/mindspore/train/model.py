@@ -140,10 +140,12 @@ class Model:
         updated = {id(parameter) for parameter in self._optimizer.parameters}
         is_whole = all(id(parameter) in updated for cell in self._trained() for parameter in cell.trainable_parameters())
         try:
-            is_own = not is_whole and updated == {id(parameter) for parameter in self._network.infer_param_pipeline_stage()}
+            is_own = updated == {id(parameter) for parameter in self._network.infer_param_pipeline_stage()}
         except RuntimeError:
             is_own = False
-        if not all(tessera.ops.all_gather(tessera.Tensor([is_own], tessera.int64)).numpy()):
+        # One stage may share parameters with all others and so have all of them.
+        ranks = tessera.ops.all_gather(tessera.Tensor([[is_own, is_whole]], tessera.int64)).numpy()
+        if ranks[:, 1].all() or not ranks[:, 0].all():
             return False
         if not self._optimizer.takes_any_parameters:
             raise RuntimeError(f"For 'Model', {type(self._optimizer).__name__} has the parameters of this rank's stage, in groups or for a construct() "
