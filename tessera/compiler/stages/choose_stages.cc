@@ -176,7 +176,7 @@ std::vector<StagePlanner::Base> StagePlanner::bases(int num_stages, int micro_ba
   for (const StageSplit& inside : insides(ranks)) {
     options_.deadline.throw_if_over();
     const auto plan = stage(inside, ranks, micro_batches, 1, {});
-    found.push_back({inside, find_cut_places(plan, graphs(micro_batches).stages, num_stages, profile_, link)});
+    found.push_back({inside, find_cut_places(plan, num_stages, profile_, link)});
   }
   return found;
 }

@@ -19,10 +19,10 @@ bool is_named(const ir::Node& node) { return !node.source.empty() && node.source
 
 class PlaceFinder {
  public:
-  PlaceFinder(const StagedPlan& plan, const StageOptions& options, const MachineProfile& profile, const Link& link)
+  PlaceFinder(const StagedPlan& plan, const MachineProfile& profile, const Link& link)
       : graph_(plan.micro.graph),
         plan_(plan),
-        options_(options),
+        options_(plan.options),
         link_(link),
         costs_(cost_of_plan(plan.micro.graph, plan.micro.plan, profile)),
         pieces_(static_cast<size_t>(graph_.num_nodes()), kNoPiece) {
@@ -248,10 +248,9 @@ class PlaceFinder {
 
 }  // namespace
 
-CutPlaces find_cut_places(const StagedPlan& plan, const StageOptions& options, int num_stages,
-                          const MachineProfile& profile, const Link& link) {
+CutPlaces find_cut_places(const StagedPlan& plan, int num_stages, const MachineProfile& profile, const Link& link) {
   check_equal(plan.num_stages(), 1, "stages of a plan that is to be cut");
-  return PlaceFinder(plan, options, profile, link).run(num_stages);
+  return PlaceFinder(plan, profile, link).run(num_stages);
 }
 
 const Link& link_between(const MachineProfile& profile, int ranks_per_stage, int from, int to) {

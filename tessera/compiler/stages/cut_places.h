@@ -19,8 +19,7 @@ struct CutPlaces {
 // The places of a step that is planned as one stage, for `num_stages` of them. A place is where no cell has operators
 // on both sides; where these are too few, it is where one cell ends and another one begins, and cells around both are
 // cut. What the network itself computes goes with the cell that follows. `link`: between stages.
-CutPlaces find_cut_places(const StagedPlan& plan, const StageOptions& options, int num_stages,
-                          const MachineProfile& profile, const Link& link);
+CutPlaces find_cut_places(const StagedPlan& plan, int num_stages, const MachineProfile& profile, const Link& link);
 
 // The link from rank i of one stage to rank i of another, the slowest for all i, where each has so many ranks.
 const Link& link_between(const MachineProfile& profile, int ranks_per_stage, int from, int to);

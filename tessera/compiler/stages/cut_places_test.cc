@@ -79,7 +79,7 @@ CutPlaces places_for(int num_stages) {
   const auto update = complete(kUpdate);
   const auto plan = plan_stages(complete(kStep), &update, mesh::Mesh({{"data", 1}}), {}, options, {});
   const auto profile = example_profile();
-  return find_cut_places(plan, options, num_stages, profile, profile.intra_host);
+  return find_cut_places(plan, num_stages, profile, profile.intra_host);
 }
 
 TEST(CutPlaces, AreBetweenCellsNoneOfWhichIsCut) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "tessera/base/error.h"
@@ -64,10 +65,6 @@ class GradientSplitter {
   Graph& graph_;
   const StagePlacement& placement_;
 };
-
-std::string accumulator_of_stage(const std::string& accumulator, int stage) {
-  return fmt::format("{} of stage {}", accumulator, stage);
-}
 
 std::vector<SharedMessage> by_stages(const std::map<std::pair<int, int>, std::vector<std::string>>& found) {
   std::vector<SharedMessage> messages;
@@ -132,9 +129,9 @@ Graph split_accumulators(const Graph& graph, const StagePlacement& placement, St
     for (const auto& [stage, part] : splitter.parts_of(sum.inputs[1], owner)) {
       std::string name = output.name;
       if (stage != owner) {
-        name = accumulator_of_stage(output.name, stage);
+        name = fmt::format("{} of stage {}", output.name, stage);
         options.accumulators[name] = accumulator->second;
-        options.accumulator_stages[name] = stage;
+        options.other_accumulators[name] = {output.name, stage};
       }
       const Value own = result.add_input(ir::InputKind::kState, name, type);
       result.add_output(name, splitter.apply(sum, std::vector{own, part}, output.value));
@@ -143,15 +140,11 @@ Graph split_accumulators(const Graph& graph, const StagePlacement& placement, St
   return remove_dead_code(result);
 }
 
-std::string accumulator_of_owner(const std::string& accumulator, int stage) {
-  return accumulator.substr(0, accumulator.size() - accumulator_of_stage("", stage).size());
-}
-
 Graph sum_accumulators(const Graph& update, const StageOptions& options) {
   Rewriter rewriter(update);
   Graph& graph = rewriter.graph();
-  for (const auto& [name, stage] : options.accumulator_stages) {
-    const ir::Input* held = update.find_input(accumulator_of_owner(name, stage));
+  for (const auto& [name, other_stage] : options.other_accumulators) {
+    const ir::Input* held = update.find_input(other_stage.of_owner);
     if (held == nullptr) continue;
     const Value other = graph.add_input(ir::InputKind::kState, name, update.type(held->value));
     graph.set_origin({"accumulate", ir::kNone, {}, ir::kNone});
@@ -165,8 +158,8 @@ Graph sum_accumulators(const Graph& update, const StageOptions& options) {
 
 std::vector<SharedMessage> messages_of_sums(const StagePlacement& placement, const StageOptions& options) {
   std::map<std::pair<int, int>, std::vector<std::string>> found;
-  for (const auto& [accumulator, stage] : options.accumulator_stages) {
-    found[{stage, placement.shared.at(options.accumulators.at(accumulator)).front()}].push_back(accumulator);
+  for (const auto& [accumulator, other] : options.other_accumulators) {
+    found[{other.stage, placement.shared.at(options.accumulators.at(accumulator)).front()}].push_back(accumulator);
   }
   return by_stages(found);
 }

@@ -25,9 +25,6 @@ ir::Graph repeat_casts(const ir::Graph& graph, const StagePlacement& placement);
 // its own. `options` gets the new ones.
 ir::Graph split_accumulators(const ir::Graph& graph, const StagePlacement& placement, StageOptions& options);
 
-// The accumulator of a parameter's first stage, of that of another one.
-std::string accumulator_of_owner(const std::string& accumulator, int stage);
-
 // The graph of the update, in which what split_accumulators() has split is added up.
 ir::Graph sum_accumulators(const ir::Graph& update, const StageOptions& options);
 

@@ -186,9 +186,9 @@ class Placer {
     }
     for (const auto& [accumulator, parameter] : options_.accumulators) {
       if (graph_.find_input(accumulator) == nullptr) continue;
-      const auto own = options_.accumulator_stages.find(accumulator);
+      const auto own = options_.other_accumulators.find(accumulator);
       const auto at = result_.values.find(parameter);
-      result_.values[accumulator] = own != options_.accumulator_stages.end() ? own->second
+      result_.values[accumulator] = own != options_.other_accumulators.end() ? own->second.stage
                                     : at == result_.values.end()             ? 0
                                                                              : at->second;
     }

@@ -21,8 +21,14 @@ struct StageOptions {
   int num_stages = 1;
   // The accumulators of gradients, by name, with the parameters that they belong to.
   std::map<std::string, std::string> accumulators = {};
-  // Of a parameter that several stages read: the stages of its accumulators but the first.
-  std::map<std::string, int> accumulator_stages = {};
+  // The accumulators of a parameter that several stages read, by name: those of its stages but the first, which owns
+  // the parameter.
+  struct OtherAccumulator {
+    std::string of_owner;  // the owner's accumulator, by name
+    int stage = 0;
+    friend bool operator==(const OtherAccumulator&, const OtherAccumulator&) = default;
+  };
+  std::map<std::string, OtherAccumulator> other_accumulators = {};
   // States that all stages have and change alike: the number of the step of random operators.
   std::set<std::string> common_states = {};
   // Whether what the gradient of a stage's input does not need is a phase of its own.

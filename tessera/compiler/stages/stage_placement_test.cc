@@ -140,7 +140,9 @@ TEST(SharedParameters, HaveAnAccumulatorOnEachStage) {
   const auto graph = shared_weight(" stage 0", " stage 1");
   auto stages = options(2);
   const auto split = split_accumulators(graph, place_on_stages(graph, stages), stages);
-  EXPECT_EQ(stages.accumulator_stages, (std::map<std::string, int>{{"accu_grads.a.w of stage 1", 1}}));
+  EXPECT_EQ(
+      stages.other_accumulators,
+      (std::map<std::string, StageOptions::OtherAccumulator>{{"accu_grads.a.w of stage 1", {"accu_grads.a.w", 1}}}));
   const auto placed = place_on_stages(split, stages);
   EXPECT_EQ(placed.values.at("accu_grads.a.w"), 0);
   EXPECT_EQ(placed.values.at("accu_grads.a.w of stage 1"), 1);

@@ -185,10 +185,8 @@ StagedPlan plan_stages(const Graph& micro, const Graph* update, const mesh::Mesh
   result.options = finest;
   PlanOptions plan_options = options.plan;
   for (const auto& [parameter, at] : result.placement.shared) plan_options.optimizer_shards.erase(parameter);
-  for (const auto& [accumulator, stage] : finest.accumulator_stages) {
-    if (plan_options.partial_states.contains(accumulator_of_owner(accumulator, stage))) {
-      plan_options.partial_states.insert(accumulator);
-    }
+  for (const auto& [accumulator, other] : finest.other_accumulators) {
+    if (plan_options.partial_states.contains(other.of_owner)) plan_options.partial_states.insert(accumulator);
   }
   PlanOptions micro_options = plan_options;
   micro_options.whole_sums = leaving_values(result.micro.graph, result.placement);
@@ -210,7 +208,7 @@ StagedPlan plan_stages(const Graph& micro, const Graph* update, const mesh::Mesh
   if (options.verification != Verification::kNone) verify_plan_or_throw(result.micro.graph, result.micro.plan);
   result.values = result.placement.values;
   // The sums of other stages are sent to the parameter's own.
-  for (const auto& [accumulator, stage] : finest.accumulator_stages) {
+  for (const auto& [accumulator, other] : finest.other_accumulators) {
     result.values[accumulator] = result.values.at(finest.accumulators.at(accumulator));
   }
   if (update == nullptr) return result;
