@@ -97,19 +97,20 @@ nb::object binary(const F& f, nb::handle x, nb::handle y) {
 void bind_elementwise_of_registry(nb::module_& m) {
   using Names = std::vector<std::string>;
   const std::string broadcasts = "Operands broadcast and are promoted; raises InvalidArgument when they cannot be.";
-  for (const auto& [op, def] : ops::OpRegistry::instance().all()) {
+  for (const auto& [name, def] : ops::OpRegistry::instance().all()) {
     if (!def.elementwise || !def.attributes.empty()) continue;
-    const std::string& name = op;
     if (def.inputs == Names{"x"}) {
       m.def(
           name.c_str(),
-          [name](nb::handle x) {
+          [name = name](nb::handle x) {
             Operation operation;
             return operation.finish(ops::apply1(name, {operation.value(x)}));
           },
           "x"_a, doc_of(name.c_str(), "").c_str());
     } else if (def.inputs == Names{"x", "y"}) {
-      const auto f = [name](const ops::Operand& x, const ops::Operand& y) { return ops::apply_broadcast(name, x, y); };
+      const auto f = [name = name](const ops::Operand& x, const ops::Operand& y) {
+        return ops::apply_broadcast(name, x, y);
+      };
       m.def(
           name.c_str(), [f](nb::handle x, nb::handle y) { return binary(f, x, y); }, "x"_a, "y"_a,
           doc_of(name.c_str(), broadcasts).c_str());
