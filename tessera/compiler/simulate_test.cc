@@ -466,7 +466,7 @@ TEST(OperatorTime, ImagesThatLieInAnotherOrderAreCopiedOnTheirWay) {
   EXPECT_NEAR(seconds("batch_norm_mean", {row_major}, {row}), once, 1e-12);
   EXPECT_EQ(seconds("reduce_sum", {row_major}, {row}), 0);
   // Convolutions do so in a way of their own, where that was measured.
-  profile.copied_bytes_per_second[1] = 2e6;
+  profile.rearranged_bytes_per_second = 2e6;
   EXPECT_NEAR(seconds("conv2d", {row_major, weight}, {channels_last}), 4 * once, 1e-12);
   EXPECT_NEAR(seconds("relu", {channels_last}, {row_major}), once, 1e-12);
 
@@ -532,6 +532,8 @@ TEST(MachineProfile, RefusalsNameFileMemberAndValue) {
   EXPECT_EQ(refused(R"("convolution_shares": {"8": {"64": 0.5}})"),
             "p.json: \"convolution_shares\" is of an older version, which knew one number of channels and no kinds of "
             "convolutions; measure the machine again (tessera calibrate), or take the member out");
+  EXPECT_EQ(refused(R"("rearranged_bytes_per_second": 0)"),
+            "p.json: \"rearranged_bytes_per_second\" must be a number above 0, got 0");
   EXPECT_EQ(refused(R"("copied_bytes_per_second": {"4": 0})"),
             "p.json: copied_bytes_per_second: \"4\" must be a number above 0, got 0");
   EXPECT_EQ(refused(R"("disturbed_share": 2)"), "p.json: \"disturbed_share\" must be from 0 to 1, got 2.0");

@@ -90,24 +90,6 @@ OneConvolution convolution_of(const compiler::ConvolutionSize& size) {
   return made;
 }
 
-// Bytes read and written a second where a convolution takes images that lie row by row: what it takes longer for them.
-double rearranging_bytes_per_second(RunTimer& timer, OwnCache& cache) {
-  const Type images{DType::kF32, {32, 64, 8, 8}};
-  const auto seconds = [&](ir::InputKind kind) {
-    Session session(timer.context(), {.fusions = compiler::Fusions::none()});
-    ir::Graph graph("convolution");
-    // Inputs lie as their readers want them, parameters row by row.
-    if (kind == ir::InputKind::kParameter) session.declare("x", images);
-    const auto x = graph.add_input(kind, "x", images);
-    graph.add_output("y", ops::conv2d(x, input(graph, "weight", {DType::kF32, {64, 64, 1, 1}})));
-    const auto executable = session.compile_local(graph);
-    return timer.fastest_seconds([&] { executable->run(); }, 5, [&] { cache.fill(); });
-  };
-  const double as_wanted = seconds(ir::InputKind::kInput);
-  const double longer = seconds(ir::InputKind::kParameter) - as_wanted;
-  return 2.0 * static_cast<double>(images.size_bytes()) / std::max(longer, as_wanted / 100);
-}
-
 }  // namespace
 
 double fastest_run_seconds(RunTimer& timer, const ir::Graph& graph) {
@@ -150,20 +132,15 @@ compiler::ConvolutionShares measure_convolution_shares(RunTimer& timer, double f
     const double seconds = std::max(measured - overhead_seconds, measured / 2);
     return one.flops / seconds / flops_per_second;
   };
-  for (const char* op : {"conv2d", "conv2d_grad_input", "conv2d_grad_weight"}) {
-    for (const bool is_pointwise : {false, true}) {
-      for (const bool is_strided : {false, true}) {
-        compiler::ConvolutionSize size{.op = op, .is_pointwise = is_pointwise, .is_strided = is_strided};
-        auto& row = shares.by_kind[size.kind()];
-        for (const int64_t in_channels : grid.in_channels) {
-          for (const int64_t out_channels : grid.out_channels) {
-            for (const int64_t pixels : grid.pixels) {
-              size.in_channels = in_channels;
-              size.out_channels = out_channels;
-              size.pixels = pixels;
-              row.push_back(measure(size));
-            }
-          }
+  for (auto size : compiler::convolution_kinds()) {
+    auto& row = shares.by_kind[size.kind()];
+    for (const int64_t in_channels : grid.in_channels) {
+      for (const int64_t out_channels : grid.out_channels) {
+        for (const int64_t pixels : grid.pixels) {
+          size.in_channels = in_channels;
+          size.out_channels = out_channels;
+          size.pixels = pixels;
+          row.push_back(measure(size));
         }
       }
     }
@@ -212,10 +189,6 @@ std::map<int64_t, double> measure_copies(RunTimer& timer, std::span<const int64_
   std::map<int64_t, double> speeds;
   double least = 0;
   for (const int64_t bytes : piece_bytes) {
-    if (bytes == 1) {
-      speeds[bytes] = rearranging_bytes_per_second(timer, cache);
-      continue;
-    }
     const int64_t piece = std::max<int64_t>(bytes / static_cast<int64_t>(sizeof(float)), 1);
     const int64_t apart = piece == 1 ? kPixels : kApart;
     const int64_t groups = std::max<int64_t>(kElements / piece / apart / kApart, 1);
@@ -234,6 +207,24 @@ std::map<int64_t, double> measure_copies(RunTimer& timer, std::span<const int64_
     speeds[bytes] = least;
   }
   return speeds;
+}
+
+Measured measure_rearranging(RunTimer& timer) {
+  OwnCache cache;
+  const Type images{DType::kF32, {32, 64, 8, 8}};
+  const auto seconds = [&](ir::InputKind kind) {
+    Session session(timer.context(), {.fusions = compiler::Fusions::none()});
+    ir::Graph graph("convolution");
+    // Inputs lie as their readers want them, parameters row by row.
+    if (kind == ir::InputKind::kParameter) session.declare("x", images);
+    const auto x = graph.add_input(kind, "x", images);
+    graph.add_output("y", ops::conv2d(x, input(graph, "weight", {DType::kF32, {64, 64, 1, 1}})));
+    const auto executable = session.compile_local(graph);
+    return timer.fastest_seconds([&] { executable->run(); }, 5, [&] { cache.fill(); });
+  };
+  const double as_wanted = seconds(ir::InputKind::kInput);
+  const double longer = seconds(ir::InputKind::kParameter) - as_wanted;
+  return {2.0 * static_cast<double>(images.size_bytes()), std::max(longer, as_wanted / 100)};
 }
 
 Measured measure_kernels(RunTimer& timer, int num_kernels) {

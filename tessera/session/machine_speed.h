@@ -46,6 +46,9 @@ Measured measure_memory(RunTimer& timer, int64_t bytes);
 // Bytes read and written a second by copies of pieces of each of these sizes, shortest first, that lie apart on one
 // side: not less than of shorter ones. MachineProfile::copied_bytes_per_second.
 std::map<int64_t, double> measure_copies(RunTimer& timer, std::span<const int64_t> piece_bytes);
+// Bytes that a convolution of images that lie row by row reads and writes in what it takes longer than for
+// channels-last ones. MachineProfile::rearranged_bytes_per_second.
+Measured measure_rearranging(RunTimer& timer);
 // Bytes a second of steps of each of these sizes, largest first: not less than `memory`, that of larger ones, and not
 // less than those of the sizes before. MachineProfile::cached_bytes_per_second.
 std::map<int64_t, double> measure_caches(RunTimer& timer, double memory, std::span<const int64_t> sizes);

@@ -162,5 +162,14 @@ TEST(MeasureCopies, LongerPiecesAreNotSlower) {
   EXPECT_LE(speeds.at(64), speeds.at(1024));
 }
 
+TEST(MeasureRearranging, IsOfAllBytesOfTheImages) {
+  const auto alone = cluster::single_context(1);
+  RunTimer timer(*alone);
+  const Measured measured = measure_rearranging(timer);
+  EXPECT_EQ(measured.amount, 2.0 * 32 * 64 * 8 * 8 * sizeof(float));
+  EXPECT_GT(measured.seconds, 0);
+  EXPECT_EQ(timer.num_measured(), 2);
+}
+
 }  // namespace
 }  // namespace tessera::session

@@ -129,14 +129,15 @@ compiler::MachineProfile measure_machine(const CalibrateOptions& options) {
   profile.kernel_overhead_seconds =
       1 / per_second(ranks, [](session::RunTimer& timer) { return session::measure_kernels(timer, 1000); });
   tell(fmt::format("{:<29}{:10.2f} us", "a kernel's overhead", profile.kernel_overhead_seconds * 1e6));
-  constexpr std::array<int64_t, 6> kPieces = {1, 4, 16, 64, 256, 1024};
+  constexpr std::array<int64_t, 5> kPieces = {4, 16, 64, 256, 1024};
   profile.copied_bytes_per_second = on_all<std::map<int64_t, double>>(
       ranks, [&](session::RunTimer& timer) { return session::measure_copies(timer, kPieces); });
   for (const auto& [bytes, speed] : profile.copied_bytes_per_second) {
-    const auto what = bytes == 1 ? std::string("images in another order")
-                                 : fmt::format("copies of {} at a time", format_bytes(bytes));
-    tell(fmt::format("{:<29}{:10.1f} GB/s", what, speed / 1e9));
+    tell(fmt::format("{:<29}{:10.1f} GB/s", fmt::format("copies of {} at a time", format_bytes(bytes)), speed / 1e9));
   }
+  profile.rearranged_bytes_per_second =
+      per_second(ranks, [](session::RunTimer& timer) { return session::measure_rearranging(timer); });
+  tell(fmt::format("{:<29}{:10.1f} GB/s", "images in another order", profile.rearranged_bytes_per_second / 1e9));
   profile.convolution_shares = on_all<compiler::ConvolutionShares>(ranks, [&](session::RunTimer& timer) {
     return session::measure_convolution_shares(timer, profile.convolution_flops_per_second.at(DType::kF32),
                                                profile.kernel_overhead_seconds,

@@ -18,18 +18,6 @@ constexpr int64_t kMostRanks = 1000000;
 constexpr int64_t kMostBytes = 1'000'000'000'000'000'000;
 constexpr int64_t kMostPixels = 1'000'000'000'000;
 
-std::vector<std::string> convolution_kinds() {
-  std::vector<std::string> kinds;
-  for (const char* op : {"conv2d", "conv2d_grad_input", "conv2d_grad_weight"}) {
-    for (const bool is_pointwise : {false, true}) {
-      for (const bool is_strided : {false, true}) {
-        kinds.push_back(ConvolutionSize{.op = op, .is_pointwise = is_pointwise, .is_strided = is_strided}.kind());
-      }
-    }
-  }
-  return kinds;
-}
-
 // One JSON object of a profile, whose members are all read, and no others there but optional ones.
 class Section {
  public:
@@ -162,7 +150,8 @@ ConvolutionShares read_convolutions(const Section& profile, const std::string& m
                            .pixels = read_sizes(section, "pixels")};
   const size_t count = result.in_channels.size() * result.out_channels.size() * result.pixels.size();
   const Json& shares = section.member("shares");
-  const auto kinds = convolution_kinds();
+  std::vector<std::string> kinds;
+  for (const auto& kind : convolution_kinds()) kinds.push_back(kind.kind());
   const Section by_kind(shares, section.path_of("shares"), {}, kinds);
   for (const auto& [kind, values] : shares.items()) {
     const auto is_share = [](const Json& share) {
@@ -199,6 +188,18 @@ Json link_json(const Link& link) {
 
 }  // namespace
 
+std::vector<ConvolutionSize> convolution_kinds() {
+  std::vector<ConvolutionSize> kinds;
+  for (const char* op : {"conv2d", "conv2d_grad_input", "conv2d_grad_weight"}) {
+    for (const bool is_pointwise : {false, true}) {
+      for (const bool is_strided : {false, true}) {
+        kinds.push_back({.op = op, .is_pointwise = is_pointwise, .is_strided = is_strided});
+      }
+    }
+  }
+  return kinds;
+}
+
 std::string ConvolutionSize::kind() const { return op + (is_pointwise ? " 1x1" : "") + (is_strided ? " strided" : ""); }
 
 double ConvolutionShares::of(const ConvolutionSize& size) const {
@@ -223,9 +224,9 @@ double ConvolutionShares::of(const ConvolutionSize& size) const {
 
 double MachineProfile::flops_of(DType dtype, std::string_view op) const {
   const bool is_product = op.find("matmul") != std::string_view::npos || op.starts_with("attention");
-  const auto& own = is_product                 ? flops_per_second
-                    : op.starts_with("conv2d") ? convolution_flops_per_second
-                                               : vector_flops_per_second;
+  const auto& own = is_product           ? flops_per_second
+                    : is_convolution(op) ? convolution_flops_per_second
+                                         : vector_flops_per_second;
   if (const auto it = own.find(dtype); it != own.end()) return it->second;
   const auto it = flops_per_second.find(dtype);
   return it != flops_per_second.end() ? it->second : flops_per_second.at(DType::kF32);
@@ -284,12 +285,12 @@ MachineProfile parse_profile(std::string_view text, const std::string& file) {
         "convolutions; measure the machine again (tessera calibrate), or take the member out",
         file);
   }
-  const Section profile(
-      json, file,
-      {"name", "flops_per_second", "memory_bytes_per_second", "kernel_overhead_seconds", "ranks_per_host", "intra_host",
-       "inter_host"},
-      {"convolution_flops_per_second", "convolutions", "vector_flops_per_second", "cached_bytes_per_second",
-       "copied_bytes_per_second", "intra_host_by_ranks", "communication_load", "memory_bytes", "disturbed_share"});
+  const Section profile(json, file,
+                        {"name", "flops_per_second", "memory_bytes_per_second", "kernel_overhead_seconds",
+                         "ranks_per_host", "intra_host", "inter_host"},
+                        {"convolution_flops_per_second", "convolutions", "vector_flops_per_second",
+                         "cached_bytes_per_second", "copied_bytes_per_second", "rearranged_bytes_per_second",
+                         "intra_host_by_ranks", "communication_load", "memory_bytes", "disturbed_share"});
   const Json& name = profile.member("name");
   if (!name.is_string()) throw InvalidArgument("{}: \"name\" must be a string, got {}", file, name.dump());
   const double ranks = profile.positive("ranks_per_host");
@@ -325,6 +326,9 @@ MachineProfile parse_profile(std::string_view text, const std::string& file) {
     for (const auto& [bytes, name] : read_numbers(profile, member, "bytes", 1, kMostBytes)) {
       result.copied_bytes_per_second[bytes] = speeds.positive(name);
     }
+  }
+  if (profile.has("rearranged_bytes_per_second")) {
+    result.rearranged_bytes_per_second = profile.positive("rearranged_bytes_per_second");
   }
   const auto read_share = [&](const char* member, double& share) {
     if (!profile.has(member)) return;
@@ -365,6 +369,9 @@ std::string to_json(const MachineProfile& profile) {
   }
   for (const auto& [bytes, speed] : profile.copied_bytes_per_second) {
     json["copied_bytes_per_second"][std::to_string(bytes)] = speed;
+  }
+  if (profile.rearranged_bytes_per_second > 0) {
+    json["rearranged_bytes_per_second"] = profile.rearranged_bytes_per_second;
   }
   for (const auto& [ranks, link] : profile.intra_host_by_ranks) {
     json["intra_host_by_ranks"][std::to_string(ranks)] = link_json(link);

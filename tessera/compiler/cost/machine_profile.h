@@ -18,6 +18,9 @@ struct Link {
   double latency_seconds = 0;  // from starting a round of messages to the first byte, to however many peers
 };
 
+// Whether the operator of that name is a convolution or one of its two gradients.
+inline bool is_convolution(std::string_view op) { return op.starts_with("conv2d"); }
+
 // A convolution or one of its two gradients, as far as a kernel's speed depends on it.
 struct ConvolutionSize {
   std::string op;             // "conv2d", "conv2d_grad_input" or "conv2d_grad_weight"
@@ -30,6 +33,9 @@ struct ConvolutionSize {
   // "conv2d", "conv2d 1x1", "conv2d strided", "conv2d 1x1 strided"; and so for the gradients.
   std::string kind() const;
 };
+
+// One of each kind, without sizes.
+std::vector<ConvolutionSize> convolution_kinds();
 
 // What convolutions of these sizes reach of the speed of large ones. Kinds differ: a gradient of the weight sums over
 // pixels, windows of one pixel need no patches.
@@ -57,8 +63,11 @@ struct MachineProfile {
   // The speed of steps that read and write at most so many bytes, which stay in a cache. Falls as sizes rise.
   std::map<int64_t, double> cached_bytes_per_second = {};
   // Bytes that are read and written a second, in a cache, by copies of pieces that are so long on both sides, and apart
-  // from each other on one. Of f32, 4 are single elements: another order of dims. 1: images that convolutions take so.
+  // from each other on one. Of f32, 4 are single elements: another order of dims.
   std::map<int64_t, double> copied_bytes_per_second = {};
+  // Bytes that are read and written a second where a convolution rearranges images that lie in another order than its
+  // own; 0: it copies them element by element.
+  double rearranged_bytes_per_second = 0;
   double kernel_overhead_seconds = 0;  // what every step that computes or copies takes beside its work
   int ranks_per_host = 1;              // rank r is on host r / ranks_per_host
   Link intra_host;
@@ -96,6 +105,7 @@ MachineProfile example_profile();
 // "convolutions": {"in_channels": [3, 64], "out_channels": [8, 64], "pixels": [64, 4096],
 //                  "shares": {"conv2d": [0.1, 0.3, 0.4, 0.6, 0.2, 0.5, 0.7, 1], "conv2d_grad_weight 1x1": [...]}},
 // "cached_bytes_per_second": {"1048576": 4e11}, "copied_bytes_per_second": {"4": 1e10, "256": 5e10},
+// "rearranged_bytes_per_second": 5e9,
 // "intra_host_by_ranks": {"4": {...}, "8": {...}}, "communication_load": 0.5, "memory_bytes": 8e10 and
 // "disturbed_share": 0.1.
 // Throws InvalidArgument naming `file` and the member that is missing, unknown or out of range: speeds and shares must

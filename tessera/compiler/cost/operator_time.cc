@@ -26,14 +26,13 @@ bool is_channels_last_image(const ir::ScheduledValue& value) {
 }
 
 bool works_channels_last(const std::string& op) {
-  return op.starts_with("conv2d") || op.find("pool2d") != std::string::npos ||
-         op.find("batch_norm") != std::string::npos;
+  return is_convolution(op) || op.find("pool2d") != std::string::npos || op.find("batch_norm") != std::string::npos;
 }
 
 // The weight of a convolution, or its gradient, is four-dim and no image.
 bool is_weight(const std::string& op, bool is_input, size_t index) {
   if (op == "conv2d_grad_weight") return !is_input;
-  return op.starts_with("conv2d") && is_input && index == 1;
+  return is_convolution(op) && is_input && index == 1;
 }
 
 // The bytes of the longest pieces that lie together, in one order, in both of two views.
@@ -99,16 +98,17 @@ double rearranging_seconds(const std::string& op, std::span<const ir::ScheduledV
     if (outputs.empty() || !tells_order(outputs[0].type)) return 0;
     wants_channels_last = is_channels_last_image(outputs[0]);
   }
-  // What a convolution takes longer is measured by itself, beside copies: its kernels copy otherwise.
-  const bool is_convolution = op.starts_with("conv2d");
+  // A convolution's kernels do it in their own way.
+  const double own_speed = is_convolution(op) ? profile.rearranged_bytes_per_second : 0;
   double seconds = 0;
   const auto look = [&](std::span<const ir::ScheduledValue> values, bool is_input) {
     for (size_t i = 0; i < values.size(); ++i) {
       const auto& value = values[i];
       if (!tells_order(value.type) || is_weight(op, is_input, i)) continue;
       if (is_channels_last_image(value) == wants_channels_last) continue;
-      seconds += profile.copy_seconds(2.0 * static_cast<double>(value.type.size_bytes()),
-                                      is_convolution ? 1 : static_cast<int64_t>(size_bytes(value.type.dtype)));
+      const double bytes = 2.0 * static_cast<double>(value.type.size_bytes());
+      seconds += own_speed > 0 ? std::max(bytes / profile.bytes_per_second_of(bytes), bytes / own_speed)
+                               : profile.copy_seconds(bytes, static_cast<int64_t>(size_bytes(value.type.dtype)));
     }
   };
   look(inputs, true);
