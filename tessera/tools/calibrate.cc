@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <thread>
 
+#include "tessera/tools/arguments/train_step.h"
+
 namespace tessera::tools {
 namespace {
 
@@ -168,12 +170,12 @@ compiler::MachineProfile measure_machine(const CalibrateOptions& options) {
 }
 
 std::string busy_warning(const compiler::MachineProfile& profile, const std::string& file) {
-  if (profile.disturbed_share == 0) return "";
+  if (!is_of_busy_machine(profile)) return "";
   return fmt::format(
       "{}: the machine was busy: in {:.0f} % of the measurements other processes took the cores in every run, however "
       "often it was repeated. Times that follow from them are too long, and the order of plans may be wrong: calibrate "
       "again when the machine is quiet\n",
-      file, std::max(100 * profile.disturbed_share, 1.0));
+      file, 100 * profile.disturbed_share);
 }
 
 std::string calibrate_text(const CalibrateOptions& options) {

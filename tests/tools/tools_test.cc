@@ -805,7 +805,7 @@ TEST(Calibrate, TheProfileOfThisMachineIsOneThatSimulateReads) {
         << kind;
   }
   // Other tests may be running.
-  EXPECT_EQ(text.find("the machine was busy") != std::string::npos, profile.contains("disturbed_share"));
+  EXPECT_EQ(text.find("the machine was busy") != std::string::npos, profile.value("disturbed_share", 0.0) >= 0.01);
   const auto json = nlohmann::json::parse(run_tool("simulate mlp --ranks 2 --json --profile " + file.string()));
   EXPECT_EQ(json.at("profile"), "measured, ranks of 1 thread");
   EXPECT_GT(json.at("step_seconds").get<double>(), 0);
@@ -824,6 +824,8 @@ TEST(Plan, SaysOnceThatTheProfileIsOfABusyMachine) {
     FileSystem::local().write_atomically(file.string(), profile.dump());
     return run_tool("plan mlp --devices 2 --quiet --profile " + file.string());
   };
+  EXPECT_EQ(plan().find("took the cores"), std::string::npos);
+  profile["disturbed_share"] = 0.003;  // as on a quiet machine
   EXPECT_EQ(plan().find("took the cores"), std::string::npos);
   profile["disturbed_share"] = 0.25;
   const auto text = plan();

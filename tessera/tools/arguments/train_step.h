@@ -74,6 +74,8 @@ compiler::ShardingHints given_layouts(const StepOptions& options, const ir::Grap
 const ops::KernelCatalogue& catalogue_of(const StepOptions& options);
 // A file's; without one compiler::example_profile(). Throws as parse_profile does, IoError where it cannot be read.
 compiler::MachineProfile read_profile(const std::string& path);
+// Whether others took the cores so often while it was measured that its times cannot be relied on.
+bool is_of_busy_machine(const compiler::MachineProfile& profile);
 // The profile's name in quotation marks, and whether the machine was busy when it was measured.
 std::string machines_text(const compiler::MachineProfile& profile);
 
