@@ -342,6 +342,11 @@ TEST(Faults, F39_TwoJobsInOneDirectory) {
     overwrite(files, directory_lock_path("d"), R"({"job_id":"job-a","host":"h1","pid":4711,"generation":1})");
     EXPECT_THAT(message_of([&] { const DirectoryLock second(files, "d", "job-b"); }),
                 HasSubstr("d: job \"job-a\" (process 4711 on h1) writes checkpoints here"));
+    // As one sees it whose holder has not written yet who it is.
+    overwrite(files, directory_lock_path("d"), "");
+    EXPECT_THAT(message_of([&] { const DirectoryLock second(files, "d", "job-b"); }),
+                AllOf(HasSubstr("d: another job, whose lock does not say which, writes checkpoints here"),
+                      HasSubstr("give each job a directory of its own")));
   }
   EXPECT_FALSE(files.exists(directory_lock_path("d"))) << "a holder that ends in good order leaves nothing";
   // What a dead one left is taken over.

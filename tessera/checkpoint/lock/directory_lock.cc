@@ -76,11 +76,11 @@ DirectoryLock::DirectoryLock(FileSystem& files, const std::string& directory, co
       .job_id = job_id, .host = this_host(), .pid = ::getpid(), .generation = 1, .process_id = this_process()};
   const auto holder = read_holder(files_, path_);
   if (lock_ == nullptr) {
-    if (!holder) throw InvalidArgument("{}: another job writes checkpoints here; give each job its own", directory);
-    if (!is_this_job(*holder, self)) {
-      throw InvalidArgument(
-          "{}: {} (process {} on {}) writes checkpoints here; this one cannot: give each job a directory of its own",
-          directory, named(holder->job_id), holder->pid, holder->host);
+    if (!holder || !is_this_job(*holder, self)) {
+      const auto who = holder ? fmt::format("{} (process {} on {})", named(holder->job_id), holder->pid, holder->host)
+                              : "another job, whose lock does not say which,";
+      throw InvalidArgument("{}: {} writes checkpoints here; this one cannot: give each job a directory of its own",
+                            directory, who);
     }
     generation_ = holder->generation;
     return;
