@@ -207,7 +207,8 @@ INSTANTIATE_TEST_SUITE_P(Modes, BadIndexOnRanks,
 
 // Two stages of two ranks each, which split the rows of a micro-batch.
 ModelOptions pipelined() {
-  return {.parallel_mode = ParallelMode::kPipeline, .pipeline = {.stages = 2, .micro_batches = 2, .schedule = "1f1b"}};
+  return {.parallel_mode = ParallelMode::kPipeline,
+          .pipeline = {.stages = 2, .micro_batches = 2, .schedule = "1f1b", .profile = compiler::example_profile()}};
 }
 
 // The words of each of its four ranks.

@@ -86,7 +86,8 @@ class ModeOptions : public testing::Test {
   static ModelOptions base(ParallelMode mode) {
     ModelOptions options{.parallel_mode = mode};
     options.automatic.profile = compiler::example_profile();
-    if (mode == ParallelMode::kPipeline) options.pipeline = {.stages = 2, .micro_batches = 2};
+    options.pipeline.profile = compiler::example_profile();
+    if (mode == ParallelMode::kPipeline) options.pipeline.stages = options.pipeline.micro_batches = 2;
     return options;
   }
 

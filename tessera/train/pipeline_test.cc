@@ -12,6 +12,7 @@
 #include <map>
 #include <mutex>
 
+#include "tessera/base/logging.h"
 #include "tessera/base/random.h"
 #include "tessera/data/dataset.h"
 #include "tessera/nn/layers/dropout.h"
@@ -67,7 +68,10 @@ data::Dataset samples(int64_t rows_of_batch) {
 
 ModelOptions pipeline_of(int stages) {
   return {.parallel_mode = ParallelMode::kPipeline,
-          .pipeline = {.stages = stages, .micro_batches = kMicroBatches, .schedule = "1f1b"},
+          .pipeline = {.stages = stages,
+                       .micro_batches = kMicroBatches,
+                       .schedule = "1f1b",
+                       .profile = compiler::example_profile()},  // measuring takes longer than these trainings
           .seed = 7,
           .metrics = {mean_loss()}};
 }
@@ -161,6 +165,32 @@ TEST_F(PipelineTraining, AutomaticParallelismFindsWhereToCut) {
   expect_alike(one, train(2, 2, {.mode = ParallelMode::kAutomatic}));
   expect_alike(one, train(2, 4, {.mode = ParallelMode::kAutomatic}));
   expect_alike(one, train(3, 3, {.mode = ParallelMode::kAutomatic}));
+}
+
+TEST_F(PipelineTraining, IsPlannedByWhatTheRanksMeasureUnlessAProfileIsGiven) {
+  set_log_level(LogLevel::kInfo);
+  for (const auto mode : {ParallelMode::kPipeline, ParallelMode::kAutomatic}) {
+    for (const bool is_given : {false, true}) {
+      testing::internal::CaptureStderr();
+      run_ranks(2, [&](cluster::Context& context) {
+        Network network(2);
+        nn::MSELoss loss;
+        nn::Adam optimizer({.learning_rate = 0.02});
+        auto options = pipeline_of(2);
+        options.parallel_mode = mode;
+        if (!is_given) options.pipeline.profile.reset();
+        Model model(context, network, &loss, &optimizer, options);
+        model.train(1, samples(kRows));
+      });
+      const auto name = is_given ? compiler::example_profile().name : "measured when training began";
+      const auto log = testing::internal::GetCapturedStderr();
+      EXPECT_THAT(log,
+                  testing::HasSubstr(fmt::format("2 stages, 4 micro-batches, 1f1b: by the profile \"{}\" idle", name)));
+      const auto found = fmt::format("cut into 2 stages; by the profile \"{}\" a step takes", name);
+      EXPECT_EQ(log.find(found) != std::string::npos, mode == ParallelMode::kAutomatic) << log;
+    }
+  }
+  set_log_level(LogLevel::kWarning);
 }
 
 TEST_F(PipelineTraining, AutomaticParallelismSaysHowManyStagesThereCanBe) {

@@ -8,10 +8,6 @@
 
 namespace tessera::train {
 
-// How fast these ranks are, all at work, and the world's collectives, as far as the times of this graph depend on it;
-// takes a fraction of a second, or about one for a graph with convolutions. Every rank calls it; all get the same.
-compiler::MachineProfile measure_briefly(cluster::Context& context, const ir::Graph& graph);
-
 // The plan for a step; `graph` as it was traced. Rank 0 says in one line what it is. Every rank calls it; throws what
 // rank 0's search throws, on all ranks, and InvalidArgument naming the rank whose graph is another than rank 0's.
 std::shared_ptr<const compiler::PlanRecord> plan_automatically(cluster::Context& context, const ir::Graph& graph,

@@ -7,8 +7,8 @@ namespace tessera::train {
 
 compiler::CellStages find_cuts(cluster::Context& context, int64_t rows,
                                const std::function<compiler::StepGraphs(int micro_batches)>& graphs_of,
-                               const ModelOptions& options, int micro_batches) {
-  const auto profile = options.pipeline.profile ? *options.pipeline.profile : compiler::example_profile();
+                               const ModelOptions& options, int micro_batches,
+                               const compiler::MachineProfile& profile) {
   // Within a stage as the mode does it: nothing is searched there, so the whole step is not asked for.
   const compiler::StageSearchOptions search{.schedule = options.pipeline.schedule,
                                             .receive_ahead = options.pipeline.receive_ahead,
@@ -26,8 +26,8 @@ compiler::CellStages find_cuts(cluster::Context& context, int64_t rows,
                           pieces[static_cast<size_t>(planned.end_of(stage) - 1)].last,
                           format_bytes(planned.simulated.stages[static_cast<size_t>(stage)].memory_bytes()));
     }
-    log_info("cut into {} stages; a step is predicted to take {}, none of these stages less than {}{}",
-             planned.num_stages, format_seconds(planned.step_seconds()),
+    log_info("cut into {} stages; by the profile \"{}\" a step takes {}, none of these stages less than {}{}",
+             planned.num_stages, profile.name, format_seconds(planned.step_seconds()),
              format_seconds(planned.simulated.bound_seconds()), text);
   }
   return planned.cells;

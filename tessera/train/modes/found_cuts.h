@@ -16,6 +16,6 @@ namespace tessera::train {
 // ranks find the same, from the same options. Rank 0 says in the log what was found. Throws as StagePlanner::plan does.
 compiler::CellStages find_cuts(cluster::Context& context, int64_t rows,
                                const std::function<compiler::StepGraphs(int micro_batches)>& graphs_of,
-                               const ModelOptions& options, int micro_batches);
+                               const ModelOptions& options, int micro_batches, const compiler::MachineProfile& profile);
 
 }  // namespace tessera::train

@@ -11,6 +11,7 @@
 #include "tessera/pipeline/schedule_text.h"
 #include "tessera/session/pipelined_step.h"
 #include "tessera/train/modes/found_cuts.h"
+#include "tessera/train/modes/measured_profile.h"
 #include "tessera/train/modes/one_graph.h"
 #include "tessera/train/modes/strategy_record.h"
 #include "tessera/train/options/precision.h"
@@ -47,19 +48,20 @@ class Pipeline final : public OneGraph {
                                                const InputSpecs& inputs) const override {
     auto planned = std::exchange(planned_, std::nullopt);
     const bool trains = graph.find_output("output") == nullptr;
-    if (!trains) return session.compile_stages(plan_forward(session, graph, input_hints(inputs)), pipelined(1));
+    if (!trains) return session.compile_stages(plan_forward(session, graph, input_hints(inputs)), {});
     auto staged = planned ? std::move(*planned) : plan_step(session, inputs, true);
     if (!is_recorded_) recorded_ = strategies_of(staged);
-    auto step = session.compile_stages(std::move(staged), pipelined(micro_batches()));
+    const auto options = pipelined(staged.micro.graph);
+    auto step = session.compile_stages(std::move(staged), options);
     if (options_.pipeline.sum_losses) step->set_loss_factor(static_cast<double>(micro_batches()));
-    say(*step);
+    say(*step, options.profile.name);
     return step;
   }
   // Until values lie on stages each rank has all of them.
   std::unique_ptr<session::Executable> compile_prediction(session::Session& session, const ir::Graph& graph,
                                                           bool values_are_placed) const override {
     if (!values_are_placed) return session.compile_local(graph);
-    return session.compile_stages(plan_forward(session, graph, {}), pipelined(1));
+    return session.compile_stages(plan_forward(session, graph, {}), {});
   }
   bool predicts_together() const override { return true; }
   // The first rank of each stage writes how that is split.
@@ -132,12 +134,18 @@ class Pipeline final : public OneGraph {
     return stages;
   }
 
-  session::PipelinedOptions pipelined(int64_t micro_batches) const {
-    session::PipelinedOptions options{.micro_batches = static_cast<int>(micro_batches),
-                                      .schedule = options_.pipeline.schedule,
-                                      .receive_ahead = options_.pipeline.receive_ahead};
-    if (options_.pipeline.profile) options.profile = *options_.pipeline.profile;
-    return options;
+  session::PipelinedOptions pipelined(const ir::Graph& micro) const {
+    return {.micro_batches = static_cast<int>(micro_batches()),
+            .schedule = options_.pipeline.schedule,
+            .receive_ahead = options_.pipeline.receive_ahead,
+            .profile = profile(micro)};
+  }
+
+  // What the training step is planned by: measured once, when the first is.
+  const compiler::MachineProfile& profile(const ir::Graph& micro) const {
+    if (options_.pipeline.profile) return *options_.pipeline.profile;
+    if (!measured_) measured_ = measure_briefly(context_, micro);
+    return *measured_;
   }
 
   // Rows are split over the ranks of a stage, if each has one.
@@ -188,7 +196,8 @@ class Pipeline final : public OneGraph {
     const auto micro = micro_inputs(inputs);
     if (finds_cuts() && cuts_.empty()) {
       const auto graphs = [&](int) { return step_graphs(micro); };
-      cuts_ = find_cuts(context_, inputs.at(0).type.shape[0], graphs, options_, static_cast<int>(micro_batches()));
+      cuts_ = find_cuts(context_, inputs.at(0).type.shape[0], graphs, options_, static_cast<int>(micro_batches()),
+                        profile(graphs(0).micro));
     }
     auto graphs = step_graphs(micro);
     if (finds_cuts()) compiler::set_stages(graphs.micro, cuts_);
@@ -253,16 +262,18 @@ class Pipeline final : public OneGraph {
     return file;
   }
 
-  void say(const session::PipelinedStep& step) const {
+  void say(const session::PipelinedStep& step, const std::string& profile) const {
     if (context_.rank() != 0) return;
     const auto& found = step.schedule();
-    log_info("pipeline of {} stages, {} micro-batches, {}: predicted to be idle {:.1f} % of the time\n{}", num_stages(),
-             micro_batches(), found.origin, found.bubble * 100, pipeline::picture(found.schedule, {.max_columns = 60}));
+    log_info("pipeline of {} stages, {} micro-batches, {}: by the profile \"{}\" idle {:.1f} % of the time\n{}",
+             num_stages(), micro_batches(), found.origin, profile, found.bubble * 100,
+             pipeline::picture(found.schedule, {.max_columns = 60}));
   }
 
   // The training step by whose plan the values have been placed, for what is compiled next.
   mutable std::optional<compiler::StagedPlan> planned_;
-  mutable compiler::CellStages cuts_;          // that were found
+  mutable compiler::CellStages cuts_;  // that were found
+  mutable std::optional<compiler::MachineProfile> measured_;
   mutable checkpoint::StrategyFile recorded_;  // of the latest training step that was compiled
   bool is_recorded_ = false;
 };

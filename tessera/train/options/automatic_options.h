@@ -12,7 +12,7 @@ namespace tessera::train {
 struct AutomaticPlanOptions {
   // What is put in order by a simulation, and stands against data parallel by a percent, need not be proven further.
   compiler::SearchOptions search = {.rounds = 16, .gap = 5e-3};
-  // Absent: measure_briefly() (modes/automatic_plan.h).
+  // Absent: measure_briefly() (modes/measured_profile.h).
   std::optional<compiler::MachineProfile> profile = std::nullopt;
   // A planner of one's own, in place of the search: from the step as it is planned to the choices for it.
   std::function<compiler::PlanRecord(const ir::Graph&)> planner = {};

@@ -22,7 +22,7 @@ struct PipelineOptions {
   std::string schedule = "auto";
   // For how many micro-batches more than those in work a stage has memory, so that messages arrive while it computes.
   int receive_ahead = 1;
-  // How long phases take, for the search. Absent: a profile of no machine in particular.
+  // How long phases take, for the search. Absent: measure_briefly() (modes/measured_profile.h).
   std::optional<compiler::MachineProfile> profile = std::nullopt;
 };
 
