@@ -92,6 +92,7 @@ void bind_errors(nb::module_& m) {
 NB_MODULE(_tessera, m) {
   using namespace tessera::python;  // NOLINT
   nb::set_leak_warnings(false);     // a script may end with models alive
+  m.attr("__version__") = TESSERA_VERSION;
   bind_errors(m);
   bind_tensor(m);
   bind_operators(m);

@@ -12,6 +12,7 @@ Names are those of the C++ classes: help(tessera.nn.Conv2d), help(tessera.ops.ma
 InvalidArgument, a ValueError; a lost disk or rank IoError, an OSError.
 """
 from tessera._tessera import *
+from tessera._tessera import __version__  # noqa: F401
 from tessera import _indexing, _job, _numpy  # noqa: F401
 import tessera.checkpoint as checkpoint
 import tessera.cluster as cluster

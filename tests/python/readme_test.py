@@ -3,7 +3,10 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+
+import tessera
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -22,3 +25,8 @@ def test_the_model_of_the_readme_learns_on_one_rank_and_on_two(tmp_path):
     for one, two in zip(*lines, strict=True):
         assert abs(float(one[1]) - float(two[1])) < 2e-4, (one, two)
     assert float(lines[0][-1][2]) > 0.8
+
+
+def test_the_version_is_the_packages():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert tessera.__version__ == project["version"]
