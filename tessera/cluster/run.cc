@@ -31,16 +31,6 @@ void print_error(const std::string& who, const std::string& message) {
 
 std::string rank_name(int rank) { return fmt::format("rank {}", rank); }
 
-std::string message_of(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {
-    return "an exception that is no std::exception";
-  }
-}
-
 // The rank that failed first comes first: the others only say that they stopped because of it. One that has ended with
 // an exit code has said itself what there was to say.
 void print_errors(const ThreadsResult& result) {

@@ -21,16 +21,6 @@
 namespace tessera::cluster {
 namespace {
 
-std::string message_of(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {
-    return "an exception that is no std::exception";
-  }
-}
-
 // What the ranks' threads and the one that waits for them tell each other.
 struct Progress {
   explicit Progress(int num_ranks) : threads(static_cast<size_t>(num_ranks)), has_ended(threads.size()) {}
@@ -54,6 +44,16 @@ std::vector<HungRank> hung_ranks(const Progress& progress) {
 }
 
 }  // namespace
+
+std::string message_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "an exception that is no std::exception";
+  }
+}
 
 ThreadsResult run_threads(int num_ranks, const ThreadsOptions& options, FunctionRef<int(Context&)> f) {
   if (num_ranks < 1) throw InvalidArgument("a job needs at least 1 rank, got {}", num_ranks);

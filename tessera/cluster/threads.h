@@ -42,4 +42,7 @@ struct ThreadsOptions {
 // has begun, where there is no room for a thread of each.
 ThreadsResult run_threads(int num_ranks, const ThreadsOptions& options, FunctionRef<int(Context&)> f);
 
+// What a rank that threw has said.
+std::string message_of(const std::exception_ptr& error);
+
 }  // namespace tessera::cluster

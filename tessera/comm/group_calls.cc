@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "tessera/base/error.h"
+#include "tessera/base/integers.h"
 #include "tessera/comm/reduce.h"
 
 namespace tessera::comm {
@@ -76,7 +77,7 @@ void GroupCalls::all_gather(const void* in, void* out, std::span<const int64_t> 
   header.counts_hash = hash_counts(counts);
   run(header, [&] { run_all_gather(header, in, out, counts); });
   const auto element = static_cast<int64_t>(size_bytes(dtype));
-  copy_bytes(at(out, offset_of(counts, rank()) * element), in, counts[index(rank())] * element);
+  copy_bytes(at(out, offset_of(counts, rank()) * element), in, counts[as_index(rank())] * element);
 }
 
 void GroupCalls::reduce_scatter(const void* in, void* out, std::span<const int64_t> counts, DType dtype, ReduceOp op,
@@ -103,22 +104,22 @@ void GroupCalls::all_to_all(const void* in, std::span<const int64_t> in_counts, 
   check_counts(in_counts, who);
   check_counts(out_counts, who);
   const int me = rank();
-  if (in_counts[index(me)] != out_counts[index(me)]) {
+  if (in_counts[as_index(me)] != out_counts[as_index(me)]) {
     throw InvalidArgument("{}: rank {} of the group sends itself {} elements but expects {}", who, me,
-                          in_counts[index(me)], out_counts[index(me)]);
+                          in_counts[as_index(me)], out_counts[as_index(me)]);
   }
   CallHeader header = make_header(CallKind::kAllToAll, 0, dtype, who);
   run(header, [&] { run_all_to_all(header, in, in_counts, out, out_counts); });
   const auto element = static_cast<int64_t>(size_bytes(dtype));
   copy_bytes(at(out, offset_of(out_counts, me) * element), at(in, offset_of(in_counts, me) * element),
-             in_counts[index(me)] * element);
+             in_counts[as_index(me)] * element);
 }
 
 void GroupCalls::send(const void* data, int64_t count, DType dtype, int to, std::string_view who) {
   check_count(count, who);
   check_peer(to, who);
   CallHeader header = make_header(CallKind::kSend, count, dtype, who.empty() ? "send" : who);
-  header.sequence = ++sent_[index(to)];
+  header.sequence = ++sent_[as_index(to)];
   guard([&] { run_send(header, to, data, count * static_cast<int64_t>(size_bytes(dtype))); });
 }
 
@@ -126,7 +127,7 @@ void GroupCalls::receive(void* data, int64_t count, DType dtype, int from, std::
   check_count(count, who);
   check_peer(from, who);
   CallHeader header = make_header(CallKind::kSend, count, dtype, who.empty() ? "receive" : who);
-  header.sequence = ++received_[index(from)];
+  header.sequence = ++received_[as_index(from)];
   guard([&] { run_receive(header, from, data, count * static_cast<int64_t>(size_bytes(dtype))); });
 }
 

@@ -5,6 +5,7 @@
 #include <exception>
 #include <vector>
 
+#include "tessera/base/integers.h"
 #include "tessera/comm/communicator.h"
 #include "tessera/comm/transport.h"
 
@@ -63,11 +64,9 @@ std::unique_ptr<Communicator> make_single_communicator(const GroupInfo& group);
 
 // Helpers of the transports' collectives -----------------------------------------------------------------------------
 
-inline size_t index(int rank) { return static_cast<size_t>(rank); }
-inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // Elements of all ranks together, and of those before `rank`.
 int64_t total(std::span<const int64_t> counts);
-inline int64_t offset_of(std::span<const int64_t> counts, int rank) { return total(counts.first(index(rank))); }
+inline int64_t offset_of(std::span<const int64_t> counts, int rank) { return total(counts.first(as_index(rank))); }
 // Pieces of `slice` bytes that `bytes` are moved in; at least one.
 uint32_t num_rounds(int64_t bytes, int64_t slice);
 // Bytes of a part of `bytes` that lie in [begin, begin + slice).

@@ -49,7 +49,7 @@ void check_positive(const char* what, double value) {
   }
 }
 
-const std::map<std::string, Initializer>& known() {
+const std::map<std::string, Initializer>& known_initializers() {
   static const std::map<std::string, Initializer> by_name = {
       {"zeros", zeros()},
       {"ones", ones()},
@@ -130,7 +130,7 @@ Initializer he_normal() {
 
 Initializer initializer(const std::string& name) {
   std::string names;
-  for (const auto& [known_name, make] : known()) {
+  for (const auto& [known_name, make] : known_initializers()) {
     if (simplified(known_name) == simplified(name)) return make;
     names += (names.empty() ? "" : ", ") + known_name;
   }

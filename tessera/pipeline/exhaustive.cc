@@ -5,11 +5,10 @@
 #include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/base/integers.h"
 
 namespace tessera::pipeline {
 namespace {
-
-size_t at(int i) { return static_cast<size_t>(i); }
 
 using Times = std::vector<int64_t>;
 
@@ -39,7 +38,7 @@ class Exhaustive {
 
  private:
   int64_t ns(int chunk, int kind) const {
-    const auto& c = problem_.chunks[at(chunk)];
+    const auto& c = problem_.chunks[as_index(chunk)];
     return kind == 0 ? c.forward_ns : kind == 1 ? problem_.backward_phase_ns(chunk) : c.weight_gradient_ns;
   }
 
@@ -48,14 +47,16 @@ class Exhaustive {
   int64_t received(State& state, int chunk, int kind, size_t k) const {
     const int from = kind == 0 ? chunk - 1 : chunk + 1;
     if (from < 0 || from == problem_.num_chunks()) return 0;
-    if (state.ends[kind][at(from)].size() <= k) return -1;
-    int64_t start = state.ends[kind][at(from)][k];
+    if (state.ends[kind][as_index(from)].size() <= k) return -1;
+    int64_t start = state.ends[kind][as_index(from)][k];
     const int border = std::min(from, chunk);
     if (!problem_.crosses(border)) return start;
-    const auto& time = kind == 0 ? problem_.borders[at(border)].forward : problem_.borders[at(border)].backward;
-    auto& sent = state.sent[kind][at(chunk)];
+    const auto& time =
+        kind == 0 ? problem_.borders[as_index(border)].forward : problem_.borders[as_index(border)].backward;
+    auto& sent = state.sent[kind][as_index(chunk)];
     if (k > 0) start = std::max(start, sent.back() + time.duration_ns);
-    if (k >= at(problem_.slots)) start = std::max(start, state.ends[kind][at(chunk)][k - at(problem_.slots)]);
+    if (k >= as_index(problem_.slots))
+      start = std::max(start, state.ends[kind][as_index(chunk)][k - as_index(problem_.slots)]);
     sent.push_back(start);
     return start + time.duration_ns + time.latency_ns;
   }
@@ -63,13 +64,13 @@ class Exhaustive {
   // The state after the next phase of a kind of a chunk, or nullopt where it cannot be next.
   std::optional<State> after(const State& state, int chunk, int kind) const {
     State next = state;
-    auto& own = next.ends[kind][at(chunk)];
+    auto& own = next.ends[kind][as_index(chunk)];
     const size_t k = own.size();
-    if (k == at(problem_.micro_batches)) return std::nullopt;
-    const int stage = problem_.chunks[at(chunk)].stage;
-    int64_t start = next.free_at[at(stage)];
+    if (k == as_index(problem_.micro_batches)) return std::nullopt;
+    const int stage = problem_.chunks[as_index(chunk)].stage;
+    int64_t start = next.free_at[as_index(stage)];
     if (kind > 0) {
-      const auto& before = next.ends[kind - 1][at(chunk)];
+      const auto& before = next.ends[kind - 1][as_index(chunk)];
       if (before.size() <= k) return std::nullopt;
       start = std::max(start, before[k]);
     }
@@ -78,27 +79,28 @@ class Exhaustive {
       if (there < 0) return std::nullopt;
       start = std::max(start, there);
     }
-    if (kind == 0 && held(next, stage) + problem_.chunks[at(chunk)].activation_bytes > room(stage)) return std::nullopt;
+    if (kind == 0 && held(next, stage) + problem_.chunks[as_index(chunk)].activation_bytes > room(stage))
+      return std::nullopt;
     // In the order of starts, so that each schedule is built once.
     if (start < state.last_start) return std::nullopt;
     next.last_start = start;
     own.push_back(start + ns(chunk, kind));
-    next.free_at[at(stage)] = own.back();
+    next.free_at[as_index(stage)] = own.back();
     return next;
   }
 
   int64_t room(int stage) const {
-    const int64_t limit = problem_.stages[at(stage)].memory_limit_bytes;
+    const int64_t limit = problem_.stages[as_index(stage)].memory_limit_bytes;
     return limit == kNoMemoryLimit ? limit : limit - problem_.slot_bytes(stage);
   }
   // All of a stage's phases so far have ended when its next one starts.
   int64_t held(const State& state, int stage) const {
     int64_t bytes = 0;
     for (int c = 0; c < problem_.num_chunks(); ++c) {
-      if (problem_.chunks[at(c)].stage != stage) continue;
-      const int64_t taken = problem_.chunks[at(c)].activation_bytes;
+      if (problem_.chunks[as_index(c)].stage != stage) continue;
+      const int64_t taken = problem_.chunks[as_index(c)].activation_bytes;
       const int64_t left = problem_.kept_after_backward(c);
-      const auto count = [&](int kind) { return static_cast<int64_t>(state.ends[kind][at(c)].size()); };
+      const auto count = [&](int kind) { return static_cast<int64_t>(state.ends[kind][as_index(c)].size()); };
       bytes += count(0) * taken - count(1) * (taken - left) - count(2) * left;
     }
     return bytes;
@@ -110,8 +112,8 @@ class Exhaustive {
     for (size_t s = 0; s < ends.size(); ++s) ends[s] += problem_.stages[s].update_ns;
     for (int c = 0; c < problem_.num_chunks(); ++c) {
       for (int kind = 0; kind < kinds_; ++kind) {
-        const auto left = problem_.micro_batches - static_cast<int64_t>(state.ends[kind][at(c)].size());
-        ends[at(problem_.chunks[at(c)].stage)] += ns(c, kind) * left;
+        const auto left = problem_.micro_batches - static_cast<int64_t>(state.ends[kind][as_index(c)].size());
+        ends[as_index(problem_.chunks[as_index(c)].stage)] += ns(c, kind) * left;
       }
     }
     return *std::max_element(ends.begin(), ends.end());
@@ -139,7 +141,7 @@ class Exhaustive {
     bool is_complete = true;
     for (int c = 0; c < problem_.num_chunks(); ++c) {
       for (int kind = 0; kind < kinds_; ++kind) {
-        is_complete = is_complete && state.ends[kind][at(c)].size() == at(problem_.micro_batches);
+        is_complete = is_complete && state.ends[kind][as_index(c)].size() == as_index(problem_.micro_batches);
         if (const auto next = after(state, c, kind)) visit(*next);
       }
     }
@@ -160,10 +162,10 @@ bool lanes_are_shared(const PipelineProblem& problem) {
   bool is_free = true;
   for (int b = 0; b + 1 < problem.num_chunks(); ++b) {
     if (!problem.crosses(b)) continue;
-    const int from = problem.chunks[at(b)].stage;
-    const int to = problem.chunks[at(b + 1)].stage;
+    const int from = problem.chunks[as_index(b)].stage;
+    const int to = problem.chunks[as_index(b + 1)].stage;
     is_shared = !lanes.insert({from, to}).second || !lanes.insert({to, from}).second || is_shared;
-    const auto& border = problem.borders[at(b)];
+    const auto& border = problem.borders[as_index(b)];
     is_free = is_free && border.forward.duration_ns == 0 && border.backward.duration_ns == 0;
   }
   return is_shared && !is_free;

@@ -1,11 +1,10 @@
 #include "tessera/pipeline/test_problems.h"
+#include "tessera/base/integers.h"
 
 #include <algorithm>
 
 namespace tessera::pipeline {
 namespace {
-
-size_t at(int i) { return static_cast<size_t>(i); }
 
 std::vector<int> random_placement(ProblemDraws& draws, int stages) {
   const auto chunks = static_cast<int>(stages * draws.between(1, 3) + draws.below(3));
@@ -17,14 +16,15 @@ std::vector<int> random_placement(ProblemDraws& draws, int stages) {
   }
   std::vector<int> placement;
   for (int c = 0; c < chunks; ++c) placement.push_back(c < stages ? c : static_cast<int>(draws.below(stages)));
-  for (int c = chunks - 1; c > 0; --c) std::swap(placement[at(c)], placement[at(static_cast<int>(draws.below(c + 1)))]);
+  for (int c = chunks - 1; c > 0; --c)
+    std::swap(placement[as_index(c)], placement[as_index(static_cast<int>(draws.below(c + 1)))]);
   return placement;
 }
 
 }  // namespace
 
 PipelineProblem equal_problem(const Equal& equal) {
-  PipelineProblem problem{.stages = std::vector<PipelineStage>(at(equal.stages)),
+  PipelineProblem problem{.stages = std::vector<PipelineStage>(as_index(equal.stages)),
                           .micro_batches = equal.micro_batches,
                           .split_backward = equal.split};
   const int visits = equal.stages * (equal.back ? 2 : equal.rounds);
@@ -47,14 +47,14 @@ void limit_memory(PipelineProblem& problem, int64_t micro_batches_in_flight) {
   for (int s = 0; s < problem.num_stages(); ++s) {
     int64_t kept = 0;
     for (const auto& chunk : problem.chunks) kept += chunk.stage == s ? chunk.activation_bytes : 0;
-    problem.stages[at(s)].memory_limit_bytes = problem.slot_bytes(s) + kept * micro_batches_in_flight;
+    problem.stages[as_index(s)].memory_limit_bytes = problem.slot_bytes(s) + kept * micro_batches_in_flight;
   }
 }
 
 PipelineProblem random_problem(uint64_t seed, int most_stages, int most_micro_batches) {
   ProblemDraws draws(seed);
   const auto stages = static_cast<int>(draws.between(1, most_stages));
-  PipelineProblem problem{.stages = std::vector<PipelineStage>(at(stages)),
+  PipelineProblem problem{.stages = std::vector<PipelineStage>(as_index(stages)),
                           .micro_batches = static_cast<int>(draws.between(1, most_micro_batches)),
                           .split_backward = draws.below(2) == 0,
                           .slots = static_cast<int>(draws.between(1, 3))};

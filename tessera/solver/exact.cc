@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/base/integers.h"
 #include "tessera/solver/usage_tree.h"
 
 namespace tessera::solver {
 namespace {
-
-size_t as_index(int i) { return static_cast<size_t>(i); }
 
 class Search {
  public:

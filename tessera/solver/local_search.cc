@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/base/integers.h"
 #include "tessera/solver/bounds/usage_prices.h"
 
 namespace tessera::solver {
 namespace {
-
-size_t as_index(int i) { return static_cast<size_t>(i); }
 
 constexpr int64_t kSmallTree = 3;
 constexpr int64_t kLargeTree = 1000;

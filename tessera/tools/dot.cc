@@ -9,7 +9,7 @@ constexpr const char* kCollectiveColor = "#f6c667";
 constexpr const char* kInputColor = "#d9e6f2";
 
 // As a string of the DOT language: in quotes, line breaks as \n.
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string result = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') result += '\\';
@@ -47,7 +47,8 @@ struct Cluster {
     const std::string indent(static_cast<size_t>(2 * depth + 2), ' ');
     for (const auto& line : lines) text += indent + line + "\n";
     for (const auto& inner : children) {
-      text += fmt::format("{}subgraph cluster_{} {{\n{}  label={};\n", indent, number++, indent, quoted(inner->label));
+      text +=
+          fmt::format("{}subgraph cluster_{} {{\n{}  label={};\n", indent, number++, indent, in_quotes(inner->label));
       inner->print(text, depth + 1, number);
       text += indent + "}\n";
     }
@@ -55,7 +56,7 @@ struct Cluster {
 };
 
 std::string digraph(const std::string& name, const Cluster& root, const std::vector<std::string>& edges) {
-  std::string text = fmt::format("digraph {} {{\n", quoted(name));
+  std::string text = fmt::format("digraph {} {{\n", in_quotes(name));
   text += "  node [shape=box, style=filled, fillcolor=white, fontname=Helvetica];\n";
   text += "  edge [fontname=Helvetica, fontsize=10];\n";
   int number = 0;
@@ -90,13 +91,13 @@ std::string dot_of_graph(const ir::Graph& graph, const compiler::Plan* plan) {
   const auto add_edge = [&](ir::ValueId v, const std::string& to, const std::string& wanted) {
     const bool moves = plan != nullptr && wanted != sharding_of(v);
     edges.push_back(fmt::format("{} -> {} [label={}{}];", id_of(graph, v), to,
-                                quoted(value_text(v) + (moves ? " -> " + wanted : "")),
+                                in_quotes(value_text(v) + (moves ? " -> " + wanted : "")),
                                 moves ? ", color=red, fontcolor=red" : ""));
   };
   for (const auto& input : graph.inputs()) {
     const auto label = fmt::format("{} {}\n{}", ir::to_string(input.kind), input.name, value_text(input.value));
     root.lines.push_back(fmt::format("{} [label={}, shape=ellipse, fillcolor={}];", id_of(graph, input.value),
-                                     quoted(label), quoted(kInputColor)));
+                                     in_quotes(label), in_quotes(kInputColor)));
   }
   for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
     const ir::Node& node = graph.node(n);
@@ -104,12 +105,12 @@ std::string dot_of_graph(const ir::Graph& graph, const compiler::Plan* plan) {
     std::string look;
     if (ops::OpRegistry::instance().get(node.op).collective) {
       label += group_text(node.attributes);
-      look = fmt::format(", fillcolor={}", quoted(kCollectiveColor));
+      look = fmt::format(", fillcolor={}", in_quotes(kCollectiveColor));
     }
     if (!node.strategy.empty()) label += "\n" + mesh::to_string(node.strategy);
     if (node.forward != ir::kNone) look += ", shape=oval";
     const auto id = fmt::format("node{}", n);
-    root.at_path(node.source).lines.push_back(fmt::format("{} [label={}{}];", id, quoted(label), look));
+    root.at_path(node.source).lines.push_back(fmt::format("{} [label={}{}];", id, in_quotes(label), look));
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const auto wanted = [&] { return plan->operands[static_cast<size_t>(n)][i].to_string(plan->mesh_of_node(n)); };
       add_edge(node.inputs[i], id, plan == nullptr ? "" : wanted());
@@ -118,7 +119,7 @@ std::string dot_of_graph(const ir::Graph& graph, const compiler::Plan* plan) {
   for (size_t i = 0; i < graph.outputs().size(); ++i) {
     const auto id = fmt::format("output{}", i);
     root.lines.push_back(fmt::format("{} [label={}, shape=ellipse, fillcolor={}];", id,
-                                     quoted("return " + graph.outputs()[i].name), quoted(kInputColor)));
+                                     in_quotes("return " + graph.outputs()[i].name), in_quotes(kInputColor)));
     const auto wanted = [&] {
       const auto layout = plan->output_layout(graph, i);
       return layout.sharding.to_string(layout.mesh);
@@ -194,8 +195,8 @@ std::string dot_of(const ir::Schedule& schedule) {
     const ir::Step& step = schedule.steps[s];
     const bool starts = step.kind == ir::StepKind::kStart;
     root.child(starts ? "communication" : "compute")
-        .lines.push_back(fmt::format("step{} [label={}{}];", s, quoted(step_label(schedule, s)),
-                                     starts ? fmt::format(", fillcolor={}", quoted(kCollectiveColor)) : ""));
+        .lines.push_back(fmt::format("step{} [label={}{}];", s, in_quotes(step_label(schedule, s)),
+                                     starts ? fmt::format(", fillcolor={}", in_quotes(kCollectiveColor)) : ""));
     if (!starts) {
       if (before < s) edges.push_back(fmt::format("step{} -> step{} [style=invis];", before, s));
       before = s;
@@ -207,7 +208,7 @@ std::string dot_of(const ir::Schedule& schedule) {
         for (const auto& [from, written] : writers.of(v)) {
           const auto& value = schedule.values[static_cast<size_t>(written)];
           edges.push_back(fmt::format("step{} -> step{} [label={}];", from, s,
-                                      quoted(fmt::format("{} {} @{}", value.name, value.type, value.offset))));
+                                      in_quotes(fmt::format("{} {} @{}", value.name, value.type, value.offset))));
         }
       }
     }

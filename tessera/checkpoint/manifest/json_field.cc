@@ -7,23 +7,23 @@
 
 namespace tessera::checkpoint {
 
-using Json = nlohmann::json;
+using SortedJson = nlohmann::json;
 
-Json parse_json(std::string_view text, const std::string& path) {
+SortedJson parse_json(std::string_view text, const std::string& path) {
   std::vector<std::unordered_set<std::string>> members;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
+  const auto watch = [&](int depth, SortedJson::parse_event_t event, SortedJson& value) {
     if (depth > kMaxJsonDepth) throw InvalidArgument("{}: nested deeper than {} levels", path, kMaxJsonDepth);
-    if (event == Json::parse_event_t::object_start) members.emplace_back();
-    if (event == Json::parse_event_t::object_end) members.pop_back();
-    if (event == Json::parse_event_t::key && !members.back().insert(value.get<std::string>()).second) {
+    if (event == SortedJson::parse_event_t::object_start) members.emplace_back();
+    if (event == SortedJson::parse_event_t::object_end) members.pop_back();
+    if (event == SortedJson::parse_event_t::key && !members.back().insert(value.get<std::string>()).second) {
       throw InvalidArgument("{}: the member {} occurs twice in one object", path,
                             quoted_name(value.get<std::string>()));
     }
     return true;
   };
   try {
-    return Json::parse(text, watch);
-  } catch (const Json::exception& error) {
+    return SortedJson::parse(text, watch);
+  } catch (const SortedJson::exception& error) {
     std::string reason = error.what();
     reason = reason.substr(reason.find("] ") == std::string::npos ? 0 : reason.find("] ") + 2);
     throw InvalidArgument("{}: not JSON: {}", path, reason.substr(0, 200));
@@ -31,7 +31,7 @@ Json parse_json(std::string_view text, const std::string& path) {
 }
 
 void JsonField::fail(const std::string& expected) const {
-  std::string found = json_->dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string found = json_->dump(-1, ' ', false, SortedJson::error_handler_t::replace);
   if (found.size() > 60) found = found.substr(0, 60) + "...";
   throw InvalidArgument("{}: {} {}, got {}", *path_, name_.empty() ? root_ : name_, expected, found);
 }

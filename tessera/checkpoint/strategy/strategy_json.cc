@@ -7,7 +7,7 @@
 namespace tessera::checkpoint {
 namespace {
 
-using Json = nlohmann::json;  // members sorted by name, as the reference writes them
+using SortedJson = nlohmann::json;  // members sorted by name, as the reference writes them
 using Numbers = std::vector<int64_t>;
 
 // The text is bounded, so is the length of its lists.
@@ -33,9 +33,9 @@ Numbers read_axes(const JsonField& dim) {
   return axes == Numbers{-1} ? Numbers{} : axes;
 }
 
-Json axes_json(const Numbers& axes) {
+SortedJson axes_json(const Numbers& axes) {
   if (axes.empty()) return -1;
-  return axes.size() == 1 ? Json(axes[0]) : Json(axes);
+  return axes.size() == 1 ? SortedJson(axes[0]) : SortedJson(axes);
 }
 
 ParameterLayout read_layout(const std::string& name, const JsonField& field) {
@@ -56,13 +56,13 @@ ParameterLayout read_layout(const std::string& name, const JsonField& field) {
   return layout;
 }
 
-Json layout_json(const ParameterLayout& layout) {
-  Json json{{"dev_matrix", layout.device_matrix},
-            {"tensor_map", Json::array()},
-            {"tensor_shape", layout.tensor_shape},
-            {"field", layout.field},
-            {"opt_weight_shard_step", layout.opt_weight_shard_step},
-            {"opt_weight_shard_size", layout.opt_weight_shard_size}};
+SortedJson layout_json(const ParameterLayout& layout) {
+  SortedJson json{{"dev_matrix", layout.device_matrix},
+                  {"tensor_map", SortedJson::array()},
+                  {"tensor_shape", layout.tensor_shape},
+                  {"field", layout.field},
+                  {"opt_weight_shard_step", layout.opt_weight_shard_step},
+                  {"opt_weight_shard_size", layout.opt_weight_shard_size}};
   for (const auto& axes : layout.tensor_map) json["tensor_map"].push_back(axes_json(axes));
   if (!layout.param_split_shape.empty()) {
     json["param_split_shape"] = layout.param_split_shape;
@@ -93,7 +93,7 @@ StrategyFile parse_json_strategy(std::string_view text, const std::string& path)
 
 std::string strategy_to_json(const StrategyFile& strategy) {
   check_strategy(strategy, "strategy file");
-  Json strategies = Json::object();
+  SortedJson strategies = SortedJson::object();
   for (const auto& item : strategy.strategies) {
     if (strategies.contains(item.node)) {
       throw InvalidArgument(
@@ -103,11 +103,11 @@ std::string strategy_to_json(const StrategyFile& strategy) {
     }
     strategies[item.node] = {{"stage", item.stage}, {"parallel_strategy", item.inputs}};
   }
-  Json layouts = Json::object();
+  SortedJson layouts = SortedJson::object();
   for (const auto& item : strategy.layouts) layouts[item.name] = layout_json(item);
-  return Json{{"current_stage", strategy.current_stage},
-              {"parallel_strategy_item", std::move(strategies)},
-              {"parallel_layout_item", std::move(layouts)}}
+  return SortedJson{{"current_stage", strategy.current_stage},
+                    {"parallel_strategy_item", std::move(strategies)},
+                    {"parallel_layout_item", std::move(layouts)}}
       .dump();
 }
 

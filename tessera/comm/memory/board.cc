@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "tessera/base/error.h"
+#include "tessera/base/integers.h"
 #include "tessera/comm/watched_wait.h"
 
 namespace tessera::comm {
@@ -72,8 +73,6 @@ struct BoardHead {
   uint64_t size = 0;
 };
 
-size_t index(int rank) { return static_cast<size_t>(rank); }
-
 }  // namespace
 
 struct Board::RankArea {
@@ -119,14 +118,14 @@ struct Board::Layout {
     messages = slots + size * 2 * slot_bytes;
     end = messages + size * size * 2 * message_bytes;
   }
-  size_t rank_area(int rank) const { return ranks + index(rank) * rank_bytes; }
+  size_t rank_area(int rank) const { return ranks + as_index(rank) * rank_bytes; }
   size_t post(int rank, uint32_t step) const { return rank_area(rank) + sizeof(RankArea) + step % 2 * post_bytes; }
   size_t mailbox(int from, int to) const { return mailboxes + pair(from, to) * sizeof(Mailbox); }
-  size_t slot(int rank, uint32_t step) const { return slots + (index(rank) * 2 + step % 2) * slot_bytes; }
+  size_t slot(int rank, uint32_t step) const { return slots + (as_index(rank) * 2 + step % 2) * slot_bytes; }
   size_t message(int from, int to, uint32_t number) const {
     return messages + (pair(from, to) * 2 + number % 2) * message_bytes;
   }
-  size_t pair(int from, int to) const { return index(from) * size + index(to); }
+  size_t pair(int from, int to) const { return as_index(from) * size + as_index(to); }
 
   size_t size;
   size_t header_in_post;
@@ -158,12 +157,12 @@ Board::Board(const GroupInfo& group, void* memory, std::shared_ptr<void> keep, s
     throw IoError(
         "group \"{}\": rank {} creates another group at this place than its peers; every rank must create "
         "the same groups in the same order",
-        group.name, group.ranks[index(group.rank)]);
+        group.name, group.ranks[as_index(group.rank)]);
   }
   wait_probe_ = job_.add_wait_probe([this](int rank, int peer, Communicator::Driver elsewhere) -> std::string {
     const auto& ranks = group_.ranks;
     const auto at = std::find(ranks.begin(), ranks.end(), peer);
-    const bool is_ours = rank == ranks[index(group_.rank)] && at != ranks.end() && rank != peer;
+    const bool is_ours = rank == ranks[as_index(group_.rank)] && at != ranks.end() && rank != peer;
     return is_ours ? wait_of(static_cast<int>(at - ranks.begin()), elsewhere) : "";
   });
 }
@@ -177,7 +176,7 @@ uint32_t Board::open(const CallHeader& header) {
   // Our posts are used in turn: nobody may still read the last but one. Mostly the peers' posts have said so.
   if (step_ > 2) {
     for (int p = 0; p < static_cast<int>(group_.ranks.size()); ++p) {
-      const bool is_known = static_cast<int32_t>(closed_by_[index(p)] - (step_ - 2)) >= 0;
+      const bool is_known = static_cast<int32_t>(closed_by_[as_index(p)] - (step_ - 2)) >= 0;
       if (p != group_.rank && !is_known) wait(area(p).done, step_ - 2, p);
     }
   }
@@ -204,7 +203,7 @@ const Posted& Board::await_post(uint32_t step, int peer) {
   wait(area(peer).ready, step, peer);
   const Post& post = post_of(peer, step);
   if (post.posted.call != digest_) check_same_call(header_, header_of(peer, step), group_, peer);
-  closed_by_[index(peer)] = post.posted.closed;
+  closed_by_[as_index(peer)] = post.posted.closed;
   return post.posted;
 }
 
@@ -246,7 +245,7 @@ void Board::throw_abandoned(int peer) {
   }
   if (job_.failed()) throw_peer_failure(header_, group_, job_);
   throw IoError("{} of group \"{}\": rank {} has given the group up after an error", header_.label(), group_.name,
-                group_.ranks[index(peer)]);
+                group_.ranks[as_index(peer)]);
 }
 
 void Board::await_close(uint32_t step, int peer) { wait(area(peer).done, step, peer); }
@@ -264,7 +263,7 @@ void Board::send_message(const CallHeader& call, int to, const void* data, int64
   const auto address = addresses_->publish(data, bytes);
   header.is_direct = address.has_value() || bytes == 0;
   header_ = header;
-  uint32_t& number = messages_sent_[index(to)];
+  uint32_t& number = messages_sent_[as_index(to)];
   const int64_t slice = max_message_bytes();
   for (int64_t begin = 0; begin == 0 || begin < bytes; begin += slice) {
     ++number;
@@ -287,7 +286,7 @@ void Board::send_message(const CallHeader& call, int to, const void* data, int64
 
 void Board::receive_message(const CallHeader& header, int from, void* data, int64_t bytes) {
   header_ = header;
-  uint32_t& number = messages_received_[index(from)];
+  uint32_t& number = messages_received_[as_index(from)];
   const int64_t slice = max_message_bytes();
   for (int64_t begin = 0; begin == 0 || begin < bytes; begin += slice) {
     ++number;
@@ -353,7 +352,7 @@ void Board::wait(Signal& signal, uint32_t target, int peer) {
   }
   // Where other programs keep the cores busy each turn may take tens of milliseconds: what the job says of a rank that
   // fails must not wait for all of them.
-  const auto is_hopeless = [&] { return job_.failed() || job_.has_left(group_.ranks[index(peer)]); };
+  const auto is_hopeless = [&] { return job_.failed() || job_.has_left(group_.ranks[as_index(peer)]); };
   WatchedWait watch(header_, group_, peer, options_.wait.timeout_ms, job_);
   for (int i = 0; !options_.wait.spin && i < kYields && !is_hopeless(); ++i) {
     sched_yield();
@@ -366,7 +365,7 @@ void Board::wait(Signal& signal, uint32_t target, int peer) {
   } const said{area(group_.rank).waits_for};
   while (true) {
     const bool failed = job_.failed();
-    const bool left = job_.has_left(group_.ranks[index(peer)]);
+    const bool left = job_.has_left(group_.ranks[as_index(peer)]);
     const int64_t waited_ms = (now_ns() - start) / 1'000'000;
     signal.num_waiters.fetch_add(1);
     const uint32_t seen = signal.value.load();
@@ -389,7 +388,7 @@ void Board::wait(Signal& signal, uint32_t target, int peer) {
 void Board::look_for_crossed_wait(int peer) {
   const auto driver = driver_.load();
   if (driver == Communicator::Driver::kUnknown) return;
-  const auto found = job_.find_wait(group_.ranks[index(group_.rank)], group_.ranks[index(peer)], driver);
+  const auto found = job_.find_wait(group_.ranks[as_index(group_.rank)], group_.ranks[as_index(peer)], driver);
   if (!found.empty()) throw_crossed(header_, group_, peer, found);
 }
 

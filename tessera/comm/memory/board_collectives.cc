@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "tessera/base/integers.h"
 #include "tessera/comm/group_calls.h"
 #include "tessera/comm/memory/board.h"
 #include "tessera/comm/reduce.h"
@@ -45,7 +46,7 @@ class BoardCommunicator final : public GroupCalls {
   }
 
   void run_all_gather(CallHeader& header, const void* in, void* out, std::span<const int64_t> counts) override {
-    const int64_t own = counts[index(rank())] * element(header);
+    const int64_t own = counts[as_index(rank())] * element(header);
     const int64_t largest = *std::max_element(counts.begin(), counts.end()) * element(header);
     slice_ = board_->slot_bytes();
     header.num_rounds = num_rounds(largest, slice_);
@@ -64,7 +65,7 @@ class BoardCommunicator final : public GroupCalls {
           for (int i = 1; i < size(); ++i) {
             const int p = (rank() + i) % size();
             fetch(header, step, round, p, at(out, offset_of(counts, p) * element(header)),
-                  counts[index(p)] * element(header));
+                  counts[as_index(p)] * element(header));
           }
           board_->close(step);
         });
@@ -72,7 +73,7 @@ class BoardCommunicator final : public GroupCalls {
   }
 
   void run_reduce_scatter(CallHeader& header, const void* in, void* out, std::span<const int64_t> counts) override {
-    const int64_t own = counts[index(rank())] * element(header);
+    const int64_t own = counts[as_index(rank())] * element(header);
     const int64_t own_offset = offset_of(counts, rank()) * element(header);
     const int64_t all = total(counts) * element(header);
     slice_ = per_peer_slice();
@@ -82,12 +83,12 @@ class BoardCommunicator final : public GroupCalls {
     exchange(
         header,
         [&](uint32_t step, uint32_t round) {
-          offer_parts(header, step, round, in, address, [&](int p) { return counts[index(p)] * element(header); });
+          offer_parts(header, step, round, in, address, [&](int p) { return counts[as_index(p)] * element(header); });
         },
         [&](uint32_t step, uint32_t round) {
           const Range range = range_of(own, round);
           for (int p = 0; p < size(); ++p) {
-            sources_[index(p)] = p == rank() ? at(in, own_offset + range.begin) : view(header, step, round, p, own);
+            sources_[as_index(p)] = p == rank() ? at(in, own_offset + range.begin) : view(header, step, round, p, own);
           }
           outs_[0] = at(out, range.begin);
           reduce_in_order(std::span(outs_).first(1), sources_, range.bytes / element(header), header.dtype, header.op);
@@ -131,13 +132,14 @@ class BoardCommunicator final : public GroupCalls {
     exchange(
         header,
         [&](uint32_t step, uint32_t round) {
-          offer_parts(header, step, round, in, address, [&](int p) { return in_counts[index(p)] * element(header); });
+          offer_parts(header, step, round, in, address,
+                      [&](int p) { return in_counts[as_index(p)] * element(header); });
         },
         [&](uint32_t step, uint32_t round) {
           for (int i = 1; i < size(); ++i) {
             const int p = (rank() + i) % size();
             fetch(header, step, round, p, at(out, offset_of(out_counts, p) * element(header)),
-                  out_counts[index(p)] * element(header));
+                  out_counts[as_index(p)] * element(header));
           }
           board_->close(step);
         });
@@ -207,7 +209,7 @@ class BoardCommunicator final : public GroupCalls {
         const int p = (rank() + i) % size();
         const Posted& theirs = board_->await_post(step, p);
         if (round > 0) continue;
-        peers_[index(p)].is_direct = theirs.is_direct;
+        peers_[as_index(p)].is_direct = theirs.is_direct;
         all_direct_ = all_direct_ && theirs.is_direct;
         any_direct = any_direct || theirs.is_direct;
         rounds = std::max(rounds, theirs.num_rounds);
@@ -228,7 +230,7 @@ class BoardCommunicator final : public GroupCalls {
 
   // What `peer` offers us in this round, of `bytes` altogether.
   std::byte* view(const CallHeader& header, uint32_t step, uint32_t round, int peer, int64_t bytes) {
-    Peer& from = peers_[index(peer)];
+    Peer& from = peers_[as_index(peer)];
     const BoardPart& part = board_->part_from(step, peer);
     const Range range = range_of(bytes, round);
     if (!from.is_direct) {
@@ -285,7 +287,7 @@ class BoardCommunicator final : public GroupCalls {
         },
         [&](uint32_t step, uint32_t round) {
           for (int p = 0; p < size(); ++p) {
-            sources_[index(p)] = p == rank() ? board_->slot(p, step) : view(header, step, round, p, bytes);
+            sources_[as_index(p)] = p == rank() ? board_->slot(p, step) : view(header, step, round, p, bytes);
           }
           reduce_in_order(data, sources_, count, header.dtype, header.op);
           board_->close(step);
@@ -328,8 +330,8 @@ class BoardCommunicator final : public GroupCalls {
           const Range own = own_of(range);
           for (int p = 0; p < size(); ++p) {
             std::byte* from = p == rank() ? at(data, range.begin) : view(header, step, round, p, bytes);
-            outs_[index(p)] = from + own.begin;
-            sources_[index(p)] = outs_[index(p)];
+            outs_[as_index(p)] = from + own.begin;
+            sources_[as_index(p)] = outs_[as_index(p)];
           }
           reduce_in_order(outs_, sources_, own.bytes / element(header), header.dtype, header.op,
                           range.bytes > cache_bytes_ / size());

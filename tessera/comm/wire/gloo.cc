@@ -17,8 +17,6 @@
 namespace tessera::comm {
 namespace {
 
-// A peer that has left may have sent its last bytes a moment ago.
-constexpr int64_t kLeftGraceMs = 1000;
 // Gloo waits five times its timeout for a connection.
 constexpr int64_t kConnectFactor = 5;
 // To connect all ranks. What fails for a stranger fails within the proof's limit, and is tried again; the last attempt

@@ -19,8 +19,6 @@ namespace {
 constexpr int kSpins = 200;
 constexpr int kYields = 200;
 constexpr std::chrono::microseconds kNap{50};
-// A peer that has left may have sent its last bytes a moment ago.
-constexpr int64_t kLeftGraceMs = 1000;
 constexpr int kBroadcastTag = 32767;
 constexpr int64_t kMaxText = 1024;
 

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "tessera/base/error.h"
+#include "tessera/base/integers.h"
 #include "tessera/comm/wire/wire_channel.h"
 
 namespace tessera::comm {
@@ -48,19 +49,19 @@ class WireChannel final : public Channel {
     header_ = header;
     has_headers_ = false;
     for (int p = 0; p < size(); ++p) {
-      Peer& peer = peers_[index(p)];
-      peer.part = p == group_.rank ? Part{} : parts[index(p)];
-      peer.expected = p == group_.rank ? Expected{} : expected[index(p)];
+      Peer& peer = peers_[as_index(p)];
+      peer.part = p == group_.rank ? Part{} : parts[as_index(p)];
+      peer.expected = p == group_.rank ? Expected{} : expected[as_index(p)];
       peer.is_received = false;
     }
     for (int i = 1; i < size(); ++i) {
       const int p = (group_.rank + i) % size();
-      Peer& peer = peers_[index(p)];
+      Peer& peer = peers_[as_index(p)];
       if (peer.expected.bytes >= 0) peer.receive_header->receive(&peer.in, sizeof(Envelope), world(p), tag(kHeaderTag));
     }
     for (int i = 1; i < size(); ++i) {
       const int p = (group_.rank + i) % size();
-      Peer& peer = peers_[index(p)];
+      Peer& peer = peers_[as_index(p)];
       if (peer.part.bytes < 0) continue;
       fill(peer.out, header, peer.part.data, peer.part.bytes);
       peer.send_header->send(&peer.out, sizeof(Envelope), world(p), tag(kHeaderTag));
@@ -70,11 +71,11 @@ class WireChannel final : public Channel {
     }
   }
 
-  const CallHeader& header_of(int peer) override { return peers_[index(peer)].in.header; }
+  const CallHeader& header_of(int peer) override { return peers_[as_index(peer)].in.header; }
 
   const void* receive_view(int p) override {
     receive(p);
-    const Peer& peer = peers_[index(p)];
+    const Peer& peer = peers_[as_index(p)];
     if (peer.expected.bytes <= 0) return nullptr;
     if (peer.expected.into != nullptr) return peer.expected.into;
     return peer.expected.bytes > kInlineBytes ? peer.staging.data() : peer.in.inline_bytes;
@@ -82,7 +83,7 @@ class WireChannel final : public Channel {
 
   void receive(int p) override {
     receive_headers();
-    Peer& peer = peers_[index(p)];
+    Peer& peer = peers_[as_index(p)];
     if (peer.is_received) return;
     if (peer.expected.bytes > kInlineBytes) {
       wait(*peer.receive_part, p);
@@ -94,7 +95,7 @@ class WireChannel final : public Channel {
 
   void end() override {
     for (int p = 0; p < size(); ++p) {
-      Peer& peer = peers_[index(p)];
+      Peer& peer = peers_[as_index(p)];
       if (peer.part.bytes < 0) continue;
       wait(*peer.send_header, p);
       if (peer.part.bytes > kInlineBytes) wait(*peer.send_part, p);
@@ -103,7 +104,7 @@ class WireChannel final : public Channel {
 
   void send_message(const CallHeader& header, int to, const void* data, int64_t bytes) override {
     header_ = header;
-    Peer& peer = peers_[index(to)];
+    Peer& peer = peers_[as_index(to)];
     fill(peer.out, header, data, bytes);
     peer.send_header->send(&peer.out, sizeof(Envelope), world(to), tag(kMessageHeaderTag));
     wait(*peer.send_header, to);
@@ -116,7 +117,7 @@ class WireChannel final : public Channel {
 
   void receive_message(const CallHeader& header, int from, void* data, int64_t bytes) override {
     header_ = header;
-    Peer& peer = peers_[index(from)];
+    Peer& peer = peers_[as_index(from)];
     peer.receive_header->receive(&peer.in, sizeof(Envelope), world(from), tag(kMessageHeaderTag));
     wait(*peer.receive_header, from);
     check_message(header, peer.in.header, group_, from);
@@ -142,9 +143,8 @@ class WireChannel final : public Channel {
     std::unique_ptr<Wire::Operation> receive_part;
   };
 
-  static size_t index(int rank) { return static_cast<size_t>(rank); }
   int size() const { return static_cast<int>(group_.ranks.size()); }
-  int world(int rank) const { return group_.ranks[index(rank)]; }
+  int world(int rank) const { return group_.ranks[as_index(rank)]; }
   // Groups that share a tag are told apart by their headers.
   int tag(Purpose purpose) const { return (group_.number * 4 + purpose) % (kMaxTag + 1); }
 
@@ -158,7 +158,7 @@ class WireChannel final : public Channel {
   void receive_headers() {
     if (has_headers_) return;
     for (int p = 0; p < size(); ++p) {
-      Peer& peer = peers_[index(p)];
+      Peer& peer = peers_[as_index(p)];
       if (peer.expected.bytes < 0) continue;
       wait(*peer.receive_header, p);
       check_same_call(header_, peer.in.header, group_, p);

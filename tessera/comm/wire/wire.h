@@ -11,6 +11,9 @@
 
 namespace tessera::comm {
 
+// A peer that has left may have sent its last bytes a moment ago: how long they are waited for.
+inline constexpr int64_t kLeftGraceMs = 1000;
+
 class Wire {
  public:
   enum class End {

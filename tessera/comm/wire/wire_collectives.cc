@@ -3,6 +3,7 @@
 // is added once, in one order.
 #include <algorithm>
 
+#include "tessera/base/integers.h"
 #include "tessera/comm/group_calls.h"
 #include "tessera/comm/reduce.h"
 #include "tessera/comm/wire/wire_channel.h"
@@ -37,12 +38,12 @@ class WireCommunicator final : public GroupCalls {
     header.num_rounds = num_rounds(*std::max_element(counts.begin(), counts.end()) * element(header), slice);
     for (uint32_t round = 0; round < header.num_rounds; ++round) {
       const int64_t begin = round * slice;
-      const auto slice_of = [&](int r) { return part_bytes(counts[index(r)] * element(header), begin, slice); };
+      const auto slice_of = [&](int r) { return part_bytes(counts[as_index(r)] * element(header), begin, slice); };
       int64_t offset = 0;
       for (int p = 0; p < size(); ++p) {
-        parts_[index(p)] = {at(in, begin), slice_of(rank())};
-        expected_[index(p)] = {slice_of(p), at(out, offset + begin)};
-        offset += counts[index(p)] * element(header);
+        parts_[as_index(p)] = {at(in, begin), slice_of(rank())};
+        expected_[as_index(p)] = {slice_of(p), at(out, offset + begin)};
+        offset += counts[as_index(p)] * element(header);
       }
       exchange(header);
       receive_from_all();
@@ -51,7 +52,7 @@ class WireCommunicator final : public GroupCalls {
   }
 
   void run_reduce_scatter(CallHeader& header, const void* in, void* out, std::span<const int64_t> counts) override {
-    const int64_t mine = counts[index(rank())] * element(header);
+    const int64_t mine = counts[as_index(rank())] * element(header);
     const int64_t offset = offset_of(counts, rank()) * element(header);
     const int64_t slice = per_peer_slice();
     header.num_rounds = num_rounds(*std::max_element(counts.begin(), counts.end()) * element(header), slice);
@@ -60,9 +61,9 @@ class WireCommunicator final : public GroupCalls {
       const int64_t bytes = part_bytes(mine, begin, slice);
       int64_t part_offset = 0;
       for (int p = 0; p < size(); ++p) {
-        const int64_t part = counts[index(p)] * element(header);
-        parts_[index(p)] = {at(in, part_offset + begin), part_bytes(part, begin, slice)};
-        expected_[index(p)] = {bytes};
+        const int64_t part = counts[as_index(p)] * element(header);
+        parts_[as_index(p)] = {at(in, part_offset + begin), part_bytes(part, begin, slice)};
+        expected_[as_index(p)] = {bytes};
         part_offset += part;
       }
       exchange(header);
@@ -80,8 +81,8 @@ class WireCommunicator final : public GroupCalls {
       const int64_t begin = round * slice;
       const int64_t length = part_bytes(bytes, begin, slice);
       for (int p = 0; p < size(); ++p) {
-        parts_[index(p)] = rank() == root ? Channel::Part{at(data, begin), length} : Channel::Part{};
-        expected_[index(p)] = p == root ? Channel::Expected{length, at(data, begin)} : Channel::Expected{};
+        parts_[as_index(p)] = rank() == root ? Channel::Part{at(data, begin), length} : Channel::Part{};
+        expected_[as_index(p)] = p == root ? Channel::Expected{length, at(data, begin)} : Channel::Expected{};
       }
       exchange(header);
       if (rank() != root) channel_->receive(root);
@@ -102,10 +103,10 @@ class WireCommunicator final : public GroupCalls {
       int64_t in_offset = 0;
       int64_t out_offset = 0;
       for (int p = 0; p < size(); ++p) {
-        const int64_t sent = in_counts[index(p)] * element(header);
-        const int64_t received = out_counts[index(p)] * element(header);
-        parts_[index(p)] = {at(in, in_offset + begin), part_bytes(sent, begin, slice)};
-        expected_[index(p)] = {part_bytes(received, begin, slice), at(out, out_offset + begin)};
+        const int64_t sent = in_counts[as_index(p)] * element(header);
+        const int64_t received = out_counts[as_index(p)] * element(header);
+        parts_[as_index(p)] = {at(in, in_offset + begin), part_bytes(sent, begin, slice)};
+        expected_[as_index(p)] = {part_bytes(received, begin, slice), at(out, out_offset + begin)};
         in_offset += sent;
         out_offset += received;
       }
@@ -142,8 +143,8 @@ class WireCommunicator final : public GroupCalls {
 
   void all_parts(const void* data, int64_t bytes) {
     for (int p = 0; p < size(); ++p) {
-      parts_[index(p)] = {data, bytes};
-      expected_[index(p)] = {bytes};
+      parts_[as_index(p)] = {data, bytes};
+      expected_[as_index(p)] = {bytes};
     }
   }
   // Starts with the next rank, so that not all read from the first one at once.
@@ -153,7 +154,7 @@ class WireCommunicator final : public GroupCalls {
   void exchange(const CallHeader& header) { channel_->begin(header, parts_, expected_); }
 
   void reduce_received(const CallHeader& header, const void* own, void* out, int64_t count) {
-    for (int p = 0; p < size(); ++p) sources_[index(p)] = p == rank() ? own : channel_->receive_view(p);
+    for (int p = 0; p < size(); ++p) sources_[as_index(p)] = p == rank() ? own : channel_->receive_view(p);
     reduce_in_order(out, sources_, count, header.dtype, header.op);
   }
 
@@ -174,15 +175,15 @@ class WireCommunicator final : public GroupCalls {
       const int64_t mine = bytes(rank());
       std::byte* own = at(data, offset(rank()));
       for (int p = 0; p < size(); ++p) {
-        parts_[index(p)] = {at(data, offset(p)), bytes(p)};
-        expected_[index(p)] = {mine};
+        parts_[as_index(p)] = {at(data, offset(p)), bytes(p)};
+        expected_[as_index(p)] = {mine};
       }
       exchange(header);
       reduce_received(header, own, own, mine / element(header));
       channel_->end();
       for (int p = 0; p < size(); ++p) {
-        parts_[index(p)] = {own, mine};
-        expected_[index(p)] = {bytes(p), at(data, offset(p))};
+        parts_[as_index(p)] = {own, mine};
+        expected_[as_index(p)] = {bytes(p), at(data, offset(p))};
       }
       exchange(header);
       receive_from_all();

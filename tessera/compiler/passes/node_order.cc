@@ -48,8 +48,6 @@ std::vector<NodeId> nodes_behind(const Graph& graph) {
 
 namespace {
 
-bool is_collective(const Node& node) { return ops::OpRegistry::instance().get(node.op).collective; }
-
 // All that read the values which an update replaces.
 std::vector<NodeId> readers_of_replaced(const Graph& graph, const ValueUses& uses, NodeId update) {
   std::vector<NodeId> readers;
@@ -164,6 +162,8 @@ class Sequence {
 };
 
 }  // namespace
+
+bool is_collective(const Node& node) { return ops::OpRegistry::instance().get(node.op).collective; }
 
 NodeOrder order_nodes(const Graph& graph, const ValueUses& uses) {
   Sequence sequence(graph, uses);

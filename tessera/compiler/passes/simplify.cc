@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "tessera/base/error.h"
+#include "tessera/compiler/passes/node_order.h"
 #include "tessera/compiler/passes/passes.h"
 #include "tessera/compiler/passes/rewrite.h"
 #include "tessera/ops/registry/op_def.h"
@@ -14,8 +15,6 @@ using ir::NodeId;
 using ir::ValueId;
 
 namespace {
-
-bool is_collective(const Node& node) { return ops::OpRegistry::instance().get(node.op).collective; }
 
 // The one number that every element has, if the value comes from a fill.
 std::optional<double> uniform_value(const Graph& graph, ValueId v) {

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "tessera/base/error.h"
+#include "tessera/base/integers.h"
 #include "tessera/mesh/layout.h"
 #include "tessera/ops/rules/moved_slices.h"
 
@@ -29,10 +30,6 @@ Reduction reduction_of(ops::Completion completion) {
     case ops::Completion::kProd: return Reduction::kProd;
   }
   return Reduction::kSum;
-}
-
-bool contains(const std::vector<int>& axes, int axis) {
-  return std::find(axes.begin(), axes.end(), axis) != axes.end();
 }
 
 bool has_partial_sum(const Sharding& sharding, int axis) {

@@ -19,8 +19,6 @@ using pipeline::PhaseKind;
 // FindOptions::effort of a step: less than the search's own, because every rank waits for it when training begins.
 constexpr int64_t kEffort = 200'000;
 
-int64_t nanoseconds(double seconds) { return std::max<int64_t>(1, std::llround(seconds * 1e9)); }
-
 // Of the first rank of any stage.
 Type local_type(const StagedPlan& plan, ValueId v, const mesh::Layout& layout) {
   const Type& type = plan.micro.graph.type(v);
@@ -182,6 +180,8 @@ void require_sound(const std::vector<Program>& programs) {
 }
 
 }  // namespace
+
+int64_t nanoseconds(double seconds) { return std::max<int64_t>(1, std::llround(seconds * 1e9)); }
 
 pipeline::PipelineProblem pipeline_problem(const StagedPlan& plan, int micro_batches, const MachineProfile& profile) {
   struct Seconds {

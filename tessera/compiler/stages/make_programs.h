@@ -13,6 +13,9 @@
 
 namespace tessera::compiler {
 
+// As schedules count time: in whole nanoseconds, of which a phase takes at least one.
+int64_t nanoseconds(double seconds);
+
 // What a step of `micro_batches` is to the scheduler: times by the profile, bytes as the slots have them. Every stage
 // is one chunk. The backward phases of a placement that is not split count as the gradient of the input.
 pipeline::PipelineProblem pipeline_problem(const StagedPlan& plan, int micro_batches, const MachineProfile& profile);

@@ -18,8 +18,6 @@ namespace {
 
 using pipeline::PhaseKind;
 
-int64_t nanoseconds(double seconds) { return std::max<int64_t>(1, std::llround(seconds * 1e9)); }
-
 class StageSimulator {
  public:
   StageSimulator(StagedPlan& plan, const MachineProfile& profile, const StageSimulationOptions& options)

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/base/integers.h"
 
 namespace tessera::compiler {
 namespace {
@@ -12,10 +13,6 @@ using ir::Node;
 using ir::ValueId;
 using mesh::Box;
 using mesh::Range;
-
-bool contains(const std::vector<int>& ranks, int rank) {
-  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
-}
 
 PieceOrReason refused(std::string why) { return {std::nullopt, std::move(why)}; }
 

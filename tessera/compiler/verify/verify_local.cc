@@ -5,6 +5,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/base/integers.h"
 #include "tessera/compiler/verify/piece.h"
 #include "tessera/ops/registry/op_def.h"
 
@@ -16,10 +17,6 @@ using ir::Node;
 using ir::NodeId;
 using ir::ValueId;
 using mesh::Box;
-
-bool contains(const std::vector<int>& ranks, int rank) {
-  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
-}
 
 class LocalVerifier {
  public:

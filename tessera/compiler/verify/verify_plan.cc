@@ -5,6 +5,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/base/integers.h"
 #include "tessera/compiler/verify/sharding_difference.h"
 #include "tessera/ops/registry/op_def.h"
 
@@ -19,10 +20,6 @@ using mesh::Mesh;
 using mesh::Partial;
 using mesh::Reduction;
 using mesh::Sharding;
-
-bool contains(const std::vector<int>& axes, int axis) {
-  return std::find(axes.begin(), axes.end(), axis) != axes.end();
-}
 
 // Most often the plan's only one.
 bool same_mesh(const Mesh& a, const Mesh& b) { return &a == &b || a == b; }
@@ -66,7 +63,7 @@ bool is_split_by(const Sharding& sharding, const ops::IndexRule::Dims& dims, con
   return true;
 }
 
-bool contains(const ops::IndexRule::Dims& dims, const std::string& factor) {
+bool has_factor(const ops::IndexRule::Dims& dims, const std::string& factor) {
   return std::find(dims.begin(), dims.end(), factor) != dims.end();
 }
 
@@ -231,7 +228,7 @@ class PlanVerifier {
   bool check_factors(NodeId n, const ops::IndexRule& rule, const Mesh& mesh) {
     if (factors(n).empty()) return true;
     const auto names = [](const std::vector<ops::IndexRule::Dims>& side, const std::string& factor) {
-      return std::any_of(side.begin(), side.end(), [&](const auto& dims) { return contains(dims, factor); });
+      return std::any_of(side.begin(), side.end(), [&](const auto& dims) { return has_factor(dims, factor); });
     };
     const auto num_faults = faults_.size();
     std::set<int> used;
@@ -368,14 +365,14 @@ class PlanVerifier {
     for (size_t o = 0; o < node.outputs.size(); ++o) {
       const ValueId v = node.outputs[o];
       const bool contracts = std::any_of(factors(n).begin(), factors(n).end(),
-                                         [&](const auto& entry) { return !contains(rule.outputs[o], entry.first); });
+                                         [&](const auto& entry) { return !has_factor(rule.outputs[o], entry.first); });
       if (!contracts && through.empty() && !value(v).is_partial() &&
           is_split_by(value(v), rule.outputs[o], factors(n))) {
         continue;
       }
       Sharding computed = split_by(rule.outputs[o], factors(n));
       for (const auto& [factor, axes] : factors(n)) {
-        if (contains(rule.outputs[o], factor)) continue;
+        if (has_factor(rule.outputs[o], factor)) continue;
         if (rule.completion(factor) == ops::Completion::kWhole) continue;
         for (const int axis : axes) computed.partial.push_back({axis, completing(rule.completion(factor))});
       }

@@ -4,6 +4,7 @@
 #include <queue>
 #include <tuple>
 
+#include "tessera/base/integers.h"
 #include "tessera/mesh/redistribution/search_space.h"
 #include "tessera/mesh/redistribution/search_table.h"
 
@@ -12,8 +13,6 @@ namespace {
 
 // A search that has seen so many states, on some ten axes with several partial, would go on for seconds.
 constexpr int kMaxStates = 200'000;
-
-size_t at(int index) { return static_cast<size_t>(index); }
 
 class Search {
  public:
@@ -117,7 +116,7 @@ class Search {
       if ((state.unused >> axis & 1) == 0) continue;
       for (int d = first_dim; d < space_.ndim(); ++d) {
         ShardingState next = from.state;
-        next.places[at(axis)] = ShardingState::place(d, state.num_axes[at(d)]);
+        next.places[as_index(axis)] = ShardingState::place(d, state.num_axes[as_index(d)]);
         reach(next, {}, node, {StepKind::kSlice, d});
       }
     }
@@ -127,9 +126,9 @@ class Search {
     for (int d = 0; d < space_.ndim(); ++d) {
       ShardingState next = from.state;
       int64_t ways = 1;
-      for (int i = state.num_axes[at(d)] - 1; i >= 0; --i) {
-        const int axis = state.axes[at(d)][at(i)];
-        next.places[at(axis)] = ShardingState::kUnused;
+      for (int i = state.num_axes[as_index(d)] - 1; i >= 0; --i) {
+        const int axis = state.axes[as_index(d)][as_index(i)];
+        next.places[as_index(axis)] = ShardingState::kUnused;
         ways *= space_.axis_size(axis);
         reach(next, collective_cost(space_.gathered_elements(state, d, ways)), node, {StepKind::kAllGather, d});
       }
@@ -138,12 +137,13 @@ class Search {
 
   void move_between_dims(int node, const SearchNode& from, const UnpackedState& state) {
     for (int d = 0; d < space_.ndim(); ++d) {
-      for (int i = state.num_axes[at(d)] - 1; i >= 0; --i) {
+      for (int i = state.num_axes[as_index(d)] - 1; i >= 0; --i) {
         for (int to = 0; to < space_.ndim(); ++to) {
           if (to == d) continue;
           ShardingState next = from.state;
-          for (int k = i; k < state.num_axes[at(d)]; ++k) {
-            next.places[state.axes[at(d)][at(k)]] = ShardingState::place(to, state.num_axes[at(to)] + k - i);
+          for (int k = i; k < state.num_axes[as_index(d)]; ++k) {
+            next.places[state.axes[as_index(d)][as_index(k)]] =
+                ShardingState::place(to, state.num_axes[as_index(to)] + k - i);
           }
           const int64_t elements = space_.moved_elements(state, d, i, to);
           reach(next, collective_cost(elements), node, {StepKind::kAllToAll, d, to});
@@ -159,12 +159,12 @@ class Search {
       const auto end = chosen.begin() + num_chosen;
       if ((state.partial >> axis & 1) == 0 || std::find(chosen.begin(), end, axis) != end) continue;
       if (table_.size() >= kMaxStates) return;
-      chosen[at(num_chosen)] = static_cast<uint8_t>(axis);
+      chosen[as_index(num_chosen)] = static_cast<uint8_t>(axis);
       const int64_t wider = ways * space_.axis_size(axis);
       for (int d = 0; d < space_.ndim(); ++d) {
         ShardingState next = from.state;
         for (int i = 0; i <= num_chosen; ++i) {
-          next.places[chosen[at(i)]] = ShardingState::place(d, state.num_axes[at(d)] + i);
+          next.places[chosen[as_index(i)]] = ShardingState::place(d, state.num_axes[as_index(d)] + i);
         }
         const int64_t elements = space_.scattered_elements(state, d, wider);
         reach(next, collective_cost(elements), node, {StepKind::kReduceScatter, d});
@@ -178,7 +178,7 @@ class Search {
       if ((axes & state.partial) != axes) continue;
       ShardingState next = from.state;
       for (int axis = 0; axis < space_.num_axes(); ++axis) {
-        if ((axes >> axis & 1) != 0) next.places[at(axis)] = ShardingState::kUnused;
+        if ((axes >> axis & 1) != 0) next.places[as_index(axis)] = ShardingState::kUnused;
       }
       const int64_t elements = space_.all_reduced_elements(state, space_.product_of(axes));
       reach(next, collective_cost(elements), node, {StepKind::kAllReduce});
@@ -214,9 +214,9 @@ class Search {
       if (overlap.extends_to_target) continue;
       ShardingState next = table_[node].state;
       int64_t ways = 1;
-      for (int i = overlap.common; i < state.num_axes[at(d)]; ++i) {
-        const int axis = state.axes[at(d)][at(i)];
-        next.places[at(axis)] = ShardingState::kUnused;
+      for (int i = overlap.common; i < state.num_axes[as_index(d)]; ++i) {
+        const int axis = state.axes[as_index(d)][as_index(i)];
+        next.places[as_index(axis)] = ShardingState::kUnused;
         ways *= space_.axis_size(axis);
       }
       node = append(node, next, collective_cost(space_.gathered_elements(state, d, ways)), {StepKind::kAllGather, d});

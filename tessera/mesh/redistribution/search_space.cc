@@ -3,14 +3,10 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/base/integers.h"
 
 namespace tessera::mesh {
-namespace {
-
-size_t at(int index) { return static_cast<size_t>(index); }
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-}  // namespace
+namespace {}  // namespace
 
 SearchSpace::SearchSpace(const RedistributionProblem& problem)
     : problem_(problem), shape_(problem.shape), num_elements_(problem.shape.num_elements()) {
@@ -33,7 +29,7 @@ SearchSpace::SearchSpace(const RedistributionProblem& problem)
   if (is_within_mesh()) {
     target_ = pack(*problem.to);
     target_dims_ = unpack(target_);
-    for (int d = 0; d < ndim(); ++d) largest_need_ *= divide_up(shape_[d], target_dims_.parts[at(d)]);
+    for (int d = 0; d < ndim(); ++d) largest_need_ *= divide_up(shape_[d], target_dims_.parts[as_index(d)]);
   } else {
     target_.places.fill(0x7F);
     largest_need_ = problem.largest_slice;
@@ -50,12 +46,13 @@ ShardingState SearchSpace::pack(const Sharding& sharding) const {
   ShardingState state;
   for (size_t dim = 0; dim < sharding.dims.size(); ++dim) {
     for (size_t depth = 0; depth < sharding.dims[dim].size(); ++depth) {
-      state.places[at(number_of(sharding.dims[dim][depth]))] =
+      state.places[as_index(number_of(sharding.dims[dim][depth]))] =
           ShardingState::place(static_cast<int>(dim), static_cast<int>(depth));
     }
   }
   for (const auto& partial : sharding.partial) {
-    if (const int axis = number_of(partial.axis); axis < num_axes_) state.places[at(axis)] = ShardingState::kPartial;
+    if (const int axis = number_of(partial.axis); axis < num_axes_)
+      state.places[as_index(axis)] = ShardingState::kPartial;
   }
   return state;
 }
@@ -64,7 +61,7 @@ UnpackedState SearchSpace::unpack(const ShardingState& state) const {
   UnpackedState result;
   result.parts.fill(1);
   for (int axis = 0; axis < num_axes_; ++axis) {
-    const uint8_t place = state.places[at(axis)];
+    const uint8_t place = state.places[as_index(axis)];
     if (place == ShardingState::kUnused) {
       result.unused |= 1u << axis;
     } else if (place == ShardingState::kPartial) {
@@ -73,7 +70,7 @@ UnpackedState SearchSpace::unpack(const ShardingState& state) const {
       const auto dim = static_cast<size_t>(place >> 4 & 7);
       result.axes[dim][place & 15] = static_cast<uint8_t>(axis);
       ++result.num_axes[dim];
-      result.parts[dim] *= sizes_[at(axis)];
+      result.parts[dim] *= sizes_[as_index(axis)];
     }
   }
   return result;
@@ -83,13 +80,13 @@ Sharding SearchSpace::sharding_of(const ShardingState& state) const {
   const UnpackedState dims = unpack(state);
   Sharding sharding = Sharding::replicated(ndim());
   for (int d = 0; d < ndim(); ++d) {
-    for (int i = 0; i < dims.num_axes[at(d)]; ++i) {
-      sharding.dims[at(d)].push_back(mesh_axis_[dims.axes[at(d)][at(i)]]);
+    for (int i = 0; i < dims.num_axes[as_index(d)]; ++i) {
+      sharding.dims[as_index(d)].push_back(mesh_axis_[dims.axes[as_index(d)][as_index(i)]]);
     }
   }
   if (is_within_mesh()) sharding.partial = problem_.to->partial;
   for (int axis = 0; axis < num_axes_; ++axis) {
-    if ((dims.partial >> axis & 1) != 0) sharding.partial.push_back({mesh_axis_[at(axis)], reduction_});
+    if ((dims.partial >> axis & 1) != 0) sharding.partial.push_back({mesh_axis_[as_index(axis)], reduction_});
   }
   std::sort(sharding.partial.begin(), sharding.partial.end(),
             [](const Partial& a, const Partial& b) { return a.axis < b.axis; });
@@ -97,10 +94,11 @@ Sharding SearchSpace::sharding_of(const ShardingState& state) const {
 }
 
 SearchSpace::Overlap SearchSpace::compare(const UnpackedState& state, int dim) const {
-  const int have = state.num_axes[at(dim)];
-  const int want = target_dims_.num_axes[at(dim)];
+  const int have = state.num_axes[as_index(dim)];
+  const int want = target_dims_.num_axes[as_index(dim)];
   int common = 0;
-  while (common < std::min(have, want) && state.axes[at(dim)][at(common)] == target_dims_.axes[at(dim)][at(common)]) {
+  while (common < std::min(have, want) &&
+         state.axes[as_index(dim)][as_index(common)] == target_dims_.axes[as_index(dim)][as_index(common)]) {
     ++common;
   }
   return {common, common == have, common < have && common < want};
@@ -147,16 +145,16 @@ int64_t SearchSpace::one_step_elements(const UnpackedState& state) const {
     int64_t through = 1;  // with the partial axes
     bool begun = false;
     bool ended = false;
-    for (int i = 0; i < target_dims_.num_axes[at(d)]; ++i) {
-      const int axis = target_dims_.axes[at(d)][at(i)];
+    for (int i = 0; i < target_dims_.num_axes[as_index(d)]; ++i) {
+      const int axis = target_dims_.axes[as_index(d)][as_index(i)];
       const bool is_partial = (state.partial >> axis & 1) != 0;
       if (is_partial) {
         if (ended) in_one_block = false;
         begun = true;
         found |= 1u << axis;
-        through *= sizes_[at(axis)];
+        through *= sizes_[as_index(axis)];
       } else if (!begun) {
-        before *= sizes_[at(axis)];
+        before *= sizes_[as_index(axis)];
       } else {
         ended = true;
       }
@@ -173,7 +171,7 @@ int64_t SearchSpace::one_step_elements(const UnpackedState& state) const {
 // See lower_bound_bytes: n contributions, k ranks that need the sum.
 int64_t SearchSpace::mean_elements(int64_t contributions) const {
   int64_t target_parts = 1;
-  for (int d = 0; d < ndim(); ++d) target_parts *= target_dims_.parts[at(d)];
+  for (int d = 0; d < ndim(); ++d) target_parts *= target_dims_.parts[as_index(d)];
   const __int128 received = static_cast<__int128>(num_elements_) * (contributions + num_ranks_ / target_parts - 2);
   return static_cast<int64_t>((received + num_ranks_ - 1) / num_ranks_);
 }
@@ -189,8 +187,8 @@ MoveCost SearchSpace::estimate_whole(const UnpackedState& state) const {
     const Overlap overlap = compare(state, d);
     num_shrinking += overlap.extends_to_target ? 0 : 1;
     conflict = conflict || overlap.conflict;
-    present *= divide_up(shape_[d], std::max(state.parts[at(d)], target_dims_.parts[at(d)]));
-    smallest *= shape_[d] / target_dims_.parts[at(d)];
+    present *= divide_up(shape_[d], std::max(state.parts[as_index(d)], target_dims_.parts[as_index(d)]));
+    smallest *= shape_[d] / target_dims_.parts[as_index(d)];
   }
   if (num_shrinking == 0) return {};
   return {std::max(largest_need_ - present, conflict ? smallest : 0), std::min(num_shrinking, 2), 0, 1};

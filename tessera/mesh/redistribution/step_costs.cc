@@ -1,26 +1,22 @@
 // The costs of steps; see search_space.h.
+#include "tessera/base/integers.h"
 #include "tessera/mesh/redistribution/search_space.h"
 
 #include <algorithm>
 #include <bit>
 
 namespace tessera::mesh {
-namespace {
-
-size_t at(int index) { return static_cast<size_t>(index); }
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-}  // namespace
+namespace {}  // namespace
 
 int64_t SearchSpace::product_of(uint32_t axes) const {
   int64_t product = 1;
-  for (; axes != 0; axes &= axes - 1) product *= sizes_[at(std::countr_zero(axes))];
+  for (; axes != 0; axes &= axes - 1) product *= sizes_[as_index(std::countr_zero(axes))];
   return product;
 }
 
 // The largest: nested balanced splits round up once, whatever their order.
 int64_t SearchSpace::local_size(const UnpackedState& state, int dim) const {
-  return divide_up(shape_[dim], state.parts[at(dim)]);
+  return divide_up(shape_[dim], state.parts[as_index(dim)]);
 }
 
 int64_t SearchSpace::local_elements(const UnpackedState& state, int but, int and_but) const {
@@ -32,7 +28,7 @@ int64_t SearchSpace::local_elements(const UnpackedState& state, int but, int and
 }
 
 int64_t SearchSpace::gathered_elements(const UnpackedState& state, int dim, int64_t ways) const {
-  const int64_t outer = divide_up(shape_[dim], state.parts[at(dim)] / ways);
+  const int64_t outer = divide_up(shape_[dim], state.parts[as_index(dim)] / ways);
   return (outer - outer / ways) * local_elements(state, dim);
 }
 
@@ -40,8 +36,8 @@ int64_t SearchSpace::gathered_elements(const UnpackedState& state, int dim, int6
 // apart: a larger part of one may come with a larger part of the other.
 int64_t SearchSpace::moved_elements(const UnpackedState& state, int dim, int first, int to_dim) const {
   int64_t ways = 1;
-  for (int k = first; k < state.num_axes[at(dim)]; ++k) ways *= sizes_[state.axes[at(dim)][at(k)]];
-  const int64_t outer = divide_up(shape_[dim], state.parts[at(dim)] / ways);
+  for (int k = first; k < state.num_axes[as_index(dim)]; ++k) ways *= sizes_[state.axes[as_index(dim)][as_index(k)]];
+  const int64_t outer = divide_up(shape_[dim], state.parts[as_index(dim)] / ways);
   const int64_t target = local_size(state, to_dim);
   int64_t most = 0;
   if (outer % ways == 0 || target % ways == 0) {
@@ -51,8 +47,8 @@ int64_t SearchSpace::moved_elements(const UnpackedState& state, int dim, int fir
       int64_t own = outer;
       int64_t wanted = target;
       int64_t stride = ways;
-      for (int k = first; k < state.num_axes[at(dim)]; ++k) {
-        const int64_t size = sizes_[state.axes[at(dim)][at(k)]];
+      for (int k = first; k < state.num_axes[as_index(dim)]; ++k) {
+        const int64_t size = sizes_[state.axes[as_index(dim)][as_index(k)]];
         stride /= size;
         const int64_t index = part / stride % size;
         own = own / size + (index < own % size ? 1 : 0);
@@ -66,7 +62,7 @@ int64_t SearchSpace::moved_elements(const UnpackedState& state, int dim, int fir
 
 // A rank gets its part from each of the others.
 int64_t SearchSpace::scattered_elements(const UnpackedState& state, int dim, int64_t ways) const {
-  return divide_up(shape_[dim], state.parts[at(dim)] * ways) * local_elements(state, dim) * (ways - 1);
+  return divide_up(shape_[dim], state.parts[as_index(dim)] * ways) * local_elements(state, dim) * (ways - 1);
 }
 
 // A rank adds up its stretch of the flattened value, received from each of the others, then gets the rest.
@@ -79,7 +75,7 @@ int64_t SearchSpace::exchanged_elements(const ShardingState& state) const {
   if (!is_within_mesh()) return problem_.exchange_elements(sharding_of(state));
   const UnpackedState dims = unpack(state);
   for (int d = 0; d < ndim(); ++d) {
-    if (shape_[d] % dims.parts[at(d)] != 0 || shape_[d] % target_dims_.parts[at(d)] != 0) {
+    if (shape_[d] % dims.parts[as_index(d)] != 0 || shape_[d] % target_dims_.parts[as_index(d)] != 0) {
       return uneven_exchanged_elements(dims);
     }
   }
@@ -99,21 +95,22 @@ int64_t SearchSpace::uneven_exchanged_elements(const UnpackedState& state) const
     std::vector<int> axes;
     int64_t num_entries = 1;
     for (const auto* side : {&state, &target_dims_}) {
-      for (int i = 0; i < side->num_axes[at(d)]; ++i) {
-        const int axis = side->axes[at(d)][at(i)];
-        if (strides[at(d)][at(axis)] != 0) continue;
-        strides[at(d)][at(axis)] = num_entries;
-        num_entries *= sizes_[at(axis)];
+      for (int i = 0; i < side->num_axes[as_index(d)]; ++i) {
+        const int axis = side->axes[as_index(d)][as_index(i)];
+        if (strides[as_index(d)][as_index(axis)] != 0) continue;
+        strides[as_index(d)][as_index(axis)] = num_entries;
+        num_entries *= sizes_[as_index(axis)];
         used |= 1u << axis;
       }
     }
     for (int64_t entry = 0; entry < num_entries; ++entry) {
       const auto range_in = [&](const UnpackedState& side) {
         Range range{0, shape_[d]};
-        for (int i = 0; i < side.num_axes[at(d)]; ++i) {
-          const int axis = side.axes[at(d)][at(i)];
-          const auto size = static_cast<int>(sizes_[at(axis)]);
-          const auto part = balanced_part(range.size, size, static_cast<int>(entry / strides[at(d)][at(axis)] % size));
+        for (int i = 0; i < side.num_axes[as_index(d)]; ++i) {
+          const int axis = side.axes[as_index(d)][as_index(i)];
+          const auto size = static_cast<int>(sizes_[as_index(axis)]);
+          const auto part =
+              balanced_part(range.size, size, static_cast<int>(entry / strides[as_index(d)][as_index(axis)] % size));
           range = {range.offset + part.offset, part.size};
         }
         return range;
@@ -121,7 +118,7 @@ int64_t SearchSpace::uneven_exchanged_elements(const UnpackedState& state) const
       const Range have = range_in(state);
       const Range need = range_in(target_dims_);
       const int64_t end = std::min(have.offset + have.size, need.offset + need.size);
-      tables[at(d)].push_back({need.size, std::max<int64_t>(0, end - std::max(have.offset, need.offset))});
+      tables[as_index(d)].push_back({need.size, std::max<int64_t>(0, end - std::max(have.offset, need.offset))});
     }
   }
   std::vector<int> axes;
@@ -135,17 +132,17 @@ int64_t SearchSpace::uneven_exchanged_elements(const UnpackedState& state) const
     int64_t needed = 1;
     int64_t present = 1;
     for (int d = 0; d < ndim(); ++d) {
-      const Entry& entry = tables[at(d)][static_cast<size_t>(entries[at(d)])];
+      const Entry& entry = tables[as_index(d)][static_cast<size_t>(entries[as_index(d)])];
       needed *= entry.needed;
       present *= entry.present;
     }
     most = std::max(most, needed - present);
     size_t next = 0;  // count up by one
     for (; next < axes.size(); ++next) {
-      const auto axis = at(axes[next]);
+      const auto axis = as_index(axes[next]);
       const bool wraps = ++coordinates[axis] == sizes_[axis];
       for (int d = 0; d < ndim(); ++d)
-        entries[at(d)] += wraps ? -strides[at(d)][axis] * (sizes_[axis] - 1) : strides[at(d)][axis];
+        entries[as_index(d)] += wraps ? -strides[as_index(d)][axis] * (sizes_[axis] - 1) : strides[as_index(d)][axis];
       if (!wraps) break;
       coordinates[axis] = 0;
     }

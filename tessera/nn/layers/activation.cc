@@ -9,7 +9,7 @@ namespace tessera::nn {
 namespace {
 
 using Activation = Value (*)(Value);
-const std::map<std::string, Activation>& known() {
+const std::map<std::string, Activation>& known_activations() {
   static const std::map<std::string, Activation> by_name = {
       {"", [](Value x) { return x; }},
       {"relu", [](Value x) { return ops::relu(x); }},
@@ -29,12 +29,12 @@ Value Tanh::construct(Value x) { return ops::tanh(x); }
 Value GELU::construct(Value x) { return ops::gelu(x, approximate_); }
 Value Softmax::construct(Value x) { return ops::softmax(x, axis_); }
 
-Value activate(Value x, const std::string& name) { return known().at(name)(x); }
+Value activate(Value x, const std::string& name) { return known_activations().at(name)(x); }
 
 void check_activation(const std::string& who, const std::string& name) {
-  if (known().contains(name)) return;
+  if (known_activations().contains(name)) return;
   std::string names;
-  for (const auto& [known_name, function] : known()) {
+  for (const auto& [known_name, function] : known_activations()) {
     if (!known_name.empty()) names += (names.empty() ? "" : ", ") + known_name;
   }
   throw InvalidArgument("{}: activation \"{}\" is not known; there are: {}", who, name, names);

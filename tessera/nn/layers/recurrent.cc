@@ -17,7 +17,7 @@ int64_t num_gates(Recurrence recurrence) {
   return recurrence == Recurrence::kGru ? 3 : 1;
 }
 
-void check_sizes(const char* who, int64_t input_size, int64_t hidden_size) {
+void check_state_sizes(const char* who, int64_t input_size, int64_t hidden_size) {
   if (input_size < 1 || hidden_size < 1) {
     throw InvalidArgument("{}: input_size and hidden_size must be at least 1, got {} and {}", who, input_size,
                           hidden_size);
@@ -137,7 +137,7 @@ Recurrence recurrence_of(const std::string& name) {
 
 RecurrentCell::RecurrentCell(int64_t input_size, int64_t hidden_size, const RecurrentCellOptions& options)
     : input_size_(input_size), hidden_size_(hidden_size), recurrence_(options.recurrence) {
-  check_sizes("RecurrentCell", input_size, hidden_size);
+  check_state_sizes("RecurrentCell", input_size, hidden_size);
   const int64_t gates = num_gates(recurrence_) * hidden_size;
   const Init even = uniform(1 / std::sqrt(static_cast<double>(hidden_size)));
   weight_ih_ = &parameter("weight_ih", {options.dtype, {gates, input_size}}, even);
@@ -177,7 +177,7 @@ Value RecurrentCell::construct(std::span<const Value> inputs) {
 
 RecurrentLayer::RecurrentLayer(int64_t input_size, int64_t hidden_size, const RecurrentLayerOptions& options)
     : input_size_(input_size), hidden_size_(hidden_size), options_(options) {
-  check_sizes("RecurrentLayer", input_size, hidden_size);
+  check_state_sizes("RecurrentLayer", input_size, hidden_size);
   if (options.num_layers < 1) {
     throw InvalidArgument("RecurrentLayer: num_layers must be at least 1, got {}", options.num_layers);
   }

@@ -8,15 +8,15 @@
 namespace tessera::nn {
 namespace {
 
-constexpr const char* kName = "MultiHeadAttention";
+constexpr const char* kMultiHeadAttention = "MultiHeadAttention";
 // Added to the score of a key that is not seen.
 constexpr double kHidden = -10000;
 
 MultiHeadAttentionOptions checked(const MultiHeadAttentionOptions& options) {
-  check_divisible(kName, "hidden_size", options.hidden_size, "num_heads", options.num_heads);
-  check_divisible(kName, "num_heads", options.num_heads, "model_parallel", model_parts(options.parallel));
-  check_rate(kName, "hidden_dropout_rate", options.hidden_dropout_rate);
-  check_rate(kName, "attention_dropout_rate", options.attention_dropout_rate);
+  check_divisible(kMultiHeadAttention, "hidden_size", options.hidden_size, "num_heads", options.num_heads);
+  check_divisible(kMultiHeadAttention, "num_heads", options.num_heads, "model_parallel", model_parts(options.parallel));
+  check_rate(kMultiHeadAttention, "hidden_dropout_rate", options.hidden_dropout_rate);
+  check_rate(kMultiHeadAttention, "attention_dropout_rate", options.attention_dropout_rate);
   return options;
 }
 

@@ -6,13 +6,14 @@
 namespace tessera::nn {
 namespace {
 
-constexpr const char* kName = "FeedForward";
+constexpr const char* kFeedForward = "FeedForward";
 
 FeedForwardOptions checked(const FeedForwardOptions& options) {
-  check_divisible(kName, "hidden_size", options.hidden_size, "model_parallel", model_parts(options.parallel));
-  check_divisible(kName, "ffn_hidden_size", options.ffn_hidden_size, "model_parallel", model_parts(options.parallel));
-  check_rate(kName, "dropout_rate", options.dropout_rate);
-  check_activation(kName, options.hidden_act);
+  check_divisible(kFeedForward, "hidden_size", options.hidden_size, "model_parallel", model_parts(options.parallel));
+  check_divisible(kFeedForward, "ffn_hidden_size", options.ffn_hidden_size, "model_parallel",
+                  model_parts(options.parallel));
+  check_rate(kFeedForward, "dropout_rate", options.dropout_rate);
+  check_activation(kFeedForward, options.hidden_act);
   return options;
 }
 

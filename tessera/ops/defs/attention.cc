@@ -101,7 +101,7 @@ std::vector<AttributeDef> attributes_of_both() {
   return attributes;
 }
 
-struct Case {
+struct AttentionCase {
   DType dtype;
   Sizes sizes;
   std::optional<Type> mask = std::nullopt;
@@ -111,7 +111,7 @@ struct Case {
 
 // Examples of both operators: operands, then the mask and the step.
 void add_examples(OpDef& attention, OpDef& grad) {
-  const auto add = [&](const Case& c) {
+  const auto add = [&](const AttentionCase& c) {
     const auto& s = c.sizes;
     const ExampleInput query{{c.dtype, {s.batch, s.queries, s.heads, s.depth}}};
     const ExampleInput key{{c.dtype, {s.batch, s.keys, s.heads, s.depth}}};

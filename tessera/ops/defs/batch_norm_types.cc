@@ -44,7 +44,7 @@ void require_channels(const Type& given, const Type& x, std::string_view what) {
   require_shape(given, {x.shape[1]}, what);
 }
 
-std::vector<AttributeDef> group_attributes(std::vector<AttributeDef> more) {
+std::vector<AttributeDef> batch_norm_attributes(std::vector<AttributeDef> more) {
   more.push_back({"counts", std::nullopt,
                   "number of elements that each statistic averages over, in the global batch: one; or one per group"});
   more.push_back({"grouped", false, "statistics [G,c] of G consecutive groups of rows instead of [c] of all"});

@@ -15,7 +15,7 @@ Type batch_norm_statistics_of(const Attributes& attributes, const Type& x);
 void require_channels(const Type& given, const Type& x, std::string_view what);
 
 // counts and grouped, behind `more`.
-std::vector<AttributeDef> group_attributes(std::vector<AttributeDef> more = {});
+std::vector<AttributeDef> batch_norm_attributes(std::vector<AttributeDef> more = {});
 AttributeDef eps_attribute();
 
 // What an example of one of the operators is made of.

@@ -35,7 +35,7 @@ struct Geometry {
   }
 };
 
-void require_channels(const Geometry& geometry, const Shape& x, const Shape& weight) {
+void require_conv_channels(const Geometry& geometry, const Shape& x, const Shape& weight) {
   const int64_t channels = product_of_sizes(weight[1], geometry.groups);
   if (channels == x[1]) return;
   throw InvalidArgument("weight reads {} input channels in {} group(s), the image has {}{}", weight[1], geometry.groups,
@@ -44,7 +44,7 @@ void require_channels(const Geometry& geometry, const Shape& x, const Shape& wei
 
 // Checks that x, weight and y belong to one convolution.
 void require_convolution(const Geometry& geometry, const Shape& x, const Shape& weight, const Shape& y) {
-  require_channels(geometry, x, weight);
+  require_conv_channels(geometry, x, weight);
   if (weight[0] % geometry.groups != 0) {
     throw InvalidArgument("{} output channels do not divide into {} groups", weight[0], geometry.groups);
   }
@@ -65,7 +65,7 @@ std::vector<Type> infer_conv2d(const Attributes& attributes, std::span<const Typ
   const Geometry geometry(attributes);
   const Shape& x = inputs[0].shape;
   const Shape& weight = inputs[1].shape;
-  require_channels(geometry, x, weight);
+  require_conv_channels(geometry, x, weight);
   const Shape y{x[0], weight[0], geometry.output_size(x[2], weight[2], 0), geometry.output_size(x[3], weight[3], 1)};
   require_convolution(geometry, x, weight, y);
   return {{result_dtype(attributes, inputs[0].dtype), y}};
@@ -272,7 +272,7 @@ std::vector<AttributeDef> geometry_attributes(const char* name, const char* doc)
   return attributes;
 }
 
-struct Case {
+struct ConvCase {
   DType dtype;
   Shape x;
   Shape weight;
@@ -292,7 +292,7 @@ struct Case {
   bool check_gradient() const { return dtype == DType::kF32 || dtype == DType::kF64; }
 };
 
-std::vector<Case> cases() {
+std::vector<ConvCase> conv_cases() {
   return {
       {DType::kF32, {2, 3, 5, 5}, {4, 3, 3, 3}, {1, 1}, {1, 1, 1, 1}},
       {DType::kF64, {2, 2, 6, 5}, {3, 2, 3, 2}, {2, 1}, {0, 1, 1, 0}},
@@ -380,7 +380,7 @@ void add_convolution(OpRegistry& registry) {
       .precision = MixedPrecision::kLow,
   };
 
-  for (const Case& c : cases()) {
+  for (const ConvCase& c : conv_cases()) {
     const Type x{c.dtype, c.x};
     const Type weight{c.dtype, c.weight};
     const Type y{c.dtype, c.y()};

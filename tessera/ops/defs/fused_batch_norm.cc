@@ -40,7 +40,7 @@ void add_batch_norm_statistics(OpRegistry& registry) {
       .name = "batch_norm_statistics",
       .doc = "batch_norm_mean and batch_norm_variance of x [n,c,...] in one read; x is all that they average over.",
       .inputs = {"x"},
-      .attributes = group_attributes(),
+      .attributes = batch_norm_attributes(),
       .outputs = {"mean", "variance"},
       .infer = [](const Attributes& attributes, std::span<const Type> inputs) -> std::vector<Type> {
         const Type type = batch_norm_statistics_of(attributes, inputs[0]);
@@ -78,10 +78,11 @@ void add_fused_batch_norm_forward(OpRegistry& registry) {
           "beta; then, with residual \"value\", an image of x's type; with \"batch_norm\" the five operands of another "
           "batch_norm, of the same counts.",
       .inputs = {"values..."},
-      .attributes = group_attributes({eps_attribute(),
-                                      {"relu", false, "negative results are 0"},
-                                      {"residual", std::string("none"), "what is added: none, value or batch_norm"},
-                                      {"residual_eps", 1e-5, "added to the variance of the residual batch_norm"}}),
+      .attributes =
+          batch_norm_attributes({eps_attribute(),
+                                 {"relu", false, "negative results are 0"},
+                                 {"residual", std::string("none"), "what is added: none, value or batch_norm"},
+                                 {"residual_eps", 1e-5, "added to the variance of the residual batch_norm"}}),
       .infer = infer_fused_batch_norm,
       .flops = per_element(6),
   };
@@ -109,7 +110,7 @@ void add_fused_batch_norm_backward(OpRegistry& registry) {
           "batch_norm_grad_reduce of dy where relu(batch_norm(x)) is positive, and of 0 elsewhere: the mask is "
           "computed from x again, so that neither the result nor the masked dy is needed.",
       .inputs = {"dy", "x", "mean", "variance", "gamma", "beta"},
-      .attributes = group_attributes({eps_attribute()}),
+      .attributes = batch_norm_attributes({eps_attribute()}),
       .outputs = {"sum_dy", "sum_dy_xhat"},
       .infer = [](const Attributes& attributes, std::span<const Type> inputs) -> std::vector<Type> {
         require_norm(attributes, inputs, 1);
@@ -122,7 +123,7 @@ void add_fused_batch_norm_backward(OpRegistry& registry) {
       .name = "batch_norm_relu_grad_input",
       .doc = "batch_norm_grad_input of what batch_norm_relu_grad_reduce sums.",
       .inputs = {"dy", "x", "mean", "variance", "gamma", "beta", "sum_dy", "sum_dy_xhat"},
-      .attributes = group_attributes({eps_attribute()}),
+      .attributes = batch_norm_attributes({eps_attribute()}),
       .outputs = {"dx"},
       .infer = [](const Attributes& attributes, std::span<const Type> inputs) -> std::vector<Type> {
         require_norm(attributes, inputs, 1);
@@ -139,7 +140,7 @@ void add_fused_batch_norm_backward(OpRegistry& registry) {
           "masked_dy is the sum of the one or two `dys` where y is positive, and 0 elsewhere: the cotangent of what "
           "relu made y of, a batch_norm of x plus a residual. The other results are batch_norm_grad_reduce of it.",
       .inputs = {"y", "x", "mean", "variance", "dys..."},
-      .attributes = group_attributes({eps_attribute()}),
+      .attributes = batch_norm_attributes({eps_attribute()}),
       .outputs = {"masked_dy", "sum_dy", "sum_dy_xhat"},
       .infer = [](const Attributes& attributes, std::span<const Type> inputs) -> std::vector<Type> {
         if (inputs.size() != 5 && inputs.size() != 6) {

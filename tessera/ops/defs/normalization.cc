@@ -127,7 +127,7 @@ void add_statistics(OpRegistry& registry) {
           "Per channel the sum of x [n,c,...] over all other dims, divided by counts: the batch's mean, f32 for half "
           "types; [c], or [G,c] when grouped. Over a split batch it is a partial sum: counts is global.",
       .inputs = {"x"},
-      .attributes = group_attributes(),
+      .attributes = batch_norm_attributes(),
       .outputs = {"mean"},
       .infer = [](const Attributes& attributes, std::span<const Type> inputs) -> std::vector<Type> {
         return {batch_norm_statistics_of(attributes, inputs[0])};
@@ -145,7 +145,7 @@ void add_statistics(OpRegistry& registry) {
           "Per channel the sum of (x - mean)^2 divided by counts: the biased variance of x [n,c,...], as "
           "batch_norm_mean in all else.",
       .inputs = {"x", "mean"},
-      .attributes = group_attributes(),
+      .attributes = batch_norm_attributes(),
       .outputs = {"variance"},
       .infer = [](const Attributes& attributes, std::span<const Type> inputs) -> std::vector<Type> {
         const Type statistics = batch_norm_statistics_of(attributes, inputs[0]);
@@ -175,7 +175,7 @@ void add_batch_norm(OpRegistry& registry) {
           "[G,c] when grouped; gamma and beta [c]. With batch_stats they are x's own statistics and its gradient "
           "counts what x does to them (Ioffe and Szegedy, 2015).",
       .inputs = {"x", "mean", "variance", "gamma", "beta"},
-      .attributes = group_attributes(
+      .attributes = batch_norm_attributes(
           {eps_attribute(),
            {"batch_stats", false, "mean and variance are those of x, by batch_norm_mean and _variance"}}),
       .infer = [](const Attributes& attributes, std::span<const Type> inputs) -> std::vector<Type> {
@@ -198,7 +198,7 @@ void add_batch_norm(OpRegistry& registry) {
           "The two sums that batch_norm's gradient needs, per channel (and group): of dy, and of dy times the "
           "normalised x. Partial sums over a split batch.",
       .inputs = {"dy", "x", "mean", "variance"},
-      .attributes = group_attributes({eps_attribute()}),
+      .attributes = batch_norm_attributes({eps_attribute()}),
       .outputs = {"sum_dy", "sum_dy_xhat"},
       .infer = [](const Attributes& attributes, std::span<const Type> inputs) -> std::vector<Type> {
         const Type statistics = batch_norm_statistics_of(attributes, inputs[1]);
@@ -219,7 +219,7 @@ void add_batch_norm(OpRegistry& registry) {
           "The cotangent of batch_norm's x with batch statistics: gamma / sqrt(variance + eps) * (dy - sum_dy / "
           "count - xhat * sum_dy_xhat / count), xhat the normalised x.",
       .inputs = {"dy", "x", "mean", "variance", "gamma", "sum_dy", "sum_dy_xhat"},
-      .attributes = group_attributes({eps_attribute()}),
+      .attributes = batch_norm_attributes({eps_attribute()}),
       .outputs = {"dx"},
       .infer = [](const Attributes& attributes, std::span<const Type> inputs) -> std::vector<Type> {
         const Type statistics = batch_norm_statistics_of(attributes, inputs[1]);

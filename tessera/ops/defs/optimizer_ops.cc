@@ -56,14 +56,14 @@ OpDef optimizer(std::string name, std::string doc, size_t num_states, std::vecto
   return def;
 }
 
-struct Case {
+struct UpdateCase {
   DType param;
   DType state;
   DType grad;
   DType scalar;
   Shape shape;
 };
-std::vector<Case> cases() {
+std::vector<UpdateCase> update_cases() {
   return {{DType::kF32, DType::kF32, DType::kF32, DType::kF32, {3, 5}},
           {DType::kF64, DType::kF64, DType::kF64, DType::kF32, {2, 3, 2, 2}},
           {DType::kF64, DType::kF64, DType::kF64, DType::kF64, {7}},
@@ -77,7 +77,7 @@ std::vector<Case> cases() {
 // One example per case and set of attributes. States and scalars are positive, as second moments are.
 void add_examples(OpDef& def, const std::vector<Attributes>& settings) {
   const size_t num_results = def.outputs.size();
-  for (const Case& c : cases()) {
+  for (const UpdateCase& c : update_cases()) {
     for (const Attributes& attributes : settings) {
       Example example{.attributes = attributes, .check_gradient = false};
       example.inputs.push_back({{c.param, c.shape}});

@@ -136,7 +136,7 @@ std::vector<AttributeDef> window_attributes(std::vector<AttributeDef> more) {
 AttributeDef input_size() { return {"input_size", std::nullopt, "height and width of the image that was pooled"}; }
 AttributeDef count_padding() { return {"count_include_pad", false, "divide by the window's size, not by its pixels"}; }
 
-struct Case {
+struct PoolCase {
   DType dtype;
   Shape x;
   Ints kernel;
@@ -148,7 +148,7 @@ struct Case {
   bool check_gradient() const { return dtype == DType::kF32 || dtype == DType::kF64; }
 };
 
-std::vector<Case> cases() {
+std::vector<PoolCase> pool_cases() {
   return {{DType::kF32, {2, 3, 6, 6}, {2, 2}, {2, 2}},
           {DType::kF64, {1, 2, 7, 5}, {3, 3}, {2, 2}, {1, 1, 1, 1}},
           {DType::kF32, {2, 2, 5, 6}, {3, 2}, {1, 2}, {0, 2, 1, 0}},
@@ -235,7 +235,7 @@ void add_max_pooling(OpRegistry& registry) {
       .linear_in = {{0}},
       .localize = localize_pooling,
   };
-  for (const Case& c : cases()) {
+  for (const PoolCase& c : pool_cases()) {
     auto attributes = c.attributes();
     const Window window(attributes);
     const Type x{c.dtype, c.x};
@@ -291,7 +291,7 @@ void add_average_pooling(OpRegistry& registry) {
                   std::span<const Type>) { return window_flops(attributes, inputs[0]); },
       .localize = localize_pooling_grad,
   };
-  for (const Case& c : cases()) {
+  for (const PoolCase& c : pool_cases()) {
     for (const bool count_include_pad : {false, true}) {
       auto attributes = c.attributes();
       attributes.set("count_include_pad", count_include_pad);

@@ -7,6 +7,7 @@
 #include "tessera/ops/registry/gradient_helpers.h"
 #include "tessera/ops/registry/infer_helpers.h"
 #include "tessera/ops/rules/localize.h"
+#include "tessera/ops/rules/windows.h"
 
 namespace tessera::ops {
 namespace {
@@ -21,11 +22,6 @@ std::vector<std::string> moving_factors(const LocalizeContext& context, int ndim
     if (context.is_split(factor_of(dim)) && is_moved(dim)) factors.push_back(factor_of(dim));
   }
   return factors;
-}
-
-mesh::Range clamped(int64_t begin, int64_t end, int64_t size) {
-  const int64_t first = std::clamp<int64_t>(begin, 0, size);
-  return {first, std::max<int64_t>(std::clamp<int64_t>(end, 0, size) - first, 0)};
 }
 
 // One dim of a slice.

@@ -6,16 +6,16 @@ namespace tessera::ops {
 namespace {
 
 // [begin, end) as far as it lies in [0, size).
-mesh::Range clamped(int64_t begin, int64_t end, int64_t size) {
-  const int64_t first = std::clamp<int64_t>(begin, 0, size);
-  return {first, std::max<int64_t>(std::clamp<int64_t>(end, 0, size) - first, 0)};
-}
-
 int64_t end_of(const SlidingWindow& window, size_t d, const mesh::Range& results) {
   return window.begin(d, results.offset + results.size - 1) + window.reach(d);
 }
 
 }  // namespace
+
+mesh::Range clamped(int64_t begin, int64_t end, int64_t size) {
+  const int64_t first = std::clamp<int64_t>(begin, 0, size);
+  return {first, std::max<int64_t>(std::clamp<int64_t>(end, 0, size) - first, 0)};
+}
 
 mesh::Range SlidingWindow::pixels_of(size_t d, const mesh::Range& results, int64_t image_size) const {
   if (results.size == 0) return {0, 0};

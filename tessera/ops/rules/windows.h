@@ -11,6 +11,9 @@
 
 namespace tessera::ops {
 
+// What of [begin, end) lies in [0, size); empty where nothing does.
+mesh::Range clamped(int64_t begin, int64_t end, int64_t size);
+
 // All of height and width; padding: top, bottom, left, right.
 struct SlidingWindow {
   Ints taps;

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "tessera/base/error.h"
+#include "tessera/base/integers.h"
 
 namespace tessera::pipeline {
 namespace {
@@ -14,18 +15,16 @@ constexpr int kPhaseEnds = 0;
 constexpr int kLaneIsFree = 1;
 constexpr int kMessageArrives = 2;
 
-size_t at(int i) { return static_cast<size_t>(i); }
-
 }  // namespace
 
 Reserve memory_reserve(const PipelineProblem& problem) {
   Reserve reserve;
   for (int s = 0; s < problem.num_stages(); ++s) {
-    const int64_t limit = problem.stages[at(s)].memory_limit_bytes;
+    const int64_t limit = problem.stages[as_index(s)].memory_limit_bytes;
     reserve.limits.push_back(limit == kNoMemoryLimit ? kUnlimited : limit - problem.slot_bytes(s));
   }
   for (int c = 0; c < problem.num_chunks(); ++c) {
-    reserve.taken.push_back(problem.chunks[at(c)].activation_bytes);
+    reserve.taken.push_back(problem.chunks[as_index(c)].activation_bytes);
     reserve.left_after_backward.push_back(problem.kept_after_backward(c));
   }
   return reserve;
@@ -37,16 +36,16 @@ ListScheduler::ListScheduler(const PipelineProblem& problem)
 void ListScheduler::reset(const SchedulingRules& rules) {
   const size_t stages = problem_.stages.size();
   rules_ = &rules;
-  check_equal(rules.keys.size(), at(table_.num_phases()), "rules have a key for each phase");
-  timeline_.starts.assign(at(table_.num_phases()), -1);
-  timeline_.transfer_starts.assign(table_.lines.size() * at(table_.micro_batches), -1);
+  check_equal(rules.keys.size(), as_index(table_.num_phases()), "rules have a key for each phase");
+  timeline_.starts.assign(as_index(table_.num_phases()), -1);
+  timeline_.transfer_starts.assign(table_.lines.size() * as_index(table_.micro_batches), -1);
   timeline_.orders.resize(stages);
   for (auto& order : timeline_.orders) order.clear();
   stocks_.clear();
   const auto add_stock = [&](const Reserve& reserve) {
     Stock stock{&reserve, std::vector<int64_t>(stages, 0), std::vector<int64_t>(stages, 0)};
     for (int c = 0; c < table_.num_chunks; ++c)
-      stock.micro_batch[at(problem_.chunks[at(c)].stage)] += reserve.taken[at(c)];
+      stock.micro_batch[as_index(problem_.chunks[as_index(c)].stage)] += reserve.taken[as_index(c)];
     stocks_.push_back(std::move(stock));
   };
   add_stock(memory_);
@@ -62,7 +61,7 @@ void ListScheduler::reset(const SchedulingRules& rules) {
   lane_busy_.assign(table_.lanes.size(), 0);
   lane_touched_.assign(table_.lanes.size(), 0);
   forwards_left_.assign(stages, 0);
-  for (const auto& chunk : problem_.chunks) forwards_left_[at(chunk.stage)] += table_.micro_batches;
+  for (const auto& chunk : problem_.chunks) forwards_left_[as_index(chunk.stage)] += table_.micro_batches;
   stage_queue_.clear();
   lane_queue_.clear();
 }
@@ -84,46 +83,47 @@ const Timeline& ListScheduler::run(const SchedulingRules& rules) {
   }
   timeline_.makespan_ns = 0;
   for (int s = 0; s < problem_.num_stages(); ++s) {
-    timeline_.makespan_ns = std::max(timeline_.makespan_ns, free_at_[at(s)] + problem_.stages[at(s)].update_ns);
+    timeline_.makespan_ns =
+        std::max(timeline_.makespan_ns, free_at_[as_index(s)] + problem_.stages[as_index(s)].update_ns);
   }
   timeline_.complete = std::all_of(ended_.begin(), ended_.end(), [&](int n) { return n == table_.micro_batches; });
   return timeline_;
 }
 
 void ListScheduler::touch_stage(int stage) {
-  if (touched_[at(stage)] != 0) return;
-  touched_[at(stage)] = 1;
+  if (touched_[as_index(stage)] != 0) return;
+  touched_[as_index(stage)] = 1;
   stage_queue_.push_back(stage);
 }
 
 void ListScheduler::touch_lane(int lane) {
-  if (lane_touched_[at(lane)] != 0) return;
-  lane_touched_[at(lane)] = 1;
+  if (lane_touched_[as_index(lane)] != 0) return;
+  lane_touched_[as_index(lane)] = 1;
   lane_queue_.push_back(lane);
 }
 
 void ListScheduler::happen(const Event& event) {
   if (event.kind == kMessageArrives) {
-    ++arrived_[at(event.id)];
-    touch_stage(table_.series[at(table_.lines[at(event.id)].receiver)].stage);
+    ++arrived_[as_index(event.id)];
+    touch_stage(table_.series[as_index(table_.lines[as_index(event.id)].receiver)].stage);
     return;
   }
   if (event.kind == kLaneIsFree) {
-    lane_busy_[at(event.id)] = 0;
+    lane_busy_[as_index(event.id)] = 0;
     touch_lane(event.id);
     return;
   }
-  const Series& series = table_.series[at(event.id)];
-  ++ended_[at(event.id)];
-  busy_[at(series.stage)] = 0;
+  const Series& series = table_.series[as_index(event.id)];
+  ++ended_[as_index(event.id)];
+  busy_[as_index(series.stage)] = 0;
   touch_stage(series.stage);
-  if (series.sends >= 0) touch_lane(table_.lines[at(series.sends)].lane);
-  if (series.receives >= 0) touch_lane(table_.lines[at(series.receives)].lane);
+  if (series.sends >= 0) touch_lane(table_.lines[as_index(series.sends)].lane);
+  if (series.receives >= 0) touch_lane(table_.lines[as_index(series.receives)].lane);
   for (auto& stock : stocks_) {
-    const int64_t left = stock.reserve->left_after_backward[at(series.chunk)];
+    const int64_t left = stock.reserve->left_after_backward[as_index(series.chunk)];
     if (series.kind == PhaseKind::kBackward)
-      stock.used[at(series.stage)] -= stock.reserve->taken[at(series.chunk)] - left;
-    if (series.kind == PhaseKind::kWeightGradient) stock.used[at(series.stage)] -= left;
+      stock.used[as_index(series.stage)] -= stock.reserve->taken[as_index(series.chunk)] - left;
+    if (series.kind == PhaseKind::kWeightGradient) stock.used[as_index(series.stage)] -= left;
   }
 }
 
@@ -133,7 +133,7 @@ void ListScheduler::progress(int64_t now) {
     if (!lane_queue_.empty()) {
       const int lane = lane_queue_.back();
       lane_queue_.pop_back();
-      lane_touched_[at(lane)] = 0;
+      lane_touched_[as_index(lane)] = 0;
       while (try_message(lane, now)) {
       }
       continue;
@@ -141,45 +141,46 @@ void ListScheduler::progress(int64_t now) {
     // Stages in any order: none sees what another does at the same time before that has ended.
     const int stage = stage_queue_.back();
     stage_queue_.pop_back();
-    touched_[at(stage)] = 0;
+    touched_[as_index(stage)] = 0;
     try_phase(stage, now);
   }
 }
 
 bool ListScheduler::try_message(int lane, int64_t now) {
-  if (lane_busy_[at(lane)] != 0) return false;
+  if (lane_busy_[as_index(lane)] != 0) return false;
   // Of the messages that wait and have a slot, the one that was there first.
   int best = -1;
   int64_t best_time = kUnlimited;
-  for (const int l : table_.lanes[at(lane)].lines) {
-    const Line& line = table_.lines[at(l)];
-    const int k = sent_[at(l)];
-    if (k >= ended_[at(line.sender)] || k >= ended_[at(line.receiver)] + table_.slots) continue;
-    const int64_t ready = timeline_.starts[table_.index(line.sender, k)] + table_.series[at(line.sender)].ns;
+  for (const int l : table_.lanes[as_index(lane)].lines) {
+    const Line& line = table_.lines[as_index(l)];
+    const int k = sent_[as_index(l)];
+    if (k >= ended_[as_index(line.sender)] || k >= ended_[as_index(line.receiver)] + table_.slots) continue;
+    const int64_t ready = timeline_.starts[table_.index(line.sender, k)] + table_.series[as_index(line.sender)].ns;
     if (ready < best_time) {
       best = l;
       best_time = ready;
     }
   }
   if (best < 0) return false;
-  const TransferTime& time = table_.lines[at(best)].time;
-  timeline_.transfer_starts[table_.index(best, sent_[at(best)]++)] = now;
+  const TransferTime& time = table_.lines[as_index(best)].time;
+  timeline_.transfer_starts[table_.index(best, sent_[as_index(best)]++)] = now;
   const auto later = [&](int64_t after, int kind, int id) {
     if (after == 0) return happen({now, kind, id});
     events_.push_back({now + after, kind, id});
     std::push_heap(events_.begin(), events_.end());
   };
-  lane_busy_[at(lane)] = 1;
+  lane_busy_[as_index(lane)] = 1;
   later(time.duration_ns, kLaneIsFree, lane);
   later(time.duration_ns + time.latency_ns, kMessageArrives, best);
   return true;
 }
 
 bool ListScheduler::is_ready(int of_series) const {
-  const Series& series = table_.series[at(of_series)];
-  const int k = started_[at(of_series)];
-  if (series.receives >= 0 && arrived_[at(series.receives)] <= k) return false;
-  return std::all_of(series.after.begin(), series.after.end(), [&](int before) { return ended_[at(before)] > k; });
+  const Series& series = table_.series[as_index(of_series)];
+  const int k = started_[as_index(of_series)];
+  if (series.receives >= 0 && arrived_[as_index(series.receives)] <= k) return false;
+  return std::all_of(series.after.begin(), series.after.end(),
+                     [&](int before) { return ended_[as_index(before)] > k; });
 }
 
 // Whether a stage has enough left of a reserve for the next forward of a series, and will have for older micro-batches.
@@ -191,40 +192,41 @@ bool ListScheduler::is_ready(int of_series) const {
 // the end of the network and so all forwards of this stage. Forwards of j itself leave the sum as it is and need only
 // what is free now.
 bool ListScheduler::admits(const Stock& stock, int of_series) const {
-  const Series& series = table_.series[at(of_series)];
-  const int64_t taken = stock.reserve->taken[at(series.chunk)];
-  const int64_t limit = stock.reserve->limits[at(series.stage)];
+  const Series& series = table_.series[as_index(of_series)];
+  const int64_t taken = stock.reserve->taken[as_index(series.chunk)];
+  const int64_t limit = stock.reserve->limits[as_index(series.stage)];
   if (taken == 0 || limit == kUnlimited) return true;
-  if (stock.used[at(series.stage)] + taken > limit) return false;
+  if (stock.used[as_index(series.stage)] + taken > limit) return false;
   if (rules_->is_whole_order) return true;
-  const auto& here = table_.of_stage[at(series.stage)];
+  const auto& here = table_.of_stage[as_index(series.stage)];
   int oldest = table_.micro_batches;
   for (const int other : here) {
-    if (table_.series[at(other)].kind == PhaseKind::kForward) oldest = std::min(oldest, started_[at(other)]);
+    if (table_.series[as_index(other)].kind == PhaseKind::kForward)
+      oldest = std::min(oldest, started_[as_index(other)]);
   }
-  if (started_[at(of_series)] == oldest) return true;
+  if (started_[as_index(of_series)] == oldest) return true;
   int64_t held = taken;
   for (const int other : here) {
-    const Series& forward = table_.series[at(other)];
+    const Series& forward = table_.series[as_index(other)];
     if (forward.kind != PhaseKind::kForward) continue;
-    held += stock.reserve->taken[at(forward.chunk)] * std::max(started_[at(other)] - oldest - 1, 0);
+    held += stock.reserve->taken[as_index(forward.chunk)] * std::max(started_[as_index(other)] - oldest - 1, 0);
   }
-  return held + stock.micro_batch[at(series.stage)] <= limit;
+  return held + stock.micro_batch[as_index(series.stage)] <= limit;
 }
 
 bool ListScheduler::may_start(int of_series) const {
-  const Series& series = table_.series[at(of_series)];
+  const Series& series = table_.series[as_index(of_series)];
   if (!is_ready(of_series)) return false;
-  if (series.kind != PhaseKind::kForward) return !rules_->forwards_first || forwards_left_[at(series.stage)] == 0;
+  if (series.kind != PhaseKind::kForward) return !rules_->forwards_first || forwards_left_[as_index(series.stage)] == 0;
   return std::all_of(stocks_.begin(), stocks_.end(), [&](const Stock& stock) { return admits(stock, of_series); });
 }
 
 int ListScheduler::choose(int stage) const {
   int best = -1;
   int64_t best_key = kUnlimited;
-  for (const int s : table_.of_stage[at(stage)]) {
-    if (started_[at(s)] == table_.micro_batches) continue;
-    const int64_t key = rules_->keys[table_.index(s, started_[at(s)])];
+  for (const int s : table_.of_stage[as_index(stage)]) {
+    if (started_[as_index(s)] == table_.micro_batches) continue;
+    const int64_t key = rules_->keys[table_.index(s, started_[as_index(s)])];
     if (key >= best_key || (!rules_->is_whole_order && !may_start(s))) continue;
     best = s;
     best_key = key;
@@ -233,19 +235,19 @@ int ListScheduler::choose(int stage) const {
 }
 
 bool ListScheduler::try_phase(int stage, int64_t now) {
-  if (busy_[at(stage)] != 0) return false;
+  if (busy_[as_index(stage)] != 0) return false;
   const int chosen = choose(stage);
   if (chosen < 0) return false;
-  const Series& series = table_.series[at(chosen)];
-  timeline_.starts[table_.index(chosen, started_[at(chosen)]++)] = now;
-  timeline_.orders[at(stage)].push_back(chosen);
+  const Series& series = table_.series[as_index(chosen)];
+  timeline_.starts[table_.index(chosen, started_[as_index(chosen)]++)] = now;
+  timeline_.orders[as_index(stage)].push_back(chosen);
   ++num_placed_;
   if (series.kind == PhaseKind::kForward) {
-    --forwards_left_[at(stage)];
-    for (auto& stock : stocks_) stock.used[at(stage)] += stock.reserve->taken[at(series.chunk)];
+    --forwards_left_[as_index(stage)];
+    for (auto& stock : stocks_) stock.used[as_index(stage)] += stock.reserve->taken[as_index(series.chunk)];
   }
-  busy_[at(stage)] = 1;
-  free_at_[at(stage)] = now + series.ns;
+  busy_[as_index(stage)] = 1;
+  free_at_[as_index(stage)] = now + series.ns;
   events_.push_back({now + series.ns, kPhaseEnds, chosen});
   std::push_heap(events_.begin(), events_.end());
   return true;
@@ -257,18 +259,18 @@ PipelineSchedule to_schedule(const PipelineProblem& problem, const SeriesTable& 
   for (int s = 0; s < problem.num_stages(); ++s) {
     std::vector<int> done(table.series.size(), 0);
     std::vector<TimedPhase> phases;
-    for (const int of_series : timeline.orders[at(s)]) {
-      const Series& series = table.series[at(of_series)];
-      const int k = done[at(of_series)]++;
+    for (const int of_series : timeline.orders[as_index(s)]) {
+      const Series& series = table.series[as_index(of_series)];
+      const int k = done[as_index(of_series)]++;
       const int64_t start = timeline.starts[table.index(of_series, k)];
       phases.push_back({{series.kind, series.chunk, k}, start, start + series.ns});
     }
     const int64_t end = phases.back().end_ns;
-    phases.push_back({{PhaseKind::kUpdate, -1, -1}, end, end + problem.stages[at(s)].update_ns});
+    phases.push_back({{PhaseKind::kUpdate, -1, -1}, end, end + problem.stages[as_index(s)].update_ns});
     schedule.stages.push_back(std::move(phases));
   }
   for (size_t l = 0; l < table.lines.size(); ++l) {
-    const Series& sender = table.series[at(table.lines[l].sender)];
+    const Series& sender = table.series[as_index(table.lines[l].sender)];
     const TransferTime& time = table.lines[l].time;
     for (int k = 0; k < table.micro_batches; ++k) {
       const int64_t start = timeline.transfer_starts[table.index(static_cast<int>(l), k)];
@@ -285,12 +287,12 @@ PipelineSchedule to_schedule(const PipelineProblem& problem, const SeriesTable& 
 }
 
 SchedulingRules rules_of_orders(const SeriesTable& table, const std::vector<std::vector<int>>& orders) {
-  SchedulingRules rules{.keys = std::vector<int64_t>(at(table.num_phases()), -1), .is_whole_order = true};
+  SchedulingRules rules{.keys = std::vector<int64_t>(as_index(table.num_phases()), -1), .is_whole_order = true};
   std::vector<int> placed(table.series.size(), 0);
   for (const auto& order : orders) {
     for (size_t i = 0; i < order.size(); ++i) {
-      check(placed[at(order[i])] < table.micro_batches, "an order has a series once for each micro-batch");
-      rules.keys[table.index(order[i], placed[at(order[i])]++)] = static_cast<int64_t>(i);
+      check(placed[as_index(order[i])] < table.micro_batches, "an order has a series once for each micro-batch");
+      rules.keys[table.index(order[i], placed[as_index(order[i])]++)] = static_cast<int64_t>(i);
     }
   }
   return rules;

@@ -5,12 +5,11 @@
 #include <queue>
 
 #include "tessera/base/error.h"
+#include "tessera/base/integers.h"
 #include "tessera/pipeline/search/precedence.h"
 
 namespace tessera::pipeline {
 namespace {
-
-size_t at(int i) { return static_cast<size_t>(i); }
 
 // The phases of a machine, each with the time before which it cannot start and the time that must follow its end.
 struct Job {
@@ -58,7 +57,7 @@ Earliest earliest_of(const PrecedenceGraph& graph) {
   const std::vector<int64_t> nothing(graph.last_ns.size(), 0);
   Earliest result{.heads = earliest_starts(graph, nothing), .tails = {}};
   const auto backward = earliest_starts(reversed(graph), graph.last_ns);
-  const auto m = at(graph.micro_batches);
+  const auto m = as_index(graph.micro_batches);
   result.tails.resize(backward.size());
   for (size_t n = 0; n < graph.ns.size(); ++n) {
     for (size_t k = 0; k < m; ++k) result.tails[n * m + k] = backward[n * m + (m - 1 - k)];
@@ -67,7 +66,7 @@ Earliest earliest_of(const PrecedenceGraph& graph) {
 }
 
 int64_t memory_bound(const PipelineProblem& problem, const SeriesTable& table, const Earliest& earliest, int stage) {
-  const int64_t limit = problem.stages[at(stage)].memory_limit_bytes;
+  const int64_t limit = problem.stages[as_index(stage)].memory_limit_bytes;
   if (limit == kNoMemoryLimit) return 0;
   const int64_t room = limit - problem.slot_bytes(stage);
   const auto residence = residences(problem);
@@ -75,11 +74,11 @@ int64_t memory_bound(const PipelineProblem& problem, const SeriesTable& table, c
   Wide area = 0;
   int64_t head = std::numeric_limits<int64_t>::max();
   int64_t tail = std::numeric_limits<int64_t>::max();
-  for (const int s : table.of_stage[at(stage)]) {
-    const Series& series = table.series[at(s)];
+  for (const int s : table.of_stage[as_index(stage)]) {
+    const Series& series = table.series[as_index(s)];
     const int64_t kept = problem.kept_after_backward(series.chunk);
     if (series.kind == PhaseKind::kForward) {
-      area += Wide{problem.chunks[at(series.chunk)].activation_bytes} * residence[at(series.chunk)];
+      area += Wide{problem.chunks[as_index(series.chunk)].activation_bytes} * residence[as_index(series.chunk)];
       head = std::min(head, earliest.heads[table.index(s, 0)]);
     } else {
       if (series.kind == PhaseKind::kWeightGradient) area += Wide{kept} * series.ns;
@@ -101,7 +100,7 @@ LowerBound lower_bound(const PipelineProblem& problem) {
   const auto graph = precedence_graph(problem, table);
   const auto earliest = earliest_of(graph);
   const auto machines = graph.nodes_of_machines();
-  const auto m = at(graph.micro_batches);
+  const auto m = as_index(graph.micro_batches);
   LowerBound best;
   const auto improve = [&](int64_t ns, auto&& reason) {
     if (ns > best.ns) best = {ns, reason()};
@@ -110,7 +109,8 @@ LowerBound lower_bound(const PipelineProblem& problem) {
     std::vector<Job> jobs;
     for (const int node : machines[machine]) {
       for (size_t k = 0; k < m; ++k) {
-        jobs.push_back({earliest.heads[at(node) * m + k], graph.ns[at(node)], earliest.tails[at(node) * m + k]});
+        jobs.push_back(
+            {earliest.heads[as_index(node) * m + k], graph.ns[as_index(node)], earliest.tails[as_index(node) * m + k]});
       }
     }
     const int64_t bound = one_machine_bound(std::move(jobs));

@@ -3,14 +3,13 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/base/integers.h"
 #include "tessera/base/strings.h"
 
 namespace tessera::pipeline {
 namespace {
 
 using enum PhaseKind;
-
-size_t at(int i) { return static_cast<size_t>(i); }
 
 enum class Way { kAny, kOnce, kInTurn, kThereAndBack };
 
@@ -75,7 +74,7 @@ bool goes(const PipelineProblem& problem, Way way) {
   const int n = static_cast<int>(visits.size());
   const auto is = [&](auto&& stage_of) {
     for (int i = 0; i < n; ++i) {
-      if (visits[at(i)].stage != stage_of(i)) return false;
+      if (visits[as_index(i)].stage != stage_of(i)) return false;
     }
     return true;
   };
@@ -116,7 +115,7 @@ std::vector<int64_t> limits_of(const PipelineProblem& problem, Limit limit) {
 // what backward is left. A group of p micro-batches makes the first visit to a stage, then the second, ...; backward
 // the other way round.
 std::vector<int64_t> keys_by_group(const PipelineProblem& problem, const SeriesTable& table, Limit in_flight) {
-  std::vector<int64_t> keys(at(table.num_phases()));
+  std::vector<int64_t> keys(as_index(table.num_phases()));
   const auto visits = stage_visits(problem);
   const int64_t p = problem.num_stages();
   const int64_t rounds = static_cast<int64_t>(visits.size()) / p;
@@ -148,7 +147,7 @@ std::vector<std::string> schedule_names() {
 }
 
 std::vector<int64_t> keys_by_kind(const SeriesTable& table, const std::vector<PhaseKind>& kinds) {
-  std::vector<int64_t> keys(at(table.num_phases()));
+  std::vector<int64_t> keys(as_index(table.num_phases()));
   const int64_t chunks = table.num_chunks;
   for (size_t s = 0; s < table.series.size(); ++s) {
     const Series& series = table.series[s];
@@ -166,8 +165,8 @@ Reserve in_flight(const PipelineProblem& problem, std::vector<int64_t> limits, b
                   .taken = std::vector<int64_t>(problem.chunks.size(), 0),
                   .left_after_backward = std::vector<int64_t>(problem.chunks.size(), 0)};
   for (const auto& visit : stage_visits(problem)) {
-    reserve.taken[at(visit.begin)] = 1;
-    reserve.left_after_backward[at(visit.begin)] = until_weight_gradient && problem.split_backward ? 1 : 0;
+    reserve.taken[as_index(visit.begin)] = 1;
+    reserve.left_after_backward[as_index(visit.begin)] = until_weight_gradient && problem.split_backward ? 1 : 0;
   }
   return reserve;
 }
@@ -214,7 +213,7 @@ SchedulingRules named_rules(const PipelineProblem& problem, const SeriesTable& t
     Reserve reserve = memory_reserve(problem);
     std::fill(reserve.limits.begin(), reserve.limits.end(), 0);
     for (const auto& chunk : problem.chunks) {
-      reserve.limits[at(chunk.stage)] += problem.num_stages() * chunk.activation_bytes;
+      reserve.limits[as_index(chunk.stage)] += problem.num_stages() * chunk.activation_bytes;
     }
     rules.reserves.push_back(std::move(reserve));
   }
@@ -234,13 +233,13 @@ PipelineSchedule named_schedule(const PipelineProblem& problem, std::string_view
   for (auto& stage : ample.stages) stage.memory_limit_bytes = kNoMemoryLimit;
   const auto needed = peak_bytes(ample, named_schedule(ample, name));
   for (int s = 0; s < problem.num_stages(); ++s) {
-    const int64_t limit = problem.stages[at(s)].memory_limit_bytes;
-    if (needed[at(s)] <= limit) continue;
+    const int64_t limit = problem.stages[as_index(s)].memory_limit_bytes;
+    if (needed[as_index(s)] <= limit) continue;
     throw InvalidArgument(
         "pipeline schedule \"{}\": stage {} needs {} bytes ({}), its limit is {}; raise the limit, or take the "
         "schedule auto, "
         "which keeps to it",
-        name, s, needed[at(s)], format_bytes(needed[at(s)]), limit);
+        name, s, needed[as_index(s)], format_bytes(needed[as_index(s)]), limit);
   }
   check(false, "a named schedule within its memory is complete");
   return {};

@@ -4,15 +4,14 @@
 #include <optional>
 #include <tuple>
 
+#include "tessera/base/integers.h"
 #include "tessera/base/random.h"
 
 namespace tessera::pipeline {
 namespace {
 
-size_t at(int i) { return static_cast<size_t>(i); }
-
 // Steps without a better schedule after which the search goes back to the best one.
-constexpr int kPatience = 400;
+constexpr int kMovesWithoutBetter = 400;
 constexpr size_t kMemory = 20;  // of late acceptance
 
 using Orders = std::vector<std::vector<int>>;
@@ -38,14 +37,14 @@ class Draws {
 class CriticalPath {
  public:
   CriticalPath(const PipelineProblem& problem, const SeriesTable& table, const Timeline& timeline)
-      : problem_(problem), table_(table), timeline_(timeline), position_(at(table.num_phases())) {
+      : problem_(problem), table_(table), timeline_(timeline), position_(as_index(table.num_phases())) {
     for (const auto& order : timeline.orders) {
       std::vector<int> done(table.series.size(), 0);
       for (size_t i = 0; i < order.size(); ++i)
-        position_[table.index(order[i], done[at(order[i])]++)] = static_cast<int>(i);
+        position_[table.index(order[i], done[as_index(order[i])]++)] = static_cast<int>(i);
       micro_batches_.emplace_back();
       std::fill(done.begin(), done.end(), 0);
-      for (const int s : order) micro_batches_.back().push_back(done[at(s)]++);
+      for (const int s : order) micro_batches_.back().push_back(done[as_index(s)]++);
     }
   }
 
@@ -66,32 +65,33 @@ class CriticalPath {
 
  private:
   int64_t start_of(int stage, int i) const {
-    return timeline_.starts[table_.index(timeline_.orders[at(stage)][at(i)], micro_batches_[at(stage)][at(i)])];
+    return timeline_.starts[table_.index(timeline_.orders[as_index(stage)][as_index(i)],
+                                         micro_batches_[as_index(stage)][as_index(i)])];
   }
   int64_t end_of(int stage, int i) const {
-    return start_of(stage, i) + table_.series[at(timeline_.orders[at(stage)][at(i)])].ns;
+    return start_of(stage, i) + table_.series[as_index(timeline_.orders[as_index(stage)][as_index(i)])].ns;
   }
 
   std::pair<int, int> last() const {
     int stage = 0;
     int64_t latest = -1;
     for (int s = 0; s < problem_.num_stages(); ++s) {
-      const int i = static_cast<int>(timeline_.orders[at(s)].size()) - 1;
-      const int64_t end = end_of(s, i) + problem_.stages[at(s)].update_ns;
+      const int i = static_cast<int>(timeline_.orders[as_index(s)].size()) - 1;
+      const int64_t end = end_of(s, i) + problem_.stages[as_index(s)].update_ns;
       if (end <= latest) continue;
       latest = end;
       stage = s;
     }
-    return {stage, static_cast<int>(timeline_.orders[at(stage)].size()) - 1};
+    return {stage, static_cast<int>(timeline_.orders[as_index(stage)].size()) - 1};
   }
 
   // The phase of another stage whose message the phase waited for.
   std::optional<std::pair<int, int>> other_stage(int stage, int i) const {
-    const Series& series = table_.series[at(timeline_.orders[at(stage)][at(i)])];
+    const Series& series = table_.series[as_index(timeline_.orders[as_index(stage)][as_index(i)])];
     if (series.receives < 0) return std::nullopt;
-    const int sender = table_.lines[at(series.receives)].sender;
-    return std::pair(table_.series[at(sender)].stage,
-                     position_[table_.index(sender, micro_batches_[at(stage)][at(i)])]);
+    const int sender = table_.lines[as_index(series.receives)].sender;
+    return std::pair(table_.series[as_index(sender)].stage,
+                     position_[table_.index(sender, micro_batches_[as_index(stage)][as_index(i)])]);
   }
 
   const PipelineProblem& problem_;
@@ -111,15 +111,15 @@ void move_phase(std::vector<int>& order, int from, int to) {
 }
 
 void take_step(Orders& orders, const std::vector<Block>& blocks, Draws& draws) {
-  const Block& block = blocks[at(draws.below(blocks.size()))];
-  auto& order = orders[at(block.stage)];
+  const Block& block = blocks[as_index(draws.below(blocks.size()))];
+  auto& order = orders[as_index(block.stage)];
   const int length = block.end - block.begin + 1;
-  const int inside = block.begin + draws.below(at(length));
+  const int inside = block.begin + draws.below(as_index(length));
   switch (draws.below(4)) {
     case 0: return move_phase(order, block.begin, block.begin + 1);
     case 1: return move_phase(order, block.end, block.end - 1);
     case 2: return move_phase(order, inside, draws.below(2) == 0 ? block.begin : block.end);
-    default: return move_phase(order, inside, block.begin + draws.below(at(length)));
+    default: return move_phase(order, inside, block.begin + draws.below(as_index(length)));
   }
 }
 
@@ -141,7 +141,7 @@ void search_orders(ListScheduler& scheduler, int64_t bound_ns, int64_t effort, u
   const auto most_steps = static_cast<size_t>(4 * effort / table.num_phases() + 1);
   for (size_t step = 0; best.timeline.makespan_ns > bound_ns && scheduler.num_placed() < effort && step < most_steps;
        ++step) {
-    if (++since_better > kPatience) {
+    if (++since_better > kMovesWithoutBetter) {
       current = best.timeline;
       memory.assign(kMemory, current.makespan_ns);
       since_better = 0;

@@ -10,7 +10,7 @@ namespace tessera::pipeline {
 namespace {
 
 // Proposals without a better one after which all is drawn again.
-constexpr int kPatience = 150;
+constexpr int kRoundsWithoutBetter = 150;
 
 class PrioritySearch {
  public:
@@ -88,9 +88,9 @@ void search_priorities(ListScheduler& scheduler, int64_t bound_ns, int64_t effor
   PrioritySearch search(scheduler, seed);
   PrioritySearch::Draw current;
   int64_t current_ns = 0;
-  int since_better = kPatience;
+  int since_better = kRoundsWithoutBetter;
   while (best.timeline.makespan_ns > bound_ns && scheduler.num_placed() < effort) {
-    const bool is_new = ++since_better > kPatience;
+    const bool is_new = ++since_better > kRoundsWithoutBetter;
     auto draw = is_new ? search.anew() : search.near(current);
     const auto& timeline = scheduler.run(search.rules_of(draw));
     best.offer(timeline, "search of priorities");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tessera/base/integers.h"
 #include "tessera/pipeline/search/named.h"
 #include "tessera/pipeline/search/precedence.h"
 
@@ -11,8 +12,6 @@ namespace tessera::pipeline {
 namespace {
 
 using enum PhaseKind;
-
-size_t at(int i) { return static_cast<size_t>(i); }
 
 struct Preference {
   std::string name;
@@ -42,7 +41,7 @@ struct Depth {
 std::vector<int64_t> keys_by_tail(const PipelineProblem& problem, const SeriesTable& table) {
   const auto graph = precedence_graph(problem, table);
   const auto starts = earliest_starts(reversed(graph), graph.last_ns);
-  std::vector<int64_t> keys(at(table.num_phases()));
+  std::vector<int64_t> keys(as_index(table.num_phases()));
   for (size_t s = 0; s < table.series.size(); ++s) {
     for (int k = 0; k < table.micro_batches; ++k) {
       keys[table.index(static_cast<int>(s), k)] =
@@ -55,14 +54,14 @@ std::vector<int64_t> keys_by_tail(const PipelineProblem& problem, const SeriesTa
 std::vector<double> natural_depths(const PipelineProblem& problem) {
   std::vector<int64_t> work(problem.stages.size(), 0);
   for (int c = 0; c < problem.num_chunks(); ++c) {
-    const auto& chunk = problem.chunks[at(c)];
-    work[at(chunk.stage)] += chunk.forward_ns + chunk.backward_ns + chunk.weight_gradient_ns;
+    const auto& chunk = problem.chunks[as_index(c)];
+    work[as_index(chunk.stage)] += chunk.forward_ns + chunk.backward_ns + chunk.weight_gradient_ns;
   }
   const double period = static_cast<double>(std::max<int64_t>(*std::max_element(work.begin(), work.end()), 1));
   std::vector<double> depths(problem.stages.size(), 0);
   const auto way = residences(problem);
   for (const auto& visit : stage_visits(problem))
-    depths[at(visit.stage)] += static_cast<double>(way[at(visit.begin)]) / period;
+    depths[as_index(visit.stage)] += static_cast<double>(way[as_index(visit.begin)]) / period;
   return depths;
 }
 
@@ -78,7 +77,7 @@ void for_each_proposal(const PipelineProblem& problem, const SeriesTable& table,
     for (int s = 0; s < problem.num_stages(); ++s) {
       const auto visited =
           std::count_if(visits.begin(), visits.end(), [&](const StageVisit& v) { return v.stage == s; });
-      const auto wanted = static_cast<int64_t>(natural[at(s)] * depth.times + 0.999) + depth.more * visited;
+      const auto wanted = static_cast<int64_t>(natural[as_index(s)] * depth.times + 0.999) + depth.more * visited;
       result.push_back(std::clamp<int64_t>(wanted, visited, static_cast<int64_t>(problem.micro_batches) * visited));
     }
     return result;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "tessera/base/integers.h"
 #include "tessera/solver/bounds/contract.h"
 #include "tessera/solver/bounds/needless.h"
 #include "tessera/solver/bounds/partners.h"
@@ -17,8 +18,6 @@ constexpr int kPassesPerLook = 200;
 constexpr double kStalled = 0.02;  // of the gap: a gain that is not worth more rounds
 constexpr double kManyOut = 0.05;  // of the choices: worth a new graph
 constexpr PartnerLimits kLimits{.choices = 2000, .pairs = 4'000'000};
-
-size_t as_index(int i) { return static_cast<size_t>(i); }
 
 }  // namespace
 

@@ -1,4 +1,5 @@
 #include "tessera/solver/bounds/contract.h"
+#include "tessera/base/integers.h"
 
 #include <algorithm>
 #include <memory>
@@ -7,8 +8,6 @@
 
 namespace tessera::solver {
 namespace {
-
-size_t as_index(int i) { return static_cast<size_t>(i); }
 
 // A choice of a new group: those of the one or two groups that it is made of.
 struct Pick {

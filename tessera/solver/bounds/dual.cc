@@ -1,4 +1,5 @@
 #include "tessera/solver/bounds/dual.h"
+#include "tessera/base/integers.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,8 +7,6 @@
 
 namespace tessera::solver {
 namespace {
-
-size_t as_index(int i) { return static_cast<size_t>(i); }
 
 size_t num_moved(const Graph& graph) {
   size_t sum = 0;

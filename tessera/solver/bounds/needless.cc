@@ -1,4 +1,5 @@
 #include "tessera/solver/bounds/needless.h"
+#include "tessera/base/integers.h"
 
 #include <algorithm>
 #include <functional>
@@ -7,8 +8,6 @@
 
 namespace tessera::solver {
 namespace {
-
-size_t as_index(int i) { return static_cast<size_t>(i); }
 
 // Marks choices that are forbidden or stand beside no allowed choice of a neighbour that is not marked.
 void mark_forbidden(const Graph& graph, std::vector<bool>& is_out) {

@@ -1,12 +1,11 @@
 #include "tessera/solver/bounds/partners.h"
+#include "tessera/base/integers.h"
 
 #include <algorithm>
 #include <tuple>
 
 namespace tessera::solver {
 namespace {
-
-size_t as_index(int i) { return static_cast<size_t>(i); }
 
 // What the dual's choices cost at each edge beyond the bound. Where chains of neighbours agree on nothing around a
 // cycle, it shows where the cycle is closed.

@@ -1,13 +1,10 @@
 #include "tessera/solver/bounds/relaxation.h"
+#include "tessera/base/integers.h"
 
 #include <numeric>
 
 namespace tessera::solver {
-namespace {
-
-size_t as_index(int i) { return static_cast<size_t>(i); }
-
-}  // namespace
+namespace {}  // namespace
 
 Relaxation::Relaxation(const Instance& instance)
     : graph(&instance, [](const Graph*) {}), members(as_index(instance.num_nodes())), choices(members.size()) {

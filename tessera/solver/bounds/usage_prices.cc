@@ -1,4 +1,5 @@
 #include "tessera/solver/bounds/usage_prices.h"
+#include "tessera/base/integers.h"
 
 #include <algorithm>
 #include <cmath>
@@ -20,8 +21,6 @@ constexpr double kLongestStep = 1;
 constexpr double kNearly = 0.01;  // of what the bound may still rise
 
 constexpr double kLeastPrice = 0.01;  // of the mean: what a price rises from
-
-size_t as_index(int i) { return static_cast<size_t>(i); }
 
 std::vector<double> usage_at_points(const Instance& instance, const std::vector<int>& choices) {
   std::vector<double> usage(as_index(instance.num_points) + 1, 0.0);  // first what changes from point to point

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "tessera/base/integers.h"
 #include "tessera/solver/problem/time_points.h"
 
 namespace tessera::solver {
@@ -13,10 +14,6 @@ namespace {
 
 // A pair of neighbours with more pairs of choices than this is not joined: the edge would cost more than the node.
 constexpr size_t kMaxPairs = 1 << 14;
-
-constexpr size_t kNodesPerQuestion = 1024;  // to the clock: some milliseconds
-
-size_t at(int i) { return static_cast<size_t>(i); }
 
 class Eliminator {
  public:
@@ -26,8 +23,8 @@ class Eliminator {
     edges_of_.resize(problem.nodes.size());
     is_left_.assign(problem.nodes.size(), true);
     for (size_t e = 0; e < problem.edges.size(); ++e) {
-      edges_of_[at(problem.edges[e].u)][problem.edges[e].v] = e;
-      edges_of_[at(problem.edges[e].v)][problem.edges[e].u] = e;
+      edges_of_[as_index(problem.edges[e].u)][problem.edges[e].v] = e;
+      edges_of_[as_index(problem.edges[e].v)][problem.edges[e].u] = e;
     }
     for (size_t n = 0; n < problem.nodes.size(); ++n) look_at(static_cast<int>(n));
   }
@@ -46,10 +43,10 @@ class Eliminator {
       int most = -1;
       for (size_t n = 0; n < is_left_.size(); ++n) {
         if (!is_left_[n]) continue;
-        if (most < 0 || edges_of_[n].size() >= edges_of_[at(most)].size()) most = static_cast<int>(n);
+        if (most < 0 || edges_of_[n].size() >= edges_of_[as_index(most)].size()) most = static_cast<int>(n);
       }
       if (most < 0) return;
-      if (edges_of_[at(most)].empty()) {
+      if (edges_of_[as_index(most)].empty()) {
         take_out(most);
       } else {
         fix(most);
@@ -58,18 +55,18 @@ class Eliminator {
   }
 
  private:
-  size_t size(int node) const { return problem_.nodes[at(node)].costs.size(); }
+  size_t size(int node) const { return problem_.nodes[as_index(node)].costs.size(); }
 
   // Fewer neighbours first, then the order of nodes.
   void look_at(int node) {
-    const size_t degree = edges_of_[at(node)].size();
+    const size_t degree = edges_of_[as_index(node)].size();
     if (degree == 1 || degree == 2) queue_.insert({degree, node});
   }
 
   bool can_go(int node) const {
-    const auto [first, last] = points_.ranges[at(node)];
+    const auto [first, last] = points_.ranges[as_index(node)];
     if (first < last) return false;
-    const auto& around = edges_of_[at(node)];
+    const auto& around = edges_of_[as_index(node)];
     if (around.empty() || around.size() > 2) return false;
     return around.size() == 1 || size(around.begin()->first) * size(around.rbegin()->first) <= max_pairs_;
   }
@@ -88,13 +85,13 @@ class Eliminator {
   }
 
   void take_out(int node) {
-    const auto around = edges_of_[at(node)];
+    const auto around = edges_of_[as_index(node)];
     const int first = around.empty() ? -1 : around.begin()->first;
     const int second = around.size() < 2 ? -1 : around.rbegin()->first;
     const std::vector<double> nothing(size(node), 0.0);
     const auto beside_first = first < 0 ? nothing : by_other(node, first, around.begin()->second);
     const auto beside_second = second < 0 ? nothing : by_other(node, second, around.rbegin()->second);
-    const auto& own = problem_.nodes[at(node)].costs;
+    const auto& own = problem_.nodes[as_index(node)].costs;
     const size_t rows = first < 0 ? 1 : size(first);
     const size_t columns = second < 0 ? 1 : size(second);
     std::vector<double> least(rows * columns);
@@ -119,18 +116,18 @@ class Eliminator {
     if (second >= 0) {
       join(first, second, std::move(least));
     } else if (first >= 0) {
-      for (size_t i = 0; i < rows; ++i) problem_.nodes[at(first)].costs[i] += least[i];
+      for (size_t i = 0; i < rows; ++i) problem_.nodes[as_index(first)].costs[i] += least[i];
     }
     for (const auto& [other, edge] : around) look_at(other);
   }
 
   // To the choice that is best beside the least that the neighbours can cost, who pay for it.
   void fix(int node) {
-    const auto around = edges_of_[at(node)];
-    std::vector<double> total = problem_.nodes[at(node)].costs;
+    const auto around = edges_of_[as_index(node)];
+    std::vector<double> total = problem_.nodes[as_index(node)].costs;
     for (const auto& [other, edge] : around) {
       const auto beside = by_other(node, other, edge);
-      const auto& costs = problem_.nodes[at(other)].costs;
+      const auto& costs = problem_.nodes[as_index(other)].costs;
       for (size_t x = 0; x < total.size(); ++x) {
         double least = kForbidden;
         for (size_t j = 0; j < costs.size(); ++j) least = std::min(least, beside[j * total.size() + x] + costs[j]);
@@ -140,7 +137,7 @@ class Eliminator {
     const auto best = static_cast<size_t>(std::min_element(total.begin(), total.end()) - total.begin());
     for (const auto& [other, edge] : around) {
       const auto beside = by_other(node, other, edge);
-      auto& costs = problem_.nodes[at(other)].costs;
+      auto& costs = problem_.nodes[as_index(other)].costs;
       for (size_t j = 0; j < costs.size(); ++j) costs[j] += beside[j * total.size() + best];
     }
     ++result_.num_fixed;
@@ -150,19 +147,19 @@ class Eliminator {
 
   void remove(int node, FreeNodes::Taken taken) {
     result_.taken.push_back(std::move(taken));
-    is_left_[at(node)] = false;
-    for (const auto& [other, edge] : edges_of_[at(node)]) {
+    is_left_[as_index(node)] = false;
+    for (const auto& [other, edge] : edges_of_[as_index(node)]) {
       problem_.edges[edge].costs = SharedCosts();
-      edges_of_[at(other)].erase(node);
+      edges_of_[as_index(other)].erase(node);
     }
-    edges_of_[at(node)].clear();
+    edges_of_[as_index(node)].clear();
   }
 
   // first < second.
   void join(int first, int second, std::vector<double> costs) {
-    const auto [place, is_new] = edges_of_[at(first)].emplace(second, problem_.edges.size());
+    const auto [place, is_new] = edges_of_[as_index(first)].emplace(second, problem_.edges.size());
     if (is_new) {
-      edges_of_[at(second)].emplace(first, problem_.edges.size());
+      edges_of_[as_index(second)].emplace(first, problem_.edges.size());
       problem_.edges.push_back({first, second, std::move(costs)});
       return;
     }
@@ -183,12 +180,12 @@ class Eliminator {
 
 std::vector<int> FreeNodes::original(const std::vector<int>& choices) const {
   std::vector<int> result(num_choices_.size(), 0);
-  for (size_t i = 0; i < kept.size(); ++i) result[at(kept[i])] = choices[i];
+  for (size_t i = 0; i < kept.size(); ++i) result[as_index(kept[i])] = choices[i];
   for (auto it = taken.rbegin(); it != taken.rend(); ++it) {
     const auto& [first, second] = it->neighbours;
-    size_t pair = first < 0 ? 0 : at(result[at(first)]);
-    if (second >= 0) pair = pair * at(num_choices_[at(second)]) + at(result[at(second)]);
-    result[at(it->node)] = it->best[pair];
+    size_t pair = first < 0 ? 0 : as_index(result[as_index(first)]);
+    if (second >= 0) pair = pair * as_index(num_choices_[as_index(second)]) + as_index(result[as_index(second)]);
+    result[as_index(it->node)] = it->best[pair];
   }
   return result;
 }
@@ -198,7 +195,7 @@ FreeNodes take_out_free_nodes(Problem problem, const Deadline& deadline) {
   for (const Node& node : problem.nodes) result.num_choices_.push_back(static_cast<int>(node.costs.size()));
   Eliminator(problem, result, kMaxPairs).take_out_free(deadline);
   std::vector<int> numbers(problem.nodes.size(), 0);
-  for (const auto& taken : result.taken) numbers[at(taken.node)] = -1;
+  for (const auto& taken : result.taken) numbers[as_index(taken.node)] = -1;
   result.problem.name = problem.name;
   result.problem.usage_limit = problem.usage_limit;
   for (size_t n = 0; n < numbers.size(); ++n) {
@@ -209,7 +206,7 @@ FreeNodes take_out_free_nodes(Problem problem, const Deadline& deadline) {
   }
   for (Edge& edge : problem.edges) {
     if (edge.costs.empty()) continue;
-    result.problem.edges.push_back({numbers[at(edge.u)], numbers[at(edge.v)], std::move(edge.costs)});
+    result.problem.edges.push_back({numbers[as_index(edge.u)], numbers[as_index(edge.v)], std::move(edge.costs)});
   }
   return result;
 }

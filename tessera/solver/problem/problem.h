@@ -15,6 +15,9 @@
 
 namespace tessera::solver {
 
+// How many nodes are looked at between two questions to a deadline: some milliseconds.
+inline constexpr size_t kNodesPerQuestion = 1024;
+
 // A cost that forbids a choice.
 inline constexpr double kForbidden = std::numeric_limits<double>::infinity();
 inline constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();

@@ -11,8 +11,6 @@ namespace {
 // Domination compares every pair of choices over all edges; beyond this many comparisons it costs more than it saves.
 constexpr double kMaxComparisons = 2e7;
 
-constexpr size_t kNodesPerQuestion = 1024;  // to the clock: some milliseconds
-
 class Reducer {
  public:
   Reducer(const Problem& problem, const Deadline& deadline) : deadline_(deadline) {

@@ -13,8 +13,6 @@
 namespace tessera::train {
 namespace {
 
-constexpr const char* kWho = "checkpoint";
-
 // Puts whole values together, one after the other, on the ranks that write them. Every rank takes part in each.
 class Gather {
  public:
@@ -47,12 +45,12 @@ class Gather {
       const auto place = checkpoint::view_of(whole_.view(), box);
       if (from == to) return copy_elements(value.piece, place);
       const Tensor received(type);
-      group_.receive(received.bytes().data(), received.size_bytes(), DType::kU8, from, kWho);
+      group_.receive(received.bytes().data(), received.size_bytes(), DType::kU8, from, kCheckpointCalls);
       copy_elements(received.view(), place);
     } else if (group_.rank() == from) {
       const Tensor dense = value.piece.is_dense() ? Tensor() : Tensor::copy_of(value.piece);
       const void* data = value.piece.is_dense() ? value.piece.data : dense.bytes().data();
-      group_.send(data, type.size_bytes(), DType::kU8, to, kWho);
+      group_.send(data, type.size_bytes(), DType::kU8, to, kCheckpointCalls);
     }
   }
 

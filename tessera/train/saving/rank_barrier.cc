@@ -15,8 +15,6 @@
 namespace tessera::train {
 namespace {
 
-constexpr const char* kWho = "checkpoint";
-
 // Work on a thread of its own, or on this one where the system has no room for another: the other ranks have begun to
 // wait for this one, and do so up to their deadline.
 class Work {
@@ -86,7 +84,7 @@ class Work {
   // All ranks meet, and take a turn if none works. Returns whether they are to meet again.
   bool meet(State own) {
     auto busiest = static_cast<int64_t>(own);
-    group_.all_reduce(&busiest, 1, DType::kI64, comm::ReduceOp::kMax, kWho);
+    group_.all_reduce(&busiest, 1, DType::kI64, comm::ReduceOp::kMax, kCheckpointCalls);
     if (busiest == static_cast<int64_t>(State::kWorks)) return true;
     if (turns_left_ == 0) {
       check(busiest == static_cast<int64_t>(State::kEnded), "work on some rank waits for a turn more than there are");
@@ -113,7 +111,7 @@ class Work {
 }  // namespace
 
 std::vector<std::string> RankBarrier::exchange(const std::string& mine) {
-  return session::gather_texts(group_, mine, kWho);
+  return session::gather_texts(group_, mine, kCheckpointCalls);
 }
 
 void RankBarrier::run_long(FunctionRef<void()> work) {

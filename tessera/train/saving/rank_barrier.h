@@ -7,6 +7,9 @@
 
 namespace tessera::train {
 
+// The name of the collectives by which ranks save together.
+inline constexpr const char* kCheckpointCalls = "checkpoint";
+
 class RankBarrier : public checkpoint::Barrier {
  public:
   explicit RankBarrier(comm::Communicator& group) : group_(group) {}

@@ -1,4 +1,5 @@
 #include "tessera/kernels/cpu/attention/attention_blocks.h"
+#include "tessera/base/integers.h"
 
 #include <algorithm>
 #include <array>
@@ -11,8 +12,6 @@ namespace {
 // Of one block; two of them and the operands fit into a second-level cache.
 constexpr int64_t kScoreBytes = 256 << 10;
 constexpr int64_t kLeastRows = 16;
-
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Masks are read as f32 where they lie so.
 bool is_ready(const TensorView& mask, int64_t stride) { return mask.dtype == DType::kF32 && stride == 1; }
