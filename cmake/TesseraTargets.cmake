@@ -41,12 +41,18 @@ if(TESSERA_SANITIZE)
   target_link_options(tessera_flags INTERFACE -fsanitize=${TESSERA_SANITIZE})
 endif()
 
-# tessera_library(NAME DEPS folder... SOURCES file... [LINK external...] [PRIVATE_LINK external...])
+# tessera_library(NAME [OWN_UNITS] DEPS folder... SOURCES file... [LINK external...] [PRIVATE_LINK external...])
+# OWN_UNITS: each source is compiled by itself, whatever TESSERA_UNITY says.
 function(tessera_library name)
-  cmake_parse_arguments(arg "" "" "DEPS;SOURCES;LINK;PRIVATE_LINK" ${ARGN})
+  cmake_parse_arguments(arg "OWN_UNITS" "" "DEPS;SOURCES;LINK;PRIVATE_LINK" ${ARGN})
   add_library(tessera_${name} STATIC ${arg_SOURCES})
   if(TESSERA_SANITIZE)  # only what its tests need is worth compiling
     set_target_properties(tessera_${name} PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
+  if(TESSERA_UNITY AND NOT arg_OWN_UNITS)
+    set_target_properties(tessera_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    # A unit's sources are no headers: their types may be unnamed outside of them.
+    target_compile_options(tessera_${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
   endif()
   list(TRANSFORM arg_DEPS PREPEND tessera_)
   target_link_libraries(tessera_${name} PUBLIC tessera_flags ${arg_DEPS} ${arg_LINK} PRIVATE ${arg_PRIVATE_LINK})

@@ -75,6 +75,15 @@ def tidy_command(root, build):
     return ["clang-tidy-16", "-p", build, "--quiet", "--extra-arg=-Wno-unknown-warning-option", f"--extra-arg=-isystem{include}"]
 
 
+def own_units(root, build):
+    """A build folder that is configured only: its commands compile each source by itself, those of `build` several at once."""
+    settings = re.findall(r"^((?:TESSERA_\w+|Python_EXECUTABLE):\w+=.*)$", (build / "CMakeCache.txt").read_text(), re.M)
+    units = root / "build" / "lint" / "units"
+    subprocess.run(["cmake", "-S", root, "-B", units, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+                    *(f"-D{setting}" for setting in settings), "-DTESSERA_UNITY=OFF"], stdout=subprocess.DEVNULL, check=True)
+    return units
+
+
 def run_tidy(root, build, jobs):
     command = tidy_command(root, build)
     database = json.loads((build / "compile_commands.json").read_text())
@@ -123,7 +132,7 @@ def run(root, build, jobs, full):
     failing = len({fault.partition(":")[0] for fault in faults})
     rows = {"layers": (max(len(files) - failing, 0), failing), "format": run_format(root, files)}
     if full:
-        rows["tidy"] = run_tidy(root, build, jobs)
+        rows["tidy"] = run_tidy(root, own_units(root, build), jobs)
     for name, (passed, failed) in rows.items():
         print(f"  {name:<8}{passed:>5} files clean, {failed} not", flush=True)
     return sum(row[0] for row in rows.values()), sum(row[1] for row in rows.values())
