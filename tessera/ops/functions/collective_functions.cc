@@ -16,33 +16,37 @@ int64_t dim_of(Value x, int64_t dim, const char* who) { return normalize_axis(di
 
 }  // namespace
 
+Value collective(const std::string& op, Value x, const RankGroup& group, Attributes settings) {
+  return apply1(op, {x}, with_group(group, std::move(settings)));
+}
+
 Value all_reduce(Value x, const RankGroup& group, mesh::Reduction reduction) {
-  return apply1("all_reduce", {x}, with_group(group, {{"reduction", std::string(mesh::to_string(reduction))}}));
+  return collective("all_reduce", x, group, {{"reduction", std::string(mesh::to_string(reduction))}});
 }
 
 Value all_gather(Value x, const RankGroup& group, int64_t dim, const Ints& sizes) {
-  return apply1("all_gather", {x}, with_group(group, {{"dim", dim_of(x, dim, "all_gather")}, {"sizes", sizes}}));
+  return collective("all_gather", x, group, {{"dim", dim_of(x, dim, "all_gather")}, {"sizes", sizes}});
 }
 
 Value reduce_scatter(Value x, const RankGroup& group, int64_t dim, mesh::Reduction reduction, const Ints& sizes) {
-  return apply1("reduce_scatter", {x},
-                with_group(group, {{"dim", dim_of(x, dim, "reduce_scatter")},
-                                   {"sizes", sizes},
-                                   {"reduction", std::string(mesh::to_string(reduction))}}));
+  return collective("reduce_scatter", x, group,
+                    {{"dim", dim_of(x, dim, "reduce_scatter")},
+                     {"sizes", sizes},
+                     {"reduction", std::string(mesh::to_string(reduction))}});
 }
 
 Value broadcast(Value x, const RankGroup& group, int root) {
-  return apply1("broadcast", {x}, with_group(group, {{"root", int64_t{root}}}));
+  return collective("broadcast", x, group, {{"root", int64_t{root}}});
 }
 
 Value all_to_all(Value x, const RankGroup& group, int64_t split_dim, int64_t concat_dim) {
-  return apply1("all_to_all", {x},
-                with_group(group, {{"split_dim", dim_of(x, split_dim, "all_to_all")},
-                                   {"concat_dim", dim_of(x, concat_dim, "all_to_all")}}));
+  return collective(
+      "all_to_all", x, group,
+      {{"split_dim", dim_of(x, split_dim, "all_to_all")}, {"concat_dim", dim_of(x, concat_dim, "all_to_all")}});
 }
 
 Value send(Value x, const RankGroup& group, int peer) {
-  return apply1("send", {x}, with_group(group, {{"peer", int64_t{peer}}}));
+  return collective("send", x, group, {{"peer", int64_t{peer}}});
 }
 
 Value receive(ir::Graph& graph, const RankGroup& group, int peer, const Type& type) {

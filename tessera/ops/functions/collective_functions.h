@@ -18,6 +18,9 @@ struct RankGroup {
   int own = 0;             // this rank's place in `ranks`
 };
 
+// The collective of that name between the ranks of a group, with its own attributes.
+Value collective(const std::string& op, Value x, const RankGroup& group, Attributes settings = {});
+
 // The reduction of the group's x, of one shape, on every rank. bool: only kMax (any) and kMin (all).
 Value all_reduce(Value x, const RankGroup& group, mesh::Reduction reduction = mesh::Reduction::kSum);
 // The group's x one after the other along `dim`. `sizes`: of that dim per rank, where they are not all equal.

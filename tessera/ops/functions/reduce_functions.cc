@@ -13,6 +13,8 @@ namespace {
 // Whether an axis may be named of a value that has no dims: NumPy takes the two that a value of one dim has.
 bool is_axis_of_scalar(int64_t axis) { return axis == 0 || axis == -1; }
 
+}  // namespace
+
 Value reduce(const std::string& op, Value x, const Ints& axes, bool keep_dims) {
   Ints all = axes;
   if (axes.empty() || (x.ndim() == 0 && axes.size() == 1 && is_axis_of_scalar(axes[0]))) {
@@ -22,19 +24,12 @@ Value reduce(const std::string& op, Value x, const Ints& axes, bool keep_dims) {
   return apply1(op, {x}, {{"axes", sorted_axes(all, x.ndim(), op)}, {"keep_dims", keep_dims}});
 }
 
-}  // namespace
-
 Value reduce_sum(Value x, const Ints& axes, bool keep_dims) {
   return reduce("reduce_sum", x.dtype() == DType::kBool ? cast_to(x, DType::kI32) : x, axes, keep_dims);
 }
 Value reduce_mean(Value x, const Ints& axes, bool keep_dims) {
   return reduce("reduce_mean", is_floating(x.dtype()) ? x : cast_to(x, DType::kF32), axes, keep_dims);
 }
-Value reduce_max(Value x, const Ints& axes, bool keep_dims) { return reduce("reduce_max", x, axes, keep_dims); }
-Value reduce_min(Value x, const Ints& axes, bool keep_dims) { return reduce("reduce_min", x, axes, keep_dims); }
-Value reduce_prod(Value x, const Ints& axes, bool keep_dims) { return reduce("reduce_prod", x, axes, keep_dims); }
-Value reduce_all(Value x, const Ints& axes, bool keep_dims) { return reduce("reduce_all", x, axes, keep_dims); }
-Value reduce_any(Value x, const Ints& axes, bool keep_dims) { return reduce("reduce_any", x, axes, keep_dims); }
 
 Value argmax(Value x, int64_t axis) {
   if (x.ndim() == 0 && is_axis_of_scalar(axis)) return argmax(reshape(x, {1}), 0);

@@ -6,21 +6,34 @@
 
 namespace tessera::ops {
 
+// The reduction of that name, with what is said above.
+Value reduce(const std::string& op, Value x, const Ints& axes, bool keep_dims);
+
 // Numeric dtypes; bool is counted in i32. 0 over nothing. Half types are added in f32.
 Value reduce_sum(Value x, const Ints& axes = {}, bool keep_dims = false);
 // Floating dtypes; integers and bool are averaged in f32. NaN over nothing.
 Value reduce_mean(Value x, const Ints& axes = {}, bool keep_dims = false);
 // Takes numeric dtypes. Over nothing it is minus infinity or the lowest integer. Elements that tie share the gradient
 // equally.
-Value reduce_max(Value x, const Ints& axes = {}, bool keep_dims = false);
+inline Value reduce_max(Value x, const Ints& axes = {}, bool keep_dims = false) {
+  return reduce("reduce_max", x, axes, keep_dims);
+}
 // Takes numeric dtypes. Over nothing it is infinity or the highest integer. Elements that tie share the gradient
 // equally.
-Value reduce_min(Value x, const Ints& axes = {}, bool keep_dims = false);
+inline Value reduce_min(Value x, const Ints& axes = {}, bool keep_dims = false) {
+  return reduce("reduce_min", x, axes, keep_dims);
+}
 // Takes numeric dtypes. Over nothing it is 1. Its gradient is right where elements are 0.
-Value reduce_prod(Value x, const Ints& axes = {}, bool keep_dims = false);
+inline Value reduce_prod(Value x, const Ints& axes = {}, bool keep_dims = false) {
+  return reduce("reduce_prod", x, axes, keep_dims);
+}
 // bool operand and result: whether all (true over nothing), or any (false over nothing), hold.
-Value reduce_all(Value x, const Ints& axes = {}, bool keep_dims = false);
-Value reduce_any(Value x, const Ints& axes = {}, bool keep_dims = false);
+inline Value reduce_all(Value x, const Ints& axes = {}, bool keep_dims = false) {
+  return reduce("reduce_all", x, axes, keep_dims);
+}
+inline Value reduce_any(Value x, const Ints& axes = {}, bool keep_dims = false) {
+  return reduce("reduce_any", x, axes, keep_dims);
+}
 
 // i32 index of the largest element along `axis`, the first of several; the axis disappears and must not be empty.
 Value argmax(Value x, int64_t axis = -1);
