@@ -1,6 +1,7 @@
 #include "tessera/compiler/autodiff.h"
 
 #include "tessera/base/error.h"
+#include "tessera/ops/registry/collective_def.h"
 #include "tessera/ops/registry/op_def.h"
 
 namespace tessera::compiler {
@@ -11,10 +12,11 @@ using ir::Node;
 using ir::NodeId;
 using ir::Value;
 
-// Send and receive are two ends of one value: whether a cotangent flows back depends on what both ranks compute, which
-// neither knows. Both ends therefore always do their part.
+// The ends of a transfer are two ends of one value: whether a cotangent flows back depends on what both ranks compute,
+// which neither knows. Both ends therefore always do their part.
 bool is_end_of_transfer(const Graph& graph, const Node& node) {
-  return (node.op == "send" || node.op == "receive") && is_floating(graph.type(node.outputs[0]).dtype);
+  const auto* collective = ops::collective_of(node);
+  return collective != nullptr && collective->is_transfer() && is_floating(graph.type(node.outputs[0]).dtype);
 }
 
 // Which values depend on one of `wrt` through differentiable types.

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "tessera/compiler/partition/exchange_facts.h"
-#include "tessera/ops/registry/op_def.h"
+#include "tessera/ops/registry/collective_def.h"
 
 namespace tessera::compiler {
 namespace {
@@ -133,12 +133,13 @@ class Classifier {
     std::set<std::pair<std::vector<int>, Ints>> seen;
     for (NodeId n = 0; n < local.num_nodes(); ++n) {
       const ir::Node& node = local.node(n);
-      if (!ops::OpRegistry::instance().get(node.op).collective) continue;
+      const auto* collective = ops::collective_of(node);
+      if (collective == nullptr) continue;
       const Ints& members = node.attributes.get_ints("ranks");
       const auto kind = kinds_.find(pattern_of(positions_of(std::vector<int>(members.begin(), members.end()))));
       if (kind == kinds_.end()) continue;
       Ints pieces;
-      if (node.op == "exchange") {
+      if (collective->names_boxes) {
         if (known_exchanges.contains(exchange_key(node.attributes))) continue;
         for (size_t i = 0; i < members.size(); ++i) pieces.push_back(static_cast<int64_t>(i));
       } else if (node.attributes.has("sizes")) {

@@ -4,7 +4,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/passes/repeat.h"
-#include "tessera/ops/registry/op_def.h"
+#include "tessera/ops/registry/collective_def.h"
 
 namespace tessera::compiler {
 namespace {
@@ -14,7 +14,7 @@ using ir::Node;
 using ir::NodeId;
 using ir::ValueId;
 
-bool is_collective(const Node& node) { return ops::OpRegistry::instance().get(node.op).collective; }
+bool is_collective(const Node& node) { return ops::collective_of(node) != nullptr; }
 
 // A parameter, or a cast of one.
 bool is_parameter(const Graph& graph, ValueId v) {
@@ -79,7 +79,7 @@ std::vector<bool> find_dropped(const Graph& logical, const Plan& plan, const Par
     const Node& node = logical.node(n);
     if (node.recompute.block == 0 || node.forward != ir::kNone) continue;
     // The two ends of a transfer are two ranks' programs: it happens once.
-    if (node.op == "send" || node.op == "receive") continue;
+    if (const auto* collective = ops::collective_of(node); collective != nullptr && collective->is_transfer()) continue;
     if (!node.recompute.repeats_collectives) {
       if (communicating.empty()) communicating = find_communicating(logical, plan, options);
       if (communicating[static_cast<size_t>(n)]) continue;

@@ -10,8 +10,7 @@
 #include "tessera/compiler/cost/collective_time.h"
 #include "tessera/compiler/cost/operator_time.h"
 #include "tessera/compiler/schedule/memory_plan.h"
-#include "tessera/ops/registry/op_def.h"
-#include "tessera/ops/rules/exchange.h"
+#include "tessera/ops/registry/collective_def.h"
 
 namespace tessera::compiler {
 namespace {
@@ -25,6 +24,9 @@ std::vector<Type> types_of(const Schedule& schedule, const std::vector<int>& val
   for (const int v : values) types.push_back(schedule.values[static_cast<size_t>(v)].type);
   return types;
 }
+
+// Operands and results come in pairs; a second buffer is the last operand.
+bool has_second_buffer(const Step& step) { return step.inputs.size() > step.outputs.size(); }
 
 int64_t bytes_of(const Schedule& schedule, int value) {
   return schedule.values[static_cast<size_t>(value)].type.size_bytes();
@@ -64,101 +66,34 @@ GroupMembers members_of(const Step& step, int rank, const MachineProfile& profil
   return group;
 }
 
-// What comes from other ranks; packing is not in it.
+// The step without its second buffer.
+ops::CollectiveCall call_of(const Schedule& schedule, const Step& step) {
+  ops::CollectiveCall call{step.attributes, types_of(schedule, step.inputs), types_of(schedule, step.outputs)};
+  if (has_second_buffer(step)) call.inputs.resize(call.outputs.size());
+  return call;
+}
+
+// What comes from other ranks, and what is copied on this one.
 Received received_by(const Schedule& schedule, const Step& step, const GroupMembers& members) {
-  const int64_t n = members.size();
-  if (step.op == "all_reduce") {
-    // A reduce_scatter and an all_gather of the whole bucket.
-    return members.from_all(2 * (n - 1) * bytes_of(schedule, step.inputs[0]) / n, 2);
+  const auto& collective = *ops::collective_of(step.op);
+  if (collective.is_transfer()) {
+    throw InvalidArgument("a step with {} \"{}\" cannot be simulated: which of a class's ranks it is for is not known",
+                          step.op, step.source);
   }
-  // Those of a bucket are one step: as many operands as results, and a second buffer.
-  if (step.op == "all_gather" || step.op == "reduce_scatter") {
-    int64_t operands = 0;
-    int64_t results = 0;
-    for (size_t i = 0; i < step.outputs.size(); ++i) {
-      operands += bytes_of(schedule, step.inputs[i]);
-      results += bytes_of(schedule, step.outputs[i]);
-    }
-    return members.from_all(step.op == "all_gather" ? results - operands : (n - 1) * results);
-  }
-  if (step.op == "all_to_all") return members.from_all((n - 1) * bytes_of(schedule, step.inputs[0]) / n);
-  Received received;
+  const auto call = call_of(schedule, step);
+  const auto traffic = collective.traffic(call);
+  Received received{.rounds = collective.num_steps};
   const auto add = [&](int64_t from, int64_t bytes) {
     if (from != members.own()) (members.is_near(from) ? received.from_host : received.from_other) += bytes;
   };
-  if (step.op == "broadcast") {
-    add(step.attributes.get_int("root"), bytes_of(schedule, step.outputs[0]));
-    return received;
+  if (traffic.sender) {
+    add(*traffic.sender, traffic.bytes);
+  } else if (traffic.by_sender.empty()) {
+    received = members.from_all(traffic.bytes, collective.num_steps);
   }
-  if (step.op == "exchange") {
-    const Type& type = schedule.values[static_cast<size_t>(step.inputs[0])].type;
-    const auto elements = ops::exchange_received_by_rank(step.attributes, type.shape.ndim());
-    for (size_t i = 0; i < elements.size(); ++i) {
-      add(static_cast<int64_t>(i), elements[i] * static_cast<int64_t>(size_bytes(type.dtype)));
-    }
-    return received;
-  }
-  throw InvalidArgument("a step with {} \"{}\" cannot be simulated: which of a class's ranks it is for is not known",
-                        step.op, step.source);
-}
-
-// The pieces of a value that is cut into boxes, those without elements left out.
-void add_boxes(const Type& whole, const std::vector<mesh::Box>& boxes, std::vector<Packed>& packed) {
-  for (const auto& box : boxes) {
-    const int64_t elements = mesh::num_elements(box);
-    if (elements == 0) continue;
-    // Whole dims lie together with the first, from the last on, that is cut.
-    int64_t together = 1;
-    for (int d = whole.shape.ndim() - 1; d >= 0; --d) {
-      const int64_t size = box[static_cast<size_t>(d)].size;
-      together *= size;
-      if (size != whole.shape[d]) break;
-    }
-    const auto element_bytes = static_cast<int64_t>(size_bytes(whole.dtype));
-    packed.push_back({elements * element_bytes, together * element_bytes});
-  }
-}
-
-// What goes through the second buffer: everything once, and in a bucket this rank's own part once more. An exchange
-// copies what a rank sends, receives and keeps.
-std::vector<Packed> packed_by(const Schedule& schedule, const Step& step, const GroupMembers& group) {
-  const int64_t group_size = group.size();
-  const int64_t own = group.own();
-  std::vector<Packed> packed;
-  if (step.op == "all_reduce" || step.inputs.size() <= step.outputs.size()) return packed;
-  const auto type_of = [&](int v) -> const Type& { return schedule.values[static_cast<size_t>(v)].type; };
-  const auto add = [&](const Type& whole, int64_t dim) {
-    const auto at = static_cast<int>(dim);
-    const int64_t part = (whole.shape[at] + group_size - 1) / group_size;
-    packed.push_back({whole.size_bytes(), piece_bytes(whole, at, part)});
-  };
-  if (step.op == "exchange") {
-    const Type& in = type_of(step.inputs[0]);
-    const auto boxes = ops::exchange_boxes(step.attributes, in.shape.ndim());
-    // What this rank keeps is among both, and copied once.
-    auto sent = boxes.send;
-    sent[static_cast<size_t>(own)] = mesh::empty_box(in.shape.ndim());
-    add_boxes(in, sent, packed);
-    add_boxes(type_of(step.outputs[0]), boxes.receive, packed);
-    return packed;
-  }
-  if (step.op == "all_to_all") {
-    add(type_of(step.inputs[0]), step.attributes.get_int("split_dim"));
-    add(type_of(step.outputs[0]), step.attributes.get_int("concat_dim"));
-    return packed;
-  }
-  const bool gathers = step.op == "all_gather";
-  for (size_t i = 0; i < step.outputs.size(); ++i) {
-    const Type& whole = type_of(gathers ? step.outputs[i] : step.inputs[i]);
-    const Type& part = type_of(gathers ? step.inputs[i] : step.outputs[i]);
-    if (!step.attributes.has("dims")) {
-      add(whole, step.attributes.get_int("dim"));
-      continue;
-    }
-    add(whole, step.attributes.get_ints("dims")[i]);
-    packed.push_back({part.size_bytes(), part.size_bytes()});
-  }
-  return packed;
+  for (size_t i = 0; i < traffic.by_sender.size(); ++i) add(static_cast<int64_t>(i), traffic.by_sender[i]);
+  if (has_second_buffer(step)) received.packed = collective.packed(call, members.own());
+  return received;
 }
 
 // The highest byte that a step touches.
@@ -314,8 +249,7 @@ class Simulator {
     State& state = states_[c];
     const Step& step = step_of(c, started.step);
     const GroupView& group = group_of(c, step);
-    auto received = received_by(classes_[c].schedule, step, group.members);
-    received.packed = packed_by(classes_[c].schedule, step, group.members);
+    const auto received = received_by(classes_[c].schedule, step, group.members);
     const auto [it, is_new] = meetings_.try_emplace({step.attributes.get_int("order"), group.pattern});
     Meeting& meeting = it->second;
     if (is_new) meeting.expected = group.classes;

@@ -7,6 +7,7 @@
 
 #include "tessera/base/strings.h"
 #include "tessera/executor/collectives.h"
+#include "tessera/ops/registry/collective_def.h"
 
 namespace tessera::executor {
 
@@ -141,7 +142,9 @@ int Executor::find_shared_loss(int num_ranks) const {
     const bool makes = std::any_of(step.outputs.begin(), step.outputs.end(), [&](int v) { return wanted.contains(v); });
     if (!makes || step.kind == StepKind::kWait) continue;
     if (step.kind == StepKind::kStart) {
-      const bool is_sum = step.op == "all_reduce" && step.attributes.get_string("reduction") == "sum";
+      const auto* collective = ops::collective_of(step.op);
+      const bool is_sum =
+          collective->reduces && collective->gives_one && step.attributes.get_string("reduction") == "sum";
       if (is_sum && step.attributes.get_ints("ranks").size() == static_cast<size_t>(num_ranks)) return s;
       return -1;
     }

@@ -119,11 +119,70 @@ void for_each_example(const std::function<void(const OpDef&, const Example&)>& f
 
 TEST(Laws, EveryOperatorButTheCollectivesHasExamplesAndAReferenceKernel) {
   for (const auto& [name, def] : OpRegistry::instance().all()) {
-    EXPECT_EQ(def.examples.empty(), def.collective) << name;
+    EXPECT_EQ(def.examples.empty(), def.collective != nullptr) << name;
     EXPECT_FALSE(def.doc.empty()) << name;
   }
   for_each_example(
       [](const OpDef& def, const Example& example) { run(def.name, elements_of(example), example.attributes); });
+}
+
+TEST(Laws, AttributesOfOneNameAreAllOfTheNetworkOrAllOfTheRun) {
+  std::map<std::string, bool> is_of_network;
+  for (const auto& [name, def] : OpRegistry::instance().all()) {
+    for (const auto& attribute : def.attributes) {
+      const auto [it, is_new] = is_of_network.emplace(attribute.name, attribute.is_of_network);
+      EXPECT_EQ(it->second, attribute.is_of_network) << name << " " << attribute.name;
+    }
+  }
+}
+
+// Where the elements of a result stand in the operand, of an operator that only places them; nullopt for one that
+// computes. The operand's elements ascend in steps of `step`, modulo their number.
+std::optional<std::vector<size_t>> places_of(const Example& example, const std::string& op, size_t step) {
+  std::vector<Tensor> tensors = elements_of(example);
+  const auto count = static_cast<size_t>(tensors[0].num_elements());
+  Tensor x(DType::kF64, tensors[0].shape());
+  std::map<double, size_t> place_of;
+  for (size_t i = 0; i < count; ++i) {
+    const double value = (static_cast<double>(i * step % count) - static_cast<double>(count) / 3) * 1.25 + 0.1;
+    x.values<double>()[i] = value;
+    place_of[value] = i;
+  }
+  tensors[0] = x;
+  std::vector<size_t> places;
+  for (const double value : run(op, tensors, example.attributes)[0].to_doubles()) {
+    if (!place_of.contains(value)) return std::nullopt;
+    places.push_back(place_of.at(value));
+  }
+  return places;
+}
+
+// An operator whose results are elements of its operand in all examples, at places that depend on none of them, says
+// so; and what it says is true.
+TEST(Laws, OperatorsThatPlaceElementsSaySo) {
+  std::map<std::string, bool> places_all;
+  for_each_example([&](const OpDef& def, const Example& given) {
+    if (def.collective != nullptr || def.inputs.size() != 1 || def.is_variadic() || given.inputs.size() != 1) return;
+    if (!is_floating(given.inputs[0].type.dtype) || given.inputs[0].type.shape.num_elements() < 4) return;
+    Example example = given;
+    example.inputs[0].type.dtype = DType::kF64;
+    // Rounding, and what else a change of the dtype does, is no placing.
+    if (example.attributes.has("result_dtype")) return;
+    if (example.attributes.has("dtype") && example.attributes.get_dtype("dtype") != DType::kF64) return;
+    const auto places = places_of(example, def.name, 1);
+    const auto count = static_cast<size_t>(example.inputs[0].type.shape.num_elements());
+    // Another order of the same elements: a maximum comes from another place then.
+    const bool is_placed = places && places == places_of(example, def.name, count - 1);
+    places_all.try_emplace(def.name, true).first->second &= is_placed;
+    if (def.elements != Elements::kKept && def.elements != Elements::kRelabelled) return;
+    ASSERT_TRUE(is_placed);
+    ASSERT_EQ(places->size(), count);
+    for (size_t i = 0; i < count; ++i) EXPECT_EQ((*places)[i], i);
+  });
+  for (const auto& [name, def] : OpRegistry::instance().all()) {
+    const auto it = places_all.find(name);
+    EXPECT_EQ(def.elements != Elements::kComputed, it != places_all.end() && it->second) << name;
+  }
 }
 
 double loss_of(const std::string& op, const std::vector<Tensor>& tensors, const Attributes& attributes,

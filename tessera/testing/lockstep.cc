@@ -1,9 +1,11 @@
 #include "tessera/testing/lockstep.h"
 
+#include <algorithm>
+
 #include "tessera/base/error.h"
 #include "tessera/kernels/registry.h"
+#include "tessera/ops/registry/collective_def.h"
 #include "tessera/ops/registry/index_range.h"
-#include "tessera/ops/registry/op_def.h"
 #include "tessera/testing/lockstep_collectives.h"
 #include "tessera/testing/tensor_pieces.h"
 
@@ -43,7 +45,7 @@ class Walker {
   // Computes up to the next collective or the end.
   void advance() {
     for (; !has_ended(); ++next_) {
-      if (ops::OpRegistry::instance().get(node().op).collective) return;
+      if (ops::collective_of(node()) != nullptr) return;
       compute();
     }
   }
@@ -103,9 +105,12 @@ class Walker {
   ParallelFor serial_{1};
 };
 
+using ops::CollectiveDef;
+
 // What the members of one collective may differ in.
 bool is_own(const std::string& op, const std::string& name) {
-  return name == "rank_in_group" || (op == "exchange" && (name == "shape" || name == "send" || name == "receive"));
+  const auto& own = ops::collective_of(op)->own_attributes;
+  return name == "rank_in_group" || std::find(own.begin(), own.end(), name) != own.end();
 }
 
 bool agree(const Node& a, const Node& b) {
@@ -149,7 +154,10 @@ class Job {
   }
 
  private:
-  static bool is_transfer(const Walker& walker) { return walker.node().op == "send" || walker.node().op == "receive"; }
+  static bool is_transfer(const Walker& walker) { return ops::collective_of(walker.node())->is_transfer(); }
+  static bool sends(const Walker& walker) {
+    return ops::collective_of(walker.node())->members == CollectiveDef::Members::kSender;
+  }
 
   Walker& at_rank(const Walker& asking, int64_t rank) {
     const auto it = walker_of_.find(static_cast<int>(rank));
@@ -189,10 +197,10 @@ class Job {
     };
     Walker& peer = peer_of(walker);
     peer.advance();
-    if (peer.has_ended() || !is_transfer(peer) || peer.node().op == walker.node().op) return false;
+    if (peer.has_ended() || !is_transfer(peer) || sends(peer) == sends(walker)) return false;
     if (&peer_of(peer) != &walker) return false;
-    Walker& sender = walker.node().op == "send" ? walker : peer;
-    Walker& receiver = walker.node().op == "send" ? peer : walker;
+    Walker& sender = sends(walker) ? walker : peer;
+    Walker& receiver = sends(walker) ? peer : walker;
     const Tensor sent = *sender.as_member().operand;
     receiver.finish(sent);
     sender.finish(sent);

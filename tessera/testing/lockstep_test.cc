@@ -134,7 +134,7 @@ TEST(Lockstep, ComparesSizesWithWhatIsBrought) {
     }
     run_lockstep(programs);
   };
-  EXPECT_THAT(wrong, ThrowsMessage<InternalError>(HasSubstr("brings f64[2] along dim 0, the sizes are [1,2]")));
+  EXPECT_THAT(wrong, ThrowsMessage<InternalError>(HasSubstr("sends [2] to rank 0, which expects [1]")));
 }
 
 TEST(Lockstep, RefusesAnInputThatIsMissingOrOfAnotherType) {

@@ -41,13 +41,6 @@ void copy_box(const TensorView& from, const TensorView& to) {
   if (from.num_elements() > 0) copy_elements(from, to);
 }
 
-mesh::Box slab(const Shape& shape, int dim, int64_t offset, int64_t size) {
-  mesh::Box box;
-  for (const int64_t whole : shape) box.push_back({0, whole});
-  box[static_cast<size_t>(dim)] = {offset, size};
-  return box;
-}
-
 Tensor reduce(std::span<const Tensor* const> tensors, mesh::Reduction reduction) {
   Tensor result(tensors[0]->type());
   dispatch_dtype(result.dtype(), "a reduction", [&](auto zero) {

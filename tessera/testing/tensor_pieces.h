@@ -11,8 +11,6 @@ namespace tessera::testing_support {
 
 // Returns a tensor with NaN, -1 or true in every element.
 Tensor unwritten(const Type& type);
-// The piece [offset, offset + size) along `dim`.
-mesh::Box slab(const Shape& shape, int dim, int64_t offset, int64_t size);
 // Throws InternalError when the shapes differ.
 void copy_box(const TensorView& from, const TensorView& to);
 // The elementwise reduction of tensors of one type, in their order; half types in f32.

@@ -9,7 +9,9 @@
 #include "tessera/base/random.h"
 #include "tessera/compiler/autodiff.h"
 #include "tessera/ops/functions/functions.h"
+#include "tessera/ops/registry/collective_def.h"
 #include "tessera/session/session.h"
+#include "tessera/testing/lockstep.h"
 #include "tessera/testing/run_ranks.h"
 
 namespace tessera::laws {
@@ -39,8 +41,6 @@ RankGroup group_of(const cluster::Context& context, const std::string& name) {
 }
 
 Shape whole(int) { return {3, 6}; }
-Shape uneven_rows(int rank) { return {rank + 1, 2}; }
-Shape uneven_columns(int rank) { return {2, 3 - rank}; }
 
 Tensor own_values(const Shape& shape, int rank) {
   Tensor x(DType::kF64, shape);
@@ -103,34 +103,38 @@ TEST_P(UserCollectives, HaveTheGradientOfTheSumOfAllLosses) {
   });
 }
 
+// A call of the definition's examples as one rank's program.
+Value call(const std::string& op, const ops::CollectiveExample& example, Value x, const RankGroup& group) {
+  Attributes attributes = example.attributes[example.attributes.size() > 1 ? static_cast<size_t>(group.own) : 0];
+  attributes.set("group", group.name);
+  attributes.set("ranks", Ints(group.ranks.begin(), group.ranks.end()));
+  attributes.set("rank_in_group", int64_t{group.own});
+  return ops::apply1(op, {x}, attributes);
+}
+
+// Calls f(op, definition, example, number) on every example of every collective.
+void for_each_example(
+    const std::function<void(const std::string&, const ops::OpDef&, const ops::CollectiveExample&, size_t)>& f) {
+  for (const auto& [name, def] : ops::OpRegistry::instance().all()) {
+    if (def.collective == nullptr) continue;
+    for (size_t i = 0; i < def.collective->examples.size(); ++i) f(name, def, def.collective->examples[i], i);
+  }
+}
+
+std::vector<Program> programs_of_definitions() {
+  std::vector<Program> programs;
+  for_each_example([&](const std::string& op, const ops::OpDef& def, const ops::CollectiveExample& example, size_t i) {
+    if (!def.gradient) return;
+    programs.push_back({fmt::format("{}_{}", op, i),
+                        [example](int rank) { return example.operands[static_cast<size_t>(rank)]; },
+                        [op, example](Value x, const RankGroup& g) { return call(op, example, ops::square(x), g); },
+                        static_cast<int>(example.operands.size())});
+  });
+  return programs;
+}
+
 std::vector<Program> programs() {
-  const auto gather = [](int64_t dim, const Ints& sizes) {
-    return [dim, sizes](Value x, const RankGroup& g) { return ops::all_gather(ops::square(x), g, dim, sizes); };
-  };
-  const auto scatter = [](int64_t dim, const Ints& sizes) {
-    return [dim, sizes](Value x, const RankGroup& g) {
-      return ops::reduce_scatter(ops::square(x), g, dim, Reduction::kSum, sizes);
-    };
-  };
-  const auto reduce = [](Reduction reduction) {
-    return [reduction](Value x, const RankGroup& g) { return ops::all_reduce(ops::square(x), g, reduction); };
-  };
   return {
-      {"all_reduce_sum", whole, reduce(Reduction::kSum)},
-      {"all_reduce_max", whole, reduce(Reduction::kMax)},
-      {"all_reduce_min", whole, reduce(Reduction::kMin)},
-      {"all_reduce_prod", whole, reduce(Reduction::kProd)},
-      {"all_gather_dim_0", whole, gather(0, {})},
-      {"all_gather_dim_1", whole, gather(1, {})},
-      {"all_gather_uneven_dim_0", uneven_rows, gather(0, {1, 2, 3})},
-      {"all_gather_uneven_dim_1", uneven_columns, gather(1, {3, 2, 1})},
-      {"reduce_scatter_dim_0", whole, scatter(0, {})},
-      {"reduce_scatter_dim_1", whole, scatter(1, {})},
-      {"reduce_scatter_uneven_with_an_empty_piece", whole, scatter(1, {4, 0, 2})},
-      {"broadcast", whole, [](Value x, const RankGroup& g) { return ops::broadcast(ops::square(x), g, 1); }},
-      {"all_to_all_dims_0_1", whole, [](Value x, const RankGroup& g) { return ops::all_to_all(x * x, g, 0, 1); }},
-      {"all_to_all_dims_1_0", whole, [](Value x, const RankGroup& g) { return ops::all_to_all(x * x, g, 1, 0); }},
-      {"all_to_all_one_dim", whole, [](Value x, const RankGroup& g) { return ops::all_to_all(x * x, g, 1, 1); }},
       {"send_and_receive", whole,
        [](Value x, const RankGroup& g) {
          // Around a ring: what was received is used, what was sent is not looked at again. Rank 0 sends first.
@@ -164,6 +168,73 @@ std::vector<Program> programs() {
 
 INSTANTIATE_TEST_SUITE_P(All, UserCollectives, testing::ValuesIn(programs()),
                          [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(EachKind, UserCollectives, testing::ValuesIn(programs_of_definitions()),
+                         [](const auto& info) { return info.param.name; });
+
+// Every kind that all ranks do together has examples, and a communicator makes of them what the definition's boxes say.
+TEST(CollectiveDefinitions, AreWhatACommunicatorDoes) {
+  std::map<std::string, int> num_examples;
+  for_each_example([&](const std::string& op, const ops::OpDef&, const ops::CollectiveExample& example, size_t i) {
+    SCOPED_TRACE(fmt::format("{} {}", op, i));
+    ++num_examples[op];
+    const auto num_ranks = static_cast<int>(example.operands.size());
+    const auto program_of = [&](int rank) {
+      RankGroup group{.name = "all", .ranks = {}, .own = rank};
+      for (int r = 0; r < num_ranks; ++r) group.ranks.push_back(r);
+      testing_support::LocalProgram program{rank, Graph("program"), {}};
+      const Shape& shape = example.operands[static_cast<size_t>(rank)];
+      const Value x = program.graph.add_input(ir::InputKind::kInput, "x", {DType::kF64, shape});
+      program.graph.add_output("y", call(op, example, x, group));
+      program.inputs["x"] = own_values(shape, rank);
+      return program;
+    };
+    std::vector<testing_support::LocalProgram> programs;
+    for (int rank = 0; rank < num_ranks; ++rank) programs.push_back(program_of(rank));
+    const auto expected = testing_support::run_lockstep(programs);
+    run_ranks(num_ranks, [&](cluster::Context& context) {
+      const auto rank = static_cast<size_t>(context.rank());
+      session::Session session(context, {.reference_kernels = true});
+      const auto executable = session.compile_local(programs[rank].graph);
+      copy_elements(programs[rank].inputs.at("x").view(), executable->input("x"));
+      executable->run();
+      EXPECT_EQ(Tensor::copy_of(executable->output("y")).to_doubles(), expected[rank].at("y").to_doubles());
+    });
+  });
+  for (const auto& [name, def] : ops::OpRegistry::instance().all()) {
+    EXPECT_TRUE(def.collective == nullptr || def.collective->is_transfer() || num_examples[name] > 0) << name;
+  }
+}
+
+// The bytes that a simulation counts are those that the boxes bring the busiest member from others; an all_reduce
+// brings its shares twice.
+TEST(CollectiveDefinitions, CountTheBytesThatTheirBoxesBring) {
+  for_each_example([&](const std::string& op, const ops::OpDef& def, const ops::CollectiveExample& example, size_t i) {
+    SCOPED_TRACE(fmt::format("{} {}", op, i));
+    const auto& collective = *def.collective;
+    RankGroup group{.name = "all", .ranks = {}, .own = 0};
+    int64_t most_bytes = 0;
+    int64_t most_told = 0;
+    for (size_t r = 0; r < example.operands.size(); ++r) group.ranks.push_back(static_cast<int>(r));
+    for (group.own = 0; group.own < static_cast<int>(group.ranks.size()); ++group.own) {
+      Graph graph("program");
+      const auto own = static_cast<size_t>(group.own);
+      call(op, example, graph.add_input(ir::InputKind::kInput, "x", {DType::kF64, example.operands[own]}), group);
+      const auto made = ops::call_of(graph, graph.node(0));
+      const auto traffic = collective.traffic(made);
+      const auto boxes = collective.boxes(made);
+      int64_t elements = 0;
+      for (size_t from = 0; from < boxes.receive.size(); ++from) {
+        if (from != own) elements += mesh::num_elements(boxes.receive[from]);
+      }
+      const auto n = static_cast<int64_t>(group.ranks.size());
+      const bool is_twice = collective.reduces && collective.gives_one;
+      most_bytes = std::max(most_bytes, is_twice ? 2 * 8 * elements / n : 8 * elements);
+      most_told = std::max(most_told, traffic.received_bytes(group.own));
+      EXPECT_TRUE(traffic.sender != group.own || elements == 0);
+    }
+    EXPECT_EQ(most_told, most_bytes);
+  });
+}
 
 TEST(UserCollectivesValues, AreWhatTheirNamesSay) {
   run_ranks(2, [](cluster::Context& context) {

@@ -6,14 +6,11 @@
 #include <vector>
 
 #include "tessera/compiler/cost/machine_profile.h"
+#include "tessera/ops/registry/collective_def.h"
 
 namespace tessera::compiler {
 
-// Bytes that are copied on one rank between where values lie and what is sent or received in one piece.
-struct Packed {
-  int64_t bytes = 0;
-  int64_t piece_bytes = 0;  // that lie together on both sides
-};
+using ops::Packed;
 
 // What a member of a group receives in one collective.
 struct Received {

@@ -122,10 +122,4 @@ double copy_seconds(const ir::ScheduledValue& from, const ir::ScheduledValue& to
          profile.copy_seconds(bytes, common_piece_bytes(to.type, from.strides, to.strides));
 }
 
-int64_t piece_bytes(const Type& whole, int dim, int64_t part) {
-  int64_t elements = part;
-  for (int d = dim + 1; d < whole.shape.ndim(); ++d) elements *= whole.shape[d];
-  return elements * static_cast<int64_t>(size_bytes(whole.dtype));
-}
-
 }  // namespace tessera::compiler

@@ -31,7 +31,4 @@ double rearranging_seconds(const std::string& op, std::span<const ir::ScheduledV
 // A copy of one value to where its elements lie otherwise.
 double copy_seconds(const ir::ScheduledValue& from, const ir::ScheduledValue& to, const MachineProfile& profile);
 
-// The bytes that lie together in a dense value where it is cut along `dim` into parts of `part` each.
-int64_t piece_bytes(const Type& whole, int dim, int64_t part);
-
 }  // namespace tessera::compiler

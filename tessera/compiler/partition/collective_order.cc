@@ -5,7 +5,7 @@
 
 #include "tessera/compiler/passes/node_order.h"
 #include "tessera/ir/schedule.h"
-#include "tessera/ops/registry/op_def.h"
+#include "tessera/ops/registry/collective_def.h"
 
 namespace tessera::compiler {
 
@@ -16,11 +16,16 @@ using ir::ValueId;
 
 namespace {
 
+using Parts = ops::CollectiveDef::Parts;
+
 // How collectives of this kind are fused; null for those that are not.
-const Fusion* fusion_of(const std::string& op, const PartitionOptions& options) {
-  if (op == "all_reduce") return &options.all_reduce_fusion;
-  if (op == "all_gather") return &options.all_gather_fusion;
-  if (op == "reduce_scatter") return &options.reduce_scatter_fusion;
+const Fusion* fusion_of(const ops::CollectiveDef* collective, const PartitionOptions& options) {
+  if (collective == nullptr || !collective->has_buckets) return nullptr;
+  switch (collective->parts) {
+    case Parts::kNone: return &options.all_reduce_fusion;
+    case Parts::kJoined: return &options.all_gather_fusion;
+    case Parts::kCut: return &options.reduce_scatter_fusion;
+  }
   return nullptr;
 }
 
@@ -74,8 +79,10 @@ void order_collectives(Graph& local, const CollectiveFacts& facts, const Partiti
     Node& node = local.mutable_node(n);
     close_for(node.inputs);
     const auto known = facts.bytes.find(n);
-    const Fusion* fusion = fusion_of(node.op, options);
-    if (fusion == nullptr || (known == facts.bytes.end() && node.op != "all_reduce")) continue;
+    const auto* collective = ops::collective_of(node);
+    const Fusion* fusion = fusion_of(collective, options);
+    // What is along no dim is of one shape on all ranks, also where nobody has said how large.
+    if (fusion == nullptr || (known == facts.bytes.end() && collective->parts != Parts::kNone)) continue;
     const auto id = facts.fusion_ids.find(n);
     const bool is_fused = fusion->mode != Fusion::Mode::kOff && (id == facts.fusion_ids.end() || id->second != 0);
     const int64_t segment = id == facts.fusion_ids.end() ? 0 : segment_of(*fusion, num_seen[node.op]++);
@@ -95,7 +102,7 @@ void order_collectives(Graph& local, const CollectiveFacts& facts, const Partiti
   std::map<int64_t, int64_t> order_of_bucket;
   for (NodeId n = 0; n < local.num_nodes(); ++n) {
     Node& node = local.mutable_node(n);
-    if (!ops::OpRegistry::instance().get(node.op).collective) continue;
+    if (ops::collective_of(node) == nullptr) continue;
     const int64_t bucket = bucket_of(node);
     const bool is_awaited = facts.awaited.contains(n) && !facts.written.contains(n);
     node.attributes.set("lane", is_awaited ? ir::kAwaitedLane : ir::kGradientLane);
@@ -107,7 +114,7 @@ void order_collectives(Graph& local, const CollectiveFacts& facts, const Partiti
   }
   for (NodeId n = 0; n < local.num_nodes(); ++n) {
     Node& node = local.mutable_node(n);
-    if (!ops::OpRegistry::instance().get(node.op).collective || bucket_of(node) < 0) continue;
+    if (ops::collective_of(node) == nullptr || bucket_of(node) < 0) continue;
     node.attributes.set("order", order_of_bucket.at(bucket_of(node)));
   }
 }
@@ -116,7 +123,7 @@ std::string collective_list(const Graph& local) {
   std::map<int64_t, std::string> lines;
   for (NodeId n = 0; n < local.num_nodes(); ++n) {
     const Node& node = local.node(n);
-    if (!ops::OpRegistry::instance().get(node.op).collective) continue;
+    if (ops::collective_of(node) == nullptr) continue;
     auto& line = lines[node.attributes.get_int("order")];
     const auto& group = node.attributes.get_string("group");
     // Of the operand what all ranks share: parts of an uneven split differ from group to group.

@@ -51,7 +51,8 @@ class Collector {
   ExchangeFacts finish() {
     for (ir::NodeId n = 0; n < scratch_.num_nodes(); ++n) {
       const ir::Node& node = scratch_.node(n);
-      if (node.op == "exchange") facts_.keys.insert(exchange_key(node.attributes));
+      const auto* collective = ops::collective_of(node);
+      if (collective != nullptr && collective->names_boxes) facts_.keys.insert(exchange_key(node.attributes));
     }
     return std::move(facts_);
   }

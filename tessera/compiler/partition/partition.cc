@@ -9,6 +9,7 @@
 #include "tessera/compiler/partition/wide_sums.h"
 #include "tessera/compiler/plan/node_planner.h"
 #include "tessera/ops/functions/elementwise_functions.h"
+#include "tessera/ops/registry/collective_def.h"
 #include "tessera/ops/registry/op_def.h"
 
 namespace tessera::compiler {
@@ -34,7 +35,7 @@ std::vector<bool> find_updates(const Graph& graph) {
   std::vector<bool> updates(static_cast<size_t>(graph.num_nodes()));
   for (NodeId n = graph.num_nodes() - 1; n >= 0; --n) {
     const Node& node = graph.node(n);
-    bool read = ops::OpRegistry::instance().get(node.op).collective;
+    bool read = ops::OpRegistry::instance().get(node.op).collective != nullptr;
     bool updating = false;
     for (const ValueId v : node.outputs) {
       read = read || is_read[static_cast<size_t>(v)];
@@ -163,9 +164,11 @@ class Partitioner {
       local_.mutable_node(made).again = node.again;
     }
     local_node_[at] = local_.info(results[0].id()).node;
-    if (def.collective) facts_.written.insert(local_node_[at]);
-    // Written by hand: of one shape on all ranks of its group.
-    if (node.op == "all_reduce") facts_.bytes[local_node_[at]] = results[0].type().size_bytes();
+    if (def.collective != nullptr) facts_.written.insert(local_node_[at]);
+    // Written by hand, along no dim: of one shape on all ranks of its group.
+    const bool is_of_one_shape = def.collective != nullptr && def.collective->has_buckets &&
+                                 def.collective->parts == ops::CollectiveDef::Parts::kNone;
+    if (is_of_one_shape) facts_.bytes[local_node_[at]] = results[0].type().size_bytes();
     facts_.steps.back().end = local_.num_nodes();
     for (const Value& input : context.inputs) facts_.steps.back().inputs.push_back(input.id());
     for (const Value& result : results) facts_.steps.back().outputs.push_back(result.id());

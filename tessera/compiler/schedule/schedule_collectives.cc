@@ -3,7 +3,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/schedule/scheduler.h"
-#include "tessera/ops/rules/exchange.h"
+#include "tessera/ops/registry/collective_def.h"
 
 namespace tessera::compiler {
 
@@ -15,26 +15,28 @@ using ir::ValueId;
 
 void Scheduler::emit_collective(NodeId n) {
   const Node& node = graph_.node(n);
+  const ops::CollectiveDef& collective = *ops::collective_of(node);
   const int64_t bucket = bucket_of(node);
   if (bucket >= 0 && bucket_size(bucket) > 1) {
     auto& members = buckets_[bucket];
     members.push_back(n);
     if (static_cast<int>(members.size()) < bucket_size(bucket)) return;
-    if (node.op == "all_reduce") {
-      emit_all_reduces(members);
+    if (collective.in_place) {
+      emit_in_place(members);
     } else {
       emit_packed(members);
     }
     return;
   }
-  if (node.op == "all_reduce") {
-    emit_all_reduces({n});
+  if (collective.in_place) {
+    emit_in_place({n});
     return;
   }
   Step step{.kind = StepKind::kStart, .op = node.op, .attributes = node.attributes, .source = node.source};
   for (const ValueId v : node.inputs) step.inputs.push_back(dense_copy(read(v)));
   for (const ValueId v : node.outputs) step.outputs.push_back(new_dense_result(v));
-  if (const int64_t bytes = staging_bytes(node); bytes > 0) step.inputs.push_back(new_staging(bytes));
+  const int64_t bytes = collective.staging_bytes ? collective.staging_bytes(ops::call_of(graph_, node)) : 0;
+  if (bytes > 0) step.inputs.push_back(new_staging(bytes));
   start(std::move(step), node.outputs);
 }
 
@@ -62,11 +64,9 @@ int Scheduler::bucket_size(int64_t bucket) {
 
 // The members' operands are moved into one piece of memory, reduced there, and read there. A member whose operand has
 // other readers is copied; the others are produced in place.
-void Scheduler::emit_all_reduces(const std::vector<NodeId>& members) {
-  Step step{.kind = StepKind::kStart,
-            .op = "all_reduce",
-            .attributes = graph_.node(members[0]).attributes,
-            .source = graph_.node(members[0]).source};
+void Scheduler::emit_in_place(const std::vector<NodeId>& members) {
+  const Node& first = graph_.node(members[0]);
+  Step step{.kind = StepKind::kStart, .op = first.op, .attributes = first.attributes, .source = first.source};
   int64_t bytes = 0;
   for (const NodeId n : members) bytes += aligned(graph_.type(graph_.node(n).inputs[0]).size_bytes());
   const int block = memory_.add_buffer(bytes);
@@ -95,8 +95,8 @@ void Scheduler::emit_all_reduces(const std::vector<NodeId>& members) {
   start(std::move(step), results);
 }
 
-// All_gathers or reduce_scatters as one: what goes between two ranks is packed side by side in a second buffer. The
-// step has the members' dims in a row, and their sizes, one per rank each.
+// Collectives along dims as one: what goes between two ranks is packed side by side in a second buffer. The step has
+// the members' dims in a row, and their sizes, one per rank each.
 void Scheduler::emit_packed(const std::vector<NodeId>& members) {
   const Node& first = graph_.node(members[0]);
   Step step{.kind = StepKind::kStart, .op = first.op, .attributes = first.attributes, .source = first.source};
@@ -110,7 +110,7 @@ void Scheduler::emit_packed(const std::vector<NodeId>& members) {
     dims.push_back(node.attributes.get_int("dim"));
     const Ints& parts = node.attributes.get_ints("sizes");
     sizes.insert(sizes.end(), parts.begin(), parts.end());
-    bytes += graph_.type(node.op == "all_gather" ? node.outputs[0] : node.inputs[0]).size_bytes();
+    bytes += std::max(graph_.type(node.inputs[0]).size_bytes(), graph_.type(node.outputs[0]).size_bytes());
     results.push_back(node.outputs[0]);
   }
   for (const ValueId v : results) step.outputs.push_back(new_dense_result(v));
@@ -129,25 +129,6 @@ bool Scheduler::may_move(ValueId v) const {
   if (uses_.users[static_cast<size_t>(v)].size() != 1) return false;
   // In-place chains share a buffer: all but the last of its values must be dead, which the users of each tell.
   return buffer.values.size() <= 1;
-}
-
-// Ranks exchange whole pieces; along any dim but the first those are not contiguous and pass through a second buffer.
-// 0: needs none.
-int64_t Scheduler::staging_bytes(const Node& node) const {
-  const auto at_least_one = [](int64_t bytes) { return std::max<int64_t>(bytes, 1); };
-  if (node.op == "all_gather" && node.attributes.get_int("dim") != 0) {
-    return at_least_one(graph_.type(node.outputs[0]).size_bytes());
-  }
-  const Type* operand = node.inputs.empty() ? nullptr : &graph_.type(node.inputs[0]);
-  if (node.op == "reduce_scatter" && node.attributes.get_int("dim") != 0) return at_least_one(operand->size_bytes());
-  if (node.op == "all_to_all") return at_least_one(2 * aligned(operand->size_bytes()));
-  if (node.op == "exchange") {
-    const int ndim = operand->shape.ndim();
-    return at_least_one(
-        static_cast<int64_t>(size_bytes(operand->dtype)) *
-        (ops::exchange_sent_elements(node.attributes, ndim) + ops::exchange_received_elements(node.attributes, ndim)));
-  }
-  return 0;
 }
 
 int Scheduler::dense_copy(int index) {

@@ -58,7 +58,7 @@ class Scheduler {
 
   // schedule_collectives.cc
   void emit_collective(ir::NodeId n);
-  void emit_all_reduces(const std::vector<ir::NodeId>& members);
+  void emit_in_place(const std::vector<ir::NodeId>& members);
   void emit_packed(const std::vector<ir::NodeId>& members);
   int new_dense_result(ir::ValueId v);
   int new_staging(int64_t bytes);
@@ -67,7 +67,6 @@ class Scheduler {
   bool is_under_way(int buffer) const;
   bool may_move(ir::ValueId v) const;
   int dense_copy(int value);
-  int64_t staging_bytes(const ir::Node& node) const;
   int bucket_size(int64_t bucket);
 
   const ir::Graph& graph_;

@@ -7,8 +7,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/plan/node_planner.h"
+#include "tessera/ops/registry/collective_def.h"
 #include "tessera/ops/registry/op_def.h"
-#include "tessera/ops/rules/exchange.h"
 
 namespace tessera::compiler {
 namespace {
@@ -56,22 +56,6 @@ void enumerate(const std::vector<Factor>& factors, size_t at, int64_t ranks_left
   }
 }
 
-// What the busiest member of the group receives.
-int64_t received_bytes_of(const Graph& local, const Node& node) {
-  const auto group_size = static_cast<int64_t>(node.attributes.get_ints("ranks").size());
-  const Type& in = local.type(node.inputs[0]);
-  const Type& out = local.type(node.outputs[0]);
-  if (node.op == "all_reduce") return 2 * in.size_bytes() * (group_size - 1) / group_size;
-  if (node.op == "all_gather") return out.size_bytes() - in.size_bytes();
-  if (node.op == "reduce_scatter") return out.size_bytes() * (group_size - 1);
-  if (node.op == "all_to_all") return in.size_bytes() * (group_size - 1) / group_size;
-  if (node.op == "exchange") {
-    return static_cast<int64_t>(size_bytes(in.dtype)) *
-           ops::exchange_received_elements(node.attributes, in.shape.ndim());
-  }
-  return out.size_bytes();
-}
-
 // The node on its own: its operands are the graph's inputs.
 Graph alone(const Graph& graph, NodeId id, const mesh::Strategy& strategy = {}) {
   const Node& node = graph.node(id);
@@ -92,10 +76,12 @@ LocalWork work_of(const Graph& local) {
   for (NodeId n = 0; n < local.num_nodes(); ++n) {
     const Node& step = local.node(n);
     const auto& def = ops::OpRegistry::instance().get(step.op);
-    if (def.collective) {
+    if (def.collective != nullptr) {
       const Ints& ranks = step.attributes.get_ints("ranks");
-      work.collectives.push_back(
-          {{ranks.begin(), ranks.end()}, received_bytes_of(local, step), step.op == "all_reduce" ? 2 : 1});
+      const auto call = ops::call_of(local, step);
+      work.collectives.push_back({{ranks.begin(), ranks.end()},
+                                  def.collective->traffic(call).received_bytes(call.own()),
+                                  def.collective->num_steps});
       continue;
     }
     std::vector<Type> inputs;

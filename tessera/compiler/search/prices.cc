@@ -4,12 +4,14 @@
 #include <utility>
 
 #include "tessera/compiler/cost/collective_time.h"
-#include "tessera/compiler/cost/operator_time.h"
 #include "tessera/compiler/partition/wide_sums.h"
+#include "tessera/ops/rules/member_pieces.h"
 #include "tessera/solver/problem/problem.h"
 
 namespace tessera::compiler {
 namespace {
+
+using ops::piece_bytes;
 
 DType dtype_held(const Type& type, const mesh::Sharding& sharding) {
   return sharding.is_partial() ? dtype_of_parts(type.dtype) : type.dtype;

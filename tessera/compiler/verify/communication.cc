@@ -7,7 +7,7 @@
 #include "tessera/base/error.h"
 #include "tessera/compiler/passes/node_order.h"
 #include "tessera/ir/schedule.h"
-#include "tessera/ops/registry/op_def.h"
+#include "tessera/ops/registry/collective_def.h"
 #include "tessera/ops/rules/exchange.h"
 
 namespace tessera::compiler {
@@ -17,8 +17,7 @@ using ir::Graph;
 using ir::Node;
 using ir::NodeId;
 using ir::ValueId;
-
-bool is_transfer(const Node& node) { return node.op == "send" || node.op == "receive"; }
+using Members = ops::CollectiveDef::Members;
 
 std::string group_text(const std::vector<int>& ranks) { return fmt::format("[{}]", fmt::join(ranks, ",")); }
 
@@ -27,38 +26,25 @@ std::string text_of(const Graph& local, NodeId n) {
   const Node& node = local.node(n);
   const Attributes& attributes = node.attributes;
   const int64_t order = attributes.get_int("order");
-  const Type& result = local.type(node.outputs[0]);
-  if (is_transfer(node)) return fmt::format("#{} message {}", order, result);
+  const auto& collective = *ops::collective_of(node);
+  const auto agreement = collective.agreement(ops::call_of(local, node));
+  if (collective.is_transfer()) return fmt::format("#{} {}", order, agreement);
   auto text = fmt::format("#{} {}", order, local.node_name(n));
   if (bucket_of(node) >= 0) text += fmt::format(" in bucket {}", bucket_of(node));
   if (ir::lane_of(attributes) == ir::kAwaitedLane) text += " in the awaited lane";
-  if (node.op == "all_reduce") return fmt::format("{}: {} of {}", text, attributes.get_string("reduction"), result);
-  if (node.op == "all_gather") {
-    return fmt::format("{}: to {} along dim {} of [{}]", text, result, attributes.get_int("dim"),
-                       fmt::join(attributes.get_ints("sizes"), ","));
-  }
-  const Type& operand = local.type(node.inputs[0]);
-  if (node.op == "reduce_scatter") {
-    return fmt::format("{}: {} of {} along dim {} to [{}]", text, attributes.get_string("reduction"), operand,
-                       attributes.get_int("dim"), fmt::join(attributes.get_ints("sizes"), ","));
-  }
-  if (node.op == "broadcast") return fmt::format("{}: of {} from {}", text, operand, attributes.get_int("root"));
-  if (node.op == "all_to_all") {
-    return fmt::format("{}: of {} from dim {} to dim {}", text, operand, attributes.get_int("split_dim"),
-                       attributes.get_int("concat_dim"));
-  }
-  return fmt::format("{}: of {}", text, operand.dtype);
+  return text + ": " + agreement;
 }
 
 std::vector<int> group_of(const Node& node) {
   const Ints& ranks = node.attributes.get_ints("ranks");
-  if (!is_transfer(node)) return {ranks.begin(), ranks.end()};
+  const auto members = ops::collective_of(node)->members;
+  if (members == Members::kAll) return {ranks.begin(), ranks.end()};
   const auto at = [&](const char* name) {
     return static_cast<int>(ranks.at(static_cast<size_t>(node.attributes.get_int(name))));
   };
   const int own = at("rank_in_group");
   const int peer = at("peer");
-  return node.op == "send" ? std::vector<int>{own, peer} : std::vector<int>{peer, own};
+  return members == Members::kSender ? std::vector<int>{own, peer} : std::vector<int>{peer, own};
 }
 
 // Of one rank alone -------------------------------------------------------------------------------------------------
@@ -73,10 +59,10 @@ class RankVerifier {
       const Node& node = local_.node(n);
       int64_t awaited = -1;
       for (const ValueId v : node.inputs) awaited = std::max(awaited, awaited_[static_cast<size_t>(v)]);
-      if (ops::OpRegistry::instance().get(node.op).collective) {
+      if (const auto* collective = ops::collective_of(node); collective != nullptr) {
         check_group(n);
         check_order(n, awaited);
-        if (node.op == "exchange") check_boxes(n);
+        if (collective->names_boxes) check_boxes(n);
         awaited = std::max(awaited, node.attributes.get_int("order"));
       }
       for (const ValueId v : node.outputs) awaited_[static_cast<size_t>(v)] = awaited;
@@ -222,7 +208,7 @@ class JobVerifier {
       for (const int rank : group) {
         const Graph& local = ranks_[place_.at(rank)].graph;
         const Node& node = local.node((*list_of(rank, group))[i].node);
-        if (node.op != "exchange") break;
+        if (!ops::collective_of(node)->names_boxes) break;
         boxes.push_back(ops::exchange_boxes(node.attributes, local.type(node.inputs[0]).shape.ndim()));
       }
       for (size_t from = 0; from < boxes.size(); ++from) {
@@ -252,7 +238,7 @@ GroupTraffic group_traffic(const Graph& local) {
   GroupTraffic traffic;
   for (NodeId n = 0; n < local.num_nodes(); ++n) {
     const Node& node = local.node(n);
-    if (!ops::OpRegistry::instance().get(node.op).collective) continue;
+    if (ops::collective_of(node) == nullptr) continue;
     traffic[group_of(node)].push_back({n, node.attributes.get_int("order"), text_of(local, n)});
   }
   for (auto& [group, list] : traffic) {

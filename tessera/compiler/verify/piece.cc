@@ -22,11 +22,12 @@ class Meeting {
       : members_(members), own_(own), groups_of_terms_(groups_of_terms) {}
 
   PieceOrReason run() const {
-    const auto& op = node().op;
-    if (op == "all_reduce") return reduced();
-    if (op == "reduce_scatter") return scattered();
-    if (op == "all_gather") return gathered();
-    if (op == "exchange") return exchanged();
+    using Parts = ops::CollectiveDef::Parts;
+    const auto& collective = *ops::collective_of(node());
+    if (collective.reduces && collective.parts == Parts::kCut) return scattered();
+    if (collective.reduces && collective.gives_one) return reduced();
+    if (!collective.reduces && collective.parts == Parts::kJoined) return gathered();
+    if (collective.names_boxes) return exchanged();
     return refused("is no way to move a value between operators");
   }
 

@@ -7,6 +7,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/integers.h"
 #include "tessera/compiler/verify/sharding_difference.h"
+#include "tessera/ops/registry/collective_def.h"
 #include "tessera/ops/registry/op_def.h"
 
 namespace tessera::compiler {
@@ -390,20 +391,32 @@ class PlanVerifier {
     }
   }
 
+  // "all_reduce, all_gather and broadcast": those that reduce first.
+  static std::string names_that_give_one() {
+    std::vector<std::string> names;
+    for (const bool reduces : {true, false}) {
+      for (const auto& [name, def] : ops::OpRegistry::instance().all()) {
+        if (def.collective == nullptr || !def.collective->gives_one || def.collective->reduces != reduces) continue;
+        names.push_back(name);
+      }
+    }
+    const std::string last = names.back();
+    names.pop_back();
+    return fmt::format("{} and {}", fmt::join(names, ", "), last);
+  }
+
   // A collective that the user wrote is the same node for all ranks: only between all of them, and with one result, is
   // that what a graph for one device means.
   void check_user_collective(NodeId n, const Mesh& mesh) {
     const Node& node = graph_.node(n);
-    const bool gives_one = node.op == "all_reduce" || node.op == "all_gather" || node.op == "broadcast";
     auto members = node.attributes.get_ints("ranks");
     Ints all(mesh.ranks().begin(), mesh.ranks().end());
     std::sort(members.begin(), members.end());
     std::sort(all.begin(), all.end());
-    if (gives_one && members == all) return;
+    if (ops::collective_of(node)->gives_one && members == all) return;
     node_fault(n, fmt::format("gives the ranks results of their own, in the group [{}] of {} ranks; a plan for several "
-                              "ranks holds only what is equal on all of them: all_reduce, all_gather and broadcast "
-                              "between all",
-                              fmt::join(node.attributes.get_ints("ranks"), ","), mesh.size()));
+                              "ranks holds only what is equal on all of them: {} between all",
+                              fmt::join(node.attributes.get_ints("ranks"), ","), mesh.size(), names_that_give_one()));
   }
 
   void check_output(size_t i) {

@@ -95,7 +95,7 @@ std::vector<AttributeDef> attributes_of_both() {
       {"scale", std::nullopt, "times the products of queries and keys are the scores"},
       {"causal", false, "query i sees the keys 0 to i only"},
       {"keep_prob", 1.0, "in (0, 1]; below 1, weights are dropped as dropout drops, and the last operand is the step"},
-      {"seed", int64_t{0}, "the user's seed, for dropout"},
+      of_run({"seed", int64_t{0}, "the user's seed, for dropout"}),
       {"stream", int64_t{0}, "who draws, for dropout: a hash of the operator's name and call count"}};
   for (auto& attribute : slice_attributes()) attributes.push_back(std::move(attribute));
   return attributes;
@@ -204,6 +204,7 @@ void add_attention(OpRegistry& registry) {
           },
       .flops = flops_per_score(2, 0),
       .localize = localize_attention,
+      .arithmetic = Arithmetic::kProduct,
       .precision = MixedPrecision::kLow,
   };
   OpDef grad{
@@ -238,6 +239,7 @@ void add_attention(OpRegistry& registry) {
       .linear_in = {{0}},
       .flops = flops_per_score(5, 1),
       .localize = localize_attention,
+      .arithmetic = Arithmetic::kProduct,
   };
   add_examples(attention, grad);
   registry.add(std::move(attention));

@@ -2,14 +2,18 @@
 #include <numeric>
 
 #include "tessera/ops/functions/elementwise_functions.h"
+#include "tessera/ops/registry/collective_def.h"
 #include "tessera/ops/registry/families.h"
 #include "tessera/ops/registry/gradient_helpers.h"
 #include "tessera/ops/registry/infer_helpers.h"
 #include "tessera/ops/registry/require.h"
 #include "tessera/ops/rules/localize.h"
+#include "tessera/ops/rules/member_pieces.h"
 
 // Collectives are nodes of a local graph: shapes are one rank's. Every rank of the group runs the node with equal
 // `order`. Their gradients are the transposes for a loss that is the sum of the ranks' losses.
+//
+// A kind is one function here: what it computes (OpDef), and how its ranks do it together (CollectiveDef).
 
 namespace tessera::ops {
 namespace {
@@ -17,8 +21,8 @@ namespace {
 using Gradients = std::vector<Value>;
 
 std::vector<AttributeDef> group_attributes(std::vector<AttributeDef> own) {
-  std::vector<AttributeDef> all = {{"ranks", std::nullopt, "world ranks of the group, in order"},
-                                   {"group", std::nullopt, "name of the group"},
+  std::vector<AttributeDef> all = {of_run({"ranks", std::nullopt, "world ranks of the group, in order"}),
+                                   of_run({"group", std::nullopt, "name of the group"}),
                                    {"rank_in_group", int64_t{0}, "this rank's place in `ranks`"},
                                    {"order", int64_t{0}, "place in the job's total order of collectives"},
                                    {"bucket", int64_t{-1}, "collectives of one bucket run as one; -1: alone"},
@@ -110,9 +114,145 @@ Gradients all_reduce_gradient(const GradientContext& c) {
 }
 
 const AttributeDef kReduction = {"reduction", "sum", "sum, max, min or prod"};
-const AttributeDef kSizes = {"sizes", Ints{}, "per rank, of that dim; empty: all equal"};
+const AttributeDef kSizes = of_run({"sizes", Ints{}, "per rank, of that dim; empty: all equal"});
 
-void add_reducing(OpRegistry& registry) {
+using Parts = CollectiveDef::Parts;
+using Work = std::function<void()>;
+
+int dim_of(const Attributes& attributes, const char* name = "dim") {
+  return static_cast<int>(attributes.get_int(name));
+}
+
+std::string sizes_text(const Attributes& attributes) {
+  return fmt::format("{}", fmt::join(attributes.get_ints("sizes"), ","));
+}
+
+int64_t total_bytes(const std::vector<Type>& types) {
+  return std::accumulate(types.begin(), types.end(), int64_t{0},
+                         [](int64_t sum, const Type& type) { return sum + type.size_bytes(); });
+}
+
+comm::ReduceOp reduce_op_of(const Attributes& attributes) {
+  return comm::parse_reduce_op(attributes.get_string("reduction"));
+}
+
+// A second buffer that is needed has a byte even where this rank has no elements.
+int64_t at_least_one(int64_t bytes) { return std::max<int64_t>(bytes, 1); }
+
+// Ranks send whole pieces; along any dim but the first those do not lie together.
+int64_t staging_along_dim(const CollectiveCall& call, const Type& whole) {
+  return call.attributes.get_int("dim") != 0 ? at_least_one(whole.size_bytes()) : 0;
+}
+
+// Everything passes once, and in a bucket this rank's own part once more.
+std::vector<Packed> packed_parts(const CollectiveCall& call, const std::vector<Type>& wholes,
+                                 const std::vector<Type>& parts) {
+  std::vector<Packed> packed;
+  if (!call.attributes.has("dims")) return {packed_along(wholes[0], call.attributes.get_int("dim"), call.group_size())};
+  for (size_t i = 0; i < wholes.size(); ++i) {
+    packed.push_back(packed_along(wholes[i], call.attributes.get_ints("dims")[i], call.group_size()));
+    packed.push_back({parts[i].size_bytes(), parts[i].size_bytes()});
+  }
+  return packed;
+}
+
+// A bucket in its second buffer: what all members have of the wholes, and this rank's parts.
+struct PackedBucket {
+  MemberPieces all;
+  MemberPieces own;
+
+  PackedBucket(const CollectiveRun& run, std::span<const TensorView> wholes, std::span<const TensorView> parts)
+      : all(cut_packed(wholes, run.attributes, run.group.size(), run.inputs.back().data)) {
+    own.strided.assign(parts.begin(), parts.end());
+    const auto first = all.blocks.begin() + static_cast<ptrdiff_t>(parts.size()) * run.group.rank();
+    own.blocks.assign(first, first + static_cast<ptrdiff_t>(parts.size()));
+  }
+};
+
+Work prepare_all_gather(const CollectiveRun& run) {
+  auto& group = run.group;
+  if (run.attributes.has("dims")) {
+    return [&group, bucket = PackedBucket(run, run.outputs, run.inputs.first(run.outputs.size())),
+            staging = run.inputs.back().data, dtype = run.inputs[0].dtype, who = run.who] {
+      copy_all(bucket.own.strided, bucket.own.blocks);
+      group.all_gather(bucket.own.blocks[0].data, staging, bucket.all.counts, dtype, who);
+      copy_all(bucket.all.blocks, bucket.all.strided);
+    };
+  }
+  const TensorView in = run.inputs[0];
+  const TensorView out = run.outputs[0];
+  const int dim = dim_of(run.attributes);
+  const Ints sizes = member_sizes(run.attributes, out.shape[dim]);
+  if (dim == 0) {
+    return [&group, in, out, counts = cut(out, 0, sizes, out.data).counts, who = run.who] {
+      group.all_gather(in.data, out.data, counts, in.dtype, who);
+    };
+  }
+  const TensorView staging = run.inputs[1];
+  return [&group, in, staging, pieces = cut(out, dim, sizes, staging.data), who = run.who] {
+    group.all_gather(in.data, staging.data, pieces.counts, in.dtype, who);
+    copy_all(pieces.blocks, pieces.strided);
+  };
+}
+
+Work prepare_reduce_scatter(const CollectiveRun& run) {
+  auto& group = run.group;
+  const auto op = reduce_op_of(run.attributes);
+  if (run.attributes.has("dims")) {
+    return [&group, bucket = PackedBucket(run, run.inputs.first(run.outputs.size()), run.outputs),
+            staging = run.inputs.back().data, dtype = run.inputs[0].dtype, op, who = run.who] {
+      copy_all(bucket.all.strided, bucket.all.blocks);
+      group.reduce_scatter(staging, bucket.own.blocks[0].data, bucket.all.counts, dtype, op, who);
+      copy_all(bucket.own.blocks, bucket.own.strided);
+    };
+  }
+  const TensorView in = run.inputs[0];
+  const TensorView out = run.outputs[0];
+  const int dim = dim_of(run.attributes);
+  const Ints sizes = member_sizes(run.attributes, in.shape[dim]);
+  if (dim == 0) {
+    return [&group, in, out, counts = cut(in, 0, sizes, in.data).counts, op, who = run.who] {
+      group.reduce_scatter(in.data, out.data, counts, in.dtype, op, who);
+    };
+  }
+  const TensorView staging = run.inputs[1];
+  return [&group, out, staging, pieces = cut(in, dim, sizes, staging.data), op, who = run.who] {
+    copy_all(pieces.strided, pieces.blocks);
+    group.reduce_scatter(staging.data, out.data, pieces.counts, out.dtype, op, who);
+  };
+}
+
+void add_all_reduce(OpRegistry& registry) {
+  static const CollectiveDef communication{
+      .reduces = true,
+      .gives_one = true,
+      .has_buckets = true,
+      .in_place = true,
+      .num_steps = 2,
+      .received = "2 (n-1)/n B",
+      // A reduce_scatter and an all_gather of the whole.
+      .traffic = [](const CollectiveCall& call) -> Traffic {
+        const int64_t n = call.group_size();
+        return {2 * (n - 1) * call.inputs[0].size_bytes() / n};
+      },
+      .boxes = [](const CollectiveCall& call) -> ExchangeBoxes {
+        const auto whole = wholes(call.inputs[0].shape, call.group_size());
+        return {whole, whole};
+      },
+      .agreement =
+          [](const CollectiveCall& call) {
+            return fmt::format("{} of {}", call.attributes.get_string("reduction"), call.outputs[0]);
+          },
+      // In place on the bucket that holds all operands.
+      .prepare = [](const CollectiveRun& run) -> Work {
+        return [&group = run.group, bucket = run.inputs[0], op = reduce_op_of(run.attributes), who = run.who] {
+          group.all_reduce(bucket.data, bucket.num_elements(), bucket.dtype, op, who);
+        };
+      },
+      .examples = {{{{3, 2}, {3, 2}, {3, 2}}, {{{"reduction", "sum"}}}},
+                   {{{4}, {4}}, {{{"reduction", "max"}}}},
+                   {{{4}, {4}}, {{{"reduction", "min"}}}},
+                   {{{2}, {2}, {2}}, {{{"reduction", "prod"}}}}}};
   registry.add({.name = "all_reduce",
                 .doc = "The sum, maximum, minimum or product over the group's x, on every rank. Half types are added "
                        "in f32.",
@@ -124,8 +264,37 @@ void add_reducing(OpRegistry& registry) {
                   return {types[0]};
                 },
                 .gradient = all_reduce_gradient,
-                .collective = true,
+                .collective = &communication,
                 .precision = MixedPrecision::kWide});
+}
+
+void add_all_gather(OpRegistry& registry) {
+  static const CollectiveDef communication{
+      .gives_one = true,
+      .parts = Parts::kJoined,
+      .has_buckets = true,
+      .received = "(n-1)/n B",
+      .traffic = [](const CollectiveCall& call) -> Traffic {
+        return {total_bytes(call.outputs) - total_bytes(call.inputs)};
+      },
+      .boxes = [](const CollectiveCall& call) -> ExchangeBoxes {
+        const int dim = dim_of(call.attributes);
+        const Shape& whole = call.outputs[0].shape;
+        return {wholes(call.inputs[0].shape, call.group_size()),
+                slabs(whole, dim, member_sizes(call.attributes, whole[dim]))};
+      },
+      .staging_bytes = [](const CollectiveCall& call) { return staging_along_dim(call, call.outputs[0]); },
+      .packed = [](const CollectiveCall& call, int64_t) { return packed_parts(call, call.outputs, call.inputs); },
+      .agreement =
+          [](const CollectiveCall& call) {
+            return fmt::format("to {} along dim {} of [{}]", call.outputs[0], dim_of(call.attributes),
+                               sizes_text(call.attributes));
+          },
+      .prepare = prepare_all_gather,
+      .examples = {{{{3, 2}, {3, 2}, {3, 2}}, {{{"dim", int64_t{0}}}}},
+                   {{{3, 2}, {3, 2}, {3, 2}}, {{{"dim", int64_t{1}}}}},
+                   {{{1, 2}, {2, 2}, {3, 2}}, {{{"dim", int64_t{0}}, {"sizes", Ints{1, 2, 3}}}}},
+                   {{{2, 3}, {2, 2}, {2, 0}}, {{{"dim", int64_t{1}}, {"sizes", Ints{3, 2, 0}}}}}}};
   registry.add({.name = "all_gather",
                 .doc = "The group's x one after the other along `dim`, on every rank.",
                 .inputs = {"x"},
@@ -150,7 +319,35 @@ void add_reducing(OpRegistry& registry) {
                   attributes.set("sizes", c.attributes.get_ints("sizes"));
                   return {apply1("reduce_scatter", {c.cotangent(0)}, attributes)};
                 },
-                .collective = true});
+                .collective = &communication});
+}
+
+void add_reduce_scatter(OpRegistry& registry) {
+  static const CollectiveDef communication{
+      .reduces = true,
+      .parts = Parts::kCut,
+      .has_buckets = true,
+      .received = "(n-1)/n B",
+      .traffic = [](const CollectiveCall& call) -> Traffic {
+        return {(call.group_size() - 1) * total_bytes(call.outputs)};
+      },
+      .boxes = [](const CollectiveCall& call) -> ExchangeBoxes {
+        const int dim = dim_of(call.attributes);
+        const Shape& whole = call.inputs[0].shape;
+        return {slabs(whole, dim, member_sizes(call.attributes, whole[dim])),
+                wholes(call.outputs[0].shape, call.group_size())};
+      },
+      .staging_bytes = [](const CollectiveCall& call) { return staging_along_dim(call, call.inputs[0]); },
+      .packed = [](const CollectiveCall& call, int64_t) { return packed_parts(call, call.inputs, call.outputs); },
+      .agreement =
+          [](const CollectiveCall& call) {
+            return fmt::format("{} of {} along dim {} to [{}]", call.attributes.get_string("reduction"), call.inputs[0],
+                               dim_of(call.attributes), sizes_text(call.attributes));
+          },
+      .prepare = prepare_reduce_scatter,
+      .examples = {{{{3, 6}, {3, 6}, {3, 6}}, {{{"dim", int64_t{0}}}}},
+                   {{{3, 6}, {3, 6}, {3, 6}}, {{{"dim", int64_t{1}}}}},
+                   {{{3, 6}, {3, 6}, {3, 6}}, {{{"dim", int64_t{1}}, {"sizes", Ints{4, 0, 2}}}}}}};
   registry.add({.name = "reduce_scatter",
                 .doc = "This rank's piece along `dim` of the reduction of the group's x.",
                 .inputs = {"x"},
@@ -180,11 +377,37 @@ void add_reducing(OpRegistry& registry) {
                   attributes.set("sizes", c.attributes.get_ints("sizes"));
                   return {apply1("all_gather", {c.cotangent(0)}, attributes)};
                 },
-                .collective = true,
+                .collective = &communication,
                 .precision = MixedPrecision::kWide});
 }
 
-void add_moving(OpRegistry& registry) {
+void add_broadcast(OpRegistry& registry) {
+  static const CollectiveDef communication{
+      .gives_one = true,
+      .received = "B",
+      .traffic = [](const CollectiveCall& call) -> Traffic {
+        return {.bytes = call.outputs[0].size_bytes(), .sender = call.attributes.get_int("root")};
+      },
+      .boxes = [](const CollectiveCall& call) -> ExchangeBoxes {
+        const int64_t root = call.attributes.get_int("root");
+        const auto whole = wholes(call.inputs[0].shape, call.group_size());
+        const auto none = nothings(call.group_size());
+        ExchangeBoxes boxes{call.own() == root ? whole : none, none};
+        boxes.receive[static_cast<size_t>(root)] = whole[0];
+        return boxes;
+      },
+      .agreement =
+          [](const CollectiveCall& call) {
+            return fmt::format("of {} from {}", call.inputs[0], call.attributes.get_int("root"));
+          },
+      .prepare = [](const CollectiveRun& run) -> Work {
+        const int root = static_cast<int>(run.attributes.get_int("root"));
+        return [&group = run.group, in = run.inputs[0], out = run.outputs[0], root, who = run.who] {
+          if (group.rank() == root) copy_elements(in, out);
+          group.broadcast(out.data, out.num_elements(), out.dtype, root, who);
+        };
+      },
+      .examples = {{{{3, 2}, {3, 2}, {3, 2}}, {{{"root", int64_t{1}}}}}, {{{}, {}}, {{{"root", int64_t{0}}}}}}};
   registry.add({.name = "broadcast",
                 .doc = "The x of the group's rank `root`, on every rank.",
                 .inputs = {"x"},
@@ -202,7 +425,57 @@ void add_moving(OpRegistry& registry) {
                   const bool is_root = c.attributes.get_int("rank_in_group") == c.attributes.get_int("root");
                   return {is_root ? sum : apply1("zeros_like", {sum})};
                 },
-                .collective = true});
+                .collective = &communication});
+}
+
+void add_all_to_all(OpRegistry& registry) {
+  // Both halves of the second buffer begin on a cache line.
+  static constexpr int64_t kLine = 64;
+  static const CollectiveDef communication{
+      .received = "(n-1)/n B",
+      .traffic = [](const CollectiveCall& call) -> Traffic {
+        const int64_t n = call.group_size();
+        return {(n - 1) * call.inputs[0].size_bytes() / n};
+      },
+      .boxes = [](const CollectiveCall& call) -> ExchangeBoxes {
+        const auto parts = [&](const Type& whole, int dim) {
+          return slabs(whole.shape, dim, member_sizes(call.attributes, whole.shape[dim]));
+        };
+        return {parts(call.inputs[0], dim_of(call.attributes, "split_dim")),
+                parts(call.outputs[0], dim_of(call.attributes, "concat_dim"))};
+      },
+      .staging_bytes =
+          [](const CollectiveCall& call) {
+            return at_least_one(2 * ((call.inputs[0].size_bytes() + kLine - 1) / kLine * kLine));
+          },
+      .packed = [](const CollectiveCall& call, int64_t) -> std::vector<Packed> {
+        return {packed_along(call.inputs[0], call.attributes.get_int("split_dim"), call.group_size()),
+                packed_along(call.outputs[0], call.attributes.get_int("concat_dim"), call.group_size())};
+      },
+      .agreement =
+          [](const CollectiveCall& call) {
+            return fmt::format("of {} from dim {} to dim {}", call.inputs[0], dim_of(call.attributes, "split_dim"),
+                               dim_of(call.attributes, "concat_dim"));
+          },
+      .prepare = [](const CollectiveRun& run) -> Work {
+        const int split = dim_of(run.attributes, "split_dim");
+        const int concat = dim_of(run.attributes, "concat_dim");
+        const TensorView staging = run.inputs[1];
+        auto* second = static_cast<std::byte*>(staging.data) + staging.num_elements() / 2;
+        const auto parts = [&](const TensorView& whole, int dim, void* block) {
+          return cut(whole, dim, member_sizes(run.attributes, whole.shape[dim]), block);
+        };
+        return [&group = run.group, sent = parts(run.inputs[0], split, staging.data),
+                received = parts(run.outputs[0], concat, second), who = run.who] {
+          copy_all(sent.strided, sent.blocks);
+          group.all_to_all(sent.blocks[0].data, sent.counts, received.blocks[0].data, received.counts,
+                           sent.blocks[0].dtype, who);
+          copy_all(received.blocks, received.strided);
+        };
+      },
+      .examples = {{{{3, 6}, {3, 6}, {3, 6}}, {{{"split_dim", int64_t{0}}, {"concat_dim", int64_t{1}}}}},
+                   {{{3, 6}, {3, 6}, {3, 6}}, {{{"split_dim", int64_t{1}}, {"concat_dim", int64_t{0}}}}},
+                   {{{3, 6}, {3, 6}, {3, 6}}, {{{"split_dim", int64_t{1}}, {"concat_dim", int64_t{1}}}}}}};
   registry.add({.name = "all_to_all",
                 .doc = "x is cut into equal parts along split_dim, one for each rank of the group; what the ranks "
                        "sent here is joined along concat_dim, in their order.",
@@ -230,7 +503,7 @@ void add_moving(OpRegistry& registry) {
                   attributes.set("concat_dim", c.attributes.get_int("split_dim"));
                   return {apply1("all_to_all", {c.cotangent(0)}, attributes)};
                 },
-                .collective = true});
+                .collective = &communication});
 }
 
 int64_t checked_peer(const Attributes& attributes) {
@@ -240,12 +513,32 @@ int64_t checked_peer(const Attributes& attributes) {
   return peer;
 }
 
-void add_point_to_point(OpRegistry& registry) {
-  const AttributeDef peer{"peer", std::nullopt, "place of the other rank in `ranks`"};
+// What both ends of a message count.
+Traffic message_traffic(const CollectiveCall& call) {
+  return {.bytes = call.outputs[0].size_bytes(), .sender = call.attributes.get_int("peer")};
+}
+
+std::string message_text(const CollectiveCall& call) { return fmt::format("message {}", call.outputs[0]); }
+
+const AttributeDef kPeer{"peer", std::nullopt, "place of the other rank in `ranks`"};
+
+void add_send(OpRegistry& registry) {
+  static const CollectiveDef communication{.members = CollectiveDef::Members::kSender,
+                                           .received = "B",
+                                           .traffic = message_traffic,
+                                           .agreement = message_text,
+                                           .prepare = [](const CollectiveRun& run) -> Work {
+                                             const int peer = static_cast<int>(run.attributes.get_int("peer"));
+                                             return [&group = run.group, in = run.inputs[0], out = run.outputs[0], peer,
+                                                     who = run.who] {
+                                               group.send(in.data, in.num_elements(), in.dtype, peer, who);
+                                               if (out.type() == in.type()) copy_elements(in, out);
+                                             };
+                                           }};
   registry.add({.name = "send",
                 .doc = "Sends x to a peer, whose receive is matched in order per pair of ranks; the result is x.",
                 .inputs = {"x"},
-                .attributes = group_attributes({peer}),
+                .attributes = group_attributes({kPeer}),
                 .infer = [](const Attributes& attributes, std::span<const Type> types) -> std::vector<Type> {
                   require_kind(types[0], Kind::kCompute, "the operand");
                   checked_peer(attributes);
@@ -261,11 +554,24 @@ void add_point_to_point(OpRegistry& registry) {
                   const Value received = apply(c.graph, "receive", {}, attributes).at(0);
                   return {c.cotangents[0] ? received + c.cotangents[0] : received};
                 },
-                .collective = true});
+                .collective = &communication});
+}
+
+void add_receive(OpRegistry& registry) {
+  static const CollectiveDef communication{.members = CollectiveDef::Members::kReceiver,
+                                           .received = "B",
+                                           .traffic = message_traffic,
+                                           .agreement = message_text,
+                                           .prepare = [](const CollectiveRun& run) -> Work {
+                                             const int peer = static_cast<int>(run.attributes.get_int("peer"));
+                                             return [&group = run.group, out = run.outputs[0], peer, who = run.who] {
+                                               group.receive(out.data, out.num_elements(), out.dtype, peer, who);
+                                             };
+                                           }};
   registry.add({.name = "receive",
                 .doc = "What a peer sends, of a known shape and dtype.",
-                .attributes = group_attributes(
-                    {peer, {"shape", std::nullopt, "of the result"}, {"dtype", std::nullopt, "of the result"}}),
+                .attributes = group_attributes({kPeer, of_run({"shape", std::nullopt, "of the result"}),
+                                                of_run({"dtype", std::nullopt, "of the result"})}),
                 .infer = [](const Attributes& attributes, std::span<const Type>) -> std::vector<Type> {
                   checked_peer(attributes);
                   const Type type{attributes.get_dtype("dtype"), attributes.get_shape("shape")};
@@ -279,15 +585,19 @@ void add_point_to_point(OpRegistry& registry) {
                   apply1("send", {c.cotangent(0)}, attributes);
                   return {};
                 },
-                .collective = true});
+                .collective = &communication});
 }
 
 }  // namespace
 
 void add_collectives(OpRegistry& registry) {
-  add_reducing(registry);
-  add_moving(registry);
-  add_point_to_point(registry);
+  add_all_reduce(registry);
+  add_all_gather(registry);
+  add_reduce_scatter(registry);
+  add_broadcast(registry);
+  add_all_to_all(registry);
+  add_send(registry);
+  add_receive(registry);
 }
 
 }  // namespace tessera::ops

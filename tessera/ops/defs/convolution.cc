@@ -333,6 +333,7 @@ void add_convolution(OpRegistry& registry) {
       .flops = [](const Attributes&, std::span<const Type> inputs,
                   std::span<const Type> outputs) { return multiply_adds(outputs[0].shape, inputs[1].shape); },
       .localize = localize_forward,
+      .arithmetic = Arithmetic::kConvolution,
       .precision = MixedPrecision::kLow,
   };
   OpDef input_gradient{
@@ -355,6 +356,7 @@ void add_convolution(OpRegistry& registry) {
       .flops = [](const Attributes&, std::span<const Type> inputs,
                   std::span<const Type>) { return multiply_adds(inputs[0].shape, inputs[1].shape); },
       .localize = localize_grad_input,
+      .arithmetic = Arithmetic::kConvolution,
       .precision = MixedPrecision::kLow,
   };
   OpDef weight_gradient{
@@ -377,6 +379,7 @@ void add_convolution(OpRegistry& registry) {
       .flops = [](const Attributes&, std::span<const Type> inputs,
                   std::span<const Type> outputs) { return multiply_adds(inputs[0].shape, outputs[0].shape); },
       .localize = localize_grad_weight,
+      .arithmetic = Arithmetic::kConvolution,
       .precision = MixedPrecision::kLow,
   };
 

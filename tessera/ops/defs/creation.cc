@@ -32,8 +32,8 @@ IndexRule result_rule(const Attributes&, std::span<const Type> inputs, std::span
   return rule;
 }
 
-const AttributeDef kShape = {"shape", std::nullopt, "of the result"};
-const AttributeDef kDType = {"dtype", std::nullopt, "of the result"};
+const AttributeDef kShape = of_run({"shape", std::nullopt, "of the result"});
+const AttributeDef kDType = of_run({"dtype", std::nullopt, "of the result"});
 
 // fill, constant, range, zeros_like, ones_like
 // -------------------------------------------------------------------------
@@ -102,7 +102,7 @@ void add_constants(OpRegistry& registry) {
 
   OpDef range{.name = "range",
               .doc = "start, start + delta, ... before limit, in one dim; element i is start + i * delta.",
-              .attributes = {{"start", std::nullopt, "first element"},
+              .attributes = {of_run({"start", std::nullopt, "first element"}),
                              {"limit", std::nullopt, "the end, not included"},
                              {"delta", std::nullopt, "step, not 0"},
                              kDType},

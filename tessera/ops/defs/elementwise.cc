@@ -102,6 +102,7 @@ struct Unary {
   Value (*gradient)(Value x, Value y, Value dy);  // null: nothing flows back
   bool is_linear = false;
   MixedPrecision precision = MixedPrecision::kFollows;
+  Elements elements = Elements::kComputed;
 };
 
 // A rounding error of the operand is one of many times its size in the result, or the result leaves f16's range.
@@ -112,7 +113,8 @@ const Unary kUnaries[] = {
     {"abs", "The absolute value of x.", Kind::kNumeric, Domain::kAny, kSimple,
      [](Value x, Value, Value dy) { return dy * sign(x); }},
     {"sign", "-1, 0 or 1: the sign of x; NaN stays NaN.", Kind::kNumeric, Domain::kAny, kSimple, nullptr},
-    {"stop_gradient", "x; no gradient flows back through it.", Kind::kAny, Domain::kAny, kSimple, nullptr, true},
+    {"stop_gradient", "x; no gradient flows back through it.", Kind::kAny, Domain::kAny, kSimple, nullptr, true,
+     MixedPrecision::kFollows, Elements::kKept},
     {"square", "x * x.", Kind::kNumeric, Domain::kAny, kSimple, [](Value x, Value, Value dy) { return dy * x * 2.0; }},
     {"floor", "The largest whole number that is not above x.", Kind::kFloating, Domain::kAny, kSimple, nullptr},
     {"sqrt", "The square root of x; NaN below 0.", Kind::kFloating, Domain::kPositive, kTranscendental,
@@ -247,6 +249,7 @@ void add_arithmetic(OpRegistry& registry) {
       };
     }
     if (unary.is_linear) def.linear_in = {{0}};
+    def.elements = unary.elements;
     def.precision = unary.precision;
     def.examples = unary_examples(unary.kind, unary.domain, unary.gradient != nullptr);
     registry.add(std::move(def));
@@ -413,7 +416,7 @@ void add_select_and_cast(OpRegistry& registry) {
         return {{attributes.get_dtype("dtype"), types[0].shape}};
       },
       kSimple);
-  cast_def.attributes = {{"dtype", std::nullopt, "of the result"}};
+  cast_def.attributes = {of_run({"dtype", std::nullopt, "of the result"})};
   // Linear only from a floating dtype to one at least as wide, which linear_in cannot say: rounding a sum is not the
   // sum of the rounded. A partial value is completed before any cast.
   cast_def.gradient = [](const GradientContext& c) -> Gradients {
@@ -433,6 +436,7 @@ void add_select_and_cast(OpRegistry& registry) {
   }
   cast_example(DType::kBF16, DType::kF16, {}, false);
   cast_example(DType::kI32, DType::kF32, {0, 2}, false);
+  cast_def.elements = Elements::kKept;
   registry.add(std::move(cast_def));
 }
 

@@ -56,13 +56,14 @@ void add_fused_matmul(OpRegistry& registry) {
        .attributes = {{"transpose_a", false, "lhs is stored with its dims swapped"},
                       {"transpose_b", false, "rhs is stored with its dims swapped"},
                       {"program", std::nullopt, "assignments, then return"},
-                      {"dtype", std::nullopt, "of the result"}},
+                      of_run({"dtype", std::nullopt, "of the result"})},
        .infer = infer_fused_matmul,
        .flops =
            [](const Attributes& attributes, std::span<const Type> inputs, std::span<const Type> outputs) {
              const auto k = inputs[0].shape[attributes.get_bool("transpose_a") ? 0 : 1];
              return 2.0 * static_cast<double>(k) * static_cast<double>(outputs[0].shape.num_elements());
            },
+       .arithmetic = Arithmetic::kProduct,
        .examples = {
            fused_matmul_example(DType::kF32, DType::kF32, {3, 4}, {5, 4}, true, {{5}}, "t0=add a0 a1; return t0"),
            fused_matmul_example(DType::kF32, DType::kF32, {33, 65}, {65, 37}, false, {{37}, {33, 37}},

@@ -10,6 +10,11 @@ namespace {
 
 using Gradients = std::vector<Value>;
 
+// The rows of operand 0 along the axis.
+std::optional<IndexRange> rows_of_table(const Attributes& attributes, std::span<const Type> inputs) {
+  return IndexRange{1, 0, inputs[0].shape[axis_of(attributes, inputs[0])]};
+}
+
 bool is_whole(const std::vector<mesh::Range>& slices, const Shape& global) {
   for (int d = 0; d < global.ndim(); ++d) {
     if (slices[static_cast<size_t>(d)].size != global[d]) return false;
@@ -67,6 +72,10 @@ void add_one_hot(OpRegistry& registry) {
           attributes.set("valid", Ints{valid[0] - held.offset, valid[1] - held.offset});
         }
         return {apply1("one_hot", {shift_indices(c.inputs[0], held.offset), c.inputs[1], c.inputs[2]}, attributes)};
+      },
+      .indices = [](const Attributes& attributes, std::span<const Type>) -> std::optional<IndexRange> {
+        if (!attributes.has("valid")) return std::nullopt;
+        return IndexRange{};
       }};
   const auto add = [&](DType index, const Shape& shape, DType dtype, int64_t depth, int64_t axis) {
     const Domain scalar_domain = dtype == DType::kBool ? Domain::kBool
@@ -132,7 +141,8 @@ void add_gather(OpRegistry& registry) {
               set_valid_rows(attributes, rows.offset, rows.size, c.global_inputs[0].shape[axis]);
               return {apply1("gather", {c.inputs[0], shift_indices(c.inputs[1], rows.offset)}, attributes)};
             },
-            .disjoint_parts = true};
+            .disjoint_parts = true,
+            .indices = rows_of_table};
   const auto add = [&](DType dtype, const Shape& table, DType index, const Shape& indices, int64_t axis) {
     const Domain domain = is_floating(dtype) ? Domain::kAny : dtype == DType::kBool ? Domain::kBool : Domain::kIndex;
     def.examples.push_back(
@@ -209,7 +219,8 @@ void add_scatter_add(OpRegistry& registry) {
           if (!is_first) base = apply1("zeros_like", {base});
         }
         return {apply1("scatter_add", {base, shift_indices(c.inputs[1], rows.offset), c.inputs[2]}, attributes)};
-      }};
+      },
+      .indices = rows_of_table};
   const auto add = [&](DType dtype, const Shape& base, const Shape& indices, const Shape& updates, int64_t axis) {
     const Domain domain = is_floating(dtype) ? Domain::kAny : Domain::kIndex;
     def.examples.push_back({.inputs = {{{dtype, base}, domain, 9},

@@ -145,7 +145,7 @@ void add_top_k(OpRegistry& registry) {
           "dvalues added at their indices in a last dim of `size` elements, 0 elsewhere; an index outside of it is "
           "left out.",
       .inputs = {"dvalues", "indices"},
-      .attributes = {{"size", std::nullopt, "of the last dim of the result"}},
+      .attributes = {of_run({"size", std::nullopt, "of the last dim of the result"})},
       .infer = [](const Attributes& attributes, std::span<const Type> types) -> std::vector<Type> {
         require_kind(types[0], Kind::kFloating, "dvalues");
         require_index(types[1], "indices");

@@ -39,7 +39,7 @@ void add_reshape(OpRegistry& registry) {
   OpDef def{.name = "reshape",
             .doc = "The same elements, in row-major order, with other dims.",
             .inputs = {"x"},
-            .attributes = {{"shape", std::nullopt, "of the result; equal number of elements"}},
+            .attributes = {of_run({"shape", std::nullopt, "of the result; equal number of elements"})},
             .infer = [](const Attributes& attributes, std::span<const Type> types) -> std::vector<Type> {
               const Shape shape = shape_attribute(attributes);
               if (shape.num_elements() != types[0].shape.num_elements()) {
@@ -76,6 +76,7 @@ void add_reshape(OpRegistry& registry) {
   add(DType::kBool, {4}, {2, 2});
   add(DType::kF32, {}, {1, 1});
   add(DType::kF32, {0, 3}, {0, 5});
+  def.elements = Elements::kRelabelled;
   registry.add(std::move(def));
 }
 
@@ -123,6 +124,7 @@ void add_permutations(OpRegistry& registry) {
   transpose.examples.push_back(example({DType::kF32, {2, 7, 3, 4}}, {{"perm", Ints{0, 3, 1, 2}}}));
   transpose.examples.push_back(example({DType::kF32, {0, 3}}, {{"perm", Ints{1, 0}}}));
   transpose.examples.push_back(example({DType::kF32, {}}, {{"perm", Ints{}}}));
+  transpose.elements = Elements::kMoved;
   registry.add(std::move(transpose));
 
   OpDef squeeze{.name = "squeeze",
@@ -158,6 +160,7 @@ void add_permutations(OpRegistry& registry) {
   squeeze.examples = {
       example({DType::kF32, {7, 3, 1, 1}}, {{"axes", Ints{2, 3}}}), example({DType::kF64, {1, 3}}, {{"axes", Ints{0}}}),
       example({DType::kI32, {1}}, {{"axes", Ints{0}}}), example({DType::kF32, {1, 0}}, {{"axes", Ints{0}}})};
+  squeeze.elements = Elements::kRelabelled;
   registry.add(std::move(squeeze));
 
   OpDef expand{.name = "expand_dims",
@@ -191,6 +194,7 @@ void add_permutations(OpRegistry& registry) {
   expand.examples = {example({DType::kF32, {7, 3}}, {{"axes", Ints{0, 2}}}),
                      example({DType::kF64, {3}}, {{"axes", Ints{1}}}), example({DType::kI32, {}}, {{"axes", Ints{0}}}),
                      example({DType::kF32, {0}}, {{"axes", Ints{0}}})};
+  expand.elements = Elements::kRelabelled;
   registry.add(std::move(expand));
 }
 
@@ -242,7 +246,7 @@ void add_concat_and_split(OpRegistry& registry) {
               .doc = "x cut along `axis` into pieces of the given sizes.",
               .inputs = {"x"},
               .attributes = {{"axis", std::nullopt, "in [0, ndim)"},
-                             {"sizes", std::nullopt, "of the pieces; their sum is the dim's size"}},
+                             of_run({"sizes", std::nullopt, "of the pieces; their sum is the dim's size"})},
               .outputs = {"results..."},
               .infer = [](const Attributes& attributes, std::span<const Type> types) -> std::vector<Type> {
                 const int axis = axis_of(attributes, types[0]);
@@ -281,6 +285,7 @@ void add_concat_and_split(OpRegistry& registry) {
   split_example(DType::kF64, {5, 7}, 0, {3, 0, 2});
   split_example(DType::kI32, {4}, 0, {4});
   split_example(DType::kF32, {0, 4}, 1, {1, 3});
+  split.elements = Elements::kMoved;
   registry.add(std::move(split));
 }
 
@@ -322,8 +327,8 @@ Shape sliced_shape(const Slices& s, const Shape& shape) {
 }
 
 const std::vector<AttributeDef> kSliceAttributes = {
-    {"begin", std::nullopt, "first index per dim, not negative"},
-    {"end", std::nullopt, "index after the last per dim; -1 with a negative stride: down to the first"},
+    of_run({"begin", std::nullopt, "first index per dim, not negative"}),
+    of_run({"end", std::nullopt, "index after the last per dim; -1 with a negative stride: down to the first"}),
     {"strides", std::nullopt, "step per dim, not 0"}};
 
 void add_slices(OpRegistry& registry) {
@@ -367,7 +372,7 @@ void add_slices(OpRegistry& registry) {
                         std::span<const Type> outputs) { return matched_rule(inputs, outputs, {}); },
              .linear_in = {{0}},
              .localize = localize_strided_slice_grad};
-  grad.attributes.push_back({"shape", std::nullopt, "of the operand that was sliced"});
+  grad.attributes.push_back(of_run({"shape", std::nullopt, "of the operand that was sliced"}));
   const auto add = [&](DType dtype, const Shape& shape, const Ints& begin, const Ints& end, const Ints& strides) {
     Attributes attributes{{"begin", begin}, {"end", end}, {"strides", strides}};
     slice.examples.push_back(example({dtype, shape}, attributes));
@@ -385,6 +390,7 @@ void add_slices(OpRegistry& registry) {
   add(DType::kF32, {4}, {2}, {2}, {1});
   add(DType::kF32, {0, 4}, {0, 1}, {0, 3}, {1, 1});
   add(DType::kF32, {}, {}, {}, {});
+  slice.elements = Elements::kMoved;
   registry.add(std::move(slice));
   registry.add(std::move(grad));
 }
@@ -445,7 +451,7 @@ void add_repetitions(OpRegistry& registry) {
   OpDef tile{.name = "tile",
              .doc = "x repeated multiples[i] times along dim i.",
              .inputs = {"x"},
-             .attributes = {{"multiples", std::nullopt, "per dim, not negative"}},
+             .attributes = {of_run({"multiples", std::nullopt, "per dim, not negative"})},
              .infer = [](const Attributes& attributes, std::span<const Type> types) -> std::vector<Type> {
                const Ints& multiples = attributes.get_ints("multiples");
                Shape shape = types[0].shape;
@@ -498,13 +504,14 @@ void add_repetitions(OpRegistry& registry) {
                    example({DType::kI32, {3}}, {{"multiples", Ints{0}}}),
                    example({DType::kF32, {0, 2}}, {{"multiples", Ints{2, 1}}}),
                    example({DType::kF32, {}}, {{"multiples", Ints{}}})};
+  tile.elements = Elements::kMoved;
   registry.add(std::move(tile));
 
   OpDef broadcast{
       .name = "broadcast_to",
       .doc = "x stretched to a shape as NumPy broadcasts: aligned at the last dims, dims of size 1 repeated.",
       .inputs = {"x"},
-      .attributes = {{"shape", std::nullopt, "of the result"}},
+      .attributes = {of_run({"shape", std::nullopt, "of the result"})},
       .infer = [](const Attributes& attributes, std::span<const Type> types) -> std::vector<Type> {
         const Shape shape = shape_attribute(attributes);
         if (!(broadcast_shapes(types[0].shape, shape) == shape)) {
@@ -523,6 +530,7 @@ void add_repetitions(OpRegistry& registry) {
                         example({DType::kI32, {1}}, {{"shape", Ints{5}}}),
                         example({DType::kF32, {2, 3}}, {{"shape", Ints{2, 3}}}),
                         example({DType::kF32, {1, 3}}, {{"shape", Ints{0, 3}}})};
+  broadcast.elements = Elements::kMoved;
   registry.add(std::move(broadcast));
 }
 

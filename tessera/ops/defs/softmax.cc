@@ -290,6 +290,9 @@ void add_cross_entropy(OpRegistry& registry) {
                  std::span<const Type>) { return parse_rule("n c, n -> n, n c"); },
       .flops = per_element(6),
       .localize = localize_cross_entropy,
+      .indices = [](const Attributes&, std::span<const Type> inputs) -> std::optional<IndexRange> {
+        return IndexRange{1, 0, inputs[0].shape[1]};
+      },
       .precision = MixedPrecision::kWide,
   };
   OpDef grad{

@@ -1,24 +1,17 @@
 #include "tessera/ops/registry/index_range.h"
 
 #include "tessera/base/error.h"
-#include "tessera/ops/registry/infer_helpers.h"
 
 namespace tessera::ops {
 
 std::optional<IndexRange> index_range(const std::string& op, const Attributes& attributes,
                                       std::span<const Type> inputs) {
-  IndexRange range;
-  if (op == "gather" || op == "scatter_add") {
-    range = {1, 0, inputs[0].shape[axis_of(attributes, inputs[0])]};
-  } else if (op == "softmax_cross_entropy") {
-    range = {1, 0, inputs[0].shape[1]};
-  } else if (op != "one_hot" || !attributes.has("valid")) {
-    return std::nullopt;
-  }
-  if (attributes.has("valid")) {
+  const OpDef& def = OpRegistry::instance().get(op);
+  auto range = def.indices ? def.indices(attributes, inputs) : std::nullopt;
+  if (range && attributes.has("valid")) {
     const Ints& valid = attributes.get_ints("valid");
-    range.begin = valid[0];
-    range.end = valid[1];
+    range->begin = valid[0];
+    range->end = valid[1];
   }
   return range;
 }

@@ -10,13 +10,6 @@
 
 namespace tessera::ops {
 
-// Good indices are in [begin, end). The first row of the whole table, or the first class of all, has the index `begin`:
-// a rank that holds rows 10 to 19 of 30 counts them from 0 and finds the others at -10 to -1 and 10 to 19.
-struct IndexRange {
-  int operand = 0;
-  int64_t begin = 0;
-  int64_t end = 0;
-};
 // nullopt where the operator reads no index, or where every index is good (one_hot without "valid").
 std::optional<IndexRange> index_range(const std::string& op, const Attributes& attributes,
                                       std::span<const Type> inputs);

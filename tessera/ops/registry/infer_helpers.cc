@@ -66,8 +66,9 @@ bool contains(const Ints& values, int64_t value) {
 double count(const Type& type) { return static_cast<double>(type.shape.num_elements()); }
 
 AttributeDef result_dtype_attribute() {
-  return {"result_dtype", std::nullopt, "f32: sums of half types as they are, not rounded; absent: the operands' dtype",
-          /*may_be_absent=*/true};
+  return of_run({"result_dtype", std::nullopt,
+                 "f32: sums of half types as they are, not rounded; absent: the operands' dtype",
+                 /*may_be_absent=*/true});
 }
 
 DType result_dtype(const Attributes& attributes, DType operands) {

@@ -6,6 +6,11 @@
 
 namespace tessera::ops {
 
+AttributeDef of_run(AttributeDef attribute) {
+  attribute.is_of_network = false;
+  return attribute;
+}
+
 Value GradientContext::cotangent(int i) const {
   const auto at = static_cast<size_t>(i);
   if (cotangents[at]) return cotangents[at];

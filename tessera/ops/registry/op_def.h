@@ -24,7 +24,10 @@ struct AttributeDef {
   std::optional<AttributeValue> default_value;  // absent: must be given
   std::string doc;
   bool may_be_absent = false;  // then it is not filled in
+  bool is_of_network = true;   // false: follows from the batch, the precision, the ranks or the seed
 };
+// The attribute as one that says nothing of the network.
+AttributeDef of_run(AttributeDef attribute);
 
 // What a gradient function sees. It adds nodes to `graph` and returns one cotangent per input; a null Value where there
 // is none (integer inputs, or no dependence).
@@ -109,6 +112,27 @@ enum class MixedPrecision {
   kWideParams  // reads and writes its data, operand 0, as it is; statistics, scales and shifts are f32
 };
 
+// What an operator does with the elements of operand 0, where the others are no tensors that it computes with.
+enum class Elements {
+  kComputed,    // its results are something else
+  kKept,        // each stands where it stood, perhaps in another dtype
+  kRelabelled,  // all of them, in row-major order under another shape
+  kMoved        // the result's elements are elements of it, at other places
+};
+
+// At which of a machine's speeds an operator does its arithmetic.
+enum class Arithmetic { kVector, kProduct, kConvolution };
+
+// Good indices are in [begin, end). The first row of the whole table, or the first class of all, has the index `begin`:
+// a rank that holds rows 10 to 19 of 30 counts them from 0 and finds the others at -10 to -1 and 10 to 19.
+struct IndexRange {
+  int operand = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+struct CollectiveDef;  // ops/registry/collective_def.h
+
 struct OpDef {
   std::string name;
   std::string doc;                  // one sentence or more: what it computes, shapes, source
@@ -135,8 +159,13 @@ struct OpDef {
   // Updates a parameter and its states, element by element: (parameter, states..., gradient, scalars...) ->
   // (parameter, states...).
   bool update = false;
-  // Communicates: never merged, moved or dropped.
-  bool collective = false;
+  // How it communicates; null: it does not. Nodes that communicate are never merged, moved or dropped.
+  const CollectiveDef* collective = nullptr;
+  // Which operand holds indices, and which of them are good; nullopt where every index is. Empty: it reads none.
+  // Whether the attribute "valid" narrows them down is looked at by index_range().
+  std::function<std::optional<IndexRange>(const Attributes&, std::span<const Type> inputs)> indices = {};
+  Elements elements = Elements::kComputed;
+  Arithmetic arithmetic = Arithmetic::kVector;
   MixedPrecision precision = MixedPrecision::kFollows;
   std::vector<Example> examples = {};
 

@@ -1,10 +1,13 @@
 #include "tessera/ops/rules/exchange.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
+#include <numeric>
 
 #include "tessera/ops/registry/families.h"
 #include "tessera/ops/registry/infer_helpers.h"
+#include "tessera/ops/rules/member_pieces.h"
 
 namespace tessera::ops {
 namespace {
@@ -102,6 +105,48 @@ class Holders {
   std::vector<const std::vector<size_t>*> by_rank_;
 };
 
+std::vector<int64_t> elements_by_member(const CollectiveCall& call) {
+  const BoxList boxes(call.attributes, "receive", call.inputs[0].shape.ndim());
+  std::vector<int64_t> elements(boxes.size());
+  for (size_t rank = 0; rank < elements.size(); ++rank) elements[rank] = boxes.num_elements(rank);
+  return elements;
+}
+
+// What is sent lies in front, what is received behind it.
+int64_t exchange_staging(const CollectiveCall& call) {
+  const int ndim = call.inputs[0].shape.ndim();
+  const int64_t elements = elements_of_others(BoxList(call.attributes, "send", ndim), call.own()) +
+                           elements_of_others(BoxList(call.attributes, "receive", ndim), call.own());
+  return std::max<int64_t>(1, static_cast<int64_t>(size_bytes(call.inputs[0].dtype)) * elements);
+}
+
+// An all_to_all with boxes packed before and unpacked after it.
+std::function<void()> prepare_exchange(const CollectiveRun& run) {
+  const TensorView& in = run.inputs[0];
+  const TensorView& staging = run.inputs[1];
+  const TensorView& out = run.outputs[0];
+  auto& group = run.group;
+  const auto boxes = exchange_boxes(run.attributes, in.shape.ndim());
+  const auto own = static_cast<size_t>(group.rank());
+  auto sent = cut_boxes(in, boxes.send, group.rank(), staging.data);
+  const auto received_bytes =
+      static_cast<int64_t>(size_bytes(out.dtype)) *
+      std::accumulate(boxes.receive.begin(), boxes.receive.end(), -mesh::num_elements(boxes.receive[own]),
+                      [](int64_t sum, const Box& box) { return sum + mesh::num_elements(box); });
+  auto* second = static_cast<std::byte*>(staging.data) + (staging.size_bytes() - received_bytes);
+  auto received = cut_boxes(out, boxes.receive, group.rank(), second);
+  const auto kept_from = mesh::piece_of(in, boxes.send[own]);
+  const auto kept_to = mesh::piece_of(out, boxes.receive[own]);
+  const bool covers = received_bytes + kept_to.size_bytes() == out.size_bytes();
+  return [&group, in, out, staging, second, sent, received, kept_from, kept_to, covers, who = run.who] {
+    copy_all(sent.strided, sent.blocks);
+    if (!covers) std::memset(out.data, 0, static_cast<size_t>(out.size_bytes()));
+    copy_elements(kept_from, kept_to);
+    group.all_to_all(staging.data, sent.counts, second, received.counts, in.dtype, who);
+    copy_all(received.blocks, received.strided);
+  };
+}
+
 }  // namespace
 
 ExchangeBoxes exchange_boxes(const Attributes& attributes, int ndim) {
@@ -117,21 +162,6 @@ void set_exchange(Attributes& group, const ExchangeBoxes& boxes, const Shape& re
   group.set("shape", result.to_vector());
   group.set("send", write_boxes(boxes.send));
   group.set("receive", write_boxes(boxes.receive));
-}
-
-int64_t exchange_sent_elements(const Attributes& attributes, int ndim) {
-  return elements_of_others(BoxList(attributes, "send", ndim), attributes.get_int("rank_in_group"));
-}
-
-int64_t exchange_received_elements(const Attributes& attributes, int ndim) {
-  return elements_of_others(BoxList(attributes, "receive", ndim), attributes.get_int("rank_in_group"));
-}
-
-std::vector<int64_t> exchange_received_by_rank(const Attributes& attributes, int ndim) {
-  const BoxList boxes(attributes, "receive", ndim);
-  std::vector<int64_t> elements(boxes.size());
-  for (size_t rank = 0; rank < elements.size(); ++rank) elements[rank] = boxes.num_elements(rank);
-  return elements;
 }
 
 Attributes exchange_attributes(const Attributes& group, std::span<const Box> held, std::span<const Box> wanted) {
@@ -162,17 +192,46 @@ Value exchange(Value x, const Attributes& group, std::span<const Box> held, std:
 }
 
 void add_exchange(OpRegistry& registry) {
+  static const CollectiveDef communication{
+      .names_boxes = true,
+      .own_attributes = {"shape", "send", "receive"},
+      .received = "what its boxes hold",
+      .traffic = [](const CollectiveCall& call) -> Traffic {
+        Traffic traffic{.by_sender = elements_by_member(call)};
+        for (int64_t& sent : traffic.by_sender) sent *= static_cast<int64_t>(size_bytes(call.inputs[0].dtype));
+        return traffic;
+      },
+      .boxes = [](const CollectiveCall& call) { return exchange_boxes(call.attributes, call.inputs[0].shape.ndim()); },
+      .staging_bytes = exchange_staging,
+      // What a rank sends, receives and keeps. What it keeps is among both, and copied once.
+      .packed = [](const CollectiveCall& call, int64_t own) -> std::vector<Packed> {
+        auto boxes = exchange_boxes(call.attributes, call.inputs[0].shape.ndim());
+        boxes.send[static_cast<size_t>(own)] = mesh::empty_box(call.inputs[0].shape.ndim());
+        auto packed = packed_boxes(call.inputs[0], boxes.send);
+        const auto received = packed_boxes(call.outputs[0], boxes.receive);
+        packed.insert(packed.end(), received.begin(), received.end());
+        return packed;
+      },
+      .agreement = [](const CollectiveCall& call) { return fmt::format("of {}", call.inputs[0].dtype); },
+      .prepare = prepare_exchange,
+      // Two ranks swap rows, and keep one.
+      .examples =
+          {{{{2, 2}, {3, 2}},
+            {{{"shape", Ints{3, 2}}, {"send", Ints{0, 1, 0, 2, 1, 1, 0, 2}}, {"receive", Ints{0, 1, 0, 2, 1, 2, 0, 2}}},
+             {{"shape", Ints{2, 2}},
+              {"send", Ints{0, 2, 0, 2, 2, 1, 0, 2}},
+              {"receive", Ints{0, 1, 0, 2, 1, 1, 0, 2}}}}}}};
   registry.add(
       {.name = "exchange",
        .doc = "Pieces of x go to the ranks of the group, and the pieces that they send are put together to a result of "
               "another shape; zeros where nothing arrives. Halos, and values that change their mesh, move so.",
        .inputs = {"x"},
-       .attributes = {{"ranks", std::nullopt, "world ranks of the group, in order"},
-                      {"group", std::nullopt, "name of the group"},
+       .attributes = {of_run({"ranks", std::nullopt, "world ranks of the group, in order"}),
+                      of_run({"group", std::nullopt, "name of the group"}),
                       {"rank_in_group", int64_t{0}, "this rank's place in `ranks`"},
                       {"order", int64_t{0}, "place in the job's total order of collectives"},
                       {"lane", int64_t{0}, "1: beside those of lane 0, since computing waits for it"},
-                      {"shape", std::nullopt, "of the result"},
+                      of_run({"shape", std::nullopt, "of the result"}),
                       {"send", std::nullopt, "per rank of the group offset and size in each dim of x"},
                       {"receive", std::nullopt, "per rank of the group offset and size in each dim of the result"}},
        .infer = [](const Attributes& attributes, std::span<const Type> types) -> std::vector<Type> {
@@ -194,7 +253,7 @@ void add_exchange(OpRegistry& registry) {
          }
          return {{types[0].dtype, shape}};
        },
-       .collective = true});
+       .collective = &communication});
 }
 
 }  // namespace tessera::ops

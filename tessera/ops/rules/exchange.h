@@ -7,29 +7,19 @@
 #include <vector>
 
 #include "tessera/mesh/box.h"
+#include "tessera/ops/registry/collective_def.h"
 #include "tessera/ops/registry/op_def.h"
 
 namespace tessera::ops {
 
 using mesh::Box;
 
-struct ExchangeBoxes {
-  std::vector<Box> send;     // by rank of the group, inside the operand
-  std::vector<Box> receive;  // by rank of the group, inside the result
-};
 // Reads the attributes of an exchange node. Throws InvalidArgument when they are no boxes of `ndim` dims, or none for
 // some rank.
 ExchangeBoxes exchange_boxes(const Attributes& attributes, int ndim);
 ExchangeBoxes no_boxes(size_t num_ranks, int ndim);
 // Adds what makes the attributes of a group those of an exchange with a result of this shape.
 void set_exchange(Attributes& group, const ExchangeBoxes& boxes, const Shape& result);
-// How many elements of the operand this rank sends, and of the result it receives; those that stay are not counted.
-int64_t exchange_sent_elements(const Attributes& attributes, int ndim);
-int64_t exchange_received_elements(const Attributes& attributes, int ndim);
-
-// The same numbers by rank of the group, also for the rank itself.
-std::vector<int64_t> exchange_received_by_rank(const Attributes& attributes, int ndim);
-
 // Every rank of a group holds a box of a value; this rank wants `wanted[own]`, the others theirs. Each piece comes from
 // the wanting rank itself if it has it, else from the first holder after it in the group, so that replicas share the
 // work. What no rank holds is filled with zeros. The node is there even where nothing moves: other groups' pieces may,

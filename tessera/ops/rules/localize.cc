@@ -102,6 +102,12 @@ Value shift_indices(Value indices, int64_t offset) {
   return indices - static_cast<double>(offset);
 }
 
+bool shifts_indices(const ir::Graph& graph, const ir::Node& node) {
+  if (node.op != "sub") return false;
+  const auto producer = graph.info(node.inputs[1]).node;
+  return producer != ir::kNone && graph.node(producer).op == "fill";
+}
+
 Value slice_along(Value x, int dim, int64_t begin, int64_t end) {
   if (begin == 0 && end == x.shape()[dim]) return x;
   Ints begins(static_cast<size_t>(x.ndim()), 0);

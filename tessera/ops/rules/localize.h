@@ -40,6 +40,8 @@ int64_t part_index(const LocalizeContext& context, const std::string& factor);
 // Indices as a rank sees them that holds the elements from `offset` on along the indexed dim: those of other ranks
 // become out of range.
 Value shift_indices(Value indices, int64_t offset);
+// Whether a node is what shift_indices() adds, or looks like it.
+bool shifts_indices(const ir::Graph& graph, const ir::Node& node);
 Value slice_along(Value x, int dim, int64_t begin, int64_t end);
 Value zeros(ir::Graph& graph, const Type& type);
 // Returns x with zeros around it along `dim`.

@@ -8,13 +8,13 @@
 namespace tessera::ops {
 
 std::vector<AttributeDef> slice_attributes() {
-  return {{"global_shape", Ints{}, "of the tensor that this is a slice of; empty: the result's"},
+  return {of_run({"global_shape", Ints{}, "of the tensor that this is a slice of; empty: the result's"}),
           {"offset", Ints{}, "of this slice in it; empty: zeros"}};
 }
 
 std::vector<AttributeDef> stream_attributes() {
   std::vector<AttributeDef> attributes = {
-      {"seed", std::nullopt, "the user's seed (64 bits)"},
+      of_run({"seed", std::nullopt, "the user's seed (64 bits)"}),
       {"stream", std::nullopt, "who draws: a hash of the operator's name and call count (64 bits)"}};
   for (auto& attribute : slice_attributes()) attributes.push_back(std::move(attribute));
   return attributes;

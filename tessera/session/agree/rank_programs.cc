@@ -5,36 +5,17 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
-#include "tessera/ops/registry/op_def.h"
+#include "tessera/ops/registry/collective_def.h"
 
 namespace tessera::session {
 namespace {
-
-// What the members of a group must agree on: shapes where they must be equal, and the settings of the operator.
-std::string agreement_of(const ir::Graph& graph, const ir::Node& node) {
-  const auto& a = node.attributes;
-  if (node.op == "all_reduce") return a.get_string("reduction") + " " + graph.type(node.inputs[0]).to_string();
-  if (node.op == "all_gather") {
-    return fmt::format("dim {} [{}] -> {}", a.get_int("dim"), fmt::join(a.get_ints("sizes"), ","),
-                       graph.type(node.outputs[0]));
-  }
-  if (node.op == "reduce_scatter") {
-    return fmt::format("{} dim {} [{}] {}", a.get_string("reduction"), a.get_int("dim"),
-                       fmt::join(a.get_ints("sizes"), ","), graph.type(node.inputs[0]));
-  }
-  if (node.op == "broadcast") return fmt::format("from {} {}", a.get_int("root"), graph.type(node.inputs[0]));
-  if (node.op == "all_to_all") {
-    return fmt::format("dim {} to {} {}", a.get_int("split_dim"), a.get_int("concat_dim"), graph.type(node.inputs[0]));
-  }
-  return graph.type(node.outputs[0]).to_string();
-}
 
 // A transfer from one rank to another: both ends have the same text.
 Communication transfer(const ir::Graph& graph, const ir::Node& node) {
   const auto& group = node.attributes.get_ints("ranks");
   int64_t from = group[static_cast<size_t>(node.attributes.get_int("rank_in_group"))];
   int64_t to = group[static_cast<size_t>(node.attributes.get_int("peer"))];
-  if (node.op == "receive") std::swap(from, to);
+  if (ops::collective_of(node)->members == ops::CollectiveDef::Members::kReceiver) std::swap(from, to);
   return {.members = {from, to},
           .group = group,
           .what = fmt::format("transfer {}", graph.type(node.outputs[0])),
@@ -116,14 +97,15 @@ std::vector<Communication> communications(const ir::Graph& local) {
   std::map<int64_t, Communication> by_order;
   for (ir::NodeId n = 0; n < local.num_nodes(); ++n) {
     const ir::Node& node = local.node(n);
-    if (!ops::OpRegistry::instance().get(node.op).collective) continue;
+    const auto* collective = ops::collective_of(node);
+    if (collective == nullptr) continue;
     auto& entry = by_order[node.attributes.get_int("order")];
-    if (node.op == "send" || node.op == "receive") {
+    if (collective->is_transfer()) {
       entry = transfer(local, node);
       continue;
     }
     entry.members = entry.group = node.attributes.get_ints("ranks");
-    entry.what += (entry.what.empty() ? node.op : ",") + " " + agreement_of(local, node);
+    entry.what += (entry.what.empty() ? node.op : ",") + " " + collective->agreement(ops::call_of(local, node));
     if (entry.source.empty()) entry.source = node.source;
   }
   std::vector<Communication> list;
