@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
-#include <set>
+#include <span>
 
 #include "tessera/compiler/schedule/guarded_updates.h"
 #include "tessera/kernels/registry.h"
 #include "tessera/ops/registry/index_range.h"
+#include "tessera/ops/rules/localize.h"
 
 namespace tessera::session {
 namespace {
@@ -15,6 +16,7 @@ namespace {
 using ir::Graph;
 using ir::Node;
 using ir::ValueId;
+using ops::Elements;
 
 // The value of the graph that a schedule calls `name`.
 std::optional<ValueId> find_value(const Graph& graph, const std::string& name) {
@@ -26,16 +28,12 @@ std::optional<ValueId> find_value(const Graph& graph, const std::string& name) {
 
 // Operators that change a number's type or what it is counted from, not its place.
 bool keeps_places(const Graph& graph, const Node& node) {
-  if (node.op == "cast" || node.op == "stop_gradient") return true;
-  if (node.op != "sub") return false;
-  const auto producer = graph.info(node.inputs[1]).node;
-  return producer != ir::kNone && graph.node(producer).op == "fill";
+  return ops::OpRegistry::instance().get(node.op).elements == Elements::kKept || ops::shifts_indices(graph, node);
 }
 
 bool moves_elements(const Node& node) {
-  static const std::set<std::string> kMoving{"reshape",       "squeeze",      "expand_dims", "transpose",
-                                             "strided_slice", "broadcast_to", "tile"};
-  return kMoving.contains(node.op);
+  const auto elements = ops::OpRegistry::instance().get(node.op).elements;
+  return node.outputs.size() == 1 && (elements == Elements::kRelabelled || elements == Elements::kMoved);
 }
 
 // The result of an operator that moves elements.
@@ -86,11 +84,14 @@ std::optional<Place> find_place(const Graph& graph, ValueId v, int64_t position)
 // data and the operator. By the place in the network; nothing where that has several such operators of different data.
 std::optional<Place> find_global_place(const Graph& logical, const ir::Step& step, const Shape& indices,
                                        int64_t position) {
+  const auto is_it = [&](const Node& node) { return node.source == step.source && node.op == step.op; };
+  bool is_there = false;
+  for (ir::NodeId n = 0; n < logical.num_nodes(); ++n) is_there = is_there || is_it(logical.node(n));
   std::optional<Place> found;
   for (ir::NodeId n = 0; n < logical.num_nodes(); ++n) {
     const Node& node = logical.node(n);
-    // A loss over split classes looks for its labels by a one_hot.
-    if (node.source != step.source || (node.op != step.op && step.op != "one_hot")) continue;
+    // One rank's part may be made of other operators, as that of a loss over split classes is.
+    if (is_there ? !is_it(node) : node.source != step.source) continue;
     std::vector<Type> types;
     for (const ValueId v : node.inputs) types.push_back(logical.type(v));
     const auto range = ops::index_range(node.op, node.attributes, types);

@@ -8,11 +8,18 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::compiler {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// Of what is no operator, as a copy: that of vectors.
+ops::Arithmetic arithmetic_of(const std::string& op) {
+  const auto* def = ops::OpRegistry::instance().find(op);
+  return def != nullptr ? def->arithmetic : ops::Arithmetic::kVector;
+}
 
 constexpr int64_t kMostRanks = 1000000;
 constexpr int64_t kMostBytes = 1'000'000'000'000'000'000;
@@ -202,6 +209,8 @@ std::vector<ConvolutionSize> convolution_kinds() {
 
 std::string ConvolutionSize::kind() const { return op + (is_pointwise ? " 1x1" : "") + (is_strided ? " strided" : ""); }
 
+bool is_convolution(const std::string& op) { return arithmetic_of(op) == ops::Arithmetic::kConvolution; }
+
 double ConvolutionShares::of(const ConvolutionSize& size) const {
   auto kind = by_kind.find(size.kind());
   if (kind == by_kind.end()) kind = by_kind.find(size.op);
@@ -222,11 +231,11 @@ double ConvolutionShares::of(const ConvolutionSize& size) const {
   return std::exp(along(log_in_plane(in.below), log_in_plane(in.above), in.part));
 }
 
-double MachineProfile::flops_of(DType dtype, std::string_view op) const {
-  const bool is_product = op.find("matmul") != std::string_view::npos || op.starts_with("attention");
-  const auto& own = is_product           ? flops_per_second
-                    : is_convolution(op) ? convolution_flops_per_second
-                                         : vector_flops_per_second;
+double MachineProfile::flops_of(DType dtype, const std::string& op) const {
+  const auto arithmetic = arithmetic_of(op);
+  const auto& own = arithmetic == ops::Arithmetic::kProduct       ? flops_per_second
+                    : arithmetic == ops::Arithmetic::kConvolution ? convolution_flops_per_second
+                                                                  : vector_flops_per_second;
   if (const auto it = own.find(dtype); it != own.end()) return it->second;
   const auto it = flops_per_second.find(dtype);
   return it != flops_per_second.end() ? it->second : flops_per_second.at(DType::kF32);
@@ -252,7 +261,7 @@ double MachineProfile::copy_seconds(double bytes, int64_t piece_bytes) const {
   return std::max(dense, bytes / speed);
 }
 
-double MachineProfile::work_seconds(std::string_view op, DType dtype, double flops, double bytes) const {
+double MachineProfile::work_seconds(const std::string& op, DType dtype, double flops, double bytes) const {
   return kernel_overhead_seconds + std::max(flops / flops_of(dtype, op), bytes / bytes_per_second_of(bytes));
 }
 

@@ -19,7 +19,7 @@ struct Link {
 };
 
 // Whether the operator of that name is a convolution or one of its two gradients.
-inline bool is_convolution(std::string_view op) { return op.starts_with("conv2d"); }
+bool is_convolution(const std::string& op);
 
 // A convolution or one of its two gradients, as far as a kernel's speed depends on it.
 struct ConvolutionSize {
@@ -83,13 +83,13 @@ struct MachineProfile {
   double disturbed_share = 0;
 
   // The speed at which the operator of that name computes.
-  double flops_of(DType dtype, std::string_view op) const;
+  double flops_of(DType dtype, const std::string& op) const;
   // The speed of a step that reads and writes so many bytes.
   double bytes_per_second_of(double bytes) const;
   // The time of a copy that reads and writes so many bytes, in pieces of `piece_bytes`.
   double copy_seconds(double bytes, int64_t piece_bytes) const;
   // The time of a step: the longer of its arithmetic and its reading and writing, and the overhead.
-  double work_seconds(std::string_view op, DType dtype, double flops, double bytes) const;
+  double work_seconds(const std::string& op, DType dtype, double flops, double bytes) const;
   // The link between so many ranks of one host, at least 2.
   const Link& intra_host_of(int64_t num_ranks) const;
   int host_of(int rank) const { return rank / ranks_per_host; }

@@ -293,7 +293,7 @@ void Scheduler::emit_node(NodeId n) {
 bool Scheduler::emit_alias(NodeId n) {
   const Node& node = graph_.node(n);
   if (!options_.share_memory) return false;
-  if (node.op != "reshape" && node.op != "squeeze" && node.op != "expand_dims") return false;
+  if (ops::OpRegistry::instance().get(node.op).elements != ops::Elements::kRelabelled) return false;
   const ValueId out = node.outputs[0];
   if (uses_.updates.contains(out)) return false;
   const int in = read(node.inputs[0]);
