@@ -39,6 +39,7 @@ BatchNorm2d::BatchNorm2d(int64_t num_features, const BatchNorm2dOptions& options
   const Type type{DType::kF32, {num_features}};
   moving_mean_ = &parameter("moving_mean", type, options.moving_mean_init, /*requires_grad=*/false);
   moving_variance_ = &parameter("moving_variance", type, options.moving_var_init, /*requires_grad=*/false);
+  moving_mean_->is_statistic = moving_variance_->is_statistic = true;
   gamma_ = &parameter("gamma", type, options.gamma_init, options.affine);
   beta_ = &parameter("beta", type, options.beta_init, options.affine);
 }

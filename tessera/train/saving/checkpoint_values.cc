@@ -7,13 +7,17 @@
 
 namespace tessera::train {
 
-bool is_statistic(const std::string& name) {
-  return name.ends_with("moving_mean") || name.ends_with("moving_variance");
+std::set<std::string> statistics_of(const std::vector<nn::Parameter*>& parameters) {
+  std::set<std::string> names;
+  for (const nn::Parameter* parameter : parameters) {
+    if (parameter->is_statistic) names.insert(parameter->full_name());
+  }
+  return names;
 }
 
-bool is_regrouped(const checkpoint::StoredEntry& entry, const std::string& name, const Type& type) {
-  return is_statistic(name) && !entry.is_text && entry.shape != type.shape && entry.shape.ndim() > 0 &&
-         entry.shape.ndim() <= 2 && type.shape.ndim() > 0 && entry.shape.back() == type.shape.back();
+bool is_regrouped(const checkpoint::StoredEntry& entry, const Type& type) {
+  return !entry.is_text && entry.shape != type.shape && entry.shape.ndim() > 0 && entry.shape.ndim() <= 2 &&
+         type.shape.ndim() > 0 && entry.shape.back() == type.shape.back();
 }
 
 Tensor regroup(const Tensor& stored, const Type& wanted) {

@@ -2,17 +2,20 @@
 // parts of a batch, learning rates may stay the model's own, and states that say nothing are left out.
 #pragma once
 
+#include <set>
 #include <string>
+#include <vector>
 
 #include "tessera/checkpoint/resume/global_checkpoint.h"
+#include "tessera/nn/parameter.h"
 #include "tessera/tensor/tensor.h"
 
 namespace tessera::train {
 
-// Moving statistics, which have a row for each part that a batch is normalised in.
-bool is_statistic(const std::string& name);
-// Whether they are of another number of parts than this model's.
-bool is_regrouped(const checkpoint::StoredEntry& entry, const std::string& name, const Type& type);
+// The names of moving statistics, which have a row for each part that a batch is normalised in.
+std::set<std::string> statistics_of(const std::vector<nn::Parameter*>& parameters);
+// Whether a stored statistic is of another number of parts than this model's, of that type.
+bool is_regrouped(const checkpoint::StoredEntry& entry, const Type& type);
 // Moving statistics of another number of parts: each part starts with the mean of all.
 Tensor regroup(const Tensor& stored, const Type& wanted);
 

@@ -137,12 +137,13 @@ Loader::Destinations Loader::destinations_in(const checkpoint::GlobalCheckpoint&
     return loading.is_resumed &&
            keeps_own_rate(entry.name, &entry, session.holds(entry.name) ? &session.global_type(entry.name) : nullptr);
   });
+  const auto statistics = statistics_of(core_.cells.parameters());
   for (const auto& name : loading.names) {
     const auto* entry = loaded.find(name);
     if (may_be_missing(name) && entry == nullptr) continue;
     checkpoint::HeldValue held{.name = name, .type = session.global_type(name)};
     if (loading.is_resumed && keeps_own_rate(name, entry, &held.type)) continue;
-    const bool regrouped = entry != nullptr && is_regrouped(*entry, name, held.type);
+    const bool regrouped = entry != nullptr && statistics.contains(name) && is_regrouped(*entry, held.type);
     if (regrouped) {
       held.type.shape = entry->shape;
     } else if (const auto* layout = session.layout(name)) {
@@ -169,9 +170,10 @@ Loader::Destinations Loader::destinations_in(const checkpoint::GlobalCheckpoint&
 // To where they lie, what was not read to there.
 void Loader::take_elsewhere(const checkpoint::GlobalCheckpoint& loaded, const Destinations& destinations) {
   session::Session& session = core_.session();
+  const auto statistics = statistics_of(core_.cells.parameters());
   for (const auto& [name, piece] : destinations.elsewhere) {
     const Type& type = session.global_type(name);
-    if (is_regrouped(*loaded.find(name), name, type)) {
+    if (statistics.contains(name) && is_regrouped(*loaded.find(name), type)) {
       session.set_value(name, piece.type() == type ? piece : regroup(piece, type));
     } else {
       session.set_piece(name, piece.view());

@@ -1,7 +1,6 @@
 #include "tessera/train/saving/network_identity.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <set>
 #include <vector>
@@ -9,17 +8,13 @@
 #include "tessera/base/error.h"
 #include "tessera/base/random.h"
 #include "tessera/base/strings.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::train {
 namespace {
 
 // Another number when the text below changes: hashes of different making are not compared.
 constexpr int kMaking = 1;
-
-// What follows from the batch, the precision, the ranks and the seed, not from the network.
-constexpr std::array<std::string_view, 13> kLeftOut = {"begin",     "dtype", "end",          "global_shape", "group",
-                                                       "multiples", "ranks", "result_dtype", "seed",         "shape",
-                                                       "size",      "sizes", "start"};
 
 // The nodes that a value is computed from.
 std::set<ir::NodeId> ancestors_of(const ir::Graph& graph, ir::ValueId value) {
@@ -34,10 +29,12 @@ std::set<ir::NodeId> ancestors_of(const ir::Graph& graph, ir::ValueId value) {
   return found;
 }
 
+// What follows from the batch, the precision, the ranks and the seed is left out.
 std::string settings_of(const ir::Node& node) {
   Attributes settings;
-  for (const auto& [name, value] : node.attributes) {
-    if (std::find(kLeftOut.begin(), kLeftOut.end(), name) == kLeftOut.end()) settings.set(name, value);
+  for (const auto& attribute : ops::OpRegistry::instance().get(node.op).attributes) {
+    const auto* value = node.attributes.find(attribute.name);
+    if (attribute.is_of_network && value != nullptr) settings.set(attribute.name, *value);
   }
   return settings.to_string();
 }

@@ -16,6 +16,7 @@
 #include "tessera/checkpoint/lock/directory_lock.h"
 #include "tessera/checkpoint/read/load.h"
 #include "tessera/data/dataset.h"
+#include "tessera/nn/initializers.h"
 #include "tessera/nn/layers/convolution.h"
 #include "tessera/nn/layers/dropout.h"
 #include "tessera/nn/layers/linear.h"
@@ -924,6 +925,27 @@ TEST_F(Saves, OfStatisticsOfEachRanksBatchHaveItsRowAndMeetInTheMean) {
       }
     });
   }
+}
+
+// A weight that only has the name of a statistic.
+struct NamedAlike : nn::Cell {
+  explicit NamedAlike(int64_t rows) : weight(parameter("moving_mean", {DType::kF32, {rows, 3}}, nn::ones())) {}
+  nn::Parameter& weight;
+  using Cell::construct;
+  ir::Value construct(ir::Value x) override { return ops::matmul(weight, x); }
+};
+
+TEST_F(Saves, OfAWeightThatIsNamedLikeAStatisticAreNotAveraged) {
+  run_ranks(1, [&](cluster::Context& context) {
+    nn::MSELoss loss;
+    nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+    NamedAlike two(2);
+    Model(context, two, &loss, &optimizer).save_checkpoint(in("x.ckpt"));
+    NamedAlike four(4);
+    Model model(context, four, &loss, &optimizer);
+    EXPECT_THAT([&] { model.load_parameters(in("x.ckpt")); },
+                testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr("f32[4,3]")));
+  });
 }
 
 }  // namespace

@@ -37,6 +37,7 @@ bool Saver::says_nothing(const std::string& name) {
 std::vector<CheckpointJob::Value> Saver::held_values() {
   session::Session& session = core_.session();
   const int rank = core_.context.rank();
+  const auto statistics = statistics_of(core_.cells.parameters());
   std::vector<CheckpointJob::Value> values;
   for (const auto& name : session.names()) {
     if (says_nothing(name)) continue;
@@ -52,7 +53,7 @@ std::vector<CheckpointJob::Value> Saver::held_values() {
       value.piece = value.copy.view();
     }
     value.box = checkpoint::held_box(value.held, rank);
-    value.is_row_of_rank = value.held.layout && is_statistic(name) && core_.mode->batch_norm_groups() > 0;
+    value.is_row_of_rank = value.held.layout && statistics.contains(name) && core_.mode->batch_norm_groups() > 0;
   }
   return values;
 }
