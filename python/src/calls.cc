@@ -438,6 +438,9 @@ of it may have changed, and compiled where that gives a new graph.)")
         return names;
       },
       "All operators that a graph may hold.");
+  m.def(
+      "_communicates", [](const std::string& op) { return ops::OpRegistry::instance().get(op).collective != nullptr; },
+      "op"_a, "Whether an operator communicates between ranks.");
   m.def("retrace", &note_change,
         "Cells are traced anew when they are called next: what construct() looks at outside of them has changed.");
   cell.def("__call__", &call_cell);

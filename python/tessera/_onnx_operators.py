@@ -7,6 +7,8 @@ import math
 
 import numpy as np
 
+from tessera import _tessera
+
 OPSET = 18
 # By name: the type in the schemas, the one in files (TensorProto.DataType), and NumPy's, which has no bfloat16.
 DTYPES = {"float32": ("float", 1, np.float32), "uint8": ("uint8", 2, np.uint8), "int8": ("int8", 3, np.int8), "uint16": ("uint16", 4, np.uint16),
@@ -468,7 +470,6 @@ OPERATORS = {
 # Operators that no model is written of, by what they do.
 REFUSED = {
     "it draws random numbers": "dropout random_normal random_truncated_normal random_uniform",
-    "it communicates between ranks": "all_gather all_reduce all_to_all broadcast exchange receive reduce_scatter send",
     "it computes a gradient":
         "attention_grad avg_pool2d_grad batch_norm_grad_input batch_norm_grad_reduce conv2d_grad_weight gelu_grad layer_norm_grad log_softmax_grad "
         "max_pool2d_grad max_pool2d_take relu_grad sigmoid_grad softmax_cross_entropy_grad softmax_grad strided_slice_grad tanh_grad top_k_grad",
@@ -480,9 +481,14 @@ REFUSED = {
 REASONS = {op: reason for reason, names in REFUSED.items() for op in names.split()}
 
 
+def reason_against(op):
+    """Why no model is written of an operator."""
+    return "it communicates between ranks" if _tessera.nn._communicates(op) else REASONS.get(op, "it has no form in ONNX yet")
+
+
 def write(builder, node):
     """Adds what computes the node; returns the names of its results. Raises Unsupported."""
     if node.op not in OPERATORS:
-        raise Unsupported(REASONS.get(node.op, "it is not known"))
+        raise Unsupported(reason_against(node.op))
     builder.prefix = node.source.replace(".", "/")
     return OPERATORS[node.op](builder, node)
