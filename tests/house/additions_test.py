@@ -1,0 +1,230 @@
+"""Claims about adding to Tessera: how many files an operator and a kind of collective touch, that what is added to a few files is
+really there, and that nothing outside a collective's definition asks for its name.
+
+With --build FOLDER --laws PROGRAM... it also compiles what additions.py adds, and runs those programs of claims with it."""
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import additions
+import documents
+from claims import main
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+DEFINITIONS = ("tessera/ops/defs/collectives.cc", "tessera/ops/rules/exchange.cc")
+
+# Sources that have a collective's name in quotes, and why. Tests may have any.
+MAY_NAME_COLLECTIVES = {
+    "tessera/ops/defs/collectives.cc": "the definitions, whose gradients are made of each other",
+    "tessera/ops/rules/exchange.cc": "the definition of exchange, which has attributes `send` and `receive`",
+    "tessera/ops/functions/collective_functions.cc": "the functions that write them into a network",
+    "tessera/ops/rules/localize.cc": "writes them into a rank's graph",
+    "tessera/compiler/partition/lowering.cc": "writes the steps of a redistribution into a rank's graph",
+    "tessera/mesh/redistribution/redistribution.cc": "what the steps of a redistribution are called, below the operators",
+    "tessera/mesh/redistribution/redistribution.h": "a comment's example of it",
+    "tessera/comm/transport.cc": "what the calls of a communicator are called, below the operators",
+    "tessera/comm/group_calls.cc": "what a message without an operator is called in errors",
+    "tessera/cluster/collective_script.cc": "what the calls of a job's test are called in errors",
+    "tessera/ir/program.cc": "the phases of a pipeline's program: a stage sends and receives values, not operators",
+    "python/src/operators.cc": "the names that Python knows them by",
+}
+
+
+class Collective:
+    """A definition as its source says it."""
+
+    def __init__(self, text):
+        self.name = re.search(r'\.name = "(\w+)"', text).group(1)
+        steps = re.search(r"\.num_steps = (\d+)", text)
+        self.num_steps = steps.group(1) if steps else "1"
+        self.received = re.search(r'\.received = "([^"]+)"', text).group(1)
+
+
+def collectives(root):
+    return [Collective(text) for file in DEFINITIONS
+            for text in Path(root, file).read_text().split("static const CollectiveDef communication{")[1:]]
+
+
+def sources(root):
+    return [path for folder in ("tessera", "python/src") for path in sorted(Path(root, folder).rglob("*"))
+            if path.suffix in (".h", ".cc") and not path.stem.endswith("_test")]
+
+
+def faults_of_table(root):
+    """What the page's table of steps and bytes and the definitions say differently."""
+    page = Path(root, "docs/collectives.md").read_text().split("## What the planner counts")[1].split("\n## ")[0]
+    said = {name.strip(): cells[1:] for _, cells in documents.rows(page) for name in cells[0].split(",")}
+    told = {each.name: [each.num_steps, each.received] for each in collectives(root)}
+    return {name: (said.get(name), told.get(name)) for name in said.keys() | told.keys() if said.get(name) != told.get(name)}
+
+
+class Collectives(unittest.TestCase):
+    def test_all_definitions_are_found(self):
+        self.assertEqual(sorted(each.name for each in collectives(ROOT)),
+                         ["all_gather", "all_reduce", "all_to_all", "broadcast", "exchange", "receive", "reduce_scatter", "send"])
+
+    def test_only_who_writes_them_has_their_names(self):
+        names = "|".join(each.name for each in collectives(ROOT))
+        found = {str(path.relative_to(ROOT)) for path in sources(ROOT) if re.search(f'"({names})"', path.read_text())}
+        self.assertEqual(found - MAY_NAME_COLLECTIVES.keys(), set(), "ask a column of CollectiveDef instead")
+        self.assertEqual(MAY_NAME_COLLECTIVES.keys() - found, set(), "these have no such name any more: take them off the list")
+
+    def test_nobody_compares_with_their_names(self):
+        names = "|".join(each.name for each in collectives(ROOT))
+        compares = re.compile(f'(?:[=!]=|starts_with\\(|contains\\(|case) *"({names})"|"({names})" *[=!]=')
+        self.assertEqual([str(path.relative_to(ROOT)) for path in sources(ROOT) if compares.search(path.read_text())], [])
+
+    def test_the_page_has_the_steps_and_bytes_of_the_definitions(self):
+        self.assertEqual(faults_of_table(ROOT), {})
+
+
+def tables(page, heading):
+    """The names of each row's first cell, table by table, of a section of a page."""
+    section = Path(ROOT, page).read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    found = []
+    for block in re.split(r"\n(?!\|)", section):
+        if names := {name for _, cells in documents.rows(block) for name in documents.names_in(cells[0])}:
+            found.append(names)
+    return found
+
+
+class Page(unittest.TestCase):
+    def test_it_names_the_files_that_an_operator_and_a_collective_touch(self):
+        self.assertIn(set(additions.CONTRACTION.lines), tables("docs/extending.md", "Add an operator"))
+        self.assertIn(set(additions.COLLECTIVE.lines), tables("docs/extending.md", "Add a collective"))
+
+    def test_it_names_the_columns_of_a_collective(self):
+        header = (ROOT / "tessera/ops/registry/collective_def.h").read_text().split("struct CollectiveDef {")[1].split("\n};")[0]
+        columns = set(re.findall(r"^  [^/\n]*?(\w+) = [^;\n]+;", header, re.M)) - {"received"}  # for people
+        self.assertIn(columns, tables("docs/extending.md", "Add a collective"))
+
+
+class Additions(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.scratch = Path(cls.folder.name)
+        additions.overlay(ROOT, cls.scratch)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def test_each_is_within_its_number_of_files(self):
+        for addition in additions.ALL:
+            files = [path for path in self.scratch.rglob("*") if path.suffix in (".h", ".cc", ".md")
+                     and documents.has_name(path.read_text(), addition.name)]
+            own = sorted(str(path.relative_to(self.scratch)) for path in files)
+            was_there = [file for file in own if file not in addition.lines]
+            self.assertEqual(was_there, [], f"{addition.name} is a name that is used already")
+            self.assertEqual(own, sorted(addition.lines), addition.name)
+            self.assertLessEqual(len(own), addition.limit, addition.name)
+
+    def test_the_pages_table_lacks_nothing_that_was_added(self):
+        self.assertEqual(faults_of_table(self.scratch), {})
+
+    def test_a_collective_without_its_row_is_missed(self):
+        page = self.scratch / "docs/collectives.md"
+        text = page.read_text()
+        page.write_text(text.replace("| reduce_onto | 1 | (n-1) B |\n", ""))
+        self.assertEqual(faults_of_table(self.scratch), {"reduce_onto": (None, ["1", "(n-1) B"])})
+        page.write_text(text)
+
+
+PROGRAM = """
+#include <gtest/gtest.h>
+
+#include "tessera/ops/functions/functions.h"
+
+namespace tessera {{
+
+TEST(Added, IsAFunctionAndHasATextForm) {{
+  ir::Graph graph("added");
+  int number = 0;
+  const auto input = [&](const Shape& shape) {{
+    return graph.add_input(ir::InputKind::kInput, std::string(1, static_cast<char>('a' + number++)), {{DType::kF32, shape}});
+  }};
+  graph.add_output("result", {call});
+  EXPECT_EQ(graph.node(0).op, "{name}");
+  EXPECT_EQ(ir::print(ir::parse(ir::print(graph))), ir::print(graph));
+  EXPECT_FALSE(ops::OpRegistry::instance().get("{name}").doc.empty());
+}}
+
+}}  // namespace tessera
+"""
+
+
+class Built:
+    """Objects of the build's own options, but for what additions.py touches; linked in front of the libraries."""
+
+    build = None
+    laws = ()
+
+    def __init__(self, scratch):
+        self.scratch = scratch
+
+    def commands_of(self, target):
+        shown = subprocess.run(["ninja", "-C", self.build, "-t", "commands", target], check=True, capture_output=True, text=True).stdout
+        return shown.splitlines()
+
+    def object_of(self, file, commands):
+        """Compiles a source of the scratch copy as the build compiles that of the project."""
+        given = next(command for command in commands if re.search(rf" -c \S*{re.escape(file)}$", command))
+        made = self.scratch / (file.replace("/", "_") + ".o")
+        command = re.sub(r" -o \S+ -c \S+$", f" -O0 -o {made} -c {self.scratch / file}", re.sub(r" -M[DTF]\S*( \S+\.[od]+)?", "", given))
+        self.run(command.replace(" -I", f" -I{self.scratch} -I", 1))
+        return str(made)
+
+    def run(self, command):
+        result = subprocess.run(command, shell=True, cwd=self.build, capture_output=True, text=True)
+        if result.returncode != 0:
+            raise AssertionError(f"{command}\n{result.stdout}{result.stderr}")
+        return result.stdout
+
+    def linked(self, target, objects):
+        """The program with these objects, which come before the libraries that have the same ones."""
+        link = self.commands_of(target)[-1]
+        program = self.scratch / target
+        self.run(re.sub(r" -o (\S+)", lambda _: f" {' '.join(objects)} -o {program}", link, count=1))
+        return program
+
+
+class TriedOut(unittest.TestCase):
+    @unittest.skipIf("--build" not in sys.argv, "needs --build, as the suite `laws` gives it")
+    def test_what_is_added_is_a_function_has_a_text_and_keeps_the_laws(self):
+        with tempfile.TemporaryDirectory() as folder:
+            scratch = Path(folder)
+            additions.apply(ROOT, additions.ALL, scratch)
+            for addition in additions.ALL:
+                text = PROGRAM.format(call=addition.check, name=addition.name).replace("Added", f"Added_{addition.name}")
+                (scratch / f"{addition.name}.cc").write_text(text)
+            built = Built(scratch)
+            commands = [command for target in built.laws for command in built.commands_of(target)]
+            test = next(command for command in commands if command.endswith("laws_test.cc"))
+            files = sorted({file for addition in additions.ALL for file in addition.sources()})
+            claims = [f"{addition.name}.cc" for addition in additions.ALL]
+            for claim in claims:
+                commands.append(re.sub(r" -c \S+$", f" -c {claim}", test))
+            with ThreadPoolExecutor() as pool:
+                objects = list(pool.map(lambda file: built.object_of(file, commands), files + claims))
+            for target in built.laws:
+                output = built.run(f"{built.linked(target, objects)} --gtest_brief=0")
+                for addition in additions.ALL:
+                    self.assertIn(f"[       OK ] Added_{addition.name}.IsAFunctionAndHasATextForm", output)
+
+
+if __name__ == "__main__":
+    if "--build" in sys.argv:
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--build", required=True)
+        parser.add_argument("--laws", nargs="+", required=True)
+        given = parser.parse_args()
+        Built.build, Built.laws = given.build, given.laws
+        sys.argv = [sys.argv[0], "TriedOut"]  # for unittest
+    main()
