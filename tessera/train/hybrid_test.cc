@@ -153,7 +153,7 @@ TEST(HandWrittenCollectives, ThatDoNotMatchAreRefusedBeforeTheFirstStep) {
         });
       },
       ThrowsMessage<InvalidArgument>(
-          AllOf(HasSubstr("rank 0 comes to all_reduce sum f32[2,2]"), HasSubstr("rank 1 comes to all_gather"))));
+          AllOf(HasSubstr("rank 0 comes to all_reduce sum of f32[2,2]"), HasSubstr("rank 1 comes to all_gather"))));
 }
 
 data::Dataset ones(int64_t rows) {
