@@ -22,14 +22,18 @@
 
 namespace tessera {
 
+class Queue;
+
 // What a kernel computes on, for one call. An input and an output may be the same memory only where the kernel's
-// PreparedKernel::in_place says so. `scratch` is aligned to 64 bytes; its content is undefined.
+// PreparedKernel::in_place says so. `scratch` is aligned to 64 bytes; its content is undefined. A kernel of a device
+// gives its work to `queue` and returns; one of the host, where `queue` may be null, has computed when it returns.
 struct KernelArgs {
   std::span<const TensorView> inputs;
   std::span<const TensorView> outputs;
   const Attributes& attributes;
   std::span<std::byte> scratch;
   const ParallelFor& parallel_for;
+  Queue* queue = nullptr;
 };
 
 // What a factory knows: everything but the addresses (the views' data is null).
