@@ -1,0 +1,36 @@
+// Backend: what a kind of device brings so that networks are computed on it. A session picks one for all its graphs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/kernels/machine.h"
+#include "tessera/kernels/registry.h"
+#include "tessera/tensor/device.h"
+
+namespace tessera::kernels {
+
+struct Backend {
+  std::string name;  // "cpu", for messages
+  // Asked in this order. What none of them takes is refused when a graph is compiled: nothing is computed elsewhere
+  // instead. A backend with a device also has the kernel "copy", of one operand in any strides, without scratch memory.
+  std::vector<const KernelRegistry*> registries = {};
+  // Where its kernels compute; null: in the memory of the host.
+  Device* device = nullptr;
+  // The fusions whose nodes it has kernels for, as compiler::parse_fusions reads them.
+  std::string fusions = "all";
+  // Whether its kernels like images channels-last; otherwise they are row-major, too.
+  bool likes_channels_last = true;
+  // All that the speeds of its kernels depend on, in one line: what a table of measured kernels is for. Null: its
+  // kernels are not chosen by measuring.
+  std::string (*machine)() = nullptr;
+};
+
+// Has the fast kernels of the CPU, and the plain loops for what those decline.
+inline Backend cpu_backend() {
+  return {.name = "cpu", .registries = {&cpu_kernels(), &reference_kernels()}, .machine = machine_description};
+}
+// Has only plain loops.
+inline Backend reference_backend() { return {.name = "cpu, plain loops", .registries = {&reference_kernels()}}; }
+
+}  // namespace tessera::kernels
