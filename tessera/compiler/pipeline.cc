@@ -2,6 +2,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/recompute_blocks.h"
+#include "tessera/compiler/schedule/host_copies.h"
 #include "tessera/compiler/search/plan_record.h"
 #include "tessera/compiler/verify/verify_local.h"
 #include "tessera/compiler/verify/verify_plan.h"
@@ -79,13 +80,14 @@ void compile_rank(Compiled& planned, int rank, const ir::PersistentLayout& persi
   options.deadline.throw_if_over();
   if (options.memory_limit_bytes == 0) {
     planned.schedule = make_schedule(planned.local, persistent, catalogue, options.schedule);
-    return;
+  } else {
+    auto fitted = fit_memory(planned.local, persistent, catalogue, options.schedule, options.memory_limit_bytes,
+                             options.deadline);
+    planned.local = std::move(fitted.local);
+    planned.schedule = std::move(fitted.schedule);
+    planned.recomputed = std::move(fitted.recomputed);
   }
-  auto fitted =
-      fit_memory(planned.local, persistent, catalogue, options.schedule, options.memory_limit_bytes, options.deadline);
-  planned.local = std::move(fitted.local);
-  planned.schedule = std::move(fitted.schedule);
-  planned.recomputed = std::move(fitted.recomputed);
+  if (options.schedule.host_copies) planned.schedule = with_host_copies(planned.schedule);
 }
 
 Compiled compile(const ir::Graph& graph, const mesh::Mesh& mesh, const ShardingHints& hints, int rank,

@@ -19,13 +19,16 @@ std::string print(const Schedule& schedule) {
       fmt::format("schedule {}: persistent {} B, planned {} B, peak at step {}\n", schedule.name,
                   schedule.persistent_bytes, schedule.arena_bytes - schedule.persistent_bytes, schedule.peak_step);
   const auto name_of = [&](int v) -> const std::string& { return schedule.values[static_cast<size_t>(v)].name; };
+  const auto is_on_host = [&](int v) { return schedule.values[static_cast<size_t>(v)].space == MemorySpace::kHost; };
   for (size_t s = 0; s < schedule.steps.size(); ++s) {
     const Step& step = schedule.steps[s];
     const bool comm = step.kind == StepKind::kStart || step.kind == StepKind::kWait;
     text += fmt::format("  {:<4} {:<7} ", s, comm ? "comm" : "compute");
     switch (step.kind) {
       case StepKind::kCompute: text += step.kernel; break;
-      case StepKind::kCopy: text += "copy"; break;
+      case StepKind::kCopy:
+        text += is_on_host(step.inputs[0]) ? "to_device" : is_on_host(step.outputs[0]) ? "to_host" : "copy";
+        break;
       case StepKind::kStart:
         text += step.op + (lane_of(step.attributes) == kAwaitedLane ? ".start awaited" : ".start");
         break;
@@ -36,7 +39,8 @@ std::string print(const Schedule& schedule) {
     if (!step.outputs.empty() && step.kind != StepKind::kWait) text += " ->";
     for (size_t i = 0; i < step.outputs.size() && step.kind != StepKind::kWait; ++i) {
       const auto& value = schedule.values[static_cast<size_t>(step.outputs[i])];
-      text += fmt::format("{} {} {} @{}", i > 0 ? "," : "", value.name, value.type, value.offset);
+      text += fmt::format("{} {} {} {}@{}", i > 0 ? "," : "", value.name, value.type,
+                          value.space == MemorySpace::kHost ? "host" : "", value.offset);
     }
     if (step.guard >= 0) text += " if " + name_of(step.guard);
     if (step.scratch_bytes > 0) text += fmt::format("  scratch {} B @{}", step.scratch_bytes, step.scratch_offset);

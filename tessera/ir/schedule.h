@@ -24,16 +24,23 @@ struct PersistentLayout {
   void add(const std::string& name, const Type& type);
 };
 
+// Where the device that computes is not the host, both have memory, and copies between them are steps.
+enum class MemorySpace {
+  kArena,  // of the device that computes
+  kHost    // of the host beside it: data inputs, results, what collectives and checks work on
+};
+
 struct ScheduledValue {
   std::string name;  // "x", "%12"
   Type type;
   Strides strides;
-  int64_t offset = 0;  // bytes from the arena's start
+  int64_t offset = 0;  // bytes from the start of its memory
+  MemorySpace space = MemorySpace::kArena;
 };
 
 enum class StepKind {
   kCompute,     // runs a kernel
-  kCopy,        // outputs[0] = inputs[0], any strides
+  kCopy,        // outputs[0] = inputs[0]; any strides, but within a memory or from dense to equally dense
   kStart,       // hands a collective to its communication lane
   kWait,        // waits for the collective that step `joins` started
   kCheckFinite  // stops the step, with nothing updated, when inputs[0] has a non-finite element
@@ -58,6 +65,7 @@ struct Step {
   int64_t scratch_bytes = 0;
   int joins = -1;
   int guard = -1;      // a value, bool[]: the step is left out where it is false
+  int indices = -1;    // a value in the host's memory: the operand's indices, to be looked at before the step
   std::string source;  // attribute path, for errors and profiles
 };
 
@@ -78,6 +86,7 @@ struct Schedule {
   std::map<std::string, int> outputs;  // results by name; updated parameters are in place and not listed
   int64_t persistent_bytes = 0;
   int64_t arena_bytes = 0;          // the persistent part included
+  int64_t host_bytes = 0;           // of the host's memory beside it
   std::vector<MemoryBlock> blocks;  // the blocks of the planned part
   int64_t peak_bytes = 0;           // most of the planned part that is alive at once: no offsets need less
   int peak_step = 0;                // where that is

@@ -128,6 +128,8 @@ struct Options {
       compile.plan.propagate_strategies = true;
     } else if (word == "row_major") {
       compile.schedule.channels_last = false;
+    } else if (word == "on_device") {
+      compile.schedule.host_copies = true;
     } else {
       throw InvalidArgument("unknown option {}", word);
     }

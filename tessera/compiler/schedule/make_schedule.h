@@ -11,6 +11,8 @@ struct ScheduleOptions {
   // Every value in memory of its own, nothing in place: what the debug executor runs.
   bool share_memory = true;
   bool channels_last = true;
+  // The host does not reach the arena: compile_rank() adds the copies (host_copies.h).
+  bool host_copies = false;
   // Collectives go on beside what does not need them; otherwise each is waited for where it starts.
   bool overlap = true;
 };

@@ -1,0 +1,174 @@
+#include "tessera/compiler/schedule/host_copies.h"
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+#include "tessera/ops/registry/index_range.h"
+
+namespace tessera::compiler {
+namespace {
+
+using ir::MemorySpace;
+using ir::Schedule;
+using ir::ScheduledValue;
+using ir::Step;
+using ir::StepKind;
+
+constexpr int64_t kAlignment = 64;
+
+int64_t rounded_up(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+// Whether the elements fill one piece of memory, in whatever order of dims.
+bool is_contiguous(const ScheduledValue& value) {
+  if (value.type.size_bytes() == 0) return true;
+  int64_t last = 0;
+  for (int d = 0; d < value.type.shape.ndim(); ++d) last += (value.type.shape[d] - 1) * value.strides[d];
+  return last + 1 == value.type.shape.num_elements();
+}
+
+class HostCopies {
+ public:
+  explicit HostCopies(const Schedule& from) : from_(from), result_(from), on_host_(from.values.size(), -1) {
+    result_.steps.clear();
+  }
+
+  Schedule run() {
+    for (auto& [name, v] : result_.inputs) {
+      const int host = on_host_[static_cast<size_t>(v)] = new_host_value(v);
+      add_copy(host, v, name);
+      v = host;
+    }
+    for (const Step& step : from_.steps) add(step);
+    for (auto& [name, v] : result_.outputs) v = read_on_host(v, name);
+    for (auto& block : result_.blocks) {
+      block.first = moved_[static_cast<size_t>(block.first)];
+      block.last = moved_[static_cast<size_t>(std::min(block.last, static_cast<int>(moved_.size()) - 1))];
+    }
+    if (!moved_.empty()) {
+      result_.peak_step = moved_[static_cast<size_t>(std::min<int>(result_.peak_step, std::ssize(moved_) - 1))];
+    }
+    return std::move(result_);
+  }
+
+ private:
+  const ScheduledValue& value(int v) const { return result_.values[static_cast<size_t>(v)]; }
+  int step_now() const { return static_cast<int>(result_.steps.size()); }
+
+  int new_host_value(int v, int64_t offset) {
+    ScheduledValue host = value(v);
+    host.offset = offset;
+    host.space = MemorySpace::kHost;
+    result_.values.push_back(std::move(host));
+    return static_cast<int>(result_.values.size()) - 1;
+  }
+  int64_t take_host_memory(int64_t bytes) {
+    const int64_t at = result_.host_bytes;
+    result_.host_bytes += rounded_up(bytes);
+    return at;
+  }
+  int new_host_value(int v) {
+    check(is_contiguous(value(v)), "a value is copied to or from the host that is not contiguous");
+    return new_host_value(v, take_host_memory(value(v).type.size_bytes()));
+  }
+  void add_copy(int from, int to, const std::string& source) {
+    result_.steps.push_back(
+        {.kind = StepKind::kCopy, .op = "copy", .inputs = {from}, .outputs = {to}, .source = source});
+  }
+  // Values are defined once: a copy that was made stays right.
+  int read_on_host(int v, const std::string& source) {
+    int& host = on_host_[static_cast<size_t>(v)];
+    if (host < 0) {
+      host = new_host_value(v);
+      add_copy(v, host, source);
+    }
+    return host;
+  }
+
+  void add(Step step) {
+    switch (step.kind) {
+      case StepKind::kCompute: {
+        std::vector<Type> types;
+        for (const int v : step.inputs) types.push_back(value(v).type);
+        const auto range = ops::index_range(step.op, step.attributes, types);
+        if (range) step.indices = read_on_host(step.inputs[static_cast<size_t>(range->operand)], step.source);
+        break;
+      }
+      case StepKind::kCopy: break;
+      case StepKind::kCheckFinite: step.inputs[0] = read_on_host(step.inputs[0], step.source); break;
+      case StepKind::kStart: stage(step); break;
+      case StepKind::kWait: await(step); return;
+    }
+    moved_.push_back(step_now());
+    result_.steps.push_back(std::move(step));
+  }
+
+  // The operands of a collective, side by side on the host as they are on the device: an all_reduce works on the bucket
+  // that its results lie in.
+  void stage(Step& step) {
+    check(step.guard < 0, "a collective that may be left out");
+    struct Piece {
+      int64_t begin;
+      int64_t end;
+      int64_t on_host;
+    };
+    std::vector<Piece> pieces;
+    for (const auto* operands : {&step.inputs, &step.outputs}) {
+      for (const int v : *operands) {
+        check(is_contiguous(value(v)), "an operand of a collective is not contiguous");
+        pieces.push_back({value(v).offset, value(v).offset + value(v).type.size_bytes(), 0});
+      }
+    }
+    std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+    std::vector<Piece> joined;
+    for (const Piece& piece : pieces) {
+      if (!joined.empty() && piece.begin < joined.back().end) {
+        joined.back().end = std::max(joined.back().end, piece.end);
+      } else {
+        joined.push_back(piece);
+      }
+    }
+    for (Piece& piece : joined) piece.on_host = take_host_memory(piece.end - piece.begin);
+    const auto move = [&](int& v) {
+      const int64_t offset = value(v).offset;
+      const auto behind = std::upper_bound(joined.begin(), joined.end(), offset,
+                                           [](int64_t at, const Piece& p) { return at < p.begin; });
+      const Piece& piece = *std::prev(behind);
+      v = new_host_value(v, piece.on_host + (offset - piece.begin));
+    };
+    // What comes behind the operands is memory to work in: a bucket of all_reduces is one operand.
+    const size_t num_operands = std::max<size_t>(step.outputs.size(), 1);
+    for (size_t i = 0; i < step.inputs.size(); ++i) {
+      const int v = step.inputs[i];
+      move(step.inputs[i]);
+      if (i < num_operands) add_copy(v, step.inputs[i], step.source);
+    }
+    for (int& v : step.outputs) move(v);
+    started_[static_cast<int>(moved_.size())] = {step.inputs, step.outputs};
+  }
+
+  void await(Step& step) {
+    const auto device_results = step.outputs;
+    std::tie(step.inputs, step.outputs) = started_.at(step.joins);
+    const std::string source = from_.steps[static_cast<size_t>(step.joins)].source;
+    const auto host_results = step.outputs;
+    step.joins = moved_[static_cast<size_t>(step.joins)];
+    moved_.push_back(step_now());
+    result_.steps.push_back(std::move(step));
+    for (size_t i = 0; i < host_results.size(); ++i) {
+      add_copy(host_results[i], device_results[i], source);
+      on_host_[static_cast<size_t>(device_results[i])] = host_results[i];
+    }
+  }
+
+  const Schedule& from_;
+  Schedule result_;
+  std::vector<int> on_host_;                                               // by value: its copy; -1: none
+  std::vector<int> moved_;                                                 // by step of from_: its new number
+  std::map<int, std::tuple<std::vector<int>, std::vector<int>>> started_;  // by step: what a collective works on
+};
+
+}  // namespace
+
+Schedule with_host_copies(const Schedule& schedule) { return HostCopies(schedule).run(); }
+
+}  // namespace tessera::compiler
