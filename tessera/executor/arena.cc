@@ -48,21 +48,30 @@ Arena::Arena(int64_t capacity_bytes, std::shared_ptr<void> shared)
   ::madvise(data_, static_cast<size_t>(capacity_bytes_), MADV_HUGEPAGE);
 }
 
+Arena::Arena(int64_t capacity_bytes, Device& device)
+    : device_(&device),
+      device_memory_(device.reserve(std::max<int64_t>(capacity_bytes, 1))),
+      own_queue_(device.make_queue()),
+      data_(device_memory_->data()),
+      capacity_bytes_(device_memory_->capacity_bytes()) {}
+
 Arena::~Arena() {
-  if (shared_ == nullptr) ::munmap(reserved_, static_cast<size_t>(capacity_bytes_ + kHugePage));
+  if (device_ == nullptr && shared_ == nullptr) ::munmap(reserved_, static_cast<size_t>(capacity_bytes_ + kHugePage));
 }
 
 void Arena::grow_to(int64_t size_bytes) {
   if (size_bytes > capacity_bytes_) {
     const AddressSpace space = address_space();
-    throw InvalidArgument(
-        "arena: {} are needed, {} are reserved{}", format_bytes(size_bytes), format_bytes(capacity_bytes_),
-        space.is_limited() ? fmt::format(" of the {} of address space that this process may have (ulimit -v): raise "
-                                         "that limit, start fewer ranks on this host or make the batch smaller",
-                                         format_bytes(space.limit))
-                           : std::string());
+    throw InvalidArgument("arena: {} are needed, {} are reserved{}", format_bytes(size_bytes),
+                          format_bytes(capacity_bytes_),
+                          device_ == nullptr && space.is_limited()
+                              ? fmt::format(" of the {} of address space that this process may have (ulimit -v): raise "
+                                            "that limit, start fewer ranks on this host or make the batch smaller",
+                                            format_bytes(space.limit))
+                              : std::string());
   }
   size_bytes_ = std::max(size_bytes_, size_bytes);
+  if (device_ != nullptr) return device_memory_->resize(size_bytes_);
   if (shared_ != nullptr) back_shared(size_bytes_);
 }
 
@@ -81,6 +90,12 @@ void Arena::back_shared(int64_t size_bytes) {
 
 void Arena::shrink_to(int64_t size_bytes) {
   if (size_bytes >= size_bytes_) return;
+  if (device_ != nullptr) {
+    own_queue_->synchronize();
+    device_memory_->resize(size_bytes);
+    size_bytes_ = size_bytes;
+    return;
+  }
   const int64_t page = ::sysconf(_SC_PAGESIZE);
   const int64_t first = (size_bytes + page - 1) / page * page;
   if (shared_ != nullptr && first < backed_bytes_) {
@@ -94,6 +109,7 @@ void Arena::shrink_to(int64_t size_bytes) {
 
 void Arena::touch(int64_t offset, int64_t bytes, const ParallelFor& parallel_for) {
   check(offset >= 0 && offset + bytes <= size_bytes_, "memory beyond the arena is touched");
+  if (device_ != nullptr) return;
   parallel_for(bytes, kHugePage, [&](int64_t begin, int64_t end) {
     const auto touch_at = [&](int64_t at) {
       volatile std::byte* byte = data_ + at;
@@ -105,6 +121,7 @@ void Arena::touch(int64_t offset, int64_t bytes, const ParallelFor& parallel_for
 }
 
 ArenaMemory Arena::memory() const {
+  if (device_ != nullptr) return {.resident_bytes = size_bytes_};
   ArenaMemory memory;
   std::ifstream maps("/proc/self/smaps");
   bool inside = false;

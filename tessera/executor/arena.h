@@ -1,5 +1,6 @@
 // Arena: one rank's memory for everything that a step touches: parameters and states in front, then what schedules plan
-// by lifetimes. Reserved once; grows only between steps, when a schedule that needs more is added.
+// by lifetimes. Reserved once; grows only between steps, when a schedule that needs more is added. It is the host's, or
+// a device's: then what works in it goes through queue(), and the host does not look at data().
 #pragma once
 
 #include <cstddef>
@@ -7,6 +8,7 @@
 #include <memory>
 
 #include "tessera/base/parallel_for.h"
+#include "tessera/tensor/device.h"
 
 namespace tessera::executor {
 
@@ -22,11 +24,17 @@ class Arena {
   // huge pages where the system has them. `shared` is used instead of memory of its own where it is given: as much
   // address space, whose bytes other processes reach.
   explicit Arena(int64_t capacity_bytes, std::shared_ptr<void> shared = nullptr);
+  // Memory of the device, which outlives the arena.
+  Arena(int64_t capacity_bytes, Device& device);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
   std::byte* data() const { return data_; }
+  // Null: the host.
+  Device* device() const { return device_; }
+  // In which all work on the arena is done.
+  Queue& queue() const { return own_queue_ != nullptr ? *own_queue_ : host_queue(); }
   int64_t capacity_bytes() const { return capacity_bytes_; }
   // The bytes that schedules use. Throws InvalidArgument beyond the capacity.
   int64_t size_bytes() const { return size_bytes_; }
@@ -34,15 +42,18 @@ class Arena {
   // Back to so many bytes: what lies behind them is forgotten and its memory returned. No schedule may use it.
   void shrink_to(int64_t size_bytes);
   // Takes the memory of these bytes now, each thread its part, so that it lies near the threads that will work on it
-  // and no step waits for it. What is there stays.
+  // and no step waits for it. What is there stays. Does nothing on a device.
   void touch(int64_t offset, int64_t bytes, const ParallelFor& parallel_for);
-  // The memory as the system counts it.
+  // The memory as the system counts it; of a device's all that is used.
   ArenaMemory memory() const;
 
  private:
   // Has the shared memory up to `size_bytes` consist of huge pages, where the system has them.
   void back_shared(int64_t size_bytes);
 
+  Device* device_ = nullptr;
+  std::unique_ptr<Memory> device_memory_;
+  std::unique_ptr<Queue> own_queue_;
   std::shared_ptr<void> shared_;
   int64_t backed_bytes_ = 0;  // how much of the shared memory is backed
   void* reserved_ = nullptr;  // begins up to a huge page before data_

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <set>
 
+#include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
 #include "tessera/executor/collectives.h"
 #include "tessera/ops/registry/collective_def.h"
@@ -39,19 +40,26 @@ bool surely_within(const TensorView& view, const ops::IndexRange& range) {
   }
 }
 
-// Drains the lanes where a run ends, however it does: what stops it, as a loss that is not finite, stands before the
-// waits for the gradients, which the other ranks go on with.
-class DrainsLanes {
+// Where a run ends, however it does, nothing of it is under way: what stops it, as a loss that is not finite, stands
+// before the waits for the gradients, which the other ranks go on with, and a queue may read what the host writes next.
+class EndsRun {
  public:
-  explicit DrainsLanes(CommLanes* lanes) : lanes_(lanes) {}
-  ~DrainsLanes() {
+  EndsRun(CommLanes* lanes, Queue& queue) : lanes_(lanes), queue_(queue) {}
+  ~EndsRun() {
     if (lanes_ != nullptr) lanes_->drain();
+    try {
+      queue_.synchronize();
+    } catch (const std::exception& error) {
+      // Where a run has ended well, all was waited for before.
+      log_error("a device has failed after what ended its step: {}", error.what());
+    }
   }
-  DrainsLanes(const DrainsLanes&) = delete;
-  DrainsLanes& operator=(const DrainsLanes&) = delete;
+  EndsRun(const EndsRun&) = delete;
+  EndsRun& operator=(const EndsRun&) = delete;
 
  private:
   CommLanes* lanes_;
+  Queue& queue_;
 };
 
 }  // namespace
@@ -74,59 +82,115 @@ bool all_finite(const TensorView& view) {
 
 Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& kernels, CommLanes* lanes,
                    const GroupResolver& groups, int num_ranks)
-    : schedule_(std::move(schedule)), parallel_for_(kernels.num_threads()), arena_(arena), lanes_(lanes) {
+    : schedule_(std::move(schedule)),
+      parallel_for_(kernels.num_threads()),
+      arena_(arena),
+      queue_(arena.queue()),
+      lanes_(lanes) {
   arena.grow_to(schedule_.arena_bytes);
   // As a kernel that makes what lies there splits it between the threads.
   for (const auto& block : schedule_.blocks) arena.touch(block.offset, block.bytes, parallel_for_);
   // What is in front of the planned part holds values, which a snapshot may be reading.
   arena.touch(schedule_.persistent_bytes, schedule_.arena_bytes - schedule_.persistent_bytes, parallel_for_);
-  const auto view = [&](int v) {
-    const auto& value = schedule_.values[static_cast<size_t>(v)];
-    return TensorView(arena.data() + value.offset, value.type.dtype, value.type.shape, value.strides);
-  };
+  if (is_on_device()) host_memory_ = arena.device()->allocate_on_host(schedule_.host_bytes);
   tasks_.resize(schedule_.steps.size());
   for (size_t s = 0; s < schedule_.steps.size(); ++s) {
     const Step& step = schedule_.steps[s];
     Task& task = tasks_[s];
     task.kind = step.kind;
-    for (const int v : step.inputs) task.inputs.push_back(view(v));
-    for (const int v : step.outputs) task.outputs.push_back(view(v));
+    for (const int v : step.inputs) task.inputs.push_back(view_of(v));
+    for (const int v : step.outputs) task.outputs.push_back(view_of(v));
     for (const int v : step.outputs) {
       const auto& value = schedule_.values[static_cast<size_t>(v)];
-      const bool is_persistent = value.offset < schedule_.persistent_bytes && value.type.size_bytes() > 0;
-      if (is_persistent && step.kind != StepKind::kWait) task.updated.push_back(view(v));
+      const bool is_persistent =
+          !is_on_host(v) && value.offset < schedule_.persistent_bytes && value.type.size_bytes() > 0;
+      if (is_persistent && step.kind != StepKind::kWait) task.updated.push_back(view_of(v));
     }
-    if (step.guard >= 0) task.guard = view(step.guard).as<bool>();
+    if (step.guard >= 0) task.guard = view_of(step.guard).as<bool>();
     if (step.kind == StepKind::kCompute) {
-      std::vector<Type> types;
-      for (const auto& input : task.inputs) types.push_back(input.type());
-      task.indices = ops::index_range(step.op, step.attributes, types);
-      KernelRequest request{.op = step.op,
-                            .inputs = task.inputs,
-                            .outputs = task.outputs,
-                            .attributes = step.attributes,
-                            .num_threads = kernels.num_threads()};
-      for (auto& v : request.inputs) v.data = nullptr;
-      for (auto& v : request.outputs) v.data = nullptr;
-      task.kernel = kernels.prepare(request, step.kernel);
-      check(task.kernel.scratch_bytes <= step.scratch_bytes, "a kernel wants more scratch than was planned");
-      task.scratch = {arena.data() + step.scratch_offset, static_cast<size_t>(step.scratch_bytes)};
+      prepare_compute(task, step, kernels);
     } else if (step.kind == StepKind::kCopy) {
-      const TensorView& from = task.inputs[0];
-      check_equal(from.type(), task.outputs[0].type(), "types of a copy");
-      task.copy.emplace(from.shape, from.strides, task.outputs[0].strides, size_bytes(from.dtype));
+      prepare_copy(task, step, kernels);
     } else if (step.kind == StepKind::kStart) {
       check(lanes != nullptr, "a schedule with collectives needs communication lanes");
-      task.collective = std::make_shared<const std::function<void()>>(
-          prepare_collective(step, task.inputs, task.outputs, groups(step.attributes)));
-      task.lane = &(*lanes)[ir::lane_of(step.attributes)];
+      prepare_start(task, step, groups(step.attributes));
       task.is_awaited_at_once = s + 1 < tasks_.size() && schedule_.steps[s + 1].joins == static_cast<int>(s);
     }
   }
-  for (const auto& [name, v] : schedule_.inputs) inputs_[name] = view(v);
-  for (const auto& [name, v] : schedule_.outputs) outputs_[name] = view(v);
+  for (const auto& [name, v] : schedule_.inputs) inputs_[name] = view_of(v);
+  for (const auto& [name, v] : schedule_.outputs) outputs_[name] = view_of(v);
   nanoseconds_.resize(tasks_.size());
   shared_loss_step_ = find_shared_loss(num_ranks);
+}
+
+bool Executor::is_on_host(int value) const {
+  return schedule_.values[static_cast<size_t>(value)].space == ir::MemorySpace::kHost;
+}
+
+TensorView Executor::view_of(int value) const {
+  const auto& scheduled = schedule_.values[static_cast<size_t>(value)];
+  std::byte* memory = is_on_host(value) ? host_memory_.get() : arena_.data();
+  return {memory + scheduled.offset, scheduled.type.dtype, scheduled.type.shape, scheduled.strides};
+}
+
+void Executor::prepare_compute(Task& task, const Step& step, const KernelSelection& kernels) {
+  std::vector<Type> types;
+  for (const auto& input : task.inputs) types.push_back(input.type());
+  task.indices = ops::index_range(step.op, step.attributes, types);
+  if (task.indices) {
+    check(step.indices >= 0 || !is_on_device(), "a step has indices that the host cannot look at");
+    task.index_values =
+        step.indices >= 0 ? view_of(step.indices) : task.inputs[static_cast<size_t>(task.indices->operand)];
+  }
+  KernelRequest request{.op = step.op,
+                        .inputs = task.inputs,
+                        .outputs = task.outputs,
+                        .attributes = step.attributes,
+                        .num_threads = kernels.num_threads()};
+  for (auto& v : request.inputs) v.data = nullptr;
+  for (auto& v : request.outputs) v.data = nullptr;
+  task.kernel = kernels.prepare(request, step.kernel);
+  check(task.kernel.scratch_bytes <= step.scratch_bytes, "a kernel wants more scratch than was planned");
+  task.scratch = {arena_.data() + step.scratch_offset, static_cast<size_t>(step.scratch_bytes)};
+}
+
+void Executor::prepare_copy(Task& task, const Step& step, const KernelSelection& kernels) {
+  const TensorView& from = task.inputs[0];
+  const TensorView& to = task.outputs[0];
+  check_equal(from.type(), to.type(), "types of a copy");
+  const bool comes_from_host = is_on_host(step.inputs[0]);
+  if (comes_from_host || is_on_host(step.outputs[0])) {
+    check(from.strides == to.strides, "a copy between the host and a device changes the layout");
+    task.copies = comes_from_host ? CopyWay::kToDevice : CopyWay::kToHost;
+    return;
+  }
+  if (is_on_device()) {
+    KernelRequest request{
+        .op = step.op, .inputs = task.inputs, .outputs = task.outputs, .num_threads = kernels.num_threads()};
+    request.inputs[0].data = request.outputs[0].data = nullptr;
+    task.kernel = kernels.prepare(request, step.op);
+    check_equal(task.kernel.scratch_bytes, int64_t{0}, "scratch memory of a copy");
+    return;
+  }
+  task.kernel.run =
+      [copy = StridedCopy(from.shape, from.strides, to.strides, size_bytes(from.dtype))](const KernelArgs& args) {
+        args.parallel_for(copy.num_units(), copy.grain(), [&](int64_t begin, int64_t end) {
+          copy.run(args.inputs[0].data, args.outputs[0].data, begin, end);
+        });
+      };
+}
+
+void Executor::prepare_start(Task& task, const Step& step, comm::Communicator& group) {
+  auto collective = prepare_collective(step, task.inputs, task.outputs, group);
+  if (is_on_device()) {
+    task.is_copied = arena_.device()->make_event();
+    collective = [event = task.is_copied.get(), collective = std::move(collective)] {
+      event->synchronize();
+      collective();
+    };
+  }
+  task.collective = std::make_shared<const std::function<void()>>(std::move(collective));
+  task.lane = &(*lanes_)[ir::lane_of(step.attributes)];
 }
 
 // From the loss back to the collective of all ranks that made it; -1: there is none, or the loss stops nothing.
@@ -155,8 +219,10 @@ int Executor::find_shared_loss(int num_ranks) const {
 
 void Executor::check_indices(size_t index) {
   const Task& task = tasks_[index];
-  const TensorView& indices = task.inputs[static_cast<size_t>(task.indices->operand)];
-  if (bad_index_ || surely_within(indices, *task.indices)) return;
+  const TensorView& indices = task.index_values;
+  if (bad_index_) return;
+  wait_for_copies();
+  if (surely_within(indices, *task.indices)) return;
   const auto& [operand, begin, end] = *task.indices;
   Tensor values(DType::kI64, indices.shape);
   copy_elements(indices, values.view());
@@ -178,7 +244,9 @@ void Executor::spoil_loss(size_t index) {
   const Step& step = schedule_.steps[index];
   for (size_t i = 0; i < step.inputs.size(); ++i) {
     const TensorView& view = tasks_[index].inputs[i];
-    const bool is_planned = schedule_.values[static_cast<size_t>(step.inputs[i])].offset >= schedule_.persistent_bytes;
+    const int v = step.inputs[i];
+    const bool is_planned =
+        is_on_host(v) || schedule_.values[static_cast<size_t>(v)].offset >= schedule_.persistent_bytes;
     // All bits set is a NaN in every floating type.
     if (is_planned && is_floating(view.dtype) && view.is_dense()) {
       std::memset(view.data, 0xFF, static_cast<size_t>(view.size_bytes()));
@@ -186,25 +254,54 @@ void Executor::spoil_loss(size_t index) {
   }
 }
 
+void Executor::wait_for_copies() {
+  if (!copies_to_host_) return;
+  queue_.synchronize();
+  copies_to_host_ = false;
+}
+
+// A value as the host can read it: a copy, whose work it waits for.
+Tensor Executor::read(int v) {
+  const TensorView view = view_of(v);
+  if (!is_on_device() || is_on_host(v)) {
+    wait_for_copies();
+    return Tensor::copy_of(view);
+  }
+  Tensor copy(view.type());
+  queue_.copy(copy.view().data, view.data, view.size_bytes(), CopyWay::kToHost);
+  queue_.synchronize();
+  TensorView there = copy.view();
+  there.strides = view.strides;
+  return Tensor::copy_of(there);
+}
+
 void Executor::run_task(size_t index) {
   Task& task = tasks_[index];
   const Step& step = schedule_.steps[index];
-  if (task.guard != nullptr && !*task.guard) return;
+  if (task.guard != nullptr && !is_on_device() && !*task.guard) return;
   if (before_update_) {
     for (const TensorView& view : task.updated) before_update_(view);
   }
   switch (task.kind) {
     case StepKind::kCompute:
       if (task.indices) check_indices(index);
-      task.kernel.run({task.inputs, task.outputs, step.attributes, task.scratch, parallel_for_});
+      queue_.launch(task.kernel, {task.inputs, task.outputs, step.attributes, task.scratch, parallel_for_, &queue_},
+                    task.guard);
       break;
     case StepKind::kCopy:
-      parallel_for_(task.copy->num_units(), task.copy->grain(), [&](int64_t begin, int64_t end) {
-        task.copy->run(task.inputs[0].data, task.outputs[0].data, begin, end);
-      });
+      if (task.copies) {
+        queue_.copy(task.outputs[0].data, task.inputs[0].data, task.inputs[0].size_bytes(), *task.copies);
+        copies_to_host_ = copies_to_host_ || *task.copies == CopyWay::kToHost;
+        break;
+      }
+      queue_.launch(task.kernel, {task.inputs, task.outputs, step.attributes, {}, parallel_for_, &queue_}, task.guard);
       break;
     case StepKind::kStart:
-      if (bad_index_ && static_cast<int>(index) == shared_loss_step_) spoil_loss(index);
+      if (bad_index_ && static_cast<int>(index) == shared_loss_step_) {
+        wait_for_copies();
+        spoil_loss(index);
+      }
+      if (task.is_copied != nullptr) queue_.record(*task.is_copied);
       task.ticket = task.lane->start(task.collective, !task.is_awaited_at_once);
       break;
     case StepKind::kWait: {
@@ -213,6 +310,7 @@ void Executor::run_task(size_t index) {
       break;
     }
     case StepKind::kCheckFinite:
+      wait_for_copies();
       if (!all_finite(task.inputs[0])) {
         throw NonFiniteLoss(fmt::format("loss is {}", shortest(Tensor::copy_of(task.inputs[0]).to_doubles()[0])));
       }
@@ -221,19 +319,22 @@ void Executor::run_task(size_t index) {
 }
 
 void Executor::fill_planned_memory() {
-  // All bits set is a NaN in every floating type. The data inputs have been written already and stay.
+  // All bits set is a NaN in every floating type.
+  const auto fill = [this] {
+    queue_.fill(arena_.data() + schedule_.persistent_bytes, std::byte{0xFF},
+                schedule_.arena_bytes - schedule_.persistent_bytes);
+  };
+  if (is_on_device()) return fill();  // the data inputs are not there yet
+  // The data inputs have been written already and stay.
   std::vector<Tensor> data;
   for (const auto& [name, view] : inputs_) data.push_back(Tensor::copy_of(view));
-  std::memset(arena_.data() + schedule_.persistent_bytes, 0xFF,
-              static_cast<size_t>(schedule_.arena_bytes - schedule_.persistent_bytes));
+  fill();
   size_t i = 0;
   for (const auto& [name, view] : inputs_) copy_elements(data[i++].view(), view);
 }
 
-void Executor::run() {
-  bad_index_.reset();
-  if (fill_with_nan_) fill_planned_memory();
-  const DrainsLanes end(lanes_);
+// Runs the steps from the first to the last, or to one that throws.
+void Executor::run_steps() {
   if (!profiling_) {
     for (size_t s = 0; s < tasks_.size(); ++s) run_task(s);
     return;
@@ -246,17 +347,28 @@ void Executor::run() {
   }
 }
 
+void Executor::run() {
+  bad_index_.reset();
+  if (fill_with_nan_) fill_planned_memory();
+  const EndsRun end(lanes_, queue_);
+  run_steps();
+  queue_.synchronize();
+  copies_to_host_ = false;
+}
+
 std::string Executor::find_non_finite() {
   // Collectives are run too: the other ranks look for theirs at the same time.
-  const DrainsLanes end(lanes_);
+  const EndsRun end(lanes_, queue_);
   std::string found;
   for (size_t s = 0; s < tasks_.size(); ++s) {
     const Step& step = schedule_.steps[s];
     if (step.kind == StepKind::kCheckFinite || step.guard >= 0) break;
     run_task(s);
-    if (!found.empty() || step.kind == StepKind::kStart) continue;
+    // A copy between host and device makes nothing new.
+    if (!found.empty() || step.kind == StepKind::kStart || tasks_[s].copies) continue;
     for (size_t o = 0; o < step.outputs.size(); ++o) {
-      if (all_finite(tasks_[s].outputs[o])) continue;
+      const bool is_read_in_place = !is_on_device();
+      if (is_read_in_place ? all_finite(tasks_[s].outputs[o]) : all_finite(read(step.outputs[o]).view())) continue;
       const auto& value = schedule_.values[static_cast<size_t>(step.outputs[o])];
       found = fmt::format("{} of {}{}, {}", value.name, step.op,
                           step.source.empty() ? "" : fmt::format(" \"{}\"", step.source), value.type);

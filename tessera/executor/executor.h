@@ -1,4 +1,6 @@
 // Executor: runs one schedule, as often as it is told, in an arena. Knows nothing of how the schedule came about.
+// Kernels go through the arena's queue; on a device the host waits for it only where a step of the host's own reads
+// what was copied to the host, and at the end of a run.
 #pragma once
 
 #include <functional>
@@ -52,7 +54,8 @@ struct StepTime {
 class Executor {
  public:
   // Prepares every kernel. `arena` must hold the schedule's bytes; `lanes` and `groups` are used only by schedules with
-  // collectives. All outlive the executor. `num_ranks`: of the job.
+  // collectives. All outlive the executor. `num_ranks`: of the job. In an arena on a device the host works on values of
+  // its own memory only (compiler/schedule/host_copies.h).
   Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& kernels, CommLanes* lanes,
            const GroupResolver& groups, int num_ranks = 1);
 
@@ -73,7 +76,8 @@ class Executor {
   // the step ends there. Writes nothing persistent before that but what a skipped step writes, too.
   std::string find_non_finite();
 
-  // Data inputs to write before run(), results to read after it. Throws InvalidArgument for an unknown name.
+  // Data inputs to write before run(), results to read after it, in memory of the host. Throws InvalidArgument for an
+  // unknown name.
   const TensorView& input(const std::string& name) const;
   const TensorView& output(const std::string& name) const;
   const ir::Schedule& schedule() const { return schedule_; }
@@ -82,7 +86,7 @@ class Executor {
   void set_fill_with_nan(bool on) { fill_with_nan_ = on; }
 
   // Called in each run before a step that changes a parameter or state, with its memory: whoever else reads the present
-  // value must be done with it then.
+  // value must be done with it then. Its address tells which one it is; on a device the host cannot look there.
   void set_before_update(std::function<void(const TensorView&)> call) { before_update_ = std::move(call); }
   // The memory of the parameters and states that a run changes, in the order in which it does.
   std::vector<TensorView> updated() const;
@@ -98,15 +102,27 @@ class Executor {
     std::vector<TensorView> outputs;
     PreparedKernel kernel;
     std::span<std::byte> scratch;
-    std::optional<StridedCopy> copy;
+    std::optional<CopyWay> copies;  // bytes between the host and a device, no kernel
     CommLane::Task collective;
     CommLane* lane = nullptr;
     bool is_awaited_at_once = false;  // the next step waits for this collective
     int64_t ticket = -1;
-    const bool* guard = nullptr;  // left out where it is false
+    const bool* guard = nullptr;  // left out where it is false; in the arena
     std::optional<ops::IndexRange> indices;
-    std::vector<TensorView> updated;  // parameters and states among the outputs
+    TensorView index_values;           // those of the operand, in memory of the host
+    std::unique_ptr<Event> is_copied;  // what a collective works on has come from the device
+    std::vector<TensorView> updated;   // parameters and states among the outputs
   };
+  void prepare_compute(Task& task, const ir::Step& step, const KernelSelection& kernels);
+  void prepare_copy(Task& task, const ir::Step& step, const KernelSelection& kernels);
+  void prepare_start(Task& task, const ir::Step& step, comm::Communicator& group);
+  TensorView view_of(int value) const;
+  bool is_on_host(int value) const;
+  bool is_on_device() const { return arena_.device() != nullptr; }
+  // Returns when the host may read what was copied to it.
+  void wait_for_copies();
+  void run_steps();
+  Tensor read(int value);
   void check_indices(size_t index);
   void spoil_loss(size_t index);
   int find_shared_loss(int num_ranks) const;
@@ -121,6 +137,9 @@ class Executor {
   std::map<std::string, TensorView> inputs_;
   std::map<std::string, TensorView> outputs_;
   Arena& arena_;
+  Queue& queue_;
+  std::shared_ptr<std::byte> host_memory_;  // beside an arena on a device
+  bool copies_to_host_ = false;             // are under way
   CommLanes* lanes_;
   std::function<void(const TensorView&)> before_update_;
   bool fill_with_nan_ = false;
