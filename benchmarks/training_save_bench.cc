@@ -92,7 +92,7 @@ class Training {
     }
     const double begin = now_s();
     for (size_t i = 0; i < copies_.size(); ++i)
-      copy_elements(model_.session().view(model_.names()[i]), copies_[i].view());
+      copy_elements(*model_.session().values().in_place(model_.names()[i]), copies_[i].view());
     return now_s() - begin;
   }
   double load(const std::string& path) {
@@ -102,7 +102,7 @@ class Training {
   }
   int64_t num_bytes() {
     int64_t bytes = 0;
-    for (const auto& name : model_.names()) bytes += model_.session().view(name).size_bytes();
+    for (const auto& name : model_.names()) bytes += model_.session().values().type(name).size_bytes();
     return bytes;
   }
 

@@ -49,9 +49,9 @@ HeldParameters* HeldParameters::holder(const nn::Parameter& parameter) {
   return it == known().end() ? nullptr : it->second.holder;
 }
 
-std::optional<TensorView> shown_slice(const nn::Parameter& parameter) {
+std::optional<Type> shown_slice_type(const nn::Parameter& parameter) {
   auto* const holder = HeldParameters::holder(parameter);
-  return holder == nullptr ? std::nullopt : holder->slice(parameter);
+  return holder == nullptr ? std::nullopt : holder->slice_type(parameter);
 }
 
 void read_by_trace(std::shared_ptr<nn::Parameter> parameter) {
@@ -74,19 +74,19 @@ Tensor whole_value(nn::Parameter& parameter) {
 }
 
 Tensor parameter_value(nn::Parameter& parameter) {
-  const auto slice = shown_slice(parameter);
-  return slice ? Tensor::copy_of(*slice) : whole_value(parameter);
+  if (!shown_slice_type(parameter)) return whole_value(parameter);
+  return HeldParameters::holder(parameter)->read_slice(parameter);
 }
 
 Type parameter_type(const nn::Parameter& parameter) {
-  const auto slice = current_graph() == nullptr ? shown_slice(parameter) : std::nullopt;
-  return slice ? slice->type() : parameter.type;
+  const auto slice = current_graph() == nullptr ? shown_slice_type(parameter) : std::nullopt;
+  return slice.value_or(parameter.type);
 }
 
 void set_parameter_value(nn::Parameter& parameter, const Tensor& value) {
   auto* const holder = HeldParameters::holder(parameter);
-  const auto slice = shown_slice(parameter);
-  if (slice && slice->type() == value.type()) {
+  const auto slice = shown_slice_type(parameter);
+  if (slice && *slice == value.type()) {
     holder->set_slice(parameter, value);
   } else {
     if (!(value.type() == parameter.type)) {
@@ -185,10 +185,14 @@ void HeldParameters::fetch(nn::Parameter& parameter) {
   parameter.data = model_.value(name_of(parameter));
 }
 
-std::optional<TensorView> HeldParameters::slice(const nn::Parameter& parameter) {
+std::optional<Type> HeldParameters::slice_type(const nn::Parameter& parameter) {
   const auto& name = name_of(parameter);
   if (!shows_slices_ || !std::as_const(model_).session().is_split(name)) return std::nullopt;
-  return model_.session().view(name);
+  return std::as_const(model_).session().values().type(name);
+}
+
+Tensor HeldParameters::read_slice(const nn::Parameter& parameter) {
+  return std::as_const(model_).session().values().read(name_of(parameter));
 }
 
 void HeldParameters::set_slice(nn::Parameter& parameter, const Tensor& value) {

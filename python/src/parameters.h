@@ -52,8 +52,9 @@ class HeldParameters {
   // Fetches what is split, while all ranks are here to give their pieces.
   void fetch_split();
   void fetch(nn::Parameter& parameter);
-  // This rank's, in place, where scripts see slices and the parameter is split.
-  std::optional<TensorView> slice(const nn::Parameter& parameter);
+  // This rank's, where scripts see slices and the parameter is split: what it is, and a copy of it.
+  std::optional<Type> slice_type(const nn::Parameter& parameter);
+  Tensor read_slice(const nn::Parameter& parameter);
   void set_slice(nn::Parameter& parameter, const Tensor& value);
   void set_whole(nn::Parameter& parameter, const Tensor& value);
 
@@ -63,7 +64,8 @@ class HeldParameters {
   static std::map<const nn::Parameter*, Known>& known();
   static HeldParameters* holder(const nn::Parameter& parameter);
   friend void fetch_held(nn::Parameter& parameter);
-  friend std::optional<TensorView> shown_slice(const nn::Parameter& parameter);
+  friend Tensor parameter_value(nn::Parameter& parameter);
+  friend std::optional<Type> shown_slice_type(const nn::Parameter& parameter);
 
   void become_holder(Known& known);
   void give_back(nn::Parameter& parameter);

@@ -687,16 +687,16 @@ Every rank calls it.)");
       "name"_a, "A parameter or state. Every rank must ask where it is split.");
   model.def(
       "local_value",
-      [](PythonModel& self, const std::string& name) { return Tensor::copy_of(self.model().session().view(name)); },
-      "name"_a, "This rank's piece of a parameter or state.");
+      [](PythonModel& self, const std::string& name) { return self.model().session().values().read(name); }, "name"_a,
+      "This rank's piece of a parameter or state.");
   model.def(
       "set_local_value",
       [](PythonModel& self, const std::string& name, nb::handle value) {
         const Tensor piece = to_tensor(value);
         session::Session& session = self.model().session();
-        if (!(piece.type() == session.view(name).type())) {
+        if (!(piece.type() == session.values().type(name))) {
           throw InvalidArgument("this rank's piece of \"{}\" is {}, it cannot be set to {}", name,
-                                session.view(name).type(), piece.type());
+                                session.values().type(name), piece.type());
         }
         session.set_piece(name, piece.view());
         self.changed();
@@ -774,7 +774,7 @@ own, so that a training can be made longer.)");
       [](PythonModel& self, const std::string& name) {
         session::Session& session = self.as_it_is().session();
         const int64_t whole = session.global_type(name).shape.num_elements();
-        return session.context().size() * session.view(name).shape.num_elements() / whole;
+        return session.context().size() * session.values().type(name).shape.num_elements() / whole;
       },
       "name"_a, "How many ranks hold the same piece of an evenly split parameter; once compiled.");
   model.def_prop_ro(

@@ -92,7 +92,7 @@ class PipelineBuilder {
 
   // Behind the session's own values: what lives for a step, then the first slot, then the others.
   void lay_out() {
-    layout_ = session_.layout_;
+    layout_ = session_.values_.layout();
     std::set<std::string> in_slot;
     for (const auto& value : slot_) in_slot.insert(value.name);
     std::set<std::string> gathered;
@@ -337,6 +337,11 @@ compiler::StagedPlan Session::plan_stages(const ir::Graph& micro, const ir::Grap
 }
 
 std::unique_ptr<PipelinedStep> Session::compile_stages(compiler::StagedPlan plan, const PipelinedOptions& options) {
+  if (Device* device = arena_.device()) {
+    throw InvalidArgument(
+        "a pipeline runs on CPUs only: device {} takes all parallel modes but it; choose another mode or backend",
+        device->name());
+  }
   return PipelineBuilder(*this, plan, options).run();
 }
 

@@ -1,7 +1,6 @@
 #include "tessera/session/session.h"
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 
 #include "tessera/base/error.h"
@@ -25,15 +24,28 @@ constexpr bool kOnlyReference = true;
 constexpr bool kOnlyReference = false;
 #endif
 
-std::vector<const KernelRegistry*> registries(const SessionOptions& options) {
-  if (options.reference_kernels || kOnlyReference) return {&kernels::reference_kernels()};
-  return {&kernels::cpu_kernels(), &kernels::reference_kernels()};
+// What a session computes on.
+kernels::Backend backend_of(const SessionOptions& options) {
+  if (options.backend != nullptr && options.backend->device != nullptr) {
+    if (options.reference_kernels) {
+      throw InvalidArgument("reference kernels compute on the CPU; without them, backend {} can be used",
+                            options.backend->name);
+    }
+    return *options.backend;
+  }
+  if (options.reference_kernels || kOnlyReference) return kernels::reference_backend();
+  return options.backend != nullptr ? *options.backend : kernels::cpu_backend();
 }
 
 std::unique_ptr<executor::KernelTable> make_kernel_table(cluster::Context& context, const SessionOptions& options) {
   const bool measured = options.kernel_choice == KernelChoice::kMeasured;
-  if (!measured || options.reference_kernels || options.debug || kOnlyReference) return nullptr;
-  auto table = std::make_unique<executor::KernelTable>(kernels::machine_description());
+  if (!measured || options.debug) return nullptr;
+  const auto backend = backend_of(options);
+  if (backend.device != nullptr) {
+    throw InvalidArgument("the kernels of backend {} are not chosen by measuring: choose them as fixed", backend.name);
+  }
+  if (backend.machine == nullptr) return nullptr;
+  auto table = std::make_unique<executor::KernelTable>(backend.machine());
   if (context.rank() == 0 && !options.kernel_cache.empty()) table->load(context.file_system(), options.kernel_cache);
   return table;
 }
@@ -41,9 +53,10 @@ std::unique_ptr<executor::KernelTable> make_kernel_table(cluster::Context& conte
 executor::KernelSelection make_selection(cluster::Context& context, const SessionOptions& options,
                                          executor::KernelTable* table) {
   const int num_threads = options.num_threads > 0 ? options.num_threads : context.num_compute_threads();
-  if (table == nullptr) return {registries(options), num_threads};
+  auto registries = backend_of(options).registries;
+  if (table == nullptr) return {std::move(registries), num_threads};
   using Unknown = executor::KernelSelection::Unknown;
-  return {registries(options), num_threads, *table, context.size() > 1 ? Unknown::kNote : Unknown::kMeasure,
+  return {std::move(registries), num_threads, *table, context.size() > 1 ? Unknown::kNote : Unknown::kMeasure,
           context.clock()};
 }
 
@@ -51,13 +64,14 @@ executor::KernelSelection make_selection(cluster::Context& context, const Sessio
 constexpr int64_t kLeastCapacity = int64_t{64} << 20;
 constexpr int64_t kHugePage = int64_t{2} << 20;
 
-// An arena of `wanted` bytes, or of less where address space is limited. The ranks of this host have their arenas in
-// one another's address space; half of what is free stays for everything else.
-executor::Arena reserve_arena(cluster::Context& context, int64_t wanted) {
-  int64_t capacity = wanted;
+// An arena of as many bytes as are asked for, or of less where address space is limited. The ranks of this host have
+// their arenas in one another's address space; half of what is free stays for everything else.
+executor::Arena reserve_arena(cluster::Context& context, const SessionOptions& options) {
+  int64_t capacity = options.arena_capacity_bytes;
+  if (Device* device = backend_of(options).device) return executor::Arena(capacity, *device);
   if (const AddressSpace space = address_space(); space.is_limited()) {
     const int64_t share = space.free() / 2 / context.local_size() / kHugePage * kHugePage;
-    capacity = std::min(wanted, std::max(share, kLeastCapacity));
+    capacity = std::min(capacity, std::max(share, kLeastCapacity));
   }
   while (true) {
     try {
@@ -151,7 +165,7 @@ Session::Session(cluster::Context& context, const SessionOptions& options)
       options_(options),
       kernel_table_(make_kernel_table(context, options)),
       kernels_(make_selection(context, options, kernel_table_.get())),
-      arena_(reserve_arena(context, options.arena_capacity_bytes)) {
+      arena_(reserve_arena(context, options)) {
   if (kernels_.num_threads() > 1 && !waiting_is_chosen()) core_watch_ = std::make_unique<CoreWatch>(context.clock());
   if (context.size() > 1) {
     lanes_ = std::make_unique<executor::CommLanes>(context.rank());
@@ -178,10 +192,9 @@ void Session::declare(const std::string& name, const Type& global_type, const me
     const mesh::Layout& split = splits_[name] = {*mesh, *sharding};
     local.shape = is_here(split) ? mesh::local_shape(global_type.shape, *sharding, *mesh, context_.rank()) : Shape{0};
   }
-  layout_.add(name, local);
+  values_.add(name, local);
   globals_.emplace(name, global_type);
   names_.push_back(name);
-  arena_.grow_to(layout_.bytes);
 }
 
 const Type& Session::global_type(const std::string& name) const {
@@ -195,18 +208,13 @@ const mesh::Layout* Session::layout(const std::string& name) const {
   return split == splits_.end() ? nullptr : &split->second;
 }
 
-TensorView Session::view(const std::string& name) {
-  global_type(name);
-  return {arena_.data() + layout_.offsets.at(name), layout_.types.at(name)};
-}
-
 bool Session::is_here(const mesh::Layout& layout) const {
   const auto& ranks = layout.mesh.ranks();
   return std::find(ranks.begin(), ranks.end(), context_.rank()) != ranks.end();
 }
 
 Tensor Session::value(const std::string& name) {
-  if (!is_split(name)) return Tensor::copy_of(view(name));
+  if (!is_split(name)) return values_.read(name);
   const mesh::Layout& split = splits_.at(name);
   if (apart_.contains(name)) return value_from(name, split);
   Executable& gather = *gather_of(name);
@@ -218,7 +226,7 @@ Tensor Session::value(const std::string& name) {
 Tensor Session::value_from(const std::string& name, const mesh::Layout& split) {
   Tensor whole;
   if (split.sharding.is_replicated()) {
-    whole = is_here(split) ? Tensor::copy_of(view(name)) : Tensor(global_type(name));
+    whole = is_here(split) ? values_.read(name) : Tensor(global_type(name));
   } else {
     Executable* gather = gather_of(name);
     if (gather != nullptr) gather->run();
@@ -249,7 +257,7 @@ std::unique_ptr<Executable> Session::compile_gather(const std::string& name) {
     make_groups(compiled.groups);
     return nullptr;
   }
-  compiler::compile_rank(compiled, context_.rank(), layout_, kernels_, options);
+  compiler::compile_rank(compiled, context_.rank(), values_.layout(), kernels_, options);
   make_groups(compiled.groups);
   return finish(std::move(compiled));
 }
@@ -261,7 +269,7 @@ void Session::set_value(const std::string& name, const Tensor& whole) {
   }
   const auto split = splits_.find(name);
   if (split == splits_.end()) {
-    copy_elements(whole.view(), view(name));
+    values_.write(name, whole.view());
     return;
   }
   if (!is_here(split->second)) return;
@@ -273,14 +281,17 @@ void Session::set_value(const std::string& name, const Tensor& whole) {
 void Session::set_piece(const std::string& name, const TensorView& piece) {
   const auto split = splits_.find(name);
   if (split != splits_.end() && !is_here(split->second)) return;
-  copy_elements(piece, view(name));
-  if (split == splits_.end()) return;
+  if (split == splits_.end()) return values_.write(name, piece);
   // Of a sum the first ranks hold all, the others nothing.
   const auto& [mesh, sharding] = split->second;
   const auto at = mesh.coordinates(context_.rank());
   const bool contributes = std::all_of(sharding.partial.begin(), sharding.partial.end(),
                                        [&](const auto& p) { return at[static_cast<size_t>(p.axis)] == 0; });
-  if (!contributes) std::memset(view(name).data, 0, static_cast<size_t>(view(name).size_bytes()));
+  if (contributes) {
+    values_.write(name, piece);
+  } else {
+    values_.set_zero(name);
+  }
 }
 
 void Session::initialize(std::span<const nn::Parameter> parameters, uint64_t seed) {
@@ -316,15 +327,18 @@ void Session::initialize(std::span<const nn::Parameter> parameters, uint64_t see
   // Values that are split are made split: each rank draws the numbers of its own elements.
   mesh::Mesh mesh({{"data", context_.size()}});
   if (!splits_.empty()) mesh = splits_.begin()->second.mesh;
-  auto compiled =
-      compiler::compile(graph, mesh, with_layouts({}, mesh), context_.rank(), layout_, kernels_, compile_options());
+  auto compiled = compiler::compile(graph, mesh, with_layouts({}, mesh), context_.rank(), values_.layout(), kernels_,
+                                    compile_options());
   finish(std::move(compiled))->run();
 }
 
 compiler::CompileOptions Session::compile_options() const {
   compiler::CompileOptions options;
   const bool plain = options_.debug || options_.reference_kernels;
-  options.fusions = plain ? compiler::Fusions::none() : options_.fusions;
+  const auto backend = backend_of(options_);
+  options.fusions = plain ? compiler::Fusions::none() : options_.fusions.both(compiler::parse_fusions(backend.fusions));
+  options.schedule.channels_last = backend.likes_channels_last;
+  options.schedule.host_copies = backend.device != nullptr;
   options.verification = options_.debug ? compiler::Verification::kAllRanks : options_.verification;
   options.schedule.share_memory = !options_.debug;
   options.memory_limit_bytes = options_.debug ? 0 : options_.memory_limit_bytes;
@@ -344,7 +358,7 @@ void Session::place(const compiler::ShardingHints& layouts) {
     if (splits_.contains(name) && layouts.contains(name)) {
       throw InvalidArgument("\"{}\" is split already and cannot be placed anew", name);
     }
-    values.push_back(Tensor::copy_of(view(name)));
+    values.push_back(values_.read(name));
   }
   const auto globals = std::move(globals_);
   const auto names = std::move(names_);
@@ -352,7 +366,7 @@ void Session::place(const compiler::ShardingHints& layouts) {
   for (const auto& [name, layout] : layouts) {
     if (layout.mesh.size() < context_.size()) apart_.insert(name);
   }
-  layout_ = {};
+  values_.clear();
   globals_.clear();
   names_.clear();
   splits_.clear();
@@ -362,13 +376,13 @@ void Session::place(const compiler::ShardingHints& layouts) {
     const bool is_whole = at == splits.end();
     declare(name, globals.at(name), is_whole ? nullptr : &at->second.sharding, is_whole ? nullptr : &at->second.mesh);
   }
-  arena_.shrink_to(layout_.bytes);
+  arena_.shrink_to(values_.layout().bytes);
   for (size_t i = 0; i < names.size(); ++i) {
     // What was split already is this rank's piece.
     if (layouts.contains(names[i])) {
       set_value(names[i], values[i]);
     } else {
-      copy_elements(values[i].view(), view(names[i]));
+      values_.write(names[i], values[i].view());
     }
   }
 }
@@ -409,10 +423,10 @@ std::unique_ptr<Executable> Session::compile(compiler::Compiled planned) {
   const auto num_ranks = planned.plan.ranks().size();
   const auto options = compile_options(num_ranks, {});
   if (num_ranks == 1) {
-    compiler::compile_rank(planned, context_.rank(), layout_, kernels_, options);
+    compiler::compile_rank(planned, context_.rank(), values_.layout(), kernels_, options);
     return finish(std::move(planned));
   }
-  compile_with_agreed_kernels(planned, options, layout_);
+  compile_with_agreed_kernels(planned, options, values_.layout());
   make_groups(planned.groups);
   compare_collectives(context_, planned.local);
   warn_of_different_graphs(context_, planned.logical);
@@ -428,7 +442,7 @@ std::unique_ptr<Executable> Session::compile(const ir::Graph& graph, const mesh:
 std::unique_ptr<Executable> Session::compile_own(const ir::Graph& graph, comm::Communicator& members) {
   const mesh::Mesh alone({{"data", 1}}, {context_.rank()});
   auto compiled =
-      compiler::compile(graph, alone, {}, context_.rank(), layout_, kernels_, for_one_rank(compile_options()));
+      compiler::compile(graph, alone, {}, context_.rank(), values_.layout(), kernels_, for_one_rank(compile_options()));
   if (members.size() > 1) {
     std::vector<std::vector<Communication>> by_rank(static_cast<size_t>(context_.size()));
     const auto texts =
@@ -446,7 +460,7 @@ std::unique_ptr<Executable> Session::compile_own(const ir::Graph& graph) {
   auto options = for_one_rank(compile_options());
   if (context_.size() > 1) size_buckets(options.partition);
   auto compiled = compiler::plan_ranks(graph, alone, {}, options);
-  compile_with_agreed_kernels(compiled, options, layout_);
+  compile_with_agreed_kernels(compiled, options, values_.layout());
   if (context_.size() > 1) {
     std::vector<std::vector<Communication>> by_rank;
     for (const auto& text : gather_texts(context_.world(), to_text(communications(compiled.local)),
@@ -471,7 +485,7 @@ void Session::compile_with_agreed_kernels(compiler::Compiled& planned, const com
 std::unique_ptr<Executable> Session::compile_local(const ir::Graph& graph) {
   const mesh::Mesh alone({{"data", 1}}, {context_.rank()});
   auto options = for_one_rank(compile_options());
-  auto compiled = compiler::compile(graph, alone, {}, context_.rank(), layout_, kernels_, options);
+  auto compiled = compiler::compile(graph, alone, {}, context_.rank(), values_.layout(), kernels_, options);
   return finish(std::move(compiled));
 }
 

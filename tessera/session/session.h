@@ -18,14 +18,19 @@
 #include "tessera/compiler/pipeline.h"
 #include "tessera/compiler/stages/staged_plan.h"
 #include "tessera/executor/executor.h"
+#include "tessera/kernels/backend.h"
 #include "tessera/nn/parameter.h"
 #include "tessera/session/kernel_choice.h"
+#include "tessera/session/values.h"
 
 namespace tessera::session {
 
 struct SessionOptions {
   // Only plain loops: slow, the same on every machine.
   bool reference_kernels = false;
+  // On what all is computed: it outlives the session. Null: the CPU. One with a device has no meaning together with
+  // reference_kernels, and its kernels are not chosen by measuring.
+  const kernels::Backend* backend = nullptr;
   // Every value in NaN-filled memory of its own, nothing fused: to find errors of planning and kernels.
   bool debug = false;
   compiler::Fusions fusions = {};
@@ -67,7 +72,7 @@ class Executable {
   const compiler::Compiled& compiled() const { return compiled_; }
   // Throws InvalidArgument for a step of a pipeline, which has an executor for each phase and slot.
   executor::Executor& executor();
-  // This rank's memory of a data input and of a result.
+  // This rank's memory of a data input and of a result: the host's, whatever the device.
   virtual const TensorView& input(const std::string& name) const { return executor_->input(name); }
   virtual const TensorView& output(const std::string& name) const { return executor_->output(name); }
   // Which piece of the global data input this rank reads, and of the global result it has: one range per dim.
@@ -140,16 +145,18 @@ class Session {
   // Names in the order of declaration.
   const std::vector<std::string>& names() const { return names_; }
   const Type& global_type(const std::string& name) const;
-  // This rank's piece, in place. Throws InvalidArgument for an unknown name.
-  TensorView view(const std::string& name);
+  // This rank's pieces.
+  Values& values() { return values_; }
+  const Values& values() const { return values_; }
   // The whole value: gathered from all ranks when it is split, added up when they hold parts of a sum; then every rank
   // must call. How is compiled at the first call.
   Tensor value(const std::string& name);
   // Takes the whole value; this rank keeps its piece. Where the ranks hold parts of a sum, the first of those that
   // share it takes all. Throws InvalidArgument when the type does not fit.
   void set_value(const std::string& name, const Tensor& whole);
-  // Takes this rank's piece, in the shape of view(). Where the ranks hold parts of a sum, the piece goes to the first
-  // of those that share it, and zeros to the others: each rank gives the same, and this call puts it where it belongs.
+  // Takes this rank's piece, in the shape that values() has of it. Where the ranks hold parts of a sum, the piece goes
+  // to the first of those that share it, and zeros to the others: each rank gives the same, and this call puts it where
+  // it belongs.
   void set_piece(const std::string& name, const TensorView& piece);
   // Computes the initial values of these parameters from their initializers (or takes their data).
   void initialize(std::span<const nn::Parameter> parameters, uint64_t seed);
@@ -232,7 +239,7 @@ class Session {
   std::unique_ptr<CoreWatch> core_watch_;  // null where no thread waits for another one, or the user has said how
   executor::Arena arena_;
   std::unique_ptr<executor::CommLanes> lanes_;
-  ir::PersistentLayout layout_;
+  Values values_{arena_};
   std::map<std::string, Type> globals_;
   compiler::ShardingHints splits_;  // how the persistent values lie that are not whole on every rank
   std::set<std::string> apart_;     // of these the names of what was placed on some of the ranks only

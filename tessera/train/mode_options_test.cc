@@ -123,7 +123,7 @@ class ModeOptions : public testing::Test {
         model.train(2, rows);
         std::string text;
         for (const auto& name : model.names()) {
-          text += fmt::format("{} {}: {}\n", name, model.session().view(name).type(),
+          text += fmt::format("{} {}: {}\n", name, model.session().values().type(name),
                               fmt::join(model.value(name).to_doubles(), " "));
         }
         const auto& compiled = model.train_executable()->compiled();

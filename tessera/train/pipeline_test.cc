@@ -323,9 +323,8 @@ TEST_F(PipelineTraining, LeavesNoMessageUnderWayWhenAPhaseFails) {
 std::map<std::string, std::vector<std::byte>> bits_of(Model& model) {
   std::map<std::string, std::vector<std::byte>> bits;
   for (const auto& name : model.session().names()) {
-    const TensorView view = model.session().view(name);
-    const auto* first = static_cast<const std::byte*>(view.data);
-    bits[name].assign(first, first + view.size_bytes());
+    const Tensor value = model.session().values().read(name);
+    bits[name].assign(value.bytes().begin(), value.bytes().end());
   }
   return bits;
 }

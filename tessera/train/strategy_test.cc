@@ -171,7 +171,7 @@ TEST_F(StrategyFiles, AreWrittenOfAPredictionToo) {
     EXPECT_TRUE(model.layouts().empty());
     if (builds_prediction) {
       model.build_predict({x.type()});
-      EXPECT_EQ(model.session().view("up.weight").shape, Shape({8, 8}));
+      EXPECT_EQ(model.session().values().type("up.weight").shape, Shape({8, 8}));
       EXPECT_EQ(item(model.layouts(), &checkpoint::ParameterLayout::name, "up.weight").num_optimizer_shards(), 1);
     }
     auto results = model.predict({x}).to_doubles();

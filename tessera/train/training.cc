@@ -92,9 +92,10 @@ void Training::run_step(session::Executable& executable) {
 
 bool Training::count_batch() {
   if (core_.options.accumulates()) {
-    snapshot_.finish(core_.session().view(nn::kAccumulatedSteps));
-    int64_t& done = core_.values->accumulated_batches();
-    done = (done + 1) % core_.options.gradient_accumulation_steps;
+    const auto counter = core_.session().values().in_place(nn::kAccumulatedSteps);
+    if (counter) snapshot_.finish(*counter);  // what is not in place is copied when a snapshot begins
+    const int64_t done = (core_.values->accumulated_batches() + 1) % core_.options.gradient_accumulation_steps;
+    core_.values->set_accumulated_batches(done);
     if (done != 0) return false;
   }
   ++place_.step;

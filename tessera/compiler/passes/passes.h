@@ -35,6 +35,14 @@ struct Fusions {
     return {
         .batch_norm_statistics = false, .batch_norm = false, .matmul = false, .elementwise = false, .updates = false};
   }
+  // Those that are in these and in the others.
+  Fusions both(const Fusions& others) const {
+    return {.batch_norm_statistics = batch_norm_statistics && others.batch_norm_statistics,
+            .batch_norm = batch_norm && others.batch_norm,
+            .matmul = matmul && others.matmul,
+            .elementwise = elementwise && others.elementwise,
+            .updates = updates && others.updates};
+  }
 };
 
 // "all", "none", or those to be made: "elementwise,...". Throws InvalidArgument that lists their names.

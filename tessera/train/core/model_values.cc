@@ -15,7 +15,11 @@
 namespace tessera::train {
 namespace {
 
-uint32_t crc_of(const TensorView& view, uint32_t crc) {
+// Goes on with `crc`; nothing is copied that the host reaches.
+uint32_t crc_of(const session::Values& values, const std::string& name, uint32_t crc) {
+  const auto here = values.in_place(name);
+  const Tensor copy = here ? Tensor() : values.read(name);
+  const TensorView view = here ? *here : copy.view();
   return crc32c({static_cast<const std::byte*>(view.data), static_cast<size_t>(view.size_bytes())}, crc);
 }
 
@@ -107,7 +111,15 @@ std::vector<std::string> ModelValues::counters() const {
   return names;
 }
 
-int64_t& ModelValues::accumulated_batches() { return *session_.view(nn::kAccumulatedSteps).as<int64_t>(); }
+int64_t ModelValues::accumulated_batches() const {
+  const auto& values = session_.values();
+  if (const auto here = values.in_place(nn::kAccumulatedSteps)) return *here->as<int64_t>();
+  return values.read(nn::kAccumulatedSteps).values<int64_t>()[0];
+}
+
+void ModelValues::set_accumulated_batches(int64_t done) {
+  session_.values().write(nn::kAccumulatedSteps, {&done, {DType::kI64, {}}});
+}
 
 void ModelValues::initialize() {
   for (const auto& counter : counters()) session_.set_value(counter, Tensor::zeros({DType::kI64, {}}));
@@ -122,13 +134,12 @@ void ModelValues::initialize() {
 void ModelValues::agree() {
   std::string differing;
   for (const auto& name : session_.names()) {
-    const TensorView view = session_.view(name);
-    const int64_t own = crc_of(view, 0);
+    const int64_t own = crc_of(session_.values(), name, 0);
     int64_t sums[2] = {own, -own};
     context_.world().all_reduce(sums, 2, DType::kI64, comm::ReduceOp::kMax, "comparing initial values");
     if (sums[0] == -sums[1]) continue;
     if (differing.empty()) differing = name;
-    context_.world().broadcast(view.data, view.num_elements(), view.dtype, 0, "taking rank 0's initial values");
+    take_from_first(name, "taking rank 0's initial values");
   }
   if (differing.empty() || context_.rank() != 0) return;
   log_warning("the initial values of \"{}\" (and perhaps others) differ between ranks: all take rank 0's", differing);
@@ -137,9 +148,18 @@ void ModelValues::agree() {
 void ModelValues::broadcast() {
   for (const auto& name : session_.names()) {
     if (session_.is_split(name) || own_.contains(name)) continue;
-    const TensorView view = session_.view(name);
-    context_.world().broadcast(view.data, view.num_elements(), view.dtype, 0, "parameter_broadcast");
+    take_from_first(name, "parameter_broadcast");
   }
+}
+
+// All ranks get rank 0's piece. Collective.
+void ModelValues::take_from_first(const std::string& name, const std::string& who) {
+  auto& values = session_.values();
+  const auto here = values.in_place(name);
+  const Tensor copy = here ? Tensor() : values.read(name);
+  const TensorView view = here ? *here : copy.view();
+  context_.world().broadcast(view.data, view.num_elements(), view.dtype, 0, who);
+  if (!here) values.write(name, view);
 }
 
 void ModelValues::set_assigned(const ir::Graph& graph) {
@@ -164,7 +184,7 @@ void ModelValues::compare_replicas() {
   is_compared_ = true;
   has_new_ = false;
   uint32_t crc = 0;
-  for (const auto& name : replicated_names()) crc = crc_of(session_.view(name), crc);
+  for (const auto& name : replicated_names()) crc = crc_of(session_.values(), name, crc);
   const int64_t own = crc;
   std::vector<int64_t> all(static_cast<size_t>(context_.size()));
   const std::vector<int64_t> counts(all.size(), 1);
@@ -178,7 +198,7 @@ void ModelValues::warn_of_other_values(size_t odd_rank) {
   std::string own;
   for (const auto& name : replicated_names()) {
     const bool is_number = session_.global_type(name).shape.ndim() == 0;
-    own += fmt::format("{}\t{}\t{}\n", name, crc_of(session_.view(name), 0), is_number ? number_text(name) : "");
+    own += fmt::format("{}\t{}\t{}\n", name, crc_of(session_.values(), name, 0), is_number ? number_text(name) : "");
   }
   const auto texts = session::gather_texts(context_.world(), own, "saying which values differ");
   if (context_.rank() != 0) return;

@@ -29,7 +29,8 @@ class ModelValues {
   // A value without dims, with the digits that its dtype has.
   std::string number_text(const std::string& name);
   // Micro-batches of the present step that are done: the state of that name.
-  int64_t& accumulated_batches();
+  int64_t accumulated_batches() const;
+  void set_accumulated_batches(int64_t done);
 
   // Makes them again as they were at first. Of data that the user gave each rank takes its own.
   void initialize();
@@ -59,6 +60,7 @@ class ModelValues {
   void declare();
   void agree();
   void broadcast();
+  void take_from_first(const std::string& name, const std::string& who);
   void warn_of_other_values(size_t odd_rank);
   bool is_state(const std::string& name) const;
   // Those that all ranks are to have alike.

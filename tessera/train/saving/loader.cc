@@ -152,12 +152,12 @@ Loader::Destinations Loader::destinations_in(const checkpoint::GlobalCheckpoint&
     destinations.push_back({name, TensorView(nullptr, held.type)});
     const auto box = checkpoint::held_box(held, core_.context.rank());
     if (!box) continue;
-    auto to = session.view(name);
+    auto to = session.values().in_place(name);
     const bool is_sum = held.layout && held.layout->sharding.is_partial();
-    if (regrouped || is_sum || to.shape != box->shape) {
+    if (regrouped || is_sum || !to || to->shape != box->shape) {
       to = result.elsewhere.emplace_back(name, Tensor(Type{held.type.dtype, box->shape})).second.view();
     }
-    result.wanted.push_back({name, *box, to, is_first_holder(held, core_.context.rank())});
+    result.wanted.push_back({name, *box, *to, is_first_holder(held, core_.context.rank())});
   }
   const checkpoint::MatchOptions options{.allow_unexpected = !loading.is_resumed};
   checkpoint::require_fit(loaded.path(), checkpoint::compare(entries, destinations, options), options);

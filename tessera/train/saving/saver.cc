@@ -44,7 +44,12 @@ std::vector<CheckpointJob::Value> Saver::held_values() {
     auto& value = values.emplace_back();
     value.held = {.name = name, .type = session.global_type(name)};
     if (const auto* layout = session.layout(name)) value.held.layout = *layout;
-    value.piece = session.view(name);
+    if (const auto here = session.values().in_place(name)) {
+      value.piece = *here;
+    } else {
+      value.copy = session.values().read(name);
+      value.piece = value.copy.view();
+    }
     if (value.held.layout && value.held.layout->sharding.is_partial()) {
       auto& [mesh, sharding] = *value.held.layout;
       sharding.partial.clear();
