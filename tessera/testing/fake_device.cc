@@ -1,0 +1,331 @@
+#include "tessera/testing/fake_device.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "tessera/base/error.h"
+#include "tessera/base/random.h"
+#include "tessera/base/strings.h"
+#include "tessera/tensor/strided_copy.h"
+
+namespace tessera {
+namespace {
+
+// The two mappings of the memory that a device has handed out.
+struct Mappings {
+  struct Piece {
+    int64_t bytes;
+    std::byte* inside;
+  };
+  mutable std::mutex mutex;
+  std::map<const std::byte*, Piece> pieces;  // by the address outside
+
+  // Where kernels find what has this address outside.
+  std::byte* inside(const void* address) const {
+    const auto* outside = static_cast<const std::byte*>(address);
+    const std::lock_guard lock(mutex);
+    const auto after = pieces.upper_bound(outside);
+    if (after != pieces.begin()) {
+      const auto& [begin, piece] = *std::prev(after);
+      if (outside <= begin + piece.bytes) return piece.inside + (outside - begin);
+    }
+    throw InternalError("an address that is not the fake device's is used on it");
+  }
+  TensorView inside(TensorView view) const {
+    if (view.num_elements() > 0) view.data = inside(view.data);
+    return view;
+  }
+};
+
+class FakeMemory final : public Memory {
+ public:
+  FakeMemory(std::shared_ptr<Mappings> mappings, int64_t capacity_bytes)
+      : mappings_(std::move(mappings)), capacity_bytes_(capacity_bytes) {
+    file_ = ::memfd_create("tessera-fake-device", MFD_CLOEXEC);
+    if (file_ < 0 || ::ftruncate(file_, capacity_bytes) != 0) {
+      throw IoError("fake device: no memory of {}: {}", format_bytes(capacity_bytes), std::strerror(errno));
+    }
+    const auto size = static_cast<size_t>(capacity_bytes);
+    void* outside = ::mmap(nullptr, size, PROT_NONE, MAP_SHARED | MAP_NORESERVE, file_, 0);
+    void* inside = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file_, 0);
+    if (outside == MAP_FAILED || inside == MAP_FAILED) {
+      throw IoError("fake device: {} cannot be mapped: {}", format_bytes(capacity_bytes), std::strerror(errno));
+    }
+    outside_ = static_cast<std::byte*>(outside);
+    inside_ = static_cast<std::byte*>(inside);
+    const std::lock_guard lock(mappings_->mutex);
+    mappings_->pieces[outside_] = {capacity_bytes, inside_};
+  }
+  ~FakeMemory() override {
+    {
+      const std::lock_guard lock(mappings_->mutex);
+      mappings_->pieces.erase(outside_);
+    }
+    ::munmap(outside_, static_cast<size_t>(capacity_bytes_));
+    ::munmap(inside_, static_cast<size_t>(capacity_bytes_));
+    ::close(file_);
+  }
+  FakeMemory(const FakeMemory&) = delete;
+  FakeMemory& operator=(const FakeMemory&) = delete;
+
+  std::byte* data() const override { return outside_; }
+  int64_t capacity_bytes() const override { return capacity_bytes_; }
+  void resize(int64_t size_bytes) override {
+    if (size_bytes > capacity_bytes_) {
+      throw InvalidArgument("fake device: {} are wanted of {}", format_bytes(size_bytes),
+                            format_bytes(capacity_bytes_));
+    }
+    if (size_bytes > size_bytes_) {
+      std::memset(inside_ + size_bytes_, 0xFF, static_cast<size_t>(size_bytes - size_bytes_));
+    } else {
+      const int64_t page = ::sysconf(_SC_PAGESIZE);
+      const int64_t first = (size_bytes + page - 1) / page * page;
+      if (first < size_bytes_) ::madvise(inside_ + first, static_cast<size_t>(size_bytes_ - first), MADV_REMOVE);
+    }
+    size_bytes_ = size_bytes;
+  }
+
+ private:
+  std::shared_ptr<Mappings> mappings_;
+  int64_t capacity_bytes_;
+  int64_t size_bytes_ = 0;
+  int file_ = -1;
+  std::byte* outside_ = nullptr;
+  std::byte* inside_ = nullptr;
+};
+
+class FakeQueue;
+
+class FakeEvent final : public Event {
+ public:
+  void synchronize() override;
+  // Where it is now.
+  std::pair<FakeQueue*, int64_t> place() const {
+    const std::lock_guard lock(mutex_);
+    return {queue_, after_};
+  }
+  void put(FakeQueue* queue, int64_t after) {
+    const std::lock_guard lock(mutex_);
+    queue_ = queue;
+    after_ = after;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  FakeQueue* queue_ = nullptr;
+  int64_t after_ = 0;  // so many pieces of work
+};
+
+struct Counts {
+  std::atomic<int64_t> kernels = 0;
+  std::atomic<int64_t> copies = 0;
+};
+
+class FakeQueue final : public Queue {
+ public:
+  FakeQueue(std::shared_ptr<const Mappings> mappings, std::shared_ptr<Counts> counts, RandomStream random)
+      : mappings_(std::move(mappings)), counts_(std::move(counts)), random_(random), thread_([this] { run(); }) {}
+  ~FakeQueue() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stops_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  FakeQueue(const FakeQueue&) = delete;
+  FakeQueue& operator=(const FakeQueue&) = delete;
+
+  void launch(const PreparedKernel& kernel, const KernelArgs& args, const bool* guard) override {
+    check(args.queue == this, "a kernel is launched in another queue than its arguments name");
+    ++counts_->kernels;
+    std::vector<TensorView> inputs;
+    std::vector<TensorView> outputs;
+    for (const TensorView& view : args.inputs) inputs.push_back(mappings_->inside(view));
+    for (const TensorView& view : args.outputs) outputs.push_back(mappings_->inside(view));
+    auto scratch = args.scratch;
+    if (!scratch.empty()) scratch = {mappings_->inside(scratch.data()), scratch.size()};
+    const bool* holds = guard == nullptr ? nullptr : reinterpret_cast<const bool*>(mappings_->inside(guard));
+    add([this, &kernel, inputs = std::move(inputs), outputs = std::move(outputs), scratch, holds,
+         &attributes = args.attributes, &parallel_for = args.parallel_for] {
+      if (holds == nullptr || *holds) kernel.run({inputs, outputs, attributes, scratch, parallel_for, this});
+    });
+  }
+  void copy(void* to, const void* from, int64_t bytes, CopyWay way) override {
+    if (bytes == 0) return;
+    ++counts_->copies;
+    const void* source = way == CopyWay::kToDevice ? from : mappings_->inside(from);
+    void* target = way == CopyWay::kToHost ? to : mappings_->inside(to);
+    add([=] { std::memcpy(target, source, static_cast<size_t>(bytes)); });
+  }
+  void fill(void* to, std::byte value, int64_t bytes) override {
+    if (bytes == 0) return;
+    void* target = mappings_->inside(to);
+    add([=] { std::memset(target, std::to_integer<int>(value), static_cast<size_t>(bytes)); });
+  }
+  void record(Event& event) override {
+    const std::lock_guard lock(mutex_);
+    dynamic_cast<FakeEvent&>(event).put(this, num_added_);
+  }
+  void wait(Event& event) override {
+    const auto [queue, after] = dynamic_cast<FakeEvent&>(event).place();
+    if (queue == nullptr || queue == this) return;
+    add([queue = queue, after = after] { queue->wait_for(after); });
+  }
+  void synchronize() override {
+    std::unique_lock lock(mutex_);
+    demanded_ = num_added_;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return num_done_ == num_added_; });
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  }
+  // Returns when so many pieces of work are done.
+  void wait_for(int64_t number) {
+    std::unique_lock lock(mutex_);
+    demanded_ = std::max(demanded_, number);
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return num_done_ >= number; });
+  }
+
+ private:
+  void add(std::function<void()> work) {
+    {
+      const std::lock_guard lock(mutex_);
+      work_.push_back(std::move(work));
+      ++num_added_;
+    }
+    changed_.notify_all();
+  }
+
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [this] { return stops_ || !work_.empty(); });
+      if (work_.empty()) return;
+      // One in four waits until somebody waits for it, the others let some time pass.
+      const int64_t draw = random_below(random_, static_cast<uint64_t>(num_done_), 16);
+      if (draw < 4) {
+        changed_.wait(lock, [this] { return stops_ || demanded_ > num_done_; });
+      }
+      const auto work = std::move(work_.front());
+      work_.pop_front();
+      const bool failed = error_ != nullptr;
+      lock.unlock();
+      for (int64_t i = 4; i < draw; ++i) std::this_thread::yield();
+      std::exception_ptr error;
+      try {
+        if (!failed) work();
+      } catch (...) {
+        error = std::current_exception();
+      }
+      lock.lock();
+      if (error) error_ = error;
+      ++num_done_;
+      changed_.notify_all();
+    }
+  }
+
+  std::shared_ptr<const Mappings> mappings_;
+  std::shared_ptr<Counts> counts_;
+  RandomStream random_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> work_;
+  int64_t num_added_ = 0;
+  int64_t num_done_ = 0;
+  int64_t demanded_ = 0;  // somebody waits for so many
+  bool stops_ = false;
+  std::exception_ptr error_;
+  std::thread thread_;
+};
+
+void FakeEvent::synchronize() {
+  const auto [queue, after] = place();
+  if (queue != nullptr) queue->wait_for(after);
+}
+
+// "fake.onednn.matmul", which is kept from being taken for a kernel of the host.
+PreparedKernel renamed(PreparedKernel kernel) {
+  kernel.name = "fake." + kernel.name;
+  kernel.run = [run = std::move(kernel.run)](const KernelArgs& args) {
+    check(args.queue != nullptr, "a kernel of the fake device is run without its queue");
+    run(args);
+  };
+  return kernel;
+}
+
+std::optional<PreparedKernel> prepare_copy(const KernelRequest& request) {
+  const TensorView& from = request.inputs[0];
+  const StridedCopy copy(from.shape, from.strides, request.outputs[0].strides, size_bytes(from.dtype));
+  return PreparedKernel{.name = "copy",
+                        .run = [copy](const KernelArgs& args) { copy.run(args.inputs[0].data, args.outputs[0].data); }};
+}
+
+KernelRegistry make_registry(const std::vector<const KernelRegistry*>& of_cpu) {
+  KernelRegistry registry;
+  for (const KernelRegistry* kernels : of_cpu) {
+    for (const auto& op : kernels->ops()) {
+      registry.add(op, [kernels](const KernelRequest& request) -> std::optional<PreparedKernel> {
+        auto kernel = kernels->find(request);
+        if (!kernel) return std::nullopt;
+        return renamed(std::move(*kernel));
+      });
+    }
+  }
+  registry.add("copy", prepare_copy);
+  return registry;
+}
+
+}  // namespace
+
+struct FakeDevice::State {
+  std::shared_ptr<Mappings> mappings = std::make_shared<Mappings>();
+  std::shared_ptr<Counts> counts = std::make_shared<Counts>();
+  uint64_t seed = 0;
+  std::atomic<uint64_t> num_queues = 0;
+};
+
+FakeDevice::FakeDevice(uint64_t seed) : state_(std::make_shared<State>()) { state_->seed = seed; }
+FakeDevice::~FakeDevice() = default;
+
+std::unique_ptr<Memory> FakeDevice::reserve(int64_t capacity_bytes) {
+  return std::make_unique<FakeMemory>(state_->mappings, capacity_bytes);
+}
+
+std::shared_ptr<std::byte> FakeDevice::allocate_on_host(int64_t bytes) {
+  const auto size = static_cast<size_t>((bytes + 64) / 64 * 64);
+  std::shared_ptr<std::byte> memory(static_cast<std::byte*>(std::aligned_alloc(64, size)), std::free);
+  std::memset(memory.get(), 0xFF, size);
+  return memory;
+}
+
+std::unique_ptr<Queue> FakeDevice::make_queue() {
+  return std::make_unique<FakeQueue>(state_->mappings, state_->counts,
+                                     RandomStream{.seed = state_->seed, .stream = state_->num_queues++});
+}
+
+std::unique_ptr<Event> FakeDevice::make_event() { return std::make_unique<FakeEvent>(); }
+
+int64_t FakeDevice::num_kernels() const { return state_->counts->kernels; }
+int64_t FakeDevice::num_copies() const { return state_->counts->copies; }
+
+kernels::Backend fake_backend(FakeDevice& device, bool plain_loops) {
+  static const KernelRegistry kPlain = make_registry({&kernels::reference_kernels()});
+  static const KernelRegistry kFast = make_registry({&kernels::cpu_kernels(), &kernels::reference_kernels()});
+  return {.name = "fake", .registries = {plain_loops ? &kPlain : &kFast}, .device = &device};
+}
+
+}  // namespace tessera

@@ -1,0 +1,44 @@
+// FakeDevice: a device made of the host's memory and threads, for tests that keep host and device apart where there is
+// no device. It is as different from the host as a device may be:
+// - The addresses that it hands out can be neither read nor written: the host dies by SIGSEGV where it looks. Kernels
+//   work in a second mapping of the same memory.
+// - A queue has a thread of its own, which runs late: how late is drawn for each piece of work, up to not before
+//   somebody waits for it. What the host reads without waiting is not there yet, and what it gives away is not read
+//   yet.
+// - Memory that is new, or has come back, is full of 0xFF: a NaN, an index out of range.
+// Its kernels are the CPU's, under names of their own.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "tessera/kernels/backend.h"
+#include "tessera/tensor/device.h"
+
+namespace tessera {
+
+class FakeDevice final : public Device {
+ public:
+  // The seed draws the delays.
+  explicit FakeDevice(uint64_t seed);
+  ~FakeDevice() override;
+
+  std::string name() const override { return "fake"; }
+  std::unique_ptr<Memory> reserve(int64_t capacity_bytes) override;
+  std::shared_ptr<std::byte> allocate_on_host(int64_t bytes) override;
+  std::unique_ptr<Queue> make_queue() override;
+  std::unique_ptr<Event> make_event() override;
+
+  // Pieces of work so far: kernels, copies and fills.
+  int64_t num_kernels() const;
+  int64_t num_copies() const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+// Has the fast kernels of the CPU, or the plain loops only. The device outlives it.
+kernels::Backend fake_backend(FakeDevice& device, bool plain_loops = false);
+
+}  // namespace tessera
