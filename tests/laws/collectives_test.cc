@@ -211,6 +211,7 @@ TEST(CollectiveDefinitions, CountTheBytesThatTheirBoxesBring) {
   for_each_example([&](const std::string& op, const ops::OpDef& def, const ops::CollectiveExample& example, size_t i) {
     SCOPED_TRACE(fmt::format("{} {}", op, i));
     const auto& collective = *def.collective;
+    EXPECT_EQ(static_cast<bool>(collective.staging_bytes), static_cast<bool>(collective.packed));
     RankGroup group{.name = "all", .ranks = {}, .own = 0};
     int64_t most_bytes = 0;
     int64_t most_told = 0;
