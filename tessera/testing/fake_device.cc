@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -143,7 +144,7 @@ class FakeQueue final : public Queue {
       const std::lock_guard lock(mutex_);
       stops_ = true;
     }
-    changed_.notify_all();
+    may_go_on_.notify_one();
     thread_.join();
   }
   FakeQueue(const FakeQueue&) = delete;
@@ -187,44 +188,45 @@ class FakeQueue final : public Queue {
   }
   void synchronize() override {
     std::unique_lock lock(mutex_);
-    demanded_ = num_added_;
-    changed_.notify_all();
-    changed_.wait(lock, [this] { return num_done_ == num_added_; });
+    wait_for(num_added_, lock);
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   }
   // Returns when so many pieces of work are done.
   void wait_for(int64_t number) {
     std::unique_lock lock(mutex_);
-    demanded_ = std::max(demanded_, number);
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return num_done_ >= number; });
+    wait_for(number, lock);
   }
 
  private:
+  void wait_for(int64_t number, std::unique_lock<std::mutex>& lock) {
+    if (num_done_ >= number) return;
+    const auto mine = wanted_.insert(number);
+    may_go_on_.notify_one();
+    is_done_.wait(lock, [&] { return num_done_ >= number; });
+    wanted_.erase(mine);
+  }
   void add(std::function<void()> work) {
-    {
-      const std::lock_guard lock(mutex_);
-      work_.push_back(std::move(work));
-      ++num_added_;
-    }
-    changed_.notify_all();
+    const std::lock_guard lock(mutex_);
+    work_.push_back(std::move(work));
+    ++num_added_;
+    if (may_run()) may_go_on_.notify_one();
+  }
+  // Three in four pieces do not run before somebody waits for them, or for what comes behind.
+  bool may_run() const {
+    if (work_.empty()) return false;
+    if (stops_ || (!wanted_.empty() && *wanted_.rbegin() > num_done_)) return true;
+    return random_below(random_, static_cast<uint64_t>(num_done_), 4) == 0;
   }
 
   void run() {
     std::unique_lock lock(mutex_);
     while (true) {
-      changed_.wait(lock, [this] { return stops_ || !work_.empty(); });
+      may_go_on_.wait(lock, [this] { return may_run() || (stops_ && work_.empty()); });
       if (work_.empty()) return;
-      // One in four waits until somebody waits for it, the others let some time pass.
-      const int64_t draw = random_below(random_, static_cast<uint64_t>(num_done_), 16);
-      if (draw < 4) {
-        changed_.wait(lock, [this] { return stops_ || demanded_ > num_done_; });
-      }
       const auto work = std::move(work_.front());
       work_.pop_front();
       const bool failed = error_ != nullptr;
       lock.unlock();
-      for (int64_t i = 4; i < draw; ++i) std::this_thread::yield();
       std::exception_ptr error;
       try {
         if (!failed) work();
@@ -234,7 +236,7 @@ class FakeQueue final : public Queue {
       lock.lock();
       if (error) error_ = error;
       ++num_done_;
-      changed_.notify_all();
+      if (wanted_.contains(num_done_)) is_done_.notify_all();
     }
   }
 
@@ -242,11 +244,12 @@ class FakeQueue final : public Queue {
   std::shared_ptr<Counts> counts_;
   RandomStream random_;
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable may_go_on_;
+  std::condition_variable is_done_;
   std::deque<std::function<void()>> work_;
   int64_t num_added_ = 0;
   int64_t num_done_ = 0;
-  int64_t demanded_ = 0;  // somebody waits for so many
+  std::multiset<int64_t> wanted_;  // so many pieces somebody waits for
   bool stops_ = false;
   std::exception_ptr error_;
   std::thread thread_;

@@ -2,9 +2,9 @@
 // no device. It is as different from the host as a device may be:
 // - The addresses that it hands out can be neither read nor written: the host dies by SIGSEGV where it looks. Kernels
 //   work in a second mapping of the same memory.
-// - A queue has a thread of its own, which runs late: how late is drawn for each piece of work, up to not before
-//   somebody waits for it. What the host reads without waiting is not there yet, and what it gives away is not read
-//   yet.
+// - A queue has a thread of its own, which runs late: for each piece of work it is drawn whether it runs by itself or
+//   not before somebody waits for it. What the host reads without waiting is not there yet, and what it gives away is
+//   not read yet.
 // - Memory that is new, or has come back, is full of 0xFF: a NaN, an index out of range.
 // Its kernels are the CPU's, under names of their own.
 #pragma once
@@ -19,7 +19,7 @@ namespace tessera {
 
 class FakeDevice final : public Device {
  public:
-  // The seed draws the delays.
+  // The seed draws which work is late.
   explicit FakeDevice(uint64_t seed);
   ~FakeDevice() override;
 
