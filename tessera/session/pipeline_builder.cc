@@ -34,6 +34,7 @@ class PipelineBuilder {
     find_views();
     compiler::Compiled whole;
     whole.logical = plan_.micro.graph;
+    parts_.arena = &session_.arena_;
     whole.plan = plan_.micro.plan;
     warn_of_different_graphs(context_, plan_.micro.graph);
     return std::make_unique<PipelinedStep>(std::move(whole), context_, session_.core_watch_.get(), std::move(parts_));
@@ -183,6 +184,7 @@ class PipelineBuilder {
 
   ir::Schedule in_slot(ir::Schedule schedule, int slot) const {
     for (auto& value : schedule.values) {
+      if (value.space != ir::MemorySpace::kArena) continue;
       if (value.offset >= slot_begin_ && value.offset < slot_begin_ + slot_bytes_) value.offset += slot * slot_bytes_;
     }
     return schedule;
@@ -192,12 +194,12 @@ class PipelineBuilder {
   void note_forward_states(const ir::Graph& graph) {
     for (const auto& output : graph.outputs()) {
       if (!session_.holds(output.name)) continue;
-      parts_.forward_states.push_back(view_of(output.name, 0));
+      parts_.forward_states.push_back(place_of(output.name, 0));
     }
   }
 
-  TensorView view_of(const std::string& name, int slot) const {
-    return {session_.arena_.data() + layout_.offsets.at(name) + slot * slot_bytes_, layout_.types.at(name)};
+  ValuePlace place_of(const std::string& name, int slot) const {
+    return {session_.arena_, layout_.offsets.at(name) + slot * slot_bytes_, layout_.types.at(name)};
   }
 
   // Lanes between this rank and its like in other stages. All ranks make all pairs' groups, in one order.
@@ -221,7 +223,7 @@ class PipelineBuilder {
     for (const auto& m : messages_of_values(plan_.placement, plan_.options)) {
       make_channel({m.from, PhaseKind::kUpdate, m.to, /*of_all=*/true}, m.values, 1);
       if (m.to != stage_) continue;
-      for (const auto& name : m.values) parts_.received_values.push_back(view_of(name, 0));
+      for (const auto& name : m.values) parts_.received_values.push_back(place_of(name, 0));
     }
   }
 
@@ -253,38 +255,75 @@ class PipelineBuilder {
     const bool sends = way.from == stage_;
     auto& channel = parts_.channels[{sends, way.made, sends ? way.to : way.from, way.of_all}];
     channel.lane = std::make_unique<executor::CommLane>(context_.rank());
+    Device* const device = session_.arena_.device();
+    if (device != nullptr) channel.queue = device->make_queue();
     const auto add = [&channel](std::function<void()> task) {
       channel.tasks.push_back(std::make_shared<const std::function<void()>>(std::move(task)));
     };
     for (int slot = 0; slot < slots; ++slot) {
       std::vector<TensorView> values;
-      for (const auto& name : names) values.push_back(view_of(name, slot));
+      for (const auto& name : names) values.push_back(place_of(name, slot).mark());
+      // Messages come from, and go to, memory of the host.
+      const auto on_device = values;
+      std::shared_ptr<std::byte> staging;
+      if (device != nullptr) staging = stage(values, *device);
       const auto who = fmt::format("{} of stage {}", pipeline::to_string(way.made), way.from);
+      std::function<void()> travel;
       if (sends) {
-        add([&pair, values, who] {
+        travel = [&pair, values, who] {
           for (const auto& v : values) pair.send(v.data, v.num_elements(), v.dtype, 1, who);
-        });
+        };
       } else {
-        add([&pair, values, who] {
+        travel = [&pair, values, who] {
           for (const auto& v : values) pair.receive(v.data, v.num_elements(), v.dtype, 0, who);
-        });
+        };
       }
+      if (device == nullptr) {
+        add(std::move(travel));
+        continue;
+      }
+      Event* const may_start = channel.may_start.emplace_back(device->make_event()).get();
+      add([=, &queue = *channel.queue, travel = std::move(travel)] {
+        may_start->synchronize();
+        if (!sends) travel();
+        for (size_t i = 0; i < values.size(); ++i) {
+          void* const to = sends ? values[i].data : on_device[i].data;
+          const void* const from = sends ? on_device[i].data : values[i].data;
+          queue.copy(to, from, values[i].size_bytes(), sends ? CopyWay::kToHost : CopyWay::kToDevice);
+        }
+        queue.synchronize();
+        if (sends) travel();
+        (void)staging;  // lives as long as the task
+      });
     }
   }
 
+  // Memory of the host for these values, which they are moved to.
+  static std::shared_ptr<std::byte> stage(std::vector<TensorView>& values, Device& device) {
+    int64_t bytes = 0;
+    const auto take = [&](const TensorView& v) {
+      return std::exchange(bytes, bytes + (v.size_bytes() + 63) / 64 * 64);
+    };
+    std::vector<int64_t> offsets;
+    for (const auto& v : values) offsets.push_back(take(v));
+    auto memory = device.allocate_on_host(bytes);
+    for (size_t i = 0; i < values.size(); ++i) values[i].data = memory.get() + offsets[i];
+    return memory;
+  }
+
   void find_views() {
-    for (const auto& name : cleared_) parts_.cleared.push_back(view_of(name, 0));
+    for (const auto& name : cleared_) parts_.cleared.push_back(place_of(name, 0));
     for (size_t round = 0; round < plan_.rounds.told.size(); ++round) {
       for (const auto& [v, stage] : plan_.rounds.told[round]) {
         const bool is_first = context_.rank() == plan_.ranks_of(stage)[0];
-        parts_.rounds[round].told.push_back({view_of(compiler::between_rounds_name(v), 0), is_first});
+        parts_.rounds[round].told.push_back({place_of(compiler::between_rounds_name(v), 0), is_first});
       }
     }
     for (const auto& value : slot_) {
       if (!value.is_input) continue;
       PipelineParts::Load load{.input = value.input, .slot_name = value.name};
       load.slice = mesh::slice_of(value.type.shape, value.layout.sharding, value.layout.mesh, context_.rank());
-      for (int slot = 0; slot < parts_.program.slots; ++slot) load.slots.push_back(view_of(value.name, slot));
+      for (int slot = 0; slot < parts_.program.slots; ++slot) load.slots.push_back(place_of(value.name, slot));
       parts_.loads.push_back(std::move(load));
     }
     for (const auto& input : plan_.micro.graph.inputs()) {
@@ -337,11 +376,6 @@ compiler::StagedPlan Session::plan_stages(const ir::Graph& micro, const ir::Grap
 }
 
 std::unique_ptr<PipelinedStep> Session::compile_stages(compiler::StagedPlan plan, const PipelinedOptions& options) {
-  if (Device* device = arena_.device()) {
-    throw InvalidArgument(
-        "a pipeline runs on CPUs only: device {} takes all parallel modes but it; choose another mode or backend",
-        device->name());
-  }
   return PipelineBuilder(*this, plan, options).run();
 }
 

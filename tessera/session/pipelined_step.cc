@@ -1,7 +1,6 @@
 #include "tessera/session/pipelined_step.h"
 
 #include <cmath>
-#include <cstring>
 
 #include "tessera/base/error.h"
 #include "tessera/session/index_fault.h"
@@ -38,7 +37,7 @@ PipelinedStep::PipelinedStep(compiler::Compiled compiled, cluster::Context& cont
       loss_view_(loss_.view()) {
   for (const auto& [name, whole] : parts_.batch) inputs_[name] = whole.view();
   for (const auto& [name, whole] : parts_.results) results_[name] = whole.view();
-  for (const auto& state : parts_.forward_states) parts_.kept_states.push_back(Tensor::copy_of(state));
+  for (const auto& state : parts_.forward_states) parts_.kept_states.push_back(state.read());
   holders_.assign(static_cast<size_t>(parts_.program.slots), -1);
   leaving_.resize(holders_.size());
 }
@@ -78,18 +77,19 @@ void PipelinedStep::set_before_update(const std::function<void(const TensorView&
   // Slots are not of interest, states that forward changes are.
   for (auto& [key, executor] : parts_.phases) {
     executor->set_before_update([this, call](const TensorView& changed) {
-      for (const TensorView& state : parts_.forward_states) {
-        if (state.data == changed.data) call(changed);
+      for (const ValuePlace& state : parts_.forward_states) {
+        if (state.mark().data == changed.data) call(changed);
       }
     });
   }
 }
 
 std::vector<TensorView> PipelinedStep::updated() const {
-  auto all = parts_.forward_states;
+  std::vector<TensorView> all;
+  for (const ValuePlace& state : parts_.forward_states) all.push_back(state.mark());
   if (!trains()) return all;
   for (const auto& view : parts_.rounds.back().executor->updated()) all.push_back(view);
-  all.insert(all.end(), parts_.received_values.begin(), parts_.received_values.end());
+  for (const ValuePlace& value : parts_.received_values) all.push_back(value.mark());
   return all;
 }
 
@@ -143,19 +143,19 @@ void PipelinedStep::update(const std::string& input_noun) {
 // The sum of what the first rank of a stage has and of zeros, as whole numbers: all ranks get the same bits.
 void PipelinedStep::tell(const PipelineParts::Round& round) {
   if (round.told.empty()) return;
-  const auto words = [](const TensorView& value) { return (value.size_bytes() + 7) / 8; };
+  const auto words = [](const ValuePlace& value) { return (value.type().size_bytes() + 7) / 8; };
   int64_t count = 0;
   for (const auto& told : round.told) count += words(told.value);
   told_.assign(static_cast<size_t>(count), 0);
   int64_t at = 0;
   for (const auto& [value, is_ours] : round.told) {
-    if (is_ours) std::memcpy(&told_[static_cast<size_t>(at)], value.data, static_cast<size_t>(value.size_bytes()));
+    if (is_ours) value.read_to({&told_[static_cast<size_t>(at)], value.type()});
     at += words(value);
   }
   context().world().all_reduce(told_.data(), count, DType::kI64, comm::ReduceOp::kSum, "what the stages are told");
   at = 0;
   for (const auto& [value, is_ours] : round.told) {
-    std::memcpy(value.data, &told_[static_cast<size_t>(at)], static_cast<size_t>(value.size_bytes()));
+    value.write({&told_[static_cast<size_t>(at)], value.type()});
     at += words(value);
   }
 }
@@ -167,7 +167,7 @@ void PipelinedStep::wait_for_sends(std::vector<UnderWay>& sends) {
 
 void PipelinedStep::give_back_states() {
   for (size_t i = 0; i < parts_.forward_states.size(); ++i) {
-    copy_elements(parts_.kept_states[i].view(), parts_.forward_states[i]);
+    parts_.forward_states[i].write(parts_.kept_states[i].view());
   }
 }
 
@@ -180,11 +180,9 @@ void PipelinedStep::begin() {
   loss_count_ = 0;
   holders_.assign(holders_.size(), -1);
   arriving_.clear();
-  for (const TensorView& view : parts_.cleared) {
-    std::memset(view.data, 0, static_cast<size_t>(view.size_bytes()));
-  }
+  for (const ValuePlace& accumulator : parts_.cleared) accumulator.set_zero();
   for (size_t i = 0; i < parts_.forward_states.size(); ++i) {
-    copy_elements(parts_.forward_states[i], parts_.kept_states[i].view());
+    parts_.forward_states[i].read_to(parts_.kept_states[i].view());
   }
   if (parts_.gather) parts_.gather->run();
 }
@@ -235,7 +233,7 @@ void PipelinedStep::load(const ProgramItem& item) {
     const TensorView& whole = inputs_.at(load.input);
     auto slice = load.slice;
     slice[0].offset += first_row(whole, item.micro_batch);
-    copy_elements(mesh::piece_of(whole, slice), load.slots[static_cast<size_t>(item.slot)]);
+    load.slots[static_cast<size_t>(item.slot)].write(mesh::piece_of(whole, slice));
   }
 }
 
@@ -244,10 +242,11 @@ void PipelinedStep::start_messages(const ProgramItem& item) {
   const bool of_all = item.micro_batch < 0;
   auto& channel = parts_.channels.at({sends, item.phase, item.peer, of_all});
   if (of_all && !sends && item.phase == PhaseKind::kUpdate && before_update_) {
-    for (const TensorView& value : parts_.received_values) before_update_(value);
+    for (const ValuePlace& value : parts_.received_values) before_update_(value.mark());
   }
-  const UnderWay message{channel.lane.get(),
-                         channel.lane->start(channel.tasks[of_all ? 0 : static_cast<size_t>(item.slot)])};
+  const size_t number = of_all ? 0 : static_cast<size_t>(item.slot);
+  if (channel.queue != nullptr) parts_.arena->queue().record(*channel.may_start[number]);
+  const UnderWay message{channel.lane.get(), channel.lane->start(channel.tasks[number])};
   if (!sends) {
     arriving_[{item.phase, item.peer, item.micro_batch}] = message;
   } else if (of_all) {

@@ -32,7 +32,7 @@ struct PipelineParts {
   // The update, in rounds; none where nothing is trained. After each but the last, all ranks are told values that the
   // first rank of some stage has made.
   struct Told {
-    TensorView value;
+    ValuePlace value;
     bool is_ours = false;
   };
   struct Round {
@@ -44,7 +44,7 @@ struct PipelineParts {
     std::string input;
     std::string slot_name;
     std::vector<mesh::Range> slice;  // of a micro-batch
-    std::vector<TensorView> slots;
+    std::vector<ValuePlace> slots;
   };
   std::vector<Load> loads;
   std::map<std::string, Tensor> batch;  // whole data inputs
@@ -53,12 +53,16 @@ struct PipelineParts {
   struct Channel {
     std::unique_ptr<executor::CommLane> lane;
     std::vector<executor::CommLane::Task> tasks;
+    // On a device: copies of the lane's own, which come after what is done with a slot when its message starts.
+    std::unique_ptr<Queue> queue;
+    std::vector<std::unique_ptr<Event>> may_start;
   };
   std::map<std::tuple<bool, pipeline::PhaseKind, int, bool>, Channel> channels;
-  std::vector<TensorView> received_values;  // parameters that another stage updates
-  std::vector<TensorView> cleared;          // zero when a step begins: accumulators
-  std::vector<TensorView> forward_states;   // that forward changes: a step that fails gives them back
+  std::vector<ValuePlace> received_values;  // parameters that another stage updates
+  std::vector<ValuePlace> cleared;          // zero when a step begins: accumulators
+  std::vector<ValuePlace> forward_states;   // that forward changes: a step that fails gives them back
   std::vector<Tensor> kept_states;          // what they were
+  executor::Arena* arena = nullptr;         // that all of it lies in
   std::map<std::string, Tensor> results;    // of an evaluation, whole
   bool has_loss = false;                    // whether this rank computes it
   pipeline::FoundSchedule schedule;         // of a training step

@@ -5,9 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "tessera/executor/arena.h"
 #include "tessera/ir/schedule.h"
-#include "tessera/tensor/tensor.h"
+#include "tessera/session/value_place.h"
 
 namespace tessera::session {
 
@@ -23,19 +22,16 @@ class Values {
   // Where they lie.
   const ir::PersistentLayout& layout() const { return layout_; }
 
-  // All that follows throws InvalidArgument for an unknown name, and waits for work that is under way on the value.
+  // All that follows throws InvalidArgument for an unknown name.
   const Type& type(const std::string& name) const;
-  // A copy in the host's memory.
-  Tensor read(const std::string& name) const;
-  // Takes elements of the host's, of the value's shape and of any dtype and strides.
-  void write(const std::string& name, const TensorView& elements);
-  void set_zero(const std::string& name);
-  // The value itself, where the host reaches it: what is too large to be copied for nothing. nullopt on a device.
-  std::optional<TensorView> in_place(const std::string& name) const;
+  ValuePlace place(const std::string& name) const;
+  // These do what ValuePlace does.
+  std::optional<TensorView> in_place(const std::string& name) const { return place(name).in_place(); }
+  Tensor read(const std::string& name) const { return place(name).read(); }
+  void write(const std::string& name, const TensorView& elements) { place(name).write(elements); }
+  void set_zero(const std::string& name) { place(name).set_zero(); }
 
  private:
-  void* address(const std::string& name) const { return arena_.data() + layout_.offsets.at(name); }
-
   executor::Arena& arena_;
   ir::PersistentLayout layout_;
 };
