@@ -14,8 +14,6 @@ using ir::Node;
 using ir::NodeId;
 using ir::ValueId;
 
-bool is_collective(const Node& node) { return ops::collective_of(node) != nullptr; }
-
 // A parameter, or a cast of one.
 bool is_parameter(const Graph& graph, ValueId v) {
   while (graph.info(v).node != ir::kNone) {
@@ -33,7 +31,7 @@ std::vector<bool> find_communicating(const Graph& logical, const Plan& plan, con
   std::vector<bool> communicates(static_cast<size_t>(logical.num_nodes()));
   for (const LogicalStep& step : steps) {
     for (NodeId n = step.begin; n < step.end; ++n) {
-      if (is_collective(local.node(n))) communicates[static_cast<size_t>(step.node)] = true;
+      if (ops::is_collective(local.node(n))) communicates[static_cast<size_t>(step.node)] = true;
     }
   }
   return communicates;

@@ -12,7 +12,7 @@
 namespace tessera::data {
 namespace {
 
-void require_image(const char* who, const Type& input) {
+void require_decoded_image(const char* who, const Type& input) {
   if (input.shape.ndim() != 3 || input.shape.num_elements() == 0) {
     throw InvalidArgument(
         "{}: needs an image [height, width, channels] that is not empty, got {}; put decode before it", who, input);
@@ -49,7 +49,7 @@ class CenterCrop : public TransformOp {
   explicit CenterCrop(ImageSize size) : size_(require_size("center_crop", size)) {}
   std::string to_string() const override { return fmt::format("center_crop({}x{})", size_.height, size_.width); }
   Type output_type(const Type& input) const override {
-    require_image("center_crop", input);
+    require_decoded_image("center_crop", input);
     return {input.dtype, {size_.height, size_.width, input.shape[2]}};
   }
   void apply(const TensorView& input, const TensorView& output, const Draws&) const override {
@@ -91,7 +91,7 @@ class RandomResizedCrop : public TransformOp {
                        shortest(options_.max_ratio), options_.max_attempts);
   }
   Type output_type(const Type& input) const override {
-    require_image("random_resized_crop", input);
+    require_decoded_image("random_resized_crop", input);
     return resize_.output_type(input);
   }
   void apply(const TensorView& input, const TensorView& output, const Draws& draws) const override {

@@ -12,8 +12,6 @@
 namespace tessera::checkpoint {
 namespace {
 
-constexpr std::string_view kSuffix = ".ckpt";
-
 // The manifest's, else the name's, else the beginning. Whether the manifest is right is found out when the checkpoint's
 // turn comes.
 CheckpointPosition position_of(FileSystem& files, const std::string& path, const std::optional<CheckpointName>& name) {
@@ -33,7 +31,7 @@ std::string prefix_of(const std::string& directory, const std::string& file_name
                       const std::optional<CheckpointName>& name) {
   if (name) return name->prefix;
   const auto prefix = prefix_of_rank(file_name, rank_of_folder(base_name(directory)));
-  return prefix.value_or(file_name.substr(0, file_name.size() - kSuffix.size()));
+  return prefix.value_or(file_name.substr(0, file_name.size() - kCheckpointSuffix.size()));
 }
 
 // What a prefix succeeds, and its number: {"CKP", 2} of CKP_2, {"CKP", 0} of CKP.
@@ -119,7 +117,7 @@ std::vector<DirectoryEntry> checkpoints_newest_first(FileSystem& files, const st
   };
   std::vector<Ordered> found;
   for (const auto& file_name : files.list(directory)) {
-    if (!file_name.ends_with(kSuffix)) continue;
+    if (!file_name.ends_with(kCheckpointSuffix)) continue;
     const auto name = parse_checkpoint_name(file_name);
     const auto own_prefix = prefix_of(directory, file_name, name);
     const auto number = prefix.empty() ? std::nullopt : successor_of(own_prefix, prefix);

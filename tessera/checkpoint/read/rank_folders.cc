@@ -10,8 +10,6 @@
 namespace tessera::checkpoint {
 namespace {
 
-constexpr std::string_view kSuffix = ".ckpt";
-
 std::string in_folder_of(int64_t rank, const std::string& directory, const std::string& file_name) {
   return join_path(join_path(directory, fmt::format("rank_{}", rank)), file_name);
 }
@@ -21,7 +19,7 @@ std::optional<std::string> numbered_file(const std::string& path, int64_t rank) 
   const auto folder = parent_path(path);
   const auto prefix = prefix_of_rank(base_name(path), rank_of_folder(base_name(folder)));
   if (!prefix) return std::nullopt;
-  return in_folder_of(rank, parent_path(folder), fmt::format("{}{}{}", *prefix, rank, kSuffix));
+  return in_folder_of(rank, parent_path(folder), fmt::format("{}{}{}", *prefix, rank, kCheckpointSuffix));
 }
 
 bool is_of_save(FileSystem& files, const std::string& path, const CheckpointInfo& info) {
@@ -47,7 +45,7 @@ std::string folder_of_checkpoints(FileSystem& files, const std::string& director
   }
   for (const auto& [rank, folder] : folders) {
     const auto names = files.list(folder);
-    if (std::any_of(names.begin(), names.end(), [](const auto& name) { return name.ends_with(kSuffix); })) {
+    if (std::any_of(names.begin(), names.end(), [](const auto& name) { return name.ends_with(kCheckpointSuffix); })) {
       return folder;
     }
   }
@@ -56,7 +54,7 @@ std::string folder_of_checkpoints(FileSystem& files, const std::string& director
 
 std::optional<std::string> prefix_of_rank(const std::string& file_name, std::optional<int64_t> rank) {
   if (!rank) return std::nullopt;
-  const auto ending = fmt::format("{}{}", *rank, kSuffix);
+  const auto ending = fmt::format("{}{}", *rank, kCheckpointSuffix);
   if (!file_name.ends_with(ending)) return std::nullopt;
   return file_name.substr(0, file_name.size() - ending.size());
 }

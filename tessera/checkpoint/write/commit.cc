@@ -44,7 +44,7 @@ class SteadyFile : public WritableFile {
   int64_t unsynced_bytes_ = 0;
 };
 
-void write_durably(FileSystem& files, const std::string& path, unsigned mode, std::string_view text) {
+void write_text_durably(FileSystem& files, const std::string& path, unsigned mode, std::string_view text) {
   remove_if_there(files, path);  // one of other permissions would keep them
   const auto file = files.create(path, mode);
   file->append(text);
@@ -101,7 +101,7 @@ Manifest write_encrypted(WritableFile& file, const Encryption& encryption, Funct
 void stage_manifest(FileSystem& files, const std::string& path, const Manifest& manifest) {
   const bool is_encrypted = std::any_of(manifest.files.begin(), manifest.files.end(),
                                         [](const ManifestFile& file) { return !file.encryption.empty(); });
-  write_durably(files, pending_manifest_path(path), is_encrypted ? kOwnerAccess : kUmaskAccess, to_text(manifest));
+  write_text_durably(files, pending_manifest_path(path), is_encrypted ? kOwnerAccess : kUmaskAccess, to_text(manifest));
   files.sync_directory(parent_path(path));
 }
 

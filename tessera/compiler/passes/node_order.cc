@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "tessera/ops/registry/op_def.h"
+#include "tessera/ops/registry/collective_def.h"
 
 namespace tessera::compiler {
 
@@ -109,7 +109,7 @@ class Sequence {
   static constexpr int kMaxPasses = 8;
 
   bool may_exchange(NodeId a, NodeId b) const {
-    if (is_collective(graph_.node(a)) || is_collective(graph_.node(b)) || feeds_collective(a)) return false;
+    if (ops::is_collective(graph_.node(a)) || ops::is_collective(graph_.node(b)) || feeds_collective(a)) return false;
     const auto& inputs = graph_.node(b).inputs;
     return std::none_of(inputs.begin(), inputs.end(), [&](ValueId v) { return graph_.info(v).node == a; });
   }
@@ -119,7 +119,8 @@ class Sequence {
     const auto& outputs = graph_.node(n).outputs;
     return std::any_of(outputs.begin(), outputs.end(), [&](ValueId v) {
       const auto& users = uses_.users[static_cast<size_t>(v)];
-      return std::any_of(users.begin(), users.end(), [&](NodeId user) { return is_collective(graph_.node(user)); });
+      return std::any_of(users.begin(), users.end(),
+                         [&](NodeId user) { return ops::is_collective(graph_.node(user)); });
     });
   }
 
@@ -163,15 +164,13 @@ class Sequence {
 
 }  // namespace
 
-bool is_collective(const Node& node) { return ops::OpRegistry::instance().get(node.op).collective; }
-
 NodeOrder order_nodes(const Graph& graph, const ValueUses& uses) {
   Sequence sequence(graph, uses);
   std::vector<NodeId> late;
   bool communicates = false;
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
     const Node& node = graph.node(n);
-    communicates = communicates || is_collective(node);
+    communicates = communicates || ops::is_collective(node);
     const bool read = std::any_of(node.outputs.begin(), node.outputs.end(),
                                   [&](ValueId v) { return !uses.users[static_cast<size_t>(v)].empty(); });
     if (uses.is_update(node) && !read) {

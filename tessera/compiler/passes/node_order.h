@@ -10,8 +10,6 @@
 
 namespace tessera::compiler {
 
-bool is_collective(const ir::Node& node);
-
 struct ValueUses {
   std::vector<std::vector<ir::NodeId>> users;               // by ValueId, in the order of the graph
   std::vector<bool> is_result;                              // by ValueId: an output of the graph

@@ -2,9 +2,9 @@
 #include <optional>
 
 #include "tessera/base/error.h"
-#include "tessera/compiler/passes/node_order.h"
 #include "tessera/compiler/passes/passes.h"
 #include "tessera/compiler/passes/rewrite.h"
+#include "tessera/ops/registry/collective_def.h"
 #include "tessera/ops/registry/op_def.h"
 
 namespace tessera::compiler {
@@ -40,7 +40,7 @@ Graph remove_dead_code(const Graph& graph) {
   for (const auto& output : graph.outputs()) wanted[static_cast<size_t>(output.value)] = true;
   for (NodeId n = graph.num_nodes() - 1; n >= 0; --n) {
     const Node& node = graph.node(n);
-    bool keep = is_collective(node);
+    bool keep = ops::is_collective(node);
     for (const ValueId output : node.outputs) keep = keep || wanted[static_cast<size_t>(output)];
     kept[static_cast<size_t>(n)] = keep;
     if (!keep) continue;
@@ -58,7 +58,7 @@ Graph merge_common_subexpressions(const Graph& graph) {
   std::map<std::string, NodeId> seen;
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
     const Node& node = graph.node(n);
-    if (is_collective(node)) {
+    if (ops::is_collective(node)) {
       rewriter.copy(n);
       continue;
     }

@@ -12,7 +12,7 @@ namespace {
 
 using Gradients = std::vector<Value>;
 
-Shape shape_attribute(const Attributes& attributes, const std::string& name = "shape") {
+Shape created_shape(const Attributes& attributes, const std::string& name = "shape") {
   const Shape shape = attributes.get_shape(name);
   for (const auto size : shape) {
     if (size < 0) throw InvalidArgument("{} {} must not have negative sizes", name, shape);
@@ -21,7 +21,7 @@ Shape shape_attribute(const Attributes& attributes, const std::string& name = "s
 }
 
 std::vector<Type> infer_from_attributes(const Attributes& attributes, std::span<const Type>) {
-  return {{attributes.get_dtype("dtype"), shape_attribute(attributes)}};
+  return {{attributes.get_dtype("dtype"), created_shape(attributes)}};
 }
 
 // Any dim of the result can be split; the operands, scalars, are replicated.

@@ -116,5 +116,6 @@ struct CollectiveDef {
 // Null for an operator that does not communicate. Throws InvalidArgument for one that is not known.
 const CollectiveDef* collective_of(const std::string& op);
 inline const CollectiveDef* collective_of(const ir::Node& node) { return collective_of(node.op); }
+inline bool is_collective(const ir::Node& node) { return collective_of(node) != nullptr; }
 
 }  // namespace tessera::ops

@@ -12,9 +12,6 @@
 namespace tessera::tools {
 namespace {
 
-// As a training has them.
-constexpr bool kWholeResults = true;
-
 // Search lines on standard error: each improvement, and a sign of life.
 constexpr double kSecondsBetweenLines = 5;
 

@@ -11,6 +11,9 @@
 
 namespace tessera::tools {
 
+// Every rank has all of a result, as in a training.
+inline constexpr bool kWholeResults = true;
+
 struct PlanCommand {
   StepOptions step;     // memory_limit: of a rank's arena; default: the profile's
   std::string profile;  // a file; empty: compiler::example_profile()

@@ -32,7 +32,7 @@ std::string simulation_text(const std::optional<compiler::SimulatedPlan>& plan) 
                      format_bytes(simulated.peak_memory_bytes));
 }
 
-std::string finite_seconds(double seconds) { return std::isfinite(seconds) ? format_seconds(seconds) : "-"; }
+std::string seconds_or_dash(double seconds) { return std::isfinite(seconds) ? format_seconds(seconds) : "-"; }
 
 // What was compared, and which plan was taken.
 std::string candidates_text(const PlannedStep& planned) {
@@ -78,8 +78,8 @@ std::string proof_text(const PlannedStep& planned) {
 std::string grids_text(const std::vector<MeshOutcome>& meshes) {
   auto text = fmt::format("\n  {:<24}{:>12}{:>12}  {}\n", "grid", "cost", "bound", "search");
   for (const auto& outcome : meshes) {
-    text += fmt::format("  {:<24}{:>12}{:>12}  {}\n", outcome.mesh.to_string(), finite_seconds(outcome.cost),
-                        finite_seconds(outcome.bound), solver::to_string(outcome.status));
+    text += fmt::format("  {:<24}{:>12}{:>12}  {}\n", outcome.mesh.to_string(), seconds_or_dash(outcome.cost),
+                        seconds_or_dash(outcome.bound), solver::to_string(outcome.status));
   }
   return text;
 }

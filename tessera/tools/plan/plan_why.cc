@@ -22,12 +22,6 @@ constexpr int kRounds = 20;
 constexpr size_t kShownDifferences = 5;
 
 // Without a sign where nothing is left after rounding.
-std::string signed_seconds(double seconds) {
-  const auto text = format_seconds(std::abs(seconds));
-  if (text == "0") return text;
-  return (seconds < 0 ? "-" : "+") + text;
-}
-
 double seconds_of(const compiler::NodeCost& cost) { return cost.compute_seconds + cost.own_seconds + cost.way_seconds; }
 
 // Where `b` takes other time than `a`, equal layers together, the largest first.
@@ -118,6 +112,12 @@ NodeChoice choice_of(const compiler::PlanChoices& choices, ir::NodeId node) {
 }
 
 }  // namespace
+
+std::string signed_seconds(double seconds) {
+  const auto text = format_seconds(std::abs(seconds));
+  if (text == "0") return text;
+  return (seconds < 0 ? "-" : "+") + text;
+}
 
 std::string why_text(const PlannedStep& planned, const PlanCommand& command, const std::string& op, int num_choices) {
   const ir::NodeId node = find_operator(planned, op);

@@ -17,4 +17,7 @@ std::string why_text(const PlannedStep& planned, const PlanCommand& command, con
 // which step and which machines. Throws as plan_step does.
 std::string diff_text(const PlanCommand& command, const std::string& first, const std::string& second);
 
+// "+1.2 ms", "-3 us", "0".
+std::string signed_seconds(double seconds);
+
 }  // namespace tessera::tools

@@ -8,9 +8,6 @@
 namespace tessera::tools {
 namespace {
 
-// As a training has them.
-constexpr bool kWholeResults = true;
-
 double data_parallel_seconds(const StagesStep& step) {
   std::vector<int> ranks(static_cast<size_t>(step.num_ranks));
   std::iota(ranks.begin(), ranks.end(), 0);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/tools/arguments/usage_error.h"
+#include "tessera/tools/plan/plan_why.h"
 
 namespace tessera::tools {
 namespace {
@@ -20,12 +21,7 @@ std::string plural(int64_t count, const std::string& noun) {
   return fmt::format("{} {}{}", count, noun, ending);
 }
 
-std::string finite_seconds(double seconds) { return std::isfinite(seconds) ? format_seconds(seconds) : "no fit"; }
-
-std::string signed_seconds(double seconds) {
-  const auto text = format_seconds(std::abs(seconds));
-  return text == "0" ? text : (seconds < 0 ? "-" : "+") + text;
-}
+std::string seconds_or_no_fit(double seconds) { return std::isfinite(seconds) ? format_seconds(seconds) : "no fit"; }
 
 std::string ranks_text(const PlannedStages& planned, int stage) {
   const int first = stage * planned.ranks_per_stage;
@@ -118,7 +114,7 @@ std::string stages_of(const StagesStep& step) {
       plural(planned.num_stages, "stage"), plural(static_cast<int64_t>(planned.places.problem.places.size()), "place"),
       format_seconds(planned.cuts.longest_seconds));
   text += fmt::format("beside    data parallel on {}: {}\n", plural(step.num_ranks, "rank"),
-                      finite_seconds(step.data_parallel_seconds));
+                      seconds_or_no_fit(step.data_parallel_seconds));
   return text + "\n" + picture_of(planned);
 }
 
@@ -130,7 +126,7 @@ std::string comparison_of(const StagesStep& step) {
   };
   if (step.one_stage) {
     const auto& taken = step.one_stage->chosen->taken();
-    row("one stage, " + taken.origin, finite_seconds(step.one_stage_seconds()),
+    row("one stage, " + taken.origin, seconds_or_no_fit(step.one_stage_seconds()),
         format_bytes(step.one_stage->chosen->peak_memory_bytes), !step.taken);
   } else {
     row("one stage", "no fit", "-", false);
