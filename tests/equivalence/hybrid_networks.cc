@@ -199,7 +199,7 @@ std::vector<HybridCase> hybrid_cases() {
 double HybridDeviation::worst() const { return std::max({output, loss, parameters}); }
 
 HybridDeviation compare_with_one_device(cluster::Context& context, const HybridCase& hybrid, DType dtype,
-                                        int64_t batches) {
+                                        int64_t batches, const session::SessionOptions& own_session) {
   const auto one_network = hybrid.whole(dtype);
   const auto own_network = hybrid.own(dtype, context);
   nn::MSELoss loss;
@@ -212,7 +212,7 @@ HybridDeviation compare_with_one_device(cluster::Context& context, const HybridC
                     .gradient_accumulation_steps = hybrid.batches_per_step,
                     .full_batch = true,
                     .seed = 5,
-                    .session = options});
+                    .session = own_session});
   HybridDeviation worst;
   const auto part_of_rows = [&](const Tensor& whole) {
     const int64_t rows = whole.shape()[0];

@@ -40,7 +40,7 @@ std::vector<HybridCase> hybrid_cases();
 
 // The largest differences, relative to the largest element, between this rank and one device: results of predict()
 // before and after training, losses and parameters of `batches` batches. A rank's slice is compared with its part of
-// the parameter.
+// the parameter. The ranks compute in sessions with the options `own_session`, the one device on the CPU.
 struct HybridDeviation {
   double output = 0;
   double loss = 0;
@@ -48,6 +48,6 @@ struct HybridDeviation {
   double worst() const;
 };
 HybridDeviation compare_with_one_device(cluster::Context& context, const HybridCase& hybrid, DType dtype,
-                                        int64_t batches);
+                                        int64_t batches, const session::SessionOptions& own_session);
 
 }  // namespace tessera::equivalence

@@ -19,6 +19,7 @@
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"
 #include "tests/equivalence/networks.h"
+#include "tests/equivalence/where.h"
 
 namespace tessera::equivalence {
 namespace {
@@ -151,21 +152,21 @@ Outcome train_pipeline(const Row& row, DType dtype, bool reference) {
         set_stages(*network, row);
         nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
         Clipped optimizer(row.clip_norm);
-        const auto verification = reference ? compiler::Verification::kAllRanks : compiler::Verification::kPlan;
-        train::Model model(
-            context, *network, &loss, &optimizer,
-            {.parallel_mode = train::ParallelMode::kPipeline,
-             .pipeline = {.stages = row.stages,
-                          .micro_batches = row.micro_batches,
-                          .schedule = row.schedule,
-                          .receive_ahead = row.receive_ahead,
-                          .profile = compiler::example_profile()},
-             .parallel_optimizer = row.parallel_optimizer,
-             .parallel_optimizer_threshold = row.parallel_optimizer ? 0 : 64 << 10,
-             .precision = row.precision,
-             .loss_scale = row.loss_scale,
-             .seed = 5,
-             .session = {.reference_kernels = reference, .num_threads = 1, .verification = verification}});
+        auto session = session_there(reference);
+        session.verification = reference ? compiler::Verification::kAllRanks : compiler::Verification::kPlan;
+        train::Model model(context, *network, &loss, &optimizer,
+                           {.parallel_mode = train::ParallelMode::kPipeline,
+                            .pipeline = {.stages = row.stages,
+                                         .micro_batches = row.micro_batches,
+                                         .schedule = row.schedule,
+                                         .receive_ahead = row.receive_ahead,
+                                         .profile = compiler::example_profile()},
+                            .parallel_optimizer = row.parallel_optimizer,
+                            .parallel_optimizer_threshold = row.parallel_optimizer ? 0 : 64 << 10,
+                            .precision = row.precision,
+                            .loss_scale = row.loss_scale,
+                            .seed = 5,
+                            .session = session});
         for (int64_t step = 0; step < 10; ++step) {
           const auto batch = make_batch(batch_of(row), row.rows, step, dtype);
           const double value = model.train_step(rows_of(batch, 0, row.rows), row.rows);
@@ -195,7 +196,7 @@ Outcome train_alone(const Row& row, DType dtype, bool reference) {
                       .precision = row.precision,
                       .loss_scale = row.loss_scale,
                       .seed = 5,
-                      .session = {.reference_kernels = reference, .num_threads = 1}});
+                      .session = session_on_cpu(reference)});
   for (int64_t step = 0; step < 10; ++step) {
     const auto batch = make_batch(batch_of(row), row.rows, step, dtype);
     const int64_t rows = row.rows / row.micro_batches;
@@ -345,7 +346,7 @@ std::vector<Row> rows() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Matrix, Pipelines, testing::ValuesIn(rows()),
+INSTANTIATE_TEST_SUITE_P(Matrix, Pipelines, testing::ValuesIn(rows_there(rows())),
                          [](const auto& info) { return info.param.name; });
 
 // Gradients of a stage are rounded before they are added to another's: half types are not equal to the last bit.

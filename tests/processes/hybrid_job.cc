@@ -9,7 +9,8 @@ int main(int argc, char** argv) {
     bool all_equal = true;
     for (const auto& hybrid : equivalence::hybrid_cases()) {
       for (const DType dtype : {DType::kF64, DType::kF32}) {
-        const auto worst = equivalence::compare_with_one_device(context, hybrid, dtype, 4);
+        const auto worst = equivalence::compare_with_one_device(context, hybrid, dtype, 4,
+                                                                {.reference_kernels = dtype == DType::kF64});
         const bool equal = worst.worst() < (dtype == DType::kF64 ? 1e-12 : 1e-5);
         train::print_line(fmt::format("{} {} rank {} of {}: {} output {:.1e} losses {:.1e} parameters {:.1e}",
                                       hybrid.name, dtype, context.rank(), context.size(), equal ? "equal" : "DIFFERS",
