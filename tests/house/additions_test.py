@@ -173,9 +173,17 @@ class Built:
         shown = subprocess.run(["ninja", "-C", self.build, "-t", "commands", target], check=True, capture_output=True, text=True).stdout
         return shown.splitlines()
 
+    @staticmethod
+    def command_for(file, commands):
+        """That of the source; where several are compiled as one, that of such a unit of its library."""
+        own = [command for command in commands if re.search(rf" -c \S*{re.escape(file)}$", command)]
+        units = [command for folder in Path(file).parents for command in commands
+                 if re.search(rf" -o {re.escape(str(folder))}/CMakeFiles/tessera_\S+ -c ", command)]
+        return (own + units)[0]
+
     def object_of(self, file, commands):
         """Compiles a source of the scratch copy as the build compiles that of the project."""
-        given = next(command for command in commands if re.search(rf" -c \S*{re.escape(file)}$", command))
+        given = self.command_for(file, commands)
         made = self.scratch / (file.replace("/", "_") + ".o")
         command = re.sub(r" -o \S+ -c \S+$", f" -O0 -o {made} -c {self.scratch / file}", re.sub(r" -M[DTF]\S*( \S+\.[od]+)?", "", given))
         self.run(command.replace(" -I", f" -I{self.scratch} -I", 1))
@@ -191,7 +199,9 @@ class Built:
         """The program with these objects, which come before the libraries that have the same ones."""
         link = self.commands_of(target)[-1]
         program = self.scratch / target
-        self.run(re.sub(r" -o (\S+)", lambda _: f" {' '.join(objects)} -o {program}", link, count=1))
+        # A unit of several sources also has the sources as they were: the first of two definitions counts.
+        objects = f" -Wl,--allow-multiple-definition {' '.join(objects)} -o {program}"
+        self.run(re.sub(r" -o (\S+)", lambda _: objects, link, count=1))
         return program
 
 
