@@ -5,6 +5,7 @@
 
 #include "tessera/base/files/crc32c.h"
 #include "tessera/checkpoint/convert/safetensors.h"
+#include "tessera/checkpoint/convert/transform.h"
 #include "tessera/checkpoint/format/ckpt_file.h"
 #include "tessera/checkpoint/format/encryption.h"
 #include "tessera/checkpoint/manifest/manifest.h"
@@ -25,6 +26,7 @@ using checkpoint::EncryptingFile;
 using checkpoint::Encryption;
 using checkpoint::encryption_mode_of;
 using checkpoint::Entry;
+using checkpoint::export_safetensors;
 using checkpoint::group_file_to_protobuf;
 using checkpoint::GroupFile;
 using checkpoint::Manifest;
@@ -37,6 +39,7 @@ using checkpoint::strategy_to_json;
 using checkpoint::strategy_to_protobuf;
 using checkpoint::StrategyFile;
 using checkpoint::to_text;
+using checkpoint::transform_checkpoints;
 
 std::string source_file(const std::string& path) {
   return FileSystem::local().read_text(join_path(TESSERA_SOURCE_DIR, path));
@@ -83,6 +86,8 @@ std::vector<std::string> ckpt_examples() {
                                       Entry("bn.gamma", Tensor::full({DType::kBF16, {4}}, 1)),
                                       Entry("mask", Tensor::full({DType::kBool, {3}}, 1)),
                                       Entry("note", std::string("gr\xc3\xbc\xc3\x9f dich")),
+                                      Entry("nothing", ""),
+                                      Entry("none", Tensor(DType::kF32, {0, 3})),
                                       Entry::number("step_num", int64_t{73}),
                                       Entry::number("lr", 0.1F)};
   const std::vector<Entry> cut = {entries[0]};
@@ -120,6 +125,26 @@ bool ckpt_parses(const std::string& bytes) {
       bytes, parse, [](const auto& value) { return ckpt_bytes(value, {}); }, same_entries);
 }
 
+// What is converted and exported holds what was read.
+
+bool conversion_parses(const std::string& bytes) {
+  const auto parse = [](const std::string& text) {
+    return entries_of(CkptFile(std::make_unique<BytesFile>(text), "f"));
+  };
+  const auto convert = [&](const std::string& text) {
+    MemoryFileSystem files;
+    files.create_directories("src/rank_0");
+    files.create("src/rank_0/f.ckpt")->append(text);
+    export_safetensors(files, "src", "f.safetensors");
+    transform_checkpoints(files, "src", "dst", "out", "", "", {.num_threads = 1});
+    return parse(files.read_text("dst/rank_0/out0.ckpt"));
+  };
+  const auto converted = parse_or_refuse(convert, bytes);
+  if (!converted) return false;
+  if (!same_entries(parse(bytes), *converted)) throw Broken("what was converted differs");
+  return true;
+}
+
 // Manifest
 
 std::string framed(const std::string& body) {
@@ -143,6 +168,8 @@ std::vector<std::string> manifest_examples() {
                               .shape = {4, 3},
                               .slices = {{.offset = {1, 0}, .shape = {2, 3}, .size_bytes = 12, .crc32c = 9}}});
   manifest.tensors.push_back({.name = "note", .is_text = true, .appended = true, .slices = {{.size_bytes = 8}}});
+  manifest.tensors.push_back({.name = "nothing", .is_text = true, .slices = {{.size_bytes = 0}}});
+  manifest.tensors.push_back({.name = "none", .shape = {0, 3}, .slices = {{.offset = {0, 0}, .shape = {0, 3}}}});
   return {to_text(manifest), to_text({})};
 }
 
@@ -324,6 +351,7 @@ std::vector<Target> checkpoint_targets() {
   const auto strategy = strategy_example();
   const GroupFile groups{.groups = {{"4-global", {0, 4}}, {"world", {0, 1, 2, 3}}}, .restore_ranks = {0, 4}};
   return {{"ckpt", ckpt_examples(), mutate_wire, ckpt_parses},
+          {"conversion", ckpt_examples(), mutate_wire, conversion_parses},
           {"encrypted",
            {encrypt(ckpt_examples()[0], kEncryption), encrypt(ckpt_examples()[2], {.key = kEncryption.key}),
             encrypt(ckpt_examples()[0], {.key = kEncryption.key}),

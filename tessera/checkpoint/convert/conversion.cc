@@ -189,7 +189,7 @@ std::optional<Conversion::Known> Conversion::find_out(const std::string& name, i
     return Known{slicing, Shape(parameter->layout.tensor_shape), like};
   }
   const auto inferred = slicing.global_shape(held);
-  if (!inferred) return Known{slicing, like->shape, like};  // no elements anywhere
+  check(inferred.has_value(), "a rank that holds the tensor is known");
   const auto* wanted = to_.find(name);
   if (!inferred->is_certain && wanted != nullptr && std::ssize(wanted->layout.tensor_shape) == slicing.ndim()) {
     return Known{slicing, Shape(wanted->layout.tensor_shape), like};

@@ -65,9 +65,11 @@ std::vector<std::vector<Holder>> connected(std::span<const OutputFile> outputs, 
 
 // Replicas of a source may each be needed; together their parts of a piece shall not exceed kPieceBytes by much.
 int64_t TensorPass::piece_elements() const {
+  const int64_t all = global_.num_elements();
+  if (all == 0) return 1;  // an empty text
   int64_t held = 0;
   for (const auto& source : sources_) held += source.part.box.shape.num_elements();
-  const int64_t times = std::max<int64_t>(1, (held + global_.num_elements() - 1) / global_.num_elements());
+  const int64_t times = std::max<int64_t>(1, (held + all - 1) / all);
   return std::max<int64_t>(1, BoxReader::kPieceBytes / element_bytes_ / times);
 }
 

@@ -101,6 +101,7 @@ TransformCase make_case(int from_stages, int from_ranks, int to_stages, int to_r
       {DType::kF32, {}},        {DType::kF32, {31123}},  {DType::kBF16, {17}},         {DType::kF32, {127}},
       {DType::kF32, {17, 127}}, {DType::kF16, {127, 3}}, {DType::kU8, {31123, 1}},     {DType::kF32, {16, 48}},
       {DType::kI64, {1, 5}},    {DType::kBool, {6, 4}},  {DType::kF64, {2, 17, 3, 2}}, {DType::kF32, {5, 1, 127}},
+      {DType::kF32, {0}},       {DType::kI32, {0, 3}},   {DType::kF32, {3, 0}},
   };
   const auto all = [](int stages) {
     std::vector<int> list;
@@ -136,7 +137,7 @@ void save_side(FileSystem& files, const SideCase& side, const std::string& direc
     for (const auto& [tensor_name, value] : side.held_by(rank)) entries.emplace_back(tensor_name, value);
     save(files,
          {.path = fmt::format("{}/rank_{}/{}{}.ckpt", directory, rank, name, rank),
-          .append_info = {Entry::number("epoch_num", int64_t{2}), Entry("note", "all ranks")}},
+          .append_info = {Entry::number("epoch_num", int64_t{2}), Entry("note", "all ranks"), Entry("nothing", "")}},
          entries, {.epoch = 2, .step_in_epoch = 7, .step = 21, .job_id = "laws", .world_size = side.num_ranks()});
   }
 }

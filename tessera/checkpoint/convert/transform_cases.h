@@ -45,7 +45,7 @@ struct SideCase {
 // shards.
 std::vector<SplitCase> all_splits(int ndim, int num_ranks);
 
-// The same parameters on both sides: sizes that divide and sizes that do not, one shared by all stages.
+// The same parameters on both sides: sizes that divide and sizes that do not, none at all, one shared by all stages.
 struct TransformCase {
   SideCase from;
   SideCase to;

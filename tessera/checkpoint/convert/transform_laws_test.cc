@@ -17,6 +17,7 @@ namespace {
 
 constexpr int kMaxRanks = 16;
 constexpr int kMaxStages = 4;
+constexpr size_t kNumAppended = 3;  // by save_side
 constexpr int kNumCases = TESSERA_CHECKPOINT_CASES;
 
 struct Size {
@@ -39,7 +40,12 @@ std::string difference(FileSystem& files, const SideCase& side, const std::strin
     const auto checkpoint = load(files, path);
     if (!checkpoint.is_verified()) return path + " has no manifest";
     auto held = side.held_by(rank);
-    if (checkpoint.entries().size() != held.size() + 2) return fmt::format("{}: {} values", path, held.size());
+    const auto& entries = checkpoint.entries();
+    if (entries.size() != held.size() + kNumAppended) return fmt::format("{}: {} values", path, entries.size());
+    for (const auto& [text, content] : {std::pair("note", "all ranks"), std::pair("nothing", "")}) {
+      const auto* entry = checkpoint.find(text);
+      if (entry == nullptr || entry->read_text() != content) return fmt::format("{}: the text {} differs", path, text);
+    }
     for (const auto& [tensor, value] : held) {
       const auto* entry = checkpoint.find(tensor);
       if (entry == nullptr) return fmt::format("{}: {} is missing", path, tensor);

@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
+#include "tessera/checkpoint/convert/safetensors.h"
 #include "tessera/checkpoint/convert/sources.h"
 #include "tessera/checkpoint/read/load.h"
 #include "tessera/checkpoint/resume/global_checkpoint.h"
@@ -436,6 +438,32 @@ TEST(Transform, FilesOfOthersHaveNoManifestAndConvertAll) {
   }
   transform_checkpoints(files, "src/", "dst/", "transformed", "src_strategy.ckpt");
   EXPECT_TRUE(bit_equal(load(files, "dst/rank_0/transformed0.ckpt").find("fc.weight")->read(), rows(0, 8)));
+}
+
+TEST(Transform, TextsAndTensorsWithoutContentAreCopied) {
+  MemoryFileSystem files;
+  const std::vector<Entry> entries = {
+      {"w", rows(0, 2)}, {"nothing", ""}, {"none", Tensor(DType::kF32, {0, 3})}, {"note", "a text"}};
+  save(files, {.path = "ours/rank_0/a.ckpt"}, entries, {});
+  files.create_directories("others/rank_0");
+  const auto file = files.create("others/rank_0/a.ckpt");
+  CkptWriter writer(*file);
+  for (const auto& entry : entries) writer.add(entry);
+  writer.finish();
+  for (const std::string source : {"ours", "others"}) {
+    SCOPED_TRACE(source);
+    transform_checkpoints(files, source, source + "_converted", "out", "", "");
+    const auto checkpoint = load(files, source + "_converted/rank_0/out0.ckpt");
+    EXPECT_TRUE(bit_equal(checkpoint.find("w")->read(), rows(0, 2)));
+    EXPECT_EQ(checkpoint.find("nothing")->read_text(), "");
+    EXPECT_EQ(checkpoint.find("note")->read_text(), "a text");
+    export_safetensors(files, source, source + ".safetensors");
+    const auto exported = load_safetensors(files, source + ".safetensors");
+    EXPECT_TRUE(std::any_of(exported.begin(), exported.end(), [](const auto& tensor) {
+      return tensor.first == "w" && bit_equal(tensor.second, rows(0, 2));
+    }));
+  }
+  EXPECT_EQ(load(files, "ours_converted/rank_0/out0.ckpt").find("none")->type(), (Type{DType::kF32, {0, 3}}));
 }
 
 // Each value lies somewhere: in slices, or whole in the file of any rank.

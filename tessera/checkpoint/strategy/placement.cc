@@ -139,8 +139,11 @@ int64_t Slicing::replica(int64_t position) const {
 }
 
 std::optional<Slicing::Inferred> Slicing::global_shape(std::span<const std::optional<Shape>> held) const {
-  const auto known =
+  auto known =
       std::find_if(held.begin(), held.end(), [&](const auto& shape) { return shape && shape->num_elements() > 0; });
+  const bool has_elements = known != held.end();
+  if (!has_elements)
+    known = std::find_if(held.begin(), held.end(), [](const auto& shape) { return shape.has_value(); });
   if (known == held.end()) return std::nullopt;
   Inferred global{**known};
   for (int dim = 0; dim < ndim(); ++dim) {
@@ -153,7 +156,8 @@ std::optional<Slicing::Inferred> Slicing::global_shape(std::span<const std::opti
         is_first_elsewhere = other == dim || part(other, position) == 0;
       }
       if (!is_first_elsewhere) continue;
-      sizes[static_cast<size_t>(part(dim, position))] = shape->num_elements() == 0 ? 0 : (*shape)[dim];
+      const bool holds_none = has_elements && shape->num_elements() == 0;
+      sizes[static_cast<size_t>(part(dim, position))] = holds_none ? 0 : (*shape)[dim];
     }
     int64_t sum = 0;
     bool is_complete = true;

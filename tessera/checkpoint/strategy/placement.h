@@ -40,8 +40,8 @@ class Slicing {
   int64_t slice_index(int64_t position) const;
   // The global shape of a tensor of which ranks hold these, by position; nullopt for a rank that is not known, no
   // elements for one that holds none. A dim is the sum of its parts; where not all are known it is taken for so many
-  // equal ones, and the result is no certain one. nullopt when no rank has elements. Whether each rank's shape fits the
-  // result remains to be checked.
+  // equal ones, and the result is no certain one. Where no rank has elements, their shapes are taken as they are;
+  // nullopt when no rank is known. Whether each rank's shape fits the result remains to be checked.
   struct Inferred {
     Shape shape;
     bool is_certain = true;
