@@ -22,6 +22,9 @@
 
 namespace tessera::checkpoint {
 
+// Whether a read may end with stored slices of which too little was read to compare them with the manifest.
+enum class Unverified { kAccepted, kRefused };
+
 class GlobalCheckpoint {
  public:
   // Reads headers and manifests, not the values. `path`:
@@ -63,12 +66,15 @@ class GlobalCheckpoint {
   };
   // Fills every destination. Each rank checks the slices that it read completely; where ranks read together and give
   // their barrier, all together also check those of which each read a part. Throws on all ranks: InvalidArgument naming
-  // the tensor for a checksum that differs, or elements that no file holds; IoError when a file cannot be read.
-  // Destinations then have any values.
-  Report read(std::span<const Wanted> wanted, Barrier* barrier = nullptr) const;
+  // the tensor for a checksum that differs, or elements that no file holds, and with Unverified::kRefused for a slice
+  // that a manifest describes and that was not read as a whole; IoError when a file cannot be read. Destinations then
+  // have any values.
+  Report read(std::span<const Wanted> wanted, Barrier* barrier = nullptr,
+              Unverified unverified = Unverified::kAccepted) const;
   // Reads the same bytes and throws as read() does, but writes to no destination: for who must know that all is whole
   // before the first value changes.
-  Report verify(std::span<const Wanted> wanted, Barrier* barrier = nullptr) const;
+  Report verify(std::span<const Wanted> wanted, Barrier* barrier = nullptr,
+                Unverified unverified = Unverified::kAccepted) const;
   // A whole value. Throws InvalidArgument for a text or an unknown name.
   Tensor read_whole(const std::string& name) const;
 

@@ -367,6 +367,55 @@ TEST(GlobalCheckpoint, AFlippedBitIsNoticedByAllRanksThoughEachReadsAPart) {
   }
 }
 
+// As it happens to values of modules in modules: of such names, messages show the beginning.
+TEST(GlobalCheckpoint, AFlippedBitIsNoticedInValuesOfNamesThatMessagesShowAlike) {
+  const std::string common(210, 'n');
+  for (const auto& [a, b] : {std::pair(common + ".a", common + ".b"), std::pair<std::string, std::string>("\n", "\t"),
+                             std::pair<std::string, std::string>("w\n4 0 [0:4,0:2] 1 w", "w")}) {
+    for (const int num_ranks : {1, 2}) {
+      SCOPED_TRACE(fmt::format("{} and {}, {} ranks", a, b, num_ranks));
+      MemoryFileSystem files;
+      const auto value = counting({DType::kF32, {4, 2}});
+      save(files, {.path = "x.ckpt"}, std::vector<Entry>{{a, value}, {b, value}}, {});
+      const auto whole = files.read_text("x.ckpt");
+      const auto read = [&](Barrier& barrier) {
+        const auto checkpoint = GlobalCheckpoint::open(files, "x.ckpt");
+        const int64_t rows = 4 / num_ranks;
+        const Box box{{rows * barrier.rank(), 0}, {rows, 2}};
+        const Tensor piece(Type{DType::kF32, box.shape});
+        const std::vector<GlobalCheckpoint::Wanted> wanted = {{a, box, piece.view()}, {b, box, piece.view()}};
+        const auto report = checkpoint.read(wanted, &barrier, Unverified::kRefused);
+        EXPECT_EQ(report.slices_verified, 2);
+      };
+      EXPECT_THAT(ThreadBarrier::run(num_ranks, read), Each("no error"));
+      for (const auto& name : {a, b}) {
+        auto damaged = whole;
+        damaged[static_cast<size_t>(SourceFile::open(files, "x.ckpt").find(name)->pieces[0].offset)] ^= 4;
+        overwrite(files, "x.ckpt", damaged);
+        EXPECT_THAT(ThreadBarrier::run(num_ranks, read), Each(HasSubstr("is damaged")));
+        overwrite(files, "x.ckpt", whole);
+      }
+    }
+  }
+}
+
+TEST(GlobalCheckpoint, WhatNoChecksumTellsIsRefusedByWhoWantsAllOfIt) {
+  MemoryFileSystem files;
+  save_on(files, {1, 1}, together);
+  const Box half{{0, 0}, {32, 8192}};
+  EXPECT_THAT(ThreadBarrier::run(2,
+                                 [&](Barrier& barrier) {
+                                   const auto checkpoint = GlobalCheckpoint::open(files, "d/CKP-1_4.ckpt");
+                                   const Tensor piece(Type{DType::kF32, half.shape});
+                                   GlobalCheckpoint::Wanted wanted{"w", half, piece.view()};
+                                   wanted.is_first = barrier.rank() == 0;
+                                   EXPECT_EQ(checkpoint.read({&wanted, 1}, &barrier).slices_unverified, 1);
+                                   checkpoint.read({&wanted, 1}, &barrier, Unverified::kRefused);
+                                 }),
+              Each(HasSubstr("d/CKP-1_4.ckpt: 1048576 of the 2097152 bytes of [0:64,0:8192] \"w\" were read, so its "
+                             "checksum cannot be compared")));
+}
+
 TEST(GlobalCheckpoint, VerifyFindsDamageAndWritesNothing) {
   MemoryFileSystem files;
   save_on(files, {2, 2}, together);

@@ -171,7 +171,9 @@ class GlobalCheckpoint::Reading {
     report.bytes_wanted +=
         wanted.box.shape.num_elements() * static_cast<int64_t>(size_bytes(checkpoint_.entries_[it->second].dtype));
     std::vector<Box> rest{wanted.box};
-    for (const auto& part : checkpoint_.parts_[it->second]) {
+    const auto& parts = checkpoint_.parts_[it->second];
+    for (size_t p = 0; p < parts.size(); ++p) {
+      const auto& part = parts[p];
       std::vector<Box> left;
       for (const Box& box : rest) {
         const auto common = intersection(box, part.box);
@@ -179,7 +181,7 @@ class GlobalCheckpoint::Reading {
           left.push_back(box);
           continue;
         }
-        add_tasks(part, *common, wanted);
+        add_tasks(part, slices_[{it->second, p}], *common, wanted);
         const auto others = without(box, *common);
         left.insert(left.end(), others.begin(), others.end());
       }
@@ -196,42 +198,55 @@ class GlobalCheckpoint::Reading {
 
   // Checks what this rank read completely by itself.
   void verify_own() {
-    for (auto& [key, slice] : slices_) {
+    for (auto& [place, slice] : slices_) {
       if (!slice.expected || slice.all.num_bytes() != slice.size_bytes) continue;
-      require(key, slice, slice.all);
+      slice.require(slice.all);
       slice.is_verified = true;
     }
   }
 
-  // What is left to check together: a line for each slice.
+  // What is left to check together: of each slice its bytes, their sum and how all ranks name it, one after the other.
   std::string open_sums() const {
     std::string text;
-    for (const auto& [key, slice] : slices_) {
+    for (const auto& [place, slice] : slices_) {
       if (slice.is_verified || !slice.expected || slice.first.num_bytes() == 0) continue;
-      text += fmt::format("{} {} {}\n", slice.first.num_bytes(), slice.first.crc32c(), key);
+      const auto name = slice.name();
+      text += fmt::format("{} {} {} {}", slice.first.num_bytes(), slice.first.crc32c(), name.size(), name);
     }
     return text;
   }
 
-  void verify_together(const std::vector<std::string>& of_ranks) {
-    std::map<std::string, CrcSum> sums;
-    for (const auto& text : of_ranks) {
-      for (const auto& line : split(text, '\n')) {
-        if (line.empty()) continue;
-        const auto bytes_end = line.find(' ');
-        const auto sum_end = line.find(' ', bytes_end + 1);
-        const auto bytes = parse_int(line.substr(0, bytes_end), "bytes");
-        const auto sum = parse_int(line.substr(bytes_end + 1, sum_end - bytes_end - 1), "checksum");
-        sums[std::string(line.substr(sum_end + 1))].add(CrcSum(bytes, static_cast<uint32_t>(sum)));
+  void verify_together(const std::vector<std::string>& of_ranks, Unverified unverified) {
+    std::map<std::string, CrcSum, std::less<>> sums;
+    for (std::string_view text : of_ranks) {
+      const auto number = [&](const std::string& what) {
+        const auto end = text.find(' ');
+        const auto value = parse_int(text.substr(0, end), what);
+        text.remove_prefix(end + 1);
+        return value;
+      };
+      while (!text.empty()) {
+        const auto bytes = number("bytes");
+        const auto sum = number("checksum");
+        const auto name_bytes = static_cast<size_t>(number("the length of a name"));
+        sums[std::string(text.substr(0, name_bytes))].add(CrcSum(bytes, static_cast<uint32_t>(sum)));
+        text.remove_prefix(name_bytes);
       }
     }
-    for (auto& [key, slice] : slices_) {
-      const auto it = sums.find(key);
-      if (slice.is_verified || it == sums.end() || it->second.num_bytes() != slice.size_bytes) continue;
-      require(key, slice, it->second);
-      slice.is_verified = true;
+    for (auto& [place, slice] : slices_) {
+      if (!slice.is_verified && slice.expected) {
+        const auto it = sums.find(slice.name());
+        const CrcSum sum = it == sums.end() ? slice.first : it->second;
+        if (sum.num_bytes() == slice.size_bytes) {
+          slice.require(sum);
+          slice.is_verified = true;
+        } else if (unverified == Unverified::kRefused) {
+          throw InvalidArgument("{}: {} of the {} bytes of {} were read, so its checksum cannot be compared",
+                                slice.path, sum.num_bytes(), slice.size_bytes, slice.described());
+        }
+      }
+      ++(slice.is_verified ? report.slices_verified : report.slices_unverified);
     }
-    for (const auto& [key, slice] : slices_) ++(slice.is_verified ? report.slices_verified : report.slices_unverified);
   }
 
   Report report;
@@ -239,19 +254,25 @@ class GlobalCheckpoint::Reading {
  private:
   // What was read of a stored slice, by all of this rank's boxes, and by those for which it answers.
   struct Slice {
+    const Part* part = nullptr;
     std::string path;
     int64_t size_bytes = 0;
     std::optional<uint32_t> expected;
     CrcSum all;
     CrcSum first;
     bool is_verified = false;
-  };
 
-  static void require(const std::string& key, const Slice& slice, const CrcSum& sum) {
-    if (sum.crc32c() == *slice.expected) return;
-    throw InvalidArgument("{}: {} is damaged: crc32c is {:08x}, it must be {:08x}", slice.path, key, sum.crc32c(),
-                          *slice.expected);
-  }
+    // The same on each rank, and no other slice's.
+    std::string name() const { return fmt::format("{} {}", part->box.to_string(), part->tensor->name); }
+    std::string described() const {
+      return fmt::format("{} {}", part->box.to_string(), quoted_name(part->tensor->name));
+    }
+    void require(const CrcSum& sum) const {
+      if (sum.crc32c() == *expected) return;
+      throw InvalidArgument("{}: {} is damaged: crc32c is {:08x}, it must be {:08x}", path, described(), sum.crc32c(),
+                            *expected);
+    }
+  };
 
   // A part of a wanted box, as one file holds it.
   struct Task {
@@ -301,8 +322,8 @@ class GlobalCheckpoint::Reading {
     int64_t bytes_read_ = 0;
   };
 
-  void add_tasks(const Part& part, const Box& common, const Wanted& wanted) {
-    auto& slice = slices_[fmt::format("{} {}", part.box.to_string(), quoted_name(wanted.name))];
+  void add_tasks(const Part& part, Slice& slice, const Box& common, const Wanted& wanted) {
+    slice.part = &part;
     slice.path = checkpoint_.sources_[part.source].path();
     slice.size_bytes = part.tensor->size_bytes;
     slice.expected = part.tensor->crc32c;
@@ -322,7 +343,7 @@ class GlobalCheckpoint::Reading {
   std::vector<Batch> make_batches(OpenFiles& files);
 
   const GlobalCheckpoint& checkpoint_;
-  std::map<std::string, Slice> slices_;  // by box and name
+  std::map<std::pair<size_t, size_t>, Slice> slices_;  // by their entry and its part
   std::vector<Task> tasks_;
 };
 
@@ -454,7 +475,8 @@ void GlobalCheckpoint::Reading::run() {
   for (const auto& reader : readers) report.bytes_read += reader.bytes_read();
 }
 
-GlobalCheckpoint::Report GlobalCheckpoint::read(std::span<const Wanted> wanted, Barrier* barrier) const {
+GlobalCheckpoint::Report GlobalCheckpoint::read(std::span<const Wanted> wanted, Barrier* barrier,
+                                                Unverified unverified) const {
   Reading reading(*this);
   const auto read_own = [&] {
     for (const auto& each : wanted) reading.add(each);
@@ -464,22 +486,23 @@ GlobalCheckpoint::Report GlobalCheckpoint::read(std::span<const Wanted> wanted, 
   };
   if (barrier == nullptr) {
     read_own();
-    reading.verify_together({});
+    reading.verify_together({}, unverified);
   } else {
     const auto sums = run_together(*barrier, "cannot load", read_own);
     // All ranks see the same sums, but only those that read from a slice know what it must be.
     run_together(*barrier, "cannot load", [&] {
-      reading.verify_together(sums);
+      reading.verify_together(sums, unverified);
       return std::string();
     });
   }
   return reading.report;
 }
 
-GlobalCheckpoint::Report GlobalCheckpoint::verify(std::span<const Wanted> wanted, Barrier* barrier) const {
+GlobalCheckpoint::Report GlobalCheckpoint::verify(std::span<const Wanted> wanted, Barrier* barrier,
+                                                  Unverified unverified) const {
   std::vector<Wanted> read_only(wanted.begin(), wanted.end());
   for (auto& each : read_only) each.to = TensorView();
-  return read(read_only, barrier);
+  return read(read_only, barrier, unverified);
 }
 
 }  // namespace tessera::checkpoint

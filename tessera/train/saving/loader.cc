@@ -73,9 +73,12 @@ Loader::Opened Loader::load_first_usable(const std::string& path, const Loading&
     return described(opened->checkpoint.info());
   };
   const auto read = [&] {
-    if (!reads_once && opened->checkpoint.info()) opened->checkpoint.verify(destinations.wanted, together);
+    if (!reads_once && opened->checkpoint.info()) {
+      opened->checkpoint.verify(destinations.wanted, together, checkpoint::Unverified::kRefused);
+    }
     core_.values->set_changed();
-    report_ = opened->checkpoint.read(destinations.wanted, together);
+    // Together the ranks take whole values, so that each slice has been read as a whole by now.
+    report_ = opened->checkpoint.read(destinations.wanted, together, checkpoint::Unverified::kRefused);
     return std::string();
   };
   // Every rank throws, so all go on together, or none does. Where one is lost, the exchange says so. To be called while
