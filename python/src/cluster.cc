@@ -20,6 +20,7 @@ at the first use of any of these functions, which waits for the other ranks.)");
 failed_rank: the rank with whose failure this one's began, as an IoError that tells of another rank has it; None: this one.
 
 The end of the process does it by itself: an exception, and an exit code other than 0, are failures.)");
+  sub.def("_fail_end", &fail_end, "What the end of the process waited for has failed: its exit code is not 0.");
   sub.def("transport", [] { return context().transport(); });
   const auto of_group = [](const std::string& group) -> comm::Communicator& { return context().group(group); };
   const auto world = cluster::kWorldGroup;

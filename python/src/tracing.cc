@@ -34,6 +34,13 @@ void end_job(int code, void*) {
   _exit(job_code);
 }
 
+// Called as end_job() is, before it.
+void end_failed(int code, void*) {
+  if (code != 0) return;
+  std::fflush(nullptr);
+  _exit(EXIT_FAILURE);
+}
+
 std::vector<TracedCall>& traced_calls() {
   static auto& calls = *new std::vector<TracedCall>();  // guarded by the GIL; never destroyed, Python may be gone
   return calls;
@@ -168,6 +175,8 @@ void leave(const std::string& failure, std::optional<int> failed_rank) {
   }
   has_left = true;
 }
+
+void fail_end() { on_exit(end_failed, nullptr); }
 
 Operation::Operation() : own_("operator"), graph_(traced != nullptr ? traced : &own_) {}
 

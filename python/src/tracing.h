@@ -140,6 +140,8 @@ bool has_context();
 // Ends this process's part of the job: waits for the other ranks' ends, or tells them of a failure unless it is "". The
 // end of the process does it by itself, with what its exit code says.
 void leave(const std::string& failure, std::optional<int> failed_rank);
+// The process, which is ending, and has left its job, fails: it ends with 1 where Python would say 0.
+void fail_end();
 
 // Whether a float makes an integer or bool tensor that it meets float32, and an int a bool one int64, and NumPy's
 // scalars count as numbers.

@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 #include <nanobind/trampoline.h>
 
+#include <algorithm>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -157,17 +158,26 @@ auto with_unowned_cells(train::Model& model, const F& f) {
   }
 }
 
-// The model that callbacks see: the Python object that trains, as long as there is one.
-std::map<const train::Model*, nb::handle>& python_models() {
+// The living models in the order in which they were made, each with the Python object that callbacks see.
+std::vector<std::pair<const train::Model*, nb::handle>>& python_models() {
   // Never destroyed: a model may go after what is static here. Guarded by the GIL.
-  static auto& models = *new std::map<const train::Model*, nb::handle>();
+  static auto& models = *new std::vector<std::pair<const train::Model*, nb::handle>>();
   return models;
+}
+
+nb::handle python_model(const train::Model& model) {
+  const auto& models = python_models();
+  const auto found = std::ranges::find(models, &model, &std::pair<const train::Model*, nb::handle>::first);
+  check(found != models.end(), "a model without its Python object");
+  return found->second;
 }
 
 // A model, and the values that Python's parameters have in it.
 class PythonModel {
  public:
-  ~PythonModel() { python_models().erase(model_.get()); }
+  ~PythonModel() {
+    std::erase_if(python_models(), [&](const auto& entry) { return entry.first == model_.get(); });
+  }
   PythonModel(const PythonModel&) = delete;
   PythonModel& operator=(const PythonModel&) = delete;
   // states: the optimizer's, where Python has parameters of them.
@@ -292,17 +302,35 @@ class PythonModel {
 
 void PythonCallback::call(const char* name, train::RunContext& run) {
   const nb::gil_scoped_acquire gil;
-  auto& model = nb::cast<PythonModel&>(python_models().at(&run.model));
+  auto& model = nb::cast<PythonModel&>(python_model(run.model));
   model.changed();  // what a callback reads is of this step
   const nb::object self = nb::find(static_cast<train::Callback&>(*this));
   self.attr(name)(nb::cast(&run, nb::rv_policy::reference));
   model.take();  // it may have trained another model of the network, or changed a cell
 }
 
+// Of all models, in the order in which they were made. Throws the first error; further ones are logged.
+void finish_all_saves() {
+  std::vector<nb::object> models;
+  for (const auto& [model, object] : python_models()) models.push_back(nb::borrow(object));
+  std::exception_ptr first;
+  for (const auto& object : models) {
+    train::Model& model = nb::cast<PythonModel&>(object).as_it_is();
+    const nb::gil_scoped_release release;
+    try {
+      model.finish_saves();
+    } catch (const std::exception& error) {
+      if (first) log_error("a checkpoint was not saved: {}", error.what());
+      if (!first) first = std::current_exception();
+    }
+  }
+  if (first) std::rethrow_exception(first);
+}
+
 void bind_callbacks(nb::module_& m) {
   nb::class_<train::RunContext>(m, "RunContext",
                                 "Where training stands. Epochs and steps count from 1; a step is one global batch.")
-      .def_prop_ro("model", [](const train::RunContext& self) { return nb::borrow(python_models().at(&self.model)); })
+      .def_prop_ro("model", [](const train::RunContext& self) { return nb::borrow(python_model(self.model)); })
       .def_rw("epoch", &train::RunContext::epoch, "The first callback may set it in epoch_begin; the others count on.")
       .def_ro("num_epochs", &train::RunContext::num_epochs)
       .def_ro("step_in_epoch", &train::RunContext::step_in_epoch)
@@ -511,6 +539,7 @@ train::PipelineOptions pipeline_options(const nb::dict& given) {
 }
 
 void bind_train(nb::module_& m) {
+  m.def("_finish_all_saves", &finish_all_saves, "As the process ends, before Python's objects go.");
   bind_search(m);
   bind_callbacks(m);
   auto model = nb::class_<PythonModel>(m, "Model", R"(Trains a network on one device or on many.
@@ -582,7 +611,7 @@ is trained.)",
         auto* made = new (nb::inst_ptr<PythonModel>(self))
             PythonModel(network, loss, optimizer, options, sliced_parameters, states);
         nb::inst_mark_ready(self);
-        python_models()[&made->as_it_is()] = self;
+        python_models().emplace_back(&made->as_it_is(), self);
       },
       "network"_a, "loss"_a = nb::none(), "optimizer"_a = nb::none(), "metrics"_a = nb::make_tuple(),
       "parallel_mode"_a = "stand_alone", "seed"_a = nb::none(), "gradient_accumulation_steps"_a = 1,

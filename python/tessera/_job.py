@@ -1,9 +1,10 @@
-"""How this process leaves its job: an exception ends the other ranks with its words, before anything else is done at exit. What else a
-process ends with, the code of sys.exit() included, no hook of Python's hears: python/src/tracing.cc."""
+"""How this process leaves its job: it finishes the saves that are under way; then an exception ends the other ranks with its words,
+before anything else is done at exit. What else a process ends with, the code of sys.exit() included, no hook of Python's hears:
+python/src/tracing.cc."""
 import atexit
 import sys
 
-from tessera import cluster
+from tessera import _tessera, cluster
 
 _failure = ""
 _failed_rank = None
@@ -15,6 +16,18 @@ def _note_failure(kind, value, traceback):
     _previous_hook(kind, value, traceback)
 
 
+def _finish_saves():
+    global _failure, _failed_rank
+    try:
+        _tessera._finish_all_saves()
+    except Exception as error:
+        words = f"{type(error).__name__}: a checkpoint was not saved before the process ended: {error}"
+        print(words, file=sys.stderr, flush=True)
+        _tessera.cluster._fail_end()
+        if not _failure:
+            _failure, _failed_rank = words, getattr(error, "failed_rank", None)
+
+
 def _leave():
     if _failure and cluster.is_initialized():
         cluster.leave(_failure, _failed_rank)
@@ -22,3 +35,4 @@ def _leave():
 
 _previous_hook, sys.excepthook = sys.excepthook, _note_failure
 atexit.register(_leave)
+atexit.register(_finish_saves)  # is called before

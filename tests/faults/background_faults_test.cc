@@ -1,10 +1,13 @@
 // Saves that a thread writes while training goes on, on disks that are slow or fail: F43 and F44.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <thread>
 
 #include "tessera/base/error.h"
 #include "tessera/checkpoint/read/choose.h"
@@ -157,6 +160,47 @@ TEST(Faults, F44_ASaveWaitsForTheOneBeforeAndTheEndForTheLast) {
   EXPECT_EQ(newest.path, "d/CKP-1_6.ckpt");
   EXPECT_EQ(newest.state, checkpoint::Verified::kYes);
   EXPECT_EQ(disk.most_at_once(), 1);
+}
+
+TEST(Faults, F44_AModelThatGoesWaitsForTheSaveThatIsUnderWay) {
+  SlowDisk disk;
+  ContextWithDisk context(disk);
+  nn::Dense network(4, 3);
+  disk.stop();
+  std::thread going_on;
+  {
+    train::Model model(context, network, nullptr, nullptr);
+    model.save_checkpoint("d/x.ckpt", {.async = true});
+    EXPECT_THAT(checkpoints(disk), ElementsAre());
+    going_on = std::thread([&] { disk.go_on(); });
+  }
+  EXPECT_THAT(checkpoints(disk), ElementsAre("x.ckpt"));
+  EXPECT_EQ(checkpoint::find_newest(disk, "d", "").state, checkpoint::Verified::kYes);
+  going_on.join();
+}
+
+// The child has the parent's memory, not its thread.
+TEST(Faults, F44_AChildOfForkLeavesTheSaveToItsParent) {
+  SlowDisk disk;
+  ContextWithDisk context(disk);
+  nn::Dense network(4, 3);
+  disk.stop();
+  {
+    train::Model model(context, network, nullptr, nullptr);
+    model.save_checkpoint("d/x.ckpt", {.async = true});
+    const pid_t child = fork();
+    if (child == 0) {
+      model.finish_saves();
+      _exit(7);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 7);
+    EXPECT_THAT(checkpoints(disk), ElementsAre());
+    disk.go_on();
+  }
+  EXPECT_THAT(checkpoints(disk), ElementsAre("x.ckpt"));
 }
 
 TEST(Faults, F30_ASaveThatFailsInTheBackgroundIsHeardOf) {

@@ -193,3 +193,49 @@ def test_an_exception_is_told_with_its_words(tmp_path):
     done = run([*TESSERA_RUN, "-n", 2, sys.executable, script])
     assert done.returncode == 1
     assert "because rank 1 failed: KeyError: 'on purpose'" in done.stderr
+ASYNC_SAVE = """
+import os, sys
+import numpy as np
+import tessera
+from tessera import nn
+class Network(nn.Cell):  # a class of Python's: Python does not free what its end finds of it
+    def __init__(self, width):
+        super().__init__()
+        self.layer = nn.Dense(4, width)
+    def construct(self, x):
+        return self.layer(x)
+ones = np.ones((8, 4), np.float32)
+models = [tessera.Model(Network(width), nn.MSELoss(), nn.Adam(learning_rate=0.1), parallel_mode="data_parallel") for width in (4, 1 << 16)]
+models[0].train(1, tessera.data.tensors({"x": ones, "y": ones}).batch(4))
+for i, each in enumerate(models):
+    each.save_checkpoint(f"{sys.argv[1]}/{i}.ckpt", async_save=True)
+print("saved", flush=True)
+"""
+# What the script ends with, and the code of a process that does.
+SAVING_ENDS = {"falls off its end": ("pass", 0), "sys.exit(0)": ("sys.exit(0)", 0), "sys.exit(3)": ("sys.exit(3)", 3),
+               "an exception": ("raise KeyError('on purpose')", 1),
+               "an exception of one rank": ("if tessera.cluster.rank() + 1 == tessera.cluster.size(): raise KeyError('on purpose')", 1),
+               "a child of fork() that exits": ("if os.fork() == 0: sys.exit(5)\nos.wait()", 0)}
+
+
+@pytest.mark.parametrize("end", SAVING_ENDS)
+@pytest.mark.parametrize("launcher", [[], [*TESSERA_RUN, "-n", 2]], ids=["alone", "tessera run"])
+def test_the_end_waits_for_the_saves_that_are_under_way(tmp_path, launcher, end):
+    script = tmp_path / "script.py"
+    last, code = SAVING_ENDS[end]
+    script.write_text(ASYNC_SAVE + last)
+    done = run([*launcher, sys.executable, script, tmp_path])
+    assert done.returncode == (min(code, 1) if launcher else code), done.stderr
+    for i in range(2):
+        checked = run([TESSERA_RUN[0], "ckpt", "verify", tmp_path / f"{i}.ckpt"])
+        assert checked.returncode == 0, checked.stderr + done.stderr
+
+
+@pytest.mark.parametrize("launcher", [[], [*TESSERA_RUN, "-n", 2]], ids=["alone", "tessera run"])
+def test_a_save_that_fails_as_the_process_ends_is_its_failure(tmp_path, launcher):
+    (tmp_path / "1.ckpt.tmp").mkdir()  # where a file must be
+    script = tmp_path / "script.py"
+    script.write_text(ASYNC_SAVE)
+    done = run([*launcher, sys.executable, script, tmp_path])
+    assert done.returncode == 1, done.stderr
+    assert re.search("IoError: a checkpoint was not saved before the process ended: .*1.ckpt", done.stderr), done.stderr

@@ -1,5 +1,7 @@
 #include "tessera/train/saving/background_save.h"
 
+#include <unistd.h>
+
 #include <utility>
 
 #include "tessera/base/logging.h"
@@ -16,6 +18,7 @@ BackgroundSave::~BackgroundSave() {
 
 void BackgroundSave::start(std::function<void()> save) {
   finish();
+  process_ = getpid();
   thread_ = start_thread("saving in the background", [this, save = std::move(save)] {
     run_when_cores_are_idle();  // training goes first
     try {
@@ -26,7 +29,14 @@ void BackgroundSave::start(std::function<void()> save) {
   });
 }
 
+bool BackgroundSave::leave_to_parent() {
+  if (!thread_.joinable() || process_ == getpid()) return false;
+  thread_.detach();
+  return true;
+}
+
 void BackgroundSave::finish() {
+  leave_to_parent();
   if (thread_.joinable()) {
     stop_waiting_for_idle_cores();
     thread_.join();

@@ -136,6 +136,7 @@ void Saver::reserve_snapshot(const std::string& path, const SaveCheckpointOption
 }
 
 void Saver::finish() {
+  if (background_.leave_to_parent()) snapshot_.forget();
   snapshot_.finish();
   background_.finish();
 }

@@ -40,6 +40,8 @@ class Snapshot {
   void finish();
   // Does the same for the thread in the background.
   void finish_in_background();
+  // In a child of fork(), whose parent has the thread that makes it: there is none.
+  void forget() { num_left_ = 0; }
   // Off: that thread copies nothing and waits, so that all is copied at the last moment. Tests use it.
   void set_copies_in_background(bool on) { copies_in_background_ = on; }
 
