@@ -272,6 +272,18 @@ TEST(ScheduleText, APhaseThatBeginsWithinAColumnIsShownThere) {
   EXPECT_EQ(picture(schedule, {.column_ns = 2}), "stage 0 |F0 B0 --|\n");
 }
 
+TEST(ScheduleText, ALegendSaysHowManyPhasesAreNotSeen) {
+  const PipelineSchedule schedule{
+      .stages = {{{{PhaseKind::kForward, 0, 0}, 0, 3'000'000}, {{PhaseKind::kBackward, 0, 0}, 3'000'000, 6'000'000}}},
+      .transfers = {}};
+  EXPECT_EQ(legend(schedule), "F forward, B backward, and the micro-batch; -- goes on, .. idle; a column is 3.00 ms\n");
+  EXPECT_EQ(picture(schedule, {.max_width = 12}), "stage 0 |F0|\n");
+  EXPECT_EQ(
+      legend(schedule, {.max_width = 12}),
+      "F forward, B backward, and the micro-batch; -- goes on, .. idle; a column is 6.00 ms; 1 phase shorter than "
+      "a column is not seen\n");
+}
+
 // The verifier
 
 class Verifier : public testing::Test {

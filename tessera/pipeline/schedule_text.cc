@@ -108,19 +108,6 @@ class Parser {
 
 char letter_of(PhaseKind kind) { return "FBWU"[static_cast<int>(kind)]; }
 
-// A column's time, such that there are at most as many as may be.
-int64_t column_time(const PipelineSchedule& schedule, const PictureOptions& options) {
-  int64_t column = options.column_ns;
-  if (column <= 0) {
-    column = 0;
-    for (const auto& stage : schedule.stages) {
-      for (const auto& timed : stage) column = std::gcd(column, std::gcd(timed.start_ns, timed.end_ns));
-    }
-  }
-  const int64_t most = std::max(options.max_columns, 1);
-  return std::max({column, (schedule.makespan_ns() + most - 1) / most, int64_t{1}});
-}
-
 bool has_several_chunks(const PipelineSchedule& schedule) {
   for (const auto& stage : schedule.stages) {
     std::set<int> chunks;
@@ -137,6 +124,40 @@ std::string label_of(const Phase& phase, bool with_chunk) {
   return with_chunk ? fmt::format("{}{}.{}", letter_of(phase.kind), phase.chunk, phase.micro_batch)
                     : fmt::format("{}{}", letter_of(phase.kind), phase.micro_batch);
 }
+
+std::string printable_kind(PhaseKind kind) {
+  return kind == PhaseKind::kWeightGradient ? "weight gradient" : std::string(to_string(kind));
+}
+
+// What a picture is made of.
+struct Layout {
+  Layout(const PipelineSchedule& schedule, const PictureOptions& options)
+      : with_chunk(has_several_chunks(schedule)), digits(std::to_string(schedule.stages.size() - 1).size()) {
+    int64_t common_ns = options.column_ns;
+    for (const auto& stage : schedule.stages) {
+      for (const auto& timed : stage) {
+        width = std::max(width, label_of(timed.phase, with_chunk).size());
+        if (options.column_ns <= 0) common_ns = std::gcd(common_ns, std::gcd(timed.start_ns, timed.end_ns));
+      }
+    }
+    // "stage 0 |", and each column with a space or bar behind it.
+    int64_t most = std::max(options.max_columns, 1);
+    if (options.max_width > 0) {
+      const auto room = options.max_width - static_cast<int64_t>(digits + 8);
+      most = std::clamp<int64_t>(room / static_cast<int64_t>(width + 1), 1, most);
+    }
+    const int64_t makespan = schedule.makespan_ns();
+    column_ns = std::max({common_ns, (makespan + most - 1) / most, int64_t{1}});
+    num_columns = static_cast<size_t>((makespan + column_ns - 1) / column_ns);
+  }
+  size_t column_of(const TimedPhase& timed) const { return static_cast<size_t>(timed.start_ns / column_ns); }
+
+  bool with_chunk;
+  size_t digits;     // of the largest stage
+  size_t width = 2;  // of a cell
+  int64_t column_ns = 1;
+  size_t num_columns = 0;
+};
 
 }  // namespace
 
@@ -163,31 +184,49 @@ std::string print(const PipelineSchedule& schedule) {
 PipelineSchedule parse_pipeline_schedule(std::string_view text) { return Parser().run(text); }
 
 std::string picture(const PipelineSchedule& schedule, const PictureOptions& options) {
-  const int64_t column_ns = column_time(schedule, options);
-  const bool with_chunk = has_several_chunks(schedule);
-  size_t width = 2;
-  for (const auto& stage : schedule.stages) {
-    for (const auto& timed : stage) width = std::max(width, label_of(timed.phase, with_chunk).size());
-  }
-  const auto columns = static_cast<size_t>((schedule.makespan_ns() + column_ns - 1) / column_ns);
-  const size_t digits = std::to_string(schedule.stages.size() - 1).size();
+  const Layout layout(schedule, options);
   std::string text;
   for (size_t s = 0; s < schedule.stages.size(); ++s) {
-    std::vector<std::string> cells(columns, std::string(width, '.'));
+    std::vector<std::string> cells(layout.num_columns, std::string(layout.width, '.'));
     // From the last to the first: where several phases begin in a column, the first one's label stays.
     for (auto timed = schedule.stages[s].rbegin(); timed != schedule.stages[s].rend(); ++timed) {
       if (timed->start_ns == timed->end_ns) continue;
-      const auto begin = static_cast<size_t>(timed->start_ns / column_ns);
-      const auto end = static_cast<size_t>((timed->end_ns + column_ns - 1) / column_ns);
+      const auto begin = layout.column_of(*timed);
+      const auto end = static_cast<size_t>((timed->end_ns + layout.column_ns - 1) / layout.column_ns);
       for (size_t i = begin + 1; i < end; ++i) {
-        if (cells[i][0] == '.') cells[i] = std::string(width, '-');
+        if (cells[i][0] == '.') cells[i] = std::string(layout.width, '-');
       }
-      const auto label = label_of(timed->phase, with_chunk);
-      cells[begin] = label + std::string(width - label.size(), end - begin > 1 ? '-' : ' ');
+      const auto label = label_of(timed->phase, layout.with_chunk);
+      cells[begin] = label + std::string(layout.width - label.size(), end - begin > 1 ? '-' : ' ');
     }
-    text += fmt::format("stage {:>{}} |{}|\n", s, digits, fmt::join(cells, " "));
+    text += fmt::format("stage {:>{}} |{}|\n", s, layout.digits, fmt::join(cells, " "));
   }
   return text;
+}
+
+std::string legend(const PipelineSchedule& schedule, const PictureOptions& options) {
+  const Layout layout(schedule, options);
+  std::set<PhaseKind> kinds;
+  int64_t num_hidden = 0;
+  for (const auto& stage : schedule.stages) {
+    std::set<size_t> taken;
+    for (const auto& timed : stage) {
+      kinds.insert(timed.phase.kind);
+      if (timed.start_ns == timed.end_ns || !taken.insert(layout.column_of(timed)).second) ++num_hidden;
+    }
+  }
+  std::string text;
+  for (const auto kind : kinds) text += fmt::format("{} {}, ", letter_of(kind), printable_kind(kind));
+  text +=
+      fmt::format("{}; {} goes on, {} idle; a column is {}",
+                  layout.with_chunk ? "chunk and micro-batch" : "and the micro-batch", std::string(layout.width, '-'),
+                  std::string(layout.width, '.'), format_seconds(1e-9 * static_cast<double>(layout.column_ns)));
+  if (num_hidden > 0) {
+    text +=
+        fmt::format("; {} shorter than a column {} not seen",
+                    num_hidden == 1 ? "1 phase" : fmt::format("{} phases", num_hidden), num_hidden == 1 ? "is" : "are");
+  }
+  return text + "\n";
 }
 
 }  // namespace tessera::pipeline

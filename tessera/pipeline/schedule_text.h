@@ -30,6 +30,7 @@ PipelineSchedule parse_pipeline_schedule(std::string_view text);
 struct PictureOptions {
   int64_t column_ns = 0;  // the time that a column stands for; 0: one that all starts and ends are multiples of
   int max_columns = 240;  // a column stands for more where there would be more
+  int max_width = 0;      // of a line, in characters, as far as one column fits; 0: as wide as the columns are
 };
 
 // Stage by time: a line for each stage, a cell for each phase, as wide as it is long.
@@ -41,5 +42,8 @@ struct PictureOptions {
 // several chunks, the chunk stands before it: F2.0 is forward of chunk 2. "--" goes on with the phase, ".." is idle.
 // Where several phases begin in a column, the first is shown.
 std::string picture(const PipelineSchedule& schedule, const PictureOptions& options = {});
+// How to read it, in one line: "F forward, B backward, and the micro-batch; -- goes on, .. idle; a column is 1.20 ms".
+// Says how many phases are not seen because others begin in their column.
+std::string legend(const PipelineSchedule& schedule, const PictureOptions& options = {});
 
 }  // namespace tessera::pipeline

@@ -1,5 +1,8 @@
 #include "tessera/tools/plan/stages_text.h"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -14,7 +17,7 @@ using Json = nlohmann::ordered_json;
 using compiler::PlannedStages;
 
 // Of a picture: a line of it should fit onto a wide screen.
-constexpr int kPictureColumns = 60;
+constexpr int kPictureWidth = 150;
 
 std::string plural(int64_t count, const std::string& noun) {
   const char* const ending = count == 1 ? "" : noun.ends_with("batch") ? "es" : "s";
@@ -52,9 +55,13 @@ double gap_of(const PlannedStages& planned) {
   return planned.step_seconds() == 0 ? 0 : 1 - planned.simulated.bound_seconds() / planned.step_seconds();
 }
 
-// The picture is as wide as its time allows: a column is the shortest that keeps it within the screen.
+// As wide as the terminal; in files and pipes as wide as most can be.
 std::string picture_of(const PlannedStages& planned) {
-  return pipeline::picture(planned.simulated.found.schedule, {.max_columns = kPictureColumns});
+  winsize terminal{};
+  const bool is_terminal = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &terminal) == 0 && terminal.ws_col > 0;
+  const pipeline::PictureOptions options{.max_width = is_terminal ? terminal.ws_col : kPictureWidth};
+  const auto& schedule = planned.simulated.found.schedule;
+  return pipeline::picture(schedule, options) + pipeline::legend(schedule, options);
 }
 
 std::string table_of(const PlannedStages& planned) {

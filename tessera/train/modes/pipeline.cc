@@ -265,9 +265,10 @@ class Pipeline final : public OneGraph {
   void say(const session::PipelinedStep& step, const std::string& profile) const {
     if (context_.rank() != 0) return;
     const auto& found = step.schedule();
-    log_info("pipeline of {} stages, {} micro-batches, {}: by the profile \"{}\" idle {:.1f} % of the time\n{}",
+    const pipeline::PictureOptions options{.max_width = 150};
+    log_info("pipeline of {} stages, {} micro-batches, {}: by the profile \"{}\" idle {:.1f} % of the time\n{}{}",
              num_stages(), micro_batches(), found.origin, profile, found.bubble * 100,
-             pipeline::picture(found.schedule, {.max_columns = 60}));
+             pipeline::picture(found.schedule, options), pipeline::legend(found.schedule, options));
   }
 
   // The training step by whose plan the values have been placed, for what is compiled next.
