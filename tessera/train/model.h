@@ -85,14 +85,15 @@ class Model {
   void finish_saves();
   // Takes all values of a checkpoint of this network and optimizer, and where training stood. The checkpoint may have
   // been saved by any number of ranks, under any plan, whole or in slices (checkpoint/resume/global_checkpoint.h says
-  // what `path` may name); each rank reads what its own plan wants, which is known after build(): before, that is
-  // everything. A table of learning rates is this model's own, so that a training can be made longer. Throws
-  // InvalidArgument listing missing, unexpected and mis-shaped names, naming a damaged file, or the training whose
-  // checkpoint it is where that is another one, and what differs; then nothing has changed. What the network computes
-  // is known after build(): before, it is compared at the first step, which throws. Where the path is a directory,
-  // files that are damaged or of another training are passed over, with a warning, and so is a file without a manifest
-  // where an older one has one. IoError when a file cannot be read. Files must not change meanwhile. Every rank calls
-  // it. An encrypted checkpoint needs its key, and twice its size in memory.
+  // what `path` may name; of a directory it is the newest that can be used, see checkpoint/read/candidates.h); each
+  // rank reads what its own plan wants, which is known after build(): before, that is everything. A table of learning
+  // rates is this model's own, so that a training can be made longer. Throws InvalidArgument listing missing,
+  // unexpected and mis-shaped names, naming a damaged file, or the training whose checkpoint it is where that is
+  // another one, and what differs; then nothing has changed. What the network computes is known after build(): before,
+  // it is compared at the first step, which throws. Where the path is a directory, files that are damaged or of another
+  // training are passed over, with a warning, and so is a file without a manifest where an older one has one;
+  // NoUsableCheckpoint says why none is left. IoError when a file cannot be read. Files must not change meanwhile.
+  // Every rank calls it. An encrypted checkpoint needs its key, and twice its size in memory.
   checkpoint::CheckpointInfo load_checkpoint(const std::string& path, const LoadCheckpointOptions& options = {});
   // The network's parameters only, of any training: to evaluate, or to start a new training from them. Other entries
   // are left out. Every rank calls it, in hybrid parallel with a file of its own.

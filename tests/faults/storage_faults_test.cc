@@ -15,6 +15,7 @@
 #include "tessera/checkpoint/lock/directory_lock.h"
 #include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/checkpoint/resume/global_checkpoint.h"
+#include "tessera/checkpoint/resume/open_newest.h"
 #include "tessera/checkpoint/write/policy.h"
 #include "tessera/checkpoint/write/save_slices.h"
 #include "tessera/checkpoint/write/test_helpers.h"
@@ -156,7 +157,7 @@ TEST(Faults, F35_WhatNothingVerifiesIsNotTakenForTheNewest) {
   files.remove(manifest_path(path));
   EXPECT_EQ(recovered_step(files), 1);
   testing::internal::CaptureStderr();
-  EXPECT_EQ(GlobalCheckpoint::open(files, "d").info()->step, 1);
+  EXPECT_EQ(open_newest(files, "d").info()->step, 1);
   EXPECT_THAT(
       testing::internal::GetCapturedStderr(),
       HasSubstr(path + ": is newer, but has no manifest, so nothing shows whether it is whole; to take it, name "
@@ -238,9 +239,7 @@ TEST(Faults, F36_AWholeCheckpointOfAnotherTrainingIsPassedOver) {
   save_of("pictures", 2, "d");
   const auto foreign = save_of("texts", 3, "d");
   const auto names = files.list("d");
-  const auto step_of = [&](const std::string& job_name) {
-    return GlobalCheckpoint::open(files, "d", job_name).info()->step;
-  };
+  const auto step_of = [&](const std::string& job_name) { return open_newest(files, "d", job_name).info()->step; };
   testing::internal::CaptureStderr();
   EXPECT_EQ(step_of("pictures"), 2);
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
@@ -271,7 +270,7 @@ TEST(Faults, F36_ARanksWholeCheckpointOfAnotherJobIsRefused) {
   save_of("first", 1, "d");
   save_of("first", 2, "d");
   save_of("second", 2, "other");
-  EXPECT_EQ(GlobalCheckpoint::open(files, "d").info()->step, 2);
+  EXPECT_EQ(open_newest(files, "d").info()->step, 2);
   EXPECT_EQ(open_sources(files, "d").at(1).info()->step, 2);
   const auto path = path_of_step(2, "d/rank_1");
   for (const char* suffix : {"", ".manifest"}) {
@@ -281,7 +280,7 @@ TEST(Faults, F36_ARanksWholeCheckpointOfAnotherJobIsRefused) {
                        ": step 2 of 2 ranks of job \"second\", not step 2 of 2 ranks of job \"first\"";
   EXPECT_EQ(message_of([&] { GlobalCheckpoint::open(files, path_of_step(2, "d/rank_0")); }), refusal);
   testing::internal::CaptureStderr();
-  EXPECT_EQ(GlobalCheckpoint::open(files, "d").info()->step, 1);
+  EXPECT_EQ(open_newest(files, "d").info()->step, 1);
   EXPECT_EQ(open_sources(files, "d").at(1).info()->step, 1) << "a conversion";
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr(refusal));
 }

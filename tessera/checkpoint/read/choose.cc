@@ -4,8 +4,8 @@
 #include <tuple>
 
 #include "tessera/base/error.h"
-#include "tessera/base/strings.h"
 #include "tessera/checkpoint/manifest/file_names.h"
+#include "tessera/checkpoint/read/candidates.h"
 #include "tessera/checkpoint/read/rank_folders.h"
 #include "tessera/checkpoint/read/source_file.h"
 
@@ -43,15 +43,6 @@ std::pair<std::string, int64_t> successor_of_any(const std::string& prefix) {
   return number ? std::pair(base, *number) : std::pair(prefix, int64_t{0});
 }
 
-// Those that may be checkpoints: where neither name nor manifest names a step, nothing shows it.
-std::vector<DirectoryEntry> candidates_newest_first(FileSystem& files, const std::string& directory,
-                                                    const std::string& prefix) {
-  if (!files.is_directory(directory)) return {};
-  auto candidates = checkpoints_newest_first(files, folder_of_checkpoints(files, directory), prefix);
-  std::erase_if(candidates, [](const DirectoryEntry& entry) { return !entry.names_step && !entry.has_manifest; });
-  return candidates;
-}
-
 bool is_part(const Manifest& manifest) {
   return manifest.files.size() == 1 &&
          std::any_of(manifest.tensors.begin(), manifest.tensors.end(), [](const ManifestTensor& tensor) {
@@ -83,28 +74,6 @@ FileVerification verify_all_ranks(FileSystem& files, const std::string& director
   verification.problem = problem_of_other_ranks(files, path, verification.manifest->info);
   if (!verification.problem.empty()) verification.state = Verified::kNo;
   return verification;
-}
-
-std::string position_text(const Choice& choice) {
-  return choice.found() ? fmt::format("{} {}", choice.position.epoch, choice.position.step_in_epoch) : "";
-}
-
-CheckpointPosition parse_position(const std::string& text) {
-  const auto parts = split(text, ' ');
-  check(parts.size() == 2, "a rank's position must be two numbers");
-  return {parse_int(parts[0], "epoch"), parse_int(parts[1], "step")};
-}
-
-// What this rank has, for the error that ends a job.
-std::string inventory(FileSystem& files, const std::string& directory, const std::string& prefix) {
-  std::string text;
-  for (const auto& candidate : candidates_newest_first(files, directory, prefix)) {
-    const auto verification = verify_all_ranks(files, directory, candidate.path);
-    const bool is_damaged = verification.state == Verified::kNo;
-    text += fmt::format("\n    {}{}", is_damaged ? verification.problem : candidate.path,
-                        verification.state == Verified::kNoManifest ? " (no manifest)" : "");
-  }
-  return text.empty() ? fmt::format(" nothing in {}", directory) : text;
 }
 
 }  // namespace
@@ -152,87 +121,24 @@ std::string Choice::describe() const {
 }
 
 void Choice::require_usable() const {
-  if (found() || skipped.empty()) return;
-  std::string reasons;
-  for (const auto& skip : skipped) reasons += "\n    " + skip.reason;
-  throw NoUsableCheckpoint("{}: none of the {} checkpoints there can be used:{}", parent_path(skipped[0].path),
-                           skipped.size(), reasons);
+  if (!found() && !skipped.empty()) refuse_all(skipped);
 }
 
-Choice find_newest(FileSystem& files, const std::string& directory, const std::string& prefix,
-                   std::optional<CheckpointPosition> at_most) {
+Choice find_newest(FileSystem& files, const std::string& directory, const std::string& prefix) {
   Choice choice;
-  std::optional<DirectoryEntry> unverified;  // the newest without a manifest
-  size_t skipped_before_it = 0;
-  const auto choose = [&](const DirectoryEntry& candidate, Verified state) {
-    choice.path = candidate.path;
-    choice.position = candidate.position;
-    choice.state = state;
-  };
-  for (const auto& candidate : candidates_newest_first(files, directory, prefix)) {
-    if (at_most && *at_most < candidate.position) continue;
-    std::string problem;
-    try {
-      auto verification = verify_all_ranks(files, directory, candidate.path);
-      if (verification.state == Verified::kYes) {
-        choose(candidate, Verified::kYes);
-        return choice;
-      }
-      if (verification.state == Verified::kNoManifest && !unverified) {
-        unverified = candidate;
-        skipped_before_it = choice.skipped.size();
-      }
-      problem = verification.state == Verified::kNoManifest ? without_manifest(candidate.path)
-                                                            : std::move(verification.problem);
-    } catch (const IoError& error) {  // a broken sector, a directory of that name
-      problem = error.what();
-    }
-    choice.skipped.push_back({candidate.path, std::move(problem)});
+  if (!files.is_directory(directory)) return choice;
+  Candidates candidates(files, directory, prefix);
+  const bool found = candidates.choose([&](const DirectoryEntry& entry) {
+    const auto verification = verify_all_ranks(files, directory, entry.path);
+    if (verification.state == Verified::kNo) throw InvalidArgument(verification.problem);
+    choice.state = verification.state;
+  });
+  if (found) {
+    choice.path = candidates.chosen().path;
+    choice.position = candidates.chosen().position;
   }
-  if (unverified) {
-    choose(*unverified, Verified::kNoManifest);
-    choice.skipped.resize(skipped_before_it);
-  }
+  choice.skipped = candidates.skipped();
   return choice;
-}
-
-Choice find_newest_common(FileSystem& files, Barrier& barrier, const std::string& directory,
-                          const std::string& prefix) {
-  std::vector<SkippedCheckpoint> skipped;
-  std::optional<CheckpointPosition> at_most;
-  while (true) {
-    Choice choice;
-    const auto positions = run_together(barrier, "cannot look for checkpoints", [&] {
-      choice = find_newest(files, directory, prefix, at_most);
-      return position_text(choice);
-    });
-    for (auto& skip : choice.skipped) {
-      const bool known =
-          std::any_of(skipped.begin(), skipped.end(), [&](const auto& s) { return s.path == skip.path; });
-      if (!known) skipped.push_back(skip);
-    }
-    const bool any_skipped = [&] {
-      const auto counts = barrier.exchange(choice.skipped.empty() ? "" : "skipped");
-      return std::any_of(counts.begin(), counts.end(), [](const auto& s) { return !s.empty(); });
-    }();
-    const bool none = std::all_of(positions.begin(), positions.end(), [](const auto& p) { return p.empty(); });
-    if (none && !any_skipped && !at_most) return choice;
-    if (std::any_of(positions.begin(), positions.end(), [](const auto& p) { return p.empty(); })) {
-      const auto inventories =
-          run_together(barrier, "cannot look for checkpoints", [&] { return inventory(files, directory, prefix); });
-      std::string text;
-      for (size_t rank = 0; rank < inventories.size(); ++rank)
-        text += fmt::format("\n  rank {}:{}", rank, inventories[rank]);
-      throw NoUsableCheckpoint("no checkpoint is usable on every rank; what each rank has:{}", text);
-    }
-    if (std::all_of(positions.begin(), positions.end(), [&](const auto& p) { return p == positions[0]; })) {
-      choice.skipped = std::move(skipped);
-      return choice;
-    }
-    CheckpointPosition oldest = parse_position(positions[0]);
-    for (const auto& position : positions) oldest = std::min(oldest, parse_position(position));
-    at_most = oldest;
-  }
 }
 
 }  // namespace tessera::checkpoint

@@ -2,14 +2,12 @@
 // order of names or times; one without a manifest only where none is verified. Nothing is ever deleted here.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tessera/base/error.h"
 #include "tessera/base/files/file_system.h"
-#include "tessera/checkpoint/lock/barrier.h"
 #include "tessera/checkpoint/read/load.h"
 
 namespace tessera::checkpoint {
@@ -40,7 +38,8 @@ std::vector<DirectoryEntry> checkpoints_newest_first(FileSystem& files, const st
 // wanted.
 std::string without_manifest(const std::string& path);
 
-// There are checkpoints, but none can be used. That there is none at all is no error.
+// There are checkpoints, but none can be used: each is damaged, of another training, or does not fit. That there is
+// none at all is another error, or none.
 class NoUsableCheckpoint : public InvalidArgument {
  public:
   using InvalidArgument::InvalidArgument;
@@ -49,6 +48,7 @@ class NoUsableCheckpoint : public InvalidArgument {
 struct SkippedCheckpoint {
   std::string path;
   std::string reason;
+  bool is_of_disk = false;  // it could not be read: a restart may help
 };
 
 struct Choice {
@@ -60,23 +60,15 @@ struct Choice {
   bool found() const { return !path.empty(); }
   // One line for each skipped one, and what was chosen; for logs and errors.
   std::string describe() const;
-  // Throws NoUsableCheckpoint with the reasons when there are checkpoints, but none can be used: training must not
-  // silently start again from nothing.
+  // Throws as Candidates::give_up() when there are checkpoints, but none can be used: training must not silently start
+  // again from nothing.
   void require_usable() const;
 };
 
 // The newest usable checkpoint in `directory` of `prefix` and its successors (CKP, CKP_1, ...); of any prefix when it
-// is empty. One that is verified is taken before a newer one without a manifest, which is named among the skipped ones.
-// At equal positions the higher successor wins. `at_most` leaves out newer ones. A missing directory has none. Where
-// there are folders rank_N, it is the checkpoint that they hold together, named by the lowest rank's file. Names
-// without a step need a manifest.
-Choice find_newest(FileSystem& files, const std::string& directory, const std::string& prefix,
-                   std::optional<CheckpointPosition> at_most = std::nullopt);
-
-// The newest position that every rank has a usable checkpoint of, each in its own directory. Not found on any rank when
-// no rank has a checkpoint at all. Throws NoUsableCheckpoint on every rank, listing what each rank has, when there is
-// no common one, or when there are checkpoints but none is usable: training must not silently start again. Every rank
-// calls it.
-Choice find_newest_common(FileSystem& files, Barrier& barrier, const std::string& directory, const std::string& prefix);
+// is empty: the one that a training would go on from, as Candidates orders them, found by reading each that is tried as
+// a whole. A missing directory has none. Where there are folders rank_N, it is the checkpoint that they hold together,
+// named by the lowest rank's file.
+Choice find_newest(FileSystem& files, const std::string& directory, const std::string& prefix);
 
 }  // namespace tessera::checkpoint

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <memory>
+#include <unordered_set>
 
 #include "tessera/base/error.h"
+#include "tessera/base/files/crc32c.h"
 #include "tessera/base/logging.h"
 #include "tessera/checkpoint/format/protobuf_wire.h"
+#include "tessera/checkpoint/read/content_reader.h"
 #include "tessera/checkpoint/read/rank_folders.h"
-#include "tessera/checkpoint/resume/candidates.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -27,19 +29,7 @@ void require_job(const std::string& path, const std::optional<CheckpointInfo>& i
 }  // namespace
 
 GlobalCheckpoint GlobalCheckpoint::open(FileSystem& files, const std::string& path, const std::string& job_name) {
-  if (files.is_directory(path)) {
-    Candidates candidates(files, path);
-    while (true) {
-      try {
-        auto checkpoint = open(files, candidates.path(), job_name);
-        checkpoint.require_all_files();
-        candidates.warn();
-        return checkpoint;
-      } catch (const InvalidArgument& error) {
-        candidates.pass_over(error.what());
-      }
-    }
-  }
+  if (files.is_directory(path)) throw InvalidArgument("{}: is a directory, it must be one checkpoint", path);
   if (!files.exists(path)) {  // of a rank of a larger job than that which saved
     if (const auto first = first_rank_instead_of(files, path)) return open(files, *first, job_name);
   }
@@ -108,6 +98,29 @@ void GlobalCheckpoint::require_all_files() const {
 const StoredEntry* GlobalCheckpoint::find(std::string_view name) const {
   const auto it = index_.find(std::string(name));
   return it == index_.end() ? nullptr : &entries_[it->second];
+}
+
+void GlobalCheckpoint::verify_others(std::span<const std::string> names) const {
+  constexpr int64_t kPieceBytes = 1 << 20;
+  const std::unordered_set<std::string_view> left_out(names.begin(), names.end());
+  std::vector<std::byte> bytes;
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    if (left_out.contains(entries_[i].name)) continue;
+    for (const auto& [source, tensor, box] : parts_[i]) {
+      if (!tensor->crc32c) continue;
+      const auto& path = sources_[source].path();
+      const auto file = open_ranges(*files_, path);
+      uint32_t crc = 0;
+      for (int64_t at = 0; at < tensor->size_bytes; at += kPieceBytes) {
+        bytes.resize(static_cast<size_t>(std::min(kPieceBytes, tensor->size_bytes - at)));
+        read_content(*file, tensor->pieces, at, bytes);
+        crc = crc32c(bytes, crc);
+      }
+      if (crc == *tensor->crc32c) continue;
+      throw InvalidArgument("{}: {} is damaged: crc32c is {:08x}, it must be {:08x}", path, quoted_name(tensor->name),
+                            crc, *tensor->crc32c);
+    }
+  }
 }
 
 Tensor GlobalCheckpoint::read_whole(const std::string& name) const {

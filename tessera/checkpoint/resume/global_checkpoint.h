@@ -27,16 +27,16 @@ enum class Unverified { kAccepted, kRefused };
 
 class GlobalCheckpoint {
  public:
-  // Reads headers and manifests, not the values. `path`:
-  //   NAME.ckpt         that checkpoint, with all its files; where it is one rank's part and lies in a folder rank_N,
-  //                     with those of the folders rank_0 to rank_W-1 of W ranks that saved, by this name or each with
-  //                     its rank at the end of the name; a folder rank_N that has none (N >= W) stands for rank_0
-  //   a directory       its newest checkpoint, or the newest that all folders rank_N of it together hold, see
-  //                     candidates.h; what is passed over is named in a warning
+  GlobalCheckpoint(GlobalCheckpoint&&) = default;
+  GlobalCheckpoint& operator=(GlobalCheckpoint&&) = default;
+  // Reads headers and manifests, not the values. `path` is NAME.ckpt: that checkpoint, with all its files; where it is
+  // one rank's part and lies in a folder rank_N, with those of the folders rank_0 to rank_W-1 of W ranks that saved, by
+  // this name or each with its rank at the end of the name; a folder rank_N that has none (N >= W) stands for rank_0.
+  // Of a directory, Candidates say which.
   // Logs one warning where a manifest is missing. Throws InvalidArgument naming file and tensor when a file is damaged
   // or of another checkpoint, or when a file of the directory is missing; IoError when one cannot be read. Only the
   // folders rank_N whose values are read must be there. `job_name`: a checkpoint of a training of another name is
-  // refused, too, and passed over in a directory, with a warning. One without a name is of any, and "" stands for any.
+  // refused, too. One without a name is of any, and "" stands for any.
   static GlobalCheckpoint open(FileSystem& files, const std::string& path, const std::string& job_name = "");
 
   const std::string& path() const { return path_; }
@@ -75,6 +75,9 @@ class GlobalCheckpoint {
   // before the first value changes.
   Report verify(std::span<const Wanted> wanted, Barrier* barrier = nullptr,
                 Unverified unverified = Unverified::kAccepted) const;
+  // Compares with the manifest what is stored besides these values: texts, appended numbers. Throws InvalidArgument
+  // naming what is damaged, IoError when it cannot be read.
+  void verify_others(std::span<const std::string> names) const;
   // A whole value. Throws InvalidArgument for a text or an unknown name.
   Tensor read_whole(const std::string& name) const;
 

@@ -14,6 +14,7 @@
 #include "tessera/base/files/crc32c.h"
 #include "tessera/base/random.h"
 #include "tessera/checkpoint/read/load.h"
+#include "tessera/checkpoint/resume/open_newest.h"
 #include "tessera/checkpoint/threads/crc_sum.h"
 #include "tessera/checkpoint/write/save.h"
 #include "tessera/checkpoint/write/save_slices.h"
@@ -332,18 +333,18 @@ TEST(GlobalCheckpoint, ADirectoryStandsForItsNewestCheckpoint) {
   save_on(
       files, {2, 1}, [](int rank) { return fmt::format("d/rank_{}/CKP-1_3.ckpt", rank); }, 3);
   save_on(files, {3, 1}, together);
-  EXPECT_EQ(GlobalCheckpoint::open(files, "d").path(), "d/rank_0/CKP-1_4.ckpt");
+  EXPECT_EQ(open_newest(files, "d").path(), "d/rank_0/CKP-1_4.ckpt");
   // Of which not all ranks have theirs is none.
   files.remove("d/rank_1/CKP-1_4.ckpt");
   testing::internal::CaptureStderr();
-  EXPECT_EQ(GlobalCheckpoint::open(files, "d").path(), "d/rank_0/CKP-1_3.ckpt");
+  EXPECT_EQ(open_newest(files, "d").path(), "d/rank_0/CKP-1_3.ckpt");
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("d/rank_1/CKP-1_4.ckpt: is missing"));
   // Whatever rank has lost its part.
   files.remove_directory_tree("d/rank_0");
-  EXPECT_THAT(message_of([&] { GlobalCheckpoint::open(files, "d"); }),
+  EXPECT_THAT(message_of([&] { open_newest(files, "d"); }),
               HasSubstr("d/rank_0/CKP-1_3.ckpt: is missing; d/rank_1/CKP-1_3.ckpt holds only one rank's part"));
   files.remove_directory_tree("d/rank_1");
-  EXPECT_EQ(GlobalCheckpoint::open(files, "d").path(), "d/CKP-1_4.ckpt");
+  EXPECT_EQ(open_newest(files, "d").path(), "d/CKP-1_4.ckpt");
 }
 
 TEST(GlobalCheckpoint, AFlippedBitIsNoticedByAllRanksThoughEachReadsAPart) {

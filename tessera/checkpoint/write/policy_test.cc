@@ -5,8 +5,8 @@
 
 #include "tessera/checkpoint/convert/sources.h"
 #include "tessera/checkpoint/manifest/file_names.h"
+#include "tessera/checkpoint/read/candidates.h"
 #include "tessera/checkpoint/read/choose.h"
-#include "tessera/checkpoint/resume/candidates.h"
 #include "tessera/checkpoint/write/save.h"
 #include "tessera/checkpoint/write/test_helpers.h"
 
@@ -272,8 +272,6 @@ TEST(FindNewest, GoesByNumbersNotNames) {
     save_at(files, epoch, step);
   }
   EXPECT_EQ(find_newest(files, "d", "CKP").path, "d/CKP-10_10.ckpt");
-  EXPECT_EQ(find_newest(files, "d", "CKP", CheckpointPosition{10, 9}).path, "d/CKP-10_9.ckpt");
-  EXPECT_EQ(find_newest(files, "d", "CKP", CheckpointPosition{10, 1}).path, "d/CKP-9_5.ckpt");
 }
 
 TEST(FindNewest, SkipsDamagedOnesWithTheirReasonAndDeletesNothing) {
@@ -305,7 +303,7 @@ TEST(FindNewest, TakesTheLatestSuccessorWhoeverLooks) {
   for (const char* prefix : {"CKP", "CKP_10", "CKP_9"}) save_at(files, 5, 4, prefix);
   EXPECT_EQ(find_newest(files, "d", "CKP").path, "d/CKP_10-5_4.ckpt");
   EXPECT_EQ(find_newest(files, "d", "").path, "d/CKP_10-5_4.ckpt");
-  EXPECT_EQ(Candidates(files, "d").path(), "d/CKP_10-5_4.ckpt");
+  EXPECT_EQ(Candidates(files, "d").chosen().path, "d/CKP_10-5_4.ckpt");
   EXPECT_EQ(paths_of(open_checkpoint(files, "d")), std::vector<std::string>{"d/CKP_10-5_4.ckpt"});
 }
 
@@ -346,69 +344,42 @@ TEST(FindNewest, NoneIsNotAnErrorButAllDamagedIs) {
               HasSubstr("d: none of the 1 checkpoints there can be used:\n    d/CKP-1_4.ckpt: crc32c is"));
 }
 
-// Each rank has a disk of its own; `prepare` fills it.
-std::vector<std::string> common(const std::vector<std::function<void(FileSystem&)>>& prepare,
-                                std::vector<std::string>& chosen) {
-  chosen.assign(prepare.size(), "");
-  return ThreadBarrier::run(static_cast<int>(prepare.size()), [&](Barrier& barrier) {
-    MemoryFileSystem files;
-    const auto rank = static_cast<size_t>(barrier.rank());
-    prepare[rank](files);
-    chosen[rank] = find_newest_common(files, barrier, "d", "CKP").path;
-  });
-}
-
-void save_epochs(FileSystem& files, const std::vector<int64_t>& epochs) {
-  for (const int64_t epoch : epochs) save_at(files, epoch, 1);
-}
-
-TEST(FindNewestCommon, IsTheNewestThatAllRanksHold) {
-  std::vector<std::string> chosen;
-  const auto messages = common({[](FileSystem& f) {
-                                  save_epochs(f, {1, 2, 4, 5});
-                                },
-                                [](FileSystem& f) {
-                                  save_epochs(f, {1, 2, 3, 5});
-                                  damage(f, "d/CKP-5_1.ckpt");
-                                },
-                                [](FileSystem& f) {
-                                  save_epochs(f, {1, 2, 3, 4, 5});
-                                }},
-                               chosen);
-  EXPECT_THAT(messages, testing::Each("no error"));
-  EXPECT_THAT(chosen, testing::Each("d/CKP-2_1.ckpt"));
-}
-
-TEST(FindNewestCommon, NothingAnywhereIsAFreshStart) {
-  std::vector<std::string> chosen;
-  EXPECT_THAT(common({[](FileSystem&) {}, [](FileSystem&) {}}, chosen), testing::Each("no error"));
-  EXPECT_THAT(chosen, testing::Each(""));
-}
-
-TEST(FindNewestCommon, WithoutACommonOneEveryRankGetsTheWholeList) {
-  std::vector<std::string> chosen;
-  const auto messages = common({[](FileSystem& f) {
-                                  save_epochs(f, {1, 3});
-                                },
-                                [](FileSystem& f) { save_epochs(f, {2}); }, [](FileSystem&) {}},
-                               chosen);
-  for (const auto& message : messages) {
-    EXPECT_EQ(message,
-              "no checkpoint is usable on every rank; what each rank has:\n"
-              "  rank 0:\n    d/CKP-3_1.ckpt\n    d/CKP-1_1.ckpt\n"
-              "  rank 1:\n    d/CKP-2_1.ckpt\n"
-              "  rank 2: nothing in d");
+TEST(FindNewest, NamesTenOfManyThatCannotBeUsed) {
+  MemoryFileSystem files;
+  for (int64_t epoch = 1; epoch <= 12; ++epoch) {
+    save_at(files, epoch, 4);
+    damage(files, fmt::format("d/CKP-{}_4.ckpt", epoch));
   }
+  const auto message = message_of([&] { find_newest(files, "d", "CKP").require_usable(); });
+  EXPECT_THAT(message, HasSubstr("d: none of the 12 checkpoints there can be used:\n    d/CKP-12_4.ckpt: crc32c is"));
+  EXPECT_THAT(message, HasSubstr("\n    d/CKP-3_4.ckpt: crc32c is"));
+  EXPECT_THAT(message, testing::Not(HasSubstr("d/CKP-2_4.ckpt")));
+  EXPECT_THAT(message, testing::EndsWith("\n    and 2 more"));
 }
 
-TEST(FindNewestCommon, AllDamagedIsAnError) {
-  std::vector<std::string> chosen;
-  const auto prepare = [](FileSystem& f) {
-    save_epochs(f, {1});
-    damage(f, "d/CKP-1_1.ckpt");
-  };
-  for (const auto& message : common({prepare, prepare}, chosen))
-    EXPECT_THAT(message, HasSubstr("rank 1:\n    d/CKP-1_1.ckpt: crc32c is"));
+// A disk that does not give one file.
+class BadSector : public MemoryFileSystem {
+ public:
+  std::string path;
+  std::unique_ptr<ReadableFile> open(const std::string& opened) override {
+    if (opened == path) throw IoError("{}: Input/output error", path);
+    return MemoryFileSystem::open(opened);
+  }
+};
+
+TEST(FindNewest, WhatTheDiskDoesNotGiveIsPassedOverAndStaysAnErrorOfTheDisk) {
+  BadSector files;
+  for (const int64_t epoch : {1, 2}) save_at(files, epoch, 4);
+  files.path = "d/CKP-2_4.ckpt";
+  const auto choice = find_newest(files, "d", "CKP");
+  EXPECT_EQ(choice.path, "d/CKP-1_4.ckpt");
+  ASSERT_EQ(choice.skipped.size(), 1U);
+  EXPECT_EQ(choice.skipped[0].reason, "d/CKP-2_4.ckpt: Input/output error");
+  damage(files, "d/CKP-1_4.ckpt");
+  EXPECT_THROW(find_newest(files, "d", "CKP").require_usable(), IoError);
+  files.path.clear();
+  damage(files, "d/CKP-2_4.ckpt");
+  EXPECT_THROW(find_newest(files, "d", "CKP").require_usable(), NoUsableCheckpoint);
 }
 
 }  // namespace

@@ -6,10 +6,11 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/checkpoint/read/candidates.h"
 #include "tessera/checkpoint/read/decrypt_checkpoint.h"
 #include "tessera/checkpoint/read/match.h"
-#include "tessera/checkpoint/resume/candidates.h"
 #include "tessera/checkpoint/write/sharing.h"
+#include "tessera/comm/job_state.h"
 #include "tessera/nn/optimizers/loss_scale.h"
 #include "tessera/train/options/precision.h"
 #include "tessera/train/saving/checkpoint_values.h"
@@ -62,16 +63,18 @@ Loader::Opened Loader::load_first_usable(const std::string& path, const Loading&
     return others == nullptr ? std::vector{part()} : checkpoint::run_together(*others, "cannot load", part);
   };
   auto* together = are_of_each_rank() ? nullptr : others;
+  const bool verifies_others = loading.is_resumed && (together == nullptr || core_.context.rank() == 0);
   std::optional<checkpoint::Candidates> candidates;
   std::optional<Opened> opened;
   Destinations destinations;
-  const auto open = [&] {
-    if (!candidates) candidates.emplace(core_.context.file_system(), path);
-    opened = open_checkpoint(candidates->path(), loading);
-    if (candidates->is_of_directory()) opened->checkpoint.require_all_files();
-    destinations = destinations_in(opened->checkpoint, loading);
-    return described(opened->checkpoint.info());
-  };
+  run([&] {
+    candidates.emplace(core_.context.file_system(), path);
+    if (!candidates->empty()) return std::string();
+    throw InvalidArgument(
+        "{}: holds no checkpoint: neither rank_N/*.ckpt nor *.ckpt that has a manifest or names its step; one without "
+        "both is loaded by its name",
+        path);
+  });
   const auto read = [&] {
     if (!reads_once && opened->checkpoint.info()) {
       opened->checkpoint.verify(destinations.wanted, together, checkpoint::Unverified::kRefused);
@@ -81,45 +84,43 @@ Loader::Opened Loader::load_first_usable(const std::string& path, const Loading&
     report_ = opened->checkpoint.read(destinations.wanted, together, checkpoint::Unverified::kRefused);
     return std::string();
   };
-  // Every rank throws, so all go on together, or none does. Where one is lost, the exchange says so. To be called while
-  // the error is handled.
-  const auto pass_over = [&](const Error& error) {
-    bool go_on = candidates && candidates->has_next();
-    if (others != nullptr) {
-      const auto all = others->exchange(go_on ? "next" : "");
-      go_on = std::none_of(all.begin(), all.end(), [](const auto& one) { return one.empty(); });
-    }
-    if (!go_on && candidates && candidates->is_of_directory()) candidates->give_up(error.what());
-    if (!go_on) throw;
-    candidates->pass_over(error.what());
-  };
-  while (true) {
-    std::vector<std::string> found;
-    try {
-      found = run(open);
-    } catch (const Error& error) {
-      pass_over(error);
-      continue;
-    }
-    // Ranks with disks of their own may not see the same checkpoint.
-    for (size_t rank = 1; rank < found.size(); ++rank) {
+  std::string disagreement;  // ranks with disks of their own may not see the same checkpoint
+  const auto use = [&](const checkpoint::DirectoryEntry& entry) {
+    const auto found = run([&] {
+      opened = open_checkpoint(entry.path, loading);
+      if (candidates->is_of_directory()) opened->checkpoint.require_all_files();
+      destinations = destinations_in(opened->checkpoint, loading);
+      if (verifies_others) opened->checkpoint.verify_others(destinations.names);
+      return described(opened->checkpoint.info());
+    });
+    for (size_t rank = 1; rank < found.size() && disagreement.empty(); ++rank) {
       if (found[rank] == found[0]) continue;
-      throw InvalidArgument("{}: rank 0 finds {} there, rank {} {}", path, found[0], rank, found[rank]);
+      disagreement = fmt::format("{}: rank 0 finds {} there, rank {} {}", path, found[0], rank, found[rank]);
     }
-    try {
-      if (together != nullptr) {
-        read();  // the ranks meet in it
-      } else {
-        run(read);
-      }
-    } catch (const Error& error) {
-      pass_over(error);
-      continue;
+    if (!disagreement.empty()) return;
+    if (together != nullptr) {
+      read();  // the ranks meet in it
+    } else {
+      run(read);
     }
-    candidates->warn();
-    take_elsewhere(opened->checkpoint, destinations);
-    return std::move(*opened);
-  }
+  };
+  // Every rank throws, so all go on together, or none does, and all say the same of it: what another rank has met, that
+  // one knows. Where one is lost, the exchange says so.
+  const auto judge = [&](const Error& error, bool has_next) {
+    auto verdict = checkpoint::Candidates::verdict_of(error, has_next);
+    if (others == nullptr) return verdict;
+    if (dynamic_cast<const comm::PeerFailure*>(&error) != nullptr) verdict.is_of_disk = false;
+    const auto all =
+        others->exchange(fmt::format("{}{}", verdict.goes_on ? "next" : "last", verdict.is_of_disk ? "!" : ""));
+    verdict.goes_on = std::all_of(all.begin(), all.end(), [](const auto& one) { return one.starts_with("next"); });
+    verdict.is_of_disk = std::any_of(all.begin(), all.end(), [](const auto& one) { return one.ends_with("!"); });
+    return verdict;
+  };
+  if (!candidates->choose(use, judge)) candidates->give_up();
+  if (!disagreement.empty()) throw InvalidArgument(disagreement);
+  candidates->warn();
+  take_elsewhere(opened->checkpoint, destinations);
+  return std::move(*opened);
 }
 
 Loader::Opened Loader::open_checkpoint(const std::string& path, const Loading& loading) {
@@ -153,6 +154,7 @@ Loader::Destinations Loader::destinations_in(const checkpoint::GlobalCheckpoint&
       held.layout = *layout;
     }
     destinations.push_back({name, TensorView(nullptr, held.type)});
+    result.names.push_back(name);
     const auto box = checkpoint::held_box(held, core_.context.rank());
     if (!box) continue;
     auto to = session.values().in_place(name);

@@ -41,6 +41,7 @@ class Loader {
   };
   // Where the values of an opened checkpoint go.
   struct Destinations {
+    std::vector<std::string> names;  // of all values that ranks read
     std::vector<checkpoint::GlobalCheckpoint::Wanted> wanted;
     std::vector<std::pair<std::string, Tensor>> elsewhere;  // values that do not lie as the checkpoint has them
   };

@@ -746,7 +746,8 @@ TEST_F(Saves, F36_OfAnotherNetworkOrOptimizerAreNotResumed) {
     model.build(data);
     const auto before = model.value("dense.weight").to_doubles();
     for (const auto& path : {in("CKP-1_4.ckpt"), in("")}) {
-      EXPECT_THAT([&] { model.load_checkpoint(path); }, testing::ThrowsMessage<InvalidArgument>(refusal));
+      EXPECT_THAT([&] { model.load_checkpoint(path); },
+                  testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr(refusal)));
     }
     EXPECT_EQ(model.value("dense.weight").to_doubles(), before);
     EXPECT_EQ(model.step(), 0);
