@@ -814,3 +814,28 @@ def test_a_layer_of_another_size_needs_a_new_model():
     network.up, network.down = nn.Dense(3, 5), nn.Dense(5, 2)
     with pytest.raises(tessera.InvalidArgument, match=r'"up.weight" is f32\[5,3\], in the model f32\[4,3\]; make a new Model'):
         model.train(1, rows)
+
+
+def small_model():
+    return tessera.Model(nn.Dense(4, 3), nn.MSELoss(), nn.Momentum(learning_rate=0.01))
+
+
+def test_damaged_checkpoints_are_another_error_than_none(tmp_path):
+    model = small_model()
+    x = np.ones((2, 4), np.float32)
+    model.train_step(x, np.ones((2, 3), np.float32))
+    with pytest.raises(tessera.InvalidArgument, match="holds no checkpoint") as none:
+        model.load_checkpoint(str(tmp_path))
+    assert not isinstance(none.value, tessera.NoUsableCheckpoint)
+    for step in (1, 2):
+        path = Path(model.save_checkpoint(str(tmp_path / f"CKP-1_{step}.ckpt")))
+        content = bytearray(path.read_bytes())
+        content[content.index(b"weight") + 40] ^= 1
+        path.write_bytes(content)
+    with pytest.raises(tessera.NoUsableCheckpoint) as damaged:
+        small_model().load_checkpoint(str(tmp_path))
+    assert isinstance(damaged.value, ValueError)
+    for step in (1, 2):
+        assert f"CKP-1_{step}.ckpt: " in str(damaged.value)
+    newest = subprocess.run([BIN / "tessera", "ckpt", "newest", tmp_path], capture_output=True, text=True, check=False)
+    assert newest.returncode == 4, newest.stderr
