@@ -338,12 +338,15 @@ void bind_callbacks(nb::module_& m) {
       .def_ro("step", &train::RunContext::step, "Since the beginning of training, resumed steps included.")
       .def_ro("loss", &train::RunContext::loss, "Of the last step; the mean where the loss is a vector.")
       .def_ro("rows_of_epoch", &train::RunContext::rows_of_epoch, "Trained on in this epoch so far.")
+      .def_ro("has_failed", &train::RunContext::has_failed, "An exception ends the training.")
       .def("request_stop", &train::RunContext::request_stop);
   auto callback = nb::class_<train::Callback, PythonCallback>(
       m, "Callback",
       R"(What happens around training: override some of begin, epoch_begin, step_begin, step_end, epoch_end, end.
 
-Each is called with a RunContext, on every rank. With dataset_sink_mode the step calls stand around each sink loop.)",
+Each is called with a RunContext, on every rank. With dataset_sink_mode the step calls stand around each sink loop. Where an
+exception ends the training, end is called of each whose begin has returned, with run.has_failed: it must then do nothing
+that ranks do together.)",
       nb::dynamic_attr());
   callback.def(nb::init<>());
   for (const char* name : {"begin", "epoch_begin", "step_begin", "step_end", "epoch_end", "end"}) {
@@ -641,8 +644,9 @@ is trained.)",
       R"(Trains until num_epochs epochs are done, those of a loaded checkpoint included.
 
 dataset_sink_mode: callbacks run once per sink_size steps, -1: once an epoch. num_workers: threads that make batches
-ahead. Raises InvalidArgument for data that does not fit, Error for a loss that is not finite, IoError when a rank is
-lost.)");
+ahead. Raises InvalidArgument for data that does not fit, Error for a loss that is not finite, IoError when a rank
+is lost. After an exception the values are those of the last whole step, and the next train() is a new training, unless a
+checkpoint is loaded before.)");
   model.def(
       "train_step",
       [](PythonModel& self, const nb::args& batch, std::optional<int64_t> global_rows) {

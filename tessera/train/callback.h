@@ -23,6 +23,7 @@ struct RunContext {
   // The rows of this epoch's batches so far: those of the global batches, but in hybrid parallel those of this rank.
   int64_t rows_of_epoch = 0;
   bool stop_requested = false;
+  bool has_failed = false;  // an exception ends the training
   void request_stop() { stop_requested = true; }
 };
 
@@ -35,6 +36,8 @@ class Callback {
   virtual void step_begin(RunContext&) {}
   virtual void step_end(RunContext&) {}
   virtual void epoch_end(RunContext&) {}
+  // Called of each callback whose begin() has returned, where an exception ends the training, too. Then has_failed is
+  // set, and it must do nothing that ranks do together: others may be elsewhere, or gone.
   virtual void end(RunContext&) {}
 };
 

@@ -170,7 +170,7 @@ void ModelCheckpoint::step_end(RunContext& run) {
 
 void ModelCheckpoint::end(RunContext& run) {
   const auto held = std::exchange(lock_, nullptr);  // to here, whatever fails
-  if (trigger_->is_due_at_end(run.step)) save(run);
+  if (!run.has_failed && trigger_->is_due_at_end(run.step)) save(run);
   run.model.finish_saves();
 }
 

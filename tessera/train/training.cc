@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "tessera/base/error.h"
@@ -102,122 +103,212 @@ bool Training::count_batch() {
   return true;
 }
 
-void Training::run(Model& model, int64_t num_epochs, const data::Dataset& dataset, const Callbacks& callbacks,
-                   const TrainOptions& options) {
-  if (num_epochs < 1) throw InvalidArgument("train: the number of epochs must be at least 1, got {}", num_epochs);
-  const int64_t batches_per_step = core_.options.gradient_accumulation_steps;
-  const Mode& mode = *core_.mode;
-  mode.compare_data(dataset);
-  const int64_t steps = steps_per_epoch(dataset);
-  mode.compare_steps(steps);
-  const int64_t full_rows = mode.global_rows(dataset, dataset.get_batch_size());
-  find_place_in(dataset, full_rows);
-  const auto full_inputs = input_specs(dataset, full_rows);
+// One call of train(): what it reads, what is compiled for that, and how far it has come.
+class Training::Run {
+ public:
+  Run(Training& training, Model& model, const data::Dataset& dataset, const TrainOptions& options)
+      : t_(training), mode_(*training.core_.mode), dataset_(dataset), options_(options), context_{model} {}
+
+  // Compares the ranks' data, compiles and finds the place to begin at. False where all epochs are done.
+  bool prepare(int64_t num_epochs);
+  void run(const Callbacks& callbacks);
+
+ private:
+  void run_epoch(const Callbacks& callbacks);
+  // The micro-batches of a step. Where it is reported, the context has its loss.
+  void run_step(bool is_reported);
+  // What is compiled for the next batch, which is in its inputs.
+  session::Executable& read_batch();
+  void compile_full();
+
+  Training& t_;
+  const Mode& mode_;
+  const data::Dataset& dataset_;
+  const TrainOptions& options_;
+  RunContext context_;
+  int64_t epochs_done_ = 0;
+  int64_t steps_per_loop_ = 1;  // of what sinks
+  int64_t full_rows_ = 0;
+  InputSpecs full_inputs_;
   // By part of the step: what is compiled for full batches, and where they go.
-  std::map<session::StepPart, std::pair<session::Executable*, BatchPlace>> full;
-  int64_t num_doubts = 0;
-  const auto compile_full = [&] {
-    num_doubts = steps_.num_doubts();
-    for (const auto part : parts()) {
-      session::Executable& compiled = steps_.training(full_inputs, part);
-      full[part] = {&compiled, whole_batches_.place(compiled, full_inputs, mode.gives_own_rows(dataset))};
-      latest_ = {full_inputs, part};
-    }
-  };
+  std::map<session::StepPart, std::pair<session::Executable*, BatchPlace>> full_;
+  int64_t num_doubts_ = 0;
+  std::optional<data::BatchIterator> batches_;
+};
+
+bool Training::Run::prepare(int64_t num_epochs) {
+  mode_.compare_data(dataset_);
+  const int64_t steps = t_.steps_per_epoch(dataset_);
+  mode_.compare_steps(steps);
+  full_rows_ = mode_.global_rows(dataset_, dataset_.get_batch_size());
+  t_.find_place_in(dataset_, full_rows_);
+  full_inputs_ = input_specs(dataset_, full_rows_);
   compile_full();
-  core_.values->compare_new();
+  t_.core_.values->compare_new();
 
   // A loaded checkpoint says how many steps of which epoch are done; else epochs count from 1 again while the data goes
   // on: what is random in it does not repeat.
-  const int64_t epochs_done = place_.epochs_done();
-  if (epochs_done >= num_epochs) {
-    log_warning("train: {} epochs are done already, {} were asked for", epochs_done, num_epochs);
-    saver_.finish();
-    return;
+  const TrainingPlace& place = t_.place_;
+  epochs_done_ = place.epochs_done();
+  if (epochs_done_ >= num_epochs) {
+    log_warning("train: {} epochs are done already, {} were asked for", epochs_done_, num_epochs);
+    return false;
   }
-  say_short_rates(place_.step + (num_epochs - epochs_done) * steps - place_.position.batch / batches_per_step);
-  auto batches = batches_of(dataset, mode, place_.position, num_epochs - epochs_done, options, *executable());
-  RunContext run{model};
-  run.num_epochs = num_epochs;
-  run.steps_per_epoch = steps;
-  run.step = place_.step;
-  const int64_t loop = !options.dataset_sink_mode ? 1 : options.sink_size > 0 ? options.sink_size : steps;
+  const int64_t num_left = num_epochs - epochs_done_;
+  t_.say_short_rates(place.step + num_left * steps -
+                     place.position.batch / t_.core_.options.gradient_accumulation_steps);
+  batches_.emplace(batches_of(dataset_, mode_, place.position, num_left, options_, *t_.executable()));
+  context_.num_epochs = num_epochs;
+  context_.steps_per_epoch = steps;
+  context_.step = place.step;
+  if (options_.dataset_sink_mode) steps_per_loop_ = options_.sink_size > 0 ? options_.sink_size : steps;
+  return true;
+}
 
-  // Returns what the batch is for.
-  const auto read_batch = [&]() -> session::Executable& {
-    if (num_doubts != steps_.num_doubts()) compile_full();  // a callback has changed the network
-    const int64_t rows = mode.global_rows(dataset, batches.next_global_rows());
-    if (rows == full_rows) {
-      const auto& [compiled, place] = full.at(next_part());
-      batches.next_into(place.written);
-      place.distribute();
-      return *compiled;
+void Training::Run::compile_full() {
+  num_doubts_ = t_.steps_.num_doubts();
+  for (const auto part : t_.parts()) {
+    session::Executable& compiled = t_.steps_.training(full_inputs_, part);
+    full_[part] = {&compiled, t_.whole_batches_.place(compiled, full_inputs_, mode_.gives_own_rows(dataset_))};
+    t_.latest_ = {full_inputs_, part};
+  }
+}
+
+void Training::Run::run(const Callbacks& callbacks) {
+  size_t num_begun = 0;
+  try {
+    for (; num_begun < callbacks.size(); ++num_begun) callbacks[num_begun]->begin(context_);
+    for (int64_t epoch = epochs_done_; epoch < context_.num_epochs && !context_.stop_requested; ++epoch) {
+      context_.epoch = epoch + 1;
+      run_epoch(callbacks);
     }
-    const auto inputs = input_specs(dataset, rows);
-    session::Executable& compiled = steps_.training(inputs, next_part());
-    const auto place = whole_batches_.place(compiled, inputs, mode.gives_own_rows(dataset));
-    batches.next_into(place.written);
+  } catch (...) {
+    t_.fail(context_, callbacks, num_begun);
+    throw;
+  }
+  t_.end(context_, callbacks);
+}
+
+void Training::Run::run_epoch(const Callbacks& callbacks) {
+  context_.rows_of_epoch = 0;
+  for (const auto& callback : callbacks) callback->epoch_begin(context_);
+  int64_t in_loop = 0;
+  const int64_t first = t_.place_.position.batch / t_.core_.options.gradient_accumulation_steps;
+  for (int64_t s = first; s < context_.steps_per_epoch && !context_.stop_requested; ++s) {
+    context_.step_in_epoch = s + 1;
+    if (in_loop++ == 0) {
+      for (const auto& callback : callbacks) callback->step_begin(context_);
+    }
+    const bool is_reported = in_loop == steps_per_loop_ || context_.step_in_epoch == context_.steps_per_epoch;
+    run_step(is_reported);
+    if (!is_reported) continue;
+    in_loop = 0;
+    for (const auto& callback : callbacks) callback->step_end(context_);
+  }
+  for (const auto& callback : callbacks) callback->epoch_end(context_);
+}
+
+void Training::Run::run_step(bool is_reported) {
+  double loss_sum = 0;
+  int64_t num_losses = 0;
+  do {
+    if (options_.before_batch) options_.before_batch();
+    context_.rows_of_epoch += mode_.global_rows(dataset_, batches_->next_global_rows());
+    session::Executable& executable = read_batch();
+    t_.run_batch(executable, context_);
+    if (is_reported) {
+      loss_sum += t_.loss_of(executable);
+      ++num_losses;
+    }
+    t_.place_.position = batches_->position();
+  } while (!t_.count_batch());
+  t_.place_.advance(context_.epoch, context_.step_in_epoch);
+  context_.step = t_.place_.step;
+  if (is_reported) context_.loss = loss_sum / static_cast<double>(num_losses);
+}
+
+session::Executable& Training::Run::read_batch() {
+  if (num_doubts_ != t_.steps_.num_doubts()) compile_full();  // a callback has changed the network
+  const int64_t rows = mode_.global_rows(dataset_, batches_->next_global_rows());
+  const auto read_into = [&](session::Executable& compiled, const BatchPlace& place) -> session::Executable& {
+    batches_->next_into(place.written);
     place.distribute();
     return compiled;
   };
-
-  for (const auto& callback : callbacks) callback->begin(run);
-  for (int64_t epoch = epochs_done; epoch < num_epochs && !run.stop_requested; ++epoch) {
-    run.epoch = epoch + 1;
-    run.rows_of_epoch = 0;
-    for (const auto& callback : callbacks) callback->epoch_begin(run);
-    int64_t in_loop = 0;
-    for (int64_t s = place_.position.batch / batches_per_step; s < steps && !run.stop_requested; ++s) {
-      run.step_in_epoch = s + 1;
-      if (in_loop++ == 0) {
-        for (const auto& callback : callbacks) callback->step_begin(run);
-      }
-      const bool is_reported = in_loop == loop || run.step_in_epoch == steps;
-      double loss_sum = 0;
-      int64_t num_losses = 0;
-      do {
-        if (options.before_batch) options.before_batch();
-        run.rows_of_epoch += mode.global_rows(dataset, batches.next_global_rows());
-        session::Executable& executable = read_batch();
-        run_batch(executable, run);
-        if (is_reported) {
-          loss_sum += loss_of(executable);
-          ++num_losses;
-        }
-        place_.position = batches.position();
-      } while (!count_batch());
-      place_.advance(run.epoch, run.step_in_epoch);
-      run.step = place_.step;
-      if (is_reported) {
-        run.loss = loss_sum / static_cast<double>(num_losses);
-        in_loop = 0;
-        for (const auto& callback : callbacks) callback->step_end(run);
-      }
-    }
-    for (const auto& callback : callbacks) callback->epoch_end(run);
+  if (rows == full_rows_) {
+    const auto& [compiled, place] = full_.at(t_.next_part());
+    return read_into(*compiled, place);
   }
-  end(run, callbacks);
+  const auto inputs = input_specs(dataset_, rows);
+  session::Executable& compiled = t_.steps_.training(inputs, t_.next_part());
+  return read_into(compiled, t_.whole_batches_.place(compiled, inputs, mode_.gives_own_rows(dataset_)));
 }
 
-// Whatever fails: the epochs are done, and each callback lets go of what it holds.
-void Training::end(RunContext& run, const Callbacks& callbacks) {
-  std::exception_ptr first;
-  const auto attempt = [&](const auto& call) {
+void Training::run(Model& model, int64_t num_epochs, const data::Dataset& dataset, const Callbacks& callbacks,
+                   const TrainOptions& options) {
+  if (num_epochs < 1) throw InvalidArgument("train: the number of epochs must be at least 1, got {}", num_epochs);
+  leave_failed();
+  Run run(*this, model, dataset, options);
+  if (run.prepare(num_epochs)) return run.run(callbacks);
+  saver_.finish();
+}
+
+namespace {
+
+// Calls that are all made, whatever fails.
+class Attempts {
+ public:
+  explicit Attempts(std::exception_ptr first = nullptr) : first_(std::move(first)) {}
+  template <typename Call>
+  void make(const Call& call) {
     try {
       call();
     } catch (const std::exception& error) {
-      if (first) log_error("train: what ends it has failed before; then this did: {}", error.what());
-      if (!first) first = std::current_exception();
+      if (first_) log_error("train: what ends it has failed before; then this did: {}", error.what());
+      if (!first_) first_ = std::current_exception();
     }
-  };
-  for (const auto& callback : callbacks) attempt([&] { callback->end(run); });
-  attempt([&] { saver_.finish(); });
+  }
+  void throw_first() const {
+    if (first_) std::rethrow_exception(first_);
+  }
+
+ private:
+  std::exception_ptr first_;
+};
+
+}  // namespace
+
+// Whatever fails: the epochs are done, and each callback lets go of what it holds.
+void Training::end(RunContext& run, const Callbacks& callbacks) {
+  Attempts attempts;
+  for (const auto& callback : callbacks) attempts.make([&] { callback->end(run); });
+  attempts.make([&] { saver_.finish(); });
   place_.end();
-  if (first) std::rethrow_exception(first);
+  attempts.throw_first();
+}
+
+void Training::fail(RunContext& run, const Callbacks& callbacks, size_t num_begun) {
+  has_failed_ = true;  // the place stays until the next training, so that a save says it
+  run.has_failed = true;
+  Attempts attempts(std::current_exception());
+  for (size_t i = 0; i < num_begun; ++i) attempts.make([&] { callbacks[i]->end(run); });
+  attempts.make([&] { saver_.finish(); });
+}
+
+void Training::leave_failed() {
+  if (!std::exchange(has_failed_, false)) return;
+  loss_sum_ = 0;
+  place_.end();
+  snapshot_.finish();
+  session::Session& session = core_.session();
+  for (const auto& name : session.names()) {
+    if (nn::is_accumulation_state(name)) session.set_value(name, Tensor::zeros(session.global_type(name)));
+  }
 }
 
 double Training::run_step_on(const std::vector<TensorView>& local_batch, int64_t global_rows) {
   InputSpecs inputs;
+  leave_failed();
   for (size_t i = 0; i < local_batch.size(); ++i) {
     Type type = local_batch[i].type();
     if (type.shape.ndim() == 0) throw InvalidArgument("train_step: input {} is a scalar, it has no rows", i);
@@ -255,6 +346,7 @@ void Training::build(const data::Dataset& dataset) {
 
 void Training::resume(const checkpoint::CheckpointInfo& info) {
   loss_sum_ = 0;
+  has_failed_ = false;
   place_ = TrainingPlace::of(info);
 }
 

@@ -50,6 +50,7 @@ class Training {
   session::Executable* executable() const { return steps_.known_training(latest_.inputs, latest_.part); }
 
  private:
+  class Run;
   // With gradient accumulation the last batch of a step is for another graph than the others.
   session::StepPart next_part();
   std::vector<session::StepPart> parts() const;
@@ -61,6 +62,11 @@ class Training {
   void say_short_rates(int64_t last_step);
   // Calls the callbacks' end(), waits for saves and ends the place; then throws what failed first.
   void end(RunContext& run, const Callbacks& callbacks);
+  // The same after an exception, while it is handled: end() of the first so many callbacks. What fails is logged, and
+  // the place stays as it is, for who saves it.
+  void fail(RunContext& run, const Callbacks& callbacks, size_t num_begun);
+  // What a training that failed has left, but for the values: its place, and micro-batches of a step that was not done.
+  void leave_failed();
   void run_batch(session::Executable& executable, const RunContext& run);
   // Runs it and notes whether it was skipped.
   void run_step(session::Executable& executable);
@@ -83,6 +89,7 @@ class Training {
   bool was_skipped_ = false;
   double loss_sum_ = 0;  // the losses of run_step_on's micro-batches of the present step
   bool rates_said_ = false;
+  bool has_failed_ = false;  // the latest training, and nothing has been trained or loaded since
 };
 
 }  // namespace tessera::train

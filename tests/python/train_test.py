@@ -839,3 +839,27 @@ def test_damaged_checkpoints_are_another_error_than_none(tmp_path):
         assert f"CKP-1_{step}.ckpt: " in str(damaged.value)
     newest = subprocess.run([BIN / "tessera", "ckpt", "newest", tmp_path], capture_output=True, text=True, check=False)
     assert newest.returncode == 4, newest.stderr
+
+
+def test_after_an_exception_the_next_training_is_a_new_one():
+    class Fails(tessera.Callback):
+        def __init__(self, at):
+            super().__init__()
+            self.at, self.steps, self.ended = at, 0, []
+
+        def step_end(self, run):
+            self.steps += 1
+            if self.steps == self.at:
+                raise RuntimeError("a callback that fails")
+
+        def end(self, run):
+            self.ended.append(run.has_failed)
+
+    model = small_model()
+    rows = data.tensors({"x": np.ones((40, 4), np.float32), "y": np.ones((40, 3), np.float32)}).batch(4)
+    fails, whole = Fails(4), Fails(0)
+    with pytest.raises(RuntimeError, match="a callback that fails"):
+        model.train(1, rows, [fails])
+    assert fails.ended == [True]
+    model.train(1, rows, [whole])
+    assert (whole.steps, whole.ended) == (10, [False])

@@ -318,7 +318,8 @@ class Adapter(tessera.Callback):
         self._tell("epoch_end", run)
 
     def end(self, run):
-        self._tell("end", run)
+        if not run.has_failed:
+            self._tell("end", run)
 
 
 __getattr__ = missing(__name__)
