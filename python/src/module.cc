@@ -80,7 +80,8 @@ void bind_errors(nb::module_& m) {
                       "says which");
     }
   });
-  bind_error<Error>(m, "Error", PyExc_RuntimeError);
+  const auto error = bind_error<Error>(m, "Error", PyExc_RuntimeError);
+  bind_error<executor::NonFiniteLoss>(m, "NonFiniteLoss", error);
   bind_error<InternalError>(m, "InternalError", PyExc_RuntimeError);
   bind_error<IoError>(m, "IoError", PyExc_OSError);
   const auto invalid_argument = bind_error<InvalidArgument>(m, "InvalidArgument", PyExc_ValueError);

@@ -644,7 +644,7 @@ is trained.)",
       R"(Trains until num_epochs epochs are done, those of a loaded checkpoint included.
 
 dataset_sink_mode: callbacks run once per sink_size steps, -1: once an epoch. num_workers: threads that make batches
-ahead. Raises InvalidArgument for data that does not fit, Error for a loss that is not finite, IoError when a rank
+ahead. Raises InvalidArgument for data that does not fit, NonFiniteLoss for a loss that is not finite, IoError when a rank
 is lost. After an exception the values are those of the last whole step, and the next train() is a new training, unless a
 checkpoint is loaded before.)");
   model.def(

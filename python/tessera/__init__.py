@@ -9,7 +9,7 @@
     model.train(10, dataset, [tessera.LossMonitor()])
 
 Names are those of the C++ classes: help(tessera.nn.Conv2d), help(tessera.ops.matmul). What does not fit raises
-InvalidArgument, a ValueError; a lost disk or rank IoError, an OSError.
+InvalidArgument, a ValueError; a lost disk or rank IoError, an OSError; a loss that is not finite NonFiniteLoss.
 """
 from tessera._tessera import *
 from tessera._tessera import __version__  # noqa: F401

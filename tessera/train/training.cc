@@ -66,7 +66,7 @@ void Training::run_batch(session::Executable& executable, const RunContext& run)
   try {
     run_step(executable);
   } catch (const executor::NonFiniteLoss& error) {
-    throw Error(fmt::format(
+    throw executor::NonFiniteLoss(fmt::format(
         "epoch: {} step: {}. Invalid loss, terminating training. {}; the parameters are those before the step",
         run.epoch, run.step_in_epoch, error.what()));
   } catch (const executor::InvalidIndex& error) {

@@ -8,6 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/data/dataset.h"
+#include "tessera/executor/executor.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimizers/momentum.h"
@@ -136,15 +137,19 @@ TEST(FailedTraining, ByACallbackThatCannotBeginEndsThoseThatHadBegun) {
   expect_new_training(trained);
 }
 
-TEST(FailedTraining, ByALossThatIsNotFiniteHasTheValuesBeforeIt) {
+TEST(FailedTraining, ByALossThatIsNotFiniteHasTheTypeThatAStepHas) {
   MemoryFileSystem files;
   Trained trained(files);
   Notes::Told told;
   EXPECT_THAT([&] { trained.model.train(1, dataset({.infinite = 6}), {Notes(told)}); },
-              ThrowsMessage<Error>(HasSubstr("epoch: 1 step: 7. Invalid loss, terminating training. loss is ")));
+              ThrowsMessage<executor::NonFiniteLoss>(
+                  HasSubstr("epoch: 1 step: 7. Invalid loss, terminating training. loss is ")));
   EXPECT_EQ(told.steps, 6);
   EXPECT_TRUE(told.ended_failed);
   EXPECT_TRUE(bit_equal(trained.weight(), told.weight)) << "the values are those before the step";
+  const auto infinite = Tensor::full({DType::kF32, {1, 4}}, std::numeric_limits<double>::infinity());
+  EXPECT_THROW(trained.model.train_step({infinite.view(), Tensor::zeros({DType::kF32, {1, 3}}).view()}, 1),
+               executor::NonFiniteLoss);
   expect_new_training(trained);
 }
 

@@ -841,6 +841,16 @@ def test_damaged_checkpoints_are_another_error_than_none(tmp_path):
     assert newest.returncode == 4, newest.stderr
 
 
+def test_a_loss_that_is_not_finite_has_one_type():
+    model = small_model()
+    x, y = np.full((2, 4), np.inf, np.float32), np.ones((2, 3), np.float32)
+    with pytest.raises(tessera.NonFiniteLoss):
+        model.train_step(x, y)
+    with pytest.raises(tessera.NonFiniteLoss, match="epoch: 1 step: 1. Invalid loss") as error:
+        model.train(1, data.tensors({"x": x, "y": y}).batch(2))
+    assert isinstance(error.value, tessera.Error)
+
+
 def test_after_an_exception_the_next_training_is_a_new_one():
     class Fails(tessera.Callback):
         def __init__(self, at):

@@ -112,7 +112,7 @@ class LocalRangeReader : public RangeReader {
 std::byte* DiskBlock::data() {
   if (memory_ == nullptr) {
     auto* memory = static_cast<std::byte*>(std::aligned_alloc(kHugePage, kBytes));
-    if (memory == nullptr) throw Error("no memory for a block that is read from the disk");
+    if (memory == nullptr) throw IoError("no memory for a block that is read from the disk");
     memory_ = {memory, std::free};
     ::madvise(memory, kBytes, MADV_HUGEPAGE);  // where the system has them
   }

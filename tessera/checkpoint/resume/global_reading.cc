@@ -91,7 +91,7 @@ int64_t offset_in_file(std::span<const Extent> extents, int64_t offset) {
     if (offset < extent.size) return extent.offset + offset;
     offset -= extent.size;
   }
-  throw Error("a tensor's content is shorter than its shape");
+  throw InternalError("a tensor's content is shorter than its shape");
 }
 
 // A file of which one stretch may be in memory.

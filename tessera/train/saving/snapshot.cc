@@ -26,8 +26,10 @@ int64_t rounded_up(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * t
 std::shared_ptr<void> taken_memory(int64_t bytes) {
   void* data = std::aligned_alloc(kHugePage, static_cast<size_t>(bytes));
   if (data == nullptr) {
-    throw Error(fmt::format("a checkpoint that is saved while training goes on needs a copy of {}, which is not there",
-                            format_bytes(bytes)));
+    throw InvalidArgument(
+        "a checkpoint that is saved while training goes on needs memory for a copy of {}, which is not there; save "
+        "without async_save",
+        format_bytes(bytes));
   }
   std::shared_ptr<void> memory(data, std::free);
   ::madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // where the system has them
