@@ -46,8 +46,8 @@ def solve(tessera, path, seconds):
         done = subprocess.run([tessera, "solve", plain, "--timeout", seconds, "--json", "--quiet"], stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         sys.exit(f"iopddl: tessera solve ended with exit code {done.returncode}")
-    result, choices = (json.loads(line) for line in done.stdout.splitlines()[-2:])
-    cost = evaluate(json.loads(text)["problem"], choices)
+    result = json.loads(done.stdout)
+    cost = evaluate(json.loads(text)["problem"], result["choices"])
     if result["bound"] > cost:
         sys.exit(f"iopddl: the bound {result['bound']} is above the cost {cost}")
     return {"value": cost, "about": f"bound {result['bound']:.10g}, gap {100 * result['gap']:.3f} %, {result['seconds']:.0f} s"}

@@ -68,9 +68,10 @@ SolveText solve_text(const SolveCommand& command) {
       json["bound"] = solution.bound;
       json["gap"] = solution.gap();
       json["peak_usage"] = evaluation.peak_usage;
+      json["choices"] = solution.choices;
     }
     if (problem.usage_limit != solver::kNoLimit) json["usage_limit"] = problem.usage_limit;
-    return {json.dump() + "\n" + choices, solved};
+    return {json.dump() + "\n", solved};
   }
   auto text =
       fmt::format("{}: {} nodes, {} edges: {} after {} rounds, {:.1f} s\n", problem.name, problem.nodes.size(),

@@ -19,7 +19,8 @@ struct SolveText {
   std::string text;
   bool solved = false;  // there are choices
 };
-// Human or JSON; the last line is the choices, "[0, 3, 1]", as the contest wants them, or "[]". Throws IoError and
+// For people, where the last line is the choices, "[0, 3, 1]", as the contest wants them, or "[]"; or one JSON object,
+// which has them as "choices" where there is a solution. Throws IoError and
 // InvalidArgument where the file cannot be read.
 SolveText solve_text(const SolveCommand& command);
 

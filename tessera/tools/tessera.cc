@@ -173,8 +173,9 @@ void add_solve(CLI::App& app, int& exit_code) {
       "PROBLEM is JSON: nodes with the costs and usages of their choices and the times at which they live, edges with\n"
       "costs of pairs of choices, a limit on what is in use at any time (the form of the ASPLOS/EuroSys 2025 "
       "contest).\n"
-      "Prints the cost, a proven lower bound, the gap between them and, as the last line, the choices. Without\n"
-      "--timeout the result is a function of the problem, the seed and the rounds. Exit code 1: no solution.\n"
+      "Prints the cost, a proven lower bound, the gap between them and, as the last line, the choices; --json prints\n"
+      "one object with all of them. Without --timeout the result is a function of the problem, the seed and the\n"
+      "rounds. Exit code 1: no solution.\n"
       "Examples:\n"
       "  tessera solve problem.json --timeout 60\n"
       "  tessera solve problem.json --rounds 500 --gap 0.01 --json");

@@ -277,6 +277,15 @@ PlanChoices choices_for(const ir::Graph& graph, const PlanRecord& record) {
   return choices;
 }
 
+std::string difference_text(const ir::Graph& graph, const PlanRecord& record) {
+  if (record.graph_hash == hash_of(graph)) return "";
+  const auto names = operator_names(graph);
+  const auto num_named =
+      std::count_if(names.begin(), names.end(), [&](const auto& name) { return record.operators.contains(name); });
+  return fmt::format("is for another graph: {} of its {} operators are here, the others of this graph are not split",
+                     num_named, record.operators.size());
+}
+
 std::string to_json(const PlanRecord& record) {
   Json mesh = Json::array();
   std::vector<int> usual;

@@ -66,6 +66,9 @@ PlanRecord record_plan(const ir::Graph& graph, const PlanChoices& choices, doubl
 // what is copied. Throws InvalidArgument naming the operator or input where the record was made for this graph, or
 // edited, and does not fit.
 PlanChoices choices_for(const ir::Graph& graph, const PlanRecord& record);
+// How much of the record a graph has that it was not made for: "is for another graph: 3 of its 12 operators are here,
+// the others of this graph are not split". Empty for the graph that it was made for.
+std::string difference_text(const ir::Graph& graph, const PlanRecord& record);
 
 std::string to_json(const PlanRecord& record);
 // Throws InvalidArgument naming `file` and the member that is wrong.

@@ -494,6 +494,16 @@ TEST(PlanRecord, KeepsTheBlocksOfRowsThatStayTogether) {
   EXPECT_THAT(fault(R"({"k": 2})"), HasSubstr("which it does not split"));
 }
 
+TEST(PlanRecord, SaysHowMuchOfItAnotherGraphHas) {
+  const ir::Graph graph = network_of_samples(false);
+  const auto record = record_plan(graph, data_parallel_choices(graph, ranks(2), {}, false));
+  EXPECT_EQ(difference_text(graph, record), "");
+  EXPECT_THAT(
+      difference_text(vocabulary_network(64, 512, 32), record),
+      testing::MatchesRegex(
+          "is for another graph: [0-9]+ of its [0-9]+ operators are here, the others of this graph are not split"));
+}
+
 TEST(PlanRecord, SaysWhatIsWrong) {
   const ir::Graph graph = wide_network(64, 256, 256);
   const auto found = search(graph, ranks(2), profile());

@@ -161,6 +161,8 @@ PlannedStep plan_step(PlanCommand command) {
   std::iota(ranks.begin(), ranks.end(), 0);
   if (record) {
     planned.choices = compiler::choices_for(planned.graph, *record);
+    const auto difference = compiler::difference_text(planned.graph, *record);
+    if (!difference.empty()) log_warning("{} {}", command.load, difference);
   } else {
     refuse_what_cannot_fit(planned, num_ranks);
     auto options = search_options(command, planned);

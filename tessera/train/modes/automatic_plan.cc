@@ -54,6 +54,8 @@ std::string search_for_plan(cluster::Context& context, const ir::Graph& graph, c
                             context.size());
     }
     log_info("auto_parallel: the plan of {}, on {}", options.load_file, record.mesh.to_string());
+    const auto difference = compiler::difference_text(graph, record);
+    if (!difference.empty()) log_warning("auto_parallel: {} {}", options.load_file, difference);
   } else if (options.planner) {
     json = compiler::to_json(options.planner(graph));
   } else {
