@@ -51,7 +51,7 @@ nb::object trace_call(nb::handle self, nn::Cell& cell, const nb::args& args, con
       const Inside inside;
       python_cell->enter(*current_graph(), [&] {
         const nb::tuple given = differentiable_arguments(self, args);
-        result = with_own_gradient(self, given, construct_of(self)(*given, **kwargs));
+        result = with_own_gradient(self, given, construct_with(self, given, kwargs));
       });
     }
     if (auto values = values_of(args, kwargs); values && depth <= kRememberedDepth)
@@ -139,11 +139,6 @@ void find_values(nb::handle object, std::vector<ir::Value>& values) {
   } else if (nb::isinstance<nb::tuple>(object) || nb::isinstance<nb::list>(object)) {
     for (const nb::handle item : object) find_values(item, values);
   }
-}
-
-bool is_tensor_like(nb::handle object) {
-  return nb::isinstance<Tensor>(object) || nb::isinstance<nn::Parameter>(object) ||
-         (nb::hasattr(object, "__array__") && nb::hasattr(object, "dtype"));
 }
 
 // A tuple of a class of its own that holds parameters.
@@ -335,6 +330,16 @@ nb::object call_cell(nb::handle self, const nb::args& args, const nb::kwargs& kw
   return call.form.run(*call.program, inputs);
 }
 
+// The name of a graph's input among the values, "x" for a data set's column "x"; "" for what the network has computed.
+std::string input_name(nb::handle value) {
+  if (!nb::isinstance<ir::Value>(value)) return "";
+  const auto input = nb::cast<ir::Value>(value);
+  for (const auto& known : input.graph().inputs()) {
+    if (known.value == input.id() && known.kind == ir::InputKind::kInput) return known.name;
+  }
+  return "";
+}
+
 // The values in what construct() has returned, in order; what is a tensor already becomes a value. Throws TypeError for
 // what is neither.
 void append_results(nb::handle object, Operation& operation, std::vector<ir::Value>& results) {
@@ -412,8 +417,25 @@ std::map<std::string, std::string>& unowned_cells() {
   return cells;
 }
 
-nb::object construct_of(nb::handle self) {
-  return nb::module_::import_("tessera._branches").attr("construct_of")(self);
+nb::object construct_with(nb::handle self, const nb::tuple& arguments, const nb::kwargs& keywords) {
+  const nb::object construct = nb::module_::import_("tessera._branches").attr("construct_of")(self);
+  try {
+    return construct(*arguments, **keywords);
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_TypeError)) throw;
+    nb::list names;
+    for (const nb::handle argument : arguments) names.append(input_name(argument));
+    const nb::object text =
+        nb::module_::import_("tessera._keywords")
+            .attr("construct_fault")(self, nb::cast<nn::Cell&>(self).path(), arguments, keywords, names);
+    if (text.is_none()) throw;
+    throw nb::type_error(nb::cast<std::string>(text).c_str());
+  }
+}
+
+bool is_tensor_like(nb::handle object) {
+  return nb::isinstance<Tensor>(object) || nb::isinstance<nn::Parameter>(object) ||
+         (nb::hasattr(object, "__array__") && nb::hasattr(object, "dtype"));
 }
 
 void note_change() { ++changes; }

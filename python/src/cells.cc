@@ -209,7 +209,7 @@ nn::Value PythonCell::construct(std::span<const nn::Value> inputs) {
   for (const auto& input : inputs) arguments.append(nb::cast(input));
   const nb::object self = nb::find(static_cast<nn::Cell&>(*this));
   const nb::tuple given(arguments);
-  const nb::object result = with_own_gradient(self, given, construct_of(self)(*given));
+  const nb::object result = with_own_gradient(self, given, construct_with(self, given, nb::kwargs()));
   if (nb::isinstance<nb::tuple>(result) || nb::isinstance<nb::list>(result) || result.is_none()) {
     throw InvalidArgument("cell \"{}\" of class {}: construct() must return one value here, it returned {}{}", path(),
                           nb::cast<std::string>(nb::str(self.type().attr("__name__"))),

@@ -42,10 +42,13 @@ nb::tuple differentiable_arguments(nb::handle self, const nb::tuple& arguments);
 // What construct() has made of the arguments; where the cell has a bprop(*arguments, out, dout), the same values with
 // the gradients that it gives.
 nb::object with_own_gradient(nb::handle self, const nb::tuple& arguments, nb::object result);
-// construct() with its branches on values traced, see tessera/_branches.py.
-nb::object construct_of(nb::handle self);
+// What construct(), with its branches on values traced, see tessera/_branches.py, returns. Throws TypeError naming the
+// cell, what construct() takes and what it is given where these do not fit.
+nb::object construct_with(nb::handle self, const nb::tuple& arguments, const nb::kwargs& keywords);
 // Inside construct(): the parameter's new value in every run of the graph.
 void assign_traced(const std::shared_ptr<nn::Parameter>& parameter, nb::handle value);
+// A tensor, a parameter, or an array of another library.
+bool is_tensor_like(nb::handle object);
 // An attribute of a cell has changed: what was compiled before may be traced differently now.
 void note_change();
 // How often that was so.

@@ -114,6 +114,32 @@ def unexpected(who, word, known):
         f"did you mean '{near[0]}'?" if near else f"it takes {', '.join(known)}" if known else "it takes none")
 
 
+def _type_of(value):
+    dtype = getattr(value, "dtype", None)
+    return f"{dtype.name}{list(value.shape)}" if hasattr(dtype, "name") else type(value).__name__
+
+
+def construct_fault(cell, path, args, keywords, names):
+    """What is said where a cell's construct() does not take these arguments, which a data set's columns of these names are, or which the
+    network has computed (""); None where it takes them."""
+    try:
+        signature = inspect.signature(cell.construct)
+    except (TypeError, ValueError):
+        return None
+    try:
+        signature.bind(*args, **keywords)
+        return None
+    except TypeError as error:
+        fault = str(error)
+    who = type(cell).__name__ + (f" \"{path}\"" if path else "")
+    are_columns = bool(names) and all(name and not re.fullmatch(r"(input)?\d+", name) for name in names)
+    given = ", ".join(names if are_columns else map(_type_of, args))
+    what = f"{len(args)} column{'s' if len(args) != 1 else ''}" if are_columns else f"{len(args)} argument{'s' if len(args) != 1 else ''}"
+    given += "".join(f", {name}=" for name in keywords)
+    how = "; columns go by position, and with a loss the last one is the label" if are_columns else ""
+    return f"{who}: construct{signature} cannot take {what} ({given}): {fault}{how}"
+
+
 def explained(function):
     """A function of Python's whose error for an unexpected keyword names the nearest one."""
     @functools.wraps(function)

@@ -1,0 +1,32 @@
+"""Trainings that could not be what was meant are refused, or said to be so, in the words of the script."""
+import numpy as np
+import pytest
+import tessera
+from small_net import IDS, Net, trained
+from tessera import nn, ops
+
+
+class Two(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.inner = Net()
+
+    def construct(self, ids, feats):
+        return self.inner(ids) + feats
+
+
+FEATS = np.ones((4, 3), np.float32)
+
+
+@pytest.mark.parametrize("columns, words", [
+    ({"ids": IDS, "label": IDS % 3}, r"^Two: construct\(ids, feats\) cannot take 1 column \(ids\): missing a required argument: 'feats'; columns go by position"),
+    ({"ids": IDS, "feats": FEATS, "weight": FEATS, "label": IDS % 3}, r"cannot take 3 columns \(ids, feats, weight\): too many positional arguments")])
+def test_columns_that_construct_does_not_take_are_named(columns, words):
+    model = tessera.Model(Two(), nn.CrossEntropyLoss(), nn.SGD(0.1))
+    with pytest.raises(TypeError, match=words):
+        model.train(1, tessera.data.tensors(columns).batch(4))
+
+
+def test_arguments_that_construct_does_not_take_are_named_by_type():
+    with pytest.raises(TypeError, match=r"^Two: construct\(ids, feats\) cannot take 1 argument \(int32\[4\]\): missing"):
+        tessera.Model(Two()).predict(IDS)
