@@ -11,6 +11,7 @@
 
 #include "python/src/bind.h"
 #include "python/src/called_cells.h"
+#include "python/src/keywords.h"
 #include "python/src/parameters.h"
 
 namespace tessera::python {
@@ -73,15 +74,42 @@ Tensor filled(const Type& type, nb::handle number) {
   return Tensor::of(type.shape, std::span<const double>(values)).cast(type.dtype);
 }
 
+std::string class_of(nb::handle object) { return nb::cast<std::string>(object.type().attr("__name__")); }
+
 // The parameter is part of the cell by a tuple that another attribute is: it would be gone from there, too, while what
 // was made of the tuple went on with it. A null value: it is to be deleted.
 [[noreturn]] void refuse_to_replace(nb::handle self, const std::string& name, nb::handle value) {
-  const auto type = [](nb::handle object) { return nb::cast<std::string>(object.type().attr("__name__")); };
   throw nb::type_error(
       fmt::format("{}: \"{}\" is a parameter, which {}: a number or a tensor of its shape becomes its value",
-                  type(self), name,
-                  value.is_valid() ? fmt::format("a {} cannot replace", type(value)) : "cannot be deleted")
+                  class_of(self), name,
+                  value.is_valid() ? fmt::format("a {} cannot replace", class_of(value)) : "cannot be deleted")
           .c_str());
+}
+
+// Anything else in a parameter's place would read back as set while the network trains what it had, or nothing at all.
+[[noreturn]] void refuse_as_value(nb::handle self, const std::string& name, nb::handle value) {
+  throw nb::type_error(
+      fmt::format(
+          "{0}: \"{1}\" is a parameter, which a {2} cannot replace: {1}.set_data(value) makes it the value, and a "
+          "tessera.Parameter takes the place",
+          class_of(self), name, class_of(value))
+          .c_str());
+}
+
+// What a cell of C++ consists of is fixed: it computes with what it was made of, whatever is called so here.
+[[noreturn]] void refuse_in_built_in(nb::handle self, const std::string& name, nb::handle value) {
+  throw nb::type_error(
+      fmt::format(
+          "{0}: a {2} cannot take the place of \"{1}\", the cell comes with Tessera and keeps what it was made "
+          "of. {1}.set_data(value) gives it a value; two cells share all they have where one is both attributes, "
+          "self.b = self.a, and construct() may compute with the {1} of another cell: ops.matmul(x, "
+          "self.a.weight, transpose_b=True)",
+          class_of(self), name, class_of(value))
+          .c_str());
+}
+
+bool has_child(const nn::Cell& cell, const std::string& name) {
+  return std::ranges::any_of(cell.children(), [&](const auto& child) { return child.first == name; });
 }
 
 // Cells and parameters become part of the cell, under the attribute's name.
@@ -100,7 +128,7 @@ void set_attribute(nb::handle self, nb::handle key, nb::object value) {
   const auto own = own_parameter(cell, name);
   auto* const python_cell = dynamic_cast<PythonCell*>(&cell);
   const bool is_new_value = nb::isinstance<ir::Value>(value) || nb::isinstance<Tensor>(value) ||
-                            nb::isinstance<nn::Parameter>(value) || is_number_or_scalar(value);
+                            nb::isinstance<nn::Parameter>(value) || is_number_or_scalar(value) || is_tensor_like(value);
   if (own != nullptr && current_graph() != nullptr && is_new_value) {
     assign_traced(own, value);
     return;
@@ -119,6 +147,7 @@ void set_attribute(nb::handle self, nb::handle key, nb::object value) {
     refuse_to_replace(self, name, value);
   }
   const bool is_part = nb::isinstance<nn::Cell>(value) || nb::isinstance<nn::Parameter>(value);
+  if (own != nullptr && python_cell != nullptr && !is_part && !value.is_none()) refuse_as_value(self, name, value);
   const bool is_change = current_graph() == nullptr && !is_unseen(self, name);
   if (python_cell != nullptr) {
     python_cell->release(name);
@@ -129,8 +158,16 @@ void set_attribute(nb::handle self, nb::handle key, nb::object value) {
     } else {
       python_cell->hold_all(name, parameters_in(value));
     }
+  } else if (own != nullptr || has_child(cell, name)) {
+    if (nb::isinstance<nn::Parameter>(value) && &nb::cast<nn::Parameter&>(value) == own.get()) return;
+    refuse_in_built_in(self, name, value);
   } else if (is_part) {
-    throw InvalidArgument("cell \"{}\": \"{}\" cannot be added, the cell is not written in Python", cell.path(), name);
+    throw InvalidArgument(
+        "{} \"{}\": \"{}\" cannot be added, the cell comes with Tessera: only a cell written in Python has parts of "
+        "its own, and it may hold this one",
+        class_of(self), cell.path(), name);
+  } else {
+    refuse_option(self, name);
   }
   if (PyObject_GenericSetAttr(self.ptr(), key.ptr(), value.ptr()) != 0) throw nb::python_error();
   if (is_change) note_change();
@@ -158,9 +195,8 @@ nb::object get_part(nb::handle self, const std::string& name) {
   for (const auto& [key, child] : cell.children()) {
     if (key == name) return nb::cast(child, nb::rv_policy::reference_internal, self);
   }
-  throw nb::attribute_error(fmt::format("{} \"{}\" has no attribute '{}'",
-                                        nb::cast<std::string>(self.type().attr("__name__")), cell.path(), name)
-                                .c_str());
+  throw nb::attribute_error(
+      fmt::format("{} \"{}\" has no attribute '{}'", class_of(self), cell.path(), name).c_str());
 }
 
 }  // namespace

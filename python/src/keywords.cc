@@ -1,5 +1,7 @@
-// What is said of a keyword argument that a function does not have, its name and the nearest that it has, and of an
-// argument of another type, in place of all signatures.
+// What is said of a keyword argument that a function does not have, its name and the nearest that it has, of an
+// argument of another type, in place of all signatures, and of an attribute that is called like an option.
+#include <nanobind/stl/string.h>
+
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -77,6 +79,16 @@ void explain_calls_of(nb::handle function) {
 }
 
 }  // namespace
+
+void refuse_option(nb::handle self, const std::string& name) {
+  const nb::object text = nb::module_::import_("tessera._keywords").attr("option_is_read")(self.type(), name);
+  if (!text.is_none()) throw nb::attribute_error(nb::borrow<nb::str>(text).c_str());
+}
+
+void set_unless_option(nb::handle self, nb::handle name, nb::handle value) {
+  if (nb::inst_ready(self)) refuse_option(self, nb::borrow<nb::str>(name).c_str());
+  if (PyObject_GenericSetAttr(self.ptr(), name.ptr(), value.ptr()) != 0) throw nb::python_error();
+}
 
 void explain_keywords(nb::handle scope) {
   for (const nb::handle item : scope.attr("__dict__").attr("values")()) {

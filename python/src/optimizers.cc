@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "python/src/bind.h"
+#include "python/src/keywords.h"
 
 namespace tessera::python {
 namespace {
@@ -174,6 +175,7 @@ std::string state_prefix_of(nb::handle optimizer) {
 void bind_optimizers(nb::module_& m) {
   nb::class_<nn::Optimizer>(m, "Optimizer", "Updates a network's trainable parameters from their gradients.",
                             nb::dynamic_attr())
+      .def("__setattr__", &set_unless_option, "name"_a, "value"_a.none())
       .def(
           "set_state_prefix",
           [](nb::handle self, const std::string& prefix) {

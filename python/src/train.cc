@@ -14,6 +14,7 @@
 #include "python/src/bind.h"
 #include "python/src/called_cells.h"
 #include "python/src/cells.h"
+#include "python/src/keywords.h"
 #include "python/src/parameters.h"
 
 namespace tessera::python {
@@ -349,6 +350,7 @@ exception ends the training, end is called of each whose begin has returned, wit
 that ranks do together.)",
       nb::dynamic_attr());
   callback.def(nb::init<>());
+  callback.def("__setattr__", &set_unless_option, "name"_a, "value"_a.none());
   for (const char* name : {"begin", "epoch_begin", "step_begin", "step_end", "epoch_end", "end"}) {
     callback.def(
         name, [](train::Callback&, train::RunContext&) {}, "run"_a);
@@ -571,6 +573,7 @@ slice; set_data takes a slice or the whole. job_name: of this training, written 
 refuses those of another name. states: those that optimizer.state_parameters() gives; they start as they are, and follow what
 is trained.)",
                                        nb::dynamic_attr(), nb::is_weak_referenceable());
+  model.def("__setattr__", &set_unless_option, "name"_a, "value"_a.none());
   model.def(
       "__init__",
       [](nb::handle self, nn::Cell& network, nn::Cell* loss, nn::Optimizer* optimizer,

@@ -107,6 +107,26 @@ def _shown(value):
     return f"{text if len(text) <= 40 else text[:37] + '...'} of type {type(value).__name__}"
 
 
+# How other libraries call an option, or Tessera in another class.
+_OTHER_WORDS = {"lr": "learning_rate", "p": "keep_prob", "eps": "epsilon", "epsilon": "eps"}
+
+
+def option_is_read(cls, name):
+    """What is said where an attribute of that name is set on an object of a binding's class; None where the class has no such option, sees to it by
+    itself, or is derived with an __init__() of its own, whose attributes are called as it likes."""
+    made = vars(cls).get("__init__")
+    if not hasattr(made, "__nb_signature__") or hasattr(cls, name):
+        return None
+    options = {option for signature in made.__nb_signature__ for option, _, _ in _parameters(signature[0])} - {"self"}
+    option = name if name in options else _OTHER_WORDS.get(name)
+    if option not in options:
+        return None
+    way = f"give it where the object is made, {cls.__name__}({option}=...)"
+    if option == "learning_rate":
+        way += "; of a model that has begun, model.set_value(\"learning_rate\", value) sets the rate"
+    return f"{cls.__name__}: an attribute '{name}' would change nothing, {option} was read when the object was made: {way}"
+
+
 def unexpected(who, word, known):
     """The text of an error for a keyword that is none of `known`."""
     near = difflib.get_close_matches(word, known, 1, 0.5)
