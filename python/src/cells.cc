@@ -323,7 +323,11 @@ Of several paths below the first counts. A cell keeps else the path over the cel
       "(path of attributes, parameter) of each.");
   cell.def("path", &nn::Cell::path, "The attribute path: \"\" for the root, \"layer1.0\" below.");
   cell.def(
-      "shard", [](nn::Cell& self, const std::string& op, const mesh::Strategy& strategy) { self.shard(op, strategy); },
+      "shard",
+      [](nn::Cell& self, const std::string& op, const mesh::Strategy& strategy) {
+        self.shard(op, strategy);
+        note_change();
+      },
       "op"_a, "strategy"_a,
       "Fixes how the operators of that name which construct() itself adds are split: one tuple of counts per operand.");
   cell.def(
@@ -334,7 +338,12 @@ Of several paths below the first counts. A cell keeps else the path over the cel
       },
       "id"_a);
   cell.def(
-      "set_stage", [](nb::handle self, int stage) { nb::cast<nn::Cell&>(self).set_stage(stage); }, "stage"_a,
+      "set_stage",
+      [](nb::handle self, int stage) {
+        nb::cast<nn::Cell&>(self).set_stage(stage);
+        note_change();
+      },
+      "stage"_a,
       R"(The pipeline stage, from 0, on which this cell and those below it are computed, unless one of those names its own.
 
 Has a meaning in pipeline_parallel only. Raises InvalidArgument for a negative one.)");

@@ -179,10 +179,13 @@ void HeldParameters::renew(const std::set<std::string>& names) {
 }
 
 void HeldParameters::fetch(nn::Parameter& parameter) {
+  if (stale_.contains(&parameter)) {
+    const nb::gil_scoped_release release;
+    parameter.data = model_.value(name_of(parameter));
+  }
+  // Only now: a fetch may fail, and the next one is not to find the old value.
+  stale_.erase(&parameter);
   changed_.erase(&parameter);
-  if (stale_.erase(&parameter) == 0) return;
-  const nb::gil_scoped_release release;
-  parameter.data = model_.value(name_of(parameter));
 }
 
 std::optional<Type> HeldParameters::slice_type(const nn::Parameter& parameter) {

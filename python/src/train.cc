@@ -809,10 +809,16 @@ own, so that a training can be made longer.)");
       "num_replicas",
       [](PythonModel& self, const std::string& name) {
         session::Session& session = self.as_it_is().session();
-        const int64_t whole = session.global_type(name).shape.num_elements();
-        return session.context().size() * session.values().type(name).shape.num_elements() / whole;
+        const mesh::Layout* layout = session.layout(name);
+        if (layout == nullptr) return session.context().size();
+        // Not by the sizes of the pieces: rows may be dealt unevenly, and there may be none.
+        int replicas = 1;
+        for (int axis = 0; axis < layout->mesh.num_axes(); ++axis) {
+          if (!layout->sharding.splits(axis)) replicas *= layout->mesh.axis(axis).size;
+        }
+        return replicas;
       },
-      "name"_a, "How many ranks hold the same piece of an evenly split parameter; once compiled.");
+      "name"_a, "How many ranks hold the same piece of a parameter; once compiled.");
   model.def_prop_ro(
       "step", [](PythonModel& self) { return self.as_it_is().step(); }, "Steps since training began.");
   model.def(

@@ -1,0 +1,87 @@
+"""Models of the package tessera on two ranks: what scripts see of values that are split."""
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+RUN = [str(Path(os.environ["TESSERA_BUILD"]) / "bin" / "tessera"), "run", "-n", "2"]
+CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("TESSERA_", "OMPI_", "PMIX_", "RANK_", "DEVICE_"))}
+
+HEAD = """
+import os
+import numpy as np
+import tessera
+from tessera import nn
+
+rank = tessera.cluster.rank()
+x = np.ones((4, 4), np.float32)
+rows = tessera.data.tensors({"x": x, "label": x[:, :3].copy()}).batch(4)
+
+def model_of(net):
+    return tessera.Model(net, nn.MSELoss(), nn.SGD(learning_rate=0.1), parallel_mode="semi_auto_parallel")
+
+def dense(strategy=((1, 1), (2, 1))):
+    net = nn.Dense(4, 3)
+    if strategy:
+        net.shard("matmul", strategy)
+    return net
+"""
+
+REPLICAS = """
+model = model_of(dense())
+model.build(rows)
+print(rank, model.num_replicas("weight"), model.local_value("weight").shape[0])
+whole = model_of(dense(None))
+whole.build(rows)
+print(rank, whole.num_replicas("weight"), whole.local_value("weight").shape[0])
+"""
+
+LOST = """
+class Reads(tessera.Callback):
+    def step_end(self, run):
+        if rank == 1:
+            tessera.cluster.leave("gone", None)
+            os._exit(0)
+        for _ in range(2):
+            try:
+                net.weight.numpy()
+                print("read", flush=True)
+            except OSError as error:
+                print("refused", flush=True)
+        os._exit(0)
+
+net = dense()
+model_of(net).train(1, rows, [Reads()])
+"""
+
+LATE = """
+net = dense(None)
+model = model_of(net)
+model.train(1, rows)
+net.shard("matmul", ((1, 1), (99, 1)))
+try:
+    model.train(2, rows)
+except tessera.InvalidArgument as error:
+    print(rank, "refused")
+"""
+
+
+def lines(script, tmp_path):
+    (tmp_path / "script.py").write_text(HEAD + script)
+    done = subprocess.run([*RUN, sys.executable, "script.py"], capture_output=True, text=True, timeout=300, cwd=tmp_path, env=CLEAN)
+    return sorted(line.removeprefix("[0] ").removeprefix("[1] ") for line in done.stdout.splitlines()), done.stdout + done.stderr
+
+
+def test_ranks_count_the_replicas_of_a_parameter_that_is_dealt_unevenly(tmp_path):
+    said, everything = lines(REPLICAS, tmp_path)
+    assert said == ["0 1 2", "0 2 3", "1 1 1", "1 2 3"], everything
+
+
+def test_a_value_that_could_not_be_gathered_is_not_the_old_one_afterwards(tmp_path):
+    said, everything = lines(LOST, tmp_path)
+    assert said == ["refused", "refused"], everything
+
+
+def test_a_strategy_that_is_set_after_training_is_looked_at(tmp_path):
+    said, everything = lines(LATE, tmp_path)
+    assert said == ["0 refused", "1 refused"], everything
