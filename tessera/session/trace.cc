@@ -1,5 +1,7 @@
 #include "tessera/session/trace.h"
 
+#include <algorithm>
+
 #include "tessera/base/error.h"
 #include "tessera/compiler/autodiff.h"
 #include "tessera/nn/layers/dropout.h"
@@ -75,6 +77,31 @@ std::vector<Value> gradients_of(Value value, std::span<const Value> wrt, double 
   return compiler::gradients(value, wrt, seed);
 }
 
+// Training would go on for as long as asked and change nothing. A rank that receives values may have a part elsewhere.
+void require_some_gradient(Value loss, std::span<nn::Parameter* const> parameters, std::span<const Value> gradients) {
+  const Graph& graph = loss.graph();
+  const auto op_of = [&](Value value) {
+    const ir::NodeId node = graph.info(value.id()).node;
+    return node == ir::kNone ? std::string() : graph.node(node).op;
+  };
+  for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
+    if (graph.node(n).op == "send" || graph.node(n).op == "receive") return;
+  }
+  const auto is_nothing = [&](Value gradient) { return op_of(gradient) == "zeros_like"; };
+  if (parameters.empty() || !std::ranges::all_of(gradients, is_nothing)) return;
+  constexpr size_t kShown = 3;
+  std::string names;
+  for (const nn::Parameter* parameter : parameters.first(std::min(parameters.size(), kShown))) {
+    names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", parameter->full_name());
+  }
+  if (parameters.size() > kShown) names += fmt::format(" and {} others", parameters.size() - kShown);
+  const auto made_by = op_of(loss);
+  throw InvalidArgument(
+      "the loss {}{} has no gradient with respect to any parameter, training would change nothing: {} have no part in "
+      "it. A constant, stop_gradient, argmax, a comparison and a cast to integers let no gradient through",
+      loss.type(), made_by.empty() ? "" : fmt::format(", made by {},", made_by), names);
+}
+
 // Only what is finite on all ranks is used.
 void skip_unless(Graph& graph, Value finite, const TrainStepOptions& options) {
   const ir::SourceScope scope(graph, nn::kLossScale);
@@ -137,6 +164,7 @@ Graph trace_train_step(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimiz
     wrt.push_back(graph.value(graph.find_input(parameter->full_name())->value));
   }
   const auto differentiated = gradients_of(value, wrt, sens, options.loss_scale);
+  require_some_gradient(value, parameters, differentiated);
   std::vector<nn::ParameterGradient> gradients;
   for (size_t i = 0; i < parameters.size(); ++i) gradients.push_back({parameters[i], differentiated[i]});
   const bool may_skip = options.loss_scale && options.loss_scale->drop_overflow_update;

@@ -6,6 +6,28 @@ from small_net import IDS, Net, trained
 from tessera import nn, ops
 
 
+class Constant(nn.Cell):
+    def construct(self, logits, label):
+        return 3.0
+
+
+class Stopped(nn.Cell):
+    def construct(self, logits, label):
+        return ops.reduce_mean(ops.stop_gradient(logits))
+
+
+class Errors(nn.Cell):
+    def construct(self, logits, label):
+        return ops.reduce_mean(ops.cast(ops.not_equal(ops.cast(ops.argmax(logits, -1), tessera.int32), label), tessera.float32))
+
+
+@pytest.mark.parametrize("loss", [Constant, Stopped, Errors])
+def test_a_loss_that_no_parameter_has_part_in_is_refused(loss):
+    words = r'the loss f32\[\].* has no gradient.*"scale", "embed.embedding_table", "head.weight" and 1 other.*stop_gradient, argmax'
+    with pytest.raises(tessera.InvalidArgument, match=words):
+        trained(Net(), loss())
+
+
 class Two(nn.Cell):
     def __init__(self):
         super().__init__()
