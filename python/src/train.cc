@@ -454,6 +454,28 @@ struct Entry {
 
 constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
 
+// Each with its own word for what it is not: one whose __init__() has not called Callback's has nothing in C++ yet.
+std::vector<std::shared_ptr<train::Callback>> to_callbacks(nb::handle sequence) {
+  std::vector<std::shared_ptr<train::Callback>> callbacks;
+  for (const nb::handle item : nb::iter(sequence)) {
+    const auto of_class = nb::cast<std::string>(item.type().attr("__name__"));
+    const bool is_one =
+        nb::cast<bool>(nb::module_::import_("builtins").attr("isinstance")(item, nb::type<train::Callback>()));
+    if (!is_one) {
+      throw nb::type_error(fmt::format("Model.train(): callbacks must be tessera.Callbacks, one is {} of type {}{}",
+                                       nb::cast<std::string>(nb::repr(item)), of_class,
+                                       PyType_Check(item.ptr()) ? ": it needs its arguments, Name(...)" : "")
+                               .c_str());
+    }
+    if (!nb::inst_ready(item)) {
+      throw nb::type_error(
+          fmt::format("{0}: super().__init__() must be called in its __init__() before it is used", of_class).c_str());
+    }
+    callbacks.push_back(nb::cast<std::shared_ptr<train::Callback>>(item));
+  }
+  return callbacks;
+}
+
 // Scores that Python computes of prefixes.
 std::vector<train::Decoded> search(int64_t num_sequences, const nb::object& next, int64_t max_length, int64_t beam_size,
                                    double length_penalty, int32_t begin, int32_t end, int32_t padding) {
@@ -634,9 +656,8 @@ is trained.)",
   model.def(
       "train",
       [](PythonModel& self, int64_t epochs, const data::Dataset& dataset,
-         const std::vector<std::shared_ptr<train::Callback>>& callbacks, bool sink, int64_t sink_size,
-         int num_workers) {
-        self.train(epochs, dataset, callbacks,
+         const nb::typed<nb::sequence, train::Callback>& callbacks, bool sink, int64_t sink_size, int num_workers) {
+        self.train(epochs, dataset, to_callbacks(callbacks),
                    {.dataset_sink_mode = sink,
                     .sink_size = sink_size,
                     .num_workers = num_workers,

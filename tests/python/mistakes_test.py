@@ -52,3 +52,16 @@ def test_columns_that_construct_does_not_take_are_named(columns, words):
 def test_arguments_that_construct_does_not_take_are_named_by_type():
     with pytest.raises(TypeError, match=r"^Two: construct\(ids, feats\) cannot take 1 argument \(int32\[4\]\): missing"):
         tessera.Model(Two()).predict(IDS)
+
+
+def test_a_callback_that_was_not_made_says_so():
+    class Late(tessera.Callback):
+        def __init__(self):
+            self.losses = []
+
+    model = tessera.Model(Net(), nn.CrossEntropyLoss(), nn.SGD(0.1))
+    rows = tessera.data.tensors({"ids": IDS, "label": IDS % 3}).batch(4)
+    with pytest.raises(TypeError, match=r"Late: super\(\).__init__\(\) must be called"):
+        model.train(1, rows, [Late()])
+    with pytest.raises(TypeError, match="callbacks must be tessera.Callbacks, one is 3 of type int"):
+        model.train(1, rows, [3])
