@@ -52,6 +52,7 @@ ir::Graph CompiledSteps::trace_training(const InputSpecs& inputs, session::StepP
     throw InvalidArgument("training needs a parameter that it may change: none of the {} has requires_grad",
                           network.parameters().size());
   }
+  say_wide_columns(graph);
   mode.apply_strategies(graph, /*is_training=*/true);
   return graph;
 }
@@ -223,6 +224,27 @@ void CompiledSteps::say_unused_strategies(const ir::Graph& graph) {
   strategies_said_ = true;
   log_warning("the strategies of {} operator{} have no effect in {}: only in {}; \"{}\" has one", operators.size(),
               operators.size() == 1 ? "" : "s", to_string(mode), modes_that_read_strategies(), *operators.begin());
+}
+
+void CompiledSteps::say_wide_columns(const ir::Graph& graph) {
+  if (wide_columns_said_ || core_.context.rank() != 0) return;
+  std::string wide;
+  for (const ir::Input& input : graph.inputs()) {
+    if (graph.type(input.value).dtype != DType::kF64) continue;
+    if (input.kind != ir::InputKind::kInput) return;  // the network itself is
+    wide += fmt::format("{}\"{}\"", wide.empty() ? "" : ", ", input.name);
+  }
+  if (wide.empty()) return;
+  int64_t computed = 0;
+  for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
+    for (const ir::ValueId output : graph.node(n).outputs) computed += graph.type(output).dtype == DType::kF64 ? 1 : 0;
+  }
+  if (computed == 0) return;  // it is cast where it is read
+  wide_columns_said_ = true;
+  log_warning(
+      "the data set gives f64 for {}, NumPy's usual dtype: {} values of the training step are f64 by that, at half the "
+      "speed; give it as f32: array.astype(numpy.float32), or tessera.data.type_cast in the data set",
+      wide, computed);
 }
 
 void CompiledSteps::enable_profiling() {

@@ -70,6 +70,8 @@ class CompiledSteps {
   void record(const session::Executable& executable, bool is_training);
   // Says once that strategies of the network have no effect in this mode.
   void say_unused_strategies(const ir::Graph& graph);
+  // Says once that a column of f64 makes a network of f32 compute in f64.
+  void say_wide_columns(const ir::Graph& graph);
 
   ModelCore& core_;
   TrainingIdentity& identity_;
@@ -79,6 +81,7 @@ class CompiledSteps {
   bool values_placed_ = false;
   bool predicts_split_ = false;  // values lie as strategies say
   bool strategies_said_ = false;
+  bool wide_columns_said_ = false;
 };
 
 }  // namespace tessera::train

@@ -65,3 +65,28 @@ def test_a_callback_that_was_not_made_says_so():
         model.train(1, rows, [Late()])
     with pytest.raises(TypeError, match="callbacks must be tessera.Callbacks, one is 3 of type int"):
         model.train(1, rows, [3])
+
+
+def wide(dtype, cast=False):
+    class Line(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.dense = nn.Dense(3, 1)
+
+        def construct(self, x):
+            return self.dense(ops.cast(x, tessera.float32) if cast else x)
+
+    x = np.ones((8, 3), dtype)
+    model = tessera.Model(Line(), nn.MSELoss(), nn.SGD(0.1))
+    rows = tessera.data.tensors({"x": x, "y": np.ones((8, 1), np.float32)}).batch(4)
+    model.train(1, rows)
+    model.train(2, rows)
+
+
+def test_a_column_of_doubles_is_said_once(capfd):
+    wide(np.float64)
+    said = capfd.readouterr().err
+    assert said.count('the data set gives f64 for "x"') == 1 and "astype(numpy.float32)" in said
+    wide(np.float32)
+    wide(np.float64, cast=True)
+    assert "f64" not in capfd.readouterr().err
