@@ -214,7 +214,8 @@ void CompiledSteps::record(const session::Executable& executable, bool is_traini
 
 void CompiledSteps::say_unused_strategies(const ir::Graph& graph) {
   const ParallelMode mode = core_.options.parallel_mode;
-  if (reads_strategies(mode) || strategies_said_ || core_.context.rank() != 0) return;
+  const bool is_alone = reads_strategies(mode) && core_.context.size() == 1;
+  if ((reads_strategies(mode) && !is_alone) || strategies_said_ || core_.context.rank() != 0) return;
   std::set<std::string> operators;
   for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
     const ir::Node& node = graph.node(n);
@@ -222,6 +223,12 @@ void CompiledSteps::say_unused_strategies(const ir::Graph& graph) {
   }
   if (operators.empty()) return;
   strategies_said_ = true;
+  if (is_alone) {
+    log_warning(
+        "the strategies of {} operator{} have no effect on one rank, \"{}\" has one: start several by tessera run -n N",
+        operators.size(), operators.size() == 1 ? "" : "s", *operators.begin());
+    return;
+  }
   log_warning("the strategies of {} operator{} have no effect in {}: only in {}; \"{}\" has one", operators.size(),
               operators.size() == 1 ? "" : "s", to_string(mode), modes_that_read_strategies(), *operators.begin());
 }

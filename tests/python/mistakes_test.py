@@ -90,3 +90,24 @@ def test_a_column_of_doubles_is_said_once(capfd):
     wide(np.float32)
     wide(np.float64, cast=True)
     assert "f64" not in capfd.readouterr().err
+
+
+def test_a_pipeline_on_one_rank_refuses_what_no_number_of_ranks_could_do(capfd):
+    def model(stage, micro_batches):
+        net = Net()
+        net.head.set_stage(stage)
+        return trained(net, parallel_mode="pipeline_parallel", pipeline={"stages": 2, "micro_batches": micro_batches})
+
+    model(1, 2)
+    assert "pipeline.stages = 2 has no effect on one rank, which computes all stages: tessera run -n 2" in capfd.readouterr().err
+    with pytest.raises(tessera.InvalidArgument, match='cell "head" is on stage 9, but the stages are 0 to 1'):
+        model(9, 2)
+    with pytest.raises(tessera.InvalidArgument, match="a batch of 4 rows cannot be cut into 3 micro-batches"):
+        model(1, 3)
+
+
+def test_strategies_on_one_rank_are_said_to_have_no_effect(capfd):
+    net = Net()
+    net.head.shard("matmul", ((7, 1), (1, 1)))
+    trained(net, parallel_mode="semi_auto_parallel")
+    assert 'have no effect on one rank, "head:matmul" has one: start several by tessera run -n N' in capfd.readouterr().err

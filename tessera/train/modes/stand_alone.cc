@@ -1,13 +1,52 @@
+#include <algorithm>
+
+#include "tessera/base/error.h"
+#include "tessera/base/logging.h"
 #include "tessera/train/modes/mode.h"
+#include "tessera/train/modes/mode_options.h"
 
 namespace tessera::train {
 namespace {
 
-// Each rank by itself.
+// Each rank by itself. On the only rank of a job, options of a pipeline have no effect; those that no number of ranks
+// could have are refused as they are on many, for a script is tried on one first, or its launcher was forgotten.
 class StandAlone final : public Mode {
  public:
-  using Mode::Mode;
+  explicit StandAlone(const ModeParts& parts) : Mode(parts) {
+    if (num_stages() < 2) return;
+    check_stage_of(cells_.network);
+    log_warning(
+        "pipeline.stages = {0} has no effect on one rank, which computes all stages: tessera run -n {0} starts {0} "
+        "ranks",
+        num_stages());
+  }
   bool is_shared() const override { return false; }
+  std::optional<compiler::Compiled> plan_training(session::Session& session, const ir::Graph& graph,
+                                                  const InputSpecs& inputs) override {
+    const int64_t micro_batches = num_stages() < 2 ? 1 : std::max<int64_t>(options_.pipeline.micro_batches, 1);
+    for (const auto& input : inputs) {
+      if (input.type.shape.ndim() == 0 || input.type.shape[0] % micro_batches == 0) continue;
+      throw InvalidArgument(
+          "a batch of {} rows cannot be cut into {} micro-batches of equally many: batches of a multiple of {} rows "
+          "can "
+          "(drop_remainder leaves out a last one that is smaller)",
+          input.type.shape[0], micro_batches, micro_batches);
+    }
+    return Mode::plan_training(session, graph, inputs);
+  }
+
+ private:
+  // 0 where this is no pipeline.
+  int num_stages() const { return working_mode(options_) == ParallelMode::kPipeline ? options_.pipeline.stages : 0; }
+
+  void check_stage_of(const nn::Cell& cell) const {
+    if (cell.stage() >= num_stages()) {
+      throw InvalidArgument(
+          "cell \"{}\" is on stage {}, but the stages are 0 to {}: give it one of these by set_stage()", cell.path(),
+          cell.stage(), num_stages() - 1);
+    }
+    for (const auto& [name, child] : cell.children()) check_stage_of(*child);
+  }
 };
 
 }  // namespace
