@@ -195,8 +195,10 @@ nb::object get_part(nb::handle self, const std::string& name) {
   for (const auto& [key, child] : cell.children()) {
     if (key == name) return nb::cast(child, nb::rv_policy::reference_internal, self);
   }
+  const nb::object hint = nb::module_::import_("tessera._keywords").attr("attribute_hint")(self.type(), name);
   throw nb::attribute_error(
-      fmt::format("{} \"{}\" has no attribute '{}'", class_of(self), cell.path(), name).c_str());
+      fmt::format("{} \"{}\" has no attribute '{}'{}", class_of(self), cell.path(), name, nb::cast<std::string>(hint))
+          .c_str());
 }
 
 }  // namespace
@@ -284,6 +286,9 @@ once.)",
       },
       "auto_prefix"_a = true);
   bind_calls(m, cell);
+  m.def(
+      "_is_ready", [](nb::handle cell) { return nb::inst_ready(cell); }, "cell"_a,
+      "Whether the __init__() of Cell has been called.");
   cell.def("__setattr__", &set_attribute, "name"_a, "value"_a.none());
   cell.def("__delattr__", &delete_attribute);
   cell.def("__getattr__", &get_part);

@@ -127,9 +127,52 @@ def option_is_read(cls, name):
     return f"{cls.__name__}: an attribute '{name}' would change nothing, {option} was read when the object was made: {way}"
 
 
+# What PyTorch calls a thing, or has where Tessera has it elsewhere.
+_CELL_WORDS = {
+    "eval": "set_train(False) is the mode for predictions; Model.eval() measures a network",
+    "train": "set_train() is the mode for training; Model.train() trains a network",
+    "state_dict": "named_parameters() gives them; Model.save_checkpoint() and tessera.checkpoint.save() write them",
+    "load_state_dict": "Model.load_parameters() and Model.load_checkpoint() read them; parameter.set_data() sets one",
+    "modules": "children() gives the cells below", "named_modules": "children() gives the cells below by name",
+    "named_children": "children() gives the cells below by name", "forward": "it is called construct() here",
+    "zero_grad": "gradients are values of a step, none is kept", "to": "to_float(dtype) says what is computed in",
+    "requires_grad_": "each parameter has requires_grad: for p in cell.parameters(): p.requires_grad = False",
+    "register_parameter": "a tessera.Parameter becomes one by being an attribute", "add_module": "a Cell becomes one by being an attribute",
+    "register_buffer": "a tessera.Parameter with requires_grad=False is one"}
+NN_WORDS = {"Linear": "Dense", "Module": "Cell", "ModuleList": "CellList", "Identity": "Sequential()",
+             "BCEWithLogitsLoss": "a Cell of your own", "SequentialCell": "Sequential", "LazyAdam": "Adam"}
+OPS_WORDS = {"cat": "concat", "permute": "transpose", "view": "reshape", "max": "reduce_max", "min": "reduce_min", "prod": "reduce_prod", "mm": "matmul",
+              "bmm": "matmul", "clamp": "maximum and minimum", "detach": "stop_gradient", "unsqueeze": "expand_dims", "silu": "x * sigmoid(x)"}
+_OPTION_WORDS = {"dim": ("axis", "axes"), "keepdim": ("keep_dims", ), "op": ("reduction", ), "bias": ("has_bias", )}
+_KEYWORDS = {"padding_idx": "a row of zeros in embedding_table is one, and its parameter's set_data() sets it", "betas": "beta1 and beta2 are two numbers here", "inplace": "values are never changed in place",
+             "dtype": "parameters are float32; Cell.to_float() says what is computed in",
+             "device": "a network has no device, the ranks of a job have"}
+
+
+def attribute_hint(cls, name):
+    """What is said behind an AttributeError of a cell: "" or how the thing is called here."""
+    if name in _CELL_WORDS:
+        return f": {_CELL_WORDS[name]}"
+    if name.startswith("_"):
+        return ""
+    near = difflib.get_close_matches(name, [known for known in dir(cls) if not known.startswith("_")], 1, 0.75)
+    return f"; did you mean '{near[0]}'?" if near else ""
+
+
+def missing_from(module, words):
+    """A module's __getattr__(): names the nearest that it has, or what PyTorch's name of a thing is here."""
+    def missing(name):
+        known = [other for other in vars(module) if not other.startswith("_")]
+        near = [words[name]] if name in words else difflib.get_close_matches(name, known, 1, 0.7) if not name.startswith("_") else []
+        raise AttributeError(f"module '{module.__name__}' has no attribute '{name}'" + (f"; did you mean {near[0]}?" if near else ""))
+    return missing
+
+
 def unexpected(who, word, known):
     """The text of an error for a keyword that is none of `known`."""
-    near = difflib.get_close_matches(word, known, 1, 0.5)
+    if word in _KEYWORDS:
+        return f"{who} got an unexpected keyword argument '{word}': {_KEYWORDS[word]}; it takes {', '.join(known)}"
+    near = [name for name in _OPTION_WORDS.get(word, ()) if name in known] or difflib.get_close_matches(word, known, 1, 0.5)
     return f"{who} got an unexpected keyword argument '{word}'; " + (
         f"did you mean '{near[0]}'?" if near else f"it takes {', '.join(known)}" if known else "it takes none")
 

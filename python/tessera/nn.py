@@ -1,6 +1,26 @@
 """What networks are made of: Cell, the layers, losses and optimizers that come with Tessera."""
+import sys
+
 from tessera._tessera.nn import *
-from tessera._tessera.nn import initializers  # noqa: F401
+from tessera._tessera.nn import _is_ready, initializers  # noqa: F401
+from tessera import _keywords
+
+
+def _tree(cell, name="", indent=0):
+    """Lines: the cell with its own parameters, then each of those below."""
+    def shown(path, parameter):
+        kind = "" if parameter.requires_grad else ", not trained"
+        return f"{path} {parameter.dtype.name}[{','.join(map(str, parameter.shape))}]{kind}"
+
+    children = Cell.children(cell)
+    below = {id(parameter) for _, child in children for parameter in Cell.parameters(child)}
+    own = [shown(path, parameter) for path, parameter in Cell.named_parameters(cell) if id(parameter) not in below]
+    head = "  " * indent + (f"{name}: " if name else "") + f"{type(cell).__name__}({', '.join(own)})"
+    return "\n".join([head, *(_tree(child, path, indent + 1) for path, child in children)])
+
+
+# A network as print() shows it: its cells, each with its parameters.
+Cell.__repr__ = lambda self: _tree(self) if _is_ready(self) else object.__repr__(self)
 
 
 class CellList(Cell):
@@ -15,6 +35,8 @@ class CellList(Cell):
     def append(self, cell):
         if not isinstance(cell, Cell):
             what = f"the class {cell.__name__}: it needs its arguments, {cell.__name__}(...)" if isinstance(cell, type) else repr(cell)
+            if isinstance(cell, (list, tuple)):
+                what = f"[{', '.join(type(one).__name__ for one in cell)}]"
             hint = ": write its cells one by one, Sequential(a, b)" if isinstance(cell, (list, tuple)) else ""
             raise TypeError(f"{type(self).__name__} holds cells, got {what}{hint}")
         setattr(self, str(self._size), cell)
@@ -46,3 +68,6 @@ class Sequential(CellList):
         for cell in self:
             x = cell(x)
         return x
+
+
+__getattr__ = _keywords.missing_from(sys.modules[__name__], _keywords.NN_WORDS)

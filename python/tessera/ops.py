@@ -1,2 +1,11 @@
 """The operators as functions of tensors, of parameters, and of what construct() computes."""
+import sys as _sys
+
 from tessera._tessera.ops import *
+from tessera import _keywords
+
+# As NumPy and PyTorch call them.
+mean, sum, where = reduce_mean, reduce_sum, select
+
+__getattr__ = _keywords.missing_from(_sys.modules[__name__], _keywords.OPS_WORDS)
+del _keywords

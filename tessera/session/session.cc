@@ -6,6 +6,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/limits.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/strings.h"
 #include "tessera/kernels/machine.h"
 #include "tessera/kernels/registry.h"
 #include "tessera/session/agree/agree_on_kernels.h"
@@ -199,7 +200,11 @@ void Session::declare(const std::string& name, const Type& global_type, const me
 
 const Type& Session::global_type(const std::string& name) const {
   const auto it = globals_.find(name);
-  if (it == globals_.end()) throw InvalidArgument("no parameter or state is named \"{}\"", name);
+  if (it == globals_.end()) {
+    const std::string near = closest(name, names_);
+    throw InvalidArgument("no parameter or state is named \"{}\"{}", name,
+                          near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near));
+  }
   return it->second;
 }
 

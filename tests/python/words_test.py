@@ -1,0 +1,48 @@
+"""How a network is shown, and how the words of other libraries lead to those of this one."""
+import numpy as np
+import pytest
+import tessera
+from small_net import Net
+from tessera import nn, ops
+
+
+def test_a_network_prints_as_its_cells_and_their_parameters():
+    assert repr(Net()) == """Net(scale float32[3])
+  embed: Embedding(embedding_table float32[4,2])
+  head: Dense(weight float32[3,2], bias float32[3])"""
+    assert repr(nn.Sequential(nn.Dense(2, 1, has_bias=False), nn.ReLU())) == "Sequential()\n  0: Dense(weight float32[1,2])\n  1: ReLU()"
+
+    class Unmade(nn.Cell):
+        def __init__(self):
+            self.shown = repr(self)
+
+    assert "Unmade object at" in Unmade().shown
+
+
+@pytest.mark.parametrize("use, words", [
+    (lambda: nn.Linear, "did you mean Dense"), (lambda: nn.Module, "did you mean Cell"), (lambda: nn.ModuleList, "did you mean CellList"),
+    (lambda: ops.cat, "did you mean concat"), (lambda: nn.Dens, "did you mean Dense"), (lambda: nn.Dense(1, 1).eval(), r"set_train\(False\)"),
+    (lambda: nn.Dense(1, 1).state_dict(), "save_checkpoint"), (lambda: Net().load_state_dict({}), "load_checkpoint"),
+    (lambda: nn.Dense(1, 1).wieght, "'wieght'$"), (lambda: Net().set_trian(), "did you mean 'set_train'")])
+def test_words_of_other_libraries_lead_to_those_here(use, words):
+    with pytest.raises(AttributeError, match=words):
+        use()
+
+
+@pytest.mark.parametrize("call, words", [
+    (lambda: nn.Embedding(4, 2, padding_idx=0), "'padding_idx': a row of zeros.*it takes"), (lambda: nn.Adam(betas=(0.9, 0.99)), "beta1 and beta2"),
+    (lambda: ops.all_reduce(1, op="sum"), "did you mean 'reduction'"), (lambda: nn.Dense(1, 1, bias=False), "did you mean 'has_bias'")])
+def test_options_of_other_libraries_lead_to_those_here(call, words):
+    with pytest.raises(TypeError, match=words):
+        call()
+
+
+def test_a_value_that_a_model_does_not_have_has_a_near_name():
+    with pytest.raises(tessera.InvalidArgument, match='named "head.wieght"; did you mean "head.weight"'):
+        tessera.Model(Net()).value("head.wieght")
+
+
+def test_reductions_and_choices_have_the_names_of_numpy():
+    x = np.array([[1, 2], [3, 4]], np.float32)
+    assert ops.mean(x).item() == 2.5 and ops.sum(x, 0).numpy().tolist() == [4, 6]
+    assert ops.where(ops.greater(x, 2.5), x, 0.0).numpy().tolist() == [[0, 0], [3, 4]]
