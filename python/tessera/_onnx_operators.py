@@ -434,7 +434,20 @@ def _cross_entropy(b, n):
     return [losses, b.emit("Softmax", logits, axis=1) if n.is_read[1] else None]
 
 
+def _expm1(b, n):
+    half = b.emit("Mul", n.inputs[0], b.constant(0.5, n.dtype))
+    return [b.emit("Mul", b.emit("Mul", b.emit("Sinh", half), b.emit("Exp", half)), b.constant(2.0, n.dtype))]
+
+
+def _log1p(b, n):
+    x, one, two = n.inputs[0], b.constant(1.0, n.dtype), b.constant(2.0, n.dtype)
+    near = b.emit("Mul", b.emit("Atanh", b.emit("Div", x, b.emit("Add", x, two))), two)
+    is_near = b.emit("Less", b.emit("Abs", x), b.constant(0.5, n.dtype), dtype="bool_")
+    return [b.emit("Where", is_near, near, b.emit("Log", b.emit("Add", x, one)), dtype=n.dtype)]
+
+
 OPERATORS = {
+    "sinh": _same("Sinh"), "cosh": _same("Cosh"), "asinh": _same("Asinh"), "atanh": _same("Atanh"), "expm1": _expm1, "log1p": _log1p,
     "neg": _same("Neg"), "abs": _same("Abs"), "sign": _same("Sign"), "floor": _same("Floor"), "sqrt": _same("Sqrt"), "exp": _same("Exp"),
     "log": _same("Log"), "sin": _same("Sin"), "cos": _same("Cos"), "relu": _same("Relu"), "sigmoid": _same("Sigmoid"), "tanh": _same("Tanh"),
     "reciprocal": _same("Reciprocal"), "add": _same("Add"), "sub": _same("Sub"), "mul": _same("Mul"), "div": _same("Div"), "maximum": _same("Max"),

@@ -42,6 +42,12 @@ enum class ElementTypes {
   X(kReciprocal, "reciprocal", 1, kFloating, false, false)     \
   X(kExp, "exp", 1, kFloating, false, false)                   \
   X(kLog, "log", 1, kFloating, false, false)                   \
+  X(kExpm1, "expm1", 1, kFloating, false, false)               \
+  X(kLog1p, "log1p", 1, kFloating, false, false)               \
+  X(kSinh, "sinh", 1, kFloating, false, false)                 \
+  X(kCosh, "cosh", 1, kFloating, false, false)                 \
+  X(kAsinh, "asinh", 1, kFloating, false, false)               \
+  X(kAtanh, "atanh", 1, kFloating, false, false)               \
   X(kSin, "sin", 1, kFloating, false, false)                   \
   X(kCos, "cos", 1, kFloating, false, false)                   \
   X(kRelu, "relu", 1, kFloating, false, true)                  \
@@ -190,6 +196,12 @@ C element_value(C a, [[maybe_unused]] C b = {}, [[maybe_unused]] C c = {}) {
     if constexpr (kOp == kReciprocal) return 1 / a;
     if constexpr (kOp == kExp) return std::exp(a);
     if constexpr (kOp == kLog) return std::log(a);
+    if constexpr (kOp == kExpm1) return std::expm1(a);
+    if constexpr (kOp == kLog1p) return std::log1p(a);
+    if constexpr (kOp == kSinh) return std::sinh(a);
+    if constexpr (kOp == kCosh) return std::cosh(a);
+    if constexpr (kOp == kAsinh) return std::asinh(a);
+    if constexpr (kOp == kAtanh) return std::atanh(a);
     if constexpr (kOp == kSin) return std::sin(a);
     if constexpr (kOp == kCos) return std::cos(a);
     if constexpr (kOp == kTanh) return std::tanh(a);

@@ -87,3 +87,13 @@ def test_what_construct_computes_may_stand_right_of_numpy_s(f, left):
 
 def test_a_matrix_of_numpy_s_times_a_value():
     np.testing.assert_allclose(Values(lambda v: np.ones((4, 2), np.float32) @ v)(tessera.Tensor(X)).numpy(), np.ones((4, 2)) @ X)
+
+
+
+@pytest.mark.parametrize("name", "log1p expm1 sinh asinh atanh cosh".split())
+def test_functions_are_precise_near_zero_and_far_from_it(name):
+    x = np.array([1e-30, -1e-10, 3e-8, 1e-4, 0.3, -0.7], np.float32)
+    far = {"atanh": 0.99999, "log1p": 1e38, "asinh": -1e38}.get(name, 88.9 if name in ("sinh", "cosh") else 88.0)
+    x = np.append(x, np.float32(far))
+    wanted = getattr(np, {"asinh": "arcsinh", "atanh": "arctanh"}.get(name, name))(x.astype(np.float64))
+    np.testing.assert_allclose(getattr(ops, name)(x).numpy(), wanted, rtol=1e-6 if name != "atanh" else 3e-6)

@@ -156,6 +156,8 @@ OPERATORS = {
     "integers": (lambda i: (i + i, i * 3, -i, ops.abs(i), ops.maximum(i, 0), i // 2, i % 2, ops.square(i), i ** 2), ROWS),
     "functions": (lambda x: (ops.exp(x), ops.log(ops.abs(x)), ops.sin(x), ops.cos(x), ops.sqrt(ops.abs(x)), ops.rsqrt(ops.abs(x)), ops.floor(x),
                              ops.reciprocal(x), ops.square(x), ops.pow(ops.abs(x), 1.5), ops.stop_gradient(x) + 1), X),
+    "near zero": (lambda x: (ops.expm1(x), ops.log1p(ops.abs(x)), ops.expm1(x * 1e-6), ops.log1p(x * 1e-6), ops.sinh(x), ops.cosh(x), ops.asinh(x),
+                             ops.atanh(x / (ops.abs(x) + 1))), X),
     "activations": (lambda x: (ops.relu(x), ops.sigmoid(x), ops.tanh(x), ops.gelu(x), ops.gelu(x, approximate=False), ops.softmax(x, 0),
                                ops.log_softmax(x)), X),
     "comparison": (lambda x, y, b: (x < y, x <= y, x > y, x >= y, ops.equal(x, y), ops.not_equal(x, x), b < ops.logical_not(b), ops.equal(b, b)),

@@ -39,6 +39,12 @@ HWY_INLINE VF apply(VF a) {
   if constexpr (kOp == ElementOp::kReciprocal) return hn::Div(one, a);
   if constexpr (kOp == ElementOp::kExp) return vexp(a);
   if constexpr (kOp == ElementOp::kLog) return vlog(a);
+  if constexpr (kOp == ElementOp::kExpm1) return vexpm1(a);
+  if constexpr (kOp == ElementOp::kLog1p) return vlog1p(a);
+  if constexpr (kOp == ElementOp::kSinh) return vsinh(a);
+  if constexpr (kOp == ElementOp::kCosh) return vcosh(a);
+  if constexpr (kOp == ElementOp::kAsinh) return vasinh(a);
+  if constexpr (kOp == ElementOp::kAtanh) return vatanh(a);
   if constexpr (kOp == ElementOp::kSin) return vsin(a);
   if constexpr (kOp == ElementOp::kCos) return vcos(a);
   if constexpr (kOp == ElementOp::kRelu) return hn::IfThenElse(hn::Le(a, zero), zero, a);

@@ -45,6 +45,54 @@ HWY_INLINE VF vlog(VF x) {
   return vkeep_nan(x, y);
 }
 
+HWY_INLINE VF vexpm1(VF x) { return vkeep_nan(x, hn::Expm1(DF(), hn::Min(x, vset(100.0F)))); }
+
+HWY_INLINE VF vlog1p(VF x) {
+  const DF d;
+  const VF inf = vset(std::numeric_limits<float>::infinity());
+  const VF minus_one = vset(-1.0F);
+  VF y = hn::Log1p(d, x);
+  y = hn::IfThenElse(hn::Eq(x, inf), inf, y);
+  y = hn::IfThenElse(hn::Eq(x, minus_one), hn::Neg(inf), y);
+  y = hn::IfThenElse(hn::Lt(x, minus_one), vset(std::numeric_limits<float>::quiet_NaN()), y);
+  return vkeep_nan(x, y);
+}
+
+// Half of e^size, of a size that is not negative: e^size itself would overflow before the half of it does.
+HWY_INLINE VF vhalf_exp(VF size) {
+  const VF root = vexp(hn::Mul(vset(0.5F), hn::Min(size, vset(190.0F))));
+  return hn::Mul(hn::Mul(vset(0.5F), root), root);
+}
+// Beyond this size e^-size is nothing beside e^size in f32.
+inline constexpr float kOneExponential = 20.0F;
+
+HWY_INLINE VF vsinh(VF x) {
+  const VF size = hn::Abs(x);
+  const VF near = hn::Sinh(DF(), hn::Min(size, vset(kOneExponential)));
+  const VF y = hn::IfThenElse(hn::Gt(size, vset(kOneExponential)), vhalf_exp(size), near);
+  return vkeep_nan(x, hn::CopySign(y, x));
+}
+HWY_INLINE VF vcosh(VF x) {
+  const VF size = hn::Abs(x);
+  const VF e = vexp(hn::Min(size, vset(kOneExponential)));
+  const VF near = hn::Mul(vset(0.5F), hn::Add(e, hn::Div(vset(1.0F), e)));
+  return vkeep_nan(x, hn::IfThenElse(hn::Gt(size, vset(kOneExponential)), vhalf_exp(size), near));
+}
+
+HWY_INLINE VF vasinh(VF x) {
+  const VF infinity = vset(std::numeric_limits<float>::infinity());
+  return vkeep_nan(x, hn::IfThenElse(hn::Eq(hn::Abs(x), infinity), x, hn::Asinh(DF(), x)));
+}
+
+HWY_INLINE VF vatanh(VF x) {
+  const VF one = vset(1.0F);
+  const VF size = hn::Abs(x);
+  VF y = hn::Atanh(DF(), x);
+  y = hn::IfThenElse(hn::Eq(size, one), hn::CopySign(vset(std::numeric_limits<float>::infinity()), x), y);
+  y = hn::IfThenElse(hn::Gt(size, one), vset(std::numeric_limits<float>::quiet_NaN()), y);
+  return vkeep_nan(x, y);
+}
+
 HWY_INLINE VF vtanh(VF x) {
   const VF y = hn::Tanh(DF(), hn::Max(vset(-20.0F), hn::Min(x, vset(20.0F))));
   return vkeep_nan(x, y);
