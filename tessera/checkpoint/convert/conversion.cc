@@ -82,9 +82,6 @@ InvalidArgument one_ranks_part(const std::string& path, int64_t num_ranks, const
       num_ranks, strategy.empty() ? "" : fmt::format(" by {}", strategy));
 }
 
-Box part_of(const SourceTensor& tensor) { return tensor.part ? tensor.part->box : Box::whole(tensor.shape); }
-const Shape& global_of(const SourceTensor& tensor) { return tensor.part ? tensor.part->global : tensor.shape; }
-
 }  // namespace
 
 Conversion::Conversion(const ParameterPlacement& from, const ParameterPlacement& to, const SourceFiles& sources,
@@ -310,15 +307,15 @@ std::optional<OutputTensor> Conversion::joined_by_manifest(const std::string& na
     if (tensor == nullptr) continue;
     if (like == nullptr) like = tensor;
     is_split = is_split || tensor->part;
-    parts.push_back({source_rank, tensor, part_of(*tensor)});
+    parts.push_back({source_rank, tensor, tensor->box()});
   }
   if (!is_split && to_.find(name) == nullptr) return std::nullopt;
-  const Shape& global = global_of(*like);
+  const Shape& global = like->global();
   for (const auto& part : parts) {
-    if (!part.tensor->is_text && part.tensor->dtype == like->dtype && global_of(*part.tensor) == global) continue;
+    if (!part.tensor->is_text && part.tensor->dtype == like->dtype && part.tensor->global() == global) continue;
     throw InvalidArgument("{}: {} is {} of {}{}, another rank's is of {}{}", sources_.at(part.rank).path(),
                           quoted_name(name), part.tensor->type_text(), to_string(part.tensor->dtype),
-                          global_of(*part.tensor), to_string(like->dtype), global);
+                          part.tensor->global(), to_string(like->dtype), global);
   }
   const auto box = destination_box(name, global, rank);
   if (!box) return std::nullopt;
@@ -387,8 +384,8 @@ void Conversion::copy_unchanged(int64_t rank, const SourceFile& from, Made& made
           from_.num_ranks(), to_.num_ranks());
     }
     if (splits(source) || splits(target) || tensor.part) copied_slices_.insert(tensor.name);
-    const Box box = part_of(tensor);
-    OutputTensor output{.like = &tensor, .global = global_of(tensor), .box = box};
+    const Box box = tensor.box();
+    OutputTensor output{.like = &tensor, .global = tensor.global(), .box = box};
     if (!tensor.is_text && !box.is_empty()) output.sources.push_back({from_rank, &tensor, box});
     if (tensor.is_text) output.sources.push_back({from_rank, &tensor, {}});
     made.emplace(tensor.name, std::move(output));

@@ -34,6 +34,9 @@ struct SourceTensor {
   std::optional<uint32_t> crc32c;  // the checksum of the content, where there is a manifest
   std::optional<uint64_t> hash;    // its share of the tensor's layout-free hash, when the manifest has it
 
+  // What the file holds of the global value, and that value's shape.
+  Box box() const { return part ? part->box : Box::whole(shape); }
+  const Shape& global() const { return part ? part->global : shape; }
   std::string type_text() const { return is_text ? "str" : Type{dtype, shape}.to_string(); }
 };
 

@@ -14,9 +14,6 @@
 namespace tessera::checkpoint {
 namespace {
 
-Box part_of(const SourceTensor& tensor) { return tensor.part ? tensor.part->box : Box::whole(tensor.shape); }
-const Shape& global_of(const SourceTensor& tensor) { return tensor.part ? tensor.part->global : tensor.shape; }
-
 // What has no name may be of any training.
 void require_job(const std::string& path, const std::optional<CheckpointInfo>& info, const std::string& job_name) {
   if (!info || info->job_name.empty() || job_name.empty() || info->job_name == job_name) return;
@@ -62,7 +59,7 @@ GlobalCheckpoint::GlobalCheckpoint(FileSystem& files, std::string path, std::vec
 void GlobalCheckpoint::add(size_t source, const SourceTensor& tensor) {
   const auto [it, is_new] = index_.emplace(tensor.name, entries_.size());
   if (is_new) {
-    const Shape& global = global_of(tensor);
+    const Shape& global = tensor.global();
     entries_.push_back({.name = tensor.name,
                         .is_text = tensor.is_text,
                         .dtype = tensor.dtype,
@@ -73,11 +70,11 @@ void GlobalCheckpoint::add(size_t source, const SourceTensor& tensor) {
   }
   const auto& entry = entries_[it->second];
   if (tensor.is_text != entry.is_text ||
-      (!entry.is_text && (tensor.dtype != entry.dtype || global_of(tensor) != entry.shape))) {
+      (!entry.is_text && (tensor.dtype != entry.dtype || tensor.global() != entry.shape))) {
     throw InvalidArgument("{}: {} is of {}{}, in {} it is of {}", sources_[source].path(), quoted_name(tensor.name),
-                          to_string(tensor.dtype), global_of(tensor), path_, entry.type_text());
+                          to_string(tensor.dtype), tensor.global(), path_, entry.type_text());
   }
-  const Box box = part_of(tensor);
+  const Box box = tensor.box();
   for (const auto& other : parts_[it->second]) {
     if (entry.is_text || tensor.appended) return;
     if (!(other.box == box)) continue;

@@ -88,17 +88,6 @@ constexpr auto kOptions =
              [](const ModelOptions& o) { return o.batch_norm_statistics != BatchNormStatistics::kGlobal; }},
         });
 
-constexpr std::array<std::string_view, 10> kOfAllModes = {"parallel_mode",
-                                                          "gradient_accumulation_steps",
-                                                          "precision",
-                                                          "amp_level",
-                                                          "keep_batchnorm_fp32",
-                                                          "loss_scale",
-                                                          "seed",
-                                                          "job_name",
-                                                          "session",
-                                                          "metrics"};
-
 std::string modes_that_read(const ModeOption& option) {
   std::vector<std::string_view> modes;
   for (size_t i = 0; i < kNumParallelModes; ++i) {
@@ -116,7 +105,6 @@ ParallelMode working_mode(const ModelOptions& options) {
 }
 
 std::span<const ModeOption> mode_options() { return kOptions; }
-std::span<const std::string_view> options_of_all_modes() { return kOfAllModes; }
 
 std::vector<std::string> unused_options(const ModelOptions& options, int num_ranks) {
   std::vector<std::string> lines;

@@ -51,8 +51,6 @@ ParallelMode working_mode(const ModelOptions& options);
 
 // The options whose effect depends on the parallel mode.
 std::span<const ModeOption> mode_options();
-// The other members of ModelOptions: they have the same effect in every mode.
-std::span<const std::string_view> options_of_all_modes();
 
 // One line for each option that is set and has no effect on a model of this mode with so many ranks, as "full_batch has
 // no effect in data_parallel: only in semi_auto_parallel, auto_parallel".
