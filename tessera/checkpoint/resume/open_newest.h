@@ -1,4 +1,4 @@
-// Opens, for tests, the newest checkpoint of a directory.
+// open_newest() takes the newest checkpoint of a directory, for tests.
 #pragma once
 
 #include <optional>
