@@ -189,8 +189,6 @@ ShardingHints on_mesh(const Mesh& mesh, const std::map<std::string, Sharding>& s
   return hints;
 }
 
-Plan single_device_plan(const Graph& graph) { return propagate(graph, Mesh({{"data", 1}}), {}); }
-
 std::string print(const Graph& graph, const Plan& plan) {
   std::string text = fmt::format("plan {} mesh", graph.name());
   for (const Mesh& mesh : plan.meshes) text += " " + mesh.to_string();

@@ -110,9 +110,6 @@ struct PlanOptions {
 Plan propagate(const ir::Graph& graph, const mesh::Mesh& mesh, const ShardingHints& hints,
                const PlanOptions& options = {});
 
-// All replicated on one rank.
-Plan single_device_plan(const ir::Graph& graph);
-
 // One line per value, in the order of the graph's text; stable, for people and goldens.
 std::string print(const ir::Graph& graph, const Plan& plan);
 

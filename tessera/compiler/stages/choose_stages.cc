@@ -155,12 +155,7 @@ void StagePlanner::require_shares(int num_stages, int micro_batches) const {
         "{} ranks cannot be dealt to {} stages of equally many: use a number of stages that divides {}", num_ranks_,
         num_stages, num_ranks_);
   }
-  if (micro_batches < num_stages) {
-    throw InvalidArgument(
-        "a pipeline of {} stages needs as many micro-batches at least, got {}: cut the batch into more, or use fewer "
-        "stages",
-        num_stages, micro_batches);
-  }
+  require_micro_batches(num_stages, micro_batches);
   if (rows_ % micro_batches != 0) {
     throw InvalidArgument(
         "a batch of {} rows cannot be cut into {} micro-batches of equally many: batches of a multiple of {} rows can",

@@ -228,12 +228,7 @@ pipeline::PipelineProblem pipeline_problem(const StagedPlan& plan, int micro_bat
 
 ChosenSchedule choose_schedule(StagedPlan& plan, int micro_batches, const std::string& name,
                                const MachineProfile& profile) {
-  if (micro_batches < plan.num_stages()) {
-    throw InvalidArgument(
-        "a pipeline of {} stages needs as many micro-batches at least, got {}: cut the batch into more, "
-        "or use fewer stages",
-        plan.num_stages(), micro_batches);
-  }
+  require_micro_batches(plan.num_stages(), micro_batches);
   const auto place = [&](bool split) {
     auto options = plan.options;
     options.split_backward = split;

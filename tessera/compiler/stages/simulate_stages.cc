@@ -24,12 +24,7 @@ class StageSimulator {
       : plan_(plan), profile_(profile), options_(options) {}
 
   SimulatedStages run() {
-    if (options_.micro_batches < plan_.num_stages()) {
-      throw InvalidArgument(
-          "a pipeline of {} stages needs as many micro-batches at least, got {}: cut the batch into more, "
-          "or use fewer stages",
-          plan_.num_stages(), options_.micro_batches);
-    }
+    require_micro_batches(plan_.num_stages(), options_.micro_batches);
     if (options_.schedule != "auto") return with_backward(options_.schedule.starts_with("zb_"));
     // A schedule may fit into memory with one of them only.
     std::string fault;

@@ -34,7 +34,6 @@ struct SimulatedStage {
   int64_t arena_bytes = 0;       // the most that a phase takes beside these
   int slots = 0;                 // micro-batches that there is room for
   int64_t memory_bytes() const { return persistent_bytes + arena_bytes + slots * slot_bytes; }
-  double micro_batch_seconds() const { return forward_seconds + backward_seconds + weight_gradient_seconds; }
 };
 
 // What goes from stage to stage for one micro-batch, by each rank of the sender.

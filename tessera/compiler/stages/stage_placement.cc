@@ -271,6 +271,14 @@ class Placer {
 
 }  // namespace
 
+void require_micro_batches(int num_stages, int micro_batches) {
+  if (micro_batches >= num_stages) return;
+  throw InvalidArgument(
+      "a pipeline of {} stages needs as many micro-batches at least, got {}: cut the batch into more, or use fewer "
+      "stages",
+      num_stages, micro_batches);
+}
+
 StagePlacement place_on_stages(const Graph& graph, const StageOptions& options) { return Placer(graph, options).run(); }
 
 std::string gathered_name(const std::string& parameter) { return "whole." + parameter; }

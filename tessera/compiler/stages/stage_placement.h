@@ -39,6 +39,9 @@ struct StageOptions {
   bool require_parameters = true;
 };
 
+// Throws InvalidArgument where a batch is cut into fewer micro-batches than there are stages: some would always wait.
+void require_micro_batches(int num_stages, int micro_batches);
+
 struct StagePlacement {
   int num_stages = 1;
   bool split_backward = false;

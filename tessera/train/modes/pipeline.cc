@@ -105,12 +105,7 @@ class Pipeline final : public OneGraph {
           "{} ranks cannot be dealt to {} stages of equally many: use a number of stages that divides {}",
           context_.size(), pipeline.stages, context_.size());
     }
-    if (pipeline.micro_batches != 0 && pipeline.micro_batches < pipeline.stages) {
-      throw InvalidArgument(
-          "a pipeline of {} stages needs as many micro-batches at least, got {}: cut the batch into more, "
-          "or use fewer stages",
-          pipeline.stages, pipeline.micro_batches);
-    }
+    if (pipeline.micro_batches != 0) compiler::require_micro_batches(pipeline.stages, pipeline.micro_batches);
     if (pipeline.receive_ahead < 0) {
       throw InvalidArgument("pipeline.receive_ahead must not be negative, got {}", pipeline.receive_ahead);
     }
