@@ -44,7 +44,7 @@ def log10(input):
 
 def logaddexp(input, other):
     """log(e^x + e^y)."""
-    return _ops.maximum(input, other) + _ops.log(1.0 + _ops.exp(-_ops.abs(input - other)))
+    return _ops.maximum(input, other) + _ops.log1p(_ops.exp(-_ops.abs(input - other)))
 
 
 def logaddexp2(input, other):
@@ -73,18 +73,20 @@ def hypot(input, other):
 # --- trigonometry
 def asinh(input):
     """The inverse of sinh."""
-    size = _ops.abs(_floating(input))
-    return _ops.sign(input) * _ops.log(size + _ops.sqrt(_ops.square(size) + 1.0))
+    return _ops.asinh(_floating(input))
 
 
 def acosh(input):
     """The inverse of cosh."""
-    return _ops.log(input + _ops.sqrt(_ops.square(input) - 1.0))
+    # Above 2^28 the root is x itself, and x^2 may be infinite.
+    input = _floating(input)
+    over = _ops.minimum(input, 2.0**28) - 1.0
+    return _ops.select(_ops.greater(input, 2.0**28), _ops.log(input) + _math.log(2.0), _ops.log1p(over + _ops.sqrt(over * (over + 2.0))))
 
 
 def atanh(input):
     """The inverse of tanh."""
-    return 0.5 * _ops.log((1.0 + input) / (1.0 - input))
+    return _ops.atanh(_floating(input))
 
 
 def atan(input):

@@ -146,24 +146,25 @@ def isinf(x):
     return equal(abs(x), float("inf"))
 
 
-def log1p(x):
-    """log(1 + x)."""
-    return log(x + 1.0)
+_FLOATING = (_tessera.float16, _tessera.float32, _tessera.float64, _tessera.bfloat16)
 
 
-def expm1(x):
-    """exp(x) - 1."""
-    return exp(x) - 1.0
+def _of_floats(name, doc):
+    """The operator; whole numbers become float32, as where they meet a float."""
+    operator = getattr(_tessera.ops, name)
+
+    def function(x):
+        return operator(x if getattr(x, "dtype", None) in (None, *_FLOATING) else cast(x, _tessera.float32))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
 
 
-def sinh(x):
-    """(e^x - e^-x) / 2."""
-    return (exp(x) - exp(-x)) * 0.5
-
-
-def cosh(x):
-    """(e^x + e^-x) / 2."""
-    return (exp(x) + exp(-x)) * 0.5
+log1p = _of_floats("log1p", "log(1 + x), precise where x is small.")
+expm1 = _of_floats("expm1", "exp(x) - 1, precise where x is small.")
+sinh = _of_floats("sinh", "(e^x - e^-x) / 2.")
+cosh = _of_floats("cosh", "(e^x + e^-x) / 2.")
 
 
 def relu6(x):
@@ -173,12 +174,12 @@ def relu6(x):
 
 def elu(x, alpha=1.0):
     """x where x > 0, else alpha * (e^x - 1)."""
-    return select(greater(x, 0.0), x, alpha * (exp(minimum(x, 0.0)) - 1.0))
+    return select(greater(x, 0.0), x, alpha * expm1(minimum(x, 0.0)))
 
 
 def softplus(x):
     """log(1 + e^x)."""
-    return relu(x) + log(1.0 + exp(-abs(x)))
+    return relu(x) + log1p(exp(-abs(x)))
 
 
 def softsign(x):

@@ -17,12 +17,12 @@ def silu(input):
 
 def celu(x, alpha=1.0):
     """max(0, x) + min(0, alpha * (e^(x / alpha) - 1))."""
-    return _ops.maximum(x, 0.0) + alpha * (_ops.exp(_ops.minimum(x, 0.0) / alpha) - 1.0)
+    return _ops.maximum(x, 0.0) + alpha * _ops.expm1(_ops.minimum(x, 0.0) / alpha)
 
 
 def selu(input_x):
     """Klambauer et al., NIPS 2017: scale * x where x > 0, else scale * alpha * (e^x - 1)."""
-    return 1.0507009873554805 * (_ops.maximum(input_x, 0.0) + 1.6732632423543772 * (_ops.exp(_ops.minimum(input_x, 0.0)) - 1.0))
+    return 1.0507009873554805 * (_ops.maximum(input_x, 0.0) + 1.6732632423543772 * _ops.expm1(_ops.minimum(input_x, 0.0)))
 
 
 def leaky_relu(input, alpha=0.2):
@@ -77,7 +77,7 @@ def threshold(input, thr, value):
 
 def logsigmoid(x):
     """log(sigmoid(x))."""
-    return _ops.minimum(x, 0.0) - _ops.log(1.0 + _ops.exp(-_ops.abs(x)))
+    return _ops.minimum(x, 0.0) - _ops.log1p(_ops.exp(-_ops.abs(x)))
 
 
 def softmin(x, axis=-1, *, dtype=None):
