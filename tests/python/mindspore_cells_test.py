@@ -593,3 +593,47 @@ def test_a_cell_at_several_places_is_named_by_the_last_one(make, names):
 def test_a_sequence_by_itself_names_a_cell_by_its_last_place():
     shared = dense()
     assert [p.name for p in nn.SequentialCell(shared, nn.ReLU(), shared).get_parameters()] == ["2.weight"]
+
+
+@pytest.mark.parametrize("name, value", [("p", 0.0), ("keep_prob", 1.0)])
+def test_the_share_that_dropout_drops_may_be_set_later(name, value):
+    drop = nn.Dropout(p=0.5)
+    drop.set_train()
+    x = Tensor(np.ones(64, np.float32))
+    assert 0 in drop(x).asnumpy()
+    setattr(drop, name, value)
+    assert (drop.p, drop.keep_prob) == (0.0, 1.0) and (drop(x).asnumpy() == 1).all()
+    with pytest.raises(ValueError, match="must be"):
+        setattr(drop, name, 1.5)
+
+
+def test_a_cell_takes_anything_as_auto_prefix():
+    class Generator(nn.Cell):
+        def __init__(self):
+            super().__init__(Generator)
+            self.dense = nn.Dense(2, 1)
+
+    assert [p.name for p in Generator().get_parameters()] == ["dense.weight", "dense.bias"]
+
+
+def test_an_array_does_not_take_the_place_of_a_parameter():
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.dense = nn.Dense(2, 1)
+
+    net = Net()
+    with pytest.raises(TypeError, match='"weight" is a parameter, which a ndarray cannot replace'):
+        net.dense.weight = np.zeros((1, 2), np.float32)
+    assert [p.name for p in net.trainable_params()] == ["dense.weight", "dense.bias"]
+    net.dense.weight = Tensor(np.zeros((1, 2), np.float32))
+    assert (net.dense.weight.asnumpy() == 0).all()
+
+
+def test_the_largest_along_dim_comes_with_its_place():
+    x = Tensor(np.array([[1, 5, 2], [7, 0, 3]], np.float32))
+    values, places = x.max(dim=1)
+    assert values.asnumpy().tolist() == [5, 7] and places.asnumpy().tolist() == [1, 0]
+    values, places = x.min(axis=1, return_indices=True)
+    assert values.asnumpy().tolist() == [1, 0] and places.asnumpy().tolist() == [0, 1]
+    assert x.max(dim=0, keepdim=True)[0].shape == (1, 3) and x.max(axis=1).asnumpy().tolist() == [5, 7] and x.max().asnumpy() == 7

@@ -41,6 +41,21 @@ def _reduction(function):
     return reduce
 
 
+def _extreme(values, with_places):
+    """Of max and min: `dim` is the form that gives (values, places), `axis` the one that gives values."""
+    def extreme(self, axis=None, keepdims=False, *, keep_dims=None, initial=None, where=None, return_indices=False, dim=None, keepdim=False):
+        if dim is not None:
+            return with_places(self, dim, keepdim)
+        kept = keepdims if keep_dims is None else keep_dims
+        if return_indices:
+            return with_places(self, axis, kept, initial=initial, where=where)
+        return values(self, axis, kept, initial=initial, where=where)
+
+    extreme.__doc__ = values.__doc__
+    extreme.__qualname__ = f"Tensor.{values.__name__.removeprefix('a')}"
+    return extreme
+
+
 def _argmax(self, axis=None, keepdims=False, *, dim=None, keepdim=None):
     """The place of the largest, int64; of all elements without an axis."""
     return arithmetic.argmax(self, dim if dim is not None else axis, keepdims if keepdim is None else keepdim)
@@ -148,7 +163,7 @@ _OWN = {
     "stride": _stride, "storage_offset": lambda self: 0, "is_signed": _is_signed, "type": _type, "get_bytes": lambda self: self.asnumpy().tobytes(),
     "roll": _roll, "gather": _gather, "ptp": _ptp, "tolist": _tolist, "to": _to, "new_zeros": _new(0), "new_ones": _new(1),
     "sum": _reduction(arithmetic.sum), "mean": _reduction(arithmetic.mean), "prod": _reduction(arithmetic.prod),
-    "max": _reduction(arithmetic.amax), "min": _reduction(arithmetic.amin),
+    "max": _extreme(arithmetic.amax, arithmetic.max), "min": _extreme(arithmetic.amin, arithmetic.min),
     "dim": lambda self: self.ndim, "ndimension": lambda self: self.ndim, "numel": lambda self: self.size, "nelement": lambda self: self.size,
     "contiguous": lambda self: self, "is_contiguous": lambda self: True, "reshape_as": array.view_as, "copy": array.deepcopy,
     "float": lambda self: self.astype(tessera.float32), "half": lambda self: self.astype(tessera.float16), "double": lambda self: self.astype(tessera.float64),

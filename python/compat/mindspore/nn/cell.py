@@ -50,7 +50,7 @@ class Cell(tessera.nn.Cell):
     _inner = None
 
     def __init__(self, auto_prefix=True, flags=None):
-        super().__init__(auto_prefix=auto_prefix)
+        super().__init__(auto_prefix=bool(auto_prefix))  # scripts pass anything
         # What scripts name in their errors.
         self.__dict__["cls_name"] = type(self).__name__
         if flags:

@@ -236,15 +236,31 @@ class Dropout(Cell):
 
     def __init__(self, keep_prob=0.5, p=None, dtype=tessera.float32):
         super().__init__(auto_prefix=False)
+        p, keep_prob = self._shares(p, keep_prob)
+        self.__dict__.update(p=p, keep_prob=keep_prob)
+        self.cell = tessera.nn.Dropout(keep_prob)
+        self.dropout = _DropoutOperator(self.cell)
+
+    @staticmethod
+    def _shares(p, keep_prob):
         if p is not None:
             if not 0 <= _check.number("Dropout", "p", p) < 1:
                 raise ValueError(f"For 'Dropout', the 'p' must be a number in range [0, 1), but got {p}.")
             keep_prob = 1.0 - p
         if not 0 < _check.number("Dropout", "keep_prob", keep_prob) <= 1:
             raise ValueError(f"For 'Dropout', the 'keep_prob' must be in range (0, 1], but got {keep_prob}.")
-        self.p, self.keep_prob = 1.0 - keep_prob if p is None else p, keep_prob
-        self.cell = tessera.nn.Dropout(keep_prob)
-        self.dropout = _DropoutOperator(self.cell)
+        return 1.0 - keep_prob if p is None else p, keep_prob
+
+    def __setattr__(self, name, value):
+        """p and keep_prob hold from the next call on."""
+        if name not in ("p", "keep_prob"):
+            super().__setattr__(name, value)
+            return
+        p, keep_prob = self._shares(value if name == "p" else None, value)
+        self.__dict__.update(p=p, keep_prob=keep_prob)
+        cell = tessera.nn.Dropout(keep_prob)
+        cell.set_train(self.training)
+        self.dropout.cell = self.cell = cell
 
     def construct(self, x):
         return self.dropout(x)
