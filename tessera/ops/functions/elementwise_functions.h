@@ -68,6 +68,12 @@ inline Value rsqrt(Value x) { return apply1("rsqrt", {x}); }  // 1 / sqrt(x)
 inline Value reciprocal(Value x) { return apply1("reciprocal", {x}); }
 inline Value exp(Value x) { return apply1("exp", {x}); }
 inline Value log(Value x) { return apply1("log", {x}); }
+inline Value expm1(Value x) { return apply1("expm1", {x}); }  // exp(x) - 1, precise near 0
+inline Value log1p(Value x) { return apply1("log1p", {x}); }  // log(1 + x), precise near 0
+inline Value sinh(Value x) { return apply1("sinh", {x}); }
+inline Value cosh(Value x) { return apply1("cosh", {x}); }
+inline Value asinh(Value x) { return apply1("asinh", {x}); }
+inline Value atanh(Value x) { return apply1("atanh", {x}); }
 inline Value sin(Value x) { return apply1("sin", {x}); }
 inline Value cos(Value x) { return apply1("cos", {x}); }
 inline Value relu(Value x) { return apply1("relu", {x}); }        // max(x, 0); its gradient at 0 is 0
