@@ -3,6 +3,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "python/src/bind.h"
+#include "python/src/threads.h"
 
 namespace tessera::python {
 
@@ -37,13 +38,13 @@ Path save(const Path& path, const nb::dict& values, const nb::dict& appended, bo
                                         .read_only = read_only,
                                         .trailer = trailer,
                                         .encryption = to_encryption(key, mode)};
-  const nb::gil_scoped_release release;
+  const WithoutGil computing;
   return {checkpoint::save(FileSystem::local(), options, entries, {})};
 }
 
 void save_safetensors(const Path& path, const nb::dict& values) {
   const auto entries = to_entries(values);
-  const nb::gil_scoped_release release;
+  const WithoutGil computing;
   checkpoint::save_safetensors(FileSystem::local(), path.bytes, entries);
 }
 
@@ -71,7 +72,7 @@ class OpenCheckpoint {
 
 OpenCheckpoint open(const Path& path, const std::optional<nb::bytes>& key, const std::string& mode) {
   const auto decryption = to_encryption(key, mode);
-  const nb::gil_scoped_release release;
+  const WithoutGil computing;
   return {path.bytes, decryption};
 }
 
@@ -119,7 +120,7 @@ or "AES-GCM/reference", which the reference reads but which does not notice that
       "find_writer",
       [](const Path& directory) {
         train::RankBarrier barrier(context().world());
-        const nb::gil_scoped_release release;
+        const WithoutGil computing;
         return checkpoint::find_writer(FileSystem::local(), barrier, directory.bytes);
       },
       "directory"_a,

@@ -3,6 +3,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "python/src/bind.h"
+#include "python/src/threads.h"
 
 namespace tessera::python {
 
@@ -49,7 +50,7 @@ The end of the process does it by itself: an exception, and an exit code other t
       "barrier",
       [](const std::string& group) {
         comm::Communicator& own = context().group(group);
-        const nb::gil_scoped_release release;
+        const WithoutGil computing;
         own.barrier("barrier");
       },
       "group"_a = world, "Waits until every rank of the group is here.");
@@ -57,7 +58,7 @@ The end of the process does it by itself: an exception, and an exit code other t
       "run_together",
       [](const std::string& what_fails, const nb::callable& work) {
         train::RankBarrier barrier(context().world());
-        const nb::gil_scoped_release release;
+        const WithoutGil computing;
         return checkpoint::run_together(barrier, what_fails.c_str(), [&] {
           const nb::gil_scoped_acquire acquire;
           return nb::cast<std::string>(work());

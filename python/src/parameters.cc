@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "python/src/threads.h"
+
 namespace tessera::python {
 namespace {
 
@@ -10,7 +12,7 @@ Tensor initial_value(const nn::Parameter& parameter) {
   check(static_cast<bool>(parameter.init), "a parameter has an initializer or data");
   ir::Graph graph("initialize");
   graph.add_output("value", parameter.init({graph, parameter.type, parameter.full_name(), global_seed()}));
-  const nb::gil_scoped_release release;
+  const WithoutGilBeforeTheEnd computing;
   return session::evaluate(graph, {}).at("value");
 }
 
@@ -180,7 +182,7 @@ void HeldParameters::renew(const std::set<std::string>& names) {
 
 void HeldParameters::fetch(nn::Parameter& parameter) {
   if (stale_.contains(&parameter)) {
-    const nb::gil_scoped_release release;
+    const WithoutGilBeforeTheEnd computing;
     parameter.data = model_.value(name_of(parameter));
   }
   // Only now: a fetch may fail, and the next one is not to find the old value.

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "python/src/parameters.h"
+#include "python/src/threads.h"
 
 namespace tessera::python {
 namespace {
@@ -154,7 +155,7 @@ cluster::Context& context() {
     if (const auto level = cluster::log_level_from_environment()) set_log_level(*level);
     std::unique_ptr<cluster::Context> made;
     {
-      const nb::gil_scoped_release release;
+      const WithoutGil computing;
       made = cluster::join_job(options);
     }
     job = std::move(made);
@@ -286,7 +287,7 @@ Program::Program(const ir::Graph& graph, const Parameters& parameters, const std
   }
   agree_on(parameters);
   ++programs_made;
-  const nb::gil_scoped_release release;
+  const WithoutGil computing;
   executable_ = compile(graph, spread);
 }
 
@@ -378,7 +379,7 @@ std::vector<Tensor> Program::run(const std::vector<Tensor>& inputs, const Parame
   for (const auto& name : parameters_) session_->set_value(name, whole_value(*parameters.at(name)));
   std::vector<Tensor> results;
   {
-    const nb::gil_scoped_release release;
+    const WithoutGil computing;
     for (size_t i = 0; i < inputs.size(); ++i) set_input(inputs_[i], inputs[i]);
     executable_->run();
     for (const auto& name : results_) results.push_back(Tensor::copy_of(executable_->output(name)));

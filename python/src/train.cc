@@ -16,16 +16,12 @@
 #include "python/src/cells.h"
 #include "python/src/keywords.h"
 #include "python/src/parameters.h"
+#include "python/src/threads.h"
 
 namespace tessera::python {
 namespace {
 
-// Ctrl-C is heard by Python's own code only; here it is asked for. Throws KeyboardInterrupt, or what the script's
-// handler of a signal raises.
-void raise_signals() {
-  const nb::gil_scoped_acquire gil;
-  if (PyErr_CheckSignals() != 0) throw nb::python_error();
-}
+class PythonModel;
 
 class PythonCallback : public train::Callback {
  public:
@@ -173,9 +169,31 @@ nb::handle python_model(const train::Model& model) {
   return found->second;
 }
 
-// A model, and the values that Python's parameters have in it.
+// At the end of each step threads that wait for the model come in, as a callback might.
+class LetOthersIn : public train::Callback {
+ public:
+  explicit LetOthersIn(PythonModel& model) : model_(model) {}
+  void step_end(train::RunContext&) override;
+
+ private:
+  PythonModel& model_;
+};
+
+// A model, and the values that Python's parameters have in it. Several threads may call it: one is in it at a time.
 class PythonModel {
  public:
+  // Of a call of this thread.
+  Turn turn() { return Turn(turns_); }
+  void let_others_in() {
+    if (!turns_.is_awaited()) return;
+    {
+      const nb::gil_scoped_acquire gil;
+      changed();  // what they read is of this step
+    }
+    turns_.give();
+    const nb::gil_scoped_acquire gil;
+    take();
+  }
   ~PythonModel() {
     std::erase_if(python_models(), [&](const auto& entry) { return entry.first == model_.get(); });
   }
@@ -196,7 +214,7 @@ class PythonModel {
     }
     cluster::Context& own = !train::needs_ranks(options.parallel_mode) && !has_context() ? alone() : context();
     {
-      const nb::gil_scoped_release release;
+      const WithoutGil computing;
       model_ = std::make_unique<train::Model>(own, network, loss, optimizer, options);
     }
     for (nn::Parameter* state : states) {
@@ -216,12 +234,14 @@ class PythonModel {
 
   void train(int64_t num_epochs, const data::Dataset& dataset,
              const std::vector<std::shared_ptr<train::Callback>>& list, const train::TrainOptions& options) {
-    const train::Callbacks callbacks(list.begin(), list.end());
+    const Turn turn(turns_);
+    train::Callbacks callbacks(list.begin(), list.end());
+    callbacks.emplace_back(LetOthersIn(*this));
     warn_if_alone_among_ranks();
     take();
     held_->invalidate();
     {
-      const nb::gil_scoped_release release;
+      const WithoutGil computing;
       with_unowned_cells(*model_, [&] { model_->train(num_epochs, dataset, callbacks, options); });
     }
     held_->invalidate();
@@ -230,16 +250,19 @@ class PythonModel {
   double train_step(const std::vector<Tensor>& batch, int64_t global_rows) {
     std::vector<TensorView> views;
     for (const auto& tensor : batch) views.push_back(tensor.view());
+    const Turn turn(turns_);
     take();
     held_->invalidate();
-    const nb::gil_scoped_release release;
+    const WithoutGil computing;
     return with_unowned_cells(*model_, [&] { return model_->train_step(views, global_rows); });
   }
   Tensor predict(const std::vector<Tensor>& inputs) {
+    const Turn turn(turns_);
     take();
     return renewing([&] { return model_->predict(inputs); });
   }
   std::vector<train::Decoded> translate(const Tensor& rows, const train::TranslateOptions& options) {
+    const Turn turn(turns_);
     take();
     return renewing([&] { return train::translate(*model_, rows, options); });
   }
@@ -252,6 +275,7 @@ class PythonModel {
 
   std::map<std::string, double> eval(const data::Dataset& dataset, int num_workers, std::vector<nb::object> objects) {
     if (num_metrics_ == 0 && objects.empty()) throw InvalidArgument("eval: the model has no metrics");
+    const Turn turn(turns_);
     struct Shown {
       Shown(Observers& observers, std::vector<nb::object> objects, bool rows_are_own) : observers(observers) {
         observers.set(std::move(objects), rows_are_own);
@@ -271,7 +295,7 @@ class PythonModel {
   template <typename F>
   auto renewing(const F& f) -> decltype(f()) {
     auto result = [&] {
-      const nb::gil_scoped_release release;
+      const WithoutGil computing;
       return with_unowned_cells(*model_, f);
     }();
     held_->renew(model_->take_assigned());
@@ -293,6 +317,7 @@ class PythonModel {
     return *context;
   }
 
+  Turns turns_;
   std::vector<std::shared_ptr<nn::Parameter>> kept_;  // those that held_ names
   std::shared_ptr<Observers> observers_;
   size_t num_metrics_ = 0;
@@ -300,6 +325,8 @@ class PythonModel {
   std::unique_ptr<HeldParameters> held_;
   uint64_t changes_ = num_changes();  // of cells, when what is compiled was traced
 };
+
+void LetOthersIn::step_end(train::RunContext&) { model_.let_others_in(); }
 
 void PythonCallback::call(const char* name, train::RunContext& run) {
   const nb::gil_scoped_acquire gil;
@@ -566,6 +593,8 @@ train::PipelineOptions pipeline_options(const nb::dict& given) {
 }
 
 void bind_train(nb::module_& m) {
+  m.def("_end_threads", &end_threads, "timeout_ms"_a,
+        "As the process ends: stops other threads that compute. False where one does not stop in time.");
   m.def("_finish_all_saves", &finish_all_saves, "As the process ends, before Python's objects go.");
   bind_search(m);
   bind_callbacks(m);
@@ -715,16 +744,18 @@ Every rank calls it.)");
   model.def(
       "build",
       [](PythonModel& self, const data::Dataset& train, const data::Dataset* valid) {
-        const nb::gil_scoped_release release;
+        const Turn turn = self.turn();
+        const WithoutGil computing;
         with_unowned_cells(self.as_it_is(), [&] { self.model().build(train, valid); });
       },
       "train"_a, "valid"_a = nb::none(), "Compiles without running.");
   model.def(
       "build_predict",
       [](PythonModel& self, const nb::args& inputs) {
+        const Turn turn = self.turn();
         std::vector<Type> types;
         for (const nb::handle item : inputs) types.push_back(to_tensor(item).type());
-        const nb::gil_scoped_release release;
+        const WithoutGil computing;
         with_unowned_cells(self.as_it_is(), [&] { self.model().build_predict(types); });
       },
       "inputs"_a,
@@ -738,17 +769,22 @@ Every rank calls it.)");
   model.def(
       "value",
       [](PythonModel& self, const std::string& name) {
-        const nb::gil_scoped_release release;
+        const Turn turn = self.turn();
+        const WithoutGil computing;
         return self.model().value(name);
       },
       "name"_a, "A parameter or state. Every rank must ask where it is split.");
   model.def(
       "local_value",
-      [](PythonModel& self, const std::string& name) { return self.model().session().values().read(name); }, "name"_a,
-      "This rank's piece of a parameter or state.");
+      [](PythonModel& self, const std::string& name) {
+        const Turn turn = self.turn();
+        return self.model().session().values().read(name);
+      },
+      "name"_a, "This rank's piece of a parameter or state.");
   model.def(
       "set_local_value",
       [](PythonModel& self, const std::string& name, nb::handle value) {
+        const Turn turn = self.turn();
         const Tensor piece = to_tensor(value);
         session::Session& session = self.model().session();
         if (!(piece.type() == session.values().type(name))) {
@@ -762,6 +798,7 @@ Every rank calls it.)");
   model.def(
       "set_value",
       [](PythonModel& self, const std::string& name, nb::handle value) {
+        const Turn turn = self.turn();
         self.model().set_value(name, to_tensor(value));
         self.changed();
       },
@@ -770,11 +807,12 @@ Every rank calls it.)");
       "save_checkpoint",
       [](PythonModel& self, const Path& path, const nb::dict& append_info, bool integrated, bool async,
          const std::optional<nb::bytes>& key, const std::string& mode) {
+        const Turn turn = self.turn();
         const train::SaveCheckpointOptions options{.append_info = to_entries(append_info),
                                                    .integrated = integrated,
                                                    .async = async,
                                                    .encryption = to_encryption(key, mode)};
-        const nb::gil_scoped_release release;
+        const WithoutGil computing;
         return Path{self.model().save_checkpoint(path.bytes, options)};
       },
       "path"_a, "append_info"_a = nb::dict(), "integrated"_a = true, "async_save"_a = false, "enc_key"_a = nb::none(),
@@ -786,7 +824,8 @@ checkpoint. async_save: a thread writes a copy; the next save, and finish_saves(
   model.def(
       "finish_saves",
       [](PythonModel& self) {
-        const nb::gil_scoped_release release;
+        const Turn turn = self.turn();
+        const WithoutGil computing;
         self.as_it_is().finish_saves();
       },
       "Waits for a save that a thread is writing, and raises its error.");
@@ -794,10 +833,11 @@ checkpoint. async_save: a thread writes a copy; the next save, and finish_saves(
       "load_checkpoint",
       [](PythonModel& self, const Path& path, const std::optional<nb::bytes>& key, const std::string& mode,
          bool accept_other_jobs) {
+        const Turn turn = self.turn();
         {
           const train::LoadCheckpointOptions options{.decryption = to_encryption(key, mode),
                                                      .accept_other_jobs = accept_other_jobs};
-          const nb::gil_scoped_release release;
+          const WithoutGil computing;
           self.model().load_checkpoint(path.bytes, options);
         }
         self.changed();
@@ -812,9 +852,10 @@ own, so that a training can be made longer.)");
   model.def(
       "load_parameters",
       [](PythonModel& self, const Path& path, const std::optional<nb::bytes>& key, const std::string& mode) {
+        const Turn turn = self.turn();
         {
           const auto decryption = to_encryption(key, mode);
-          const nb::gil_scoped_release release;
+          const WithoutGil computing;
           self.model().load_parameters(path.bytes, decryption);
         }
         self.changed();
@@ -829,6 +870,7 @@ own, so that a training can be made longer.)");
   model.def(
       "num_replicas",
       [](PythonModel& self, const std::string& name) {
+        const Turn turn = self.turn();
         session::Session& session = self.as_it_is().session();
         const mesh::Layout* layout = session.layout(name);
         if (layout == nullptr) return session.context().size();
@@ -845,6 +887,7 @@ own, so that a training can be made longer.)");
   model.def(
       "graph_text",
       [](PythonModel& self, const data::Dataset& dataset) {
+        const Turn turn = self.turn();
         std::vector<session::InputSpec> inputs;
         for (const auto& column : dataset.columns()) inputs.push_back({column.name, column.type});
         return ir::print(self.as_it_is().trace_train(inputs));

@@ -1,7 +1,8 @@
-"""How this process leaves its job: it finishes the saves that are under way; then an exception ends the other ranks with its words,
+"""How this process leaves its job: it stops threads that compute and finishes the saves that are under way; then an exception ends the other ranks with its words,
 before anything else is done at exit. What else a process ends with, the code of sys.exit() included, no hook of Python's hears:
 python/src/tracing.cc."""
 import atexit
+import os
 import sys
 
 from tessera import _tessera, cluster
@@ -33,6 +34,20 @@ def _leave():
         cluster.leave(_failure, _failed_rank)
 
 
+def _end():
+    stopped = os.getpid() != _process or _tessera._end_threads(_TIMEOUT_MS)
+    _finish_saves()
+    if not stopped:
+        # Python would end the thread in C++, which ends the process by SIGABRT.
+        print(f"a thread still computes {_TIMEOUT_MS} ms after the script has ended: join threads before the end", file=sys.stderr, flush=True)
+    _leave()
+    if not stopped:
+        sys.stdout.flush()
+        os._exit(1)
+
+
+_process = os.getpid()
+_text = os.environ.get("TESSERA_TIMEOUT_MS", "")
+_TIMEOUT_MS = int(_text) if _text.isdecimal() and len(_text) < 10 else 30000
 _previous_hook, sys.excepthook = sys.excepthook, _note_failure
-atexit.register(_leave)
-atexit.register(_finish_saves)  # is called before
+atexit.register(_end)

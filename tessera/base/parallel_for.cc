@@ -8,6 +8,7 @@
 
 #include "tessera/base/core_share.h"
 #include "tessera/base/error.h"
+#include "tessera/base/forked.h"
 
 namespace tessera {
 
@@ -28,6 +29,7 @@ void ParallelFor::with_parts(int64_t n, int64_t grain, FunctionRef<void(int64_t,
     body(0, n, 0);
     return;
   }
+  require_threads_of_this_process();
   std::exception_ptr first_error;
   std::mutex error_mutex;
   // Part p runs on one thread, run after run. The team is always the same, even where there are fewer parts: GNU's

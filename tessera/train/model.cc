@@ -27,6 +27,7 @@ struct Model::Parts {
   Saver saver{core, identity, place, snapshot};
   Loader loader{core, identity};
   Training training{{core, steps, whole_batches, place, snapshot, saver}};
+  bool is_trained = false;  // now, by train()
 };
 
 namespace {
@@ -47,6 +48,17 @@ Model::~Model() = default;
 
 void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callbacks& callbacks,
                   const TrainOptions& options) {
+  struct Trained {
+    explicit Trained(bool& is_trained) : is_trained(is_trained) { is_trained = true; }
+    ~Trained() { is_trained = false; }
+    bool& is_trained;
+  };
+  if (parts_->is_trained) {
+    throw InvalidArgument(
+        "train: the model is being trained: a callback cannot train it again; give this training more epochs, or train "
+        "another model of the network");
+  }
+  const Trained trained(parts_->is_trained);
   parts_->training.run(*this, num_epochs, dataset, callbacks, options);
 }
 

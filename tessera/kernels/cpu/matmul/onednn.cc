@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "tessera/base/core_share.h"
+#include "tessera/base/forked.h"
 #include "tessera/base/logging.h"
 #include "tessera/kernels/cpu/rows/tile_program.h"
 
@@ -28,6 +29,7 @@ const dnnl::engine& onednn_engine() {
 }
 
 OpenMpThreads::OpenMpThreads(int num_threads) : before_(omp_get_max_threads()) {
+  if (num_threads > 1) require_threads_of_this_process();
   omp_set_num_threads(concurrent_threads(num_threads));
 }
 OpenMpThreads::~OpenMpThreads() { omp_set_num_threads(before_); }

@@ -1,0 +1,189 @@
+#include "python/src/threads.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "tessera/base/error.h"
+
+namespace tessera::python {
+namespace {
+
+// How often a waiting thread asks whether the script is interrupted.
+constexpr auto kPatience = std::chrono::milliseconds(100);
+
+struct Shared {
+  std::mutex mutex;  // taken by those who have the GIL, too: who holds it never asks for the GIL
+  std::condition_variable changed;
+  std::map<std::thread::id, const Turns*> awaited;
+  int num_computing = 0;
+  std::optional<std::thread::id> ending;  // the thread that ends the process
+};
+
+// Never destroyed: threads may outlive what is static.
+Shared& shared() {
+  static auto& state = *new Shared();
+  return state;
+}
+
+// With the GIL, without the mutex.
+[[noreturn]] void end_this_thread() {
+  PyErr_SetNone(PyExc_SystemExit);
+  throw nb::python_error();
+}
+
+bool must_end(const Shared& state) { return state.ending && *state.ending != std::this_thread::get_id(); }
+
+bool must_end() {
+  const std::lock_guard lock(shared().mutex);
+  return must_end(shared());
+}
+
+// Whether this thread may give up the GIL; then it is counted.
+bool count_in() {
+  const std::lock_guard lock(shared().mutex);
+  if (must_end(shared())) return false;
+  ++shared().num_computing;
+  return true;
+}
+
+void count_out() {
+  const std::lock_guard lock(shared().mutex);
+  --shared().num_computing;
+  shared().changed.notify_all();
+}
+
+}  // namespace
+
+WithoutGil::Counted::Counted() {
+  if (!count_in()) end_this_thread();
+}
+
+WithoutGil::Counted::~Counted() { count_out(); }
+
+WithoutGilBeforeTheEnd::WithoutGilBeforeTheEnd() {
+  if (count_in()) release_.emplace();
+}
+
+WithoutGilBeforeTheEnd::~WithoutGilBeforeTheEnd() {
+  if (!release_) return;
+  release_.reset();  // it is counted until the GIL is back
+  count_out();
+}
+
+void raise_signals() {
+  const nb::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  if (must_end()) end_this_thread();
+}
+
+bool end_threads(int64_t timeout_ms) {
+  const nb::gil_scoped_release release;
+  std::unique_lock lock(shared().mutex);
+  shared().ending = std::this_thread::get_id();
+  return shared().changed.wait_for(lock, std::chrono::milliseconds(timeout_ms),
+                                   [] { return shared().num_computing == 0; });
+}
+
+bool Turns::try_take(std::thread::id me) {
+  if (owner_ == me) {
+    ++depth_;
+    return true;
+  }
+  if (owner_ != std::thread::id() || !queue_.empty()) return false;
+  owner_ = me;
+  depth_ = 1;
+  return true;
+}
+
+// Whether whoever is in waits, through however many others, for a model that this thread is in.
+bool Turns::leads_to(std::thread::id me) const {
+  const Turns* turns = this;
+  while (turns->owner_ != std::thread::id()) {
+    if (turns->owner_ == me) return true;
+    const auto next = shared().awaited.find(turns->owner_);
+    if (next == shared().awaited.end()) return false;
+    turns = next->second;
+  }
+  return false;
+}
+
+// Without the GIL. Where it throws, this thread is neither in nor waits.
+void Turns::wait(std::thread::id me, int depth, bool hears_signals) {
+  Shared& state = shared();
+  std::unique_lock lock(state.mutex);
+  queue_.push_back(me);
+  state.awaited[me] = this;
+  const auto stop_waiting = [&] {
+    std::erase(queue_, me);
+    state.awaited.erase(me);
+    state.changed.notify_all();
+  };
+  const auto is_free = [&] { return owner_ == std::thread::id() && queue_.front() == me; };
+  while (!state.changed.wait_for(lock, kPatience, is_free)) {
+    if (!hears_signals) continue;
+    lock.unlock();
+    try {
+      raise_signals();
+    } catch (...) {
+      lock.lock();
+      stop_waiting();
+      throw;
+    }
+    lock.lock();
+  }
+  stop_waiting();
+  owner_ = me;
+  depth_ = depth;
+}
+
+void Turns::enter() {
+  const auto me = std::this_thread::get_id();
+  {
+    const std::lock_guard lock(shared().mutex);
+    if (try_take(me)) return;
+    if (leads_to(me)) {
+      throw Error(
+          "a thread waits for a model that another thread is in, which waits for a model that this one is in: use "
+          "both models in one thread");
+    }
+  }
+  const WithoutGil computing;
+  wait(me, 1, /*hears_signals=*/true);
+}
+
+void Turns::leave() {
+  const std::lock_guard lock(shared().mutex);
+  if (--depth_ > 0) return;
+  owner_ = {};
+  shared().changed.notify_all();
+}
+
+bool Turns::is_awaited() const {
+  const std::lock_guard lock(shared().mutex);
+  return !queue_.empty();
+}
+
+void Turns::give() {
+  const auto me = std::this_thread::get_id();
+  int depth = 0;
+  {
+    const std::lock_guard lock(shared().mutex);
+    if (queue_.empty()) return;
+    owner_ = {};
+    depth = std::exchange(depth_, 0);
+    shared().changed.notify_all();
+  }
+  try {
+    wait(me, depth, /*hears_signals=*/true);
+  } catch (...) {
+    wait(me, depth, /*hears_signals=*/false);
+    throw;
+  }
+}
+
+}  // namespace tessera::python

@@ -1,0 +1,195 @@
+"""Several threads, and processes made by fork(): what waits, what is refused, and how a script ends while a thread trains."""
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import tessera
+from tessera import data, nn
+
+ROWS = np.random.default_rng(1).standard_normal((96, 8), dtype=np.float32)
+LABELS = ROWS[:, :3].argmax(1).astype(np.int32)
+
+
+def new_model():
+    return tessera.Model(nn.Dense(8, 3), nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean"), nn.Momentum(learning_rate=0.1),
+                         metrics=["accuracy"])
+
+
+def rows():
+    return data.tensors({"x": ROWS, "label": LABELS}).batch(8)
+
+
+class Calls(tessera.Callback):
+    """Calls a function at the end of each step, and keeps the losses."""
+
+    def __init__(self, call=lambda run: None):
+        super().__init__()
+        self.call = call
+        self.losses = []
+
+    def step_end(self, run):
+        self.losses.append(run.loss)
+        self.call(run)
+
+
+def in_threads(*calls):
+    """Calls all at once; returns what each returned, or raised."""
+    results = [None] * len(calls)
+
+    def work(i):
+        try:
+            results[i] = calls[i]()
+        except Exception as error:
+            results[i] = error
+
+    threads = [threading.Thread(target=work, args=(i, )) for i in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def test_threads_take_turns_in_one_model():
+    model = new_model()
+    model.train(1, rows())
+    wanted = model.eval(rows())
+    results = in_threads(*[lambda: [model.eval(rows()) for _ in range(40)]] * 3)
+    assert results == [[wanted] * 40] * 3
+
+
+def test_a_thread_comes_in_between_two_steps_of_a_training():
+    alone = Calls()
+    new_model().train(3, rows(), [alone])
+    model = new_model()
+    ended = threading.Event()
+    predicted, beside = [], Calls()
+
+    def predict():
+        while not ended.is_set():
+            predicted.append(model.predict(ROWS[:4]).numpy().copy())
+
+    def train():
+        try:
+            # It goes on when somebody has come in beside it, which it waits for.
+            model.train(3, rows(), [beside, Calls(lambda run: run.step == 30 and not predicted and run.request_stop())])
+        finally:
+            ended.set()
+
+    results = in_threads(train, predict, predict)
+    assert results == [None] * 3
+    assert beside.losses == alone.losses
+    assert len({p.tobytes() for p in predicted}) >= 1
+    assert np.isfinite(predicted).all()
+
+
+def test_a_callback_may_use_its_model_but_not_train_it():
+    model = new_model()
+    refused = []
+
+    def use(run):
+        model.predict(ROWS[:4])
+        if run.step == 3:
+            with pytest.raises(tessera.InvalidArgument, match="train: the model is being trained: a callback cannot train it again"):
+                model.train(1, rows())
+            refused.append(run.step)
+        if run.step == 5:
+            raise KeyError("on purpose")
+
+    with pytest.raises(KeyError):
+        model.train(1, rows(), [Calls(use)])
+    assert refused == [3]
+    model.train(1, rows())  # the training that failed has ended
+
+
+def test_threads_that_wait_for_each_others_models_hear_of_it():
+    one, other = new_model(), new_model()
+    for model in (one, other):
+        model.predict(ROWS[:4])
+    both = threading.Barrier(2)
+
+    def train(own, others):
+        def cross(run):
+            if run.step == 1:
+                both.wait()
+                others.predict(ROWS[:4])
+        own.train(1, rows(), [Calls(cross)])
+
+    results = in_threads(lambda: train(one, other), lambda: train(other, one))
+    errors = [result for result in results if result is not None]
+    assert len(errors) == 1
+    assert "a thread waits for a model that another thread is in" in str(errors[0])
+
+
+SCRIPT = """
+import os, sys, threading
+import numpy as np
+import tessera
+from tessera import data, nn
+ones = np.ones((64, 8), np.float32)
+rows = data.tensors({"x": ones, "y": ones}).batch(8)
+def new_model():
+    return tessera.Model(nn.Dense(8, 8), nn.MSELoss(), nn.Momentum(learning_rate=0.1), num_threads=2)
+"""
+
+
+def run(tmp_path, text):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT + text)
+    return subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=100)
+
+
+THREADS = {
+    "trains": "lambda: new_model().train(1000000, rows, [Started()])",
+    "trains again and again": """endless""",
+    "computes": "operators",
+}
+
+
+@pytest.mark.parametrize("work", THREADS)
+def test_a_script_may_end_while_a_thread(tmp_path, work):
+    done = run(tmp_path, f"""
+started = threading.Event()
+class Started(tessera.Callback):
+    def step_end(self, run):
+        started.set()
+def endless():
+    while True:
+        new_model().train(1, rows, [Started()])
+def operators():
+    while True:
+        tessera.ops.add(ones, 1.0).numpy()
+        started.set()
+threading.Thread(target={THREADS[work]}, daemon=True).start()
+started.wait()
+""")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+CHILD = """
+new_model().train(1, rows)
+child = os.fork()
+if child == 0:
+    try:
+        new_model().train(1, rows)
+    except tessera.Error as error:
+        print(error, flush=True)
+        os._exit(7)
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_child_of_fork_cannot_compute_in_threads_that_its_parent_has(tmp_path):
+    done = run(tmp_path, CHILD)
+    assert "7" in done.stdout.split(), done.stdout + done.stderr
+    assert "this process was made by fork() after its parent had computed in threads" in done.stdout
+    assert 'multiprocessing.get_context("spawn")' in done.stdout
+
+
+def test_a_child_of_fork_may_train_where_its_parent_has_not(tmp_path):
+    done = run(tmp_path, CHILD.replace("new_model().train(1, rows)\n", "", 1))
+    assert (done.stdout.split(), done.stderr) == (["0"], ""), done.stderr
