@@ -1,6 +1,8 @@
 #include "tessera/nn/optimizers/clipping.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "tessera/base/error.h"
 #include "tessera/nn/layer_helpers.h"
@@ -9,10 +11,12 @@
 namespace tessera::nn {
 namespace {
 
-void check_norm(const char* who, double clip_norm) {
+// The bound as `dtype` has it: no norm is beyond its largest number.
+double bound_of(const char* who, double clip_norm, DType dtype) {
   if (!(clip_norm > 0) || !std::isfinite(clip_norm)) {
     throw InvalidArgument("{}: clip_norm must be finite and positive, got {}", who, clip_norm);
   }
+  return dtype == DType::kF64 ? clip_norm : std::min<double>(clip_norm, std::numeric_limits<float>::max());
 }
 
 // Squares of half types overflow.
@@ -29,22 +33,23 @@ ir::Value clip_by_value(ir::Value x, std::optional<double> least, std::optional<
 }
 
 ir::Value clip_by_norm(ir::Value x, double clip_norm, const Ints& dims) {
-  check_norm("clip_by_norm", clip_norm);
+  clip_norm = bound_of("clip_by_norm", clip_norm, at_least_f32(x.dtype()));
   const ir::Value squares = sum_of_squares(x, dims, /*keep_dims=*/true);
   // The root of 0 has no gradient.
   const ir::Value is_zero = ops::equal(squares, 0);
   const ir::Value norm = ops::select(is_zero, 0.0, ops::sqrt(ops::select(is_zero, 1.0, squares)));
-  return ops::cast(ops::cast(x, norm.dtype()) * clip_norm / ops::maximum(norm, clip_norm), x.dtype());
+  // The quotient first: x times a large bound overflows.
+  return ops::cast(ops::cast(x, norm.dtype()) * (clip_norm / ops::maximum(norm, clip_norm)), x.dtype());
 }
 
 std::vector<ir::Value> clip_by_global_norm(std::span<const ir::Value> values, double clip_norm) {
-  check_norm("clip_by_global_norm", clip_norm);
   if (values.empty()) throw InvalidArgument("clip_by_global_norm: there are no values");
   ir::Value squares;
   for (const ir::Value& value : values) {
     const ir::Value own = sum_of_squares(value, {}, /*keep_dims=*/false);
     squares = squares ? ops::add(squares, own) : own;
   }
+  clip_norm = bound_of("clip_by_global_norm", clip_norm, squares.dtype());
   const ir::Value scale = clip_norm / ops::maximum(ops::sqrt(squares), clip_norm);
   std::vector<ir::Value> clipped;
   for (const ir::Value& value : values) {

@@ -319,9 +319,10 @@ Shape sliced_shape(const Slices& s, const Shape& shape) {
           "slice {}:{}:{} of dim {} with size {} must have a stride other than 0 and ends in [{}, {}]", s.begin[d],
           s.end[d], s.strides[d], d, size, low, high);
     }
-    const int64_t step = std::abs(s.strides[d]);
     const int64_t span = forward ? s.end[d] - s.begin[d] : s.begin[d] - s.end[d];
-    result.push_back(span <= 0 ? 0 : (span + step - 1) / step);
+    // Of a negative step the quotient: its magnitude may be no int64.
+    const int64_t full_steps = span <= 0 ? 0 : std::abs((span - 1) / s.strides[d]);
+    result.push_back(span <= 0 ? 0 : full_steps + 1);
   }
   return result;
 }

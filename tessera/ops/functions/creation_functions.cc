@@ -1,6 +1,8 @@
 #include "tessera/ops/functions/creation_functions.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "tessera/base/error.h"
 #include "tessera/ops/registry/gradient_helpers.h"
@@ -14,6 +16,8 @@ Attributes random_attributes(const Shape& shape, DType dtype, const RandomSource
           {"seed", static_cast<int64_t>(source.seed)},
           {"stream", static_cast<int64_t>(source.stream)}};
 }
+
+constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
 
 }  // namespace
 
@@ -42,8 +46,17 @@ Value range(ir::Graph& graph, double start, double limit, double delta, DType dt
     if (start != std::floor(start) || delta != std::floor(delta)) {
       throw InvalidArgument("range: start {} and delta {} must be whole for {}", start, delta, dtype);
     }
-    attributes.set("start", static_cast<int64_t>(start));
-    attributes.set("delta", static_cast<int64_t>(delta));
+    constexpr double kEnd = 0x1p63;
+    const double steps = std::max(std::ceil((limit - start) / delta) - 1, 0.0);
+    const auto is_int64 = [](double number) { return number >= -kEnd && number < kEnd; };
+    if (std::isfinite(limit) && std::isfinite(delta) && delta != 0) {
+      if (!is_int64(start) || !is_int64(start + steps * delta) || (steps > 0 && !is_int64(delta))) {
+        throw InvalidArgument("range: {} to {} by {} has elements that are no int64", start, limit, delta);
+      }
+      attributes.set("start", static_cast<int64_t>(start));
+      // A step that is no int64 is never taken.
+      attributes.set("delta", is_int64(delta) ? static_cast<int64_t>(delta) : delta > 0 ? kLargest : -kLargest);
+    }
   }
   return apply(graph, "range", {}, attributes).at(0);
 }

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "tessera/base/error.h"
 
 namespace tessera::ops {
@@ -146,6 +149,10 @@ TEST(Functions, SlicesAreAsInPython) {
       {{-1}, {kToEnd}, {-1}, "begin=[4,0], end=[-1,4], strides=[-1,1]} : f32[5,4]"},
       {{100}, {1}, {-2}, "begin=[4,0], end=[1,4], strides=[-2,1]} : f32[2,4]"},
       {{4}, {2}, {}, "begin=[4,0], end=[2,4], strides=[1,1]} : f32[0,4]"},
+      // Steps beyond the dim take its first element.
+      {{0}, {kToEnd}, {std::numeric_limits<int64_t>::max()}, "begin=[0,0], end=[5,4], strides=[5,1]} : f32[1,4]"},
+      {{-1}, {kToEnd}, {std::numeric_limits<int64_t>::min()}, "begin=[4,0], end=[-1,4], strides=[-5,1]} : f32[1,4]"},
+      {{std::numeric_limits<int64_t>::min()}, {kToEnd}, {3}, "begin=[0,0], end=[5,4], strides=[3,1]} : f32[2,4]"},
       {{-100}, {-100}, {-1}, "begin=[-1,0], end=[-1,4], strides=[-1,1]} : f32[0,4]"},
   };
   for (const auto& [begin, end, strides, text] : cases) {
@@ -215,6 +222,16 @@ TEST(Functions, CreationAndIndexing) {
   Written w;
   EXPECT_EQ(fill(w.graph, {2}, 3, DType::kI32).type(), parse_type("i32[2]"));
   EXPECT_EQ(range(w.graph, 0, 5, 2).type(), parse_type("i32[3]"));
+  for (const double beyond : {0x1p53, 0x1p62, 0x1p63, 1e300}) {
+    EXPECT_EQ(range(w.graph, 0, 10, beyond).type(), parse_type("i32[1]"));
+    EXPECT_EQ(range(w.graph, 10, 0, -beyond).type(), parse_type("i32[1]"));
+    EXPECT_EQ(range(w.graph, 10, 0, beyond).type(), parse_type("i32[0]"));
+  }
+  EXPECT_THAT(refusal([&] { range(w.graph, 0, 10, HUGE_VAL); }), HasSubstr("must be finite"));
+  EXPECT_THAT(refusal([&] { range(w.graph, 0, 1e300, 0x1p62, DType::kI64); }),
+              HasSubstr("has elements that are no int64"));
+  EXPECT_THAT(refusal([&] { range(w.graph, -1e300, 0, 0x1p62, DType::kI64); }),
+              HasSubstr("has elements that are no int64"));
   EXPECT_EQ(range(w.graph, 0, 1, 0.25, DType::kF32).type(), parse_type("f32[4]"));
   EXPECT_EQ(constant(w.graph, Tensor::of<int64_t>({2}, {1, -2})).type(), parse_type("i64[2]"));
   EXPECT_THAT(w.text(), HasSubstr("constant {dtype=i64, shape=[2], values=[1.0,-2.0]}"));

@@ -112,7 +112,8 @@ Value slice(Value x, const Ints& begin, const Ints& end, const Ints& strides) {
     const auto clamped = [&](int64_t index) { return std::clamp(index < 0 ? index + size : index, low, high); };
     from[d] = clamped(begin[d]);
     to[d] = end[d] == kToEnd ? (step > 0 ? size : -1) : clamped(end[d]);
-    steps[d] = step;
+    // A longer step takes the first element alone, too, and its multiples are numbers.
+    steps[d] = std::clamp(step, -std::max<int64_t>(size, 1), std::max<int64_t>(size, 1));
   }
   return apply1("strided_slice", {x}, {{"begin", from}, {"end", to}, {"strides", steps}});
 }
