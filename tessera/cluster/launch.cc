@@ -29,6 +29,8 @@ int64_t read_number(const char* name, int64_t fallback, int64_t at_least, int64_
   return value;
 }
 
+// More than any host has cores; starting them must not take minutes.
+constexpr int64_t kMostThreads = 4096;
 constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
 
 // Whether the descriptor is the launcher's pipe. A program between it and the rank may have closed that and opened
@@ -116,7 +118,7 @@ TransportKind parse_transport_kind(std::string_view text) {
 JobOptions job_from_environment() {
   JobOptions options;
   options.timeout_ms = read_number("TESSERA_TIMEOUT_MS", options.timeout_ms, 1, kMaxTimeoutMs);
-  options.num_compute_threads = static_cast<int>(read_number("TESSERA_NUM_THREADS", 0, 1, kMaxInt));
+  options.num_compute_threads = static_cast<int>(read_number("TESSERA_NUM_THREADS", 0, 1, kMostThreads));
   options.thread_ranks = static_cast<int>(read_number("TESSERA_THREAD_RANKS", 0, 1, kMaxInt));
   options.status_fd = open_status();
   options.secret = read_secret();

@@ -7,8 +7,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <new>
+#include <string>
 #include <utility>
 
+#include "tessera/base/strings.h"
 #include "tessera/tensor/strided_copy.h"
 
 namespace tessera {
@@ -77,6 +80,18 @@ void ask_for_huge_pages([[maybe_unused]] void* memory, [[maybe_unused]] size_t s
 #endif
 }
 
+// A bad_alloc that says for what.
+class NoMemory : public std::bad_alloc {
+ public:
+  explicit NoMemory(const Type& type)
+      : message_(std::make_shared<std::string>(
+            fmt::format("a tensor {} needs {}, which are not there", type, format_bytes(type.size_bytes())))) {}
+  const char* what() const noexcept override { return message_->c_str(); }
+
+ private:
+  std::shared_ptr<const std::string> message_;  // copying throws nothing
+};
+
 }  // namespace
 
 Tensor::Tensor(const Type& type) : type_(type) {
@@ -84,7 +99,7 @@ Tensor::Tensor(const Type& type) : type_(type) {
   const size_t rounded = (bytes + 63) / 64 * 64;
   if (rounded == 0) return;
   void* memory = std::aligned_alloc(64, rounded);
-  if (memory == nullptr) throw std::bad_alloc();
+  if (memory == nullptr) throw NoMemory(type);
   ask_for_huge_pages(memory, rounded);
   storage_ = std::shared_ptr<void>(memory, std::free);
 }

@@ -134,6 +134,12 @@ void write_synthetic_cifar10(FileSystem& files, const std::string& directory, co
     throw InvalidArgument("synthetic cifar10: needs at least {} training and 1 test records, got {} and {}",
                           kNumTrainFiles, options.train_records, options.test_records);
   }
+  // A file is made in memory.
+  constexpr int64_t kMostRecords = 1'000'000;
+  if (options.train_records > kMostRecords || options.test_records > kMostRecords) {
+    throw InvalidArgument("synthetic cifar10: train_records and test_records must be at most {}, got {} and {}",
+                          kMostRecords, options.train_records, options.test_records);
+  }
   files.create_directories(directory);
   const auto write = [&](const std::string& name, const std::string& content) {
     files.write_atomically(join_path(directory, name), content);

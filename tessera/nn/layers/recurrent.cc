@@ -178,8 +178,10 @@ Value RecurrentCell::construct(std::span<const Value> inputs) {
 RecurrentLayer::RecurrentLayer(int64_t input_size, int64_t hidden_size, const RecurrentLayerOptions& options)
     : input_size_(input_size), hidden_size_(hidden_size), options_(options) {
   check_state_sizes("RecurrentLayer", input_size, hidden_size);
-  if (options.num_layers < 1) {
-    throw InvalidArgument("RecurrentLayer: num_layers must be at least 1, got {}", options.num_layers);
+  constexpr int64_t kMostLayers = 4096;
+  if (options.num_layers < 1 || options.num_layers > kMostLayers) {
+    throw InvalidArgument("RecurrentLayer: num_layers must be at least 1 and at most {}, got {}", kMostLayers,
+                          options.num_layers);
   }
   if (!(options.dropout >= 0 && options.dropout < 1)) {
     throw InvalidArgument("RecurrentLayer: dropout must be in [0,1), got {}", options.dropout);

@@ -20,11 +20,24 @@ void check_count(std::string_view what, int64_t count) {
   if (count < 1) throw InvalidArgument("learning-rate schedule: {} must be at least 1, got {}", what, count);
 }
 
+// 2 GiB.
+constexpr int64_t kMostSteps = int64_t{1} << 28;
+
+void check_size(const char* what, int64_t steps) {
+  if (steps > kMostSteps) {
+    throw InvalidArgument(
+        "learning-rate schedule: {} must be at most {}, got {}: a table has a rate for each step; give the optimizer a "
+        "schedule that computes it",
+        what, kMostSteps, steps);
+  }
+}
+
 // One entry per step: rate_of(epoch).
 template <typename Schedule, typename RateOf>
 std::vector<double> table_of(const Schedule& schedule, RateOf rate_of) {
   check_count("total_steps", schedule.total_steps);
   check_count("steps_per_epoch", schedule.steps_per_epoch);
+  check_size("total_steps", schedule.total_steps);
   std::vector<double> table;
   for (int64_t step = 0; step < schedule.total_steps; ++step) {
     const int64_t epoch = step / schedule.steps_per_epoch;
@@ -61,6 +74,7 @@ std::vector<double> piecewise_constant_lr(const std::vector<int64_t>& milestones
       throw InvalidArgument("piecewise_constant_lr: milestones must rise, got {} after {}", milestones[i], begin);
     }
     check_rate("piecewise_constant_lr: rate", rates[i]);
+    check_size("a milestone", milestones[i]);
     table.resize(static_cast<size_t>(milestones[i]), rates[i]);
   }
   return table;
