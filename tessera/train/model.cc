@@ -1,5 +1,7 @@
 #include "tessera/train/model.h"
 
+#include <limits>
+
 #include "tessera/base/error.h"
 #include "tessera/train/batches.h"
 #include "tessera/train/compiled_steps.h"
@@ -32,6 +34,8 @@ struct Model::Parts {
 
 namespace {
 
+constexpr int64_t kMostRows = std::numeric_limits<int32_t>::max();  // oneDNN counts so
+
 InputSpecs numbered(const std::vector<Type>& types) {
   InputSpecs specs;
   for (size_t i = 0; i < types.size(); ++i) specs.push_back({fmt::format("input{}", i), types[i]});
@@ -63,6 +67,14 @@ void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callba
 }
 
 double Model::train_step(const std::vector<TensorView>& local_batch, int64_t global_rows) {
+  // Before anything is compiled for them.
+  const bool are_own = !parts_->core.mode->takes_whole_batches() && parts_->core.context.size() > 1;
+  for (const TensorView& column : local_batch) {
+    if (column.shape.ndim() == 0 || column.shape[0] == global_rows) continue;
+    if (are_own && global_rows > 0 && global_rows <= kMostRows) continue;  // each rank's are compared with its plan
+    throw InvalidArgument("train_step: global_rows is {}, the batch has {} rows{}", global_rows, column.shape[0],
+                          are_own ? fmt::format("; at most {} are possible", kMostRows) : "");
+  }
   return parts_->training.run_step_on(local_batch, global_rows);
 }
 

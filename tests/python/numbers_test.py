@@ -32,6 +32,13 @@ def test_a_norm_below_a_large_bound_is_left_as_it_is(bound):
     assert (ops.clip_by_global_norm([X], bound)[0].numpy() == X).all()
 
 
+@pytest.mark.parametrize("rows", [4, 2**31, 2**32, 2**53])
+def test_global_rows_are_those_of_the_batch(rows):
+    model = tessera.Model(nn.Dense(4, 4), nn.MSELoss(), nn.Momentum(learning_rate=0.1))
+    with pytest.raises(tessera.InvalidArgument, match=f"train_step: global_rows is {rows}, the batch has 3 rows"):
+        model.train_step(X, X, global_rows=rows)
+
+
 REFUSED = {
     "num_layers must be at least 1 and at most 4096, got 2147483647": lambda: nn.RecurrentLayer(4, 3, "lstm", 2**31 - 1),
     "total_steps must be at most 268435456, got 2147483648": lambda: nn.cosine_decay_lr(0.0, 0.1, 2**31, 2, 2),
