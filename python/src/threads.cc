@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "tessera/base/error.h"
+#include "tessera/tessera.h"
 
 namespace tessera::python {
 namespace {
@@ -112,10 +112,9 @@ bool Turns::leads_to(std::thread::id me) const {
   return false;
 }
 
-// Without the GIL. Where it throws, this thread is neither in nor waits.
-void Turns::wait(std::thread::id me, int depth, bool hears_signals) {
+// Without the GIL, with the lock, which is held again at the end. Where it throws, this thread is neither in nor waits.
+void Turns::wait(std::unique_lock<std::mutex>& lock, std::thread::id me, int depth, bool hears_signals) {
   Shared& state = shared();
-  std::unique_lock lock(state.mutex);
   queue_.push_back(me);
   state.awaited[me] = this;
   const auto stop_waiting = [&] {
@@ -146,14 +145,16 @@ void Turns::enter() {
   {
     const std::lock_guard lock(shared().mutex);
     if (try_take(me)) return;
-    if (leads_to(me)) {
-      throw Error(
-          "a thread waits for a model that another thread is in, which waits for a model that this one is in: use "
-          "both models in one thread");
-    }
   }
   const WithoutGil computing;
-  wait(me, 1, /*hears_signals=*/true);
+  std::unique_lock lock(shared().mutex);
+  // Under the lock under which others learn what this thread waits for: two may come here at once.
+  if (leads_to(me)) {
+    throw Error(
+        "a thread waits for a model that another thread is in, which waits for a model that this one is in: use both "
+        "models in one thread");
+  }
+  wait(lock, me, 1, /*hears_signals=*/true);
 }
 
 void Turns::leave() {
@@ -170,18 +171,15 @@ bool Turns::is_awaited() const {
 
 void Turns::give() {
   const auto me = std::this_thread::get_id();
-  int depth = 0;
-  {
-    const std::lock_guard lock(shared().mutex);
-    if (queue_.empty()) return;
-    owner_ = {};
-    depth = std::exchange(depth_, 0);
-    shared().changed.notify_all();
-  }
+  std::unique_lock lock(shared().mutex);
+  if (queue_.empty()) return;
+  owner_ = {};
+  const int depth = std::exchange(depth_, 0);
+  shared().changed.notify_all();
   try {
-    wait(me, depth, /*hears_signals=*/true);
+    wait(lock, me, depth, /*hears_signals=*/true);
   } catch (...) {
-    wait(me, depth, /*hears_signals=*/false);
+    wait(lock, me, depth, /*hears_signals=*/false);
     throw;
   }
 }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -72,7 +73,7 @@ class Turns {
  private:
   bool try_take(std::thread::id me);
   bool leads_to(std::thread::id me) const;
-  void wait(std::thread::id me, int depth, bool hears_signals);
+  void wait(std::unique_lock<std::mutex>& lock, std::thread::id me, int depth, bool hears_signals);
 
   // Guarded by one mutex of all models.
   std::thread::id owner_;

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <fstream>
 #include <limits>
@@ -13,10 +15,14 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/error.h"
 #include "tessera/base/strings.h"
 
 namespace tessera {
 namespace {
+
+std::atomic<bool> has_threads = false;
+std::atomic<bool> threads_are_parents = false;
 
 // -1: none.
 int64_t limit_of(__rlimit_resource resource) {
@@ -66,6 +72,16 @@ std::string limits_text() {
     limits.push_back(fmt::format("{} of a file (ulimit -f)", format_bytes(bytes)));
   }
   return fmt::format("{} threads run{}{}", num_threads(), limits.empty() ? "" : "; limits: ", fmt::join(limits, ", "));
+}
+
+void require_threads_of_this_process() {
+  if (threads_are_parents.load(std::memory_order_relaxed)) {
+    throw Error(
+        "this process was made by fork() after its parent had computed in threads, which are not here; start processes "
+        "with multiprocessing.get_context(\"spawn\"), or before the first training or computation");
+  }
+  if (has_threads.load(std::memory_order_relaxed) || has_threads.exchange(true)) return;
+  pthread_atfork(nullptr, nullptr, [] { threads_are_parents = true; });
 }
 
 }  // namespace tessera

@@ -23,6 +23,10 @@ int64_t file_size_limit();
 // handler of its own. Left alone, the system ends the process by SIGXFSZ instead, without a word.
 void make_file_size_limit_an_error();
 
+// Called before the threads of OpenMP are used, which live as long as the process and are not there in a child of
+// fork(). Throws Error where this process is one whose parent had used them: GNU's OpenMP would wait for them forever.
+void require_threads_of_this_process();
+
 // "37 threads run; limits: 100 processes and threads of the user (ulimit -u), 2.0 GiB of address space (ulimit -v), of
 // which 1.9 GiB are used". Limits that are not set are left out.
 std::string limits_text();

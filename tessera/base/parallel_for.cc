@@ -8,7 +8,7 @@
 
 #include "tessera/base/core_share.h"
 #include "tessera/base/error.h"
-#include "tessera/base/forked.h"
+#include "tessera/base/limits.h"
 
 namespace tessera {
 

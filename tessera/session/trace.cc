@@ -7,6 +7,7 @@
 #include "tessera/nn/layers/dropout.h"
 #include "tessera/nn/optimizers/gradient_accumulation.h"
 #include "tessera/ops/functions/functions.h"
+#include "tessera/ops/registry/collective_def.h"
 #include "tessera/ops/registry/op_def.h"
 
 namespace tessera::session {
@@ -77,7 +78,8 @@ std::vector<Value> gradients_of(Value value, std::span<const Value> wrt, double 
   return compiler::gradients(value, wrt, seed);
 }
 
-// Training would go on for as long as asked and change nothing. A rank that receives values may have a part elsewhere.
+// Training would go on for as long as asked and change nothing. Where ranks exchange values the part may be on
+// another one.
 void require_some_gradient(Value loss, std::span<nn::Parameter* const> parameters, std::span<const Value> gradients) {
   const Graph& graph = loss.graph();
   const auto op_of = [&](Value value) {
@@ -85,7 +87,7 @@ void require_some_gradient(Value loss, std::span<nn::Parameter* const> parameter
     return node == ir::kNone ? std::string() : graph.node(node).op;
   };
   for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
-    if (graph.node(n).op == "send" || graph.node(n).op == "receive") return;
+    if (ops::is_collective(graph.node(n))) return;
   }
   const auto is_nothing = [&](Value gradient) { return op_of(gradient) == "zeros_like"; };
   if (parameters.empty() || !std::ranges::all_of(gradients, is_nothing)) return;

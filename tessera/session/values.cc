@@ -1,6 +1,7 @@
 #include "tessera/session/values.h"
 
 #include "tessera/base/error.h"
+#include "tessera/base/strings.h"
 
 namespace tessera::session {
 
@@ -11,7 +12,13 @@ void Values::add(const std::string& name, const Type& type) {
 
 const Type& Values::type(const std::string& name) const {
   const auto it = layout_.types.find(name);
-  if (it == layout_.types.end()) throw InvalidArgument("no parameter or state is named \"{}\"", name);
+  if (it == layout_.types.end()) {
+    std::vector<std::string> names;
+    for (const auto& [known, type] : layout_.types) names.push_back(known);
+    const std::string near = closest(name, names);
+    throw InvalidArgument("no parameter or state is named \"{}\"{}", name,
+                          near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near));
+  }
   return it->second;
 }
 

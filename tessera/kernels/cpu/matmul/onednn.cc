@@ -5,7 +5,7 @@
 #include <atomic>
 
 #include "tessera/base/core_share.h"
-#include "tessera/base/forked.h"
+#include "tessera/base/limits.h"
 #include "tessera/base/logging.h"
 #include "tessera/kernels/cpu/rows/tile_program.h"
 
