@@ -263,7 +263,8 @@ TEST(Values, OfAnotherTypeOrNameAreRefused) {
         session.set_value("w", Tensor::zeros({DType::kF32, {5}}));
       },
       ThrowsMessage<InvalidArgument>("\"w\" is f32[4], it cannot be set to f32[5]"));
-  EXPECT_THAT([&] { session.value("v"); }, ThrowsMessage<InvalidArgument>("no parameter or state is named \"v\""));
+  EXPECT_THAT([&] { session.value("v"); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("no parameter or state is named \"v\"")));
   EXPECT_THAT(
       [&] {
         session.declare("w", {DType::kF32, {4}});
