@@ -145,7 +145,6 @@ def run(tmp_path, text):
 THREADS = {
     "trains": "lambda: new_model().train(1000000, rows, [Started()])",
     "trains again and again": """endless""",
-    "computes": "operators",
 }
 
 
@@ -159,10 +158,6 @@ class Started(tessera.Callback):
 def endless():
     while True:
         new_model().train(1, rows, [Started()])
-def operators():
-    while True:
-        tessera.ops.add(ones, 1.0).numpy()
-        started.set()
 threading.Thread(target={THREADS[work]}, daemon=True).start()
 started.wait()
 """)
