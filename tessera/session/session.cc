@@ -6,7 +6,6 @@
 #include "tessera/base/error.h"
 #include "tessera/base/limits.h"
 #include "tessera/base/logging.h"
-#include "tessera/base/strings.h"
 #include "tessera/kernels/machine.h"
 #include "tessera/kernels/registry.h"
 #include "tessera/session/agree/agree_on_kernels.h"
@@ -200,11 +199,7 @@ void Session::declare(const std::string& name, const Type& global_type, const me
 
 const Type& Session::global_type(const std::string& name) const {
   const auto it = globals_.find(name);
-  if (it == globals_.end()) {
-    const std::string near = closest(name, names_);
-    throw InvalidArgument("no parameter or state is named \"{}\"{}", name,
-                          near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near));
-  }
+  if (it == globals_.end()) values_.throw_unknown(name);
   return it->second;
 }
 

@@ -1,5 +1,5 @@
-// ValuePlace: where a value lies in the arena: the only way of the host's to what is there. On a device it goes by
-// copies.
+// ValuePlace: where a value lies in the arena, and the only way by which the host reaches it. On a device that way is a
+// copy.
 #pragma once
 
 #include <optional>

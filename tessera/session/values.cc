@@ -12,14 +12,16 @@ void Values::add(const std::string& name, const Type& type) {
 
 const Type& Values::type(const std::string& name) const {
   const auto it = layout_.types.find(name);
-  if (it == layout_.types.end()) {
-    std::vector<std::string> names;
-    for (const auto& [known, type] : layout_.types) names.push_back(known);
-    const std::string near = closest(name, names);
-    throw InvalidArgument("no parameter or state is named \"{}\"{}", name,
-                          near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near));
-  }
+  if (it == layout_.types.end()) throw_unknown(name);
   return it->second;
+}
+
+void Values::throw_unknown(const std::string& name) const {
+  std::vector<std::string> names;
+  for (const auto& [known, type] : layout_.types) names.push_back(known);
+  const std::string near = closest(name, names);
+  throw InvalidArgument("no parameter or state is named \"{}\"{}", name,
+                        near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near));
 }
 
 ValuePlace Values::place(const std::string& name) const {

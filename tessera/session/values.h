@@ -22,7 +22,9 @@ class Values {
   // Where they lie.
   const ir::PersistentLayout& layout() const { return layout_; }
 
-  // All that follows throws InvalidArgument for an unknown name.
+  // Throws InvalidArgument naming the nearest name that there is.
+  [[noreturn]] void throw_unknown(const std::string& name) const;
+  // All that follows does that for an unknown name.
   const Type& type(const std::string& name) const;
   ValuePlace place(const std::string& name) const;
   // These do what ValuePlace does.
