@@ -1,8 +1,12 @@
 #include "tessera/compiler/schedule/host_copies.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
+#include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/compiler/schedule/memory_plan.h"
 #include "tessera/ops/registry/index_range.h"
 
 namespace tessera::compiler {
@@ -13,10 +17,6 @@ using ir::Schedule;
 using ir::ScheduledValue;
 using ir::Step;
 using ir::StepKind;
-
-constexpr int64_t kAlignment = 64;
-
-int64_t rounded_up(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 // Whether the elements fill one piece of memory, in whatever order of dims.
 bool is_contiguous(const ScheduledValue& value) {
@@ -63,7 +63,7 @@ class HostCopies {
   }
   int64_t take_host_memory(int64_t bytes) {
     const int64_t at = result_.host_bytes;
-    result_.host_bytes += rounded_up(bytes);
+    result_.host_bytes += aligned(bytes);
     return at;
   }
   int new_host_value(int v) {
