@@ -11,6 +11,7 @@
 #include "tessera/base/random.h"
 #include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/checkpoint/read/choose.h"
+#include "tessera/checkpoint/write/test_helpers.h"
 #include "tessera/data/dataset.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/losses.h"
@@ -179,16 +180,6 @@ TEST(Faults, F37_AModelSaysOfEachCheckpointWhyNoneCanBeLoaded) {
     EXPECT_THAT(error.what(), StartsWith("empty: holds no checkpoint"));
   }
 }
-
-// A disk that does not give the values of one file.
-class BadSector : public MemoryFileSystem {
- public:
-  std::string path;
-  std::unique_ptr<ReadableFile> open(const std::string& opened) override {
-    if (opened == path) throw IoError("{}: Input/output error", path);
-    return MemoryFileSystem::open(opened);
-  }
-};
 
 TEST(Faults, F37_WhatTheDiskDoesNotGiveIsNotTakenForDamage) {
   BadSector files;

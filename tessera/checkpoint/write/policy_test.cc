@@ -357,16 +357,6 @@ TEST(FindNewest, NamesTenOfManyThatCannotBeUsed) {
   EXPECT_THAT(message, testing::EndsWith("\n    and 2 more"));
 }
 
-// A disk that does not give one file.
-class BadSector : public MemoryFileSystem {
- public:
-  std::string path;
-  std::unique_ptr<ReadableFile> open(const std::string& opened) override {
-    if (opened == path) throw IoError("{}: Input/output error", path);
-    return MemoryFileSystem::open(opened);
-  }
-};
-
 TEST(FindNewest, WhatTheDiskDoesNotGiveIsPassedOverAndStaysAnErrorOfTheDisk) {
   BadSector files;
   for (const int64_t epoch : {1, 2}) save_at(files, epoch, 4);

@@ -26,6 +26,16 @@ inline std::string message_of(const std::function<void()>& action) {
   return "no error";
 }
 
+// A disk that does not give one file.
+class BadSector : public MemoryFileSystem {
+ public:
+  std::string path;
+  std::unique_ptr<ReadableFile> open(const std::string& opened) override {
+    if (opened == path) throw IoError("{}: Input/output error", path);
+    return MemoryFileSystem::open(opened);
+  }
+};
+
 inline void overwrite(FileSystem& files, const std::string& path, const std::string& content) {
   files.create(path)->append(content);
 }
