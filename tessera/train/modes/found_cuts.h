@@ -13,7 +13,8 @@
 namespace tessera::train {
 
 // The stage of each cell, for a training step of batches of so many rows; `graphs_of` as StagePlanner asks for it. All
-// ranks find the same, from the same options. Rank 0 says in the log what was found. Throws as StagePlanner::plan does.
+// ranks find the same, from the same options and profile. Rank 0 says in the log what was found. Throws as
+// StagePlanner::plan does.
 compiler::CellStages find_cuts(cluster::Context& context, int64_t rows,
                                const std::function<compiler::StepGraphs(int micro_batches)>& graphs_of,
                                const ModelOptions& options, int micro_batches, const compiler::MachineProfile& profile);

@@ -125,6 +125,14 @@ std::vector<std::string> unused_options(const ModelOptions& options, int num_ran
   return lines;
 }
 
+int64_t rows_of_micro_batch(int64_t rows, int64_t micro_batches) {
+  if (rows % micro_batches == 0) return rows / micro_batches;
+  throw InvalidArgument(
+      "a batch of {} rows cannot be cut into {} micro-batches of equally many: batches of a multiple of {} rows can "
+      "(drop_remainder leaves out a last one that is smaller)",
+      rows, micro_batches, micro_batches);
+}
+
 void require_no_refused(const ModelOptions& options, int num_ranks) {
   if (num_ranks == 1) return;
   const ParallelMode mode = working_mode(options);

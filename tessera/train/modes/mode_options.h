@@ -49,6 +49,9 @@ struct ModeOption {
 // The mode whose file does the work: automatic parallelism with stages is a pipeline that finds where it is cut.
 ParallelMode working_mode(const ModelOptions& options);
 
+// Of each micro-batch of a batch of so many rows. Throws InvalidArgument where they would not be equally many.
+int64_t rows_of_micro_batch(int64_t rows, int64_t micro_batches);
+
 // The options whose effect depends on the parallel mode.
 std::span<const ModeOption> mode_options();
 

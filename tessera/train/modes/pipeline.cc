@@ -12,6 +12,7 @@
 #include "tessera/session/pipelined_step.h"
 #include "tessera/train/modes/found_cuts.h"
 #include "tessera/train/modes/measured_profile.h"
+#include "tessera/train/modes/mode_options.h"
 #include "tessera/train/modes/one_graph.h"
 #include "tessera/train/modes/strategy_record.h"
 #include "tessera/train/options/precision.h"
@@ -136,11 +137,15 @@ class Pipeline final : public OneGraph {
             .profile = profile(micro)};
   }
 
-  // What the training step is planned by: measured once, when the first is.
+  // What the training step is planned by, where none is given: measured once, when the first is, if a search goes by
+  // it. The times of a schedule that has a name are only told.
   const compiler::MachineProfile& profile(const ir::Graph& micro) const {
     if (options_.pipeline.profile) return *options_.pipeline.profile;
-    if (!measured_) measured_ = measure_briefly(context_, micro);
-    return *measured_;
+    if (!planned_by_) {
+      const bool is_searched = finds_cuts() || options_.pipeline.schedule == "auto";
+      planned_by_ = is_searched ? measure_briefly(context_, micro) : compiler::example_profile();
+    }
+    return *planned_by_;
   }
 
   // Rows are split over the ranks of a stage, if each has one.
@@ -165,16 +170,7 @@ class Pipeline final : public OneGraph {
 
   InputSpecs micro_inputs(const InputSpecs& inputs) const {
     auto micro = inputs;
-    for (auto& input : micro) {
-      int64_t& rows = input.type.shape[0];
-      if (rows % micro_batches() != 0) {
-        throw InvalidArgument(
-            "a batch of {} rows cannot be cut into {} micro-batches of equally many: batches of a multiple "
-            "of {} rows can (drop_remainder leaves out a last one that is smaller)",
-            rows, micro_batches(), micro_batches());
-      }
-      rows /= micro_batches();
-    }
+    for (auto& input : micro) input.type.shape[0] = rows_of_micro_batch(input.type.shape[0], micro_batches());
     return micro;
   }
 
@@ -189,13 +185,15 @@ class Pipeline final : public OneGraph {
       return plan_forward(session, graph, input_hints(inputs));
     }
     const auto micro = micro_inputs(inputs);
-    if (finds_cuts() && cuts_.empty()) {
-      const auto graphs = [&](int) { return step_graphs(micro); };
-      cuts_ = find_cuts(context_, inputs.at(0).type.shape[0], graphs, options_, static_cast<int>(micro_batches()),
-                        profile(graphs(0).micro));
-    }
     auto graphs = step_graphs(micro);
-    if (finds_cuts()) compiler::set_stages(graphs.micro, cuts_);
+    if (finds_cuts()) {
+      if (cuts_.empty()) {
+        cuts_ = find_cuts(
+            context_, inputs.at(0).type.shape[0], [&](int) { return graphs; }, options_,
+            static_cast<int>(micro_batches()), profile(graphs.micro));
+      }
+      compiler::set_stages(graphs.micro, cuts_);
+    }
     return session.plan_stages(graphs.micro, &graphs.update, stage_mesh(), input_hints(micro), stage_plan_options(),
                                stage_options());
   }
@@ -269,7 +267,7 @@ class Pipeline final : public OneGraph {
   // The training step by whose plan the values have been placed, for what is compiled next.
   mutable std::optional<compiler::StagedPlan> planned_;
   mutable compiler::CellStages cuts_;  // that were found
-  mutable std::optional<compiler::MachineProfile> measured_;
+  mutable std::optional<compiler::MachineProfile> planned_by_;
   mutable checkpoint::StrategyFile recorded_;  // of the latest training step that was compiled
   bool is_recorded_ = false;
 };

@@ -25,12 +25,7 @@ class StandAlone final : public Mode {
                                                   const InputSpecs& inputs) override {
     const int64_t micro_batches = num_stages() < 2 ? 1 : std::max<int64_t>(options_.pipeline.micro_batches, 1);
     for (const auto& input : inputs) {
-      if (input.type.shape.ndim() == 0 || input.type.shape[0] % micro_batches == 0) continue;
-      throw InvalidArgument(
-          "a batch of {} rows cannot be cut into {} micro-batches of equally many: batches of a multiple of {} rows "
-          "can "
-          "(drop_remainder leaves out a last one that is smaller)",
-          input.type.shape[0], micro_batches, micro_batches);
+      if (input.type.shape.ndim() > 0) rows_of_micro_batch(input.type.shape[0], micro_batches);
     }
     return Mode::plan_training(session, graph, inputs);
   }

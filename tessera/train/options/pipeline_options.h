@@ -22,7 +22,8 @@ struct PipelineOptions {
   std::string schedule = "auto";
   // For how many micro-batches more than those in work a stage has memory, so that messages arrive while it computes.
   int receive_ahead = 1;
-  // How long phases take, for the search. Absent: measure_briefly() (modes/measured_profile.h).
+  // How long phases take. Absent: measure_briefly() (modes/measured_profile.h), where a schedule or cuts are searched
+  // for; a profile of no machine in particular for what is only told of a schedule that has a name.
   std::optional<compiler::MachineProfile> profile = std::nullopt;
 };
 
