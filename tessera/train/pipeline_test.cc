@@ -203,7 +203,8 @@ TEST_F(PipelineTraining, AutomaticParallelismSaysHowManyStagesThereCanBe) {
     nn::MSELoss loss;
     nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
     Model model(context, network, &loss, &optimizer,
-                {.parallel_mode = ParallelMode::kAutomatic, .pipeline = {.stages = 4, .micro_batches = 4}});
+                {.parallel_mode = ParallelMode::kAutomatic,
+                 .pipeline = {.stages = 4, .micro_batches = 4, .profile = compiler::example_profile()}});
     try {
       model.train(1, samples(kRows));
       ADD_FAILURE() << "nothing was thrown";

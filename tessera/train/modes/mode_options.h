@@ -49,7 +49,8 @@ struct ModeOption {
 // The mode whose file does the work: automatic parallelism with stages is a pipeline that finds where it is cut.
 ParallelMode working_mode(const ModelOptions& options);
 
-// Of each micro-batch of a batch of so many rows. Throws InvalidArgument where they would not be equally many.
+// Returns how many rows each micro-batch has of a batch of so many. Throws InvalidArgument where they would not be
+// equally many.
 int64_t rows_of_micro_batch(int64_t rows, int64_t micro_batches);
 
 // The options whose effect depends on the parallel mode.
