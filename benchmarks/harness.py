@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / "build" / "release" / "bin"
 BENCHMARKS = ("resnet50", "memory", "transformer", "step_overhead", "python_overhead", "data", "startup", "compile", "collectives",
-              "ranks", "threads", "checkpoint", "reshard", "iopddl", "planning", "plan_quality")
+              "ranks", "threads", "checkpoint", "reshard", "iopddl", "planning", "plan_quality", "build")
 READY_TIMEOUT_S = 1200  # torch.compile of a whole network takes minutes
 ROUND_TIMEOUT_S = 600
 
@@ -39,6 +39,8 @@ class Side:
     env: dict = field(default_factory=dict)
     launcher: list = field(default_factory=list)  # what starts the program, as several processes say
     also: list = field(default_factory=list)  # targets that it needs beside the program
+    is_built: bool = True  # the program is a target of the build
+    timeout_s: float = 0  # for getting ready and for a round, where they take longer than the constants above
     needs_torch: bool = False
     needs_package: bool = False  # a script that imports tessera
 
@@ -83,12 +85,12 @@ class Child:
                     return json.loads(line)
 
     def wait_ready(self):
-        self.about = self.read(READY_TIMEOUT_S).get("about", "")
+        self.about = self.read(max(READY_TIMEOUT_S, self.side.timeout_s)).get("about", "")
 
     def round(self):
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
-        answer = self.read(ROUND_TIMEOUT_S)
+        answer = self.read(max(ROUND_TIMEOUT_S, self.side.timeout_s))
         value = answer["value"]
         self.about = answer.get("about", self.about)  # what is known only after the round
         if not (math.isfinite(value) and value > 0):
@@ -290,9 +292,10 @@ def main():
     sides = [side for case in cases for side in case.sides]
     environment = os.environ | {"OMP_NUM_THREADS": str(arguments.threads)}
     try:
-        targets = {"_tessera" if side.needs_package else Path(side.command[0]).name for side in sides if not side.needs_torch}
+        targets = {"_tessera" if side.needs_package else Path(side.command[0]).name for side in sides if side.is_built and not side.needs_torch}
         targets |= {target for side in sides for target in side.also}
-        build(sorted(targets), use_package([side for side in sides if side.needs_package]))
+        if targets:
+            build(sorted(targets), use_package([side for side in sides if side.needs_package]))
         if any(side.needs_torch for side in sides):
             python = python_of("torch_env.py")
             for side in sides:
