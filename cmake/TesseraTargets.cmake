@@ -41,7 +41,7 @@ if(TESSERA_SANITIZE)
   target_link_options(tessera_flags INTERFACE -fsanitize=${TESSERA_SANITIZE})
 endif()
 
-# Compiles up to 8 sources of a folder as one.
+# Compiles up to 8 sources of a folder as one; one that has compile options or definitions of its own stays by itself.
 function(tessera_units target)
   foreach(source ${ARGN})
     cmake_path(GET source PARENT_PATH folder)
@@ -87,6 +87,9 @@ function(tessera_program name)
   if(TESSERA_SANITIZE)
     set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
   endif()
+  if(TESSERA_UNITY)
+    tessera_units(${name} ${arg_SOURCES})
+  endif()
   list(TRANSFORM arg_DEPS PREPEND tessera_)
   target_link_libraries(${name} PRIVATE tessera_flags ${arg_DEPS} ${arg_LINK})
 endfunction()
@@ -122,8 +125,10 @@ function(tessera_test name)
   add_executable(${name} ${arg_SOURCES})
   list(TRANSFORM arg_DEPS PREPEND tessera_)
   target_link_libraries(${name} PRIVATE tessera_flags ${arg_DEPS} ${arg_LINK} GTest::gmock GTest::gtest_main)
-  if(TESSERA_SANITIZE)
-    target_compile_options(${name} PRIVATE -O0)  # halves the time that a test's source takes to compile; the libraries stay optimized
+  # A test's source takes longer to compile than to run; the libraries stay optimized.
+  target_compile_options(${name} PRIVATE $<IF:$<BOOL:${TESSERA_SANITIZE}>,-O0,$<$<CONFIG:Release>:-O1>>)
+  if(TESSERA_UNITY)
+    tessera_units(${name} ${arg_SOURCES})
   endif()
   # Only sources that name these paths are compiled with them: the objects of the others serve every clone.
   foreach(source IN LISTS arg_SOURCES)

@@ -27,7 +27,7 @@ using testing::HasSubstr;
 using testing::StartsWith;
 using testing::ThrowsMessage;
 
-constexpr int64_t kRows = 8;  // of a batch
+constexpr int64_t kBatchRows = 8;  // of a batch
 constexpr int64_t kTokens = 4;
 constexpr int64_t kVocabulary = 7;
 constexpr int64_t kClasses = 3;
@@ -65,7 +65,8 @@ data::Dataset rows(DType dtype, const Bad& bad) {
     set(to[1], 0, row == bad.label_row ? bad.label : row % kClasses);
     if (row == bad.token_row) set(to[0], bad.token_at, bad.token);
   };
-  return data::generator({{"tokens", {dtype, {kTokens}}}, {"label", {dtype, {}}}}, 4 * kRows, read).batch(kRows);
+  return data::generator({{"tokens", {dtype, {kTokens}}}, {"label", {dtype, {}}}}, 4 * kBatchRows, read)
+      .batch(kBatchRows);
 }
 
 struct Training {

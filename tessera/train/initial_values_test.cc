@@ -21,13 +21,13 @@ std::unique_ptr<nn::Dense> make_network(const cluster::Context& context) {
   return network;
 }
 
-struct Outcome {
+struct RankOutcome {
   std::vector<double> first_weights;  // of each rank, before training
   std::string log;
 };
 
-Outcome run(const ModelOptions& options) {
-  Outcome outcome{.first_weights = std::vector<double>(2)};
+RankOutcome run(const ModelOptions& options) {
+  RankOutcome outcome{.first_weights = std::vector<double>(2)};
   testing::internal::CaptureStderr();
   run_ranks(2, [&](cluster::Context& context) {
     const auto network = make_network(context);

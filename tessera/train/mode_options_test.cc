@@ -38,11 +38,11 @@ static_assert(!std::is_constructible_v<OptionUses, OptionUse, OptionUse, OptionU
 static_assert(!std::is_default_constructible_v<OptionUses>);
 
 constexpr int kRanks = 4;
-constexpr int64_t kRows = 8;
+constexpr int64_t kRowsOfStep = 8;
 constexpr int64_t kWidth = 4;
 
-struct Network : nn::Cell {
-  Network()
+struct UpAndDown : nn::Cell {
+  UpAndDown()
       : norm(child<nn::BatchNorm1d>("norm", kWidth)),
         up(child<nn::Dense>("up", kWidth, 8)),
         down(child<nn::Dense>("down", 8, kWidth)) {
@@ -60,7 +60,7 @@ struct Network : nn::Cell {
 struct Setting {
   std::function<void(ModelOptions&)> set;
   std::function<void(ModelOptions&)> around = [](ModelOptions&) {};
-  std::function<void(Network&)> network = [](Network&) {};
+  std::function<void(UpAndDown&)> network = [](UpAndDown&) {};
   bool values_differ = false;  // between the ranks, at first
 };
 
@@ -79,8 +79,8 @@ class ModeOptions : public testing::Test {
   void TearDown() override { std::filesystem::remove_all(folder_); }
   std::string in(const std::string& name) const { return (folder_ / name).string(); }
 
-  static void split_columns(Network& network) { network.up.shard("matmul", {{1, 1}, {2, 1}}); }
-  static void split_sums(Network& network) { network.down.shard("matmul", {{1, 2}, {1, 2}}); }
+  static void split_columns(UpAndDown& network) { network.up.shard("matmul", {{1, 1}, {2, 1}}); }
+  static void split_sums(UpAndDown& network) { network.down.shard("matmul", {{1, 2}, {1, 2}}); }
 
   // Plans depend on no measurement.
   static ModelOptions base(ParallelMode mode) {
@@ -102,7 +102,7 @@ class ModeOptions : public testing::Test {
     testing::internal::CaptureStderr();
     try {
       run_ranks(num_ranks, [&](cluster::Context& context) {
-        Network network;
+        UpAndDown network;
         setting.network(network);
         if (setting.values_differ) {
           network.find_parameter("up.weight").data =
@@ -111,7 +111,7 @@ class ModeOptions : public testing::Test {
         nn::MSELoss loss;
         nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
         Model model(context, network, &loss, &optimizer, options);
-        const auto rows = data::generator({{"x", {DType::kF32, {kWidth}}}, {"y", {DType::kF32, {kWidth}}}}, kRows,
+        const auto rows = data::generator({{"x", {DType::kF32, {kWidth}}}, {"y", {DType::kF32, {kWidth}}}}, kRowsOfStep,
                                           [](int64_t row, std::span<const TensorView> columns) {
                                             for (int64_t i = 0; i < kWidth; ++i) {
                                               const auto x = static_cast<float>(row * row + i);
@@ -119,7 +119,7 @@ class ModeOptions : public testing::Test {
                                               columns[1].as<float>()[i] = x / 4 - 1;
                                             }
                                           })
-                              .batch(kRows);
+                              .batch(kRowsOfStep);
         model.train(2, rows);
         std::string text;
         for (const auto& name : model.names()) {

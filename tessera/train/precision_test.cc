@@ -37,14 +37,14 @@ using testing::ThrowsMessage;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // y = w x, with w = 2 at first, in f32.
-struct Line : nn::Cell {
-  Line() { weight.data = Tensor::full({DType::kF32, {1, 1}}, 2); }
+struct HalfLine : nn::Cell {
+  HalfLine() { weight.data = Tensor::full({DType::kF32, {1, 1}}, 2); }
   nn::Parameter& weight = parameter("weight", {DType::kF32, {1, 1}}, nn::Initializer());
   using Cell::construct;
   Value construct(Value x) override { return ops::matmul(x, weight); }
 };
 
-double step(Model& model, float x, float y) {
+double precision_step(Model& model, float x, float y) {
   const Tensor input = Tensor::of<float>({1, 1}, {x});
   const Tensor label = Tensor::of<float>({1, 1}, {y});
   return model.train_step({input.view(), label.view()}, 1);
@@ -54,12 +54,12 @@ double value(Model& model, const std::string& name) { return model.value(name).t
 
 TEST(LossScale, DividesTheGradientsByWhatTheLossIsMultipliedWith) {
   const auto context = cluster::single_context(1);
-  Line network;
+  HalfLine network;
   nn::MSELoss loss;
   nn::SGD optimizer({.learning_rate = 0.25});
   Model model(*context, network, &loss, &optimizer, {.loss_scale = nn::fixed_loss_scale(1024)});
   // loss = (w x - y)^2 = 1, its gradient 2 x (w x - y) = 2.
-  EXPECT_EQ(step(model, 1, 1), 1);
+  EXPECT_EQ(precision_step(model, 1, 1), 1);
   EXPECT_EQ(value(model, "weight"), 1.5);
   EXPECT_EQ(value(model, "loss_scale"), 1024);
   const auto graph = ir::print(model.train_executable()->compiled().logical);
@@ -68,7 +68,7 @@ TEST(LossScale, DividesTheGradientsByWhatTheLossIsMultipliedWith) {
 
 TEST(LossScale, HalvesWhenAStepOverflowsAndDoublesAfterCleanOnes) {
   const auto context = cluster::single_context(1);
-  Line network;
+  HalfLine network;
   nn::MSELoss loss;
   nn::SGD optimizer({.learning_rate = 0});
   const auto scale = nn::dynamic_loss_scale({.init_loss_scale = 4, .scale_factor = 2, .scale_window = 3});
@@ -78,7 +78,7 @@ TEST(LossScale, HalvesWhenAStepOverflowsAndDoublesAfterCleanOnes) {
   std::vector<double> scales;
   std::vector<double> clean_steps;
   for (const float x : {1.0F, 1.0F, 1.0F, 1.0F, kLarge, 1.0F, kInfinity, kLarge, kLarge}) {
-    step(model, x, 1);
+    precision_step(model, x, 1);
     EXPECT_EQ(model.was_skipped(), clean_steps.size() == 4 || clean_steps.size() == 6 || clean_steps.size() == 7);
     scales.push_back(value(model, "loss_scale"));
     clean_steps.push_back(value(model, "loss_scale_clean_steps"));
@@ -90,21 +90,21 @@ TEST(LossScale, HalvesWhenAStepOverflowsAndDoublesAfterCleanOnes) {
 
 TEST(LossScale, ASkippedStepLeavesParametersMomentsAndCounters) {
   const auto context = cluster::single_context(1);
-  Line network;
+  HalfLine network;
   nn::MSELoss loss;
   nn::Adam optimizer({.learning_rate = std::vector<double>{0.5, 0.25, 0.125}});
   Model model(*context, network, &loss, &optimizer, {.loss_scale = nn::dynamic_loss_scale({.init_loss_scale = 1024})});
-  step(model, 1, 1);
+  precision_step(model, 1, 1);
   std::map<std::string, std::vector<double>> before;
   for (const auto& name : model.names()) before[name] = model.value(name).to_doubles();
-  step(model, 1e30F, 1);
+  precision_step(model, 1e30F, 1);
   EXPECT_TRUE(model.was_skipped());
   for (const auto& name : model.names()) {
     if (name.starts_with("loss_scale")) continue;
     EXPECT_EQ(model.value(name).to_doubles(), before[name]) << name;
   }
   EXPECT_EQ(value(model, "global_step"), 1);
-  step(model, 1, 1);
+  precision_step(model, 1, 1);
   EXPECT_FALSE(model.was_skipped());
   EXPECT_EQ(value(model, "global_step"), 2);
   EXPECT_NE(value(model, "weight"), before["weight"][0]);
@@ -129,38 +129,38 @@ TEST(LossScale, MovingStatisticsOfASkippedStepAreForgotten) {
 
 TEST(LossScale, AMicroBatchThatOverflowsSkipsItsStepAndNoOther) {
   const auto context = cluster::single_context(1);
-  Line network;
+  HalfLine network;
   nn::MSELoss loss;
   nn::SGD optimizer({.learning_rate = 0.25});
   Model model(*context, network, &loss, &optimizer,
               {.gradient_accumulation_steps = 2, .loss_scale = nn::dynamic_loss_scale({.init_loss_scale = 8})});
-  step(model, 1e30F, 1);
+  precision_step(model, 1e30F, 1);
   EXPECT_EQ(value(model, "accu_overflow"), 1);
-  step(model, 1, 1);
+  precision_step(model, 1, 1);
   EXPECT_TRUE(model.was_skipped());
   EXPECT_EQ(value(model, "weight"), 2);
   EXPECT_EQ(value(model, "loss_scale"), 4);
   EXPECT_EQ(value(model, "accu_overflow"), 0);
   EXPECT_EQ(value(model, "accu_grads.weight"), 0);
   // Gradients 2 and 2: the mean of the losses has 2.
-  step(model, 1, 1);
-  step(model, 1, 1);
+  precision_step(model, 1, 1);
+  precision_step(model, 1, 1);
   EXPECT_FALSE(model.was_skipped());
   EXPECT_EQ(value(model, "weight"), 1.5);
 }
 
 TEST(LossScale, ALossThatNoScaleRepairsEndsTraining) {
   const auto context = cluster::single_context(1);
-  Line network;
+  HalfLine network;
   nn::MSELoss loss;
   nn::SGD optimizer({.learning_rate = 0.25});
   Model fixed(*context, network, &loss, &optimizer, {.loss_scale = nn::fixed_loss_scale(8)});
-  EXPECT_THAT([&] { step(fixed, kInfinity, 1); },
+  EXPECT_THAT([&] { precision_step(fixed, kInfinity, 1); },
               ThrowsMessage<executor::NonFiniteLoss>(HasSubstr("a loss scale that cannot fall; first non-finite")));
   EXPECT_EQ(value(fixed, "weight"), 2);
   Model dynamic(*context, network, &loss, &optimizer, {.loss_scale = nn::dynamic_loss_scale({.init_loss_scale = 4})});
-  step(dynamic, kInfinity, 1);
-  EXPECT_THROW(step(dynamic, kInfinity, 1), executor::NonFiniteLoss);
+  precision_step(dynamic, kInfinity, 1);
+  EXPECT_THROW(precision_step(dynamic, kInfinity, 1), executor::NonFiniteLoss);
 }
 
 TEST(LossScale, WhatDoesNotFitIsRefused) {
@@ -172,14 +172,14 @@ TEST(LossScale, WhatDoesNotFitIsRefused) {
 
 // --- many ranks ------------------------------------------------------------------------------------------------------
 
-struct Plan {
+struct PrecisionPlan {
   const char* name;
   ModelOptions options;
 };
 // NOLINTNEXTLINE(readability-identifier-naming): GoogleTest finds it by this name
-void PrintTo(const Plan& plan, std::ostream* out) { *out << plan.name; }
+void PrintTo(const PrecisionPlan& plan, std::ostream* out) { *out << plan.name; }
 
-class OverflowOnOneRank : public testing::TestWithParam<Plan> {};
+class OverflowOnOneRank : public testing::TestWithParam<PrecisionPlan> {};
 
 TEST_P(OverflowOnOneRank, SkipsTheStepOnAll) {
   constexpr int kRanks = 3;
@@ -222,10 +222,10 @@ TEST_P(OverflowOnOneRank, SkipsTheStepOnAll) {
 
 INSTANTIATE_TEST_SUITE_P(
     Plans, OverflowOnOneRank,
-    testing::Values(Plan{"data", {.parallel_mode = ParallelMode::kDataParallel}},
-                    Plan{"shards", {.parallel_mode = ParallelMode::kDataParallel, .parallel_optimizer = true}},
-                    Plan{"semi", {.parallel_mode = ParallelMode::kSemiAuto}},
-                    Plan{"hybrid", {.parallel_mode = ParallelMode::kHybrid}}),
+    testing::Values(PrecisionPlan{"data", {.parallel_mode = ParallelMode::kDataParallel}},
+                    PrecisionPlan{"shards", {.parallel_mode = ParallelMode::kDataParallel, .parallel_optimizer = true}},
+                    PrecisionPlan{"semi", {.parallel_mode = ParallelMode::kSemiAuto}},
+                    PrecisionPlan{"hybrid", {.parallel_mode = ParallelMode::kHybrid}}),
     [](const auto& info) { return info.param.name; });
 
 // --- losses ----------------------------------------------------------------------------------------------------------
@@ -350,7 +350,7 @@ TEST(MixedPrecision, LevelsAndDtypesAreCheckedAndAutoIsThatOfACpu) {
   const auto refused = [&](const ModelOptions& options, const char* text) {
     EXPECT_THAT(
         [&] {
-          Line network;
+          HalfLine network;
           nn::MSELoss loss;
           nn::SGD optimizer({.learning_rate = 0.1});
           Model(*context, network, &loss, &optimizer, options);
@@ -368,7 +368,7 @@ TEST(MixedPrecision, ACheckpointHoldsFloat32AndTheScaleAndTrainingGoesOnFromIt) 
   const auto folder = std::filesystem::temp_directory_path() / fmt::format("tessera-precision-{}", ::getpid());
   const auto path = (folder / "middle.ckpt").string();
   const auto run = [&](bool resumes) {
-    Line network;
+    HalfLine network;
     nn::MSELoss loss;
     nn::Momentum optimizer({.learning_rate = 0.05, .momentum = 0.5});
     Model model(
@@ -379,13 +379,13 @@ TEST(MixedPrecision, ACheckpointHoldsFloat32AndTheScaleAndTrainingGoesOnFromIt) 
       EXPECT_EQ(value(model, "loss_scale"), 128);
       EXPECT_EQ(value(model, "loss_scale_clean_steps"), 1);
     } else {
-      step(model, 1, 1);
-      step(model, 1e30F, 1);
-      step(model, 1, 1);
+      precision_step(model, 1, 1);
+      precision_step(model, 1e30F, 1);
+      precision_step(model, 1, 1);
       model.save_checkpoint(path);
       EXPECT_EQ(checkpoint::load(context->file_system(), path).find("weight")->dtype, DType::kF32);
     }
-    for (int i = 0; i < 3; ++i) step(model, 1, 1);
+    for (int i = 0; i < 3; ++i) precision_step(model, 1, 1);
     EXPECT_EQ(value(model, "loss_scale"), 512);
     return model.value("weight").to_doubles();
   };

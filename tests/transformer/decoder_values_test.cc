@@ -20,7 +20,7 @@ using testing::Pointwise;
 
 constexpr int64_t kVocabulary = 7;
 
-std::map<std::string, Tensor> random_parameters(Cell& cell) {
+std::map<std::string, Tensor> decoder_parameters(Cell& cell) {
   std::map<std::string, Tensor> parameters;
   for (const Parameter* parameter : cell.parameters()) {
     Tensor tensor(DType::kF64, parameter->type.shape);
@@ -97,7 +97,7 @@ TEST(Llama, ComputesItsFormulas) {
                              .num_key_value_heads = 2,
                              .rotary_base = 100};
   const auto net = llama(options);
-  const auto p = random_parameters(*net);
+  const auto p = decoder_parameters(*net);
   const std::vector<int32_t> tokens = {3, 0, 6, 3};
   constexpr int64_t kDepth = 4;
 
@@ -155,7 +155,7 @@ TEST(LanguageModels, NoTokenSeesALaterOne) {
     return logits;
   };
   const auto check = [&](Cell& net) {
-    const auto p = random_parameters(net);
+    const auto p = decoder_parameters(net);
     const auto logits = logits_of(net, p, {4, 1, 2, 6});
     const auto others = logits_of(net, p, {4, 1, 5, 0});
     EXPECT_EQ(logits.size(), static_cast<size_t>(4 * kVocabulary));
@@ -174,7 +174,7 @@ TEST(LanguageModels, NoTokenSeesALaterOne) {
 // Order matters: a token's logits differ where those before it change places.
 TEST(LanguageModels, KnowWhereATokenStands) {
   const auto check = [](Cell& net) {
-    const auto p = random_parameters(net);
+    const auto p = decoder_parameters(net);
     const auto logits = logits_of(net, p, {4, 1, 2});
     const auto others = logits_of(net, p, {1, 4, 2});
     EXPECT_GT(std::abs(logits.back() - others.back()), 1e-6);

@@ -12,7 +12,6 @@ using testing::DoubleNear;
 using testing::Each;
 using testing::Pointwise;
 
-constexpr StrideOrder kLayouts[] = {StrideOrder::kDense, StrideOrder::kReversed};
 const double kLog2 = std::log(2.0);
 const double kLog3 = std::log(3.0);
 
@@ -32,7 +31,7 @@ struct TwoByTwo {
 
 TEST(ReferenceAttention, MixesValuesByTheSoftmaxOfScores) {
   const TwoByTwo given;
-  for (const StrideOrder layout : kLayouts) {
+  for (const StrideOrder layout : kDenseAndReversed) {
     const auto results = run_kernel("attention", {given.query, given.key, given.value}, attributes(),
                                     {given.out, given.lse}, {.layout = layout, .threads = 2});
     EXPECT_THAT(results[0].to_doubles(), Pointwise(DoubleNear(1e-15), {1.5, 3.0, 1.0, 4.0}));

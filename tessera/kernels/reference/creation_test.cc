@@ -8,10 +8,8 @@ namespace {
 
 using testing::ElementsAre;
 
-constexpr StrideOrder kLayouts[] = {StrideOrder::kDense, StrideOrder::kReversed};
-
 TEST(ReferenceCreation, ConstantsRoundToTheDtype) {
-  for (const StrideOrder layout : kLayouts) {
+  for (const StrideOrder layout : kDenseAndReversed) {
     const RunOptions options{.layout = layout};
     EXPECT_THAT(run_kernel1("fill", {}, {{"value", 257.0}}, {DType::kBF16, {2, 1}}, options).to_doubles(),
                 ElementsAre(256, 256));
@@ -45,7 +43,7 @@ TEST(ReferenceRandom, ElementsAreDrawsOfBaseRandom) {
   Attributes normal = draws(7);
   normal.set("mean", 2.0);
   normal.set("sigma", 3.0);
-  for (const StrideOrder layout : kLayouts) {
+  for (const StrideOrder layout : kDenseAndReversed) {
     const Tensor y = run_kernel1("random_normal", {step(5)}, normal, {DType::kF64, {2, 3}}, {.layout = layout});
     for (uint64_t i = 0; i < 6; ++i) {
       EXPECT_EQ(y.values<double>()[i], 2 + 3 * random_normal({.seed = 42, .stream = 7, .step = 5}, i));
@@ -93,7 +91,7 @@ TEST(ReferenceRandom, DropoutKeepsTheMeanAndDependsOnTheGlobalIndexAlone) {
   attributes.set("global_shape", Ints{4, 250});
   attributes.set("offset", Ints{2, 0});
   const Tensor lower = Tensor::full({DType::kF32, {2, 250}}, 3);
-  for (const StrideOrder layout : kLayouts) {
+  for (const StrideOrder layout : kDenseAndReversed) {
     EXPECT_THAT(run_kernel1("dropout", {lower, step(3)}, attributes, lower.type(), {.layout = layout}).to_doubles(),
                 testing::ElementsAreArray(all.begin() + 500, all.end()));
   }

@@ -12,7 +12,6 @@ using testing::DoubleNear;
 using testing::ElementsAre;
 using testing::Pointwise;
 
-constexpr StrideOrder kLayouts[] = {StrideOrder::kDense, StrideOrder::kReversed};
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
@@ -31,7 +30,7 @@ std::vector<double> on_vectors(const std::string& op, const std::vector<std::vec
 TEST(ReferenceElementwise, BroadcastsOperandsOfAnyStrides) {
   const Tensor x = Tensor::of<float>({2, 1, 3}, {1, 2, 3, 4, 5, 6});
   const Tensor y = Tensor::of<float>({2, 1}, {10, 100});
-  for (const StrideOrder layout : kLayouts) {
+  for (const StrideOrder layout : kDenseAndReversed) {
     const Tensor sum = run_kernel1("add", {x, y}, {}, {DType::kF32, {2, 2, 3}}, {.layout = layout});
     EXPECT_THAT(sum.to_doubles(), ElementsAre(11, 12, 13, 101, 102, 103, 14, 15, 16, 104, 105, 106));
     const Tensor ratio = run_kernel1("div", {y, x}, {}, {DType::kF32, {2, 2, 3}}, {.layout = layout});
@@ -150,7 +149,7 @@ TEST(ReferenceElementwise, LogicAndSelect) {
   EXPECT_THAT(logic("logical_or"), ElementsAre(0, 1, 1, 1));
   EXPECT_THAT(logic("logical_xor"), ElementsAre(0, 1, 1, 0));
   EXPECT_THAT(run_kernel1("logical_not", {a}, {}, a.type()).to_doubles(), ElementsAre(1, 1, 0, 0));
-  for (const StrideOrder layout : kLayouts) {
+  for (const StrideOrder layout : kDenseAndReversed) {
     const Tensor chosen = run_kernel1(
         "select", {Tensor::of<bool>({2, 1}, {true, false}), vector({1, 2}, DType::kI64), Tensor::scalar(int64_t{9})},
         {}, {DType::kI64, {2, 2}}, {.layout = layout});

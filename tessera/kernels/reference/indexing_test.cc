@@ -8,13 +8,11 @@ namespace {
 
 using testing::ElementsAre;
 
-constexpr StrideOrder kLayouts[] = {StrideOrder::kDense, StrideOrder::kReversed};
-
 TEST(ReferenceIndexing, OneHotIsOffOutsideTheDepth) {
   const Tensor indices = Tensor::of<int32_t>({4}, {1, -1, 3, 0});
   const Tensor on = Tensor::scalar(5.0F);
   const Tensor off = Tensor::scalar(-1.0F);
-  for (const StrideOrder layout : kLayouts) {
+  for (const StrideOrder layout : kDenseAndReversed) {
     EXPECT_THAT(run_kernel1("one_hot", {indices, on, off}, {{"depth", int64_t{2}}, {"axis", int64_t{-1}}},
                             {DType::kF32, {4, 2}}, {.layout = layout})
                     .to_doubles(),
@@ -28,7 +26,7 @@ TEST(ReferenceIndexing, OneHotIsOffOutsideTheDepth) {
 
 TEST(ReferenceIndexing, GatherTakesRowsAndZerosOutside) {
   const Tensor table = Tensor::of<float>({2, 3}, {1, 2, 3, 4, 5, 6});
-  for (const StrideOrder layout : kLayouts) {
+  for (const StrideOrder layout : kDenseAndReversed) {
     EXPECT_THAT(run_kernel1("gather", {table, Tensor::of<int64_t>({3}, {1, 2, -1})}, {{"axis", int64_t{0}}},
                             {DType::kF32, {3, 3}}, {.layout = layout})
                     .to_doubles(),
@@ -48,7 +46,7 @@ TEST(ReferenceIndexing, ScatterAddsEqualIndicesUp) {
   const Tensor base = Tensor::of<float>({3, 2}, {1, 1, 1, 1, 1, 1});
   const Tensor updates = Tensor::of<float>({4, 2}, {1, 2, 3, 4, 5, 6, 7, 8});
   const Tensor indices = Tensor::of<int32_t>({4}, {2, 0, 2, 3});
-  for (const StrideOrder layout : kLayouts) {
+  for (const StrideOrder layout : kDenseAndReversed) {
     EXPECT_THAT(
         run_kernel1("scatter_add", {base, indices, updates}, {{"axis", int64_t{0}}}, base.type(), {.layout = layout})
             .to_doubles(),

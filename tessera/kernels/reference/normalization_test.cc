@@ -10,8 +10,6 @@ using testing::DoubleNear;
 using testing::ElementsAre;
 using testing::Pointwise;
 
-constexpr StrideOrder kLayouts[] = {StrideOrder::kDense, StrideOrder::kChannelsLast, StrideOrder::kReversed};
-
 Attributes groups(Ints counts, bool grouped = false) { return {{"counts", std::move(counts)}, {"grouped", grouped}}; }
 Attributes groups(Ints counts, bool grouped, double eps) {
   return {{"counts", std::move(counts)}, {"grouped", grouped}, {"eps", eps}};
@@ -28,7 +26,7 @@ Tensor rows_of(const Tensor& x, int64_t first, int64_t last) {
 
 TEST(ReferenceBatchNorm, StatisticsAreThoseOfEachChannel) {
   const Tensor x = Tensor::of<float>({2, 2, 1, 2}, {1, 3, 10, 10, 5, 7, 10, 14});
-  for (const StrideOrder layout : kLayouts) {
+  for (const StrideOrder layout : kStrideOrders) {
     const Tensor mean = run_kernel1("batch_norm_mean", {x}, groups({4}), {DType::kF32, {2}}, {.layout = layout});
     EXPECT_THAT(mean.to_doubles(), ElementsAre(4, 11));
     const Tensor variance =
@@ -68,7 +66,7 @@ TEST(ReferenceBatchNorm, EachGroupOfRowsEqualsABatchOfItsOwn) {
                                   x.type(), options);
     return std::vector{mean, variance, y, sums[0], sums[1], dx};
   };
-  for (const StrideOrder layout : kLayouts) {
+  for (const StrideOrder layout : kStrideOrders) {
     const auto grouped = run_all(x, dy, {12, 8}, true, layout);
     const auto first = run_all(rows_of(x, 0, 3), rows_of(dy, 0, 3), {12}, false, layout);
     const auto second = run_all(rows_of(x, 3, 5), rows_of(dy, 3, 5), {8}, false, layout);
@@ -141,7 +139,7 @@ TEST(ReferenceMovingAverage, ScalesTheValueOfEachGroup) {
                        moving.type(), {.layout = layout})
         .to_doubles();
   };
-  for (const StrideOrder layout : kLayouts) {
+  for (const StrideOrder layout : kStrideOrders) {
     EXPECT_THAT(run({1}, layout), ElementsAre(5.5, 11, 16.5, 22));
     EXPECT_THAT(run({2, 4}, layout), ElementsAre(10.5, 21, 61.5, 82));
   }
@@ -189,7 +187,7 @@ TEST(ReferenceLayerNorm, EqualsTheDefinitionAndItsDifferences) {
     operands[static_cast<size_t>(operand)].values<double>()[i] -= 2e-5;
     return (above - loss(operands[0], operands[1], operands[2])) / 2e-5;
   };
-  for (const StrideOrder layout : kLayouts) {
+  for (const StrideOrder layout : kStrideOrders) {
     const RunOptions options{layout, 2};
     const auto result = run_kernel("layer_norm", {x, gamma, beta}, attributes, {x.type(), rows, rows}, options);
     EXPECT_LT(relative_error(result[0], expected.y), 1e-14);

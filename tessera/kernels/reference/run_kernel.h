@@ -20,6 +20,11 @@ enum class StrideOrder {
   kReversed       // the first dim varies fastest, with unused elements in between
 };
 
+// What most kernels are tried in, and what those are that see images as well.
+inline constexpr StrideOrder kDenseAndReversed[] = {StrideOrder::kDense, StrideOrder::kReversed};
+inline constexpr StrideOrder kStrideOrders[] = {StrideOrder::kDense, StrideOrder::kChannelsLast,
+                                                StrideOrder::kReversed};
+
 inline Strides strides_for(const Shape& shape, StrideOrder layout) {
   if (layout == StrideOrder::kDense) return dense_strides(shape);
   if (layout == StrideOrder::kChannelsLast) return channels_last_strides(shape);

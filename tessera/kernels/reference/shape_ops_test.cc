@@ -9,8 +9,6 @@ namespace {
 using testing::ElementsAre;
 using testing::ElementsAreArray;
 
-constexpr StrideOrder kLayouts[] = {StrideOrder::kDense, StrideOrder::kReversed, StrideOrder::kChannelsLast};
-
 // 1, 2, 3, ... in a shape.
 Tensor counted(const Shape& shape, DType dtype = DType::kF32) {
   Tensor tensor(DType::kF64, shape);
@@ -25,7 +23,7 @@ std::vector<double> run(const char* op, const std::vector<Tensor>& inputs, const
 }
 
 TEST(ReferenceShapes, ReshapeKeepsTheOrderOfElements) {
-  for (const StrideOrder layout : kLayouts) {
+  for (const StrideOrder layout : kStrideOrders) {
     for (const DType dtype : {DType::kF64, DType::kF32, DType::kF16, DType::kBool, DType::kI8, DType::kU64}) {
       const Tensor x = counted({2, 3, 2}, dtype);
       EXPECT_THAT(run("reshape", {x}, {{"shape", Ints{4, 3}}}, {4, 3}, layout), ElementsAreArray(x.to_doubles()));
@@ -37,14 +35,14 @@ TEST(ReferenceShapes, ReshapeKeepsTheOrderOfElements) {
 }
 
 TEST(ReferenceShapes, TransposeMovesDims) {
-  for (const StrideOrder layout : kLayouts) {
+  for (const StrideOrder layout : kStrideOrders) {
     EXPECT_THAT(run("transpose", {counted({2, 3, 2})}, {{"perm", Ints{2, 0, 1}}}, {2, 2, 3}, layout),
                 ElementsAre(1, 3, 5, 7, 9, 11, 2, 4, 6, 8, 10, 12));
   }
 }
 
 TEST(ReferenceShapes, ConcatAndSplitAreInverse) {
-  for (const StrideOrder layout : kLayouts) {
+  for (const StrideOrder layout : kStrideOrders) {
     const Tensor a = counted({2, 1});
     const Tensor b = counted({2, 3});
     const Tensor none = Tensor(DType::kF32, {2, 0});
@@ -60,7 +58,7 @@ TEST(ReferenceShapes, ConcatAndSplitAreInverse) {
 
 TEST(ReferenceShapes, SlicesWalkBothWays) {
   const Tensor x = counted({3, 4});
-  for (const StrideOrder layout : kLayouts) {
+  for (const StrideOrder layout : kStrideOrders) {
     const Attributes down{{"begin", Ints{2, 3}}, {"end", Ints{-1, 0}}, {"strides", Ints{-2, -1}}};
     EXPECT_THAT(run("strided_slice", {x}, down, {2, 3}, layout), ElementsAre(12, 11, 10, 4, 3, 2));
     Attributes grad = down;
@@ -73,7 +71,7 @@ TEST(ReferenceShapes, SlicesWalkBothWays) {
 }
 
 TEST(ReferenceShapes, PadTileAndBroadcastRepeat) {
-  for (const StrideOrder layout : kLayouts) {
+  for (const StrideOrder layout : kStrideOrders) {
     EXPECT_THAT(
         run("pad", {counted({2, 2})}, {{"before", Ints{0, 1}}, {"after", Ints{1, 0}}, {"value", 9.0}}, {3, 3}, layout),
         ElementsAre(9, 1, 2, 9, 3, 4, 9, 9, 9));

@@ -12,14 +12,12 @@ using testing::DoubleNear;
 using testing::ElementsAre;
 using testing::Pointwise;
 
-constexpr StrideOrder kLayouts[] = {StrideOrder::kDense, StrideOrder::kChannelsLast, StrideOrder::kReversed};
-
 TEST(ReferenceSoftmax, NormalisesAlongTheAxis) {
   // exp(log 1), exp(log 2), exp(log 5) and the like: shares known by hand.
   const Tensor x =
       Tensor::of<double>({1, 3, 2}, {std::log(1), std::log(4), std::log(2), std::log(4), std::log(5), std::log(8)});
   const std::vector<double> shares{0.125, 0.25, 0.25, 0.25, 0.625, 0.5};
-  for (const StrideOrder layout : kLayouts) {
+  for (const StrideOrder layout : kStrideOrders) {
     const Tensor y = run_kernel1("softmax", {x}, {{"axis", int64_t{1}}}, x.type(), {.layout = layout, .threads = 2});
     EXPECT_THAT(y.to_doubles(), Pointwise(DoubleNear(1e-15), shares));
     const Tensor log_y = run_kernel1("log_softmax", {x}, {{"axis", int64_t{-2}}}, x.type(), {.layout = layout});
@@ -53,7 +51,7 @@ TEST(ReferenceSoftmax, GradientsEqualDifferences) {
       return sum;
     };
     const Tensor y = run_kernel1(op, {x}, axis, x.type());
-    for (const StrideOrder layout : kLayouts) {
+    for (const StrideOrder layout : kStrideOrders) {
       const Tensor dx = run_kernel1(op + "_grad", {dy, y}, axis, x.type(), {.layout = layout});
       for (size_t i = 0; i < 8; ++i) {
         Tensor moved = x.clone();

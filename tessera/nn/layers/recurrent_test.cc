@@ -15,8 +15,6 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::ThrowsMessage;
 
-constexpr DType kF32 = DType::kF32;
-
 // The types of what a layer gives for x and a state of zeros.
 struct ResultTypes {
   Type output;
@@ -24,7 +22,7 @@ struct ResultTypes {
 };
 ResultTypes results_of(RecurrentLayer& layer, const Shape& x) {
   ir::Graph graph("forward");
-  const auto results = layer.run({.x = graph.add_input(ir::InputKind::kInput, "x", {kF32, x})});
+  const auto results = layer.run({.x = graph.add_input(ir::InputKind::kInput, "x", {DType::kF32, x})});
   return {results.output.type(), results.state.hidden.type()};
 }
 
@@ -52,16 +50,16 @@ TEST(RecurrentLayer, GivesAResultForEachStepAndAStateForEachCell) {
 
 TEST(RecurrentLayer, MultipliesTheInputOfAllStepsAtOnce) {
   RecurrentLayer layer(3, 4, {.batch_first = true});
-  const auto graph = trace(layer, {kF32, {2, 5, 3}});
+  const auto graph = trace(layer, {DType::kF32, {2, 5, 3}});
   const auto ops = ops_of(graph);
   EXPECT_EQ(std::count(ops.begin(), ops.end(), "matmul"), 1 + 5);
 }
 
 TEST(RecurrentLayer, DropsBetweenLayersAndInTrainingOnly) {
   RecurrentLayer layer(3, 4, {.num_layers = 3, .dropout = 0.5});
-  EXPECT_THAT(ops_of(trace(layer, {kF32, {5, 2, 3}})), Not(Contains("dropout")));
+  EXPECT_THAT(ops_of(trace(layer, {DType::kF32, {5, 2, 3}})), Not(Contains("dropout")));
   layer.apply_settings({.training = true});
-  const auto ops = ops_of(trace(layer, {kF32, {5, 2, 3}}));
+  const auto ops = ops_of(trace(layer, {DType::kF32, {5, 2, 3}}));
   EXPECT_EQ(std::count(ops.begin(), ops.end(), "dropout"), 2);
 }
 
@@ -80,19 +78,19 @@ TEST(RecurrentLayer, RefusesWhatDoesNotFit) {
   const auto input = [&](const char* name, DType dtype, const Shape& shape) {
     return graph.add_input(ir::InputKind::kInput, name, {dtype, shape});
   };
-  const Value x = input("x", kF32, {5, 2, 3});
+  const Value x = input("x", DType::kF32, {5, 2, 3});
   EXPECT_THAT(
       [&] {
-        layer.run({.x = x, .state = {input("h", kF32, {1, 3, 4})}});
+        layer.run({.x = x, .state = {input("h", DType::kF32, {1, 3, 4})}});
       },
       ThrowsMessage<InvalidArgument>(HasSubstr("the hidden state must be [1,2,4], got f32[1,3,4]")));
-  const Value hidden = input("hidden", kF32, {1, 2, 4});
+  const Value hidden = input("hidden", DType::kF32, {1, 2, 4});
   EXPECT_THAT(
       [&] {
         layer.run({.x = x, .state = {hidden, hidden}});
       },
       ThrowsMessage<InvalidArgument>(HasSubstr("only an LSTM has a memory")));
-  EXPECT_THAT([&] { layer.run({.x = x, .lengths = input("lengths", kF32, {2})}); },
+  EXPECT_THAT([&] { layer.run({.x = x, .lengths = input("lengths", DType::kF32, {2})}); },
               ThrowsMessage<InvalidArgument>(HasSubstr("lengths must be i32 or i64 [2], got f32[2]")));
   EXPECT_THAT([] { recurrence_of("elman"); },
               ThrowsMessage<InvalidArgument>(HasSubstr("\"elman\" is not one of tanh, relu, gru, lstm")));
@@ -103,7 +101,7 @@ TEST(RecurrentCell, OfAnLstmHasAMemory) {
   EXPECT_THAT(names_of(cell.parameters()), ElementsAre("weight_ih", "weight_hh", "bias_ih", "bias_hh"));
   ir::Graph graph("forward");
   const auto input = [&](const char* name, const Shape& shape) {
-    return graph.add_input(ir::InputKind::kInput, name, {kF32, shape});
+    return graph.add_input(ir::InputKind::kInput, name, {DType::kF32, shape});
   };
   const Value x = input("x", {2, 3});
   const Value h = input("h", {2, 4});
