@@ -339,11 +339,10 @@ void Executor::run_steps() {
     for (size_t s = 0; s < tasks_.size(); ++s) run_task(s);
     return;
   }
-  Clock& clock = Clock::system();
   for (size_t s = 0; s < tasks_.size(); ++s) {
-    const int64_t begin = clock.monotonic_ns();
+    const int64_t begin = clock_->monotonic_ns();
     run_task(s);
-    nanoseconds_[s] += clock.monotonic_ns() - begin;
+    nanoseconds_[s] += clock_->monotonic_ns() - begin;
   }
 }
 

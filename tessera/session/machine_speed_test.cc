@@ -7,41 +7,13 @@
 #include <vector>
 
 #include "tessera/testing/run_ranks.h"
+#include "tessera/testing/wrapped_context.h"
 
 namespace tessera::session {
 namespace {
 
 using testing::ElementsAre;
 using testing::Key;
-
-// A rank whose time moves when it is told.
-class Rank : public cluster::Context {
- public:
-  explicit Rank(cluster::Context& context) : context_(context) {}
-  int rank() const override { return context_.rank(); }
-  int size() const override { return context_.size(); }
-  int local_rank() const override { return context_.local_rank(); }
-  int local_size() const override { return context_.local_size(); }
-  std::string transport() const override { return context_.transport(); }
-  int num_compute_threads() const override { return 1; }
-  comm::Communicator* create_group(const std::string& name, const std::vector<int>& ranks) override {
-    return context_.create_group(name, ranks);
-  }
-  void destroy_group(const std::string& name) override { context_.destroy_group(name); }
-  comm::Communicator& group(const std::string& name) override { return context_.group(name); }
-  bool has_group(const std::string& name) const override { return context_.has_group(name); }
-  std::string new_group_name(const std::string& wanted) override { return context_.new_group_name(wanted); }
-  const comm::GroupSpeed& speed() override { return context_.speed(); }
-  std::shared_ptr<void> reserve_shared_memory(size_t size_bytes) override {
-    return context_.reserve_shared_memory(size_bytes);
-  }
-  void abort(int /*origin*/, const std::string& message) override { context_.abort(message); }
-  Clock& clock() override { return clock_; }
-
- private:
-  cluster::Context& context_;
-  FakeClock clock_;
-};
 
 struct Run {
   int64_t ms = 0;

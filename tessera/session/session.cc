@@ -512,6 +512,7 @@ std::unique_ptr<executor::Executor> Session::make_executor(const ir::Schedule& s
       schedule, arena_, kernels_, lanes_.get(), [this](const Attributes& a) -> auto& { return group_of(a); },
       context_.size());
   executor->set_fill_with_nan(options_.debug);
+  executor->set_clock(context_.clock());
   return executor;
 }
 

@@ -3,12 +3,14 @@
 // neighbours takes what is best beside the least that they can cost, and elimination goes on.
 #pragma once
 
+#include "tessera/base/clock.h"
 #include "tessera/solver/solve.h"
 
 namespace tessera::solver {
 
 // Fast, and exact where nodes need not be fixed: then the solution is optimal and its cost is the bound. Does not look
-// at usage: a solution that breaks the limit is none. One thread; equal problems have equal solutions.
-Solution solve_by_elimination(const Problem& problem);
+// at usage: a solution that breaks the limit is none. One thread; equal problems have equal solutions. `clock` tells
+// Solution::seconds.
+Solution solve_by_elimination(const Problem& problem, const Clock& clock = Clock::system());
 
 }  // namespace tessera::solver

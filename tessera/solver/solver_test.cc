@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cmath>
 
 #include "tessera/base/error.h"
@@ -25,6 +24,7 @@
 #include "tessera/solver/problem/time_points.h"
 #include "tessera/solver/usage_tree.h"
 #include "tessera/testing/contest_problem.h"
+#include "tessera/testing/ticking_clock.h"
 
 namespace tessera::solver {
 namespace {
@@ -127,38 +127,24 @@ TEST(Solve, TellsOfItsProgress) {
   EXPECT_EQ(calls, solution.rounds);
 }
 
-// Goes on by a step whenever it is asked, so that time is work: equal runs end at the same place on any machine.
-class SteppingClock : public Clock {
- public:
-  explicit SteppingClock(int64_t step_ns) : step_ns_(step_ns) {}
-  int64_t monotonic_ns() const override { return step_ns_ * ++asked_; }
-  int64_t wall_ms() const override { return 0; }
-  void sleep_ms(int64_t) override {}
-  int64_t asked() const { return asked_; }
-
- private:
-  int64_t step_ns_;
-  mutable std::atomic<int64_t> asked_ = 0;
-};
-
 TEST(Solve, ALargeProblemHasASolutionWithinAShortLimitAndEndsThere) {
   const Problem problem = testing::contest_problem(5000, 1);
   // 2,000 questions; between two of them lie some trees or a pass.
-  const SteppingClock clock(500'000);
+  const TickingClock clock(500'000);
   const Solution solution = solve(problem, {.rounds = 1 << 30, .timeout_seconds = 1, .clock = &clock});
   EXPECT_EQ(solution.status, Status::kFeasible);
   EXPECT_TRUE(evaluate(problem, solution.choices).feasible);
   EXPECT_GE(solution.profile.first_solution, 0);
   EXPECT_LT(solution.profile.first_solution, 1.0 / 3);
-  EXPECT_LT(clock.asked(), 2'100);
+  EXPECT_LT(clock.num_questions(), 2'100);
 }
 
 TEST(Solve, StopsAtOnceWhereNoTimeIsLeft) {
   const Problem problem = testing::contest_problem(5000, 2);
-  const SteppingClock clock(10'000'000'000);
+  const TickingClock clock(10'000'000'000);
   const Solution solution = solve(problem, {.rounds = 1 << 30, .timeout_seconds = 1, .clock = &clock});
   EXPECT_LE(solution.rounds, 1);
-  EXPECT_LT(clock.asked(), 100);
+  EXPECT_LT(clock.num_questions(), 100);
 }
 
 TEST(Solve, ATimeoutBeyondWhatAClockCountsIsNone) {
@@ -287,9 +273,9 @@ TEST(Elimination, IsExactOnSeriesParallelGraphsAndNeverBelowTheBest) {
 
 TEST(Core, WithoutTimeIsLargerAndOfTheSameCost) {
   const Problem problem = testing::contest_problem(5000, 1);
-  const SteppingClock clock(1'000'000'000);
+  const TickingClock clock(1'000'000'000);
   const Core hurried(problem, Deadline(clock, 1));
-  EXPECT_LT(clock.asked(), 100);
+  EXPECT_LT(clock.num_questions(), 100);
   EXPECT_FALSE(hurried.is_infeasible());
   EXPECT_GT(hurried.problem().nodes.size(), Core(problem).problem().nodes.size());
   const Solution found = solve(hurried.problem(), {.rounds = 1});

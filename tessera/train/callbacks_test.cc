@@ -10,6 +10,7 @@
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimizers/sgd.h"
 #include "tessera/testing/run_ranks.h"
+#include "tessera/testing/wrapped_context.h"
 #include "tessera/train/callbacks.h"
 #include "tessera/train/metrics.h"
 #include "tessera/train/model.h"
@@ -57,6 +58,33 @@ TEST(EpochSummary, HasTheMetricsOfADataSetAndTheNameOfItsRows) {
   EXPECT_THAT(summary(*context, {.row_name = "samples", .valid = doubles()}, {.dataset_sink_mode = true}),
               ElementsAre(MatchesRegex("epoch 1/2: loss 0.0000, evaluated loss 0.0000, [0-9.]+ samples/s, [0-9.]+ s"),
                           MatchesRegex("epoch 2/2: loss 0.0000, evaluated loss 0.0000, [0-9.]+ samples/s, [0-9.]+ s")));
+}
+
+// A step that takes half a second.
+class Sleeper : public Callback {
+ public:
+  void step_begin(RunContext& run) override { run.model.context().clock().sleep_ms(500); }
+};
+
+// Three steps an epoch.
+TEST(Callbacks, TellTheTimeByTheClockOfTheContext) {
+  const auto one_rank = cluster::single_context(1);
+  FakeClock clock;
+  ContextWithClock context(*one_rank, clock);
+  nn::Dense network(1, 1, {.has_bias = false});
+  network.parameters()[0]->data = Tensor::full({DType::kF32, {1, 1}}, 2);
+  nn::MSELoss loss;
+  nn::SGD optimizer({.learning_rate = 0.01});
+  Model model(context, network, &loss, &optimizer);
+  std::vector<std::string> lines;
+  const auto print = [&](const std::string& line) { lines.push_back(line); };
+  testing::internal::CaptureStdout();  // no terminal
+  model.train(1, doubles(), {Sleeper(), TimeMonitor(0, print), EpochSummary({}, print), ProgressBar(4)});
+  EXPECT_THAT(lines, ElementsAre("epoch time: 1500.000 ms, per step time: 500.000 ms",
+                                 "epoch 1/1: loss 0.0000, 6.7 rows/s, 1.5 s"));
+  EXPECT_THAT(testing::internal::GetCapturedStdout(),
+              MatchesRegex(".* 1/3  loss 0.0000  8.0 images/s  1 s left\n.* 2/3  loss 0.0000  8.0 images/s  0 s left\n"
+                           ".* 3/3  loss 0.0000  8.0 images/s  0 s left\n"));
 }
 
 TEST(EpochSummary, IsPrintedByRank0) {

@@ -1,7 +1,6 @@
 #include "tessera/compiler/search/recursive_search.h"
 
 #include <algorithm>
-#include <chrono>
 #include <numeric>
 
 #include "tessera/solver/elimination.h"
@@ -141,11 +140,11 @@ class RecursiveSearch {
 
 }  // namespace
 
-solver::Solution search_recursively(const ir::Graph& graph, const SearchProblem& problem) {
-  const auto begin = std::chrono::steady_clock::now();
+solver::Solution search_recursively(const ir::Graph& graph, const SearchProblem& problem, const Clock& clock) {
+  const int64_t begin_ns = clock.monotonic_ns();
   solver::Solution solution;
   auto choices = RecursiveSearch(graph, problem).run();
-  solution.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  solution.seconds = 1e-9 * static_cast<double>(clock.monotonic_ns() - begin_ns);
   if (choices.empty()) return solution;
   const auto evaluation = solver::evaluate(problem.problem(), choices);
   if (!evaluation.feasible) return solution;

@@ -1,7 +1,6 @@
 #include "tessera/compiler/search/search.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -16,13 +15,10 @@
 namespace tessera::compiler {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using mesh::Mesh;
 
 // Rounds after which a grid whose bound is above another's cost is given up.
 constexpr int kFirstRounds = 2;
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 // The hints in terms of the mesh; nullopt where it cannot say them.
 std::optional<ShardingHints> restated(const ShardingHints& hints, const Mesh& mesh) {
@@ -126,15 +122,15 @@ class Search {
         left_out_.push_back({.mesh = mesh});
         continue;
       }
-      const auto begin = Clock::now();
+      const int64_t begin_ns = now_ns();
       candidates_.push_back(std::make_unique<Candidate>(graph_, mesh, profile_, options_, std::move(*hints)));
-      candidates_.back()->outcome.problem_seconds = seconds_since(begin);
+      candidates_.back()->outcome.problem_seconds = seconds_since(begin_ns);
     }
   }
 
   void solve(Candidate& candidate, int rounds) {
     ++number_;
-    const auto begin = Clock::now();
+    const int64_t begin_ns = now_ns();
     const auto& problem = candidate.solved();
     solver::Solution found;
     if (options_.algorithm == SearchAlgorithm::kCertified) {
@@ -149,12 +145,12 @@ class Search {
       }
       found = solver::solve(problem, solving);
     } else if (options_.algorithm == SearchAlgorithm::kDynamicProgramming) {
-      found = solver::solve_by_elimination(problem);
+      found = solver::solve_by_elimination(problem, *options_.clock);
     } else {
-      found = search_recursively(graph_, candidate.problem);
+      found = search_recursively(graph_, candidate.problem, *options_.clock);
     }
     auto& outcome = candidate.outcome;
-    outcome.solve_seconds += seconds_since(begin);
+    outcome.solve_seconds += seconds_since(begin_ns);
     outcome.bound = std::max(outcome.bound, found.bound);
     if (outcome.status == solver::Status::kUnknown || found.cost < outcome.cost) {
       outcome.status = found.status;
@@ -164,6 +160,8 @@ class Search {
     }
   }
 
+  int64_t now_ns() const { return options_.clock->monotonic_ns(); }
+  double seconds_since(int64_t begin_ns) const { return 1e-9 * static_cast<double>(now_ns() - begin_ns); }
   bool is_late() const { return deadline_.is_over(); }
 
   bool is_met(const MeshOutcome& outcome) const {
@@ -203,7 +201,7 @@ class Search {
     result.is_folded = best->folded.has_value();
     result.cost = best->outcome.cost;
     result.bound = std::min(result.bound, result.cost);
-    result.seconds = seconds_since(begin_);
+    result.seconds = seconds_since(begin_ns_);
     return result;
   }
 
@@ -244,7 +242,7 @@ class Search {
     int64_t reached = 0;
     // What takes least over all time is not what takes least at its peak: the limit is pulled down from there.
     for (int attempt = 0; attempt < 6; ++attempt) {
-      const auto found = solver::solve(problem, {.rounds = 2});
+      const auto found = solver::solve(problem, {.rounds = 2, .clock = options_.clock});
       if (found.choices.empty()) break;
       reached = solver::evaluate(problem, found.choices).peak_usage;
       problem.usage_limit = reached - std::max<int64_t>(reached / 50, 1);
@@ -260,7 +258,7 @@ class Search {
   std::vector<std::unique_ptr<Candidate>> candidates_;
   std::vector<MeshOutcome> left_out_;  // grids that there was no time for
   int number_ = 0;
-  Clock::time_point begin_ = Clock::now();
+  const int64_t begin_ns_ = now_ns();
 };
 
 void add_meshes(int left, int max_axes, std::vector<int>& sizes, const std::vector<int>& ranks,

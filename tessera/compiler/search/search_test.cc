@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <numeric>
 
 #include "tessera/base/error.h"
@@ -16,6 +15,7 @@
 #include "tessera/compiler/verify/verify_plan.h"
 #include "tessera/ops/functions/functions.h"
 #include "tessera/ops/kernel_catalogue.h"
+#include "tessera/testing/ticking_clock.h"
 
 namespace tessera::compiler {
 namespace {
@@ -286,17 +286,7 @@ TEST(Search, WithoutTimeForAllGridsTakesWhatOneHasAndProvesNothing) {
   EXPECT_THAT(verify_plan(graph, plan_of(graph, found.choices)), testing::IsEmpty());
 }
 
-// A millisecond passes from question to question, whatever the machine.
-class AskedClock : public Clock {
- public:
-  int64_t monotonic_ns() const override { return 1'000'000 * ++num_questions_; }
-  int64_t wall_ms() const override { return 0; }
-  void sleep_ms(int64_t) override {}
-  double seconds() const { return 1e-3 * static_cast<double>(num_questions_); }
-
- private:
-  mutable std::atomic<int64_t> num_questions_ = 0;  // the solver asks from two threads
-};
+constexpr int64_t kMillisecond = 1'000'000;
 
 TEST(ChoosePlan, WithoutTimeTakesDataParallelAndSaysWhatIsLeftOut) {
   const ir::Graph graph = wide_network(16, 1024, 1 << 16);
@@ -330,14 +320,14 @@ TEST(ChoosePlan, WithoutTimeTakesTheSearchsPlanAsItIsWhereDataParallelDoesNotFit
 // Whenever time is up, within the search or within a simulation, what follows asks the clock a few times only.
 TEST(ChoosePlan, EndsWhenTimeIsUpWhereverItIs) {
   const ir::Graph graph = deep_network(4);
-  AskedClock endless;
+  TickingClock endless(kMillisecond);
   const auto all = choose_plan(graph, ranks(6), profile(), {.rounds = 8, .timeout_seconds = 1e6, .clock = &endless});
   EXPECT_THAT(all.left_out, testing::IsEmpty());
   constexpr double kPiece = 0.06;  // questions, by the clock above
   int num_cut = 0;
   for (const double share : {0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97}) {
     const double timeout = share * endless.seconds();
-    AskedClock clock;
+    TickingClock clock(kMillisecond);
     const auto chosen =
         choose_plan(graph, ranks(6), profile(), {.rounds = 8, .timeout_seconds = timeout, .clock = &clock});
     EXPECT_LE(clock.seconds(), timeout + kPiece) << share;
@@ -348,7 +338,7 @@ TEST(ChoosePlan, EndsWhenTimeIsUpWhereverItIs) {
 }
 
 TEST(RankClasses, AreGivenUpWhenTimeIsUp) {
-  AskedClock clock;
+  TickingClock clock(kMillisecond);
   Compiled planned;
   planned.logical = wide_network(16, 64, 64);
   planned.plan = plan_of(planned.logical, data_parallel_choices(planned.logical, ranks(4), {}, false));
@@ -356,6 +346,25 @@ TEST(RankClasses, AreGivenUpWhenTimeIsUp) {
   EXPECT_THROW(schedule_classes(planned, profile(), catalogue, {.deadline = Deadline(clock, 1e-3)}), DeadlineOver);
   const auto classes = schedule_classes(planned, profile(), catalogue, {.deadline = Deadline(clock, 1e3)});
   EXPECT_THROW(simulate(classes, profile(), Deadline(clock, 1e-9)), DeadlineOver);
+}
+
+// All that is told of how long it took.
+TEST(Search, TellsTheTimeByTheClockThatItIsGiven) {
+  const ir::Graph graph = deep_network(2);
+  for (const auto algorithm :
+       {SearchAlgorithm::kCertified, SearchAlgorithm::kDynamicProgramming, SearchAlgorithm::kRecursiveProgramming}) {
+    const FakeClock still;
+    const auto at_once = search(graph, ranks(4), profile(), {.algorithm = algorithm, .clock = &still});
+    EXPECT_EQ(at_once.seconds, 0);
+    for (const auto& outcome : at_once.meshes) EXPECT_EQ(outcome.problem_seconds + outcome.solve_seconds, 0);
+    const TickingClock clock(kMillisecond);
+    const auto found = search(graph, ranks(4), profile(), {.algorithm = algorithm, .clock = &clock});
+    double parts = 0;
+    for (const auto& outcome : found.meshes) parts += outcome.problem_seconds + outcome.solve_seconds;
+    EXPECT_GT(parts, 0);
+    EXPECT_LT(parts, found.seconds);
+    EXPECT_LE(found.seconds, clock.seconds());
+  }
 }
 
 // At a price for communication the least is found of computing and so much of it, by the lane that it runs in.

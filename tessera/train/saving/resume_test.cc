@@ -27,6 +27,7 @@
 #include "tessera/ops/functions/functions.h"
 #include "tessera/testing/context_with_disk.h"
 #include "tessera/testing/run_ranks.h"
+#include "tessera/testing/wrapped_context.h"
 #include "tessera/train/callbacks.h"
 #include "tessera/train/model.h"
 
@@ -252,29 +253,12 @@ TEST_F(Saves, InTheBackgroundHaveAGroupBesideThoseThatOnlySomeRanksAreIn) {
 }
 
 // A rank's context in which no group can be made.
-class WithoutGroups : public cluster::Context {
+class WithoutGroups : public WrappedContext {
  public:
-  explicit WithoutGroups(cluster::Context& inner) : inner_(inner) {}
-  int rank() const override { return inner_.rank(); }
-  int size() const override { return inner_.size(); }
-  int local_rank() const override { return inner_.local_rank(); }
-  int local_size() const override { return inner_.local_size(); }
-  std::string transport() const override { return inner_.transport(); }
-  int num_compute_threads() const override { return 1; }
+  using WrappedContext::WrappedContext;
   comm::Communicator* create_group(const std::string& name, const std::vector<int>&) override {
     throw IoError("no room for the group " + name);
   }
-  void destroy_group(const std::string& name) override { inner_.destroy_group(name); }
-  comm::Communicator& group(const std::string& name) override { return inner_.group(name); }
-  bool has_group(const std::string& name) const override { return inner_.has_group(name); }
-  std::string new_group_name(const std::string& wanted) override { return inner_.new_group_name(wanted); }
-  const comm::GroupSpeed& speed() override { return inner_.speed(); }
-  std::shared_ptr<void> reserve_shared_memory(size_t bytes) override { return inner_.reserve_shared_memory(bytes); }
-  using Context::abort;
-  void abort(int origin, const std::string& message) override { inner_.abort(origin, message); }
-
- private:
-  cluster::Context& inner_;
 };
 
 TEST_F(Saves, InTheBackgroundThatGetNoGroupEndTheModelInGoodOrder) {
