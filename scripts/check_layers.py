@@ -26,7 +26,7 @@ LAYERS = {
 # The rooms of a folder, from the lowest up. Its own files stand above them, or where "." is. A folder that is not listed within its folder
 # counts as the folder's own files. Tests may look into every room of their folder.
 ROOMS = {
-    "base": (".", "files"),
+    "base": (".", "files", "workers"),
     "solver": ("problem", "bounds"),
     "pipeline": (".", "search"),
     "mesh": (".", "redistribution"),

@@ -3,9 +3,9 @@
 #include <memory>
 
 #include "tessera/base/error.h"
+#include "tessera/base/workers/in_threads.h"
 #include "tessera/checkpoint/convert/tensor_hashes.h"
 #include "tessera/checkpoint/format/ckpt_assembly.h"
-#include "tessera/checkpoint/threads/in_threads.h"
 #include "tessera/checkpoint/write/commit.h"
 
 namespace tessera::checkpoint {

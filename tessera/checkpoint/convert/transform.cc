@@ -11,6 +11,7 @@
 #include "tessera/base/files/crc32c.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
+#include "tessera/base/workers/in_threads.h"
 #include "tessera/checkpoint/convert/conversion.h"
 #include "tessera/checkpoint/convert/output_writer.h"
 #include "tessera/checkpoint/convert/staging.h"
@@ -18,7 +19,6 @@
 #include "tessera/checkpoint/lock/waiting_lock.h"
 #include "tessera/checkpoint/read/load.h"
 #include "tessera/checkpoint/strategy/needed_ranks.h"
-#include "tessera/checkpoint/threads/in_threads.h"
 
 namespace tessera::checkpoint {
 namespace {

@@ -73,7 +73,7 @@ class RecordWriter::Content {
       for (const auto& part : parts) add_to_sums(part);
       if (hash_ != nullptr) hash_->add(bytes);
     };
-    if (bytes.size() > kBufferBytes) return writer_.companion_.run(write, sum);
+    if (bytes.size() > kBufferBytes) return writer_.worker_.run_both(write, sum);
     sum();
     write();
   }

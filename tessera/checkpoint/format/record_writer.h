@@ -11,9 +11,9 @@
 
 #include "tessera/base/files/file_system.h"
 #include "tessera/base/function_ref.h"
+#include "tessera/base/workers/worker.h"
 #include "tessera/checkpoint/format/ckpt_file.h"
 #include "tessera/checkpoint/format/element_hash.h"
-#include "tessera/checkpoint/threads/companion.h"
 
 namespace tessera::checkpoint {
 
@@ -60,7 +60,7 @@ class RecordWriter {
   // ... and these the other's, which adds up.
   uint32_t crc32c_ = 0;
   uint32_t crc32_ = 0;
-  Companion companion_;
+  Worker worker_;
 };
 
 }  // namespace tessera::checkpoint

@@ -11,12 +11,12 @@
 #include "tessera/base/error.h"
 #include "tessera/base/files/mapped_guard.h"
 #include "tessera/base/strings.h"
+#include "tessera/base/workers/in_threads.h"
 #include "tessera/checkpoint/convert/box_reader.h"
 #include "tessera/checkpoint/format/protobuf_wire.h"
 #include "tessera/checkpoint/read/content_reader.h"
 #include "tessera/checkpoint/resume/global_checkpoint.h"
 #include "tessera/checkpoint/threads/crc_sum.h"
-#include "tessera/checkpoint/threads/in_threads.h"
 
 namespace tessera::checkpoint {
 namespace {

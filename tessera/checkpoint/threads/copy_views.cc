@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "tessera/checkpoint/threads/in_threads.h"
+#include "tessera/base/workers/in_threads.h"
 
 namespace tessera::checkpoint {
 namespace {

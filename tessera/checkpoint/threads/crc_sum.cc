@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "tessera/base/files/crc32c.h"
-#include "tessera/checkpoint/threads/in_threads.h"
+#include "tessera/base/workers/in_threads.h"
 
 namespace tessera::checkpoint {
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/workers/worker.h"
 #include "tessera/train/core/model_core.h"
 #include "tessera/train/options/train_options.h"
-#include "tessera/train/saving/background_save.h"
 #include "tessera/train/saving/checkpoint_job.h"
 #include "tessera/train/saving/snapshot.h"
 #include "tessera/train/saving/training_identity.h"
@@ -45,8 +45,9 @@ class Saver {
   TrainingIdentity& identity_;
   const TrainingPlace& place_;
   Snapshot& snapshot_;
-  BackgroundSave background_;  // reads the snapshot
-  std::string group_;          // the name of the group that threads save with; "" before the first
+  // Reads the snapshot; while it does, there is no second one. Training goes first.
+  Worker background_{{.purpose = "saving in the background", .on_idle_cores = true}};
+  std::string group_;  // the name of the group that threads save with; "" before the first
 };
 
 }  // namespace tessera::train

@@ -9,7 +9,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/files/stream_copy.h"
 #include "tessera/base/strings.h"
-#include "tessera/checkpoint/threads/in_threads.h"
+#include "tessera/base/workers/in_threads.h"
 
 namespace tessera::train {
 namespace {
@@ -33,9 +33,8 @@ std::shared_ptr<void> taken_memory(int64_t bytes) {
   }
   std::shared_ptr<void> memory(data, std::free);
   ::madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // where the system has them
-  checkpoint::for_each_in_threads(
-      checkpoint::threads_for(bytes), static_cast<size_t>(bytes / kHugePage),
-      [&](size_t i) { std::memset(static_cast<std::byte*>(data) + i * kHugePage, 0, kHugePage); });
+  for_each_in_threads(threads_for(bytes), static_cast<size_t>(bytes / kHugePage),
+                      [&](size_t i) { std::memset(static_cast<std::byte*>(data) + i * kHugePage, 0, kHugePage); });
   return memory;
 }
 

@@ -1,14 +1,15 @@
-#include "tessera/checkpoint/threads/in_threads.h"
+#include "tessera/base/workers/in_threads.h"
 
 #include <algorithm>
 #include <atomic>
+#include <deque>
 #include <exception>
 #include <mutex>
 #include <thread>
 
-#include "tessera/base/thread.h"
+#include "tessera/base/workers/worker.h"
 
-namespace tessera::checkpoint {
+namespace tessera {
 
 void for_each_in_threads(int num_threads, size_t count, FunctionRef<void(size_t)> body) {
   for_each_in_threads(num_threads, count, [&](const ThreadTurn& turn) { body(turn.i); });
@@ -30,12 +31,12 @@ void for_each_in_threads(int num_threads, size_t count, FunctionRef<void(const T
       }
     }
   };
-  ThreadGroup threads;
+  std::deque<Worker> workers;
   for (size_t i = 1; i < std::min(static_cast<size_t>(num_threads), count); ++i) {
-    if (!threads.try_start([&, i] { work(i); })) break;
+    if (!workers.emplace_back().try_start([&, i] { work(i); })) break;
   }
   work(0);
-  threads.join();
+  workers.clear();  // waits for them
   if (first) std::rethrow_exception(first);
 }
 
@@ -47,4 +48,4 @@ int threads_for(int64_t num_bytes) {
       std::clamp<int64_t>(num_bytes / kMinBytesPerThread, 1, std::clamp<int64_t>(cores, 1, kMaxThreads)));
 }
 
-}  // namespace tessera::checkpoint
+}  // namespace tessera

@@ -1,4 +1,4 @@
-// Several threads that take items from one list. Internal to checkpoint/.
+// Several threads that take items from one list.
 #pragma once
 
 #include <atomic>
@@ -7,11 +7,11 @@
 
 #include "tessera/base/function_ref.h"
 
-namespace tessera::checkpoint {
+namespace tessera {
 
 // Calls body(i) once for each i below `count`, in about that order, from up to `num_threads` threads, fewer where the
-// system has no room for them. After an
-// exception no further call begins; the first one is rethrown when all threads are done.
+// system has no room for them. After an exception no further call begins; the first one is rethrown when all threads
+// are done.
 void for_each_in_threads(int num_threads, size_t count, FunctionRef<void(size_t)> body);
 // The same for bodies that know of their thread, below `num_threads`, what each thread has of its own, or that take
 // long and leave off when another has failed.
@@ -30,4 +30,4 @@ constexpr int kReadsInFlight = 8;
 // many that a large machine's memory would be held up by them.
 int threads_for(int64_t num_bytes);
 
-}  // namespace tessera::checkpoint
+}  // namespace tessera

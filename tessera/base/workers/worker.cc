@@ -1,0 +1,142 @@
+#include "tessera/base/workers/worker.h"
+
+#include <unistd.h>
+
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <system_error>
+#include <utility>
+
+#include "tessera/base/logging.h"
+#include "tessera/base/thread.h"
+
+namespace tessera {
+
+struct Worker::Shared {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::function<void()> task;  // from when it is given until the thread takes it
+  bool has_task = false;       // until it is done
+  bool stops = false;
+  std::exception_ptr error;
+
+  void work(bool on_idle_cores) {
+    std::unique_lock lock(mutex);
+    while (true) {
+      changed.wait(lock, [&] { return has_task || stops; });
+      if (!has_task) return;
+      auto taken = std::exchange(task, nullptr);
+      lock.unlock();
+      std::exception_ptr thrown;
+      if (on_idle_cores) run_when_cores_are_idle();  // whoever has waited for the task before has ended that
+      try {
+        taken();
+      } catch (...) {
+        thrown = std::current_exception();
+      }
+      taken = nullptr;  // what it looks at may be gone once it counts as done
+      lock.lock();
+      error = thrown;
+      has_task = false;
+      changed.notify_all();
+    }
+  }
+};
+
+Worker::Worker(WorkerOptions options) : options_(options) {}
+
+Worker::~Worker() {
+  try {
+    finish();
+  } catch (const std::exception& error) {
+    log_error("{}: {}", options_.purpose, error.what());
+  }
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->stops = true;
+  }
+  shared_->changed.notify_all();
+  thread_.join();
+}
+
+void Worker::begin() {
+  if (thread_.joinable()) return;
+  auto shared = std::make_unique<Shared>();
+  thread_ = std::thread([&shared = *shared, idle = options_.on_idle_cores] { shared.work(idle); });
+  shared_ = std::move(shared);
+  process_ = getpid();
+}
+
+void Worker::start(std::function<void()> task) {
+  finish();
+  try {
+    begin();
+  } catch (const std::system_error& reason) {
+    throw_no_thread(options_.purpose, reason);
+  }
+  give(std::move(task));
+}
+
+bool Worker::try_start(std::function<void()> task) {
+  finish();
+  try {
+    begin();
+  } catch (const std::system_error&) {
+    return false;
+  }
+  give(std::move(task));
+  return true;
+}
+
+void Worker::give(std::function<void()> task) {
+  {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->task = std::move(task);
+    shared_->has_task = true;
+  }
+  is_working_ = true;
+  shared_->changed.notify_all();
+}
+
+void Worker::wait() {
+  if (!is_working_) return;
+  if (options_.on_idle_cores) stop_waiting_for_idle_cores();
+  std::unique_lock lock(shared_->mutex);
+  shared_->changed.wait(lock, [&] { return !shared_->has_task; });
+  is_working_ = false;
+}
+
+void Worker::finish() {
+  leave_to_parent();
+  wait();
+  if (shared_ == nullptr) return;
+  if (const auto error = std::exchange(shared_->error, nullptr)) std::rethrow_exception(error);
+}
+
+void Worker::run_both(FunctionRef<void()> here, FunctionRef<void()> there) {
+  if (std::thread::hardware_concurrency() == 1 || !try_start([&there] { there(); })) {
+    there();
+    here();
+    return;
+  }
+  try {
+    here();
+  } catch (...) {
+    wait();  // what `there` looks at may be gone after this call
+    shared_->error = nullptr;
+    throw;
+  }
+  finish();
+}
+
+bool Worker::leave_to_parent() {
+  if (!thread_.joinable() || process_ == getpid()) return false;
+  thread_.detach();
+  // Its lock may have been taken when the process was forked: nobody looks at it again.
+  static_cast<void>(shared_.release());
+  return std::exchange(is_working_, false);
+}
+
+}  // namespace tessera
