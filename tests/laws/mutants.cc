@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "tessera/base/error.h"
+#include "tessera/ops/registry/collective_def.h"
 #include "tessera/ops/registry/op_def.h"
 
 namespace tessera::laws {
@@ -385,23 +386,28 @@ Mutant node_mutant(const std::string& op, Which which, const NodeFault& fault) {
           op};
 }
 
-std::vector<NodeFault> faults_of(const std::string& op) {
+std::vector<NodeFault> faults_of_slices() {
+  return {{"begins one element later", [](auto&, RankGraph& g, NodeId n) { return shift_slice(g, n, 1, false); }},
+          {"begins one element earlier", [](auto&, RankGraph& g, NodeId n) { return shift_slice(g, n, -1, false); }},
+          {"is the first rank's", [](auto&, RankGraph& g, NodeId n) { return shift_slice(g, n, 0, true); }}};
+}
+
+// Whether partition may make nodes of it; the others stand where a network's author wrote them.
+bool is_made_by_partition(const ops::CollectiveDef& collective) {
+  return collective.has_buckets || collective.names_boxes;
+}
+
+std::vector<NodeFault> faults_of(const ops::CollectiveDef& collective) {
   std::vector<NodeFault> faults;
   const auto add = [&](const std::string& text, auto make) { faults.push_back({text, make}); };
   const auto is_first = [](const Plan& plan, const RankGraph& g) { return g.rank == plan.ranks()[0]; };
-  if (op == "strided_slice") {
-    add("begins one element later", [](auto&, RankGraph& g, NodeId n) { return shift_slice(g, n, 1, false); });
-    add("begins one element earlier", [](auto&, RankGraph& g, NodeId n) { return shift_slice(g, n, -1, false); });
-    add("is the first rank's", [](auto&, RankGraph& g, NodeId n) { return shift_slice(g, n, 0, true); });
-    return faults;
-  }
   add("is left out", [](auto&, RankGraph& g, NodeId n) { return isolate(g, n); });
   add("is left out by one rank",
       [is_first](const Plan& plan, RankGraph& g, NodeId n) { return is_first(plan, g) && isolate(g, n); });
   add("is done in another group", [](const Plan& plan, RankGraph& g, NodeId n) { return use_other_group(plan, g, n); });
   add("has another order on one rank",
       [](const Plan& plan, RankGraph& g, NodeId n) { return renumber(plan, g, n, "order"); });
-  if (op == "all_reduce" || op == "reduce_scatter") {
+  if (collective.reduces) {
     add("adds what has been rounded", [](auto&, RankGraph& g, NodeId n) { return round_operand(g, n); });
     const std::vector<std::string> kinds = {"sum", "max", "min", "prod"};
     for (const auto& from : kinds) {
@@ -412,7 +418,7 @@ std::vector<NodeFault> faults_of(const std::string& op) {
       }
     }
   }
-  if (op == "all_reduce") {
+  if (collective.reduces && collective.gives_one) {
     add("is done twice", [](auto&, RankGraph& g, NodeId n) { return repeat(g, n); });
     add("has another bucket on one rank",
         [](const Plan& plan, RankGraph& g, NodeId n) { return renumber(plan, g, n, "bucket"); });
@@ -420,7 +426,7 @@ std::vector<NodeFault> faults_of(const std::string& op) {
   }
   add("has its group in reverse", [](auto&, RankGraph& g, NodeId n) { return reverse_group(g, n, false); });
   add("has its group and sizes in reverse", [](auto&, RankGraph& g, NodeId n) { return reverse_group(g, n, true); });
-  if (op != "exchange") {
+  if (!collective.names_boxes) {
     add("has its sizes rotated", [](auto&, RankGraph& g, NodeId n) { return rotate_sizes(g, n); });
   }
   return faults;
@@ -450,13 +456,19 @@ std::vector<Mutant> all_mutants() {
       mutants.push_back(other_ranks_attribute_mutant(op, attribute.name));
     }
   }
-  for (const char* op : {"all_reduce", "all_gather", "reduce_scatter", "exchange", "strided_slice"}) {
-    for (const auto& fault : faults_of(op)) {
+  const auto add_node_mutants = [&](const std::string& op, const std::vector<NodeFault>& faults) {
+    for (const auto& fault : faults) {
       for (const auto which : {Which::kFirst, Which::kLast, Which::kAll}) {
         mutants.push_back(node_mutant(op, which, fault));
       }
     }
+  };
+  for (const auto& [op, def] : ops::OpRegistry::instance().all()) {
+    if (def.collective != nullptr && is_made_by_partition(*def.collective)) {
+      add_node_mutants(op, faults_of(*def.collective));
+    }
   }
+  add_node_mutants("strided_slice", faults_of_slices());
   return mutants;
 }
 
@@ -465,11 +477,9 @@ std::string why_equivalent(const std::string& mutant) {
   const auto says = [&](const char* text) { return mutant.find(text) != std::string::npos; };
   const bool is_other_split = says("less split than") || says("along another dim") || says("the other way round") ||
                               says("by another axis of equal size");
-  for (const char* op :
-       {"constant: ", "fill: ", "range: ", "random_normal: ", "random_truncated_normal: ", "random_uniform: "}) {
-    if (begins(op) && says("result 0") && is_other_split) {
-      return "without an operand that is split, a rank makes whichever slice the plan asks for";
-    }
+  const auto* def = ops::OpRegistry::instance().find(mutant.substr(0, mutant.find(": ")));
+  if (def != nullptr && def->inputs.empty() && says("result 0") && is_other_split) {
+    return "without an operand that is split, a rank makes whichever slice the plan asks for";
   }
   if (begins("reshape: ") && is_other_split) {
     return "ranks exchange what the plan says they hold for what it says they need, however both are split";

@@ -197,7 +197,8 @@ Json link_json(const Link& link) {
 
 std::vector<ConvolutionSize> convolution_kinds() {
   std::vector<ConvolutionSize> kinds;
-  for (const char* op : {"conv2d", "conv2d_grad_input", "conv2d_grad_weight"}) {
+  for (const auto& [op, def] : ops::OpRegistry::instance().all()) {
+    if (!def.convolution) continue;
     for (const bool is_pointwise : {false, true}) {
       for (const bool is_strided : {false, true}) {
         kinds.push_back({.op = op, .is_pointwise = is_pointwise, .is_strided = is_strided});

@@ -25,14 +25,17 @@ bool is_channels_last_image(const ir::ScheduledValue& value) {
   return is_channels_last(value.type.shape, value.strides);
 }
 
+const ops::OpDef* find_def(const std::string& op) { return ops::OpRegistry::instance().find(op); }
+
 bool works_channels_last(const std::string& op) {
-  return is_convolution(op) || op.find("pool2d") != std::string::npos || op.find("batch_norm") != std::string::npos;
+  const auto* def = find_def(op);
+  return def != nullptr && def->images != ops::ImageOrder::kAsTheyCome;
 }
 
 // The weight of a convolution, or its gradient, is four-dim and no image.
-bool is_weight(const std::string& op, bool is_input, size_t index) {
-  if (op == "conv2d_grad_weight") return !is_input;
-  return is_convolution(op) && is_input && index == 1;
+bool is_weight(const std::string& op, const ops::ConvolutionParts::Place& place) {
+  const auto* def = find_def(op);
+  return def != nullptr && def->convolution && def->convolution->weight == place;
 }
 
 // The bytes of the longest pieces that lie together, in one order, in both of two views.
@@ -54,26 +57,19 @@ int64_t common_piece_bytes(const Type& type, const Strides& from, const Strides&
 
 std::optional<ConvolutionSize> convolution_size(const std::string& op, const Attributes& attributes,
                                                 std::span<const Type> inputs, std::span<const Type> outputs) {
-  const Type* results = nullptr;  // images of the convolution's results, or their cotangents
-  const Type* weight = nullptr;
-  if (op == "conv2d") {
-    results = &outputs[0];
-    weight = &inputs[1];
-  } else if (op == "conv2d_grad_input") {
-    results = &inputs[0];
-    weight = &inputs[1];
-  } else if (op == "conv2d_grad_weight") {
-    results = &inputs[0];
-    weight = &outputs[0];
-  } else {
-    return std::nullopt;
-  }
+  const auto* def = find_def(op);
+  if (def == nullptr || !def->convolution) return std::nullopt;
+  const auto at = [&](const ops::ConvolutionParts::Place& place) -> const Shape& {
+    return (place.is_result ? outputs : inputs)[place.index].shape;
+  };
+  const Shape& results = at(def->convolution->results);
+  const Shape& weight = at(def->convolution->weight);
   const int64_t groups = attributes.has("groups") ? attributes.get_int("groups") : 1;
   ConvolutionSize size{.op = op,
-                       .is_pointwise = weight->shape[2] * weight->shape[3] == 1,
-                       .in_channels = std::max<int64_t>(weight->shape[1], 1),
-                       .out_channels = std::max<int64_t>(weight->shape[0] / std::max<int64_t>(groups, 1), 1),
-                       .pixels = results->shape[0] * results->shape[2] * results->shape[3]};
+                       .is_pointwise = weight[2] * weight[3] == 1,
+                       .in_channels = std::max<int64_t>(weight[1], 1),
+                       .out_channels = std::max<int64_t>(weight[0] / std::max<int64_t>(groups, 1), 1),
+                       .pixels = results[0] * results[2] * results[3]};
   if (attributes.has("strides")) {
     const Ints& strides = attributes.get_ints("strides");
     size.is_strided = std::any_of(strides.begin(), strides.end(), [](int64_t stride) { return stride > 1; });
@@ -101,18 +97,18 @@ double rearranging_seconds(const std::string& op, std::span<const ir::ScheduledV
   // A convolution's kernels do it in their own way.
   const double own_speed = is_convolution(op) ? profile.rearranged_bytes_per_second : 0;
   double seconds = 0;
-  const auto look = [&](std::span<const ir::ScheduledValue> values, bool is_input) {
+  const auto look = [&](std::span<const ir::ScheduledValue> values, bool are_results) {
     for (size_t i = 0; i < values.size(); ++i) {
       const auto& value = values[i];
-      if (!tells_order(value.type) || is_weight(op, is_input, i)) continue;
+      if (!tells_order(value.type) || is_weight(op, {are_results, i})) continue;
       if (is_channels_last_image(value) == wants_channels_last) continue;
       const double bytes = 2.0 * static_cast<double>(value.type.size_bytes());
       seconds += own_speed > 0 ? std::max(bytes / profile.bytes_per_second_of(bytes), bytes / own_speed)
                                : profile.copy_seconds(bytes, static_cast<int64_t>(size_bytes(value.type.dtype)));
     }
   };
-  look(inputs, true);
-  look(outputs, false);
+  look(inputs, false);
+  look(outputs, true);
   return seconds;
 }
 

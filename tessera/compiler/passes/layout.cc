@@ -1,6 +1,5 @@
-#include <set>
-
 #include "tessera/compiler/passes/passes.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::compiler {
 
@@ -11,10 +10,16 @@ using ir::ValueId;
 
 namespace {
 
-bool is_image_op(const std::string& op) {
-  static const std::set<std::string> ops = {"conv2d",          "conv2d_grad_input", "max_pool2d",
-                                            "max_pool2d_grad", "avg_pool2d",        "avg_pool2d_grad"};
-  return ops.contains(op);
+// Whether its kernels have their images channels-last, whatever the order of the operands.
+bool is_image_op(const Node& node) {
+  const auto* def = ops::OpRegistry::instance().find(node.op);
+  return def != nullptr && def->images == ops::ImageOrder::kChannelsLast;
+}
+
+// Whether the only result is a weight, or its cotangent: row-major.
+bool gives_weight(const Node& node) {
+  const auto* def = ops::OpRegistry::instance().find(node.op);
+  return def != nullptr && def->convolution && def->convolution->weight.is_result;
 }
 
 bool is_image(const Type& type) { return type.shape.ndim() == 4; }
@@ -36,7 +41,7 @@ std::vector<Strides> assign_layouts(const Graph& local, bool channels_last) {
     const auto read_as_image = [&](ValueId v) {
       for (const NodeId n : users[static_cast<size_t>(v)]) {
         const Node& node = local.node(n);
-        if (is_image_op(node.op) || node.op == "conv2d_grad_weight") return true;
+        if (is_image_op(node)) return true;
         for (const ValueId other : node.inputs) {
           if (other != v && image[static_cast<size_t>(other)] && local.type(other).shape == local.type(v).shape) {
             return true;
@@ -53,8 +58,8 @@ std::vector<Strides> assign_layouts(const Graph& local, bool channels_last) {
     }
     for (NodeId n = 0; n < local.num_nodes(); ++n) {
       const Node& node = local.node(n);
-      bool from_images = is_image_op(node.op);
-      bool has_evidence = from_images || node.op == "conv2d_grad_weight";
+      bool has_evidence = is_image_op(node);
+      bool from_images = has_evidence && !gives_weight(node);
       if (!has_evidence) {
         for (const ValueId v : node.inputs) {
           if (!tells_layout(local.type(v))) continue;

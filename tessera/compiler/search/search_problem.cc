@@ -166,7 +166,7 @@ void SearchProblem::forbid(solver::Node& node, NodeId n) const {
 
 bool SearchProblem::is_aligned(NodeId n, size_t choice) const {
   const ir::Node& operation = graph_.node(n);
-  if (operation.op != "matmul" && operation.op != "batch_matmul") return true;
+  if (!ops::OpRegistry::instance().get(operation.op).is_matrix_product()) return true;
   for (size_t i = 0; i < operation.inputs.size(); ++i) {
     const auto& table = costs_.shardings_of(graph_.type(operation.inputs[i]));
     const auto& sharding = table.shardings[static_cast<size_t>(options_of(n).operands[i][choice])];

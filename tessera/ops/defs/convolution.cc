@@ -334,6 +334,8 @@ void add_convolution(OpRegistry& registry) {
                   std::span<const Type> outputs) { return multiply_adds(outputs[0].shape, inputs[1].shape); },
       .localize = localize_forward,
       .arithmetic = Arithmetic::kConvolution,
+      .images = ImageOrder::kChannelsLast,
+      .convolution = ConvolutionParts{.weight = {.index = 1}, .results = {.is_result = true}},
       .precision = MixedPrecision::kLow,
   };
   OpDef input_gradient{
@@ -357,6 +359,8 @@ void add_convolution(OpRegistry& registry) {
                   std::span<const Type>) { return multiply_adds(inputs[0].shape, inputs[1].shape); },
       .localize = localize_grad_input,
       .arithmetic = Arithmetic::kConvolution,
+      .images = ImageOrder::kChannelsLast,
+      .convolution = ConvolutionParts{.weight = {.index = 1}, .results = {}},
       .precision = MixedPrecision::kLow,
   };
   OpDef weight_gradient{
@@ -380,6 +384,8 @@ void add_convolution(OpRegistry& registry) {
                   std::span<const Type> outputs) { return multiply_adds(inputs[0].shape, outputs[0].shape); },
       .localize = localize_grad_weight,
       .arithmetic = Arithmetic::kConvolution,
+      .images = ImageOrder::kChannelsLast,
+      .convolution = ConvolutionParts{.weight = {.is_result = true}, .results = {}},
       .precision = MixedPrecision::kLow,
   };
 

@@ -48,6 +48,7 @@ void add_batch_norm_statistics(OpRegistry& registry) {
         return {type, type};
       },
       .flops = per_element(3),
+      .images = ImageOrder::kBestChannelsLast,
   };
   for (const BatchNormExample& c : batch_norm_examples())
     statistics.examples.push_back({{{c.image()}}, c.attributes()});
@@ -85,6 +86,7 @@ void add_fused_batch_norm_forward(OpRegistry& registry) {
                                  {"residual_eps", 1e-5, "added to the variance of the residual batch_norm"}}),
       .infer = infer_fused_batch_norm,
       .flops = per_element(6),
+      .images = ImageOrder::kBestChannelsLast,
   };
   for (const BatchNormExample& c : batch_norm_examples()) {
     for (const char* residual : {"none", "value", "batch_norm"}) {
@@ -118,6 +120,7 @@ void add_fused_batch_norm_backward(OpRegistry& registry) {
         return {inputs[2], inputs[2]};
       },
       .flops = per_element(8),
+      .images = ImageOrder::kBestChannelsLast,
   };
   OpDef input{
       .name = "batch_norm_relu_grad_input",
@@ -133,6 +136,7 @@ void add_fused_batch_norm_backward(OpRegistry& registry) {
         return {inputs[1]};
       },
       .flops = per_element(11),
+      .images = ImageOrder::kBestChannelsLast,
   };
   OpDef masked{
       .name = "masked_batch_norm_grad_reduce",
@@ -154,6 +158,7 @@ void add_fused_batch_norm_backward(OpRegistry& registry) {
         return {inputs[1], statistics, statistics};
       },
       .flops = per_element(7),
+      .images = ImageOrder::kBestChannelsLast,
   };
   for (const BatchNormExample& c : batch_norm_examples()) {
     const ExampleInput image{c.image()};

@@ -137,6 +137,7 @@ void add_statistics(OpRegistry& registry) {
       .linear_in = {{0}},
       .flops = per_element(1),
       .localize = batch_norm_localize(kMean),
+      .images = ImageOrder::kBestChannelsLast,
       .precision = MixedPrecision::kWideParams,
   };
   OpDef variance{
@@ -156,6 +157,7 @@ void add_statistics(OpRegistry& registry) {
       .rule = batch_norm_rule(kVariance),
       .flops = per_element(3),
       .localize = batch_norm_localize(kVariance),
+      .images = ImageOrder::kBestChannelsLast,
       .precision = MixedPrecision::kWideParams,
   };
   for (const BatchNormExample& c : batch_norm_examples()) {
@@ -190,6 +192,7 @@ void add_batch_norm(OpRegistry& registry) {
       .rule = batch_norm_rule(kNorm),
       .flops = per_element(4),
       .localize = batch_norm_localize(kNorm),
+      .images = ImageOrder::kBestChannelsLast,
       .precision = MixedPrecision::kWideParams,
   };
   OpDef reduce{
@@ -212,6 +215,7 @@ void add_batch_norm(OpRegistry& registry) {
       .linear_in = {{0}},
       .flops = per_element(5),
       .localize = batch_norm_localize(kReduce),
+      .images = ImageOrder::kBestChannelsLast,
   };
   OpDef input{
       .name = "batch_norm_grad_input",
@@ -236,6 +240,7 @@ void add_batch_norm(OpRegistry& registry) {
       .linear_in = {{0, 5, 6}, {4}},
       .flops = per_element(8),
       .localize = batch_norm_localize(kInput),
+      .images = ImageOrder::kBestChannelsLast,
   };
   for (const BatchNormExample& c : batch_norm_examples()) {
     const ExampleInput image{c.image()};

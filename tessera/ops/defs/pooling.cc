@@ -183,6 +183,7 @@ void add_max_pooling(OpRegistry& registry) {
       .flops = [](const Attributes& attributes, std::span<const Type>,
                   std::span<const Type> outputs) { return window_flops(attributes, outputs[0]); },
       .localize = localize_pooling,
+      .images = ImageOrder::kChannelsLast,
   };
   const auto require_index = [](const Window& window, const Type& index, const Shape& pooled) {
     require_dtype(index, window.index_dtype(), "index");
@@ -211,6 +212,7 @@ void add_max_pooling(OpRegistry& registry) {
       .flops = [](const Attributes& attributes, std::span<const Type> inputs,
                   std::span<const Type>) { return window_flops(attributes, inputs[0]); },
       .localize = localize_pooling_grad,
+      .images = ImageOrder::kChannelsLast,
   };
   OpDef take{
       .name = "max_pool2d_take",
@@ -234,6 +236,7 @@ void add_max_pooling(OpRegistry& registry) {
       .rule = fixed_rule("n c h w, n c h w -> n c h w"),
       .linear_in = {{0}},
       .localize = localize_pooling,
+      .images = ImageOrder::kBestChannelsLast,
   };
   for (const PoolCase& c : pool_cases()) {
     auto attributes = c.attributes();
@@ -272,6 +275,7 @@ void add_average_pooling(OpRegistry& registry) {
       .flops = [](const Attributes& attributes, std::span<const Type>,
                   std::span<const Type> outputs) { return window_flops(attributes, outputs[0]); },
       .localize = localize_pooling,
+      .images = ImageOrder::kChannelsLast,
   };
   OpDef grad{
       .name = "avg_pool2d_grad",
@@ -290,6 +294,7 @@ void add_average_pooling(OpRegistry& registry) {
       .flops = [](const Attributes& attributes, std::span<const Type> inputs,
                   std::span<const Type>) { return window_flops(attributes, inputs[0]); },
       .localize = localize_pooling_grad,
+      .images = ImageOrder::kChannelsLast,
   };
   for (const PoolCase& c : pool_cases()) {
     for (const bool count_include_pad : {false, true}) {

@@ -123,6 +123,25 @@ enum class Elements {
 // At which of a machine's speeds an operator does its arithmetic.
 enum class Arithmetic { kVector, kProduct, kConvolution };
 
+// In which order of memory an operator's kernels have images, which are operands and results of four dims [n,c,h,w].
+enum class ImageOrder {
+  kAsTheyCome,        // the results have the order of the operands
+  kBestChannelsLast,  // the same, but kernels rearrange images that are not channels-last
+  kChannelsLast       // channels-last, wherever operands come from; weights are row-major all the same
+};
+
+// Which operands and results of a convolution, or of a gradient of one, are what. Any other is the images that the
+// convolution reads, or their cotangent.
+struct ConvolutionParts {
+  struct Place {
+    bool is_result = false;
+    size_t index = 0;
+    bool operator==(const Place&) const = default;
+  };
+  Place weight;   // or its cotangent
+  Place results;  // the images that the convolution makes, or their cotangent
+};
+
 // Good indices are in [begin, end). The first row of the whole table, or the first class of all, has the index `begin`:
 // a rank that holds rows 10 to 19 of 30 counts them from 0 and finds the others at -10 to -1 and 10 to 19.
 struct IndexRange {
@@ -166,10 +185,16 @@ struct OpDef {
   std::function<std::optional<IndexRange>(const Attributes&, std::span<const Type> inputs)> indices = {};
   Elements elements = Elements::kComputed;
   Arithmetic arithmetic = Arithmetic::kVector;
+  ImageOrder images = ImageOrder::kAsTheyCome;
+  std::optional<ConvolutionParts> convolution = {};  // of a convolution and its gradients
   MixedPrecision precision = MixedPrecision::kFollows;
   std::vector<Example> examples = {};
 
   bool is_variadic() const { return !inputs.empty() && inputs.back().ends_with("..."); }
+  // Whether it multiplies its two operands as matrices, and does no more.
+  bool is_matrix_product() const {
+    return arithmetic == Arithmetic::kProduct && linear_in == std::vector<std::vector<int>>{{0}, {1}};
+  }
 };
 
 class OpRegistry {
