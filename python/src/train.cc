@@ -15,6 +15,7 @@
 #include "python/src/called_cells.h"
 #include "python/src/cells.h"
 #include "python/src/keywords.h"
+#include "python/src/model_options.h"
 #include "python/src/parameters.h"
 #include "python/src/threads.h"
 
@@ -57,39 +58,6 @@ std::vector<nn::Parameter*> parameters_of(nn::Cell& network, nn::Cell* loss) {
 void collect_parameters(const nn::Cell& cell, std::vector<std::shared_ptr<nn::Parameter>>& found) {
   for (const auto& [name, parameter] : cell.own_parameters()) found.push_back(parameter);
   for (const auto& [name, child] : cell.children()) collect_parameters(*child, found);
-}
-
-train::BatchNormStatistics statistics(const std::string& name) {
-  if (name == "global") return train::BatchNormStatistics::kGlobal;
-  if (name == "local") return train::BatchNormStatistics::kLocal;
-  throw InvalidArgument("unknown batch_norm_statistics \"{}\"; the known ones are global, local", name);
-}
-
-// In what the network computes, and by which loss scale.
-struct PrecisionArguments {
-  nb::handle precision;
-  std::string amp_level;
-  std::optional<bool> keep_batchnorm_fp32;
-  std::optional<nn::LossScale> loss_scale;
-
-  void give_to(train::ModelOptions& options) const {
-    if (!precision.is_none()) options.precision = to_dtype(precision);
-    options.amp_level = amp_level;
-    options.keep_batchnorm_fp32 = keep_batchnorm_fp32;
-    options.loss_scale = loss_scale;
-  }
-};
-
-// A number of bytes, or a text like "2GiB"; None: 0.
-int64_t to_bytes(nb::handle object, const char* what) {
-  if (object.is_none()) return 0;
-  if (nb::isinstance<nb::str>(object)) return parse_bytes(nb::cast<std::string>(object), what);
-  if (!PyIndex_Check(object.ptr())) {
-    throw nb::type_error(fmt::format("{} is a number of bytes, or a text such as \"300MiB\", got {}", what,
-                                     nb::cast<std::string>(nb::repr(object)))
-                             .c_str());
-  }
-  return nb::cast<int64_t>(nb::int_(object));
 }
 
 // The rows of all ranks, one rank's after the other's.
@@ -446,41 +414,6 @@ checkpoint.save does.)")
 
 namespace {
 
-// One entry of a dict of options, as the type that is wanted.
-struct Entry {
-  const char* dict;
-  std::string key;
-  nb::handle value;
-
-  [[noreturn]] void refuse(const std::string& wanted) const {
-    throw InvalidArgument("{}: {} must be {}, got {}", dict, key, wanted, nb::cast<std::string>(nb::repr(value)));
-  }
-  std::string text() const {
-    if (!nb::isinstance<nb::str>(value)) refuse("a text");
-    return nb::cast<std::string>(value);
-  }
-  bool truth() const {
-    if (!PyBool_Check(value.ptr())) refuse("True or False");
-    return nb::cast<bool>(value);
-  }
-  int64_t whole_number(int64_t least, int64_t most) const {
-    const auto wanted = fmt::format("a whole number from {} to {}", least, most);
-    int64_t number = 0;
-    if (PyBool_Check(value.ptr()) || !nb::try_cast(value, number, false)) refuse(wanted);
-    if (number < least || number > most) refuse(wanted);
-    return number;
-  }
-  double seconds() const {
-    const char* const wanted = "a number of seconds above 0";
-    if (PyBool_Check(value.ptr()) || !is_number(value)) refuse(wanted);
-    const double number = nb::cast<double>(nb::float_(value));
-    if (!(number > 0)) refuse(wanted);
-    return number;
-  }
-};
-
-constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
-
 // Each with its own word for what it is not: one whose __init__() has not called Callback's has nothing in C++ yet.
 std::vector<std::shared_ptr<train::Callback>> to_callbacks(nb::handle sequence) {
   std::vector<std::shared_ptr<train::Callback>> callbacks;
@@ -513,6 +446,17 @@ std::vector<train::Decoded> search(int64_t num_sequences, const nb::object& next
                             {beam_size, max_length, begin, end, padding, length_penalty});
 }
 
+// As a stub has it.
+std::string model_signature() {
+  const auto name = [](nb::handle type) { return nb::cast<std::string>(nb::type_name(type)); };
+  const std::string cell = name(nb::type<nn::Cell>());
+  return fmt::format(
+      "def __init__(self, network: {0}, loss: {0} | None = None, optimizer: {1} | None = None, metrics: "
+      "collections.abc.Sequence[str] = (), *, {2}, sliced_parameters: bool = False, states: "
+      "collections.abc.Sequence[{3}] = ()) -> None",
+      cell, name(nb::type<nn::Optimizer>()), option_signature(), name(nb::type<nn::Parameter>()));
+}
+
 void bind_search(nb::module_& m) {
   nb::class_<train::Decoded>(m, "Decoded", "What a search has found for a sequence.")
       .def_ro("tokens", &train::Decoded::tokens, "without begin and end")
@@ -530,158 +474,41 @@ follows the first `length` ones. Candidates are compared by log probability / ((
 
 }  // namespace
 
-train::AutomaticPlanOptions search_options(const nb::dict& given) {
-  train::AutomaticPlanOptions options;
-  for (const auto& [key, value] : given) {
-    const auto name = nb::cast<std::string>(nb::str(key));
-    const Entry entry{"search", name, value};
-    if (name == "algorithm") {
-      options.search.algorithm = compiler::parse_search_algorithm(entry.text());
-    } else if (name == "rounds") {
-      options.search.rounds = static_cast<int>(entry.whole_number(1, kMaxInt));
-    } else if (name == "timeout") {
-      options.search.timeout_seconds = entry.seconds();
-    } else if (name == "max_axes") {
-      options.search.max_axes = static_cast<int>(entry.whole_number(1, kMaxInt));
-    } else if (name == "fully_use_devices") {
-      options.search.use_all_ranks = entry.truth();
-    } else if (name == "slice_align_size") {
-      options.search.slice_align_size = entry.whole_number(1, std::numeric_limits<int64_t>::max());
-    } else if (name == "profile") {
-      const auto path = entry.text();
-      options.profile = compiler::parse_profile(read_settings(FileSystem::local(), path, "machine profile"), path);
-    } else if (name == "save") {
-      options.save_file = entry.text();
-    } else if (name == "load") {
-      options.load_file = entry.text();
-    } else {
-      throw InvalidArgument(
-          "search has no key \"{}\"; there are: algorithm, rounds, timeout, max_axes, fully_use_devices, "
-          "slice_align_size, profile, save, load",
-          name);
-    }
-  }
-  return options;
-}
-
-train::PipelineOptions pipeline_options(const nb::dict& given) {
-  train::PipelineOptions options;
-  for (const auto& [key, value] : given) {
-    const auto name = nb::cast<std::string>(nb::str(key));
-    const Entry entry{"pipeline", name, value};
-    if (name == "stages") {
-      options.stages = static_cast<int>(entry.whole_number(1, kMaxInt));
-    } else if (name == "micro_batches") {
-      options.micro_batches = entry.whole_number(1, kMaxInt);
-    } else if (name == "schedule") {
-      options.schedule = entry.text();
-    } else if (name == "sum_losses") {
-      options.sum_losses = entry.truth();
-    } else if (name == "receive_ahead") {
-      options.receive_ahead = static_cast<int>(entry.whole_number(0, kMaxInt));
-    } else if (name == "profile") {
-      const auto path = entry.text();
-      options.profile = compiler::parse_profile(read_settings(FileSystem::local(), path, "machine profile"), path);
-    } else {
-      throw InvalidArgument(
-          "pipeline: there is no \"{}\"; there are stages, micro_batches, schedule, sum_losses, receive_ahead and "
-          "profile",
-          name);
-    }
-  }
-  return options;
-}
-
 void bind_train(nb::module_& m) {
+  m.def("_model_options", &options_as_dict, "What each option of a Model does, and the parallel modes that read it.");
   m.def("_end_threads", &end_threads, "timeout_ms"_a,
         "As the process ends: stops other threads that compute. False where one does not stop in time.");
   m.def("_finish_all_saves", &finish_all_saves, "As the process ends, before Python's objects go.");
   bind_search(m);
   bind_callbacks(m);
-  auto model = nb::class_<PythonModel>(m, "Model", R"(Trains a network on one device or on many.
+  static const std::string doc = R"(Trains a network on one device or on many.
 
 Model(network, loss, optimizer): the last column of a data set is the label, which goes to the loss with what the network
 makes of the others. Without a loss the network's own result is the loss. metrics: accuracy, top_1_accuracy,
-top_5_accuracy, loss, mae, mse. parallel_mode: stand_alone, data_parallel (equal to one device on the global batch),
-hybrid_parallel (the network combines its slices by collectives of its own), semi_auto_parallel (operators are split as
-their strategies say), auto_parallel (a search decides; strategies hold; with pipeline it decides where the network is cut
-into stages), pipeline_parallel (cells are on stages, see
-Cell.set_stage; within a stage as in semi_auto_parallel). See help(Model.train).
+top_5_accuracy, loss, mae, mse. sliced_parameters=True: once compiled, a parameter that is split over ranks has shape and
+value of this rank's slice; set_data takes a slice or the whole. states: those that optimizer.state_parameters() gives; they
+start as they are, and follow what is trained. See help(Model.train). Further options:
 
-search, of auto_parallel: {"algorithm": "certified", "dynamic_programming" or "recursive_programming", "rounds": 50,
-"timeout": seconds, "max_axes": 2, "fully_use_devices": False, "slice_align_size": 1, "profile": a machine profile's file,
-"save": a file for the plan, "load": a plan's file, in place of a search}. Equal on all ranks; docs/planning.md.
-
-pipeline, of pipeline_parallel and auto_parallel: {"stages": 2, "micro_batches": 4, "schedule": "auto", "gpipe", "1f1b", "zb_h1" or
-"zb_h2", "sum_losses": False, "receive_ahead": 1, "profile": a machine profile's file}; docs/pipelines.md.
-
-precision: what the network computes in, float32, bfloat16 or float16 (with a dynamic loss scale); or amp_level: O0, O2, O3,
-auto; docs/mixed_precision.md. loss_scale: nn.dynamic_loss_scale() or nn.fixed_loss_scale(). memory_limit of a rank's values and
-of a step, bytes or "2GiB": what would not fit is recomputed. kernels: fixed, or measured, the fastest, remembered in the
-directory kernel_cache. fuse=False: every operator is a kernel of its own. overlap=False: nothing is computed while ranks
-communicate. sliced_parameters=True: once compiled, a parameter that is split over ranks has shape and value of this rank's
-slice; set_data takes a slice or the whole. job_name: of this training, written into its checkpoints; load_checkpoint then
-refuses those of another name. states: those that optimizer.state_parameters() gives; they start as they are, and follow what
-is trained.)",
-                                       nb::dynamic_attr(), nb::is_weak_referenceable());
+)" + option_help();
+  auto model = nb::class_<PythonModel>(m, "Model", doc.c_str(), nb::dynamic_attr(), nb::is_weak_referenceable());
   model.def("__setattr__", &set_unless_option, "name"_a, "value"_a.none());
+  // The options of C++ have no arguments of their own here: the list of them gives the signature, too.
+  static const std::string signature = model_signature();
   model.def(
       "__init__",
       [](nb::handle self, nn::Cell& network, nn::Cell* loss, nn::Optimizer* optimizer,
-         const std::vector<std::string>& metrics, const std::string& parallel_mode, std::optional<Seed> seed,
-         int64_t accumulation, bool full_batch, const mesh::Strategy& dataset_strategy, bool propagation,
-         const std::string& strategy_save, const std::string& strategy_load, const std::string& group_save,
-         bool parallel_optimizer, int64_t threshold, int shard_size, bool gradients_mean, bool broadcast,
-         const std::string& batch_norm, nb::handle precision, const std::string& amp_level,
-         std::optional<bool> keep_batchnorm_fp32, const std::optional<nn::LossScale>& loss_scale,
-         nb::handle memory_limit, const std::string& kernels, const std::string& kernel_cache, bool fuse, bool overlap,
-         int num_threads, bool reference_kernels, bool debug, const nb::dict& search, bool sliced_parameters,
-         const std::string& job_name, const std::vector<nn::Parameter*>& states, const nb::dict& pipeline) {
-        train::ModelOptions options{.parallel_mode = train::parse_parallel_mode(parallel_mode),
-                                    .gradient_accumulation_steps = accumulation,
-                                    .full_batch = full_batch,
-                                    .sharding_propagation = propagation,
-                                    .dataset_strategy = dataset_strategy,
-                                    .strategy_ckpt_save_file = strategy_save,
-                                    .strategy_ckpt_load_file = strategy_load,
-                                    .group_ckpt_save_file = group_save,
-                                    .parallel_optimizer = parallel_optimizer,
-                                    .parallel_optimizer_threshold = threshold,
-                                    .optimizer_weight_shard_size = shard_size,
-                                    .gradients_mean = gradients_mean,
-                                    .parameter_broadcast = broadcast,
-                                    .batch_norm_statistics = statistics(batch_norm),
-                                    .seed = or_global(seed),
-                                    .job_name = job_name};
-        PrecisionArguments{precision, amp_level, keep_batchnorm_fp32, loss_scale}.give_to(options);
-        options.session.memory_limit_bytes = to_bytes(memory_limit, "memory_limit");
-        options.session.kernel_choice = session::parse_kernel_choice(kernels);
-        options.session.kernel_cache = kernel_cache;
-        if (!fuse) options.session.fusions = compiler::Fusions::none();
-        options.session.overlap = overlap;
-        options.automatic = search_options(search);
-        options.pipeline = pipeline_options(pipeline);
-        options.session.num_threads = num_threads;
-        options.session.reference_kernels = reference_kernels;
-        options.session.debug = debug;
+         const std::vector<std::string>& metrics, bool sliced_parameters, const std::vector<nn::Parameter*>& states,
+         const nb::kwargs& given) {
+        train::ModelOptions options = model_options(given);
         for (const auto& name : metrics) options.metrics.push_back(train::make_metric(name));
         auto* made = new (nb::inst_ptr<PythonModel>(self))
             PythonModel(network, loss, optimizer, options, sliced_parameters, states);
         nb::inst_mark_ready(self);
         python_models().emplace_back(&made->as_it_is(), self);
       },
-      "network"_a, "loss"_a = nb::none(), "optimizer"_a = nb::none(), "metrics"_a = nb::make_tuple(),
-      "parallel_mode"_a = "stand_alone", "seed"_a = nb::none(), "gradient_accumulation_steps"_a = 1,
-      "full_batch"_a = false, "dataset_strategy"_a = nb::make_tuple(), "sharding_propagation"_a = false,
-      "strategy_ckpt_save_file"_a = "", "strategy_ckpt_load_file"_a = "", "group_ckpt_save_file"_a = "",
-      "parallel_optimizer"_a = false, "parallel_optimizer_threshold"_a = int64_t{64} << 10,
-      "optimizer_weight_shard_size"_a = 0, "gradients_mean"_a = true, "parameter_broadcast"_a = false,
-      "batch_norm_statistics"_a = "global", "precision"_a = nb::none(), "amp_level"_a = "O0",
-      "keep_batchnorm_fp32"_a = nb::none(), "loss_scale"_a = nb::none(), "memory_limit"_a = nb::none(),
-      "kernels"_a = "fixed", "kernel_cache"_a = "", "fuse"_a = true, "overlap"_a = true, "num_threads"_a = 0,
-      "reference_kernels"_a = false, "debug"_a = false, "search"_a = nb::dict(), "sliced_parameters"_a = false,
-      "job_name"_a = "", "states"_a = nb::make_tuple(), "pipeline"_a = nb::dict(), nb::keep_alive<1, 2>(),
-      nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>());
+      "network"_a, "loss"_a = nb::none(), "optimizer"_a = nb::none(), "metrics"_a = nb::make_tuple(), nb::kw_only(),
+      "sliced_parameters"_a = false, "states"_a = nb::make_tuple(), "options"_a, nb::sig(signature.c_str()),
+      nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>());
   model.def(
       "train",
       [](PythonModel& self, int64_t epochs, const data::Dataset& dataset,

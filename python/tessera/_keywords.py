@@ -29,9 +29,9 @@ def _explanation(function, args, keywords, values, error):
     who = f"{function.__qualname__.removesuffix('.__init__')}()"
     if unknown:
         return unexpected(who, unknown[0], sorted(known))
-    if any("*" in signature for signature in signatures):
+    if any(re.search(r"\*\w", signature) for signature in signatures):
         return None
-    faults = [_fault(who, _parameters(signature), args, dict(zip(keywords, values))) for signature in signatures]
+    faults = [_fault(who, signature, args, dict(zip(keywords, values))) for signature in signatures]
     return faults[0] if len(set(faults)) == 1 else None
 
 
@@ -49,23 +49,30 @@ def _parameters(signature):
     for part in parts:
         name, _, rest = part.strip().partition(":")
         kind, has_default, _ = rest.partition(" = ")
-        if name and name != "/":
+        if name and name not in ("/", "*"):
             found.append((name, kind.strip(), bool(has_default)))
     return found
 
 
-def _fault(who, parameters, args, keywords):
+def _fault(who, signature, args, keywords):
     """What is wrong with the first argument that does not fit, else None."""
-    if len(args) > len(parameters):
+    parameters = _parameters(signature)
+    by_position = _parameters(signature.partition(", *, ")[0] + ")")
+    if len(args) > len(by_position):
         own = sum(name == "self" for name, _, _ in parameters)
-        return f"{who} takes at most {len(parameters) - own} arguments, got {len(args) - own}"
+        return f"{who} takes at most {len(by_position) - own} arguments, got {len(args) - own}"
     given = dict(zip((name for name, _, _ in parameters), args)) | keywords
     for name, kind, has_default in parameters:
         if name not in given and not has_default:
             return f"{who} needs {name}, {_article(kind)}" if kind != "object" else f"{who} needs {name}"
         if name in given and name != "self" and not _fits(given[name], kind):
-            return f"{who}: {name} must be {_article(kind)}, got {_shown(given[name])}"
+            return misfit(who, name, kind, given[name])
     return None
+
+
+def misfit(who, name, kind, value):
+    """The text of an error for an argument of another type."""
+    return f"{who}: {name} must be {_article(kind)}, got {_shown(value)}"
 
 
 _NUMBERS = {"int": int, "float": (int, float), "bool": bool, "str": str, "bytes": bytes, "dict": dict, "list": list}

@@ -10,4 +10,6 @@ KernelChoice parse_kernel_choice(std::string_view text) {
   throw InvalidArgument("unknown choice of kernels \"{}\"; the known ones are fixed, measured", text);
 }
 
+std::string_view to_string(KernelChoice choice) { return choice == KernelChoice::kFixed ? "fixed" : "measured"; }
+
 }  // namespace tessera::session

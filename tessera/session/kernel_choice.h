@@ -12,5 +12,7 @@ enum class KernelChoice {
 
 // "fixed", "measured"; throws InvalidArgument naming the text and these names.
 KernelChoice parse_kernel_choice(std::string_view text);
+// "fixed": what parse_kernel_choice() reads.
+std::string_view to_string(KernelChoice choice);
 
 }  // namespace tessera::session

@@ -219,10 +219,11 @@ class ModeOptions : public testing::Test {
 TEST_F(ModeOptions, HaveAnEffectOrAWordInEveryMode) {
   const auto settings = this->settings();
   ASSERT_EQ(settings.size(), mode_options().size());
-  for (const ModeOption& option : mode_options()) {
-    const Setting& setting = settings.at(option.name);
+  for (const OptionInfo& option : mode_options()) {
+    const auto name = option.name_in_cpp();
+    const Setting& setting = settings.at(name);
     for (const ParallelMode mode : kModes) {
-      SCOPED_TRACE(fmt::format("{} in {}", option.name, to_string(mode)));
+      SCOPED_TRACE(fmt::format("{} in {}", name, to_string(mode)));
       ModelOptions without = base(mode);
       // The profile is itself an option of automatic parallel.
       if (mode != ParallelMode::kAutomatic) without.automatic.profile.reset();
@@ -230,25 +231,26 @@ TEST_F(ModeOptions, HaveAnEffectOrAWordInEveryMode) {
       if (!around_is_refused) setting.around(without);
       ModelOptions with = without;
       setting.set(with);
-      ASSERT_TRUE(option.is_set(with));
-      const std::string word = fmt::format("{} has no effect in {}", option.name, to_string(mode));
-      if (option.use_in(mode) == OptionUse::kRefused) {
+      ASSERT_TRUE(is_set(with, name));
+      const std::string word = fmt::format("{} has no effect in {}", name, to_string(mode));
+      const OptionUse use = option.uses->in(mode);
+      if (use == OptionUse::kRefused) {
         try {
           observe(with, setting);
           ADD_FAILURE() << "the option was taken";
         } catch (const InvalidArgument& error) {
-          EXPECT_THAT(error.what(), HasSubstr(std::string(option.name)));
+          EXPECT_THAT(error.what(), HasSubstr(std::string(name)));
         }
         continue;
       }
       const Observed before = observe(without, setting);
       const Observed after = outcome(with, setting);
-      if (option.use_in(mode) == OptionUse::kUnused) {
+      if (use == OptionUse::kUnused) {
         EXPECT_THAT(after.log, HasSubstr(word));
       } else {
-        EXPECT_THAT(after.log, Not(HasSubstr(fmt::format("{} has no effect", option.name))));
+        EXPECT_THAT(after.log, Not(HasSubstr(fmt::format("{} has no effect", name))));
       }
-      if (option.use_in(mode) == OptionUse::kRead) {
+      if (use == OptionUse::kRead) {
         EXPECT_NE(after.text, before.text);
       } else {
         EXPECT_EQ(after.text, before.text);
@@ -258,12 +260,12 @@ TEST_F(ModeOptions, HaveAnEffectOrAWordInEveryMode) {
 }
 
 TEST_F(ModeOptions, OneRankNeitherReadsNorWritesFilesAndSaysSo) {
-  for (const ModeOption& option : mode_options()) {
+  for (const OptionInfo& option : mode_options()) {
     if (!option.names_file) continue;
     ModelOptions options = base(ParallelMode::kAutomatic);
-    settings().at(option.name).set(options);
+    settings().at(option.name_in_cpp()).set(options);
     const auto observed = observe(options, {.set = nullptr}, 1);
-    EXPECT_THAT(observed.log, HasSubstr(fmt::format("{} has no effect on one rank", option.name)));
+    EXPECT_THAT(observed.log, HasSubstr(fmt::format("{} has no effect on one rank", option.name_in_cpp())));
     EXPECT_THAT(observed.text, Not(HasSubstr("is there")));
   }
 }

@@ -2,97 +2,67 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <any>
+#include <type_traits>
+
 #include "tessera/base/error.h"
 
 namespace tessera::train {
 namespace {
 
-using enum OptionUse;
-
-// Whether anything but the files of a search is set.
-bool sets_search(const ModelOptions& options) {
-  const compiler::SearchOptions usual = AutomaticPlanOptions().search;
-  const auto& search = options.automatic.search;
-  return options.automatic.profile || options.automatic.planner || search.algorithm != usual.algorithm ||
-         search.max_axes != usual.max_axes || search.use_all_ranks != usual.use_all_ranks ||
-         search.slice_align_size != usual.slice_align_size || search.rounds != usual.rounds ||
-         search.timeout_seconds != usual.timeout_seconds || search.gap != usual.gap || search.seed != usual.seed ||
-         search.fold_above != usual.fold_above;
+template <typename T>
+bool differs(const T& value, const T& usual) {
+  if constexpr (requires { is_set(value); }) return is_set(value);
+  if constexpr (requires { value == usual; }) return !(value == usual);
+  return false;  // no mode looks at it
 }
 
-bool shares_parameters(const ModelOptions& options) { return options.parallel_optimizer; }
-bool may_share_parameters(const ModelOptions& options) {
-  return options.parallel_optimizer || !options.strategy_ckpt_load_file.empty();
+struct GivenOption {
+  OptionInfo info;
+  bool is_set = false;
+};
+
+// Calls take(info, member) for all options, those of a group behind the group.
+template <typename Take>
+struct ForAll {
+  const Take& take;
+  template <typename T>
+  void operator()(const OptionInfo& info, T& member) const {
+    take(info, member);
+    if constexpr (requires { for_each_option(member, *this); }) for_each_option(member, *this);
+  }
+};
+
+std::vector<GivenOption> given_options(const ModelOptions& options) {
+  std::vector<std::any> usual;
+  const auto note = [&](const OptionInfo&, auto& member) { usual.emplace_back(member); };
+  ModelOptions defaults;
+  for_each_option(defaults, ForAll<decltype(note)>{note});
+  std::vector<GivenOption> found;
+  const auto compare = [&](const OptionInfo& info, auto& member) {
+    using T = std::remove_cvref_t<decltype(member)>;
+    found.push_back({info, differs<T>(member, std::any_cast<const T&>(usual[found.size()]))});
+  };
+  ModelOptions given = options;
+  for_each_option(given, ForAll<decltype(compare)>{compare});
+  return found;
 }
 
-constexpr auto kOptions =
-    std::to_array<ModeOption>(
-        {
-            // Columns: stand-alone, data parallel, hybrid, semi-automatic, automatic, pipeline.
-            {"full_batch",
-             {kUnused, kUnused, kUnused, kRead, kRead, kUnused},
-             [](const ModelOptions& o) { return o.full_batch; }},
-            {"sharding_propagation",
-             {kUnused, kUnused, kUnused, kRead, kUnused, kUnused},
-             [](const ModelOptions& o) { return o.sharding_propagation; }},
-            {"dataset_strategy",
-             {kUnused, kUnused, kUnused, kRead, kRead, kUnused},
-             [](const ModelOptions& o) { return !o.dataset_strategy.empty(); }},
-            {.name = "strategy_ckpt_save_file",
-             .uses = {kUnused, kUnused, kUnused, kRead, kRead, kRead},
-             .is_set = [](const ModelOptions& o) { return !o.strategy_ckpt_save_file.empty(); },
-             .names_file = true},
-            {.name = "strategy_ckpt_load_file",
-             .uses = {kUnused, kUnused, kUnused, kRead, kRead, kRefused},
-             .is_set = [](const ModelOptions& o) { return !o.strategy_ckpt_load_file.empty(); },
-             .names_file = true},
-            {.name = "group_ckpt_save_file",
-             .uses = {kUnused, kUnused, kUnused, kRead, kRead, kRefused},
-             .is_set = [](const ModelOptions& o) { return !o.group_ckpt_save_file.empty(); },
-             .names_file = true},
-            {"automatic", {kUnused, kUnused, kUnused, kUnused, kRead, kUnused}, sets_search},
-            {.name = "automatic.load_file",
-             .uses = {kUnused, kUnused, kUnused, kUnused, kRead, kUnused},
-             .is_set = [](const ModelOptions& o) { return !o.automatic.load_file.empty(); },
-             .names_file = true},
-            {.name = "automatic.save_file",
-             .uses = {kUnused, kUnused, kUnused, kUnused, kRead, kUnused},
-             .is_set = [](const ModelOptions& o) { return !o.automatic.save_file.empty(); },
-             .names_file = true},
-            {"pipeline",
-             {kUnused, kUnused, kUnused, kUnused, kRead, kRead},
-             [](const ModelOptions& o) { return o.pipeline.stages != 0 || o.pipeline.micro_batches != 0; },
-             "pipeline.stages",
-             [](const ModelOptions& o) { return o.pipeline.stages != 0; }},
-            {"parallel_optimizer", {kUnused, kRead, kRefused, kRead, kUnused, kRead}, shares_parameters},
-            {"parallel_optimizer_threshold",
-             {kUnused, kRead, kUnused, kRead, kUnused, kRead},
-             [](const ModelOptions& o) {
-               return o.parallel_optimizer_threshold != ModelOptions().parallel_optimizer_threshold;
-             },
-             "parallel_optimizer",
-             shares_parameters},
-            {"optimizer_weight_shard_size",
-             {kUnused, kRead, kUnused, kRead, kUnused, kRead},
-             [](const ModelOptions& o) { return o.optimizer_weight_shard_size != 0; },
-             "parallel_optimizer, strategy_ckpt_load_file",
-             may_share_parameters},
-            {"gradients_mean",
-             {kUnused, kRead, kUnused, kUnused, kUnused, kUnused},
-             [](const ModelOptions& o) { return !o.gradients_mean; }},
-            {"parameter_broadcast",
-             {kUnused, kRead, kRead, kImplied, kImplied, kImplied},
-             [](const ModelOptions& o) { return o.parameter_broadcast; }},
-            {"batch_norm_statistics",
-             {kImplied, kRead, kImplied, kUnused, kUnused, kUnused},
-             [](const ModelOptions& o) { return o.batch_norm_statistics != BatchNormStatistics::kGlobal; }},
-        });
+// Whether one of those that the option needs is set.
+bool has_needed(const OptionInfo& info, const std::vector<GivenOption>& given) {
+  if (info.needs.empty()) return true;
+  return std::ranges::any_of(info.needs, [&](std::string_view needed) {
+    return std::ranges::any_of(
+        given, [&](const GivenOption& other) { return other.is_set && other.info.name_in_cpp() == needed; });
+  });
+}
 
-std::string modes_that_read(const ModeOption& option) {
+std::string modes_that_read(const OptionInfo& option) {
   std::vector<std::string_view> modes;
   for (size_t i = 0; i < kNumParallelModes; ++i) {
     const auto mode = static_cast<ParallelMode>(i);
-    if (option.use_in(mode) == kRead) modes.push_back(to_string(mode));
+    if (option.uses->in(mode) == OptionUse::kRead) modes.push_back(to_string(mode));
   }
   return fmt::format("{}", fmt::join(modes, ", "));
 }
@@ -104,22 +74,36 @@ ParallelMode working_mode(const ModelOptions& options) {
   return has_stages ? ParallelMode::kPipeline : options.parallel_mode;
 }
 
-std::span<const ModeOption> mode_options() { return kOptions; }
+std::vector<OptionInfo> mode_options() {
+  std::vector<OptionInfo> infos;
+  for (const auto& [info, is_set] : given_options({})) {
+    if (info.uses) infos.push_back(info);
+  }
+  return infos;
+}
+
+bool is_set(const ModelOptions& options, std::string_view name_in_cpp) {
+  for (const auto& [info, is_set] : given_options(options)) {
+    if (info.uses && info.name_in_cpp() == name_in_cpp) return is_set;
+  }
+  throw InvalidArgument("no mode looks at an option \"{}\"", name_in_cpp);
+}
 
 std::vector<std::string> unused_options(const ModelOptions& options, int num_ranks) {
   std::vector<std::string> lines;
   const ParallelMode mode = working_mode(options);
-  for (const ModeOption& option : kOptions) {
-    if (!option.is_set(options)) continue;
-    const OptionUse use = option.use_in(mode);
+  const auto given = given_options(options);
+  for (const auto& [info, is_set] : given) {
+    if (!is_set || !info.uses) continue;
+    const OptionUse use = info.uses->in(mode);
+    const auto name = info.name_in_cpp();
     const bool is_alone = num_ranks == 1;
-    if (use == kUnused || (use == kRefused && is_alone)) {
-      lines.push_back(
-          fmt::format("{} has no effect in {}: only in {}", option.name, to_string(mode), modes_that_read(option)));
-    } else if (use == kRead && is_alone && option.names_file) {
-      lines.push_back(fmt::format("{} has no effect on one rank, which splits nothing", option.name));
-    } else if (use == kRead && option.has_needed != nullptr && !option.has_needed(options)) {
-      lines.push_back(fmt::format("{} has no effect without {}", option.name, option.needs));
+    if (use == OptionUse::kUnused || (use == OptionUse::kRefused && is_alone)) {
+      lines.push_back(fmt::format("{} has no effect in {}: only in {}", name, to_string(mode), modes_that_read(info)));
+    } else if (use == OptionUse::kRead && is_alone && info.names_file) {
+      lines.push_back(fmt::format("{} has no effect on one rank, which splits nothing", name));
+    } else if (use == OptionUse::kRead && !has_needed(info, given)) {
+      lines.push_back(fmt::format("{} has no effect without {}", name, fmt::join(info.needs, ", ")));
     }
   }
   return lines;
@@ -136,9 +120,9 @@ int64_t rows_of_micro_batch(int64_t rows, int64_t micro_batches) {
 void require_no_refused(const ModelOptions& options, int num_ranks) {
   if (num_ranks == 1) return;
   const ParallelMode mode = working_mode(options);
-  for (const ModeOption& option : kOptions) {
-    if (option.use_in(mode) != kRefused || !option.is_set(options)) continue;
-    throw InvalidArgument("{} is not available in {}", option.name, to_string(mode));
+  for (const auto& [info, is_set] : given_options(options)) {
+    if (!is_set || !info.uses || info.uses->in(mode) != OptionUse::kRefused) continue;
+    throw InvalidArgument("{} is not available in {}", info.name_in_cpp(), to_string(mode));
   }
 }
 

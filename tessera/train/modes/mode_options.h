@@ -1,11 +1,8 @@
-// Which options of a model have an effect in which parallel mode. The table of this file is what a model reads when it
-// says that an option was set and has none; docs/decisions.md, "options without effect", has the rule.
+// Which options of a model have an effect in which parallel mode: what is said of one that was set and has none.
+// options/model_options.h has the table, docs/decisions.md, "options without effect", the rule.
 #pragma once
 
-#include <array>
-#include <concepts>
-#include <cstddef>
-#include <span>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,38 +10,6 @@
 #include "tessera/train/options/model_options.h"
 
 namespace tessera::train {
-
-// What a parallel mode makes of an option.
-enum class OptionUse {
-  kRead,     // the option changes what is trained, how it is spread, or which files are written
-  kImplied,  // the mode does what the option asks for, whether it is set or not
-  kUnused,   // the option has no effect, which is said
-  kRefused,  // a model of this mode throws InvalidArgument for the option
-};
-
-// What each parallel mode makes of an option: as many uses as there are modes, or it does not compile.
-class OptionUses {
- public:
-  template <std::same_as<OptionUse>... Uses>
-  requires(sizeof...(Uses) == kNumParallelModes) constexpr OptionUses(Uses... uses)
-      : by_mode_{uses...} {}  // NOLINT: a row of the table is written as a list
-
-  constexpr OptionUse in(ParallelMode mode) const { return by_mode_[static_cast<size_t>(mode)]; }
-
- private:
-  std::array<OptionUse, kNumParallelModes> by_mode_;
-};
-
-struct ModeOption {
-  std::string_view name;                // the member of ModelOptions; automatic.<member> for one of its own
-  OptionUses uses;                      // in the order of ParallelMode
-  bool (*is_set)(const ModelOptions&);  // whether it differs from the default
-  std::string_view needs = {};          // the options of which one must be set, too; "": none
-  bool (*has_needed)(const ModelOptions&) = nullptr;
-  bool names_file = false;  // a single rank splits nothing: it neither reads nor writes this file
-
-  OptionUse use_in(ParallelMode mode) const { return uses.in(mode); }
-};
 
 // The mode whose file does the work: automatic parallelism with stages is a pipeline that finds where it is cut.
 ParallelMode working_mode(const ModelOptions& options);
@@ -54,7 +19,9 @@ ParallelMode working_mode(const ModelOptions& options);
 int64_t rows_of_micro_batch(int64_t rows, int64_t micro_batches);
 
 // The options whose effect depends on the parallel mode.
-std::span<const ModeOption> mode_options();
+std::vector<OptionInfo> mode_options();
+// Whether one of these differs from its default. Throws InvalidArgument for another name.
+bool is_set(const ModelOptions& options, std::string_view name_in_cpp);
 
 // One line for each option that is set and has no effect on a model of this mode with so many ranks, as "full_batch has
 // no effect in data_parallel: only in semi_auto_parallel, auto_parallel".

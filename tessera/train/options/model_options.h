@@ -12,6 +12,7 @@
 #include "tessera/nn/optimizers/loss_scale.h"
 #include "tessera/session/session.h"
 #include "tessera/train/options/automatic_options.h"
+#include "tessera/train/options/option_info.h"
 #include "tessera/train/options/parallel_mode.h"
 #include "tessera/train/options/pipeline_options.h"
 
@@ -25,59 +26,30 @@ enum class BatchNormStatistics {
   kLocal,   // each rank's own rows, without communication; moving statistics are one row per rank
 };
 
-// An option that is set and has no effect in the parallel mode is warned about once, by rank 0 (modes/mode_options.h).
+// What the members mean, for_each_option() says, which names each; those that it has not are explained here. An option
+// that is set and has no effect in the parallel mode is warned about once, by rank 0 (modes/mode_options.h).
 struct ModelOptions {
   ParallelMode parallel_mode = ParallelMode::kStandAlone;
-  // A step of training is so many batches: their gradients are accumulated (states accu_grads.<parameter>), the
-  // optimizer gets those of the mean of their losses. The batches of an epoch must make whole steps.
   int64_t gradient_accumulation_steps = 1;
-  // Semi-automatic: how the inputs lie. Their rows are split over all ranks where nothing is said; with full_batch they
-  // are whole on every rank; a dataset_strategy has a tuple of counts for each input, ((1,1,1,8),(1,)).
   bool full_batch = false;
-  // Semi-automatic: operators without a strategy take over that of a neighbour instead of splitting the batch, where
-  // strategies reach them.
   bool sharding_propagation = false;
   mesh::Strategy dataset_strategy = {};
-  // Semi-automatic: where to write how operators and parameters of the training step are split, and from where to take
-  // how they are to be: the strategy file of the tutorials, JSON if the name ends with ".json". What is taken stands
-  // above the network's own strategies and above parallel_optimizer. Then the ranks of each group, and the ranks that
-  // hold what this one holds. Where ranks name one file, one of them writes it. "": none.
   std::string strategy_ckpt_save_file = {};
   std::string strategy_ckpt_load_file = {};
   std::string group_ckpt_save_file = {};
-  // Automatic: how to search, on which machines, and files for the plan. What the search is told of memory is
-  // session.memory_limit_bytes. parallel_optimizer has no meaning then: the search decides on it, too.
   AutomaticPlanOptions automatic = {};
-  // Pipeline: stages, micro-batches and the schedule.
   PipelineOptions pipeline = {};
-  // The replicas of a parameter of at least so many bytes share its rows, the optimizer's states and its work. Hybrid
-  // parallel refuses it.
   bool parallel_optimizer = false;
   int64_t parallel_optimizer_threshold = 64 << 10;
-  // Into how many parts at most, each kept by neighbouring ranks; must divide the ranks. 0: all replicas share.
   int optimizer_weight_shard_size = 0;
-  // Data parallel: the gradient is that of the mean over the ranks (true), or of the sum (false).
   bool gradients_mean = true;
-  // Give all ranks rank 0's initial values. Where it is off, a difference is warned about at the first step.
   bool parameter_broadcast = false;
   BatchNormStatistics batch_norm_statistics = BatchNormStatistics::kGlobal;
-  // What the network computes in; its parameters, their gradients and the optimizer's states are f32 throughout, and
-  // so is the loss. kBF16, as torch.autocast does it; kF16, with a dynamic loss scale unless one is given; absent: as
-  // amp_level says.
   std::optional<DType> precision = std::nullopt;
-  // The tutorials' word for it. O0: f32; O2: f16 with norms in f32 and a dynamic loss scale; O3: f16 in everything but
-  // the loss, without a loss scale unless one is given; auto: O2 on a GPU, O0 on a CPU.
   std::string amp_level = "O0";
-  // Scales and shifts of normalisations stay f32. Absent: they do, but not in O3.
   std::optional<bool> keep_batchnorm_fp32 = std::nullopt;
-  // nn::dynamic_loss_scale() or nn::fixed_loss_scale(). A step whose gradients or loss are not finite is skipped on all
-  // ranks: parameters, moments and counters of the optimizer stay as they were. Absent: as precision or amp_level say.
   std::optional<nn::LossScale> loss_scale = std::nullopt;
-  // Initial values and random operators are functions of this seed. All ranks use rank 0's.
   uint64_t seed = 1;
-  // The name of this training, by which its checkpoints are known when it is started again: a checkpoint of another
-  // name is not resumed. Two trainings of one network have two names. "": checkpoints of any name are resumed, of this
-  // network and optimizer.
   std::string job_name = {};
   // What states of the optimizer start with, in place of the optimizer's own initial values: by full name, of the
   // state's type. Names that the optimizer has no state of are left out. Ranks agree on them as on parameters.
@@ -87,5 +59,156 @@ struct ModelOptions {
 
   bool accumulates() const { return gradient_accumulation_steps > 1; }
 };
+
+// Calls visit(OptionInfo, member) for each option that has a name in Python.
+template <typename Visit>
+void for_each_option(ModelOptions& options, const Visit& visit) {
+  using enum OptionUse;
+  // Columns of `uses`: stand-alone, data parallel, hybrid, semi-automatic, automatic, pipeline.
+  visit(OptionInfo{.name = "parallel_mode",
+                   .doc = "stand_alone; data_parallel (equal to one device on the global batch); hybrid_parallel (the "
+                          "network combines its slices by collectives of its own); semi_auto_parallel (operators are "
+                          "split as their strategies say); auto_parallel (a search decides; strategies hold; with "
+                          "pipeline it decides where the network is cut into stages); pipeline_parallel (cells are on "
+                          "stages, see Cell.set_stage; within a stage as in semi_auto_parallel)."},
+        options.parallel_mode);
+  visit(OptionInfo{.name = "seed", .doc = "Of initial values and random operators. All ranks use rank 0's."},
+        options.seed);
+  visit(
+      OptionInfo{.name = "gradient_accumulation_steps",
+                 .doc = "So many batches are one step of training: their gradients are accumulated (states "
+                        "accu_grads.<parameter>), the optimizer gets those of the mean of their losses. The batches of "
+                        "an epoch must make whole steps."},
+      options.gradient_accumulation_steps);
+  visit(OptionInfo{.name = "full_batch",
+                   .doc = "Inputs are whole on every rank, instead of split by rows.",
+                   .uses = OptionUses{kUnused, kUnused, kUnused, kRead, kRead, kUnused}},
+        options.full_batch);
+  visit(OptionInfo{.name = "sharding_propagation",
+                   .doc = "Operators without a strategy take over that of a neighbour, where strategies reach them, "
+                          "instead of splitting the batch.",
+                   .uses = OptionUses{kUnused, kUnused, kUnused, kRead, kUnused, kUnused}},
+        options.sharding_propagation);
+  visit(OptionInfo{.name = "dataset_strategy",
+                   .doc = "How the inputs lie: a tuple of counts for each, ((1, 1, 1, 8), (1,)).",
+                   .uses = OptionUses{kUnused, kUnused, kUnused, kRead, kRead, kUnused}},
+        options.dataset_strategy);
+  visit(
+      OptionInfo{.name = "strategy_ckpt_save_file",
+                 .doc = "Where to write how operators and parameters of the training step are split: the strategy file "
+                        "of the tutorials, JSON if the name ends with \".json\". Where ranks name one file, one of "
+                        "them writes it.",
+                 .uses = OptionUses{kUnused, kUnused, kUnused, kRead, kRead, kRead},
+                 .names_file = true},
+      options.strategy_ckpt_save_file);
+  visit(OptionInfo{.name = "strategy_ckpt_load_file",
+                   .doc = "From where to take how they are to be split, above the network's own strategies and above "
+                          "parallel_optimizer.",
+                   .uses = OptionUses{kUnused, kUnused, kUnused, kRead, kRead, kRefused},
+                   .names_file = true},
+        options.strategy_ckpt_load_file);
+  visit(OptionInfo{.name = "group_ckpt_save_file",
+                   .doc = "Where to write the ranks of each group, and the ranks that hold what this one holds.",
+                   .uses = OptionUses{kUnused, kUnused, kUnused, kRead, kRead, kRefused},
+                   .names_file = true},
+        options.group_ckpt_save_file);
+  visit(OptionInfo{.name = "search",
+                   .doc = "How auto_parallel searches, on which machines, and files for the plan. Equal on all ranks; "
+                          "memory_limit is the search's, too; docs/planning.md.",
+                   .uses = OptionUses{kUnused, kUnused, kUnused, kUnused, kRead, kUnused},
+                   .member = "automatic"},
+        options.automatic);
+  visit(OptionInfo{.name = "pipeline",
+                   .doc = "Stages, micro-batches and the schedule of pipeline_parallel and auto_parallel; "
+                          "docs/pipelines.md.",
+                   .uses = OptionUses{kUnused, kUnused, kUnused, kUnused, kRead, kRead},
+                   .needs = {"pipeline.stages"}},
+        options.pipeline);
+  visit(OptionInfo{.name = "parallel_optimizer",
+                   .doc = "The replicas of a parameter share its rows, the optimizer's states and its work. A search "
+                          "decides on it, too.",
+                   .uses = OptionUses{kUnused, kRead, kRefused, kRead, kUnused, kRead}},
+        options.parallel_optimizer);
+  visit(OptionInfo{.name = "parallel_optimizer_threshold",
+                   .doc = "Of parameters of at least so many bytes.",
+                   .uses = OptionUses{kUnused, kRead, kUnused, kRead, kUnused, kRead},
+                   .needs = {"parallel_optimizer"}},
+        options.parallel_optimizer_threshold);
+  visit(OptionInfo{.name = "optimizer_weight_shard_size",
+                   .doc = "Into how many parts at most, each kept by neighbouring ranks; must divide the ranks. 0: all "
+                          "replicas share.",
+                   .uses = OptionUses{kUnused, kRead, kUnused, kRead, kUnused, kRead},
+                   .needs = {"parallel_optimizer", "strategy_ckpt_load_file"}},
+        options.optimizer_weight_shard_size);
+  visit(OptionInfo{.name = "gradients_mean",
+                   .doc = "The gradient is that of the mean over the ranks; False: of the sum.",
+                   .uses = OptionUses{kUnused, kRead, kUnused, kUnused, kUnused, kUnused}},
+        options.gradients_mean);
+  visit(
+      OptionInfo{.name = "parameter_broadcast",
+                 .doc = "All ranks take rank 0's initial values; else a difference is warned about at the first step.",
+                 .uses = OptionUses{kUnused, kRead, kRead, kImplied, kImplied, kImplied}},
+      options.parameter_broadcast);
+  visit(
+      OptionInfo{.name = "batch_norm_statistics",
+                 .doc = "Over which rows batch normalisation averages: global, all of the batch, or local, the rank's "
+                        "own.",
+                 .uses = OptionUses{kImplied, kRead, kImplied, kUnused, kUnused, kUnused}},
+      options.batch_norm_statistics);
+  visit(
+      OptionInfo{.name = "precision",
+                 .doc = "What the network computes in: float32, bfloat16, or float16 with a dynamic loss scale unless "
+                        "one is given. Parameters, their gradients, the optimizer's states and the loss are float32. "
+                        "None: as amp_level says; docs/mixed_precision.md."},
+      options.precision);
+  visit(
+      OptionInfo{.name = "amp_level",
+                 .doc = "The tutorials' word for it. O0: float32; O2: float16 with norms in float32 and a dynamic loss "
+                        "scale; O3: float16 in everything but the loss; auto: O2 on a GPU, O0 on a CPU."},
+      options.amp_level);
+  visit(OptionInfo{.name = "keep_batchnorm_fp32",
+                   .doc = "Scales and shifts of normalisations stay float32. None: they do, but not in O3."},
+        options.keep_batchnorm_fp32);
+  visit(OptionInfo{.name = "loss_scale",
+                   .doc = "nn.dynamic_loss_scale() or nn.fixed_loss_scale(). A step whose gradients or loss are not "
+                          "finite is skipped on all ranks. None: as precision or amp_level say."},
+        options.loss_scale);
+  visit(OptionInfo{.name = "memory_limit",
+                   .doc = "The most that a rank's values and a step may take, bytes or \"2GiB\": what would not fit is "
+                          "recomputed. None: no limit.",
+                   .member = "session.memory_limit_bytes",
+                   .is_bytes = true},
+        options.session.memory_limit_bytes);
+  visit(OptionInfo{.name = "kernels",
+                   .doc = "fixed, the usual ones, or measured, the fastest.",
+                   .member = "session.kernel_choice"},
+        options.session.kernel_choice);
+  visit(OptionInfo{.name = "kernel_cache",
+                   .doc = "The directory in which measured kernels are remembered.",
+                   .member = "session.kernel_cache"},
+        options.session.kernel_cache);
+  visit(OptionInfo{.name = "fuse", .doc = "False: every operator is a kernel of its own.", .member = "session.fusions"},
+        options.session.fusions);
+  visit(
+      OptionInfo{
+          .name = "overlap", .doc = "False: nothing is computed while ranks communicate.", .member = "session.overlap"},
+      options.session.overlap);
+  visit(OptionInfo{.name = "num_threads",
+                   .doc = "Threads of this rank that compute. 0: as many as its context says.",
+                   .member = "session.num_threads"},
+        options.session.num_threads);
+  visit(OptionInfo{.name = "reference_kernels",
+                   .doc = "Plain loops compute: slow, the same on every machine.",
+                   .member = "session.reference_kernels"},
+        options.session.reference_kernels);
+  visit(OptionInfo{.name = "debug",
+                   .doc = "Every value has NaN-filled memory of its own and nothing is fused: to find errors.",
+                   .member = "session.debug"},
+        options.session.debug);
+  visit(OptionInfo{.name = "job_name",
+                   .doc = "The name of this training, written into its checkpoints: load_checkpoint() refuses those of "
+                          "another name."},
+        options.job_name);
+}
 
 }  // namespace tessera::train

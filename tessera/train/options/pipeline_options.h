@@ -2,29 +2,66 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 
 #include "tessera/compiler/cost/machine_profile.h"
+#include "tessera/train/options/option_info.h"
 
 namespace tessera::train {
 
+// for_each_option() says what its members mean.
 struct PipelineOptions {
-  // Stage s has the ranks [s n, (s + 1) n), where n is their number divided by that of the stages, which must divide
-  // it.
   int stages = 0;
-  // Into how many parts of equal rows a batch is cut; at least as many as there are stages. 0: as many.
   int64_t micro_batches = 0;
-  // The loss of a step is the sum of the micro-batches' losses, and so are its gradients, instead of their mean.
   bool sum_losses = false;
-  // In what order the stages work on micro-batches: "gpipe", "1f1b", "zb_h1", "zb_h2", or "auto", the best that a
-  // search finds (docs/pipelines.md). Changes no result.
   std::string schedule = "auto";
-  // For how many micro-batches more than those in work a stage has memory, so that messages arrive while it computes.
   int receive_ahead = 1;
-  // How long phases take. Absent: measure_briefly() (modes/measured_profile.h), where a schedule or cuts are searched
-  // for; a profile of no machine in particular for what is only told of a schedule that has a name.
   std::optional<compiler::MachineProfile> profile = std::nullopt;
 };
+
+// Calls visit(OptionInfo, member) for each option.
+template <typename Visit>
+void for_each_option(PipelineOptions& options, const Visit& visit) {
+  constexpr int64_t kMostInt = std::numeric_limits<int>::max();
+  visit(OptionInfo{.name = "stages",
+                   .doc = "Stage s has the ranks [s n, (s + 1) n), where n is their number divided by that of the "
+                          "stages, which must divide it.",
+                   .member = "pipeline.stages",
+                   .least = 1,
+                   .most = kMostInt},
+        options.stages);
+  visit(OptionInfo{.name = "micro_batches",
+                   .doc = "Into how many parts of equal rows a batch is cut, at least as many as there are stages; not "
+                          "given: as many.",
+                   .least = 1,
+                   .most = kMostInt},
+        options.micro_batches);
+  visit(
+      OptionInfo{.name = "sum_losses",
+                 .doc = "The loss of a step is the sum of the micro-batches' losses, and so are its gradients, instead "
+                        "of their mean."},
+      options.sum_losses);
+  visit(
+      OptionInfo{.name = "schedule",
+                 .doc = "In what order the stages work on micro-batches: \"gpipe\", \"1f1b\", \"zb_h1\", \"zb_h2\", or "
+                        "\"auto\", the best that a search finds. Changes no result."},
+      options.schedule);
+  visit(OptionInfo{.name = "receive_ahead",
+                   .doc = "For how many micro-batches more than those in work a stage has memory, so that messages "
+                          "arrive while it computes.",
+                   .least = 0,
+                   .most = kMostInt},
+        options.receive_ahead);
+  visit(OptionInfo{.name = "profile",
+                   .doc = "The file of a machine profile, which says how long phases take. Absent: the machine is "
+                          "measured briefly where a schedule or cuts are searched for; what is only told of a schedule "
+                          "that has a name is of no machine in particular."},
+        options.profile);
+}
+
+// Whether a model is told of a pipeline.
+inline bool is_set(const PipelineOptions& options) { return options.stages != 0 || options.micro_batches != 0; }
 
 }  // namespace tessera::train

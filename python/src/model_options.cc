@@ -1,0 +1,316 @@
+#include "python/src/model_options.h"
+
+#include <fmt/ranges.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace tessera::python {
+namespace {
+
+using train::OptionInfo;
+
+std::string repr(nb::handle value) { return nb::cast<std::string>(nb::repr(value)); }
+
+// How an option of C++'s type T looks in Python: its type there, its default there, and read(), false for a value that
+// is none of that type. In a dict of options a number is no truth, and its range is looked at.
+template <typename T>
+struct Form;
+
+template <>
+struct Form<bool> {
+  static constexpr const char* kKind = "bool";
+  static constexpr const char* kWords = "True or False";
+  static std::string shown(bool value) { return value ? "True" : "False"; }
+  static bool read(nb::handle value, const OptionInfo&, bool, bool& to) { return nb::try_cast(value, to, false); }
+};
+
+// A number of bytes, or a text like "2GiB"; None: 0.
+int64_t to_bytes(nb::handle object, const char* what) {
+  if (object.is_none()) return 0;
+  if (nb::isinstance<nb::str>(object)) return parse_bytes(nb::cast<std::string>(object), what);
+  if (!PyIndex_Check(object.ptr())) {
+    throw nb::type_error(
+        fmt::format("{} is a number of bytes, or a text such as \"300MiB\", got {}", what, repr(object)).c_str());
+  }
+  return nb::cast<int64_t>(nb::int_(object));
+}
+
+template <typename T>
+requires(std::is_same_v<T, int> || std::is_same_v<T, int64_t>) struct Form<T> {
+  static constexpr const char* kKind = "int";
+  static constexpr const char* kWords = "a whole number";
+  static std::string shown(T value) { return fmt::format("{}", value); }
+  static bool read(nb::handle value, const OptionInfo& info, bool in_dict, T& to) {
+    if constexpr (std::is_same_v<T, int64_t>) {
+      if (info.is_bytes) {
+        to = to_bytes(value, std::string(info.name).c_str());
+        return true;
+      }
+    }
+    if (in_dict && PyBool_Check(value.ptr())) return false;
+    return nb::try_cast(value, to, !in_dict) && to >= info.least && to <= info.most;
+  }
+};
+
+template <>
+struct Form<double> {
+  static constexpr const char* kKind = "float";
+  static constexpr const char* kWords = "a number of seconds above 0";
+  static std::string shown(double value) { return value == 0 ? "None" : fmt::format("{}", value); }
+  static bool read(nb::handle value, const OptionInfo&, bool, double& to) {
+    if (PyBool_Check(value.ptr()) || !is_number(value)) return false;
+    to = nb::cast<double>(nb::float_(value));
+    return to > 0;
+  }
+};
+
+template <>
+struct Form<std::string> {
+  static constexpr const char* kKind = "str";
+  static constexpr const char* kWords = "a text";
+  static std::string shown(const std::string& value) { return fmt::format("'{}'", value); }
+  static bool read(nb::handle value, const OptionInfo&, bool, std::string& to) {
+    return nb::try_cast(value, to, false);
+  }
+};
+
+// A value that Python names by a text.
+template <typename T, T (*parse)(const std::string&), std::string (*name)(T)>
+struct NamedForm {
+  static constexpr const char* kKind = "str";
+  static constexpr const char* kWords = "a text";
+  static std::string shown(T value) { return fmt::format("'{}'", name(value)); }
+  static bool read(nb::handle value, const OptionInfo&, bool, T& to) {
+    std::string text;
+    if (!nb::try_cast(value, text, false)) return false;
+    to = parse(text);
+    return true;
+  }
+};
+
+constexpr std::array<std::pair<const char*, train::BatchNormStatistics>, 2> kStatistics = {
+    {{"global", train::BatchNormStatistics::kGlobal}, {"local", train::BatchNormStatistics::kLocal}}};
+train::BatchNormStatistics parse_statistics(const std::string& text) {
+  for (const auto& [name, value] : kStatistics) {
+    if (text == name) return value;
+  }
+  throw InvalidArgument("unknown batch_norm_statistics \"{}\"; the known ones are global, local", text);
+}
+std::string name_of(train::BatchNormStatistics value) {
+  for (const auto& [name, other] : kStatistics) {
+    if (other == value) return name;
+  }
+  return "";
+}
+std::string name_of(train::ParallelMode mode) { return std::string(train::to_string(mode)); }
+session::KernelChoice parse_kernels(const std::string& text) { return session::parse_kernel_choice(text); }
+std::string name_of(session::KernelChoice choice) { return std::string(session::to_string(choice)); }
+std::string name_of(compiler::SearchAlgorithm algorithm) { return std::string(compiler::to_string(algorithm)); }
+
+template <>
+struct Form<train::ParallelMode> : NamedForm<train::ParallelMode, train::parse_parallel_mode, name_of> {};
+template <>
+struct Form<train::BatchNormStatistics> : NamedForm<train::BatchNormStatistics, parse_statistics, name_of> {};
+template <>
+struct Form<session::KernelChoice> : NamedForm<session::KernelChoice, parse_kernels, name_of> {};
+template <>
+struct Form<compiler::SearchAlgorithm>
+    : NamedForm<compiler::SearchAlgorithm, compiler::parse_search_algorithm, name_of> {};
+
+// None where a script says nothing: set_seed()'s.
+template <>
+struct Form<uint64_t> {
+  static constexpr const char* kKind = "int | None";
+  static std::string shown(uint64_t) { return "None"; }
+  static bool read(nb::handle value, const OptionInfo&, bool, uint64_t& to) {
+    std::optional<Seed> seed;
+    if (!nb::try_cast(value, seed)) return false;
+    to = or_global(seed);
+    return true;
+  }
+};
+
+template <>
+struct Form<mesh::Strategy> {
+  static constexpr const char* kKind = "collections.abc.Sequence[collections.abc.Sequence[int]]";
+  static std::string shown(const mesh::Strategy&) { return "()"; }
+  static bool read(nb::handle value, const OptionInfo&, bool, mesh::Strategy& to) { return nb::try_cast(value, to); }
+};
+
+template <>
+struct Form<std::optional<DType>> {
+  static constexpr const char* kKind = "object | None";
+  static std::string shown(const std::optional<DType>&) { return "None"; }
+  static bool read(nb::handle value, const OptionInfo&, bool, std::optional<DType>& to) {
+    if (!value.is_none()) to = to_dtype(value);
+    return true;
+  }
+};
+
+template <>
+struct Form<std::optional<bool>> {
+  static constexpr const char* kKind = "bool | None";
+  static std::string shown(const std::optional<bool>&) { return "None"; }
+  static bool read(nb::handle value, const OptionInfo&, bool, std::optional<bool>& to) {
+    return nb::try_cast(value, to);
+  }
+};
+
+template <>
+struct Form<std::optional<nn::LossScale>> {
+  static constexpr const char* kKind = "tessera._tessera.nn.LossScale | None";
+  static std::string shown(const std::optional<nn::LossScale>&) { return "None"; }
+  static bool read(nb::handle value, const OptionInfo&, bool, std::optional<nn::LossScale>& to) {
+    return nb::try_cast(value, to);
+  }
+};
+
+template <>
+struct Form<compiler::Fusions> {
+  static constexpr const char* kKind = "bool";
+  static std::string shown(const compiler::Fusions&) { return "True"; }
+  static bool read(nb::handle value, const OptionInfo&, bool, compiler::Fusions& to) {
+    bool fuses = true;
+    if (!nb::try_cast(value, fuses, false)) return false;
+    if (!fuses) to = compiler::Fusions::none();
+    return true;
+  }
+};
+
+template <>
+struct Form<std::optional<compiler::MachineProfile>> {
+  static constexpr const char* kWords = "a text";
+  static std::string shown(const std::optional<compiler::MachineProfile>&) { return "None"; }
+  static bool read(nb::handle value, const OptionInfo&, bool, std::optional<compiler::MachineProfile>& to) {
+    std::string path;
+    if (!nb::try_cast(value, path, false)) return false;
+    to = compiler::parse_profile(read_settings(FileSystem::local(), path, "machine profile"), path);
+    return true;
+  }
+};
+
+// Options that are keys of a dict.
+template <typename Options>
+concept Group = requires(Options& options) {
+  train::for_each_option(options, [](const OptionInfo&, auto&) {});
+};
+
+// Not valid where it is not given.
+nb::object value_of(const nb::dict& given, const OptionInfo& info) {
+  const nb::str key(info.name.data(), info.name.size());
+  return given.contains(key) ? nb::object(given[key]) : nb::object();
+}
+
+template <Group Options>
+Options options_of(const std::string& group, const nb::dict& given) {
+  Options options;
+  std::vector<std::string_view> known;
+  train::for_each_option(options, [&]<typename T>(const OptionInfo& info, T& member) {
+    known.push_back(info.name);
+    const nb::object value = value_of(given, info);
+    if (!value.is_valid() || Form<T>::read(value, info, true, member)) return;
+    std::string wanted = Form<T>::kWords;
+    if constexpr (std::is_same_v<T, int> || std::is_same_v<T, int64_t>) {
+      wanted += fmt::format(" from {} to {}", info.least, info.most);
+    }
+    throw InvalidArgument("{}: {} must be {}, got {}", group, info.name, wanted, repr(value));
+  });
+  for (const auto& [key, value] : given) {
+    const auto name = nb::cast<std::string>(nb::str(key));
+    if (std::ranges::find(known, name) != known.end()) continue;
+    throw InvalidArgument("{} has no key \"{}\"; there are: {}", group, name, fmt::join(known, ", "));
+  }
+  return options;
+}
+
+template <Group Options>
+struct Form<Options> {
+  static constexpr const char* kKind = "dict";
+  static std::string shown(const Options&) { return "{}"; }
+  static bool read(nb::handle value, const OptionInfo& info, bool, Options& to) {
+    nb::dict given;
+    if (!nb::try_cast(value, given, false)) return false;
+    to = options_of<Options>(std::string(info.name), given);
+    return true;
+  }
+};
+
+[[noreturn]] void throw_type_error(const nb::object& text) {
+  throw nb::type_error(nb::cast<std::string>(text).c_str());
+}
+
+nb::object keywords_module() { return nb::module_::import_("tessera._keywords"); }
+
+}  // namespace
+
+train::ModelOptions model_options(const nb::dict& given) {
+  train::ModelOptions options{.seed = global_seed()};
+  std::vector<std::string> known = {"network", "loss", "optimizer", "metrics", "sliced_parameters", "states"};
+  train::for_each_option(options, [&]<typename T>(const OptionInfo& info, T& member) {
+    known.emplace_back(info.name);
+    const nb::object value = value_of(given, info);
+    if (!value.is_valid() || Form<T>::read(value, info, false, member)) return;
+    throw_type_error(keywords_module().attr("misfit")("Model()", known.back(), Form<T>::kKind, value));
+  });
+  std::ranges::sort(known);
+  for (const auto& [key, value] : given) {
+    const auto name = nb::cast<std::string>(key);
+    if (std::ranges::find(known, name) != known.end()) continue;
+    throw_type_error(keywords_module().attr("unexpected")("Model()", name, known));
+  }
+  return options;
+}
+
+train::AutomaticPlanOptions search_options(const nb::dict& given) {
+  return options_of<train::AutomaticPlanOptions>("search", given);
+}
+
+std::string option_signature() {
+  std::vector<std::string> parts;
+  train::ModelOptions defaults;
+  train::for_each_option(defaults, [&]<typename T>(const OptionInfo& info, T& member) {
+    const bool is_size = info.is_bytes;
+    parts.push_back(fmt::format("{}: {} = {}", info.name, is_size ? "int | str | None" : Form<T>::kKind,
+                                is_size ? "None" : Form<T>::shown(member)));
+  });
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::string option_help() {
+  std::string text;
+  train::ModelOptions defaults;
+  train::for_each_option(defaults, [&]<typename T>(const OptionInfo& info, T& member) {
+    text += fmt::format("{}: {}\n", info.name, info.doc);
+    if constexpr (Group<T>) {
+      train::for_each_option(member, [&]<typename Part>(const OptionInfo& key, Part& part) {
+        text += fmt::format("    \"{}\" ({}): {}\n", key.name, Form<Part>::shown(part), key.doc);
+      });
+    }
+  });
+  return text;
+}
+
+nb::dict options_as_dict() {
+  nb::dict all;
+  train::ModelOptions defaults;
+  train::for_each_option(defaults, [&](const OptionInfo& info, auto&) {
+    nb::list modes;
+    for (size_t i = 0; i < train::kNumParallelModes && info.uses; ++i) {
+      const auto mode = static_cast<train::ParallelMode>(i);
+      if (info.uses->in(mode) == train::OptionUse::kRead) modes.append(name_of(mode));
+    }
+    nb::dict said;
+    said["doc"] = std::string(info.doc);
+    said["modes"] = modes;
+    all[nb::str(info.name.data(), info.name.size())] = said;
+  });
+  return all;
+}
+
+}  // namespace tessera::python
