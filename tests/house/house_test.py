@@ -10,6 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 import check_layers
+import imports
 import suites
 from claims import main
 
@@ -108,6 +109,7 @@ class Layers(unittest.TestCase):
     def test_programs_see_only_the_public_header(self):
         self.assertEqual(faults_of({"examples/a.cc": '#include "tessera/tessera.h"\n',
                                     "tessera/tools/a.cc": '#include "tessera/tools/run.h"\n'}), [])
+        self.assertEqual(faults_of({"tessera/tools/a.cc": '#include "tessera/engine.h"\n'}), [])
         self.assertIn("includes only tessera/tessera.h", faults_of({"examples/a.cc": '#include "tessera/nn/cell.h"\n'})[0])
         self.assertIn("is for users", faults_of({"tessera/nn/a.cc": '#include "tessera/tessera.h"\n'})[0])
 
@@ -133,6 +135,21 @@ class Layers(unittest.TestCase):
                 "tessera/mesh/mesh.cc": '#include "tessera/base/error.h"\n#include "tessera/tensor/shape.h"\n'}
         self.assertEqual(faults_of(tree), ['tessera/mesh/mesh.cc:2: includes "tessera/tensor/shape.h": DEPS of mesh in '
                                            "tessera/mesh/CMakeLists.txt do not lead to tensor"])
+
+
+class PythonImports(unittest.TestCase):
+    def test_no_arrow_leads_back(self):
+        for folder in ("python/compat", "python"):
+            self.assertEqual(imports.circles(imports.imports(ROOT / folder)), [], "move what both need below them")
+
+    def test_a_circle_is_found_where_a_function_closes_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            package = Path(folder, "house")
+            package.mkdir()
+            (package / "__init__.py").write_text("")
+            (package / "lower.py").write_text("def f():\n    from house import upper\n    return upper\n")
+            (package / "upper.py").write_text("from house import lower\n")
+            self.assertEqual(imports.circles(imports.imports(folder)), [["house.lower", "house.upper", "house.lower"]])
 
 
 class Time(unittest.TestCase):

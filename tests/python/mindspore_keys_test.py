@@ -5,7 +5,7 @@ from mindspore import Tensor, context, nn, ops
 from mindspore.communication import init
 from mindspore._key_uses import SEARCH_PARAMETERS, USES, unused_lines
 from mindspore.parallel import reset_algo_parameters, set_algo_parameters
-from mindspore.train.parallel_options import parallel_options, spread_options
+from mindspore._parallel_options import parallel_options, spread_options
 
 MODES = context.ParallelMode.MODE_LIST
 # A value of each key that is not its default.

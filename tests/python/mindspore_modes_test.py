@@ -188,8 +188,8 @@ def test_an_overflow_on_one_rank_skips_the_step_on_all(tmp_path, mode):
 
 
 OWN_STEP = """
-from mindspore.train import parallel_options
-parallel_options.search_options = lambda: {"save": f"plan_{ranks}_{FULL_BATCH}.json", "fully_use_devices": True}
+from mindspore import _parallel_options
+_parallel_options.search_options = lambda: {"save": f"plan_{ranks}_{FULL_BATCH}.json", "fully_use_devices": True}
 context.set_auto_parallel_context(parallel_mode=MODE, full_batch=FULL_BATCH)
 
 

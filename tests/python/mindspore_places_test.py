@@ -102,7 +102,7 @@ def test_what_a_place_refuses_has_a_remedy(row):
 REFUSED_FUNCTIONS = {"data_sink", "enable_dynamic", "fft", "op_info_register", "parameter_broadcast", "recompute", "shard", "thor"}
 
 
-@pytest.mark.parametrize("path", sorted({*_places._HOMES, *_refused.MODULES}))
+@pytest.mark.parametrize("path", sorted({*_places.HOMES, *_refused.MODULES}))
 def test_a_places_parent_has_it_or_a_function_of_its_name(path):
     module, (parent, _, own) = importlib.import_module(path), path.rpartition(".")
     found = getattr(importlib.import_module(parent), own)
@@ -117,7 +117,7 @@ def test_all_names_of_a_place_are_imported_at_once():
 
 
 def test_scripts_may_ask_whether_a_place_is_there():
-    for path in sorted({*_places._HOMES, *_refused.MODULES}):
+    for path in sorted({*_places.HOMES, *_refused.MODULES}):
         assert importlib.util.find_spec(path).name == path
 
 

@@ -5,8 +5,8 @@ import re
 import mindspore  # noqa: F401  (finds its submodules)
 import pytest
 import tessera
+from mindspore import _parallel_options
 from mindspore._key_uses import USES
-from mindspore.train import parallel_options
 from tessera import nn
 
 OPTIONS = tessera._tessera._model_options()
@@ -44,7 +44,7 @@ def test_arguments_that_are_no_options_are_explained_as_before():
 
 
 def test_the_package_mindspore_knows_every_option_that_it_sets():
-    set_by_it = set(re.findall(r'"(\w+)": ', inspect.getsource(parallel_options.parallel_options) + inspect.getsource(parallel_options._optimizer_options)))
+    set_by_it = set(re.findall(r'"(\w+)": ', inspect.getsource(_parallel_options.parallel_options) + inspect.getsource(_parallel_options._optimizer_options)))
     assert len(set_by_it) > 10
     assert set_by_it <= set(OPTIONS) | {"sliced_parameters"}
 

@@ -30,7 +30,7 @@ def places():
     for name in ("_places", "_refused"):
         source = (folder / f"{name}.py").read_text(encoding="utf-8").replace("from mindspore import _places as places", "places = None")
         exec(compile(source, name, "exec"), tables)
-    return sorted({*tables["_HOMES"], *tables["MODULES"]} - set(MODULES))
+    return sorted({*tables["HOMES"], *tables["MODULES"]} - set(MODULES))
 
 
 def names_at(path):

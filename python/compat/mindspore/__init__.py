@@ -32,7 +32,7 @@ from mindspore.train.serialization import (build_searched_strategy, load_distrib
                                            transform_checkpoint_by_rank, transform_checkpoints)
 from mindspore.common.tensor_methods import install
 from mindspore._missing import missing
-from mindspore._places import appoint_all
+from mindspore._appoint import appoint_all
 from mindspore._refused import MODULES as _REFUSED_MODULES
 from mindspore import log, version
 from mindspore.log import get_level

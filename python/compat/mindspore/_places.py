@@ -1,9 +1,4 @@
 """Places: paths of modules inside of the reference's packages, from which scripts import what stands elsewhere here."""
-import importlib
-import importlib.machinery
-import sys
-import types
-
 # {modules whose names they have: paths}. A module that is here has the names of others beside its own.
 PLACES = {
     "mindspore": """
@@ -102,7 +97,7 @@ PLACES = {
 }
 
 # Places that mindspore.ops and mindspore.ops.functional have by their own names, too.
-_ALSO_OF_OPS = """
+ALSO_OF_OPS = """
     mindspore.ops.auto_generate mindspore.ops.auto_generate.gen_extend_func mindspore.ops.auto_generate.gen_ops_def
     mindspore.ops.auto_generate.gen_ops_prim mindspore.ops.auto_generate.pyboost_inner_prim mindspore.ops.operations.array_ops
     mindspore.ops.operations.linalg_ops mindspore.ops.operations.other_ops"""
@@ -110,46 +105,7 @@ _ALSO_OF_OPS = """
 
 def whole(path):
     """The modules whose names the place has, the last of them the one that refuses for all."""
-    return _HOMES.get(path, ())
+    return HOMES.get(path, ())
 
 
-_HOMES = {path: tuple(homes.split()) for homes, paths in PLACES.items() for path in paths.split()}
-
-
-def _public_names(module):
-    return [name for name, item in vars(module).items() if not name.startswith("_") and not isinstance(item, types.ModuleType)]
-
-
-class _Place(types.ModuleType):
-    """A module that has nothing of its own."""
-
-    @property
-    def __all__(self):
-        """What `import *` gives: the public names of the modules whose names it has."""
-        return sorted({name for home in whole(self.__name__) for name in _public_names(importlib.import_module(home))})
-
-
-def _appoint(path, homes):
-    """Makes the place, or adds to the module that is there. Where its parent has a function of that name, scripts mean the function."""
-    from mindspore._missing import is_named, missing
-    parent, _, own = path.rpartition(".")
-    if path not in sys.modules:
-        try:
-            importlib.import_module(path)
-        except ModuleNotFoundError:
-            sys.modules[path] = _Place(path, "Names of " + (" and ".join(homes) or "what is refused") + ".")
-            sys.modules[path].__spec__ = importlib.machinery.ModuleSpec(path, None)
-            # Without a folder, so that an import of what is not there is answered by this package.
-            vars(sys.modules[parent]).setdefault("__path__", [])
-            if not is_named((parent, *whole(parent)), own):
-                setattr(sys.modules[parent], own, sys.modules[path])
-    sys.modules[path].__getattr__ = missing(path, *(home for home in homes if home != path))
-
-
-def appoint_all(refused):
-    """From here on scripts find every place. refused: paths of those that have nothing."""
-    for path in sorted({*_HOMES, *refused}):
-        _appoint(path, _HOMES.get(path, ()))
-    for path in _ALSO_OF_OPS.split():
-        for module in ("mindspore.ops", "mindspore.ops.functional"):
-            setattr(sys.modules[module], path.rpartition(".")[2], sys.modules[path])
+HOMES = {path: tuple(homes.split()) for homes, paths in PLACES.items() for path in paths.split()}

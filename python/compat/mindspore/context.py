@@ -7,6 +7,8 @@ import sys
 
 import tessera
 
+from mindspore import _key_uses, _search_parameters
+
 GRAPH_MODE = 0
 PYNATIVE_MODE = 1
 
@@ -312,15 +314,13 @@ def parallel_mode_of_trace():
 def say_unused(by_step=False):
     """Says once of each key that the script has changed and that has no effect in its parallel mode; and where it counts other devices
     than the job has. `by_step`: the training step is a function or a cell."""
-    from mindspore._key_uses import SEARCH_PARAMETERS, unused_lines
-    from mindspore.parallel import get_algo_parameters
     mode = _parallel["parallel_mode"]
     if mode == ParallelMode.AUTO_PARALLEL and (_parallel["sharding_propagation"] or _parallel["search_mode"] == "sharding_propagation"):
         mode = ParallelMode.SEMI_AUTO_PARALLEL  # which is what runs then
     # A search_mode counts where it is set, for Tessera's own is another than the reference's.
     changed = {key for key in _set_keys & set(_PARALLEL_DEFAULTS) if _parallel[key] != _PARALLEL_DEFAULTS[key] or key == "search_mode"}
-    changed |= {key for key in SEARCH_PARAMETERS if key in _set_keys and get_algo_parameters(key)}
-    for line in unused_lines(_parallel, changed, mode, by_step):
+    changed |= {key for key in _key_uses.SEARCH_PARAMETERS if key in _set_keys and _search_parameters.get_algo_parameters(key)}
+    for line in _key_uses.unused_lines(_parallel, changed, mode, by_step):
         warn_once(line)
     if "gradient_accumulation_shard" in _parallel["parallel_optimizer_config"]:
         warn_once("gradient_accumulation_shard of parallel_optimizer_config has no effect: accumulated gradients are each rank's partial sums")

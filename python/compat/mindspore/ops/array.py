@@ -6,6 +6,7 @@ import numpy as _np
 import tessera as _tessera
 from tessera import ops as _ops
 
+from mindspore import _check
 from mindspore.common.seed import get_seed as _get_seed
 
 _range, _slice = range, slice
@@ -279,10 +280,30 @@ def slice(input_x, begin, size):
     return _ops.slice(input_x, begin, ends)
 
 
+def _slice_masks(**masks):
+    """Those of P.StridedSlice by name, checked. TypeError or ValueError for one that is none."""
+    checked = {name: _check.integer("StridedSlice", name, mask, 0) for name, mask in masks.items()}
+    ellipsis = checked["ellipsis_mask"]
+    if ellipsis & (ellipsis - 1):
+        raise ValueError(f"For 'StridedSlice', only one bit of the 'ellipsis_mask' may be set, but got {ellipsis}.")
+    return checked
+
+
+def _masked_slice(x, begin, end, strides, masks):
+    """x[begin:end:strides] in every dim, with the bits of the masks for each entry."""
+    def entry(i, first, last, stride):
+        bit = {name: mask >> i & 1 for name, mask in masks.items()}
+        if bit["ellipsis_mask"] or bit["new_axis_mask"]:
+            return ... if bit["ellipsis_mask"] else None
+        return first if bit["shrink_axis_mask"] else _slice(None if bit["begin_mask"] else first, None if bit["end_mask"] else last, stride)
+
+    return x[tuple(entry(i, *place) for i, place in enumerate(zip(begin, end, strides, strict=True)))]
+
+
 def strided_slice(input_x, begin, end, strides, begin_mask=0, end_mask=0, ellipsis_mask=0, new_axis_mask=0, shrink_axis_mask=0):
     """What P.StridedSlice does with these masks."""
-    from mindspore.ops.operations import StridedSlice
-    return StridedSlice(begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)(input_x, begin, end, strides)
+    return _masked_slice(input_x, begin, end, strides, _slice_masks(begin_mask=begin_mask, end_mask=end_mask, ellipsis_mask=ellipsis_mask,
+                                                                    new_axis_mask=new_axis_mask, shrink_axis_mask=shrink_axis_mask))
 
 
 def repeat_elements(x, rep, axis=0):

@@ -7,6 +7,7 @@ from tessera._keywords import unexpected
 
 from mindspore import _check, context
 from mindspore._missing import WAITS, missing
+from mindspore._parallel_options import agree_on_values, parallel_options, session_options
 from mindspore.context import ParallelMode  # noqa: F401
 from mindspore.dataset.datasets import native_dataset
 from mindspore.nn.cell import Cell
@@ -19,7 +20,6 @@ from mindspore.train.evaluation import EvaluatesEpochs, Evaluation, ForgetsResul
 from mindspore.train.layouts import layout_dict, whole_layouts
 from mindspore.train.loss_scale_manager import LossScaleManager
 from mindspore.train.metric_callbacks import History, LearningRateScheduler
-from mindspore.train.parallel_options import agree_on_values, parallel_options, session_options
 
 
 class _LossFunction(Cell):

@@ -3,6 +3,7 @@ import tessera
 
 from mindspore import context, ops
 from mindspore._missing import missing
+from mindspore._parallel_options import agree_on_values, spread_options
 from mindspore.common.parameter import Parameter, ParameterTuple
 from mindspore.context import ParallelMode
 from mindspore.nn.cell import Cell
@@ -124,7 +125,6 @@ class TrainOneStepCell(Cell):
 
     def __call__(self, *inputs, **kwargs):
         if self.parallel_mode != ParallelMode.STAND_ALONE and not tessera.nn.is_tracing() and not self.__dict__.get("_has_agreed"):
-            from mindspore.train.parallel_options import agree_on_values
             self.__dict__["_has_agreed"] = True
             agree_on_values(self.parallel_mode, self)
         return super().__call__(*inputs, **kwargs)
@@ -135,7 +135,6 @@ class TrainOneStepCell(Cell):
         context.warn_of_gradients_mean(self.parallel_mode)
         if context.is_literal_gradients_mean(self.parallel_mode):
             self._scale_literally()
-        from mindspore.train.parallel_options import spread_options
         self.spread(**spread_options(type(self).__name__))
 
     def _scale_literally(self):

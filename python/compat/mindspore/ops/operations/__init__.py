@@ -5,6 +5,8 @@ from tessera import ops as _ops
 from mindspore import _check
 from mindspore._missing import missing
 from mindspore.ops import functional as _of
+from mindspore.ops.array import _masked_slice, _slice_masks
+from mindspore.ops.array import bernoulli as _bernoulli
 from mindspore.ops.operations import comm_ops
 from mindspore.ops.operations.comm_ops import (AllGather, AllReduce, AlltoAll, Broadcast, NeighborExchange, Receive, ReduceOp,
                                                ReduceScatter, Send)
@@ -305,20 +307,11 @@ class StridedSlice(Primitive):
 
     def __init__(self, begin_mask=0, end_mask=0, ellipsis_mask=0, new_axis_mask=0, shrink_axis_mask=0):
         super().__init__()
-        self.masks = [_check.integer(self.name, name, mask, 0) for name, mask in (
-            ("begin_mask", begin_mask), ("end_mask", end_mask), ("ellipsis_mask", ellipsis_mask), ("new_axis_mask", new_axis_mask),
-            ("shrink_axis_mask", shrink_axis_mask))]
-        if ellipsis_mask & (ellipsis_mask - 1):
-            raise ValueError(f"For 'StridedSlice', only one bit of the 'ellipsis_mask' may be set, but got {ellipsis_mask}.")
+        self.masks = _slice_masks(begin_mask=begin_mask, end_mask=end_mask, ellipsis_mask=ellipsis_mask, new_axis_mask=new_axis_mask,
+                                  shrink_axis_mask=shrink_axis_mask)
 
     def run(self, x, begin, end, strides):
-        return x[tuple(self._entry(i, *place) for i, place in enumerate(zip(begin, end, strides, strict=True)))]
-
-    def _entry(self, i, begin, end, stride):
-        is_open, is_open_at_end, is_ellipsis, is_new, is_index = (mask >> i & 1 for mask in self.masks)
-        if is_ellipsis or is_new:
-            return ... if is_ellipsis else None
-        return begin if is_index else slice(None if is_open else begin, None if is_open_at_end else end, stride)
+        return _masked_slice(x, begin, end, strides, self.masks)
 
 
 class Conv2D(Primitive):
@@ -372,8 +365,7 @@ class Dropout(Primitive):
         self.keep_prob = keep_prob
 
     def run(self, x):
-        from mindspore.ops.array import bernoulli
-        kept = bernoulli(x, self.keep_prob)
+        kept = _bernoulli(x, self.keep_prob)
         return x * kept / self.keep_prob, kept
 
 

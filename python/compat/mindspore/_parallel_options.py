@@ -1,12 +1,13 @@
 """tessera's options for what the context says."""
+import math
 import os
 import zlib
 
 import tessera
 
 from mindspore import context
+from mindspore._search_parameters import get_algo_parameters
 from mindspore.context import ParallelMode
-from mindspore.train.layouts import product
 
 
 def session_options():
@@ -91,7 +92,6 @@ def propagates():
 
 def search_options():
     """How automatic parallel searches. The certified solver, unless a search_mode was asked for."""
-    from mindspore.parallel import get_algo_parameters
     options = {"fully_use_devices": context.was_set("fully_use_devices") and get_algo_parameters("fully_use_devices")}
     if get_algo_parameters("tensor_slice_align_enable"):
         options["slice_align_size"] = get_algo_parameters("tensor_slice_align_size")
@@ -116,7 +116,7 @@ def _strategies_to_repeat(path):
     """The strategy file, where it is of as many ranks; that of others only says how a checkpoint is split."""
     if not path or not os.path.exists(path):
         return path
-    sizes = {product(layout.device_matrix) for layout in tessera.checkpoint.build_searched_strategy(path).values()}
+    sizes = {math.prod(layout.device_matrix) for layout in tessera.checkpoint.build_searched_strategy(path).values()}
     if tessera.cluster.size() in sizes:
         return path
     context.warn_once(f"strategy_ckpt_load_file {path} is of {max(sizes, default=0)} ranks: operators are split as the network says, not as the file")
