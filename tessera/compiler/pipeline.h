@@ -9,16 +9,9 @@
 #include "tessera/compiler/plan/plan.h"
 #include "tessera/compiler/schedule/fit_memory.h"
 #include "tessera/compiler/schedule/make_schedule.h"
+#include "tessera/compiler/verify/verification.h"
 
 namespace tessera::compiler {
-
-// What compile() makes sure of beside the graphs' soundness. Faults are of the planner's or the partitioner's making,
-// or of a plan's from elsewhere; they end compilation, not training.
-enum class Verification {
-  kNone,
-  kPlan,     // the plan (verify_plan), and this rank's own collectives: a few percent of the time
-  kAllRanks  // also the local graphs of all ranks (verify_local), each of which is made for it
-};
 
 struct CompileOptions {
   Fusions fusions = {};

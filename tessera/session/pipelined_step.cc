@@ -31,7 +31,7 @@ class DrainsChannels {
 
 PipelinedStep::PipelinedStep(compiler::Compiled compiled, cluster::Context& context, CoreWatch* core_watch,
                              PipelineParts parts)
-    : Executable(std::move(compiled), nullptr, context, core_watch),
+    : Executable(std::move(compiled), context, core_watch),
       parts_(std::move(parts)),
       loss_(Tensor::zeros({DType::kF64, {}})),
       loss_view_(loss_.view()) {

@@ -6,13 +6,14 @@
 #include "tessera/base/error.h"
 #include "tessera/base/limits.h"
 #include "tessera/base/logging.h"
+#include "tessera/kernels/backend.h"
 #include "tessera/kernels/machine.h"
 #include "tessera/kernels/registry.h"
 #include "tessera/session/agree/agree_on_kernels.h"
 #include "tessera/session/agree/compare_collectives.h"
 #include "tessera/session/agree/gather_texts.h"
 #include "tessera/session/agree/rank_programs.h"
-#include "tessera/session/index_fault.h"
+#include "tessera/session/scheduled_step.h"
 
 namespace tessera::session {
 namespace {
@@ -90,75 +91,6 @@ compiler::CompileOptions for_one_rank(compiler::CompileOptions options) {
 }
 
 }  // namespace
-
-executor::Executor& Executable::executor() {
-  if (executor_ == nullptr) {
-    throw InvalidArgument("a step of a pipeline has an executor for each phase and slot: it has none to look at");
-  }
-  return *executor_;
-}
-
-std::vector<mesh::Range> Executable::input_slice(const std::string& name) const {
-  const ir::Input* input = compiled_.logical.find_input(name);
-  if (input == nullptr) throw InvalidArgument("graph {} has no input \"{}\"", compiled_.logical.name(), name);
-  const auto layout = compiled_.plan.layout(input->value);
-  return mesh::slice_of(compiled_.logical.type(input->value).shape, layout.sharding, layout.mesh, context_.rank());
-}
-
-std::vector<mesh::Range> Executable::output_slice(const std::string& name) const {
-  const auto& outputs = compiled_.logical.outputs();
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    if (outputs[i].name != name) continue;
-    const auto layout = compiled_.plan.output_layout(compiled_.logical, i);
-    return mesh::slice_of(compiled_.logical.type(outputs[i].value).shape, layout.sharding, layout.mesh,
-                          context_.rank());
-  }
-  throw InvalidArgument("graph {} has no output \"{}\"", compiled_.logical.name(), name);
-}
-
-std::string Executable::describe_bad_index(const std::string& input_noun) const {
-  const auto find_data = [this](const ir::Input& input) -> std::optional<DataPiece> {
-    if (input.kind != ir::InputKind::kInput) return std::nullopt;
-    return DataPiece{.name = input.name, .slice = input_slice(input.name)};
-  };
-  return session::describe_bad_index(compiled_, *executor_->bad_index(), find_data, input_noun);
-}
-
-// All ranks have stopped for one loss: they tell each other whether an index was the reason.
-void Executable::stop_for_bad_indices(const std::string& input_noun) {
-  if (!executor_->stops_together()) return;
-  throw_first_bad_index(executor_->bad_index() ? describe_bad_index(input_noun) : "");
-}
-
-void Executable::throw_first_bad_index(const std::string& of_this_rank) const {
-  const auto texts = gather_texts(context_.world(), of_this_rank, "comparing bad indices");
-  for (size_t rank = 0; rank < texts.size(); ++rank) {
-    if (!texts[rank].empty()) throw executor::InvalidIndex(fmt::format("rank {}: {}", rank, texts[rank]));
-  }
-}
-
-// Whether a guard left out the updates, and the loss is not finite: the same on all ranks.
-bool Executable::skipped_for_its_loss() const {
-  const auto& outputs = executor_->schedule().outputs;
-  if (!outputs.contains(ir::kUpdateGuard) || !outputs.contains("loss")) return false;
-  return !*output(ir::kUpdateGuard).as<bool>() && !executor::all_finite(output("loss"));
-}
-
-void Executable::run(const std::string& input_noun) {
-  if (core_watch_ != nullptr) core_watch_->look();
-  try {
-    executor_->run();
-  } catch (const executor::InvalidIndex&) {
-    throw executor::InvalidIndex(describe_bad_index(input_noun));
-  } catch (const executor::NonFiniteLoss& error) {
-    stop_for_bad_indices(input_noun);
-    // The step's inputs and all parameters are as they were: run it again and look where it begins.
-    const auto where = executor_->find_non_finite();
-    if (where.empty()) throw;
-    throw executor::NonFiniteLoss(fmt::format("{}; first non-finite result: {}", error.what(), where));
-  }
-  if (executor_->stops_together() && skipped_for_its_loss()) stop_for_bad_indices(input_noun);
-}
 
 Session::Session(cluster::Context& context, const SessionOptions& options)
     : context_(context),
@@ -493,7 +425,7 @@ std::unique_ptr<Executable> Session::finish(compiler::Compiled compiled) {
   ++num_compiled_;
   auto executor = make_executor(compiled.schedule);
   keep_measured_kernels();
-  return std::make_unique<Executable>(std::move(compiled), std::move(executor), context_, core_watch_.get());
+  return std::make_unique<ScheduledStep>(std::move(compiled), std::move(executor), context_, core_watch_.get());
 }
 
 void Session::keep_measured_kernels() {

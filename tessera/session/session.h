@@ -18,100 +18,12 @@
 #include "tessera/compiler/pipeline.h"
 #include "tessera/compiler/stages/staged_plan.h"
 #include "tessera/executor/executor.h"
-#include "tessera/kernels/backend.h"
 #include "tessera/nn/parameter.h"
-#include "tessera/session/kernel_choice.h"
+#include "tessera/session/executable.h"
+#include "tessera/session/session_options.h"
 #include "tessera/session/values.h"
 
 namespace tessera::session {
-
-struct SessionOptions {
-  // Only plain loops: slow, the same on every machine.
-  bool reference_kernels = false;
-  // On what all is computed: it outlives the session. Null: the CPU. One with a device has no meaning together with
-  // reference_kernels, and its kernels are not chosen by measuring.
-  const kernels::Backend* backend = nullptr;
-  // Every value in NaN-filled memory of its own, nothing fused: to find errors of planning and kernels.
-  bool debug = false;
-  compiler::Fusions fusions = {};
-  // 0: the context's.
-  int num_threads = 0;
-  // kMeasured: results depend on the table of measured kernels, which rank 0's gives all ranks. The choice has no
-  // meaning with reference kernels and in `debug`.
-  KernelChoice kernel_choice = KernelChoice::kFixed;
-  // The directory, made when there is something to write, in which measured kernels are remembered for later sessions;
-  // empty: they are not. cluster::cache_directory_from_environment() names the usual one.
-  std::string kernel_cache = {};
-  // How collectives are fused, gathered ahead and redistributed.
-  compiler::PartitionOptions partition = {};
-  // Whether computing goes on while collectives are under way: off to measure what that gains.
-  bool overlap = true;
-  // Address space that is reserved; memory is taken as it is used. Less is reserved where the system limits it: half of
-  // what `ulimit -v` leaves, shared among the ranks of this host, at least 64 MiB. Throws IoError where not even that
-  // can be had, InvalidArgument where a step needs more.
-  int64_t arena_capacity_bytes = int64_t{1} << 36;
-  // The most that the arena of a rank may take: parameters, states and what a step needs. What would not fit is
-  // recomputed; compiling throws InvalidArgument where that is not enough. 0: no limit. A session that debugs has no
-  // limit, because it gives every value its own memory.
-  int64_t memory_limit_bytes = 0;
-  // What is made sure of before anything runs; `debug` verifies the local graphs of all ranks.
-  compiler::Verification verification = compiler::Verification::kPlan;
-};
-
-// A compiled graph of a session.
-class Executable {
- public:
-  // `core_watch` may be null.
-  Executable(compiler::Compiled compiled, std::unique_ptr<executor::Executor> executor, cluster::Context& context,
-             CoreWatch* core_watch)
-      : compiled_(std::move(compiled)), executor_(std::move(executor)), context_(context), core_watch_(core_watch) {}
-  virtual ~Executable() = default;
-  Executable(const Executable&) = delete;
-  Executable& operator=(const Executable&) = delete;
-
-  const compiler::Compiled& compiled() const { return compiled_; }
-  // Throws InvalidArgument for a step of a pipeline, which has an executor for each phase and slot.
-  executor::Executor& executor();
-  // This rank's memory of a data input and of a result: the host's, whatever the device.
-  virtual const TensorView& input(const std::string& name) const { return executor_->input(name); }
-  virtual const TensorView& output(const std::string& name) const { return executor_->output(name); }
-  // Which piece of the global data input this rank reads, and of the global result it has: one range per dim.
-  virtual std::vector<mesh::Range> input_slice(const std::string& name) const;
-  virtual std::vector<mesh::Range> output_slice(const std::string& name) const;
-  // One step. Throws executor::NonFiniteLoss with what is known of its origin; nothing has been updated then. Throws
-  // executor::InvalidIndex naming input, row, value and range for an index, a label or a row number that is out of
-  // range; on all ranks where they share the loss of a training step, and then nothing has been updated. `input_noun`:
-  // what that message calls a data input.
-  virtual void run(const std::string& input_noun = "input");
-  // These do what the executor's do.
-  virtual void set_before_update(const std::function<void(const TensorView&)>& call) {
-    executor_->set_before_update(call);
-  }
-  virtual std::vector<TensorView> updated() const { return executor_->updated(); }
-  virtual void set_profiling(bool on) { executor_->set_profiling(on); }
-  // Whether a step may be skipped; then it has a result ir::kUpdateGuard, bool[], false where it was.
-  virtual bool may_skip() const { return compiled_.logical.find_output(ir::kUpdateGuard) != nullptr; }
-  // Where a value that is not finite came from, for an error; of the latest run.
-  virtual std::string find_non_finite() { return executor_->find_non_finite(); }
-
- protected:
-  cluster::Context& context() const { return context_; }
-  void look_at_cores() {
-    if (core_watch_ != nullptr) core_watch_->look();
-  }
-  // Every rank says what is wrong with an index of its own, or "". Throws InvalidIndex on all of them where one does.
-  void throw_first_bad_index(const std::string& of_this_rank) const;
-
- private:
-  std::string describe_bad_index(const std::string& input_noun) const;
-  void stop_for_bad_indices(const std::string& input_noun);
-  bool skipped_for_its_loss() const;
-
-  compiler::Compiled compiled_;
-  std::unique_ptr<executor::Executor> executor_;
-  cluster::Context& context_;
-  CoreWatch* core_watch_;
-};
 
 // How a pipelined step is carried out (session/pipelined_step.h).
 struct PipelinedOptions {

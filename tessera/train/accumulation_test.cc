@@ -18,6 +18,7 @@
 #include "tessera/nn/optimizers/momentum.h"
 #include "tessera/nn/optimizers/sgd.h"
 #include "tessera/ops/functions/functions.h"
+#include "tessera/session/session.h"
 #include "tessera/testing/relative_deviation.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"

@@ -18,6 +18,7 @@
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimizers/momentum.h"
 #include "tessera/ops/functions/functions.h"
+#include "tessera/session/session.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"
 #include "tessera/train/modes/mode_options.h"

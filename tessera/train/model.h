@@ -9,15 +9,22 @@
 #include <vector>
 
 #include "tessera/checkpoint/resume/global_checkpoint.h"
-#include "tessera/checkpoint/strategy/strategy_file.h"
+#include "tessera/cluster/ranks/context.h"
 #include "tessera/data/dataset.h"
 #include "tessera/nn/cell.h"
 #include "tessera/nn/optimizers/optimizer.h"
-#include "tessera/session/session.h"
-#include "tessera/session/trace.h"
 #include "tessera/train/callback.h"
 #include "tessera/train/options/model_options.h"
 #include "tessera/train/options/train_options.h"
+
+namespace tessera::checkpoint {
+struct ParameterLayout;
+}
+namespace tessera::session {
+class Executable;
+class Session;
+struct InputSpec;
+}  // namespace tessera::session
 
 namespace tessera::train {
 

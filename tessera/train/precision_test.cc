@@ -23,6 +23,7 @@
 #include "tessera/nn/optimizers/momentum.h"
 #include "tessera/nn/optimizers/sgd.h"
 #include "tessera/ops/functions/functions.h"
+#include "tessera/session/trace.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"
 

@@ -9,13 +9,12 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "tessera/compiler/partition/partition_options.h"
 #include "tessera/compiler/plan/plan.h"
-#include "tessera/mesh/redistribution/redistribution.h"
 
 namespace tessera::compiler {
 
@@ -32,36 +31,6 @@ struct LogicalStep {
 
 // The world ranks of the groups in which the ranks of a plan communicate, each in its order.
 using GroupLists = std::set<std::vector<int>>;
-
-// Which collectives of one kind travel together. Never changes a result, only where buckets end.
-struct Fusion {
-  enum class Mode {
-    kAuto,   // a bucket is closed when it holds PartitionOptions::bucket_bytes
-    kSize,   // ... when it holds `bytes`
-    kIndex,  // ... before the gradients (or parameters) of these numbers, counted in the order in which they are ready
-    kOff     // each on its own
-  };
-  Mode mode = Mode::kAuto;
-  int64_t bytes = 0;
-  std::vector<int64_t> index = {};
-};
-
-// Small enough that the first bucket is on its way while backward runs.
-inline constexpr int64_t kDefaultBucketBytes = 8 << 20;
-
-struct PartitionOptions {
-  // 0: kDefaultBucketBytes; a session then takes what suits the speed of its ranks' links.
-  int64_t bucket_bytes = 0;
-  Fusion all_reduce_fusion = {};
-  Fusion all_gather_fusion = {};
-  Fusion reduce_scatter_fusion = {};
-  // An id for each parameter: its collectives share buckets only with collectives of an equal id; 0: with none. Others
-  // have id 1.
-  std::map<std::string, int> fusion_ids = {};
-  // Parameters are gathered ahead of their first use, as long as less than this waits to be used.
-  int64_t prefetch_bytes = 16 << 20;
-  mesh::RedistributionOptions redistribution;
-};
 
 // Throws InvalidArgument when `rank` is not in the plan's mesh, or a node cannot be written for one rank. `groups`
 // receives those of all ranks, the same on every rank; `steps` which local nodes are which logical node.

@@ -10,6 +10,7 @@
 #include "tessera/base/files/text_file.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/thread.h"
+#include "tessera/compiler/choose_plan.h"
 #include "tessera/train/modes/measured_profile.h"
 
 namespace tessera::train {

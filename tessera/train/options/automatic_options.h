@@ -6,7 +6,9 @@
 #include <optional>
 #include <string>
 
-#include "tessera/compiler/choose_plan.h"
+#include "tessera/compiler/cost/machine_profile.h"
+#include "tessera/compiler/search/plan_record.h"
+#include "tessera/compiler/search/search.h"
 #include "tessera/train/options/option_info.h"
 
 namespace tessera::train {

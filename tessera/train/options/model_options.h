@@ -10,7 +10,7 @@
 
 #include "tessera/mesh/strategy.h"
 #include "tessera/nn/optimizers/loss_scale.h"
-#include "tessera/session/session.h"
+#include "tessera/session/session_options.h"
 #include "tessera/train/options/automatic_options.h"
 #include "tessera/train/options/option_info.h"
 #include "tessera/train/options/parallel_mode.h"

@@ -1,0 +1,67 @@
+// Executable: a compiled graph of a session, ready to run. It is what whoever trains sees of a step, whether that is one
+// schedule (session/scheduled_step.h) or a pipeline's part of one (session/pipelined_step.h).
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tessera/base/core_watch.h"
+#include "tessera/cluster/ranks/context.h"
+#include "tessera/compiler/pipeline.h"
+#include "tessera/mesh/mesh.h"
+#include "tessera/tensor/tensor.h"
+
+namespace tessera::executor {
+class Executor;
+}
+
+namespace tessera::session {
+
+class Executable {
+ public:
+  // `core_watch` may be null.
+  Executable(compiler::Compiled compiled, cluster::Context& context, CoreWatch* core_watch)
+      : compiled_(std::move(compiled)), context_(context), core_watch_(core_watch) {}
+  virtual ~Executable() = default;
+  Executable(const Executable&) = delete;
+  Executable& operator=(const Executable&) = delete;
+
+  const compiler::Compiled& compiled() const { return compiled_; }
+  // Throws InvalidArgument for a step of a pipeline, which has an executor for each phase and slot.
+  virtual executor::Executor& executor();
+  // This rank's memory of a data input and of a result: the host's, whatever the device.
+  virtual const TensorView& input(const std::string& name) const = 0;
+  virtual const TensorView& output(const std::string& name) const = 0;
+  // Which piece of the global data input this rank reads, and of the global result it has: one range per dim.
+  virtual std::vector<mesh::Range> input_slice(const std::string& name) const = 0;
+  virtual std::vector<mesh::Range> output_slice(const std::string& name) const = 0;
+  // One step. Throws executor::NonFiniteLoss with what is known of its origin; nothing has been updated then. Throws
+  // executor::InvalidIndex naming input, row, value and range for an index, a label or a row number that is out of
+  // range; on all ranks where they share the loss of a training step, and then nothing has been updated. `input_noun`:
+  // what that message calls a data input.
+  virtual void run(const std::string& input_noun = "input") = 0;
+  // These do what the executor's do.
+  virtual void set_before_update(const std::function<void(const TensorView&)>& call) = 0;
+  virtual std::vector<TensorView> updated() const = 0;
+  virtual void set_profiling(bool on) = 0;
+  // Whether a step may be skipped; then it has a result ir::kUpdateGuard, bool[], false where it was.
+  virtual bool may_skip() const = 0;
+  // Where a value that is not finite came from, for an error; of the latest run.
+  virtual std::string find_non_finite() = 0;
+
+ protected:
+  cluster::Context& context() const { return context_; }
+  void look_at_cores() {
+    if (core_watch_ != nullptr) core_watch_->look();
+  }
+  // Every rank says what is wrong with an index of its own, or "". Throws InvalidIndex on all of them where one does.
+  void throw_first_bad_index(const std::string& of_this_rank) const;
+
+ private:
+  compiler::Compiled compiled_;
+  cluster::Context& context_;
+  CoreWatch* core_watch_;
+};
+
+}  // namespace tessera::session

@@ -1,0 +1,68 @@
+#include "tessera/session/scheduled_step.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "tessera/base/error.h"
+#include "tessera/mesh/layout.h"
+#include "tessera/session/index_fault.h"
+
+namespace tessera::session {
+
+std::vector<mesh::Range> ScheduledStep::input_slice(const std::string& name) const {
+  const ir::Input* input = compiled().logical.find_input(name);
+  if (input == nullptr) throw InvalidArgument("graph {} has no input \"{}\"", compiled().logical.name(), name);
+  const auto layout = compiled().plan.layout(input->value);
+  return mesh::slice_of(compiled().logical.type(input->value).shape, layout.sharding, layout.mesh, context().rank());
+}
+
+std::vector<mesh::Range> ScheduledStep::output_slice(const std::string& name) const {
+  const auto& outputs = compiled().logical.outputs();
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i].name != name) continue;
+    const auto layout = compiled().plan.output_layout(compiled().logical, i);
+    return mesh::slice_of(compiled().logical.type(outputs[i].value).shape, layout.sharding, layout.mesh,
+                          context().rank());
+  }
+  throw InvalidArgument("graph {} has no output \"{}\"", compiled().logical.name(), name);
+}
+
+std::string ScheduledStep::describe_bad_index(const std::string& input_noun) const {
+  const auto find_data = [this](const ir::Input& input) -> std::optional<DataPiece> {
+    if (input.kind != ir::InputKind::kInput) return std::nullopt;
+    return DataPiece{.name = input.name, .slice = input_slice(input.name)};
+  };
+  return session::describe_bad_index(compiled(), *executor_->bad_index(), find_data, input_noun);
+}
+
+// All ranks have stopped for one loss: they tell each other whether an index was the reason.
+void ScheduledStep::stop_for_bad_indices(const std::string& input_noun) {
+  if (!executor_->stops_together()) return;
+  throw_first_bad_index(executor_->bad_index() ? describe_bad_index(input_noun) : "");
+}
+
+// Whether a guard left out the updates, and the loss is not finite: the same on all ranks.
+bool ScheduledStep::skipped_for_its_loss() const {
+  const auto& outputs = executor_->schedule().outputs;
+  if (!outputs.contains(ir::kUpdateGuard) || !outputs.contains("loss")) return false;
+  return !*output(ir::kUpdateGuard).as<bool>() && !executor::all_finite(output("loss"));
+}
+
+void ScheduledStep::run(const std::string& input_noun) {
+  look_at_cores();
+  try {
+    executor_->run();
+  } catch (const executor::InvalidIndex&) {
+    throw executor::InvalidIndex(describe_bad_index(input_noun));
+  } catch (const executor::NonFiniteLoss& error) {
+    stop_for_bad_indices(input_noun);
+    // The step's inputs and all parameters are as they were: run it again and look where it begins.
+    const auto where = executor_->find_non_finite();
+    if (where.empty()) throw;
+    throw executor::NonFiniteLoss(fmt::format("{}; first non-finite result: {}", error.what(), where));
+  }
+  if (executor_->stops_together() && skipped_for_its_loss()) stop_for_bad_indices(input_noun);
+}
+
+}  // namespace tessera::session

@@ -1,0 +1,43 @@
+// ScheduledStep: an executable that is one schedule, run by one executor. All are, but for those of pipelines. Internal
+// to the session.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/executor/executor.h"
+#include "tessera/session/executable.h"
+
+namespace tessera::session {
+
+class ScheduledStep final : public Executable {
+ public:
+  ScheduledStep(compiler::Compiled compiled, std::unique_ptr<executor::Executor> executor, cluster::Context& context,
+                CoreWatch* core_watch)
+      : Executable(std::move(compiled), context, core_watch), executor_(std::move(executor)) {}
+
+  executor::Executor& executor() override { return *executor_; }
+  const TensorView& input(const std::string& name) const override { return executor_->input(name); }
+  const TensorView& output(const std::string& name) const override { return executor_->output(name); }
+  std::vector<mesh::Range> input_slice(const std::string& name) const override;
+  std::vector<mesh::Range> output_slice(const std::string& name) const override;
+  void run(const std::string& input_noun = "input") override;
+  void set_before_update(const std::function<void(const TensorView&)>& call) override {
+    executor_->set_before_update(call);
+  }
+  std::vector<TensorView> updated() const override { return executor_->updated(); }
+  void set_profiling(bool on) override { executor_->set_profiling(on); }
+  bool may_skip() const override { return compiled().logical.find_output(ir::kUpdateGuard) != nullptr; }
+  std::string find_non_finite() override { return executor_->find_non_finite(); }
+
+ private:
+  std::string describe_bad_index(const std::string& input_noun) const;
+  void stop_for_bad_indices(const std::string& input_noun);
+  bool skipped_for_its_loss() const;
+
+  std::unique_ptr<executor::Executor> executor_;
+};
+
+}  // namespace tessera::session

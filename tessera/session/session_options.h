@@ -1,0 +1,51 @@
+// How a session computes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tessera/compiler/partition/partition_options.h"
+#include "tessera/compiler/passes/passes.h"
+#include "tessera/compiler/verify/verification.h"
+#include "tessera/session/kernel_choice.h"
+
+namespace tessera::kernels {
+struct Backend;
+}
+
+namespace tessera::session {
+
+struct SessionOptions {
+  // Only plain loops: slow, the same on every machine.
+  bool reference_kernels = false;
+  // On what all is computed: it outlives the session. Null: the CPU. One with a device has no meaning together with
+  // reference_kernels, and its kernels are not chosen by measuring.
+  const kernels::Backend* backend = nullptr;
+  // Every value in NaN-filled memory of its own, nothing fused: to find errors of planning and kernels.
+  bool debug = false;
+  compiler::Fusions fusions = {};
+  // 0: the context's.
+  int num_threads = 0;
+  // kMeasured: results depend on the table of measured kernels, which rank 0's gives all ranks. The choice has no
+  // meaning with reference kernels and in `debug`.
+  KernelChoice kernel_choice = KernelChoice::kFixed;
+  // The directory, made when there is something to write, in which measured kernels are remembered for later sessions;
+  // empty: they are not. cluster::cache_directory_from_environment() names the usual one.
+  std::string kernel_cache = {};
+  // How collectives are fused, gathered ahead and redistributed.
+  compiler::PartitionOptions partition = {};
+  // Whether computing goes on while collectives are under way: off to measure what that gains.
+  bool overlap = true;
+  // Address space that is reserved; memory is taken as it is used. Less is reserved where the system limits it: half of
+  // what `ulimit -v` leaves, shared among the ranks of this host, at least 64 MiB. Throws IoError where not even that
+  // can be had, InvalidArgument where a step needs more.
+  int64_t arena_capacity_bytes = int64_t{1} << 36;
+  // The most that the arena of a rank may take: parameters, states and what a step needs. What would not fit is
+  // recomputed; compiling throws InvalidArgument where that is not enough. 0: no limit. A session that debugs has no
+  // limit, because it gives every value its own memory.
+  int64_t memory_limit_bytes = 0;
+  // What is made sure of before anything runs; `debug` verifies the local graphs of all ranks.
+  compiler::Verification verification = compiler::Verification::kPlan;
+};
+
+}  // namespace tessera::session
