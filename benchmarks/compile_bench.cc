@@ -7,6 +7,7 @@
 
 #include "benchmarks/protocol.h"
 #include "benchmarks/transformer.h"
+#include "tessera/engine.h"
 #include "tessera/tessera.h"
 
 namespace tessera::benchmarks {

@@ -9,6 +9,7 @@
 
 #include "benchmarks/protocol.h"
 #include "tessera/executor/kernel_measurement.h"
+#include "tessera/engine.h"
 #include "tessera/tessera.h"
 
 namespace tessera::benchmarks {

@@ -17,6 +17,7 @@
 #include "tessera/compiler/search/candidates.h"
 #include "tessera/compiler/simulate.h"
 #include "tessera/solver/elimination.h"
+#include "tessera/engine.h"
 #include "tessera/tessera.h"
 #include "tests/equivalence/networks.h"
 

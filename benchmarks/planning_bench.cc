@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "benchmarks/protocol.h"
+#include "tessera/engine.h"
 #include "tessera/tessera.h"
 
 namespace tessera::benchmarks {

@@ -5,6 +5,7 @@
 
 #include "benchmarks/protocol.h"
 #include "benchmarks/rank_processes.h"
+#include "tessera/engine.h"
 #include "tessera/tessera.h"
 
 namespace tessera::benchmarks {

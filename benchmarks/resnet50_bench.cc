@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "benchmarks/protocol.h"
+#include "tessera/engine.h"
 #include "tessera/tessera.h"
 
 namespace tessera::benchmarks {

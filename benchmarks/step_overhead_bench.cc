@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "benchmarks/protocol.h"
+#include "tessera/engine.h"
 #include "tessera/tessera.h"
 
 namespace tessera::benchmarks {

@@ -11,6 +11,7 @@
 
 #include "benchmarks/measured_directory.h"
 #include "benchmarks/protocol.h"
+#include "tessera/engine.h"
 #include "tessera/tessera.h"
 
 namespace tessera::benchmarks {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "benchmarks/protocol.h"
+#include "tessera/engine.h"
 #include "tessera/tessera.h"
 
 namespace tessera::benchmarks {

@@ -1,9 +1,9 @@
-# Run by `cmake --install`: copies tessera/tessera.h and every header of the project that it leads to, so that what is
+# Run by `cmake --install`: copies tessera/tessera.h, tessera/engine.h and every header of the project that they lead to, so that what is
 # installed is what a program can include, and nothing that only tests or Tessera's own sources use.
 #   SOURCE  the project's folder        DESTINATION  the folder of headers
 cmake_policy(VERSION 3.25)
-set(waiting tessera/tessera.h)
-set(seen tessera/tessera.h)
+set(waiting tessera/tessera.h tessera/engine.h)
+set(seen ${waiting})
 while(waiting)
   list(POP_FRONT waiting header)
   file(STRINGS ${SOURCE}/${header} includes REGEX "^#include \"tessera/")

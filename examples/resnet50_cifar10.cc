@@ -9,6 +9,7 @@
 #include <fstream>
 #include <string>
 
+#include "tessera/engine.h"
 #include "tessera/tessera.h"
 
 namespace {

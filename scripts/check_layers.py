@@ -3,7 +3,7 @@
 
 A folder includes only folders of lower layers, and a room within a folder only lower rooms of it. Its CMakeLists.txt names its dependencies (DEPS), which must be lower
 too, and which must lead to every folder that its library includes. Programs that stand for a user's (examples/,
-tessera/tools, python/) see of the library only its public header. tessera/testing is for tests and benchmarks.
+tessera/tools, python/) see of the library only its public headers. tessera/testing is for tests and benchmarks.
 Prints one line for each fault: file:line, the include, the rule. Exit code 1 where there is one.
 """
 
@@ -44,7 +44,7 @@ ROOMS = {
     "tools": ("arguments", "plan"),
 }
 TESTING = "testing"
-PUBLIC_HEADER = "tessera/tessera.h"
+PUBLIC_HEADERS = ("tessera/tessera.h", "tessera/engine.h")
 PUBLIC_ONLY = ("tessera/tools", "examples", "python")
 TOP_FOLDERS = ("tessera", "python", "examples", "tests", "benchmarks")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<(tessera/[^>]+)>)')
@@ -99,11 +99,11 @@ def check_include(path, target, test_files=frozenset()):
         return None  # another project's header
     public_only = next((top for top in PUBLIC_ONLY if path.startswith(top + "/")), None)
     if public_only and not is_test(path, test_files):
-        if target == PUBLIC_HEADER or target.startswith(public_only + "/"):
+        if target in PUBLIC_HEADERS or target.startswith(public_only + "/"):
             return None
-        return f"{public_only} includes only {PUBLIC_HEADER} and its own headers"
-    if target == PUBLIC_HEADER:
-        return None if own is None or is_test(path, test_files) else f"{PUBLIC_HEADER} is for users; include the header that you need"
+        return f"{public_only} includes only {' and '.join(PUBLIC_HEADERS)} and its own headers"
+    if target in PUBLIC_HEADERS:
+        return None if own is None or is_test(path, test_files) else f"{target} is for users; include the header that you need"
     used = folder_of(target)
     if used == own:
         return check_rooms(path, target) if own and not is_test(path, test_files) else None

@@ -1,39 +1,22 @@
-// The public face of Tessera: what programs include. Everything in these headers is documented where it is declared.
+// The public face of Tessera: what a program that trains a network includes. Everything in these headers is documented
+// where it is declared. What looks behind a training, at graphs, plans and their search, sessions and files of
+// checkpoints, stands in tessera/engine.h.
+//
+// A program reads from the top down: it joins a job, describes its data, makes a network, a loss and an optimizer, and
+// gives them to a Model, which trains, evaluates, predicts, saves and loads. examples/resnet50_cifar10.cc is one.
 #pragma once
 
+// What is thrown, and the log.
 #include "tessera/base/error.h"
-#include "tessera/base/files/file_system.h"
-#include "tessera/base/files/text_file.h"
 #include "tessera/base/logging.h"
-#include "tessera/base/strings.h"
-#include "tessera/base/thread.h"
-#include "tessera/checkpoint/convert/diff.h"
-#include "tessera/checkpoint/convert/safetensors.h"
-#include "tessera/checkpoint/convert/transform.h"
-#include "tessera/checkpoint/manifest/file_names.h"
-#include "tessera/checkpoint/read/choose.h"
-#include "tessera/checkpoint/read/inspect.h"
-#include "tessera/checkpoint/read/list.h"
-#include "tessera/checkpoint/read/load.h"
-#include "tessera/checkpoint/read/safetensors_header.h"
-#include "tessera/checkpoint/resume/global_checkpoint.h"
-#include "tessera/checkpoint/strategy/group_file.h"
-#include "tessera/checkpoint/write/policy.h"
-#include "tessera/checkpoint/write/save.h"
+
+// Ranks: a program is run on each of them, and a Context says which one it is.
 #include "tessera/cluster/launch.h"
 #include "tessera/cluster/ranks/context.h"
 #include "tessera/cluster/run.h"
 #include "tessera/cluster/threads.h"
-#include "tessera/compiler/autodiff.h"
-#include "tessera/compiler/choose_plan.h"
-#include "tessera/compiler/pipeline.h"
-#include "tessera/compiler/schedule/memory_report.h"
-#include "tessera/compiler/search/layer_pattern.h"
-#include "tessera/compiler/search/plan_cost.h"
-#include "tessera/compiler/search/plan_record.h"
-#include "tessera/compiler/search/search.h"
-#include "tessera/compiler/simulate.h"
-#include "tessera/compiler/stages/choose_stages.h"
+
+// Data: sources, transforms, batches.
 #include "tessera/data/batch_iterator.h"
 #include "tessera/data/dataset.h"
 #include "tessera/data/image_file.h"
@@ -47,15 +30,10 @@
 #include "tessera/data/text/translation.h"
 #include "tessera/data/text/vocabulary.h"
 #include "tessera/data/transform.h"
-#include "tessera/executor/profile_table.h"
-#include "tessera/ir/graph.h"
-#include "tessera/kernels/machine.h"
-#include "tessera/kernels/registry.h"
-#include "tessera/mesh/rank_limits.h"
-#include "tessera/mesh/strategy_error.h"
+
+// Networks: cells are made of layers, of other cells, and of functions on values; collectives are among them.
 #include "tessera/nn/cell.h"
 #include "tessera/nn/container.h"
-#include "tessera/nn/cross_entropy.h"
 #include "tessera/nn/initializers.h"
 #include "tessera/nn/layers/activation.h"
 #include "tessera/nn/layers/convolution.h"
@@ -64,13 +42,21 @@
 #include "tessera/nn/layers/normalization.h"
 #include "tessera/nn/layers/pooling.h"
 #include "tessera/nn/layers/recurrent.h"
-#include "tessera/nn/losses.h"
+#include "tessera/nn/transformer/all_parts.h"
+#include "tessera/ops/functions/functions.h"
+#include "tessera/session/agree/rank_group.h"
+
+// Networks that there are.
 #include "tessera/nn/models/gpt.h"
 #include "tessera/nn/models/llama.h"
 #include "tessera/nn/models/registry.h"
 #include "tessera/nn/models/resnet.h"
 #include "tessera/nn/models/small.h"
 #include "tessera/nn/models/translator.h"
+
+// Losses and optimizers.
+#include "tessera/nn/cross_entropy.h"
+#include "tessera/nn/losses.h"
 #include "tessera/nn/optimizers/adagrad.h"
 #include "tessera/nn/optimizers/adam.h"
 #include "tessera/nn/optimizers/clipping.h"
@@ -81,21 +67,9 @@
 #include "tessera/nn/optimizers/momentum.h"
 #include "tessera/nn/optimizers/rmsprop.h"
 #include "tessera/nn/optimizers/sgd.h"
-#include "tessera/nn/transformer/all_parts.h"
-#include "tessera/ops/functions/functions.h"
-#include "tessera/ops/verify.h"
-#include "tessera/pipeline/schedule_text.h"
-#include "tessera/session/agree/rank_group.h"
-#include "tessera/session/machine_speed.h"
-#include "tessera/session/session.h"
-#include "tessera/session/trace.h"
-#include "tessera/solver/problem/problem_json.h"
-#include "tessera/solver/solve.h"
-#include "tessera/tensor/tensor.h"
+
+// Training: the model, what happens around its steps, what is measured, translating with it.
 #include "tessera/train/callbacks.h"
 #include "tessera/train/metrics.h"
 #include "tessera/train/model.h"
-#include "tessera/train/modes/automatic_plan.h"
-#include "tessera/train/saving/rank_barrier.h"
-#include "tessera/train/translation/beam_search.h"
 #include "tessera/train/translation/translate.h"

@@ -15,7 +15,7 @@ namespace {
 
 using train::OptionInfo;
 
-std::string repr(nb::handle value) { return nb::cast<std::string>(nb::repr(value)); }
+std::string text_of(nb::handle value) { return nb::cast<std::string>(nb::repr(value)); }
 
 // How an option of C++'s type T looks in Python: its type there, its default there, and read(), false for a value that
 // is none of that type. In a dict of options a number is no truth, and its range is looked at.
@@ -36,7 +36,7 @@ int64_t to_bytes(nb::handle object, const char* what) {
   if (nb::isinstance<nb::str>(object)) return parse_bytes(nb::cast<std::string>(object), what);
   if (!PyIndex_Check(object.ptr())) {
     throw nb::type_error(
-        fmt::format("{} is a number of bytes, or a text such as \"300MiB\", got {}", what, repr(object)).c_str());
+        fmt::format("{} is a number of bytes, or a text such as \"300MiB\", got {}", what, text_of(object)).c_str());
   }
   return nb::cast<int64_t>(nb::int_(object));
 }
@@ -219,7 +219,7 @@ Options options_of(const std::string& group, const nb::dict& given) {
     if constexpr (std::is_same_v<T, int> || std::is_same_v<T, int64_t>) {
       wanted += fmt::format(" from {} to {}", info.least, info.most);
     }
-    throw InvalidArgument("{}: {} must be {}, got {}", group, info.name, wanted, repr(value));
+    throw InvalidArgument("{}: {} must be {}, got {}", group, info.name, wanted, text_of(value));
   });
   for (const auto& [key, value] : given) {
     const auto name = nb::cast<std::string>(nb::str(key));

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "tessera/engine.h"
 #include "tessera/tessera.h"
 
 namespace tessera::python {

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/engine.h"
 #include "tessera/tessera.h"
 
 namespace tessera::python {

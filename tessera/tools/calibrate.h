@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "tessera/engine.h"
 #include "tessera/tessera.h"
 
 namespace tessera::tools {

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "tessera/engine.h"
 #include "tessera/tessera.h"
 
 namespace tessera::tools {

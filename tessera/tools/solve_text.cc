@@ -9,6 +9,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "tessera/engine.h"
 #include "tessera/tessera.h"
 
 namespace tessera::tools {

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "tessera/engine.h"
 #include "tessera/tessera.h"
 #include "tessera/tools/arguments/option_use.h"
 #include "tessera/tools/arguments/step_arguments.h"

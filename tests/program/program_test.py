@@ -21,8 +21,8 @@ def run(*command, cwd=None):
 
 
 def public_headers():
-    """tessera/tessera.h and what it leads to, as the sources say it."""
-    found, waiting = set(), ["tessera/tessera.h"]
+    """tessera/tessera.h, tessera/engine.h and what they lead to, as the sources say it."""
+    found, waiting = set(), ["tessera/tessera.h", "tessera/engine.h"]
     while waiting:
         header = waiting.pop()
         if header not in found:

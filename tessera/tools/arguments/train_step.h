@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/engine.h"
 #include "tessera/tessera.h"
 
 namespace tessera::tools {

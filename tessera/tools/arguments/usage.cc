@@ -9,6 +9,7 @@
 #include <functional>
 #include <numeric>
 
+#include "tessera/engine.h"
 #include "tessera/tessera.h"
 
 namespace tessera::tools {

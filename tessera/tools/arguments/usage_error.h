@@ -3,6 +3,7 @@
 // a file that is not there, is any other error and ends it with 1.
 #pragma once
 
+#include "tessera/engine.h"
 #include "tessera/tessera.h"
 
 namespace tessera::tools {

@@ -1,0 +1,58 @@
+// What programs include beside tessera/tessera.h that look behind a training: the command `tessera`, the Python
+// bindings, benchmarks. Everything in these headers is documented where it is declared.
+#pragma once
+
+// What all parts use.
+#include "tessera/base/files/file_system.h"
+#include "tessera/base/files/text_file.h"
+#include "tessera/base/strings.h"
+#include "tessera/base/thread.h"
+#include "tessera/tensor/tensor.h"
+
+// Files of checkpoints: reading, writing, converting, comparing.
+#include "tessera/checkpoint/convert/diff.h"
+#include "tessera/checkpoint/convert/safetensors.h"
+#include "tessera/checkpoint/convert/transform.h"
+#include "tessera/checkpoint/manifest/file_names.h"
+#include "tessera/checkpoint/read/choose.h"
+#include "tessera/checkpoint/read/inspect.h"
+#include "tessera/checkpoint/read/list.h"
+#include "tessera/checkpoint/read/load.h"
+#include "tessera/checkpoint/read/safetensors_header.h"
+#include "tessera/checkpoint/resume/global_checkpoint.h"
+#include "tessera/checkpoint/strategy/group_file.h"
+#include "tessera/checkpoint/strategy/strategy_file.h"
+#include "tessera/checkpoint/write/policy.h"
+#include "tessera/checkpoint/write/save.h"
+#include "tessera/train/saving/rank_barrier.h"
+
+// Graphs, and what a compilation makes of them.
+#include "tessera/compiler/autodiff.h"
+#include "tessera/compiler/pipeline.h"
+#include "tessera/compiler/schedule/memory_report.h"
+#include "tessera/compiler/simulate.h"
+#include "tessera/ir/graph.h"
+#include "tessera/ops/verify.h"
+
+// Plans: how a step is split, what that costs, what is best.
+#include "tessera/compiler/choose_plan.h"
+#include "tessera/compiler/search/layer_pattern.h"
+#include "tessera/compiler/search/plan_cost.h"
+#include "tessera/compiler/search/plan_record.h"
+#include "tessera/compiler/search/search.h"
+#include "tessera/compiler/stages/choose_stages.h"
+#include "tessera/mesh/rank_limits.h"
+#include "tessera/mesh/strategy_error.h"
+#include "tessera/pipeline/schedule_text.h"
+#include "tessera/solver/problem/problem_json.h"
+#include "tessera/solver/solve.h"
+#include "tessera/train/modes/automatic_plan.h"
+
+// Sessions: values, compiled steps, kernels, how fast a machine is.
+#include "tessera/executor/profile_table.h"
+#include "tessera/kernels/machine.h"
+#include "tessera/kernels/registry.h"
+#include "tessera/session/machine_speed.h"
+#include "tessera/session/session.h"
+#include "tessera/session/trace.h"
+#include "tessera/train/translation/beam_search.h"
