@@ -5,6 +5,10 @@
 #include "tessera/tools/plan/stages_text.h"
 
 namespace tessera::tools {
+
+// Of page.css, by the build.
+extern const char* const kPageStyle;
+
 namespace {
 
 using pipeline::PhaseKind;
@@ -19,20 +23,15 @@ constexpr double kStageHeight = kPhaseHeight + kMemoryHeight + 20;
 // A label needs so many.
 constexpr double kLabelWidth = 22;
 
+// Around the style of all pages.
 constexpr const char* kHead = R"(<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <title>Tessera pipeline</title>
 <style>
-  body { font: 14px/1.45 system-ui, sans-serif; margin: 0 auto; max-width: 1400px; padding: 16px 24px; color: #1c2430; }
-  h1 { font-size: 20px; margin: 0 0 8px; }
-  h2 { font-size: 16px; margin: 28px 0 6px; }
-  pre { background: #f4f6f9; padding: 10px 12px; border-radius: 6px; overflow: auto; margin: 0; }
-  p { margin: 4px 0 8px; color: #586273; }
-  .frame { border: 1px solid #d5dbe4; border-radius: 6px; overflow: auto; }
-  .key { display: inline-block; width: 12px; height: 12px; border-radius: 3px; margin: 0 4px 0 14px; vertical-align: -1px; }
-  svg text { font: 11px system-ui, sans-serif; fill: #1c2430; }
+)";
+constexpr const char* kBody = R"(  svg text { font: 11px system-ui, sans-serif; fill: #1c2430; }
   svg rect:hover { stroke: #1c2430; }
 </style>
 </head>
@@ -152,7 +151,7 @@ class Drawing {
 }  // namespace
 
 std::string stages_page(const StagesStep& step, const std::string& model) {
-  std::string page = kHead;
+  std::string page = std::string(kHead) + kPageStyle + kBody;
   page += fmt::format("<h1>{}</h1>\n<pre>{}</pre>\n", escaped(model), escaped(stages_text(step, model)));
   page +=
       "<h2>Stage by time</h2>\n<p>Numbers are those of micro-batches; what is white is idle. Below each stage is the "
