@@ -194,137 +194,181 @@ void prefetch(const std::byte* from, int64_t bytes, bool to_write) {
   }
 }
 
-// Runs tiles [begin, end) with the scratch tiles at `scratch`.
-void run_tiles(const Plan& plan, const KernelArgs& args, int64_t begin, int64_t end, float* scratch) {
-  const int num_operands = static_cast<int>(plan.operands.size());
-  const auto tile_at = [&](int tile) { return scratch + tile * kTile; };
-  const auto base_of = [&](int operand) {
-    const auto i = static_cast<size_t>(operand);
-    const auto inputs = static_cast<size_t>(plan.num_inputs);
-    return static_cast<std::byte*>(i < inputs ? args.inputs[i].data : args.outputs[i - inputs].data);
-  };
-  std::array<float*, kMaxTiles * 2> slots{};
-  const int first_result = plan.num_inputs + static_cast<int>(plan.constants.size());
-  for (size_t slot = 0; slot < plan.slot_tile.size(); ++slot) {
-    if (plan.slot_tile[slot] >= 0) slots[slot] = tile_at(plan.slot_tile[slot]);
-  }
-  for (int slot = plan.num_inputs; slot < first_result; ++slot) {
-    std::fill_n(slots[static_cast<size_t>(slot)], kTile, plan.constants[static_cast<size_t>(slot - plan.num_inputs)]);
-  }
-  for (int i = 0; i < plan.num_inputs; ++i) {
-    const Operand& operand = plan.operands[static_cast<size_t>(i)];
-    if (operand.invariant) {
-      fill_tile(operand, base_of(i), slots[static_cast<size_t>(i)], plan.tile_rows, plan.tile_columns);
+// The tile that is at hand: which rows and columns of the row-blocks it has.
+struct TilePart {
+  int64_t row = 0;
+  int64_t column = 0;
+  int64_t rows = 1;
+  int64_t columns = 0;
+
+  int64_t num_elements() const { return rows * columns; }
+};
+
+// One thread's way through its tiles, with scratch tiles of its own.
+class TileRun {
+ public:
+  TileRun(const Plan& plan, const KernelArgs& args, float* scratch)
+      : plan_(plan), args_(args), column_buffers_(scratch + plan.num_tiles_needed * kTile) {
+    const int first_result = plan.num_inputs + static_cast<int>(plan.constants.size());
+    for (size_t slot = 0; slot < plan.slot_tile.size(); ++slot) {
+      if (plan.slot_tile[slot] >= 0) slots_[slot] = scratch + plan.slot_tile[slot] * kTile;
     }
-  }
-  const auto operand_of_step = [&](int slot) { return slot < 0 ? nullptr : slots[static_cast<size_t>(slot)]; };
-  float* column_buffers = scratch + plan.num_tiles_needed * kTile;
-  const auto place_columns = [&](int64_t column) {
-    for (size_t slot = 0; slot < plan.slot_columns.size(); ++slot) {
-      const int buffer = plan.slot_columns[slot];
-      if (buffer >= 0) slots[slot] = column_buffers + buffer * plan.column_buffer_size + column;
+    for (int slot = plan.num_inputs; slot < first_result; ++slot) {
+      std::fill_n(slots_[static_cast<size_t>(slot)], kTile,
+                  plan.constants[static_cast<size_t>(slot - plan.num_inputs)]);
     }
-  };
-  const int64_t once_size = plan.num_column_buffers > 0 ? plan.row_size : plan.tile_rows * plan.tile_columns;
-  for (int64_t column = 0; column < once_size && !plan.once.empty(); column += kTile) {
-    place_columns(column);
     for (int i = 0; i < plan.num_inputs; ++i) {
-      if (plan.operands[static_cast<size_t>(i)].columns) {
-        slots[static_cast<size_t>(i)] = reinterpret_cast<float*>(base_of(i)) + column;
+      const Operand& operand = operand_of(i);
+      if (operand.invariant) {
+        fill_tile(operand, base_of(i), slots_[static_cast<size_t>(i)], plan.tile_rows, plan.tile_columns);
       }
-    }
-    for (const Plan::Step& step : plan.once) {
-      step.run(operand_of_step(step.a), operand_of_step(step.b), operand_of_step(step.c), operand_of_step(step.slot),
-               static_cast<size_t>(std::min(kTile, once_size - column)));
     }
   }
 
-  // Where the first tile is; from there the outer index counts up like an odometer.
-  const int num_outer = static_cast<int>(plan.outer.size());
-  std::array<int64_t, kMaxNdim> index{};
-  std::array<int64_t, kMaxOperands> offset{};
-  int64_t piece = begin % plan.tiles_per_outer;
-  for (int64_t rest = begin / plan.tiles_per_outer, dim = num_outer - 1; dim >= 0; --dim) {
-    const auto d = static_cast<size_t>(dim);
-    index[d] = rest % plan.outer[d];
-    rest /= plan.outer[d];
-    for (int i = 0; i < num_operands; ++i) {
-      offset[static_cast<size_t>(i)] += index[d] * plan.operands[static_cast<size_t>(i)].strides[d];
+  // Runs tiles [begin, end).
+  void run(int64_t begin, int64_t end) {
+    compute_once();
+    seek(begin);
+    for (int64_t tile = begin; tile < end; ++tile) {
+      run_tile();
+      advance();
     }
   }
-  for (int64_t tile = begin; tile < end; ++tile) {
-    int64_t rows = 1;
-    int64_t columns = plan.row_size;
-    int64_t row = 0;
-    int64_t column = 0;
-    if (plan.tile_columns < plan.row_size) {
-      column = piece * plan.tile_columns;
-      columns = std::min(plan.tile_columns, plan.row_size - column);
+
+ private:
+  const Operand& operand_of(int i) const { return plan_.operands[static_cast<size_t>(i)]; }
+  std::byte* base_of(int operand) const {
+    const auto i = static_cast<size_t>(operand);
+    const auto inputs = static_cast<size_t>(plan_.num_inputs);
+    return static_cast<std::byte*>(i < inputs ? args_.inputs[i].data : args_.outputs[i - inputs].data);
+  }
+  float* slot_of(int slot) const { return slot < 0 ? nullptr : slots_[static_cast<size_t>(slot)]; }
+  void run_step(const Plan::Step& step, int64_t num_elements) const {
+    step.run(slot_of(step.a), slot_of(step.b), slot_of(step.c), slot_of(step.slot), static_cast<size_t>(num_elements));
+  }
+  void place_columns(int64_t column) {
+    for (size_t slot = 0; slot < plan_.slot_columns.size(); ++slot) {
+      const int buffer = plan_.slot_columns[slot];
+      if (buffer >= 0) slots_[slot] = column_buffers_ + buffer * plan_.column_buffer_size + column;
+    }
+  }
+
+  // What is the same in all tiles, or in all of a column.
+  void compute_once() {
+    const int64_t size = plan_.num_column_buffers > 0 ? plan_.row_size : plan_.tile_rows * plan_.tile_columns;
+    for (int64_t column = 0; column < size && !plan_.once.empty(); column += kTile) {
+      place_columns(column);
+      for (int i = 0; i < plan_.num_inputs; ++i) {
+        if (operand_of(i).columns) slots_[static_cast<size_t>(i)] = reinterpret_cast<float*>(base_of(i)) + column;
+      }
+      for (const Plan::Step& step : plan_.once) run_step(step, std::min(kTile, size - column));
+    }
+  }
+
+  // Goes to the tile of that number; from there the outer index counts up like an odometer.
+  void seek(int64_t tile) {
+    piece_ = tile % plan_.tiles_per_outer;
+    int64_t rest = tile / plan_.tiles_per_outer;
+    for (size_t d = plan_.outer.size(); d-- > 0;) {
+      index_[d] = rest % plan_.outer[d];
+      rest /= plan_.outer[d];
+      for (size_t i = 0; i < plan_.operands.size(); ++i) offset_[i] += index_[d] * plan_.operands[i].strides[d];
+    }
+  }
+
+  void advance() {
+    if (++piece_ < plan_.tiles_per_outer) return;
+    piece_ = 0;
+    for (size_t d = plan_.outer.size(); d-- > 0;) {
+      const bool wraps = ++index_[d] == plan_.outer[d];
+      const int64_t steps = wraps ? 1 - plan_.outer[d] : 1;
+      for (size_t i = 0; i < plan_.operands.size(); ++i) offset_[i] += steps * plan_.operands[i].strides[d];
+      if (!wraps) return;
+      index_[d] = 0;
+    }
+  }
+
+  TilePart part() const {
+    TilePart part{.columns = plan_.row_size};
+    if (plan_.tile_columns < plan_.row_size) {
+      part.column = piece_ * plan_.tile_columns;
+      part.columns = std::min(plan_.tile_columns, plan_.row_size - part.column);
     } else {
-      row = piece * plan.tile_rows;
-      rows = std::min(plan.tile_rows, plan.num_rows - row);
+      part.row = piece_ * plan_.tile_rows;
+      part.rows = std::min(plan_.tile_rows, plan_.num_rows - part.row);
     }
-    const auto place = [&](int i) {
-      const Operand& operand = plan.operands[static_cast<size_t>(i)];
-      const int64_t elements = offset[static_cast<size_t>(i)] + row * operand.row_stride + column * operand.stride;
-      return base_of(i) + elements * static_cast<int64_t>(operand.element_bytes);
-    };
-    for (int i = 0; i < plan.num_inputs; ++i) {
-      const Operand& operand = plan.operands[static_cast<size_t>(i)];
-      float*& slot = slots[static_cast<size_t>(i)];
-      if (operand.direct) {
-        slot = reinterpret_cast<float*>(place(i));
-      } else if (!operand.invariant) {
-        fill_tile(operand, place(i), slot, rows, columns);
+    return part;
+  }
+
+  // Where an operand's elements of that part begin.
+  std::byte* place(int i, const TilePart& part) const {
+    const Operand& operand = operand_of(i);
+    const int64_t elements =
+        offset_[static_cast<size_t>(i)] + part.row * operand.row_stride + part.column * operand.stride;
+    return base_of(i) + elements * static_cast<int64_t>(operand.element_bytes);
+  }
+
+  void run_tile() {
+    const TilePart part = this->part();
+    read_inputs(part);
+    if (plan_.num_column_buffers > 0) place_columns(part.column);
+    for (size_t k = 0; k < plan_.steps.size(); ++k) {
+      prefetch_share(k, part);
+      const Plan::Step& step = plan_.steps[k];
+      const int output = plan_.slot_output[static_cast<size_t>(step.slot)];
+      const bool is_direct = output >= 0 && plan_.operands[result_slot(plan_, output)].direct;
+      if (is_direct) {
+        slots_[static_cast<size_t>(step.slot)] = reinterpret_cast<float*>(place(plan_.num_inputs + output, part));
       }
-    }
-    if (plan.num_column_buffers > 0) place_columns(column);
-    for (size_t k = 0; k < plan.steps.size(); ++k) {
-      const Plan::Step& step = plan.steps[k];
-      // While the steps compute, the next tile is on its way: some operands' share before each step, for there is only
-      // so much that may be under way at a time.
-      for (size_t i = plan.streams.size() * k / plan.steps.size();
-           i < plan.streams.size() * (k + 1) / plan.steps.size(); ++i) {
-        const int operand = plan.streams[i];
-        const int64_t bytes =
-            rows * columns * static_cast<int64_t>(plan.operands[static_cast<size_t>(operand)].element_bytes);
-        prefetch(place(operand) + bytes, bytes, operand >= plan.num_inputs);
-      }
-      float*& slot = slots[static_cast<size_t>(step.slot)];
-      const int output = plan.slot_output[static_cast<size_t>(step.slot)];
-      if (output >= 0 && plan.operands[result_slot(plan, output)].direct) {
-        slot = reinterpret_cast<float*>(place(plan.num_inputs + output));
-      }
-      step.run(operand_of_step(step.a), operand_of_step(step.b), operand_of_step(step.c), slot,
-               static_cast<size_t>(rows * columns));
-      if (output >= 0) {
-        const Operand& operand = plan.operands[result_slot(plan, output)];
-        if (operand.direct) continue;
-        std::byte* to = place(plan.num_inputs + output);
-        if (operand.stride == 1 && (rows == 1 || operand.row_stride == columns)) {
-          operand.store(slot, to, static_cast<size_t>(rows * columns));
-          continue;
-        }
-        for (int64_t r = 0; r < rows; ++r) {
-          store_row(operand, slot + r * columns,
-                    to + r * operand.row_stride * static_cast<int64_t>(operand.element_bytes), columns);
-        }
-      }
-    }
-    if (++piece < plan.tiles_per_outer) continue;
-    piece = 0;
-    for (int dim = num_outer - 1; dim >= 0; --dim) {
-      const auto d = static_cast<size_t>(dim);
-      const bool wraps = ++index[d] == plan.outer[d];
-      const int64_t steps = wraps ? 1 - plan.outer[d] : 1;
-      for (int i = 0; i < num_operands; ++i) {
-        offset[static_cast<size_t>(i)] += steps * plan.operands[static_cast<size_t>(i)].strides[d];
-      }
-      if (!wraps) break;
-      index[d] = 0;
+      run_step(step, part.num_elements());
+      if (output >= 0 && !is_direct) write_result(output, slot_of(step.slot), part);
     }
   }
-}
+
+  void read_inputs(const TilePart& part) {
+    for (int i = 0; i < plan_.num_inputs; ++i) {
+      const Operand& operand = operand_of(i);
+      float*& slot = slots_[static_cast<size_t>(i)];
+      if (operand.direct) {
+        slot = reinterpret_cast<float*>(place(i, part));
+      } else if (!operand.invariant) {
+        fill_tile(operand, place(i, part), slot, part.rows, part.columns);
+      }
+    }
+  }
+
+  // While the steps compute, the next tile is on its way: some operands' share before each step, for there is only so
+  // much that may be under way at a time.
+  void prefetch_share(size_t k, const TilePart& part) const {
+    const size_t streams = plan_.streams.size();
+    for (size_t i = streams * k / plan_.steps.size(); i < streams * (k + 1) / plan_.steps.size(); ++i) {
+      const int operand = plan_.streams[i];
+      const int64_t bytes = part.num_elements() * static_cast<int64_t>(operand_of(operand).element_bytes);
+      prefetch(place(operand, part) + bytes, bytes, operand >= plan_.num_inputs);
+    }
+  }
+
+  void write_result(int output, const float* tile, const TilePart& part) const {
+    const Operand& operand = plan_.operands[result_slot(plan_, output)];
+    std::byte* to = place(plan_.num_inputs + output, part);
+    if (operand.stride == 1 && (part.rows == 1 || operand.row_stride == part.columns)) {
+      operand.store(tile, to, static_cast<size_t>(part.num_elements()));
+      return;
+    }
+    for (int64_t r = 0; r < part.rows; ++r) {
+      store_row(operand, tile + r * part.columns,
+                to + r * operand.row_stride * static_cast<int64_t>(operand.element_bytes), part.columns);
+    }
+  }
+
+  const Plan& plan_;
+  const KernelArgs& args_;
+  float* column_buffers_;
+  std::array<float*, kMaxTiles * 2> slots_{};
+  std::array<int64_t, kMaxNdim> index_{};       // of the outer dims
+  std::array<int64_t, kMaxOperands> offset_{};  // by operand, in elements: where the outer index is
+  int64_t piece_ = 0;                           // the tile's number within the outer index
+};
 
 // Every output is an instruction's result, and a different one: others get a copy.
 void separate_results(TileProgram& program) {
@@ -469,7 +513,7 @@ std::optional<PreparedKernel> prepare_tile_program(const KernelRequest& request,
   kernel.scratch_bytes = part_bytes * request.num_threads;
   kernel.run = [plan = std::shared_ptr<const Plan>(plan), part_bytes](const KernelArgs& args) {
     args.parallel_for.with_parts(plan->num_tiles, kGrainTiles, [&](int64_t begin, int64_t end, int part) {
-      run_tiles(*plan, args, begin, end, reinterpret_cast<float*>(args.scratch.data() + part * part_bytes));
+      TileRun(*plan, args, reinterpret_cast<float*>(args.scratch.data() + part * part_bytes)).run(begin, end);
     });
   };
   return kernel;
