@@ -1,0 +1,157 @@
+#include "python/src/callbacks.h"
+
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+#include <nanobind/trampoline.h>
+
+#include "python/src/keywords.h"
+#include "python/src/python_model.h"
+
+namespace tessera::python {
+namespace {
+
+class PythonCallback : public train::Callback {
+ public:
+  NB_TRAMPOLINE(train::Callback, 6);
+  void begin(train::RunContext& run) override { call("begin", run); }
+  void epoch_begin(train::RunContext& run) override { call("epoch_begin", run); }
+  void step_begin(train::RunContext& run) override { call("step_begin", run); }
+  void step_end(train::RunContext& run) override { call("step_end", run); }
+  void epoch_end(train::RunContext& run) override { call("epoch_end", run); }
+  void end(train::RunContext& run) override { call("end", run); }
+
+ private:
+  void call(const char* name, train::RunContext& run);
+};
+
+// Lines go where Python's print() goes, each in one write: those of several ranks do not mix.
+void print_in_python(const std::string& line) {
+  const nb::gil_scoped_acquire gil;
+  const nb::object out = nb::module_::import_("sys").attr("stdout");
+  out.attr("write")(line + "\n");
+  out.attr("flush")();
+}
+
+void PythonCallback::call(const char* name, train::RunContext& run) {
+  const nb::gil_scoped_acquire gil;
+  auto& model = nb::cast<PythonModel&>(python_model(run.model));
+  model.changed();  // what a callback reads is of this step
+  const nb::object self = nb::find(static_cast<train::Callback&>(*this));
+  self.attr(name)(nb::cast(&run, nb::rv_policy::reference));
+  model.take();  // it may have trained another model of the network, or changed a cell
+}
+
+}  // namespace
+
+void bind_callbacks(nb::module_& m) {
+  nb::class_<train::RunContext>(m, "RunContext",
+                                "Where training stands. Epochs and steps count from 1; a step is one global batch.")
+      .def_prop_ro("model", [](const train::RunContext& self) { return nb::borrow(python_model(self.model)); })
+      .def_rw("epoch", &train::RunContext::epoch, "The first callback may set it in epoch_begin; the others count on.")
+      .def_ro("num_epochs", &train::RunContext::num_epochs)
+      .def_ro("step_in_epoch", &train::RunContext::step_in_epoch)
+      .def_ro("steps_per_epoch", &train::RunContext::steps_per_epoch)
+      .def_ro("step", &train::RunContext::step, "Since the beginning of training, resumed steps included.")
+      .def_ro("loss", &train::RunContext::loss, "Of the last step; the mean where the loss is a vector.")
+      .def_ro("rows_of_epoch", &train::RunContext::rows_of_epoch, "Trained on in this epoch so far.")
+      .def_ro("has_failed", &train::RunContext::has_failed, "An exception ends the training.")
+      .def("request_stop", &train::RunContext::request_stop);
+  auto callback = nb::class_<train::Callback, PythonCallback>(
+      m, "Callback",
+      R"(What happens around training: override some of begin, epoch_begin, step_begin, step_end, epoch_end, end.
+
+Each is called with a RunContext, on every rank. With dataset_sink_mode the step calls stand around each sink loop. Where an
+exception ends the training, end is called of each whose begin has returned, with run.has_failed: it must then do nothing
+that ranks do together.)",
+      nb::dynamic_attr());
+  callback.def(nb::init<>());
+  callback.def("__setattr__", &set_unless_option, "name"_a, "value"_a.none());
+  for (const char* name : {"begin", "epoch_begin", "step_begin", "step_end", "epoch_end", "end"}) {
+    callback.def(
+        name, [](train::Callback&, train::RunContext&) {}, "run"_a);
+  }
+  nb::class_<train::LossMonitor, train::Callback>(
+      m, "LossMonitor", "Prints `epoch: 1 step: 20, loss is 2.3025851` every per_print_times steps; 0: never.")
+      .def(
+          "__init__",
+          [](train::LossMonitor* self, int64_t times) { new (self) train::LossMonitor(times, print_in_python); },
+          "per_print_times"_a = 1);
+  nb::class_<train::TimeMonitor, train::Callback>(
+      m, "TimeMonitor", "Prints `epoch time: 1234.567 ms, per step time: 12.345 ms` after each epoch.")
+      .def(
+          "__init__",
+          [](train::TimeMonitor* self, int64_t size) { new (self) train::TimeMonitor(size, print_in_python); },
+          "data_size"_a = 0);
+  nb::class_<train::ProgressBar, train::Callback>(m, "ProgressBar", "One line that is drawn over, on rank 0.")
+      .def(nb::init<int64_t>(), "rows_per_step"_a);
+  nb::class_<train::EpochSummary, train::Callback>(m, "EpochSummary",
+                                                   R"(Prints a line after each epoch, on rank 0.
+
+`epoch 3/10: loss 0.4213, accuracy 0.8712, 1234.5 images/s, 12.3 s`: the mean of the losses that the epoch's steps reported, the
+model's metrics over the data set `valid`, the rows that were trained on in a second, and the epoch's time without the
+evaluation. row_name: what a row of the data is, in the plural.)")
+      .def(
+          "__init__",
+          [](train::EpochSummary* self, const std::optional<data::Dataset>& valid, const std::string& row_name,
+             int num_workers) {
+            new (self) train::EpochSummary({.row_name = row_name, .valid = valid, .num_workers = num_workers},
+                                           print_in_python);
+          },
+          "valid"_a = nb::none(), "row_name"_a = "rows", "num_workers"_a = 1);
+  nb::class_<train::ModelCheckpoint, train::Callback>(m, "ModelCheckpoint",
+                                                      R"(Saves checkpoints as DIRECTORY/PREFIX-EPOCH_STEP.ckpt.
+
+Ranks that name one directory write one checkpoint together. integrated_save=False: each rank writes the slices that it
+holds. async_save: a thread writes a copy of the values while training goes on. append_info: "epoch_num", "step_num".
+append_values: further tensors and texts by name. enc_key: 16, 24 or 32 bytes, encrypts as
+checkpoint.save does.)")
+      .def(
+          "__init__",
+          [](train::ModelCheckpoint* self, const Path& prefix, const Path& directory, int64_t steps, int64_t seconds,
+             int64_t keep, int64_t minutes, bool integrated, bool async, const std::vector<std::string>& append_info,
+             const nb::dict& append_values, const std::optional<nb::bytes>& key, const std::string& mode) {
+            const auto encryption = to_encryption(key, mode);
+            new (self) train::ModelCheckpoint(prefix.bytes, directory.bytes,
+                                              {.save_checkpoint_steps = steps,
+                                               .save_checkpoint_seconds = seconds,
+                                               .keep_checkpoint_max = keep,
+                                               .keep_checkpoint_per_n_minutes = minutes,
+                                               .integrated_save = integrated,
+                                               .async_save = async,
+                                               .append_info = append_info,
+                                               .append_values = to_entries(append_values),
+                                               .enc_key = encryption.key,
+                                               .enc_mode = encryption.mode});
+          },
+          "prefix"_a = "CKP", "directory"_a = ".", "save_checkpoint_steps"_a = 1, "save_checkpoint_seconds"_a = 0,
+          "keep_checkpoint_max"_a = 5, "keep_checkpoint_per_n_minutes"_a = 0, "integrated_save"_a = true,
+          "async_save"_a = false, "append_info"_a = nb::make_tuple(), "append_values"_a = nb::dict(),
+          "enc_key"_a = nb::none(), "enc_mode"_a = "AES-GCM")
+      .def_prop_ro("latest", [](const train::ModelCheckpoint& self) { return Path{self.latest()}; });
+}
+
+std::vector<std::shared_ptr<train::Callback>> to_callbacks(nb::handle sequence) {
+  std::vector<std::shared_ptr<train::Callback>> callbacks;
+  for (const nb::handle item : nb::iter(sequence)) {
+    const auto of_class = nb::cast<std::string>(item.type().attr("__name__"));
+    const bool is_one =
+        nb::cast<bool>(nb::module_::import_("builtins").attr("isinstance")(item, nb::type<train::Callback>()));
+    if (!is_one) {
+      throw nb::type_error(fmt::format("Model.train(): callbacks must be tessera.Callbacks, one is {} of type {}{}",
+                                       nb::cast<std::string>(nb::repr(item)), of_class,
+                                       PyType_Check(item.ptr()) ? ": it needs its arguments, Name(...)" : "")
+                               .c_str());
+    }
+    if (!nb::inst_ready(item)) {
+      throw nb::type_error(
+          fmt::format("{0}: super().__init__() must be called in its __init__() before it is used", of_class).c_str());
+    }
+    callbacks.push_back(nb::cast<std::shared_ptr<train::Callback>>(item));
+  }
+  return callbacks;
+}
+
+}  // namespace tessera::python
