@@ -1,5 +1,6 @@
 #include "tessera/base/clock.h"
 
+#include <chrono>
 #include <thread>
 
 namespace tessera {

@@ -1,7 +1,6 @@
 // Time, passed in so that tests can move it.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <mutex>
 
