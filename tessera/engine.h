@@ -28,7 +28,7 @@
 
 // Graphs, and what a compilation makes of them.
 #include "tessera/compiler/autodiff.h"
-#include "tessera/compiler/pipeline.h"
+#include "tessera/compiler/compile.h"
 #include "tessera/compiler/schedule/memory_report.h"
 #include "tessera/compiler/simulate.h"
 #include "tessera/ir/graph.h"

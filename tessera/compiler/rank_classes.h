@@ -5,8 +5,8 @@
 
 #include <vector>
 
+#include "tessera/compiler/compile.h"
 #include "tessera/compiler/cost/machine_profile.h"
-#include "tessera/compiler/pipeline.h"
 
 namespace tessera::compiler {
 

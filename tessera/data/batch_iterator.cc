@@ -9,7 +9,7 @@
 #include <mutex>
 
 #include "tessera/base/thread.h"
-#include "tessera/data/pipeline.h"
+#include "tessera/data/recipe.h"
 
 namespace tessera::data {
 namespace {
@@ -60,11 +60,11 @@ struct Worker {
   std::vector<TensorView> reads;
 };
 
-void validate(const Pipeline& pipeline, const IterateOptions& options) {
-  if (pipeline.size() == 0) {
-    throw InvalidArgument("batches: an epoch of \"{}\" has no batch: {} samples, batches of {}{}", pipeline.text,
-                          pipeline.num_samples(), pipeline.batch_size,
-                          pipeline.drop_remainder ? ", the remainder is dropped" : "");
+void validate(const Recipe& recipe, const IterateOptions& options) {
+  if (recipe.size() == 0) {
+    throw InvalidArgument("batches: an epoch of \"{}\" has no batch: {} samples, batches of {}{}", recipe.text,
+                          recipe.num_samples(), recipe.batch_size,
+                          recipe.drop_remainder ? ", the remainder is dropped" : "");
   }
   if (options.num_workers < 0 || options.num_workers > 1024) {
     throw InvalidArgument("batches: num_workers must be in [0, 1024], got {}", options.num_workers);
@@ -74,14 +74,14 @@ void validate(const Pipeline& pipeline, const IterateOptions& options) {
     throw InvalidArgument("batches: num_epochs must be -1 (no end) or more, got {}", options.num_epochs);
   }
   const Position& start = options.start;
-  if (start.epoch < 0 || start.batch < 0 || start.batch > pipeline.size()) {
-    throw InvalidArgument("batches: start {} lies outside an epoch of {} batches", start.to_string(), pipeline.size());
+  if (start.epoch < 0 || start.batch < 0 || start.batch > recipe.size()) {
+    throw InvalidArgument("batches: start {} lies outside an epoch of {} batches", start.to_string(), recipe.size());
   }
   int64_t first_sample = 0;
-  if (__builtin_mul_overflow(start.batch, std::max<int64_t>(pipeline.batch_size, 1), &first_sample) ||
+  if (__builtin_mul_overflow(start.batch, std::max<int64_t>(recipe.batch_size, 1), &first_sample) ||
       first_sample > std::numeric_limits<int64_t>::max() / 2) {
     throw InvalidArgument("batches: start {} lies behind more samples than an int64 counts: {} a batch",
-                          start.to_string(), pipeline.batch_size);
+                          start.to_string(), recipe.batch_size);
   }
   if (options.num_parts < 1 || options.part < 0 || options.part >= options.num_parts) {
     throw InvalidArgument("batches: part must be in [0, num_parts), got part {} of {}", options.part,
@@ -92,16 +92,16 @@ void validate(const Pipeline& pipeline, const IterateOptions& options) {
     throw InvalidArgument("batches: give either row_begin and row_end, or part and num_parts");
   }
   if (options.row_begin < 0 || options.row_end < -1 || (options.row_end >= 0 && options.row_end < options.row_begin) ||
-      (pipeline.batch_size > 0 && std::max(options.row_begin, options.row_end) > pipeline.batch_size)) {
+      (recipe.batch_size > 0 && std::max(options.row_begin, options.row_end) > recipe.batch_size)) {
     throw InvalidArgument("batches: rows [{}, {}) are no range of a batch of {}", options.row_begin, options.row_end,
-                          pipeline.batch_size);
+                          recipe.batch_size);
   }
-  for (const Column& column : pipeline.source->columns()) require_one_size("batches", column);
-  if (takes_part(options) && pipeline.batch_size == 0) {
-    for (size_t i = 0; i < pipeline.chains.size(); ++i) {
-      if (pipeline.column_type(i).shape.ndim() == 0) {
+  for (const Column& column : recipe.source->columns()) require_one_size("batches", column);
+  if (takes_part(options) && recipe.batch_size == 0) {
+    for (size_t i = 0; i < recipe.chains.size(); ++i) {
+      if (recipe.column_type(i).shape.ndim() == 0) {
         throw InvalidArgument("batches: column \"{}\" is a scalar and has no rows to take a part of; batch first",
-                              pipeline.source->columns()[i].name);
+                              recipe.source->columns()[i].name);
       }
     }
   }
@@ -110,10 +110,10 @@ void validate(const Pipeline& pipeline, const IterateOptions& options) {
 }  // namespace
 
 struct BatchIterator::Impl {
-  Impl(std::shared_ptr<const Pipeline> pipeline_in, const IterateOptions& options_in)
-      : pipeline(std::move(pipeline_in)), options(options_in) {
-    validate(*pipeline, options);
-    size = pipeline->size();
+  Impl(std::shared_ptr<const Recipe> recipe_in, const IterateOptions& options_in)
+      : recipe(std::move(recipe_in)), options(options_in) {
+    validate(*recipe, options);
+    size = recipe->size();
     start = options.start;
     if (start.batch == size) start = {start.epoch + 1, 0};
     if (options.num_epochs >= 0 && size != kEndless) {
@@ -158,7 +158,7 @@ struct BatchIterator::Impl {
     const int64_t batches = start.batch + sequence;
     return {start.epoch + batches / size, batches % size};
   }
-  Place place_of(int64_t sequence) const {
+  EpochIndex place_of(int64_t sequence) const {
     const Position position = position_of(sequence);
     return {position.epoch, position.batch};
   }
@@ -167,8 +167,8 @@ struct BatchIterator::Impl {
 
   // The type of a column in a batch with these samples.
   Type batch_type(size_t column, const RowRange& samples) const {
-    Type type = pipeline->column_type(column);
-    if (pipeline->batch_size == 0) {
+    Type type = recipe->column_type(column);
+    if (recipe->batch_size == 0) {
       if (takes_part(options)) type.shape[0] = part_of(type.shape[0], options).size();
       return type;
     }
@@ -184,17 +184,17 @@ struct BatchIterator::Impl {
   }
 
   void allocate(Slot& slot) const {
-    const RowRange full{.count = pipeline->batch_size};
-    for (size_t i = 0; i < pipeline->chains.size(); ++i) {
+    const RowRange full{.count = recipe->batch_size};
+    for (size_t i = 0; i < recipe->chains.size(); ++i) {
       slot.memory.emplace_back(batch_type(i, full));
       slot.columns.push_back(batch_view(slot, i, full));
     }
   }
   void prepare(Worker& worker) const {
-    for (size_t i = 0; i < pipeline->chains.size(); ++i) {
-      worker.samples.emplace_back(pipeline->source->columns()[i].type);
-      worker.values.emplace_back(pipeline->batch_size == 0 ? pipeline->column_type(i) : Type{DType::kU8, {0}});
-      worker.workspaces.push_back(pipeline->chains[i]->make_workspace());
+    for (size_t i = 0; i < recipe->chains.size(); ++i) {
+      worker.samples.emplace_back(recipe->source->columns()[i].type);
+      worker.values.emplace_back(recipe->batch_size == 0 ? recipe->column_type(i) : Type{DType::kU8, {0}});
+      worker.workspaces.push_back(recipe->chains[i]->make_workspace());
       worker.reads.push_back(worker.samples[i].view());
     }
   }
@@ -202,8 +202,8 @@ struct BatchIterator::Impl {
   // --- making
 
   void open_slot(Slot& slot, int64_t sequence) const {
-    slot.samples = pipeline->rows(place_of(sequence));
-    slot.part = pipeline->batch_size == 0 ? Part{0, 1} : part_of_batch(slot.samples);
+    slot.samples = recipe->rows(place_of(sequence));
+    slot.part = recipe->batch_size == 0 ? Part{0, 1} : part_of_batch(slot.samples);
     for (size_t i = 0; i < slot.columns.size(); ++i) slot.columns[i] = batch_view(slot, i, slot.samples);
     slot.tasks_left = (slot.part.size() + kRowsPerTask - 1) / kRowsPerTask;
     slot.error = nullptr;
@@ -212,13 +212,13 @@ struct BatchIterator::Impl {
 
   // Writes one sample into `outputs` (one view per column).
   void make_sample(Worker& worker, const SampleRef& sample, std::span<const TensorView> outputs) const {
-    const auto& chains = pipeline->chains;
+    const auto& chains = recipe->chains;
     for (size_t i = 0; i < chains.size(); ++i) {
       const bool direct = chains[i]->empty() && outputs[i].is_dense();
       worker.reads[i] = direct ? outputs[i] : worker.samples[i].view();
     }
-    pipeline->source->read(sample, worker.reads);
-    const SampleKey key{pipeline->order->options().seed, sample.epoch, sample.position};
+    recipe->source->read(sample, worker.reads);
+    const SampleKey key{recipe->order->options().seed, sample.epoch, sample.position};
     for (size_t i = 0; i < chains.size(); ++i) {
       if (worker.reads[i].data == outputs[i].data) continue;
       if (chains[i]->empty()) {
@@ -232,10 +232,10 @@ struct BatchIterator::Impl {
   // Makes rows [begin, end) of the slot's part.
   void make_rows(Worker& worker, const Slot& slot, int64_t begin, int64_t end_row) const {
     std::array<TensorView, kMaxColumns> outputs;
-    const size_t num_columns = pipeline->chains.size();
+    const size_t num_columns = recipe->chains.size();
     const std::span<const TensorView> views(outputs.data(), num_columns);
-    if (pipeline->batch_size == 0) {
-      const SampleRef sample = pipeline->sample({slot.samples.epoch, slot.samples.first});
+    if (recipe->batch_size == 0) {
+      const SampleRef sample = recipe->sample({slot.samples.epoch, slot.samples.first});
       if (!takes_part(options)) {
         make_sample(worker, sample, slot.columns);
         return;
@@ -266,7 +266,7 @@ struct BatchIterator::Impl {
                           row * column.strides[0] * static_cast<int64_t>(size_bytes(column.dtype));
       }
       const int64_t index = slot.samples.first + slot.part.begin + row;
-      make_sample(worker, pipeline->sample({slot.samples.epoch, index}), views);
+      make_sample(worker, recipe->sample({slot.samples.epoch, index}), views);
     }
   }
 
@@ -353,7 +353,7 @@ struct BatchIterator::Impl {
 
   static constexpr size_t kMaxColumns = 32;
 
-  std::shared_ptr<const Pipeline> pipeline;
+  std::shared_ptr<const Recipe> recipe;
   IterateOptions options;
   int64_t size = 0;  // batches of an epoch
   Position start;
@@ -376,12 +376,12 @@ struct BatchIterator::Impl {
   ThreadGroup threads;  // last: they use everything above
 };
 
-BatchIterator::BatchIterator(std::shared_ptr<const Pipeline> pipeline, const IterateOptions& options) {
-  if (pipeline->chains.size() > Impl::kMaxColumns) {
+BatchIterator::BatchIterator(std::shared_ptr<const Recipe> recipe, const IterateOptions& options) {
+  if (recipe->chains.size() > Impl::kMaxColumns) {
     throw InvalidArgument("batches: at most {} columns are supported, the data set has {}", Impl::kMaxColumns,
-                          pipeline->chains.size());
+                          recipe->chains.size());
   }
-  impl_ = std::make_unique<Impl>(std::move(pipeline), options);
+  impl_ = std::make_unique<Impl>(std::move(recipe), options);
 }
 BatchIterator::BatchIterator(BatchIterator&&) noexcept = default;
 BatchIterator& BatchIterator::operator=(BatchIterator&&) noexcept = default;
@@ -390,7 +390,7 @@ BatchIterator::~BatchIterator() = default;
 const BatchView* BatchIterator::next_view() {
   const Slot* slot = impl_->front();
   if (slot == nullptr) return nullptr;
-  const int64_t rows = impl_->pipeline->batch_size == 0 ? 1 : slot->part.size();
+  const int64_t rows = impl_->recipe->batch_size == 0 ? 1 : slot->part.size();
   impl_->view = {impl_->position_of(impl_->delivered), rows, slot->columns};
   ++impl_->delivered;
   return &impl_->view;
@@ -414,9 +414,8 @@ bool BatchIterator::next_into(std::span<const TensorView> outputs) {
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (outputs[i].type() != slot->columns[i].type()) {
       throw InvalidArgument("next_into: column \"{}\" of batch {} is {}, the output given is {}",
-                            impl_->pipeline->source->columns()[i].name,
-                            impl_->position_of(impl_->delivered).to_string(), slot->columns[i].type(),
-                            outputs[i].type());
+                            impl_->recipe->source->columns()[i].name, impl_->position_of(impl_->delivered).to_string(),
+                            slot->columns[i].type(), outputs[i].type());
     }
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -435,14 +434,14 @@ bool BatchIterator::next_into(std::span<const TensorView> outputs) {
 std::vector<Type> BatchIterator::next_types() const {
   std::vector<Type> types;
   if (impl_->delivered == impl_->end) return types;
-  const RowRange samples = impl_->pipeline->rows(impl_->place_of(impl_->delivered));
-  for (size_t i = 0; i < impl_->pipeline->chains.size(); ++i) types.push_back(impl_->batch_type(i, samples));
+  const RowRange samples = impl_->recipe->rows(impl_->place_of(impl_->delivered));
+  for (size_t i = 0; i < impl_->recipe->chains.size(); ++i) types.push_back(impl_->batch_type(i, samples));
   return types;
 }
 
 int64_t BatchIterator::next_global_rows() const {
   if (impl_->delivered == impl_->end) return 0;
-  return impl_->pipeline->rows(impl_->place_of(impl_->delivered)).count;
+  return impl_->recipe->rows(impl_->place_of(impl_->delivered)).count;
 }
 
 Position BatchIterator::position() const { return impl_->position_of(impl_->delivered); }

@@ -22,7 +22,7 @@ struct BatchView {
 
 class BatchIterator {
  public:
-  BatchIterator(std::shared_ptr<const Pipeline> pipeline, const IterateOptions& options);
+  BatchIterator(std::shared_ptr<const Recipe> recipe, const IterateOptions& options);
   BatchIterator(BatchIterator&&) noexcept;
   BatchIterator& operator=(BatchIterator&&) noexcept;
   ~BatchIterator();

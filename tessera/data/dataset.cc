@@ -4,34 +4,34 @@
 
 #include "tessera/data/batch_iterator.h"
 #include "tessera/data/mapped_source.h"
-#include "tessera/data/pipeline.h"
 #include "tessera/data/prepared_source.h"
+#include "tessera/data/recipe.h"
 
 namespace tessera::data {
 namespace {
 
-std::shared_ptr<Pipeline> with_text(const Pipeline& pipeline, const std::string& text) {
-  auto copy = std::make_shared<Pipeline>(pipeline);
+std::shared_ptr<Recipe> with_text(const Recipe& recipe, const std::string& text) {
+  auto copy = std::make_shared<Recipe>(recipe);
   copy->text += text;
   if (!text.starts_with(" | map")) copy->row_order += text;
   return copy;
 }
 
 // Appends a stage at the level, samples or batches, that the data set has reached.
-void add_stage(Pipeline& pipeline, std::shared_ptr<const IndexStage> stage) {
-  (pipeline.batch_size > 0 ? pipeline.batch_stages : pipeline.sample_stages).push_back(std::move(stage));
+void add_stage(Recipe& recipe, std::shared_ptr<const IndexStage> stage) {
+  (recipe.batch_size > 0 ? recipe.batch_stages : recipe.sample_stages).push_back(std::move(stage));
 }
 
 // Where samples of the column differ in size: takes the links that bring them to one size, or all, into a source of its
 // own. What is left works on samples of one size.
-void prepare(Pipeline& pipeline, size_t column, std::vector<ChainLink>& links) {
-  Type type = pipeline.source->columns()[column].type;
+void prepare(Recipe& recipe, size_t column, std::vector<ChainLink>& links) {
+  Type type = recipe.source->columns()[column].type;
   size_t count = 0;
   while (has_any_size(type) && count < links.size()) type = links[count++].transform.output_type(type);
   if (count == 0) return;
   const auto end = links.begin() + static_cast<std::ptrdiff_t>(count);
-  pipeline.source = std::make_shared<PreparedSource>(
-      pipeline.source, column, std::vector<ChainLink>(links.begin(), end), pipeline.order->options().seed);
+  recipe.source = std::make_shared<PreparedSource>(recipe.source, column, std::vector<ChainLink>(links.begin(), end),
+                                                   recipe.order->options().seed);
   links.erase(links.begin(), end);
 }
 
@@ -51,7 +51,7 @@ SourceOrder::SourceOrder(const std::string& source, int64_t num_source_samples, 
   if (options.num_samples > 0) size_ = std::min(size_, options.num_samples);
 }
 
-SampleRef SourceOrder::sample(Place place) const {
+SampleRef SourceOrder::sample(EpochIndex place) const {
   const int64_t position = place.index * options_.num_shards + options_.shard_id;
   const int64_t wrapped = position % num_source_samples_;
   if (!options_.shuffle) return {place.epoch, wrapped, position};
@@ -62,20 +62,20 @@ SampleRef SourceOrder::sample(Place place) const {
   return {place.epoch, cache_.at(place.epoch, wrapped, make), position};
 }
 
-int64_t Pipeline::num_batched_rows() const {
+int64_t Recipe::num_batched_rows() const {
   const int64_t samples = num_samples();
   if (batch_size == 0 || samples == kEndless) return samples;
   return drop_remainder ? samples / batch_size : samples / batch_size + (samples % batch_size == 0 ? 0 : 1);
 }
 
-RowRange Pipeline::rows(Place place) const {
+RowRange Recipe::rows(EpochIndex place) const {
   for (auto stage = batch_stages.rbegin(); stage != batch_stages.rend(); ++stage) place = (*stage)->input_place(place);
   if (batch_size == 0) return {place.epoch, place.index, 1};
   const int64_t first = place.index * batch_size;
   return {place.epoch, first, std::min(batch_size, num_samples() - first)};
 }
 
-SampleRef Pipeline::sample(Place place) const {
+SampleRef Recipe::sample(EpochIndex place) const {
   for (auto stage = sample_stages.rbegin(); stage != sample_stages.rend(); ++stage) {
     place = (*stage)->input_place(place);
   }
@@ -83,26 +83,26 @@ SampleRef Pipeline::sample(Place place) const {
 }
 
 Dataset::Dataset(std::shared_ptr<const Source> source, const SourceOptions& options) {
-  auto pipeline = std::make_shared<Pipeline>();
-  pipeline->order = std::make_shared<SourceOrder>(source->to_string(), source->size(), options);
+  auto recipe = std::make_shared<Recipe>();
+  recipe->order = std::make_shared<SourceOrder>(source->to_string(), source->size(), options);
   if (source->columns().empty()) throw InvalidArgument("{}: has no columns", source->to_string());
   for (const Column& column : source->columns()) {
-    pipeline->links.emplace_back();
-    pipeline->chains.push_back(std::make_shared<Chain>(column.type, std::vector<ChainLink>{}));
+    recipe->links.emplace_back();
+    recipe->chains.push_back(std::make_shared<Chain>(column.type, std::vector<ChainLink>{}));
   }
-  pipeline->nominal_size = pipeline->order->size();
-  pipeline->num_parts = options.num_shards;
-  pipeline->text = fmt::format("{}: {} of {} samples, {}, shard {} of {}, seed {}", source->to_string(),
-                               pipeline->order->size(), source->size(), options.shuffle ? "shuffled" : "in order",
-                               options.shard_id, options.num_shards, options.seed);
-  pipeline->row_order = fmt::format("{} of {} samples, {}, {} shards, seed {}", pipeline->order->size(), source->size(),
-                                    options.shuffle ? "shuffled" : "in order", options.num_shards, options.seed);
-  pipeline->source = std::move(source);
-  pipeline_ = std::move(pipeline);
+  recipe->nominal_size = recipe->order->size();
+  recipe->num_parts = options.num_shards;
+  recipe->text = fmt::format("{}: {} of {} samples, {}, shard {} of {}, seed {}", source->to_string(),
+                             recipe->order->size(), source->size(), options.shuffle ? "shuffled" : "in order",
+                             options.shard_id, options.num_shards, options.seed);
+  recipe->row_order = fmt::format("{} of {} samples, {}, {} shards, seed {}", recipe->order->size(), source->size(),
+                                  options.shuffle ? "shuffled" : "in order", options.num_shards, options.seed);
+  recipe->source = std::move(source);
+  recipe_ = std::move(recipe);
 }
 
 Dataset Dataset::map(const std::string& column, const std::vector<Transform>& transforms) const {
-  if (pipeline_->batch_size > 0) {
+  if (recipe_->batch_size > 0) {
     throw InvalidArgument("map \"{}\": stands after batch; transforms work on samples, put map before batch", column);
   }
   const std::vector<std::string> names = column_names();
@@ -112,59 +112,59 @@ Dataset Dataset::map(const std::string& column, const std::vector<Transform>& tr
   }
   std::string text;
   for (const Transform& transform : transforms) text += ", " + transform.to_string();
-  auto pipeline = with_text(*pipeline_, fmt::format(" | map \"{}\"{}", column, text));
+  auto recipe = with_text(*recipe_, fmt::format(" | map \"{}\"{}", column, text));
   const auto i = static_cast<size_t>(found - names.begin());
   int ordinal = 0;
   std::vector<ChainLink> links;
   for (const Transform& transform : transforms) {
     // Two equal transforms of one data set must not draw the same numbers.
-    const uint64_t stream = hash_name(fmt::format("data.map{}.{}", pipeline->num_maps, ordinal++));
+    const uint64_t stream = hash_name(fmt::format("data.map{}.{}", recipe->num_maps, ordinal++));
     links.push_back({transform, stream});
   }
-  ++pipeline->num_maps;
+  ++recipe->num_maps;
   try {
-    prepare(*pipeline, i, links);
-    auto& all = pipeline->links[i];
+    prepare(*recipe, i, links);
+    auto& all = recipe->links[i];
     all.insert(all.end(), links.begin(), links.end());
-    pipeline->chains[i] = std::make_shared<Chain>(pipeline->source->columns()[i].type, all);
-    if (!links.empty() && has_any_size(pipeline->column_type(i))) {
+    recipe->chains[i] = std::make_shared<Chain>(recipe->source->columns()[i].type, all);
+    if (!links.empty() && has_any_size(recipe->column_type(i))) {
       throw InvalidArgument("decode: needs a column of files, as image_folder() has it");
     }
   } catch (const InvalidArgument& error) {
     throw InvalidArgument("map \"{}\": {}", column, error.what());
   }
-  return Dataset(std::move(pipeline));
+  return Dataset(std::move(recipe));
 }
 
 Dataset Dataset::map(const std::vector<std::string>& inputs, const std::vector<std::string>& outputs,
                      const ColumnsFunction& function) const {
-  return with_source(std::make_shared<MappedSource>(pipeline_, inputs, outputs, function),
+  return with_source(std::make_shared<MappedSource>(recipe_, inputs, outputs, function),
                      fmt::format("map \"{}\" to \"{}\", {}", fmt::join(inputs, "\", \""), fmt::join(outputs, "\", \""),
                                  function.name));
 }
 
 Dataset Dataset::project(const std::vector<std::string>& columns) const {
-  return with_source(std::make_shared<MappedSource>(pipeline_, columns),
+  return with_source(std::make_shared<MappedSource>(recipe_, columns),
                      fmt::format("project \"{}\"", fmt::join(columns, "\", \"")));
 }
 
 Dataset Dataset::with_source(std::shared_ptr<const Source> source, const std::string& text) const {
-  if (pipeline_->batch_size > 0) throw InvalidArgument("{}: stands after batch; put it before batch", text);
-  auto pipeline = with_text(*pipeline_, " | " + text);
-  pipeline->links.assign(source->columns().size(), {});
-  pipeline->chains.clear();
+  if (recipe_->batch_size > 0) throw InvalidArgument("{}: stands after batch; put it before batch", text);
+  auto recipe = with_text(*recipe_, " | " + text);
+  recipe->links.assign(source->columns().size(), {});
+  recipe->chains.clear();
   for (const Column& column : source->columns()) {
-    pipeline->chains.push_back(std::make_shared<Chain>(column.type, std::vector<ChainLink>{}));
+    recipe->chains.push_back(std::make_shared<Chain>(column.type, std::vector<ChainLink>{}));
   }
-  pipeline->source = std::move(source);
-  return Dataset(std::move(pipeline));
+  recipe->source = std::move(source);
+  return Dataset(std::move(recipe));
 }
 
 Dataset Dataset::as_part_of(int64_t num_parts) const {
   if (num_parts < 1) throw InvalidArgument("as_part_of: num_parts must be positive, got {}", num_parts);
-  auto pipeline = with_text(*pipeline_, "");
-  pipeline->num_parts = num_parts;
-  return Dataset(std::move(pipeline));
+  auto recipe = with_text(*recipe_, "");
+  recipe->num_parts = num_parts;
+  return Dataset(std::move(recipe));
 }
 
 Dataset Dataset::shuffle(int64_t buffer_size) const {
@@ -172,16 +172,16 @@ Dataset Dataset::shuffle(int64_t buffer_size) const {
   if (is_endless()) {
     throw InvalidArgument("shuffle: stands after a repeat without end; put shuffle before repeat");
   }
-  auto pipeline = with_text(*pipeline_, fmt::format(" | shuffle {}", buffer_size));
-  const uint64_t stream = hash_name(fmt::format("data.shuffle{}", pipeline->num_shuffles++));
-  add_stage(*pipeline, shuffle_stage(pipeline->size(), buffer_size, pipeline->order->options().seed, stream));
-  return Dataset(std::move(pipeline));
+  auto recipe = with_text(*recipe_, fmt::format(" | shuffle {}", buffer_size));
+  const uint64_t stream = hash_name(fmt::format("data.shuffle{}", recipe->num_shuffles++));
+  add_stage(*recipe, shuffle_stage(recipe->size(), buffer_size, recipe->order->options().seed, stream));
+  return Dataset(std::move(recipe));
 }
 
 Dataset Dataset::batch(int64_t batch_size, const BatchOptions& options) const {
   if (batch_size < 1) throw InvalidArgument("batch: batch_size must be positive, got {}", batch_size);
-  if (pipeline_->batch_size > 0) {
-    throw InvalidArgument("batch: the data set is batched already, by {}", pipeline_->batch_size);
+  if (recipe_->batch_size > 0) {
+    throw InvalidArgument("batch: the data set is batched already, by {}", recipe_->batch_size);
   }
   for (const Column& column : columns()) {
     require_one_size("batch", column);
@@ -189,13 +189,13 @@ Dataset Dataset::batch(int64_t batch_size, const BatchOptions& options) const {
       throw InvalidArgument("batch: column \"{}\" of type {} has no dim to spare", column.name, column.type);
     }
   }
-  auto pipeline =
-      with_text(*pipeline_, fmt::format(" | batch {}{}", batch_size, options.drop_remainder ? " drop_remainder" : ""));
-  pipeline->batch_size = batch_size;
-  pipeline->drop_remainder = options.drop_remainder;
-  const bool has_rest = !options.drop_remainder && pipeline->nominal_size % batch_size != 0;
-  pipeline->nominal_size = pipeline->nominal_size / batch_size + (has_rest ? 1 : 0);
-  return Dataset(std::move(pipeline));
+  auto recipe =
+      with_text(*recipe_, fmt::format(" | batch {}{}", batch_size, options.drop_remainder ? " drop_remainder" : ""));
+  recipe->batch_size = batch_size;
+  recipe->drop_remainder = options.drop_remainder;
+  const bool has_rest = !options.drop_remainder && recipe->nominal_size % batch_size != 0;
+  recipe->nominal_size = recipe->nominal_size / batch_size + (has_rest ? 1 : 0);
+  return Dataset(std::move(recipe));
 }
 
 Dataset Dataset::repeat(int64_t count) const {
@@ -203,55 +203,55 @@ Dataset Dataset::repeat(int64_t count) const {
     throw InvalidArgument("repeat: count must be positive, or -1 for no end, got {}", count);
   }
   if (is_endless()) throw InvalidArgument("repeat: the data set repeats without end already");
-  if (pipeline_->size() == 0) {
+  if (recipe_->size() == 0) {
     throw InvalidArgument("repeat: there is nothing to repeat; an epoch of \"{}\" is empty", to_string());
   }
   int64_t size = 0;
-  if (count != -1 && __builtin_mul_overflow(pipeline_->size(), count, &size)) {
+  if (count != -1 && __builtin_mul_overflow(recipe_->size(), count, &size)) {
     throw InvalidArgument("repeat: {} times {} rows are more than an int64 counts; without a count there is no end",
-                          count, pipeline_->size());
+                          count, recipe_->size());
   }
-  auto pipeline = with_text(*pipeline_, count == -1 ? " | repeat" : fmt::format(" | repeat {}", count));
-  add_stage(*pipeline, repeat_stage(pipeline->size(), count == -1 ? kEndless : count));
-  pipeline->repeat_count = count == -1 ? -1 : pipeline->repeat_count * count;
-  if (count != -1) pipeline->nominal_size = pipeline->size();
-  return Dataset(std::move(pipeline));
+  auto recipe = with_text(*recipe_, count == -1 ? " | repeat" : fmt::format(" | repeat {}", count));
+  add_stage(*recipe, repeat_stage(recipe->size(), count == -1 ? kEndless : count));
+  recipe->repeat_count = count == -1 ? -1 : recipe->repeat_count * count;
+  if (count != -1) recipe->nominal_size = recipe->size();
+  return Dataset(std::move(recipe));
 }
 
 Dataset Dataset::take(int64_t count) const {
   if (count < 1) throw InvalidArgument("take: count must be positive, got {}", count);
-  auto pipeline = with_text(*pipeline_, fmt::format(" | take {}", count));
-  add_stage(*pipeline, take_stage(pipeline->size(), count));
-  pipeline->nominal_size = pipeline->size();
-  return Dataset(std::move(pipeline));
+  auto recipe = with_text(*recipe_, fmt::format(" | take {}", count));
+  add_stage(*recipe, take_stage(recipe->size(), count));
+  recipe->nominal_size = recipe->size();
+  return Dataset(std::move(recipe));
 }
 
 Dataset Dataset::skip(int64_t count) const {
   if (count < 0) throw InvalidArgument("skip: count must not be negative, got {}", count);
-  auto pipeline = with_text(*pipeline_, fmt::format(" | skip {}", count));
-  add_stage(*pipeline, skip_stage(pipeline->size(), count));
-  if (!is_endless()) pipeline->nominal_size = pipeline->size();
-  return Dataset(std::move(pipeline));
+  auto recipe = with_text(*recipe_, fmt::format(" | skip {}", count));
+  add_stage(*recipe, skip_stage(recipe->size(), count));
+  if (!is_endless()) recipe->nominal_size = recipe->size();
+  return Dataset(std::move(recipe));
 }
 
-int64_t Dataset::get_dataset_size() const { return pipeline_->nominal_size; }
-bool Dataset::is_endless() const { return pipeline_->size() == kEndless; }
-int64_t Dataset::get_batch_size() const { return std::max<int64_t>(pipeline_->batch_size, 1); }
-int64_t Dataset::get_repeat_count() const { return pipeline_->repeat_count; }
-std::string Dataset::to_string() const { return pipeline_->text; }
+int64_t Dataset::get_dataset_size() const { return recipe_->nominal_size; }
+bool Dataset::is_endless() const { return recipe_->size() == kEndless; }
+int64_t Dataset::get_batch_size() const { return std::max<int64_t>(recipe_->batch_size, 1); }
+int64_t Dataset::get_repeat_count() const { return recipe_->repeat_count; }
+std::string Dataset::to_string() const { return recipe_->text; }
 
-std::string Dataset::order_text() const { return pipeline_->row_order; }
-uint64_t Dataset::content_hash() const { return pipeline_->source->content_hash(); }
-const SourceOptions& Dataset::source_options() const { return pipeline_->order->options(); }
+std::string Dataset::order_text() const { return recipe_->row_order; }
+uint64_t Dataset::content_hash() const { return recipe_->source->content_hash(); }
+const SourceOptions& Dataset::source_options() const { return recipe_->order->options(); }
 
-int64_t Dataset::num_shards() const { return pipeline_->num_parts; }
+int64_t Dataset::num_shards() const { return recipe_->num_parts; }
 
 std::vector<Column> Dataset::columns() const {
-  std::vector<Column> columns = pipeline_->source->columns();
+  std::vector<Column> columns = recipe_->source->columns();
   for (size_t i = 0; i < columns.size(); ++i) {
-    Type type = pipeline_->column_type(i);
-    if (pipeline_->batch_size > 0) {
-      Shape shape{pipeline_->batch_size};
+    Type type = recipe_->column_type(i);
+    if (recipe_->batch_size > 0) {
+      Shape shape{recipe_->batch_size};
       for (const int64_t size : type.shape) shape.push_back(size);
       type.shape = shape;
     }
@@ -262,7 +262,7 @@ std::vector<Column> Dataset::columns() const {
 
 std::vector<std::string> Dataset::column_names() const {
   std::vector<std::string> names;
-  for (const Column& column : pipeline_->source->columns()) names.push_back(column.name);
+  for (const Column& column : recipe_->source->columns()) names.push_back(column.name);
   return names;
 }
 
@@ -278,6 +278,6 @@ std::vector<Shape> Dataset::output_shapes() const {
   return shapes;
 }
 
-BatchIterator Dataset::batches(const IterateOptions& options) const { return {pipeline_, options}; }
+BatchIterator Dataset::batches(const IterateOptions& options) const { return {recipe_, options}; }
 
 }  // namespace tessera::data

@@ -30,7 +30,7 @@
 namespace tessera::data {
 
 class BatchIterator;
-struct Pipeline;
+struct Recipe;
 
 struct BatchOptions {
   bool drop_remainder = false;  // a last batch of fewer rows is left out
@@ -119,11 +119,11 @@ class Dataset {
   BatchIterator batches(const IterateOptions& options = {}) const;
 
  private:
-  explicit Dataset(std::shared_ptr<const Pipeline> pipeline) : pipeline_(std::move(pipeline)) {}
+  explicit Dataset(std::shared_ptr<const Recipe> recipe) : recipe_(std::move(recipe)) {}
   // The same order of the samples of another source.
   Dataset with_source(std::shared_ptr<const Source> source, const std::string& text) const;
 
-  std::shared_ptr<const Pipeline> pipeline_;
+  std::shared_ptr<const Recipe> recipe_;
 };
 
 // Samples from a function: read(index, outputs) writes sample `index` in [0, size) into one dense view per column, of

@@ -12,7 +12,7 @@ class Shuffle : public IndexStage {
   Shuffle(int64_t size, int64_t buffer_size, uint64_t seed, uint64_t stream)
       : size_(size), buffer_size_(buffer_size), seed_(seed), stream_(stream) {}
   int64_t size() const override { return size_; }
-  Place input_place(Place output) const override {
+  EpochIndex input_place(EpochIndex output) const override {
     const auto make = [this](int64_t epoch, std::vector<int64_t>& order) {
       buffer_shuffle({seed_, stream_, static_cast<uint64_t>(epoch)}, size_, buffer_size_, order);
     };
@@ -29,7 +29,7 @@ class Repeat : public IndexStage {
  public:
   Repeat(int64_t input_size, int64_t count) : input_size_(input_size), count_(count) {}
   int64_t size() const override { return count_ == kEndless ? kEndless : input_size_ * count_; }
-  Place input_place(Place output) const override {
+  EpochIndex input_place(EpochIndex output) const override {
     // Each repetition is an epoch of the input. An endless repeat that something later cuts off has epochs of its own;
     // 2^32 repetitions are kept for each.
     const int64_t first = count_ == kEndless ? output.epoch << 32 : output.epoch * count_;
@@ -44,7 +44,7 @@ class Range : public IndexStage {
  public:
   Range(int64_t begin, int64_t size) : begin_(begin), size_(size) {}
   int64_t size() const override { return size_; }
-  Place input_place(Place output) const override { return {output.epoch, output.index + begin_}; }
+  EpochIndex input_place(EpochIndex output) const override { return {output.epoch, output.index + begin_}; }
 
  private:
   int64_t begin_, size_;

@@ -17,7 +17,7 @@ namespace tessera::data {
 // The size of a data set that repeats without end.
 inline constexpr int64_t kEndless = std::numeric_limits<int64_t>::max();
 
-struct Place {
+struct EpochIndex {
   int64_t epoch = 0;
   int64_t index = 0;
 };
@@ -26,7 +26,7 @@ class IndexStage {
  public:
   virtual ~IndexStage() = default;
   virtual int64_t size() const = 0;
-  virtual Place input_place(Place output) const = 0;
+  virtual EpochIndex input_place(EpochIndex output) const = 0;
 };
 
 // Remembers the orders of the few epochs that are in use at a time. Thread-safe.

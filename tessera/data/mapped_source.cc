@@ -17,7 +17,7 @@ void require_unique(const std::string& who, const std::vector<Column>& columns) 
 
 }  // namespace
 
-MappedSource::MappedSource(std::shared_ptr<const Pipeline> base, const std::vector<std::string>& inputs,
+MappedSource::MappedSource(std::shared_ptr<const Recipe> base, const std::vector<std::string>& inputs,
                            const std::vector<std::string>& outputs, ColumnsFunction function)
     : base_(std::move(base)), function_(std::move(function)) {
   const std::string who = "map " + function_.name;
@@ -47,7 +47,7 @@ MappedSource::MappedSource(std::shared_ptr<const Pipeline> base, const std::vect
   require_unique(who, columns_);
 }
 
-MappedSource::MappedSource(std::shared_ptr<const Pipeline> base, const std::vector<std::string>& kept)
+MappedSource::MappedSource(std::shared_ptr<const Recipe> base, const std::vector<std::string>& kept)
     : base_(std::move(base)) {
   if (kept.empty()) throw InvalidArgument("project: needs at least one column");
   for (const Column& column : base_->source->columns()) require_one_size("project", column);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tessera/data/dataset.h"
-#include "tessera/data/pipeline.h"
+#include "tessera/data/recipe.h"
 
 namespace tessera::data {
 
@@ -15,9 +15,9 @@ class MappedSource : public Source {
  public:
   // The base's source and transforms are used; its order and stages are not looked at. Where there is no function,
   // columns are only chosen. Throws InvalidArgument naming a column that does not exist or is there twice.
-  MappedSource(std::shared_ptr<const Pipeline> base, const std::vector<std::string>& inputs,
+  MappedSource(std::shared_ptr<const Recipe> base, const std::vector<std::string>& inputs,
                const std::vector<std::string>& outputs, ColumnsFunction function);
-  MappedSource(std::shared_ptr<const Pipeline> base, const std::vector<std::string>& kept);
+  MappedSource(std::shared_ptr<const Recipe> base, const std::vector<std::string>& kept);
 
   const std::vector<Column>& columns() const override { return columns_; }
   int64_t size() const override { return base_->source->size(); }
@@ -34,7 +34,7 @@ class MappedSource : public Source {
   size_t base_column(const std::string& who, const std::string& name) const;
   std::vector<Tensor> base_values(const SampleRef& sample) const;
 
-  std::shared_ptr<const Pipeline> base_;
+  std::shared_ptr<const Recipe> base_;
   std::vector<size_t> inputs_;  // the inputs of the function, which are columns of the base
   std::vector<Type> made_;      // what it makes
   ColumnsFunction function_;

@@ -1,5 +1,5 @@
-// Executable: a compiled graph of a session, ready to run. It is what whoever trains sees of a step, whether that is one
-// schedule (session/scheduled_step.h) or a pipeline's part of one (session/pipelined_step.h).
+// Executable: a compiled graph of a session, ready to run. It is what whoever trains sees of a step, whether that is
+// one schedule (session/scheduled_step.h) or a pipeline's part of one (session/pipelined_step.h).
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@
 
 #include "tessera/base/core_watch.h"
 #include "tessera/cluster/ranks/context.h"
-#include "tessera/compiler/pipeline.h"
+#include "tessera/compiler/compile.h"
 #include "tessera/mesh/mesh.h"
 #include "tessera/tensor/tensor.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/compiler/pipeline.h"
+#include "tessera/compiler/compile.h"
 #include "tessera/executor/executor.h"
 
 namespace tessera::session {

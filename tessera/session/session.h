@@ -14,8 +14,8 @@
 
 #include "tessera/base/core_watch.h"
 #include "tessera/cluster/ranks/context.h"
+#include "tessera/compiler/compile.h"
 #include "tessera/compiler/cost/machine_profile.h"
-#include "tessera/compiler/pipeline.h"
 #include "tessera/compiler/stages/staged_plan.h"
 #include "tessera/executor/executor.h"
 #include "tessera/nn/parameter.h"

@@ -20,11 +20,11 @@ InputSpecs input_specs(const data::Dataset& dataset, int64_t global_rows) {
 
 data::BatchIterator batches_of(const data::Dataset& dataset, const Mode& mode, data::Position start, int64_t num_epochs,
                                const TrainOptions& options, const session::Executable& executable) {
-  const auto part = mode.part_of(dataset);
+  const auto share = mode.share_of(dataset);
   data::IterateOptions iterate{.start = start,
                                .num_epochs = num_epochs,
-                               .part = part.index,
-                               .num_parts = part.count,
+                               .part = share.index,
+                               .num_parts = share.count,
                                .num_workers = options.num_workers};
   const auto& schedule = executable.compiled().schedule;
   for (const auto& [name, v] : schedule.inputs) {

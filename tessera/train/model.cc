@@ -11,7 +11,7 @@
 #include "tessera/train/saving/saver.h"
 #include "tessera/train/saving/snapshot.h"
 #include "tessera/train/saving/training_identity.h"
-#include "tessera/train/saving/training_place.h"
+#include "tessera/train/saving/training_progress.h"
 #include "tessera/train/training.h"
 
 namespace tessera::train {
@@ -22,13 +22,13 @@ struct Model::Parts {
 
   ModelCore core;
   TrainingIdentity identity{core};
-  TrainingPlace place;
+  TrainingProgress progress;
   Snapshot snapshot;
   CompiledSteps steps{core, identity, snapshot};
   WholeBatches whole_batches;
-  Saver saver{core, identity, place, snapshot};
+  Saver saver{core, identity, progress, snapshot};
   Loader loader{core, identity};
-  Training training{{core, steps, whole_batches, place, snapshot, saver}};
+  Training training{{core, steps, whole_batches, progress, snapshot, saver}};
   bool is_trained = false;  // now, by train()
 };
 
@@ -156,8 +156,8 @@ Snapshot& Model::snapshot() { return parts_->snapshot; }
 const checkpoint::GlobalCheckpoint::Report& Model::load_report() const { return parts_->loader.report(); }
 const std::string& Model::training_id() { return parts_->identity.id(); }
 bool Model::was_skipped() const { return parts_->training.was_skipped(); }
-int64_t Model::step() const { return parts_->place.step; }
-const data::Position& Model::position() const { return parts_->place.position; }
+int64_t Model::step() const { return parts_->progress.step; }
+const data::Position& Model::position() const { return parts_->progress.position; }
 cluster::Context& Model::context() { return parts_->core.context; }
 const ModelOptions& Model::options() const { return parts_->core.options; }
 void Model::enable_profiling() { parts_->steps.enable_profiling(); }

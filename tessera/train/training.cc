@@ -41,9 +41,9 @@ void Training::find_place_in(const data::Dataset& dataset, int64_t full_rows) {
   const EpochOfData data{.num_batches = dataset.get_dataset_size(),
                          .rows_per_batch = full_rows,
                          .is_repeated = dataset.get_repeat_count() != 1};
-  const TrainingPlace saved = place_;
-  place_.count_in(data, core_.options.gradient_accumulation_steps, accumulated);
-  if (place_.position.epoch == saved.position.epoch || core_.context.rank() != 0) return;
+  const TrainingProgress saved = progress_;
+  progress_.count_in(data, core_.options.gradient_accumulation_steps, accumulated);
+  if (progress_.position.epoch == saved.position.epoch || core_.context.rank() != 0) return;
   log_warning(
       "train: the checkpoint was saved after {} batches of {} rows (of all ranks) of an epoch, and an epoch of this "
       "data set has {} of {}: it goes on with the next epoch",
@@ -71,7 +71,7 @@ void Training::run_batch(session::Executable& executable, const RunContext& run)
         run.epoch, run.step_in_epoch, error.what()));
   } catch (const executor::InvalidIndex& error) {
     throw executor::InvalidIndex(fmt::format("epoch {}, batch {}: {}; the parameters are those before the step",
-                                             run.epoch, place_.position.batch + 1, error.what()));
+                                             run.epoch, progress_.position.batch + 1, error.what()));
   }
 }
 
@@ -99,7 +99,7 @@ bool Training::count_batch() {
     core_.values->set_accumulated_batches(done);
     if (done != 0) return false;
   }
-  ++place_.step;
+  ++progress_.step;
   return true;
 }
 
@@ -148,19 +148,19 @@ bool Training::Run::prepare(int64_t num_epochs) {
 
   // A loaded checkpoint says how many steps of which epoch are done; else epochs count from 1 again while the data goes
   // on: what is random in it does not repeat.
-  const TrainingPlace& place = t_.place_;
-  epochs_done_ = place.epochs_done();
+  const TrainingProgress& progress = t_.progress_;
+  epochs_done_ = progress.epochs_done();
   if (epochs_done_ >= num_epochs) {
     log_warning("train: {} epochs are done already, {} were asked for", epochs_done_, num_epochs);
     return false;
   }
   const int64_t num_left = num_epochs - epochs_done_;
-  t_.say_short_rates(place.step + num_left * steps -
-                     place.position.batch / t_.core_.options.gradient_accumulation_steps);
-  batches_.emplace(batches_of(dataset_, mode_, place.position, num_left, options_, *t_.executable()));
+  t_.say_short_rates(progress.step + num_left * steps -
+                     progress.position.batch / t_.core_.options.gradient_accumulation_steps);
+  batches_.emplace(batches_of(dataset_, mode_, progress.position, num_left, options_, *t_.executable()));
   context_.num_epochs = num_epochs;
   context_.steps_per_epoch = steps;
-  context_.step = place.step;
+  context_.step = progress.step;
   if (options_.dataset_sink_mode) steps_per_loop_ = options_.sink_size > 0 ? options_.sink_size : steps;
   return true;
 }
@@ -193,7 +193,7 @@ void Training::Run::run_epoch(const Callbacks& callbacks) {
   context_.rows_of_epoch = 0;
   for (const auto& callback : callbacks) callback->epoch_begin(context_);
   int64_t in_loop = 0;
-  const int64_t first = t_.place_.position.batch / t_.core_.options.gradient_accumulation_steps;
+  const int64_t first = t_.progress_.position.batch / t_.core_.options.gradient_accumulation_steps;
   for (int64_t s = first; s < context_.steps_per_epoch && !context_.stop_requested; ++s) {
     context_.step_in_epoch = s + 1;
     if (in_loop++ == 0) {
@@ -220,10 +220,10 @@ void Training::Run::run_step(bool is_reported) {
       loss_sum += t_.loss_of(executable);
       ++num_losses;
     }
-    t_.place_.position = batches_->position();
+    t_.progress_.position = batches_->position();
   } while (!t_.count_batch());
-  t_.place_.advance(context_.epoch, context_.step_in_epoch);
-  context_.step = t_.place_.step;
+  t_.progress_.advance(context_.epoch, context_.step_in_epoch);
+  context_.step = t_.progress_.step;
   if (is_reported) context_.loss = loss_sum / static_cast<double>(num_losses);
 }
 
@@ -283,12 +283,12 @@ void Training::end(RunContext& run, const Callbacks& callbacks) {
   Attempts attempts;
   for (const auto& callback : callbacks) attempts.make([&] { callback->end(run); });
   attempts.make([&] { saver_.finish(); });
-  place_.end();
+  progress_.end();
   attempts.throw_first();
 }
 
 void Training::fail(RunContext& run, const Callbacks& callbacks, size_t num_begun) {
-  has_failed_ = true;  // the place stays until the next training, so that a save says it
+  has_failed_ = true;  // the progress stays until the next training, so that a save says it
   run.has_failed = true;
   Attempts attempts(std::current_exception());
   for (size_t i = 0; i < num_begun; ++i) attempts.make([&] { callbacks[i]->end(run); });
@@ -298,7 +298,7 @@ void Training::fail(RunContext& run, const Callbacks& callbacks, size_t num_begu
 void Training::leave_failed() {
   if (!std::exchange(has_failed_, false)) return;
   loss_sum_ = 0;
-  place_.end();
+  progress_.end();
   snapshot_.finish();
   session::Session& session = core_.session();
   for (const auto& name : session.names()) {
@@ -347,7 +347,7 @@ void Training::build(const data::Dataset& dataset) {
 void Training::resume(const checkpoint::CheckpointInfo& info) {
   loss_sum_ = 0;
   has_failed_ = false;
-  place_ = TrainingPlace::of(info);
+  progress_ = TrainingProgress::of(info);
 }
 
 }  // namespace tessera::train

@@ -13,7 +13,7 @@
 #include "tessera/train/options/train_options.h"
 #include "tessera/train/saving/saver.h"
 #include "tessera/train/saving/snapshot.h"
-#include "tessera/train/saving/training_place.h"
+#include "tessera/train/saving/training_progress.h"
 
 namespace tessera::train {
 
@@ -23,15 +23,15 @@ class Training {
     ModelCore& core;
     CompiledSteps& steps;
     WholeBatches& whole_batches;
-    TrainingPlace& place;  // where it stands
-    Snapshot& snapshot;    // has its copy of a count of batches before that is changed
-    Saver& saver;          // whose saves are done when a run ends
+    TrainingProgress& progress;  // where it stands
+    Snapshot& snapshot;          // has its copy of a count of batches before that is changed
+    Saver& saver;                // whose saves are done when a run ends
   };
   explicit Training(const Parts& parts)
       : core_(parts.core),
         steps_(parts.steps),
         whole_batches_(parts.whole_batches),
-        place_(parts.place),
+        progress_(parts.progress),
         snapshot_(parts.snapshot),
         saver_(parts.saver) {}
 
@@ -56,16 +56,17 @@ class Training {
   std::vector<session::StepPart> parts() const;
   // Throws InvalidArgument for a data set that does not make whole steps.
   int64_t steps_per_epoch(const data::Dataset& dataset) const;
-  // So that the place counts batches of the data set. Throws InvalidArgument where a step is not whole there.
+  // So that the progress counts batches of the data set. Throws InvalidArgument where a step is not whole there.
   void find_place_in(const data::Dataset& dataset, int64_t full_rows);
   // Says once that a table of learning rates ends before the training, which goes on to this step.
   void say_short_rates(int64_t last_step);
-  // Calls the callbacks' end(), waits for saves and ends the place; then throws what failed first.
+  // Calls the callbacks' end(), waits for saves and ends the progress; then throws what failed first.
   void end(RunContext& run, const Callbacks& callbacks);
   // The same after an exception, while it is handled: end() of the first so many callbacks. What fails is logged, and
-  // the place stays as it is, for who saves it.
+  // the progress stays as it is, for who saves it.
   void fail(RunContext& run, const Callbacks& callbacks, size_t num_begun);
-  // What a training that failed has left, but for the values: its place, and micro-batches of a step that was not done.
+  // What a training that failed has left, but for the values: its progress, and micro-batches of a step that was not
+  // done.
   void leave_failed();
   void run_batch(session::Executable& executable, const RunContext& run);
   // Runs it and notes whether it was skipped.
@@ -77,7 +78,7 @@ class Training {
   ModelCore& core_;
   CompiledSteps& steps_;
   WholeBatches& whole_batches_;
-  TrainingPlace& place_;
+  TrainingProgress& progress_;
   Snapshot& snapshot_;
   Saver& saver_;
   // What the latest batch was for: what is compiled for that is another one once the network has changed.

@@ -59,7 +59,7 @@ class Layers(unittest.TestCase):
              "ir is layer 3"])
 
     def test_sideways_is_refused(self):
-        self.assertIn("sideways", faults_of({"tessera/nn/a.cc": '#include "tessera/compiler/pipeline.h"\n'})[0])
+        self.assertIn("sideways", faults_of({"tessera/nn/a.cc": '#include "tessera/compiler/compile.h"\n'})[0])
 
     def test_a_room_includes_only_lower_rooms_of_its_folder(self):
         self.assertEqual(faults_of({"tessera/train/model.h": '#include "tessera/train/modes/mode.h"\n',

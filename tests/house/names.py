@@ -50,6 +50,15 @@ def shared_headers(root):
     return {name: where for name, where in homes.items() if len(where) > 1}
 
 
+def bare_types(root):
+    """Types of headers, those within others too, that are called a part or a place, and not of what."""
+    found = []
+    for header in sorted(Path(root, "tessera").rglob("*.h")):
+        for name in re.findall(r"\b(?:class|struct|enum(?: class)?|using)\s+(Part|Place)\b(?=\s*[:{=])", plain(header.read_text())):
+            found.append(f"{header.relative_to(root).as_posix()}: {name}")
+    return found
+
+
 def known(path):
     """Names in a file of exceptions: a name, a colon, the reason; # begins a remark."""
     lines = [line for line in Path(path).read_text().splitlines() if line and not line.startswith("#")]

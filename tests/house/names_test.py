@@ -22,6 +22,9 @@ class Types(unittest.TestCase):
         shared = names.shared_types(ROOT) | names.shared_headers(ROOT)
         self.assertEqual(sorted(set(names.known(HERE / "shared_names.txt")) - set(shared)), [])
 
+    def test_a_part_or_a_place_says_of_what(self):
+        self.assertEqual(names.bare_types(ROOT), [], "name what it is of")
+
     def shared(self, files):
         with tempfile.TemporaryDirectory() as folder:
             for path, text in files.items():

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
-#include "tessera/compiler/pipeline.h"
+#include "tessera/compiler/compile.h"
 #include "tessera/executor/kernel_selection.h"
 #include "tessera/kernels/registry.h"
 #include "tessera/ops/registry/op_def.h"

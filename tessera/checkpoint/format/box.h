@@ -23,6 +23,12 @@ struct Box {
   std::string to_string() const;
 };
 
+// A box of a global value: what is held of it, where that is only a part.
+struct GlobalBox {
+  Box box;
+  Shape global;  // the shape of the whole value
+};
+
 // What both hold of one tensor; nullopt when that is nothing. The boxes have equally many dims.
 std::optional<Box> intersection(const Box& a, const Box& b);
 

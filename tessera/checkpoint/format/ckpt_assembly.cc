@@ -23,7 +23,7 @@ CkptAssembly::CkptAssembly(WritableFile& file, std::vector<Value> values, int64_
     if (!names.insert(value.name).second) {
       throw InvalidArgument("checkpoint: the name \"{}\" occurs twice", value.name);
     }
-    Place place{.offset = size_bytes_, .size_bytes = value.size_bytes, .left = value.size_bytes};
+    OpenValue place{.offset = size_bytes_, .size_bytes = value.size_bytes, .left = value.size_bytes};
     if (value.has_record) {
       int64_t left = value.size_bytes;
       do {
@@ -42,7 +42,7 @@ std::string CkptAssembly::header_of(const Value& value, int64_t record_bytes) co
                        static_cast<uint64_t>(record_bytes));
 }
 
-std::string CkptAssembly::next_header(Place& place) const {
+std::string CkptAssembly::next_header(OpenValue& place) const {
   place.record_bytes = place.left_in_record = std::min(place.left, max_record_bytes_);
   place.record_crc = 0;
   auto header = header_of(place.value, place.record_bytes);

@@ -35,7 +35,7 @@ class CkptAssembly {
   uint32_t crc32c() const;
 
  private:
-  struct Place {
+  struct OpenValue {
     Value value;
     int64_t offset = 0;  // where the next byte will be written
     int64_t size_bytes = 0;
@@ -48,11 +48,11 @@ class CkptAssembly {
     int64_t file_bytes = 0;
   };
   std::string header_of(const Value& value, int64_t record_bytes) const;
-  std::string next_header(Place& place) const;
+  std::string next_header(OpenValue& place) const;
 
   WritableFile& file_;
   const int64_t max_record_bytes_;
-  std::vector<Place> places_;
+  std::vector<OpenValue> places_;
   int64_t size_bytes_ = 0;
 };
 

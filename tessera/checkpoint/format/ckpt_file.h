@@ -35,12 +35,8 @@ struct Entry {
   bool is_text = false;  // then `text` (UTF-8) is saved, and `value` means nothing
   std::string text;
   Tensor owner;  // what `value` looks at, where the entry owns it
-  // Where the value lies in the global one of shape `global`, when it is only a part of that.
-  struct Part {
-    Box box;
-    Shape global;
-  };
-  std::optional<Part> part;
+  // Where the value lies in the global one, when it is only a part of that.
+  std::optional<GlobalBox> part;
 
   Entry(std::string name, Tensor tensor) : name(std::move(name)), value(tensor.view()), owner(std::move(tensor)) {}
   // The memory must live until the entry was saved.
@@ -146,7 +142,7 @@ class CkptWriter {
   uint32_t crc32c() const;
 
  private:
-  Written add(const std::string& name, const Type& type, const Entry::Part& part, FunctionRef<void(Sink)> produce);
+  Written add(const std::string& name, const Type& type, const GlobalBox& part, FunctionRef<void(Sink)> produce);
   void take_name(const std::string& name);
 
   int64_t max_record_bytes_;

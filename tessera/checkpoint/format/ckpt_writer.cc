@@ -110,7 +110,7 @@ void CkptWriter::take_name(const std::string& name) {
 Written CkptWriter::add(const Entry& entry) {
   if (!entry.is_text) {
     const auto type = entry.value.type();
-    const auto part = entry.part.value_or(Entry::Part{Box::whole(type.shape), type.shape});
+    const auto part = entry.part.value_or(GlobalBox{Box::whole(type.shape), type.shape});
     return add(entry.name, type, part, [&](Sink sink) { stream_row_major(entry.value, sink); });
   }
   take_name(entry.name);
@@ -127,7 +127,7 @@ Written CkptWriter::add(const Entry& entry) {
   return {.size_bytes = std::ssize(bytes), .crc32c = crc};
 }
 
-Written CkptWriter::add(const std::string& name, const Type& type, const Entry::Part& part,
+Written CkptWriter::add(const std::string& name, const Type& type, const GlobalBox& part,
                         FunctionRef<void(Sink)> produce) {
   take_name(name);
   check(part.box.shape == type.shape, "a part has the shape of its value");

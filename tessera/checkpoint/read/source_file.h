@@ -26,11 +26,7 @@ struct SourceTensor {
   int64_t size_bytes = 0;
   std::vector<Extent> pieces;  // where the content lies, in order
   // Where it lies in the global value, when the manifest says that it is only a part of that.
-  struct Part {
-    Box box;
-    Shape global;
-  };
-  std::optional<Part> part;
+  std::optional<GlobalBox> part;
   std::optional<uint32_t> crc32c;  // the checksum of the content, where there is a manifest
   std::optional<uint64_t> hash;    // its share of the tensor's layout-free hash, when the manifest has it
 

@@ -83,7 +83,7 @@ class GlobalCheckpoint {
 
  private:
   // A box of a value and where it is stored.
-  struct Part {
+  struct StoredBox {
     size_t source = 0;
     const SourceTensor* tensor = nullptr;
     Box box;
@@ -99,7 +99,7 @@ class GlobalCheckpoint {
   std::vector<SourceFile> sources_;
   std::optional<CheckpointInfo> info_;
   std::vector<StoredEntry> entries_;
-  std::vector<std::vector<Part>> parts_;  // the parts of each entry
+  std::vector<std::vector<StoredBox>> parts_;  // the parts of each entry
   std::unordered_map<std::string, size_t> index_;
   std::vector<std::string> missing_;  // files of other ranks
 };

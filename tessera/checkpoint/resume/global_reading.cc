@@ -254,7 +254,7 @@ class GlobalCheckpoint::Reading {
  private:
   // What was read of a stored slice, by all of this rank's boxes, and by those for which it answers.
   struct Slice {
-    const Part* part = nullptr;
+    const StoredBox* part = nullptr;
     std::string path;
     int64_t size_bytes = 0;
     std::optional<uint32_t> expected;
@@ -276,7 +276,7 @@ class GlobalCheckpoint::Reading {
 
   // A part of a wanted box, as one file holds it.
   struct Task {
-    const Part* part;
+    const StoredBox* part;
     const Wanted* wanted;
     Slice* slice;
     Box box;
@@ -322,7 +322,7 @@ class GlobalCheckpoint::Reading {
     int64_t bytes_read_ = 0;
   };
 
-  void add_tasks(const Part& part, Slice& slice, const Box& common, const Wanted& wanted) {
+  void add_tasks(const StoredBox& part, Slice& slice, const Box& common, const Wanted& wanted) {
     slice.part = &part;
     slice.path = checkpoint_.sources_[part.source].path();
     slice.size_bytes = part.tensor->size_bytes;
@@ -358,7 +358,7 @@ void GlobalCheckpoint::Reading::Reader::read(const Batch& batch, std::span<const
 }
 
 CrcSum GlobalCheckpoint::Reading::Reader::read(const Task& task) {
-  const Part& part = *task.part;
+  const StoredBox& part = *task.part;
   const Wanted& wanted = *task.wanted;
   const Box& box = task.box;
   const DType dtype = part.tensor->dtype;
@@ -389,7 +389,7 @@ CrcSum GlobalCheckpoint::Reading::Reader::read(const Task& task) {
 }
 
 CrcSum GlobalCheckpoint::Reading::Reader::look_at(const Task& task) {
-  const Part& part = *task.part;
+  const StoredBox& part = *task.part;
   const auto element_bytes = static_cast<int64_t>(size_bytes(part.tensor->dtype));
   const auto& [file, guard] = mapped(part.source);
   const auto in_file = file->bytes();

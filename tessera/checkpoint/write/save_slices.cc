@@ -101,7 +101,7 @@ class SliceSave {
           if (!slice.box) continue;
           Entry entry(slice.name, record_of(slice));
           // A row of a value that is written without its first dim has no hash: it does not say where it lies.
-          if (!slice.without_first_dim) entry.part = Entry::Part{*slice.box, slice.type.shape};
+          if (!slice.without_first_dim) entry.part = GlobalBox{*slice.box, slice.type.shape};
           described.tensors.push_back(describe(slice, writer.add(entry)));
         }
         if (is_leader()) {

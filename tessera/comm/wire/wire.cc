@@ -45,12 +45,12 @@ class WireChannel final : public Channel {
 
   int64_t max_exchange_bytes() const override { return kSliceBytes * size(); }
 
-  void begin(const CallHeader& header, std::span<const Part> parts, std::span<const Expected> expected) override {
+  void begin(const CallHeader& header, std::span<const Outgoing> parts, std::span<const Expected> expected) override {
     header_ = header;
     has_headers_ = false;
     for (int p = 0; p < size(); ++p) {
       Peer& peer = peers_[as_index(p)];
-      peer.part = p == group_.rank ? Part{} : parts[as_index(p)];
+      peer.part = p == group_.rank ? Outgoing{} : parts[as_index(p)];
       peer.expected = p == group_.rank ? Expected{} : expected[as_index(p)];
       peer.is_received = false;
     }
@@ -131,7 +131,7 @@ class WireChannel final : public Channel {
 
  private:
   struct Peer {
-    Part part;
+    Outgoing part;
     Expected expected;
     bool is_received = false;
     Envelope out;

@@ -16,7 +16,7 @@ namespace tessera::comm {
 
 class Channel {
  public:
-  struct Part {
+  struct Outgoing {
     const void* data = nullptr;
     int64_t bytes = -1;  // -1: nothing goes to this peer, not even a header
   };
@@ -32,7 +32,7 @@ class Channel {
 
   // Offers parts[p] to group rank p and expects expected[p] from it. The parts stay unchanged until end(). Entries of
   // this rank itself are ignored.
-  virtual void begin(const CallHeader& header, std::span<const Part> parts, std::span<const Expected> expected) = 0;
+  virtual void begin(const CallHeader& header, std::span<const Outgoing> parts, std::span<const Expected> expected) = 0;
   // The header that came with p's part, once that was received; valid until end().
   virtual const CallHeader& header_of(int peer) = 0;
   // The bytes that p sent; valid until end(). Null when there are none.

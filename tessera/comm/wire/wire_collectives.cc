@@ -81,7 +81,7 @@ class WireCommunicator final : public GroupCalls {
       const int64_t begin = round * slice;
       const int64_t length = part_bytes(bytes, begin, slice);
       for (int p = 0; p < size(); ++p) {
-        parts_[as_index(p)] = rank() == root ? Channel::Part{at(data, begin), length} : Channel::Part{};
+        parts_[as_index(p)] = rank() == root ? Channel::Outgoing{at(data, begin), length} : Channel::Outgoing{};
         expected_[as_index(p)] = p == root ? Channel::Expected{length, at(data, begin)} : Channel::Expected{};
       }
       exchange(header);
@@ -192,7 +192,7 @@ class WireCommunicator final : public GroupCalls {
   }
 
   std::unique_ptr<Channel> channel_;
-  std::vector<Channel::Part> parts_;
+  std::vector<Channel::Outgoing> parts_;
   std::vector<Channel::Expected> expected_;
   std::vector<const void*> sources_;
   std::vector<std::byte> small_;  // no more than kSmallBytes are reduced in it

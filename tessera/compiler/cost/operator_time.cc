@@ -33,7 +33,7 @@ bool works_channels_last(const std::string& op) {
 }
 
 // The weight of a convolution, or its gradient, is four-dim and no image.
-bool is_weight(const std::string& op, const ops::ConvolutionParts::Place& place) {
+bool is_weight(const std::string& op, const ops::OperandOrResult& place) {
   const auto* def = find_def(op);
   return def != nullptr && def->convolution && def->convolution->weight == place;
 }
@@ -59,7 +59,7 @@ std::optional<ConvolutionSize> convolution_size(const std::string& op, const Att
                                                 std::span<const Type> inputs, std::span<const Type> outputs) {
   const auto* def = find_def(op);
   if (def == nullptr || !def->convolution) return std::nullopt;
-  const auto at = [&](const ops::ConvolutionParts::Place& place) -> const Shape& {
+  const auto at = [&](const ops::OperandOrResult& place) -> const Shape& {
     return (place.is_result ? outputs : inputs)[place.index].shape;
   };
   const Shape& results = at(def->convolution->results);

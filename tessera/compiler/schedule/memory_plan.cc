@@ -28,7 +28,7 @@ void MemoryPlan::move_buffer(int from, int to, int64_t at) {
   Buffer& source = mutable_buffer(from);
   Buffer& target = mutable_buffer(to);
   for (const int value : source.values) {
-    Place& place = places_[static_cast<size_t>(value)];
+    Address& place = places_[static_cast<size_t>(value)];
     place = {to, place.at + at};
     target.values.push_back(value);
   }

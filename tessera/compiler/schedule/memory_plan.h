@@ -35,7 +35,7 @@ struct MemoryUse {
 
 class MemoryPlan {
  public:
-  struct Place {
+  struct Address {
     int buffer = -1;
     int64_t at = 0;  // bytes from the buffer's start
   };
@@ -45,7 +45,7 @@ class MemoryPlan {
   // The next value, `at` bytes from the start of the buffer.
   int add_value(int buffer, int64_t at);
 
-  const Place& place(int value) const { return places_[static_cast<size_t>(value)]; }
+  const Address& place(int value) const { return places_[static_cast<size_t>(value)]; }
   const Buffer& buffer(int index) const { return buffers_[static_cast<size_t>(index)]; }
   Buffer& mutable_buffer(int index) { return buffers_[static_cast<size_t>(index)]; }
   const Buffer& buffer_of(int value) const { return buffer(place(value).buffer); }
@@ -66,7 +66,7 @@ class MemoryPlan {
   static bool is_planned(const Buffer& buffer);
 
   std::vector<Buffer> buffers_;
-  std::vector<Place> places_;  // by value
+  std::vector<Address> places_;  // by value
 };
 
 }  // namespace tessera::compiler

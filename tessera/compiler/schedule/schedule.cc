@@ -267,7 +267,7 @@ void Scheduler::emit_node(NodeId n) {
   std::set<int> taken;  // inputs whose memory an output already took
   for (size_t o = 0; o < node.outputs.size(); ++o) {
     const ValueId v = node.outputs[o];
-    std::optional<MemoryPlan::Place> place;
+    std::optional<MemoryPlan::Address> place;
     if (const auto home = homes_.find(v); home != homes_.end()) place = {home->second, 0};
     for (const auto& [in, out] : choice.in_place) {
       if (place || static_cast<size_t>(out) != o || taken.contains(in)) continue;

@@ -10,7 +10,7 @@
 #include "tessera/base/error.h"
 #include "tessera/compiler/autodiff.h"
 #include "tessera/compiler/choose_plan.h"
-#include "tessera/compiler/pipeline.h"
+#include "tessera/compiler/compile.h"
 #include "tessera/compiler/search/plan_cost.h"
 #include "tessera/compiler/verify/verify_plan.h"
 #include "tessera/ops/functions/functions.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/compiler/pipeline.h"
+#include "tessera/compiler/compile.h"
 #include "tessera/compiler/stages/cut.h"
 #include "tessera/compiler/stages/stage_placement.h"
 #include "tessera/compiler/stages/update_rounds.h"

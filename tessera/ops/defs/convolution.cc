@@ -335,7 +335,7 @@ void add_convolution(OpRegistry& registry) {
       .localize = localize_forward,
       .arithmetic = Arithmetic::kConvolution,
       .images = ImageOrder::kChannelsLast,
-      .convolution = ConvolutionParts{.weight = {.index = 1}, .results = {.is_result = true}},
+      .convolution = ConvolutionValues{.weight = {.index = 1}, .results = {.is_result = true}},
       .precision = MixedPrecision::kLow,
   };
   OpDef input_gradient{
@@ -360,7 +360,7 @@ void add_convolution(OpRegistry& registry) {
       .localize = localize_grad_input,
       .arithmetic = Arithmetic::kConvolution,
       .images = ImageOrder::kChannelsLast,
-      .convolution = ConvolutionParts{.weight = {.index = 1}, .results = {}},
+      .convolution = ConvolutionValues{.weight = {.index = 1}, .results = {}},
       .precision = MixedPrecision::kLow,
   };
   OpDef weight_gradient{
@@ -385,7 +385,7 @@ void add_convolution(OpRegistry& registry) {
       .localize = localize_grad_weight,
       .arithmetic = Arithmetic::kConvolution,
       .images = ImageOrder::kChannelsLast,
-      .convolution = ConvolutionParts{.weight = {.is_result = true}, .results = {}},
+      .convolution = ConvolutionValues{.weight = {.is_result = true}, .results = {}},
       .precision = MixedPrecision::kLow,
   };
 

@@ -130,16 +130,17 @@ enum class ImageOrder {
   kChannelsLast       // channels-last, wherever operands come from; weights are row-major all the same
 };
 
+// Names one of a node's operands or results.
+struct OperandOrResult {
+  bool is_result = false;
+  size_t index = 0;
+  bool operator==(const OperandOrResult&) const = default;
+};
 // Which operands and results of a convolution, or of a gradient of one, are what. Any other is the images that the
 // convolution reads, or their cotangent.
-struct ConvolutionParts {
-  struct Place {
-    bool is_result = false;
-    size_t index = 0;
-    bool operator==(const Place&) const = default;
-  };
-  Place weight;   // or its cotangent
-  Place results;  // the images that the convolution makes, or their cotangent
+struct ConvolutionValues {
+  OperandOrResult weight;   // or its cotangent
+  OperandOrResult results;  // the images that the convolution makes, or their cotangent
 };
 
 // Good indices are in [begin, end). The first row of the whole table, or the first class of all, has the index `begin`:
@@ -186,7 +187,7 @@ struct OpDef {
   Elements elements = Elements::kComputed;
   Arithmetic arithmetic = Arithmetic::kVector;
   ImageOrder images = ImageOrder::kAsTheyCome;
-  std::optional<ConvolutionParts> convolution = {};  // of a convolution and its gradients
+  std::optional<ConvolutionValues> convolution = {};  // of a convolution and its gradients
   MixedPrecision precision = MixedPrecision::kFollows;
   std::vector<Example> examples = {};
 

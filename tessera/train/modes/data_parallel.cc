@@ -12,7 +12,7 @@ class DataParallel final : public OneGraph {
   int batch_norm_groups() const override {
     return options_.batch_norm_statistics == BatchNormStatistics::kLocal ? context_.size() : 0;
   }
-  Part part_of(const data::Dataset& dataset) const override {
+  BatchShare share_of(const data::Dataset& dataset) const override {
     if (dataset.num_shards() > 1) return {};
     return {context_.rank(), context_.size()};
   }

@@ -71,11 +71,11 @@ class Mode {
   // where it gives rows of one rank, and all must read the whole batch.
   virtual bool gives_own_rows(const data::Dataset&) const { return true; }
   // Which part of each batch of a data set this rank reads.
-  struct Part {
+  struct BatchShare {
     int64_t index = 0;
     int64_t count = 1;
   };
-  virtual Part part_of(const data::Dataset&) const { return {}; }
+  virtual BatchShare share_of(const data::Dataset&) const { return {}; }
   // Whether train_step() and eval() are given the whole batch on every rank, which takes of it what its plan wants.
   virtual bool takes_whole_batches() const { return false; }
 

@@ -105,7 +105,7 @@ CheckpointJob Saver::make_job(const std::string& path, const SaveCheckpointOptio
               .network_operators = identity_.network().operators,
               .optimizer = identity_.optimizer(),
               .seed = core_.options.seed};
-  place_.write_to(job.info);
+  progress_.write_to(job.info);
   if (job.form == SaveForm::kAlone) {
     checkpoint::ckpt_to_write(*job.files, path);
   } else {

@@ -12,15 +12,15 @@
 #include "tessera/train/saving/checkpoint_job.h"
 #include "tessera/train/saving/snapshot.h"
 #include "tessera/train/saving/training_identity.h"
-#include "tessera/train/saving/training_place.h"
+#include "tessera/train/saving/training_progress.h"
 
 namespace tessera::train {
 
 class Saver {
  public:
-  // `place` is where training stands when it saves; `snapshot` is the copy of an async save.
-  Saver(ModelCore& core, TrainingIdentity& identity, const TrainingPlace& place, Snapshot& snapshot)
-      : core_(core), identity_(identity), place_(place), snapshot_(snapshot) {}
+  // `progress` is where training stands when it saves; `snapshot` is the copy of an async save.
+  Saver(ModelCore& core, TrainingIdentity& identity, const TrainingProgress& progress, Snapshot& snapshot)
+      : core_(core), identity_(identity), progress_(progress), snapshot_(snapshot) {}
   // Waits for a save that is under way; logs its error.
   ~Saver();
   Saver(const Saver&) = delete;
@@ -43,7 +43,7 @@ class Saver {
 
   ModelCore& core_;
   TrainingIdentity& identity_;
-  const TrainingPlace& place_;
+  const TrainingProgress& progress_;
   Snapshot& snapshot_;
   // Reads the snapshot; while it does, there is no second one. Training goes first.
   Worker background_{{.purpose = "saving in the background", .on_idle_cores = true}};

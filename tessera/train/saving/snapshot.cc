@@ -79,7 +79,7 @@ void Snapshot::begin(std::span<const checkpoint::ViewCopy> copies) {
     const auto [begin, end] = addresses_of(cut[i].from);
     places_.push_back({begin, end, &slices_[i]});
   }
-  std::sort(places_.begin(), places_.end(), [](const Place& a, const Place& b) { return a.begin < b.begin; });
+  std::sort(places_.begin(), places_.end(), [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
   num_left_ = cut.size();
 }
 
@@ -87,9 +87,9 @@ void Snapshot::finish(const TensorView& changed, const ParallelFor& threads) {
   if (num_left_ == 0) return;
   const auto [begin, end] = addresses_of(changed);
   const auto first = std::partition_point(places_.begin(), places_.end(),
-                                          [begin = begin](const Place& place) { return place.end <= begin; });
+                                          [begin = begin](const Extent& place) { return place.end <= begin; });
   const auto last =
-      std::partition_point(first, places_.end(), [end = end](const Place& place) { return place.begin < end; });
+      std::partition_point(first, places_.end(), [end = end](const Extent& place) { return place.begin < end; });
   // Those that nobody has begun first: meanwhile the others get done.
   threads(last - first, 1, [&](int64_t from, int64_t to) {
     for (auto place = first + from; place != first + to; ++place) copy(*place->slice);

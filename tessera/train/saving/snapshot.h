@@ -52,7 +52,7 @@ class Snapshot {
     std::atomic<State> state = kWaiting;
   };
   // The addresses of a slice; those of two slices do not overlap.
-  struct Place {
+  struct Extent {
     const std::byte* begin;
     const std::byte* end;
     Slice* slice;
@@ -63,7 +63,7 @@ class Snapshot {
   int64_t size_bytes_ = 0;
   std::unique_ptr<Slice[]> slices_;
   size_t num_slices_ = 0;
-  std::vector<Place> places_;  // by address
+  std::vector<Extent> places_;  // by address
   std::atomic<size_t> num_left_ = 0;
   bool copies_in_background_ = true;
 };

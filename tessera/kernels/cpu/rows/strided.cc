@@ -78,7 +78,7 @@ void SlicedKernel::run(const KernelArgs& args) const {
     }
     return std::span<const TensorView>(views.data(), slices.size());
   };
-  for (const Part& part : parts_) {
+  for (const Slice& part : parts_) {
     part.kernel.run({place(part.inputs, args.inputs.subspan(part.first_input), inputs),
                      place(part.outputs, args.outputs.subspan(part.first_output), outputs), args.attributes,
                      args.scratch, args.parallel_for});

@@ -73,12 +73,12 @@ class SlicedKernel {
   static PreparedKernel finish(std::shared_ptr<const SlicedKernel> sliced, const std::string& name);
 
  private:
-  struct Part {
+  struct Slice {
     PreparedKernel kernel;
     std::vector<OperandPart> inputs, outputs;
     size_t first_input, first_output;
   };
-  std::vector<Part> parts_;
+  std::vector<Slice> parts_;
   int64_t scratch_bytes_ = 0;
 };
 

@@ -1,4 +1,4 @@
-#include "tessera/compiler/pipeline.h"
+#include "tessera/compiler/compile.h"
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/recompute_blocks.h"

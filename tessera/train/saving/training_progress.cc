@@ -1,10 +1,10 @@
-#include "tessera/train/saving/training_place.h"
+#include "tessera/train/saving/training_progress.h"
 
 #include "tessera/base/error.h"
 
 namespace tessera::train {
 
-TrainingPlace TrainingPlace::of(const checkpoint::CheckpointInfo& info) {
+TrainingProgress TrainingProgress::of(const checkpoint::CheckpointInfo& info) {
   return {.step = info.step,
           .epoch = info.epoch,
           .step_in_epoch = info.step_in_epoch,
@@ -12,7 +12,7 @@ TrainingPlace TrainingPlace::of(const checkpoint::CheckpointInfo& info) {
           .rows_per_batch = info.rows_per_batch};
 }
 
-void TrainingPlace::write_to(checkpoint::CheckpointInfo& info) const {
+void TrainingProgress::write_to(checkpoint::CheckpointInfo& info) const {
   info.step = step;
   info.epoch = epoch;
   info.step_in_epoch = step_in_epoch;
@@ -20,7 +20,7 @@ void TrainingPlace::write_to(checkpoint::CheckpointInfo& info) const {
   info.rows_per_batch = rows_per_batch;
 }
 
-void TrainingPlace::count_in(const EpochOfData& data, int64_t batches_per_step, int64_t accumulated) {
+void TrainingProgress::count_in(const EpochOfData& data, int64_t batches_per_step, int64_t accumulated) {
   const int64_t rows = data.rows_per_batch;
   int64_t batches = position.batch;
   const bool is_recounted = batches > 0 && rows_per_batch > 0 && rows_per_batch != rows;
@@ -65,12 +65,12 @@ void TrainingPlace::count_in(const EpochOfData& data, int64_t batches_per_step, 
   rows_per_batch = rows;
 }
 
-void TrainingPlace::advance(int64_t new_epoch, int64_t new_step_in_epoch) {
+void TrainingProgress::advance(int64_t new_epoch, int64_t new_step_in_epoch) {
   epoch = new_epoch;
   step_in_epoch = new_step_in_epoch;
 }
 
-void TrainingPlace::end() {
+void TrainingProgress::end() {
   epoch = 0;
   step_in_epoch = 0;
   if (position.batch > 0) position = {position.epoch + 1, 0};

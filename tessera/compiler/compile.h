@@ -1,4 +1,4 @@
-// This is the way from a logical graph to a schedule, all stages in order. See pipeline.cc: it fits on a screen.
+// This is the way from a logical graph to a schedule, all stages in order. See compile.cc: it fits on a screen.
 #pragma once
 
 #include <string>

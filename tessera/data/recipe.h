@@ -26,7 +26,7 @@ class SourceOrder {
   // Throws InvalidArgument, naming `source`, for impossible options.
   SourceOrder(const std::string& source, int64_t num_source_samples, const SourceOptions& options);
   int64_t size() const { return size_; }
-  SampleRef sample(Place place) const;
+  SampleRef sample(EpochIndex place) const;
   const SourceOptions& options() const { return options_; }
 
  private:
@@ -37,7 +37,7 @@ class SourceOrder {
   mutable OrderCache cache_;
 };
 
-struct Pipeline {
+struct Recipe {
   std::shared_ptr<const Source> source;
   std::shared_ptr<const SourceOrder> order;
   std::vector<std::vector<ChainLink>> links;         // the links of each column
@@ -58,8 +58,8 @@ struct Pipeline {
   int64_t num_batched_rows() const;
   int64_t size() const { return batch_stages.empty() ? num_batched_rows() : batch_stages.back()->size(); }
   // The samples of row `place` of the data set.
-  RowRange rows(Place place) const;
-  SampleRef sample(Place place) const;
+  RowRange rows(EpochIndex place) const;
+  SampleRef sample(EpochIndex place) const;
   Type column_type(size_t column) const { return chains[column]->output_type(); }
 };
 

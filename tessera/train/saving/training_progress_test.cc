@@ -1,5 +1,5 @@
 // Where training goes on: after a stop, with batches of another size, with steps of more batches, on other ranks.
-#include "tessera/train/saving/training_place.h"
+#include "tessera/train/saving/training_progress.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,81 +23,81 @@ namespace {
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-TEST(TrainingPlace, IsBehindTheSameRowInBatchesOfAnySize) {
-  const TrainingPlace saved{.step = 4, .epoch = 1, .step_in_epoch = 4, .position = {0, 4}, .rows_per_batch = 4};
+TEST(TrainingProgress, IsBehindTheSameRowInBatchesOfAnySize) {
+  const TrainingProgress saved{.step = 4, .epoch = 1, .step_in_epoch = 4, .position = {0, 4}, .rows_per_batch = 4};
   constexpr int64_t kBatches = 100;  // of an epoch
   for (const int64_t rows : {1, 2, 4, 8, 16}) {
-    auto place = saved;
-    place.count_in({kBatches, rows}, /*batches_per_step=*/1, /*accumulated=*/0);
-    EXPECT_EQ(place.position, (data::Position{0, 16 / rows})) << rows;
-    EXPECT_EQ(place.epochs_done(), 0) << rows;
+    auto progress = saved;
+    progress.count_in({kBatches, rows}, /*batches_per_step=*/1, /*accumulated=*/0);
+    EXPECT_EQ(progress.position, (data::Position{0, 16 / rows})) << rows;
+    EXPECT_EQ(progress.epochs_done(), 0) << rows;
   }
-  auto place = saved;
+  auto progress = saved;
   EXPECT_THAT(
       [&] {
-        place.count_in({kBatches, 3}, 1, 0);
+        progress.count_in({kBatches, 3}, 1, 0);
       },
       ThrowsMessage<InvalidArgument>(HasSubstr("saved after 16 rows of an epoch (4 batches of 4 rows of all "
                                                "ranks), which are no whole number of batches of 3 rows")));
   EXPECT_THAT(
       [&] {
-        place.count_in({kBatches, 8, /*is_repeated=*/true}, 1, 0);
+        progress.count_in({kBatches, 8, /*is_repeated=*/true}, 1, 0);
       },
       ThrowsMessage<InvalidArgument>(HasSubstr("repeat()")));
   EXPECT_THAT(
       [&] {
-        place.count_in({kBatches, 4}, 3, 0);
+        progress.count_in({kBatches, 4}, 3, 0);
       },
       ThrowsMessage<InvalidArgument>(HasSubstr("gradient_accumulation_steps that divides 4")));
   EXPECT_THAT(
       [&] {
-        place.count_in({kBatches, 4}, 3, 2);
+        progress.count_in({kBatches, 4}, 3, 2);
       },
       ThrowsMessage<InvalidArgument>(HasSubstr("2 batches of train_step are accumulated")));
-  EXPECT_EQ(place.position, saved.position);
+  EXPECT_EQ(progress.position, saved.position);
 }
 
-TEST(TrainingPlace, AtOrBehindTheLastBatchOfAnEpochIsWhereTheNextBegins) {
-  const TrainingPlace saved{.step = 7, .epoch = 1, .step_in_epoch = 7, .position = {0, 7}, .rows_per_batch = 4};
+TEST(TrainingProgress, AtOrBehindTheLastBatchOfAnEpochIsWhereTheNextBegins) {
+  const TrainingProgress saved{.step = 7, .epoch = 1, .step_in_epoch = 7, .position = {0, 7}, .rows_per_batch = 4};
   // 28 rows were read: batches of 14 end there, whole ones of 12 ended before, one of 4 fewer than 7 did, too.
   for (const EpochOfData& data : {EpochOfData{2, 14}, EpochOfData{2, 12}, EpochOfData{7, 4}, EpochOfData{3, 4}}) {
-    auto place = saved;
-    place.count_in(data, /*batches_per_step=*/1, /*accumulated=*/0);
-    EXPECT_EQ(place.position, (data::Position{1, 0})) << data.num_batches << " of " << data.rows_per_batch;
-    EXPECT_EQ(place.epochs_done(), 1);
+    auto progress = saved;
+    progress.count_in(data, /*batches_per_step=*/1, /*accumulated=*/0);
+    EXPECT_EQ(progress.position, (data::Position{1, 0})) << data.num_batches << " of " << data.rows_per_batch;
+    EXPECT_EQ(progress.epochs_done(), 1);
   }
-  auto place = saved;
+  auto progress = saved;
   EXPECT_THAT(
       [&] {
-        place.count_in({3, 4}, 2, 1);
+        progress.count_in({3, 4}, 2, 1);
       },
       ThrowsMessage<InvalidArgument>(HasSubstr("1 batches of train_step are accumulated")));
-  EXPECT_EQ(place.position, saved.position);
+  EXPECT_EQ(progress.position, saved.position);
 }
 
-TEST(TrainingPlace, BehindMoreRowsThanCanBeCountedIsRefused) {
-  TrainingPlace place{.position = {0, int64_t{1} << 40}, .rows_per_batch = int64_t{1} << 30};
+TEST(TrainingProgress, BehindMoreRowsThanCanBeCountedIsRefused) {
+  TrainingProgress progress{.position = {0, int64_t{1} << 40}, .rows_per_batch = int64_t{1} << 30};
   EXPECT_THAT(
       [&] {
-        place.count_in({100, 8}, 1, 0);
+        progress.count_in({100, 8}, 1, 0);
       },
       ThrowsMessage<InvalidArgument>(HasSubstr("more rows than an int64 counts; it is damaged")));
 }
 
-TEST(TrainingPlace, OfAnEarlierVersionCountsBatches) {
-  TrainingPlace place{.epoch = 2, .step_in_epoch = 3, .position = {1, 3}};
-  place.count_in({100, 8}, 1, 0);
-  EXPECT_EQ(place.position, (data::Position{1, 3}));
-  EXPECT_EQ(place.rows_per_batch, 8);
+TEST(TrainingProgress, OfAnEarlierVersionCountsBatches) {
+  TrainingProgress progress{.epoch = 2, .step_in_epoch = 3, .position = {1, 3}};
+  progress.count_in({100, 8}, 1, 0);
+  EXPECT_EQ(progress.position, (data::Position{1, 3}));
+  EXPECT_EQ(progress.rows_per_batch, 8);
 }
 
-TEST(TrainingPlace, AfterTheEndIsWhereAnEpochBegins) {
-  TrainingPlace place{.step = 3, .epoch = 1, .step_in_epoch = 3, .position = {0, 3}, .rows_per_batch = 4};
-  place.end();
-  EXPECT_EQ(place.position, (data::Position{1, 0}));
-  EXPECT_EQ(place.epochs_done(), 0);
-  place.end();
-  EXPECT_EQ(place.position, (data::Position{1, 0}));
+TEST(TrainingProgress, AfterTheEndIsWhereAnEpochBegins) {
+  TrainingProgress progress{.step = 3, .epoch = 1, .step_in_epoch = 3, .position = {0, 3}, .rows_per_batch = 4};
+  progress.end();
+  EXPECT_EQ(progress.position, (data::Position{1, 0}));
+  EXPECT_EQ(progress.epochs_done(), 0);
+  progress.end();
+  EXPECT_EQ(progress.position, (data::Position{1, 0}));
 }
 
 class Trainings : public testing::Test {
@@ -152,7 +152,8 @@ class Trainings : public testing::Test {
   };
 
  private:
-  std::filesystem::path folder_ = std::filesystem::temp_directory_path() / fmt::format("tessera-place-{}", ::getpid());
+  std::filesystem::path folder_ =
+      std::filesystem::temp_directory_path() / fmt::format("tessera-progress-{}", ::getpid());
   std::mutex mutex_;
   std::set<int64_t> read_;
 };

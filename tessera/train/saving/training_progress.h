@@ -1,4 +1,4 @@
-// TrainingPlace: how far a training has come, in its steps and in its data: what a checkpoint says of it.
+// TrainingProgress: how far a training has come, in its steps and in its data: what a checkpoint says of it.
 #pragma once
 
 #include <cstdint>
@@ -15,21 +15,21 @@ struct EpochOfData {
   bool is_repeated = false;    // it is several passes, between which a batch may have fewer rows
 };
 
-struct TrainingPlace {
+struct TrainingProgress {
   int64_t step = 0;            // since the beginning of training, skipped ones included
   int64_t epoch = 0;           // of the present call of train(), from 1; 0: between two calls
   int64_t step_in_epoch = 0;   // the last one that was done, from 1; 0: between two calls
   data::Position position;     // of the data; its epochs count on from call to call
   int64_t rows_per_batch = 0;  // of all ranks, that position counts in; 0: not known
 
-  static TrainingPlace of(const checkpoint::CheckpointInfo& info);
+  static TrainingProgress of(const checkpoint::CheckpointInfo& info);
   void write_to(checkpoint::CheckpointInfo& info) const;
 
   // Of the present call of train(), whole ones. An epoch is done when its last batch is, whatever a batch is.
   int64_t epochs_done() const { return epoch > 0 && position.batch > 0 ? epoch - 1 : epoch; }
   // From here on the position counts batches of `data`, `batches_per_step` of which are a step. What was read may be as
   // much as an epoch of this data, or more, as where its batches are larger and a last short one is dropped: then that
-  // epoch is done, and the place is where the next one begins. Throws InvalidArgument saying what does not divide,
+  // epoch is done, and the progress is where the next one begins. Throws InvalidArgument saying what does not divide,
   // where what was read of the epoch does not end with `accumulated` batches of such a step, and for another number of
   // rows where the epoch is repeated passes.
   void count_in(const EpochOfData& data, int64_t batches_per_step, int64_t accumulated);
