@@ -4,15 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <map>
 #include <numeric>
 
 #include "tessera/data/batch_iterator.h"
 #include "tessera/data/index_stages.h"
+#include "tessera/testing/allocation_count.h"
 #include "tessera/testing/no_threads.h"
-
-extern std::atomic<int64_t> num_allocations;  // of the whole program, counting_new.cc
 
 namespace tessera::data {
 namespace {
@@ -341,12 +339,12 @@ TEST(Batches, AllocateNothingOnceStarted) {
   const std::array<TensorView, 2> outputs{images.view(), labels.view()};
   // Four epochs: every remembered order has its memory.
   for (int i = 0; i < 32; ++i) iterator.next_into(outputs);
-  const int64_t before = num_allocations;
+  const int64_t before = num_allocations();
   for (int i = 0; i < 64; ++i) {
     iterator.next_into(outputs);
     iterator.next_view();
   }
-  EXPECT_EQ(num_allocations - before, 0);
+  EXPECT_EQ(num_allocations() - before, 0);
 }
 
 TEST(Batches, ChannelsLastIsAnOrderInMemoryOnly) {

@@ -8,8 +8,8 @@
 #include "tessera/nn/layers/activation.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/losses.h"
-#include "tessera/nn/nn_test_helpers.h"
 #include "tessera/ops/functions/elementwise_functions.h"
+#include "tessera/testing/traced_cells.h"
 
 namespace tessera::nn {
 namespace {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
-#include "tessera/nn/nn_test_helpers.h"
+#include "tessera/testing/traced_cells.h"
 
 namespace tessera::nn {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "tessera/base/random.h"
 #include "tessera/checkpoint/write/policy.h"
-#include "tessera/checkpoint/write/test_helpers.h"
+#include "tessera/testing/checkpoints/ranks_that_save.h"
 #include "tests/faults/storage.h"
 
 namespace tessera::checkpoint::faults {

@@ -6,7 +6,7 @@
 
 #include <cerrno>
 
-#include "tessera/checkpoint/write/test_helpers.h"
+#include "tessera/testing/checkpoints/ranks_that_save.h"
 #include "tests/faults/storage.h"
 
 extern "C" {

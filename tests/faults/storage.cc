@@ -5,7 +5,7 @@
 #include "tessera/checkpoint/write/policy.h"
 #include "tessera/checkpoint/write/save_slices.h"
 #include "tessera/checkpoint/write/sharing.h"
-#include "tessera/checkpoint/write/test_helpers.h"
+#include "tessera/testing/checkpoints/ranks_that_save.h"
 #include "tessera/testing/full.h"
 
 namespace tessera::checkpoint::faults {

@@ -15,10 +15,10 @@
 #include "tessera/checkpoint/lock/directory_lock.h"
 #include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/checkpoint/resume/global_checkpoint.h"
-#include "tessera/checkpoint/resume/open_newest.h"
 #include "tessera/checkpoint/write/policy.h"
 #include "tessera/checkpoint/write/save_slices.h"
-#include "tessera/checkpoint/write/test_helpers.h"
+#include "tessera/testing/checkpoints/open_newest.h"
+#include "tessera/testing/checkpoints/ranks_that_save.h"
 #include "tests/faults/failpoints.h"
 #include "tests/faults/storage.h"
 

@@ -13,7 +13,7 @@
 #include "tessera/checkpoint/read/load.h"
 #include "tessera/checkpoint/strategy/strategy_file.h"
 #include "tessera/checkpoint/write/save.h"
-#include "tessera/checkpoint/write/saved_together.h"
+#include "tessera/testing/checkpoints/saved_together.h"
 
 namespace tessera::checkpoint {
 namespace {

@@ -11,12 +11,12 @@
 
 #include "tessera/base/strings.h"
 #include "tessera/checkpoint/convert/transform.h"
-#include "tessera/checkpoint/convert/transform_cases.h"
 #include "tessera/checkpoint/read/inspect.h"
 #include "tessera/checkpoint/read/list.h"
 #include "tessera/checkpoint/write/save.h"
-#include "tessera/checkpoint/write/saved_together.h"
-#include "tessera/checkpoint/write/test_helpers.h"
+#include "tessera/testing/checkpoints/ranks_that_save.h"
+#include "tessera/testing/checkpoints/saved_together.h"
+#include "tessera/testing/checkpoints/transform_cases.h"
 
 namespace tessera::checkpoint {
 namespace {

@@ -6,10 +6,10 @@
 
 #include <random>
 
-#include "tessera/checkpoint/convert/transform_cases.h"
 #include "tessera/checkpoint/read/load.h"
-#include "tessera/checkpoint/write/saved_together.h"
-#include "tessera/checkpoint/write/test_helpers.h"
+#include "tessera/testing/checkpoints/ranks_that_save.h"
+#include "tessera/testing/checkpoints/saved_together.h"
+#include "tessera/testing/checkpoints/transform_cases.h"
 
 namespace tessera::checkpoint {
 namespace {

@@ -9,8 +9,8 @@
 #include <map>
 
 #include "tessera/checkpoint/convert/transform.h"
-#include "tessera/checkpoint/convert/transform_cases.h"
 #include "tessera/checkpoint/read/load.h"
+#include "tessera/testing/checkpoints/transform_cases.h"
 
 namespace tessera::checkpoint {
 namespace {

@@ -11,12 +11,12 @@
 #include "tessera/checkpoint/convert/sources.h"
 #include "tessera/checkpoint/read/load.h"
 #include "tessera/checkpoint/resume/global_checkpoint.h"
-#include "tessera/checkpoint/resume/open_newest.h"
 #include "tessera/checkpoint/strategy/placement.h"
 #include "tessera/checkpoint/write/save.h"
 #include "tessera/checkpoint/write/save_slices.h"
-#include "tessera/checkpoint/write/saved_together.h"
-#include "tessera/checkpoint/write/test_helpers.h"
+#include "tessera/testing/checkpoints/open_newest.h"
+#include "tessera/testing/checkpoints/ranks_that_save.h"
+#include "tessera/testing/checkpoints/saved_together.h"
 
 namespace tessera::checkpoint {
 namespace {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
-#include "tessera/checkpoint/write/test_helpers.h"
+#include "tessera/testing/checkpoints/ranks_that_save.h"
 
 namespace tessera::checkpoint {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "tessera/checkpoint/read/inspect.h"
 #include "tessera/checkpoint/write/save.h"
-#include "tessera/checkpoint/write/test_helpers.h"
+#include "tessera/testing/checkpoints/ranks_that_save.h"
 
 namespace tessera::checkpoint {
 namespace {

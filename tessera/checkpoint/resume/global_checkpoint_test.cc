@@ -14,12 +14,12 @@
 #include "tessera/base/files/crc32c.h"
 #include "tessera/base/random.h"
 #include "tessera/checkpoint/read/load.h"
-#include "tessera/checkpoint/resume/open_newest.h"
 #include "tessera/checkpoint/threads/crc_sum.h"
 #include "tessera/checkpoint/write/save.h"
 #include "tessera/checkpoint/write/save_slices.h"
 #include "tessera/checkpoint/write/sharing.h"
-#include "tessera/checkpoint/write/test_helpers.h"
+#include "tessera/testing/checkpoints/open_newest.h"
+#include "tessera/testing/checkpoints/ranks_that_save.h"
 
 namespace tessera::checkpoint {
 namespace {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
-#include "tessera/checkpoint/strategy/wire_test_helpers.h"
+#include "tessera/testing/checkpoints/strategy_messages.h"
 
 namespace tessera::checkpoint {
 namespace {

@@ -8,7 +8,7 @@
 #include <functional>
 
 #include "tessera/base/error.h"
-#include "tessera/checkpoint/strategy/wire_test_helpers.h"
+#include "tessera/testing/checkpoints/strategy_messages.h"
 
 namespace tessera::checkpoint {
 namespace {

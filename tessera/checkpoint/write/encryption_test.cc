@@ -15,7 +15,7 @@
 #include "tessera/checkpoint/write/commit.h"
 #include "tessera/checkpoint/write/save.h"
 #include "tessera/checkpoint/write/save_slices.h"
-#include "tessera/checkpoint/write/test_helpers.h"
+#include "tessera/testing/checkpoints/ranks_that_save.h"
 
 namespace tessera::checkpoint {
 namespace {

@@ -8,7 +8,7 @@
 #include "tessera/checkpoint/read/candidates.h"
 #include "tessera/checkpoint/read/choose.h"
 #include "tessera/checkpoint/write/save.h"
-#include "tessera/checkpoint/write/test_helpers.h"
+#include "tessera/testing/checkpoints/ranks_that_save.h"
 
 namespace tessera::checkpoint {
 namespace {

@@ -13,7 +13,7 @@
 #include "tessera/checkpoint/write/policy.h"
 #include "tessera/checkpoint/write/save.h"
 #include "tessera/checkpoint/write/sharing.h"
-#include "tessera/checkpoint/write/test_helpers.h"
+#include "tessera/testing/checkpoints/ranks_that_save.h"
 
 namespace tessera::checkpoint {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/checkpoint/read/load.h"
-#include "tessera/checkpoint/write/test_helpers.h"
+#include "tessera/testing/checkpoints/ranks_that_save.h"
 
 namespace tessera::checkpoint {
 namespace {

@@ -1,7 +1,7 @@
 // Normalisation, pooling and optimizers: the kernels of a convolutional network besides its convolutions.
 #include <gtest/gtest.h>
 
-#include "tessera/kernels/cpu/kernel_testing.h"
+#include "tessera/testing/kernels/kernel_testing.h"
 
 namespace tessera::kernels::cpu {
 namespace {

@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tessera/kernels/reference/run_kernel.h"
+#include "tessera/testing/kernels/run_kernel.h"
 
 namespace tessera::kernels {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "tessera/kernels/reference/run_kernel.h"
+#include "tessera/testing/kernels/run_kernel.h"
 
 namespace tessera::kernels {
 namespace {

@@ -8,8 +8,8 @@
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/layers/normalization.h"
 #include "tessera/nn/layers/pooling.h"
-#include "tessera/nn/nn_test_helpers.h"
 #include "tessera/nn/optimizers/clipping.h"
+#include "tessera/testing/traced_cells.h"
 
 namespace tessera::nn {
 namespace {

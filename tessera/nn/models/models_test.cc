@@ -8,7 +8,7 @@
 #include "tessera/nn/models/registry.h"
 #include "tessera/nn/models/resnet.h"
 #include "tessera/nn/models/small.h"
-#include "tessera/nn/nn_test_helpers.h"
+#include "tessera/testing/traced_cells.h"
 
 namespace tessera::nn {
 namespace {

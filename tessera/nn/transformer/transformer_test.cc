@@ -3,8 +3,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/nn/models/translator.h"
-#include "tessera/nn/nn_test_helpers.h"
 #include "tessera/nn/transformer/all_parts.h"
+#include "tessera/testing/traced_cells.h"
 
 namespace tessera::nn {
 namespace {

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "tessera/kernels/cpu/kernel_testing.h"
+#include "tessera/testing/kernels/kernel_testing.h"
 
 namespace tessera::kernels::cpu {
 namespace {

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/kernels/cpu/elementwise/fused_elementwise.h"
-#include "tessera/kernels/cpu/kernel_testing.h"
+#include "tessera/testing/kernels/kernel_testing.h"
 
 namespace tessera::kernels::cpu {
 namespace {

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "tessera/base/random.h"
-#include "tessera/kernels/cpu/kernel_testing.h"
 #include "tessera/kernels/registry.h"
+#include "tessera/testing/kernels/kernel_testing.h"
 
 namespace tessera::kernels::cpu {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "tessera/kernels/cpu/kernel_testing.h"
+#include "tessera/testing/kernels/kernel_testing.h"
 
 namespace tessera::kernels::cpu {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "tessera/checkpoint/write/save.h"
 #include "tessera/checkpoint/write/save_slices.h"
-#include "tessera/checkpoint/write/test_helpers.h"
+#include "tessera/testing/checkpoints/ranks_that_save.h"
 
 namespace tessera::checkpoint {
 

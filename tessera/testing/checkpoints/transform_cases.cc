@@ -1,4 +1,4 @@
-#include "tessera/checkpoint/convert/transform_cases.h"
+#include "tessera/testing/checkpoints/transform_cases.h"
 
 #include <algorithm>
 

@@ -12,7 +12,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/checkpoint/lock/barrier.h"
-#include "tessera/checkpoint/write/crash_file_system.h"
+#include "tessera/testing/checkpoints/crash_file_system.h"
 
 namespace tessera::checkpoint {
 
@@ -60,7 +60,7 @@ inline int for_each_crash(const CrashFileSystem& recorded, size_t first,
 // Whether this thread is in a Barrier's run_long.
 inline thread_local bool is_in_long_run = false;
 
-// n ranks as threads.
+// Lets n ranks that are threads wait for each other.
 class ThreadBarrier {
  public:
   explicit ThreadBarrier(int size) : given_(static_cast<size_t>(size)) {}

@@ -1,4 +1,4 @@
-#include "tessera/kernels/cpu/kernel_testing.h"
+#include "tessera/testing/kernels/kernel_testing.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The vocabulary of this folder's tests: trace a cell with symbols and look at the graph.
+// The vocabulary of tests of cells: they trace one with symbols and look at the graph.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-#include "tessera/checkpoint/write/crash_file_system.h"
+#include "tessera/testing/checkpoints/crash_file_system.h"
 
 #include <algorithm>
 #include <utility>
