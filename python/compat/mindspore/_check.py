@@ -1,4 +1,5 @@
 """Checks of arguments: each returns the value, or raises TypeError or ValueError naming who wanted what."""
+import tessera
 
 
 def boolean(who, name, value):
@@ -60,3 +61,14 @@ def sizes(who, name, value, count=2, low=1):
     for item in items:
         integer(who, name, item, low)
     return value
+
+
+def place(who, role, rank_id):
+    """RuntimeError unless it is this process, alone."""
+    if not isinstance(role, str) or isinstance(rank_id, bool) or not isinstance(rank_id, int):
+        raise TypeError(f"{who}.place takes a role, str, and a rank_id, int, but got {role!r} and {rank_id!r}.")
+    size = tessera.cluster.size() if tessera.cluster.is_initialized() else 1
+    if role != "MS_WORKER" or rank_id != 0 or size != 1:
+        raise RuntimeError(f"{who}.place({role!r}, {rank_id}) is not available: in a job of {size} process{'es' if size > 1 else ''} operators run where the "
+                           "plan has them, and other roles wait for the parameter server; a strategy of shard() or a rank's own network in "
+                           "hybrid_parallel says where operators run")

@@ -6,17 +6,6 @@ from mindspore.common.initializer import PendingTensor
 from mindspore.common.parameter import Parameter
 
 
-def _check_place(who, role, rank_id):
-    """RuntimeError unless it is this process, alone."""
-    if not isinstance(role, str) or isinstance(rank_id, bool) or not isinstance(rank_id, int):
-        raise TypeError(f"{who}.place takes a role, str, and a rank_id, int, but got {role!r} and {rank_id!r}.")
-    size = tessera.cluster.size() if tessera.cluster.is_initialized() else 1
-    if role != "MS_WORKER" or rank_id != 0 or size != 1:
-        raise RuntimeError(f"{who}.place({role!r}, {rank_id}) is not available: in a job of {size} process{'es' if size > 1 else ''} operators run where the "
-                           "plan has them, and other roles wait for the parameter server; a strategy of shard() or a rank's own network in "
-                           "hybrid_parallel says where operators run")
-
-
 def _optimizers_in(cell):
     if hasattr(cell, "prefix_states"):
         yield cell
@@ -301,7 +290,7 @@ class Cell(tessera.nn.Cell):
 
     def place(self, role, rank_id):
         """Accepted for the one worker of a job of one process, this one; RuntimeError for any other place: there is no parameter server."""
-        _check_place("Cell", role, rank_id)
+        _check.place("Cell", role, rank_id)
 
     def offload(self, backward_prefetch="Auto"):
         """Accepted, without effect: activations lie in the host's memory, where this would bring them."""

@@ -3,7 +3,7 @@ import math
 
 import tessera
 
-from mindspore import context
+from mindspore import _check, context
 
 
 _TENSORS = (tessera.Tensor, tessera.Value, tessera.Parameter)
@@ -85,8 +85,7 @@ class Primitive:
 
     def place(self, role, rank_id):
         """Accepted for the one worker of a job of one process, this one; RuntimeError for any other place."""
-        from mindspore.nn.cell import _check_place
-        _check_place("Primitive", role, rank_id)
+        _check.place("Primitive", role, rank_id)
 
     def set_stage(self, stage):
         """Keeps the pipeline stage as a remark. Returns itself."""
