@@ -23,7 +23,7 @@ struct Run {
 // What a timer makes of these runs, the last of them again and again.
 struct Measuring {
   Measuring(cluster::Context& context, std::vector<Run> runs)
-      : rank(context), timer(rank, [this] { return preemptions; }), runs(std::move(runs)) {}
+      : rank(context, clock), timer(rank, [this] { return preemptions; }), runs(std::move(runs)) {}
 
   double fastest_seconds(int num_runs) {
     return timer.fastest_seconds(
@@ -36,7 +36,8 @@ struct Measuring {
         num_runs);
   }
 
-  Rank rank;
+  FakeClock clock;
+  ContextWithClock rank;
   int64_t preemptions = 0;
   RunTimer timer;
   std::vector<Run> runs;

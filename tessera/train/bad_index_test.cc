@@ -8,6 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/data/dataset.h"
+#include "tessera/executor/executor.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimizers/momentum.h"

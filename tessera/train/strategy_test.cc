@@ -13,6 +13,7 @@
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimizers/momentum.h"
 #include "tessera/ops/functions/functions.h"
+#include "tessera/session/session.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"
 

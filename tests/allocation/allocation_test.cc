@@ -17,6 +17,7 @@
 #include "tessera/nn/models/small.h"
 #include "tessera/nn/optimizers/momentum.h"
 #include "tessera/ops/functions/functions.h"
+#include "tessera/session/session.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"
 #include "tests/allocation/malloc_count.h"
