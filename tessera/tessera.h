@@ -6,9 +6,10 @@
 // gives them to a Model, which trains, evaluates, predicts, saves and loads. examples/resnet50_cifar10.cc is one.
 #pragma once
 
-// What is thrown, and the log.
+// What is thrown, the log, and texts of numbers.
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/strings.h"
 
 // Ranks: a program is run on each of them, and a Context says which one it is.
 #include "tessera/cluster/launch.h"
