@@ -256,6 +256,9 @@ def test_what_transformers_are_written_with():
     assert decoder(x, x).shape == (2, 4, 8)
     assert any(p.name == "cross_attention.dense1.weight" for p in decoder.parameters())
     assert nn.Transformer(8, 16, 1, 1, **rest)(x, x).shape == (2, 4, 8)
+    layers = []
+    nn.Transformer(8, 16, 1, 2, **rest, stage_of=lambda layer: layers.append(layer) or 0)
+    assert layers == [0, 1, 2]
     causal = nn.MultiHeadAttention(8, 2, 0.0, 0.0, causal=True)
     np.testing.assert_allclose(causal(x, x, x).numpy(), causal(x, x, x, mask).numpy(), rtol=1e-5, atol=1e-7)
     assert nn.FeedForward(8, 16, 0.0)(x).shape == (2, 4, 8)

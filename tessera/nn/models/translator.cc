@@ -28,6 +28,14 @@ class Translator : public Cell {
         head_(child<Dense>("head", options.transformer.hidden_size, options.target_vocabulary,
                            DenseOptions{.weight_init = "xavier_uniform", .has_bias = false})),
         loss_(child<CrossEntropyLoss>("loss", options.transformer.parallel)) {
+    if (const auto& stage_of = options.transformer.stage_of) {
+      const int64_t encoder_layers = options.transformer.encoder_layers;
+      source_.set_stage(stage_of(0));
+      target_.set_stage(stage_of(encoder_layers));
+      const int last = stage_of(encoder_layers + options.transformer.decoder_layers - 1);
+      head_.set_stage(last);
+      loss_.set_stage(last);
+    }
     if (const auto& parallel = options.transformer.parallel) {
       head_.shard("matmul", {{parallel->data_parallel, 1}, {parallel->model_parallel, 1}});
     }

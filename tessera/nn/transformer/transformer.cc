@@ -25,12 +25,22 @@ void append_layers(const char* who, CellList& blocks, const TransformerStackOpti
   const auto& parallel = options.layer.parallel;
   for (int64_t i = 0; i < options.num_layers; ++i) {
     auto& layer = blocks.append<Layer>(options.layer);
+    if (options.stage_of) layer.set_stage(options.stage_of(i));
     if (!parallel) continue;
     const int64_t groups = parallel->gradient_aggregation_group;
     if (groups < 1) throw InvalidArgument("{}: gradient_aggregation_group must be at least 1, got {}", who, groups);
     const int64_t layers_per_group = std::max<int64_t>(options.num_layers / groups, 1);
     layer.set_comm_fusion(static_cast<int>(i / layers_per_group) + 1);
   }
+}
+
+// The layers from `first` on.
+TransformerStackOptions stack_options(const TransformerOptions& options, int64_t num_layers, int64_t first) {
+  TransformerStackOptions stack{num_layers, layer_options(options)};
+  if (options.stage_of) {
+    stack.stage_of = [stage_of = options.stage_of, first](int64_t layer) { return stage_of(first + layer); };
+  }
+  return stack;
 }
 
 }  // namespace
@@ -56,10 +66,9 @@ Value TransformerDecoder::construct(std::span<const Value> inputs) {
 }
 
 Transformer::Transformer(const TransformerOptions& options)
-    : encoder_(child<TransformerEncoder>("encoder",
-                                         TransformerStackOptions{options.encoder_layers, layer_options(options)})),
+    : encoder_(child<TransformerEncoder>("encoder", stack_options(options, options.encoder_layers, 0))),
       decoder_(child<TransformerDecoder>("decoder",
-                                         TransformerStackOptions{options.decoder_layers, layer_options(options)})) {}
+                                         stack_options(options, options.decoder_layers, options.encoder_layers))) {}
 
 Value Transformer::construct(std::span<const Value> inputs) {
   if (inputs.size() == 2) {

@@ -1,14 +1,20 @@
 // Encoder, decoder, and both as a Transformer (Vaswani et al., 2017) on embedded tokens.
 #pragma once
 
+#include <functional>
+
 #include "tessera/nn/container.h"
 #include "tessera/nn/transformer/layers.h"
 
 namespace tessera::nn {
 
+// The pipeline stage of each layer, by its number from 0 on; none: layers name no stage (Cell::set_stage).
+using StageOfLayer = std::function<int(int64_t layer)>;
+
 struct TransformerStackOptions {
   int64_t num_layers = 0;
   TransformerLayerOptions layer;
+  StageOfLayer stage_of = nullptr;
 };
 
 // {x [n,t,hidden_size]} and, if given, a mask [n,t,t] -> [n,t,hidden_size]. Parameters: blocks.<i>.* of the layers.
@@ -46,6 +52,7 @@ struct TransformerOptions {
   std::string hidden_act = "gelu";
   bool post_layernorm_residual = false;
   TransformerParallel parallel = std::nullopt;
+  StageOfLayer stage_of = nullptr;  // the decoder's layers are numbered on from the encoder's
 };
 
 // {encoder_inputs [n,s,hidden_size], decoder_inputs [n,t,hidden_size]}, or {encoder_inputs, encoder_mask [n,s,s],

@@ -1,6 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <map>
+
 #include "tessera/base/error.h"
 #include "tessera/nn/models/translator.h"
 #include "tessera/nn/transformer/all_parts.h"
@@ -139,6 +142,30 @@ TEST(Translator, GivesScoresOfEachNextToken) {
         text_of(*net, {{DType::kI32, {2, 7}}, {DType::kI32, {2, 4}}});
       },
       ThrowsMessage<InvalidArgument>(HasSubstr("more tokens than the 6 that there are positions for")));
+}
+
+TEST(Translator, DealsItsLayersToTheStagesThatItIsTold) {
+  auto options = kSmall;
+  options.encoder_layers = 2;
+  options.decoder_layers = 2;
+  options.stage_of = [](int64_t layer) { return static_cast<int>(layer); };
+  const auto net =
+      translator({.source_vocabulary = 11, .target_vocabulary = 13, .max_length = 6, .transformer = options});
+  std::map<std::string, int> stages;
+  const std::function<void(Cell&)> note = [&](Cell& cell) {
+    if (cell.stage() >= 0) stages[cell.path()] = cell.stage();
+    for (const auto& [name, child] : cell.children()) note(*child);
+  };
+  note(*net);
+  const std::map<std::string, int> expected = {{"src_embedding", 0},
+                                               {"base1.encoder.blocks.0", 0},
+                                               {"base1.encoder.blocks.1", 1},
+                                               {"tgt_embedding", 2},
+                                               {"base1.decoder.blocks.0", 2},
+                                               {"base1.decoder.blocks.1", 3},
+                                               {"head", 3},
+                                               {"loss", 3}};
+  EXPECT_EQ(stages, expected);
 }
 
 }  // namespace
