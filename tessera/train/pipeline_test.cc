@@ -14,6 +14,7 @@
 
 #include "tessera/base/logging.h"
 #include "tessera/base/random.h"
+#include "tessera/checkpoint/strategy/strategy_file.h"
 #include "tessera/data/dataset.h"
 #include "tessera/nn/layers/dropout.h"
 #include "tessera/nn/layers/linear.h"
@@ -22,6 +23,7 @@
 #include "tessera/nn/optimizers/adam.h"
 #include "tessera/nn/optimizers/momentum.h"
 #include "tessera/ops/functions/functions.h"
+#include "tessera/pipeline/search/named.h"
 #include "tessera/session/pipelined_step.h"
 #include "tessera/testing/relative_deviation.h"
 #include "tessera/testing/run_ranks.h"
@@ -223,6 +225,66 @@ TEST_F(PipelineTraining, GoesOnWithAnotherNumberOfStages) {
   rest.losses.erase(rest.losses.begin(), rest.losses.begin() + 2 * kSteps);
   expect_alike(rest, train(3, 3, {.load = in("two/stages.ckpt"), .epochs = 2}));
   expect_alike(rest, train(2, 4, {.load = in("two/stages.ckpt"), .epochs = 2}));
+}
+
+TEST_F(PipelineTraining, TakesEveryScheduleThatHasANameOrSaysWhatItWants) {
+  int num_taken = 0;
+  for (const auto& name : pipeline::schedule_names()) {
+    try {
+      run_ranks(2, [&](cluster::Context& context) {
+        Network network(2);
+        nn::MSELoss loss;
+        nn::Adam optimizer({.learning_rate = 0.02});
+        auto options = pipeline_of(2);
+        options.pipeline.schedule = name;
+        Model model(context, network, &loss, &optimizer, options);
+        model.train(1, samples(kRows));
+      });
+      ++num_taken;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("pipeline schedule \"" + name + "\": "));
+    }
+  }
+  EXPECT_GE(num_taken, 4);
+}
+
+// What a checkpoint's slices are found by: the parameters of the stage, and the optimizer's states of them.
+TEST_F(PipelineTraining, EachStageWritesHowItsParametersAndTheirStatesAreSplit) {
+  for (const bool has_shards : {false, true}) {
+    run_ranks(4, [&](cluster::Context& context) {
+      Network network(2);
+      network.up.shard("matmul", {{1, 1}, {2, 1}});
+      nn::MSELoss loss;
+      nn::Adam optimizer({.learning_rate = 0.02});
+      auto options = pipeline_of(2);
+      options.strategy_ckpt_save_file = in(fmt::format("stage{}.json", context.rank() / 2));
+      options.parallel_optimizer = has_shards;
+      options.parallel_optimizer_threshold = 0;
+      Model model(context, network, &loss, &optimizer, options);
+      model.build(samples(kRows));
+    });
+    std::map<std::string, checkpoint::ParameterLayout> layouts;
+    for (const int stage : {0, 1}) {
+      for (const auto& layout :
+           checkpoint::read_strategy_file(FileSystem::local(), in(fmt::format("stage{}.json", stage))).layouts) {
+        EXPECT_TRUE(layouts.emplace(layout.name, layout).second) << layout.name << " is of two stages";
+      }
+    }
+    for (const char* cell : {"up", "middle", "down"}) {
+      for (const char* name : {"weight", "bias"}) {
+        const auto parameter = fmt::format("{}.{}", cell, name);
+        ASSERT_TRUE(layouts.contains(parameter)) << parameter;
+        auto expected = layouts.at(parameter);
+        for (const char* state : {"moment1.", "moment2."}) {
+          expected.name = state + parameter;
+          ASSERT_TRUE(layouts.contains(expected.name)) << expected.name;
+          EXPECT_EQ(layouts.at(expected.name), expected) << expected.name;
+        }
+      }
+    }
+    EXPECT_EQ(layouts.at("moment1.up.weight").tensor_map, (std::vector<std::vector<int64_t>>{{0}, {}}));
+    EXPECT_EQ(layouts.at("moment1.down.weight").num_optimizer_shards(), has_shards ? 2 : 1);
+  }
 }
 
 TEST_F(PipelineTraining, PredictsBeforeItIsTrained) {

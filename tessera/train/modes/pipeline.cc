@@ -244,7 +244,8 @@ class Pipeline final : public OneGraph {
     auto file = record_strategies(recorded.graph, recorded.plan);
     std::erase_if(file.strategies, [&](const auto& strategy) { return !nodes.contains(strategy.node); });
     for (auto& strategy : file.strategies) strategy.stage = stage;
-    for (auto& layout : record_layouts(staged.update.graph, staged.update.plan)) {
+    for (auto& layout :
+         record_layouts_of_update(staged.update.graph, staged.update.plan, recorded.graph, recorded.plan)) {
       const auto is_same = [&](const auto& known) { return known.name == layout.name; };
       if (std::none_of(file.layouts.begin(), file.layouts.end(), is_same)) file.layouts.push_back(std::move(layout));
     }

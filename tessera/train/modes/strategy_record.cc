@@ -201,8 +201,13 @@ StrategyFile record_strategies(const Graph& graph, const compiler::Plan& plan) {
 }
 
 std::vector<ParameterLayout> record_layouts(const Graph& graph, const compiler::Plan& plan) {
+  return record_layouts_of_update(graph, plan, graph, plan);
+}
+
+std::vector<ParameterLayout> record_layouts_of_update(const Graph& graph, const compiler::Plan& plan,
+                                                      const Graph& readers, const compiler::Plan& plan_of_readers) {
   std::vector<ParameterLayout> layouts;
-  const auto read = read_layouts(graph, plan);
+  const auto read = read_layouts(readers, plan_of_readers);
   for (const auto& input : graph.inputs()) {
     if (input.kind == ir::InputKind::kInput) continue;
     const bool is_state = input.kind == ir::InputKind::kState;

@@ -22,6 +22,10 @@ checkpoint::StrategyFile record_strategies(const ir::Graph& graph, const compile
 
 // The layouts alone.
 std::vector<checkpoint::ParameterLayout> record_layouts(const ir::Graph& graph, const compiler::Plan& plan);
+// Those of a graph that updates parameters, which the operators of another graph read.
+std::vector<checkpoint::ParameterLayout> record_layouts_of_update(const ir::Graph& update, const compiler::Plan& plan,
+                                                                  const ir::Graph& readers,
+                                                                  const compiler::Plan& plan_of_readers);
 
 // Gives the operators the file's strategies. Throws InvalidArgument naming `path` and each name of the file that the
 // graph lacks, or whose shape or number of operands is another.
