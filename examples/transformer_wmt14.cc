@@ -2,6 +2,7 @@
 //   transformer_wmt14 --source newstest2014-fren-ref.en.sgm --target newstest2014-fren-ref.fr.sgm        one rank
 //   tessera run --threads 4 transformer_wmt14 --source ... --target ...                     four threads
 //   tessera run -n 4 transformer_wmt14 --source ... --target ...                            four processes
+//   tessera run -n 4 transformer_wmt14 ... --parallel_mode pipeline_parallel --stages 2 --micro_batches 4
 // The batch size is that of the global batch: the losses do not depend on the number of ranks. docs/wmt14.md leads
 // through it, and examples/elastic.sh trains on eight ranks and goes on with four.
 #include <CLI/CLI.hpp>
@@ -42,6 +43,9 @@ struct Options {
   std::string parallel_mode;
   int64_t model_parallel = 1;
   bool parallel_optimizer = false;
+  int stages = 0;
+  int64_t micro_batches = 0;
+  std::string schedule = "auto";
   std::string strategy_ckpt_save_file, strategy_ckpt_load_file;
   bool only_compile = false;
   std::string checkpoint_dir;
@@ -150,15 +154,29 @@ void add_training_options(CLI::App& app, Options& o) {
 
 void add_parallel_options(CLI::App& app, Options& o) {
   app.add_option("--parallel_mode", o.parallel_mode,
-                 "stand_alone, data_parallel, semi_auto_parallel or auto_parallel; default: by the number of ranks")
-      ->check(CLI::IsMember({"stand_alone", "data_parallel", "semi_auto_parallel", "auto_parallel"}));
+                 "stand_alone, data_parallel, semi_auto_parallel, auto_parallel or pipeline_parallel; default: by the "
+                 "number of ranks")
+      ->check(
+          CLI::IsMember({"stand_alone", "data_parallel", "semi_auto_parallel", "auto_parallel", "pipeline_parallel"}));
   app.add_option("--model_parallel", o.model_parallel,
-                 "semi_auto_parallel: so many ranks share each layer, the others share the batch")
+                 "semi_auto_parallel, pipeline_parallel: so many ranks share each layer, the others of all or of a "
+                 "stage share the batch")
       ->check(kCount)
       ->capture_default_str();
   app.add_flag("--parallel_optimizer", o.parallel_optimizer, "ranks share the optimizer's states and work");
+  auto* stages = app.add_option("--stages", o.stages,
+                                "pipeline_parallel: layers, readers first, are dealt to so many stages; "
+                                "auto_parallel: a search cuts the network into so many")
+                     ->check(kCount);
+  app.add_option("--micro_batches", o.micro_batches, "of a batch, which pass through the stages; 0: as many as stages")
+      ->check(kCountOrNone)
+      ->needs(stages);
+  app.add_option("--schedule", o.schedule, "the order of the stages' work by name; auto: the best that a search finds")
+      ->needs(stages)
+      ->capture_default_str();
   app.add_option("--strategy_ckpt_save_file", o.strategy_ckpt_save_file,
-                 "write how semi_auto_parallel splits operators and parameters into this file");
+                 "write how semi_auto_parallel or pipeline_parallel splits operators and parameters into this file; "
+                 "{} in its name is the stage");
   app.add_option("--strategy_ckpt_load_file", o.strategy_ckpt_load_file, "split them as this file says");
   app.add_flag("--only_compile", o.only_compile, "compile the training step, write the strategy file, and end");
 }
@@ -239,7 +257,16 @@ data::Dataset dataset(const Text& text, const Options& o) {
   return o.steps > 0 ? rows.take(o.steps) : rows;
 }
 
-std::unique_ptr<nn::Cell> network(const Text& text, const Options& o, int64_t num_ranks, bool is_split) {
+// Of how many ranks each stage is; one stage has all of them.
+int ranks_per_stage(const Options& o, int num_ranks) {
+  if (o.stages == 0) return num_ranks;
+  if (num_ranks % o.stages != 0) {
+    throw InvalidArgument("--stages must divide the {} ranks, is {}", num_ranks, o.stages);
+  }
+  return num_ranks / o.stages;
+}
+
+std::unique_ptr<nn::Cell> network(const Text& text, const Options& o, const std::string& mode, int num_ranks) {
   nn::TranslatorOptions options{.source_vocabulary = text.source.size(),
                                 .target_vocabulary = text.target.size(),
                                 .max_length = std::max(o.source_length, o.target_length),
@@ -251,11 +278,20 @@ std::unique_ptr<nn::Cell> network(const Text& text, const Options& o, int64_t nu
                          .num_heads = o.num_heads,
                          .attention_dropout_rate = o.dropout,
                          .hidden_dropout_rate = o.dropout};
-  if (is_split) {
-    if (num_ranks % o.model_parallel != 0) {
-      throw InvalidArgument("--model_parallel must divide the {} ranks, is {}", num_ranks, o.model_parallel);
+  if (mode == "pipeline_parallel") {
+    const int64_t layers = o.encoder_layers + o.decoder_layers;
+    if (o.stages > layers) throw InvalidArgument("--stages must be at most the {} layers, is {}", layers, o.stages);
+    options.transformer.stage_of = [stages = o.stages, layers](int64_t layer) {
+      return static_cast<int>(layer * stages / layers);
+    };
+  }
+  if (mode == "semi_auto_parallel" || mode == "pipeline_parallel") {
+    const int64_t of_stage = ranks_per_stage(o, num_ranks);
+    if (of_stage % o.model_parallel != 0) {
+      throw InvalidArgument("--model_parallel must divide the {} ranks{}, is {}", of_stage,
+                            o.stages > 0 ? " of a stage" : "", o.model_parallel);
     }
-    options.transformer.parallel = nn::TransformerOpParallelConfig{.data_parallel = num_ranks / o.model_parallel,
+    options.transformer.parallel = nn::TransformerOpParallelConfig{.data_parallel = of_stage / o.model_parallel,
                                                                    .model_parallel = o.model_parallel};
   }
   return nn::translator(options);
@@ -320,6 +356,14 @@ double score_test(train::Model& model, const Text& text, const Options& o) {
   return data::bleu(translations, references).score;
 }
 
+// The file in which this rank's strategies are written.
+std::string strategy_file(const Options& o, const cluster::Context& context) {
+  std::string name = o.strategy_ckpt_save_file;
+  const size_t at = name.find("{}");
+  if (at == std::string::npos) return name;
+  return name.replace(at, 2, std::to_string(context.rank() / ranks_per_stage(o, context.size())));
+}
+
 train::Callbacks callbacks(const Options& o, const cluster::Context& context, int64_t steps_per_epoch) {
   train::Callbacks list;
   if (o.print_loss > 0) {
@@ -370,17 +414,19 @@ int run(cluster::Context& context, const Options& o) {
     throw InvalidArgument("the text has fewer than {} pairs that fit: use a smaller --batch_size", o.batch_size);
   const auto mode = o.parallel_mode.empty() ? (context.size() > 1 ? "data_parallel" : "stand_alone") : o.parallel_mode;
   const bool evaluating = !o.evaluate.empty();
-  const auto net = network(text, o, context.size(), mode == "semi_auto_parallel");
+  const auto net = network(text, o, mode, context.size());
   const auto steps = optimizer(o, o.epochs * steps_per_epoch);
-  train::ModelOptions options{.parallel_mode = train::parse_parallel_mode(mode),
-                              .full_batch = mode == "semi_auto_parallel",
-                              .strategy_ckpt_save_file = o.strategy_ckpt_save_file,
-                              .strategy_ckpt_load_file = o.strategy_ckpt_load_file,
-                              .parallel_optimizer = o.parallel_optimizer,
-                              .seed = o.seed,
-                              .session = {.num_threads = o.num_threads,
-                                          .kernel_choice = session::parse_kernel_choice(o.kernels),
-                                          .kernel_cache = cluster::cache_directory_from_environment()}};
+  train::ModelOptions options{
+      .parallel_mode = train::parse_parallel_mode(mode),
+      .full_batch = mode == "semi_auto_parallel",
+      .strategy_ckpt_save_file = strategy_file(o, context),
+      .strategy_ckpt_load_file = o.strategy_ckpt_load_file,
+      .pipeline = {.stages = o.stages, .micro_batches = o.micro_batches, .schedule = o.schedule},
+      .parallel_optimizer = o.parallel_optimizer,
+      .seed = o.seed,
+      .session = {.num_threads = o.num_threads,
+                  .kernel_choice = session::parse_kernel_choice(o.kernels),
+                  .kernel_cache = cluster::cache_directory_from_environment()}};
   if (o.parallel_optimizer) options.parallel_optimizer_threshold = 0;  // all of them: this network is small
   train::Model model(context, *net, nullptr, evaluating ? nullptr : steps.get(), options);
   say(fmt::format("{} pairs, {} and {} words; {} pairs a step, {} steps an epoch; {} rank{} ({}), {}",
@@ -433,8 +479,13 @@ int main(int argc, char** argv) {
     const auto refuse_without = [&](const char* option, bool has_effect, const char* needed) {
       if (app.count(option) > 0 && !has_effect) throw CLI::ValidationError(option, std::string("needs ") + needed);
     };
-    refuse_without("--model_parallel", options.parallel_mode == "semi_auto_parallel",
-                   "--parallel_mode semi_auto_parallel");
+    const bool is_pipeline = options.parallel_mode == "pipeline_parallel";
+    refuse_without("--model_parallel", options.parallel_mode == "semi_auto_parallel" || is_pipeline,
+                   "--parallel_mode semi_auto_parallel or pipeline_parallel");
+    refuse_without("--stages", options.parallel_mode == "auto_parallel" || is_pipeline,
+                   "--parallel_mode pipeline_parallel or auto_parallel");
+    if (is_pipeline && options.stages == 0)
+      throw CLI::RequiredError("--stages, with --parallel_mode pipeline_parallel,");
     refuse_without("--weight_decay", options.optimizer == "adam_weight_decay", "--optimizer adam_weight_decay");
     refuse_without("--cut_long", options.form == "whole", "--form whole");
   } catch (const CLI::ParseError& error) {

@@ -1,6 +1,7 @@
 """The examples run, in both languages."""
 import math
 import re
+import subprocess
 import sys
 
 import pytest
@@ -132,15 +133,32 @@ def test_a_transformer_goes_on_from_its_checkpoint_and_evaluates_it(tmp_path, la
     assert (tmp_path / "words" / "source.txt").read_text().startswith("UNK\nPAD\nEOT\nBOT\n")
 
 
-def test_a_transformer_learns_the_made_up_language(tmp_path, language):
-    """Measured: BLEU 100 after 17 seconds of one core."""
-    out, _ = job.run([job.BIN / "transformer_wmt14", *texts(language, "train", "test"), *TRANSFORMER, "--epochs", 15, "--num_threads", 1, "--min_bleu", 90],
-                     tmp_path, timeout=1800)
+@pytest.mark.parametrize("ranks, options", [(1, []), (4, ["--parallel_mode", "data_parallel"]),
+                                            (4, ["--parallel_mode", "pipeline_parallel", "--stages", 2, "--micro_batches", 2, "--schedule", "1f1b"])])
+def test_a_transformer_learns_the_made_up_language(tmp_path, language, ranks, options):
+    command = [job.BIN / "transformer_wmt14", *texts(language, "train", "test"), *TRANSFORMER, "--epochs", 15, "--num_threads", 1, "--min_bleu", 90]
+    out, _ = job.run(by_tessera(ranks, *command, *options), tmp_path, timeout=1800)
     assert float(re.search(r"BLEU ([\d.]+)", out)[1]) >= 90
 
 
-def test_transformer_in_python(tmp_path):
-    out, _ = job.run(by_tessera(2, *job.python(1, PYTHON / "transformer_wmt14" / "train.py", "--epochs", 1, "--train_pairs", 300, "--test_pairs", 5)), tmp_path)
+def test_a_transformer_whose_options_do_not_fit_its_stages_is_refused(tmp_path, language):
+    def refusal(ranks, *options):
+        command = by_tessera(ranks, job.BIN / "transformer_wmt14", *texts(language, "train"), *TRANSFORMER, *options)
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, cwd=tmp_path, env=job.environment())
+        assert done.returncode != 0
+        return done.stdout + done.stderr
+
+    pipeline = ["--parallel_mode", "pipeline_parallel"]
+    assert "--stages, with --parallel_mode pipeline_parallel, is required" in refusal(2, *pipeline)
+    assert "--stages must divide the 4 ranks, is 3" in refusal(4, *pipeline, "--encoder_layers", 2, "--stages", 3)
+    assert "--stages must be at most the 2 layers, is 4" in refusal(4, *pipeline, "--stages", 4)
+    assert "--model_parallel must divide the 2 ranks of a stage, is 4" in refusal(4, *pipeline, "--stages", 2, "--model_parallel", 4)
+
+
+@pytest.mark.parametrize("options", [[], ["--stages", 2, "--micro_batches", 4]])
+def test_transformer_in_python(tmp_path, options):
+    out, _ = job.run(by_tessera(2, *job.python(1, PYTHON / "transformer_wmt14" / "train.py", "--epochs", 1, "--train_pairs", 300, "--test_pairs", 5,
+                                               *options)), tmp_path)
     assert re.search(r"5 test sentences: BLEU [\d.]+\n", out) and len(re.findall("epoch 1/1: loss", out)) == 1
 
 
@@ -160,8 +178,11 @@ def test_elastic_script(tmp_path, text):
         pytest.skip("../shared/data/wmt14 is absent")
     out, _ = job.run(["bash", job.EXAMPLES / "elastic.sh", tmp_path / "out", *([source] if text == "WMT14" else [])], tmp_path, timeout=3600,
                      TESSERA_BIN=job.BIN, PYTHON=sys.executable)
-    assert len(re.findall(r"\d+ steps, losses at most \S+ apart", out)) == 2 and "rank 3 is made of those of" in out
-    assert len(re.findall(r"\d+ words, 0 differ", out)) == 2 and "== done" in out
+    assert len(re.findall(r"\d+ steps, losses at most \S+ apart", out)) == 4 and "== done" in out
+    # Of a pipeline's ranks those of both stages.
+    made_of = [re.findall(r"\d+", line) for line in re.findall(r"rank 3 is made of those of (.*)", out)]
+    assert len(made_of) == 2 and {int(rank) // 4 for rank in made_of[1]} == {0, 1}
+    assert len(re.findall(r"\d+ words, 0 differ", out)) == 4
 
 
 def test_elastic_job_in_mindspore(tmp_path):

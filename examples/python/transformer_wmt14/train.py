@@ -2,6 +2,7 @@
 
     python train.py --source newstest2014-fren-ref.en.sgm --target newstest2014-fren-ref.fr.sgm
     tessera run -n 4 python train.py ...
+    tessera run -n 4 python train.py ... --stages 2 --micro_batches 4
 
 Without --source it makes up a language, learns it, and says how well: BLEU. With --source it says how well it translates what
 --test_source names, else what it has learnt by heart.
@@ -18,15 +19,23 @@ from tessera.data import Vocabulary
 class Translator(nn.Cell):
     """(source, target) -> logits [n*t, words]; with the label, which follows each target token, the loss."""
 
-    def __init__(self, source_words, target_words, length, hidden_size, layers, dropout):
+    def __init__(self, source_words, target_words, length, hidden_size, layers, dropout, stages):
         super().__init__()
+
+        def stage_of(layer):  # of a pipeline: layers are dealt in order, the decoder's after the encoder's
+            return layer * stages // (2 * layers)
+
         self.source = nn.TokenEmbedding(source_words, length, hidden_size, dropout)
         self.target = nn.TokenEmbedding(target_words, length, hidden_size, dropout)
         self.base = nn.Transformer(hidden_size, 2 * hidden_size, encoder_layers=layers, decoder_layers=layers, num_heads=8,
-                                   attention_dropout_rate=dropout, hidden_dropout_rate=dropout)
+                                   attention_dropout_rate=dropout, hidden_dropout_rate=dropout, stage_of=stage_of)
         self.head = nn.Dense(hidden_size, target_words, has_bias=False)
         self.mask = nn.AttentionMask(length)
         self.loss = nn.CrossEntropyLoss()
+        self.source.set_stage(0)
+        self.target.set_stage(stage_of(layers))
+        self.head.set_stage(stages - 1)
+        self.loss.set_stage(stages - 1)
 
     def construct(self, source, target, label=None):
         # [n,1,length], 1 where there is a word: what every token sees of the source.
@@ -67,6 +76,8 @@ def main():
     parser.add_argument("--batch_size", type=int, default=64, help="over all ranks")
     parser.add_argument("--learning_rate", type=float, default=2e-3)
     parser.add_argument("--parallel_mode", default="data_parallel")
+    parser.add_argument("--stages", type=int, default=1, help="of a pipeline, each of as many ranks")
+    parser.add_argument("--micro_batches", type=int, default=4, help="of a pipeline's batch")
     parser.add_argument("--beam_size", type=int, default=4)
     arguments = parser.parse_args()
     if (arguments.test_source is None) != (arguments.test_target is None):
@@ -78,9 +89,13 @@ def main():
     rows = tessera.data.translation(pairs, source, target, arguments.length, arguments.length, seed=1)
     rows = rows.batch(arguments.batch_size, drop_remainder=True)
 
-    network = Translator(len(source), len(target), arguments.length, arguments.hidden_size, arguments.layers, arguments.dropout)
+    network = Translator(len(source), len(target), arguments.length, arguments.hidden_size, arguments.layers, arguments.dropout,
+                         arguments.stages)
     optimizer = nn.Adam(learning_rate=arguments.learning_rate)
-    model = tessera.Model(network, None, optimizer, parallel_mode=arguments.parallel_mode)
+    parallel = {"parallel_mode": arguments.parallel_mode}
+    if arguments.stages > 1:
+        parallel = {"parallel_mode": "pipeline_parallel", "pipeline": {"stages": arguments.stages, "micro_batches": arguments.micro_batches}}
+    model = tessera.Model(network, None, optimizer, **parallel)
     model.train(arguments.epochs, rows, [tessera.EpochSummary()])
 
     sources = tessera.data.source_rows([sentence for sentence, _ in test], source, arguments.length)
