@@ -35,6 +35,8 @@ struct Options {
   int kill_rank = -1;
   int64_t kill_step = 0;
   int64_t stop_after = 0;
+  int stages = 0;
+  int64_t micro_batches = 4;
 };
 
 // Convolution, batch normalisation, dropout and a dense layer: everything that has state or draws random numbers.
@@ -52,6 +54,14 @@ struct SmallNet : nn::Cell {
 
 std::unique_ptr<nn::Cell> make_network(const std::string& name) {
   if (name == "small") return std::make_unique<SmallNet>();
+  if (name == "small_in_stages") {
+    auto network = std::make_unique<SmallNet>();
+    network->conv.set_stage(0);
+    network->norm.set_stage(0);
+    network->dropout.set_stage(1);
+    network->fc.set_stage(1);
+    return network;
+  }
   if (name == "resnet50") return nn::resnet50(10, {.initial_values = nn::InitialValues::kUsual});
   return nn::make_model(name, 10);
 }
@@ -86,16 +96,21 @@ int run(cluster::Context& context, const Options& o) {
   for (nn::Parameter* p : network->parameters()) p->type.dtype = dtype;
   nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
   nn::Momentum optimizer({.learning_rate = o.learning_rate, .momentum = 0.9, .weight_decay = 1e-4});
-  train::Model model(
-      context, *network, &loss, &optimizer,
-      {.parallel_mode = context.size() > 1 ? train::ParallelMode::kDataParallel : train::ParallelMode::kStandAlone,
-       .parallel_optimizer = o.shards,
-       .parallel_optimizer_threshold = 0,
-       .parameter_broadcast = o.broadcast,
-       .batch_norm_statistics =
-           o.batch_norm == "local" ? train::BatchNormStatistics::kLocal : train::BatchNormStatistics::kGlobal,
-       .seed = o.seed,
-       .session = {.reference_kernels = o.reference, .debug = o.debug, .num_threads = 1}});
+  train::Model model(context, *network, &loss, &optimizer,
+                     {.parallel_mode = o.stages > 0         ? train::ParallelMode::kPipeline
+                                       : context.size() > 1 ? train::ParallelMode::kDataParallel
+                                                            : train::ParallelMode::kStandAlone,
+                      .pipeline = {.stages = o.stages,
+                                   .micro_batches = o.stages > 0 ? o.micro_batches : 0,
+                                   .schedule = "1f1b",
+                                   .profile = compiler::example_profile()},
+                      .parallel_optimizer = o.shards,
+                      .parallel_optimizer_threshold = 0,
+                      .parameter_broadcast = o.broadcast,
+                      .batch_norm_statistics = o.batch_norm == "local" ? train::BatchNormStatistics::kLocal
+                                                                       : train::BatchNormStatistics::kGlobal,
+                      .seed = o.seed,
+                      .session = {.reference_kernels = o.reference, .debug = o.debug, .num_threads = 1}});
   model.build(dataset);
   if (!o.resume.empty()) model.load_checkpoint(o.resume);
   train::Callbacks callbacks{Watch(o)};
@@ -140,6 +155,8 @@ int main(int argc, char** argv) {
   app.add_option("--kill_rank", o.kill_rank);
   app.add_option("--kill_step", o.kill_step);
   app.add_option("--stop_after", o.stop_after);
+  app.add_option("--stages", o.stages);
+  app.add_option("--micro_batches", o.micro_batches);
   CLI11_PARSE(app, argc, argv);
   return cluster::run(argc, argv, [&](cluster::Context& context) { return run(context, o); });
 }
