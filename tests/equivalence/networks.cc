@@ -9,6 +9,8 @@
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/layers/normalization.h"
 #include "tessera/nn/layers/recurrent.h"
+#include "tessera/nn/models/gpt.h"
+#include "tessera/nn/models/resnet.h"
 #include "tessera/nn/models/translator.h"
 #include "tessera/ops/functions/functions.h"
 
@@ -104,6 +106,19 @@ struct Recurrent : nn::Cell {
   }
 };
 
+// A bias of the keys changes nothing: its gradient would be rounding only.
+void freeze_key_biases(nn::Cell& network) {
+  for (nn::Parameter* parameter : network.parameters()) {
+    if (parameter->full_name().ends_with("attention.dense2.bias")) parameter->requires_grad = false;
+  }
+}
+
+std::unique_ptr<nn::Cell> make_gpt() {
+  auto network = nn::gpt({.vocabulary = 10, .max_length = 6, .hidden_size = 8, .num_layers = 2, .num_heads = 2});
+  freeze_key_biases(*network);
+  return network;
+}
+
 struct Translator : nn::Cell {
   explicit Translator(const nn::TransformerParallel& parallel) {
     nn::TranslatorOptions options{.source_vocabulary = 13, .target_vocabulary = 10, .max_length = 6};
@@ -116,10 +131,7 @@ struct Translator : nn::Cell {
     auto made = nn::translator(options);
     translator = made.get();
     adopt("net", std::move(made));
-    // As above: their gradients would be rounding only.
-    for (nn::Parameter* parameter : translator->parameters()) {
-      if (parameter->full_name().ends_with("attention.dense2.bias")) parameter->requires_grad = false;
-    }
+    freeze_key_biases(*translator);
   }
   using Cell::construct;
   Value construct(Value ids) override {
@@ -139,6 +151,8 @@ std::unique_ptr<nn::Cell> make_network(const std::string& name, DType dtype, con
   if (name == "transformer") network = std::make_unique<Transformer>(scale);
   if (name == "recurrent") network = std::make_unique<Recurrent>();
   if (name == "translator") network = std::make_unique<Translator>(parallel);
+  if (name == "gpt") network = make_gpt();
+  if (name == "resnet50") network = nn::resnet50(10, {.initial_values = nn::InitialValues::kUsual});
   check(network != nullptr, "an unknown network");
   nn::set_parameter_dtype(*network, dtype);
   return network;
@@ -148,10 +162,10 @@ std::vector<Tensor> make_batch(const std::string& network, int64_t rows, int64_t
   const auto at = [&](uint64_t stream) {
     return RandomStream{.seed = 11, .stream = stream, .step = static_cast<uint64_t>(step)};
   };
-  Tensor labels(DType::kI32, Shape{rows});
+  Tensor labels(DType::kI32, Shape{network == "gpt" ? 6 * rows : rows});
   auto label = labels.values<int32_t>();
   for (size_t i = 0; i < label.size(); ++i) label[i] = static_cast<int32_t>(random_below(at(2), i, 10));
-  if (network == "transformer" || network == "translator") {
+  if (network == "transformer" || network == "translator" || network == "gpt") {
     Tensor ids(DType::kI32, Shape{rows, 6});
     auto id = ids.values<int32_t>();
     for (size_t i = 0; i < id.size(); ++i) id[i] = static_cast<int32_t>(random_below(at(1), i, 10));

@@ -2,7 +2,9 @@
 // schedule: in float64 on reference kernels to 1e-10.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <iostream>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -40,6 +42,7 @@ struct Row {
   double clip_norm = 0;  // of all gradients together; 0: they are not clipped
   std::optional<nn::LossScale> loss_scale = std::nullopt;
   std::optional<DType> precision = std::nullopt;
+  int64_t bad_step = -1;  // at which the last micro-batch has an input that is not finite
   comm::SimulatedLink link = {};
 };
 
@@ -108,14 +111,22 @@ void set_stages(nn::Cell& cell, const Row& row) {
   for (const auto& [name, child] : cell.children()) set_stages(*child, row);
 }
 
-std::vector<TensorView> rows_of(const std::vector<Tensor>& batch, int64_t begin, int64_t count) {
+// Part k of so many of each tensor.
+std::vector<TensorView> part_of(const std::vector<Tensor>& batch, int64_t k, int64_t parts) {
   std::vector<TensorView> pieces;
   for (const Tensor& tensor : batch) {
-    std::vector<mesh::Range> slice = {{begin, count}};
+    const int64_t count = tensor.shape()[0] / parts;
+    std::vector<mesh::Range> slice = {{k * count, count}};
     for (int dim = 1; dim < tensor.ndim(); ++dim) slice.push_back({0, tensor.shape()[dim]});
     pieces.push_back(mesh::piece_of(tensor.view(), slice));
   }
   return pieces;
+}
+
+std::vector<Tensor> batch_at(const Row& row, int64_t step, DType dtype) {
+  auto batch = make_batch(batch_of(row), row.rows, step, dtype);
+  if (step == row.bad_step) batch[0].values<float>().back() = std::numeric_limits<float>::infinity();
+  return batch;
 }
 
 // Clips all gradients by their norm before it updates.
@@ -168,8 +179,8 @@ Outcome train_pipeline(const Row& row, DType dtype, bool reference) {
                             .seed = 5,
                             .session = session});
         for (int64_t step = 0; step < 10; ++step) {
-          const auto batch = make_batch(batch_of(row), row.rows, step, dtype);
-          const double value = model.train_step(rows_of(batch, 0, row.rows), row.rows);
+          const auto batch = batch_at(row, step, dtype);
+          const double value = model.train_step(part_of(batch, 0, 1), row.rows);
           const std::lock_guard lock(mutex);
           // Every rank knows the loss; look at one that has not computed it.
           if (context.rank() == 0) outcome.losses.push_back(value);
@@ -198,10 +209,11 @@ Outcome train_alone(const Row& row, DType dtype, bool reference) {
                       .seed = 5,
                       .session = session_on_cpu(reference)});
   for (int64_t step = 0; step < 10; ++step) {
-    const auto batch = make_batch(batch_of(row), row.rows, step, dtype);
-    const int64_t rows = row.rows / row.micro_batches;
+    const auto batch = batch_at(row, step, dtype);
     double value = 0;
-    for (int64_t k = 0; k < row.micro_batches; ++k) value = model.train_step(rows_of(batch, k * rows, rows), rows);
+    for (int64_t k = 0; k < row.micro_batches; ++k) {
+      value = model.train_step(part_of(batch, k, row.micro_batches), row.rows / row.micro_batches);
+    }
     outcome.losses.push_back(value);
   }
   for (const auto& name : model.names()) outcome.values[name] = model.value(name).to_doubles();
@@ -244,6 +256,15 @@ const std::map<std::string, int> kTransformer4 = {{"embedding", 0}, {"norm1", 0}
                                                   {"down", 3},      {"head", 3}};
 const std::map<std::string, int> kTied2 = {{"words", 0}, {"up", 0}, {"down", 1}, {"norm", 1}};
 const std::map<std::string, int> kTied3 = {{"words", 0}, {"up", 1}, {"down", 2}, {"norm", 2}};
+const std::map<std::string, int> kGpt2 = {
+    {"word_embedding", 0}, {"position_embedding", 0}, {"blocks.0", 0}, {"blocks.1", 1}, {"norm", 1}};
+const std::map<std::string, int> kTranslator2 = {{"net.src_embedding", 0},
+                                                 {"net.base1.encoder", 0},
+                                                 {"net.tgt_embedding", 1},
+                                                 {"net.base1.decoder", 1},
+                                                 {"net.head", 1}};
+const std::map<std::string, int> kResNet50 = {{"head", 0},   {"layer1", 0}, {"layer2", 0},
+                                              {"layer3", 1}, {"layer4", 1}, {"fc", 1}};
 const std::map<std::string, int> kResNet2 = {{"stem", 0}, {"bn", 0}, {"conv1", 1}, {"bn1", 1}, {"down", 1}, {"fc", 1}};
 
 std::vector<Row> rows() {
@@ -266,6 +287,8 @@ std::vector<Row> rows() {
          .ranks_per_stage = 2,
          .micro_batches = 4,
          .rows = 16});
+    add({.name = "gpt_2", .network = "gpt", .cells = kGpt2});
+    add({.name = "translator_2", .network = "translator", .cells = kTranslator2});
     add({.name = "resnet_2", .network = "resnet", .cells = kResNet2});
     add({.name = "resnet_2_data_2", .network = "resnet", .cells = kResNet2, .ranks_per_stage = 2});
   }
@@ -279,13 +302,15 @@ std::vector<Row> rows() {
                  .strategies = split});
   all.push_back(
       {.name = "mlp_2_data_2_model_2", .network = "mlp", .cells = kMlp2, .ranks_per_stage = 4, .strategies = split});
-  for (const char* network : {"mlp", "transformer", "resnet"}) {
-    const std::string_view name = network;
+  const std::vector<std::pair<std::string, std::map<std::string, int>>> sharded = {{"mlp", kMlp2},
+                                                                                   {"transformer", kTransformer2},
+                                                                                   {"resnet", kResNet2},
+                                                                                   {"gpt", kGpt2},
+                                                                                   {"translator", kTranslator2}};
+  for (const auto& [network, cells] : sharded) {
     all.push_back({.name = fmt::format("{}_2_optimizer_shards", network),
                    .network = network,
-                   .cells = name == "mlp"      ? kMlp2
-                            : name == "resnet" ? kResNet2
-                                               : kTransformer2,
+                   .cells = cells,
                    .schedule = "zb_h1",
                    .ranks_per_stage = 2,
                    .parallel_optimizer = true});
@@ -296,6 +321,10 @@ std::vector<Row> rows() {
                  .ranks_per_stage = 3,
                  .micro_batches = 2,
                  .rows = 14});
+  all.push_back({.name = "gpt_2_data_2", .network = "gpt", .cells = kGpt2, .ranks_per_stage = 2});
+  // ResNet-50 as it is; its statistics are of four rows.
+  all.push_back(
+      {.name = "resnet50_2", .network = "resnet50", .cells = kResNet50, .ranks_per_stage = 1, .micro_batches = 2});
   // A parameter of two stages, in every way that one stage may be split.
   for (const char* schedule : {"gpipe", "1f1b", "zb_h1", "auto"}) {
     all.push_back(
@@ -371,6 +400,67 @@ TEST(HalfPrecisionPipelines, GiveTheLossesOfOneDeviceAsFarAsTheyReach) {
       EXPECT_LT(std::max(deviation, of_table), dtype == DType::kBF16 ? 1e-2 : 1e-3) << row.name;
       EXPECT_EQ(many.values.at(nn::kLossScale), std::vector<double>{4096}) << "no step was skipped";
     }
+  }
+}
+
+// The losses of steps that are not skipped; which steps are is the same.
+std::vector<double> finite_losses(const Outcome& outcome, const std::string& row, std::vector<int64_t> skipped) {
+  std::vector<double> losses;
+  std::vector<int64_t> found;
+  for (size_t step = 0; step < outcome.losses.size(); ++step) {
+    if (std::isfinite(outcome.losses[step])) {
+      losses.push_back(outcome.losses[step]);
+    } else {
+      found.push_back(static_cast<int64_t>(step));
+    }
+  }
+  EXPECT_EQ(found, skipped) << row;
+  return losses;
+}
+
+// A step whose last micro-batch is not finite leaves no trace on any stage but a smaller scale.
+TEST(HalfPrecisionPipelines, SkipTheStepsThatOneDeviceSkips) {
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    for (const char* schedule : {"1f1b", "zb_h1"}) {
+      for (const int ranks_per_stage : {1, 2}) {
+        const Row row{.name = fmt::format("mlp_2_{}_data_{}_{}", to_string(dtype), ranks_per_stage, schedule),
+                      .network = "mlp",
+                      .cells = kMlp2,
+                      .schedule = schedule,
+                      .ranks_per_stage = ranks_per_stage,
+                      .loss_scale = nn::dynamic_loss_scale({.init_loss_scale = 1024, .scale_window = 100}),
+                      .precision = dtype,
+                      .bad_step = 4};
+        const auto one = train_alone(row, DType::kF32, false);
+        const auto many = train_pipeline(row, DType::kF32, false);
+        const double deviation =
+            relative_deviation(finite_losses(one, row.name, {4}), finite_losses(many, row.name, {4}));
+        std::cout << fmt::format("{}: losses {:.1e}\n", row.name, deviation);
+        EXPECT_LT(deviation, dtype == DType::kBF16 ? 1e-2 : 1e-3) << row.name;
+        EXPECT_EQ(one.values.at(nn::kLossScale), std::vector<double>{512}) << row.name;
+        EXPECT_EQ(many.values.at(nn::kLossScale), std::vector<double>{512}) << row.name;
+      }
+    }
+  }
+}
+
+// Gradients that f16 has no number for: a scale that is too large falls step by step, alike.
+TEST(HalfPrecisionPipelines, FindTheScaleThatOneDeviceFinds) {
+  for (const char* network : {"tied", "gpt"}) {
+    const std::string_view name = network;
+    const Row row{.name = fmt::format("{}_2_f16", network),
+                  .network = network,
+                  .cells = name == "tied" ? kTied2 : kGpt2,
+                  .loss_scale = nn::dynamic_loss_scale({.init_loss_scale = 1 << 22, .scale_window = 100}),
+                  .precision = DType::kF16};
+    const auto one = train_alone(row, DType::kF32, false);
+    const auto many = train_pipeline(row, DType::kF32, false);
+    EXPECT_LT(many.values.at(nn::kLossScale)[0], 1 << 22) << row.name << ": no step was skipped";
+    EXPECT_EQ(many.values.at(nn::kLossScale), one.values.at(nn::kLossScale)) << row.name;
+    const double deviation = relative_deviation(one.losses, many.losses);
+    std::cout << fmt::format("{}: losses {:.1e}, the scale falls to {}\n", row.name, deviation,
+                             many.values.at(nn::kLossScale)[0]);
+    EXPECT_LT(deviation, 1e-3) << row.name;
   }
 }
 
