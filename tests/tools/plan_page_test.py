@@ -137,6 +137,24 @@ def check_page(browser, page):
     check(not browser.errors, "no error is reported: " + "; ".join(browser.errors))
 
 
+def check_pipeline_page(browser, page):
+    """That of `tessera plan --stages`: all that is written lies within the drawing, numbers of micro-batches within their phases."""
+    browser.open(page)
+    check(browser.value_of("document.querySelectorAll('svg rect').length") == 2 * (4 + 4 + 1), "each phase is a box")
+    outside = browser.value_of("""(() => {
+        const drawing = document.querySelector('svg').getBoundingClientRect();
+        const boxes = [...document.querySelectorAll('svg rect')].map(r => r.getBoundingClientRect());
+        const within = (a, b) => a.left >= b.left && a.right <= b.right && a.top >= b.top && a.bottom <= b.bottom;
+        return [...document.querySelectorAll('svg text')].filter(text => {
+            const at = text.getBoundingClientRect();
+            return !within(at, drawing) || (text.classList.contains('on') && !boxes.some(box => within(at, box)));
+        }).map(text => text.textContent);
+    })()""")
+    check(not outside, f"what is written lies where it belongs, but {outside}")
+    check(browser.value_of("[...document.querySelectorAll('svg text')].filter(t => /^[0-9.]+ [um]?s$/.test(t.textContent)).length") >= 3, "time is marked")
+    check(not browser.errors, "no error is reported: " + "; ".join(browser.errors))
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build", type=Path)
@@ -153,6 +171,10 @@ def main():
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         browser = Browser(program, Path(folder) / "profile")
         try:
+            pipeline = Path(folder) / "pipeline.html"
+            subprocess.run([args.build / "bin" / "tessera", "plan", "resnet50", "--devices", "2", "--batch_size", "64", "--stages", "2", "--micro_batches",
+                            "4", "--schedule", "1f1b", "--quiet", "--html", pipeline], check=True, stdout=subprocess.DEVNULL)
+            check_pipeline_page(browser, pipeline)
             check_page(browser, page)
             if args.screenshot:
                 size = browser.call("Page.getLayoutMetrics")["cssContentSize"]

@@ -11,6 +11,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/files/file_system.h"
 #include "tessera/base/strings.h"
+#include "tessera/pipeline/search/named.h"
 
 namespace tessera {
 namespace {
@@ -84,6 +85,29 @@ TEST(PlanStages, TheSearchedScheduleIsNoSlowerThanAnyThatHasAName) {
   for (const char* name : {"gpipe", "1f1b", "zb_h1"}) {
     EXPECT_LE(best, planned(step + name).at("pipeline").at("step_seconds").get<double>()) << name;
   }
+}
+
+// What a plan prints as its schedule can be given back; a name that does not fit is refused for what it wants.
+TEST(PlanStages, EveryScheduleThatHasANameIsTakenOrRefusedForWhatItWants) {
+  const std::string step = "lenet5 --batch_size 64 --stages 2 --micro_batches 4 --schedule ";
+  int num_taken = 0;
+  for (const std::string& name : pipeline::schedule_names()) {
+    for (const auto* command : {"plan --devices 2 --quiet ", "simulate --ranks 2 "}) {
+      const auto outcome = run(command + step + name);
+      if (outcome.code == 0) {
+        EXPECT_NE(outcome.text.find(", schedule " + name + "\n"), std::string::npos) << outcome.text;
+        ++num_taken;
+      } else {
+        EXPECT_EQ(outcome.text.find("error: pipeline schedule \"" + name + "\": "), 0U) << outcome.text;
+      }
+    }
+  }
+  EXPECT_GE(num_taken, 8);
+  const auto found = planned("--devices 2 " + step + "auto").at("pipeline");
+  const auto again = planned("--devices 2 " + step + found.at("schedule").get<std::string>()).at("pipeline");
+  EXPECT_EQ(found.at("schedule"), "auto");
+  EXPECT_EQ(again.at("step_seconds"), found.at("step_seconds"));
+  EXPECT_EQ(again.at("found_by"), found.at("found_by"));
 }
 
 TEST(PlanStages, GpipeKeepsEveryMicroBatchAnd1f1bAsManyAsThereAreStagesFromHereOn) {

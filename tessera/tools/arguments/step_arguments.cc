@@ -72,8 +72,9 @@ void add_stage_options(CLI::App& command, StagesCommand& options, const std::str
       ->check(count_from(1));
   command
       .add_option("--schedule", options.schedule,
-                  "with --stages: gpipe, 1f1b, zb_h1, zb_h2, or auto, the best that a search finds")
-      ->check(CLI::IsMember({"gpipe", "1f1b", "zb_h1", "zb_h2", "auto"}))
+                  "with --stages: gpipe, 1f1b, interleaved_1f1b, zb_h1, zb_h2, zb_v, or auto, the best that a search "
+                  "finds")
+      ->check(CLI::IsMember({"gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_h2", "zb_v", "auto"}))
       ->capture_default_str();
 }
 

@@ -1,6 +1,7 @@
 #include "tessera/tools/plan/stages_page.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "tessera/tools/plan/stages_text.h"
 
@@ -20,6 +21,7 @@ constexpr double kWidth = 1240;
 constexpr double kPhaseHeight = 26;
 constexpr double kMemoryHeight = 44;
 constexpr double kStageHeight = kPhaseHeight + kMemoryHeight + 20;
+constexpr double kAxisHeight = 24;
 // A label needs so many.
 constexpr double kLabelWidth = 22;
 
@@ -32,6 +34,7 @@ constexpr const char* kHead = R"(<!DOCTYPE html>
 <style>
 )";
 constexpr const char* kBody = R"(  svg text { font: 11px system-ui, sans-serif; fill: #1c2430; }
+  svg text.on { fill: #fff; }
   svg rect:hover { stroke: #1c2430; }
 </style>
 </head>
@@ -64,13 +67,28 @@ std::string escaped(const std::string& text) {
   return result;
 }
 
-std::string phase_text(const TimedPhase& timed) {
+std::string name_of(PhaseKind kind) {
+  return kind == PhaseKind::kWeightGradient ? "weight gradient" : std::string(to_string(kind));
+}
+
+// `segment`: what is said of it, where there are several.
+std::string phase_text(const TimedPhase& timed, const std::string& segment) {
   const auto& phase = timed.phase;
   const auto what = phase.kind == PhaseKind::kUpdate
                         ? std::string("update")
-                        : fmt::format("{} of micro-batch {}", to_string(phase.kind), phase.micro_batch);
+                        : fmt::format("{} of micro-batch {}{}", name_of(phase.kind), phase.micro_batch, segment);
   return fmt::format("{}: from {} to {}", what, format_seconds(static_cast<double>(timed.start_ns) * 1e-9),
                      format_seconds(static_cast<double>(timed.end_ns) * 1e-9));
+}
+
+// The largest of 1, 2 and 5 times a power of ten that goes at least `least` times into the whole.
+double tick_of(double whole, int least) {
+  const double widest = whole / least;
+  const double power = std::pow(10, std::floor(std::log10(widest)));
+  for (const double times : {5.0, 2.0}) {
+    if (times * power <= widest) return times * power;
+  }
+  return power;
 }
 
 class Drawing {
@@ -81,8 +99,8 @@ class Drawing {
   }
 
   std::string run() {
-    svg_ = fmt::format("<svg width=\"{:.0f}\" height=\"{:.0f}\">\n", kLeft + kWidth + 10,
-                       kStageHeight * planned_.num_stages + 10);
+    svg_ = fmt::format("<svg width=\"{:.0f}\" height=\"{:.0f}\">\n", kLeft + kWidth + 40, bottom() + kAxisHeight);
+    draw_time();
     for (int stage = 0; stage < planned_.num_stages; ++stage) {
       draw_phases(stage);
       draw_memory(stage);
@@ -95,7 +113,23 @@ class Drawing {
     return planned_.simulated.found.schedule.stages[static_cast<size_t>(stage)];
   }
   double x(int64_t ns) const { return kLeft + kWidth * static_cast<double>(ns) / makespan_; }
+  std::string segment_of(int chunk) const {
+    if (chunk < 0 || planned_.num_segments() == 1) return "";
+    return fmt::format(" in segment {}", planned_.simulated.chunks[static_cast<size_t>(chunk)].segment);
+  }
   static double top(int stage) { return 8 + kStageHeight * stage; }
+  double bottom() const { return top(planned_.num_stages); }
+
+  void draw_time() {
+    const double tick = tick_of(makespan_, 6);
+    for (int i = 0; i * tick <= makespan_; ++i) {
+      const double at = kLeft + kWidth * i * tick / makespan_;
+      svg_ += fmt::format(
+          "<path d=\"M {0:.2f} 0 V {1:.0f}\" stroke=\"#e3e8ef\"/>\n<text x=\"{0:.2f}\" y=\"{2:.0f}\" "
+          "text-anchor=\"middle\">{3}</text>\n",
+          at, bottom(), bottom() + 14, format_seconds(i * tick * 1e-9));
+    }
+  }
 
   void draw_phases(int stage) {
     svg_ += fmt::format("<text x=\"4\" y=\"{:.0f}\">stage {}</text>\n", top(stage) + 17, stage);
@@ -104,10 +138,11 @@ class Drawing {
       svg_ += fmt::format(
           "<rect x=\"{:.2f}\" y=\"{:.0f}\" width=\"{:.2f}\" height=\"{:.0f}\" fill=\"{}\"><title>stage {}, "
           "{}</title></rect>\n",
-          x(timed.start_ns), top(stage), width, kPhaseHeight, color_of(timed.phase.kind), stage, phase_text(timed));
+          x(timed.start_ns), top(stage), width, kPhaseHeight, color_of(timed.phase.kind), stage,
+          phase_text(timed, segment_of(timed.phase.chunk)));
       if (width < kLabelWidth || timed.phase.micro_batch < 0) continue;
-      svg_ += fmt::format("<text x=\"{:.2f}\" y=\"{:.0f}\" pointer-events=\"none\">{}</text>\n", x(timed.start_ns) + 3,
-                          top(stage) + 17, timed.phase.micro_batch);
+      svg_ += fmt::format("<text class=\"on\" x=\"{:.2f}\" y=\"{:.0f}\" pointer-events=\"none\">{}</text>\n",
+                          x(timed.start_ns) + 3, top(stage) + 17, timed.phase.micro_batch);
     }
   }
 
@@ -122,23 +157,25 @@ class Drawing {
     int64_t bytes = at.persistent_bytes + at.arena_bytes;
     std::string path = fmt::format("M {:.2f} {:.2f} L {:.2f} {:.2f}", kLeft, bottom, kLeft, y(bytes));
     for (const auto& timed : phases(stage)) {
+      if (timed.phase.kind == PhaseKind::kUpdate) continue;
+      const int64_t slot_bytes = planned_.simulated.chunks[static_cast<size_t>(timed.phase.chunk)].slot_bytes;
       if (timed.phase.kind == PhaseKind::kForward) {
         path += fmt::format(" L {:.2f} {:.2f}", x(timed.start_ns), y(bytes));
-        bytes += at.slot_bytes;
+        bytes += slot_bytes;
         path += fmt::format(" L {:.2f} {:.2f}", x(timed.start_ns), y(bytes));
       }
       if (timed.phase.kind == last) {
         path += fmt::format(" L {:.2f} {:.2f}", x(timed.end_ns), y(bytes));
-        bytes -= at.slot_bytes;
+        bytes -= slot_bytes;
         path += fmt::format(" L {:.2f} {:.2f}", x(timed.end_ns), y(bytes));
       }
     }
     path += fmt::format(" L {:.2f} {:.2f} L {:.2f} {:.2f} Z", kLeft + kWidth, y(bytes), kLeft + kWidth, bottom);
     svg_ += fmt::format(
         "<path d=\"{}\" fill=\"#c3cad4\"><title>stage {}: {} a rank, of which {} last, computing takes "
-        "{} and each micro-batch {}</title></path>\n",
+        "{} and micro-batches {}</title></path>\n",
         path, stage, format_bytes(at.memory_bytes()), format_bytes(at.persistent_bytes), format_bytes(at.arena_bytes),
-        format_bytes(at.slot_bytes));
+        format_bytes(at.slots_bytes));
     svg_ += fmt::format("<text x=\"4\" y=\"{:.0f}\">{}</text>\n", bottom - 4, format_bytes(at.memory_bytes()));
   }
 
@@ -158,7 +195,7 @@ std::string stages_page(const StagesStep& step, const std::string& model) {
       "memory of one of its ranks.";
   for (const auto kind : {PhaseKind::kForward, PhaseKind::kBackward, PhaseKind::kWeightGradient, PhaseKind::kUpdate}) {
     if (kind == PhaseKind::kWeightGradient && !step.taken->simulated.split_backward()) continue;
-    page += fmt::format("<span class=\"key\" style=\"background: {}\"></span>{}", color_of(kind), to_string(kind));
+    page += fmt::format("<span class=\"key\" style=\"background: {}\"></span>{}", color_of(kind), name_of(kind));
   }
   return page + "</p>\n<div class=\"frame\">\n" + Drawing(*step.taken).run() + "</div>\n</body>\n</html>\n";
 }

@@ -95,12 +95,19 @@ std::string table_of(const PlannedStages& planned) {
   return text;
 }
 
+// The name that --schedule takes, and what the search came to where that is "auto".
+std::string schedule_of(const PlannedStages& planned, const StagesStep& step) {
+  const auto& name = step.options.schedule;
+  const auto& origin = planned.simulated.found.origin;
+  return name == origin ? name : fmt::format("{} ({})", name, origin);
+}
+
 std::string title_of(const PlannedStages& planned, const StagesStep& step, const std::string& model) {
   return fmt::format("{} on {} as {} of {}, machines \"{}\": {} of {}, within a stage {}, schedule {}\n", model,
                      plural(step.num_ranks, "rank"), plural(planned.num_stages, "stage"),
                      plural(planned.ranks_per_stage, "rank"), step.profile.name,
                      plural(planned.micro_batches, "micro-batch"), plural(step.rows / planned.micro_batches, "row"),
-                     planned.inside.name, planned.simulated.found.origin);
+                     planned.inside.name, schedule_of(planned, step));
 }
 
 std::string stages_of(const StagesStep& step) {
@@ -143,7 +150,7 @@ std::string comparison_of(const StagesStep& step) {
     if (!candidate.planned) continue;
     const auto& planned = *candidate.planned;
     row(fmt::format("{} stages, {} micro-batches, {}, {}", planned.num_stages, planned.micro_batches,
-                    planned.inside.name, planned.simulated.found.origin),
+                    planned.inside.name, schedule_of(planned, step)),
         format_seconds(planned.step_seconds()), format_bytes(planned.simulated.memory_bytes()),
         step.taken && step.search.fastest == i);
   }
@@ -174,7 +181,7 @@ std::string choice_of(const StagesStep& step) {
                      100 * compiler::kWorthwhile);
 }
 
-Json json_of(const PlannedStages& planned) {
+Json json_of(const PlannedStages& planned, const std::string& schedule) {
   Json stages = Json::array();
   for (int stage = 0; stage < planned.num_stages; ++stage) {
     const auto& at = planned.simulated.stages[static_cast<size_t>(stage)];
@@ -211,7 +218,8 @@ Json json_of(const PlannedStages& planned) {
           {"ranks_per_stage", planned.ranks_per_stage},
           {"micro_batches", planned.micro_batches},
           {"inside", planned.inside.name},
-          {"schedule", found.origin},
+          {"schedule", schedule},
+          {"found_by", found.origin},
           {"split_backward", planned.simulated.split_backward()},
           {"step_seconds", planned.step_seconds()},
           {"bubble", found.bubble},
@@ -259,7 +267,7 @@ std::string stages_json(const StagesStep& step, const std::string& model) {
     json["left_out"] = step.search.left_out;
     json["chosen_by"] = "simulation";
   }
-  json["pipeline"] = step.taken ? json_of(*step.taken) : Json();
+  json["pipeline"] = step.taken ? json_of(*step.taken, step.options.schedule) : Json();
   return json.dump(2) + "\n";
 }
 
