@@ -2,7 +2,6 @@
 // benchmarks/run plan_quality: data parallel, the plan that was chosen, optimizer shards, products split in one way,
 // and plans that a search finds where its costs are multiplied by random factors.
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <optional>
 #include <set>
 
+#include "benchmarks/one_core.h"
 #include "benchmarks/protocol.h"
 #include "tessera/compiler/rank_classes.h"
 #include "tessera/compiler/search/candidates.h"
@@ -352,20 +352,6 @@ void write(const Options& options, const std::vector<Candidate>& plans, const Qu
                              {"fastest_s", *std::min_element(plan.measured.begin(), plan.measured.end())}});
   }
   FileSystem::local().write_atomically(options.out, json.dump(1) + "\n");
-}
-
-// Everything that the rank's thread starts runs on its core, too.
-void stay_on_core(int rank) {
-  cpu_set_t cores;
-  sched_getaffinity(0, sizeof cores, &cores);
-  int found = 0;
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (!CPU_ISSET(core, &cores) || found++ != rank) continue;
-    CPU_ZERO(&cores);
-    CPU_SET(core, &cores);
-    sched_setaffinity(0, sizeof cores, &cores);
-    return;
-  }
 }
 
 int run(int argc, char** argv) {

@@ -77,11 +77,14 @@ class Transformer : public nn::Cell {
  public:
   explicit Transformer(const TransformerOptions& options)
       : options_(options), embedding_(child<nn::Embedding>("embedding", options.vocab_size, options.width)) {
+    embedding_.set_stage(0);
     for (int64_t i = 0; i < options.num_layers; ++i) {
       layers_.push_back(&child<Layer>(fmt::format("layer{}", i), options));
+      layers_.back()->set_stage(static_cast<int>(i * options.stages / options.num_layers));
     }
     norm_ = &child<nn::LayerNorm>("norm", Shape{options.width});
     head_ = &child<nn::Dense>("head", options.width, options.vocab_size);
+    for (Cell* last : {static_cast<Cell*>(norm_), static_cast<Cell*>(head_)}) last->set_stage(options.stages - 1);
   }
   using Cell::construct;
   Value construct(Value ids) override {

@@ -19,6 +19,7 @@ struct TransformerOptions {
   bool strategies = false;
   int64_t data = 1;
   int64_t model = 1;
+  int stages = 1;  // of a pipeline, to which the layers are dealt in order
 };
 // ids i32[n,num_tokens] -> logits f32[n*num_tokens,vocab_size].
 std::unique_ptr<nn::Cell> make_transformer(const TransformerOptions& options);
