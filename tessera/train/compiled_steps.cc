@@ -129,6 +129,10 @@ session::Executable& CompiledSteps::predict(const InputSpecs& inputs, bool place
       predicts_split_ = true;
       return keep(signature, graph, core_.session().compile(std::move(*planned)));
     }
+    if (const auto layouts = mode.plan_values_of_prediction(core_.session(), graph); !layouts.empty()) {
+      place(layouts);
+      predicts_split_ = true;
+    }
   }
   return keep(signature, graph, mode.compile_prediction(core_.session(), graph, is_placed || places_values));
 }

@@ -295,6 +295,41 @@ TEST_F(PipelineTraining, PredictsBeforeItIsTrained) {
   });
 }
 
+// Of a network whose layers are split within their stages, by a model that trains and one that does not.
+TEST_F(PipelineTraining, PredictsByACheckpointWithoutTraining) {
+  std::vector<double> expected;
+  const Tensor rows = Tensor::full({DType::kF32, {6, 6}}, 0.5);
+  run_ranks(1, [&](cluster::Context& context) {
+    Network network(0);
+    Model model(context, network, nullptr, nullptr, {.seed = 7});
+    model.save_checkpoint(in("whole"));
+    expected = model.predict({rows}).to_doubles();
+  });
+  for (const bool trains : {false, true}) {
+    std::mutex mutex;
+    run_ranks(4, [&](cluster::Context& context) {
+      Network network(2);
+      network.up.shard("matmul", {{1, 1}, {2, 1}});
+      nn::MSELoss loss;
+      nn::Adam optimizer({.learning_rate = 0.02});
+      auto options = pipeline_of(2);
+      options.seed = 8;
+      Model model(context, network, trains ? &loss : nullptr, trains ? &optimizer : nullptr, options);
+      model.build_predict({rows.type()});
+      model.load_parameters(in("whole.ckpt"));
+      const auto predicted = model.predict({rows}).to_doubles();
+      const bool has_first = model.session().values().read("up.weight").num_elements() > 0;
+      if (trains) model.train(1, samples(kRows));
+      const auto again = model.predict({rows}).to_doubles();
+      const std::lock_guard lock(mutex);
+      EXPECT_LT(relative_deviation(expected, predicted), 1e-6);
+      EXPECT_EQ(again == predicted, !trains);
+      // Each rank has its stage's alone, unless a training step is still to say where they lie.
+      EXPECT_EQ(has_first, trains || context.rank() < 2);
+    });
+  }
+}
+
 TEST_F(PipelineTraining, StopsWithNothingChangedWhereTheLossIsNotFinite) {
   run_ranks(2, [](cluster::Context& context) {
     Network network(2);

@@ -102,6 +102,9 @@ class Mode {
   virtual std::optional<compiler::Compiled> plan_prediction(session::Session&, const ir::Graph&) const {
     return std::nullopt;
   }
+  // Where parameters and states are to lie for the predictions of a model that does not train, in a mode that plans no
+  // such graph as a whole. Empty: they stay.
+  virtual compiler::ShardingHints plan_values_of_prediction(session::Session&, const ir::Graph&) { return {}; }
   // Compiles a training step or an evaluation, and a prediction, with values where they lie. Collective.
   virtual std::unique_ptr<session::Executable> compile(session::Session& session, const ir::Graph& graph,
                                                        const InputSpecs& inputs) const;

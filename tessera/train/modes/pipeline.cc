@@ -37,6 +37,7 @@ class Pipeline final : public OneGraph {
   bool takes_whole_batches() const override { return true; }
 
   compiler::ShardingHints plan_values(session::Session& session, const InputSpecs& inputs) override {
+    if (std::exchange(are_placed_, true)) return {};  // for predictions, which lie alike
     auto staged = plan_step(session, inputs, cells_.optimizer != nullptr);
     auto layouts = staged.layouts();
     if (cells_.optimizer != nullptr) planned_ = std::move(staged);
@@ -44,6 +45,12 @@ class Pipeline final : public OneGraph {
   }
   std::optional<compiler::Compiled> plan_training(session::Session&, const ir::Graph&, const InputSpecs&) override {
     return std::nullopt;
+  }
+  // A training step says more: of a model that trains it is waited for.
+  compiler::ShardingHints plan_values_of_prediction(session::Session& session, const ir::Graph& graph) override {
+    if (cells_.optimizer != nullptr || finds_cuts()) return {};
+    are_placed_ = true;
+    return plan_forward(session, graph, {}).layouts();
   }
   std::unique_ptr<session::Executable> compile(session::Session& session, const ir::Graph& graph,
                                                const InputSpecs& inputs) const override {
@@ -60,8 +67,8 @@ class Pipeline final : public OneGraph {
   }
   // Until values lie on stages each rank has all of them.
   std::unique_ptr<session::Executable> compile_prediction(session::Session& session, const ir::Graph& graph,
-                                                          bool values_are_placed) const override {
-    if (!values_are_placed) return session.compile_local(graph);
+                                                          bool /*values_are_placed*/) const override {
+    if (!are_placed_) return session.compile_local(graph);
     return session.compile_stages(plan_forward(session, graph, {}), {});
   }
   bool predicts_together() const override { return true; }
@@ -267,6 +274,7 @@ class Pipeline final : public OneGraph {
 
   // The training step by whose plan the values have been placed, for what is compiled next.
   mutable std::optional<compiler::StagedPlan> planned_;
+  bool are_placed_ = false;            // whether each rank has the values of its stage
   mutable compiler::CellStages cuts_;  // that were found
   mutable std::optional<compiler::MachineProfile> planned_by_;
   mutable checkpoint::StrategyFile recorded_;  // of the latest training step that was compiled
