@@ -344,14 +344,16 @@ Of several paths below the first counts. A cell keeps else the path over the cel
       "id"_a);
   cell.def(
       "set_stage",
-      [](nb::handle self, int stage) {
-        nb::cast<nn::Cell&>(self).set_stage(stage);
+      [](nb::handle self, int stage, int segment) {
+        nb::cast<nn::Cell&>(self).set_stage(stage, segment);
         note_change();
       },
-      "stage"_a,
+      "stage"_a, "segment"_a = 0,
       R"(The pipeline stage, from 0, on which this cell and those below it are computed, unless one of those names its own.
 
-Has a meaning in pipeline_parallel only. Raises InvalidArgument for a negative one.)");
+A network that goes over the stages more than once has cells of several segments on each: segment 0 is what the first pass
+computes, and so on. Within a segment the stages follow each other, up from 0 or down to it. Has a meaning in
+pipeline_parallel only. Raises InvalidArgument for a negative one.)");
   cell.def(
       "recompute",
       [](nb::object self, bool collectives, bool parameters) {

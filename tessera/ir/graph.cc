@@ -115,6 +115,7 @@ std::vector<Value> Graph::add_node(std::string op, std::span<const Value> inputs
   if (node.forward == kNone) {
     node.recompute = data_.origin.recompute;
     node.stage = data_.origin.stage;
+    node.segment = data_.origin.segment;
   }
   check_open(node.op);
   for (size_t i = 0; i < inputs.size(); ++i) {

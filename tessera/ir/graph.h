@@ -86,6 +86,8 @@ struct Node {
   bool again = false;
   // The pipeline stage that the user wants it on: a hint, of forward nodes. kNone: that of its neighbours.
   int stage = kNone;
+  // Of a network that goes over the stages several times, in which of these passes; from 0.
+  int segment = 0;
   // The dtype that the user wants it computed in; a hint that the rewrite for mixed precision follows and takes away.
   std::optional<DType> compute_dtype = std::nullopt;
 };
@@ -167,6 +169,7 @@ class Graph {
     NodeId forward = kNone;
     RecomputeMark recompute = {};
     int stage = kNone;
+    int segment = 0;
   };
   const Origin& origin() const { return data_.origin; }
   void set_origin(Origin origin) { data_.origin = std::move(origin); }
@@ -199,7 +202,7 @@ class Graph {
 class SourceScope {
  public:
   SourceScope(Graph& graph, std::string source, NodeId forward = kNone) : graph_(graph), previous_(graph.origin()) {
-    graph_.set_origin({std::move(source), forward, previous_.recompute, previous_.stage});
+    graph_.set_origin({std::move(source), forward, previous_.recompute, previous_.stage, previous_.segment});
   }
   ~SourceScope() { graph_.set_origin(previous_); }
   SourceScope(const SourceScope&) = delete;
@@ -223,12 +226,13 @@ class RecomputeScope {
   Graph::Origin previous_;
 };
 
-// Nodes added while it lives are on that pipeline stage, unless a scope within says otherwise.
+// Nodes added while it lives are on that pipeline stage, in that segment, unless a scope within says otherwise.
 class StageScope {
  public:
-  StageScope(Graph& graph, int stage) : graph_(graph), previous_(graph.origin()) {
+  StageScope(Graph& graph, int stage, int segment = 0) : graph_(graph), previous_(graph.origin()) {
     auto origin = previous_;
     origin.stage = stage;
+    origin.segment = segment;
     graph_.set_origin(std::move(origin));
   }
   ~StageScope() { graph_.set_origin(previous_); }

@@ -19,6 +19,8 @@ constexpr const char* kText = R"(graph step
   %2, %3 = top_k %1 {k=2} : f32[32,2], i32[32,2]
   %4 = range {delta=1, limit=3, start=0} : i32[3] @ .
   %5 = relu_grad %1, %1 : f32[32,10] @ fc (grad of %1)
+  %6 = relu %1 : f32[32,10] stage 1 @ fc
+  %7 = relu %1 : f32[32,10] stage 1 segment 2 @ fc
   return loss = %2, fc.weight = %1
 )";
 

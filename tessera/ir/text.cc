@@ -179,7 +179,9 @@ class Parser {
     RecomputeMark mark;
     if (line.take("recompute ")) mark = recompute_mark(line);
     int stage = kNone;
-    if (line.take("stage ")) stage = stage_number(line);
+    int segment = 0;
+    if (line.take("stage ")) stage = place_number(line, "stage");
+    if (stage != kNone && line.take("segment ")) segment = place_number(line, "segment");
     Graph::Origin origin;
     if (line.take("@")) origin.source = line.word("a source");
     const bool again = line.take("(again");
@@ -194,15 +196,17 @@ class Parser {
     made.strategy = std::move(strategy);
     made.recompute = mark;
     made.stage = stage;
+    made.segment = segment;
     made.again = again;
     made.compute_dtype = compute_dtype;
     for (size_t i = 0; i < names.size(); ++i) define(line, names[i], results[i]);
   }
-  int stage_number(Line& line) {
-    const auto number = line.word("a stage's number");
-    const auto stage = line.naming_line([&] { return parse_int(number, "stage"); });
-    if (stage < 0) line.fail("a stage's number, from 0, before");
-    return static_cast<int>(stage);
+  // Of a stage or a segment.
+  static int place_number(Line& line, const std::string& of) {
+    const auto text = line.word("a " + of + "'s number");
+    const auto number = line.naming_line([&] { return parse_int(text, of); });
+    if (number < 0) line.fail("a " + of + "'s number, from 0, before");
+    return static_cast<int>(number);
   }
   RecomputeMark recompute_mark(Line& line) {
     const auto number = line.word("a block's number");
@@ -262,6 +266,7 @@ std::string print(const Graph& graph) {
                           node.recompute.gathers_parameters ? " gather_parameters" : "");
     }
     if (node.stage != kNone) text += fmt::format(" stage {}", node.stage);
+    if (node.stage != kNone && node.segment > 0) text += fmt::format(" segment {}", node.segment);
     if (!node.source.empty()) text += " @ " + node.source;
     if (node.forward != kNone)
       text += (node.again ? " (again " : " (grad of ") + name_of(graph.node(node.forward).outputs.at(0)) + ")";

@@ -55,7 +55,7 @@ void Cell::enter(ir::Graph& graph, const std::function<void()>& construct) {
   const auto own = path();
   const ir::SourceScope scope(graph, own.empty() ? "." : own);
   std::optional<ir::StageScope> on_stage;
-  if (stage_ >= 0) on_stage.emplace(graph, stage_);
+  if (stage_ >= 0) on_stage.emplace(graph, stage_, segment_);
   std::optional<ir::RecomputeScope> block;
   if (recompute_) block.emplace(graph, recompute_->mp_comm_recompute, recompute_->parallel_optimizer_comm_recompute);
   const ir::NodeId first = graph.num_nodes();
@@ -144,9 +144,11 @@ void Cell::set_comm_fusion(int id) {
   for (Parameter* parameter : trainable_parameters()) parameter->comm_fusion = id;
 }
 
-void Cell::set_stage(int stage) {
+void Cell::set_stage(int stage, int segment) {
   if (stage < 0) throw InvalidArgument("cell \"{}\": a stage must not be negative, got {}", path(), stage);
+  if (segment < 0) throw InvalidArgument("cell \"{}\": a segment must not be negative, got {}", path(), segment);
   stage_ = stage;
+  segment_ = segment;
 }
 
 void Cell::recompute(const RecomputeOptions& options) {

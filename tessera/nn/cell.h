@@ -87,10 +87,13 @@ class Cell {
   void set_comm_fusion(int id);
 
   // The pipeline stage, from 0, on which this cell and those below it are computed, unless one of those names its own.
-  // Has a meaning in pipeline parallel only. Throws InvalidArgument for a negative one.
-  void set_stage(int stage);
-  // Its own; -1: that of the cell above it.
+  // A network that goes over the stages more than once has cells of several segments on each: segment 0 is what the
+  // first pass computes, and so on. Within a segment the stages follow each other, up from 0 or down to it. Has a
+  // meaning in pipeline parallel only. Throws InvalidArgument for a negative one.
+  void set_stage(int stage, int segment = 0);
+  // Its own; -1: that of the cell above it, and so is the segment.
   int stage() const { return stage_; }
+  int segment() const { return segment_; }
 
   // Backward computes the values inside of this cell once more instead of keeping them; what it reads and what it
   // returns is kept. Changes no result. A cell is configured once, with all that is below it: throws InvalidArgument
@@ -167,6 +170,7 @@ class Cell {
   Settings settings_;
   std::optional<RecomputeOptions> recompute_;
   int stage_ = -1;
+  int segment_ = 0;
   ir::Graph* graph_ = nullptr;
 };
 

@@ -67,6 +67,22 @@ TEST(Cell, ACellAtSeveralPlacesHasThePathOfTheFirstUntilAnotherIsLedTo) {
   EXPECT_EQ(net.shared->path(), "first.0");
 }
 
+TEST(Cell, NodesHaveStageAndSegmentOfTheNearestCellThatNamesThem) {
+  Two net;
+  net.set_stage(1, 2);
+  net.up.set_stage(3);
+  ir::Graph graph;
+  const auto x = graph.add_input(ir::InputKind::kInput, "x", {DType::kF32, {2, 4}});
+  net(x);
+  for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
+    const ir::Node& node = graph.node(n);
+    const bool is_inner = node.source == "up";
+    EXPECT_EQ(std::pair(node.stage, node.segment), is_inner ? std::pair(3, 0) : std::pair(1, 2)) << node.source;
+  }
+  EXPECT_THAT([&] { net.set_stage(0, -1); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("a segment must not be negative, got -1")));
+}
+
 TEST(Cell, ParametersAreNamedByAttributePathParentsFirst) {
   Outer net;
   EXPECT_THAT(names_of(net.parameters()), ElementsAre("inner.scale", "inner.up.weight", "inner.up.bias",

@@ -28,7 +28,7 @@ void Rewriter::set_origin(NodeId node) {
   const ir::Node& old = from_.node(node);
   NodeId forward = old.forward;
   if (forward != ir::kNone) forward = nodes_[static_cast<size_t>(forward)];
-  to_.set_origin({old.source, forward, {}, old.stage});
+  to_.set_origin({old.source, forward, {}, old.stage, old.segment});
 }
 
 void Rewriter::copy(NodeId node) {
@@ -49,6 +49,7 @@ void copy_marks(const ir::Node& from, ir::Node& to) {
   to.strategy = from.strategy;
   to.recompute = from.recompute;
   to.stage = from.stage;
+  to.segment = from.segment;
   to.again = from.again;
   to.compute_dtype = from.compute_dtype;
 }

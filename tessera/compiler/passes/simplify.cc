@@ -67,7 +67,7 @@ Graph merge_common_subexpressions(const Graph& graph) {
     // again is not to be kept.
     key += fmt::format(" {}{}", node.recompute.block, node.again ? " again" : "");
     // Stages do not wait for each other's constants.
-    if (node.stage != ir::kNone) key += fmt::format(" stage {}", node.stage);
+    if (node.stage != ir::kNone) key += fmt::format(" stage {} {}", node.stage, node.segment);
     for (const ValueId input : node.inputs) key += fmt::format(" {}", rewriter.at(input).id());
     const auto [it, is_new] = seen.emplace(key, n);
     if (is_new) {
