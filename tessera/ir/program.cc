@@ -14,16 +14,29 @@ namespace {
 
 using pipeline::PhaseKind;
 
-constexpr std::array<std::string_view, 4> kKinds = {"receive", "await", "run", "send"};
+constexpr std::array<std::string_view, 5> kKinds = {"receive", "await", "run", "send", "pass"};
 constexpr std::array kPhases = {PhaseKind::kForward, PhaseKind::kBackward, PhaseKind::kWeightGradient,
                                 PhaseKind::kUpdate};
 
-std::string print(const ProgramItem& item) {
+// " c3", unless it is the number that is expected.
+std::string chunk_text(int chunk, int expected) { return chunk == expected ? "" : fmt::format(" c{}", chunk); }
+
+std::string print(const ProgramItem& item, int stage) {
   std::string text = fmt::format("{} {}", kKinds[static_cast<size_t>(item.kind)], pipeline::to_string(item.phase));
-  if (item.micro_batch >= 0) text += fmt::format(" m{} slot {}", item.micro_batch, item.slot);
-  if (item.kind == ItemKind::kSend) text += fmt::format(" to stage {}", item.peer);
-  if (item.kind == ItemKind::kReceive || item.kind == ItemKind::kAwait)
-    text += fmt::format(" from stage {}", item.peer);
+  const bool is_joint = item.micro_batch < 0;
+  if (!is_joint) {
+    text += fmt::format("{} m{} slot {}", chunk_text(item.chunk, stage), item.micro_batch, item.slot);
+  }
+  const auto peer = [&] {
+    return fmt::format("stage {}{}", item.peer, chunk_text(item.peer_chunk, is_joint ? -1 : item.peer));
+  };
+  switch (item.kind) {
+    case ItemKind::kRun: return text;
+    case ItemKind::kReceive:
+    case ItemKind::kAwait: return text + " from " + peer();
+    case ItemKind::kSend:
+    case ItemKind::kPass: return text + " to " + peer();
+  }
   return text;
 }
 
@@ -60,13 +73,13 @@ class ProgramLine {
   int number_;
 };
 
-ProgramItem parse_item(ProgramLine& line) {
+ProgramItem parse_item(ProgramLine& line, int stage) {
   ProgramItem item;
   std::optional<ItemKind> kind;
   for (size_t i = 0; i < kKinds.size() && !kind; ++i) {
     if (line.take(kKinds[i])) kind = static_cast<ItemKind>(i);
   }
-  if (!kind) line.fail("receive, await, run or send");
+  if (!kind) line.fail("receive, await, run, send or pass");
   item.kind = *kind;
   line.expect(" ");
   bool known = false;
@@ -76,29 +89,49 @@ ProgramItem parse_item(ProgramLine& line) {
     known = true;
   }
   if (!known) line.fail("a phase");
-  if (line.take(" m")) {
+  if (line.take(" c")) {
+    item.chunk = line.number();
+    line.expect(" m");
     item.micro_batch = line.number();
+  } else if (line.take(" m")) {
+    item.chunk = stage;
+    item.micro_batch = line.number();
+  }
+  if (item.micro_batch >= 0) {
     line.expect(" slot ");
     item.slot = line.number();
   }
-  if (item.kind == ItemKind::kSend) {
-    line.expect(" to stage ");
+  if (item.kind != ItemKind::kRun) {
+    line.expect(item.kind == ItemKind::kSend || item.kind == ItemKind::kPass ? " to stage " : " from stage ");
     item.peer = line.number();
-  } else if (item.kind != ItemKind::kRun) {
-    line.expect(" from stage ");
-    item.peer = line.number();
+    if (item.micro_batch >= 0) item.peer_chunk = line.take(" c") ? line.number() : item.peer;
   }
   line.end();
   return item;
 }
 
-// A lane of messages, and how many have been started at its ends.
+// A lane of messages between chunks; those of all micro-batches together pass between stages.
 struct Lane {
   int from = 0;
   PhaseKind made = PhaseKind::kForward;
   int to = 0;
+  bool of_all = false;
   auto operator<=>(const Lane&) const = default;
 };
+
+Lane lane_of(const Program& program, const ProgramItem& item) {
+  const bool of_all = item.micro_batch < 0;
+  const int here = of_all ? program.stage : item.chunk;
+  const int there = of_all ? item.peer : item.peer_chunk;
+  if (item.kind == ItemKind::kSend || item.kind == ItemKind::kPass) return {here, item.phase, there, of_all};
+  return {there, item.phase, here, of_all};
+}
+
+// How many slots the chunk has; 0: it is none of the stage's.
+int slots_of(const Program& program, int chunk) {
+  const auto it = program.slots.find(chunk);
+  return it == program.slots.end() ? 0 : it->second;
+}
 
 // Runs the programs against each other: nothing is ever late, and nothing waits that need not.
 class Rehearsal {
@@ -119,7 +152,8 @@ class Rehearsal {
     std::vector<std::string> faults;
     for (size_t s = 0; s < programs_.size(); ++s) {
       if (at_[s] == programs_[s].items.size()) continue;
-      faults.push_back(fmt::format("stage {} waits for ever at \"{}\"", s, print(programs_[s].items[at_[s]])));
+      faults.push_back(
+          fmt::format("stage {} waits for ever at \"{}\"", s, print(programs_[s].items[at_[s]], programs_[s].stage)));
     }
     return faults;
   }
@@ -127,25 +161,24 @@ class Rehearsal {
  private:
   bool step(size_t s) {
     const ProgramItem& item = programs_[s].items[at_[s]];
-    if (item.micro_batch >= 0 && !may_use_slot(s, item)) return false;
+    if (item.micro_batch >= 0 && !may_use_slot(s, item.chunk, item.micro_batch)) return false;
+    const Lane lane = lane_of(programs_[s], item);
     switch (item.kind) {
-      case ItemKind::kReceive: received_[lane_of(s, item)].insert(item.micro_batch); return true;
-      case ItemKind::kSend: sent_[lane_of(s, item)].insert(item.micro_batch); return true;
-      case ItemKind::kAwait: return sent_[lane_of(s, item)].contains(item.micro_batch);
+      case ItemKind::kReceive: received_[lane].insert(item.micro_batch); return true;
+      case ItemKind::kSend: sent_[lane].insert(item.micro_batch); return true;
+      case ItemKind::kAwait: return sent_[lane].contains(item.micro_batch);
       case ItemKind::kRun: return true;
+      case ItemKind::kPass: return may_use_slot(s, item.peer_chunk, item.micro_batch);
     }
     return true;
   }
-  static Lane lane_of(size_t s, const ProgramItem& item) {
-    const int stage = static_cast<int>(s);
-    return item.kind == ItemKind::kSend ? Lane{stage, item.phase, item.peer} : Lane{item.peer, item.phase, stage};
-  }
   // What was sent of the micro-batch before has left.
-  bool may_use_slot(size_t s, const ProgramItem& item) {
-    const int before = item.micro_batch - programs_[s].slots;
+  bool may_use_slot(size_t s, int chunk, int micro_batch) {
+    const int before = micro_batch - slots_of(programs_[s], chunk);
     if (before < 0) return true;
     for (const auto& [lane, sent] : sent_) {
-      if (lane.from == static_cast<int>(s) && sent.contains(before) && !received_[lane].contains(before)) return false;
+      const bool is_ours = lane.from == chunk && !lane.of_all;
+      if (is_ours && sent.contains(before) && !received_[lane].contains(before)) return false;
     }
     return true;
   }
@@ -161,10 +194,7 @@ std::map<Lane, std::vector<int>> messages(std::span<const Program> programs, Ite
   std::map<Lane, std::vector<int>> found;
   for (const Program& program : programs) {
     for (const ProgramItem& item : program.items) {
-      if (item.kind != kind) continue;
-      const Lane lane = kind == ItemKind::kSend ? Lane{program.stage, item.phase, item.peer}
-                                                : Lane{item.peer, item.phase, program.stage};
-      found[lane].push_back(item.micro_batch);
+      if (item.kind == kind) found[lane_of(program, item)].push_back(item.micro_batch);
     }
   }
   return found;
@@ -175,7 +205,7 @@ class OrderVerifier {
  public:
   OrderVerifier(const Program& program, std::vector<std::string>& faults) : program_(program), faults_(faults) {
     for (const ProgramItem& item : program.items) {
-      if (item.kind == ItemKind::kRun && item.micro_batch >= 0) kinds_.insert(item.phase);
+      if (item.kind == ItemKind::kRun && item.micro_batch >= 0) kinds_[item.chunk].insert(item.phase);
     }
   }
 
@@ -191,19 +221,25 @@ class OrderVerifier {
         verify(item);
       }
     }
-    for (const PhaseKind kind : kinds_) {
-      if (next_[kind] == program_.micro_batches) continue;
-      faults_.push_back(fmt::format("stage {}: {} of {} micro-batches have a {}", program_.stage, next_[kind],
-                                    program_.micro_batches, pipeline::to_string(kind)));
+    for (const auto& [chunk, kinds] : kinds_) {
+      for (const PhaseKind kind : kinds) {
+        const int count = next_[{chunk, kind}];
+        if (count == program_.micro_batches) continue;
+        const auto where = chunk == program_.stage ? "" : fmt::format(", chunk {}", chunk);
+        faults_.push_back(fmt::format("stage {}{}: {} of {} micro-batches have a {}", program_.stage, where, count,
+                                      program_.micro_batches, pipeline::to_string(kind)));
+      }
     }
   }
 
  private:
-  using Message = std::tuple<PhaseKind, int, int>;
-  static Message message_of(const ProgramItem& item) { return {item.phase, item.micro_batch, item.peer}; }
+  using Message = std::tuple<PhaseKind, int, int, int, int>;
+  static Message message_of(const ProgramItem& item) {
+    return {item.phase, item.micro_batch, item.peer, item.peer_chunk, item.chunk};
+  }
 
   void fault(const ProgramItem& item, std::string_view what) {
-    faults_.push_back(fmt::format("stage {}, \"{}\": {}", program_.stage, print(item), what));
+    faults_.push_back(fmt::format("stage {}, \"{}\": {}", program_.stage, print(item, program_.stage), what));
   }
 
   // The update, and what is of all micro-batches together.
@@ -219,45 +255,73 @@ class OrderVerifier {
       return;
     }
     if (is_updated_) fault(item, "comes after the update");
-    if (item.kind == ItemKind::kSend && next_[item.phase] != program_.micro_batches) fault(item, "has not run yet");
+    if (item.kind != ItemKind::kSend) return;
+    for (const auto& [chunk, kinds] : kinds_) {
+      if (kinds.contains(item.phase) && next_[{chunk, item.phase}] != program_.micro_batches) {
+        return fault(item, "has not run yet");
+      }
+    }
+  }
+
+  // The micro-batch has the slot from here on.
+  void take(const ProgramItem& item, int chunk, int slot) {
+    if (slot < 0 || slot >= slots_of(program_, chunk)) return fault(item, "there is no such slot");
+    const auto [held, is_free] = holder_.try_emplace({chunk, slot}, item.micro_batch);
+    if (is_free || held->second == item.micro_batch) return;
+    if (done_[{chunk, held->second}] != kinds_[chunk]) {
+      fault(item, fmt::format("the slot is that of m{}", held->second));
+    }
+    held->second = item.micro_batch;
   }
 
   void verify(const ProgramItem& item) {
     if (is_updated_) fault(item, "comes after the update");
     if (item.micro_batch >= program_.micro_batches) fault(item, "there is no such micro-batch");
-    if (item.slot < 0 || item.slot >= program_.slots) fault(item, "there is no such slot");
-    const auto [held, is_free] = holder_.try_emplace(item.slot, item.micro_batch);
-    if (!is_free && held->second != item.micro_batch) {
-      if (done_[held->second] != kinds_) fault(item, fmt::format("the slot is that of m{}", held->second));
-      held->second = item.micro_batch;
+    if (item.kind == ItemKind::kPass) verify_pass(item);
+    take(item, item.chunk, item.slot);
+    const auto& done = done_[{item.chunk, item.micro_batch}];
+    if ((item.kind == ItemKind::kSend || item.kind == ItemKind::kPass) && !done.contains(item.phase)) {
+      fault(item, "has not run yet");
     }
-    if (item.kind == ItemKind::kSend && !done_[item.micro_batch].contains(item.phase)) fault(item, "has not run yet");
     if (item.kind != ItemKind::kRun) return;
-    if (item.micro_batch != next_[item.phase]++) fault(item, "micro-batches are not in order");
-    for (const PhaseKind before : kinds_) {
-      if (before < item.phase && !done_[item.micro_batch].contains(before)) {
+    if (item.micro_batch != next_[{item.chunk, item.phase}]++) fault(item, "micro-batches are not in order");
+    for (const PhaseKind before : kinds_[item.chunk]) {
+      if (before < item.phase && !done.contains(before)) {
         fault(item, fmt::format("comes before its {}", pipeline::to_string(before)));
       }
     }
-    done_[item.micro_batch].insert(item.phase);
+    done_[{item.chunk, item.micro_batch}].insert(item.phase);
   }
 
+  void verify_pass(const ProgramItem& item) {
+    if (item.peer != program_.stage) fault(item, "that is another stage: it must be sent");
+    const auto held = holder_.find({item.chunk, item.slot});
+    if (held == holder_.end() || held->second != item.micro_batch) fault(item, "the slot is another micro-batch's");
+    const int slots = slots_of(program_, item.peer_chunk);
+    take(item, item.peer_chunk, slots == 0 ? -1 : item.micro_batch % slots);
+  }
+
+  using At = std::pair<int, int>;
   const Program& program_;
   std::vector<std::string>& faults_;
-  std::set<PhaseKind> kinds_;
-  std::map<PhaseKind, int> next_;            // by phase: the micro-batch that comes next
-  std::map<int, int> holder_;                // by slot
-  std::map<int, std::set<PhaseKind>> done_;  // by micro-batch
-  std::set<Message> posted_;                 // receives
+  std::map<int, std::set<PhaseKind>> kinds_;       // by chunk
+  std::map<std::pair<int, PhaseKind>, int> next_;  // by chunk and phase: the micro-batch that comes next
+  std::map<At, int> holder_;                       // by chunk and slot
+  std::map<At, std::set<PhaseKind>> done_;         // by chunk and micro-batch
+  std::set<Message> posted_;                       // receives
   bool is_updated_ = false;
 };
 
 }  // namespace
 
 std::string print(const Program& program) {
-  std::string text = fmt::format("program of stage {} of {}: {} micro-batches in {} slots\n", program.stage,
-                                 program.num_stages, program.micro_batches, program.slots);
-  for (const ProgramItem& item : program.items) text += "  " + print(item) + "\n";
+  std::string text = fmt::format("program of stage {} of {}: {} micro-batches in {} slots", program.stage,
+                                 program.num_stages, program.micro_batches, slots_of(program, program.stage));
+  for (const auto& [chunk, slots] : program.slots) {
+    if (chunk != program.stage) text += fmt::format(", c{} in {} slots", chunk, slots);
+  }
+  text += "\n";
+  for (const ProgramItem& item : program.items) text += "  " + print(item, program.stage) + "\n";
   return text;
 }
 
@@ -270,7 +334,7 @@ Program parse_program(std::string_view text) {
     if (trim(raw).empty()) continue;
     ProgramLine line(raw, number);
     if (started) {
-      program.items.push_back(parse_item(line));
+      program.items.push_back(parse_item(line, program.stage));
       continue;
     }
     started = true;
@@ -281,8 +345,14 @@ Program parse_program(std::string_view text) {
     line.expect(": ");
     program.micro_batches = line.number();
     line.expect(" micro-batches in ");
-    program.slots = line.number();
+    program.slots[program.stage] = line.number();
     line.expect(" slots");
+    while (line.take(", c")) {
+      const int chunk = line.number();
+      line.expect(" in ");
+      program.slots[chunk] = line.number();
+      line.expect(" slots");
+    }
     line.end();
   }
   if (!started) throw InvalidArgument("program text is empty: expected \"program of stage N of M: ...\"");
@@ -291,7 +361,9 @@ Program parse_program(std::string_view text) {
 
 std::vector<std::string> verify_programs(std::span<const Program> programs) {
   std::vector<std::string> faults;
+  size_t num_chunks = 0;
   for (size_t s = 0; s < programs.size(); ++s) {
+    num_chunks += programs[s].slots.size();
     if (programs[s].stage != static_cast<int>(s)) {
       faults.push_back(fmt::format("the program of stage {} stands in the place of stage {}", programs[s].stage, s));
     }
@@ -305,7 +377,8 @@ std::vector<std::string> verify_programs(std::span<const Program> programs) {
   }
   for (const Lane& lane : lanes) {
     if (sent.contains(lane) && received.contains(lane) && sent.at(lane) == received.at(lane)) continue;
-    faults.push_back(fmt::format("stage {} sends other messages of {} to stage {} than that receives", lane.from,
+    const auto what = lane.of_all || num_chunks <= programs.size() ? "stage" : "chunk";
+    faults.push_back(fmt::format("{0} {1} sends other messages of {2} to {0} {3} than that receives", what, lane.from,
                                  pipeline::to_string(lane.made), lane.to));
   }
   if (!faults.empty()) return faults;

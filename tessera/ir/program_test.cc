@@ -4,6 +4,8 @@
 
 #include <fmt/ranges.h>
 
+#include <map>
+
 #include "tessera/base/error.h"
 
 namespace tessera::ir {
@@ -58,7 +60,7 @@ TEST(Program, NamesTheLineThatIsNoItem) {
   } catch (const InvalidArgument& error) {
     EXPECT_STREQ(
         error.what(),
-        "program text, line 8: expected receive, await, run or send at \"wait backward m0 slot 0 from stage 1\"");
+        "program text, line 8: expected receive, await, run, send or pass at \"wait backward m0 slot 0 from stage 1\"");
   }
 }
 
@@ -92,6 +94,52 @@ TEST(Program, HasAFaultWhereWhatIsOfAllMicroBatchesComesTooEarly) {
   auto before = replaced(with_sums(kFirst), "  send update to stage 1\n", "");
   before = replaced(before, "  run update\n", "  send update to stage 1\n  run update\n");
   EXPECT_EQ(faults_of(before, with_sums(kSecond)), "stage 0, \"send update to stage 1\": comes before the update");
+}
+
+// Stage 1 has the second and the third chunk of three, stage 0 has the first.
+constexpr const char* kTurn = R"(program of stage 1 of 2: 2 micro-batches in 1 slots, c2 in 1 slots
+  receive forward m0 slot 0 from stage 0
+  await forward m0 slot 0 from stage 0
+  run forward m0 slot 0
+  pass forward m0 slot 0 to stage 1 c2
+  run forward c2 m0 slot 0
+  run backward c2 m0 slot 0
+  pass backward c2 m0 slot 0 to stage 1
+  run backward m0 slot 0
+  send backward m0 slot 0 to stage 0
+  receive forward m1 slot 0 from stage 0
+  await forward m1 slot 0 from stage 0
+  run forward m1 slot 0
+  pass forward m1 slot 0 to stage 1 c2
+  run forward c2 m1 slot 0
+  run backward c2 m1 slot 0
+  pass backward c2 m1 slot 0 to stage 1
+  run backward m1 slot 0
+  send backward m1 slot 0 to stage 0
+  run update
+)";
+
+TEST(Program, PassesMessagesBetweenChunksOfItsStage) {
+  EXPECT_EQ(print(parse_program(kTurn)), kTurn);
+  EXPECT_EQ(parse_program(kTurn).slots, (std::map<int, int>{{1, 1}, {2, 1}}));
+  EXPECT_EQ(faults_of(kFirst, kTurn), "");
+}
+
+TEST(Program, HasAFaultWhereAMessageIsPassedTooEarlyOrTooLate) {
+  const std::string pass = "  pass forward m0 slot 0 to stage 1 c2\n";
+  const std::string run = "  run forward m0 slot 0\n";
+  EXPECT_EQ(faults_of(kFirst, replaced(kTurn, run + pass, pass + run)),
+            "stage 1, \"pass forward m0 slot 0 to stage 1 c2\": has not run yet");
+  const std::string late = "  run forward m1 slot 0\n";
+  EXPECT_EQ(faults_of(kFirst, replaced(replaced(kTurn, pass, ""), late, late + pass))
+                .find("stage 1, \"pass forward m0 slot 0 to stage 1 c2\": the slot is another micro-batch's"),
+            0U);
+  EXPECT_EQ(faults_of(kFirst, replaced(kTurn, "m1 slot 0 to stage 1 c2", "m1 slot 0 to stage 0 c2"))
+                .find("stage 1, \"pass forward m1 slot 0 to stage 0 c2\": that is another stage: it must be sent"),
+            0U);
+  EXPECT_EQ(faults_of(kFirst, replaced(kTurn, "  run backward c2 m1 slot 0\n", "")),
+            "stage 1, \"pass backward c2 m1 slot 0 to stage 1\": has not run yet\n"
+            "stage 1, chunk 2: 1 of 2 micro-batches have a backward");
 }
 
 TEST(Program, HasAFaultWhereAPhaseIsMissing) {

@@ -9,6 +9,7 @@
 #include "tessera/compiler/stages/make_programs.h"
 #include "tessera/session/agree/compare_collectives.h"
 #include "tessera/session/agree/gather_texts.h"
+#include "tessera/session/message_channel.h"
 #include "tessera/session/pipelined_step.h"
 
 namespace tessera::session {
@@ -41,20 +42,36 @@ class PipelineBuilder {
   }
 
  private:
+  using Way = PipelineParts::Way;
+  // Of what is of no chunk: the update, the gathering of shards.
+  static constexpr int kNoChunk = -1;
+  struct PhaseOfChunk {
+    int chunk = kNoChunk;
+    compiler::ChunkPhase phase;
+  };
+  // The slots of a chunk.
+  struct Slots {
+    std::vector<compiler::SlotValue> values;
+    std::map<std::string, std::string> copies;  // states that all stages have, with the names of this chunk's copies
+    ir::PersistentLayout layout;                // all values as the chunk's phases see them, in the first slot
+    int64_t begin = 0;
+    int64_t bytes = 0;  // of one slot
+  };
+
   void make_programs() {
     const auto& graph = plan_.micro.graph;
     if (trains_) {
       auto chosen = compiler::choose_schedule(plan_, options_.micro_batches, options_.schedule, options_.profile);
       parts_.schedule = std::move(chosen.found);
-      messages_ = stage_messages(graph, plan_.placement);
-      parts_.all_programs = compiler::make_programs(parts_.schedule.schedule, messages_,
+      messages_ = chunk_messages(graph, plan_.placement);
+      parts_.all_programs = compiler::make_programs(parts_.schedule.schedule, plan_.placement, messages_,
                                                     {.micro_batches = options_.micro_batches,
                                                      .receive_ahead = options_.receive_ahead,
                                                      .sums = messages_of_sums(plan_.placement, plan_.options),
                                                      .values = messages_of_values(plan_.placement, plan_.options)});
     } else {
-      messages_ = stage_messages(graph, plan_.placement);
-      parts_.all_programs = compiler::make_forward_programs(plan_.num_stages(), messages_);
+      messages_ = chunk_messages(graph, plan_.placement);
+      parts_.all_programs = compiler::make_forward_programs(plan_.placement, messages_);
     }
     parts_.program = parts_.all_programs[static_cast<size_t>(stage_)];
     // What a rank does must fit what all others do: they have found the same.
@@ -73,32 +90,54 @@ class PipelineBuilder {
 
   void cut() {
     const auto ranks = plan_.ranks_of(stage_);
-    auto cut = cut_stage(plan_.micro.graph, plan_.micro.plan, plan_.placement, stage_, ranks);
-    slot_ = std::move(cut.slot);
-    for (auto& phase : cut.phases) {
-      if (phase.kind == PhaseKind::kForward || trains_) phases_.push_back(std::move(phase));
+    for (const int chunk : plan_.placement.chunks_of(stage_)) {
+      auto cut = cut_chunk(plan_.micro.graph, plan_.micro.plan, plan_.placement, chunk, ranks);
+      slots_[chunk].values = std::move(cut.slot);
+      for (auto& phase : cut.phases) {
+        if (phase.kind == PhaseKind::kForward || trains_) phases_.push_back({chunk, std::move(phase)});
+      }
     }
+    add_missing(ranks);
     if (!trains_) return;
     auto rounds = compiler::cut_update(plan_.update.graph, plan_.update.plan, plan_.rounds, stage_,
                                        update_outputs(plan_, stage_), ranks);
-    for (auto& round : rounds) phases_.push_back({PhaseKind::kUpdate, std::move(round)});
+    for (auto& round : rounds) phases_.push_back({kNoChunk, {PhaseKind::kUpdate, std::move(round)}});
     if (plan_.options.gathered.empty()) return;
     gather_at_ = phases_.size();
-    phases_.push_back({PhaseKind::kUpdate, cut_gather(plan_, stage_)});
+    phases_.push_back({kNoChunk, {PhaseKind::kUpdate, cut_gather(plan_, stage_)}});
+  }
+
+  // All ranks compile as many phases, because they compare what they compile: a stage that has fewer chunks than
+  // another one has phases of nothing in their place.
+  void add_missing(const std::vector<int>& ranks) {
+    std::map<int, size_t> counts;
+    for (const int stage : plan_.placement.chunks.stages) ++counts[stage];
+    size_t most = 0;
+    for (const auto& [stage, count] : counts) most = std::max(most, count);
+    const auto own = phases_.size() / counts.at(stage_);
+    for (size_t chunk = counts.at(stage_); chunk < most; ++chunk) {
+      for (size_t i = 0; i < own; ++i) {
+        const auto kind = phases_[i].phase.kind;
+        compiler::PartBuilder nothing(plan_.micro.graph, plan_.micro.plan, ranks, pipeline::to_string(kind));
+        phases_.push_back({kNoChunk, {kind, nothing.finish()}});
+      }
+    }
   }
 
   Type local_type(const Type& type, const mesh::Layout& layout) const {
     return {type.dtype, mesh::local_shape(type.shape, layout.sharding, layout.mesh, context_.rank())};
   }
 
-  // Behind the session's own values: what lives for a step, then the first slot, then the others.
+  // Behind the session's own values: what lives for a step, then the slots of each chunk.
   void lay_out() {
     layout_ = session_.values_.layout();
     std::set<std::string> in_slot;
-    for (const auto& value : slot_) in_slot.insert(value.name);
+    for (const auto& [chunk, slots] : slots_) {
+      for (const auto& value : slots.values) in_slot.insert(value.name);
+    }
     std::set<std::string> gathered;
     for (const auto& name : plan_.options.gathered) gathered.insert(compiler::gathered_name(name));
-    for (const auto& phase : phases_) {
+    for (const auto& [chunk, phase] : phases_) {
       for (const auto& input : phase.part.graph.inputs()) {
         if (layout_.offsets.contains(input.name) || in_slot.contains(input.name)) continue;
         layout_.add(input.name, local_type(phase.part.graph.type(input.value), phase.part.plan.layout(input.value)));
@@ -109,14 +148,40 @@ class PipelineBuilder {
       }
     }
     add_told();
-    for (const auto& value : slot_) layout_.add(value.name, local_type(value.type, value.layout));
-    ir::PersistentLayout end = layout_;
-    end.add("the end of the slot", {DType::kU8, {0}});
-    slot_begin_ = slot_.empty() ? layout_.bytes : layout_.offsets.at(slot_[0].name);
-    slot_bytes_ = end.offsets.at("the end of the slot") - slot_begin_;
-    layout_.bytes = slot_begin_ + slot_bytes_ * parts_.program.slots;
+    for (const auto& [chunk, phase] : phases_) copy_common_states(chunk, phase);
+    for (auto& [chunk, slots] : slots_) lay_out(chunk, slots);
     session_.arena_.grow_to(layout_.bytes);
   }
+
+  // In a chunk after the stage's first, a state that all stages change alike has a place of its own: when a micro-batch
+  // comes there, others have been in the first chunk since.
+  void copy_common_states(int chunk, const compiler::ChunkPhase& phase) {
+    if (chunk == kNoChunk || chunk == slots_.begin()->first) return;
+    for (const auto& output : phase.part.graph.outputs()) {
+      if (!is_common(output.name) || slots_.at(chunk).copies.contains(output.name)) continue;
+      const auto name = fmt::format("{} of chunk {}", output.name, chunk);
+      layout_.add(name, layout_.types.at(output.name));
+      slots_.at(chunk).copies[output.name] = name;
+    }
+  }
+
+  bool is_common(const std::string& name) const {
+    const auto at = plan_.placement.values.find(name);
+    return session_.holds(name) && at != plan_.placement.values.end() && at->second == compiler::kEveryStage;
+  }
+
+  void lay_out(int chunk, Slots& slots) {
+    slots.layout = layout_;
+    for (const auto& [name, copy] : slots.copies) slots.layout.offsets[name] = layout_.offsets.at(copy);
+    for (const auto& value : slots.values) slots.layout.add(value.name, local_type(value.type, value.layout));
+    ir::PersistentLayout end = slots.layout;
+    end.add("the end of the slot", {DType::kU8, {0}});
+    slots.begin = slots.values.empty() ? layout_.bytes : slots.layout.offsets.at(slots.values[0].name);
+    slots.bytes = end.offsets.at("the end of the slot") - slots.begin;
+    slots.layout.bytes = layout_.bytes = slots.begin + slots.bytes * num_slots(chunk);
+  }
+
+  int num_slots(int chunk) const { return parts_.program.slots.at(chunk); }
 
   // What other stages tell between rounds of the update lies here, too, whether it is read or not.
   void add_told() {
@@ -132,11 +197,13 @@ class PipelineBuilder {
   void compile_phases() {
     const auto options = session_.compile_options(static_cast<size_t>(plan_.ranks_per_stage()), {});
     std::vector<compiler::Compiled> compiled;
-    for (auto& phase : phases_) {
+    // Whatever is compiled, its own memory comes behind all slots.
+    for (auto& [chunk, slots] : slots_) slots.layout.bytes = layout_.bytes;
+    for (auto& [chunk, phase] : phases_) {
       compiler::Compiled part;
       part.logical = std::move(phase.part.graph);
       part.plan = std::move(phase.part.plan);
-      session_.compile_with_agreed_kernels(part, options, layout_);
+      session_.compile_with_agreed_kernels(part, options, chunk == kNoChunk ? layout_ : slots_.at(chunk).layout);
       compiled.push_back(std::move(part));
     }
     make_groups(compiled);
@@ -148,17 +215,20 @@ class PipelineBuilder {
         parts_.gather = session_.make_executor(part.schedule);
         continue;
       }
-      if (phases_[i].kind == PhaseKind::kUpdate) {
+      const auto& [chunk, phase] = phases_[i];
+      if (phase.kind == PhaseKind::kUpdate) {
         parts_.rounds.push_back({.executor = session_.make_executor(part.schedule)});
         continue;
       }
-      for (int slot = 0; slot < parts_.program.slots; ++slot) {
-        auto& phase = parts_.phases[{phases_[i].kind, slot}];
-        phase = session_.make_executor(in_slot(part.schedule, slot));
-        phase->set_notes_bad_indices(true);
+      if (chunk == kNoChunk) continue;
+      const PipelineParts::PhaseKey key{phase.kind, chunk};
+      for (int slot = 0; slot < num_slots(chunk); ++slot) {
+        auto& executors = parts_.phases[key];
+        executors.push_back(session_.make_executor(in_slot(part.schedule, chunk, slot)));
+        executors.back()->set_notes_bad_indices(true);
       }
-      note_forward_states(part.logical);
-      parts_.compiled.emplace(phases_[i].kind, std::move(part));
+      note_forward_states(chunk, part.logical);
+      parts_.compiled.emplace(key, std::move(part));
     }
     session_.keep_measured_kernels();
   }
@@ -182,24 +252,34 @@ class PipelineBuilder {
     session_.make_groups(lists);
   }
 
-  ir::Schedule in_slot(ir::Schedule schedule, int slot) const {
+  ir::Schedule in_slot(ir::Schedule schedule, int chunk, int slot) const {
+    const Slots& slots = slots_.at(chunk);
     for (auto& value : schedule.values) {
       if (value.space != ir::MemorySpace::kArena) continue;
-      if (value.offset >= slot_begin_ && value.offset < slot_begin_ + slot_bytes_) value.offset += slot * slot_bytes_;
+      if (value.offset >= slots.begin && value.offset < slots.begin + slots.bytes) value.offset += slot * slots.bytes;
     }
     return schedule;
   }
 
   // States of the session that a phase gives new values.
-  void note_forward_states(const ir::Graph& graph) {
+  void note_forward_states(int chunk, const ir::Graph& graph) {
     for (const auto& output : graph.outputs()) {
-      if (!session_.holds(output.name)) continue;
-      parts_.forward_states.push_back(place_of(output.name, 0));
+      if (!session_.holds(output.name) || slots_.at(chunk).copies.contains(output.name)) continue;
+      parts_.forward_states.push_back(place_of(output.name));
     }
   }
 
-  ValuePlace place_of(const std::string& name, int slot) const {
-    return {session_.arena_, layout_.offsets.at(name) + slot * slot_bytes_, layout_.types.at(name)};
+  ValuePlace place_of(const std::string& name) const {
+    return {session_.arena_, layout_.offsets.at(name), layout_.types.at(name)};
+  }
+  ValuePlace place_in_slot(int chunk, const std::string& name, int slot) const {
+    const Slots& slots = slots_.at(chunk);
+    return {session_.arena_, slots.layout.offsets.at(name) + slot * slots.bytes, slots.layout.types.at(name)};
+  }
+  std::vector<ValuePlace> places_in_slots(int chunk, const std::string& name) const {
+    std::vector<ValuePlace> places;
+    for (int slot = 0; slot < num_slots(chunk); ++slot) places.push_back(place_in_slot(chunk, name, slot));
+    return places;
   }
 
   // Lanes between this rank and its like in other stages. All ranks make all pairs' groups, in one order.
@@ -211,19 +291,32 @@ class PipelineBuilder {
       if (trains_ || first->made == PhaseKind::kForward) {
         std::vector<std::string> names;
         for (auto m = first; m != last; ++m) names.push_back(compiler::slot_name(plan_.micro.graph, m->value));
-        make_channel({first->from, first->made, first->to}, names, parts_.program.slots);
+        const Way way{first->from, first->made, first->to};
+        const int from = plan_.placement.stage_of_chunk(way.from);
+        const int to = plan_.placement.stage_of_chunk(way.to);
+        if (from != to) {
+          make_channel(way, from, to, names);
+        } else if (from == stage_) {
+          hand_over(way, names);
+        }
       }
       first = last;
     }
     if (!trains_) return;
     const auto summed = plan_.placement.split_backward ? PhaseKind::kWeightGradient : PhaseKind::kBackward;
     for (const auto& m : messages_of_sums(plan_.placement, plan_.options)) {
-      make_channel({m.from, summed, m.to, /*of_all=*/true}, m.values, 1);
+      make_channel({m.from, summed, m.to, /*of_all=*/true}, m.from, m.to, m.values);
     }
     for (const auto& m : messages_of_values(plan_.placement, plan_.options)) {
-      make_channel({m.from, PhaseKind::kUpdate, m.to, /*of_all=*/true}, m.values, 1);
+      make_channel({m.from, PhaseKind::kUpdate, m.to, /*of_all=*/true}, m.from, m.to, m.values);
       if (m.to != stage_) continue;
-      for (const auto& name : m.values) parts_.received_values.push_back(place_of(name, 0));
+      for (const auto& name : m.values) parts_.received_values.push_back(place_of(name));
+    }
+  }
+
+  void hand_over(const Way& way, const std::vector<std::string>& names) {
+    for (const auto& name : names) {
+      parts_.handed_over[way].push_back({places_in_slots(way.from, name), places_in_slots(way.to, name)});
     }
   }
 
@@ -234,97 +327,42 @@ class PipelineBuilder {
     return it->second = session_.make_group(name, ranks);
   }
 
-  struct Way {
-    int from = 0;
-    PhaseKind made = PhaseKind::kForward;
-    int to = 0;
-    bool of_all = false;  // micro-batches together
-  };
-  void make_channel(const Way& way, const std::vector<std::string>& names, int slots) {
+  void make_channel(const Way& way, int from_stage, int to_stage, const std::vector<std::string>& names) {
     for (int i = 0; i < plan_.ranks_per_stage(); ++i) {
-      const int from = plan_.ranks_of(way.from)[static_cast<size_t>(i)];
-      const int to = plan_.ranks_of(way.to)[static_cast<size_t>(i)];
-      auto* pair = pair_of(fmt::format("{}{} of stage {} to {}, rank {}", way.of_all ? "all " : "",
-                                       pipeline::to_string(way.made), way.from, way.to, i),
+      const int from = plan_.ranks_of(from_stage)[static_cast<size_t>(i)];
+      const int to = plan_.ranks_of(to_stage)[static_cast<size_t>(i)];
+      auto* pair = pair_of(fmt::format("{} of {} {} to {}, rank {}", pipeline::to_string(way.made),
+                                       way.of_all ? "stage" : "chunk", way.from, way.to, i),
                            {from, to});
-      if (pair != nullptr) make_lane(*pair, way, names, slots);
+      if (pair != nullptr) make_lane(*pair, way, from_stage, names);
     }
   }
 
-  void make_lane(comm::Communicator& pair, const Way& way, const std::vector<std::string>& names, int slots) {
-    const bool sends = way.from == stage_;
-    auto& channel = parts_.channels[{sends, way.made, sends ? way.to : way.from, way.of_all}];
-    channel.lane = std::make_unique<executor::CommLane>(context_.rank());
-    Device* const device = session_.arena_.device();
-    if (device != nullptr) channel.queue = device->make_queue();
-    const auto add = [&channel](std::function<void()> task) {
-      channel.tasks.push_back(std::make_shared<const std::function<void()>>(std::move(task)));
-    };
-    for (int slot = 0; slot < slots; ++slot) {
-      std::vector<TensorView> values;
-      for (const auto& name : names) values.push_back(place_of(name, slot).mark());
-      // Messages come from, and go to, memory of the host.
-      const auto on_device = values;
-      std::shared_ptr<std::byte> staging;
-      if (device != nullptr) staging = stage(values, *device);
-      const auto who = fmt::format("{} of stage {}", pipeline::to_string(way.made), way.from);
-      std::function<void()> travel;
-      if (sends) {
-        travel = [&pair, values, who] {
-          for (const auto& v : values) pair.send(v.data, v.num_elements(), v.dtype, 1, who);
-        };
-      } else {
-        travel = [&pair, values, who] {
-          for (const auto& v : values) pair.receive(v.data, v.num_elements(), v.dtype, 0, who);
-        };
+  void make_lane(comm::Communicator& pair, const Way& way, int from_stage, const std::vector<std::string>& names) {
+    const bool sends = from_stage == stage_;
+    const int chunk = sends ? way.from : way.to;
+    std::vector<std::vector<TensorView>> by_slot(way.of_all ? 1 : static_cast<size_t>(num_slots(chunk)));
+    for (size_t slot = 0; slot < by_slot.size(); ++slot) {
+      for (const auto& name : names) {
+        const auto place = way.of_all ? place_of(name) : place_in_slot(chunk, name, static_cast<int>(slot));
+        by_slot[slot].push_back(place.mark());
       }
-      if (device == nullptr) {
-        add(std::move(travel));
-        continue;
-      }
-      Event* const may_start = channel.may_start.emplace_back(device->make_event()).get();
-      add([=, &queue = *channel.queue, travel = std::move(travel)] {
-        may_start->synchronize();
-        if (!sends) travel();
-        for (size_t i = 0; i < values.size(); ++i) {
-          void* const to = sends ? values[i].data : on_device[i].data;
-          const void* const from = sends ? on_device[i].data : values[i].data;
-          queue.copy(to, from, values[i].size_bytes(), sends ? CopyWay::kToHost : CopyWay::kToDevice);
-        }
-        queue.synchronize();
-        if (sends) travel();
-        (void)staging;  // lives as long as the task
-      });
     }
-  }
-
-  // Memory of the host for these values, which they are moved to.
-  static std::shared_ptr<std::byte> stage(std::vector<TensorView>& values, Device& device) {
-    int64_t bytes = 0;
-    const auto take = [&](const TensorView& v) {
-      return std::exchange(bytes, bytes + (v.size_bytes() + 63) / 64 * 64);
-    };
-    std::vector<int64_t> offsets;
-    for (const auto& v : values) offsets.push_back(take(v));
-    auto memory = device.allocate_on_host(bytes);
-    for (size_t i = 0; i < values.size(); ++i) values[i].data = memory.get() + offsets[i];
-    return memory;
+    const auto who = fmt::format("{} of stage {}", pipeline::to_string(way.made), from_stage);
+    parts_.channels[way] = make_message_channel(pair, sends, by_slot, session_.arena_.device(), context_.rank(), who);
   }
 
   void find_views() {
-    for (const auto& name : cleared_) parts_.cleared.push_back(place_of(name, 0));
+    for (const auto& name : cleared_) parts_.cleared.push_back(place_of(name));
+    for (const auto& [chunk, slots] : slots_) {
+      for (const auto& [name, copy] : slots.copies) parts_.copied_states.emplace_back(place_of(name), place_of(copy));
+      find_loads(chunk, slots);
+    }
     for (size_t round = 0; round < plan_.rounds.told.size(); ++round) {
       for (const auto& [v, stage] : plan_.rounds.told[round]) {
         const bool is_first = context_.rank() == plan_.ranks_of(stage)[0];
-        parts_.rounds[round].told.push_back({place_of(compiler::between_rounds_name(v), 0), is_first});
+        parts_.rounds[round].told.push_back({place_of(compiler::between_rounds_name(v)), is_first});
       }
-    }
-    for (const auto& value : slot_) {
-      if (!value.is_input) continue;
-      PipelineParts::Load load{.input = value.input, .slot_name = value.name};
-      load.slice = mesh::slice_of(value.type.shape, value.layout.sharding, value.layout.mesh, context_.rank());
-      for (int slot = 0; slot < parts_.program.slots; ++slot) load.slots.push_back(place_of(value.name, slot));
-      parts_.loads.push_back(std::move(load));
     }
     for (const auto& input : plan_.micro.graph.inputs()) {
       if (input.kind != ir::InputKind::kInput) continue;
@@ -332,12 +370,25 @@ class PipelineBuilder {
       type.shape[0] *= parts_.program.micro_batches;
       parts_.batch.emplace(input.name, Tensor::zeros(type));
     }
-    const auto& forward = parts_.phases.at({PhaseKind::kForward, 0});
-    parts_.has_loss = forward->schedule().outputs.contains("micro_loss");
+    for (const auto& [chunk, slots] : slots_) {
+      const auto& forward = parts_.phases.at({PhaseKind::kForward, chunk})[0];
+      if (forward->schedule().outputs.contains("micro_loss")) parts_.loss_chunk = chunk;
+    }
+    parts_.result_stage = plan_.placement.chunks.stages.back();
     if (trains_) return;
     for (const auto& output : plan_.micro.graph.outputs()) {
       if (plan_.micro.graph.find_input(output.name) != nullptr) continue;
       parts_.results.emplace(output.name, Tensor::zeros(plan_.micro.graph.type(output.value)));
+    }
+  }
+
+  void find_loads(int chunk, const Slots& slots) {
+    for (const auto& value : slots.values) {
+      if (!value.is_input) continue;
+      PipelineParts::Load load{.chunk = chunk, .input = value.input, .slot_name = value.name};
+      load.slice = mesh::slice_of(value.type.shape, value.layout.sharding, value.layout.mesh, context_.rank());
+      load.slots = places_in_slots(chunk, value.name);
+      parts_.loads.push_back(std::move(load));
     }
   }
 
@@ -348,14 +399,12 @@ class PipelineBuilder {
   bool trains_;
   int stage_;
   PipelineParts parts_;
-  std::vector<compiler::StageMessage> messages_;
-  std::vector<compiler::StagePhase> phases_;
-  std::vector<compiler::SlotValue> slot_;
+  std::vector<compiler::ChunkMessage> messages_;
+  std::vector<PhaseOfChunk> phases_;
+  std::map<int, Slots> slots_;  // by chunk of this stage
   ir::PersistentLayout layout_;
   std::vector<std::string> cleared_;
   std::optional<size_t> gather_at_;  // in phases_
-  int64_t slot_begin_ = 0;
-  int64_t slot_bytes_ = 0;
 };
 
 compiler::StagedPlan Session::plan_stages(const ir::Graph& micro, const ir::Graph* update, const mesh::Mesh& mesh,

@@ -1,6 +1,7 @@
 #include "tessera/session/pipelined_step.h"
 
 #include <cmath>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/session/index_fault.h"
@@ -18,7 +19,7 @@ class DrainsChannels {
  public:
   explicit DrainsChannels(const PipelineParts& parts) : parts_(parts) {}
   ~DrainsChannels() {
-    for (const auto& [key, channel] : parts_.channels) channel.lane->drain();
+    for (const auto& [way, channel] : parts_.channels) channel.lane->drain();
   }
   DrainsChannels(const DrainsChannels&) = delete;
   DrainsChannels& operator=(const DrainsChannels&) = delete;
@@ -26,6 +27,14 @@ class DrainsChannels {
  private:
   const PipelineParts& parts_;
 };
+
+PipelineParts::Way way_of(const ProgramItem& item, int stage) {
+  const bool of_all = item.micro_batch < 0;
+  const int here = of_all ? stage : item.chunk;
+  const int there = of_all ? item.peer : item.peer_chunk;
+  const bool leaves = item.kind == ItemKind::kSend || item.kind == ItemKind::kPass;
+  return {leaves ? here : there, item.phase, leaves ? there : here, of_all};
+}
 
 }  // namespace
 
@@ -38,8 +47,6 @@ PipelinedStep::PipelinedStep(compiler::Compiled compiled, cluster::Context& cont
   for (const auto& [name, whole] : parts_.batch) inputs_[name] = whole.view();
   for (const auto& [name, whole] : parts_.results) results_[name] = whole.view();
   for (const auto& state : parts_.forward_states) parts_.kept_states.push_back(state.read());
-  holders_.assign(static_cast<size_t>(parts_.program.slots), -1);
-  leaving_.resize(holders_.size());
 }
 
 PipelinedStep::~PipelinedStep() = default;
@@ -75,12 +82,14 @@ void PipelinedStep::set_before_update(const std::function<void(const TensorView&
   if (trains()) parts_.rounds.back().executor->set_before_update(call);
   if (parts_.forward_states.empty()) return;
   // Slots are not of interest, states that forward changes are.
-  for (auto& [key, executor] : parts_.phases) {
-    executor->set_before_update([this, call](const TensorView& changed) {
-      for (const ValuePlace& state : parts_.forward_states) {
-        if (state.mark().data == changed.data) call(changed);
-      }
-    });
+  for (auto& [key, slots] : parts_.phases) {
+    for (auto& executor : slots) {
+      executor->set_before_update([this, call](const TensorView& changed) {
+        for (const ValuePlace& state : parts_.forward_states) {
+          if (state.mark().data == changed.data) call(changed);
+        }
+      });
+    }
   }
 }
 
@@ -94,7 +103,9 @@ std::vector<TensorView> PipelinedStep::updated() const {
 }
 
 void PipelinedStep::set_profiling(bool on) {
-  for (auto& [key, executor] : parts_.phases) executor->set_profiling(on);
+  for (auto& [key, slots] : parts_.phases) {
+    for (auto& executor : slots) executor->set_profiling(on);
+  }
   for (auto& round : parts_.rounds) round.executor->set_profiling(on);
   if (parts_.gather) parts_.gather->set_profiling(on);
 }
@@ -114,7 +125,7 @@ void PipelinedStep::run(const std::string& input_noun) {
   const DrainsChannels end(parts_);
   try {
     run_items(input_noun);
-    for (auto& sends : leaving_) wait_for_sends(sends);
+    for (auto& [slot, sends] : leaving_) wait_for_sends(sends);
     wait_for_sends(leaving_once_);
     if (!trains()) {
       if (parts_.program.micro_batches == 1 && !parts_.results.empty()) share_results();
@@ -129,7 +140,7 @@ void PipelinedStep::run(const std::string& input_noun) {
 
 // Once all phases are done. Nothing persistent is written before the loss is known to be finite, or may be skipped.
 void PipelinedStep::update(const std::string& input_noun) {
-  for (auto& sends : leaving_) wait_for_sends(sends);
+  for (auto& [slot, sends] : leaving_) wait_for_sends(sends);
   wait_for_sends(leaving_once_);
   share_loss(input_noun);
   const double loss = *loss_view_.as<double>();
@@ -174,16 +185,17 @@ void PipelinedStep::give_back_states() {
 // Accumulators hold nothing, and the states that forward changes are remembered.
 void PipelinedStep::begin() {
   bad_index_.reset();
-  for (auto& sends : leaving_) sends.clear();
+  leaving_.clear();
   leaving_once_.clear();
   loss_sum_ = 0;
   loss_count_ = 0;
-  holders_.assign(holders_.size(), -1);
+  holders_.clear();
   arriving_.clear();
   for (const ValuePlace& accumulator : parts_.cleared) accumulator.set_zero();
   for (size_t i = 0; i < parts_.forward_states.size(); ++i) {
     parts_.forward_states[i].read_to(parts_.kept_states[i].view());
   }
+  for (const auto& [original, copy] : parts_.copied_states) copy.write(original.read().view());
   if (parts_.gather) parts_.gather->run();
 }
 
@@ -193,16 +205,17 @@ void PipelinedStep::run_items(const std::string& input_noun) {
       update(input_noun);
       continue;
     }
-    take_slot(item);
+    if (item.micro_batch >= 0) take_slot(item.chunk, item.slot, item.micro_batch);
     switch (item.kind) {
       case ItemKind::kReceive:
       case ItemKind::kSend: start_messages(item); break;
       case ItemKind::kAwait: {
-        const auto& message = arriving_.at({item.phase, item.peer, item.micro_batch});
+        const auto& message = arriving_.at({way_of(item, parts_.program.stage), item.micro_batch});
         message.lane->wait(message.ticket);
         break;
       }
       case ItemKind::kRun: run_phase(item); break;
+      case ItemKind::kPass: hand_over(item); break;
     }
   }
 }
@@ -210,18 +223,26 @@ void PipelinedStep::run_items(const std::string& input_noun) {
 // A bad index does not end the step here: other ranks wait for what this one sends.
 void PipelinedStep::run_phase(const ProgramItem& item) {
   if (item.phase == PhaseKind::kForward) load(item);
-  auto& phase = *parts_.phases.at({item.phase, item.slot});
+  const PipelineParts::PhaseKey key{item.phase, item.chunk};
+  auto& phase = *parts_.phases.at(key)[static_cast<size_t>(item.slot)];
   phase.run();
-  if (phase.bad_index() && !bad_index_) bad_index_ = {item.phase, item.micro_batch, *phase.bad_index()};
-  if (item.phase == PhaseKind::kForward && parts_.has_loss) add_loss(phase);
+  if (phase.bad_index() && !bad_index_) bad_index_ = {key, item.micro_batch, *phase.bad_index()};
+  if (item.phase == PhaseKind::kForward && item.chunk == parts_.loss_chunk) add_loss(phase);
 }
 
-void PipelinedStep::take_slot(const ProgramItem& item) {
-  if (item.micro_batch < 0) return;
-  const auto slot = static_cast<size_t>(item.slot);
-  if (holders_[slot] == item.micro_batch) return;
-  holders_[slot] = item.micro_batch;
-  wait_for_sends(leaving_[slot]);
+void PipelinedStep::take_slot(int chunk, int slot, int micro_batch) {
+  const auto [holder, is_new] = holders_.try_emplace({chunk, slot}, micro_batch);
+  if (is_new || std::exchange(holder->second, micro_batch) != micro_batch) wait_for_sends(leaving_[{chunk, slot}]);
+}
+
+void PipelinedStep::hand_over(const ProgramItem& item) {
+  const int to = item.micro_batch % parts_.program.slots.at(item.peer_chunk);
+  take_slot(item.peer_chunk, to, item.micro_batch);
+  for (const auto& value : parts_.handed_over.at(way_of(item, parts_.program.stage))) {
+    const TensorView from = value.from[static_cast<size_t>(item.slot)].mark();
+    parts_.arena->queue().copy(value.to[static_cast<size_t>(to)].mark().data, from.data, from.size_bytes(),
+                               CopyWay::kWithin);
+  }
 }
 
 int64_t PipelinedStep::first_row(const TensorView& whole, int micro_batch) const {
@@ -230,6 +251,7 @@ int64_t PipelinedStep::first_row(const TensorView& whole, int micro_batch) const
 
 void PipelinedStep::load(const ProgramItem& item) {
   for (const auto& load : parts_.loads) {
+    if (load.chunk != item.chunk) continue;
     const TensorView& whole = inputs_.at(load.input);
     auto slice = load.slice;
     slice[0].offset += first_row(whole, item.micro_batch);
@@ -240,7 +262,8 @@ void PipelinedStep::load(const ProgramItem& item) {
 void PipelinedStep::start_messages(const ProgramItem& item) {
   const bool sends = item.kind == ItemKind::kSend;
   const bool of_all = item.micro_batch < 0;
-  auto& channel = parts_.channels.at({sends, item.phase, item.peer, of_all});
+  const auto way = way_of(item, parts_.program.stage);
+  auto& channel = parts_.channels.at(way);
   if (of_all && !sends && item.phase == PhaseKind::kUpdate && before_update_) {
     for (const ValuePlace& value : parts_.received_values) before_update_(value.mark());
   }
@@ -248,11 +271,11 @@ void PipelinedStep::start_messages(const ProgramItem& item) {
   if (channel.queue != nullptr) parts_.arena->queue().record(*channel.may_start[number]);
   const UnderWay message{channel.lane.get(), channel.lane->start(channel.tasks[number])};
   if (!sends) {
-    arriving_[{item.phase, item.peer, item.micro_batch}] = message;
+    arriving_[{way, item.micro_batch}] = message;
   } else if (of_all) {
     leaving_once_.push_back(message);
   } else {
-    leaving_[static_cast<size_t>(item.slot)].push_back(message);
+    leaving_[{item.chunk, item.slot}].push_back(message);
   }
 }
 
@@ -273,7 +296,7 @@ void PipelinedStep::share_loss(const std::string& input_noun) {
 std::string PipelinedStep::describe(const BadIndexAt& bad, const std::string& input_noun) const {
   const auto find_data = [&](const ir::Input& input) -> std::optional<DataPiece> {
     for (const auto& load : parts_.loads) {
-      if (load.slot_name != input.name) continue;
+      if (load.chunk != bad.phase.second || load.slot_name != input.name) continue;
       return DataPiece{load.input, load.slice, first_row(inputs_.at(load.input), bad.micro_batch)};
     }
     return std::nullopt;
@@ -281,14 +304,15 @@ std::string PipelinedStep::describe(const BadIndexAt& bad, const std::string& in
   return session::describe_bad_index(parts_.compiled.at(bad.phase), bad.index, find_data, input_noun);
 }
 
-// What the last stage has computed whole, on all ranks.
+// What the last chunk has computed whole, on all ranks.
 void PipelinedStep::share_results() {
   const int ranks_per_stage = context().size() / parts_.program.num_stages;
-  const bool is_last = parts_.program.stage == parts_.program.num_stages - 1;
-  const int root = context().size() - ranks_per_stage;
+  const int root = parts_.result_stage * ranks_per_stage;
   for (auto& [name, view] : results_) {
-    if (is_last) {
-      const auto& made = parts_.phases.at({PhaseKind::kForward, 0})->output(name == "loss" ? "micro_loss" : name);
+    if (parts_.program.stage == parts_.result_stage) {
+      const int chunk = parts_.program.slots.rbegin()->first;
+      const auto& made =
+          parts_.phases.at({PhaseKind::kForward, chunk})[0]->output(name == "loss" ? "micro_loss" : name);
       copy_elements(made, view);
     }
     context().world().broadcast(view.data, view.num_elements(), view.dtype, root, "result " + name);

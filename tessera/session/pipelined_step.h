@@ -5,18 +5,17 @@
 // To whoever trains it is one executable: its inputs are whole batches, its loss is the mean over them, on all ranks.
 #pragma once
 
-#include <deque>
+#include <compare>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <vector>
 
-#include "tessera/executor/comm_lane.h"
 #include "tessera/ir/program.h"
 #include "tessera/pipeline/search/find_schedule.h"
+#include "tessera/session/message_channel.h"
 #include "tessera/session/session.h"
 
 namespace tessera::session {
@@ -26,9 +25,10 @@ struct PipelineParts {
   ir::Program program;
   std::vector<ir::Program> all_programs;
   std::unique_ptr<executor::Executor> gather;  // makes parameters whole that lie in shards; null: there are none
-  // By phase and slot.
-  std::map<std::pair<pipeline::PhaseKind, int>, std::unique_ptr<executor::Executor>> phases;
-  std::map<pipeline::PhaseKind, compiler::Compiled> compiled;  // what the phases are made of
+  // A phase of a chunk.
+  using PhaseKey = std::pair<pipeline::PhaseKind, int>;
+  std::map<PhaseKey, std::vector<std::unique_ptr<executor::Executor>>> phases;  // by slot
+  std::map<PhaseKey, compiler::Compiled> compiled;                              // what the phases are made of
   // The update, in rounds; none where nothing is trained. After each but the last, all ranks are told values that the
   // first rank of some stage has made.
   struct Told {
@@ -41,6 +41,7 @@ struct PipelineParts {
   };
   std::vector<Round> rounds;
   struct Load {
+    int chunk = 0;  // whose forward phase it comes before
     std::string input;
     std::string slot_name;
     std::vector<mesh::Range> slice;  // of a micro-batch
@@ -48,23 +49,32 @@ struct PipelineParts {
   };
   std::vector<Load> loads;
   std::map<std::string, Tensor> batch;  // whole data inputs
-  // A message group, by (sends, phase that made it, peer, of all micro-batches together): its lane, and what travels,
-  // by slot.
-  struct Channel {
-    std::unique_ptr<executor::CommLane> lane;
-    std::vector<executor::CommLane::Task> tasks;
-    // On a device: copies of the lane's own, which come after what is done with a slot when its message starts.
-    std::unique_ptr<Queue> queue;
-    std::vector<std::unique_ptr<Event>> may_start;
+  // The way of a message group: between chunks, or, of all micro-batches together, between stages.
+  struct Way {
+    int from = 0;
+    pipeline::PhaseKind made = pipeline::PhaseKind::kForward;
+    int to = 0;
+    bool of_all = false;
+    auto operator<=>(const Way&) const = default;
   };
-  std::map<std::tuple<bool, pipeline::PhaseKind, int, bool>, Channel> channels;
+  std::map<Way, MessageChannel> channels;
+  // What one chunk of this stage hands over to another: by value the places of both, by slot.
+  struct HandedOver {
+    std::vector<ValuePlace> from;
+    std::vector<ValuePlace> to;
+  };
+  std::map<Way, std::vector<HandedOver>> handed_over;
+  // What each chunk but the first has of a state that all have: by which a micro-batch finds there what the first chunk
+  // has found for it. The original, and the copy.
+  std::vector<std::pair<ValuePlace, ValuePlace>> copied_states;
   std::vector<ValuePlace> received_values;  // parameters that another stage updates
   std::vector<ValuePlace> cleared;          // zero when a step begins: accumulators
   std::vector<ValuePlace> forward_states;   // that forward changes: a step that fails gives them back
   std::vector<Tensor> kept_states;          // what they were
   executor::Arena* arena = nullptr;         // that all of it lies in
   std::map<std::string, Tensor> results;    // of an evaluation, whole
-  bool has_loss = false;                    // whether this rank computes it
+  int loss_chunk = -1;                      // the chunk that computes the loss; -1: none of this rank's
+  int result_stage = 0;                     // where the results of an evaluation are
   pipeline::FoundSchedule schedule;         // of a training step
 };
 
@@ -98,7 +108,7 @@ class PipelinedStep final : public Executable {
   };
   // The first index of this rank's that has no place in its operator's table.
   struct BadIndexAt {
-    pipeline::PhaseKind phase = pipeline::PhaseKind::kForward;
+    PipelineParts::PhaseKey phase;
     int micro_batch = 0;
     executor::BadIndex index;
   };
@@ -111,9 +121,10 @@ class PipelinedStep final : public Executable {
   void give_back_states();
   bool trains() const { return !parts_.rounds.empty(); }
   bool was_skipped() const;
-  void take_slot(const ir::ProgramItem& item);
   void load(const ir::ProgramItem& item);
   void start_messages(const ir::ProgramItem& item);
+  void hand_over(const ir::ProgramItem& item);
+  void take_slot(int chunk, int slot, int micro_batch);
   void add_loss(executor::Executor& phase);
   void share_loss(const std::string& input_noun);
   std::string describe(const BadIndexAt& bad, const std::string& input_noun) const;
@@ -129,12 +140,13 @@ class PipelinedStep final : public Executable {
   double loss_sum_ = 0;
   double loss_count_ = 0;
   std::optional<BadIndexAt> bad_index_;
-  std::vector<int> holders_;                    // by slot: the micro-batch that has it; -1: none
-  std::vector<std::vector<UnderWay>> leaving_;  // by slot: messages that are being sent
-  std::vector<UnderWay> leaving_once_;          // of all micro-batches together
-  std::vector<int64_t> told_;                   // bytes that all ranks are told
+  using SlotKey = std::pair<int, int>;                // chunk and slot
+  std::map<SlotKey, int> holders_;                    // the micro-batch that has it
+  std::map<SlotKey, std::vector<UnderWay>> leaving_;  // messages that are being sent
+  std::vector<UnderWay> leaving_once_;                // of all micro-batches together
+  std::vector<int64_t> told_;                         // bytes that all ranks are told
   std::function<void(const TensorView&)> before_update_;
-  std::map<std::tuple<pipeline::PhaseKind, int, int>, UnderWay> arriving_;  // by phase, peer and micro-batch
+  std::map<std::pair<PipelineParts::Way, int>, UnderWay> arriving_;  // by way and micro-batch
 };
 
 }  // namespace tessera::session

@@ -2,7 +2,9 @@
 // schedule: in float64 on reference kernels to 1e-10.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iostream>
 #include <limits>
 #include <map>
@@ -26,11 +28,19 @@
 namespace tessera::equivalence {
 namespace {
 
+// What a cell is told.
+struct Place {
+  Place(int s, int in_segment = 0) : stage(s), segment(in_segment) {}  // NOLINT: a stage alone is a place, too
+  int stage;
+  int segment;
+};
+using Places = std::map<std::string, Place>;
+
 struct Row {
   std::string name;
   std::string network;
   int stages = 2;
-  std::map<std::string, int> cells;  // the stage of each, by path
+  Places cells;  // by path
   std::string schedule = "1f1b";
   int ranks_per_stage = 1;
   int64_t micro_batches = 4;
@@ -104,7 +114,9 @@ std::string batch_of(const Row& row) {
 }
 
 void set_stages(nn::Cell& cell, const Row& row) {
-  if (const auto it = row.cells.find(cell.path()); it != row.cells.end()) cell.set_stage(it->second);
+  if (const auto it = row.cells.find(cell.path()); it != row.cells.end()) {
+    cell.set_stage(it->second.stage, it->second.segment);
+  }
   for (const auto& [path, op, strategy] : row.strategies) {
     if (cell.path() == path) cell.shard(op, strategy);
   }
@@ -243,32 +255,112 @@ TEST_P(Pipelines, GiveLossesAndParametersOfOneDevice) {
   EXPECT_LT(fast, 1e-4);
 }
 
-const std::map<std::string, int> kMlp2 = {{"up", 0}, {"down", 1}};
-const std::map<std::string, int> kTransformer2 = {{"embedding", 0}, {"norm1", 0},  {"query", 0}, {"key", 0},
-                                                  {"value", 0},     {"output", 0}, {"norm2", 1}, {"up", 1},
-                                                  {"down", 1},      {"head", 1}};
+const Places kMlp2 = {{"up", 0}, {"down", 1}};
+const Places kTransformer2 = {{"embedding", 0}, {"norm1", 0}, {"query", 0}, {"key", 0},  {"value", 0},
+                              {"output", 0},    {"norm2", 1}, {"up", 1},    {"down", 1}, {"head", 1}};
 // Values that skip a stage: the residual goes from the first to the third.
-const std::map<std::string, int> kTransformer3 = {{"embedding", 0}, {"norm1", 0},  {"query", 1}, {"key", 1},
-                                                  {"value", 1},     {"output", 1}, {"norm2", 2}, {"up", 2},
-                                                  {"down", 2},      {"head", 2}};
-const std::map<std::string, int> kTransformer4 = {{"embedding", 0}, {"norm1", 0},  {"query", 0}, {"key", 1},
-                                                  {"value", 1},     {"output", 2}, {"norm2", 2}, {"up", 3},
-                                                  {"down", 3},      {"head", 3}};
-const std::map<std::string, int> kTied2 = {{"words", 0}, {"up", 0}, {"down", 1}, {"norm", 1}};
-const std::map<std::string, int> kTied3 = {{"words", 0}, {"up", 1}, {"down", 2}, {"norm", 2}};
-const std::map<std::string, int> kGpt2 = {
-    {"word_embedding", 0}, {"position_embedding", 0}, {"blocks.0", 0}, {"blocks.1", 1}, {"norm", 1}};
-const std::map<std::string, int> kTranslator2 = {{"net.src_embedding", 0},
-                                                 {"net.base1.encoder", 0},
-                                                 {"net.tgt_embedding", 1},
-                                                 {"net.base1.decoder", 1},
-                                                 {"net.head", 1}};
-const std::map<std::string, int> kResNet50 = {{"head", 0},   {"layer1", 0}, {"layer2", 0},
-                                              {"layer3", 1}, {"layer4", 1}, {"fc", 1}};
-const std::map<std::string, int> kResNet2 = {{"stem", 0}, {"bn", 0}, {"conv1", 1}, {"bn1", 1}, {"down", 1}, {"fc", 1}};
+const Places kTransformer3 = {{"embedding", 0}, {"norm1", 0}, {"query", 1}, {"key", 1},  {"value", 1},
+                              {"output", 1},    {"norm2", 2}, {"up", 2},    {"down", 2}, {"head", 2}};
+const Places kTransformer4 = {{"embedding", 0}, {"norm1", 0}, {"query", 0}, {"key", 1},  {"value", 1},
+                              {"output", 2},    {"norm2", 2}, {"up", 3},    {"down", 3}, {"head", 3}};
+const Places kTied2 = {{"words", 0}, {"up", 0}, {"down", 1}, {"norm", 1}};
+const Places kTied3 = {{"words", 0}, {"up", 1}, {"down", 2}, {"norm", 2}};
+const Places kGpt2 = {{"word_embedding", 0}, {"position_embedding", 0}, {"blocks.0", 0}, {"blocks.1", 1}, {"norm", 1}};
+const Places kTranslator2 = {{"net.src_embedding", 0},
+                             {"net.base1.encoder", 0},
+                             {"net.tgt_embedding", 1},
+                             {"net.base1.decoder", 1},
+                             {"net.head", 1}};
+const Places kResNet50 = {{"head", 0}, {"layer1", 0}, {"layer2", 0}, {"layer3", 1}, {"layer4", 1}, {"fc", 1}};
+const Places kResNet2 = {{"stem", 0}, {"bn", 0}, {"conv1", 1}, {"bn1", 1}, {"down", 1}, {"fc", 1}};
+
+// Cut finer, into chunks that are numbered here as stages are.
+const Places kTied4 = {{"words", 0}, {"up", 1}, {"down", 2}, {"norm", 3}};
+const Places kResNet4 = {{"stem", 0}, {"bn", 0}, {"conv1", 1}, {"bn1", 1}, {"down", 2}, {"fc", 3}};
+
+// So many layers and the head, in so many chunks of one after the other.
+Places chain_in(int layers, int chunks) {
+  Places cells = {{"head", chunks - 1}};
+  for (int i = 0; i < layers; ++i) cells.emplace(fmt::format("layer{}", i), i * chunks / layers);
+  return cells;
+}
+
+// Chunk after chunk on the stages in turn, and again; or there and back.
+Places in_turn(const Places& chunks, int stages) {
+  Places cells;
+  for (const auto& [cell, at] : chunks) cells.emplace(cell, Place(at.stage % stages, at.stage / stages));
+  return cells;
+}
+Places there_and_back(const Places& chunks, int stages) {
+  Places cells;
+  for (const auto& [cell, at] : chunks) {
+    cells.emplace(cell, at.stage < stages ? Place(at.stage) : Place(2 * stages - 1 - at.stage, 1));
+  }
+  return cells;
+}
+
+// Several chunks on a stage.
+void add_chunks(std::vector<Row>& all) {
+  const auto add = [&](Row row, const std::string& schedule) {
+    row.name += "_" + schedule;
+    row.schedule = schedule;
+    all.push_back(std::move(row));
+  };
+  for (const char* schedule : {"gpipe", "interleaved_1f1b", "auto"}) {
+    add({.name = "transformer_2x2", .network = "transformer", .cells = in_turn(kTransformer4, 2)}, schedule);
+    add({.name = "chain_4x2", .stages = 4, .cells = in_turn(chain_in(9, 8), 4), .layers = 9}, schedule);
+    add({.name = "resnet_2x2", .network = "resnet", .cells = in_turn(kResNet4, 2)}, schedule);
+    add({.name = "tied_2x2", .network = "tied", .cells = in_turn(kTied4, 2)}, schedule);
+  }
+  for (const char* schedule : {"gpipe", "zb_v", "auto"}) {
+    add({.name = "transformer_2_and_back", .network = "transformer", .cells = there_and_back(kTransformer4, 2)},
+        schedule);
+    add({.name = "chain_4_and_back", .stages = 4, .cells = there_and_back(chain_in(9, 8), 4), .layers = 9}, schedule);
+    add({.name = "resnet_2_and_back", .network = "resnet", .cells = there_and_back(kResNet4, 2)}, schedule);
+    // The table is read by two chunks of one stage.
+    add({.name = "tied_2_and_back", .network = "tied", .cells = there_and_back(kTied4, 2)}, schedule);
+  }
+  add({.name = "chain_2x4", .stages = 2, .cells = in_turn(chain_in(9, 8), 2), .layers = 9}, "interleaved_1f1b");
+  add({.name = "transformer_2x2_data_2",
+       .network = "transformer",
+       .cells = in_turn(kTransformer4, 2),
+       .ranks_per_stage = 2,
+       .rows = 16},
+      "interleaved_1f1b");
+  for (const bool shards : {false, true}) {
+    const std::string suffix = shards ? "_optimizer_shards" : "_data_2";
+    const auto add_shared = [&](const std::string& name, const Places& cells, const std::string& schedule) {
+      add({.name = name + suffix,
+           .network = "tied",
+           .cells = cells,
+           .ranks_per_stage = 2,
+           .parallel_optimizer = shards,
+           .clip_norm = 0.1},
+          schedule);
+    };
+    add_shared("tied_2x2", in_turn(kTied4, 2), "interleaved_1f1b");
+    add_shared("tied_2_and_back", there_and_back(kTied4, 2), "zb_v");
+  }
+  add({.name = "transformer_2x2_loss_scale",
+       .network = "transformer",
+       .cells = in_turn(kTransformer4, 2),
+       .loss_scale = nn::dynamic_loss_scale({.init_loss_scale = 16, .scale_window = 3})},
+      "interleaved_1f1b");
+  add({.name = "chain_4x2_no_ahead", .stages = 4, .cells = in_turn(chain_in(9, 8), 4), .receive_ahead = 0, .layers = 9},
+      "interleaved_1f1b");
+  add({.name = "chain_4_and_back_no_ahead",
+       .stages = 4,
+       .cells = there_and_back(chain_in(9, 8), 4),
+       .micro_batches = 6,
+       .rows = 12,
+       .receive_ahead = 0,
+       .layers = 9},
+      "zb_v");
+}
 
 std::vector<Row> rows() {
   std::vector<Row> all;
+  add_chunks(all);
   for (const char* schedule : {"gpipe", "1f1b", "zb_h1", "auto"}) {
     const std::string suffix = std::string("_") + schedule;
     const auto add = [&](Row row) {
@@ -302,7 +394,7 @@ std::vector<Row> rows() {
                  .strategies = split});
   all.push_back(
       {.name = "mlp_2_data_2_model_2", .network = "mlp", .cells = kMlp2, .ranks_per_stage = 4, .strategies = split});
-  const std::vector<std::pair<std::string, std::map<std::string, int>>> sharded = {{"mlp", kMlp2},
+  const std::vector<std::pair<std::string, Places>> sharded = {{"mlp", kMlp2},
                                                                                    {"transformer", kTransformer2},
                                                                                    {"resnet", kResNet2},
                                                                                    {"gpt", kGpt2},
@@ -464,6 +556,22 @@ TEST(HalfPrecisionPipelines, FindTheScaleThatOneDeviceFinds) {
   }
 }
 
+// Some stages once more, up or down; half of the pipelines go over them only once.
+std::vector<Place> random_chunks(int stages, const std::function<int64_t(int64_t)>& below) {
+  std::vector<Place> chunks;
+  for (int stage = 0; stage < stages; ++stage) chunks.emplace_back(stage);
+  for (int64_t segment = 1, count = below(2) * (1 + below(2)); segment <= count; ++segment) {
+    std::vector<Place> more;
+    for (int stage = 0; stage < stages; ++stage) {
+      if (below(4) > 0) more.emplace_back(stage, static_cast<int>(segment));
+    }
+    if (more.empty()) break;
+    if (below(2) == 0) std::reverse(more.begin(), more.end());
+    chunks.insert(chunks.end(), more.begin(), more.end());
+  }
+  return chunks;
+}
+
 // Cut anywhere, in any order that there is a name for, with any number of slots, over links that are slow.
 TEST(RandomPipelines, GiveLossesAndParametersOfOneDevice) {
   const char* const schedules[] = {"gpipe", "1f1b", "zb_h1", "auto"};
@@ -471,25 +579,29 @@ TEST(RandomPipelines, GiveLossesAndParametersOfOneDevice) {
     int64_t draws = 0;
     const auto below = [&](int64_t limit) { return random_below({.seed = seed}, draws++, limit); };
     Row row{.name = fmt::format("seed {}", seed), .stages = static_cast<int>(2 + below(3))};
-    row.layers = static_cast<int>(row.stages + below(4));
-    row.schedule = schedules[below(4)];
+    const auto chunks = random_chunks(row.stages, below);
+    const bool is_once = static_cast<int>(chunks.size()) == row.stages;
+    row.layers = static_cast<int>(static_cast<int64_t>(chunks.size()) + below(4));
+    row.schedule = is_once ? schedules[below(4)] : below(2) == 0 ? "gpipe" : "auto";
     row.micro_batches = row.stages + static_cast<int64_t>(below(4));
     row.ranks_per_stage = row.stages == 2 ? static_cast<int>(1 + below(2)) : 1;
     row.rows = row.micro_batches * static_cast<int64_t>(row.ranks_per_stage + below(2));
     row.receive_ahead = static_cast<int>(below(3));
     row.link.latency_us = static_cast<double>(below(3) * 40);
-    // A cut behind some of the layers; the head is on the last stage.
+    // A cut behind some of the layers; the head is in the last chunk.
     std::set<int> cuts;
-    while (static_cast<int>(cuts.size()) < row.stages - 1) cuts.insert(static_cast<int>(below(row.layers)));
-    int stage = 0;
+    while (cuts.size() < chunks.size() - 1) cuts.insert(static_cast<int>(below(row.layers)));
+    auto chunk = chunks.begin();
+    std::string places;
     for (int i = 0; i < row.layers; ++i) {
-      row.cells[fmt::format("layer{}", i)] = stage;
-      if (cuts.contains(i)) ++stage;
+      row.cells.emplace(fmt::format("layer{}", i), *chunk);
+      if (cuts.contains(i)) ++chunk;
     }
-    row.cells["head"] = stage;
-    SCOPED_TRACE(fmt::format("{}: {} stages of {}, {} micro-batches, {}, {} ahead, {} us", row.name, row.stages,
-                             row.ranks_per_stage, row.micro_batches, row.schedule, row.receive_ahead,
-                             row.link.latency_us));
+    row.cells.emplace("head", *chunk);
+    for (const Place& place : chunks) places += fmt::format(" {}.{}", place.stage, place.segment);
+    SCOPED_TRACE(fmt::format("{}: {} stages of {}, chunks{}, {} micro-batches, {}, {} ahead, {} us", row.name,
+                             row.stages, row.ranks_per_stage, places, row.micro_batches, row.schedule,
+                             row.receive_ahead, row.link.latency_us));
     EXPECT_LT(deviation_of(row, DType::kF64, true), 1e-10);
   }
 }

@@ -94,15 +94,15 @@ TEST(PipelinePlan, OfNinetySixLayersHasOneGraphForAllMicroBatches) {
   const mesh::Mesh mesh({{"data", 64}});
   auto plan = plan_stages(micro, &update, mesh, {}, stages, options);
   const auto chosen = choose_schedule(plan, kMicroBatches, "1f1b", example_profile());
-  const auto messages = stage_messages(plan.micro.graph, plan.placement);
+  const auto messages = chunk_messages(plan.micro.graph, plan.placement);
   EXPECT_EQ(messages.size(), 2U * (kStages - 1));  // activations and their gradients
-  const auto programs =
-      make_programs(chosen.found.schedule, messages, {.micro_batches = kMicroBatches, .receive_ahead = 1});
-  EXPECT_EQ(programs[0].slots, kStages + 1);
-  EXPECT_EQ(programs[kStages - 1].slots, 2);
+  const auto programs = make_programs(chosen.found.schedule, plan.placement, messages,
+                                      {.micro_batches = kMicroBatches, .receive_ahead = 1});
+  EXPECT_EQ(programs[0].slots.at(0), kStages + 1);
+  EXPECT_EQ(programs[kStages - 1].slots.at(kStages - 1), 2);
   // One rank's program, down to bytes.
   const int stage = 3;
-  const auto parts = cut_stage(plan.micro.graph, plan.micro.plan, plan.placement, stage, plan.ranks_of(stage));
+  const auto parts = cut_chunk(plan.micro.graph, plan.micro.plan, plan.placement, stage, plan.ranks_of(stage));
   ASSERT_EQ(parts.phases.size(), 2U);
   for (const auto& phase : parts.phases) {
     Compiled compiled;
@@ -155,7 +155,7 @@ TEST(PipelinePlan, GathersOptimizerShardsOnceAStep) {
   const auto plan = plan_stages(micro, &update, mesh::Mesh({{"data", 2}}), {}, stages, options);
   const int stage = 1;
   const int rank = plan.ranks_of(stage)[0];
-  const auto parts = cut_stage(plan.micro.graph, plan.micro.plan, plan.placement, stage, plan.ranks_of(stage));
+  const auto parts = cut_chunk(plan.micro.graph, plan.micro.plan, plan.placement, stage, plan.ranks_of(stage));
   for (const auto& phase : parts.phases) {
     EXPECT_EQ(count_gathers(phase.part, rank), 0) << pipeline::to_string(phase.kind);
     EXPECT_EQ(phase.part.graph.find_input("second.weight"), nullptr);
@@ -193,12 +193,12 @@ TEST(PipelinePlan, OfNinetySixLayersIsCutByItself) {
   for (int stage = 0; stage < kStages; ++stage) {
     const int first = planned.begin_of(stage);
     const int last = planned.end_of(stage);
-    const double seconds = stage_seconds(planned.places.problem, first, last);
+    const double seconds = chunk_seconds(planned.places.problem, first, last);
     EXPECT_GT(seconds, 0.7 * planned.cuts.longest_seconds) << stage;
   }
   EXPECT_GE(planned.step_seconds(), planned.simulated.bound_seconds());
   EXPECT_LT(planned.simulated.found.bubble, 0.2);
-  EXPECT_EQ(planned.simulated.stages[0].slots, kStages + 1);
+  EXPECT_EQ(planned.simulated.chunks[0].slots, kStages + 1);
 }
 
 }  // namespace

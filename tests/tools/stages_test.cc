@@ -63,20 +63,41 @@ TEST(PlanStages, FiguresOfStagesAndCutsBelongTogether) {
   double longest = 0;
   for (const auto& stage : plan.at("stages")) {
     EXPECT_EQ(stage.at("num_ranks"), 2);
-    const int64_t slots = stage.at("slots").get<int64_t>() * stage.at("slot_bytes").get<int64_t>();
+    const auto& chunk = stage.at("chunks")[0];
+    const int64_t slots = chunk.at("slots").get<int64_t>() * chunk.at("slot_bytes").get<int64_t>();
     EXPECT_EQ(stage.at("memory_bytes"),
               stage.at("persistent_bytes").get<int64_t>() + stage.at("arena_bytes").get<int64_t>() + slots);
-    longest = std::max(longest, stage.at("forward_seconds").get<double>() + stage.at("backward_seconds").get<double>() +
-                                    stage.at("weight_gradient_seconds").get<double>());
+    longest = std::max(longest, chunk.at("forward_seconds").get<double>() + chunk.at("backward_seconds").get<double>() +
+                                    chunk.at("weight_gradient_seconds").get<double>());
   }
   // All micro-batches pass through the longest stage.
   EXPECT_GE(plan.at("step_seconds").get<double>(), 8 * longest);
   const auto& cut = plan.at("cuts")[0];
-  EXPECT_EQ(cut.at("after"), plan.at("stages")[0].at("last_layer"));
-  EXPECT_EQ(cut.at("before"), plan.at("stages")[1].at("first_layer"));
+  EXPECT_EQ(cut.at("after"), plan.at("stages")[0].at("chunks")[0].at("last_layer"));
+  EXPECT_EQ(cut.at("before"), plan.at("stages")[1].at("chunks")[0].at("first_layer"));
   EXPECT_EQ(cut.at("forward_messages"), 8);
   EXPECT_EQ(plan.at("cells").at(cut.at("after").get<std::string>()), 0);
   EXPECT_EQ(plan.at("cells").at(cut.at("before").get<std::string>()), 1);
+}
+
+TEST(PlanStages, SegmentsAreWhatSetStageIsTold) {
+  for (const auto& [schedule, last] : {std::pair{"interleaved_1f1b", 1}, std::pair{"zb_v", 0}}) {
+    const auto plan =
+        planned(fmt::format("lenet5 --devices 2 --batch_size 64 --stages 2 --micro_batches 4 --schedule {}", schedule))
+            .at("pipeline");
+    EXPECT_EQ(plan.at("num_segments"), 2);
+    EXPECT_EQ(plan.at("cells").at("conv1"), (Json{0, 0})) << schedule;
+    EXPECT_EQ(plan.at("cells").at("loss"), (Json{last, 1})) << schedule;
+    for (const auto& stage : plan.at("stages")) {
+      int64_t slots = 0;
+      for (const auto& chunk : stage.at("chunks")) {
+        slots += chunk.at("slots").get<int64_t>() * chunk.at("slot_bytes").get<int64_t>();
+      }
+      EXPECT_EQ(stage.at("chunks").size(), 2U);
+      EXPECT_EQ(stage.at("memory_bytes"),
+                stage.at("persistent_bytes").get<int64_t>() + stage.at("arena_bytes").get<int64_t>() + slots);
+    }
+  }
 }
 
 TEST(PlanStages, TheSearchedScheduleIsNoSlowerThanAnyThatHasAName) {
@@ -112,10 +133,10 @@ TEST(PlanStages, EveryScheduleThatHasANameIsTakenOrRefusedForWhatItWants) {
 
 TEST(PlanStages, GpipeKeepsEveryMicroBatchAnd1f1bAsManyAsThereAreStagesFromHereOn) {
   const std::string step = "lenet5 --devices 2 --batch_size 64 --stages 2 --micro_batches 8 --schedule ";
-  EXPECT_EQ(planned(step + "gpipe").at("pipeline").at("stages")[0].at("slots"), 8);
+  EXPECT_EQ(planned(step + "gpipe").at("pipeline").at("stages")[0].at("chunks")[0].at("slots"), 8);
   // Two in flight, and one that is received ahead.
-  EXPECT_EQ(planned(step + "1f1b").at("pipeline").at("stages")[0].at("slots"), 3);
-  EXPECT_EQ(planned(step + "1f1b").at("pipeline").at("stages")[1].at("slots"), 2);
+  EXPECT_EQ(planned(step + "1f1b").at("pipeline").at("stages")[0].at("chunks")[0].at("slots"), 3);
+  EXPECT_EQ(planned(step + "1f1b").at("pipeline").at("stages")[1].at("chunks")[0].at("slots"), 2);
 }
 
 TEST(PlanStages, EveryMemoryLimitIsKeptOrRefused) {

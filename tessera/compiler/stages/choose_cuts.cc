@@ -40,14 +40,16 @@ class Cutter {
 
   StageCuts run() {
     const int pieces = num_pieces(problem_);
-    if (sums_.with_parameters.back() < limits_.stages) {
+    if (sums_.with_parameters.back() < limits_.num_chunks()) {
       throw InvalidArgument(
-          "{} stages cannot be cut: the network has {} place{} where it can be cut, with {} stretch{} that have "
-          "parameters; use at most {} stages",
-          limits_.stages, pieces - 1, pieces == 2 ? "" : "s", sums_.with_parameters.back(),
-          sums_.with_parameters.back() == 1 ? "" : "es", std::max(1, sums_.with_parameters.back()));
+          "{} cannot be cut: the network has {} place{} where it can be cut, with {} stretch{} that have parameters; "
+          "use "
+          "at most {} {}",
+          what(), pieces - 1, pieces == 2 ? "" : "s", sums_.with_parameters.back(),
+          sums_.with_parameters.back() == 1 ? "" : "es", std::max(1, sums_.with_parameters.back()),
+          limits_.segments == 1 ? "stages" : "stages times segments");
     }
-    // The longest of a stage or a message, then, among cuts that are no longer, the sum of the messages.
+    // The longest of a chunk or a message, then, among cuts that are no longer, the sum of the messages.
     const auto longest = solve([&](int, int begin, int end) { return longest_of(begin, end); },
                                [](double a, double b) { return std::max(a, b); }, kNever);
     if (longest.value == kNever) refuse();
@@ -74,47 +76,53 @@ class Cutter {
     return sums[static_cast<size_t>(piece)];
   }
 
-  bool may_be(int stage, int begin, int end, double longest) const {
-    if (at(sums_.with_parameters, end) == at(sums_.with_parameters, begin)) return false;
-    if (longest_of(begin, end) > longest) return false;
-    return limits_.memory_limit_bytes == 0 || bytes_of(stage, begin, end) <= limits_.memory_limit_bytes;
+  std::string what() const {
+    if (limits_.segments == 1) return fmt::format("{} stages", limits_.stages);
+    return fmt::format("{} stages of {} segments", limits_.stages, limits_.segments);
   }
 
-  int64_t bytes_of(int stage, int begin, int end) const {
+  bool may_be(int chunk, int begin, int end, double longest) const {
+    if (at(sums_.with_parameters, end) == at(sums_.with_parameters, begin)) return false;
+    if (longest_of(begin, end) > longest) return false;
+    return limits_.memory_limit_bytes == 0 ||
+           bytes_of(chunk, begin, end) <= limits_.memory_limit_bytes / limits_.segments;
+  }
+
+  int64_t bytes_of(int chunk, int begin, int end) const {
     int64_t slot = at(sums_.kept, end) - at(sums_.kept, begin);
     if (begin > 0) slot += problem_.places[static_cast<size_t>(begin - 1)].forward_bytes;
     if (end < num_pieces(problem_)) slot += problem_.places[static_cast<size_t>(end - 1)].backward_bytes;
-    return at(sums_.persistent, end) - at(sums_.persistent, begin) + held_micro_batches(limits_, stage) * slot;
+    return at(sums_.persistent, end) - at(sums_.persistent, begin) + held_micro_batches(limits_, chunk) * slot;
   }
 
-  // The least value of a cut into stages, of which each has `cost`, joined by `join`, none longer than `longest`.
+  // The least value of a cut into chunks, of which each has `cost`, joined by `join`, none longer than `longest`.
   template <typename Cost, typename Join>
   Solution solve(const Cost& cost, const Join& join, double longest) const {
     const int pieces = num_pieces(problem_);
     const auto width = static_cast<size_t>(pieces) + 1;
     std::vector<double> before(width, kNever);
     before[0] = 0;
-    std::vector<std::vector<int>> begins(static_cast<size_t>(limits_.stages), std::vector<int>(width, -1));
-    for (int stage = 0; stage < limits_.stages; ++stage) {
+    std::vector<std::vector<int>> begins(static_cast<size_t>(limits_.num_chunks()), std::vector<int>(width, -1));
+    for (int chunk = 0; chunk < limits_.num_chunks(); ++chunk) {
       std::vector<double> now(width, kNever);
-      for (int end = stage + 1; end <= pieces; ++end) {
-        for (int begin = stage; begin < end; ++begin) {
-          if (before[static_cast<size_t>(begin)] == kNever || !may_be(stage, begin, end, longest)) continue;
-          const double value = join(before[static_cast<size_t>(begin)], cost(stage, begin, end));
+      for (int end = chunk + 1; end <= pieces; ++end) {
+        for (int begin = chunk; begin < end; ++begin) {
+          if (before[static_cast<size_t>(begin)] == kNever || !may_be(chunk, begin, end, longest)) continue;
+          const double value = join(before[static_cast<size_t>(begin)], cost(chunk, begin, end));
           if (value >= now[static_cast<size_t>(end)]) continue;
           now[static_cast<size_t>(end)] = value;
-          begins[static_cast<size_t>(stage)][static_cast<size_t>(end)] = begin;
+          begins[static_cast<size_t>(chunk)][static_cast<size_t>(end)] = begin;
         }
       }
       before = std::move(now);
     }
     Solution best{.value = before.back()};
     if (best.value == kNever) return best;
-    best.ends.assign(static_cast<size_t>(limits_.stages), 0);
+    best.ends.assign(static_cast<size_t>(limits_.num_chunks()), 0);
     int end = pieces;
-    for (int stage = limits_.stages; stage-- > 0;) {
-      best.ends[static_cast<size_t>(stage)] = end;
-      end = begins[static_cast<size_t>(stage)][static_cast<size_t>(end)];
+    for (int chunk = limits_.num_chunks(); chunk-- > 0;) {
+      best.ends[static_cast<size_t>(chunk)] = end;
+      end = begins[static_cast<size_t>(chunk)][static_cast<size_t>(end)];
     }
     return best;
   }
@@ -124,12 +132,13 @@ class Cutter {
     unlimited.memory_limit_bytes = 0;
     const Cutter free(problem_, unlimited);
     const auto least =
-        free.solve([&](int stage, int begin, int end) { return static_cast<double>(bytes_of(stage, begin, end)); },
+        free.solve([&](int chunk, int begin, int end) { return static_cast<double>(bytes_of(chunk, begin, end)); },
                    [](double a, double b) { return std::max(a, b); }, kNever);
     throw InvalidArgument(
-        "no cut into {} stages fits into {} of memory on a rank: the best needs about {}; use more stages or ranks, "
-        "more micro-batches of fewer rows, or a higher memory limit",
-        limits_.stages, format_bytes(limits_.memory_limit_bytes), format_bytes(static_cast<int64_t>(least.value)));
+        "no cut into {} fits into {} of memory on a rank: the best needs about {}; use more stages or ranks, more "
+        "micro-batches of fewer rows, or a higher memory limit",
+        what(), format_bytes(limits_.memory_limit_bytes),
+        format_bytes(limits_.segments * static_cast<int64_t>(least.value)));
   }
 
   const CutProblem& problem_;
@@ -139,12 +148,14 @@ class Cutter {
 
 }  // namespace
 
-int held_micro_batches(const CutLimits& limits, int stage) {
-  const int in_flight = limits.holds_all ? limits.micro_batches : limits.stages - stage;
+int held_micro_batches(const CutLimits& limits, int chunk) {
+  // No schedule that has a name lets more than a round trip over the stages into one chunk.
+  const int round_trip = std::min(limits.num_chunks() - chunk, 2 * limits.stages - 1);
+  const int in_flight = limits.holds_all ? limits.micro_batches : round_trip;
   return std::min(limits.micro_batches, in_flight + limits.receive_ahead);
 }
 
-double stage_seconds(const CutProblem& problem, int begin, int end) {
+double chunk_seconds(const CutProblem& problem, int begin, int end) {
   double seconds = 0;
   for (int i = begin; i < end; ++i) seconds += problem.pieces[static_cast<size_t>(i)].seconds;
   return seconds;
@@ -152,16 +163,16 @@ double stage_seconds(const CutProblem& problem, int begin, int end) {
 
 StageCuts choose_cuts(const CutProblem& problem, const CutLimits& limits) { return Cutter(problem, limits).run(); }
 
-std::optional<StageCuts> moved_cut(const CutProblem& problem, const StageCuts& cuts, int stage, int pieces) {
+std::optional<StageCuts> moved_cut(const CutProblem& problem, const StageCuts& cuts, int chunk, int pieces) {
   StageCuts moved = cuts;
-  auto& end = moved.ends[static_cast<size_t>(stage)];
+  auto& end = moved.ends[static_cast<size_t>(chunk)];
   end += pieces;
-  const int begin = stage == 0 ? 0 : moved.ends[static_cast<size_t>(stage - 1)];
-  if (end <= begin || end >= moved.ends[static_cast<size_t>(stage) + 1]) return std::nullopt;
+  const int begin = chunk == 0 ? 0 : moved.ends[static_cast<size_t>(chunk - 1)];
+  if (end <= begin || end >= moved.ends[static_cast<size_t>(chunk) + 1]) return std::nullopt;
   moved.longest_seconds = 0;
   for (size_t s = 0; s < moved.ends.size(); ++s) {
     const int first = s == 0 ? 0 : moved.ends[s - 1];
-    moved.longest_seconds = std::max(moved.longest_seconds, stage_seconds(problem, first, moved.ends[s]));
+    moved.longest_seconds = std::max(moved.longest_seconds, chunk_seconds(problem, first, moved.ends[s]));
     if (s == 0) continue;
     const CutPlace& place = problem.places[static_cast<size_t>(first - 1)];
     moved.longest_seconds = std::max({moved.longest_seconds, place.forward_seconds, place.backward_seconds});

@@ -1,5 +1,5 @@
-// Where a network is cut into the stages of a pipeline: a stretch of it for each stage, such that the slowest stage is
-// as fast as can be. Data in, data out; stages/cut_places.h says what a network's stretches are.
+// Where a network is cut into the chunks of a pipeline: stretches of it, one or several for each stage, such that the
+// slowest chunk is as fast as can be. Data in, data out; stages/cut_places.h says what a network's stretches are.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct CutPiece {
   double seconds = 0;            // of forward, backward and weight gradients
   int64_t persistent_bytes = 0;  // parameters, their optimizer states and accumulators
   int64_t kept_bytes = 0;        // from forward until backward
-  bool has_parameters = false;   // a stage needs some
+  bool has_parameters = false;   // a chunk needs some
   bool operator==(const CutPiece&) const = default;
 };
 
@@ -37,32 +37,35 @@ struct CutProblem {
 
 struct CutLimits {
   int stages = 1;
-  int64_t memory_limit_bytes = 0;  // of a rank; 0: none
-  // Stage s holds what it keeps of this many micro-batches at once, of so many as there are stages from s on if these
-  // are fewer; with `holds_all` of this many on each stage.
+  int segments = 1;                // chunks of each stage
+  int64_t memory_limit_bytes = 0;  // of a rank; 0: none. Each chunk of a stage gets an equal share.
+  // A chunk holds what it keeps of this many micro-batches at once, of so many as there are chunks from it on if these
+  // are fewer; with `holds_all` of this many in each chunk.
   int micro_batches = 1;
   bool holds_all = false;
   int receive_ahead = 1;  // and of so many more, if there are as many
+
+  int num_chunks() const { return stages * segments; }
 };
 
 struct StageCuts {
-  std::vector<int> ends;       // by stage: one past its last piece
-  double longest_seconds = 0;  // of a stage or of a message between two, whichever is longest
+  std::vector<int> ends;       // by chunk: one past its last piece
+  double longest_seconds = 0;  // of a chunk or of a message between two, whichever is longest
 };
 
-// How many micro-batches stage s holds at once.
-int held_micro_batches(const CutLimits& limits, int stage);
+// How many micro-batches a chunk holds at once.
+int held_micro_batches(const CutLimits& limits, int chunk);
 // Of pieces begin..end-1.
-double stage_seconds(const CutProblem& problem, int begin, int end);
+double chunk_seconds(const CutProblem& problem, int begin, int end);
 
-// Of all cuts into so many stages, each with parameters and within the memory limit, one whose longest stage or message
+// Of all cuts into so many chunks, each with parameters and within its memory, one whose longest chunk or message
 // is shortest; of these the one whose messages are shortest. That is proven: all cuts are looked at, by dynamic
-// programming. Throws InvalidArgument where there are fewer pieces with parameters than stages, and where no cut keeps
+// programming. Throws InvalidArgument where there are fewer pieces with parameters than chunks, and where no cut keeps
 // to the limit: the message then has the least limit that one does.
 StageCuts choose_cuts(const CutProblem& problem, const CutLimits& limits);
 
-// The same with the cut after `stage` moved by so many pieces, whatever memory that takes; nullopt where a stage would
+// The same with the cut after `chunk` moved by so many pieces, whatever memory that takes; nullopt where a chunk would
 // have none.
-std::optional<StageCuts> moved_cut(const CutProblem& problem, const StageCuts& cuts, int stage, int pieces);
+std::optional<StageCuts> moved_cut(const CutProblem& problem, const StageCuts& cuts, int chunk, int pieces);
 
 }  // namespace tessera::compiler

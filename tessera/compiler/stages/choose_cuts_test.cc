@@ -122,7 +122,7 @@ class AllCuts {
         bytes += piece.persistent_bytes;
         has_parameters = has_parameters || piece.has_parameters;
       }
-      longest = std::max(longest, stage_seconds(problem_, begin, end));
+      longest = std::max(longest, chunk_seconds(problem_, begin, end));
       if (begin > 0) {
         const auto& place = problem_.places[static_cast<size_t>(begin - 1)];
         longest = std::max({longest, place.forward_seconds, place.backward_seconds});

@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
+#include "tessera/pipeline/pipeline_problem.h"
 
 namespace tessera::compiler {
 namespace {
@@ -27,12 +28,29 @@ std::vector<int> first_ranks(int count) {
 }
 
 // By its longest stage: all micro-batches pass through it, and the first one through all others.
-double estimate_of(const CutProblem& problem, const StageCuts& cuts, int micro_batches) {
-  const double once = stage_seconds(problem, 0, static_cast<int>(problem.pieces.size()));
-  return once + (micro_batches - 1) * cuts.longest_seconds;
+double estimate_of(const CutProblem& problem, const StageCuts& cuts, int segments, int micro_batches) {
+  const double once = chunk_seconds(problem, 0, static_cast<int>(problem.pieces.size()));
+  return once + (micro_batches - 1) * segments * cuts.longest_seconds;
 }
 
 }  // namespace
+
+std::vector<CellStage> chunks_of(int num_stages, int segments, const std::string& schedule) {
+  const bool goes_back = schedule == "zb_v";
+  if (segments == 0) segments = goes_back || schedule == "interleaved_1f1b" ? 2 : 1;
+  if (goes_back && segments != 2) {
+    throw InvalidArgument("schedule zb_v goes over the stages there and back, in 2 segments, not in {}", segments);
+  }
+  if (schedule == "interleaved_1f1b" && segments == 1) {
+    throw InvalidArgument("schedule interleaved_1f1b goes over the stages several times: it needs 2 segments or more");
+  }
+  const int count = num_stages * segments;
+  const auto stages =
+      goes_back ? pipeline::there_and_back(count, num_stages) : pipeline::in_turn(count, num_stages, segments);
+  std::vector<CellStage> chunks;
+  for (int i = 0; i < count; ++i) chunks.push_back({stages[static_cast<size_t>(i)], i / num_stages});
+  return chunks;
+}
 
 std::vector<int> stage_counts(int num_ranks) {
   std::vector<int> counts;
@@ -143,6 +161,7 @@ StagedPlan StagePlanner::stage(const StageSplit& inside, int ranks_per_stage, in
 
 CutLimits StagePlanner::limits(int num_stages, int micro_batches) const {
   return {.stages = num_stages,
+          .segments = static_cast<int>(chunks(num_stages).size()) / num_stages,
           .memory_limit_bytes = options_.memory_limit_bytes,
           .micro_batches = micro_batches,
           .holds_all = options_.schedule == "gpipe",
@@ -171,7 +190,7 @@ std::vector<StagePlanner::Base> StagePlanner::bases(int num_stages, int micro_ba
   for (const StageSplit& inside : insides(ranks)) {
     options_.deadline.throw_if_over();
     const auto plan = stage(inside, ranks, micro_batches, 1, {});
-    found.push_back({inside, find_cut_places(plan, num_stages, profile_, link)});
+    found.push_back({inside, find_cut_places(plan, static_cast<int>(chunks(num_stages).size()), profile_, link)});
   }
   return found;
 }
@@ -180,10 +199,11 @@ PlannedStages StagePlanner::simulate(const Base& base, int num_stages, int micro
   PlannedStages planned{.num_stages = num_stages,
                         .ranks_per_stage = num_ranks_ / num_stages,
                         .micro_batches = micro_batches,
+                        .chunks = chunks(num_stages),
                         .inside = base.inside,
                         .places = base.places,
                         .cuts = cuts};
-  planned.cells = cell_stages(base.places, cuts);
+  planned.cells = cell_stages(base.places, cuts, planned.chunks);
   auto staged = stage(base.inside, planned.ranks_per_stage, micro_batches, num_stages, planned.cells);
   planned.simulated = simulate_stages(staged, profile_,
                                       {.micro_batches = micro_batches,
@@ -263,8 +283,9 @@ StagePlanner::Search StagePlanner::search() {
       try {
         for (auto& base : bases(stages, count)) {
           try {
-            const auto cuts = choose_cuts(base.places.problem, limits(stages, count));
-            const double estimate = estimate_of(base.places.problem, cuts, count);
+            const auto within = limits(stages, count);
+            const auto cuts = choose_cuts(base.places.problem, within);
+            const double estimate = estimate_of(base.places.problem, cuts, within.segments, count);
             entries.push_back({{.num_stages = stages, .micro_batches = count, .estimate = estimate}, std::move(base)});
           } catch (const InvalidArgument& error) {
             refused(error);

@@ -26,6 +26,7 @@ struct StepGraphs {
 struct StageSearchOptions {
   int micro_batches = 0;  // 0: for a number of stages that is given four times as many, if the batch can be cut so
   std::string schedule = "auto";
+  int segments = 0;  // how often the network goes over the stages; 0: as the schedule has it
   int receive_ahead = 1;
   int64_t memory_limit_bytes = 0;  // of a rank; 0: none
   // Whether the split within a stage is searched, too; else it is data parallel, with the strategies that there are.
@@ -42,11 +43,17 @@ struct StageSplit {
   bool shards_parameters = false;  // replicas share the rows of parameters, with their states and updates
 };
 
+// The stage and segment of each chunk of a network that goes over the stages `segments` times, from 0 up each time; for
+// the schedule zb_v there and back. 0 segments: as many as the schedule has, 2 for interleaved_1f1b and zb_v, else 1.
+// Throws InvalidArgument for other segments than the schedule can have.
+std::vector<CellStage> chunks_of(int num_stages, int segments, const std::string& schedule);
+
 // PlannedStages is a step in a pipeline.
 struct PlannedStages {
   int num_stages = 1;
   int ranks_per_stage = 1;
   int micro_batches = 1;
+  std::vector<CellStage> chunks;  // where each is
   StageSplit inside;
   CutPlaces places;
   StageCuts cuts;
@@ -54,9 +61,11 @@ struct PlannedStages {
   SimulatedStages simulated;
 
   double step_seconds() const { return simulated.step_seconds(); }
-  // The pieces of a stage.
-  int begin_of(int stage) const { return stage == 0 ? 0 : cuts.ends[static_cast<size_t>(stage - 1)]; }
-  int end_of(int stage) const { return cuts.ends[static_cast<size_t>(stage)]; }
+  int num_chunks() const { return static_cast<int>(chunks.size()); }
+  int num_segments() const { return num_chunks() / num_stages; }
+  // The pieces of a chunk.
+  int begin_of(int chunk) const { return chunk == 0 ? 0 : cuts.ends[static_cast<size_t>(chunk - 1)]; }
+  int end_of(int chunk) const { return cuts.ends[static_cast<size_t>(chunk)]; }
 };
 
 // Numbers of stages that share so many ranks evenly, from 2 on, ascending.
@@ -114,6 +123,9 @@ class StagePlanner {
   PlannedStages simulate(const Base& base, int num_stages, int micro_batches, const StageCuts& cuts);
   PlannedStages fitted(const Base& base, int num_stages, int micro_batches);
   CutLimits limits(int num_stages, int micro_batches) const;
+  std::vector<CellStage> chunks(int num_stages) const {
+    return chunks_of(num_stages, options_.segments, options_.schedule);
+  }
   void require_shares(int num_stages, int micro_batches) const;
 
   const ir::Graph& whole_;

@@ -16,19 +16,19 @@ using ir::Value;
 using ir::ValueId;
 using pipeline::PhaseKind;
 
-class StageCutter {
+class ChunkCutter {
  public:
-  StageCutter(const Graph& graph, const Plan& plan, const StagePlacement& placement, int stage,
+  ChunkCutter(const Graph& graph, const Plan& plan, const StagePlacement& placement, int chunk,
               const std::vector<int>& ranks)
-      : graph_(graph), plan_(plan), placement_(placement), stage_(stage), ranks_(ranks) {}
+      : graph_(graph), plan_(plan), placement_(placement), chunk_(chunk), ranks_(ranks) {}
 
-  StageParts run() {
+  ChunkParts run() {
     std::vector<PhaseKind> kinds = {PhaseKind::kForward, PhaseKind::kBackward};
     if (placement_.split_backward) kinds.push_back(PhaseKind::kWeightGradient);
     find_assigned();
     for (const PhaseKind kind : kinds) phases_.push_back(find_phase(kind));
     find_kept();
-    StageParts parts;
+    ChunkParts parts;
     for (const Phase& phase : phases_) parts.phases.push_back({phase.kind, build(phase)});
     for (const ValueId v : in_slot_) {
       SlotValue value{slot_name(graph_, v), graph_.type(v), plan_.source_layout(v)};
@@ -81,7 +81,7 @@ class StageCutter {
       return;
     }
     if (phase.nodes.contains(producer)) return;
-    const int at = placement_.stage_of(producer);
+    const int at = placement_.chunk_of(producer);
     if (at != kEveryStage) {
       phase.slots.insert(v);
       return;
@@ -102,7 +102,7 @@ class StageCutter {
   Phase find_phase(PhaseKind kind) {
     Phase phase{.kind = kind};
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      if (placement_.stage_of(n) == stage_ && placement_.phase_of(n) == kind) add_node(phase, n);
+      if (placement_.chunk_of(n) == chunk_ && placement_.phase_of(n) == kind) add_node(phase, n);
     }
     for (size_t i = 0; i < graph_.outputs().size(); ++i) {
       const auto& output = graph_.outputs()[i];
@@ -113,16 +113,16 @@ class StageCutter {
     return phase;
   }
 
-  // Whether this phase of the stage makes the output.
+  // Whether this phase of the chunk makes the output.
   bool is_mine(const ir::Output& output, PhaseKind kind) const {
     const ir::Input* input = graph_.find_input(output.name);
     const NodeId producer = graph_.info(output.value).node;
     if (producer == ir::kNone) return false;  // nothing changes
-    const int at = placement_.stage_of(producer);
-    const auto owner = input == nullptr ? placement_.values.end() : placement_.values.find(output.name);
-    if (owner != placement_.values.end()) {
-      if (owner->second != kEveryStage && owner->second != stage_) return false;
-    } else if (at != stage_ && !(at == kEveryStage && stage_ == placement_.num_stages - 1)) {
+    const int at = placement_.chunk_of(producer);
+    const auto owner = input == nullptr ? placement_.value_chunks.end() : placement_.value_chunks.find(output.name);
+    if (owner != placement_.value_chunks.end()) {
+      if (owner->second != kEveryStage && owner->second != chunk_) return false;
+    } else if (at != chunk_ && !(at == kEveryStage && chunk_ == placement_.num_chunks() - 1)) {
       return false;
     }
     return placement_.phase_of(producer) == kind;
@@ -133,8 +133,8 @@ class StageCutter {
       in_slot_.insert(phase.slots.begin(), phase.slots.end());
     }
     std::set<ValueId> sent;
-    for (const auto& message : stage_messages(graph_, placement_)) {
-      if (message.from == stage_) sent.insert(message.value);
+    for (const auto& message : chunk_messages(graph_, placement_)) {
+      if (message.from == chunk_) sent.insert(message.value);
     }
     in_slot_.insert(sent.begin(), sent.end());
     for (const ValueId v : in_slot_) {
@@ -147,7 +147,7 @@ class StageCutter {
   }
 
   PlannedPart build(const Phase& phase) {
-    // One name for all stages: their ranks compare what they communicate in it.
+    // One name for all chunks: their ranks compare what they communicate in it.
     PartBuilder builder(graph_, plan_, ranks_, pipeline::to_string(phase.kind));
     for (const auto& input : graph_.inputs()) {
       if (!phase.direct.contains(input.value)) continue;
@@ -175,11 +175,11 @@ class StageCutter {
   const Graph& graph_;
   const Plan& plan_;
   const StagePlacement& placement_;
-  int stage_;
+  int chunk_;
   const std::vector<int>& ranks_;
   std::vector<Phase> phases_;
   std::set<ValueId> assigned_;
-  std::map<ValueId, PhaseKind> made_;  // by value, on this stage
+  std::map<ValueId, PhaseKind> made_;  // by value, in this chunk
   std::set<ValueId> in_slot_;
 };
 
@@ -191,9 +191,9 @@ std::string slot_name(const Graph& graph, ValueId v) {
   return fmt::format("slot.{}", v);
 }
 
-StageParts cut_stage(const Graph& graph, const Plan& plan, const StagePlacement& placement, int stage,
+ChunkParts cut_chunk(const Graph& graph, const Plan& plan, const StagePlacement& placement, int chunk,
                      const std::vector<int>& ranks) {
-  return StageCutter(graph, plan, placement, stage, ranks).run();
+  return ChunkCutter(graph, plan, placement, chunk, ranks).run();
 }
 
 }  // namespace tessera::compiler

@@ -1,6 +1,6 @@
-// A planned graph, cut into the phases of the stages of a pipeline: each a graph with a plan of its own, split as the
-// whole is. What passes from one phase to a later one, or to another stage, is a state of these graphs, named for its
-// value: it lies in the slot of a micro-batch.
+// A planned graph, cut into the phases of the chunks of a pipeline: each a graph with a plan of its own, split as the
+// whole is. What passes from one phase to a later one, or to another chunk, is a state of these graphs, named for its
+// value: it lies in the slot that a micro-batch has in the chunk.
 //
 // The plan is on a mesh of as many ranks as a stage has, 0 to n-1; what is cut is on the ranks of its stage. So rank i
 // of a stage has the same piece of a message as rank i of another.
@@ -26,20 +26,20 @@ struct SlotValue {
   std::string input = {};
 };
 
-struct StagePhase {
+struct ChunkPhase {
   pipeline::PhaseKind kind = pipeline::PhaseKind::kForward;
   PlannedPart part;
 };
 
-// What one stage has to do for a micro-batch.
-struct StageParts {
-  std::vector<StagePhase> phases;  // forward, backward and, where it is split, weight gradient
+// What is to be done in one chunk for a micro-batch.
+struct ChunkParts {
+  std::vector<ChunkPhase> phases;  // forward, backward and, where it is split, weight gradient
   std::vector<SlotValue> slot;     // what lies in a micro-batch's slot
 };
 
-// The plan's values as they are where other phases and stages read them: completed, as Plan::copies says.
-// `ranks`: those of the stage, as many as the plan's.
-StageParts cut_stage(const ir::Graph& graph, const Plan& plan, const StagePlacement& placement, int stage,
+// The plan's values as they are where other phases and chunks read them: completed, as Plan::copies says.
+// `ranks`: those of the chunk's stage, as many as the plan's.
+ChunkParts cut_chunk(const ir::Graph& graph, const Plan& plan, const StagePlacement& placement, int chunk,
                      const std::vector<int>& ranks);
 
 }  // namespace tessera::compiler

@@ -37,9 +37,9 @@ class PlaceFinder {
     }
   }
 
-  CutPlaces run(int num_stages) {
+  CutPlaces run(int num_chunks) {
     cut(/*whole_cells=*/true);
-    if (num_with_parameters() < num_stages) cut(/*whole_cells=*/false);
+    if (num_with_parameters() < num_chunks) cut(/*whole_cells=*/false);
     place_backward();
     add_seconds();
     add_values();
@@ -248,9 +248,9 @@ class PlaceFinder {
 
 }  // namespace
 
-CutPlaces find_cut_places(const StagedPlan& plan, int num_stages, const MachineProfile& profile, const Link& link) {
+CutPlaces find_cut_places(const StagedPlan& plan, int num_chunks, const MachineProfile& profile, const Link& link) {
   check_equal(plan.num_stages(), 1, "stages of a plan that is to be cut");
-  return PlaceFinder(plan, profile, link).run(num_stages);
+  return PlaceFinder(plan, profile, link).run(num_chunks);
 }
 
 const Link& link_between(const MachineProfile& profile, int ranks_per_stage, int from, int to) {
@@ -270,14 +270,14 @@ const Link& slowest_link(const MachineProfile& profile, int ranks_per_stage, int
   return profile.intra_host;
 }
 
-CellStages cell_stages(const CutPlaces& places, const StageCuts& cuts) {
+CellStages cell_stages(const CutPlaces& places, const StageCuts& cuts, const std::vector<CellStage>& chunks) {
   CellStages stages;
   int begin = 0;
-  for (size_t stage = 0; stage < cuts.ends.size(); ++stage) {
-    for (int i = begin; i < cuts.ends[stage]; ++i) {
-      for (const auto& cell : places.cells[static_cast<size_t>(i)]) stages[cell] = static_cast<int>(stage);
+  for (size_t chunk = 0; chunk < cuts.ends.size(); ++chunk) {
+    for (int i = begin; i < cuts.ends[chunk]; ++i) {
+      for (const auto& cell : places.cells[static_cast<size_t>(i)]) stages[cell] = chunks.at(chunk);
     }
-    begin = cuts.ends[stage];
+    begin = cuts.ends[chunk];
   }
   return stages;
 }
@@ -286,7 +286,8 @@ void set_stages(ir::Graph& graph, const CellStages& cells) {
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
     ir::Node& node = graph.mutable_node(n);
     const auto it = cells.find(node.source);
-    node.stage = it == cells.end() ? ir::kNone : it->second;
+    node.stage = it == cells.end() ? ir::kNone : it->second.stage;
+    node.segment = it == cells.end() ? 0 : it->second.segment;
   }
 }
 

@@ -16,20 +16,27 @@ struct CutPlaces {
   std::vector<std::vector<std::string>> cells;  // by piece: those that lie in it, the innermost ones
 };
 
-// The places of a step that is planned as one stage, for `num_stages` of them. A place is where no cell has operators
+// The places of a step that is planned as one stage, for `num_chunks` chunks. A place is where no cell has operators
 // on both sides; where these are too few, it is where one cell ends and another one begins, and cells around both are
 // cut. What the network itself computes goes with the cell that follows. `link`: between stages.
-CutPlaces find_cut_places(const StagedPlan& plan, int num_stages, const MachineProfile& profile, const Link& link);
+CutPlaces find_cut_places(const StagedPlan& plan, int num_chunks, const MachineProfile& profile, const Link& link);
 
 // The link from rank i of one stage to rank i of another, the slowest for all i, where each has so many ranks.
 const Link& link_between(const MachineProfile& profile, int ranks_per_stage, int from, int to);
 // The slowest between neighbours of so many stages.
 const Link& slowest_link(const MachineProfile& profile, int ranks_per_stage, int num_stages);
 
-using CellStages = std::map<std::string, int>;
-// On which stage each cell is. Cells that are cut have none: what they compute joins what reads it.
-CellStages cell_stages(const CutPlaces& places, const StageCuts& cuts);
-// Gives each node the stage of its cell, and none where that has none; whatever it had before.
+// What nn::Cell::set_stage is told.
+struct CellStage {
+  int stage = 0;
+  int segment = 0;
+  bool operator==(const CellStage&) const = default;
+};
+using CellStages = std::map<std::string, CellStage>;
+// On which stage each cell is, where the chunks of the cuts are on these. Cells that are cut have none: what they
+// compute joins what reads it.
+CellStages cell_stages(const CutPlaces& places, const StageCuts& cuts, const std::vector<CellStage>& chunks);
+// Gives each node the stage and segment of its cell, and none where that has none; whatever it had before.
 void set_stages(ir::Graph& graph, const CellStages& cells);
 
 }  // namespace tessera::compiler

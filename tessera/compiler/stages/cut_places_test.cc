@@ -119,9 +119,10 @@ TEST(CutPlaces, CountWhatStaysWhatIsKeptAndWhatCrosses) {
 
 TEST(CutPlaces, GiveEachNodeTheStageOfItsCell) {
   const auto places = places_for(2);
-  const auto cells = cell_stages(places, choose_cuts(places.problem, {.stages = 2, .micro_batches = 2}));
-  EXPECT_EQ(cells.at("a"), 0);
-  EXPECT_EQ(cells.at("b.in"), 1);
+  const auto cuts = choose_cuts(places.problem, {.stages = 2, .micro_batches = 2});
+  const auto cells = cell_stages(places, cuts, {{0, 0}, {1, 0}});
+  EXPECT_EQ(cells.at("a"), (CellStage{0, 0}));
+  EXPECT_EQ(cells.at("b.in"), (CellStage{1, 0}));
   auto graph = ir::parse(kStep);
   set_stages(graph, cells);
   EXPECT_EQ(graph.node(0).stage, 0);

@@ -6,6 +6,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/cost/operator_time.h"
+#include "tessera/pipeline/search/named.h"
 
 namespace tessera::compiler {
 namespace {
@@ -36,31 +37,31 @@ double node_seconds(const StagedPlan& plan, NodeId n, const MachineProfile& prof
   return operator_seconds(node.op, node.attributes, inputs, outputs, profile);
 }
 
-// The values that pass from phase to phase of a stage: those that its later phases read of its earlier ones.
+// The values that pass from phase to phase of a chunk: those that its later phases read of its earlier ones.
 std::vector<int64_t> kept_bytes(const StagedPlan& plan) {
   std::set<std::pair<int, ValueId>> kept;
   const auto& graph = plan.micro.graph;
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
-    const int stage = plan.placement.stage_of(n);
-    if (stage == kEveryStage) continue;
+    const int chunk = plan.placement.chunk_of(n);
+    if (chunk == kEveryStage) continue;
     for (const ValueId v : graph.node(n).inputs) {
       const NodeId producer = graph.info(v).node;
       if (producer == ir::kNone) continue;
-      const bool is_kept = plan.placement.stage_of(producer) == kEveryStage
+      const bool is_kept = plan.placement.chunk_of(producer) == kEveryStage
                                ? !plan.placement.is_constant[static_cast<size_t>(producer)]
                                : plan.placement.phase_of(producer) != plan.placement.phase_of(n) ||
-                                     plan.placement.stage_of(producer) != stage;
-      if (is_kept) kept.emplace(stage, v);
+                                     plan.placement.chunk_of(producer) != chunk;
+      if (is_kept) kept.emplace(chunk, v);
     }
   }
-  std::vector<int64_t> bytes(static_cast<size_t>(plan.num_stages()));
-  for (const auto& [stage, v] : kept) {
-    bytes[static_cast<size_t>(stage)] += local_type(plan, v, plan.micro.plan.source_layout(v)).size_bytes();
+  std::vector<int64_t> bytes(static_cast<size_t>(plan.placement.num_chunks()));
+  for (const auto& [chunk, v] : kept) {
+    bytes[static_cast<size_t>(chunk)] += local_type(plan, v, plan.micro.plan.source_layout(v)).size_bytes();
   }
   return bytes;
 }
 
-// The messages of one phase of a stage to one other stage travel together.
+// The messages of one phase of a chunk to one other chunk travel together.
 struct MessageGroup {
   int from = 0;
   PhaseKind made = PhaseKind::kForward;
@@ -68,7 +69,7 @@ struct MessageGroup {
   PhaseKind read = PhaseKind::kForward;  // the first phase that reads one of them
 };
 
-std::vector<MessageGroup> groups_of(const std::vector<StageMessage>& messages) {
+std::vector<MessageGroup> groups_of(const std::vector<ChunkMessage>& messages) {
   std::vector<MessageGroup> groups;
   for (const auto& message : messages) {
     const bool goes_along = !groups.empty() && groups.back().from == message.from &&
@@ -84,50 +85,39 @@ std::vector<MessageGroup> groups_of(const std::vector<StageMessage>& messages) {
 
 class ProgramMaker {
  public:
-  ProgramMaker(int stage, int num_stages, const std::vector<MessageGroup>& groups, int micro_batches)
-      : groups_(groups), program_{stage, num_stages, micro_batches, 1, {}} {}
-
-  Program run(const std::vector<pipeline::Phase>& order, int receive_ahead) {
-    add_phases(order, receive_ahead);
-    return std::move(program_);
+  // The placement and the groups must last as long as the maker. `order`: of the stage's phases.
+  ProgramMaker(int stage, const StagePlacement& placement, const std::vector<MessageGroup>& groups, int micro_batches,
+               const std::vector<pipeline::TimedPhase>& order, int receive_ahead)
+      : placement_(placement), groups_(groups), program_{stage, placement.num_stages, micro_batches, {}, {}} {
+    std::set<PhaseKind> kinds;
+    for (const auto& timed : order) {
+      if (timed.phase.kind != PhaseKind::kUpdate) kinds.insert(timed.phase.kind);
+    }
+    kinds_.assign(kinds.begin(), kinds.end());
+    for (const auto& [chunk, count] : most_in_flight(order)) {
+      program_.slots[chunk] = std::min(program_.micro_batches, count + receive_ahead);
+    }
+    for (const auto& [chunk, slots] : program_.slots) {
+      for (int k = 0; k < slots; ++k) receive(kinds_.front(), chunk, k);
+    }
+    for (const auto& timed : order) {
+      if (timed.phase.kind != PhaseKind::kUpdate) add(timed.phase);
+    }
   }
 
+  Program run() { return std::move(program_); }
+
   // And what comes once a step.
-  Program run_with_update(const std::vector<pipeline::Phase>& order, const ProgramOptions& options) {
-    add_phases(order, options.receive_ahead);
-    pass(options.sums, kinds_.back());
+  Program run_with_update(const ProgramOptions& options) {
+    pass_once(options.sums, kinds_.back());
     program_.items.push_back({.kind = ItemKind::kRun, .phase = PhaseKind::kUpdate});
-    pass(options.values, PhaseKind::kUpdate);
+    pass_once(options.values, PhaseKind::kUpdate);
     return std::move(program_);
   }
 
  private:
-  void add_phases(const std::vector<pipeline::Phase>& order, int receive_ahead) {
-    std::set<PhaseKind> kinds;
-    for (const auto& phase : order) {
-      if (phase.kind != PhaseKind::kUpdate) kinds.insert(phase.kind);
-    }
-    kinds_.assign(kinds.begin(), kinds.end());
-    program_.slots = std::min(program_.micro_batches, in_flight(order) + receive_ahead);
-    for (int k = 0; k < program_.slots; ++k) receive(kinds_.front(), k);
-    for (const auto& phase : order) {
-      if (phase.kind != PhaseKind::kUpdate) add(phase.kind, phase.micro_batch);
-    }
-  }
-
-  // The most micro-batches that have begun and not ended.
-  int in_flight(const std::vector<pipeline::Phase>& order) const {
-    int now = 0;
-    int most = 1;
-    for (const auto& phase : order) {
-      if (phase.kind == kinds_.front()) most = std::max(most, ++now);
-      if (phase.kind == kinds_.back()) --now;
-    }
-    return most;
-  }
-
   // Messages that are of all micro-batches together.
-  void pass(const std::vector<SharedMessage>& messages, PhaseKind phase) {
+  void pass_once(const std::vector<SharedMessage>& messages, PhaseKind phase) {
     for (const auto& message : messages) {
       if (message.from == program_.stage) {
         program_.items.push_back({.kind = ItemKind::kSend, .phase = phase, .peer = message.to});
@@ -141,32 +131,58 @@ class ProgramMaker {
     }
   }
 
-  void push(ItemKind kind, PhaseKind phase, int micro_batch, int peer = -1) {
-    program_.items.push_back({kind, phase, micro_batch, micro_batch % program_.slots, peer});
+  void push(ItemKind kind, PhaseKind phase, int chunk, int micro_batch, int peer = -1) {
+    program_.items.push_back({.kind = kind,
+                              .phase = phase,
+                              .micro_batch = micro_batch,
+                              .slot = micro_batch % program_.slots.at(chunk),
+                              .peer = placement_.stage_of_chunk(peer),
+                              .chunk = chunk,
+                              .peer_chunk = peer});
+  }
+
+  bool stays_here(const MessageGroup& group) const {
+    return placement_.stage_of_chunk(group.from) == placement_.stage_of_chunk(group.to);
   }
 
   // Opens the slot for the messages that this phase reads first.
-  void receive(PhaseKind kind, int micro_batch) {
+  void receive(PhaseKind kind, int chunk, int micro_batch) {
     for (const auto& group : groups_) {
-      if (group.to == program_.stage && group.read == kind)
-        push(ItemKind::kReceive, group.made, micro_batch, group.from);
+      if (group.to == chunk && group.read == kind && !stays_here(group)) {
+        push(ItemKind::kReceive, group.made, chunk, micro_batch, group.from);
+      }
     }
   }
 
-  void add(PhaseKind kind, int micro_batch) {
+  void add(const pipeline::Phase& phase) {
+    const auto [kind, chunk, micro_batch] = phase;
     for (const auto& group : groups_) {
-      if (group.to == program_.stage && group.read == kind) push(ItemKind::kAwait, group.made, micro_batch, group.from);
+      if (group.to != chunk) continue;
+      if (!stays_here(group)) {
+        if (group.read == kind) push(ItemKind::kAwait, group.made, chunk, micro_batch, group.from);
+      } else if (group.made == PhaseKind::kForward && kind == PhaseKind::kForward) {
+        // This chunk takes its slot now. The earlier one has its own until its backward, which comes after this one's,
+        // but maybe not until this one's weight gradient.
+        push(ItemKind::kPass, group.made, group.from, micro_batch, chunk);
+      }
     }
-    push(ItemKind::kRun, kind, micro_batch);
+    push(ItemKind::kRun, kind, chunk, micro_batch);
     for (const auto& group : groups_) {
-      if (group.from == program_.stage && group.made == kind) push(ItemKind::kSend, group.made, micro_batch, group.to);
+      if (group.from != chunk || group.made != kind) continue;
+      if (!stays_here(group)) {
+        push(ItemKind::kSend, group.made, chunk, micro_batch, group.to);
+      } else if (group.made != PhaseKind::kForward) {
+        // The earlier chunk has its slot still; this one gives its own away, maybe before the other computes.
+        push(ItemKind::kPass, group.made, chunk, micro_batch, group.to);
+      }
     }
     const auto next = std::find(kinds_.begin(), kinds_.end(), kind) + 1;
-    if (next != kinds_.end()) return receive(*next, micro_batch);
-    const int after = micro_batch + program_.slots;
-    if (after < program_.micro_batches) receive(kinds_.front(), after);
+    if (next != kinds_.end()) return receive(*next, chunk, micro_batch);
+    const int after = micro_batch + program_.slots.at(chunk);
+    if (after < program_.micro_batches) receive(kinds_.front(), chunk, after);
   }
 
+  const StagePlacement& placement_;
   const std::vector<MessageGroup>& groups_;
   std::vector<PhaseKind> kinds_;
   Program program_;
@@ -179,9 +195,43 @@ void require_sound(const std::vector<Program>& programs) {
                                   faults.size() == 1 ? "" : "s", fmt::join(faults, "\n  ")));
 }
 
+// What the scheduler calls chunks, cells name.
+void require_fit(const pipeline::PipelineProblem& problem, const std::string& schedule) {
+  const auto why = pipeline::misfit(problem, schedule);
+  if (why.empty()) return;
+  throw InvalidArgument(
+      "pipeline schedule \"{}\": {} (cells name the stage and the segment of their chunk: set_stage(stage, segment))",
+      schedule, why);
+}
+
 }  // namespace
 
 int64_t nanoseconds(double seconds) { return std::max<int64_t>(1, std::llround(seconds * 1e9)); }
+
+std::map<int, int> most_in_flight(const std::vector<pipeline::TimedPhase>& order) {
+  PhaseKind last = PhaseKind::kForward;
+  for (const auto& timed : order) {
+    if (timed.phase.kind != PhaseKind::kUpdate) last = std::max(last, timed.phase.kind);
+  }
+  std::map<int, int> now;
+  std::map<int, int> most;
+  for (const auto& [phase, start, end] : order) {
+    if (phase.kind == PhaseKind::kForward) most[phase.chunk] = std::max(most[phase.chunk], ++now[phase.chunk]);
+    if (phase.kind == last) --now[phase.chunk];
+  }
+  return most;
+}
+
+std::optional<int> border_of(const StagePlacement& placement, int from, int to) {
+  if (placement.stage_of_chunk(from) == placement.stage_of_chunk(to)) return std::nullopt;
+  const int step = from < to ? 1 : -1;
+  // The chunk before the last one, seen from the sender.
+  int last = to - step;
+  while (placement.stage_of_chunk(last) == placement.stage_of_chunk(to)) last -= step;
+  return from < to ? last : last - 1;
+}
+
+bool splits_backward(const std::string& schedule) { return schedule.starts_with("zb_"); }
 
 pipeline::PipelineProblem pipeline_problem(const StagedPlan& plan, int micro_batches, const MachineProfile& profile) {
   struct Seconds {
@@ -189,37 +239,40 @@ pipeline::PipelineProblem pipeline_problem(const StagedPlan& plan, int micro_bat
     double backward = 0;
     double weight_gradient = 0;
   };
-  std::vector<Seconds> seconds(static_cast<size_t>(plan.num_stages()));
+  const auto& placement = plan.placement;
+  std::vector<Seconds> seconds(static_cast<size_t>(placement.num_chunks()));
   for (NodeId n = 0; n < plan.micro.graph.num_nodes(); ++n) {
-    const int stage = plan.placement.stage_of(n);
-    if (stage == kEveryStage) continue;
-    auto& of_stage = seconds[static_cast<size_t>(stage)];
-    const PhaseKind kind = plan.placement.phase_of(n);
-    double& sum = kind == PhaseKind::kForward    ? of_stage.forward
-                  : kind == PhaseKind::kBackward ? of_stage.backward
-                                                 : of_stage.weight_gradient;
+    const int chunk = placement.chunk_of(n);
+    if (chunk == kEveryStage) continue;
+    auto& of_chunk = seconds[static_cast<size_t>(chunk)];
+    const PhaseKind kind = placement.phase_of(n);
+    double& sum = kind == PhaseKind::kForward    ? of_chunk.forward
+                  : kind == PhaseKind::kBackward ? of_chunk.backward
+                                                 : of_chunk.weight_gradient;
     sum += node_seconds(plan, n, profile);
   }
   const auto kept = kept_bytes(plan);
   pipeline::PipelineProblem problem;
   problem.micro_batches = micro_batches;
-  problem.split_backward = plan.placement.split_backward;
-  for (int stage = 0; stage < plan.num_stages(); ++stage) {
-    const auto& of_stage = seconds[static_cast<size_t>(stage)];
-    problem.stages.push_back({});
-    problem.chunks.push_back({.stage = stage,
-                              .forward_ns = nanoseconds(of_stage.forward),
-                              .backward_ns = nanoseconds(of_stage.backward),
-                              .weight_gradient_ns = problem.split_backward ? nanoseconds(of_stage.weight_gradient) : 0,
-                              .activation_bytes = kept[static_cast<size_t>(stage)],
-                              .weight_gradient_bytes = problem.split_backward ? kept[static_cast<size_t>(stage)] : 0});
+  problem.split_backward = placement.split_backward;
+  problem.stages.resize(static_cast<size_t>(plan.num_stages()));
+  for (int chunk = 0; chunk < placement.num_chunks(); ++chunk) {
+    const auto& of_chunk = seconds[static_cast<size_t>(chunk)];
+    problem.chunks.push_back({.stage = placement.stage_of_chunk(chunk),
+                              .forward_ns = nanoseconds(of_chunk.forward),
+                              .backward_ns = nanoseconds(of_chunk.backward),
+                              .weight_gradient_ns = problem.split_backward ? nanoseconds(of_chunk.weight_gradient) : 0,
+                              .activation_bytes = kept[static_cast<size_t>(chunk)],
+                              .weight_gradient_bytes = problem.split_backward ? kept[static_cast<size_t>(chunk)] : 0});
   }
-  problem.borders.resize(static_cast<size_t>(plan.num_stages() - 1));
+  problem.borders.resize(problem.chunks.size() - 1);
   const Link& link = profile.intra_host;
-  for (const auto& message : stage_messages(plan.micro.graph, plan.placement)) {
+  for (const auto& message : chunk_messages(plan.micro.graph, placement)) {
+    const auto border = border_of(placement, message.from, message.to);
+    if (!border) continue;
     const int64_t bytes = local_type(plan, message.value, plan.micro.plan.source_layout(message.value)).size_bytes();
-    auto& border = problem.borders[static_cast<size_t>(std::min(message.from, message.to))];
-    auto& time = message.from < message.to ? border.forward : border.backward;
+    auto& at = problem.borders[static_cast<size_t>(*border)];
+    auto& time = message.from < message.to ? at.forward : at.backward;
     time.latency_ns = nanoseconds(link.latency_seconds);
     time.duration_ns += nanoseconds(static_cast<double>(bytes) / link.bytes_per_second);
   }
@@ -236,9 +289,11 @@ ChosenSchedule choose_schedule(StagedPlan& plan, int micro_batches, const std::s
   };
   const auto find = [&](bool split) -> ChosenSchedule {
     place(split);
-    return {pipeline::find_schedule(pipeline_problem(plan, micro_batches, profile), name, {.effort = kEffort}), split};
+    const auto problem = pipeline_problem(plan, micro_batches, profile);
+    if (name != "auto") require_fit(problem, name);
+    return {pipeline::find_schedule(problem, name, {.effort = kEffort}), split};
   };
-  if (name != "auto") return find(name.starts_with("zb_"));
+  if (name != "auto") return find(splits_backward(name));
   auto split = find(true);
   auto whole = find(false);
   if (whole.found.makespan_ns <= split.found.makespan_ns) return whole;
@@ -246,26 +301,26 @@ ChosenSchedule choose_schedule(StagedPlan& plan, int micro_batches, const std::s
   return split;
 }
 
-std::vector<Program> make_programs(const pipeline::PipelineSchedule& schedule,
-                                   const std::vector<StageMessage>& messages, const ProgramOptions& options) {
+std::vector<Program> make_programs(const pipeline::PipelineSchedule& schedule, const StagePlacement& placement,
+                                   const std::vector<ChunkMessage>& messages, const ProgramOptions& options) {
   const auto groups = groups_of(messages);
-  const int num_stages = static_cast<int>(schedule.stages.size());
   std::vector<Program> programs;
-  for (int stage = 0; stage < num_stages; ++stage) {
-    std::vector<pipeline::Phase> order;
-    for (const auto& timed : schedule.stages[static_cast<size_t>(stage)]) order.push_back(timed.phase);
-    programs.push_back(ProgramMaker(stage, num_stages, groups, options.micro_batches).run_with_update(order, options));
+  for (int stage = 0; stage < placement.num_stages; ++stage) {
+    const auto& order = schedule.stages[static_cast<size_t>(stage)];
+    programs.push_back(ProgramMaker(stage, placement, groups, options.micro_batches, order, options.receive_ahead)
+                           .run_with_update(options));
   }
   require_sound(programs);
   return programs;
 }
 
-std::vector<Program> make_forward_programs(int num_stages, const std::vector<StageMessage>& messages) {
+std::vector<Program> make_forward_programs(const StagePlacement& placement, const std::vector<ChunkMessage>& messages) {
   const auto groups = groups_of(messages);
-  const std::vector<pipeline::Phase> order = {{PhaseKind::kForward, 0, 0}};
   std::vector<Program> programs;
-  for (int stage = 0; stage < num_stages; ++stage) {
-    programs.push_back(ProgramMaker(stage, num_stages, groups, 1).run(order, 0));
+  for (int stage = 0; stage < placement.num_stages; ++stage) {
+    std::vector<pipeline::TimedPhase> order;
+    for (const int chunk : placement.chunks_of(stage)) order.push_back({.phase = {PhaseKind::kForward, chunk, 0}});
+    programs.push_back(ProgramMaker(stage, placement, groups, 1, order, 0).run());
   }
   require_sound(programs);
   return programs;

@@ -23,12 +23,12 @@ bool is_parameter(const Graph& graph, ValueId v) {
   return info.node == ir::kNone && graph.inputs()[static_cast<size_t>(info.index)].kind == ir::InputKind::kParameter;
 }
 
-// Splits sums of gradients into the parts that the stages have.
+// Splits sums of gradients into the parts that the chunks have.
 class GradientSplitter {
  public:
   GradientSplitter(Graph& graph, const StagePlacement& placement) : graph_(graph), placement_(placement) {}
 
-  // By stage; what no stage has in particular is the owner's.
+  // By chunk; what no chunk has in particular is the owner's.
   std::map<int, Value> parts_of(ValueId v, int owner) {
     const NodeId producer = graph_.info(v).node;
     if (producer == ir::kNone) return {{owner, graph_.value(v)}};
@@ -36,17 +36,17 @@ class GradientSplitter {
     std::map<int, Value> parts;
     if (node.op == "add" && graph_.type(node.inputs[0]) == graph_.type(node.inputs[1])) {
       parts = parts_of(node.inputs[0], owner);
-      for (const auto& [stage, part] : parts_of(node.inputs[1], owner)) {
-        const auto [it, is_first] = parts.emplace(stage, part);
+      for (const auto& [chunk, part] : parts_of(node.inputs[1], owner)) {
+        const auto [it, is_first] = parts.emplace(chunk, part);
         if (!is_first) it->second = apply(node, std::vector{it->second, part}, v);
       }
     } else if (node.op == "cast") {
-      for (const auto& [stage, part] : parts_of(node.inputs[0], owner)) {
-        parts.emplace(stage, apply(node, std::vector{part}, v));
+      for (const auto& [chunk, part] : parts_of(node.inputs[0], owner)) {
+        parts.emplace(chunk, apply(node, std::vector{part}, v));
       }
     } else {
-      const int stage = placement_.stage_of(producer);
-      return {{stage == kEveryStage ? owner : stage, graph_.value(v)}};
+      const int chunk = placement_.chunk_of(producer);
+      return {{chunk == kEveryStage ? owner : chunk, graph_.value(v)}};
     }
     if (parts.size() == 1) return {{parts.begin()->first, graph_.value(v)}};
     return parts;
@@ -79,10 +79,10 @@ Graph repeat_casts(const Graph& graph, const StagePlacement& placement) {
   std::map<std::pair<ValueId, int>, Value> repeated;
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
     const Node& node = graph.node(n);
-    const int stage = placement.stage_of(n);
+    const int chunk = placement.chunk_of(n);
     std::map<ValueId, Value> originals;
     for (const ValueId v : node.inputs) {
-      const auto it = repeated.find({v, stage});
+      const auto it = repeated.find({v, chunk});
       if (it == repeated.end()) continue;
       originals.emplace(v, rewriter.at(v));
       rewriter.set(v, it->second);
@@ -92,14 +92,16 @@ Graph repeat_casts(const Graph& graph, const StagePlacement& placement) {
     if (node.op != "cast" || node.forward != ir::kNone || !is_parameter(graph, node.inputs[0])) continue;
     const ValueId v = node.outputs[0];
     for (NodeId reader = n + 1; reader < graph.num_nodes(); ++reader) {
-      const int other = placement.stage_of(reader);
+      const int other = placement.chunk_of(reader);
       const auto& inputs = graph.node(reader).inputs;
-      if (other == stage || other == kEveryStage || repeated.contains({v, other})) continue;
+      if (other == chunk || other == kEveryStage || repeated.contains({v, other})) continue;
       if (std::find(inputs.begin(), inputs.end(), v) == inputs.end()) continue;
       const Value original = rewriter.at(v);
       rewriter.copy(n);
       repeated.emplace(std::pair{v, other}, rewriter.at(v));
-      rewriter.graph().mutable_node(rewriter.new_node(n)).stage = other;
+      ir::Node& made = rewriter.graph().mutable_node(rewriter.new_node(n));
+      made.stage = placement.stage_of_chunk(other);
+      made.segment = placement.chunks.segments[static_cast<size_t>(other)];
       rewriter.set(v, original);
       rewriter.stands_for(n, rewriter.graph().info(original.id()).node);
     }
@@ -115,7 +117,8 @@ Graph split_accumulators(const Graph& graph, const StagePlacement& placement, St
   GradientSplitter splitter(result, placement);
   for (const auto& output : outputs) {
     const auto accumulator = accumulators.find(output.name);
-    const bool is_shared = accumulator != accumulators.end() && placement.shared.contains(accumulator->second);
+    const bool is_shared =
+        accumulator != accumulators.end() && placement.shared_by_chunks.contains(accumulator->second);
     const NodeId producer = graph.info(output.value).node;
     if (!is_shared || producer == ir::kNone) {
       result.add_output(output.name, result.value(output.value));
@@ -124,14 +127,14 @@ Graph split_accumulators(const Graph& graph, const StagePlacement& placement, St
     const Node& sum = graph.node(producer);
     const ValueId held = graph.find_input(output.name)->value;
     check(sum.op == "add" && sum.inputs[0] == held, "a gradient is added to its accumulator");
-    const int owner = placement.shared.at(accumulator->second).front();
+    const int owner = placement.value_chunks.at(accumulator->second);
     const Type type = graph.type(held);
-    for (const auto& [stage, part] : splitter.parts_of(sum.inputs[1], owner)) {
+    for (const auto& [chunk, part] : splitter.parts_of(sum.inputs[1], owner)) {
       std::string name = output.name;
-      if (stage != owner) {
-        name = fmt::format("{} of stage {}", output.name, stage);
+      if (chunk != owner) {
+        name = fmt::format("{} of chunk {}", output.name, chunk);
         options.accumulators[name] = accumulator->second;
-        options.other_accumulators[name] = {output.name, stage};
+        options.other_accumulators[name] = {output.name, chunk};
       }
       const Value own = result.add_input(ir::InputKind::kState, name, type);
       result.add_output(name, splitter.apply(sum, std::vector{own, part}, output.value));
@@ -143,8 +146,8 @@ Graph split_accumulators(const Graph& graph, const StagePlacement& placement, St
 Graph sum_accumulators(const Graph& update, const StageOptions& options) {
   Rewriter rewriter(update);
   Graph& graph = rewriter.graph();
-  for (const auto& [name, other_stage] : options.other_accumulators) {
-    const ir::Input* held = update.find_input(other_stage.of_owner);
+  for (const auto& [name, other_chunk] : options.other_accumulators) {
+    const ir::Input* held = update.find_input(other_chunk.of_owner);
     if (held == nullptr) continue;
     const Value other = graph.add_input(ir::InputKind::kState, name, update.type(held->value));
     graph.set_origin({"accumulate", ir::kNone, {}, ir::kNone});
@@ -159,7 +162,9 @@ Graph sum_accumulators(const Graph& update, const StageOptions& options) {
 std::vector<SharedMessage> messages_of_sums(const StagePlacement& placement, const StageOptions& options) {
   std::map<std::pair<int, int>, std::vector<std::string>> found;
   for (const auto& [accumulator, other] : options.other_accumulators) {
-    found[{other.stage, placement.shared.at(options.accumulators.at(accumulator)).front()}].push_back(accumulator);
+    const int from = placement.stage_of_chunk(other.chunk);
+    const int to = placement.values.at(options.accumulators.at(accumulator));
+    if (from != to) found[{from, to}].push_back(accumulator);
   }
   return by_stages(found);
 }

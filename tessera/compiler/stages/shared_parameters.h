@@ -1,7 +1,7 @@
-// Parameters that several stages of a pipeline read, such as an embedding that is used again as the output projection.
-// Each of these stages has the parameter and adds up its own part of the gradient. The first of them owns it: it gets
-// the other stages' sums once a step, updates the parameter, and sends them the new value. So the states of the
-// optimizer are on one stage only, and all stages have the same bits.
+// Parameters that several chunks of a pipeline read, such as an embedding that is used again as the output projection.
+// Each of these chunks adds up its own part of the gradient, and each of their stages has the parameter. The lowest of
+// the stages owns it: it gets the other stages' sums once a step, updates the parameter, and sends them the new value.
+// So the states of the optimizer are on one stage only, and all stages have the same bits.
 #pragma once
 
 #include <string>
@@ -18,10 +18,10 @@ struct SharedMessage {
   int to = 0;
 };
 
-// A cast of a parameter that several stages read, made once more by each of them: they read the parameter then.
+// A cast of a parameter that several chunks read, made once more by each of them: they read the parameter then.
 ir::Graph repeat_casts(const ir::Graph& graph, const StagePlacement& placement);
 
-// The graph of a micro-batch, in which each stage adds its part of a shared parameter's gradient to an accumulator of
+// The graph of a micro-batch, in which each chunk adds its part of a shared parameter's gradient to an accumulator of
 // its own. `options` gets the new ones.
 ir::Graph split_accumulators(const ir::Graph& graph, const StagePlacement& placement, StageOptions& options);
 

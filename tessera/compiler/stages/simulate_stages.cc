@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
@@ -25,7 +26,7 @@ class StageSimulator {
 
   SimulatedStages run() {
     require_micro_batches(plan_.num_stages(), options_.micro_batches);
-    if (options_.schedule != "auto") return with_backward(options_.schedule.starts_with("zb_"));
+    if (options_.schedule != "auto") return with_backward(splits_backward(options_.schedule));
     // A schedule may fit into memory with one of them only.
     std::string fault;
     auto split = tried(true, fault);
@@ -55,14 +56,19 @@ class StageSimulator {
   SimulatedStages with_backward(bool split) {
     place(split);
     SimulatedStages result;
-    for (int stage = 0; stage < plan_.num_stages(); ++stage) result.stages.push_back(simulate_stage(stage));
+    result.chunks.resize(static_cast<size_t>(plan_.placement.num_chunks()));
+    for (int stage = 0; stage < plan_.num_stages(); ++stage) {
+      result.stages.push_back(simulate_stage(stage, result.chunks));
+    }
     count_messages(result);
     make_problem(result);
     result.found = pipeline::find_schedule(result.problem, options_.schedule, {.effort = options_.effort});
-    for (size_t s = 0; s < result.stages.size(); ++s) {
-      auto& stage = result.stages[s];
-      const int64_t in_flight = stage.slot_bytes == 0 ? 1 : result.found.peak_bytes[s] / stage.slot_bytes;
-      stage.slots = static_cast<int>(std::min<int64_t>(options_.micro_batches, in_flight + options_.receive_ahead));
+    for (const auto& order : result.found.schedule.stages) {
+      for (const auto& [chunk, count] : most_in_flight(order)) {
+        auto& of_chunk = result.chunks[static_cast<size_t>(chunk)];
+        of_chunk.slots = std::min(options_.micro_batches, count + options_.receive_ahead);
+        result.stages[static_cast<size_t>(of_chunk.stage)].slots_bytes += of_chunk.slots * of_chunk.slot_bytes;
+      }
     }
     return result;
   }
@@ -72,28 +78,43 @@ class StageSimulator {
   }
 
   // As the ranks of the stage lay it out (session/pipeline_builder.cc).
-  SimulatedStage simulate_stage(int stage) {
+  SimulatedStage simulate_stage(int stage, std::vector<SimulatedChunk>& chunks) {
     const auto ranks = plan_.ranks_of(stage);
-    auto cut = cut_stage(plan_.micro.graph, plan_.micro.plan, plan_.placement, stage, ranks);
+    std::map<int, ChunkParts> cuts;
+    for (const int chunk : plan_.placement.chunks_of(stage)) {
+      cuts[chunk] = cut_chunk(plan_.micro.graph, plan_.micro.plan, plan_.placement, chunk, ranks);
+    }
     const auto update =
         cut_update(plan_.update.graph, plan_.update.plan, plan_.rounds, stage, update_outputs(plan_, stage), ranks);
     const auto gather = cut_gather(plan_, stage);
     SimulatedStage result;
     ir::PersistentLayout persistent;
-    ir::PersistentLayout slot;
-    for (const auto& value : cut.slot) slot.add(value.name, local_type(value.type, value.layout));
+    std::set<std::string> in_slots;
+    for (const auto& [chunk, cut] : cuts) {
+      ir::PersistentLayout slot;
+      for (const auto& value : cut.slot) slot.add(value.name, local_type(value.type, value.layout));
+      for (const auto& value : cut.slot) in_slots.insert(value.name);
+      auto& of_chunk = chunks[static_cast<size_t>(chunk)];
+      of_chunk.stage = stage;
+      of_chunk.segment = plan_.placement.chunks.segments[static_cast<size_t>(chunk)];
+      of_chunk.slot_bytes = slot.bytes;
+    }
     const auto add_inputs = [&](const PlannedPart& part) {
       for (const auto& input : part.graph.inputs()) {
-        if (input.kind == ir::InputKind::kInput || slot.offsets.contains(input.name)) continue;
+        if (input.kind == ir::InputKind::kInput || in_slots.contains(input.name)) continue;
         if (persistent.offsets.contains(input.name)) continue;
         persistent.add(input.name, local_type(part.graph.type(input.value), part.plan.layout(input.value)));
       }
     };
-    for (const auto& phase : cut.phases) add_inputs(phase.part);
+    for (const auto& [chunk, cut] : cuts) {
+      for (const auto& phase : cut.phases) add_inputs(phase.part);
+    }
     for (const auto& round : update) add_inputs(round);
     add_inputs(gather);
+    for (const auto& [chunk, cut] : cuts) {
+      if (chunk != cuts.begin()->first) add_copies(cut, chunk, persistent);
+    }
     result.persistent_bytes = persistent.bytes;
-    result.slot_bytes = slot.bytes;
     const auto seconds = [&](const PlannedPart& part) {
       if (part.graph.num_nodes() == 0) return 0.0;
       options_.deadline.throw_if_over();
@@ -103,14 +124,26 @@ class StageSimulator {
       }
       return simulation.step_seconds;
     };
-    for (const auto& phase : cut.phases) {
-      (phase.kind == PhaseKind::kForward    ? result.forward_seconds
-       : phase.kind == PhaseKind::kBackward ? result.backward_seconds
-                                            : result.weight_gradient_seconds) = seconds(phase.part);
+    for (const auto& [chunk, cut] : cuts) {
+      auto& of_chunk = chunks[static_cast<size_t>(chunk)];
+      for (const auto& phase : cut.phases) {
+        (phase.kind == PhaseKind::kForward    ? of_chunk.forward_seconds
+         : phase.kind == PhaseKind::kBackward ? of_chunk.backward_seconds
+                                              : of_chunk.weight_gradient_seconds) = seconds(phase.part);
+      }
     }
     for (const auto& round : update) result.update_seconds += seconds(round);
     result.update_seconds += seconds(gather);  // once a step as well
     return result;
+  }
+
+  // A chunk's own copies of what all stages change alike.
+  void add_copies(const ChunkParts& cut, int chunk, ir::PersistentLayout& persistent) const {
+    for (const auto& output : cut.phases.front().part.graph.outputs()) {
+      const auto at = plan_.placement.values.find(output.name);
+      if (at == plan_.placement.values.end() || at->second != kEveryStage) continue;
+      persistent.add(fmt::format("{} of chunk {}", output.name, chunk), persistent.types.at(output.name));
+    }
   }
 
   Simulation simulate_part(const PlannedPart& part) const {
@@ -123,27 +156,29 @@ class StageSimulator {
     return simulate(classes, profile_, options_.deadline);
   }
 
-  // Those of one phase of a stage to another stage travel together.
+  // Those of one phase of a chunk to another stage's chunk travel together.
   void count_messages(SimulatedStages& result) {
-    std::map<std::pair<int, int>, StageTraffic> traffic;
+    std::map<std::pair<int, int>, ChunkTraffic> traffic;
     std::map<std::tuple<int, PhaseKind, int>, int64_t> groups;
-    for (const auto& message : stage_messages(plan_.micro.graph, plan_.placement)) {
+    for (const auto& message : chunk_messages(plan_.micro.graph, plan_.placement)) {
+      if (!border_of(plan_.placement, message.from, message.to)) continue;
       const auto type =
           local_type(plan_.micro.graph.type(message.value), plan_.micro.plan.source_layout(message.value));
       auto& on_way =
-          traffic.try_emplace({message.from, message.to}, StageTraffic{message.from, message.to}).first->second;
+          traffic.try_emplace({message.from, message.to}, ChunkTraffic{message.from, message.to}).first->second;
       on_way.bytes += type.size_bytes();
       auto [group, is_new] = groups.try_emplace({message.from, message.made, message.to}, 0);
       group->second += type.size_bytes();
       if (is_new) ++on_way.messages;
     }
     for (const auto& [way, on_way] : traffic) result.traffic.push_back(on_way);
-    result.problem.borders.resize(static_cast<size_t>(plan_.num_stages() - 1));
+    result.problem.borders.resize(static_cast<size_t>(plan_.placement.num_chunks() - 1));
     for (const auto& [group, bytes] : groups) {
       const auto [from, made, to] = group;
-      const Link& link = link_between(profile_, plan_.ranks_per_stage(), from, to);
-      // What skips stages is counted at the last border that it passes.
-      auto& border = result.problem.borders[static_cast<size_t>(from < to ? to - 1 : to)];
+      const Link& link = link_between(profile_, plan_.ranks_per_stage(), plan_.placement.stage_of_chunk(from),
+                                      plan_.placement.stage_of_chunk(to));
+      // What skips chunks is counted at the last border that it passes.
+      auto& border = result.problem.borders[static_cast<size_t>(*border_of(plan_.placement, from, to))];
       auto& time = from < to ? border.forward : border.backward;
       time.latency_ns = std::max(time.latency_ns, nanoseconds(link.latency_seconds));
       time.duration_ns += nanoseconds(static_cast<double>(bytes) / link.bytes_per_second);
@@ -154,32 +189,36 @@ class StageSimulator {
     auto& problem = result.problem;
     problem.micro_batches = options_.micro_batches;
     problem.split_backward = plan_.placement.split_backward;
+    std::vector<int64_t> one_slot_each(result.stages.size());
+    for (const auto& chunk : result.chunks) one_slot_each[static_cast<size_t>(chunk.stage)] += chunk.slot_bytes;
     for (size_t s = 0; s < result.stages.size(); ++s) {
       const auto& stage = result.stages[s];
       pipeline::PipelineStage of_stage{.update_ns = nanoseconds(stage.update_seconds)};
       if (options_.memory_limit_bytes > 0) {
         // What is received ahead has room, too; of a single micro-batch there is nothing to receive ahead.
-        const int64_t ahead = std::min(options_.receive_ahead, options_.micro_batches - 1) * stage.slot_bytes;
-        of_stage.memory_limit_bytes = options_.memory_limit_bytes - stage.persistent_bytes - stage.arena_bytes - ahead;
-        if (of_stage.memory_limit_bytes < stage.slot_bytes) {
+        const int ahead = std::min(options_.receive_ahead, options_.micro_batches - 1);
+        of_stage.memory_limit_bytes =
+            options_.memory_limit_bytes - stage.persistent_bytes - stage.arena_bytes - ahead * one_slot_each[s];
+        if (of_stage.memory_limit_bytes < one_slot_each[s]) {
           throw InvalidArgument(
               "stage {} of {} does not fit into {} of memory on a rank: parameters and states take {}, computing {}, "
               "and each of {} micro-batches at least {}; use more stages or ranks, more micro-batches of fewer rows, "
               "or a higher memory limit",
               s, result.stages.size(), format_bytes(options_.memory_limit_bytes), format_bytes(stage.persistent_bytes),
-              format_bytes(stage.arena_bytes), 1 + ahead / std::max<int64_t>(stage.slot_bytes, 1),
-              format_bytes(stage.slot_bytes));
+              format_bytes(stage.arena_bytes), 1 + ahead, format_bytes(one_slot_each[s]));
         }
       }
       problem.stages.push_back(of_stage);
+    }
+    for (const auto& chunk : result.chunks) {
       // A slot is one micro-batch's until all of its phases are done.
       problem.chunks.push_back(
-          {.stage = static_cast<int>(s),
-           .forward_ns = nanoseconds(stage.forward_seconds),
-           .backward_ns = nanoseconds(stage.backward_seconds),
-           .weight_gradient_ns = problem.split_backward ? nanoseconds(stage.weight_gradient_seconds) : 0,
-           .activation_bytes = stage.slot_bytes,
-           .weight_gradient_bytes = problem.split_backward ? stage.slot_bytes : 0});
+          {.stage = chunk.stage,
+           .forward_ns = nanoseconds(chunk.forward_seconds),
+           .backward_ns = nanoseconds(chunk.backward_seconds),
+           .weight_gradient_ns = problem.split_backward ? nanoseconds(chunk.weight_gradient_seconds) : 0,
+           .activation_bytes = chunk.slot_bytes,
+           .weight_gradient_bytes = problem.split_backward ? chunk.slot_bytes : 0});
     }
   }
 

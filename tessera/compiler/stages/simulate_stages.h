@@ -23,21 +23,26 @@ struct StageSimulationOptions {
   Deadline deadline = {};
 };
 
-// What a SimulatedStage says is of one of its ranks.
-struct SimulatedStage {
+// What a SimulatedChunk and a SimulatedStage say is of one of the stage's ranks.
+struct SimulatedChunk {
+  int stage = 0;
+  int segment = 0;
   double forward_seconds = 0;
   double backward_seconds = 0;  // with the weight gradients where these are not split off
   double weight_gradient_seconds = 0;
+  int64_t slot_bytes = 0;  // of one micro-batch: what is received, read of the batch, and kept between phases
+  int slots = 0;           // micro-batches that there is room for
+};
+struct SimulatedStage {
   double update_seconds = 0;
   int64_t persistent_bytes = 0;  // parameters, states and accumulators
-  int64_t slot_bytes = 0;        // of one micro-batch: what is received, read of the batch, and kept between phases
-  int64_t arena_bytes = 0;       // the most that a phase takes beside these
-  int slots = 0;                 // micro-batches that there is room for
-  int64_t memory_bytes() const { return persistent_bytes + arena_bytes + slots * slot_bytes; }
+  int64_t arena_bytes = 0;       // the most that a phase takes beside these and the slots
+  int64_t slots_bytes = 0;       // the slots of all chunks
+  int64_t memory_bytes() const { return persistent_bytes + arena_bytes + slots_bytes; }
 };
 
-// What goes from stage to stage for one micro-batch, by each rank of the sender.
-struct StageTraffic {
+// What goes from chunk to chunk for one micro-batch, by each rank of the sender.
+struct ChunkTraffic {
   int from = 0;
   int to = 0;
   int messages = 0;
@@ -46,7 +51,8 @@ struct StageTraffic {
 
 struct SimulatedStages {
   std::vector<SimulatedStage> stages;
-  std::vector<StageTraffic> traffic;  // by sender and receiver
+  std::vector<SimulatedChunk> chunks;
+  std::vector<ChunkTraffic> traffic;  // between chunks of different stages, by sender and receiver
   pipeline::PipelineProblem problem;
   pipeline::FoundSchedule found;
 

@@ -35,6 +35,7 @@ class Placer {
   StagePlacement run() {
     check_range();
     find_forward();
+    result_.chunks = number_chunks(graph_, is_forward_, options_.num_stages);
     find_common();
     place_forward();
     place_values();
@@ -46,7 +47,9 @@ class Placer {
 
  private:
   const Node& node(size_t n) const { return graph_.node(static_cast<NodeId>(n)); }
-  int& stage(size_t n) { return result_.nodes[n]; }
+  int& chunk(size_t n) { return result_.nodes[n]; }
+  int num_chunks() const { return result_.num_chunks(); }
+  int stage_of(int chunk) const { return result_.stage_of_chunk(chunk); }
 
   const ir::Input* input_of(ValueId v) const {
     const auto& info = graph_.info(v);
@@ -88,16 +91,29 @@ class Placer {
     }
   }
 
+  int named_chunk(size_t n) const { return result_.chunks.chunk_at(node(n).stage, node(n).segment); }
+  int segment_of(int chunk) const { return result_.chunks.segments[static_cast<size_t>(chunk)]; }
+
+  // "stage 1", or "stage 1, segment 0" of a network that has several.
+  std::string place_name(int chunk) const {
+    if (num_chunks() == options_.num_stages) return fmt::format("stage {}", stage_of(chunk));
+    return fmt::format("stage {}, segment {}", stage_of(chunk), segment_of(chunk));
+  }
+  std::string call_for(int chunk) const {
+    if (num_chunks() == options_.num_stages) return fmt::format("set_stage({})", stage_of(chunk));
+    return fmt::format("set_stage({}, {})", stage_of(chunk), segment_of(chunk));
+  }
+
   void find_common() {
     for (size_t n = 0; n < num_nodes_; ++n) {
       const auto& inputs = node(n).inputs;
       if (ops::OpRegistry::instance().get(node(n).op).collective) continue;
       const bool is_common = std::all_of(inputs.begin(), inputs.end(), [&](ValueId v) {
         const NodeId producer = graph_.info(v).node;
-        return producer == ir::kNone ? is_common_input(v) : stage(static_cast<size_t>(producer)) == kEveryStage;
+        return producer == ir::kNone ? is_common_input(v) : chunk(static_cast<size_t>(producer)) == kEveryStage;
       });
       if (!is_common) continue;
-      stage(n) = kEveryStage;
+      chunk(n) = kEveryStage;
       result_.is_constant[n] = std::all_of(inputs.begin(), inputs.end(), [&](ValueId v) {
         const NodeId producer = graph_.info(v).node;
         return producer != ir::kNone && result_.is_constant[static_cast<size_t>(producer)];
@@ -105,23 +121,23 @@ class Placer {
     }
   }
 
-  // The last of the stages whose results the node reads, and a node that makes one of them.
+  // The last of the chunks whose results the node reads, and a node that makes one of them.
   std::pair<int, NodeId> latest_input(size_t n) {
     std::pair<int, NodeId> latest{0, ir::kNone};
     for (const ValueId v : node(n).inputs) {
       const NodeId producer = graph_.info(v).node;
       if (producer == ir::kNone) continue;
-      const int from = stage(static_cast<size_t>(producer));
+      const int from = chunk(static_cast<size_t>(producer));
       if (from > latest.first || latest.second == ir::kNone) latest = {std::max(from, 0), producer};
     }
     return latest;
   }
 
   void place_forward() {
-    std::vector<int> earliest_user(num_nodes_, options_.num_stages);
+    std::vector<int> earliest_user(num_nodes_, num_chunks());
     for (size_t n = num_nodes_; n-- > 0;) {
-      if (!is_forward(n) || stage(n) == kEveryStage) continue;
-      const int wanted = node(n).stage != ir::kNone ? node(n).stage : earliest_user[n];
+      if (!is_forward(n) || chunk(n) == kEveryStage) continue;
+      const int wanted = node(n).stage != ir::kNone ? named_chunk(n) : earliest_user[n];
       for (const ValueId v : node(n).inputs) {
         const NodeId producer = graph_.info(v).node;
         if (producer == ir::kNone) continue;
@@ -130,51 +146,70 @@ class Placer {
       }
     }
     for (size_t n = 0; n < num_nodes_; ++n) {
-      if (!is_forward(n) || stage(n) == kEveryStage) continue;
+      if (!is_forward(n) || chunk(n) == kEveryStage) continue;
       const auto [least, producer] = latest_input(n);
       if (node(n).stage == ir::kNone) {
-        stage(n) = earliest_user[n] < options_.num_stages ? std::max(earliest_user[n], least) : least;
+        chunk(n) = earliest_user[n] < num_chunks() ? std::max(earliest_user[n], least) : least;
         continue;
       }
-      stage(n) = node(n).stage;
-      if (stage(n) >= least) continue;
+      chunk(n) = named_chunk(n);
+      if (chunk(n) >= least) continue;
       throw InvalidArgument(
-          "{} is on stage {} and reads what {} computes on stage {}: a stage reads only what comes "
-          "before it; set_stage({}) or later for the first, or an earlier stage for the second",
-          cell_of(node(n)), stage(n), cell_of(graph_.node(producer)), least, least);
+          "{} is on {} and reads what {} computes on {}: a stage reads only what comes before it; {} or later for the "
+          "first, or an earlier stage{} for the second",
+          cell_of(node(n)), place_name(chunk(n)), cell_of(graph_.node(producer)), place_name(least), call_for(least),
+          num_chunks() == options_.num_stages ? "" : " or segment");
     }
+  }
+
+  // Whether forward gives the state another value.
+  bool is_assigned(const std::string& state) const {
+    const ir::Output* output = graph_.find_output(state);
+    if (output == nullptr) return false;
+    const NodeId producer = graph_.info(output->value).node;
+    return producer != ir::kNone && is_forward(static_cast<size_t>(producer));
   }
 
   // Parameters and states are where they are read.
   void place_values() {
     std::map<ValueId, size_t> first_reader;
-    std::map<ValueId, std::set<int>> stages;
+    std::map<ValueId, std::set<int>> readers;  // chunks
     for (size_t n = 0; n < num_nodes_; ++n) {
-      if (!is_forward(n) || stage(n) == kEveryStage) continue;
+      if (!is_forward(n) || chunk(n) == kEveryStage) continue;
       for (const ValueId v : node(n).inputs) {
         const ir::Input* input = input_of(v);
         if (input == nullptr || input->kind == ir::InputKind::kInput || is_common_input(v)) continue;
         const auto [it, is_first] = first_reader.emplace(v, n);
-        stages[v].insert(stage(n));
-        if (is_first || stage(it->second) == stage(n) || input->kind == ir::InputKind::kParameter) continue;
+        readers[v].insert(chunk(n));
+        if (is_first || chunk(it->second) == chunk(n) || input->kind == ir::InputKind::kParameter) continue;
         const size_t first = it->second;
+        if (stage_of(chunk(first)) == stage_of(chunk(n)) && !is_assigned(input->name)) continue;
         throw InvalidArgument(
-            "state \"{}\" is read by {} on stage {} and by {} on stage {}: a pipeline keeps it on one stage; give both "
-            "cells one stage",
-            input->name, cell_of(node(first)), stage(first), cell_of(node(n)), stage(n));
+            "state \"{}\" is read by {} on {} and by {} on {}: a pipeline keeps it {}; give both cells one stage{}",
+            input->name, cell_of(node(first)), place_name(chunk(first)), cell_of(node(n)), place_name(chunk(n)),
+            stage_of(chunk(first)) == stage_of(chunk(n)) ? "in one segment, because micro-batches change it"
+                                                         : "on one stage",
+            num_chunks() == options_.num_stages ? "" : " and one segment");
       }
     }
     for (const auto& input : graph_.inputs()) {
       if (input.kind == ir::InputKind::kInput || options_.accumulators.contains(input.name)) continue;
       if (is_common_input(input.value)) {
-        result_.values[input.name] = kEveryStage;
+        put(input.name, kEveryStage);
         continue;
       }
-      const auto readers = stages.find(input.value);
-      result_.values[input.name] = readers == stages.end() ? 0 : *readers->second.begin();
-      if (readers != stages.end() && readers->second.size() > 1) {
-        result_.shared[input.name].assign(readers->second.begin(), readers->second.end());
+      const auto found = readers.find(input.value);
+      if (found == readers.end()) {
+        put(input.name, 0);
+        continue;
       }
+      const auto& chunks = found->second;
+      std::set<int> stages;
+      for (const int c : chunks) stages.insert(stage_of(c));
+      put(input.name,
+          *std::find_if(chunks.begin(), chunks.end(), [&](int c) { return stage_of(c) == *stages.begin(); }));
+      if (stages.size() > 1) result_.shared[input.name].assign(stages.begin(), stages.end());
+      if (chunks.size() > 1 && input.kind == ir::InputKind::kParameter) result_.shared_by_chunks.insert(input.name);
     }
     // A state that is written and not read.
     for (const auto& output : graph_.outputs()) {
@@ -182,46 +217,51 @@ class Placer {
       const NodeId producer = graph_.info(output.value).node;
       if (input == nullptr || producer == ir::kNone || first_reader.contains(input->value)) continue;
       if (options_.accumulators.contains(output.name) || is_common_input(input->value)) continue;
-      result_.values[output.name] = std::max(0, stage(static_cast<size_t>(producer)));
+      put(output.name, std::max(0, chunk(static_cast<size_t>(producer))));
     }
     for (const auto& [accumulator, parameter] : options_.accumulators) {
       if (graph_.find_input(accumulator) == nullptr) continue;
       const auto own = options_.other_accumulators.find(accumulator);
-      const auto at = result_.values.find(parameter);
-      result_.values[accumulator] = own != options_.other_accumulators.end() ? own->second.stage
-                                    : at == result_.values.end()             ? 0
-                                                                             : at->second;
+      const auto at = result_.value_chunks.find(parameter);
+      put(accumulator, own != options_.other_accumulators.end() ? own->second.chunk
+                       : at == result_.value_chunks.end()       ? 0
+                                                                : at->second);
     }
+  }
+
+  void put(const std::string& value, int chunk) {
+    result_.values[value] = stage_of(chunk);
+    result_.value_chunks[value] = chunk;
   }
 
   void place_backward() {
     for (size_t n = 0; n < num_nodes_; ++n) {
-      if (is_forward(n) || stage(n) == kEveryStage) continue;
+      if (is_forward(n) || chunk(n) == kEveryStage) continue;
       const NodeId forward = node(n).forward;
-      if (forward != ir::kNone && stage(static_cast<size_t>(forward)) >= 0) {
-        stage(n) = stage(static_cast<size_t>(forward));
+      if (forward != ir::kNone && chunk(static_cast<size_t>(forward)) >= 0) {
+        chunk(n) = chunk(static_cast<size_t>(forward));
         continue;
       }
-      stage(n) = stage_of_operands(n);
+      chunk(n) = chunk_of_operands(n);
     }
   }
 
-  // Of an accumulator among them, else of the first that some stage has.
-  int stage_of_operands(size_t n) {
+  // Of an accumulator among them, else of the first that some chunk has.
+  int chunk_of_operands(size_t n) {
     std::optional<int> found;
     for (const ValueId v : node(n).inputs) {
       const ir::Input* input = input_of(v);
-      if (input != nullptr && options_.accumulators.contains(input->name)) return result_.values.at(input->name);
+      if (input != nullptr && options_.accumulators.contains(input->name)) return result_.value_chunks.at(input->name);
       int at = kEveryStage;
       if (input != nullptr) {
-        const auto it = result_.values.find(input->name);
-        if (it != result_.values.end()) at = it->second;
+        const auto it = result_.value_chunks.find(input->name);
+        if (it != result_.value_chunks.end()) at = it->second;
       } else {
-        at = stage(static_cast<size_t>(graph_.info(v).node));
+        at = chunk(static_cast<size_t>(graph_.info(v).node));
       }
       if (at >= 0 && !found) found = at;
     }
-    return found.value_or(options_.num_stages - 1);
+    return found.value_or(num_chunks() - 1);
   }
 
   void require_parameters() const {
@@ -245,10 +285,10 @@ class Placer {
     }
   }
 
-  // What no other stage waits for is the gradient of parameters.
+  // What no other chunk waits for is the gradient of parameters.
   void split_backward() {
     std::vector<bool> leaves(static_cast<size_t>(graph_.num_values()));
-    for (const auto& message : stage_messages(graph_, result_)) {
+    for (const auto& message : chunk_messages(graph_, result_)) {
       if (message.made != PhaseKind::kForward) leaves[static_cast<size_t>(message.value)] = true;
     }
     for (size_t n = num_nodes_; n-- > 0;) {
@@ -283,24 +323,32 @@ StagePlacement place_on_stages(const Graph& graph, const StageOptions& options) 
 
 std::string gathered_name(const std::string& parameter) { return "whole." + parameter; }
 
-std::vector<StageMessage> stage_messages(const Graph& graph, const StagePlacement& placement) {
-  std::map<std::pair<ValueId, int>, StageMessage> found;
+std::vector<int> StagePlacement::chunks_of(int stage) const {
+  std::vector<int> chunks;
+  for (int chunk = 0; chunk < num_chunks(); ++chunk) {
+    if (stage_of_chunk(chunk) == stage) chunks.push_back(chunk);
+  }
+  return chunks;
+}
+
+std::vector<ChunkMessage> chunk_messages(const Graph& graph, const StagePlacement& placement) {
+  std::map<std::pair<ValueId, int>, ChunkMessage> found;
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
-    const int reader = placement.stage_of(n);
+    const int reader = placement.chunk_of(n);
     if (reader == kEveryStage) continue;
     for (const ValueId v : graph.node(n).inputs) {
       const NodeId producer = graph.info(v).node;
       if (producer == ir::kNone) continue;
-      const int from = placement.stage_of(producer);
+      const int from = placement.chunk_of(producer);
       if (from == kEveryStage || from == reader) continue;
       const auto [it, is_new] = found.emplace(
-          std::pair{v, reader}, StageMessage{v, from, reader, placement.phase_of(producer), placement.phase_of(n)});
+          std::pair{v, reader}, ChunkMessage{v, from, reader, placement.phase_of(producer), placement.phase_of(n)});
       if (!is_new) it->second.read = std::min(it->second.read, placement.phase_of(n));
     }
   }
-  std::vector<StageMessage> messages;
+  std::vector<ChunkMessage> messages;
   for (const auto& [key, message] : found) messages.push_back(message);
-  std::sort(messages.begin(), messages.end(), [](const StageMessage& a, const StageMessage& b) {
+  std::sort(messages.begin(), messages.end(), [](const ChunkMessage& a, const ChunkMessage& b) {
     return std::tuple(a.from, a.made, a.to, a.value) < std::tuple(b.from, b.made, b.to, b.value);
   });
   return messages;

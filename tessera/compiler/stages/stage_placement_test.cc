@@ -1,5 +1,6 @@
 #include "tessera/compiler/stages/stage_placement.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
@@ -59,7 +60,7 @@ TEST(Placement, PutsGradientsWithTheirForwardNodesAndTheRestWithItsUsers) {
   EXPECT_EQ(placed.nodes, (std::vector{0, 1, 1, 1, kEveryStage, 1, 1, 1, 0, 0, 1}));
   EXPECT_EQ(placed.values.at("a.w"), 0);
   EXPECT_EQ(placed.values.at("accu_grads.b.w"), 1);
-  const auto messages = stage_messages(graph, placed);
+  const auto messages = chunk_messages(graph, placed);
   ASSERT_EQ(messages.size(), 2U);
   EXPECT_EQ(graph.value_name(messages[0].value), "%1");
   EXPECT_EQ(messages[0].made, PhaseKind::kForward);
@@ -136,18 +137,102 @@ TEST(Placement, RefusesAStateOfTwoStages) {
   }
 }
 
+// Four layers in a row, each with the place that it is given.
+ir::Graph four_layers(const std::vector<std::string>& places) {
+  std::string text = "graph forward\n";
+  for (const char* name : {"a", "b", "c", "d"}) text += fmt::format("  param {}.w f32[4,4]\n", name);
+  text += "  input x f32[2,4]\n  state s f32[4,4]\n";
+  std::string before = "x";
+  for (size_t i = 0; i < 4; ++i) {
+    const char name = static_cast<char>('a' + i);
+    text += fmt::format("  %{} = matmul {}, {}.w : f32[2,4] {} @ {}\n", 2 * i + 1, before, name, places[i], name);
+    text += fmt::format("  %{} = relu %{} : f32[2,4]\n", 2 * i + 2, 2 * i + 1);
+    before = fmt::format("%{}", 2 * i + 2);
+  }
+  return ir::parse(text + "  return output = %8\n");
+}
+
+TEST(Segments, AreOverTheStagesInTurnOrBackFromTheLast) {
+  const auto in_turn =
+      place_on_stages(four_layers({"stage 0", "stage 1", "stage 0 segment 1", "stage 1 segment 1"}), {.num_stages = 2});
+  EXPECT_EQ(in_turn.chunks.stages, (std::vector{0, 1, 0, 1}));
+  EXPECT_EQ(in_turn.chunks.segments, (std::vector{0, 0, 1, 1}));
+  EXPECT_EQ(in_turn.nodes, (std::vector{0, 1, 1, 2, 2, 3, 3, 3}));
+  EXPECT_EQ(in_turn.values.at("c.w"), 0);
+  EXPECT_EQ(in_turn.chunks_of(0), (std::vector{0, 2}));
+  const auto back =
+      place_on_stages(four_layers({"stage 0", "stage 1", "stage 1 segment 1", "stage 0 segment 1"}), {.num_stages = 2});
+  EXPECT_EQ(back.chunks.stages, (std::vector{0, 1, 1, 0}));
+  EXPECT_EQ(back.values.at("d.w"), 0);
+  // A stage may have fewer chunks than another.
+  const auto less =
+      place_on_stages(four_layers({"stage 0", "stage 0", "stage 1", "stage 0 segment 1"}), {.num_stages = 2});
+  EXPECT_EQ(less.chunks.stages, (std::vector{0, 1, 0}));
+  EXPECT_EQ(chunk_messages(four_layers({"stage 0", "stage 0", "stage 1", "stage 0 segment 1"}), less).size(), 2U);
+}
+
+std::string refusal_of(const ir::Graph& graph) {
+  try {
+    place_on_stages(graph, {.num_stages = 2});
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(Segments, AreRefusedWhereTheyDoNotFollowEachOther) {
+  EXPECT_EQ(refusal_of(four_layers({"stage 0", "stage 1 segment 1", "stage 1", "stage 0 segment 1"})),
+            "cell \"c\" is on stage 1, segment 0 and reads what the network itself computes on stage 1, segment 1: a "
+            "stage reads only what comes before it; set_stage(1, 1) or later for the first, or an earlier stage or "
+            "segment for the second");
+  EXPECT_EQ(refusal_of(four_layers({"stage 0", "stage 1", "stage 0 segment 2", "stage 1 segment 2"})),
+            "no cell is in segment 1 of the pipeline, but some are in segment 2: number the segments from 0, as "
+            "set_stage(stage, segment) has them");
+}
+
+// A state of two segments of one stage, which stays as it is or is changed by the first of its readers.
+ir::Graph with_state(bool is_assigned) {
+  auto text = print(four_layers({"stage 0", "stage 1", "stage 0 segment 1", "stage 1 segment 1"}));
+  for (const char* from : {"a.w :", "c.w :"}) text.replace(text.find(from), 5, "s :");
+  if (is_assigned) text.replace(text.find("return "), 7, "%9 = matmul s, s : f32[4,4] stage 0 @ a\n  return s = %9, ");
+  return ir::parse(text);
+}
+
+TEST(Segments, ShareAStateOfTheirStageUnlessMicroBatchesChangeIt) {
+  EXPECT_EQ(refusal_of(with_state(false)), "nothing was thrown");
+  EXPECT_EQ(
+      refusal_of(with_state(true)),
+      "state \"s\" is read by cell \"a\" on stage 0, segment 0 and by cell \"c\" on stage 0, segment 1: a pipeline "
+      "keeps it in one segment, because micro-batches change it; give both cells one stage and one segment");
+}
+
+TEST(SharedParameters, HaveAnAccumulatorInEachChunkOfAStage) {
+  auto stages = options(2);
+  const auto graph = shared_weight(" stage 0", " stage 0 segment 1");
+  stages.require_parameters = false;
+  const auto before = place_on_stages(graph, stages);
+  EXPECT_TRUE(before.shared.empty());
+  EXPECT_EQ(before.shared_by_chunks, std::set<std::string>{"a.w"});
+  const auto split = split_accumulators(graph, before, stages);
+  const auto placed = place_on_stages(split, stages);
+  EXPECT_EQ(placed.value_chunks.at("accu_grads.a.w of chunk 2"), 2);
+  EXPECT_EQ(placed.values.at("accu_grads.a.w of chunk 2"), 0);
+  EXPECT_TRUE(messages_of_sums(placed, stages).empty());
+  EXPECT_TRUE(messages_of_values(placed, stages).empty());
+}
+
 TEST(SharedParameters, HaveAnAccumulatorOnEachStage) {
   const auto graph = shared_weight(" stage 0", " stage 1");
   auto stages = options(2);
   const auto split = split_accumulators(graph, place_on_stages(graph, stages), stages);
   EXPECT_EQ(
       stages.other_accumulators,
-      (std::map<std::string, StageOptions::OtherAccumulator>{{"accu_grads.a.w of stage 1", {"accu_grads.a.w", 1}}}));
+      (std::map<std::string, StageOptions::OtherAccumulator>{{"accu_grads.a.w of chunk 1", {"accu_grads.a.w", 1}}}));
   const auto placed = place_on_stages(split, stages);
   EXPECT_EQ(placed.values.at("accu_grads.a.w"), 0);
-  EXPECT_EQ(placed.values.at("accu_grads.a.w of stage 1"), 1);
+  EXPECT_EQ(placed.values.at("accu_grads.a.w of chunk 1"), 1);
   // Activations and their gradient; no gradient of the parameter.
-  EXPECT_EQ(stage_messages(split, placed).size(), 2U);
+  EXPECT_EQ(chunk_messages(split, placed).size(), 2U);
   const auto sums = messages_of_sums(placed, stages);
   ASSERT_EQ(sums.size(), 1U);
   EXPECT_EQ(std::pair(sums[0].from, sums[0].to), std::pair(1, 0));
@@ -172,7 +257,7 @@ TEST(SharedParameters, AreCastByEachStage) {
   EXPECT_EQ(repeated.num_nodes(), 4);
   const auto placed = place_on_stages(repeated, two);
   EXPECT_EQ(placed.shared.at("w"), (std::vector{0, 1}));
-  EXPECT_EQ(stage_messages(repeated, placed).size(), 1U);
+  EXPECT_EQ(chunk_messages(repeated, placed).size(), 1U);
 }
 
 // A norm of two gradients, of a stage each, scales both.

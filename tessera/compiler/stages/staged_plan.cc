@@ -15,7 +15,7 @@ using ir::Graph;
 using ir::NodeId;
 using ir::ValueId;
 
-// Values that other phases or stages read: they leave what makes them whole.
+// Values that other phases or chunks read: they leave what makes them whole.
 std::set<ValueId> leaving_values(const Graph& graph, const StagePlacement& placement) {
   std::set<ValueId> leaving;
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
@@ -23,7 +23,7 @@ std::set<ValueId> leaving_values(const Graph& graph, const StagePlacement& place
       const NodeId producer = graph.info(v).node;
       if (producer == ir::kNone) continue;
       const bool crosses =
-          placement.stage_of(producer) != placement.stage_of(n) && placement.stage_of(n) != kEveryStage;
+          placement.chunk_of(producer) != placement.chunk_of(n) && placement.chunk_of(n) != kEveryStage;
       if (crosses || placement.phase_of(producer) != placement.phase_of(n)) leaving.insert(v);
     }
   }
@@ -117,14 +117,14 @@ ShardingHints StagedPlan::layouts() const {
 
 namespace {
 
-// The graph of a micro-batch, in which each stage reads its own parameters and adds to its own accumulators.
+// The graph of a micro-batch, in which each stage reads its own parameters and each chunk adds to its own accumulators.
 void share_parameters(StagedPlan& plan, StageOptions& options, bool trains) {
   Graph& graph = plan.micro.graph;
   StageOptions before_casts = options;
   before_casts.require_parameters = false;  // a stage may have casts of them only
   graph = repeat_casts(graph, place_on_stages(graph, before_casts));
   plan.placement = place_on_stages(graph, options);
-  if (!trains || plan.placement.shared.empty()) return;
+  if (!trains || plan.placement.shared_by_chunks.empty()) return;
   graph = split_accumulators(graph, plan.placement, options);
   plan.placement = place_on_stages(graph, options);
 }

@@ -9,6 +9,7 @@ struct StagesCommand {
   std::string stages;     // a number, or "auto"; empty: no pipeline
   int micro_batches = 0;  // 0: as many as are usual, with "auto" several numbers
   std::string schedule = "auto";
+  int segments = 0;             // how often the network goes over the stages; 0: as the schedule has it
   bool searches_inside = true;  // how a stage's ranks share its work; else data parallel
 };
 

@@ -76,6 +76,11 @@ void add_stage_options(CLI::App& command, StagesCommand& options, const std::str
                   "finds")
       ->check(CLI::IsMember({"gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_h2", "zb_v", "auto"}))
       ->capture_default_str();
+  command
+      .add_option("--segments", options.segments,
+                  "with --stages: how often the network goes over them; default: twice with interleaved_1f1b and zb_v, "
+                  "else once")
+      ->check(count_from(1));
 }
 
 }  // namespace tessera::tools

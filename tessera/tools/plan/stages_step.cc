@@ -65,6 +65,7 @@ std::unique_ptr<StagesStep> plan_stages_step(PlanCommand command, const StagesCo
   PlannedStep unlimited;
   step->options = {.micro_batches = stages.micro_batches,
                    .schedule = stages.schedule,
+                   .segments = stages.segments,
                    .memory_limit_bytes = step->memory_limit_bytes,
                    .searches_inside = stages.searches_inside,
                    .search = search_options(inside, unlimited),

@@ -32,19 +32,19 @@ std::string ranks_text(const PlannedStages& planned, int stage) {
                                       : fmt::format("{}-{}", first, first + planned.ranks_per_stage - 1);
 }
 
-const compiler::CutPiece& first_piece(const PlannedStages& planned, int stage) {
-  return planned.places.problem.pieces[static_cast<size_t>(planned.begin_of(stage))];
+const compiler::CutPiece& first_piece(const PlannedStages& planned, int chunk) {
+  return planned.places.problem.pieces[static_cast<size_t>(planned.begin_of(chunk))];
 }
-const compiler::CutPiece& last_piece(const PlannedStages& planned, int stage) {
-  return planned.places.problem.pieces[static_cast<size_t>(planned.end_of(stage) - 1)];
+const compiler::CutPiece& last_piece(const PlannedStages& planned, int chunk) {
+  return planned.places.problem.pieces[static_cast<size_t>(planned.end_of(chunk) - 1)];
 }
 
-// What crosses the cut after a stage, there and back, for a micro-batch, by each rank.
-compiler::StageTraffic crossing(const PlannedStages& planned, int stage, bool back) {
-  compiler::StageTraffic sum;
+// What crosses the cut after a chunk, there and back, for a micro-batch, by each rank.
+compiler::ChunkTraffic crossing(const PlannedStages& planned, int chunk, bool back) {
+  compiler::ChunkTraffic sum;
   for (const auto& way : planned.simulated.traffic) {
     const auto [first, last] = std::minmax(way.from, way.to);
-    if (first > stage || last <= stage || back != (way.from > way.to)) continue;
+    if (first > chunk || last <= chunk || back != (way.from > way.to)) continue;
     sum.messages += way.messages;
     sum.bytes += way.bytes;
   }
@@ -64,31 +64,33 @@ std::string picture_of(const PlannedStages& planned) {
   return pipeline::picture(schedule, options) + pipeline::legend(schedule, options);
 }
 
+// The chunks in the order of the network, each with its stage; what is of a stage as a whole stands with its first.
 std::string table_of(const PlannedStages& planned) {
   size_t width = 11;
-  for (int stage = 0; stage < planned.num_stages; ++stage) {
-    width = std::max({width, first_piece(planned, stage).first.size(), last_piece(planned, stage).last.size()});
+  for (int chunk = 0; chunk < planned.num_chunks(); ++chunk) {
+    width = std::max({width, first_piece(planned, chunk).first.size(), last_piece(planned, chunk).last.size()});
   }
-  auto text = fmt::format("{:<7}{:<9}{:<{}}  {:<{}}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}{:>7}{:>12}\n", "stage", "ranks",
-                          "first layer", width, "last layer", width, "forward", "backward", "weights", "update",
-                          "lasting", "micro-batch", "slots", "memory");
-  for (int stage = 0; stage < planned.num_stages; ++stage) {
-    const auto& at = planned.simulated.stages[static_cast<size_t>(stage)];
-    text += fmt::format("{:<7}{:<9}{:<{}}  {:<{}}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}{:>7}{:>12}\n", stage,
-                        ranks_text(planned, stage), first_piece(planned, stage).first, width,
-                        last_piece(planned, stage).last, width, format_seconds(at.forward_seconds),
+  constexpr const char* kRow = "{:<7}{:<9}{:<{}}  {:<{}}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}{:>7}{:>12}\n";
+  auto text = fmt::format(kRow, "stage", "ranks", "first layer", width, "last layer", width, "forward", "backward",
+                          "weights", "update", "lasting", "micro-batch", "slots", "memory");
+  for (int chunk = 0; chunk < planned.num_chunks(); ++chunk) {
+    const auto& at = planned.simulated.chunks[static_cast<size_t>(chunk)];
+    const auto& stage = planned.simulated.stages[static_cast<size_t>(at.stage)];
+    const auto once = [&](std::string figure) { return at.segment == 0 ? figure : ""; };
+    text += fmt::format(kRow, at.stage, ranks_text(planned, at.stage), first_piece(planned, chunk).first, width,
+                        last_piece(planned, chunk).last, width, format_seconds(at.forward_seconds),
                         format_seconds(at.backward_seconds),
                         planned.simulated.split_backward() ? format_seconds(at.weight_gradient_seconds) : "-",
-                        format_seconds(at.update_seconds), format_bytes(at.persistent_bytes),
-                        format_bytes(at.slot_bytes), at.slots, format_bytes(at.memory_bytes()));
+                        once(format_seconds(stage.update_seconds)), once(format_bytes(stage.persistent_bytes)),
+                        format_bytes(at.slot_bytes), at.slots, once(format_bytes(stage.memory_bytes())));
   }
   text += fmt::format("\n{:<7}{:<{}}  {:<{}}{:>12}{:>12}{:>12}{:>12}{:>14}\n", "cut", "after", width, "before", width,
                       "messages", "forward", "messages", "backward", "bytes a step");
-  for (int stage = 0; stage + 1 < planned.num_stages; ++stage) {
-    const auto there = crossing(planned, stage, false);
-    const auto back = crossing(planned, stage, true);
-    text += fmt::format("{:<7}{:<{}}  {:<{}}{:>12}{:>12}{:>12}{:>12}{:>14}\n", stage, last_piece(planned, stage).last,
-                        width, first_piece(planned, stage + 1).first, width, there.messages * planned.micro_batches,
+  for (int chunk = 0; chunk + 1 < planned.num_chunks(); ++chunk) {
+    const auto there = crossing(planned, chunk, false);
+    const auto back = crossing(planned, chunk, true);
+    text += fmt::format("{:<7}{:<{}}  {:<{}}{:>12}{:>12}{:>12}{:>12}{:>14}\n", chunk, last_piece(planned, chunk).last,
+                        width, first_piece(planned, chunk + 1).first, width, there.messages * planned.micro_batches,
                         format_bytes(there.bytes), back.messages * planned.micro_batches, format_bytes(back.bytes),
                         format_bytes((there.bytes + back.bytes) * planned.micro_batches));
   }
@@ -102,12 +104,17 @@ std::string schedule_of(const PlannedStages& planned, const StagesStep& step) {
   return name == origin ? name : fmt::format("{} ({})", name, origin);
 }
 
+// "4 stages", or "4 stages of 2 segments".
+std::string stages_name(const PlannedStages& planned) {
+  const auto stages = plural(planned.num_stages, "stage");
+  return planned.num_segments() == 1 ? stages : stages + " of " + plural(planned.num_segments(), "segment");
+}
+
 std::string title_of(const PlannedStages& planned, const StagesStep& step, const std::string& model) {
   return fmt::format("{} on {} as {} of {}, machines \"{}\": {} of {}, within a stage {}, schedule {}\n", model,
-                     plural(step.num_ranks, "rank"), plural(planned.num_stages, "stage"),
-                     plural(planned.ranks_per_stage, "rank"), step.profile.name,
-                     plural(planned.micro_batches, "micro-batch"), plural(step.rows / planned.micro_batches, "row"),
-                     planned.inside.name, schedule_of(planned, step));
+                     plural(step.num_ranks, "rank"), stages_name(planned), plural(planned.ranks_per_stage, "rank"),
+                     step.profile.name, plural(planned.micro_batches, "micro-batch"),
+                     plural(step.rows / planned.micro_batches, "row"), planned.inside.name, schedule_of(planned, step));
 }
 
 std::string stages_of(const StagesStep& step) {
@@ -123,10 +130,10 @@ std::string stages_of(const StagesStep& step) {
                          "schedule  no order of these phases, in this memory, takes less than {}: gap {:.2f} % ({})\n",
                          format_seconds(planned.simulated.bound_seconds()), 100 * gap, found.bound.reason);
   text += fmt::format(
-      "cuts      proven: of all cuts into {} at {} none has a shorter longest stage, as operators' times add up ({} a "
+      "cuts      proven: of all cuts into {} at {} none has a shorter longest {}, as operators' times add up ({} a "
       "micro-batch)\n",
-      plural(planned.num_stages, "stage"), plural(static_cast<int64_t>(planned.places.problem.places.size()), "place"),
-      format_seconds(planned.cuts.longest_seconds));
+      stages_name(planned), plural(static_cast<int64_t>(planned.places.problem.places.size()), "place"),
+      planned.num_segments() == 1 ? "stage" : "segment of a stage", format_seconds(planned.cuts.longest_seconds));
   text += fmt::format("beside    data parallel on {}: {}\n", plural(step.num_ranks, "rank"),
                       seconds_or_no_fit(step.data_parallel_seconds));
   return text + "\n" + picture_of(planned);
@@ -149,8 +156,8 @@ std::string comparison_of(const StagesStep& step) {
     const auto& candidate = step.search.candidates[i];
     if (!candidate.planned) continue;
     const auto& planned = *candidate.planned;
-    row(fmt::format("{} stages, {} micro-batches, {}, {}", planned.num_stages, planned.micro_batches,
-                    planned.inside.name, schedule_of(planned, step)),
+    row(fmt::format("{}, {} micro-batches, {}, {}", stages_name(planned), planned.micro_batches, planned.inside.name,
+                    schedule_of(planned, step)),
         format_seconds(planned.step_seconds()), format_bytes(planned.simulated.memory_bytes()),
         step.taken && step.search.fastest == i);
   }
@@ -181,40 +188,54 @@ std::string choice_of(const StagesStep& step) {
                      100 * compiler::kWorthwhile);
 }
 
-Json json_of(const PlannedStages& planned, const std::string& schedule) {
-  Json stages = Json::array();
-  for (int stage = 0; stage < planned.num_stages; ++stage) {
-    const auto& at = planned.simulated.stages[static_cast<size_t>(stage)];
-    stages.push_back({{"stage", stage},
-                      {"first_rank", stage * planned.ranks_per_stage},
-                      {"num_ranks", planned.ranks_per_stage},
-                      {"first_layer", first_piece(planned, stage).first},
-                      {"last_layer", last_piece(planned, stage).last},
+Json json_of_stage(const PlannedStages& planned, int stage) {
+  Json chunks = Json::array();
+  for (int chunk = 0; chunk < planned.num_chunks(); ++chunk) {
+    const auto& at = planned.simulated.chunks[static_cast<size_t>(chunk)];
+    if (at.stage != stage) continue;
+    chunks.push_back({{"chunk", chunk},
+                      {"segment", at.segment},
+                      {"first_layer", first_piece(planned, chunk).first},
+                      {"last_layer", last_piece(planned, chunk).last},
                       {"forward_seconds", at.forward_seconds},
                       {"backward_seconds", at.backward_seconds},
                       {"weight_gradient_seconds", at.weight_gradient_seconds},
-                      {"update_seconds", at.update_seconds},
-                      {"persistent_bytes", at.persistent_bytes},
                       {"slot_bytes", at.slot_bytes},
-                      {"arena_bytes", at.arena_bytes},
-                      {"slots", at.slots},
-                      {"memory_bytes", at.memory_bytes()}});
+                      {"slots", at.slots}});
   }
+  const auto& at = planned.simulated.stages[static_cast<size_t>(stage)];
+  return {{"stage", stage},
+          {"first_rank", stage * planned.ranks_per_stage},
+          {"num_ranks", planned.ranks_per_stage},
+          {"update_seconds", at.update_seconds},
+          {"persistent_bytes", at.persistent_bytes},
+          {"arena_bytes", at.arena_bytes},
+          {"memory_bytes", at.memory_bytes()},
+          {"chunks", chunks}};
+}
+
+Json json_of(const PlannedStages& planned, const std::string& schedule) {
+  Json stages = Json::array();
+  for (int stage = 0; stage < planned.num_stages; ++stage) stages.push_back(json_of_stage(planned, stage));
   Json cuts = Json::array();
-  for (int stage = 0; stage + 1 < planned.num_stages; ++stage) {
-    const auto there = crossing(planned, stage, false);
-    const auto back = crossing(planned, stage, true);
-    cuts.push_back({{"after", last_piece(planned, stage).last},
-                    {"before", first_piece(planned, stage + 1).first},
+  for (int chunk = 0; chunk + 1 < planned.num_chunks(); ++chunk) {
+    const auto there = crossing(planned, chunk, false);
+    const auto back = crossing(planned, chunk, true);
+    cuts.push_back({{"after", last_piece(planned, chunk).last},
+                    {"before", first_piece(planned, chunk + 1).first},
                     {"forward_messages", there.messages * planned.micro_batches},
                     {"forward_bytes", there.bytes * planned.micro_batches},
                     {"backward_messages", back.messages * planned.micro_batches},
                     {"backward_bytes", back.bytes * planned.micro_batches}});
   }
+  // What set_stage is told: a stage, or a stage and a segment.
   Json cells = Json::object();
-  for (const auto& [cell, stage] : planned.cells) cells[cell] = stage;
+  for (const auto& [cell, at] : planned.cells) {
+    cells[cell] = planned.num_segments() == 1 ? Json(at.stage) : Json({at.stage, at.segment});
+  }
   const auto& found = planned.simulated.found;
   return {{"num_stages", planned.num_stages},
+          {"num_segments", planned.num_segments()},
           {"ranks_per_stage", planned.ranks_per_stage},
           {"micro_batches", planned.micro_batches},
           {"inside", planned.inside.name},
@@ -274,12 +295,11 @@ std::string stages_json(const StagesStep& step, const std::string& model) {
 std::string why_cut_text(StagesStep& step, const std::string& cut, int num_choices) {
   if (!step.taken) throw UsageError("--why {}: one stage is taken, which has no cuts", cut);
   const PlannedStages& planned = *step.taken;
-  const int64_t stage = from_command_line([&] { return parse_int(cut, "--why, with --stages the number of a cut,"); });
-  if (stage < 0 || stage + 1 >= planned.num_stages) {
-    throw UsageError("--why {}: the {} have the cuts 0 to {}", cut, plural(planned.num_stages, "stage"),
-                     planned.num_stages - 2);
+  const int64_t number = from_command_line([&] { return parse_int(cut, "--why, with --stages the number of a cut,"); });
+  if (number < 0 || number + 1 >= planned.num_chunks()) {
+    throw UsageError("--why {}: the {} have the cuts 0 to {}", cut, stages_name(planned), planned.num_chunks() - 2);
   }
-  const int at = static_cast<int>(stage);
+  const int at = static_cast<int>(number);
   auto text = fmt::format(
       "cut {} lies between {} and {}: a step of {}, whose longest stage takes {} a micro-batch and which needs {} a "
       "rank\n",

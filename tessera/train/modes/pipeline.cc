@@ -114,6 +114,12 @@ class Pipeline final : public OneGraph {
           context_.size(), pipeline.stages, context_.size());
     }
     if (pipeline.micro_batches != 0) compiler::require_micro_batches(pipeline.stages, pipeline.micro_batches);
+    if (pipeline.segments < 0 || (pipeline.segments > 0 && !finds_cuts())) {
+      throw InvalidArgument(
+          "pipeline.segments is a number of auto_parallel, which finds where the network is cut, got {} in {}: in "
+          "pipeline_parallel cells name their segments, set_stage(stage, segment)",
+          pipeline.segments, to_string(options_.parallel_mode));
+    }
     if (pipeline.receive_ahead < 0) {
       throw InvalidArgument("pipeline.receive_ahead must not be negative, got {}", pipeline.receive_ahead);
     }

@@ -17,6 +17,7 @@ struct PipelineOptions {
   int64_t micro_batches = 0;
   bool sum_losses = false;
   std::string schedule = "auto";
+  int segments = 0;
   int receive_ahead = 1;
   std::optional<compiler::MachineProfile> profile = std::nullopt;
 };
@@ -43,11 +44,17 @@ void for_each_option(PipelineOptions& options, const Visit& visit) {
                  .doc = "The loss of a step is the sum of the micro-batches' losses, and so are its gradients, instead "
                         "of their mean."},
       options.sum_losses);
-  visit(
-      OptionInfo{.name = "schedule",
-                 .doc = "In what order the stages work on micro-batches: \"gpipe\", \"1f1b\", \"zb_h1\", \"zb_h2\", or "
-                        "\"auto\", the best that a search finds. Changes no result."},
-      options.schedule);
+  visit(OptionInfo{.name = "schedule",
+                   .doc = "In what order the stages work on micro-batches: \"gpipe\", \"1f1b\", "
+                          "\"interleaved_1f1b\", \"zb_h1\", \"zb_h2\", \"zb_v\", or \"auto\", the best that a search "
+                          "finds. Changes no result."},
+        options.schedule);
+  visit(OptionInfo{.name = "segments",
+                   .doc = "In automatic parallelism, how often the network goes over the stages; not given: twice for "
+                          "interleaved_1f1b and zb_v, else once. Elsewhere cells say it.",
+                   .least = 1,
+                   .most = kMostInt},
+        options.segments);
   visit(OptionInfo{.name = "receive_ahead",
                    .doc = "For how many micro-batches more than those in work a stage has memory, so that messages "
                           "arrive while it computes.",

@@ -1,0 +1,30 @@
+// MessageChannel: the messages of one kind that pass from a stage of a pipeline to another one: a lane with a thread of
+// its own, and what travels for each slot.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/comm/communicator.h"
+#include "tessera/executor/comm_lane.h"
+#include "tessera/tensor/device.h"
+#include "tessera/tensor/tensor.h"
+
+namespace tessera::session {
+
+struct MessageChannel {
+  std::unique_ptr<executor::CommLane> lane;
+  std::vector<executor::CommLane::Task> tasks;  // by slot
+  // On a device: copies of the lane's own, which come after what is done with a slot when its message starts.
+  std::unique_ptr<Queue> queue;
+  std::vector<std::unique_ptr<Event>> may_start;
+};
+
+// Of what lies at these places, by slot, which is sent or received by the rank of `pair` that calls. `device` may be
+// null: the places are in the host's memory. `who` is named by errors.
+MessageChannel make_message_channel(comm::Communicator& pair, bool sends,
+                                    const std::vector<std::vector<TensorView>>& by_slot, Device* device, int rank,
+                                    const std::string& who);
+
+}  // namespace tessera::session
