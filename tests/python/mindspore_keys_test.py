@@ -21,6 +21,7 @@ VALUES = {
 ELSEWHERE = {
     "enable_alltoall": "redistribution takes all_to_all where that moves fewer bytes",
     "pipeline_stages": "more than one makes a pipeline in semi-automatic parallel, and is refused in other modes",
+    "pipeline_config": "it says how the stages of pipeline_stages are scheduled, and where there is one a line says so",
     "parallel_mode": "it is the mode",
     "auto_parallel_search_mode": "a name of search_mode",
 }

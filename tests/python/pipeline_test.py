@@ -130,6 +130,68 @@ def test_a_pipeline_cell_passes_through_stages(tmp_path, ranks, own_stage):
     assert (tmp_path / "strategy0.ckpt").exists() and (tmp_path / "strategy1.ckpt").exists()
 
 
+SEGMENTS = """
+import numpy as np
+import mindspore as ms
+from mindspore import nn, ops
+from mindspore.communication import init
+
+ms.set_seed(1)
+if RANKS > 1:
+    init()
+    ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", full_batch=True, pipeline_stages=2, pipeline_config=CONFIG)
+
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.CellList([nn.Dense(4, 4) for _ in range(4)])
+        for layer, (stage, segment) in zip(self.layers, PLACES):
+            layer.pipeline_stage = stage
+            layer.pipeline_segment = segment
+
+    def construct(self, x):
+        for layer in self.layers:
+            x = ops.tanh(layer(x))
+        return x
+
+
+net = Net()
+assert [layer.pipeline_segment for layer in net.layers] == [segment for _, segment in PLACES]
+cell = nn.PipelineCell(nn.WithLossCell(net, nn.MSELoss()), 4)
+opt = nn.Momentum(net.trainable_params(), 0.02, 0.9)
+x = np.random.RandomState(1).rand(24, 4).astype(np.float32)
+rows = ms.dataset.NumpySlicesDataset({"x": x, "y": x[::-1].copy()}, shuffle=False).batch(8)
+losses = []
+
+
+class Note(ms.Callback):
+    def step_end(self, run_context):
+        losses.append(float(run_context.original_args().net_outputs.asnumpy()))
+
+
+ms.Model(cell, optimizer=opt).train(2, rows, callbacks=[Note()], dataset_sink_mode=False)
+print("losses", *losses, flush=True)
+"""
+
+
+@pytest.mark.parametrize("config, places", [({"pipeline_interleave": True}, [(0, 0), (1, 0), (0, 1), (1, 1)]),
+                                            ({"pipeline_scheduler": "zero_bubble_v"}, [(0, 0), (1, 0), (1, 1), (0, 1)])])
+def test_cells_of_several_segments_are_on_one_stage(tmp_path, config, places):
+    script = f"CONFIG = {config!r}\nPLACES = {places!r}\n" + SEGMENTS
+    alone, _ = run(script, tmp_path, 1)
+    stages, _ = run(script, tmp_path, 2)
+    assert numbers(stages, "losses") == pytest.approx(numbers(alone, "losses"), rel=1e-5)
+
+
+def test_a_segment_is_refused_where_nothing_interleaves(tmp_path):
+    script = "CONFIG = {}\nPLACES = [(0, 0), (1, 0), (0, 1), (1, 1)]\n" + SEGMENTS
+    (tmp_path / "script.py").write_text("RANKS = 2\n" + script)
+    done = subprocess.run([str(TESSERA), "run", "-n", "2", sys.executable, "script.py"], capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    assert done.returncode != 0
+    assert "must go once over the stages, 0, 1, ..., they go 0, 1, 0, 1" in done.stdout + done.stderr
+
+
 TIED = """
 import numpy as np
 import mindspore as ms

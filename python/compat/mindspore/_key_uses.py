@@ -41,6 +41,7 @@ USES = {
     "optimizer_weight_shard_aggregated_save": Use((), (), "integrated_save of a checkpoint says whether it is whole"),
     # More than one is refused in the other modes.
     "pipeline_stages": Use(_ALL, _ALL),
+    "pipeline_config": Use((_SEMI,), (), _ONLY_MODEL),
     "grad_accumulation_step": Use((), _ALL, "a training step with accu_grads reads it"),
     "all_reduce_fusion_config": Use((), (), _NO_FUSION),
     "comm_fusion": Use((), (), _NO_FUSION),

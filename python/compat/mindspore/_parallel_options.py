@@ -31,6 +31,8 @@ def parallel_options():
     context.say_unused()
     if get("pipeline_stages") > 1 and tessera.cluster.size() > 1:  # one rank has all stages
         return _pipeline_options(get, mode)
+    if context.was_set("pipeline_config"):
+        context.warn_once("pipeline_config has no effect without pipeline_stages and their ranks")
     if mode == ParallelMode.STAND_ALONE:
         return {}
     options = {"parameter_broadcast": get("parameter_broadcast")}
@@ -70,7 +72,15 @@ def _pipeline_options(get, mode):
     context.warn_of_gradients_mean(mode)
     return _optimizer_options(get) | {"parallel_mode": "pipeline_parallel", "strategy_ckpt_save_file": get("strategy_ckpt_save_file"),
                                       "parameter_broadcast": get("parameter_broadcast"),
-                                      "pipeline": {"stages": stages, "schedule": "1f1b", "sum_losses": True}}
+                                      "pipeline": {"stages": stages, "schedule": _schedule(get("pipeline_config")), "sum_losses": True}}
+
+
+def _schedule(config):
+    """What pipeline_config asks for, by Tessera's name."""
+    scheduler = config.get("pipeline_scheduler", "1f1b")
+    if scheduler == "zero_bubble_v":
+        return "zb_v"
+    return "interleaved_1f1b" if scheduler == "1f1b" and config.get("pipeline_interleave", False) else scheduler
 
 
 def _optimizer_options(get):

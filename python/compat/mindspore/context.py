@@ -127,6 +127,7 @@ _PARALLEL_DEFAULTS = {
     "optimizer_weight_shard_size": -1, "optimizer_weight_shard_aggregated_save": False, "pipeline_stages": 1,
     "grad_accumulation_step": 1, "all_reduce_fusion_config": [], "comm_fusion": None, "enable_alltoall": False,
     "communi_parallel_mode": "all_group_parallel", "sharding_propagation": False,
+    "pipeline_config": {"pipeline_interleave": False, "pipeline_scheduler": "1f1b"},
 }
 # The later way to name the two strategy files. Layouts of parameters that training leaves alone are written in any case.
 _STRATEGY_CONFIG = {"load_file": "", "save_file": "", "only_trainable_params": True}
@@ -206,6 +207,24 @@ def _check_optimizer_config(config):
             raise ValueError(f"{who} '{key}' must be at least 0, but got {value}.")
 
 
+_SCHEDULERS = ("1f1b", "gpipe", "zero_bubble_v")
+
+
+def _check_pipeline_config(config):
+    who = "For 'set_auto_parallel_context', the"
+    if not isinstance(config, dict):
+        raise TypeError(f"{who} argument 'pipeline_config' must be dict, but got {type(config).__name__}.")
+    for key, value in config.items():
+        if key not in ("pipeline_interleave", "pipeline_scheduler"):
+            raise ValueError(f"{who} 'pipeline_config' has the keys 'pipeline_interleave' and 'pipeline_scheduler', not {key}.")
+        if key == "pipeline_interleave" and not isinstance(value, bool):
+            raise TypeError(f"{who} '{key}' must be bool, but got {type(value).__name__}.")
+        if key == "pipeline_scheduler" and not isinstance(value, str):
+            raise TypeError(f"{who} '{key}' must be str, but got {type(value).__name__}.")
+        if key == "pipeline_scheduler" and value not in _SCHEDULERS:
+            raise ValueError(f"{who} '{key}' must be one of {_SCHEDULERS}, but got {value}.")
+
+
 def _check_dataset_strategy(value):
     if isinstance(value, str):
         if value not in ("full_batch", "data_parallel"):
@@ -246,6 +265,8 @@ def _check_parallel(key, value):
         _check_dataset_strategy(value)
     if key == "parallel_optimizer_config":
         _check_optimizer_config(value)
+    if key == "pipeline_config":
+        _check_pipeline_config(value)
 
 
 def set_auto_parallel_context(**kwargs):

@@ -228,7 +228,23 @@ class Cell(tessera.nn.Cell):
         if value < 0:
             raise ValueError("For 'Cell', the property 'pipeline_stage' can not be less than 0.")
         self.__dict__["_pipeline_stage"] = value
-        self.set_stage(value)
+        self.set_stage(value, self.pipeline_segment)
+
+    @property
+    def pipeline_segment(self):
+        """In which pass of the network over the stages this cell is computed, where pipeline_config interleaves; 0 where none is set. It goes
+        with the cell's own pipeline_stage. TypeError unless an int, ValueError for a negative one."""
+        return self.__dict__.get("_pipeline_segment", 0)
+
+    @pipeline_segment.setter
+    def pipeline_segment(self, value):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError("For 'Cell', the property 'pipeline_segment' must be int type.")
+        if value < 0:
+            raise ValueError("For 'Cell', the property 'pipeline_segment' can not be less than 0.")
+        self.__dict__["_pipeline_segment"] = value
+        if "_pipeline_stage" in self.__dict__:
+            self.set_stage(self.pipeline_stage, value)
 
     @property
     def param_prefix(self):
