@@ -20,7 +20,10 @@ class ModelTraceScope {
   bool outer_;
 };
 
-// The classes of the remembered cells by their parameters' names. Guarded by the GIL.
+// Whether this thread traces for a model.
+bool is_traced_by_model();
+
+// The classes of the cells that this thread remembers, by their parameters' names.
 std::map<std::string, std::string>& unowned_cells();
 
 }  // namespace tessera::python

@@ -29,7 +29,7 @@ std::optional<std::vector<ir::Value>> values_of(const nb::args& args, const nb::
   return kwargs.empty() ? std::optional(values) : std::nullopt;
 }
 
-bool model_traces = false;  // guarded by the GIL
+thread_local bool model_traces = false;
 void note_called(nb::handle self, const nn::Cell& cell) {
   if (!cell.path().empty()) return;
   for (const auto& parameter : parameters_of(cell, false)) {
@@ -40,7 +40,7 @@ void note_called(nb::handle self, const nn::Cell& cell) {
 nb::object trace_call(nb::handle self, nn::Cell& cell, const nb::args& args, const nb::kwargs& kwargs) {
   if (model_traces) note_called(self, cell);
   if (auto* python_cell = dynamic_cast<PythonCell*>(&cell)) {
-    static int depth = 0;
+    static thread_local int depth = 0;
     struct Inside {
       Inside() { ++depth; }
       ~Inside() { --depth; }
@@ -107,8 +107,8 @@ class TracedPrograms {
   TracedPrograms& operator=(const TracedPrograms&) = delete;
 
   // Compiles unless it has done so. With a spread every rank calls it.
-  Program& program_for(const ir::Graph& graph, const Program::Parameters& parameters,
-                       const std::optional<Spread>& spread) {
+  std::shared_ptr<Program> program_for(const ir::Graph& graph, const Program::Parameters& parameters,
+                                       const std::optional<Spread>& spread) {
     const auto key = fmt::format("{}\n{}", spread ? spread->text : "", ir::print(graph));
     const auto known =
         std::find_if(programs_.begin(), programs_.end(), [&](const auto& one) { return one.key == key; });
@@ -116,10 +116,10 @@ class TracedPrograms {
       programs_.splice(programs_.begin(), programs_, known);
       known->program->agree_on(parameters);
     } else {
-      programs_.push_front({key, std::make_unique<Program>(graph, parameters, spread)});
+      programs_.push_front({key, std::make_shared<Program>(graph, parameters, spread)});
       if (programs_.size() > kMaxPrograms) programs_.pop_back();
     }
-    return *programs_.front().program;
+    return programs_.front().program;
   }
 
  private:
@@ -127,7 +127,7 @@ class TracedPrograms {
   static constexpr size_t kMaxPrograms = 16;
   struct Known {
     std::string key;
-    std::unique_ptr<Program> program;
+    std::shared_ptr<Program> program;
   };
   std::list<Known> programs_;  // the latest first
 };
@@ -317,16 +317,18 @@ nb::object call_cell(nb::handle self, const nb::args& args, const nb::kwargs& kw
   if (own.contains("_programs")) {
     const nb::object programs = own["_programs"];
     const Trace traced = trace(self, cell, args, kwargs, inputs);
-    auto& program =
+    const auto program =
         nb::cast<TracedPrograms&>(programs).program_for(traced.graph, traced.form.parameters, traced.spread);
-    return traced.form.run(program, inputs);
+    return traced.form.run(*program, inputs);
   }
   const nb::dict calls = compiled_calls(self);
   if (!calls.contains(signature.c_str())) {
     calls[signature.c_str()] =
         nb::cast(compile_call(trace(self, cell, args, kwargs, inputs)).release(), nb::rv_policy::take_ownership);
   }
-  const auto& call = nb::cast<CompiledCall&>(calls[signature.c_str()]);
+  // Another thread may compile the cell anew while this one runs.
+  const nb::object compiled = calls[signature.c_str()];
+  const auto& call = nb::cast<CompiledCall&>(compiled);
   return call.form.run(*call.program, inputs);
 }
 
@@ -411,9 +413,10 @@ nb::dict describe_call(nb::handle self, const nb::args& args) {
 
 ModelTraceScope::ModelTraceScope() : outer_(model_traces) { model_traces = model_traces || current_graph() == nullptr; }
 ModelTraceScope::~ModelTraceScope() { model_traces = outer_; }
+bool is_traced_by_model() { return model_traces; }
 
 std::map<std::string, std::string>& unowned_cells() {
-  static auto& cells = *new std::map<std::string, std::string>();  // never destroyed, Python may be gone
+  static thread_local std::map<std::string, std::string> cells;
   return cells;
 }
 

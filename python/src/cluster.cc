@@ -60,7 +60,7 @@ The end of the process does it by itself: an exception, and an exit code other t
         train::RankBarrier barrier(context().world());
         const WithoutGil computing;
         return checkpoint::run_together(barrier, what_fails.c_str(), [&] {
-          const nb::gil_scoped_acquire acquire;
+          const WithGil acquire;
           return nb::cast<std::string>(work());
         });
       },

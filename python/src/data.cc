@@ -5,18 +5,17 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <set>
+#include <utility>
+
 #include "python/src/bind.h"
+#include "python/src/threads.h"
 
 namespace tessera::python {
 namespace {
 
 // A Python object that C++ threads hold: it is let go of under the GIL.
-std::shared_ptr<nb::object> shared(nb::object object) {
-  return {new nb::object(std::move(object)), [](nb::object* held) {
-            const nb::gil_scoped_acquire gil;
-            delete held;
-          }};
-}
+std::shared_ptr<nb::object> shared(nb::object object) { return {new nb::object(std::move(object)), &let_go}; }
 
 // Names and values of one sample: a dict, a tuple or a single value.
 std::vector<nb::object> values_of(nb::handle sample, const std::vector<data::Column>& columns) {
@@ -68,7 +67,7 @@ data::Dataset generator(const nb::object& source, const std::vector<std::string>
   return data::generator(
       columns, size,
       [held, columns](int64_t index, std::span<const TensorView> outputs) {
-        const nb::gil_scoped_acquire gil;
+        const WithGil gil;
         write_sample((*held)[index], columns, outputs);
       },
       source_options(num_samples, shuffle, num_shards, shard_id, seed));
@@ -83,10 +82,10 @@ data::Dataset stream(const nb::object& open, const std::vector<std::string>& nam
   return data::stream(
       columns,
       [held, columns]() -> data::Stream {
-        const nb::gil_scoped_acquire gil;
+        const WithGil gil;
         const auto iterator = shared(nb::iter((*held)()));
         return [iterator, columns](std::span<const TensorView> outputs) {
-          const nb::gil_scoped_acquire own_gil;
+          const WithGil own_gil;
           const nb::object sample = nb::steal(PyIter_Next(iterator->ptr()));
           if (!sample.is_valid()) {
             if (PyErr_Occurred() != nullptr) throw nb::python_error();
@@ -111,11 +110,11 @@ data::Transform function(const nb::object& f, const std::string& name, bool rand
   return data::custom(
       name,
       [call](const Type& input) {
-        const nb::gil_scoped_acquire gil;
+        const WithGil gil;
         return call(Tensor::zeros(input).view(), {}).type();
       },
       [call, name](const TensorView& input, const TensorView& output, const data::Draws& draws) {
-        const nb::gil_scoped_acquire gil;
+        const WithGil gil;
         const Tensor result = call(input, draws);
         if (!(result.shape() == output.shape)) {
           throw InvalidArgument("{}: gives {} for one sample and {} for another", name, result.type(), output.type());
@@ -141,7 +140,7 @@ data::ColumnsFunction columns_function(const nb::object& f, const std::string& n
   };
   return {name,
           [call](const std::vector<Type>& inputs) {
-            const nb::gil_scoped_acquire gil;
+            const WithGil gil;
             std::vector<Tensor> zeros;
             std::vector<TensorView> views;
             for (const Type& type : inputs) zeros.push_back(Tensor::zeros(type));
@@ -151,7 +150,7 @@ data::ColumnsFunction columns_function(const nb::object& f, const std::string& n
             return types;
           },
           [call, name](std::span<const TensorView> inputs, std::span<const TensorView> outputs) {
-            const nb::gil_scoped_acquire gil;
+            const WithGil gil;
             const std::vector<Tensor> values = call(inputs);
             if (values.size() != outputs.size()) {
               throw InvalidArgument("{}: gives {} values for one sample and {} for another", name, values.size(),
@@ -170,12 +169,21 @@ data::ColumnsFunction columns_function(const nb::object& f, const std::string& n
 // Batches as Python iterates over them. Workers may wait for the GIL: nothing here waits for them with it.
 class Batches {
  public:
-  explicit Batches(data::BatchIterator iterator) : iterator_(std::move(iterator)) {}
+  explicit Batches(data::BatchIterator iterator) : iterator_(std::move(iterator)) { living().insert(this); }
   ~Batches() {
-    const nb::gil_scoped_release release;
-    iterator_.reset();
+    living().erase(this);
+    const Visit visit;
+    // With the GIL nobody may wait for the workers, and it cannot be given up when the door is closed.
+    if (!visit.is_welcome()) {
+      abandoned().push_back(std::move(iterator_));
+    } else {
+      stop();
+    }
   }
+  Batches(const Batches&) = delete;
+  Batches& operator=(const Batches&) = delete;
   nb::object next() {
+    if (!iterator_) throw ProcessEnds();
     std::optional<std::vector<Tensor>> batch;
     {
       const nb::gil_scoped_release release;
@@ -186,10 +194,40 @@ class Batches {
     for (auto& column : *batch) columns.append(nb::cast(std::move(column)));
     return nb::tuple(columns);
   }
+  // Of all: their workers are not to run on while what is static in C++ goes.
+  static void stop_all() {
+    for (Batches* batches : std::vector(living().begin(), living().end())) batches->stop();
+    auto gone = std::exchange(abandoned(), {});
+    const nb::gil_scoped_release release;
+    gone.clear();
+  }
 
  private:
+  static std::set<Batches*>& living() {
+    static auto& all = *new std::set<Batches*>();  // guarded by the GIL; never destroyed, Python may be gone
+    return all;
+  }
+  // Of those that went when the door was closed. Guarded by the GIL; never destroyed.
+  static std::vector<std::optional<data::BatchIterator>>& abandoned() {
+    static auto& all = *new std::vector<std::optional<data::BatchIterator>>();
+    return all;
+  }
+  void stop() {
+    const nb::gil_scoped_release release;
+    iterator_.reset();
+  }
+
   std::optional<data::BatchIterator> iterator_;
 };
+
+std::unique_ptr<Batches> batches_of(const data::Dataset& dataset, const data::IterateOptions& options) {
+  std::optional<data::BatchIterator> iterator;
+  {
+    const nb::gil_scoped_release release;
+    iterator.emplace(dataset.batches(options));
+  }
+  return std::make_unique<Batches>(std::move(*iterator));
+}
 
 data::ImageSize to_image_size(nb::handle object) {
   const Ints sizes = to_ints(object);
@@ -257,6 +295,9 @@ void bind_transforms(nb::module_& m) {
 }  // namespace
 
 void bind_data(nb::module_& parent) {
+  parent.def(
+      "_stop_batches", &Batches::stop_all,
+      "As the process ends, once no other thread is in C++: stops the workers of all that iterates over batches.");
   auto m = parent.def_submodule("data", "Data sets: where samples come from and what is done to them.");
   bind_transforms(m);
   nb::class_<Batches>(m, "Batches")
@@ -315,17 +356,11 @@ A data set describes the global batch: training gives each rank its rows. One wi
       .def(
           "batches",
           [](const data::Dataset& self, int64_t num_epochs, int num_workers, int64_t first_epoch) {
-            const nb::gil_scoped_release release;
-            return std::make_unique<Batches>(
-                self.batches({.start = {first_epoch, 0}, .num_epochs = num_epochs, .num_workers = num_workers}));
+            return batches_of(self, {.start = {first_epoch, 0}, .num_epochs = num_epochs, .num_workers = num_workers});
           },
           "num_epochs"_a = 1, "num_workers"_a = 1, "first_epoch"_a = 0,
           "Tuples of tensors, one per column; -1 epochs: without end. Each epoch has an order of its own.")
-      .def("__iter__",
-           [](const data::Dataset& self) {
-             const nb::gil_scoped_release release;
-             return std::make_unique<Batches>(self.batches({.num_workers = 0}));
-           })
+      .def("__iter__", [](const data::Dataset& self) { return batches_of(self, {.num_workers = 0}); })
       .def("__len__", &data::Dataset::get_dataset_size, nb::call_guard<nb::gil_scoped_release>())
       .def("__repr__", &data::Dataset::to_string);
   m.def(

@@ -1,6 +1,7 @@
 // The module tessera._tessera: the public C++ classes as Python sees them.
 #include "python/src/bind.h"
 #include "python/src/keywords.h"
+#include "python/src/threads.h"
 
 namespace tessera::python {
 
@@ -81,6 +82,13 @@ void bind_errors(nb::module_& m) {
     }
   });
   const auto error = bind_error<Error>(m, "Error", PyExc_RuntimeError);
+  nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const ProcessEnds&) {
+      PyErr_SetNone(PyExc_SystemExit);
+    }
+  });
   bind_error<executor::NonFiniteLoss>(m, "NonFiniteLoss", error);
   bind_error<InternalError>(m, "InternalError", PyExc_RuntimeError);
   bind_error<IoError>(m, "IoError", PyExc_OSError);
@@ -109,5 +117,5 @@ NB_MODULE(_tessera, m) {
   bind_data(m);
   bind_checkpoint(m);
   bind_train(m);
-  explain_keywords(m);
+  guard_calls(m);
 }

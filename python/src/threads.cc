@@ -8,9 +8,6 @@
 #include <optional>
 #include <utility>
 
-#include "tessera/engine.h"
-#include "tessera/tessera.h"
-
 namespace tessera::python {
 namespace {
 
@@ -21,9 +18,11 @@ struct Shared {
   std::mutex mutex;  // taken by those who have the GIL, too: who holds it never asks for the GIL
   std::condition_variable changed;
   std::map<std::thread::id, const Turns*> awaited;
-  int num_computing = 0;
+  int num_within = 0;
   std::optional<std::thread::id> ending;  // the thread that ends the process
 };
+
+thread_local int visits_of_thread = 0;
 
 // Never destroyed: threads may outlive what is static.
 Shared& shared() {
@@ -44,36 +43,43 @@ bool must_end() {
   return must_end(shared());
 }
 
-// Whether this thread may give up the GIL; then it is counted.
-bool count_in() {
-  const std::lock_guard lock(shared().mutex);
-  if (must_end(shared())) return false;
-  ++shared().num_computing;
-  return true;
-}
-
-void count_out() {
-  const std::lock_guard lock(shared().mutex);
-  --shared().num_computing;
-  shared().changed.notify_all();
-}
-
 }  // namespace
 
-WithoutGil::Counted::Counted() {
-  if (!count_in()) end_this_thread();
+Visit::Visit() : is_welcome_(true) {
+  if (visits_of_thread == 0) {
+    const std::lock_guard lock(shared().mutex);
+    is_welcome_ = !must_end(shared());
+    if (is_welcome_) ++shared().num_within;
+  }
+  if (is_welcome_) ++visits_of_thread;
 }
 
-WithoutGil::Counted::~Counted() { count_out(); }
+Visit::~Visit() {
+  if (!is_welcome_ || --visits_of_thread > 0) return;
+  const std::lock_guard lock(shared().mutex);
+  --shared().num_within;
+  if (shared().ending) shared().changed.notify_all();
+}
+
+WithGil::WithGil() {
+  if (!visit_.is_welcome()) throw ProcessEnds();
+  acquire_.emplace();
+}
+
+void let_go(nb::object* object) noexcept {
+  const Visit visit;
+  if (!visit.is_welcome() || Py_IsInitialized() == 0) return;
+  const nb::gil_scoped_acquire gil;
+  delete object;
+}
+
+WithoutGil::WithoutGil() {
+  if (must_end()) end_this_thread();
+  release_.emplace();
+}
 
 WithoutGilBeforeTheEnd::WithoutGilBeforeTheEnd() {
-  if (count_in()) release_.emplace();
-}
-
-WithoutGilBeforeTheEnd::~WithoutGilBeforeTheEnd() {
-  if (!release_) return;
-  release_.reset();  // it is counted until the GIL is back
-  count_out();
+  if (visit_.is_welcome() && !must_end()) release_.emplace();
 }
 
 void raise_signals() {
@@ -86,8 +92,9 @@ bool end_threads(int64_t timeout_ms) {
   const nb::gil_scoped_release release;
   std::unique_lock lock(shared().mutex);
   shared().ending = std::this_thread::get_id();
+  const int own = visits_of_thread > 0 ? 1 : 0;
   return shared().changed.wait_for(lock, std::chrono::milliseconds(timeout_ms),
-                                   [] { return shared().num_computing == 0; });
+                                   [&] { return shared().num_within == own; });
 }
 
 bool Turns::try_take(std::thread::id me) {

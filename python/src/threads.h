@@ -1,6 +1,10 @@
 // Python's threads in C++. A call gives up the GIL while it computes, so that several may be here at a time; one model
-// has one of them in it at a time. When the process ends, threads of Python's that still compute (daemon threads) are
-// stopped: Python ends a thread that asks for the GIL then, which C++ does not survive.
+// has one of them in it at a time.
+//
+// When the process ends, Python ends each thread that asks for the GIL, wherever it is, by unwinding its stack without
+// the GIL, and C++ that holds Python's objects does not survive that. So there is a door: every thread is counted from
+// its first call of C++ on until that call returns, and every thread of C++'s while it has the GIL. end_threads()
+// closes the door and waits for those within.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -11,38 +15,68 @@
 #include <optional>
 #include <thread>
 
+#include "tessera/tessera.h"
+
 namespace tessera::python {
 
 namespace nb = nanobind;
 
-// Without the GIL in its scope, and counted as one that end_threads() waits for. Throws SystemExit, which ends a thread
-// without a word, where the process ends and another thread ends it.
+// This thread, counted within the door. A visit within another one of the thread's is always welcome.
+class Visit {
+ public:
+  Visit();
+  ~Visit();
+  Visit(const Visit&) = delete;
+  Visit& operator=(const Visit&) = delete;
+  // False where another thread ends the process and has closed the door; then this thread is not counted.
+  bool is_welcome() const { return is_welcome_; }
+
+ private:
+  bool is_welcome_;
+};
+
+// What a thread of C++'s throws where it wants the GIL and the door is closed; in a thread of Python's it becomes
+// SystemExit, which ends a thread without a word.
+class ProcessEnds : public Error {
+ public:
+  ProcessEnds() : Error("the process ends, so a thread of C++'s cannot call Python any more") {}
+};
+
+// With the GIL in its scope, for threads of C++'s, too. Throws ProcessEnds in such a thread when the door is closed.
+class WithGil {
+ public:
+  WithGil();
+  WithGil(const WithGil&) = delete;
+  WithGil& operator=(const WithGil&) = delete;
+
+ private:
+  Visit visit_;  // until the GIL is given back
+  std::optional<nb::gil_scoped_acquire> acquire_;
+};
+
+// Lets go of a Python object, from any thread; when the door is closed it stays.
+void let_go(nb::object* object) noexcept;
+
+// Without the GIL in its scope. Throws SystemExit where the process ends and another thread ends it.
 class WithoutGil {
  public:
-  WithoutGil() = default;
+  WithoutGil();
   WithoutGil(const WithoutGil&) = delete;
   WithoutGil& operator=(const WithoutGil&) = delete;
 
  private:
-  struct Counted {
-    Counted();
-    ~Counted();
-    Counted(const Counted&) = delete;
-    Counted& operator=(const Counted&) = delete;
-  };
-  Counted counted_;  // until the GIL is back
-  nb::gil_scoped_release release_;
+  std::optional<nb::gil_scoped_release> release_;
 };
 
 // The same for what a destructor may need: it keeps the GIL where WithoutGil throws.
 class WithoutGilBeforeTheEnd {
  public:
   WithoutGilBeforeTheEnd();
-  ~WithoutGilBeforeTheEnd();
   WithoutGilBeforeTheEnd(const WithoutGilBeforeTheEnd&) = delete;
   WithoutGilBeforeTheEnd& operator=(const WithoutGilBeforeTheEnd&) = delete;
 
  private:
+  Visit visit_;  // Python's own code destroys objects, too; until the GIL is back
   std::optional<nb::gil_scoped_release> release_;
 };
 
@@ -51,8 +85,9 @@ class WithoutGilBeforeTheEnd {
 // GIL.
 void raise_signals();
 
-// Of the thread that ends the process, before Python's objects go: from now on no other thread comes in, and those that
-// are here are waited for, a training until its next batch. Returns false where one is still here after the timeout.
+// Of the thread that ends the process, before Python's objects go: closes the door. From now on no other thread comes
+// in, and those that are here are waited for, a training until its next batch. Returns false where one is still here
+// after the timeout.
 bool end_threads(int64_t timeout_ms);
 
 // Whose turn it is in one model. A thread that is in it may come in again: callbacks do.

@@ -16,7 +16,8 @@
 namespace tessera::python {
 namespace {
 
-ir::Graph* traced = nullptr;  // guarded by the GIL
+// Of each thread: while one traces, Python lets others run between any two lines of construct().
+thread_local ir::Graph* traced = nullptr;
 std::unique_ptr<cluster::Context> job;
 pid_t process_of_job = -1;
 bool has_left = false;
@@ -43,7 +44,7 @@ void end_failed(int code, void*) {
 }
 
 std::vector<TracedCall>& traced_calls() {
-  static auto& calls = *new std::vector<TracedCall>();  // guarded by the GIL; never destroyed, Python may be gone
+  static thread_local std::vector<TracedCall> calls;  // empty outside of a trace
   return calls;
 }
 
@@ -98,7 +99,7 @@ ops::Operand promoted(const ops::Operand& operand, nb::handle number) {
 ir::Graph* current_graph() { return traced; }
 
 namespace {
-uint64_t num_differentiations = 0;  // guarded by the GIL
+thread_local uint64_t num_differentiations = 0;
 }  // namespace
 void note_differentiation() { ++num_differentiations; }
 uint64_t differentiations() { return num_differentiations; }
@@ -376,6 +377,7 @@ void Program::set_input(const std::string& name, const Tensor& value) {
 }
 
 std::vector<Tensor> Program::run(const std::vector<Tensor>& inputs, const Parameters& parameters) {
+  const Turn turn(turns_);
   for (const auto& name : parameters_) session_->set_value(name, whole_value(*parameters.at(name)));
   std::vector<Tensor> results;
   {

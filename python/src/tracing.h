@@ -1,7 +1,8 @@
 // What of the graph that is being traced Python code sees, and what runs where none is.
 //
 // Inside construct() there is one graph, and operators add nodes to it. Outside, an operator on tensors makes a graph
-// of one node, which is compiled once, kept, and run. One thread traces at a time: the one that holds the GIL.
+// of one node, which is compiled once, kept, and run. Each thread traces for itself; a program has one thread in it at
+// a time.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -14,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "python/src/threads.h"
 #include "tessera/engine.h"
 #include "tessera/tessera.h"
 
@@ -104,7 +106,8 @@ class Program {
   Program(const ir::Graph& graph, const Parameters& parameters, const std::optional<Spread>& spread = std::nullopt);
 
   // Data inputs in the graph's order, and parameters of the names and types for which it was compiled; returns the
-  // outputs that are no parameters or states, in the graph's order. Gives up the GIL while computing.
+  // outputs that are no parameters or states, in the graph's order. Gives up the GIL while computing, and while another
+  // thread is in it.
   std::vector<Tensor> run(const std::vector<Tensor>& inputs, const Parameters& parameters);
   // With a spread, where on any rank these are other parameters than before: all ranks take rank 0's values of those
   // that differ between them. Every rank must call it.
@@ -127,6 +130,7 @@ class Program {
   std::vector<std::string> assigned_;  // parameters with new values
   std::unique_ptr<session::Session> session_;
   std::unique_ptr<session::Executable> executable_;
+  Turns turns_;
 };
 
 // What a graph without parameters was compiled into, once for all that ask for the same.

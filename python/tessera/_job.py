@@ -35,7 +35,10 @@ def _leave():
 
 
 def _end():
-    stopped = os.getpid() != _process or _tessera._end_threads(_TIMEOUT_MS)
+    is_child = os.getpid() != _process
+    stopped = is_child or _tessera._end_threads(_TIMEOUT_MS)
+    if stopped and not is_child:
+        _tessera._stop_batches()
     _finish_saves()
     if not stopped:
         # Python would end the thread in C++, which ends the process by SIGABRT.

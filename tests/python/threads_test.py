@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 import tessera
-from tessera import data, nn
+from tessera import data, nn, ops
 
 ROWS = np.random.default_rng(1).standard_normal((96, 8), dtype=np.float32)
 LABELS = ROWS[:, :3].argmax(1).astype(np.int32)
@@ -124,6 +124,32 @@ def test_threads_that_wait_for_each_others_models_hear_of_it():
     assert "a thread waits for a model that another thread is in" in str(errors[0])
 
 
+class Twice(nn.Cell):
+    """Many lines of Python's between the nodes of its graph."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def construct(self, x):
+        for _ in range(50):
+            x = x * self.factor
+        return x
+
+
+def test_threads_trace_and_run_beside_each_other():
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        results = in_threads(*[lambda: [float(Twice(-1.0)(np.full((2, n % 5 + 1), 3.0, np.float32)).numpy()[0, 0]) for n in range(40)],
+                               lambda: [float(Twice(1.0)(np.full((3, n % 5 + 1), 5.0, np.float32)).numpy()[0, 0]) for n in range(40)],
+                               lambda: [float(ops.add(np.full(7, n, np.float32), 1.0).numpy()[6]) for n in range(400)],
+                               lambda: [float(ops.add(np.full(7, -n, np.float32), 1.0).numpy()[6]) for n in range(400)]])
+    finally:
+        sys.setswitchinterval(interval)
+    assert results == [[3.0] * 40, [5.0] * 40, [n + 1.0 for n in range(400)], [1.0 - n for n in range(400)]]
+
+
 SCRIPT = """
 import os, sys, threading
 import numpy as np
@@ -144,7 +170,10 @@ def run(tmp_path, text):
 
 THREADS = {
     "trains": "lambda: new_model().train(1000000, rows, [Started()])",
-    "trains again and again": """endless""",
+    "trains again and again": "endless",
+    "computes": "operators",
+    "calls a cell of Python": "cells",
+    "reads batches of Python": "batches",
 }
 
 
@@ -158,6 +187,26 @@ class Started(tessera.Callback):
 def endless():
     while True:
         new_model().train(1, rows, [Started()])
+def operators():
+    while True:
+        tessera.ops.add(ones, 1.0).numpy()
+        started.set()
+class Sum(nn.Cell):
+    def construct(self, x):
+        return sum([x] * 20) + 1.0
+def cells():
+    while True:
+        Sum()(ones).numpy()
+        started.set()
+class Rows:
+    def __len__(self):
+        return 64
+    def __getitem__(self, i):
+        return (np.full(8, sum(range(1000)), np.float32), )
+def batches():
+    made = data.generator(Rows(), ["x"]).map("x", data.function(lambda x: sum([x] * 20))).batch(8)
+    for batch in made.batches(num_epochs=-1, num_workers=2):
+        started.set()
 threading.Thread(target={THREADS[work]}, daemon=True).start()
 started.wait()
 """)
