@@ -13,6 +13,7 @@
 #include "python/src/called_cells.h"
 #include "python/src/keywords.h"
 #include "python/src/parameters.h"
+#include "python/src/threads.h"
 
 namespace tessera::python {
 namespace {
@@ -239,7 +240,7 @@ void PythonCell::release(const std::string& attribute) {
 }
 
 nn::Value PythonCell::construct(std::span<const nn::Value> inputs) {
-  const nb::gil_scoped_acquire gil;
+  const WithGil gil;
   const ModelTraceScope model_trace;
   const TraceScope scope(graph());
   note_traced();
@@ -387,6 +388,9 @@ rows replicas share, too. Raises InvalidArgument where it, a cell above or one b
         return self;
       },
       "mode"_a = true, "Whether the cell runs as in training: dropout, statistics of the batch.");
+  cell.def("configure_as", &nn::Cell::configure_as, "other"_a,
+           "Takes over what is set of a cell of the same structure, here and below: mode, strategies, precision, "
+           "recomputation, stages.");
   cell.def_prop_ro("training", [](const nn::Cell& self) { return self.settings().training; });
 }
 

@@ -6,6 +6,7 @@
 #include "python/src/bind.h"
 #include "python/src/cells.h"
 #include "python/src/parameters.h"
+#include "python/src/threads.h"
 
 namespace tessera::python {
 namespace {
@@ -47,10 +48,7 @@ Tensor share(const nb::object& array) {
   const auto shape = Shape(nb::cast<std::vector<int64_t>>(array.attr("shape")));
   const auto view = nb::cast<nb::ndarray<nb::ro, nb::device::cpu, nb::c_contig>>(array);
   auto* owner = new nb::object(array);
-  std::shared_ptr<void> storage(const_cast<void*>(view.data()), [owner](void*) {
-    const nb::gil_scoped_acquire gil;
-    delete owner;
-  });
+  std::shared_ptr<void> storage(const_cast<void*>(view.data()), [owner](void*) { let_go(owner); });
   return Tensor::wrap({dtype, shape}, std::move(storage));
 }
 
@@ -159,6 +157,8 @@ Operators on tensors run at once. Numbers, arrays and tensors broadcast as NumPy
     return fmt::format("Tensor({}, {})", self.type(), nb::cast<std::string>(nb::str(to_numpy(self))));
   });
   tensor.def("clone", &Tensor::clone);
+  tensor.def(
+      "__deepcopy__", [](const Tensor& self, nb::handle) { return self.clone(); }, "memo"_a);
   tensor.def(
       "set_data",
       [](Tensor& self, nb::handle data) {

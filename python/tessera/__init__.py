@@ -13,7 +13,7 @@ InvalidArgument, a ValueError; a lost disk or rank IoError, an OSError; a loss t
 """
 from tessera._tessera import *
 from tessera._tessera import __version__  # noqa: F401
-from tessera import _indexing, _job, _numpy  # noqa: F401
+from tessera import _copies, _indexing, _job, _numpy  # noqa: F401
 import tessera.checkpoint as checkpoint
 import tessera.cluster as cluster
 import tessera.data as data

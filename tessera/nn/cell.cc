@@ -85,6 +85,20 @@ void Cell::apply_strategies(ir::Graph& graph, ir::NodeId first) const {
   }
 }
 
+void Cell::configure_as(const Cell& other) {
+  apply_settings(other.settings_);
+  strategies_ = other.strategies_;
+  optional_strategies_ = other.optional_strategies_;
+  compute_dtype_ = other.compute_dtype_;
+  recompute_ = other.recompute_;
+  stage_ = other.stage_;
+  for (const auto& [name, child] : children_) {
+    for (const auto& [other_name, other_child] : other.children_) {
+      if (name == other_name) child->configure_as(*other_child);
+    }
+  }
+}
+
 void Cell::to_float(DType dtype) {
   if (dtype != DType::kF32 && dtype != DType::kBF16 && dtype != DType::kF16) {
     throw InvalidArgument("cell \"{}\" cannot compute in {}: f32, bf16 or f16", path(), dtype);

@@ -100,6 +100,10 @@ class Cell {
   // where it, a cell above or one below is recomputed already.
   void recompute(const RecomputeOptions& options = {});
 
+  // Takes over what is set of a cell of the same structure, here and below: settings, strategies, what is computed in,
+  // recomputation, stages; parts that only one of them has stay as they are.
+  void configure_as(const Cell& other);
+
   // The attribute path: "" for the root, "layer1.0" below.
   std::string path() const;
   // Whether another cell has it as a child.
