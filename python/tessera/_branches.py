@@ -25,7 +25,7 @@ import types
 import weakref
 
 import numpy as np
-from tessera import _indexing, _tessera
+from tessera import _indexing, _tessera, _truths
 
 _CHOOSE, _UNSET, _SET_ITEM, _CALLED = "__tessera_choose", "__tessera_unset", "__tessera_set_item", "__tessera_called"
 _OWN = ("tessera", "mindspore")  # packages that are written to be traced
@@ -194,7 +194,7 @@ def _rewrite(function):
     definition = tree.body[0]
     if getattr(definition, "name", "") != function.__code__.co_name:
         return None  # a lambda: its lines are those of the statement around it
-    kinds = (ast.If, ast.IfExp) if _is_own(function) else (ast.If, ast.IfExp, ast.Call)
+    kinds = (ast.If, ast.IfExp) if _is_own(function) else (ast.If, ast.IfExp, ast.Not, ast.BoolOp, ast.Call)
     if not isinstance(definition, ast.FunctionDef) or not any(isinstance(n, kinds) or _is_stored_item(n) for n in ast.walk(definition)):
         return None
     if any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in _inner(definition.body)):
@@ -207,10 +207,10 @@ def _rewrite(function):
     items = _Items(variables, function.__code__.co_filename, first - 1)
     body = [items.visit(statement) for statement in definition.body]
     if not _is_own(function):
-        body = [_Calls().visit(statement) for statement in body]
+        body = [_Calls().visit(_truths.Rewriter().visit(statement)) for statement in body]
     definition.body = _Rewriter(function.__code__.co_filename, first - 1).function_body(body)
     # The names that the function takes from around it are parameters of a function around the new one.
-    free = (*function.__code__.co_freevars, _CHOOSE, _UNSET, _SET_ITEM, _CALLED)
+    free = (*function.__code__.co_freevars, _CHOOSE, _UNSET, _SET_ITEM, _CALLED, _truths.NAME)
     outer = ast.FunctionDef(name="outer", args=_arguments(free), body=[definition], decorator_list=[], returns=None)
     module = ast.fix_missing_locations(ast.Module(body=[outer], type_ignores=[]))
     ast.increment_lineno(module, first - 1)
@@ -218,7 +218,7 @@ def _rewrite(function):
     code = _code_named(_code_named(made, "outer"), definition.name)
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
     cells |= {_CHOOSE: types.CellType(choose), _UNSET: types.CellType(Unset("a variable was read before it was set")),
-              _SET_ITEM: types.CellType(set_item), _CALLED: types.CellType(called)}
+              _SET_ITEM: types.CellType(set_item), _CALLED: types.CellType(called), _truths.NAME: types.CellType(_truths.Truths)}
     new = types.FunctionType(code, function.__globals__, function.__name__, function.__defaults__,
                              tuple(cells[name] for name in code.co_freevars))
     new.__kwdefaults__ = function.__kwdefaults__

@@ -140,6 +140,39 @@ def test_gradients_flow_through_the_branch_that_holds():
     assert gradient(tessera.Tensor(2.0), tessera.Tensor(-1.0)).item() == -6
 
 
+@pytest.mark.parametrize("flag", [True, False])
+@pytest.mark.parametrize("x", [-1.0, 0.0, 2.0])
+def test_not_and_or_of_values_are_operators(flag, x):
+    calls = []
+
+    def never():
+        calls.append(1)
+        return True
+
+    def construct(self, x):
+        y = x
+        if not x > 0:
+            y = y + 10
+        if flag and x > 0 and not (y.shape == (7, )):
+            y = y * 2
+        if not flag or x < 0:
+            y = y + 100
+        return y * (1.0 if x > 0 or x < 0 else -1.0)
+
+    def by_hand(x):
+        y = x + 10 if x <= 0 else x
+        y = y * 2 if flag and x > 0 else y
+        y = y + 100 if not flag or x < 0 else y
+        return y * (1.0 if x else -1.0)
+
+    assert float(run(construct, x)[0].numpy()) == by_hand(x)
+
+    def lazy(self, x):
+        return x if (x.ndim > 5 and never()) or not (x.ndim < 5 or never()) else -x
+
+    assert float(run(lazy, 3.0)[0].numpy()) == -3.0 and not calls
+
+
 def test_an_optimizer_in_a_branch_updates_only_where_it_holds():
     class Step(nn.Cell):
         def __init__(self):
