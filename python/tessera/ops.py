@@ -2,6 +2,7 @@
 import sys as _sys
 
 from tessera._tessera.ops import *
+from tessera._windows import avg_pool3d, conv3d, conv3d_transpose, max_pool2d_with_places, max_pool3d
 from tessera import _keywords
 
 # As NumPy and PyTorch call them.
