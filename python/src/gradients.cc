@@ -6,6 +6,7 @@
 #include "python/src/bind.h"
 #include "python/src/cells.h"
 #include "python/src/parameters.h"
+#include "python/src/threads.h"
 
 namespace tessera::python {
 namespace {
@@ -182,7 +183,7 @@ std::vector<std::shared_ptr<nn::Parameter>> own_states(
 }
 
 // While it lives, the optimizer's update reads states by their full names: the path of the cell that holds them stands
-// before what the optimizer calls them.
+// before what the optimizer calls them. A state that is called otherwise has that name until the trace ends.
 class StatesByFullName {
  public:
   StatesByFullName(nb::handle self, const std::vector<std::shared_ptr<nn::Parameter>>& own_parameters,
@@ -194,9 +195,16 @@ class StatesByFullName {
     if (called.empty()) return;
     const auto full = states.at(0)->full_name();
     const auto& own = called[0].name;
-    if (full == own || !full.ends_with(own)) return;
-    optimizer_.set_state_prefix(full.substr(0, full.size() - own.size()) + prefix_);
-    is_set_ = true;
+    const auto before = full.ends_with(own) ? full.substr(0, full.size() - own.size()) : std::string();
+    if (!before.empty()) {
+      optimizer_.set_state_prefix(before + prefix_);
+      is_set_ = true;
+    }
+    // Those that a script has named.
+    for (size_t i = 0; i < states.size(); ++i) {
+      const auto name = before + called[i].name;
+      if (states[i]->full_name() != name) rename_for_trace(states[i], name);
+    }
   }
   ~StatesByFullName() {
     if (is_set_) optimizer_.set_state_prefix(prefix_);
@@ -233,7 +241,7 @@ class TracedOptimizer : public nn::Optimizer {
  public:
   TracedOptimizer(nb::object update, nb::object states) : update_(std::move(update)), states_(std::move(states)) {}
   void set_state_prefix(const std::string& prefix) override {
-    const nb::gil_scoped_acquire gil;
+    const WithGil gil;
     for (const nb::handle item : states_()) {
       auto& state = nb::cast<nn::Parameter&>(item);
       auto name = state.full_name();
@@ -243,7 +251,7 @@ class TracedOptimizer : public nn::Optimizer {
     prefix_ = prefix;
   }
   void update(ir::Graph& graph, std::span<const nn::ParameterGradient> gradients) override {
-    const nb::gil_scoped_acquire gil;
+    const WithGil gil;
     const TraceScope scope(graph);
     nb::dict by_name;
     for (const auto& [parameter, gradient] : gradients) {
@@ -253,7 +261,7 @@ class TracedOptimizer : public nn::Optimizer {
     update_(by_name);
   }
   std::vector<nn::Parameter> states(std::span<nn::Parameter* const>) const override {
-    const nb::gil_scoped_acquire gil;
+    const WithGil gil;
     std::vector<nn::Parameter> all;
     for (const nb::handle item : states_()) {
       auto& state = nb::cast<nn::Parameter&>(item);

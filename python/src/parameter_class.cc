@@ -40,7 +40,14 @@ share their work. comm_fusion: gradients of equal ids travel together; 0: alone.
       },
       "value"_a, "shape"_a = nb::none(), "dtype"_a = nb::none(), "name"_a = "", "requires_grad"_a = true,
       "layerwise_parallel"_a = false, "parallel_optimizer"_a = true, "comm_fusion"_a = 1);
-  parameter.def_prop_ro("name", [](const nn::Parameter& self) { return self.full_name(); });
+  parameter.def_prop_rw(
+      "name", [](const nn::Parameter& self) { return self.full_name(); },
+      [](nn::Parameter& self, const std::string& name) {
+        if (name.empty()) throw InvalidArgument("parameter \"{}\": a name must not be empty", self.full_name());
+        self.given_name = name;
+        note_change();
+      },
+      "The path of attributes, or what was assigned.");
   parameter.def_rw("own_name", &nn::Parameter::name, "The last part of the name.");
   parameter.def_prop_rw(
       "requires_grad", [](const nn::Parameter& self) { return self.requires_grad; },
@@ -51,10 +58,15 @@ share their work. comm_fusion: gradients of equal ids travel together; 0: alone.
   parameter.def_rw("parallel_optimizer", &nn::Parameter::parallel_optimizer);
   parameter.def_rw("comm_fusion", &nn::Parameter::comm_fusion);
   parameter.def_rw("layerwise_parallel", &nn::Parameter::layerwise_parallel);
-  parameter.def("value", &parameter_value,
-                "The present value. Every rank must ask where it is split over ranks, unless the model shows slices: "
-                "then it is this "
-                "rank's.");
+  parameter.def(
+      "value",
+      [](const std::shared_ptr<nn::Parameter>& self) -> nb::object {
+        if (current_graph() == nullptr) return nb::cast(parameter_value(*self));
+        Operation operation;
+        return nb::cast(operation.value(nb::cast(self)));
+      },
+      "The present value; inside construct() what it is there, through which gradients flow. Every rank must ask where "
+      "it is split over ranks, unless the model shows slices: then it is this rank's.");
   parameter.def_prop_ro(
       "whole_shape", [](const nn::Parameter& self) { return nb::tuple(nb::cast(self.type.shape.to_vector())); },
       "The shape, also where the model shows slices.");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "python/src/called_cells.h"
 #include "python/src/threads.h"
 
 namespace tessera::python {
@@ -27,10 +28,19 @@ void lose(nn::Parameter& parameter) {
   };
 }
 
-std::vector<std::shared_ptr<nn::Parameter>>& of_trace() {
-  // Never destroyed: at the process's end Python may be gone.
-  static auto& parameters = *new std::vector<std::shared_ptr<nn::Parameter>>();  // guarded by the GIL
-  return parameters;
+// What the present trace has met; empty outside of one.
+struct Met {
+  struct Renamed {
+    std::shared_ptr<nn::Parameter> parameter;
+    std::string given_name;  // before
+  };
+  std::vector<std::shared_ptr<nn::Parameter>> parameters;
+  std::set<std::string> names;
+  std::vector<Renamed> renamed;
+};
+Met& of_trace() {
+  static thread_local Met met;
+  return met;
 }
 
 }  // namespace
@@ -57,13 +67,31 @@ std::optional<Type> shown_slice_type(const nn::Parameter& parameter) {
 }
 
 void read_by_trace(std::shared_ptr<nn::Parameter> parameter) {
-  auto& all = of_trace();
-  if (std::find(all.begin(), all.end(), parameter) == all.end()) all.push_back(std::move(parameter));
+  auto& [all, names, renamed] = of_trace();
+  if (std::find(all.begin(), all.end(), parameter) != all.end()) return;
+  const std::string name = parameter->full_name();
+  if (names.contains(name) && !is_traced_by_model()) {
+    int number = 2;
+    while (names.contains(fmt::format("{}_{}", name, number))) ++number;
+    rename_for_trace(parameter, fmt::format("{}_{}", name, number));
+  }
+  names.insert(parameter->full_name());
+  all.push_back(std::move(parameter));
 }
 
-const std::vector<std::shared_ptr<nn::Parameter>>& read_by_trace() { return of_trace(); }
+const std::vector<std::shared_ptr<nn::Parameter>>& read_by_trace() { return of_trace().parameters; }
 
-void forget_trace() { of_trace().clear(); }
+void rename_for_trace(const std::shared_ptr<nn::Parameter>& parameter, const std::string& name) {
+  of_trace().renamed.push_back({parameter, parameter->given_name});
+  parameter->given_name = name;
+}
+
+void forget_trace() {
+  Met& met = of_trace();
+  // The first name that one had counts, where it was renamed more than once.
+  for (auto one = met.renamed.rbegin(); one != met.renamed.rend(); ++one) one->parameter->given_name = one->given_name;
+  met = {};
+}
 
 void fetch_held(nn::Parameter& parameter) {
   if (auto* const holder = HeldParameters::holder(parameter)) holder->fetch(parameter);

@@ -27,10 +27,13 @@ void fetch_held(nn::Parameter& parameter);
 void set_parameter_value(nn::Parameter& parameter, const Tensor& value);
 
 // Parameters that the trace reads or assigns, whichever cell they belong to: what is compiled of it does so, too.
-// Forgotten when the outermost TraceScope ends.
+// Where two have one name, as those of two networks that are parts of no cell, the later one has another name until the
+// trace ends; but not in a model's trace. Forgotten when the outermost TraceScope ends.
 void read_by_trace(std::shared_ptr<nn::Parameter> parameter);
 const std::vector<std::shared_ptr<nn::Parameter>>& read_by_trace();
 void forget_trace();
+// Gives the parameter that name until the trace ends.
+void rename_for_trace(const std::shared_ptr<nn::Parameter>& parameter, const std::string& name);
 
 // A model's part in the parameters of its cells.
 class HeldParameters {
