@@ -1,6 +1,7 @@
 """The package mindspore: what data sets are made of others, and transforms of colors and places."""
 import mindspore as ms
 import mindspore.dataset as ds
+import mindspore.dataset.transforms as transforms
 import mindspore.dataset.vision as vision
 import numpy as np
 import pytest
@@ -81,8 +82,8 @@ def test_a_function_per_batch_sees_its_rows():
 
 def test_what_data_sets_lack_refuses_to_be_called():
     data = numbers(4)
-    with pytest.raises(NotImplementedError, match="NumpySlicesDataset.padded_batch is not available: pad rows in map"):
-        data.padded_batch(2)
+    with pytest.raises(NotImplementedError, match="NumpySlicesDataset.bucket_batch_by_length is not available: pad rows in map"):
+        data.bucket_batch_by_length(["x"], [2], [1, 1])
     with pytest.raises(NotImplementedError, match="pad_info is not available"):
         data.batch(2, pad_info={"x": ([2], 0)})
     with pytest.raises(TypeError, match=r"batch\(\) got an unexpected keyword argument 'drop_remainders'; did you mean 'drop_remainder'\?"):
@@ -134,3 +135,67 @@ def test_what_is_drawn_depends_on_seed_epoch_and_sample_only():
 def test_wrong_settings_of_transforms_are_refused(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+class Texts:
+    """Rows of different lengths."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        return np.arange(i + 1, dtype=np.int32), np.int32(i)
+
+
+def texts_one_by_one():
+    yield from (Texts()[i] for i in range(4))
+
+
+@pytest.mark.parametrize("source", [Texts(), texts_one_by_one])
+def test_rows_of_different_sizes_become_of_one_before_they_are_batched(source):
+    def made(data):
+        return [[column.tolist() for column in row] for row in data.create_tuple_iterator(num_epochs=1, output_numpy=True)]
+
+    wanted = [[[[0, 9, 9], [0, 1, 9]], [0, 1]], [[[0, 1, 2], [0, 1, 2]], [2, 3]]]
+    rows = ds.GeneratorDataset(source, ["ids", "label"], shuffle=False)
+    assert made(rows.map(transforms.PadEnd([3], 9), "ids").batch(2)) == wanted
+    assert made(rows.padded_batch(2, pad_info={"ids": ([3], 9)})) == wanted
+    lengths = rows.map(lambda ids: (ids[:1], np.int32(len(ids))), "ids", ["first", "length"])
+    assert lengths.get_col_names() == ["first", "length", "label"]
+    assert made(lengths.batch(4)) == [[[[0]] * 4, [1, 2, 3, 4], [0, 1, 2, 3]]]
+    assert made(rows.map(lambda ids: ids[:1], "ids").map(lambda label: label * 2, "label").batch(4)) == [[[[0]] * 4, [0, 2, 4, 6]]]
+    with pytest.raises(NotImplementedError, match='the size of "ids" must be given'):
+        rows.padded_batch(2, pad_info={"ids": ([None], 9)})
+
+
+class Backwards(ds.Sampler):
+    def __iter__(self):
+        return iter(range(self.dataset_size - 1, -1, -1))
+
+
+@pytest.mark.parametrize("sampler, wanted", [
+    (ds.SequentialSampler(), list(range(8))), (ds.SequentialSampler(2, 3), [2, 3, 4]), (ds.SubsetSampler([5, 1, 3]), [5, 1, 3]),
+    (ds.SubsetSampler([5, 1, 3], 2), [5, 1]), (Backwards(), [7, 6, 5, 4, 3, 2, 1, 0]), ([3, 3, 0], [3, 3, 0]), (ds.IterSampler([6, 2]), [6, 2]),
+    (ds.DistributedSampler(2, 1, shuffle=False), [1, 3, 5, 7])])
+def test_samplers_choose_samples(sampler, wanted):
+    for data in (ds.NumpySlicesDataset({"x": np.arange(8)}, sampler=sampler), ds.GeneratorDataset(list(range(8)), ["x"], sampler=sampler)):
+        assert [int(row[0]) for row in data.create_tuple_iterator(num_epochs=1, output_numpy=True)] == wanted
+        assert len(data) == len(wanted)
+
+
+def test_random_samplers_have_a_new_order_in_each_epoch():
+    for sampler, drawn in ((ds.RandomSampler(), set(range(8))), (ds.RandomSampler(num_samples=5), None), (ds.SubsetRandomSampler([1, 2, 5, 6, 7]), {1, 2, 5, 6, 7})):
+        data = ds.NumpySlicesDataset({"x": np.arange(8)}, sampler=sampler)
+        epochs = [tuple(int(row[0]) for row in iterator) for iterator in [data.create_tuple_iterator(output_numpy=True)] * 4]
+        assert len(set(epochs)) > 1 and all(len(set(epoch)) == len(epoch) == len(data) for epoch in epochs)
+        assert drawn is None or all(set(epoch) == drawn for epoch in epochs)
+
+
+@pytest.mark.parametrize("settings, error, message", [
+    (dict(sampler=ds.RandomSampler(), shuffle=True), RuntimeError, "sampler and shuffle"), (dict(sampler=3), TypeError, "Unsupported sampler"),
+    (dict(sampler=ds.RandomSampler(), num_shards=2, shard_id=0), RuntimeError, "sampler and sharding"), (dict(sampler=[9]), ValueError, "no sample 9 among 8")])
+def test_samplers_are_refused_beside_what_they_are_for(settings, error, message):
+    with pytest.raises(error, match=message):
+        ds.NumpySlicesDataset({"x": np.arange(8)}, **settings)
+    with pytest.raises(NotImplementedError, match="replacement=True"):
+        ds.RandomSampler(True)

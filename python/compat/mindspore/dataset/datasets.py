@@ -1,5 +1,6 @@
 """Data sets, each a value: map, shuffle, batch and repeat give new ones. `native` is tessera's."""
 import inspect
+import itertools
 import os
 
 import numpy as np
@@ -8,12 +9,11 @@ from tessera import data as _data
 from tessera._keywords import unexpected
 
 from mindspore import context
-from mindspore.dataset import config
+from mindspore.dataset import config, samplers
+from mindspore.dataset.transforms.arrays import PadEnd
 
 
-def _shard(num_shards, shard_id, sampler):
-    if sampler is not None:
-        raise NotImplementedError("sampler is not available; num_shards, shard_id, shuffle and num_samples are")
+def _shard(num_shards, shard_id):
     if (num_shards is None) != (shard_id is None):
         raise RuntimeError("num_shards is specified and currently requires shard_id as well." if shard_id is None else
                            "shard_id is specified but num_shards is not.")
@@ -181,12 +181,20 @@ class Dataset:
     """A data set; map, shuffle, batch, repeat, take, skip, rename, concat, zip, filter and split give new ones."""
 
     is_batched = False
+    # Of a source of Python's the source itself and how it is read, as long as only functions have changed its rows.
+    _rows_of = None
 
     def __init__(self, native, num_workers=None, in_order=None):
         self.native = native
         self.num_workers = num_workers
         # The same rows in an order that is that of every epoch; None where there is none but by reading them.
         self._in_order = in_order
+
+    def _sampled(self, sampler):
+        """Only what a sampler chooses."""
+        if sampler is not None:
+            self.native = samplers.of(sampler).apply(self.native, self._in_order)
+            self._in_order = None
 
     def _with(self, native, num_workers=None, in_order=None):
         made = Dataset(native, num_workers or self.num_workers, in_order)
@@ -213,6 +221,8 @@ class Dataset:
         for operation in operations:
             if not callable(operation):
                 raise TypeError(f"map: an operation must be callable, but got {type(operation).__name__}.")
+        if self._rows_of is not None and operations and not any(isinstance(operation, _data.Transform) for operation in operations):
+            return self._mapped_source(operations, columns, outputs, column_order, num_parallel_workers)
         return self._step(lambda native: self._mapped(native, operations, columns, outputs, column_order), num_parallel_workers)
 
     @staticmethod
@@ -329,6 +339,15 @@ class Dataset:
         made.is_batched = True
         return made
 
+    def padded_batch(self, batch_size, drop_remainder=False, num_parallel_workers=None, pad_info=None):
+        """batch() of rows that pad_info brings to one size: {column: (shape, value)}; a shape None is refused."""
+        made = self
+        for name, (shape, value) in (pad_info or {}).items():
+            if shape is None or any(size in (None, -1) for size in shape):
+                raise NotImplementedError(f"padded_batch: the size of \"{name}\" must be given: batches of different sizes are compiled one by one")
+            made = made.map(PadEnd(list(shape), value), name)
+        return made.batch(batch_size, drop_remainder, num_parallel_workers)
+
     def _batch_source(self, batch_size, drop_remainder, per_batch_map=None, input_columns=None, output_columns=None, column_order=None, **others):
         """The rows that become batches; per_batch_map is called with the rows of each."""
         _check_settings("batch", others, ("python_multiprocessing", "max_rowsize"), {
@@ -337,7 +356,9 @@ class Dataset:
         if per_batch_map is None:
             if input_columns or output_columns or column_order:
                 raise ValueError("batch: input_columns, output_columns and column_order are those of per_batch_map, which is not given")
-            return self.native
+            return _stacked_batches(self.native) if self.is_batched else self.native
+        if self.is_batched:
+            raise NotImplementedError("batch: per_batch_map of a data set after batch() is not available: call it in the first batch()")
         names = self.native.column_names()
         inputs = [input_columns] if isinstance(input_columns, str) else list(input_columns or names)
         outputs = [output_columns] if isinstance(output_columns, str) else list(output_columns or inputs)
@@ -423,7 +444,6 @@ def _orders(make, shuffle, num_workers):
 
 # What data sets of the reference have, too, and what to use instead.
 _ABSENT = {
-    "padded_batch": "pad rows in map(), transforms.PadEnd does it, then batch()",
     "bucket_batch_by_length": "pad rows in map(), transforms.PadEnd does it, then batch()",
     "flat_map": "make one data set of the rows by a GeneratorDataset",
     "save": "read its rows and write them by NumPy", "sync_wait": "callbacks of Model.train see every step",
@@ -480,9 +500,11 @@ class Cifar10Dataset(Dataset):
                  num_shards=None, shard_id=None, cache=None):
         if usage not in (None, "train", "test", "all"):
             raise ValueError(f"Input usage is not within the valid set of ['train', 'test', 'all'], but got {usage}.")
-        shards, shard = _shard(num_shards, shard_id, sampler)
+        shuffle, num_shards, shard_id = samplers.settings(sampler, shuffle, num_shards, shard_id)
+        shards, shard = _shard(num_shards, shard_id)
         super().__init__(*_orders(lambda shuffles: _data.cifar10(dataset_dir, usage or "all", shuffles, num_samples or 0, shards, shard,
                                                                  config.get_seed()), shuffle, num_parallel_workers))
+        self._sampled(sampler)
 
 
 class MnistDataset(Dataset):
@@ -492,9 +514,11 @@ class MnistDataset(Dataset):
                  num_shards=None, shard_id=None, cache=None):
         if usage not in (None, "train", "test", "all"):
             raise ValueError(f"Input usage is not within the valid set of ['train', 'test', 'all'], but got {usage}.")
-        shards, shard = _shard(num_shards, shard_id, sampler)
+        shuffle, num_shards, shard_id = samplers.settings(sampler, shuffle, num_shards, shard_id)
+        shards, shard = _shard(num_shards, shard_id)
         super().__init__(*_orders(lambda shuffles: _data.mnist(dataset_dir, usage or "all", shuffles, num_samples or 0, shards, shard,
                                                                config.get_seed()), shuffle, num_parallel_workers))
+        self._sampled(sampler)
 
 
 class FashionMnistDataset(MnistDataset):
@@ -521,18 +545,25 @@ class ImageFolderDataset(Dataset):
                 raise TypeError(f"Argument {name} with value {value} is not of type [{kind}], but got {type(value)}.")
         if not os.path.isdir(dataset_dir):
             raise ValueError(f"The folder {dataset_dir} does not exist or is not a directory or permission denied!")
-        shards, shard = _shard(num_shards, shard_id, sampler)
+        shuffle, num_shards, shard_id = samplers.settings(sampler, shuffle, num_shards, shard_id)
+        shards, shard = _shard(num_shards, shard_id)
 
         def source(shuffles):
             native = _data.image_folder(dataset_dir, extensions or [], class_indexing or {}, shuffles, num_samples or 0, shards, shard, config.get_seed())
             return native.map("image", [_data.decode()]) if decode else native
 
         super().__init__(*_orders(source, shuffle, num_parallel_workers))
+        self._sampled(sampler)
         self._classes = dict(class_indexing or _data.image_classes(dataset_dir))
 
     def get_class_indexing(self):
         """{folder: label}."""
         return dict(self._classes)
+
+
+def _opener(source):
+    """The function that gives the rows of a source that is no list, from the first one on."""
+    return source if inspect.isfunction(source) or inspect.ismethod(source) or not hasattr(source, "__iter__") else lambda: iter(source)
 
 
 class GeneratorDataset(Dataset):
@@ -543,19 +574,70 @@ class GeneratorDataset(Dataset):
         if column_names is None:
             raise ValueError("Neither columns_names nor schema are provided.")
         names = [column_names] if isinstance(column_names, str) else list(column_names)
-        shards, shard = _shard(num_shards, shard_id, sampler)
-        if hasattr(source, "__getitem__") and hasattr(source, "__len__"):
-            made = _orders(lambda shuffles: _data.generator(source, names, num_samples or 0, shuffles, shards, shard, config.get_seed()), shuffle,
-                           num_parallel_workers)
-        else:
-            if shards > 1 or shuffle:
-                raise RuntimeError("num_shards and shuffle need a source with __getitem__ and __len__")
-            opened = source if inspect.isfunction(source) or inspect.ismethod(source) or not hasattr(source, "__iter__") else lambda: iter(source)
-            native = _data.stream(opened, names, -1, num_samples or 0, config.get_seed())
-            made = native, num_parallel_workers, native
-        super().__init__(*made)
+        shuffle, num_shards, shard_id = samplers.settings(sampler, shuffle, num_shards, shard_id)
+        shards, shard = _shard(num_shards, shard_id)
+        is_list = hasattr(source, "__getitem__") and hasattr(source, "__len__")
+        # Counted here: rows may have one size only after a map.
+        size = None if is_list or shuffle else sum(1 for _ in itertools.islice(_opener(source)(), num_samples or None))
+        self._rows_of = (source, dict(num_samples=num_samples or 0, shuffle=shuffle, shards=shards, shard=shard, size=size))
+        super().__init__(*self._made(source, names, num_parallel_workers, **self._rows_of[1]))
         for name, dtype in zip(names, column_types or ()):
             self.native, self._in_order = (native.map(name, [_data.type_cast(dtype)]) for native in (self.native, self._in_order))
+        self._sampled(sampler)
+        if column_types or sampler is not None:
+            self._rows_of = None
+
+    @staticmethod
+    def _made(source, names, num_workers, num_samples, shuffle, shards, shard, size):
+        """What Dataset's __init__ takes. size: of a source that is no list."""
+        if hasattr(source, "__getitem__") and hasattr(source, "__len__"):
+            return _orders(lambda shuffles: _data.generator(source, names, num_samples, shuffles, shards, shard, config.get_seed()), shuffle, num_workers)
+        if shards > 1 or shuffle:
+            raise RuntimeError("num_shards and shuffle need a source with __getitem__ and __len__")
+        native = _data.stream(_opener(source), names, size, num_samples, config.get_seed())
+        return native, num_workers, native
+
+    def _mapped_source(self, operations, columns, outputs, column_order, num_workers):
+        """The data set of the source's rows as functions change them, which may have other sizes than each other before that."""
+        source, settings = self._rows_of
+        rows = _MappedRows(source, self.native.column_names(), columns, outputs, column_order, _in_turn(operations))
+        is_list = hasattr(source, "__getitem__") and hasattr(source, "__len__")
+        made = GeneratorDataset.__new__(GeneratorDataset)
+        made._rows_of = (rows if is_list else rows.opened, settings)
+        Dataset.__init__(made, *self._made(*made._rows_of[:1], rows.names, num_workers or self.num_workers, **settings))
+        return made
+
+
+class _MappedRows:
+    """The rows of a source of Python's, some columns of which a function has made."""
+
+    def __init__(self, source, names, columns, outputs, column_order, function):
+        self._source, self._old, self._columns, self._outputs, self._function = source, names, columns, outputs, function
+        kept = [name for name in names if name not in columns]
+        at = min((names.index(name) for name in columns), default=0)
+        before = [name for name in kept if names.index(name) < at]
+        self.names = list(column_order) if column_order else [*before, *outputs, *[name for name in kept if name not in before]]
+
+    def _row(self, row):
+        values = [row[name] for name in self._old] if isinstance(row, dict) else row if isinstance(row, (tuple, list)) else (row, )
+        if len(values) != len(self._old):
+            raise ValueError(f"a sample has {len(values)} values, the data set {len(self._old)} columns")
+        found = {name: np.asarray(value) for name, value in zip(self._old, values)}
+        made = self._function(*[found[name] for name in self._columns])
+        if len(made) != len(self._outputs):
+            raise RuntimeError(f"map: the operations give {len(made)} columns, and output_columns names {len(self._outputs)}")
+        found = {name: value for name, value in found.items() if name not in self._columns} | dict(zip(self._outputs, made))
+        return tuple(found[name] for name in self.names)
+
+    def __len__(self):
+        return len(self._source)
+
+    def __getitem__(self, i):
+        return self._row(self._source[i])
+
+    def opened(self):
+        """Its rows, one by one, of a source that is no list."""
+        return (self._row(row) for row in _opener(self._source)())
 
 
 class NumpySlicesDataset(Dataset):
@@ -563,7 +645,8 @@ class NumpySlicesDataset(Dataset):
 
     def __init__(self, data, column_names=None, num_samples=None, num_parallel_workers=1, shuffle=None, sampler=None,
                  num_shards=None, shard_id=None):
-        shards, shard = _shard(num_shards, shard_id, sampler)
+        shuffle, num_shards, shard_id = samplers.settings(sampler, shuffle, num_shards, shard_id)
+        shards, shard = _shard(num_shards, shard_id)
         if isinstance(data, dict):
             columns = data
         else:
@@ -572,6 +655,7 @@ class NumpySlicesDataset(Dataset):
             columns = dict(zip(names, arrays, strict=True))
         columns = {name: np.asarray(array)[:num_samples] for name, array in columns.items()}
         super().__init__(*_orders(lambda shuffles: _data.tensors(columns, shuffles, shards, shard, config.get_seed()), shuffle, num_parallel_workers))
+        self._sampled(sampler)
 
 
 def native_dataset(dataset, trains=True):
@@ -642,6 +726,17 @@ class _RowsOfBatches:
             raise ValueError(f"a data set without batch() gives its rows as batches, of one size in each column: row {number} has the shapes "
                              f"{shapes}{'' if size is None else f', the rows before it {size} samples'}")
         return sizes.pop()
+
+
+def _stacked_batches(native):
+    """Batches as samples of another batch, all of one size."""
+    epochs = itertools.count()
+
+    def batches():
+        return ([column.numpy() for column in batch] for batch in native.batches(1, 0, next(epochs)))
+
+    made = _data.stream(batches, native.column_names(), native.get_dataset_size(), 0, config.get_seed())
+    return made.as_part_of(native.num_shards()) if native.num_shards() > 1 else made
 
 
 def _of_batches(native):
