@@ -1,6 +1,7 @@
 """Mixed precision."""
-from mindspore.train.amp import build_train_network
+from mindspore.train.amp import auto_mixed_precision, build_train_network
 from mindspore.train.loss_scale_manager import DynamicLossScaleManager, FixedLossScaleManager, LossScaleManager
+from mindspore.train.loss_scaler import DynamicLossScaler, LossScaler, StaticLossScaler, all_finite
 from mindspore._missing import missing
 
 __getattr__ = missing(__name__)

@@ -35,6 +35,29 @@ def _lowered(network, level, keep_batchnorm_fp32, cast_model_type=None):
     return network
 
 
+# What O1 and auto compute in the half type: what is made of products.
+_WHITE = ("Conv1d", "Conv2d", "Conv3d", "Conv1dTranspose", "Conv2dTranspose", "Conv3dTranspose", "Dense", "LSTMCell", "RNNCell", "GRUCell")
+
+
+def auto_mixed_precision(network, amp_level="O0", dtype=tessera.float16):
+    """The network, set to compute in `dtype`: O0 nothing of it, O1 and auto layers that are made of products, O2 all but norms, O3 all."""
+    if not isinstance(network, tessera.nn.Cell):
+        raise TypeError("The network type should be Cell.")
+    if amp_level not in (*LEVELS, "O1"):
+        raise ValueError(f"The amp level {amp_level} is not supported")
+    if dtype not in (tessera.float16, tessera.bfloat16):
+        raise ValueError(f"The argument 'dtype' must be float16 or bfloat16, but got {dtype}.")
+    if amp_level in ("O1", "auto"):
+        for _, cell in network.cells_and_names():
+            if type(cell).__name__ in _WHITE:
+                cell.to_float(dtype)
+    elif amp_level != "O0":
+        network.to_float(dtype)
+        for norm in _norms(network) if amp_level == "O2" else ():
+            norm.to_float(tessera.float32)
+    return network
+
+
 def build_train_network(network, optimizer, loss_fn=None, level="O0", boost_level="O0", **kwargs):
     """A training step of the network: O0 in float32; O2 in float16, norms in float32, with a dynamic loss scale; O3 in float16.
 
